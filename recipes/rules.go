@@ -280,7 +280,7 @@ func unlikeForward(c Command) string {
 		if !bytes.Contains(texts[i], []byte("accum_freq")) {
 			continue
 		}
-		for _, call := range (format.Code{file}).Calls("model") {
+		for _, call := range (format.ScriptCode{file}).Calls("model") {
 			n := len(call.Positional) + len(call.Keyword)
 			if least >= 0 && n != least {
 				return fmt.Sprintf("the loop calls the model with %d arguments, and with %d where --accum-freq is more than 1", max(n, least), min(n, least))

@@ -30,9 +30,9 @@ type Inspected struct {
 	source      []byte              // of the script or the module; nil where there is none
 	// sourcePath is its file, empty without one.
 	sourcePath string
-	modules    []format.Source // that it imports, as far as they are the job's own
-	reading    script.Reading  // what the interpreter found in these
-	unread     bool            // the interpreter could not read them; a warning says why
+	modules    []format.Source      // that it imports, as far as they are the job's own
+	reading    script.SourceReading // what the interpreter found in these
+	unread     bool                 // the interpreter could not read them; a warning says why
 	Warnings   []string
 }
 

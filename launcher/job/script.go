@@ -67,8 +67,8 @@ func (s Inspected) analyse(ctx context.Context) (*script.Analysis, error) {
 // read has the interpreter parse sources, each by itself and, where deep is set, all together.
 // Where packages is set, the same run lists them. The result is empty where no source trains,
 // and where there is no interpreter.
-func (s Inspected) read(ctx context.Context, sources []format.Source, deep, packages bool) (script.Reading, error) {
-	r := script.Request{Names: s.calledNames(), Deep: deep && s.Job.Recipe != "none" && !installed(s.sourcePath), Seconds: readingBudget.Seconds()}
+func (s Inspected) read(ctx context.Context, sources []format.Source, deep, packages bool) (script.SourceReading, error) {
+	r := script.SourceRequest{Names: s.calledNames(), Deep: deep && s.Job.Recipe != "none" && !installed(s.sourcePath), Seconds: readingBudget.Seconds()}
 	trains, size := false, 0
 	for _, one := range sources {
 		if size += len(one.Text); size > mostSource {
@@ -79,11 +79,11 @@ func (s Inspected) read(ctx context.Context, sources []format.Source, deep, pack
 	}
 	interpreter := s.reader()
 	if !trains || interpreter == nil {
-		return script.Reading{}, nil
+		return script.SourceReading{}, nil
 	}
 	input, err := r.Input()
 	if err != nil {
-		return script.Reading{}, err
+		return script.SourceReading{}, err
 	}
 	output := interpreter.Output
 	if packages && interpreter == s.Interpreter {
@@ -91,7 +91,7 @@ func (s Inspected) read(ctx context.Context, sources []format.Source, deep, pack
 	}
 	printed, err := output(ctx, r.Program(), input)
 	if err != nil {
-		return script.Reading{}, err
+		return script.SourceReading{}, err
 	}
 	reading, err := script.Read(printed)
 	if err == nil && !r.Deep && reading.Unknown != "" {

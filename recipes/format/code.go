@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Code is the job's own Python files as the reader of scripts parsed them, the script first. It
+// ScriptCode is the job's own Python files as the reader of scripts parsed them, the script first. It
 // is shorter than the list of sources where the reader stopped early, and nil where no
 // interpreter could read them: nothing is known of what is missing.
-type Code []CodeFile
+type ScriptCode []CodeFile
 
 // A CodeFile is what one Python file has by itself.
 type CodeFile struct {
@@ -85,7 +85,7 @@ var families = map[string][]string{
 
 // CallsOf lists the calls of a module's name ("transformers.TrainingArguments"), or of what is
 // of its family, under the names that the imports give it.
-func (c Code) CallsOf(name string) []CodeCall {
+func (c ScriptCode) CallsOf(name string) []CodeCall {
 	members := append([]string{name}, families[name]...)
 	return c.calls(func(call CodeCall) bool {
 		return slices.ContainsFunc(call.Whole, func(whole string) bool {
@@ -102,11 +102,11 @@ func sameName(whole, name string) bool {
 
 // Calls lists the calls of functions by their names as they are written, such as
 // "deepspeed.initialize".
-func (c Code) Calls(names ...string) []CodeCall {
+func (c ScriptCode) Calls(names ...string) []CodeCall {
 	return c.calls(func(call CodeCall) bool { return slices.Contains(names, call.Name) })
 }
 
-func (c Code) calls(wanted func(CodeCall) bool) (found []CodeCall) {
+func (c ScriptCode) calls(wanted func(CodeCall) bool) (found []CodeCall) {
 	for _, file := range c {
 		for _, call := range file.Calls {
 			if wanted(call) {
@@ -136,7 +136,7 @@ func (c CodeCall) Given(keyword string) (Expression, bool) {
 // directly or through others: itself, where the sources have none of that name. One
 // that extends a class of its own name extends that of another package. object and ABC
 // are none.
-func (c Code) Roots(name string) []string {
+func (c ScriptCode) Roots(name string) []string {
 	var roots []string
 	c.follow(name, nil, map[string]bool{}, func(root string) {
 		if !slices.Contains(roots, root) {
@@ -148,7 +148,7 @@ func (c Code) Roots(name string) []string {
 
 // follow calls found with each root that is reached from a name, past the classes
 // that were gone through to it. Each is followed once: done are those that were.
-func (c Code) follow(name string, past []string, done map[string]bool, found func(string)) {
+func (c ScriptCode) follow(name string, past []string, done map[string]bool, found func(string)) {
 	switch {
 	case slices.Contains(past, name):
 		found(name)

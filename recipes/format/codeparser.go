@@ -22,7 +22,7 @@ type Parser struct {
 var trainerClass = regexp.MustCompile(`(TrainingArguments|^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO)Config)$`)
 
 // Parser is what the code says of the arguments that the job takes; nil where it was not read.
-func (c Code) Parser() *Parser {
+func (c ScriptCode) Parser() *Parser {
 	if c == nil {
 		return nil
 	}

@@ -19,7 +19,7 @@ type Command struct {
 	// others; nil where nobody has looked.
 	Modules []Source
 	// Code is what the reader of scripts found in the script and its modules.
-	Code Code
+	Code ScriptCode
 	// Parser is what the code of the job, and of its framework, says of the arguments; nil
 	// where it is not known.
 	Parser *Parser

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,7 +38,7 @@ type Analysis struct {
 	Found []FoundKnob
 	// Missing has for each other knob the names that were looked for, and where.
 	Missing map[strategy.Knob]string
-	Resume  Resumption
+	Resume  Continuation
 
 	facts  Facts
 	loss   strategy.Loss
@@ -119,44 +120,40 @@ func (s *Analysis) likely(k strategy.Knob, doubt string) *FoundKnob {
 	return &FoundKnob{Knob: k, Doubt: doubt, Why: []string{t.name() + " (" + t.where() + ")"}, target: t}
 }
 
+// reaching finds the target that reaches loaders; unknown is the reason why it is not known of one
+// of them. what is the value of a loader, of is its name, and both is what two targets would do.
+func (s *Analysis) reaching(k strategy.Knob, loaders []loader, what func(loader) value, of, both string) (found *FoundKnob, unknown string) {
+	for _, l := range loaders {
+		t, why := s.facts.pure(what(l))
+		switch {
+		case why != "":
+			unknown = cmp.Or(unknown, fmt.Sprintf("of the %s of %s in %s, %s", of, l.maker(), l.location, why))
+		case found == nil:
+			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
+		case found.target.key != t.key:
+			found.Doubt = fmt.Sprintf("%s and %s both %s (%s)", found.Name(), t.name(), both, l.location)
+		}
+	}
+	return found, unknown
+}
+
 // microBatch is the batch of the loaders that training reads from.
 func (s *Analysis) microBatch() *FoundKnob {
 	const k = strategy.MicroBatchSize
 	train := s.training()
-	var found *FoundKnob
-	doubt := ""
-	for _, l := range train {
-		if l.Batch.none() {
-			continue // whole batches come from elsewhere
-		}
-		t, why := s.facts.pure(s.forTraining(l.Batch))
-		switch {
-		case why != "":
-			if doubt == "" {
-				doubt = fmt.Sprintf("of the batch size of %s in %s, %s", l.maker(), l.location, why)
-			}
-		case found == nil:
-			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}}
-		case found.target.key != t.key && doubt == "":
-			doubt = fmt.Sprintf("%s and %s both size batches of training (%s)", found.Name(), t.name(), l.location)
-		}
-	}
+	batches := slices.DeleteFunc(slices.Clone(train), func(l loader) bool { return l.Batch.none() }) // whole batches come from elsewhere
+	found, unknown := s.reaching(k, batches, func(l loader) value { return s.forTraining(l.Batch) }, "batch size", "size batches of training")
 	if found == nil {
-		if doubt == "" {
-			doubt = "no DataLoader, nor anything else that makes batches, was found that takes it"
-		}
+		doubt := cmp.Or(unknown, "no DataLoader, nor anything else that makes batches, was found that takes it")
 		if draft := s.likely(k, doubt); draft != nil {
 			return draft
 		}
-		if len(train) > 0 {
-			return s.miss(k, doubt)
+		if len(train) == 0 {
+			doubt = ""
 		}
-		return s.miss(k, "")
+		return s.miss(k, doubt)
 	}
-	found.Doubt = doubt
-	if found.Doubt == "" {
-		found.Doubt = s.doubtOf(k, found.target)
-	}
+	found.Doubt = cmp.Or(unknown, found.Doubt)
 	if len(s.facts.Split) > 0 && found.Doubt == "" {
 		found.Doubt = fmt.Sprintf("Accelerate splits each batch among the ranks (%s)", s.facts.Split[0].location)
 	}

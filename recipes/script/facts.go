@@ -37,7 +37,7 @@ var (
 // Program is what an interpreter runs for a request, given its Input on the standard input; what
 // it prints is for Read. It needs Python 3.8. To compile what only deep requests need would take
 // longer than to read most scripts.
-func (r Request) Program() string {
+func (r SourceRequest) Program() string {
 	parts := []string{filesPart}
 	if r.Deep {
 		parts = append(parts, sourcesPart, valuesPart, settingsPart, trainingPart, rowsPart, lossPart, loopsPart)
@@ -45,8 +45,8 @@ func (r Request) Program() string {
 	return strings.Join(append(parts, "if __name__ == \"__main__\":\n    main()\n"), "\n\n")
 }
 
-// A Request is the input of Program.
-type Request struct {
+// A SourceRequest is the input of Program.
+type SourceRequest struct {
 	// Sources are the script, then its local modules.
 	Sources []format.Source
 	// Names are functions, by their last names, whose calls are listed in addition to those of classes.
@@ -58,7 +58,7 @@ type Request struct {
 }
 
 // Input is the request as Program reads it.
-func (r Request) Input() ([]byte, error) {
+func (r SourceRequest) Input() ([]byte, error) {
 	type file struct {
 		Path string `json:"path"`
 		Text string `json:"text"`
@@ -70,11 +70,11 @@ func (r Request) Input() ([]byte, error) {
 	return json.Marshal(map[string]any{"sources": files, "names": r.Names, "deep": r.Deep, "seconds": r.Seconds})
 }
 
-// A Reading is the answer to a request.
-type Reading struct {
-	Code    format.Code `json:"files"`
-	Facts   *Facts      `json:"facts"`   // nil where they were not asked for, or are not known
-	Unknown string      `json:"unknown"` // why some of it is missing
+// A SourceReading is the answer to a request.
+type SourceReading struct {
+	Code    format.ScriptCode `json:"files"`
+	Facts   *Facts            `json:"facts"`   // nil where they were not asked for, or are not known
+	Unknown string            `json:"unknown"` // why some of it is missing
 }
 
 // Facts are the relevant statements and expressions of all sources together.
@@ -82,15 +82,15 @@ type Facts struct {
 	Settings    []Argument `json:"settings"`
 	Loaders     []loader   `json:"loaders"`
 	Gates       []gate     `json:"gates"`
-	Conditions  []cover    `json:"conditions"`
-	Steps       []step     `json:"steps"`
+	Conditions  []use      `json:"conditions"`
+	Steps       []use      `json:"steps"`
 	Losses      []use      `json:"losses"`
 	Rates       []use      `json:"rates"`
-	Schedules   []schedule `json:"schedules"`
+	Schedules   []use      `json:"schedules"`
 	Bounds      []use      `json:"bounds"`
 	Asserts     []use      `json:"asserts"`
 	Checkpoints []use      `json:"checkpoints"`
-	Unlike      []unlike   `json:"unlike"`
+	Unlike      []use      `json:"unlike"`
 	Trained     []trained  `json:"trained"`
 	Offsets     []use      `json:"offsets"` // loops that count samples, and not batches
 	Draws       []use      `json:"draws"`   // of random numbers, for each micro batch
@@ -101,10 +101,8 @@ type Facts struct {
 	Backwards   []use      `json:"backwards"`
 	Namespace   string     `json:"namespace"` // what parse_args returns is called
 	Restores    bool       `json:"restores"`  // an optimizer's state is loaded
-	Parallel    bool       `json:"parallel"`  // torch.nn.DataParallel
 	Hydra       *hydra     `json:"hydra"`
 	Modules     int        `json:"modules"`
-	Failed      []use      `json:"failed"`
 }
 
 // A location is a line of a source.
@@ -115,7 +113,7 @@ type location struct {
 
 func (p location) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
-// A Argument is an argument, or a field of a class that is read from the command line.
+// An Argument is an argument, or a field of a class that is read from the command line.
 type Argument struct {
 	location
 	Kind    string   `json:"kind"` // "argparse", "hf", "click" …
@@ -132,9 +130,13 @@ type Argument struct {
 	Parser  string   `json:"parser"` // what its argument is added to
 }
 
-// A use is a value somewhere in the sources.
+// A use is a value somewhere in the sources. A schedule sets the learning rate for each batch (kind
+// batch), or is a number that makes a schedule: computed from how many batches there are
+// (batches), or not (length). An unlike makes a batch more than the sum of its samples.
 type use struct {
 	location
+	ID      int      `json:"id"`     // of a statement that a gate may cover, 0 for none
+	Covers  []int    `json:"covers"` // the statements that depend on it
 	Text    string   `json:"text"`
 	Kind    string   `json:"kind"`
 	Call    string   `json:"call"`
@@ -162,30 +164,8 @@ type loader struct {
 type gate struct {
 	use
 	Counters    []string `json:"counters"`
-	Covers      []int    `json:"covers"`
 	Local       bool     `json:"local"`
 	Accumulates bool     `json:"accumulates"`
-}
-
-// A cover is a condition of some of the optimizers' steps.
-type cover struct {
-	Value  value `json:"value"`
-	Covers []int `json:"covers"`
-}
-
-// A schedule is where the learning rate is set anew for each batch (kind batch), or a
-// number that makes a schedule: computed from how many batches there are (batches), or
-// not (length).
-type schedule struct {
-	use
-	ID int `json:"id"`
-}
-
-// An unlike makes a batch more than the sum of its samples. ID is that of a
-// statement that the optimizer's gate may cover, 0 for none.
-type unlike struct {
-	use
-	ID int `json:"id"`
 }
 
 // A trained is an expression that is backpropagated, as a loss.
@@ -201,12 +181,6 @@ type trained struct {
 	Sized bool    `json:"sized"` // divided by what follows from the size of a micro batch
 }
 
-type step struct {
-	location
-	ID   int    `json:"id"`
-	Text string `json:"text"`
-}
-
 type hydra struct {
 	File   string  `json:"file"`
 	Folder *string `json:"folder"`
@@ -217,37 +191,37 @@ type hydra struct {
 // set: an argument, a literal, a name of which nothing is known, an operation, several
 // that it may be, a key of a file, a key of Hydra's configuration.
 type value struct {
-	Set     *int     `json:"set"`
-	Const   literal  `json:"const"`
-	Name    string   `json:"name"`
-	Op      string   `json:"op"`
-	Of      []value  `json:"of"`
-	Any     []value  `json:"any"`
-	File    *value   `json:"file"`
-	Path    []string `json:"path"`
-	Hydra   []string `json:"hydra"`
-	Default any      `json:"default"`
+	Set     *int          `json:"set"`
+	Const   pythonLiteral `json:"const"`
+	Name    string        `json:"name"`
+	Op      string        `json:"op"`
+	Of      []value       `json:"of"`
+	Any     []value       `json:"any"`
+	File    *value        `json:"file"`
+	Path    []string      `json:"path"`
+	Hydra   []string      `json:"hydra"`
+	Default any           `json:"default"`
 }
 
-// A literal is one of Python, which can be None, or nothing.
-type literal struct {
+// A pythonLiteral is a literal, which can be None, or nothing.
+type pythonLiteral struct {
 	known bool
 	value any
 }
 
 // UnmarshalJSON is called for null, too, which is None.
-func (l *literal) UnmarshalJSON(text []byte) error {
+func (l *pythonLiteral) UnmarshalJSON(text []byte) error {
 	l.known = true
 	return json.Unmarshal(text, &l.value)
 }
 
 // Read reads what Program printed: its last line, since a sitecustomize may have
 // printed before.
-func Read(printed []byte) (Reading, error) {
+func Read(printed []byte) (SourceReading, error) {
 	text := strings.TrimSpace(string(printed))
-	var r Reading
+	var r SourceReading
 	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &r); err != nil {
-		return Reading{}, fmt.Errorf("read the output of the script's reader: %w", err)
+		return SourceReading{}, fmt.Errorf("read the output of the script's reader: %w", err)
 	}
 	if len(r.Code) == 0 {
 		r.Code = nil

@@ -83,11 +83,11 @@ func (s *Analysis) overridden(group string) bool {
 	return false
 }
 
-// A group is an entry of Hydra's list of defaults.
-type group struct{ name, option string }
+// A defaultsGroup is an entry of Hydra's list of defaults.
+type defaultsGroup struct{ name, option string }
 
 // defaults reads that list; false for one with an entry that is not understood.
-func defaults(text []byte) ([]group, bool) {
+func defaults(text []byte) ([]defaultsGroup, bool) {
 	list, there, err := patch.Get(patch.YAML, text, "defaults")
 	if err != nil {
 		return nil, false
@@ -99,12 +99,12 @@ func defaults(text []byte) ([]group, bool) {
 	if !ok {
 		return nil, false
 	}
-	var groups []group
+	var groups []defaultsGroup
 	for _, entry := range entries {
 		switch e := entry.(type) {
 		case string:
 			if e != "_self_" {
-				groups = append(groups, group{"", e})
+				groups = append(groups, defaultsGroup{"", e})
 			}
 		case map[string]any:
 			for name, option := range e {
@@ -113,7 +113,7 @@ func defaults(text []byte) ([]group, bool) {
 					continue
 				}
 				if option != nil {
-					groups = append(groups, group{name, fmt.Sprint(option)})
+					groups = append(groups, defaultsGroup{name, fmt.Sprint(option)})
 				}
 			}
 		default:

@@ -34,7 +34,7 @@ var frameworks = []struct {
 // Joins finds how a script joins a process group, by its source and those of the local modules
 // that it imports, the script first, and by what their code calls, as far as that is known. It
 // is false where nothing shows that it does.
-func Joins(sources []format.Source, code format.Code) (Joining, bool) {
+func Joins(sources []format.Source, code format.ScriptCode) (Joining, bool) {
 	for _, file := range code {
 		if file.Spawns != "" {
 			return Joining{By: path.Base(file.Path) + " starts its ranks itself, by " + file.Spawns, Spawns: true}, true

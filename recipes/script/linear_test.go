@@ -14,12 +14,14 @@ import (
 func effort(t *testing.T, script string) float64 {
 	t.Helper()
 	source := format.Source{Path: "train.py", Text: []byte(script)}
-	reading(t, true, source) // compiles the regular expressions, once
-	input, err := Request{Sources: []format.Source{source}, Deep: true, Seconds: 600}.Input()
+	if r := reading(t, true, source); r.Code[0].Failed != "" { // and the regular expressions are compiled, once
+		t.Fatal(r.Code[0].Failed)
+	}
+	input, err := SourceRequest{Sources: []format.Source{source}, Deep: true, Seconds: 600}.Input()
 	if err != nil {
 		t.Fatal(err)
 	}
-	printed := testenv.Answer(t, Request{Deep: true}.Program(), append([]byte(`{"count": true, `), input[1:]...))
+	printed := testenv.Answer(t, SourceRequest{Deep: true}.Program(), append([]byte(`{"count": true, `), input[1:]...))
 	n, err := strconv.ParseFloat(strings.TrimSpace(string(printed)), 64)
 	if err != nil {
 		t.Fatal(err)

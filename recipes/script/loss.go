@@ -71,7 +71,7 @@ func (s *Analysis) dividedTwice() string {
 // loss and model, and its modules are not the framework's.
 func (s *Analysis) Unequal(computed bool) string {
 	known := *s
-	known.facts.Unlike = slices.DeleteFunc(slices.Clone(s.facts.Unlike), func(u unlike) bool {
+	known.facts.Unlike = slices.DeleteFunc(slices.Clone(s.facts.Unlike), func(u use) bool {
 		return u.Kind == "models" || u.Kind == "norm" && (!computed || strings.Contains(u.Text, "convert"))
 	})
 	if why := known.unequal(nil, nil); why != "" {
@@ -270,7 +270,7 @@ func (s *Analysis) classified(all []trained, sums bool, divided func(trained) (b
 	if loss.Class == "" {
 		return average(unknownLoss)
 	}
-	if i := slices.IndexFunc(s.facts.Unlike, func(u unlike) bool { return u.Kind == "doubt" }); i >= 0 && loss.Class == strategy.Exact {
+	if i := slices.IndexFunc(s.facts.Unlike, func(u use) bool { return u.Kind == "doubt" }); i >= 0 && loss.Class == strategy.Exact {
 		u := s.facts.Unlike[i]
 		return average("the loss is a mean, but %s (%s)", u.Text, u.location)
 	}

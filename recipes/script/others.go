@@ -11,25 +11,13 @@ import (
 // evaluation is the batch of the loaders that evaluation reads from.
 func (s *Analysis) evaluation(micro *FoundKnob) *FoundKnob {
 	const k = strategy.EvalBatchSize
-	var found *FoundKnob
-	for _, l := range s.facts.Loaders {
-		if l.role() != "eval" {
-			continue
-		}
-		t, why := s.facts.pure(l.Batch)
-		switch {
-		case why != "":
-			return s.miss(k, fmt.Sprintf("of the batch size of %s in %s, %s", l.maker(), l.location, why))
-		case micro != nil && t.key == micro.target.key:
-			return s.miss(k, fmt.Sprintf("evaluation takes the batches of training, %s (%s)", t.name(), l.location))
-		case found == nil:
-			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
-		case found.target.key != t.key:
-			found.Doubt = fmt.Sprintf("%s and %s both size batches of evaluations", found.Name(), t.name())
-		}
-	}
-	if found == nil {
-		return s.miss(k, "")
+	loaders := slices.DeleteFunc(slices.Clone(s.facts.Loaders), func(l loader) bool { return l.role() != "eval" })
+	found, unknown := s.reaching(k, loaders, func(l loader) value { return l.Batch }, "batch size", "size batches of evaluations")
+	switch {
+	case found == nil || unknown != "":
+		return s.miss(k, unknown)
+	case micro != nil && found.target.key == micro.target.key:
+		return s.miss(k, fmt.Sprintf("evaluation takes the batches of training, %s (%s)", found.Name(), loaders[0].location))
 	}
 	return found
 }
@@ -37,23 +25,10 @@ func (s *Analysis) evaluation(micro *FoundKnob) *FoundKnob {
 // workers is how many processes load data for one rank.
 func (s *Analysis) workers() *FoundKnob {
 	const k = strategy.DataloaderWorkers
-	var found *FoundKnob
-	for _, l := range s.training() {
-		if l.Workers.Name == "absent" {
-			continue
-		}
-		t, why := s.facts.pure(l.Workers)
-		switch {
-		case why != "" && found == nil:
-			if draft := s.likely(k, fmt.Sprintf("of the workers of %s in %s, %s", l.maker(), l.location, why)); draft != nil {
-				return draft
-			}
-		case why != "":
-		case found == nil:
-			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
-		case found.target.key != t.key:
-			found.Doubt = fmt.Sprintf("%s and %s both count workers of training", found.Name(), t.name())
-		}
+	loaders := slices.DeleteFunc(slices.Clone(s.training()), func(l loader) bool { return l.Workers.Name == "absent" })
+	found, unknown := s.reaching(k, loaders, func(l loader) value { return l.Workers }, "workers", "count workers of training")
+	if found == nil && unknown != "" {
+		found = s.likely(k, unknown)
 	}
 	if found == nil {
 		return s.miss(k, "")

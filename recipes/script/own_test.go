@@ -473,9 +473,13 @@ func (s Analysis) warned() bool { return len(s.Warnings()) > 0 }
 
 // TestBrokenSources: what is no Python is left out, and what remains is read.
 func TestBrokenSources(t *testing.T) {
-	f := told(t, map[string]string{"train.py": head + loop, "broken.py": "def (:\n", "nul.py": "x = 1\x00\n", "deep.py": strings.Repeat("(", 4000) + strings.Repeat(")", 4000)})
-	if len(f.Settings) != 3 || len(f.Failed) < 2 {
-		t.Errorf("%d settings, failed %v", len(f.Settings), f.Failed)
+	var sources []format.Source
+	for _, text := range []string{head + loop, "def (:\n", "x = 1\x00\n", strings.Repeat("(", 4000) + strings.Repeat(")", 4000)} {
+		sources = append(sources, format.Source{Path: "train.py", Text: []byte(text)})
+	}
+	r := reading(t, true, sources...)
+	if len(r.Facts.Settings) != 3 || r.Code[0].Failed != "" || r.Code[1].Failed != "SyntaxError" || r.Code[2].Failed == "" {
+		t.Errorf("%d settings, %+v", len(r.Facts.Settings), r.Code)
 	}
 	if _, err := Read([]byte("welcome\nno JSON")); err == nil {
 		t.Error("no JSON is read")
@@ -508,7 +512,7 @@ for i, x in enumerate(DataLoader(data, batch_size=opt.batch_size)):
 // TestTheProgramIsOld: Python 3.8 can read it.
 func TestTheProgramIsOld(t *testing.T) {
 	cmd := exec.Command("python3", "-c", "import ast, sys; ast.parse(sys.stdin.read(), feature_version=(3, 8))")
-	cmd.Stdin = strings.NewReader(Request{Deep: true}.Program())
+	cmd.Stdin = strings.NewReader(SourceRequest{Deep: true}.Program())
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skipf("this machine has no Python: %v", err)
 	}

@@ -8,13 +8,13 @@ import (
 )
 
 // reading is what the interpreter finds in some sources, the script first.
-func reading(t testing.TB, deep bool, sources ...format.Source) Reading {
+func reading(t testing.TB, deep bool, sources ...format.Source) SourceReading {
 	t.Helper()
-	input, err := Request{Sources: sources, Names: []string{"f"}, Deep: deep, Seconds: 600}.Input()
+	input, err := SourceRequest{Sources: sources, Names: []string{"f"}, Deep: deep, Seconds: 600}.Input()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Read(testenv.Answer(t, Request{Deep: true}.Program(), input))
+	r, err := Read(testenv.Answer(t, SourceRequest{Deep: true}.Program(), input))
 	if err != nil || r.Unknown != "" {
 		t.Fatal(r.Unknown, err)
 	}
@@ -25,7 +25,7 @@ func reading(t testing.TB, deep bool, sources ...format.Source) Reading {
 var CodeOf = codeOf
 
 // codeOf is what files have by themselves.
-func codeOf(t testing.TB, texts ...string) format.Code {
+func codeOf(t testing.TB, texts ...string) format.ScriptCode {
 	t.Helper()
 	var sources []format.Source
 	for _, text := range texts {

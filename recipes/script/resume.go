@@ -9,8 +9,8 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
-// A Resumption is how the script continues from one of its checkpoints.
-type Resumption struct {
+// A Continuation is how the script continues from one of its checkpoints.
+type Continuation struct {
 	Latest string // a glob, as a recipe has it; empty: not certain
 	Args   []string
 	Why    []string
@@ -18,7 +18,7 @@ type Resumption struct {
 	Doubt string
 }
 
-func (r Resumption) recipe() format.Resume {
+func (r Continuation) recipe() format.Resume {
 	if r.Doubt != "" {
 		return format.Resume{}
 	}
@@ -33,12 +33,12 @@ var (
 
 // resumption is the argument that a checkpoint is loaded from, and the pattern of the
 // files that the script saves.
-func (s *Analysis) resumption() Resumption {
+func (s *Analysis) resumption() Continuation {
 	argument, at, ok := s.resumeArgument()
 	if !ok {
-		return Resumption{Doubt: "no argument such as --resume was found whose value is loaded: looked in " + s.lookedIn()}
+		return Continuation{Doubt: "no argument such as --resume was found whose value is loaded: looked in " + s.lookedIn()}
 	}
-	r := Resumption{Args: []string{argument.Options[0], "{latest}"}, Why: []string{argument.Options[0] + " (" + argument.String() + ") is loaded (" + at.String() + ")"}}
+	r := Continuation{Args: []string{argument.Options[0], "{latest}"}, Why: []string{argument.Options[0] + " (" + argument.String() + ") is loaded (" + at.String() + ")"}}
 	if !s.facts.Restores {
 		r.Doubt = argument.Options[0] + " was found, but nothing that loads an optimizer's state"
 		return r

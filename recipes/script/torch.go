@@ -27,7 +27,7 @@ func MentionsTorch(source []byte) bool {
 }
 
 // Pipeline reports whether the code makes a model that DeepSpeed trains as a pipeline.
-func Pipeline(sources []format.Source, code format.Code) bool {
+func Pipeline(sources []format.Source, code format.ScriptCode) bool {
 	for i, file := range code {
 		if file.Pipeline && imports(sources[i], "deepspeed") {
 			return true

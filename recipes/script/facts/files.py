@@ -321,7 +321,8 @@ def answer(given):
     signal.setitimer(signal.ITIMER_VIRTUAL, given["seconds"])  # a busy machine changes no answer
     try:
         for n, source in enumerate(given["sources"]):
-            source["tree"], source["why"] = tree, why = parsed(source)
+            tree, why = parsed(source)
+            source["tree"] = tree
             found["files"].append(Surface(source["path"], source["text"], tree, given["names"] or (), n == 0).found if tree else {"path": source["path"], "failed": why})
         if given["deep"]:
             found["facts"] = Loops(given["sources"]).facts()

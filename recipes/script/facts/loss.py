@@ -741,32 +741,9 @@ class Loss(Rows):
                 return self.transposed(node.func.value)
         return None
 
-    def samples(self, node, scope, depth=0):
-        """Whether a tensor may have the samples of a batch as rows: no weight, and no
-        attribute of a module."""
-        while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
-            if isinstance(node, ast.Attribute) and (node.attr in ("weight", "bias", "data") or isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
-                return False
-            if isinstance(node, ast.Call):
-                name = last(node.func)
-                if name in ("Parameter", "Linear", "Embedding", "zeros", "ones", "eye", "arange", "linspace", "tensor", "outer") or name in self.classes:
-                    return False
-                if self.method(node) and not (isinstance(node.func.value, ast.Name) and node.func.value.id in ("self", "cls")):
-                    node = node.func.value
-                elif node.args and name in ("normalize", "stack", "cat", "exp", "log", "softmax", "log_softmax", "t", "transpose", "clone", "gather"):
-                    node = node.args[0]
-                else:
-                    return True
-                continue
-            node = node.value
-        if isinstance(node, (ast.List, ast.Tuple)):
-            return any(self.samples(e, scope, depth) for e in node.elts)
-        if isinstance(node, ast.BinOp):
-            return self.samples(node.left, scope, depth) or self.samples(node.right, scope, depth)
-        if isinstance(node, ast.Name) and depth < 4:
-            values = [w for how, w in self.reaching(node.id, scope, node) if how == "value"] if node.id in scope.assigned else []
-            return all(self.samples(v, scope, depth + 1) for v in values)
-        return not isinstance(node, ast.Constant)
+    def samples(self, node, scope):
+        """Whether a tensor may have the samples of a batch as rows."""
+        return self.loss(node, scope, 0, None, ())["kind"] != "free"
 
     def one_step(self, node, scope):
         """A name's own expressions beside it."""

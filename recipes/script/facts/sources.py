@@ -74,11 +74,9 @@ class Sources:
         self.steps = self.all = self.cuts = 0  # of one value, of all, and where a value was cut short
         self.memo = {}
         self.read = set()  # names, keys and attributes that are read somewhere
-        self.failed = []
         for n, source in enumerate(sources):
             tree = source["tree"]
             if tree is None:
-                self.failed.append({"file": source["path"], "why": source["why"]})
                 continue
             file = File(source["path"], tree)
             self.files.append(file)
