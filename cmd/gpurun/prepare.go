@@ -20,7 +20,7 @@ import (
 type prepared struct {
 	*job.Prepared
 	nvml  *gpu.Connection
-	begun journal.Start // how the run is started; zero where none is
+	begun journal.CommandLine // how the run is started; zero where none is
 }
 
 // prepare answers every question about a job. It starts no rank. The caller

@@ -53,11 +53,11 @@ func run(ctx context.Context, args []string, s streams) error {
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
-	return runJob(ctx, journal.Start{Args: args, Dir: dir}, s, func(*job.Own) {})
+	return runJob(ctx, journal.CommandLine{Args: args, Dir: dir}, s, func(*job.Own) {})
 }
 
 // runJob runs the job of a command line, with gpurun's own flags as set leaves them.
-func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.Own)) error {
+func runJob(ctx context.Context, begun journal.CommandLine, s streams, set func(*job.Own)) error {
 	j, own, err := readJob(ctx, begun.Args)
 	if err == nil {
 		err = node.Usable()
@@ -91,7 +91,7 @@ func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.O
 // prepareAndLaunch prepares the job and runs it. The error says why there is no verdict, or
 // why it was not written down.
 func prepareAndLaunch(
-	ctx context.Context, j *job.Job, own job.Own, begun journal.Start, s streams, pipe *pipeline.Pipeline, deadline time.Time,
+	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s streams, pipe *pipeline.Pipeline, deadline time.Time,
 ) (verdict launcher.Verdict, err error) {
 	ctx, signals := node.Listen(ctx)
 	defer signals.Close()
@@ -242,10 +242,10 @@ func goOn(
 
 // openRun opens the run directory, and says so where it has to wait for it.
 func openRun(
-	ctx context.Context, place journal.Search, dir string, said io.Writer, show func(launcher.Event),
+	ctx context.Context, place journal.RunSearch, dir string, said io.Writer, show func(launcher.Event),
 ) (*journal.Journal, []launcher.Event, error) {
 	say := func(text string) { fmt.Fprintf(said, "gpurun: %s\n", text) }
-	store, events, err := place.OpenRun(ctx, dir, show, journal.Patience{Said: say})
+	store, events, err := place.OpenRun(ctx, dir, show, journal.LockWait{Note: say})
 	if stop := launcher.StoppedEarly(ctx); stop != nil && err != nil {
 		err = stop
 	}

@@ -100,7 +100,7 @@ func outputOf(p *prepared, step *regexp.Regexp, s streams) node.Console {
 }
 
 // search says where the run directory of a job is looked for.
-func search(p *prepared, own job.Own) journal.Search {
+func search(p *prepared, own job.Own) journal.RunSearch {
 	j := p.Job
 	s := searchOf(&j, own)
 	s.Scheduler, s.Restart, s.Digest, s.Files = p.Scheduler(), p.Restarts(), p.Digest, p.Inputs()
@@ -108,12 +108,12 @@ func search(p *prepared, own job.Own) journal.Search {
 }
 
 // searchOf is the part of it that is known before the job is prepared.
-func searchOf(j *job.Job, own job.Own) journal.Search {
+func searchOf(j *job.Job, own job.Own) journal.RunSearch {
 	root := filepath.Join(j.Workdir, ".gpurun", j.Name)
 	if j.Launch.LogDir != "" {
 		root = j.Launch.LogDir // as torchrun: a folder of its own below it for each run
 	}
-	return journal.Search{Named: own.RunDir, ID: own.RunID, Root: root, IfTrained: own.IfTrained, Fresh: own.Fresh}
+	return journal.RunSearch{Named: own.RunDir, ID: own.RunID, Root: root, IfTrained: own.IfTrained, Fresh: own.Fresh}
 }
 
 func streamsOf(s commandline.Streams) map[int]output.Streams {

@@ -18,12 +18,12 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// CommandFile is the name of the file in an attempt's folder that has its command
-// as the job got it, secrets and all: {"argv", "env"}, env being what gpurun set.
+// CommandFile, in an attempt's folder, has the job's command, secrets included: {"argv", "env"}, env being the
+// variables that gpurun set.
 const CommandFile = "command.json"
 
-// Write puts the plan, the command, the changed files and their diff into an
-// attempt's folder, and links beside each changed file what lay beside its original.
+// Write puts the plan, the command, the changed files and their diff into an attempt's folder, and links the
+// neighbours of each changed file's original next to the copy.
 func (j *Journal) Write(dir string, plan strategy.Plan, c model.Command) error {
 	if err := writeJSON(private.WriteCopy, filepath.Join(dir, "plan.json"), plan); err != nil { // the journal has it
 		return err
@@ -54,7 +54,7 @@ func (j *Journal) Write(dir string, plan strategy.Plan, c model.Command) error {
 			return err
 		}
 		if left > 0 {
-			text := fmt.Sprintf("warning: %s has more than %d entries: beside the changed copy of its file lie those that the job's command and changed files name, and folders; %d were left out", original, most, left)
+			text := fmt.Sprintf("warning: %s has more than %d entries: only those that the job's command and changed files name, and folders, are linked next to the changed copy; %d are not", original, most, left)
 			if err := j.Append(launcher.Noticed{Text: text}); err != nil {
 				return err
 			}
@@ -71,9 +71,8 @@ func writeJSON(write func(string, []byte, fs.FileMode) error, path string, value
 	return write(path, append(text, '\n'), private.Mode)
 }
 
-// modeOf is the mode of the file that a changed copy was made of: whoever was not
-// to read the one is not to read the other. It is private.Mode where that file is
-// not known.
+// modeOf is the mode of the original of a changed copy, so that the copy is as protected. It is private.Mode
+// where the original is not known.
 func modeOf(path string, siblings map[string]string) fs.FileMode {
 	original, known := siblings[filepath.Dir(path)]
 	if !known {
@@ -86,12 +85,12 @@ func modeOf(path string, siblings map[string]string) fs.FileMode {
 	return info.Mode().Perm()
 }
 
-// mostSiblings bounds how many entries are linked beside a changed file. The folder of a
-// configuration file may be that of a whole data set.
+// mostSiblings bounds the entries that are linked next to a changed file. The folder of a configuration file may
+// be that of a whole data set.
 const mostSiblings = 1000
 
-// named reports whether the command or a changed file mentions an entry of a folder, with or
-// without the end of its name.
+// named reports whether the command or a changed file mentions an entry of a folder, with or without its
+// extension.
 func named(c model.Command) func(name string) bool {
 	mentioned := map[string]bool{}
 	word := func(r rune) bool {
@@ -113,10 +112,9 @@ func named(c model.Command) func(name string) bool {
 	}
 }
 
-// linkSiblings links the entries of the folder original into the folder copies, except those
-// that have a changed copy there and those that hold the copies: a run directory, gpurun's or
-// this one, would lead into itself. Of more than most entries it links those that are named,
-// then folders, and reports how many it left out.
+// linkSiblings links the entries of the folder original into the folder copies, except those with a changed copy
+// there and those that contain the copies: a run directory would lead into itself. Of more than most entries it
+// links the named ones, then folders, and returns how many it omitted.
 func linkSiblings(copies, original string, named func(string) bool, most int) (left int, err error) {
 	entries, err := os.ReadDir(original)
 	if err != nil {
@@ -146,7 +144,7 @@ func linkSiblings(copies, original string, named func(string) bool, most int) (l
 	return left, nil
 }
 
-// within reports whether a path is a folder or lies below it, whatever links lead there.
+// within reports whether a path is a folder or below it, through any links.
 func within(path, folder string) bool {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real

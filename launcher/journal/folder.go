@@ -20,11 +20,10 @@ import (
 // home is the folder of all runs in a working directory.
 const home = ".gpurun"
 
-// OutboxName is the folder below .gpurun that is no job's: no job may have its name.
+// OutboxName is the folder below .gpurun that belongs to no job: no job may have its name.
 const OutboxName = ".outbox"
 
-// CheckFolder refuses a folder of gpurun's own that somebody else could write to, or that is
-// in such a .gpurun.
+// CheckFolder refuses a folder of gpurun's that another user could write to, or that is in such a .gpurun.
 func CheckFolder(dir string) error {
 	for _, folder := range ownFolders(dir) {
 		if err := private.CheckOwner(folder); err != nil {
@@ -34,13 +33,12 @@ func CheckFolder(dir string) error {
 	return nil
 }
 
-// MakeFolder makes a folder of gpurun's own below .gpurun, as run directories are made: those
-// above it that are missing, too, and not where somebody else could write to it.
+// MakeFolder makes a folder below .gpurun as run directories are made: with missing parents, and not where another
+// user could write to it.
 func MakeFolder(dir string) error { return makeRunDir(dir) }
 
-// makeRunDir makes a run directory, and those above it that are missing. A run
-// directory that somebody else could write to is refused, and so is one in such a
-// .gpurun. Links are followed up to it.
+// makeRunDir makes a run directory and its missing parents. It refuses a run directory that another user could
+// write to, and one in such a .gpurun. It follows links up to the run directory.
 func makeRunDir(dir string) error {
 	own := ownFolders(dir)
 	for _, folder := range own {
@@ -57,8 +55,7 @@ func makeRunDir(dir string) error {
 	return private.CheckOwner(dir)
 }
 
-// ownFolders are the run directory and, where it is below a .gpurun, the folders
-// down from there, the highest first.
+// ownFolders are the run directory and, if it is below a .gpurun, the folders down from there, the highest first.
 func ownFolders(dir string) []string {
 	folders := []string{dir}
 	for at := dir; ; at = filepath.Dir(at) {
@@ -75,8 +72,7 @@ func ownFolders(dir string) []string {
 	}
 }
 
-// ignore keeps the runs out of git, whose users would commit logs and commands. It
-// is a courtesy: that a folder is read-only is met by who needs to write.
+// ignore keeps the runs out of git, where they would expose logs and commands. It is best effort.
 func ignore(folder string) {
 	f, err := private.OpenFile(filepath.Join(folder, ".gitignore"), os.O_CREATE|os.O_EXCL|os.O_WRONLY)
 	if err != nil {
@@ -86,16 +82,14 @@ func ignore(folder string) {
 	_ = f.Close()
 }
 
-// maxJournal bounds what is read as a journal, in bytes; one of a thousand attempts
-// has a tenth of it.
+// maxJournal bounds a journal, in bytes; one of a thousand attempts has a tenth of it.
 const maxJournal = 256 << 20
 
-// empty are the names in a folder that is as good as empty: what a gpurun leaves that
-// ended before it wrote a journal, and what file systems put there.
+// empty are the names in a folder that counts as empty: those of a gpurun that ended before it wrote a journal, and
+// of file systems.
 var empty = []string{lockFile, "lost+found", ".snapshot"}
 
-// refuseForeign refuses a folder that is neither empty nor a run directory: its files
-// are somebody else's.
+// refuseForeign refuses a folder that is neither empty nor a run directory.
 func refuseForeign(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, File)); err == nil {
 		return nil
@@ -125,8 +119,7 @@ func refuseForeign(dir string) error {
 // errTooLarge is the error for a journal that is none.
 var errTooLarge = errors.New("it is too large for a journal")
 
-// readRegular reads a regular file up to the size that it has now: neither a pipe nor
-// a device, and nothing without an end.
+// readRegular reads a regular file up to its present size: neither a pipe nor a device, and nothing endless.
 func readRegular(path string) ([]byte, error) {
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
@@ -148,8 +141,8 @@ func readRegular(path string) ([]byte, error) {
 	return text[:n], err
 }
 
-// Check reports that the run directory has gone, or that another has taken its place:
-// nobody would find what is still written to it. The error has an exit code and a hint.
+// Check reports that the run directory is gone, or replaced by another: later events would be lost. The error has an
+// exit code and a hint.
 func (j *Journal) Check() error {
 	path := filepath.Join(j.dir, File)
 	own, err := j.file.Stat()
@@ -164,12 +157,11 @@ func (j *Journal) Check() error {
 	return nil
 }
 
-// errGone is the error for a run directory that is not there any more.
+// errGone is the error for a run directory that has disappeared. It is a fs.ErrNotExist.
 var errGone = gone{}
 
 type gone struct{}
 
 func (gone) Error() string { return "the run directory has disappeared" }
 
-// Is makes it one of the errors for files that do not exist.
 func (gone) Is(target error) bool { return target == fs.ErrNotExist }

@@ -44,7 +44,7 @@ func TestAFolderOfSomebodyElse(t *testing.T) {
 			}
 		}
 		before, _ := os.ReadDir(dir)
-		j, _, err := (Search{}).OpenRun(t.Context(), dir, nil, Patience{})
+		j, _, err := (RunSearch{}).OpenRun(t.Context(), dir, nil, LockWait{})
 		if (err != nil) != test.refused {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -74,7 +74,7 @@ func TestAJournalWithoutAnEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		_, _, err := (Search{}).OpenRun(t.Context(), dir, nil, Patience{})
+		_, _, err := (RunSearch{}).OpenRun(t.Context(), dir, nil, LockWait{})
 		want := strategy.CodeUsage
 		if name == "a link" { // to a device; no link is followed at all
 			want = strategy.CodeRunDir
@@ -93,7 +93,7 @@ func TestAJournalWithoutAnEnd(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(pipe, lockFile), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := (Search{}).OpenRun(t.Context(), pipe, nil, Patience{}); errext.Code(err, 0) != strategy.CodeUsage {
+	if _, _, err := (RunSearch{}).OpenRun(t.Context(), pipe, nil, LockWait{}); errext.Code(err, 0) != strategy.CodeUsage {
 		t.Errorf("a pipe in the lock's place: %v", err)
 	}
 }
@@ -108,7 +108,7 @@ func TestAJournalOutOfOrder(t *testing.T) {
 		}
 	}
 	j.Close()
-	_, _, err := (Search{}).OpenRun(t.Context(), dir, nil, Patience{})
+	_, _, err := (RunSearch{}).OpenRun(t.Context(), dir, nil, LockWait{})
 	if want := filepath.Join(dir, File) + ":3: a decision follows no attempt that has ended"; err == nil || err.Error() != want || errext.Code(err, 0) != strategy.CodeUsage || errext.Hint(err) == "" {
 		t.Errorf("%v, code %d", err, errext.Code(err, 0))
 	}
@@ -199,7 +199,7 @@ func TestRoomIsKept(t *testing.T) {
 		if err := j.Append(launcher.Noticed{Text: strings.Repeat("x", 5000)}); err != nil {
 			t.Fatal(err)
 		}
-		if left := blocks() - j.size; left < rooms[0]/2 {
+		if left := blocks() - j.size; left < reservations[0]/2 {
 			t.Fatalf("%d bytes are left", left)
 		}
 	}

@@ -14,17 +14,16 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// What Search.IfTrained asks for where a run of the job has trained: that it is enough,
-// and the run ends at once with its verdict; or that another run begins, also where that
-// one has the name.
+// The values of RunSearch.IfTrained for a job of which a run has trained: the new run ends at once with that
+// run's verdict, or another run begins, even under the same name.
 const (
 	SkipTrained = "skip"
 	RunTrained  = "run"
 )
 
-// ifTrained gives the run that is enough, empty for none, or makes room for another of the
-// same name, also where that one has failed and the user wants a fresh one.
-func (s Search) ifTrained() (string, error) {
+// ifTrained returns the trained run that replaces a new one, empty for none. It renames the run of the same name where
+// another is to begin: after one that has trained, or after a failed one with Fresh.
+func (s RunSearch) ifTrained() (string, error) {
 	switch {
 	case s.IfTrained == SkipTrained:
 		return s.newestTrained()
@@ -36,9 +35,8 @@ func (s Search) ifTrained() (string, error) {
 	return "", nil
 }
 
-// newestTrained is the run of the job that has trained, the one named before all others
-// and the newest of these; empty for none.
-func (s Search) newestTrained() (string, error) {
+// newestTrained is the run of the job that has trained: the named one, else the newest; empty for none.
+func (s RunSearch) newestTrained() (string, error) {
 	runs, err := s.newestFirst()
 	if err != nil {
 		return "", launcher.RunDirError(s.Root, err)
@@ -55,15 +53,14 @@ func (s Search) newestTrained() (string, error) {
 }
 
 // newestFirst are the runs below the job's folder.
-func (s Search) newestFirst() ([]string, error) {
+func (s RunSearch) newestFirst() ([]string, error) {
 	runs, err := Runs(s.Root)
 	slices.SortFunc(runs, func(a, b string) int { return written(b).Compare(written(a)) })
 	return runs, err
 }
 
-// exhausted is the newest run of the job, where it ended without a plan that fits and a new
-// one would, too; empty where it did not.
-func (s Search) exhausted() string {
+// exhausted is the newest run of the job, if it ended with no plan left and a new one would, too; else empty.
+func (s RunSearch) exhausted() string {
 	if s.Settled == nil || s.Fresh {
 		return ""
 	}
@@ -83,14 +80,14 @@ func (s Search) exhausted() string {
 	return ""
 }
 
-// ours is the run in a directory, as far as its outline says, and whether it is of this job.
-func (s Search) ours(dir string) (*runstate.Run, bool) {
+// ours is the outline of the run in a directory, and whether it is of this job.
+func (s RunSearch) ours(dir string) (*runstate.Run, bool) {
 	events, _, err := Outline(dir)
 	run := runstate.Of(events)
 	return run, err == nil && len(events) > 0 && (s.Digest == "" || run.First.Digest == s.Digest) && launcher.SameFiles(run.First.Files, s.Files)
 }
 
-// written is when something last happened in a run.
+// written is the time of a run's last event.
 func written(dir string) time.Time {
 	info, err := os.Lstat(filepath.Join(dir, File))
 	if err != nil {
@@ -99,22 +96,21 @@ func written(dir string) time.Time {
 	return info.ModTime()
 }
 
-// trained reports whether the run in a directory is of this job and has trained, whether
-// its verdict was written or not.
-func (s Search) trained(dir string) bool {
+// trained reports whether the run in a directory is of this job and has trained, even if its verdict was not written.
+func (s RunSearch) trained(dir string) bool {
 	run, ours := s.ours(dir)
 	return ours && outcome(run) == strategy.Trained
 }
 
-// failed reports whether the run in a directory, of whatever job, has failed for good. What is
-// mended may be its train.toml, which makes another job of it.
+// failed reports whether the run in a directory, of any job, has failed for good. The user may have corrected its
+// train.toml, which makes another job of it.
 func failed(dir string) bool {
 	events, _, err := Outline(dir)
 	how := outcome(runstate.Of(events))
 	return err == nil && (how == strategy.Failed || how == strategy.Exhausted)
 }
 
-// outcome is how a run ended, whether its verdict was written or not; empty where it has not.
+// outcome is how a run ended, even if its verdict was not written; empty where it has not.
 func outcome(run *runstate.Run) strategy.Outcome {
 	if end := run.End(); end != nil {
 		return end.Outcome
@@ -125,16 +121,15 @@ func outcome(run *runstate.Run) strategy.Outcome {
 	return ""
 }
 
-// mostAside bounds how many runs lie aside under one name.
+// mostAside bounds the runs that are set aside under one name.
 const mostAside = 10000
 
-// setAside renames a run directory in which no gpurun is at work: run becomes run.1, or
-// the first that is free.
+// setAside renames a run directory that no gpurun uses: run becomes run.1, or the first that is free.
 func setAside(dir string) error {
 	locks, err := holdIdle(dir)
 	if err != nil {
 		if errors.Is(err, ErrLocked) {
-			return nil // opening it says who is at work there
+			return nil // opening it fails with the holder's name
 		}
 		return launcher.RunDirError(dir, err)
 	}

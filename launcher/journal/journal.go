@@ -2,18 +2,17 @@
 // folders with their changed files, and the verdict. A directory has one writer
 // at a time, which holds its lock.
 //
-//	journal.jsonl     one event a line, synced before anybody acts upon it
+//	journal.jsonl     one event a line, synced before gpurun acts on it
 //	verdict.json      how the run ended, written atomically
-//	status.json       where the run stands, for who looks on (Record)
-//	run.json          how the run was started, as it was typed
-//	lock              host and pid of the gpurun that runs here; it holds the journal, too
+//	status.json       the state of the run, for display (RunRecord)
+//	run.json          the command line that started the run
+//	lock              host and pid of the gpurun that runs here; it locks the journal, too
 //	attempt-<n>/      plan.json, command.json, diff.patch, changed files, samples.jsonl, rank<k>/…
 //
-// What gpurun makes there is for its user alone (package private), and free of the
-// job's secrets (package mask), except for run.json, command.json and the changed files:
-// the job is started with them.
+// These files are for the user alone (package private), and free of the job's secrets (package mask),
+// except for run.json, command.json and the changed files, with which the job is started.
 //
-// Lines of another version than gpurun's own are refused, not guessed at.
+// Lines of another version than gpurun's own are refused.
 package journal
 
 import (
@@ -60,9 +59,9 @@ type Journal struct {
 	reserved int64 // how far the file has room on the disk
 }
 
-// Open locks a run directory, makes it where it is missing, and reads what its
-// journal holds. Every event that is appended later is passed to shown, after it
-// is on disk. The error is ErrLocked where the directory is in use.
+// Open locks a run directory, makes it where it is missing, and reads its journal. Every event that is
+// appended later is passed to shown, after it is on disk. The error is ErrLocked where the directory is in
+// use.
 func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, error) {
 	if err := makeRunDir(dir); err != nil {
 		return nil, nil, fmt.Errorf("make the run directory: %w", err)
@@ -92,12 +91,11 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 	return j, events, nil
 }
 
-// Lock takes a lock file that is none of a run directory's, and makes it where it is missing.
-// Its folder has one lock only. The error is ErrLocked where another process has it.
+// Lock takes a lock file outside run directories, and makes it where it is missing. Its folder has one lock
+// only. The error is ErrLocked where another process has it.
 func Lock(path string) (io.Closer, error) { return acquire(path, os.O_CREATE|os.O_RDWR) }
 
-// acquire takes the lock file, which it opens with a flag; the kernel gives it back when
-// the process ends, however it ends.
+// acquire takes the lock file, which it opens with a flag; the kernel releases it when the process ends.
 func acquire(path string, flag int) (io.Closer, error) {
 	lock, err := private.OpenFile(path, flag)
 	if err != nil {
@@ -126,8 +124,8 @@ func acquire(path string, flag int) (io.Closer, error) {
 	return lock, nil
 }
 
-// lockNow locks a file, or fails where a gpurun has. Who only looks whether one has
-// (locked) holds it for a moment, and many may look in turn: that is outlasted.
+// lockNow locks a file, or fails where a gpurun has locked it. Processes that only check the lock (locked) hold
+// it for a moment, perhaps one after the other: lockNow tries again.
 func lockNow(f *os.File) error {
 	for tries := 0; ; tries++ {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -152,7 +150,7 @@ func Read(dir string) ([]launcher.Event, error) {
 	return events, err
 }
 
-// cutAt drops a torn last line, so that the next event starts a line of its own.
+// cutAt drops a torn last line, so that the next event starts on a new line.
 func (j *Journal) cutAt(size int64) error {
 	if err := j.file.Truncate(size); err != nil {
 		return fmt.Errorf("cut the journal's torn end: %w", err)
@@ -168,13 +166,11 @@ func (j *Journal) cutAt(size int64) error {
 // Dir is the run directory's path.
 func (j *Journal) Dir() string { return j.dir }
 
-// Mask sets what the job's secrets are, before the first Append. Without it, those
-// are masked whose names or shapes tell.
+// Mask sets the job's secrets, before the first Append. Without it, secrets are recognised by name or form.
 func (j *Journal) Mask(m *mask.Masker) { j.mask = m }
 
-// Append writes one event, waits until it is on disk, and shows it. One that cannot be
-// written leaves no part of itself behind. In a run directory that is gone, nothing is
-// written, and people are shown the event all the same.
+// Append writes one event, waits until it is on disk, and shows it. An event that cannot be written leaves no
+// part behind. If the run directory is gone, the event is only shown.
 func (j *Journal) Append(e launcher.Event) error {
 	line, err := launcher.Encode(e, time.Now().UTC())
 	if err != nil {
@@ -219,7 +215,7 @@ func (j *Journal) Prepare(n int) (string, error) {
 	return dir, nil
 }
 
-// Finish writes the verdict and closes the journal's story with it.
+// Finish writes the verdict, and journals it.
 func (j *Journal) Finish(v launcher.Verdict) error {
 	if err := j.Draft(v); err != nil {
 		return err
@@ -227,7 +223,7 @@ func (j *Journal) Finish(v launcher.Verdict) error {
 	return j.Append(launcher.Finished{Verdict: v})
 }
 
-// Draft writes a verdict that holds until a later one replaces it.
+// Draft writes a verdict that is valid until a later one replaces it.
 func (j *Journal) Draft(v launcher.Verdict) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -236,14 +232,13 @@ func (j *Journal) Draft(v launcher.Verdict) error {
 	return private.WriteFile(filepath.Join(j.dir, verdictFile), append(j.mask.JSON(text), '\n'), private.Mode)
 }
 
-// Close gives the directory back, and the room that was kept for the journal.
+// Close releases the directory, and the space that was reserved for the journal.
 func (j *Journal) Close() error {
-	_ = j.file.Truncate(j.size) // what is left over is room, and no event
+	_ = j.file.Truncate(j.size) // the rest is reserved space
 	return errors.Join(j.file.Close(), j.lock.Close())
 }
 
-// Runs lists the run directories of a job below its folder by their names: of those that
-// nobody named, the newest last.
+// Runs lists the run directories of a job below its folder by name: names that gpurun chose sort by time.
 func Runs(root string) ([]string, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -262,18 +257,16 @@ func Runs(root string) ([]string, error) {
 	return runs, nil
 }
 
-// rooms are the bytes that the journal keeps free for itself on the disk, as many as
-// can be had: how the last attempt ended, and what was decided, can then be written
-// down also when ranks have filled the disk.
-var rooms = []int64{256 << 10, 64 << 10, 16 << 10}
+// reservations are the sizes in bytes, largest first, of the space that the journal reserves on the disk, so
+// that the end of the last attempt and the decision can be written when ranks have filled the disk.
+var reservations = []int64{256 << 10, 64 << 10, 16 << 10}
 
-// reserve keeps room after the last event. Where the file system cannot, nothing is
-// lost but that.
+// reserve reserves space after the last event, if the file system can.
 func (j *Journal) reserve() {
-	if j.reserved >= j.size+rooms[0]/2 {
+	if j.reserved >= j.size+reservations[0]/2 {
 		return
 	}
-	for _, n := range rooms {
+	for _, n := range reservations {
 		if unix.Fallocate(int(j.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, j.size, n) == nil {
 			j.reserved = j.size + n
 			return

@@ -22,27 +22,26 @@ import (
 	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
-// Where the file system has no locks (Lustre that is mounted without -o flock, some
-// network file systems), a file that exists is the lock. Its holder says in it who
-// it is, so that on the same machine a dead holder is told from a living one, and
-// touches it for as long as it runs, which is how another machine knows.
+// On a file system without locks (Lustre mounted without -o flock, some network file systems), the existence
+// of a file is the lock. It identifies its lockHolder, so that the same machine can check whether the holder
+// lives; for other machines the lockHolder touches it while it runs.
 const (
 	holderFile = "lock.holder"
-	// beat is how often a holder touches its file, and stale the age from which on
-	// another machine takes it for left behind: clocks of two machines differ.
+	// beat is the interval at which a lockHolder touches its file, and stale the age at which another machine
+	// considers it left behind: clocks of two machines differ.
 	beat  = 10 * time.Second
 	stale = 2 * time.Minute
 	// largestHolder bounds the file, in bytes.
 	largestHolder = 64 << 10
 )
 
-// locksMissing reports whether flock failed because the file system has none.
+// locksMissing reports whether flock failed because the file system has no locks.
 func locksMissing(err error) bool {
 	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.EINVAL)
 }
 
-// A holder is who holds a lock file.
-type holder struct {
+// A lockHolder is a process that holds a lock file.
+type lockHolder struct {
 	Host  string `json:"host"`
 	PID   int    `json:"pid"`
 	Boot  string `json:"boot"`  // the machine's boot, which tells machines apart
@@ -51,10 +50,10 @@ type holder struct {
 	Token string `json:"token"`
 }
 
-func (h holder) String() string { return fmt.Sprintf("host %s, pid %d", h.Host, h.PID) }
+func (h lockHolder) String() string { return fmt.Sprintf("host %s, pid %d", h.Host, h.PID) }
 
-// A lockFileHeld is a lock file that this process holds, until Close.
-type lockFileHeld struct {
+// A heldLockFile is a lock file that this process holds, until Close.
+type heldLockFile struct {
 	path  string
 	over  chan struct{}
 	owner sync.WaitGroup
@@ -62,16 +61,16 @@ type lockFileHeld struct {
 
 // acquireFile takes the lock file of a run directory. The error is ErrLocked where
 // another process holds it.
-func acquireFile(dir string) (*lockFileHeld, error) {
+func acquireFile(dir string) (*heldLockFile, error) {
 	path := filepath.Join(dir, holderFile)
 	own, err := self()
 	if err != nil {
 		return nil, err
 	}
-	for range 3 { // one that is left behind is taken away, and another gpurun may be first
+	for range 3 { // a stale one is removed, and another gpurun may be first
 		err := create(path, own)
 		if err == nil {
-			l := &lockFileHeld{path: path, over: make(chan struct{})}
+			l := &heldLockFile{path: path, over: make(chan struct{})}
 			l.owner.Go(l.touch)
 			return l, nil
 		}
@@ -89,8 +88,8 @@ func acquireFile(dir string) (*lockFileHeld, error) {
 	return nil, fmt.Errorf("%w (%s)", ErrLocked, path)
 }
 
-// create makes the file with its content in one step: a link of one that is written.
-func create(path string, own holder) error {
+// create makes the file with its content in one step, as a link of a complete one.
+func create(path string, own lockHolder) error {
 	text, err := json.Marshal(own)
 	if err != nil {
 		return err
@@ -102,8 +101,8 @@ func create(path string, own holder) error {
 	return errors.Join(os.Link(written, path), os.Remove(written))
 }
 
-// holds says who holds a lock file, and whether it still does.
-func holds(path string, own holder) (holder, bool) {
+// holds returns the holder of a lock file, and whether it lives.
+func holds(path string, own lockHolder) (lockHolder, bool) {
 	h, err := readHolder(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return h, false
@@ -115,7 +114,7 @@ func holds(path string, own holder) (holder, bool) {
 	return h, err == nil && time.Since(info.ModTime()) < stale
 }
 
-func readHolder(path string) (h holder, err error) {
+func readHolder(path string) (h lockHolder, err error) {
 	text, err := private.ReadHead(path, largestHolder) // a job may have put a pipe there
 	if err == nil {
 		err = json.Unmarshal(text, &h)
@@ -123,17 +122,16 @@ func readHolder(path string) (h holder, err error) {
 	return h, err
 }
 
-// discard takes a lock file away that a holder has left behind. Of several that come upon
-// it, one may: the one whose own mark is beside it. Where the lock is another one by then,
-// somebody was faster, and it stays.
-func discard(path string, left, own holder) error {
+// discard removes a lock file that its holder has left behind. Of several processes that find it, only the one
+// whose mark is next to it may. If the lock is another one by then, it stays.
+func discard(path string, left, own lockHolder) error {
 	mark := fmt.Sprintf("%s.%x", path, sha256.Sum256([]byte(left.Token)))
 	switch err := create(mark, own); {
 	case errors.Is(err, fs.ErrExist):
 		if _, lives := holds(mark, own); lives {
 			return nil
 		}
-		return remove(mark) // whoever made it was killed
+		return remove(mark) // its maker was killed
 	case err != nil:
 		return fmt.Errorf("take away a lock that was left behind: %w", err)
 	}
@@ -145,7 +143,7 @@ func discard(path string, left, own holder) error {
 	return remove(mark)
 }
 
-// remove takes a file away that another gpurun may have taken.
+// remove removes a file that another gpurun may have removed.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("take away a lock that was left behind: %w", err)
@@ -154,13 +152,13 @@ func remove(path string) error {
 }
 
 // touch shows other machines that the holder lives.
-func (l *lockFileHeld) touch() {
+func (l *heldLockFile) touch() {
 	every := time.NewTicker(beat)
 	defer every.Stop()
 	for {
 		select {
 		case now := <-every.C:
-			_ = os.Chtimes(l.path, now, now) // the journal meets the same disk
+			_ = os.Chtimes(l.path, now, now) // the journal meets the same error
 		case <-l.over:
 			return
 		}
@@ -168,30 +166,30 @@ func (l *lockFileHeld) touch() {
 }
 
 // Close gives the lock back.
-func (l *lockFileHeld) Close() error {
+func (l *heldLockFile) Close() error {
 	close(l.over)
 	l.owner.Wait()
 	return os.Remove(l.path)
 }
 
 // self is this process as a holder.
-func self() (holder, error) {
+func self() (lockHolder, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return holder{}, fmt.Errorf("name this machine in the lock: %w", err)
+		return lockHolder{}, fmt.Errorf("name this machine in the lock: %w", err)
 	}
 	space, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
-		return holder{}, fmt.Errorf("name this process in the lock: %w", err)
+		return lockHolder{}, fmt.Errorf("name this process in the lock: %w", err)
 	}
 	host, _ := os.Hostname()
-	return holder{
+	return lockHolder{
 		Host: host, PID: os.Getpid(), Boot: strings.TrimSpace(string(boot)), Space: space, Start: startOf(os.Getpid()), Token: rand.Text(),
 	}, nil
 }
 
-// startOf is when a process started, in clock ticks since boot (field 22 of
-// /proc/PID/stat); empty where there is no such process.
+// startOf is the start time of a process, in clock ticks since boot (field 22 of /proc/PID/stat); empty where there
+// is no such process.
 func startOf(pid int) string {
 	stat, err := procfs.ReadStat(pid)
 	if err != nil || stat.Field(3) == "Z" {
@@ -200,8 +198,8 @@ func startOf(pid int) string {
 	return stat.Field(22)
 }
 
-// Holder says who is at work in a run directory, or was last: the host's name and the
-// process's id there, and whether it still is. They are empty where nobody knows.
+// Holder returns the host and pid of the gpurun that uses a run directory, or used it last, and whether it still does.
+// They are empty where they are not known.
 func Holder(dir string) (host string, pid int, works bool) {
 	if own, err := self(); err == nil {
 		if h, lives := holds(filepath.Join(dir, holderFile), own); lives {
@@ -212,25 +210,25 @@ func Holder(dir string) (host string, pid int, works bool) {
 		defer f.Close()
 		text := make([]byte, 256)
 		n, _ := f.ReadAt(text, 0)
-		// Where it is torn, nothing is known.
+		// A torn text gives nothing.
 		_, _ = fmt.Sscanf(string(text[:n]), "host %s pid %d", &host, &pid)
 		host = strings.TrimSuffix(host, ",")
 		works = locked(f)
 	}
-	if !works && journalHeld(dir) { // whose lock file was taken away: another may be there by now
+	if !works && journalHeld(dir) { // by a process whose lock file was removed
 		return "", 0, true
 	}
 	return host, pid, works
 }
 
-// Locked reports whether a gpurun is at work in a run directory.
+// Locked reports whether a gpurun uses a run directory.
 func Locked(dir string) bool {
 	_, _, works := Holder(dir)
 	return works
 }
 
-// locked reports whether another process has locked a file. It looks by a lock of its
-// own, for a moment, which acquire outlasts.
+// locked reports whether another process has locked a file. It locks the file itself for a moment, which lockNow
+// tolerates.
 func locked(f *os.File) bool {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
 		return errors.Is(err, unix.EWOULDBLOCK)
@@ -239,14 +237,14 @@ func locked(f *os.File) bool {
 	return false
 }
 
-// A lock file can be taken away below its holder: a job that tidies up does. So a gpurun
-// holds its open journal, too, and nobody begins in the directory or removes it meanwhile.
+// A job that tidies up may remove the lock file of a running gpurun. So a gpurun locks its open journal, too, and
+// no other starts in the directory or removes it meanwhile.
 
-// errNoLocks means that a file cannot be held here.
+// errNoLocks: a file cannot be locked here.
 var errNoLocks = errors.New("the file system has no locks")
 
-// holdJournal holds an open journal until it is closed. The error is ErrLocked where
-// another gpurun does, and errNoLocks where none can.
+// holdJournal locks an open journal until it is closed. The error is ErrLocked where another gpurun has locked it, and
+// errNoLocks where locks do not work.
 func holdJournal(f *os.File) error {
 	if unreadableWhenLocked(f) {
 		return errNoLocks
@@ -262,15 +260,15 @@ func holdJournal(f *os.File) error {
 	return nil
 }
 
-// unreadableWhenLocked reports whether nobody else can read a file that is locked, as on
-// SMB: people want to read the journal of a run that runs.
+// unreadableWhenLocked reports whether other processes cannot read a locked file, as on SMB: the journal of a running
+// run must be readable.
 func unreadableWhenLocked(f *os.File) bool {
 	var on unix.Statfs_t
 	kinds := []uint32{unix.SMB_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC}
 	return unix.Fstatfs(int(f.Fd()), &on) == nil && slices.Contains(kinds, uint32(on.Type))
 }
 
-// journalHeld reports whether a gpurun holds the journal of a run directory.
+// journalHeld reports whether a gpurun has locked the journal of a run directory.
 func journalHeld(dir string) bool {
 	f, err := private.OpenFile(filepath.Join(dir, File), os.O_RDONLY)
 	if err != nil {
@@ -280,9 +278,8 @@ func journalHeld(dir string) bool {
 	return !unreadableWhenLocked(f) && locked(f)
 }
 
-// holdIdle holds all that a gpurun at work in a run directory does, and makes no lock file
-// for it. The error is ErrLocked also where nobody can tell: the lock file is missing, the
-// journal cannot be held, and the run has not ended.
+// holdIdle takes all locks of a gpurun in a run directory, without making a lock file. The error is ErrLocked also where
+// the state is not known: the lock file is missing, the journal cannot be locked, and the run has not ended.
 func holdIdle(dir string) (io.Closer, error) {
 	lock, err := acquire(filepath.Join(dir, lockFile), os.O_RDWR)
 	missing := errors.Is(err, fs.ErrNotExist)
@@ -311,7 +308,7 @@ func holdIdle(dir string) (io.Closer, error) {
 	return all, nil
 }
 
-// ended reports whether a run's story is closed.
+// ended reports whether a run has a verdict.
 func ended(dir string) bool {
 	events, _, err := Outline(dir)
 	return err == nil && runstate.Of(events).Verdict != nil

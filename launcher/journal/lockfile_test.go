@@ -49,7 +49,7 @@ func TestALockFile(t *testing.T) {
 	elsewhere.Boot, elsewhere.Host = "another", "n7"
 	inside.Space = "pid:[1]"
 	for name, test := range map[string]struct {
-		left holder
+		left lockHolder
 		age  time.Duration
 		free bool
 	}{
@@ -85,7 +85,7 @@ func TestALockFile(t *testing.T) {
 func TestOneTakesALockThatWasLeftBehind(t *testing.T) {
 	for range 60 {
 		dir := t.TempDir()
-		if err := create(filepath.Join(dir, holderFile), holder{Boot: "another", Token: "old"}); err != nil {
+		if err := create(filepath.Join(dir, holderFile), lockHolder{Boot: "another", Token: "old"}); err != nil {
 			t.Fatal(err)
 		}
 		old := time.Now().Add(-time.Hour)
@@ -115,16 +115,16 @@ func TestOneTakesALockThatWasLeftBehind(t *testing.T) {
 func TestTheLockOfAnEarlierStartIsWaitedFor(t *testing.T) {
 	const bound = 150 * time.Second
 	for name, test := range map[string]struct {
-		search Search
+		search RunSearch
 		code   int
 		took   time.Duration
 		said   int
 	}{
-		"the same job's":       {Search{Scheduler: "slurm 7", Restart: 2}, strategy.CodeRetry, bound, 3},
-		"the same start's":     {Search{Scheduler: "slurm 7", Restart: 1}, strategy.CodeUsage, 0, 0},
-		"another job's":        {Search{Scheduler: "slurm 8", Restart: 2}, strategy.CodeUsage, 0, 0},
-		"without a scheduler":  {Search{}, strategy.CodeUsage, 0, 0},
-		"the job's first one?": {Search{Scheduler: "slurm 7"}, strategy.CodeUsage, 0, 0},
+		"the same job's":       {RunSearch{Scheduler: "slurm 7", Restart: 2}, strategy.CodeRetry, bound, 3},
+		"the same start's":     {RunSearch{Scheduler: "slurm 7", Restart: 1}, strategy.CodeUsage, 0, 0},
+		"another job's":        {RunSearch{Scheduler: "slurm 8", Restart: 2}, strategy.CodeUsage, 0, 0},
+		"without a scheduler":  {RunSearch{}, strategy.CodeUsage, 0, 0},
+		"the job's first one?": {RunSearch{Scheduler: "slurm 7"}, strategy.CodeUsage, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestTheLockOfAnEarlierStartIsWaitedFor(t *testing.T) {
 				defer earlier.Close()
 				var said []string
 				began := time.Now()
-				_, _, err := test.search.OpenRun(t.Context(), dir, nil, Patience{Bound: bound, Said: func(text string) { said = append(said, text) }})
+				_, _, err := test.search.OpenRun(t.Context(), dir, nil, LockWait{Bound: bound, Note: func(text string) { said = append(said, text) }})
 				if !errors.Is(err, ErrLocked) || errext.Code(err, 0) != test.code || len(said) != test.said {
 					t.Errorf("%v, code %d, said %q", err, errext.Code(err, 0), said)
 				}
@@ -147,7 +147,7 @@ func TestTheLockOfAnEarlierStartIsWaitedFor(t *testing.T) {
 			dir, earlier := heldByRestart1(t)
 			began := time.Now()
 			time.AfterFunc(90*time.Second, func() { earlier.Close() }) //nolint:errcheck // its events are synced
-			j, events, err := Search{Scheduler: "slurm 7", Restart: 2}.OpenRun(t.Context(), dir, nil, Patience{})
+			j, events, err := RunSearch{Scheduler: "slurm 7", Restart: 2}.OpenRun(t.Context(), dir, nil, LockWait{})
 			if err != nil || len(events) != 1 {
 				t.Fatalf("%d events, %v", len(events), err)
 			}
@@ -182,7 +182,7 @@ func TestFindWhatEachGpurunLeft(t *testing.T) {
 	begin(t, filepath.Join(root, "1"), "slurm 7")
 	begin(t, filepath.Join(root, "2"), "slurm 7")
 	begin(t, filepath.Join(root, "3"), "slurm 8")
-	find := func(s Search) string {
+	find := func(s RunSearch) string {
 		t.Helper()
 		s.Root = root
 		dir, err := s.Find()
@@ -192,7 +192,7 @@ func TestFindWhatEachGpurunLeft(t *testing.T) {
 		if _, err := os.Stat(dir); err != nil {
 			return "" // a new one
 		}
-		j, _, err := s.OpenRun(t.Context(), dir, nil, Patience{})
+		j, _, err := s.OpenRun(t.Context(), dir, nil, LockWait{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,16 +201,16 @@ func TestFindWhatEachGpurunLeft(t *testing.T) {
 		}
 		return filepath.Base(dir)
 	}
-	if got := find(Search{Scheduler: "slurm 7", Restart: 1, Digest: "other"}); got != "" {
+	if got := find(RunSearch{Scheduler: "slurm 7", Restart: 1, Digest: "other"}); got != "" {
 		t.Errorf("another job goes on with %s", got)
 	}
 	for restart := 1; restart <= 2; restart++ {
-		again := Search{Scheduler: "slurm 7", Restart: restart, Digest: ""}
+		again := RunSearch{Scheduler: "slurm 7", Restart: restart, Digest: ""}
 		if got := [3]string{find(again), find(again), find(again)}; got != [3]string{"1", "2", ""} {
 			t.Errorf("restart %d goes on with %q", restart, got)
 		}
 	}
-	if got := find(Search{Scheduler: "slurm 8", Restart: 1}); got != "3" {
+	if got := find(RunSearch{Scheduler: "slurm 8", Restart: 1}); got != "3" {
 		t.Errorf("a run of another job of the scheduler: %q", got)
 	}
 }

@@ -14,20 +14,19 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Node is what another node than the head's keeps of a run: what it was told and saw, in
-// a folder of its own, and the attempts' folders of its ranks. Nothing is decided by it.
+// A NodeDir is another node's part of a run: its events, in a separate folder, and the attempts' folders of its ranks.
+// Nothing is decided by it.
 //
 //	node-<k>/journal.jsonl          the node's own events
 //	attempt-<n>/node-<k>/rank<r>/…  its ranks
-type Node struct {
+type NodeDir struct {
 	*Journal
 	run  string
 	node int
 }
 
-// OpenNode opens a node's part of the run directory run, which may be on a file system of
-// its own.
-func OpenNode(run string, node int, shown func(launcher.Event)) (*Node, error) {
+// OpenNode opens a node's part of the run directory run, which may be on a separate file system.
+func OpenNode(run string, node int, shown func(launcher.Event)) (*NodeDir, error) {
 	if err := makeRunDir(run); err != nil {
 		return nil, launcher.RunDirError(run, err)
 	}
@@ -39,13 +38,12 @@ func OpenNode(run string, node int, shown func(launcher.Event)) (*Node, error) {
 	case err != nil:
 		return nil, launcher.RunDirError(dir, err)
 	}
-	return &Node{Journal: j, run: run, node: node}, nil
+	return &NodeDir{Journal: j, run: run, node: node}, nil
 }
 
 func nodeFolder(node int) string { return fmt.Sprintf("node-%d", node) }
 
-// IsNode reports whether a folder is what another node than the head's keeps of a run: the
-// run is the folder above it.
+// IsNode reports whether a folder is a NodeDir: the run is the folder above it.
 func IsNode(dir string) bool {
 	number, named := strings.CutPrefix(filepath.Base(dir), "node-")
 	if _, err := strconv.Atoi(number); !named || err != nil {
@@ -56,7 +54,7 @@ func IsNode(dir string) bool {
 }
 
 // Prepare makes the node's folder of attempt n.
-func (n *Node) Prepare(attempt int) (string, error) {
+func (n *NodeDir) Prepare(attempt int) (string, error) {
 	dir := filepath.Join(n.run, fmt.Sprintf("attempt-%d", attempt), nodeFolder(n.node))
 	if err := private.MkdirAll(dir); err != nil {
 		return "", fmt.Errorf("make the attempt's folder: %w", err)

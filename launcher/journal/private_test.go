@@ -86,7 +86,7 @@ func TestLinksInARunDirectory(t *testing.T) {
 		if err := os.Symlink(precious, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := (Search{}).OpenRun(t.Context(), dir, nil, Patience{})
+		_, _, err := (RunSearch{}).OpenRun(t.Context(), dir, nil, LockWait{})
 		if err == nil || !strings.Contains(err.Error(), "symbolic link") || errext.Code(err, 0) != strategy.CodeRunDir {
 			t.Errorf("%s: %v, code %d", name, err, errext.Code(err, 0))
 		}
@@ -132,7 +132,7 @@ func TestWhoseRunDirectory(t *testing.T) {
 			if err := os.Chmod(filepath.Join(work, level), mode); err != nil {
 				t.Fatal(err)
 			}
-			j, _, err := (Search{}).OpenRun(t.Context(), dir, nil, Patience{})
+			j, _, err := (RunSearch{}).OpenRun(t.Context(), dir, nil, LockWait{})
 			var untrusted *private.Untrusted
 			if errors.As(err, &untrusted) != refused || refused && (errext.Code(err, 0) != strategy.CodeUsage || errext.Hint(err) == "") {
 				t.Errorf("%s with mode %v: %v, code %d", level, mode, err, errext.Code(err, 0))
@@ -158,7 +158,7 @@ func TestAnotherUsersRunDirectory(t *testing.T) {
 	if err := os.Chown(home, 4242, 4242); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := (Search{}).OpenRun(t.Context(), filepath.Join(home, "job", "run"), nil, Patience{})
+	_, _, err := (RunSearch{}).OpenRun(t.Context(), filepath.Join(home, "job", "run"), nil, LockWait{})
 	if err == nil || !strings.Contains(err.Error(), "another user") || errext.Code(err, 0) != strategy.CodeUsage {
 		t.Errorf("%v, code %d", err, errext.Code(err, 0))
 	}

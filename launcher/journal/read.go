@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -16,21 +15,19 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// How much of a journal an outline rests on, in bytes: how it begins, and how it goes on
-// last. Most journals are shorter than that.
+// The sizes in bytes of the begin and the end of a journal that an outline reads. Most journals are shorter.
 const (
 	outlineHead = 256 << 10
 	outlineTail = 2 << 20
 	maxVerdict  = 16 << 20
 )
 
-// outlined are the kinds of event that an outline has; those between them are long.
+// outlined are the kinds of event in an outline; the others are long.
 var outlined = []string{"began", "started", "exited", "decided", "finished"}
 
-// Outline reads how a run's journal begins and how it ends, at a cost that does not grow
-// with the run: who began it, the attempts that were started, and what was decided. Of a
-// long journal those in the middle are missing. It tells when the journal was last
-// written to. The error is *Unreadable for a line that cannot be read.
+// Outline reads the begin and the end of a run's journal, at a cost that does not grow with the run: who began it, the
+// attempts that were started, and the decisions. Of a long journal those in the middle are missing. It returns the
+// time of the last write, too. The error is *Unreadable for a line that cannot be read.
 func Outline(dir string) (events []launcher.Event, written time.Time, err error) {
 	path := filepath.Join(dir, File)
 	f, err := private.OpenFile(path, os.O_RDONLY)
@@ -53,7 +50,7 @@ func Outline(dir string) (events []launcher.Event, written time.Time, err error)
 			return nil, info.ModTime(), fmt.Errorf("read the journal: %w", err)
 		}
 		if part == tail {
-			_, text, _ = bytes.Cut(text, []byte("\n")) // it begins within a line
+			_, text, _ = bytes.Cut(text, []byte("\n")) // it may begin within a line
 		}
 		more, err := outlineOf(text)
 		if err != nil {
@@ -64,8 +61,7 @@ func Outline(dir string) (events []launcher.Event, written time.Time, err error)
 	return events, info.ModTime(), nil
 }
 
-// Walk visits the events of a journal that an outline has, all of them, with the time at
-// which each was written, until visit reports that it has enough.
+// Walk visits all events of a journal whose kinds are in an outline, with the time of each, until visit returns false.
 func Walk(dir string, visit func(e launcher.Event, at time.Time) (more bool)) error {
 	text, err := readRegular(filepath.Join(dir, File))
 	if err != nil {
@@ -74,7 +70,7 @@ func Walk(dir string, visit func(e launcher.Event, at time.Time) (more bool)) er
 	return walk(text, visit)
 }
 
-// outlineOf decodes the whole lines of a text that an outline has.
+// outlineOf decodes the whole lines of a text that belong to an outline.
 func outlineOf(text []byte) (events []launcher.Event, err error) {
 	err = walk(text, func(e launcher.Event, _ time.Time) bool {
 		events = append(events, e)
@@ -107,9 +103,8 @@ func walk(text []byte, visit func(e launcher.Event, at time.Time) (more bool)) e
 	return nil
 }
 
-// ReadVerdict reads a run's verdict.json, which holds how the run ends if its gpurun does
-// not come to write more. It tells when it was written. The error is fs.ErrNotExist where
-// there is none.
+// ReadVerdict reads a run's verdict.json, which may be a draft: how the run ends if its gpurun writes no more. It
+// returns the time of writing, too. The error is fs.ErrNotExist where there is none.
 func ReadVerdict(dir string) (v launcher.Verdict, written time.Time, err error) {
 	if written, err = private.ReadJSON(filepath.Join(dir, verdictFile), maxVerdict, &v); err != nil {
 		return v, written, fmt.Errorf("read the verdict: %w", err)
@@ -117,8 +112,8 @@ func ReadVerdict(dir string) (v launcher.Verdict, written time.Time, err error) 
 	return v, written, nil
 }
 
-// Unreadable is a line of a journal that this gpurun cannot read: it was written
-// by a newer one, or changed since. The run directory is left as it is.
+// Unreadable is a line of a journal that this gpurun cannot read: a newer one wrote it, or it was changed. The run
+// directory stays unchanged.
 type Unreadable struct {
 	Path string
 	Line int
@@ -127,22 +122,20 @@ type Unreadable struct {
 
 func (e *Unreadable) Error() string { return fmt.Sprintf("%s:%d: %v", e.Path, e.Line, e.Err) }
 
-// Unwrap returns why the line cannot be read.
+// Unwrap returns the reason.
 func (e *Unreadable) Unwrap() error { return e.Err }
 
-// Hint says what can be done about it.
+// Hint is what the user can do.
 func (e *Unreadable) Hint() string {
 	return "use the gpurun that wrote the run directory, or name another --run-dir or --run-id; the ranks' output is still in its attempts' folders"
 }
 
-// opening is how every line begins. A file that begins otherwise is somebody else's, and
-// is not taken for a line that was cut off.
+// opening is the begin of every line. A file that begins otherwise is no journal, rather than a torn line.
 var opening = []byte(`{"v":`)
 
-// read returns the events of a journal, and how many of its bytes hold them. A
-// last line that is torn (gpurun or its machine was killed while it wrote) is
-// not an event: nobody acted upon it. It has no end, or a hole of NULs. The
-// error for any other line is *Unreadable.
+// read returns the events of a journal, and the size of their lines. A torn last line (gpurun or its machine was killed
+// while it wrote) is not an event: it was not acted on. It has no newline, or a hole of NULs. The error for any other
+// line is *Unreadable.
 func read(path string) (events []launcher.Event, whole int64, err error) {
 	text, err := readRegular(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -154,17 +147,14 @@ func read(path string) (events []launcher.Event, whole int64, err error) {
 	if text := bytes.TrimLeft(text, "\x00"); !bytes.HasPrefix(text, opening[:min(len(opening), len(text))]) {
 		return nil, 0, &Unreadable{Path: path, Line: 1, Err: errors.New("it is no event of a run")}
 	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, len(text)+1)
-	for n := 1; lines.Scan(); n++ {
-		line := lines.Bytes()
-		end := whole + int64(len(line)) + 1
-		e, _, err := launcher.Decode(line)
-		if end > int64(len(text)) || end == int64(len(text)) && bytes.IndexByte(line, 0) >= 0 {
-			return events, whole, nil
+	for line := range bytes.Lines(text) {
+		end := whole + int64(len(line))
+		if !bytes.HasSuffix(line, []byte("\n")) || end == int64(len(text)) && bytes.IndexByte(line, 0) >= 0 {
+			break
 		}
+		e, _, err := launcher.Decode(line)
 		if err != nil {
-			return nil, 0, &Unreadable{Path: path, Line: n, Err: err}
+			return nil, 0, &Unreadable{Path: path, Line: len(events) + 1, Err: err}
 		}
 		events, whole = append(events, e), end
 	}

@@ -15,23 +15,21 @@ import (
 	"github.com/gpurun/gpurun/model"
 )
 
-// StatusFile, in the run directory, shows a run while it goes on, as model.SamplesFile does.
-// Nothing is decided by them.
+// StatusFile, in the run directory, shows a running run, like model.SamplesFile. Nothing is decided by them.
 const StatusFile = "status.json"
 
-// A Record writes what a run lets see of itself while it goes on, beside the Journal and
-// without its promises: nothing is synced, and an error concerns nobody who trains. Its
-// methods are called from one goroutine.
-type Record struct {
+// A RunRecord writes samples and the status of a running run next to the Journal and without its promises: nothing is
+// synced, and an error does not affect the training. Its methods are called from one goroutine.
+type RunRecord struct {
 	dir  string
 	mask *mask.Masker
 }
 
-// NewRecord writes into a run directory, which somebody else makes; m may be nil.
-func NewRecord(dir string, m *mask.Masker) *Record { return &Record{dir, m} }
+// NewRecord writes into an existing run directory; m may be nil.
+func NewRecord(dir string, m *mask.Masker) *RunRecord { return &RunRecord{dir, m} }
 
 // Status replaces status.json.
-func (r *Record) Status(s launcher.Status) error {
+func (r *RunRecord) Status(s launcher.Status) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("encode the status: %w", err)
@@ -39,9 +37,9 @@ func (r *Record) Status(s launcher.Status) error {
 	return private.WriteCopy(filepath.Join(r.dir, StatusFile), append(r.mask.JSON(text), '\n'), private.Mode)
 }
 
-// Samples appends to the samples.jsonl of an attempt, whose folder is there. Lines are
-// written whole, or where the disk is full not at all.
-func (r *Record) Samples(attempt int, samples []model.Sample) error {
+// Samples appends to the samples.jsonl of an attempt, whose folder exists. If the disk is full it writes no part of a
+// line.
+func (r *RunRecord) Samples(attempt int, samples []model.Sample) error {
 	var lines bytes.Buffer
 	for _, s := range samples {
 		s.Batches, s.Counted, s.CountedAt, s.Data, s.Forward = false, 0, time.Time{}, 0, 0 // they compare ranks while these run
@@ -67,8 +65,7 @@ func (r *Record) Samples(attempt int, samples []model.Sample) error {
 	return nil
 }
 
-// HintsFile keeps what the summary told people to do next: the job's own words for the plan
-// that trained are known while the run's gpurun is there, and not afterwards.
+// HintsFile keeps the hints of the summary: only the run's own gpurun knows the job's words for the plan that trained.
 const HintsFile = "hints.json"
 
 // largestHints bounds what is read of it, in bytes.
@@ -89,27 +86,25 @@ func ReadHints(dir string) (hints []string, ok bool) {
 	return hints, err == nil
 }
 
-// startFile says how the run was started last. It has the words as they were typed,
-// secrets and all, as command.json has those of an attempt.
+// startFile has the last command line of the run as it was typed, secrets included.
 const startFile = "run.json"
 
-// maxStart bounds what is read as one, in bytes: a command line has at most 2 MiB.
+// maxStart bounds it, in bytes: a command line has at most 2 MiB.
 const maxStart = 4 << 20
 
-// A Start is how a run is started.
-type Start struct {
+// A CommandLine is the one that started a run.
+type CommandLine struct {
 	Args []string `json:"args"`    // gpurun's, without its own name
 	Dir  string   `json:"workdir"` // where it was typed
 }
 
-// KeepStart writes down how the run is started, for who wants to start it again.
-func (j *Journal) KeepStart(s Start) error {
+// KeepStart writes the command line that starts the run, for a later start.
+func (j *Journal) KeepStart(s CommandLine) error {
 	return writeJSON(private.WriteFile, filepath.Join(j.dir, startFile), s)
 }
 
-// ReadStart says how a run was started last. The error is fs.ErrNotExist where
-// that was not kept.
-func ReadStart(dir string) (s Start, err error) {
+// ReadStart reads the command line that started a run last. The error is fs.ErrNotExist where there is none.
+func ReadStart(dir string) (s CommandLine, err error) {
 	if _, err := private.ReadJSON(filepath.Join(dir, startFile), maxStart, &s); err != nil {
 		return s, fmt.Errorf("read how the run was started: %w", err)
 	}

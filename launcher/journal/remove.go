@@ -13,16 +13,15 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// A run directory that is being removed is hidden in its job's folder by its name, and has
-// a mark. With both it is no run any more, and may go; a name alone may be anybody's.
+// A run directory that is being removed has a hidden name in its job's folder, and a mark. With both it is no run
+// any more; a name alone may be a user's.
 const (
 	removedPrefix = ".removed-"
 	removedFile   = ".gpurun-removed"
 )
 
-// Remove removes a run directory, unless check, asked while no gpurun can begin in it,
-// refuses. The error is ErrLocked where one is at work in it. It vanishes at once: what a
-// kill leaves is hidden, and no run (Leftover).
+// Remove removes a run directory, unless check, called while no gpurun can start in it, refuses. The error is ErrLocked
+// where a gpurun uses it. It vanishes at once: after a kill the rest is hidden, and no run (Leftover).
 func Remove(dir string, check func() error) error {
 	locks, err := holdIdle(dir)
 	if err != nil {
@@ -36,7 +35,7 @@ func Remove(dir string, check func() error) error {
 	if err == nil {
 		err = os.Rename(dir, hidden)
 	}
-	// They have gone with the directory; held on, network file systems would keep their files.
+	// The locks moved with the directory; while open, network file systems would keep their files.
 	closed := locks.Close()
 	if err != nil {
 		return errors.Join(fmt.Errorf("remove the run directory: %w", err), closed)
@@ -44,8 +43,7 @@ func Remove(dir string, check func() error) error {
 	return RemoveLeftover(hidden)
 }
 
-// makeRoom removes what an earlier removal left under the hidden name. Anything else that
-// is there has the removal fail.
+// makeRoom removes the rest of an earlier removal. Anything else with the hidden name is an error.
 func makeRoom(hidden string) error {
 	if _, err := os.Lstat(hidden); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -53,8 +51,8 @@ func makeRoom(hidden string) error {
 	return RemoveLeftover(hidden)
 }
 
-// markRemoved puts the mark into a run directory. A disk that has no room for one more
-// file may have it for one more name of the journal.
+// markRemoved puts the mark into a run directory. A disk without space for a file may have space for another name of
+// the journal.
 func markRemoved(dir string) error {
 	mark := filepath.Join(dir, removedFile)
 	err := private.WriteFile(mark, nil, private.Mode)
@@ -78,8 +76,8 @@ func removeMarked(hidden string) error {
 		return err
 	}
 	defer folder.Close()
-	if !Leftover(hidden) { // somebody may have put another in its place
-		return fmt.Errorf("%s is none that gpurun was removing", hidden)
+	if !Leftover(hidden) { // it may have been replaced
+		return fmt.Errorf("gpurun was not removing %s", hidden)
 	}
 	entries, err := fs.ReadDir(folder.FS(), ".")
 	switch {
@@ -88,7 +86,7 @@ func removeMarked(hidden string) error {
 	case len(entries) == 0:
 		return os.Remove(hidden)
 	case !marked(folder):
-		return fmt.Errorf("%s is none that gpurun was removing", hidden)
+		return fmt.Errorf("gpurun was not removing %s", hidden)
 	}
 	for _, e := range entries {
 		if e.Name() != removedFile {
@@ -104,8 +102,7 @@ func removeMarked(hidden string) error {
 	return os.Remove(hidden)
 }
 
-// Leftover reports whether a folder is a run directory that gpurun was removing: one with the
-// mark, or an empty one, from which the mark had been taken.
+// Leftover reports whether a folder is a run directory that gpurun was removing: with the mark, or empty after it.
 func Leftover(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || !strings.HasPrefix(filepath.Base(dir), removedPrefix) {
@@ -133,12 +130,10 @@ func marked(folder *os.Root) bool {
 	return err == nil && mark.Mode().IsRegular()
 }
 
-// writing is longer than anybody takes who writes into a run directory beside the run's own
-// gpurun: a report, for example, or another node.
+// writing is longer than any write into a run directory by another process, such as a report, takes.
 const writing = time.Minute
 
-// sweepAround removes what any gpurun that was killed has left in the folder of a job's runs
-// and in the .gpurun that it is in.
+// sweepAround removes temporary files of killed gpuruns in the folder of a job's runs and in the .gpurun above it.
 func sweepAround(root string) {
 	private.SweepFolder(root, writing)
 	if above := filepath.Dir(root); filepath.Base(above) == home {
@@ -146,8 +141,8 @@ func sweepAround(root string) {
 	}
 }
 
-// sweep removes what a gpurun that was killed has left half written in a run directory. The
-// caller holds its lock: nobody else writes into its attempts.
+// sweep removes half-written files of a killed gpurun in a run directory. The caller holds its lock: no other process
+// writes into its attempts.
 func sweep(dir string) {
 	private.Sweep(dir, writing)
 	for pattern, age := range map[string]time.Duration{"attempt-*": 0, "attempt-*/node-*": writing} { // a node may be left behind

@@ -20,39 +20,34 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Search says which run directory a run has.
-type Search struct {
+// A RunSearch finds the run directory of a run.
+type RunSearch struct {
 	// Named is the one that the user named, empty for none.
 	Named string
-	// ID is the run's name in the folder of the job's runs, as the user gave it; empty for
-	// none.
+	// ID is the user's name for the run in the folder of the job's runs; empty for none.
 	ID string
 	// Root is the folder of the job's runs.
 	Root string
-	// IfTrained is what to do where a run of the job has trained: SkipTrained, RunTrained,
-	// or nothing in particular.
+	// IfTrained applies where a run of the job has trained: SkipTrained, RunTrained, or empty.
 	IfTrained string
-	// Fresh begins anew under the name of a run that has failed. A scheduler's restart goes
-	// on with what was begun: nobody has mended anything.
+	// Fresh begins a new run under the name of a failed one. A scheduler's restart resumes: nothing was corrected.
 	Fresh bool
-	// Scheduler is the scheduler's name for the job, and Restart counts how often it
-	// has started the job again. They find the run that was cut off.
+	// Scheduler is the scheduler's name for the job, and Restart counts its restarts. They find the run that was cut
+	// off.
 	Scheduler string
 	Restart   int
-	// Digest is the job's; empty: every run of the scheduler's job is this job's.
+	// Digest is the job's; empty: every run of the scheduler's job counts as this job's.
 	Digest string
 	// Files are the configuration files that the job's command names, as in Began.
 	Files map[string]string
-	// Settled reports whether a run that was decided under the conditions of d would end
-	// the same today; nil: no run would.
+	// Settled reports whether a run that was decided under the conditions of d would end the same today; may be nil.
 	Settled func(d launcher.Decided) bool
 }
 
-// Find gives the path of the run directory: one that has trained, where that is to be
-// enough, or the named one, or the one that a scheduler's restart of the same job left
-// behind, or the newest, where that found no plan that fits and nothing has changed since,
-// or a new one, which is not made.
-func (s Search) Find() (string, error) {
+// Find returns the path of the run directory, the first of: one that has trained, where that replaces a new run; the named
+// one; the one that a scheduler's restart of the same job left behind; the newest, if it had no plan left and nothing has
+// changed since; a new one, which is not made.
+func (s RunSearch) Find() (string, error) {
 	if dir, err := s.ifTrained(); dir != "" || err != nil {
 		return dir, err
 	}
@@ -76,21 +71,20 @@ func (s Search) Find() (string, error) {
 }
 
 // named is the run directory that the user named, empty for none.
-func (s Search) named() string {
+func (s RunSearch) named() string {
 	if s.ID != "" {
 		return filepath.Join(s.Root, s.ID)
 	}
 	return s.Named
 }
 
-// Held reports whether a gpurun is at work in the run directory that the user named.
-func (s Search) Held() bool { return s.named() != "" && Locked(s.named()) }
+// Held reports whether a gpurun uses the run directory that the user named.
+func (s RunSearch) Held() bool { return s.named() != "" && Locked(s.named()) }
 
-// left is the run that an earlier start of the scheduler's job left behind, empty for
-// none. A batch script may run the same command several times: they come in the same
-// order again, so that of several runs it is the oldest that this start of the job
-// has not gone on with yet.
-func (s Search) left() (string, error) {
+// left is the run that an earlier start of the scheduler's job left behind, empty for none. A batch script may run the same
+// command several times, in the same order after a restart: of several runs it is the oldest that this start of the job
+// has not resumed yet.
+func (s RunSearch) left() (string, error) {
 	runs, err := Runs(s.Root)
 	if err != nil {
 		return "", launcher.RunDirError(s.Root, err)
@@ -108,8 +102,8 @@ func (s Search) left() (string, error) {
 	return "", nil
 }
 
-// Known reports whether some start of the scheduler's job has come as far as a run.
-func (s Search) Known() bool {
+// Known reports whether some start of the scheduler's job has begun a run.
+func (s RunSearch) Known() bool {
 	runs, err := Runs(s.Root)
 	if named := s.named(); named != "" {
 		runs = []string{named}
@@ -120,8 +114,8 @@ func (s Search) Known() bool {
 	})
 }
 
-// TrackerName is a name by which experiment trackers can know a run. No other run has it, be
-// it one of the same name, and it has letters, digits and hyphens only.
+// TrackerName is a name by which experiment trackers can identify a run. It is unique, and has letters, digits and hyphens
+// only.
 func TrackerName(run string) string {
 	const longest = 40 // of the run's own name, in bytes
 	plain := strings.Map(func(r rune) rune {
@@ -133,11 +127,11 @@ func TrackerName(run string) string {
 	return strings.Trim(plain[:min(len(plain), longest)]+"-"+strings.ToLower(rand.Text()[:8]), "-")
 }
 
-// claimFile says for which restart of the scheduler's job a run was found again: one
-// that is done is not begun once more, and must not be found a second time either.
+// claimFile has the restart of the scheduler's job that found a run: a run that is done is not begun again, and must not
+// be found a second time either.
 const claimFile = "restart"
 
-func (s Search) claim(dir string) error {
+func (s RunSearch) claim(dir string) error {
 	if s.Scheduler == "" || s.Restart == 0 {
 		return nil
 	}
@@ -149,25 +143,24 @@ func claimed(dir string) int {
 	if err != nil {
 		return 0
 	}
-	n, _ := strconv.Atoi(strings.TrimSpace(string(text))) // torn by another's hand: as none
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text))) // a torn text counts as none
 	return n
 }
 
-// Patience is how long OpenRun waits for a lock that an earlier start of the same
-// scheduler's job holds: its node may not have noticed yet that it is over.
-type Patience struct {
-	// Bound is the longest wait, Look how often the lock is tried, and Tell how often
-	// people are told of it. Zero values are 240 s, 1 s and a minute.
-	Bound, Look, Tell time.Duration
-	// Said tells people.
-	Said func(text string)
+// A LockWait is the wait of OpenRun for a lock that an earlier start of the same scheduler's job holds: its node may not
+// have noticed yet that it is over.
+type LockWait struct {
+	// Bound is the longest wait, Look the interval of tries, and Tell the interval of messages. Zero values are 240 s, 1 s
+	// and a minute.
+	Bound, Look, Report time.Duration
+	// Note shows people a text; may be nil.
+	Note func(text string)
 }
 
-// OpenRun is Open for a run, whose journal has to be in order: an error carries the exit
-// code and the hint for people. That is 2 where the directory is in use or somebody
-// else's, written by a newer gpurun or changed since, 75 where an earlier start of the
-// scheduler's job holds it for longer than is waited, 74 where the system refuses it.
-func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Event), p Patience) (*Journal, []launcher.Event, error) {
+// OpenRun is Open for a run, whose journal must be in order: an error has an exit code and a hint. The code is 2 where the
+// directory is in use, of another user, written by a newer gpurun or changed; 75 where an earlier start of the scheduler's
+// job holds it for too long; 74 where the system refuses it.
+func (s RunSearch) OpenRun(ctx context.Context, dir string, shown func(launcher.Event), p LockWait) (*Journal, []launcher.Event, error) {
 	j, events, err := Open(dir, shown)
 	if errors.Is(err, ErrLocked) && (s.heldByEarlierStart(dir) || s.IfTrained == SkipTrained && s.trained(dir)) {
 		j, events, err = s.await(ctx, dir, shown, p.withDefaults(), err)
@@ -200,7 +193,7 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 	return nil, nil, launcher.RunDirError(dir, err)
 }
 
-// misplaced is the first event of a journal that cannot stand where it does.
+// misplaced is the first event of a journal that is out of order.
 func misplaced(dir string, events []launcher.Event) error {
 	var wrong *launcher.JournalFault
 	if !errors.As(launcher.CheckOrder(events), &wrong) {
@@ -209,9 +202,8 @@ func misplaced(dir string, events []launcher.Event) error {
 	return &Unreadable{Path: filepath.Join(dir, File), Line: wrong.Event + 1, Err: wrong.Err}
 }
 
-// heldByEarlierStart reports whether the gpurun that holds a run directory is of an
-// earlier start of this scheduler's job.
-func (s Search) heldByEarlierStart(dir string) bool {
+// heldByEarlierStart reports whether an earlier start of this scheduler's job holds a run directory.
+func (s RunSearch) heldByEarlierStart(dir string) bool {
 	if s.Scheduler == "" || s.Restart == 0 {
 		return false
 	}
@@ -220,22 +212,22 @@ func (s Search) heldByEarlierStart(dir string) bool {
 	return err == nil && last.Scheduler == s.Scheduler && last.Restart < s.Restart
 }
 
-func (p Patience) withDefaults() Patience {
-	p.Bound, p.Look, p.Tell = cmp.Or(p.Bound, 240*time.Second), cmp.Or(p.Look, time.Second), cmp.Or(p.Tell, time.Minute)
-	if p.Said == nil {
-		p.Said = func(string) {}
+func (p LockWait) withDefaults() LockWait {
+	p.Bound, p.Look, p.Report = cmp.Or(p.Bound, 240*time.Second), cmp.Or(p.Look, time.Second), cmp.Or(p.Report, time.Minute)
+	if p.Note == nil {
+		p.Note = func(string) {}
 	}
 	return p
 }
 
-// await tries to open a run directory until its holder is gone.
-func (s Search) await(ctx context.Context, dir string, shown func(launcher.Event), p Patience, held error) (*Journal, []launcher.Event, error) {
+// await tries to open a run directory until it is free.
+func (s RunSearch) await(ctx context.Context, dir string, shown func(launcher.Event), p LockWait, held error) (*Journal, []launcher.Event, error) {
 	began := time.Now()
-	look, tell := time.NewTicker(p.Look), time.NewTicker(p.Tell)
+	look, report := time.NewTicker(p.Look), time.NewTicker(p.Report)
 	defer look.Stop()
-	defer tell.Stop()
+	defer report.Stop()
 	say := func() {
-		p.Said(fmt.Sprintf("an earlier start of this job still holds the run directory %s: %v; waiting for it, %s of at most %s",
+		p.Note(fmt.Sprintf("an earlier start of this job still holds the run directory %s: %v; waiting for it, %s of at most %s",
 			dir, held, time.Since(began).Round(time.Second), p.Bound))
 	}
 	say()
@@ -243,7 +235,7 @@ func (s Search) await(ctx context.Context, dir string, shown func(launcher.Event
 		select {
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
-		case <-tell.C:
+		case <-report.C:
 			say()
 		case <-look.C:
 			j, events, err := Open(dir, shown)

@@ -40,16 +40,16 @@ func TestFindARunDirectory(t *testing.T) {
 		return os.IsNotExist(err) && filepath.Dir(dir) == root
 	}
 	for name, test := range map[string]struct {
-		search Search
+		search RunSearch
 		want   string // empty: a new one
 	}{
-		"named":         {Search{Named: "/runs/mine", Root: root, Scheduler: "slurm 7", Restart: 1}, "/runs/mine"},
-		"by its name":   {Search{ID: "mine", Root: root, Scheduler: "slurm 7", Restart: 1}, filepath.Join(root, "mine")},
-		"restarted":     {Search{Root: root, Scheduler: "slurm 7", Restart: 1}, filepath.Join(root, "20260101-000000-0001")},
-		"first start":   {Search{Root: root, Scheduler: "slurm 7"}, ""},
-		"another job":   {Search{Root: root, Scheduler: "slurm 9", Restart: 1}, ""},
-		"no scheduler":  {Search{Root: root, Restart: 1}, ""},
-		"no runs there": {Search{Root: filepath.Join(root, "missing"), Scheduler: "slurm 7", Restart: 1}, ""},
+		"named":         {RunSearch{Named: "/runs/mine", Root: root, Scheduler: "slurm 7", Restart: 1}, "/runs/mine"},
+		"by its name":   {RunSearch{ID: "mine", Root: root, Scheduler: "slurm 7", Restart: 1}, filepath.Join(root, "mine")},
+		"restarted":     {RunSearch{Root: root, Scheduler: "slurm 7", Restart: 1}, filepath.Join(root, "20260101-000000-0001")},
+		"first start":   {RunSearch{Root: root, Scheduler: "slurm 7"}, ""},
+		"another job":   {RunSearch{Root: root, Scheduler: "slurm 9", Restart: 1}, ""},
+		"no scheduler":  {RunSearch{Root: root, Restart: 1}, ""},
+		"no runs there": {RunSearch{Root: filepath.Join(root, "missing"), Scheduler: "slurm 7", Restart: 1}, ""},
 	} {
 		got, err := test.search.Find()
 		if test.want == "" {
@@ -91,12 +91,12 @@ func TestOpenRunSaysWhyNot(t *testing.T) {
 		"newer":        {newer, strategy.CodeUsage, "use the gpurun that wrote the run directory"},
 		"below a file": {filepath.Join(file, "run"), strategy.CodeRunDir, "run directory that it can write"},
 	} {
-		_, _, err := (Search{}).OpenRun(t.Context(), test.dir, nil, Patience{})
+		_, _, err := (RunSearch{}).OpenRun(t.Context(), test.dir, nil, LockWait{})
 		if errext.Code(err, 0) != test.code || !strings.Contains(errext.Hint(err), test.hint) {
 			t.Errorf("%s: %v, code %d, hint %q", name, err, errext.Code(err, 0), errext.Hint(err))
 		}
 	}
-	if _, _, err := (Search{}).OpenRun(t.Context(), used, nil, Patience{}); !errors.Is(err, ErrLocked) {
+	if _, _, err := (RunSearch{}).OpenRun(t.Context(), used, nil, LockWait{}); !errors.Is(err, ErrLocked) {
 		t.Errorf("in use: %v", err)
 	}
 }
@@ -129,17 +129,17 @@ func TestFindARunThatHasTrained(t *testing.T) {
 	make("open", "2:a")
 	make("other", "2:b", trained)
 	for _, test := range []struct {
-		search Search
+		search RunSearch
 		want   string
 	}{
-		{Search{Root: root, Digest: "2:a", IfTrained: SkipTrained}, "second"},
-		{Search{Root: root, Digest: "2:a", IfTrained: SkipTrained, Named: filepath.Join(root, "first")}, "first"},
-		{Search{Root: root, Digest: "2:a", IfTrained: SkipTrained, Named: filepath.Join(root, "failed")}, "second"},
-		{Search{Root: root, Digest: "2:a", Named: filepath.Join(root, "new")}, "new"},
-		{Search{Root: root, Digest: "2:b", IfTrained: SkipTrained, Files: files["other"]}, "other"},
-		{Search{Root: root, Digest: "2:b", IfTrained: SkipTrained, Files: map[string]string{"c.yaml": "b"}, Named: filepath.Join(root, "new")}, "new"},
-		{Search{Root: root, Digest: "2:c", IfTrained: SkipTrained, Named: filepath.Join(root, "new")}, "new"},
-		{Search{Root: root, Digest: "2:a", IfTrained: RunTrained, Named: filepath.Join(root, "failed")}, "failed"},
+		{RunSearch{Root: root, Digest: "2:a", IfTrained: SkipTrained}, "second"},
+		{RunSearch{Root: root, Digest: "2:a", IfTrained: SkipTrained, Named: filepath.Join(root, "first")}, "first"},
+		{RunSearch{Root: root, Digest: "2:a", IfTrained: SkipTrained, Named: filepath.Join(root, "failed")}, "second"},
+		{RunSearch{Root: root, Digest: "2:a", Named: filepath.Join(root, "new")}, "new"},
+		{RunSearch{Root: root, Digest: "2:b", IfTrained: SkipTrained, Files: files["other"]}, "other"},
+		{RunSearch{Root: root, Digest: "2:b", IfTrained: SkipTrained, Files: map[string]string{"c.yaml": "b"}, Named: filepath.Join(root, "new")}, "new"},
+		{RunSearch{Root: root, Digest: "2:c", IfTrained: SkipTrained, Named: filepath.Join(root, "new")}, "new"},
+		{RunSearch{Root: root, Digest: "2:a", IfTrained: RunTrained, Named: filepath.Join(root, "failed")}, "failed"},
 	} {
 		if got, err := test.search.Find(); err != nil || filepath.Base(got) != test.want {
 			t.Errorf("%+v: %s, %v, want %s", test.search, got, err, test.want)
@@ -149,7 +149,7 @@ func TestFindARunThatHasTrained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := Search{Root: root, Digest: "2:a", IfTrained: RunTrained, Named: filepath.Join(root, "first")}
+	again := RunSearch{Root: root, Digest: "2:a", IfTrained: RunTrained, Named: filepath.Join(root, "first")}
 	if got, err := again.Find(); err != nil || filepath.Base(got) != "first" {
 		t.Errorf("a run that is looked at is not set aside: %s, %v", got, err)
 	}
@@ -162,7 +162,7 @@ func TestFindARunThatHasTrained(t *testing.T) {
 	if !again.trained(filepath.Join(root, "first.1")) || again.trained(filepath.Join(root, "first")) {
 		t.Error("a run that has trained was not set aside for another of its name")
 	}
-	mended := Search{Root: root, ID: "failed", Digest: "2:b", Fresh: true, Restart: 1}
+	mended := RunSearch{Root: root, ID: "failed", Digest: "2:b", Fresh: true, Restart: 1}
 	if _, err := mended.Find(); err != nil || !failed(filepath.Join(root, "failed")) {
 		t.Errorf("a scheduler's restart sets a failed run aside: %v", err)
 	}
@@ -171,7 +171,7 @@ func TestFindARunThatHasTrained(t *testing.T) {
 		t.Errorf("a failed run is not set aside for a fresh one: %s, %v", got, err)
 	}
 	mended.ID = "second"
-	if _, err := mended.Find(); err != nil || !(Search{}).trained(filepath.Join(root, "second")) {
+	if _, err := mended.Find(); err != nil || !(RunSearch{}).trained(filepath.Join(root, "second")) {
 		t.Errorf("a run that has trained is set aside for a fresh one: %v", err)
 	}
 }

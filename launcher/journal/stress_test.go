@@ -236,7 +236,7 @@ func (c *campaign) ended(e strategy.Evidence) {
 // live goes through one life. It reports whether that ended with the run's verdict.
 func (l *life) live() (v launcher.Verdict, ok bool) {
 	c := l.run
-	j, events, err := (Search{}).OpenRun(l.t.Context(), c.dir, nil, Patience{})
+	j, events, err := (RunSearch{}).OpenRun(l.t.Context(), c.dir, nil, LockWait{})
 	if err != nil {
 		l.t.Fatalf("what was left cannot be gone on with: %v", err)
 	}

@@ -16,7 +16,7 @@ func TestOpenRunSweeps(t *testing.T) {
 		filepath.Join(dir, "attempt-0", ".gpurun-12"): false, filepath.Join(dir, "attempt-1", "config", ".gpurun-3"): false,
 		filepath.Join(dir, ".gpurun-4"): true, filepath.Join(elsewhere, ".gpurun-5"): true,
 	}
-	first, _, err := (Search{}).OpenRun(t.Context(), dir, nil, Patience{})
+	first, _, err := (RunSearch{}).OpenRun(t.Context(), dir, nil, LockWait{})
 	if err == nil {
 		err = first.Close()
 	}
@@ -31,7 +31,7 @@ func TestOpenRunSweeps(t *testing.T) {
 	if err := os.Symlink(elsewhere, filepath.Join(dir, "attempt-2")); err != nil {
 		t.Fatal(err)
 	}
-	j, _, err := (Search{}).OpenRun(t.Context(), dir, nil, Patience{})
+	j, _, err := (RunSearch{}).OpenRun(t.Context(), dir, nil, LockWait{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestOpenRunSweepsAround(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j, _, err := (Search{Root: root}).OpenRun(t.Context(), filepath.Join(root, "run"), nil, Patience{})
+	j, _, err := (RunSearch{Root: root}).OpenRun(t.Context(), filepath.Join(root, "run"), nil, LockWait{})
 	if err != nil {
 		t.Fatal(err)
 	}

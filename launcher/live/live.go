@@ -54,7 +54,7 @@ type Monitor struct {
 
 	silent bool
 	colour bool
-	record *journal.Record
+	record *journal.RunRecord
 	wake   chan struct{}
 	over   chan struct{}
 	owner  chan struct{} // closed when the writing goroutine has ended

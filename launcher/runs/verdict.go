@@ -104,14 +104,14 @@ name, which means its newest run; without one it is the newest below the working
 A run that is done, that still runs, or whose train.toml has changed since is refused.`
 
 // Start is how to start the run again. An error says why that is not possible, with a hint.
-func (r Run) Start() (journal.Start, error) {
+func (r Run) Start() (journal.CommandLine, error) {
 	switch {
 	case r.Locked:
-		return journal.Start{}, errext.Errorf("gpurun logs -f "+r.Path+" follows its output", "the run %s still runs (host %s, pid %d)", r.short(), r.Host, r.PID)
+		return journal.CommandLine{}, errext.Errorf("gpurun logs -f "+r.Path+" follows its output", "the run %s still runs (host %s, pid %d)", r.short(), r.Host, r.PID)
 	case r.Outcome.Done():
-		return journal.Start{}, errext.Errorf("start the job itself again, for a new run", "the run %s is done: %s", r.short(), r.Outcome)
+		return journal.CommandLine{}, errext.Errorf("start the job itself again, for a new run", "the run %s is done: %s", r.short(), r.Outcome)
 	case r.Broken != "":
-		return journal.Start{}, errext.Errorf("start the job itself again, for a new run", "the run %s cannot be continued: %s", r.short(), r.Broken)
+		return journal.CommandLine{}, errext.Errorf("start the job itself again, for a new run", "the run %s cannot be continued: %s", r.short(), r.Broken)
 	}
 	start, err := journal.ReadStart(r.Path)
 	if errors.Is(err, fs.ErrNotExist) {
