@@ -28,9 +28,9 @@ func diagnoseCommand(s streams) *cli.Command {
 
 // diagnose prints a diagnosis of each argument; what cannot be read is told at the end.
 func diagnose(c *cli.Context, s streams) error {
-	ask := artifacts.Question{
+	ask := artifacts.Request{
 		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in,
-		Show: func(d artifacts.Diagnosis) error {
+		Show: func(d artifacts.FileDiagnosis) error {
 			if c.Bool("json") {
 				return console.WriteJSON(s.out, nil, d)
 			}
@@ -42,5 +42,5 @@ func diagnose(c *cli.Context, s streams) error {
 		code := c.Int("exit-code")
 		ask.ExitCode = &code
 	}
-	return ask.Answer()
+	return ask.Run()
 }

@@ -1,6 +1,6 @@
-// Package artifacts makes evidence of what a job left on disk: its saved output,
-// the folders of torchrun's --log-dir, and run directories of gpurun. A diagnosis
-// of that evidence is what gpurun diagnose says (Diagnosis).
+// Package artifacts reads evidence from what a job left on disk: its saved output, the folders
+// of torchrun's --log-dir, and run directories of gpurun. gpurun diagnose prints the diagnosis
+// of that evidence.
 package artifacts
 
 import (
@@ -18,28 +18,25 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Artifacts are what one run left behind, as evidence.
+// Artifacts are the evidence that one run left on disk.
 type Artifacts struct {
 	Name     string
 	Evidence strategy.Evidence
-	Several  bool // ranks or streams, whose lines are numbered each for itself
-	Empty    bool // nothing was in it
-	// Running says that a gpurun is at work in the run directory, and that the last
-	// attempt has not ended.
-	Running bool
-	// Ceiling is what limits.device_memory held each rank to, in bytes; 0: nothing,
-	// or not known.
+	Several  bool // there are several ranks or streams, each with its own line numbers
+	Empty    bool // the output is empty
+	Running  bool // a gpurun holds the run directory, and the last attempt has not ended
+	// Ceiling is the limit of each rank by limits.device_memory, in bytes; 0: none, or not known.
 	Ceiling int64
 }
 
-// given is the source of facts that the command line told.
+// given is the source of facts from the command line.
 const given = "command line"
 
-// A Collector makes evidence of files and directories.
+// A Collector reads evidence from files and directories.
 type Collector struct {
-	Stdin    io.Reader // what the name - stands for
-	Attempt  int       // which one of a directory, -1 for the last one
-	ExitCode *int      // that the job ended with, 128+n or -n for signal n; nil: not known
+	Stdin    io.Reader // read for the name -
+	Attempt  int       // of a directory; -1 for the last one
+	ExitCode *int      // of the job, 128+n or -n for signal n; nil: not known
 }
 
 // Collect reads a file, standard input, or a directory that a launcher left.
@@ -56,13 +53,13 @@ func (c Collector) Collect(name string) (Artifacts, error) {
 		return r, err
 	}
 	r.Empty = found.bytes == 0 && c.ExitCode == nil
-	r.Evidence.Facts = append(found.facts, c.told()...)
-	r.under(name, &found.head)
+	r.Evidence.Facts = append(found.facts, c.exit()...)
+	r.setCeiling(name, &found.head)
 	return r, nil
 }
 
-// told is the exit code of the command line.
-func (c Collector) told() []strategy.Fact {
+// exit is the fact of the exit code on the command line.
+func (c Collector) exit() []strategy.Fact {
 	if c.ExitCode == nil {
 		return nil
 	}
@@ -94,29 +91,26 @@ func (c Collector) Ranks(words []string) (Artifacts, error) {
 	}
 	r.Name = strings.Join(names, ",")
 	r.Evidence.Ranks = len(seen)
-	r.Evidence.Facts = append(r.Evidence.Facts, c.told()...)
+	r.Evidence.Facts = append(r.Evidence.Facts, c.exit()...)
 	return r, nil
 }
 
-// A Question is what gpurun diagnose is asked.
-type Question struct {
+// A Request is a command line of gpurun diagnose.
+type Request struct {
 	// Names are files and folders, - for Stdin, which is also read where nothing is named.
 	// Ranks are outputs of single ranks of one run, as K=FILE.
 	Names, Ranks []string
-	// Attempt is the number of a folder's attempt, negative for its last; ExitCode is what
-	// the job ended with, nil where nobody knows: 128+N or -N for signal N.
-	Attempt  int
-	ExitCode *int
-	Stdin    *os.File
-	// Show tells of each diagnosis; an error of its own ends all.
-	Show func(Diagnosis) error
+	Attempt      int  // as in Collector
+	ExitCode     *int // as in Collector
+	Stdin        *os.File
+	Show         func(FileDiagnosis) error // prints a diagnosis; its error ends all
 }
 
 // lastSignal is the highest signal of Linux (SIGRTMAX in signal(7)).
 const lastSignal = 64
 
-// Answer diagnoses all that is named. The error tells of what could not be read, with a hint.
-func (q Question) Answer() error {
+// Run diagnoses all files and folders. The error names those that could not be read, with a hint.
+func (q Request) Run() error {
 	if len(q.Names) == 0 && len(q.Ranks) == 0 && holdsData(q.Stdin) {
 		q.Names = []string{"-"}
 	}
@@ -128,7 +122,7 @@ func (q Question) Answer() error {
 	}
 	in := Collector{Stdin: q.Stdin, Attempt: q.Attempt, ExitCode: q.ExitCode}
 	var failed []error
-	tell := func(a Artifacts, err error) error {
+	show := func(a Artifacts, err error) error {
 		if err != nil {
 			failed = append(failed, err)
 			return nil
@@ -136,12 +130,12 @@ func (q Question) Answer() error {
 		return q.Show(Diagnose(a))
 	}
 	if len(q.Ranks) > 0 {
-		if err := tell(in.Ranks(q.Ranks)); err != nil {
+		if err := show(in.Ranks(q.Ranks)); err != nil {
 			return err
 		}
 	}
 	for _, name := range q.Names {
-		if err := tell(in.Collect(name)); err != nil {
+		if err := show(in.Collect(name)); err != nil {
 			return err
 		}
 	}
@@ -151,8 +145,8 @@ func (q Question) Answer() error {
 	return nil
 }
 
-// holdsData reports whether standard input is a file or a pipe: not a terminal, which
-// would be waited for, nor /dev/null.
+// holdsData reports whether standard input is a file or a pipe: not a terminal, where reading
+// would wait, nor /dev/null.
 func holdsData(in *os.File) bool {
 	info, err := in.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice == 0 && !info.IsDir()

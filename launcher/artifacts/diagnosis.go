@@ -12,9 +12,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A Diagnosis is what gpurun diagnose says of one run. Its JSON is what --json
-// prints.
-type Diagnosis struct {
+// A FileDiagnosis is the diagnosis of one run, as gpurun diagnose --json prints it.
+type FileDiagnosis struct {
 	File   string      `json:"file"`
 	Cause  cause.Code  `json:"cause"`
 	Fatal  bool        `json:"fatal"`
@@ -27,17 +26,17 @@ type Diagnosis struct {
 	Symptoms   []cause.Code `json:"symptoms"`
 	Evidence   []Quote      `json:"evidence"`
 	Advice     string       `json:"advice"`
-	// Running says that the run goes on, and that this is not its end.
+	// Running says that the run has not ended.
 	Running bool `json:"running,omitempty"`
 
 	whole strategy.Diagnosis
 }
 
-// evidenceShown is how many lines of evidence people are shown; --json has all.
+// evidenceShown is how many lines of evidence are shown; --json has all.
 const evidenceShown = 20
 
-// A Quote is a line that the diagnosis rests on. What no output says, such as a
-// signal or a kernel's counter, has line 0.
+// A Quote is a line that proves the diagnosis. Evidence outside the output, such as a signal or
+// a kernel's counter, has line 0.
 type Quote struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
@@ -45,10 +44,10 @@ type Quote struct {
 	where string // the rank and the stream, where there are several
 }
 
-// Diagnose says why the run ended that left the artifacts.
-func Diagnose(in Artifacts) Diagnosis {
+// Diagnose says why a run ended.
+func Diagnose(in Artifacts) FileDiagnosis {
 	d := strategy.Diagnose(in.Evidence)
-	r := Diagnosis{
+	r := FileDiagnosis{
 		File: in.Name, Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures, Fragmented: d.Fragmented,
 		Symptoms: []cause.Code{}, Evidence: []Quote{}, whole: d,
 	}
@@ -76,7 +75,7 @@ func Diagnose(in Artifacts) Diagnosis {
 	return r
 }
 
-// killsOf says a rise of the kernel's counter with the limit that was hit.
+// killsOf describes a rise of the kernel's counter, with the limit that was reached.
 func killsOf(f strategy.Fact) string {
 	text := launcher.Describe(f)
 	if f.Kills.Limit > 0 {
@@ -88,7 +87,7 @@ func killsOf(f strategy.Fact) string {
 	return text
 }
 
-// whereOf names the stream of a finding, where a run left several.
+// whereOf names the stream of a finding, if there are several.
 func whereOf(f strategy.Fact, several bool) string {
 	switch {
 	case !several:
@@ -99,11 +98,11 @@ func whereOf(f strategy.Fact, several bool) string {
 	return fmt.Sprintf("rank %d, %s, ", f.Rank, f.Source)
 }
 
-// WriteTo writes the diagnosis as a paragraph that a person can act on, then the
-// lines that prove it: without secrets, and so that a terminal obeys nothing in them.
-func (r Diagnosis) WriteTo(w io.Writer) (int64, error) {
+// WriteTo writes the diagnosis for people: a paragraph, then the lines that prove it, without
+// secrets, and with control characters escaped.
+func (r FileDiagnosis) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
-	var shapes *mask.Masker // nobody knows the job's own secrets here
+	var shapes *mask.Masker // the job's own secrets are not known here
 	b.WriteString(shapes.Sprintf("%s: %s\n", r.File, strings.Join(r.paragraph(), "; ")))
 	for i, q := range r.Evidence {
 		if i == evidenceShown {
@@ -120,19 +119,19 @@ func (r Diagnosis) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// widestLine is how many characters of a line of evidence people are shown. The
-// longest out-of-memory message of PyTorch has some 700.
+// widestLine is how many characters of a line of evidence are shown. The longest
+// out-of-memory message of PyTorch has about 700.
 const widestLine = 1000
 
-// paragraph is what happened, what the figures mean, and what to do.
-func (r Diagnosis) paragraph() []string {
+// paragraph says what happened, what the figures mean, and what to do.
+func (r FileDiagnosis) paragraph() []string {
 	d := r.whole
 	first := d.Sentence()
 	switch {
 	case r.Running && !r.Fatal:
-		return []string{fmt.Sprintf("the run is still going, and nothing fatal is shown so far (%s)", r.Cause)}
+		return []string{fmt.Sprintf("the run has not ended, and its output shows nothing fatal so far (%s)", r.Cause)}
 	case r.Running:
-		first = "the run is still going; so far its output shows " + first
+		first = "the run has not ended; so far its output shows " + first
 	case !r.Fatal && r.Cause == cause.None:
 		first = "the output shows nothing fatal"
 	case r.Cause == cause.Unknown && d.ExitCode == 0:
@@ -163,8 +162,8 @@ func (r Diagnosis) paragraph() []string {
 	return parts
 }
 
-// holders says who holds the device's memory.
-func (r Diagnosis) holders() []string {
+// holders says what holds the device's memory.
+func (r FileDiagnosis) holders() []string {
 	var words []string
 	const worthSaying = 1 << 20
 	if r.Allocated != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// directory tells what a directory is by what lies in it.
+// directory reads a directory, whose kind follows from its content.
 func (c Collector) directory(dir string) (Artifacts, error) {
 	r := Artifacts{Name: dir, Several: true}
-	if run := RunIn(dir); run != "" {
+	if run := runIn(dir); run != "" {
 		return c.run(run)
 	}
 	at, err := c.attemptIn(dir)
@@ -32,14 +32,14 @@ func (c Collector) directory(dir string) (Artifacts, error) {
 		} else if at, err = c.attemptIn(filepath.Dir(newest(inner))); err != nil {
 			return r, err
 		}
-		at = cmp.Or(at, dir) // what is called so is a file
+		at = cmp.Or(at, dir) // the entry of that name is a file
 	}
 	r.Evidence, err = c.attemptFolder(at)
 	return r, err
 }
 
-// attemptIn finds the folder of the attempt that is asked for: attempt_<n> of
-// torchrun, attempt-<n> of gpurun. It is empty where there is none at all.
+// attemptIn finds the folder of the wanted attempt: attempt_<n> of torchrun, attempt-<n> of
+// gpurun. It is empty where there is none.
 func (c Collector) attemptIn(dir string) (string, error) {
 	numbered := foldersOf(dir, "attempt_", "attempt-")
 	if len(numbered) == 0 {
@@ -56,7 +56,7 @@ func (c Collector) attemptIn(dir string) (string, error) {
 	return "", fmt.Errorf("%s has no attempt %d", dir, c.Attempt)
 }
 
-// A folder is one whose name ends in a number.
+// A folder has a name that ends in a number.
 type folder struct {
 	number int
 	path   string
@@ -100,10 +100,10 @@ func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
 	if files == 0 {
 		return ev, fmt.Errorf("%s %w", strings.TrimSuffix(dir, "/"), errNothingThere)
 	}
-	if !alone { // of one folder, nobody says how many ranks there were
+	if !alone { // one folder does not show how many ranks there were
 		ev.Ranks = len(folders)
 	}
-	ev.Facts = append(ev.Facts, c.told()...)
+	ev.Facts = append(ev.Facts, c.exit()...)
 	return ev, nil
 }
 
@@ -122,8 +122,8 @@ func rankOf(dir string) int {
 	return n
 }
 
-// rankFolder reads what one rank left, and tells how many files that was. The
-// time of error.json is that of the exception, which the output shows without.
+// rankFolder reads what one rank left, and counts the files. The exception has its time from
+// error.json; the output shows none.
 func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err error) {
 	step := 0
 	for _, name := range []string{"stdout.log", "stderr.log"} {
@@ -165,8 +165,8 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 	return facts, files + 1, nil
 }
 
-// isLeft reports whether a file in a rank's folder is what the rank left there: a
-// link that a job put in its place shows another file, and a pipe never ends.
+// isLeft reports whether the rank left a file there: a link of the job would show another file,
+// and a pipe never ends.
 func isLeft(path string) bool {
 	info, err := os.Lstat(path)
 	return err != nil || info.Mode().IsRegular()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func said(t *testing.T, name string) (string, Diagnosis) {
+func said(t *testing.T, name string) (string, FileDiagnosis) {
 	t.Helper()
 	a, err := Collector{Attempt: -1}.Collect(name)
 	if err != nil {
@@ -35,9 +35,9 @@ func TestARunThatGoesOn(t *testing.T) {
 		"oom/journal.jsonl": started, "oom/attempt-0/rank0/stderr.log": oom, "oom/lock": "",
 	})
 	for name, want := range map[string]string{
-		"quiet": "the run is still going, and nothing fatal is shown so far (none)",
-		"steps": "the run is still going, and nothing fatal is shown so far (none)",
-		"oom":   "the run is still going; so far its output shows CUDA out of memory in backward on rank 0",
+		"quiet": "the run has not ended, and its output shows nothing fatal so far (none)",
+		"steps": "the run has not ended, and its output shows nothing fatal so far (none)",
+		"oom":   "the run has not ended; so far its output shows CUDA out of memory in backward on rank 0",
 	} {
 		run := filepath.Join(dir, name)
 		lock, err := os.Open(filepath.Join(run, "lock"))
@@ -57,7 +57,7 @@ func TestARunThatGoesOn(t *testing.T) {
 		if name == "quiet" {
 			continue // nothing is there to read
 		}
-		if text, d := said(t, run); strings.Contains(text, "still going") || d.Running {
+		if text, d := said(t, run); strings.Contains(text, "has not ended") || d.Running {
 			t.Errorf("%s, cut off: %s", name, text)
 		}
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
-// run reads a run directory of gpurun. An attempt that ended has its evidence in
-// the journal: exits, counters and findings with their times. One that was cut
-// off has its ranks' output.
+// run reads a run directory of gpurun. The evidence of an attempt that ended is in the
+// journal: exits, counters and findings with their times. That of one that was cut off is its
+// ranks' output.
 func (c Collector) run(dir string) (Artifacts, error) {
 	r := Artifacts{Name: dir, Several: true}
 	events, err := journal.Read(dir)
@@ -50,9 +50,9 @@ func (c Collector) run(dir string) (Artifacts, error) {
 	return r, err
 }
 
-// RunIn is the run of gpurun that a directory is or, of those below it (a job's, those
-// of all jobs, or those of a working directory), the newest; empty where there is none.
-func RunIn(dir string) string {
+// runIn is the directory itself if it is a run of gpurun, else the newest run below it (a
+// job's, those of all jobs, or those of a working directory); empty for none.
+func runIn(dir string) string {
 	dir = runOf(dir)
 	if _, err := os.Stat(filepath.Join(dir, journal.File)); err == nil {
 		return dir
@@ -95,22 +95,22 @@ func changed(path string) time.Time {
 	return info.ModTime()
 }
 
-// headed is how far into saved output gpurun's first line is looked for.
+// headed is how many bytes of saved output are searched for gpurun's first line.
 const headed = 64 << 10
 
-// firstLine is what gpurun says of a job that trains on the CPU under a ceiling.
+// firstLine matches gpurun's first line for a job that trains on the CPU with a memory limit.
 var firstLine = regexp.MustCompile(`(?m)^gpurun: job .*, CPU, at most (\d+(?:\.\d+)?) ([KMGT])iB in each rank\r?$`)
 
-// A head keeps the first bytes that go through it.
-type head struct{ text bytes.Buffer }
+// An outputHead keeps the first bytes that are written to it.
+type outputHead struct{ text bytes.Buffer }
 
-func (h *head) Write(p []byte) (int, error) {
+func (h *outputHead) Write(p []byte) (int, error) {
 	h.text.Write(p[:min(len(p), max(headed-h.text.Len(), 0))])
 	return len(p), nil
 }
 
-// ceiling is what gpurun held each rank on the CPU to by its own words, 0 for none.
-func (h *head) ceiling() int64 {
+// ceiling is the memory limit of each rank on the CPU by gpurun's first line, 0 for none.
+func (h *outputHead) ceiling() int64 {
 	m := firstLine.FindSubmatch(h.text.Bytes())
 	if m == nil {
 		return 0
@@ -119,11 +119,11 @@ func (h *head) ceiling() int64 {
 	return int64(number * float64(int64(1)<<map[byte]int{'K': 10, 'M': 20, 'G': 30, 'T': 40}[m[2][0]]))
 }
 
-// under takes over the ceiling that a file's job had: by the journal of the run directory
-// that a rank's log lies in, or by gpurun's own words in saved output.
-func (a *Artifacts) under(name string, said *head) {
+// setCeiling sets the memory limit of a file's job: from the journal of the run directory that
+// the file is in, or from gpurun's first line in saved output.
+func (a *Artifacts) setCeiling(name string, output *outputHead) {
 	if dir := filepath.Join(filepath.Dir(name), "..", ".."); name != "-" && isFile(filepath.Join(dir, journal.File)) {
-		events, _ := journal.Read(dir) // without it the file says what it says
+		events, _ := journal.Read(dir) // without it there is no limit
 		run := runstate.Of(events)
 		a.Ceiling = run.Began.Job.Ceiling
 		for _, attempt := range run.Attempts {
@@ -131,7 +131,7 @@ func (a *Artifacts) under(name string, said *head) {
 		}
 		return
 	}
-	if a.Ceiling = said.ceiling(); a.Ceiling > 0 {
+	if a.Ceiling = output.ceiling(); a.Ceiling > 0 {
 		a.Evidence.Accelerator = "cpu"
 	}
 }

@@ -15,17 +15,16 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A streamRead is what one stream showed.
+// A streamRead is the content of one stream.
 type streamRead struct {
 	facts []strategy.Fact
 	step  int // the last one
-	head  head
-	bytes int64 // that it had
+	head  outputHead
+	bytes int64 // its length
 }
 
-// stream reads one file to its end, in constant memory. A finding without a
-// rank of its own is the given one's. A file that cannot be a job's output is an
-// error with a hint.
+// stream reads one file to its end, in constant memory. Findings without a rank get the given
+// one. The error for a file that cannot be a job's output has a hint.
 func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 	in := c.Stdin
 	if name != "-" {
@@ -38,7 +37,7 @@ func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 			return streamRead{}, notText(name, "a device", "name the file that holds the job's output, or - for standard input")
 		}
 		in = f
-		if log, err := ranklog.Open(name); err == nil { // with what is kept beside it
+		if log, err := ranklog.Open(name); err == nil { // with its tail files
 			defer log.Close()
 			in = log
 		}
@@ -69,11 +68,10 @@ func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 	return read, nil
 }
 
-// sniffed is how many bytes at the start of a file tell what it is.
+// sniffed is how many bytes at the start of a file show its format.
 const sniffed = 4 << 10
 
-// packed are the first bytes of formats that hold no text as they are, by
-// name; from each format's own specification.
+// packed are the first bytes of formats that are no plain text, from their specifications.
 var packed = []struct{ magic, name, hint string }{
 	{"\xfd7zXZ\x00", "an xz archive", "unpack it: xz -dc FILE | gpurun diagnose -"},
 	{"\x28\xb5\x2f\xfd", "a zstd archive", "unpack it: zstd -dc FILE | gpurun diagnose -"},
@@ -83,16 +81,16 @@ var packed = []struct{ magic, name, hint string }{
 	{"\xfe\xff", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 FILE | gpurun diagnose -"},
 }
 
-// notText is the error for a file that cannot be a job's output. Of such a file,
-// "the output shows nothing fatal" would be a lie.
+// notText is the error for a file that cannot be a job's output: "the output shows nothing
+// fatal" would be wrong for it.
 func notText(name, what, hint string) error {
 	return errext.Errorf(hint, "%s is not the output of a job: it is %s", name, what)
 }
 
-// asText unpacks what gzip or bzip2 packed, and refuses what is no text.
+// asText unpacks gzip and bzip2, and refuses other files that are not text.
 func asText(name string, in io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(in, sniffed)
-	start, _ := buffered.Peek(sniffed) // an error is met again by whoever reads on
+	start, _ := buffered.Peek(sniffed) // the next read returns an error again
 	switch {
 	case bytes.HasPrefix(start, []byte("\x1f\x8b")):
 		unpacked, err := gzip.NewReader(buffered)
@@ -114,9 +112,8 @@ func asText(name string, in io.Reader) (io.Reader, error) {
 	return buffered, nil
 }
 
-// isBinary reports whether more than a few bytes are control characters that no
-// terminal is sent. NUL does not count: a machine's crash and a log's rotation
-// leave holes of them.
+// isBinary reports whether more than a few bytes are control characters that programs do not
+// print. NUL does not count: a crash and log rotation leave holes of them.
 func isBinary(start []byte) bool {
 	odd, all := 0, 0
 	for _, c := range start {
@@ -128,6 +125,6 @@ func isBinary(start []byte) bool {
 		}
 		all++
 	}
-	const few = 30 // in a thousand; random bytes have some 80
+	const few = 30 // in a thousand; random bytes have about 80
 	return odd > 4 && odd*1000 > few*all
 }
