@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// mostFolders is how many names of a folder are looked at: no launch has as many ranks.
+// mostFolders is how many entries of a folder are read: no launch has as many ranks.
 const mostFolders = 1 << 16
 
-// Folders are the folders of an attempt's ranks, by rank, as far as they are seen here:
-// rank<k> of node 0, and node-<n>/rank<k> of each other node.
+// Folders are the folders of an attempt's ranks that are visible here, by rank: rank<k> of
+// node 0, and node-<n>/rank<k> of each other node.
 func Folders(attempt string) map[int]string {
 	all := Numbered(attempt, "rank")
 	nodes := Numbered(attempt, "node-")
@@ -28,8 +30,8 @@ func Folders(attempt string) map[int]string {
 	return all
 }
 
-// FolderOf is the folder of one rank of an attempt; of one that is not seen here it is the
-// folder that it has on node 0.
+// FolderOf is the folder of one rank of an attempt; of one that is not visible here, the folder
+// on node 0.
 func FolderOf(attempt string, rank int) string {
 	own := fmt.Sprintf("rank%d", rank)
 	path := filepath.Join(attempt, own)
@@ -45,16 +47,11 @@ func FolderOf(attempt string, rank int) string {
 	return path
 }
 
-// Numbered are the folders in dir that a prefix and a number name, links left out; of one
-// that cannot be read there are none.
+// Numbered are the folders in dir whose name is a prefix and a number, without links; none in
+// one that cannot be read.
 func Numbered(dir, prefix string) map[int]string {
 	all := map[int]string{}
-	f, err := os.Open(dir)
-	if err != nil {
-		return all
-	}
-	defer f.Close()
-	entries, _ := f.ReadDir(mostFolders) // what there is, if not all of it
+	entries, _ := private.List(dir, mostFolders) // those that can be read
 	for _, e := range entries {
 		rest, ok := strings.CutPrefix(e.Name(), prefix)
 		if n, err := strconv.Atoi(rest); ok && err == nil && n >= 0 && strconv.Itoa(n) == rest && e.IsDir() {
@@ -64,7 +61,7 @@ func Numbered(dir, prefix string) map[int]string {
 	return all
 }
 
-// IsFolder reports whether a path is that of a folder, and no link that a job put there.
+// IsFolder reports whether a path is a folder, and no link of the job.
 func IsFolder(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.IsDir()

@@ -17,9 +17,9 @@ import (
 // errTooSlow is why a log stays in parts.
 var errTooSlow = errors.New("the file system takes too long")
 
-// join writes head, mark and tail into one file, which then takes the head's place, and
-// removes the parts. Their names tell the head's length: where the file is longer than
-// that, it has all of them already.
+// join writes head, mark and tail into one file, which then replaces the head, and removes the
+// tail. The names of the tail's files contain the head's length: a longer head has them
+// already.
 func (w *Writer) join(until time.Time) error {
 	whole, err := openJoined(w.path)
 	if err != nil {
@@ -68,13 +68,13 @@ func appendFile(to *os.File, path string, until time.Time) error {
 	return errTooSlow
 }
 
-// joinedOf is the name that the one file has before it takes the head's place.
+// joinedOf is the name of the joined file before it replaces the head.
 func joinedOf(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".joined")
 }
 
-// openJoined makes the one file without a name, so that a kill leaves nothing of it; where
-// the file system has no such files, with the name.
+// openJoined creates the joined file without a name, so that a kill leaves nothing of it; on
+// file systems without such files, with the name.
 func openJoined(path string) (*os.File, error) {
 	if err := dropJoined(path); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func openJoined(path string) (*os.File, error) {
 	return create(joinedOf(path))
 }
 
-// nameJoined gives the one file its name, once it is whole, where it has none.
+// nameJoined gives the joined file its name, if it has none.
 func nameJoined(f *os.File, path string) error {
 	var info unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &info); err != nil || info.Nlink > 0 {
@@ -98,7 +98,7 @@ func nameJoined(f *os.File, path string) error {
 	return nil
 }
 
-// dropJoined removes a file that a kill left under the name.
+// dropJoined removes a joined file that a kill left.
 func dropJoined(path string) error {
 	if err := os.Remove(joinedOf(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -106,19 +106,14 @@ func dropJoined(path string) error {
 	return nil
 }
 
-// Sweep removes what kills left in the attempts of a run directory while logs were joined,
-// on file systems where that has a name. No gpurun may be at work in it; that of a node which
-// an earlier start has left behind, and that joins a log now, leaves it in parts.
+// Sweep removes the joined files that kills left in the attempts of a run directory, on file
+// systems where they have names. No gpurun may use the directory; where one of an earlier start
+// still joins a log on another node, that log stays in parts.
 func Sweep(run string) {
 	for _, attempt := range Numbered(run, "attempt-") {
 		for _, rank := range Folders(attempt) {
-			sweepRank(rank)
+			_ = dropJoined(filepath.Join(rank, "stdout.log")) // they do no harm
+			_ = dropJoined(filepath.Join(rank, "stderr.log"))
 		}
-	}
-}
-
-func sweepRank(rank string) {
-	for _, stream := range []string{"stdout.log", "stderr.log"} {
-		_ = dropJoined(filepath.Join(rank, stream)) // else it is in nobody's way
 	}
 }

@@ -1,13 +1,13 @@
-// Package ranklog is the log of one stream of a rank: a file with a cap, of which the head
-// and the tail are kept, and what reads it, also while it grows.
+// Package ranklog writes and reads the log of one stream of a rank: a file with a cap, which
+// keeps the head and the tail, and can be read while it grows.
 //
-// A log is stdout.log. Once that holds a quarter of the cap it stays as it is, and what
-// follows goes to parts beside it, a quarter of the cap each, of which the newest three are
-// kept: stdout.log.tail-<head>-<from>, head being the bytes of stdout.log and from the place
-// in the stream where the part begins. Nothing is ever moved while a rank writes, so that
-// no rank waits for it, and a kill at any time leaves whole files. When the stream has
-// ended, head and parts become one stdout.log, in which a line tells where it was cut and
-// how much; where that cannot be done, for want of room or time, the parts stay.
+// A log is stdout.log. When that has a quarter of the cap it stays unchanged, and the rest goes
+// to tail files next to it, a quarter of the cap each, of which the newest three are kept:
+// stdout.log.tail-<head>-<from>, where head is the length of stdout.log and from the position
+// in the stream where the file begins. Nothing is moved while a rank writes, so that no rank
+// waits, and a kill at any time leaves whole files. At the end of the stream, head and tail
+// become one stdout.log, with a line that shows where it was cut and how much; without space or
+// time for that, the tail files stay.
 package ranklog
 
 import (
@@ -31,7 +31,7 @@ func mark(n int64) []byte { return fmt.Appendf(nil, markFormat, n) }
 
 var markLength = int64(len(mark(0)))
 
-// marked is what a mark at a place of a file counts; false where there is none.
+// marked is the number in a mark at a position of a file; false where there is none.
 func marked(f io.ReaderAt, at int64) (int64, bool) {
 	text, n := make([]byte, markLength), int64(0)
 	if _, err := f.ReadAt(text, at); err != nil {
@@ -43,34 +43,34 @@ func marked(f io.ReaderAt, at int64) (int64, bool) {
 	return n, bytes.Equal(text, mark(n))
 }
 
-// A part is one file of the tail.
-type part struct {
+// A tailFile is one file of the tail.
+type tailFile struct {
 	path string
 	head int64 // bytes of the log's first file
-	from int64 // where in the stream the part begins
+	from int64 // where in the stream the file begins
 }
 
 const tailInfix = ".tail-"
 
-func tailOf(path string, head, from int64) part {
-	return part{fmt.Sprintf("%s%s%015d-%015d", path, tailInfix, head, from), head, from}
+func tailOf(path string, head, from int64) tailFile {
+	return tailFile{fmt.Sprintf("%s%s%015d-%015d", path, tailInfix, head, from), head, from}
 }
 
-// mostNames is how many names of a folder are looked at: the job may write there, too.
+// mostNames is how many names of a folder are read: the job may write there, too.
 const mostNames = 100_000
 
-// tailsOf are the parts of a log beside its first file, in order.
-func tailsOf(path string) ([]part, error) {
+// tailsOf are the tail files of a log, in order.
+func tailsOf(path string) ([]tailFile, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	var found []part
+	var found []tailFile
 	for seen := 0; seen < mostNames; {
 		names, err := dir.Readdirnames(1000)
 		for _, name := range names {
-			p := part{path: filepath.Join(filepath.Dir(path), name)}
+			p := tailFile{path: filepath.Join(filepath.Dir(path), name)}
 			numbers, ok := strings.CutPrefix(name, filepath.Base(path)+tailInfix)
 			if n, _ := fmt.Sscanf(numbers, "%d-%d", &p.head, &p.from); ok && n == 2 && tailOf(path, p.head, p.from) == p && regular(p.path) {
 				found = append(found, p)
@@ -80,15 +80,14 @@ func tailsOf(path string) ([]part, error) {
 			if errors.Is(err, io.EOF) {
 				err = nil
 			}
-			slices.SortFunc(found, func(a, b part) int { return int(max(-1, min(1, a.from-b.from))) })
+			slices.SortFunc(found, func(a, b tailFile) int { return int(max(-1, min(1, a.from-b.from))) })
 			return found, err
 		}
 	}
 	return nil, fmt.Errorf("%s has too many files", filepath.Dir(path))
 }
 
-// regular reports whether a path is that of a file, and no link: the job can make what it
-// likes beside its logs.
+// regular reports whether a path is a file, and no link of the job.
 func regular(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode().IsRegular()

@@ -9,9 +9,9 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// A Reader reads a log from its beginning, and goes on with what is added later: io.EOF
-// means that there is no more yet. Where something was cut out before it was read, it reads
-// a line that says how much. It is for one goroutine.
+// A Reader reads a log from its beginning, and continues with what is added later: io.EOF
+// means that there is no more yet. For bytes that were cut out before it read them, it returns
+// a line with their number. It is for one goroutine.
 type Reader struct {
 	path  string
 	first os.FileInfo // of the log's first file
@@ -19,10 +19,10 @@ type Reader struct {
 	at    int64       // in it
 	pos   int64       // in the stream
 	from  int64       // where the file begins in the stream
-	tail  bool        // the file is a part of the tail
+	tail  bool        // the file is one of the tail
 	head  int64       // bytes of the first file, once there is another; else 0
-	end   bool        // nothing comes after the file
-	mark  []byte      // that comes before what is in the file
+	end   bool        // no file follows
+	mark  []byte      // to be read before the file
 }
 
 // Open opens the log at path. It follows no link. The error is fs.ErrNotExist where there
@@ -39,10 +39,10 @@ func Open(path string) (*Reader, error) {
 	return r, nil
 }
 
-// Close closes what is open.
+// Close closes the log.
 func (r *Reader) Close() error { return r.file.Close() }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (r *Reader) Read(p []byte) (int, error) {
 	for {
 		if len(r.mark) > 0 {
@@ -83,7 +83,7 @@ func (r *Reader) more(p []byte) (int, error) {
 	return n, err
 }
 
-// next finds what comes after the file, and returns how to go there; nil for nothing yet.
+// next finds the file that follows, and returns how to move there; nil for none yet.
 func (r *Reader) next() (func() error, error) {
 	tails, err := tailsOf(r.path)
 	if err != nil {
@@ -93,19 +93,19 @@ func (r *Reader) next() (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !os.SameFile(whole, r.first) { // all have become one
+	if !os.SameFile(whole, r.first) { // they were joined
 		return r.joined, nil
 	}
 	for _, p := range tails {
-		if p.from > r.from && p.from >= r.pos && whole.Size() <= p.head { // else the file has the part
+		if p.from > r.from && p.from >= r.pos && whole.Size() <= p.head { // else the file has it
 			return func() error { return r.open(p) }, nil
 		}
 	}
 	return nil, nil
 }
 
-// open goes on with a part. One that was let go meanwhile is passed over.
-func (r *Reader) open(p part) error {
+// open moves to a tail file. One that was removed meanwhile is skipped.
+func (r *Reader) open(p tailFile) error {
 	f, err := private.OpenFile(p.path, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -119,14 +119,14 @@ func (r *Reader) open(p part) error {
 	return nil
 }
 
-// leave keeps the length of the first file when it has been read.
+// leave records the length of the first file at its end.
 func (r *Reader) leave() {
 	if !r.tail {
 		r.head = r.pos
 	}
 }
 
-// to goes to a place in a file, which is that of the stream.
+// to moves to a position in a file, and in the stream.
 func (r *Reader) to(f *os.File, at, pos int64) {
 	_ = r.file.Close() // it was only read
 	if pos > r.pos {
@@ -135,7 +135,7 @@ func (r *Reader) to(f *os.File, at, pos int64) {
 	r.file, r.at, r.pos = f, at, pos
 }
 
-// joined goes on in the one file that the parts have become, where it was in the stream.
+// joined moves to the same position of the stream in the joined file.
 func (r *Reader) joined() error {
 	f, err := private.OpenFile(r.path, os.O_RDONLY)
 	if err != nil {

@@ -20,15 +20,15 @@ type Writer struct {
 	path  string
 	most  int64 // 0: no cap
 	file  *os.File
-	size  int64  // of the file
-	at    int64  // in the stream
-	head  int64  // bytes of the first file, once there is a second
-	tails []part // that are there
-	line  bool   // the file ends within a line
+	size  int64      // of the file
+	at    int64      // in the stream
+	head  int64      // bytes of the first file, once there is a second
+	tails []tailFile // that are there
+	line  bool       // the file ends within a line
 }
 
-// Create makes the log at path, anew where there is one, that takes most bytes of the disk:
-// at least Least; 0 for no cap.
+// Create creates the log at path, or empties it, with a cap in bytes: at least Least; 0 for
+// none.
 func Create(path string, most int64) (*Writer, error) {
 	old, err := tailsOf(path)
 	for _, p := range old {
@@ -37,7 +37,7 @@ func Create(path string, most int64) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = dropJoined(path) // else it is in nobody's way
+	_ = dropJoined(path) // it does no harm
 	f, err := create(path)
 	if err != nil {
 		return nil, err
@@ -52,8 +52,7 @@ func create(path string) (*os.File, error) {
 	return private.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 }
 
-// Write appends p. An error leaves the log as far as it was written, and the next Write
-// goes on there.
+// Write appends p. After an error, the next Write continues behind what was written.
 func (w *Writer) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
@@ -75,12 +74,12 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// limit is how large a file may become: together with the mark of a cut, all are as large
-// as the cap.
+// limit is the largest length of a file: all files with the mark of a cut are as long as the
+// cap.
 func (w *Writer) limit() int64 { return (w.most - markLength) / parts }
 
-// piece is how much of p the file takes, and whether it takes no more. Near its limit it
-// ends where a line does.
+// piece is how much of p goes to the file, and whether that is its end. Near its limit the file
+// ends with a line.
 func (w *Writer) piece(p []byte) (n int, last bool) {
 	room := w.limit() - w.size
 	if w.most == 0 || int64(len(p)) < room {
@@ -97,7 +96,7 @@ func (w *Writer) piece(p []byte) (n int, last bool) {
 	return n, true
 }
 
-// next begins a new part, and lets the oldest go where there are too many.
+// next begins a new tail file, and removes the oldest where there are too many.
 func (w *Writer) next() error {
 	if len(w.tails) == 0 {
 		w.head = w.size
@@ -118,8 +117,7 @@ func (w *Writer) next() error {
 	return old.Close()
 }
 
-// Undo takes back the last n bytes, as far as they are in the newest file: something that
-// was written in part.
+// Undo removes the last n bytes, as far as they are in the newest file, after a partial write.
 func (w *Writer) Undo(n int) {
 	back := min(int64(n), w.size)
 	if err := w.file.Truncate(w.size - back); err == nil {
@@ -127,11 +125,11 @@ func (w *Writer) Undo(n int) {
 	}
 }
 
-// Close ends the log, and makes one file of it.
+// Close ends the log, and joins its files.
 func (w *Writer) Close() error {
 	err := w.file.Close()
 	if err == nil && len(w.tails) > 0 {
-		_ = w.join(time.Now().Add(joinPatience)) // else the parts are read as one
+		_ = w.join(time.Now().Add(joinPatience)) // a Reader joins them otherwise
 	}
 	return err
 }

@@ -2,40 +2,39 @@ package runstate
 
 import "time"
 
-// paceSpan is how far back a rate looks: long enough for slow steps, and short enough to
-// show that something became slower.
+// paceSpan is the period of a rate: long enough for slow steps, and short enough to show that
+// steps became slower.
 const paceSpan = time.Minute
 
-// A pace tells how fast steps come, from the moments at which their number was seen to
-// change. What came before the first of them, such as loading and compiling, does not count.
+// A pace measures how fast steps come, by the times when their number changed. The time before
+// the first of them, such as loading and compiling, does not count.
 type pace struct {
-	recent []mark // of the last paceSpan, and one before it
-	first  mark   // where the whole attempt is counted from
+	recent []stepTime // of the last paceSpan, and one before it
+	first  stepTime   // the first of the attempt
 }
 
-type mark struct {
+type stepTime struct {
 	at   time.Time
 	step int
 }
 
-// add takes the number of the latest step. One that is smaller than before is counted by
-// somebody else.
+// add adds the number of the latest step. A smaller one than before begins another count.
 func (p *pace) add(at time.Time, step int) {
 	n := len(p.recent)
 	switch {
 	case step <= 0 || n > 0 && step == p.recent[n-1].step:
 		return
 	case n == 0 || step < p.recent[n-1].step:
-		p.recent, p.first = p.recent[:0], mark{at, step}
+		p.recent, p.first = p.recent[:0], stepTime{at, step}
 	}
-	p.recent = append(p.recent, mark{at, step})
+	p.recent = append(p.recent, stepTime{at, step})
 	for len(p.recent) > 2 && at.Sub(p.recent[1].at) > paceSpan {
 		p.recent = p.recent[1:]
 	}
 }
 
-// rate is how many steps come in a second now, 0 where that is not known. It falls where
-// none come any more.
+// rate is the current number of steps in a second, 0 where that is not known. It falls when
+// steps stop.
 func (p *pace) rate(now time.Time) float64 {
 	if len(p.recent) < 2 {
 		return 0
@@ -43,13 +42,13 @@ func (p *pace) rate(now time.Time) float64 {
 	first, last := p.recent[0], p.recent[len(p.recent)-1]
 	rate := perSecond(first, last)
 	if silence := now.Sub(last.at).Seconds(); silence > 2/rate+2 {
-		rate = perSecond(first, mark{now, last.step})
+		rate = perSecond(first, stepTime{now, last.step})
 	}
 	return rate
 }
 
-// left is how long the rest of the steps will take, by all that were seen; false where that
-// is not known.
+// left is the time of the remaining steps, by the average of all; false where that is not
+// known.
 func (p *pace) left(total int) (time.Duration, bool) {
 	if len(p.recent) < 2 || total <= 0 {
 		return 0, false
@@ -58,6 +57,6 @@ func (p *pace) left(total int) (time.Duration, bool) {
 	return time.Duration(float64(max(total-last.step, 0)) / perSecond(p.first, last) * float64(time.Second)), true
 }
 
-func perSecond(from, to mark) float64 {
+func perSecond(from, to stepTime) float64 {
 	return float64(to.step-from.step) / to.at.Sub(from.at).Seconds()
 }

@@ -1,5 +1,5 @@
-// Package runstate makes one value of a run's events and samples. All that show a run, or
-// look one up, read that value: none goes through the events by itself.
+// Package runstate folds a run's events and samples into one value. All packages that show a
+// run read that value instead of the events.
 package runstate
 
 import (
@@ -13,27 +13,27 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A Run is a run as far as its events and samples show it; the zero value is one of which
-// nothing is known. It is for one goroutine.
+// A Run is the state of a run by its events and samples; the zero value has none yet. It is for
+// one goroutine.
 type Run struct {
-	First launcher.Began // how the run began
-	Began launcher.Began // how its latest gpurun began
-	// Attempts are in their order. Of a journal's outline some may be missing.
+	First launcher.Began // the start of the run
+	Began launcher.Began // the start of its latest gpurun
+	// Attempts are in order. A journal's outline may omit some.
 	Attempts []Attempt
 	Notices  []string
-	// Decision is the latest, and Verdict how the run ended; nil where it went on since.
+	// Decision is the latest, and Verdict the end of the run; nil where it continued since.
 	Decision *strategy.Decision
 	Verdict  *launcher.Verdict
-	Progress Progress // of the latest attempt
+	Progress Training // of the latest attempt
 }
 
-// A Phase is how far an attempt has come.
-type Phase int
+// A Stage is how far an attempt has come.
+type Stage int
 
-// The phases of an attempt, in their order.
+// The stages of an attempt, in order.
 const (
-	Running Phase = iota
-	Exited        // its ranks have ended; what they left behind is waited for
+	Running Stage = iota
+	Exited        // its ranks have ended; gpurun waits for their children
 	CutOff        // it ended together with its gpurun
 	Ended
 	Decided // and a decision followed
@@ -42,14 +42,14 @@ const (
 // An Attempt is one attempt of a run.
 type Attempt struct {
 	launcher.Started
-	launcher.Decided // zero before phase Decided
-	Phase            Phase
+	launcher.Decided // zero before stage Decided
+	Phase            Stage
 	Evidence         strategy.Evidence  // zero while it runs, and where it was cut off
 	Climbed          *strategy.Decision // to stop it for a faster plan; nil: none
-	launched         bool               // not one that could not even be prepared
+	launched         bool               // false for one that could not be prepared
 }
 
-// Of is the run that events tell of.
+// Of folds the events of a run.
 func Of(events []launcher.Event) *Run {
 	r := &Run{}
 	for _, e := range events {
@@ -58,7 +58,7 @@ func Of(events []launcher.Event) *Run {
 	return r
 }
 
-// Add takes in the next event.
+// Add adds the next event.
 func (r *Run) Add(e launcher.Event) {
 	last := r.Last()
 	switch e := e.(type) {
@@ -71,7 +71,7 @@ func (r *Run) Add(e launcher.Event) {
 	case launcher.Started:
 		r.CutOff()
 		r.Attempts = append(r.Attempts, Attempt{Started: e, launched: true})
-		r.Decision, r.Verdict, r.Progress = nil, nil, Progress{Stepped: e.At}
+		r.Decision, r.Verdict, r.Progress = nil, nil, Training{Stepped: e.At}
 	case launcher.Climbed:
 		if last != nil {
 			last.Climbed = &e.Decision
@@ -98,7 +98,7 @@ func (r *Run) Add(e launcher.Event) {
 	}
 }
 
-// CutOff takes in that the run's gpurun is gone.
+// CutOff records that the run's gpurun has ended.
 func (r *Run) CutOff() {
 	switch last := r.Last(); {
 	case last == nil:
@@ -117,8 +117,8 @@ func (r *Run) Last() *Attempt {
 	return &r.Attempts[len(r.Attempts)-1]
 }
 
-// End is how the run ended: its verdict, or the decision to end it where gpurun was killed
-// before it could write one; nil where it goes on, or nobody knows.
+// End is how the run ended: its verdict, or the decision to end it if gpurun was killed before
+// it could write one; nil where the run has not ended, or that is not known.
 func (r *Run) End() *launcher.Verdict {
 	if d := r.Decision; r.Verdict == nil && d != nil && !d.Relaunch {
 		return &launcher.Verdict{Outcome: d.Outcome, Code: d.Code, Reason: d.Reason}
@@ -146,13 +146,13 @@ func (r *Run) Launched() *Attempt {
 	return nil
 }
 
-// Running reports whether an attempt runs, if the run's gpurun is still there.
+// Running reports whether an attempt runs, if the run's gpurun exists.
 func (r *Run) Running() bool {
 	last := r.Last()
 	return last != nil && last.open() && r.Verdict == nil
 }
 
-// Over are the attempts that have ended, or were cut off.
+// Over are the attempts that have ended or were cut off.
 func (r *Run) Over() []Attempt {
 	if last := r.Last(); last != nil && last.open() {
 		return r.Attempts[:len(r.Attempts)-1]
@@ -175,27 +175,26 @@ func (a *Attempt) Lasted() time.Duration {
 	return max(a.Evidence.Ended.Sub(a.Evidence.Started), 0)
 }
 
-// Peak is the most that any rank's allocator gave, in bytes; 0 where none measured it.
+// Peak is the most that any rank allocated, in bytes; 0 where none measured it.
 func (a *Attempt) Peak() int64 { return strategy.Attempt{Measured: a.Evidence.Measured()}.Peak() }
 
-// Used is the plan that it really ran with, as far as that was seen.
+// Used is the plan without the changes that had no effect.
 func (a *Attempt) Used() strategy.Plan { return a.Plan.Using(a.Decision.Ineffective) }
 
-// Progress is how far an attempt has come, by the samples of its ranks.
-type Progress struct {
+// Training is the progress of an attempt, by the samples of its ranks.
+type Training struct {
 	At time.Time // of the latest samples
-	// Samples are the latest, one a rank. What a rank may hold is the job's ceiling where
-	// that is less.
+	// Samples are the latest, one a rank. The job's ceiling bounds what a rank may hold.
 	Samples []model.Sample
-	Lead    model.Sample      // the one that shows the most of the training
+	Lead    model.Sample      // the one with the most progress
 	Stepped time.Time         // when its step changed last; before the first, when the attempt was started
-	Peak    int64             // the most that any rank was given so far
+	Peak    int64             // the most that any rank allocated so far
 	Rate    float64           // steps in a second, 0 where that is not known
-	Left    *strategy.Seconds // that the rest of the steps will take; nil: not known
+	Left    *strategy.Seconds // the time of the remaining steps; nil: not known
 	pace    pace
 }
 
-// Sample takes in the latest samples of an attempt, and reports whether that is running.
+// Sample adds the latest samples of an attempt, and reports whether it is running.
 func (r *Run) Sample(attempt int, samples []model.Sample, now time.Time) bool {
 	if !r.Running() || attempt != r.Last().N || len(samples) == 0 {
 		return false
@@ -213,7 +212,7 @@ func (r *Run) Sample(attempt int, samples []model.Sample, now time.Time) bool {
 		}
 		p.Peak = max(p.Peak, s.Peak)
 	}
-	if lead.Total != p.Lead.Total { // by another count
+	if lead.Total != p.Lead.Total { // another count
 		p.pace = pace{}
 	}
 	if lead.Step != p.Lead.Step {
@@ -229,8 +228,8 @@ func (r *Run) Sample(attempt int, samples []model.Sample, now time.Time) bool {
 	return true
 }
 
-// leads reports whether a sample shows more of the training than another: how many steps
-// there are, which one rank alone may print, else a later step.
+// leads reports whether a sample shows more progress than another: the number of all steps,
+// which only one rank may print, else a later step.
 func leads(s, other model.Sample) bool {
 	if (s.Total > 0) != (other.Total > 0) {
 		return s.Total > 0

@@ -1,6 +1,6 @@
-// Package terminal makes text that came from elsewhere (a job's messages, file
-// names, error.json) safe to show: what a terminal would obey, and what the eye
-// cannot see, is written out. The job's own output does not pass through it.
+// Package terminal makes foreign text (a job's messages, file names, error.json) safe to show:
+// it escapes what a terminal would interpret, and what is invisible. The job's output does not
+// pass through it.
 package terminal
 
 import (
@@ -17,7 +17,7 @@ import (
 // UTF-8 are escaped as Go and Python write them: \n, \x1b, \u202e. Tabs stay.
 func Line(text string) string { return escape(text, false) }
 
-// Lines is Line for a text whose ends of lines are meant, such as a diff.
+// Lines is Line for a text of several lines, such as a diff.
 func Lines(text string) string { return escape(text, true) }
 
 // Cut is a text of at most so many characters, with "…" behind them where it was longer.
@@ -32,8 +32,8 @@ func Cut(text string, most int) string {
 	return text
 }
 
-// Sprintf is fmt.Sprintf with every argument that holds text made one line.
-// What the format itself holds is left alone.
+// Sprintf is fmt.Sprintf with every text among its arguments made one line. The format is not
+// changed.
 func Sprintf(format string, args ...any) string {
 	safe := make([]any, len(args))
 	for i, arg := range args {
@@ -42,8 +42,8 @@ func Sprintf(format string, args ...any) string {
 	return fmt.Sprintf(format, safe...)
 }
 
-// visible is an argument with its text made one line. Numbers print nothing that
-// was not written here, also where their type has a String method.
+// visible is an argument with its text made one line. Numbers are safe, also if their type has
+// a String method.
 func visible(arg any) any {
 	v := reflect.ValueOf(arg)
 	if v.IsValid() && (v.CanInt() || v.CanUint() || v.CanFloat() || v.Kind() == reflect.Bool) {
@@ -81,14 +81,14 @@ func escape(text string, lines bool) string {
 	return b.String()
 }
 
-// invisible are letters and marks that are drawn as nothing, which Unicode does
-// not count as control or format characters.
+// invisible are letters and marks that are not drawn, although Unicode does not count them as
+// control or format characters.
 var invisible = []*unicode.RangeTable{unicode.Other_Default_Ignorable_Code_Point, tagged, {R16: []unicode.Range16{{Lo: 0x2800, Hi: 0x2800, Stride: 1}}}}
 
 // tagged are the variation selectors that no emoji uses: text can be hidden in them.
 var tagged = &unicode.RangeTable{R32: []unicode.Range32{{Lo: 0xe0100, Hi: 0xe01ef, Stride: 1}}}
 
-// hidden reports whether a character is obeyed or not seen, rather than shown.
+// hidden reports whether a terminal interprets a character, or shows nothing for it.
 func hidden(r rune) bool {
 	if r == '\t' || r >= ' ' && r < 0x7f {
 		return false
