@@ -6,45 +6,45 @@ import (
 	"strings"
 )
 
-// A cursor follows what bytes do to a terminal, as far as it matters to who wants to draw a
-// line of its own between them.
+// A cursor follows the state of a terminal, as far as it matters for drawing a line between
+// other output.
 type cursor struct {
-	at     place
+	at     syntax
 	params []byte // of the control sequence that it is in
 	rest   int    // bytes of a UTF-8 character that are still to come
-	text   bool   // something stands in the line
-	back   bool   // a carriage return came last
+	text   bool   // the line has text
+	back   bool   // the last byte was a carriage return
 	styled bool   // what comes next has a colour, or is bold
-	// draws says that who writes draws by himself: he went back in a line, moved the cursor,
-	// or took the whole screen.
+	// draws says that the job draws: it went back in a line, moved the cursor, or used the
+	// whole screen.
 	draws bool
 }
 
-// A place is where in a terminal's language a byte stands.
-type place uint8
+// A syntax is the kind of sequence that the next byte belongs to.
+type syntax uint8
 
 const (
-	inText    place = iota
-	inEscape        // behind ESC
-	inControl       // in a control sequence, behind ESC [
-	inWords         // in a text for the terminal itself, behind ESC ] and its like
-	inEnding        // behind an ESC in such a text
+	inText    syntax = iota
+	inEscape         // behind ESC
+	inControl        // in a control sequence, behind ESC [
+	inWords          // in a text for the terminal, behind ESC ] and similar
+	inEnding         // behind an ESC in such a text
 )
 
 const (
 	esc = 0x1b
-	// longestControl bounds what is kept of a control sequence, in bytes; none that matters
-	// is as long.
+	// longestControl bounds what is kept of a control sequence, in bytes; relevant ones are
+	// shorter.
 	longestControl = 64
 )
 
 // whole reports whether the bytes so far end between two characters and sequences.
 func (c *cursor) whole() bool { return c.at == inText && c.rest == 0 }
 
-// fresh reports whether the cursor stands at the start of an empty line.
+// fresh reports whether the cursor is at the start of an empty line.
 func (c *cursor) fresh() bool { return c.whole() && !c.text && !c.back && !c.styled }
 
-// follow takes the next bytes.
+// follow reads the next bytes.
 func (c *cursor) follow(p []byte) {
 	for i := 0; i < len(p); i++ {
 		b := p[i]
@@ -78,7 +78,7 @@ func (c *cursor) follow(p []byte) {
 	}
 }
 
-// shown takes a byte that is no part of a sequence.
+// shown reads a byte that is no part of a sequence.
 func (c *cursor) shown(b byte) {
 	if c.back && b != '\n' && b != '\r' {
 		c.back, c.draws = false, true
@@ -107,7 +107,7 @@ func (c *cursor) shown(b byte) {
 	}
 }
 
-// escaped takes a byte behind ESC.
+// escaped reads a byte behind ESC.
 func (c *cursor) escaped(b byte) {
 	switch {
 	case b < ' ':
@@ -124,8 +124,8 @@ func (c *cursor) escaped(b byte) {
 	}
 }
 
-// within takes a control character in the midst of a sequence: it begins another one, ends
-// it, or is obeyed as anywhere.
+// within reads a control character within a sequence: it begins another one, ends it, or acts
+// as elsewhere.
 func (c *cursor) within(b byte) {
 	switch b {
 	case esc:
@@ -137,7 +137,7 @@ func (c *cursor) within(b byte) {
 	}
 }
 
-// controlled takes a byte of a control sequence.
+// controlled reads a byte of a control sequence.
 func (c *cursor) controlled(b byte) {
 	switch {
 	case b < ' ':
@@ -152,7 +152,7 @@ func (c *cursor) controlled(b byte) {
 	}
 }
 
-// obey takes a whole control sequence.
+// obey reads a whole control sequence.
 func (c *cursor) obey(final byte, params string) {
 	switch final {
 	case 'm':
@@ -166,8 +166,8 @@ func (c *cursor) obey(final byte, params string) {
 	}
 }
 
-// plainStyle reports whether a sequence ends all colours and the like, or only some: who
-// ends one has ended what he began.
+// plainStyle reports whether a sequence ends all styles, or some, which then are those that the
+// job began.
 func plainStyle(params string) bool {
 	for p := range strings.SplitSeq(params, ";") {
 		switch strings.TrimLeft(p, "0") {

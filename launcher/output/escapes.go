@@ -5,7 +5,7 @@ import (
 	"regexp"
 )
 
-// escapes are what terminals obey and do not show: colours, cursor movements, titles.
+// escapes match the escape sequences of terminals: colours, cursor movements, titles.
 var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])`)
 
 // plain returns a line without escape sequences.

@@ -6,10 +6,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// facts hands facts to OnFact from one goroutine. What waits is bounded by
-// the budget of each rank, so that a reader never waits.
+// facts passes facts to OnFact from one goroutine. The budget of each rank bounds its queue, so
+// that a reader never waits.
 type facts struct {
-	wake chan struct{} // one element: there is something to hand out, or the end
+	wake chan struct{} // one element: there is something to pass on, or the end
 	done chan struct{} // closed when the goroutine has ended
 
 	mu     sync.Mutex
@@ -48,7 +48,7 @@ func (f *facts) emit(fact strategy.Fact) {
 	f.signal()
 }
 
-// close hands out what is left. Nothing may be emitted after it.
+// close passes on the rest. Nothing may be emitted after it.
 func (f *facts) close() {
 	f.mu.Lock()
 	f.closed = true

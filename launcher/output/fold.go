@@ -12,35 +12,33 @@ import (
 )
 
 const (
-	foldDelay   = 500 * time.Millisecond // how long a traceback that does not go on is held back
-	foldLongest = 128 << 10              // bytes; a longer traceback is shown as it is
+	foldDelay   = 500 * time.Millisecond // how long an unfinished traceback is held back
+	foldLongest = 128 << 10              // bytes; a longer traceback is shown unchanged
 	foldWidth   = 160                    // characters that are shown of the exception
 )
 
-// A fold makes one line of each traceback of a memory error, which gpurun, or the
-// job itself, answers: with eight ranks the eight would push everything else off
-// the screen. All others pass, to the byte. The log file has each as it was.
-type fold struct {
+// A tracebackFold shortens each traceback of a memory error to one line: gpurun or the job reacts to
+// it, and eight tracebacks of eight ranks would fill the screen. All others pass unchanged. The
+// log file has all of them.
+type tracebackFold struct {
 	rank  int
 	path  string // of the log file
 	mask  *mask.Masker
 	held  []byte // a traceback whose exception has not come yet
-	open  bool   // it began in the midst of a line, behind a progress bar
+	open  bool   // it began within a line, behind a progress bar
 	since time.Time
 }
 
 var (
-	// ofRank is what torch.distributed puts before the lines of a traceback.
+	// ofRank matches torch.distributed's prefix of a traceback's lines.
 	ofRank = regexp.MustCompile(`^\[rank\d+\]:(?: |$)`)
-	// chained are the sentences between the tracebacks of exceptions that led to
-	// each other.
+	// chained are the sentences between the tracebacks of chained exceptions.
 	chained = [][]byte{[]byte("During handling of the above exception, another exception occurred:"), []byte("The above exception was the direct cause of the following exception:")}
 	opening = []byte("Traceback (most recent call last):")
 )
 
-// add takes whole units, and gives what is to be shown of them and of what was
-// held back before.
-func (f *fold) add(p []byte, now time.Time) (shown []byte) {
+// add adds whole units, and returns what to show of them and of what was held back.
+func (f *tracebackFold) add(p []byte, now time.Time) (shown []byte) {
 	for line := range bytes.Lines(p) {
 		if i := bytes.Index(line, opening); i > 0 && len(f.held) == 0 && !ofRank.Match(line) && len(bytes.TrimSpace(line[i:])) == len(opening) {
 			shown = append(shown, line[:i]...)
@@ -69,15 +67,15 @@ func (f *fold) add(p []byte, now time.Time) (shown []byte) {
 	return shown
 }
 
-// release gives what was held back, as it was.
-func (f *fold) release() []byte {
+// release returns what was held back.
+func (f *tracebackFold) release() []byte {
 	held := f.held
 	f.held, f.open = nil, false
 	return held
 }
 
-// brief is the line that stands for a traceback, after the end of the open one.
-func (f *fold) brief(exception []byte, open bool) []byte {
+// brief is the line that replaces a traceback, after the end of an open line.
+func (f *tracebackFold) brief(exception []byte, open bool) []byte {
 	end := ""
 	if open {
 		end = "\n"
@@ -85,7 +83,7 @@ func (f *fold) brief(exception []byte, open bool) []byte {
 	return fmt.Appendf(nil, "%sgpurun: rank %d: %s (traceback in %s)\n", end, f.rank, f.mask.Line(string(exception), foldWidth), terminal.Line(f.path))
 }
 
-// goesOn reports whether a line belongs to a traceback, before its exception.
+// goesOn reports whether a line is part of a traceback before its exception.
 func goesOn(text []byte) bool {
 	if len(text) == 0 || text[0] == ' ' || text[0] == '\t' || bytes.HasPrefix(text, opening) {
 		return true

@@ -90,7 +90,7 @@ func TestATracebackThatDoesNotGoOnIsShown(t *testing.T) {
 // What stands for a traceback is gpurun's own line; the traceback often begins behind
 // a progress bar.
 func TestTheLineOfATraceback(t *testing.T) {
-	f := &fold{path: "log", mask: mask.New([]string{"--token", "s3cr3t-one"}, nil)}
+	f := &tracebackFold{path: "log", mask: mask.New([]string{"--token", "s3cr3t-one"}, nil)}
 	got := string(f.add([]byte("Traceback (most recent call last):\n"+frames+"torch.OutOfMemoryError: CUDA out of memory. s3cr3t-one\x1b\u202e\n"), time.Now()))
 	if want := "gpurun: rank 0: torch.OutOfMemoryError: CUDA out of memory. ***\\x1b\\u202e (traceback in log)\n"; got != want {
 		t.Errorf("shown: %q, want %q", got, want)
@@ -109,7 +109,7 @@ func TestFoldLosesNothing(t *testing.T) {
 		"During handling of the above exception, another exception occurred:\n", "CUDA out of memory\n", "bar Traceback (most recent call last):\n", "\x1b[0m\xff\n",
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		f := &fold{path: "log"}
+		f := &tracebackFold{path: "log"}
 		var want, got strings.Builder
 		for _, piece := range rapid.SliceOf(rapid.SliceOfN(line, 0, 5)).Draw(t, "pieces") {
 			text := strings.Join(piece, "")

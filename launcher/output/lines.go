@@ -5,8 +5,8 @@ import "bytes"
 // longestLine is how much of a line is searched, in bytes.
 const longestLine = 4 << 10
 
-// lines cuts a stream into lines, which end at a newline or a carriage return, and
-// hands out the beginning of each, at most longestLine bytes.
+// lines cuts a stream into lines, which end at a newline or a carriage return, and passes on the
+// first longestLine bytes of each.
 type lines struct {
 	each func(line []byte) // must not keep it
 	part []byte            // the start of the unfinished line
@@ -38,7 +38,7 @@ func (l *lines) keep(p []byte) {
 	l.part = append(l.part, p[:min(len(p), longestLine-len(l.part))]...)
 }
 
-// end hands out the line that has ended.
+// end passes on the line that has ended.
 func (l *lines) end() {
 	l.each(l.part)
 	l.part = l.part[:0]

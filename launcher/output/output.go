@@ -1,32 +1,26 @@
-// Package output carries what the ranks print: to the console unchanged, to one
-// file a stream, and to facts.
+// Package output carries the ranks' output to the console, to one file a stream, and to facts.
 //
 // # One stream
 //
-// Each rank has a pipe for stdout and one for stderr. A goroutine a pipe does
-// nothing but drain it, so that a rank never blocks on what gpurun does with
-// its words. The bytes then go three ways:
+// Each rank has a pipe for stdout and one for stderr. One goroutine per pipe drains it, so that
+// a rank never blocks on gpurun. The bytes then go to
 //
-//   - to a log file, exactly, through a bounded queue with a goroutine of its own
-//   - to the console, through a bounded queue that both streams may share
-//   - to a cause.Scanner, and to the search for the job's steps
+//   - a log file, unchanged, through a bounded queue with its own goroutine
+//   - the console, through a bounded queue that both streams may share
+//   - a cause.Scanner, and the search for the job's steps
 //
-// A queue that is full holds a reader back for a moment, never longer (see
-// patience); after that its bytes are dropped, counted, and the loss is written
-// down where the bytes would have been. Files and facts go on while the console
-// is stopped or gone, and the console and facts go on while a disk is full.
+// A full queue delays a reader for a bounded time (see patience); after that its bytes are
+// dropped and counted, and a note of the loss takes their place. Files and facts continue while
+// the console is stopped or closed, and the console and facts continue while a disk is full.
 //
 // # The console
 //
-// A rank that is alone on the console has its bytes passed as they come. Where
-// several ranks share it they are cut into units: a unit ends after a newline or
-// before the carriage return that redraws the line, and a unit that is not
-// finished is passed on after 100 ms. Before a unit of one rank that would stand
-// on the unfinished line of another a newline is put in; nothing else is added,
-// except the prefix that Tee asks for.
+// The bytes of a single rank pass unchanged. The output of several ranks is cut into units: a
+// unit ends after a newline or before the carriage return that redraws the line, and an
+// unfinished unit is shown after 100 ms. If a unit of one rank would follow the unfinished line
+// of another, a newline is inserted; nothing else is added, except the prefix of Tee.
 //
-// What gpurun itself says goes past all this, through Words: no longer held up than
-// the ranks are.
+// gpurun's own messages do not pass here, but through Words.
 package output
 
 import (
@@ -51,11 +45,10 @@ import (
 // DefaultMaxBytes is the cap of one log file where Options.MaxBytes is 0.
 const DefaultMaxBytes = 256 << 20
 
-// AllRanks is the key of Options.Redirect and Options.Tee for every local rank
-// that has no entry of its own.
+// AllRanks is the key of Options.Redirect and Options.Tee for all local ranks without an entry.
 const AllRanks = -1
 
-// Streams says which of a rank's streams are meant; the numbers are torchrun's.
+// Streams is a set of a rank's streams; the numbers are torchrun's.
 type Streams uint8
 
 // The bits of Streams.
@@ -72,15 +65,15 @@ type Options struct {
 	// Dir is the attempt's folder: rank k writes Dir/rank<k>/{stdout,stderr}.log.
 	Dir string
 	// Stdout and Stderr are the console; nil shows nothing. They may be the same.
-	// The program has to ask for SIGPIPE (signal.Notify), or a closed console
-	// ends it: that is Go's rule for descriptors 1 and 2.
+	// The program must handle SIGPIPE (signal.Notify), or a closed console ends it: that is
+	// Go's rule for descriptors 1 and 2.
 	Stdout, Stderr io.Writer
 	// Screen owns the terminal that the console is; nil for none.
 	Screen *Screen
 	// Redirect keeps streams off the console, by local rank (torchrun's -r).
 	Redirect map[int]Streams
-	// Tee shows streams with a prefix a line, by local rank (torchrun's -t). It
-	// wins over Redirect, as in torchrun.
+	// Tee shows streams with a prefix on each line, by local rank (torchrun's -t). It
+	// overrides Redirect, as in torchrun.
 	Tee map[int]Streams
 	// Filter lists the local ranks that are shown on the console; nil: all.
 	Filter []int
@@ -91,8 +84,8 @@ type Options struct {
 	Group, Restarts int
 	// Step finds a training step in a line; its first group is the step's number.
 	Step *regexp.Regexp
-	// Observe finds in a line what the job says of its own settings; nil: nothing. It
-	// is asked for the first MiB of each stream, from several goroutines.
+	// Observe finds a setting that the job prints in a line; nil: none. It is called for the
+	// first MiB of each stream, from several goroutines.
 	Observe func(line string) (strategy.ObservedSetting, bool)
 	// MaxBytes caps a log file: its head and its tail are kept and the cut is
 	// marked (package ranklog). 0: DefaultMaxBytes; negative: no cap.
@@ -100,14 +93,13 @@ type Options struct {
 	// Fold shows each traceback of a memory error as one line, where several ranks
 	// share the console. It is meant for a terminal.
 	Fold bool
-	// Mask takes the job's secrets out of such a line, which is gpurun's own.
+	// Mask takes the job's secrets out of that line.
 	Mask *mask.Masker
-	// TTY gives a rank that is alone on this node a pseudo-terminal for each
-	// stream, where the system has one; otherwise a fact names the gap.
+	// TTY gives the only rank of this node a pseudo-terminal for each stream; where the
+	// system has none, a fact names the gap.
 	TTY bool
 	// OnFact gets every fact, from one goroutine, the last one before Wait
-	// returns. It may block without holding up a rank, but must not wait for the
-	// goroutine that called Wait.
+	// returns. It may block, but must not wait for the goroutine that called Wait.
 	OnFact func(strategy.Fact)
 }
 
@@ -125,9 +117,8 @@ type Output struct {
 	err     error // of Wait
 }
 
-// Open creates the files and the pipes, and starts to read. It must be followed
-// by Wait, whether or not a rank was started. The errors are those of the attempt's
-// folder and of the system's limits on descriptors.
+// Open creates the files and the pipes, and starts to read. The caller must call Wait, even if
+// no rank was started. Errors come from the attempt's folder and the limit of descriptors.
 func Open(o Options) (*Output, error) {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = DefaultMaxBytes
@@ -143,7 +134,7 @@ func Open(o Options) (*Output, error) {
 		out.ranks = append(out.ranks, r)
 		for i, c := range []*console{stdout, stderr} {
 			if err := out.openStream(r, i, c, alone); err != nil {
-				return nil, errors.Join(err, out.giveUp())
+				return nil, errors.Join(err, out.undo())
 			}
 		}
 	}
@@ -155,8 +146,8 @@ func Open(o Options) (*Output, error) {
 	return out, nil
 }
 
-// openConsoles starts one console, or two if stdout and stderr lead to different
-// files. With one, both streams keep their order.
+// openConsoles starts one console, or two if stdout and stderr are different files. With one,
+// both streams keep their order.
 func (o *Output) openConsoles() (stdout, stderr *console) {
 	to, errs := o.opts.Screen.On(o.opts.Stdout), o.opts.Screen.On(o.opts.Stderr)
 	if sameFile(o.opts.Stdout, o.opts.Stderr) {
@@ -170,8 +161,8 @@ func (o *Output) openConsoles() (stdout, stderr *console) {
 	return stdout, stderr
 }
 
-// sameFile reports whether two writers are one, or lead to one open file, such as
-// a terminal or the pipe of 2>&1.
+// sameFile reports whether two writers are the same writer or the same file, such as a terminal
+// or the pipe of 2>&1.
 func sameFile(a, b io.Writer) bool {
 	if reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b {
 		return true
@@ -206,10 +197,14 @@ func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
 		return errors.Join(fmt.Errorf("open %s of rank %d: %w", name, r.global, err), log.close(time.Now().Add(logClose)))
 	}
 	s := newStream(r, name, read, log)
-	if show, prefix := o.route(r, Streams(1)<<i); show {
+	if shown, prefixed := o.route(r.local, Streams(1)<<i); shown != 0 {
+		prefix := ""
+		if prefixed != 0 {
+			prefix = o.prefix(r)
+		}
 		s.view = newView(c, i, s, prefix, alone)
 		if o.opts.Fold && !alone {
-			s.view.fold = &fold{rank: r.global, path: log.path, mask: o.opts.Mask}
+			s.view.fold = &tracebackFold{rank: r.global, path: log.path, mask: o.opts.Mask}
 		}
 	}
 	r.streams[i] = s
@@ -217,7 +212,7 @@ func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
 	return nil
 }
 
-// openEnds opens a pipe, or a pseudo-terminal where one is asked for and can be had.
+// openEnds opens a pipe, or a pseudo-terminal where that is wanted and possible.
 func (o *Output) openEnds() (read, write *os.File, err error) {
 	if o.opts.TTY && len(o.opts.Ranks) == 1 {
 		read, write, err = openPTY(o.terminal())
@@ -229,25 +224,20 @@ func (o *Output) openEnds() (read, write *os.File, err error) {
 	return openPipe()
 }
 
-// route says whether a stream is shown on the console, and with which prefix.
-func (o *Output) route(r *rank, s Streams) (show bool, prefix string) {
-	if o.opts.Filter != nil && !slices.Contains(o.opts.Filter, r.local) {
-		return false, ""
+// route returns which of some streams of a local rank are shown on the console, and which of
+// those with a prefix.
+func (o *Output) route(local int, s Streams) (shown, prefixed Streams) {
+	if o.opts.Filter != nil && !slices.Contains(o.opts.Filter, local) {
+		return 0, 0
 	}
-	if choose(o.opts.Tee, r.local)&s != 0 {
-		return true, o.prefix(r)
-	}
-	return choose(o.opts.Redirect, r.local)&s == 0, ""
+	prefixed = s & choose(o.opts.Tee, local)
+	return prefixed | s&^choose(o.opts.Redirect, local), prefixed
 }
 
 // shown counts the ranks that have a stream on the console.
-func (o *Output) shown() int {
-	n := 0
-	for local, global := range o.opts.Ranks {
-		r := &rank{global: global, local: local}
-		out, _ := o.route(r, Stdout)
-		err, _ := o.route(r, Stderr)
-		if out || err {
+func (o *Output) shown() (n int) {
+	for local := range o.opts.Ranks {
+		if streams, _ := o.route(local, Both); streams != 0 {
 			n++
 		}
 	}
@@ -261,8 +251,8 @@ func choose(m map[int]Streams, local int) Streams {
 	return m[AllRanks]
 }
 
-// Files returns the write ends of a rank, to be given to its process; nil for a
-// rank that is not on this node, and after Started.
+// Files returns the write ends of a rank for its process; nil for a rank of another node, and
+// after Started.
 func (o *Output) Files(rank int) (stdout, stderr *os.File) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -274,8 +264,8 @@ func (o *Output) Files(rank int) (stdout, stderr *os.File) {
 	return nil, nil
 }
 
-// Started tells that the ranks have their write ends, and closes ours: from now
-// on the end of the last process that holds one is the end of a stream.
+// Started closes gpurun's write ends, once the ranks have theirs: from now on a stream ends with
+// the last process that holds one.
 func (o *Output) Started() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -285,12 +275,10 @@ func (o *Output) Started() {
 	o.theirs = nil
 }
 
-// Wait reads until every stream has ended, or until ctx ends because a process
-// that was left over still holds one; what such a process has written until then
-// is kept. Then it writes the rest of everything, hands out the last facts, a
-// Progress for each rank that had steps among them, and closes all that Open
-// opened. It calls Started. The error is that of writing the log files; it says
-// nothing about the ranks. A console that no longer takes anything is left
+// Wait reads until every stream has ended, or until ctx ends because a remaining process still
+// holds one; what that process has written so far is kept. Then it writes the rest, emits the
+// last facts, with a Progress for each rank that had steps, and closes all that Open opened. It
+// calls Started. The error is that of writing the log files. A console that blocks is left
 // behind after a bounded time.
 func (o *Output) Wait(ctx context.Context) error {
 	o.waiting.Do(func() {
@@ -307,7 +295,7 @@ func (o *Output) Wait(ctx context.Context) error {
 	return o.err
 }
 
-// interrupt makes every reader take what is there and end.
+// interrupt makes every reader read what is available and end.
 func (o *Output) interrupt() {
 	for _, r := range o.ranks {
 		for _, s := range r.streams {
@@ -316,8 +304,8 @@ func (o *Output) interrupt() {
 	}
 }
 
-// finish closes the logs, the consoles and the facts, in this order: a log that
-// fails to close is still told on the console.
+// finish closes the logs, the consoles and the facts, in this order: the console reports errors
+// of the logs.
 func (o *Output) finish() error {
 	var errs []error
 	until := time.Now().Add(logClose)
@@ -328,7 +316,7 @@ func (o *Output) finish() error {
 			}
 		}
 	}
-	for _, c := range o.consoles { // stdout first: it may have something to tell on stderr
+	for _, c := range o.consoles { // stdout first: stderr reports its errors
 		c.close()
 	}
 	for _, r := range o.ranks {
@@ -338,8 +326,8 @@ func (o *Output) finish() error {
 	return errors.Join(errs...)
 }
 
-// giveUp undoes an Open that failed half way.
-func (o *Output) giveUp() error {
+// undo closes everything after an Open that failed.
+func (o *Output) undo() error {
 	o.Started()
 	for _, r := range o.ranks {
 		for _, s := range r.streams {
@@ -351,7 +339,7 @@ func (o *Output) giveUp() error {
 	return o.finish()
 }
 
-// note tells a person something, on the console's stderr.
+// note prints a message on the console's stderr.
 func (o *Output) note(text string) {
 	o.consoles[len(o.consoles)-1].note(text)
 }

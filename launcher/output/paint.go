@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	eraseLine  = "\r\x1b[J" // with all below it: a line that was made narrower is several
+	eraseLine  = "\r\x1b[J" // with all below it: in a narrower terminal the line is several
 	pushTitle  = "\x1b[22;0t"
 	popTitle   = "\x1b[23;0t"
 	titleStart = "\x1b]0;"
 	titleEnd   = "\a"
 )
 
-// pass writes what is not the screen's own. The line goes before it and comes back behind it
-// in the same write, unless that was done a moment ago.
+// pass writes other output. It removes the line before, and draws it again after that in the same
+// write, unless it did so a moment ago.
 func (s *Screen) pass(to io.Writer, p []byte) (int, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -50,12 +50,12 @@ func (s *Screen) pass(to io.Writer, p []byte) (int, error) {
 		s.drawn, s.owed = true, after[n-len(p):]
 	}
 	if n >= len(p) {
-		err = nil // what is not written is none of p
+		err = nil // all of p is written
 	}
 	return s.passed(next, p, min(n, len(p))), err
 }
 
-// passed follows the n bytes of p that were written; next is the cursor behind all of p.
+// passed moves the cursor over the n bytes of p that were written; next is the cursor behind all of p.
 func (s *Screen) passed(next cursor, p []byte, n int) int {
 	if n == len(p) {
 		s.cursor = next
@@ -65,8 +65,8 @@ func (s *Screen) passed(next cursor, p []byte, n int) int {
 	return n
 }
 
-// begun takes note that of the screen's own bytes, what is owed first, only n were written:
-// the rest of a sequence comes before all else, and one that was not begun is forgotten.
+// begun records that only n of the screen's bytes were written, those owed first: the rest of a
+// sequence comes before everything else, and one that was not begun is dropped.
 func (s *Screen) begun(own string, n int) (started bool) {
 	if n <= len(s.owed) {
 		s.owed = s.owed[n:]
@@ -76,7 +76,7 @@ func (s *Screen) begun(own string, n int) (started bool) {
 	return true
 }
 
-// lookSoon has the goroutine look by itself. The caller holds turn.
+// lookSoon wakes the goroutine. The caller holds turn.
 func (s *Screen) lookSoon() {
 	if !s.waits {
 		s.waits = true
@@ -84,7 +84,7 @@ func (s *Screen) lookSoon() {
 	}
 }
 
-// line is what is to be drawn now at the start of an empty line, empty for nothing.
+// line is the text to draw now at the start of an empty line, empty for none.
 func (s *Screen) line() string {
 	s.mu.Lock()
 	draw, rest := s.draw, s.rest
@@ -101,14 +101,14 @@ func (s *Screen) line() string {
 	return s.text
 }
 
-// heed forgets how the job before drew. The caller holds turn.
+// heed resets how the job draws, after Begin. The caller holds turn.
 func (s *Screen) heed() {
 	if s.anew.Swap(false) {
 		s.cursor.draws = false
 	}
 }
 
-// run draws what is to be drawn while nobody writes, and leaves the terminal as it was.
+// run draws the line while there is no output, and restores the terminal at the end.
 func (s *Screen) run() {
 	defer close(s.done)
 	defer s.clear()
@@ -127,7 +127,7 @@ func (s *Screen) run() {
 	}
 }
 
-// paint shows what is to be shown, or returns how long to wait until it may.
+// paint draws the line or the title, or returns how long to wait.
 func (s *Screen) paint(now time.Time) (wait time.Duration) {
 	s.mu.Lock()
 	draw, rest := s.draw, s.rest
@@ -169,7 +169,7 @@ func (s *Screen) paint(now time.Time) (wait time.Duration) {
 	return 0
 }
 
-// rested tells once who waits that the line is gone.
+// rested reports once that the line is gone.
 func (s *Screen) rested(rest chan struct{}) {
 	select {
 	case <-rest:
@@ -178,25 +178,25 @@ func (s *Screen) rested(rest chan struct{}) {
 	}
 }
 
-// clear leaves the terminal as if nothing had been drawn.
+// clear restores the terminal.
 func (s *Screen) clear() {
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	s.waits, s.closed = true, true // nobody is to be woken any more
+	s.waits, s.closed = true, true // the goroutine ends
 	s.say("")
 	s.erase()
-	s.cursor = cursor{} // whoever was in the midst of something is gone
+	s.cursor = cursor{} // no other writer is left
 	s.untitle()
 }
 
-// erase takes the line away. The caller holds turn, as for all below.
+// erase removes the line. The caller holds turn, as for all below.
 func (s *Screen) erase() {
 	if s.drawn {
 		s.drawn = !s.say(eraseLine)
 	}
 }
 
-// entitle makes a text the terminal's title, which can be between two characters only.
+// entitle sets the terminal's title, which is possible only between two characters.
 func (s *Screen) entitle(title string) {
 	if title == s.titled || title == "" || !s.cursor.whole() {
 		return
@@ -210,7 +210,7 @@ func (s *Screen) entitle(title string) {
 	}
 }
 
-// untitle gives the terminal its own title back.
+// untitle restores the terminal's title.
 func (s *Screen) untitle() {
 	if s.titled != "" && s.cursor.whole() {
 		if s.say(titleStart + titleEnd + popTitle) {
@@ -219,9 +219,8 @@ func (s *Screen) untitle() {
 	}
 }
 
-// say writes what is the screen's own, behind what is owed, and reports whether some of it
-// was taken: then the rest is owed. A terminal that takes nothing is met by who has more to
-// say.
+// say writes the screen's bytes, behind those that are owed, and reports whether some were
+// written: then the rest is owed. The next writer gets the error of a terminal that takes none.
 func (s *Screen) say(text string) (started bool) {
 	own := s.owed + text
 	if own == "" {

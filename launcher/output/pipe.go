@@ -26,13 +26,12 @@ func openPipe() (read, write *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
 }
 
-// openPTY opens a pseudo-terminal that has the size of the given terminal, if
-// there is one. It passes bytes as they are: newlines are the real terminal's
-// matter, and the log gets what the rank wrote.
+// openPTY opens a pseudo-terminal with the size of the given terminal, if any. It passes bytes
+// unchanged: the real terminal translates newlines, and the log gets what the rank wrote.
 //
-// Package creack/pty does not do: it makes the descriptors that it asks for by
-// File.Fd blocking, so that a read of the rank's terminal could not be ended, and
-// it sets the size of a file that another goroutine may be closing.
+// Package creack/pty is not suitable: File.Fd makes its descriptors blocking, so that a read of
+// the rank's terminal could not be interrupted, and it sets the size of a file that another
+// goroutine may be closing.
 func openPTY(size *os.File) (read, write *os.File, err error) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -128,9 +127,9 @@ func (o *Output) terminal() *os.File {
 	return nil
 }
 
-// Resize gives the rank's pseudo-terminals the size of the console's terminal. It
-// is for SIGWINCH, which the caller also passes to the rank: a pseudo-terminal
-// that controls no session signals nobody. Without TTY it does nothing.
+// Resize gives the rank's pseudo-terminals the size of the console's terminal. It is for
+// SIGWINCH, which the caller also passes to the rank: a pseudo-terminal that controls no session
+// sends no signal. Without TTY it does nothing.
 func (o *Output) Resize() error {
 	from := o.terminal()
 	if !o.opts.TTY || from == nil {

@@ -8,11 +8,11 @@ import (
 // DefaultTemplate is the prefix that torchrun puts before the lines of -t.
 const DefaultTemplate = "[${role_name}${local_rank}]:"
 
-// placeholder is what Python's string.Template takes for one: $$, $name, ${name}.
+// placeholder matches those of Python's string.Template: $$, $name, ${name}.
 var placeholder = regexp.MustCompile(`\$(?:\$|([_a-zA-Z][_a-zA-Z0-9]*)|\{([_a-zA-Z][_a-zA-Z0-9]*)\})`)
 
-// prefix fills in the template for one rank, as Python's safe_substitute does:
-// a name that is unknown stays as it is.
+// prefix fills in the template for one rank, as Python's safe_substitute does: unknown names
+// stay unchanged.
 func (o *Output) prefix(r *rank) string {
 	role, template := o.opts.Role, o.opts.Template
 	if role == "" {

@@ -41,8 +41,8 @@ func (o *Output) Activity(ranks ...int) Activity {
 	return all
 }
 
-// Progress says how far each rank on this node has come, of those that have shown a step.
-// Any goroutine may call it at any time.
+// Progress is the progress of each rank on this node that has shown a step. Any goroutine may
+// call it at any time.
 func (o *Output) Progress() []strategy.Fact {
 	var all []strategy.Fact
 	for _, r := range o.ranks {
@@ -56,14 +56,14 @@ func (o *Output) Progress() []strategy.Fact {
 	return all
 }
 
-// Shown is the latest step that a rank's own lines show, 0 for none, that of all steps, and
-// the loss. They may count other things than the rank's process.
+// Shown is the latest step in a rank's output, 0 for none, the number of all steps, and the
+// loss. Lines may count other steps than the process.
 type Shown struct {
 	Step, Total int
 	Loss        *float64
 }
 
-// Shown says what the lines of a rank on this node show. Any goroutine may call it at any
+// Shown is the progress in the output of a rank on this node. Any goroutine may call it at any
 // time.
 func (o *Output) Shown(global int) (s Shown) {
 	for _, r := range o.ranks {
@@ -84,7 +84,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// A rank is what is known about one rank's output.
+// A rank is the output of one rank.
 type rank struct {
 	global, local int
 	step          *regexp.Regexp
@@ -108,8 +108,8 @@ func (r *rank) spoke(now time.Time) {
 	r.activity.Output = now
 }
 
-// stepped takes a line with a step's number. A line that repeats the number, such
-// as a progress bar that is drawn again, is no sign of life.
+// stepped records the number of a step. A repeated number, such as that of a progress bar that
+// is drawn again, is no sign of life.
 func (r *rank) stepped(source string, now time.Time, n, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +117,7 @@ func (r *rank) stepped(source string, now time.Time, n, total int) {
 		r.shown.Step, r.shown.Total = n, max(r.shown.Total, total)
 	}
 	if (r.steppedIn == inProcess) != (source == inProcess) && r.steppedIn != "" {
-		return // lines and the process may count different things: who counts first counts on
+		return // lines and the process may count different steps: the first source counts
 	}
 	a, p := &r.activity, &r.progress
 	p.Total, r.steppedIn = max(p.Total, total), source
@@ -126,11 +126,11 @@ func (r *rank) stepped(source string, now time.Time, n, total int) {
 	case p.Steps == 0:
 		p.First, r.began = n, now
 	case n == p.Last:
-		return // also of a process, which tells its last step once more at its end
+		return // a process reports its last step again at its end
 	default:
 		a.Longest = max(a.Longest, now.Sub(a.Step))
 		p.Longest, p.For = strategy.Seconds(a.Longest), strategy.Seconds(now.Sub(r.began))
-		if source == inProcess { // which does not tell each step
+		if source == inProcess { // which does not report each step
 			seen = max(n-p.Last, 1)
 		}
 	}
@@ -142,8 +142,8 @@ func (r *rank) stepped(source string, now time.Time, n, total int) {
 // inProcess is the source of steps that a rank's own process counts.
 const inProcess = "probe"
 
-// Stepped takes the number of optimizer steps that a rank's process has made, which
-// came at a time. It counts where the rank's lines show no steps.
+// Stepped records the number of optimizer steps of a rank's process. It counts where the rank's
+// lines show no steps.
 func (o *Output) Stepped(global, n int, at time.Time) {
 	for _, r := range o.ranks {
 		if r.global == global {
@@ -152,8 +152,8 @@ func (o *Output) Stepped(global, n int, at time.Time) {
 	}
 }
 
-// stepIn finds the number of a step in a line, and the number of all steps where the
-// line says it, 0 where it does not.
+// stepIn finds the number of a step in a line, and the number of all steps, 0 where the line
+// has none.
 func (r *rank) stepIn(line []byte) (n, total int, ok bool) {
 	if r.step == nil {
 		return 0, 0, false
@@ -168,7 +168,7 @@ func (r *rank) stepIn(line []byte) (n, total int, ok bool) {
 		return 0, 0, false
 	}
 	if group.Loss > 0 {
-		r.lost(line, m[2*group.Loss:2*group.Loss+2])
+		r.setLoss(line, m[2*group.Loss:2*group.Loss+2])
 	}
 	if group.Total > 0 {
 		total, _ = numberAt(line, m, group.Total)
@@ -178,8 +178,8 @@ func (r *rank) stepIn(line []byte) (n, total int, ok bool) {
 	return n, total, true
 }
 
-// lost keeps the loss that a line with a step shows.
-func (r *rank) lost(line []byte, at []int) {
+// setLoss records the loss in a line with a step.
+func (r *rank) setLoss(line []byte, at []int) {
 	if at[0] < 0 {
 		return
 	}
@@ -195,7 +195,7 @@ func stepPattern(e *regexp.Regexp) strategy.StepPattern {
 	return pattern
 }
 
-// behindStep is how a line says how many steps there are, right behind the step.
+// behindStep matches the number of all steps behind a step.
 var behindStep = regexp.MustCompile(`^\s{0,2}(?:/|of)\s{0,2}(\d+)`)
 
 func numberAt(line []byte, m []int, group int) (int, error) {

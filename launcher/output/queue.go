@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// patience bounds how long a full queue holds a reader back. The first wait may
-// take all of it; it grows again by a hundredth of the time that passes, so that
-// a writer that is a little too slow costs a rank at most 1 % of its time. A
-// writer that did not move during a whole wait is not waited for again until it
-// moves.
+// patience bounds how long a full queue delays a reader. The first wait may use all of it; it
+// grows again by a hundredth of the time that passes, so that a slow writer costs a rank at
+// most 1 % of its time. After a whole wait without a written piece, the reader does not wait
+// again until one is written.
 type patience struct {
 	most    time.Duration
 	left    time.Duration
-	counted time.Time // when left was last brought up to date
+	counted time.Time // when left was last updated
 	stalled bool
 }
 
@@ -31,8 +30,8 @@ func (p *patience) available(now time.Time) time.Duration {
 	return p.left
 }
 
-// A queue passes bytes from readers to one writer, in bounded memory: what the
-// readers add grows in one buffer while the writer works on another.
+// A queue passes bytes from readers to one writer, in bounded memory: readers append to one
+// buffer while the writer writes another.
 type queue struct {
 	limit int
 	wake  chan struct{} // one element: there is something to take, or the end
@@ -185,8 +184,7 @@ func (q *queue) take(empty []byte, swap func()) ([]byte, bool) {
 	return nil, false
 }
 
-// recycle empties a buffer for reuse, unless it has become much larger than what
-// was needed of late.
+// recycle empties a buffer for reuse, unless it is much larger than recently needed.
 func recycle(buf []byte, recent int) []byte {
 	if cap(buf) > 256<<10 && recent < cap(buf)/8 {
 		return nil

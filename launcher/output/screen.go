@@ -13,33 +13,32 @@ import (
 )
 
 const (
-	// screenIdle is how long a terminal has to be left alone before the line is drawn: a job
-	// that writes faster has none, and pays for none.
+	// screenIdle is the pause in the output before the line is drawn: a job that writes faster
+	// has no line, and no cost.
 	screenIdle = 20 * time.Millisecond
-	// screenBusy is how soon it is looked at again where it was not.
+	// screenBusy is the wait before the next try where there was no pause.
 	screenBusy = 5 * screenIdle
-	// screenPatience bounds the wait for a terminal that does not move.
+	// screenPatience bounds the wait for a terminal that blocks.
 	screenPatience = 300 * time.Millisecond
-	// usualColumns is the width of a terminal that does not tell its own.
+	// usualColumns is the width of a terminal whose width is not known.
 	usualColumns = 80
 )
 
-// A Screen is the one owner of a terminal on which a line of gpurun's own stands below what
-// others write. Everything for the terminal passes through it, unaltered: the line is taken
-// away before, and drawn again once the terminal is left alone with its cursor at the start
-// of a line. To a job that draws by itself the line would be in the way: then it stands in
-// the terminal's title, for the rest of the attempt.
+// A Screen owns a terminal on which a line of gpurun is shown below all other output. All output
+// passes through it, unchanged: the line is removed before, and drawn again after a pause with
+// the cursor at the start of a line. The line would disturb a job that draws by itself: then it
+// is in the terminal's title, for the rest of the attempt.
 //
-// A nil Screen is none. Any goroutine may call the methods.
+// A nil Screen does nothing. Any goroutine may call the methods.
 type Screen struct {
 	to      io.Writer
 	columns func() int
-	front   func() bool // gpurun may write here: it is not in the background
+	front   func() bool // gpurun is not in the background
 	same    func(io.Writer) bool
 
 	wake, over, done chan struct{}
 	anew             atomic.Bool // another job writes from now on
-	stale            atomic.Bool // the text that was drawn last says no more what is to be said
+	stale            atomic.Bool // the text that was drawn last is out of date
 
 	mu   sync.Mutex
 	draw func(columns int) (line, title string) // guarded by mu; nil: nothing is shown
@@ -48,10 +47,10 @@ type Screen struct {
 	turn   sync.Mutex // held over each write to the terminal; guards what follows
 	cursor cursor
 	drawn  bool
-	owed   string    // the rest of the screen's own bytes of which a terminal took some only
-	titled string    // the title that is shown, empty for the terminal's own
-	waits  bool      // the goroutine will look by itself
-	looked bool      // and has looked once in vain
+	owed   string    // the rest of the screen's bytes after a partial write
+	titled string    // the title that is shown, empty for the terminal's
+	waits  bool      // the goroutine has set a timer
+	looked bool      // which has expired once without a pause
 	last   time.Time // when others wrote last
 	closed bool
 	text   string // that was drawn last, for a terminal so wide
@@ -59,9 +58,8 @@ type Screen struct {
 	buf    []byte
 }
 
-// NewScreen owns the terminal that stderr is, until Close. There is none, and the result is
-// nil, where stderr is no terminal or one that obeys nothing, and where somebody else may
-// write there: stdout is a pipe, whose reader may show it on the same terminal.
+// NewScreen owns the terminal of stderr, until Close. It returns nil if stderr is no terminal or
+// a dumb one, or if stdout is a pipe, whose reader may write to the same terminal.
 func NewScreen(stdout, stderr *os.File) *Screen {
 	name := os.Getenv("TERM")
 	if !term.IsTerminal(int(stderr.Fd())) || name == "" || name == "dumb" {
@@ -91,7 +89,7 @@ func openScreen(to io.Writer, columns func() int, front func() bool) *Screen {
 	return s
 }
 
-// On is the same file or writer, through the screen where it leads to its terminal.
+// On returns the writer, through the screen if it writes to its terminal.
 func (s *Screen) On(w io.Writer) io.Writer {
 	if s == nil || w == nil || !s.same(w) {
 		return w
@@ -99,7 +97,7 @@ func (s *Screen) On(w io.Writer) io.Writer {
 	return &onScreen{s, w}
 }
 
-// onScreen is one way to a screen's terminal.
+// onScreen writes to a screen's terminal.
 type onScreen struct {
 	screen *Screen
 	to     io.Writer
@@ -107,8 +105,8 @@ type onScreen struct {
 
 func (o *onScreen) Write(p []byte) (int, error) { return o.screen.pass(o.to, p) }
 
-// Show has the line drawn, and again at each call: draw gives it for the terminal's width,
-// and a text for its title. It must be quick. Nil: nothing is shown.
+// Show draws the line: draw returns it for the terminal's width, and a text for the title. draw
+// must be quick. Nil removes the line.
 func (s *Screen) Show(draw func(columns int) (line, title string)) {
 	if s == nil {
 		return
@@ -120,8 +118,7 @@ func (s *Screen) Show(draw func(columns int) (line, title string)) {
 	s.signal()
 }
 
-// Begin says that another job writes from now on, or the same one anew: how it draws is not
-// known yet.
+// Begin resets what is known about how the job draws: an attempt begins.
 func (s *Screen) Begin() {
 	if s == nil {
 		return
@@ -130,8 +127,8 @@ func (s *Screen) Begin() {
 	s.signal()
 }
 
-// Pause takes the line away until Resume. It returns when the line is gone, or the terminal
-// does not move.
+// Pause removes the line until Resume. It returns when the line is gone, or the terminal
+// blocks.
 func (s *Screen) Pause() {
 	if s == nil {
 		return
@@ -147,7 +144,7 @@ func (s *Screen) Pause() {
 	s.await(gone)
 }
 
-// Resume lets the line be drawn again.
+// Resume shows the line again.
 func (s *Screen) Resume() {
 	if s == nil {
 		return
@@ -158,8 +155,8 @@ func (s *Screen) Resume() {
 	s.signal()
 }
 
-// Close takes the line away for good. Writers go on to pass what they are given. A terminal
-// that does not move is left behind with the goroutine, which ends once it does.
+// Close removes the line for good. Writers still work. A terminal that blocks is left behind
+// with the goroutine, which ends when it unblocks.
 func (s *Screen) Close() {
 	if s == nil {
 		return

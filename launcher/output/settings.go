@@ -6,18 +6,18 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// settingsHead is how much of a stream is searched for what the job says of its own
-// settings, in bytes: frameworks print them before the first step.
+// settingsHead is how many bytes of a stream are searched for the job's settings: frameworks
+// print them before the first step.
 const settingsHead = 1 << 20
 
-// settings finds in a stream what the job says of its settings.
+// settings finds the job's settings in a stream.
 type settings struct {
 	find func(line string) (strategy.ObservedSetting, bool)
 	read int                               // bytes so far
 	seen map[strategy.ObservedSetting]bool // without their texts
 }
 
-// search looks at one line, and returns a setting that is new.
+// search searches one line for a new setting.
 func (p *settings) search(line []byte) (strategy.ObservedSetting, bool) {
 	if p == nil || p.read > settingsHead {
 		return strategy.ObservedSetting{}, false
@@ -36,7 +36,7 @@ func (p *settings) search(line []byte) (strategy.ObservedSetting, bool) {
 	return setting, true
 }
 
-// observed hands on what the job said.
+// observed emits a setting of the job.
 func (r *rank) observed(source string, now time.Time, setting strategy.ObservedSetting) {
 	r.facts.emit(strategy.Fact{Time: now, Rank: r.global, Source: source, Observed: &setting})
 }

@@ -31,9 +31,9 @@ type stream struct {
 
 	// The reader's own.
 	scanner  *cause.Scanner
-	lines    *lines // nil: nothing is looked for in them
+	lines    *lines // nil: nothing is searched for in them
 	settings *settings
-	now      time.Time // when the bytes that are being fed were read
+	now      time.Time // when the current bytes were read
 	flush    time.Time // the read deadline that is set
 }
 
@@ -52,7 +52,7 @@ func newStream(r *rank, name string, pipe *os.File, log *logFile) *stream {
 	return s
 }
 
-// line looks for what a line of the job says to gpurun.
+// line searches a line for a step and a setting.
 func (s *stream) line(text []byte) {
 	if len(text) == 0 {
 		return
@@ -91,7 +91,7 @@ func (s *stream) run() {
 	s.finish()
 }
 
-// feed passes bytes on in all directions. None of them holds it up for long.
+// feed passes bytes to the log, the console and the scanner. None of them blocks for long.
 func (s *stream) feed(p []byte) {
 	s.rank.spoke(s.now)
 	s.log.put(p)
@@ -104,8 +104,7 @@ func (s *stream) feed(p []byte) {
 	}
 }
 
-// flushAt makes the reader come back at a time, zero for never, even if nothing
-// is there to read.
+// flushAt wakes the reader at a time, zero for never, even if there is nothing to read.
 func (s *stream) flushAt(t time.Time) {
 	if t.Equal(s.flush) {
 		return
@@ -117,7 +116,7 @@ func (s *stream) flushAt(t time.Time) {
 	}
 }
 
-// interrupt makes the reader take what is there and end. Any goroutine may call it.
+// interrupt makes the reader read what is available and end. Any goroutine may call it.
 func (s *stream) interrupt() {
 	s.stopping.Store(true)
 	s.deadline(time.Unix(1, 0))
@@ -149,8 +148,8 @@ func (s *stream) drain(buf []byte) {
 	}
 }
 
-// ended makes a read error a fact, unless it is one of the usual ends: of a pipe
-// that all have closed, or of a pseudo-terminal likewise (EIO).
+// ended makes a read error a fact, unless it is the normal end of a pipe or a pseudo-terminal
+// (EIO).
 func (s *stream) ended(err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EIO) {
 		return

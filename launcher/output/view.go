@@ -11,7 +11,7 @@ const (
 	longestUnit  = 64 << 10               // bytes; a longer unit is passed on in pieces
 )
 
-// A view is what one stream shows on the console. Only the stream's reader uses it.
+// A view shows one stream on the console. Only the stream's reader uses it.
 type view struct {
 	console *console
 	to      int // 0 for stdout, 1 for stderr
@@ -19,13 +19,13 @@ type view struct {
 	rank    int
 	path    string // the log, where all bytes are
 	prefix  string
-	whole   bool  // bytes pass as they come
-	fold    *fold // of tracebacks; nil: they pass like all else
+	whole   bool           // bytes pass as they come
+	fold    *tracebackFold // nil: tracebacks pass unchanged
 
 	rest    []byte // the unfinished unit
 	since   time.Time
 	start   bool  // what comes next starts a line
-	dropped int64 // bytes not shown and not told yet
+	dropped int64 // bytes not shown and not reported yet
 }
 
 func newView(c *console, to int, s *stream, prefix string, alone bool) *view {
@@ -39,8 +39,7 @@ func newView(c *console, to int, s *stream, prefix string, alone bool) *view {
 	return v
 }
 
-// add takes what the stream said. It returns when the unfinished unit, if there
-// is one, has to be flushed.
+// add adds bytes of the stream. It returns when to flush an unfinished unit, zero for none.
 func (v *view) add(p []byte, now time.Time) (flush time.Time) {
 	if v.whole {
 		v.show(p)
@@ -69,7 +68,7 @@ func (v *view) add(p []byte, now time.Time) (flush time.Time) {
 	return v.due()
 }
 
-// pass shows whole units, but for a traceback that may become one line.
+// pass shows whole units, except a traceback that may become one line.
 func (v *view) pass(p []byte, now time.Time) {
 	if v.fold != nil {
 		p = v.fold.add(p, now)
@@ -86,9 +85,8 @@ func (v *view) release() {
 	}
 }
 
-// due returns when the unfinished unit is to be flushed, zero for never. A lone
-// carriage return waits for what will be drawn after it, and so does what follows
-// a traceback that is held back.
+// due returns when to flush the unfinished unit, zero for never. A lone carriage return, and
+// what follows a traceback that is held back, wait for more.
 func (v *view) due() time.Time {
 	if v.fold != nil && len(v.fold.held) > 0 {
 		return v.fold.since.Add(foldDelay)
@@ -99,8 +97,8 @@ func (v *view) due() time.Time {
 	return v.since.Add(partialDelay)
 }
 
-// flush shows the unfinished unit. Only at the end does it include a carriage
-// return that stands last: until then it belongs to what comes next.
+// flush shows the unfinished unit. A last carriage return belongs to the next unit, and is shown
+// only at the end.
 func (v *view) flush(end bool) {
 	v.release()
 	shown := v.rest
@@ -116,9 +114,8 @@ func (v *view) flush(end bool) {
 	}
 }
 
-// finished returns the length of the units that are finished in p: up to the last
-// newline, and in what follows up to the last carriage return that has text on
-// both sides.
+// finished returns the length of the finished units in p: up to the last newline, and behind
+// that up to the last carriage return with text on both sides.
 func finished(p []byte) int {
 	end := bytes.LastIndexByte(p, '\n') + 1
 	line := p[end:]
@@ -147,7 +144,7 @@ func (v *view) show(p []byte) {
 	}
 }
 
-// appendDropped tells what was not shown. It runs under the queue's lock.
+// appendDropped reports how much was not shown. It runs under the queue's lock.
 func (v *view) appendDropped(buf []byte) []byte {
 	if v.dropped == 0 {
 		return buf
@@ -159,8 +156,8 @@ func (v *view) appendDropped(buf []byte) []byte {
 	return buf
 }
 
-// appendUnits appends whole units, on a line of their own unless the line is the
-// view's own or is redrawn. It runs under the queue's lock.
+// appendUnits appends whole units, on a new line unless the open line is the view's or is
+// redrawn. It runs under the queue's lock.
 func (v *view) appendUnits(buf, p []byte) []byte {
 	c := v.console
 	if c.last != v.key {
