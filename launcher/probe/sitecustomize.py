@@ -55,7 +55,7 @@ class Package(type(sys)):  # type: ignore[misc]
 
 
 def importer():
-    """Gives the built-in names for the parts, in which __import__ knows their package; None for a
+    """Return the built-in names for the parts, in which __import__ knows their package; None for a
     Python in which a module cannot have its own."""
     if sys.version_info < (3,) or "__pypy__" in sys.builtin_module_names:
         return None
@@ -70,7 +70,7 @@ def importer():
 
 
 def compiled(name, path):
-    """Gives the compiled form that is kept for all attempts, in __pycache__, wherever the job
+    """Return the compiled form that is kept for all attempts, in __pycache__, wherever the job
     wants that of its own files, if anywhere."""
     kept = sys.dont_write_bytecode, sys.pycache_prefix
     try:
@@ -81,8 +81,8 @@ def compiled(name, path):
 
 
 def watch(where, names):
-    """Chains the hook that tells of the exception that ends the main thread. Where gives
-    the file to tell it in.
+    """Chains the hook that reports the exception that ends the main thread. Where returns
+    the file of the report.
     """
     import atexit
 
@@ -132,7 +132,7 @@ def watch(where, names):
 
 
 def running(frame):
-    """Tells whether a program still runs that only has an exception printed."""
+    """Return whether a program still runs that only has an exception printed."""
     while frame is not None:
         if frame.f_code.co_name == "<module>":
             return True
@@ -186,7 +186,7 @@ def main():
 
 here, born = os.path.dirname(__file__), time.time()
 package, builtins = Package(PACKAGE), importer()
-kept = hide()  # Python 2 empties a module that nobody keeps
+kept = hide()  # Python 2 empties a module that nothing refers to
 try:
     # The one that would have been found; without one, the error that says so.
     import sitecustomize  # noqa: F401

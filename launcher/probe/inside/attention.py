@@ -6,7 +6,7 @@ VALUES = ("sdpa",)
 
 
 def refusal(root, value="sdpa"):
-    """Gives why it cannot be changed in this model, "" if it can."""
+    """Return why it cannot be changed in this model, "" if it can."""
     import torch
 
     if not hasattr(torch.nn.functional, "scaled_dot_product_attention"):
@@ -37,7 +37,7 @@ def turn(root, value="sdpa", tell=None):
 
 
 def weights_asked(root):
-    """Gives the reason where this call asks for the attention's weights, or masks heads."""
+    """Return the reason where this call asks for the attention's weights, or masks heads."""
     for name, value in forwards.keywords(root).items():
         if name == "output_attentions" and value is True:
             return "the script asks for the attention's weights"
@@ -47,7 +47,7 @@ def weights_asked(root):
 
 
 def hosts(root):
-    """Gives each module whose attention can be asked for: (module, why not, change, undo)."""
+    """Return each module whose attention can be asked for: (module, why not, change, undo)."""
     found, covered = [], set()
     for module in root.modules():
         if id(module) in covered:

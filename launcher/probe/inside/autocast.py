@@ -6,7 +6,7 @@ VALUES = ("bf16",)
 
 
 def refusal(root, value="bf16"):
-    """Gives why it cannot be turned on for this model, "" if it can."""
+    """Return why it cannot be turned on for this model, "" if it can."""
     import torch
 
     excluded = exclusions.reason(root)
@@ -68,7 +68,7 @@ def turn(root, value="bf16", tell=None):
 
 
 def to_fp32(value):
-    """Gives a forward's output with its 16-bit tensors in 32 bits, in the same containers."""
+    """Return a forward's output with its 16-bit tensors in 32 bits, in the same containers."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -86,7 +86,7 @@ def to_fp32(value):
 
 
 def mapping(value, items):
-    """Gives a dict of the same class; transformers' outputs are dicts and dataclasses in one."""
+    """Return a dict of the same class; transformers' outputs are dicts and dataclasses in one."""
     import copy
 
     if all(items[key] is value[key] for key in items):

@@ -56,7 +56,7 @@ def see(tensor, args, kwargs):
 
 
 def step(calls, each, optimizers):
-    """Comes before the first optimizer step, after so many calls of the root, and so many for
+    """Runs before the first optimizer step, after so many calls of the root, and so many for
     each backward pass."""
     passes = state["passes"]
     state["passes"] = []
@@ -119,7 +119,7 @@ class Pass:
         self.reduction = kinds.pop() if len(kinds) == 1 else None
 
     def kinds(self, node, divided=False):
-        """Gives the reductions of the loss functions that a sum is made of; {None} where one
+        """Return the reductions of the loss functions that a sum is made of; {None} where one
         is not known, as where samples are compared with each other afterwards. A sum that is
         divided by the samples is a mean."""
         self.left -= 1
@@ -149,7 +149,7 @@ class Pass:
 
 
 def scalar(node):
-    """Gives the number that a node multiplies by, None where it is no such node."""
+    """Return the number that a node multiplies by, None where it is no such node."""
     name, children = node.name(), [child for child, _ in node.next_functions]
     if not name.startswith(("DivBackward", "MulBackward")) or not children or children[0] is None or any(children[1:]):
         return None
@@ -163,7 +163,7 @@ def scalar(node):
 
 
 def is_scale(node, value):
-    """Tells whether a number is that of a GradScaler: a power of two, on the device."""
+    """Return whether a number is that of a GradScaler: a power of two, on the device."""
     device = getattr(getattr(node, "_saved_other", None), "device", None)
     return device is not None and device.type != "cpu" and value >= 1 and math.log2(value).is_integer()
 

@@ -43,7 +43,7 @@ class Batches:
     failed = end
 
     def same(self, args, kwargs):
-        """Tells quickly whether the arguments are tensors of the shapes that are known."""
+        """Return quickly whether the arguments are tensors of the shapes that are known."""
         shapes = self.shapes
         for name, value in kwargs.items():
             if shapes.get(name) != getattr(value, "shape", None):
@@ -73,7 +73,7 @@ class Batches:
             loss.say(uniform="yes")
 
     def unlike(self, value, name, known, depth):
-        """Says which tensor has another shape than in the first call, or than others beside it."""
+        """Return which tensor has another shape than in the first call, or than others beside it."""
         shape = getattr(value, "shape", None)
         if shape is not None:
             if getattr(value, "is_nested", False) is True:
@@ -95,7 +95,7 @@ class Batches:
         return ""
 
     def padded(self, name, tensor):
-        """Says whether some rows of a mask or of labels count more than others."""
+        """Return whether some rows of a mask or of labels count more than others."""
         torch, last = self.torch, str(name).rpartition(".")[2]
         if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > LARGE or tensor.dim() < 2:
             return ""
@@ -114,14 +114,14 @@ class Batches:
         return ""
 
     def counts(self, name, rows):
-        """Says whether the rows have several numbers of labels that the loss ignores."""
+        """Return whether the rows have several numbers of labels that the loss ignores."""
         counts = {0} if rows is None else set(rows.tolist())
         if len(counts) > 1 or self.counted.setdefault(name, counts) != counts:
             return "the batches are padded (the loss ignores labels of %s)" % name[1]
         return ""
 
     def ignores(self, value, target):
-        """Is told of labels that the loss ignores, in the first steps."""
+        """Notes labels that the loss ignores, in the first steps."""
         self.ignored.add(value)
         if target.numel() > LARGE:
             return
@@ -144,7 +144,7 @@ def size(shape):
 
 
 def leaves(value, name, depth):
-    """Gives the tensors in a batch, with their names."""
+    """Return the tensors in a batch, with their names."""
     if hasattr(value, "element_size"):
         return [(name, value)] if not getattr(value, "is_nested", False) and value.layout is sys.modules["torch"].strided else []
     items = value.items() if hasattr(value, "items") else enumerate(value) if isinstance(value, (list, tuple)) else ()

@@ -13,7 +13,7 @@ state: dict = {"left": None}
 
 
 def began():
-    """Comes before a backward pass; gives what was changed since the one before, "" for nothing."""
+    """Runs before a backward pass; returns what was changed since the one before, "" for nothing."""
     left, state["left"] = state["left"], None
     if left is None:
         return ""
@@ -28,7 +28,7 @@ def began():
 
 
 def ended():
-    """Comes after a backward pass."""
+    """Runs after a backward pass."""
     state["left"] = look()
 
 
@@ -37,7 +37,7 @@ def leave():
 
 
 def look():
-    """Gives short forms of the parameters, of their gradients, and the optimizers' numbers."""
+    """Return short forms of the parameters, of their gradients, and the optimizers' numbers."""
     torch = sys.modules["torch"]
     optimizers = [o for o in (made() for made in steps.made) if o is not None]
     all_of = {id(p): p for o in optimizers for group in o.param_groups for p in group["params"]}.values()
@@ -74,7 +74,7 @@ def change(before, now):
 
 
 def hooked(root):
-    """Says which hook may change the gradients of each micro batch, "" for none."""
+    """Return which hook may change the gradients of each micro batch, "" for none."""
     for name, p in root.named_parameters():
         if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
             return "a hook may change the gradients of each micro batch (%s)" % name

@@ -3,7 +3,7 @@
 
 
 def find(root):
-    """Gives the lists of repeated blocks, innermost where lists nest.
+    """Return the lists of repeated blocks, innermost where lists nest.
 
     Each is {"path": dotted path of the container, "class": name, "count": n,
     "modules": [the blocks, in order]}. A block is a module that has children and a
@@ -15,7 +15,7 @@ def find(root):
 
 
 def unwrap(root):
-    """Gives the model inside DistributedDataParallel, FSDP, an engine and the like."""
+    """Return the model inside DistributedDataParallel, FSDP, an engine and the like."""
     while is_wrapper(root) and inside(root) is not None:
         root = inside(root)
     return root
@@ -32,7 +32,7 @@ WRAPPERS = {
 
 
 def inside(wrapper):
-    """Gives the module that a wrapper calls, None if it has none."""
+    """Return the module that a wrapper calls, None if it has none."""
     children = wrapper._modules
     for name in ("module", "_fsdp_wrapped_module", "_forward_module"):
         if children.get(name) is not None:
@@ -41,7 +41,7 @@ def inside(wrapper):
 
 
 def class_of(module):
-    """Gives the class that the model's author wrote: fully_shard puts one before it."""
+    """Return the class that the model's author wrote: fully_shard puts one before it."""
     kind = type(module)
     if kind.__name__.startswith("FSDP") and len(kind.__mro__) > 2 and kind.__mro__[1].__name__ == "FSDPModule":
         return kind.__mro__[2]
@@ -49,7 +49,7 @@ def class_of(module):
 
 
 def children(module):
-    """Gives the names and children, seen through the wrapper that each may have."""
+    """Return the names and children, seen through the wrapper that each may have."""
     return [(name, unwrap(child)) for name, child in module._modules.items() if child is not None]
 
 
@@ -60,7 +60,7 @@ def is_container(module):
 
 
 def is_block(module):
-    """Tells whether a module has children, and can be called."""
+    """Return whether a module has children, and can be called."""
     from torch import nn
 
     unimplemented = getattr(nn.Module.forward, "__name__", "")
@@ -86,7 +86,7 @@ def listed(path, modules):
 
 
 def gather(module, path):
-    """Gives the lists at and below a module; what a block holds is the block's."""
+    """Return the lists at and below a module; what a block holds is the block's."""
     found, taken = [], set()
     if is_container(module):
         for group in by_class(children(module)):
@@ -101,7 +101,7 @@ def gather(module, path):
 
 
 def in_group(group, path):
-    """Gives the lists that a container's children of one class make."""
+    """Return the lists that a container's children of one class make."""
     if len(group) < 2:
         return []
     stages = {name: in_stage(child, join(path, name), 2) for name, child in group}
@@ -116,7 +116,7 @@ def in_group(group, path):
 
 
 def in_stage(stage, path, least):
-    """Gives the lists that a stage consists of: such a block is no block but a stage.
+    """Return the lists that a stage consists of: such a block is no block but a stage.
 
     The experts or the heads of a block are a list as well, but deeper in it, or the
     smaller part of it.
@@ -137,7 +137,7 @@ def weight(module):
 
 
 def across(rows, path):
-    """Gives the columns of a list of bare lists: [[attention, mlp], [attention, mlp], ...]."""
+    """Return the columns of a list of bare lists: [[attention, mlp], [attention, mlp], ...]."""
     members = [member for row in rows for member in children(row)]
     return [
         listed(path, [child for _, child in group])
@@ -146,7 +146,7 @@ def across(rows, path):
 
 
 def siblings(module, path=""):
-    """Gives the lists of a model that keeps its blocks as attributes: down1, down2, up1, up2."""
+    """Return the lists of a model that keeps its blocks as attributes: down1, down2, up1, up2."""
     found = [
         listed(path, [child for _, child in group])
         for group in by_class(children(module)) if len(group) > 1 and is_block(group[0][1])

@@ -1,5 +1,5 @@
 # Settings in the code: gpurun's orders change the keyword arguments of a call that sets
-# up the job, each from a value that gpurun knows to another. One line tells of it.
+# up the job, each from a value that gpurun knows to another. One line reports it.
 import functools
 import importlib
 import inspect
@@ -16,14 +16,14 @@ made: dict = {}  # by order's place: whether it was applied
 
 
 def orders(call):
-    """Gives the orders for a call, as (place, order)."""
+    """Return the orders for a call, as (place, order)."""
     if not process.orders().get("hooks"):
         return []
     return [(i, o) for i, o in enumerate(process.orders().get("calls") or []) if known(o["call"]) == call]
 
 
 def known(call):
-    """Gives the one name of what has several."""
+    """Return the one name of what has several."""
     for package in ("lightning.pytorch.", "pytorch_lightning."):
         if call.startswith(package):
             return "lightning." + call[len(package):]
@@ -56,7 +56,7 @@ def change(call, who, get, put):
 
 
 def meant(o, get):
-    """Tells whether a call is one of those that an order is about."""
+    """Return whether a call is one of those that an order is about."""
     try:
         return all(get(keyword) == value for keyword, value in (o.get("where") or {}).items())
     except LookupError:
@@ -64,7 +64,7 @@ def meant(o, get):
 
 
 def against(i, o, who, get):
-    """Says why a call is not to be changed; "" where it was made from what was changed
+    """Return why a call is not to be changed; "" where it was made from what was changed
     before, None for no reason."""
     try:
         now = get(o["keyword"])
@@ -101,7 +101,7 @@ def tell(line):
 
 
 def rearranged(call, who, function, args, kwargs):
-    """Gives a call's arguments as they are to be. Args has the instance or class first."""
+    """Return a call's arguments as they are to be. Args has the instance or class first."""
     if not orders(call):
         return args, kwargs
     bound = inspect.signature(function).bind_partial(*args, **kwargs)
@@ -169,7 +169,7 @@ def replaced(kind, name, call, who, after=None):
 
 
 def settle_all():
-    """Says which orders found no call by the first step, and whether the two that make the
+    """Reports which orders found no call by the first step, and whether the two that make the
     batch were both carried out."""
     if not process.orders().get("hooks"):
         return
@@ -183,7 +183,7 @@ def settle_all():
 
 
 def arrived(name, torch):
-    """Is told that torch is there: its own calls are DataLoader and the optimizers."""
+    """Called when torch is there: its own calls are DataLoader and the optimizers."""
     if orders("torch.utils.data.DataLoader"):
         constructor(sys.modules["torch.utils.data.dataloader"].DataLoader, "torch.utils.data.DataLoader")
     for i, o in enumerate(process.orders().get("calls") or []):

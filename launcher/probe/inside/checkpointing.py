@@ -9,7 +9,7 @@ FLAGS = ("gradient_checkpointing", "grad_checkpointing", "use_checkpoint", "use_
 
 
 def refusal(root, value="full"):
-    """Gives why it cannot be turned on in this model, "" if it can."""
+    """Return why it cannot be turned on in this model, "" if it can."""
     import inspect
 
     from torch.utils import checkpoint
@@ -61,7 +61,7 @@ def turn(root, value="full", tell=None, count=None):
 
 
 def unique(modules):
-    """Leaves out the second mention of a block that stands in a list twice."""
+    """Leaves out the second mention of a block that is in a list twice."""
     return list({id(m): m for m in modules}.values())
 
 
@@ -77,7 +77,7 @@ def is_on(root):
 
 
 def parts(root):
-    """Gives the modules with a switch that can be trusted, and the lists of blocks outside them."""
+    """Return the modules with a switch that can be trusted, and the lists of blocks outside them."""
     switches = []
     look(blocks.unwrap(root), switches)
     covered = {id(m) for switch in switches for m in switch.modules()}
@@ -95,7 +95,7 @@ def look(module, found):
 
 
 def has_switch(module):
-    """Tells whether a model of transformers or diffusers can be asked.
+    """Return whether a model of transformers or diffusers can be asked.
 
     It is not asked where its recomputed blocks hold statistics, which it would update
     twice, nor before it took the function to checkpoint with: it was reentrant then.
@@ -138,7 +138,7 @@ def is_layer(module):
 
 
 def layered(switch):
-    """Tells whether each block has a flag of its own."""
+    """Return whether each block has a flag of its own."""
     lists = blocks.find(switch)
     return bool(lists) and all(hasattr(m, "gradient_checkpointing") for each in lists for m in each["modules"])
 
@@ -150,7 +150,7 @@ def thin(switch):
 
 
 def unfit(each):
-    """Gives why the blocks of a list cannot be checkpointed, "" if they can."""
+    """Return why the blocks of a list cannot be checkpointed, "" if they can."""
     import torch
 
     for module in each["modules"]:
@@ -163,7 +163,7 @@ def unfit(each):
 
 
 def cached(root):
-    """Gives the reason where a model keeps keys and values, and no switch that knows of it.
+    """Return the reason where a model keeps keys and values, and no switch that knows of it.
 
     A cache that is an object is written to by each block, by a recomputed one, too.
     """

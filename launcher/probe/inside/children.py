@@ -11,12 +11,12 @@ FROZEN, FROZEN_TAIL = b"MEI\014\013\012\013\016", 1 << 16
 
 
 def given():
-    """Gives gpurun's variables for a child, the probe's folder as its PYTHONPATH."""
+    """Return gpurun's variables for a child, the probe's folder as its PYTHONPATH."""
     return dict(rank.start["told"], GPURUN_PROBE_JOB="1", PYTHONPATH=rank.start["folder"])
 
 
 def instead(name, plain):
-    """Gives what stands for one of os's functions that begin a program."""
+    """Return the replacement of one of os's functions that begin a program."""
     if name == "execv":
         return lambda path, args: execv(plain, path, args)
     if name == "execve":
@@ -35,7 +35,7 @@ def handed(path, args, env):
 
 
 def arrived(name, module):
-    """Is told that _posixsubprocess is there, which subprocess and multiprocessing use."""
+    """Called when _posixsubprocess is there, which subprocess and multiprocessing use."""
     if module is None:
         return
     plain = module.fork_exec
@@ -47,7 +47,7 @@ def arrived(name, module):
 
 
 def listed(args, executables, env):
-    """Gives fork_exec's environment, a list of KEY=value in bytes or None for its own."""
+    """Return fork_exec's environment, a list of KEY=value in bytes or None for its own."""
     try:
         pairs = inherited() if env is None else dict(word.split(b"=", 1) for word in env)
         more = extended(executables, args, pairs)
@@ -59,7 +59,7 @@ def listed(args, executables, env):
 
 
 def inherited():
-    """Gives the environment that a child would get without any: what libraries and
+    """Return the environment that a child would get without any: what libraries and
     os.putenv have set is not in os.environ."""
     ctypes = sys.modules.get("ctypes")
     if ctypes is None:
@@ -74,7 +74,7 @@ def inherited():
 
 
 def extended(executables, args, env):
-    """Gives an environment with gpurun's variables; None where the child is not to have
+    """Return an environment with gpurun's variables; None where the child is not to have
     them."""
     try:
         words = [os.fsdecode(word) for word in args]
@@ -96,7 +96,7 @@ def extended(executables, args, env):
 
 
 def blind(options):
-    """Tells whether Python's options (-E, -I, -S) keep it from the probe."""
+    """Return whether Python's options (-E, -I, -S) keep it from the probe."""
     for word in options:
         if not word.startswith("-") or word.startswith("--") or word == "-":
             return False
@@ -111,7 +111,7 @@ def blind(options):
 
 
 def is_python(program):
-    """Tells whether a program is Python, or a script that Python runs."""
+    """Return whether a program is Python, or a script that Python runs."""
     name = os.path.basename(program)
     if name.startswith(("python", "pypy")) or program == sys.executable:
         return not is_frozen(program)
@@ -121,7 +121,7 @@ def is_python(program):
 
 
 def is_frozen(program):
-    """Tells whether PyInstaller or the like has made a program, whose Python reads no
+    """Return whether PyInstaller or the like has made a program, whose Python reads no
     variable and would not take them out again."""
     if program == sys.executable:
         return bool(getattr(sys, "frozen", False))

@@ -16,14 +16,14 @@ class Differs(RuntimeError):
 
 
 class Steps:
-    """Says of which forwards the second run is compared: those of the first two steps. Where
+    """Chooses the forwards of which the second run is compared: those of the first two steps. Where
     nothing counts steps these are a forward, and the next after a backward."""
 
     def __init__(self, count=None):
         self.count, self.rounds, self.backward = count, 0, False
 
     def forward(self):
-        """Comes before a forward; tells whether its second run is to be compared."""
+        """Runs before a forward; returns whether its second run is to be compared."""
         if self.backward:
             self.rounds, self.backward = self.rounds + 1, False
         if self.count is None:
@@ -32,7 +32,7 @@ class Steps:
 
 
 def sketch(output):
-    """Gives what is kept of an output, as a list: (shape, type, sums, length) of each tensor."""
+    """Return what is kept of an output, as a list: (shape, type, sums, length) of each tensor."""
     import torch
 
     found = []
@@ -46,7 +46,7 @@ def sketch(output):
 
 
 def tensors(value, torch, depth):
-    """Gives the floating-point tensors in what a block returns."""
+    """Return the floating-point tensors in what a block returns."""
     if type(value) in (torch.Tensor, torch.nn.Parameter):
         return [value] if (value.is_floating_point() or value.is_complex()) and value.layout == torch.strided and value.numel() else []
     if depth < 4 and isinstance(value, dict):
@@ -59,7 +59,7 @@ def tensors(value, torch, depth):
 
 
 def difference(first, second):
-    """Says how a second run's output is not the first one's; "" where it is."""
+    """Return how a second run's output is not the first one's; "" where it is."""
     if [one[:2] for one in first] != [other[:2] for other in second]:
         return "its output has another shape or type"
     if not first:
@@ -82,7 +82,7 @@ def finite(number):
 
 
 def fail(kind, why, tell):
-    """Is told that a second run differs: the step must not be taken."""
+    """Called when a second run differs: the step must not be taken."""
     reason = "%s computes something else when it is run again in the backward pass: %s" % (kind, why)
     if tell:
         tell(reason)
@@ -105,7 +105,7 @@ class early_stop_off:
 
 
 def checkpoint(function, tell, steps, kind):
-    """Gives a function to checkpoint with, for a model's own switch, that compares the runs."""
+    """Return a function to checkpoint with, for a model's own switch, that compares the runs."""
 
     def checked(run, *args, **kwargs):
         if not steps.forward():

@@ -7,7 +7,7 @@ from . import loaders, process, rootcalls
 
 
 class Cycles:
-    """Counts the root's calls: rootcalls.py tells of them."""
+    """Counts the root's calls, as a listener of rootcalls.py."""
 
     def __init__(self):
         self.counts, self.calls, self.draws, self.seen, self.optimizers = False, 0, 0, [], set()
@@ -30,7 +30,7 @@ class Cycles:
         pass
 
     def step(self, optimizer):
-        """Comes before each step."""
+        """Runs before each step."""
         if not self.counts:
             return
         if id(optimizer) in self.optimizers or not self.optimizers:

@@ -20,7 +20,7 @@ def arrived(name, module):
 
 @process.guarded
 def tell(engine):
-    """Tells what an engine really uses, be it from a file, a dictionary or a default."""
+    """Reports what an engine really uses, be it from a file, a dictionary or a default."""
     def settle(knob, value):
         process.settle(knob, value, "deepspeed.initialize", process.FRAMEWORK)
 
@@ -33,7 +33,7 @@ def tell(engine):
 
 
 def tell_config(config, by):
-    """Tells what a configuration says beside the batch."""
+    """Reports what a configuration says beside the batch."""
     def settle(knob, value):
         process.settle(knob, value, by, process.FRAMEWORK)
 

@@ -15,7 +15,7 @@ NOWHERE = ("", 0, "", "", False)  # a place: file, line, function, what it holds
 
 
 def digest(found):
-    """Gives the digest of torch.cuda.memory._snapshot(), with the probe's words under "gpurun"."""
+    """Return the digest of torch.cuda.memory._snapshot(), with the probe's words under "gpurun"."""
     told = found["gpurun"]
     segments = [s for s in found["segments"] if s["device"] == told["device"]]
     held, sums = blocks(segments)
@@ -39,7 +39,7 @@ def digest(found):
 
 
 def blocks(segments):
-    """Gives the blocks that are in use, the largest first where there are too many, and sums of all."""
+    """Return the blocks that are in use, the largest first where there are too many, and sums of all."""
     held = []
     sums = {"reserved_bytes": 0, "allocated_bytes": 0, "free_bytes": 0, "largest_free_bytes": 0}
     for segment in segments:
@@ -67,7 +67,7 @@ def block(b):
 
 
 def failed(told, trace):
-    """Gives the request that failed. The history, where there is one, knows its size and its stack
+    """Return the request that failed. The history, where there is one, knows its size and its stack
     better than the allocator's observer does."""
     bytes, rounded, place = told["wanted"], SEGMENT_ROUNDING - 1, place_of(told["stack"], {})
     for entry in reversed(trace):
@@ -80,7 +80,7 @@ def failed(told, trace):
 
 
 def top(held, places, whole):
-    """Gives the places that hold most. What has no stack is grouped by its blocks' size or, where
+    """Return the places that hold most. What has no stack is grouped by its blocks' size or, where
     all was recorded, is of a thread without Python."""
     sums = {}
     for b, place in zip(held, places):
@@ -97,7 +97,7 @@ def top(held, places, whole):
 
 
 def large(held, places, request, all):
-    """Gives the blocks, and the request, that are a large part of all by themselves: what they are
+    """Return the blocks, and the request, that are a large part of all by themselves: what they are
     can be known by their size. Of weights and optimizer state that is known already."""
     alone = [(b["requested"], place) for b, place in zip(held, places) if b["requested"] * 100 >= all * LARGE_SHARE and not place[3]]
     found = [dict(named(place), bytes=size, count=1, attention=place[4]) for size, place in alone]
@@ -107,7 +107,7 @@ def large(held, places, request, all):
 
 
 def leaks(held, places, trace, marks, all):
-    """Gives the places whose blocks come with every step and are not freed by any. That needs the
+    """Return the places whose blocks come with every step and are not freed by any. That needs the
     history, and the times at which steps ended."""
     first, last = window(trace, marks)
     if last - first + 1 < LEAK_STEPS:
@@ -134,7 +134,7 @@ def leaks(held, places, trace, marks, all):
 
 
 def window(trace, marks):
-    """Gives the first and the last step that the history has whole: step n is between the marks n-1
+    """Return the first and the last step that the history has whole: step n is between the marks n-1
     and n. The first of all also makes what every other one uses, such as the optimizer's state."""
     began = next((entry["time_us"] for entry in trace if entry.get("time_us", 0) > 0), None)
     if began is None or not marks or marks != sorted(marks):  # the clock was set back
@@ -143,7 +143,7 @@ def window(trace, marks):
 
 
 def missing(told, sums, without):
-    """Says what is not known, and how to get it."""
+    """Return what is unknown, and how to get it."""
     if not sums["allocated_bytes"]:
         return ""
     if not sums["recorded"] and told["foreign"]:
@@ -159,7 +159,7 @@ def missing(told, sums, without):
 # The line that a stack stands for.
 
 def key_of(b, place):
-    """Tells allocations apart: by place, or without one by size."""
+    """Return a key of an allocation: its place, or without one its size."""
     return (place[:4], 0) if place[0] else (NOWHERE[:4], b["requested"])
 
 
@@ -168,7 +168,7 @@ def named(place):
 
 
 def place_of(stack, known):
-    """Gives a stack's place. PyTorch gives the same dictionary for the same frame: known has what
+    """Return a stack's place. PyTorch gives the same dictionary for the same frame: known has what
     was found for their identities, while the snapshot lives."""
     key = tuple(map(id, stack[:FRAMES]))
     place = known.get(key)
@@ -178,7 +178,7 @@ def place_of(stack, known):
 
 
 def frames_of(stack):
-    """Gives a stack's frames, the innermost first, without those of the probe."""
+    """Return a stack's frames, the innermost first, without those of the probe."""
     frames = []
     for each in stack:
         file = cut(each.get("filename") or "", FILE).replace("\\", "/")
@@ -207,7 +207,7 @@ def innermost(frames):
 
 
 def what_of(frames):
-    """Tells what memory is that a stack allocated, where the stack says it."""
+    """Return what memory a stack allocated, where the stack shows it."""
     for file, line, function in frames:
         if is_call(file, line, function):
             return ""  # inside a forward
@@ -221,7 +221,7 @@ def what_of(frames):
 
 
 def module_of(file):
-    """Gives a file's name as people read it: of a package from its own folder on."""
+    """Return a file's name as people read it: of a package from its own folder on."""
     return file.rpartition("-packages/")[2] if "-packages/" in file else file.rpartition("/")[2]
 
 
@@ -239,7 +239,7 @@ def is_installed(file):
 
 
 def is_python(file):
-    """Tells whether a file is of Python's own library, or none."""
+    """Return whether a file is of Python's own library, or none."""
     if file.startswith("<") or ".py" not in file:
         return True
     rest = file.partition("/lib/python3")[2]
@@ -247,7 +247,7 @@ def is_python(file):
 
 
 def is_call(file, line, function):
-    """Tells whether a frame is the call of a module."""
+    """Return whether a frame is the call of a module."""
     return file.endswith("torch/nn/modules/module.py") and ("call_impl" in function or function.endswith("__call__"))
 
 

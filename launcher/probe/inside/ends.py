@@ -59,5 +59,5 @@ def wrap(pid, ended):
 
 
 def code(status=None, *_):
-    """Gives the exit code that sys.exit makes of its argument."""
+    """Return the exit code that sys.exit makes of its argument."""
     return 0 if status is None else status & 255 if isinstance(status, int) else 1

@@ -2,7 +2,7 @@
 
 
 def reason(root):
-    """Gives why nothing is changed inside this model, "" if something may be."""
+    """Return why nothing is changed inside this model, "" if something may be."""
     return of_root(root) or of_modules(root) or of_parameters(root)
 
 
@@ -64,7 +64,7 @@ QUANTISED = (
 
 
 def is_quantised(kind):
-    """Tells whether a layer computes in 8 bits or fewer, or learns to.
+    """Return whether a layer computes in 8 bits or fewer, or learns to.
 
     bitsandbytes has embeddings and norms that keep 32 bits.
     """
@@ -88,7 +88,7 @@ def of_parameters(root):
 
 
 def is_sharded(root):
-    """Tells whether FSDP, of either kind, shards the parameters of the model or of parts of it."""
+    """Return whether FSDP, of either kind, shards the parameters of the model or of parts of it."""
     for module in root.modules():
         if {base.__name__ for base in type(module).__mro__} & {"FullyShardedDataParallel", "FSDPModule"}:
             return True

@@ -8,7 +8,7 @@ CAST = ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspos
 
 
 def of(root, model, compiled):
-    """Gives the figures of the whole model, also where ranks hold parts of it."""
+    """Return the figures of the whole model, also where ranks hold parts of it."""
     nn = sys.modules["torch"].nn
     sizes = {id(p): size(p) for p in root.parameters()}
     found = {
@@ -36,7 +36,7 @@ def of(root, model, compiled):
 
 
 def size(p):
-    """Gives the elements of a parameter, of which this rank may hold a part."""
+    """Return the elements of a parameter, of which this rank may hold a part."""
     whole = getattr(p, "_unpadded_unsharded_size", None)  # FSDP's flat one
     if whole is not None:
         return int(whole.numel())
@@ -48,7 +48,7 @@ def kinds(module):
 
 
 def weights(modules):
-    """Gives the ids of the weights that autocast keeps a 16-bit copy of."""
+    """Return the ids of the weights that autocast keeps a 16-bit copy of."""
     found = set()
     for m in modules:
         names = kinds(m)
@@ -60,7 +60,7 @@ def weights(modules):
 
 
 def convolutional(modules, lists):
-    """Tells whether a model is a convolutional net: most of what computes rolls over its
+    """Return whether a model is a convolutional net: most of what computes rolls over its
     input, or each of its blocks does so over an image. A ConvNeXt's block has one
     convolution and two linear modules; a ViT's only convolution is not in its blocks."""
     rolls = sum(1 for m in modules if any(name.startswith("Conv") and name[-1] == "d" for name in kinds(m) & set(CAST)))
@@ -71,24 +71,24 @@ def convolutional(modules, lists):
 
 
 def wide(module):
-    """Tells whether a module is a convolution over an image, or a volume, and neighbours."""
+    """Return whether a module is a convolution over an image, or a volume, and neighbours."""
     return bool(kinds(module) & {"Conv2d", "Conv3d"}) and max(module.kernel_size) > 1
 
 
 def attends(module):
-    """Tells whether a module is called attention. There is no other sign of one: what it computes
+    """Return whether a module is called attention. There is no other sign of one: what it computes
     are products of matrices."""
     return any("attention" in name or "attn" in name for name in map(str.lower, kinds(module)))
 
 
 def widest(modules):
-    """Gives the width of the widest linear module, and its input's."""
+    """Return the width of the widest linear module, and its input's."""
     wide = [(int(m.out_features), int(m.in_features)) for m in modules if "Linear" in kinds(m) and hasattr(m, "out_features") and hasattr(m, "in_features")]
     return max(wide, default=(0, 0))
 
 
 def blocks(found, sizes):
-    """Gives the innermost lists of blocks, and the ids of the parameters that are in them."""
+    """Return the innermost lists of blocks, and the ids of the parameters that are in them."""
     lists, inside = [], set()
     for each in found:
         own = {id(p) for m in each["modules"] for p in m.parameters()}

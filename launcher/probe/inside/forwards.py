@@ -21,7 +21,7 @@ class Table(dict):
 
 
 def refusal(module):
-    """Gives why a module's forward cannot be changed on its class, "" if it can."""
+    """Return why a module's forward cannot be changed on its class, "" if it can."""
     own = module.__dict__.get("forward")
     if own is not None:
         if "graph" in getattr(own, "__qualname__", ""):
@@ -36,7 +36,7 @@ TABLES = {}  # by rung
 
 
 def is_wrapped(rung, module):
-    """Tells whether a rung runs this module's forward."""
+    """Return whether a rung runs this module's forward."""
     return any(id(module) in table for table in TABLES.get(rung, ()))
 
 
@@ -120,7 +120,7 @@ def undo(layers):
 
 
 def running(module):
-    """Tells whether the module is being called already, with its forward looked up.
+    """Return whether the module is being called already, with its forward looked up.
 
     PyTorch looks the forward up before it runs the hooks before it: a forward that is
     changed from such a hook counts from the next call on.
@@ -136,7 +136,7 @@ def running(module):
 
 
 def keywords(module):
-    """Gives the keyword arguments of the call of a module that runs already."""
+    """Return the keyword arguments of the call of a module that runs already."""
     import sys
 
     frame = sys._getframe()

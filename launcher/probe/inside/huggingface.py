@@ -76,7 +76,7 @@ PLACES = {
 
 
 def tell(a, by, authority):
-    """Tells what training arguments hold."""
+    """Reports what training arguments hold."""
     for knob, keyword in PLACES.items():
         value = getattr(a, keyword, None)
         process.settle(knob, words.word(knob, keyword, value), by, authority)
@@ -165,7 +165,7 @@ def pass_gradients(self):
 
 
 def reentrant(model):
-    """Tells whether a model of transformers checkpoints so where nothing is said."""
+    """Return whether a model of transformers checkpoints so where nothing is said."""
     import inspect
 
     enable = getattr(model, "gradient_checkpointing_enable", None)
@@ -181,7 +181,7 @@ def remember(self):
 
 
 def first():
-    """Is told that the root is called for the first time."""
+    """Called when the root is called for the first time."""
     self = trainers and trainers[-1]()
     if not self:
         return
@@ -192,7 +192,7 @@ def first():
 
 
 def progress():
-    """Gives the step so far, that of the end, and the loss."""
+    """Return the step so far, that of the end, and the loss."""
     self = trainers[-1]()
     loss = next((row["loss"] for row in reversed(self.state.log_history[-4:]) if "loss" in row), None)
     return self.state.global_step, self.state.max_steps, loss

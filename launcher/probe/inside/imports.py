@@ -7,7 +7,7 @@ import time
 
 from . import children, deepspeed, huggingface, lightning, process, rank, root
 
-# By module, which part of the probe is told that it is there.
+# By module, the part whose arrived is called once it is imported.
 ARRIVALS = {
     "torch": root,
     "torch._dynamo": root,
@@ -31,7 +31,7 @@ def follow(role, told, folder, watch):
     """Begins to follow a process: see rank.py for its role.
 
     Told are gpurun's variables, folder is the probe's, and watch sets the hook that
-    tells of the last exception.
+    reports the last exception.
     """
     wanted = dict(ARRIVALS)
     rank.start.update(role=role, told=told, folder=folder, watch=watch)
@@ -54,7 +54,7 @@ def follow(role, told, folder, watch):
 
 
 def late(name):
-    """Gives what stands for a function of os: children.py is read once it is called."""
+    """Return the replacement of a function of os: children.py is read once it is called."""
     def call(*args, **kwargs):
         try:
             function = children.instead(name, plain[name])
@@ -67,14 +67,14 @@ def late(name):
 
 
 def like(function, wrapper):
-    """Gives a wrapper the names of what it stands for."""
+    """Give a wrapper the names of the function that it wraps."""
     wrapper.__name__, wrapper.__doc__, wrapper.__module__ = function.__name__, function.__doc__, function.__module__
     wrapper.__qualname__ = function.__qualname__
     return wrapper
 
 
 def placed(kind, name, wrapper):
-    """Gives a class a method in place of another: pickle finds it by the name that it has there."""
+    """Return a class a method in place of another: pickle finds it by the name that it has there."""
     wrapper.__module__, wrapper.__qualname__ = kind.__module__, kind.__qualname__ + "." + name
     setattr(kind, name, wrapper)
     return wrapper
@@ -106,7 +106,7 @@ finder = Finder()
 
 
 def found(name, path, target):
-    """Asks the finders that come after the probe's."""
+    """Search the finders after the hook's."""
     others = list(sys.meta_path)
     for other in others[others.index(finder) + 1:] if finder in others else others:
         ask = getattr(other, "find_spec", None)
@@ -118,7 +118,7 @@ def found(name, path, target):
 
 class Loader:
     """Stands for a module's loader until the module is run: the module itself, and
-    whoever asks while it runs, sees its own."""
+    code that looks while it runs, sees its own."""
 
     def __init__(self, loader, name):
         self._gpurun = loader, name
@@ -189,7 +189,7 @@ def done():
 
 
 def looking():
-    """Tells whether another thread goes through the finders."""
+    """Return whether another thread goes through the finders."""
     mine = _thread.get_ident()
     for thread, frame in sys._current_frames().items():
         while thread != mine and frame is not None:

@@ -3,7 +3,7 @@ from . import loaders
 
 
 def largest(args, kwargs):
-    """Gives the tensor with the most elements among arguments, also inside lists, tuples and
+    """Return the tensor with the most elements among arguments, also inside lists, tuples and
     dictionaries, None for none."""
     found, most = None, -1
     for value in args + tuple(kwargs.values()) if kwargs else args:
@@ -49,7 +49,7 @@ def bytes_of(tensor):
 
 
 def samples(args, kwargs):
-    """Gives the number of samples: the first dimension of all tensors, that of the largest
+    """Return the number of samples: the first dimension of all tensors, that of the largest
     where they differ; 0 for none."""
     shapes = []
     loaders.look(list(args) + list(kwargs.values()), shapes, [], 0)

@@ -42,7 +42,7 @@ def sharding(name, strategy):
 
 
 def first():
-    """Is told that the root is called for the first time."""
+    """Called when the root is called for the first time."""
     self = trainers and trainers[-1]()
     if not self or not self.training:
         return
@@ -55,7 +55,7 @@ def first():
 
 
 def lingers():
-    """Tells whether the gradients of a step are held until after the next forward: the
+    """Return whether the gradients of a step are held until after the next forward: the
     closure of Lightning's automatic optimization clears them between forward and backward
     (lightning/pytorch/loops/optimization/automatic.py, Closure.closure)."""
     self = trainers and trainers[-1]()
@@ -65,7 +65,7 @@ def lingers():
 
 
 def total(self):
-    """Gives the number of optimizer steps, 0 where nobody knows."""
+    """Return the number of optimizer steps, 0 where it is unknown."""
     most = [self.max_steps] if (self.max_steps or -1) > 0 else []
     batches = self.num_training_batches
     if self.max_epochs and self.max_epochs > 0 and batches not in (0, math.inf):

@@ -43,7 +43,7 @@ def disarm():
 
 
 def in_worker():
-    """Tells whether this process only loads data."""
+    """Return whether this process only loads data."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     return getattr(worker, "_worker_info", None) is not None
 
@@ -78,7 +78,7 @@ def draw(iterator):
 
 @process.guarded
 def again(args, kwargs):
-    """Is told that the root is called once more: a script may have called it before with
+    """Called when the root is called once more: a script may have called it before with
     something made up, to see that it works or to count what it computes."""
     root = hook.get("root")
     if root is None or root["loader"] is not None or root.get("over"):
@@ -111,19 +111,19 @@ def doubt():
 
 
 def draws():
-    """Gives how many batches were drawn since the root was first called; None where no
+    """Return how many batches were drawn since the root was first called; None where no
     loader was used."""
     return hook["root"]["draws"] if "root" in hook and hook["root"]["loader"] is not None else None
 
 
 def over():
-    """Is told that the first step is over: another loader may be an evaluation's."""
+    """Called when the first step is over: another loader may be an evaluation's."""
     if "root" in hook:
         hook["root"]["over"] = True
 
 
 def first(args, kwargs):
-    """Tells of the loader whose batch the root is called with for the first time."""
+    """Reports the loader whose batch the root is called with for the first time."""
     shapes, lengths = [], []
     look(list(args) + list(kwargs.values()), shapes, lengths, 0)
     drawn = hook["drawn"]
@@ -146,7 +146,7 @@ def first(args, kwargs):
 
 
 def size(loader):
-    """Gives a loader's batch size, its batch sampler's where it has none itself."""
+    """Return a loader's batch size, its batch sampler's where it has none itself."""
     for found in (loader.batch_size, getattr(loader.batch_sampler, "batch_size", None)):
         if isinstance(found, int) and not isinstance(found, bool) and found > 0:
             return found
@@ -154,7 +154,7 @@ def size(loader):
 
 
 def one(shapes):
-    """Gives the size of a batch that came from no loader: the first dimension of all that
+    """Return the size of a batch that came from no loader: the first dimension of all that
     the root is given; None where they differ."""
     sizes = {s[0] for s in shapes}
     return sizes.pop() if len(sizes) == 1 and any(len(s) > 1 for s in shapes) else None

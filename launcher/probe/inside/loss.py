@@ -4,7 +4,7 @@ from . import process
 
 
 def scale(word, reason, weighted=False):
-    """Says whether an optimizer step of more micro batches keeps the scale of the loss:
+    """Reports whether an optimizer step of more micro batches keeps the scale of the loss:
     "kept", "wrong", or "" for not known."""
     if known().get("uniform") == "no" and word != "wrong":
         reason = known().get("reason")
@@ -12,7 +12,7 @@ def scale(word, reason, weighted=False):
 
 
 def no(why):
-    """Says that some samples weigh more than others where the batch is divided."""
+    """Reports that some samples weigh more than others where the batch is divided."""
     say(uniform="no", **({} if known().get("scale") == "wrong" else {"reason": why}))
 
 

@@ -13,7 +13,7 @@ from . import blocks, figures, inputs, lightning, loaders, marks, meters, optimi
 
 ARMED = 3  # optimizer steps
 TIMES = 64  # steps whose times count
-LOOKS = (8, 32, 128)  # steps after which what is told is told anew
+LOOKS = (8, 32, 128)  # steps after which the report is written again
 
 
 class Memory:
@@ -110,13 +110,13 @@ class Memory:
             self.save()
 
     def failed(self):
-        """Is told that an exception leaves the root: what is held then is still there."""
+        """Called when an exception leaves the root: what is held then is still there."""
         self.raised = {"instant": self.phase, "allocated": self.rise()}
         if self.marks is not None:
             self.followed()
 
     def rise(self):
-        """Gives the most that was held since the last look, or what is held."""
+        """Return the most that was held since the last look, or what is held."""
         held, peak = self.peaks.take()
         return max(held, peak)
 
@@ -124,7 +124,7 @@ class Memory:
         self.said["marks"], self.marks = self.marks.over(), None
 
     def inside(self):
-        """Is told that the first block begins: a model may enter autocast by itself, as
+        """Called when the first block begins: a model may enter autocast by itself, as
         Accelerate's forward does."""
         self.said["autocast"] = self.said.get("autocast") or self.autocast()
 
@@ -155,7 +155,7 @@ class Memory:
     # are one step.
 
     def mine(self, optimizer):
-        """Tells whether an optimizer is one of the root."""
+        """Return whether an optimizer is one of the root."""
         reference, answer = self.optimizers.get(id(optimizer), (None, False))
         if reference is None or reference() is not optimizer:
             answer = self.trained_by(optimizer)
@@ -163,7 +163,7 @@ class Memory:
         return answer
 
     def trained_by(self, optimizer):
-        """Tells whether an optimizer has a parameter of the root; where none has, as behind
+        """Return whether an optimizer has a parameter of the root; where none has, as behind
         frameworks that hand on copies, it is any."""
         root = self.root()
         if root is None:
@@ -252,7 +252,7 @@ def write(told):
 
 
 def device(torch, root):
-    """Gives the device that the root trains on: its parameters may wait in host memory."""
+    """Return the device that the root trains on: its parameters may wait in host memory."""
     found = next(root.parameters()).device
     cuda = torch.cuda
     if found.type != "cuda" and cuda.is_available() and cuda.is_initialized() and cuda.memory_allocated():
@@ -311,7 +311,7 @@ def first(root, model, compiled, args, kwargs):
 
 
 def armed():
-    """Tells whether the optimizer's steps are looked at closely."""
+    """Return whether the optimizer's steps are looked at closely."""
     memory = state.get("memory")
     return memory is not None and memory.armed
 
@@ -325,7 +325,7 @@ def attach(torch):
 
 
 def observed(device, wanted, allowed, free):
-    """Is told by the allocator. What it says counts once the job ends by it."""
+    """Called by the allocator when it refuses. That counts if the job ends by it."""
     try:
         memory = state.get("memory")
         if memory is not None and process.here() and device == memory.meter.device:
@@ -338,7 +338,7 @@ def observed(device, wanted, allowed, free):
 
 
 def running(memory):
-    """Gives the instant that the job's main thread is in: the backward pass runs in another.
+    """Return the instant that the job's main thread is in: the backward pass runs in another.
 
     No name may stand for a frame here: it may be this one, which would then hold itself, its
     callers, and with them the tensors of a job that catches the exception and goes on.
@@ -366,7 +366,7 @@ def words(memory):
 
 
 def last(value, trace):
-    """Is told of the exception that ends the process."""
+    """Called with the exception that ends the process."""
     why = ranout.reason(value)
     if why is None:
         return
@@ -393,7 +393,7 @@ def last(value, trace):
 
 
 def meter():
-    """Gives the meter of what is trained: the root's, or before one was seen that of the
+    """Return the meter of what is trained: the root's, or before one was seen that of the
     device in use."""
     memory, torch = state.get("memory"), sys.modules["torch"]
     if memory is not None:
@@ -403,7 +403,7 @@ def meter():
 
 
 def unseen(ranout, why):
-    """Tells that memory ran out before a model was called in training."""
+    """Reports that memory ran out before a model was called in training."""
     own = meter()
     held, peak = own.read()
     told = dict(own.whole(), rank=process.number("RANK"), pid=os.getpid(), time=time.time(), peak_bytes=peak, failed="load")
@@ -412,7 +412,7 @@ def unseen(ranout, why):
 
 
 def end():
-    """Is told that the program ends."""
+    """Called when the program ends."""
     memory = state.get("memory")
     if memory is not None and process.here():
         process.guarded(lambda: closing(memory))()

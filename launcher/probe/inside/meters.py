@@ -5,7 +5,7 @@ import sys
 
 
 def of(device):
-    """Gives the meter for a device: of PyTorch's allocator on a GPU, else of the process."""
+    """Return the meter for a device: of PyTorch's allocator on a GPU, else of the process."""
     return CUDA(device) if device is not None and device.type == "cuda" else Host()
 
 
@@ -19,12 +19,12 @@ class CUDA:
         self.device = device.index if device.index is not None else self.cuda.current_device()
 
     def read(self):
-        """Gives (bytes held, the most since somebody reset it)."""
+        """Return (bytes held, the most since somebody reset it)."""
         held = self.stats().get("allocated_bytes", {}).get("all", {})
         return int(held.get("current", 0)), int(held.get("peak", 0))
 
     def now(self):
-        """Gives (the device's number, bytes given, bytes held, the most given since somebody
+        """Return (the device's number, bytes given, bytes held, the most given since somebody
         reset it, how often the cache was given back to find room)."""
         stats = self.stats()
         given, held = (stats.get(name, {}).get("all", {}) for name in ("allocated_bytes", "reserved_bytes"))
@@ -34,7 +34,7 @@ class CUDA:
         return self.cuda.memory_stats_as_nested_dict(self.device)
 
     def whole(self):
-        """Gives what is told of the allocator as a whole. held_bytes is what it holds now."""
+        """Return what is told of the allocator as a whole. held_bytes is what it holds now."""
         stats = self.stats()
 
         def pool(name):
@@ -50,13 +50,13 @@ class CUDA:
         return int(self.cuda.get_device_properties(self.device).total_memory)
 
     def allowed(self):
-        """Gives what the allocator is held to by a share of the device, 0 for none."""
+        """Return what the allocator is held to by a share of the device, 0 for none."""
         ask = getattr(self.cuda, "get_per_process_memory_fraction", None)
         share = float(ask(self.device)) if ask is not None else self.written()
         return int(share * self.total()) if 0 < share < 1 else 0
 
     def written(self):
-        """Gives the share that the allocator's variable says: older versions cannot be asked."""
+        """Return the share that the allocator's variable says: older versions cannot be asked."""
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             for word in os.environ.get(name, "").replace(" ", "").split(","):
                 key, _, value = word.partition(":")
@@ -76,11 +76,11 @@ class CUDA:
         return event
 
     def over(self, timer):
-        """Tells whether the device has come so far."""
+        """Return whether the device has come so far."""
         return timer.query()
 
     def between(self, first, last):
-        """Gives the seconds between two timers, 0 while the device has not come so far."""
+        """Return the seconds between two timers, 0 while the device has not come so far."""
         return first.elapsed_time(last) / 1e3 if self.over(last) else 0.0
 
 
@@ -100,7 +100,7 @@ class Host:
         self.limit = 0 if soft == infinite else soft
 
     def read(self):
-        """Gives (bytes held, the most so far). The kernel keeps the most of all mappings: what
+        """Return (bytes held, the most so far). The kernel keeps the most of all mappings: what
         is no data, such as libraries, is taken to be as now."""
         now = status()
         if self.limit:
@@ -108,7 +108,7 @@ class Host:
         return now["RssAnon"], max(now["VmHWM"] - now["VmRSS"] + now["RssAnon"], 0)
 
     def now(self):
-        """Gives the same as a GPU's meter, where there is no number and no cache."""
+        """Return the same as a GPU's meter, where there is no number and no cache."""
         held, peak = self.read()
         return -1, held, 0, peak, 0
 
@@ -132,7 +132,7 @@ class Host:
 
 
 def status():
-    """Gives the figures of /proc/self/status, in bytes."""
+    """Return the figures of /proc/self/status, in bytes."""
     found = dict.fromkeys(("VmPeak", "VmSize", "VmHWM", "VmRSS", "RssAnon", "VmData"), 0)
     with open("/proc/self/status") as file:
         for line in file:
@@ -143,7 +143,7 @@ def status():
 
 
 class Peaks:
-    """Tells by instants what the meter's one peak was: it is known of those in which it rose.
+    """Return by phases what the meter's one peak was: it is known of those in which it rose.
     Of the others it is known that they held no more."""
 
     def __init__(self, meter):

@@ -28,7 +28,7 @@ def first(root, args, kwargs):
 
 
 def turn(root):
-    """Asks which rungs can be turned inside the process, and turns those of the order."""
+    """Reports which remedies work inside the process, and applies the ordered ones."""
     told, orders = process.told, process.orders()
     told["refused"] = {knob: why for knob, why in rungs.survey(root).items() if why}
     wanted = orders.get("turn")
@@ -47,7 +47,7 @@ def turn(root):
 
 
 def given_up(knob, reason):
-    """Is told that a rung which was turned has to be given up in a later step."""
+    """Called when a remedy has to be removed in a later step."""
     process.note("failed", {knob: str(reason)})
     (process.told.get("applied") or {}).pop(knob, None)
     process.settle(knob, None, "", process.GPURUN)
@@ -61,7 +61,7 @@ WRAPPERS = {
 
 
 def unwrapped(module):
-    """Gives the model that the wrappers of PyTorch and DeepSpeed are around."""
+    """Return the model that the wrappers of PyTorch and DeepSpeed are around."""
     torch = sys.modules["torch"]
     for _ in range(8):
         inner = getattr(module, WRAPPERS.get(type(module).__name__, ""), None)
@@ -72,7 +72,7 @@ def unwrapped(module):
 
 
 def compiled(root):
-    """Tells whether torch.compile, or TorchScript, runs any of it."""
+    """Return whether torch.compile, or TorchScript, runs any of it."""
     torch = sys.modules["torch"]
     return any(
         type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None

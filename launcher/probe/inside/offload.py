@@ -16,7 +16,7 @@ SHARE = 0.8  # of the host's available memory
 
 
 def refusal(root, value="cpu"):
-    """Gives why it cannot be turned on for this model, "" if it can."""
+    """Return why it cannot be turned on for this model, "" if it can."""
     import torch
 
     if not hasattr(torch.autograd.graph, "saved_tensors_hooks"):
@@ -37,7 +37,7 @@ def refusal(root, value="cpu"):
 
 
 def short_of_memory(root, device):
-    """Gives the reason where the host has no room for half of what the forward may hold.
+    """Return the reason where the host has no room for half of what the forward may hold.
 
     A job that is asked to do this ran out of what it can have of the device, so it holds
     about that. Checkpointed blocks leave only their inputs, a transformer's a 25th; but
@@ -54,7 +54,7 @@ def short_of_memory(root, device):
 
 
 def within_reach(device):
-    """Gives the bytes of the device that this process can still have."""
+    """Return the bytes of the device that this process can still have."""
     import torch
 
     free, total = torch.cuda.mem_get_info(device)
@@ -85,13 +85,13 @@ def enter(model, room):
 
 
 def budget():
-    """Gives the bytes of the host's memory that each rank of this node may use."""
+    """Return the bytes of the host's memory that each rank of this node may use."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     return int(min(available()) * SHARE) // max(ranks, 1)
 
 
 def available():
-    """Gives what the host has to spare, and each cgroup that bounds this process."""
+    """Return what the host has to spare, and each cgroup that bounds this process."""
     found = []
     with open("/proc/meminfo") as f:
         for line in f:
@@ -101,7 +101,7 @@ def available():
 
 
 def cgroups(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
-    """Gives the room below the limits of this process's cgroups, of either version."""
+    """Return the room below the limits of this process's cgroups, of either version."""
     found = []
     try:
         with open(own) as f:
@@ -119,7 +119,7 @@ def cgroups(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
 
 
 def walk(root, path, names):
-    """Gives the room of a cgroup and of those above it; in a container the path may lie outside."""
+    """Return the room of a cgroup and of those above it; in a container the path may lie outside."""
     found, folder = [], os.path.normpath(root + "/" + path)
     if not os.path.isdir(folder):
         folder = root
@@ -140,7 +140,7 @@ def number(folder, name):
 
 
 def cache(folder, name):
-    """Gives the bytes of files that the kernel gives up before it kills."""
+    """Return the bytes of files that the kernel gives up before it kills."""
     try:
         with open(os.path.join(folder, "memory.stat")) as f:
             return sum(int(line.split()[1]) for line in f if line.split()[0] == name)
@@ -149,7 +149,7 @@ def cache(folder, name):
 
 
 def storages(model):
-    """Gives where the parameters and buffers lie: what is a view of them stays where it is."""
+    """Return where the parameters and buffers lie: what is a view of them stays where it is."""
     return {address(t) for t in list(model.parameters()) + list(model.buffers())}
 
 
@@ -188,7 +188,7 @@ class Parcel:
             self.host = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, pin_memory=pinned)
         else:
             self.host = torch.empty(tensor.size(), dtype=tensor.dtype, pin_memory=pinned)
-        # The same stream makes the tensor, copies it, and copies it back: nobody waits.
+        # The same stream makes the tensor, copies it, and copies it back: there is no wait.
         self.host.copy_(tensor, non_blocking=True)
 
     def open(self):
@@ -203,13 +203,13 @@ class Parcel:
 
 
 def parcel_size(tensor):
-    """Gives the bytes that a tensor takes on the host: pinned memory comes in powers of two."""
+    """Return the bytes that a tensor takes on the host: pinned memory comes in powers of two."""
     size = tensor.numel() * tensor.element_size()
     return 1 << (size - 1).bit_length() if tensor.is_cuda else size
 
 
 def is_dense(tensor):
-    """Tells whether a tensor's elements fill their memory, in whatever order."""
+    """Return whether a tensor's elements fill their memory, in whatever order."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.size())):
         if size == 1:

@@ -4,7 +4,7 @@ import sys
 
 
 def of(optimizer):
-    """Gives the class, foreach and fused."""
+    """Return the class, foreach and fused."""
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     fused, foreach = group.get("fused"), group.get("foreach")
     if foreach is None and not fused and "foreach" in group:
@@ -13,7 +13,7 @@ def of(optimizer):
 
 
 def default(optimizer, group):
-    """Asks PyTorch, from 2.0 on, what it takes where nothing is said."""
+    """Return what PyTorch, from 2.0 on, uses by default."""
     module = sys.modules.get("torch.optim.optimizer")
     ask = getattr(module, "_default_to_fused_or_foreach", None)
     if ask is None:
@@ -23,7 +23,7 @@ def default(optimizer, group):
 
 
 def states(optimizer, meter):
-    """Gives the bytes of the optimizer's state on the device that is measured."""
+    """Return the bytes of the optimizer's state on the device that is measured."""
     total = 0
     for held in list(optimizer.state.values()):
         for value in list(held.values()) if isinstance(held, dict) else []:

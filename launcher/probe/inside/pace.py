@@ -1,6 +1,6 @@
 # A rank's own part of its steps: how long it waits for data, and how long its forward pass
 # takes. Ranks that wait for each other in each step are all as slow as the slowest; this
-# tells which that is. One step a second is looked at, and nothing waits for the device: what
+# shows which that is. One step a second is measured, and nothing waits for the device: what
 # lies between two events is asked for when they are over. A wait for data during which the
 # device still computes what it was given is none.
 import collections
@@ -27,8 +27,8 @@ class Timing:
         return all(meter.over(last) for _, last in self.draws[-1:] + self.calls[-1:])
 
     def own(self, meter):
-        """Gives the seconds of both. A forward pass in which ranks wait for each other is none
-        of its own: 0, for not known."""
+        """Return the seconds of both. A forward pass in which ranks wait for each other is none
+        of its own: 0, for unknown."""
         data, forward = (sum(meter.between(*pair) for pair in pairs) for pairs in (self.draws, self.calls))
         return data, 0.0 if self.together else forward
 
@@ -41,7 +41,7 @@ class Pace:
         self.due, self.timing, self.open, self.known = 0.0, None, None, collections.deque(maxlen=KEPT)
 
     def step(self):
-        """Comes after an optimizer step."""
+        """Runs after an optimizer step."""
         now = time.monotonic()
         if self.timing is not None:
             self.open, self.timing, self.due = self.timing, None, now + PAUSE
@@ -52,7 +52,7 @@ class Pace:
             self.timing = Timing()
 
     def spoilt(self):
-        """Is told that there was something else in this step: an evaluation, a checkpoint."""
+        """Called when there was something else in this step: an evaluation, a checkpoint."""
         self.timing = None
 
     def draws(self, plain, iterator):
@@ -74,13 +74,13 @@ class Pace:
         return output
 
     def own(self):
-        """Gives the seconds of a step that it waits for data, and that its forward passes
+        """Return the seconds of a step that it waits for data, and that its forward passes
         take; 0 is not known."""
         return tuple(sorted(figures)[len(figures) // 2] for figures in zip(*self.known)) or (0.0, 0.0)
 
 
 def timer(pace):
-    """Gives a timer, None where none can be had: then the pace is at its end."""
+    """Return a timer, None where none can be had: then the pace is at its end."""
     try:
         return pace.meter.timer()
     except Exception as e:
@@ -88,7 +88,7 @@ def timer(pace):
 
 
 def collectives():
-    """Gives how many collectives this process has begun, None where that cannot be told."""
+    """Return how many collectives this process has begun, None where that cannot be told."""
     try:
         part = sys.modules["torch.distributed.distributed_c10d"]
         groups = part._world.pg_map if hasattr(part, "_world") else part._pg_map
@@ -110,7 +110,7 @@ def arm(memory):
 
 
 def inner(root):
-    """Gives what computes, below what has the ranks wait for each other: where all is sharded,
+    """Return what computes, below what has the ranks wait for each other: where all is sharded,
     or ranks are of several kinds, there is none. DistributedDataParallel's own forward waits
     for other ranks to have their buffers."""
     kind = sys.modules["torch"].nn.parallel.DistributedDataParallel
@@ -142,7 +142,7 @@ def follow_loaders():
 
 
 def tell(what):
-    """Tells the pace, and ends it where that goes wrong."""
+    """Reports the pace, and ends it where that goes wrong."""
     pace = state.get("pace")
     if pace is None:
         return
@@ -158,6 +158,6 @@ def failed(e):
 
 
 def own():
-    """Gives what Pace.own does."""
+    """Return what Pace.own does."""
     pace = state.get("pace")
     return pace.own() if pace is not None else (0.0, 0.0)

@@ -8,7 +8,7 @@ hook: dict = {}
 
 
 def at(root, model):
-    """Tells what holds at the root's first call, and listens for autocast inside it."""
+    """Reports what holds at the root's first call, and listens for autocast inside it."""
     torch = sys.modules["torch"]
     devices = {p.device.type for p in root.parameters()}
     hook.update(torch=torch, devices=devices, weights=weights(torch, root, devices))
@@ -21,7 +21,7 @@ def at(root, model):
 
 
 def cast(torch, devices):
-    """Gives the word for the autocast that is on, None for none."""
+    """Return the word for the autocast that is on, None for none."""
     names = {torch.float16: "fp16", torch.bfloat16: "bf16"}
     try:
         if "cuda" in devices and torch.is_autocast_enabled():
@@ -37,7 +37,7 @@ def cast(torch, devices):
 
 
 def weights(torch, root, devices):
-    """Gives the word for the weights' type, None where they are of several, or quantised."""
+    """Return the word for the weights' type, None where they are of several, or quantised."""
     sizes = {}
     for p in root.parameters():
         sizes[p.dtype] = sizes.get(p.dtype, 0) + p.numel()
@@ -59,7 +59,7 @@ def tensor_cores(torch):
 
 
 def listen(torch):
-    """Hears of an autocast that the model itself enters, until the first step is over."""
+    """Notes an autocast that the model itself enters, until the first step is over."""
     kind = torch.autocast
     plain = kind.__enter__
 

@@ -1,4 +1,4 @@
-# What this process tells of itself: process.json of a rank, process-<pid>.json of a
+# This process's report: process.json of a rank, process-<pid>.json of a
 # process that the job started itself. The newest is the truth: each file replaces the
 # one before it.
 import json
@@ -24,17 +24,17 @@ state: dict = {"pid": os.getpid(), "speaks": start.get("role") == "rank", "train
 
 
 def here():
-    """Tells whether this is the process that the state is of, and not a fork of it."""
+    """Return whether this is the process that the state is of, and not a fork of it."""
     return os.getpid() == state["pid"]
 
 
 def is_rank():
-    """Tells whether a process has spoken for itself before it trained: gpurun's rank."""
+    """Return whether a process has spoken for itself before it trained: gpurun's rank."""
     return start["role"] == "rank"
 
 
 def orders():
-    """Gives gpurun's orders, read once."""
+    """Return gpurun's orders, read once."""
     if "orders" not in state:
         try:
             with open(start["told"]["GPURUN_PROBE_ORDERS"]) as f:
@@ -45,7 +45,7 @@ def orders():
 
 
 def trains():
-    """Is told that this process trains a model. From now on it speaks, unless it did."""
+    """Called when this process trains a model. From now on it reports."""
     if not here():
         fork()
     state["trains"] = True
@@ -59,14 +59,14 @@ def trains():
 
 
 def fork():
-    """Begins anew in a process that was forked."""
+    """Starts again in a process that was forked."""
     state.update(pid=os.getpid(), speaks=False, trains=False, path="", text="", problems=[])
     if start["role"] == "rank":
         start["role"] = "own"
 
 
 def file(name):
-    """Gives the path of one of this process's files in the rank's folder."""
+    """Return the path of one of this process's files in the rank's folder."""
     base, dot, end = name.partition(".")
     if start["role"] != "rank":
         base += "-%d" % os.getpid()
@@ -74,7 +74,7 @@ def file(name):
 
 
 def settle(knob, value, by, authority):
-    """Says what a knob is set to, and who says so. None: it is not known."""
+    """Notes the value of a knob, and its source. None: unknown."""
     if value is None:
         said.get(knob, {}).pop(authority, None)
     else:
@@ -82,7 +82,7 @@ def settle(knob, value, by, authority):
 
 
 def settings():
-    """Gives what is certain: by knob the value, and who told it."""
+    """Return what is certain: by knob the value, and who told it."""
     values, by = {}, {}
     for knob, voices in said.items():
         if voices and not disputed(knob, voices) and not idle(knob):
@@ -91,7 +91,7 @@ def settings():
 
 
 def idle(knob):
-    """Tells whether a knob means nothing here: without CUDA no memory is pinned, whatever
+    """Return whether a knob means nothing here: without CUDA no memory is pinned, whatever
     is asked for."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
@@ -101,7 +101,7 @@ def idle(knob):
 
 
 def disputed(knob, voices):
-    """Tells whether what a framework is set to is not what was seen to happen."""
+    """Return whether what a framework is set to is not what was seen to happen."""
     seen = voices.get(LOADER if knob == "micro_batch_size" else MEASURED)
     meant = voices.get(FRAMEWORK)
     return knob in ("micro_batch_size", "gradient_accumulation_steps") and \
@@ -127,7 +127,7 @@ def trouble(text):
 
 
 def where(place):
-    """Gives file and line of a traceback."""
+    """Return file and line of a traceback."""
     return "%s:%d" % (os.path.basename(place.tb_frame.f_code.co_filename), place.tb_lineno)
 
 
@@ -162,7 +162,7 @@ def number(name):
 
 
 def world():
-    """Gives the number of ranks, 0 where there is no process group."""
+    """Return the number of ranks, 0 where there is no process group."""
     distributed, horovod = sys.modules.get("torch.distributed"), sys.modules.get("horovod.torch")
     try:
         if horovod is not None and horovod.is_initialized():

@@ -12,9 +12,9 @@ start = {}
 
 
 def role(told):
-    """Says what this process is to the job.
+    """Return the role of this process in the job.
 
-    rank    it runs what the job names, and nobody alive did before it
+    rank    it runs what the job names, and no living process did before it
     own     the job has started it: by itself, or as one of several that run the same
     passer  it runs something else; it is one of the job's if it should come to train
 
@@ -34,9 +34,9 @@ def role(told):
 
 
 def note(path, what):
-    """Says what this process comes to, where gpurun follows the processes below a shell:
+    """Notes how far this process has come, where gpurun follows the processes below a shell:
     there is a file for it then. It appears there as it begins, imports torch, and makes an
-    optimizer. Tells whether there is one."""
+    optimizer. Returns whether there is one."""
     try:
         fd = os.open(os.path.join(os.path.dirname(path), "programs"), os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
@@ -51,7 +51,7 @@ def note(path, what):
 
 
 def read(path):
-    """Gives the orders, an empty dictionary without any.
+    """Return the orders, an empty dictionary without any.
 
     Python's json would take longer than all else here, and what Go writes reads as
     Python: strings, numbers and three words.
@@ -64,7 +64,7 @@ def read(path):
 
 
 def words():
-    """Gives the command line, the interpreter and its options included."""
+    """Return the command line, the interpreter and its options included."""
     try:
         return getattr(sys, "orig_argv")
     except AttributeError:  # before Python 3.10
@@ -73,7 +73,7 @@ def words():
 
 
 def runs(words, script, module):
-    """Tells whether a command line runs that script, or that module."""
+    """Return whether a command line runs that script, or that module."""
     kind, name = runnable(words)
     if kind == "module":
         return bool(module) and name == module
@@ -90,7 +90,7 @@ def same(a, b):
 
 
 def runnable(words):
-    """Gives what an interpreter runs: its kind (script, module or other) and its name."""
+    """Return what an interpreter runs: its kind (script, module or other) and its name."""
     rest = list(words[1:])
     while rest:
         word = rest.pop(0)
@@ -121,7 +121,7 @@ PASSING = (
 
 
 def above(path):
-    """Gives the programs between gpurun and this process, the nearest first: their numbers
+    """Return the programs between gpurun and this process, the nearest first: their numbers
     and command lines."""
     word = getattr(os, "fsencode", str)("GPURUN_PROBE_FILE=" + path)
     found, pid = [], os.getppid()
@@ -140,7 +140,7 @@ def above(path):
 
 
 def masked(path):
-    """Tells whether the exit code of a program above this process may hide its own: of a
+    """Return whether the exit code of a program above this process may hide its own: of a
     shell, or of what passes an exit code on; and whether a Python program of the job's own
     below such a shell decides instead what its children's ends mean. A shell may also have
     become this process (exec), after others below it had ended: then all their ends are
@@ -153,7 +153,7 @@ def masked(path):
 
 
 def earlier(folder):
-    """Gives the files in which other processes of this rank wrote how they ended."""
+    """Return the files in which other processes of this rank wrote how they ended."""
     import json
 
     found = []
@@ -166,7 +166,7 @@ def earlier(folder):
 
 
 def passes(words):
-    """Tells whether a program ends as what it starts does, or is not Python."""
+    """Return whether a program ends as what it starts does, or is not Python."""
     if not words or not os.path.basename(words[0]).startswith(("python", "pypy")):
         return True
     kind, name = runnable(words)
@@ -176,7 +176,7 @@ def passes(words):
 
 
 def leads(path):
-    """Tells whether gpurun itself has started this process, or a shell that became it."""
+    """Return whether gpurun itself has started this process, or a shell that became it."""
     if os.getsid(0) != os.getpid():
         return False
     word = "GPURUN_PROBE_FILE=" + path
@@ -211,7 +211,7 @@ def claim(path):
 
 
 def holder(path):
-    """Gives the process that is the rank, None for none."""
+    """Return the process that is the rank, None for none."""
     folder, name, pid = os.path.dirname(path), "claim", None
     for _ in range(1000):
         found = held(os.path.join(folder, name))
@@ -222,7 +222,7 @@ def holder(path):
 
 
 def held(path):
-    """Gives the process that a claim names; None where it is not known (yet)."""
+    """Return the process that a claim names; None where it is not known (yet)."""
     try:
         with open(path) as f:
             return int(f.read())

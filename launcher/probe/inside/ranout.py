@@ -9,7 +9,7 @@ UNITS = {"bytes": 1, None: 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def reason(value):
-    """Gives the exception by which memory ran out: the one given, or what it was raised
+    """Return the exception by which memory ran out: the one given, or what it was raised
     from; None where neither says so."""
     for _ in range(5):
         if value is None or is_one(value):
@@ -35,7 +35,7 @@ def text(value):
 
 
 def figure(expression, value):
-    """Gives a number of bytes that the exception's words tell, 0 for none."""
+    """Return a number of bytes that the exception's words tell, 0 for none."""
     found = expression.search(text(value))
     try:
         return int(float(found.group(1)) * UNITS[found.group(2)]) if found else 0
@@ -44,7 +44,7 @@ def figure(expression, value):
 
 
 def frames_of(trace):
-    """Gives the frames of a traceback, the innermost first."""
+    """Return the frames of a traceback, the innermost first."""
     found = []
     while trace is not None:
         found.append(trace.tb_frame)
@@ -53,14 +53,14 @@ def frames_of(trace):
 
 
 def frames_from(frame):
-    """Gives a running frame and its callers."""
+    """Return a running frame and its callers."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
 def instant(frames):
-    """Gives the instant that frames are in, innermost first: optimizer, backward, call (of
+    """Return the instant that frames are in, innermost first: optimizer, backward, call (of
     the root); "" for none of them."""
     is_call = rootcalls.is_call
     for frame in frames:

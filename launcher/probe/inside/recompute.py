@@ -161,7 +161,7 @@ class Copy:
 
 
 def trains(module, args, kwargs):
-    """Tells whether the call is one that a backward pass may follow."""
+    """Return whether the call is one that a backward pass may follow."""
     import torch
 
     if not torch.is_grad_enabled() or torch.jit.is_tracing() or not hooks_allowed(torch):
@@ -173,13 +173,13 @@ def trains(module, args, kwargs):
 
 
 def hooks_allowed(torch):
-    """Tells whether what is saved may be replaced: not inside torch.func, nor while torch.compile traces."""
+    """Return whether what is saved may be replaced: not inside torch.func, nor while torch.compile traces."""
     allowed = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", None)
     return (allowed is None or allowed()) and not exclusions.compiling()
 
 
 def holds_cache(args, kwargs):
-    """Tells whether a call is given a cache of keys and values, as transformers has."""
+    """Return whether a call is given a cache of keys and values, as transformers has."""
     for value in list(args) + list(kwargs.values()):
         if hasattr(value, "get_seq_length") or any(base.__name__.endswith("Cache") for base in type(value).__mro__):
             return True
@@ -197,7 +197,7 @@ COPIES = {}  # by id: (weak reference to the tensor, its version, weak reference
 
 
 def kept(tensor):
-    """Gives a copy of a block's input, for a forward that may write to it.
+    """Return a copy of a block's input, for a forward that may write to it.
 
     What all blocks are given, as a mask, is copied once.
     """
@@ -213,14 +213,14 @@ def kept(tensor):
 
 
 def is_norm(module):
-    """Tells whether a module keeps running statistics of its inputs."""
+    """Return whether a module keeps running statistics of its inputs."""
     from torch.nn.modules.batchnorm import _NormBase
 
     return isinstance(module, _NormBase) and module.running_mean is not None
 
 
 def is_plain_norm(module):
-    """Tells whether it is one whose output does not depend on them while it trains."""
+    """Return whether it is one whose output does not depend on them while it trains."""
     return is_norm(module) and type(module).__module__.startswith(("torch.nn.", "timm."))
 
 
@@ -256,7 +256,7 @@ class State:
         return [b for _, b in more]
 
     def modes(self):
-        """Gives whether each module is in training mode, None for one that is gone."""
+        """Return whether each module is in training mode, None for one that is gone."""
         return [getattr(ref(), "training", None) for ref in self.modules]
 
     def set_modes(self, modes):
@@ -290,7 +290,7 @@ class Rewound:
 
 
 def lend(norm, scratch):
-    """Gives a norm other tensors to update, and returns its own."""
+    """Return a norm other tensors to update, and returns its own."""
     own = {}
     for name in ("running_mean", "running_var", "num_batches_tracked"):
         value = norm._buffers.get(name)
@@ -305,7 +305,7 @@ def lend(norm, scratch):
 
 
 def is_internal(name):
-    """Tells whether an attribute is one that PyTorch's modules have for themselves."""
+    """Return whether an attribute is one that PyTorch's modules have for themselves."""
     return name in ("training", "_parameters", "_buffers", "_modules") or name.startswith("_") and "hook" in name or name.startswith("_fsdp")
 
 
@@ -401,7 +401,7 @@ class Global(Attribute):
 
 
 def around(modules):
-    """Gives what forwards may change that is no module's of the block: globals that they
+    """Return what forwards may change that is no module's of the block: globals that they
     name, and attributes of other objects that the modules hold, as of their parent."""
     found, own = {}, {id(m) for m in modules}
     for module in modules:
@@ -418,19 +418,19 @@ def around(modules):
 
 
 def named(code):
-    """Gives the names that a function's code looks up, also inside it."""
+    """Return the names that a function's code looks up, also inside it."""
     if code is None:
         return set()
     return set(code.co_names).union(*(named(each) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 def plain(value):
-    """Tells whether it is a number or a small container, whose changes are seen and undone."""
+    """Return whether it is a number or a small container, whose changes are seen and undone."""
     return type(value) in (int, float) or type(value) in (list, dict, set) and len(value) <= 10000
 
 
 def held(value):
-    """Gives the objects that an attribute refers to, which may be the parent of the block."""
+    """Return the objects that an attribute refers to, which may be the parent of the block."""
     values = value if type(value) in (list, tuple) and len(value) <= 4 else [value]
     values = [v() if isinstance(v, weakref.ref) else v for v in values]
     skipped = (type, types.ModuleType, types.FunctionType, types.MethodType, functools.partial)
@@ -445,7 +445,7 @@ def of(other, name):
 
 
 def same(one, other):
-    """Tells whether two lists, dicts or sets hold the same objects."""
+    """Return whether two lists, dicts or sets hold the same objects."""
     if len(one) != len(other):
         return False
     if type(one) is dict:

@@ -16,7 +16,7 @@ ALIKE = {16: 3e-2, 32: 1e-4, 64: 1e-6}
 
 
 class Coupled(Exception):
-    """Says what mixes the samples of a batch."""
+    """Return what mixes the samples of a batch."""
 
 
 class Again:
@@ -27,7 +27,7 @@ class Again:
         self.inputs = None  # of the root's calls, as they were
 
     def __call__(self, order, scale=1.0, keep=False):
-        """Gives the loss, and its gradients by the root's outputs and by parameters."""
+        """Return the loss, and its gradients by the root's outputs and by parameters."""
         torch = sys.modules["torch"]
         self.order, self.scale, self.keep, self.seen = order, scale, keep, {}
         self.values, self.given, self.outs, self.maps = {}, [], [], []
@@ -58,7 +58,7 @@ class Again:
         return self.values[n]
 
     def source(self, tensor, n):
-        """Gives a tensor that was there before the micro batch, with its rows in order."""
+        """Return a tensor that was there before the micro batch, with its rows in order."""
         torch = sys.modules["torch"]
         if version(tensor) != self.tape.versions[n]:
             raise Unproven("the batch or a tensor of the model is written to before the backward pass")
@@ -95,12 +95,12 @@ class Again:
             self.seen[op] = [v.detach().clone() for v in out if isinstance(v, torch.Tensor) and v.numel() <= tapes.SMALL]
 
     def drawn(self, value):
-        """Gives random numbers: those of a sample go with it."""
+        """Return random numbers: those of a sample go with it."""
         dim = next((d for d in range(value.dim()) if value.shape[d] == self.rows), None)
         return value.clone() if dim is None else pick(value, dim, self.order)
 
     def call(self, op):
-        """Gives what the root gave for the samples that it would be given now."""
+        """Return what the root gave for the samples that it would be given now."""
         given = [self.value(n.n).detach() for n in op.given]
         self.given.append(given)
         where = None
@@ -136,7 +136,7 @@ def pick(tensor, dim, order):
 
 
 def arrangement(before, now, order, rows):
-    """Gives how the rows of the root's input are arranged now: (dimension, the row that each
+    """Return how the rows of the root's input are arranged now: (dimension, the row that each
     was before); None where the input does not follow from the samples."""
     found = None
     for one, other in zip(before, now):
@@ -154,7 +154,7 @@ def arrangement(before, now, order, rows):
 
 
 def maps(tensor, order, rows):
-    """Gives the ways in which samples may be arranged in a tensor: as its rows or columns,
+    """Return the ways in which samples may be arranged in a tensor: as its rows or columns,
     several times behind each other, and several rows each."""
     for dim in range(min(2, tensor.dim())):
         times, rest = divmod(tensor.shape[dim], rows)
@@ -172,7 +172,7 @@ def same(one, other):
 
 
 def halves(rows, seed):
-    """Gives two orders, each of half the samples twice: together they have each sample twice."""
+    """Return two orders, each of half the samples twice: together they have each sample twice."""
     import random
 
     draw = random.Random(seed)

@@ -36,7 +36,7 @@ def ended(path, began):
 
 
 def end(path, began):
-    """Gives what is known of any end of this process."""
+    """Return what is known of any end of this process."""
     import time
 
     told = {"pid": os.getpid(), "began": began, "time": time.time(), "masked": False, "inner": False, "trained": False}
@@ -49,14 +49,14 @@ def end(path, began):
 
 
 def trained(folder):
-    """Tells whether this process, or one that it started, was about to train a model."""
+    """Return whether this process, or one that it started, was about to train a model."""
     from . import process
 
     return "torch" in sys.modules and (process.state["trains"] or any(started(folder)))
 
 
 def stepped(folder):
-    """Tells whether this process, or one that it started, trained a model: it made an
+    """Return whether this process, or one that it started, trained a model: it made an
     optimizer's step or, with an optimizer that is not PyTorch's, has gradients. A forward
     that nothing follows is an evaluation."""
     from . import process, root
@@ -65,7 +65,7 @@ def stepped(folder):
 
 
 def started(folder):
-    """Gives what processes said of themselves that this one started, and that train."""
+    """Return what processes said of themselves that this one started, and that train."""
     import json
 
     for name in os.listdir(folder):
@@ -77,7 +77,7 @@ def started(folder):
 
 
 def measured(value, trace):
-    """Tells what was measured of the process's memory, where that ran out."""
+    """Reports what was measured of the process's memory, where that ran out."""
     try:
         if "torch" in sys.modules and sys.version_info >= (3, 8):
             from . import memory
@@ -103,7 +103,7 @@ def describe(told, kind, value, trace):
 
 
 def frames(trace):
-    """Gives a traceback without the exception's own words, which may hold any text."""
+    """Return a traceback without the exception's own words, which may hold any text."""
     import traceback
 
     lines = traceback.format_list(traceback.extract_tb(trace)[-64:])
@@ -111,7 +111,7 @@ def frames(trace):
 
 
 def chain(value, trace):
-    """Gives what the exception was raised from, the nearest first, at most 4.
+    """Return what the exception was raised from, the nearest first, at most 4.
 
     Explicit is "raise ... from"; caught says that the frame that raised the one is the
     frame that had caught the other.
@@ -146,14 +146,14 @@ def innermost(trace):
 
 
 def name(kind):
-    """Gives module.Class, the class alone for built-in ones."""
+    """Return module.Class, the class alone for built-in ones."""
     if kind.__module__ in ("__main__", "builtins", "exceptions"):
         return kind.__name__
     return kind.__module__ + "." + kind.__name__
 
 
 def devices():
-    """Gives what PyTorch knows about the memory of the devices that it uses."""
+    """Return what PyTorch knows about the memory of the devices that it uses."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     found = []
     try:

@@ -20,7 +20,7 @@ def arriving(name, _):
 
 
 def arrived(name, module):
-    """Is told that torch, or torch._dynamo, is there."""
+    """Called when torch, or torch._dynamo, is there."""
     global torch
     if name != "torch":
         if not hook.get("known"):
@@ -76,7 +76,7 @@ def arm():
 
 
 def graded():
-    """Tells whether something was backpropagated through the root."""
+    """Return whether something was backpropagated through the root."""
     root = hook.get("root", lambda: None)()
     return root is not None and any(p.grad is not None for p in root.parameters())
 
@@ -86,7 +86,7 @@ def called(plain, root, args, kwargs):
 
 
 def compiling(torch):
-    """Gives a function that tells whether what is called is only recorded, by torch.compile,
+    """Return a function that reports whether a call is only recorded, by torch.compile,
     torch.jit.trace or a CUDA graph: what the probe then did would become part of it, and to
     ask for an event's time makes the recording of a CUDA graph fail."""
     compiles = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
@@ -106,7 +106,7 @@ def disarm():
 
 
 def is_root(module):
-    """Tells whether a module that is called, outside all others, is what is trained."""
+    """Return whether a module that is called, outside all others, is what is trained."""
     try:
         if loaders.in_worker():
             return False

@@ -10,7 +10,7 @@ state: dict = {}
 
 
 def listen(root, *those):
-    """Tells listeners of every call of the root but the one that is under way."""
+    """Calls listeners at every call of the root but the current one."""
     torch = sys.modules["torch"]
     if isinstance(root, torch.jit.ScriptModule):
         return False
@@ -30,13 +30,13 @@ def called(root, plain, args, kwargs):
 
 
 def leave(listener):
-    """Tells a listener no more."""
+    """Removes a listener."""
     global listeners
     listeners = [each for each in listeners if each is not listener]
 
 
 def run(plain, root, args, kwargs):
-    """Calls the root, and tells how that ends. The first call comes here, too."""
+    """Calls the root and its listeners. The first call comes here, too."""
     try:
         output = plain(root, *args, **kwargs)
     except BaseException:
@@ -49,5 +49,5 @@ def run(plain, root, args, kwargs):
 
 
 def is_call(frame):
-    """Tells whether a frame is that of a call of the root."""
+    """Return whether a frame is that of a call of the root."""
     return frame.f_code is run.__code__

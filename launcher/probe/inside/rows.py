@@ -27,11 +27,11 @@ class Answer:
 
 
 class Unknown(Exception):
-    """Says why the rows cannot be compared."""
+    """Return why the rows cannot be compared."""
 
 
 def rows_are_independent(root, args, kwargs, size=0):
-    """Says whether each row of the output depends on the same row of the input alone, and a
+    """Return whether each row of the output depends on the same row of the input alone, and a
     loss among the output is a mean or a sum over the rows. It never raises, and leaves no
     trace. Size is the number of rows, where that is known."""
     try:
@@ -71,7 +71,7 @@ def answer(root, args, kwargs, size):
 
 
 def judged(whole, mixed, half, again, dims, few):
-    """Gives why the rows depend on each other, "" where they do not."""
+    """Return why the rows depend on each other, "" where they do not."""
     for i, (value, dim) in enumerate(zip(whole, dims)):
         if far(again[i], value, ALIKE):
             return "computes something else in each call"
@@ -99,7 +99,7 @@ def describe(module, why):
 
 
 def pick(value, dim, order, rows):
-    """Gives rows of an output, of which each may have several entries."""
+    """Return rows of an output, of which each may have several entries."""
     import torch
 
     each = value.shape[dim] // rows
@@ -108,7 +108,7 @@ def pick(value, dim, order, rows):
 
 
 def dimension(whole, half, few):
-    """Gives the dimension that counts the rows, None where the shape does not follow from
+    """Return the dimension that counts the rows, None where the shape does not follow from
     them, "unlike" where it does in another way."""
     if whole.shape == half.shape:
         return None
@@ -120,7 +120,7 @@ def dimension(whole, half, few):
 
 
 def far(one, other, apart):
-    """Tells whether two outputs are further apart than rounding."""
+    """Return whether two outputs are further apart than rounding."""
     import torch
 
     if one.shape != other.shape:
@@ -162,7 +162,7 @@ class Batch:
             self.rows = largest.shape[0]
 
     def take(self, value, rows, depth=0):
-        """Gives those rows of a batch."""
+        """Return those rows of a batch."""
         torch = sys.modules["torch"]
         if isinstance(value, torch.Tensor):
             if value.dim() <= self.dim or value.shape[self.dim] != self.rows:
@@ -186,7 +186,7 @@ class Batch:
 
 
 def tensors(value, depth=0):
-    """Gives the tensors in what a module is given or returns."""
+    """Return the tensors in what a module is given or returns."""
     torch = sys.modules["torch"]
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided or type(value) not in (torch.Tensor, torch.nn.Parameter):
@@ -221,7 +221,7 @@ FILLED = {
 
 
 def plain(torch):
-    """Gives a context in which nothing is random, and no rank waits for others."""
+    """Return a context in which nothing is random, and no rank waits for others."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Plain(TorchDispatchMode):
@@ -246,6 +246,6 @@ def plain(torch):
 
 
 def without_dropout(func, args):
-    """Gives the arguments of an operation that drops some of its input with none dropped."""
+    """Return the arguments of an operation that drops some of its input with none dropped."""
     names = [a.name for a in func._schema.arguments[:len(args)]]
     return [0.0 if name in ("dropout", "dropout_p") and isinstance(a, float) else a for name, a in zip(names, args)]

@@ -10,7 +10,7 @@ ORDER = (
 
 
 def survey(root):
-    """Gives for each knob why it could not be turned inside this model, "" if it could."""
+    """Return for each knob why it could not be turned inside this model, "" if it could."""
     return {knob: looked(rung, root) for knob, rung in ORDER}
 
 
@@ -56,7 +56,7 @@ def one(root, knob, rung, value, tell, count, result):
 
 
 def teller(tell, knob):
-    """Gives what tells of a knob once, whatever becomes of the telling."""
+    """Return a function that reports a knob once, whether or not that fails."""
     told = []
 
     def once(reason):

@@ -17,7 +17,7 @@ state: dict = {"leaves": {}, "tape": None, "mode": None, "vain": 0, "batches": 0
 
 
 def recorder(torch):
-    """Gives the mode that notes all operations."""
+    """Return the mode that notes all operations."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Recorder(TorchDispatchMode):
@@ -48,7 +48,7 @@ def attempt(tape, function):
 
 
 def modes():
-    """Gives PyTorch's part that has the modes, None before PyTorch 1.13."""
+    """Return PyTorch's part that has the modes, None before PyTorch 1.13."""
     try:
         import torch.utils._python_dispatch as dispatch
 
@@ -92,13 +92,13 @@ def pop():
 
 @process.guarded
 def drawing():
-    """Comes before a DataLoader makes a batch: what it computes is not the loop's."""
+    """Runs before a DataLoader makes a batch: what it computes is not the loop's."""
     pop()
 
 
 @process.guarded
 def drawn(batch):
-    """Comes after a DataLoader has given a batch."""
+    """Runs after a DataLoader has given a batch."""
     if state["over"] or not process.here():
         return
     found, leaves = tensors_of(batch, 0), state["leaves"]
@@ -198,8 +198,8 @@ def first(root, args, kwargs):
 
 
 def tell_numbers(more):
-    """Says with what numbers the job trains that its batch should not change, where its
-    optimizers begin anew."""
+    """Reports the numbers with which the job trains that its batch should not change, where its
+    optimizers begin again."""
     optimizers = [o for o in (made() for made in steps.made) if o is not None]
     if any(o.state for o in optimizers):
         return
@@ -214,7 +214,7 @@ def tell_numbers(more):
 
 @process.guarded
 def backward(loss, strange):
-    """Comes before a backward pass: it is shown that the loss is a sum of its samples' parts."""
+    """Runs before a backward pass: it is shown that the loss is a sum of its samples' parts."""
     pop()
     tape, state["tape"] = state["tape"], None
     state["calls"].append(sum(op.trains for op in tape.ops if isinstance(op, Call)) if tape is not None else 0)
@@ -262,7 +262,7 @@ def judge(tape, loss, strange):
 
 @process.guarded
 def after():
-    """Comes after a backward pass."""
+    """Runs after a backward pass."""
     if not state["over"] and state["root"] is not None and not trainerloss.is_sharded(state["module"]()):
         between.ended()
 
@@ -272,7 +272,7 @@ def say(word, reason):
 
 
 def step():
-    """Comes before an optimizer step: what follows may be computed with other numbers. Gives
+    """Runs before an optimizer step: what follows may be computed with other numbers. Returns
     how often the root was called for each backward pass."""
     state.pop("signature", None)
     between.leave()

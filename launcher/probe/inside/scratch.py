@@ -7,7 +7,7 @@ SIDE = 256  # smaller matrices are multiplied without it
 
 
 def arrived(torch):
-    """Is told that torch is there."""
+    """Called when torch is there."""
     if not meters.Host().limit or not asks_late():
         return
     one = torch.ones(SIDE, SIDE, dtype=torch.float32, device="cpu")

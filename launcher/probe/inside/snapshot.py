@@ -26,7 +26,7 @@ marks = collections.deque(maxlen=4096)  # when steps ended, in microseconds
 
 
 def arrived(torch):
-    """Is told that torch is there: the rest waits until CUDA is in use."""
+    """Called when torch is there: the rest waits until CUDA is in use."""
     state["mode"] = process.orders().get("record") or "none"
     if state["mode"] not in ("first", "all"):
         return
@@ -61,7 +61,7 @@ def start():
 
 
 def refused(torch):
-    """Says why nothing can be told of the allocator; empty where it can."""
+    """Return why nothing is known of the allocator; empty where it can."""
     for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"):
         if name in os.environ:
             return "%s turns PyTorch's caching allocator off, which is what snapshots are of" % name
@@ -116,7 +116,7 @@ def record(on):
 
 
 def stepped(n):
-    """Is told of the end of an optimizer step, while there is something to do."""
+    """Runs after an optimizer step, while there is something to do."""
     if state["kept"]:
         outlived()
     if state["recording"]:
@@ -145,7 +145,7 @@ def outlived():
 # The snapshot.
 
 def observed(device, wanted, allowed, free):
-    """Is told by the allocator that memory ran out, in the thread that asked for it."""
+    """Called by the allocator when memory runs out, in the thread that requested it."""
     if state["inside"] or not process.here() or not process.state["speaks"]:
         return
     if len(state["kept"]) >= KEPT or state["written"] >= WRITTEN or state["spent"] > SECONDS:
@@ -186,7 +186,7 @@ def phase():
 
 
 def stack():
-    """Gives the stack of the request; of one in the backward pass, which runs in a thread
+    """Return the stack of the request; of one in the backward pass, which runs in a thread
     without Python, that of the main thread."""
     frames = outside(sys._getframe())
     if not frames:
@@ -197,7 +197,7 @@ def stack():
 
 
 def outside(frame):
-    """Gives the frames of a stack that are not the probe's, innermost first."""
+    """Return the frames of a stack that are not the probe's, innermost first."""
     frames, own = [], os.path.dirname(__file__)
     while frame is not None and len(frames) < FRAMES:
         path = frame.f_code.co_filename
@@ -243,7 +243,7 @@ def save(path, text):
 
 
 def fitted(found):
-    """Gives the text of the file, without what makes it too long: the oldest entries of the
+    """Return the text of the file, without what makes it too long: the oldest entries of the
     history, then all of it, then the stacks."""
     import pickle
 

@@ -1,4 +1,4 @@
-# Where the process is, for whoever asks by a signal that nobody else uses: faulthandler
+# Where the process is, at a signal that nothing else uses: faulthandler
 # writes the stacks of all threads without waiting for Python, which may wait in native code.
 import fcntl
 import os

@@ -53,7 +53,7 @@ def follow_saves(torch):
 
 
 def phase(name):
-    """Is told what the process does between two steps: train, eval or save."""
+    """Notes what the process does between two steps: train, eval or save."""
     if clock["phase"] != name and clock["n"] and os.getpid() == clock["pid"]:
         clock["phase"] = name
         if "over" in clock:
@@ -107,7 +107,7 @@ def wrap(kind):
 
 
 def name(optimizers):
-    """Tells which optimizer it is, if it is of one kind."""
+    """Return which optimizer it is, if it is of one kind."""
     kinds = {words.adam(o) for o in optimizers}
     if len(kinds) == 1:
         kind = type(next(iter(optimizers)))
@@ -137,13 +137,13 @@ def renew():
 
 
 def trains(optimizer, root):
-    """Tells whether an optimizer has a parameter of the root."""
+    """Return whether an optimizer has a parameter of the root."""
     own = {id(p) for p in root.parameters()}
     return any(id(p) in own for group in optimizer.param_groups for p in group["params"])
 
 
 def before(optimizer, args, kwargs):
-    """Comes before each step, until the measuring is over. A step with a closure calls the
+    """Runs before each step, until the measuring is over. A step with a closure calls the
     model itself, and so its beginning is after the closure: gives the arguments with
     another one then."""
     if handles["compiling"]():
@@ -223,7 +223,7 @@ def opening(optimizer):
 
 
 def look(optimizer):
-    """Tells what is known by now, and takes the hooks away that were to find it out."""
+    """Reports what is known by now, and takes the hooks away that were to find it out."""
     Optimizer, plain = handles["optimizer"]
     if "post" in handles and getattr(Optimizer.__init__, "__wrapped__", None) is plain:
         Optimizer.__init__ = plain
@@ -239,7 +239,7 @@ def look(optimizer):
 
 
 def after(optimizer, args, kwargs):
-    """Comes after each step."""
+    """Runs after each step."""
     if handles["compiling"]() or os.getpid() != clock["pid"]:
         return
     memory.after(optimizer)
@@ -269,7 +269,7 @@ def after(optimizer, args, kwargs):
 
 
 def base():
-    """Gives the number of the job's own step before the first here."""
+    """Return the number of the job's own step before the first here."""
     for ask in source:
         found = ask()[0]
         if found:
@@ -278,7 +278,7 @@ def base():
 
 
 def write():
-    """Tells the step in place: number, total, loss, time, what is held, what the process does
+    """Reports the step in place: number, total, loss, time, what is held, what the process does
     since, its own part of a step, and the number once more."""
     if not process.state["speaks"]:
         return
@@ -300,7 +300,7 @@ def write():
 
 
 def held():
-    """Gives (the device, -1 for the CPU; bytes given, bytes held, the most that was ever given,
+    """Return (the device, -1 for the CPU; bytes given, bytes held, the most that was ever given,
     retries). What the job resets of its peaks is kept here."""
     try:
         meter = clock.get("meter") or clock.setdefault("meter", memory.meter())
@@ -312,7 +312,7 @@ def held():
 
 
 def end():
-    """Tells the last step at the end of the program."""
+    """Reports the last step at the end of the program."""
     memory.end()
     try:
         if os.getpid() == clock["pid"] and clock["n"]:

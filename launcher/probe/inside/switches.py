@@ -8,7 +8,7 @@ hook: dict = {}
 
 
 def at(root, model):
-    """Tells what holds at the root's first call, and listens for checkpointing inside it."""
+    """Reports what holds at the root's first call, and listens for checkpointing inside it."""
     settle, by = process.settle, type(model).__name__
     on = None
     for name in ("is_gradient_checkpointing", "grad_checkpointing"):
@@ -32,7 +32,7 @@ OTHERS = ("megatron", "fairscale", "deepspeed.runtime.activation_checkpointing",
 
 
 def listen(module):
-    """Hears of a model that calls torch.utils.checkpoint itself, until the first step."""
+    """Notes a model that calls torch.utils.checkpoint itself, until the first step."""
     hook.update(heard=False, plain=[])
     for owner, name in CALLED if module is not None else ():
         owner = getattr(module, owner, None) if owner else module
@@ -61,7 +61,7 @@ def heard():
 
 
 def leave():
-    """Is told that the first step comes: what did not recompute by now does not."""
+    """Called when the first step comes: what did not recompute by now does not."""
     if "plain" not in hook:
         return
     for owner, name, plain, mine in hook.pop("plain"):
@@ -72,7 +72,7 @@ def leave():
 
 
 def sharding(root):
-    """Gives how the model is spread over the ranks, None where that is not known."""
+    """Return how the model is spread over the ranks, None where that is not known."""
     names = {type(m).__name__ for m in root.modules()}
     if "FullyShardedDataParallel" in names or any(n == "FSDPModule" for m in root.modules() for n in (c.__name__ for c in type(m).__mro__)):
         return "fsdp"

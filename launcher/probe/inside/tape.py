@@ -21,7 +21,7 @@ ARITHMETIC = ("mul", "div", "add", "sub", "rsub", "pow", "clamp", "clamp_min", "
 
 
 class Unproven(Exception):
-    """Says why the loss cannot be computed again."""
+    """Return why the loss cannot be computed again."""
 
 
 class Ref:
@@ -64,7 +64,7 @@ class Tape:
         self.ops, self.tensors = [], {}
 
     def is_row(self, tensor):
-        """Tells whether a tensor that was there before has a row for each sample: it came from
+        """Return whether a tensor that was there before has a row for each sample: it came from
         the DataLoader, or where there is none, it is as long as the batch."""
         found = self.leaves.get(id(tensor))
         if found is not None and found() is tensor:
@@ -72,7 +72,7 @@ class Tape:
         return not self.loader and not tensor.requires_grad and tensor.dim() > 0 and tensor.shape[0] == self.rows
 
     def number(self, tensor):
-        """Gives the number of a tensor; one that was there before is kept."""
+        """Return the number of a tensor; one that was there before is kept."""
         found = self.known.get(id(tensor))
         if found is not None and found[0]() is tensor:
             return found[1]
@@ -89,7 +89,7 @@ class Tape:
         return n
 
     def refs(self, value):
-        """Gives arguments with the numbers of tensors in their place."""
+        """Return arguments with the numbers of tensors in their place."""
         if hasattr(value, "element_size"):
             return Ref(self.number(value))
         if isinstance(value, (list, tuple)):
@@ -122,7 +122,7 @@ class Tape:
             self.leaves[id(tensors[0])] = weakref.ref(tensors[0])
 
     def cone(self, loss):
-        """Gives the operations that the loss follows from."""
+        """Return the operations that the loss follows from."""
         if self.why:
             raise Unproven(self.why)
         last = self.find(loss)
@@ -136,7 +136,7 @@ class Tape:
         return chosen[::-1]
 
     def find(self, loss):
-        """Gives the number of the loss."""
+        """Return the number of the loss."""
         found = self.known.get(id(loss))
         if found is None or found[0]() is not loss:
             raise Unproven("what computes the loss was not seen")
@@ -158,7 +158,7 @@ def storage(tensor):
 
 
 def numbers(value):
-    """Gives the numbers of the tensors among arguments."""
+    """Return the numbers of the tensors among arguments."""
     if isinstance(value, Ref):
         return [value.n]
     if isinstance(value, dict):
@@ -167,14 +167,14 @@ def numbers(value):
 
 
 def filled(value, values):
-    """Gives arguments with tensors in place of their numbers."""
+    """Return arguments with tensors in place of their numbers."""
     if isinstance(value, Ref):
         return values[value.n]
     return [filled(v, values) for v in value] if isinstance(value, list) else value
 
 
 def place():
-    """Gives file and line of the job's own code that runs now."""
+    """Return file and line of the job's own code that runs now."""
     skipped = os.path.dirname(sys.modules["torch"].__file__) + os.sep, os.path.dirname(place.__code__.co_filename) + os.sep, "<"
     frame = sys._getframe(1)
     while frame is not None:
@@ -186,7 +186,7 @@ def place():
 
 
 def signature(tape, ops):
-    """Gives what the loss is computed of beside the samples, one item an operation: its place,
+    """Return what the loss is computed of beside the samples, one item an operation: its place,
     its name, its numbers, and what tensors that were there before hold."""
     torch, found, seen = sys.modules["torch"], [], set()
     for op in ops:
@@ -206,7 +206,7 @@ def signature(tape, ops):
 
 
 def plain(value):
-    """Gives the arguments of an operation without its tensors."""
+    """Return the arguments of an operation without its tensors."""
     if isinstance(value, dict):
         return [(k, plain(v)) for k, v in sorted(value.items())]
     if isinstance(value, (list, tuple)):
@@ -222,7 +222,7 @@ def print_of(tensor, torch):
 
 
 def differs(first, now):
-    """Says how a micro batch computes its loss in another way than the first; "" where it does not."""
+    """Return how a micro batch computes its loss in another way than the first; "" where it does not."""
     for one, other in zip(first, now):
         if one[:2] != other[:2]:
             return "the micro batches of a step compute their losses in several ways (%s)" % (other[0] or one[0])
@@ -234,7 +234,7 @@ def differs(first, now):
 
 
 def constants(tape, ops, loss, rows):
-    """Gives the numbers that the job's own code computes the loss with, by their place, but
+    """Return the numbers that the job's own code computes the loss with, by their place, but
     for those by which the whole is multiplied or divided, and the number of samples by which
     a sum is: backward.py looks at these."""
     last, outer, found = tape.find(loss), set(), {}

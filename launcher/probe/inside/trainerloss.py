@@ -13,7 +13,7 @@ MORE = 3  # times as many micro batches, of twice the items: 2 and 3 tell which 
 
 
 def before(trainer, step, model, inputs, items):
-    """Comes before a Trainer's first training step. A failure leaves the scale unknown."""
+    """Runs before a Trainer's first training step. A failure leaves the scale unknown."""
     try:
         why = unfit(trainer, model)
         loss.scale(*(("", why) if why else ask(trainer, step, model, inputs, items)))
@@ -22,7 +22,7 @@ def before(trainer, step, model, inputs, items):
 
 
 def unfit(trainer, model):
-    """Gives why training_step cannot be run for a try, "" if it can."""
+    """Return why training_step cannot be run for a try, "" if it can."""
     kind = type(trainer)
     if not kind._prepare_inputs.__module__.startswith("transformers."):
         return "%s prepares its batches by a function of its own" % kind.__name__
@@ -35,7 +35,7 @@ def unfit(trainer, model):
 
 
 def ask(trainer, step, model, inputs, items):
-    """Gives (scale, reason, weighted)."""
+    """Return (scale, reason, weighted)."""
     model = inner(model)
     # Ranks that wait for each other in a forward must all make as many: there the batch is
     # taken whole, as the job itself does next.
@@ -82,14 +82,14 @@ def is_sharded(model):
 
 
 def inner(model):
-    """Gives the model without wrappers whose forward waits for other ranks."""
+    """Return the model without wrappers whose forward waits for other ranks."""
     while type(model).__name__ in ("DistributedDataParallel", "DataParallel", "DeepSpeedEngine"):
         model = model.module
     return model
 
 
 def rows(inputs):
-    """Gives the first rows of a batch, and the same with each row twice; the whole batch and
+    """Return the first rows of a batch, and the same with each row twice; the whole batch and
     None where its tensors are not all of as many rows."""
     torch = sys.modules["torch"]
     values = list(inputs.values()) if hasattr(inputs, "values") else []
@@ -114,7 +114,7 @@ class Run:
         self.rewound = lambda: recompute.Rewound(self.state, self.before, self.modes)
 
     def __call__(self, inputs, items, accumulation):
-        """Gives what would be backpropagated of a micro batch, of so many."""
+        """Return what would be backpropagated of a micro batch, of so many."""
         self.got = None
         with contextlib.ExitStack() as stack:
             for each in self.untouched(accumulation):
@@ -126,7 +126,7 @@ class Run:
         return () if items is None and not takes_items(self.step) else (items,)
 
     def untouched(self, accumulation):
-        """Gives the contexts that put back what the run changes."""
+        """Return the contexts that put back what the run changes."""
         torch, trainer = sys.modules["torch"], self.trainer
         devices = sorted({p.device.index for p in self.model.parameters() if p.device.type == "cuda"})
         yield containers(vars(trainer))
@@ -143,7 +143,7 @@ class Run:
         yield cleared(torch)
 
     def take(self, given, accumulation, options):
-        """Comes in place of Accelerator.backward, which may divide the loss once more."""
+        """Runs in place of Accelerator.backward, which may divide the loss once more."""
         torch, accelerator = sys.modules["torch"], self.trainer.accelerator
         self.exact = self.exact and given.dtype in (torch.float32, torch.float64)
         self.got = float(given.float().mean())
@@ -162,7 +162,7 @@ def takes_items(step):
 
 
 def hands_on(kind):
-    """Tells whether this version of Trainer leaves the division to Accelerate."""
+    """Return whether this version of Trainer leaves the division to Accelerate."""
     import inspect
 
     make = getattr(kind, "create_accelerator_and_postprocess", None)

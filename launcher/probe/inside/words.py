@@ -23,7 +23,7 @@ PRECISION = {
 
 
 def word(knob, keyword, value):
-    """Gives gpurun's word for a keyword's value."""
+    """Return gpurun's word for a keyword's value."""
     if value is None:
         return None
     if knob == "precision":
@@ -46,7 +46,7 @@ def plain(value):
 
 
 def optimizer(value):
-    """Gives the word for an optimizer that is named as in an argument, or as a class."""
+    """Return the word for an optimizer that is named as in an argument, or as a class."""
     name = plain(value)
     if name in OPTIMIZERS:
         return OPTIMIZERS[name]
@@ -57,7 +57,7 @@ def optimizer(value):
 
 
 def adam(instance):
-    """Gives the word for an optimizer: its class, and what decides where a class is several."""
+    """Return the word for an optimizer: its class, and what decides where a class is several."""
     name = type(instance).__name__
     if name in ("FusedAdam", "DeepSpeedCPUAdam"):
         wide = getattr(instance, "adam_w_mode", None)
