@@ -59,7 +59,7 @@ func TestHostileMeasurements(t *testing.T) {
 	m, ok := parseMeasured([]byte(text))
 	if !ok || m.Batch != 0 || len(m.Shape) > mostDimensions || m.Shape[0] != 0 || len(m.Autocast) > longestText || len(m.Optimizer) > longestText || m.Failed != "" || m.Allocated != 0 ||
 		m.Peak != mostNumber || m.StepSeconds != 0 || m.CallSeconds != mostSeconds || m.First.After != 0 || len(m.Model.Class) > longestText || m.Model.Parameters != 0 || len(m.Model.Bytes) > 0 ||
-		len(m.Model.Blocks) > mostBlocks || len(m.Marks) > mostBlocks || len(m.Marks[0].Path) > longestText || len(m.Marks[0].Bytes) > mostMarks || m.Marks[0].Bytes[0] != 0 {
+		len(m.Model.Blocks) > mostItems || len(m.Marks) > mostItems || len(m.Marks[0].Path) > longestText || len(m.Marks[0].Bytes) > mostNumbers || m.Marks[0].Bytes[0] != 0 {
 		t.Errorf("%v: %.2000s", ok, fmt.Sprintf("%+v", m))
 	}
 	if size, err := json.Marshal(m); err != nil || len(size) > 256<<10 {

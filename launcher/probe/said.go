@@ -4,19 +4,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/gpurun/gpurun/strategy"
-)
-
-// Bounds of process.json: a job can write anything there.
-const (
-	longestText  = 300  // of a reason, a class or a name, in bytes
-	mostBlocks   = 64   // lists of repeated modules
-	mostProblems = 8    // of the probe itself
-	mostNumber   = 1e15 // of parameters and bytes
-
-	mostLossNumbers = 64
 )
 
 // parseSaid reads process.json: what the process reports, and what went wrong in the hook.
@@ -33,12 +22,13 @@ func parseSaid(text []byte) (said strategy.Said, problems []string, ok bool) {
 		return said, nil, false
 	}
 	said = p.Said
-	said.World, said.TotalSteps = bounded(p.World), bounded(p.TotalSteps)
 	said.Settings, said.Applied = settings(p.Settings), applied(p.Applied)
 	maps.DeleteFunc(p.By, func(k strategy.Knob, _ string) bool { _, known := said.Settings[k]; return !known })
 	said.By, said.Refused, said.Failed = reasons(p.By), reasons(p.Refused), reasons(p.Failed)
-	boundModel(said.Model)
-	boundLoss(said.Loss)
+	keepKnown(said.Loss)
+	for _, of := range []any{&said.PID, &said.World, &said.TotalSteps, said.Model} {
+		bound(of)
+	}
 	for _, text := range p.Problems[:min(len(p.Problems), mostProblems)] {
 		problems = append(problems, cut(text))
 	}
@@ -92,45 +82,8 @@ func reasons(of map[strategy.Knob]string) map[strategy.Knob]string {
 	return of
 }
 
-func boundModel(m *strategy.Model) {
-	if m == nil {
-		return
-	}
-	m.Class, m.Switch, m.Parameters, m.Trainable = cut(m.Class), cut(m.Switch), figure(m.Parameters), figure(m.Trainable)
-	m.Bytes = bytesByType(m.Bytes)
-	m.Blocks = m.Blocks[:min(len(m.Blocks), mostBlocks)]
-	for i := range m.Blocks {
-		b := &m.Blocks[i]
-		b.Path, b.Class, b.Count = cut(b.Path), cut(b.Class), bounded(b.Count)
-	}
-}
-
-// bytesByType are the bytes of parameters by the name of their type.
-func bytesByType(of map[string]int64) map[string]int64 {
-	var safe map[string]int64
-	for _, dtype := range slices.Sorted(maps.Keys(of)) {
-		if len(safe) == mostBlocks || of[dtype] < 0 {
-			break
-		}
-		if safe == nil {
-			safe = map[string]int64{}
-		}
-		safe[cut(dtype)] = figure(of[dtype])
-	}
-	return safe
-}
-
-// cut gives a text's beginning, without half a character at its end.
-func cut(s string) string {
-	return strings.ToValidUTF8(s[:min(len(s), longestText)], "")
-}
-
-func bounded(n int) int { return int(figure(int64(n))) }
-
-func figure(n int64) int64 { return min(max(n, 0), mostNumber) }
-
-// boundLoss keeps the words that are known.
-func boundLoss(l *strategy.LossSeen) {
+// keepKnown keeps the words of a loss that are known.
+func keepKnown(l *strategy.LossSeen) {
 	if l == nil {
 		return
 	}
@@ -144,7 +97,7 @@ func boundLoss(l *strategy.LossSeen) {
 	if l.Rows != "yes" && l.Rows != "no" && l.Rows != "unknown" {
 		l.Rows, l.RowsReason = "", ""
 	}
-	if len(l.Numbers) > mostLossNumbers {
+	if len(l.Numbers) > mostItems {
 		l.Numbers = nil
 	}
 }

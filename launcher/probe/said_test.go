@@ -84,7 +84,7 @@ func TestHostileWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said, problems, _ := parseSaid(text); len(said.Model.Blocks) != mostBlocks || len(problems) != mostProblems {
+	if said, problems, _ := parseSaid(text); len(said.Model.Blocks) != mostItems || len(problems) != mostProblems {
 		t.Errorf("%d blocks, %d problems", len(said.Model.Blocks), len(problems))
 	}
 }
