@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/procfs"
 	"github.com/gpurun/gpurun/launcher/testseed"
 )
 
@@ -119,7 +120,8 @@ func killAtRandom(t *testing.T, chance *rand.Rand, gpurun int, ranks []int) {
 	case 1: // with its group, so that the worker is gone too
 		_ = syscall.Kill(-ranks[0], signal)
 	case 2: // the guard first
-		for _, child := range childrenOf(gpurun) {
+		below, _ := procfs.Children(gpurun)
+		for _, child := range below {
 			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child))
 			if strings.HasPrefix(string(name), "grd-") {
 				_ = syscall.Kill(child, syscall.SIGKILL)
@@ -130,18 +132,6 @@ func killAtRandom(t *testing.T, chance *rand.Rand, gpurun int, ranks []int) {
 	for _, pid := range ranks { // one that is gone already is as good
 		_ = syscall.Kill(pid, signal)
 	}
-}
-
-func childrenOf(pid int) (pids []int) {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, file := range files {
-		text, _ := os.ReadFile(file)
-		for _, word := range strings.Fields(string(text)) {
-			child, _ := strconv.Atoi(word)
-			pids = append(pids, child)
-		}
-	}
-	return pids
 }
 
 // measure asks gpurun for its goroutines, by SIGQUIT, and /proc for the rest.
@@ -159,7 +149,8 @@ func measure(t *testing.T, dir string, pid int) (u usage) {
 	})
 	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	u.descriptors, u.threads, u.children = len(fds), len(threads), len(childrenOf(pid))
+	children, _ := procfs.Children(pid)
+	u.descriptors, u.threads, u.children = len(fds), len(threads), len(children)
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(status)) {
 		if n, err := fmt.Sscanf(line, "VmRSS: %d kB", &u.memory); n == 1 && err == nil {

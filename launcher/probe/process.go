@@ -45,21 +45,6 @@ func startOf(pid int) time.Time {
 
 func procFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
-// childrenOf are the children of a process.
-func childrenOf(pid int) []int {
-	tasks, _ := filepath.Glob(procFile(pid, "task/*/children"))
-	var all []int
-	for _, task := range tasks {
-		text, _ := os.ReadFile(task) // a thread that has ended has none
-		for _, field := range strings.Fields(string(text)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				all = append(all, child)
-			}
-		}
-	}
-	return all
-}
-
 // isPython reports whether a process runs Python.
 func isPython(pid int) bool {
 	exe, err := os.Readlink(procFile(pid, "exe"))

@@ -300,13 +300,14 @@ func (p *Programs) walk() (any bool) {
 			p.below, p.changed = below, time.Now()
 		}
 	}()
-	for queue := childrenOf(p.above); len(queue) > 0; {
+	for queue, _ := procfs.Children(p.above); len(queue) > 0; {
 		pid := queue[0]
 		queue = queue[1:]
 		below = append(below, pid)
 		any = any || lives(pid)
 		if !isPython(pid) {
-			queue = append(queue, childrenOf(pid)...)
+			children, _ := procfs.Children(pid)
+			queue = append(queue, children...)
 			continue
 		}
 		p.see(pid)

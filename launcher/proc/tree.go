@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
@@ -110,30 +109,10 @@ func (t table) add(set map[int]bool, roots ...int) {
 	}
 }
 
-// children lists the children of a process, those included that were re-parented to it. Where the
-// kernel has the file for it (CONFIG_PROC_CHILDREN), it reads one file for each of its threads, not
-// one for each process of the machine.
+// children lists the children of a process. Where the kernel has the file for it, not every
+// process of the machine is read.
 func children(pid int) ([]int, error) {
-	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
-	tasks, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("list threads: %w", err)
-	}
-	var pids []int
-	var found bool
-	for _, task := range tasks {
-		data, err := os.ReadFile(dir + task.Name() + "/children")
-		if err != nil {
-			continue // the thread has ended, or the kernel has no such file
-		}
-		found = true
-		for _, field := range strings.Fields(string(data)) {
-			if pid, err := strconv.Atoi(field); err == nil {
-				pids = append(pids, pid)
-			}
-		}
-	}
-	if found {
+	if pids, known := procfs.Children(pid); known {
 		return pids, nil
 	}
 	t, err := snapshot()

@@ -64,3 +64,24 @@ func Bytes(value string) int64 {
 	n, _ := strconv.ParseInt(strings.TrimSuffix(value, " kB"), 10, 64)
 	return n << 10
 }
+
+// Children lists the children of all threads of a process, those included that were re-parented
+// to it. It reports false where the kernel has no file for it (CONFIG_PROC_CHILDREN), and of a
+// process that has ended.
+func Children(pid int) (pids []int, known bool) {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
+	tasks, _ := os.ReadDir(dir)
+	for _, task := range tasks {
+		text, err := os.ReadFile(dir + task.Name() + "/children")
+		if err != nil {
+			continue // the thread has ended, or the kernel has no such file
+		}
+		known = true
+		for word := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids, known
+}
