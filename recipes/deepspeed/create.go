@@ -26,7 +26,10 @@ func offer(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strateg
 			ranges[k] = strategy.Range{Absent: fmt.Sprintf("the job is one process on %d GPUs, of which DeepSpeed would take one: start it with ranks", d.Original.Devices)}
 			continue
 		}
-		values := slices.DeleteFunc(format.Writable(k, d.Places(knob)), func(v strategy.Value) bool { return v == "nvme" && d.At.NVMePath == "" })
+		values := format.Writable(k, d.Places(knob))
+		if d.At.NVMePath == "" {
+			values = withoutNVMe(values)
+		}
 		plan[k], ranges[k] = "none", strategy.Range{Values: values}
 	}
 }
@@ -126,4 +129,8 @@ func baseConfig(auto bool, plan strategy.Plan) ([]byte, error) {
 	}
 	text, err := json.MarshalIndent(config, "", "  ")
 	return append(text, '\n'), err
+}
+
+func withoutNVMe(values []strategy.Value) []strategy.Value {
+	return slices.DeleteFunc(slices.Clone(values), func(v strategy.Value) bool { return v == "nvme" })
 }

@@ -4,6 +4,7 @@
 package deepspeed
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -36,41 +37,40 @@ const (
 // agree with and which replaces every "auto".
 var Rule = format.Rule{Read: read, Apply: apply}
 
-// dsConfig is the configuration file of a draft.
-type dsConfig struct {
+// offloads are the blocks of what is offloaded.
+var offloads = map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam}
+
+// A config is the configuration file of a draft. After its first error it changes nothing more.
+type config struct {
 	d     *format.Draft
 	place *format.InFile
 	file  string
-	// alone says that no argument repeats the batch sizes, so that what the
-	// file leaves out is DeepSpeed's to derive.
+	// alone: no argument repeats the batch sizes, so that DeepSpeed derives the missing ones.
 	alone bool
+	err   error
 }
 
-// dsConfigOf finds the configuration by the place of the sharding knob.
-func dsConfigOf(d *format.Draft) (dsConfig, bool) {
-	c := dsConfig{d: d, alone: true}
+// configOf finds the configuration by the place of the sharding knob; nil where the command names none.
+func configOf(d *format.Draft) *config {
 	places := d.Recipe.Knobs[strategy.Sharding].Places
-	if len(places) == 0 {
-		return c, false
+	if len(places) == 0 || places[0].InFile() == nil {
+		return nil
 	}
-	c.place = places[0].InFile()
-	if c.place == nil {
-		return c, false
-	}
+	c := &config{d: d, place: places[0].InFile()}
 	file, _, named := c.place.Find(d)
-	c.file = file
-	for _, p := range d.Recipe.Knobs[strategy.MicroBatchSize].Places {
-		c.alone = c.alone && p.InFile() != nil
+	if !named {
+		return nil
 	}
-	return c, named
+	c.file = file
+	c.alone = !slices.ContainsFunc(d.Recipe.Knobs[strategy.MicroBatchSize].Places, func(p format.Place) bool { return p.InFile() == nil })
+	return c
 }
 
 // Holds reports whether a place is in the job's DeepSpeed configuration, whose text is
 // there.
 func Holds(d *format.Draft, p format.Place) bool {
-	in := p.InFile()
-	c, named := dsConfigOf(d)
-	if in == nil || !named || !slices.Contains(d.Recipe.Rules, "deepspeed-config") {
+	in, c := p.InFile(), configOf(d)
+	if in == nil || c == nil || !slices.Contains(d.Recipe.Rules, "deepspeed-config") {
 		return false
 	}
 	file, _, found := in.Find(d)
@@ -78,7 +78,7 @@ func Holds(d *format.Draft, p format.Place) bool {
 }
 
 // number is a whole number of the configuration; auto and a missing key are none.
-func (c dsConfig) number(key string) (n int, found bool, err error) {
+func (c *config) number(key string) (n int, found bool, err error) {
 	value, found, err := c.d.Value(c.file, key)
 	if err != nil || !found || value == nil || value == "auto" {
 		return 0, false, err
@@ -99,27 +99,34 @@ func (c dsConfig) number(key string) (n int, found bool, err error) {
 }
 
 // has reports whether the configuration has a key.
-func (c dsConfig) has(key string) bool {
+func (c *config) has(key string) bool {
 	value, found, err := c.d.Value(c.file, key)
 	return err == nil && found && value != nil
 }
 
 // fill sets a key that the configuration does not have.
-func (c dsConfig) fill(key string, value any) error {
-	if c.has(key) {
-		return nil
+func (c *config) fill(key string, value any) {
+	if !c.has(key) {
+		c.set(key, value)
 	}
-	return c.place.Change(c.d, key, value)
 }
 
-// batch is what the configuration says about the batch; 0 is left out or auto.
-type batch struct{ train, micro, accum int }
+func (c *config) set(key string, value any) {
+	if c.err == nil {
+		c.err = c.place.Change(c.d, key, value)
+	}
+}
 
-func (c dsConfig) batch() (b batch, err error) {
+func (c *config) fail(err error) { c.err = cmp.Or(c.err, err) }
+
+// batchSizes are the configuration's; 0 is missing or auto.
+type batchSizes struct{ train, micro, accum int }
+
+func (c *config) batch() (b batchSizes, err error) {
 	for key, into := range map[string]*int{dsTrain: &b.train, dsMicro: &b.micro, dsAccum: &b.accum} {
 		n, found, err := c.number(key)
 		if err != nil {
-			return batch{}, err
+			return batchSizes{}, err
 		}
 		if found {
 			*into = n
@@ -130,7 +137,7 @@ func (c dsConfig) batch() (b batch, err error) {
 
 // derived completes the two of three numbers that a configuration may give, as
 // DeepSpeed does, but refuses what DeepSpeed would round.
-func (b batch) derived(ranks int) (batch, error) {
+func (b batchSizes) derived(ranks int) (batchSizes, error) {
 	if b.micro == 0 && b.train == 0 {
 		return b, fmt.Errorf("neither %s nor %s is given", dsTrain, dsMicro)
 	}
@@ -155,31 +162,28 @@ func (b batch) derived(ranks int) (batch, error) {
 }
 
 func read(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
-	c, named := dsConfigOf(d)
-	if !named {
+	c := configOf(d)
+	if c == nil {
 		if d.Recipe.Creation != nil {
 			offer(d, plan, ranges)
 		}
 		return nil
 	}
 	if on, _, _ := d.Value(c.file, dsElastic); on == true {
-		for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.GradientAccumulationSteps} {
-			ranges[k] = strategy.Range{Absent: "elasticity in " + format.Shown(c.file) + " chooses it"}
-			delete(plan, k)
-		}
+		leaveBatch(plan, ranges, "elasticity in "+format.Shown(c.file)+" chooses it")
 	} else if err := c.readBatch(plan); err != nil {
 		if c.impossible() {
 			return fmt.Errorf("%s: %w", format.Shown(c.file), err)
 		}
-		c.leaveBatch(plan, ranges, fmt.Sprintf("%s: %v", format.Shown(c.file), err))
+		leaveBatch(plan, ranges, fmt.Sprintf("%s: %v", format.Shown(c.file), err))
 	}
 	c.checkAccumulation(plan, ranges)
 	if reason := ownBatches(d.Original); c.alone && reason != "" {
-		c.leaveBatch(plan, ranges, reason)
+		leaveBatch(plan, ranges, reason)
 	}
-	for knob, block := range map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam} {
+	for knob, block := range offloads {
 		if r := ranges[knob]; r.Absent == "" && d.At.NVMePath == "" && !c.has(block+dsNVMe) {
-			r.Values = without(r.Values, "nvme")
+			r.Values = withoutNVMe(r.Values)
 			ranges[knob] = r
 		}
 	}
@@ -199,7 +203,7 @@ func read(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy
 
 // readBatch derives what the configuration leaves out, and holds what it says
 // against the arguments.
-func (c dsConfig) readBatch(plan strategy.Plan) error {
+func (c *config) readBatch(plan strategy.Plan) error {
 	b, err := c.batch()
 	if err != nil {
 		return err
@@ -223,19 +227,18 @@ func (c dsConfig) readBatch(plan strategy.Plan) error {
 
 // impossible reports whether DeepSpeed refuses the batch whatever the number of
 // data-parallel ranks, of which the script may know more than gpurun.
-func (c dsConfig) impossible() bool {
+func (c *config) impossible() bool {
 	b, err := c.batch()
 	step := b.micro * b.accum
 	return err == nil && c.alone && b.train > 0 && step > 0 && b.train%step != 0 && !mentions(c.d.Original, dsTrain, dsMicro, dsAccum)
 }
 
-// leaveBatch leaves the batch to the job: what it is cannot be told, or not be changed
+// leaveBatch leaves the batch to the job: it is not known, or cannot be changed
 // by the configuration alone.
-func (c dsConfig) leaveBatch(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range, reason string) {
-	for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.GradientAccumulationSteps} {
-		delete(plan, k)
-		ranges[k] = strategy.Range{Absent: reason}
-	}
+func leaveBatch(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range, reason string) {
+	delete(plan, strategy.MicroBatchSize)
+	delete(plan, strategy.GradientAccumulationSteps)
+	format.LeaveBatch(ranges, reason)
 }
 
 func offloaded(device strategy.Value) bool { return device == "cpu" || device == "nvme" }
@@ -243,16 +246,10 @@ func offloaded(device strategy.Value) bool { return device == "cpu" || device ==
 // checkAccumulation takes the batch knobs away where a missing key makes the job
 // accumulate less than its arguments say: a change of both would change the
 // global batch.
-func (c dsConfig) checkAccumulation(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+func (c *config) checkAccumulation(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
 	accum, known := plan.Number(strategy.GradientAccumulationSteps)
 	if c.alone || !known || accum == 1 || c.has(dsAccum) {
 		return
 	}
-	reason := fmt.Sprintf("%s has no %s, which Accelerate takes as 1 while the arguments say %d: set it to \"auto\"", format.Shown(c.file), dsAccum, accum)
-	ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
-	ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}
-}
-
-func without(values []strategy.Value, drop strategy.Value) []strategy.Value {
-	return slices.DeleteFunc(slices.Clone(values), func(v strategy.Value) bool { return v == drop })
+	format.LeaveBatch(ranges, fmt.Sprintf("%s has no %s, which Accelerate takes as 1 while the arguments say %d: set it to \"auto\"", format.Shown(c.file), dsAccum, accum))
 }
