@@ -2,7 +2,9 @@ package document
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Problem is one thing that is wrong in a file.
@@ -36,4 +38,126 @@ func (p Problem) meant() string {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %q?)", p.Suggest)
+}
+
+// Faults puts problems at their places, in the order of the text. Two problems
+// of the same place and words are one.
+func Faults(text []byte, problems []Problem) []Fault {
+	type found struct {
+		at, n int
+		key   string
+	}
+	root := index(text)
+	all := make([]found, len(problems))
+	for i, p := range problems {
+		at, dotted := root.locate(p.Key, p.AtValue)
+		all[i] = found{at, i, dotted}
+	}
+	slices.SortStableFunc(all, func(a, b found) int { return a.at - b.at })
+	lines := lineStarts(text)
+	seen := map[Fault]bool{}
+	var sorted []Fault
+	for _, one := range all {
+		f := faultAt(text, lines, one.at)
+		p := problems[one.n]
+		f.Key, f.Message = one.key, p.Message+p.meant()
+		if !seen[f] {
+			seen[f] = true
+			sorted = append(sorted, f)
+		}
+	}
+	return sorted
+}
+
+// lineStarts returns the offset of each line's first byte.
+func lineStarts(text []byte) []int {
+	starts := []int{0}
+	for i, c := range text {
+		if c == '\n' {
+			starts = append(starts, i+1)
+		}
+	}
+	return starts
+}
+
+// faultAt is a fault without words at a byte offset.
+func faultAt(text []byte, lines []int, at int) Fault {
+	at = min(max(at, 0), len(text))
+	n, exact := slices.BinarySearch(lines, at)
+	if exact {
+		n++
+	}
+	start, end := lines[n-1], len(text)
+	if n < len(lines) {
+		end = lines[n] - 1
+	}
+	line := strings.TrimSuffix(string(text[start:end]), "\r")
+	return Fault{
+		Line:   n,
+		Column: min(utf8.RuneCount(text[start:at]), utf8.RuneCountInString(line)) + 1,
+		Source: strings.ToValidUTF8(line, "\uFFFD"),
+	}
+}
+
+// A Fault is a problem at its place in the file.
+type Fault struct {
+	Line, Column int    // from 1; columns count characters
+	Key          string // dotted, as in the file; empty for the file itself
+	Message      string // with the suggestion
+	Source       string // the line, without its end
+}
+
+// An Error is everything that is wrong in a file, in the order of the file.
+type Error struct {
+	File   string // as the user named it
+	Kind   string // what it is not, with these faults: "recipe that can be used"
+	Faults []Fault
+}
+
+// Error prints one block a fault: place and message, the source line, a caret.
+func (e *Error) Error() string {
+	blocks := make([]string, len(e.Faults))
+	for i, f := range e.Faults {
+		blocks[i] = f.block(e.File)
+	}
+	return strings.Join(blocks, "\n")
+}
+
+// block is one fault as it is printed.
+func (f Fault) block(file string) string {
+	what := f.Message
+	if f.Key != "" {
+		what = f.Key + ": " + what
+	}
+	line, caret := excerpt(f.Source, f.Column)
+	return fmt.Sprintf("%s:%d:%d: %s\n    %s\n    %s", file, f.Line, f.Column, what, line, caret)
+}
+
+// widest is how many characters of a source line are shown.
+const widest = 120
+
+// excerpt returns the part of a line around a column, and the line below it
+// with the caret. Tabs stay tabs in both, so that the caret stands right.
+func excerpt(source string, column int) (line, caret string) {
+	chars := []rune(source)
+	at := min(max(column-1, 0), len(chars))
+	from := 0
+	if at > widest*3/4 {
+		from = at - widest*3/4
+	}
+	to := min(from+widest, len(chars))
+	var above, below strings.Builder
+	for i, c := range chars[from:to] {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			c = '\uFFFD'
+		}
+		above.WriteRune(c)
+		if from+i < at {
+			if c != '\t' {
+				c = ' '
+			}
+			below.WriteRune(c)
+		}
+	}
+	return above.String(), below.String() + "^"
 }

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -81,17 +82,19 @@ func (c choice) options() []string {
 
 // holds reports whether the command has the option, with its value.
 func (c choice) holds(d *Draft, o Option) (bool, error) {
+	var value any
+	var found bool
+	var err error
 	switch {
 	case o.Override:
-		value, found := d.grammar.Override(d.Argv, o.Name)
-		return found && value == o.Value, nil
+		value, found = d.grammar.Override(d.Argv, o.Name)
 	case o.Bare:
-		on, found, err := d.args.flag([]string{o.Name}, "")
-		return found && on == true, err
-	}
-	value, found, err := d.args.get([]string{o.Name})
-	if errors.Is(err, ErrNoValue) {
-		return false, nil // without a value it is another choice's flag
+		value, found, err = d.args.flag([]string{o.Name}, "")
+		return found && value == true, err
+	default:
+		if value, found, err = d.args.get([]string{o.Name}); errors.Is(err, ErrNoValue) {
+			return false, nil // without a value it is another choice's flag
+		}
 	}
 	return found && fmt.Sprint(value) == o.Value, err
 }
@@ -148,21 +151,18 @@ func (c choice) Write(d *Draft, word any, _ bool) error {
 		return fmt.Errorf("has no words for %q", value)
 	}
 	wanted := OptionsOf(words)
+	var err error // the first
 	for _, other := range slices.Sorted(maps.Keys(c.words)) {
 		for _, o := range OptionsOf(c.words[other]) {
 			if !slices.ContainsFunc(wanted, func(w Option) bool { return w.Name == o.Name }) {
-				if err := c.drop(d, o); err != nil {
-					return err
-				}
+				err = cmp.Or(err, c.drop(d, o))
 			}
 		}
 	}
 	for _, o := range wanted {
-		if err := c.add(d, o); err != nil {
-			return err
-		}
+		err = cmp.Or(err, c.add(d, o))
 	}
-	return nil
+	return err
 }
 
 func (c choice) drop(d *Draft, o Option) error {
@@ -173,8 +173,7 @@ func (c choice) drop(d *Draft, o Option) error {
 	case !o.Bare:
 		return d.args.remove(o.Name)
 	}
-	on, found, err := d.args.flag([]string{o.Name}, "")
-	if err != nil || !found || on == false {
+	if on, err := c.holds(d, o); err != nil || !on {
 		return err
 	}
 	return d.args.setFlag([]string{o.Name}, "", false, false)
@@ -186,9 +185,161 @@ func (c choice) add(d *Draft, o Option) error {
 	}
 	switch {
 	case o.Override:
-		return override{key: o.Name, under: c.under}.Write(d, o.Value, false)
+		d.Argv = d.grammar.SetOverride(d.Argv, c.under, o.Name, o.Value)
+		return nil
 	case o.Bare:
 		return d.args.setFlag([]string{o.Name}, "", true, false)
 	}
 	return d.args.set([]string{o.Name}, o.Value)
+}
+
+// keyChoice is { choose = { bf16 = { "bf16.enabled" = true } }, via = … }: several
+// keys of a file for each value.
+type keyChoice struct {
+	InFile
+	byValue map[strategy.Value]map[string]any
+}
+
+var keyChoiceSpecs = []spec[keyChoice]{{"choose", "", func(c *keyChoice) any { return leaf(c.readKeys) }, ""}}
+
+func (c *keyChoice) complete(n *table, p *Place) { c.InFile = inFileOf(n, p) }
+
+func (c *keyChoice) readKeys(n *table, key string) {
+	inner := n.open(key)
+	c.byValue = map[strategy.Value]map[string]any{}
+	for _, value := range inner.Keys() {
+		inner.knobValue(n.k, value, value)
+		keys, _ := inner.Get(value)
+		table, ok := keys.(map[string]any)
+		if !ok {
+			inner.fault(value, "want keys, as its neighbours have: { \"bf16.enabled\" = true }")
+		}
+		c.byValue[strategy.Value(value)] = table
+	}
+}
+
+func (c keyChoice) String() string           { return "keys " + strings.Join(c.keys(), ", ") }
+func (c keyChoice) Missing(d *Draft) string  { return c.missing(d, c.String()) }
+func (c keyChoice) Values() []strategy.Value { return slices.Collect(maps.Keys(c.byValue)) }
+
+// keys names every key that any value sets.
+func (c keyChoice) keys() []string {
+	names := map[string]bool{}
+	for _, keys := range c.byValue {
+		for key := range keys {
+			names[key] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Read is the value all of whose keys the file has. A missing key counts as
+// false, and so does "auto" next to a key that is true.
+func (c keyChoice) Read(d *Draft) (any, bool, error) {
+	file, _, named := c.Find(d)
+	if !named && c.auto {
+		return nil, false, nil
+	}
+	if !named {
+		return nil, false, fmt.Errorf("the command names no file that holds them: it needs %s", c.names())
+	}
+	autos, held := false, map[string]any{}
+	for _, key := range c.keys() {
+		value, found, err := d.Value(file, key)
+		if err != nil {
+			return nil, false, err
+		}
+		if found && value == "auto" {
+			autos = true
+		} else if found {
+			held[key] = value
+		}
+	}
+	if len(held) == 0 && !autos && c.auto {
+		return nil, false, nil
+	}
+	for _, value := range slices.Sorted(maps.Keys(c.byValue)) {
+		if matches(c.byValue[value], held) {
+			on := slices.Contains(slices.Collect(maps.Values(c.byValue[value])), any(true))
+			if autos && !on {
+				return nil, true, ErrAuto
+			}
+			return string(value), true, nil
+		}
+	}
+	return nil, false, fmt.Errorf("in %s make none of the choices that the recipe knows", file)
+}
+
+// matches compares keys that are wanted with keys that are there.
+func matches(want, held map[string]any) bool {
+	for key, value := range want {
+		have, there := held[key]
+		if !there {
+			have = false
+		}
+		if fmt.Sprint(have) != fmt.Sprint(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// Write sets the keys of one value. A key that is missing, or "auto", and is to
+// be false stays as it is.
+func (c keyChoice) Write(d *Draft, word any, _ bool) error {
+	value := strategy.Value(fmt.Sprint(word))
+	keys, known := c.byValue[value]
+	if !known {
+		return fmt.Errorf("has no keys for %q", value)
+	}
+	if _, found, err := c.Read(d); c.auto && (!found && err == nil || errors.Is(err, ErrAuto)) {
+		return nil
+	}
+	file, _, named := c.Find(d)
+	if !named {
+		return fmt.Errorf("the command names no file that holds %s", strings.Join(c.keys(), ", "))
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		old, found, err := d.Value(file, key)
+		if err != nil {
+			return err
+		}
+		if !found && keys[key] == false || found && old == "auto" && (c.auto || keys[key] == false) {
+			continue
+		}
+		if err := c.Change(d, key, keys[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An Option is one argument of a choice, and its value where it has one.
+type Option struct {
+	Name  string
+	Value string
+	Bare  bool
+	// Override: a word name=value.
+	Override bool
+}
+
+// OptionsOf reads the words of a choice: a word with a leading dash is an
+// argument, the word behind it its value. Other words with = are overrides.
+func OptionsOf(words []string) []Option {
+	var options []Option
+	for _, word := range words {
+		head, value, equals := strings.Cut(word, "=")
+		switch {
+		case strings.HasPrefix(word, "-") && equals:
+			options = append(options, Option{Name: head, Value: value})
+		case equals && (len(options) == 0 || !options[len(options)-1].Bare):
+			options = append(options, Option{Name: head, Value: value, Override: true})
+		case strings.HasPrefix(word, "-") || len(options) == 0:
+			options = append(options, Option{Name: word, Bare: true})
+		default:
+			last := &options[len(options)-1]
+			last.Value, last.Bare = word, false
+		}
+	}
+	return options
 }

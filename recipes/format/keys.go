@@ -1,7 +1,12 @@
 package format
 
 import (
+	"fmt"
+	"math"
 	"slices"
+
+	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A spec is one key of a table of the language: its help, and the field that it fills.
@@ -103,4 +108,229 @@ func Help() []TableHelp {
 // KnobKeys are the keys that a knob, or a place of it, may have, sorted, each once.
 func KnobKeys() []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(names(knobSpecs), placeKeys()))))
+}
+
+const maxNumber = math.MaxInt32
+
+// Problem is one fault in a recipe file or in a [knobs] table.
+type Problem = document.Problem
+
+// A table reads one table of the language.
+type table struct {
+	*document.Table
+	allowed []string
+	// taken are keys that do not belong to the place in the table.
+	taken []string
+	// k is the knob whose values the table has; empty for none.
+	k strategy.Knob
+	// optional: a file that is not named holds nothing for the places in here.
+	optional bool
+}
+
+// newTable is a table with these keys at a path of a file.
+func newTable(values map[string]any, problems *[]Problem, allowed []string, path ...string) *table {
+	return &table{Table: document.NewTable(values, problems, path...), allowed: allowed}
+}
+
+// of is a table inside this one, which may have these keys.
+func (n *table) of(inner *document.Table, allowed ...[]string) *table {
+	return &table{Table: inner, allowed: slices.Concat(allowed...), k: n.k, optional: n.optional}
+}
+
+// open is the table at a key, whose keys are names of the reader's own; empty where there is none.
+func (n *table) open(key string) *table {
+	inner, _ := n.Table.Table(key)
+	return n.of(inner, inner.Keys())
+}
+
+// read reads the value of a key into a field.
+func (n *table) read(key string, field any) {
+	if n.Read(key, field, 0, maxNumber) {
+		return
+	}
+	switch f := field.(type) {
+	case reader:
+		f.read(n, key)
+	case *any:
+		*f = n.value(key)
+	case *strategy.Knob:
+		*f = n.knob(key)
+	case *strategy.Value:
+		value, _ := n.Get(key)
+		*f = strategy.Value(fmt.Sprint(value))
+	case *[]strategy.Value:
+		*f = n.values(key)
+	case *map[strategy.Value][]any:
+		*f = n.words(key)
+	case *Versions:
+		*f = n.versions(key)
+	case *[]Place:
+		*f = n.optionalPlaces(key)
+	case *map[strategy.Knob]Knob:
+		inner, _ := n.Table.Table(key)
+		n.of(inner, knobNames()).knobs(*f)
+	case *[][]Place:
+		for _, size := range many(n, key, parallelSpecs, placeKeys()) {
+			*f = append(*f, size.places)
+		}
+	case **Creation:
+		*f = &Creation{}
+		one(n, key, creationSpecs, *f)
+	case **Via:
+		*f = &Via{}
+		one(n, key, viaSpecs, *f)
+	case *spellings:
+		*f = n.spellings(key)
+	case *[]Via:
+		*f = n.vias(key)
+	case *[]Setting:
+		*f = append(*f, many(n, key, settingSpecs, placeKeys())...)
+	case *[]Condition:
+		*f = append(*f, many(n, key, conditionSpecs, placeKeys())...)
+	case *[]Survival:
+		*f = many(n, key, survivalSpecs)
+	case *[]Proof:
+		*f = many(n, key, proofSpecs)
+	case *[]Loss:
+		*f = many(n, key, lossSpecs)
+	case *Detection:
+		one(n, key, detectSpecs, f)
+	case *Resume:
+		one(n, key, resumeSpecs, f)
+	case *Progress:
+		one(n, key, progressSpecs, f)
+	default:
+		panic(fmt.Sprintf("format: no key is read into a %T", field))
+	}
+}
+
+// fault reports what is wrong at a key, or with the table where it is empty.
+func (n *table) fault(key, message string, args ...any) {
+	p := Problem{Key: n.Path(), Message: fmt.Sprintf(message, args...)}
+	if key != "" {
+		p.Key = n.Path(key)
+	}
+	n.Report(p)
+}
+
+// value is a word, a number or a truth value; nil, and a problem, where it is
+// none of them.
+func (n *table) value(key string) any {
+	value, _ := n.Get(key)
+	switch value.(type) {
+	case string, bool, int64, float64:
+		return value
+	}
+	n.fault(key, "want a word, a number or a truth value")
+	return nil
+}
+
+// knob reads the name of a knob.
+func (n *table) knob(key string) strategy.Knob {
+	k := strategy.Knob(n.Filled(key))
+	if !slices.Contains(strategy.Knobs, k) {
+		n.Report(Problem{Key: n.Path(key), Message: fmt.Sprintf("there is no knob %q", k), Suggest: document.Nearest(string(k), knobNames())})
+	}
+	return k
+}
+
+// knobValue reports a word at a key that the knob does not have, and returns
+// whether it has it.
+func (n *table) knobValue(k strategy.Knob, key, word string) bool {
+	vocabulary := strategy.Vocabulary(k)
+	if vocabulary == nil || slices.Contains(vocabulary, strategy.Value(word)) {
+		return true
+	}
+	n.Report(Problem{
+		Key:     n.Path(key),
+		Message: fmt.Sprintf("%s is none of %s", word, Join(vocabulary)),
+		Suggest: document.Nearest(word, texts(vocabulary)),
+	})
+	return false
+}
+
+// spellings reads one name, or a list of names of the same thing.
+func (n *table) spellings(key string) []string {
+	if value, _ := n.Get(key); !isA[[]any](value) {
+		return []string{n.Filled(key)}
+	}
+	names := n.Words(key)
+	if len(names) == 0 {
+		n.fault(key, "want the argument's name")
+		return []string{""}
+	}
+	return names
+}
+
+// values reads a list of the knob's values.
+func (n *table) values(key string) []strategy.Value {
+	var values []strategy.Value
+	for _, word := range n.Words(key) {
+		n.knobValue(n.k, key, word)
+		values = append(values, strategy.Value(word))
+	}
+	return values
+}
+
+// words reads a table from the knob's values to the framework's words: one, or a list
+// of which the first is written.
+func (n *table) words(key string) map[strategy.Value][]any {
+	inner := n.open(key)
+	words, owner := map[strategy.Value][]any{}, map[string]string{}
+	for _, value := range inner.Keys() {
+		inner.knobValue(n.k, value, value)
+		spelt, _ := inner.Get(value)
+		list, isList := spelt.([]any)
+		if !isList {
+			list = []any{spelt}
+		}
+		if len(list) == 0 {
+			inner.fault(value, "want the framework's word")
+		}
+		for _, word := range list {
+			switch word.(type) {
+			case string, bool, int64, float64:
+			default:
+				inner.fault(value, "want a word, a number or a truth value, not %v", word)
+				continue
+			}
+			text := fmt.Sprint(word)
+			if other, taken := owner[text]; taken {
+				inner.fault(value, "%q already stands for %s", text, other)
+			}
+			owner[text] = value
+			words[strategy.Value(value)] = append(words[strategy.Value(value)], word)
+		}
+	}
+	return words
+}
+
+func (n *table) versions(key string) Versions {
+	versions := Versions{}
+	inner := n.open(key)
+	for _, name := range inner.Keys() {
+		versions[name] = inner.Filled(name)
+	}
+	if err := versions.check(); err != nil {
+		n.fault(key, "%s", err)
+	}
+	return versions
+}
+
+// expression reads a regular expression, as text.
+func expression(text *string) leaf {
+	return func(n *table, key string) {
+		if e := n.Expression(key); e != nil {
+			*text = e.String()
+		}
+	}
+}
+
+// done reports the keys that mean nothing in the table.
+func (n *table) done() {
+	for _, key := range n.Keys() {
+		if !slices.Contains(n.allowed, key) {
+			n.Unknown(key, n.allowed)
+		}
+	}
 }

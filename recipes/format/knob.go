@@ -1,8 +1,12 @@
 package format
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -118,4 +122,104 @@ type Creation struct {
 	// Auto: the framework replaces values "auto" by its own arguments, and the
 	// optimizer by one that can be offloaded. Otherwise it fills in what is left out.
 	Auto bool
+}
+
+// TurnedOn reports whether the command holds another value than the setting's.
+func (s Setting) TurnedOn(d *Draft) (bool, error) {
+	word, found, err := s.Place.Read(d)
+	if errors.Is(err, ErrAuto) {
+		return false, nil // the process may say it; nobody else does
+	}
+	if err != nil || !found {
+		return false, err
+	}
+	return !SameWord(word, s.Value), nil
+}
+
+// SameWord compares words, truth values by their meaning.
+func SameWord(a, b any) bool {
+	x, y := fmt.Sprint(a), fmt.Sprint(b)
+	if s, known := patch.Truth(x); known {
+		if t, also := patch.Truth(y); also {
+			return s == t
+		}
+	}
+	return strings.EqualFold(x, y)
+}
+
+// Write makes the setting.
+func (s Setting) Write(d *Draft) error {
+	if s.Place.Versions.Outside(d.Original.Packages) != "" {
+		return nil
+	}
+	word, found, err := s.Place.Read(d)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Place, err)
+	}
+	if found && (s.Keep || SameWord(word, s.Value)) {
+		return nil
+	}
+	// A flag that is there is taken away; what is false by being absent may be
+	// true in a file, and is written out.
+	return s.Place.Put(d, s.Value, !found && s.Value == false)
+}
+
+// WriteAlso makes the settings that go with the knob's new value.
+func (knob Knob) WriteAlso(d *Draft, value strategy.Value) error {
+	for _, s := range knob.Also {
+		if s.When != nil && !slices.Contains(s.When, value) {
+			continue
+		}
+		if err := s.Write(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Holds reports whether the user's command is what a condition names.
+func (c Condition) Holds(d *Draft, plan strategy.Plan) bool {
+	switch {
+	case c.Always:
+		return true
+	case c.Ranks > 0:
+		return d.At.Ranks == c.Ranks
+	case len(c.Repeated) > 0:
+		return d.count(c.Repeated) > 1
+	}
+	word, found := c.word(d, plan)
+	return found && (c.Is == nil || slices.ContainsFunc(c.Is, func(is string) bool { return SameWord(word, is) }))
+}
+
+// Unless are the conditions of the knob that the command meets.
+func (d *Draft) Unless(knob Knob, plan strategy.Plan) []Condition {
+	return slices.DeleteFunc(slices.Clone(knob.Unless), func(c Condition) bool { return c.Missing && d.Given(knob) || !c.Holds(d, plan) })
+}
+
+// word is what the condition looks at.
+func (c Condition) word(d *Draft, plan strategy.Plan) (any, bool) {
+	if c.Knob != "" {
+		value, known := plan[c.Knob]
+		return value, known
+	}
+	if c.Place.Versions.Outside(d.Original.Packages) != "" {
+		return nil, false
+	}
+	word, found, err := c.Place.Read(d)
+	if errors.Is(err, ErrNoValue) { // a flag that is on
+		return "true", true
+	}
+	return word, found && err == nil && word != nil
+}
+
+// count is how often the command gives an argument, under all its names.
+func (d *Draft) count(names []string) int {
+	n := 0
+	for _, word := range d.Argv[min(1, len(d.Argv)):] {
+		head, _, _ := strings.Cut(word, "=")
+		if slices.Contains(names, head) {
+			n++
+		}
+	}
+	return n
 }

@@ -3,6 +3,9 @@ package format
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/patch"
@@ -166,3 +169,221 @@ func inStyle(old, word any) any {
 
 // startsWithDashes tells an argument that can be cut short.
 func startsWithDashes(name string) bool { return strings.HasPrefix(name, "--") }
+
+// Get reads the knob's value. The error ErrAuto says that there is one, which the
+// framework takes from elsewhere.
+func (p Place) Get(d *Draft, k strategy.Knob) (strategy.Value, bool, error) {
+	word, found, err := p.Read(d)
+	if err != nil || !found {
+		return "", found, err
+	}
+	value, err := p.Understand(k, word)
+	return value, true, err
+}
+
+// Understand turns the framework's word into the knob's value.
+func (p Place) Understand(k strategy.Knob, word any) (strategy.Value, error) {
+	text := fmt.Sprint(word)
+	if (k.Whole() || p.Chosen) && text == "auto" {
+		return "", ErrAuto // the framework chooses
+	}
+	if k.Whole() {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if x, isFloat := word.(float64); isFloat && x == float64(int(x)) {
+			n, err = int(x), nil
+		}
+		if _, none := strconv.ParseFloat(strings.TrimSpace(text), 64); p.Chosen && none == nil && (err != nil || n < Least(k)) {
+			return "", ErrAuto
+		}
+		if err != nil || n < Least(k) {
+			return "", fmt.Errorf("%q is not a whole number of at least %d", text, Least(k))
+		}
+		return strategy.Number(n), nil
+	}
+	if p.flag() {
+		truth, known := patch.Truth(text)
+		if !known {
+			return "", fmt.Errorf("%q is neither true nor false", text)
+		}
+		word = truth
+	}
+	for _, table := range []map[strategy.Value][]any{p.Words, p.Reads} {
+		for _, value := range slices.Sorted(maps.Keys(table)) {
+			for _, w := range table[value] {
+				if fmt.Sprint(w) == fmt.Sprint(word) {
+					return value, nil
+				}
+			}
+		}
+	}
+	words := strategy.Vocabulary(k)
+	switch {
+	case words == nil: // open words, such as an optimizer's name
+		return strategy.Value(text), nil
+	case p.Words == nil && slices.Contains(words, strategy.Value(text)):
+		return strategy.Value(text), nil
+	case p.Words == nil:
+		return "", fmt.Errorf("%q is none of %s: say with values = { … } what each is called", text, Join(words))
+	}
+	return "", fmt.Errorf("%q is none of the words that the recipe knows: %s", text, p.words())
+}
+
+// words lists what the place can hold, for messages.
+func (p Place) words() string {
+	var all []string
+	for _, words := range p.Words {
+		for _, w := range words {
+			all = append(all, fmt.Sprint(w))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// Join lists values for messages.
+func Join(values []strategy.Value) string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = string(v)
+	}
+	return strings.Join(words, ", ")
+}
+
+// Least is the smallest sensible value of a whole-number knob.
+func Least(k strategy.Knob) int {
+	if k == strategy.DataloaderWorkers {
+		return 0
+	}
+	return 1
+}
+
+// Writable are the words that every one of the places has, in vocabulary order.
+func Writable(k strategy.Knob, places []Place) []strategy.Value {
+	order := strategy.Vocabulary(k)
+	var common []strategy.Value
+	for i, p := range places {
+		own := p.writable(order)
+		if i == 0 {
+			common = own
+			continue
+		}
+		common = slices.DeleteFunc(common, func(v strategy.Value) bool { return !slices.Contains(own, v) })
+	}
+	return common
+}
+
+// writable are the values that a place has words for; an open vocabulary comes
+// in alphabetical order.
+func (p Place) writable(order []strategy.Value) []strategy.Value {
+	own := p.Values()
+	switch {
+	case own != nil:
+		slices.Sort(own)
+	case p.Words != nil:
+		own = slices.Sorted(maps.Keys(p.Words))
+	default:
+		own = slices.Clone(order)
+	}
+	if order == nil {
+		return own
+	}
+	slices.SortFunc(own, func(a, b strategy.Value) int { return slices.Index(order, a) - slices.Index(order, b) })
+	return own
+}
+
+// Lacks is why an argument cannot be put on the command line: the job's parser, all of
+// whose arguments are known, has none of these names. It is empty where there is one,
+// where nobody knows, and for arguments that the framework itself brings.
+func (d *Draft) Lacks(names ...string) string {
+	parser := d.Original.Parser
+	if d.Recipe.Definitions == nil || !parser.Complete() || d.args.file() != "" {
+		return ""
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, "-") || parser.Has(name, d.grammar.Dashes) {
+			return ""
+		}
+	}
+	return "the script's parser has no argument " + names[0]
+}
+
+// Lacking is why the place cannot be made on the command line, empty where it can or
+// is there.
+func (p Place) Lacking(d *Draft) string {
+	if names := p.spellings(); names != nil && !p.Present(d) {
+		return d.Lacks(names...)
+	}
+	return ""
+}
+
+// spellings are the names of an argument, its opposite among them; nil for another place.
+func (p Place) spellings() []string {
+	if a, ok := p.Kind.(interface{ spellings() []string }); ok {
+		return a.spellings()
+	}
+	return nil
+}
+
+// Lacking is why one of the settings that come with a value cannot be made.
+func (knob Knob) Lacking(d *Draft, places []Place, value strategy.Value) string {
+	if knob.Own {
+		return ""
+	}
+	for _, p := range places {
+		c, ok := p.Kind.(interface{ optionsOf(strategy.Value) []Option })
+		if !ok {
+			continue
+		}
+		for _, o := range c.optionsOf(value) {
+			if why := d.Lacks(o.Name); !o.Override && !d.Has(o.Name) && why != "" {
+				return why
+			}
+		}
+	}
+	for _, s := range knob.Also {
+		if s.When != nil && !slices.Contains(s.When, value) || s.Value == false {
+			continue
+		}
+		if why := s.Place.Lacking(d); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// DefaultOf is what the job does without the knob's places: what its own parser says
+// is stronger than the recipe. unknown is why nobody can tell.
+func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unknown string) {
+	if knob.Own {
+		return knob.Default, ""
+	}
+	for _, p := range knob.Places {
+		if p.Present(d) {
+			continue
+		}
+		for _, name := range p.spellings() {
+			v, said := d.saidDefault(name)
+			switch {
+			case !said:
+				continue
+			case !v.Known, v.None && k.Whole() && knob.Default != "":
+				return "", fmt.Sprintf("the default of %s is computed by the script", name)
+			case v.None:
+				return knob.Default, ""
+			}
+			if value, err := p.Understand(k, v.Text); err == nil {
+				return value, ""
+			}
+			return "", fmt.Sprintf("the script's default of %s, %s, is none that the recipe knows", name, v.Text)
+		}
+	}
+	return knob.Default, ""
+}
+
+// saidDefault is a default that the job's own sources give to an argument.
+func (d *Draft) saidDefault(name string) (Expression, bool) {
+	if d.Recipe.Definitions != nil {
+		return d.Original.Parser.Default(name)
+	}
+	return d.Original.Parser.TrainerDefault(name)
+}

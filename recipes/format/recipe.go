@@ -7,8 +7,13 @@
 package format
 
 import (
+	"bytes"
+	"cmp"
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -222,4 +227,161 @@ func (r Recipe) Under() string {
 		}
 	}
 	return ""
+}
+
+// A Proof is where it shows which value of a knob the framework really uses: in
+// a line of the job's output, or in a file that the framework writes.
+type Proof struct {
+	Knob strategy.Knob
+	// Line matches a line; its first group is the value. Nil: the proof is a file.
+	Line *regexp.Regexp
+	// File is a glob, written as Resume.Latest is, and Path a key in what it matches.
+	File, Path string
+	// Words are the framework's words for the knob's values; nil: as in the plan.
+	Words map[strategy.Value][]any
+}
+
+// Value understands what a proof shows; false where it says nothing, such as a
+// word that the recipe does not know.
+func (p Proof) Value(word any) (strategy.Value, bool) {
+	text := fmt.Sprint(word)
+	if p.Knob.Whole() {
+		word = strings.ReplaceAll(text, ",", "") // 1,024
+	}
+	v, err := Place{Words: p.Words}.Understand(p.Knob, word)
+	return v, err == nil
+}
+
+// A Survival says between which values of a knob a checkpoint survives a change.
+type Survival struct {
+	Knob strategy.Knob
+	// Families are sets of values; inside one, the checkpoint can be loaded. None:
+	// no change of the knob can be.
+	Families [][]strategy.Value
+	Reason   string
+}
+
+// A Rule binds settings of one framework together, in a way that a recipe file cannot
+// describe. Recipe files name their rules.
+type Rule struct {
+	// Shape completes a recipe that was read.
+	Shape func(r *Recipe)
+	// Read completes what was read from the places of the single knobs.
+	Read func(d *Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error
+	// Apply completes what was set at them; plan holds every knob.
+	Apply func(d *Draft, old, plan strategy.Plan) error
+	// Checkpoint edits files of a checkpoint, by their name in it, that hold
+	// settings of their own.
+	Checkpoint map[string]func(text []byte, plan strategy.Plan) ([]byte, error)
+}
+
+// LeaveBatch keeps the micro batch and the accumulation from being turned.
+func LeaveBatch(ranges map[strategy.Knob]strategy.Range, reason string) {
+	ranges[strategy.MicroBatchSize], ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}, strategy.Range{Absent: reason}
+}
+
+// Rules are rules by the names that recipe files use.
+type Rules map[string]Rule
+
+// Grammar is how the framework reads its command line. A recipe names it by the
+// library that does the reading.
+type Grammar struct {
+	// Dashes: "--batch-size" and "--batch_size" are the same argument.
+	Dashes bool
+	// Booleans: a flag may be followed by any of argparse users' truth words
+	// (yes, no, 1, 0 …), not only by true or false.
+	Booleans bool
+	// Abbreviations: an argument may be cut short where that is unambiguous.
+	Abbreviations bool
+	// File: one JSON or YAML file as the only argument holds all arguments by
+	// name, without their dashes.
+	File bool
+	// Overrides: words key=value may follow that file, and are stronger.
+	Overrides bool
+	// Equals: an argument is given as one word, --x=8.
+	Equals bool
+	// Pairs: overrides are two words, KEY VALUE, behind all options.
+	Pairs bool
+}
+
+// parsers are the ways of reading a command line, by the names that recipes use.
+var parsers = map[string]Grammar{
+	"argparse": {Abbreviations: true},
+	// argparse, and behind its options pairs of words for a configuration of yacs.
+	"yacs": {Abbreviations: true, Pairs: true},
+	// click, tyro, and scripts of whose parser nothing is known.
+	"dashes": {Dashes: true},
+	// jsonargparse, and what else splits words at an equals sign only.
+	"equals": {Equals: true},
+	// https://github.com/huggingface/transformers/blob/main/src/transformers/hf_argparser.py
+	"HfArgumentParser": {Dashes: true, Booleans: true, Abbreviations: true, File: true},
+	// Descendants of it: TRL and ms-swift read files in ways of their own,
+	// LLaMA-Factory takes words a=b behind the file.
+	"TrlParser":    {Dashes: true, Booleans: true, Abbreviations: true},
+	"LLaMAFactory": {Dashes: true, Booleans: true, Abbreviations: true, File: true, Overrides: true},
+}
+
+// parserNames lists the parsers.
+func parserNames() []string { return slices.Sorted(maps.Keys(parsers)) }
+
+// A Loss is what a framework does with the loss when a step has more micro batches.
+type Loss struct {
+	Class  string
+	Reason string
+	// Versions are those of which it is so; nil: all.
+	Versions Versions
+	// Source are pieces of the script's source, of which it has one; nil: any script.
+	Source []string
+	// Unless are settings with which micro batches are equal on average only.
+	Unless []Condition
+}
+
+// The classes of a recipe's loss. Exact: the framework's own loss is a mean that it divides
+// by the accumulation. Weighted: it weights micro batches by their tokens or samples.
+// Average: it does neither. Features: it compares the samples of all micro batches.
+// Script, Library: it divides a loss that the job's own code computes; of Library one of
+// its own models computes it where that code does not.
+const (
+	LossExact    = "exact"
+	LossWeighted = "weighted"
+	LossAverage  = "average"
+	LossFeatures = "features"
+	LossScript   = "script"
+	LossLibrary  = "library"
+)
+
+var lossClasses = []string{LossExact, LossWeighted, LossAverage, LossFeatures, LossScript, LossLibrary}
+
+// LossOf is what the recipe says of the loss of a command; zero where it says nothing.
+func (r Recipe) LossOf(cmd Command) Loss {
+	d := NewDraft(r, cmd)
+	for _, l := range r.Losses {
+		here := l.Source == nil || slices.ContainsFunc(l.Source, func(piece string) bool { return bytes.Contains(cmd.Script, []byte(piece)) })
+		if !here || l.Versions.Outside(cmd.Packages) != "" {
+			continue
+		}
+		for _, c := range l.Unless {
+			if c.Holds(d, nil) {
+				return Loss{Class: LossAverage, Reason: c.Reason}
+			}
+		}
+		return l
+	}
+	return Loss{}
+}
+
+// Computed reports whether the job's own code may compute the loss.
+func (l Loss) Computed() bool { return l.Class == LossScript || l.Class == LossLibrary }
+
+// Known is what the framework alone says of the training.
+func (l Loss) Known() strategy.Loss {
+	switch l.Class {
+	case LossExact, LossLibrary:
+		return strategy.Loss{Class: strategy.Exact, Reason: l.Reason}
+	case LossWeighted:
+		return strategy.Loss{Class: strategy.Exact, Reason: l.Reason, Weighted: true}
+	case LossScript:
+		return strategy.Loss{Class: strategy.Average, Reason: "the loss was not recognised"}
+	}
+	return strategy.Loss{Class: strategy.Average, Reason: cmp.Or(l.Reason, "the recipe does not say how the framework divides the loss")}
 }

@@ -1,7 +1,6 @@
 package format
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -32,12 +31,9 @@ func (v Versions) check() error {
 func (v Versions) Outside(installed map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		version, known := installed[name]
-		if !known {
-			continue
-		}
 		for part := range strings.SplitSeq(v[name], ",") {
 			m := bound.FindStringSubmatch(strings.TrimSpace(part))
-			if m != nil && !within(CompareVersions(version, m[2]), m[1]) {
+			if known && m != nil && !slices.Contains(orders[m[1]], CompareVersions(version, m[2])) {
 				return name + " " + version
 			}
 		}
@@ -45,54 +41,25 @@ func (v Versions) Outside(installed map[string]string) string {
 	return ""
 }
 
-func within(order int, operator string) bool {
-	switch operator {
-	case ">=":
-		return order >= 0
-	case "<=":
-		return order <= 0
-	case "<":
-		return order < 0
-	case ">":
-		return order > 0
-	case "!=":
-		return order != 0
-	}
-	return order == 0
-}
+// orders are the results of a comparison that each operator allows.
+var orders = map[string][]int{">=": {0, 1}, "<=": {-1, 0}, "<": {-1}, ">": {1}, "!=": {-1, 1}, "==": {0}}
 
 // CompareVersions compares the leading numbers of two versions; what follows
 // them, such as rc1 or +cu124, does not count.
 func CompareVersions(a, b string) int {
 	x, y := release(a), release(b)
-	for i := range max(len(x), len(y)) {
-		var m, n int
-		if i < len(x) {
-			m = x[i]
-		}
-		if i < len(y) {
-			n = y[i]
-		}
-		if order := cmp.Compare(m, n); order != 0 {
-			return order
-		}
-	}
-	return 0
+	n := max(len(x), len(y))
+	return slices.Compare(append(x, make([]int, n-len(x))...), append(y, make([]int, n-len(y))...))
 }
+
+var leadingNumbers = regexp.MustCompile(`^\d+(\.\d+)*`)
 
 // release is the numbers of a version: 2.9.0rc1+cu128 is 2, 9, 0.
 func release(version string) []int {
-	version, _, _ = strings.Cut(version, "+")
 	var numbers []int
-	for part := range strings.SplitSeq(version, ".") {
-		digits := len(part) - len(strings.TrimLeft(part, "0123456789"))
-		n, err := strconv.Atoi(part[:digits])
-		if err != nil {
-			break
-		}
-		numbers = append(numbers, n)
-		if digits < len(part) {
-			break
+	for part := range strings.SplitSeq(leadingNumbers.FindString(version), ".") {
+		if n, err := strconv.Atoi(part); err == nil {
+			numbers = append(numbers, n)
 		}
 	}
 	return numbers

@@ -265,25 +265,28 @@ func (a Argv) flip(argv []string, w word, no string) ([]string, bool) {
 
 // Remove returns the command line without a flag, at every place.
 func (a Argv) Remove(argv []string, name string) []string {
-	next := slices.Clone(argv)
-	found := a.occurrences(next, name)
-	for _, w := range slices.Backward(found) {
-		_, words, _ := a.flagValue(next, w)
-		next = slices.Delete(next, w.at, w.at+words)
-	}
-	return next
+	return a.without(argv, name, func(argv []string, w word) int {
+		_, words, _ := a.flagValue(argv, w)
+		return words
+	})
 }
 
 // RemoveValued returns the command line without an argument and its value, at
 // every place.
 func (a Argv) RemoveValued(argv []string, name string) []string {
+	return a.without(argv, name, func(argv []string, w word) int {
+		if !w.attached && w.at+1 < len(argv) && !optionLike(argv[w.at+1]) {
+			return 2
+		}
+		return 1
+	})
+}
+
+// without takes the words of each occurrence away.
+func (a Argv) without(argv []string, name string, words func(argv []string, w word) int) []string {
 	next := slices.Clone(argv)
 	for _, w := range slices.Backward(a.occurrences(next, name)) {
-		words := 1
-		if !w.attached && w.at+1 < len(next) && !optionLike(next[w.at+1]) {
-			words = 2
-		}
-		next = slices.Delete(next, w.at, w.at+words)
+		next = slices.Delete(next, w.at, w.at+words(next, w))
 	}
 	return next
 }
@@ -323,37 +326,37 @@ func Opposite(text string) string {
 	return text
 }
 
-// Override returns the value of a word key=value. Pluses before the key, as
-// Hydra writes them, do not count. The last one wins.
+// Override returns the value of a word key=value, or of the pair KEY VALUE. Pluses before the
+// key, as Hydra writes them, do not count. The last one wins.
 func (a Argv) Override(argv []string, key string) (string, bool) {
+	i := a.override(argv, key)
+	if i < 0 {
+		return "", false
+	}
 	if a.Pairs {
-		i := pair(argv, key)
-		if i < 0 {
-			return "", false
-		}
 		return argv[i+1], true
 	}
-	if i := override(argv, key); i >= 0 {
-		_, value, _ := strings.Cut(argv[i], "=")
-		return value, true
-	}
-	return "", false
+	_, value, _ := strings.Cut(argv[i], "=")
+	return value, true
 }
 
-// SetOverride returns the command line with a word key=value set. Absent, it is
-// put behind the words that follow the option under, which is appended where it
-// is absent itself; where under is empty it is appended.
+// SetOverride returns the command line with an override set. A pair is put at the end. A word is
+// put behind those that follow the option under, which is appended where it
+// is absent itself; where under is empty the word is appended.
 func (a Argv) SetOverride(argv []string, under, key, value string) []string {
-	if a.Pairs {
-		return setPair(argv, key, value)
-	}
-	word := key + "=" + value
-	if i := override(argv, key); i >= 0 {
-		next := slices.Clone(argv)
+	next, i := slices.Clone(argv), a.override(argv, key)
+	switch {
+	case i >= 0 && a.Pairs:
+		next[i+1] = value
+		return next
+	case i >= 0:
 		head, _, _ := strings.Cut(next[i], "=")
 		next[i] = head + "=" + value
 		return next
+	case a.Pairs:
+		return append(next, key, value)
 	}
+	word := key + "=" + value
 	if under == "" {
 		return a.Append(argv, word)
 	}
@@ -364,19 +367,35 @@ func (a Argv) SetOverride(argv []string, under, key, value string) []string {
 	for at++; at < len(argv) && !optionLike(argv[at]); at++ {
 		continue
 	}
-	return slices.Insert(slices.Clone(argv), at, word)
+	return slices.Insert(next, at, word)
 }
 
-// RemoveOverride returns the command line without the words key=value.
+// RemoveOverride returns the command line without the overrides of a key.
 func (a Argv) RemoveOverride(argv []string, key string) []string {
+	words := 1
 	if a.Pairs {
-		return removePairs(argv, key)
+		words = 2
 	}
 	next := slices.Clone(argv)
-	for i := override(next, key); i >= 0; i = override(next, key) {
-		next = slices.Delete(next, i, i+1)
+	for i := a.override(next, key); i >= 0; i = a.override(next, key) {
+		next = slices.Delete(next, i, i+words)
 	}
 	return next
+}
+
+// override is the index of the override that counts, -1 for none. The key of a pair is no
+// option's value, and its value follows it.
+func (a Argv) override(argv []string, key string) int {
+	for i := len(argv) - 1; i >= 1; i-- {
+		if a.Pairs && i < len(argv)-1 && argv[i] == key && (i < 2 || !optionLike(argv[i-1])) {
+			return i
+		}
+		head, _, equals := strings.Cut(argv[i], "=")
+		if !a.Pairs && equals && strings.TrimLeft(head, "+") == strings.TrimLeft(key, "+") {
+			return i
+		}
+	}
+	return -1
 }
 
 // Beginning returns what follows the beginning of the last word that has it.
@@ -400,15 +419,4 @@ func SetBeginning(argv []string, beginning, rest string) []string {
 		}
 	}
 	return append(next, beginning+rest)
-}
-
-func override(argv []string, key string) int {
-	key = strings.TrimLeft(key, "+")
-	for i := len(argv) - 1; i >= 1; i-- {
-		head, _, equals := strings.Cut(argv[i], "=")
-		if equals && strings.TrimLeft(head, "+") == key {
-			return i
-		}
-	}
-	return -1
 }

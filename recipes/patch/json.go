@@ -46,7 +46,7 @@ func syntaxError(f Format, err error) *Error {
 	return e
 }
 
-func (jsonSyntax) decode(text []byte) (any, error) {
+func (jsonSyntax) decode(text []byte, _ []string) (any, error) {
 	root, err := parseJSON(text)
 	if err != nil {
 		return nil, err
@@ -155,4 +155,178 @@ func jsonText(value any) string {
 	}
 	text, _ := json.Marshal(value) // nil, a bool or an integer
 	return string(text)
+}
+
+// jsonStyle inserts members as their neighbours are written.
+type jsonStyle struct {
+	text  []byte
+	shift int // length of the byte order mark
+	root  hujson.Value
+}
+
+// insert adds keys[0], and the objects down to the value, to the object at v; a
+// null at v becomes an object.
+func (s jsonStyle) insert(v *hujson.Value, keys []string, value any) []byte {
+	object, isObject := v.Value.(*hujson.Object)
+	switch {
+	case !isObject:
+		own := s.indentOf(v.StartOffset)
+		return spliced(s.text, s.shift+v.StartOffset, s.shift+v.EndOffset, s.nested(keys, value, own, s.multiline()))
+	case len(object.Members) == 0:
+		return s.intoEmpty(v, keys, value)
+	}
+	return s.afterLast(v, object, keys, value)
+}
+
+// intoEmpty fills an object that has no members.
+func (s jsonStyle) intoEmpty(v *hujson.Value, keys []string, value any) []byte {
+	open, shut := s.shift+v.StartOffset, s.shift+v.EndOffset
+	own := s.indentOf(v.StartOffset)
+	inside := s.text[open+1 : shut-1]
+	if len(bytes.TrimSpace(inside)) == 0 {
+		multiline := s.multiline() || bytes.ContainsRune(inside, '\n')
+		return spliced(s.text, open, shut, s.nested(keys, value, own, multiline))
+	}
+	// Only comments: the member goes on a line of its own behind them.
+	end := open + 1 + len(bytes.TrimRight(inside, " \t\r\n"))
+	nl, indent := lineEnd(s.text), own+s.unit()
+	return spliced(s.text, end, shut-1, nl+indent+s.member(keys, value, indent, true)+nl+own)
+}
+
+// afterLast adds a member behind the last one, and behind a comment that shares
+// its line.
+func (s jsonStyle) afterLast(v *hujson.Value, object *hujson.Object, keys []string, value any) []byte {
+	last := object.Members[len(object.Members)-1]
+	end := s.shift + last.Value.EndOffset
+	before := string(last.Name.BeforeExtra)
+	newline := strings.LastIndexByte(before, '\n')
+	if newline < 0 {
+		return s.onSameLine(object, keys, value)
+	}
+	indent := before[newline+1:]
+	if i := strings.IndexFunc(indent, func(r rune) bool { return r != ' ' && r != '\t' }); i >= 0 {
+		indent = indent[:i] // a comment stands between the indentation and the name
+	}
+	comma, point := s.lineBehind(end, s.shift+v.EndOffset-1)
+	insertion := lineEnd(s.text) + indent + s.member(keys, value, indent, true)
+	if comma {
+		return spliced(s.text, point, point, insertion+",")
+	}
+	next := spliced(s.text, point, point, insertion)
+	return spliced(next, end, end, ",")
+}
+
+// onSameLine adds a member to an object whose members share a line.
+func (s jsonStyle) onSameLine(object *hujson.Object, keys []string, value any) []byte {
+	last := object.Members[len(object.Members)-1]
+	end := s.shift + last.Value.EndOffset
+	gap := string(last.Name.BeforeExtra)
+	if len(object.Members) == 1 {
+		gap = strings.TrimPrefix(s.colon(), ":")
+	}
+	if strings.Trim(gap, " \t") != "" {
+		gap = " "
+	}
+	return spliced(s.text, end, end, ","+gap+s.member(keys, value, "", false))
+}
+
+// lineBehind looks behind a value that ends at from, inside an object that ends
+// at to: is there a comma, and where does the line end that both are on?
+func (s jsonStyle) lineBehind(from, to int) (comma bool, point int) {
+	point = from
+	for i := from; i < to; {
+		rest := s.text[i:to]
+		switch {
+		case rest[0] == '\n':
+			return comma, point
+		case bytes.HasPrefix(rest, []byte("//")):
+			n := bytes.IndexByte(rest, '\n')
+			if n < 0 {
+				n = len(rest)
+			}
+			i += n
+			point = i - (n - len(bytes.TrimRight(rest[:n], "\r")))
+		case bytes.HasPrefix(rest, []byte("/*")):
+			i += bytes.Index(rest, []byte("*/")) + 2
+			point = i
+		case rest[0] == ',':
+			comma = true
+			i++
+			point = i
+		default:
+			i++
+		}
+	}
+	return comma, point
+}
+
+// member writes "key": value, with the objects in between.
+func (s jsonStyle) member(keys []string, value any, indent string, multiline bool) string {
+	text := string(hujson.String(keys[0])) + s.colon()
+	if len(keys) == 1 {
+		return text + jsonText(value)
+	}
+	return text + s.nested(keys[1:], value, indent, multiline)
+}
+
+// nested writes an object that holds keys[0], whose own line is indented by own.
+func (s jsonStyle) nested(keys []string, value any, own string, multiline bool) string {
+	if !multiline {
+		return "{" + s.member(keys, value, "", false) + "}"
+	}
+	nl, indent := lineEnd(s.text), own+s.unit()
+	return "{" + nl + indent + s.member(keys, value, indent, true) + nl + own + "}"
+}
+
+// multiline reports whether the document puts members on lines of their own.
+func (s jsonStyle) multiline() bool { return s.unitOf() != "" || s.empty() }
+
+// empty reports whether the document has no member to take a style from.
+func (s jsonStyle) empty() bool {
+	object, isObject := s.root.Value.(*hujson.Object)
+	return !isObject || len(object.Members) == 0
+}
+
+// unit is one step of indentation.
+func (s jsonStyle) unit() string {
+	if unit := s.unitOf(); unit != "" {
+		return unit
+	}
+	return "  "
+}
+
+// unitOf is the indentation of the first member of the outermost object over
+// the object's own, empty where members do not have lines of their own.
+func (s jsonStyle) unitOf() string {
+	object, isObject := s.root.Value.(*hujson.Object)
+	if !isObject || len(object.Members) == 0 {
+		return ""
+	}
+	name := object.Members[0].Name
+	if !bytes.ContainsRune(name.BeforeExtra, '\n') {
+		return ""
+	}
+	own := s.indentOf(s.root.StartOffset)
+	return strings.TrimPrefix(s.indentOf(name.StartOffset), own)
+}
+
+// colon is what stands between a name and its value, as the document's first
+// member has it.
+func (s jsonStyle) colon() string {
+	if object, isObject := s.root.Value.(*hujson.Object); isObject && len(object.Members) > 0 {
+		first := object.Members[0]
+		between := string(first.Name.AfterExtra) + ":" + string(first.Value.BeforeExtra)
+		if strings.Trim(between, " \t:") == "" {
+			return between
+		}
+	}
+	return ": "
+}
+
+// indentOf is the white space at the start of the line of an offset.
+func (s jsonStyle) indentOf(offset int) string {
+	at := s.shift + offset
+	start := 1 + bytes.LastIndexByte(s.text[:at], '\n')
+	line := bytes.TrimPrefix(s.text[start:at], bom)
+	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])
 }

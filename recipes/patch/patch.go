@@ -15,8 +15,11 @@ package patch
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"path"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -83,8 +86,8 @@ func (e *Error) Error() string {
 
 // A syntax finds and splices values in one format.
 type syntax interface {
-	// decode returns the whole text as plain values.
-	decode(text []byte) (any, error)
+	// decode returns the whole text as plain values, for one path or, where it is nil, for all.
+	decode(text []byte, path []string) (any, error)
 	// splice returns the text with the value at keys replaced or inserted.
 	splice(text []byte, keys []string, value any) ([]byte, error)
 }
@@ -103,32 +106,26 @@ func (f Format) syntax() syntax {
 
 // Decode returns the whole text as plain values.
 func Decode(f Format, text []byte) (any, error) {
+	return decode(f, text, nil)
+}
+
+func decode(f Format, text []byte, path []string) (any, error) {
 	s := f.syntax()
 	if s == nil {
 		return nil, &Error{Format: f, Reason: Syntax, Message: "neither JSON, YAML nor TOML"}
 	}
-	return s.decode(text)
+	return s.decode(text, path)
 }
 
-// Get returns the value at a path, and whether there is one. A key elsewhere that
-// occurs twice is no fault of the value's.
+// Get returns the value at a path, and whether there is one. In YAML a key
+// elsewhere may occur twice: the last counts, as in PyYAML.
 func Get(f Format, text []byte, at string) (any, bool, error) {
 	keys := Split(at)
-	root, err := decodeFor(f, text, keys)
+	root, err := decode(f, text, keys)
 	if err != nil {
 		return nil, false, err
 	}
 	return lookUp(f, root, keys)
-}
-
-// decodeFor decodes a text for who asks for one path.
-func decodeFor(f Format, text []byte, asked []string) (any, error) {
-	if s, ok := f.syntax().(interface {
-		decodeFor(text []byte, asked []string) (any, error)
-	}); ok {
-		return s.decodeFor(text, asked)
-	}
-	return Decode(f, text)
 }
 
 // Set returns the text with the value at a path replaced, or inserted in the
@@ -218,4 +215,92 @@ func Join(keys []string) string {
 		quoted[i] = strings.NewReplacer(`\`, `\\`, `.`, `\.`).Replace(key)
 	}
 	return strings.Join(quoted, ".")
+}
+
+var bom = []byte("\xef\xbb\xbf")
+
+func withoutBOM(text []byte) []byte { return bytes.TrimPrefix(text, bom) }
+
+// lookUp follows keys through plain values.
+func lookUp(f Format, root any, keys []string) (any, bool, error) {
+	for i, key := range keys {
+		switch node := root.(type) {
+		case map[string]any:
+			next, there := node[key]
+			if !there {
+				return nil, false, nil
+			}
+			root = next
+		case []any:
+			n, err := index(key, len(node))
+			if err != nil {
+				return nil, false, &Error{Format: f, Reason: Shape, Path: Join(keys[:i+1]), Message: err.Error()}
+			}
+			root = node[n]
+		case nil:
+			return nil, false, nil // an empty file, or a key with nothing behind it
+		default:
+			return nil, false, &Error{Format: f, Reason: Shape, Path: Join(keys[:i]),
+				Message: fmt.Sprintf("holds %v, so that there is no %q in it", node, key)}
+		}
+	}
+	return root, true, nil
+}
+
+// index reads a list index and holds it against the list's length.
+func index(key string, length int) (int, error) {
+	n, err := strconv.Atoi(key)
+	if err != nil || n < 0 || strconv.Itoa(n) != key {
+		return 0, fmt.Errorf("%q is no index of a list", key)
+	}
+	if n >= length {
+		return 0, fmt.Errorf("index %d of a list of %d", n, length)
+	}
+	return n, nil
+}
+
+// replaced is root with the value at keys replaced or inserted.
+func replaced(root any, keys []string, value any) any {
+	if len(keys) == 0 {
+		return value
+	}
+	switch node := root.(type) {
+	case []any:
+		n, err := index(keys[0], len(node))
+		if err != nil {
+			return root
+		}
+		node = slices.Clone(node)
+		node[n] = replaced(node[n], keys[1:], value)
+		return node
+	case map[string]any:
+		node = maps.Clone(node)
+		node[keys[0]] = replaced(node[keys[0]], keys[1:], value)
+		return node
+	}
+	return map[string]any{keys[0]: replaced(nil, keys[1:], value)}
+}
+
+// position tells line and column, both from 1, of an offset. Columns count bytes.
+func position(text []byte, offset int) (line, column int) {
+	offset = min(max(offset, 0), len(text))
+	before := text[:offset]
+	line = 1 + bytes.Count(before, []byte("\n"))
+	return line, offset - bytes.LastIndexByte(before, '\n')
+}
+
+// spliced is text with text[from:to] replaced.
+func spliced(text []byte, from, to int, with string) []byte {
+	next := make([]byte, 0, len(text)+len(with))
+	next = append(next, text[:from]...)
+	next = append(next, with...)
+	return append(next, text[to:]...)
+}
+
+// lineEnd is the line end that the text uses: the first one that occurs.
+func lineEnd(text []byte) string {
+	if i := bytes.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
+		return "\r\n"
+	}
+	return "\n"
 }

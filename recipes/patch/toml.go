@@ -16,7 +16,7 @@ import (
 // text from the expressions of its parser (tomltext.go).
 type tomlSyntax struct{}
 
-func (tomlSyntax) decode(text []byte) (any, error) {
+func (tomlSyntax) decode(text []byte, _ []string) (any, error) {
 	body := withoutBOM(text)
 	if !utf8.Valid(body) {
 		return nil, &Error{Format: TOML, Reason: Syntax, Message: "is not UTF-8"}

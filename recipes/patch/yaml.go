@@ -59,23 +59,12 @@ func decodeNode(decoder *yaml.Decoder, into *yaml.Node) (err error) {
 	return decoder.Decode(into)
 }
 
-func (yamlSyntax) decode(text []byte) (any, error) {
+func (yamlSyntax) decode(text []byte, path []string) (any, error) {
 	root, err := parseYAML(text)
 	if err != nil || root == nil {
 		return nil, err
 	}
-	r := yamlReader{open: map[*yaml.Node]bool{}}
-	return r.value(root, nil)
-}
-
-// decodeFor is decode for who asks for one path: a key elsewhere that occurs twice is
-// the last of them, as PyYAML has it.
-func (yamlSyntax) decodeFor(text []byte, asked []string) (any, error) {
-	root, err := parseYAML(text)
-	if err != nil || root == nil {
-		return nil, err
-	}
-	r := yamlReader{open: map[*yaml.Node]bool{}, asked: asked}
+	r := yamlReader{open: map[*yaml.Node]bool{}, path: path}
 	return r.value(root, nil)
 }
 
@@ -83,8 +72,8 @@ func (yamlSyntax) decodeFor(text []byte, asked []string) (any, error) {
 type yamlReader struct {
 	open map[*yaml.Node]bool // anchors that are being followed
 	seen int
-	// asked is the path that somebody asks for, nil for all of them.
-	asked []string
+	// path is the only one that is read; nil: all are.
+	path []string
 }
 
 func (r *yamlReader) value(n *yaml.Node, at []string) (any, error) {
@@ -115,10 +104,10 @@ func (r *yamlReader) value(n *yaml.Node, at []string) (any, error) {
 	return yamlScalar(n), nil
 }
 
-// matters reports whether what is asked for is at a path, below it or above it.
+// matters reports whether a path leads to the one that is read, or goes on from it.
 func (r *yamlReader) matters(path []string) bool {
-	n := min(len(path), len(r.asked))
-	return r.asked == nil || slices.Equal(path[:n], r.asked[:n])
+	n := min(len(path), len(r.path))
+	return r.path == nil || slices.Equal(path[:n], r.path[:n])
 }
 
 // mapping reads keys and values; merged values give way to the mapping's own.
