@@ -141,7 +141,7 @@ func TestParseWholeRecipe(t *testing.T) {
 			strategy.OffloadParam:   {Absent: "there is no such thing"},
 		},
 	}}
-	sameKind := cmp.Comparer(func(a, b format.Kind) bool { return reflect.DeepEqual(a, b) })
+	sameKind := cmp.Comparer(func(a, b format.PlaceKind) bool { return reflect.DeepEqual(a, b) })
 	if diff := cmp.Diff(want, r, sameKind); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -29,27 +29,26 @@ type (
 	Change   = format.Change
 	Knob     = format.Knob
 	Resume   = format.Resume
-	Progress = format.Progress
+	Progress = format.ProgressLines
 	Verified = format.Verified
-	Problem  = document.Problem
 )
 
 // ParseFile reads a recipe file, which the user knows by this name. The error is a
-// *document.Error with all its faults, each at its place.
+// *document.FileError with all its faults, each at its place.
 func ParseFile(file string, text []byte) (Recipe, error) {
 	r, err := format.Parse(file, text, rules)
 	return Recipe{r}, err
 }
 
 // Parse is ParseFile for a caller who shows the problems in its own way.
-func Parse(name string, text []byte) (Recipe, []Problem) {
+func Parse(name string, text []byte) (Recipe, []document.Problem) {
 	r, problems := format.Problems(name, text, rules)
 	return Recipe{r}, problems
 }
 
 // FromKnobs reads the [knobs] table of a train.toml, as a TOML decoder returns
 // it. The recipe has no name.
-func FromKnobs(table map[string]any) (Recipe, []Problem) {
+func FromKnobs(table map[string]any) (Recipe, []document.Problem) {
 	r, problems := format.FromKnobs(table)
 	return Recipe{r}, problems
 }

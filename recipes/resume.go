@@ -27,7 +27,7 @@ func (r Recipe) ResumeGlob(cmd Command) (glob string, ok bool) {
 
 // cannotResume: the job's parser has none of the arguments that resume.
 func (r Recipe) cannotResume(d *format.Draft) bool {
-	return !r.Resume.Own && slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.Option) bool { return !o.Override && d.Lacks(o.Name) != "" })
+	return !r.Resume.Own && slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.WordOption) bool { return !o.Override && d.Lacks(o.Name) != "" })
 }
 
 // Pointer is the file that names the newest checkpoint, empty where the framework

@@ -251,8 +251,8 @@ const configKind = "configuration that gpurun can use"
 // What is wrong in a train.toml, and where.
 type (
 	Problem = document.Problem
-	Fault   = document.Fault
-	Error   = document.Error
+	Fault   = document.FileFault
+	Error   = document.FileError
 )
 
 // A Check validates a part of a train.toml that package job does not know, such

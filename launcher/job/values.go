@@ -13,7 +13,7 @@ import (
 
 // A table reads one table of a train.toml: what every file's tables have, and
 // the paths, durations and sizes of this one.
-type table struct{ *document.Table }
+type table struct{ *document.ValueTable }
 
 // file reads a path. Nothing is expanded in it.
 func (t *table) file(key, fallback string) string {

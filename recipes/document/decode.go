@@ -17,7 +17,7 @@ import (
 // Decode parses TOML into generic values: map[string]any, []any (of tables, too),
 // string, int64, float64, bool and times. The fault says where the text is no
 // TOML; what is the file's kind in words, "a train.toml".
-func Decode(text []byte, what string) (map[string]any, *Fault) {
+func Decode(text []byte, what string) (map[string]any, *FileFault) {
 	if at := tooDeep(text); at >= 0 {
 		f := faultAt(text, lineStarts(text), at)
 		f.Message = fmt.Sprintf("not %s: nested more than %d deep", what, deepest)

@@ -41,7 +41,7 @@ func FuzzPlaces(f *testing.F) {
 }
 
 // samePlaces holds that a key's place in the text is where the key is written.
-func samePlaces(t *testing.T, text []byte, v any, at *place) {
+func samePlaces(t *testing.T, text []byte, v any, at *keyPosition) {
 	t.Helper()
 	check := func(name string, inner any) {
 		next := at.children[name]

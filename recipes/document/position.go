@@ -7,30 +7,30 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// A place is where one key of a TOML text stands, and what stands below it.
+// A keyPosition is where one key of a TOML text stands, and what stands below it.
 // Elements of arrays are children named by their index.
-type place struct {
+type keyPosition struct {
 	key, value int // byte offsets, of a table's header both
 	element    bool
-	children   map[string]*place
+	children   map[string]*keyPosition
 	count      int // elements so far, of an array
 }
 
 // child returns the place below p under a name, made if need be.
-func (p *place) child(name string, at int) *place {
+func (p *keyPosition) child(name string, at int) *keyPosition {
 	if c, known := p.children[name]; known {
 		return c
 	}
 	if p.children == nil {
-		p.children = map[string]*place{}
+		p.children = map[string]*keyPosition{}
 	}
-	c := &place{key: at, value: at}
+	c := &keyPosition{key: at, value: at}
 	p.children[name] = c
 	return c
 }
 
 // append adds an element to an array.
-func (p *place) append(at int) *place {
+func (p *keyPosition) append(at int) *keyPosition {
 	c := p.child(strconv.Itoa(p.count), at)
 	c.element = true
 	p.count++
@@ -39,7 +39,7 @@ func (p *place) append(at int) *place {
 
 // last is the place that a header's path goes through: of an array of tables it
 // is the newest element.
-func (p *place) last() *place {
+func (p *keyPosition) last() *keyPosition {
 	if p.count > 0 {
 		return p.children[strconv.Itoa(p.count-1)]
 	}
@@ -48,8 +48,8 @@ func (p *place) last() *place {
 
 // index finds the places of all keys in a TOML text that is known to be valid.
 // Where the two parsers disagree about that, it holds what came before.
-func index(text []byte) *place {
-	root := &place{}
+func index(text []byte) *keyPosition {
+	root := &keyPosition{}
 	table := root
 	var p unstable.Parser
 	p.Reset(text)
@@ -69,7 +69,7 @@ func index(text []byte) *place {
 }
 
 // descend follows a dotted key, and tells where its last part stands.
-func descend(from *place, key unstable.Iterator) (*place, int) {
+func descend(from *keyPosition, key unstable.Iterator) (*keyPosition, int) {
 	p, at := from, 0
 	for key.Next() {
 		at = int(key.Node().Raw.Offset)
@@ -79,7 +79,7 @@ func descend(from *place, key unstable.Iterator) (*place, int) {
 }
 
 // indexPair adds a key and its value to a table.
-func indexPair(parser *unstable.Parser, table *place, pair *unstable.Node) {
+func indexPair(parser *unstable.Parser, table *keyPosition, pair *unstable.Node) {
 	p, at := descend(table, pair.Key())
 	end := at
 	for key := pair.Key(); key.Next(); {
@@ -95,7 +95,7 @@ func indexPair(parser *unstable.Parser, table *place, pair *unstable.Node) {
 }
 
 // indexValue adds what is inside an array or an inline table.
-func indexValue(parser *unstable.Parser, p *place, value *unstable.Node) {
+func indexValue(parser *unstable.Parser, p *keyPosition, value *unstable.Node) {
 	switch value.Kind {
 	case unstable.InlineTable:
 		for pairs := value.Children(); pairs.Next(); {
@@ -128,7 +128,7 @@ func offset(parser *unstable.Parser, n *unstable.Node, fallback int) int {
 // locate finds a key path, or the nearest table that is there, and writes the
 // path as the file does: dots, quotes where a bare key needs them, indices in
 // brackets.
-func (p *place) locate(path []string, atValue bool) (offset int, dotted string) {
+func (p *keyPosition) locate(path []string, atValue bool) (offset int, dotted string) {
 	var b strings.Builder
 	missing := false
 	for _, name := range path {

@@ -42,7 +42,7 @@ func (p Problem) meant() string {
 
 // Faults puts problems at their places, in the order of the text. Two problems
 // of the same place and words are one.
-func Faults(text []byte, problems []Problem) []Fault {
+func Faults(text []byte, problems []Problem) []FileFault {
 	type found struct {
 		at, n int
 		key   string
@@ -55,8 +55,8 @@ func Faults(text []byte, problems []Problem) []Fault {
 	}
 	slices.SortStableFunc(all, func(a, b found) int { return a.at - b.at })
 	lines := lineStarts(text)
-	seen := map[Fault]bool{}
-	var sorted []Fault
+	seen := map[FileFault]bool{}
+	var sorted []FileFault
 	for _, one := range all {
 		f := faultAt(text, lines, one.at)
 		p := problems[one.n]
@@ -81,7 +81,7 @@ func lineStarts(text []byte) []int {
 }
 
 // faultAt is a fault without words at a byte offset.
-func faultAt(text []byte, lines []int, at int) Fault {
+func faultAt(text []byte, lines []int, at int) FileFault {
 	at = min(max(at, 0), len(text))
 	n, exact := slices.BinarySearch(lines, at)
 	if exact {
@@ -92,30 +92,30 @@ func faultAt(text []byte, lines []int, at int) Fault {
 		end = lines[n] - 1
 	}
 	line := strings.TrimSuffix(string(text[start:end]), "\r")
-	return Fault{
+	return FileFault{
 		Line:   n,
 		Column: min(utf8.RuneCount(text[start:at]), utf8.RuneCountInString(line)) + 1,
 		Source: strings.ToValidUTF8(line, "\uFFFD"),
 	}
 }
 
-// A Fault is a problem at its place in the file.
-type Fault struct {
+// A FileFault is a problem at its place in the file.
+type FileFault struct {
 	Line, Column int    // from 1; columns count characters
 	Key          string // dotted, as in the file; empty for the file itself
 	Message      string // with the suggestion
 	Source       string // the line, without its end
 }
 
-// An Error is everything that is wrong in a file, in the order of the file.
-type Error struct {
+// An FileError is everything that is wrong in a file, in the order of the file.
+type FileError struct {
 	File   string // as the user named it
 	Kind   string // what it is not, with these faults: "recipe that can be used"
-	Faults []Fault
+	Faults []FileFault
 }
 
 // Error prints one block a fault: place and message, the source line, a caret.
-func (e *Error) Error() string {
+func (e *FileError) Error() string {
 	blocks := make([]string, len(e.Faults))
 	for i, f := range e.Faults {
 		blocks[i] = f.block(e.File)
@@ -124,7 +124,7 @@ func (e *Error) Error() string {
 }
 
 // block is one fault as it is printed.
-func (f Fault) block(file string) string {
+func (f FileFault) block(file string) string {
 	what := f.Message
 	if f.Key != "" {
 		what = f.Key + ": " + what

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// A Table reads one table of a file. What is wrong becomes a problem and the
+// A ValueTable reads one table of a file. What is wrong becomes a problem and the
 // fallback stands, so that reading goes on and every problem is found.
-type Table struct {
+type ValueTable struct {
 	path     []string
 	values   map[string]any
 	problems *[]Problem
@@ -19,39 +19,39 @@ type Table struct {
 
 // NewTable is the table of these values at a path of the file. What is wrong in
 // it, and in the tables inside, goes to problems.
-func NewTable(values map[string]any, problems *[]Problem, path ...string) *Table {
-	return &Table{path: path, values: values, problems: problems}
+func NewTable(values map[string]any, problems *[]Problem, path ...string) *ValueTable {
+	return &ValueTable{path: path, values: values, problems: problems}
 }
 
 // Inner is a table at a path inside this one; its problems are this one's.
-func (t *Table) Inner(values map[string]any, path ...string) *Table {
+func (t *ValueTable) Inner(values map[string]any, path ...string) *ValueTable {
 	return NewTable(values, t.problems, t.Path(path...)...)
 }
 
 // Path is the path of something inside the table, from the root of the file.
-func (t *Table) Path(inside ...string) []string { return slices.Concat(t.path, inside) }
+func (t *ValueTable) Path(inside ...string) []string { return slices.Concat(t.path, inside) }
 
 // Has reports whether the key is set.
-func (t *Table) Has(key string) bool {
+func (t *ValueTable) Has(key string) bool {
 	_, set := t.values[key]
 	return set
 }
 
 // Get returns a key's value.
-func (t *Table) Get(key string) (any, bool) {
+func (t *ValueTable) Get(key string) (any, bool) {
 	v, set := t.values[key]
 	return v, set
 }
 
 // Keys are the keys that are set, sorted.
-func (t *Table) Keys() []string { return slices.Sorted(maps.Keys(t.values)) }
+func (t *ValueTable) Keys() []string { return slices.Sorted(maps.Keys(t.values)) }
 
 // Report adds a problem as it is.
-func (t *Table) Report(p Problem) { *t.problems = append(*t.problems, p) }
+func (t *ValueTable) Report(p Problem) { *t.problems = append(*t.problems, p) }
 
 // Bad reports a problem with the value of a key, or of the table where the key is
 // empty.
-func (t *Table) Bad(key, format string, args ...any) {
+func (t *ValueTable) Bad(key, format string, args ...any) {
 	if key == "" {
 		t.BadAt(nil, format, args...)
 		return
@@ -60,12 +60,12 @@ func (t *Table) Bad(key, format string, args ...any) {
 }
 
 // BadAt reports a problem with the value at a path inside the table.
-func (t *Table) BadAt(path []string, format string, args ...any) {
+func (t *ValueTable) BadAt(path []string, format string, args ...any) {
 	t.Report(Problem{Key: t.Path(path...), Message: fmt.Sprintf(format, args...), AtValue: true})
 }
 
 // BadWord reports a word that is none of those allowed.
-func (t *Table) BadWord(path []string, got string, words []string) {
+func (t *ValueTable) BadWord(path []string, got string, words []string) {
 	p := Problem{Key: t.Path(path...), AtValue: true, Suggest: Nearest(got, words)}
 	p.Message = fmt.Sprintf("unknown value %q, want %s", got, Either(words))
 	if p.Suggest != "" && len(words) > 6 {
@@ -76,14 +76,14 @@ func (t *Table) BadWord(path []string, got string, words []string) {
 
 // Unknown reports a key that means nothing in the table, with the one of near
 // that was probably meant.
-func (t *Table) Unknown(key string, near []string) {
+func (t *ValueTable) Unknown(key string, near []string) {
 	t.Report(Problem{Key: t.Path(key), Message: "unknown key", Suggest: Nearest(key, near)})
 }
 
 // Read puts the value of a key where field points: text (one of the words, where there are some),
 // a number from least to most, a truth value, a list of texts or a regular expression. What is wrong
 // leaves a fallback there. It is false, and reads nothing, for a field of another type.
-func (t *Table) Read(key string, field any, least, most int, words ...string) bool {
+func (t *ValueTable) Read(key string, field any, least, most int, words ...string) bool {
 	switch f := field.(type) {
 	case *string:
 		if len(words) > 0 {
@@ -106,7 +106,7 @@ func (t *Table) Read(key string, field any, least, most int, words ...string) bo
 }
 
 // Text reads a string.
-func (t *Table) Text(key, fallback string) string {
+func (t *ValueTable) Text(key, fallback string) string {
 	v, set := t.Get(key)
 	if !set {
 		return fallback
@@ -120,7 +120,7 @@ func (t *Table) Text(key, fallback string) string {
 }
 
 // Filled reads a string that may not be empty or hold a NUL.
-func (t *Table) Filled(key string) string {
+func (t *ValueTable) Filled(key string) string {
 	s := t.Text(key, "")
 	switch {
 	case !t.Has(key):
@@ -136,7 +136,7 @@ func (t *Table) Filled(key string) string {
 }
 
 // Expression reads a regular expression; nil where there is none.
-func (t *Table) Expression(key string) *regexp.Regexp {
+func (t *ValueTable) Expression(key string) *regexp.Regexp {
 	text := t.Filled(key)
 	if text == "" {
 		return nil
@@ -150,7 +150,7 @@ func (t *Table) Expression(key string) *regexp.Regexp {
 }
 
 // Choice reads one of some words.
-func (t *Table) Choice(key, fallback string, words ...string) string {
+func (t *ValueTable) Choice(key, fallback string, words ...string) string {
 	if v, set := t.Get(key); set {
 		if _, ok := v.(string); !ok {
 			t.Bad(key, "want %s, found %s", Either(words), Describe(v))
@@ -166,7 +166,7 @@ func (t *Table) Choice(key, fallback string, words ...string) string {
 }
 
 // Whole reads a whole number from least to most.
-func (t *Table) Whole(key string, fallback, least, most int) int {
+func (t *ValueTable) Whole(key string, fallback, least, most int) int {
 	v, set := t.Get(key)
 	if !set {
 		return fallback
@@ -186,7 +186,7 @@ func (t *Table) Whole(key string, fallback, least, most int) int {
 }
 
 // Truth reads true or false.
-func (t *Table) Truth(key string, fallback bool) bool {
+func (t *ValueTable) Truth(key string, fallback bool) bool {
 	v, set := t.Get(key)
 	if !set {
 		return fallback
@@ -200,7 +200,7 @@ func (t *Table) Truth(key string, fallback bool) bool {
 }
 
 // Words reads an array of strings; nil where one element is none.
-func (t *Table) Words(key string) []string {
+func (t *ValueTable) Words(key string) []string {
 	v, set := t.Get(key)
 	if !set {
 		return nil
@@ -232,7 +232,7 @@ func (t *Table) Words(key string) []string {
 }
 
 // Texts reads a table of strings whose keys are names of variables.
-func (t *Table) Texts(key string) map[string]string {
+func (t *ValueTable) Texts(key string) map[string]string {
 	v, set := t.Get(key)
 	if !set {
 		return nil
@@ -261,7 +261,7 @@ func (t *Table) Texts(key string) map[string]string {
 }
 
 // Table reads a table; it is empty where the key is not set or holds none.
-func (t *Table) Table(key string) (inner *Table, there bool) {
+func (t *ValueTable) Table(key string) (inner *ValueTable, there bool) {
 	v, set := t.Get(key)
 	values, ok := v.(map[string]any)
 	if set && !ok {
@@ -272,11 +272,11 @@ func (t *Table) Table(key string) (inner *Table, there bool) {
 
 // Tables reads an array of tables; a single table is an array of one, at the key
 // itself. It is false where the value is neither.
-func (t *Table) Tables(key string) (inner []*Table, ok bool) {
+func (t *ValueTable) Tables(key string) (inner []*ValueTable, ok bool) {
 	v, _ := t.Get(key)
 	switch v := v.(type) {
 	case map[string]any:
-		return []*Table{t.Inner(v, key)}, true
+		return []*ValueTable{t.Inner(v, key)}, true
 	case []any:
 		for i, element := range v {
 			values, isTable := element.(map[string]any)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/recipes/patch"
 )
 
@@ -19,7 +20,7 @@ type argument struct {
 }
 
 // Argument is the place of an argument that is no flag.
-func Argument(name string) Place { return Place{Kind: argument{names: []string{name}}} }
+func Argument(name string) Place { return Place{PlaceKind: argument{names: []string{name}}} }
 
 // spellings are names of one argument.
 type spellings []string
@@ -29,13 +30,13 @@ var argumentSpecs = []spec[argument]{
 	{"no", "the opposite of a flag, `\"--no-x\"`", func(a *argument) any { return &a.no }, ""},
 }
 
-func (a *argument) complete(n *table, p *Place) {
+func (a *argument) complete(n *keyTable, p *Place) {
 	a.flag = p.flag()
 	for i, name := range a.names {
 		switch {
 		case name == "" || strings.HasPrefix(name, "-"): // what is empty is said already
 		case i == 0:
-			n.Report(Problem{Key: n.Path("arg"), Message: "an argument starts with a dash", Suggest: "--" + name})
+			n.Report(document.Problem{Key: n.Path("arg"), Message: "an argument starts with a dash", Suggest: "--" + name})
 		default:
 			n.fault("arg", "%q is no argument: it does not start with a dash", name)
 		}
@@ -78,9 +79,9 @@ func (a argument) spellings() []string {
 }
 
 // flagged is a kind that holds a truth value where it is told that it does.
-type flagged interface{ asFlag() Kind }
+type flagged interface{ asFlag() PlaceKind }
 
-func (a argument) asFlag() Kind {
+func (a argument) asFlag() PlaceKind {
 	a.flag = true
 	return a
 }
@@ -99,7 +100,7 @@ type arguments interface {
 	// remove takes an argument away that has a value.
 	remove(name string) error
 	// resume puts arguments on the command of a change whose files are in dir.
-	resume(change *Change, options []Option, dir string) error
+	resume(change *Change, options []WordOption, dir string) error
 	// file is the one file, empty where the arguments are words.
 	file() string
 }
@@ -170,7 +171,7 @@ func (a onLine) remove(name string) error {
 }
 
 // resume puts each argument in place of one that the user gave.
-func (a onLine) resume(change *Change, options []Option, _ string) error {
+func (a onLine) resume(change *Change, options []WordOption, _ string) error {
 	before, grammar := change.Argv, a.d.grammar
 	argv := slices.Clone(before)
 	for _, o := range options {
@@ -252,7 +253,7 @@ func (a oneFile) remove(name string) error {
 
 // resume puts the arguments into the file, or into the copy of it that the change
 // has already.
-func (a oneFile) resume(change *Change, options []Option, dir string) error {
+func (a oneFile) resume(change *Change, options []WordOption, dir string) error {
 	name, text := path.Join("config", path.Base(a.path)), a.d.Original.Files[a.path]
 	for changed, newer := range change.Files {
 		if path.Join(dir, changed) == change.Argv[1] {

@@ -24,9 +24,9 @@ type called struct {
 // Where is a place with only those of its calls that give a keyword a value; another kind
 // of place stays as it is.
 func Where(p Place, keyword string, value any) Place {
-	if c, ok := p.Kind.(called); ok {
+	if c, ok := p.PlaceKind.(called); ok {
 		c.where = map[string]any{keyword: value}
-		p.Kind = c
+		p.PlaceKind = c
 	}
 	return p
 }
@@ -36,7 +36,7 @@ var calledSpecs = []spec[called]{
 	{"keyword", "the keyword argument of the call", func(c *called) any { return &c.keyword }, ""},
 }
 
-func (c *called) complete(n *table, _ *Place) { c.knob = n.k }
+func (c *called) complete(n *keyTable, _ *Place) { c.knob = n.k }
 
 func (c called) String() string { return fmt.Sprintf("%s of %s", c.keyword, c.name) }
 func (c called) needs() string  { return "call of " + c.name }
@@ -124,13 +124,13 @@ func (c called) Missing(d *Draft) string {
 
 // InCode reports whether settings of the recipe are arguments of calls in the job's code.
 func (r Recipe) InCode() bool {
-	return slices.ContainsFunc(r.Places(), func(p Place) bool { _, is := p.Kind.(called); return is })
+	return slices.ContainsFunc(r.Places(), func(p Place) bool { _, is := p.PlaceKind.(called); return is })
 }
 
 // CallNames lists the last names of the functions whose arguments are places of the recipe.
 func (r Recipe) CallNames() (names []string) {
 	for _, p := range r.Places() {
-		if c, ok := p.Kind.(called); ok {
+		if c, ok := p.PlaceKind.(called); ok {
 			names = append(names, c.name[strings.LastIndexByte(c.name, '.')+1:])
 		}
 	}
@@ -143,7 +143,7 @@ func (r Recipe) CalledBy(cmd Command) []string {
 	var found []string
 	d := NewDraft(r, cmd)
 	for _, p := range r.Places() {
-		c, ok := p.Kind.(called)
+		c, ok := p.PlaceKind.(called)
 		if ok && !slices.Contains(found, c.name) && c.Present(d) {
 			found = append(found, c.name)
 		}

@@ -11,23 +11,23 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// choice is { choose = { fp32 = [], bf16 = ["--amp", "--dtype", "bf16"] } }: words
+// wordChoice is { choose = { fp32 = [], bf16 = ["--amp", "--dtype", "bf16"] } }: words
 // of the command for each value.
-type choice struct {
+type wordChoice struct {
 	onCommand
 	words map[strategy.Value][]string
 	under string // the option behind which overrides among them stand
 }
 
-var choiceSpecs = []spec[choice]{
-	{"choose", "what each value of a knob is spelt by: words of the command, or keys of a file", func(c *choice) any { return leaf(c.readWords) }, ""},
-	{"under", "the option behind which overrides among the words are put", func(c *choice) any { return &c.under }, ""},
+var choiceSpecs = []spec[wordChoice]{
+	{"choose", "what each value of a knob is spelt by: words of the command, or keys of a file", func(c *wordChoice) any { return leaf(c.readWords) }, ""},
+	{"under", "the option behind which overrides among the words are put", func(c *wordChoice) any { return &c.under }, ""},
 }
 
 // eitherChoice reads a choice of words, or of the keys of a file.
-type eitherChoice struct{ kind[choice] }
+type eitherChoice struct{ kind[wordChoice] }
 
-func (e eitherChoice) read(n *table, p *Place) Kind {
+func (e eitherChoice) read(n *keyTable, p *Place) PlaceKind {
 	inner := n.open("choose")
 	for _, value := range inner.Keys() {
 		if spelt, _ := inner.Get(value); isA[map[string]any](spelt) {
@@ -37,7 +37,7 @@ func (e eitherChoice) read(n *table, p *Place) Kind {
 	return e.kind.read(n, p)
 }
 
-func (c *choice) readWords(n *table, key string) {
+func (c *wordChoice) readWords(n *keyTable, key string) {
 	inner := n.open(key)
 	c.words = map[strategy.Value][]string{}
 	for _, value := range inner.Keys() {
@@ -55,22 +55,22 @@ func (c *choice) readWords(n *table, key string) {
 	}
 }
 
-func (c choice) String() string { return "arguments " + strings.Join(c.options(), ", ") }
+func (c wordChoice) String() string { return "arguments " + strings.Join(c.options(), ", ") }
 
 // Present: a choice of no words is one, too.
-func (c choice) Present(*Draft) bool { return true }
+func (c wordChoice) Present(*Draft) bool { return true }
 
-func (c choice) Values() []strategy.Value { return slices.Collect(maps.Keys(c.words)) }
+func (c wordChoice) Values() []strategy.Value { return slices.Collect(maps.Keys(c.words)) }
 
-func (c choice) Arguments() []string {
+func (c wordChoice) Arguments() []string {
 	return slices.DeleteFunc(c.options(), func(name string) bool { return !startsWithDashes(name) })
 }
 
 // optionsOf are the options that make a value.
-func (c choice) optionsOf(value strategy.Value) []Option { return OptionsOf(c.words[value]) }
+func (c wordChoice) optionsOf(value strategy.Value) []WordOption { return OptionsOf(c.words[value]) }
 
 // options names every argument that any choice uses.
-func (c choice) options() []string {
+func (c wordChoice) options() []string {
 	names := map[string]bool{}
 	for _, words := range c.words {
 		for _, o := range OptionsOf(words) {
@@ -81,7 +81,7 @@ func (c choice) options() []string {
 }
 
 // holds reports whether the command has the option, with its value.
-func (c choice) holds(d *Draft, o Option) (bool, error) {
+func (c wordChoice) holds(d *Draft, o WordOption) (bool, error) {
 	var value any
 	var found bool
 	var err error
@@ -101,7 +101,7 @@ func (c choice) holds(d *Draft, o Option) (bool, error) {
 
 // Read is the choice all of whose options the command has; of several, the one
 // with the most.
-func (c choice) Read(d *Draft) (any, bool, error) {
+func (c wordChoice) Read(d *Draft) (any, bool, error) {
 	best, most, ties := strategy.Value(""), -1, 0
 	for _, value := range slices.Sorted(maps.Keys(c.words)) {
 		options := OptionsOf(c.words[value])
@@ -130,7 +130,7 @@ func (c choice) Read(d *Draft) (any, bool, error) {
 }
 
 // stray reports an option of some choice that is on, although no choice is made.
-func (c choice) stray(d *Draft) bool {
+func (c wordChoice) stray(d *Draft) bool {
 	for _, words := range c.words {
 		for _, o := range OptionsOf(words) {
 			if o.Bare {
@@ -144,7 +144,7 @@ func (c choice) stray(d *Draft) bool {
 }
 
 // Write takes away the options of the other choices and adds those of one.
-func (c choice) Write(d *Draft, word any, _ bool) error {
+func (c wordChoice) Write(d *Draft, word any, _ bool) error {
 	value := strategy.Value(fmt.Sprint(word))
 	words, known := c.words[value]
 	if !known {
@@ -154,7 +154,7 @@ func (c choice) Write(d *Draft, word any, _ bool) error {
 	var err error // the first
 	for _, other := range slices.Sorted(maps.Keys(c.words)) {
 		for _, o := range OptionsOf(c.words[other]) {
-			if !slices.ContainsFunc(wanted, func(w Option) bool { return w.Name == o.Name }) {
+			if !slices.ContainsFunc(wanted, func(w WordOption) bool { return w.Name == o.Name }) {
 				err = cmp.Or(err, c.drop(d, o))
 			}
 		}
@@ -165,7 +165,7 @@ func (c choice) Write(d *Draft, word any, _ bool) error {
 	return err
 }
 
-func (c choice) drop(d *Draft, o Option) error {
+func (c wordChoice) drop(d *Draft, o WordOption) error {
 	switch {
 	case o.Override:
 		d.Argv = d.grammar.RemoveOverride(d.Argv, o.Name)
@@ -179,7 +179,7 @@ func (c choice) drop(d *Draft, o Option) error {
 	return d.args.setFlag([]string{o.Name}, "", false, false)
 }
 
-func (c choice) add(d *Draft, o Option) error {
+func (c wordChoice) add(d *Draft, o WordOption) error {
 	if has, err := c.holds(d, o); err != nil || has {
 		return err
 	}
@@ -202,9 +202,9 @@ type keyChoice struct {
 
 var keyChoiceSpecs = []spec[keyChoice]{{"choose", "", func(c *keyChoice) any { return leaf(c.readKeys) }, ""}}
 
-func (c *keyChoice) complete(n *table, p *Place) { c.InFile = inFileOf(n, p) }
+func (c *keyChoice) complete(n *keyTable, p *Place) { c.InFile = inFileOf(n, p) }
 
-func (c *keyChoice) readKeys(n *table, key string) {
+func (c *keyChoice) readKeys(n *keyTable, key string) {
 	inner := n.open(key)
 	c.byValue = map[strategy.Value]map[string]any{}
 	for _, value := range inner.Keys() {
@@ -314,8 +314,8 @@ func (c keyChoice) Write(d *Draft, word any, _ bool) error {
 	return nil
 }
 
-// An Option is one argument of a choice, and its value where it has one.
-type Option struct {
+// A WordOption is one argument of a choice, and its value where it has one.
+type WordOption struct {
 	Name  string
 	Value string
 	Bare  bool
@@ -325,17 +325,17 @@ type Option struct {
 
 // OptionsOf reads the words of a choice: a word with a leading dash is an
 // argument, the word behind it its value. Other words with = are overrides.
-func OptionsOf(words []string) []Option {
-	var options []Option
+func OptionsOf(words []string) []WordOption {
+	var options []WordOption
 	for _, word := range words {
 		head, value, equals := strings.Cut(word, "=")
 		switch {
 		case strings.HasPrefix(word, "-") && equals:
-			options = append(options, Option{Name: head, Value: value})
+			options = append(options, WordOption{Name: head, Value: value})
 		case equals && (len(options) == 0 || !options[len(options)-1].Bare):
-			options = append(options, Option{Name: head, Value: value, Override: true})
+			options = append(options, WordOption{Name: head, Value: value, Override: true})
 		case strings.HasPrefix(word, "-") || len(options) == 0:
-			options = append(options, Option{Name: word, Bare: true})
+			options = append(options, WordOption{Name: word, Bare: true})
 		default:
 			last := &options[len(options)-1]
 			last.Value, last.Bare = word, false

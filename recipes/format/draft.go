@@ -55,7 +55,7 @@ func NewDraft(r Recipe, cmd Command) *Draft {
 func (r Recipe) argv() patch.Argv {
 	argv := patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Equals: r.Grammar.Equals, Pairs: r.Grammar.Pairs, Short: r.abbreviable()}
 	for _, p := range r.Places() {
-		if b, ok := p.Kind.(interface{ staysLast() string }); ok && !slices.Contains(argv.Last, b.staysLast()) {
+		if b, ok := p.PlaceKind.(interface{ staysLast() string }); ok && !slices.Contains(argv.Last, b.staysLast()) {
 			argv.Last = append(argv.Last, b.staysLast())
 		}
 	}
@@ -132,7 +132,7 @@ func (d *Draft) Argument(name string) (string, bool) {
 }
 
 // Resume puts arguments on the command of a change whose files are in dir.
-func (d *Draft) Resume(change *Change, options []Option, dir string) error {
+func (d *Draft) Resume(change *Change, options []WordOption, dir string) error {
 	return d.args.resume(change, options, dir)
 }
 

@@ -29,7 +29,7 @@ var inFileSpecs = []spec[InFile]{
 }
 
 // inFileOf is the file of a place.
-func inFileOf(n *table, p *Place) InFile {
+func inFileOf(n *keyTable, p *Place) InFile {
 	in := InFile{optional: n.optional, auto: p.Auto}
 	fill(n, inFileSpecs, &in)
 	return in
@@ -142,7 +142,7 @@ var fileKeySpecs = []spec[fileKey]{
 	{"path", "the place of a value in a file: keys joined by dots", func(k *fileKey) any { return &k.path }, ""},
 }
 
-func (k *fileKey) complete(n *table, p *Place) { k.InFile = inFileOf(n, p) }
+func (k *fileKey) complete(n *keyTable, p *Place) { k.InFile = inFileOf(n, p) }
 
 func (k fileKey) String() string { return "key " + k.path }
 
@@ -174,5 +174,5 @@ func Key(path string, arguments ...string) Place {
 	for _, name := range arguments {
 		k.vias = append(k.vias, Via{arg: name})
 	}
-	return Place{Kind: k}
+	return Place{PlaceKind: k}
 }

@@ -36,7 +36,7 @@ func FuzzParse(f *testing.F) {
 		if err == nil {
 			return
 		}
-		var wrong *document.Error
+		var wrong *document.FileError
 		if !errors.As(err, &wrong) || len(wrong.Faults) == 0 {
 			t.Fatalf("%v is no error with places", err)
 		}

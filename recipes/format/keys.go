@@ -13,22 +13,22 @@ import (
 type spec[T any] struct {
 	name string
 	help string // one line of README.md
-	// field is a pointer, whose type decides what is read (table.read), or a reader.
+	// field is a pointer, whose type decides what is read (table.read), or a keyReader.
 	field func(*T) any
 	// missing is the fault of a table without the key; empty: the key can be left out.
 	missing string
 }
 
-// A reader reads the value of one key.
-type reader interface{ read(n *table, key string) }
+// A keyReader reads the value of one key.
+type keyReader interface{ read(n *keyTable, key string) }
 
-// leaf is a reader that needs no other table of the language.
-type leaf func(n *table, key string)
+// leaf is a keyReader that needs no other table of the language.
+type leaf func(n *keyTable, key string)
 
-func (f leaf) read(n *table, key string) { f(n, key) }
+func (f leaf) read(n *keyTable, key string) { f(n, key) }
 
 // fill reads a table into t: the keys, and then what no single key decides.
-func fill[T any](n *table, specs []spec[T], t *T) {
+func fill[T any](n *keyTable, specs []spec[T], t *T) {
 	for _, s := range specs {
 		switch {
 		case slices.Contains(n.taken, s.name):
@@ -38,14 +38,14 @@ func fill[T any](n *table, specs []spec[T], t *T) {
 			n.fault(s.name, "%s", s.missing)
 		}
 	}
-	if c, ok := any(t).(interface{ check(n *table) }); ok {
+	if c, ok := any(t).(interface{ check(n *keyTable) }); ok {
 		c.check(n)
 	}
 }
 
 // one reads the table at a key.
-func one[T any](n *table, key string, specs []spec[T], t *T) {
-	if inner, there := n.Table.Table(key); there {
+func one[T any](n *keyTable, key string, specs []spec[T], t *T) {
+	if inner, there := n.Table(key); there {
 		n := n.of(inner, names(specs))
 		fill(n, specs, t)
 		n.done()
@@ -53,7 +53,7 @@ func one[T any](n *table, key string, specs []spec[T], t *T) {
 }
 
 // many reads the tables at a key, each of which may have further keys.
-func many[T any](n *table, key string, specs []spec[T], further ...[]string) []T {
+func many[T any](n *keyTable, key string, specs []spec[T], further ...[]string) []T {
 	inner, ok := n.Tables(key)
 	if !ok {
 		n.fault(key, "want [[%s]] tables", key)
@@ -112,12 +112,9 @@ func KnobKeys() []string {
 
 const maxNumber = math.MaxInt32
 
-// Problem is one fault in a recipe file or in a [knobs] table.
-type Problem = document.Problem
-
-// A table reads one table of the language.
-type table struct {
-	*document.Table
+// A keyTable reads one table of the language.
+type keyTable struct {
+	*document.ValueTable
 	allowed []string
 	// taken are keys that do not belong to the place in the table.
 	taken []string
@@ -128,28 +125,28 @@ type table struct {
 }
 
 // newTable is a table with these keys at a path of a file.
-func newTable(values map[string]any, problems *[]Problem, allowed []string, path ...string) *table {
-	return &table{Table: document.NewTable(values, problems, path...), allowed: allowed}
+func newTable(values map[string]any, problems *[]document.Problem, allowed []string, path ...string) *keyTable {
+	return &keyTable{ValueTable: document.NewTable(values, problems, path...), allowed: allowed}
 }
 
 // of is a table inside this one, which may have these keys.
-func (n *table) of(inner *document.Table, allowed ...[]string) *table {
-	return &table{Table: inner, allowed: slices.Concat(allowed...), k: n.k, optional: n.optional}
+func (n *keyTable) of(inner *document.ValueTable, allowed ...[]string) *keyTable {
+	return &keyTable{ValueTable: inner, allowed: slices.Concat(allowed...), k: n.k, optional: n.optional}
 }
 
 // open is the table at a key, whose keys are names of the reader's own; empty where there is none.
-func (n *table) open(key string) *table {
-	inner, _ := n.Table.Table(key)
+func (n *keyTable) open(key string) *keyTable {
+	inner, _ := n.Table(key)
 	return n.of(inner, inner.Keys())
 }
 
 // read reads the value of a key into a field.
-func (n *table) read(key string, field any) {
+func (n *keyTable) read(key string, field any) {
 	if n.Read(key, field, 0, maxNumber) {
 		return
 	}
 	switch f := field.(type) {
-	case reader:
+	case keyReader:
 		f.read(n, key)
 	case *any:
 		*f = n.value(key)
@@ -167,7 +164,7 @@ func (n *table) read(key string, field any) {
 	case *[]Place:
 		*f = n.optionalPlaces(key)
 	case *map[strategy.Knob]Knob:
-		inner, _ := n.Table.Table(key)
+		inner, _ := n.Table(key)
 		n.of(inner, knobNames()).knobs(*f)
 	case *[][]Place:
 		for _, size := range many(n, key, parallelSpecs, placeKeys()) {
@@ -187,17 +184,17 @@ func (n *table) read(key string, field any) {
 		*f = append(*f, many(n, key, settingSpecs, placeKeys())...)
 	case *[]Condition:
 		*f = append(*f, many(n, key, conditionSpecs, placeKeys())...)
-	case *[]Survival:
+	case *[]CheckpointLimit:
 		*f = many(n, key, survivalSpecs)
 	case *[]Proof:
 		*f = many(n, key, proofSpecs)
-	case *[]Loss:
+	case *[]LossRule:
 		*f = many(n, key, lossSpecs)
 	case *Detection:
 		one(n, key, detectSpecs, f)
 	case *Resume:
 		one(n, key, resumeSpecs, f)
-	case *Progress:
+	case *ProgressLines:
 		one(n, key, progressSpecs, f)
 	default:
 		panic(fmt.Sprintf("format: no key is read into a %T", field))
@@ -205,8 +202,8 @@ func (n *table) read(key string, field any) {
 }
 
 // fault reports what is wrong at a key, or with the table where it is empty.
-func (n *table) fault(key, message string, args ...any) {
-	p := Problem{Key: n.Path(), Message: fmt.Sprintf(message, args...)}
+func (n *keyTable) fault(key, message string, args ...any) {
+	p := document.Problem{Key: n.Path(), Message: fmt.Sprintf(message, args...)}
 	if key != "" {
 		p.Key = n.Path(key)
 	}
@@ -215,7 +212,7 @@ func (n *table) fault(key, message string, args ...any) {
 
 // value is a word, a number or a truth value; nil, and a problem, where it is
 // none of them.
-func (n *table) value(key string) any {
+func (n *keyTable) value(key string) any {
 	value, _ := n.Get(key)
 	switch value.(type) {
 	case string, bool, int64, float64:
@@ -226,22 +223,22 @@ func (n *table) value(key string) any {
 }
 
 // knob reads the name of a knob.
-func (n *table) knob(key string) strategy.Knob {
+func (n *keyTable) knob(key string) strategy.Knob {
 	k := strategy.Knob(n.Filled(key))
 	if !slices.Contains(strategy.Knobs, k) {
-		n.Report(Problem{Key: n.Path(key), Message: fmt.Sprintf("there is no knob %q", k), Suggest: document.Nearest(string(k), knobNames())})
+		n.Report(document.Problem{Key: n.Path(key), Message: fmt.Sprintf("there is no knob %q", k), Suggest: document.Nearest(string(k), knobNames())})
 	}
 	return k
 }
 
 // knobValue reports a word at a key that the knob does not have, and returns
 // whether it has it.
-func (n *table) knobValue(k strategy.Knob, key, word string) bool {
+func (n *keyTable) knobValue(k strategy.Knob, key, word string) bool {
 	vocabulary := strategy.Vocabulary(k)
 	if vocabulary == nil || slices.Contains(vocabulary, strategy.Value(word)) {
 		return true
 	}
-	n.Report(Problem{
+	n.Report(document.Problem{
 		Key:     n.Path(key),
 		Message: fmt.Sprintf("%s is none of %s", word, Join(vocabulary)),
 		Suggest: document.Nearest(word, texts(vocabulary)),
@@ -250,7 +247,7 @@ func (n *table) knobValue(k strategy.Knob, key, word string) bool {
 }
 
 // spellings reads one name, or a list of names of the same thing.
-func (n *table) spellings(key string) []string {
+func (n *keyTable) spellings(key string) []string {
 	if value, _ := n.Get(key); !isA[[]any](value) {
 		return []string{n.Filled(key)}
 	}
@@ -263,7 +260,7 @@ func (n *table) spellings(key string) []string {
 }
 
 // values reads a list of the knob's values.
-func (n *table) values(key string) []strategy.Value {
+func (n *keyTable) values(key string) []strategy.Value {
 	var values []strategy.Value
 	for _, word := range n.Words(key) {
 		n.knobValue(n.k, key, word)
@@ -274,7 +271,7 @@ func (n *table) values(key string) []strategy.Value {
 
 // words reads a table from the knob's values to the framework's words: one, or a list
 // of which the first is written.
-func (n *table) words(key string) map[strategy.Value][]any {
+func (n *keyTable) words(key string) map[strategy.Value][]any {
 	inner := n.open(key)
 	words, owner := map[strategy.Value][]any{}, map[string]string{}
 	for _, value := range inner.Keys() {
@@ -305,7 +302,7 @@ func (n *table) words(key string) map[strategy.Value][]any {
 	return words
 }
 
-func (n *table) versions(key string) Versions {
+func (n *keyTable) versions(key string) Versions {
 	versions := Versions{}
 	inner := n.open(key)
 	for _, name := range inner.Keys() {
@@ -319,7 +316,7 @@ func (n *table) versions(key string) Versions {
 
 // expression reads a regular expression, as text.
 func expression(text *string) leaf {
-	return func(n *table, key string) {
+	return func(n *keyTable, key string) {
 		if e := n.Expression(key); e != nil {
 			*text = e.String()
 		}
@@ -327,7 +324,7 @@ func expression(text *string) leaf {
 }
 
 // done reports the keys that mean nothing in the table.
-func (n *table) done() {
+func (n *keyTable) done() {
 	for _, key := range n.Keys() {
 		if !slices.Contains(n.allowed, key) {
 			n.Unknown(key, n.allowed)

@@ -16,36 +16,36 @@ func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 	r, problems, fault := parse(text, rules)
 	switch {
 	case fault != nil:
-		return r, &document.Error{File: file, Kind: "recipe that can be used", Faults: []document.Fault{*fault}}
+		return r, &document.FileError{File: file, Kind: "recipe that can be used", Faults: []document.FileFault{*fault}}
 	case len(problems) > 0:
-		return r, &document.Error{File: file, Kind: "recipe that can be used", Faults: document.Faults(text, problems)}
+		return r, &document.FileError{File: file, Kind: "recipe that can be used", Faults: document.Faults(text, problems)}
 	}
 	return r, nil
 }
 
 // Problems reads a recipe file as Parse does, and returns its faults without their
 // places.
-func Problems(name string, text []byte, rules Rules) (Recipe, []Problem) {
+func Problems(name string, text []byte, rules Rules) (Recipe, []document.Problem) {
 	r, problems, fault := parse(text, rules)
 	if fault != nil {
-		return r, []Problem{{Message: fmt.Sprintf("%s:%d:%d: %s", name, fault.Line, fault.Column, fault.Message)}}
+		return r, []document.Problem{{Message: fmt.Sprintf("%s:%d:%d: %s", name, fault.Line, fault.Column, fault.Message)}}
 	}
 	return r, problems
 }
 
-func parse(text []byte, rules Rules) (Recipe, []Problem, *document.Fault) {
+func parse(text []byte, rules Rules) (Recipe, []document.Problem, *document.FileFault) {
 	values, fault := document.Decode(text, "a recipe")
 	if fault != nil {
 		return Recipe{}, nil, fault
 	}
-	var problems []Problem
+	var problems []document.Problem
 	r, n := newRecipe(), newTable(values, &problems, names(recipeSpecs))
 	fill(n, recipeSpecs, &r)
 	n.done()
 	for _, name := range r.Rules {
 		rule, known := rules[name]
 		if !known {
-			n.Report(Problem{Key: n.Path("rules"), Message: "there is no rule \"" + name + "\"", Suggest: document.Nearest(name, slices.Sorted(maps.Keys(rules)))})
+			n.Report(document.Problem{Key: n.Path("rules"), Message: "there is no rule \"" + name + "\"", Suggest: document.Nearest(name, slices.Sorted(maps.Keys(rules)))})
 		}
 		if known && rule.Shape != nil && len(problems) == 0 {
 			rule.Shape(&r)
@@ -56,8 +56,8 @@ func parse(text []byte, rules Rules) (Recipe, []Problem, *document.Fault) {
 
 // FromKnobs reads the [knobs] table of a train.toml, as a TOML decoder returns
 // it. The recipe has no name.
-func FromKnobs(values map[string]any) (Recipe, []Problem) {
-	var problems []Problem
+func FromKnobs(values map[string]any) (Recipe, []document.Problem) {
+	var problems []document.Problem
 	r := newRecipe()
 	newTable(document.Plain(values), &problems, knobNames(), "knobs").knobs(r.Knobs)
 	for k, knob := range r.Knobs {
@@ -74,7 +74,7 @@ func Marks(head []byte) (Detection, error) {
 		return Detection{}, fmt.Errorf("read the [detect] table of a recipe: %w", err)
 	}
 	var d Detection
-	var problems []Problem
+	var problems []document.Problem
 	n := newTable(document.Plain(file.Detect), &problems, names(detectSpecs), "detect")
 	fill(n, detectSpecs, &d)
 	if n.done(); len(problems) > 0 {
@@ -84,7 +84,7 @@ func Marks(head []byte) (Detection, error) {
 }
 
 // sorted are problems in the order of their keys.
-func sorted(problems []Problem) []Problem {
-	slices.SortStableFunc(problems, func(a, b Problem) int { return slices.Compare(a.Key, b.Key) })
+func sorted(problems []document.Problem) []document.Problem {
+	slices.SortStableFunc(problems, func(a, b document.Problem) int { return slices.Compare(a.Key, b.Key) })
 	return problems
 }

@@ -34,7 +34,7 @@ func texts[S ~string](all []S) []string {
 }
 
 // knobs reads a table of knobs.
-func (n *table) knobs(knobs map[strategy.Knob]Knob) {
+func (n *keyTable) knobs(knobs map[strategy.Knob]Knob) {
 	for _, k := range strategy.Knobs {
 		switch {
 		case !n.Has(string(k)):
@@ -48,7 +48,7 @@ func (n *table) knobs(knobs map[strategy.Knob]Knob) {
 }
 
 // knobAt reads one knob: "derived", a place, or a list of places.
-func (n *table) knobAt(k strategy.Knob) Knob {
+func (n *keyTable) knobAt(k strategy.Knob) Knob {
 	var knob Knob
 	value, _ := n.Get(string(k))
 	n.k = k
@@ -82,7 +82,7 @@ type knobPlaces struct {
 	alternatives bool
 }
 
-func (p knobPlaces) read(n *table, key string) {
+func (p knobPlaces) read(n *keyTable, key string) {
 	tables, ok := n.Tables(key)
 	if !ok || len(tables) == 0 {
 		n.fault(key, "want a table such as { arg = \"--x\" }, or a list of such tables")
@@ -98,7 +98,7 @@ func (p knobPlaces) read(n *table, key string) {
 	}
 }
 
-func (knob *Knob) readScope(n *table, key string) {
+func (knob *Knob) readScope(n *keyTable, key string) {
 	knob.Scope = n.Filled(key)
 	counts := n.k == strategy.GradientAccumulationSteps || n.k == strategy.MicroBatchSize || n.k == strategy.EvalBatchSize
 	if knob.Scope != "" && (knob.Scope != strategy.ScopeGlobal || !counts) {
@@ -106,14 +106,14 @@ func (knob *Knob) readScope(n *table, key string) {
 	}
 }
 
-func (knob *Knob) readFollowed(n *table, key string) {
+func (knob *Knob) readFollowed(n *keyTable, key string) {
 	knob.Follows = strategy.Knob(n.Filled(key))
 	if knob.Follows != "" && (n.k != strategy.EvalBatchSize || knob.Follows != strategy.MicroBatchSize || knob.Absent == "") {
 		n.fault(key, `only an eval_batch_size that is absent follows another knob, "micro_batch_size"`)
 	}
 }
 
-func (knob *Knob) readLeast(n *table, key string) {
+func (knob *Knob) readLeast(n *keyTable, key string) {
 	if value, _ := n.Get(key); !isA[string](value) {
 		n.Read(key, &knob.Min, 0, maxNumber)
 		return
@@ -132,7 +132,7 @@ func isA[T any](value any) bool {
 // knobGlobal reads where accumulation is derived from.
 type knobGlobal struct{ *Knob }
 
-func (g knobGlobal) read(n *table, key string) {
+func (g knobGlobal) read(n *keyTable, key string) {
 	places := n.optionalPlaces(key)
 	if n.k != strategy.GradientAccumulationSteps {
 		n.fault("", "only gradient_accumulation_steps has global")
@@ -150,7 +150,7 @@ func (knob *Knob) DefaultIsGlobal() {
 }
 
 // checkKnob holds what was read against the knob's own values.
-func checkKnob(n *table, k strategy.Knob, knob *Knob) {
+func checkKnob(n *keyTable, k strategy.Knob, knob *Knob) {
 	if knob.Max > 0 && knob.Min > knob.Max {
 		n.fault("max", "the largest value %d is below the smallest, %d", knob.Max, knob.Min)
 	}
@@ -174,12 +174,12 @@ func checkKnob(n *table, k strategy.Knob, knob *Knob) {
 }
 
 // checkDefault holds a default against the words of the places.
-func checkDefault(n *table, k strategy.Knob, knob *Knob) {
+func checkDefault(n *keyTable, k strategy.Knob, knob *Knob) {
 	if !n.knobValue(k, "default", string(knob.Default)) {
 		return
 	}
 	for i, p := range knob.Places {
-		if i > 0 && knob.Alternatives || p.Kind == nil {
+		if i > 0 && knob.Alternatives || p.PlaceKind == nil {
 			break
 		}
 		if words := p.writable(strategy.Vocabulary(k)); words != nil && p.Reads[knob.Default] == nil && !slices.Contains(words, knob.Default) {
@@ -195,11 +195,11 @@ var settingSpecs = []spec[Setting]{
 	{"reason", "why, for people", func(s *Setting) any { return &s.Reason }, ""},
 }
 
-func (s *Setting) check(n *table) {
+func (s *Setting) check(n *keyTable) {
 	n.k, n.optional = "", false
 	s.Place = n.place()
-	if a, ok := s.Place.Kind.(flagged); ok && isA[bool](s.Value) {
-		s.Place.Kind = a.asFlag()
+	if a, ok := s.Place.PlaceKind.(flagged); ok && isA[bool](s.Value) {
+		s.Place.PlaceKind = a.asFlag()
 	}
 }
 
@@ -213,7 +213,7 @@ var conditionSpecs = []spec[Condition]{
 	{"missing", "it counts only where the command has none of the knob's places", func(c *Condition) any { return &c.Missing }, ""},
 }
 
-func (c *Condition) check(n *table) {
+func (c *Condition) check(n *keyTable) {
 	if c.Ranks > 0 || n.Has("knob") {
 		return
 	}

@@ -17,18 +17,18 @@ var placeSpecs = []spec[Place]{
 // A kindOfPlace reads the places of one kind; only they have its first key.
 type kindOfPlace interface {
 	help() TableHelp
-	read(n *table, p *Place) Kind
+	read(n *keyTable, p *Place) PlaceKind
 }
 
 // kind is a kind whose places have these keys.
-type kind[T Kind] []spec[T]
+type kind[T PlaceKind] []spec[T]
 
 func (k kind[T]) help() TableHelp { return helpOf("", k) }
 
-func (k kind[T]) read(n *table, p *Place) Kind {
+func (k kind[T]) read(n *keyTable, p *Place) PlaceKind {
 	var t T
 	fill(n, k, &t)
-	if c, ok := any(&t).(interface{ complete(n *table, p *Place) }); ok {
+	if c, ok := any(&t).(interface{ complete(n *keyTable, p *Place) }); ok {
 		c.complete(n, p)
 	}
 	return t
@@ -51,7 +51,7 @@ func placeKeys() []string {
 }
 
 // place reads the place in the table, of its knob or, without one, of something else.
-func (n *table) place() Place {
+func (n *keyTable) place() Place {
 	var p Place
 	fill(n, placeSpecs, &p)
 	if n.k == strategy.PinMemory && p.Words == nil && !n.Has("choose") {
@@ -64,7 +64,7 @@ func (n *table) place() Place {
 			continue
 		}
 		if found = append(found, key); len(found) == 1 {
-			p.Kind = kind.read(n, &p)
+			p.PlaceKind = kind.read(n, &p)
 		}
 	}
 	n.checkPlace(p, found)
@@ -72,7 +72,7 @@ func (n *table) place() Place {
 }
 
 // checkPlace reports what contradicts itself; found are the kinds whose keys the table has.
-func (n *table) checkPlace(p Place, found []string) {
+func (n *keyTable) checkPlace(p Place, found []string) {
 	file := n.Has("file") || n.Has("via")
 	switch {
 	case len(found) == 0 && n.Has("file"):
@@ -86,7 +86,7 @@ func (n *table) checkPlace(p Place, found []string) {
 	case p.InFile() == nil && file:
 		n.fault(found[0], "a file goes with a path, not with %s", found[0])
 	}
-	if n.Has("keyword") && !isA[called](p.Kind) {
+	if n.Has("keyword") && !isA[called](p.PlaceKind) {
 		n.fault("keyword", "a keyword goes with a call")
 	}
 	if n.Has("no") && !p.flag() {
@@ -98,7 +98,7 @@ func (n *table) checkPlace(p Place, found []string) {
 }
 
 // optionalPlaces reads a list of places that belong to no knob, in files that need not be named.
-func (n *table) optionalPlaces(key string) []Place {
+func (n *keyTable) optionalPlaces(key string) []Place {
 	tables, ok := n.Tables(key)
 	if !ok {
 		n.fault(key, "want [[%s]] tables", key)

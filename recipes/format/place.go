@@ -15,9 +15,9 @@ import (
 // ErrAuto says that a place leaves the value to the framework.
 var ErrAuto = errors.New("left to the framework")
 
-// A Kind is one way of keeping a value: an argument, a variable, a key of a file.
+// A PlaceKind is one way of keeping a value: an argument, a variable, a key of a file.
 // Each is a file of its own, and nothing outside of it asks which one it is.
-type Kind interface {
+type PlaceKind interface {
 	// String is the place as a person would point to it.
 	String() string
 	// Read is what the place holds, in the framework's own words. The error may be
@@ -50,7 +50,7 @@ func (onCommand) Values() []strategy.Value { return nil }
 
 // A Place is one spelling of a knob: where it is kept, and in which words.
 type Place struct {
-	Kind
+	PlaceKind
 	// Auto marks a place that only repeats another: a missing file or key, and
 	// the value "auto", are left alone.
 	Auto bool
@@ -75,7 +75,7 @@ func (p Place) Needs() string {
 	if in := p.InFile(); in != nil && len(in.vias) > 0 {
 		return in.names()
 	}
-	if c, ok := p.Kind.(interface{ needs() string }); ok {
+	if c, ok := p.PlaceKind.(interface{ needs() string }); ok {
 		return c.needs()
 	}
 	return p.String()
@@ -84,7 +84,7 @@ func (p Place) Needs() string {
 // Present reports whether the command has the place; for a place in a file, whether it
 // names the file.
 func (p Place) Present(d *Draft) bool {
-	if k, ok := p.Kind.(interface{ Present(d *Draft) bool }); ok {
+	if k, ok := p.PlaceKind.(interface{ Present(d *Draft) bool }); ok {
 		return k.Present(d)
 	}
 	_, found, _ := p.Read(d)
@@ -93,7 +93,7 @@ func (p Place) Present(d *Draft) bool {
 
 // InFile is the file that the place is in, nil for a place that is in none.
 func (p Place) InFile() *InFile {
-	if in, ok := p.Kind.(interface{ inFile() *InFile }); ok {
+	if in, ok := p.PlaceKind.(interface{ inFile() *InFile }); ok {
 		return in.inFile()
 	}
 	return nil
@@ -318,7 +318,7 @@ func (p Place) Lacking(d *Draft) string {
 
 // spellings are the names of an argument, its opposite among them; nil for another place.
 func (p Place) spellings() []string {
-	if a, ok := p.Kind.(interface{ spellings() []string }); ok {
+	if a, ok := p.PlaceKind.(interface{ spellings() []string }); ok {
 		return a.spellings()
 	}
 	return nil
@@ -330,7 +330,9 @@ func (knob Knob) Lacking(d *Draft, places []Place, value strategy.Value) string 
 		return ""
 	}
 	for _, p := range places {
-		c, ok := p.Kind.(interface{ optionsOf(strategy.Value) []Option })
+		c, ok := p.PlaceKind.(interface {
+			optionsOf(strategy.Value) []WordOption
+		})
 		if !ok {
 			continue
 		}

@@ -2,7 +2,7 @@
 // [knobs] table, the kinds of place where a setting can be kept, and the draft of
 // a command that those places read and change.
 //
-// A kind of place is one file, which implements Kind; nothing else asks of which
+// A kind of place is one file, which implements PlaceKind; nothing else asks of which
 // kind a place is. README.md in the folder above explains every key.
 package format
 
@@ -26,12 +26,12 @@ type Recipe struct {
 	// cannot be turned.
 	Knobs     map[strategy.Knob]Knob
 	Detection Detection
-	Grammar   Grammar
+	Grammar   ArgumentGrammar
 	// Definitions are files among the framework's packages that define its arguments, next to
 	// the job's own sources. It is nil where the framework itself brings the arguments.
 	Definitions []string
 	Resume      Resume
-	Progress    Progress
+	Progress    ProgressLines
 	// Verified is nil as long as the framework itself has read nothing that the
 	// recipe wrote. A recipe file does not say it: make conformance does.
 	Verified *Verified
@@ -51,12 +51,12 @@ type Recipe struct {
 	// Relaunch are settings that every changed command needs.
 	Relaunch []Setting
 	// Checkpoint says what a checkpoint does not survive.
-	Checkpoint []Survival
+	Checkpoint []CheckpointLimit
 	// Proofs are where it shows that a change took effect.
 	Proofs []Proof
 	// Losses say what the framework does with the loss of a micro batch; the first that is
 	// for the installed versions counts.
-	Losses []Loss
+	Losses []LossRule
 }
 
 // Detection says by which marks a command is recognised as the framework's.
@@ -132,8 +132,8 @@ type Resume struct {
 	Own bool
 }
 
-// Progress is how a step shows in the job's output.
-type Progress struct {
+// ProgressLines are how a step shows in the job's output.
+type ProgressLines struct {
 	// Step is a regular expression whose first group is the number of the step.
 	Step string
 	// Nothing is a regular expression for the line by which a job says that it did
@@ -198,7 +198,7 @@ func (r Recipe) Places() []Place {
 	for _, s := range settings {
 		all = append(all, s.Place)
 	}
-	return slices.DeleteFunc(all, func(p Place) bool { return p.Kind == nil })
+	return slices.DeleteFunc(all, func(p Place) bool { return p.PlaceKind == nil })
 }
 
 // FilesNamed lists the configuration files, as written, that must be in cmd.Files
@@ -222,7 +222,7 @@ func (r Recipe) FilesNamed(cmd Command) []string {
 // Under is the option behind which the recipe's overrides stand, empty for none.
 func (r Recipe) Under() string {
 	for _, p := range r.Places() {
-		if o, ok := p.Kind.(interface{ leader() string }); ok && o.leader() != "" {
+		if o, ok := p.PlaceKind.(interface{ leader() string }); ok && o.leader() != "" {
 			return o.leader()
 		}
 	}
@@ -252,8 +252,8 @@ func (p Proof) Value(word any) (strategy.Value, bool) {
 	return v, err == nil
 }
 
-// A Survival says between which values of a knob a checkpoint survives a change.
-type Survival struct {
+// A CheckpointLimit says between which values of a knob a checkpoint survives a change.
+type CheckpointLimit struct {
 	Knob strategy.Knob
 	// Families are sets of values; inside one, the checkpoint can be loaded. None:
 	// no change of the knob can be.
@@ -283,9 +283,9 @@ func LeaveBatch(ranges map[strategy.Knob]strategy.Range, reason string) {
 // Rules are rules by the names that recipe files use.
 type Rules map[string]Rule
 
-// Grammar is how the framework reads its command line. A recipe names it by the
+// An ArgumentGrammar is how the framework reads its command line. A recipe names it by the
 // library that does the reading.
-type Grammar struct {
+type ArgumentGrammar struct {
 	// Dashes: "--batch-size" and "--batch_size" are the same argument.
 	Dashes bool
 	// Booleans: a flag may be followed by any of argparse users' truth words
@@ -305,7 +305,7 @@ type Grammar struct {
 }
 
 // parsers are the ways of reading a command line, by the names that recipes use.
-var parsers = map[string]Grammar{
+var parsers = map[string]ArgumentGrammar{
 	"argparse": {Abbreviations: true},
 	// argparse, and behind its options pairs of words for a configuration of yacs.
 	"yacs": {Abbreviations: true, Pairs: true},
@@ -324,8 +324,8 @@ var parsers = map[string]Grammar{
 // parserNames lists the parsers.
 func parserNames() []string { return slices.Sorted(maps.Keys(parsers)) }
 
-// A Loss is what a framework does with the loss when a step has more micro batches.
-type Loss struct {
+// A LossRule is what a framework does with the loss when a step has more micro batches.
+type LossRule struct {
 	Class  string
 	Reason string
 	// Versions are those of which it is so; nil: all.
@@ -353,7 +353,7 @@ const (
 var lossClasses = []string{LossExact, LossWeighted, LossAverage, LossFeatures, LossScript, LossLibrary}
 
 // LossOf is what the recipe says of the loss of a command; zero where it says nothing.
-func (r Recipe) LossOf(cmd Command) Loss {
+func (r Recipe) LossOf(cmd Command) LossRule {
 	d := NewDraft(r, cmd)
 	for _, l := range r.Losses {
 		here := l.Source == nil || slices.ContainsFunc(l.Source, func(piece string) bool { return bytes.Contains(cmd.Script, []byte(piece)) })
@@ -362,19 +362,19 @@ func (r Recipe) LossOf(cmd Command) Loss {
 		}
 		for _, c := range l.Unless {
 			if c.Holds(d, nil) {
-				return Loss{Class: LossAverage, Reason: c.Reason}
+				return LossRule{Class: LossAverage, Reason: c.Reason}
 			}
 		}
 		return l
 	}
-	return Loss{}
+	return LossRule{}
 }
 
 // Computed reports whether the job's own code may compute the loss.
-func (l Loss) Computed() bool { return l.Class == LossScript || l.Class == LossLibrary }
+func (l LossRule) Computed() bool { return l.Class == LossScript || l.Class == LossLibrary }
 
 // Known is what the framework alone says of the training.
-func (l Loss) Known() strategy.Loss {
+func (l LossRule) Known() strategy.Loss {
 	switch l.Class {
 	case LossExact, LossLibrary:
 		return strategy.Loss{Class: strategy.Exact, Reason: l.Reason}

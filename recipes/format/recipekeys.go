@@ -29,7 +29,7 @@ var recipeSpecs = []spec[Recipe]{
 	{"loss", "what the framework does with the loss when a step has more micro batches", func(r *Recipe) any { return &r.Losses }, ""},
 }
 
-func (r *Recipe) readParser(n *table, key string) {
+func (r *Recipe) readParser(n *keyTable, key string) {
 	if n.Filled(key) != "" {
 		r.Grammar = parsers[n.Choice(key, "argparse", parserNames()...)]
 	}
@@ -47,7 +47,7 @@ var detectSpecs = []spec[Detection]{
 }
 
 // check takes words out of the arguments: "train.batch=" is a word train.batch=8.
-func (d *Detection) check(*table) {
+func (d *Detection) check(*keyTable) {
 	var args []string
 	for _, mark := range d.Args {
 		if key, word := strings.CutSuffix(mark, "="); word {
@@ -61,7 +61,7 @@ func (d *Detection) check(*table) {
 
 // readSource reads pieces of source. A list inside the list holds pieces that have to be
 // there together, and need no other sign.
-func (d *Detection) readSource(n *table, key string) {
+func (d *Detection) readSource(n *keyTable, key string) {
 	value, _ := n.Get(key)
 	list, ok := value.([]any)
 	for _, item := range list {
@@ -112,7 +112,7 @@ func ReadData(text string) (lost string, exact bool) {
 // inLatest is where the text of the pointer goes in latest.
 var inLatest = regexp.MustCompile(`\{pointer(?::\d+)?\}`)
 
-func (r *Resume) check(n *table) {
+func (r *Resume) check(n *keyTable) {
 	r.Data, r.Exact = ReadData(r.Data)
 	if !inLatest.MatchString(r.Latest) {
 		return
@@ -124,7 +124,7 @@ func (r *Resume) check(n *table) {
 }
 
 // readShifts reads what a changed knob does to the place in the data.
-func (r *Resume) readShifts(n *table, key string) {
+func (r *Resume) readShifts(n *keyTable, key string) {
 	inner := n.open(key)
 	for _, name := range inner.Keys() {
 		if !slices.Contains(knobNames(), name) {
@@ -141,7 +141,7 @@ func (r *Resume) readShifts(n *table, key string) {
 // variableName matches variables of trackers: the part before the first underscore names the tracker.
 var variableName = regexp.MustCompile(`^[A-Z]+_[A-Z0-9_]+$`)
 
-func (r *Resume) readVariables(n *table, key string) {
+func (r *Resume) readVariables(n *keyTable, key string) {
 	r.Env = map[string]string{}
 	inner := n.open(key)
 	for _, name := range inner.Keys() {
@@ -155,7 +155,7 @@ func (r *Resume) readVariables(n *table, key string) {
 // resumeValues reads places by their names; a text at the end of a list is the default.
 type resumeValues struct{ *Resume }
 
-func (r resumeValues) read(n *table, key string) {
+func (r resumeValues) read(n *keyTable, key string) {
 	r.Values, r.Defaults = map[string][]Place{}, map[string]string{}
 	inner := n.open(key)
 	for _, name := range inner.Keys() {
@@ -170,12 +170,12 @@ func (r resumeValues) read(n *table, key string) {
 	}
 }
 
-var progressSpecs = []spec[Progress]{
-	{"step", "a regular expression whose first group is the number of the step", func(p *Progress) any { return leaf(p.readStep) }, ""},
-	{"nothing", "a regular expression for the line that reports that there was nothing to do (for files of your own)", func(p *Progress) any { return expression(&p.Nothing) }, ""},
+var progressSpecs = []spec[ProgressLines]{
+	{"step", "a regular expression whose first group is the number of the step", func(p *ProgressLines) any { return leaf(p.readStep) }, ""},
+	{"nothing", "a regular expression for the line that reports that there was nothing to do (for files of your own)", func(p *ProgressLines) any { return expression(&p.Nothing) }, ""},
 }
 
-func (p *Progress) readStep(n *table, key string) {
+func (p *ProgressLines) readStep(n *keyTable, key string) {
 	step := n.Expression(key)
 	if step == nil {
 		return
@@ -192,7 +192,7 @@ var creationSpecs = []spec[Creation]{
 	{"auto", "the framework replaces `\"auto\"`, and an optimizer that cannot be offloaded", func(c *Creation) any { return &c.Auto }, ""},
 }
 
-func (c *Creation) check(n *table) {
+func (c *Creation) check(n *keyTable) {
 	if (c.Via.arg == "") == (c.Via.env == "") {
 		n.fault("", `want { arg = "--deepspeed" } or { env = "NAME" }`)
 	}
@@ -205,16 +205,16 @@ var parallelSpecs = []spec[modelSize]{
 // A modelSize is a number of ranks that share one copy of the model.
 type modelSize struct{ places []Place }
 
-func (m *modelSize) check(n *table) {
+func (m *modelSize) check(n *keyTable) {
 	if n.optional = true; !n.Has("alternatives") {
 		m.places = []Place{n.place()}
 	}
 }
 
-var survivalSpecs = []spec[Survival]{
-	{"knob", "the knob that changes", func(s *Survival) any { return &s.Knob }, noKnob},
-	{"survives", "sets of values between which a checkpoint survives a change", func(s *Survival) any { return leaf(s.readFamilies) }, wantFamilies},
-	{"reason", "why it does not survive other changes", func(s *Survival) any { return &s.Reason }, ""},
+var survivalSpecs = []spec[CheckpointLimit]{
+	{"knob", "the knob that changes", func(s *CheckpointLimit) any { return &s.Knob }, noKnob},
+	{"survives", "sets of values between which a checkpoint survives a change", func(s *CheckpointLimit) any { return leaf(s.readFamilies) }, wantFamilies},
+	{"reason", "why it does not survive other changes", func(s *CheckpointLimit) any { return &s.Reason }, ""},
 }
 
 const (
@@ -222,7 +222,7 @@ const (
 	wantFamilies = `want a list of lists of values: [["zero1", "zero2"], ["zero3"]]`
 )
 
-func (s *Survival) readFamilies(n *table, key string) {
+func (s *CheckpointLimit) readFamilies(n *keyTable, key string) {
 	value, _ := n.Get(key)
 	families, ok := value.([]any)
 	for _, family := range families {
@@ -249,12 +249,12 @@ var proofSpecs = []spec[Proof]{
 	{"values", "the framework's words for the knob's values", func(p *Proof) any { return leaf(p.readWords) }, ""},
 }
 
-func (p *Proof) readWords(n *table, key string) {
+func (p *Proof) readWords(n *keyTable, key string) {
 	n.k = p.Knob
 	p.Words = n.words(key)
 }
 
-func (p *Proof) check(n *table) {
+func (p *Proof) check(n *keyTable) {
 	switch {
 	case (p.Line == nil) == (p.File == ""):
 		n.fault("", "want a line, or a file with a path")
@@ -263,12 +263,12 @@ func (p *Proof) check(n *table) {
 	}
 }
 
-var lossSpecs = []spec[Loss]{
-	{"class", "what more micro batches in a step do to the training", func(l *Loss) any { return leaf(l.readClass) }, "want " + document.Either(lossClasses)},
-	{"reason", "why, for people", func(l *Loss) any { return &l.Reason }, "what the framework does with the loss is missing"},
-	{"versions", "versions of Python packages of which it is so", func(l *Loss) any { return &l.Versions }, ""},
-	{"source", "pieces of the script's source, of which it has one", func(l *Loss) any { return &l.Source }, ""},
-	{"unless", "conditions with which it is equal on average only", func(l *Loss) any { return &l.Unless }, ""},
+var lossSpecs = []spec[LossRule]{
+	{"class", "what more micro batches in a step do to the training", func(l *LossRule) any { return leaf(l.readClass) }, "want " + document.Either(lossClasses)},
+	{"reason", "why, for people", func(l *LossRule) any { return &l.Reason }, "what the framework does with the loss is missing"},
+	{"versions", "versions of Python packages of which it is so", func(l *LossRule) any { return &l.Versions }, ""},
+	{"source", "pieces of the script's source, of which it has one", func(l *LossRule) any { return &l.Source }, ""},
+	{"unless", "conditions with which it is equal on average only", func(l *LossRule) any { return &l.Unless }, ""},
 }
 
-func (l *Loss) readClass(n *table, key string) { l.Class = n.Choice(key, "", lossClasses...) }
+func (l *LossRule) readClass(n *keyTable, key string) { l.Class = n.Choice(key, "", lossClasses...) }

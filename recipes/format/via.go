@@ -26,7 +26,7 @@ var viaSpecs = []spec[Via]{
 	{"any", "the value is a file whatever its ending, also next to other vias", func(v *Via) any { return &v.any }, ""},
 }
 
-func (v *Via) check(n *table) {
+func (v *Via) check(n *keyTable) {
 	given := 0
 	for _, set := range []bool{v.arg != "", v.env != "", v.override != "", v.word > 0, v.path != ""} {
 		if set {
@@ -42,7 +42,7 @@ func (v *Via) check(n *table) {
 }
 
 // vias reads one via or a list of them.
-func (n *table) vias(key string) []Via {
+func (n *keyTable) vias(key string) []Via {
 	if _, ok := n.Tables(key); !ok {
 		n.fault(key, `want { arg = "--config" } or { env = "CONFIG" }`)
 		return nil

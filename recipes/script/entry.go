@@ -124,7 +124,7 @@ func (f FoundKnob) switchEntry(entry map[string]any) map[string]any {
 }
 
 // grammars are how the command lines are read that a library reads.
-var grammars = map[string]format.Grammar{
+var grammars = map[string]format.ArgumentGrammar{
 	"argparse": {Abbreviations: true},
 	"hf":       {Dashes: true, Booleans: true, Abbreviations: true},
 	"simple":   {Abbreviations: true},
@@ -148,7 +148,7 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 		}
 	}
 	for i, found := range s.Found {
-		if found.Doubt == "" && !found.Derived && r.Grammar == (format.Grammar{}) && found.target.settings != nil {
+		if found.Doubt == "" && !found.Derived && r.Grammar == (format.ArgumentGrammar{}) && found.target.settings != nil {
 			r.Grammar = grammars[found.target.settings[0].Kind]
 		}
 		knob, doubt := s.knob(found)
