@@ -45,7 +45,7 @@ func readAllocator(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob
 	}
 }
 
-// setAllocator adds the one key that the knob stands for.
+// setAllocator adds the key of the knob.
 func setAllocator(d *format.Draft) {
 	name, value := allocatorOf(d)
 	setting := expandable + ":True"

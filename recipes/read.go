@@ -257,7 +257,7 @@ func (r Recipe) RuledOut(cmd Command, at Topology, plan strategy.Plan, k strateg
 
 // written are the places that a change of the knob goes to: all of them, or of
 // alternatives the strongest that can be written, which overrides the weaker
-// ones behind it. Where there is none, the reason says why.
+// ones behind it. The reason is why there is none.
 func written(d *format.Draft, k strategy.Knob, knob format.Knob) (places, weaker []format.Place, reason string) {
 	places = d.Places(knob)
 	if !knob.Alternatives {

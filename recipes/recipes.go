@@ -1,9 +1,9 @@
 // Package recipes knows where a training framework keeps each setting that a
-// strategy may change. It reads the plan that a command stands for, and turns
+// strategy may change. It reads the plan of a command, and turns
 // the next plan into a changed command and changed copies of its files.
 //
-// Nothing in here does I/O: the caller loads the files that FilesNamed asks
-// for, and writes the files that a Change holds. A plan is always applied to the
+// The package does no I/O: the caller loads the files that FilesNamed lists,
+// and writes the files that a Change holds. A plan is always applied to the
 // original command, never to the result of an earlier plan.
 //
 // README.md documents the format of a recipe file and of the [knobs] table.
@@ -98,6 +98,6 @@ func Embedded(files []string) ([]format.Recipe, error) {
 	return catalog.Read(files, rules)
 }
 
-// With returns the recipe with the knobs of over in place of its own, and with
+// With returns the recipe in which the knobs of over replace its knobs, with
 // over's resume and progress where over has them.
 func (r Recipe) With(over Recipe) Recipe { return Recipe{r.Recipe.With(over.Recipe)} }

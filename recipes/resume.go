@@ -111,7 +111,7 @@ func resumeValue(d *format.Draft, name string) (string, bool) {
 }
 
 // Pinned returns the words that keep all attempts in one folder, those that the
-// command has left out; job is a name of the run.
+// command does not have; job is a name of the run.
 func (r Recipe) Pinned(cmd Command, job string) []string {
 	d := format.NewDraft(r.Recipe, cmd)
 	var words []string
@@ -138,7 +138,7 @@ func (r Recipe) Pinned(cmd Command, job string) []string {
 }
 
 // ResumeFiles lists the files of a checkpoint that must be in cmd.Files before
-// ResumeFrom. One that does not exist is left out.
+// ResumeFrom. One that does not exist is omitted.
 func (r Recipe) ResumeFiles(checkpoint string) []string {
 	var files []string
 	for _, name := range r.Rules {
@@ -153,7 +153,7 @@ func (r Recipe) ResumeFiles(checkpoint string) []string {
 // ResumeFrom returns a change that Apply made with the checkpoint put on its
 // command line. Where the checkpoint itself holds a setting that the plan
 // changes, the command names a copy of the checkpoint under dir: its other files
-// are linked beside the changed one, as Change.Siblings says.
+// are linked next to the changed one, by Change.Siblings.
 func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, checkpoint, dir string) (Change, error) {
 	next := change
 	next.Files, next.Siblings = map[string][]byte{}, map[string]string{}
@@ -171,7 +171,7 @@ func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, check
 	for i, word := range r.Resume.Args {
 		text, known := filled(format.NewDraft(r.Recipe, cmd), word)
 		if !known {
-			return Change{}, fmt.Errorf("resume with %s: the command does not say it", word)
+			return Change{}, fmt.Errorf("resume with %s: the command has no value for it", word)
 		}
 		words[i] = strings.ReplaceAll(text, "{latest}", checkpoint)
 	}

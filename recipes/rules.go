@@ -160,7 +160,7 @@ func vllmServe(r *format.Recipe) {
 	}
 }
 
-// swiftVersion tells ms-swift 2 from later ones by the arguments, where
+// swiftVersion distinguishes ms-swift 2 from later versions by the arguments, where
 // its version is not known: their names were changed in 3.0. A model was named by
 // --model_type or --model_id_or_path, and later by --model.
 func swiftVersion(r *format.Recipe) {

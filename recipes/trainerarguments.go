@@ -12,7 +12,7 @@ import (
 
 // HfArgumentParser reads any dataclass: a script that gives it none of
 // TrainingArguments has arguments of other meanings under the same names, and so has
-// a job that hands them to a loop of its own. Where TrlParser reads TrainingArguments that
+// a job that passes them to its own loop. Where TrlParser reads TrainingArguments that
 // are none of TRL's, the defaults are the Trainer's.
 
 var (
@@ -89,8 +89,8 @@ func noTRLArguments(cmd Command) string {
 	return "no parser reads a configuration of TRL's"
 }
 
-// noTrainer is why arguments go to no Trainer of the framework's: an Accelerator of
-// the job's own trains, or a class of its own that only is called so.
+// noTrainer is why the arguments reach no Trainer of the framework's: the job trains by its own
+// Accelerator, or by its own class of that name.
 func noTrainer(cmd Command) string {
 	var trainers []string
 	for _, file := range cmd.Code {

@@ -27,8 +27,8 @@ func ForRank(argv []string, local int) []string {
 type ReadFile func(path string) ([]byte, error)
 
 // Unwrap takes a framework's launcher off a command. It is false where the
-// command starts with none that gpurun can take over; the error says what gpurun
-// cannot take over from it.
+// command starts with no launcher that gpurun can take over; the error names the option
+// that it cannot.
 func Unwrap(words []string, env map[string]string, read ReadFile) (inner commandline.Inner, known bool, err error) {
 	return commandline.Known.UnwrapLauncher(words, environ.Vars(env), commandline.Files{
 		Exists: func(name string) bool {

@@ -16,7 +16,7 @@ const newConfig = "deepspeed.json"
 // Created are the knobs that a configuration brings.
 var Created = []strategy.Knob{strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam}
 
-// offer offers what a new configuration could do.
+// offer adds the values that a new configuration could have.
 func offer(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
 	for _, k := range Created {
 		knob, known := d.Recipe.Knobs[k]
@@ -61,7 +61,7 @@ func create(d *format.Draft, plan strategy.Plan) (made bool, err error) {
 }
 
 // joinAlone makes a process that no launcher has started the only rank of a group,
-// which DeepSpeed asks for (deepspeed.init_distributed); at port 0 rank 0 takes a free one.
+// which DeepSpeed needs (deepspeed.init_distributed); at port 0 rank 0 takes a free one.
 func joinAlone(d *format.Draft) {
 	for name, value := range map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"} {
 		d.SetVariable(name, value)
@@ -139,10 +139,10 @@ func withoutNVMe(values []strategy.Value) []strategy.Value {
 // trainingData is where deepspeed.initialize takes training_data, counted from 0.
 const trainingData = 4
 
-// ownBatches is why the configuration does not say how many samples a micro batch
+// ownBatches is why the configuration does not decide how many samples a micro batch
 // has: the job makes its batches itself. DeepSpeed makes them where initialize is
-// given training_data; a script that asks for the configuration's number, or that
-// calls deepspeed_io, goes by it, too. It is empty where the source is not known, or
+// given training_data; a script that reads the configuration's number, or that
+// calls deepspeed_io, uses it, too. It is empty where the source is not known, or
 // has no call.
 func ownBatches(cmd format.Command) string {
 	if cmd.Script == nil {

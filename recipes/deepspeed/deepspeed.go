@@ -1,5 +1,5 @@
 // Package deepspeed keeps the settings of a DeepSpeed configuration consistent:
-// the three numbers of the batch, what each ZeRO stage and each offload asks for,
+// the three numbers of the batch, what each ZeRO stage and each offload needs,
 // and the configuration of a job that has none yet.
 package deepspeed
 
@@ -201,8 +201,8 @@ func read(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy
 	return nil
 }
 
-// readBatch derives what the configuration leaves out, and holds what it says
-// against the arguments.
+// readBatch derives the configuration's missing numbers, and compares the others with
+// the arguments.
 func (c *config) readBatch(plan strategy.Plan) error {
 	b, err := c.batch()
 	if err != nil {
@@ -244,7 +244,7 @@ func leaveBatch(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range, rea
 func offloaded(device strategy.Value) bool { return device == "cpu" || device == "nvme" }
 
 // checkAccumulation takes the batch knobs away where a missing key makes the job
-// accumulate less than its arguments say: a change of both would change the
+// accumulate less than its arguments: a change of both would change the
 // global batch.
 func (c *config) checkAccumulation(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
 	accum, known := plan.Number(strategy.GradientAccumulationSteps)

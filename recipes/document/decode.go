@@ -1,6 +1,5 @@
-// Package document is a TOML file as a person wrote it: its values, where each
-// of them stands, and everything that is wrong with it, said at once and at its
-// place. A train.toml and a recipe are read with it alike.
+// Package document is a TOML file as a person wrote it: its values, their places,
+// and everything that is wrong with it, reported at once and at its place. A train.toml and a recipe are read with it alike.
 //
 // Nothing in here does I/O.
 package document
@@ -15,8 +14,8 @@ import (
 )
 
 // Decode parses TOML into generic values: map[string]any, []any (of tables, too),
-// string, int64, float64, bool and times. The fault says where the text is no
-// TOML; what is the file's kind in words, "a train.toml".
+// string, int64, float64, bool and times. The fault is the place where the text is no
+// TOML; what is the file's kind, "a train.toml".
 func Decode(text []byte, what string) (map[string]any, *FileFault) {
 	if at := tooDeep(text); at >= 0 {
 		f := faultAt(text, lineStarts(text), at)
@@ -74,7 +73,7 @@ func plain(v any) any {
 	return v
 }
 
-// deepest is how many brackets, or parts of a dotted key, may stand inside each
+// deepest is how many brackets, or parts of a dotted key, may be inside each
 // other. The parser's memory grows with the square of that; a person's file has
 // ten.
 const deepest = 64

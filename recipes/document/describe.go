@@ -26,7 +26,7 @@ func either(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// Describe names the type of a value in a person's words.
+// Describe names the type of a value for people.
 func Describe(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -56,7 +56,7 @@ func Number(v any) (string, bool) {
 	return "", false
 }
 
-// inQuotes says how to make text of a bare value.
+// inQuotes is the advice to make text of a bare value.
 func inQuotes(v any) string {
 	if n, ok := Number(v); ok {
 		return "; write \"" + n + "\""
@@ -67,7 +67,7 @@ func inQuotes(v any) string {
 	return ""
 }
 
-// withoutQuotes says how to make a bare value of text.
+// withoutQuotes is the advice to make a bare value of text.
 func withoutQuotes(v any) string {
 	s, ok := v.(string)
 	_, notNumber := strconv.Atoi(s)
@@ -77,7 +77,7 @@ func withoutQuotes(v any) string {
 	return "; write " + s + " without quotes"
 }
 
-// inBrackets says how to make an array of text.
+// inBrackets is the advice to make an array of text.
 func inBrackets(v any) string {
 	s, ok := v.(string)
 	if !ok {
@@ -115,7 +115,7 @@ func Nearest(wrong string, words []string) string {
 	return best
 }
 
-// fold removes the differences that people do not hear.
+// fold normalises case and "_".
 func fold(word string) string {
 	return strings.ReplaceAll(strings.ToLower(word), "_", "-")
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// A keyPosition is where one key of a TOML text stands, and what stands below it.
+// A keyPosition is the place of one key of a TOML text, with those of the keys below it.
 // Elements of arrays are children named by their index.
 type keyPosition struct {
 	key, value int // byte offsets, of a table's header both
@@ -68,7 +68,7 @@ func index(text []byte) *keyPosition {
 	return root
 }
 
-// descend follows a dotted key, and tells where its last part stands.
+// descend follows a dotted key, and returns the offset of its last part.
 func descend(from *keyPosition, key unstable.Iterator) (*keyPosition, int) {
 	p, at := from, 0
 	for key.Next() {
@@ -109,8 +109,8 @@ func indexValue(parser *unstable.Parser, p *keyPosition, value *unstable.Node) {
 	}
 }
 
-// offset tells where an element of an array starts. The parser does not say it
-// of an array inside an array: that one counts from its first element.
+// offset is where an element of an array starts. The parser does not report it for
+// an array inside an array, which is taken to start at its first element.
 func offset(parser *unstable.Parser, n *unstable.Node, fallback int) int {
 	switch n.Kind {
 	case unstable.String, unstable.InlineTable:

@@ -13,7 +13,7 @@ type Problem struct {
 	// element of an array is named by its index: {"knobs", "precision", "0"}.
 	// A key that is not in the file is shown at the nearest table that is.
 	Key []string
-	// Message says what is wrong, and what to write instead: lower case, no
+	// Message is what is wrong, and what to write instead: lower case, no
 	// full stop.
 	Message string
 	// Suggest is the word that was probably meant, empty without a good guess.
@@ -23,7 +23,7 @@ type Problem struct {
 }
 
 // String is the problem in one line, for where the file's text is not at hand:
-// elements of arrays stand as numbers between the dots.
+// elements of arrays are numbers between the dots.
 func (p Problem) String() string {
 	text := p.Message
 	if len(p.Key) > 0 {
@@ -137,7 +137,7 @@ func (f FileFault) block(file string) string {
 const widest = 120
 
 // excerpt returns the part of a line around a column, and the line below it
-// with the caret. Tabs stay tabs in both, so that the caret stands right.
+// with the caret. Tabs stay tabs in both, so that they line up.
 func excerpt(source string, column int) (line, caret string) {
 	chars := []rune(source)
 	at := min(max(column-1, 0), len(chars))

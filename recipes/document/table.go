@@ -10,7 +10,7 @@ import (
 )
 
 // A ValueTable reads one table of a file. What is wrong becomes a problem and the
-// fallback stands, so that reading goes on and every problem is found.
+// fallback is used, so that every problem is found.
 type ValueTable struct {
 	path     []string
 	values   map[string]any

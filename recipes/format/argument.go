@@ -15,7 +15,7 @@ import (
 type argument struct {
 	onCommand
 	names spellings // the first is the one that is appended
-	no    string    // what says false: "--no-pin-memory"
+	no    string    // the opposite: "--no-pin-memory"
 	flag  bool      // it holds a truth value
 }
 
@@ -34,7 +34,7 @@ func (a *argument) complete(n *keyTable, p *Place) {
 	a.flag = p.flag()
 	for i, name := range a.names {
 		switch {
-		case name == "" || strings.HasPrefix(name, "-"): // what is empty is said already
+		case name == "" || strings.HasPrefix(name, "-"): // an empty name is reported already
 		case i == 0:
 			n.Report(document.Problem{Key: n.Path("arg"), Message: "an argument starts with a dash", Suggest: "--" + name})
 		default:
@@ -78,7 +78,7 @@ func (a argument) spellings() []string {
 	return append(slices.Clone(a.names), a.no)
 }
 
-// flagged is a kind that holds a truth value where it is told that it does.
+// flagged is a kind that can hold a truth value.
 type flagged interface{ asFlag() PlaceKind }
 
 func (a argument) asFlag() PlaceKind {
@@ -93,7 +93,7 @@ type arguments interface {
 	has(names []string, no string) bool
 	// get is an argument's value; of several names, the one that counts.
 	get(names []string) (word any, found bool, err error)
-	// flag is a truth value, as far as it can be told to be one.
+	// flag is a truth value; an error, where the word is none.
 	flag(names []string, no string) (truth any, found bool, err error)
 	set(names []string, word any) error
 	setFlag(names []string, no string, on, absence bool) error
@@ -105,10 +105,10 @@ type arguments interface {
 	file() string
 }
 
-// ErrNoValue says that an argument stands without a value.
+// ErrNoValue is the error for an argument without a value.
 var ErrNoValue = errors.New("no value")
 
-// noValue keeps the words of what says so.
+// noValue is ErrNoValue with the parser's message.
 type noValue struct{ error }
 
 func (e noValue) Is(target error) bool { return target == ErrNoValue }
@@ -120,7 +120,7 @@ type onLine struct{ d *Draft }
 func (onLine) file() string { return "" }
 
 // spelling is the name by which the command gives an argument, of several the one
-// that stands last and counts; else the argument's first name.
+// last one, which counts; else the argument's first name.
 func (a onLine) spelling(names []string) string {
 	best, at := names[0], a.d.grammar.At(a.d.Argv, names[0])
 	for _, name := range names[1:] {

@@ -17,7 +17,7 @@ type called struct {
 	name    string // whole; what is of its family counts, too
 	keyword string
 	knob    strategy.Knob
-	// where are keywords that tell the calls that are meant from others of the name.
+	// where are keywords, by whose values only some of the calls are meant.
 	where map[string]any
 }
 
@@ -58,7 +58,7 @@ func (c called) means(call CodeCall) bool {
 func (c called) Present(d *Draft) bool { return len(c.calls(d)) > 0 }
 
 // Read is what the one call gives. What is computed, or given by several calls, is left
-// to the process, which says it.
+// to the process, which reports it.
 func (c called) Read(d *Draft) (any, bool, error) {
 	for _, o := range d.Calls {
 		if o.Name == c.name && o.Keyword == c.keyword {
@@ -138,7 +138,7 @@ func (r Recipe) CallNames() (names []string) {
 }
 
 // CalledBy lists the calls that a command's code makes and this recipe's places are
-// arguments of: the marks of a recipe for settings in code.
+// arguments of: the signs of a recipe for settings in code.
 func (r Recipe) CalledBy(cmd Command) []string {
 	var found []string
 	d := NewDraft(r, cmd)

@@ -16,7 +16,7 @@ import (
 type wordChoice struct {
 	onCommand
 	words map[strategy.Value][]string
-	under string // the option behind which overrides among them stand
+	under string // the option that overrides among them follow
 }
 
 var choiceSpecs = []spec[wordChoice]{

@@ -11,19 +11,19 @@ type Command struct {
 	// Env is the whole environment that the job sees.
 	Env map[string]string
 	// Files are the configuration files that the command or the knobs name, by
-	// path as written. FilesNamed says which.
+	// path as written; FilesNamed lists them.
 	Files map[string][]byte
 	// Script is the script's source, for detection; nil where there is none.
 	Script []byte
 	// Modules are the local modules that the script imports, directly or through
-	// others; nil where nobody has looked.
+	// others; nil where they are not known.
 	Modules []Source
 	// Code is what the reader of scripts found in the script and its modules.
 	Code ScriptCode
-	// Parser is what the code of the job, and of its framework, says of the arguments; nil
+	// Parser has the arguments that the code of the job, and of its framework, defines; nil
 	// where it is not known.
 	Parser *Parser
-	// Calls are arguments that the process gives otherwise than its source says.
+	// Calls are arguments that the process gives otherwise than its source.
 	Calls []strategy.Call
 	// Closed: nothing may be changed inside the job's process.
 	Closed bool
@@ -31,7 +31,7 @@ type Command struct {
 	// spread each batch; 0 for a job of ranks, each of which has one.
 	Devices int
 	// Packages are the versions of the Python packages that the job's interpreter
-	// has, by their names in lower case; nil where nobody has asked.
+	// has, by their names in lower case; nil where they are not known.
 	Packages map[string]string
 }
 
@@ -56,8 +56,7 @@ type Source struct {
 // A Topology is how many processes share the work, and on what.
 type Topology struct {
 	Ranks int
-	// Plain: the job is one process that may start ranks of its own, so that nobody
-	// knows how many ranks there will be.
+	// Plain: the job is one process that may start ranks itself: their number is not known.
 	Plain bool
 	// DataParallel is the number of ranks that see different samples; 0: Ranks.
 	DataParallel int

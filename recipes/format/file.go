@@ -14,7 +14,7 @@ type InFile struct {
 	path string
 	// vias name the file; of several, the first that is there.
 	vias []Via
-	// alone says that the file includes no others, so that a copy needs none of
+	// alone: the file includes no others, so that a copy needs none of
 	// its siblings.
 	alone bool
 	// optional: a file that is not named holds nothing.
@@ -55,8 +55,7 @@ func (in InFile) Find(d *Draft) (file string, named *Via, found bool) {
 	return in.path, nil, true
 }
 
-// Change sets a value of the file, and remembers how the copy is to be told to
-// the job.
+// Change sets a value of the file, and remembers what has to name the copy.
 func (in InFile) Change(d *Draft, at string, value any) error {
 	file, via, found := in.Find(d)
 	if !found {
@@ -99,7 +98,7 @@ func (in InFile) Files(d *Draft) []string {
 	return files
 }
 
-// Unwritable: a changed copy has to be told to the job.
+// Unwritable: the command has to name a changed copy.
 func (in InFile) Unwritable(d *Draft) string {
 	file, via, found := in.Find(d)
 	if !found || via != nil || d.names(file) {
@@ -109,7 +108,7 @@ func (in InFile) Unwritable(d *Draft) string {
 		"say how with via = { arg = … } or via = { env = … }"
 }
 
-// missing is why what is said to be in the file cannot be written.
+// missing is why a value of the file cannot be written.
 func (in InFile) missing(d *Draft, what string) string {
 	if in.Present(d) {
 		return ""
@@ -120,7 +119,7 @@ func (in InFile) missing(d *Draft, what string) string {
 // Arguments: the place itself is none.
 func (in InFile) Arguments() []string { return nil }
 
-// inline recognises a file's text that stands in the command instead of a path.
+// inline recognises the text of a file, in the command in place of its path.
 func inline(file string) bool { return strings.HasPrefix(strings.TrimSpace(file), "{") }
 
 // Shown is a file's name in messages.

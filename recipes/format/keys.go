@@ -15,7 +15,7 @@ type spec[T any] struct {
 	help string // one line of README.md
 	// field is a pointer, whose type decides what is read (table.read), or a keyReader.
 	field func(*T) any
-	// missing is the fault of a table without the key; empty: the key can be left out.
+	// missing is the fault of a table without the key; empty: the key is optional.
 	missing string
 }
 

@@ -27,12 +27,12 @@ type Knob struct {
 	// Scope is how accumulation is counted, as in strategy.Range. A micro batch or
 	// an evaluation batch of global scope counts all data-parallel ranks.
 	Scope string
-	// Global is where accumulation is derived from; nil: it is a number of its own.
+	// Global is where accumulation is derived from; nil: from nothing.
 	Global *Global
 	// Scales are places that count micro-steps, whose numbers grow with accumulation;
-	// a rule says them.
+	// a rule adds them.
 	Scales []Place
-	// Weights says that precision also sets the dtype of the weights.
+	// Weights: precision also sets the dtype of the weights.
 	Weights bool
 	// Absent is the reason why the framework cannot turn the knob.
 	Absent string
@@ -41,10 +41,10 @@ type Knob struct {
 	// Given limits the knob to commands in which a place is present: the recipe
 	// cannot know whether every script takes the argument.
 	Given bool
-	// Own: the job's user said where it is kept, who knows the job's arguments.
+	// Own: the job's user, who knows its arguments, wrote where the knob is kept.
 	Own bool
 	// Confirm: it was read from the source of a script, and is turned only where the
-	// process has said the same value.
+	// process reports the same value.
 	Confirm bool
 	// Also are settings that are written when the knob is changed.
 	Also []Setting
@@ -86,7 +86,7 @@ type Setting struct {
 	When []strategy.Value
 	// Keep leaves a value that is there.
 	Keep bool
-	// Reason says why, for people.
+	// Reason is for people.
 	Reason string
 }
 
@@ -97,13 +97,13 @@ type Condition struct {
 	Place Place
 	Knob  strategy.Knob
 	// Repeated are the names of an argument that is there more than once, in place
-	// of both; a rule says it.
+	// of both; a rule adds it.
 	Repeated []string
 	// Ranks is a number of ranks, in place of both.
 	Ranks int
-	// Always: it holds whatever the command says.
+	// Always: it holds for any command.
 	Always bool
-	// Unknown: the knob's value is not what its places say, either.
+	// Unknown: the knob's value is not that of its places, either.
 	Unknown bool
 	// Missing: it counts only where the command has none of the knob's places.
 	Missing bool
@@ -114,13 +114,12 @@ type Condition struct {
 	Reason string
 }
 
-// A Creation is how a framework is told of a DeepSpeed configuration, where the
-// command has none yet.
+// A Creation is how a command gets a DeepSpeed configuration that it does not have.
 type Creation struct {
 	// Via is the argument or the variable that names the file.
 	Via Via
 	// Auto: the framework replaces values "auto" by its own arguments, and the
-	// optimizer by one that can be offloaded. Otherwise it fills in what is left out.
+	// optimizer by one that can be offloaded. Otherwise it fills in missing values.
 	Auto bool
 }
 
@@ -128,7 +127,7 @@ type Creation struct {
 func (s Setting) TurnedOn(d *Draft) (bool, error) {
 	word, found, err := s.Place.Read(d)
 	if errors.Is(err, ErrAuto) {
-		return false, nil // the process may say it; nobody else does
+		return false, nil // only the process knows it
 	}
 	if err != nil || !found {
 		return false, err

@@ -12,11 +12,11 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// ErrAuto says that a place leaves the value to the framework.
+// ErrAuto is the error for a place that leaves the value to the framework.
 var ErrAuto = errors.New("left to the framework")
 
 // A PlaceKind is one way of keeping a value: an argument, a variable, a key of a file.
-// Each is a file of its own, and nothing outside of it asks which one it is.
+// No code outside of a kind asserts its type.
 type PlaceKind interface {
 	// String is the place as a person would point to it.
 	String() string
@@ -51,7 +51,7 @@ func (onCommand) Values() []strategy.Value { return nil }
 // A Place is one spelling of a knob: where it is kept, and in which words.
 type Place struct {
 	PlaceKind
-	// Auto marks a place that only repeats another: a missing file or key, and
+	// Auto: the place only repeats another: a missing file or key, and
 	// the value "auto", are left alone.
 	Auto bool
 	// Chosen: a number that is no size, such as -1 or 0.7, or the word "auto", makes the
@@ -66,7 +66,7 @@ type Place struct {
 	Words map[strategy.Value][]any
 	// Reads are values that are understood, but never chosen.
 	Reads map[strategy.Value][]any
-	// Implied is what the place stands for where it is absent; empty: nothing.
+	// Implied is the knob's value where the place is absent; empty: not known.
 	Implied strategy.Value
 }
 
@@ -167,11 +167,11 @@ func inStyle(old, word any) any {
 	return fmt.Sprint(word)
 }
 
-// startsWithDashes tells an argument that can be cut short.
+// startsWithDashes reports whether an argument can be cut short.
 func startsWithDashes(name string) bool { return strings.HasPrefix(name, "--") }
 
-// Get reads the knob's value. The error ErrAuto says that there is one, which the
-// framework takes from elsewhere.
+// Get reads the knob's value. The error is ErrAuto where the
+// framework takes it from elsewhere.
 func (p Place) Get(d *Draft, k strategy.Knob) (strategy.Value, bool, error) {
 	word, found, err := p.Read(d)
 	if err != nil || !found {
@@ -293,7 +293,7 @@ func (p Place) writable(order []strategy.Value) []strategy.Value {
 
 // Lacks is why an argument cannot be put on the command line: the job's parser, all of
 // whose arguments are known, has none of these names. It is empty where there is one,
-// where nobody knows, and for arguments that the framework itself brings.
+// where it is not known, and for arguments that the framework itself brings.
 func (d *Draft) Lacks(names ...string) string {
 	parser := d.Original.Parser
 	if d.Recipe.Definitions == nil || !parser.Complete() || d.args.file() != "" {
@@ -353,8 +353,8 @@ func (knob Knob) Lacking(d *Draft, places []Place, value strategy.Value) string 
 	return ""
 }
 
-// DefaultOf is what the job does without the knob's places: what its own parser says
-// is stronger than the recipe. unknown is why nobody can tell.
+// DefaultOf is the job's value without the knob's places: the default of its own parser
+// is stronger than the recipe's. unknown is why there is none.
 func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unknown string) {
 	if knob.Own {
 		return knob.Default, ""
@@ -364,9 +364,9 @@ func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unk
 			continue
 		}
 		for _, name := range p.spellings() {
-			v, said := d.saidDefault(name)
+			v, has := d.parserDefault(name)
 			switch {
-			case !said:
+			case !has:
 				continue
 			case !v.Known, v.None && k.Whole() && knob.Default != "":
 				return "", fmt.Sprintf("the default of %s is computed by the script", name)
@@ -382,8 +382,8 @@ func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unk
 	return knob.Default, ""
 }
 
-// saidDefault is a default that the job's own sources give to an argument.
-func (d *Draft) saidDefault(name string) (Expression, bool) {
+// parserDefault is a default that the job's own sources give to an argument.
+func (d *Draft) parserDefault(name string) (Expression, bool) {
 	if d.Recipe.Definitions != nil {
 		return d.Original.Parser.Default(name)
 	}

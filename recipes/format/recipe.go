@@ -2,8 +2,7 @@
 // [knobs] table, the kinds of place where a setting can be kept, and the draft of
 // a command that those places read and change.
 //
-// A kind of place is one file, which implements PlaceKind; nothing else asks of which
-// kind a place is. README.md in the folder above explains every key.
+// A kind of place implements PlaceKind; no code outside asserts its type. README.md in the folder above explains every key.
 package format
 
 import (
@@ -33,7 +32,7 @@ type Recipe struct {
 	Resume      Resume
 	Progress    ProgressLines
 	// Verified is nil as long as the framework itself has read nothing that the
-	// recipe wrote. A recipe file does not say it: make conformance does.
+	// recipe wrote. make conformance writes it.
 	Verified *Verified
 	// Rules name the framework's own bindings between settings (rules.go of recipes).
 	Rules []string
@@ -50,16 +49,16 @@ type Recipe struct {
 	OwnOOM []Setting
 	// Relaunch are settings that every changed command needs.
 	Relaunch []Setting
-	// Checkpoint says what a checkpoint does not survive.
+	// Checkpoint has the changes that a checkpoint does not survive.
 	Checkpoint []CheckpointLimit
 	// Proofs are where it shows that a change took effect.
 	Proofs []Proof
-	// Losses say what the framework does with the loss of a micro batch; the first that is
+	// Losses are what the framework does with the loss of a micro batch; the first that is
 	// for the installed versions counts.
 	Losses []LossRule
 }
 
-// Detection says by which marks a command is recognised as the framework's.
+// Detection has the signs by which a command is recognised as the framework's.
 type Detection struct {
 	// Imports are names ("transformers.HfArgumentParser") or whole modules
 	// ("deepspeed"); the script imports at least one of them.
@@ -68,32 +67,32 @@ type Detection struct {
 	Unless []string
 	// Args are arguments, of which the command has at least one.
 	Args []string
-	// Overrides are keys of words like train.batch=8; one can stand in for an argument.
+	// Overrides are keys of words like train.batch=8; one counts as an argument.
 	Overrides []string
-	// Env are variables that the framework's launcher sets; one can stand in for an
+	// Env are variables that the framework's launcher sets; one counts as an
 	// argument.
 	Env []string
-	// Text are pieces of the script's source; one can stand in for an import.
+	// Text are pieces of the script's source; one counts as an import.
 	Text []string
-	// Source are pieces of the script's source that need no other mark, all together.
+	// Source are pieces of the script's source that need no other sign, all together.
 	Source []string
 	// Programs are modules, or ends of scripts' paths, that are the framework's
-	// own: such a command needs no other mark.
+	// own: such a command needs no other sign.
 	Programs []string
 	// Keys are top-level keys, of which a configuration file that the command
-	// names has at least one. A key can stand in for an argument.
+	// names has at least one. A key counts as an argument.
 	Keys []string
 	// Over names recipes that give way where both match.
 	Over []string
-	// Not tells why a command with the marks is none of the framework's after all,
-	// empty where it is; nil: it is. A rule says it.
+	// Not is why a command with the signs is none of the framework's after all,
+	// empty where it is; nil: it is. A rule adds it.
 	Not func(Command) string
 }
 
-// Resume is how a job goes on from its newest checkpoint.
+// Resume is how a job continues from its newest checkpoint.
 type Resume struct {
-	// Latest is a glob of complete checkpoints. "{--output_dir}" in it stands
-	// for the value of that argument, "{--output_dir|out}" with a default, "{name}"
+	// Latest is a glob of complete checkpoints. "{--output_dir}" in it is
+	// the value of that argument, "{--output_dir|out}" with a default, "{name}"
 	// for one of Values.
 	Latest string
 	// Args are put on the command line; "{latest}" in them is the checkpoint.
@@ -112,23 +111,23 @@ type Resume struct {
 	// Needs are globs of files, in a checkpoint that is a folder, without which it is
 	// not complete: those that the framework writes last.
 	Needs []string
-	// Lost is a regular expression for the line by which the framework says that
-	// it starts anew although it was told to resume.
+	// Lost is a regular expression for the framework's line when it starts from scratch
+	// although it was to resume.
 	Lost string
 	// Pin is put on the first command line already, where absent, so that every
 	// attempt uses the same folder; "{job}" in it is a name of the run.
 	Pin []string
-	// Env are variables that every attempt gets, by which an experiment tracker goes on with
+	// Env are variables that every attempt gets, by which an experiment tracker continues
 	// one run; "{job}" in them is a name of the run.
 	Env map[string]string
-	// Data says what becomes of the samples that were seen, where that is not just
-	// what goes on; Shifts, what a changed knob does to it.
+	// Data is what becomes of the samples that were seen, where the job does not just continue
+	// with the next; Shifts, what a changed knob does to it.
 	Data   string
 	Shifts map[strategy.Knob]string
-	// Exact: somebody vouches for it that a job goes on with the next sample, whatever the
+	// Exact: it is known that a job continues with the next sample, whatever the
 	// micro batch is by then.
 	Exact bool
-	// Own: the job's user said how, who knows the job's arguments.
+	// Own: the job's user, who knows its arguments, wrote it.
 	Own bool
 }
 
@@ -136,12 +135,12 @@ type Resume struct {
 type ProgressLines struct {
 	// Step is a regular expression whose first group is the number of the step.
 	Step string
-	// Nothing is a regular expression for the line by which a job says that it did
+	// Nothing is a regular expression for the line by which a job reports that it did
 	// nothing, whatever its exit code.
 	Nothing string
 }
 
-// Verified says with what a recipe was held against the framework itself.
+// Verified is the result of comparing a recipe with the framework itself.
 type Verified struct {
 	// Version names packages and their versions: "transformers 5.23.0, …".
 	Version string   `json:"version"`
@@ -152,7 +151,7 @@ type Verified struct {
 
 func newRecipe() Recipe { return Recipe{Knobs: map[strategy.Knob]Knob{}} }
 
-// With returns the recipe with the knobs of over in place of its own, and with
+// With returns the recipe in which the knobs of over replace its knobs, with
 // over's resume and progress where over has them.
 func (r Recipe) With(over Recipe) Recipe {
 	r.Knobs = maps.Clone(r.Knobs)
@@ -161,14 +160,14 @@ func (r Recipe) With(over Recipe) Recipe {
 	}
 	maps.Copy(r.Knobs, over.Knobs)
 	if over.Resume.Latest != "" {
-		env := r.Resume.Env // which only recipes say
+		env := r.Resume.Env // which only recipes have
 		r.Resume = over.Resume
 		r.Resume.Own, r.Resume.Env = true, env
 	}
 	if over.Progress.Step != "" {
 		r.Progress.Step = over.Progress.Step
 	}
-	// Where the framework shows a setting says nothing of a knob of the user's own.
+	// The framework's proofs do not apply to a knob that the user describes.
 	r.Proofs = slices.DeleteFunc(slices.Clone(r.Proofs), func(p Proof) bool { _, own := over.Knobs[p.Knob]; return own })
 	return r
 }
@@ -202,9 +201,9 @@ func (r Recipe) Places() []Place {
 }
 
 // FilesNamed lists the configuration files, as written, that must be in cmd.Files
-// before the recipe reads the command. A file can name another one: ask again once
-// they are loaded, until nothing new is asked for. A file that does not exist is left
-// out, and reading says so where it matters.
+// before the recipe reads the command. A file can name another one: call it again once
+// they are loaded, until nothing new is listed. A file that does not exist is
+// omitted, and reading reports it where it matters.
 func (r Recipe) FilesNamed(cmd Command) []string {
 	d := NewDraft(r, cmd)
 	names := map[string]bool{}
@@ -219,7 +218,7 @@ func (r Recipe) FilesNamed(cmd Command) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Under is the option behind which the recipe's overrides stand, empty for none.
+// Under is the option that the recipe's overrides follow, empty for none.
 func (r Recipe) Under() string {
 	for _, p := range r.Places() {
 		if o, ok := p.PlaceKind.(interface{ leader() string }); ok && o.leader() != "" {
@@ -241,7 +240,7 @@ type Proof struct {
 	Words map[strategy.Value][]any
 }
 
-// Value understands what a proof shows; false where it says nothing, such as a
+// Value understands what a proof shows; false where that is nothing, such as a
 // word that the recipe does not know.
 func (p Proof) Value(word any) (strategy.Value, bool) {
 	text := fmt.Sprint(word)
@@ -252,7 +251,7 @@ func (p Proof) Value(word any) (strategy.Value, bool) {
 	return v, err == nil
 }
 
-// A CheckpointLimit says between which values of a knob a checkpoint survives a change.
+// A CheckpointLimit has the values of a knob between which a checkpoint survives a change.
 type CheckpointLimit struct {
 	Knob strategy.Knob
 	// Families are sets of values; inside one, the checkpoint can be loaded. None:
@@ -271,7 +270,7 @@ type Rule struct {
 	// Apply completes what was set at them; plan holds every knob.
 	Apply func(d *Draft, old, plan strategy.Plan) error
 	// Checkpoint edits files of a checkpoint, by their name in it, that hold
-	// settings of their own.
+	// settings.
 	Checkpoint map[string]func(text []byte, plan strategy.Plan) ([]byte, error)
 }
 
@@ -315,7 +314,7 @@ var parsers = map[string]ArgumentGrammar{
 	"equals": {Equals: true},
 	// https://github.com/huggingface/transformers/blob/main/src/transformers/hf_argparser.py
 	"HfArgumentParser": {Dashes: true, Booleans: true, Abbreviations: true, File: true},
-	// Descendants of it: TRL and ms-swift read files in ways of their own,
+	// Descendants of it: TRL and ms-swift read files in other ways,
 	// LLaMA-Factory takes words a=b behind the file.
 	"TrlParser":    {Dashes: true, Booleans: true, Abbreviations: true},
 	"LLaMAFactory": {Dashes: true, Booleans: true, Abbreviations: true, File: true, Overrides: true},
@@ -352,7 +351,7 @@ const (
 
 var lossClasses = []string{LossExact, LossWeighted, LossAverage, LossFeatures, LossScript, LossLibrary}
 
-// LossOf is what the recipe says of the loss of a command; zero where it says nothing.
+// LossOf is the recipe's entry for the loss of a command; zero where it has none.
 func (r Recipe) LossOf(cmd Command) LossRule {
 	d := NewDraft(r, cmd)
 	for _, l := range r.Losses {
@@ -373,7 +372,7 @@ func (r Recipe) LossOf(cmd Command) LossRule {
 // Computed reports whether the job's own code may compute the loss.
 func (l LossRule) Computed() bool { return l.Class == LossScript || l.Class == LossLibrary }
 
-// Known is what the framework alone says of the training.
+// Known is the training by the framework alone.
 func (l LossRule) Known() strategy.Loss {
 	switch l.Class {
 	case LossExact, LossLibrary:

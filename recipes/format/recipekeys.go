@@ -49,11 +49,11 @@ var detectSpecs = []spec[Detection]{
 // check takes words out of the arguments: "train.batch=" is a word train.batch=8.
 func (d *Detection) check(*keyTable) {
 	var args []string
-	for _, mark := range d.Args {
-		if key, word := strings.CutSuffix(mark, "="); word {
+	for _, arg := range d.Args {
+		if key, word := strings.CutSuffix(arg, "="); word {
 			d.Overrides = append(d.Overrides, key)
 		} else {
-			args = append(args, mark)
+			args = append(args, arg)
 		}
 	}
 	d.Args = args
@@ -100,8 +100,7 @@ var resumeSpecs = []spec[Resume]{
 // kept is the data of a job that is known to continue with the next sample.
 const kept = "kept"
 
-// ReadData takes the text that says what becomes of the data: what is not kept, empty
-// where nothing is said, or that all is.
+// ReadData reads the value of data: what is lost of the samples, or that nothing is.
 func ReadData(text string) (lost string, exact bool) {
 	if text == kept {
 		return "", true

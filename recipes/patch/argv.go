@@ -16,8 +16,8 @@ type Argv struct {
 	// Short are long arguments that may be cut short, as argparse allows, where
 	// what is left begins no other of them.
 	Short []string
-	// Other reports whether a word is an argument of its own, of which Short does not
-	// know, and so is short for none; nil: no word is.
+	// Other reports whether a word is another argument, which Short does not
+	// have, and so is short for none; nil: no word is.
 	Other func(word string) bool
 	// Equals: an argument that is absent is appended as one word, "--x=8".
 	Equals bool
@@ -36,7 +36,7 @@ type word struct {
 	prefix   int  // length of what comes before an attached value
 }
 
-// occurrences lists where an argument stands, up to a bare "--".
+// occurrences lists where an argument is, up to a bare "--".
 func (a Argv) occurrences(argv []string, name string) []word {
 	var found []word
 	for i := 1; i < len(argv) && argv[i] != "--"; i++ {
@@ -126,7 +126,7 @@ func (a Argv) Get(argv []string, name string) (string, bool, error) {
 	return "", true, fmt.Errorf("no value follows %s", argv[w.at])
 }
 
-// optionLike tells an option from a value: a negative number and a lone dash
+// optionLike reports whether a word is an option and no value: a negative number and a lone dash
 // are values.
 func optionLike(word string) bool {
 	return len(word) > 1 && word[0] == '-' && (word[1] < '0' || word[1] > '9') && word[1] != '.'

@@ -187,7 +187,7 @@ func (s jsonStyle) intoEmpty(v *hujson.Value, keys []string, value any) []byte {
 		multiline := s.multiline() || bytes.ContainsRune(inside, '\n')
 		return spliced(s.text, open, shut, s.nested(keys, value, own, multiline))
 	}
-	// Only comments: the member goes on a line of its own behind them.
+	// Only comments: the member gets a line behind them.
 	end := open + 1 + len(bytes.TrimRight(inside, " \t\r\n"))
 	nl, indent := lineEnd(s.text), own+s.unit()
 	return spliced(s.text, end, shut-1, nl+indent+s.member(keys, value, indent, true)+nl+own)
@@ -205,7 +205,7 @@ func (s jsonStyle) afterLast(v *hujson.Value, object *hujson.Object, keys []stri
 	}
 	indent := before[newline+1:]
 	if i := strings.IndexFunc(indent, func(r rune) bool { return r != ' ' && r != '\t' }); i >= 0 {
-		indent = indent[:i] // a comment stands between the indentation and the name
+		indent = indent[:i] // a comment is between the indentation and the name
 	}
 	comma, point := s.lineBehind(end, s.shift+v.EndOffset-1)
 	insertion := lineEnd(s.text) + indent + s.member(keys, value, indent, true)
@@ -278,7 +278,7 @@ func (s jsonStyle) nested(keys []string, value any, own string, multiline bool) 
 	return "{" + nl + indent + s.member(keys, value, indent, true) + nl + own + "}"
 }
 
-// multiline reports whether the document puts members on lines of their own.
+// multiline reports whether the document puts members on separate lines.
 func (s jsonStyle) multiline() bool { return s.unitOf() != "" || s.empty() }
 
 // empty reports whether the document has no member to take a style from.
@@ -296,7 +296,7 @@ func (s jsonStyle) unit() string {
 }
 
 // unitOf is the indentation of the first member of the outermost object over
-// the object's own, empty where members do not have lines of their own.
+// the object's own, empty where members share a line.
 func (s jsonStyle) unitOf() string {
 	object, isObject := s.root.Value.(*hujson.Object)
 	if !isObject || len(object.Members) == 0 {
@@ -310,7 +310,7 @@ func (s jsonStyle) unitOf() string {
 	return strings.TrimPrefix(s.indentOf(name.StartOffset), own)
 }
 
-// colon is what stands between a name and its value, as the document's first
+// colon is the text between a name and its value, as the document's first
 // member has it.
 func (s jsonStyle) colon() string {
 	if object, isObject := s.root.Value.(*hujson.Object); isObject && len(object.Members) > 0 {

@@ -33,7 +33,7 @@ const (
 	TOML Format = "TOML"
 )
 
-// FormatOf tells a file's format by its name or, where the name says nothing,
+// FormatOf finds a file's format by its name or, where the name has no known ending,
 // by its first byte.
 func FormatOf(name string, text []byte) (Format, bool) {
 	switch strings.ToLower(path.Ext(name)) {
@@ -63,7 +63,7 @@ const (
 	Value     Reason = "value"     // the value cannot be written in this format
 )
 
-// An Error says why and where a text cannot be read or changed.
+// An Error is why and where a text cannot be read or changed.
 type Error struct {
 	Format       Format
 	Reason       Reason
@@ -281,7 +281,7 @@ func replaced(root any, keys []string, value any) any {
 	return map[string]any{keys[0]: replaced(nil, keys[1:], value)}
 }
 
-// position tells line and column, both from 1, of an offset. Columns count bytes.
+// position is the line and column, both from 1, of an offset. Columns count bytes.
 func position(text []byte, offset int) (line, column int) {
 	offset = min(max(offset, 0), len(text))
 	before := text[:offset]

@@ -12,7 +12,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// tomlSyntax reads TOML. Values come from the decoder; where they stand in the
+// tomlSyntax reads TOML. Values come from the decoder; their places in the
 // text from the expressions of its parser (tomltext.go).
 type tomlSyntax struct{}
 
@@ -28,7 +28,7 @@ func (tomlSyntax) decode(text []byte, _ []string) (any, error) {
 	return tomlPlain(table), nil
 }
 
-// tomlDuplicate says where a duplicate key is, which the decoder does not.
+// tomlDuplicate finds the place of a duplicate key, which the decoder does not report.
 func tomlDuplicate(text []byte, e *Error) error {
 	if e.Reason != Duplicate {
 		return e

@@ -174,7 +174,7 @@ func (t *tomlText) find(keys []string) *tomlEntry {
 }
 
 // insert adds a key where its neighbours are: inside an inline table, behind the
-// last key of its table, beside keys with the same dots, or in a table of its own
+// last key of its table, next to keys with the same dots, or in a new table
 // at the end.
 func (t *tomlText) insert(keys []string, value any) ([]byte, error) {
 	last := len(keys) - 1
@@ -187,9 +187,9 @@ func (t *tomlText) insert(keys []string, value any) ([]byte, error) {
 	if section := t.section(keys[:last]); section != nil && (last > 0 || section.used) {
 		return t.behind(section.end, section.path, tomlKey(keys[last])+" = "+word), nil
 	}
-	if beside := t.dotted(keys[:last]); beside != nil {
-		above := len(beside.path) - beside.parts
-		return t.behind(beside.value.end, beside.section.path, tomlKey(keys[above:]...)+" = "+word), nil
+	if near := t.dotted(keys[:last]); near != nil {
+		above := len(near.path) - near.parts
+		return t.behind(near.value.end, near.section.path, tomlKey(keys[above:]...)+" = "+word), nil
 	}
 	nl := lineEnd(t.text)
 	if last == 0 {

@@ -12,12 +12,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlSyntax reads one YAML document. Values come from the parser; where they
-// stand in the text from the positions of its nodes (yamltext.go).
+// yamlSyntax reads one YAML document. Values come from the parser; their places
+// in the text from the positions of its nodes (yamltext.go).
 type yamlSyntax struct{}
 
 // yamlLimit bounds the nodes of a document after its aliases are followed, so
-// that a few aliases of aliases cannot stand for billions.
+// that a few aliases of aliases cannot expand to billions.
 const yamlLimit = 1 << 20
 
 // parseYAML returns the document's root, nil for an empty document.
@@ -104,7 +104,7 @@ func (r *yamlReader) value(n *yaml.Node, at []string) (any, error) {
 	return yamlScalar(n), nil
 }
 
-// matters reports whether a path leads to the one that is read, or goes on from it.
+// matters reports whether a path leads to the one that is read, or continues it.
 func (r *yamlReader) matters(path []string) bool {
 	n := min(len(path), len(r.path))
 	return r.path == nil || slices.Equal(path[:n], r.path[:n])
@@ -140,7 +140,7 @@ func (r *yamlReader) mapping(n *yaml.Node, at []string) (any, error) {
 	return object, nil
 }
 
-// merge adds what a merge key stands for, a mapping or a list of them, the first
+// merge adds the value of a merge key, a mapping or a list of them, the first
 // of which wins.
 func merge(into map[string]any, plain any) {
 	switch v := plain.(type) {
@@ -210,7 +210,7 @@ func (yamlSyntax) splice(text []byte, keys []string, value any) ([]byte, error) 
 	return y.replace(key, at, keys, value)
 }
 
-// yamlChild is the value of a key of its own, or an item, or nil. The key is nil
+// yamlChild is the value of a key that is not merged, or an item, or nil. The key is nil
 // for an item.
 func yamlChild(n *yaml.Node, name string) (key, value *yaml.Node) {
 	switch n.Kind {

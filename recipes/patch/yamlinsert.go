@@ -29,7 +29,7 @@ func (y *yamlText) insert(key, n *yaml.Node, keys []string, value any) ([]byte, 
 }
 
 // insertBlock adds lines behind the last entry of a mapping whose entries have
-// lines of their own.
+// separate lines.
 func (y *yamlText) insertBlock(n *yaml.Node, keys []string, value any) ([]byte, error) {
 	last := n.Content[len(n.Content)-2]
 	indent := last.Column - 1
@@ -40,7 +40,7 @@ func (y *yamlText) insertBlock(n *yaml.Node, keys []string, value any) ([]byte, 
 		item := depth == indent && (bytes.HasPrefix(content[depth:], []byte("- ")) || string(content[depth:]) == "-")
 		switch {
 		case len(content) == 0, depth <= indent && content[depth] == '#':
-			continue // it may stand before more of the mapping, or before what follows it
+			continue // it may be before more of the mapping, or before what follows it
 		case depth > indent || item:
 			line = i
 			continue
@@ -69,7 +69,7 @@ func (y *yamlText) addLines(line int, lines string) []byte {
 	return spliced(y.text, end, end, nl+lines)
 }
 
-// block writes entries on lines of their own, the last without its end.
+// block writes entries on separate lines, the last without its end.
 func (y *yamlText) block(keys []string, value any, indent int) string {
 	head := strings.Repeat(" ", indent) + yamlWord(keys[0], 0) + ":"
 	if len(keys) == 1 {

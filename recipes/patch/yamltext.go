@@ -55,7 +55,7 @@ func (y *yamlText) findAliases(n *yaml.Node) {
 	}
 }
 
-// own refuses a node that stands for several places of the document.
+// own refuses a node that several places of the document share of the document.
 func (y *yamlText) own(n *yaml.Node, at []string) error {
 	switch {
 	case n.Kind == yaml.AliasNode:
