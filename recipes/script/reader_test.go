@@ -92,3 +92,29 @@ func TestDetectThroughModules(t *testing.T) {
 		})
 	}
 }
+
+// Without an interpreter the imports and the command's words name the framework.
+func TestDetectWithoutPython(t *testing.T) {
+	all, err := recipes.Embedded(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const argv = "train.py --output_dir out --per_device_train_batch_size 8"
+	for source, want := range map[string]string{
+		"from transformers import HfArgumentParser, TrainingArguments\n":             "hf-trainer",
+		"from transformers import HfArgumentParser\nfrom trl import SFTConfig\n":     "trl",
+		"from trl import TrlParser, SFTConfig\n":                                     "trl",
+		"from transformers import TrainingArguments\nTrainingArguments(bf16=True)\n": "", // a call, which nothing has read
+	} {
+		cmd := recipes.Command{Argv: strings.Fields(argv), Script: []byte(source)}
+		if r, evidence, _ := script.Detect(cmd, all); r.Name != want {
+			t.Errorf("%q: %q by %q, want %q", source, r.Name, evidence, want)
+		}
+		if cmd.Code.Parser() != nil {
+			t.Errorf("%q: a parser is known", source)
+		}
+	}
+	if j, joins := script.Joins([]format.Source{{Path: "train.py", Text: []byte("import lightning\n")}}, nil); !joins || j.By != "train.py imports lightning" {
+		t.Errorf("%+v, %v", j, joins)
+	}
+}
