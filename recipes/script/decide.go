@@ -111,7 +111,11 @@ func (s *Analysis) named(k strategy.Knob) []Argument {
 
 // likely drafts a knob of which only the name speaks; nil where none or several do.
 func (s *Analysis) likely(k strategy.Knob, doubt string) *FoundKnob {
-	candidates := s.named(k)
+	return s.only(k, s.named(k), doubt)
+}
+
+// only drafts a knob of the one candidate; nil where there are none or several.
+func (s *Analysis) only(k strategy.Knob, candidates []Argument, doubt string) *FoundKnob {
 	if len(candidates) != 1 {
 		return nil
 	}

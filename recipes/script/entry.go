@@ -103,16 +103,11 @@ func (f FoundKnob) switchEntry(entry map[string]any) map[string]any {
 		return entry
 	}
 	entry["values"] = words
-	switch s.Kind {
-	case "tyro", "typer":
+	switch {
+	case s.Kind == "tyro", s.Kind == "typer", strings.HasSuffix(s.Action, "BooleanOptionalAction"):
 		entry["no"] = "--no-" + strings.TrimLeft(s.long()[0], "-")
-	case "click":
-		if len(s.Options) == 2 {
-			entry["no"] = s.Options[1]
-		}
-	}
-	if strings.HasSuffix(s.Action, "BooleanOptionalAction") {
-		entry["no"] = "--no-" + strings.TrimLeft(s.long()[0], "-")
+	case s.Kind == "click" && len(s.Options) == 2:
+		entry["no"] = s.Options[1]
 	}
 	switch s.Default {
 	case true, 1.0:

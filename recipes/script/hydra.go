@@ -8,7 +8,8 @@ import (
 	"github.com/gpurun/gpurun/recipes/patch"
 )
 
-// hydraNumber is the value of a key in Hydra's configuration that no word of the command sets: the files that its list of defaults names, and its own file.
+// hydraNumber is the value of a key in Hydra's configuration that no word of the command sets: in
+// the files that its list of defaults names, and in its own file.
 func (s *Analysis) hydraNumber(key []string) (int64, bool) {
 	h := s.facts.Hydra
 	if h == nil || h.Name == nil || s.read == nil {
@@ -18,56 +19,45 @@ func (s *Analysis) hydraNumber(key []string) (int64, bool) {
 	if h.Folder != nil {
 		folder = path.Join(folder, *h.Folder)
 	}
-	name := strings.TrimSuffix(strings.TrimSuffix(*h.Name, ".yaml"), ".yml")
-	primary := s.read(path.Join(folder, name+".yaml"))
-	if primary == nil {
+	primary := s.read(path.Join(folder, strings.TrimSuffix(strings.TrimSuffix(*h.Name, ".yaml"), ".yml")+".yaml"))
+	groups, known := defaults(primary)
+	if primary == nil || !known {
 		return 0, false
 	}
 	var found []any
-	groups, known := defaults(primary)
-	if !known {
-		return 0, false
+	look := func(text []byte, at []string) {
+		if value, there, err := patch.Get(patch.YAML, text, patch.Join(at)); err == nil && there {
+			found = append(found, value)
+		}
 	}
 	for _, g := range groups {
 		if s.overridden(g.name) {
 			return 0, false
 		}
 		text := s.read(path.Join(folder, g.name, g.option+".yaml"))
-		at := key
-		below := strings.Split(g.name, "/")
-		switch {
+		below, inside := strings.CutPrefix(strings.Join(key, "/"), g.name+"/")
+		has := func(word string) bool { return strings.Contains(string(text), word) }
+		switch packaged := has("@package"); {
 		case text == nil:
-			continue
-		case strings.Contains(string(text), "@package"):
-			global, own := strings.Contains(string(text), "@package _global_"), strings.Contains(string(text), "@package _group_")
-			switch {
-			case !global && !own:
-				return 0, false
-			case own && (len(key) <= len(below) || strings.Join(key[:len(below)], "/") != g.name):
-				continue
-			case own:
-				at = key[len(below):]
-			}
-		case g.name != "" && len(key) > len(below) && strings.Join(key[:len(below)], "/") == g.name:
-			at = key[len(below):]
-		case g.name != "":
-			continue
-		}
-		if value, there, err := patch.Get(patch.YAML, text, patch.Join(at)); err == nil && there {
-			found = append(found, value)
+		case packaged && !has("@package _global_") && !has("@package _group_"):
+			return 0, false
+		case has("@package _global_"), !packaged && g.name == "":
+			look(text, key)
+		case inside:
+			look(text, strings.Split(below, "/"))
 		}
 	}
-	if value, there, err := patch.Get(patch.YAML, primary, patch.Join(key)); err == nil && there {
-		found = append(found, value)
-	}
+	look(primary, key)
 	if len(found) != 1 {
 		return 0, false
 	}
-	n, ok := found[0].(int)
-	if wide, is := found[0].(int64); is {
-		return wide, true
+	switch n := found[0].(type) {
+	case int:
+		return int64(n), true
+	case int64:
+		return n, true
 	}
-	return int64(n), ok
+	return 0, false
 }
 
 // overridden reports whether the command chooses another file of a group, or another

@@ -172,9 +172,7 @@ func (s *Analysis) scaled(found *FoundKnob, d divisor) string {
 	for _, t := range s.facts.roots(&d.gate) {
 		n := s.divisions(t, found, d)
 		switch {
-		case s.factors(t.Least, found, d) < s.factors(t.By, found, d):
-			return fmt.Sprintf("a part of the loss is not divided by %s (%s:%d): its gradients would grow with more accumulation", by, t.File, t.At)
-		case n == 0 && t.Kind == "free" && s.anyDivided(found, d):
+		case s.factors(t.Least, found, d) < s.factors(t.By, found, d), n == 0 && t.Kind == "free" && s.anyDivided(found, d):
 			return fmt.Sprintf("a part of the loss is not divided by %s (%s:%d): its gradients would grow with more accumulation", by, t.File, t.At)
 		case n > 1:
 			return fmt.Sprintf("the gradients are divided by %s more than once (%s:%d): they would shrink with more accumulation", by, t.File, t.At)

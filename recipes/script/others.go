@@ -80,9 +80,8 @@ func (s *Analysis) checkpointing() *FoundKnob {
 		return found
 	}
 	flags := slices.DeleteFunc(s.named(k), func(one Argument) bool { return one.switched() == nil })
-	if len(flags) == 1 {
-		draft := s.facts.setting(slices.IndexFunc(s.facts.Settings, func(o Argument) bool { return slices.Equal(o.Options, flags[0].Options) }))
-		return &FoundKnob{Knob: k, target: draft, Why: []string{draft.name() + " (" + draft.where() + ")"}, Doubt: "nothing that recomputes activations was seen to depend on it"}
+	if draft := s.only(k, flags, "nothing that recomputes activations was seen to depend on it"); draft != nil {
+		return draft
 	}
 	return s.miss(k, "")
 }

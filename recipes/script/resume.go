@@ -109,20 +109,12 @@ func (s *Analysis) glob(v value) (string, bool) {
 		text, ok := v.Const.value.(string)
 		return wild(text), ok
 	case v.Op == "join", v.Op == "/":
-		var parts []string
-		for _, part := range v.Of {
-			text, known := s.glob(part)
-			if !known && len(parts) == 0 {
-				return "", false
-			}
-			if !known {
-				text = "*"
-			}
-			parts = append(parts, strings.TrimSuffix(text, "/"))
-		}
-		return strings.Join(parts, "/"), len(parts) > 0
-	case v.Op == "text", v.Op == "+", v.Op == "%", v.Op == "format":
-		return s.pieces(v)
+		return s.joined(v.Of, "/")
+	case v.Op == "text", v.Op == "+":
+		text, known := s.joined(v.Of, "")
+		return stars.ReplaceAllString(text, "*"), known
+	case v.Op == "%", v.Op == "format":
+		return s.glob(v.Of[0])
 	}
 	t, ok := s.facts.single(v)
 	if !ok || t.settings == nil {
@@ -139,24 +131,22 @@ func (s *Analysis) glob(v value) (string, bool) {
 	return "{" + name + "}", true
 }
 
-// pieces joins the parts of a text; an unknown part may be anything.
-func (s *Analysis) pieces(v value) (string, bool) {
-	parts := v.Of
-	if v.Op == "%" || v.Op == "format" {
-		return s.glob(v.Of[0])
-	}
-	var b strings.Builder
-	for i, part := range parts {
+// joined joins the patterns of the parts of a path; an unknown part may be anything but the first.
+func (s *Analysis) joined(of []value, separator string) (string, bool) {
+	var parts []string
+	for i, part := range of {
 		text, known := s.glob(part)
-		if !known && i == 0 {
+		switch {
+		case !known && i == 0:
 			return "", false
-		}
-		if !known {
+		case !known:
 			text = "*"
+		case separator != "":
+			text = strings.TrimSuffix(text, separator)
 		}
-		b.WriteString(text)
+		parts = append(parts, text)
 	}
-	return stars.ReplaceAllString(b.String(), "*"), b.Len() > 0
+	return strings.Join(parts, separator), strings.Join(parts, "") != ""
 }
 
 var (

@@ -1,7 +1,7 @@
-# Reads a job's Python sources, which are given as sources, and says as JSON what they have.
+# Reads a job's Python sources, its input, and prints what they contain as JSON.
 # Nothing of the job is imported or run. This part reads each file by itself, whatever runs: its
 # calls, its classes, the arguments of its parsers, and how it takes part in a training. The
-# parts behind it, which come only where deep is set, read all files together.
+# later parts, which are sent only if deep is set, read all files together.
 import ast
 import gc
 import itertools

@@ -25,10 +25,10 @@ class Loss(Rows):
         self.tree, self.looks, self.compared, self.scanned, self.batches, self.held = {}, 0, {}, set(), None, []
         super().__init__(sources)
 
-    # Where statements stand.
+    # The conditions and loops around statements.
 
     def paths(self, scope):
-        """Of each node of a function the conditions and loops that it stands in."""
+        """The conditions and loops around each node of a function."""
         if id(scope) not in self.tree:
             found, stack = {}, [(n, ()) for n in (scope.node.body if isinstance(scope.node.body, list) else [scope.node.body])]
             while stack:
@@ -71,7 +71,7 @@ class Loss(Rows):
         return found or [g for g in given if getattr(where(g[1]), "lineno", 0) != line] or given
 
     def origins(self, node, scope, depth=0, n=None):
-        """The expressions, with their scopes, that a name or an attribute may stand for; n is
+        """The expressions, with their scopes, that a name or an attribute may be; n is
         which of several that are unpacked."""
         if depth > 8 or self.looks > 20000:
             return []
@@ -561,7 +561,7 @@ class Loss(Rows):
         return one is not None and one["kind"] in LOSSY or bool(re.search(r"loss|criterion|objective", name, re.I))
 
     def looped(self, func, scope):
-        """The functions that a name stands for in a loop over a few of them."""
+        """The functions that a name is in a loop over a few of them."""
         found = []
         for how, of in scope.assigned.get(func.id, []):
             target = getattr(getattr(of, "gpurun_up", None), "target", None) if how == "loop" else None
@@ -946,7 +946,7 @@ class Loss(Rows):
         return scope.file.path
 
     def adversaries(self):
-        """Two optimizers that make steps in one loop, each after a backward pass of its own."""
+        """Two optimizers that make steps in one loop, each after a separate backward pass."""
         found = []
         for scope, nodes in self.micro_batches():
             calls, steps = [n for n in nodes if isinstance(n, ast.Call)], {}

@@ -95,7 +95,7 @@ class Rows(Training):
         return self.loops[id(scope)]
 
     def gated(self, node, at):
-        """Whether a statement stands beside the optimizer's step, under a condition."""
+        """Whether a statement is next to the optimizer's step, under a condition."""
         return any(isinstance(m, ast.If) and name == "body" and self.under_all(m.body)[0] for _, name, m in self.path(node, at))
 
     def changes(self, scope):
@@ -173,7 +173,7 @@ class Rows(Training):
             and not any(re.search(r"squeeze|view|reshape|\[", text(w)) for how, w in scope.assigned.get(of.func.value.id, []) if how == "value")})
 
     def constant_of(self, what, node, at, depth, n, active):
-        """What stands outside of the loops that train is the same for all micro batches; but
+        """A value made outside of the training loops is the same for all micro batches; but
         for their size, and how many there are."""
         value = what[0] if isinstance(what, tuple) else what
         if self.sizes(value):

@@ -1,4 +1,4 @@
-# What the sources say of training: where batches are made, what gates the optimizer's
+# Training in the sources: where batches are made, what gates the optimizer's
 # step, what a checkpoint is.
 
 
@@ -454,7 +454,7 @@ class Training(Settings):
         return ""
 
     def makes(self, cls, param):
-        """Whether a class makes batches of as many samples as a parameter says."""
+        """Whether a class makes batches of as many samples as a parameter's value."""
         mine = {param} | {attr for attr, stores in self.stores.items() for value, scope, owner in stores if owner == "self" and scope.cls == cls and last(value) == param}
         for c in self.classes[cls]:
             for node in ast.walk(c["node"]):

@@ -489,7 +489,7 @@ def sized(value):
 
 
 def plain(value):
-    """A value as it can be told."""
+    """A value as JSON."""
     if value is None:
         return {"name": "?"}
     if "any" in value:
