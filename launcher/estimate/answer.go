@@ -2,7 +2,10 @@ package estimate
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 
+	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
@@ -82,4 +85,86 @@ func (a *Forecast) MarshalJSON() ([]byte, error) {
 		s.Measured = append(s.Measured, m.Peak)
 	}
 	return json.Marshal(s)
+}
+
+// assumed are sentences about what a forecast is based on: what was not given, and which of the
+// figures that are published for the same thing is meant.
+func (a *Forecast) assumed() []string {
+	lines := append([]string{}, a.notes...)
+	lines = append(lines, a.modelLines()...)
+	lines = append(lines, a.weightsLine())
+	if line := a.adamLine(); line != "" {
+		lines = append(lines, line)
+	}
+	if a.Plan.Attention != "eager" {
+		lines = append(lines, fmt.Sprintf("attention: %s, which does not hold the scores (--attention eager does)", a.Plan.Attention))
+	}
+	if e := a.DeepSpeed; e.Device > 0 {
+		lines = append(lines, fmt.Sprintf("DeepSpeed's own estimator says %s on a GPU and %s on the host, for the states alone (Adam, all GPUs in one host)", strategy.GiB(e.Device), strategy.GiB(e.Host)))
+	}
+	lines = append(lines,
+		"cards: what PyTorch sees of the smallest one that is sold as that size, such as 79.1 GiB of 80 GB; at most: activations and logits × 1.5, as no process has measured them")
+	return lines
+}
+
+// modelLines are where the model's shape is from.
+func (a *Forecast) modelLines() []string {
+	s := a.Architecture
+	switch {
+	case s.Assumed:
+		lines := []string{fmt.Sprintf("model: a decoder of this size %s (--layers, --hidden, --intermediate, --heads; --config for the model's own)", like(s.Like))}
+		if s.AssumedVocabulary {
+			lines = append(lines, fmt.Sprintf("vocabulary: %d, in the bound 152064 (--vocab: 32000 for Llama 2 and Mistral, 128256 for Llama 3)", s.Vocabulary))
+		}
+		return lines
+	case a.from != "":
+		return []string{"model: from " + a.from}
+	}
+	return nil
+}
+
+// like is how an assumed shape relates to published ones.
+func like(what string) string {
+	if strings.Contains(what, " and ") || strings.HasPrefix(what, "as ") || strings.HasPrefix(what, "beyond ") {
+		return what
+	}
+	return "as " + what
+}
+
+// weightsLine is what the bytes follow.
+func (a *Forecast) weightsLine() string {
+	r := memory.RateOf(a.Plan)
+	sum := fmt.Sprintf("%.3g bytes a parameter before sharding", r.Weights+r.Gradients+r.Master+r.States)
+	switch {
+	case a.Plan.DeepSpeed && r.Weights == 2:
+		return "weights: as DeepSpeed holds them, in 16 bits beside a master copy and states in fp32: " + sum + " (--weights fp32, bf16)"
+	case a.Plan.DeepSpeed:
+		return "weights: as DeepSpeed holds them, in fp32: " + sum + " (--weights)"
+	case r.Weights == 2:
+		return "weights: in 16 bits, gradients and optimizer too: " + sum + " (--weights fp32 is autocast)"
+	case r.Cast > 0:
+		line := fmt.Sprintf("weights: in fp32, autocast to %s: %s, and 2 for the copy in forward and backward (--weights bf16, deepspeed)", a.Plan.Compute, sum)
+		if a.from != "" {
+			line += "; a model that is loaded in 16 bits, as transformers 5 does with a checkpoint of that dtype, is --weights " + a.Plan.Compute
+		}
+		return line
+	}
+	return "weights: in fp32: " + sum
+}
+
+// adamLine is which of the published figures for Adam's states is meant: tables have 4 bytes a
+// parameter, 8, and 12.
+func (a *Forecast) adamLine() string {
+	if o := a.Plan.Optimizer; o != "adamw" && o != "adam" && o != "adamw-fused" {
+		return ""
+	}
+	gigabytes := func(each float64) string { return fmt.Sprintf("%.4g GB", each*float64(a.Architecture.Parameters)/1e9) }
+	r := memory.RateOf(a.Plan)
+	switch {
+	case r.Master > 0:
+		return fmt.Sprintf("optimizer: Adam's states in fp32, %s, and the master copy, %s, before sharding; tables with %s mean states in 16 bits", gigabytes(8), gigabytes(4), gigabytes(4))
+	case r.States == 4:
+		return fmt.Sprintf("optimizer: Adam's states in 16 bits, %s; tables with %s mean fp32, those with %s a master copy too", gigabytes(4), gigabytes(8), gigabytes(12))
+	}
+	return fmt.Sprintf("optimizer: Adam's states in fp32, %s; tables with %s mean 16 bits, those with %s a master copy too", gigabytes(8), gigabytes(4), gigabytes(12))
 }

@@ -3,7 +3,9 @@ package gpu
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -62,4 +64,80 @@ func (n *NVML) held(baseline []Device) []strategy.Fact {
 		facts = append(facts, fact(strategy.Fact{Tenant: tenant}))
 	}
 	return facts
+}
+
+// followPause is how often Follow reads the devices' memory.
+const followPause = 2 * time.Second
+
+// Follow reads the memory of the job's devices again and again until stop is called. now
+// returns the last figures at once, none before NVML is up; those of a device that does not
+// answer stay. stop does not wait for the driver.
+func (b *Baseline) Follow(ctx context.Context) (now func() []Device, stop func()) {
+	var mu sync.Mutex
+	var latest []Device
+	ctx, cancel := context.WithCancel(ctx)
+	var starting sync.WaitGroup
+	starting.Go(func() {
+		if !b.await(ctx) || b.nvml == nil || len(b.devices) == 0 {
+			return
+		}
+		b.nvml.watching.Go(func() {
+			devices := slices.Clone(b.devices)
+			for ctx.Err() == nil {
+				for i, d := range devices {
+					if read, err := b.nvml.driver.device(d.UUID); err == nil {
+						devices[i] = read
+					}
+				}
+				mu.Lock()
+				latest = slices.Clone(devices)
+				mu.Unlock()
+				sleep(ctx, followPause)
+			}
+		})
+	})
+	now = func() []Device {
+		mu.Lock()
+		defer mu.Unlock()
+		return latest
+	}
+	return now, func() { cancel(); starting.Wait() }
+}
+
+// initialNamespace is the kernel's own namespace of process numbers
+// (PROC_PID_INIT_INO in include/linux/proc_ns.h): the driver numbers processes by it.
+const initialNamespace = "pid:[4026531836]"
+
+// Used is the memory of a process on the job's devices by the driver's account: PyTorch's,
+// the context, the libraries and all else outside its allocator. It is 0 where that is not
+// known: in a container the driver's process numbers are those of another namespace. It does
+// not wait for NVML.
+func (b *Baseline) Used(pid int) int64 {
+	if own, err := os.Readlink("/proc/self/ns/pid"); err != nil || own != initialNamespace {
+		return 0
+	}
+	select {
+	case <-b.read:
+		return b.usedBy(pid)
+	default:
+		return 0
+	}
+}
+
+func (b *Baseline) usedBy(pid int) (bytes int64) {
+	if b.nvml == nil {
+		return 0
+	}
+	for _, d := range b.devices {
+		processes, err := b.nvml.Processes(d)
+		if err != nil {
+			return 0 // half of it would be a wrong figure
+		}
+		for _, p := range processes {
+			if p.PID == pid {
+				bytes += p.Bytes
+			}
+		}
+	}
+	return bytes
 }

@@ -3,6 +3,7 @@ package cause
 import (
 	"cmp"
 	"fmt"
+	"slices"
 )
 
 // A DriverEventKind is a kind of event of the GPU driver.
@@ -112,4 +113,130 @@ func (e DriverEvent) Finding() (Finding, bool) {
 		}
 	}
 	return s, s.Code != Unknown && s.Code != Preempted
+}
+
+// A Need is what has to be done before a job can be started again on a GPU after an event of
+// its driver. It is empty where the event does not say.
+type Need string
+
+const (
+	// Restart: the job ended, the GPU and its node continue.
+	Restart Need = "restart"
+	// ResetUnlessContained: as Reset, unless the driver also reports that the error was kept
+	// from all but one application.
+	ResetUnlessContained Need = "reset-unless-contained"
+	Check                Need = "check"  // by a person: what helps is not known
+	Reset                Need = "reset"  // of the GPU
+	Reboot               Need = "reboot" // of the node
+)
+
+// needs are the least first.
+var needs = []Need{Restart, ResetUnlessContained, Check, Reset, Reboot}
+
+// Worse reports whether more has to be done than for the other need.
+func (n Need) Worse(than Need) bool { return slices.Index(needs, n) > slices.Index(needs, than) }
+
+// A RecoveryAction is what the driver itself says that a GPU needs
+// (nvmlDeviceGpuRecoveryAction_t in nvml.h). It is empty for nothing.
+type RecoveryAction string
+
+// To drain is to let no new work begin: between GPUs, or on this one, which is reset afterwards.
+const (
+	RecoverByReset         RecoveryAction = "gpu-reset"
+	RecoverByReboot        RecoveryAction = "node-reboot"
+	RecoverByDrainP2P      RecoveryAction = "drain-p2p"
+	RecoverByDrainAndReset RecoveryAction = "drain-and-reset"
+)
+
+var recoveryActions = map[RecoveryAction]struct {
+	text string
+	need Need
+	ends bool // the driver lets no application continue
+}{
+	"":                     {},
+	RecoverByReset:         {"the driver asks for a reset of the GPU", Reset, true},
+	RecoverByReboot:        {"the driver asks for a restart of the node", Reboot, true},
+	RecoverByDrainP2P:      {"the driver asks that no work between GPUs is begun", Reset, false},
+	RecoverByDrainAndReset: {"the driver asks that no work is begun before a reset of the GPU", Reset, false},
+}
+
+// Text says in a few words what is needed; empty for nothing.
+func (r RecoveryAction) Text() string {
+	if action, known := recoveryActions[r]; known {
+		return action.text
+	}
+	return "the driver asks for " + string(r)
+}
+
+// need is what has to be done before a job is started on the GPU.
+func (r RecoveryAction) need() Need {
+	if action, known := recoveryActions[r]; known {
+		return action.need
+	}
+	return Reset
+}
+
+// xids are the Xid events that end a job, or mean that its GPU should not be used any more, by
+// NVIDIA's catalogue: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The
+// need is its immediate action: RESTART_APP, RESET_GPU, RESTART_BM (the node). Those of older
+// GPUs are in https://docs.nvidia.com/deploy/xid-errors/. Another event says nothing certain.
+var xids = map[int]struct {
+	code Code
+	text string
+	need Need
+	// survivable: the event is of the GPU's state; applications continue after it.
+	survivable bool
+}{
+	// The job's own doing.
+	13:  {code: IllegalAccess, text: "graphics engine exception: a kernel accessed memory out of range"},
+	31:  {code: IllegalAccess, text: "GPU memory page fault: a kernel accessed an illegal address"},
+	43:  {code: IllegalAccess, text: "GPU stopped processing: a user application hit a software error"},
+	45:  {code: Preempted, text: "preemptive cleanup: the application was ended"},
+	137: {code: IllegalAccess, text: "NVLink privilege error: a kernel accessed an illegal address of another GPU"},
+	// Memory. A contained error is also reported as one that is not correctable (48, 171, 172).
+	48:  {code: GPUHardware, text: "double bit ECC error", need: ResetUnlessContained},
+	63:  {code: GPUHardware, text: "row remapping or page retirement was recorded", survivable: true},
+	64:  {code: GPUHardware, text: "row remapping or page retirement failed", need: Reset, survivable: true},
+	92:  {code: GPUHardware, text: "high single bit ECC error rate", survivable: true},
+	94:  {code: GPUHardware, text: "contained ECC error", need: Restart},
+	95:  {code: GPUHardware, text: "uncontained ECC error", need: Reset},
+	140: {code: GPUHardware, text: "unrecovered ECC error", need: Reset},
+	156: {code: GPUHardware, text: "a part of the GPU is to be retired", need: Reset, survivable: true},
+	157: {code: GPUHardware, text: "a part of the GPU could not be retired", survivable: true},
+	171: {code: GPUHardware, text: "uncorrectable error of the GPU's DRAM", need: ResetUnlessContained},
+	172: {code: GPUHardware, text: "uncorrectable error of the GPU's SRAM", need: ResetUnlessContained},
+	// NVLink. From the fifth generation on, 144 to 150, a code that NVML does not
+	// have decides how bad it is; the driver's recovery action shows it.
+	74:  {code: GPUHardware, text: "NVLink error", need: Reset},
+	136: {code: GPUHardware, text: "link training failed", need: Reset},
+	144: {code: GPUHardware, text: "NVLink SAW error", survivable: true},
+	145: {code: GPUHardware, text: "NVLink RLW error"},
+	146: {code: GPUHardware, text: "NVLink TLW error", survivable: true},
+	147: {code: GPUHardware, text: "NVLink TREX error", survivable: true},
+	148: {code: GPUHardware, text: "NVLink NVLPW_CTRL error", survivable: true},
+	149: {code: GPUHardware, text: "NVLink NETIR error"},
+	150: {code: GPUHardware, text: "NVLink MSE error", survivable: true},
+	// The GPU as a whole.
+	46:  {code: GPUHardware, text: "the GPU stopped processing", need: Reset},
+	61:  {code: GPUHardware, text: "internal micro-controller breakpoint", need: Reset},
+	62:  {code: GPUHardware, text: "internal micro-controller halt", need: Reset},
+	79:  {code: GPUHardware, text: "the GPU has fallen off the bus", need: Reboot},
+	109: {code: GPUHardware, text: "context switch timeout", need: Reset},
+	110: {code: GPUHardware, text: "security fault", need: Reset},
+	119: {code: GPUHardware, text: "the GPU's system processor (GSP) timed out", need: Reset},
+	120: {code: GPUHardware, text: "error in the GPU's system processor (GSP)", need: Reset},
+	143: {code: GPUHardware, text: "GPU initialisation error", need: Reset},
+	151: {code: GPUHardware, text: "key rotation error", need: Reboot},
+	154: {code: GPUHardware, text: "GPU recovery action changed: the GPU needs a reset", need: Reset, survivable: true},
+	158: {code: GPUHardware, text: "fatal timeout of the GPU", need: Reset},
+	167: {code: GPUHardware, text: "fatal timeout on the PCI bus", need: Reboot},
+}
+
+// XID is the meaning of an Xid event for a job that ran on the GPU. The code is Unknown for an
+// event that proves nothing.
+func XID(n int) (Code, string) {
+	if x, ok := xids[n]; ok {
+		return x.code, x.text
+	}
+	return Unknown, ""
 }

@@ -65,3 +65,48 @@ var patterns = slices.Concat(
 	recoveryPatterns, cudaPatterns, sharedMemoryPatterns, hostPatterns, diskPatterns, devicePatterns,
 	networkPatterns, stopPatterns, otherPatterns,
 )
+
+// recoveryPatterns are the words of jobs that catch an out-of-memory error.
+var recoveryPatterns = []pattern{
+	// Composer (MosaicML) with automatic microbatching, 0.8 on.
+	{code: CUDAOOM, weight: WeightHandled, words: words("CUDA out of memory detected")},
+	{code: CUDAOOM, weight: WeightHandled, words: words("CUDA out of memory or excessive memory allocation retries detected")},
+	{recovery: true, words: words("icrobatch size decreased from")},
+	{recovery: true, words: words("icrobatch size will be decreased from")},
+	// Ultralytics, 8.4 on.
+	{code: CUDAOOM, weight: WeightHandled, words: words("CUDA out of memory with batch=", "educing to batch=")},
+	{recovery: true, words: words("icro_batch_size from", "to", "OOM")},
+	// fairseq: trainer.py logs these around "Ran out of memory with exception".
+	{recovery: true, words: words("attempting to recover from OOM")},
+	{recovery: true, words: words("OOM in all workers, skipping update")},
+	{recovery: true, words: words("ran out of memory", "retrying batch")},
+	{recovery: true, words: words("ran out of memory", "skipping batch")},
+	// Loops of users: "CUDA out of memory, skipping batch 12".
+	{code: CUDAOOM, weight: WeightHandled, words: words("ut of memory", "kipping")},
+	{code: CUDAOOM, weight: WeightHandled, words: words("OOM", "kipping batch")},
+	{code: CUDAOOM, weight: WeightHandled, words: words("ut of memory", "etrying with")},
+	{code: CUDAOOM, weight: WeightHandled, words: words("kipping batch", "ut of memory")},
+	{recovery: true, words: words("kipping batch")},
+	{recovery: true, words: words("kipping this batch")},
+	{recovery: true, words: words("kipping step due to OOM")},
+	{recovery: true, words: words("ecovered from OOM")},
+	{recovery: true, words: words("etrying with a smaller batch")},
+	{recovery: true, words: words("etrying with smaller batch")},
+	{recovery: true, words: words("etrying with batch size")},
+	{recovery: true, words: words("etrying with batch_size")},
+	{recovery: true, words: words("educing batch size to")},
+	{recovery: true, words: words("educing batch size from")},
+	{recovery: true, words: words("educing batch_size to")},
+	{recovery: true, words: words("educed batch size to")},
+	// accelerate.utils.find_executable_batch_size.
+	{recovery: true, words: words("ecreasing batch size to")},
+	// Lightning's batch size finder, 1.x and 2.x.
+	{recovery: true, words: words("Batch size", "failed, trying batch size")},
+	// Ultralytics' AutoBatch, YOLOv5 and later.
+	{code: CUDAOOM, weight: WeightHandled, words: words("ut of memory", "sing default batch-size")},
+	{code: CUDAOOM, weight: WeightHandled, words: words("alling back to", "ut of memory")},
+	{code: CUDAOOM, weight: WeightHandled, words: words("ut of memory", "alling back to")},
+	{code: CUDAOOM, weight: WeightHandled, words: words("CUDA out of memory", "using CPU")},
+	// detectron2.utils.memory.retry_if_cuda_oom.
+	{code: CUDAOOM, weight: WeightHandled, words: words("Attempting to copy inputs of", "due to CUDA OOM")},
+}

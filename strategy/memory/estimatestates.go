@@ -177,3 +177,179 @@ func casts(a Architecture, p RankPlan) int64 {
 
 // ceil is a number of bytes, rounded up.
 func ceil(bytes float64) int64 { return int64(math.Ceil(bytes)) }
+
+// buffered are the bytes on one device that are neither states nor activations, by instant.
+// late is at the end of the backward.
+type buffered struct{ load, forward, loss, backward, late, optimizer int64 }
+
+// buffers are communication and copies, each times a factor.
+func buffers(a Architecture, p RankPlan, factor float64) buffered {
+	var b buffered
+	switch {
+	case p.Sharding == "fsdp":
+		b = gatheredBlocks(a, p)
+	case p.DeepSpeed || stage(p) > 0:
+		b = zeroBuffers(a, p)
+	case p.DataParallel > 1: // DDP's buckets hold all gradients once more, unless gradient_as_bucket_view is set; made anew for the second step, twice
+		all := share(a.Parameters, RateOf(p).Gradients, 1)
+		b = buffered{load: all, forward: 2 * all, loss: 2 * all, backward: 2 * all, late: 2 * all, optimizer: 2 * all}
+	}
+	if !p.DeepSpeed && p.OffloadOptimizer == "none" {
+		w, _, _ := statesOf(a, p)
+		b.optimizer += scaled(w, optimizerOf(p.Optimizer).moment)
+	}
+	return buffered{scaled(b.load, factor), scaled(b.forward, factor), scaled(b.loss, factor), scaled(b.backward, factor), scaled(b.late, factor), scaled(b.optimizer, factor)}
+}
+
+// zeroBuffers are DeepSpeed's. Stages 1 and 2 make a bucket for gradients with the first
+// one and copy it when it is full; that of stage 1 stays for the next micro batch. Stage 3
+// has its bucket from the start; its weights are gathered where they are divided or
+// offloaded. A step flattens the shard's gradients and makes them fp32, in stage 3 for one
+// sub-group after the other (stage_1_and_2.py, stage3.py; when each is held was measured on
+// two H200s with torch 2.11 and DeepSpeed 0.19.8). Offloaded steps are the host's.
+func zeroBuffers(a Architecture, p RankPlan) buffered {
+	r, n := RateOf(p), p.DataParallel
+	part := func(elements float64) int64 {
+		return min(share(a.Parameters, r.Weights, 1), ceil(elements*r.Weights))
+	}
+	step := r.Gradients
+	if p.Compute != "fp32" {
+		step += 4
+	}
+	b, bucket := buffered{}, ceil(reduceBucket*r.Weights)
+	switch stage(p) {
+	case 0:
+		b = buffered{load: share(a.Parameters, step, 1), optimizer: share(a.Parameters, step-r.Gradients, 1)}
+	case 1, 2:
+		b = buffered{load: share(a.Parameters, r.Master, n), backward: bucket, late: bucket + part(reduceBucket), optimizer: share(a.Parameters, step, n)}
+		if stage(p) == 1 && p.Accumulation > 1 {
+			b.forward, b.loss = bucket, bucket
+		}
+	case 3:
+		held := bucket
+		if n > 1 || p.OffloadParam != "none" {
+			held += part(liveParameters + prefetchBucket)
+		}
+		b = buffered{load: bucket, forward: held, loss: held, backward: held, late: held}
+		b.optimizer = bucket + min(share(a.Parameters, step, n), ceil(subGroup*step))
+	}
+	if p.OffloadOptimizer != "none" {
+		b.load, b.optimizer = bucket, bucket
+		if stage(p) < 3 { // a copy of the weights while it starts, a buffer for the largest gradient from then on
+			one := min(share(a.largest(), r.Weights, 1), share(a.Parameters, r.Weights, 1))
+			b.load, b.optimizer = share(a.Parameters, r.Weights, 1), one
+			b.forward, b.loss, b.backward, b.late = b.forward+one, b.loss+one, b.backward+one, b.late+one
+		}
+	}
+	return b
+}
+
+// gatheredBlocks are FSDP's: the block that is computed and two that are fetched ahead, whole
+// and in the dtype of the computation; in the backward their gradients too, two at a time; and
+// what is outside the blocks, which stays whole from the forward to the backward.
+func gatheredBlocks(a Architecture, p RankPlan) buffered {
+	each := width(p.Compute)
+	root, block := share(a.outside(), each, 1), share(a.block(), each, 1)
+	backward := root + 3*block + root + 2*block
+	return buffered{forward: root + 3*block, loss: backward, backward: backward, late: backward}
+}
+
+// activated are the bytes of activations on one device.
+type activated struct {
+	held   int64 // at the end of the forward, with the logits that the loss holds
+	loss   int64 // more, for a moment, as the loss and its gradient are computed
+	window int64 // while the last checkpointed block is computed again
+	late   int64 // while the first block's gradients are computed
+}
+
+// recomputed is how much of a block is held while a checkpointed one is computed again,
+// and its gradients with it.
+const recomputed = 1.5
+
+// activations are those of one micro batch, each times a factor. More samples, longer
+// sequences and larger shapes never need less.
+func activations(a Architecture, p RankPlan, factor float64) activated {
+	m, seq := float64(p.MicroBatch), float64(p.Sequence)
+	x := hidden(a, p) * m
+	b := block(a, p) * m
+	logits := 4 * seq * float64(a.Vocabulary) * m // in fp32, as the loss has them
+	blocks := float64(a.Layers) * b
+	late := 0.0
+	if p.Checkpointing == "full" {
+		blocks, late = float64(a.Layers)*x, recomputed*b
+		if p.OffloadActivations != "none" {
+			blocks = min(blocks, 2*x) // one that is copied while the next is computed
+		}
+	} else if p.OffloadActivations != "none" {
+		blocks = min(blocks, 2*b)
+	}
+	return activated{
+		held:   ceil(factor * (blocks + x + headHeld*logits)),
+		loss:   ceil(factor * headTemporary * logits),
+		window: ceil(factor * (blocks + x + late)),
+		late:   ceil(factor * late),
+	}
+}
+
+// hidden is the bytes of one sample's hidden state.
+func hidden(a Architecture, p RankPlan) float64 {
+	each := stream(p)
+	if p.DeepSpeed {
+		each = computes(p)
+	}
+	return each * float64(p.Sequence) * float64(a.Hidden)
+}
+
+// Widths of what a block holds, relative to weights and activations in 16 bits. fp32 is
+// twice that; autocast keeps norms and softmax in fp32: measured 1.19 and 1.24, and 1.48 with
+// an activation function of several operations.
+const (
+	wide             = 2.0
+	autocastWide     = 1.25
+	autocastComposed = 1.48
+)
+
+// eagerly is how much more a block of Llama's type holds than its formula says, as
+// transformers compute it: its norms are in fp32, and activation and gate are held
+// apart. Measured 1.13 (16 layers, 2048 wide) to 1.31 (Llama-3.1-8B), 1.65 with norms on
+// queries and keys.
+const eagerly = 1.25
+
+// block is the bytes that one block holds of one sample for the backward, without checkpointing.
+//
+// With a gate, as in Llama: 2·s·[(5+2g)h + 2h + 4f] in 16 bits with a fused attention, g the
+// share of keys and values. Without one: s·(18h + 4f), which is Korthikanti's 34·s·h for f = 4h
+// ("Reducing Activation Recomputation in Large Transformer Models"); an activation function of
+// several operations holds 6·s·f more. Attention that computes its scores holds, with dropout, 5 bytes of
+// each in 16 bits and 9 in fp32 (the same paper), 7 under autocast as measured; without
+// dropout, as in Llama, 4 in fp32 and 6 else. Selective checkpointing spares these.
+func block(a Architecture, p RankPlan) float64 {
+	seq, h, f := float64(p.Sequence), float64(a.Hidden), float64(a.Intermediate)
+	scale, score := 1.0, 5.0
+	switch {
+	case p.Compute == "fp32":
+		scale, score = wide, 9
+	case autocast(p):
+		scale, score = autocastWide, 7
+	}
+	held := 18*h + 4*f
+	switch {
+	case a.Gated:
+		score = map[bool]float64{true: 4, false: 6}[p.Compute == "fp32"]
+		held = eagerly * 2 * (5*h + 2*float64(a.keys()) + 2*float64(a.queries()) + 4*f)
+	case a.Composed:
+		held += 6 * f
+		if scale == autocastWide {
+			scale = autocastComposed
+		}
+	}
+	scores := 0.0
+	switch {
+	case p.Checkpointing == "selective":
+	case p.Attention == "eager":
+		scores = score
+	case p.Attention == "sdpa" && p.Compute == "fp32" && a.KVHeads < a.Heads:
+		scores = score // PyTorch has no fused attention for grouped heads in fp32
+	}
+	return scale*seq*held + scores*float64(a.Heads)*seq*seq
+}

@@ -1,5 +1,7 @@
 package memory
 
+import "maps"
+
 // A Measurement is what one rank's process measured of its memory in one attempt: of its first
 // two steps, of its error where it ran out, and of the longest input so far. All bytes are of the
 // device's allocator (of the process, where the job trains on the CPU), with those that were held
@@ -115,4 +117,127 @@ type StepMemory struct {
 func (m Measurement) stepPeak() int64 {
 	return max(m.Second.ForwardPeak, m.Second.BackwardPeak, m.Second.OptimizerPeak, m.Second.Micro,
 		m.First.OptimizerPeak, m.Longer.ForwardPeak, m.Longer.BackwardPeak, m.Longer.OptimizerPeak)
+}
+
+// A TrainedModel is what is fixed about the model that a rank trains, whatever the plan. Bytes
+// and counts are of the whole model, also where ranks hold parts of it. A zero is not known.
+type TrainedModel struct {
+	Class      string `json:"class"`
+	Parameters int64  `json:"parameters"` // their number
+	Trainable  int64  `json:"trainable"`  // the number of those that get gradients
+	// Bytes are those of the parameters by dtype, as PyTorch names it: "float32".
+	Bytes map[string]int64 `json:"bytes,omitempty"`
+	// Buffers are the bytes of the buffers.
+	Buffers int64 `json:"buffer_bytes,omitempty"`
+	// Outside is the number of parameters outside all lists of blocks.
+	Outside int64 `json:"outside,omitempty"`
+	// Cast is the number of parameters that autocast keeps a 16-bit copy of while a step's
+	// forward and backward last: the weights of linear and convolution modules. CastOutside
+	// are those of them outside the blocks.
+	Cast        int64 `json:"cast,omitempty"`
+	CastOutside int64 `json:"cast_outside,omitempty"`
+	// Largest is the number of parameters of the largest single one.
+	Largest int64 `json:"largest,omitempty"`
+	// Embedding is the number of parameters of all embeddings; Tied says that one of them
+	// is the output's weight, too.
+	Embedding int64 `json:"embedding,omitempty"`
+	Tied      bool  `json:"tied,omitempty"`
+	// Vocabulary is the width of the widest linear module, Hidden its input's.
+	Vocabulary int64 `json:"vocabulary,omitempty"`
+	Hidden     int64 `json:"hidden,omitempty"`
+	// Convolutional says that more of the calls are convolutions than linear modules, or
+	// that every block has one over an image.
+	Convolutional bool `json:"convolutional,omitempty"`
+	// Attention says that one of the modules is called attention.
+	Attention bool `json:"attention,omitempty"`
+	// Compiled says that torch.compile or TorchScript runs some of it.
+	Compiled bool        `json:"compiled,omitempty"`
+	Blocks   []BlockList `json:"blocks,omitempty"`
+}
+
+// A BlockList is a list of repeated modules of one class, innermost lists only.
+type BlockList struct {
+	Path       string `json:"path"` // "transformer.h"
+	Class      string `json:"class"`
+	Count      int    `json:"count"`
+	Parameters int64  `json:"parameters,omitempty"` // the number of all its blocks' together
+}
+
+// Dtype is the dtype that most of the parameters' bytes have, as plans name it: fp32,
+// bf16, fp16; empty where none is known.
+func (m *TrainedModel) Dtype() string {
+	most, name := int64(0), ""
+	for dtype, bytes := range m.Bytes {
+		if bytes > most || bytes == most && dtype < name {
+			most, name = bytes, dtype
+		}
+	}
+	return Dtype(name)
+}
+
+// Dtype is PyTorch's name of a dtype as plans have it: "bfloat16" is bf16.
+func Dtype(torch string) string {
+	switch torch {
+	case "float32":
+		return "fp32"
+	case "bfloat16":
+		return "bf16"
+	case "float16":
+		return "fp16"
+	}
+	return torch
+}
+
+// A Fingerprint identifies a model by what a process saw of it: figures of one model hold for
+// another with the same fingerprint, whatever its code says.
+type Fingerprint struct {
+	Class      string           `json:"class"`
+	Parameters int64            `json:"parameters"`      // their number
+	Bytes      map[string]int64 `json:"bytes,omitempty"` // of the parameters, by dtype
+	Blocks     []BlockList      `json:"blocks,omitempty"`
+	// Sample is the bytes of the hidden state of one sample; 0: not seen. Compute is the
+	// precision that it was seen in.
+	Sample  int64  `json:"sample_bytes,omitempty"`
+	Weights string `json:"weights,omitempty"`
+	Compute string `json:"compute,omitempty"`
+}
+
+// Fingerprint is that of the measured model, false where nothing was seen of one.
+func (m Measurement) Fingerprint() (Fingerprint, bool) {
+	if m.Model == nil || m.Model.Parameters == 0 {
+		return Fingerprint{}, false
+	}
+	f := Fingerprint{
+		Class: m.Model.Class, Parameters: m.Model.Parameters, Bytes: m.Model.Bytes, Blocks: m.Model.Blocks,
+		Weights: m.Plan.Weights, Compute: m.Plan.Compute,
+	}
+	if m.Batch > 0 && len(m.Marks) > 0 {
+		f.Sample = m.Marks[0].Input / int64(m.Batch)
+	}
+	return f, true
+}
+
+// sampleRange is how far samples of one job may be apart: texts have no fixed length. One
+// twice as long, or half, is another job.
+const sampleRange = 2
+
+// Same reports whether two fingerprints are of one model with samples of one size. What
+// the precision changes, the dtype of parameters and of hidden states, is compared only
+// where both were seen in the same.
+func (f Fingerprint) Same(other Fingerprint) bool {
+	if f.Class != other.Class || f.Parameters != other.Parameters || len(f.Blocks) != len(other.Blocks) {
+		return false
+	}
+	for i, b := range f.Blocks {
+		if o := other.Blocks[i]; b.Path != o.Path || b.Class != o.Class || b.Count != o.Count || b.Parameters != o.Parameters {
+			return false
+		}
+	}
+	if f.Weights == other.Weights && len(f.Bytes) > 0 && len(other.Bytes) > 0 && !maps.Equal(f.Bytes, other.Bytes) {
+		return false
+	}
+	if f.Sample == 0 || other.Sample == 0 || f.Compute != other.Compute {
+		return true
+	}
+	return max(f.Sample, other.Sample) < sampleRange*min(f.Sample, other.Sample)
 }

@@ -1,0 +1,148 @@
+package cause
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A SourceLine is a line of code in a traceback.
+type SourceLine struct {
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+	Function string `json:"function,omitempty"`
+	Code     string `json:"code,omitempty"` // the line itself
+}
+
+// String is its short form: "train.py:41".
+func (p *SourceLine) String() string { return fmt.Sprintf("%s:%d", path.Base(p.File), p.Line) }
+
+// Words are its long form: "/home/u/train.py:41, in setup: return cfg["lr"]".
+func (p *SourceLine) Words() string {
+	said := fmt.Sprintf("%s:%d", p.File, p.Line)
+	if p.Function != "" && p.Function != "<module>" {
+		said += ", in " + p.Function
+	}
+	if p.Code != "" {
+		said += ": " + p.Code
+	}
+	return said
+}
+
+// Longer ones are not shown in a sentence, in bytes.
+const (
+	longestFile = 512
+	longestCode = 200
+)
+
+// frameLine is a traceback's line of a frame; what does not parse is in no function.
+var frameLine = regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, in (.{1,200}))?$`)
+
+// Place is where the finding's exception was raised: the innermost line of the job's own code,
+// else of any; nil where its traceback names none.
+func (f *Finding) Place() (found *SourceLine) {
+	for i, line := range f.Traceback {
+		m := frameLine.FindStringSubmatch(line)
+		if m == nil || len(m[1]) > longestFile || ofHook.MatchString(m[1]) || found != nil && installed(m[1]) && found.Own() {
+			continue
+		}
+		found = &SourceLine{File: m[1], Function: m[3]}
+		found.Line, _ = strconv.Atoi(m[2])
+		if i+1 < len(f.Traceback) && strings.HasPrefix(f.Traceback[i+1], "    ") && len(f.Traceback[i+1]) <= longestCode && !frameLine.MatchString(f.Traceback[i+1]) {
+			found.Code = strings.TrimSpace(f.Traceback[i+1])
+		}
+	}
+	return found
+}
+
+// Own reports whether the line is of the job's own code, and not of a package's.
+func (p *SourceLine) Own() bool { return !installed(p.File) }
+
+// installed reports whether a file is of a package, or of Python itself.
+func installed(file string) bool {
+	return strings.Contains(file, "-packages/") || strings.Contains(file, "/lib/python")
+}
+
+// ofHook are gpurun's own files in the process of a job: calls pass through them, and they are
+// never the place of an error.
+var ofHook = regexp.MustCompile(`/probe-\d+/(?:inside/\w+|sitecustomize)\.py$`)
+
+// frameBeginning is any line of a frame, whatever a logger put before it.
+var frameBeginning = regexp.MustCompile(`^(.{0,200}?)File "([^"]*)", line \d`)
+
+// cut marks omitted lines of a traceback.
+const cut = "  …"
+
+// Shown is a traceback for people: without gpurun's own frames, so many of its last lines at
+// most, and with the innermost frame of the job's own code whatever is below it.
+func Shown(traceback []string, most int) []string {
+	lines, own := withoutHook(traceback)
+	from := max(0, len(lines)-most)
+	if own < 0 || own >= from || most < 6 {
+		return lines[from:]
+	}
+	kept := lines[own : own+1 : own+1]
+	if next := lines[own+1]; !frameBeginning.MatchString(next) && deeper(next, lines[own]) {
+		kept = append(kept, next)
+	}
+	return slices.Concat(kept, []string{cut}, lines[len(lines)-most+len(kept)+1:])
+}
+
+// withoutHook omits gpurun's own frames. own is the index of the innermost frame of the job's
+// code that is left, -1 for none.
+func withoutHook(traceback []string) (lines []string, own int) {
+	own = -1
+	dropped := "" // the frame that is being omitted
+	for _, line := range traceback {
+		m := frameBeginning.FindStringSubmatch(line)
+		switch {
+		case m != nil && ofHook.MatchString(m[2]):
+			dropped = line
+			continue
+		case m == nil && dropped != "" && deeper(line, dropped):
+			continue // its source
+		case m != nil && !installed(m[2]) && !strings.HasPrefix(m[2], "<"):
+			own = len(lines)
+		}
+		dropped = ""
+		lines = append(lines, line)
+	}
+	return lines, own
+}
+
+// deeper reports whether a line is indented more than a frame's.
+func deeper(line, frame string) bool {
+	in := func(s string) int { return len(s) - len(strings.TrimLeft(s, " ")) }
+	return in(line) > in(frame)
+}
+
+// A StackFrame is one call of a process that was asked where it is.
+type StackFrame struct {
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+	Function string `json:"function"`
+}
+
+func (f StackFrame) String() string {
+	return fmt.Sprintf("%s:%d in %s", path.Base(f.File), f.Line, f.Function)
+}
+
+// waitsInside are parts of the paths of files in which a rank waits for others, and waitsIn
+// functions of PyTorch whose end comes once the others have done their part.
+var (
+	waitsInside = []string{"torch/distributed/", "torch/autograd/", "torch/nn/parallel/", "deepspeed/comm/"}
+	waitsIn     = []string{"synchronize"}
+)
+
+// Waits reports whether a call is one by which a rank waits for others.
+func (f StackFrame) Waits() bool {
+	return slices.Contains(waitsIn, f.Function) || contains(f.File, waitsInside)
+}
+
+// Library reports whether a call is of Python's or of an installed library's code.
+func (f StackFrame) Library() bool {
+	return f.Waits() || ofHook.MatchString(f.File) || installed(f.File) || strings.HasPrefix(f.File, "<")
+}

@@ -1,0 +1,131 @@
+package cause
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// rates are the units of progress bars that count steps. Others count bytes,
+// files and samples of a dataset.
+var rates = []string{"it/s", "s/it", "step/s", "s/step", "steps/s", "batch/s", "s/batch", "iter/s", "s/iter"}
+
+func contains(text string, any []string) bool {
+	return slices.ContainsFunc(any, func(w string) bool { return strings.Contains(text, w) })
+}
+
+// step reads a line of progress in training: a progress bar, or a log line with a loss. Weight is
+// how much the line proves that training continues: a bar redraws itself once when it closes, a
+// loss is computed again.
+func step(text string) (number, weight int, ok bool) {
+	switch {
+	case contains(text, rates):
+		if contains(text, []string{"Loading", "ownload", "Map", "okeniz", "Generating", "Filter", "etching", "pload"}) {
+			return 0, 0, false
+		}
+		n, ok := bar(text)
+		return n, 1, ok
+	case strings.Contains(text, "loss") || strings.Contains(text, "Loss"):
+		n, ok := numberAfterAny(text, "iteration", "step", "Step", "iter", "Iter", "batch", "poch")
+		return n, 2, ok
+	}
+	return 0, 0, false
+}
+
+// bar reads the position of tqdm's "45%|####  | 723/1602 [2:12:45<…".
+func bar(text string) (int, bool) {
+	for i := len(text) - 2; i > 0; i-- {
+		if text[i] == '/' && digits(text[i+1:i+2]) && digits(text[i-1:i]) {
+			n, err := strconv.Atoi(text[len(strings.TrimRight(text[:i], "0123456789")):i])
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+// numberAfter reads the whole number that follows a word within a few bytes of
+// punctuation: "step 12", "step: 12", "'epoch': 0.31", "iteration      12/".
+func numberAfter(text, word string) (int, bool) {
+	i := strings.Index(text, word)
+	if i < 0 {
+		return 0, false
+	}
+	number, _ := leadingDigits(strings.TrimLeft(text[i+len(word):], "s'\" :=[#(-"), 12)
+	v, err := strconv.Atoi(number)
+	return v, err == nil
+}
+
+// numberAfterAny is numberAfter of the first word that has a number.
+func numberAfterAny(text string, words ...string) (int, bool) {
+	for _, w := range words {
+		if n, ok := numberAfter(text, w); ok {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// endings are the words by which training scripts and frameworks say that they are done.
+var endings = []string{
+	"raining complete", "raining is complete", "raining finished", "raining has finished", "inished training", "raining done",
+	"ompleted training", "one training", "raining ended", "raining took", "'train_runtime'", "\"train_runtime\"", "train_runtime  ",
+	"`Trainer.fit` stopped: `max_", "otal training time", "raining time ", "ended successfully", "finished successfully", "completed successfully",
+	"uccessfully completed", "uccessfully finished", "exited with code 0", "finished with exit code 0", "epochs completed in ",
+}
+
+var ends = newPrefilter(endings)
+
+// endsWell reports whether a line says that the training has ended well.
+func endsWell(text string) bool {
+	return len(text) <= complaintLimit && ends.find([]byte(text)) != math.MaxInt && !strings.Contains(text, " not ") && !fails(text)
+}
+
+// progresses reports whether a line counts an epoch or a step, of whatever.
+func progresses(text string) bool {
+	if len(text) > complaintLimit {
+		return false
+	}
+	_, counts := numberAfterAny(text, "poch", "tep", "teration", "Iter", "iter")
+	return counts && !fails(text)
+}
+
+// fails reports whether a line speaks of a failure.
+func fails(text string) bool {
+	return contains(text, []string{"rror", "ailed", "ailure", "xception", "bort", "illed", "out of memory", "OOM", "srun:", "slurmstepd"})
+}
+
+// complaints are words of programs that stop with an error. They count only in the last line of
+// the output of a process that ended with 1.
+var complaints = []string{
+	"error", "not found", "no such", "missing", "invalid", "fail", "cannot", "can't", "could not", "unable to", "must ",
+	"does not", "doesn't", "is required", "are required", "unknown ", "unsupported", "not supported", "expected", "abort", "exiting",
+	"refus", "mismatch", "denied", "not allowed", "not a ", "not an ",
+}
+
+// complaintLimit is how long such a line may be.
+const complaintLimit = 400
+
+// complains reports whether a line says that something is wrong.
+func complains(text string) bool {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if len(text) > complaintLimit || !strings.Contains(text, " ") {
+		return false
+	}
+	if _, rest, ok := strings.Cut(text, "no "); ok && strings.Contains(rest, " found") {
+		return true
+	}
+	if _, _, isStep := step(text); isStep {
+		return false
+	}
+	return contains(text, complaints)
+}
+
+// complain reports the line as the last one of the process.
+func (s *Scanner) complain(seg segment, line int) {
+	s.seq++
+	s.give(Finding{
+		Code: UserError, Weight: WeightWarning, Remarks: []Remark{SaysComplaint}, Phase: NoPhase, Rank: seg.rank,
+		Stream: s.stream, Seq: s.seq, Line: max(1, line), Text: clip(strings.TrimSpace(seg.text), textLimit),
+	})
+}
