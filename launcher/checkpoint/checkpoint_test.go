@@ -104,8 +104,8 @@ func TestOnlyTheNewestIsOpened(t *testing.T) {
 	}
 }
 
-// TestACutArchiveIsNone: wherever it is cut, and whatever its tensors hold.
-func TestACutArchiveIsNone(t *testing.T) {
+// TestTruncatedArchiveIsIncomplete: wherever it is cut, and whatever its tensors hold.
+func TestTruncatedArchiveIsIncomplete(t *testing.T) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	w, err := z.CreateHeader(&zip.FileHeader{Name: "archive/data/0"}) // stored, as tensors are
@@ -213,7 +213,7 @@ func archive(t *testing.T, path string, cut bool) {
 }
 
 // A checkpoint that was decided is asked for again; and where none is found, why.
-func TestASearchSaysWhatItLacks(t *testing.T) {
+func TestSearchReportsWhatIsMissing(t *testing.T) {
 	dir := t.TempDir()
 	s := Location{Dir: dir, Glob: "out/ckpt-*"}
 	since := time.Now().Add(-time.Hour).Truncate(time.Second)

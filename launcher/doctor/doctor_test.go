@@ -184,7 +184,7 @@ func wants(t *testing.T, r Result, state Status, found, fix string) {
 
 // Each check has a name of its own, a group with a title, and says what it does within
 // the whole's time.
-func TestChecksAreWhole(t *testing.T) {
+func TestChecksAreComplete(t *testing.T) {
 	names := map[string]bool{}
 	lanes := map[string]float64{}
 	for _, c := range checks() {

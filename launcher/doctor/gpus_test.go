@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 }
 
 // A PyTorch for a newer CUDA than the driver's, on the one GPU.
-func TestTorchBesideADriver(t *testing.T) {
+func TestTorchNewerThanDriver(t *testing.T) {
 	env := pretend(t, map[string]any{"cuda": "12.8", "devices": 1}).With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, "-DALONE", "-DIDLE")})
 	results := inChild(t, examination{Only: []string{"torch"}}, env)
 	wants(t, results["torch"], Problem, "driver 520.61.05 knows CUDA 11 at most", "525.60")

@@ -49,7 +49,7 @@ func areGone(t *testing.T, pids string) {
 }
 
 // An interpreter that hangs leaves nothing when the question is given up.
-func TestAHangingInterpreterLeavesNothing(t *testing.T) {
+func TestHangingInterpreterLeavesNoProcess(t *testing.T) {
 	path, pids := strayed(t)
 	p := &patient{python: python.At(path, t.TempDir(), environ.Parse(os.Environ()))}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -64,7 +64,7 @@ func TestAHangingInterpreterLeavesNothing(t *testing.T) {
 }
 
 // Nor does it when the doctor is killed.
-func TestAKilledDoctorLeavesNothing(t *testing.T) {
+func TestKilledDoctorLeavesNoProcess(t *testing.T) {
 	path, pids := strayed(t)
 	text, err := json.Marshal(examination{Subject{Dir: t.TempDir()}, []string{"interpreter"}})
 	if err != nil {
@@ -83,7 +83,7 @@ func TestAKilledDoctorLeavesNothing(t *testing.T) {
 }
 
 // What a question has on its standard input arrives, and a failure has its reason.
-func TestQuestionsUnderGuard(t *testing.T) {
+func TestGuardedOutput(t *testing.T) {
 	ctx := python.Guarded(t.Context())
 	python3, err := exec.LookPath("python3")
 	if err != nil {

@@ -28,7 +28,7 @@ func TestLimits(t *testing.T) {
 }
 
 // InfiniBand and the limits of a container are files of a fixture.
-func TestLimitsOfOthers(t *testing.T) {
+func TestLimitsOfRanks(t *testing.T) {
 	p := onPaper(t, map[string]string{"sys/class/infiniband/mlx5_0/node_type": "1: CA\n"})
 	wants(t, resultOf(t, p, "locked memory"), OK, "unlimited", "")
 	p.limits = func() (limits, error) { return limits{locked: 64 << 10}, nil }

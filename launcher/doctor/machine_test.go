@@ -103,7 +103,7 @@ func TestRoom(t *testing.T) {
 }
 
 // A folder that only others may write, as a user who is not root.
-func TestRoomOfOthers(t *testing.T) {
+func TestRoomInAFolderOfAnotherUser(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root writes everywhere")
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // What a job's pipeline relies on is looked at, no notification is sent, and nothing is left.
-func TestWhatPipelinesNeed(t *testing.T) {
+func TestNotificationsAndMetrics(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

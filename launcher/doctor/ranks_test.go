@@ -56,7 +56,7 @@ func TestGlooIsSkipped(t *testing.T) {
 }
 
 // This machine, with its own PyTorch, which takes seconds to import.
-func TestDoctorHere(t *testing.T) {
+func TestDoctorOnThisMachine(t *testing.T) {
 	interpreter := testenv.Torch(t)
 	if os.Getenv("GPURUN_LAB") == "" {
 		t.Skip("GPURUN_LAB is not set (make lab)")

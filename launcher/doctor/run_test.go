@@ -47,7 +47,7 @@ func TestLanes(t *testing.T) {
 }
 
 // A check that does not end in time is told as such, also where nothing can end it.
-func TestACheckThatHangs(t *testing.T) {
+func TestHangingCheck(t *testing.T) {
 	for name, test := range map[string]struct {
 		late  string
 		deaf  bool
@@ -82,7 +82,7 @@ func TestACheckThatHangs(t *testing.T) {
 }
 
 // A check that ended just in time is not late.
-func TestAnAnswerInTheLastMoment(t *testing.T) {
+func TestResultAtTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := check{examine: func(ctx context.Context, _ *patient) Result { <-ctx.Done(); return found("there") }}.run(t.Context(), &patient{})
 		if r.State != OK {

@@ -37,7 +37,7 @@ func answered(t *testing.T, line string) *Forecast {
 const llama2 = "--layers 32 --hidden 4096 --heads 32 --intermediate 11008 --vocab 32000 "
 
 // Flags say the shape; what they do not say is that of the size, or of the configuration.
-func TestTheShapeIsAsFlagsSay(t *testing.T) {
+func TestFlagsSetTheShape(t *testing.T) {
 	const plan = " --precision bf16 --micro-batch 1 --sequence 128"
 	a := answered(t, llama2+plan)
 	if s := a.Architecture; s.Parameters != 6_738_415_616 || s.Assumed || s.AssumedVocabulary || s.KVHeads != 32 {
@@ -134,7 +134,7 @@ func TestContradictions(t *testing.T) {
 }
 
 // A unit that is mistyped makes a model that nobody has: it is refused with the likely one.
-func TestAnAbsurdSize(t *testing.T) {
+func TestSizeOutOfBounds(t *testing.T) {
 	_, err := ask(t, "70T --precision bf16 --micro-batch 1 --sequence 1")
 	if err == nil || !strings.Contains(err.Error(), "ten trillion") || errext.Hint(err) != "B is for a billion: did you mean 70B?" {
 		t.Errorf("%v, hint %q", err, errext.Hint(err))
@@ -231,7 +231,7 @@ const gpt2 = `{"model_type": "gpt2", "activation_function": "gelu_new", "n_embd"
 
 // The model of a job is found by its arguments, by the files that they name, and in Hugging
 // Face's cache; one that is elsewhere is asked for.
-func TestTheModelOfAJob(t *testing.T) {
+func TestModelOfAJob(t *testing.T) {
 	for args, files := range map[string]map[string]string{
 		`"--model_name_or_path", "m"`:                        {"m/config.json": gpt2},
 		`"--model-name-or-path=m"`:                           {"m/config.json": gpt2},
@@ -274,7 +274,7 @@ func TestTheModelOfAJob(t *testing.T) {
 }
 
 // What a process of the job measured is its model's shape, and its peak is shown.
-func TestWhatIsRemembered(t *testing.T) {
+func TestMeasurementsOfEarlierRuns(t *testing.T) {
 	model := &memory.TrainedModel{Class: "GPT", Parameters: 123_000_000, Hidden: 768, Vocabulary: 50257, Blocks: []memory.BlockList{{Path: "h", Count: 12, Parameters: 85_000_000}}}
 	ran := memory.RankPlan{MicroBatch: 8, Weights: "fp32", Compute: "bf16", Checkpointing: "", Optimizer: "adamw", DataParallel: 2, Sequence: 256}
 	r, err := Read([]string{"train.toml"})
@@ -306,7 +306,7 @@ func TestUnknownOptimizerOfAJob(t *testing.T) {
 }
 
 // What README.md shows is what is printed, and docs/estimate.md has every card.
-func TestTheExampleInTheReadme(t *testing.T) {
+func TestReadmeExample(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)

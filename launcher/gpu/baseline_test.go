@@ -34,7 +34,7 @@ func tenants(facts []strategy.Fact) map[string]int64 {
 
 // Neither the connection nor the watch waits for a driver that comes up slowly; what
 // others held before is told all the same, once, and is the level that Settle waits for.
-func TestBaselineBesideTheStart(t *testing.T) {
+func TestBaselineInParallelWithTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0), h100(1))
 		b.use(uuids[1], 20*gib)
@@ -127,7 +127,7 @@ func TestBaselineOfADriverThatHangs(t *testing.T) {
 
 // What is wrong with a driver is told to people, and is evidence; a machine without one
 // has nothing wrong with it.
-func TestBaselineTellsWhatIsWrong(t *testing.T) {
+func TestBaselineReportsFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		open   func() (*NVML, error)
 		listed int
@@ -161,7 +161,7 @@ func TestBaselineTellsWhatIsWrong(t *testing.T) {
 }
 
 // What a process holds is known once NVML is up, over all devices of the job.
-func TestWhatAProcessHolds(t *testing.T) {
+func TestMemoryOfAProcess(t *testing.T) {
 	b := newBoard(h100(0), h100(1))
 	b.use(uuids[0], 3*gib, DeviceProcess{PID: 7, Bytes: 2 * gib}, DeviceProcess{PID: 8, Bytes: gib})
 	b.use(uuids[1], gib, DeviceProcess{PID: 7, Bytes: gib})

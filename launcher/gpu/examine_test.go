@@ -79,7 +79,7 @@ func TestUnfitDevices(t *testing.T) {
 
 // A GPU that is not listed any more ends the start of a job that would use it, and what is
 // wrong with one that is not used is told.
-func TestDevicesThatAreNotUsed(t *testing.T) {
+func TestUnusedDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0), h100(1))
 		b.broken[uuids[1]] = &silentGPU{1, errLost}
@@ -104,7 +104,7 @@ func TestDevicesThatAreNotUsed(t *testing.T) {
 
 // The ranks' start, and all that is known of memory, does not wait for what the devices say
 // of their health; and who ends meanwhile does not, either.
-func TestHealthIsBesideTheStart(t *testing.T) {
+func TestHealthInParallelWithTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0))
 		b.use(uuids[0], 20*gib)

@@ -18,7 +18,7 @@ func TestSwapDir(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoNVMe(t *testing.T) {
+func TestLackOfNVMe(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "made")
 	if reason := LackOfNVMe(root); reason != "" {
 		t.Errorf("a folder that can be made: %s", reason)
@@ -43,7 +43,7 @@ func TestWhatIsNoNVMe(t *testing.T) {
 
 // The free space is counted in fragments, which some file systems make smaller than
 // the block that they like to be written in.
-func TestFreeIsWhatTheFileSystemSays(t *testing.T) {
+func TestFreeBytes(t *testing.T) {
 	dir := t.TempDir()
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

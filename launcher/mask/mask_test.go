@@ -319,7 +319,7 @@ func BenchmarkJSON(b *testing.B) {
 }
 
 // A secret with commas and an equals sign is no list of settings.
-func TestSecretsAreNoLists(t *testing.T) {
+func TestListsAreNotSecrets(t *testing.T) {
 	m := New([]string{"train.py", "+dyslbd_db_token=N5,8,i=!OD4B"}, nil)
 	if got := m.Text("bad value N5,8,i=!OD4B"); got != "bad value ***" {
 		t.Error(got)
@@ -327,7 +327,7 @@ func TestSecretsAreNoLists(t *testing.T) {
 }
 
 // What is told to be a secret is one, whatever it looks like; what is too short is not looked for.
-func TestSecretsThatAreTold(t *testing.T) {
+func TestGivenSecrets(t *testing.T) {
 	m := New(nil, nil, "hooks.example/a/b", "a/b", "hooks")
 	if got := m.Text("POST https://hooks.example/a/b failed: no a/b at hooks"); got != "POST https://*** failed: no a/b at hooks" {
 		t.Error(got)

@@ -90,7 +90,7 @@ func TestARealInterpreterIsAskedOnce(t *testing.T) {
 }
 
 // Who wants to know where files are does not wait for the packages to be listed.
-func TestPackagesAreListedOnlyForThoseWhoAsk(t *testing.T) {
+func TestPackagesAreListedOnDemand(t *testing.T) {
 	path, starts := counting(t, "exec "+real(t)+` "$@"`)
 	i := At(path, t.TempDir(), environ.Parse(os.Environ()))
 	for range 2 {
@@ -109,7 +109,7 @@ func TestPackagesAreListedOnlyForThoseWhoAsk(t *testing.T) {
 }
 
 // Another environment or directory is another interpreter: what it finds differs.
-func TestTheEnvironmentCounts(t *testing.T) {
+func TestInterpretersDifferByEnvironment(t *testing.T) {
 	python, dir := real(t), t.TempDir()
 	write(t, filepath.Join(dir, "mine.py"), "")
 	env := environ.Parse(os.Environ())
@@ -137,7 +137,7 @@ func TestNothingOfTheJobIsImported(t *testing.T) {
 
 // An interpreter that does not answer is told of, with its path and the reason, and
 // is not asked again.
-func TestAnInterpreterThatDoesNotAnswer(t *testing.T) {
+func TestInterpreterWithoutAnswer(t *testing.T) {
 	for name, test := range map[string]struct{ run, want string }{
 		"fails":       {"echo 'libpython3.so: cannot open' >&2; exit 127", "exit status 127: libpython3.so: cannot open"},
 		"says junk":   {"echo welcome; echo '{\"a\": 1}'", "what it prints is no answer"},
@@ -164,7 +164,7 @@ func TestAnInterpreterThatDoesNotAnswer(t *testing.T) {
 }
 
 // What a sitecustomize prints before is no part of the answer.
-func TestWordsBeforeTheAnswer(t *testing.T) {
+func TestOutputBeforeTheAnswer(t *testing.T) {
 	path, _ := counting(t, `printf 'loading site packages'; exec `+real(t)+` "$@"`)
 	if version, err := At(path, t.TempDir(), environ.Parse(os.Environ())).Version(t.Context()); err != nil || version == "" {
 		t.Errorf("%q, %v", version, err)
@@ -199,7 +199,7 @@ func gone(t *testing.T, child string) {
 }
 
 // One that hangs is given up, with all that it started.
-func TestAnInterpreterThatHangs(t *testing.T) {
+func TestHangingInterpreter(t *testing.T) {
 	for bound := 300 * time.Millisecond; ; bound *= 2 {
 		i, child := hanging(t)
 		i.bound = bound
@@ -214,7 +214,7 @@ func TestAnInterpreterThatHangs(t *testing.T) {
 }
 
 // Who stops waiting has an end at once, and does not spoil the answer for others.
-func TestAnInterpreterIsLetGo(t *testing.T) {
+func TestCancelledInterpreter(t *testing.T) {
 	i, child := hanging(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stopped")
@@ -248,7 +248,7 @@ func TestAnInterpreterIsLetGo(t *testing.T) {
 
 // An interpreter that only a wrapper finds is asked through the wrapper, which is
 // looked for in the job's own PATH.
-func TestAnInterpreterBehindAWrapper(t *testing.T) {
+func TestInterpreterBehindAWrapper(t *testing.T) {
 	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "words")
 	write(t, filepath.Join(bin, "uv"), fmt.Sprintf("#!/bin/sh\necho \"$1 $2 $3\" >> %s\n[ $(printf '%%s' \"$*\" | wc -l) = 0 ] || exit 3\nshift 2\nexec %s \"$@\"\n", log, real(t)))
 	env := environ.Parse(os.Environ()).With(map[string]string{"PATH": bin + ":" + os.Getenv("PATH")})
@@ -268,7 +268,7 @@ func TestAnInterpreterBehindAWrapper(t *testing.T) {
 }
 
 // A program is run once for the same input, apart from the job's surroundings.
-func TestTell(t *testing.T) {
+func TestOutput(t *testing.T) {
 	path, starts := counting(t, "exec "+real(t)+` "$@"`)
 	work := t.TempDir()
 	write(t, filepath.Join(work, "json.py"), "import os; os.mkdir('imported')\n")

@@ -103,7 +103,7 @@ func TestNotReadyInTime(t *testing.T) {
 }
 
 // One that fails takes the others along, which wait for it; its words are the error.
-func TestAFailureEndsTheOthers(t *testing.T) {
+func TestFailureEndsTheOtherProcesses(t *testing.T) {
 	begin := time.Now()
 	by := anyPython(t, nil)
 	text := "import sys, time\nif sys.argv[1] == '1':\n  print('NCCL WARN a', file=sys.stderr)\n  sys.exit('the reason')\ntime.sleep(1000)"
@@ -144,7 +144,7 @@ func TestAnswers(t *testing.T) {
 }
 
 // A variable that a script takes away is not there, and another is.
-func TestScriptVariables(t *testing.T) {
+func TestTrialVariables(t *testing.T) {
 	type answer struct{ Gone, New string }
 	text := "import json, os; print(json.dumps({'gone': os.environ.get('GONE', 'gone'), 'new': os.environ['NEW']}))"
 	s := Trial{Text: text, Words: [][]string{nil}, Env: environ.Vars{"GONE": "", "NEW": "new"}}

@@ -71,9 +71,9 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// TestEveryCauseShows: some line of the catalogue tells of each cause, but for
+// TestEveryCauseHasPatterns: some line of the catalogue tells of each cause, but for
 // those that package strategy infers.
-func TestEveryCauseShows(t *testing.T) {
+func TestEveryCauseHasPatterns(t *testing.T) {
 	inferred := map[Code]string{
 		GPUOccupied: "the figures of an out-of-memory error", UserError: "an exception that nothing else explains", None: "no failure",
 		Hang: "that no rank makes a step",

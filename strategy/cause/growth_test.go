@@ -17,7 +17,7 @@ func growth(format string, used func(step int) float64) *Growth {
 	return s.Growth()
 }
 
-func TestMemoryThatRisesStepAfterStepIsGrowth(t *testing.T) {
+func TestRisingMemoryIsGrowth(t *testing.T) {
 	leak := func(step int) float64 { return 1000 + 8*float64(step) }
 	for _, tt := range []struct {
 		format string
@@ -36,7 +36,7 @@ func TestMemoryThatRisesStepAfterStepIsGrowth(t *testing.T) {
 	}
 }
 
-func TestMemoryThatSettlesIsNoGrowth(t *testing.T) {
+func TestSettledMemoryIsNotGrowth(t *testing.T) {
 	for name, used := range map[string]func(int) float64{
 		"constant":    func(int) float64 { return 1000 },
 		"warming up":  func(step int) float64 { return 2000 - 1000/float64(step) },
@@ -51,7 +51,7 @@ func TestMemoryThatSettlesIsNoGrowth(t *testing.T) {
 	}
 }
 
-func TestAnOutOfMemoryErrorTellsTheGrowthBeforeIt(t *testing.T) {
+func TestOutOfMemoryErrorHasGrowthBeforeIt(t *testing.T) {
 	var log strings.Builder
 	for n := 1; n <= 30; n++ {
 		fmt.Fprintf(&log, "step %d loss 0.5 mem %dMB\n", n, 1000+8*n)

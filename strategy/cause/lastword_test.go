@@ -50,9 +50,9 @@ func TestLastWord(t *testing.T) {
 	}
 }
 
-// TestErrorFileTellsTheExceptionFromItsText: what @record writes is one text, in which the
+// TestErrorFileSeparatesExceptionFromMessage: what @record writes is one text, in which the
 // exception's own words stand at the end.
-func TestErrorFileTellsTheExceptionFromItsText(t *testing.T) {
+func TestErrorFileSeparatesExceptionFromMessage(t *testing.T) {
 	const frames = "Traceback (most recent call last):\n  File \"t.py\", line 3, in main\n    main()\n"
 	raised := frames + "torch.OutOfMemoryError: " + oomWords + "\n"
 	for _, c := range []struct {
@@ -77,9 +77,9 @@ func TestErrorFileTellsTheExceptionFromItsText(t *testing.T) {
 	}
 }
 
-// TestTracebacksAreTold: where a traceback leaves the program, is a part of another one's
+// TestFindingsHaveTracebacks: where a traceback leaves the program, is a part of another one's
 // message, or was raised from another.
-func TestTracebacksAreTold(t *testing.T) {
+func TestFindingsHaveTracebacks(t *testing.T) {
 	const top = "Traceback (most recent call last):\n  File \"t.py\", line 3, in <module>\n    main()\n"
 	for _, c := range []struct {
 		name, log   string
@@ -108,7 +108,7 @@ func TestTracebacksAreTold(t *testing.T) {
 }
 
 // The source code of a frame holds words that the program may never say.
-func TestWordsInTheSourceAreNotSaid(t *testing.T) {
+func TestSourceCodeIsNotOutput(t *testing.T) {
 	source := "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    raise KeyError(\"" + oomWords + "\")\n"
 	if got := LastWord(Exception{Class: "KeyError", Message: "'" + oomWords + "'", Traceback: source}); got.Code != UserError {
 		t.Errorf("told by the process: %s", got.Code)

@@ -524,7 +524,7 @@ func TestPatternsAreReachable(t *testing.T) {
 
 // A loop that raises and catches without end does not fill the memory: the first
 // exceptions are kept, and the last one.
-func TestExceptionsWithoutEndKeepTheLastOne(t *testing.T) {
+func TestEndlessExceptionsKeepTheLastOne(t *testing.T) {
 	var log strings.Builder
 	for i := range 3 * raisedLimit {
 		fmt.Fprintf(&log, "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    f()\nValueError: number %d\n", i)

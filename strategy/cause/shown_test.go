@@ -53,7 +53,7 @@ func TestShown(t *testing.T) {
 }
 
 // However deep the library is, what is kept of a traceback names the job's own line.
-func TestTheScannerKeepsTheJobsOwnLine(t *testing.T) {
+func TestScannerKeepsTheJobsOwnLine(t *testing.T) {
 	found := Scan("stderr", strings.Join(probed(60), "\n")+"\n")
 	if len(found) == 0 {
 		t.Fatal("nothing was found")

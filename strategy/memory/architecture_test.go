@@ -28,7 +28,7 @@ func TestCountsOfPublishedModels(t *testing.T) {
 	}
 }
 
-func TestConfigsThatSayTooLittle(t *testing.T) {
+func TestIncompleteConfigs(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                                     "it is no JSON: unexpected end of JSON input",
 		`{"hidden_size": 8, "num_layers": 2}`:   "it does not say the model's vocabulary",

@@ -4,7 +4,7 @@ import "testing"
 
 // What a job holds beside its model may be as large as its optimizer's states, which are then
 // no less made in the first step: figures of an H100, where the whole needs 8.73 GB.
-func TestStatesThatTheFirstStepMakes(t *testing.T) {
+func TestFirstStepMakesStates(t *testing.T) {
 	plan := RankPlan{MicroBatch: 32, Accumulation: 1, Weights: "fp32", DataParallel: 1, Allocator: "expandable"}
 	m := Measurement{
 		Plan: plan, Batch: 32, Longest: 8388608, Shape: []int{32, 256, 1024}, Optimizer: "AdamW", Foreach: true, States: 805797888, Calls: 1, Start: 3985080832,

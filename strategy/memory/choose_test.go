@@ -96,7 +96,7 @@ func TestChooseLikelyBeforeTheNextGroup(t *testing.T) {
 	}
 }
 
-func TestNothingIsKnown(t *testing.T) {
+func TestUnknownModel(t *testing.T) {
 	plan := measuredJob(0).Plan
 	tests := map[string][]Measurement{
 		"parameters":   nil,

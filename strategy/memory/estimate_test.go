@@ -191,7 +191,7 @@ func neverLower(t *rapid.T, what string, less, more Estimated) {
 
 // More parameters, longer sequences and larger micro batches never lower any figure; nor is
 // a bound below its mean.
-func TestMoreNeverNeedsLess(t *testing.T) {
+func TestLargerPlansNeedMoreMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyPlan(t)
 		size := int64(math.Exp(rapid.Float64Range(math.Log(1e6), math.Log(2e12)).Draw(t, "log size")))

@@ -13,7 +13,7 @@ func measured(change func(*Measurement)) Measurement {
 	return m
 }
 
-func TestFingerprintsTellModelsApart(t *testing.T) {
+func TestFingerprintsDiffer(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Measurement)

@@ -12,7 +12,7 @@ import (
 // and the logits: measured with Lightning's automatic optimization on an H200, once out of
 // memory in the first forward, once trained with full checkpointing. Whether the loss is
 // made inside the root is not known by then, so that the prediction is above it.
-func TestGradientsLinger(t *testing.T) {
+func TestLingeringGradientsCount(t *testing.T) {
 	text, err := os.ReadFile("testdata/h200-lightning.jsonl")
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,7 @@ import "testing"
 
 // Room leaves what the process holds outside its allocator: as the driver told it, else as
 // it was found on an H200; on more ranks than were seen what those add.
-func TestRoomOutside(t *testing.T) {
+func TestRoomWithoutOutsideMemory(t *testing.T) {
 	const total, small, large = 80 << 30, outsideAlone, outsideTogether
 	one, two, zero := RankPlan{Allocator: "expandable"}, RankPlan{Allocator: "expandable", DataParallel: 2}, RankPlan{Allocator: "expandable", DeepSpeed: true, Sharding: "zero2", DataParallel: 1}
 	told := func(p RankPlan, bytes int64) []Measurement { return []Measurement{{Plan: p, Outside: bytes}} }
@@ -35,7 +35,7 @@ func TestRoomOutside(t *testing.T) {
 }
 
 // Whether a plan of two ranks fits is decided by the room that two ranks leave.
-func TestChooseLeavesNCCLItsRoom(t *testing.T) {
+func TestChooseReservesMemoryForNCCL(t *testing.T) {
 	heads, rows := readEngineRows(t, "testdata/h200-deepspeed.jsonl")
 	m := rows[0].seen(heads[rows[0].Model]) // on one rank
 	m.Plan.DeepSpeed = false                // which leaves its context alone

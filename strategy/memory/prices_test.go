@@ -183,7 +183,7 @@ func jobTable(t *testing.T, rescues string) string {
 }
 
 // The page of prices has the figures that were measured. UPDATE=1 writes them into it.
-func TestThePageOfPrices(t *testing.T) {
+func TestPricesPage(t *testing.T) {
 	const path = "../../docs/prices.md"
 	read := func(path string) string {
 		text, err := os.ReadFile(path)

@@ -97,9 +97,9 @@ func readRows(t *testing.T, name string) (rows []row, parameters map[string]int6
 
 var rowFiles = map[string]int{"h200-deepspeed.jsonl": 61, "h200-hooks.jsonl": 22, "h200-lengths.jsonl": 39}
 
-// TestRowsAreWhole holds each row to what is true of any job: instants in their order,
+// TestRowsAreComplete holds each row to what is true of any job: instants in their order,
 // the model that the file's head tells of, no plan twice.
-func TestRowsAreWhole(t *testing.T) {
+func TestRowsAreComplete(t *testing.T) {
 	for name, least := range rowFiles {
 		rows, parameters := readRows(t, name)
 		if len(rows) < least {
@@ -151,9 +151,9 @@ func TestRowsGrow(t *testing.T) {
 	}
 }
 
-// TestHooksHoldTheSame: checkpointing by gpurun's own hooks holds what the model's
+// TestHookHoldsAsMuchAsSwitch: checkpointing by gpurun's own hooks holds what the model's
 // switch does, to a MiB.
-func TestHooksHoldTheSame(t *testing.T) {
+func TestHookHoldsAsMuchAsSwitch(t *testing.T) {
 	rows, _ := readRows(t, "h200-hooks.jsonl")
 	compared := 0
 	for _, hook := range rows {
@@ -277,11 +277,11 @@ func TestPlainStates(t *testing.T) {
 	}
 }
 
-// TestOffloadLeaves: ZeRO-3 leaves its bucket on the device, and the weights where they
+// TestOffloadFreesDeviceMemory: ZeRO-3 leaves its bucket on the device, and the weights where they
 // are not offloaded; in the backward pass they are gathered, so that its peak is the same
 // however much of it is offloaded. ZeRO-1 and 2 leave weights and a buffer for the largest
 // gradient, whatever the number of ranks.
-func TestOffloadLeaves(t *testing.T) {
+func TestOffloadFreesDeviceMemory(t *testing.T) {
 	const largest = 51463168
 	compared, peaks := 0, map[bool]float64{}
 	rows, _ := readRows(t, "h200-deepspeed.jsonl")
