@@ -18,21 +18,20 @@ import (
 	"time"
 )
 
-// A certificate is valid from the first to the last day that one can name: clocks differ
-// between nodes, and do not matter here.
+// A certificate has the longest possible validity: clocks differ between nodes, and do not matter here.
 var (
 	notBefore = time.Unix(0, 0).UTC()
 	notAfter  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	anyTime   = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// errStranger is what a certificate is told that no node of the launch has.
+// errStranger is the error for a certificate of no node of the launch.
 var errStranger = errors.New("the certificate is of no node of this launch")
 
-// whose tells which node has a certificate. use is what that node does with it.
+// whose returns the node that has a certificate. use is that node's use of it.
 type whose func(cert *x509.Certificate, use x509.ExtKeyUsage) (node int, err error)
 
-// name is a node's in its certificate.
+// name is a node's name in its certificate.
 func name(node int) string {
 	if node == 0 {
 		return "head"
@@ -40,7 +39,7 @@ func name(node int) string {
 	return "node-" + strconv.Itoa(node)
 }
 
-// number is the node that a certificate names.
+// number is the node in a certificate.
 func number(cert *x509.Certificate) (int, error) {
 	n, err := strconv.Atoi(strings.TrimPrefix(cert.Subject.CommonName, "node-"))
 	switch {
@@ -52,8 +51,7 @@ func number(cert *x509.Certificate) (int, error) {
 	return n, nil
 }
 
-// An authority signs certificates. All nodes derive the same one from their secret, and it
-// is that of one launch.
+// An authority signs certificates for one launch. All nodes derive the same one from their secret.
 type authority struct {
 	key  ed25519.PrivateKey
 	cert *x509.Certificate
@@ -82,7 +80,6 @@ func newAuthority(secret []byte, run string) (*authority, error) {
 	return &authority{key, parsed, pool, tagOf(run)}, nil
 }
 
-// sign makes a certificate of its own for a process.
 func (a *authority) sign(name string) (tls.Certificate, error) {
 	return signed(name, a.cert, a.key, a.tag)
 }
@@ -94,7 +91,7 @@ func (a *authority) whose(cert *x509.Certificate, use x509.ExtKeyUsage) (int, er
 	return number(cert)
 }
 
-// selfSigned makes a certificate that others know by its fingerprint alone.
+// selfSigned makes a certificate that others recognise by its fingerprint alone.
 func selfSigned(name string, tag ...string) (tls.Certificate, error) {
 	return signed(name, nil, nil, tag...)
 }
@@ -115,7 +112,7 @@ func signed(name string, by *x509.Certificate, with ed25519.PrivateKey, tag ...s
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}, nil
 }
 
-// certificate is what all have in common. The head serves, the others are clients.
+// certificate is the template of all certificates. The head serves, the others are clients.
 func certificate(of string, tag ...string) *x509.Certificate {
 	use := x509.ExtKeyUsageClientAuth
 	if of == name(0) {
@@ -127,15 +124,14 @@ func certificate(of string, tag ...string) *x509.Certificate {
 	}
 }
 
-// tagOf is what the certificates of a launch show beside the node. It proves nothing: by it a
-// gpurun of the launch that has another secret is told apart from a stranger.
+// tagOf is shown by the certificates of a launch in addition to the node. It proves nothing: it distinguishes a gpurun of the
+// launch with another secret from a stranger.
 func tagOf(run string) string {
 	sum := sha256.Sum256([]byte("gpurun launch " + run))
 	return hex.EncodeToString(sum[:8])
 }
 
-// claims is the node of this launch that a certificate says it is of; false where it says no
-// such thing.
+// claims is the node of this launch that a certificate names; false where it names none.
 func (c *Credentials) claims(s tls.ConnectionState) (node int, says bool) {
 	if len(s.PeerCertificates) == 0 || c.tag == "" || !slices.Contains(s.PeerCertificates[0].Subject.Organization, c.tag) {
 		return 0, false
@@ -146,7 +142,7 @@ func (c *Credentials) claims(s tls.ConnectionState) (node int, says bool) {
 
 type fingerprint = [sha256.Size]byte
 
-// known tells nodes by the cards that they left.
+// known recognises nodes by the cards that they published.
 func known(cards []card) whose {
 	nodes := map[fingerprint]int{}
 	for node, c := range cards {
@@ -161,13 +157,12 @@ func known(cards []card) whose {
 	}
 }
 
-// tlsConfig is for one connection, of either side, and sets the node at its other end. The
-// usual checks, of host names against a list of authorities at a time, are replaced by our
-// own, of nodes.
+// tlsConfig is for one connection, of either side, and sets the node at its other end. It replaces the usual checks, of
+// host names against a list of authorities, by checks of nodes.
 //
-// The key exchange is X25519, or P-256 where only what FIPS 140 approves may be used. Go's own
-// choice adds ML-KEM, which keeps what is said for decades from who records it now and takes as
-// long as all else: what nodes say is of no use after the launch.
+// The key exchange is X25519, or P-256 where only FIPS 140 algorithms may be used. Go's default adds ML-KEM, which
+// protects recorded traffic for decades and takes as long as all the rest: these messages are of no use after the
+// launch.
 func (c *Credentials) tlsConfig(peer *int) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, NextProtos: []string{"gpurun"}, SessionTicketsDisabled: true,
@@ -179,8 +174,7 @@ func (c *Credentials) tlsConfig(peer *int) *tls.Config {
 	}
 }
 
-// peer is the node at the other end of a connection. A follower hears the head only, and
-// the head followers.
+// peer is the node at the other end of a connection. A follower accepts the head only, and the head followers.
 func (c *Credentials) peer(s tls.ConnectionState) (int, error) {
 	if len(s.PeerCertificates) == 0 {
 		return 0, errStranger

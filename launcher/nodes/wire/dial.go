@@ -15,9 +15,9 @@ import (
 
 const (
 	connect = 10 * time.Second
-	// stagger is how long a place has for itself before the next is tried beside it. From the
-	// first that takes the call on, no other is tried for as long as answering: a head to which a
-	// thousand nodes come at once takes its time, and calls at all of its ports would take more.
+	// stagger is the delay before the next place is tried in parallel. After the first place has answered, no other is tried
+	// for the time answering: a head to which a thousand nodes connect at once is slow, and calls at all of its ports
+	// would slow it further.
 	stagger   = 300 * time.Millisecond
 	answering = 2 * time.Second
 	mostHosts = 16 // addresses of one name
@@ -30,8 +30,8 @@ type Dialer struct {
 	ports []int
 }
 
-// NewDialer reaches the head on a machine, by its port, or with 0 by those that all nodes
-// know. The machine's name is looked up each time anew.
+// NewDialer reaches the head on a machine, by its port, or with 0 by the ports that all nodes know. It looks up the
+// machine's name for each connection.
 func NewDialer(c *Credentials, host string, port int) *Dialer {
 	if port != 0 {
 		return &Dialer{c, host, []int{port}}
@@ -39,9 +39,8 @@ func NewDialer(c *Credentials, host string, port int) *Dialer {
 	return &Dialer{c, host, c.ports}
 }
 
-// Dial makes one connection, or says why not: an error that is ErrRefused means that nobody
-// listens there although the machine answers, and ErrMistrusted that it is the head, with
-// another secret.
+// Dial makes one connection. An error is ErrRefused where the machine answers without a gpurun, and ErrMistrusted where the
+// head has another secret.
 func (d *Dialer) Dial(ctx context.Context) (*Link, error) {
 	places, err := d.places(ctx)
 	if err != nil {
@@ -64,8 +63,7 @@ func (d *Dialer) Dial(ctx context.Context) (*Link, error) {
 	return l, nil
 }
 
-// places are where the head can be: all addresses of its machine, with the likeliest port
-// first.
+// places are all addresses of the head's machine, with the likeliest port first.
 func (d *Dialer) places(ctx context.Context) ([]string, error) {
 	hosts, err := net.DefaultResolver.LookupHost(ctx, d.host)
 	if err != nil && len(d.c.hosts) == 0 {
@@ -86,8 +84,8 @@ func (d *Dialer) places(ctx context.Context) ([]string, error) {
 	return places, nil
 }
 
-// race tries one place after the other, the next as soon as one has failed or taken a
-// while, longer where somebody is there, and keeps the first at which the head is.
+// race tries one place after the other, the next as soon as one has failed or after a delay, which is longer where a place
+// has answered, and keeps the first connection to the head.
 func (d *Dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs []error) {
 	type outcome struct {
 		conn *tls.Conn
@@ -97,7 +95,7 @@ func (d *Dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs
 	outcomes := make(chan outcome, len(places))
 	answered := make(chan struct{}, len(places))
 	var running sync.WaitGroup
-	var patient time.Time // until when who has answered is waited for
+	var patient time.Time // end of the wait for places that have answered
 	pending := 0
 	for won == nil && (len(places) > 0 || pending > 0) {
 		var next <-chan time.Time
@@ -134,17 +132,17 @@ func (d *Dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs
 	return won, errs
 }
 
-// ErrMistrusted is why a head cannot be reached that is there: it knows another secret than
-// this node. ErrRefused is why one cannot whose machine answers: its gpurun is not there.
+// ErrMistrusted: the head has another secret than this node. ErrRefused: the head's machine answers, and its gpurun is
+// not there.
 var (
 	ErrMistrusted = errors.New("node 0 is there, and has another secret than this node")
 	ErrRefused    = errors.New("nobody listens there")
 )
 
-// errNobody is why a place that answers is not the head's.
-var errNobody = errors.New("who answers is not the head of this launch")
+// errNotHead is why a place that answers is not the head's.
+var errNotHead = errors.New("the process that answers is not the head of this launch")
 
-// try connects, says so, and has the other side prove that it is the head.
+// try connects, reports that, and has the other side prove that it is the head.
 func (d *Dialer) try(ctx context.Context, place string, answered chan<- struct{}) (*tls.Conn, error) {
 	dial := net.Dialer{Timeout: connect, KeepAlive: -1}
 	raw, err := dial.DialContext(ctx, "tcp", place)
@@ -167,28 +165,27 @@ func (d *Dialer) try(ctx context.Context, place string, answered chan<- struct{}
 	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
-		if ctx.Err() != nil { // it has said nothing: the head may be stopped, or the way to it be cut
+		if ctx.Err() != nil { // the head may be suspended, or the network cut
 			return nil, fmt.Errorf("%s does not answer: %w", place, err)
 		}
-		return nil, fmt.Errorf("%s: %w: %w", place, errNobody, err)
+		return nil, fmt.Errorf("%s: %w: %w", place, errNotHead, err)
 	}
 	if mistrusts {
-		hearRefusal(conn)
+		awaitRefusal(conn)
 		conn.Close()
 		return nil, fmt.Errorf("%s: %w", place, ErrMistrusted)
 	}
 	return conn, nil
 }
 
-// judge makes one error of all places. Where each that can be reached answers, and none is
-// the head, there is none.
+// judge makes one error of all places: ErrRefused where every reachable place answers, and none is the head.
 func judge(errs []error) error {
 	var answers, other error
 	for _, err := range errs {
 		switch {
 		case errors.Is(err, ErrMistrusted):
 			return err
-		case errors.Is(err, errNobody):
+		case errors.Is(err, errNotHead):
 			answers = fmt.Errorf("%w: %w", ErrRefused, err)
 		case errors.Is(err, syscall.ECONNREFUSED):
 			if answers == nil {
@@ -208,8 +205,7 @@ func judge(errs []error) error {
 	return errs[0]
 }
 
-// open waits for the head's first message on a connection, by which it says that it knows
-// this node.
+// open waits for the head's first message on a connection, by which it accepts this node.
 func open(ctx context.Context, conn *tls.Conn) (*Link, error) {
 	waiting := context.AfterFunc(ctx, func() { conn.NetConn().Close() })
 	first, err := readFrame(conn, handshake)
@@ -217,11 +213,11 @@ func open(ctx context.Context, conn *tls.Conn) (*Link, error) {
 		err = context.Cause(ctx)
 	}
 	if err == nil && len(first) > 0 {
-		err = errNobody
+		err = errNotHead
 	}
 	if err != nil {
 		conn.NetConn().Close()
-		return nil, fmt.Errorf("it does not go on with this node: %w", reason(err))
+		return nil, fmt.Errorf("it does not accept this node: %w", reason(err))
 	}
 	return NewLink(conn, 0), nil
 }

@@ -216,7 +216,7 @@ func TestAddressesBesideTheName(t *testing.T) {
 // Who says what of a machine's places. Only one that answers and has no head is without one.
 func TestWhyNobodyIsReached(t *testing.T) {
 	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
-	stranger := fmt.Errorf("port 1: %w: eof", errNobody)
+	stranger := fmt.Errorf("port 1: %w: eof", errNotHead)
 	unreachable := fmt.Errorf("dial: %w", syscall.ENETUNREACH)
 	silent := fmt.Errorf("dial: %w", context.DeadlineExceeded)
 	for what, test := range map[string]struct {
@@ -225,7 +225,7 @@ func TestWhyNobodyIsReached(t *testing.T) {
 		is      error
 	}{
 		"refused":              {[]error{refused, refused}, true, ErrRefused},
-		"a stranger":           {[]error{stranger, refused}, true, errNobody},
+		"a stranger":           {[]error{stranger, refused}, true, errNotHead},
 		"one family is not up": {[]error{unreachable, refused}, true, ErrRefused},
 		"none is up":           {[]error{unreachable, unreachable}, false, syscall.ENETUNREACH},
 		"a port is silent":     {[]error{refused, silent, stranger}, false, context.DeadlineExceeded},

@@ -15,9 +15,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// Hide closes gpurun's memory and environment to other processes of the same user, and
-// takes out of the environment what nodes are known by: neither a rank nor a program that
-// gpurun asks inherits it, nor finds it in /proc.
+// Hide closes gpurun's memory and environment to other processes of the same user, and removes the nodes' credentials from
+// the environment: neither a rank nor a program that gpurun runs inherits them, nor finds them in /proc.
 func Hide() error {
 	if os.Getenv(secretVariable) != "" {
 		if err := blank(secretVariable); err != nil {
@@ -38,8 +37,8 @@ func Hide() error {
 	return nil
 }
 
-// blank overwrites a variable where the kernel shows what the process was started with:
-// unsetting it leaves that as it was.
+// blank overwrites a variable in the memory where the kernel shows the original environment, which unsetting does not
+// change.
 func blank(variable string) error {
 	from, to, err := startedWith()
 	if err != nil || from == to {
@@ -70,8 +69,7 @@ func blank(variable string) error {
 	return nil
 }
 
-// startedWith is where in memory the environment lies that the process was started with.
-// The kernel says it in fields 50 and 51 of stat.
+// startedWith is the memory range of the original environment, from fields 50 and 51 of /proc/PID/stat.
 func startedWith() (from, to int64, err error) {
 	stat, err := procfs.ReadStat(os.Getpid())
 	if err != nil || stat.Field(51) == "" {

@@ -13,15 +13,13 @@ import (
 )
 
 const (
-	// MaxMessage is how many bytes a message may have. A larger one ends the connection, on
-	// either side.
+	// MaxMessage is the largest message in bytes. A larger one ends the connection, on either side.
 	MaxMessage = 1 << 20
 
 	mostQueued      = 4096    // messages that wait to be sent
-	mostQueuedBytes = 4 << 20 // and what they weigh
+	mostQueuedBytes = 4 << 20 // and their bytes
 	flush           = 5 * time.Second
-	// silence is after which time a connection ends on which nothing comes. The nodes' own
-	// leases are shorter: this only ends what they forgot.
+	// silence ends a connection on which nothing comes. The nodes' own time limits are shorter.
 	silence = 5 * time.Minute
 )
 
@@ -32,8 +30,7 @@ var (
 	errSilent = fmt.Errorf("nothing was heard for %s", silence)
 )
 
-// A Link is a connection between the head and a follower. A message is its length in four
-// bytes, and as many bytes.
+// A Link is a connection between the head and a follower. A message is its length in four bytes, and its bytes.
 type Link struct {
 	peer int
 	addr string
@@ -54,7 +51,7 @@ type Link struct {
 	wake    chan struct{}
 }
 
-// NewLink begins to send and to receive on a connection.
+// NewLink starts to send and to receive on a connection.
 func NewLink(conn net.Conn, peer int) *Link {
 	l := &Link{
 		peer: peer, addr: address(conn.LocalAddr()), conn: conn, in: make(chan []byte), wake: make(chan struct{}, 1),
@@ -66,14 +63,14 @@ func NewLink(conn net.Conn, peer int) *Link {
 	return l
 }
 
-// Peer is the other side's number, as its credentials say.
+// Peer is the other side's number by its credentials.
 func (l *Link) Peer() int { return l.peer }
 
-// Addr is this side's own address as the other side reaches it, without the port.
+// Addr is the address at which the other side reaches this one, without the port.
 func (l *Link) Addr() string { return l.addr }
 
-// Send queues a message, and does not wait for the network. An error means that the
-// connection is over: where the other side does not take what is queued, it ends.
+// Send queues a message, and does not wait for the network. An error means that the connection is over: it ends if the queue
+// is full.
 func (l *Link) Send(text []byte) error {
 	if len(text) > MaxMessage {
 		err := fmt.Errorf("a message of %d bytes is too large to be sent (at most %d)", len(text), MaxMessage)
@@ -111,7 +108,7 @@ func (l *Link) awake() {
 	}
 }
 
-// dequeue takes all that is queued, and says whether nothing comes after it.
+// dequeue takes everything that is queued, and reports whether it is the last.
 func (l *Link) dequeue() (frames []byte, messages, weight int, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +116,7 @@ func (l *Link) dequeue() (frames []byte, messages, weight int, last bool) {
 	return frames, l.queued, l.weight, l.closing
 }
 
-// write sends what is queued until the link is closed or the connection over, and closes it.
+// write sends the queue until the link is closed or the connection over, and closes the connection.
 func (l *Link) write() {
 	defer close(l.done)
 	defer func() { <-l.read }()
@@ -145,12 +142,11 @@ func (l *Link) write() {
 		}
 	}
 	if conn, ok := l.conn.(*tls.Conn); ok && conn.CloseWrite() == nil {
-		<-l.read // the other side has heard all, or never will
+		<-l.read // the other side has received everything, or is gone
 	}
 }
 
-// receive takes what comes until the connection is over. Its owner gets what came before,
-// unless he closes the link.
+// receive reads messages until the connection is over. Its owner gets earlier ones, unless it closes the link.
 func (l *Link) receive() {
 	defer close(l.read)
 	for {
@@ -166,7 +162,7 @@ func (l *Link) receive() {
 	}
 }
 
-// readFrame reads one message, for which it waits so long.
+// readFrame reads one message, within a time limit.
 func readFrame(conn net.Conn, most time.Duration) ([]byte, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(most)); err != nil {
 		return nil, err
@@ -184,7 +180,7 @@ func readFrame(conn net.Conn, most time.Duration) ([]byte, error) {
 	return text, err
 }
 
-// reason is a connection's end in the words of this package.
+// reason translates the error of a connection's end.
 func reason(err error) error {
 	var late net.Error
 	switch {
@@ -196,14 +192,13 @@ func reason(err error) error {
 	return err
 }
 
-// Receive waits for the next message. Its error ends the connection; what came before that
-// is returned first.
+// Receive waits for the next message. Earlier messages precede the error that ends the connection.
 func (l *Link) Receive(ctx context.Context) ([]byte, error) {
 	select {
 	case text := <-l.in:
 		return text, nil
 	case <-l.read:
-		return nil, fmt.Errorf("hear node %d: %w", l.peer, context.Cause(l.ctx))
+		return nil, fmt.Errorf("receive from node %d: %w", l.peer, context.Cause(l.ctx))
 	case <-l.closed:
 		return nil, errClosed
 	case <-ctx.Done():
@@ -211,7 +206,7 @@ func (l *Link) Receive(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Close ends the connection once what was queued is sent, within a bound.
+// Close ends the connection after the queue is sent, within a bound.
 func (l *Link) Close() error {
 	l.hangUp()
 	over := time.NewTimer(flush)
@@ -236,11 +231,11 @@ func (l *Link) hangUp() {
 	}
 }
 
-// fail ends the connection, with what is queued.
+// fail ends the connection, and drops the queue.
 func (l *Link) fail(why error) {
 	l.end(why)
 	if conn, ok := l.conn.(*tls.Conn); ok {
-		conn.NetConn().Close() // without a last word, which would have to wait
+		conn.NetConn().Close() // without a closing message, which could block
 		return
 	}
 	l.conn.Close()

@@ -15,19 +15,18 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// What ends with a code of its own: trying again later may help.
+// codeRetry is the exit code where a later try may help.
 const codeRetry = 75
 
 const (
 	handshake = 10 * time.Second
-	// spareHandshakes are how many strangers may be in the middle of theirs while all nodes
-	// are.
+	// spareHandshakes is how many strangers may be in their handshakes in addition to all nodes.
 	spareHandshakes = 64
-	// acceptPause is how soon the next connection is taken where one could not be.
+	// acceptPause is the pause after a connection that could not be accepted.
 	acceptPause = 50 * time.Millisecond
 )
 
-// Links are where followers come in at the head.
+// Links accepts followers at the head.
 type Links struct {
 	c        *Credentials
 	listener net.Listener
@@ -40,8 +39,8 @@ type Links struct {
 	open     map[*Link]bool
 }
 
-// Listen opens the head's port to the launch's nodes: the one that is given, or with 0 the
-// first free one of those that all nodes know.
+// Listen opens the head's port to the launch's nodes: the given one, or with 0 the first free one of those that all nodes
+// know.
 func Listen(ctx context.Context, c *Credentials, port int) (*Links, error) {
 	if err := enoughFiles(c.nodes); err != nil {
 		return nil, err
@@ -57,7 +56,7 @@ func Listen(ctx context.Context, c *Credentials, port int) (*Links, error) {
 	return newLinks(c, listener), nil
 }
 
-// newLinks takes the nodes that come to a listener.
+// newLinks accepts nodes from a listener.
 func newLinks(c *Credentials, listener net.Listener) *Links {
 	h := &Links{c: c, listener: listener, half: &halfOpen{most: c.nodes + spareHandshakes}, came: make(chan *Link), open: map[*Link]bool{}}
 	h.ctx, h.stop = context.WithCancel(context.Background())
@@ -65,7 +64,7 @@ func newLinks(c *Credentials, listener net.Listener) *Links {
 	return h
 }
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (h *Links) accept() {
 	for {
 		conn, err := h.listener.Accept()
@@ -80,9 +79,9 @@ func (h *Links) accept() {
 	}
 }
 
-// listenOn takes the first port that is free, for all addresses of the machine.
+// listenOn opens the first free port, for all addresses of the machine.
 func listenOn(ctx context.Context, ports []int) (net.Listener, error) {
-	config := net.ListenConfig{KeepAlive: -1} // what is silent ends anyway
+	config := net.ListenConfig{KeepAlive: -1} // silent connections end anyway
 	var err error
 	for _, port := range ports {
 		var listener net.Listener
@@ -96,7 +95,7 @@ func listenOn(ctx context.Context, ports []int) (net.Listener, error) {
 	return nil, errext.WithHint(fmt.Errorf("listen for the other nodes: %w", err), "name a port that is free here and reachable from the other nodes")
 }
 
-// serve is one connection, to its end.
+// serve handles one connection until it ends.
 func (h *Links) serve(raw net.Conn) {
 	conn, node, err := h.prove(raw)
 	if err != nil {
@@ -132,8 +131,7 @@ func (h *Links) Accept(ctx context.Context) (*Link, error) {
 	}
 }
 
-// Close takes no more nodes, and ends all connections once what was queued is sent, within
-// seconds.
+// Close accepts no more nodes, and ends all connections after their queues are sent, within seconds.
 func (h *Links) Close() error {
 	h.mu.Lock()
 	h.stop()
@@ -149,7 +147,7 @@ func (h *Links) Close() error {
 	return nil
 }
 
-// address is the machine's part of a socket's address, as other programs take it.
+// address is the host of a socket's address, in the form of other programs.
 func address(a net.Addr) string {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {
@@ -158,7 +156,7 @@ func address(a net.Addr) string {
 	return at.Addr().Unmap().String()
 }
 
-// prove is the handshake: which node it is, whom it tells that it is known.
+// prove is the handshake, which identifies the node and welcomes it.
 func (h *Links) prove(raw net.Conn) (conn *tls.Conn, node int, err error) {
 	h.half.add(raw)
 	defer h.half.remove(raw)
@@ -181,11 +179,11 @@ func (h *Links) prove(raw net.Conn) (conn *tls.Conn, node int, err error) {
 	return conn, node, raw.SetDeadline(time.Time{})
 }
 
-// welcome is the head's first message, an empty one. It gets none but nodes.
+// welcome is the head's first message, an empty one, for nodes only.
 var welcome = make([]byte, 4)
 
-// halfOpen are connections whose other side is not known yet. Where they are too many, the
-// oldest goes: nodes take milliseconds, and who wants to keep them out has time.
+// halfOpen are connections whose other side is not known yet. Where they are too many, the oldest is closed: nodes need
+// milliseconds, attackers hold theirs for long.
 type halfOpen struct {
 	mu     sync.Mutex
 	most   int
@@ -225,15 +223,15 @@ func (h *halfOpen) close() {
 	}
 }
 
-// filesBeside are open files of gpurun itself, and those of its ranks' output.
+// filesBeside are the other open files of gpurun, and those of its ranks' output.
 const filesBeside = 512
 
-// enoughFiles makes sure that a connection a node can be open. Go has raised the limit as
-// far as it may be, and gives what gpurun starts the one that it had.
+// enoughFiles checks that a connection for each node can be open. Go has raised the limit as far as possible, and restores
+// it in child processes.
 func enoughFiles(nodes int) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("ask how many files may be open: %w", err)
+		return fmt.Errorf("read the limit of open files: %w", err)
 	}
 	if need := uint64(nodes + filesBeside); limit.Cur < need && nodes > 1 {
 		return errext.Errorf(fmt.Sprintf("raise it where the job starts, `ulimit -n %d`", need), "%d nodes need more open files than the limit of %d", nodes, limit.Cur)

@@ -11,27 +11,23 @@ import (
 )
 
 const (
-	// mostMistakes are kept until somebody asks for them; further ones are dropped.
+	// mostMistakes are kept until they are read; further ones are dropped.
 	mostMistakes = 64
-	// knockBound is how long all places of a head may take to answer, and hearBound how long
-	// the other side may take to say that it refuses.
-	knockBound, hearBound = 5 * time.Second, time.Second
+	// knockBound is the time for all places of a head to answer, and refusalBound that for the other side to refuse.
+	knockBound, refusalBound = 5 * time.Second, time.Second
 )
 
-// A Mistake is a gpurun that says that it is a node of this launch, and cannot be one: it does
-// not know what the nodes know each other by, or it is another head that does, Node 0. Addr is
-// where it is. That it is no stranger is not proved but of a head.
+// A Mistake is a gpurun that claims to be a node of this launch, and cannot be one: it does not have the nodes' credentials,
+// or it is another head, Node 0, which does. Addr is its address. Only a head's claim is proved.
 type Mistake struct {
 	Node int
 	Addr string
 }
 
-// Mistakes are gpuruns that came to the head, and say that they are a node of this launch
-// without being one.
+// Mistakes are gpuruns that came to the head.
 func (c *Credentials) Mistakes() <-chan Mistake { return c.mistakes }
 
-// mistaken looks at who was refused: a node that does not know the launch's secret, or another
-// head, which knows it.
+// mistaken looks at a refused connection: of a node without the launch's secret, or of another head, which has it.
 func (c *Credentials) mistaken(s tls.ConnectionState, from net.Addr) {
 	node, says := c.claims(s)
 	if !says || c.node != 0 || bytes.Equal(s.PeerCertificates[0].Raw, c.own.Certificate[0]) {
@@ -50,8 +46,7 @@ func (c *Credentials) mistaken(s tls.ConnectionState, from net.Addr) {
 	}
 }
 
-// Rival is where another head of this launch listens, which knows its secret, of the places at
-// which node 0 is to be; empty where there is none.
+// Rival is the address of another head of this launch with its secret, among the places of node 0; empty where there is none.
 func Rival(ctx context.Context, c *Credentials, host string, port int) string {
 	if c.tag == "" {
 		return ""
@@ -62,8 +57,7 @@ func Rival(ctx context.Context, c *Credentials, host string, port int) string {
 	})
 }
 
-// headThere says where the head listens, for a node that does not know its secret yet. The head
-// learns from it that this node is there.
+// headThere finds the address of the head for a node without its secret. The head learns that this node is there.
 func (c *Credentials) headThere(o Options) func(context.Context) string {
 	return func(ctx context.Context) string {
 		tag := tagOf(o.Run)
@@ -76,8 +70,7 @@ func (c *Credentials) headThere(o Options) func(context.Context) string {
 	}
 }
 
-// knock is the first place at which a head of this launch listens that counts, but for this
-// process's own, behind which it does not look.
+// knock is the first place with a head of this launch that counts; the search ends at this process's own.
 func (c *Credentials) knock(ctx context.Context, host string, port int, counts func(tls.ConnectionState) bool) string {
 	ctx, cancel := context.WithTimeout(ctx, knockBound)
 	defer cancel()
@@ -103,7 +96,7 @@ func (c *Credentials) knock(ctx context.Context, host string, port int, counts f
 	return ""
 }
 
-// look asks who listens at a place, trusts nobody there, and shows this node's certificate.
+// look returns the certificate of the process at a place, without trust, and shows this node's.
 func (d *Dialer) look(ctx context.Context, place string) (tls.ConnectionState, error) {
 	raw, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", place)
 	if err != nil {
@@ -116,13 +109,12 @@ func (d *Dialer) look(ctx context.Context, place string) (tls.ConnectionState, e
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return tls.ConnectionState{}, fmt.Errorf("%s: %w", place, err)
 	}
-	hearRefusal(conn)
+	awaitRefusal(conn)
 	return conn.ConnectionState(), nil
 }
 
-// hearRefusal waits until the other side has read who this is: what is closed before may never
-// be read.
-func hearRefusal(conn *tls.Conn) {
-	_ = conn.SetReadDeadline(time.Now().Add(hearBound)) // else the bound of the connection counts
+// awaitRefusal waits until the other side has read this side's certificate: after an early close it may never be read.
+func awaitRefusal(conn *tls.Conn) {
+	_ = conn.SetReadDeadline(time.Now().Add(refusalBound)) // else the bound of the connection counts
 	_, _ = conn.Read(make([]byte, 1))
 }

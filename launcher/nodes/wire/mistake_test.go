@@ -73,7 +73,7 @@ func TestAFolderThatIsNotSharedIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		_, err := awaitSecret(t.Context(), path, func(context.Context) string { return at })
-		if took := time.Since(began); err == nil || took > sharedWait/2 || !strings.Contains(err.Error(), "node 0 is there, at "+at+", and the secret that it left is not seen here") {
+		if took := time.Since(began); err == nil || took > sharedWait/2 || !strings.Contains(err.Error(), "node 0 is there, at "+at+", and the secret that it wrote is not visible here") {
 			t.Errorf("%v after %s", err, took)
 		}
 	})

@@ -26,8 +26,8 @@ const (
 	mostAddrs = 8        // addresses on a card: Slurm takes values of up to 1 KiB
 )
 
-// A pmi is the connection that `srun --mpi=pmi2` gives each task of a step. Slurm carries
-// over it what one task publishes to all others of the same step, and to nobody else.
+// A pmi is the connection that `srun --mpi=pmi2` gives each task of a step. Over it Slurm distributes a task's values to all
+// other tasks of the step, and to no other process.
 type pmi struct {
 	conn      net.Conn
 	in        *bufio.Reader
@@ -36,15 +36,15 @@ type pmi struct {
 	spent     bool // Slurm takes one exchange a task, and there was one
 }
 
-// openPMI takes the connection, which nobody inherits from then on. It is nil where there
-// is none, or where the variables are left over from another step.
+// openPMI takes the connection, so that no child inherits it. It is nil where there is none, or where the variables are of
+// another step.
 func openPMI(vars environ.Vars) *pmi {
 	fd, err := strconv.Atoi(vars["PMI_FD"])
 	if err != nil || fd < 3 || vars["SLURM_JOB_ID"] == "" || vars["PMI_JOBID"] != vars["SLURM_JOB_ID"]+"."+vars["SLURM_STEP_ID"] {
 		return nil
 	}
 	if _, err := unix.Getpeername(fd); err != nil {
-		return nil // it was closed by whoever stands between Slurm and gpurun
+		return nil // a process between Slurm and gpurun has closed it
 	}
 	f := os.NewFile(uintptr(fd), "PMI_FD")
 	defer f.Close()
@@ -62,7 +62,7 @@ func (p *pmi) close() {
 	}
 }
 
-// A card is what a node lets others know of itself.
+// A card is what a node publishes to the others.
 type card struct {
 	Fingerprint fingerprint
 	Addrs       []string // of its machine, in no order
@@ -96,7 +96,7 @@ func readCard(text string) (c card, err error) {
 	return c, nil
 }
 
-// exchange publishes a node's card, waits until all nodes have done so, and reads theirs.
+// exchange publishes a node's card, waits for those of all nodes, and reads them.
 func (p *pmi) exchange(ctx context.Context, node int, own card) ([]card, error) {
 	defer p.until(ctx)()
 	cards, err := p.talk(node, own)
@@ -106,39 +106,39 @@ func (p *pmi) exchange(ctx context.Context, node int, own card) ([]card, error) 
 	return cards, err
 }
 
-// until has what waits for Slurm end with ctx.
+// until ends waits for Slurm with ctx.
 func (p *pmi) until(ctx context.Context) (done func() bool) {
 	return context.AfterFunc(ctx, func() { p.conn.SetDeadline(time.Unix(1, 0)) })
 }
 
 func (p *pmi) talk(node int, own card) ([]card, error) {
-	for _, say := range []string{
+	for _, request := range []string{
 		fmt.Sprintf("cmd=fullinit;pmijobid=%s;pmirank=%s;threaded=FALSE;", p.job, p.rank),
 		fmt.Sprintf("cmd=kvs-put;key=gpurun-%d;value=%s;", node, own),
 		"cmd=kvs-fence;",
 	} {
-		if _, err := p.call(say); err != nil {
+		if _, err := p.call(request); err != nil {
 			return nil, err
 		}
 	}
 	cards := make([]card, p.size)
 	for k := range cards {
-		said, err := p.call(fmt.Sprintf("cmd=kvs-get;jobid=%s;srcid=-1;key=gpurun-%d;", p.job, k))
+		answer, err := p.call(fmt.Sprintf("cmd=kvs-get;jobid=%s;srcid=-1;key=gpurun-%d;", p.job, k))
 		if err != nil {
 			return nil, err
 		}
-		if cards[k], err = readCard(said["value"]); err != nil {
+		if cards[k], err = readCard(answer["value"]); err != nil {
 			return nil, fmt.Errorf("node %d: %w", k, err)
 		}
 	}
 	if cards[node].Fingerprint != own.Fingerprint {
-		return nil, fmt.Errorf("two tasks of the step say that they are node %d", node)
+		return nil, fmt.Errorf("two tasks of the step claim to be node %d", node)
 	}
 	_, err := p.call("cmd=finalize;")
 	return cards, err
 }
 
-// begin agrees on the second version of the protocol, in words of the first.
+// begin agrees on version 2 of the protocol, in the syntax of version 1.
 func (p *pmi) begin(ctx context.Context) error {
 	defer p.until(ctx)()
 	if _, err := io.WriteString(p.conn, "cmd=init pmi_version=2 pmi_subversion=0\n"); err != nil {
@@ -148,26 +148,26 @@ func (p *pmi) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if said := strings.Fields(string(line)); len(said) < 2 || said[0] != "cmd=response_to_init" || said[1] != "pmi_version=2" && said[1] != "rc=0" {
+	if answer := strings.Fields(string(line)); len(answer) < 2 || answer[0] != "cmd=response_to_init" || answer[1] != "pmi_version=2" && answer[1] != "rc=0" {
 		return fmt.Errorf("the answer %.80q is of another protocol", line)
 	}
 	return nil
 }
 
-// call says something, and reads the answer: each has its length before it.
-func (p *pmi) call(say string) (map[string]string, error) {
-	if _, err := fmt.Fprintf(p.conn, "%6d%s", len(say), say); err != nil {
+// call sends a request, and reads the answer: each is preceded by its length.
+func (p *pmi) call(request string) (map[string]string, error) {
+	if _, err := fmt.Fprintf(p.conn, "%6d%s", len(request), request); err != nil {
 		return nil, err
 	}
 	text, err := readAnswer(p.in)
 	if err != nil {
 		return nil, err
 	}
-	said, err := parseAnswer(text)
-	if err == nil && said["rc"] != "0" {
-		err = fmt.Errorf("it was refused (rc=%.20q): %.80q", said["rc"], said["errmsg"])
+	answer, err := parseAnswer(text)
+	if err == nil && answer["rc"] != "0" {
+		err = fmt.Errorf("it was refused (rc=%.20q): %.80q", answer["rc"], answer["errmsg"])
 	}
-	return said, err
+	return answer, err
 }
 
 func readAnswer(in io.Reader) (string, error) {
@@ -184,10 +184,9 @@ func readAnswer(in io.Reader) (string, error) {
 	return string(text), err
 }
 
-// parseAnswer reads "cmd=kvs-get-response;rc=0;value=x;". A semicolon in a value is said
-// twice.
+// parseAnswer parses "cmd=kvs-get-response;rc=0;value=x;". A semicolon in a value is doubled.
 func parseAnswer(text string) (map[string]string, error) {
-	said := map[string]string{}
+	answer := map[string]string{}
 	for text != "" {
 		name, rest, ok := strings.Cut(text, "=")
 		if !ok || strings.Contains(name, ";") {
@@ -204,7 +203,7 @@ func parseAnswer(text string) (map[string]string, error) {
 			value.WriteByte(';')
 			rest = after[1:]
 		}
-		said[name], text = value.String(), rest
+		answer[name], text = value.String(), rest
 	}
-	return said, nil
+	return answer, nil
 }

@@ -147,7 +147,7 @@ func TestTrustBySlurm(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer posing.Close()
-	if _, err := NewDialer(all[2], "127.0.0.1", other).Dial(t.Context()); !errors.Is(err, errNobody) {
+	if _, err := NewDialer(all[2], "127.0.0.1", other).Dial(t.Context()); !errors.Is(err, errNotHead) {
 		t.Errorf("a follower in the head's place: %v", err)
 	}
 	stranger := credentialsOf(t, testSecret, "run", 1, nodes)

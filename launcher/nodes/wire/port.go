@@ -6,15 +6,14 @@ import (
 	"fmt"
 )
 
-// The head listens on one of a few ports that all nodes can name, so that none has to be
-// told. They lie below those that systems give to whoever asks for any.
+// The head listens on one of a few ports that all nodes can compute. They are below the systems' ephemeral ports.
 const (
 	firstPort = 20011
 	portRange = 12000
 	portCount = 16
 )
 
-// candidates are the ports of a launch's head, the first of which that is free it takes.
+// candidates are the ports of a launch's head, which takes the first free one.
 func candidates(run string, restart int) []int {
 	ports := make([]int, portCount)
 	for k := range ports {

@@ -25,7 +25,7 @@ const (
 
 const (
 	secretBytes    = 32
-	mostSecretText = 4096 // bytes; of a file that is no secret not more is read
+	mostSecretText = 4096 // bytes that are read of a file
 )
 
 // NewSecret makes a secret for the nodes of a launch, 32 random bytes in hexadecimal.
@@ -35,7 +35,7 @@ func NewSecret() string {
 	return hex.EncodeToString(secret)
 }
 
-// PrintSecret writes a new secret, on a line of its own or as a JSON document.
+// PrintSecret writes a new secret as a line or as a JSON document.
 func PrintSecret(to io.Writer, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(to).Encode(map[string]string{"secret": NewSecret()})
@@ -44,20 +44,20 @@ func PrintSecret(to io.Writer, asJSON bool) error {
 	return err
 }
 
-// givenSecret is the secret that the environment gives, nil where it gives none, and the
-// variable that does.
+// givenSecret is the secret in the environment, nil for none, and the variable that gives it.
 func givenSecret(vars environ.Vars) (secret []byte, variable string, err error) {
 	if path := vars[secretFileVariable]; path != "" {
 		secret, err = readSecretFile(path)
-		return secret, secretFileVariable, errext.WithHint(prefix(secretFileVariable, err), errext.Hint(err))
+		return secret, secretFileVariable, prefix(secretFileVariable, err)
 	}
 	if text := vars[secretVariable]; text != "" {
 		secret, err = parseSecret(text)
-		return secret, secretVariable, errext.WithHint(prefix(secretVariable, err), errext.Hint(err))
+		return secret, secretVariable, prefix(secretVariable, err)
 	}
 	return nil, "", nil
 }
 
+// prefix adds a context to an error.
 func prefix(what string, err error) error {
 	if err == nil {
 		return nil
@@ -87,8 +87,7 @@ func parseSecret(text string) ([]byte, error) {
 	return secret, nil
 }
 
-// readSecretFile reads the secret in a file that the user made, which may be a link:
-// Kubernetes makes such.
+// readSecretFile reads the secret in a user's file, which may be a link, as in Kubernetes.
 func readSecretFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -98,7 +97,7 @@ func readSecretFile(path string) ([]byte, error) {
 	return readSecret(f)
 }
 
-// readSecret reads a secret from a file that nobody else may read.
+// readSecret reads a secret from a file that other users cannot read.
 func readSecret(f *os.File) ([]byte, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
@@ -116,11 +115,11 @@ func readSecret(f *os.File) ([]byte, error) {
 		return nil, errext.Errorf(makeOne, "%s has more than %d bytes", f.Name(), mostSecretText)
 	}
 	secret, err := parseSecret(string(text))
-	return secret, errext.WithHint(prefix(f.Name(), err), errext.Hint(err))
+	return secret, prefix(f.Name(), err)
 }
 
-// isPrivate refuses a file that others may read or have written. One of root's may be
-// open to a group: a volume of Kubernetes with an fsGroup is.
+// isPrivate refuses a file that other users may read or have written. Root's may be open to a group, as a volume of
+// Kubernetes with an fsGroup is.
 func isPrivate(path string, stat unix.Stat_t) error {
 	foreign := uint32(0o077)
 	if stat.Uid == 0 && os.Geteuid() != 0 {

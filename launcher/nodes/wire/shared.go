@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// sharedWait is how long a follower waits for the head's file: NFS shows what other
-	// machines made within a minute. After that the folder is not a shared one.
+	// sharedWait is how long a follower waits for the head's file: NFS shows files of other machines within a minute. After that
+	// the folder is not a shared one.
 	sharedWait = 90 * time.Second
 	sharedLook = 250 * time.Millisecond
-	// knockAfter is how long it waits before it looks whether the head is there, knockPause how
-	// often it does, and unseenBound how long the file may take from then on.
+	// knockAfter is the delay of the search for the head, knockPause its interval, and unseenBound how long the file may take
+	// once the head is found.
 	knockAfter, knockPause, unseenBound = 5 * time.Second, 2 * time.Second, 20 * time.Second
 )
 
-// leaveSecret leaves a secret for the other nodes, or takes the one that is there: a
-// launch that is started again keeps its own, as a node may have read it before.
+// leaveSecret writes a secret for the other nodes, or takes the existing one: a launch that is started again keeps its own,
+// which a node may have read before.
 func leaveSecret(path string) ([]byte, error) {
 	secret, err := readOwn(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -32,17 +32,16 @@ func leaveSecret(path string) ([]byte, error) {
 	}
 	text := NewSecret()
 	if err := private.MkdirAll(filepath.Dir(path)); err != nil {
-		return nil, fmt.Errorf("leave a secret for the other nodes: %w", err)
+		return nil, fmt.Errorf("write a secret for the other nodes: %w", err)
 	}
 	if err := private.WriteFile(path, []byte(text+"\n"), private.Mode); err != nil {
-		return nil, fmt.Errorf("leave a secret for the other nodes: %w", err)
+		return nil, fmt.Errorf("write a secret for the other nodes: %w", err)
 	}
 	return parseSecret(text)
 }
 
-// awaitSecret waits for the head's secret. It is nil where none comes. there is where the head
-// was found to listen, empty where it was not; a secret that is not seen then is in no folder
-// that all nodes share.
+// awaitSecret waits for the head's secret. It is nil where none comes. there returns the head's address, empty where it is not
+// found; if the secret does not appear after that, the folder is not shared.
 func awaitSecret(ctx context.Context, path string, there func(context.Context) string) ([]byte, error) {
 	over, began := time.NewTimer(sharedWait), time.Now()
 	defer over.Stop()
@@ -54,7 +53,7 @@ func awaitSecret(ctx context.Context, path string, there func(context.Context) s
 		}
 		if at != "" && time.Since(found) >= unseenBound {
 			return nil, errext.Errorf("put the job's folder on a file system that all nodes share, or give all of them a secret: on one `(umask 077; gpurun secret > FILE)`, then GPURUN_SECRET_FILE=FILE on each",
-				"node 0 is there, at %s, and the secret that it left is not seen here: %s is in no folder that both share", at, path)
+				"node 0 is there, at %s, and the secret that it wrote is not visible here: %s is in no folder that both share", at, path)
 		}
 		_, _ = os.ReadDir(filepath.Dir(path)) // has NFS look again
 		secret, err := readOwn(path)
@@ -71,7 +70,7 @@ func awaitSecret(ctx context.Context, path string, there func(context.Context) s
 	}
 }
 
-// readOwn reads a secret that a gpurun of the same user left.
+// readOwn reads a secret that a gpurun of the same user wrote.
 func readOwn(path string) ([]byte, error) {
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {

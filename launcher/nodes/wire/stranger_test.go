@@ -295,7 +295,7 @@ func TestAFalseHead(t *testing.T) {
 			}
 		}()
 		_, err = NewDialer(credentialsOf(t, testSecret, "run", 1, 3), "127.0.0.1", front.Addr().(*net.TCPAddr).Port).Dial(t.Context())
-		if !errors.Is(err, ErrRefused) || !errors.Is(err, errNobody) {
+		if !errors.Is(err, ErrRefused) || !errors.Is(err, errNotHead) {
 			t.Errorf("%s in the head's place: %v", what, err)
 		}
 		front.Close()

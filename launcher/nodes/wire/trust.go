@@ -1,21 +1,20 @@
-// Package wire carries what the nodes of a launch say to each other: one connection a node,
-// under mutual TLS, and what the nodes know each other by.
+// Package wire transports the messages between the nodes of a launch: one connection a node, under mutual TLS, and
+// the nodes' credentials.
 //
-//	trust.go        what a node can be known by, the first that applies
-//	secret.go       a secret that all nodes are given
+//	trust.go        the sources of credentials, the first that applies
+//	secret.go       a secret that all nodes have
 //	shared.go       a secret in a folder that all nodes see
-//	pmi.go          certificates that Slurm hands round
-//	hide.go         none of it reaches a rank
+//	pmi.go          certificates that Slurm distributes
+//	hide.go         keeps credentials from the ranks
 //	certificate.go  the certificates
-//	port.go         where the head listens
+//	port.go         the head's ports
 //	listen.go       the head's side
 //	dial.go         a follower's
 //	link.go         a connection, on either side
 //	mistake.go      gpuruns of the launch that cannot be part of it
 //
-// Nothing of what a stranger sends is read but his TLS handshake, which is bounded in
-// size, time and number. Within a launch the boundary is the user: who can read the
-// secret is a node.
+// Of a stranger only the TLS handshake is read, bounded in size, time and number. Within a launch the boundary is the
+// user: any process that can read the secret is a node.
 package wire
 
 import (
@@ -29,25 +28,24 @@ import (
 
 // Options are what a node's credentials depend on.
 type Options struct {
-	// Run names the launch and Restart is how often its engine had started it again: the
-	// same on all nodes, and the run is that of no other launch.
+	// Run names the launch, unique among launches, and Restart counts its restarts: the same on all nodes.
 	Run     string
 	Restart int
 	// Node is this node's number, of Nodes in all; 0 is the head.
 	Node, Nodes int
 	// Environ is gpurun's own environment.
 	Environ environ.Vars
-	// Shared is a file for a secret in a folder that all nodes may see, empty for none. The
-	// head leaves one there, or takes what a start of the same launch before it has left.
+	// Shared is a file for a secret in a folder that all nodes may see, empty for none. The head writes one there, or
+	// takes that of an earlier start of the same launch.
 	Shared string
-	// Head and HeadPort are where node 0 can be reached, the port 0 where gpurun chooses.
+	// Head and HeadPort are the address of node 0, the port 0 where gpurun chooses.
 	Head     string
 	HeadPort int
 }
 
-// Credentials are what a node shows to others, and knows them by.
+// Credentials identify a node to others, and others to the node.
 type Credentials struct {
-	// Way says for people what the trust rests on.
+	// Way describes the source of the credentials for people.
 	Way string
 
 	node, nodes int
@@ -59,12 +57,11 @@ type Credentials struct {
 	mistakes    chan Mistake
 }
 
-// Trust takes the first way that applies for nodes to know each other: a secret in the
-// environment, Slurm's own exchange, a folder that all see. It waits for the other nodes
-// where the way needs them, at most until ctx is over. From then on gpurun's memory and
-// environment are closed to other processes, and the variables are gone that lead there.
+// Trust takes the credentials of the first source that applies: a secret in the environment, Slurm's own exchange, a
+// shared folder. It waits for the other nodes where the source needs them, until ctx is over. From then on gpurun's
+// memory and environment are closed to other processes, and the variables with credentials are gone.
 //
-// An error without a code of its own is one of the user's.
+// An error without a code is one of the user's.
 func Trust(ctx context.Context, o Options) (*Credentials, error) {
 	if o.Node < 0 || o.Node >= o.Nodes {
 		return nil, fmt.Errorf("node %d of %d nodes", o.Node, o.Nodes)
@@ -85,7 +82,7 @@ func Trust(ctx context.Context, o Options) (*Credentials, error) {
 	return nil, nothing(o.Nodes, p != nil && p.spent)
 }
 
-// nothing says what to do where no way applies.
+// nothing is the error where no source applies.
 func nothing(nodes int, spent bool) error {
 	const what = "the %d nodes of this launch have nothing to know each other by"
 	if spent {
@@ -95,10 +92,10 @@ func nothing(nodes int, spent bool) error {
 		what, nodes)
 }
 
-// A way makes credentials, if it applies.
+// A way makes credentials from one source, if it applies.
 type way func(context.Context, Options, *pmi) (applies bool, err error)
 
-// bySecret is the way of a secret in the environment.
+// bySecret uses a secret in the environment.
 func (c *Credentials) bySecret(_ context.Context, o Options, _ *pmi) (bool, error) {
 	secret, name, err := givenSecret(o.Environ)
 	if err != nil || secret == nil {
@@ -108,7 +105,7 @@ func (c *Credentials) bySecret(_ context.Context, o Options, _ *pmi) (bool, erro
 	return true, c.derive(secret, o.Run)
 }
 
-// byFolder is the way of a secret that node 0 leaves for the others.
+// byFolder uses a secret that node 0 writes for the others.
 func (c *Credentials) byFolder(ctx context.Context, o Options, _ *pmi) (bool, error) {
 	if o.Shared == "" {
 		return false, nil
@@ -127,7 +124,7 @@ func (c *Credentials) byFolder(ctx context.Context, o Options, _ *pmi) (bool, er
 	return true, c.derive(secret, o.Run)
 }
 
-// bySlurm is the way of certificates that Slurm hands round.
+// bySlurm uses certificates that Slurm distributes.
 func (c *Credentials) bySlurm(ctx context.Context, o Options, p *pmi) (bool, error) {
 	if p == nil || p.size != o.Nodes {
 		return false, nil
@@ -146,11 +143,11 @@ func (c *Credentials) bySlurm(ctx context.Context, o Options, p *pmi) (bool, err
 	if err != nil {
 		return false, errext.WithCode(fmt.Errorf("exchange certificates with the other nodes through Slurm: %w", err), codeRetry)
 	}
-	c.Way, c.own, c.hosts, c.whose = "the certificates that Slurm handed round", own, cards[0].Addrs, known(cards)
+	c.Way, c.own, c.hosts, c.whose = "the certificates that Slurm distributed", own, cards[0].Addrs, known(cards)
 	return true, nil
 }
 
-// derive makes the credentials of a secret, which is overwritten.
+// derive makes credentials from a secret, and overwrites it.
 func (c *Credentials) derive(secret []byte, run string) error {
 	defer clear(secret)
 	a, err := newAuthority(secret, run)
