@@ -2,20 +2,18 @@ package model
 
 import "github.com/gpurun/gpurun/strategy"
 
-// A Command is what one attempt runs, all paths and words in place.
+// A Command is what one attempt runs, with all paths resolved.
 type Command struct {
-	Argv []string          `json:"argv"`
-	Env  map[string]string `json:"env,omitempty"` // variables that gpurun sets
-	// Calls are arguments that the probe changes as a rank's process makes a call, and
-	// Turn is what it turns there.
-	Calls []strategy.Call `json:"calls,omitempty"`
-	Turn  strategy.Plan   `json:"turn,omitempty"`
+	Argv  []string          `json:"argv"`
+	Env   map[string]string `json:"env,omitempty"`   // variables that gpurun sets
+	Calls []strategy.Call   `json:"calls,omitempty"` // arguments that gpurun's hook changes in the process
+	Turn  strategy.Plan     `json:"turn,omitempty"`  // settings that the hook changes there
 	// Files are changed copies by their path in the attempt's folder.
 	Files map[string][]byte `json:"-"`
-	// Siblings maps a folder of copies to the original folder whose other files
-	// are linked beside them, so that relative includes resolve as they did.
+	// Siblings maps a folder of copies to the original folder, to whose other files links are
+	// made, so that relative includes resolve.
 	Siblings map[string]string `json:"-"`
 	// Whole is the folder with the copy of a checkpoint, which needs all of its siblings.
 	Whole string `json:"-"`
-	Diff  string `json:"-"` // unified, as a person would read it
+	Diff  string `json:"-"` // unified, for people
 }

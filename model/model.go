@@ -1,2 +1,2 @@
-// Package model has what several rooms pass on, each declared once: structs, and no rules.
+// Package model declares structs, without rules, that several packages share.
 package model

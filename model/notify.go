@@ -2,17 +2,15 @@ package model
 
 import "time"
 
-// Notify is whom gpurun tells of a run, and of what. It is zero where it tells nobody.
+// Notify is where gpurun sends notifications of a run, and which. Zero: nowhere.
 type Notify struct {
-	// URL is where events are posted, a secret as a whole. It is empty where there is a
-	// Command, which gets each event on its stdin, or Missing says why.
+	// URL receives the events, and is a secret. It is empty where Command receives each event on
+	// its stdin, or Missing says why there is none.
 	URL     string
 	Command []string
 	Style   string // "json", "slack", "discord" or "teams"
 	Secret  string // signs what is posted; empty for none
 	On      []string
-	// Timeout bounds each try, and the command.
-	Timeout time.Duration
-	// Missing is why nobody can be told at present; empty where somebody can.
-	Missing string
+	Timeout time.Duration // of each try, and of the command
+	Missing string        // why nothing can be sent at present
 }

@@ -7,7 +7,7 @@ import (
 
 // A notice that the time ends makes of an attempt what it is: cut short, and not
 // trained, failed or stopped by somebody.
-func TestANoticeCutsAnAttemptShort(t *testing.T) {
+func TestNoticeCutsAttemptShort(t *testing.T) {
 	exit := func(rank, code, signal int, stopped bool) Fact {
 		return Fact{Rank: rank, Source: "exit", Exit: &Exit{Code: code, Signal: signal, Stopped: stopped}}
 	}
@@ -50,7 +50,7 @@ func TestANoticeCutsAnAttemptShort(t *testing.T) {
 	}
 }
 
-func TestADebuggerIsNoFaultOfTheNode(t *testing.T) {
+func TestDebuggerIsNotANodeFault(t *testing.T) {
 	a := Attempt{Plan: plain, Diagnosis: oom("forward"), Stuck: &Stuck{PID: 7, Debugger: "gdb (process 9)"}}
 	got := Decide(defaults, gpt(1), []Attempt{a}, h100)
 	if got.Code != CodeRetry || !strings.Contains(got.Reason, "process 7 is held by a debugger, gdb (process 9)") || strings.Contains(got.Reason, "reboot") {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// An Ascent is the answer to whether a run speeds up: goes on with a faster plan.
+// An Ascent says whether a run speeds up: continues with a faster plan.
 type Ascent struct {
 	// Decision is to stop the attempt and continue with the faster plan; zero: not now.
 	Decision Decision
@@ -131,7 +131,7 @@ func (s *situation) losesData(f faster) string {
 	case r.Data != "":
 		return "on resuming, " + r.Data
 	case r.Own && !r.Exact:
-		return `nothing says that the job goes on with the next sample when it resumes: resume.data = "kept" does`
+		return `nothing says that the job continues with the next sample when it resumes: resume.data = "kept" does`
 	}
 	for _, k := range Knobs {
 		if shift := r.Shifts[k]; shift != "" && f.plan[k] != s.plan[k] {

@@ -77,7 +77,7 @@ func TestClimb(t *testing.T) {
 }
 
 // Each condition by itself keeps the plan, and says so.
-func TestWhatKeepsAPlan(t *testing.T) {
+func TestConditionsForASpeedUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(*prospects)
 		refused string
@@ -94,7 +94,7 @@ func TestWhatKeepsAPlan(t *testing.T) {
 		"nothing faster":     {change: func(o *prospects) { o.found = false }, refused: "no faster plan is likely to fit", nothing: true},
 		"gone up before":     {change: func(o *prospects) { o.history[0].Climb = &Decision{Next: ran2} }, refused: "a run goes up once"},
 		"samples are lost":   {change: func(o *prospects) { o.job.Resumption.Data = "it begins the epoch anew" }, refused: "on resuming, it begins the epoch anew"},
-		"nobody knows":       {change: func(o *prospects) { o.job.Resumption.Own = true }, refused: `nothing says that the job goes on with the next sample when it resumes: resume.data = "kept" does`},
+		"nobody knows":       {change: func(o *prospects) { o.job.Resumption.Own = true }, refused: `nothing says that the job continues with the next sample when it resumes: resume.data = "kept" does`},
 		"a knob that shifts": {change: func(o *prospects) {
 			o.job.Resumption.Shifts = map[Knob]string{MicroBatchSize: "it counts micro batches"}
 		}, refused: "on resuming, it counts micro batches"},

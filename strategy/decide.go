@@ -45,7 +45,9 @@ type rule struct {
 // rules are in the order in which they are tried.
 func rules() []rule {
 	return []rule{
-		{"cut-short", func(s *situation) bool { return s.last.CutShort != "" }, cutShort},
+		{"cut-short", func(s *situation) bool { return s.last.CutShort != "" }, func(s *situation) Decision {
+			return s.end(Retry, "%s; the run continues when it is started again", s.last.CutShort)
+		}},
 		{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
 		{"climb-back", (*situation).climbFailed, climbBack},
 		{"not-written", (*situation).unwritten, decideAgain},
@@ -54,7 +56,9 @@ func rules() []rule {
 		{"climb", func(s *situation) bool { return s.last.Climb != nil && !s.diagnosis.Fatal }, climb},
 		{"remembered-failed", (*situation).rememberedFailed, asWritten},
 		{"did-not-take", (*situation).notTaken, decideAgain},
-		{"did-nothing", func(s *situation) bool { return !s.diagnosis.Fatal && s.last.Nothing != "" }, didNothing},
+		{"did-nothing", func(s *situation) bool { return !s.diagnosis.Fatal && s.last.Nothing != "" }, func(s *situation) Decision {
+			return s.end(Failed, "the job says that it did nothing: %s", s.last.Nothing) // its exit code of 0 is no training
+		}},
 		{"no-step", (*situation).untrained, madeNoStep},
 		{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
 		{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
@@ -62,7 +66,9 @@ func rules() []rule {
 		{"folder-exists", (*situation).ownFolderExists, stops(Failed, "the relaunch found what an earlier attempt had made, which is neither the change nor memory: "+
 			"the job cannot be started twice with the same folder until it makes it with exist_ok=True, or resumes in it ([resume])")},
 		{"failed-relaunch", (*situation).relaunchFailed, failedRelaunch},
-		{"max-attempts", func(s *situation) bool { return s.outOfMemory() && s.counted() >= s.policy.MaxAttempts }, outOfAttempts},
+		{"max-attempts", func(s *situation) bool { return s.outOfMemory() && s.counted() >= s.policy.MaxAttempts }, func(s *situation) Decision {
+			return s.bound("%d attempts were made, and recovery.max_attempts = %d", s.counted(), s.policy.MaxAttempts)
+		}},
 		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
 		{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
 		{"out-of-memory", (*situation).outOfMemory, relieve},
@@ -320,10 +326,6 @@ func (s *situation) bound(format string, args ...any) Decision {
 		o = Exhausted
 	}
 	return s.stop(o, fmt.Sprintf(format, args...))
-}
-
-func outOfAttempts(s *situation) Decision {
-	return s.bound("%d attempts were made, and recovery.max_attempts = %d", s.counted(), s.policy.MaxAttempts)
 }
 
 func tooMuchLost(s *situation) Decision {

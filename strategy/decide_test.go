@@ -191,7 +191,7 @@ func TestFailedRelaunchIsNotBlamedOnTheJob(t *testing.T) {
 
 // What an attempt made itself is in the way of the next: that is neither the change nor
 // memory, and the job's first attempt had no such trouble.
-func TestAFolderOfAnEarlierAttempt(t *testing.T) {
+func TestExistingFolderOfAnEarlierAttempt(t *testing.T) {
 	exists := Diagnosis{Cause: cause.UserError, Fatal: true, ExitCode: 1, Error: "FileExistsError: [Errno 17] File exists: 'runs/a'"}
 	first := ended(0, plain, oom(cause.Forward))
 	second := ended(1, plain.With(Plan{Precision: "bf16"}), exists)
@@ -219,7 +219,7 @@ func TestRestartFromZero(t *testing.T) {
 	}
 }
 
-func TestACheckpointBarsWhatItWouldNotOutlive(t *testing.T) {
+func TestUnreadableCheckpointBarsAPlan(t *testing.T) {
 	job := zero(2)
 	sharding := job.Knobs[Sharding]
 	sharding.Checkpoint = &Survival{Groups: [][]Value{{"zero1", "zero2"}}, Reason: "ZeRO-3 keeps its shards in another form"}

@@ -360,19 +360,8 @@ func (d *Detector) lingering() (rank int, f failure, ok bool) {
 	return rank, f, ok && (named || len(d.exits) == 0)
 }
 
-// Suspects are the ranks that printed an out-of-memory traceback and live on. That is weak
-// evidence: a job that handles the error prints the same.
-func (d *Detector) Suspects() []int {
-	var ranks []int
-	for _, i := range d.suspects() {
-		if rank := d.evidence.folded().findings[i].rank; !slices.Contains(ranks, rank) {
-			ranks = append(ranks, rank)
-		}
-	}
-	return ranks
-}
-
-// suspects are the indexes of the findings that make ranks suspect.
+// suspects are the findings, by index, of ranks that printed an out-of-memory traceback and live
+// on. That is weak evidence: a job that handles the error prints the same.
 func (d *Detector) suspects() []int {
 	c := d.evidence.folded()
 	var all []int

@@ -75,7 +75,7 @@ func TestPeersOfARankThatNamedItsCause(t *testing.T) {
 
 // A symptom never shortens the wait: whatever the facts in which a rank has named its
 // cause, no rank is stopped sooner where a peer suffers from it, tells so, or dies of it.
-func TestASymptomNeverShortensTheWait(t *testing.T) {
+func TestSymptomNeverShortensTheWait(t *testing.T) {
 	named, parted := 0, 0
 	for seed := range uint64(5000) {
 		r := rand.New(rand.NewPCG(seed, 1))

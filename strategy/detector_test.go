@@ -55,7 +55,7 @@ func watched(facts []seen, ranks shown, end time.Duration) (_ Evidence, _ Stop, 
 	wrote := map[int]time.Time{}
 	peers = never
 	ask := func(now time.Time) (Stop, bool) {
-		for _, rank := range d.Suspects() {
+		for _, rank := range d.Watched() {
 			sign := ranks.at(now, wrote[rank])
 			d.Add(Fact{Time: now, Rank: rank, Source: "gpurun", Sign: &sign}, now)
 		}

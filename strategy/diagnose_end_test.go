@@ -89,8 +89,8 @@ func TestEndsOutrankWords(t *testing.T) {
 	}
 }
 
-// TestTheWordIsTheError: what people are shown is what the process told, not a text.
-func TestTheWordIsTheError(t *testing.T) {
+// TestProcessReportIsTheError: what people are shown is what the process told, not a text.
+func TestProcessReportIsTheError(t *testing.T) {
 	d := Diagnose(Evidence{Ranks: 1, Facts: slices.Concat(tells(0, 1, keyError), says(0, 2, oomTop), exits(0, 3, 1))})
 	if d.Error != "KeyError: 'loss'" || d.Requested != nil {
 		t.Errorf("error %q, %v bytes requested", d.Error, d.Requested)
@@ -98,7 +98,7 @@ func TestTheWordIsTheError(t *testing.T) {
 }
 
 // Where memory ran out is told as well: the line of the job's own, not of gpurun's in its process.
-func TestThePlaceWhereMemoryRanOut(t *testing.T) {
+func TestPlaceWhereMemoryRanOut(t *testing.T) {
 	text := `Traceback (most recent call last):
   File "/home/u/train.py", line 25, in <module>
     loss = model(x).sum()
@@ -118,7 +118,7 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 }
 
 // Of one rank nobody else waits.
-func TestTheHintForAHangOfOneRank(t *testing.T) {
+func TestHintForAHangOfOneRank(t *testing.T) {
 	for ranks, others := range map[int]bool{1: false, 2: true} {
 		d := Diagnose(Evidence{Ranks: ranks, Facts: []Fact{{Rank: -1, Stall: &Stall{}}}})
 		if d.Cause != cause.Hang || d.Advice == "" || strings.Contains(d.Advice, "others") != others {

@@ -3,7 +3,7 @@ package strategy
 import "testing"
 
 // A failure of the job's own is told with its file and line, in the verdict's reason too.
-func TestAnOwnErrorNamesItsLine(t *testing.T) {
+func TestJobErrorNamesItsLine(t *testing.T) {
 	text := "Traceback (most recent call last):\n  File \"/home/u/train.py\", line 41, in setup\n    return cfg[\"lr\"]\nKeyError: 'lr'\n"
 	d := Diagnose(Evidence{Facts: append(says(0, 1, text), exits(0, 2, 1)...)})
 	if got, want := d.Sentence(), "train.py:41: KeyError: 'lr' on rank 0"; got != want {

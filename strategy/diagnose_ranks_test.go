@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAdviceTellsOneRankFromAll(t *testing.T) {
+func TestAdviceForOneRankAndForAll(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		ranks int

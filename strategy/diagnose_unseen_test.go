@@ -96,8 +96,8 @@ func TestUnseenLogs(t *testing.T) {
 	}
 }
 
-// TestANodeThatFailed: it is no GPU that is to be taken out of service.
-func TestANodeThatFailed(t *testing.T) {
+// TestFailedNode: it is no GPU that is to be taken out of service.
+func TestFailedNode(t *testing.T) {
 	d := Diagnose(EvidenceFromLog(cause.Scan("log", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2024-03-01T07:11:02 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"), nil))
 	if !strings.Contains(d.Sentence(), "a node failed") || !strings.Contains(d.Advice, "other nodes") {
 		t.Errorf("%q, %q", d.Sentence(), d.Advice)

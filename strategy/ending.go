@@ -44,11 +44,6 @@ func trained(s *situation) Decision {
 	return d
 }
 
-// didNothing: an exit code of 0 after a line such as "experiment already exists" is no training.
-func didNothing(s *situation) Decision {
-	return s.end(Failed, "the job says that it did nothing: %s", s.last.Nothing)
-}
-
 // enoughCalls is how many calls of a model in training are not just a trial of it.
 const enoughCalls = 2
 
@@ -220,10 +215,6 @@ func (e *Evidence) endedAfter(n *Notice) string {
 		return fmt.Sprintf("the ranks ended after the notice %s, which they caught; that they have trained to the end is not known", n.Signal)
 	}
 	return ""
-}
-
-func cutShort(s *situation) Decision {
-	return s.end(Retry, "%s; the run continues when it is started again", s.last.CutShort)
 }
 
 // Announced is the decision after a notice, a signal such as SIGUSR1 by which a scheduler

@@ -8,7 +8,7 @@ import (
 )
 
 // What an evaluation's batch follows from decides which rung answers its failure.
-func TestMemoryThatRunsOutInAnEvaluation(t *testing.T) {
+func TestOutOfMemoryInEvaluation(t *testing.T) {
 	plan := Plan{MicroBatchSize: "32", GradientAccumulationSteps: "4"}
 	calls := func(training, evaluation int) []memory.Measurement {
 		return []memory.Measurement{{Batch: training, EvaluationBatch: evaluation}}

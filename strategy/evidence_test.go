@@ -26,7 +26,7 @@ func texts(facts []Fact) []string {
 	return all
 }
 
-func TestAFindingThatIsGivenAgainReplacesTheEarlierOne(t *testing.T) {
+func TestNewStateReplacesAFinding(t *testing.T) {
 	var ev Evidence
 	ev.Add(numberedFact(0, 1, 1, "first"))
 	ev.Add(numberedFact(0, 2, 2, "second"))
@@ -48,7 +48,7 @@ func TestAFindingThatIsGivenAgainReplacesTheEarlierOne(t *testing.T) {
 
 // A journal may hold each state of a finding: the last one counts, in the place and at
 // the time of the first.
-func TestStatesOfAFindingThatWereAllKept(t *testing.T) {
+func TestJournalWithAllStatesOfAFinding(t *testing.T) {
 	handled := numberedFact(0, 9, 1, "CUDA out of memory")
 	handled.Finding.Weight = cause.WeightHandled
 	kept := Evidence{Facts: []Fact{numberedFact(0, 1, 1, "CUDA out of memory"), at(0, 3, Fact{Source: "exit", Exit: &Exit{Code: 1}}), handled}}
@@ -67,7 +67,7 @@ func TestStatesOfAFindingThatWereAllKept(t *testing.T) {
 	}
 }
 
-func TestTheLastSignOfLifeIsKept(t *testing.T) {
+func TestLastSignOfLifeIsKept(t *testing.T) {
 	var ev Evidence
 	sign := func(rank, seconds int) Fact {
 		return at(rank, seconds, Fact{Source: "gpurun", Sign: &Sign{Output: t0.Add(time.Duration(seconds) * time.Second)}})
@@ -80,7 +80,7 @@ func TestTheLastSignOfLifeIsKept(t *testing.T) {
 	}
 }
 
-func TestWhatFactsComeTo(t *testing.T) {
+func TestFoldOfFacts(t *testing.T) {
 	var ev Evidence
 	ev.Ranks = 2
 	for _, f := range []Fact{

@@ -116,7 +116,7 @@ func (n Node) avoid(h *Hardware) string {
 	case n.Scheduler == "kubernetes":
 		return fmt.Sprintf("%s: kubectl cordon $(kubectl get pod %s -o jsonpath={.spec.nodeName}), and its next pod is placed elsewhere", words, n.Job)
 	}
-	return words + "; the same command goes on from there, or on another node"
+	return words + "; the same command continues from there, or on another node"
 }
 
 // Health is a GPU's state as the driver reports it. Zero: not reported, as without ECC or by an
@@ -128,7 +128,7 @@ type Health struct {
 	Remapped    int
 	Pending     bool // rows will be remapped, or pages retired, at the GPU's next reset
 	Failed      bool // a row could not be remapped: no spare one was left
-	// Recovery is the action that the driver asks for; empty for none.
+	// Recovery is the action that the driver requests; empty for none.
 	Recovery cause.RecoveryAction
 	// Links counts the NVLinks that are up, and Recovered how often one was brought up again
 	// after errors.
@@ -145,7 +145,7 @@ type Health struct {
 }
 
 // Unfit says why nothing should be trained on the GPU; empty where it is fit. NVIDIA's GPU memory
-// error management asks for a reset before new work where rows wait to be remapped, and for
+// error management requires a reset before new work where rows wait to be remapped, and for
 // another GPU where one could not be (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/).
 func (h Health) Unfit() string {
 	switch {

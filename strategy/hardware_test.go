@@ -15,7 +15,7 @@ func onGPU(seconds int, uuid string, e cause.DriverEvent) []Fact {
 }
 
 // What the driver tells says what has to be done before the GPU is used again.
-func TestDiagnoseWhatTheGPUNeeds(t *testing.T) {
+func TestDiagnoseGPUNeeds(t *testing.T) {
 	ecc := cause.DriverEvent{Kind: cause.ECCEvent}
 	x := func(n int) cause.DriverEvent { return cause.DriverEvent{Kind: cause.XIDEvent, XID: n} }
 	for _, c := range []struct {

@@ -51,9 +51,9 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
-// TestTheSmallestCardHasRoom: a card that would do is one on which the planner would take
+// TestSmallestCardHasRoom: a card that would do is one on which the planner would take
 // the plan, what the allocator itself needs counted.
-func TestTheSmallestCardHasRoom(t *testing.T) {
+func TestSmallestCardHasRoom(t *testing.T) {
 	j := gpt(1)
 	for micro := 1; micro <= 16; micro++ {
 		plan := sixteen.With(Plan{MicroBatchSize: Number(micro)})
@@ -81,8 +81,8 @@ func TestTheSmallestCardHasRoom(t *testing.T) {
 	}
 }
 
-// TestACandidateFitsBesideTheDevice: what is offloaded has to find room, too.
-func TestACandidateFitsBesideTheDevice(t *testing.T) {
+// TestCandidateFitsHostMemory: what is offloaded has to find room, too.
+func TestCandidateFitsHostMemory(t *testing.T) {
 	j := gpt(1)
 	j.Knobs[OffloadOptimizer] = Range{Values: []Value{"none", "cpu"}}
 	j.Knobs[Sharding] = Range{Values: []Value{"none", "zero2"}}
@@ -112,7 +112,7 @@ func TestACandidateFitsBesideTheDevice(t *testing.T) {
 }
 
 // What is free of the host's memory is not what a job can have of it, and is called so.
-func TestHeadroomOfWhatWasFree(t *testing.T) {
+func TestHeadroomOfFreeHostMemory(t *testing.T) {
 	for want, h := range map[string]Headroom{
 		"peak 1.0 of 20.0 GiB (95 % left)":                                                                 {Peak: 1 << 30, Room: 20 << 30},
 		"peak 1.0 of 20.0 GiB free (95 % left)":                                                            {Peak: 1 << 30, Room: 20 << 30, Free: true},

@@ -22,7 +22,7 @@ func observed(a Attempt, p Plan) Attempt { a.Observed = p; return a }
 
 func halted(a Attempt) Attempt { a.Halted, a.Diagnosis = true, Diagnosis{Rank: -1}; return a }
 
-func TestTheFirstValueOfASettingCounts(t *testing.T) {
+func TestFirstValueOfASettingCounts(t *testing.T) {
 	var ev Evidence
 	for _, s := range []ObservedSetting{
 		{Knob: MicroBatchSize, Value: "8"}, {Fresh: true}, {Knob: MicroBatchSize, Value: "4"}, {Knob: Precision, Value: "bf16"},
@@ -36,7 +36,7 @@ func TestTheFirstValueOfASettingCounts(t *testing.T) {
 
 // A change that did not take effect is no attempt at it: the walk goes on from what
 // the job really ran with, and leaves the knob alone.
-func TestWhatDidNotTakeEffect(t *testing.T) {
+func TestIneffectiveChanges(t *testing.T) {
 	full := plain.With(Plan{ActivationCheckpointing: "full", Allocator: "expandable"})
 	smaller := full.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"})
 	for _, test := range []struct {
@@ -117,7 +117,7 @@ func TestWhatDidNotTakeEffect(t *testing.T) {
 	}
 }
 
-func TestAnAttemptThatDidNotTakeIsNotCounted(t *testing.T) {
+func TestIneffectiveAttemptIsNotCounted(t *testing.T) {
 	full := plain.With(Plan{ActivationCheckpointing: "full"})
 	history := []Attempt{ended(0, plain, oom(cause.Backward)), observed(ended(1, full, oom(cause.Backward)), Plan{ActivationCheckpointing: "none"})}
 	policy := defaults
@@ -131,7 +131,7 @@ func TestAnAttemptThatDidNotTakeIsNotCounted(t *testing.T) {
 	}
 }
 
-func TestAJobThatDidNothingHasNotTrained(t *testing.T) {
+func TestJobThatDidNothingHasNotTrained(t *testing.T) {
 	a := ended(0, plain, Diagnosis{Rank: -1})
 	a.Nothing = "Error. Experiment already exists"
 	got := Decide(defaults, gpt(1), []Attempt{a}, h100)
@@ -140,10 +140,10 @@ func TestAJobThatDidNothingHasNotTrained(t *testing.T) {
 	}
 }
 
-// TestWalksWithDeafKnobs: some knobs of a job do not heed what they are told. No
+// TestWalksWithIneffectiveKnobs: some knobs of a job do not heed what they are told. No
 // decision goes on with a batch that is not the job's, no knob is tried again once
 // it was found out, and the walk ends.
-func TestWalksWithDeafKnobs(t *testing.T) {
+func TestWalksWithIneffectiveKnobs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		job, plan, policy := drawJob(t)
 		job.Written = plan

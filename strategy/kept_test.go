@@ -6,9 +6,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// TestPredictionsKeepWhatTheHostNeeded: a plan that is chosen for the device's memory does
+// TestPredictedPlansKeepHostChanges: a plan that is chosen for the device's memory does
 // not take back what was done for the host's, or for an evaluation.
-func TestPredictionsKeepWhatTheHostNeeded(t *testing.T) {
+func TestPredictedPlansKeepHostChanges(t *testing.T) {
 	j := gpt(1)
 	j.Knobs[DataloaderWorkers] = Range{}
 	first := sixteen.With(Plan{DataloaderWorkers: "8", PinMemory: "true", EvalBatchSize: "64"})
@@ -67,9 +67,9 @@ func TestCandidatesKeepTheGlobalBatch(t *testing.T) {
 	}
 }
 
-// TestAMisrememberedPlanIsNotChosen: the remembered plan that failed of something else than
+// TestFailedRememberedPlanIsNotChosen: the remembered plan that failed of something else than
 // memory is not predicted back when the job as written runs out of it.
-func TestAMisrememberedPlanIsNotChosen(t *testing.T) {
+func TestFailedRememberedPlanIsNotChosen(t *testing.T) {
 	written := failedAt(0, sixteen, 24<<30)
 	j := gpt(1)
 	j.Written = sixteen

@@ -10,7 +10,7 @@ import (
 
 // No attempt is begun that could not end in time: one and a half times the way to the first
 // step have to be left, and two minutes at least. What was decided stands all the same.
-func TestNoAttemptIsBegunThatCannotEndInTime(t *testing.T) {
+func TestNoAttemptStartsTooLate(t *testing.T) {
 	const m = time.Minute
 	slow := func(before time.Duration) Attempt {
 		a := ended(0, plain, oom(cause.Backward))

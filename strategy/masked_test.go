@@ -76,7 +76,7 @@ func TestShellMayTryAgain(t *testing.T) {
 
 // What the kernel says of a program's end outranks what is known of the processes in it, and
 // another script's good end does not make up for a failure.
-func TestKernelSaysHowProgramsEnd(t *testing.T) {
+func TestExitStatusOutranksReports(t *testing.T) {
 	start := time.Unix(1000, 0)
 	end := func(pid, began, at int, runs string, exit *Exit, trained bool) Fact {
 		when := start.Add(time.Duration(at) * time.Second)

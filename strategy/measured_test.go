@@ -58,7 +58,7 @@ func TestMeasurementsOfAnAttempt(t *testing.T) {
 
 // A measurement has the plan that its process ran with: what took effect, in the words of
 // package memory, with accumulation as one rank counts it.
-func TestAMeasurementHasItsPlan(t *testing.T) {
+func TestMeasurementHasItsPlan(t *testing.T) {
 	fp32 := &memory.TrainedModel{Bytes: map[string]int64{"float32": 100, "int8": 3}}
 	job := func(scope string, weights bool) Job {
 		return Job{Ranks: 2, DataParallel: 2, Knobs: map[Knob]Range{GradientAccumulationSteps: {Scope: scope}, Precision: {Weights: weights}}}

@@ -10,7 +10,7 @@ import (
 
 // An offload takes a ZeRO stage along where the job shards by ZeRO. A framework's
 // own switch for it, as torchtitan and Megatron-LM have one, is turned by itself.
-func TestWhatAnOffloadTakesAlong(t *testing.T) {
+func TestOffloadChangesStage(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		sharding Range
@@ -43,7 +43,7 @@ func TestWhatAnOffloadTakesAlong(t *testing.T) {
 }
 
 // NVMe is passed over where the disk has less room than the ranks hold on their devices.
-func TestADiskThatIsTooSmall(t *testing.T) {
+func TestDiskTooSmallForOffload(t *testing.T) {
 	for free, want := range map[int64]string{
 		0:        "",
 		40 << 30: "",

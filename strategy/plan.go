@@ -40,16 +40,13 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 		*v = Value(s)
 		return nil
 	}
-	text := string(b)
-	if text == "true" || text == "false" {
-		*v = Value(text)
-		return nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
+	text := Value(b)
+	if n, whole := text.Number(); whole {
+		text = Number(n)
+	} else if text != "true" && text != "false" {
 		return fmt.Errorf("knob value %s: want a string, a whole number, true or false", text)
 	}
-	*v = Number(n)
+	*v = text
 	return nil
 }
 

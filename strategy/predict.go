@@ -242,7 +242,7 @@ type Candidate struct {
 	// an optimizer step; 0: not known.
 	Peak    [2]int64 `json:"peak_bytes"`
 	Seconds float64  `json:"seconds,omitempty"`
-	// Fits: the bound fits the device, the host and NVMe. Reason says so in words.
+	// Fits: the bound fits the device, the host and NVMe. Reason is that in a sentence.
 	Fits   bool   `json:"fits"`
 	Reason string `json:"reason"`
 

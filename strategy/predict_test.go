@@ -181,8 +181,8 @@ func TestFreeRungsStay(t *testing.T) {
 	}
 }
 
-// TestAPredictionThatFailedIsLearnedFrom: the next plan needs less, and none is tried twice.
-func TestAPredictionThatFailedIsLearnedFrom(t *testing.T) {
+// TestFailedPredictionIsCorrected: the next plan needs less, and none is tried twice.
+func TestFailedPredictionIsCorrected(t *testing.T) {
 	room := int64(12 << 30)
 	history := []Attempt{failedAt(0, sixteen, room)}
 	var tried []Plan

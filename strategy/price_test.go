@@ -64,7 +64,7 @@ func TestPrices(t *testing.T) {
 
 // What ran out before its peak needed at least what it held and asked for, and more by the
 // planner's word, which the run's own measurements calibrate.
-func TestThePriceOfWhatRanOut(t *testing.T) {
+func TestPriceOfAPlanThatRanOut(t *testing.T) {
 	full := sixteen.With(Plan{ActivationCheckpointing: "full"})
 	p := Prices(gpt(1), []Attempt{failedAt(0, sixteen, 24*gib), trainedWith(1, full, 9*gib, 1.2)}, h100)[1]
 	if !p.AtLeast || p.BytesBefore < 23*gib || p.PredictedBefore < 38*gib || p.PredictedBefore > 60*gib || p.BytesAfter != 9*gib || p.PredictedAfter != 0 {
@@ -88,7 +88,7 @@ func TestThePriceOfWhatRanOut(t *testing.T) {
 }
 
 // What is small is told in its own unit, what was not measured as such.
-func TestThePriceInWords(t *testing.T) {
+func TestPriceWords(t *testing.T) {
 	changed := Changes{ActivationCheckpointing: {"none", "full"}}
 	for want, p := range map[string]Price{
 		"checkpointing none→full saved 0.23 GiB (1.20→0.96) for about the same step time":        {BytesBefore: 1224 << 20, BytesAfter: 986 << 20, SecondsBefore: 4.81, SecondsAfter: 4.82, Estimated: true},

@@ -193,7 +193,7 @@ func (j Job) priors(history []Attempt) []memory.Measurement {
 type Recalled struct {
 	Fit     string  `json:"fit"` // the name of the file that remembers it
 	Plan    Plan    `json:"plan"`
-	Changed Changes `json:"changed"` // beside the job as written
+	Changed Changes `json:"changed"` // compared with the job as written
 	// Training is the effect on the training that was seen when it fitted.
 	Training Training `json:"training,omitempty"`
 	// At is when it fitted, and Age how long that was before this run began.

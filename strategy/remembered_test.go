@@ -87,8 +87,8 @@ func TestHostMemoryAndDiskOfARememberedOffload(t *testing.T) {
 	}
 }
 
-// TestARememberedPlanThatFails: what comes after attempt 0 that ran with a remembered plan.
-func TestARememberedPlanThatFails(t *testing.T) {
+// TestFailedRememberedPlanRunsJobAsWritten: what comes after attempt 0 that ran with a remembered plan.
+func TestFailedRememberedPlanRunsJobAsWritten(t *testing.T) {
 	plan := rememberedWritten.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"})
 	bug := Diagnosis{Cause: cause.UserError, Fatal: true, Rank: -1, Error: "ValueError: 4"}
 	for _, c := range []struct {
@@ -130,7 +130,7 @@ func TestARememberedPlanThatFails(t *testing.T) {
 	}
 }
 
-func TestPriorsAreOfTheModelThatWasSeen(t *testing.T) {
+func TestPriorsMatchTheModel(t *testing.T) {
 	of := func(parameters int64) memory.Measurement {
 		return memory.Measurement{Model: &memory.TrainedModel{Class: "GPT", Parameters: parameters}}
 	}
@@ -155,7 +155,7 @@ func TestPriorsAreOfTheModelThatWasSeen(t *testing.T) {
 	}
 }
 
-func TestARecalledPlanIsSaid(t *testing.T) {
+func TestRecalledPlanWords(t *testing.T) {
 	r := Recalled{
 		At: time.Date(2025, 11, 21, 3, 0, 0, 0, time.UTC), Age: Seconds(24 * time.Hour), Peak: 71 << 30, Room: 80 << 30,
 		Changed: Changes{MicroBatchSize: {"16", "8"}, GradientAccumulationSteps: {"1", "2"}, ActivationCheckpointing: {"none", "full"}},

@@ -29,7 +29,7 @@ func tooLarge(bytes, capacity int64, phase cause.Phase, plan Plan) Attempt {
 
 // A single request that is larger than the room for it stays larger with every batch
 // that arithmetic rules out; such a batch is no attempt.
-func TestABatchWhoseRequestCannotFitIsNoAttempt(t *testing.T) {
+func TestBatchIsSkippedIfItsRequestCannotFit(t *testing.T) {
 	batch := func(micro, accumulation int) Plan {
 		return Plan{MicroBatchSize: Number(micro), GradientAccumulationSteps: Number(accumulation), EvalBatchSize: "64"}
 	}
@@ -100,7 +100,7 @@ func TestAnotherAttentionKernelMakesTheRequestUnknown(t *testing.T) {
 }
 
 // A batch of absurd size is answered at once, and never overflows.
-func TestAVastBatchIsBounded(t *testing.T) {
+func TestVastBatchIsNotSplit(t *testing.T) {
 	start := time.Now()
 	for _, c := range []struct {
 		micro, accumulation int

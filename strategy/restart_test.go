@@ -81,7 +81,7 @@ func TestValidate(t *testing.T) {
 }
 
 // A relaunch that starts from the beginning says why, where the user told where to look.
-func TestNoCheckpointIsSaid(t *testing.T) {
+func TestReasonNamesMissingCheckpoint(t *testing.T) {
 	inv := h100
 	inv.NoCheckpoint = "nothing matches out/ckpt-*"
 	d := Decide(defaults, gpt(1), []Attempt{ended(0, plain, oom("backward"))}, inv)

@@ -9,7 +9,7 @@ import (
 
 // What the framework does not guarantee about the data is said where a relaunch goes
 // on from a checkpoint, and only there.
-func TestWhatResumingDoesToTheData(t *testing.T) {
+func TestResumeCaveats(t *testing.T) {
 	job := gpt(1)
 	job.Resumption = Resumption{Data: "it begins the epoch anew", Shifts: map[Knob]string{MicroBatchSize: "it counts micro batches"}}
 	full := plain.With(Plan{ActivationCheckpointing: "full", Allocator: "expandable"})

@@ -9,7 +9,7 @@ import (
 
 // A sentence is shortened before a word: who masks secrets in it afterwards knows
 // them whole only.
-func TestNoWordIsCut(t *testing.T) {
+func TestClipKeepsWordsWhole(t *testing.T) {
 	const token = "hf_abcdefgh123456789"
 	for n := range 200 {
 		d := Diagnosis{Cause: cause.UserError, Fatal: true, Rank: -1, Error: "ValueError: " + strings.Repeat("x ", n) + token + " " + strings.Repeat("y", 40)}

@@ -6,9 +6,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// TestAServerLoadsItsCache: a server that has no room for requests of full length gets
+// TestServerTakesShorterSequencesWhileLoading: a server that has no room for requests of full length gets
 // shorter ones, with permission only; a job that trains holds none while it loads.
-func TestAServerLoadsItsCache(t *testing.T) {
+func TestServerTakesShorterSequencesWhileLoading(t *testing.T) {
 	server := Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{
 		MicroBatchSize: {Absent: "a server has no batch of training"}, GradientAccumulationSteps: {Absent: "a server accumulates no gradients"},
 		SequenceLength: {Min: 1},

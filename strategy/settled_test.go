@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-func TestSettledIsWhatAnotherRunWouldFind(t *testing.T) {
+func TestSettled(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		with func(d *Decision, last *Attempt, inv *Inventory)
@@ -33,7 +33,7 @@ func TestSettledIsWhatAnotherRunWouldFind(t *testing.T) {
 
 // What keeps an offload from being tried today may be gone tomorrow, a setting that the job
 // does not have is not there then either.
-func TestHostMemoryMayBeThereTomorrow(t *testing.T) {
+func TestTooLittleHostMemoryIsPassing(t *testing.T) {
 	held := int64(8 << 30)
 	s := &situation{
 		job:       Job{Ranks: 1, LocalRanks: 1, Knobs: map[Knob]Range{OffloadActivations: {Values: []Value{"none", "cpu"}}}},

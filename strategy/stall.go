@@ -55,7 +55,12 @@ func (s *Stack) Calls(most int) string {
 
 // Watched are the ranks whose signs of life should be added before Verdict is called.
 func (d *Detector) Watched() []int {
-	ranks := d.Suspects()
+	var ranks []int
+	for _, i := range d.suspects() {
+		if rank := d.evidence.folded().findings[i].rank; !slices.Contains(ranks, rank) {
+			ranks = append(ranks, rank)
+		}
+	}
 	if (d.evidence.Stalls != nil || d.unfit) && !slices.Contains(ranks, 0) {
 		ranks = append(ranks, 0) // each sign has all ranks' steps
 	}

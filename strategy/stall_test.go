@@ -9,7 +9,7 @@ import (
 )
 
 // Who hangs is told from where all ranks are.
-func TestWhoHangs(t *testing.T) {
+func TestDiagnoseStalledRanks(t *testing.T) {
 	train := cause.StackFrame{File: "/home/u/train.py", Line: 52, Function: "step"}
 	load := cause.StackFrame{File: "/home/u/train.py", Line: 41, Function: "load"}
 	reduce := cause.StackFrame{File: "/v/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py", Line: 2501, Function: "all_reduce"}
@@ -57,7 +57,7 @@ func TestWhoHangs(t *testing.T) {
 }
 
 // A job that hangs at the same place each time has no use for another day.
-func TestTheSameHangAgain(t *testing.T) {
+func TestSameHangAgainFails(t *testing.T) {
 	hang := func(n int, at string) Attempt {
 		return ended(n, plain, Diagnosis{Cause: cause.Hang, Fatal: true, Rank: 1, Error: at})
 	}

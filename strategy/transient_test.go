@@ -120,7 +120,7 @@ func TestWaitsGrow(t *testing.T) {
 
 // The budget for a lost network is its own: it uses up neither max_attempts nor the
 // restarts for failures of the job's own.
-func TestALostNetworkUsesUpNothingElse(t *testing.T) {
+func TestLostNetworkUsesOnlyItsBudget(t *testing.T) {
 	policy := defaults
 	policy.MaxAttempts, policy.Restarts = 2, 1
 	history := []Attempt{network(0, Stepping{}, ""), network(1, Stepping{}, ""), ended(2, plain, oom(cause.Forward))}

@@ -34,9 +34,9 @@ func (j Job) translator(ran Plan, m memory.Measurement) translator {
 	case m.Model != nil || t.compute == "":
 		t.compute = t.weights
 	}
-	_, told := ran.Number(GradientAccumulationSteps)
+	_, reported := ran.Number(GradientAccumulationSteps)
 	counted := m.First.After > 0 // a whole step was seen
-	if b, known := batchOf(ran, j); known && (told || !counted) {
+	if b, known := batchOf(ran, j); known && (reported || !counted) {
 		if n, whole := b.perRank(); whole && b.scope != ScopeDerived {
 			t.samples = n
 		}
@@ -77,16 +77,14 @@ func MemoryPlan(p Plan) memory.RankPlan {
 // memory is a plan for package memory.
 func (t translator) memory(p Plan) memory.RankPlan {
 	q := MemoryPlan(p)
-	q.Weights, q.Compute, q.DataParallel, q.Allocator = t.weights, t.compute, max(t.job.DataParallel, 1), string(p[Allocator])
+	q.Weights, q.DataParallel, q.Allocator = t.weights, max(t.job.DataParallel, 1), string(p[Allocator])
 	q.Evaluation, _ = p.Number(EvalBatchSize)
 	if q.Accumulation = 1; q.MicroBatch > 0 && t.samples > 0 {
 		q.Accumulation = max(t.samples/q.MicroBatch, 1)
 	}
 	if p[Precision] == t.ran[Precision] {
-		return q
-	}
-	q.Compute = computes(p[Precision])
-	if t.job.Knobs[Precision].Weights {
+		q.Compute = t.compute
+	} else if t.job.Knobs[Precision].Weights {
 		q.Weights = q.Compute
 	}
 	return q

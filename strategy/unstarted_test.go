@@ -9,7 +9,7 @@ import (
 
 // An attempt that could not be started ends the run: with the job's failure, or
 // where waiting helps with the advice to do so.
-func TestAnAttemptThatCouldNotBeStartedEndsTheRun(t *testing.T) {
+func TestUnstartedAttemptEndsTheRun(t *testing.T) {
 	for _, test := range []struct {
 		unstarted Unstarted
 		cause     cause.Code
@@ -39,7 +39,7 @@ func TestAnAttemptThatCouldNotBeStartedEndsTheRun(t *testing.T) {
 // When the run is started again, the attempt that never ran counts for nothing: not
 // as a restart, not among the attempts, and not as the one that this one is
 // measured by.
-func TestAnAttemptThatNeverRanCountsForNothing(t *testing.T) {
+func TestUnstartedAttemptUsesNoBudget(t *testing.T) {
 	p := Policy{Mode: Ladder, MaxAttempts: 2, Restarts: 1}
 	failed := Diagnosis{Cause: cause.UserError, Fatal: true, Error: "KeyError: 1"}
 	never := Unstarted{Reason: "too many open files", Wait: true}

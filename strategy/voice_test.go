@@ -11,7 +11,7 @@ func say(rank int, s Said) Fact { return Fact{Rank: rank, Source: "probe", Said:
 
 // What a process says replaces what it said before, and outranks what was found in the
 // output, whichever came first.
-func TestTheProcessIsTheAuthority(t *testing.T) {
+func TestProcessReportOutranksOutput(t *testing.T) {
 	ev := Evidence{Ranks: 1}
 	ev.Add(say(0, Said{PID: 7, Settings: Plan{MicroBatchSize: "16"}}))
 	ev.Add(Fact{Observed: &ObservedSetting{Knob: MicroBatchSize, Value: "8"}})

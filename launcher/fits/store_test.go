@@ -103,7 +103,7 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 	}
 }
 
-func TestAKilledWriterLeavesTheFileWhole(t *testing.T) {
+func TestKilledWriterLeavesTheFileWhole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "fits")
 	store := JobStore{Dir: dir, Name: "job.json"}
 	for round := range 15 {
@@ -156,7 +156,7 @@ func filled(t *testing.T) JobStore {
 
 func (s JobStore) path() string { return filepath.Join(s.Dir, s.Name) }
 
-func TestWhatIsRememberedIsItsOwnersAlone(t *testing.T) {
+func TestFilesAreReadableByOwnerOnly(t *testing.T) {
 	store := filled(t)
 	for path, want := range map[string]os.FileMode{store.Dir: 0o700 | os.ModeDir, store.path(): 0o600, filepath.Join(store.Dir, lockFile): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode() != want {
@@ -165,7 +165,7 @@ func TestWhatIsRememberedIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
-func TestWhatOthersCouldHaveWrittenIsRefused(t *testing.T) {
+func TestFilesWritableByOthersAreRefused(t *testing.T) {
 	for name, spoil := range map[string]func(JobStore) error{
 		"a file that others can write to":   func(s JobStore) error { return os.Chmod(s.path(), 0o622) },
 		"a file that a group can write to":  func(s JobStore) error { return os.Chmod(s.path(), 0o660) },
@@ -201,7 +201,7 @@ func refused(t *testing.T, name string, store JobStore) {
 	}
 }
 
-func TestALinkIsNotFollowed(t *testing.T) {
+func TestLinkIsNotFollowed(t *testing.T) {
 	store := filled(t)
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere.json")
 	if err := errors.Join(os.Rename(store.path(), elsewhere), os.Symlink(elsewhere, store.path())); err != nil {
@@ -212,7 +212,7 @@ func TestALinkIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestAPipeIsNotWaitedFor(t *testing.T) {
+func TestPipeIsNotWaitedFor(t *testing.T) {
 	store := filled(t)
 	if err := errors.Join(os.Remove(store.path()), syscall.Mkfifo(store.path(), 0o600)); err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func TestHostileFilesAreIgnored(t *testing.T) {
 	}
 }
 
-func TestADamagedFileIsBegunAnewAndANewerOneKept(t *testing.T) {
+func TestDamagedFileIsReplacedAndNewerOneKept(t *testing.T) {
 	store := filled(t)
 	learn := func(known []Fit) []Fit {
 		return Learn(known, trainedWith(Conditions{Code: "new", Device: "cpu", DataParallel: 1}, strategy.Plan{strategy.MicroBatchSize: "4"}))
@@ -290,7 +290,7 @@ func TestADamagedFileIsBegunAnewAndANewerOneKept(t *testing.T) {
 	}
 }
 
-func TestTheOldestIsDropped(t *testing.T) {
+func TestOldestFileIsDropped(t *testing.T) {
 	store := filled(t)
 	for i := range mostFiles + 10 {
 		path := filepath.Join(store.Dir, Name("other", strconv.Itoa(i)))
@@ -323,7 +323,7 @@ func TestTheOldestIsDropped(t *testing.T) {
 	}
 }
 
-func TestWhereItIsKept(t *testing.T) {
+func TestFolder(t *testing.T) {
 	for _, c := range []struct{ state, home, want string }{
 		{"/state", "/home/a", "/state/gpurun/fits"},
 		{"", "/home/a", "/home/a/.local/state/gpurun/fits"},
@@ -338,7 +338,7 @@ func TestWhereItIsKept(t *testing.T) {
 	}
 }
 
-func TestACopyGoesBesideTheJobWhereItsFolderIs(t *testing.T) {
+func TestCopyNeedsTheFolderOfRuns(t *testing.T) {
 	store := filled(t)
 	beside := filepath.Join(t.TempDir(), ".gpurun", "job.fits.json")
 	store.Copy = beside
