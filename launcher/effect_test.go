@@ -83,7 +83,7 @@ func TestWhatTheJobSaysOfItsSettings(t *testing.T) {
 // depend on each other: people are told once, and the verdict has it.
 func TestPaddingThatShowsLaterIsSaidOnce(t *testing.T) {
 	said := func(after time.Duration, uniform string) act {
-		return act{after, strategy.Fact{Rank: 0, Source: "probe", Said: &strategy.Said{PID: 100, Loss: &strategy.LossSeen{Scale: strategy.ScaleKept, Uniform: uniform}}}}
+		return act{after, strategy.Fact{Rank: 0, Source: "probe", Said: &strategy.ProcessReport{PID: 100, Loss: &strategy.LossSeen{Scale: strategy.ScaleKept, Uniform: uniform}}}}
 	}
 	mixed := said(time.Minute, "yes")
 	mixed.fact.Said.Loss.Rows, mixed.fact.Said.Loss.RowsReason = "no", "sort mixes the samples of a batch"

@@ -17,7 +17,7 @@ import (
 // every rank has said that it has it.
 func TestEveryRankHasTheBatchOrNoneTrains(t *testing.T) {
 	says := func(after time.Duration, rank int, micro, accumulation strategy.Value) act {
-		said := strategy.Said{PID: 100 + rank, World: 2, Waiting: true, Model: &strategy.Model{}, Settings: strategy.Plan{strategy.MicroBatchSize: micro, strategy.GradientAccumulationSteps: accumulation}}
+		said := strategy.ProcessReport{PID: 100 + rank, World: 2, Waiting: true, Model: &strategy.Model{}, Settings: strategy.Plan{strategy.MicroBatchSize: micro, strategy.GradientAccumulationSteps: accumulation}}
 		if micro == "4" {
 			said.Applied = strategy.Changes{strategy.MicroBatchSize: {"8", "4"}, strategy.GradientAccumulationSteps: {"1", "2"}}
 		}

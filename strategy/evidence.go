@@ -99,8 +99,8 @@ type fold struct {
 	facts []Fact
 
 	findings    []found
-	known       map[identity]int // index into findings
-	exits       map[int]int      // rank to fact, as progress, growth, signs, snapshots and stacks
+	known       map[findingID]int // index into findings
+	exits       map[int]int       // rank to fact, as progress, growth, signs, snapshots and stacks
 	progress    map[int]int
 	growth      map[int]int
 	signs       map[int]int
@@ -130,8 +130,8 @@ type found struct {
 	finding *cause.Finding
 }
 
-// An identity tells findings apart; a finding in a new state has the same identity.
-type identity struct {
+// A findingID identifies a finding. A new state of it has the same one.
+type findingID struct {
 	rank           int
 	source, stream string
 	seq            int
@@ -148,7 +148,7 @@ func (e *Evidence) folded() *fold {
 	}
 	e.fold = &fold{
 		facts: e.Facts, exits: map[int]int{}, progress: map[int]int{}, growth: map[int]int{}, ranks: map[int]bool{}, signs: map[int]int{},
-		reported: map[processID]int{}, measured: map[processID]int{}, snapshots: map[int]int{}, stacks: map[int]int{}, known: map[identity]int{},
+		reported: map[processID]int{}, measured: map[processID]int{}, snapshots: map[int]int{}, stacks: map[int]int{}, known: map[findingID]int{},
 	}
 	for i := range e.Facts {
 		e.fold.take(i)
@@ -165,8 +165,8 @@ func rankOf(f *Fact) int {
 	return f.Rank
 }
 
-func identityOf(f *Fact) identity {
-	return identity{rankOf(f), f.Source, f.Finding.Stream, f.Finding.Seq}
+func identityOf(f *Fact) findingID {
+	return findingID{rankOf(f), f.Source, f.Finding.Stream, f.Finding.Seq}
 }
 
 // before finds the fact that a new one replaces.
@@ -276,9 +276,9 @@ func (c *fold) exitOf(rank int) *Exit {
 }
 
 // reports are the last reports of all processes, in the order of ranks and processes.
-func (c *fold) reports() []*Said {
+func (c *fold) reports() []*ProcessReport {
 	order := slices.SortedFunc(maps.Keys(c.reported), func(a, b processID) int { return cmp.Or(a.rank-b.rank, a.pid-b.pid) })
-	all := make([]*Said, len(order))
+	all := make([]*ProcessReport, len(order))
 	for i, id := range order {
 		all[i] = c.facts[c.reported[id]].Said
 	}
@@ -286,7 +286,7 @@ func (c *fold) reports() []*Said {
 }
 
 // reporting counts the processes whose report meets a condition, and lists their ranks.
-func (c *fold) reporting(meets func(*Said) bool) (ranks []int, processes int) {
+func (c *fold) reporting(meets func(*ProcessReport) bool) (ranks []int, processes int) {
 	of := map[int]bool{}
 	for id, i := range c.reported {
 		if meets(c.facts[i].Said) {
@@ -366,13 +366,13 @@ func (e *Evidence) StoppedToClimb() *Decision {
 // Waiting lists the ranks whose processes wait for gpurun before their first optimizer step.
 // all: every rank does.
 func (e *Evidence) Waiting() (ranks []int, all bool) {
-	ranks, processes := e.folded().reporting(func(r *Said) bool { return r.Waiting })
+	ranks, processes := e.folded().reporting(func(r *ProcessReport) bool { return r.Waiting })
 	return ranks, len(ranks) > 0 && len(ranks) == e.Ranks && processes >= e.World()
 }
 
 // AppliedBatch reports whether gpurun's hook has changed the batch in a process.
 func (e *Evidence) AppliedBatch() bool {
-	_, processes := e.folded().reporting(func(r *Said) bool {
+	_, processes := e.folded().reporting(func(r *ProcessReport) bool {
 		_, micro := r.Applied[MicroBatchSize]
 		_, accumulation := r.Applied[GradientAccumulationSteps]
 		return micro || accumulation
@@ -382,23 +382,23 @@ func (e *Evidence) AppliedBatch() bool {
 
 // Asked reports whether a process has reported the model that it trains.
 func (e *Evidence) Asked() bool {
-	_, processes := e.folded().reporting(func(r *Said) bool { return r.Model != nil })
+	_, processes := e.folded().reporting(func(r *ProcessReport) bool { return r.Model != nil })
 	return processes > 0
 }
 
 // silent reports whether a rank, or a process that a rank started as one, reported no model
 // though others did.
 func (e *Evidence) silent() bool {
-	ranks, all := e.folded().reporting(func(*Said) bool { return true })
+	ranks, all := e.folded().reporting(func(*ProcessReport) bool { return true })
 	ranks = slices.DeleteFunc(ranks, func(rank int) bool { return rank < 0 || rank >= e.Ranks })
-	_, processes := e.folded().reporting(func(r *Said) bool { return r.Model != nil })
+	_, processes := e.folded().reporting(func(r *ProcessReport) bool { return r.Model != nil })
 	return all > 0 && len(ranks) < e.Ranks || processes > 0 && processes < e.World()
 }
 
 // Alone is the number of ranks where there are several, each has reached its first optimizer
 // step, and none has joined a process group: each trains the whole job. Otherwise it is 0.
 func (e *Evidence) Alone() int {
-	stepping, _ := e.folded().reporting(func(r *Said) bool { return r.Stepping })
+	stepping, _ := e.folded().reporting(func(r *ProcessReport) bool { return r.Stepping })
 	if e.Ranks < 2 || len(stepping) < e.Ranks || e.World() > 1 {
 		return 0
 	}

@@ -31,7 +31,7 @@ type Fact struct {
 	DriverEvent *cause.DriverEvent `json:"driver_event,omitempty"` // about a device of the job
 	Observed    *ObservedSetting   `json:"observed,omitempty"`
 	// Said and Memory come from a rank's process; a later one replaces an earlier one.
-	Said       *Said               `json:"said,omitempty"`
+	Said       *ProcessReport      `json:"said,omitempty"`
 	ProcessEnd *ProcessEnd         `json:"process_end,omitempty"`
 	Memory     *memory.Measurement `json:"memory,omitempty"`
 	Snapshot   *Snapshot           `json:"snapshot,omitempty"`
@@ -147,9 +147,9 @@ type Sign struct {
 	Saved time.Time `json:"saved,omitzero"`
 }
 
-// A Said is what a rank's process reports of itself: the values it really runs with, which
+// A ProcessReport is what a rank's process reports of itself: the values it really runs with, which
 // knobs can be changed in it, and which were.
-type Said struct {
+type ProcessReport struct {
 	PID   int `json:"pid"`
 	World int `json:"world,omitempty"` // ranks of its process group; 0 without one
 	// Settings are its values after all changes; uncertain ones are absent. By names the source

@@ -209,7 +209,7 @@ func TestAccumulationOfAllRanksIsComparedWithEachRanksPart(t *testing.T) {
 		j := Job{Ranks: test.ranks, DataParallel: test.ranks, Written: written, Knobs: map[Knob]Range{MicroBatchSize: {}, GradientAccumulationSteps: {Scope: test.scope}}}
 		ev := Evidence{Plan: test.asked, Ranks: test.ranks}
 		for rank := range test.ranks {
-			ev.Add(Fact{Rank: rank, Source: "probe", Said: &Said{PID: 10 + rank, World: test.world, Settings: Plan{GradientAccumulationSteps: test.said}}})
+			ev.Add(Fact{Rank: rank, Source: "probe", Said: &ProcessReport{PID: 10 + rank, World: test.world, Settings: Plan{GradientAccumulationSteps: test.said}}})
 		}
 		observed := ev.Observed(j)
 		if lost := j.Ineffective(test.asked, observed); len(lost) > 0 != test.ineffective || j.BatchBroken(test.asked, observed) != test.ineffective {

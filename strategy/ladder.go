@@ -7,9 +7,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A step is the result of walking the ladder: the first rung with a plan that is not
+// A ladderStep is the result of walking the ladder: the first rung with a plan that is not
 // hopeless, and the rungs that were skipped before it.
-type step struct {
+type ladderStep struct {
 	rung    Rung // empty: nothing is left
 	riders  []Rung
 	changes Plan
@@ -17,11 +17,11 @@ type step struct {
 }
 
 // walk takes the first rung that has a change to offer, together with the free rungs.
-func (s *situation) walk() step {
+func (s *situation) walk() ladderStep {
 	rungs := s.route()
 	failed := s.ranOut()
 	riders, free := s.riders()
-	var found step
+	var found ladderStep
 	for _, rung := range rungs {
 		changes, skip := s.try(rung, failed, free)
 		if skip != nil {

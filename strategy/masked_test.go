@@ -85,7 +85,9 @@ func TestExitStatusOutranksReports(t *testing.T) {
 	inner := func(pid int, failed cause.Code, trained bool) Fact {
 		return Fact{Time: start, Source: "probe", ProcessEnd: &ProcessEnd{PID: pid, Stream: "probe", Inner: true, Failed: failed, Trained: trained}}
 	}
-	steps := func(pid int) Fact { return Fact{Time: start, Source: "probe", Said: &Said{PID: pid, Stepping: true}} }
+	steps := func(pid int) Fact {
+		return Fact{Time: start, Source: "probe", Said: &ProcessReport{PID: pid, Stepping: true}}
+	}
 	text := func(at int, f cause.Finding) Fact {
 		f.Rank, f.Stream, f.Seq, f.Text = -1, "stderr", 1, "E: x"
 		return Fact{Time: start.Add(time.Duration(at) * time.Second), Source: "stderr", Finding: &f}

@@ -8,19 +8,19 @@ import (
 )
 
 func TestUnsteppedNeedsAProcessThatCountsSteps(t *testing.T) {
-	said := Said{PID: 1, Model: &Model{}, Settings: Plan{Optimizer: "sgd"}}
+	said := ProcessReport{PID: 1, Model: &Model{}, Settings: Plan{Optimizer: "sgd"}}
 	calls := memory.Measurement{PID: 1, Calls: 8}
 	for name, test := range map[string]struct {
-		of   func(*Said, *memory.Measurement)
+		of   func(*ProcessReport, *memory.Measurement)
 		want bool
 	}{
-		"no step":                       {func(*Said, *memory.Measurement) {}, true},
-		"a first step began":            {func(s *Said, _ *memory.Measurement) { s.Stepping = true }, false},
-		"steps were measured":           {func(_ *Said, m *memory.Measurement) { m.Steps = 1 }, false},
-		"no optimizer that is known":    {func(s *Said, _ *memory.Measurement) { s.Settings = nil }, false},
-		"the model is compiled":         {func(s *Said, _ *memory.Measurement) { s.Model.Compiled = true }, false},
-		"the model was not seen":        {func(s *Said, _ *memory.Measurement) { s.Model = nil }, false},
-		"the model was only tried once": {func(_ *Said, m *memory.Measurement) { m.Calls = 1 }, false},
+		"no step":                       {func(*ProcessReport, *memory.Measurement) {}, true},
+		"a first step began":            {func(s *ProcessReport, _ *memory.Measurement) { s.Stepping = true }, false},
+		"steps were measured":           {func(_ *ProcessReport, m *memory.Measurement) { m.Steps = 1 }, false},
+		"no optimizer that is known":    {func(s *ProcessReport, _ *memory.Measurement) { s.Settings = nil }, false},
+		"the model is compiled":         {func(s *ProcessReport, _ *memory.Measurement) { s.Model.Compiled = true }, false},
+		"the model was not seen":        {func(s *ProcessReport, _ *memory.Measurement) { s.Model = nil }, false},
+		"the model was only tried once": {func(_ *ProcessReport, m *memory.Measurement) { m.Calls = 1 }, false},
 	} {
 		s, model, m := said, *said.Model, calls
 		s.Model = &model

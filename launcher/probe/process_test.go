@@ -108,7 +108,7 @@ func (r *trial) warmed(t testing.TB, script string, args ...string) string {
 }
 
 // told gives what the rank says of itself, and what each process does that it started.
-func (r *trial) told(t testing.TB) (rank *strategy.Said, own []strategy.Said) {
+func (r *trial) told(t testing.TB) (rank *strategy.ProcessReport, own []strategy.ProcessReport) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(r.dir, "rank0"))
 	if err != nil {
@@ -452,7 +452,7 @@ func TestRanksWaitForEachOther(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var said *strategy.Said
+	var said *strategy.ProcessReport
 	for said == nil || !said.Waiting {
 		f := next(t, facts)
 		if f.Source != "probe" || f.Said == nil && f.Memory == nil {

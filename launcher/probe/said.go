@@ -9,9 +9,9 @@ import (
 )
 
 // parseSaid reads process.json: what the process reports, and what went wrong in the hook.
-func parseSaid(text []byte) (said strategy.Said, problems []string, ok bool) {
+func parseSaid(text []byte) (said strategy.ProcessReport, problems []string, ok bool) {
 	var p struct {
-		strategy.Said
+		strategy.ProcessReport
 		// These are read by knob: an unknown knob, or a value that the knob does not have,
 		// says nothing about the others.
 		Settings map[strategy.Knob]json.RawMessage `json:"settings"`
@@ -21,7 +21,7 @@ func parseSaid(text []byte) (said strategy.Said, problems []string, ok bool) {
 	if json.Unmarshal(text, &p) != nil || p.PID <= 0 {
 		return said, nil, false
 	}
-	said = p.Said
+	said = p.ProcessReport
 	said.Settings, said.Applied = settings(p.Settings), applied(p.Applied)
 	maps.DeleteFunc(p.By, func(k strategy.Knob, _ string) bool { _, known := said.Settings[k]; return !known })
 	said.By, said.Refused, said.Failed = reasons(p.By), reasons(p.Refused), reasons(p.Failed)

@@ -23,7 +23,7 @@ func TestWhatAProcessSays(t *testing.T) {
 		"waiting": true, "total_steps": 9, "problems": ["steps: KeyError"], "loss": {"scale": "wrong", "uniform": "no", "reason": "num_items_in_batch is ignored",
 		"rows": "no", "rows_reason": "sort mixes the samples", "numbers": {"lr of SGD": 0.1}}}`
 	said, problems, ok := parseSaid([]byte(text))
-	want := strategy.Said{
+	want := strategy.ProcessReport{
 		PID: 7, World: 2, Settings: strategy.Plan{"micro_batch_size": "16", "pin_memory": "true", "precision": "bf16", "optimizer": "adamw"},
 		By: map[strategy.Knob]string{"micro_batch_size": "Trainer"}, Refused: map[strategy.Knob]string{"attention": "no"},
 		Applied: strategy.Changes{"activation_checkpointing": {"none", "full"}, "micro_batch_size": {"", "8"}}, Failed: map[strategy.Knob]string{"precision": "x"},
@@ -44,7 +44,7 @@ func TestHostileWords(t *testing.T) {
 	long := strings.Repeat("é", 1<<16)
 	for name, test := range map[string]struct {
 		text string
-		want *strategy.Said // nil: it says nothing
+		want *strategy.ProcessReport // nil: it says nothing
 	}{
 		"empty":         {"", nil},
 		"no object":     {"[]", nil},
@@ -52,18 +52,18 @@ func TestHostileWords(t *testing.T) {
 		"no process":    {`{"settings": {"micro_batch_size": 8}}`, nil},
 		"half":          {`{"pid": 7, "settings": {"micro_`, nil},
 		"deep":          {`{"pid": 7, "calls": ` + strings.Repeat("[", 20000), nil},
-		"unknown knobs": {`{"pid": 7, "settings": {"batch": 8, "": 1}, "refused": {"batch": "x"}, "failed": {"x": "y"}, "applied": {"batch": [1, 2]}}`, &strategy.Said{PID: 7}},
+		"unknown knobs": {`{"pid": 7, "settings": {"batch": 8, "": 1}, "refused": {"batch": "x"}, "failed": {"x": "y"}, "applied": {"batch": [1, 2]}}`, &strategy.ProcessReport{PID: 7}},
 		"bad values": {`{"pid": 7, "settings": {"micro_batch_size": -1, "precision": "int3", "gradient_accumulation_steps": {"a": 1}, "pin_memory": 3, "eval_batch_size": 1e400, "optimizer": "", "dataloader_workers": 2}}`,
-			&strategy.Said{PID: 7, Settings: strategy.Plan{"dataloader_workers": "2"}}},
+			&strategy.ProcessReport{PID: 7, Settings: strategy.Plan{"dataloader_workers": "2"}}},
 		"changes to nothing": {`{"pid": 7, "applied": {"micro_batch_size": [16, "few"], "precision": ["int3", "bf16"], "attention": "sdpa", "sharding": []}}`,
-			&strategy.Said{PID: 7, Applied: strategy.Changes{"precision": {"", "bf16"}}}},
+			&strategy.ProcessReport{PID: 7, Applied: strategy.Changes{"precision": {"", "bf16"}}}},
 		"loss in other words": {`{"pid": 7, "loss": {"scale": "large", "uniform": true}}`, nil},
-		"loss unknown":        {`{"pid": 7, "loss": {"scale": "large", "uniform": "maybe", "rows": "often", "rows_reason": "x"}}`, &strategy.Said{PID: 7, Loss: &strategy.LossSeen{}}},
-		"who told nothing":    {`{"pid": 7, "told_by": {"micro_batch_size": "Trainer"}}`, &strategy.Said{PID: 7}},
-		"negative":            {`{"pid": 7, "world": -3, "total_steps": -9, "model": {"parameters": -1, "bytes": {"x": -1}}}`, &strategy.Said{PID: 7, Model: &strategy.Model{}}},
-		"huge":                {`{"pid": 7, "model": {"parameters": 9000000000000000000}}`, &strategy.Said{PID: 7, Model: &strategy.Model{Parameters: mostNumber}}},
+		"loss unknown":        {`{"pid": 7, "loss": {"scale": "large", "uniform": "maybe", "rows": "often", "rows_reason": "x"}}`, &strategy.ProcessReport{PID: 7, Loss: &strategy.LossSeen{}}},
+		"who told nothing":    {`{"pid": 7, "told_by": {"micro_batch_size": "Trainer"}}`, &strategy.ProcessReport{PID: 7}},
+		"negative":            {`{"pid": 7, "world": -3, "total_steps": -9, "model": {"parameters": -1, "bytes": {"x": -1}}}`, &strategy.ProcessReport{PID: 7, Model: &strategy.Model{}}},
+		"huge":                {`{"pid": 7, "model": {"parameters": 9000000000000000000}}`, &strategy.ProcessReport{PID: 7, Model: &strategy.Model{Parameters: mostNumber}}},
 		"long": {`{"pid": 7, "refused": {"attention": "` + long + `"}, "settings": {"optimizer": "` + long + `"}}`,
-			&strategy.Said{PID: 7, Refused: map[strategy.Knob]string{"attention": long[:longestText]}}},
+			&strategy.ProcessReport{PID: 7, Refused: map[strategy.Knob]string{"attention": long[:longestText]}}},
 	} {
 		said, _, ok := parseSaid([]byte(test.text))
 		if test.want == nil {

@@ -7,16 +7,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func say(rank int, s Said) Fact { return Fact{Rank: rank, Source: "probe", Said: &s} }
+func say(rank int, s ProcessReport) Fact { return Fact{Rank: rank, Source: "probe", Said: &s} }
 
 // What a process says replaces what it said before, and outranks what was found in the
 // output, whichever came first.
 func TestProcessReportOutranksOutput(t *testing.T) {
 	ev := Evidence{Ranks: 1}
-	ev.Add(say(0, Said{PID: 7, Settings: Plan{MicroBatchSize: "16"}}))
+	ev.Add(say(0, ProcessReport{PID: 7, Settings: Plan{MicroBatchSize: "16"}}))
 	ev.Add(Fact{Observed: &ObservedSetting{Knob: MicroBatchSize, Value: "8"}})
 	ev.Add(Fact{Observed: &ObservedSetting{Knob: Precision, Value: "bf16"}})
-	ev.Add(say(0, Said{PID: 7, Settings: Plan{MicroBatchSize: "4", Attention: "sdpa"}, Refused: map[Knob]string{ActivationCheckpointing: "the model is compiled"}}))
+	ev.Add(say(0, ProcessReport{PID: 7, Settings: Plan{MicroBatchSize: "4", Attention: "sdpa"}, Refused: map[Knob]string{ActivationCheckpointing: "the model is compiled"}}))
 	if diff := cmp.Diff(Plan{MicroBatchSize: "4", Precision: "bf16", Attention: "sdpa"}, ev.Observed(Job{})); diff != "" {
 		t.Error(diff)
 	}
@@ -33,20 +33,20 @@ func TestProcessReportOutranksOutput(t *testing.T) {
 func TestEveryRankOrNone(t *testing.T) {
 	plan := Plan{ActivationCheckpointing: "full", MicroBatchSize: "4"}
 	model := &Model{Class: "GPT"}
-	turned := Said{Model: model, Settings: Plan{ActivationCheckpointing: "full"}, Applied: Changes{ActivationCheckpointing: {"none", "full"}}}
-	with := func(s Said, pid, world int) Said { s.PID, s.World = pid, world; return s }
+	turned := ProcessReport{Model: model, Settings: Plan{ActivationCheckpointing: "full"}, Applied: Changes{ActivationCheckpointing: {"none", "full"}}}
+	with := func(s ProcessReport, pid, world int) ProcessReport { s.PID, s.World = pid, world; return s }
 	for name, test := range map[string]struct {
 		ranks int
 		facts []Fact
 		want  Value
 	}{
 		"both":                     {2, []Fact{say(0, with(turned, 1, 2)), say(1, with(turned, 2, 2))}, "full"},
-		"one has not":              {2, []Fact{say(0, with(turned, 1, 2)), say(1, Said{PID: 2, Model: model, Settings: Plan{ActivationCheckpointing: "none"}})}, "none"},
-		"the first has not":        {2, []Fact{say(1, with(turned, 1, 2)), say(0, Said{PID: 2, Model: model, Settings: Plan{ActivationCheckpointing: "none"}})}, "none"},
+		"one has not":              {2, []Fact{say(0, with(turned, 1, 2)), say(1, ProcessReport{PID: 2, Model: model, Settings: Plan{ActivationCheckpointing: "none"}})}, "none"},
+		"the first has not":        {2, []Fact{say(1, with(turned, 1, 2)), say(0, ProcessReport{PID: 2, Model: model, Settings: Plan{ActivationCheckpointing: "none"}})}, "none"},
 		"one is silent":            {2, []Fact{say(0, with(turned, 1, 2))}, "none"},
 		"ranks of its own":         {1, []Fact{say(0, with(turned, 1, 2)), say(0, with(turned, 2, 2))}, "full"},
 		"one of its own is silent": {1, []Fact{say(0, with(turned, 1, 2))}, "none"},
-		"its parent is no rank":    {1, []Fact{say(0, Said{PID: 9}), say(0, with(turned, 1, 2)), say(0, with(turned, 2, 2))}, "full"},
+		"its parent is no rank":    {1, []Fact{say(0, ProcessReport{PID: 9}), say(0, with(turned, 1, 2)), say(0, with(turned, 2, 2))}, "full"},
 	} {
 		ev := Evidence{Ranks: test.ranks, Plan: plan, Ended: time.Unix(1, 0)}
 		for _, f := range test.facts {
@@ -69,12 +69,12 @@ func TestWaiting(t *testing.T) {
 		all   bool
 	}{
 		"nobody":             {2, nil, false},
-		"one of two":         {2, []Fact{say(0, Said{PID: 1, World: 2, Waiting: true}), say(1, Said{PID: 2, World: 2})}, false},
-		"one silent":         {2, []Fact{say(0, Said{PID: 1, World: 2, Waiting: true})}, false},
-		"both":               {2, []Fact{say(0, Said{PID: 1, World: 2, Waiting: true}), say(1, Said{PID: 2, World: 2, Waiting: true})}, true},
-		"alone":              {1, []Fact{say(0, Said{PID: 1, Waiting: true})}, true},
-		"one of its own two": {1, []Fact{say(0, Said{PID: 1, World: 2, Waiting: true})}, false},
-		"both of its own":    {1, []Fact{say(0, Said{PID: 9}), say(0, Said{PID: 1, World: 2, Waiting: true}), say(0, Said{PID: 2, World: 2, Waiting: true})}, true},
+		"one of two":         {2, []Fact{say(0, ProcessReport{PID: 1, World: 2, Waiting: true}), say(1, ProcessReport{PID: 2, World: 2})}, false},
+		"one silent":         {2, []Fact{say(0, ProcessReport{PID: 1, World: 2, Waiting: true})}, false},
+		"both":               {2, []Fact{say(0, ProcessReport{PID: 1, World: 2, Waiting: true}), say(1, ProcessReport{PID: 2, World: 2, Waiting: true})}, true},
+		"alone":              {1, []Fact{say(0, ProcessReport{PID: 1, Waiting: true})}, true},
+		"one of its own two": {1, []Fact{say(0, ProcessReport{PID: 1, World: 2, Waiting: true})}, false},
+		"both of its own":    {1, []Fact{say(0, ProcessReport{PID: 9}), say(0, ProcessReport{PID: 1, World: 2, Waiting: true}), say(0, ProcessReport{PID: 2, World: 2, Waiting: true})}, true},
 	} {
 		ev := Evidence{Ranks: test.ranks}
 		for _, f := range test.said {
