@@ -102,7 +102,7 @@ func (s *situation) keeps(f faster) (why string, later bool) {
 	case s.policy.Mode != Predict:
 		return fmt.Sprintf("recovery.mode = %q", s.policy.Mode), false
 	case slices.ContainsFunc(s.history, func(a Attempt) bool { return a.Climb != nil }):
-		return "a run goes up once", false
+		return "a run speeds up once", false
 	}
 	if why := s.losesData(f); why != "" {
 		return why, false
@@ -145,7 +145,7 @@ func (s *situation) notWorthIt(f faster) string {
 	cost, saved := s.relaunchCost(), s.saving(f)
 	switch {
 	case cost <= 0:
-		return "what a relaunch costs has not been seen"
+		return "the cost of a relaunch is not known"
 	case saved <= worthLeast:
 		return fmt.Sprintf("it would save %s, and %s at least are worth a relaunch", saved.Round(time.Second), worthLeast)
 	case saved <= worthTimes*cost:
@@ -184,7 +184,7 @@ func (a Ascent) summary() string {
 	if a.Proposal == "" || a.Refused == "" {
 		return ""
 	}
-	return a.Proposal + "; gpurun did not go up to it, since " + a.Refused
+	return a.Proposal + "; gpurun did not switch to it, since " + a.Refused
 }
 
 // wanted lists the new values: "micro batch 8, checkpointing none". The accumulation follows

@@ -92,7 +92,7 @@ func TestConditionsForASpeedUp(t *testing.T) {
 		"one rank is behind": {change: func(o *prospects) { o.now.Measured = append(o.now.Measured, memory.Measurement{Rank: 1, Steps: 1}) }, refused: "the first steps have not been measured", later: true, nothing: true},
 		"a rank ran out":     {change: func(o *prospects) { o.now.Measured[0].Failed = "backward" }, refused: "the first steps have not been measured", later: true, nothing: true},
 		"nothing faster":     {change: func(o *prospects) { o.found = false }, refused: "no faster plan is likely to fit", nothing: true},
-		"gone up before":     {change: func(o *prospects) { o.history[0].Climb = &Decision{Next: ran2} }, refused: "a run goes up once"},
+		"gone up before":     {change: func(o *prospects) { o.history[0].Climb = &Decision{Next: ran2} }, refused: "a run speeds up once"},
 		"samples are lost":   {change: func(o *prospects) { o.job.Resumption.Data = "it begins the epoch anew" }, refused: "on resuming, it begins the epoch anew"},
 		"nobody knows":       {change: func(o *prospects) { o.job.Resumption.Own = true }, refused: `nothing says that the job continues with the next sample when it resumes: resume.data = "kept" does`},
 		"a knob that shifts": {change: func(o *prospects) {
@@ -107,7 +107,7 @@ func TestConditionsForASpeedUp(t *testing.T) {
 		"beyond the end":   {change: func(o *prospects) { o.now.Stepping.Total = 399 }, refused: "the remaining steps are not known", later: true},
 		"one step":         {change: func(o *prospects) { o.now.Stepping.Steps = 1 }, refused: "the remaining steps are not known", later: true},
 		"the last hour":    {change: func(o *prospects) { o.inv.Deadline = o.inv.At.Add(59 * time.Minute) }, refused: "the time here ends within the hour"},
-		"costs unseen":     {change: func(o *prospects) { o.now.Stepping.Before, o.history[0].Stepping.Before = 0, 0 }, refused: "what a relaunch costs has not been seen"},
+		"costs unseen":     {change: func(o *prospects) { o.now.Stepping.Before, o.history[0].Stepping.Before = 0, 0 }, refused: "the cost of a relaunch is not known"},
 		"ten minutes":      {change: func(o *prospects) { o.now.Stepping.Total = 2000 }, refused: "it would save 10m0s, and 10m0s at least are worth a relaunch"},
 		"three times the cost": {change: func(o *prospects) { o.history[0].Stepping.Before = Seconds(41 * time.Minute) },
 			refused: "it would save 2h2m30s, and a relaunch costs 41m0s until the first step"},
@@ -263,7 +263,7 @@ func TestProposal(t *testing.T) {
 	o.now.Ended = o.inv.At.Add(9 * time.Hour)
 	s := &situation{policy: o.policy, job: o.job, inventory: o.inv, scout: func(*situation, []Plan) (faster, bool) { return o.best, true }}
 	s.look(append(slices.Clone(o.history), o.now))
-	if d := s.decide(); d.Rule != "trained" || d.Proposal != "micro batch 4 would fit and be about 1.6 times as fast; gpurun did not go up to it, since recovery.climb = false" {
+	if d := s.decide(); d.Rule != "trained" || d.Proposal != "micro batch 4 would fit and be about 1.6 times as fast; gpurun did not switch to it, since recovery.climb = false" {
 		t.Errorf("%+v", d)
 	}
 	s.last.Kept, s.policy.Climb = "the time here ends within the hour", true

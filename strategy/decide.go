@@ -77,7 +77,7 @@ func rules() []rule {
 		{"transient", func(s *situation) bool { return s.diagnosis.passes() }, transient},
 		{"retry-later", func(s *situation) bool { return s.cause(cause.Driver, cause.Preempted) }, stops(Retry, retryLater)},
 		{"deterministic", (*situation).sameAgain, stops(Failed, "it failed in the same way before, with the same plan, and got no further: another try would not help")},
-		{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, as --max-restarts asks")},
+		{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, by --max-restarts")},
 		{"job-failed", func(*situation) bool { return true }, stops(Failed, "no change of its settings can fix that")},
 	}
 }

@@ -75,7 +75,6 @@ type candidate struct {
 	tier    tier
 	rank    int
 	finding *cause.Finding // nil for an exit or a counter
-	order   int
 }
 
 // Diagnose says why an attempt ended. It ranks what the facts of all ranks show by tier, and
@@ -99,7 +98,7 @@ func Diagnose(ev Evidence) Diagnosis {
 		return d
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(c.vagueness(a), c.vagueness(b)), a.compareTime(ev, b))
+		return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(c.vagueness(a), c.vagueness(b)), c.compareTime(a, b))
 	})
 	best := c.attribute(before(deeper(all), all), all)
 	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
@@ -122,14 +121,12 @@ func (c *fold) vagueness(a candidate) int {
 	return 0
 }
 
-func (a candidate) compareTime(ev Evidence, b candidate) int {
-	ta, tb := ev.Facts[a.fact].Time, ev.Facts[b.fact].Time
-	if !ta.IsZero() && !tb.IsZero() {
-		if n := ta.Compare(tb); n != 0 {
-			return n
-		}
+func (c *fold) compareTime(a, b candidate) int {
+	ta, tb := c.facts[a.fact].Time, c.facts[b.fact].Time
+	if ta.IsZero() || tb.IsZero() {
+		return a.fact - b.fact
 	}
-	return cmp.Compare(a.order, b.order)
+	return cmp.Or(ta.Compare(tb), a.fact-b.fact)
 }
 
 // fine reports whether nothing failed: every rank ended with 0, or a user stopped the attempt
@@ -219,10 +216,6 @@ func (c *fold) candidates(ev Evidence) []candidate {
 	}
 	if h, stalled := c.hangs(); stalled {
 		all = append(all, h)
-	}
-	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.fact, b.fact) })
-	for i := range all {
-		all[i].order = i
 	}
 	return c.unfit(c.ownEvents(confirmWarnings(all)))
 }
@@ -318,7 +311,7 @@ func confirmWarnings(all []candidate) []candidate {
 func before(best candidate, all []candidate) candidate {
 	for _, other := range all {
 		switch {
-		case other.finding == nil || best.finding == nil || other.order >= best.order || other.tier > tierOwn:
+		case other.finding == nil || best.finding == nil || other.fact >= best.fact || other.tier > tierOwn:
 		case mistake(other, best), lost(other, best):
 			return other
 		}

@@ -214,7 +214,7 @@ func (s *situation) unaffordable(change Plan) string {
 	plan := s.plan.With(change)
 	room := s.weighing.room(plan)
 	if p := s.weighing.predict(plan); p.Least > room && room != 0 {
-		return fmt.Sprintf("what it holds between steps alone is %s, and there are %s", GiB(p.Least), GiB(room))
+		return fmt.Sprintf("weights, gradients and optimizer state alone need %s, and there are %s", GiB(p.Least), GiB(room))
 	}
 	return ""
 }

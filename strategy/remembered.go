@@ -42,7 +42,7 @@ func Admit(p Policy, j Job, inv Inventory, past Past) string {
 			continue
 		}
 		if r, known := j.Knobs[k]; r.Absent != "" {
-			return fmt.Sprintf("the job cannot turn the %s: %s", k.Short(), r.Absent)
+			return fmt.Sprintf("the job cannot change the %s: %s", k.Short(), r.Absent)
 		} else if !known || !r.Allows(pair[1]) {
 			return fmt.Sprintf("the job cannot set the %s to %s", k.Short(), pair[1])
 		}

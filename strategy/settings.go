@@ -202,7 +202,7 @@ func (j Job) Redivides(plan Plan) bool {
 // process has run yet.
 func (s *situation) unturnable(k Knob) string {
 	if len(s.history) > 0 && s.inside[k] == "" && s.plan[k] == "" {
-		return "the job's process did not say whether it can be turned there"
+		return "the job's process did not report whether it can be changed there"
 	}
 	return s.inside[k]
 }
