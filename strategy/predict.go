@@ -16,23 +16,11 @@ type predictor struct {
 	translator
 }
 
-// predictor uses all measurements of the job, or says why nothing can be predicted.
+// predictor uses all measurements of the job, or says why nothing can be predicted. Plans are
+// translated by the newest measurement with a model.
 func (s *situation) predictor() (predictor, string) {
-	seen, t := s.seen()
-	if len(seen) == 0 {
-		return predictor{translator: t}, "no process of the job measured its memory"
-	}
-	fit := memory.NewPredictor(modelOf(seen), s.device(), seen)
-	return predictor{fit, t}, fit.Unknown()
-}
-
-func (p predictor) predict(plan Plan) memory.Prediction { return p.fit.Predict(p.memory(plan)) }
-
-func (p predictor) room(plan Plan) int64 { return p.fit.Room(p.memory(plan)) }
-
-// seen returns all measurements of the job, the newest first, and how plans are translated for
-// package memory.
-func (s *situation) seen() (seen []memory.Measurement, t translator) {
+	var seen []memory.Measurement // the newest first
+	var t translator
 	for _, a := range slices.Backward(s.history) {
 		a.Observed = s.reported(a)
 		used := s.job.used(a)
@@ -47,8 +35,21 @@ func (s *situation) seen() (seen []memory.Measurement, t translator) {
 	if t.ran == nil && len(priors) > 0 {
 		t = s.job.recalling(s.plan, priors[0])
 	}
-	return append(seen, priors...), t
+	seen = append(seen, priors...)
+	if len(seen) == 0 {
+		return predictor{translator: t}, "no process of the job measured its memory"
+	}
+	var model memory.TrainedModel
+	if i := slices.IndexFunc(seen, func(m memory.Measurement) bool { return m.Model != nil }); i >= 0 {
+		model = *seen[i].Model
+	}
+	fit := memory.NewPredictor(model, s.device(), seen)
+	return predictor{fit, t}, fit.Unknown()
 }
+
+func (p predictor) predict(plan Plan) memory.Prediction { return p.fit.Predict(p.memory(plan)) }
+
+func (p predictor) room(plan Plan) int64 { return p.fit.Room(p.memory(plan)) }
 
 // reported is what an attempt's processes reported, and what those of other attempts reported
 // of knobs that its plan does not have.
@@ -56,16 +57,6 @@ func (s *situation) reported(a Attempt) Plan {
 	reported := s.learned.With(nil)
 	maps.DeleteFunc(reported, func(k Knob, _ Value) bool { _, planned := a.Plan[k]; return planned })
 	return reported.With(a.Observed)
-}
-
-// modelOf is the newest model that a process reported.
-func modelOf(seen []memory.Measurement) memory.TrainedModel {
-	for _, m := range seen {
-		if m.Model != nil {
-			return *m.Model
-		}
-	}
-	return memory.TrainedModel{}
 }
 
 // device is the memory that a rank has: the inventory's, with what the failure and the
