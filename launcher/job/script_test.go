@@ -121,14 +121,18 @@ func TestAFileThatDoesNotHoldTheSetting(t *testing.T) {
 	}
 }
 
-// An interpreter that does not tell leaves the job as it is.
-func TestAnInterpreterThatTellsNothing(t *testing.T) {
+// An interpreter that fails leaves the job unchanged, with one warning.
+func TestInterpreterThatFailsIsOneWarning(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "train.py"), ownLoop)
 	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\nexit 1\n")
 	p, err := prepared(t, dir, machine(dir), "train.py")
-	if err != nil || p.RecipeName() != "none" {
-		t.Errorf("%v, %v", p, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	warnings := strings.Join(p.Warnings, "\n")
+	if p.RecipeName() != "none" || strings.Count(warnings, "is not known: ask "+dir+"/python3") != 1 {
+		t.Errorf("%s: %s", p.RecipeName(), warnings)
 	}
 }
 
