@@ -81,15 +81,15 @@ var Sections = []Section{
 		{Name: "device_memory", Form: SizeForm, Example: `"24GiB"`, About: "of the memory that the model trains in, for each rank", at: func(j *Job) any { return &j.DeviceMemory }},
 	}},
 	{Name: "knobs", About: "where a script of your own keeps its settings (recipes/README.md); a recipe's entries are replaced"},
-	{Name: "resume", About: "how the job goes on from a checkpoint", Keys: []Key{
+	{Name: "resume", About: "how the job continues from a checkpoint", Keys: []Key{
 		{Name: "latest", Form: PathForm, Example: `"out/ckpt-*"`, About: "the checkpoints, as a glob: the newest complete match is resumed from"},
 		{Name: "args", Form: ListForm, Example: `["--resume", "{latest}"]`, About: "are added to the command, {latest} replaced by the checkpoint"},
-		{Name: "data", Form: TextForm, Example: `"kept"`, About: `"kept": the job goes on with the next sample; any other text says what becomes of the samples`},
+		{Name: "data", Form: TextForm, Example: `"kept"`, About: `"kept": the job continues with the next sample; any other text describes what becomes of the samples`},
 	}},
 	{Name: "progress", About: "how the job's output shows that it trains", Keys: []Key{
 		{Name: "step", Form: PatternForm, Example: `'step (\d+)'`, About: "its first group is a step's number; groups with names are step, total and loss"},
 	}},
-	{Name: "notify", About: "who is told how a run goes (docs/notifications.md)", Config: true, OneOf: notifyWhere, Keys: notifyKeys},
+	{Name: "notify", About: "where the events of a run are sent (docs/notifications.md)", Config: true, OneOf: notifyWhere, Keys: notifyKeys},
 	{Name: "metrics", About: "what Prometheus reads (docs/metrics.md)", Config: true, Keys: []Key{
 		{Name: "textfile", Form: PathForm, Default: `""`, About: "a file for node_exporter that ends in .prom; {job} and {run} in it are the names"},
 		{Name: "listen", Form: TextForm, Default: `""`, About: "an address that Prometheus scrapes, such as 127.0.0.1:9400; with port 0 the system chooses one"},
@@ -101,8 +101,8 @@ var notifyKeys = []Key{
 	{Name: "url_env", Form: TextForm, Example: `"GPURUN_NOTIFY_URL"`, About: "or a variable with the URL"},
 	{Name: "url_file", Form: PathForm, Example: `"/etc/gpurun/url"`, About: "or a file with the URL"},
 	{Name: "command", Form: ListForm, Example: `["./tell.sh"]`, About: "or a program and its arguments, which gets each event on its stdin"},
-	{Name: "style", Form: TextForm, Words: notifyStyles, Default: `"json"`, About: "how what is posted is written"},
-	{Name: "on", Form: ListForm, Words: notifyEvents, Default: `["rescued", "exhausted", "failed", "trained", "stalled"]`, About: "what is told"},
+	{Name: "style", Form: TextForm, Words: notifyStyles, Default: `"json"`, About: "the format of what is posted"},
+	{Name: "on", Form: ListForm, Words: notifyEvents, Default: `["rescued", "exhausted", "failed", "trained", "stalled"]`, About: "the events that are sent"},
 	{Name: "timeout", Form: DurationForm, Default: `"10s"`, About: "of each try, from 1s to 1m"},
 	{Name: "secret_env", Form: TextForm, Example: `"GPURUN_NOTIFY_SECRET"`, About: "a variable with the secret that signs what is posted"},
 	{Name: "secret_file", Form: PathForm, Example: `"/etc/gpurun/secret"`, About: "or a file with it"},
@@ -139,21 +139,21 @@ var launchKeys = []Key{
 	{Name: "stall_timeout", Form: DurationForm, Words: stalls, Least: int(time.Second), Default: `"off"`, // room for a step of usual length
 		About: "no step on any rank for so long means that the job hangs; auto: ten times the longest step, at least 10m",
 		at:    func(j *Job) any { return func(v any) { j.Launch.Stalls = stallRule(v) } }},
-	{Name: "preflight", Form: TruthForm, Words: []string{PreflightAuto}, Default: `"auto"`, About: "auto: ask the driver whether the GPUs are well, beside the start; true: also try each of them before, for a minute at most",
+	{Name: "preflight", Form: TruthForm, Words: []string{PreflightAuto}, Default: `"auto"`, About: "auto: query the driver for unhealthy GPUs during the start; true: also test each GPU before, for a minute at most",
 		at: func(j *Job) any { return &j.Launch.Preflight }},
 	{
 		Name: "probe", Form: TruthForm, Default: "true",
-		About: "the small Python hook: what the process says, and what is turned there", at: func(j *Job) any { return &j.Launch.Probe },
+		About: "the small Python hook: it reports the state of the process, and changes settings there", at: func(j *Job) any { return &j.Launch.Probe },
 	},
-	{Name: "hooks", Form: TruthForm, Default: "true", About: "settings may be changed inside the process; false: it is asked, and nothing is changed", at: func(j *Job) any { return &j.Launch.Hooks }},
+	{Name: "hooks", Form: TruthForm, Default: "true", About: "settings may be changed inside the process; false: they are only read", at: func(j *Job) any { return &j.Launch.Hooks }},
 	{
 		Name: "snapshot", Form: TextForm, Words: snapshots, Default: `"oom"`,
 		About: "when the GPU allocator's snapshot is written: what filled its memory, by line of code", at: func(j *Job) any { return &j.Launch.Snapshot },
 	},
-	{Name: "on_notice", Form: TextForm, Words: onNotices, Default: `"auto"`, About: "SIGUSR1; stop: at the next checkpoint; auto: stop under a scheduler that ends the time", at: func(j *Job) any { return &j.Launch.OnNotice }},
+	{Name: "on_notice", Form: TextForm, Words: onNotices, Default: `"auto"`, About: "on SIGUSR1; stop: at the next checkpoint; go-on: start no further attempt; auto: stop under a scheduler with a time limit", at: func(j *Job) any { return &j.Launch.OnNotice }},
 	{
 		Name: "notice_grace", Form: DurationForm, Default: `"60s"`,
-		About: "how long to train on after a notice where the end of the time is not known", at: func(j *Job) any { return &j.Launch.NoticeGrace },
+		About: "how long to train after a notice where the time limit is not known", at: func(j *Job) any { return &j.Launch.NoticeGrace },
 	},
 	{Name: "tty", Form: TextForm, Words: ttys, Default: `"auto"`, About: "a pseudo-terminal for a single rank", at: func(j *Job) any { return &j.Launch.TTY }},
 	{Name: "log_limit", Form: SizeForm, Words: []string{"off"}, Least: leastLogLimit, Default: `"256MiB"`, About: "of each log of a rank: head and tail are kept; off: no limit",
@@ -163,9 +163,9 @@ var launchKeys = []Key{
 var recoveryKeys = []Key{
 	{
 		Name: "mode", Form: TextForm, Words: modes, Default: `"predict"`,
-		About: "ladder: one rung at a time; off: run, name the cause, change nothing", at: func(j *Job) any { return &j.Policy.Mode },
+		About: "ladder: one remedy at a time; off: run, name the cause, change nothing", at: func(j *Job) any { return &j.Policy.Mode },
 	},
-	{Name: "prefer", Form: TextForm, Words: prefers, Default: `"exact"`, About: "exact: plans that train the same come before those that are equal on average; speed: the fastest of both; tree: the order of the rungs", at: func(j *Job) any { return &j.Policy.Prefer }},
+	{Name: "prefer", Form: TextForm, Words: prefers, Default: `"exact"`, About: "exact: plans that train the same come before those that are equal on average; speed: the fastest of both; tree: the order of remedies", at: func(j *Job) any { return &j.Policy.Prefer }},
 	{
 		Name: "climb", Form: TruthForm, Default: "true",
 		About: "one relaunch, at a checkpoint, to a faster plan where memory is left; false: only proposed", at: func(j *Job) any { return &j.Policy.Climb },
@@ -173,12 +173,12 @@ var recoveryKeys = []Key{
 	{Name: "max_attempts", Form: NumberForm, Least: 1, Most: many, Default: "20", About: "how often the job is started at most", at: func(j *Job) any { return &j.Policy.MaxAttempts }},
 	{
 		Name: "numerics", Form: TextForm, Words: numerics, Default: `"mixed-precision"`,
-		About: "preserve: same dtypes and optimizer; any: also rung 7", at: func(j *Job) any { return &j.Policy.Numerics },
+		About: "preserve: same dtypes and optimizer; any: also the remedies optimizer and sequence", at: func(j *Job) any { return &j.Policy.Numerics },
 	},
-	{Name: "never", Form: ListForm, Words: barrable(), Default: "[]", Example: `["nvme"]`, About: "rungs or knobs to leave alone", at: func(j *Job) any { return &j.Policy.Never }},
+	{Name: "never", Form: ListForm, Words: barrable(), Default: "[]", Example: `["nvme"]`, About: "remedies or knobs to leave alone", at: func(j *Job) any { return &j.Policy.Never }},
 	{
 		Name: "nvme_path", Form: PathForm, Default: `""`,
-		About: "a folder on a local disk, for rung 6", at: func(j *Job) any { return &j.Policy.NVMePath },
+		About: "a folder on a local disk, for the remedy nvme", at: func(j *Job) any { return &j.Policy.NVMePath },
 	},
 	{Name: "transient_retries", Form: NumberForm, Most: many, Default: "3", About: "restarts for failures that pass, such as a lost network", at: func(j *Job) any { return &j.Policy.TransientRetries }},
 	{
