@@ -1,1 +1,2 @@
-# The probe's parts. A rank reads them without an entry in sys.modules: see sitecustomize.py.
+# gpurun's hook in the training process. In a rank its modules have no entry in sys.modules: see
+# sitecustomize.py.

@@ -1,6 +1,6 @@
 # What a loop of the job's own backpropagates in its first optimizer step: whether the mean
 # over a micro batch was divided by their number. The nodes of the graph above the loss
-# function say by what it was divided. Where that cannot be told for certain, nothing is.
+# function show by what it was divided. Where that is not certain, nothing is reported.
 import math
 
 from . import batches as batches_part, huggingface, imports, loss, process, samples

@@ -1,5 +1,5 @@
 # How this process ends, below a shell, which takes its exit code and hides it. The kernel
-# says that to gpurun from Linux 6.15 on, unless the process was too short to be seen; for an
+# reports that to gpurun from Linux 6.15 on, unless the process was too short to be seen; for an
 # older one every exit code is noted, and a process that trains and notes none was killed.
 import atexit
 import os

@@ -1,4 +1,4 @@
-# The models that no rung is turned on, whichever it is.
+# The models that no remedy inside the process is applied to.
 
 
 def reason(root):

@@ -1,5 +1,5 @@
 # The figures of a model by which the planner knows how its memory follows a plan: see
-# strategy/memory.Model, whose keys these are.
+# strategy/memory.TrainedModel, whose keys these are.
 import sys
 
 from . import blocks as blocks_part

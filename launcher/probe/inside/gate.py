@@ -1,5 +1,5 @@
 # Every rank or none: where gpurun has changed the batch, a rank waits before its first
-# step until gpurun has heard from all of them.
+# step until gpurun has a report from all of them.
 import os
 import time
 

@@ -1,4 +1,4 @@
-# What the process says of its loss: how it is scaled with another accumulation, and whether
+# What the process reports of its loss: how it is scaled with another accumulation, and whether
 # all batches had one shape. strategy.LossSeen names the keys.
 from . import process
 

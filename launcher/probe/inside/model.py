@@ -1,4 +1,4 @@
-# The root module as gpurun is told of it, and what is looked at with it, once: at its first
+# The root module as gpurun sees it, and what is examined with it, once: at its first
 # call in training, before its forward.
 import sys
 

@@ -1,4 +1,4 @@
-# How memory ran out: in which instant of a step, and how much was wanted.
+# How memory ran out: in which phase of a step, and how much was wanted.
 import re
 
 from . import rootcalls

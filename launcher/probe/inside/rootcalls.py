@@ -1,4 +1,4 @@
-# The calls of the root, for those who count or measure them: its class has another __call__,
+# The calls of the root, for the modules that count or measure them: its class has another __call__,
 # which looks whether it is the root that is called (forwards.py).
 import os
 import sys

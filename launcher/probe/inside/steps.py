@@ -1,4 +1,4 @@
-# Optimizer steps: they are counted, told in the file steps, and the first one is where a
+# Optimizer steps: they are counted, written to the file steps, and the first one is where a
 # rank waits for the others if gpurun has changed its batch.
 import atexit
 import functools
