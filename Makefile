@@ -57,7 +57,7 @@ unit-rooms: unit-lively unit-calm
 # does, and the rest takes long: with the detector they run the tests of that part.
 AT_ONCE := \bgo (func|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|sync\.(Cond|Map|Mutex|Pool|RWMutex|WaitGroup)|"sync/atomic"
 PARTLY := ./launcher/probe ./launcher/report ./recipes/script
-PARTS := Watch|MeasurementsAreTold|StopLooks|RubbishIs|ManyProcesses|RanksWait|AtEnd|FewRecipes
+PARTS := Watch|MeasurementsAreReported|StopLooks|RubbishIs|ManyProcesses|RanksWait|AtEnd|FewRecipes
 LIVELY = grep -rlE '$(AT_ONCE)' --include='*.go' --exclude='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u | grep -vxF "$$(printf '%s\n' $(PARTLY))" | xargs $(GO) list
 
 unit-lively:

@@ -155,7 +155,7 @@ func TestTransformersAdapterWithCheckpointing(t *testing.T) {
 
 // A process that trains and makes no optimizer step can be told from one whose steps nothing
 // counts: it names its optimizer, measured several calls, and does not say that it steps.
-func TestNoStepIsKnown(t *testing.T) {
+func TestTrainingWithoutStepsIsRecognised(t *testing.T) {
 	needs(t)
 	for kind, steps := range map[string]bool{"3": true, "100": false} { // micro batches a step, of 8
 		r := newTrial(t)

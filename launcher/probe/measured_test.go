@@ -16,7 +16,7 @@ import (
 )
 
 // What a process measured comes through whole, but for what the reader knows itself.
-func TestWhatAProcessMeasured(t *testing.T) {
+func TestMeasurementIsReadWhole(t *testing.T) {
 	const text = `{"pid": 7, "rank": 3, "time": 1.5, "model": {"class": "Net", "parameters": 10, "trainable": 9, "bytes": {"float32": 40}, "buffer_bytes": 1, "outside": 2, "cast": 3,
 		"cast_outside": 1, "largest": 4, "embedding": 5, "tied": true, "vocabulary": 6, "hidden": 7, "convolutional": true, "attention": true, "compiled": true, "blocks": [{"path": "h", "class": "B", "count": 2, "parameters": 8}]},
 		"batch": 8, "longest": 64, "shape": [8, 8], "autocast": "bfloat16", "optimizer": "AdamW", "foreach": true, "fused": true, "state_bytes": 80, "calls": 2, "start_bytes": 11,
@@ -42,7 +42,7 @@ func TestWhatAProcessMeasured(t *testing.T) {
 }
 
 // What a job writes in its place is bounded, and what is no measurement is none.
-func TestHostileMeasurements(t *testing.T) {
+func TestHostileMeasurementIsBounded(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty": "", "no object": "[]", "null": "null", "no process": `{"batch": 3}`, "half": `{"pid": 7, "batch`, "NaN": `{"pid": 7, "step_seconds": NaN}`,
 		"no number": `{"pid": 7, "batch": "many"}`, "a negative process": `{"pid": -1}`, "too large": `{"pid": 7, "peak_bytes": 1e300}`, "deep": `{"pid": 7, "x": ` + strings.Repeat("[", 20000),
@@ -68,7 +68,7 @@ func TestHostileMeasurements(t *testing.T) {
 }
 
 // Each process's figures are told as they change, and again only then.
-func TestMeasurementsAreTold(t *testing.T) {
+func TestMeasurementsAreReported(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "rank1")
 	if err := os.MkdirAll(folder, 0o755); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// pytorch is what the script of TestInstantsOnAGPU heard from PyTorch, in bytes: held, and
+// pytorch is what the script of TestPhasesAreMeasuredOnAGPU heard from PyTorch, in bytes: held, and
 // the most so far, at the end of each instant.
 type pytorch struct {
 	Marks []int64 `json:"marks"`
@@ -28,9 +28,9 @@ type pytorch struct {
 	Peak      int64 `json:"peak"`
 }
 
-// TestInstantsOnAGPU compares what is measured with what PyTorch says in the job itself, to
+// TestPhasesAreMeasuredOnAGPU compares what is measured with what PyTorch says in the job itself, to
 // the byte: in a job that trains, and in three that run out of memory.
-func TestInstantsOnAGPU(t *testing.T) {
+func TestPhasesAreMeasuredOnAGPU(t *testing.T) {
 	path := needs(t)
 	ask := exec.Command(path, "-c", "import sys, torch; sys.exit(not (torch.cuda.is_available() and hasattr(torch._C, '_cuda_attach_out_of_memory_observer')))")
 	ask.Dir = "/"

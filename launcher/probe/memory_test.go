@@ -117,7 +117,7 @@ func TestAccumulationIsMeasured(t *testing.T) {
 }
 
 // The instants of a model that is nothing but its weights: gradients and two states.
-func TestInstants(t *testing.T) {
+func TestPhasesAreMeasured(t *testing.T) {
 	m := measure(t, "heavy", false)
 	const weight = 64 * mib
 	one, two := m.First, m.Second
@@ -178,7 +178,7 @@ func TestWhereMemoryRanOut(t *testing.T) {
 }
 
 // A longer input than all before has its step measured, whenever it comes.
-func TestALongerInput(t *testing.T) {
+func TestLongerInputIsMeasured(t *testing.T) {
 	m := measure(t, "longer", false)
 	if m.Longer.Longest != 5<<20 || m.Second.Longest != 2<<20 || m.Longer.Forward == 0 || m.Longer.Before == 0 || m.Longer.After == 0 || m.Longest != 1<<20 || m.Steps != 9 {
 		t.Errorf("longer %+v of %+v", m.Longer, m)
@@ -189,7 +189,7 @@ func TestALongerInput(t *testing.T) {
 }
 
 // What a job catches itself is no failure, and what was made up before is not measured.
-func TestAJobThatCatches(t *testing.T) {
+func TestCaughtErrorIsNoFailure(t *testing.T) {
 	m := measure(t, "catches", false)
 	if m.Failed != "" || m.Batch != 1 || m.Steps != 2 || len(m.Marks) != 1 || len(m.Marks[0].Bytes) != 8 || m.First.Forward == 0 {
 		t.Errorf("measured %+v", m)
@@ -200,7 +200,7 @@ func TestAJobThatCatches(t *testing.T) {
 }
 
 // The peak of calls without gradients is that of an evaluation.
-func TestAnEvaluationIsMeasured(t *testing.T) {
+func TestEvaluationIsMeasured(t *testing.T) {
 	m := measure(t, "evaluates", false)
 	if m.EvaluationBatch != 20 || m.Evaluation < m.First.Forward || m.Failed != "" || m.Steps != 3 {
 		t.Errorf("measured %+v", m)
@@ -208,7 +208,7 @@ func TestAnEvaluationIsMeasured(t *testing.T) {
 }
 
 // A compiled model is left alone: its steps are told, and their peaks.
-func TestACompiledModelIsLeftAlone(t *testing.T) {
+func TestCompiledModelIsLeftAlone(t *testing.T) {
 	m := measure(t, "script", false)
 	if !m.Model.Compiled || len(m.Marks) > 0 || m.First.Forward != 0 || m.Steps != 5 || m.Peak == 0 || m.StepSeconds == 0 {
 		t.Errorf("measured %+v", m)
@@ -216,14 +216,14 @@ func TestACompiledModelIsLeftAlone(t *testing.T) {
 }
 
 // A model that the job drops is not kept, and one that comes later is not measured.
-func TestAModelThatIsDropped(t *testing.T) {
+func TestDroppedModelIsFreed(t *testing.T) {
 	if m := measure(t, "forgets", false); m.Model.Blocks[0].Count != 8 || m.Steps != 4 {
 		t.Errorf("measured %+v", m)
 	}
 }
 
 // Of two models the one that is trained first counts, with its own optimizer's steps.
-func TestTwoModels(t *testing.T) {
+func TestFirstTrainedModelIsMeasured(t *testing.T) {
 	m := measure(t, "gan", false)
 	if m.Model.Blocks[0].Count != 2 || m.Calls != 1 || m.Steps != 4 || len(m.Marks[0].Bytes) != 2 {
 		t.Errorf("measured %+v", m)
@@ -232,7 +232,7 @@ func TestTwoModels(t *testing.T) {
 
 // What is a convolutional net shows in its blocks: a ConvNeXt has more linear modules than
 // convolutions, as a ViT has. Only that one has attention.
-func TestConvolutional(t *testing.T) {
+func TestConvolutionalModelIsRecognised(t *testing.T) {
 	for way, want := range map[string]bool{"mixed": true, "patches": false} {
 		if m := measureIn(t, "images.py", way, false); m.Model == nil || m.Model.Convolutional != want || m.Model.Attention == want || len(m.Model.Blocks) != 1 {
 			t.Errorf("%s: %+v", way, m.Model)

@@ -107,7 +107,7 @@ func (r *trial) report(t *testing.T) *report {
 }
 
 // What ends the rank's main thread by an exception is told, and nothing else is.
-func TestWhatIsTold(t *testing.T) {
+func TestEndIsReported(t *testing.T) {
 	for _, test := range []struct {
 		name, script string
 		want         string // the type, empty for no file
@@ -184,7 +184,7 @@ if __name__ == "__main__":
 
 // Hooks that a program sets for itself do not keep the probe from telling, and are
 // called as they would be.
-func TestHooksOfTheProgram(t *testing.T) {
+func TestHooksOfTheProgramRun(t *testing.T) {
 	const own = "import sys\ndef own(kind, value, trace):\n  print('own hook', kind.__name__)\n"
 	for _, test := range []struct{ name, before, script string }{
 		{name: "set before", before: own + "sys.excepthook = own", script: "1/0"},
@@ -210,7 +210,7 @@ func TestHooksOfTheProgram(t *testing.T) {
 }
 
 // A hook that hangs comes after the file: the file is there while the rank lives.
-func TestToldBeforeAnythingHangs(t *testing.T) {
+func TestEndIsReportedBeforeAnythingHangs(t *testing.T) {
 	for name, script := range map[string]string{
 		"excepthook": "import sys, signal\nsys.stdout.flush()\ndef own(*_):\n  sys.__excepthook__(*_); print('hangs', flush=True); signal.pause()\nsys.excepthook = own\n1/0",
 		"atexit":     "import atexit, signal\n@atexit.register\ndef end():\n  print('hangs', flush=True); signal.pause()\n1/0",
@@ -261,7 +261,7 @@ class cuda:
 
 // What PyTorch knows of the memory is told too, if PyTorch was there. The driver may
 // hang while it is asked, and the file must be there before.
-func TestDevicesAreTold(t *testing.T) {
+func TestDevicesAreReported(t *testing.T) {
 	free, total := int64(3), int64(80)
 	full := []onDevice{{Device: 1, Current: true, Allocated: 70, Reserved: 74, Free: &free, Total: &total}}
 	half := []onDevice{{Device: 1, Current: true, Allocated: 70, Reserved: 74}}
@@ -302,7 +302,7 @@ func TestDevicesAreTold(t *testing.T) {
 }
 
 // A script sees the same Python with the probe as without it.
-func TestInvisible(t *testing.T) {
+func TestPythonLooksAsWithoutTheHook(t *testing.T) {
 	const look = `
 import os, site, sys
 print(sys.path, sorted(set(sys.modules) - {'atexit'}), sorted(sys.path_importer_cache))
@@ -352,7 +352,7 @@ f()
 }
 
 // Where nothing can be written, the rank ends as it would.
-func TestUnwritable(t *testing.T) {
+func TestUnwritableFolderIsNoFailure(t *testing.T) {
 	r := newTrial(t)
 	cmd := r.command(t, "1/0")
 	var stderr strings.Builder
@@ -377,7 +377,7 @@ func TestInstallRefusesAColon(t *testing.T) {
 }
 
 // What a script has made of the variables that gpurun set is told with its end.
-func TestVariablesAreTold(t *testing.T) {
+func TestVariablesAreReported(t *testing.T) {
 	r := newTrial(t)
 	r.names = []string{"HOME", "GONE"}
 	r.run(t, "import os; os.environ['HOME'] = '/other'; os.environ['SECRET'] = 'x'; 1/0")
@@ -412,7 +412,7 @@ func TestEnviron(t *testing.T) {
 
 // What somebody put where a hook was, or is to be, is never run; and nobody else can
 // put something there.
-func TestNothingCanBePlanted(t *testing.T) {
+func TestPlantedFilesAreNotRun(t *testing.T) {
 	before := syscall.Umask(0)
 	defer syscall.Umask(before)
 	dir := t.TempDir()

@@ -149,7 +149,7 @@ func (r *trial) steps(t testing.TB) OptimizerStep {
 }
 
 // Loops of their own: what a plain PyTorch loop runs with is told, by the rank alone.
-func TestAPlainLoopIsTold(t *testing.T) {
+func TestPlainLoopIsReported(t *testing.T) {
 	path := needs(t)
 	for _, test := range []struct {
 		name  string
@@ -193,7 +193,7 @@ func TestAPlainLoopIsTold(t *testing.T) {
 
 // A script that calls its model with something made up before it trains is told by what it
 // trains with, also where no loader makes the batches.
-func TestACallBeforeTraining(t *testing.T) {
+func TestCallBeforeTrainingDoesNotCount(t *testing.T) {
 	needs(t)
 	r := newTrial(t)
 	script := testdata(t, "plain.py")
@@ -242,7 +242,7 @@ func TestRanksThatTheJobStarts(t *testing.T) {
 }
 
 // A rank that replaces itself by another program still tells of its end.
-func TestLastWordsAfterExec(t *testing.T) {
+func TestEndIsReportedAfterExec(t *testing.T) {
 	path := needs(t)
 	r := newTrial(t)
 	r.orders.Script = testdata(t, "ranks.py")
@@ -315,7 +315,7 @@ func TestTheRankIsFound(t *testing.T) {
 
 // What gpurun cannot name is followed until it trains: the first process that does is the
 // rank, and the programs before and around it are not.
-func TestAProgramIsFollowed(t *testing.T) {
+func TestFirstProcessThatTrainsIsTheRank(t *testing.T) {
 	path := needs(t)
 	r := newTrial(t)
 	other := r.module(t, "prepare", "import sys, torch\nimport os\nassert 'GPURUN_PROBE_FILE' in os.environ\ntorch.nn.Linear(2, 2).eval()(torch.zeros(2))\n")
@@ -335,7 +335,7 @@ func TestAProgramIsFollowed(t *testing.T) {
 }
 
 // A wrapper that is Python itself hands on what the rank needs, and trains nothing.
-func TestARankBelowAWrapperTrains(t *testing.T) {
+func TestRankBelowAWrapperIsReported(t *testing.T) {
 	path := needs(t)
 	r := newTrial(t)
 	r.orders.Script = testdata(t, "plain.py")
@@ -348,7 +348,7 @@ func TestARankBelowAWrapperTrains(t *testing.T) {
 }
 
 // A program that gpurun cannot name, and that becomes Python, tells of its end as before.
-func TestLastWordsOfAProgram(t *testing.T) {
+func TestEndOfAProgramIsReported(t *testing.T) {
 	r := newTrial(t)
 	if err := r.job(t, "sh", "-c", "exec "+testenv.Python(t)+" -c 1/0").Run(); err == nil {
 		t.Fatal("ended well")
@@ -377,7 +377,7 @@ func TestBelowTorchrun(t *testing.T) {
 }
 
 // Whatever fails in the hooks, the job goes on, and gpurun is told.
-func TestAHookThatFails(t *testing.T) {
+func TestFailingHookLeavesTheJobAlone(t *testing.T) {
 	needs(t)
 	for _, part := range []string{"rungs", "loaders", "steps", "precision", "gate", "blocks", "snapshot"} {
 		t.Run(part, func(t *testing.T) {
@@ -486,7 +486,7 @@ func TestRanksWaitForEachOther(t *testing.T) {
 }
 
 // A call that passes something else than gpurun takes it for is left alone.
-func TestACallThatPassesSomethingElse(t *testing.T) {
+func TestUnexpectedCallIsLeftAlone(t *testing.T) {
 	needs(t)
 	r := newTrial(t)
 	r.orders = Orders{Script: testdata(t, "plain.py"), Hooks: true, Calls: []strategy.Call{
@@ -504,7 +504,7 @@ func TestACallThatPassesSomethingElse(t *testing.T) {
 }
 
 // An optimizer is made as another class that takes the same arguments.
-func TestAnOptimizerOfAnotherClass(t *testing.T) {
+func TestOptimizerIsMadeAsAnotherClass(t *testing.T) {
 	needs(t)
 	for to, want := range map[string]string{"torch.optim.Adagrad": "", "nothing.of.that.Name": "nothing"} {
 		r := newTrial(t)
@@ -669,7 +669,7 @@ func TestLightning(t *testing.T) {
 }
 
 // What a job goes on from is an argument of a call, too; such an order has no knob.
-func TestACheckpointInTheCode(t *testing.T) {
+func TestCheckpointInTheCodeIsChanged(t *testing.T) {
 	for _, test := range []struct{ modules, script, call, keyword, line string }{
 		{"lightning", "lightning_.py", "lightning.pytorch.Trainer.fit", "ckpt_path", "gpurun: Trainer.fit: ckpt_path None→"},
 		{"transformers", "trainer.py", "transformers.Trainer.train", "resume_from_checkpoint", "gpurun: Trainer.train: resume_from_checkpoint None→"},

@@ -16,7 +16,7 @@ import (
 )
 
 // What a process says comes through whole.
-func TestWhatAProcessSays(t *testing.T) {
+func TestProcessReportIsReadWhole(t *testing.T) {
 	const text = `{"pid": 7, "rank": 1, "world": 2, "time": 1.5, "versions": {"torch": "2.1"}, "settings": {"micro_batch_size": 16, "pin_memory": true, "precision": "bf16", "optimizer": "adamw"},
 		"told_by": {"micro_batch_size": "Trainer"}, "refused": {"attention": "no"}, "applied": {"activation_checkpointing": ["none", "full"], "micro_batch_size": ["", 8]}, "failed": {"precision": "x"},
 		"model": {"class": "Net", "parameters": 3, "trainable": 2, "bytes": {"float32": 12}, "blocks": [{"path": "h", "class": "B", "count": 4}], "switch": "gradient_checkpointing_enable", "compiled": true},
@@ -40,7 +40,7 @@ func TestWhatAProcessSays(t *testing.T) {
 
 // What a job writes in its place is bounded, and what gpurun does not know is left out,
 // knob by knob.
-func TestHostileWords(t *testing.T) {
+func TestHostileReportIsBounded(t *testing.T) {
 	long := strings.Repeat("é", 1<<16)
 	for name, test := range map[string]struct {
 		text string

@@ -124,7 +124,7 @@ func TestWhatIsRecorded(t *testing.T) {
 
 // A file that would be too long loses its oldest history first, and says so. Its digest is made
 // of all of it.
-func TestALongSnapshotIsTrimmed(t *testing.T) {
+func TestLongSnapshotIsTrimmed(t *testing.T) {
 	all, dir := snapshots(t, "huge,large", RecordFirst, "2 << 20")
 	for i, want := range []string{"history and stacks are left out, for the size of the file 1 forward runs_out ", "the history is the latest"} {
 		path := filepath.Join(dir, "snapshot-0"+all[i].Number+".pickle")

@@ -120,7 +120,7 @@ while not told():
 `
 
 // A rank of several tells its own part of a step, as far as it is one.
-func TestTheOwnPartOfAStep(t *testing.T) {
+func TestRanksReportTheirShareOfAStep(t *testing.T) {
 	needs(t)
 	for name, test := range map[string]struct {
 		world         string
@@ -145,7 +145,7 @@ func TestTheOwnPartOfAStep(t *testing.T) {
 }
 
 // What a process does between two steps is told at once, and is over with the next one.
-func TestPhasesAreTold(t *testing.T) {
+func TestPhasesAreReported(t *testing.T) {
 	needs(t)
 	r := newTrial(t)
 	r.orders.Script = r.module(t, "phases", phased)
