@@ -11,7 +11,7 @@ print("ready", file=sys.stderr, flush=True)
 
 device = int(sys.argv[1])
 new = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2] if n.isdigit()) >= (2, 1)
-told = {"total": 0, "free": 0, "largest": 0, "wanted": 0, "regained": False, "expandable": False, "error": ""}
+answer = {"total": 0, "free": 0, "largest": 0, "wanted": 0, "regained": False, "expandable": False, "error": ""}
 MiB = 1 << 20
 
 
@@ -37,7 +37,7 @@ def largest(free):
 
 
 def fragment(free, total):
-    room = min(free, 16 << 30)  # the rest says nothing more, and takes seconds
+    room = min(free, 16 << 30)  # more takes seconds
     torch.cuda.set_per_process_memory_fraction(room / total)
     piece = max(room // 64 // (64 * MiB), 1) * 64 * MiB
     pieces = []
@@ -46,11 +46,11 @@ def fragment(free, total):
         if got is None:
             break
         pieces.append(got)
-    told["expandable"] = any(s.get("is_expandable") for s in torch.cuda.memory_snapshot())
+    answer["expandable"] = any(s.get("is_expandable") for s in torch.cuda.memory_snapshot())
     freed = (len(pieces) + 1) // 2
     del got, pieces[::2]
-    told["wanted"] = freed * piece * 3 // 4
-    told["regained"] = take(told["wanted"]) is not None
+    answer["wanted"] = freed * piece * 3 // 4
+    answer["regained"] = take(answer["wanted"]) is not None
 
 
 try:
@@ -58,14 +58,14 @@ try:
     if new:
         torch.cuda.memory._set_allocator_settings("expandable_segments:False")
     torch.ones(1, device="cuda")
-    told["free"], told["total"] = torch.cuda.mem_get_info()
-    told["largest"] = largest(told["free"])
+    answer["free"], answer["total"] = torch.cuda.mem_get_info()
+    answer["largest"] = largest(answer["free"])
     if new:
         torch.cuda.empty_cache()
         torch.cuda.memory._set_allocator_settings("expandable_segments:True")
-        fragment(told["free"], told["total"])
+        fragment(answer["free"], answer["total"])
 except Exception as e:
-    told["error"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])
-out.write(json.dumps(told) + "\n")
+    answer["error"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])
+out.write(json.dumps(answer) + "\n")
 out.flush()
 os._exit(0)

@@ -9,7 +9,7 @@ import torch
 
 print("ready", file=sys.stderr, flush=True)
 
-told = {"absent": "", "full": False, "wrong": 0, "error": ""}
+answer = {"absent": "", "full": False, "wrong": 0, "error": ""}
 PIECES, PIECE = 8, (32 << 20) // 4  # of four bytes each, so that the host needs little
 
 
@@ -29,13 +29,13 @@ def write_and_read(pattern):
 
 try:
     if not (torch.version.cuda or torch.version.hip):
-        told["absent"] = "torch %s is built for the CPU" % torch.__version__
+        answer["absent"] = "torch %s is built for the CPU" % torch.__version__
     else:
         torch.cuda.set_device(int(sys.argv[1]))
-        told["wrong"] = write_and_read(0x55555555) + write_and_read(0x2AAAAAAA)
+        answer["wrong"] = write_and_read(0x55555555) + write_and_read(0x2AAAAAAA)
 except Exception as e:
-    told["error"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])
-    told["full"] = "out of memory" in told["error"]
-out.write(json.dumps(told) + "\n")
+    answer["error"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])
+    answer["full"] = "out of memory" in answer["error"]
+out.write(json.dumps(answer) + "\n")
 out.flush()
 os._exit(0)

@@ -1,19 +1,19 @@
-# What an interpreter's PyTorch is and has, as one line of JSON. The GPUs are counted and
-# left alone.
+# Describes an interpreter's PyTorch in one line of JSON. The GPUs are counted and
+# not used.
 import os, sys
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 sys.path[:] = [p for p in sys.path if p]  # the working directory is none of its packages
 import ctypes, json, re, shutil, subprocess
 
-print("ready", file=sys.stderr, flush=True)  # to import PyTorch is what is tried
+print("ready", file=sys.stderr, flush=True)  # the import of PyTorch is part of the trial
 facts = {}
 
 
-def tell():
+def finish():
     out.write(json.dumps(facts) + "\n")
     out.flush()
-    os._exit(0)  # libraries that hang at the end are not asked about
+    os._exit(0)  # libraries may hang at the end
 
 
 def loads(*names):
@@ -42,7 +42,7 @@ try:
 except BaseException as e:
     facts["missing"] = getattr(e, "name", None) == "torch"
     facts["error"] = "%s: %s" % (type(e).__name__, e)
-    tell()
+    finish()
 facts["torch"] = str(torch.__version__)
 facts["cuda"], facts["hip"] = getattr(torch.version, "cuda", None) or "", getattr(torch.version, "hip", None) or ""
 try:
@@ -65,8 +65,8 @@ nvcc = shutil.which("nvcc", path=os.pathsep.join([os.path.join(home or "/usr/loc
 if nvcc:
     facts["nvcc"] = nvcc
     try:
-        said = subprocess.run([nvcc, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=5).stdout.decode()
-        facts["nvcc_cuda"] = re.search(r"release (\d+\.\d+)", said).group(1)
+        text = subprocess.run([nvcc, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=5).stdout.decode()
+        facts["nvcc_cuda"] = re.search(r"release (\d+\.\d+)", text).group(1)
     except Exception:
         facts["nvcc_cuda"] = ""
-tell()
+finish()

@@ -6,7 +6,7 @@ sys.path[:] = [p for p in sys.path if p]
 import contextlib, io, json, re
 
 print("ready", file=sys.stderr, flush=True)
-told = {"operations": [], "error": ""}
+answer = {"operations": [], "error": ""}
 try:
     from deepspeed.ops.op_builder.all_ops import ALL_OPS
     try:
@@ -27,9 +27,9 @@ try:
         if not one["compatible"] and not one["why"]:
             lines = [re.sub(r"\x1b\[[0-9;]*m|\[WARNING\]", "", line).strip() for line in words.getvalue().split("\n")]
             one["why"] = next((line for line in lines if line), "")
-        told["operations"].append(one)
+        answer["operations"].append(one)
 except BaseException as e:
-    told["error"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])
-out.write(json.dumps(told) + "\n")
+    answer["error"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])
+out.write(json.dumps(answer) + "\n")
 out.flush()
 os._exit(0)

@@ -33,7 +33,7 @@ func procInventory(root fs.FS) []Device {
 			continue
 		}
 		d := Device{Index: len(devices), Name: fields["Model"], UUID: fields["GPU UUID"]}
-		// A GPU that nobody has used since boot shows question marks.
+		// A GPU that was not used since boot shows question marks.
 		if d.UUID == "" || strings.Contains(d.UUID, "?") {
 			d.UUID = strconv.Itoa(d.Index)
 		}
@@ -73,13 +73,13 @@ func openable(root fs.FS, name string) bool {
 }
 
 // Listed returns the GPUs that a job with this environment would see by the kernel
-// driver's own list in /proc, which takes no time, where that is certain; Visible asks
-// NVML for the same, with figures. It is not certain, and the result false, where
+// driver's own list in /proc, which takes no time, where that is certain; Visible reads
+// the same from NVML, with figures. It is not certain, and the result false, where
 //
 //   - there is no list: no GPU, or one that is reached in another way (WSL);
 //   - CUDA_VISIBLE_DEVICES names devices by UUID, which a list may not show;
 //   - a GPU is cut into MIG instances, of which CUDA sees one at most;
-//   - a GPU does not say its UUID: nobody has used it since boot, or it is lost.
+//   - a GPU has no UUID: it was not used since boot, or it is lost.
 func Listed(env []string) (View, bool) { return listed(env, os.DirFS("/")) }
 
 // Hidden reports whether an environment hides all GPUs from a job, whatever there is.
@@ -110,8 +110,8 @@ func listed(env []string, root fs.FS) (View, bool) {
 	return view, err == nil
 }
 
-// An other is a maker of accelerators that gpurun knows by their files only: it can
-// tell that they are there, and how many, and nothing of their memory.
+// An other is a maker of accelerators that gpurun knows by their files only: it can count them,
+// and knows nothing of their memory.
 type other struct {
 	// accelerator is PyTorch's word for them, name the maker's for people.
 	accelerator, name, source string
@@ -147,8 +147,7 @@ func withoutNVIDIA(env []string, root fs.FS) View {
 	return View{}
 }
 
-// countKFD counts AMD's GPUs: nodes of the compute driver that have a gpu_id, unlike
-// the processors beside them.
+// countKFD counts AMD's GPUs: nodes of the compute driver that have a gpu_id, unlike processors.
 func countKFD(root fs.FS) int {
 	if !openable(root, "dev/kfd") {
 		return 0

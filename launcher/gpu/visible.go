@@ -12,33 +12,30 @@ import (
 type View struct {
 	// Count is how many there are.
 	Count int
-	// IDs name the devices as far as is known, Count of them: a UUID, or a number
-	// among the GPUs that this node lets us use.
+	// IDs are the devices' UUIDs as far as known, else their numbers among the GPUs that this
+	// process may use; Count of them.
 	IDs []string
 	// Devices are the same, with their figures at the moment of the call; nil
 	// without NVML, or where CUDA's order cannot be known.
 	Devices []Device
-	// Accelerator is PyTorch's word for those of another maker than NVIDIA, "rocm" for
-	// example, and Name people's; empty for NVIDIA's. Of the others nothing but the count
-	// is known.
+	// Accelerator is PyTorch's word for those of another maker than NVIDIA, "rocm" for example,
+	// and Name the one for people; empty for NVIDIA's. Of others only the count is known.
 	Accelerator, Name string
 	// Model is the first one's name where Listed knows it; Devices have theirs.
 	Model string
-	// Source says what the count rests on: "nvml", "/proc/driver/nvidia/gpus",
-	// "/dev/nvidia*", with "CUDA_VISIBLE_DEVICES of " before it where the
-	// variable chooses among them.
+	// Source is the origin of the count: "nvml", "/proc/driver/nvidia/gpus", "/dev/nvidia*", with
+	// "CUDA_VISIBLE_DEVICES of " before it where the variable chooses among them.
 	Source string
 }
 
-// Visible returns the GPUs that a job with this environment would see, without
-// starting CUDA. n may be nil, which is how a node without NVML is asked. A node
-// without GPUs is an empty view, not an error; an error means that the driver
-// answered some question with one, and the view holds what it did answer.
+// Visible returns the GPUs that a job with this environment would see, without starting CUDA. n
+// is nil on a node without NVML. A node without GPUs is an empty view, not an error; an error is
+// the driver's, and the view holds what it did answer.
 func Visible(env []string, n *NVML) (View, error) {
 	return visible(env, n, os.DirFS("/"))
 }
 
-// visibleNone is what a job sees that is told to see nothing.
+// visibleNone is the view of a job from which all GPUs are hidden.
 var visibleNone = View{Source: "CUDA_VISIBLE_DEVICES"}
 
 func visible(env []string, n *NVML, root fs.FS) (View, error) {
@@ -208,11 +205,10 @@ func lookup(env []string, name string) (string, bool) {
 // uuidLength is the length of a GPU's UUID; CUDA compares no further.
 const uuidLength = len("GPU-00000000-0000-0000-0000-000000000000")
 
-// parseVisible splits CUDA_VISIBLE_DEVICES as CUDA does. The first word tells
-// what the list holds: UUIDs of GPUs, UUIDs of MIG instances, or numbers. The
-// first word of another sort, or a negative number, ends the list, so that "-1"
-// and "NoDevFiles" are empty lists. Where this is not in NVIDIA's manual it was
-// seen with driver 580; PyTorch does nearly the same in
+// parseVisible splits CUDA_VISIBLE_DEVICES as CUDA does. The first word decides what the list
+// holds: UUIDs of GPUs, UUIDs of MIG instances, or numbers. A word of another sort, or a negative
+// number, ends the list, so that "-1" and "NoDevFiles" are empty lists. What is not in NVIDIA's
+// manual was seen with driver 580; PyTorch does nearly the same in
 // torch.cuda._parse_visible_devices.
 func parseVisible(list string) []string {
 	for _, prefix := range []string{"GPU-", "MIG-"} {

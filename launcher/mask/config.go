@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// begun is a value of which only the beginning stands in its line: YAML's blocks
-// and the long strings of TOML.
+// begun is the first line of a value that continues on further lines: YAML's blocks and the long
+// strings of TOML.
 var begun = regexp.MustCompile(`^([ +\-]?)(\s*(?:-\s+)?)["']?([A-Za-z_][\w.\-]*)["']?\s*(?::\s*[|>][-+0-9]*|=\s*("""|'''))\s*(.*)$`)
 
 // maskConfig masks the lines of a configuration file, or of a diff.
@@ -27,7 +27,7 @@ func maskConfig(text string) string {
 	return replaceGroup(privateKey, b.String())
 }
 
-// maskLine masks a line without taking the + of a diff for a part of it.
+// maskLine masks a line; the + of a diff is no part of it.
 func maskLine(line string) string {
 	if len(line) > 1 && (line[0] == '+' || line[0] == '-') && line[1] != line[0] {
 		return line[:1] + maskText(line[1:], config, ignore)
@@ -35,15 +35,15 @@ func maskLine(line string) string {
 	return maskText(line, config, ignore)
 }
 
-// A block is a secret that goes on in the lines that follow.
+// A block is a secret that continues on the lines that follow.
 type block struct {
 	named  bool
 	indent int    // of its name; the block's lines have more
 	quote  string // that ends it, in TOML
-	rest   string // what stands in the first line
+	rest   string // the value in the first line
 }
 
-// opened is the block that a line begins, if it does.
+// opened is the block that a line begins, if any.
 func opened(line string) block {
 	m := begun.FindStringSubmatch(line)
 	if m == nil || !Named(m[3]) {
@@ -55,7 +55,7 @@ func opened(line string) block {
 	return block{named: true, indent: indentOf(line), quote: m[4], rest: m[5]}
 }
 
-// holds reports whether a line belongs to the block; it ends the block else.
+// holds reports whether a line belongs to the block; otherwise it ends the block.
 func (k *block) holds(line string) bool {
 	switch {
 	case !k.named, strings.HasPrefix(line, "@@"):
@@ -66,7 +66,7 @@ func (k *block) holds(line string) bool {
 	return k.named
 }
 
-// begin is the line that begins the block, or one that begins none.
+// begin masks the line that begins the block, or one that begins none.
 func (k *block) begin(line string) string {
 	switch {
 	case !k.named:
@@ -77,7 +77,7 @@ func (k *block) begin(line string) string {
 	return line
 }
 
-// mask is a line of the block.
+// mask masks a line of the block.
 func (k *block) mask(line string) string {
 	body := unprefixed(line)
 	if k.quote != "" && strings.Contains(body, k.quote) {
@@ -91,7 +91,7 @@ func (k *block) mask(line string) string {
 	return line[:len(line)-len(strings.TrimLeft(body, " \t"))] + Mask
 }
 
-// unprefixed is a line of a diff without its first character, or a line as it is.
+// unprefixed is a line without the first character of a diff.
 func unprefixed(line string) string {
 	if line != "" && strings.ContainsRune("+- ", rune(line[0])) {
 		return line[1:]

@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// places are the keys of gpurun's own documents under which it finds things again:
-// folders, checkpoints, digests. They hold no words of the job.
+// places are the keys of gpurun's own documents whose values it uses to find things again:
+// folders, checkpoints, digests. They hold no text of the job.
 var places = []string{"dir", "checkpoint", "resume", "digest", "run", "kind", "time", "at", "scheduler", "nvme_path"}
 
-// JSON masks the strings of a JSON document, and leaves every other byte alone. A
-// member of an object is masked by its name, and an array of words as a command.
-// What is no JSON is masked as a text.
+// JSON masks the strings of a JSON document, and keeps every other byte. A member of an object is
+// masked by its name, and an array of strings as a command. Other text is masked as Text does.
 func (m *Masker) JSON(text []byte) []byte {
 	if !json.Valid(text) {
 		return []byte(m.Text(string(text)))
@@ -24,7 +23,7 @@ func (m *Masker) JSON(text []byte) []byte {
 	return w.out.Bytes()
 }
 
-// A jsonMasker walks through a valid document and copies it.
+// A jsonMasker copies a valid document and masks its strings.
 type jsonMasker struct {
 	mask *Masker
 	text []byte
@@ -32,13 +31,13 @@ type jsonMasker struct {
 	out  bytes.Buffer
 }
 
-// copyTo copies up to a place.
+// copyTo copies up to a position.
 func (w *jsonMasker) copyTo(end int) {
 	w.out.Write(w.text[w.at:end])
 	w.at = end
 }
 
-// space copies blanks, and tells what follows.
+// space copies blanks, and returns the next byte.
 func (w *jsonMasker) space() byte {
 	end := w.at
 	for end < len(w.text) && bytes.IndexByte([]byte(" \t\r\n,:"), w.text[end]) >= 0 {
@@ -51,7 +50,7 @@ func (w *jsonMasker) space() byte {
 	return w.text[end]
 }
 
-// value copies one value, which stands under a name.
+// value copies the value of a name.
 func (w *jsonMasker) value(name string) {
 	switch w.space() {
 	case '{':
@@ -92,8 +91,7 @@ func (w *jsonMasker) array(name string) {
 	w.copyTo(w.at + 1)
 }
 
-// words copies a string, masked by the name that it stands under and the word that
-// stands before it, and returns it as it was.
+// words copies a string, masked by its name and the string before it, and returns it unmasked.
 func (w *jsonMasker) words(name, before string) string {
 	end := w.end()
 	var value string
@@ -121,7 +119,7 @@ func (w *jsonMasker) words(name, before string) string {
 	return value
 }
 
-// end is where the string ends that begins here.
+// end is the end of the string that begins here.
 func (w *jsonMasker) end() int {
 	for i := w.at + 1; i < len(w.text); i++ {
 		switch w.text[i] {

@@ -1,10 +1,9 @@
-// Package mask takes secrets out of what gpurun itself says and passes on. Three
-// things make a secret: a name that says so (--hub-token, WANDB_API_KEY), a shape
-// that is known (hf_…, AKIA…), and, everywhere else, the same value as one of
-// those in the job's command or environment.
+// Package mask removes secrets from gpurun's own messages and documents. A secret is known by its
+// name (--hub-token, WANDB_API_KEY), by its shape (hf_…, AKIA…), and, everywhere else, by having
+// the same value as one of those in the job's command or environment.
 //
-// The output of the ranks and changed configuration files are not its business:
-// the job needs them whole.
+// The output of the ranks and changed configuration files are not masked: the job needs them
+// whole.
 package mask
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/terminal"
 )
 
-// Mask stands in place of a secret.
+// Mask replaces a secret.
 const Mask = "***"
 
 // A Masker knows the secrets of one job. A nil Masker knows names and shapes only.
@@ -28,16 +27,15 @@ type Masker struct {
 	pattern *regexp.Regexp // any of the values
 }
 
-// New learns the secrets in a job's command and environment, and those that are told, whatever
-// they look like: from then on they are masked wherever they stand, also in the words of an
-// error.
-func New(argv []string, env map[string]string, told ...string) *Masker {
+// New learns the secrets in a job's command and environment, and the given ones, whatever they
+// look like: from then on they are masked wherever they appear, also in the text of an error.
+func New(argv []string, env map[string]string, given ...string) *Masker {
 	var found []string
 	learn := func(value string) { found = append(found, value) }
 	maskWords(argv, learn)
 	maskEnv(env, learn)
 	var patterns []string
-	values := slices.Concat(spellings(found), slices.DeleteFunc(told, func(v string) bool { return len(v) < shortest }))
+	values := slices.Concat(spellings(found), slices.DeleteFunc(given, func(v string) bool { return len(v) < shortest }))
 	slices.SortFunc(values, longest)
 	for _, value := range values {
 		pattern := regexp.QuoteMeta(value)
@@ -52,14 +50,13 @@ func New(argv []string, env map[string]string, told ...string) *Masker {
 	return &Masker{values, regexp.MustCompile(strings.Join(patterns, "|"))}
 }
 
-// A value that is shorter is masked where its name stands, and not elsewhere: half
-// of a text would go with it.
+// A shorter value is masked only after its name: elsewhere half of a text would go with it.
 const (
 	shortest     = 6
 	shortestWord = 8 // of one that is a word like others
 )
 
-// spellings are the forms in which values come to stand in texts, the longest first.
+// spellings are the forms of values in texts, the longest first.
 func spellings(values []string) []string {
 	var all []string
 	for _, value := range values {
@@ -81,8 +78,8 @@ func longest(a, b string) int {
 	return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
 }
 
-// Text masks a sentence or a line of output. One value's name and the value are
-// recognised as options, variables and code spell them.
+// Text masks a sentence or a line of output: values after names, as options, variables and code
+// write them.
 func (m *Masker) Text(text string) string { return maskText(m.known(text), prose, ignore) }
 
 // Config masks lines of configuration files and diffs of them, where a value may
@@ -107,9 +104,8 @@ func (m *Masker) Env(env map[string]string) map[string]string {
 	return masked
 }
 
-// Sprintf is terminal.Sprintf without secrets: what gpurun says about a job. They
-// are looked for in each argument as it is, and in the whole, where a name and its
-// value meet.
+// Sprintf is terminal.Sprintf without secrets. They are masked in each argument, and in the
+// whole, where a name and its value may meet.
 func (m *Masker) Sprintf(format string, args ...any) string {
 	safe := make([]any, len(args))
 	for i, arg := range args {
@@ -135,7 +131,7 @@ func (m *Masker) Line(text string, most int) string {
 	return terminal.Cut(terminal.Line(m.Text(text)), most)
 }
 
-// known masks the secrets that were learned.
+// known masks the learned secrets.
 func (m *Masker) known(text string) string {
 	if m == nil || !containsAny(text, m.values) {
 		return text
@@ -143,5 +139,5 @@ func (m *Masker) known(text string) string {
 	return m.pattern.ReplaceAllLiteralString(text, Mask)
 }
 
-// ignore is for those who need no list of the secrets that were found.
+// ignore is for callers that need no list of the found secrets.
 func ignore(string) {}

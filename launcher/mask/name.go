@@ -8,13 +8,13 @@ import (
 	"unicode"
 )
 
-// The last word of a name that holds a secret. Those of the second list are so
-// often a field of data or a piece of a vocabulary that the value has to look like
-// a secret, unless the word before says that it is one.
+// The last word of the name of a secret. Those of the second list are so often a field of data or
+// a piece of a vocabulary that the value has to look like a secret, unless the word before makes
+// it certain.
 var (
 	always    = []string{"password", "passwd", "passphrase", "secret", "credential", "credentials", "apikey", "accesskey", "secretkey", "privatekey", "authtoken", "accesstoken", "hftoken"}
 	sometimes = []string{"token", "key"}
-	// secretly are the words before "token" or "key" that leave no doubt.
+	// secretly are the words before "token" or "key" that make it certain.
 	secretly = []string{"api", "access", "account", "auth", "authorization", "bearer", "bot", "client", "csrf", "deploy", "encryption", "gh", "github", "gitlab", "hf", "hub", "huggingface",
 		"id", "identity", "jwt", "license", "login", "master", "oauth", "openai", "pat", "personal", "private", "read", "refresh", "registry", "secret", "service", "session", "shared", "signing",
 		"slack", "ssh", "user", "wandb", "webhook", "write"}
@@ -25,9 +25,8 @@ var (
 		"max", "min", "num", "n", "per", "next", "first", "last", "trigger", "class", "concept", "boi", "eoi", "think", "query", "attention", "cache"}
 )
 
-// Secret reports whether a name says that its value is a secret, and the value is
-// none of the things that such names also stand for: a number, a truth value, a
-// path, a word of a vocabulary.
+// Secret reports whether a name is that of a secret, and the value is none of the things that
+// such names also have: a number, a truth value, a path, a word of a vocabulary.
 func Secret(name, value string) bool {
 	if !containsAny(strings.ToLower(name), lastWords) {
 		return false
@@ -53,8 +52,8 @@ func Secret(name, value string) bool {
 // Named reports whether a name can be one of a secret, whatever its value.
 func Named(name string) bool { return Secret(name, "x7Fq2w9Zk4") }
 
-// wordsOf splits a name as options, variables and keys of configurations are put
-// together: --hub_token, HF_TOKEN, trainer.apiKey, in lower case.
+// wordsOf splits the name of an option, a variable or a key of a configuration into words in
+// lower case: --hub_token, HF_TOKEN, trainer.apiKey.
 func wordsOf(name string) []string {
 	var b strings.Builder
 	var before rune
@@ -76,7 +75,7 @@ var (
 	// no value.
 	truths = []string{"", "true", "false", "yes", "no", "on", "off", "none", "null", "nil", "auto", "default", "~", "{}", "[]", "env", Mask}
 	sized  = regexp.MustCompile(`^[+-]?(0[xX][0-9a-fA-F]{1,8}|[0-9][0-9._,]*([eE][+-]?[0-9]{1,3})?)( ?[kKmMgGtTbB]([iI]?[bB])?|%)?$`)
-	// reference is a value that stands elsewhere.
+	// reference is a value that refers to another place.
 	reference = regexp.MustCompile(`^(\$\{?[A-Za-z_][\w.:]*\}?|\$\{\{.*\}\}|<[A-Za-z_ -]*>|\{[\w.]*\}|%\(?\w+\)?s?)$`)
 	// special is how tokenizers write a token: <s>, </s>, <|im_end|>, [PAD], <<SYS>>.
 	special = regexp.MustCompile(`^(<[^\s<>]*>|<<[^\s<>]*>>|\[/?[A-Za-z_0-9]+\])+$`)
@@ -108,15 +107,15 @@ func isPath(value string) bool {
 	return file.MatchString(value) || strings.Contains(value, "://") || value == "." || value == ".."
 }
 
-// isField reports whether a value is the name of a field or a piece of text, which
-// such a name may stand for. Of variables and of tokens only short ones are.
+// isField reports whether a value is the name of a field or a piece of text. Of variables and of
+// tokens only short ones are.
 func isField(name, last, value string) bool {
 	loud := name == strings.ToUpper(name) || last == "token"
 	return isWord(value) && !(loud && len(value) >= shortestWord) && !strings.Contains(strings.ToLower(value), "secret") && !strings.Contains(strings.ToLower(value), "passw")
 }
 
-// isWord reports whether a value is a word as fields and tokens are called: text,
-// input_ids, eval/loss. Long ones, and those with digits in their midst, are not.
+// isWord reports whether a value is a word as fields and tokens are called: text, input_ids,
+// eval/loss; not a long one, nor one with digits in the middle.
 func isWord(value string) bool { return len(value) <= 100 && word.MatchString(value) }
 
 // mixed reports whether a value has capital and small letters and digits.

@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// A secretShape is a secret that shows by itself what it is. What the pattern's first
-// group holds is masked; without one, all.
+// A secretShape recognises secrets by their form. The pattern's first group is masked; without
+// one, the whole match.
 type secretShape struct {
 	hints   []string // in small letters: a text without one of them has none of these
 	pattern *regexp.Regexp
 }
 
-// shapes are from the documentation of those who give such secrets out.
+// shapes are by the documentation of the services that issue such secrets.
 var shapes = []secretShape{
 	{[]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"}, regexp.MustCompile(`\bgh[pousr]_[A-Za-z0-9]{16,}`)},
 	{[]string{"github_pat_"}, regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{16,}`)},
@@ -37,14 +37,14 @@ var shapes = []secretShape{
 	{[]string{"private key-----"}, privateKey},
 }
 
-// privateKey is what SSH and TLS keep in files, over many lines.
+// privateKey is a key in the files of SSH and TLS, over many lines.
 var privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|$)`)
 
 // hugging is the shape of Hugging Face's tokens, which names of modules share.
 var hugging = regexp.MustCompile(`\bhf_[A-Za-z0-9]{16,}`)
 
-// userinfo is what stands between an address's scheme and its host. A password may
-// hold a slash, which is no address by the letter, and typed nevertheless.
+// userinfo is the part between an address's scheme and its host. A password may hold a slash,
+// which is invalid in an address, and typed nevertheless.
 var userinfo = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9+.\-]*://(?:[^\s/"'<>|]*|[^\s/"'<>|@:]+:[^\s"'<>|]*)@`)
 
 // port is a host with a port and a path, which userinfo takes for a password.
@@ -53,7 +53,7 @@ var port = regexp.MustCompile(`^[^:/]+:[0-9]+/`)
 // containers are schemes with the name of a container where others have a user.
 var containers = map[string]bool{"abfs": true, "abfss": true, "wasb": true, "wasbs": true, "oci": true}
 
-// maskShapes masks what shows by itself that it is a secret.
+// maskShapes masks secrets by their form.
 func maskShapes(text string) string {
 	if strings.Contains(text, "://") && strings.Contains(text, "@") {
 		text = userinfo.ReplaceAllStringFunc(text, func(at string) string {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A textKind is what a text is taken for.
+// A textKind is the kind of a text.
 type textKind int
 
 const (
@@ -16,7 +16,7 @@ const (
 var (
 	// nameAt is what may be a name, with the dashes of an option before it.
 	nameAt = regexp.MustCompile(`-{0,2}[A-Za-z_][\w.\-]*`)
-	// What stands between a name and its value.
+	// Between a name and its value.
 	afterOption = regexp.MustCompile(`^(?:=|["']?\s*,\s*|\s+)`)
 	afterName   = regexp.MustCompile(`^(\\?["'])?\]?\s*(:=|=>|=|:)\s*`)
 
@@ -29,12 +29,12 @@ var (
 	bareValue = regexp.MustCompile("^[^\\s\"'`,;&()\\[\\]{}\\\\]+")
 	// bracketed are <pad>, [PAD] and ${NAME}.
 	bracketed = regexp.MustCompile(`^(?:\$\{[^}]*\}|[<\[][^\s"',;]*)`)
-	// variable is what source code has in place of a value.
+	// variable is a variable in source code in place of a value.
 	variable = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$`)
 )
 
-// maskText masks what stands behind a secret's name in a text, and tells it, then
-// what shows by itself that it is a secret.
+// maskText masks the values after the names of secrets in a text, and reports them, then secrets
+// by their form.
 func maskText(text string, as textKind, found func(string)) string {
 	for _, m := range addresses(text) {
 		if _, password, ok := strings.Cut(strings.TrimSuffix(m[strings.Index(m, "://")+3:], "@"), ":"); ok && maskShapes(m) != m {
@@ -66,7 +66,7 @@ func maskText(text string, as textKind, found func(string)) string {
 // lastWords are in every name of a secret, in small letters.
 var lastWords = []string{"token", "key", "secret", "passw", "passphrase", "credential"}
 
-// addresses are those of a text that have a user in them.
+// addresses are those in a text with a user.
 func addresses(text string) []string {
 	if !strings.Contains(text, "://") || !strings.Contains(text, "@") {
 		return nil
@@ -74,8 +74,8 @@ func addresses(text string) []string {
 	return userinfo.FindAllString(text, -1)
 }
 
-// valueAfter is where in a text the value of the name at [start, end) stands;
-// empty where there is none, or none that is secret.
+// valueAfter is the position of the value of the name at [start, end); empty where there is none,
+// or no secret.
 func valueAfter(text string, start, end int, as textKind) (from, to int) {
 	name, rest := text[start:end], text[end:]
 	dashed := strings.HasPrefix(name, "-")
@@ -122,7 +122,7 @@ func isBare(rest string) bool {
 	return !strings.HasPrefix(rest, `"`) && !strings.HasPrefix(rest, `'`) && !strings.HasPrefix(rest, `\`)
 }
 
-// quotedValue is where the value is in what begins with a quote, and how long.
+// quotedValue is the position and length of a value in quotes.
 func quotedValue(value string) (at, length int, ok bool) {
 	for _, pattern := range quotedValues {
 		if m := pattern.FindStringSubmatchIndex(value); m != nil {
@@ -132,8 +132,8 @@ func quotedValue(value string) (at, length int, ok bool) {
 	return 0, 0, false
 }
 
-// bareLength is how long a value without quotes is. In a configuration file it
-// reaches from the line's first name to the end of the line, or to a comment.
+// bareLength is the length of a value without quotes. In a configuration file it reaches from the
+// line's first name to the end of the line, or to a comment.
 func bareLength(value string, as textKind, colon, first bool) int {
 	if as == config && colon && first {
 		if i := strings.Index(value, " #"); i >= 0 {

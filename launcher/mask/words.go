@@ -14,7 +14,7 @@ var (
 	several = regexp.MustCompile(`[,;&]\s*["']?[A-Za-z_][\w.\-]*["']?[=:]`)
 )
 
-// maskWords masks a command, word by word, and tells what it masked by a name.
+// maskWords masks a command, word by word, and reports the values that it masked by name.
 func maskWords(argv []string, found func(string)) []string {
 	masked := make([]string, len(argv))
 	name := "" // of the option before
@@ -44,8 +44,8 @@ func maskWord(word string, found func(string)) string {
 	return maskText(word, prose, found)
 }
 
-// isList reports whether a value consists of words, numbers and paths, as lists of settings
-// do, and is no secret that has commas in it.
+// isList reports whether a value consists of words, numbers and paths, as lists of settings do;
+// else it may be a secret with commas.
 func isList(value string) bool {
 	for _, part := range strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(",;&=:", r) }) {
 		if part = strings.Trim(part, ` "'{}[]`); !isWord(part) && !trivial(part) {
@@ -55,8 +55,8 @@ func isList(value string) bool {
 	return true
 }
 
-// isOption reports whether a word is an option, and so no option's value. What
-// libraries make for secrets may begin with a dash, too.
+// isOption reports whether a word is an option, and so no option's value. Generated secrets may
+// begin with a dash, too.
 func isOption(word string) bool {
 	if len(word) < 2 || word[0] != '-' || trivial(word) {
 		return false
@@ -65,7 +65,7 @@ func isOption(word string) bool {
 	return strings.HasPrefix(word, "--") || !(len(word) >= 16 && mixed(word)) && option.MatchString(name)
 }
 
-// maskEnv masks variables, and tells what it masked by a name.
+// maskEnv masks variables, and reports the values that it masked by name.
 func maskEnv(env map[string]string, found func(string)) map[string]string {
 	if env == nil {
 		return nil

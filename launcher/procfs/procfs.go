@@ -1,4 +1,4 @@
-// Package procfs reads what Linux says of processes, and of the machine, in /proc.
+// Package procfs reads /proc: processes, and the machine.
 package procfs
 
 import (
@@ -12,8 +12,7 @@ import (
 // A Stat is /proc/PID/stat: its fields, which man 5 proc_pid_stat numbers from 1.
 type Stat []string
 
-// ReadStat reads that of a process. The error wraps fs.ErrNotExist, or ESRCH, where there is
-// none.
+// ReadStat reads that of a process. The error wraps fs.ErrNotExist, or ESRCH, for no process.
 func ReadStat(pid int) (Stat, error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

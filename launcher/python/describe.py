@@ -1,6 +1,6 @@
-# Prints what an interpreter has, as one line of JSON, and imports nothing that does
+# Describes an interpreter in one line of JSON, and imports nothing that does
 # not come with Python: of a module with the same name in the working directory or
-# beside it, the code would run.
+# next to it, the code would run.
 import sys
 
 before, sys.path[:] = list(sys.path), [p for p in sys.path if p]
