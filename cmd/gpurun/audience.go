@@ -25,7 +25,7 @@ type audience struct {
 	people  *console.People
 	monitor *live.Monitor
 	others  *notify.Notifier
-	meters  *metrics.Metrics
+	meters  *metrics.Exporter
 	pipe    *pipeline.Pipeline
 	events  *output.Words // of the events as JSON; nil without
 }
@@ -44,7 +44,7 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 		show = (&console.JSON{W: a.events, Mask: a.secrets}).Show
 	}
 	show = report.AtEnd(show, a.people, manual.Version())
-	notified := notify.Subject{Dir: dir, Workdir: p.Job.Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
+	notified := notify.NotifiedRun{Dir: dir, Workdir: p.Job.Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
 	a.others, show = notify.New(p.Job.Notify, notified, a.monitor.Events(show))
 	a.meters = metrics.New(p.MetricsOf(filepath.Base(dir)), a.secrets)
 	a.show = pipe.Events(a.meters.Events(show))

@@ -28,7 +28,7 @@ func diagnoseCommand(s streams) *cli.Command {
 
 // diagnose prints a diagnosis of each argument; what cannot be read is told at the end.
 func diagnose(c *cli.Context, s streams) error {
-	ask := artifacts.Request{
+	ask := artifacts.DiagnoseRequest{
 		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in,
 		Show: func(d artifacts.FileDiagnosis) error {
 			if c.Bool("json") {

@@ -29,7 +29,7 @@ var jsonSections = map[string]any{
 	"Outvoted plan": strategy.Outvoted{}, "Prediction": memory.Prediction{}, "Price": strategy.Price{}, "Diagnosis": artifacts.FileDiagnosis{},
 	"Plan": console.Survey{}, "Offer": strategy.Offer{}, "Candidate": strategy.Candidate{}, "Replayed decision": launcher.Replayed{},
 	"Full diagnosis": strategy.Diagnosis{}, "Decision": strategy.Decision{}, "Snapshot": strategy.Snapshot{}, "Allocation": strategy.Allocation{},
-	"Status": launcher.Status{}, "Run": runs.Run{}, "Logs": runs.Logs{}, "Cleaned": runs.Cleaned{}, "Recipe": console.ListedRecipe{}, "Detection": job.Detection{},
+	"Status": launcher.Status{}, "Run": runs.Entry{}, "Logs": runs.Logs{}, "Cleaned": runs.Cleaned{}, "Recipe": console.ListedRecipe{}, "Detection": job.Detection{},
 	"began": launcher.Began{}, "started": launcher.Started{}, "exited": launcher.Exited{}, "ended": launcher.Ended{}, "decided": launcher.Decided{}, "climbed": launcher.Climbed{},
 	"noticed": launcher.Noticed{}, "finished": launcher.Finished{},
 }

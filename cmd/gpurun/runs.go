@@ -23,9 +23,9 @@ func runsCommand(s streams) *cli.Command {
 }
 
 // namedRun is the run that a verb's only argument names, else the newest.
-func namedRun(c *cli.Context) (runs.Run, error) {
+func namedRun(c *cli.Context) (runs.Entry, error) {
 	if err := verb.AtMost(c, 1); err != nil {
-		return runs.Run{}, err
+		return runs.Entry{}, err
 	}
 	return runs.Find(".", c.Args().First())
 }

@@ -116,13 +116,13 @@ func searchOf(j *job.Job, own job.Own) journal.RunSearch {
 	return journal.RunSearch{Named: own.RunDir, ID: own.RunID, Root: root, IfTrained: own.IfTrained, Fresh: own.Fresh}
 }
 
-func streamsOf(s commandline.Streams) map[int]output.Streams {
-	m := map[int]output.Streams{}
+func streamsOf(s commandline.Streams) map[int]output.StreamSet {
+	m := map[int]output.StreamSet{}
 	if s.All != commandline.NoStd {
-		m[output.AllRanks] = output.Streams(s.All)
+		m[output.AllRanks] = output.StreamSet(s.All)
 	}
 	for local, std := range s.Ranks {
-		m[local] = output.Streams(std)
+		m[local] = output.StreamSet(std)
 	}
 	return m
 }

@@ -95,8 +95,8 @@ func (c Collector) Ranks(words []string) (Artifacts, error) {
 	return r, nil
 }
 
-// A Request is a command line of gpurun diagnose.
-type Request struct {
+// A DiagnoseRequest is a command line of gpurun diagnose.
+type DiagnoseRequest struct {
 	// Names are files and folders, - for Stdin, which is also read where nothing is named.
 	// Ranks are outputs of single ranks of one run, as K=FILE.
 	Names, Ranks []string
@@ -110,7 +110,7 @@ type Request struct {
 const lastSignal = 64
 
 // Run diagnoses all files and folders. The error names those that could not be read, with a hint.
-func (q Request) Run() error {
+func (q DiagnoseRequest) Run() error {
 	if len(q.Names) == 0 && len(q.Ranks) == 0 && holdsData(q.Stdin) {
 		q.Names = []string{"-"}
 	}

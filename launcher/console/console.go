@@ -64,7 +64,7 @@ func (p *People) Recall(events []launcher.Event) {
 }
 
 // last is the latest attempt that is over, nil for none.
-func (p *People) last() *runstate.Attempt {
+func (p *People) last() *runstate.AttemptState {
 	over := p.state.Over()
 	if len(over) == 0 {
 		return nil

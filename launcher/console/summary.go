@@ -115,7 +115,7 @@ func (p People) Hints(run *runstate.Run) []string {
 }
 
 // course is how long an attempt ran, and from which checkpoint.
-func (p *People) course(a *runstate.Attempt) string {
+func (p *People) course(a *runstate.AttemptState) string {
 	said := ""
 	if lasted := p.lasted(a); lasted > 0 {
 		said = ", " + brief(lasted).String()
@@ -127,7 +127,7 @@ func (p *People) course(a *runstate.Attempt) string {
 }
 
 // lasted is how long an attempt ran; one that was cut off, until its last sample.
-func (p *People) lasted(a *runstate.Attempt) time.Duration {
+func (p *People) lasted(a *runstate.AttemptState) time.Duration {
 	if a.Phase != runstate.CutOff || a.At.IsZero() {
 		return a.Lasted()
 	}
@@ -155,7 +155,7 @@ func (p *People) total() time.Duration {
 	return sum
 }
 
-func outcome(a *runstate.Attempt) string {
+func outcome(a *runstate.AttemptState) string {
 	if a.Phase != runstate.Decided {
 		return "interrupted"
 	}
@@ -312,7 +312,7 @@ const noRecipe = "none"
 
 // rootCause prints the failing rank's last traceback in a block like torchrun's, which log
 // scrapers look for.
-func (p *People) rootCause(a *runstate.Attempt) {
+func (p *People) rootCause(a *runstate.AttemptState) {
 	if !a.Diagnosis.Fatal || a.Diagnosis.Rank < 0 {
 		return
 	}
@@ -339,7 +339,7 @@ func (p *People) rootCause(a *runstate.Attempt) {
 
 // justShown reports whether the job's output with the traceback is right above: of a single
 // rank, since the output of several is mixed.
-func (p *People) justShown(a *runstate.Attempt) bool {
+func (p *People) justShown(a *runstate.AttemptState) bool {
 	if !p.SameTerminal || p.state.Began.Job.Ranks != 1 || len(p.state.Over()) <= p.recalled {
 		return false
 	}
@@ -350,7 +350,7 @@ func (p *People) justShown(a *runstate.Attempt) bool {
 	})
 }
 
-func exitCode(a *runstate.Attempt) string {
+func exitCode(a *runstate.AttemptState) string {
 	exit := a.Evidence.ExitOf(a.Diagnosis.Rank)
 	switch {
 	case exit == nil:
@@ -365,7 +365,7 @@ func exitCode(a *runstate.Attempt) string {
 const tracebackShown = 13
 
 // traceback is the last one of the failing rank, or the line that proves the diagnosis.
-func traceback(a *runstate.Attempt) []string {
+func traceback(a *runstate.AttemptState) []string {
 	if lines := launcher.Traceback(a.Evidence, a.Diagnosis); len(lines) > 0 {
 		return cause.Shown(lines, tracebackShown)
 	}
@@ -390,7 +390,7 @@ func predicted(p *memory.Prediction) string {
 
 // peaks is an attempt's predicted and measured peak: "; predicted 36.1–37.8, measured 36.9 of
 // 40.0 GiB". One that ran out of memory has no measured peak of its plan.
-func peaks(a *runstate.Attempt) string {
+func peaks(a *runstate.AttemptState) string {
 	var words []string
 	measured, room := a.Peak(), a.Decision.Headroom
 	figure := func(bytes int64) string { return strategy.Interval(bytes, bytes) }

@@ -96,7 +96,7 @@ func Find(here, word string) ([]RunStatus, error) {
 		if err != nil {
 			return nil, errext.WithCode(err, strategy.CodeUsage)
 		}
-		found = []runs.Run{one}
+		found = []runs.Entry{one}
 	}
 	var all []RunStatus
 	var failed error

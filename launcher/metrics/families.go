@@ -73,14 +73,14 @@ var (
 var outcomes = []strategy.Outcome{strategy.Trained, strategy.Failed, strategy.Exhausted, strategy.Stopped, strategy.Retry}
 
 // Describe implements prometheus.Collector.
-func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+func (m *Exporter) Describe(to chan<- *prometheus.Desc) {
 	for _, f := range families {
 		to <- f.desc
 	}
 }
 
 // Collect implements prometheus.Collector. A run that has not begun has no metrics.
-func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+func (m *Exporter) Collect(to chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &m.state
@@ -88,7 +88,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	run := []string{m.label(r.Began.Name), m.label(r.Began.Run)}
-	send := sender(func(f family, value float64, labels ...string) {
+	send := valueSender(func(f family, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, value, append(run[:2:2], labels...)...)
 	})
 	send(runInfo, 1, m.label(r.Began.Version), m.label(r.Began.Recipe))
@@ -109,17 +109,17 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// A sender sends the value of a metric.
-type sender func(f family, value float64, labels ...string)
+// A valueSender sends the value of a metric.
+type valueSender func(f family, value float64, labels ...string)
 
 // known sends a value that is not zero: zero is not known.
-func (t sender) known(f family, value float64, labels ...string) {
+func (t valueSender) known(f family, value float64, labels ...string) {
 	if value != 0 {
 		t(f, value, labels...)
 	}
 }
 
-func (t sender) run(r *runstate.Run, ended time.Time) {
+func (t valueSender) run(r *runstate.Run, ended time.Time) {
 	started := 0
 	if last := r.Launched(); last != nil {
 		started = last.N + 1
@@ -154,7 +154,7 @@ func (t sender) run(r *runstate.Run, ended time.Time) {
 	}
 }
 
-func (t sender) attempt(r *runstate.Run) {
+func (t valueSender) attempt(r *runstate.Run) {
 	last := r.Launched()
 	t(attemptNumber, float64(last.N))
 	t(attemptRunning, number(r.Running()))
@@ -169,7 +169,7 @@ func (t sender) attempt(r *runstate.Run) {
 }
 
 // pace sends the time of a step, and the samples in a second.
-func (t sender) pace(r *runstate.Run) {
+func (t valueSender) pace(r *runstate.Run) {
 	rate := r.Progress.Rate
 	if !r.Running() || rate <= 0 {
 		return
@@ -180,7 +180,7 @@ func (t sender) pace(r *runstate.Run) {
 	}
 }
 
-func (t sender) memory(sample model.Sample, device string) {
+func (t valueSender) memory(sample model.Sample, device string) {
 	if device == "" {
 		return
 	}

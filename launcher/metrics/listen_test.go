@@ -13,7 +13,7 @@ import (
 )
 
 // served are metrics on a port that the system chose, and the address that people are told.
-func served(t *testing.T) (m *Metrics, address string) {
+func served(t *testing.T) (m *Exporter, address string) {
 	t.Helper()
 	var notes []string
 	m = made(t, model.Metrics{Listen: "127.0.0.1:0"}, nil)

@@ -26,9 +26,9 @@ import (
 	"github.com/gpurun/gpurun/model"
 )
 
-// Metrics are those of one run. Their methods may be called from several goroutines; only
+// An Exporter exports the metrics of one run. Its methods may be called from several goroutines; only
 // Close waits for disk and network.
-type Metrics struct {
+type Exporter struct {
 	options  model.Metrics
 	mask     *mask.Masker
 	note     func(string) // nil before Start
@@ -46,14 +46,14 @@ type Metrics struct {
 
 // New returns the metrics of a run; nothing is exported before Start. The mask takes the job's
 // secrets out of them, and may be nil.
-func New(o model.Metrics, m *mask.Masker) *Metrics {
-	metrics := &Metrics{options: o, mask: m, registry: prometheus.NewRegistry(), wake: make(chan struct{}, 1), over: make(chan struct{})}
+func New(o model.Metrics, m *mask.Masker) *Exporter {
+	metrics := &Exporter{options: o, mask: m, registry: prometheus.NewRegistry(), wake: make(chan struct{}, 1), over: make(chan struct{})}
 	metrics.registry.MustRegister(metrics)
 	return metrics
 }
 
 // Events returns show with the metrics in front of it.
-func (m *Metrics) Events(show func(launcher.Event)) func(launcher.Event) {
+func (m *Exporter) Events(show func(launcher.Event)) func(launcher.Event) {
 	return func(e launcher.Event) {
 		m.see(e)
 		if _, begins := e.(launcher.Began); begins && m.note != nil {
@@ -67,7 +67,7 @@ func (m *Metrics) Events(show func(launcher.Event)) func(launcher.Event) {
 	}
 }
 
-func (m *Metrics) see(e launcher.Event) {
+func (m *Exporter) see(e launcher.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.Add(e)
@@ -77,7 +77,7 @@ func (m *Metrics) see(e launcher.Event) {
 }
 
 // Samples returns next with the metrics behind it.
-func (m *Metrics) Samples(next func(int, []model.Sample)) func(int, []model.Sample) {
+func (m *Exporter) Samples(next func(int, []model.Sample)) func(int, []model.Sample) {
 	return func(attempt int, samples []model.Sample) {
 		next(attempt, samples)
 		m.mu.Lock()
@@ -88,7 +88,7 @@ func (m *Metrics) Samples(next func(int, []model.Sample)) func(int, []model.Samp
 
 // Start exports metrics once this process begins the run, or resumes it after events. note gets
 // warnings, and must not block. It returns Close.
-func (m *Metrics) Start(events []launcher.Event, note func(text string)) (end func()) {
+func (m *Exporter) Start(events []launcher.Event, note func(text string)) (end func()) {
 	for _, e := range events {
 		m.see(e)
 	}
@@ -96,7 +96,7 @@ func (m *Metrics) Start(events []launcher.Event, note func(text string)) (end fu
 	return m.Close
 }
 
-func (m *Metrics) begin() {
+func (m *Exporter) begin() {
 	if m.options.TextFile != "" {
 		private.SweepFolder(filepath.Dir(m.options.TextFile), time.Minute) // of a gpurun that was killed
 		m.writing.Go(m.write)
@@ -110,7 +110,7 @@ func (m *Metrics) begin() {
 const closePatience = 2 * time.Second
 
 // Close writes the file a last time, and closes the listener. The file stays.
-func (m *Metrics) Close() {
+func (m *Exporter) Close() {
 	close(m.over)
 	written := make(chan struct{})
 	go func() {
@@ -135,7 +135,7 @@ const (
 
 // write writes the file after each event and every textPause, until Close, and once more. It
 // warns only once of a file that cannot be written.
-func (m *Metrics) write() {
+func (m *Exporter) write() {
 	tick := time.NewTicker(textPause)
 	defer tick.Stop()
 	warned := false
@@ -154,7 +154,7 @@ func (m *Metrics) write() {
 }
 
 // writeFile replaces the file; a link in its place is replaced, too.
-func (m *Metrics) writeFile() error {
+func (m *Exporter) writeFile() error {
 	gathered, err := m.registry.Gather()
 	if err != nil {
 		return fmt.Errorf("gather the metrics: %w", err)
@@ -172,4 +172,4 @@ func (m *Metrics) writeFile() error {
 const longestLabel = 128
 
 // label is the value of a label.
-func (m *Metrics) label(text string) string { return m.mask.Line(text, longestLabel) }
+func (m *Exporter) label(text string) string { return m.mask.Line(text, longestLabel) }

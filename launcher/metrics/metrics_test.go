@@ -52,13 +52,13 @@ func sampled() []model.Sample {
 	}
 }
 
-func made(t *testing.T, o model.Metrics, m *mask.Masker) *Metrics {
+func made(t *testing.T, o model.Metrics, m *mask.Masker) *Exporter {
 	t.Helper()
 	return New(o, m)
 }
 
 // tell has metrics see events and samples as a run would show them.
-func tell(m *Metrics, samples []model.Sample, events ...launcher.Event) {
+func tell(m *Exporter, samples []model.Sample, events ...launcher.Event) {
 	show, take := m.Events(func(launcher.Event) {}), m.Samples(func(int, []model.Sample) {})
 	for _, e := range events {
 		show(e)
@@ -69,7 +69,7 @@ func tell(m *Metrics, samples []model.Sample, events ...launcher.Event) {
 }
 
 // exposed is what a scraper gets; a registry that forgives nothing looks at it.
-func exposed(t *testing.T, m *Metrics) string {
+func exposed(t *testing.T, m *Exporter) string {
 	t.Helper()
 	strict := prometheus.NewPedanticRegistry()
 	strict.MustRegister(m)

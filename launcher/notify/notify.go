@@ -35,8 +35,8 @@ const (
 	cutPatience = 500 * time.Millisecond
 )
 
-// A Subject is the run whose events are sent.
-type Subject struct {
+// A NotifiedRun is the run whose events are sent.
+type NotifiedRun struct {
 	Dir     string        // the run directory
 	Workdir string        // the job's, with the outbox below its .gpurun
 	Version string        // of gpurun
@@ -46,7 +46,7 @@ type Subject struct {
 
 // A Notifier sends the events of one run. A nil one sends none.
 type Notifier struct {
-	run    Subject
+	run    NotifiedRun
 	on     []string
 	sender sender
 	box    outbox
@@ -73,12 +73,12 @@ type letter struct {
 
 // A sender delivers one event. A refusal as error means that later tries would fail, too.
 type sender interface {
-	send(ctx context.Context, m Message, body []byte) error
+	send(ctx context.Context, m Notification, body []byte) error
 }
 
 // New returns the notifier of a run, and show with the notifier behind it: an event is
 // journaled and shown before it is sent.
-func New(s model.Notify, r Subject, show func(launcher.Event)) (*Notifier, func(launcher.Event)) {
+func New(s model.Notify, r NotifiedRun, show func(launcher.Event)) (*Notifier, func(launcher.Event)) {
 	if len(s.On) == 0 || s.URL == "" && s.Command == nil && s.Missing == "" {
 		return nil, show
 	}
@@ -94,12 +94,12 @@ func New(s model.Notify, r Subject, show func(launcher.Event)) (*Notifier, func(
 }
 
 // senderOf returns the sender, nil where a part of its configuration is missing.
-func senderOf(s model.Notify, r Subject) sender {
+func senderOf(s model.Notify, r NotifiedRun) sender {
 	switch {
 	case s.Missing != "":
 		return nil
 	case s.Command != nil:
-		return &command{argv: s.Command, dir: r.Workdir, timeout: s.Timeout}
+		return &eventCommand{argv: s.Command, dir: r.Workdir, timeout: s.Timeout}
 	}
 	return newWebhook(s, r.Version)
 }
@@ -194,10 +194,10 @@ func (n *Notifier) see(e launcher.Event) {
 	}
 }
 
-func (n *Notifier) wanted(m Message) bool { return slices.Contains(n.on, m.Event) }
+func (n *Notifier) wanted(m Notification) bool { return slices.Contains(n.on, m.Event) }
 
 // put has an event sent. The caller holds mu.
-func (n *Notifier) put(m Message) {
+func (n *Notifier) put(m Notification) {
 	body, err := m.encode(n.run.Mask)
 	if err != nil {
 		n.warn(fmt.Sprintf("a notification could not be encoded: %v", err))

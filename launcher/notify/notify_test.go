@@ -36,17 +36,17 @@ func TestMain(m *testing.M) {
 // A post is a sender that keeps what it is given, and answers as it is told to.
 type post struct {
 	mu     sync.Mutex
-	sent   []Message
-	answer func(ctx context.Context, m Message) error
+	sent   []Notification
+	answer func(ctx context.Context, m Notification) error
 }
 
-func (p *post) send(ctx context.Context, m Message, body []byte) error {
+func (p *post) send(ctx context.Context, m Notification, body []byte) error {
 	if p.answer != nil {
 		if err := p.answer(ctx, m); err != nil {
 			return err
 		}
 	}
-	var whole Message
+	var whole Notification
 	if err := json.Unmarshal(body, &whole); err != nil || whole.ID != m.ID {
 		return fmt.Errorf("the body is another: %s, %w", body, err)
 	}
@@ -88,7 +88,7 @@ func begin(t *testing.T, ctx context.Context, dir, name string, p *post, on ...s
 	}
 	s := &stage{post: p}
 	run := filepath.Join(dir, ".gpurun", "gpt", name)
-	r := Subject{Dir: run, Workdir: dir, Version: "v9", Mask: mask.New([]string{"--api-key", "verysecretvalue1"}, nil), Page: console.NewPage(&s.page, nil)}
+	r := NotifiedRun{Dir: run, Workdir: dir, Version: "v9", Mask: mask.New([]string{"--api-key", "verysecretvalue1"}, nil), Page: console.NewPage(&s.page, nil)}
 	var show func(launcher.Event)
 	s.Notifier, show = New(model.Notify{URL: "https://example.org/x", Style: "json", On: on, Timeout: time.Second}, r, func(launcher.Event) {})
 	if s.Notifier != nil {
@@ -164,7 +164,7 @@ func TestARunIsTold(t *testing.T) {
 	dir := t.TempDir()
 	asked, hang := make(chan struct{}), make(chan struct{})
 	p := &post{}
-	p.answer = func(_ context.Context, m Message) error {
+	p.answer = func(_ context.Context, m Notification) error {
 		events, err := journal.Read(filepath.Join(dir, ".gpurun", "gpt", "night"))
 		if _, err := os.Stat(filepath.Join(dir, ".gpurun", journal.OutboxName, m.ID, eventFile)); err != nil {
 			t.Error(err)
@@ -234,7 +234,7 @@ func TestWhatIsTold(t *testing.T) {
 			t.Errorf("%s: told %q, want %q", name, got, test.want)
 		}
 	}
-	if n, _ := New(model.Notify{URL: "https://example.org", On: []string{}}, Subject{}, nil); n != nil {
+	if n, _ := New(model.Notify{URL: "https://example.org", On: []string{}}, NotifiedRun{}, nil); n != nil {
 		t.Error("nobody is to be told of nothing")
 	}
 }
@@ -251,7 +251,7 @@ func TestTheEndIsBounded(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			asked := make(chan string, 1)
-			s := begin(t, ctx, dir, "night", &post{answer: func(ctx context.Context, m Message) error {
+			s := begin(t, ctx, dir, "night", &post{answer: func(ctx context.Context, m Notification) error {
 				asked <- m.ID
 				<-ctx.Done()
 				return ctx.Err()
@@ -332,7 +332,7 @@ func TestOldEvents(t *testing.T) {
 	dir := t.TempDir()
 	box := outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}
 	add := func(id string, age time.Duration) {
-		body, err := json.Marshal(Message{ID: id, Event: Trained, Run: "old", Time: time.Now().Add(-age)})
+		body, err := json.Marshal(Notification{ID: id, Event: Trained, Run: "old", Time: time.Now().Add(-age)})
 		if err == nil {
 			_, err = box.put(id, body)
 		}
@@ -379,7 +379,7 @@ func TestOneSendsAnEvent(t *testing.T) {
 	dir := t.TempDir()
 	box := outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}
 	for i := range 3 {
-		m := Message{ID: fmt.Sprintf("%032x", i), Event: Trained, Run: fmt.Sprint(i), Time: time.Now().Add(time.Duration(i) * time.Minute)}
+		m := Notification{ID: fmt.Sprintf("%032x", i), Event: Trained, Run: fmt.Sprint(i), Time: time.Now().Add(time.Duration(i) * time.Minute)}
 		body, err := json.Marshal(m)
 		if err == nil {
 			_, err = box.put(m.ID, body)
@@ -389,7 +389,7 @@ func TestOneSendsAnEvent(t *testing.T) {
 		}
 	}
 	first, second := &post{}, &post{}
-	first.answer = func(context.Context, Message) error {
+	first.answer = func(context.Context, Notification) error {
 		begin(t, t.Context(), dir, "second", second).over(t)
 		return nil
 	}
@@ -418,7 +418,7 @@ func TestWhatFailsIsTold(t *testing.T) {
 	broken := true
 	seen := make(chan struct{}, 10)
 	p := &post{}
-	p.answer = func(_ context.Context, m Message) error {
+	p.answer = func(_ context.Context, m Notification) error {
 		defer func() { seen <- struct{}{} }()
 		if m.Event == Trained {
 			return &refusal{"hooks.example answers 404"}
@@ -452,10 +452,10 @@ func TestWhatFailsIsTold(t *testing.T) {
 // One event that a server chokes on keeps no other from it.
 func TestAnEventThatAlwaysFails(t *testing.T) {
 	dir := t.TempDir()
-	begin(t, t.Context(), dir, "poison", &post{answer: func(context.Context, Message) error { return errors.New("500") }}).whole(t, ending(strategy.Failed, 1))
+	begin(t, t.Context(), dir, "poison", &post{answer: func(context.Context, Notification) error { return errors.New("500") }}).whole(t, ending(strategy.Failed, 1))
 	failed := make(chan struct{}, 10)
 	p := &post{}
-	p.answer = func(_ context.Context, m Message) error {
+	p.answer = func(_ context.Context, m Notification) error {
 		if m.Run == "poison" {
 			failed <- struct{}{}
 			return errors.New("500")
@@ -496,7 +496,7 @@ func TestWithoutAnOutbox(t *testing.T) {
 	p := &post{}
 	s := begin(t, t.Context(), dir, "night", p)
 	s.end()
-	s.Notifier, _ = New(model.Notify{URL: "https://example.org", On: []string{Failed}}, Subject{Dir: s.run.Dir, Workdir: filepath.Join(dir, "file"), Page: s.run.Page}, nil)
+	s.Notifier, _ = New(model.Notify{URL: "https://example.org", On: []string{Failed}}, NotifiedRun{Dir: s.run.Dir, Workdir: filepath.Join(dir, "file"), Page: s.run.Page}, nil)
 	s.sender = p
 	s.end = s.Begin(t.Context(), func(text string) { s.notes = append(s.notes, text) })
 	for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {
@@ -511,7 +511,7 @@ func TestWithoutAnOutbox(t *testing.T) {
 // Nobody but the user reads the outbox, and it has no address: only what is told.
 func TestTheOutboxIsPrivate(t *testing.T) {
 	dir := t.TempDir()
-	s := begin(t, t.Context(), dir, "night", &post{answer: func(context.Context, Message) error { return errors.New("down") }})
+	s := begin(t, t.Context(), dir, "night", &post{answer: func(context.Context, Notification) error { return errors.New("down") }})
 	s.events(t, opening()...)
 	s.events(t, ending(strategy.Failed, 1)...)
 	s.over(t)
@@ -561,7 +561,7 @@ func TestWhatOthersCouldHaveWrittenIsNotSent(t *testing.T) {
 	for name, open := range map[string]string{"the outbox": "", "an entry": strings.Repeat("a", 32), "an event": filepath.Join(strings.Repeat("a", 32), eventFile)} {
 		dir := t.TempDir()
 		box := outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}
-		m := Message{ID: strings.Repeat("a", 32), Event: Trained, Run: "planted", Time: time.Now()}
+		m := Notification{ID: strings.Repeat("a", 32), Event: Trained, Run: "planted", Time: time.Now()}
 		body, err := json.Marshal(m)
 		if err == nil {
 			_, err = box.put(m.ID, body)
@@ -582,7 +582,7 @@ func TestWhatCannotBeCutOff(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		asked, hang := make(chan struct{}), make(chan struct{})
-		s := begin(t, t.Context(), dir, "night", &post{answer: func(context.Context, Message) error {
+		s := begin(t, t.Context(), dir, "night", &post{answer: func(context.Context, Notification) error {
 			close(asked)
 			<-hang
 			return errors.New("late")
@@ -603,7 +603,7 @@ func TestWhatCannotBeCutOff(t *testing.T) {
 // Journals are read within bounds, and not once nobody waits any more.
 func TestCatchingUpIsBounded(t *testing.T) {
 	dir := t.TempDir()
-	n := &Notifier{run: Subject{Dir: "now"}, box: outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}}
+	n := &Notifier{run: NotifiedRun{Dir: "now"}, box: outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}}
 	add := func(name string, size int64) {
 		run := filepath.Join(dir, ".gpurun", "gpt", name)
 		var text []byte

@@ -13,14 +13,14 @@ import (
 	"github.com/gpurun/gpurun/launcher/terminal"
 )
 
-// A command gets each event on its stdin, and is tried once.
-type command struct {
+// An eventCommand gets each event on its stdin, and is tried once.
+type eventCommand struct {
 	argv    []string
 	dir     string
 	timeout time.Duration
 }
 
-func (p *command) send(ctx context.Context, _ Message, event []byte) error {
+func (p *eventCommand) send(ctx context.Context, _ Notification, event []byte) error {
 	timed, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("it took longer than %v and was ended", p.timeout))
 	defer cancel()
 	errs := &firstBytes{}
@@ -46,7 +46,7 @@ func (p *command) send(ctx context.Context, _ Message, event []byte) error {
 var plainName = regexp.MustCompile(`^[\w./+-]+$`)
 
 // name is the program for messages. A whole command line in its place may hold a secret.
-func (p *command) name() string {
+func (p *eventCommand) name() string {
 	if !plainName.MatchString(p.argv[0]) {
 		return "the program of notify.command"
 	}

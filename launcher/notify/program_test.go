@@ -14,7 +14,7 @@ import (
 func TestProgram(t *testing.T) {
 	dir := t.TempDir()
 	run := func(script string, timeout time.Duration) error {
-		return (&command{argv: []string{"sh", "-c", script}, dir: dir, timeout: timeout}).send(t.Context(), message, event)
+		return (&eventCommand{argv: []string{"sh", "-c", script}, dir: dir, timeout: timeout}).send(t.Context(), message, event)
 	}
 	if err := run("cat >got", time.Minute); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestProgram(t *testing.T) {
 			t.Errorf("%q: %v, want %q", script, err, want)
 		}
 	}
-	gone := &command{argv: []string{"/no/such/program"}, dir: dir, timeout: time.Minute}
+	gone := &eventCommand{argv: []string{"/no/such/program"}, dir: dir, timeout: time.Minute}
 	if err := gone.send(t.Context(), message, event); err == nil || !strings.Contains(err.Error(), "/no/such/program: no such file") && !strings.Contains(err.Error(), "no such file or directory") {
 		t.Errorf("%v", err)
 	}

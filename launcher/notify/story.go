@@ -30,8 +30,8 @@ const (
 	Stalled   = "stalled" // no rank made a step for launch.stall_timeout
 )
 
-// A Message is one event; its JSON is the body of style "json".
-type Message struct {
+// A Notification is one event; its JSON is the body of style "json".
+type Notification struct {
 	// ID is the same whenever the event is sent.
 	ID    string    `json:"id"`
 	Event string    `json:"event"`
@@ -57,7 +57,7 @@ type Message struct {
 const longestReason = 1000
 
 // encode is the message in JSON, without the job's secrets.
-func (m Message) encode(secrets *mask.Masker) ([]byte, error) {
+func (m Notification) encode(secrets *mask.Masker) ([]byte, error) {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode the event: %w", err)
@@ -69,7 +69,7 @@ func (m Message) encode(secrets *mask.Masker) ([]byte, error) {
 var identity = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // decode reads a message from the outbox.
-func decode(body []byte) (m Message, err error) {
+func decode(body []byte) (m Notification, err error) {
 	if err := json.Unmarshal(body, &m); err != nil {
 		return m, &refusal{"it cannot be read"}
 	}
@@ -89,7 +89,7 @@ type story struct {
 func (s *story) over() bool { return s.state.Verdict != nil && s.state.Verdict.Outcome.Final() }
 
 // take takes in one event, and gives the message where others are told of it.
-func (s *story) take(e launcher.Event, at time.Time) (m Message, sent bool) {
+func (s *story) take(e launcher.Event, at time.Time) (m Notification, sent bool) {
 	over := s.over()
 	s.state.Add(e)
 	switch e := e.(type) {
@@ -111,7 +111,7 @@ func (s *story) take(e launcher.Event, at time.Time) (m Message, sent bool) {
 			return m, true
 		}
 	}
-	return Message{}, false
+	return Notification{}, false
 }
 
 // changed is how the plan of the newest attempt differs from the job as written.
@@ -139,8 +139,8 @@ func (s *story) course() string {
 	return words
 }
 
-func (s *story) message(event string, at time.Time, reason string, changed strategy.Changes) Message {
-	m := Message{
+func (s *story) message(event string, at time.Time, reason string, changed strategy.Changes) Notification {
+	m := Notification{
 		Event: event, Time: at, Run: filepath.Base(s.dir), Job: clean(s.state.Began.Name), Host: clean(s.host), Reason: clean(reason), Changed: changed,
 	}
 	if last := s.state.Launched(); last != nil {
@@ -160,7 +160,7 @@ const mostAtOnce = 100
 
 // read reads a journal from its beginning until ctx is done, and returns the newest messages.
 // Of a journal that cannot be read there are none: the gpurun that runs there reports it.
-func (s *story) read(ctx context.Context, dir string) (newest []Message) {
+func (s *story) read(ctx context.Context, dir string) (newest []Notification) {
 	_ = journal.Walk(dir, func(e launcher.Event, at time.Time) bool {
 		if m, sent := s.take(e, at); sent {
 			newest = append(newest, m)

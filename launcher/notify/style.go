@@ -18,7 +18,7 @@ const (
 
 // styled is the body of an event: the event itself, or a chat's message. Text from the job
 // has no effect there: no markup, no links, no mentions.
-func styled(style string, m Message, event []byte) ([]byte, error) {
+func styled(style string, m Notification, event []byte) ([]byte, error) {
 	switch style {
 	case "json":
 		return event, nil
@@ -33,7 +33,7 @@ func styled(style string, m Message, event []byte) ([]byte, error) {
 }
 
 // where says where a run is, for people.
-func where(m Message) string {
+func where(m Notification) string {
 	words := fmt.Sprintf("run %s on %s", clean(m.Run), clean(m.Host))
 	if m.Code != nil && *m.Code != 0 {
 		words += fmt.Sprintf(", exit code %d", *m.Code)
@@ -42,7 +42,7 @@ func where(m Message) string {
 }
 
 // slack is a message of an incoming webhook: https://docs.slack.dev/messaging
-func slack(m Message) any {
+func slack(m Notification) any {
 	text := escaped(slackEscapes, clean(m.Summary), slackMost) + "\n" + escaped(slackEscapes, where(m), slackMost)
 	return map[string]any{"text": text, "mrkdwn": false, "unfurl_links": false, "unfurl_media": false}
 }
@@ -51,7 +51,7 @@ func slack(m Message) any {
 var slackEscapes = map[rune]string{'&': "&amp;", '<': "&lt;", '>': "&gt;"}
 
 // discord executes a webhook: https://discord.com/developers/docs/resources/webhook
-func discord(m Message) any {
+func discord(m Notification) any {
 	at := escaped(discordEscapes, where(m), discordMost/4)
 	const suppressEmbeds = 1 << 2
 	return map[string]any{
@@ -75,7 +75,7 @@ func backslashed(chars string) map[rune]string {
 // teams is an Adaptive Card for a workflow that posts what a webhook gets:
 // https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors. Runs of text
 // know no Markdown.
-func teams(m Message) any {
+func teams(m Notification) any {
 	line := func(text string, more map[string]any) any {
 		run := map[string]any{"type": "TextRun", "text": escaped(teamsEscapes, text, teamsMost)}
 		maps.Copy(run, more)

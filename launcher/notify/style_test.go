@@ -14,7 +14,7 @@ const hostile = "<!channel> <https://evil.example|ok> & @everyone <@123> *b* _i_
 func body(t *testing.T, style, summary string) (text string, whole map[string]any) {
 	t.Helper()
 	code := 1
-	content, err := styled(style, Message{Summary: summary, Run: "run_1", Host: "node<7>", Code: &code}, []byte("{}"))
+	content, err := styled(style, Notification{Summary: summary, Run: "run_1", Host: "node<7>", Code: &code}, []byte("{}"))
 	if err == nil {
 		err = json.Unmarshal(content, &whole)
 	}
@@ -63,7 +63,7 @@ func TestLongTexts(t *testing.T) {
 				t.Errorf("%s of %q: an escape is cut", style, piece)
 			}
 		}
-		if card, err := styled("teams", Message{Summary: long}, nil); err != nil || len(card) > 28<<10 {
+		if card, err := styled("teams", Notification{Summary: long}, nil); err != nil || len(card) > 28<<10 {
 			t.Errorf("teams of %q: %d bytes, %v", piece, len(card), err)
 		}
 	}

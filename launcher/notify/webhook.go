@@ -119,7 +119,7 @@ func bare(err error) error {
 	return err
 }
 
-func (h *webhook) send(ctx context.Context, m Message, event []byte) error {
+func (h *webhook) send(ctx context.Context, m Notification, event []byte) error {
 	body, err := styled(h.style, m, event)
 	if err != nil {
 		return &refusal{err.Error()}

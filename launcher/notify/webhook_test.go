@@ -25,7 +25,7 @@ const secretPath = "/services/T0/very-secret"
 
 var (
 	event   = []byte(`{"id":"0123456789abcdef0123456789abcdef","event":"trained","run":"r"}`)
-	message = Message{ID: "0123456789abcdef0123456789abcdef", Event: Trained, Run: "r"}
+	message = Notification{ID: "0123456789abcdef0123456789abcdef", Event: Trained, Run: "r"}
 )
 
 // A desk is a server that checks what it is sent, and answers one way after the other; the

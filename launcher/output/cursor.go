@@ -9,7 +9,7 @@ import (
 // A cursor follows the state of a terminal, as far as it matters for drawing a line between
 // other output.
 type cursor struct {
-	at     syntax
+	at     escapeState
 	params []byte // of the control sequence that it is in
 	rest   int    // bytes of a UTF-8 character that are still to come
 	text   bool   // the line has text
@@ -20,15 +20,15 @@ type cursor struct {
 	draws bool
 }
 
-// A syntax is the kind of sequence that the next byte belongs to.
-type syntax uint8
+// An escapeState is the kind of sequence that the next byte belongs to.
+type escapeState uint8
 
 const (
-	inText    syntax = iota
-	inEscape         // behind ESC
-	inControl        // in a control sequence, behind ESC [
-	inWords          // in a text for the terminal, behind ESC ] and similar
-	inEnding         // behind an ESC in such a text
+	inText    escapeState = iota
+	inEscape              // behind ESC
+	inControl             // in a control sequence, behind ESC [
+	inWords               // in a text for the terminal, behind ESC ] and similar
+	inEnding              // behind an ESC in such a text
 )
 
 const (

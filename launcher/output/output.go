@@ -48,14 +48,14 @@ const DefaultMaxBytes = 256 << 20
 // AllRanks is the key of Options.Redirect and Options.Tee for all local ranks without an entry.
 const AllRanks = -1
 
-// Streams is a set of a rank's streams; the numbers are torchrun's.
-type Streams uint8
+// StreamSet is a set of a rank's streams; the numbers are torchrun's.
+type StreamSet uint8
 
-// The bits of Streams.
+// The bits of StreamSet.
 const (
-	Stdout Streams = 1
-	Stderr Streams = 2
-	Both           = Stdout | Stderr
+	Stdout StreamSet = 1
+	Stderr StreamSet = 2
+	Both             = Stdout | Stderr
 )
 
 // Options say where the ranks' output goes.
@@ -71,10 +71,10 @@ type Options struct {
 	// Screen owns the terminal that the console is; nil for none.
 	Screen *Screen
 	// Redirect keeps streams off the console, by local rank (torchrun's -r).
-	Redirect map[int]Streams
+	Redirect map[int]StreamSet
 	// Tee shows streams with a prefix on each line, by local rank (torchrun's -t). It
 	// overrides Redirect, as in torchrun.
-	Tee map[int]Streams
+	Tee map[int]StreamSet
 	// Filter lists the local ranks that are shown on the console; nil: all.
 	Filter []int
 	// Role and Template make the prefix of Tee. The template is that of
@@ -197,7 +197,7 @@ func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
 		return errors.Join(fmt.Errorf("open %s of rank %d: %w", name, r.global, err), log.close(time.Now().Add(logClose)))
 	}
 	s := newStream(r, name, read, log)
-	if shown, prefixed := o.route(r.local, Streams(1)<<i); shown != 0 {
+	if shown, prefixed := o.route(r.local, StreamSet(1)<<i); shown != 0 {
 		prefix := ""
 		if prefixed != 0 {
 			prefix = o.prefix(r)
@@ -226,7 +226,7 @@ func (o *Output) openEnds() (read, write *os.File, err error) {
 
 // route returns which of some streams of a local rank are shown on the console, and which of
 // those with a prefix.
-func (o *Output) route(local int, s Streams) (shown, prefixed Streams) {
+func (o *Output) route(local int, s StreamSet) (shown, prefixed StreamSet) {
 	if o.opts.Filter != nil && !slices.Contains(o.opts.Filter, local) {
 		return 0, 0
 	}
@@ -244,7 +244,7 @@ func (o *Output) shown() (n int) {
 	return n
 }
 
-func choose(m map[int]Streams, local int) Streams {
+func choose(m map[int]StreamSet, local int) StreamSet {
 	if s, ok := m[local]; ok {
 		return s
 	}

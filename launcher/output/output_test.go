@@ -279,16 +279,16 @@ func TestRoutesOfTorchrun(t *testing.T) {
 		stdout, stderr string
 	}{
 		{"all", Options{}, "o0\no1\n", "e0\ne1\n"},
-		{"-r 1", Options{Redirect: map[int]Streams{AllRanks: Stdout}}, "", "e0\ne1\n"},
-		{"-r 0:3,1:2", Options{Redirect: map[int]Streams{0: Both, 1: Stderr}}, "o1\n", ""},
-		{"-t 3", Options{Tee: map[int]Streams{AllRanks: Both}}, "[default0]:o0\n[default1]:o1\n", "[default0]:e0\n[default1]:e1\n"},
-		{"-t 1:2", Options{Tee: map[int]Streams{1: Stderr}}, "o0\no1\n", "[default1]:e1\ne0\n"},
-		{"-r 3 -t 1", Options{Redirect: map[int]Streams{AllRanks: Both}, Tee: map[int]Streams{AllRanks: Stdout}}, "[default0]:o0\n[default1]:o1\n", ""},
+		{"-r 1", Options{Redirect: map[int]StreamSet{AllRanks: Stdout}}, "", "e0\ne1\n"},
+		{"-r 0:3,1:2", Options{Redirect: map[int]StreamSet{0: Both, 1: Stderr}}, "o1\n", ""},
+		{"-t 3", Options{Tee: map[int]StreamSet{AllRanks: Both}}, "[default0]:o0\n[default1]:o1\n", "[default0]:e0\n[default1]:e1\n"},
+		{"-t 1:2", Options{Tee: map[int]StreamSet{1: Stderr}}, "o0\no1\n", "[default1]:e1\ne0\n"},
+		{"-r 3 -t 1", Options{Redirect: map[int]StreamSet{AllRanks: Both}, Tee: map[int]StreamSet{AllRanks: Stdout}}, "[default0]:o0\n[default1]:o1\n", ""},
 		{"--local-ranks-filter 1", Options{Filter: []int{1}}, "o1\n", "e1\n"},
 		{"no rank", Options{Filter: []int{}}, "", ""},
 		{
 			"template", Options{
-				Role: "trainer", Group: 2, Restarts: 1, Tee: map[int]Streams{AllRanks: Stdout},
+				Role: "trainer", Group: 2, Restarts: 1, Tee: map[int]StreamSet{AllRanks: Stdout},
 				Template: "$$${role_name}/$rank/${group_rank}/$restart_count/$other ",
 			}, "$trainer/4/2/1/$other o0\n$trainer/5/2/1/$other o1\n", "e0\ne1\n",
 		},

@@ -82,7 +82,7 @@ func (c *course) cases() (all []outcome, left int) {
 }
 
 // decided is how an attempt ended that a decision followed.
-func (c *course) decided(name string, a *runstate.Attempt) outcome {
+func (c *course) decided(name string, a *runstate.AttemptState) outcome {
 	d, e, next := a.Diagnosis, a.Evidence, a.Decision
 	o := outcome{name: name, took: a.Lasted(), kind: string(d.Cause), fate: fateOf(d, next), message: c.mask.Line(next.Reason, longMessage)}
 	if o.fate == failed && !d.Fatal {

@@ -10,7 +10,7 @@ import (
 
 // An attemptView is an attempt that the page shows in full.
 type attemptView struct {
-	*Attempt
+	*ReportedAttempt
 	page       *reportPage
 	i          int // its index
 	Charts     []memoryChart
@@ -62,7 +62,7 @@ func (v attemptView) DiffShown() (d shownDiff) {
 
 // Facts are what the attempt ran with, and how far it came.
 func (v attemptView) Facts() []fact {
-	var all facts
+	var all factList
 	switch before := v.page.before(v.i); {
 	case before == nil && len(v.Plan) == 0:
 		all.add("plan", "the job as written")

@@ -27,16 +27,16 @@ type Data struct {
 	Made    time.Time
 
 	*runstate.Run
-	Attempts []Attempt
+	Attempts []ReportedAttempt
 	Running  bool     // a gpurun holds the run directory, and there is no verdict
 	Hints    []string // what to do next
 
 	say text
 }
 
-// An Attempt is an attempt of the run, with what its measurements and its folder add.
-type Attempt struct {
-	*runstate.Attempt
+// A ReportedAttempt is an attempt of the run, with what its measurements and its folder add.
+type ReportedAttempt struct {
+	*runstate.AttemptState
 	// Words say how it ended, and Class is the colour for that.
 	Words, Class string
 	// Measured are the measurements of its processes, of the one that ran out of memory first.
@@ -74,8 +74,8 @@ func loaded(dir string, events []launcher.Event, version string, m *mask.Masker)
 }
 
 // attempt adds to an attempt what follows from all events.
-func (d *Data) attempt(of *runstate.Attempt) Attempt {
-	a := Attempt{Attempt: of}
+func (d *Data) attempt(of *runstate.AttemptState) ReportedAttempt {
+	a := ReportedAttempt{AttemptState: of}
 	if a.Phase == runstate.Ended {
 		a.Diagnosis = strategy.Diagnose(a.Evidence)
 	}
@@ -93,7 +93,7 @@ func (d *Data) attempt(of *runstate.Attempt) Attempt {
 }
 
 // read adds what the attempt's folder holds.
-func (a *Attempt) read(dir string) {
+func (a *ReportedAttempt) read(dir string) {
 	folder := filepath.Join(dir, fmt.Sprintf("attempt-%d", a.N))
 	if diff, err := private.ReadHead(filepath.Join(folder, "diff.patch"), 64<<10); err == nil {
 		a.Diff = string(diff)
@@ -106,7 +106,7 @@ func (a *Attempt) read(dir string) {
 }
 
 // ending says how the attempt ended, and gives the colour for it.
-func (a *Attempt) ending(running bool) (words, class string) {
+func (a *ReportedAttempt) ending(running bool) (words, class string) {
 	switch {
 	case !a.ended() && running:
 		return "running", "run"
@@ -131,16 +131,18 @@ func (a *Attempt) ending(running bool) (words, class string) {
 }
 
 // ended reports whether the attempt has ended, and its evidence is complete.
-func (a *Attempt) ended() bool { return a.Phase >= runstate.Ended }
+func (a *ReportedAttempt) ended() bool { return a.Phase >= runstate.Ended }
 
 // final reports whether the decision after the attempt ends the run.
-func (a *Attempt) final() bool { return a.Phase == runstate.Decided && !a.Decision.Relaunch }
+func (a *ReportedAttempt) final() bool { return a.Phase == runstate.Decided && !a.Decision.Relaunch }
 
 // failedByItself reports whether the attempt failed for another reason than memory.
-func (a *Attempt) failedByItself() bool { return a.Diagnosis.Fatal && !a.Diagnosis.OutOfMemory() }
+func (a *ReportedAttempt) failedByItself() bool {
+	return a.Diagnosis.Fatal && !a.Diagnosis.OutOfMemory()
+}
 
 // end is when the attempt ended, or the time of its last sample; zero where that is not known.
-func (a *Attempt) end() time.Time {
+func (a *ReportedAttempt) end() time.Time {
 	if a.ended() {
 		return a.Evidence.Ended
 	}
@@ -148,7 +150,7 @@ func (a *Attempt) end() time.Time {
 }
 
 // latest is the newest sample of all ranks.
-func (a *Attempt) latest() (newest model.Sample) {
+func (a *ReportedAttempt) latest() (newest model.Sample) {
 	for _, s := range a.Series {
 		if n := len(s.Samples); n > 0 && s.Samples[n-1].Time.After(newest.Time) {
 			newest = s.Samples[n-1]
@@ -158,7 +160,7 @@ func (a *Attempt) latest() (newest model.Sample) {
 }
 
 // lasted is how long the attempt ran, 0 where that is not known.
-func (a *Attempt) lasted() time.Duration {
+func (a *ReportedAttempt) lasted() time.Duration {
 	if a.end().IsZero() || a.Begin().IsZero() {
 		return 0
 	}
@@ -167,7 +169,7 @@ func (a *Attempt) lasted() time.Duration {
 
 // failedAt is when the attempt failed, by the first fact of the diagnosis that has a time;
 // zero where nothing failed.
-func (a *Attempt) failedAt() time.Time {
+func (a *ReportedAttempt) failedAt() time.Time {
 	if !a.Diagnosis.Fatal {
 		return time.Time{}
 	}

@@ -19,7 +19,7 @@ import (
 // Environment is what the run ran with, and where.
 func (d *Data) Environment() []fact {
 	b := d.Began
-	var all facts
+	var all factList
 	all.add("gpurun", b.Version+commit(b.Version == d.Version))
 	all.add("recipe", b.Recipe)
 	all.add("interpreter", b.Python)

@@ -12,13 +12,13 @@ import (
 
 // EvidenceLines are the facts that the diagnosis rests on, the strongest first. What several
 // ranks, or several sources, report in the same words is one line.
-func (a *Attempt) EvidenceLines() (lines []string) {
-	var all []*report
+func (a *ReportedAttempt) EvidenceLines() (lines []string) {
+	var all []*sameReports
 	for _, f := range a.Diagnosis.Facts(&a.Evidence) {
-		at := slices.IndexFunc(all, func(r *report) bool { return r.words == wordsOf(f) })
+		at := slices.IndexFunc(all, func(r *sameReports) bool { return r.words == wordsOf(f) })
 		if at < 0 {
 			at = len(all)
-			all = append(all, &report{first: f, words: wordsOf(f)})
+			all = append(all, &sameReports{first: f, words: wordsOf(f)})
 		}
 		all[at].by(f)
 	}
@@ -31,8 +31,8 @@ func (a *Attempt) EvidenceLines() (lines []string) {
 	return lines
 }
 
-// A report is what one or more facts report in the same words.
-type report struct {
+// sameReports are what one or more facts report in the same words.
+type sameReports struct {
 	first   strategy.Fact
 	words   string
 	ranks   []int
@@ -51,7 +51,7 @@ func wordsOf(f strategy.Fact) string {
 	return launcher.Describe(f)
 }
 
-func (r *report) by(f strategy.Fact) {
+func (r *sameReports) by(f strategy.Fact) {
 	if !slices.Contains(r.ranks, f.Rank) {
 		r.ranks = append(r.ranks, f.Rank)
 	}
@@ -62,7 +62,7 @@ func (r *report) by(f strategy.Fact) {
 
 // String is the line of one fact, or of several with their ranks and sources: "ranks 0–7,
 // probe and stderr: RuntimeError: …".
-func (r *report) String() string {
+func (r *sameReports) String() string {
 	if len(r.ranks) == 1 && len(r.sources) == 1 || r.first.Rank < 0 {
 		return launcher.Describe(r.first)
 	}
@@ -77,7 +77,7 @@ func (r *report) String() string {
 // A jobError is an error of the job that no change of its memory answers: the page shows it
 // before all that is about memory.
 type jobError struct {
-	*Attempt
+	*ReportedAttempt
 	Traceback []string
 }
 
@@ -91,6 +91,6 @@ func (p *reportPage) Error() *jobError {
 }
 
 // traceback is the end of the failing rank's traceback.
-func (a *Attempt) traceback(l level) []string {
+func (a *ReportedAttempt) traceback(l level) []string {
 	return cause.Shown(launcher.Traceback(a.Evidence, a.Diagnosis), min(l.lines, 30))
 }

@@ -54,7 +54,7 @@ func (d *Data) Why() (why []string) {
 }
 
 // LastAttempt is the latest attempt, nil for none.
-func (d *Data) LastAttempt() *Attempt {
+func (d *Data) LastAttempt() *ReportedAttempt {
 	if len(d.Attempts) == 0 {
 		return nil
 	}

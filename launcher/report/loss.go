@@ -79,7 +79,7 @@ func (d *Data) lastLosses() *lossChart {
 }
 
 // lossOf is the loss of the lowest rank that reported any, by step.
-func lossOf(a *Attempt) curve {
+func lossOf(a *ReportedAttempt) curve {
 	for _, s := range a.Series {
 		c := curve{n: a.N}
 		for _, one := range s.Samples {

@@ -77,7 +77,7 @@ type course struct {
 
 // sampled writes samples of an attempt as its ranks would: a load, steps, an evaluation and
 // a save in between. It returns the most that a rank held.
-func sampled(t *testing.T, dir string, a Attempt, c course) int64 {
+func sampled(t *testing.T, dir string, a ReportedAttempt, c course) int64 {
 	t.Helper()
 	begin, span := a.Begin(), a.lasted()
 	var lines []byte

@@ -31,7 +31,7 @@ type point struct {
 
 // memoryCharts are those of an attempt, the failing rank's first, with at most so many
 // points each; left says which ranks have none.
-func (d *Data) memoryCharts(a *Attempt, points int) (charts []memoryChart, left string) {
+func (d *Data) memoryCharts(a *ReportedAttempt, points int) (charts []memoryChart, left string) {
 	series := slices.Clone(a.Series)
 	slices.SortStableFunc(series, func(x, y Series) int {
 		first := func(s Series) int {
@@ -59,7 +59,7 @@ func (d *Data) memoryCharts(a *Attempt, points int) (charts []memoryChart, left 
 }
 
 // memoryChart draws one; false: no sample has a figure.
-func (d *Data) memoryChart(a *Attempt, s Series, points int) (memoryChart, bool) {
+func (d *Data) memoryChart(a *ReportedAttempt, s Series, points int) (memoryChart, bool) {
 	c := memoryChart{N: a.N, Rank: s.Rank, Who: fmt.Sprintf("rank %d", s.Rank)}
 	if s.Device != "" {
 		c.Who += ", " + d.say.clip(s.Device, shortText)

@@ -55,8 +55,8 @@ func write(w io.Writer, d Data, l level) error {
 	}
 	points := min(max(l.points/max(charts, 1)/4, 12), 240)
 	for _, i := range p.shown {
-		v := attemptView{Attempt: &d.Attempts[i], page: p, i: i}
-		v.Charts, v.ChartsLeft = d.memoryCharts(v.Attempt, points)
+		v := attemptView{ReportedAttempt: &d.Attempts[i], page: p, i: i}
+		v.Charts, v.ChartsLeft = d.memoryCharts(v.ReportedAttempt, points)
 		p.Full = append(p.Full, v)
 	}
 	page, err := pageTemplate.Clone()
@@ -76,7 +76,7 @@ func (p *reportPage) Left() string {
 }
 
 // Priced are the attempts for which the price of the changes before them is known.
-func (p *reportPage) Priced() (priced []*Attempt) {
+func (p *reportPage) Priced() (priced []*ReportedAttempt) {
 	for i := range p.Attempts {
 		if p.Attempts[i].Price != nil && len(priced) < mostRows {
 			priced = append(priced, &p.Attempts[i])
@@ -91,10 +91,10 @@ func (p *reportPage) LastNotices() []string { return p.Notices[max(len(p.Notices
 // A fact is a name with its value.
 type fact struct{ Name, Value string }
 
-// facts lists named values, without those that are empty.
-type facts []fact
+// factList lists named values, without those that are empty.
+type factList []fact
 
-func (f *facts) add(name, value string) {
+func (f *factList) add(name, value string) {
 	if value != "" {
 		*f = append(*f, fact{name, value})
 	}

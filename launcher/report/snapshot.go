@@ -27,7 +27,7 @@ type allocation struct {
 }
 
 // Snapshots are those of two ranks, that of the one that failed first.
-func (a *Attempt) Snapshots() (views []snapshotView) {
+func (a *ReportedAttempt) Snapshots() (views []snapshotView) {
 	all := a.Evidence.Snapshots()
 	own := func(s strategy.Snapshot) int {
 		if a.Phase == runstate.Decided && s.Rank == a.Diagnosis.Rank {
@@ -42,7 +42,7 @@ func (a *Attempt) Snapshots() (views []snapshotView) {
 	return views
 }
 
-func (a *Attempt) snapshot(s *strategy.Snapshot) snapshotView {
+func (a *ReportedAttempt) snapshot(s *strategy.Snapshot) snapshotView {
 	v := snapshotView{Snapshot: s}
 	if s.Reserved == 0 { // only the reason why nothing is known
 		return v

@@ -17,7 +17,7 @@ type stacks struct {
 
 // A stack is what one rank held in one phase.
 type stack struct {
-	*Attempt
+	*ReportedAttempt
 	memory.Breakdown
 	Rank  int
 	Words string // the phase
@@ -50,7 +50,7 @@ func (p *reportPage) Stacks() *stacks {
 		if !known {
 			continue
 		}
-		row := stack{Attempt: a, Breakdown: b, Rank: m.Rank, Limit: -1, Allowed: cmp.Or(m.Allowed, a.allowed(), a.allowedTo(m.Rank), m.Total)}
+		row := stack{ReportedAttempt: a, Breakdown: b, Rank: m.Rank, Limit: -1, Allowed: cmp.Or(m.Allowed, a.allowed(), a.allowedTo(m.Rank), m.Total)}
 		row.Words = "at its peak, in " + phaseWords[b.Instant]
 		if m.Failed != "" {
 			row.Words = "out of memory in " + phaseWords[b.Instant]
@@ -74,7 +74,7 @@ func (p *reportPage) Stacks() *stacks {
 }
 
 // filled is what a rank held, of the first rank for which that is known.
-func (a *Attempt) filled() (memory.Measurement, memory.Breakdown, bool) {
+func (a *ReportedAttempt) filled() (memory.Measurement, memory.Breakdown, bool) {
 	for _, m := range a.Measured {
 		if b, known := m.Breakdown(); known {
 			return m, b, true
@@ -84,7 +84,7 @@ func (a *Attempt) filled() (memory.Measurement, memory.Breakdown, bool) {
 }
 
 // allowed is what the attempt's ranks could hold, 0 where that is not known.
-func (a *Attempt) allowed() int64 {
+func (a *ReportedAttempt) allowed() int64 {
 	if p := a.Diagnosis.Allowed; p != nil {
 		return *p
 	}
@@ -92,7 +92,7 @@ func (a *Attempt) allowed() int64 {
 }
 
 // allowedTo is what a rank could hold by its samples, 0 where they do not show it.
-func (a *Attempt) allowedTo(rank int) (bytes int64) {
+func (a *ReportedAttempt) allowedTo(rank int) (bytes int64) {
 	for _, s := range a.Series {
 		for _, one := range s.Samples {
 			if s.Rank == rank && one.Allowed > 0 {

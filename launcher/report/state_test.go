@@ -49,8 +49,8 @@ func TestStatesOfARun(t *testing.T) {
 }
 
 // ranFrom is an attempt that has ended.
-func ranFrom(s launcher.Started, e strategy.Evidence) Attempt {
-	return Attempt{Attempt: runstate.Of([]launcher.Event{s, launcher.Ended{Evidence: e}}).Last()}
+func ranFrom(s launcher.Started, e strategy.Evidence) ReportedAttempt {
+	return ReportedAttempt{AttemptState: runstate.Of([]launcher.Event{s, launcher.Ended{Evidence: e}}).Last()}
 }
 
 // lock takes a run directory's lock as its gpurun does.

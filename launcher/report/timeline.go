@@ -19,7 +19,7 @@ type timeline struct {
 
 // A bar is an attempt in time.
 type bar struct {
-	*Attempt
+	*ReportedAttempt
 	X, W   int
 	Lasted string
 	Link   bool // it is shown in full
@@ -40,7 +40,7 @@ func (p *reportPage) Timeline() timeline {
 		if i > 0 && i <= len(p.Attempts)-mostRows {
 			continue
 		}
-		row, ran := bar{Attempt: &p.Attempts[i], Link: full[i]}, p.ran(&p.Attempts[i])
+		row, ran := bar{ReportedAttempt: &p.Attempts[i], Link: full[i]}, p.ran(&p.Attempts[i])
 		if ran > 0 {
 			row.Lasted = brief(ran)
 		}
@@ -62,7 +62,7 @@ func (p *reportPage) Timeline() timeline {
 }
 
 // ran is how long an attempt ran, or has been running.
-func (d *Data) ran(a *Attempt) time.Duration {
+func (d *Data) ran(a *ReportedAttempt) time.Duration {
 	if a.Class == "run" {
 		return max(d.Made.Sub(a.Begin()), 0)
 	}

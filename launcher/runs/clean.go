@@ -40,10 +40,10 @@ type Cleaning struct {
 
 // Cleaned is what was removed, or would be.
 type Cleaned struct {
-	Dry     bool   `json:"dry_run"`
-	Removed []Run  `json:"removed"`
-	Kept    []Kept `json:"kept"`
-	Bytes   int64  `json:"bytes"` // of the disk
+	Dry     bool    `json:"dry_run"`
+	Removed []Entry `json:"removed"`
+	Kept    []Kept  `json:"kept"`
+	Bytes   int64   `json:"bytes"` // of the disk
 }
 
 // A Kept is a run that stays.
@@ -64,7 +64,7 @@ const (
 // Clean removes the runs below dir that are to go, and the rest of those that an earlier
 // cleaning did not finish. The error names those that could not be removed.
 func (c Cleaning) Clean(dir string) (Cleaned, error) {
-	done := Cleaned{Dry: c.Dry, Removed: []Run{}, Kept: []Kept{}}
+	done := Cleaned{Dry: c.Dry, Removed: []Entry{}, Kept: []Kept{}}
 	paths, err := below(dir, isRun)
 	if err != nil {
 		return done, err
@@ -91,7 +91,7 @@ func (c Cleaning) Clean(dir string) (Cleaned, error) {
 }
 
 // keeps is why the nth run of a job stays; empty where it goes.
-func (c Cleaning) keeps(r Run, nth int) string {
+func (c Cleaning) keeps(r Entry, nth int) string {
 	switch {
 	case r.Locked:
 		return keptRunning
@@ -111,7 +111,7 @@ func (c Cleaning) keeps(r Run, nth int) string {
 var errChanged = errors.New("the run was resumed")
 
 // remove removes a run, or says why it stays.
-func (c Cleaning) remove(r Run) (why string, err error) {
+func (c Cleaning) remove(r Entry) (why string, err error) {
 	if c.Dry {
 		return "", nil
 	}
@@ -136,7 +136,7 @@ func (c Cleaning) remove(r Run) (why string, err error) {
 func (c Cleaning) finish(dir string, done *Cleaned) (failed error) {
 	left, _ := below(dir, isLeftover) // Clean has read the same folders
 	for _, path := range left {
-		r := Run{Path: path, Job: filepath.Base(filepath.Dir(path)), Name: filepath.Base(path), Outcome: Broken, Broken: "it was being removed"}
+		r := Entry{Path: path, Job: filepath.Base(filepath.Dir(path)), Name: filepath.Base(path), Outcome: Broken, Broken: "it was being removed"}
 		r.Measure()
 		if !c.Dry {
 			if err := journal.RemoveLeftover(path); err != nil {

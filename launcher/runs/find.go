@@ -12,13 +12,13 @@ import (
 )
 
 // Newest is the run below dir that began or was resumed last. An error has a hint.
-func Newest(dir string) (Run, error) {
+func Newest(dir string) (Entry, error) {
 	all, err := List(dir)
 	if err != nil {
-		return Run{}, err
+		return Entry{}, err
 	}
 	if len(all) == 0 {
-		return Run{}, errext.Errorf("name a run's folder, such as .gpurun/job/run, or go to the directory where the job was started",
+		return Entry{}, errext.Errorf("name a run's folder, such as .gpurun/job/run, or go to the directory where the job was started",
 			"there are no runs in %s", shown(dir))
 	}
 	return all[0], nil
@@ -35,7 +35,7 @@ func shown(dir string) string {
 // Find is the run of a name: the path of a run directory, or of a folder above one; job/run
 // or a run's name, or the unique beginning of one; a job's name. Of several runs in a folder
 // or of a job it is the newest, and without a name the newest below dir. An error has a hint.
-func Find(dir, name string) (Run, error) {
+func Find(dir, name string) (Entry, error) {
 	if name == "" {
 		return Newest(dir)
 	}
@@ -47,7 +47,7 @@ func Find(dir, name string) (Run, error) {
 		if found := named(all, name); len(found) == 1 {
 			return found[0], nil
 		} else if len(found) > 1 {
-			return Run{}, ambiguous(name, found)
+			return Entry{}, ambiguous(name, found)
 		}
 	}
 	path := name
@@ -60,7 +60,7 @@ func Find(dir, name string) (Run, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && !info.IsDir():
-		return Run{}, errext.Errorf("a run directory is a folder, such as .gpurun/job/run", "%s is not a run directory of gpurun", name)
+		return Entry{}, errext.Errorf("a run directory is a folder, such as .gpurun/job/run", "%s is not a run directory of gpurun", name)
 	case err == nil && isRun(path):
 		path, err := filepath.Abs(path)
 		return Look(path), err
@@ -68,21 +68,21 @@ func Find(dir, name string) (Run, error) {
 		if below, err := Newest(path); err == nil {
 			return below, nil
 		}
-		return Run{}, errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is not a run directory of gpurun", name)
+		return Entry{}, errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is not a run directory of gpurun", name)
 	}
-	return Run{}, errext.Errorf("gpurun runs lists the runs; a run directory has a journal.jsonl", "%s is not a run directory of gpurun, nor the name of a run in %s", name, dir)
+	return Entry{}, errext.Errorf("gpurun runs lists the runs; a run directory has a journal.jsonl", "%s is not a run directory of gpurun, nor the name of a run in %s", name, dir)
 }
 
 // named are the runs that match a name: exactly, else a job's newest, else by their beginning.
-func named(all []Run, name string) []Run {
+func named(all []Entry, name string) []Entry {
 	name = strings.TrimSuffix(name, "/")
-	exact := func(r Run) bool { return name == r.Name || name == r.folder()+"/"+r.Name }
-	of := func(r Run) bool { return name == r.folder() || name == r.Job }
-	begins := func(r Run) bool {
+	exact := func(r Entry) bool { return name == r.Name || name == r.folder()+"/"+r.Name }
+	of := func(r Entry) bool { return name == r.folder() || name == r.Job }
+	begins := func(r Entry) bool {
 		return strings.HasPrefix(r.Name, name) || strings.HasPrefix(r.folder()+"/"+r.Name, name) && strings.Contains(name, "/")
 	}
-	for i, means := range []func(Run) bool{exact, of, begins} {
-		found := slices.DeleteFunc(slices.Clone(all), func(r Run) bool { return !means(r) })
+	for i, means := range []func(Entry) bool{exact, of, begins} {
+		found := slices.DeleteFunc(slices.Clone(all), func(r Entry) bool { return !means(r) })
 		if i == 1 && len(found) > 0 {
 			return found[:1]
 		}
@@ -94,12 +94,12 @@ func named(all []Run, name string) []Run {
 }
 
 // folder is the name of the folder of the run's job.
-func (r Run) folder() string { return filepath.Base(filepath.Dir(r.Path)) }
+func (r Entry) folder() string { return filepath.Base(filepath.Dir(r.Path)) }
 
 // shownCandidates is how many runs the error for an ambiguous name lists.
 const shownCandidates = 5
 
-func ambiguous(name string, found []Run) error {
+func ambiguous(name string, found []Entry) error {
 	var words []string
 	for _, r := range found[:min(len(found), shownCandidates)] {
 		words = append(words, r.folder()+"/"+r.Name)

@@ -24,7 +24,7 @@ const (
 // working directory, its .gpurun, a job's folder in that or of --log-dir, or a run itself; or a
 // folder above the working directories of several jobs. An error means that dir itself cannot
 // be read.
-func List(dir string) ([]Run, error) {
+func List(dir string) ([]Entry, error) {
 	paths, err := below(dir, isRun)
 	if err != nil {
 		return nil, err
@@ -36,12 +36,12 @@ func List(dir string) ([]Run, error) {
 }
 
 // look reads the runs at some paths, the latest first; those without a time come last.
-func look(paths []string) []Run {
-	var all []Run
+func look(paths []string) []Entry {
+	var all []Entry
 	for _, path := range paths {
 		all = append(all, Look(path))
 	}
-	slices.SortFunc(all, func(a, b Run) int {
+	slices.SortFunc(all, func(a, b Entry) int {
 		return cmp.Or(b.Since.Compare(a.Since), strings.Compare(b.Name, a.Name), strings.Compare(a.Path, b.Path))
 	})
 	return all
@@ -124,12 +124,12 @@ func isRun(dir string) bool {
 }
 
 // Measured is List with the size of each run; the list is never nil.
-func Measured(dir string) ([]Run, error) {
+func Measured(dir string) ([]Entry, error) {
 	all, err := List(dir)
 	for i := range all {
 		all[i].Measure()
 	}
-	return append([]Run{}, all...), err
+	return append([]Entry{}, all...), err
 }
 
 // ListDescription is the help of the verb runs.
@@ -177,7 +177,7 @@ const (
 )
 
 // Measure measures the disk space of the run directory, without following links.
-func (r *Run) Measure() {
+func (r *Entry) Measure() {
 	left := sizedEntries
 	r.Bytes, r.AtLeast = sizeOf(r.Path, &left, sizedDepth)
 }

@@ -40,7 +40,7 @@ type Logs struct {
 }
 
 // Logs finds the logs of a rank in an attempt; each is a number or Any. An error has a hint.
-func (r Run) Logs(attempt, rank int) (Logs, error) {
+func (r Entry) Logs(attempt, rank int) (Logs, error) {
 	attempts := slices.Sorted(maps.Keys(ranklog.Numbered(r.Path, "attempt-")))
 	if len(attempts) == 0 {
 		return Logs{}, errext.Errorf("gpurun runs shows its state", "the run %s has started nothing yet", r.short())
@@ -74,7 +74,7 @@ func (l Logs) Title() string {
 }
 
 // failedRank is the rank that an attempt's failure began on, 0 where none is known.
-func (r Run) failedRank(attempt int) int {
+func (r Entry) failedRank(attempt int) int {
 	events, _, _ := journal.Outline(r.Path) // without the journal, none is known
 	for _, a := range runstate.Of(events).Attempts {
 		if a.N == attempt && a.Diagnosis.Fatal && a.Diagnosis.Rank > 0 {
@@ -148,7 +148,7 @@ const lookAgain = time.Second
 
 // A LogFollower shows a rank's logs while they are written.
 type LogFollower struct {
-	Run Run
+	Run Entry
 	// Attempt and Rank are numbers, or Any: then it follows later attempts, too.
 	Attempt, Rank int
 	To            Sink

@@ -31,8 +31,8 @@ const (
 // Done reports whether nothing is left to run.
 func (s RunState) Done() bool { return strategy.Outcome(s).Final() }
 
-// A Run is one run directory at the time when it was read. Its texts may come from a job.
-type Run struct {
+// An Entry is one run directory at the time when it was read. Its texts may come from a job.
+type Entry struct {
 	Path string `json:"path"` // absolute
 	Job  string `json:"job"`
 	Name string `json:"run"`
@@ -67,14 +67,14 @@ type Run struct {
 }
 
 // Resumable reports whether starting the run again would continue it.
-func (r Run) Resumable() bool {
+func (r Entry) Resumable() bool {
 	return !r.Locked && (r.Outcome == CutOff || r.Outcome == RunState(strategy.Retry) || r.Outcome == RunState(strategy.Stopped))
 }
 
 // Look reads the run in a directory, whose path is absolute. Broken says why it cannot be
 // read.
-func Look(path string) Run {
-	r := Run{Path: path, Name: filepath.Base(path)}
+func Look(path string) Entry {
+	r := Entry{Path: path, Name: filepath.Base(path)}
 	r.Job = r.folder()
 	r.Host, r.PID, r.Locked = journal.Holder(path)
 	if !r.Locked {
@@ -105,7 +105,7 @@ func Look(path string) Run {
 }
 
 // fill adds what the journal says, except how the run ended.
-func (r *Run) fill(run *runstate.Run) {
+func (r *Entry) fill(run *runstate.Run) {
 	r.Job = cmp.Or(run.Began.Name, r.Job)
 	r.Began, r.Since = run.First.At, run.Began.At
 	last := run.Launched()

@@ -102,7 +102,7 @@ func lock(t *testing.T, dir string) {
 	}
 }
 
-func names(all []Run) string {
+func names(all []Entry) string {
 	var words []string
 	for _, r := range all {
 		words = append(words, r.Name)

@@ -14,7 +14,7 @@ import (
 )
 
 // WriteTable prints the runs, a line each. The errors of broken runs follow below them.
-func WriteTable(w io.Writer, all []Run, now time.Time) error {
+func WriteTable(w io.Writer, all []Entry, now time.Time) error {
 	var secrets *mask.Masker // the jobs' own secrets are not known here
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "JOB\tRUN\tAGE\tOUTCOME\tATTEMPTS\tPLAN\tSIZE\tHOST")
@@ -46,7 +46,7 @@ func WriteTable(w io.Writer, all []Run, now time.Time) error {
 
 // jobNames are the jobs' names, with the working directory where the runs are of several, and
 // else with the script's folder where jobs of one name have scripts in several.
-func jobNames(all []Run) []string {
+func jobNames(all []Entry) []string {
 	if names := placedNames(all); names != nil {
 		return names
 	}
@@ -69,7 +69,7 @@ func jobNames(all []Run) []string {
 }
 
 // placedNames are the jobs' names with their working directories; nil where there is one.
-func placedNames(all []Run) []string {
+func placedNames(all []Entry) []string {
 	here, _ := os.Getwd()
 	names, homes := make([]string, len(all)), map[string]bool{}
 	for i, r := range all {
@@ -101,7 +101,7 @@ func Age(d time.Duration) string {
 }
 
 // size is the disk space of the run: "1.2 GiB", or ">1.2 GiB" where that is not all.
-func (r Run) size() string {
+func (r Entry) size() string {
 	text := strategy.GiB(r.Bytes)
 	if r.AtLeast {
 		text = ">" + text

@@ -41,7 +41,7 @@ func ShowVerdict(w io.Writer, name string, asJSON bool) (launcher.Verdict, error
 
 // Verdict is the verdict, or, of a run without one, the reason for that with exit code 75. An
 // error means that the run cannot be read.
-func (r Run) Verdict() (launcher.Verdict, error) {
+func (r Entry) Verdict() (launcher.Verdict, error) {
 	open := launcher.Verdict{Outcome: strategy.Retry, Code: strategy.CodeRetry, Run: r.Name, Attempts: []launcher.AttemptSummary{}}
 	switch r.Outcome {
 	case Broken:
@@ -70,7 +70,7 @@ func (r Run) Verdict() (launcher.Verdict, error) {
 }
 
 // show prints the verdict for people.
-func (r Run) show(w io.Writer, v launcher.Verdict) error {
+func (r Entry) show(w io.Writer, v launcher.Verdict) error {
 	if r.Outcome == Running || r.Outcome == CutOff {
 		page := console.NewPage(w, nil)
 		page.Printf("gpurun: %s\n", v.Reason)
@@ -90,7 +90,7 @@ func (r Run) show(w io.Writer, v launcher.Verdict) error {
 }
 
 // next is what to do with a run that has no verdict.
-func (r Run) next() string {
+func (r Entry) next() string {
 	if r.Outcome == Running {
 		return "gpurun status " + r.Path + " shows its progress"
 	}
@@ -104,7 +104,7 @@ name, which means its newest run; without one it is the newest below the working
 A run that is done, that still runs, or whose train.toml has changed since is refused.`
 
 // Start is how to start the run again. An error says why that is not possible, with a hint.
-func (r Run) Start() (journal.CommandLine, error) {
+func (r Entry) Start() (journal.CommandLine, error) {
 	switch {
 	case r.Locked:
 		return journal.CommandLine{}, errext.Errorf("gpurun logs -f "+r.Path+" follows its output", "the run %s still runs (host %s, pid %d)", r.short(), r.Host, r.PID)
@@ -121,7 +121,7 @@ func (r Run) Start() (journal.CommandLine, error) {
 }
 
 // Refused adds the hint for a resumed run to its error.
-func (r Run) Refused(err error) error {
+func (r Entry) Refused(err error) error {
 	if errors.Is(err, launcher.ErrOtherJob) {
 		return errext.WithHint(err, "restore it for this run, or start the job itself again for a new one")
 	}
@@ -129,4 +129,4 @@ func (r Run) Refused(err error) error {
 }
 
 // short is the run's name with its job.
-func (r Run) short() string { return r.folder() + "/" + r.Name }
+func (r Entry) short() string { return r.folder() + "/" + r.Name }

@@ -6,9 +6,9 @@ import "time"
 // steps became slower.
 const paceSpan = time.Minute
 
-// A pace measures how fast steps come, by the times when their number changed. The time before
+// A stepPace measures how fast steps come, by the times when their number changed. The time before
 // the first of them, such as loading and compiling, does not count.
-type pace struct {
+type stepPace struct {
 	recent []stepTime // of the last paceSpan, and one before it
 	first  stepTime   // the first of the attempt
 }
@@ -19,7 +19,7 @@ type stepTime struct {
 }
 
 // add adds the number of the latest step. A smaller one than before begins another count.
-func (p *pace) add(at time.Time, step int) {
+func (p *stepPace) add(at time.Time, step int) {
 	n := len(p.recent)
 	switch {
 	case step <= 0 || n > 0 && step == p.recent[n-1].step:
@@ -35,7 +35,7 @@ func (p *pace) add(at time.Time, step int) {
 
 // rate is the current number of steps in a second, 0 where that is not known. It falls when
 // steps stop.
-func (p *pace) rate(now time.Time) float64 {
+func (p *stepPace) rate(now time.Time) float64 {
 	if len(p.recent) < 2 {
 		return 0
 	}
@@ -49,7 +49,7 @@ func (p *pace) rate(now time.Time) float64 {
 
 // left is the time of the remaining steps, by the average of all; false where that is not
 // known.
-func (p *pace) left(total int) (time.Duration, bool) {
+func (p *stepPace) left(total int) (time.Duration, bool) {
 	if len(p.recent) < 2 || total <= 0 {
 		return 0, false
 	}

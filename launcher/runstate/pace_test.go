@@ -9,7 +9,7 @@ import (
 func TestPace(t *testing.T) {
 	start := time.Unix(1700000000, 0)
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
-	var p pace
+	var p stepPace
 	expect := func(what string, now time.Time, rate float64, left time.Duration, known bool) {
 		t.Helper()
 		gotLeft, gotKnown := p.left(100)

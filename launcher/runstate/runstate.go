@@ -19,31 +19,31 @@ type Run struct {
 	First launcher.Began // the start of the run
 	Began launcher.Began // the start of its latest gpurun
 	// Attempts are in order. A journal's outline may omit some.
-	Attempts []Attempt
+	Attempts []AttemptState
 	Notices  []string
 	// Decision is the latest, and Verdict the end of the run; nil where it continued since.
 	Decision *strategy.Decision
 	Verdict  *launcher.Verdict
-	Progress Training // of the latest attempt
+	Progress StepProgress // of the latest attempt
 }
 
-// A Stage is how far an attempt has come.
-type Stage int
+// An AttemptStage is how far an attempt has come.
+type AttemptStage int
 
 // The stages of an attempt, in order.
 const (
-	Running Stage = iota
-	Exited        // its ranks have ended; gpurun waits for their children
-	CutOff        // it ended together with its gpurun
+	Running AttemptStage = iota
+	Exited               // its ranks have ended; gpurun waits for their children
+	CutOff               // it ended together with its gpurun
 	Ended
 	Decided // and a decision followed
 )
 
-// An Attempt is one attempt of a run.
-type Attempt struct {
+// An AttemptState is one attempt of a run.
+type AttemptState struct {
 	launcher.Started
 	launcher.Decided // zero before stage Decided
-	Phase            Stage
+	Phase            AttemptStage
 	Evidence         strategy.Evidence  // zero while it runs, and where it was cut off
 	Climbed          *strategy.Decision // to stop it for a faster plan; nil: none
 	launched         bool               // false for one that could not be prepared
@@ -70,8 +70,8 @@ func (r *Run) Add(e launcher.Event) {
 		r.Began, r.Decision, r.Verdict = e, nil, nil
 	case launcher.Started:
 		r.CutOff()
-		r.Attempts = append(r.Attempts, Attempt{Started: e, launched: true})
-		r.Decision, r.Verdict, r.Progress = nil, nil, Training{Stepped: e.At}
+		r.Attempts = append(r.Attempts, AttemptState{Started: e, launched: true})
+		r.Decision, r.Verdict, r.Progress = nil, nil, StepProgress{Stepped: e.At}
 	case launcher.Climbed:
 		if last != nil {
 			last.Climbed = &e.Decision
@@ -82,7 +82,7 @@ func (r *Run) Add(e launcher.Event) {
 		}
 	case launcher.Ended:
 		if last == nil || !last.open() { // it could not be started
-			r.Attempts = append(r.Attempts, Attempt{Started: launcher.Started{N: e.Evidence.Attempt, Plan: e.Evidence.Plan, At: e.Evidence.Started}})
+			r.Attempts = append(r.Attempts, AttemptState{Started: launcher.Started{N: e.Evidence.Attempt, Plan: e.Evidence.Plan, At: e.Evidence.Started}})
 			last = r.Last()
 		}
 		last.Phase, last.Evidence = Ended, e.Evidence
@@ -110,7 +110,7 @@ func (r *Run) CutOff() {
 }
 
 // Last is the latest attempt, nil for none.
-func (r *Run) Last() *Attempt {
+func (r *Run) Last() *AttemptState {
 	if len(r.Attempts) == 0 {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (r *Run) GPUFailed() bool {
 }
 
 // Launched is the latest attempt that was launched, nil for none.
-func (r *Run) Launched() *Attempt {
+func (r *Run) Launched() *AttemptState {
 	for i := range slices.Backward(r.Attempts) {
 		if a := &r.Attempts[i]; a.launched {
 			return a
@@ -153,17 +153,17 @@ func (r *Run) Running() bool {
 }
 
 // Over are the attempts that have ended or were cut off.
-func (r *Run) Over() []Attempt {
+func (r *Run) Over() []AttemptState {
 	if last := r.Last(); last != nil && last.open() {
 		return r.Attempts[:len(r.Attempts)-1]
 	}
 	return r.Attempts
 }
 
-func (a *Attempt) open() bool { return a.Phase == Running || a.Phase == Exited }
+func (a *AttemptState) open() bool { return a.Phase == Running || a.Phase == Exited }
 
 // Begin is when the attempt was started.
-func (a *Attempt) Begin() time.Time {
+func (a *AttemptState) Begin() time.Time {
 	if a.Evidence.Started.IsZero() {
 		return a.At
 	}
@@ -171,18 +171,18 @@ func (a *Attempt) Begin() time.Time {
 }
 
 // Lasted is how long it ran, 0 where it has not ended.
-func (a *Attempt) Lasted() time.Duration {
+func (a *AttemptState) Lasted() time.Duration {
 	return max(a.Evidence.Ended.Sub(a.Evidence.Started), 0)
 }
 
 // Peak is the most that any rank allocated, in bytes; 0 where none measured it.
-func (a *Attempt) Peak() int64 { return strategy.Attempt{Measured: a.Evidence.Measured()}.Peak() }
+func (a *AttemptState) Peak() int64 { return strategy.Attempt{Measured: a.Evidence.Measured()}.Peak() }
 
 // Used is the plan without the changes that had no effect.
-func (a *Attempt) Used() strategy.Plan { return a.Plan.Using(a.Decision.Ineffective) }
+func (a *AttemptState) Used() strategy.Plan { return a.Plan.Using(a.Decision.Ineffective) }
 
-// Training is the progress of an attempt, by the samples of its ranks.
-type Training struct {
+// StepProgress is the progress of an attempt, by the samples of its ranks.
+type StepProgress struct {
 	At time.Time // of the latest samples
 	// Samples are the latest, one a rank. The job's ceiling bounds what a rank may hold.
 	Samples []model.Sample
@@ -191,7 +191,7 @@ type Training struct {
 	Peak    int64             // the most that any rank allocated so far
 	Rate    float64           // steps in a second, 0 where that is not known
 	Left    *strategy.Seconds // the time of the remaining steps; nil: not known
-	pace    pace
+	pace    stepPace
 }
 
 // Sample adds the latest samples of an attempt, and reports whether it is running.
@@ -213,7 +213,7 @@ func (r *Run) Sample(attempt int, samples []model.Sample, now time.Time) bool {
 		p.Peak = max(p.Peak, s.Peak)
 	}
 	if lead.Total != p.Lead.Total { // another count
-		p.pace = pace{}
+		p.pace = stepPace{}
 	}
 	if lead.Step != p.Lead.Step {
 		p.Stepped = now

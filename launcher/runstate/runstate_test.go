@@ -26,24 +26,24 @@ func TestAttemptsHavePhases(t *testing.T) {
 	over := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped}}
 	for name, test := range map[string]struct {
 		events  []launcher.Event
-		want    []Stage
+		want    []AttemptStage
 		over    int
 		running bool
 	}{
 		"nothing":                    {[]launcher.Event{began}, nil, 0, false},
-		"runs":                       {[]launcher.Event{began, start(0)}, []Stage{Running}, 0, true},
-		"exited":                     {[]launcher.Event{began, start(0), launcher.Exited{}}, []Stage{Exited}, 0, true},
-		"ended":                      {[]launcher.Event{began, start(0), launcher.Exited{}, ended(0)}, []Stage{Ended}, 1, false},
-		"decided":                    {[]launcher.Event{began, start(0), ended(0), relaunch()}, []Stage{Decided}, 1, false},
-		"the next runs":              {[]launcher.Event{began, start(0), ended(0), relaunch(), start(1)}, []Stage{Decided, Running}, 1, true},
-		"cut off":                    {[]launcher.Event{began, start(0), began}, []Stage{CutOff}, 1, false},
-		"cut off, and the next runs": {[]launcher.Event{began, start(0), began, start(1)}, []Stage{CutOff, Running}, 1, true},
-		"cut off once it had exited": {[]launcher.Event{began, start(0), launcher.Exited{}, began}, []Stage{Ended}, 1, false},
-		"could not be started":       {[]launcher.Event{began, start(0), ended(0), relaunch(), ended(1)}, []Stage{Decided, Ended}, 2, false},
-		"stopped while it starts":    {[]launcher.Event{began, start(0), over}, []Stage{Running}, 0, false},
+		"runs":                       {[]launcher.Event{began, start(0)}, []AttemptStage{Running}, 0, true},
+		"exited":                     {[]launcher.Event{began, start(0), launcher.Exited{}}, []AttemptStage{Exited}, 0, true},
+		"ended":                      {[]launcher.Event{began, start(0), launcher.Exited{}, ended(0)}, []AttemptStage{Ended}, 1, false},
+		"decided":                    {[]launcher.Event{began, start(0), ended(0), relaunch()}, []AttemptStage{Decided}, 1, false},
+		"the next runs":              {[]launcher.Event{began, start(0), ended(0), relaunch(), start(1)}, []AttemptStage{Decided, Running}, 1, true},
+		"cut off":                    {[]launcher.Event{began, start(0), began}, []AttemptStage{CutOff}, 1, false},
+		"cut off, and the next runs": {[]launcher.Event{began, start(0), began, start(1)}, []AttemptStage{CutOff, Running}, 1, true},
+		"cut off once it had exited": {[]launcher.Event{began, start(0), launcher.Exited{}, began}, []AttemptStage{Ended}, 1, false},
+		"could not be started":       {[]launcher.Event{began, start(0), ended(0), relaunch(), ended(1)}, []AttemptStage{Decided, Ended}, 2, false},
+		"stopped while it starts":    {[]launcher.Event{began, start(0), over}, []AttemptStage{Running}, 0, false},
 	} {
 		r := Of(test.events)
-		var got []Stage
+		var got []AttemptStage
 		for i, a := range r.Attempts {
 			if got = append(got, a.Phase); a.N != i {
 				t.Errorf("%s: attempt %d has the number %d", name, i, a.N)
