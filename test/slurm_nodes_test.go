@@ -380,6 +380,7 @@ func nodesRequeued(t *testing.T, j *slurmJob) {
 	j.launch(t, "", onNodes)
 	j.steps(t)
 	j.x(t, "scontrol requeue "+j.id)
+	j.await(t, `SIGTERM: the ranks have `) // or they train to their end first
 	j.goesOn(t)
 	j.has(t, `resuming the run: `, 1)
 }

@@ -20,7 +20,7 @@ type Follower struct {
 	linked   bool
 	gen      string // of the head that it follows
 	attempt  int    // the latest that it was asked for, -1 before the first
-	stage    Stage
+	stage    NodeStage
 	seq      int     // of the last event
 	unacked  []Event // that the head may not have
 	last     Message // the last step that it reported, repeated on a new link
@@ -221,7 +221,7 @@ func (f *Follower) Report(now time.Duration, message Message) {
 }
 
 // step goes from one stage to the next, and reports that now and on each new link.
-func (f *Follower) step(from, to Stage, m Message) {
+func (f *Follower) step(from, to NodeStage, m Message) {
 	if f.stage != from {
 		return // the head has stopped it meanwhile
 	}

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// A Stage is a node's progress in an attempt.
-type Stage int
+// A NodeStage is a node's progress in an attempt.
+type NodeStage int
 
 // The stages, in their order.
 const (
-	Absent    Stage = iota
-	Idle            // none of its ranks run
-	Preparing       // it has a plan
-	Prepared        // its ranks can be started
-	Starting        // it was told to start its ranks
+	Absent    NodeStage = iota
+	Idle                // none of its ranks run
+	Preparing           // it has a plan
+	Prepared            // its ranks can be started
+	Starting            // it was told to start its ranks
 	Running
 	Stopping
 	Left // it has the verdict
@@ -73,7 +73,7 @@ type headOwner interface {
 type nodeState struct {
 	link    int // 0: none
 	hello   Hello
-	stage   Stage
+	stage   NodeStage
 	since   time.Duration // of the stage
 	lost    bool          // it takes no part in the attempt any more
 	refused bool          // it cannot be part of the launch
@@ -236,10 +236,10 @@ func (n *nodeState) at(p Point) bool {
 	return false
 }
 
-func (n *nodeState) move(now time.Duration, s Stage) { n.stage, n.since = s, now }
+func (n *nodeState) move(now time.Duration, s NodeStage) { n.stage, n.since = s, now }
 
 // order moves a node to a stage by a message, which is repeated after a lost connection.
-func (h *Head) order(now time.Duration, n *nodeState, s Stage, m Message) {
+func (h *Head) order(now time.Duration, n *nodeState, s NodeStage, m Message) {
 	n.order = m
 	n.move(now, s)
 	h.send(n, m)

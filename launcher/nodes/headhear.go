@@ -62,7 +62,7 @@ func (h *Head) counts(now time.Duration, node int, message Message) bool {
 }
 
 // step takes a node from one stage to the next.
-func (h *Head) step(now time.Duration, n *nodeState, attempt int, from, to Stage) bool {
+func (h *Head) step(now time.Duration, n *nodeState, attempt int, from, to NodeStage) bool {
 	if attempt != h.attempt || n.lost || n.stage != from {
 		return false
 	}

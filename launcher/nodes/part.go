@@ -74,7 +74,7 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	defer note.Stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.At.JoinTimeout(), errJoin)
 	defer cancel()
-	trust, err := wire.Trust(ctx, wire.Options{
+	trust, err := wire.Trust(ctx, wire.TrustOptions{
 		Run: p.terms.Run, Restart: p.terms.Restart, Node: o.At.NodeRank, Nodes: o.At.Nodes, Environ: o.Environ, Shared: p.secret, Head: o.At.Head, HeadPort: o.At.HeadPort,
 	})
 	if err != nil {

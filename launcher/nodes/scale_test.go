@@ -86,7 +86,7 @@ func BenchmarkThousandNodes(b *testing.B) {
 
 // trusted are the credentials of one of the nodes.
 func trusted(b *testing.B, run string, node int) *wire.Credentials {
-	c, err := wire.Trust(b.Context(), wire.Options{
+	c, err := wire.Trust(b.Context(), wire.TrustOptions{
 		Run: run, Node: node, Nodes: manyNodes + 1, Environ: environ.Vars{"GPURUN_SECRET": strings.Repeat("0123456789abcdef", 4)},
 	})
 	if err != nil {

@@ -24,11 +24,11 @@ type slowness struct {
 
 	attempt       int
 	looked, noted time.Time
-	paces         map[int]pace // by rank, at the last look
+	paces         map[int]rankPace // by rank, at the last look
 }
 
-// A pace is a rank's step and when it was reached.
-type pace struct {
+// A rankPace is a rank's step and when it was reached.
+type rankPace struct {
 	step int
 	at   time.Time
 	slow bool
@@ -45,7 +45,7 @@ func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) stri
 	}
 	s.looked = now
 	before := s.paces
-	s.paces = map[int]pace{}
+	s.paces = map[int]rankPace{}
 	var paces []strategy.Pace
 	for _, sample := range samples {
 		p := strategy.Pace{
@@ -55,7 +55,7 @@ func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) stri
 			p.Took = strategy.Seconds(sample.CountedAt.Sub(m.at) / time.Duration(p.Step-m.step))
 		}
 		paces = append(paces, p)
-		s.paces[p.Rank] = pace{step: p.Step, at: sample.CountedAt}
+		s.paces[p.Rank] = rankPace{step: p.Step, at: sample.CountedAt}
 	}
 	var still []strategy.Slow
 	for _, slow := range strategy.Stragglers(paces) {

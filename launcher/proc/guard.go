@@ -436,7 +436,7 @@ func (g *guard) endDescendants() error {
 
 // find returns everything that this guard must end: its descendants, the ranks that it took over with
 // theirs, their sessions, and the orphans with the marker.
-func (g *guard) find(t table) []process {
+func (g *guard) find(t processTable) []process {
 	self := os.Getpid()
 	set := make(map[int]bool)
 	t.add(set, self)

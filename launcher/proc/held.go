@@ -6,16 +6,16 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// HeldMemory is the memory of a process in bytes: now, and the most so far. Under a limit of its data
+// RankMemory is the memory of a process in bytes: now, and the most so far. Under a limit of its data
 // (RLIMIT_DATA) it is the memory that the limit counts, else resident memory without files.
-type HeldMemory struct{ Now, Peak int64 }
+type RankMemory struct{ Now, Peak int64 }
 
 // mostLooked bounds the processes of a rank that are read.
 const mostLooked = 256
 
 // Held is the memory of the rank's process that holds the most: the rank itself, or one that it started.
 // Zero after their end.
-func (g *Group) Held(rank int) (most HeldMemory) {
+func (g *Group) Held(rank int) (most RankMemory) {
 	pid := g.PIDs()[rank]
 	if pid == 0 {
 		return most
@@ -33,7 +33,7 @@ func (g *Group) Held(rank int) (most HeldMemory) {
 
 // heldBy reads the memory of one process. The kernel keeps the peak of all mappings only: mappings that
 // are no data, such as libraries, are assumed constant (package probe measures the same).
-func heldBy(pid int) HeldMemory {
+func heldBy(pid int) RankMemory {
 	status, _ := procfs.ReadStatus(pid) // of one that has ended, nothing
 	bytesOf := func(name string) int64 { return procfs.Bytes(status[name]) }
 	now, peak, all := bytesOf("RssAnon"), bytesOf("VmHWM"), bytesOf("VmRSS")
@@ -41,5 +41,5 @@ func heldBy(pid int) HeldMemory {
 	if unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
 		now, peak, all = bytesOf("VmData"), bytesOf("VmPeak"), bytesOf("VmSize")
 	}
-	return HeldMemory{Now: now, Peak: max(peak-all+now, now)}
+	return RankMemory{Now: now, Peak: max(peak-all+now, now)}
 }

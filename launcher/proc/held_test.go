@@ -17,7 +17,7 @@ func TestHeldIsThatOfTheLargestProcess(t *testing.T) {
 	}
 	g.Stop(time.Second)
 	h.gone(ids...)
-	if left, none := g.Held(1), g.Held(7); left != (HeldMemory{}) || none != left {
+	if left, none := g.Held(1), g.Held(7); left != (RankMemory{}) || none != left {
 		t.Errorf("of a rank that is gone: %+v, of none: %+v", left, none)
 	}
 	limited := h.start(Options{Marker: t.Name(), DataLimit: 64 << 30}, h.rank(0, "sleep"))

@@ -51,7 +51,7 @@ func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 	bound, cancel := context.WithTimeout(context.Background(), g.options.KillTimeout)
 	defer cancel()
 	m := newMarker(g.options.Marker, g.began, os.Getpid())
-	s := sweeper{find: func(t table) []process { return g.find(t, m) }, direct: g.direct}
+	s := sweeper{find: func(t processTable) []process { return g.find(t, m) }, direct: g.direct}
 	found := s.scan()
 	g.toGroups(unix.SIGKILL) // one call ends a whole group, also while it forks
 	killed, left := s.sweep(bound)
@@ -102,7 +102,7 @@ func (g *Group) awaitGroups(ctx context.Context) {
 	for _, r := range g.memberList() {
 		groups[r.id.PID] = true
 	}
-	g.awaitNone(ctx, func(t table) []process {
+	g.awaitNone(ctx, func(t processTable) []process {
 		var left []process
 		for _, p := range t.procs {
 			if groups[p.group] && p.alive() {
@@ -117,12 +117,12 @@ func (g *Group) awaitGroups(ctx context.Context) {
 // themselves, or ctx is done. It signals no process, and reports whether all are gone.
 func (g *Group) Linger(ctx context.Context) bool {
 	m := newMarker(g.options.Marker, g.began, os.Getpid())
-	return g.awaitNone(ctx, func(t table) []process { return g.find(t, m) })
+	return g.awaitNone(ctx, func(t processTable) []process { return g.find(t, m) })
 }
 
 // awaitNone waits until find finds nothing in a walk over /proc, and reports whether that came before
 // ctx was done.
-func (g *Group) awaitNone(ctx context.Context, find func(table) []process) bool {
+func (g *Group) awaitNone(ctx context.Context, find func(processTable) []process) bool {
 	for ctx.Err() == nil {
 		t, err := snapshot()
 		if err != nil {
@@ -152,7 +152,7 @@ func (g *Group) awaitNone(ctx context.Context, find func(table) []process) bool 
 }
 
 // find returns everything that the group started and that still runs.
-func (g *Group) find(t table, m *marker) []process {
+func (g *Group) find(t processTable, m *marker) []process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	self := os.Getpid()

@@ -22,7 +22,7 @@ const maxPidfds = 256
 // sweeper finds and kills processes until none is left.
 type sweeper struct {
 	// find picks everything to kill from a walk over /proc.
-	find func(table) []process
+	find func(processTable) []process
 	// direct returns the living children of the subreaper among them. A chain of processes, each of
 	// which starts the next and ends, moves faster than a walk; but one of them is always a child of
 	// the subreaper.
@@ -114,7 +114,7 @@ func (s sweeper) scan() []process {
 }
 
 // alive returns the living processes of the set by pid, except those in spare.
-func (t table) alive(set, spare map[int]bool) []process {
+func (t processTable) alive(set, spare map[int]bool) []process {
 	var procs []process
 	for pid := range set {
 		if p, ok := t.procs[pid]; ok && !spare[pid] && p.alive() {
@@ -150,7 +150,7 @@ func describe(p process, rank int) Leftover {
 // addBelonging puts into set the processes that belong to the ranks without descending from them: the
 // members of their sessions, whose numbers are the ranks' pids, and those with the marker; each with
 // its descendants.
-func (t table) addBelonging(set, sessions map[int]bool, began uint64, m *marker) {
+func (t processTable) addBelonging(set, sessions map[int]bool, began uint64, m *marker) {
 	for pid, p := range t.procs {
 		if set[pid] || p.Start < began {
 			continue
@@ -166,7 +166,7 @@ func (t table) addBelonging(set, sessions map[int]bool, began uint64, m *marker)
 // command that it ran, and are spared: ranks have their own sessions. Known is a pid that the
 // supervisor must hold; if it does not, it is dead or a sandbox hides its descriptors, and no child
 // counts.
-func (t table) reparented(supervisor, known int, began uint64) []int {
+func (t processTable) reparented(supervisor, known int, began uint64) []int {
 	held, err := heldPIDs(supervisor)
 	if err != nil || !held[known] {
 		return nil

@@ -64,25 +64,25 @@ func processOf(stat procfs.Stat) (process, error) {
 	return p, nil
 }
 
-// table has the processes that one walk over /proc found.
-type table struct {
+// A processTable has the processes that one walk over /proc found.
+type processTable struct {
 	procs    map[int]process
 	children map[int][]int // by the parent's pid
 }
 
 // snapshot walks over /proc. It is not atomic: it may miss a process that ends or forks meanwhile, so
 // that a sweep needs two empty walks in a row.
-func snapshot() (table, error) {
+func snapshot() (processTable, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return table{}, fmt.Errorf("list processes: %w", err)
+		return processTable{}, fmt.Errorf("list processes: %w", err)
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return table{}, fmt.Errorf("list processes: %w", err)
+		return processTable{}, fmt.Errorf("list processes: %w", err)
 	}
-	t := table{procs: make(map[int]process, len(names)), children: make(map[int][]int, len(names))}
+	t := processTable{procs: make(map[int]process, len(names)), children: make(map[int][]int, len(names))}
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -97,7 +97,7 @@ func snapshot() (table, error) {
 }
 
 // add puts the processes with the given pids, and all their descendants, into set.
-func (t table) add(set map[int]bool, roots ...int) {
+func (t processTable) add(set map[int]bool, roots ...int) {
 	for queue := slices.Clone(roots); len(queue) > 0; {
 		pid := queue[0]
 		queue = queue[1:]
@@ -123,8 +123,8 @@ func children(pid int) ([]int, error) {
 }
 
 // parentAndChildren reads one process and its children.
-func parentAndChildren(parent int) table {
-	t := table{procs: make(map[int]process), children: make(map[int][]int)}
+func parentAndChildren(parent int) processTable {
+	t := processTable{procs: make(map[int]process), children: make(map[int][]int)}
 	pids, err := children(parent)
 	if err != nil {
 		return t // it has ended
@@ -146,6 +146,6 @@ func livingChildren(parent int, spare map[int]bool) []process {
 }
 
 // is reports whether the process that id names was there.
-func (t table) is(id identity) bool {
+func (t processTable) is(id identity) bool {
 	return t.procs[id.PID].identity == id
 }

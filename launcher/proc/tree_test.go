@@ -63,7 +63,7 @@ func TestAlive(t *testing.T) {
 }
 
 func TestTreeFollowsParents(t *testing.T) {
-	tree := table{procs: map[int]process{}, children: map[int][]int{}}
+	tree := processTable{procs: map[int]process{}, children: map[int][]int{}}
 	for pid, parent := range map[int]int{1: 0, 2: 1, 3: 2, 4: 3, 5: 1, 6: 5, 7: 1, 8: 8} {
 		tree.procs[pid] = process{identity: identity{PID: pid}, parent: parent, state: 'S'}
 		tree.children[parent] = append(tree.children[parent], pid)
@@ -85,7 +85,7 @@ func TestTreeFollowsParents(t *testing.T) {
 // After its parent's end a process belongs to a rank still by its session, whose
 // number is the rank's pid.
 func TestSessionsBelong(t *testing.T) {
-	tree := table{procs: map[int]process{}, children: map[int][]int{}}
+	tree := processTable{procs: map[int]process{}, children: map[int][]int{}}
 	for _, p := range []process{
 		{identity: identity{PID: 20, Start: 5}, parent: 1, session: 10},
 		{identity: identity{PID: 21, Start: 5}, parent: 20, session: 21},

@@ -58,7 +58,7 @@ func Rival(ctx context.Context, c *Credentials, host string, port int) string {
 }
 
 // headThere finds the address of the head for a node without its secret. The head learns that this node is there.
-func (c *Credentials) headThere(o Options) func(context.Context) string {
+func (c *Credentials) headThere(o TrustOptions) func(context.Context) string {
 	return func(ctx context.Context) string {
 		tag := tagOf(o.Run)
 		own, err := selfSigned(name(o.Node), tag)

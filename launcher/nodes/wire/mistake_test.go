@@ -65,7 +65,7 @@ func TestAFolderThatIsNotSharedIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer links.Close()
-	at := (&Credentials{}).headThere(Options{Run: "run", Node: 1, Nodes: 2, Head: "127.0.0.1", HeadPort: port})(t.Context())
+	at := (&Credentials{}).headThere(TrustOptions{Run: "run", Node: 1, Nodes: 2, Head: "127.0.0.1", HeadPort: port})(t.Context())
 	if got := <-head.Mistakes(); !strings.HasPrefix(at, "127.0.0.1:") || got.Node != 1 {
 		t.Errorf("%q, %+v", at, got)
 	}

@@ -112,7 +112,7 @@ func TestTrustBySlurm(t *testing.T) {
 	for node := range nodes {
 		vars := s.task(t, nodes-1-node) // Slurm's number of a task is not that of its node everywhere
 		trusted.Go(func() {
-			c, err := Trust(t.Context(), Options{Run: "run", Node: node, Nodes: nodes, Environ: vars})
+			c, err := Trust(t.Context(), TrustOptions{Run: "run", Node: node, Nodes: nodes, Environ: vars})
 			if err != nil {
 				t.Error(err)
 			}
@@ -190,7 +190,7 @@ func TestPMIThatIsNotOurs(t *testing.T) {
 		t.Fatal("ours is not taken")
 	}
 	defer p.close()
-	if applies, err := new(Credentials).bySlurm(t.Context(), Options{Nodes: 3}, p); applies || err != nil {
+	if applies, err := new(Credentials).bySlurm(t.Context(), TrustOptions{Nodes: 3}, p); applies || err != nil {
 		t.Errorf("a step with another number of tasks: %v, %v", applies, err)
 	}
 }
@@ -213,7 +213,7 @@ func TestSlurmFails(t *testing.T) {
 			}
 			return ""
 		}
-		_, err := Trust(t.Context(), Options{Run: "run", Nodes: 1, Environ: s.task(t, 0)})
+		_, err := Trust(t.Context(), TrustOptions{Run: "run", Nodes: 1, Environ: s.task(t, 0)})
 		if err == nil || !strings.Contains(err.Error(), test.want) || errext.Code(err, 2) != 75 {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -229,7 +229,7 @@ func TestANodeThatDoesNotComeToSlurm(t *testing.T) {
 	s.answer = func(cmd, _ string) string { return "" }
 	done := make(chan error)
 	go func() {
-		_, err := Trust(ctx, Options{Run: "run", Nodes: 2, Environ: vars})
+		_, err := Trust(ctx, TrustOptions{Run: "run", Nodes: 2, Environ: vars})
 		done <- err
 	}()
 	stop(why)
@@ -247,7 +247,7 @@ func TestASecondExchange(t *testing.T) {
 	if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Trust(t.Context(), Options{Run: "run", Nodes: 1, Environ: vars})
+	_, err := Trust(t.Context(), TrustOptions{Run: "run", Nodes: 1, Environ: vars})
 	if err == nil || !strings.Contains(err.Error(), "one exchange") || !strings.Contains(errext.Hint(err), "srun") || errext.Code(err, 2) != 2 {
 		t.Errorf("%v (%s)", err, errext.Hint(err))
 	}
@@ -260,7 +260,7 @@ func TestTwoOfOneNode(t *testing.T) {
 	for rank := range 2 {
 		vars := s.task(t, rank)
 		go func() {
-			_, err := Trust(t.Context(), Options{Run: "run", Nodes: 2, Environ: vars})
+			_, err := Trust(t.Context(), TrustOptions{Run: "run", Nodes: 2, Environ: vars})
 			errs <- err
 		}()
 	}

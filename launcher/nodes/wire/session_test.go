@@ -22,7 +22,7 @@ const testSecret = "00112233445566778899aabbccddeeff00112233445566778899aabbccdd
 // credentialsOf makes the credentials of a node that was given a secret.
 func credentialsOf(t testing.TB, secret, run string, node, nodes int) *Credentials {
 	t.Helper()
-	c, err := Trust(t.Context(), Options{Run: run, Node: node, Nodes: nodes, Environ: environ.Vars{secretVariable: secret}})
+	c, err := Trust(t.Context(), TrustOptions{Run: run, Node: node, Nodes: nodes, Environ: environ.Vars{secretVariable: secret}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func TestASlurmStep(t *testing.T) {
 		t.Skip("start it with srun --mpi=pmi2 and GPURUN_LAB=1")
 	}
 	began := time.Now()
-	c, err := Trust(t.Context(), Options{Run: "slurm " + vars["SLURM_JOB_ID"], Node: node, Nodes: nodes, Environ: vars})
+	c, err := Trust(t.Context(), TrustOptions{Run: "slurm " + vars["SLURM_JOB_ID"], Node: node, Nodes: nodes, Environ: vars})
 	if err != nil {
 		t.Fatal(err)
 	}

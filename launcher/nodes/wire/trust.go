@@ -27,7 +27,7 @@ import (
 )
 
 // Options are what a node's credentials depend on.
-type Options struct {
+type TrustOptions struct {
 	// Run names the launch, unique among launches, and Restart counts its restarts: the same on all nodes.
 	Run     string
 	Restart int
@@ -62,7 +62,7 @@ type Credentials struct {
 // memory and environment are closed to other processes, and the variables with credentials are gone.
 //
 // An error without a code is one of the user's.
-func Trust(ctx context.Context, o Options) (*Credentials, error) {
+func Trust(ctx context.Context, o TrustOptions) (*Credentials, error) {
 	if o.Node < 0 || o.Node >= o.Nodes {
 		return nil, fmt.Errorf("node %d of %d nodes", o.Node, o.Nodes)
 	}
@@ -93,10 +93,10 @@ func nothing(nodes int, spent bool) error {
 }
 
 // A way makes credentials from one source, if it applies.
-type way func(context.Context, Options, *pmi) (applies bool, err error)
+type way func(context.Context, TrustOptions, *pmi) (applies bool, err error)
 
 // bySecret uses a secret in the environment.
-func (c *Credentials) bySecret(_ context.Context, o Options, _ *pmi) (bool, error) {
+func (c *Credentials) bySecret(_ context.Context, o TrustOptions, _ *pmi) (bool, error) {
 	secret, name, err := givenSecret(o.Environ)
 	if err != nil || secret == nil {
 		return false, err
@@ -106,7 +106,7 @@ func (c *Credentials) bySecret(_ context.Context, o Options, _ *pmi) (bool, erro
 }
 
 // byFolder uses a secret that node 0 writes for the others.
-func (c *Credentials) byFolder(ctx context.Context, o Options, _ *pmi) (bool, error) {
+func (c *Credentials) byFolder(ctx context.Context, o TrustOptions, _ *pmi) (bool, error) {
 	if o.Shared == "" {
 		return false, nil
 	}
@@ -125,7 +125,7 @@ func (c *Credentials) byFolder(ctx context.Context, o Options, _ *pmi) (bool, er
 }
 
 // bySlurm uses certificates that Slurm distributes.
-func (c *Credentials) bySlurm(ctx context.Context, o Options, p *pmi) (bool, error) {
+func (c *Credentials) bySlurm(ctx context.Context, o TrustOptions, p *pmi) (bool, error) {
 	if p == nil || p.size != o.Nodes {
 		return false, nil
 	}

@@ -65,7 +65,7 @@ func TestSecretsAreRead(t *testing.T) {
 // A secret is not in the error that it is too short.
 func TestErrorsDoNotTellSecrets(t *testing.T) {
 	for _, text := range []string{"correct horse battery staple", testSecret[:40], "c2VjcmV0c2VjcmV0"} {
-		_, err := Trust(t.Context(), Options{Run: "run", Nodes: 2, Environ: environ.Vars{secretVariable: text}})
+		_, err := Trust(t.Context(), TrustOptions{Run: "run", Nodes: 2, Environ: environ.Vars{secretVariable: text}})
 		if err == nil || strings.Contains(err.Error()+errext.Hint(err), text) || !strings.Contains(err.Error(), secretVariable) {
 			t.Errorf("%v", err)
 		}
@@ -93,7 +93,7 @@ func TestSecretFiles(t *testing.T) {
 		if name == "" {
 			want = "not a regular file"
 		}
-		c, err := Trust(t.Context(), Options{Run: "run", Nodes: 2, Environ: environ.Vars{secretFileVariable: at(name), secretVariable: "ignored"}})
+		c, err := Trust(t.Context(), TrustOptions{Run: "run", Nodes: 2, Environ: environ.Vars{secretFileVariable: at(name), secretVariable: "ignored"}})
 		if want == "" {
 			if err != nil || !strings.Contains(c.Way, secretFileVariable) {
 				t.Errorf("%s: %v", name, err)
@@ -128,7 +128,7 @@ func TestOwnersOfSecrets(t *testing.T) {
 func TestASecretInASharedFolder(t *testing.T) {
 	shared := filepath.Join(t.TempDir(), "runs", ".nodes", "secret")
 	trust := func(node int) *Credentials {
-		c, err := Trust(t.Context(), Options{Run: "run", Node: node, Nodes: 2, Shared: shared})
+		c, err := Trust(t.Context(), TrustOptions{Run: "run", Node: node, Nodes: 2, Shared: shared})
 		if err != nil {
 			t.Error(err)
 		}
@@ -170,7 +170,7 @@ func TestAPlantedSecret(t *testing.T) {
 	}
 	for _, path := range []string{link, open, dir} {
 		for node := range 2 {
-			if c, err := Trust(t.Context(), Options{Run: "run", Node: node, Nodes: 2, Shared: path}); err == nil {
+			if c, err := Trust(t.Context(), TrustOptions{Run: "run", Node: node, Nodes: 2, Shared: path}); err == nil {
 				t.Errorf("node %d takes %s: %s", node, path, c.Way)
 			}
 		}
@@ -182,25 +182,25 @@ func TestAFolderThatIsNotShared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		_, err := Trust(t.Context(), Options{Run: "run", Node: 1, Nodes: 2, Shared: path})
+		_, err := Trust(t.Context(), TrustOptions{Run: "run", Node: 1, Nodes: 2, Shared: path})
 		if err == nil || time.Since(began) < time.Minute || time.Since(began) > 2*sharedWait || !strings.Contains(errext.Hint(err), "gpurun secret") {
 			t.Errorf("after %v: %v (%s)", time.Since(began), err, errext.Hint(err))
 		}
 		why := errors.New("enough")
 		ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, why)
 		defer stop()
-		if _, err := Trust(ctx, Options{Run: "run", Node: 1, Nodes: 2, Shared: path}); !errors.Is(err, why) {
+		if _, err := Trust(ctx, TrustOptions{Run: "run", Node: 1, Nodes: 2, Shared: path}); !errors.Is(err, why) {
 			t.Errorf("%v", err)
 		}
 	})
 }
 
 func TestNothingToTrust(t *testing.T) {
-	_, err := Trust(t.Context(), Options{Run: "run", Node: 1, Nodes: 4})
+	_, err := Trust(t.Context(), TrustOptions{Run: "run", Node: 1, Nodes: 4})
 	if err == nil || !strings.Contains(err.Error(), "4 nodes") || !strings.Contains(errext.Hint(err), "GPURUN_SECRET_FILE") || !strings.Contains(errext.Hint(err), "--mpi=pmi2") || errext.Code(err, 2) != 2 {
 		t.Errorf("%v (%s)", err, errext.Hint(err))
 	}
-	for _, o := range []Options{{Node: 2, Nodes: 2}, {Node: -1, Nodes: 2}, {}} {
+	for _, o := range []TrustOptions{{Node: 2, Nodes: 2}, {Node: -1, Nodes: 2}, {}} {
 		if _, err := Trust(t.Context(), o); err == nil {
 			t.Errorf("%+v", o)
 		}
