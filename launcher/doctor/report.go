@@ -142,7 +142,7 @@ func (r Report) text(s style) string {
 }
 
 // wrap breaks a text at blanks so that each line, indented, fits the width; a word that
-// does not fit stands alone.
+// does not fit is on a line alone.
 func wrap(text string, indent int) string {
 	var lines []string
 	line := ""

@@ -137,7 +137,7 @@ func (a *Forecast) weightsLine() string {
 	sum := fmt.Sprintf("%.3g bytes a parameter before sharding", r.Weights+r.Gradients+r.Master+r.States)
 	switch {
 	case a.Plan.DeepSpeed && r.Weights == 2:
-		return "weights: as DeepSpeed holds them, in 16 bits beside a master copy and states in fp32: " + sum + " (--weights fp32, bf16)"
+		return "weights: as DeepSpeed holds them, in 16 bits, with a master copy and states in fp32: " + sum + " (--weights fp32, bf16)"
 	case a.Plan.DeepSpeed:
 		return "weights: as DeepSpeed holds them, in fp32: " + sum + " (--weights)"
 	case r.Weights == 2:

@@ -164,5 +164,5 @@ func configHint(err error) string {
 	if errors.Is(err, memory.ErrExperts) {
 		return "estimate knows dense models: give the number of all parameters, and --layers, --hidden and --intermediate of the experts that one token sees"
 	}
-	return "give the config.json that transformers keep beside a model's weights, or --parameters SIZE"
+	return "give the config.json that transformers store with a model's weights, or --parameters SIZE"
 }

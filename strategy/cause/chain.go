@@ -65,7 +65,7 @@ func (s *Scanner) below(w *writer) bool {
 // from is the cause of the exception that a traceback's own was raised from, empty where that
 // does not count.
 func (w *writer) from(t *traceback, class, text string) Code {
-	inner := w.told
+	inner := w.ended
 	code := inner.code
 	if inner.from != "" {
 		code = inner.from

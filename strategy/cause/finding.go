@@ -69,7 +69,7 @@ type Figures struct {
 //	symptom   only where no cause is known                the catalogue: a watchdog's timeout, a closed store
 //	warning   only where nothing else is known            the catalogue, an exception that Python ignores,
 //	                                                      a line that only speaks of running out of memory
-//	outlived  only where the rank's own exit was not seen the scanner: training steps followed in the stream,
+//	outlived  only where the rank's exit was not seen     the scanner: training steps followed in the stream,
 //	                                                      which another process may have written
 //	handled   no: the job dealt with it                   the job's words that it skips, retries or reduces,
 //	                                                      or training steps of the same program

@@ -53,13 +53,13 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	t.from = w.from(t, class, text)
 	s.see(w, seg, p, true)
 	w.closed, w.since, w.link = *t, 0, noLink
-	w.told = lastException{code: p.code, from: t.from, text: text}
+	w.ended = lastException{code: p.code, from: t.from, text: text}
 	if t.top && p.code == UserError {
 		s.left, s.leftBy = s.line+1, w
 	}
 	*t = traceback{}
 	if quote && strings.HasSuffix(text, "(most recent call last):") {
-		*t = traceback{open: true, header: true, quoted: true, indent: tornIndent} // the message goes on
+		*t = traceback{open: true, header: true, quoted: true, indent: tornIndent} // the message continues
 	}
 	return true
 }

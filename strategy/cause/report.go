@@ -18,7 +18,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	}
 	t := w.traceback
 	if !raised && !t.open && w.since <= messageReach {
-		t = w.closed // the message goes on under the exception's name
+		t = w.closed // the message continues under the exception's name
 	}
 	weight := p.weight
 	if raised {

@@ -81,7 +81,7 @@ type writer struct {
 	traceback traceback
 	closed    traceback     // the one that ended last: lines after it belong to it
 	since     int           // units since closed ended
-	told      lastException // what closed ended with
+	ended     lastException // what closed ended with
 	key       string        // of the writer, empty for the only one
 	link      link          // between closed and what follows
 	carry     string        // text that another writer's tag interrupted

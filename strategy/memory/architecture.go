@@ -138,7 +138,7 @@ var (
 )
 
 // OfConfig reads the shape of a model from the config.json that Hugging Face's
-// transformers keep beside its weights. Of a model with a vision part it is the text's.
+// transformers store with its weights. Of a model with a vision part it is the text's.
 func OfConfig(text []byte) (Architecture, error) {
 	var config map[string]any
 	if err := json.Unmarshal(text, &config); err != nil {

@@ -35,7 +35,7 @@ func (b Breakdown) Held() int64 {
 //
 //	Weights      parameters × width, and buffers; in the forward autocast's copies of the
 //	             blocks that were reached, later those that are still held
-//	Other        what was held at the first call beside the model's states
+//	Other        what was held at the first call in addition to the model's states
 //	Optimizer    none in the first step's forward and backward, as measured or formula after
 //	             it; in DeepSpeed's hands the master copy from the start on
 //	Gradients    none in the forward, but for what an earlier call of the step left or what

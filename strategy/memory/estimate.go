@@ -81,7 +81,7 @@ type spread struct {
 // many small tensors; an uncalibrated formula for activations has a log-sd of 0.25, of which
 // 1.65 are 1.5 ×, and as much for the logits (12.2 bytes measured, 18 published); the
 // default allocator needs 1.03 to 1.14 × what is allocated at the peak, 1.06 as the median of
-// plans that were measured. The largest vocabulary in use stands for one that is not known.
+// plans that were measured. The largest vocabulary in use replaces one that is not known.
 var (
 	expected = spread{states: 1, activations: 1, buffers: 1, allocator: 1}
 	cautious = spread{states: 1.02, activations: 1.5, buffers: 1.25, allocator: 1.06, vocabulary: 152064, doubt: true}

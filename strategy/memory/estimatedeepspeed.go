@@ -2,7 +2,7 @@ package memory
 
 // A DeepSpeedEstimate is what DeepSpeed's estimators (estimate_zero2_model_states_mem_needs
 // and the one for stage 3, runtime/zero) say of the model's states: bytes of one device, and
-// of the host. They leave out activations, buckets, the context and NCCL. Their
+// of the host. They omit activations, buckets, the context and NCCL. Their
 // documentation of stage 2 is older than the code: it says 4 and 16 bytes where that says 2 and 18.
 type DeepSpeedEstimate struct {
 	Device int64 `json:"device_bytes"`

@@ -162,7 +162,7 @@ func doubted(a Architecture, p RankPlan) int64 {
 	return share(a.Parameters, each, n)
 }
 
-// casts are the bytes of autocast's copies. Checkpointed blocks make theirs anew one by one,
+// casts are the bytes of autocast's copies. Checkpointed blocks make theirs again one by one,
 // and sharded weights are cast as they are gathered: then only those of the output stay.
 func casts(a Architecture, p RankPlan) int64 {
 	r := RateOf(p)
@@ -190,7 +190,7 @@ func buffers(a Architecture, p RankPlan, factor float64) buffered {
 		b = gatheredBlocks(a, p)
 	case p.DeepSpeed || stage(p) > 0:
 		b = zeroBuffers(a, p)
-	case p.DataParallel > 1: // DDP's buckets hold all gradients once more, unless gradient_as_bucket_view is set; made anew for the second step, twice
+	case p.DataParallel > 1: // DDP's buckets hold all gradients once more, unless gradient_as_bucket_view is set; made again for the second step, twice
 		all := share(a.Parameters, RateOf(p).Gradients, 1)
 		b = buffered{load: all, forward: 2 * all, loss: 2 * all, backward: 2 * all, late: 2 * all, optimizer: 2 * all}
 	}

@@ -44,12 +44,12 @@ const (
 	marginSharded = 0.20
 
 	// marginStream is of blocks that were seen under FSDP's mixed precision, in a mode without
-	// it: that casts the hidden state to 16 bits, which autocast leaves as it is; with autocast
+	// it: that casts the hidden state to 16 bits, which autocast does not change; with autocast
 	// blocks hold −2 to +20 % (GPT-2 and Llama, measured on two H200s with torch 2.11).
 	marginStream = 0.20
 
 	// headHeld and headTemporary are what the head and the loss of a causal language model
-	// hold, and need beside that for a moment, in units of the logits in fp32: 1.03–1.06
+	// hold, and need in addition for a moment, in units of the logits in fp32: 1.03–1.06
 	// and 2.0 (landscape; transformers' ForCausalLMLoss computes in fp32). Older versions need
 	// up to half as much more.
 	headHeld      = 1.05
@@ -102,7 +102,7 @@ const (
 	autocastMostInputs  = 22   // fp32 inputs: autocast runs fused attention (landscape: 9–21.5)
 	halfBlock           = 0.52 // 16-bit weights over fp32: .23–.52
 	fusedAttentionBlock = 0.45 // SDPA over eager: .44–.48 in fp32 and .25–.44 under autocast; 1.0 where fp32 falls back
-	// plain is what a block holds beside its attention's scores, which grow with the square
+	// plain is what a block holds in addition to its attention's scores, which grow with the square
 	// of the sequence, in units of its input in fp32: in fp32, and in 16 bit (landscape and
 	// lengths from 128 to 2048: 16–28, 9–21).
 	plainInputs       = 16
