@@ -39,7 +39,7 @@ type Notification struct {
 	Run   string    `json:"run"`
 	Job   string    `json:"job"`
 	Host  string    `json:"host"`
-	// Outcome and Code are the verdict's, absent as long as the run goes on.
+	// Outcome and Code are the verdict's, absent until the run ends.
 	Outcome strategy.Outcome `json:"outcome,omitempty"`
 	Code    *int             `json:"code,omitempty"`
 	Reason  string           `json:"reason"`
@@ -79,7 +79,7 @@ func decode(body []byte) (m Notification, err error) {
 	return m, nil
 }
 
-// A story is a run as far as its events have told it.
+// A story is the state of a run by its events.
 type story struct {
 	dir, host string
 	state     runstate.Run
@@ -88,7 +88,7 @@ type story struct {
 // over reports whether the run has its last verdict.
 func (s *story) over() bool { return s.state.Verdict != nil && s.state.Verdict.Outcome.Final() }
 
-// take takes in one event, and gives the message where others are told of it.
+// take adds one event, and returns its notification, if it has one.
 func (s *story) take(e launcher.Event, at time.Time) (m Notification, sent bool) {
 	over := s.over()
 	s.state.Add(e)

@@ -33,7 +33,7 @@ func NewWords(w io.Writer) *Words {
 	return &Words{q}
 }
 
-// Write writes p, or leaves it to be written. It never fails: the journal has what nobody reads.
+// Write writes p, or leaves it to be written. It never fails: the journal has everything, too.
 func (w *Words) Write(p []byte) (int, error) {
 	if len(p) > 0 && w.queue.put(len(p), func(buf []byte) []byte { return append(buf, p...) }) {
 		w.queue.awaitWritten()
