@@ -52,7 +52,7 @@ func TestUnwrap(t *testing.T) {
 	}
 	tests := []struct {
 		line, home string
-		kind       commandline.Kind
+		kind       commandline.CommandKind
 		argv, rank string
 		env        map[string]string
 	}{

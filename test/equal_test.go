@@ -372,7 +372,7 @@ func (e *equalTrial) survey(t *testing.T, dir, python string, line ...string) {
 		t.Error(e.name, err)
 		return
 	}
-	p, err := job.Prepare(t.Context(), j, job.Machine{Environ: environ})
+	p, err := job.Prepare(t.Context(), j, job.Surroundings{Environ: environ})
 	if err != nil {
 		t.Error(e.name, err)
 		return

@@ -30,7 +30,7 @@ type audience struct {
 	events  *output.Words // of the events as JSON; nil without
 }
 
-func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline.Pipeline) *audience {
+func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *pipeline.Pipeline) *audience {
 	a := &audience{secrets: p.secrets(), pipe: pipe}
 	a.monitor = live.Open(live.Display{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: a.secrets})
 	a.said = pipe.Words(a.monitor.Words, a.secrets)

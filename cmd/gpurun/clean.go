@@ -12,7 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-func cleanCommand(s streams) *cli.Command {
+func cleanCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "clean",
 		Usage:       "remove old run directories",
@@ -28,7 +28,7 @@ func cleanCommand(s streams) *cli.Command {
 	}
 }
 
-func clean(c *cli.Context, s streams) error {
+func clean(c *cli.Context, s stdio) error {
 	if err := verb.AtMost(c, 1); err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func accepted(t *testing.T, words []string) error {
 		}
 		return err
 	}
-	app := newApp(streams{})
+	app := newApp(stdio{})
 	app.Writer, app.ErrWriter = io.Discard, io.Discard
 	for _, c := range app.Commands {
 		for _, c := range append(slices.Clone(c.Subcommands), c) {

@@ -6,7 +6,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/manual"
 )
 
-func completionCommand(s streams) *cli.Command {
+func completionCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name: "completion", Usage: "print what lets a shell complete gpurun's command line",
 		UsageText: manual.CompletionUsage, Description: manual.CompletionDescription, Flags: []cli.Flag{jsonFlag()},

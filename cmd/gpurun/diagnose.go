@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 )
 
-func diagnoseCommand(s streams) *cli.Command {
+func diagnoseCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "diagnose",
 		Usage:     "say why a job died, from what it left behind",
@@ -27,7 +27,7 @@ func diagnoseCommand(s streams) *cli.Command {
 }
 
 // diagnose prints a diagnosis of each argument; what cannot be read is told at the end.
-func diagnose(c *cli.Context, s streams) error {
+func diagnose(c *cli.Context, s stdio) error {
 	ask := artifacts.DiagnoseRequest{
 		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in,
 		Show: func(d artifacts.FileDiagnosis) error {

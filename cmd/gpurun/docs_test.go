@@ -333,7 +333,7 @@ func TestVerbsAreDocumented(t *testing.T) {
 		}
 		tried.Write(text)
 	}
-	for _, verb := range newApp(streams{}).Commands {
+	for _, verb := range newApp(stdio{}).Commands {
 		if !strings.Contains(testenv.Page(t, "README.md"), "| `gpurun "+verb.Name) && verb.Name != "run" && verb.Name != "help" {
 			t.Errorf("gpurun %s is not in the table of verbs in README.md", verb.Name)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-func doctorCommand(s streams) *cli.Command {
+func doctorCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name: "doctor", Usage: "look whether this machine, and a job on it, can train, and say what to mend",
 		UsageText: doctor.Usage, Description: doctor.Description, Flags: doctor.Flags(),
@@ -19,7 +19,7 @@ func doctorCommand(s streams) *cli.Command {
 			if err != nil || code == 0 {
 				return err
 			}
-			return &verb.Ended{Code: code}
+			return &verb.ExitCode{Code: code}
 		},
 	}
 }

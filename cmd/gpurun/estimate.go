@@ -11,7 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-func estimateCommand(s streams) *cli.Command {
+func estimateCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name: "estimate", SkipFlagParsing: true,
 		Usage:       "say what a model or a job needs of a GPU, before anything ran",
@@ -21,7 +21,7 @@ func estimateCommand(s streams) *cli.Command {
 	}
 }
 
-func estimateJob(ctx context.Context, args []string, s streams) error {
+func estimateJob(ctx context.Context, args []string, s stdio) error {
 	asked, err := estimate.Read(args)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/manual"
 )
 
-func explainCommand(s streams) *cli.Command {
+func explainCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "explain",
 		Usage:     "decide again from a run's journal, and show why",
@@ -24,7 +24,7 @@ func explainCommand(s streams) *cli.Command {
 	}
 }
 
-func explain(c *cli.Context, s streams) error {
+func explain(c *cli.Context, s stdio) error {
 	r, err := namedRun(c)
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func gpurunSays(t *testing.T, words ...string) (code int, out, errs string) {
 // The help of a verb is one text, however it is asked for, and has all its parts.
 func TestHelpIsOneText(t *testing.T) {
 	var paths [][]string
-	for _, c := range newApp(streams{}).Commands {
+	for _, c := range newApp(stdio{}).Commands {
 		paths = append(paths, []string{c.Name})
 		for _, sub := range c.Subcommands {
 			paths = append(paths, []string{c.Name, sub.Name})
@@ -77,7 +77,7 @@ func TestHelpIsOneText(t *testing.T) {
 
 // Every flag of a verb is in its help.
 func TestHelpHasEveryFlag(t *testing.T) {
-	for _, c := range newApp(streams{}).Commands {
+	for _, c := range newApp(stdio{}).Commands {
 		_, text, _ := gpurunSays(t, "help", c.Name)
 		for _, f := range c.Flags {
 			if name := f.Names()[0]; !strings.Contains(text, "--"+name) {

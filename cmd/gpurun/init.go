@@ -11,7 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-func initCommand(s streams) *cli.Command {
+func initCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "init",
 		Usage:     "write a train.toml for a script or a command, with what its source says of its settings",
@@ -23,7 +23,7 @@ func initCommand(s streams) *cli.Command {
 	}
 }
 
-func initJob(ctx context.Context, args []string, s streams) error {
+func initJob(ctx context.Context, args []string, s stdio) error {
 	args, dry, err := job.DraftArgs(args)
 	if err != nil {
 		return err

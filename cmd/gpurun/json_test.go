@@ -29,7 +29,7 @@ var jsonSections = map[string]any{
 	"Outvoted plan": strategy.Outvoted{}, "Prediction": memory.Prediction{}, "Price": strategy.Price{}, "Diagnosis": artifacts.FileDiagnosis{},
 	"Plan": console.Survey{}, "Offer": strategy.Offer{}, "Candidate": strategy.Candidate{}, "Replayed decision": launcher.Replayed{},
 	"Full diagnosis": strategy.Diagnosis{}, "Decision": strategy.Decision{}, "Snapshot": strategy.Snapshot{}, "Allocation": strategy.Allocation{},
-	"Status": launcher.Status{}, "Run": runs.Entry{}, "Logs": runs.Logs{}, "Cleaned": runs.Cleaned{}, "Recipe": console.ListedRecipe{}, "Detection": job.Detection{},
+	"Status": launcher.Status{}, "Run": runs.Entry{}, "Logs": runs.Logs{}, "Cleaned": runs.Cleaned{}, "Recipe": console.ListedRecipe{}, "Detection": job.RecipeDetection{},
 	"began": launcher.Began{}, "started": launcher.Started{}, "exited": launcher.Exited{}, "ended": launcher.Ended{}, "decided": launcher.Decided{}, "climbed": launcher.Climbed{},
 	"noticed": launcher.Noticed{}, "finished": launcher.Finished{},
 }
@@ -131,7 +131,7 @@ func TestJSONIsDocumented(t *testing.T) {
 	for _, headline := range slices.Sorted(maps.Keys(jsonSections)) {
 		walk(reflect.TypeOf(jsonSections[headline]), false)
 	}
-	for _, c := range newApp(streams{}).Commands {
+	for _, c := range newApp(stdio{}).Commands {
 		if row := regexp.MustCompile("(?m)^\\| .*`" + c.Name + "`.* \\| "); c.Name != "run" && c.Name != "help" && !row.MatchString(testenv.Page(t, "docs/json.md")) {
 			t.Errorf("docs/json.md does not say what gpurun %s --json prints", c.Name)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/runs"
 )
 
-func logsCommand(s streams) *cli.Command {
+func logsCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "logs",
 		Usage:       "show what a rank wrote, or follow it",
@@ -25,7 +25,7 @@ func logsCommand(s streams) *cli.Command {
 	}
 }
 
-func logs(c *cli.Context, s streams) error {
+func logs(c *cli.Context, s stdio) error {
 	r, err := namedRun(c)
 	if err != nil {
 		return err

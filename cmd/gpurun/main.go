@@ -23,16 +23,16 @@ func main() {
 	os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// streams are the process's own. run hands in, out and err on to the ranks; with
+// stdio are the process's own. run hands in, out and err on to the ranks; with
 // --json, out is stderr for them, and json alone is stdout.
-type streams struct {
+type stdio struct {
 	in, out, err *os.File
 	json         *os.File
 }
 
 // Main runs gpurun with a command line and returns its exit code.
 func Main(args []string, in, out, errs *os.File) (code int) {
-	s := streams{in: in, out: out, err: errs, json: out}
+	s := stdio{in: in, out: out, err: errs, json: out}
 	app := newApp(s)
 	fail := verb.Failure{People: pipeline.Words(errs, os.Getenv)}
 	if verb.AsksJSON(app, args) {
@@ -51,7 +51,7 @@ func Main(args []string, in, out, errs *os.File) (code int) {
 }
 
 // newApp describes the command line. What is not a verb is a job to run.
-func newApp(s streams) *cli.App {
+func newApp(s stdio) *cli.App {
 	app := &cli.App{
 		Name:            "gpurun",
 		Usage:           "run a training job as torchrun would, and rescue it when it runs out of memory",

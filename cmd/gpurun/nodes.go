@@ -20,7 +20,7 @@ import (
 )
 
 // take takes this node's part of a launch.
-func take(ctx context.Context, p *prepared, own job.Own, s streams) (*nodes.Part, error) {
+func take(ctx context.Context, p *prepared, own job.Own, s stdio) (*nodes.Part, error) {
 	j := p.Job
 	return nodes.Take(ctx, nodes.PartOptions{
 		At: p.Where, Name: j.Name, Digest: p.Digest, Version: manual.Version(),
@@ -39,7 +39,7 @@ func decline(ctx context.Context, err error) error {
 
 // note prints a message of this node. Under Slurm only node 0 prints: srun merges the output of
 // all nodes.
-func note(at cluster.Placement, s streams, text string) {
+func note(at cluster.Placement, s stdio, text string) {
 	switch {
 	case at.NodeRank == 0:
 		console.NewPage(s.err, nil).Printf("gpurun: %s\n", text)
@@ -49,7 +49,7 @@ func note(at cluster.Placement, s streams, text string) {
 }
 
 // follow starts the ranks of this node as node 0 says, until the run is over.
-func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Signals, s streams) error {
+func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Signals, s stdio) error {
 	nobody, err := os.OpenFile(os.DevNull, os.O_RDWR, 0) // node 0 shows its own ranks; all have logs
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 	code, err := part.Follow(ctx, grace, func(w nodes.Welcome, tellHead func(string)) (nodes.Here, error) {
 		run := filepath.Base(w.Dir)
 		q := &prepared{p.Pinned(run), p.nvml, p.begun}
-		wired, err := wire(q, run, w.Tracked, w.Began, streams{nobody, nobody, nobody, nobody})
+		wired, err := wire(q, run, w.Tracked, w.Began, stdio{nobody, nobody, nobody, nobody})
 		if err != nil {
 			return nodes.Here{}, err
 		}
@@ -89,7 +89,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		note(at, s, fmt.Sprintf("the run ended with %d, and node 0 says why", code))
 	}
 	if err == nil && code != 0 {
-		err = &verb.Ended{Code: code}
+		err = &verb.ExitCode{Code: code}
 	}
 	return err
 }

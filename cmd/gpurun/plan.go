@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-func planCommand(s streams) *cli.Command {
+func planCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:            "plan",
 		Usage:           "show a job's plan and what each rung would change, without starting anything",
@@ -29,7 +29,7 @@ and, once an earlier run was measured, the candidates: what plans are predicted 
 With --json: {"job", "recipe", "python", "ranks", "plain", "ranks_reason", "ceiling_bytes", "plan",
 "rungs": [{"rung", "available", "reason", "changed", "by", "training"}], "candidates": [{"plan", "peak_bytes", "seconds"}]}`
 
-func plan(ctx context.Context, args []string, s streams) error {
+func plan(ctx context.Context, args []string, s stdio) error {
 	p, own, err := prepareArgs(ctx, args)
 	if err != nil {
 		return err

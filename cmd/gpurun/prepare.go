@@ -31,7 +31,7 @@ func prepare(ctx context.Context, j *job.Job, beside bool) (*prepared, error) {
 		p.nvml = gpu.Connect()
 	}
 	var err error
-	if p.Prepared, err = job.Prepare(ctx, j, job.Machine{Environ: os.Environ(), NVML: p.nvml, Beside: beside}); err != nil {
+	if p.Prepared, err = job.Prepare(ctx, j, job.Surroundings{Environ: os.Environ(), NVML: p.nvml, Beside: beside}); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil

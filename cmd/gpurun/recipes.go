@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 )
 
-func recipesCommand(s streams) *cli.Command {
+func recipesCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "recipes",
 		Usage:     "list the frameworks that gpurun knows, or show one",

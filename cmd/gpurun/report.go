@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/report"
 )
 
-func reportCommand(s streams) *cli.Command {
+func reportCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name: "report", Usage: "write what happened in a run, and why, as one HTML page", UsageText: "gpurun report [--json] [-o FILE] [RUN]",
 		Description: "RUN is a run directory, a folder above it, or a run's name below .gpurun; without it, the newest run here.\n" +

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/runs"
 )
 
-func resumeCommand(s streams) *cli.Command {
+func resumeCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "resume",
 		Usage:       "start a run again where it stopped",
@@ -25,7 +25,7 @@ func resumeCommand(s streams) *cli.Command {
 	}
 }
 
-func resume(c *cli.Context, s streams) error {
+func resume(c *cli.Context, s stdio) error {
 	r, err := namedRun(c)
 	if err != nil {
 		return err

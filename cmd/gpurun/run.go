@@ -33,7 +33,7 @@ import (
 
 // runCommand launches a job. Its flags are torchrun's, so that urfave/cli cannot
 // parse them: package job does.
-func runCommand(s streams) *cli.Command {
+func runCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "run",
 		Usage: "run a job (the verb may be left out)",
@@ -45,7 +45,7 @@ func runCommand(s streams) *cli.Command {
 	}
 }
 
-func run(ctx context.Context, args []string, s streams) error {
+func run(ctx context.Context, args []string, s stdio) error {
 	if err := whereOff(args); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, s streams) error {
 }
 
 // runJob runs the job of a command line, with gpurun's own flags as set leaves them.
-func runJob(ctx context.Context, begun journal.CommandLine, s streams, set func(*job.Own)) error {
+func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*job.Own)) error {
 	j, own, err := readJob(ctx, begun.Args)
 	if err == nil {
 		err = node.Usable()
@@ -91,7 +91,7 @@ func runJob(ctx context.Context, begun journal.CommandLine, s streams, set func(
 // prepareAndLaunch prepares the job and runs it. The error says why there is no verdict, or
 // why it was not written down.
 func prepareAndLaunch(
-	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s streams, pipe *pipeline.Pipeline, deadline time.Time,
+	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s stdio, pipe *pipeline.Pipeline, deadline time.Time,
 ) (verdict launcher.Verdict, err error) {
 	ctx, signals := node.Listen(ctx)
 	defer signals.Close()
@@ -142,12 +142,12 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 			code = c
 		}
 	}
-	return &verb.Ended{Reason: v.Reason, Code: code}
+	return &verb.ExitCode{Reason: v.Reason, Code: code}
 }
 
 // launch opens the run directory and runs the job in it.
 func launch(
-	ctx context.Context, p *prepared, own job.Own, s streams,
+	ctx context.Context, p *prepared, own job.Own, s stdio,
 	signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time, part *nodes.Part,
 ) (launcher.Verdict, error) {
 	place := search(p, own)

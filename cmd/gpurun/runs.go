@@ -11,7 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-func runsCommand(s streams) *cli.Command {
+func runsCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "runs",
 		Usage:       "list the runs below a directory, and how each stands",
@@ -30,7 +30,7 @@ func namedRun(c *cli.Context) (runs.Entry, error) {
 	return runs.Find(".", c.Args().First())
 }
 
-func listRuns(c *cli.Context, s streams) error {
+func listRuns(c *cli.Context, s stdio) error {
 	if err := verb.AtMost(c, 1); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-func secretCommand(s streams) *cli.Command {
+func secretCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "secret",
 		Usage:     "print a new secret, by which the nodes of a launch know each other",

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-func statusCommand(s streams) *cli.Command {
+func statusCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "status",
 		Usage:     "show where a run stands: its step, its speed, its memory",
@@ -21,7 +21,7 @@ func statusCommand(s streams) *cli.Command {
 	}
 }
 
-func showStatus(c *cli.Context, s streams) error {
+func showStatus(c *cli.Context, s stdio) error {
 	if err := verb.AtMost(c, 1); err != nil {
 		return err
 	}

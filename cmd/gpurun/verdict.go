@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-func verdictCommand(s streams) *cli.Command {
+func verdictCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name: "verdict", Usage: "print how a run ended, and end with its exit code", UsageText: "gpurun verdict [--json] [RUN]",
 		Description: runs.VerdictDescription, Flags: []cli.Flag{jsonFlag()},
@@ -17,7 +17,7 @@ func verdictCommand(s streams) *cli.Command {
 			}
 			v, err := runs.ShowVerdict(s.out, c.Args().First(), c.Bool("json"))
 			if err == nil && v.Code != 0 {
-				err = &verb.Ended{Reason: v.Reason, Code: v.Code}
+				err = &verb.ExitCode{Reason: v.Reason, Code: v.Code}
 			}
 			return err
 		},

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-func versionCommand(s streams) *cli.Command {
+func versionCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "version",
 		Usage:     "print gpurun's version, and whether NVML is built in",

@@ -35,7 +35,7 @@ type wiring struct {
 
 // wire is the one place where a prepared job is taken apart for those who launch it.
 // run is the run's name, tracked that for trackers, and began when its attempt 0 did.
-func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring, error) {
+func wire(p *prepared, run, tracked string, began time.Time, s stdio) (wiring, error) {
 	p = &prepared{p.Tracked(tracked), p.nvml, p.begun}
 	j := p.Job
 	launch := j.Launch
@@ -89,7 +89,7 @@ func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Console
 }
 
 // outputOf says where the ranks' output goes.
-func outputOf(p *prepared, step *regexp.Regexp, s streams) node.Console {
+func outputOf(p *prepared, step *regexp.Regexp, s stdio) node.Console {
 	launch := p.Job.Launch
 	return node.Console{Stdin: s.in, TTY: launch.TTY, Options: output.Options{
 		Stdout: s.out, Stderr: s.err, Step: step,

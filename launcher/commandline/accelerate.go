@@ -11,7 +11,7 @@ import (
 )
 
 // accelerate is Hugging Face's.
-var accelerate = Launcher{
+var accelerate = RankLauncher{
 	Command: []string{"accelerate", "launch"}, Aliases: [][]string{{"accelerate-launch"}},
 	Modules: []string{"accelerate.commands.launch"}, Programs: []string{"accelerate.commands.accelerate_cli"},
 	takes:   takeAccelerate,
@@ -21,7 +21,7 @@ var accelerate = Launcher{
 // accelerateGrammar has the options of accelerate launch
 // (accelerate/commands/launch.py, 1.15); those of Megatron-LM, FP8, parallelism, TPU
 // and SageMaker are recognised and refused.
-var accelerateGrammar = Grammar{
+var accelerateGrammar = OptionGrammar{
 	Abbreviations: true, Remainder: true,
 	Options: slices.Concat(
 		[]Option{
@@ -55,7 +55,7 @@ var fsdpDefaults = map[string]string{
 // takeAccelerate takes accelerate launch over: the launcher turns its options and
 // its configuration file into variables, and the script sees nothing else of them.
 // The call can be another launcher's that hands its options on.
-func takeAccelerate(_ *Launcher, c Call) (Inner, error) {
+func takeAccelerate(_ *RankLauncher, c LauncherCall) (Inner, error) {
 	read, err := readLauncher(&accelerateGrammar, c.Args)
 	if err != nil {
 		return Inner{}, err
@@ -104,7 +104,7 @@ type accelerateFile struct {
 
 // accelerateConfig reads the file that is named, else the user's default one,
 // which the launcher takes silently.
-func accelerateConfig(name string, c Call) (accelerateFile, error) {
+func accelerateConfig(name string, c LauncherCall) (accelerateFile, error) {
 	if name == "" {
 		if name = defaultAccelerate(c.Env); !c.Files.Exists(name) {
 			return accelerateFile{}, nil
@@ -203,14 +203,14 @@ func (v launchValues) processes() (ranks string, alone bool) {
 // nodes is what flags and file say of the nodes. The file is often the same on all of
 // them, and numbers each of them 0: only where nobody else numbers them does it count.
 func (v launchValues) nodes(flags map[string]string) (Nodes, error) {
-	said := func(name string) Said {
+	said := func(name string) NodeValue {
 		switch {
 		case v[name] == "":
-			return Said{}
+			return NodeValue{}
 		case flags[name] == "":
-			return Said{v[name], name}
+			return NodeValue{v[name], name}
 		}
-		return Said{v[name], "--" + name}
+		return NodeValue{v[name], "--" + name}
 	}
 	n := Nodes{Count: said("num_machines"), Default: said("machine_rank"), Head: said("main_process_ip")}
 	if flags["machine_rank"] != "" {

@@ -62,7 +62,7 @@ func TestReaderAgreesWithArgparse(t *testing.T) {
 	if _, err := exec.LookPath(python); err != nil {
 		t.Skip("this machine has no python3")
 	}
-	grammars := []Grammar{torchrun.Grammar, accelerateGrammar, deepspeed.Grammar, composer.Grammar, tune.Grammar, {
+	grammars := []OptionGrammar{torchrun.Grammar, accelerateGrammar, deepspeed.Grammar, composer.Grammar, tune.Grammar, {
 		Remainder: true, Abbreviations: true,
 		Options: []Option{{Name: "color", Bare: true, Negated: true}, {Name: "colour-map", Aliases: []string{"palette"}, Short: 'p'}, {Name: "note", Short: 'n'}},
 	}, {Remainder: true, Options: torchrun.Grammar.Options}}
@@ -128,7 +128,7 @@ func TestReaderAgreesWithArgparse(t *testing.T) {
 	}
 }
 
-func caseOf(g *Grammar) parserCase {
+func caseOf(g *OptionGrammar) parserCase {
 	c := parserCase{Abbreviations: g.Abbreviations}
 	for i := range g.Options {
 		o := &g.Options[i]
@@ -150,7 +150,7 @@ func caseOf(g *Grammar) parserCase {
 
 // randomLine is a command line of the grammar's own options, cut short or not, and
 // of the words that are hard to tell from options.
-func randomLine(random *rand.Rand, g *Grammar) []string {
+func randomLine(random *rand.Rand, g *OptionGrammar) []string {
 	others := []string{"train.py", "train.py", "--", "-5", "-.5", "a b", "-a b", "", "-", "x=y", "--none", "-Z", "auto", "3"}
 	var line []string
 	for range random.IntN(7) {

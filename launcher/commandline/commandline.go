@@ -1,9 +1,9 @@
 // Package commandline reads every launcher's and wrapper's own command line:
 // options as data, one reader.
 //
-// A [Launcher] starts ranks: torchrun, accelerate launch, deepspeed. A [Wrapper]
+// A [RankLauncher] starts ranks: torchrun, accelerate launch, deepspeed. A [Wrapper]
 // starts one command: env, uv run, numactl. Each is one value, listed in one
-// [Table]; [Grammar.Read] reads the options of all of them. Nothing here opens a
+// [ProgramTable]; [OptionGrammar.Read] reads the options of all of them. Nothing here opens a
 // file or starts a process: what a launcher reads from a file comes through
 // [Files].
 package commandline
@@ -16,14 +16,14 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 )
 
-// A Kind says what the first word of a command is.
-type Kind string
+// A CommandKind says what the first word of a command is.
+type CommandKind string
 
 // The kinds of command.
 const (
-	Script  Kind = "script"  // a Python file, run by the interpreter
-	Module  Kind = "module"  // a Python module, run by the interpreter with -m
-	Program Kind = "program" // a program of its own, run as it is
+	Script  CommandKind = "script"  // a Python file, run by the interpreter
+	Module  CommandKind = "module"  // a Python module, run by the interpreter with -m
+	Program CommandKind = "program" // a program of its own, run as it is
 )
 
 // A RankStarter is how a launcher starts its ranks.
@@ -43,7 +43,7 @@ type RankStarter struct {
 type Inner struct {
 	RankStarter
 	// Kind says what Argv[0] is.
-	Kind Kind
+	Kind CommandKind
 	Argv []string
 	// Env are the variables that the launcher sets for the ranks.
 	Env map[string]string
@@ -65,8 +65,8 @@ const Site = "{site}/"
 // {local_rank} is the rank's number on its node.
 const LocalRank = "--local_rank={local_rank}"
 
-// A Launcher is a program that starts ranks itself.
-type Launcher struct {
+// A RankLauncher is a program that starts ranks itself.
+type RankLauncher struct {
 	// Command is how its command line begins: {"accelerate", "launch"}. It is empty
 	// for one that is known as a module only.
 	Command []string
@@ -75,14 +75,14 @@ type Launcher struct {
 	// Modules start the whole command as "python -m MODULE" does, Programs only its
 	// first word: the subcommand follows.
 	Modules, Programs []string
-	Grammar           Grammar
+	Grammar           OptionGrammar
 	Starts            Starts
 	// Vars are the variables by which it tells a rank of its node, beside torchrun's.
 	Vars NodeVars
 	// takes understands the words behind the command: what gpurun does in the
 	// launcher's place. nil: gpurun refuses to start the launcher on a rank, and
 	// cannot take it over; torchrun's options are read by [ReadTorchrun].
-	takes func(l *Launcher, c Call) (Inner, error)
+	takes func(l *RankLauncher, c LauncherCall) (Inner, error)
 }
 
 // Starts is what a framework's launcher starts on each rank: a module; a file of
@@ -119,16 +119,16 @@ type Starts struct {
 }
 
 // Name is how the launcher is told to users.
-func (l *Launcher) Name() string {
+func (l *RankLauncher) Name() string {
 	if len(l.Command) == 0 {
 		return l.Modules[0]
 	}
 	return strings.Join(l.Command, " ")
 }
 
-// A Call is a launcher's command line, and what of the outside world its meaning
+// A LauncherCall is a launcher's command line, and what of the outside world its meaning
 // rests on.
-type Call struct {
+type LauncherCall struct {
 	Args []string // what follows the command
 	// Env are the variables that the launcher would see.
 	Env   environ.Vars

@@ -10,14 +10,14 @@ import (
 
 // deepspeed is DeepSpeed's (deepspeed/launcher/runner.py). gpurun is started on each
 // node, and chooses no devices in another way than by CUDA_VISIBLE_DEVICES.
-var deepspeed = Launcher{
+var deepspeed = RankLauncher{
 	Command: []string{"deepspeed"},
 	Modules: []string{"deepspeed", "deepspeed.launcher.runner"},
 	takes:   takeDeepSpeed,
 	// As deepspeed/launcher/launch.py sets them: runtime/model_checkpointing/utils.py reads the
 	// first two, accelerator/cpu_accelerator.py and csrc/cpu/comm the last.
 	Vars: NodeVars{Rank: "CROSS_RANK", Count: "CROSS_SIZE", Local: "LOCAL_SIZE"},
-	Grammar: Grammar{Abbreviations: true, Remainder: true, Options: slices.Concat(
+	Grammar: OptionGrammar{Abbreviations: true, Remainder: true, Options: slices.Concat(
 		[]Option{
 			{Name: "module", Bare: true, Means: AsModule}, {Name: "no_python", Bare: true, Means: AsProgram},
 			{Name: "num_gpus", Means: Ranks}, {Name: "num_accelerators", Means: Ranks}, {Name: "num_nodes"},
@@ -33,7 +33,7 @@ var deepspeed = Launcher{
 // takeDeepSpeed takes the deepspeed launcher over. Like the launcher
 // (deepspeed/launcher/launch.py) it puts --local_rank=N before the arguments of the
 // script, some of which demand it.
-func takeDeepSpeed(l *Launcher, c Call) (Inner, error) {
+func takeDeepSpeed(l *RankLauncher, c LauncherCall) (Inner, error) {
 	read, err := l.read(c.Args)
 	if err != nil {
 		return Inner{}, err
@@ -57,7 +57,7 @@ const defaultHostfile = "/job/hostfile"
 
 // onHosts reads which hosts the launch has, and which devices of each. The launcher would
 // start the ranks there by itself, which gpurun would not see: it is started on each.
-func (inner *Inner) onHosts(l *Launcher, read Reading, c Call) error {
+func (inner *Inner) onHosts(l *RankLauncher, read Reading, c LauncherCall) error {
 	hosts, by, err := hostfile(read, c.Files)
 	if err != nil {
 		return err
@@ -83,12 +83,12 @@ func (inner *Inner) onHosts(l *Launcher, read Reading, c Call) error {
 	if inner.Ranks == "" {
 		inner.Ranks = sameSlots(hosts)
 	}
-	inner.Nodes = Nodes{Count: Said{fmt.Sprint(len(hosts)), by}, Head: Said{hosts[0].name, by}, How: oneANodeOf(l, c.Args, len(hosts))}
+	inner.Nodes = Nodes{Count: NodeValue{fmt.Sprint(len(hosts)), by}, Head: NodeValue{hosts[0].name, by}, How: oneANodeOf(l, c.Args, len(hosts))}
 	if address, given := read.Last("master_addr"); given {
-		inner.Nodes.Head = Said{address.Value, address.Source}
+		inner.Nodes.Head = NodeValue{address.Value, address.Source}
 	}
 	if rank, given := read.Last("node_rank"); given && rank.Value != "-1" { // with --no_ssh
-		inner.Nodes.Rank = Said{rank.Value, rank.Source}
+		inner.Nodes.Rank = NodeValue{rank.Value, rank.Source}
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (inner *Inner) use(devices string) {
 }
 
 // oneANodeOf says how the launch is started with a gpurun on each node.
-func oneANodeOf(l *Launcher, args []string, nodes int) string {
+func oneANodeOf(l *RankLauncher, args []string, nodes int) string {
 	line := Quote(append([]string{"gpurun", l.Name()}, args...))
 	return fmt.Sprintf("deepspeed's own pdsh would start the ranks behind gpurun's back, so start gpurun once a node: "+
 		"srun --mpi=pmi2 --nodes=%d --ntasks-per-node=1 %s; or by ssh on each host, numbered from 0 as in the hostfile: GPURUN_NODE_RANK=0 %s", nodes, line, line)

@@ -53,7 +53,7 @@ var estimateOptions = []Option{
 }
 
 // estimate has them among the options of a run, which a job may have.
-var estimate = Grammar{Options: slices.Concat(torchrunOptions(), runOptions, estimateOptions), Abbreviations: true, Remainder: true}
+var estimate = OptionGrammar{Options: slices.Concat(torchrunOptions(), runOptions, estimateOptions), Abbreviations: true, Remainder: true}
 
 // sizeLike is a word that was meant for a number of parameters.
 var sizeLike = regexp.MustCompile(`^[0-9][0-9._]*([eE][+]?[0-9]+)?[A-Za-z]{0,2}$`)

@@ -46,7 +46,7 @@ func TestReadEstimate(t *testing.T) {
 	if _, err := ReadEstimate([]string{"7B", "--help"}, func(string) bool { return false }); !errors.Is(err, ErrHelp) {
 		t.Errorf("--help: %v", err)
 	}
-	var wrong *Problem
+	var wrong *OptionProblem
 	if _, err := ReadEstimate([]string{"7B", "--precison", "bf16"}, func(string) bool { return false }); !errors.As(err, &wrong) || wrong.Fault != Unknown {
 		t.Errorf("an unknown flag: %v", err)
 	}

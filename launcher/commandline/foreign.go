@@ -25,8 +25,8 @@ type Foreign struct {
 	Needs string
 }
 
-// A Misplaced is a command line in front of which gpurun does not belong.
-type Misplaced struct {
+// A MisplacedCommand is a command line in front of which gpurun does not belong.
+type MisplacedCommand struct {
 	*Foreign
 	Name string // as it was written
 	// Line is what to type instead; empty where it is not certain where the command begins.
@@ -38,9 +38,9 @@ type Misplaced struct {
 // Misplaced tells by its first word whether gpurun stands in front of what starts
 // commands elsewhere. own are gpurun and its flags, before the words of wrappers that
 // stay in front.
-func (t *Table) Misplaced(before, words, own []string) (Misplaced, bool) {
+func (t *ProgramTable) Misplaced(before, words, own []string) (MisplacedCommand, bool) {
 	if len(words) == 0 {
-		return Misplaced{}, false
+		return MisplacedCommand{}, false
 	}
 	name := path.Base(words[0])
 	for i := range foreign {
@@ -48,11 +48,11 @@ func (t *Table) Misplaced(before, words, own []string) (Misplaced, bool) {
 		if f.Command[0] != name && !slices.Contains(f.Aliases, name) || !f.subcommand(words[1:]) {
 			continue
 		}
-		m := Misplaced{Foreign: f, Name: strings.Join(append([]string{name}, f.Command[1:]...), " ")}
+		m := MisplacedCommand{Foreign: f, Name: strings.Join(append([]string{name}, f.Command[1:]...), " ")}
 		m.locate(before, words, own)
 		return m, true
 	}
-	return Misplaced{}, false
+	return MisplacedCommand{}, false
 }
 
 // subcommand reports whether the words that make a Foreign of the program are there.
@@ -68,7 +68,7 @@ func (f *Foreign) subcommand(words []string) bool {
 }
 
 // locate finds the command, and writes the line with gpurun in front of it.
-func (m *Misplaced) locate(before, words, own []string) {
+func (m *MisplacedCommand) locate(before, words, own []string) {
 	put := func(at int) { m.Line = Quote(slices.Concat(before, words[:at], own, words[at:])) }
 	if m.Dashes {
 		if at := slices.Index(words, "--"); at >= 0 && at+1 < len(words) {
@@ -156,7 +156,7 @@ var foreign = []Foreign{
 }
 
 // slurm has the options of srun (23.11), and with them nearly all of salloc and sbatch.
-var slurm = Grammar{Options: append(getopt(
+var slurm = OptionGrammar{Options: append(getopt(
 	"E preserve-env H hold h help k l label O overcommit b s oversubscribe Q quiet u unbuffered V version v verbose X disable-status Z no-allocate "+
 		"contiguous exact interactive multi-prog overlap quit-on-interrupt reboot send-libs spread-job use-min-nodes ignore-pbs parsable requeue no-requeue "+
 		"test-only wait-all-nodes no-shell no-bell usage whole",
@@ -174,7 +174,7 @@ var slurm = Grammar{Options: append(getopt(
 )}
 
 // mpi has options of Open MPI's and MPICH's mpirun.
-var mpi = Grammar{OneDash: true, Options: slices.Concat(
+var mpi = OptionGrammar{OneDash: true, Options: slices.Concat(
 	valued("n", "np", "c", "N", "npernode", "npersocket", "map-by", "rank-by", "bind-to", "host", "H", "hosts", "hostfile", "machinefile", "f", "x", "wdir", "wd", "ppn", "perhost",
 		"report-uri", "stdin", "timeout", "output", "output-filename", "iface", "launcher", "envlist", "genvlist", "path", "prefix", "rf", "rankfile", "mca-base-env-list", "tune", "am"),
 	bare("oversubscribe", "nooversubscribe", "allow-run-as-root", "tag-output", "timestamp-output", "display-map", "display-allocation", "report-bindings", "v", "verbose", "q", "quiet",
@@ -183,7 +183,7 @@ var mpi = Grammar{OneDash: true, Options: slices.Concat(
 )}
 
 // docker has options of docker, podman and nerdctl, of run and exec.
-var docker = Grammar{Options: append(getopt(
+var docker = OptionGrammar{Options: append(getopt(
 	"d detach i interactive t tty P publish-all init privileged read-only rm no-healthcheck oom-kill-disable q quiet help use-aliases service-ports build no-deps remove-orphans T no-TTY replace no-hosts",
 	"a attach c cpu-shares e env h hostname l label m memory p publish u user v volume w workdir f file add-host annotation blkio-weight cap-add cap-drop cgroup-parent "+
 		"cgroupns cidfile cpu-period cpu-quota cpus cpuset-cpus cpuset-mems detach-keys device device-cgroup-rule device-read-bps device-write-bps dns dns-option dns-search "+

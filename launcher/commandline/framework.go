@@ -14,12 +14,12 @@ import (
 // UnwrapLauncher takes a framework's launcher off a command. It is false where the command
 // begins with none that gpurun can take over; the error says what gpurun cannot
 // take over from it. torchrun is none of them: [ReadTorchrun] reads it.
-func (t *Table) UnwrapLauncher(words []string, env environ.Vars, files Files) (Inner, bool, error) {
+func (t *ProgramTable) UnwrapLauncher(words []string, env environ.Vars, files Files) (Inner, bool, error) {
 	f, found := t.Find(words)
 	if !found || f.Skipped || f.takes == nil {
 		return Inner{}, false, nil
 	}
-	inner, err := f.takes(f.Launcher, Call{Args: f.Args, Env: env, Files: files})
+	inner, err := f.takes(f.RankLauncher, LauncherCall{Args: f.Args, Env: env, Files: files})
 	if err != nil {
 		return Inner{}, true, fmt.Errorf("%s: %w", f.Name, err)
 	}
@@ -38,11 +38,11 @@ func (t *Table) UnwrapLauncher(words []string, env environ.Vars, files Files) (I
 
 // read takes the launcher's own options off, and refuses those that gpurun cannot
 // honour.
-func (l *Launcher) read(args []string) (Reading, error) { return readLauncher(&l.Grammar, args) }
+func (l *RankLauncher) read(args []string) (Reading, error) { return readLauncher(&l.Grammar, args) }
 
-func readLauncher(g *Grammar, args []string) (Reading, error) {
+func readLauncher(g *OptionGrammar, args []string) (Reading, error) {
 	r, err := g.Read(args)
-	var problem *Problem
+	var problem *OptionProblem
 	if errors.As(err, &problem) && problem.Fault == Unknown {
 		return r, fmt.Errorf("gpurun does not know the option %s: set launch.ranks = \"self\"", problem.Option)
 	}
@@ -59,7 +59,7 @@ func readLauncher(g *Grammar, args []string) (Reading, error) {
 
 // understood is what the options' meanings say: how many ranks there are, and what
 // the first word of the rest is.
-func (r Reading) understood() (kind Kind, ranks string) {
+func (r Reading) understood() (kind CommandKind, ranks string) {
 	kind = Script
 	for _, g := range r.Given {
 		switch g.Means {
@@ -82,7 +82,7 @@ var (
 )
 
 // takeFramework takes a launcher over of which [Starts] says all.
-func takeFramework(l *Launcher, c Call) (Inner, error) {
+func takeFramework(l *RankLauncher, c LauncherCall) (Inner, error) {
 	read, err := l.read(c.Args)
 	if err != nil {
 		return Inner{}, err
@@ -131,7 +131,7 @@ func (s *Starts) count(inner *Inner, given string, env map[string]string) {
 	}
 	if s.Nodes != "" && variable(s.Nodes) != "" {
 		inner.Nodes = Nodes{
-			Count: Said{variable(s.Nodes), s.Nodes}, Rank: Said{variable(nodeRank), nodeRank}, Head: Said{variable(masterAddr), masterAddr},
+			Count: NodeValue{variable(s.Nodes), s.Nodes}, Rank: NodeValue{variable(nodeRank), nodeRank}, Head: NodeValue{variable(masterAddr), masterAddr},
 		}
 	}
 	inner.Alone = inner.Alone && !inner.Nodes.Several()
@@ -169,7 +169,7 @@ func (s *Starts) name(inner *Inner, files Files) {
 // argument finds the last of an option among the arguments of a script or module,
 // which stands in front of them.
 func argument(argv []string, option string) (Given, bool) {
-	one := Grammar{Mixed: true, Options: valued(option)}
+	one := OptionGrammar{Mixed: true, Options: valued(option)}
 	read, err := one.Read(argv[1:])
 	if err != nil {
 		return Given{}, false // who reads the arguments complains of it
@@ -190,7 +190,7 @@ func isConfig(word string) bool {
 
 // expand turns the keys of a file into arguments, in their order; its ENV becomes
 // variables, where they are not set.
-func expand(file string, c Call, into map[string]string) ([]string, error) {
+func expand(file string, c LauncherCall, into map[string]string) ([]string, error) {
 	table, err := c.Files.Table(file)
 	if err != nil {
 		return nil, err
@@ -217,12 +217,12 @@ func expand(file string, c Call, into map[string]string) ([]string, error) {
 }
 
 // composer is MosaicML's (composer/cli/launcher.py).
-var composer = Launcher{
+var composer = RankLauncher{
 	Command: []string{"composer"},
 	Modules: []string{"composer.cli.launcher"},
 	takes:   takeFramework,
 	Vars:    NodeVars{Rank: "NODE_RANK"}, // composer.utils.dist.get_node_rank
-	Grammar: Grammar{Abbreviations: true, Remainder: true, Options: slices.Concat(
+	Grammar: OptionGrammar{Abbreviations: true, Remainder: true, Options: slices.Concat(
 		[]Option{
 			{Name: "nproc", Short: 'n', Means: Ranks}, {Name: "module_mode", Short: 'm', Bare: true, Means: AsModule},
 			{Name: "verbose", Short: 'v', Bare: true}, {Name: "command_mode", Short: 'c', Bare: true, Means: Refused},
@@ -234,10 +234,10 @@ var composer = Launcher{
 
 // tune is torchtune's, which has torchrun's options (torchtune/_cli/run.py) and
 // starts its recipes by their names.
-var tune = Launcher{
+var tune = RankLauncher{
 	Command: []string{"tune", "run"},
 	takes:   takeFramework,
-	Grammar: Grammar{Options: without(torchrunOptions(), "no-python", "module"), Abbreviations: true, Remainder: true},
+	Grammar: OptionGrammar{Options: without(torchrunOptions(), "no-python", "module"), Abbreviations: true, Remainder: true},
 	Starts:  Starts{Site: "recipes/{1}.py", One: true, Alone: true, Files: map[string]string{"config": "recipes/configs/{}.yaml"}},
 }
 
@@ -252,41 +252,41 @@ func without(options []Option, names ...string) []Option {
 }
 
 // llamaFactory starts its launcher module by torchrun, by variables alone.
-var llamaFactory = Launcher{
+var llamaFactory = RankLauncher{
 	Command: []string{"llamafactory-cli", "train"}, Aliases: [][]string{{"lmf", "train"}},
 	takes:   takeFramework,
-	Grammar: Grammar{Mixed: true},
+	Grammar: OptionGrammar{Mixed: true},
 	Starts:  Starts{Module: "llamafactory.launcher", Ranks: "NPROC_PER_NODE", Nodes: "NNODES", Alone: true, Forced: "FORCE_TORCHRUN"},
 }
 
 // swift is ms-swift's (swift/cli/main.py).
-func swift(command string) Launcher {
-	return Launcher{
+func swift(command string) RankLauncher {
+	return RankLauncher{
 		Command: []string{"swift", command},
 		takes:   takeFramework,
-		Grammar: Grammar{Mixed: true},
+		Grammar: OptionGrammar{Mixed: true},
 		Starts:  Starts{Module: "swift.cli." + command, Expand: true, Ranks: "NPROC_PER_NODE", Nodes: "NNODES", One: true, Alone: true},
 	}
 }
 
 // axolotl starts its module by accelerate launch, or as --launcher says; what
 // follows "--" is that launcher's.
-var axolotl = Launcher{
+var axolotl = RankLauncher{
 	Command: []string{"axolotl", "train"},
 	takes:   takeThrough,
-	Grammar: Grammar{Mixed: true, Options: slices.Concat(
+	Grammar: OptionGrammar{Mixed: true, Options: slices.Concat(
 		handedOn("num_processes", "main_process_port"), valued("launcher"), meaning(Refused, append(valued("cloud", "sweep"), bare("use_ray")...)))},
 	Starts: Starts{Module: "axolotl.cli.train", Through: "launcher"},
 }
 
 // trl has a command for each trainer, and starts its module by accelerate launch.
-var trl = []Launcher{trlCommand("sft"), trlCommand("dpo"), trlCommand("grpo"), trlCommand("kto"), trlCommand("reward"), trlCommand("rloo")}
+var trl = []RankLauncher{trlCommand("sft"), trlCommand("dpo"), trlCommand("grpo"), trlCommand("kto"), trlCommand("reward"), trlCommand("rloo")}
 
-func trlCommand(command string) Launcher {
-	return Launcher{
+func trlCommand(command string) RankLauncher {
+	return RankLauncher{
 		Command: []string{"trl", command},
 		takes:   takeThrough,
-		Grammar: Grammar{Mixed: true, Options: slices.Concat(valued("accelerate_config"), handedOn(
+		Grammar: OptionGrammar{Mixed: true, Options: slices.Concat(valued("accelerate_config"), handedOn(
 			"num_processes", "main_process_port", "main_process_ip", "machine_rank", "num_machines", "config_file", "gpu_ids", "mixed_precision", "multi_gpu",
 			"use_deepspeed", "use_fsdp", "cpu", "same_network", "num_cpu_threads_per_process", "zero_stage", "deepspeed_config_file", "offload_optimizer_device",
 			"offload_param_device", "zero3_init_flag", "zero3_save_16bit_model", "fsdp_version", "fsdp_offload_params", "fsdp_sharding_strategy",
@@ -311,7 +311,7 @@ func handedOn(names ...string) []Option {
 
 // takeThrough takes a launcher over that starts its module by another one, and
 // that one with it.
-func takeThrough(l *Launcher, c Call) (Inner, error) {
+func takeThrough(l *RankLauncher, c LauncherCall) (Inner, error) {
 	read, err := l.read(c.Args)
 	if err != nil {
 		return Inner{}, err
@@ -338,7 +338,7 @@ func takeThrough(l *Launcher, c Call) (Inner, error) {
 	handed = slices.Concat(handed, read.Beyond, module)
 	switch launcher {
 	case "accelerate":
-		return takeAccelerate(l, Call{Args: handed, Env: c.Env, Files: c.Files})
+		return takeAccelerate(l, LauncherCall{Args: handed, Env: c.Env, Files: c.Files})
 	case "torchrun":
 		return takeTorchrun(handed)
 	}
@@ -347,7 +347,7 @@ func takeThrough(l *Launcher, c Call) (Inner, error) {
 
 // handedInFile are the launcher's options in the file that holds the module's, in
 // the order of their names.
-func (l *Launcher) handedInFile(args []string, files Files) ([]string, error) {
+func (l *RankLauncher) handedInFile(args []string, files Files) ([]string, error) {
 	if l.Starts.HandedIn == "" {
 		return nil, nil
 	}

@@ -38,13 +38,13 @@ type RankOptions struct {
 	LocalRankArg bool
 }
 
-// A Launch is torchrun's command line. Options and defaults are those of
+// A TorchrunCommand is torchrun's command line. Options and defaults are those of
 // torch/distributed/run.py.
-type Launch struct {
+type TorchrunCommand struct {
 	RankOptions
 	Nodes Nodes
 
-	Kind    Kind
+	Kind    CommandKind
 	Command []string // script, module or program, and its arguments
 	// Flags are the words before those, but what is of one run only: --run-dir, --run-id, --fresh. From is the index of
 	// the word that follows them; Torchrun are those of them that torchrun has, too.
@@ -93,7 +93,7 @@ const shutdownTimeout = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 // arguments. env gives the PET_* variables. legacy is torch.distributed.launch.
 // Errors carry a hint; one of the words themselves is a *Problem, and ErrHelp says
 // that help is asked for.
-func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*Launch, error) {
+func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*TorchrunCommand, error) {
 	l := newLaunch()
 	if seconds := env[shutdownTimeout]; seconds != "" {
 		if err := l.takeShutdownTimeout(Given{Source: shutdownTimeout, Value: seconds}); err != nil {
@@ -156,7 +156,7 @@ func flags(words []string, given []Given, without func(*Option) bool) []string {
 }
 
 // More reads further options, behind the train.toml; rest is where they end.
-func (l *Launch) More(words []string) (rest []string, err error) {
+func (l *TorchrunCommand) More(words []string) (rest []string, err error) {
 	read, err := gpurun.Read(words)
 	if err != nil || len(read.Rest) > 0 {
 		return read.Rest, err
@@ -164,7 +164,7 @@ func (l *Launch) More(words []string) (rest []string, err error) {
 	return nil, l.takeAll(read.Given)
 }
 
-func (l *Launch) takeAll(found []Given) error {
+func (l *TorchrunCommand) takeAll(found []Given) error {
 	for _, g := range found {
 		if err := l.take(g); err != nil {
 			return err
@@ -175,7 +175,7 @@ func (l *Launch) takeAll(found []Given) error {
 }
 
 // finish judges the options together.
-func (l *Launch) finish() error {
+func (l *TorchrunCommand) finish() error {
 	switch {
 	case l.module && l.noPython:
 		return errext.Errorf("drop one of them", "--module and --no-python contradict each other")
@@ -200,7 +200,7 @@ func (l *Launch) finish() error {
 
 // warnOfMeeting says which options have no effect: on one node its ranks need not find
 // others.
-func (l *Launch) warnOfMeeting() {
+func (l *TorchrunCommand) warnOfMeeting() {
 	where := " on one node"
 	if l.Nodes.Several() {
 		where = ""
@@ -223,7 +223,7 @@ func (l *Launch) warnOfMeeting() {
 var loopbacks = []string{"127.0.0.1", "localhost", "::1", "[::1]"}
 
 // take understands one option.
-func (l *Launch) take(g Given) (err error) {
+func (l *TorchrunCommand) take(g Given) (err error) {
 	switch g.Means {
 	case Help:
 		return ErrHelp
@@ -255,7 +255,7 @@ func (l *Launch) take(g Given) (err error) {
 }
 
 // takeValue reads an option of torchrun's, or one that counts each time.
-func (l *Launch) takeValue(g Given) (err error) {
+func (l *TorchrunCommand) takeValue(g Given) (err error) {
 	switch g.Name {
 	case "standalone":
 		l.standalone, err = g.truth()
@@ -332,7 +332,7 @@ func (g Given) streams() (Streams, error) {
 // many bounds numbers that have no bound of their own.
 const many = 1 << 30
 
-func (l *Launch) takeNproc(g Given) error {
+func (l *TorchrunCommand) takeNproc(g Given) error {
 	switch g.Value {
 	case "auto", "gpu", "cpu":
 		l.NprocPerNode = g.Value
@@ -353,7 +353,7 @@ func (l *Launch) takeNproc(g Given) error {
 }
 
 // takeSignals warns of a list that is not the default: gpurun handles these four.
-func (l *Launch) takeSignals(g Given) {
+func (l *TorchrunCommand) takeSignals(g Given) {
 	const handled = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 	if g.Value != handled {
 		l.Warnings = append(l.Warnings, fmt.Sprintf("%s=%s has no effect: gpurun handles %s", g.Source, g.Value, handled))
@@ -361,7 +361,7 @@ func (l *Launch) takeSignals(g Given) {
 }
 
 // takeShutdownTimeout reads seconds, as torchrun does, or a duration.
-func (l *Launch) takeShutdownTimeout(g Given) error {
+func (l *TorchrunCommand) takeShutdownTimeout(g Given) error {
 	d, err := time.ParseDuration(g.Value)
 	if seconds, bare := strconv.ParseFloat(g.Value, 64); bare == nil {
 		d, err = time.Duration(seconds*float64(time.Second)), nil
@@ -377,7 +377,7 @@ func (l *Launch) takeShutdownTimeout(g Given) error {
 }
 
 // takeFilter reads local ranks: "0,2".
-func (l *Launch) takeFilter(g Given) error {
+func (l *TorchrunCommand) takeFilter(g Given) error {
 	var ranks []int
 	for part := range strings.SplitSeq(g.Value, ",") {
 		n, err := g.whole(part, 0, many)
@@ -392,7 +392,7 @@ func (l *Launch) takeFilter(g Given) error {
 
 // LaunchOf is what torchrun would be told by a number of ranks alone; source says
 // whose number it is.
-func LaunchOf(ranks, source string) *Launch {
+func LaunchOf(ranks, source string) *TorchrunCommand {
 	l := newLaunch()
 	l.NprocPerNode, l.Set["nproc-per-node"] = ranks, source
 	return l
@@ -409,6 +409,6 @@ func DefaultRankOptions() RankOptions {
 }
 
 // newLaunch is torchrun's command line without any option.
-func newLaunch() *Launch {
-	return &Launch{RankOptions: DefaultRankOptions(), Set: map[string]string{}}
+func newLaunch() *TorchrunCommand {
+	return &TorchrunCommand{RankOptions: DefaultRankOptions(), Set: map[string]string{}}
 }

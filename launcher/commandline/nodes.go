@@ -6,19 +6,19 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// A Said is a value as it was given, and how: {"4", "--nnodes"}. An empty value says
+// A NodeValue is a value as it was given, and how: {"4", "--nnodes"}. An empty value says
 // nothing.
-type Said struct{ Value, By string }
+type NodeValue struct{ Value, By string }
 
 // Nodes is what a command line says of the nodes of a launch.
 type Nodes struct {
 	// Count is how many there are, Rank this one's number from 0, and Default that
 	// number where nobody else says it.
-	Count, Rank, Default Said
+	Count, Rank, Default NodeValue
 	// Head is where node 0 can be reached: host, or host:port.
-	Head Said
+	Head NodeValue
 	// ID is the rendezvous id.
-	ID Said
+	ID NodeValue
 	// How is the hint for a launch that does not number its nodes; empty for the usual one.
 	How string
 }
@@ -33,7 +33,7 @@ func (n Nodes) Over(others Nodes) Nodes {
 	if n.Count.Value != "" {
 		others.Count, others.Default, others.How = n.Count, n.Default, n.How
 	}
-	for from, to := range map[*Said]*Said{&n.Rank: &others.Rank, &n.Head: &others.Head, &n.ID: &others.ID} {
+	for from, to := range map[*NodeValue]*NodeValue{&n.Rank: &others.Rank, &n.Head: &others.Head, &n.ID: &others.ID} {
 		if from.Value != "" {
 			*to = *from
 		}
@@ -43,13 +43,13 @@ func (n Nodes) Over(others Nodes) Nodes {
 
 // nodesOf is what options like torchrun's say, among others.
 func nodesOf(given []Given) (n Nodes, err error) {
-	dynamic, endpoint := "", Said{}
+	dynamic, endpoint := "", NodeValue{}
 	for _, g := range given {
-		said := Said{g.Value, g.Source}
+		said := NodeValue{g.Value, g.Source}
 		switch g.Name {
 		case "standalone":
 			if g.Value != "0" && n.Count.Value == "" {
-				n.Count = Said{"1", g.Source}
+				n.Count = NodeValue{"1", g.Source}
 			}
 		case "node-rank":
 			n.Rank = said
@@ -75,7 +75,7 @@ func nodesOf(given []Given) (n Nodes, err error) {
 		n.Head = endpoint
 	}
 	if n.Count.Value != "" && (dynamic == "" || dynamic == "static") {
-		n.Default = Said{"0", "--node-rank"}
+		n.Default = NodeValue{"0", "--node-rank"}
 	}
 	return n, nil
 }

@@ -34,7 +34,7 @@ type Option struct {
 	// one or more lines. Help lists no option without About.
 	Value, About string
 	// field is where the value of an option of gpurun's goes, a *bool or a *string.
-	field func(*Launch) any
+	field func(*TorchrunCommand) any
 }
 
 // A Meaning is what an option is to gpurun.
@@ -116,12 +116,12 @@ func optionsOf(names []string, like Option) []Option {
 
 // getopt is the command line of a program that reads it as getopt_long does, from
 // the names of its options: those without a value, and those with one.
-func getopt(without, with string) Grammar {
-	return Grammar{Options: append(bare(strings.Fields(without)...), valued(strings.Fields(with)...)...)}
+func getopt(without, with string) OptionGrammar {
+	return OptionGrammar{Options: append(bare(strings.Fields(without)...), valued(strings.Fields(with)...)...)}
 }
 
 // pythonGrammar is the interpreter's own command line (Modules/main.c).
-var pythonGrammar = Grammar{Options: append(
+var pythonGrammar = OptionGrammar{Options: append(
 	bare("b", "B", "d", "E", "h", "i", "I", "O", "P", "q", "s", "S", "u", "v", "V", "x", "?", "help", "version", "help-env", "help-xoptions", "help-all"),
 	Option{Short: 'm', Last: true}, Option{Short: 'c', Last: true}, Option{Short: 'X'}, Option{Short: 'W'}, Option{Name: "check-hash-based-pycs"},
 )}
@@ -130,7 +130,7 @@ var pythonGrammar = Grammar{Options: append(
 type Python struct {
 	// Kind is Module or Script; Program for a line of code, for standard input, and
 	// for a question about the interpreter itself.
-	Kind Kind
+	Kind CommandKind
 	// Argv is the module or script with its arguments, empty where there is none.
 	Argv []string
 	// Plain: no other option is given than -u.

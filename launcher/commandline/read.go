@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Grammar is how a program reads its command line.
-type Grammar struct {
+// A OptionGrammar is how a program reads its command line.
+type OptionGrammar struct {
 	Options []Option
 	// Abbreviations: a long name may be cut short where it stays the only one, as
 	// Python's argparse allows.
@@ -66,20 +66,20 @@ func (r Reading) Values(name string) (all []string) {
 	return all
 }
 
-// A Fault says what kind of thing is wrong.
-type Fault int
+// A OptionFault says what kind of thing is wrong.
+type OptionFault int
 
 // The faults.
 const (
-	Unknown   Fault = iota // there is no such option
-	Ambiguous              // it is short for several
-	NoValue                // it needs a value, and has none
-	HasValue               // it takes none, and has one
+	Unknown   OptionFault = iota // there is no such option
+	Ambiguous                    // it is short for several
+	NoValue                      // it needs a value, and has none
+	HasValue                     // it takes none, and has one
 )
 
-// A Problem is one word of a command line that cannot be read.
-type Problem struct {
-	Fault Fault
+// A OptionProblem is one word of a command line that cannot be read.
+type OptionProblem struct {
+	Fault OptionFault
 	// At is the index of the word, and Option how the option is written.
 	At     int
 	Option string
@@ -88,7 +88,7 @@ type Problem struct {
 	Options []string
 }
 
-func (p *Problem) Error() string {
+func (p *OptionProblem) Error() string {
 	switch p.Fault {
 	case Ambiguous:
 		return fmt.Sprintf("%s is ambiguous: it could be %s", p.Option, strings.Join(p.Options, ", "))
@@ -104,8 +104,8 @@ func (p *Problem) Error() string {
 var negative = regexp.MustCompile(`^-\d+$|^-\d*\.\d+$`)
 
 // Read takes options off a command line. The error is a *Problem.
-func (g *Grammar) Read(words []string) (Reading, error) {
-	p := parser{Grammar: g, words: words}
+func (g *OptionGrammar) Read(words []string) (Reading, error) {
+	p := parser{OptionGrammar: g, words: words}
 	for p.at < len(words) && !p.ended {
 		word := words[p.at]
 		if word == "--" {
@@ -136,7 +136,7 @@ func (g *Grammar) Read(words []string) (Reading, error) {
 
 // A parser is a command line on its way to options.
 type parser struct {
-	*Grammar
+	*OptionGrammar
 	words []string
 	at    int
 	found []Given
@@ -196,13 +196,13 @@ func (p *parser) long(name string) (found *Option, means string, err error) {
 	}
 	if len(fits) > 1 {
 		slices.Sort(fits)
-		return nil, "", &Problem{Fault: Ambiguous, At: p.at, Option: "--" + name, Options: fits}
+		return nil, "", &OptionProblem{Fault: Ambiguous, At: p.at, Option: "--" + name, Options: fits}
 	}
 	return found, means, nil
 }
 
 // short finds an option by its letter.
-func (g *Grammar) short(letter byte) *Option {
+func (g *OptionGrammar) short(letter byte) *Option {
 	for i := range g.Options {
 		if g.Options[i].Short == letter {
 			return &g.Options[i]
@@ -239,11 +239,11 @@ func (p *parser) take(given Given, means string) error {
 	switch {
 	case given.Bare && given.Attached && given.Optional:
 	case given.Bare && given.Attached:
-		return &Problem{Fault: HasValue, At: given.At, Option: given.Source}
+		return &OptionProblem{Fault: HasValue, At: given.At, Option: given.Source}
 	case given.Bare:
 		given.Value = means
 	case !given.Attached && (p.at == len(p.words) || optionLike(p.words[p.at])):
-		return &Problem{Fault: NoValue, At: given.At, Option: given.Source}
+		return &OptionProblem{Fault: NoValue, At: given.At, Option: given.Source}
 	case !given.Attached:
 		given.Value = p.words[p.at]
 		p.at++
@@ -263,11 +263,11 @@ func optionLike(word string) bool {
 // unknown refuses an option that the grammar lacks.
 func (p *parser) unknown(word string) error {
 	name, _, _ := strings.Cut(word, "=")
-	return &Problem{Fault: Unknown, At: p.at, Option: name, Options: p.Names()}
+	return &OptionProblem{Fault: Unknown, At: p.at, Option: name, Options: p.Names()}
 }
 
 // Names are the long names of all options, as they are written.
-func (g *Grammar) Names() []string {
+func (g *OptionGrammar) Names() []string {
 	var all []string
 	for i := range g.Options {
 		for name := range g.Options[i].names {
@@ -279,7 +279,7 @@ func (g *Grammar) Names() []string {
 
 // fromVariables are the options that the environment sets and that the command
 // line does not. An empty variable counts as none.
-func (g *Grammar) fromVariables(found []Given, env map[string]string) []Given {
+func (g *OptionGrammar) fromVariables(found []Given, env map[string]string) []Given {
 	var more []Given
 	for i := range g.Options {
 		o := &g.Options[i]

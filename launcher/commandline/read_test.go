@@ -83,7 +83,7 @@ func TestPrefixes(t *testing.T) {
 					arg += "=x"
 				}
 				read, err := gpurun.Read([]string{arg, "train.py"})
-				var p *Problem
+				var p *OptionProblem
 				switch {
 				case o.Whole && !exact && fits == 0:
 					if !errors.As(err, &p) || p.Fault != Unknown {

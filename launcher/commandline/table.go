@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// A Table is what gpurun knows of launchers and wrappers.
-type Table struct {
-	Launchers []Launcher
+// A ProgramTable is what gpurun knows of launchers and wrappers.
+type ProgramTable struct {
+	Launchers []RankLauncher
 	Wrappers  []Wrapper
 }
 
 // Known is the table: to add a launcher or a wrapper is to add its value here.
-var Known = Table{
+var Known = ProgramTable{
 	Launchers: slices.Concat(
-		[]Launcher{torchrun, torchDistributedLaunch, accelerate, deepspeed, composer, tune, axolotl, llamaFactory, swift("sft"), swift("pt")},
+		[]RankLauncher{torchrun, torchDistributedLaunch, accelerate, deepspeed, composer, tune, axolotl, llamaFactory, swift("sft"), swift("pt")},
 		trl, opaque,
 	),
 	Wrappers: wrappers,
@@ -25,7 +25,7 @@ var Known = Table{
 // opaque launchers start ranks in ways that gpurun does not take over: it refuses
 // to start them once a rank. Those of a single word start ranks with any subcommand
 // that is not listed by itself.
-var opaque = []Launcher{
+var opaque = []RankLauncher{
 	{Command: []string{"mpirun"}, Aliases: [][]string{{"mpiexec"}, {"mpiexec.hydra"}, {"orterun"}, {"prterun"}}},
 	{Command: []string{"srun"}}, {Command: []string{"jsrun"}}, {Command: []string{"aprun"}},
 	{Command: []string{"horovodrun"}, Modules: []string{"horovod.runner.launch"}},
@@ -37,7 +37,7 @@ var opaque = []Launcher{
 
 // Starts reports whether a word is the name of what starts other commands: an
 // interpreter, a launcher, a wrapper, or what starts them elsewhere.
-func (t *Table) Starts(word string) bool {
+func (t *ProgramTable) Starts(word string) bool {
 	name := path.Base(word)
 	if IsPython(name) || t.wrapper(name) != nil {
 		return true
@@ -47,14 +47,14 @@ func (t *Table) Starts(word string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(t.Launchers, func(l Launcher) bool {
+	return slices.ContainsFunc(t.Launchers, func(l RankLauncher) bool {
 		return slices.ContainsFunc(append([][]string{l.Command}, l.Aliases...), func(c []string) bool { return len(c) > 0 && c[0] == name })
 	})
 }
 
 // A Found is a launcher with its command line.
 type Found struct {
-	*Launcher
+	*RankLauncher
 	// Name is how it was written: "accelerate-launch".
 	Name string
 	// Python is the interpreter that starts it as a module, empty for a program.
@@ -68,10 +68,10 @@ type Found struct {
 // Torchrun reports whether it is PyTorch's own launcher, and whether by its older
 // name.
 func (f Found) Torchrun() (is, legacy bool) {
-	if f.Launcher == nil {
+	if f.RankLauncher == nil {
 		return false, false
 	}
-	name := f.Launcher.Name()
+	name := f.RankLauncher.Name()
 	legacy = name == torchDistributedLaunch.Name()
 	return legacy || name == torchrun.Name(), legacy
 }
@@ -79,7 +79,7 @@ func (f Found) Torchrun() (is, legacy bool) {
 // Find finds the launcher that a command line begins with, as a program or as an
 // interpreter's module. Of the interpreter's own options only -u may stand before
 // the module: gpurun starts its own interpreter so.
-func (t *Table) Find(words []string) (Found, bool) {
+func (t *ProgramTable) Find(words []string) (Found, bool) {
 	if len(words) == 0 {
 		return Found{}, false
 	}
@@ -96,7 +96,7 @@ func (t *Table) Find(words []string) (Found, bool) {
 }
 
 // program finds the launcher whose command is the longest that the words begin with.
-func (t *Table) program(words []string) (best Found, found bool) {
+func (t *ProgramTable) program(words []string) (best Found, found bool) {
 	length := 0
 	for i := range t.Launchers {
 		l := &t.Launchers[i]
@@ -104,7 +104,7 @@ func (t *Table) program(words []string) (best Found, found bool) {
 			args, skipped, ok := after(words, begins)
 			if ok && len(begins) > length {
 				length, found = len(begins), true
-				best = Found{Launcher: l, Name: strings.Join(begins, " "), Args: args, Skipped: skipped}
+				best = Found{RankLauncher: l, Name: strings.Join(begins, " "), Args: args, Skipped: skipped}
 			}
 		}
 	}
@@ -131,14 +131,14 @@ func after(words, begins []string) (args []string, skipped, ok bool) {
 }
 
 // module finds the launcher that a module is.
-func (t *Table) module(name string, args []string) (Found, bool) {
+func (t *ProgramTable) module(name string, args []string) (Found, bool) {
 	for i := range t.Launchers {
 		l := &t.Launchers[i]
 		if slices.Contains(l.Modules, name) {
-			return Found{Launcher: l, Name: l.Name(), Args: args}, true
+			return Found{RankLauncher: l, Name: l.Name(), Args: args}, true
 		}
 		if slices.Contains(l.Programs, name) {
-			if f, found := t.program(append([]string{l.Command[0]}, args...)); found && f.Launcher == l {
+			if f, found := t.program(append([]string{l.Command[0]}, args...)); found && f.RankLauncher == l {
 				return f, true
 			}
 		}
@@ -149,7 +149,7 @@ func (t *Table) module(name string, args []string) (Found, bool) {
 // StartsRanks is the name of the launcher that a command of a kind is, or that it
 // starts through wrappers, an interpreter or a shell; empty where there is none.
 // It would rather find one too many: what it finds would start ranks on each rank.
-func (t *Table) StartsRanks(kind Kind, argv []string) string {
+func (t *ProgramTable) StartsRanks(kind CommandKind, argv []string) string {
 	switch {
 	case len(argv) == 0:
 		return ""
@@ -164,7 +164,7 @@ func (t *Table) StartsRanks(kind Kind, argv []string) string {
 
 // startsRanks is the name of the launcher that a command begins with: of one that
 // starts ranks with any subcommand, the program's alone.
-func (t *Table) startsRanks(words []string) string {
+func (t *ProgramTable) startsRanks(words []string) string {
 	if f, found := t.program(words[:1]); found {
 		return f.Name
 	}
@@ -173,7 +173,7 @@ func (t *Table) startsRanks(words []string) string {
 }
 
 // search finds a launcher behind wrappers whose options it need not know.
-func (t *Table) search(words []string) string {
+func (t *ProgramTable) search(words []string) string {
 	var within *Wrapper
 	for i, w := range words {
 		if i > 0 && within.valued(words[i-1]) {
@@ -200,7 +200,7 @@ func (t *Table) search(words []string) string {
 
 // interpreted finds a launcher that an interpreter starts: a module, or a script
 // that is a launcher's program.
-func (t *Table) interpreted(words []string) string {
+func (t *ProgramTable) interpreted(words []string) string {
 	p, err := ReadPython(words)
 	if err != nil || len(p.Argv) == 0 || p.Kind == Program {
 		return ""
@@ -240,7 +240,7 @@ var joins = regexp.MustCompile(`[;&|\n]+`)
 // InShell is the launcher at the start of one of the commands that a shell is given to run,
 // behind wrappers or not; empty where there is none. They are for the shell to read: here
 // blanks part words.
-func (t *Table) InShell(argv []string) string {
+func (t *ProgramTable) InShell(argv []string) string {
 	at := slices.IndexFunc(argv, func(w string) bool { return slices.Contains(Shells, path.Base(w)) })
 	if at < 0 || at > 0 && t.wrapper(path.Base(argv[0])) == nil {
 		return ""

@@ -23,11 +23,11 @@ var noFiles = Files{
 // TestTableGrowsByData: a launcher and a wrapper that nobody has heard of are one
 // value each.
 func TestTableGrowsByData(t *testing.T) {
-	table := Table{
-		Launchers: append(slices.Clone(Known.Launchers), Launcher{
+	table := ProgramTable{
+		Launchers: append(slices.Clone(Known.Launchers), RankLauncher{
 			Command: []string{"swarm", "start"}, Aliases: [][]string{{"swarm-start"}}, Modules: []string{"swarm.cli"}, Programs: []string{"swarm"},
 			takes: takeFramework,
-			Grammar: Grammar{Remainder: true, Options: []Option{
+			Grammar: OptionGrammar{Remainder: true, Options: []Option{
 				{Name: "workers", Aliases: []string{"procs"}, Short: 'w', Means: Ranks}, {Name: "as-module", Bare: true, Means: AsModule},
 				{Name: "hosts", Means: NodeCount}, {Name: "tpu", Bare: true, Means: Refused}, {Name: "color", Bare: true, Negated: true},
 			}},
@@ -149,13 +149,13 @@ func TestKnownWrappers(t *testing.T) {
 
 // TestProblemsHaveTheirPlace: a problem is of a word of the command line.
 func TestProblemsHaveTheirPlace(t *testing.T) {
-	for line, want := range map[string]Problem{
+	for line, want := range map[string]OptionProblem{
 		"--standalone --nprox 2 a.py": {Fault: Unknown, At: 1, Option: "--nprox"}, "-r 3 -mZ a.py": {Fault: Unknown, At: 2, Option: "-Z"},
 		"--tee": {Fault: NoValue, At: 0, Option: "--tee"}, "-m --role --tee 3 a.py": {Fault: NoValue, At: 1, Option: "--role"},
 		"--role x --standalone=1 a.py": {Fault: HasValue, At: 2, Option: "--standalone"}, "--n 2 a.py": {Fault: Ambiguous, At: 0, Option: "--n"},
 	} {
 		_, err := ReadTorchrun(strings.Fields(line), nil, false)
-		var p *Problem
+		var p *OptionProblem
 		if !errors.As(err, &p) || p.Fault != want.Fault || p.At != want.At || p.Option != want.Option {
 			t.Errorf("%s: %+v (%v), want %+v", line, p, err, want)
 		}

@@ -9,14 +9,14 @@ import (
 // torchrun is PyTorch's own launcher, whose command line gpurun takes, too. Its
 // older name differs by one option.
 var (
-	torchrun = Launcher{
+	torchrun = RankLauncher{
 		Command: []string{"torchrun"},
 		Modules: []string{"torch.distributed.run"},
-		Grammar: Grammar{Options: torchrunOptions(), Abbreviations: true, Remainder: true},
+		Grammar: OptionGrammar{Options: torchrunOptions(), Abbreviations: true, Remainder: true},
 	}
-	torchDistributedLaunch = Launcher{
+	torchDistributedLaunch = RankLauncher{
 		Modules: []string{"torch.distributed.launch"},
-		Grammar: Grammar{Options: append(torchrunOptions(), Option{Name: "use-env", Bare: true}), Abbreviations: true, Remainder: true},
+		Grammar: OptionGrammar{Options: append(torchrunOptions(), Option{Name: "use-env", Bare: true}), Abbreviations: true, Remainder: true},
 	}
 )
 
@@ -81,37 +81,37 @@ var helpOption = Option{Name: "help", Short: 'h', Bare: true, Variable: none, Me
 // train.toml. They have no variables, since PET_* is torchrun's. Those that are Whole came
 // later: a beginning that fits one of torchrun's still means that.
 var ownOptions = []Option{
-	{Name: "json", Bare: true, field: func(l *Launch) any { return &l.Own.JSON },
+	{Name: "json", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.JSON },
 		About: "print events as JSON lines on stdout, the verdict last; all else goes to stderr"},
-	{Name: "quiet", Bare: true, field: func(l *Launch) any { return &l.Own.Quiet }, About: "say only failures and the end"},
-	{Name: "run-dir", Value: "DIR", field: func(l *Launch) any { return &l.Own.RunDir },
+	{Name: "quiet", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.Quiet }, About: "say only failures and the end"},
+	{Name: "run-dir", Value: "DIR", field: func(l *TorchrunCommand) any { return &l.Own.RunDir },
 		About: "the run directory; one that exists goes on where it stopped"},
-	{Name: "run-id", Value: "ID", Whole: true, field: func(l *Launch) any { return &l.Own.RunID },
+	{Name: "run-id", Value: "ID", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.RunID },
 		About: `its name in .gpurun/JOB: letters, digits, ".", "_", "-"; the same ID goes on with the same run`},
-	{Name: "if-trained", Value: "WHAT", Whole: true, field: func(l *Launch) any { return &l.Own.IfTrained },
+	{Name: "if-trained", Value: "WHAT", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.IfTrained },
 		About: "where this job has trained before: skip ends at once with 0, run begins anew"},
-	{Name: "fresh", Bare: true, Whole: true, field: func(l *Launch) any { return &l.Own.Fresh },
+	{Name: "fresh", Bare: true, Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.Fresh },
 		About: "start with the job as written, not with the plan that fitted before; a named run that failed\nis set aside for a new one"},
-	{Name: "deadline", Value: "TIME", field: func(l *Launch) any { return &l.Own.Deadline },
+	{Name: "deadline", Value: "TIME", field: func(l *TorchrunCommand) any { return &l.Own.Deadline },
 		About: "by when the run is over, such as 4h or 07:30: it stops at a checkpoint before, with code 75, and begins\n" +
 			"no attempt that would be cut off before it gets anywhere"},
-	{Name: "junit", Value: "FILE", Whole: true, field: func(l *Launch) any { return &l.Own.JUnit },
+	{Name: "junit", Value: "FILE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.JUnit },
 		About: "write a JUnit report: a case for each attempt and one for the run"},
-	{Name: "propagate-exit-code", Bare: true, field: func(l *Launch) any { return &l.Own.Propagate },
+	{Name: "propagate-exit-code", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.Propagate },
 		About: "end with the job's own code, if that is 1-63, where it failed for a reason of its own"},
-	{Name: "python", Value: "PATH", field: func(l *Launch) any { return &l.Python },
+	{Name: "python", Value: "PATH", field: func(l *TorchrunCommand) any { return &l.Python },
 		About: "the interpreter; by default the active environment's, then torchrun's, then python3"},
 }
 
 // policyOptions are gpurun's for the policy.
 var policyOptions = []Option{
-	{Name: "mode", Value: "MODE", Whole: true, field: func(l *Launch) any { return &l.Own.Mode },
+	{Name: "mode", Value: "MODE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.Mode },
 		About: "ladder: one rung at a time; predict; off: name the cause, change nothing"},
-	{Name: "numerics", Value: "WHICH", Whole: true, field: func(l *Launch) any { return &l.Own.Numerics },
+	{Name: "numerics", Value: "WHICH", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.Numerics },
 		About: "preserve: same dtypes and optimizer; mixed-precision; any"},
 	{Name: "never", Value: "NAME,…", Whole: true, About: "rungs or knobs to leave alone; may be given several times"},
-	{Name: "max-attempts", Value: "N", Whole: true, field: func(l *Launch) any { return &l.Own.MaxAttempts }, About: "how often the job is started at most"},
-	{Name: "device-memory", Value: "SIZE", Whole: true, field: func(l *Launch) any { return &l.Own.DeviceMemory },
+	{Name: "max-attempts", Value: "N", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.MaxAttempts }, About: "how often the job is started at most"},
+	{Name: "device-memory", Value: "SIZE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.DeviceMemory },
 		About: "a ceiling for each rank, such as 24GiB"},
 }
 
@@ -124,8 +124,8 @@ var ofOneRun = []string{"run-dir", "run-id", "fresh"}
 // gpurun is the command line that gpurun itself takes in torchrun's place.
 // legacyGpurun is what stands behind python -m torch.distributed.launch.
 var (
-	gpurun       = Grammar{Options: append(torchrunOptions(), runOptions...), Abbreviations: true, Remainder: true}
-	legacyGpurun = Grammar{Options: append(torchrunOptions(), append(runOptions, Option{Name: "use-env", Bare: true})...), Abbreviations: true, Remainder: true}
+	gpurun       = OptionGrammar{Options: append(torchrunOptions(), runOptions...), Abbreviations: true, Remainder: true}
+	legacyGpurun = OptionGrammar{Options: append(torchrunOptions(), append(runOptions, Option{Name: "use-env", Bare: true})...), Abbreviations: true, Remainder: true}
 )
 
 // IsTorchrunOption reports whether torchrun has an option of that name, whose words
@@ -134,12 +134,12 @@ func IsTorchrunOption(name string) bool { return torchrun.Grammar.named(name) !=
 
 // IsOwnOption reports whether the option is one that gpurun has and torchrun has not.
 func IsOwnOption(name string) bool {
-	own := Grammar{Options: runOptions}
+	own := OptionGrammar{Options: runOptions}
 	return own.named(name) != nil && name != "python"
 }
 
 // named finds an option by its name, written in full.
-func (g *Grammar) named(name string) *Option {
+func (g *OptionGrammar) named(name string) *Option {
 	for i := range g.Options {
 		if g.Options[i].Name == name {
 			return &g.Options[i]
@@ -152,9 +152,9 @@ func (g *Grammar) named(name string) *Option {
 // where others are wrong: those of a script do not count, those behind a train.toml do, and
 // those behind a size.
 func AsksJSON(verb string, words []string) bool {
-	p := parser{Grammar: &gpurun, words: words}
+	p := parser{OptionGrammar: &gpurun, words: words}
 	if verb == "estimate" {
-		p.Grammar = &estimate
+		p.OptionGrammar = &estimate
 	}
 	for p.at < len(words) && words[p.at] != "--" {
 		at := p.at

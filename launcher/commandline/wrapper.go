@@ -16,7 +16,7 @@ type Wrapper struct {
 	Command []string
 	// Subcommands are other words that mean the last of Command: apptainer run, exec.
 	Subcommands []string
-	Grammar     Grammar
+	Grammar     OptionGrammar
 	// Operands are how many words of its own stand before the command: timeout's
 	// duration.
 	Operands int
@@ -59,7 +59,7 @@ type Wrapped struct {
 // Unwrap takes the wrapper off that a command line begins with; false where there
 // is none, or where its options are not known well enough to say where the command
 // begins.
-func (t *Table) Unwrap(words []string) (Wrapped, bool) {
+func (t *ProgramTable) Unwrap(words []string) (Wrapped, bool) {
 	if len(words) == 0 {
 		return Wrapped{}, false
 	}
@@ -105,7 +105,7 @@ func (w *Wrapper) unwrap(words []string) (Wrapped, bool) {
 }
 
 // wrapper finds a wrapper by its name.
-func (t *Table) wrapper(name string) *Wrapper {
+func (t *ProgramTable) wrapper(name string) *Wrapper {
 	for i := range t.Wrappers {
 		if t.Wrappers[i].Command[0] == name {
 			return &t.Wrappers[i]
@@ -194,8 +194,8 @@ func containerised(name string) Wrapper {
 	}
 }
 
-// A Seen is a command with the wrappers that it stands behind.
-type Seen struct {
+// A SeenThrough is a command with the wrappers that it stands behind.
+type SeenThrough struct {
 	// Words are the wrappers' own, in order, without those of which gpurun does the
 	// work itself.
 	Words []string
@@ -216,24 +216,24 @@ type Seen struct {
 }
 
 // Environment reports whether a wrapper finds the interpreter.
-func (s *Seen) Environment() bool {
+func (s *SeenThrough) Environment() bool {
 	return slices.ContainsFunc(s.Wrappers, func(w *Wrapper) bool { return w.Environment })
 }
 
 // Installs reports whether a wrapper may install packages before it starts anything.
-func (s *Seen) Installs() bool {
+func (s *SeenThrough) Installs() bool {
 	return slices.ContainsFunc(s.Wrappers, func(w *Wrapper) bool { return w.Installs })
 }
 
 // Contained reports whether the interpreter's files are out of sight.
-func (s *Seen) Contained() bool {
+func (s *SeenThrough) Contained() bool {
 	return slices.ContainsFunc(s.Wrappers, func(w *Wrapper) bool { return w.Contained })
 }
 
 // SeeThrough looks behind the wrappers that a command line begins with, as far as it
 // is certain what they start, where, and with which variables.
-func (t *Table) SeeThrough(words []string) Seen {
-	s := Seen{Env: environ.Vars{}, Typed: words, Inner: words}
+func (t *ProgramTable) SeeThrough(words []string) SeenThrough {
+	s := SeenThrough{Env: environ.Vars{}, Typed: words, Inner: words}
 	for !s.Direct {
 		w, ok := t.Unwrap(s.Inner)
 		if !ok {
@@ -258,7 +258,7 @@ func (t *Table) SeeThrough(words []string) Seen {
 }
 
 // add puts one more wrapper in front of the command.
-func (s *Seen) add(w Wrapped) {
+func (s *SeenThrough) add(w Wrapped) {
 	before, own := s.Words, s.Inner[:w.At]
 	s.Inner, s.Wrappers = w.Inner, append(s.Wrappers, w.Wrapper)
 	s.Words, s.Ask = slices.Concat(before, own), slices.Concat(before, own)

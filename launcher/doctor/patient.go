@@ -169,7 +169,7 @@ func (p *patient) read(ctx context.Context, file string) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, prepareBound)
 	defer cancel()
-	p.prepared, p.refused = job.Prepare(limited, j, job.Machine{Environ: p.environ, NVML: p.driver})
+	p.prepared, p.refused = job.Prepare(limited, j, job.Surroundings{Environ: p.environ, NVML: p.driver})
 	if p.refused != nil && ctx.Err() == nil && limited.Err() != nil {
 		p.refused = fmt.Errorf("no answer after %s: %w", prepareBound, p.refused)
 	}

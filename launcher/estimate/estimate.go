@@ -43,7 +43,7 @@ func Read(words []string) (*Request, error) {
 		_, err := os.Stat(word)
 		return err == nil
 	})
-	var wrong *commandline.Problem
+	var wrong *commandline.OptionProblem
 	switch {
 	case errors.As(err, &wrong) && wrong.Fault == commandline.Unknown:
 		hint := "gpurun help estimate lists its flags"

@@ -220,7 +220,7 @@ optimizer                   = { arg = "--optim", default = "adamw" }
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := job.Prepare(t.Context(), j, job.Machine{Environ: env})
+	p, err := job.Prepare(t.Context(), j, job.Surroundings{Environ: env})
 	if err != nil {
 		t.Fatal(err)
 	}

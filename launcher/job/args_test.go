@@ -66,48 +66,48 @@ func TestFromArgsFlags(t *testing.T) {
 		name string
 		args string
 		env  []string
-		want func(l *Launch)
+		want func(l *LaunchSettings)
 	}{
-		{"nothing", "", nil, func(l *Launch) {}},
-		{"spelled with dashes", "--nproc-per-node 4", nil, func(l *Launch) { l.NprocPerNode = "4" }},
-		{"spelled with underscores", "--nproc_per_node=4", nil, func(l *Launch) { l.NprocPerNode = "4" }},
-		{"a prefix", "--nproc 4", nil, func(l *Launch) { l.NprocPerNode = "4" }},
-		{"a prefix with underscores", "--nproc_per=4", nil, func(l *Launch) { l.NprocPerNode = "4" }},
-		{"words", "--nproc-per-node gpu", nil, func(l *Launch) { l.NprocPerNode = "gpu" }},
-		{"the last one counts", "--nproc 4 --nproc auto", nil, func(l *Launch) { l.NprocPerNode = "auto" }},
-		{"a variable", "", []string{"PET_NPROC_PER_NODE=8"}, func(l *Launch) { l.NprocPerNode = "8" }},
-		{"a flag over a variable", "--nproc 2", []string{"PET_NPROC_PER_NODE=8"}, func(l *Launch) { l.NprocPerNode = "2" }},
-		{"a flag over a bad variable", "--nproc 2", []string{"PET_NPROC_PER_NODE=x"}, func(l *Launch) { l.NprocPerNode = "2" }},
-		{"the last of two variables", "", []string{"PET_MAX_RESTARTS=1", "PET_MAX_RESTARTS=2"}, func(l *Launch) { l.MaxRestarts = 2 }},
-		{"an empty variable", "", []string{"PET_MAX_RESTARTS="}, func(l *Launch) {}},
-		{"restarts", "--max-restarts=3", nil, func(l *Launch) { l.MaxRestarts = 3 }},
-		{"one node", "--nnodes 1 --node-rank 0", nil, func(l *Launch) {}},
-		{"one to one nodes", "--nnodes=1:1", []string{"PET_NODE_RANK=0"}, func(l *Launch) {}},
-		{"redirects", "-r 3", nil, func(l *Launch) { l.Redirects = commandline.Streams{All: commandline.Both} }},
-		{"redirects, joined", "-r3 -t=1", nil, func(l *Launch) {
+		{"nothing", "", nil, func(l *LaunchSettings) {}},
+		{"spelled with dashes", "--nproc-per-node 4", nil, func(l *LaunchSettings) { l.NprocPerNode = "4" }},
+		{"spelled with underscores", "--nproc_per_node=4", nil, func(l *LaunchSettings) { l.NprocPerNode = "4" }},
+		{"a prefix", "--nproc 4", nil, func(l *LaunchSettings) { l.NprocPerNode = "4" }},
+		{"a prefix with underscores", "--nproc_per=4", nil, func(l *LaunchSettings) { l.NprocPerNode = "4" }},
+		{"words", "--nproc-per-node gpu", nil, func(l *LaunchSettings) { l.NprocPerNode = "gpu" }},
+		{"the last one counts", "--nproc 4 --nproc auto", nil, func(l *LaunchSettings) { l.NprocPerNode = "auto" }},
+		{"a variable", "", []string{"PET_NPROC_PER_NODE=8"}, func(l *LaunchSettings) { l.NprocPerNode = "8" }},
+		{"a flag over a variable", "--nproc 2", []string{"PET_NPROC_PER_NODE=8"}, func(l *LaunchSettings) { l.NprocPerNode = "2" }},
+		{"a flag over a bad variable", "--nproc 2", []string{"PET_NPROC_PER_NODE=x"}, func(l *LaunchSettings) { l.NprocPerNode = "2" }},
+		{"the last of two variables", "", []string{"PET_MAX_RESTARTS=1", "PET_MAX_RESTARTS=2"}, func(l *LaunchSettings) { l.MaxRestarts = 2 }},
+		{"an empty variable", "", []string{"PET_MAX_RESTARTS="}, func(l *LaunchSettings) {}},
+		{"restarts", "--max-restarts=3", nil, func(l *LaunchSettings) { l.MaxRestarts = 3 }},
+		{"one node", "--nnodes 1 --node-rank 0", nil, func(l *LaunchSettings) {}},
+		{"one to one nodes", "--nnodes=1:1", []string{"PET_NODE_RANK=0"}, func(l *LaunchSettings) {}},
+		{"redirects", "-r 3", nil, func(l *LaunchSettings) { l.Redirects = commandline.Streams{All: commandline.Both} }},
+		{"redirects, joined", "-r3 -t=1", nil, func(l *LaunchSettings) {
 			l.Redirects = commandline.Streams{All: commandline.Both}
 			l.Tee = commandline.Streams{All: commandline.Out}
 		}},
-		{"tee by rank", "--tee 0:3,1:2", nil, func(l *Launch) {
+		{"tee by rank", "--tee 0:3,1:2", nil, func(l *LaunchSettings) {
 			l.Tee = commandline.Streams{Ranks: map[int]commandline.Std{0: commandline.Both, 1: commandline.Err}}
 		}},
-		{"tee by variable", "", []string{"PET_TEE=3"}, func(l *Launch) { l.Tee = commandline.Streams{All: commandline.Both} }},
-		{"a filter", "--local-ranks-filter 0,3", nil, func(l *Launch) { l.LocalRanksFilter = []int{0, 3} }},
-		{"a log folder", "--log-dir logs", nil, func(l *Launch) { l.LogDir = filepath.Join(dir, "logs") }},
-		{"an absolute log folder", "--log_dir /dev/null", nil, func(l *Launch) { l.LogDir = "/dev/null" }},
-		{"a role", "--role trainer", nil, func(l *Launch) { l.Role = "trainer" }},
-		{"a run id", "--rdzv-id=night", nil, func(l *Launch) { l.RunID = "night" }},
-		{"no run id", "--rdzv-id none", nil, func(l *Launch) {}},
-		{"a port", "--master-port 29501 --master-addr localhost", nil, func(l *Launch) { l.MasterPort = 29501 }},
-		{"a free port", "--master-port=0", nil, func(l *Launch) {}},
-		{"standalone", "--standalone", nil, func(l *Launch) {}},
-		{"seconds of grace", "--shutdown-timeout 5", nil, func(l *Launch) { l.ShutdownTimeout = 5 * time.Second }},
-		{"a duration of grace", "--shutdown-timeout 2m", nil, func(l *Launch) { l.ShutdownTimeout = 2 * time.Minute }},
-		{"grace by variable", "", []string{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"}, func(l *Launch) { l.ShutdownTimeout = 7 * time.Second }},
+		{"tee by variable", "", []string{"PET_TEE=3"}, func(l *LaunchSettings) { l.Tee = commandline.Streams{All: commandline.Both} }},
+		{"a filter", "--local-ranks-filter 0,3", nil, func(l *LaunchSettings) { l.LocalRanksFilter = []int{0, 3} }},
+		{"a log folder", "--log-dir logs", nil, func(l *LaunchSettings) { l.LogDir = filepath.Join(dir, "logs") }},
+		{"an absolute log folder", "--log_dir /dev/null", nil, func(l *LaunchSettings) { l.LogDir = "/dev/null" }},
+		{"a role", "--role trainer", nil, func(l *LaunchSettings) { l.Role = "trainer" }},
+		{"a run id", "--rdzv-id=night", nil, func(l *LaunchSettings) { l.RunID = "night" }},
+		{"no run id", "--rdzv-id none", nil, func(l *LaunchSettings) {}},
+		{"a port", "--master-port 29501 --master-addr localhost", nil, func(l *LaunchSettings) { l.MasterPort = 29501 }},
+		{"a free port", "--master-port=0", nil, func(l *LaunchSettings) {}},
+		{"standalone", "--standalone", nil, func(l *LaunchSettings) {}},
+		{"seconds of grace", "--shutdown-timeout 5", nil, func(l *LaunchSettings) { l.ShutdownTimeout = 5 * time.Second }},
+		{"a duration of grace", "--shutdown-timeout 2m", nil, func(l *LaunchSettings) { l.ShutdownTimeout = 2 * time.Minute }},
+		{"grace by variable", "", []string{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"}, func(l *LaunchSettings) { l.ShutdownTimeout = 7 * time.Second }},
 		{"grace by torchrun's own variable", "", []string{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7", "PET_SHUTDOWN_TIMEOUT=8"},
-			func(l *Launch) { l.ShutdownTimeout = 8 * time.Second }},
-		{"default signals", "--signals-to-handle SIGTERM,SIGINT,SIGHUP,SIGQUIT", nil, func(l *Launch) {}},
-		{"off by variable", "", []string{"PET_RUN_PATH=0", "PET_VIRTUAL_LOCAL_RANK=0", "PET_MODULE=0"}, func(l *Launch) {}},
+			func(l *LaunchSettings) { l.ShutdownTimeout = 8 * time.Second }},
+		{"default signals", "--signals-to-handle SIGTERM,SIGINT,SIGHUP,SIGQUIT", nil, func(l *LaunchSettings) {}},
+		{"off by variable", "", []string{"PET_RUN_PATH=0", "PET_VIRTUAL_LOCAL_RANK=0", "PET_MODULE=0"}, func(l *LaunchSettings) {}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j, err := FromArgs(append(strings.Fields(c.args), "train.py"), c.env, dir)

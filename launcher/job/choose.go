@@ -16,9 +16,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A choice is a recipe, why it was chosen, and the command with all that was read
+// A recipeChoice is a recipe, why it was chosen, and the command with all that was read
 // for that.
-type choice struct {
+type recipeChoice struct {
 	recipe   recipes.Recipe
 	evidence []string
 	command  recipes.Command
@@ -32,10 +32,10 @@ type choice struct {
 
 // choose finds the recipe: named, from a file, or recognised; train.toml's own
 // tables override it.
-func (s Inspected) choose(ctx context.Context) (choice, error) {
+func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 	c, err := s.base(ctx)
 	if err != nil {
-		return choice{}, err
+		return recipeChoice{}, err
 	}
 	if c.recipe.Name != "" && c.command.Packages == nil {
 		c.command.Packages = s.packages(ctx)
@@ -58,7 +58,7 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 	}
 	over, problems := recipes.FromKnobs(s.Job.Knobs)
 	if len(problems) > 0 {
-		return choice{}, errors.New(problems[0].Message)
+		return recipeChoice{}, errors.New(problems[0].Message)
 	}
 	over.Resume, over.Progress.Step = s.Job.Resume, s.Job.Step
 	if arguments := accumulationArguments(over); c.script != nil && c.loss.Class == "" && len(arguments) > 0 {
@@ -88,8 +88,8 @@ func accumulationArguments(r recipes.Recipe) (names []string) {
 
 // base finds the recipe that train.toml's tables override; a zero one where there is
 // none.
-func (s Inspected) base(ctx context.Context) (choice, error) {
-	c := choice{command: s.asWritten()}
+func (s Inspected) base(ctx context.Context) (recipeChoice, error) {
+	c := recipeChoice{command: s.asWritten()}
 	var err error
 	switch name := s.Job.Recipe; {
 	case name == "none":
@@ -131,10 +131,10 @@ func recipeFile(path string) (recipes.Recipe, error) {
 
 // recognise finds the recipe by the marks of the command, its files and its source;
 // a zero one where none or several fit.
-func (s Inspected) recognise(ctx context.Context) (choice, error) {
+func (s Inspected) recognise(ctx context.Context) (recipeChoice, error) {
 	likely, err := s.likely()
 	if err != nil {
-		return choice{}, err
+		return recipeChoice{}, err
 	}
 	c, ok := s.detect(s.asWritten(), likely)
 	if ok {
@@ -160,7 +160,7 @@ func (s Inspected) likely() ([]format.Recipe, error) {
 
 // detect recognises a recipe by the command, loading the files that a recipe says
 // the command names, since their keys may be what tells it.
-func (s Inspected) detect(command recipes.Command, among []format.Recipe) (choice, bool) {
+func (s Inspected) detect(command recipes.Command, among []format.Recipe) (recipeChoice, bool) {
 	for _, r := range among {
 		// One that is not there is no mark of anything; Read complains of it if the
 		// recipe that is chosen needs it.
@@ -168,9 +168,9 @@ func (s Inspected) detect(command recipes.Command, among []format.Recipe) (choic
 	}
 	found, evidence, ok := script.Detect(command, among)
 	if !ok {
-		return choice{command: command}, false
+		return recipeChoice{command: command}, false
 	}
-	return choice{recipe: recipes.Recipe{Recipe: found}, evidence: evidence, command: command}, true
+	return recipeChoice{recipe: recipes.Recipe{Recipe: found}, evidence: evidence, command: command}, true
 }
 
 // load adds to a command the configuration files that it names, as a recipe
@@ -210,15 +210,15 @@ func (s Inspected) packages(ctx context.Context) map[string]string {
 	return installed
 }
 
-// A Detection is what a job's recipe was recognised by.
-type Detection struct {
-	Recipe     string      `json:"recipe"` // empty: none
-	Evidence   []string    `json:"evidence"`
-	Candidates []Candidate `json:"candidates"`
+// A RecipeDetection is what a job's recipe was recognised by.
+type RecipeDetection struct {
+	Recipe     string            `json:"recipe"` // empty: none
+	Evidence   []string          `json:"evidence"`
+	Candidates []CandidateRecipe `json:"candidates"`
 }
 
-// A Candidate is a recipe of whose marks the job has some.
-type Candidate struct {
+// A CandidateRecipe is a recipe of whose marks the job has some.
+type CandidateRecipe struct {
 	Recipe   string   `json:"recipe"`
 	Evidence []string `json:"evidence"`
 	Matched  bool     `json:"matched"`
@@ -226,21 +226,21 @@ type Candidate struct {
 }
 
 // Detection shows which recipe the job gets, and what else it could have been.
-func (p *Prepared) Detection() (Detection, error) {
+func (p *Prepared) Detection() (RecipeDetection, error) {
 	candidates, err := p.Candidates()
 	if err != nil {
-		return Detection{}, err
+		return RecipeDetection{}, err
 	}
 	name, evidence := p.Recipe()
-	d := Detection{Recipe: name, Evidence: append([]string{}, evidence...), Candidates: []Candidate{}}
+	d := RecipeDetection{Recipe: name, Evidence: append([]string{}, evidence...), Candidates: []CandidateRecipe{}}
 	for _, c := range candidates {
-		d.Candidates = append(d.Candidates, Candidate{c.Recipe.Name, c.Evidence, c.Matched, c.Yields})
+		d.Candidates = append(d.Candidates, CandidateRecipe{c.Recipe.Name, c.Evidence, c.Matched, c.Yields})
 	}
 	return d, nil
 }
 
 // Against says why a candidate is not the job's recipe.
-func (c Candidate) Against() string {
+func (c CandidateRecipe) Against() string {
 	switch {
 	case c.Yields != "":
 		return fmt.Sprintf("not %s: it gives way to %s", c.Recipe, c.Yields)

@@ -14,7 +14,7 @@ import (
 )
 
 // readCommand reads the one of script, module, program and command that is set.
-func (r *reader) readCommand(t *table) {
+func (r *reader) readCommand(t *fileTable) {
 	var set []string
 	for _, key := range []string{"script", "module", "program", "command"} {
 		if t.Has(key) {
@@ -55,7 +55,7 @@ func (r *reader) self() bool {
 	return ranks == "self"
 }
 
-func (r *reader) readScript(t *table, args []string, self bool) {
+func (r *reader) readScript(t *fileTable, args []string, self bool) {
 	script := t.Filled("script")
 	if script == "" {
 		return
@@ -72,7 +72,7 @@ func (r *reader) readScript(t *table, args []string, self bool) {
 
 // needScript reports a script that is not there, unless the working directory
 // is not there either.
-func (r *reader) needScript(t *table, key, hint string) {
+func (r *reader) needScript(t *fileTable, key, hint string) {
 	j := r.job
 	path := under(j.Workdir, j.Argv[0])
 	switch {
@@ -92,7 +92,7 @@ func (r *reader) needScript(t *table, key, hint string) {
 // needProgram reports a program's path at which there is none. A bare name is
 // looked for in PATH when the job starts: a plan can be made where it is not, and so
 // can one behind a wrapper that has an environment of its own.
-func (r *reader) needProgram(t *table, key string) {
+func (r *reader) needProgram(t *fileTable, key string) {
 	j := r.job
 	if j.Kind != Program || !isFolder(j.Workdir) || !strings.Contains(j.Argv[0], "/") {
 		return
@@ -135,7 +135,7 @@ func Startable(j *Job, env []string) error {
 
 // needPython reports an interpreter that the job names and that is not there. A
 // bare name is looked for later, as is the interpreter that nobody names.
-func (r *reader) needPython(t *table) {
+func (r *reader) needPython(t *fileTable) {
 	value, _ := t.Get("python")
 	path, named := value.(string)
 	if !named || !strings.Contains(path, "/") || strings.HasPrefix(path, "~") || r.job.Kind == Program {
@@ -146,7 +146,7 @@ func (r *reader) needPython(t *table) {
 	}
 }
 
-func (r *reader) readModule(t *table, args []string, self bool) {
+func (r *reader) readModule(t *fileTable, args []string, self bool) {
 	module := t.Filled("module")
 	if module == "" {
 		return
@@ -162,24 +162,24 @@ func (r *reader) readModule(t *table, args []string, self bool) {
 
 // readProgram reads a program with its arguments. Of torchrun it takes the
 // command that torchrun would start on each rank.
-func (r *reader) readProgram(t *table, args []string, self bool) {
-	words := t.Words("program")
-	if len(words) == 0 || words[0] == "" {
+func (r *reader) readProgram(t *fileTable, args []string, self bool) {
+	typedWords := t.Words("program")
+	if len(typedWords) == 0 || typedWords[0] == "" {
 		value, _ := t.Get("program")
-		if _, ok := value.([]any); ok && (len(words) > 0 || !hasElements(value)) {
+		if _, ok := value.([]any); ok && (len(typedWords) > 0 || !hasElements(value)) {
 			t.Bad("program", "names no program")
 		}
 		return
 	}
-	own := len(words)
-	words = append(slices.Clone(words), args...)
-	r.job.Kind, r.job.Argv = Program, words
-	r.job.origin = origin{key: "program", words: words, own: own}
+	own := len(typedWords)
+	typedWords = append(slices.Clone(typedWords), args...)
+	r.job.Kind, r.job.Argv = Program, typedWords
+	r.job.origin = origin{key: "program", words: typedWords, own: own}
 	if self {
 		r.needProgram(t, "program")
 		return
 	}
-	c, err := unwrapTorchrun(words, r.job.Env)
+	c, err := unwrapTorchrun(typedWords, r.job.Env)
 	if c == nil && err == nil {
 		r.needProgram(t, "program")
 		r.refuseLauncher(t, "program", self)
@@ -195,7 +195,7 @@ func hasElements(v any) bool {
 }
 
 // readLine reads a command as typed into a shell.
-func (r *reader) readLine(t *table, self bool) {
+func (r *reader) readLine(t *fileTable, self bool) {
 	line := t.Filled("command")
 	if line == "" {
 		return
@@ -219,7 +219,7 @@ func (r *reader) variable(name string) (string, bool) {
 }
 
 // take makes a command that was taken apart the job's, or reports why it is none.
-func (r *reader) take(t *table, key string, c *command, err error) {
+func (r *reader) take(t *fileTable, key string, c *command, err error) {
 	switch {
 	case errors.Is(err, ErrHelp):
 		t.Bad(key, "asks torchrun for help")
@@ -282,7 +282,7 @@ func hinted(err error) string {
 }
 
 // refuseLauncher reports a launcher that would start once a rank.
-func (r *reader) refuseLauncher(t *table, key string, self bool) {
+func (r *reader) refuseLauncher(t *fileTable, key string, self bool) {
 	if self {
 		return
 	}

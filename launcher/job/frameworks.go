@@ -156,7 +156,7 @@ type Through struct {
 }
 
 // behind puts a command behind the wrappers that were seen.
-func (c *command) behind(seen commandline.Seen) {
+func (c *command) behind(seen commandline.SeenThrough) {
 	t := &c.through
 	t.Wrappers, t.Direct = seen.Words, seen.Direct
 	if c.kind != Program {

@@ -102,7 +102,7 @@ func TestAFaultInAReaderIsAWarning(t *testing.T) {
 			warned = append(warned, use(t, p)...)
 		}
 		promised := Inspected{Where: cluster.Placement{Job: "7", Kind: "Slurm"}, GPUs: gpu.View{Count: 1}}
-		warnings, err := promised.checkPromise(t.Context(), Machine{Environ: []string{"PBS_JOBID=9", "CUDA_VISIBLE_DEVICES=0"}})
+		warnings, err := promised.checkPromise(t.Context(), Surroundings{Environ: []string{"PBS_JOBID=9", "CUDA_VISIBLE_DEVICES=0"}})
 		if err != nil {
 			t.Errorf("%s: %v", faulty, err)
 		}

@@ -39,7 +39,7 @@ type Inspected struct {
 // Inspect finds out where a job would run: the scheduler's place, the environment,
 // the GPUs, the interpreter and the script's source. It refuses a launch of several
 // nodes.
-func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
+func Inspect(ctx context.Context, j *Job, m Surroundings) (Inspected, error) {
 	place, err := j.place(m.Environ)
 	if err != nil {
 		return Inspected{}, err

@@ -23,7 +23,7 @@ import (
 )
 
 // A Kind says what the first word of a job's command is.
-type Kind = commandline.Kind
+type Kind = commandline.CommandKind
 
 // The kinds of command.
 const (
@@ -55,7 +55,7 @@ type Job struct {
 	// recipe file.
 	Recipe string
 
-	Launch Launch
+	Launch LaunchSettings
 	// Policy is what gpurun may do to get the job trained, but for Restarts, which are
 	// Launch.MaxRestarts.
 	Policy strategy.Policy
@@ -98,8 +98,8 @@ type Job struct {
 	ranksTyped bool
 }
 
-// Launch is how the ranks are started, in torchrun's words.
-type Launch struct {
+// LaunchSettings is how the ranks are started, in torchrun's words.
+type LaunchSettings struct {
 	// RankOptions are torchrun's; LogDir is absolute. Where Self is set, NprocPerNode is how
 	// many ranks the job starts by itself.
 	commandline.RankOptions
@@ -137,7 +137,7 @@ type Launch struct {
 }
 
 // Shown reports whether all that the first rank writes reaches the console.
-func (l Launch) Shown() bool {
+func (l LaunchSettings) Shown() bool {
 	return l.Redirects.For(0) == commandline.NoStd && (l.LocalRanksFilter == nil || slices.Contains(l.LocalRanksFilter, 0))
 }
 
@@ -145,7 +145,7 @@ func (l Launch) Shown() bool {
 func defaults() *Job {
 	j := &Job{
 		Recipe: "auto",
-		Launch: Launch{
+		Launch: LaunchSettings{
 			RankOptions: commandline.DefaultRankOptions(),
 			Auto:        AutoScript,
 		},

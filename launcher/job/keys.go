@@ -22,12 +22,12 @@ type Section struct {
 	// OneOf are keys of which the table needs one, and no more; nil: it needs none.
 	OneOf []string
 	// Keys are in the order in which they are shown; nil where the recipes judge the table.
-	Keys []Key
+	Keys []FileKey
 }
 
-// A Key is one key of a table: what the reader takes for it, and what help, the schema
+// A FileKey is one key of a table: what the reader takes for it, and what help, the schema
 // for editors and the manual say of it.
-type Key struct {
+type FileKey struct {
 	Name string
 	Form Form
 	// Words are what a text may be, what a list may hold, or what may stand in place of a
@@ -77,26 +77,26 @@ var Sections = []Section{
 	{Name: "job", About: "the command, and where it runs: one of script, module, program and command", OneOf: []string{"script", "module", "program", "command"}, Keys: jobKeys},
 	{Name: "launch", About: "how the ranks are started", Keys: launchKeys},
 	{Name: "recovery", About: "what gpurun may do to get the job trained", Config: true, Keys: recoveryKeys},
-	{Name: "limits", About: "ceilings that gpurun puts on each rank", Config: true, Keys: []Key{
+	{Name: "limits", About: "ceilings that gpurun puts on each rank", Config: true, Keys: []FileKey{
 		{Name: "device_memory", Form: SizeForm, Example: `"24GiB"`, About: "of the memory that the model trains in, for each rank", at: func(j *Job) any { return &j.DeviceMemory }},
 	}},
 	{Name: "knobs", About: "where a script of your own keeps its settings (recipes/README.md); a recipe's entries are replaced"},
-	{Name: "resume", About: "how the job continues from a checkpoint", Keys: []Key{
+	{Name: "resume", About: "how the job continues from a checkpoint", Keys: []FileKey{
 		{Name: "latest", Form: PathForm, Example: `"out/ckpt-*"`, About: "the checkpoints, as a glob: the newest complete match is resumed from"},
 		{Name: "args", Form: ListForm, Example: `["--resume", "{latest}"]`, About: "are added to the command, {latest} replaced by the checkpoint"},
 		{Name: "data", Form: TextForm, Example: `"kept"`, About: `"kept": the job continues with the next sample; any other text describes what becomes of the samples`},
 	}},
-	{Name: "progress", About: "how the job's output shows that it trains", Keys: []Key{
+	{Name: "progress", About: "how the job's output shows that it trains", Keys: []FileKey{
 		{Name: "step", Form: PatternForm, Example: `'step (\d+)'`, About: "its first group is a step's number; groups with names are step, total and loss"},
 	}},
 	{Name: "notify", About: "where the events of a run are sent (docs/notifications.md)", Config: true, OneOf: notifyWhere, Keys: notifyKeys},
-	{Name: "metrics", About: "what Prometheus reads (docs/metrics.md)", Config: true, Keys: []Key{
+	{Name: "metrics", About: "what Prometheus reads (docs/metrics.md)", Config: true, Keys: []FileKey{
 		{Name: "textfile", Form: PathForm, Default: `""`, About: "a file for node_exporter that ends in .prom; {job} and {run} in it are the names"},
 		{Name: "listen", Form: TextForm, Default: `""`, About: "an address that Prometheus scrapes, such as 127.0.0.1:9400; with port 0 the system chooses one"},
 	}},
 }
 
-var notifyKeys = []Key{
+var notifyKeys = []FileKey{
 	{Name: "url", Form: TextForm, Example: `"https://example.com/hook"`, About: "where events are posted; a chat's URL is a secret: better one of the next two"},
 	{Name: "url_env", Form: TextForm, Example: `"GPURUN_NOTIFY_URL"`, About: "or a variable with the URL"},
 	{Name: "url_file", Form: PathForm, Example: `"/etc/gpurun/url"`, About: "or a file with the URL"},
@@ -108,7 +108,7 @@ var notifyKeys = []Key{
 	{Name: "secret_file", Form: PathForm, Example: `"/etc/gpurun/secret"`, About: "or a file with it"},
 }
 
-var jobKeys = []Key{
+var jobKeys = []FileKey{
 	{Name: "name", Form: TextForm, Example: `"gpt-small"`, About: "names the folder of the job's runs; by default the file's name"},
 	{Name: "script", Form: PathForm, Example: `"train.py"`, About: "a Python file"},
 	{Name: "module", Form: TextForm, Example: `"pkg.train"`, About: "or a Python module, as with python -m"},
@@ -121,7 +121,7 @@ var jobKeys = []Key{
 	{Name: "recipe", Form: TextForm, Default: `"auto"`, About: `a name, a path to a recipe file, or "none"`},
 }
 
-var launchKeys = []Key{
+var launchKeys = []FileKey{
 	{Name: "nproc_per_node", Form: NumberForm, Words: counts, Least: 1, Most: mostRanks, Default: `"auto"`, About: "ranks; auto: one for each usable GPU where the script is distributed, else one process",
 		at: func(j *Job) any { return &j.Launch.NprocPerNode }},
 	{Name: "nnodes", Form: NumberForm, Words: []string{"auto"}, Least: 1, Most: mostNodes, Default: `"auto"`, About: "how many nodes the launch has to have; `\"auto\"`: as many as it is started on"},
@@ -160,7 +160,7 @@ var launchKeys = []Key{
 		at: func(j *Job) any { return func(v any) { j.Launch.LogLimit, _ = v.(int64) } }}, // "off" is 0
 }
 
-var recoveryKeys = []Key{
+var recoveryKeys = []FileKey{
 	{
 		Name: "mode", Form: TextForm, Words: modes, Default: `"predict"`,
 		About: "ladder: one remedy at a time; off: run, name the cause, change nothing", at: func(j *Job) any { return &j.Policy.Mode },
@@ -188,7 +188,7 @@ var recoveryKeys = []Key{
 }
 
 // readKeys reads the keys of a table that say where their value goes.
-func (r *reader) readKeys(section string) *table {
+func (r *reader) readKeys(section string) *fileTable {
 	t := r.table(section)
 	for i := range Sections {
 		if Sections[i].Name != section {
@@ -205,7 +205,7 @@ func (r *reader) readKeys(section string) *table {
 
 // readKey reads one key; a value of another form, out of bounds, or that is none of the words
 // is a problem, and changes nothing.
-func (r *reader) readKey(t *table, k Key) {
+func (r *reader) readKey(t *fileTable, k FileKey) {
 	value, ok := r.value(t, k)
 	if !ok {
 		return
@@ -224,7 +224,7 @@ func (r *reader) readKey(t *table, k Key) {
 
 // value is a key's value: one of its words as text, else what its form holds. It is false
 // for a key that is not set, and for a value that is a problem.
-func (r *reader) value(t *table, k Key) (value any, ok bool) {
+func (r *reader) value(t *fileTable, k FileKey) (value any, ok bool) {
 	value, set := t.Get(k.Name)
 	word, isText := value.(string)
 	_, noNumber := strconv.Atoi(word)
@@ -247,7 +247,7 @@ func (r *reader) value(t *table, k Key) (value any, ok bool) {
 }
 
 // ofForm is the value of a key by its form.
-func (r *reader) ofForm(t *table, k Key) any {
+func (r *reader) ofForm(t *fileTable, k FileKey) any {
 	switch k.Form {
 	case TruthForm:
 		return t.Truth(k.Name, false)
@@ -313,7 +313,7 @@ func (s Section) Company(key string) string {
 }
 
 // Said is a key's description by its table and its name; nil where there is none.
-func Said(section, name string) *Key {
+func Said(section, name string) *FileKey {
 	for _, s := range Sections {
 		for i := range s.Keys {
 			if s.Name == section && s.Keys[i].Name == name {

@@ -33,7 +33,7 @@ func withKey(t *testing.T, s Section, key, value string) (*Job, []Fault) {
 }
 
 // every calls for each key of the table.
-func every(do func(s Section, k Key)) {
+func every(do func(s Section, k FileKey)) {
 	for _, s := range Sections {
 		for _, k := range s.Keys {
 			do(s, k)
@@ -44,7 +44,7 @@ func every(do func(s Section, k Key)) {
 // Each key of the table is read: a value that fits no form is told at its place.
 func TestEveryKeyIsRead(t *testing.T) {
 	seen := 0
-	every(func(s Section, k Key) {
+	every(func(s Section, k FileKey) {
 		seen++
 		_, faults := withKey(t, s, k.Name, "3.5")
 		told := false
@@ -62,7 +62,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 
 // A default of the table is what holds without the key, and an example is accepted.
 func TestDefaultsOfTheTableAreTheReaders(t *testing.T) {
-	every(func(s Section, k Key) {
+	every(func(s Section, k FileKey) {
 		if k.About == "" || strings.HasSuffix(k.About, ".") || strings.Contains(k.About, "\n") {
 			t.Errorf("%s.%s: its line is %q", s.Name, k.Name, k.About)
 		}
@@ -90,7 +90,7 @@ func TestDefaultsOfTheTableAreTheReaders(t *testing.T) {
 
 // The words and the bounds of the table are the reader's.
 func TestValuesOfTheTableAreTheReaders(t *testing.T) {
-	want := func(good bool, s Section, k Key, value string) {
+	want := func(good bool, s Section, k FileKey, value string) {
 		t.Helper()
 		if k.Form == ListForm {
 			value = "[" + value + "]"
@@ -99,7 +99,7 @@ func TestValuesOfTheTableAreTheReaders(t *testing.T) {
 			t.Errorf("%s.%s = %s: %v", s.Name, k.Name, value, faults)
 		}
 	}
-	every(func(s Section, k Key) {
+	every(func(s Section, k FileKey) {
 		for _, w := range k.Words {
 			want(true, s, k, strconv.Quote(w))
 		}

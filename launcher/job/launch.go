@@ -32,7 +32,7 @@ func (r *reader) readLaunch() {
 }
 
 // readNodes reads how many nodes there have to be.
-func (r *reader) readNodes(t *table) {
+func (r *reader) readNodes(t *fileTable) {
 	v, ok := r.value(t, *Said("launch", "nnodes"))
 	if !ok || v == "auto" {
 		return
@@ -41,7 +41,7 @@ func (r *reader) readNodes(t *table) {
 	if given := r.job.nodes.Count; given.Value != "" && given.Value != count {
 		t.Bad("nnodes", "contradicts %s in the command, which says %s; keep one", given.By, given.Value)
 	}
-	r.job.nodes.Count = commandline.Said{Value: count, By: "launch.nnodes"}
+	r.job.nodes.Count = commandline.NodeValue{Value: count, By: "launch.nnodes"}
 }
 
 // stallRule is the rule for "off", "auto" or a duration.
@@ -58,7 +58,7 @@ func stallRule(v any) *strategy.StallRule {
 }
 
 // contradiction reports a key that says something else than a flag in the command.
-func (r *reader) contradiction(t *table, key, flag string, differ bool) {
+func (r *reader) contradiction(t *fileTable, key, flag string, differ bool) {
 	if r.line == nil || !differ || !t.Has(key) {
 		return
 	}
@@ -69,7 +69,7 @@ func (r *reader) contradiction(t *table, key, flag string, differ bool) {
 
 // checkDataParallel reports data-parallel ranks that the number of ranks, where
 // it is known by now, cannot be made of.
-func (r *reader) checkDataParallel(t *table) {
+func (r *reader) checkDataParallel(t *fileTable) {
 	l := r.job.Launch
 	ranks, err := strconv.Atoi(l.NprocPerNode)
 	if err == nil && l.DataParallel > 0 && !l.Self && ranks%l.DataParallel != 0 {

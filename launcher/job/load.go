@@ -100,7 +100,7 @@ type reader struct {
 	env      environ.Vars
 	sections map[string][]string // that the file may have
 	// line is what torchrun's flags in job.command said, nil without them.
-	line *commandline.Launch
+	line *commandline.TorchrunCommand
 }
 
 // sections are the tables of a train.toml, with the keys that each may have.
@@ -126,9 +126,9 @@ func (r *reader) read() {
 }
 
 // table returns a table, empty where the file has none.
-func (r *reader) table(name string) *table {
+func (r *reader) table(name string) *fileTable {
 	values, _ := r.root[name].(map[string]any)
-	return &table{document.NewTable(values, &r.problems, name)}
+	return &fileTable{document.NewTable(values, &r.problems, name)}
 }
 
 // problem reports a section that is no table.

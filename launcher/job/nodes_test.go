@@ -126,24 +126,24 @@ func TestNodesAreOfOneJob(t *testing.T) {
 // The only process of each of several nodes is a rank, and a job that would be trained
 // once a node is refused.
 func TestOneProcessANode(t *testing.T) {
-	s := Inspected{Job: Job{Launch: Launch{RankOptions: commandline.RankOptions{NprocPerNode: "1"}, Launcher: commandline.RankStarter{Wrapper: "accelerate launch", Alone: true}}}, Where: cluster.Placement{Nodes: 2}}
-	if p, err := s.count(choice{}); err != nil || p.Plain || p.Ranks != 1 {
+	s := Inspected{Job: Job{Launch: LaunchSettings{RankOptions: commandline.RankOptions{NprocPerNode: "1"}, Launcher: commandline.RankStarter{Wrapper: "accelerate launch", Alone: true}}}, Where: cluster.Placement{Nodes: 2}}
+	if p, err := s.count(recipeChoice{}); err != nil || p.Plain || p.Ranks != 1 {
 		t.Errorf("%+v, %v", p, err)
 	}
 	s.Where.Nodes = 1
-	if p, err := s.count(choice{}); err != nil || !p.Plain {
+	if p, err := s.count(recipeChoice{}); err != nil || !p.Plain {
 		t.Errorf("%+v, %v", p, err)
 	}
-	s.Job.Launch = Launch{RankOptions: commandline.RankOptions{NprocPerNode: "auto"}, Auto: AutoTyped}
-	if p, err := s.count(choice{}); err != nil || !p.Plain {
+	s.Job.Launch = LaunchSettings{RankOptions: commandline.RankOptions{NprocPerNode: "auto"}, Auto: AutoTyped}
+	if p, err := s.count(recipeChoice{}); err != nil || !p.Plain {
 		t.Errorf("%+v, %v", p, err)
 	}
 	s.Where.Nodes = 4
-	if p, err := s.count(choice{}); err == nil || !strings.Contains(err.Error(), "4 nodes would each train the whole job: the command is one process") || !strings.Contains(errext.Hint(err), "GPURUN_NNODES=1") {
+	if p, err := s.count(recipeChoice{}); err == nil || !strings.Contains(err.Error(), "4 nodes would each train the whole job: the command is one process") || !strings.Contains(errext.Hint(err), "GPURUN_NNODES=1") {
 		t.Errorf("%+v, %v", p, err)
 	}
 	s.Job.Launch.Self = true
-	if p, err := s.count(choice{}); err != nil || !p.Plain {
+	if p, err := s.count(recipeChoice{}); err != nil || !p.Plain {
 		t.Errorf("%+v, %v", p, err)
 	}
 }

@@ -78,7 +78,7 @@ func (r *reader) readNotify() {
 }
 
 // oneOf reports all but the first of keys that say the same thing.
-func (t *table) oneOf(keys []string) {
+func (t *fileTable) oneOf(keys []string) {
 	first := ""
 	for _, key := range keys {
 		switch {
@@ -93,7 +93,7 @@ func (t *table) oneOf(keys []string) {
 // formed is [notify] without the values that are of another form than they must be, which are
 // told. Like all that is said of [notify] it is told without the value: whichever key that is
 // at, it may be a secret which was meant for another.
-func (r *reader) formed(t *table) *table {
+func (r *reader) formed(t *fileTable) *fileTable {
 	kept := map[string]any{}
 	for _, key := range notifyKeys {
 		value, set := t.Get(key.Name)
@@ -109,14 +109,14 @@ func (r *reader) formed(t *table) *table {
 			kept[key.Name] = value
 		}
 	}
-	return &table{document.NewTable(kept, &r.problems, "notify")}
+	return &fileTable{document.NewTable(kept, &r.problems, "notify")}
 }
 
 // variableName is what variables are called: nothing else is said to be the name of one.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // source reads the name of a variable.
-func (t *table) source(key, fallback string) string {
+func (t *fileTable) source(key, fallback string) string {
 	if !t.Has(key) {
 		return fallback
 	}
@@ -128,7 +128,7 @@ func (t *table) source(key, fallback string) string {
 }
 
 // secretFile reads the path of a file with a secret, which is not the secret itself.
-func (t *table) secretFile(key, fallback string) string {
+func (t *fileTable) secretFile(key, fallback string) string {
 	if !t.Has(key) {
 		return fallback
 	}
@@ -145,12 +145,12 @@ func (t *table) secretFile(key, fallback string) string {
 }
 
 // badWord reports a word that is none of those allowed, with the one that was probably meant.
-func (t *table) badWord(path []string, got string, words []string) {
+func (t *fileTable) badWord(path []string, got string, words []string) {
 	t.Report(Problem{Key: t.Path(path...), AtValue: true, Suggest: document.Nearest(got, words), Message: "unknown value, want " + document.Either(words)})
 }
 
 // address reads notify.url. What is wrong is told without the address.
-func (r *reader) address(t *table, fallback string) string {
+func (r *reader) address(t *fileTable, fallback string) string {
 	if !t.Has("url") {
 		return fallback
 	}
@@ -174,7 +174,7 @@ func badURL(text string) string {
 }
 
 // notifyCommand reads the program that gets each event, and its arguments.
-func (r *reader) notifyCommand(t *table) []string {
+func (r *reader) notifyCommand(t *fileTable) []string {
 	words := t.Words("command")
 	if len(words) == 0 || words[0] == "" {
 		if array, _ := t.Get("command"); array != nil && words != nil {
@@ -186,7 +186,7 @@ func (r *reader) notifyCommand(t *table) []string {
 }
 
 // notifyOn reads the events that are told.
-func (r *reader) notifyOn(t *table) {
+func (r *reader) notifyOn(t *fileTable) {
 	if !t.Has("on") {
 		return
 	}

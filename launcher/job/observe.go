@@ -27,18 +27,18 @@ func (p *Prepared) Observer() func(line string) (strategy.ObservedSetting, bool)
 	}
 }
 
-// Settings knows where a job's framework writes which settings it uses, apart from
+// FrameworkSettings knows where a job's framework writes which settings it uses, apart from
 // its output.
-type Settings struct{ Resolved }
+type FrameworkSettings struct{ Resolved }
 
 // Settings tells where the job's framework writes which settings it uses.
-func (p *Prepared) Settings() Settings { return Settings{p.Resolved} }
+func (p *Prepared) Settings() FrameworkSettings { return FrameworkSettings{p.Resolved} }
 
 // Files are globs of files in which it does, relative to the working directory.
-func (s Settings) Files() []string { return s.recipe.ProofFiles(s.command) }
+func (s FrameworkSettings) Files() []string { return s.recipe.ProofFiles(s.command) }
 
 // InFile gives the settings that a file shows which one of those globs matched.
-func (s Settings) InFile(glob string, text []byte) (seen []strategy.ObservedSetting) {
+func (s FrameworkSettings) InFile(glob string, text []byte) (seen []strategy.ObservedSetting) {
 	_ = guest(settingsInUse, func() error { // the file may be half written
 		seen = s.recipe.ProofFile(s.command, glob, text)
 		return nil
@@ -48,7 +48,7 @@ func (s Settings) InFile(glob string, text []byte) (seen []strategy.ObservedSett
 
 // InVariable gives the knobs that a variable of the environment sets otherwise with
 // the value used than with the value asked.
-func (s Settings) InVariable(name, asked, used string) strategy.Plan {
+func (s FrameworkSettings) InVariable(name, asked, used string) strategy.Plan {
 	before, err := s.with(name, asked)
 	if err != nil {
 		return nil
@@ -65,7 +65,7 @@ func (s Settings) InVariable(name, asked, used string) strategy.Plan {
 }
 
 // with is the plan that the job would read with a variable.
-func (s Settings) with(name, value string) (strategy.Plan, error) {
+func (s FrameworkSettings) with(name, value string) (strategy.Plan, error) {
 	command := s.command
 	command.Env = s.env.With(map[string]string{name: value})
 	var plan strategy.Plan

@@ -27,7 +27,7 @@ func (r *reader) readRecovery() {
 }
 
 // checkNever reports words in recovery.never that bar nothing.
-func (r *reader) checkNever(t *table) {
+func (r *reader) checkNever(t *fileTable) {
 	barred := barrable()
 	value, _ := t.Get("never")
 	array, _ := value.([]any)

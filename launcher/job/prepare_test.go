@@ -47,12 +47,12 @@ func folder(t *testing.T, files map[string]string) (dir string, starts func() in
 }
 
 // machine has no GPUs, whatever this one has.
-func machine(dir string, more ...string) Machine {
-	return Machine{Environ: append([]string{"PATH=" + os.Getenv("PATH"), "CUDA_VISIBLE_DEVICES=", "PYTHON_EXEC=" + dir + "/python3"}, more...)}
+func machine(dir string, more ...string) Surroundings {
+	return Surroundings{Environ: append([]string{"PATH=" + os.Getenv("PATH"), "CUDA_VISIBLE_DEVICES=", "PYTHON_EXEC=" + dir + "/python3"}, more...)}
 }
 
 // prepared is the job of a train.toml, or of the words of a command line.
-func prepared(t *testing.T, dir string, m Machine, words ...string) (*Prepared, error) {
+func prepared(t *testing.T, dir string, m Surroundings, words ...string) (*Prepared, error) {
 	t.Helper()
 	t.Chdir(dir)
 	j, _, err := Open(t.Context(), words, m.Environ, dir)
@@ -244,7 +244,7 @@ func TestDigestCountsTheJobsOwnFiles(t *testing.T) {
 // The digest of a job itself, without its configuration, does not change from one
 // gpurun to the next.
 func TestTheJobsOwnDigestStays(t *testing.T) {
-	j := &Job{Kind: Script, Workdir: "/work", Argv: []string{"train.py", "--lr", "1e-4"}, Launch: Launch{RankOptions: commandline.RankOptions{NprocPerNode: "2"}}}
+	j := &Job{Kind: Script, Workdir: "/work", Argv: []string{"train.py", "--lr", "1e-4"}, Launch: LaunchSettings{RankOptions: commandline.RankOptions{NprocPerNode: "2"}}}
 	parts := ""
 	for _, part := range []string{"script", "/work", "2", "3", "train.py", "--lr", "1e-4", ""} {
 		parts += fmt.Sprintf("%d:%s", len(part), part)

@@ -286,8 +286,8 @@ func (p *Prepared) Value(k strategy.Knob) string {
 	return ""
 }
 
-// A Machine is what a job is prepared on.
-type Machine struct {
+// A Surroundings is what a job is prepared on.
+type Surroundings struct {
 	// Environ is gpurun's own environment, in the form of os.Environ.
 	Environ []string
 	// NVML is the connection to the GPUs' driver, nil where nobody asks it. It is the
@@ -303,7 +303,7 @@ type Machine struct {
 // Prepare answers every question about a job, and starts no rank. The steps are
 // values of their own: what surrounds the job, what it resolves to, what its files
 // say. An error that the user can mend carries a hint.
-func Prepare(ctx context.Context, j *Job, m Machine) (*Prepared, error) {
+func Prepare(ctx context.Context, j *Job, m Surroundings) (*Prepared, error) {
 	inspected, err := Inspect(ctx, j, m)
 	if err != nil {
 		return nil, err
@@ -316,7 +316,7 @@ func Prepare(ctx context.Context, j *Job, m Machine) (*Prepared, error) {
 }
 
 // visible are the GPUs that a job would see.
-func (m Machine) visible(j *Job, env environ.Vars) (gpu.View, error) {
+func (m Surroundings) visible(j *Job, env environ.Vars) (gpu.View, error) {
 	if m.Beside && j.DeviceMemory == 0 { // a ceiling is a share of the capacity
 		if view, certain := gpu.Listed(env.Words()); certain {
 			return view, nil
@@ -332,7 +332,7 @@ type Resolved struct {
 	Inspected
 	processes
 	at recipes.Topology
-	choice
+	recipeChoice
 }
 
 // Resolve finds out how many ranks a job has, and which recipe. Only a job of some
@@ -342,7 +342,7 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, err
 	}
-	r := Resolved{Inspected: s, choice: c}
+	r := Resolved{Inspected: s, recipeChoice: c}
 	if r.processes, err = s.count(c); err != nil {
 		return Resolved{}, err
 	}

@@ -38,7 +38,7 @@ const (
 
 // startedBy takes over who would have started a command as it was typed; told says
 // that torchrun, or a number of ranks, was in it.
-func (l *Launch) startedBy(launcher commandline.RankStarter, told bool) {
+func (l *LaunchSettings) startedBy(launcher commandline.RankStarter, told bool) {
 	l.Launcher = launcher
 	switch {
 	case launcher.Wrapper != "":
@@ -50,7 +50,7 @@ func (l *Launch) startedBy(launcher commandline.RankStarter, told bool) {
 
 // askedFor: a train.toml says how many ranks there are, over a command in which
 // torchrun may have been typed.
-func (l *Launch) askedFor(torchrun bool) {
+func (l *LaunchSettings) askedFor(torchrun bool) {
 	switch {
 	case l.Launcher.Wrapper != "":
 	case torchrun:
@@ -79,7 +79,7 @@ const mostRanks = 4096
 
 // count is how many processes there are. A number, "gpu" and "cpu" mean what they
 // mean to torchrun.
-func (s Inspected) count(c choice) (processes, error) {
+func (s Inspected) count(c recipeChoice) (processes, error) {
 	l := s.Job.Launch
 	n, err := strconv.Atoi(l.NprocPerNode)
 	said := err == nil
@@ -127,7 +127,7 @@ func (s Inspected) together(p processes) (processes, error) {
 }
 
 // countAuto is how many there are where nobody gives a number.
-func (s Inspected) countAuto(c choice) processes {
+func (s Inspected) countAuto(c recipeChoice) processes {
 	l, gpus := s.Job.Launch, s.GPUs.Count
 	switch {
 	case l.Auto == AutoDevices && gpus == 0:
@@ -148,7 +148,7 @@ func (s Inspected) countAuto(c choice) processes {
 
 // countByScript goes by what the script does: copies of one that knows nothing of
 // ranks would write the same folder.
-func (s Inspected) countByScript(c choice) processes {
+func (s Inspected) countByScript(c recipeChoice) processes {
 	var j script.Joining
 	joins := false
 	unknown := guest(joinsGroup, func() error {
@@ -243,7 +243,7 @@ func (j *Job) where(environ []string) (cluster.Placement, error) {
 // asked parts what a command line says of nodes into flags, and torchrun's variables that
 // stand in it, which are as strong as such variables are.
 func asked(n commandline.Nodes) (a cluster.Asked, variables []string) {
-	flag := func(s commandline.Said) cluster.GivenValue {
+	flag := func(s commandline.NodeValue) cluster.GivenValue {
 		if strings.HasPrefix(s.By, "PET_") {
 			variables = append(variables, s.By+"="+s.Value)
 			return cluster.GivenValue{}

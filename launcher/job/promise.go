@@ -20,7 +20,7 @@ import (
 // which another node or another day may mend, and 2 where the job's own PyTorch cannot
 // use any. A job that asks for the CPU is none. Where nobody can tell that it is PyTorch
 // that the job trains with, people are warned.
-func (s Inspected) checkPromise(ctx context.Context, m Machine) (warnings []string, err error) {
+func (s Inspected) checkPromise(ctx context.Context, m Surroundings) (warnings []string, err error) {
 	promise := s.promised(environ.Parse(m.Environ))
 	if promise == "" || s.asksForCPU() || s.GPUs.Accelerator != "" {
 		return nil, nil

@@ -71,7 +71,7 @@ func TestPromisedGPUs(t *testing.T) {
 		"by a switch":            {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Argv: []string{"train.py", "--use_cpu"}}, 0, ""},
 		"offload is not that":    {slurmNode + " SLURM_GPUS_ON_NODE=2", none, "", Job{Argv: []string{"train.py", "--offload_optimizer_device", "cpu"}}, strategy.CodeRetry, "none is usable"},
 		"nor is a loader's":      {slurmNode + " SLURM_GPUS_ON_NODE=2", none, "", Job{Argv: []string{"train.py", "--cpu-workers", "4"}}, strategy.CodeRetry, "none is usable"},
-		"ranks for each core":    {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Launch: Launch{RankOptions: commandline.RankOptions{NprocPerNode: "cpu"}}}, 0, ""},
+		"ranks for each core":    {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Launch: LaunchSettings{RankOptions: commandline.RankOptions{NprocPerNode: "cpu"}}}, 0, ""},
 		"a plain host":           {"CUDA_VISIBLE_DEVICES=0", none, torchCPU, Job{}, 0, ""},
 		"another batch system":   {"PBS_JOBID=9.pbs CUDA_VISIBLE_DEVICES=0", none, "", Job{}, strategy.CodeRetry, "the scheduler promised GPUs (CUDA_VISIBLE_DEVICES=0)"},
 		"a pod with a GPU":       {"KUBERNETES_SERVICE_HOST=10.0.0.1 NVIDIA_VISIBLE_DEVICES=GPU-8a56a4bc-1111-2222-3333-444455556666", none, "", Job{}, strategy.CodeRetry, "NVIDIA_VISIBLE_DEVICES=GPU-"},
@@ -79,7 +79,7 @@ func TestPromisedGPUs(t *testing.T) {
 		"a pod that asks for no": {"KUBERNETES_SERVICE_HOST=10.0.0.1 NVIDIA_VISIBLE_DEVICES=void", none, "", Job{}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := Machine{Environ: strings.Fields(test.env)}
+			m := Surroundings{Environ: strings.Fields(test.env)}
 			s := inspectedAt(t, test.job, m)
 			s.GPUs, s.Interpreter, s.source = test.gpus, withTorch(t, test.torch), []byte("import os\nimport torch.nn as nn\n")
 			_, err := s.checkPromise(t.Context(), m)
@@ -95,7 +95,7 @@ func TestPromisedGPUs(t *testing.T) {
 
 // PyTorch may be installed, and the job train with something else.
 func TestAPyTorchThatTheJobMayNotUse(t *testing.T) {
-	m := Machine{Environ: strings.Fields(slurmNode + " SLURM_GPUS_ON_NODE=2")}
+	m := Surroundings{Environ: strings.Fields(slurmNode + " SLURM_GPUS_ON_NODE=2")}
 	s := inspectedAt(t, Job{}, m)
 	s.GPUs, s.Interpreter, s.source = gpu.View{Count: 2, Source: "nvml"}, withTorch(t, torchCPU), []byte("import jax\n")
 	warnings, err := s.checkPromise(t.Context(), m)
@@ -128,16 +128,16 @@ func TestAnUnknownAccelerator(t *testing.T) {
 		t.Errorf("place %q", got)
 	}
 	s.Job.Launch.NprocPerNode, s.Job.Launch.Auto = "auto", AutoDevices
-	if n, err := s.count(choice{}); err != nil || n.Ranks != 4 {
+	if n, err := s.count(recipeChoice{}); err != nil || n.Ranks != 4 {
 		t.Errorf("%d ranks, %v", n.Ranks, err)
 	}
 }
 
 // Elements of an array that look for checkpoints in one place are warned.
 func TestAnArrayThatSharesItsCheckpoints(t *testing.T) {
-	array := Machine{Environ: strings.Fields(slurmNode + " SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3")}
+	array := Surroundings{Environ: strings.Fields(slurmNode + " SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3")}
 	for name, test := range map[string]struct {
-		machine Machine
+		machine Surroundings
 		latest  string
 		warned  bool
 	}{
@@ -145,8 +145,8 @@ func TestAnArrayThatSharesItsCheckpoints(t *testing.T) {
 		"its own":            {array, "/out/run-3/ckpt-*", false},
 		"another number":     {array, "/out/llama-13b/ckpt-*", true},
 		"no checkpoints":     {array, "", false},
-		"a job of one":       {Machine{Environ: strings.Fields(slurmNode)}, "/out/ckpt-*", false},
-		"no scheduler's job": {Machine{}, "/out/ckpt-*", false},
+		"a job of one":       {Surroundings{Environ: strings.Fields(slurmNode)}, "/out/ckpt-*", false},
+		"no scheduler's job": {Surroundings{}, "/out/ckpt-*", false},
 	} {
 		s := inspectedAt(t, Job{Resume: recipes.Resume{Latest: test.latest}}, test.machine)
 		if got := s.sharedCheckpoints(); (len(got) == 1) != test.warned {
@@ -156,7 +156,7 @@ func TestAnArrayThatSharesItsCheckpoints(t *testing.T) {
 }
 
 // inspectedAt is a job in a place, and no more.
-func inspectedAt(t *testing.T, j Job, m Machine) Inspected {
+func inspectedAt(t *testing.T, j Job, m Surroundings) Inspected {
 	t.Helper()
 	place, err := cluster.Detect(m.Environ)
 	if err != nil {

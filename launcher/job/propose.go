@@ -153,8 +153,8 @@ func isMore(sources map[int]string, at int) bool {
 	return known && source == ""
 }
 
-// A tracker is a service that draws curves of trainings.
-type tracker struct {
+// A experimentTracker is a service that draws curves of trainings.
+type experimentTracker struct {
 	// prefix is that of its variables, packages are the Python packages of which it needs one.
 	prefix   string
 	packages []string
@@ -171,7 +171,7 @@ type tracker struct {
 // that is gone on with gets another value, such as the micro batch after a rescue. What
 // frameworks do is known: transformers 5.23, accelerate 1.15 and Lightning 2.6 begin one run on
 // rank 0 and pass allow_val_change to W&B.
-var trackers = []tracker{
+var trackers = []experimentTracker{
 	{"WANDB_", []string{"wandb"}, regexp.MustCompile(`\bwandb\.(init|config|finish|agent|setup)\b|\bfrom wandb\b`)},
 	{"TENSORBOARD_", []string{"tensorboard", "tensorboardx"}, nil},
 }
@@ -194,7 +194,7 @@ func (p *Prepared) Tracked(name string) *Prepared {
 func (r Resolved) trackedAs(name string) map[string]string {
 	tracked := r.recipe.Tracked(r.command, name)
 	maps.DeleteFunc(tracked, func(variable, _ string) bool {
-		return slices.ContainsFunc(trackers, func(t tracker) bool { return strings.HasPrefix(variable, t.prefix) && !r.tracks(t) })
+		return slices.ContainsFunc(trackers, func(t experimentTracker) bool { return strings.HasPrefix(variable, t.prefix) && !r.tracks(t) })
 	})
 	if _, set := r.env.Lookup(mlflowTags); !set && r.installed("mlflow", "mlflow-skinny") {
 		tags, err := json.Marshal(map[string]string{"gpurun.run": name})
@@ -206,7 +206,7 @@ func (r Resolved) trackedAs(name string) map[string]string {
 }
 
 // tracks reports whether a tracker is left to the job's framework.
-func (r Resolved) tracks(t tracker) bool {
+func (r Resolved) tracks(t experimentTracker) bool {
 	if !r.installed(t.packages...) {
 		return false
 	}

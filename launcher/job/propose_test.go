@@ -81,7 +81,7 @@ func TestAProposalIsWhereTheJobWasWritten(t *testing.T) {
 			if c.args != nil { // a command line has no [knobs]
 				j.Knobs = map[string]any{"micro_batch_size": map[string]any{"arg": "--bs"}, "gradient_accumulation_steps": map[string]any{"env": "ACCUM", "default": int64(1)}}
 			}
-			p, err := Prepare(t.Context(), j, Machine{Environ: os.Environ()})
+			p, err := Prepare(t.Context(), j, Surroundings{Environ: os.Environ()})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -72,7 +72,7 @@ func TestInputThatNeverEnds(t *testing.T) {
 		err := soon(t, c.path, func() error {
 			j, _, err := Open(t.Context(), []string{c.path}, os.Environ(), dir)
 			if err == nil {
-				_, err = Prepare(t.Context(), j, Machine{Environ: os.Environ()})
+				_, err = Prepare(t.Context(), j, Surroundings{Environ: os.Environ()})
 			}
 			return err
 		})
@@ -105,7 +105,7 @@ func TestTooManyRanks(t *testing.T) {
 			err := soon(t, c.count, func() error {
 				j, _, err := Open(t.Context(), args, os.Environ(), dir)
 				if err == nil {
-					_, err = Prepare(t.Context(), j, Machine{Environ: os.Environ()})
+					_, err = Prepare(t.Context(), j, Surroundings{Environ: os.Environ()})
 				}
 				return err
 			})

@@ -23,9 +23,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A Memory is what is remembered of the job across runs: package fits, joined with the
+// A RememberedPlans is what is remembered of the job across runs: package fits, joined with the
 // job. Its methods are called from one goroutine.
-type Memory struct {
+type RememberedPlans struct {
 	// Fits says that a plan is predicted to fit, as fits.Today has it; nil where nobody
 	// predicts.
 	Fits func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool
@@ -39,12 +39,12 @@ type Memory struct {
 
 // Memory is that of the job as it is written. fresh: nothing is recalled. variable gives
 // those of gpurun's own environment.
-func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Memory {
+func (p *Prepared) Memory(variable func(name string) string, fresh bool) *RememberedPlans {
 	if p.unpinned != nil {
 		p = p.unpinned // those words name the run
 	}
 	j := p.Job
-	m := &Memory{job: p, fresh: fresh}
+	m := &RememberedPlans{job: p, fresh: fresh}
 	m.Fits = func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool {
 		return strategy.Fitting(p.StrategyJob(), past, plan, device)
 	}
@@ -56,7 +56,7 @@ func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Memory
 // Recall puts into a job what is remembered of it, as far as it holds now. The inventory
 // is asked for only where something is remembered. The words tell people what is
 // remembered and not used.
-func (m *Memory) Recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (known strategy.Job, words []string) {
+func (m *RememberedPlans) Recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (known strategy.Job, words []string) {
 	known = j
 	warnings := guest(rememberedPlans, func() error {
 		known, words = m.recall(ctx, p, j, inventory)
@@ -68,7 +68,7 @@ func (m *Memory) Recall(ctx context.Context, p strategy.Policy, j strategy.Job, 
 	return known, words
 }
 
-func (m *Memory) recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (strategy.Job, []string) {
+func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (strategy.Job, []string) {
 	if m.nowhere != nil {
 		return j, []string{fmt.Sprintf("what this job needs is not remembered: %v", m.nowhere)}
 	}
@@ -100,7 +100,7 @@ func (m *Memory) recall(ctx context.Context, p strategy.Policy, j strategy.Job, 
 }
 
 // startsWith reports whether what was remembered last has the next run begin with a plan.
-func (m *Memory) startsWith(plan strategy.Plan) bool {
+func (m *RememberedPlans) startsWith(plan strategy.Plan) bool {
 	if m.nowhere != nil {
 		return false
 	}
@@ -114,7 +114,7 @@ func told(what string, err error) string {
 }
 
 // Keep remembers the last attempt of a history, after which d was decided.
-func (m *Memory) Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision, inv strategy.Inventory) error {
+func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision, inv strategy.Inventory) error {
 	if m.nowhere != nil {
 		return nil // said before
 	}
@@ -142,7 +142,7 @@ func (m *Memory) Keep(ctx context.Context, j strategy.Job, history []strategy.At
 
 // uneventful reports whether a job of which nothing is remembered trained as it is
 // written, and nothing was measured: it would start the same way without a memory.
-func (m *Memory) uneventful(s fits.Observation) bool {
+func (m *RememberedPlans) uneventful(s fits.Observation) bool {
 	if !s.Trained || len(s.Attempt.Measured) > 0 || len(s.Job.Written.Changed(s.Attempt.Plan)) > 0 {
 		return false
 	}
@@ -167,7 +167,7 @@ func misremembered(j strategy.Job, history []strategy.Attempt, d strategy.Decisi
 }
 
 // keyOf says under which conditions the job runs.
-func (m *Memory) keyOf(ctx context.Context, j strategy.Job, inv strategy.Inventory) fits.Conditions {
+func (m *RememberedPlans) keyOf(ctx context.Context, j strategy.Job, inv strategy.Inventory) fits.Conditions {
 	if m.key.Code == "" {
 		m.key = fits.Conditions{
 			Code: m.job.codeDigest(), Recipe: m.job.RecipeName(), Torch: m.job.torchMinor(ctx), DataParallel: j.DataParallel,

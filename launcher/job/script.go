@@ -27,7 +27,7 @@ const mostSource = 4 << 20
 var readingBudget = 300 * time.Millisecond
 
 // own reads the settings of a script that no recipe knows out of its source.
-func (s Inspected) own(ctx context.Context, c choice) (choice, error) {
+func (s Inspected) own(ctx context.Context, c recipeChoice) (recipeChoice, error) {
 	found, err := s.analyse(ctx)
 	if found == nil {
 		return c, err
@@ -175,7 +175,7 @@ func (s Inspected) computes() bool {
 
 // judge says what the recipe and the job's own code show of the loss, and keeps the micro
 // batch of a loss that compares its samples.
-func (s Inspected) judge(ctx context.Context, c choice) (choice, error) {
+func (s Inspected) judge(ctx context.Context, c recipeChoice) (recipeChoice, error) {
 	command, err := s.load(c.command, c.recipe.Recipe)
 	if err != nil {
 		command = c.command // reading the plan complains of a file that is missing

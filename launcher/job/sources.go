@@ -27,8 +27,8 @@ const (
 	largestModule = 1 << 20
 )
 
-// A follower reads the local modules that a script imports. Nothing is run for that.
-type follower struct {
+// A importFollower reads the local modules that a script imports. Nothing is run for that.
+type importFollower struct {
 	roots []string // folders of the interpreter's path in which the job's own code is
 	// packages are the roots of packages, by name, in which the script itself lies: an
 	// import of them is found where they are installed from.
@@ -46,7 +46,7 @@ func (s Inspected) readModules() []format.Source {
 	if s.source == nil || s.sourcePath == "" {
 		return nil
 	}
-	f := &follower{most: mostModules, library: installed(s.sourcePath), seen: map[string]bool{s.sourcePath: true}}
+	f := &importFollower{most: mostModules, library: installed(s.sourcePath), seen: map[string]bool{s.sourcePath: true}}
 	switch s.Job.Kind {
 	case Module:
 		f.roots = []string{moduleRoot(s.sourcePath, s.Job.Argv[0])}
@@ -86,7 +86,7 @@ func (s Inspected) packagesAbove() map[string]string {
 }
 
 // follow reads what sources import, through as many levels.
-func (f *follower) follow(level []format.Source, levels int) {
+func (f *importFollower) follow(level []format.Source, levels int) {
 	for range levels {
 		var next []format.Source
 		for _, source := range level {
@@ -123,7 +123,7 @@ func moduleRoot(file, module string) string {
 }
 
 // imports reads what one source imports and nobody has read yet.
-func (f *follower) imports(source format.Source) []format.Source {
+func (f *importFollower) imports(source format.Source) []format.Source {
 	var next []format.Source
 	for _, i := range script.Imports(source.Text) {
 		up, files := i.Files()
@@ -152,7 +152,7 @@ func (f *follower) imports(source format.Source) []format.Source {
 }
 
 // read reads a file that has not been read; one that is too large is no module.
-func (f *follower) read(path string) (format.Source, bool) {
+func (f *importFollower) read(path string) (format.Source, bool) {
 	if f.seen[path] || len(f.found) >= f.most || !f.library && installed(path) {
 		return format.Source{}, false
 	}
@@ -222,7 +222,7 @@ func definedIn(folder, name string) []format.Source {
 		return nil
 	}
 	top, _, _ := strings.Cut(name, "/")
-	f := &follower{roots: []string{folder}, only: top, most: mostDefinitions, library: true, seen: map[string]bool{}}
+	f := &importFollower{roots: []string{folder}, only: top, most: mostDefinitions, library: true, seen: map[string]bool{}}
 	if first, ok := f.read(path); ok {
 		f.follow([]format.Source{first}, definitionLevels)
 	}

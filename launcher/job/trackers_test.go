@@ -32,7 +32,7 @@ func TestTracked(t *testing.T) {
 		"none installed":          {"import torch", map[string]string{"torch": "2.11"}, nil, ""},
 		"the user's W&B and tags": {"import torch", installed, environ.Vars{"WANDB_RUN_ID": "x", "MLFLOW_RUN_CONTEXT": ""}, "TENSORBOARD_LOGGING_DIR"},
 	} {
-		r := Resolved{Inspected: Inspected{source: []byte(test.source), env: test.env}, choice: choice{recipe: all}}
+		r := Resolved{Inspected: Inspected{source: []byte(test.source), env: test.env}, recipeChoice: recipeChoice{recipe: all}}
 		r.command = recipes.Command{Argv: []string{"x.py"}, Packages: test.packages, Env: test.env}
 		p := (&Prepared{Resolved: r}).Tracked("r1")
 		if got := strings.Join(slices.Sorted(maps.Keys(p.tracked)), " "); got != test.want {

@@ -19,8 +19,8 @@ import (
 // A typedLine is gpurun's command line, in which gpurun stands in front of another one:
 // a launcher, an interpreter, a wrapper, any program.
 type typedLine struct {
-	line *commandline.Launch // gpurun's own flags
-	own  []string            // these, as they were typed
+	line *commandline.TorchrunCommand // gpurun's own flags
+	own  []string                     // these, as they were typed
 	// words are the command, as the user's shell has split it.
 	words []string
 	// asProgram: a "--" stands before it, so that no word of it is a verb.
@@ -368,9 +368,9 @@ func inFile(name, source string) string {
 func isTOML(name string) bool { return strings.EqualFold(filepath.Ext(name), ".toml") }
 
 // after reads the flags that follow a train.toml.
-func after(line *commandline.Launch, file string, words []string) error {
+func after(line *commandline.TorchrunCommand, file string, words []string) error {
 	rest, err := line.More(words)
-	var problem *commandline.Problem
+	var problem *commandline.OptionProblem
 	if !errors.As(err, &problem) && len(rest) == 0 {
 		if err != nil {
 			return withHint(err)

@@ -219,7 +219,7 @@ func TestTypedDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As where the whole is a program.
-	program := &Job{Kind: Program, Argv: []string{"nohup", "uv", "run", "python", "train.py"}, Workdir: dir, Launch: Launch{RankOptions: commandline.RankOptions{NprocPerNode: "auto"}}}
+	program := &Job{Kind: Program, Argv: []string{"nohup", "uv", "run", "python", "train.py"}, Workdir: dir, Launch: LaunchSettings{RankOptions: commandline.RankOptions{NprocPerNode: "auto"}}}
 	if want := short([]byte(digest(program))); j.digests[0] != want {
 		t.Errorf("the digest is %s, want %s", j.digests[0], want)
 	}

@@ -21,7 +21,7 @@ type command struct {
 	python, torchrun string
 	options          []string
 	// line is what torchrun's flags said; nil where there was no torchrun.
-	line *commandline.Launch
+	line *commandline.TorchrunCommand
 	// nodes is what a launcher's words said of the nodes of the launch.
 	nodes commandline.Nodes
 	// inner are the variables that another launcher would have set, and launcher is
@@ -200,7 +200,7 @@ var ErrHelp = commandline.ErrHelp
 
 // readTorchrun reads torchrun's command line, with gpurun's own flags among
 // torchrun's. legacy is torch.distributed.launch. Errors have hints; ErrHelp asks for help.
-func readTorchrun(args []string, env environ.Vars, legacy bool) (*commandline.Launch, error) {
+func readTorchrun(args []string, env environ.Vars, legacy bool) (*commandline.TorchrunCommand, error) {
 	line, err := commandline.ReadTorchrun(args, env, legacy)
 	if err != nil {
 		return nil, withHint(err)
@@ -210,7 +210,7 @@ func readTorchrun(args []string, env environ.Vars, legacy bool) (*commandline.La
 
 // withHint adds what to do about a word of a command line.
 func withHint(err error) error {
-	var word *commandline.Problem
+	var word *commandline.OptionProblem
 	if !errors.As(err, &word) {
 		return err
 	}
@@ -228,7 +228,7 @@ func withHint(err error) error {
 
 // launchOf is how the ranks are started by torchrun's flags; what torchrun has no flag
 // for keeps its default. Relative paths count from dir.
-func launchOf(line *commandline.Launch, dir string) Launch {
+func launchOf(line *commandline.TorchrunCommand, dir string) LaunchSettings {
 	l := defaults().Launch
 	l.RankOptions, l.Auto = line.RankOptions, AutoDevices
 	l.LogDir = under(dir, l.LogDir)

@@ -11,12 +11,12 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// A table reads one table of a train.toml: what every file's tables have, and
+// A fileTable reads one fileTable of a train.toml: what every file's tables have, and
 // the paths, durations and sizes of this one.
-type table struct{ *document.ValueTable }
+type fileTable struct{ *document.ValueTable }
 
 // file reads a path. Nothing is expanded in it.
-func (t *table) file(key, fallback string) string {
+func (t *fileTable) file(key, fallback string) string {
 	s := t.Text(key, fallback)
 	switch {
 	case strings.HasPrefix(s, "~"):
@@ -29,7 +29,7 @@ func (t *table) file(key, fallback string) string {
 }
 
 // duration reads "30s" or "2h30m", of at least least.
-func (t *table) duration(key string, fallback, least time.Duration) time.Duration {
+func (t *fileTable) duration(key string, fallback, least time.Duration) time.Duration {
 	v, set := t.Get(key)
 	if !set {
 		return fallback
@@ -56,7 +56,7 @@ func (t *table) duration(key string, fallback, least time.Duration) time.Duratio
 }
 
 // size reads "24GiB", in bytes.
-func (t *table) size(key string) int64 {
+func (t *fileTable) size(key string) int64 {
 	v, set := t.Get(key)
 	if !set {
 		return 0

@@ -19,9 +19,9 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 )
 
-// An Answer is what may stand in the place of the last word of a command line.
-type Answer struct {
-	Words []Candidate
+// An Completions is what may stand in the place of the last word of a command line.
+type Completions struct {
+	Words []CompletionWord
 	// Paths says which of the shell's own may stand there, too: AnyFile, Folders, TrainFiles,
 	// or empty for none.
 	Paths string
@@ -34,22 +34,22 @@ const (
 	TrainFiles = "toml"
 )
 
-// A Candidate is a word that fits, and its line of help.
-type Candidate struct{ Word, About string }
+// A CompletionWord is a word that fits, and its line of help.
+type CompletionWord struct{ Word, About string }
 
 // shownRuns is how many runs are offered, the newest first.
 const shownRuns = 50
 
 // Complete says what may stand in the place of the last of words, which follow "gpurun".
-func Complete(app *cli.App, words []string) Answer {
+func Complete(app *cli.App, words []string) Completions {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	before, typed := words[:len(words)-1], words[len(words)-1]
 	c, rest := command(app, before)
-	l := line{app: app, command: c, first: len(rest) == len(before)}
+	l := partialLine{app: app, command: c, first: len(rest) == len(before)}
 	answer := l.complete(rest, typed)
-	answer.Words = slices.DeleteFunc(answer.Words, func(c Candidate) bool { return !strings.HasPrefix(c.Word, typed) })
+	answer.Words = slices.DeleteFunc(answer.Words, func(c CompletionWord) bool { return !strings.HasPrefix(c.Word, typed) })
 	return answer
 }
 
@@ -73,8 +73,8 @@ func command(app *cli.App, words []string) (*cli.Command, []string) {
 	return c, words
 }
 
-// A line is a command line up to the word that is completed.
-type line struct {
+// A partialLine is a command partialLine up to the word that is completed.
+type partialLine struct {
 	app     *cli.App
 	command *cli.Command
 	first   bool // no verb was named: one may follow
@@ -83,14 +83,14 @@ type line struct {
 }
 
 // complete walks over the words before the last one, which is typed.
-func (l line) complete(before []string, typed string) Answer {
+func (l partialLine) complete(before []string, typed string) Completions {
 	options := l.options()
 	for i := 0; i < len(before); i++ {
 		word := before[i]
 		o := find(options, word)
 		switch {
 		case word == "--":
-			return Answer{Paths: AnyFile}
+			return Completions{Paths: AnyFile}
 		case strings.HasPrefix(word, "-") && len(word) > 1:
 			if o.Value != "" && i == len(before)-1 {
 				return l.valueOf(o, "", typed)
@@ -103,17 +103,17 @@ func (l line) complete(before []string, typed string) Answer {
 			l.more = strings.HasSuffix(word, ".toml") || l.command.Name == "estimate" && word != "" && word[0] >= '0' && word[0] <= '9'
 		}
 		if l.named++; readsItself(l.command) && !l.more {
-			return Answer{Paths: AnyFile} // what follows is the job's own
+			return Completions{Paths: AnyFile} // what follows is the job's own
 		}
 	}
 	if name, value, assigned := strings.Cut(typed, "="); assigned && strings.HasPrefix(name, "--") {
 		return l.valueOf(find(options, name), name+"=", value)
 	}
 	if strings.HasPrefix(typed, "-") {
-		var all Answer
+		var all Completions
 		for _, o := range options {
 			for _, name := range o.Names {
-				all.Words = append(all.Words, Candidate{name, o.About})
+				all.Words = append(all.Words, CompletionWord{name, o.About})
 			}
 		}
 		return all
@@ -136,7 +136,7 @@ func find(all []commandline.HelpEntry, word string) commandline.HelpEntry {
 
 // options are those of the verb: as its help has them, and those that only its usage or the
 // reader of its line knows.
-func (l line) options() []commandline.HelpEntry {
+func (l partialLine) options() []commandline.HelpEntry {
 	all := optionsOf(l.command)
 	if readsItself(l.command) {
 		all = commandline.Completable(l.command.Name)
@@ -170,7 +170,7 @@ func values() map[string][]string {
 var listed = []string{"never", "offload"}
 
 // valueOf completes an option's value; lead is what stands before it in the same word.
-func (l line) valueOf(o commandline.HelpEntry, lead, typed string) Answer {
+func (l partialLine) valueOf(o commandline.HelpEntry, lead, typed string) Completions {
 	for _, name := range o.Names {
 		name = strings.TrimLeft(name, "-")
 		words := values()[name]
@@ -178,34 +178,34 @@ func (l line) valueOf(o commandline.HelpEntry, lead, typed string) Answer {
 			lead += typed[:i+1]
 		}
 		if words != nil {
-			return Answer{Words: candidates(lead, words)}
+			return Completions{Words: candidates(lead, words)}
 		}
 	}
 	switch {
 	case lead != "" && o.Value != "": // the shell would complete the whole word
-		return Answer{}
+		return Completions{}
 	case o.Value == "FILE" || o.Value == "PATH":
-		return Answer{Paths: AnyFile}
+		return Completions{Paths: AnyFile}
 	case o.Value == "DIR":
-		return Answer{Paths: Folders}
+		return Completions{Paths: Folders}
 	}
-	return Answer{}
+	return Completions{}
 }
 
-func candidates(lead string, words []string) []Candidate {
-	var all []Candidate
+func candidates(lead string, words []string) []CompletionWord {
+	var all []CompletionWord
 	for _, w := range words {
-		all = append(all, Candidate{Word: lead + w})
+		all = append(all, CompletionWord{Word: lead + w})
 	}
 	return all
 }
 
 // arguments are what may stand where a verb takes something that is no flag: its usage
 // says what.
-func (l line) arguments() Answer {
+func (l partialLine) arguments() Completions {
 	usage := l.command.UsageText
 	has := func(word string) bool { return strings.Contains(usage, word) }
-	var a Answer
+	var a Completions
 	switch {
 	case l.command.Name == "help":
 		a.Words = candidates("", verb.Topics)
@@ -229,7 +229,7 @@ func (l line) arguments() Answer {
 	}
 	for _, sub := range l.command.Subcommands {
 		if l.named == 0 {
-			a.Words = append(a.Words, Candidate{sub.Name, sub.Usage})
+			a.Words = append(a.Words, CompletionWord{sub.Name, sub.Usage})
 		}
 	}
 	if l.first && l.named == 0 {
@@ -238,22 +238,22 @@ func (l line) arguments() Answer {
 	return a
 }
 
-func (l line) verbs() []Candidate {
-	var all []Candidate
+func (l partialLine) verbs() []CompletionWord {
+	var all []CompletionWord
 	for _, c := range l.app.Commands {
-		all = append(all, Candidate{c.Name, c.Usage})
+		all = append(all, CompletionWord{c.Name, c.Usage})
 	}
 	return all
 }
 
-func recipeNames() []Candidate {
+func recipeNames() []CompletionWord {
 	catalog, err := recipes.Catalog()
 	if err != nil {
 		return nil // a shell has no place for it
 	}
-	var all []Candidate
+	var all []CompletionWord
 	for _, r := range catalog {
-		all = append(all, Candidate{r.Name, r.Title})
+		all = append(all, CompletionWord{r.Name, r.Title})
 	}
 	return all
 }
@@ -262,23 +262,23 @@ func recipeNames() []Candidate {
 var plain = regexp.MustCompile(`^[\w./+@%-]+$`)
 
 // runNames are the newest runs below the working directory, by job and name.
-func runNames() []Candidate {
+func runNames() []CompletionWord {
 	all, err := runs.List(".")
 	if err != nil {
 		return nil
 	}
-	var found []Candidate
+	var found []CompletionWord
 	for _, r := range all[:min(len(all), shownRuns)] {
 		name := filepath.Base(filepath.Dir(r.Path)) + "/" + filepath.Base(r.Path)
 		if plain.MatchString(name) {
-			found = append(found, Candidate{name, string(r.Outcome)})
+			found = append(found, CompletionWord{name, string(r.Outcome)})
 		}
 	}
 	return found
 }
 
 // WriteTo writes a word a line, behind a tab its help, and last the kind of paths.
-func (a Answer) WriteTo(w io.Writer) (int64, error) {
+func (a Completions) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	for _, c := range a.Words {
 		about := strings.Join(strings.Fields(c.About), " ")

@@ -38,7 +38,7 @@ func WriteConfig(w io.Writer) error {
 
 // setting is a key as a file has it: in a comment where it has no default, or where its
 // table is in one.
-func setting(k job.Key, lead string) string {
+func setting(k job.FileKey, lead string) string {
 	if k.Default == "" || lead != "" {
 		return "# " + k.Name
 	}
@@ -46,10 +46,10 @@ func setting(k job.Key, lead string) string {
 }
 
 // spelt is a value of the key as a file has it.
-func spelt(k job.Key) string { return cmp.Or(k.Default, k.Example) }
+func spelt(k job.FileKey) string { return cmp.Or(k.Default, k.Example) }
 
 // about is a key's line, with the values that it can have besides its default.
-func about(k job.Key) string {
+func about(k job.FileKey) string {
 	if others := otherWords(k); others != "" {
 		return others + "; " + k.About
 	}
@@ -57,7 +57,7 @@ func about(k job.Key) string {
 }
 
 // otherWords are the words that a key can have besides its default.
-func otherWords(k job.Key) string {
+func otherWords(k job.FileKey) string {
 	if k.Form == job.ListForm {
 		return "" // rungs and knobs are too many for a line
 	}
@@ -122,7 +122,7 @@ func WriteConfigPage(w io.Writer) error {
 }
 
 // valuesOf says what can be written for a key.
-func valuesOf(k job.Key) string {
+func valuesOf(k job.FileKey) string {
 	var all []string
 	for _, w := range k.Words {
 		all = append(all, "`\""+w+"\"`")
@@ -146,7 +146,7 @@ func valuesOf(k job.Key) string {
 	return form
 }
 
-func defaultOf(k job.Key) string {
+func defaultOf(k job.FileKey) string {
 	if k.Default == "" {
 		return "–"
 	}

@@ -71,7 +71,7 @@ const (
 )
 
 // keySchema is what a key's value may be.
-func keySchema(k job.Key) (object, error) {
+func keySchema(k job.FileKey) (object, error) {
 	schema, words := object{}, anyOf(k.Words)
 	switch k.Form {
 	case job.TextForm, job.PathForm, job.PatternForm:

@@ -14,14 +14,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Ended is how a verb ended whose outcome people and programs have already: its exit code
+// ExitCode is how a verb ended whose outcome people and programs have already: its exit code
 // is all that is left to say.
-type Ended struct {
+type ExitCode struct {
 	Reason string
 	Code   int
 }
 
-func (e *Ended) Error() string { return e.Reason }
+func (e *ExitCode) Error() string { return e.Reason }
 
 // A Failure tells an error to people, and with --json to programs.
 type Failure struct {
@@ -40,7 +40,7 @@ type failed struct {
 // what has none arose before anything was started.
 func (f Failure) Tell(err error) int {
 	page := console.NewPage(f.People, nil)
-	var known *Ended
+	var known *ExitCode
 	var file *job.Error
 	switch {
 	case err == nil, errors.Is(err, job.ErrHelp):
