@@ -17,10 +17,10 @@ import (
 	"github.com/gpurun/gpurun/launcher/report"
 )
 
-// An audience is who is told how a run goes: each event goes through show, to all of them.
+// An audience is everything that shows or reports a run: each event goes through show.
 type audience struct {
 	show    func(launcher.Event)
-	said    io.Writer // for what gpurun says to people besides
+	said    io.Writer // gpurun's other messages
 	secrets *mask.Masker
 	people  *console.People
 	monitor *live.Monitor
@@ -51,7 +51,7 @@ func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *pipeline.P
 	return a
 }
 
-// recall tells those who need it what happened in the run before this process.
+// recall replays the events of the run before this process.
 func (a *audience) recall(events []launcher.Event) {
 	a.people.Recall(events)
 	a.pipe.Recall(events)

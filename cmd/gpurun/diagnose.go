@@ -10,7 +10,7 @@ import (
 func diagnoseCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "diagnose",
-		Usage:     "say why a job died, from what it left behind",
+		Usage:     "say why a job died, from its output",
 		UsageText: "gpurun diagnose [flags] FILE|DIRECTORY…\ngpurun diagnose [flags] --rank 0=FILE --rank 1=FILE …",
 		Description: "A file holds a job's output, as it is or packed by gzip or bzip2. - is standard input, which is also read\n" +
 			"where nothing is named and something is piped in.\n" +
@@ -26,7 +26,7 @@ func diagnoseCommand(s stdio) *cli.Command {
 	}
 }
 
-// diagnose prints a diagnosis of each argument; what cannot be read is told at the end.
+// diagnose prints a diagnosis of each argument, and reports unreadable ones at the end.
 func diagnose(c *cli.Context, s stdio) error {
 	ask := artifacts.DiagnoseRequest{
 		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in,

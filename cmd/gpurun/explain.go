@@ -18,7 +18,7 @@ func explainCommand(s stdio) *cli.Command {
 		Usage:     "decide again from a run's journal, and show why",
 		UsageText: "gpurun explain [--json] [RUN]",
 		Description: "A RUN is .gpurun/JOB/RUN, a run's name, or a job's, which means its newest run; without one it is the newest of all.\n" +
-			"Each decision is made again from the journal, with the facts that it rests on and the rungs that were skipped.",
+			"Each decision is made again from the journal, with its facts and the remedies that were skipped.",
 		Flags:  []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error { return explain(c, s) },
 	}

@@ -2,7 +2,7 @@
 // runs out of memory.
 //
 // This package parses the command line, wires the parts together, and turns a
-// verdict into an exit code. Each verb has a file of its own.
+// verdict into an exit code. Each verb has its own file.
 package main
 
 import (

@@ -50,18 +50,18 @@ func note(at cluster.Placement, s stdio, text string) {
 
 // follow starts the ranks of this node as node 0 says, until the run is over.
 func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Signals, s stdio) error {
-	nobody, err := os.OpenFile(os.DevNull, os.O_RDWR, 0) // node 0 shows its own ranks; all have logs
+	devNull, err := os.OpenFile(os.DevNull, os.O_RDWR, 0) // node 0 shows its own ranks; all have logs
 	if err != nil {
 		return err
 	}
-	defer nobody.Close()
+	defer devNull.Close()
 	at := p.Where
 	note(at, s, fmt.Sprintf("node 0 decides, on %s, and shows the run", at.Head))
 	grace := p.Job.Launch.ShutdownTimeout
 	code, err := part.Follow(ctx, grace, func(w nodes.Welcome, tellHead func(string)) (nodes.Here, error) {
 		run := filepath.Base(w.Dir)
 		q := &prepared{p.Pinned(run), p.nvml, p.begun}
-		wired, err := wire(q, run, w.Tracked, w.Began, stdio{nobody, nobody, nobody, nobody})
+		wired, err := wire(q, run, w.Tracked, w.Began, stdio{devNull, devNull, devNull, devNull})
 		if err != nil {
 			return nodes.Here{}, err
 		}
@@ -86,7 +86,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		}, nil
 	})
 	if err == nil {
-		note(at, s, fmt.Sprintf("the run ended with %d, and node 0 says why", code))
+		note(at, s, fmt.Sprintf("the run ended with %d, see node 0 for the reason", code))
 	}
 	if err == nil && code != 0 {
 		err = &verb.ExitCode{Code: code}

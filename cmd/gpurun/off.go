@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/job"
 )
 
-// whereOff executes what stands behind gpurun, in its place, where GPURUN=off asks for
-// that; it returns where it does not, or where it cannot be done.
+// whereOff replaces gpurun with the command that follows it where GPURUN=off is set. It
+// returns where it is not, or where that fails.
 func whereOff(args []string) error {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 func planCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:            "plan",
-		Usage:           "show a job's plan and what each rung would change, without starting anything",
+		Usage:           "show a job's plan and what each remedy would change, without starting anything",
 		UsageText:       "gpurun plan [--json] train.toml\ngpurun plan [torchrun's flags] script.py [arguments …]",
 		Description:     planText,
 		SkipFlagParsing: true,
@@ -24,7 +24,7 @@ func planCommand(s stdio) *cli.Command {
 	}
 }
 
-const planText = `Each rung of the decision tree is shown with what it would change, or why it is not available,
+const planText = `Shows each remedy with what it would change, or why it is not available,
 and, once an earlier run was measured, the candidates: what plans are predicted to need.
 With --json: {"job", "recipe", "python", "ranks", "plain", "ranks_reason", "ceiling_bytes", "plan",
 "rungs": [{"rung", "available", "reason", "changed", "by", "training"}], "candidates": [{"plan", "peak_bytes", "seconds"}]}`

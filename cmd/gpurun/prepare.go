@@ -60,7 +60,7 @@ func prepareArgs(ctx context.Context, args []string) (*prepared, job.Own, error)
 
 func (p *prepared) close() error { return p.nvml.Close() }
 
-// secrets are those in the job's command and environment, and of whom others are told by.
+// secrets are those in the job's command and environment, and the notification URLs.
 func (p *prepared) secrets() *mask.Masker {
 	return mask.New(p.Job.Argv, p.Environ(), p.Secrets()...)
 }

@@ -88,7 +88,7 @@ func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*j
 	return verdictError(verdict, own)
 }
 
-// prepareAndLaunch prepares the job and runs it. The error says why there is no verdict, or
+// prepareAndLaunch prepares the job and runs it. The error explains why there is no verdict, or
 // why it was not written down.
 func prepareAndLaunch(
 	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s stdio, pipe *pipeline.Pipeline, deadline time.Time,
@@ -128,7 +128,7 @@ func prepareAndLaunch(
 	return launch(ctx, p, own, s, signals, pipe, deadline, part)
 }
 
-// errBug is what all nodes are told of a run that comes to no other end.
+// errBug is the end of a run that all nodes get where there is no other.
 var errBug = errext.WithCode(errors.New("node 0 ended by a bug in gpurun"), strategy.CodeBug)
 
 // verdictError is nil for a run that trained; people have read the verdict by then.
@@ -208,7 +208,7 @@ func launch(
 }
 
 // goOn finds out where a run stands by its events; over says that nothing is left to
-// run: the verdict is there, or was written now, or an error says why not.
+// run: the verdict is there, or was written now, or an error explains why not.
 func goOn(
 	p *prepared, w *wiring, dir string, events []launcher.Event, log *node.EventLog, show func(launcher.Event),
 ) (state launcher.State, over bool, err error) {

@@ -14,7 +14,7 @@ import (
 func runsCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "runs",
-		Usage:       "list the runs below a directory, and how each stands",
+		Usage:       "list the runs below a directory, with their state",
 		UsageText:   "gpurun runs [--json] [DIRECTORY]",
 		Description: runs.ListDescription,
 		Flags:       []cli.Flag{jsonFlag()},

@@ -20,7 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/output"
 )
 
-// A wiring is what the parts of a launch have to know of a prepared job.
+// A wiring is a prepared job, split into the options of the parts that launch it.
 type wiring struct {
 	began    launcher.Began
 	warnings []string
@@ -33,7 +33,7 @@ type wiring struct {
 	run      nodes.RunInfo
 }
 
-// wire is the one place where a prepared job is taken apart for those who launch it.
+// wire splits a prepared job into the options of the parts that launch it.
 // run is the run's name, tracked that for trackers, and began when its attempt 0 did.
 func wire(p *prepared, run, tracked string, began time.Time, s stdio) (wiring, error) {
 	p = &prepared{p.Tracked(tracked), p.nvml, p.begun}
@@ -73,7 +73,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s stdio) (wiring, e
 	return w, nil
 }
 
-// nodeOptions is what this node has to know to start its ranks.
+// nodeOptions are the options of this node's ranks.
 func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Console) node.Options {
 	j := p.Job
 	launch := j.Launch

@@ -16,14 +16,14 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 )
 
-// A CommandKind says what the first word of a command is.
+// A CommandKind is the kind of a command's first word.
 type CommandKind string
 
 // The kinds of command.
 const (
 	Script  CommandKind = "script"  // a Python file, run by the interpreter
 	Module  CommandKind = "module"  // a Python module, run by the interpreter with -m
-	Program CommandKind = "program" // a program of its own, run as it is
+	Program CommandKind = "program" // another program, executed unchanged
 )
 
 // A RankStarter is how a launcher starts its ranks.
@@ -77,7 +77,7 @@ type RankLauncher struct {
 	Modules, Programs []string
 	Grammar           OptionGrammar
 	Starts            Starts
-	// Vars are the variables by which it tells a rank of its node, beside torchrun's.
+	// Vars are the variables in which it numbers a rank's node, next to torchrun's.
 	Vars NodeVars
 	// takes understands the words behind the command: what gpurun does in the
 	// launcher's place. nil: gpurun refuses to start the launcher on a rank, and
@@ -118,7 +118,7 @@ type Starts struct {
 	Configs map[string]string
 }
 
-// Name is how the launcher is told to users.
+// Name is the launcher's name in messages.
 func (l *RankLauncher) Name() string {
 	if len(l.Command) == 0 {
 		return l.Modules[0]
@@ -156,7 +156,7 @@ type Pair struct {
 	Table []Pair
 }
 
-// A ValueKind says what a value in a configuration file is.
+// A ValueKind is the kind of a value in a configuration file.
 type ValueKind int
 
 // The kinds of values.

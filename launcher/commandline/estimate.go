@@ -59,7 +59,7 @@ var estimate = OptionGrammar{Options: slices.Concat(torchrunOptions(), runOption
 var sizeLike = regexp.MustCompile(`^[0-9][0-9._]*([eE][+]?[0-9]+)?[A-Za-z]{0,2}$`)
 
 // ReadEstimate reads what follows "gpurun estimate": options, then a size, a train.toml or a
-// command line. Options may also follow a size and a train.toml. exists says whether a word is
+// command line. Options may also follow a size and a train.toml. exists reports whether a word is
 // a file, and so no size. The error is a *Problem or ErrHelp.
 func ReadEstimate(words []string, exists func(string) bool) (Estimate, error) {
 	e := Estimate{Given: map[string]Given{}}

@@ -35,7 +35,7 @@ type MisplacedCommand struct {
 	Script string
 }
 
-// Misplaced tells by its first word whether gpurun stands in front of what starts
+// Misplaced tells by its first word whether gpurun precedes what starts
 // commands elsewhere. own are gpurun and its flags, before the words of wrappers that
 // stay in front.
 func (t *ProgramTable) Misplaced(before, words, own []string) (MisplacedCommand, bool) {

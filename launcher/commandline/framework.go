@@ -167,7 +167,7 @@ func (s *Starts) name(inner *Inner, files Files) {
 }
 
 // argument finds the last of an option among the arguments of a script or module,
-// which stands in front of them.
+// which precedes them.
 func argument(argv []string, option string) (Given, bool) {
 	one := OptionGrammar{Mixed: true, Options: valued(option)}
 	read, err := one.Read(argv[1:])

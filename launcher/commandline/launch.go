@@ -65,7 +65,7 @@ type TorchrunCommand struct {
 	idle []string
 }
 
-// Own are the options that gpurun has and torchrun has not. They may stand among
+// Own are the options that gpurun has and torchrun has not. They may appear among
 // torchrun's options, before the script or the train.toml.
 type Own struct {
 	JSON      bool   // events and verdict as JSON lines on stdout
@@ -83,7 +83,7 @@ type Own struct {
 	Never                                     string // joined by commas
 }
 
-// ErrHelp says that the command line asks for help.
+// ErrHelp: the command line asks for help.
 var ErrHelp = errors.New("help was asked for")
 
 // shutdownTimeout is the variable by which PyTorch itself chooses the grace.
@@ -122,7 +122,7 @@ func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*TorchrunComman
 	return l, l.finish()
 }
 
-// nothingGiven says that there is nothing to run, or which flag has taken it for its value.
+// nothingGiven is the error for a line without a job, or whose job a flag took for its value.
 func nothingGiven(given []Given) error {
 	const missing = "no script or train.toml was given"
 	if n := len(given) - 1; n >= 0 && given[n].At >= 0 && !given[n].Bare && !given[n].Attached {
@@ -198,7 +198,7 @@ func (l *TorchrunCommand) finish() error {
 	return nil
 }
 
-// warnOfMeeting says which options have no effect: on one node its ranks need not find
+// warnOfMeeting shows which options have no effect: on one node its ranks need not find
 // others.
 func (l *TorchrunCommand) warnOfMeeting() {
 	where := " on one node"
@@ -390,8 +390,7 @@ func (l *TorchrunCommand) takeFilter(g Given) error {
 	return nil
 }
 
-// LaunchOf is what torchrun would be told by a number of ranks alone; source says
-// whose number it is.
+// LaunchOf is torchrun's command line with a number of ranks alone, which source gave.
 func LaunchOf(ranks, source string) *TorchrunCommand {
 	l := newLaunch()
 	l.NprocPerNode, l.Set["nproc-per-node"] = ranks, source

@@ -126,7 +126,7 @@ var pythonGrammar = OptionGrammar{Options: append(
 	Option{Short: 'm', Last: true}, Option{Short: 'c', Last: true}, Option{Short: 'X'}, Option{Short: 'W'}, Option{Name: "check-hash-based-pycs"},
 )}
 
-// A Python is what an interpreter is asked to run.
+// A Python is the command line of an interpreter.
 type Python struct {
 	// Kind is Module or Script; Program for a line of code, for standard input, and
 	// for a question about the interpreter itself.

@@ -16,10 +16,10 @@ type OptionGrammar struct {
 	// Remainder: the first word that is no option ends them, and one "--" right
 	// behind that word is dropped, as argparse does for its REMAINDER.
 	Remainder bool
-	// Mixed: options may stand anywhere among other words, up to a "--", and words
+	// Mixed: options may appear anywhere among other words, up to a "--", and words
 	// that the grammar does not know are left as they are.
 	Mixed bool
-	// OneDash: a long name may stand behind a single dash.
+	// OneDash: a long name may follow a single dash.
 	OneDash bool
 }
 
@@ -66,7 +66,7 @@ func (r Reading) Values(name string) (all []string) {
 	return all
 }
 
-// A OptionFault says what kind of thing is wrong.
+// An OptionFault is a kind of mistake on a command line.
 type OptionFault int
 
 // The faults.

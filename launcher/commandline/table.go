@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A ProgramTable is what gpurun knows of launchers and wrappers.
+// A ProgramTable has the launchers and wrappers that gpurun knows.
 type ProgramTable struct {
 	Launchers []RankLauncher
 	Wrappers  []Wrapper
@@ -77,7 +77,7 @@ func (f Found) Torchrun() (is, legacy bool) {
 }
 
 // Find finds the launcher that a command line begins with, as a program or as an
-// interpreter's module. Of the interpreter's own options only -u may stand before
+// interpreter's module. Of the interpreter's own options only -u may appear before
 // the module: gpurun starts its own interpreter so.
 func (t *ProgramTable) Find(words []string) (Found, bool) {
 	if len(words) == 0 {
@@ -111,7 +111,7 @@ func (t *ProgramTable) program(words []string) (best Found, found bool) {
 	return best, found
 }
 
-// after is what follows a beginning of one or two words. Between the two there can
+// after returns the words after a beginning of one or two words. Between the two there can
 // be options.
 func after(words, begins []string) (args []string, skipped, ok bool) {
 	if len(begins) == 0 || path.Base(words[0]) != begins[0] {

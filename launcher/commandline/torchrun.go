@@ -28,7 +28,7 @@ func torchrunOptions() []Option {
 		{Name: "nproc-per-node", Means: Ranks, Value: "N", About: "the number of ranks, or auto, gpu or cpu"},
 		{Name: "module", Short: 'm', Bare: true, Means: AsModule, About: "the script is a module, as in python -m"},
 		{Name: "no-python", Bare: true, Means: AsProgram, About: "the script is a program"},
-		{Name: "max-restarts", Value: "N", About: "restarts for failures that no rung answers"},
+		{Name: "max-restarts", Value: "N", About: "restarts for failures that no remedy answers"},
 		{Name: "log-dir", Value: "DIR", About: "the folder of the job's runs, in place of .gpurun/JOB"},
 		{Name: "redirects", Short: 'r', Value: "STD", About: "streams that go only to files: 1 (out), 2 (err), 3 (both), or RANK:STD,…"},
 		{Name: "tee", Short: 't', Value: "STD", About: "streams that go to files and to the console"},
@@ -54,7 +54,7 @@ func torchrunOptions() []Option {
 		{Name: "virtual-local-rank", Bare: true, Means: Refused, Hint: "leave it out: each rank finds its GPU by LOCAL_RANK"},
 		{Name: "run-path", Bare: true, Means: Refused, Hint: "leave it out: the interpreter runs the script"},
 		{Name: "logs-specs", Means: Refused, Variable: none,
-			Hint: "gpurun keeps each rank's output in files of its own; --log-dir, --redirects and --tee say more"},
+			Hint: "gpurun keeps each rank's output in separate files; --log-dir, --redirects and --tee say more"},
 		{Name: "print-completion", Means: Refused, Variable: none, Hint: "leave it out"},
 		{Name: "duplicate-stdout-filters", Means: Refused, Hint: filters},
 		{Name: "duplicate-stderr-filters", Means: Refused, Hint: filters},
@@ -85,11 +85,11 @@ var ownOptions = []Option{
 		About: "print events as JSON lines on stdout, the verdict last; all else goes to stderr"},
 	{Name: "quiet", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.Quiet }, About: "say only failures and the end"},
 	{Name: "run-dir", Value: "DIR", field: func(l *TorchrunCommand) any { return &l.Own.RunDir },
-		About: "the run directory; one that exists goes on where it stopped"},
+		About: "the run directory; one that exists continues where it stopped"},
 	{Name: "run-id", Value: "ID", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.RunID },
-		About: `its name in .gpurun/JOB: letters, digits, ".", "_", "-"; the same ID goes on with the same run`},
+		About: `its name in .gpurun/JOB: letters, digits, ".", "_", "-"; the same ID continues the same run`},
 	{Name: "if-trained", Value: "WHAT", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.IfTrained },
-		About: "where this job has trained before: skip ends at once with 0, run begins anew"},
+		About: "where this job has trained before: skip ends at once with 0, run starts again"},
 	{Name: "fresh", Bare: true, Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.Fresh },
 		About: "start with the job as written, not with the plan that fitted before; a named run that failed\nis set aside for a new one"},
 	{Name: "deadline", Value: "TIME", field: func(l *TorchrunCommand) any { return &l.Own.Deadline },
@@ -98,7 +98,7 @@ var ownOptions = []Option{
 	{Name: "junit", Value: "FILE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.JUnit },
 		About: "write a JUnit report: a case for each attempt and one for the run"},
 	{Name: "propagate-exit-code", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.Propagate },
-		About: "end with the job's own code, if that is 1-63, where it failed for a reason of its own"},
+		About: "end with the job's own code, if that is 1-63, where the job itself failed"},
 	{Name: "python", Value: "PATH", field: func(l *TorchrunCommand) any { return &l.Python },
 		About: "the interpreter; by default the active environment's, then torchrun's, then python3"},
 }
@@ -106,10 +106,10 @@ var ownOptions = []Option{
 // policyOptions are gpurun's for the policy.
 var policyOptions = []Option{
 	{Name: "mode", Value: "MODE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.Mode },
-		About: "ladder: one rung at a time; predict; off: name the cause, change nothing"},
+		About: "ladder: one remedy at a time; predict; off: name the cause, change nothing"},
 	{Name: "numerics", Value: "WHICH", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.Numerics },
 		About: "preserve: same dtypes and optimizer; mixed-precision; any"},
-	{Name: "never", Value: "NAME,…", Whole: true, About: "rungs or knobs to leave alone; may be given several times"},
+	{Name: "never", Value: "NAME,…", Whole: true, About: "remedies or knobs to leave alone; may be given several times"},
 	{Name: "max-attempts", Value: "N", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.MaxAttempts }, About: "how often the job is started at most"},
 	{Name: "device-memory", Value: "SIZE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.DeviceMemory },
 		About: "a ceiling for each rank, such as 24GiB"},
@@ -122,7 +122,7 @@ var runOptions = slices.Concat(ownOptions, policyOptions)
 var ofOneRun = []string{"run-dir", "run-id", "fresh"}
 
 // gpurun is the command line that gpurun itself takes in torchrun's place.
-// legacyGpurun is what stands behind python -m torch.distributed.launch.
+// legacyGpurun is what follows python -m torch.distributed.launch.
 var (
 	gpurun       = OptionGrammar{Options: append(torchrunOptions(), runOptions...), Abbreviations: true, Remainder: true}
 	legacyGpurun = OptionGrammar{Options: append(torchrunOptions(), append(runOptions, Option{Name: "use-env", Bare: true})...), Abbreviations: true, Remainder: true}
@@ -172,7 +172,7 @@ func AsksJSON(verb string, words []string) bool {
 }
 
 // Verbs are gpurun's, those that are still to come among them: as the first word none
-// is ever a program, unless it stands behind a "--".
+// is ever a program, unless it follows a "--".
 var Verbs = []string{
 	"run", "plan", "diagnose", "explain", "recipes", "init", "estimate", "doctor", "runs", "resume", "status", "logs", "report", "verdict", "clean", "secret", "completion", "version", "help",
 }

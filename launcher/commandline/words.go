@@ -127,7 +127,7 @@ func (s *splitter) gap(next int) error {
 	return nil
 }
 
-// unparsed says why the parser could not go on.
+// unparsed explains why the parser could not go on.
 func (s *splitter) unparsed(err error) error {
 	var parse syntax.ParseError
 	var lang syntax.LangError
@@ -241,8 +241,8 @@ func (w *literal) flush() {
 	w.begun, w.quoted, w.bare = false, false, 0
 }
 
-// part takes a part of a word. What is not literal, nor a variable whose value
-// somebody can tell, is refused here, and only here.
+// part takes a part of a word. Everything but literals and variables with a known value is
+// refused here, and only here.
 func (w *literal) part(part syntax.WordPart, inQuotes bool) error {
 	at := int(part.Pos().Offset())
 	switch part := part.(type) {

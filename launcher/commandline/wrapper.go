@@ -12,15 +12,15 @@ import (
 // A Wrapper is a program that starts the one command that its arguments end with.
 type Wrapper struct {
 	// Command is its name and, where it has some, the subcommands that start a
-	// command: {"uv", "run"}. Its options can stand before and behind a subcommand.
+	// command: {"uv", "run"}. Its options can appear before and behind a subcommand.
 	Command []string
 	// Subcommands are other words that mean the last of Command: apptainer run, exec.
 	Subcommands []string
 	Grammar     OptionGrammar
-	// Operands are how many words of its own stand before the command: timeout's
+	// Operands are how many words of its own precede the command: timeout's
 	// duration.
 	Operands int
-	// Assignments: words NAME=value may stand before the command.
+	// Assignments: words NAME=value may appear before the command.
 	Assignments bool
 	// TakenOff: without options, gpurun itself does what it would do.
 	TakenOff bool
@@ -42,7 +42,7 @@ type Wrapper struct {
 	Streams []string
 }
 
-// Name is how the wrapper is told to users.
+// Name is the wrapper's name in messages.
 func (w *Wrapper) Name() string { return strings.Join(w.Command, " ") }
 
 // Wrapped is a wrapper's command line taken apart.
@@ -194,7 +194,7 @@ func containerised(name string) Wrapper {
 	}
 }
 
-// A SeenThrough is a command with the wrappers that it stands behind.
+// A SeenThrough is a command with the wrappers that it follows.
 type SeenThrough struct {
 	// Words are the wrappers' own, in order, without those of which gpurun does the
 	// work itself.
@@ -284,7 +284,7 @@ func (s *SeenThrough) add(w Wrapped) {
 	s.Direct = script || !strings.Contains(first, "://") && (strings.HasSuffix(first, ".py") || strings.HasSuffix(first, ".pyw"))
 }
 
-// opaque says why gpurun does not look behind a wrapper; empty where it does.
+// opaque explains why gpurun does not look behind a wrapper; empty where it does.
 func (w Wrapped) opaque() string {
 	does, always := w.Opaque[""]
 	if always {

@@ -43,7 +43,7 @@ func (v Vars) With(sets ...map[string]string) Vars {
 	return merged
 }
 
-// Lookup finds a variable, and tells one that is empty from one that is not set.
+// Lookup finds a variable, and whether it is set.
 func (v Vars) Lookup(name string) (string, bool) {
 	value, set := v[name]
 	return value, set

@@ -87,7 +87,7 @@ func (r Resolved) withFiles(names []string) (recipes.Command, error) {
 
 // Pinned returns the job with the words on its command that keep all attempts of a
 // run in one folder, where the recipe knows some and the user has none, and a
-// warning that tells people of it.
+// warning about it.
 func (p *Prepared) Pinned(run string) *Prepared {
 	var words []string
 	next := *p

@@ -13,7 +13,7 @@ import (
 // fromArgs reads a command line as torchrun takes it: flags, then a script and the
 // script's own arguments, and makes it the job j, about whose command nothing has been
 // said. The PET_* variables of env are the flags' defaults. dir is the absolute working
-// directory. Errors have hints; ErrHelp where -h or --help stands before the script.
+// directory. Errors have hints; ErrHelp where -h or --help precedes the script.
 func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error) {
 	line, err := readTorchrun(args, env, false)
 	if err != nil {

@@ -52,7 +52,7 @@ func (s Inspected) noCeiling() []string {
 
 // limitData holds a job on the CPU to its ceiling. glibc keeps freed memory to
 // itself in arenas and below its mmap threshold, which would hide what a smaller
-// plan saves, so that it is told to give everything large back at once.
+// plan saves, so that it is set to return everything large at once.
 func limitData(bytes int64) ceiling {
 	return ceiling{data: bytes, env: map[string]string{"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}}
 }
@@ -66,7 +66,7 @@ func (r Resolved) limitFraction(ctx context.Context, bytes int64) (ceiling, erro
 	}
 	if total == 0 {
 		return ceiling{}, errext.Errorf("gpurun version says whether NVML is built in; the driver's libnvidia-ml.so.1 must be there",
-			"limits.device_memory needs the GPUs' capacity, and NVML does not tell it")
+			"limits.device_memory needs the GPUs' capacity, which NVML does not report")
 	}
 	if bytes > total {
 		return ceiling{}, errext.Errorf("leave limits.device_memory out to use all of it",
@@ -172,7 +172,7 @@ func (r Resolved) roomForTorch(ctx context.Context, bytes int64) error {
 	return ctx.Err()
 }
 
-// bareData is the data of a rank that has no model yet, in bytes, 0 where nobody can tell.
+// bareData is the data of a rank that has no model yet, in bytes, 0 where it is not known.
 func (r Resolved) bareData(ctx context.Context) int64 {
 	if r.Interpreter == nil {
 		return 0

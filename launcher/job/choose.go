@@ -239,7 +239,7 @@ func (p *Prepared) Detection() (RecipeDetection, error) {
 	return d, nil
 }
 
-// Against says why a candidate is not the job's recipe.
+// Against explains why a candidate is not the job's recipe.
 func (c CandidateRecipe) Against() string {
 	switch {
 	case c.Yields != "":

@@ -102,7 +102,7 @@ func (r *reader) needProgram(t *fileTable, key string) {
 	}
 }
 
-// Startable says why the program of a job cannot be started, before anything is
+// Startable explains why the program of a job cannot be started, before anything is
 // made for it, or why its metrics cannot be written. env is the ranks' environment in the
 // form of os.Environ. A script or a module always can. The error has a hint.
 func Startable(j *Job, env []string) error {
@@ -134,7 +134,7 @@ func Startable(j *Job, env []string) error {
 }
 
 // needPython reports an interpreter that the job names and that is not there. A
-// bare name is looked for later, as is the interpreter that nobody names.
+// bare name is looked for later, as is the interpreter that the user does not name.
 func (r *reader) needPython(t *fileTable) {
 	value, _ := t.Get("python")
 	path, named := value.(string)
@@ -222,7 +222,7 @@ func (r *reader) variable(name string) (string, bool) {
 func (r *reader) take(t *fileTable, key string, c *command, err error) {
 	switch {
 	case errors.Is(err, ErrHelp):
-		t.Bad(key, "asks torchrun for help")
+		t.Bad(key, "asks for torchrun's help")
 		return
 	case err != nil:
 		t.Bad(key, "%s", hinted(err))

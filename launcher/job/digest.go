@@ -18,7 +18,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// digest tells commands apart: SHA-256 over kind and words of the command, working
+// digest identifies a command: SHA-256 over kind and words of the command, working
 // directory and number of ranks. Each part is preceded
 // by its length, so that no two lists of parts look alike. Ports, run ids and
 // log folders are left out: a scheduler gives a restarted job new ones. A command with
@@ -48,8 +48,8 @@ func digest(j *Job) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// asides are the tables and keys of a train.toml that tell nothing about the job: whom
-// gpurun tells of it, and how it looks on.
+// asides are the tables and keys of a train.toml that do not change the job: notifications
+// and observation.
 var asides = map[string][]string{"notify": nil, "metrics": nil, "launch": {"stall_timeout", "log_limit", "preflight"}}
 
 // fileDigest is a short digest of what a train.toml says of the job, however it is laid out.
@@ -113,7 +113,7 @@ func (r Resolved) environment() string {
 // passing reports whether a variable may change and the job stay the same.
 func passing(name string) bool { return cluster.Volatile(name) || mask.Named(name) }
 
-// Comparable says why nothing shows whether a run that has trained is of this job: a shell
+// Comparable explains why nothing shows whether a run that has trained is of this job: a shell
 // script reads what variables it likes. The error has a hint.
 func (p *Prepared) Comparable() error {
 	script := p.Job.shellScript()

@@ -32,8 +32,8 @@ func (p *Prepared) Draft() (string, error) {
 	return d.text.String(), nil
 }
 
-// Snippet says which lines of Python a script of one's own would need to accumulate
-// gradients; empty where it does, or where nobody can tell.
+// Snippet shows which lines of Python a script of one's own would need to accumulate
+// gradients; empty where it does, or where it is not known.
 func (p *Prepared) Snippet() string {
 	if p.script == nil {
 		return ""
@@ -141,7 +141,7 @@ func (d *draft) knobs() {
 	d.line("# The other knobs, such as precision, are not looked for in a source: an entry says where they are kept.")
 }
 
-// resume writes from where an attempt goes on.
+// resume writes from where an attempt continues.
 func (d *draft) resume() {
 	c := d.Checkpoints()
 	r := d.recipe.Resume

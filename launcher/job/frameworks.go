@@ -138,7 +138,7 @@ func (t typed) fillSite(ctx context.Context, inner commandline.Inner) ([]string,
 }
 
 // A Through is what each rank is started through: wrappers as they were typed, and the
-// options of an interpreter. The job's own words stand behind it, so that recipes see
+// options of an interpreter. The job's own words follow it, so that recipes see
 // them as they are. It is zero where there is nothing of the kind.
 type Through struct {
 	// Wrappers are the words of wrappers: "timeout", "2h", "uv", "run".
@@ -223,7 +223,7 @@ func (j *Job) quietTerminal() {
 	if j.Launch.TTY == "auto" {
 		j.Launch.TTY = "never"
 	}
-	j.Warnings = append(j.Warnings, "nohup behind gpurun keeps the job alive, and not gpurun, which ends it when the terminal is closed: write nohup gpurun …")
+	j.Warnings = append(j.Warnings, "nohup after gpurun keeps the job alive but not gpurun, which ends the job when the terminal is closed: write nohup gpurun …")
 }
 
 // RankScript is the absolute path of the script that each rank runs, also behind

@@ -75,7 +75,7 @@ func against(argv []string, k strategy.Knob) string {
 	return ""
 }
 
-// notInside says why nothing can be turned in the process of the job; empty where it
+// notInside explains why nothing can be turned in the process of the job; empty where it
 // may be: the process has the last word.
 func (r Resolved) notInside() string {
 	sources := r.sources()
@@ -83,14 +83,14 @@ func (r Resolved) notInside() string {
 	case !r.Job.Launch.Hooks:
 		return "launch.hooks = false keeps gpurun from turning it in the process"
 	case len(sources) == 0 && !r.runsOthers():
-		return "the program is no script, and so nothing of Python's that gpurun could turn it in"
+		return "the program is not a Python script, so gpurun cannot change it in the process"
 	case len(sources) == 0:
 		return "" // nobody knows what a script of a shell runs
 	case r.recipe.Name == "" && !script.Torch(sources):
-		return "nothing that the script imports reaches PyTorch, in which gpurun could turn it"
+		return "nothing that the script imports uses PyTorch"
 	}
 	if code := r.reading.Code; code != nil && code[0].Fixed != "" {
-		return fmt.Sprintf("the code makes the model one piece by %s, into which nothing can be put", code[0].Fixed)
+		return fmt.Sprintf("the code compiles the model with %s, so gpurun cannot change parts of it", code[0].Fixed)
 	}
 	return ""
 }

@@ -55,7 +55,7 @@ func Inspect(ctx context.Context, j *Job, m Surroundings) (Inspected, error) {
 		return Inspected{}, err
 	}
 	if j.Through.Direct && strings.Contains("\n"+string(s.source), inlineMetadata) {
-		s.Interpreter = nil // nobody can be asked what is in an environment that is yet to be made
+		s.Interpreter = nil // the wrapper has not made the environment yet
 	}
 	s.Warnings = append(s.Warnings, guest(importedModules, func() error {
 		s.modules = s.readModules()

@@ -22,14 +22,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Kind says what the first word of a job's command is.
+// A Kind is the kind of the first word of a job's command.
 type Kind = commandline.CommandKind
 
 // The kinds of command.
 const (
 	Script  = commandline.Script  // a Python file, run by the interpreter
 	Module  = commandline.Module  // a Python module, run by the interpreter with -m
-	Program = commandline.Program // a program of its own, run as it is
+	Program = commandline.Program // another program, executed unchanged
 )
 
 // A Job is a command, its configuration and the policy for its failures.
@@ -44,7 +44,7 @@ type Job struct {
 	Kind    Kind
 	// Argv is the script, module or program, then its arguments, as written.
 	Argv []string
-	// Through is what stands before them in the command of each rank.
+	// Through is what precedes them in the command of each rank.
 	Through Through
 	// Env is set for the ranks on top of the environment that gpurun runs in.
 	Env map[string]string
@@ -74,7 +74,7 @@ type Job struct {
 	// Warnings are sentences for people: what was asked for and has no effect.
 	Warnings []string
 
-	// notifyFrom is where the secrets of Notify stand.
+	// notifyFrom is where the secrets of Notify are.
 	notifyFrom   notifyFrom
 	textFileHere bool // metrics.textfile is of this job, and not said for all
 	// torchrun is the launcher that the command named, whose interpreter the
@@ -141,7 +141,7 @@ func (l LaunchSettings) Shown() bool {
 	return l.Redirects.For(0) == commandline.NoStd && (l.LocalRanksFilter == nil || slices.Contains(l.LocalRanksFilter, 0))
 }
 
-// defaults is a job about which nothing has been said.
+// defaults is a job about which nothing is known.
 func defaults() *Job {
 	j := &Job{
 		Recipe: "auto",

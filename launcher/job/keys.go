@@ -30,7 +30,7 @@ type Section struct {
 type FileKey struct {
 	Name string
 	Form Form
-	// Words are what a text may be, what a list may hold, or what may stand in place of a
+	// Words are what a text may be, what a list may hold, or what may appear in place of a
 	// number or a size; nil: any, or none.
 	Words []string
 	// Least and Most bound a number; Least also a duration in nanoseconds, and a size in bytes.
@@ -104,7 +104,7 @@ var notifyKeys = []FileKey{
 	{Name: "style", Form: TextForm, Words: notifyStyles, Default: `"json"`, About: "the format of what is posted"},
 	{Name: "on", Form: ListForm, Words: notifyEvents, Default: `["rescued", "exhausted", "failed", "trained", "stalled"]`, About: "the events that are sent"},
 	{Name: "timeout", Form: DurationForm, Default: `"10s"`, About: "of each try, from 1s to 1m"},
-	{Name: "secret_env", Form: TextForm, Example: `"GPURUN_NOTIFY_SECRET"`, About: "a variable with the secret that signs what is posted"},
+	{Name: "secret_env", Form: TextForm, Example: `"GPURUN_NOTIFY_SECRET"`, About: "a variable with the secret that signs posts"},
 	{Name: "secret_file", Form: PathForm, Example: `"/etc/gpurun/secret"`, About: "or a file with it"},
 }
 

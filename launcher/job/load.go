@@ -71,7 +71,7 @@ func read(path string) ([]byte, error) {
 	return []byte(strings.TrimPrefix(string(text), "\uFEFF")), nil
 }
 
-// unreadable says why a file cannot be read.
+// unreadable explains why a file cannot be read.
 func unreadable(path string, err error) error {
 	var inner *fs.PathError
 	if errors.As(err, &inner) {
@@ -212,7 +212,7 @@ func ConfigFile(env environ.Vars) string {
 	return filepath.Join(folder, "gpurun", "config.toml")
 }
 
-// configured is a job about which nothing has been said but by the user's own
+// configured is a job about which nothing is known but by the user's own
 // configuration. The error is an *Error with every problem of that file, or has a hint.
 func configured(env environ.Vars) (*Job, error) {
 	j, path := defaults(), ConfigFile(env)

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Missing names, for each rung, the part that it needs and that is not there:
+// Missing names, for each remedy, the part that it needs and that is not there:
 // DeepSpeed itself where the recipe shards through it, and what DeepSpeed builds
 // its Adam for the CPU and its asynchronous I/O with when they are first used.
 func (p *Prepared) Missing() map[strategy.Rung]string {

@@ -18,7 +18,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// notifyFrom are where the secrets of [notify] stand, until they are looked up: names of
+// notifyFrom are where the secrets of [notify] are, until they are looked up: names of
 // variables, and absolute paths.
 type notifyFrom struct{ urlEnv, urlFile, secretEnv, secretFile string }
 
@@ -73,7 +73,7 @@ func (r *reader) readNotify() {
 	}
 	r.notifyOn(t)
 	if r.job.Path != "" && n.URL == "" && n.Command == nil && *from == (notifyFrom{}) && !where {
-		r.problems = append(r.problems, Problem{Key: []string{"notify"}, Message: "says nothing of where to: it needs " + strings.Join(notifyWhere, ", ")})
+		r.problems = append(r.problems, Problem{Key: []string{"notify"}, Message: "names no destination: it needs " + strings.Join(notifyWhere, ", ")})
 	}
 }
 
@@ -85,14 +85,13 @@ func (t *fileTable) oneOf(keys []string) {
 		case t.Has(key) && first == "":
 			first = key
 		case t.Has(key):
-			t.Bad(key, "is said already, by %s; keep one of them", first)
+			t.Bad(key, "contradicts %s; keep one of them", first)
 		}
 	}
 }
 
 // formed is [notify] without the values that are of another form than they must be, which are
-// told. Like all that is said of [notify] it is told without the value: whichever key that is
-// at, it may be a secret which was meant for another.
+// reported. Problems of [notify] do not quote values: a secret may be at the wrong key.
 func (r *reader) formed(t *fileTable) *fileTable {
 	kept := map[string]any{}
 	for _, key := range notifyKeys {
@@ -112,7 +111,7 @@ func (r *reader) formed(t *fileTable) *fileTable {
 	return &fileTable{document.NewTable(kept, &r.problems, "notify")}
 }
 
-// variableName is what variables are called: nothing else is said to be the name of one.
+// variableName matches the name of a variable.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // source reads the name of a variable.
@@ -149,7 +148,7 @@ func (t *fileTable) badWord(path []string, got string, words []string) {
 	t.Report(Problem{Key: t.Path(path...), AtValue: true, Suggest: document.Nearest(got, words), Message: "unknown value, want " + document.Either(words)})
 }
 
-// address reads notify.url. What is wrong is told without the address.
+// address reads notify.url. Problems do not quote the address.
 func (r *reader) address(t *fileTable, fallback string) string {
 	if !t.Has("url") {
 		return fallback
@@ -161,7 +160,7 @@ func (r *reader) address(t *fileTable, fallback string) string {
 	return text
 }
 
-// badURL says why nothing can be posted to an address; empty where it can.
+// badURL explains why nothing can be posted to an address; empty where it can.
 func badURL(text string) string {
 	u, err := url.Parse(text)
 	switch {
@@ -185,7 +184,7 @@ func (r *reader) notifyCommand(t *fileTable) []string {
 	return append([]string{r.program(words[0])}, words[1:]...)
 }
 
-// notifyOn reads the events that are told.
+// notifyOn reads the events that are sent.
 func (r *reader) notifyOn(t *fileTable) {
 	if !t.Has("on") {
 		return
@@ -199,7 +198,7 @@ func (r *reader) notifyOn(t *fileTable) {
 }
 
 // takeNotify looks up the address and the secret, in the environment and in files. That
-// one of them is not there keeps nobody from training: it is a warning, and nobody is told.
+// one of them is missing does not stop the training: there is a warning, and no notification.
 func (j *Job) takeNotify(env environ.Vars) {
 	n, from := &j.Notify, j.notifyFrom
 	var err error
@@ -216,10 +215,10 @@ func (j *Job) takeNotify(env environ.Vars) {
 		return
 	}
 	n.URL, n.Secret, n.Missing = "", "", err.Error()
-	j.Warnings = append(j.Warnings, fmt.Sprintf("[notify]: %v; nobody is told of this run until that is mended", err))
+	j.Warnings = append(j.Warnings, fmt.Sprintf("[notify]: %v; this run sends no notifications until that is fixed", err))
 }
 
-// urlKey is the key that says where the address stands.
+// urlKey is the key that names the place of the address.
 func (f notifyFrom) urlKey() string {
 	if f.urlEnv != "" {
 		return "url_env"
@@ -232,7 +231,7 @@ func (f notifyFrom) urlKey() string {
 var plainName = regexp.MustCompile(`^[A-Z]{2,16}(_[A-Z]{1,16}|_\d{1,3}){0,6}$`)
 
 // lookUp reads a secret from a variable or a file; it is empty where neither is named. An
-// error tells the key, and of names only the plain ones: a secret may stand there by mistake.
+// error tells the key, and of names only the plain ones: a secret may appear there by mistake.
 func lookUp(env environ.Vars, what, variable, path string) (string, error) {
 	switch {
 	case variable != "":
@@ -261,7 +260,7 @@ func lookUp(env environ.Vars, what, variable, path string) (string, error) {
 	return text, nil
 }
 
-// hidden are the secrets of [notify] as they could come to stand in a text: the address, its
+// hidden are the secrets of [notify] to be masked in texts: the address, its
 // path where that is no word that means something elsewhere, and the key of the signature.
 func hidden(n model.Notify) (secrets []string) {
 	_, address, _ := strings.Cut(n.URL, "://")
@@ -278,7 +277,7 @@ func hidden(n model.Notify) (secrets []string) {
 // shortestPath is how many bytes the path of an address has that is a secret by itself.
 const shortestPath = 12
 
-// Secrets are those of [notify] as they could come to stand in a text.
+// Secrets are those of [notify], to be masked in texts.
 func (p *Prepared) Secrets() []string { return hidden(p.Job.Notify) }
 
 // addressed is an address in a line of a file, with a scheme or as the value of a url. What
@@ -287,7 +286,7 @@ var addressed = regexp.MustCompile(`([A-Za-z]+:/+[^/"'\s]*|\burl\s*=\s*["']*[^/:
 
 // hushed are the faults of a text as they may be shown. Of [notify] no value is, nor what a
 // parser quotes of one. Elsewhere stars stand for what is secret in an address, one for each
-// character, so that the caret stands right.
+// character, so that the caret is right.
 func hushed(text []byte, faults []Fault) []Fault {
 	lines := strings.Split(string(text), "\n")
 	for i := range faults {
@@ -337,7 +336,7 @@ func hush(f *Fault) {
 		f.Source = strings.TrimLeft(shown+" ***", " ")
 	}
 	if strings.HasPrefix(f.Message, "not TOML: ") && !repeated.MatchString(f.Message) {
-		f.Message = "not TOML: this line cannot be read, or one above it; values stand in quotes (they are not shown, since they may be secrets)"
+		f.Message = "not TOML: this line cannot be read, or one above it; quote values (they are not shown, since they may be secrets)"
 	}
 	if key, _, quoted := strings.Cut(f.Key, `"`); quoted {
 		f.Key = key + "***"

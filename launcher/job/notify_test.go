@@ -55,7 +55,7 @@ func TestNotify(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 			continue
 		}
-		if diff := cmp.Diff(want, j.Notify); diff != "" || (want.Missing != "") != strings.Contains(strings.Join(j.Warnings, "\n"), "[notify]: "+want.Missing+"; nobody is told") {
+		if diff := cmp.Diff(want, j.Notify); diff != "" || (want.Missing != "") != strings.Contains(strings.Join(j.Warnings, "\n"), "[notify]: "+want.Missing+"; this run sends no notifications") {
 			t.Errorf("%q: warned %q (-want +got):\n%s", text, j.Warnings, diff)
 		}
 	}

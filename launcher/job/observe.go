@@ -31,7 +31,7 @@ func (p *Prepared) Observer() func(line string) (strategy.ObservedSetting, bool)
 // its output.
 type FrameworkSettings struct{ Resolved }
 
-// Settings tells where the job's framework writes which settings it uses.
+// Settings finds where the job's framework writes the settings that it uses.
 func (p *Prepared) Settings() FrameworkSettings { return FrameworkSettings{p.Resolved} }
 
 // Files are globs of files in which it does, relative to the working directory.
@@ -108,7 +108,7 @@ func (r Resolved) checkpoints() (search checkpoint.Location, warnings []string) 
 }
 
 // NewestCheckpoint is the newest complete checkpoint of a run that began then, and when it was
-// written. Where [resume] says where to look and there is none, none says why.
+// written. Where [resume] says where to look and there is none, none explains why.
 func (p *Prepared) NewestCheckpoint(began time.Time) (path string, written time.Time, none string) {
 	c := p.Checkpoints()
 	switch path = c.Newest(began); {
@@ -130,7 +130,7 @@ func (p *Prepared) FoundCheckpoints(began time.Time) func(decided string) strate
 	}
 }
 
-// Resumption says from where an attempt goes on, and what becomes of a run that has
+// Resumption says from where an attempt continues, and what becomes of a run that has
 // nothing to go on from.
 func (p *Prepared) Resumption() string {
 	c, bound := p.Checkpoints(), p.Policy().RestartFromZero

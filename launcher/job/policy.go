@@ -35,7 +35,7 @@ func (r *reader) checkNever(t *fileTable) {
 		if name, isText := e.(string); isText && !slices.Contains(barred, name) {
 			r.problems = append(r.problems, Problem{
 				Key: []string{"recovery", "never", strconv.Itoa(i)}, AtValue: true,
-				Message: fmt.Sprintf("%q is neither a rung nor a knob", name), Suggest: Nearest(name, barred),
+				Message: fmt.Sprintf("%q is neither a remedy nor a knob", name), Suggest: Nearest(name, barred),
 			})
 		}
 	}
@@ -76,7 +76,7 @@ func (j *Job) takePolicy(own Own) error {
 		r.Never = nil
 		for name := range strings.SplitSeq(own.Never, ",") {
 			if name = strings.TrimSpace(name); !slices.Contains(barrable(), name) {
-				return errext.Errorf(meantBy(name, barrable(), "gpurun plan lists the rungs, docs/recovery.md the knobs"), "--never: %q is neither a rung nor a knob", name)
+				return errext.Errorf(meantBy(name, barrable(), "gpurun plan lists the remedies, docs/recovery.md the knobs"), "--never: %q is neither a remedy nor a knob", name)
 			}
 			r.Never = append(r.Never, name)
 		}

@@ -30,11 +30,11 @@ type Prepared struct {
 	plan    strategy.Plan
 	knobs   map[strategy.Knob]strategy.Range
 	ceiling ceiling
-	Digest  string // tells this job from every other
+	Digest  string // identifies this job
 	// unpinned is the job without the words that keep a run's attempts in one folder; nil
 	// where it has none.
 	unpinned *Prepared
-	// tracked are the variables by which trackers go on with one run in all attempts.
+	// tracked are the variables by which trackers continue with one run in all attempts.
 	tracked map[string]string
 }
 
@@ -143,7 +143,7 @@ func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, e
 // variables.
 func (p *Prepared) Environ() environ.Vars { return p.env.With() }
 
-// Startable says why the program of the job cannot be started. The error has a hint.
+// Startable explains why the program of the job cannot be started. The error has a hint.
 func (p *Prepared) Startable() error { return Startable(&p.Job, p.env.Words()) }
 
 // Python is the interpreter's path; empty for a program.
@@ -371,7 +371,7 @@ var nodeVariables = []string{"NODE_NAME", "K8S_NODE_NAME", "MY_NODE_NAME"}
 func (p *Prepared) Node() strategy.Node {
 	host, err := os.Hostname()
 	if err != nil {
-		host = "" // nobody knows it
+		host = "" // unknown
 	}
 	switch place := p.Where; {
 	case place.Slurm():

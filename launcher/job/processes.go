@@ -27,7 +27,7 @@ const (
 	// AutoDevices is torchrun's: a rank for each usable GPU, without any for each
 	// processor.
 	AutoDevices Auto = "devices"
-	// AutoLauncher is what the launcher that was typed starts where it is not told.
+	// AutoLauncher is what the launcher that was typed starts where it is not given.
 	AutoLauncher Auto = "launcher"
 	// AutoTyped is a command without a launcher: it is one process.
 	AutoTyped Auto = "typed"
@@ -179,7 +179,7 @@ func (s Inspected) rankWarnings(p processes) []string {
 	if p.Ranks > gpus.Count && gpus.Count > 0 && !l.Self && l.NprocPerNode != "cpu" {
 		sentences = append(sentences, fmt.Sprintf("%d ranks share %d visible GPUs (%s)", p.Ranks, gpus.Count, gpus.Source))
 	}
-	if !p.Plain && l.Auto != AutoDevices { // where torchrun was typed, it has been said
+	if !p.Plain && l.Auto != AutoDevices { // where torchrun was typed, it is known
 		for _, sentence := range s.Job.idleVariables() {
 			if !slices.Contains(s.Warnings, sentence) {
 				sentences = append(sentences, sentence)
@@ -198,7 +198,7 @@ func cpus() int {
 	return set.Count()
 }
 
-// numaNodes is how many devices DeepSpeed sees in processors
+// numaNodes is the number of devices that DeepSpeed sees in processors
 // (deepspeed/accelerator/cpu_accelerator.py): as many as it is told, else the NUMA
 // nodes that numactl shows it.
 func numaNodes(told string) int {
@@ -218,7 +218,7 @@ func numaNodes(told string) int {
 	return max(nodes, 1)
 }
 
-// place says which node of which launch this is. It refuses what cannot work.
+// place shows which node of which launch this is. It refuses what cannot work.
 func (j *Job) place(environ []string) (cluster.Placement, error) {
 	place, err := j.where(environ)
 	if err != nil {
@@ -227,14 +227,14 @@ func (j *Job) place(environ []string) (cluster.Placement, error) {
 	return place, place.Refuse()
 }
 
-// Follows reports whether gpurun on another node decides for this job, and tells of it. Of
-// variables that contradict each other Prepare tells.
+// Follows reports whether gpurun on another node decides for this job. Prepare reports
+// variables that contradict each other.
 func (j *Job) Follows(environ []string) bool {
 	place, err := j.where(environ)
 	return err == nil && place.NodeRank > 0
 }
 
-// where says which node this is by the job's command and by an environment.
+// where shows which node this is by the job's command and by an environment.
 func (j *Job) where(environ []string) (cluster.Placement, error) {
 	asked, variables := asked(j.nodes)
 	return asked.Detect(append(slices.Clone(environ), variables...))
@@ -254,8 +254,8 @@ func asked(n commandline.Nodes) (a cluster.Asked, variables []string) {
 	return a, variables
 }
 
-// nodeVars are the variables by which the launcher that was typed tells a rank of its
-// node. torchrun's own, GROUP_RANK and GROUP_WORLD_SIZE, are set with the ranks' numbers.
+// nodeVars are the variables in which the launcher that was typed numbers a rank's node.
+// torchrun's own, GROUP_RANK and GROUP_WORLD_SIZE, are set with the ranks' numbers.
 func (s Inspected) nodeVars(local int) environ.Vars {
 	vars, names := environ.Vars{}, s.Job.Launch.Launcher.Vars
 	for name, value := range map[string]int{names.Rank: s.Where.NodeRank, names.Count: s.Where.Nodes, names.Local: local} {

@@ -118,7 +118,7 @@ var torchImport = regexp.MustCompile(`(?m)^\s*(?:import|from)\s+(?:torch|lightni
 // or "cuda: Optional[str] = '12.4'".
 var torchBuilt = regexp.MustCompile(`(?m)^(cuda|hip)\b[^=\n]*=\s*(?:None|['"]([\d.]+)[^'"]*['"])`)
 
-// torchCannot says why the job's PyTorch can use no GPU of this node, and what to do;
+// torchCannot explains why the job's PyTorch can use no GPU of this node, and what to do;
 // empty where it can or nobody knows. PyTorch is not imported, which takes seconds.
 func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why, hint string) {
 	if s.Interpreter == nil {

@@ -103,7 +103,7 @@ func originOfLine(line string, lookup func(string) (string, bool)) origin {
 	t := origin{key: "command"}
 	words, _, err := commandline.Expand(line, lookup)
 	if err != nil {
-		return t // which is told by whom it keeps from reading the command
+		return t // reported where the command is read
 	}
 	t.env, t.words = commandline.Assignments(words)
 	before := len(words) - len(t.words)
@@ -159,7 +159,7 @@ type experimentTracker struct {
 	prefix   string
 	packages []string
 	// own finds in a script that it speaks to the tracker itself, in a way by which a run that
-	// is gone on with would mean something else.
+	// is continued would mean something else.
 	own *regexp.Regexp
 }
 
@@ -168,7 +168,7 @@ type experimentTracker struct {
 // A script that begins runs itself may begin several, or one in each rank, and one that writes
 // its settings into the run may be refused: W&B (wandb 0.31, sdk/wandb_config.py, _sanitize) and
 // MLflow (3.17, store/tracking/sqlalchemy_store.py, _log_params) raise where a setting of a run
-// that is gone on with gets another value, such as the micro batch after a rescue. What
+// that is continued gets another value, such as the micro batch after a rescue. What
 // frameworks do is known: transformers 5.23, accelerate 1.15 and Lightning 2.6 begin one run on
 // rank 0 and pass allow_val_change to W&B.
 var trackers = []experimentTracker{

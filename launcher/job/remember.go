@@ -78,11 +78,11 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 	var words []string
 	own, err := m.store.Load()
 	if err != nil {
-		words = append(words, told("what is remembered of this job", err))
+		words = append(words, notUsed("what is remembered of this job", err))
 	}
 	beside, err := m.store.LoadCopy()
 	if err != nil {
-		words = append(words, told("the copy beside the job", err))
+		words = append(words, notUsed("the copy beside the job", err))
 	}
 	if len(own)+len(beside) == 0 {
 		return j, words
@@ -108,15 +108,15 @@ func (m *RememberedPlans) startsWith(plan strategy.Plan) bool {
 	return err == nil && len(known) > 0 && known[0].Begins(m.job.Plan(), plan)
 }
 
-// told says why something remembered is not used.
-func told(what string, err error) string {
+// notUsed explains why something remembered is not used.
+func notUsed(what string, err error) string {
 	return fmt.Sprintf("warning: %s is not used: %s", what, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // Keep remembers the last attempt of a history, after which d was decided.
 func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision, inv strategy.Inventory) error {
 	if m.nowhere != nil {
-		return nil // said before
+		return nil // reported before
 	}
 	seen := fits.Observation{Job: j, Attempt: history[len(history)-1], Trained: !d.Relaunch && d.Outcome == strategy.Trained, Room: roomOf(j, inv)}
 	seen.Training, _ = j.Training(seen.Attempt.Plan, history)

@@ -50,7 +50,7 @@ func (r *reader) readJob() {
 	r.warnOfRankVariables()
 }
 
-// badName says why a name cannot be that of a folder.
+// badName explains why a name cannot be that of a folder.
 func badName(name string) string {
 	switch {
 	case name == "":
@@ -58,7 +58,7 @@ func badName(name string) string {
 	case name == "." || name == ".." || strings.Contains(name, "/"):
 		return fmt.Sprintf("%q cannot name a folder", name)
 	case name == ".outbox" || name == ".gitignore": // beside the jobs' folders in .gpurun
-		return fmt.Sprintf("%q is the name of something of gpurun's own", name)
+		return fmt.Sprintf("%q is reserved by gpurun", name)
 	case len(name) > 100:
 		return "is longer than 100 bytes"
 	case strings.ContainsFunc(name, unicode.IsControl):
@@ -83,7 +83,7 @@ func (r *reader) program(p string) string {
 	return p
 }
 
-// warnOfRankVariables says which variables of the job have no effect, where it is
+// warnOfRankVariables shows which variables of the job have no effect, where it is
 // certain that its processes are ranks.
 func (r *reader) warnOfRankVariables() {
 	if r.line != nil && !r.self() {
@@ -248,7 +248,7 @@ func (r *reader) readMetrics(forAll bool) {
 // filledIn matches what stands for a name in the file's path.
 var filledIn = regexp.MustCompile(`\{[^{}]*\}`)
 
-// badTextFile says why a path cannot be that of the metrics, empty if it can. An empty path
+// badTextFile explains why a path cannot be that of the metrics, empty if it can. An empty path
 // is none.
 func badTextFile(path string, forAll bool) string {
 	if path == "" {
@@ -282,7 +282,7 @@ func (j *Job) textFolder() error {
 	return nil
 }
 
-// badListen says why nobody can listen there, empty if somebody may. An empty address is none,
+// badListen explains why nobody can listen there, empty if somebody may. An empty address is none,
 // and a name would have to be looked up before the job can start.
 func badListen(address string) string {
 	if address == "" {

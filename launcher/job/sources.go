@@ -167,7 +167,7 @@ func (f *importFollower) read(path string) (format.Source, bool) {
 }
 
 // definitionLevels is how far the imports of a file that defines a framework's
-// arguments are followed: those of dataclasses stand elsewhere in the package.
+// arguments are followed: those of dataclasses are elsewhere in the package.
 const definitionLevels = 2
 
 // mostDefinitions bounds the files that are read for a framework's arguments.

@@ -16,14 +16,14 @@ import (
 	"github.com/gpurun/gpurun/launcher/python"
 )
 
-// A typedLine is gpurun's command line, in which gpurun stands in front of another one:
+// A typedLine is gpurun's command line, in which gpurun precedes another one:
 // a launcher, an interpreter, a wrapper, any program.
 type typedLine struct {
 	line *commandline.TorchrunCommand // gpurun's own flags
 	own  []string                     // these, as they were typed
 	// words are the command, as the user's shell has split it.
 	words []string
-	// asProgram: a "--" stands before it, so that no word of it is a verb.
+	// asProgram: a "--" precedes it, so that no word of it is a verb.
 	asProgram bool
 	env       environ.Vars
 	dir       string
@@ -118,7 +118,7 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 // verb refuses a verb in the place of a program or a script.
 func (t typedLine) verb() error {
 	if word := t.words[0]; t.line.Kind == Script && !t.asProgram && slices.Contains(commandline.Verbs, word) {
-		return errext.Errorf("give the verb first; a program of that name goes behind --: gpurun -- "+word+" …", "%s is a verb of gpurun, and stands behind its flags", word)
+		return errext.Errorf("give the verb first; a program of that name goes behind --: gpurun -- "+word+" …", "%s is a verb of gpurun, and follows its flags", word)
 	}
 	return nil
 }
@@ -272,7 +272,7 @@ func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error
 	return j, own, nil
 }
 
-// offVariable, set to "off", makes gpurun run nothing but what stands behind it.
+// offVariable, set to "off", makes gpurun run nothing but what follows it.
 const offVariable = "GPURUN"
 
 // An Exec is a program that is to be executed in gpurun's place.
@@ -329,13 +329,13 @@ func (t typedLine) torchrun() ([]string, error) {
 	return append([]string{path, "-m", "torch.distributed.run"}, rest...), nil
 }
 
-// Own are the flags that gpurun has and torchrun has not. They may stand among
+// Own are the flags that gpurun has and torchrun has not. They may appear among
 // torchrun's flags, before the script or the train.toml.
 type Own = commandline.Own
 
 // trainFile is gpurun's own flags, and the path of the train.toml that the words name;
 // empty where they are something else. After a train.toml there can be nothing but flags
-// of gpurun, so that they may stand there too. Errors have hints.
+// of gpurun, so that they may appear there too. Errors have hints.
 func (t typedLine) trainFile() (file string, own Own, err error) {
 	line := t.line
 	if line.Kind != Script || !isTOML(line.Command[0]) {

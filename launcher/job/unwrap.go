@@ -14,7 +14,7 @@ type command struct {
 	kind Kind
 	argv []string
 	env  map[string]string
-	// through is what stands before argv in the command of each rank.
+	// through is what precedes argv in the command of each rank.
 	through Through
 	// python and torchrun are the interpreter and the launcher as typed, options those
 	// of the interpreter.
@@ -154,7 +154,7 @@ func refused(name string) error {
 		return nil
 	}
 	return errext.Errorf(`set launch.ranks = "self", or give the command that it runs on each rank`,
-		"%s starts ranks of its own: it would be started once for each rank", name)
+		"%s starts its own ranks: it would be started once for each rank", name)
 }
 
 // unwrapPython takes the interpreter off: gpurun starts it itself, always with
@@ -171,7 +171,7 @@ func unwrapPython(words []string) (*command, error) {
 }
 
 // An Unwrap takes a framework's launcher off a command, and the wrappers in front of
-// it; false where it knows none in it. env are the variables that stand before it and those of the job,
+// it; false where it knows none in it. env are the variables that precede it and those of the job,
 // dir is the working directory.
 type Unwrap func(words []string, env map[string]string, dir string) (commandline.Inner, bool, error)
 
@@ -195,7 +195,7 @@ func innerCommand(words, inside []string, env map[string]string, dir string, unw
 	return c, refuseInner(c.kind, c.argv)
 }
 
-// ErrHelp says that the command line asks for help.
+// ErrHelp: the command line asks for help.
 var ErrHelp = commandline.ErrHelp
 
 // readTorchrun reads torchrun's command line, with gpurun's own flags among

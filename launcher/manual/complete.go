@@ -19,10 +19,10 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 )
 
-// An Completions is what may stand in the place of the last word of a command line.
+// Completions are the words that may replace the last word of a command line.
 type Completions struct {
 	Words []CompletionWord
-	// Paths says which of the shell's own may stand there, too: AnyFile, Folders, TrainFiles,
+	// Paths shows which of the shell's own may appear there, too: AnyFile, Folders, TrainFiles,
 	// or empty for none.
 	Paths string
 }
@@ -40,7 +40,7 @@ type CompletionWord struct{ Word, About string }
 // shownRuns is how many runs are offered, the newest first.
 const shownRuns = 50
 
-// Complete says what may stand in the place of the last of words, which follow "gpurun".
+// Complete finds the words that may replace the last of words, which follow "gpurun".
 func Complete(app *cli.App, words []string) Completions {
 	if len(words) == 0 {
 		words = []string{""}
@@ -169,7 +169,7 @@ func values() map[string][]string {
 // listed are the flags whose value is a list with commas.
 var listed = []string{"never", "offload"}
 
-// valueOf completes an option's value; lead is what stands before it in the same word.
+// valueOf completes an option's value; lead is what precedes it in the same word.
 func (l partialLine) valueOf(o commandline.HelpEntry, lead, typed string) Completions {
 	for _, name := range o.Names {
 		name = strings.TrimLeft(name, "-")
@@ -200,7 +200,7 @@ func candidates(lead string, words []string) []CompletionWord {
 	return all
 }
 
-// arguments are what may stand where a verb takes something that is no flag: its usage
+// arguments are what may appear where a verb takes something that is no flag: its usage
 // says what.
 func (l partialLine) arguments() Completions {
 	usage := l.command.UsageText

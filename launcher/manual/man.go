@@ -26,7 +26,7 @@ var manFiles = []commandline.HelpEntry{
 
 // manVariables are the variables that mean something to gpurun itself.
 var manVariables = []commandline.HelpEntry{
-	{Names: []string{"GPURUN"}, About: "off: what stands behind gpurun is executed as it is"},
+	{Names: []string{"GPURUN"}, About: "off: the command that follows gpurun is executed unchanged"},
 	{Names: []string{"PYTHON_EXEC"}, About: "the interpreter of the ranks"},
 	{Names: []string{"PET_NPROC_PER_NODE, PET_…"}, About: "torchrun's flags, as torchrun counts them"},
 }

@@ -1,7 +1,7 @@
-// Package manual is what gpurun says of itself beside its help: the keys of a train.toml,
-// as text, as a page and as a schema for editors; manual pages; and what completes a
-// command line in a shell. All of it is made of the tables that the readers use: the verbs
-// with their flags, the help of the options, and the keys of package job.
+// Package manual writes gpurun's reference: the keys of a train.toml as text, as a page and
+// as a schema for editors; manual pages; and shell completion. All of it is made of the
+// tables that the readers use: the verbs with their flags, the help of the options, and the
+// keys of package job.
 package manual
 
 import (

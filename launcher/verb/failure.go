@@ -23,7 +23,7 @@ type ExitCode struct {
 
 func (e *ExitCode) Error() string { return e.Reason }
 
-// A Failure tells an error to people, and with --json to programs.
+// A Failure prints an error for people, and with --json for programs.
 type Failure struct {
 	People   io.Writer
 	Programs io.Writer // nil without --json
@@ -65,7 +65,7 @@ func (f Failure) Tell(err error) int {
 
 func (f Failure) program(what failed) int {
 	if f.Programs != nil {
-		_ = console.WriteJSON(f.Programs, nil, what) // the exit code is what is left to tell it by
+		_ = console.WriteJSON(f.Programs, nil, what) // only the exit code is left to report it
 	}
 	return what.Code
 }

@@ -10,7 +10,7 @@ EXAMPLES:
 
    gpurun init train.py                                 a train.toml with what a script's source says of its settings
 
-   What it does not say stands in train.toml:
+   What the source does not say goes into train.toml:
 
      [job]
      script = "train.py"
@@ -52,7 +52,7 @@ const doctorStatus = `   0    nothing keeps jobs from training; there may be war
 // ExitStatus are the exit codes of a verb, a line each.
 func ExitStatus(verb string) string { return exitStatus[verb] }
 
-// verdictStatus are the exit codes of the verb that tells those of runs.
+// verdictStatus are the exit codes of the verb that repeats those of runs.
 const verdictStatus = `   0    the run trained; one that did not: its own code, as in "gpurun help run"
    2    there is no such run, or it cannot be read
    70   a bug in gpurun

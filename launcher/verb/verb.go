@@ -1,6 +1,5 @@
-// Package verb is what all verbs of the command line have in common: which word is the
-// verb and where its flags may stand, its help, and what is said of a command line that
-// is wrong. What a verb does is not its business.
+// Package verb is common to all verbs of the command line: which word is the verb and
+// where its flags may appear, its help, and the errors of a wrong command line.
 package verb
 
 import (
@@ -37,7 +36,7 @@ var Topics = []string{"config", "schema", "man"}
 func IsTopic(word string) bool { return slices.Contains(Topics, word) }
 
 // Arrange puts the verb first, and a verb's flags before its arguments: flags
-// may stand anywhere. A command line without a verb is one of run.
+// may appear anywhere. A command line without a verb is one of run.
 func Arrange(app *cli.App, args []string) []string {
 	for i, word := range args[min(1, len(args)):] {
 		if c := app.Command(word); c != nil {

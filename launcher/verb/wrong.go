@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/job"
 )
 
-// verbs are the words that may stand in the place of a job.
+// verbs are the words that may appear in the place of a job.
 func verbs(app *cli.App) []string {
 	var names []string
 	for _, c := range app.Commands {
