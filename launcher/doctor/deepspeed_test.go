@@ -30,7 +30,7 @@ func TestCompilers(t *testing.T) {
 	p := withTorch(t, nil)
 	for _, c := range []struct {
 		facts      torchFacts
-		state      Status
+		state      CheckStatus
 		found, fix string
 	}{
 		{torchFacts{}, Warning, "no C++ compiler", "g++"},

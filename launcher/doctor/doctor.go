@@ -20,25 +20,25 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A Status is how a check ended.
-type Status string
+// A CheckStatus is how a check ended.
+type CheckStatus string
 
 // A problem keeps jobs from training, or loses their work; a warning costs speed, or will
 // matter some day; a skipped check says nothing.
 const (
-	OK      Status = "ok"
-	Warning Status = "warning"
-	Problem Status = "problem"
-	Skipped Status = "skipped"
+	OK      CheckStatus = "ok"
+	Warning CheckStatus = "warning"
+	Problem CheckStatus = "problem"
+	Skipped CheckStatus = "skipped"
 )
 
 // A Result is what a check found, and how to mend it.
 type Result struct {
-	Name  string `json:"name"`
-	Group string `json:"group"`
-	State Status `json:"state"`
-	Found string `json:"found"`
-	Fix   string `json:"fix"` // only of a warning or a problem
+	Name  string      `json:"name"`
+	Group string      `json:"group"`
+	State CheckStatus `json:"state"`
+	Found string      `json:"found"`
+	Fix   string      `json:"fix"` // only of a warning or a problem
 }
 
 // A check examines one thing.

@@ -172,7 +172,7 @@ func resultOf(t *testing.T, p *patient, name string) Result {
 }
 
 // wants compares a result with a state, and with parts of what it says.
-func wants(t *testing.T, r Result, state Status, found, fix string) {
+func wants(t *testing.T, r Result, state CheckStatus, found, fix string) {
 	t.Helper()
 	if r.State != state || !strings.Contains(r.Found, found) || !strings.Contains(r.Fix, fix) {
 		t.Errorf("%s: %q, fix %q; want %s with %q and %q", r.State, r.Found, r.Fix, state, found, fix)

@@ -32,7 +32,7 @@ func fakeNVML(t *testing.T, flags ...string) (folder string) {
 func TestGPUs(t *testing.T) {
 	type want struct {
 		check      string
-		state      Status
+		state      CheckStatus
 		found, fix string
 	}
 	for name, c := range map[string]struct {
@@ -121,7 +121,7 @@ func tries(t *testing.T, settings map[string]any, devices int) *patient {
 func TestAllocator(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings   map[string]any
-		state      Status
+		state      CheckStatus
 		found, fix string
 	}{
 		"whole":     {map[string]any{"version": "2.9.0+cu128"}, OK, "one allocation gets 64.0 GiB of 80.0 GiB; freed pieces come together again", ""},

@@ -35,7 +35,7 @@ func TestLimitsOfRanks(t *testing.T) {
 	wants(t, resultOf(t, p, "locked memory"), Problem, "registers more with mlx5_0 (InfiniBand)", "memlock=-1")
 
 	wants(t, resultOf(t, onPaper(t, nil), "processes"), OK, "unlimited", "")
-	for used, state := range map[string]Status{"24": OK, "900": Warning, "1010": Problem} {
+	for used, state := range map[string]CheckStatus{"24": OK, "900": Warning, "1010": Problem} {
 		p := onPaper(t, limitedBy(map[string]string{"pids.max": "1024\n", "pids.current": used + "\n"}))
 		fix := "--pids-limit"
 		if state == OK {

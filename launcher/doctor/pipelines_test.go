@@ -23,7 +23,7 @@ func TestNotificationsAndMetrics(t *testing.T) {
 	for _, c := range []struct {
 		table      string
 		check      string
-		state      Status
+		state      CheckStatus
 		found, fix string
 	}{
 		{"", "notify", Skipped, "names no receiver", ""},
@@ -60,7 +60,7 @@ func TestAJobForTheCPU(t *testing.T) {
 	if p, err = jobOf(t, "[job]\nscript = \"train.py\"\n", anyPython(t)); err != nil {
 		t.Fatal(err)
 	}
-	for cuda, want := range map[string]Status{"": OK, "12.4": Warning} {
+	for cuda, want := range map[string]CheckStatus{"": OK, "12.4": Warning} {
 		p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0", CUDA: cuda}, nil }
 		if r := devices(t.Context(), p); r.State != want {
 			t.Errorf("torch for CUDA %q: %+v", cuda, r)
@@ -83,7 +83,7 @@ func TestRoomForCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for bytes, want := range map[int64]Status{1 << 10: OK, 1 << 42: Warning} { // a file with a hole
+	for bytes, want := range map[int64]CheckStatus{1 << 10: OK, 1 << 42: Warning} { // a file with a hole
 		if err := f.Truncate(bytes); err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func TestTorchFits(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts      torchFacts
 		cards      cards
-		state      Status
+		state      CheckStatus
 		found, fix string
 	}{
 		"fits":                  {torchFacts{Torch: "2.9.0", CUDA: "12.8", Architectures: binaries, Devices: 1}, hopper, OK, "CUDA 12.8, which sees 1 GPU", ""},
@@ -83,7 +83,7 @@ func TestArchitectures(t *testing.T) {
 func TestTorchFacts(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings   map[string]any
-		state      Status
+		state      CheckStatus
 		found, fix string
 	}{
 		"there":  {map[string]any{"version": "2.9.0+cu128", "cuda": "12.8", "devices": 2}, OK, "2.9.0+cu128 for CUDA 12.8", ""},

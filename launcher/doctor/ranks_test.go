@@ -15,7 +15,7 @@ import (
 func TestNCCL(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings   map[string]any
-		state      Status
+		state      CheckStatus
 		found, fix string
 	}{
 		"well":             {nil, OK, "2 ranks: all_reduce at ", ""},

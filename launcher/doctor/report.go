@@ -100,8 +100,8 @@ const (
 )
 
 var (
-	marks  = map[Status]string{OK: "✓", Warning: "!", Problem: "✗", Skipped: "–"}
-	paints = map[Status]string{Warning: "\x1b[33m", Problem: "\x1b[31m"}
+	marks  = map[CheckStatus]string{OK: "✓", Warning: "!", Problem: "✗", Skipped: "–"}
+	paints = map[CheckStatus]string{Warning: "\x1b[33m", Problem: "\x1b[31m"}
 	plain  = strings.NewReplacer("✓", "+", "✗", "x", "–", "-", "→", ">", "×", "x", "…", "...", "≥", ">=")
 )
 

@@ -52,7 +52,7 @@ func TestHangingCheck(t *testing.T) {
 		late  string
 		deaf  bool
 		whole time.Duration
-		state Status
+		state CheckStatus
 		found string
 		takes time.Duration
 	}{

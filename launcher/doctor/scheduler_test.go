@@ -9,7 +9,7 @@ import (
 func TestPlace(t *testing.T) {
 	for _, c := range []struct {
 		environ    []string
-		state      Status
+		state      CheckStatus
 		found, fix string
 	}{
 		{nil, OK, "a plain host", ""},
