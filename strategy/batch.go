@@ -11,7 +11,7 @@ type batch struct {
 	scope        string
 }
 
-// batchOf reads the batch of a plan; false where the micro batch is not known.
+// batchOf returns the batch of a plan; false if the micro batch is not known.
 func batchOf(p Plan, j Job) (batch, bool) {
 	micro, known := p.Number(MicroBatchSize)
 	if !known || micro < 1 {
@@ -24,8 +24,8 @@ func batchOf(p Plan, j Job) (batch, bool) {
 	return b, true
 }
 
-// perRank is the number of samples of one data-parallel rank in an optimizer step; false
-// where that is not a whole number.
+// perRank is the number of samples of one data-parallel rank in an optimizer step; false if that
+// is not a whole number.
 func (b batch) perRank() (int, bool) {
 	total := b.micro * b.accumulation
 	if b.scope != ScopeGlobal {
@@ -34,8 +34,8 @@ func (b batch) perRank() (int, bool) {
 	return total / b.dataParallel, total%b.dataParallel == 0 && b.accumulation%b.dataParallel == 0
 }
 
-// global is the number of samples in one optimizer step; 0 where the job derives it and the
-// plan does not have it.
+// global is the number of samples in one optimizer step; 0 if the job derives it and the plan
+// does not have it.
 func (b batch) global() int {
 	switch b.scope {
 	case ScopeGlobal:
@@ -46,7 +46,7 @@ func (b batch) global() int {
 	return b.micro * b.accumulation * b.dataParallel
 }
 
-// plan is the batch as changes to a plan.
+// plan returns the batch as changes to a plan.
 func (b batch) plan() Plan {
 	p := Plan{MicroBatchSize: Number(b.micro)}
 	if b.scope != ScopeDerived {
@@ -87,8 +87,8 @@ func (b batch) below(floor int) []batch {
 	return slices.DeleteFunc(b.split(), func(next batch) bool { return next.micro >= b.micro || next.micro < floor })
 }
 
-// smaller lists the batches of below whose micro batch is at most half, or all of below
-// where floor leaves none of those.
+// smaller lists the batches of below whose micro batch is at most half, or all of below if floor
+// allows none of those.
 func (b batch) smaller(floor int) []batch {
 	all := b.below(floor)
 	if at := slices.IndexFunc(all, func(next batch) bool { return 2*next.micro <= b.micro }); at >= 0 {
@@ -122,9 +122,9 @@ func (j Job) GlobalBatch(p Plan) int {
 	return b.global()
 }
 
-// Planned converts settings that a process reports to those of a plan. A process counts its
-// own accumulation; a plan may count that of all ranks. world is the number of ranks that
-// the process sees.
+// Planned converts settings that a process reports to those of a plan. A process counts only its
+// own accumulation; a plan may count that of all ranks. world is the number of ranks that the
+// process sees.
 func (j Job) Planned(reported Plan, world int) Plan {
 	n, whole := reported.Number(GradientAccumulationSteps)
 	if !whole || j.Knobs[GradientAccumulationSteps].Scope != ScopeGlobal {
@@ -133,7 +133,8 @@ func (j Job) Planned(reported Plan, world int) Plan {
 	return reported.With(Plan{GradientAccumulationSteps: Number(n * max(j.seeing(world).DataParallel, 1))})
 }
 
-// seeing is the job with the number of ranks that its processes see, where it starts them itself.
+// seeing returns the job with the number of ranks that its processes see, if it starts them
+// itself.
 func (j Job) seeing(world int) Job {
 	if world > j.Ranks && j.DataParallel == j.Ranks {
 		j.DataParallel = world
@@ -141,8 +142,8 @@ func (j Job) seeing(world int) Job {
 	return j
 }
 
-// Floored returns the minimum of the micro batch, and whether only that minimum keeps the
-// micro batch of a plan from being smaller.
+// Floored returns the minimum of the micro batch, and whether this minimum alone prevents a
+// smaller micro batch.
 func (j Job) Floored(p Plan) (floor int, stops bool) {
 	b, known := batchOf(p, j)
 	r := j.Knobs[MicroBatchSize]

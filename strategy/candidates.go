@@ -10,9 +10,9 @@ import (
 // mostCandidates bounds the plans that are weighed; a job with every knob has some thousands.
 const mostCandidates = 1 << 14
 
-// candidates are all plans that could come next, made from the job as it is written: what job,
-// machine and policy allow, with the free rungs applied, without plans that ran out of memory
-// or would have to. The skips are the rungs that none of them takes.
+// candidates lists all plans that could come next. They start from the job as it is written,
+// include the free remedies, and are allowed by job, machine and policy. Plans that ran out of
+// memory, or certainly would, are omitted. The skips are the remedies that no plan takes.
 func (s *situation) candidates() ([]Plan, []Skip) {
 	origin := s.origin()
 	look := *s
@@ -26,8 +26,8 @@ func (s *situation) candidates() ([]Plan, []Skip) {
 	return s.possible(plans, free), skips
 }
 
-// freed are the changes that every candidate has: those of the free rungs, taken or possible,
-// and what was changed before for the host or for an evaluation.
+// freed returns the changes that every candidate has: those of the free remedies, taken or
+// possible, and earlier changes for the host or for an evaluation.
 func (s *situation) freed(origin Plan) Plan {
 	knobs := []Knob{EvalBatchSize, DataloaderWorkers, PinMemory}
 	for _, row := range rungRows {
@@ -45,7 +45,7 @@ func (s *situation) freed(origin Plan) Plan {
 	return free.With(more)
 }
 
-// origin is the job as it is written, with what its processes reported of it.
+// origin returns the job as it is written, with the values that its processes reported.
 func (s *situation) origin() Plan {
 	origin := s.learned.With(s.job.base(s.history[0]))
 	for k, v := range s.job.Written {
@@ -59,9 +59,9 @@ func (s *situation) origin() Plan {
 	return origin
 }
 
-// accumulate sets the accumulation of a plan where only the job's processes report it. A report
-// beside another micro batch is scaled; without a report that keeps the global batch it stays
-// unknown.
+// accumulate sets the accumulation of a plan if only the job's processes report it. A report for
+// another micro batch is scaled. Without a report that keeps the global batch, the accumulation
+// stays unknown.
 func (s *situation) accumulate(plan Plan) {
 	micro, known := plan.Number(MicroBatchSize)
 	delete(plan, GradientAccumulationSteps)
@@ -79,8 +79,8 @@ func (s *situation) accumulate(plan Plan) {
 	}
 }
 
-// products are the plans that the rungs make of one, in all combinations: a later rung of the
-// ladder starts from each plan of those before it.
+// products lists the plans that the remedies make of one, in all combinations: each remedy starts
+// from each plan of the remedies before it.
 func (s *situation) products() (plans []Plan, skips []Skip) {
 	plans = []Plan{s.plan}
 	look := *s
@@ -113,7 +113,7 @@ func (s *situation) products() (plans []Plan, skips []Skip) {
 	return plans, skips
 }
 
-// possible omits plans that ran out of memory or would have to, and those that cannot resume
+// possible omits plans that ran out of memory or certainly would, and plans that cannot resume
 // from this run's checkpoint.
 func (s *situation) possible(plans []Plan, free Plan) []Plan {
 	failed := s.ranOut()
@@ -124,7 +124,7 @@ func (s *situation) possible(plans []Plan, free Plan) []Plan {
 	return plans
 }
 
-// misremembered reports whether a plan is the remembered one with which attempt 0 failed, for
+// misremembered reports whether a plan is the remembered one, and attempt 0 failed with it for
 // another reason than memory.
 func (s *situation) misremembered(p Plan) bool {
 	first := s.history[0]
@@ -132,8 +132,8 @@ func (s *situation) misremembered(p Plan) bool {
 		first.Diagnosis.Fatal && !first.Diagnosis.OutOfMemory() && len(s.ran(first).Changed(p)) == 0
 }
 
-// undone reports whether a plan moves back to the host what was taken off it because the host
-// ran out of memory.
+// undone reports whether a plan moves something back to the host that was taken off it because
+// the host ran out of memory.
 func (s *situation) undone(p Plan) bool {
 	for i, a := range s.history {
 		for _, k := range []Knob{OffloadOptimizer, OffloadParam} {
@@ -145,18 +145,18 @@ func (s *situation) undone(p Plan) bool {
 	return false
 }
 
-// The groups of plans. A plan of a later group is not chosen while one of an earlier group
-// fits. Each place for what is offloaded has three classes of training in it: exact, equal on
-// average, and another precision that the policy explicitly allows.
+// The groups of plans. A plan of a later group is not chosen while one of an earlier group fits.
+// For each place to offload to there are three classes of training: exact, equal on average, and
+// another precision that the policy explicitly allows.
 const (
 	groupPlain   = 0 // nothing offloaded
 	groupHost    = 3 // offload to host memory
 	groupNVMe    = 6
-	groupUnasked = 9  // another precision that the policy only does not forbid, with each place
+	groupUnasked = 9  // another precision that the policy permits without naming it, for each place
 	groupAllowed = 12 // another optimizer, or shorter sequences
 )
 
-// group is that of a plan, compared with the job as it is written.
+// group returns the group of a plan, compared with the job as it is written.
 func (s *situation) group(p, origin Plan, classes *classifier) int {
 	g := groupPlain
 	for _, rung := range needs(origin, p) {
@@ -177,7 +177,7 @@ func (s *situation) group(p, origin Plan, classes *classifier) int {
 	return g
 }
 
-// saves reports whether a knob goes to a value that needs less memory.
+// saves reports whether the new value of a knob needs less memory than the old one.
 func saves(k Knob, from, to Value) bool {
 	if from == to || to == "" {
 		return false
@@ -191,8 +191,8 @@ func saves(k Knob, from, to Value) bool {
 	return len(words) == 0 || slices.Index(words, to) > slices.Index(words, from)
 }
 
-// order is the place of a plan in the order of rungs: by its last rung, then by their number,
-// then by the larger micro batch.
+// order is the position of a plan in the order of remedies: by its last remedy, then by their
+// number, then by the larger micro batch.
 func order(p, origin Plan) int {
 	rungs := needs(origin, p)
 	last, micro := 0, 1

@@ -13,46 +13,48 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// An Ascent says whether a run speeds up: continues with a faster plan.
+// An Ascent reports whether a run speeds up, that is, continues with a faster plan.
 type Ascent struct {
-	// Decision is to stop the attempt and continue with the faster plan; zero: not now.
+	// Decision stops the attempt and continues with the faster plan; zero: not now.
 	Decision Decision
-	// Proposal describes the faster plan that would fit; empty where none would.
+	// Proposal describes the faster plan that would fit; empty if none would.
 	Proposal string
-	// Refused says why the plan is kept. Later: the attempt may still meet the condition.
+	// Refused is the reason why the plan is kept. Later: the attempt may still meet the
+	// condition.
 	Refused string
 	Later   bool
 }
 
-// A faster plan is likely to fit, by what was measured of the one that runs.
+// A faster is a faster plan that is likely to fit, by the measurements of the current one.
 type faster struct {
 	plan     Plan
 	expected memory.Prediction
 	gain     float64 // how many times as fast it is
-	// peak was measured of the plan that runs, of room, in bytes of the device's allocator.
+	// peak is the measured peak of the current plan, room the memory that it had, in bytes of the
+	// device's allocator.
 	peak, room int64
 }
 
 const (
-	// worthTimes is how many times its cost a relaunch has to save, and worthLeast the least
-	// that it has to save.
+	// worthTimes is the factor by which the saved time has to exceed the cost of a relaunch,
+	// worthLeast the least time to save.
 	worthTimes = 3
 	worthLeast = 10 * time.Minute
-	// lastHour before the end of the time, a plan that works is kept.
+	// lastHour is the time before the deadline in which a plan that works is kept.
 	lastHour = time.Hour
 )
 
-// Climb decides whether a run speeds up, which it does once at most: whether the attempt now,
-// which runs after those of the history, is stopped for a faster plan. The inventory has the
-// newest checkpoint, the time and the deadline. Numerics and data stay as they are, and the
-// time saved has to be worth the relaunch.
+// Climb decides whether an attempt is stopped for a faster plan, at most once in a run. now is
+// the running attempt, which follows those of the history. The inventory has the newest
+// checkpoint, the time and the deadline. Numerics and data stay the same, and the time saved has
+// to be worth the relaunch.
 func Climb(p Policy, j Job, history []Attempt, now Attempt, inv Inventory) Ascent {
 	s := &situation{policy: p, job: j, inventory: inv}
 	s.look(ran(append(slices.Clone(history), now)))
 	return s.ascend()
 }
 
-// ascend is Climb for the last attempt of the situation. Where that has ended, it says why its
+// ascend is Climb for the last attempt of the situation. If that has ended, it reports why its
 // plan was kept.
 func (s *situation) ascend() Ascent {
 	const enough = 3 // steps: the first two are unlike the rest
@@ -90,8 +92,8 @@ func (s *situation) ascend() Ascent {
 	return a
 }
 
-// keeps says why a run keeps its plan: first what the policy and the job exclude, last what
-// only takes time. later: the attempt may still meet the condition.
+// keeps returns why a run keeps its plan: first the reasons of the policy and the job, last those
+// that only take time. later: the attempt may still meet the condition.
 func (s *situation) keeps(f faster) (why string, later bool) {
 	at := s.last.Stepping
 	resumed := func(a Attempt) bool { return a.From != "" && !a.Fresh && a.Stepping.Steps > 0 }
@@ -124,7 +126,7 @@ func (s *situation) keeps(f faster) (why string, later bool) {
 	return "", false
 }
 
-// losesData says why a resume with this change may not keep the order of the data.
+// losesData returns why a resume with this change may not keep the order of the data.
 func (s *situation) losesData(f faster) string {
 	r := s.job.Resumption
 	switch {
@@ -154,8 +156,8 @@ func (s *situation) notWorthIt(f faster) string {
 	return ""
 }
 
-// relaunchCost is the longest time from the start of an attempt of this run to its first step;
-// 0: none was seen.
+// relaunchCost is the longest time from the start of an attempt of this run to its first step; 0:
+// no first step was seen.
 func (s *situation) relaunchCost() time.Duration {
 	longest := Seconds(0)
 	for _, a := range s.history {
@@ -164,8 +166,8 @@ func (s *situation) relaunchCost() time.Duration {
 	return longest.Duration()
 }
 
-// saving is the time that a faster plan saves on the remaining steps; on those that the attempt
-// made, where it has ended.
+// saving is the time that a faster plan saves on the remaining steps; for an attempt that has
+// ended, on the steps that it made.
 func (s *situation) saving(f faster) time.Duration {
 	at := s.last.Stepping
 	if at.Steps < 2 || f.gain <= 1 {
@@ -179,7 +181,7 @@ func (s *situation) saving(f faster) time.Duration {
 	return time.Duration(step * float64(left) * (1 - 1/f.gain))
 }
 
-// summary is the proposal with the reason why it was not taken; empty without one.
+// summary is the proposal with the reason why it was not taken; empty if there is no proposal.
 func (a Ascent) summary() string {
 	if a.Proposal == "" || a.Refused == "" {
 		return ""
@@ -206,7 +208,7 @@ func about(d time.Duration) string {
 	return fmt.Sprintf("%.0f h", d.Hours())
 }
 
-// higher are the plans that may be faster and compute the same: with a larger micro batch, less
+// higher lists the plans that may be faster and compute the same: with a larger micro batch, less
 // checkpointing or less offload, or more of one for less of another.
 func (s *situation) higher() []Plan {
 	plans := []Plan{s.plan}
@@ -231,8 +233,8 @@ func (s *situation) higher() []Plan {
 	})
 }
 
-// others are the other values of a knob that the policy and the job allow: of an offload only
-// none.
+// others lists the other values of a knob that the policy and the job allow; for an offload only
+// "none".
 func (s *situation) others(k Knob) []Value {
 	if s.cannot(k) != "" {
 		return nil
@@ -250,15 +252,15 @@ func (s *situation) others(k Knob) []Value {
 	return values
 }
 
-// barring lists the words of recovery.never that keep an offload as it is: the knob, and the
-// rungs that make or undo it.
+// barring lists the words of recovery.never that forbid to change an offload: the knob, and the
+// remedies that make or undo it.
 var barring = map[Knob][]string{
 	OffloadActivations: {string(OffloadActivations), string(RungOffloadActivations)},
 	OffloadOptimizer:   {string(OffloadOptimizer), string(RungUndoOffload), string(RungOffloadOptimizer)},
 	OffloadParam:       {string(OffloadParam), string(RungUndoOffload), string(RungOffloadParam)},
 }
 
-// batches are the other micro batches with the same global batch, and their accumulation.
+// batches lists the other micro batches with the same global batch, and their accumulation.
 func (s *situation) batches() (plans []Plan) {
 	now, known := batchOf(s.plan, s.job)
 	if !known || s.cannot(MicroBatchSize) != "" || now.scope != ScopeDerived && s.cannot(GradientAccumulationSteps) != "" {
@@ -284,8 +286,8 @@ func (s *situation) failedWith(p Plan) bool {
 	})
 }
 
-// scouted is the fastest of some plans that is likely to fit and worth a change, by what the
-// attempts of the run measured.
+// scouted returns the fastest of some plans that is likely to fit and worth a change, by the
+// measurements of the run's attempts.
 func (s *situation) scouted(plans []Plan) (faster, bool) {
 	if s.scout != nil {
 		return s.scout(s, plans)
@@ -316,7 +318,7 @@ func climb(s *situation) Decision {
 	return d
 }
 
-// proven is the attempt that was stopped for a faster plan, where attempt i of the history runs
+// proven returns the attempt that was stopped for a faster plan, if attempt i of the history runs
 // with that plan.
 func (s *situation) proven(i int) (from Attempt, up bool) {
 	for _, a := range slices.Backward(s.history[:i]) {
@@ -330,14 +332,14 @@ func (s *situation) proven(i int) (from Attempt, up bool) {
 	return Attempt{}, false
 }
 
-// wentUp reports whether attempt i of the history runs with a plan of a speed-up.
+// wentUp reports whether attempt i of the history runs with the plan of a speed-up.
 func (s *situation) wentUp(i int) bool {
 	_, up := s.proven(i)
 	return up
 }
 
-// climbFailed: the faster plan runs out of memory, does not take effect, cannot be started, or
-// fails sooner than the one before and with a new error.
+// climbFailed reports whether the faster plan ran out of memory, did not take effect, could not
+// be started, or failed sooner than the one before and with a new error.
 func (s *situation) climbFailed() bool {
 	if !s.wentUp(len(s.history)-1) || s.last.Climb != nil || s.last.Stuck != nil {
 		return false

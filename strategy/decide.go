@@ -10,32 +10,32 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// portRetries bounds how often a busy port is answered with another one. It is a race of
+// portRetries bounds how often gpurun retries a busy port with another one. The race takes
 // milliseconds: more failures in a row have another reason.
 const portRetries = 5
 
-// A situation is the last attempt, with all that was known when it ended.
+// A situation is the last attempt with everything that was known when it ended.
 type situation struct {
 	policy    Policy
 	job       Job
 	inventory Inventory
 	history   []Attempt
 	all       []Attempt // of the run; history may end before its last attempt
-	onCPU     bool      // rungs that help on a GPU only are skipped
+	onCPU     bool      // remedies that help on a GPU only are skipped
 
 	last      Attempt
-	plan      Plan            // from which the next plan is made: the one that the last attempt ran with
-	learned   Plan            // values that processes reported of knobs that the job's plan does not have
+	plan      Plan            // the plan of the last attempt, from which the next one is made
+	learned   Plan            // values that processes reported for knobs that the job's plan does not have
 	inside    map[Knob]string // why the hook cannot change a knob in the process
 	diagnosis Diagnosis
-	doubts    map[Knob]string // why a knob is left alone
+	doubts    map[Knob]string // why a knob is not changed
 	weighing  *weighing       // predicts; nil where too little is known
 
-	// scout finds the fastest plan that fits; nil: by what was measured.
+	// scout finds the fastest plan that fits; nil: the choice uses the measurements.
 	scout func(*situation, []Plan) (faster, bool)
 }
 
-// A rule answers one kind of situation. The first that applies decides.
+// A rule handles one kind of situation. The first rule that applies decides.
 type rule struct {
 	name    string
 	applies func(*situation) bool
@@ -57,7 +57,7 @@ func rules() []rule {
 		{"remembered-failed", (*situation).rememberedFailed, asWritten},
 		{"did-not-take", (*situation).notTaken, decideAgain},
 		{"did-nothing", func(s *situation) bool { return !s.diagnosis.Fatal && s.last.Nothing != "" }, func(s *situation) Decision {
-			return s.end(Failed, "the job says that it did nothing: %s", s.last.Nothing) // its exit code of 0 is no training
+			return s.end(Failed, "the job says that it did nothing: %s", s.last.Nothing) // it ended with 0, but trained nothing
 		}},
 		{"no-step", (*situation).untrained, madeNoStep},
 		{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
@@ -84,7 +84,7 @@ func rules() []rule {
 
 const retryLater = "no setting of the job can fix that; try again later, or on another node"
 
-// Decide says what to do after the last attempt of the history, which must not be empty. It
+// Decide returns what to do after the last attempt of the history, which must not be empty. It
 // depends on its arguments only.
 func Decide(p Policy, j Job, history []Attempt, inv Inventory) Decision {
 	s := &situation{policy: p, job: j, inventory: inv, doubts: unwritable(history)}
@@ -95,8 +95,8 @@ func Decide(p Policy, j Job, history []Attempt, inv Inventory) Decision {
 	return s.decide()
 }
 
-// look makes the last attempt of a history the one to be answered. Doubts about knobs that
-// later attempts raised are kept.
+// look makes the last attempt of a history the current one. It keeps the doubts about knobs that
+// later attempts raised.
 func (s *situation) look(history []Attempt) {
 	last := history[len(history)-1]
 	if len(history) > len(s.all) {
@@ -139,7 +139,7 @@ func (s *situation) decide() Decision {
 	panic("strategy: the last rule applies always")
 }
 
-// relieve looks for a plan that needs less memory: by prediction, else rung by rung.
+// relieve looks for a plan that needs less memory: by prediction, or else remedy by remedy.
 func relieve(s *situation) Decision {
 	d, unpredicted := s.predict()
 	if d.Relaunch {
@@ -164,7 +164,8 @@ func relieve(s *situation) Decision {
 	return d
 }
 
-// exhaustion says why nothing is left, and names the first rung that only the policy refused.
+// exhaustion returns why no plan is left, and names the first remedy that only the policy
+// refused.
 func exhaustion(skipped []Skip) string {
 	at := slices.IndexFunc(skipped, func(k Skip) bool { return k.Refused })
 	if at < 0 {
@@ -173,7 +174,7 @@ func exhaustion(skipped []Skip) string {
 	return fmt.Sprintf("every allowed remedy was tried or is impossible; the first that only the policy refused is %s: %s", skipped[at].Rung, skipped[at].Reason)
 }
 
-// attempt is a sentence about the last attempt.
+// attempt formats a sentence about the last attempt.
 func (s *situation) attempt(format string, args ...any) string {
 	return fmt.Sprintf("attempt %d: ", s.last.N) + fmt.Sprintf(format, args...)
 }
@@ -183,7 +184,8 @@ func (s *situation) end(o Outcome, format string, args ...any) Decision {
 	return Decision{Outcome: o, Code: o.code(), Reason: s.attempt(format, args...)}
 }
 
-// stop ends the run with the diagnosis of the last attempt, and why nothing else is done.
+// stop ends the run with the diagnosis of the last attempt, and the reason why nothing else is
+// done.
 func (s *situation) stop(o Outcome, why string) Decision {
 	return s.end(o, "%s; %s", s.diagnosis.Sentence(), why)
 }
@@ -202,7 +204,7 @@ func samePlan(how string) func(*situation) Decision {
 	}
 }
 
-// kept says that the global batch stays the same, where a change touches it.
+// kept returns that the global batch stays the same, if a change concerns it.
 func (s *situation) kept(changed Changes) string {
 	if _, touched := changed[MicroBatchSize]; !touched {
 		return ""
@@ -225,20 +227,21 @@ func (s *situation) cause(codes ...cause.Code) bool { return slices.Contains(cod
 
 func (s *situation) outOfMemory() bool { return s.diagnosis.Cause.OutOfMemory() }
 
-// recoverable: a relaunch can help, with less memory or because the failure passes. A busy
-// port has a separate rule, which comes before.
+// recoverable reports whether a relaunch can help, with less memory or because the failure is
+// transient. A busy port has a separate rule, which comes before.
 func (s *situation) recoverable() bool {
 	return s.outOfMemory() || s.cause(cause.GPUOccupied) || s.diagnosis.passes()
 }
 
-// blameless reports whether neither the plan nor the job is at fault: the failure passes, or
-// another process had the port or the memory.
+// blameless reports whether neither the plan nor the job is at fault: the failure is transient,
+// or another process had the port or the memory.
 func (d Diagnosis) blameless() bool {
 	return d.Cause == cause.PortInUse || d.Cause == cause.GPUOccupied || d.passes()
 }
 
-// counted is the number of attempts that max_attempts counts: not those that failed without
-// fault, whose change had no effect, that tried a faster plan or were stopped for one.
+// counted is the number of attempts that count towards max_attempts. Not counted are attempts
+// that failed without fault, whose change had no effect, that tried a faster plan, or that were
+// stopped for one.
 func (s *situation) counted() int {
 	n := 0
 	for i, a := range s.history {
@@ -252,7 +255,7 @@ func (s *situation) counted() int {
 	return n
 }
 
-// inARow counts how many of the latest attempts ended for this cause without a break.
+// inARow counts how many of the latest attempts in a row ended for this cause.
 func (s *situation) inARow(c cause.Code) int {
 	n := 0
 	for _, a := range slices.Backward(s.history) {
@@ -276,11 +279,12 @@ func (s *situation) restarts() int {
 	return n
 }
 
-// relaunchFailed: gpurun changed the plan, and the attempt failed sooner, with a new error.
+// relaunchFailed reports whether gpurun changed the plan, and the attempt failed sooner, with a
+// new error.
 func (s *situation) relaunchFailed() bool { return s.last.Rung != "" && s.failsSooner() }
 
-// failsSooner: the attempt failed sooner than the one before it, for a reason that is not
-// memory and was not seen before.
+// failsSooner reports whether the attempt failed sooner than the one before it, for a new reason
+// that is not memory.
 func (s *situation) failsSooner() bool {
 	if len(s.history) < 2 || s.recoverable() ||
 		!s.cause(cause.UserError, cause.Unknown, cause.Segfault, cause.IllegalAccess, cause.DeviceAssert) {
@@ -297,7 +301,8 @@ func failedRelaunch(s *situation) Decision {
 		s.history[len(s.history)-2].Plan.Changed(s.without(s.plan, nil))))
 }
 
-// sameAgain: the same plan failed in the same way twice, and got no further the second time.
+// sameAgain reports whether the same plan failed in the same way twice, and got no further the
+// second time.
 func (s *situation) sameAgain() bool {
 	if len(s.history) < 2 || s.diagnosis.Error == "" {
 		return false
@@ -307,19 +312,20 @@ func (s *situation) sameAgain() bool {
 		before.Diagnosis.Error == s.diagnosis.Error && s.last.Steps <= before.Steps
 }
 
-// ownFolderExists: a relaunch found a folder that an earlier attempt had made.
+// ownFolderExists reports whether a relaunch failed on a folder that an earlier attempt had made.
 func (s *situation) ownFolderExists() bool {
 	exists := func(d Diagnosis) bool { return slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysExists) }
 	return len(s.history) > 1 && exists(s.diagnosis) && !exists(s.history[0].Diagnosis)
 }
 
-// losesTooMuch: without a checkpoint, a relaunch would repeat more work than the user allows.
+// losesTooMuch reports whether a relaunch would repeat more work than the user allows because
+// there is no checkpoint.
 func (s *situation) losesTooMuch() bool {
 	return s.recoverable() && s.inventory.Checkpoint == "" && s.policy.RestartFromZero > 0 &&
 		s.last.Lasted() > s.policy.RestartFromZero.Duration()
 }
 
-// bound ends the run because one of its bounds was reached.
+// bound ends the run because it reached one of its bounds.
 func (s *situation) bound(format string, args ...any) Decision {
 	o := Retry
 	if s.outOfMemory() {
@@ -334,7 +340,7 @@ func tooMuchLost(s *situation) Decision {
 }
 
 // occupied waits for memory that another process holds: a smaller plan would be the wrong
-// answer.
+// reaction.
 func occupied(s *situation) Decision {
 	n := s.spent(func(d Diagnosis) bool { return d.Cause == cause.GPUOccupied })
 	if slices.Contains(s.policy.Never, string(RungWait)) || n.counted > s.policy.TransientRetries || n.unproven > unprovenRefills {
@@ -345,7 +351,8 @@ func occupied(s *situation) Decision {
 	return d
 }
 
-// lostNode: the plan is not at fault. A node that could not start its ranks may fail again.
+// lostNode relaunches the same plan, which is not at fault. A node that could not start its ranks
+// may fail again.
 func lostNode(s *situation) Decision {
 	switch s.diagnosis.Lost.Code {
 	case 0, CodeRetry:

@@ -6,20 +6,21 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A Decision is what to do after an attempt: relaunch with a plan, or stop with an outcome and
-// an exit code.
+// A Decision is the next action after an attempt: relaunch with a plan, or stop with an outcome
+// and an exit code.
 type Decision struct {
 	Relaunch bool   `json:"relaunch"`
 	Rule     string `json:"rule"`   // the rule that applied
 	Reason   string `json:"reason"` // one sentence with cause, evidence and action
 
-	// The next attempt, where there is one.
+	// The next attempt, if there is one.
 	Next   Plan   `json:"next,omitempty"`
 	Rung   Rung   `json:"rung,omitempty"`
-	Riders []Rung `json:"riders,omitempty"` // free rungs that are applied together with Rung
-	// Rungs lead from the last plan to the next, in their order; Rung is the last of them.
+	Riders []Rung `json:"riders,omitempty"` // free remedies that are applied together with Rung
+	// Rungs lists the remedies between the last plan and the next, in their order; Rung is the
+	// last of them.
 	Rungs []Rung `json:"rungs,omitempty"`
-	// Expected is the predicted need of the next plan; nil where nothing predicts.
+	// Expected is the predicted need of the next plan; nil if there is no prediction.
 	Expected *memory.Prediction `json:"expected,omitempty"`
 	// Outvoted are the plans that were not chosen, the runner-up first.
 	Outvoted []Outvoted `json:"outvoted,omitempty"`
@@ -28,42 +29,42 @@ type Decision struct {
 	Training Training `json:"training,omitempty"`
 	// Resume is the checkpoint to start from; empty: the beginning.
 	Resume string `json:"resume,omitempty"`
-	// Caveat is what the framework does not guarantee about the data when it resumes: samples
+	// Caveat names what the framework does not guarantee about the data when it resumes: samples
 	// that are skipped or seen again.
 	Caveat string `json:"caveat,omitempty"`
-	// After is how long to wait before the next attempt.
+	// After is the wait before the next attempt.
 	After Seconds `json:"after_seconds,omitempty"`
-	// Late says why the next attempt does not start before the run is started again: it could
-	// not end in time.
+	// Late is the reason why the next attempt waits until the run is started again: it could not
+	// end in time.
 	Late string `json:"late,omitempty"`
 
-	// Unpredicted says why the ladder was walked in mode Predict; empty for failures that are
-	// never predicted.
+	// Unpredicted is the reason why mode Predict fell back to the order of remedies; empty for
+	// failures that are never predicted.
 	Unpredicted string `json:"unpredicted,omitempty"`
 	// Proposal is a faster plan that was not taken, with the reason.
 	Proposal string `json:"proposal,omitempty"`
 
-	// The end, where there is no next attempt.
+	// The end, if there is no next attempt.
 	Outcome Outcome `json:"outcome,omitempty"`
 	Code    int     `json:"code"`
 
 	// Ineffective are the changes to the last plan that had no effect, each with the planned
 	// value and the one in use.
 	Ineffective Changes `json:"untaken,omitempty"`
-	// Headroom is set where the job trained and was measured.
+	// Headroom is set if the job trained and was measured.
 	Headroom *Headroom `json:"headroom,omitempty"`
-	// Skipped lists the rungs that were not taken.
+	// Skipped lists the remedies that were not taken.
 	Skipped []Skip `json:"skipped,omitempty"`
 }
 
-// An Outvoted is a plan that could have come next, and why it did not.
+// An Outvoted is a plan that could have come next, with the reason why it was not chosen.
 type Outvoted struct {
 	Plan     Plan              `json:"plan"`
 	Reason   string            `json:"reason"`
 	Expected memory.Prediction `json:"expected"`
 }
 
-// An Outcome is how a run ended.
+// An Outcome is the way in which a run ended.
 type Outcome string
 
 // The outcomes.
@@ -91,7 +92,7 @@ func (o Outcome) code() int {
 	return map[Outcome]int{Trained: CodeTrained, Failed: CodeFailed, Exhausted: CodeExhausted, Retry: CodeRetry}[o]
 }
 
-// Final reports whether a run with this outcome is done: another start does not continue it.
+// Final reports whether a run with this outcome is finished: another start does not continue it.
 func (o Outcome) Final() bool { return o == Trained || o == Failed || o == Exhausted }
 
 // Words is the outcome for people: a run that another start continues is not finished.
@@ -102,5 +103,5 @@ func (o Outcome) Words() string {
 	return string(o)
 }
 
-// Valid reports whether there is such an outcome.
+// Valid reports whether the outcome exists.
 func (o Outcome) Valid() bool { return o.Final() || o == Stopped || o == Retry }

@@ -9,12 +9,12 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// lateSteps is after how many steps an out-of-memory error is late. By then the allocator is
-// warm, the optimizer's state exists, and every part of a step has run: the plan fitted, and
-// something grew.
+// lateSteps is the number of steps after which an out-of-memory error is late. By then the
+// allocator is warm, the optimizer's state exists, and every part of a step has run: the plan
+// fitted, and memory use grew.
 const lateSteps = 20
 
-// describe fills in what is known beyond the cause.
+// describe fills in everything that is known beyond the cause.
 func (c *fold) describe(d *Diagnosis, ev Evidence, all []candidate, best candidate) {
 	for _, o := range all {
 		if o.code != best.code || o.finding == nil {
@@ -47,7 +47,7 @@ func (c *fold) describe(d *Diagnosis, ev Evidence, all []candidate, best candida
 	d.Because = c.because(d, all, best)
 }
 
-// quote takes figures, device and phase from a finding of the cause, preferably the chosen one.
+// quote copies figures, device and phase from a finding of the cause, preferably the chosen one.
 func (c *fold) quote(d *Diagnosis, o, best candidate) {
 	if o.rank != best.rank && best.finding != nil && d.Requested != nil {
 		return
@@ -63,7 +63,7 @@ func (c *fold) quote(d *Diagnosis, o, best candidate) {
 	}
 }
 
-// lastError is the exception that the failed rank reported itself, else the last one in its
+// lastError is the exception that the failed rank reported itself, or else the last one in its
 // output.
 func (c *fold) lastError(all []candidate, best candidate) string {
 	text, at := "", -1
@@ -84,8 +84,8 @@ func (c *fold) lastError(all []candidate, best candidate) string {
 	return text
 }
 
-// place is where the error of the rank was raised; nil where no traceback shows it. For want of
-// memory it is a line of the job's own code only.
+// place is the source line at which the rank's error was raised; nil if no traceback shows it.
+// For an out-of-memory error it is always a line of the job's own code.
 func place(d *Diagnosis, all []candidate, best candidate) (found *cause.SourceLine) {
 	oom := d.Cause.OutOfMemory()
 	if d.Cause != cause.UserError && !oom || d.Error == "" {
@@ -102,7 +102,7 @@ func place(d *Diagnosis, all []candidate, best candidate) (found *cause.SourceLi
 	return found
 }
 
-// nodeOf names the node of a rank, where there are several; each has as many ranks.
+// nodeOf names the node of a rank if there are several nodes; all have the same number of ranks.
 func (c *fold) nodeOf(ev Evidence, rank int) string {
 	n := len(c.nodes)
 	if n < 2 || rank < 0 || ev.Ranks < n {
@@ -133,7 +133,7 @@ func (c *fold) memory(d *Diagnosis, ev Evidence, best candidate) {
 	}
 }
 
-// late reports whether the rank had made many good steps.
+// late reports whether the rank had made at least lateSteps steps.
 func (c *fold) late(best candidate) bool {
 	i, ok := c.progress[best.rank]
 	if !ok && best.rank < 0 && len(c.progress) == 1 {
@@ -146,8 +146,8 @@ func (c *fold) late(best candidate) bool {
 	return len(c.progress) == 0 && best.finding != nil && best.finding.Step >= lateSteps
 }
 
-// grew fills in memory use that rose up to an out-of-memory error, by the error's own output or
-// else the rank's.
+// grew fills in memory use that rose up to an out-of-memory error, from the error's own output or
+// else from the rank's.
 func (c *fold) grew(d *Diagnosis, ev Evidence, best candidate) {
 	var g *cause.Growth
 	if best.finding != nil {
@@ -167,8 +167,8 @@ func (c *fold) grew(d *Diagnosis, ev Evidence, best candidate) {
 		return
 	}
 	d.Growth = g
-	// The next attempt starts as low as this one, and makes as many steps. Without the number
-	// of the first step it is taken for 0, unless the slope contradicts that.
+	// The next attempt starts as low as this one, and makes as many steps. An unknown first step
+	// counts as step 0, unless the slope contradicts that.
 	if i, ok := c.progress[best.rank]; ok && c.facts[i].Progress.Last > c.facts[i].Progress.First {
 		d.Again = c.facts[i].Progress.Last - c.facts[i].Progress.First
 	} else if g.PerStep > 0 && g.To-int64(g.ToStep)*g.PerStep >= 0 {
@@ -177,8 +177,7 @@ func (c *fold) grew(d *Diagnosis, ev Evidence, best candidate) {
 }
 
 // occupied reports whether other processes fill the device: they hold at least half of it, and
-// more than this process. Tenants are known not to be ranks; the message's own list may be
-// wrong.
+// more than this process. Tenants are known not to be ranks; the message's own list may be wrong.
 func (c *fold) occupied(d *Diagnosis) bool {
 	if d.Capacity == nil {
 		return false
@@ -201,7 +200,7 @@ func (c *fold) occupied(d *Diagnosis) bool {
 	return others >= *d.Capacity/2 && others > own
 }
 
-// because lists the facts that the diagnosis rests on, the strongest first.
+// because lists the facts that support the diagnosis, the strongest first.
 func (c *fold) because(d *Diagnosis, all []candidate, best candidate) []int {
 	facts := []int{best.fact}
 	add := func(more ...int) {
@@ -247,8 +246,8 @@ func (c *fold) handled(d *Diagnosis) {
 	d.Advice = c.adviseHandled()
 }
 
-// adviseHandled is about out-of-memory errors that the job handled. A warning without an amount
-// only mentions such errors.
+// adviseHandled is the advice about out-of-memory errors that the job handled. A warning without
+// an amount only mentions such errors.
 func (c *fold) adviseHandled() string {
 	for _, s := range c.findings {
 		oom := s.finding.Code.OutOfMemory()
@@ -259,7 +258,7 @@ func (c *fold) adviseHandled() string {
 	return ""
 }
 
-// advise is one sentence for the user.
+// advise is the advice for the user, in one sentence.
 func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 	switch {
 	case d.Cause == cause.Unknown && c.saysKilled(best):
@@ -287,7 +286,7 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 }
 
 // saysKilled reports whether the candidate is an end by SIGKILL: an exit, or a line of torchrun
-// or a shell about one.
+// or a shell that reports one.
 func (c *fold) saysKilled(best candidate) bool {
 	if best.finding == nil {
 		return c.facts[best.fact].Exit != nil && signalOf(c.exitAt(best.fact)) == sigKILL
@@ -295,7 +294,7 @@ func (c *fold) saysKilled(best candidate) bool {
 	return best.finding.Says(cause.SaysKilled)
 }
 
-// adviseKill says what would show who killed the rank.
+// adviseKill returns where to look for the sender of the signal.
 func (c *fold) adviseKill() string {
 	text := "a rank was killed by SIGKILL and nothing shows by whom: look for oom-kill in the kernel log (dmesg), oom_kill in the cgroup's memory.events, or for somebody who killed it"
 	for _, i := range c.gaps {
@@ -306,13 +305,13 @@ func (c *fold) adviseKill() string {
 	return text
 }
 
-// hint is that of the catalogue for a cause.
+// hint is the catalogue's hint for a cause.
 func hint(code cause.Code) string {
 	entry, _ := cause.Lookup(code)
 	return entry.Hint
 }
 
-// leak describes the growth, and when it ends the next attempt.
+// leak describes the growth, and after how many steps the next attempt will fail.
 func (d *Diagnosis) leak() string {
 	g := d.Growth
 	text := fmt.Sprintf("memory leaks: %q grew by %s a step, from %s at step %d to %s at step %d",
@@ -326,8 +325,8 @@ func (d *Diagnosis) leak() string {
 	return text + "; look for tensors that outlive their step: losses summed without .item(), outputs kept in lists, graphs kept by retain_graph"
 }
 
-// spread says what it means that some ranks ran out of memory, or all did; empty where only one
-// rank is known.
+// spread explains what it means that only some ranks ran out of memory, or that all did; empty if
+// only one rank is known.
 func (c *fold) spread(d *Diagnosis, ev Evidence) string {
 	known := ev.Ranks
 	if known == 0 {
@@ -444,7 +443,8 @@ func (d Diagnosis) figures() string {
 	return strings.Join(words, ", ")
 }
 
-// clip shortens a line for a sentence, before a word: half of a secret would not be redacted.
+// clip shortens a line for a sentence. It cuts before a word, because half of a secret would not
+// be redacted.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -9,59 +9,61 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// How long the failure detector waits after a failure for things that may never come.
+// How long the failure detector waits after a failure for messages that may never come.
 const (
-	// CollectWindow gathers the other ranks' last words after the first failure; SymptomWindow
-	// is for failures that another rank must have caused, whose cause is often printed later (an
-	// NCCL error comes before its peer's traceback).
+	// CollectWindow is the wait for the other ranks' last messages after the first failure.
+	// SymptomWindow is the wait after a failure that another rank must have caused: its cause is
+	// often printed later (an NCCL error comes before its peer's traceback).
 	CollectWindow = 2 * time.Second
 	SymptomWindow = 10 * time.Second
-	// PeerWindow gathers the other ranks' last words after a rank has reported a root cause: only
-	// those that fail at the same moment add to what is certain.
+	// PeerWindow is the wait for the other ranks' last messages after a rank has reported a root
+	// cause. Only ranks that fail at the same moment add new information.
 	PeerWindow = 300 * time.Millisecond
-	// StrongWindow is how long a rank may live after it reported its end, and its peers while
-	// the job's checkpoint grows.
+	// StrongWindow is how long a rank may live after it reported its end, and how long its peers
+	// may live while the job's checkpoint grows.
 	StrongWindow = 5 * time.Second
 )
 
-// What makes a rank that printed an out-of-memory traceback a rank that hangs.
+// When a rank that printed an out-of-memory traceback counts as hanging.
 const (
-	// patienceSteps is how many of the longest steps a rank may be silent after the traceback.
+	// patienceSteps is the permitted silence after the traceback, in multiples of the longest
+	// step.
 	patienceSteps = 5
-	// outliving is for how many times its patience a suspect has to write until it is none any
-	// more: a training whose steps are not recognised may be silent later.
+	// outliving is the time, in multiples of its patience, after which a rank that still writes
+	// is no longer a suspect: a training whose steps are not recognised may be silent later.
 	outliving = 10
-	// streamLag is how much later than newer output a rank's line may be read: its two streams
-	// are two pipes.
+	// streamLag is the largest delay of a line on one stream behind newer output on the other:
+	// the two streams of a rank are two pipes.
 	streamLag = time.Second
-	// asleep is the delay of a call that shows that gpurun did not run in the meantime.
+	// asleep is the delay of a call from which gpurun concludes that it was suspended in the
+	// meantime.
 	asleep = 250 * time.Millisecond
 )
 
-// A Stop says that ranks have to be stopped: all of them, except for StopPeers.
+// A Stop orders the stop of ranks: of all of them, except for StopPeers.
 type Stop struct {
 	At     time.Time  `json:"at"`
 	Reason StopReason `json:"reason"`
-	// Rank is the one that hangs, or for StopPeers the one that named the cause; -1 where ranks
-	// have failed.
+	// Rank is the one that hangs, or for StopPeers the one that named the cause; -1 if ranks have
+	// failed.
 	Rank int     `json:"rank"`
 	For  Seconds `json:"for_seconds,omitempty"` // how long it has hung
 }
 
-// A StopReason is why ranks are stopped.
+// A StopReason is the reason to stop ranks.
 type StopReason string
 
 // The reasons.
 const (
-	StopFailed    StopReason = "failed"    // ranks have failed, and the others cannot go on
+	StopFailed    StopReason = "failed"    // ranks have failed, and the others cannot continue
 	StopPeers     StopReason = "peers"     // a rank reported a root cause and is ending; the others are stopped
-	StopLingering StopReason = "lingering" // a rank reported its end and lives on
+	StopLingering StopReason = "lingering" // a rank reported its end and did not exit
 	StopSilent    StopReason = "silent"    // a rank printed an out-of-memory traceback and then nothing
 	StopStalled   StopReason = "stalled"   // no rank has made a step
 	StopUnfit     StopReason = "unfit"     // a GPU was found broken before the first step
 )
 
-// String says what is done and why, in one sentence.
+// String is the action and its reason, in one sentence.
 func (s Stop) String() string {
 	if notice := s.Notice(); notice != "" {
 		return notice
@@ -69,7 +71,7 @@ func (s Stop) String() string {
 	return "ranks have failed, and all ranks are stopped"
 }
 
-// Notice says why ranks are stopped that have not failed; empty where they have.
+// Notice is the reason to stop ranks that have not failed; empty if they have.
 func (s Stop) Notice() string {
 	since := s.For.Duration().Round(time.Second)
 	switch s.Reason {
@@ -85,38 +87,39 @@ func (s Stop) Notice() string {
 	return ""
 }
 
-// A Detector decides when the ranks of a running attempt have to be stopped, by the evidence
-// that Diagnose uses and by the time when it came. It has no clock: each call passes the time.
+// A Detector decides when the ranks of a running attempt have to be stopped. It uses the same
+// evidence as Diagnose, and the times of its facts. It has no clock: each call passes the time.
 type Detector struct {
 	evidence *Evidence
 
-	// seen is when each finding that the job has not recovered from came first, by its index in
-	// the fold.
+	// seen is the time of the first state of each finding from which the job has not recovered,
+	// by the finding's index in the fold.
 	seen map[int]time.Time
-	// exits are the ranks that ended badly, and raised those that reported their end: strong
-	// evidence.
+	// exits has the ranks that ended badly, and raised the ranks that reported their end, which
+	// is strong evidence.
 	exits, raised map[int]failure
-	named         time.Time // when something other than words named a cause: a kill, a crash
+	named         time.Time // time of the first evidence of a cause outside the output: a kill, a crash
 	due           time.Time // when suspects have to be checked again; zero: never
 	woke          time.Time // when gpurun was last found to have been suspended
-	// apart: the peers of the ranks that named a cause have been stopped. From then on words
-	// and exits may be gpurun's own doing.
+	// apart: the peers of the ranks that named a cause have been stopped. From then on gpurun
+	// itself may have caused messages and exits.
 	apart bool
-	unfit bool // a GPU was found broken on which the ranks have just been started
+	unfit bool // a GPU on which the ranks have just been started was found broken
 }
 
-// A failure is when a rank failed.
+// A failure is the time at which a rank failed.
 type failure struct {
 	at     time.Time
-	victim bool // of another rank's failure
+	victim bool // caused by another rank's failure
 }
 
-// NewDetector returns a detector that adds facts to the evidence of an attempt that begins.
+// NewDetector returns a detector that adds facts to the evidence of a new attempt.
 func NewDetector(e *Evidence) *Detector {
 	return &Detector{evidence: e, seen: map[int]time.Time{}, exits: map[int]failure{}, raised: map[int]failure{}}
 }
 
-// Add adds a fact that came now to the evidence, and reports whether it may change the verdict.
+// Add adds a fact that arrived now to the evidence, and reports whether it may change the
+// verdict.
 func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 	d.evidence.Add(f)
 	switch {
@@ -130,7 +133,7 @@ func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 		if d.evidence.Ranks == 1 { // the shell above it may start another one
 			delete(d.raised, f.Rank)
 		}
-	case f.Lost != nil: // the other ranks wait in vain for those of the node
+	case f.Lost != nil: // the other ranks wait in vain for the node's ranks
 		d.name(now)
 		for _, rank := range f.Lost.Ranks {
 			d.exits[rank] = failure{at: now}
@@ -153,12 +156,12 @@ func (d *Detector) exit(f Fact, now time.Time) {
 	case f.Exit.Stopped:
 	case f.Exit.Code == 0 && d.evidence.folded().masked(f.Rank):
 		d.exits[f.Rank] = failure{at: now}
-	case f.Exit.Code == 0 && d.apart: // too late: its report has stopped the others
+	case f.Exit.Code == 0 && d.apart: // too late: its report has already stopped the others
 	case f.Exit.Code == 0:
 		delete(d.raised, f.Rank) // it ended well after all
 	default:
 		d.exits[f.Rank] = failure{at: now}
-		// SIGABRT is no cause: NCCL's watchdog ends a rank with it when another one is lost.
+		// SIGABRT names no cause: NCCL's watchdog ends a rank with it when another one is lost.
 		if slices.Contains([]int{sigKILL, sigSEGV, sigBUS, sigILL, sigFPE}, f.Exit.Signal) {
 			d.name(now)
 		}
@@ -189,26 +192,26 @@ func (d *Detector) find(f Fact, now time.Time) {
 	}
 }
 
-// strong reports whether a rank reported its end. SystemExit and KeyboardInterrupt are no
+// strong reports whether a rank reported its end. SystemExit and KeyboardInterrupt are not
 // failures.
 func strong(f Fact) bool {
 	return ownWord(f.Source) && said(f.Finding) && !f.Finding.Beside
 }
 
-// NamesCause reports whether a fact is a rank's report of its end and of the root cause of it:
-// strong evidence.
+// NamesCause reports whether a fact is strong evidence: a rank's report of its end with the root
+// cause.
 func (f Fact) NamesCause() bool {
 	return f.Finding != nil && f.Finding.Weight == cause.WeightCause && strong(f)
 }
 
-// Next is when Verdict has to be called again if no fact comes before; zero: never.
+// Next is the time at which Verdict has to be called again if no fact comes before; zero: never.
 func (d *Detector) Next() time.Time {
 	return earlier(earlier(d.peersDue(), d.deadline()), d.due)
 }
 
-// Verdict reports whether ranks have to be stopped now, which, and why. After StopPeers, which
-// comes once, it has to be called again as before. The signs of life of the Watched ranks have
-// to be added first.
+// Verdict reports whether ranks have to be stopped now, which, and why. It returns StopPeers
+// once; after that the caller continues to call it as before. The signs of life of the Watched
+// ranks have to be added first.
 func (d *Detector) Verdict(now time.Time) (Stop, bool) {
 	if d.unfit && !d.stepped() {
 		return Stop{At: now, Reason: StopUnfit, Rank: -1}, true
@@ -241,10 +244,11 @@ func (d *Detector) stepped() bool {
 	return c.steps > 0
 }
 
-// deadline is when all ranks have to be stopped because of those that have failed; zero: never.
-// Where a rank has reported a root cause, only its own end is waited for, see partings. Otherwise
-// a rank that is gone leaves CollectWindow for the others' last words; if it was only a victim,
-// the cause has SymptomWindow to come, and from then on CollectWindow.
+// deadline is the time at which all ranks have to be stopped because some have failed; zero:
+// never. If a rank has reported a root cause, the detector waits only for the end of that rank,
+// see partings. Otherwise a failed rank leaves CollectWindow for the others' last messages. If it
+// was only a victim, the detector waits SymptomWindow for the cause, and after the cause
+// CollectWindow.
 func (d *Detector) deadline() time.Time {
 	if peers, all := d.partings(); !all.IsZero() {
 		return latest(peers, all)
@@ -270,9 +274,9 @@ func (d *Detector) deadline() time.Time {
 	return first
 }
 
-// partings is until when ranks may live after one has reported a root cause: its peers for
-// PeerWindow, or StrongWindow where the job's checkpoint grows meanwhile; those that reported
-// one for StrongWindow each, or until they have ended. Both are zero where none has.
+// partings returns until when ranks may live after one has reported a root cause. Its peers have
+// PeerWindow, or StrongWindow if the job's checkpoint grows meanwhile. Each rank that reported a
+// cause has StrongWindow, or until it ends. Both times are zero if no rank has reported one.
 func (d *Detector) partings() (peers, named time.Time) {
 	var first, living time.Time
 	c := d.evidence.folded()
@@ -297,8 +301,8 @@ func (d *Detector) partings() (peers, named time.Time) {
 	return peers, latest(first, living)
 }
 
-// peersDue is when the peers of those that reported a cause have to be stopped before these;
-// zero: never.
+// peersDue is the time at which the peers of the ranks that reported a cause have to be stopped
+// before these; zero: never.
 func (d *Detector) peersDue() time.Time {
 	if d.apart || len(d.Named()) == 0 {
 		return time.Time{}
@@ -314,7 +318,7 @@ func (d *Detector) peersDue() time.Time {
 	return time.Time{}
 }
 
-// Named are the ranks that reported a root cause. StopPeers is about all others.
+// Named lists the ranks that reported a root cause. StopPeers stops all others.
 func (d *Detector) Named() []int {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(d.raised)), func(rank int) bool { return d.raised[rank].victim })
 }
@@ -334,7 +338,7 @@ func (d *Detector) victim(rank int) bool {
 	return victim
 }
 
-// cause is when the first cause was seen, on any rank; zero: never.
+// cause is the time of the first cause on any rank; zero: none.
 func (d *Detector) cause() time.Time {
 	first := d.named
 	for i, s := range d.evidence.folded().findings {
@@ -345,7 +349,7 @@ func (d *Detector) cause() time.Time {
 	return first
 }
 
-// lingering is a rank that reported its end and has not ended. A victim counts only where no
+// lingering returns a rank that reported its end and has not ended. A victim counts only if no
 // rank has reported a root cause and none has ended badly.
 func (d *Detector) lingering() (rank int, f failure, ok bool) {
 	named := len(d.Named()) > 0
@@ -360,8 +364,8 @@ func (d *Detector) lingering() (rank int, f failure, ok bool) {
 	return rank, f, ok && (named || len(d.exits) == 0)
 }
 
-// suspects are the findings, by index, of ranks that printed an out-of-memory traceback and live
-// on. That is weak evidence: a job that handles the error prints the same.
+// suspects lists the findings, by index, of ranks that printed an out-of-memory traceback and
+// still run. That is weak evidence: a job that handles the error prints the same.
 func (d *Detector) suspects() []int {
 	c := d.evidence.folded()
 	var all []int
@@ -374,9 +378,9 @@ func (d *Detector) suspects() []int {
 	return all
 }
 
-// silence reports whether a suspect was silent for long enough, and otherwise sets when to check
-// again. A rank that writes, an emergency checkpoint for example, is left alone meanwhile; one
-// that has written for very long is no suspect any more.
+// silence reports whether a suspect was silent for too long, and otherwise sets the time of the
+// next check. A rank that writes, for example an emergency checkpoint, is not stopped meanwhile.
+// One that has written for very long is no longer a suspect.
 func (d *Detector) silence(now time.Time) (Stop, bool) {
 	// Ranks are suspended together with gpurun, or with the whole machine.
 	if !d.due.IsZero() && now.Sub(d.due) > asleep {
@@ -403,21 +407,21 @@ func (d *Detector) silence(now time.Time) (Stop, bool) {
 }
 
 // trains reports whether a suspect has continued to train since a traceback: it has made a step
-// since, or another rank has made one that it began after the traceback. A rank that
-// synchronises with the suspect ends at most the step that it was in.
+// since, or another rank has made a step that began after the traceback. A rank that synchronises
+// with the suspect ends at most its current step.
 func trains(traceback time.Time, sign Sign) bool {
 	after := traceback.Add(streamLag)
 	return sign.Step.After(after) || sign.Others.After(after.Add(sign.Longest.Duration()))
 }
 
 // Replay returns when and why the failure detector would stop all ranks, by an attempt's
-// evidence; false where they would not have been stopped before the attempt ended.
+// evidence; false if they would not have been stopped before the attempt ended.
 //
-// A fact counts from its time on, but not before those that came before it. A finding from which
-// the job recovered later (Fact.Again) counts in full until then. Of a rank's signs of life the
-// last is known, which is enough: silence begins with it. Not known are suspensions of gpurun,
-// and when others stopped the ranks. Without a hang timeout, as in saved output, no rank is
-// suspected.
+// A fact counts from its time, but not before the facts that precede it. A finding from which the
+// job recovered later (Fact.Again) counts in full until then. Only the last sign of life of each
+// rank is known, which is enough: silence begins with it. It is not known when gpurun was
+// suspended, nor when others stopped the ranks. Without a hang timeout, as in saved output,
+// no rank is suspected.
 func Replay(e Evidence) (Stop, bool) {
 	again := Evidence{Ranks: e.Ranks, Started: e.Started, HangTimeout: e.HangTimeout, Stalls: e.Stalls}
 	if again.HangTimeout == 0 {
@@ -435,7 +439,7 @@ func Replay(e Evidence) (Stop, bool) {
 	for _, m := range moments(e) {
 		before := m.at.Add(-1) // facts of the same moment count
 		if m.fact.Exit != nil && m.fact.Exit.Stopped {
-			before = m.at // but the ranks were stopped before this one ended
+			before = m.at // but not this one: the ranks were stopped before it ended
 		}
 		if stop, ok := d.until(before); ok {
 			return stop, true
@@ -468,8 +472,8 @@ type moment struct {
 	fact Fact
 }
 
-// moments are the facts of an attempt in the order in which they came, a finding that changed
-// its state at both times.
+// moments lists the facts of an attempt in the order of arrival; a finding that changed its state
+// appears at both times.
 func moments(e Evidence) []moment {
 	var all []moment
 	now := e.Started

@@ -8,46 +8,46 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A Diagnosis says why an attempt ended, and which facts it rests on.
+// A Diagnosis is the reason why an attempt ended, with the facts that support it.
 type Diagnosis struct {
 	Cause cause.Code  `json:"cause"`
-	Fatal bool        `json:"fatal"` // false where the attempt did not fail, or not for Cause
+	Fatal bool        `json:"fatal"` // false if the attempt did not fail, or not for Cause
 	Phase cause.Phase `json:"phase"`
-	// Late: memory ran out after many good steps, for a long sample, fragmentation or a leak
-	// rather than a plan that never fitted.
+	// Late: memory ran out after many good steps. Then a long sample, fragmentation or a leak is
+	// the reason, rather than a plan that never fitted.
 	Late   bool   `json:"late"`
 	Rank   int    `json:"rank"`             // where it began; -1: not known
-	Node   string `json:"node,omitempty"`   // of that rank, "node 2 (n3)", where there are several
+	Node   string `json:"node,omitempty"`   // of that rank, "node 2 (n3)", if there are several
 	Ranks  []int  `json:"ranks,omitempty"`  // all ranks with the same cause
 	Device string `json:"device,omitempty"` // "cuda:3", "cpu"; empty: not known
 	cause.Figures
-	// Fragmented: memory that the allocator held in no tensor would have served the request.
+	// Fragmented: the allocator held enough memory in no tensor to serve the request.
 	Fragmented bool `json:"fragmented"`
 	// Impossible: one request was larger than the device, or its limit.
 	Impossible bool `json:"impossible,omitempty"`
-	// Growth is memory use that rose step after step until the end: a leak. Again is the number
-	// of steps after which a relaunch runs out again; 0: not known.
+	// Growth is memory use that rose with each step until the end: a leak. Again is the number of
+	// steps after which a relaunch runs out of memory again; 0: not known.
 	Growth *cause.Growth `json:"growth,omitempty"`
 	Again  int           `json:"again_steps,omitempty"`
-	// Symptoms are other causes that were found and that Cause explains.
+	// Symptoms are other causes that were found, and that Cause explains.
 	Symptoms []cause.Code `json:"symptoms"`
-	// Because indexes the facts that the diagnosis rests on, the strongest first.
+	// Because indexes the facts that support the diagnosis, the strongest first.
 	Because []int `json:"because"`
-	// Error is the last line of the failing rank's exception, and Place where the job's code
-	// raised it.
+	// Error is the last line of the failing rank's exception, and Place the line of the job's
+	// code that raised it.
 	Error    string            `json:"error,omitempty"`
 	Place    *cause.SourceLine `json:"place,omitempty"`
 	ExitCode int               `json:"exit_code"`          // of the failing rank; 0 where none failed
 	Lost     *Lost             `json:"lost,omitempty"`     // the node whose loss ended the attempt
 	Hardware *Hardware         `json:"hardware,omitempty"` // GPU trouble that may have ended the attempt
-	// Advice is one sentence for the user, for causes that no change of the plan answers.
+	// Advice is one sentence for the user, for causes that no change of the plan can repair.
 	Advice string `json:"advice,omitempty"`
 }
 
-// OutOfMemory reports whether the attempt ended for want of memory.
+// OutOfMemory reports whether the attempt ended because memory ran out.
 func (d Diagnosis) OutOfMemory() bool { return d.Fatal && d.Cause.OutOfMemory() }
 
-// Facts are the facts that the diagnosis rests on, the strongest first.
+// Facts returns the facts that support the diagnosis, the strongest first.
 func (d Diagnosis) Facts(e *Evidence) (facts []Fact) {
 	for _, i := range d.Because {
 		if i >= 0 && i < len(e.Facts) { // a journal may have been changed
@@ -57,15 +57,15 @@ func (d Diagnosis) Facts(e *Evidence) (facts []Fact) {
 	return facts
 }
 
-// A tier is how much a candidate proves, the strongest first.
+// A tier is the strength of a candidate as evidence, the strongest first.
 type tier int
 
 const (
-	tierCause   tier = iota // words or counters that name a cause
+	tierCause   tier = iota // a message or a counter that names a cause
 	tierOwn                 // the job's own exception, a crash, an unexplained kill
 	tierSymptom             // a consequence of another rank's death
 	tierWarning             // a warning
-	tierExit                // an exit code without words, or words that add nothing to it
+	tierExit                // an exit code without a message, or with a message that adds nothing to it
 )
 
 // A candidate is one thing that may have ended the attempt.
@@ -77,8 +77,8 @@ type candidate struct {
 	finding *cause.Finding // nil for an exit or a counter
 }
 
-// Diagnose says why an attempt ended. It ranks what the facts of all ranks show by tier, and
-// within a tier the first in time. A cause that explains another goes before it.
+// Diagnose returns why an attempt ended. It ranks the candidates of all ranks by tier, and within
+// a tier by time. A cause that explains another precedes it.
 func Diagnose(ev Evidence) Diagnosis {
 	if ev.Unstarted != nil {
 		return ev.Unstarted.diagnosis()
@@ -103,7 +103,7 @@ func Diagnose(ev Evidence) Diagnosis {
 	best := c.attribute(before(deeper(all), all), all)
 	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
 	if best.tier == tierWarning && len(c.exits) == 0 && !slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
-		d.Fatal = false // a warning, and no failure was seen
+		d.Fatal = false // a warning, and nothing failed
 		if best.code.OutOfMemory() {
 			d.Cause = cause.None
 		}
@@ -112,7 +112,7 @@ func Diagnose(ev Evidence) Diagnosis {
 	return d
 }
 
-// vagueness is 1 for words of which others in the same tier are more exact.
+// vagueness is 1 for a message if other messages in the same tier are more exact.
 func (c *fold) vagueness(a candidate) int {
 	f := a.finding
 	if c.vague(a) || f != nil && (a.tier == tierExit || a.tier == tierSymptom && f.Says(cause.SaysElsewhere)) {
@@ -149,7 +149,7 @@ func (c *fold) fine(ev Evidence) bool {
 // wanted reports whether healthy ranks were stopped: by a user, or for a faster plan.
 func (e *Evidence) wanted() bool { return e.StopSignal != 0 || e.Climb != nil }
 
-// explains reports whether a cause brings another one about.
+// explains reports whether a cause can bring about another one.
 func explains(code, other cause.Code) bool {
 	entry, _ := cause.Lookup(code)
 	return slices.Contains(entry.Explains, other)
@@ -169,7 +169,7 @@ func deeper(all []candidate) candidate {
 	return best
 }
 
-// symptoms are the other causes that the chosen one explains.
+// symptoms lists the other causes that the chosen one explains.
 func symptoms(all []candidate, best candidate) []cause.Code {
 	found := []cause.Code{}
 	for _, c := range all {
@@ -220,8 +220,8 @@ func (c *fold) candidates(ev Evidence) []candidate {
 	return c.unfit(c.ownEvents(confirmWarnings(all)))
 }
 
-// outlived reports whether the job continued after a finding: by the finding's weight, or
-// because the rank ended well.
+// outlived reports whether the job continued after a finding: by the finding's weight, or because
+// the rank ended well.
 func (c *fold) outlived(s found) bool {
 	if s.finding.Weight.Dismissed() {
 		return true
@@ -234,7 +234,7 @@ func (c *fold) outlived(s found) bool {
 	return s.finding.Weight == cause.WeightOutlived || !e.Stopped && !failed(e)
 }
 
-// tierOf is what a finding proves by its weight and its code.
+// tierOf returns the tier of a finding by its weight and its code.
 func tierOf(s *cause.Finding) tier {
 	switch {
 	case s.Weight == cause.WeightSymptom && s.Says(cause.SaysEnded):
@@ -249,12 +249,12 @@ func tierOf(s *cause.Finding) tier {
 	return tierCause
 }
 
-// exitMeans is what an exit proves.
+// exitMeans returns the cause and the tier of an exit.
 func exitMeans(e *Exit) (cause.Code, tier) {
 	switch signalOf(e) {
 	case 0:
 		if e.Code == 2 {
-			return cause.UserError, tierExit // as of argument parsers
+			return cause.UserError, tierExit // argument parsers exit with it
 		}
 		return cause.Unknown, tierExit
 	case sigSEGV, sigBUS, sigILL, sigFPE:
@@ -268,8 +268,8 @@ func exitMeans(e *Exit) (cause.Code, tier) {
 	}
 }
 
-// killed reports whether a rank died by SIGKILL, or a loader's worker by the report of its
-// parent.
+// killed returns a rank that died by SIGKILL, or that reports that SIGKILL ended a worker of its
+// data loader.
 func (c *fold) killed() (rank int, ok bool) {
 	for _, i := range c.exitFacts() {
 		if e := c.exitAt(i); !e.Stopped && signalOf(e) == sigKILL {
@@ -284,8 +284,8 @@ func (c *fold) killed() (rank int, ok bool) {
 	return -1, false
 }
 
-// confirmWarnings makes causes of warnings that later errors confirm: a driver that is too old
-// is only warned of, and then a request for a GPU fails.
+// confirmWarnings raises warnings that later errors confirm to causes. A driver that is too old
+// only causes a warning, and then a request for a GPU fails.
 func confirmWarnings(all []candidate) []candidate {
 	for i, warning := range all {
 		if warning.finding == nil || warning.tier != tierWarning {
@@ -306,8 +306,8 @@ func confirmWarnings(all []candidate) []candidate {
 	return all
 }
 
-// before returns an earlier candidate that caused the chosen one though their codes alone do
-// not show it.
+// before returns an earlier candidate that caused the chosen one, though their codes alone do not
+// show it.
 func before(best candidate, all []candidate) candidate {
 	for _, other := range all {
 		switch {
@@ -319,15 +319,15 @@ func before(best candidate, all []candidate) candidate {
 	return best
 }
 
-// mistake reports whether an uncaught index error came before the assertion of a library in the
-// same process.
+// mistake reports whether an uncaught index error preceded a library's assertion in the same
+// process.
 func mistake(index, assertion candidate) bool {
 	return assertion.code == cause.DeviceAssert && index.finding.Top && index.finding.Says(cause.SaysIndex) &&
 		index.rank == assertion.rank && index.finding.Stream == assertion.finding.Stream
 }
 
-// lost reports whether a GPU's error came before the scheduler cancelled the job, which hung in
-// between.
+// lost reports whether a GPU error preceded the scheduler's cancellation of the job, which hung
+// in between.
 func lost(device, cancel candidate) bool {
 	return cancel.code == cause.Preempted && cancel.finding.Says(cause.SaysCancelled) && !cancel.finding.Raised &&
 		device.finding.Says(cause.SaysDevice) && device.finding.Weight == cause.WeightCause
@@ -336,13 +336,13 @@ func lost(device, cancel candidate) bool {
 // event reports whether a candidate is an event of the GPU driver.
 func (c *fold) event(a candidate) bool { return c.facts[a.fact].DriverEvent != nil }
 
-// vague reports whether a candidate is an event that the job itself caused. The driver reports
-// an assertion like an illegal access, so that the job's words go first.
+// vague reports whether a candidate is an event that the job itself caused. The driver reports a
+// failed assertion like an illegal access, so the job's messages precede it.
 func (c *fold) vague(a candidate) bool { return c.event(a) && a.code == cause.IllegalAccess }
 
-// ownEvents weighs the events that the job caused. A process that is killed inside a kernel
-// causes such, too: they explain nothing where no rank has exited, and are mere hints after one
-// has begun to fail. A genuine event comes before its process can know of it.
+// ownEvents lowers the events that the job itself caused. A process that is killed inside a
+// kernel also causes such events. They explain nothing if no rank has exited, and are mere hints
+// after one has begun to fail. A genuine event precedes any message of its process.
 func (c *fold) ownEvents(all []candidate) []candidate {
 	var failing time.Time
 	exited := false
@@ -364,8 +364,8 @@ func (c *fold) ownEvents(all []candidate) []candidate {
 	return all
 }
 
-// attribute returns the words of a rank with the same cause as an event of the driver, where
-// there are any: the event has the device, the words have the rank.
+// attribute returns the message of a rank with the same cause as an event of the driver, if there
+// is one: the event names the device, the message the rank.
 func (c *fold) attribute(best candidate, all []candidate) candidate {
 	if c.event(best) {
 		for _, other := range all {
@@ -377,7 +377,7 @@ func (c *fold) attribute(best candidate, all []candidate) candidate {
 	return best
 }
 
-// firstExitCode is the exit code of the rank that failed first; 0 where none did.
+// firstExitCode is the exit code of the rank that failed first; 0 if none failed.
 func (c *fold) firstExitCode() int {
 	code, first := 0, time.Time{}
 	for _, i := range c.exitFacts() {

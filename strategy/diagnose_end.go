@@ -6,12 +6,12 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// An end is how one rank ended, apart from words in its output: any text can contain those of
-// an out-of-memory error.
+// An end is the way in which one rank ended, apart from messages in its output: any text can
+// quote an out-of-memory error.
 type end struct {
 	exit *Exit  // nil: not seen
-	word *found // the process's own last report, nil for none
-	left *found // the last uncaught traceback in the output, nil for none
+	word *found // the process's own last report; nil: none
+	left *found // the last uncaught traceback in the output; nil: none
 }
 
 func (c *fold) ends() map[int]*end {
@@ -46,8 +46,8 @@ func (c *fold) ends() map[int]*end {
 	return all
 }
 
-// said reports whether the process's own report names why it ended: SystemExit and
-// KeyboardInterrupt add nothing to its exit.
+// said reports whether the process's own report names the reason of its end: SystemExit and
+// KeyboardInterrupt add nothing to the exit code.
 func said(f *cause.Finding) bool {
 	return f.Weight != cause.WeightSymptom || f.Code != cause.UserError && f.Code != cause.Preempted
 }
@@ -60,13 +60,13 @@ func leaves(f *cause.Finding) bool {
 	return f.Top && f.Weight == cause.WeightCause && !f.Quoted && !passedOn(f)
 }
 
-// passedOn reports whether an exception only reports that another process failed.
+// passedOn reports whether an exception only reports the failure of another process.
 func passedOn(f *cause.Finding) bool {
 	return f.Says(cause.SaysElsewhere) || f.Says(cause.SaysWorker)
 }
 
-// textOnly reports whether a finding in a rank's output is mere text, because the rank's end has
-// another cause.
+// textOnly reports whether a finding in a rank's output is only text, because the rank ended for
+// another reason.
 func (c *fold) textOnly(s found, ends map[int]*end) bool {
 	e := ends[s.rank]
 	if e == nil || s.rank < 0 || ownWord(c.facts[s.fact].Source) || c.event(candidate{fact: s.fact}) {
@@ -84,9 +84,9 @@ func (c *fold) textOnly(s found, ends map[int]*end) bool {
 	return c.deniedByExit(s, e)
 }
 
-// outranks reports whether the process's own report rules a text out. A text that explains the
-// report stays, such as invalid probabilities before a device's assertion. Out of memory would
-// be in the report itself.
+// outranks reports whether the process's own report rules out a text. A text that explains the
+// report stays, such as invalid probabilities before a device's assertion. The report itself
+// would name an out-of-memory error.
 func (e *end) outranks(text *cause.Finding) bool {
 	word := e.word.finding
 	switch {
@@ -102,7 +102,7 @@ func (e *end) outranks(text *cause.Finding) bool {
 	return !explains(text.Code, word.Code)
 }
 
-// deniedByExit reports whether the rank's exit contradicts the words.
+// deniedByExit reports whether the rank's exit contradicts the message.
 func (c *fold) deniedByExit(s found, e *end) bool {
 	signal := signalOf(e.exit)
 	if s.finding.Says(cause.SaysOOMKill) {
@@ -123,8 +123,8 @@ func (c *fold) deniedByExit(s found, e *end) bool {
 // launchers above it.
 const pythonFails = 1
 
-// deniedByTraceback reports whether another exception was uncaught after the words, and was not
-// raised from theirs.
+// deniedByTraceback reports whether another exception was uncaught after the message, and was not
+// raised from it.
 func (c *fold) deniedByTraceback(s found, e *end) bool {
 	left := e.left
 	if left == nil || left.finding.Code.OutOfMemory() || left.finding.From.OutOfMemory() {
@@ -146,8 +146,8 @@ func (c *fold) deniedByTraceback(s found, e *end) bool {
 	return s.fact < left.fact
 }
 
-// passesOn reports whether several processes write to the rank's streams: it is a launcher, or
-// a program that starts others.
+// passesOn reports whether several processes write to the rank's streams: the rank is a launcher,
+// or a program that starts others.
 func (c *fold) passesOn(rank int) bool {
 	return slices.ContainsFunc(c.findings, func(s found) bool { return s.rank == rank && passedOn(s.finding) })
 }
@@ -155,8 +155,8 @@ func (c *fold) passesOn(rank int) bool {
 // otherProcess reports whether the prefixes of two lines name different ranks.
 func otherProcess(a, b *cause.Finding) bool { return a.Rank >= 0 && b.Rank >= 0 && a.Rank != b.Rank }
 
-// aborts reports whether a rank ended by SIGABRT for the error in the words: the C++ runtime
-// names the same one, or a watchdog ended the rank after it.
+// aborts reports whether a rank ended by SIGABRT for the error in the message: the C++ runtime
+// names the same error, or a watchdog ended the rank after it.
 func (c *fold) aborts(s found) bool {
 	if s.finding.Says(cause.SaysThrown) {
 		return true
@@ -175,15 +175,15 @@ func (c *fold) aborts(s found) bool {
 	return false
 }
 
-// below reports whether the words are on one of the next lines of the same stream.
+// below reports whether the message is on one of the next lines of the same stream.
 func below(thrown, words *cause.Finding) bool {
 	const reach = 2
 	d := words.Line - thrown.Line
 	return thrown.Stream == words.Stream && d >= 0 && d <= reach
 }
 
-// killedIn reports whether the rank was killed as the kernel kills for memory, or reported that
-// a process below it was.
+// killedIn reports whether the kernel killed the rank as it does when memory runs out, or the
+// rank reported this of a process below it.
 func (c *fold) killedIn(rank int, exit *Exit) bool {
 	const slurmOOM = 125 // the code of a step that Slurm ended as out of memory
 	if signalOf(exit) == sigKILL || exit.Code == 256-sigKILL || exit.Code == slurmOOM {
@@ -194,16 +194,16 @@ func (c *fold) killedIn(rank int, exit *Exit) bool {
 	})
 }
 
-// wrapped reports whether the rank's exit code is that of a program around the process: make
-// ends with 2 whatever the code was.
+// wrapped reports whether the rank's exit code comes from a program around the process: make ends
+// with 2 for any code.
 func (c *fold) wrapped(rank int) bool {
 	return slices.ContainsFunc(c.findings, func(s found) bool {
 		return s.rank == rank && (s.finding.Says(cause.SaysEnded) || s.finding.Says(cause.SaysElsewhere) && s.finding.Weight == cause.WeightSymptom)
 	})
 }
 
-// endedElsewhere reports whether another rank failed by itself: then this one was stopped for
-// it, and its output was no failure yet.
+// endedElsewhere reports whether another rank failed by itself. Then this rank was stopped
+// because of it, and its output was not a failure yet.
 func (c *fold) endedElsewhere(rank int, ends map[int]*end) bool {
 	for other, e := range ends {
 		if other < 0 || other == rank {
@@ -222,7 +222,7 @@ func (c *fold) endedElsewhere(rank int, ends map[int]*end) bool {
 	return false
 }
 
-// endsItself reports whether a rank's exit is no consequence of another rank's failure.
+// endsItself reports whether a rank's exit is not a consequence of another rank's failure.
 func (c *fold) endsItself(rank int, e *end) bool {
 	switch signalOf(e.exit) {
 	case 0:

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// Interrupted is the decision that a signal makes: the run ends, and its state is kept.
+// Interrupted is the decision after a signal: the run ends, and its state is kept.
 func Interrupted(signal int) Decision {
 	name := map[int]string{sigHUP: "SIGHUP", sigINT: "SIGINT"}[signal]
 	if name == "" {
@@ -24,8 +24,8 @@ func interrupted(s *situation) Decision {
 	return d
 }
 
-// unkillable ends the run: the process may hold the devices' memory, and a plan next to it
-// would be too small.
+// unkillable ends the run. The process may still hold the devices' memory, and a plan that fits
+// next to it would be too small.
 func unkillable(s *situation) Decision {
 	stuck := s.last.Stuck
 	if stuck.Debugger != "" {
@@ -44,11 +44,12 @@ func trained(s *situation) Decision {
 	return d
 }
 
-// enoughCalls is how many calls of a model in training are not just a trial of it.
+// enoughCalls is the number of calls of a model in training from which they are more than a
+// trial.
 const enoughCalls = 2
 
-// Unstepped reports whether the job's processes trained without a step of the optimizer: they
-// called the model, and have an optimizer whose steps are counted and that made none.
+// Unstepped reports whether the job's processes trained without an optimizer step: they called
+// the model, and have an optimizer whose steps are counted and that made none.
 func (e *Evidence) Unstepped() bool {
 	c, counted := e.folded(), false
 	for _, r := range c.reports() {
@@ -68,28 +69,29 @@ func (e *Evidence) Unstepped() bool {
 	return counted && called
 }
 
-// untrained: gpurun changed the batch, and no attempt of the run made an optimizer step. A
-// job that resumes at its last step has made the others before.
+// untrained reports whether gpurun changed the batch, and no attempt of the run made an optimizer
+// step. A job that resumes at its last step has made the others before.
 func (s *situation) untrained() bool {
 	stepped := func(a Attempt) bool { return a.Steps > 0 && !a.Unstepped }
 	return !s.diagnosis.Fatal && s.last.Unstepped && len(s.batchChanges()) > 0 && !slices.ContainsFunc(s.history, stepped)
 }
 
-// batchChanges is how the last attempt's batch differs from the job as it is written.
+// batchChanges returns the differences between the last attempt's batch and the job as it is
+// written.
 func (s *situation) batchChanges() Changes {
 	return s.job.Written.Changed(s.last.Plan).only(MicroBatchSize, GradientAccumulationSteps)
 }
 
-// madeNoStep ends a run whose job ended with 0 and trained nothing.
+// madeNoStep ends a run whose job exited with 0 and trained nothing.
 func madeNoStep(s *situation) Decision {
 	return s.end(Failed, "the job ended with 0, but its optimizer made no step with %s: it has not trained; the loop may never come to its step with that accumulation", s.batchChanges())
 }
 
-// Unstarted is why the ranks of an attempt could not be started.
+// Unstarted is the reason why the ranks of an attempt could not be started.
 type Unstarted struct {
 	Reason string `json:"reason"`
 	Hint   string `json:"hint,omitempty"` // what the user can do
-	// Wait: the processes, memory, descriptors or port that were missing may be there later.
+	// Wait: the missing processes, memory, descriptors or port may be available later.
 	Wait   bool `json:"wait,omitempty"`
 	RunDir bool `json:"run_dir,omitempty"` // the system refused the run directory
 	Bug    bool `json:"bug,omitempty"`     // gpurun failed to write the plan into the job's command
@@ -106,7 +108,7 @@ func (u Unstarted) diagnosis() Diagnosis {
 	}
 }
 
-// unstarted ends the run: no other plan would start either. Where waiting helps, or the run
+// unstarted ends the run: no other plan would start either. If waiting helps, or the run
 // directory is at fault, the run continues when it is started again.
 func unstarted(s *situation) Decision {
 	u := s.last.Unstarted
@@ -125,8 +127,8 @@ func unstarted(s *situation) Decision {
 	return d
 }
 
-// unwritable says, for the knobs that gpurun failed to write into the job's command by a bug,
-// why they are left alone.
+// unwritable returns the knobs that gpurun failed to write into the job's command because of a
+// bug, each with the reason not to change it.
 func unwritable(history []Attempt) map[Knob]string {
 	doubts := map[Knob]string{}
 	var before Plan
@@ -143,21 +145,21 @@ func unwritable(history []Attempt) map[Knob]string {
 	return doubts
 }
 
-// unwritten: gpurun failed to write the changes of the last attempt's plan by a bug. Other
-// changes may be possible.
+// unwritten reports whether gpurun failed to write the changes of the last attempt's plan because
+// of a bug. Other changes may be possible.
 func (s *situation) unwritten() bool {
 	n := len(s.history)
 	return s.last.Unstarted != nil && s.last.Unstarted.Bug && n > 1 && len(s.history[n-2].Plan.Changed(s.last.Plan)) > 0
 }
 
-// ran omits the attempts before the last that could not be started: they say nothing about
-// their plans, and use no budget.
+// ran omits the attempts before the last that could not be started: they show nothing about their
+// plans, and use no budget.
 func ran(history []Attempt) []Attempt {
 	before := slices.DeleteFunc(slices.Clone(history[:len(history)-1]), func(a Attempt) bool { return a.Unstarted != nil })
 	return append(before, history[len(history)-1])
 }
 
-// A Notice is a signal that announces the end of the time.
+// A Notice is a signal that announces the end of the allocated time.
 type Notice struct {
 	// Signal is its name, "SIGUSR1", and Number its number; 0 for a deadline.
 	Signal string `json:"signal"`
@@ -166,9 +168,9 @@ type Notice struct {
 	Caught bool   `json:"caught,omitempty"` // a rank has a handler for the signal, and received it
 }
 
-// CutShort says why an attempt ended before the job did, where a notice is the reason; empty
-// where it is not. A rank that catches the notice saves its state, and often ends with 0:
-// that is no training.
+// CutShort returns why an attempt ended before the job did, if a notice is the reason; else
+// empty. A rank that catches the notice saves its state, and often ends with 0 though the
+// training is not finished.
 func (e *Evidence) CutShort() string {
 	n := e.Notice
 	if n == nil {
@@ -186,7 +188,7 @@ func (e *Evidence) CutShort() string {
 	return ""
 }
 
-// EndedBy is the first rank that was ended by a signal which gpurun did not send; -1 for none.
+// EndedBy is the first rank that was ended by a signal which gpurun did not send; -1: none.
 func (e *Evidence) EndedBy(signal int) int {
 	for _, i := range e.folded().exitFacts() {
 		if x := e.folded().exitAt(i); !x.Stopped && signalOf(x) == signal {
@@ -196,9 +198,9 @@ func (e *Evidence) EndedBy(signal int) int {
 	return -1
 }
 
-// endedAfter judges ranks that all ended with 0 after a notice. Where the last step is not
-// known, they count as cut short only if the run had to stop: to start a trained job again
-// costs little, and not to start an untrained one costs everything.
+// endedAfter judges ranks that all ended with 0 after a notice. If the last step is not known,
+// they count as cut short only if the run had to stop. To start a finished job again costs
+// little; to abandon an unfinished one costs everything.
 func (e *Evidence) endedAfter(n *Notice) string {
 	if !n.Caught {
 		return ""
@@ -218,8 +220,8 @@ func (e *Evidence) endedAfter(n *Notice) string {
 }
 
 // Announced is the decision after a notice, a signal such as SIGUSR1 by which a scheduler
-// announces the end of the time: no attempt is started. The decision after the last attempt
-// is kept for the next start of the run.
+// announces the end of the time. No attempt is started; the decision after the last attempt is
+// kept for the next start of the run.
 func Announced(signal string, next Decision) Decision {
 	d := Decision{Rule: "announced", Outcome: Retry, Code: CodeRetry, Reason: fmt.Sprintf("after the notice %s no attempt is started", signal)}
 	if next.Reason != "" {
@@ -228,21 +230,21 @@ func Announced(signal string, next Decision) Decision {
 	return d
 }
 
-// Postponed is the decision shortly before a deadline: no attempt is started, and the next
-// start of the run continues with what was decided.
+// Postponed is the decision shortly before a deadline: no attempt is started, and the next start
+// of the run continues with the decision that was made.
 func Postponed(next Decision) Decision {
 	return Decision{Rule: "deadline", Outcome: Retry, Code: CodeRetry, Reason: next.Reason + ", when this run is started again: " + next.Late}
 }
 
 const (
-	// lateTimes is how many times its time to the first step an attempt needs before the
-	// deadline, and lateLeast the least that it needs: stopping ranks takes some.
+	// lateTimes is the factor on the time to the first step that an attempt needs before the
+	// deadline, and lateLeast the least time: stopping ranks takes some.
 	lateTimes = 1.5
 	lateLeast = 2 * time.Minute
 )
 
-// late says why the decided attempt is not started now: before the deadline it would hardly
-// make a step. It is empty where there is time, or no deadline is known.
+// late returns why the decided attempt is not started now: it would hardly make a step before the
+// deadline. It is empty if there is time, or no deadline is known.
 func (s *situation) late(d Decision) string {
 	end := s.inventory.Deadline
 	if !d.Relaunch || end.IsZero() {
@@ -263,8 +265,8 @@ func (s *situation) late(d Decision) string {
 	return why
 }
 
-// timeToFirstStep is how long the last attempt took to its first step; where it made none, how
-// long another of the run did, or itself while it loaded. 0: not known.
+// timeToFirstStep is the time that the last attempt took to its first step. If it made none, it
+// is the time of another attempt of the run, or of this one while it loaded. 0: not known.
 func (s *situation) timeToFirstStep() time.Duration {
 	if before := s.last.Stepping.Before; before > 0 {
 		return before.Duration()
@@ -276,9 +278,9 @@ func (s *situation) timeToFirstStep() time.Duration {
 	return longest
 }
 
-// Settled reports whether a decision would be the same for another run of the job on this
-// device: every allowed remedy was tried or is impossible, and neither a bound of the run,
-// another process, host memory, a checkpoint nor a user's signal had a part in it.
+// Settled reports whether another run of the job on this device would reach the same decision:
+// every allowed remedy was tried or is impossible, and the decision did not depend on a bound of
+// the run, another process, host memory, a checkpoint or a user's signal.
 func Settled(d Decision, last Attempt, inv Inventory) bool {
 	alone := inv.Device.Others <= inv.Device.Total/100
 	needs := last.Diagnosis.Cause == cause.CUDAOOM && last.Diagnosis.Growth == nil && !last.Diagnosis.Late

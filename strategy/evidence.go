@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// Evidence is all that is known about one attempt.
+// Evidence is everything that is known about one attempt.
 type Evidence struct {
 	Attempt     int       `json:"attempt"`
 	Plan        Plan      `json:"plan"`
@@ -21,29 +21,29 @@ type Evidence struct {
 	// Facts are in the order in which they came. Add adds one; the methods below and Diagnose
 	// interpret them.
 	Facts []Fact `json:"facts"`
-	// HangTimeout is the silence after an out-of-memory traceback that means that a rank hangs;
-	// 0: the ranks were not watched.
+	// HangTimeout is the silence after an out-of-memory traceback from which a rank counts as
+	// hanging; 0: the ranks were not watched.
 	HangTimeout Seconds `json:"hang_timeout_seconds,omitempty"`
-	// Stalls is when the job counts as one that hangs; nil: never.
+	// Stalls is the rule by which the job counts as hanging; nil: never.
 	Stalls *StallRule `json:"stalls,omitempty"`
-	// StopSignal is the signal by which a user stopped gpurun; 0 for none.
+	// StopSignal is the signal by which a user stopped gpurun; 0: none.
 	StopSignal int     `json:"stop_signal,omitempty"`
 	Notice     *Notice `json:"notice,omitempty"` // of the end of the time; nil for none
 	// Halted: gpurun stopped the ranks because a change had no effect.
 	Halted bool `json:"halted,omitempty"`
-	// Climb is the decision for which gpurun stopped the ranks: to continue with a faster plan.
-	// Kept says why the plan was kept where a faster one would fit.
+	// Climb is the decision to continue with a faster plan, for which gpurun stopped the ranks.
+	// Kept is the reason why the plan was kept though a faster one would fit.
 	Climb *Decision `json:"climb,omitempty"`
 	Kept  string    `json:"kept,omitempty"`
 
-	// Unstarted is why no rank ran; nil where they did.
+	// Unstarted is the reason why no rank ran; nil if they did.
 	Unstarted *Unstarted `json:"unstarted,omitempty"`
 
 	fold *fold // of Facts; nil: not folded yet
 }
 
-// EvidenceFromLog makes evidence of the findings in saved output, where nothing else was
-// observed. A nil exit code is unknown; a negative one is a signal's number, as in Python.
+// EvidenceFromLog makes evidence of the findings in saved output, if nothing else was observed. A
+// nil exit code is unknown; a negative one is a signal's number, as in Python.
 func EvidenceFromLog(findings []cause.Finding, exitCode *int) Evidence {
 	var ev Evidence
 	for i := range findings {
@@ -60,8 +60,8 @@ func EvidenceFromLog(findings []cause.Finding, exitCode *int) Evidence {
 	return ev
 }
 
-// Add adds one more fact. A finding in a new state replaces the earlier one in its place, under
-// the time of the first; a newer sign of life or report replaces the older one.
+// Add adds one more fact. A finding in a new state replaces the earlier one, and keeps the time
+// of the first. A newer sign of life or report replaces the older one.
 func (e *Evidence) Add(f Fact) {
 	c := e.folded()
 	if i, again := c.before(&f); again {
@@ -79,7 +79,7 @@ func (f Fact) Same(other Fact) bool {
 	return f.Finding != nil && other.Finding != nil && f.Finding.Seq > 0 && identityOf(&f) == identityOf(&other)
 }
 
-// Updated is the fact in a later state, under the time of the first.
+// Updated returns the fact in a later state, with the time of the first.
 func (f Fact) Updated(later Fact) Fact {
 	if later.Sign != nil || later.Said != nil || later.Memory != nil || later.Snapshot != nil || later.Progress != nil {
 		return later
@@ -93,8 +93,8 @@ func (f Fact) Updated(later Fact) Fact {
 	return later
 }
 
-// A fold is the state of an attempt's facts. It names facts by their index, so that a diagnosis
-// can list the facts that it rests on.
+// A fold is the state of an attempt's facts. It refers to facts by their index, so that a
+// diagnosis can list the facts that support it.
 type fold struct {
 	facts []Fact
 
@@ -130,7 +130,7 @@ type found struct {
 	finding *cause.Finding
 }
 
-// A findingID identifies a finding. A new state of it has the same one.
+// A findingID identifies a finding through all its states.
 type findingID struct {
 	rank           int
 	source, stream string
@@ -140,8 +140,8 @@ type findingID struct {
 // A processID is a process of a rank, or one that the rank started.
 type processID struct{ rank, pid int }
 
-// folded is the state of the facts. Facts that did not come through Add, as from a journal, are
-// folded when it is first needed.
+// folded returns the state of the facts. Facts that did not come through Add, such as those from
+// a journal, are folded at the first call.
 func (e *Evidence) folded() *fold {
 	if e.fold != nil && len(e.fold.facts) == len(e.Facts) {
 		return e.fold
@@ -156,8 +156,7 @@ func (e *Evidence) folded() *fold {
 	return e.fold
 }
 
-// rankOf is the rank that a fact is about. In output that several ranks share, the line may
-// name it.
+// rankOf is the rank of a fact. In output that several ranks share, the line may name it.
 func rankOf(f *Fact) int {
 	if f.Rank < 0 && f.Finding != nil {
 		return f.Finding.Rank
@@ -250,8 +249,8 @@ func (c *fold) find(i int, f *Fact) {
 	c.findings = append(c.findings, found{fact: i, rank: rankOf(f), finding: f.Finding})
 }
 
-// observe keeps the first value of a knob: a framework that helps itself later starts with the
-// value that it was given.
+// observe keeps the first value of a knob: a framework that changes it later, on its own, starts
+// with the given value.
 func (c *fold) observe(s *ObservedSetting) {
 	c.fresh = c.fresh || s.Fresh
 	if s.Nothing {
@@ -265,7 +264,7 @@ func (c *fold) observe(s *ObservedSetting) {
 // exitFacts are the facts of the ranks' exits, in their order.
 func (c *fold) exitFacts() []int { return slices.Sorted(maps.Values(c.exits)) }
 
-// exitOf is how the rank ended; a saved log has one exit code for all ranks.
+// exitOf returns how the rank ended; a saved log has one exit code for all ranks.
 func (c *fold) exitOf(rank int) *Exit {
 	for _, r := range []int{rank, -1} {
 		if i, ok := c.exits[r]; ok {
@@ -275,7 +274,7 @@ func (c *fold) exitOf(rank int) *Exit {
 	return nil
 }
 
-// reports are the last reports of all processes, in the order of ranks and processes.
+// reports lists the last reports of all processes, in the order of ranks and processes.
 func (c *fold) reports() []*ProcessReport {
 	order := slices.SortedFunc(maps.Keys(c.reported), func(a, b processID) int { return cmp.Or(a.rank-b.rank, a.pid-b.pid) })
 	all := make([]*ProcessReport, len(order))
@@ -304,13 +303,13 @@ func (e *Evidence) Steps() int { return e.folded().steps }
 // files.
 func (e *Evidence) Observed(j Job) Plan { return e.folded().observed.With(e.inProcess(j)) }
 
-// Fresh reports whether the job says that it starts from the beginning.
+// Fresh reports whether the job printed that it starts from the beginning.
 func (e *Evidence) Fresh() bool { return e.folded().fresh }
 
-// Nothing is the line by which the job says that it found nothing to do; empty for none.
+// Nothing is the line in which the job reports that it found nothing to do; empty: none.
 func (e *Evidence) Nothing() string { return e.folded().nothing }
 
-// Stuck is a process that SIGKILL did not end, nil for none.
+// Stuck is a process that SIGKILL did not end; nil: none.
 func (e *Evidence) Stuck() *Stuck {
 	c := e.folded()
 	if n := len(c.stuck); n > 0 {
@@ -329,7 +328,7 @@ func (e *Evidence) Snapshots() []Snapshot {
 	return all
 }
 
-// ExitOf is how a rank ended, or the failed training below it where the rank hides that; nil:
+// ExitOf returns how a rank ended, or the failed training below it if the rank hides that; nil:
 // not known.
 func (e *Evidence) ExitOf(rank int) *Exit {
 	c := e.folded()
@@ -354,8 +353,8 @@ func (e *Evidence) EndedWell() bool {
 	return well > 0 && well >= e.Ranks
 }
 
-// StoppedToClimb is the decision for which the ranks were stopped; nil where they ended before,
-// or the run was stopped meanwhile.
+// StoppedToClimb is the decision for which the ranks were stopped; nil if they ended before, or
+// the run was stopped meanwhile.
 func (e *Evidence) StoppedToClimb() *Decision {
 	if e.StopSignal != 0 || e.CutShort() != "" || e.EndedWell() {
 		return nil
@@ -395,8 +394,8 @@ func (e *Evidence) silent() bool {
 	return all > 0 && len(ranks) < e.Ranks || processes > 0 && processes < e.World()
 }
 
-// Alone is the number of ranks where there are several, each has reached its first optimizer
-// step, and none has joined a process group: each trains the whole job. Otherwise it is 0.
+// Alone is the number of ranks if there are several, each has reached its first optimizer step,
+// and none has joined a process group: each trains the whole job. Otherwise it is 0.
 func (e *Evidence) Alone() int {
 	stepping, _ := e.folded().reporting(func(r *ProcessReport) bool { return r.Stepping })
 	if e.Ranks < 2 || len(stepping) < e.Ranks || e.World() > 1 {
@@ -414,9 +413,9 @@ func (e *Evidence) World() int {
 	return world
 }
 
-// inProcess is the plan that the job's processes report. Where they differ, or some rank never
-// reported what others changed in the process, a change had no effect: then it is the value
-// that the plan does not have.
+// inProcess is the plan that the job's processes report. A change had no effect if their values
+// differ, or if some rank never reported a value that others changed in the process: then
+// inProcess has the value that the plan does not have.
 func (e *Evidence) inProcess(j Job) Plan {
 	c := e.folded()
 	if len(c.reported) == 0 {
@@ -436,7 +435,7 @@ func (e *Evidence) inProcess(j Job) Plan {
 	return settings
 }
 
-// Refused says why knobs cannot be changed in the job's processes, or were not.
+// Refused returns the reasons why knobs cannot be changed in the job's processes, or were not.
 func (e *Evidence) Refused() map[Knob]string {
 	var refused map[Knob]string
 	for _, r := range e.folded().reports() {
@@ -451,11 +450,11 @@ func (e *Evidence) Refused() map[Knob]string {
 }
 
 // mostMeasured bounds the measurements that are kept of an attempt: ranks of one job hold about
-// the same.
+// the same amount.
 const mostMeasured = 4
 
-// Measured lists the most informative measurements first: of the rank that ran out of memory
-// first, then those with the highest peaks. Their plans are not set: see Job.Measured.
+// Measured lists the most informative measurements: first of the rank that ran out of memory,
+// then those with the highest peaks. Their plans are not set: see Job.Measured.
 func (e *Evidence) Measured() []memory.Measurement {
 	c := e.folded()
 	facts := slices.SortedFunc(maps.Values(c.measured), func(a, b int) int { return compareMeasured(c.facts[a], c.facts[b]) })
@@ -485,8 +484,8 @@ func compareMeasured(a, b Fact) int {
 func highest(m *memory.Measurement) int64 { return max(m.Peak, m.Allocated) }
 
 // RecordAllAllocations reports whether the next attempt records its allocations from start to
-// end: the last one that ran out of a GPU's memory did so late, by a leak, or in an unknown
-// phase, which a record of the first steps does not explain.
+// end. It does if the last one ran out of a GPU's memory late, by a leak, or in an unknown phase,
+// which a record of the first steps does not explain.
 func RecordAllAllocations(history []Attempt) bool {
 	for _, a := range slices.Backward(history) {
 		if d := a.Diagnosis; d.Fatal && d.Cause == cause.CUDAOOM {
@@ -496,7 +495,7 @@ func RecordAllAllocations(history []Attempt) bool {
 	return false
 }
 
-// earlier is the earlier of two times, where zero is no time.
+// earlier returns the earlier of two times; zero means no time.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -11,7 +11,7 @@ import (
 // A Fact is one observation. Exactly one of the pointers, Nodes or Gap, is set.
 type Fact struct {
 	Time time.Time `json:"time"`
-	// Again is when a finding changed its state after Time; zero: never.
+	// Again is the time after Time at which a finding changed its state; zero: never.
 	Again time.Time `json:"again,omitzero"`
 	// Rank is the global rank, -1 for a node or the job.
 	Rank int `json:"rank"`
@@ -25,8 +25,8 @@ type Fact struct {
 	Kills    *Kills         `json:"kills,omitempty"`
 	Tenant   *Tenant        `json:"tenant,omitempty"`
 	Stuck    *Stuck         `json:"stuck,omitempty"`
-	// Growth is memory use that rose up to the end of the rank's output. Growth before an
-	// error is in its Finding.
+	// Growth is memory use that rose up to the end of the rank's output. Growth before an error
+	// is in its Finding.
 	Growth      *cause.Growth      `json:"growth,omitempty"`
 	DriverEvent *cause.DriverEvent `json:"driver_event,omitempty"` // about a device of the job
 	Observed    *ObservedSetting   `json:"observed,omitempty"`
@@ -45,20 +45,20 @@ type Fact struct {
 	Gap string `json:"gap,omitempty"`
 }
 
-// An Exit is how one rank's process ended.
+// An Exit is the end of one rank's process.
 type Exit struct {
 	Code   int `json:"code"`             // 0–255; 128+n where a signal ended it
-	Signal int `json:"signal,omitempty"` // that ended the process; 0 for none
-	// Stopped: gpurun had begun to stop the rank, so that code and signal mean nothing.
+	Signal int `json:"signal,omitempty"` // that ended the process; 0: none
+	// Stopped: gpurun had begun to stop the rank, so code and signal mean nothing.
 	Stopped bool `json:"stopped,omitempty"`
-	// Shell: the process was a program that starts others, and its code may be that of any of
+	// Shell: the process was a program that starts others, and its code may be the code of any of
 	// them.
 	Shell bool  `json:"shell,omitempty"`
 	Peak  int64 `json:"peak_bytes,omitempty"` // largest resident set; 0: unknown
 	PID   int   `json:"pid"`
 }
 
-// The signals that point to a cause.
+// Signals that point to a cause.
 const (
 	sigHUP  = 1
 	sigINT  = 2
@@ -80,8 +80,8 @@ const (
 // failed reports whether a rank ended badly without being stopped.
 func failed(e *Exit) bool { return !e.Stopped && (e.Code != 0 || signalOf(e) != 0) }
 
-// signalOf returns the signal that ended a process, also where a shell turned it into an exit
-// code. Codes beyond the standard signals are more often a program's own.
+// signalOf returns the signal that ended a process, even if a shell turned it into an exit code.
+// Codes beyond the standard signals are more often a program's own.
 func signalOf(e *Exit) int {
 	if e.Signal == 0 && e.Code > 128 && e.Code <= 128+sigSYS {
 		return e.Code - 128
@@ -91,11 +91,11 @@ func signalOf(e *Exit) int {
 
 // Progress sums up the training steps that a rank reported in one attempt.
 type Progress struct {
-	Steps int `json:"steps"` // lines with another step number than the one before
+	Steps int `json:"steps"` // lines whose step number differs from the line before
 	First int `json:"first"` // number of the first step
 	Last  int `json:"last"`
 	Total int `json:"total,omitempty"` // steps of the job; 0: unknown
-	// Loss is that of the last step line with a finite one; nil for none.
+	// Loss is the loss of the last step line with a finite one; nil: none.
 	Loss    *float64 `json:"loss,omitempty"`
 	Longest Seconds  `json:"longest_seconds,omitempty"`
 	For     Seconds  `json:"for_seconds,omitempty"` // from the first step to the last
@@ -116,14 +116,14 @@ type Tenant struct {
 	PIDs   []int  `json:"pids,omitempty"`
 }
 
-// Stuck is a process that SIGKILL did not end within the bound.
+// Stuck is a process that SIGKILL did not end in time.
 type Stuck struct {
 	PID      int    `json:"pid"`
 	Channel  string `json:"wait_channel,omitempty"`
-	Debugger string `json:"debugger,omitempty"` // that holds it: "gdb (process 123)"
+	Debugger string `json:"debugger,omitempty"` // the debugger that holds it: "gdb (process 123)"
 }
 
-// An ObservedSetting is found in the job's output or files: the value of a knob, or one of the
+// An ObservedSetting was found in the job's output or files: the value of a knob, or one of the
 // other fields.
 type ObservedSetting struct {
 	Knob    Knob   `json:"knob,omitempty"`
@@ -133,7 +133,7 @@ type ObservedSetting struct {
 	Text    string `json:"text,omitempty"`    // the line, or the name of the file
 }
 
-// A Sign is a rank's last sign of life. The zero time means never.
+// A Sign is a rank's last sign of life. Zero times mean never.
 type Sign struct {
 	Output  time.Time `json:"output,omitzero"`           // the last byte that the rank wrote
 	Step    time.Time `json:"step,omitzero"`             // its last step
@@ -142,28 +142,29 @@ type Sign struct {
 	Steps   int       `json:"steps,omitempty"`           // of all ranks together
 	Anyone  time.Time `json:"anyone,omitzero"`           // the last byte that any rank wrote
 	Awake   time.Time `json:"awake,omitzero"`            // when the ranks were last resumed after a pause
-	// Saved is when the job's checkpoint grew after a rank had reported its end. It belongs to
-	// no rank, since the writer is not known.
+	// Saved is the time at which the job's checkpoint grew after a rank had reported its end. It
+	// belongs to no rank, because the writer is not known.
 	Saved time.Time `json:"saved,omitzero"`
 }
 
-// A ProcessReport is what a rank's process reports of itself: the values it really runs with, which
-// knobs can be changed in it, and which were.
+// A ProcessReport is the report of a rank's process: the values that it runs with, which knobs
+// can be changed in it, and which were.
 type ProcessReport struct {
 	PID   int `json:"pid"`
 	World int `json:"world,omitempty"` // ranks of its process group; 0 without one
-	// Settings are its values after all changes; uncertain ones are absent. By names the source
-	// of each: "transformers.TrainingArguments".
+	// Settings are its values after all changes, without uncertain ones. By names the source of
+	// each: "transformers.TrainingArguments".
 	Settings Plan            `json:"settings,omitempty"`
 	By       map[Knob]string `json:"told_by,omitempty"`
-	// Refused says why a knob cannot be changed in the process: "the model is compiled".
+	// Refused is the reason why a knob cannot be changed in the process: "the model is compiled".
 	Refused map[Knob]string `json:"refused,omitempty"`
-	// Applied was changed in the process; Failed should have been, with the reason why not.
+	// Applied lists the changes made in the process; Failed those that were not possible, with
+	// the reason.
 	Applied Changes         `json:"applied,omitempty"`
 	Failed  map[Knob]string `json:"failed,omitempty"`
-	// Model is set once the root module was called; from then on Refused is complete.
+	// Model is set after the first call of the root module; from then on Refused is complete.
 	Model *Model `json:"model,omitempty"`
-	// Waiting: the process waits before its first optimizer step for the reports of all ranks.
+	// Waiting: before its first optimizer step, the process waits for the reports of all ranks.
 	Waiting    bool      `json:"waiting,omitempty"`
 	Stepping   bool      `json:"stepping,omitempty"`    // it has reached its first optimizer step
 	TotalSteps int       `json:"total_steps,omitempty"` // optimizer steps of the job; 0: unknown
@@ -177,7 +178,7 @@ type Model struct {
 	Trainable  int64            `json:"trainable,omitempty"`
 	Bytes      map[string]int64 `json:"bytes,omitempty"` // of the parameters, by dtype: "float32"
 	Blocks     []Blocks         `json:"blocks,omitempty"`
-	// Switch is the model's method for activation checkpointing; empty for none.
+	// Switch is the model's method for activation checkpointing; empty: none.
 	Switch   string `json:"switch,omitempty"`
 	Compiled bool   `json:"compiled,omitempty"`
 }
@@ -189,32 +190,32 @@ type Blocks struct {
 	Count int    `json:"count"`
 }
 
-// A Call is a keyword argument of a call in the job's code that gpurun's hook changes when the
+// A Call is a keyword argument of a call in the job's code. gpurun's hook changes it when the
 // process makes the call.
 type Call struct {
-	Name    string `json:"call"` // "transformers.TrainingArguments"; subclasses count, too
+	Name    string `json:"call"` // "transformers.TrainingArguments"; includes subclasses
 	Keyword string `json:"keyword"`
-	Knob    Knob   `json:"knob,omitempty"` // of the keyword; empty for none
+	Knob    Knob   `json:"knob,omitempty"` // of the keyword; empty: none
 	// Where are keyword arguments that select among calls of the name; nil: all calls.
 	Where map[string]any `json:"where,omitempty"`
-	// From is the argument in the source, a number, string or truth value; nil: unknown. A call
-	// with another value is left alone.
+	// From is the argument in the source, a number, string or truth value; nil: unknown. Calls
+	// with another value are not changed.
 	From any `json:"from"`
 	To   any `json:"to"`
 }
 
-// A Lost is a node that left the attempt: its machine, network or gpurun is gone. Whether and
-// how its ranks ended is not known.
+// A Lost is a node that left the attempt: its machine, network or gpurun is gone. The end of its
+// ranks is not known.
 type Lost struct {
 	Node  int    `json:"node"`
 	Host  string `json:"host,omitempty"`
 	Why   string `json:"why"`
 	Ranks []int  `json:"ranks"`          // global ranks that it ran
-	Left  bool   `json:"left,omitempty"` // it announced that somebody stopped it
-	Code  int    `json:"code,omitempty"` // exit code of its NotReady where it could not start its ranks; else 0
+	Left  bool   `json:"left,omitempty"` // it announced that it was stopped
+	Code  int    `json:"code,omitempty"` // exit code of its NotReady if it could not start its ranks; else 0
 }
 
-// NodeName is a node in a sentence: "node 2 (n3)".
+// NodeName names a node in a sentence: "node 2 (n3)".
 func NodeName(node int, host string) string {
 	if host == "" {
 		return fmt.Sprintf("node %d", node)

@@ -8,18 +8,18 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// Hardware is the worst event that the driver reported of a GPU while ranks trained on it, or
+// Hardware is the worst event that the driver reported for a GPU, while ranks trained on it or
 // before.
 type Hardware struct {
 	// Text is the event in a few words: "Xid 79 on GPU-…: the GPU has fallen off the bus".
 	Text   string     `json:"text"`
 	Device string     `json:"device,omitempty"` // "cuda:1"; empty: not reported
 	Need   cause.Need `json:"need"`
-	Node   string     `json:"node,omitempty"` // the GPU's host; empty for the one that decides
+	Node   string     `json:"node,omitempty"` // the GPU's host; empty: the deciding node
 }
 
-// hardware is the worst of the driver's events, nil where none needs an action. A contained
-// error leaves the GPU usable, though the driver reports it as uncorrectable, too.
+// hardware returns the worst of the driver's events; nil if none needs an action. A contained
+// error leaves the GPU usable, though the driver also reports it as uncorrectable.
 func (c *fold) hardware() *Hardware {
 	var worst *Hardware
 	contained := map[string]bool{}
@@ -40,8 +40,8 @@ func (c *fold) hardware() *Hardware {
 	return worst
 }
 
-// unfit weighs a GPU that was found broken before training began. It explains why the ranks were
-// stopped, and is a mere hint where one had failed before.
+// unfit weighs a GPU that was found broken before training began. It is the reason why the ranks
+// were stopped, or a mere hint if one had failed before.
 func (c *fold) unfit(all []candidate) []candidate {
 	if c.firstExitCode() == 0 {
 		return all
@@ -69,7 +69,7 @@ func (d Diagnosis) passes() bool {
 // broken reports whether a GPU has to be reset, or its node restarted, before it can train.
 func (d Diagnosis) broken() bool { return d.Hardware != nil && d.Hardware.Need.Worse(cause.Restart) }
 
-// hardwareFailed: the job may not be started on this node again.
+// hardwareFailed reports whether the job must not be started on this node again.
 func (s *situation) hardwareFailed() bool {
 	return s.diagnosis.broken() || s.cause(cause.GPUHardware) && !s.diagnosis.passes()
 }
@@ -81,9 +81,9 @@ func notOnThisNode(s *situation) Decision {
 	return s.stop(Retry, s.inventory.Node.avoid(s.diagnosis.Hardware))
 }
 
-// A Node is where the ranks ran, by the names of the scheduler.
+// A Node is the place where the ranks ran, by the scheduler's names.
 type Node struct {
-	// Name is the scheduler's for the node, else the host's; empty: not known.
+	// Name is the scheduler's name of the node, or else the host's; empty: not known.
 	Name string `json:"name,omitempty"`
 	// Scheduler placed the job here: "slurm", "kubernetes", or empty; Job is its name for the
 	// job: a number, or the pod.
@@ -91,7 +91,7 @@ type Node struct {
 	Job       string `json:"job,omitempty"`
 }
 
-// avoid says that the job may not be started on the node again, and how to do that.
+// avoid returns that the job must not be started on the node again, and how to do that.
 func (n Node) avoid(h *Hardware) string {
 	mended := "reset"
 	switch {
@@ -119,34 +119,33 @@ func (n Node) avoid(h *Hardware) string {
 	return words + "; the same command continues from there, or on another node"
 }
 
-// Health is a GPU's state as the driver reports it. Zero: not reported, as without ECC or by an
-// old driver.
+// Health is a GPU's state in the driver's report. Zero: not reported, for example without ECC or
+// by an old driver.
 type Health struct {
 	// Uncorrected counts the memory errors since the driver was loaded that ECC could not
-	// correct; Remapped the memory rows that spare ones replaced after such errors.
+	// correct; Remapped the memory rows that were replaced after such errors.
 	Uncorrected int64
 	Remapped    int
 	Pending     bool // rows will be remapped, or pages retired, at the GPU's next reset
-	Failed      bool // a row could not be remapped: no spare one was left
-	// Recovery is the action that the driver requests; empty for none.
+	Failed      bool // a row could not be remapped: no spare row was available
+	// Recovery is the action that the driver requests; empty: none.
 	Recovery cause.RecoveryAction
-	// Links counts the NVLinks that are up, and Recovered how often one was brought up again
-	// after errors.
+	// Links counts the active NVLinks, and Recovered how often one came up again after errors.
 	Links     int
 	Recovered int64
-	// Fabric is the driver's text where the GPU has not joined the NVLink fabric of its
-	// NVSwitches; empty where it has, or there is none.
+	// Fabric is the driver's text if the GPU has not joined the NVLink fabric of its NVSwitches;
+	// empty if it has, or there is none.
 	Fabric string
-	// Slowed is why the clocks are held down, other than by the load: "heat", "power brake",
-	// "hardware".
+	// Slowed is the reason, other than the load, why the clocks are reduced: "heat", "power
+	// brake", "hardware".
 	Slowed  string
 	Celsius int    // temperature of the chip
 	Bus     string // PCI address, "00000000:4B:00.0"
 }
 
-// Unfit says why nothing should be trained on the GPU; empty where it is fit. NVIDIA's GPU memory
-// error management requires a reset before new work where rows wait to be remapped, and for
-// another GPU where one could not be (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/).
+// Unfit returns why nothing should be trained on the GPU; empty if it is fit. NVIDIA's GPU memory
+// error management requires a reset before new work if rows wait to be remapped, and another GPU
+// if one could not be (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/).
 func (h Health) Unfit() string {
 	switch {
 	case h.Failed:
@@ -159,8 +158,8 @@ func (h Health) Unfit() string {
 	return ""
 }
 
-// Notable lists what is worth knowing of a fit GPU. most is the number of links that are up on
-// the node's other GPUs of its model, 0 where there are none.
+// Notable lists remarks about a fit GPU. most is the number of active links on the node's other
+// GPUs of its model; 0 if there are none.
 func (h Health) Notable(most int) []string {
 	var all []string
 	if h.Uncorrected > 0 {

@@ -32,8 +32,8 @@ const (
 type knobRow struct {
 	knob  Knob
 	short string // its name in a sentence
-	// values are ordered from the one that needs the most device memory to the one that needs
-	// the least; nil for whole numbers and open vocabularies (an optimizer's name).
+	// values are ordered from the one that needs the most device memory to the one that needs the
+	// least; nil for whole numbers and open vocabularies (an optimizer's name).
 	values []Value
 	whole  bool // its values are whole numbers
 }
@@ -85,7 +85,7 @@ func (k Knob) Whole() bool { return rowOfKnob[k].whole }
 // Short is the knob's name in a sentence: "micro batch".
 func (k Knob) Short() string { return cmp.Or(rowOfKnob[k].short, string(k)) }
 
-// A Range is how far a job lets gpurun change one knob.
+// A Range limits the changes that gpurun may make to one knob of a job.
 type Range struct {
 	// Values are the allowed values, in the order of the knob's vocabulary; nil for a whole
 	// number.
@@ -95,30 +95,31 @@ type Range struct {
 	Max int `json:"max,omitempty"`
 	// Absent is the reason why the job cannot change the knob; empty: it can.
 	Absent string `json:"absent,omitempty"`
-	// Follows is the knob from which an absent one has its value: the evaluation's batch is
-	// the training's.
+	// Follows is the knob that gives an absent one its value: the evaluation's batch may be the
+	// training's.
 	Follows Knob `json:"follows,omitempty"`
-	// Weights: the precision also sets the dtype of the weights, so that a lower one shrinks
-	// what is held between steps.
+	// Weights: the precision also sets the dtype of the weights, so a lower one shrinks the
+	// memory that is held between steps.
 	Weights bool `json:"weights,omitempty"`
-	// Scope is how the accumulation is counted: "" on each rank, ScopeGlobal or ScopeDerived.
+	// Scope is the way of counting the accumulation: "" on each rank, ScopeGlobal or
+	// ScopeDerived.
 	Scope string `json:"scope,omitempty"`
 	By    By     `json:"by,omitempty"`
 	// Told: the job's code computes the value, and its process reports it.
 	Told bool `json:"told,omitempty"`
-	// Confirm: the value was read from the job's source, and is changed only after a process
-	// has reported it.
+	// Confirm: the value was read from the job's source, and is changed only after a process has
+	// reported it.
 	Confirm bool `json:"confirm,omitempty"`
-	// Doubtful: the job's code may set the value, so that none is assumed before a process
-	// has reported it.
+	// Doubtful: the job's code may set the value, so none is assumed before a process has
+	// reported it.
 	Doubtful bool `json:"doubtful,omitempty"`
 	// Checkpoint lists the changes after which a checkpoint can still be read; nil: all.
 	Checkpoint *Survival `json:"checkpoint,omitempty"`
 }
 
-// By is who changes a knob: the recipe, in the job's own configuration, or gpurun's hook in
-// the process, at the first call of the root module. A knob that the process does not report,
-// or refuses to change, is left alone.
+// By is the part that changes a knob: the recipe, in the job's own configuration, or gpurun's
+// hook in the process, at the first call of the root module. A knob that the process does not
+// report, or refuses to change, is not changed.
 type By string
 
 // The two ways to change a knob.
@@ -127,15 +128,15 @@ const (
 	ByHook   By = "hook"
 )
 
-// A Survival lists the groups of values between which a job can change and still resume from
-// a checkpoint. No groups: a checkpoint survives no change.
+// A Survival lists groups of values. A job can change a value within a group and still resume
+// from a checkpoint. No groups: a checkpoint survives no change.
 type Survival struct {
 	Groups [][]Value `json:"groups"`
 	Reason string    `json:"reason"`
 }
 
-// The scopes of gradient accumulation: counted over all data-parallel ranks, or computed by
-// the framework from a global batch size that stays as it is.
+// The scopes of gradient accumulation: counted over all data-parallel ranks, or computed by the
+// framework from a global batch size that does not change.
 const (
 	ScopeGlobal  = "global"
 	ScopeDerived = "derived"

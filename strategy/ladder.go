@@ -7,16 +7,16 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A ladderStep is the result of walking the ladder: the first rung with a plan that is not
-// hopeless, and the rungs that were skipped before it.
+// A ladderStep is the result of a walk through the order of remedies: the first remedy with a
+// plan that is not hopeless, and the remedies that were skipped before it.
 type ladderStep struct {
-	rung    Rung // empty: nothing is left
+	rung    Rung // empty: no remedy is left
 	riders  []Rung
 	changes Plan
 	skipped []Skip
 }
 
-// walk takes the first rung that has a change to offer, together with the free rungs.
+// walk takes the first remedy that offers a change, together with the free remedies.
 func (s *situation) walk() ladderStep {
 	rungs := s.route()
 	failed := s.ranOut()
@@ -32,7 +32,7 @@ func (s *situation) walk() ladderStep {
 		found.riders = slices.DeleteFunc(riders, func(r Rung) bool { return r == rung })
 		return found
 	}
-	// Only the free rungs are left.
+	// Only the free remedies are left.
 	if len(riders) > 0 && s.unaffordable(free) == "" && !hopeless(s.plan.With(free), failed) {
 		found.rung, found.riders, found.changes = riders[0], riders[1:], free
 		found.skipped = slices.DeleteFunc(found.skipped, func(k Skip) bool { return k.Rung == riders[0] })
@@ -40,9 +40,8 @@ func (s *situation) walk() ladderStep {
 	return found
 }
 
-// route lists the rungs for the last failure in their order. Rungs for device memory never
-// answer a lack of host memory, unless the job trains on the CPU, where the model is in host
-// memory.
+// route lists the remedies for the last failure in their order. Remedies for device memory never
+// apply if host memory ran out, unless the job trains on the CPU, with the model in host memory.
 func (s *situation) route() []Rung {
 	device := s.deviceRungs()
 	if s.diagnosis.Cause == cause.CUDAOOM {
@@ -57,8 +56,8 @@ func (s *situation) route() []Rung {
 	return slices.Concat(HostRungs, device)
 }
 
-// deviceRungs is the ladder for device memory. Autocast that gpurun's hook puts round the
-// model comes after every plan without offload that keeps the numerics.
+// deviceRungs lists the remedies for device memory in their order. gpurun's hook can put autocast
+// round the model; that comes after every plan without offload that keeps the numerics.
 func (s *situation) deviceRungs() []Rung {
 	if s.job.Knobs[Precision].By != ByHook {
 		return DeviceRungs
@@ -67,7 +66,7 @@ func (s *situation) deviceRungs() []Rung {
 	return slices.Insert(rungs, slices.Index(rungs, RungShard)+1, RungPrecision)
 }
 
-// riders are the free rungs that the job can take, and their changes together.
+// riders lists the free remedies that the job can take, and all their changes together.
 func (s *situation) riders() (riders []Rung, free Plan) {
 	free = Plan{}
 	if s.diagnosis.Cause != cause.CUDAOOM {
@@ -85,7 +84,7 @@ func (s *situation) riders() (riders []Rung, free Plan) {
 	return riders, free
 }
 
-// try returns the change that a rung offers, or why there is none.
+// try returns the change that a remedy offers, or the reason why there is none.
 func (s *situation) try(rung Rung, failed []Plan, free Plan) (Plan, *Skip) {
 	changes, skip := s.consider(rung)
 	if skip != nil {
@@ -115,8 +114,9 @@ func (s *situation) try(rung Rung, failed []Plan, free Plan) (Plan, *Skip) {
 	return changes[0], nil
 }
 
-// consider lists what a rung could change in the plan, the gentlest change first, or says why
-// it is skipped: for its phase, the job, a missing part, and last for the policy.
+// consider lists the possible changes of a remedy to the plan, the gentlest change first, or
+// returns why it is skipped. The reasons are checked in this order: the phase, the job, a missing
+// part, the policy.
 func (s *situation) consider(rung Rung) (changes []Plan, skip *Skip) {
 	row := rung.row()
 	reason := s.idle(row)
@@ -146,7 +146,7 @@ func (s *situation) consider(rung Rung) (changes []Plan, skip *Skip) {
 	return changes, nil
 }
 
-// idle says why a rung cannot help in the phase in which memory ran out, or on the CPU.
+// idle returns why a remedy cannot help in the phase in which memory ran out, or on the CPU.
 func (s *situation) idle(row *rungRow) string {
 	if s.onCPU && !row.host && !row.onCPU {
 		return "the job trains on the CPU"
@@ -157,14 +157,14 @@ func (s *situation) idle(row *rungRow) string {
 	return row.idle[s.diagnosis.Phase]
 }
 
-// serves reports whether the job is an inference server: it has no batch of training, and
-// reserves memory for requests of full length while it loads.
+// serves reports whether the job is an inference server: it has no training batch, and while it
+// loads it reserves memory for requests of full length.
 func (s *situation) serves() bool {
 	micro, known := s.job.Knobs[MicroBatchSize]
 	return known && micro.Absent != "" && s.job.Knobs[GradientAccumulationSteps].Absent != ""
 }
 
-// keep returns the changes without an objection, or the first objection where none is left.
+// keep returns the changes without an objection, or the first objection if none is left.
 func keep(changes []Plan, objection func(Plan) string) (left []Plan, reason string) {
 	for _, c := range changes {
 		if why := objection(c); why == "" {
@@ -179,7 +179,7 @@ func keep(changes []Plan, objection func(Plan) string) (left []Plan, reason stri
 	return left, reason
 }
 
-// unstaged says why DeepSpeed's pipeline refuses a change; empty where it does not.
+// unstaged returns why DeepSpeed's pipeline refuses a change; empty if it does not.
 func (j Job) unstaged(change Plan) string {
 	if j.Pipeline && (change[Sharding] == "zero2" || change[Sharding] == "zero3") {
 		return "DeepSpeed's pipeline refuses ZeRO 2 and 3 at its start; it works with ZeRO 1"
@@ -187,7 +187,7 @@ func (j Job) unstaged(change Plan) string {
 	return ""
 }
 
-// doubted says why a knob of a change is left alone; empty where none is.
+// doubted returns why a knob of a change must not be changed; empty if all may be.
 func (s *situation) doubted(change Plan) string {
 	for _, k := range Knobs {
 		if _, turned := change[k]; turned && s.doubts[k] != "" {
@@ -197,7 +197,7 @@ func (s *situation) doubted(change Plan) string {
 	return ""
 }
 
-// unresumable says why this run's newest checkpoint cannot be read after a change.
+// unresumable returns why this run's newest checkpoint cannot be read after a change.
 func (s *situation) unresumable(change Plan) string {
 	if s.inventory.Checkpoint == "" {
 		return ""
@@ -205,8 +205,8 @@ func (s *situation) unresumable(change Plan) string {
 	return s.job.unreadable(s.inventory.Checkpoint, s.plan, change)
 }
 
-// unaffordable says why a change cannot fit: weights, gradients and optimizer state alone
-// need more memory than there is.
+// unaffordable returns why a change cannot fit: weights, gradients and optimizer state alone need
+// more memory than there is.
 func (s *situation) unaffordable(change Plan) string {
 	if s.weighing == nil {
 		return ""
@@ -219,7 +219,7 @@ func (s *situation) unaffordable(change Plan) string {
 	return ""
 }
 
-// refused says which part of the policy bars a rung with some changes.
+// refused returns the part of the policy that forbids a remedy with some changes.
 func (s *situation) refused(rung Rung, changes ...Plan) string {
 	if slices.Contains(s.policy.Never, string(rung)) {
 		return fmt.Sprintf("recovery.never lists %q", rung)
@@ -246,7 +246,8 @@ func (s *situation) refused(rung Rung, changes ...Plan) string {
 	return ""
 }
 
-// ranOut lists the plans of the history that ran out of memory, as the job really ran them.
+// ranOut lists the plans of the history that ran out of memory, with the values that the job
+// really used.
 func (s *situation) ranOut() []Plan {
 	var plans []Plan
 	for _, a := range s.history {
@@ -257,10 +258,10 @@ func (s *situation) ranOut() []Plan {
 	return plans
 }
 
-// hopeless reports whether a plan needs at least the memory of one that ran out of it: it is
-// that plan, or differs from it only by a larger micro batch or less checkpointing. Nothing
-// else is pruned because memory is not monotone across modes: autocast adds copies of the
-// weights, accumulation keeps gradients alive, ZeRO-3 gathers parameters.
+// hopeless reports whether a plan needs at least the memory of one that ran out of memory: it is
+// that plan, or differs from it only by a larger micro batch or less checkpointing. Nothing else
+// is pruned because memory is not monotone across modes: autocast adds copies of the weights,
+// accumulation keeps gradients alive, ZeRO-3 gathers parameters.
 func hopeless(candidate Plan, failed []Plan) bool {
 	return slices.ContainsFunc(failed, func(f Plan) bool { return needsNoLess(candidate, f) })
 }
@@ -269,7 +270,7 @@ func needsNoLess(candidate, failed Plan) bool {
 	for _, k := range Knobs {
 		a, b := candidate[k], failed[k]
 		if a == b || k == GradientAccumulationSteps || a == "" || b == "" {
-			continue // a value that is not known is no difference
+			continue // an unknown value is not a difference
 		}
 		switch k {
 		case MicroBatchSize:
@@ -289,8 +290,7 @@ func needsNoLess(candidate, failed Plan) bool {
 	return true
 }
 
-// A request is the single allocation on which an attempt failed, where it alone was larger
-// than the memory there is.
+// A request is the allocation on which an attempt failed, if it alone was larger than all memory.
 type request struct {
 	bytes int64
 	room  int64 // of the device, or the rank's limit, in bytes
@@ -298,7 +298,7 @@ type request struct {
 	batch int   // its size
 }
 
-// request is that of the last attempt; false where it is not known, or was not too large.
+// request returns the last attempt's; false if it is not known, or was not too large.
 func (s *situation) request() (request, bool) {
 	d := s.diagnosis
 	r := request{knob: MicroBatchSize}
@@ -318,17 +318,17 @@ func (s *situation) request() (request, bool) {
 	return r, true
 }
 
-// least is the smallest that the request can be with a smaller batch: a tensor has a part
-// that does not depend on the batch and one that grows with it.
+// least is the smallest size of the request with a smaller batch: a tensor has a part that does
+// not depend on the batch and one that grows with it.
 func (r request) least(batch int) float64 {
 	return float64(r.bytes) * float64(batch) / float64(r.batch)
 }
 
-// fitting omits the batches with which the request of the last attempt would still be too
-// large, and says why if none remains. Where a rung of free replaces an attention kernel that
-// stores the scores, the request may have been for those. A tensor that compares all samples
-// of a batch with each other, as in a contrastive loss, shrinks with the square: the smallest
-// batch stays where that suffices.
+// fitting omits the batches with which the request of the last attempt would still be too large,
+// and returns the reason if none remains. If free replaces an attention kernel that stores the
+// scores, the request may have been for the scores. A tensor that compares all samples of a batch
+// with each other, as in a contrastive loss, shrinks with the square of the batch: the smallest
+// batch stays if that suffices.
 func (s *situation) fitting(changes []Plan, free Plan) (left []Plan, reason string) {
 	r, known := s.request()
 	if _, otherKernel := free[Attention]; !known || otherKernel {

@@ -7,38 +7,39 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A ProcessEnd is how a Python process below a shell ended: by its own report, which has a
-// Stream, or as gpurun saw it from outside, which has Members. The exit code of a program above
-// it may hide its own: a shell that pipes its output into tee ends with the code of tee.
+// A ProcessEnd is the end of a Python process below a shell: reported by the process, with a
+// Stream, or seen by gpurun from outside, with Members. The exit code of a program above the
+// process may hide its own: a shell that pipes its output into tee ends with the code of tee.
 type ProcessEnd struct {
 	PID    int       `json:"pid"`
 	Stream string    `json:"stream,omitempty"` // of the finding that the process reported
 	Began  time.Time `json:"began"`
 	At     time.Time `json:"at"` // when it ended
-	// Trained: a model was trained in it, or in a process that it started; if it failed, that
-	// it was about to.
+	// Trained: a model was trained in it, or in a process that it started; for a failed process,
+	// it was about to train one.
 	Trained bool `json:"trained,omitempty"`
-	// Failed is the cause by an uncaught exception; empty for none.
+	// Failed is the cause by an uncaught exception; empty: none.
 	Failed cause.Code `json:"failed,omitempty"`
-	// Inner: a Python program of the job is above the process, and decides what its end means.
+	// Inner: a Python program of the job is above the process, and decides about the effect of
+	// its end.
 	Inner   bool   `json:"inner,omitempty"`
 	Members []int  `json:"members,omitempty"` // the process and the Python processes that it started
 	Exit    *Exit  `json:"exit,omitempty"`    // nil: unknown
 	Runs    string `json:"runs,omitempty"`    // the script or module
-	// Left: it still ran in the background when the shell had ended, and gpurun ended it.
+	// Left: it still ran in the background after the end of the shell, and gpurun ended it.
 	Left bool `json:"left,omitempty"`
 }
 
-// A program is a Python process below a shell together with the Python processes that it
-// started. Its end is that of the outermost one.
+// A program is a Python process below a shell, together with the Python processes that it
+// started. Its end is the end of the outermost one.
 type program struct {
 	ProcessEnd
 	streams       []string
-	known, failed bool // its end is known, and was a bad one
+	known, failed bool // its end is known; it ended badly
 }
 
-// programs are those of a rank. An exit status from the kernel outranks the reports of the
-// process and those below it.
+// programs lists the programs of a rank. An exit status from the kernel outranks the reports of
+// the process and of the processes below it.
 func (c *fold) programs(rank int) []*program {
 	var all []*program
 	of := map[int]*program{}
@@ -81,22 +82,22 @@ func (p *program) join(report *ProcessEnd) {
 	}
 	p.Trained = p.Trained || report.Trained
 	if report.PID == p.PID && report.Began.After(p.Began) {
-		p.Began = report.Began // it had been a shell before
+		p.Began = report.Began // it was a shell before
 	}
 	p.known = p.known || p.Exit == nil
 	p.failed = p.failed || report.Failed != "" && (p.Exit == nil || report.PID == p.PID)
 }
 
-// endedWell reports whether the end of the program is known to be a good one.
+// endedWell reports whether the program is known to have ended well.
 func (p *program) endedWell() bool { return p.known && !p.failed }
 
-// replaces reports whether a program that ended well makes up for one that failed: it is a
-// later start of the same script.
+// replaces reports whether a program that ended well makes up for one that failed, because it is
+// a later start of the same script.
 func (p *program) replaces(other *program) bool {
 	return p.endedWell() && p.Trained && p.follows(other) && (p.Runs == other.Runs || p.Runs == "" || other.Runs == "")
 }
 
-// endLag is how much later than it came the end of a program may be seen.
+// endLag is the largest delay with which the end of a program is seen.
 const endLag = 250 * time.Millisecond
 
 // follows reports whether a program began after another one had ended.
@@ -104,10 +105,10 @@ func (p *program) follows(other *program) bool {
 	return p.Began.After(other.Began) && p.Began.After(other.At.Add(-endLag))
 }
 
-// failures are a rank's failed programs whose failure is that of the job: no later one made up
-// for it. A program that was not about to train may have been a check before the training: it
-// counts only where nothing trained and no later one ended well. One that was left in the
-// background counts where it may have been the training.
+// failures lists a rank's failed programs whose failure is the failure of the job: no later
+// program made up for it. A program that was not about to train may have been a check before the
+// training. It counts only if nothing trained and no later program ended well. A program left in
+// the background counts if it may have been the training.
 func (c *fold) failures(rank int) []*program {
 	all := c.programs(rank)
 	return slices.DeleteFunc(slices.Clone(all), func(p *program) bool {
@@ -123,8 +124,8 @@ func (c *fold) failures(rank int) []*program {
 	})
 }
 
-// exitAt is how a rank ended by the fact of its exit. Where a code of 0 hides that the training
-// below it failed, it is that failure.
+// exitAt returns the end of a rank by the fact of its exit. If a code of 0 hides that the
+// training below it failed, it returns that failure.
 func (c *fold) exitAt(i int) *Exit {
 	e, rank := c.facts[i].Exit, c.facts[i].Rank
 	if e.Code != 0 || e.Stopped {
@@ -149,9 +150,9 @@ func (c *fold) masked(rank int) bool {
 	return ended && c.exitAt(i) != c.facts[i].Exit
 }
 
-// textSaysFailed reports whether a shell's output says that a program below it failed: by an
-// uncaught exception, or by words of Python or the shell that it could not run or was killed.
-// It decides only where no program is known to have ended well since, and no step followed.
+// textSaysFailed reports whether a shell's output shows that a program below it failed: by an
+// uncaught exception, or by messages of Python or the shell that it could not run or was killed.
+// It decides only if no program is known to have ended well since, and no step followed.
 func (c *fold) textSaysFailed(rank int) bool {
 	if c.trained(rank) {
 		return false
@@ -170,8 +171,8 @@ func (c *fold) textSaysFailed(rank int) bool {
 	})
 }
 
-// Unproven reports whether a shell ended with 0, and no program below it is known to have
-// trained to a good end: its output decides.
+// Unproven reports whether a shell ended with 0 and no program below it is known to have
+// completed a training: its output decides.
 func (e *Evidence) Unproven() bool {
 	c := e.folded()
 	for rank, i := range c.exits {
@@ -182,18 +183,19 @@ func (e *Evidence) Unproven() bool {
 	return false
 }
 
-// trained reports whether a program of the rank is known to have trained to a good end.
+// trained reports whether a program of the rank is known to have completed a training.
 func (c *fold) trained(rank int) bool {
 	return slices.ContainsFunc(c.programs(rank), func(p *program) bool { return p.endedWell() && p.Trained })
 }
 
 // maskedText reports whether saved output ends in an uncaught exception though the given exit
-// code is 0: it may be that of a program around the job.
+// code is 0: the code may come from a program around the job.
 func (c *fold) maskedText() bool {
 	return slices.ContainsFunc(c.findings, func(s found) bool { return s.finding.Last && leaves(s.finding) })
 }
 
-// aside reports whether a finding is the report of a process whose end was not that of the job.
+// aside reports whether a finding is the report of a process whose end was not the end of the
+// job.
 func (c *fold) aside(s found) bool {
 	return s.finding.Beside && !slices.ContainsFunc(c.failures(s.rank), func(p *program) bool { return slices.Contains(p.streams, s.finding.Stream) })
 }

@@ -50,8 +50,7 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A Plan has the values with which the job runs in one attempt. A knob that is absent is not
-// known.
+// A Plan has the values with which the job runs in one attempt. An absent knob is not known.
 type Plan map[Knob]Value
 
 // With returns a copy of the plan with some values replaced.
@@ -76,8 +75,8 @@ func (p Plan) Number(k Knob) (int, bool) {
 	return v.Number()
 }
 
-// Changed lists the values of next that differ from p: for each such knob the old value, empty
-// where p does not have the knob, and the new one.
+// Changed lists the values of next that differ from p: for each such knob the old value, empty if
+// p does not have the knob, and the new one.
 func (p Plan) Changed(next Plan) Changes {
 	changes := Changes{}
 	for k, v := range next {
@@ -99,7 +98,7 @@ func (p Plan) String() string {
 	return strings.Join(words, " ")
 }
 
-// Validate reports what is wrong with a plan from a file: a knob that does not exist, a value
+// Validate returns the first error in a plan from a file: a knob that does not exist, a value
 // that its knob does not have, a negative number.
 func (p Plan) Validate() error {
 	for _, k := range slices.Sorted(maps.Keys(p)) {

@@ -10,13 +10,13 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A predictor predicts what plans of a job need, from the measurements of its processes.
+// A predictor predicts the needs of a job's plans from the measurements of its processes.
 type predictor struct {
 	fit *memory.Predictor
 	translator
 }
 
-// predictor uses all measurements of the job, or says why nothing can be predicted. Plans are
+// predictor uses all measurements of the job, or returns why nothing can be predicted. Plans are
 // translated by the newest measurement with a model.
 func (s *situation) predictor() (predictor, string) {
 	var seen []memory.Measurement // the newest first
@@ -51,16 +51,16 @@ func (p predictor) predict(plan Plan) memory.Prediction { return p.fit.Predict(p
 
 func (p predictor) room(plan Plan) int64 { return p.fit.Room(p.memory(plan)) }
 
-// reported is what an attempt's processes reported, and what those of other attempts reported
-// of knobs that its plan does not have.
+// reported returns the plan that an attempt's processes reported, with the reports of other
+// attempts for knobs that its plan does not have.
 func (s *situation) reported(a Attempt) Plan {
 	reported := s.learned.With(nil)
 	maps.DeleteFunc(reported, func(k Knob, _ Value) bool { _, planned := a.Plan[k]; return planned })
 	return reported.With(a.Observed)
 }
 
-// device is the memory that a rank has: the inventory's, with what the failure and the
-// measurements show.
+// device returns the memory of a rank: the inventory's, corrected by the failure and the
+// measurements.
 func (s *situation) device() memory.DeviceMemory {
 	d := s.inventory.Device
 	d.CPU = s.inventory.Accelerator == "cpu"
@@ -102,8 +102,7 @@ type weighing struct {
 	skips      []Skip
 }
 
-// weigh predicts for all plans that could come next; nil with the reason where too little is
-// known.
+// weigh predicts for all plans that could come next; nil with the reason if too little is known.
 func (s *situation) weigh() (*weighing, string) {
 	p, why := s.predictor()
 	if why != "" {
@@ -120,8 +119,8 @@ func (s *situation) weigh() (*weighing, string) {
 	return w, ""
 }
 
-// unpredictable says why the need of other plans does not follow from the last failure; empty
-// where it does.
+// unpredictable returns why the need of other plans does not follow from the last failure; empty
+// if it does.
 func (s *situation) unpredictable() string {
 	d := s.diagnosis
 	switch {
@@ -137,11 +136,12 @@ func (s *situation) unpredictable() string {
 	return ""
 }
 
-// nothingFits is the reason to walk the ladder although plans are predicted.
+// nothingFits is the reason to follow the order of remedies although plans are predicted.
 const nothingFits = "no plan is predicted to fit"
 
-// predict chooses among the plans whose predicted bound fits. Where too little is known, or
-// nothing is likely to fit, it relaunches nothing and says why: then the ladder is walked.
+// predict chooses among the plans whose predicted bound fits. If too little is known, or nothing
+// is likely to fit, it returns the reason without a relaunch, and the caller follows the order of
+// remedies.
 func (s *situation) predict() (Decision, string) {
 	if s.policy.Mode != Predict {
 		return Decision{}, ""
@@ -164,8 +164,9 @@ func (s *situation) predict() (Decision, string) {
 	return s.chosen(choice), ""
 }
 
-// defragmented reports whether the allocator alone is likely to be enough for fragmented
-// memory. The prediction ignores the failure, which may only show the size of the fragments.
+// defragmented reports whether a change of the allocator alone is likely to be enough for
+// fragmented memory. The prediction ignores the failure, which may only show the size of the
+// fragments.
 func (s *situation) defragmented() bool {
 	look := *s
 	look.diagnosis.Phase = cause.NoPhase
@@ -187,7 +188,7 @@ func (s *situation) chosen(choice memory.Choice) Decision {
 	barred := slices.ContainsFunc(rungs, func(r Rung) bool { return slices.Contains(s.policy.Never, string(r)) })
 	if len(rungs) == 0 || barred {
 		// The plan gives back more than it takes, or the knob of a partner looks like another
-		// rung: then the rungs are those from the job as it is written.
+		// remedy: then the remedies are those from the job as it is written.
 		rungs = needs(s.origin(), next)
 	}
 	d := Decision{
@@ -212,7 +213,8 @@ func (s *situation) chosen(choice memory.Choice) Decision {
 	return d
 }
 
-// expected is the predicted need of a plan of the ladder; nil where nothing predicts.
+// expected returns the predicted need of a plan from the order of remedies; nil if there is no
+// prediction.
 func (s *situation) expected(next Plan) *memory.Prediction {
 	if s.weighing == nil {
 		return nil
@@ -233,15 +235,15 @@ type Candidate struct {
 	// an optimizer step; 0: not known.
 	Peak    [2]int64 `json:"peak_bytes"`
 	Seconds float64  `json:"seconds,omitempty"`
-	// Fits: the bound fits the device, the host and NVMe. Reason is that in a sentence.
+	// Fits: the bound fits the device, the host and NVMe. Reason is the same as a sentence.
 	Fits   bool   `json:"fits"`
 	Reason string `json:"reason"`
 
 	rated memory.PlanCandidate
 }
 
-// Candidates weighs the plans of a job that is not running by what earlier runs measured.
-// Those that fit come first, in the order in which they would be taken. It returns none where
+// Candidates weighs the plans of a job that is not running by the measurements of earlier runs.
+// Plans that fit come first, in the order in which they would be taken. It returns none if
 // nothing was measured.
 func Candidates(p Policy, j Job, plan Plan, inv Inventory) []Candidate {
 	s := &situation{policy: p, job: j, inventory: inv, plan: plan, history: []Attempt{{Plan: plan}}}
@@ -286,8 +288,8 @@ func compareCandidates(a, b Candidate) int {
 	return cmp.Or(cmp.Compare(a.rated.Group, b.rated.Group), cmp.Compare(a.Seconds, b.Seconds), cmp.Compare(a.rated.Order, b.rated.Order))
 }
 
-// ExactFits reports whether a plan that trains the same, with nothing offloaded, is predicted
-// to fit by what is remembered of the job, and is none of those that ran out of memory.
+// ExactFits reports whether a plan that trains the same, with nothing offloaded, is predicted to
+// fit by the remembered measurements of the job, and did not run out of memory itself.
 func ExactFits(p Policy, j Job, inv Inventory, ranOut []Plan) bool {
 	return p.ExactFirst() && slices.ContainsFunc(Candidates(p, j, j.Written, inv), func(c Candidate) bool {
 		same := func(p Plan) bool { return len(p.Changed(c.Plan)) == 0 }
@@ -296,7 +298,7 @@ func ExactFits(p Policy, j Job, inv Inventory, ranOut []Plan) bool {
 }
 
 // Fitting reports whether a plan of a job that is not running is predicted to fit a device, by
-// what earlier runs measured.
+// the measurements of earlier runs.
 func Fitting(j Job, past []Past, plan Plan, d memory.DeviceMemory) bool {
 	j.Remembered = nil
 	for _, p := range past {
@@ -314,7 +316,7 @@ func Fitting(j Job, past []Past, plan Plan, d memory.DeviceMemory) bool {
 	return p.Unknown == "" && p.Bound <= predictor.room(plan) && predictor.fit.FitsHost(&p)
 }
 
-// span is a prediction in a sentence: "36.1–37.8 of 40.0 GiB".
+// span formats a prediction for a sentence: "36.1–37.8 of 40.0 GiB".
 func span(p memory.Prediction, room int64) string {
 	words := Interval(p.Mean, p.Bound)
 	if room > 0 {

@@ -8,14 +8,14 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A Price is what a change of the plan saved and cost: figures of the attempt before it and of
-// the one after. Bytes are of the device's allocator, on the rank that needed the most; 0: not
-// known.
+// A Price has the savings and the costs of a change of the plan, by the figures of the attempts
+// before and after it. Bytes are of the device's allocator, on the rank that needed the most; 0:
+// not known.
 type Price struct {
 	Rungs   []Rung  `json:"rungs"`
 	Changed Changes `json:"changed"`
-	// BytesBefore is the measured peak of the plan before; with AtLeast, what it held and
-	// requested when memory ran out.
+	// BytesBefore is the measured peak of the plan before. With AtLeast, it is the memory that
+	// the plan held and requested when memory ran out.
 	BytesBefore int64 `json:"bytes_before,omitempty"`
 	BytesAfter  int64 `json:"bytes_after,omitempty"`
 	AtLeast     bool  `json:"at_least,omitempty"`
@@ -24,15 +24,15 @@ type Price struct {
 	PredictedBefore int64 `json:"predicted_bytes_before,omitempty"`
 	PredictedAfter  int64 `json:"predicted_bytes_after,omitempty"`
 	// SecondsBefore and SecondsAfter are the times of an optimizer step for the same global
-	// batch. Estimated: the one before was not measured, but follows from the one after and
+	// batch. Estimated: the one before was not measured, but calculated from the one after and
 	// the predictions of both.
 	SecondsBefore float64 `json:"step_seconds_before,omitempty"`
 	SecondsAfter  float64 `json:"step_seconds_after,omitempty"`
 	Estimated     bool    `json:"estimated,omitempty"`
 }
 
-// Prices returns, for each attempt of a history, what the change that led to it saved and cost;
-// nil where nothing was changed, or too little is known.
+// Prices returns, for each attempt of a history, the price of the change that led to it; nil if
+// nothing was changed, or too little is known.
 func Prices(j Job, history []Attempt, inv Inventory) []*Price {
 	prices := make([]*Price, len(history))
 	if len(history) < 2 {
@@ -62,12 +62,12 @@ type pricing struct {
 	unknown string // why nothing can be predicted; empty: it can
 }
 
-// price is that of the change between two attempts.
+// price returns the price of the change between two attempts.
 func (c *pricing) price(a, b Attempt) *Price {
 	changed := c.job.effective(a.Plan, a.Observed).Changed(c.job.effective(b.Plan, b.Observed))
 	_, allocator := changed[Allocator]
 	switch {
-	case len(changed) == 0, len(changed) == 1 && allocator: // the allocator wastes less, and the job needs as much
+	case len(changed) == 0, len(changed) == 1 && allocator: // the allocator wastes less memory, but the job needs as much as before
 		return nil
 	case a.Diagnosis.Cause == cause.HostOOM && a.Diagnosis.Device != "cpu": // another memory ran out
 		return nil
@@ -113,7 +113,7 @@ func (c *pricing) time(p *Price, a, b Attempt) {
 	p.SecondsBefore, p.SecondsAfter = before, after
 }
 
-// predicted is the predicted need of the plan of an attempt; zero where nothing predicts.
+// predicted returns the predicted need of an attempt's plan; zero if there is no prediction.
 func (c *pricing) predicted(a Attempt) memory.Prediction {
 	if c.unknown != "" {
 		return memory.Prediction{}
@@ -125,7 +125,7 @@ func (c *pricing) predicted(a Attempt) memory.Prediction {
 	return out
 }
 
-// peakOfSteps is the highest peak of a rank in an attempt that made its steps; 0 otherwise.
+// peakOfSteps is the highest peak of a rank in an attempt that completed steps; 0 otherwise.
 func peakOfSteps(a Attempt) (peak int64) {
 	for _, m := range a.Measured {
 		if m.Failed != "" {
@@ -138,7 +138,7 @@ func peakOfSteps(a Attempt) (peak int64) {
 	return peak
 }
 
-// atFailure is what an attempt held and requested when memory ran out; 0: not known.
+// atFailure is the memory that an attempt held and requested when memory ran out; 0: not known.
 func atFailure(a Attempt) (bytes int64) {
 	for _, m := range a.Measured {
 		if m.Failed != "" && m.Allocated > 0 {
@@ -162,8 +162,8 @@ func (j Job) stepOf(a Attempt) (seconds, samples float64) {
 	return 0, 0
 }
 
-// bytes are the best figures on both sides; false where one is missing, or it is not clear
-// which is larger.
+// bytes returns the best figures of both sides; false if one is missing, or it is not clear which
+// is larger.
 func (p *Price) bytes() (before, after int64, known bool) {
 	before, after = max(p.BytesBefore, p.PredictedBefore), p.BytesAfter
 	if after == 0 {
@@ -173,8 +173,8 @@ func (p *Price) bytes() (before, after int64, known bool) {
 	return before, after, before > 0 && after > 0 && !unclear
 }
 
-// String is a line for people: "checkpointing none→full saved 13.0 GiB (22.4→9.4) for 1.20
-// times the step time". Figures that were not measured are "about" or "at least".
+// String is a line for people: "checkpointing none→full saved 13.0 GiB (22.4→9.4) for 1.20 times
+// the step time". Estimates have "about" or "at least".
 func (p *Price) String() string {
 	words := []string{p.Changed.String()}
 	if memory := p.Memory(); memory != "" {
@@ -186,7 +186,7 @@ func (p *Price) String() string {
 	return strings.Join(words, " ")
 }
 
-// Memory is its part about bytes: "saved about 3.0 GiB (9.0→6.0)"; empty: not known.
+// Memory is the part of the line about bytes: "saved about 3.0 GiB (9.0→6.0)"; empty: not known.
 func (p *Price) Memory() string {
 	before, after, known := p.bytes()
 	if !known {
@@ -207,7 +207,7 @@ func (p *Price) Memory() string {
 	return "saved " + sure + size(before-after) + unit + span
 }
 
-// Time is its part about a step: "about 1.30 times the step time"; empty: not known.
+// Time is the part of the line about a step: "about 1.30 times the step time"; empty: not known.
 func (p *Price) Time() string {
 	if p.SecondsBefore <= 0 || p.SecondsAfter <= 0 {
 		return ""
@@ -222,25 +222,25 @@ func (p *Price) Time() string {
 	return times + " step time"
 }
 
-// Headroom compares what a job needed with what there was, and says what else would have fitted.
-// Bytes are of the device's allocator.
+// Headroom compares the memory that a job needed with the memory that it had, and lists what else
+// would have fitted. Bytes are of the device's allocator.
 type Headroom struct {
 	Peak int64 `json:"peak_bytes"`
 	Room int64 `json:"room_bytes"` // that the allocator could have held
-	// Free: Room is what was free of the host's memory, not all of it.
+	// Free: Room is the free memory of the host, not all of it.
 	Free bool `json:"free,omitempty"`
-	// Card is the smallest common card on which the plan fits, in gigabytes as it is sold; 0
-	// where the job's card is no larger, or nothing is known.
+	// Card is the smallest common card on which the plan fits, in gigabytes as it is sold; 0 if
+	// the job's card is no larger, or nothing is known.
 	Card int `json:"card_gigabytes,omitempty"`
-	// MicroBatch is the largest micro batch, by doubling, that fits with all other settings; 0
-	// where no larger one does.
+	// MicroBatch is the largest micro batch, by doubling, that fits with all other settings; 0 if
+	// no larger one does.
 	MicroBatch int `json:"micro_batch,omitempty"`
-	// Called is the batch with which the model was called, where no setting of the job is known
-	// to be it; MicroBatch would replace it.
+	// Called is the batch size of the model's calls, if no setting of the job is known to set it;
+	// MicroBatch would replace it.
 	Called int `json:"called_batch,omitempty"`
 }
 
-// headroom is that of the last attempt, which trained; nil where nothing was measured.
+// headroom returns the headroom of the last attempt, which trained; nil if nothing was measured.
 func (s *situation) headroom() *Headroom {
 	if len(s.last.Measured) == 0 {
 		return nil
@@ -268,8 +268,8 @@ func (s *situation) headroom() *Headroom {
 	return h
 }
 
-// largest is the largest micro batch, by doubling, that fits with a plan's other settings; 0
-// where that is its own. Predictions are not trusted beyond three doublings.
+// largest is the largest micro batch, by doubling, that fits with a plan's other settings; 0 if
+// the plan already has it. Predictions are not trusted beyond three doublings.
 func largest(fit *memory.Predictor, plan memory.RankPlan) int {
 	found, next := 0, plan
 	for range 3 {
@@ -286,8 +286,8 @@ func largest(fit *memory.Predictor, plan memory.RankPlan) int {
 	return found
 }
 
-// smallestCard is the smallest card on which a plan fits, together with what its process held
-// outside the allocator, if it is smaller than the card that it ran on; 0 for none.
+// smallestCard is the smallest card on which a plan fits, together with the memory that its
+// process held outside the allocator; 0 if no card smaller than the present one would do.
 func smallestCard(fit *memory.Predictor, plan memory.RankPlan, measured []memory.Measurement) int {
 	outside, total := int64(0), int64(0)
 	for _, m := range measured {
@@ -300,7 +300,7 @@ func smallestCard(fit *memory.Predictor, plan memory.RankPlan, measured []memory
 	return card.Gigabytes
 }
 
-// Of is the memory that there was: "40.0 GiB", "22.3 GiB free".
+// Of is the memory that the job had: "40.0 GiB", "22.3 GiB free".
 func (h *Headroom) Of() string {
 	size, unit := inUnit(h.Room)
 	if h.Free {

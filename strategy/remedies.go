@@ -7,12 +7,12 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A remedy lists what a rung could change in the plan, the gentlest change first, or says
-// why it can change nothing.
+// A remedy lists the changes to the plan that a Rung can make, the gentlest change first, or
+// returns why there is none.
 type remedy func(s *situation) (changes []Plan, reason string)
 
-// wait changes nothing. It is possible before the first attempt only: later, memory that
-// another process holds is a failure with its own rule.
+// wait changes nothing. It is possible before the first attempt only: later, a separate rule
+// handles memory that another process holds.
 func wait(s *situation) ([]Plan, string) {
 	if len(s.history) == 0 {
 		return []Plan{{}}, ""
@@ -20,7 +20,7 @@ func wait(s *situation) ([]Plan, string) {
 	return nil, "no other process holds the memory"
 }
 
-// cannot says why the job cannot change a knob; empty where it can.
+// cannot returns why the job cannot change a knob; empty if it can.
 func (s *situation) cannot(k Knob) string {
 	r, known := s.job.Knobs[k]
 	switch {
@@ -42,8 +42,8 @@ func (s *situation) cannot(k Knob) string {
 	return ""
 }
 
-// beyond lists the values of a knob that need less memory than the current one and that the
-// job accepts.
+// beyond lists the values of a knob that need less memory than the current one and that the job
+// accepts.
 func (s *situation) beyond(k Knob) []Value {
 	words := k.words()
 	var next []Value
@@ -55,12 +55,12 @@ func (s *situation) beyond(k Knob) []Value {
 	return next
 }
 
-// stepRemedy goes through the values of one knob, one after the other.
+// stepRemedy tries the values of one knob, one after the other.
 func stepRemedy(k Knob) remedy {
 	return func(s *situation) ([]Plan, string) { return s.steps(k, s.beyond(k)) }
 }
 
-// steps is one change for each value, or the reason why there is none.
+// steps returns one change for each value, or the reason why there is none.
 func (s *situation) steps(k Knob, values []Value) (plans []Plan, reason string) {
 	if len(values) == 0 {
 		return nil, fmt.Sprintf("%s is already %s", k.Short(), s.current(k))
@@ -71,8 +71,7 @@ func (s *situation) steps(k Knob, values []Value) (plans []Plan, reason string) 
 	return plans, ""
 }
 
-// attention leaves a kernel that stores the scores; it never trades one kernel that does not
-// for another.
+// attention replaces a kernel that stores the scores; it never exchanges kernels that do not.
 func attention(s *situation) ([]Plan, string) {
 	if s.current(Attention) != "eager" {
 		return s.steps(Attention, nil)
@@ -120,7 +119,7 @@ func smallerBatch(s *situation) ([]Plan, string) {
 	return plans, ""
 }
 
-// divided lists all smaller micro batches that keep the global batch whole.
+// divided lists all smaller micro batches with which the global batch stays whole.
 func (s *situation) divided() []Plan {
 	now, _ := batchOf(s.plan, s.job)
 	return s.accumulable(now.below(max(s.job.Knobs[MicroBatchSize].Min, 1)))
@@ -137,9 +136,9 @@ func (s *situation) accumulable(batches []batch) (plans []Plan) {
 	return plans
 }
 
-// evaluatesAlike reports whether evaluations have the training's micro batch and no setting:
-// the framework's recipe says so, or the processes called the model with as many samples in
-// both.
+// evaluatesAlike reports whether evaluations use the training's micro batch and have no setting
+// for it. It follows from the framework's recipe, or from processes that called the model with as
+// many samples in both.
 func (s *situation) evaluatesAlike() bool {
 	r, known := s.job.Knobs[EvalBatchSize]
 	if known && r.Absent == "" {
@@ -200,7 +199,7 @@ func shard(s *situation) ([]Plan, string) {
 		return nil, "there is only one data-parallel rank"
 	}
 	next := s.beyond(Sharding)
-	if s.plan[Sharding] != "none" { // FSDP after ZeRO would need other code
+	if s.plan[Sharding] != "none" { // FSDP in place of ZeRO would need other code
 		next = slices.DeleteFunc(next, func(v Value) bool { return v == "fsdp" })
 	}
 	return s.steps(Sharding, next)
@@ -223,8 +222,8 @@ func leanerOptimizer(s *situation) ([]Plan, string) {
 	return next, ""
 }
 
-// offload moves the optimizer, or everything, to host memory. ZeRO offloads from certain
-// stages only: stage 2 keeps the parameters on the device, stage 3 does not.
+// offload moves the optimizer, or everything, to host memory. ZeRO offloads only from certain
+// stages: stage 2 keeps the parameters on the device, stage 3 does not.
 func offload(k Knob, stages ...Value) remedy {
 	return func(s *situation) ([]Plan, string) {
 		switch {
@@ -244,7 +243,7 @@ func offload(k Knob, stages ...Value) remedy {
 	}
 }
 
-// offloadActivations keeps what the backward pass needs in host memory.
+// offloadActivations keeps the tensors for the backward pass in host memory.
 func offloadActivations(s *situation) ([]Plan, string) {
 	changes, reason := stepRemedy(OffloadActivations)(s)
 	if reason == "" {
@@ -253,7 +252,7 @@ func offloadActivations(s *situation) ([]Plan, string) {
 	return changes, reason
 }
 
-// toNVMe takes to disk what is offloaded to host memory, or would be.
+// toNVMe moves to disk what is offloaded to host memory, or would be.
 func toNVMe(s *situation) ([]Plan, string) {
 	if s.policy.NVMePath == "" {
 		return nil, "recovery.nvme_path is not set"
@@ -276,8 +275,8 @@ func toNVMe(s *situation) ([]Plan, string) {
 	return s.withStage(changes, "zero3")
 }
 
-// withStage adds the first of the stages to an offload where ZeRO shards the job and has none
-// of them yet. A job with a switch for offload alone needs no stage.
+// withStage adds the first of the stages to an offload if ZeRO shards the job and has none of
+// them yet. A job with a switch for offload alone needs no stage.
 func (s *situation) withStage(changes Plan, stages ...Value) ([]Plan, string) {
 	zero := slices.ContainsFunc(zeroStages, func(stage Value) bool {
 		return s.plan[Sharding] == stage || slices.Contains(s.job.Knobs[Sharding].Values, stage)
@@ -301,8 +300,8 @@ func (s *situation) diskTooSmall() string {
 	return s.tooSmall("recovery.nvme_path", s.inventory.NVMeFree)
 }
 
-// tooSmall compares the bytes that are left somewhere, 0 if unknown, with what the ranks of
-// one node hold in tensors: an upper bound of what offload can move.
+// tooSmall compares the free bytes of a place, 0 if unknown, with the bytes that the ranks of one
+// node hold in tensors: an upper bound of what offload can move.
 func (s *situation) tooSmall(where string, left int64) string {
 	if left == 0 || s.diagnosis.Allocated == nil {
 		return ""

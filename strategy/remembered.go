@@ -12,18 +12,18 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// neededOften is in how many runs a remembered change of numerics has to have been needed on a
-// device, unless the policy allows it explicitly.
+// neededOften is the number of runs on a device that must have needed a change of numerics before
+// it is used from memory, unless the policy allows it explicitly.
 const neededOften = 2
 
 // A Past is a plan with which an earlier run of the job trained.
 type Past struct {
 	Plan     Plan
-	Needed   int                  // how many runs came to it without memory of it
+	Needed   int                  // number of runs that reached it without remembering it
 	Measured []memory.Measurement // by its processes
 }
 
-// Admit says why a plan of the past is not one for this run; empty where it is.
+// Admit returns why a remembered plan must not be used in this run; empty if it may be.
 func Admit(p Policy, j Job, inv Inventory, past Past) string {
 	plan := past.Plan
 	if err := plan.Validate(); err != nil {
@@ -50,7 +50,8 @@ func Admit(p Policy, j Job, inv Inventory, past Past) string {
 	return cmp.Or(j.unstaged(changed.values()), keepsBatch(j, plan), forbidden(p, j, inv, changed, past.Needed), lacking(p, inv, changed), past.crowded(j, inv))
 }
 
-// keepsBatch says that a plan trains with another global batch than the job as written.
+// keepsBatch returns how a plan's global batch differs from that of the job as written; empty if
+// it does not.
 func keepsBatch(j Job, plan Plan) string {
 	now, known := batchOf(j.Written, j)
 	then, also := batchOf(plan, j)
@@ -65,7 +66,7 @@ func keepsBatch(j Job, plan Plan) string {
 	return ""
 }
 
-// forbidden says which part of the policy bars a remembered change.
+// forbidden returns the part of the policy that forbids a remembered change.
 func forbidden(p Policy, j Job, inv Inventory, changed Changes, needed int) string {
 	s := &situation{policy: p, job: j, inventory: inv}
 	before, changes := Plan{}, changed.values()
@@ -89,7 +90,7 @@ func forbidden(p Policy, j Job, inv Inventory, changed Changes, needed int) stri
 	return ""
 }
 
-// lacking says what a remembered plan needs and the machine does not have.
+// lacking returns what a remembered plan needs and the machine does not have.
 func lacking(p Policy, inv Inventory, changed Changes) string {
 	nvme := changed[OffloadOptimizer][1] == "nvme" || changed[OffloadParam][1] == "nvme"
 	switch {
@@ -101,15 +102,15 @@ func lacking(p Policy, inv Inventory, changed Changes) string {
 	return ""
 }
 
-// What Adam keeps of each parameter in fp32 where it is offloaded, a master copy and two
-// moments, and a parameter in 16 bits, in bytes (ZeRO-Infinity, arXiv:2104.07857, §3).
+// Bytes of each parameter that Adam keeps in fp32 when it is offloaded, a master copy and two
+// moments, and bytes of a parameter in 16 bits (ZeRO-Infinity, arXiv:2104.07857, §3).
 const (
 	adamBytes  = 12
 	shortBytes = 2
 )
 
-// crowded says that the host or the disk has too little room today for what a plan offloads;
-// empty where there is enough, or the need is not known.
+// crowded returns that the host or the disk has too little free space today for what a plan
+// offloads; empty if there is enough, or the need is not known.
 func (past Past) crowded(j Job, inv Inventory) string {
 	local := int64(max(j.LocalRanks, 1))
 	held, parameters := int64(0), int64(0)
@@ -135,8 +136,8 @@ func (past Past) crowded(j Job, inv Inventory) string {
 	return ""
 }
 
-// rememberedFailed: attempt 0 ran with a remembered plan, and failed for a reason that is not
-// memory and may be the plan's. The job as written is tried then, once.
+// rememberedFailed reports whether attempt 0 ran with a remembered plan and failed for a reason
+// that is not memory and may be the plan's. Then the job as written is tried, once.
 func (s *situation) rememberedFailed() bool {
 	if s.job.Recalled == nil || len(s.history) != 1 || !maps.Equal(s.last.Plan, s.job.Recalled.Plan) {
 		return false
@@ -149,8 +150,8 @@ func (s *situation) rememberedFailed() bool {
 	return s.writtenFrom() != "" || bound <= 0 || s.last.Lasted() <= bound.Duration()
 }
 
-// writtenFrom is the checkpoint from which the job as written can resume after a remembered
-// plan; empty for none.
+// writtenFrom is the checkpoint from which the job as written can resume after a remembered plan;
+// empty: none.
 func (s *situation) writtenFrom() string {
 	if c := s.inventory.Checkpoint; c != "" && s.job.unreadable(c, s.last.Plan, s.job.Written) == "" {
 		return c
@@ -170,8 +171,8 @@ func asWritten(s *situation) Decision {
 	}
 }
 
-// priors are the measurements of earlier runs, as far as they hold for the model of this one.
-// Those of other code count once the model has turned out to be the same.
+// priors lists the measurements of earlier runs that hold for the model of this one. Measurements
+// with other code count once the model has turned out to be the same.
 func (j Job) priors(history []Attempt) []memory.Measurement {
 	for _, a := range slices.Backward(history) {
 		for _, m := range a.Measured {
@@ -191,20 +192,20 @@ func (j Job) priors(history []Attempt) []memory.Measurement {
 // A Recalled is the plan of an earlier run with which attempt 0 runs in place of the job as
 // written.
 type Recalled struct {
-	Fit     string  `json:"fit"` // the name of the file that remembers it
+	Fit     string  `json:"fit"` // name of the file with the remembered plan
 	Plan    Plan    `json:"plan"`
 	Changed Changes `json:"changed"` // compared with the job as written
-	// Training is the effect on the training that was seen when it fitted.
+	// Training is the effect on the training that was seen when the plan fitted.
 	Training Training `json:"training,omitempty"`
-	// At is when it fitted, and Age how long that was before this run began.
+	// At is the time at which it fitted, and Age how long that was before this run began.
 	At  time.Time `json:"at"`
 	Age Seconds   `json:"age_seconds"`
-	// Peak is the most that it held of Room, in bytes; 0: not known.
+	// Peak is the most memory that it held of Room, in bytes; 0: not known.
 	Peak int64 `json:"peak_bytes,omitempty"`
 	Room int64 `json:"room_bytes,omitempty"`
 }
 
-// lastYear is the age from which a date has its year.
+// lastYear is the age from which a date is printed with its year.
 const lastYear = 300 * 24 * time.Hour
 
 // String is a line for people, with local dates: "starting with the plan that fitted on 21 Nov
@@ -240,7 +241,7 @@ func (r Recalled) In(place *time.Location) string {
 	return fmt.Sprintf("starting with the plan that fitted on %s (%s)", r.At.In(place).Format(day), strings.Join(words, ", "))
 }
 
-// portion is a part of some bytes: "71 of 80 GiB".
+// portion formats a part of a number of bytes: "71 of 80 GiB".
 func portion(part, whole int64) string {
 	const mib, gib = 1 << 20, 1 << 30
 	format, size := "%.0f of %.0f GiB", float64(gib)

@@ -6,37 +6,37 @@ import (
 	"time"
 )
 
-// A Pending is an attempt that was decided, or started, before gpurun ended, and that runs when
-// the run is started again.
+// A Pending is an attempt that was decided, or started, before gpurun ended. It runs when the run
+// is started again.
 type Pending struct {
 	N          int
 	Plan       Plan
-	Checkpoint string // from which it was to start; empty: the beginning
+	Checkpoint string // from which it starts; empty: the beginning
 	// Ran: ranks have run with the plan since the decision, and may have written a newer
-	// checkpoint. Began is when they started; zero: not known.
+	// checkpoint. Began is the time of their start; zero: not known.
 	Ran   bool
 	Began time.Time
 }
 
-// Checkpoints are those from which a run that is started again can continue.
+// Checkpoints lists the checkpoints from which a restarted run can continue.
 type Checkpoints struct {
 	Decided bool      // the checkpoint of the pending attempt is still complete
 	Newest  string    // the newest complete one that the run wrote; empty for none
-	Written time.Time // when that was
+	Written time.Time // time of Newest
 }
 
 // A Restart is the checkpoint from which a pending attempt starts.
 type Restart struct {
 	Checkpoint string
-	Notice     string // what differs from the decision; empty for nothing
-	// Refused says why the attempt must not start, and Hint what the user can do.
+	Notice     string // the difference from the decision; empty: none
+	// Refused is the reason why the attempt must not start, and Hint a remedy for the user.
 	Refused, Hint string
 }
 
-// Again decides from which checkpoint a pending attempt starts when the run is started again
-// after the attempts of the history. The checkpoint of the decision is used if it is still
-// there, a newer one only if the attempt has run since. A checkpoint that the attempt's plan
-// cannot read counts as missing. Work beyond the policy's bound is not repeated.
+// Again chooses the checkpoint from which a pending attempt starts when the run is started again
+// after the attempts of the history. It uses the checkpoint of the decision if that still exists,
+// and a newer one only if the attempt has run since. A checkpoint that the attempt's plan cannot
+// read counts as missing. Again refuses to repeat more work than the policy allows.
 func Again(p Policy, j Job, history []Attempt, next Pending, found Checkpoints) Restart {
 	if !next.Ran && (next.Checkpoint == "" || found.Decided) {
 		return Restart{Checkpoint: next.Checkpoint}
@@ -72,7 +72,7 @@ func Again(p Policy, j Job, history []Attempt, next Pending, found Checkpoints) 
 	return Restart{Notice: fmt.Sprintf("%s: attempt %d starts from the beginning", lost, next.N)}
 }
 
-// wroteIt is the plan of the attempt that wrote the newest checkpoint: the last one that had
+// wroteIt returns the plan of the attempt that wrote the newest checkpoint: the last one that had
 // started by then.
 func wroteIt(history []Attempt, next Pending, found Checkpoints) Plan {
 	if next.Ran && (next.Began.IsZero() || found.Written.IsZero() || !WrittenBefore(found.Written, next.Began)) {
@@ -87,8 +87,8 @@ func wroteIt(history []Attempt, next Pending, found Checkpoints) Plan {
 	return plan
 }
 
-// unreadable says why a checkpoint that was written with one plan cannot be resumed with
-// another; empty where it can.
+// unreadable returns why a checkpoint that was written with one plan cannot be resumed with
+// another; empty if it can.
 func (j Job) unreadable(checkpoint string, from, to Plan) string {
 	for _, k := range Knobs {
 		if v, known := to[k]; known && !j.Knobs[k].Outlives(from[k], v) {
@@ -98,7 +98,7 @@ func (j Job) unreadable(checkpoint string, from, to Plan) string {
 	return ""
 }
 
-// caveat is what the framework does not guarantee about the data when a relaunch resumes.
+// caveat names what the framework does not guarantee about the data when a relaunch resumes.
 func (s *situation) caveat(d Decision) string {
 	if !d.Relaunch || d.Resume == "" {
 		return ""
@@ -115,8 +115,8 @@ func (s *situation) caveat(d Decision) string {
 	return strings.Join(words, "; ")
 }
 
-// turned reports whether an attempt that may have written the checkpoint had another value for
-// a knob.
+// turned reports whether an attempt that may have written the checkpoint had another value for a
+// knob.
 func (s *situation) turned(k Knob, next Plan) bool {
 	for _, a := range s.history {
 		if a.Plan[k] != next[k] {
@@ -126,12 +126,12 @@ func (s *situation) turned(k Knob, next Plan) bool {
 	return false
 }
 
-// tick is how far the clock by which a kernel dates files may be behind the one that a process
-// reads: a tick of the slowest, and one more.
+// tick bounds the lag of the kernel's clock for file times behind the clock that a process reads:
+// a tick of the slowest kernel, and one more.
 const tick = 20 * time.Millisecond
 
-// WrittenBefore reports whether a file that was written then is older than a moment. Some file
-// systems keep whole seconds: there a file of the moment's second is not older.
+// WrittenBefore reports whether a file is older than a moment. Some file systems store whole
+// seconds: there, a file from the same second is not older.
 func WrittenBefore(written, moment time.Time) bool {
 	if written.Nanosecond() == 0 {
 		return written.Before(moment.Truncate(time.Second))

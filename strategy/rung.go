@@ -11,7 +11,7 @@ import (
 // A Rung is one kind of remedy for a job that runs out of memory.
 type Rung string
 
-// The rungs for device memory, then those for host memory.
+// The remedies for device memory, then those for host memory.
 const (
 	RungAllocator          Rung = "allocator"
 	RungWait               Rung = "wait"
@@ -32,15 +32,15 @@ const (
 	RungUndoOffload  Rung = "undo-offload"
 )
 
-// DeviceRungs is the ladder for device memory; HostRungs the ladder for host memory.
+// DeviceRungs and HostRungs are the remedies for device and for host memory, in their order.
 var DeviceRungs, HostRungs []Rung
 
-// A rungRow declares one rung.
+// A rungRow declares one remedy.
 type rungRow struct {
 	rung Rung
-	// turns are the knobs that the rung changes. recovery.never with one of them bars every
-	// change to that knob. The rung is skipped where the job cannot change the first one,
-	// unless anyKnob is set: then the remedy itself checks which knobs the job can change.
+	// turns are the knobs that the remedy changes. recovery.never with one of them bars every
+	// change to that knob. The remedy is skipped if the job cannot change the first one, unless
+	// anyKnob is set: then the remedy itself checks which knobs the job can change.
 	turns   []Knob
 	anyKnob bool
 	// training is the effect of the change on the training. For a smaller micro batch it
@@ -49,17 +49,17 @@ type rungRow struct {
 	remedy   remedy
 	// plans are the changes that the planner weighs; nil: those of the remedy.
 	plans func(*situation) []Plan
-	// takes reports whether the rung leads from one plan to another; nil: if its first knob
-	// goes to a value that needs less memory.
+	// takes reports whether the remedy leads from one plan to another; nil: it does if its first
+	// knob changes to a value that needs less memory.
 	takes func(from, to Plan) bool
-	group int    // of the plans that the rung leads to
-	free  bool   // it costs nothing and is applied together with the rung that is taken
+	group int    // of the plans that the remedy leads to
+	free  bool   // it costs nothing and is applied together with the chosen remedy
 	host  bool   // it is for host memory
 	onCPU bool   // it also helps a job that trains on the CPU
 	idle  idleIn // the phases in which it cannot help
 }
 
-// rungRows has one row for each rung, in the order in which they are tried. init sets it
+// rungRows has one row for each remedy, in the order in which they are tried. init sets it
 // because the remedies refer to it.
 var rungRows []rungRow
 
@@ -76,7 +76,7 @@ func setRungs(rows []rungRow) {
 	}
 }
 
-// deviceRows are the rungs for device memory, in the order of the ladder.
+// deviceRows lists the remedies for device memory, in their order.
 func deviceRows() []rungRow {
 	return []rungRow{
 		{rung: RungAllocator, turns: []Knob{Allocator}, training: Exact, free: true, remedy: stepRemedy(Allocator)},
@@ -116,7 +116,7 @@ func deviceRows() []rungRow {
 	}
 }
 
-// hostRows are the rungs for host memory, in the order in which they are tried.
+// hostRows lists the remedies for host memory, in the order in which they are tried.
 func hostRows() []rungRow {
 	return []rungRow{
 		{rung: RungWorkers, turns: []Knob{DataloaderWorkers}, training: Exact, host: true, remedy: fewerWorkers},
@@ -128,12 +128,12 @@ func hostRows() []rungRow {
 	}
 }
 
-// idleIn has the phases in which a rung cannot help, each with the reason.
+// idleIn has the phases in which a remedy cannot help, each with the reason.
 type idleIn map[cause.Phase]string
 
-// Loading the model and the optimizer step hold no activations, so that checkpointing and a
-// smaller micro batch gain nothing there. An evaluation depends on its own batch, a save on
-// the weights that it gathers.
+// Loading the model and the optimizer step hold no activations, so checkpointing and a smaller
+// micro batch save nothing there. An evaluation depends on its own batch, a save on the weights
+// that it gathers.
 var (
 	actsOnCalls = idleIn{
 		cause.Load:      "loading the model holds no live activations",
@@ -154,7 +154,7 @@ func (i idleIn) with(phase cause.Phase, reason string) idleIn {
 	return more
 }
 
-// lowers reports whether one of the knobs goes to a value that needs less memory.
+// lowers reports whether one of the knobs changes to a value that needs less memory.
 func lowers(knobs ...Knob) func(from, to Plan) bool {
 	return func(from, to Plan) bool {
 		return slices.ContainsFunc(knobs, func(k Knob) bool { return saves(k, from[k], to[k]) })
@@ -163,11 +163,11 @@ func lowers(knobs ...Knob) func(from, to Plan) bool {
 
 func neverTaken(_, _ Plan) bool { return false }
 
-// goes reports whether the knob goes to v, and v needs less memory.
+// goes reports whether the knob changes to v, and v needs less memory.
 func goes(k Knob, v Value, from, to Plan) bool { return to[k] == v && saves(k, from[k], v) }
 
-// The rungs that shard and offload change the same knobs. Which rung a plan takes follows
-// from what is offloaded, and to where.
+// The remedies that shard and offload change the same knobs. The remedy that leads to a plan
+// follows from what is offloaded, and to where.
 
 func takesShard(from, to Plan) bool {
 	return lowers(Sharding)(from, to) && !takesNVMe(from, to) && !goes(OffloadOptimizer, "cpu", from, to) && !goes(OffloadParam, "cpu", from, to)
@@ -195,7 +195,7 @@ func (r Rung) row() *rungRow {
 	return &rungRows[at]
 }
 
-// leads reports whether the rung leads from one plan to another.
+// leads reports whether the remedy leads from one plan to another.
 func (r *rungRow) leads(from, to Plan) bool {
 	if r.takes != nil {
 		return r.takes(from, to)
@@ -203,7 +203,7 @@ func (r *rungRow) leads(from, to Plan) bool {
 	return lowers(r.turns[0])(from, to)
 }
 
-// needs lists the rungs for device memory that lead from one plan to another, in their order.
+// needs lists the remedies for device memory that lead from one plan to another, in their order.
 func needs(from, to Plan) (rungs []Rung) {
 	for i := range rungRows {
 		if row := &rungRows[i]; !row.host && row.leads(from, to) {
@@ -213,12 +213,12 @@ func needs(from, to Plan) (rungs []Rung) {
 	return rungs
 }
 
-// A Skip is a rung that was not taken, with the reason.
+// A Skip is a remedy that was not taken, with the reason.
 type Skip struct {
 	Rung    Rung   `json:"rung"`
 	Reason  string `json:"reason"`
 	Refused bool   `json:"refused,omitempty"` // only the policy bars it
-	// Passing: the reason may not hold tomorrow, such as too little free host memory or a
-	// package that is not installed.
+	// Passing: the reason is temporary, such as too little free host memory or a package that is
+	// not installed.
 	Passing bool `json:"-"`
 }

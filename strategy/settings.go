@@ -35,25 +35,25 @@ func (j Job) differing(plan, observed Plan, of func(Knob) bool) Changes {
 	return found
 }
 
-// BatchBroken reports whether a change that had no effect leaves the job with another global
-// batch than it has as it is written: it would train something else.
+// BatchBroken reports whether a change that had no effect leaves the job with a global batch that
+// differs from the job as it is written: it would train something else.
 func (j Job) BatchBroken(plan, observed Plan) bool {
 	planned, known := batchOf(plan, j)
 	real, also := batchOf(j.effective(plan, observed), j)
 	return known && also && planned.scope != ScopeDerived && planned.micro*planned.accumulation != real.micro*real.accumulation
 }
 
-// effective is a plan with the values in use for the changes that had no effect.
+// effective returns a plan with the values in use for the changes that had no effect.
 func (j Job) effective(plan, observed Plan) Plan { return plan.Using(j.Ineffective(plan, observed)) }
 
-// used is the plan that an attempt really ran with, and what its processes reported of knobs
-// that the plan does not have.
+// used returns the plan that an attempt really ran with, and the values that its processes
+// reported for knobs that the plan does not have.
 func (j Job) used(a Attempt) Plan { return a.Observed.With(j.effective(a.Plan, a.Observed)) }
 
-// ran is used, with what processes of other attempts reported.
+// ran is used, with the reports of other attempts' processes.
 func (s *situation) ran(a Attempt) Plan { return s.learned.With(s.job.used(a)) }
 
-// base is the plan from which the next one is made: the one that the attempt ran with. Where
+// base returns the plan from which the next one is made: the one that the attempt ran with. If
 // only half of a change to the batch took effect, it has the job's own batch.
 func (j Job) base(a Attempt) Plan {
 	base := j.effective(a.Plan, a.Observed)
@@ -72,8 +72,8 @@ func (j Job) restoreBatch(p Plan) {
 	}
 }
 
-// doubts says for each knob why it is left alone: an attempt has shown that it cannot be
-// changed, or was misread.
+// doubts returns for each knob why it must not be changed: an attempt has shown that it cannot
+// be, or that it was misread.
 func (j Job) doubts(history []Attempt) map[Knob]string {
 	doubts := map[Knob]string{}
 	for _, a := range history {
@@ -93,8 +93,8 @@ func (j Job) doubts(history []Attempt) map[Knob]string {
 	return doubts
 }
 
-// gaveUp says why a process ended itself: recomputed blocks gave another result than before, so
-// that its gradients would have been wrong. Empty where it did not.
+// gaveUp returns why a process ended itself: recomputed blocks gave another result than before,
+// so its gradients would have been wrong. Empty if it did not.
 func (j Job) gaveUp(a Attempt) string {
 	k := ActivationCheckpointing
 	failed := a.Diagnosis.Cause == cause.UserError || a.Diagnosis.Cause == cause.Unknown
@@ -104,18 +104,20 @@ func (j Job) gaveUp(a Attempt) string {
 	return a.Refused[k]
 }
 
-// notTaken: the attempt ran with another plan than its own, and shows nothing about that.
+// notTaken reports whether the attempt ran with another plan than its own, and shows nothing
+// about its own.
 func (s *situation) notTaken() bool {
 	return len(s.history) > 1 && (s.batchNotTaken() || s.job.gaveUp(s.last) != "")
 }
 
-// batchNotTaken: the attempt ended, or was stopped, because a change of its batch had no effect.
+// batchNotTaken reports whether the attempt ended, or was stopped, because a change of its batch
+// had no effect.
 func (s *situation) batchNotTaken() bool {
 	return s.last.Halted || s.diagnosis.Fatal && s.job.BatchBroken(s.last.Plan, s.last.Observed)
 }
 
-// decideAgain answers the attempt before the last once more, without the knobs that turned out
-// to be fixed.
+// decideAgain repeats the decision about the attempt before the last, without the knobs that
+// cannot be changed.
 func decideAgain(s *situation) Decision {
 	before := *s
 	before.look(s.history[:len(s.history)-1])
@@ -134,8 +136,8 @@ func decideAgain(s *situation) Decision {
 	return d
 }
 
-// learn collects what the job's processes reported of knobs that no plan has, the newest
-// report of each, and why the hook cannot change a knob in the process.
+// learn collects the reported values of knobs that no plan has, the newest report of each, and
+// the reasons why the hook cannot change a knob in the process.
 func (j Job) learn(history []Attempt) (settings Plan, refused map[Knob]string) {
 	settings, refused = Plan{}, map[Knob]string{}
 	asked := false
@@ -165,8 +167,8 @@ func (s *situation) without(next Plan, changes Plan) Plan {
 	return next
 }
 
-// unconfirmed says why a knob that was read from the job's source is left alone; empty where a
-// process has reported the value that was read, or another that gpurun had set.
+// unconfirmed returns why a knob that was read from the job's source must not be changed. It is
+// empty if a process has reported the value that was read, or another that gpurun had set.
 func (s *situation) unconfirmed(k Knob) string {
 	if !s.job.Knobs[k].Confirm || len(s.history) == 0 {
 		return ""
@@ -177,13 +179,13 @@ func (s *situation) unconfirmed(k Knob) string {
 		}
 	}
 	if k == GradientAccumulationSteps && s.unconfirmed(MicroBatchSize) == "" {
-		return "" // a job that ran out in its first step has not accumulated yet: the next attempt is held before that step
+		return "" // a job that ran out in its first step has not accumulated yet: the next attempt is stopped before that step
 	}
 	return k.Short() + " is in the source, and no process of the job has confirmed it yet"
 }
 
-// Unproven reports whether a plan changes a batch that was only read from a script's source:
-// its processes have to confirm it before they train.
+// Unproven reports whether a plan changes a batch that was only read from a script's source: its
+// processes have to confirm it before they train.
 func (j Job) Unproven(plan Plan) bool {
 	return slices.ContainsFunc([]Knob{MicroBatchSize, GradientAccumulationSteps}, func(k Knob) bool {
 		v, set := plan[k]
@@ -191,14 +193,14 @@ func (j Job) Unproven(plan Plan) bool {
 	})
 }
 
-// Redivides reports whether a plan accumulates over another number of micro batches than the
-// job as it is written: its processes confirm the scale of the loss before they train.
+// Redivides reports whether a plan accumulates over another number of micro batches than the job
+// as it is written: its processes have to confirm the scale of the loss before they train.
 func (j Job) Redivides(plan Plan) bool {
 	v, set := plan[GradientAccumulationSteps]
 	return set && v != cmp.Or(j.Written[GradientAccumulationSteps], "1")
 }
 
-// unturnable says why the hook cannot change a knob in the process; empty where it can, or no
+// unturnable returns why the hook cannot change a knob in the process; empty if it can, or no
 // process has run yet.
 func (s *situation) unturnable(k Knob) string {
 	if len(s.history) > 0 && s.inside[k] == "" && s.plan[k] == "" {
@@ -207,8 +209,8 @@ func (s *situation) unturnable(k Knob) string {
 	return s.inside[k]
 }
 
-// current is the value of a knob. Before the first attempt, a value that the process will
-// report is assumed to be the one that most jobs have.
+// current is the value of a knob. Before the first attempt, a value that the process will report
+// is assumed to be the most common one.
 func (s *situation) current(k Knob) Value {
 	r := s.job.Knobs[k]
 	if v := s.plan[k]; v != "" || len(s.history) > 0 || len(k.words()) == 0 || r.By != ByHook && !r.Told || r.Doubtful {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A Pace is how fast a rank makes steps, counted in its process.
+// A Pace is a rank's speed in steps, counted in its process.
 type Pace struct {
 	Rank int
 	Step int     // the latest
 	Took Seconds // a recent step; 0: not known
 	Idle Seconds // since the latest step
-	// Data is the wait for data in a step, Forward the time of its forward passes, without
-	// other ranks; 0: not known.
+	// Data is the wait for data in a step, Forward the time of its forward passes, both without
+	// waits for other ranks; 0: not known.
 	Data, Forward Seconds
 }
 
@@ -23,13 +23,13 @@ type Slow struct {
 	Pace
 	Others Pace // medians of all ranks
 	// Own: it makes steps as fast as the others, which wait for its part of each. ByData: its
-	// data come late, rather than its forward pass being slow.
+	// data arrive late; otherwise its forward pass is slow.
 	Own, ByData bool
 	Pair        bool // there is one other rank
 }
 
-// What slow is. Reports of steps are some seconds late, and ranks that wait for each other are
-// never many steps apart.
+// The limits of a slow rank. Reports of steps are some seconds late, and ranks that wait for each
+// other are never many steps apart.
 const (
 	slowTimes  = 2 // times the others' step
 	slowSteps  = 10
@@ -37,9 +37,9 @@ const (
 	slowShare  = 5                // the rank's own part is a fifth of a step above the others'
 )
 
-// Stragglers are the slow ranks: many steps behind the others, or with steps that take far
-// longer. Where all make steps at one pace because they wait for each other, they are the ranks
-// that the others wait for. A rank without a step does not count, and of two ranks the slower is
+// Stragglers lists the slow ranks: many steps behind the others, or with steps that take far
+// longer. If all make steps at one pace because they wait for each other, these are the ranks
+// that the others wait for. A rank without a step does not count. With two ranks, the slower is
 // compared with the faster.
 func Stragglers(all []Pace) []Slow {
 	all = slices.DeleteFunc(slices.Clone(all), func(p Pace) bool { return p.Step == 0 })
@@ -66,9 +66,9 @@ func Stragglers(all []Pace) []Slow {
 	return slow
 }
 
-// awaited are the ranks whose own part of a step the others wait for, the largest part first.
-// Only figures of all ranks can be compared: some may load data for others, or compute something
-// else. More than half of the ranks are not awaited by the rest.
+// awaited lists the ranks whose own part of a step the others wait for, the largest part first.
+// The figures are compared only if all ranks have them: some may load data for others, or compute
+// something else. At most half of the ranks are awaited by the rest.
 func awaited(all []Pace, others Pace) (slow []Slow) {
 	data := !slices.ContainsFunc(all, func(p Pace) bool { return p.Data == 0 })
 	forward := !slices.ContainsFunc(all, func(p Pace) bool { return p.Forward == 0 })
@@ -98,7 +98,8 @@ func awaited(all []Pace, others Pace) (slow []Slow) {
 // timed reports whether a step's time is known.
 func timed(p Pace) bool { return p.Took > 0 }
 
-// middle is the median of a figure, of two the lower one, over the ranks with a known step time.
+// middle is the median of a figure over the ranks with a known step time; with two middle values,
+// the lower one.
 func middle(all []Pace, figure func(Pace) Seconds) Seconds {
 	var figures []Seconds
 	for _, p := range all {
@@ -110,9 +111,9 @@ func middle(all []Pace, figure func(Pace) Seconds) Seconds {
 	return figures[(len(figures)-1)/2]
 }
 
-// String is how slow: "at step 40, where the others are at 100; its last step was 5m0s ago", "a
-// step takes 4.1 s, and the others' 1 s", "a step of 1.2 s waits 0.9 s for data, and the others'
-// 0.1 s".
+// String describes the delay: "at step 40, where the others are at 100; its last step was 5m0s
+// ago", "a step takes 4.1 s, and the others' 1 s", "a step of 1.2 s waits 0.9 s for data, and the
+// others' 0.1 s".
 func (s Slow) String() string {
 	others, possessive, are := "the others", "the others'", "are"
 	if s.Pair {
@@ -134,11 +135,11 @@ func (s Slow) String() string {
 	return words
 }
 
-// countPause is how old a count of steps may be: a process reports its count once a second.
+// countPause bounds the age of a count of steps: a process reports its count once a second.
 const countPause = 2 * time.Second
 
-// Behind says which ranks are behind the others where all have stopped making steps; empty where
-// none is.
+// Behind names the ranks that are behind the others when all have stopped making steps; empty:
+// none.
 func (e *Evidence) Behind(progress []Fact) string {
 	ranks, step, others := behind(progress)
 	if len(ranks) == 0 {
@@ -158,8 +159,9 @@ func (e *Evidence) Behind(progress []Fact) string {
 	return fmt.Sprintf("%s %s behind %s: at step %d, and %s at %d", words, is, theOthers, step, they, others)
 }
 
-// behind are the ranks that have made fewer steps than most, the last one first, its step, and
-// that of the others. Only counts of the processes can be compared: some ranks print fewer lines.
+// behind lists the ranks that have made fewer steps than most, the last one first, with its step,
+// and the step of the others. It compares only the processes' own counts: some ranks print fewer
+// lines.
 func behind(progress []Fact) (ranks []int, step, others int) {
 	counted := slices.DeleteFunc(slices.Clone(progress), func(f Fact) bool { return f.Source != "probe" || f.Progress == nil })
 	if len(counted) < 2 {

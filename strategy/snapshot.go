@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// A Snapshot is what a rank's CUDA allocator held when memory ran out, by the code that
+// A Snapshot has the contents of a rank's CUDA allocator when memory ran out, by the code that
 // allocated it. Sizes are bytes.
 type Snapshot struct {
 	Rank int `json:"rank"`
-	// File is PyTorch's own snapshot, for memory_viz, as a path in the attempt's folder; empty
-	// where it was not kept.
+	// File is PyTorch's own snapshot, for memory_viz, as a path in the attempt's folder; empty if
+	// it was not kept.
 	File string `json:"file,omitempty"`
 	// Recorded: allocations were recorded with their stacks, from step From on; 0: before the
 	// model was loaded.
@@ -30,13 +30,13 @@ type Snapshot struct {
 	// never freed.
 	Top   []Allocation `json:"top,omitempty"`
 	Leaks []Allocation `json:"leaks,omitempty"`
-	// Giant is a block, or the failed request, that is a large part of all.
+	// Giant is a block, or the failed request, that is a large part of all memory.
 	Giant *Allocation `json:"giant,omitempty"`
-	// Missing says what is not known, and how to get it.
+	// Missing names information that is not available, and how to get it.
 	Missing string `json:"missing,omitempty"`
 }
 
-// An Allocation is what one place in the code holds.
+// An Allocation is the memory that one place in the code holds.
 type Allocation struct {
 	Bytes int64 `json:"bytes"`
 	Count int   `json:"count"` // blocks; 0 for a failed request
@@ -45,18 +45,18 @@ type Allocation struct {
 	Line     int    `json:"line,omitempty"`
 	Function string `json:"function,omitempty"`
 	Module   string `json:"module,omitempty"` // File for people: "model.py", "transformers/trainer.py"
-	// What is known of the tensor: "logits", its shape and its dtype.
+	// The known properties of the tensor: "logits", its shape and its dtype.
 	What    string `json:"what,omitempty"`
 	Shape   []int  `json:"shape,omitempty"`
 	Dtype   string `json:"dtype,omitempty"`
 	PerStep int64  `json:"per_step_bytes,omitempty"` // growth of a leak
-	Advice  string `json:"advice,omitempty"`         // what to do about it
+	Advice  string `json:"advice,omitempty"`         // how to reduce it
 }
 
 // mostSnapshotLines bounds the lines about a snapshot at the end of a run.
 const mostSnapshotLines = 5
 
-// Words are lines about what filled the memory, five at most; nil where nothing is known.
+// Words is a description of what filled the memory, at most five lines; nil: nothing is known.
 func (s Snapshot) Words() []string {
 	if s.Reserved == 0 {
 		if s.Missing == "" {
@@ -96,7 +96,7 @@ func (s Snapshot) Words() []string {
 	return append(lines, found...)
 }
 
-// Brief is one line; empty where nothing is known.
+// Brief is the description in one line; empty: nothing is known.
 func (s Snapshot) Brief() string {
 	if s.Reserved == 0 {
 		return ""
@@ -133,7 +133,7 @@ func (s Snapshot) held() string {
 	return line
 }
 
-// Place is where it was allocated, for people: "model.py:88 forward"; empty: not known.
+// Place is the place of the allocation for people: "model.py:88 forward"; empty: not known.
 func (a Allocation) Place() string {
 	if a.File == "" {
 		return ""
@@ -153,7 +153,7 @@ func (a Allocation) where() string {
 	return "one block, no line known"
 }
 
-// shaped is "logits 16×2048×50257 fp32, 6.1 GiB".
+// shaped describes the tensor: "logits 16×2048×50257 fp32, 6.1 GiB".
 func (a Allocation) shaped() string {
 	what := "one block"
 	switch {

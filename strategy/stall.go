@@ -11,37 +11,37 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A StallRule is how long a job may make no step before it counts as one that hangs.
+// A StallRule is the time without a step after which a job counts as hanging.
 type StallRule struct {
-	// After is that time, from the attempt's start or the last step of any rank. 0: ten times
-	// the longest step, and at least ten minutes, once three steps were made. Then any output
-	// counts as a step: an evaluation makes none.
+	// After is that time, from the attempt's start or the last step of any rank. 0: ten times the
+	// longest step, and at least ten minutes, after three steps were made. Then any output counts
+	// as a step, because an evaluation makes none.
 	After Seconds `json:"after_seconds,omitempty"`
 }
 
-// The rule where After is 0.
+// The rule if After is 0.
 const (
 	stallSteps = 3
 	stallTimes = 10
 	leastStall = 10 * time.Minute
 )
 
-// A Stall says that all ranks were stopped because none made a step.
+// A Stall records that all ranks were stopped because none made a step.
 type Stall struct {
 	For Seconds `json:"for_seconds"`
 }
 
-// A Stack is where a process was when its job had stalled.
+// A Stack is the position of a process in its code when its job had stalled.
 type Stack struct {
 	PID int `json:"pid"`
-	// Frames are those of the main thread, the innermost first. A process that reported none
-	// has a State: "stopped".
+	// Frames are those of the main thread, the innermost first. A process that reported none has
+	// a State: "stopped".
 	Frames  []cause.StackFrame `json:"frames"`
 	Threads int                `json:"threads,omitempty"` // of the process
 	State   string             `json:"state,omitempty"`
 }
 
-// Calls is the innermost calls in one line: "train.py:41 in load < train.py:60 in main".
+// Calls lists the innermost calls in one line: "train.py:41 in load < train.py:60 in main".
 func (s *Stack) Calls(most int) string {
 	if len(s.Frames) == 0 {
 		return s.place()
@@ -53,7 +53,7 @@ func (s *Stack) Calls(most int) string {
 	return strings.Join(words, " < ")
 }
 
-// Watched are the ranks whose signs of life should be added before Verdict is called.
+// Watched lists the ranks whose signs of life should be added before Verdict is called.
 func (d *Detector) Watched() []int {
 	var ranks []int
 	for _, i := range d.suspects() {
@@ -62,13 +62,13 @@ func (d *Detector) Watched() []int {
 		}
 	}
 	if (d.evidence.Stalls != nil || d.unfit) && !slices.Contains(ranks, 0) {
-		ranks = append(ranks, 0) // each sign has all ranks' steps
+		ranks = append(ranks, 0) // each sign counts the steps of all ranks
 	}
 	return ranks
 }
 
-// stalled reports whether no rank has made a step for too long, and otherwise when to check
-// again.
+// stalled reports whether no rank has made a step for too long, and otherwise sets the time of
+// the next check.
 func (d *Detector) stalled(now time.Time) (Stop, bool) {
 	rule := d.evidence.Stalls
 	if rule == nil {
@@ -101,7 +101,7 @@ func (d *Detector) stalled(now time.Time) (Stop, bool) {
 	return Stop{}, false
 }
 
-// waits is the innermost frame in which a rank waits for others, nil for none.
+// waits is the innermost frame in which a rank waits for others; nil: none.
 func (s *Stack) waits() *cause.StackFrame {
 	const near = 8 // frames; further out may be a training loop of torch itself
 	for i := range s.Frames[:min(near, len(s.Frames))] {
@@ -112,7 +112,7 @@ func (s *Stack) waits() *cause.StackFrame {
 	return nil
 }
 
-// own is the innermost frame outside of libraries, else the innermost.
+// own is the innermost frame outside of libraries, or else the innermost.
 func (s *Stack) own() cause.StackFrame {
 	for _, f := range s.Frames {
 		if !f.Library() {
@@ -125,8 +125,8 @@ func (s *Stack) own() cause.StackFrame {
 	return s.Frames[0]
 }
 
-// place is where the process is: "at train.py:41 in load", "waiting at train.py:52 in step, in
-// all_reduce".
+// place is the position of the process: "at train.py:41 in load", "waiting at train.py:52 in
+// step, in all_reduce".
 func (s *Stack) place() string {
 	own, f := s.own(), s.waits()
 	switch {
@@ -140,8 +140,8 @@ func (s *Stack) place() string {
 	return fmt.Sprintf("waiting at %s, in %s", own, f.Function)
 }
 
-// absent are the ranks that the others wait for: those in no collective where others are in
-// one, else those at another place than most.
+// absent lists the ranks that the others wait for: those outside a collective while others are in
+// one, or else those at another place than most.
 func (c *fold) absent() []int {
 	ranks := slices.Sorted(maps.Keys(c.stacks))
 	if len(ranks) == 1 {
@@ -167,15 +167,15 @@ func (c *fold) absent() []int {
 	return nil
 }
 
-// awaitedFirst are the ranks with a stack, those that the others wait for first.
+// awaitedFirst lists the ranks with a stack, the ranks that the others wait for first.
 func (c *fold) awaitedFirst() []int {
 	absent := c.absent()
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(c.stacks)), func(r int) bool { return slices.Contains(absent, r) })
 	return append(absent, others...)
 }
 
-// whoWaits is where each rank is, those that the others wait for first: "rank 1 at train.py:41
-// in load; ranks 0, 2–3 waiting at train.py:52 in step, in all_reduce".
+// whoWaits lists the position of each rank, the ranks that the others wait for first: "rank 1 at
+// train.py:41 in load; ranks 0, 2–3 waiting at train.py:52 in step, in all_reduce".
 func (c *fold) whoWaits() string {
 	var places []string
 	ranks := map[string][]int{}
@@ -192,7 +192,7 @@ func (c *fold) whoWaits() string {
 	return strings.Join(places, "; ")
 }
 
-// awaited are the ranks that the others wait for: by their stacks, else by their steps.
+// awaited lists the ranks that the others wait for: by their stacks, or else by their steps.
 func (c *fold) awaited() []int {
 	if away := c.absent(); len(away) > 0 {
 		return away
@@ -218,7 +218,7 @@ func (c *fold) hangs() (candidate, bool) {
 	return h, true
 }
 
-// stackFacts are the facts with the ranks' stacks, those that others wait for first.
+// stackFacts lists the facts with the ranks' stacks, those that the others wait for first.
 func (c *fold) stackFacts() []int {
 	const most = 16 // lines of evidence
 	var all []int

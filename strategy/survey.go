@@ -2,21 +2,21 @@ package strategy
 
 import "github.com/gpurun/gpurun/strategy/cause"
 
-// An Offer is what one rung could do for a job that runs with a plan.
+// An Offer is the possible effect of one remedy on a job that runs with a plan.
 type Offer struct {
 	Rung      Rung `json:"rung"`
 	Available bool `json:"available"`
-	// Reason is why it is not available; where it is, the reason for its class of training.
+	// Reason is why it is not available; if it is, the reason for its class of training.
 	Reason  string  `json:"reason"`
 	By      string  `json:"by,omitempty"` // "recipe" or "hook" changes the plan; empty: nothing changes
 	Changed Changes `json:"changed"`
-	// Training is the effect of the change on the training; of a rung that is not available,
-	// what is known without the job.
+	// Training is the effect of the change on the training; for a remedy that is not available,
+	// the effect that is known without the job.
 	Training Training `json:"training,omitempty"`
 }
 
-// Survey says for each rung, those for host memory last, what it would change in the plan,
-// whatever the phase of the failure.
+// Survey returns for each remedy, those for host memory last, its changes to the plan, whatever
+// the phase of the failure.
 func Survey(p Policy, j Job, plan Plan, inv Inventory) []Offer {
 	s := &situation{policy: p, job: j, inventory: inv, plan: plan, onCPU: inv.Accelerator == "cpu"}
 	s.diagnosis = Diagnosis{Cause: cause.CUDAOOM, Phase: cause.NoPhase, Rank: -1}

@@ -12,7 +12,7 @@ import (
 type Training string
 
 // The classes, from the strongest to the weakest. Exact: the same losses and gradients up to
-// rounding, and up to the random draws of dropout where a call is split. Average: equal in
+// rounding, and up to the random draws of dropout if a call is split. Average: equal in
 // expectation, such as a smaller micro batch with more accumulation that is not proven to be
 // exact for this job. Changed: another precision, optimizer or sequence length.
 const (
@@ -41,36 +41,36 @@ func (t Training) Words(reason string) string {
 	return words
 }
 
-// A Loss is what is known, before a run, of a job's loss when the samples of an optimizer step
+// A Loss is the knowledge, before a run, about a job's loss when the samples of an optimizer step
 // are divided among more micro batches.
 type Loss struct {
-	// Class is Exact where the framework's recipe or the script's source proves that the loss is
-	// a mean that is divided by the accumulation; else Average or empty.
+	// Class is Exact if the framework's recipe or the script's source proves that the loss is a
+	// mean that is divided by the accumulation; else Average or empty.
 	Class Training `json:"class,omitempty"`
-	// Reason is the proof, or why there is none: "the loss is a mean over the samples, divided
-	// by --accum (train.py:40)".
+	// Reason is the proof, or the reason why there is none: "the loss is a mean over the samples,
+	// divided by --accum (train.py:40)".
 	Reason string `json:"reason,omitempty"`
 	// Weighted: micro batches are weighted by their tokens or samples, as by transformers'
-	// num_items_in_batch, so that padding does not matter.
+	// num_items_in_batch, so padding does not matter.
 	Weighted bool `json:"weighted,omitempty"`
-	// Own: the job's source computes the loss. Then the process has to show that no sample's
-	// part of it depends on other samples.
+	// Own: the job's source computes the loss. Then the process has to show that no sample's part
+	// of it depends on other samples.
 	Own bool `json:"own,omitempty"`
 }
 
-// A LossSeen is what a job's process reports of its loss; a zero field is not known.
+// A LossSeen is the report of a job's process about its loss; a zero field is not known.
 type LossSeen struct {
 	// Scale is the effect of another accumulation on the scale of the loss.
 	Scale    LossScale `json:"scale,omitempty"`
 	Weighted bool      `json:"weighted,omitempty"` // as Loss.Weighted
-	// Uniform is "yes" where all batches had one shape and no padding, else "no".
+	// Uniform is "yes" if all batches had one shape and no padding, else "no".
 	Uniform string `json:"uniform,omitempty"`
 	Reason  string `json:"reason,omitempty"` // how the process found out, as the end of a sentence
-	// Rows is "yes" where each sample's part of the loss depends on that sample alone, else
-	// "no" or "unknown" with the reason.
+	// Rows is "yes" if each sample's part of the loss depends on that sample alone, else "no" or
+	// "unknown" with the reason.
 	Rows       string `json:"rows,omitempty"`
 	RowsReason string `json:"rows_reason,omitempty"`
-	// Numbers are those of the training that its batch should not change: "weight_decay of
+	// Numbers are numbers of the training that its batch should not change: "weight_decay of
 	// AdamW", "a number in train.py:40".
 	Numbers map[string]float64 `json:"numbers,omitempty"`
 }
@@ -79,7 +79,7 @@ type LossSeen struct {
 type LossScale string
 
 // The scales. Kept: the gradients of an optimizer step have the same scale. Wrong: they grow or
-// shrink with the accumulation, so that it is not offered.
+// shrink with the accumulation, so it is not offered.
 const (
 	ScaleKept  LossScale = "kept"
 	ScaleWrong LossScale = "wrong"
@@ -115,7 +115,7 @@ func (l LossSeen) with(other LossSeen) LossSeen {
 	return l
 }
 
-// Loss is the report of all ranks.
+// Loss combines the reports of all ranks.
 func (e *Evidence) Loss() LossSeen {
 	var seen LossSeen
 	for _, r := range e.folded().reports() {
@@ -126,7 +126,7 @@ func (e *Evidence) Loss() LossSeen {
 	return seen
 }
 
-// lossSeen is the report of all attempts.
+// lossSeen combines the reports of all attempts.
 func lossSeen(history []Attempt) LossSeen {
 	var seen LossSeen
 	for _, a := range history {
@@ -135,13 +135,13 @@ func lossSeen(history []Attempt) LossSeen {
 	return seen
 }
 
-// wrong says why accumulation is not offered.
+// wrong returns why accumulation is not offered.
 func (l LossSeen) wrong() string {
 	return cmp.Or(l.Reason, "the gradients do not keep their scale with another accumulation")
 }
 
-// Training is the effect of a plan on the training, by all that was seen in the attempts of the
-// run, with the reason where there is one.
+// Training is the effect of a plan on the training, by the evidence of all attempts of the run,
+// with the reason if there is one.
 func (j Job) Training(plan Plan, history []Attempt) (class Training, reason string) {
 	c := j.classifier(history)
 	return c.class(plan)
@@ -160,7 +160,7 @@ func (j Job) classifier(history []Attempt) classifier {
 	return c
 }
 
-// class is that of the plan's weakest rung.
+// class returns the class of the plan's weakest remedy.
 func (c *classifier) class(plan Plan) (class Training, reason string) {
 	class = Exact
 	for k, v := range plan {
@@ -179,7 +179,7 @@ func (c *classifier) class(plan Plan) (class Training, reason string) {
 	return class, reason
 }
 
-// training is that of the rung which changes a knob.
+// training is the class of the remedy that changes a knob.
 func (k Knob) training() Training {
 	for _, row := range rungRows {
 		if slices.Contains(row.turns, k) {
@@ -189,8 +189,8 @@ func (k Knob) training() Training {
 	return Exact
 }
 
-// original is the job as it is written, with what its processes reported of knobs before any
-// plan set them.
+// original returns the job as it is written, with the values that its processes reported of knobs
+// before any plan set them.
 func (j Job) original(history []Attempt) Plan {
 	original := Plan{}
 	if len(history) > 0 && j.Recalled == nil {
@@ -207,8 +207,8 @@ func (j Job) original(history []Attempt) Plan {
 	return original.With(j.Written)
 }
 
-// divided is the class of a smaller micro batch with more accumulation: exact where the
-// framework's recipe or the script's source proves it, and the process has confirmed it.
+// divided is the class of a smaller micro batch with more accumulation: exact if the framework's
+// recipe or the script's source proves it, and the process has confirmed it.
 func (j Job) divided(history []Attempt) (class Training, reason string) {
 	seen := lossSeen(history)
 	proof := ""

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// The budget for transient failures is refilled by a new complete checkpoint, or by so many
-// steps, or so much time of steps, since the failure before.
+// The budget for transient failures is refilled by a new complete checkpoint, or by this many
+// steps, or this much time of steps, since the failure before.
 const (
 	refillSteps = 100
 	refillTime  = 10 * time.Minute
@@ -19,13 +19,13 @@ const (
 // repeats the same steps, or saves as soon as it starts.
 const unprovenRefills = 20
 
-// waits are the times before a relaunch, by the number of transient failures that count.
+// waits are the waiting times before a relaunch, by the number of transient failures that count.
 var waits = []time.Duration{0, 0, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute}
 
 var transientCauses = []cause.Code{cause.NCCLError, cause.NCCLTimeout, cause.Hang}
 
-// A Stepping is what was seen of the training steps of one attempt: of each figure the largest
-// of a rank. It is zero where no steps can be seen.
+// A Stepping sums up the observed training steps of one attempt: each figure is the largest of
+// all ranks. It is zero if no steps can be seen.
 type Stepping struct {
 	Steps  int     `json:"steps,omitempty"`          // that were made
 	Last   int     `json:"last,omitempty"`           // the number of the last one
@@ -34,7 +34,7 @@ type Stepping struct {
 	Total  int     `json:"total,omitempty"`          // steps of the job, 0: unknown
 }
 
-// Stepping is what was seen of the attempt's steps.
+// Stepping sums up the observed steps of the attempt.
 func (e *Evidence) Stepping() Stepping {
 	var s Stepping
 	c := e.folded()
@@ -49,15 +49,15 @@ func (e *Evidence) Stepping() Stepping {
 		for _, r := range c.reports() {
 			s.Total = max(s.Total, r.TotalSteps)
 		}
-		if s.Total < s.Last { // the processes count something else than the lines
+		if s.Total < s.Last { // the processes and the lines count different things
 			s.Total = 0
 		}
 	}
 	return s
 }
 
-// made is the number of steps behind the lines: a job may print every hundredth, or one several
-// times. Numbers that start again are counted by their lines.
+// made is the number of steps behind the lines: a job may print every hundredth step, or one step
+// several times. If numbers start again, the lines are counted.
 func (p *Progress) made() int {
 	if p.Steps > 0 && p.Last >= p.First {
 		return p.Last - p.First + 1
@@ -100,7 +100,7 @@ func (s *situation) spent(kind func(Diagnosis) bool) spending {
 	return sum
 }
 
-// progress is what was reached since the failure before; empty for too little.
+// progress describes the progress since the failure before; empty: too little.
 func (a Attempt) progress(before Attempt) string {
 	switch {
 	case a.newCheckpoint(before):
@@ -113,8 +113,8 @@ func (a Attempt) progress(before Attempt) string {
 	return ""
 }
 
-// newCheckpoint reports whether a checkpoint was written since. A file may be written again
-// under the same name, and the newest one may be deleted.
+// newCheckpoint reports whether a checkpoint was written since. A file may be written again under
+// the same name, and the newest one may be deleted.
 func (a Attempt) newCheckpoint(before Attempt) bool {
 	switch {
 	case a.Checkpoint == "":
@@ -125,7 +125,7 @@ func (a Attempt) newCheckpoint(before Attempt) bool {
 	return a.CheckpointWritten.After(before.CheckpointWritten)
 }
 
-// transient runs the same plan again, as long as the budget lasts.
+// transient runs the same plan again, while the budget lasts.
 func transient(s *situation) Decision {
 	n, budget := s.spent(Diagnosis.passes), s.policy.TransientRetries
 	switch {

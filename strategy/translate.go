@@ -7,16 +7,16 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A translator turns plans into those of package memory, by the measurement of a process that
-// ran with one of them.
+// A translator turns plans into those of package memory, by the measurement of a process that ran
+// with one of them.
 type translator struct {
 	job              Job
-	ran              Plan // with which the process ran; weights and compute are its dtypes
+	ran              Plan // the plan of the process; weights and compute are its dtypes
 	weights, compute string
 	samples          int // of one rank in an optimizer step; 0: unknown
 }
 
-// zeroStages are ZeRO's, which DeepSpeed runs.
+// zeroStages are the stages of ZeRO, which DeepSpeed runs.
 var zeroStages = []Value{"zero1", "zero2", "zero3"}
 
 // translator reads a measurement of a process that ran with a plan.
@@ -47,8 +47,8 @@ func (j Job) translator(ran Plan, m memory.Measurement) translator {
 	return t
 }
 
-// recalling reads a measurement of an earlier run. The weights are as they were, unless
-// today's plan has another precision.
+// recalling uses a measurement of an earlier run. The weights have the same dtype, unless today's
+// plan has another precision.
 func (j Job) recalling(plan Plan, m memory.Measurement) translator {
 	m.Autocast = ""
 	t := j.translator(plan, m)
@@ -61,7 +61,7 @@ func (j Job) recalling(plan Plan, m memory.Measurement) translator {
 	return t
 }
 
-// MemoryPlan is a plan for package memory, for a job that has not run.
+// MemoryPlan converts a plan to one for package memory, for a job that has not run.
 func MemoryPlan(p Plan) memory.RankPlan {
 	q := memory.RankPlan{
 		Compute: computes(p[Precision]), Checkpointing: string(p[ActivationCheckpointing]), Attention: string(p[Attention]), Optimizer: string(p[Optimizer]),
@@ -74,7 +74,7 @@ func MemoryPlan(p Plan) memory.RankPlan {
 	return q
 }
 
-// memory is a plan for package memory.
+// memory converts a plan to one for package memory.
 func (t translator) memory(p Plan) memory.RankPlan {
 	q := MemoryPlan(p)
 	q.Weights, q.DataParallel, q.Allocator = t.weights, max(t.job.DataParallel, 1), string(p[Allocator])
@@ -90,7 +90,7 @@ func (t translator) memory(p Plan) memory.RankPlan {
 	return q
 }
 
-// computes is the dtype that activations have with a precision.
+// computes is the dtype of activations under a precision.
 func computes(v Value) string {
 	switch v { // these two multiply in another dtype than they store
 	case "tf32":
@@ -128,8 +128,8 @@ func (j Job) Throughput(a Attempt) float64 {
 	return 0
 }
 
-// Peak is the most that a rank of the attempt is known to have held, in bytes of the device's
-// allocator; 0: not measured.
+// Peak is the most memory that a rank of the attempt is known to have held, in bytes of the
+// device's allocator; 0: not measured.
 func (a Attempt) Peak() int64 {
 	var peak int64
 	for i := range a.Measured {

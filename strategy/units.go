@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// GiB writes bytes for people: "2.0 GiB", "512 MiB", "3 KiB".
+// GiB formats bytes for people: "2.0 GiB", "512 MiB", "3 KiB".
 func GiB(bytes int64) string {
 	const kib, mib, gib = 1 << 10, 1 << 20, 1 << 30
 	switch {
@@ -27,8 +27,8 @@ func GiB(bytes int64) string {
 
 func inGiB(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<30)) }
 
-// inUnit writes sizes that are shown together in one unit: that of the largest, with more
-// decimals where another is far smaller.
+// inUnit formats sizes that are shown together in one unit: the unit of the largest, with more
+// decimals if another is far smaller.
 func inUnit(sizes ...int64) (figure func(int64) string, unit string) {
 	const mib, gib = 1 << 20, 1 << 30
 	format, size, unit := "%.1f", float64(gib), " GiB"
@@ -41,7 +41,7 @@ func inUnit(sizes ...int64) (figure func(int64) string, unit string) {
 	return func(n int64) string { return fmt.Sprintf(format, float64(n)/size) }, unit
 }
 
-// Count is a number of things: "1 attempt", "2 attempts".
+// Count formats a number of things: "1 attempt", "2 attempts".
 func Count[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -75,7 +75,7 @@ func ranges(ranks []int) string {
 	return strings.Join(words, ", ")
 }
 
-// Seconds is a duration that JSON has as a number of seconds, under a key that ends in _seconds.
+// Seconds is a duration that is a number of seconds in JSON, under a key that ends in _seconds.
 type Seconds time.Duration
 
 // Duration is the same as a time.Duration.
@@ -85,7 +85,7 @@ func (s Seconds) Duration() time.Duration { return time.Duration(s) }
 func (s Seconds) String() string { return s.Duration().String() }
 
 // MarshalJSON writes seconds with all decimals. One division is rounded once, and prints as the
-// decimal that is meant; Duration.Seconds adds two rounded numbers.
+// intended decimal; Duration.Seconds adds two rounded numbers.
 func (s Seconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(s) / float64(time.Second))
 }
@@ -105,9 +105,9 @@ func (s *Seconds) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A StepPattern has the groups of a regular expression for a line with a training step, by
-// their names "step", "total" and "loss"; 0: no such group. Without a group "step", the first
-// unnamed group is the step.
+// A StepPattern has the groups of a regular expression for a line with a training step, by their
+// names "step", "total" and "loss"; 0: no such group. Without a group "step", the first unnamed
+// group is the step.
 type StepPattern struct{ Step, Total, Loss int }
 
 // StepPatternOf finds the groups by the names that regexp's SubexpNames returns. unknown lists
