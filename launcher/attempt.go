@@ -14,8 +14,8 @@ import (
 )
 
 // attempt launches all ranks with the next plan, watches them to their end, and returns the evidence. The
-// journal has the attempt before the first rank runs. Evidence comes with an error, too, where the journal
-// could not be written while ranks ran: that is no reason to stop them.
+// attempt is in the journal before the first rank runs. If the journal cannot be written while ranks run,
+// they continue, and attempt returns both the evidence and the error.
 func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence, error) {
 	next := state.Next
 	evidence := strategy.Evidence{
@@ -35,7 +35,7 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 	_ = w.run(ctx)
 	evidence.Ended, evidence.Notice = time.Now(), l.World.Notice()
 	if signal := signalled(ctx); evidence.StopSignal == 0 && signal != 0 && evidence.EndedBy(signal) >= 0 {
-		evidence.StopSignal = signal // it reached the ranks, too, and ended them before its meaning was known
+		evidence.StopSignal = signal // the ranks got it too, and ended before gpurun knew its meaning
 	}
 	return evidence, l.Store.Append(Ended{Evidence: evidence})
 }
@@ -67,8 +67,8 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	})
 }
 
-// apply makes the command of an attempt. A panic is an error with the code of a bug: it must not hide how the
-// job ended before.
+// apply makes the command of an attempt. A panic becomes an error with the exit code of a bug, so that the
+// verdict still says how the job ended before.
 func (l *Launcher) apply(next Next, dir string) (command model.Command, err error) {
 	err = errext.Recovered(func() (err error) {
 		command, err = l.Recipe.Apply(next.Plan, next.Checkpoint, dir)
@@ -80,8 +80,8 @@ func (l *Launcher) apply(next Next, dir string) (command model.Command, err erro
 	return command, err
 }
 
-// unstarted closes an attempt whose ranks could not be started. Before any rank has run it is an error;
-// later it is evidence like any other, for the next decision.
+// unstarted closes an attempt whose ranks could not be started. Before any rank has run this is an error;
+// later it is evidence for the next decision.
 func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error) (strategy.Evidence, error) {
 	var stop *Signal
 	code, bug := errext.Code(err, strategy.CodeFailed), errext.Panicked(err) && state.begun
@@ -99,11 +99,11 @@ func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error)
 	return evidence, nil
 }
 
-// decide makes the decision after the last attempt, with the resources that there are now.
+// decide makes the decision after the last attempt, with the resources available now.
 func (l *Launcher) decide(ctx context.Context, state State) Decided {
 	inventory := l.World.Inventory(ctx)
 	if d := state.History[len(state.History)-1].Climb; d != nil && l.Checkpoints != nil && l.Checkpoints.Complete(d.Resume) {
-		inventory.Checkpoint = d.Resume // a later one may be cut off
+		inventory.Checkpoint = d.Resume // a later checkpoint may be incomplete
 	}
 	d := Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory), Inventory: inventory}
 	if l.Conditions != nil && strategy.Settled(d.Decision, state.History[len(state.History)-1], inventory) {
@@ -112,8 +112,8 @@ func (l *Launcher) decide(ctx context.Context, state State) Decided {
 	return d
 }
 
-// giveUp ends a run at an error. A signal while no rank ran is no error: the run ends with its verdict. Where
-// ranks have run, the error includes how they ended.
+// giveUp ends a run after an error, which then includes how the ranks ended, if any ran. A signal before any
+// rank ran is no error: the run ends with the signal's verdict.
 func (l *Launcher) giveUp(ctx context.Context, state State, evidence strategy.Evidence, err error) (Verdict, error) {
 	var stop *Signal
 	switch {
@@ -126,8 +126,8 @@ func (l *Launcher) giveUp(ctx context.Context, state State, evidence strategy.Ev
 	return state.unwritten(l.decide(ctx, state), err)
 }
 
-// settle waits until the devices are free again, and for at least after; other processes' memory is evidence
-// for the next attempt. Signals and notices end the wait.
+// settle waits until the devices are free again, and at least for the duration after. It returns other
+// processes' memory as evidence for the next attempt. Signals and notices end the wait.
 func (l *Launcher) settle(ctx context.Context, after time.Duration) []strategy.Fact {
 	over := time.NewTimer(after)
 	defer over.Stop()
@@ -147,8 +147,8 @@ func (l *Launcher) settle(ctx context.Context, after time.Duration) []strategy.F
 	return l.World.Settle(ctx, settleBound)
 }
 
-// called reports whether a signal, or the end of the time, forbids the relaunch that was decided, and returns
-// how the run ends: then, or as it was decided.
+// called reports whether a signal, or the end of the job's time, prevents the relaunch next. It returns the
+// decision that ends the run in this case, and else next unchanged.
 func (l *Launcher) called(ctx context.Context, next strategy.Decision) (strategy.Decision, bool) {
 	if !next.Relaunch {
 		return next, false

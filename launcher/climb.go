@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A climb looks, while ranks train, whether to relaunch with a faster plan: at each checkpoint that they complete.
-// Its goroutine only waits and reads the inventory; the watch, which owns the evidence, decides.
+// A climb is a speed-up: at each checkpoint that the ranks complete, gpurun looks whether to relaunch with a
+// faster plan. The goroutine only waits and reads the inventory; the watch, which owns the evidence, decides.
 type climb struct {
 	launcher *Launcher
 	history  []strategy.Attempt // before the attempt
@@ -28,7 +28,7 @@ func newClimb(l *Launcher, next Next) climb {
 	return climb{launcher: l, next: next, moments: make(chan strategy.Inventory), end: func() {}}
 }
 
-// stop ends the looking, and waits for it.
+// stop ends the goroutine, and waits for its end.
 func (c *climb) stop() {
 	c.end()
 	c.looking.Wait()
@@ -47,7 +47,7 @@ func (c *climb) allowed() bool {
 	return true
 }
 
-// begin starts to look for checkpoints.
+// begin starts the goroutine that looks for checkpoints.
 func (c *climb) begin(ctx context.Context) {
 	ctx, c.end = context.WithCancel(ctx)
 	c.begun = true
@@ -56,7 +56,7 @@ func (c *climb) begin(ctx context.Context) {
 
 // look sends the inventory, now and at each checkpoint, until ctx is done.
 func (c *climb) look(ctx context.Context) {
-	since := time.Now() // a found checkpoint was written no earlier
+	since := time.Now() // ignore checkpoints of earlier attempts
 	for path := ""; ; {
 		inventory := c.launcher.World.Inventory(ctx)
 		inventory.Deadline = c.launcher.Checkpoints.Deadline(ctx)
@@ -86,7 +86,8 @@ func (w *watch) measured(ctx context.Context, f strategy.Fact) {
 	w.climb.begin(ctx)
 }
 
-// ascend changes to a faster plan if that is worth it now. The decision is on disk before a rank is stopped for it.
+// ascend changes to a faster plan if that is worth it now. It journals the decision before it stops the
+// ranks.
 func (w *watch) ascend(inventory strategy.Inventory) {
 	if w.stopped || w.launcher.World.Notice() != nil {
 		return
@@ -112,14 +113,14 @@ func (w *watch) ascend(inventory strategy.Inventory) {
 func (w *watch) climbTo(now strategy.Attempt, d strategy.Decision, inventory strategy.Inventory) {
 	w.climb.end()
 	if err := w.launcher.Store.Append(Climbed{Attempt: now, Decision: d, Inventory: inventory}); err != nil {
-		w.failed = errors.Join(w.failed, err) // only journaled decisions are carried out
+		w.failed = errors.Join(w.failed, err) // without a journaled decision nothing is changed
 		return
 	}
 	w.evidence.Climb, w.evidence.Kept = &d, ""
 	w.stop(int(syscall.SIGTERM), w.launcher.Graces.User)
 }
 
-// climbs is strategy.Climb, unless a test replaces it.
+// climbs calls strategy.Climb, or the test's replacement.
 func (l *Launcher) climbs(p strategy.Policy, j strategy.Job, history []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Ascent {
 	if l.decideClimb != nil {
 		return l.decideClimb(p, j, history, now, inv)

@@ -41,8 +41,9 @@ func Describe(f strategy.Fact) string {
 	return fmt.Sprintf("%s: %s", who, f.Gap)
 }
 
-// Advice is what a person should do about the end of an attempt, one sentence; may be empty. ceiling is
-// limits.device_memory in bytes, 0 for none: with it, memory ran out at that limit, not at the machine's.
+// Advice is one sentence about what the user should do after an attempt; may be empty. ceiling is
+// limits.device_memory in bytes, 0 for none: with a ceiling, memory ran out at that limit, not at the
+// machine's.
 func Advice(d strategy.Diagnosis, ev strategy.Evidence, ceiling int64) string {
 	advice := d.Advice
 	if entry, known := cause.Lookup(d.Cause); advice == "" && known {
@@ -54,12 +55,12 @@ func Advice(d strategy.Diagnosis, ev strategy.Evidence, ceiling int64) string {
 	case ceiling > 0 && d.Requested != nil && *d.Requested > ceiling:
 		return fmt.Sprintf("a single request of %s is more than limits.device_memory = %s: raise it, or look for a wrong shape, a batch or a sequence that is far too long",
 			strategy.GiB(*d.Requested), strategy.GiB(ceiling))
-	case ceiling > 0 && d.Advice != "": // on which ranks it ran out
+	case ceiling > 0 && d.Advice != "": // the ranks that ran out of memory
 		return fmt.Sprintf("%s; limits.device_memory holds each of them to %s", d.Advice, strategy.GiB(ceiling))
 	case ceiling > 0:
 		smaller := "the model or its batch"
 		if d.Phase == cause.Load || d.Phase == cause.Optimizer {
-			smaller = "the model" // no activations are live: the batch is not what fills it
+			smaller = "the model" // no activations are live, so that a smaller batch would not help
 		}
 		return fmt.Sprintf("limits.device_memory holds each rank to %s: raise it, or make %s smaller", strategy.GiB(ceiling), smaller)
 	case onCPU && d.Advice == "":
@@ -73,18 +74,20 @@ func hostKilled(ev strategy.Evidence) bool {
 	return slices.ContainsFunc(ev.Facts, func(f strategy.Fact) bool { return f.Kills != nil })
 }
 
-// tracebackLines bounds a traceback to its last lines: the frame that raised is at the end.
+// tracebackLines is how many of a traceback's last lines are kept: the frame that raised the exception is at
+// the end.
 const tracebackLines = 50
 
-// Traceback is the failing rank's traceback, oldest line first and with the exception last, without gpurun's own
-// frames: the one that the diagnosis uses, else that of the rank's report of its end (error.json, the hook's), else
-// the last in its output. It is nil where no failing rank or no traceback is known.
+// Traceback returns the failing rank's traceback, oldest line first, exception last, without gpurun's own
+// frames. It prefers the traceback that the diagnosis uses, then that in the rank's report of its end
+// (error.json, or the hook's report), then the last one in its output. It is nil if no failing rank or no
+// traceback is known.
 func Traceback(e strategy.Evidence, d strategy.Diagnosis) []string {
 	if !d.Fatal || d.Rank < 0 {
 		return nil
 	}
 	var best *cause.Finding
-	for _, f := range slices.Backward(d.Facts(&e)) { // the strongest is the last to be kept
+	for _, f := range slices.Backward(d.Facts(&e)) { // backward: the strongest fact comes first and must be kept last
 		best = tracedBy(f, d.Rank, best)
 	}
 	if best != nil {
@@ -101,7 +104,7 @@ func Traceback(e strategy.Evidence, d strategy.Diagnosis) []string {
 	return linesOf(best)
 }
 
-// tracedBy is a fact's finding with a traceback of a rank, else the known one.
+// tracedBy returns a fact's finding if it has a traceback of the rank, else known.
 func tracedBy(f strategy.Fact, rank int, known *cause.Finding) *cause.Finding {
 	if f.Finding == nil || f.Rank != rank || len(f.Finding.Traceback) == 0 {
 		return known
@@ -109,7 +112,7 @@ func tracedBy(f strategy.Fact, rank int, known *cause.Finding) *cause.Finding {
 	return f.Finding
 }
 
-// linesOf is a traceback with its exception, whose line may be separate.
+// linesOf returns a traceback with its exception, which may be a separate field.
 func linesOf(s *cause.Finding) []string {
 	if s == nil {
 		return nil
@@ -121,7 +124,7 @@ func linesOf(s *cause.Finding) []string {
 	return cause.Shown(lines, tracebackLines)
 }
 
-// sameLine reports whether two lines are the same, of which either may be shortened.
+// sameLine reports whether two lines are the same; either may be shortened.
 func sameLine(a, b string) bool {
 	a, b = strings.TrimSuffix(strings.TrimSpace(a), "…"), strings.TrimSuffix(strings.TrimSpace(b), "…")
 	return a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))

@@ -16,10 +16,10 @@ type effect struct {
 	evidence   *strategy.Evidence
 
 	history []strategy.Attempt // before the attempt
-	average bool               // a notice was shown that the plan is equal on average
+	average bool               // the notice about equality on average has been shown
 }
 
-// learn takes one more setting, before the evidence has it, and returns a warning, if one is due.
+// learn takes in a reported setting, before the evidence has it, and returns a warning about it, if any.
 func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 	switch {
 	case s.Fresh && !e.evidence.Fresh() && e.checkpoint != "":
@@ -33,7 +33,7 @@ func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 	return e.compare(s)
 }
 
-// compare warns of a setting that differs from the plan, or from the one that gpurun reads in the job.
+// compare warns if a reported setting differs from the plan, or from the value that gpurun read from the job.
 func (e *effect) compare(s strategy.ObservedSetting) (notice string) {
 	observed := strategy.Plan{s.Knob: s.Value}
 	if pair, lost := e.job.Ineffective(e.plan, observed)[s.Knob]; lost {
@@ -45,8 +45,8 @@ func (e *effect) compare(s strategy.ObservedSetting) (notice string) {
 	return ""
 }
 
-// lostBatch are the changes to the batch without effect, by all reports of the job. Ranks with only one half of
-// such a change must not train, although they keep the product.
+// lostBatch returns the changes to the batch without effect, by all reports of the job. If only one half of
+// such a change has effect on a rank, it must not train, even if the product stays the same.
 func (e *effect) lostBatch() strategy.Changes {
 	lost := e.job.Ineffective(e.plan, e.evidence.Observed(e.job))
 	maps.DeleteFunc(lost, func(k strategy.Knob, _ [2]strategy.Value) bool {
@@ -58,8 +58,8 @@ func (e *effect) lostBatch() strategy.Changes {
 // breaksBatch reports whether a change to the batch has no effect, by all reports of the job.
 func (e *effect) breaksBatch() bool { return e.job.BatchBroken(e.plan, e.evidence.Observed(e.job)) }
 
-// lostScale is why the gradients would change their scale with the plan's accumulation; empty where they would
-// not, or where the processes have not reported it.
+// lostScale returns why the plan's accumulation would change the scale of the gradients; empty if it would
+// not, or if the processes have not reported that.
 func (e *effect) lostScale() string {
 	seen := e.evidence.Loss()
 	if seen.Scale != strategy.ScaleWrong || !e.job.Redivides(e.plan) {
@@ -68,12 +68,12 @@ func (e *effect) lostScale() string {
 	return "the gradients would not have the scale that they had: " + seen.Reason
 }
 
-// inProcess reports whether the batch was changed in the processes, or by the job's source alone: then a rank
-// without a report may not have the change.
+// inProcess reports whether the batch was changed in the processes, or through the job's source alone. A rank
+// that does not report then may not have the change.
 func (e *effect) inProcess() bool { return e.job.Unproven(e.plan) || e.evidence.AppliedBatch() }
 
-// padded is a notice, once, that padding, or samples that depend on each other, appear in an attempt whose plan
-// would be exact without them.
+// padded returns a notice, once, if padding, or samples that depend on each other, appear in an attempt:
+// without them its plan would be exact.
 func (e *effect) padded() (notice string) {
 	seen := e.evidence.Loss()
 	before, _ := e.job.Training(e.plan, e.history)

@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// An Event is one thing that happened in a run. Events are journaled before gpurun acts on them, and shown
-// to people in the same order.
+// An Event is one thing that happened in a run. Events are journaled before gpurun acts on them, and shown to
+// the user in the same order.
 type Event interface{ kind() string }
 
 // Began opens or resumes a run.
@@ -22,13 +22,12 @@ type Began struct {
 	Version string `json:"version"` // of gpurun
 	// Digest identifies the job.
 	Digest string `json:"digest"`
-	// Files are the configuration files that the command names, as they were: SHA-256, in
-	// hexadecimal, by name; and keyed digests of the variables that the job's source reads,
-	// by "$NAME".
+	// Files are the configuration files that the command names, as SHA-256 in hexadecimal by name, and the
+	// variables that the job's source reads, as keyed digests by "$NAME".
 	Files  map[string]string `json:"files,omitempty"`
 	Recipe string            `json:"recipe"`
 	Python string            `json:"python,omitempty"`
-	// PythonBy is where the user names that interpreter, or could: "command" for the typed command,
+	// PythonBy is the place where the user names that interpreter, or could: "command" for the typed command,
 	// "--python", or a key of train.toml such as "job.python".
 	PythonBy string          `json:"python_by,omitempty"`
 	Place    string          `json:"place,omitempty"`
@@ -37,14 +36,14 @@ type Began struct {
 	Plan     strategy.Plan   `json:"plan"`
 	// Tracked is the run's name for experiment trackers.
 	Tracked string `json:"tracked,omitempty"`
-	// Scheduler is the scheduler's name for the job, for restarts of it, and Restart counts the restarts
+	// Scheduler is the scheduler's name for the job, the same after a restart. Restart counts the restarts
 	// before this process began.
 	Scheduler string    `json:"scheduler,omitempty"`
 	Restart   int       `json:"restart,omitempty"`
 	At        time.Time `json:"at"` // when this process began
 }
 
-// Started is an attempt about to be launched.
+// Started: an attempt is about to be launched.
 type Started struct {
 	N          int           `json:"n"`
 	Plan       strategy.Plan `json:"plan"`
@@ -58,14 +57,14 @@ type Started struct {
 	Diff     string             `json:"-"` // for people; diff.patch keeps it
 }
 
-// Exited is an attempt whose ranks have all ended, before gpurun waits for processes that they left behind:
-// the attempt's end is known even if gpurun is killed meanwhile. It is written where the ranks ended well or
-// ran out of memory.
+// Exited: all ranks of an attempt have ended, and gpurun begins to wait for processes that they left behind.
+// With it the attempt's end is known even if gpurun is killed meanwhile. It is written if the ranks ended
+// well or ran out of memory.
 type Exited struct {
 	Evidence strategy.Evidence `json:"evidence"` // up to then
 }
 
-// Ended is an attempt that is over, with all evidence.
+// Ended: an attempt is over. It has all evidence.
 type Ended struct {
 	Evidence strategy.Evidence `json:"evidence"`
 }
@@ -75,20 +74,20 @@ type Decided struct {
 	Diagnosis strategy.Diagnosis `json:"diagnosis"`
 	Decision  strategy.Decision  `json:"decision"`
 	Inventory strategy.Inventory `json:"inventory"`
-	// Conditions is a digest of everything besides the job that the end of the run depends on, where another
-	// run under the same conditions would end the same; else empty.
+	// Conditions is a digest of everything besides the job that the end of the run depends on: another run
+	// under the same conditions would end the same. Empty if that is not certain.
 	Conditions string `json:"conditions,omitempty"`
 }
 
-// Climbed is the decision to relaunch with a faster plan, before the attempt's ranks are stopped for it, with
-// all that it depends on besides the attempts before.
+// Climbed is the decision to relaunch with a faster plan. It is written before the attempt's ranks are
+// stopped for that, with everything that the decision depends on besides the earlier attempts.
 type Climbed struct {
 	Attempt   strategy.Attempt   `json:"attempt"` // at that time
 	Decision  strategy.Decision  `json:"decision"`
 	Inventory strategy.Inventory `json:"inventory"`
 }
 
-// Noticed is a text for people.
+// Noticed is a message to the user.
 type Noticed struct {
 	Text string `json:"text"`
 }
@@ -107,7 +106,7 @@ func (Climbed) kind() string  { return "climbed" }
 func (Noticed) kind() string  { return "noticed" }
 func (Finished) kind() string { return "finished" }
 
-// eventKinds are the types of all events by kind.
+// eventKinds maps each kind of event to its type.
 var eventKinds = map[string]reflect.Type{}
 
 func init() {

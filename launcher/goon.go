@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// ErrOtherJob: a run cannot be resumed, because another job began it.
+// ErrOtherJob: the run cannot be resumed, because another job began it.
 var ErrOtherJob = errors.New("its command, train.toml or configuration differs")
 
 // otherJob is an ErrOtherJob with the differing parts.
@@ -32,7 +32,7 @@ func differing(theirs, ours string) error {
 		}
 	}
 	switch len(what) {
-	case 0: // the digest is of another version
+	case 0: // another version made the digest
 		return ErrOtherJob
 	case 1:
 		return otherJob{what[0] + " differs"}
@@ -40,13 +40,15 @@ func differing(theirs, ours string) error {
 	return otherJob{strings.Join(what, ", and ") + " differ"}
 }
 
-// errOtherFiles: the verdict of a run that is done does not apply to the job as it is now. A run that is not done
-// is resumed: its job may have written the file.
+// errOtherFiles: a configuration file or variable has changed since the run ended, so that its verdict does
+// not apply to the job any more. A run that has not ended is resumed anyway: its job may have written the
+// file.
 var errOtherFiles = errors.New("a configuration file that its command names, or a variable that its source reads, has changed since it began")
 
-// GoOn rebuilds the state of a run in the directory dir from the events of its journal, for the run that would begin
-// now; done: it has been decided, whether its verdict was written (State.Closed) or not. A run keeps the policy that
-// it began with, whatever this gpurun's defaults are.
+// GoOn rebuilds the state of the run in the directory dir from the events of its journal. now is the event
+// with which this process would begin. done reports that the end of the run is decided, even if its verdict
+// is not written yet (State.Closed). A run keeps the policy that it began with, even if this gpurun has other
+// defaults.
 //
 // A run of another job is an error with a hint.
 func GoOn(dir string, now Began, events []Event) (s State, done bool, err error) {
@@ -80,13 +82,13 @@ func refuse(format string, args ...any) error {
 	return errext.WithCode(errext.Errorf("name another --run-dir or --run-id, or none for a new run", format, args...), strategy.CodeUsage)
 }
 
-// digestParts splits a digest after its "4:".
+// digestParts returns the parts of a digest after its version, "4:".
 func digestParts(digest string) []string {
 	_, parts, _ := strings.Cut(digest, ":")
 	return strings.Split(parts, ".")
 }
 
-// SameFiles reports whether the configuration files of a run are unchanged. A new one is no input of it.
+// SameFiles reports whether the configuration files of a run are unchanged. New files do not count.
 func SameFiles(began, now map[string]string) bool {
 	for name, sum := range began {
 		if now[name] != sum {
@@ -96,15 +98,16 @@ func SameFiles(began, now map[string]string) bool {
 	return true
 }
 
-// Restart prepares the next attempt when a run is started again: the decision is made again as far as it depends on
-// checkpoints, which may be gone. found looks for them, given the decided one. The notice is for people; may be empty.
+// Restart prepares the next attempt when a run is started again. It makes the decision again as far as that
+// depends on checkpoints, which may be gone. found looks for checkpoints, given the decided one. The notice
+// is for the user; may be empty.
 //
 // An error, with an exit code and a hint, means that too much work would be lost. The run stays unchanged.
 func (s State) Restart(job strategy.Job, found func(decided string) strategy.Checkpoints) (next State, notice string, err error) {
 	s.History = slices.Clone(s.History)
 	s.reopen()
 	switch {
-	case s.undecided: // Run decides
+	case s.undecided: // Run makes the decision
 		return s, "", nil
 	case s.Next.Checkpoint == "" && !s.Next.ran: // from the beginning, as decided
 		return s, "", nil

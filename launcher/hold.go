@@ -7,14 +7,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// holdBound is how long ranks wait before their first optimizer step for ranks that have not come as far. Ranks
-// of one job come there together: they exchange gradients in the backward pass before it.
+// holdBound is how long ranks wait before their first optimizer step for the other ranks. Ranks of one job
+// arrive there together: they exchange gradients in the backward pass before it.
 const holdBound = 2 * time.Minute
 
-// A hold keeps ranks from their first optimizer step after a change of the batch in the process: every rank has
-// the change, or none may train.
+// A hold keeps ranks from their first optimizer step after a change of the batch in the process, until every
+// rank has the change. If one does not get it, no rank may train.
 type hold struct {
-	over     *time.Timer // rings when the others are late
+	over     *time.Timer // fires when the other ranks are late
 	set      bool
 	released bool
 }
@@ -62,8 +62,8 @@ func (w *watch) letGo() {
 	w.running.Release()
 }
 
-// late stops the ranks where some of them may train with another batch than the others. A change in the job's
-// own configuration holds for all ranks: they continue.
+// late stops the ranks if some of them may train with another batch than the others. If the change is in the
+// job's own configuration, all ranks have it, and they continue.
 func (w *watch) late() {
 	if w.stopped || w.hold.released {
 		return

@@ -1,7 +1,13 @@
-// Package launcher runs a training job until it ends or its strategy stops trying.
+// Package launcher runs a training job until it trains to its end, or no plan is left to try.
 //
-// This file is the main loop: attempt, diagnose, decide, journal, apply, again. The launcher declares the
-// interfaces that it consumes (parts.go); cmd/gpurun connects them with the packages next to this one.
+// Run is the whole of gpurun in one loop. Each round is an attempt: start all ranks with the next plan (the
+// settings that gpurun may change, such as micro batch and accumulation), watch them, and collect evidence
+// until they are gone. strategy.Diagnose finds the cause of their end in the evidence. strategy.Decide then
+// ends the run, or relaunches the job, after out of memory with a plan that needs less. Every event is in the
+// journal before gpurun acts on it, so that a killed run can be resumed.
+//
+// The launcher declares the interfaces that it needs (parts.go); cmd/gpurun connects them with the packages
+// below this one.
 package launcher
 
 import (
@@ -20,28 +26,31 @@ type Launcher struct {
 	Recipe      Recipe
 	Starter     Starter
 	World       World
-	// Checkpoints are those that the job writes; nil where none are known.
+	// Checkpoints finds the checkpoints that the job writes; nil if none are known.
 	Checkpoints Checkpoints
 	Store       Store
 	// Memory remembers plans of the job across runs; nil: nothing is remembered.
 	Memory PlanMemory
 	Graces Graces
-	// Conditions is a digest of what a run's end depends on: code, versions, policy, device. Empty, or nil:
-	// not known.
+	// Conditions returns a digest of everything that the end of a run depends on: code, versions, policy,
+	// device. May be nil, or return "", if that is not known.
 	Conditions func(ctx context.Context, inv strategy.Inventory) string
-	// HangTimeout is the silence after an out-of-memory traceback that means that the rank hangs.
+	// HangTimeout bounds the silence of a rank after an out-of-memory traceback: after that, it counts as
+	// hanging.
 	HangTimeout time.Duration
-	// Stalls is when a job without steps counts as hanging; nil: never.
+	// Stalls defines when a job that makes no steps counts as hanging; nil: never.
 	Stalls *strategy.StallRule
 
-	forgetful bool // a warning has been shown that nothing can be remembered
-	// decideClimb replaces strategy.Climb in tests; nil: it is not replaced.
+	forgetful bool // gpurun has warned that it cannot remember plans
+	// decideClimb replaces strategy.Climb in tests; nil otherwise.
 	decideClimb func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Ascent
 }
 
-// Run launches the job, from a state on, until there is a verdict. An error means that nothing was ever
-// started, or that gpurun itself could not continue: the run directory is lost, and the error includes how
-// the job ended. Cancelling ctx with a *Signal as its cause stops the ranks and the run.
+// Run launches the job, beginning at a state, until there is a verdict. Cancelling ctx with a *Signal as its
+// cause stops the ranks and the run.
+//
+// An error means that no rank was ever started, or that gpurun itself could not continue because it cannot
+// write the run directory. The error includes how the job ended.
 func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 	state := from
 	state.Job = l.Job

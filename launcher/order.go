@@ -7,10 +7,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A JournalFault is an event that cannot be at its place in a journal, or that has impossible values: the journal was
-// changed, or lost a part.
+// A JournalFault is an event that is out of order in a journal, or that has impossible values: someone
+// changed the journal, or a part of it is lost.
 type JournalFault struct {
-	Event int // its index, which is one less than its line's number
+	Event int // its index, from 0
 	Err   error
 }
 
@@ -19,8 +19,9 @@ func (m *JournalFault) Error() string { return fmt.Sprintf("event %d: %v", m.Eve
 // Unwrap returns the reason.
 func (m *JournalFault) Unwrap() error { return m.Err }
 
-// CheckOrder reports the first event that is out of order, or has impossible values, as a *JournalFault. A killed gpurun
-// leaves events in order: an attempt that has not ended, one without a decision, a decision without a verdict.
+// CheckOrder reports the first event that is out of order, or has impossible values, as a *JournalFault. A
+// killed gpurun leaves events in order, even if an attempt has no end, or no decision, or a decision no
+// verdict.
 func CheckOrder(events []Event) error {
 	var o order
 	for i, e := range events {
@@ -31,15 +32,15 @@ func CheckOrder(events []Event) error {
 	return nil
 }
 
-// order is the state of a journal so far.
+// order is the state after the events read so far.
 type order struct {
-	began, begun bool // a gpurun has; ranks have
-	next         int  // the number of the attempt that comes next
-	open         bool // the one before it was started and has not ended
+	began, begun bool // began: a gpurun process has; begun: ranks have
+	next         int  // number of the next attempt
+	open         bool // the latest attempt has started and not ended
 	climbs       bool // and is being stopped for a faster plan
 	exited       bool // and all its ranks have ended
-	undecided    bool // it has ended, and a decision is missing
-	fresh        bool // a gpurun has begun, and started nothing yet
+	undecided    bool // the attempt has ended, and has no decision yet
+	fresh        bool // a gpurun process has begun, and started nothing yet
 	decision     *strategy.Decision
 	closed       bool // the run has its last verdict
 }
@@ -73,7 +74,7 @@ func (o *order) take(e Event) error {
 	return nil
 }
 
-// begin takes in a gpurun that begins. The ranks of the one before it are gone.
+// begin takes in that a gpurun process begins. The ranks of the process before it are gone.
 func (o *order) begin(b Began) error {
 	o.begun = o.begun || o.open
 	if o.open && o.exited {

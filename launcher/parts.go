@@ -14,8 +14,8 @@ import (
 
 // A Recipe turns a plan into the job's command.
 type Recipe interface {
-	// Apply gives the command for a plan, starting from checkpoint unless that is empty, with changed files meant for
-	// dir. It writes nothing.
+	// Apply returns the command for a plan, and the files that it changes, which belong into dir. The command
+	// resumes from checkpoint, unless that is empty. Apply writes nothing.
 	Apply(plan strategy.Plan, checkpoint, dir string) (model.Command, error)
 }
 
@@ -43,25 +43,25 @@ type Attempt interface {
 	Progress() []strategy.Fact
 }
 
-// Checkpoints are those that a job writes while it runs.
+// Checkpoints finds the checkpoints that a job writes while it runs.
 type Checkpoints interface {
-	// Saved waits for a complete checkpoint of which something was written at or after since, and nothing for a while.
-	// It reports false where ctx is done before.
+	// Saved waits for a complete checkpoint that was written at or after since, at least in part, and that
+	// nothing has written to for a while. It reports false if ctx is done before.
 	Saved(ctx context.Context, since time.Time) (path string, found bool)
-	// Complete reports whether one is still there and complete.
+	// Complete reports whether the checkpoint still exists and is complete.
 	Complete(path string) bool
-	// Deadline is the time by which the run must be over, zero where it is not known.
+	// Deadline is the time by which the run must be over, zero if that is not known.
 	Deadline(ctx context.Context) time.Time
 }
 
 // World is the launcher's view of its surroundings.
 type World interface {
-	// Inventory is the resources now.
+	// Inventory returns the resources available now.
 	Inventory(ctx context.Context) strategy.Inventory
-	// Settle waits, within a bound, until the devices' memory is back at the level before the first attempt, and
-	// reports other processes' memory.
+	// Settle waits, up to bound, until the devices' memory is back at its level before the first attempt. It
+	// returns the memory of other processes as facts.
 	Settle(ctx context.Context, bound time.Duration) []strategy.Fact
-	// Notice is the first signal that announced the end of the time, SIGUSR1 for example; nil for none.
+	// Notice is the first signal that announced the end of the job's time, such as SIGUSR1; nil for none.
 	Notice() *strategy.Notice
 }
 
@@ -87,8 +87,8 @@ type Launch struct {
 	Plan    strategy.Plan
 	// Checkpoint is where the ranks start from, empty for the beginning.
 	Checkpoint string
-	// Confirm: the batch was changed by the job's source alone, or its accumulation, and is trained with only once the
-	// processes have confirmed it.
+	// Confirm: gpurun changed the batch or the accumulation only through what it read in the job's source.
+	// The ranks train only once the processes have confirmed the change.
 	Confirm bool
 	// Closely: an earlier attempt ran out of memory in a way that only a record of all allocations can explain.
 	Closely bool
@@ -99,7 +99,7 @@ type Launch struct {
 // A Meeting is one node's place among all nodes of an attempt, and the rendezvous of the ranks.
 type Meeting struct {
 	Node, Nodes int
-	Offset      int // the global rank of the node's first one
+	Offset      int // global rank of the node's first rank
 	World       int // ranks of all nodes
 	Addr        string
 	Port        int // where rank 0 serves the rendezvous
@@ -107,18 +107,18 @@ type Meeting struct {
 
 // Graces are the times between a stop and SIGKILL.
 type Graces struct {
-	User    time.Duration // a user's stop
+	User    time.Duration // after a stop by the user
 	Failure time.Duration // after a diagnosed failure of a rank
 }
 
 // settleBound is how long device memory may take to come back.
 const settleBound = 60 * time.Second
 
-// noticeInterval is how soon a notice ends a wait between two attempts.
+// noticeInterval is how often a wait between two attempts checks for a notice.
 const noticeInterval = 500 * time.Millisecond
 
-// Digest identifies a command, regardless of the attempt's folder dir, which differs between nodes: SHA-256 in
-// hexadecimal.
+// Digest returns the SHA-256 of a command in hexadecimal. It does not depend on dir, the attempt's folder,
+// which differs between nodes.
 func Digest(c model.Command, dir string) string {
 	text, err := json.Marshal(struct {
 		model.Command

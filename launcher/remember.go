@@ -7,17 +7,17 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A PlanMemory remembers plans of the job, and their memory, across runs.
+// A PlanMemory remembers plans of the job, and how much memory they needed, across runs.
 type PlanMemory interface {
-	// Recall adds the remembered plans to the job, as far as they hold now. The words are for people. The inventory is
-	// read only where they depend on it.
+	// Recall adds the remembered plans to the job, if they still apply. The words are for the user. It reads
+	// the inventory only if a plan depends on it.
 	Recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (with strategy.Job, words []string)
-	// Keep remembers the last attempt of the history, after which d was decided.
+	// Keep remembers the last attempt of the history, and the decision d after it.
 	Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision, inv strategy.Inventory) error
 }
 
-// Recall adds the remembered plans to the job, and makes the plan that fitted that of the first attempt. A resumed run
-// keeps those that it began with. The words are for people.
+// Recall adds the remembered plans to the job, and starts the first attempt with the plan that fitted. A
+// resumed run keeps the plans that it began with. The words are for the user.
 func (l *Launcher) Recall(ctx context.Context, state *State) (words []string) {
 	if !state.fresh {
 		l.Job = remembering(l.Job, state.began)
@@ -29,13 +29,13 @@ func (l *Launcher) Recall(ctx context.Context, state *State) (words []string) {
 	return words
 }
 
-// remembering is a job with the remembered plans of another.
+// remembering returns the job j with the remembered plans of another.
 func remembering(j, of strategy.Job) strategy.Job {
 	j.Recalled, j.Remembered, j.Unsure = of.Recalled, of.Remembered, of.Unsure
 	return j
 }
 
-// firstPlan is the plan of attempt 0: as written, unless another is remembered.
+// firstPlan is the plan of attempt 0: the remembered one, or else the job as written.
 func firstPlan(written strategy.Plan, j strategy.Job) strategy.Plan {
 	if j.Recalled != nil {
 		return j.Recalled.Plan
@@ -43,7 +43,7 @@ func firstPlan(written strategy.Plan, j strategy.Job) strategy.Plan {
 	return written
 }
 
-// keep remembers the attempt that was just decided upon. A failure is reported once, and ends nothing.
+// keep remembers the attempt after its decision. It reports a failure once; the run continues.
 func (l *Launcher) keep(ctx context.Context, state State, d Decided) {
 	if l.Memory == nil {
 		return
@@ -51,7 +51,7 @@ func (l *Launcher) keep(ctx context.Context, state State, d Decided) {
 	err := l.Memory.Keep(ctx, l.Job, state.History, d.Decision, d.Inventory)
 	if err != nil && !l.forgetful {
 		l.forgetful = true
-		// Where the journal cannot be written, the next event fails, too.
+		// If the journal cannot be written, the next event fails too.
 		_ = l.Store.Append(Noticed{Text: "warning: " + strings.ReplaceAll(err.Error(), "\n", "; ")})
 	}
 }

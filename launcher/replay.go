@@ -13,18 +13,19 @@ type Replayed struct {
 	Decision  strategy.Decision  `json:"decision"`
 	// Same: the journal has the same decision.
 	Same bool `json:"same"`
-	// Then is the reason in the journal, where the decision differs.
+	// Then is the reason in the journal, if the decision differs.
 	Then string `json:"then,omitempty"`
-	// Recorded is the journal's decision where another version of gpurun made it, whether it differs or not.
+	// Recorded is the journal's decision if another version of gpurun made it, even if it is the same.
 	Recorded *Recorded `json:"recorded,omitempty"`
-	// Recalled is the remembered plan that attempt 0 ran with; absent where it ran as written, and for later attempts.
+	// Recalled is the remembered plan that attempt 0 ran with; absent if it ran as written, and for later
+	// attempts.
 	Recalled *strategy.Recalled `json:"recalled,omitempty"`
-	// Stopped is when and why the failure detector stops the attempt's ranks, by the same facts; absent where they end by
-	// themselves.
+	// Stopped is when and why the failure detector stops the attempt's ranks, given the same facts; absent if
+	// they end by themselves.
 	Stopped *strategy.Stop `json:"stopped,omitempty"`
-	// Snapshots are what the ranks' allocators held when memory ran out; absent for none.
+	// Snapshots are the contents of the ranks' allocators when memory ran out; absent for none.
 	Snapshots []strategy.Snapshot `json:"snapshots,omitempty"`
-	// Evidence is that of both; Diagnosis.Because indexes its facts.
+	// Evidence is the evidence for both decisions; Diagnosis.Because indexes its facts.
 	Evidence strategy.Evidence `json:"-"`
 }
 
@@ -35,8 +36,8 @@ type Recorded struct {
 	Decision  strategy.Decision  `json:"decision"`
 }
 
-// Replay makes the decisions of a journal's events again with the strategy of this gpurun, whose version is given. It skips
-// a decision without an attempt before it, which only a changed journal has.
+// Replay makes the decisions of a journal again with the strategy of this gpurun, whose version is given. It
+// skips a decision without an attempt before it, which only a modified journal contains.
 func Replay(events []Event, version string) []Replayed {
 	out := []Replayed{}
 	var began Began

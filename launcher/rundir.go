@@ -12,9 +12,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// RunDirError gives an error of the run directory dir its exit code: 74 where the system refuses an operation. An error
-// with a code, or of a path elsewhere, such as a file of the job, stays unchanged. Any other error is a bug: an event
-// that cannot be encoded.
+// RunDirError gives an error in the run directory dir its exit code: 74 if the system refuses an operation.
+// An error that has a code, or is about another path, such as a file of the job, stays unchanged. Any other
+// error is a bug, such as an event that cannot be encoded.
 func RunDirError(dir string, err error) error {
 	if err == nil || errext.Code(err, 0) != 0 {
 		return err
@@ -32,7 +32,7 @@ func RunDirError(dir string, err error) error {
 	return errext.WithCode(err, strategy.CodeBug)
 }
 
-// pathsOf lists the paths that a system's error is about.
+// pathsOf lists the paths that a system error names.
 func pathsOf(err error) []string {
 	var path *os.PathError
 	var link *os.LinkError

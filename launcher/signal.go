@@ -10,18 +10,18 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Signal is the cause with which the context of Run is cancelled when gpurun is asked to stop.
+// A Signal is the cause that cancels the context of Run when a signal stops gpurun.
 type Signal struct {
 	Number syscall.Signal
-	// Notice names the notice that the stop follows, empty for none: then the run is not over, and is resumed when it is
-	// started again.
+	// Notice names the notice that led to the stop; empty for none. After a notice the run is not over: the
+	// next start resumes it.
 	Notice string
 }
 
 func (s *Signal) Error() string { return fmt.Sprintf("stopped by %s", s.Number) }
 
-// OrStop calls do before anything runs, or returns at a signal: an operation that hangs, such as a file system's, must not
-// keep gpurun from ending.
+// OrStop calls do, before any rank runs, and returns early at a signal: a hanging operation, for example of a
+// file system, must not keep gpurun from ending.
 func OrStop[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -44,7 +44,7 @@ func OrStop[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	}
 }
 
-// signalled is the signal that ended the context: SIGTERM where it was cancelled for another reason, 0 where it was not
+// signalled is the signal that ended the context: SIGTERM if something else cancelled it, 0 if it is not
 // cancelled.
 func signalled(ctx context.Context) int {
 	if ctx.Err() == nil {
@@ -57,7 +57,7 @@ func signalled(ctx context.Context) int {
 	return int(syscall.SIGTERM)
 }
 
-// stopDecision is how a run ends at a signal: the decision next is not carried out.
+// stopDecision ends the run at a signal, instead of the decision next.
 func stopDecision(ctx context.Context, next strategy.Decision) strategy.Decision {
 	var s *Signal
 	if errors.As(context.Cause(ctx), &s) && s.Notice != "" {
@@ -66,8 +66,8 @@ func stopDecision(ctx context.Context, next strategy.Decision) strategy.Decision
 	return strategy.Interrupted(signalled(ctx))
 }
 
-// StoppedEarly is the error of a run that a signal ends before there is a run directory, with the signal's exit code; nil
-// without a signal.
+// StoppedEarly returns the error, with the signal's exit code, of a run that a signal ends before there is a
+// run directory; nil without a signal.
 func StoppedEarly(ctx context.Context) error {
 	var s *Signal
 	if !errors.As(context.Cause(ctx), &s) {

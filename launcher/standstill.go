@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// StandstillBound is how many restarts of a job by its scheduler may come in a row without progress: Slurm
-// requeues a job without end.
+// StandstillBound is how many times in a row a scheduler may restart a job that makes no progress: Slurm
+// would requeue it forever.
 const StandstillBound = 5
 
 // A start is one start of a run by a scheduler, from the journal.
@@ -20,9 +20,9 @@ type start struct {
 	cause   cause.Code // of the last attempt that ended, empty for none
 }
 
-// Standstill returns how a run ends that a scheduler starts again and again without progress: each time with
-// the same plan, from the same checkpoint. It reports false where the run may continue. now is the new begin
-// of the run, and s its state.
+// Standstill returns how to end a run that a scheduler starts again and again without progress: each time
+// with the same plan, from the same checkpoint. It reports false if the run may continue. now is the new
+// beginning of the run, and s its state.
 func Standstill(events []Event, now Began, s State) (strategy.Decision, bool) {
 	if now.Restart == 0 {
 		return strategy.Decision{}, false
@@ -55,7 +55,7 @@ func Standstill(events []Event, now Began, s State) (strategy.Decision, bool) {
 	return d, true
 }
 
-// startsOf are the starts of a run, in their order.
+// startsOf returns the starts of a run in order.
 func startsOf(events []Event) []start {
 	var starts []start
 	for _, e := range events {

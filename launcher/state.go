@@ -7,13 +7,12 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// State is the state of a run: what was tried, and what comes next. It can be rebuilt from the journal
-// (Resume).
+// State is the state of a run: the attempts so far, and the next one. Resume rebuilds it from the journal.
 type State struct {
 	History []strategy.Attempt
 	Next    Next
 	Verdict Verdict
-	// Policy is the one that the run began with.
+	// Policy is the policy that the run began with.
 	Policy strategy.Policy
 	// Job is the job as the newest gpurun of the run has read it.
 	Job strategy.Job
@@ -22,7 +21,7 @@ type State struct {
 
 	// begun: ranks have been started.
 	begun bool
-	// fresh: no earlier gpurun of this run is known; began is the job that the earliest one began with.
+	// fresh: no earlier gpurun process of this run is known. began is the job that the first one began with.
 	fresh bool
 	began strategy.Job
 	// inventory is that of the last decision.
@@ -37,12 +36,12 @@ type State struct {
 type Next struct {
 	N          int
 	Plan       strategy.Plan
-	Rung       strategy.Rung // that led to it, empty for the first
+	Rung       strategy.Rung // the remedy that led to it, empty for the first attempt
 	Checkpoint string
 	Expected   *memory.Prediction // the prediction for the plan
 	Facts      []strategy.Fact    // from before it started
 
-	// ran: ranks have run with this plan since it was decided, from began on, where that is known.
+	// ran: ranks have run with this plan since it was decided, since began, if that time is known.
 	ran   bool
 	began time.Time
 }
@@ -59,7 +58,7 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	s.undecided, s.ending = true, endingOf(e, d)
 }
 
-// attemptOf is an attempt for the history; next is its assignment.
+// attemptOf makes an attempt for the history; next is its plan and checkpoint.
 func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next Next) strategy.Attempt {
 	a := strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Rung: next.Rung, Expected: next.Expected, From: next.Checkpoint, Diagnosis: d,
@@ -76,8 +75,8 @@ func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next N
 // diagnosis is that of the last attempt.
 func (s *State) diagnosis() strategy.Diagnosis { return s.History[len(s.History)-1].Diagnosis }
 
-// decide adds the decision after the last attempt of the history. A decision that belongs to no attempt changes
-// nothing. It reports whether the run is done.
+// decide adds the decision after the last attempt of the history. A decision that belongs to no attempt
+// changes nothing. decide reports whether the run is done.
 func (s *State) decide(d Decided) (done bool) {
 	if !s.undecided {
 		return false
@@ -98,7 +97,7 @@ func (s *State) decide(d Decided) (done bool) {
 	return d.Decision.Outcome.Final()
 }
 
-// end makes the verdict of a run. What changes saved and cost is computed here, from all attempts at once.
+// end makes the verdict of a run. It computes here, from all attempts, what the changes saved and cost.
 func (s *State) end(d strategy.Decision) {
 	s.Verdict.price(s.History, strategy.Prices(s.Job, s.History, s.inventory))
 	s.Verdict.end(d)
@@ -110,8 +109,8 @@ func (s *State) Close(store Store, d strategy.Decision) (Verdict, error) {
 	return s.Verdict, Finish(store, s.Verdict)
 }
 
-// reopen has the last attempt decided again when a run is started again that was stopped while the attempt ran
-// out of memory: its plan must not run a second time.
+// reopen removes the decision after the last attempt if that ran out of memory while the run was being
+// stopped: the plan must not run a second time, so that the next start decides again.
 func (s *State) reopen() {
 	if len(s.History) == 0 || s.undecided {
 		return
@@ -122,10 +121,11 @@ func (s *State) reopen() {
 	}
 }
 
-// Resume rebuilds the state from a journal's events; done: the run has been decided, whether its verdict was
-// written or not (Closed). An attempt that was started and did not end was cut off together with gpurun: its
-// number is used up, and its plan is run again. So is that of one which could not be started before any
-// other was.
+// Resume rebuilds the state from a journal's events. done reports that the end of the run is decided, even if
+// its verdict is not written (Closed).
+//
+// If gpurun was killed while an attempt ran, the attempt's number is used up, and its plan runs again. The
+// same holds for an attempt that could not be started before any other was.
 func Resume(first strategy.Plan, run string, events []Event) (s State, done bool) {
 	r := resumed{State: State{Next: Next{Plan: first}, Verdict: Verdict{Run: run}}}
 	for _, e := range events {
@@ -175,16 +175,16 @@ func (r *resumed) take(e Event) {
 	}
 }
 
-// unfinished is an attempt of a journal that has not ended, the speed-up for which its ranks were to be
-// stopped, and how they exited; nil where there is no such event.
+// unfinished is an attempt that has no end in the journal: its start, the speed-up for which its ranks were
+// being stopped, and how they exited. A part is nil if the journal does not have the event.
 type unfinished struct {
 	started *Started
 	climbed *Climbed
 	exited  *Exited
 }
 
-// cutOff takes in an attempt that ended together with gpurun, if there is one. If it was being stopped for a
-// faster plan, it is part of the history, and that plan comes next.
+// cutOff takes in the attempt that ended because gpurun was killed, if there is one. If it was being stopped
+// for a faster plan, it becomes part of the history, and that plan comes next.
 func (s *State) cutOff(u unfinished) {
 	if u.started == nil {
 		return
@@ -205,7 +205,7 @@ func (s *State) cutOff(u unfinished) {
 	s.Verdict.record(s.Job, s.History, attemptEnd{}, u.climbed.Decision)
 }
 
-// goUp takes in an attempt that was stopped for a faster plan, without its end.
+// goUp takes in an attempt that was being stopped for a faster plan and has no end in the journal.
 func (s *State) goUp(c Climbed) {
 	a := c.Attempt
 	a.Climb, a.Ended = &c.Decision, c.Inventory.At

@@ -6,7 +6,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Status is the state of a run at one time: its status.json. Unknown values are absent.
+// A Status is the content of status.json: the state of a run at one time. Unknown values are absent.
 type Status struct {
 	Run string `json:"run"`
 	Job string `json:"job"`
@@ -16,17 +16,17 @@ type Status struct {
 	Attempt     int  `json:"attempt"`
 	MaxAttempts int  `json:"max_attempts,omitempty"`
 	Running     bool `json:"running"`
-	// Step and Total are those of the rank with the most steps, Rate is in steps a second.
+	// Step and Total are those of the rank with the most steps. Rate is in steps per second.
 	Step  int      `json:"step,omitempty"`
 	Total int      `json:"total,omitempty"`
 	Rate  float64  `json:"rate,omitempty"`
 	Loss  *float64 `json:"loss,omitempty"`
-	// Memory is that of the rank whose peak is the largest part of its allowed memory.
+	// Memory is the memory of the rank that is nearest to its limit.
 	Memory *StatusMemory `json:"memory,omitempty"`
-	// Ranks are those of all nodes, if there are several ranks; of more than 256 on several nodes, those whose peak is the
-	// largest part of their allowed memory.
+	// Ranks are the ranks of all nodes, if there are several. Of more than 256 on several nodes, only those
+	// nearest to their memory limit.
 	Ranks []StatusRank `json:"ranks,omitempty"`
-	// Seconds is how long the attempt has run, ETA how long it is expected to take.
+	// Seconds is how long the attempt has run, ETA how long it will still run.
 	Seconds strategy.Seconds  `json:"seconds"`
 	ETA     *strategy.Seconds `json:"eta_seconds,omitempty"`
 	Time    time.Time         `json:"time"` // of these figures
@@ -45,12 +45,13 @@ type StatusRank struct {
 type StatusMemory struct {
 	Rank   int    `json:"rank"`
 	Device string `json:"device,omitempty"` // "cuda:0", or "cpu"
-	// Used is PyTorch's allocation now, or on the CPU the process's memory; before the first step on a GPU, that of all
-	// processes on the device. Reserved is the memory of PyTorch's allocator, and Peak the most that it ever gave.
+	// Used is PyTorch's allocation now. On the CPU it is the process's memory; before the first step on a
+	// GPU, the memory of all processes on the device. Reserved is the memory that PyTorch's allocator holds,
+	// and Peak the most that it ever had allocated.
 	Used     int64 `json:"used_bytes,omitempty"`
 	Reserved int64 `json:"reserved_bytes,omitempty"`
 	Peak     int64 `json:"peak_bytes,omitempty"`
-	// Allowed is the limit of the rank.
+	// Allowed is the memory that the rank may use.
 	Allowed int64 `json:"allowed_bytes,omitempty"`
 	// Retries is how often the allocator freed its cache to find memory.
 	Retries int64 `json:"retries,omitempty"`

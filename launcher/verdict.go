@@ -12,14 +12,14 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A Verdict is how the run ended: verdict.json.
+// A Verdict is the content of verdict.json: how the run ended.
 type Verdict struct {
 	Outcome strategy.Outcome `json:"outcome"`
 	Code    int              `json:"code"`
 	Reason  string           `json:"reason"`
 	Run     string           `json:"run"`
-	// Recalled is the plan of an earlier run that attempt 0 ran with, and how it differs from the job as written;
-	// nil where it ran as written.
+	// Recalled is the plan of an earlier run that attempt 0 ran with, and how it differs from the job as
+	// written; nil if it ran as written.
 	Recalled *strategy.Recalled `json:"recalled,omitempty"`
 	Attempts []AttemptSummary   `json:"attempts"`
 	// Proposal is a faster plan that would have fitted, and why the run did not change to it; may be empty.
@@ -32,11 +32,11 @@ type AttemptSummary struct {
 	Plan  strategy.Plan `json:"plan"`
 	Cause cause.Code    `json:"cause"`
 	Phase cause.Phase   `json:"phase"`
-	Rank  *int          `json:"rank"` // where it began, null if that is not known
-	// Training is the plan's effect on the training, compared with the job as written, by all evidence of the run
-	// when the attempt ended.
+	Rank  *int          `json:"rank"` // the rank where the failure began, null if not known
+	// Training is the plan's effect on the training, compared with the job as written. It is based on all
+	// evidence of the run at the end of the attempt.
 	Training strategy.Training `json:"training,omitempty"`
-	// Seconds is how long the attempt ran, 0 where it was cut off together with gpurun.
+	// Seconds is how long the attempt ran, 0 if gpurun was killed meanwhile.
 	Seconds strategy.Seconds `json:"seconds"`
 	Rung    strategy.Rung    `json:"rung,omitempty"`
 	// Rungs are all remedies of the decision; Rung is the last of them.
@@ -47,28 +47,29 @@ type AttemptSummary struct {
 	Outvoted []strategy.Outvoted `json:"outvoted,omitempty"`
 	// Predicted is the plan's predicted peak in bytes of the device's allocator: the mean and the bound.
 	Predicted []int64 `json:"predicted_peak_bytes,omitempty"`
-	// Peak is the most that a rank held of the device's allocator, or of its own memory where the job trains on
-	// the CPU, in bytes; SamplesPerSecond is the global batch by the median time of an optimizer step from the
-	// third on. Both are absent where they are not known.
+	// Peak is the most memory in bytes that a rank held in the device's allocator, or in its process if the
+	// job trains on the CPU. SamplesPerSecond is the global batch divided by the median time of an optimizer
+	// step from the third on. Both are absent if not known.
 	Peak             int64   `json:"peak_bytes,omitempty"`
 	SamplesPerSecond float64 `json:"samples_per_second,omitempty"`
-	// Price is what the changes that led to this attempt saved and cost; nil: nothing was changed, or nothing is
-	// known.
+	// Price is what the changes that led to this attempt saved and cost; nil if nothing was changed, or
+	// nothing is known.
 	Price *strategy.Price `json:"price,omitempty"`
-	// Untaken are changes without effect: the requested and the used value.
+	// Untaken are changes without effect, with the requested and the used value.
 	Untaken strategy.Changes `json:"untaken,omitempty"`
 
-	// Alone is the number of ranks that trained the whole job each, without a process group; 0 for none.
+	// Alone is the number of ranks if each trained the whole job without a process group, else 0.
 	Alone int `json:"alone,omitempty"`
 
-	// ExitCode, Error and Traceback are the failing rank's own; of a traceback, the last lines. Where no rank
-	// failed by itself, the code is that of the first that did not end with 0. It is 0 where no end was seen.
+	// ExitCode, Error and Traceback are those of the failing rank; Traceback has the last lines. If no rank
+	// failed by itself, ExitCode is that of the first rank that did not end with 0. It is 0 if gpurun saw no
+	// rank end.
 	ExitCode  int      `json:"exit_code"`
 	Error     string   `json:"error,omitempty"`
 	Traceback []string `json:"traceback,omitempty"`
 }
 
-// An attemptEnd has what the verdict keeps of an attempt's end besides the diagnosis.
+// An attemptEnd is the part of an attempt's end that the verdict keeps, besides the diagnosis.
 type attemptEnd struct {
 	traceback []string
 	code      int // the exit code
@@ -124,12 +125,12 @@ func (v *Verdict) price(history []strategy.Attempt, prices []*strategy.Price) {
 	}
 }
 
-// unended is an attempt without an end of its own.
+// unended is an attempt that has no end in the journal.
 func unended(n int, plan strategy.Plan, why string) AttemptSummary {
 	return AttemptSummary{N: n, Plan: plan, Cause: cause.Unknown, Phase: cause.NoPhase, Changed: strategy.Changes{}, Skipped: []strategy.Skip{}, Error: why}
 }
 
-// cutOff adds an attempt that ended together with gpurun.
+// cutOff adds an attempt that ended because gpurun was killed.
 func (v *Verdict) cutOff(a *Started) {
 	v.Attempts = append(v.Attempts, unended(a.N, a.Plan, "cut off together with gpurun"))
 }
@@ -141,7 +142,7 @@ func (v Verdict) stopping(running Next, d strategy.Decision) Verdict {
 	return v
 }
 
-// Used is the plan that the attempt really ran with, as far as that was observed.
+// Used is the plan that the attempt really ran with, as far as gpurun observed that.
 func (t AttemptSummary) Used() strategy.Plan { return t.Plan.Using(t.Untaken) }
 
 // end sets how the run ended.
@@ -158,8 +159,8 @@ func Finish(store Store, v Verdict) error {
 	return nil
 }
 
-// unwritten ends a run whose journal cannot be written: nothing is started any more, and the error includes how
-// the last attempt ended.
+// unwritten ends a run whose journal cannot be written: no further rank is started, and the error includes
+// how the last attempt ended.
 func (s State) unwritten(d Decided, err error) (Verdict, error) {
 	last := s.History[len(s.History)-1]
 	how := d.Decision.Reason
@@ -185,7 +186,7 @@ func unwritten(how string, trained bool, err error) error {
 	return errext.WithCode(errext.WithHint(err, hint), errext.Code(err, strategy.CodeRunDir))
 }
 
-// firstOf is the first of joined errors: a full disk is reported once.
+// firstOf returns the first of joined errors, so that a full disk is reported once.
 func firstOf(err error) error {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) && len(joined.Unwrap()) > 0 {

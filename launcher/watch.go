@@ -12,8 +12,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A watch owns an attempt's evidence: one goroutine receives facts from one channel, passes them to the failure
-// detector and keeps its time.
+// A watch owns an attempt's evidence: one goroutine receives facts from one channel, passes them to the
+// failure detector, and runs the detector's timer.
 type watch struct {
 	launcher *Launcher
 	running  Attempt
@@ -21,15 +21,15 @@ type watch struct {
 	detector *strategy.Detector
 	effect   effect
 
-	// draft writes how the run will end, before ranks are stopped by a signal: gpurun may be killed meanwhile.
+	// draft writes how the run will end before a signal stops the ranks: gpurun may be killed meanwhile.
 	draft func() error
 
-	look *time.Timer // of the detector's next verdict
+	look *time.Timer // time of the detector's next judgment
 	hold hold        // of ranks that wait for Release
 
 	climb climb // to a faster plan
 
-	alone bool // a warning has been shown that each rank trains by itself
+	alone bool // gpurun has warned that each rank trains by itself
 
 	stopping sync.WaitGroup
 	stopped  bool
@@ -46,7 +46,8 @@ func newWatch(l *Launcher, running Attempt, next Next, evidence *strategy.Eviden
 	}
 }
 
-// run collects facts until every rank is gone and nothing of the attempt is left. An error is the store's.
+// run collects facts until every rank is gone and nothing of the attempt is left. The error comes from the
+// store.
 func (w *watch) run(ctx context.Context) error {
 	defer w.stopping.Wait()
 	defer w.look.Stop()
@@ -79,10 +80,10 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// add takes a fact that came now.
+// add takes in a fact.
 func (w *watch) add(f strategy.Fact) {
 	if f.Sign != nil && !f.Sign.Saved.IsZero() {
-		f.Sign.Saved = time.Now() // when the detector gets it: a replay decides by the same order
+		f.Sign.Saved = time.Now() // the time at which the detector gets it, so that a replay decides the same
 	}
 	if f.Observed != nil {
 		w.notice(w.effect.learn(*f.Observed))
@@ -106,7 +107,7 @@ func (w *watch) add(f strategy.Fact) {
 	}
 }
 
-// apart warns where each rank trains the whole job by itself.
+// apart warns if each rank trains the whole job by itself.
 func (w *watch) apart() {
 	if n := w.evidence.Alone(); n > 0 && !w.alone {
 		w.alone = true
@@ -116,7 +117,7 @@ func (w *watch) apart() {
 }
 
 // exited journals how the ranks ended, once all have: gpurun may be killed while it waits for processes that
-// they left behind. Other ends are known only once all output is read.
+// they left behind. Other ends are known only after all output is read.
 func (w *watch) exited() {
 	e := *w.evidence
 	if e.Exits() < e.Ranks {
@@ -129,8 +130,8 @@ func (w *watch) exited() {
 	}
 }
 
-// judge stops ranks if the detector requires it, and else sets the time of the next verdict. It adds the latest
-// signs of the suspects.
+// judge has the detector judge the attempt, with the latest signs of the suspects. It stops ranks if the
+// detector requires that, and else sets the timer for the next judgment.
 func (w *watch) judge() {
 	w.look.Stop()
 	if w.stopped {
@@ -168,7 +169,7 @@ func (w *watch) stalled(stop strategy.Stop) {
 	})
 }
 
-// heed stops the ranks at once where a change to the batch had no effect, or changes the scale of the gradients:
+// heed stops the ranks at once if a change to the batch has no effect, or changes the scale of the gradients:
 // the job would train something else.
 func (w *watch) heed() {
 	switch {
@@ -187,15 +188,15 @@ func (w *watch) halt(why string) {
 	w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
 }
 
-// notice shows people a text, if there is one.
+// notice shows the user a text, unless it is empty.
 func (w *watch) notice(text string) {
 	if text != "" {
 		w.failed = errors.Join(w.failed, w.launcher.Store.Append(Noticed{Text: text}))
 	}
 }
 
-// forRanks is the signal that ends ranks when gpurun is stopped by another one: jobs that save their state at the
-// end handle SIGTERM, and not SIGHUP.
+// forRanks returns the signal to send to the ranks when a signal stops gpurun: SIGTERM for SIGHUP, since jobs
+// that save their state at the end handle only SIGTERM.
 func forRanks(signal int) int {
 	if signal == int(syscall.SIGHUP) {
 		return int(syscall.SIGTERM)

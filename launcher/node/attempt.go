@@ -32,23 +32,23 @@ type attempt struct {
 	out      *output.Output
 	counters *host.Counters
 	facts    chan strategy.Fact
-	probe    *probe.Installed // nil where the ranks do without
-	measured measured         // by the ranks' processes
-	// stopProbe ends the watch over the ranks' reports of their own end, and lookAtProbe passes on the
-	// reports so far.
+	probe    *probe.Installed // nil if the ranks run without the hook
+	measured measured         // memory that the ranks' processes measured
+	// stopProbe ends the watch for the ranks' reports of their own end. lookAtProbe passes on the reports so
+	// far.
 	stopProbe, lookAtProbe func()
-	// programs follows the Python programs below a shell, nil where the rank is none.
+	// programs follows the Python programs below a shell; nil if the rank is no shell.
 	programs *probe.Programs
 	// saving looks for growing checkpoints once a rank has reported why it ends.
 	saving *savingWatch
-	// stopAlarms ends the watch over the devices' alarms.
+	// stopAlarms ends the watch for the devices' alarms.
 	stopAlarms func()
-	// stopSettings ends the watch over files with the framework's settings, after a last look.
+	// stopSettings ends the watch for files with the framework's settings, after a last look.
 	stopSettings func()
-	// stopSampling ends the sampling, after a last sample.
+	// stopSampling takes a last sample, and ends the sampling.
 	stopSampling func()
 	swap         *swap    // nil without offloading to NVMe
-	ends         *os.File // nil where it cannot be made
+	ends         *os.File // nil if it cannot be created
 	// lingering is cancelled by linger, when processes that ranks left behind get no more time.
 	lingering context.Context
 	linger    context.CancelFunc
@@ -58,18 +58,18 @@ type attempt struct {
 
 	mu     sync.Mutex                  // guards what follows
 	ended  map[int]bool                // ranks
-	well   map[int]bool                // those of them that ended with 0
-	steps  map[int]probe.OptimizerStep // by rank, the latest of its process
-	paused bool                        // the ranks are stopped, until SIGCONT
-	awake  time.Time                   // when they last went on after a pause
+	well   map[int]bool                // ranks that ended with 0
+	steps  map[int]probe.OptimizerStep // latest step of each rank's process
+	paused bool                        // the ranks are stopped until SIGCONT
+	awake  time.Time                   // end of the last pause
 }
 
-// Facts delivers the observations; collect closes it.
+// Facts returns the channel of observations, which collect closes.
 func (a *attempt) Facts() <-chan strategy.Fact { return a.facts }
 
 func (a *attempt) emit(f strategy.Fact) { a.facts <- f }
 
-// alarm passes on the state of the devices, and warns people of other users' memory and of broken devices.
+// alarm passes on the state of the devices, and warns the user of other users' memory and of broken devices.
 func (a *attempt) alarm(f strategy.Fact) {
 	if e := f.DriverEvent; e != nil && e.Kind == cause.UnfitEvent {
 		a.node.log.Note("warning: " + e.Text())
@@ -80,7 +80,7 @@ func (a *attempt) alarm(f strategy.Fact) {
 	a.emit(f)
 }
 
-// ranks are the global ranks on this machine.
+// ranks returns the global ranks of this machine.
 func (a *attempt) ranks() []int {
 	var ranks []int
 	for k := range a.local {
@@ -92,7 +92,7 @@ func (a *attempt) ranks() []int {
 // Stop ends the ranks and everything that they started. collect reports processes that cannot be ended.
 func (a *attempt) Stop(signal int, grace time.Duration) {
 	if signal == int(syscall.SIGKILL) {
-		a.kill() // also during a grace
+		a.kill() // even during a grace
 	}
 	a.linger()
 	a.group.Stop(grace, syscall.Signal(signal))
@@ -101,8 +101,8 @@ func (a *attempt) Stop(signal int, grace time.Duration) {
 // StopPeers sends a signal to all ranks but those given.
 func (a *attempt) StopPeers(signal int, of []int) { a.group.StopPeers(syscall.Signal(signal), of) }
 
-// Release resumes the ranks that wait before their first optimizer step. Where it cannot reach them they end
-// by themselves, with the reason.
+// Release resumes the ranks that wait before their first optimizer step. Ranks that it cannot reach end by
+// themselves, with the reason.
 func (a *attempt) Release() {
 	if a.probe == nil {
 		return
@@ -112,13 +112,14 @@ func (a *attempt) Release() {
 	}
 }
 
-// kill ends the ranks and everything that they started without grace.
+// kill ends the ranks and everything that they started, without a grace.
 func (a *attempt) kill() {
 	a.linger()
 	a.group.Kill()
 }
 
-// LastSign is the latest sign of a rank. A pause counts as output: a paused rank could not write.
+// LastSign returns the latest sign of life of a rank. A pause counts as output: a paused rank could not
+// write.
 func (a *attempt) LastSign(rank int) strategy.Sign {
 	own, all := a.out.Activity(rank), a.out.Activity()
 	a.mu.Lock()
@@ -133,7 +134,7 @@ func (a *attempt) LastSign(rank int) strategy.Sign {
 	return sign
 }
 
-// Progress is the latest step of each rank.
+// Progress returns the latest step of each rank.
 func (a *attempt) Progress() []strategy.Fact { return a.out.Progress() }
 
 // pause stops the ranks until resume.

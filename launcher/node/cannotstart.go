@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// cannotStart gives the error of a failed start its exit code, if it has none: a shortage of the machine
-// may pass, else the job itself is wrong. A user's stop stays a stop.
+// cannotStart gives the error of a failed start its exit code, if it has none: a shortage of the machine may
+// pass, else the job itself is wrong. A stop by the user stays a stop.
 func cannotStart(err error) error {
 	var stop *launcher.Signal
 	switch {
@@ -34,7 +34,7 @@ func isShort(err error) bool {
 	return false
 }
 
-// Usable returns why gpurun cannot supervise ranks on this machine, with a hint; nil where it can.
+// Usable returns why gpurun cannot supervise ranks on this machine, with a hint; nil if it can.
 func Usable() error {
 	err := proc.Usable()
 	hint := "raise it: ulimit -v unlimited"

@@ -7,14 +7,14 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 )
 
-// checkpoints are those that a job writes while it runs.
+// checkpoints finds the checkpoints that a job writes while it runs.
 type checkpoints struct {
 	notice   NoticeOptions
 	complete func(path string) bool
 }
 
-// Checkpoints are those that the job writes, for the launcher; nil where it can resume from none. Complete
-// reports whether one is still there and complete.
+// Checkpoints returns the finder of the job's checkpoints for the launcher; nil if the job cannot resume.
+// complete reports whether a checkpoint still exists and is complete.
 func (o NoticeOptions) Checkpoints(complete func(path string) bool) launcher.Checkpoints {
 	if o.Checkpoint == nil {
 		return nil
@@ -22,8 +22,8 @@ func (o NoticeOptions) Checkpoints(complete func(path string) bool) launcher.Che
 	return checkpoints{o, complete}
 }
 
-// Saved waits for a complete checkpoint of which something was written at or after since, and nothing for
-// a while: the job may have begun another one meanwhile.
+// Saved waits for a complete checkpoint that was written at or after since, at least in part, and that
+// nothing has written to for a while. The job may have begun another one meanwhile.
 func (c checkpoints) Saved(ctx context.Context, since time.Time) (path string, found bool) {
 	look := time.NewTicker(checkpointLook)
 	defer look.Stop()
@@ -39,10 +39,10 @@ func (c checkpoints) Saved(ctx context.Context, since time.Time) (path string, f
 	}
 }
 
-// Complete reports whether a checkpoint is still there and complete.
+// Complete reports whether a checkpoint still exists and is complete.
 func (c checkpoints) Complete(path string) bool { return c.complete(path) }
 
-// Deadline is the time by which the run must be over, zero where it is not known.
+// Deadline is the time by which the run must be over, zero if not known.
 func (c checkpoints) Deadline(ctx context.Context) time.Time {
 	return c.notice.Ends(ctx)
 }

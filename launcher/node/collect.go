@@ -14,19 +14,19 @@ import (
 const FailureGrace = 3 * time.Second
 
 const (
-	// outputBound is how long to read on after the last rank is gone, for a process that remains and holds a
+	// outputBound is how long gpurun keeps reading after the last rank is gone, if another process holds a
 	// rank's output open.
 	outputBound = 5 * time.Second
-	// earlyBound is the delay of the warning about a rank that ended while others run: ranks of one job end
-	// within seconds of each other.
+	// earlyBound is the delay of the warning about a rank that ended while others run. Ranks of one job
+	// usually end within seconds of each other.
 	earlyBound = 30 * time.Second
 	// leftBound is the delay of the note that gpurun waits for processes that ranks left behind. Loader
-	// workers take part of a second to go.
+	// workers take a fraction of a second to end.
 	leftBound = time.Second
 )
 
 // collect waits for the ranks, sweeps up what they left, reads their output to the end and closes the facts.
-// It is the attempt's one goroutine.
+// It is the attempt's only goroutine.
 func (a *attempt) collect() {
 	defer close(a.facts)
 	defer a.linger()
@@ -62,8 +62,8 @@ func (a *attempt) collect() {
 	}
 }
 
-// awaitExits waits for the ranks' ends, and reports whether one was bad. It warns of a rank that ends well
-// long before the others: torchrun forgets it, and the others may wait for it in a collective forever.
+// awaitExits waits for the ranks' ends, and reports whether one failed. It warns if a rank ends well long
+// before the others, which may wait for it in a collective forever; torchrun does not notice that.
 func (a *attempt) awaitExits() (failed bool) {
 	early := time.NewTimer(time.Hour)
 	early.Stop()
@@ -76,7 +76,7 @@ func (a *attempt) awaitExits() (failed bool) {
 			}
 			if left--; left == 0 {
 				a.awaitPrograms(&f)
-				a.lookAtProbe() // it may show that an exit code of 0 hides a failure
+				a.lookAtProbe() // the hook may report a failure despite exit code 0
 			}
 			failed = failed || f.Exit.Code != 0
 			a.mu.Lock()
@@ -107,7 +107,8 @@ func (a *attempt) unfinished() string {
 		strings.Join(gone, ", "), a.node.opts.Early, a.local-len(gone), a.local)
 }
 
-// patience is the time that processes left behind have to finish, from its first call on.
+// patience returns the context that bounds how long processes left behind may run. Their time begins with the
+// first call.
 func (a *attempt) patience() context.Context {
 	if a.patient == nil {
 		a.patient, a.lostPatience = context.WithTimeout(a.lingering, max(0, a.node.opts.Grace-FailureGrace))
@@ -115,8 +116,8 @@ func (a *attempt) patience() context.Context {
 	return a.patient
 }
 
-// awaitLeft gives processes that the ranks left behind the long grace without a signal, since one may be an
-// upload that finishes; then SIGTERM and SIGKILL.
+// awaitLeft gives processes that the ranks left behind the long grace without a signal, since one may be
+// finishing an upload. Then it sends SIGTERM and SIGKILL.
 func (a *attempt) awaitLeft() {
 	told := time.AfterFunc(leftBound, func() {
 		a.node.log.Note(fmt.Sprintf("the ranks have ended and left processes behind, which have %s to finish", a.node.opts.Grace))

@@ -30,8 +30,9 @@ func (c Console) isTerminal() bool {
 	return true
 }
 
-// stdin is rank 0's: gpurun's own, unless gpurun runs in the background of a terminal. A rank has no
-// controlling terminal, so that SIGTTIN would not stop it: it would take input that is typed for the shell.
+// stdin returns the stdin of rank 0: gpurun's own, unless gpurun runs in the background of a terminal. A rank
+// has no controlling terminal, so SIGTTIN would not stop it, and it would read input that is typed for the
+// shell.
 func (c Console) stdin() *os.File {
 	front, err := unix.IoctlGetInt(int(c.Stdin.Fd()), unix.TIOCGPGRP)
 	if err == nil && front != unix.Getpgrp() {

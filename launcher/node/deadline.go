@@ -9,14 +9,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// farthest is how far ahead a deadline may be, in years. What is farther has another unit: the year
-// of milliseconds since 1970 could not even be written down.
+// farthest is how far ahead a deadline may be, in years. A later one is in another unit, such as milliseconds
+// since 1970.
 const farthest = 1
 
-// ReadDeadline reads by when a run has to be over: a time as RFC 3339 has it, seconds since
-// 1970, the next time that a clock shows, "07:30", or how long from now, such as "4h" or
-// "90m". Empty is no deadline. A run that may last less than the notice's grace and the last
-// minute would be stopped before it has begun. The error carries its exit code.
+// ReadDeadline parses the time by which a run must be over: a time in RFC 3339, seconds since 1970, the next
+// time that a clock shows "07:30", or a duration from now, such as "4h" or "90m". Empty means no deadline. It
+// is an error if the run would have less time than the notice's grace and the last minute, since it would be
+// stopped before it begins. The error has an exit code.
 func (o NoticeOptions) ReadDeadline(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -46,7 +46,7 @@ func (o NoticeOptions) ReadDeadline(text string, now time.Time) (time.Time, erro
 	return at, errext.WithCode(err, strategy.CodeUsage)
 }
 
-// nextClock is when a clock here shows a time next.
+// nextClock returns the next time at which a clock here shows the given time of day.
 func nextClock(clock, now time.Time) time.Time {
 	at := time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())
 	if !at.After(now) {

@@ -14,12 +14,12 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// endsFile, in an attempt's folder, has the ranks' ends if all ended well and gpurun was killed before it
-// could journal that.
+// endsFile, in an attempt's folder, records that all ranks ended well, if gpurun was killed before it could
+// journal that.
 const endsFile = "ends.json"
 
-// openEnds makes it. Without it a gpurun that is killed as the ranks end trains again; so does one of
-// several nodes, whose guard knows its own ranks only.
+// openEnds creates endsFile. Without it, a run whose gpurun was killed as the ranks ended trains again. A run
+// on several nodes always does, since a guard knows only the ranks of its node.
 func (a *attempt) openEnds() *os.File {
 	if a.meeting.Nodes > 1 {
 		return nil
@@ -32,7 +32,7 @@ func (a *attempt) openEnds() *os.File {
 	return f
 }
 
-// closeEnds removes it where nothing was written.
+// closeEnds removes endsFile if nothing was written.
 func (a *attempt) closeEnds() {
 	if a.ends == nil {
 		return
@@ -43,8 +43,8 @@ func (a *attempt) closeEnds() {
 	a.ends.Close()
 }
 
-// RecoverEnds journals the end of a run's last attempt whose gpurun was killed after the ranks had ended
-// with 0 by themselves, and returns the events with that.
+// RecoverEnds journals the end of a run's last attempt if gpurun was killed after all ranks had ended with 0
+// by themselves. It returns the events including this end.
 func (l *EventLog) RecoverEnds(events []launcher.Event, accelerator string) ([]launcher.Event, error) {
 	run := runstate.Of(events)
 	last := run.Last()
@@ -53,13 +53,14 @@ func (l *EventLog) RecoverEnds(events []launcher.Event, accelerator string) ([]l
 	}
 	e := ended(filepath.Join(l.store.Dir(), filepath.Base(last.Dir)), last.Started, run.Began.Job.Ranks)
 	if e.Accelerator = accelerator; !e.EndedWell() && !strategy.Diagnose(e).OutOfMemory() {
-		return events, nil // cut off
+		return events, nil // the attempt was cut off
 	}
 	exited := launcher.Exited{Evidence: e}
 	return append(events, exited), l.Append(exited)
 }
 
-// ended is the evidence in the folder of an unfinished attempt: without exits unless all ranks ended with 0.
+// ended reads the evidence in the folder of an unfinished attempt. It has no exits unless all ranks ended
+// with 0.
 func ended(dir string, s launcher.Started, count int) strategy.Evidence {
 	e := strategy.Evidence{Attempt: s.N, Plan: s.Plan, Ranks: count, Started: s.At}
 	f, err := private.OpenFile(filepath.Join(dir, endsFile), os.O_RDONLY)
@@ -76,7 +77,7 @@ func ended(dir string, s launcher.Started, count int) strategy.Evidence {
 		ranks = append(ranks, end.Rank)
 	}
 	stop, _ := probe.Watch(dir, ranks, e.Add, nil)
-	stop() // an exit code of 0 may hide a failure
+	stop() // the hook may report a failure despite exit code 0
 	for _, end := range ends {
 		e.Add(end)
 		if end.Time.After(e.Ended) {

@@ -16,18 +16,18 @@ import (
 // stacksFile is where SIGQUIT writes gpurun's own stacks, in the run directory.
 const stacksFile = "stacks.txt"
 
-// A RunDir is the run directory, with one writer: package journal's Journal.
+// A RunDir is the run directory, which has one writer. journal.Journal implements it.
 type RunDir interface {
 	launcher.Store
 	// Dir is the run directory's path.
 	Dir() string
-	// Check reports that it has disappeared.
+	// Check returns an error if the directory has disappeared.
 	Check() error
 	Close() error
 }
 
-// An EventLog serves the journal to several goroutines: the launcher's loop, which waits until each event
-// is on disk, and those with a note, which must not wait for a disk. Its errors carry the exit code of a
+// An EventLog lets several goroutines write the journal: the launcher's loop, which waits until each event is
+// on disk, and goroutines that write a note and must not wait for a disk. Its errors have the exit code of a
 // run directory that cannot be written.
 type EventLog struct {
 	store RunDir
@@ -36,8 +36,8 @@ type EventLog struct {
 	owner sync.WaitGroup
 
 	mu       sync.Mutex        // held over each event; guards what follows
-	last     strategy.Evidence // of the attempt that ended last
-	finished bool              // the verdict is written
+	last     strategy.Evidence // evidence of the attempt that ended last
+	finished bool              // the verdict has been written
 }
 
 // OpenEventLog takes over a run directory, which Close closes.
@@ -68,7 +68,7 @@ func (l *EventLog) serve() {
 	}
 }
 
-// Note journals and shows a notice soon. It is lost where too many wait, and after the verdict.
+// Note journals and shows a notice soon. The notice is lost if too many wait, or after the verdict.
 func (l *EventLog) Note(text string) {
 	select {
 	case l.notes <- text:
@@ -86,11 +86,11 @@ func (l *EventLog) notice(text string) {
 	_ = l.store.Append(launcher.Noticed{Text: text})
 }
 
-// Close ends the notices and the journal.
+// Close closes the journal. Later notices are lost.
 func (l *EventLog) Close() {
 	close(l.over)
 	l.owner.Wait()
-	l.store.Close() // every event was synced
+	l.store.Close() // no data is lost: every event was synced
 }
 
 // Append journals an event.
@@ -120,7 +120,7 @@ func (l *EventLog) Prepare(n int) (string, error) {
 
 // Write puts an attempt's plan and files into its folder.
 func (l *EventLog) Write(dir string, plan strategy.Plan, c model.Command) error {
-	l.mu.Lock() // it may append a notice
+	l.mu.Lock() // before the lock: it may append a notice
 	defer l.mu.Unlock()
 	return l.refused(l.store.Write(dir, plan, c))
 }

@@ -30,14 +30,14 @@ const startBound = time.Minute
 // A Node is the launcher's Starter: it starts the ranks of this machine.
 type Node struct {
 	opts    Options
-	token   string // makes the marker of this gpurun's ranks unique
+	token   string // makes the marker of this process's ranks unique
 	log     *EventLog
 	signals *Signals
-	ports   map[int]bool // that attempts of this run have had
-	checked bool         // the devices, before the first attempt
+	ports   map[int]bool // ports that earlier attempts of this run used
+	checked bool         // the devices were tried before the first attempt
 }
 
-// New makes a node. Signals learns of its running ranks, and notices go to log.
+// New makes a node. It passes its running ranks to signals, and writes notices to log.
 func New(o Options, log *EventLog, signals *Signals) *Node {
 	if o.Early == 0 {
 		o.Early = earlyBound
@@ -54,9 +54,9 @@ func New(o Options, log *EventLog, signals *Signals) *Node {
 	return &Node{opts: o, token: rand.Text(), log: log, signals: signals, ports: map[int]bool{}}
 }
 
-// Start starts all ranks of one attempt. An error carries an exit code and a hint: 75 where waiting helps,
-// 74 where the system refuses the attempt's folder, 2 for what the job asks for and cannot have. It is a
-// *launcher.Signal where a signal asked gpurun to stop meanwhile.
+// Start starts all ranks of one attempt. An error has a hint and an exit code: 75 if waiting helps, 74 if the
+// system refuses the attempt's folder, 2 if the job requests something that it cannot have. The error is a
+// *launcher.Signal if a signal stopped gpurun meanwhile.
 func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, error) {
 	unfit, err := n.preflight(ctx)
 	switch {
@@ -74,8 +74,8 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	a.stopProbe, a.lookAtProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.saving.see)), a.stepped)
 	a.programs = n.openPrograms(a, l)
 	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.alarm)
-	// A signal that comes while ranks start stops them with their grace, like a later one: the first
-	// of them may already work.
+	// A signal that comes while ranks start stops them with their grace, like a later one, since the first
+	// ranks may already work.
 	starting, started := context.WithTimeout(context.WithoutCancel(ctx), startBound)
 	defer started()
 	n.signals.begin(n.opts.Grace)
@@ -96,7 +96,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	return a, nil
 }
 
-// open makes an attempt with everything that its ranks need, and starts none.
+// open makes an attempt with everything that its ranks need, but starts no rank.
 func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
 	a := &attempt{node: n, n: l.N, meeting: l.Meeting, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, local: n.opts.Ranks, ended: map[int]bool{}, well: map[int]bool{}, steps: map[int]probe.OptimizerStep{}}
 	var err error

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// reserve is the least time between the ranks' stop and the end of the time: for their grace, the sweep
-	// and the verdict.
+	// reserve is the least time between the ranks' stop and the end of the job's time. The ranks' grace, the
+	// sweep and the verdict need it.
 	reserve = time.Minute
-	// checkpointLook is the interval of looks for a new checkpoint, and checkpointQuiet how long nothing of
-	// it must have been written before it counts.
+	// checkpointLook is the interval at which gpurun looks for a new checkpoint. checkpointQuiet is how long
+	// nothing must have written to it before it counts as complete.
 	checkpointLook  = time.Second
 	checkpointQuiet = 2 * time.Second
-	// askBound bounds the scheduler's answer when the time ends, and preemptedBound its answer whether a
-	// SIGTERM is a preemption: the ranks' grace follows that.
+	// askBound bounds the request to the scheduler for the end of the time, and preemptedBound the request
+	// whether a SIGTERM is a preemption. The second is shorter because the ranks' grace begins only after it.
 	askBound, preemptedBound = 5 * time.Second, 3 * time.Second
 )
 
-// The names of notices that are no signals: a preemption, which the scheduler announces by SIGTERM,
-// and gpurun's own deadline.
+// Names of notices that are not signals: a preemption, which the scheduler announces with SIGTERM, and
+// gpurun's own deadline.
 const (
 	PreemptionNotice = "preemption"
 	DeadlineNotice   = "deadline"
@@ -38,26 +38,26 @@ const (
 	NoticeGoOn = "go-on"
 )
 
-// NoticeOptions define the effect of a notice: a signal that announces the end of the time.
+// NoticeOptions define the effect of a notice, a signal that announces the end of the job's time.
 type NoticeOptions struct {
-	// Mode is NoticeStop, NoticeGoOn, or NoticeAuto: the run stops if its end is known or the scheduler
-	// starts the job again.
+	// Mode is NoticeStop, NoticeGoOn or NoticeAuto. With NoticeAuto the run stops if the end of its time is
+	// known, or if the scheduler starts the job again.
 	Mode string
-	// Grace is how long ranks continue where the end is not known.
+	// Grace is how long ranks continue if the end of the time is not known.
 	Grace time.Duration
 	// Deadline is the user's; zero for none.
 	Deadline time.Time
-	// Scheduler returns the end of the job's time, zero where it is not known, and whether the job is
-	// started again afterwards; nil without a scheduler.
+	// Scheduler returns the end of the job's time, zero if not known, and whether the job is started again
+	// afterwards; nil without a scheduler.
 	Scheduler func(ctx context.Context) (end time.Time, again bool)
-	// Checkpoint is the newest complete checkpoint of which something was written at or after since, empty
-	// for none; nil where the job can resume from none.
+	// Checkpoint returns the newest complete checkpoint that was written at or after since, at least in part;
+	// empty for none. It is nil if the job cannot resume.
 	Checkpoint func(since time.Time) string
 }
 
-// meaning returns whether the run stops for a notice, and when the time ends, zero where that is not known.
-// A preemption, SIGTERM, always has an end. SIGUSR2 stops a run only in mode NoticeStop: to many programs
-// it means something else.
+// meaning returns whether the run stops for a notice, and when the time ends, zero if not known. A preemption
+// (SIGTERM) always has an end. SIGUSR2 stops a run only in mode NoticeStop, since it means something else to
+// many programs.
 func (o NoticeOptions) meaning(ctx context.Context, sig unix.Signal) (stop bool, end time.Time) {
 	if o.Mode == NoticeGoOn {
 		return false, time.Time{}
@@ -66,8 +66,7 @@ func (o NoticeOptions) meaning(ctx context.Context, sig unix.Signal) (stop bool,
 	return o.Mode == NoticeStop || sig == unix.SIGTERM || sig != unix.SIGUSR2 && (again || !end.IsZero()), end
 }
 
-// ends returns the end of the time, zero where it is not known, and whether the scheduler starts the job
-// again.
+// ends returns the end of the time, zero if not known, and whether the scheduler starts the job again.
 func (o NoticeOptions) ends(ctx context.Context) (end time.Time, again bool) {
 	if o.Scheduler != nil {
 		ctx, cancel := context.WithTimeout(ctx, askBound)
@@ -80,14 +79,14 @@ func (o NoticeOptions) ends(ctx context.Context) (end time.Time, again bool) {
 	return end, again
 }
 
-// Ends is the time by which the run must be over, zero where it is not known.
+// Ends returns the time by which the run must be over, zero if not known.
 func (o NoticeOptions) Ends(ctx context.Context) time.Time {
 	end, _ := o.ends(ctx)
 	return end
 }
 
-// until is the time of the ranks' stop for a notice that came now. Where the end is nearer than the reserve,
-// the ranks get half of the rest.
+// until returns when to stop the ranks after a notice that came now. If the end is nearer than the reserve,
+// the ranks get half of the remaining time.
 func (o NoticeOptions) until(now, end time.Time) time.Time {
 	if end.IsZero() {
 		return now.Add(o.Grace)
@@ -98,7 +97,7 @@ func (o NoticeOptions) until(now, end time.Time) time.Time {
 	return now.Add(max(0, min(end.Sub(now)/2, reserve/2)))
 }
 
-// A notice is the first that came, and its effect.
+// A notice is the first notice of the run, and its effect.
 type notice struct {
 	name    string
 	sig     unix.Signal
@@ -107,7 +106,7 @@ type notice struct {
 	caught  bool
 }
 
-// OnNotice sets, once, the effect of a notice, also of an earlier one. With a deadline gpurun gives itself
+// OnNotice sets, once, the effect of a notice, also of an earlier one. With a deadline, gpurun itself issues
 // the notice in time.
 func (s *Signals) OnNotice(o NoticeOptions) {
 	s.mu.Lock()
@@ -128,14 +127,14 @@ func (s *Signals) OnNotice(o NoticeOptions) {
 	})
 }
 
-// AskWhether sets how to ask the scheduler at SIGTERM whether it preempts the job.
+// AskWhether sets the function that queries the scheduler at SIGTERM whether it preempts the job.
 func (s *Signals) AskWhether(preempted func(context.Context) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.preempted = preempted
 }
 
-// terminate handles a SIGTERM, which ends the run, or is a notice at a preemption. Slurm sends two.
+// terminate handles a SIGTERM: at a preemption it is a notice, else it ends the run. Slurm sends two.
 func (s *Signals) terminate() {
 	s.mu.Lock()
 	ask, known := s.preempted, s.asking
@@ -151,7 +150,7 @@ func (s *Signals) terminate() {
 	}
 }
 
-// learn asks whether a SIGTERM is a preemption.
+// learn queries whether a SIGTERM is a preemption.
 func (s *Signals) learn(ask func(context.Context) bool) {
 	ctx, cancel := s.untilOver()
 	defer cancel()
@@ -168,8 +167,8 @@ func (s *Signals) learn(ask func(context.Context) bool) {
 	s.asking = nil
 }
 
-// announce handles a notice: the first decides about the run, and each is passed to the ranks that listen
-// for it, SIGTERM as SIGUSR1, since SIGTERM would end them.
+// announce handles a notice. The first decides about the run. Each is passed to the ranks that have a handler
+// for it; SIGTERM is passed as SIGUSR1, since it would end them.
 func (s *Signals) announce(name string, sig unix.Signal) {
 	s.mu.Lock()
 	n, first := s.noticed, s.noticed == nil
@@ -196,15 +195,16 @@ func (s *Signals) announce(name string, sig unix.Signal) {
 	s.note("%s: another notice, passed to the ranks that listen for it", name)
 }
 
-// Share passes each later notice on to the other nodes, also TSTP and CONT, and a second INT as KILL.
+// Share sets the function that passes each later notice on to the other nodes, also TSTP and CONT, and a
+// second INT as KILL.
 func (s *Signals) Share(pass func(unix.Signal)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.share = pass
 }
 
-// Heed handles a notice that node 0 got, unless this node got it, too. At TSTP and CONT the ranks pause
-// and continue, and gpurun does not.
+// Heed handles a notice that node 0 got, unless this node got it too. At TSTP and CONT the ranks pause and
+// continue, and gpurun does not.
 func (s *Signals) Heed(sig unix.Signal) {
 	s.mu.Lock()
 	known, ranks := s.noticed != nil, s.running
@@ -218,7 +218,7 @@ func (s *Signals) Heed(sig unix.Signal) {
 	}
 }
 
-// decideNotice decides the effect of a notice, and stops the run in time where it must.
+// decideNotice decides the effect of a notice, and stops the run in time if necessary.
 func (s *Signals) decideNotice(n *notice) {
 	came := time.Now()
 	defer close(n.decided)
@@ -252,7 +252,7 @@ func (s *Signals) decideNotice(n *notice) {
 	})
 }
 
-// untilOver is a context that ends with Close.
+// untilOver returns a context that Close ends.
 func (s *Signals) untilOver() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.owner.Go(func() {
@@ -278,8 +278,8 @@ func (o NoticeOptions) plan(name string, came, until, end time.Time) string {
 	return fmt.Sprintf("%s, passed to the ranks that listen for it; the job trains until its next checkpoint, and %s at most", why, more)
 }
 
-// await returns when the run must stop, and why: no ranks run, a checkpoint is complete that was written
-// since the notice, or the time is up. It reports false where the run is over before.
+// await returns when the run must stop, and why: no ranks run, a checkpoint written since the notice is
+// complete, or the time is up. It reports false if the run is over before.
 func (s *Signals) await(o NoticeOptions, came, until time.Time) (why string, stop bool) {
 	last := time.NewTimer(time.Until(until))
 	defer last.Stop()
@@ -306,13 +306,13 @@ func (s *Signals) await(o NoticeOptions, came, until time.Time) (why string, sto
 	}
 }
 
-// A freshCheckpoint is the first checkpoint that was seen since a notice.
+// A freshCheckpoint is the first checkpoint that was written after a notice.
 type freshCheckpoint struct {
 	path string
 	seen time.Time
 }
 
-// complete reports whether the job can resume from a new checkpoint: nothing of it was written for a while.
+// complete reports whether a new checkpoint can be resumed from, since nothing has written to it for a while.
 // The job may have written a newer one meanwhile.
 func (c *freshCheckpoint) complete(newest func(since time.Time) string, came, now time.Time) bool {
 	if c.path == "" {
@@ -324,7 +324,7 @@ func (c *freshCheckpoint) complete(newest func(since time.Time) string, came, no
 	return now.Sub(c.seen) >= checkpointQuiet && newest(now.Add(-checkpointQuiet)) != c.path
 }
 
-// notice is the first notice that came, nil for none.
+// notice returns the first notice that came, nil for none.
 func (s *Signals) notice() *strategy.Notice {
 	s.mu.Lock()
 	asking := s.asking
@@ -344,7 +344,7 @@ func (s *Signals) notice() *strategy.Notice {
 	return &strategy.Notice{Signal: n.name, Number: int(n.sig), Stop: n.stop, Caught: n.caught}
 }
 
-// stopsFor is the name of the notice for which the run stops, empty for none.
+// stopsFor returns the name of the notice that stops the run, empty for none.
 func (s *Signals) stopsFor() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,27 +12,27 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// settingsPause is the interval of looks at files with a framework's settings. Their file system may report
-// no changes.
+// settingsPause is the interval at which files with a framework's settings are read. Their file system may
+// not report changes.
 const settingsPause = 5 * time.Second
 
-// largestSettings bounds such a file, in bytes.
+// largestSettings bounds the size of such a file, in bytes.
 const largestSettings = 4 << 20
 
 // A settingsWatch finds a job's settings outside its output: in files that the framework writes, and in the
-// environment that a rank had in the end.
+// environment that a rank had at its end.
 type settingsWatch struct {
 	settings SettingsReader
 	asked    map[string]string // variables that gpurun set
 	dir      string            // of the attempt
 	ranks    []int
 	workdir  string
-	began    time.Time // older files are another attempt's
+	began    time.Time // older files belong to an earlier attempt
 	seen     map[string]bool
 	emit     func(strategy.Fact)
 }
 
-// watchSettings watches until stopSettings. asked are the variables that gpurun set.
+// watchSettings starts the watch, which stopSettings ends. asked are the variables that gpurun set.
 func (a *attempt) watchSettings(asked map[string]string) {
 	a.stopSettings = func() {}
 	if a.node.opts.Settings == nil {
@@ -41,7 +41,7 @@ func (a *attempt) watchSettings(asked map[string]string) {
 	w := &settingsWatch{
 		settings: a.node.opts.Settings, asked: asked, dir: a.dir, ranks: a.ranks(),
 		workdir: a.node.opts.Workdir, seen: map[string]bool{}, emit: a.emit,
-		began: a.began.Add(-10 * time.Millisecond), // the kernel's clock for files is that coarse
+		began: a.began.Add(-10 * time.Millisecond), // the kernel's file times are that coarse
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var looking sync.WaitGroup
@@ -49,7 +49,7 @@ func (a *attempt) watchSettings(asked map[string]string) {
 	a.stopSettings = func() { cancel(); looking.Wait() }
 }
 
-// run looks until ctx is done, when the ranks are gone, and then a last time.
+// run looks until ctx is done, which means that the ranks are gone, and then once more.
 func (w *settingsWatch) run(ctx context.Context) {
 	defer w.lookAtEnvironments()
 	globs := w.settings.Files()
@@ -79,7 +79,7 @@ func (w *settingsWatch) look(glob string) {
 	}
 	files, err := filepath.Glob(pattern)
 	if err != nil {
-		return // Parse cannot know what the command fills in
+		return // a glob with a part that only the command fills in
 	}
 	for _, file := range files {
 		info, err := os.Stat(file)
@@ -91,7 +91,7 @@ func (w *settingsWatch) look(glob string) {
 			continue // it may be readable later
 		}
 		found := w.settings.InFile(glob, text)
-		w.seen[file] = len(found) > 0 // else it is half written, perhaps
+		w.seen[file] = len(found) > 0 // else it may be half written
 		for _, setting := range found {
 			setting.Text = file + ": " + setting.Text
 			w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "file", Observed: &setting})

@@ -14,21 +14,21 @@ import (
 
 // Options are what a node needs of the job and the run. They are the same for all attempts.
 type Options struct {
-	// Run is the run's name.
+	// -
 	Run string
-	// Ranks is how many processes to start.
+	// Ranks is the number of processes to start.
 	Ranks int
 	// Plain: the job is one process that starts its own ranks, if any, and gets no rank, world or port.
 	Plain bool
-	// Launcher: that process is a launcher of ranks. Like torchrun it gets the name of a file for the error
-	// of a rank.
+	// Launcher: that process starts ranks itself. Like torchrun, gpurun passes it the name of a file for the
+	// error of a rank.
 	Launcher bool
-	// Argv makes the words of one rank from those of the attempt's command: it adds the interpreter, and a
+	// Argv turns the attempt's command into the command of one rank. It adds the interpreter, and a
 	// launcher's options for the local rank.
 	Argv func(words []string, local int) []string
-	// Env is what the ranks inherit, the job's own variables on top.
+	// Env is the environment of the ranks: the inherited one, with the job's own variables on top.
 	Env environ.Vars
-	// Numbers are further variables that number a rank, each with torchrun's variable of the same value.
+	// Numbers maps further variables that number a rank to torchrun's variable with the same value.
 	Numbers map[string]string
 	// Workdir is the ranks' working directory.
 	Workdir string
@@ -36,11 +36,11 @@ type Options struct {
 	Accelerator string
 	// DataLimit is RLIMIT_DATA of each rank in bytes, 0 for none.
 	DataLimit int64
-	// MasterPort is the port that the user fixed, 0 for a new one in each attempt.
+	// MasterPort is the port that the user chose, 0 for a new one in each attempt.
 	MasterPort int
-	// RunID is the rendezvous id that the user fixed, empty for a new one in each attempt.
+	// RunID is the rendezvous id that the user chose, empty for a new one in each attempt.
 	RunID string
-	// MaxRestarts is passed to the ranks, as by torchrun.
+	// MaxRestarts is passed to the ranks, as torchrun does.
 	MaxRestarts int
 	// Probe puts gpurun's hook into the ranks' Python; Hooks lets it change settings there.
 	Probe, Hooks bool
@@ -48,35 +48,35 @@ type Options struct {
 	Snapshot string
 	// Stalls: stacks of the ranks may be requested.
 	Stalls bool
-	// Script, an absolute path, or Module is what each rank runs, also behind wrappers; both are empty
-	// where that is not known.
+	// Each rank runs Script, an absolute path, or Module, possibly through wrappers. Both are empty if that
+	// is not known.
 	Script, Module string
-	// NVMePath is the folder for what a plan offloads to NVMe, empty for none.
+	// NVMePath is the folder for data that a plan offloads to NVMe, empty for none.
 	NVMePath string
-	// Grace is that of ranks after a user's stop, and of processes that they leave behind when they end well.
+	// Grace is the time that ranks have after a stop by the user, and that processes have which ranks leave
+	// behind when they end well.
 	Grace time.Duration
-	// Early is the delay of the warning about a rank that ended while others run; 0 means 30 s, since ranks
-	// of one job end within seconds of each other.
+	// Early is the delay of the warning about a rank that ended while others run; 0 means 30 s.
 	Early  time.Duration
 	Output Console
-	// Alarms emits the driver's critical events on the job's devices as facts, and in the first attempt
-	// other processes' memory on them, until stop is called; may be nil. It is called right before the
-	// ranks are started, and does not wait.
+	// Alarms emits the driver's critical events on the job's devices as facts until stop is called; in the
+	// first attempt, also other processes' memory on these devices. It is called right before the ranks
+	// start, and does not wait. May be nil.
 	Alarms func(ctx context.Context, emit func(strategy.Fact)) (stop func())
-	// Preflight tries the job's devices before the first attempt, and returns what forbids the start; may be
-	// nil. It ends with ctx.
+	// Preflight tries the job's devices before the first attempt, and returns the facts that prevent the
+	// start. It ends with ctx. May be nil.
 	Preflight func(ctx context.Context, warn func(text string)) []strategy.Fact
-	// Used is the memory of a process on the job's devices by the driver's account, in bytes, 0 where it is
-	// not known; may be nil.
+	// Used returns the memory of a process on the job's devices as the driver reports it, in bytes, 0 if not
+	// known. May be nil.
 	Used func(pid int) int64
-	// Samples gets the samples of an attempt's ranks once a second, and once more when they are gone; may
-	// be nil. It must not wait.
+	// Samples receives the samples of an attempt's ranks once a second, and once more when they are gone. It
+	// must not wait. May be nil.
 	Samples func(attempt int, samples []model.Sample)
-	// Devices reads the memory of the job's devices until stop is called, cuda:k at k; now does not wait for
-	// the driver. May be nil.
+	// Devices reads the memory of the job's devices until stop is called. now returns the latest values
+	// without waiting for the driver, cuda:k at index k. May be nil.
 	Devices func(context.Context) (now func() []gpu.Device, stop func())
-	// Growing looks at the job's checkpoints, and returns how to find out whether they have grown since; may
-	// be nil.
+	// Growing looks at the job's checkpoints, and returns a function that reports whether they have grown
+	// since. May be nil.
 	Growing func(context.Context) (grown func(context.Context) bool)
 	// Settings reads the framework's settings outside its output; may be nil.
 	Settings SettingsReader
@@ -84,10 +84,9 @@ type Options struct {
 
 // A Console is the ranks' input, and the destinations of their output.
 type Console struct {
-	output.Options          // except those of a single attempt
+	output.Options          // without the options of a single attempt
 	Stdin          *os.File // read by rank 0
-	// TTY is "always", "never", or "auto": a single rank gets a pseudo-terminal
-	// where the console is a terminal.
+	// TTY is "always", "never" or "auto": a single rank gets a pseudo-terminal if the console is a terminal.
 	TTY string
 }
 
@@ -96,9 +95,9 @@ type Console struct {
 type SettingsReader interface {
 	// Files are globs of files, relative to the working directory.
 	Files() []string
-	// InFile gives the settings in a file that matches a glob; none where the file is only half written.
+	// InFile returns the settings in a file that matches a glob; none if the file is only half written.
 	InFile(glob string, text []byte) []strategy.ObservedSetting
-	// InVariable gives the knobs that the used value of an environment variable sets differently from the
-	// asked one.
+	// InVariable returns the knobs that the used value of an environment variable sets to other values than
+	// the asked one.
 	InVariable(name, asked, used string) strategy.Plan
 }

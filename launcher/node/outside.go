@@ -5,16 +5,16 @@ import (
 )
 
 // An outside adds the memory that processes hold on their devices outside PyTorch's allocator: the driver's
-// figure less the process's. Both must be of about the same time, so that the driver is read only when a
-// step is over, or memory has run out: then the allocator's size does not change quickly. The last known
-// figure stays.
+// figure minus the process's own. Both must be from about the same time. So the driver is read only after a
+// step or when memory has run out, when the allocator's size does not change quickly. The last known figure
+// stays.
 type outside struct {
 	used  func(pid int) int64
 	known map[int]int64 // by process
 	emit  func(strategy.Fact)
 }
 
-// withOutside wraps an emit. The result is called from one goroutine at a time.
+// withOutside wraps an emit. Only one goroutine at a time may call the result.
 func withOutside(used func(pid int) int64, emit func(strategy.Fact)) func(strategy.Fact) {
 	if used == nil {
 		return emit

@@ -18,9 +18,9 @@ import (
 const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
 
 // TellParent copies the error.json of the rank where the failure began to the file that gpurun's parent named
-// in env, gpurun's environment, with the rank's exit code added as message.errorCode, negative for a signal:
-// as torchrun does (torch/distributed/elastic/multiprocessing/errors/error_handler.py, dump_error_file).
-// Where that rank wrote none, nothing is written.
+// in env, gpurun's environment. Like torchrun (dump_error_file in
+// torch/distributed/elastic/multiprocessing/errors/error_handler.py), it adds the rank's exit code as
+// message.errorCode, negative for a signal. If that rank has no error.json, it writes nothing.
 func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.Evidence) error {
 	to := env[errorFileVariable]
 	if to == "" || v.Outcome == strategy.Trained || len(v.Attempts) == 0 {
@@ -41,7 +41,7 @@ func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.
 	return nil
 }
 
-// withErrorCode adds the exit code where message is an object, and else returns the text unchanged.
+// withErrorCode adds the exit code if message is an object, and else returns the text unchanged.
 func withErrorCode(text []byte, code int) []byte {
 	var outer map[string]json.RawMessage
 	var message map[string]json.RawMessage
@@ -60,7 +60,7 @@ func withErrorCode(text []byte, code int) []byte {
 	return whole
 }
 
-// exitCodeOf is a rank's exit code in Python's form: -n for signal n.
+// exitCodeOf returns a rank's exit code in Python's form, -n for signal n.
 func exitCodeOf(ev strategy.Evidence, rank int) int {
 	for _, f := range ev.Facts {
 		if f.Exit != nil && f.Rank == rank {

@@ -14,16 +14,16 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// portBound is how long the port that the user fixed may stay busy: the last attempt's rank 0 has just
+// portBound is how long the port that the user chose may stay busy, since the last attempt's rank 0 has just
 // ended.
 const portBound = 3 * time.Second
 
-// portTries bounds the search for a port that no attempt has had. Each try holds its port, so that the kernel
-// gives another one every time.
+// portTries bounds the search for a port that no earlier attempt used. Each try keeps its port open, so that
+// the kernel gives another one every time.
 const portTries = 100
 
-// Port is the rendezvous port of attempt n: a free one that no attempt has had, or the one that the user
-// fixed; 0 where no ranks meet. An error is as Start's.
+// Port returns the rendezvous port of an attempt: the one that the user chose, or a free one that no earlier
+// attempt used; 0 if there is no rendezvous. Errors are like those of Start.
 func (n *Node) Port(ctx context.Context, attempt int) (int, error) {
 	if n.opts.Plain {
 		return 0, nil // one process needs none
@@ -59,7 +59,8 @@ func (n *Node) port(ctx context.Context, attempt int) (int, error) {
 	}
 }
 
-// portBusy: at the start the user can omit the port; later, its holder may release it.
+// portBusy is the error of a busy port. In the first attempt its hint is to omit the port; later, waiting may
+// help.
 func portBusy(port, attempt int) error {
 	err := errext.Errorf("leave master_port out: then each attempt gets a port that is free",
 		"the port that launch.master_port fixes, %d, is in use by another process", port)
@@ -69,7 +70,7 @@ func portBusy(port, attempt int) error {
 	return errext.WithCode(err, strategy.CodeUsage)
 }
 
-// newPort finds a free port that no attempt has had: a used one may have connections left.
+// newPort finds a free port that no earlier attempt used: a used one may still have connections.
 func (n *Node) newPort() (int, error) {
 	for range portTries {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// preflight tries the devices before the first attempt of this gpurun, and returns what forbids the start. An
-// error is the journal's, or of an ended ctx.
+// preflight tries the devices before the first attempt of this process, and returns the facts that prevent
+// the start. An error comes from the journal, or means that ctx is done.
 func (n *Node) preflight(ctx context.Context) ([]strategy.Fact, error) {
 	if n.opts.Preflight == nil || n.checked {
 		return nil, nil
@@ -32,7 +32,7 @@ func (n *Node) preflight(ctx context.Context) ([]strategy.Fact, error) {
 	return unfit, failed
 }
 
-// grounded is an attempt without ranks: its facts are why they were not started.
+// grounded is an attempt without ranks. Its facts say why they were not started.
 type grounded struct{ facts chan strategy.Fact }
 
 func ground(unfit []strategy.Fact) grounded {

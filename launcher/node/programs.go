@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// shell reports whether the job is a program that starts others, such as a shell script: its exit code may be
-// any of theirs.
+// shell reports whether the job is a program that starts other programs, such as a shell script. Its exit
+// code may be that of any of them.
 func (n *Node) shell(l launcher.Launch) bool {
 	argv := n.opts.Argv(l.Command.Argv, 0)
 	return n.opts.Plain && !n.opts.Launcher && n.opts.Script == "" && n.opts.Module == "" && !strings.HasPrefix(filepath.Base(argv[0]), "python")

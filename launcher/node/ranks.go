@@ -21,7 +21,7 @@ func (n *Node) ranks(a *attempt, l launcher.Launch) []proc.Rank {
 	var ranks []proc.Rank
 	for local, k := range a.ranks() {
 		env, argv := n.opts.Env.With(l.Command.Env, n.rankEnv(a, local)), n.opts.Argv(l.Command.Argv, local)
-		if !probe.Frozen(argv[0], n.opts.Workdir) { // whose children would have the variables
+		if !probe.Frozen(argv[0], n.opts.Workdir) { // else its children would inherit the variables
 			env = env.With(hook(k, env.Words()))
 		}
 		r := proc.Rank{Rank: k, LocalRank: local, Argv: argv, Env: env.Words(), Dir: n.opts.Workdir}
@@ -34,8 +34,8 @@ func (n *Node) ranks(a *attempt, l launcher.Launch) []proc.Rank {
 	return ranks
 }
 
-// rankEnv is a rank's place among all ranks. A job that is one process gets none, or it would take
-// itself for a rank that torchrun has started.
+// rankEnv returns the variables for a rank's place among all ranks. A job of one process gets none, or it
+// would behave as a rank under torchrun.
 func (n *Node) rankEnv(a *attempt, local int) map[string]string {
 	folder := filepath.Join(a.dir, fmt.Sprintf("rank%d", a.meeting.Offset+local))
 	errorFile := filepath.Join(folder, "error.json")
@@ -51,9 +51,8 @@ func (n *Node) rankEnv(a *attempt, local int) map[string]string {
 	if !set("TORCH_NCCL_ASYNC_ERROR_HANDLING") {
 		vars["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
 	}
-	// NCCL's watchdog writes its flight record there, with the rank added to the name: in /tmp the
-	// next attempt would replace it. Newer versions of PyTorch read a second name first
-	// (TORCH_FR_DUMP_TEMP_FILE, as of 2.11).
+	// NCCL's watchdog writes its flight record to this file, with the rank added to the name. In /tmp the
+	// next attempt would replace it. PyTorch from 2.11 on reads TORCH_FR_DUMP_TEMP_FILE first.
 	if !set("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") && !set("TORCH_FR_DUMP_TEMP_FILE") {
 		vars["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = filepath.Join(folder, "nccl_trace_rank_")
 	}
@@ -66,9 +65,9 @@ func (n *Node) rankEnv(a *attempt, local int) map[string]string {
 	return vars
 }
 
-// workerVars are the variables that torchrun sets for a worker, as of PyTorch 2.12
-// (torch/distributed/elastic/agent/server/local_elastic_agent.py). There is no agent store: rank 0
-// serves the rendezvous itself, so that each attempt has a fresh one.
+// workerVars returns the variables that torchrun sets for a worker, as of PyTorch 2.12
+// (torch/distributed/elastic/agent/server/local_elastic_agent.py). There is no agent store: rank 0 serves the
+// rendezvous itself, so that each attempt has a fresh one.
 func (n *Node) workerVars(a *attempt, local int) map[string]string {
 	rank, world, role := strconv.Itoa(a.meeting.Offset+local), strconv.Itoa(a.meeting.World), n.opts.Output.Role
 	return map[string]string{
@@ -90,8 +89,8 @@ func (n *Node) workerVars(a *attempt, local int) map[string]string {
 	}
 }
 
-// hook gives the variables that load gpurun's hook into a rank's Python. Where they cannot be made the
-// ranks run without, and a fact reports it.
+// hook returns the variables that load gpurun's hook into a rank's Python. If that fails, the ranks run
+// without the hook, and a fact reports it.
 func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) map[string]string {
 	none := func(int, []string) map[string]string { return nil }
 	if !n.opts.Probe {
@@ -106,7 +105,7 @@ func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) 
 	return installed.Variables
 }
 
-// orders are the changes that the processes of an attempt make in themselves.
+// orders returns the changes that the hook makes in the processes of an attempt.
 func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
 	batch := func(c strategy.Call) bool {
 		return c.Knob == strategy.MicroBatchSize || c.Knob == strategy.GradientAccumulationSteps

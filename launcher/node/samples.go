@@ -18,19 +18,19 @@ import (
 // samplePause is the sampling interval.
 const samplePause = time.Second
 
-// stepped takes an optimizer step that a rank's process counts.
+// stepped takes in an optimizer step that a rank's process reports.
 func (a *attempt) stepped(rank int, s probe.OptimizerStep) {
 	a.mu.Lock()
 	again := a.steps[rank].N == s.N && a.steps[rank].At.Equal(s.At)
 	a.steps[rank] = s
 	a.mu.Unlock()
-	if again { // another phase is no step
+	if again { // a new phase of the same step is no step
 		return
 	}
 	a.out.Stepped(rank, s.N, s.At)
 }
 
-// startSampling samples the ranks until stopSampling, and a last time then.
+// startSampling samples the ranks until stopSampling, which takes a last sample.
 func (a *attempt) startSampling() {
 	a.stopSampling = func() {}
 	take := a.node.opts.Samples
@@ -40,8 +40,8 @@ func (a *attempt) startSampling() {
 	over := make(chan struct{})
 	var sampling sync.WaitGroup
 	sampling.Go(func() {
-		memory, _ := host.This().Memory()        // nothing, where it is not known
-		share := memory.Whole() / int64(a.local) // a rank's part
+		memory, _ := host.This().Memory()        // zero if not known
+		share := memory.Whole() / int64(a.local) // each rank's part
 		devices, stop := a.followDevices()
 		defer stop()
 		tick := time.NewTicker(samplePause)
@@ -66,7 +66,7 @@ func (a *attempt) followDevices() (now func() []gpu.Device, stop func()) {
 	return a.node.opts.Devices(a.lingering)
 }
 
-// samples is a reading of each rank's state; share is its part of the host's memory.
+// samples returns one reading of each rank's state. share is each rank's part of the host's memory.
 func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []model.Sample {
 	var all []model.Sample
 	for _, rank := range a.ranks() {
@@ -103,8 +103,8 @@ func (a *attempt) gone(rank int) bool {
 	return a.ended[rank]
 }
 
-// latest is the last report of a rank's process. Before its first step, or without a hook that counts steps,
-// a process that trains on the CPU is measured from outside.
+// latest returns the last report of a rank's process. A process that trains on the CPU is measured from
+// outside before its first step, or if no hook counts its steps.
 func (a *attempt) latest(rank int) (step probe.OptimizerStep, known bool) {
 	a.mu.Lock()
 	step, known = a.steps[rank]
@@ -115,15 +115,15 @@ func (a *attempt) latest(rank int) (step probe.OptimizerStep, known bool) {
 	seen := a.group.Held(rank)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if step = a.steps[rank]; step.N == 0 && seen.Now > 0 { // of one that is gone, the last figures
+	if step = a.steps[rank]; step.N == 0 && seen.Now > 0 { // a process that is gone keeps its last figures
 		step.Held = probe.HeldMemory{Device: -1, Allocated: seen.Now, Peak: max(seen.Peak, step.Held.Peak)}
 		a.steps[rank] = step
 	}
 	return step, true
 }
 
-// addSteps adds a rank's progress: that of its output where only this has the number of steps, since the two
-// may count different things, else that of its process.
+// addSteps adds a rank's progress as its process reports it, or as its output shows it if only the output has
+// the total number of steps: the two may count different things.
 func addSteps(s *model.Sample, lines output.Shown, step probe.OptimizerStep) {
 	s.Step, s.Total, s.Loss = step.N, step.Total, lines.Loss
 	if step.N == 0 || lines.Total > 0 && step.Total == 0 {

@@ -8,14 +8,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// savingPause is the interval of looks at the checkpoints once a rank has named the cause of its end. Several
-// looks fit into strategy.PeerWindow.
+// savingPause is the interval at which the checkpoints are checked after a rank has reported the cause of its
+// end. strategy.PeerWindow is several intervals long.
 const savingPause = 50 * time.Millisecond
 
-// A savingWatch finds out whether the job's checkpoint grows after a rank has named the cause of its end: a
-// peer, or that rank's exit handler, may be saving.
+// A savingWatch finds out whether the job's checkpoint grows after a rank has reported the cause of its end:
+// a peer, or that rank's exit handler, may be saving.
 type savingWatch struct {
-	growing func(context.Context) (grown func(context.Context) bool) // nil: none is watched
+	growing func(context.Context) (grown func(context.Context) bool) // nil: no checkpoint is watched
 	emit    func(strategy.Fact)
 
 	once    sync.Once
@@ -30,7 +30,7 @@ func newSavingWatch(growing func(context.Context) func(context.Context) bool, em
 	return w
 }
 
-// see passes on a rank's report of its own end, and begins to look if that is a cause.
+// see passes on a rank's report of its own end, and begins to look if it names a cause.
 func (w *savingWatch) see(f strategy.Fact) {
 	w.emit(f)
 	if f.NamesCause() && w.growing != nil {
@@ -59,7 +59,7 @@ func (w *savingWatch) look() {
 	}
 }
 
-// stop ends the watch. see must not be called any more.
+// stop ends the watch. see must not be called afterwards.
 func (w *savingWatch) stop() {
 	w.cancel()
 	w.looking.Wait()

@@ -14,7 +14,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/output"
 )
 
-// Signals handles the signals that reach gpurun, whether ranks run at that time or not:
+// Signals handles the signals that reach gpurun, whether ranks run or not:
 //
 //	TERM        stops the ranks and the run; another changes nothing, since Slurm sends two. At a
 //	            preemption by the scheduler it is a notice
@@ -28,7 +28,8 @@ import (
 //	PIPE        nothing, so that a closed console does not end gpurun
 //	TTOU        ignored: output from the background would stop gpurun, and not the ranks
 //
-// An inherited SIG_IGN for INT is kept too: a shell without job control starts its background jobs so.
+// An inherited SIG_IGN for INT is kept too, since a shell without job control ignores INT in its background
+// jobs.
 type Signals struct {
 	signals chan os.Signal
 	cancel  context.CancelCauseFunc
@@ -43,20 +44,20 @@ type Signals struct {
 	grace    time.Duration // of the ranks that run or are being started
 	late     []unix.Signal // that came for ranks that were being started
 	stopped  bool          // the run is to end
-	hurried  bool          // and its ranks get no grace
+	hurried  bool          // its ranks get no grace
 	paused   bool
 	onNotice NoticeOptions
 	screen   *output.Screen // on which gpurun draws; nil for none
 	noticed  *notice        // the first; nil for none
-	// preempted asks the scheduler whether it preempts the job; nil without one. asking is closed when
-	// that is known of a SIGTERM, nil while none came.
+	// preempted queries the scheduler whether it preempts the job; nil without a scheduler. asking is nil
+	// before the first SIGTERM, and is closed once the answer is known.
 	preempted func(context.Context) bool
 	asking    chan struct{}
-	share     func(unix.Signal) // passes notices, pauses and their ends to other nodes; nil for none
+	share     func(unix.Signal) // passes notices, TSTP and CONT to other nodes; nil without any
 }
 
 // Listen handles signals until Close. The context ends, with a *launcher.Signal as its cause, when a signal
-// asks gpurun to stop.
+// stops gpurun.
 func Listen(ctx context.Context) (context.Context, *Signals) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &Signals{signals: make(chan os.Signal, 32), cancel: cancel, over: make(chan struct{}), meant: make(chan struct{})}
@@ -182,7 +183,7 @@ func (s *Signals) pause() {
 	}
 }
 
-// shows sets the screen that gpurun draws on, which is cleared while gpurun is stopped.
+// shows sets the screen that gpurun draws on, and clears while it is stopped.
 func (s *Signals) shows(screen *output.Screen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +192,7 @@ func (s *Signals) shows(screen *output.Screen) {
 
 // pauseSelf returns when a signal has resumed gpurun.
 func pauseSelf() {
-	_ = unix.Kill(unix.Getpid(), unix.SIGSTOP) // a process may always signal itself
+	_ = unix.Kill(unix.Getpid(), unix.SIGSTOP) // no error: a process may always signal itself
 }
 
 func (s *Signals) resume() {
@@ -215,7 +216,7 @@ func (s *Signals) begin(grace time.Duration) {
 	s.starting, s.grace = true, grace
 }
 
-// adopt sets the running ranks. They get the signals that came while they started.
+// adopt sets the running ranks. They now get the signals that came while they started.
 func (s *Signals) adopt(a *attempt) {
 	s.mu.Lock()
 	s.running, s.starting = a, false
@@ -250,7 +251,7 @@ func (s *Signals) leave() {
 	}
 }
 
-// Record sets the journal of notices; nil: none.
+// Record sets the journal for notices; nil for none.
 func (s *Signals) Record(l *EventLog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,7 +267,7 @@ func (s *Signals) note(format string, args ...any) {
 	}
 }
 
-// showState notes the state of the run, and passes SIGQUIT to ranks that listen, such as Python's
+// showState notes the state of the run, and passes SIGQUIT to ranks that have a handler, such as Python's
 // faulthandler.
 func (s *Signals) showState() {
 	s.mu.Lock()

@@ -10,10 +10,10 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// mostSnapshots bounds the ranks whose snapshot is read: they are much alike.
+// mostSnapshots bounds the number of ranks whose snapshot is read, since the snapshots are much alike.
 const mostSnapshots = 8
 
-// record selects the allocations of an attempt to record.
+// record returns which allocations of an attempt to record.
 func (n *Node) record(l launcher.Launch) probe.Recording {
 	switch {
 	case n.opts.Snapshot == "" || n.opts.Snapshot == "off":
@@ -24,10 +24,11 @@ func (n *Node) record(l launcher.Launch) probe.Recording {
 	return probe.RecordFirst
 }
 
-// measured is each rank's latest measurement of its memory. Of several processes the one that ran out counts.
+// measured is each rank's latest measurement of its memory. If a rank has several processes, the one that ran
+// out of memory counts.
 type measured map[int]*memory.Measurement
 
-// tap wraps an emit to remember measurements. The result is called from one goroutine at a time.
+// tap wraps an emit to remember measurements. Only one goroutine at a time may call the result.
 func (m *measured) tap(emit func(strategy.Fact)) func(strategy.Fact) {
 	*m = measured{}
 	return func(f strategy.Fact) {
@@ -38,8 +39,8 @@ func (m *measured) tap(emit func(strategy.Fact)) func(strategy.Fact) {
 	}
 }
 
-// snapshots emits, once the ranks are gone, what their allocators held when memory ran out. A rank that ended
-// well has handled that.
+// snapshots emits, once the ranks are gone, the contents of their allocators when memory ran out. It omits
+// ranks that ended well, since they handled the error.
 func (a *attempt) snapshots() {
 	if a.node.opts.Snapshot == "" || a.node.opts.Snapshot == "off" {
 		return

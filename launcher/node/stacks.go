@@ -8,13 +8,13 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// How long the ranks have to write their stacks, and how often to look for these.
+// Bounds how long the ranks have to write their stacks, and how often gpurun looks for them.
 const (
 	stacksBound = 3 * time.Second
 	stacksPause = 50 * time.Millisecond
 )
 
-// stacks is the signal that requests stacks; 0: none is sent.
+// stacks returns the signal that requests stacks; 0 for none.
 func (o *Options) stacks() int {
 	if !o.Stalls {
 		return 0
@@ -22,7 +22,7 @@ func (o *Options) stacks() int {
 	return int(probe.StackSignal)
 }
 
-// Stacks emits the stack of each rank. py-spy, if installed, reads that of a rank without the hook.
+// Stacks emits the stack of each rank. It uses py-spy, if installed, for ranks without the hook.
 func (a *attempt) Stacks() {
 	silent := map[int][]int{}
 	for rank, pid := range a.group.PIDs() {

@@ -18,14 +18,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// swapLock is the file in such a folder that its gpurun holds locked.
+// swapLock is the file in a swap's folder that its gpurun keeps locked.
 const swapLock = "gpurun.lock"
 
 // A swap is the folder of one attempt for data offloaded to NVMe.
 type swap struct {
 	dir  string
 	lock *os.File
-	made string // the nvme_path itself, where it was not there before
+	made string // the nvme_path itself, if gpurun created it
 }
 
 // toNVMe reports whether a plan offloads to NVMe.
@@ -45,7 +45,7 @@ func openSwap(dir string) (*swap, error) {
 	}
 	lock, err := lockSwap(dir)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK) {
-		// On a file system without locks SweepSwaps keeps the folder, too.
+		// On a file system without locks, SweepSwaps keeps the folder too.
 		lock, err = os.Open(filepath.Join(dir, swapLock))
 	}
 	if err != nil {
@@ -66,19 +66,19 @@ func lockSwap(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// close removes the folder with all that was offloaded; nil has none.
+// close removes the folder with all offloaded data. A nil swap has none.
 func (s *swap) close() error {
 	if s == nil {
 		return nil
 	}
 	err := os.RemoveAll(s.dir)
 	if s.made != "" {
-		_ = os.Remove(s.made) // another run may use it by now
+		_ = os.Remove(s.made) // fails if another run uses it by now
 	}
 	return errors.Join(err, s.lock.Close())
 }
 
-// SweepSwaps removes the folders below root, which is recovery.nvme_path, whose gpurun is gone.
+// SweepSwaps removes the folders below root (recovery.nvme_path) whose gpurun is gone.
 func SweepSwaps(root string) error {
 	if root == "" {
 		return nil
@@ -108,10 +108,10 @@ func SweepSwaps(root string) error {
 	return errors.Join(errs...)
 }
 
-// probeSize is how much is written to learn how fast a disk is, in bytes.
+// probeSize is the amount of data written to measure a disk's speed, in bytes.
 const probeSize = 64 << 20
 
-// speed writes probeSize bytes to the folder, down to the disk, and returns bytes a second.
+// speed writes probeSize bytes to the folder, syncs them to the disk, and returns bytes per second.
 func (s *swap) speed() (perSecond float64, err error) {
 	path := filepath.Join(s.dir, "speed")
 	f, err := private.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY)
@@ -122,7 +122,7 @@ func (s *swap) speed() (perSecond float64, err error) {
 	defer f.Close()
 	block := make([]byte, 4<<20)
 	for i := range block {
-		block[i] = byte(i * 7) // no zeros, which some file systems do not write
+		block[i] = byte(i * 7) // not zeros, which some file systems do not write
 	}
 	began := time.Now()
 	for range probeSize / len(block) {
@@ -154,7 +154,7 @@ func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
 	return s, nil
 }
 
-// notOnNVMe adds the hint to an error of the folder: a full disk may have room later.
+// notOnNVMe adds a hint and an exit code to an error in the folder: a full disk may have space later.
 func notOnNVMe(err error) error {
 	err = errext.WithHint(err, "recovery.nvme_path says where")
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
@@ -163,7 +163,7 @@ func notOnNVMe(err error) error {
 	return err
 }
 
-// freeAt is the space below a folder for this user, in bytes; 0: not known.
+// freeAt returns the free space of a folder's disk for this user, in bytes; 0 if not known.
 func freeAt(dir string) int64 {
 	if dir == "" {
 		return 0

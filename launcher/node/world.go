@@ -18,21 +18,21 @@ type WorldOptions struct {
 	// computes in bfloat16.
 	Accelerator string
 	BF16        func(context.Context) bool
-	// Node is where the ranks run.
+	// Node is the machine on which the ranks run.
 	Node strategy.Node
-	// Device is the memory of each rank; nil where it is not known.
+	// Device returns the memory of each rank; nil if not known.
 	Device func(context.Context) memory.DeviceMemory
-	// Settle waits until the memory of the devices is back at its level before attempt 0: package gpu's
-	// Baseline. Nil where it cannot.
+	// Settle waits until the memory of the devices is back at its level before attempt 0 (gpu.Baseline); nil
+	// if gpurun cannot read that.
 	Settle func(ctx context.Context, bound time.Duration) []strategy.Fact
-	// NVMePath is the folder for what a plan offloads to NVMe, empty for none.
+	// NVMePath is the folder for data that a plan offloads to NVMe, empty for none.
 	NVMePath string
-	// Missing names, for each remedy, the part that it needs and that is not installed.
+	// Missing names, for each remedy, the required part that is not installed.
 	Missing func() map[strategy.Rung]string
-	// Deadline is the time by which the run must be over, zero where it is not known; may be nil.
+	// Deadline returns the time by which the run must be over, zero if not known. May be nil.
 	Deadline func(context.Context) time.Time
-	// Checkpoint is the newest complete checkpoint of this run, and when it was written; without one, none
-	// is the reason, where the user named the place.
+	// Checkpoint returns the newest complete checkpoint of this run, and when it was written. If there is
+	// none and the user named a place for it, none is the reason.
 	Checkpoint func() (path string, written time.Time, none string)
 }
 
@@ -43,13 +43,13 @@ type LocalWorld struct {
 	note    func(string) // journals a notice
 }
 
-// NewWorld makes a world with the notices that come to signals, which notes to people through note. Both may be
-// nil where only the inventory is needed.
+// NewWorld makes a world. Its notices come from signals, and note journals messages to the user. Both may be
+// nil if only the inventory is needed.
 func NewWorld(o WorldOptions, signals *Signals, note func(string)) *LocalWorld {
 	return &LocalWorld{opts: o, signals: signals, note: note}
 }
 
-// Inventory is the resources now.
+// Inventory returns the resources available now.
 func (w *LocalWorld) Inventory(ctx context.Context) strategy.Inventory {
 	inv := strategy.Inventory{
 		At: time.Now().UTC(), Accelerator: w.opts.Accelerator, BF16: w.opts.BF16(ctx), Node: w.opts.Node,
@@ -69,11 +69,11 @@ func (w *LocalWorld) Inventory(ctx context.Context) strategy.Inventory {
 	return inv
 }
 
-// Notice is the first signal that announced the end of the time, nil for none.
+// Notice returns the first signal that announced the end of the job's time, nil for none.
 func (w *LocalWorld) Notice() *strategy.Notice { return w.signals.notice() }
 
-// Settle waits until the devices' memory is back at the level before attempt 0. Memory that another process
-// has allocated is noted to people, and is evidence for the next attempt.
+// Settle waits until the devices' memory is back at the level before attempt 0. It notes memory that another
+// process has allocated, and returns it as evidence for the next attempt.
 func (w *LocalWorld) Settle(ctx context.Context, bound time.Duration) []strategy.Fact {
 	if w.opts.Settle == nil {
 		return nil
@@ -90,13 +90,13 @@ func (w *LocalWorld) Settle(ctx context.Context, bound time.Duration) []strategy
 	return facts
 }
 
-// tenancy is the warning about memory of others.
+// tenancy returns the warning about other processes' memory.
 func tenancy(t *strategy.Tenant) string {
 	return fmt.Sprintf("warning: %s of %s are in use, and not by this run%s", strategy.GiB(t.Bytes), t.Device, who(t.PIDs))
 }
 
-// who names processes as far as they are visible here: in a container, the driver's numbers are those of
-// another namespace.
+// who names the processes that are visible here: in a container, the driver reports pids of another
+// namespace.
 func who(pids []int) string {
 	var names []string
 	for _, pid := range pids {

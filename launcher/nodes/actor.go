@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// An actor is the goroutine that owns a state machine and its data: it runs the functions that
-// come from todo, until done.
+// An actor is the goroutine that owns a state machine and its data. It runs the functions that it receives
+// from todo, until done.
 type actor struct {
 	began time.Time
 	todo  chan func()
 	done  context.Context
 	end   context.CancelFunc
-	owner sync.WaitGroup // of the other goroutines
+	owner sync.WaitGroup // waits for the other goroutines
 }
 
 func newActor(ctx context.Context) *actor {

@@ -16,13 +16,13 @@ type jointAttempt struct {
 	local launcher.Attempt
 	out   chan strategy.Fact
 	news  chan struct{} // has an element while there are facts
-	over  chan struct{} // closed when no rank of another node runs any more, after its last fact
+	over  chan struct{} // closed after the last fact of the other nodes' ranks
 
 	mu       sync.Mutex
-	facts    []strategy.Fact       // of the other nodes, not yet delivered
-	signs    map[int]strategy.Sign // of the other nodes' ranks
-	nodes    map[int]strategy.Sign // one of each of these nodes, with figures of all its ranks
-	progress map[int]strategy.Fact // by rank
+	facts    []strategy.Fact       // facts of the other nodes, not yet delivered
+	signs    map[int]strategy.Sign // latest signs of the other nodes' ranks
+	nodes    map[int]strategy.Sign // one sign of each of these nodes, with figures of all its ranks
+	progress map[int]strategy.Fact // latest step by rank
 	awake    time.Time             // end of the last pause
 }
 
@@ -33,7 +33,7 @@ func newAttempt(l *Lead, local launcher.Attempt, facts []strategy.Fact) *jointAt
 	}
 }
 
-// Facts delivers the observations of all nodes.
+// Facts returns the channel with the observations of all nodes.
 func (a *jointAttempt) Facts() <-chan strategy.Fact { return a.out }
 
 // add queues a fact of another node. It does not wait.
@@ -54,7 +54,7 @@ func (a *jointAttempt) take() (facts []strategy.Fact) {
 	return facts
 }
 
-// merge delivers the facts of all nodes until no rank is left on any, or the Lead is closed.
+// merge delivers the facts of all nodes until no node has a rank left, or the Lead is closed.
 func (a *jointAttempt) merge() {
 	defer close(a.out)
 	facts := a.take()
@@ -87,7 +87,7 @@ func (a *jointAttempt) merge() {
 	}
 }
 
-// alive takes the latest signs of a node's own ranks.
+// alive takes in the latest signs of a node's ranks.
 func (a *jointAttempt) alive(node int, c *clockOffset, m Alive) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,7 +106,7 @@ func (a *jointAttempt) alive(node int, c *clockOffset, m Alive) {
 	}
 }
 
-// lose makes a fact of a node's loss.
+// lose emits the loss of a node as a fact.
 func (a *jointAttempt) lose(lost strategy.Lost) {
 	per := a.lead.opts.Terms.Ranks
 	for k := range per {
@@ -149,15 +149,15 @@ func (a *jointAttempt) Release() {
 	a.local.Release()
 }
 
-// Stacks requests the stack of each rank. Those of other nodes arrive later, as facts.
+// Stacks requests the stack of each rank. The stacks of other nodes arrive later, as facts.
 func (a *jointAttempt) Stacks() {
 	a.broadcast(Stacks{})
 	a.local.Stacks()
 }
 
-// LastSign is the latest sign of a rank, with the figures of all ranks over all nodes.
+// LastSign returns the latest sign of a rank, with the figures of all ranks on all nodes.
 func (a *jointAttempt) LastSign(rank int) strategy.Sign {
-	own := a.local.LastSign(rank) // of another node's rank: the figures of the head's ranks
+	own := a.local.LastSign(rank) // a rank of another node gets the figures of the head's ranks
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sign, other := a.signs[rank]
@@ -174,7 +174,7 @@ func (a *jointAttempt) LastSign(rank int) strategy.Sign {
 	return sign
 }
 
-// Progress is the latest step of each rank.
+// Progress returns the latest step of each rank.
 func (a *jointAttempt) Progress() []strategy.Fact {
 	all := a.local.Progress()
 	a.mu.Lock()

@@ -6,16 +6,16 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A clockOffset converts the times of another machine. The offset is the least difference between
-// the sending of a recent message there and its arrival here: the difference of the two clocks and
-// the shortest delay.
+// A clockOffset converts the times of another machine to this one's clock. The offset is the least difference
+// between the time at which the other machine sent a recent message and its arrival here: the difference of
+// the two clocks plus the shortest delay.
 type clockOffset struct {
 	since        time.Time // start of the newer of two windows
 	newer, older *time.Duration
 }
 
-// window bounds how long a difference counts, to between one and two windows: a clock may be
-// adjusted.
+// window is half of the longest time that a difference counts, since a clock may be adjusted. A difference
+// counts for one to two windows.
 const window = time.Minute
 
 // observe takes in a message that was sent at a time there and arrived at a time here.
@@ -28,7 +28,7 @@ func (c *clockOffset) observe(sent, came time.Time) {
 	}
 }
 
-// offset is the duration to add to the other machine's times.
+// offset returns the duration to add to the other machine's times.
 func (c *clockOffset) offset() time.Duration {
 	switch {
 	case c.newer == nil:
@@ -39,7 +39,7 @@ func (c *clockOffset) offset() time.Duration {
 	return *c.newer
 }
 
-// here converts a time to this machine's clock; the zero time stays.
+// here converts a time to this machine's clock. The zero time stays zero.
 func (c *clockOffset) here(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

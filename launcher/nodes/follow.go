@@ -14,30 +14,30 @@ import (
 // FollowOptions are the options of a follower.
 type FollowOptions struct {
 	Hello Hello
-	// Join and Replaces are those of the engine: see Follower.
+	// Join and Replaces come from the engine: see Follower.
 	Join     time.Duration
 	Replaces bool
-	// Dial reaches the head: wire.Dialer's.
+	// Dial connects to the head (wire.Dialer.Dial).
 	Dial func(context.Context) (*wire.Link, error)
-	// Begin makes what runs attempts here, once the head has named the run; note shows people
-	// a text on node 0.
+	// Begin returns the means to run attempts here, once the head has named the run. note shows the user a
+	// text on node 0.
 	Begin func(w Welcome, note func(string)) (Here, error)
-	// Grace is that of ranks whose head is gone.
+	// Grace is the grace of ranks whose head is gone.
 	Grace time.Duration
-	// Waits reports once that node 0 has not been reached for a while, and why; may be nil.
+	// Waits is called once if node 0 has not been reached for a while, with the reason. May be nil.
 	Waits func(why string)
-	// Seen has samples of this node's ranks; nil: there are none.
+	// Seen has samples of this node's ranks; nil for none.
 	Seen *seen
 }
 
-// Here runs attempts on a follower's own machine.
+// Here has the means to run attempts on a follower's machine.
 type Here struct {
 	Recipe  launcher.Recipe
 	Starter launcher.Starter
 	World   launcher.World
 	Store   launcher.Store
-	// Notice passes a notice on to the ranks that listen for it, and pauses them from TSTP to
-	// CONT. Close releases the rest. Both may be nil.
+	// Notice passes a notice on to the ranks that have a handler for it, and pauses them from TSTP to CONT.
+	// Close releases all resources. Both may be nil.
 	Notice func(syscall.Signal)
 	Close  func()
 }
@@ -46,24 +46,24 @@ type Here struct {
 type End struct {
 	Code   int
 	Reason string
-	Told   bool // by the head: it is the end of the run, which node 0 shows
+	Told   bool // the head sent it: it is the end of the run, which node 0 shows
 }
 
 // An agent is the gpurun of a follower. The goroutine of Follow owns it and its state machine.
 type agent struct {
 	*actor
 	opts     FollowOptions
-	dials    context.Context // over once the node has left: it dials the head no more
+	dials    context.Context // done once the node has left and dials the head no more
 	stopDial context.CancelFunc
 
 	machine *Follower
 	link    *wire.Link // nil without one
 	ended   *End
-	final   bool    // the last message was Final
-	welcome Welcome // of the head that it follows
-	begun   string  // the head's generation that here belongs to
+	final   bool    // the last message on the link was Final
+	welcome Welcome // from the head that it follows
+	begun   string  // generation of the head that here belongs to
 	here    *Here
-	unable  error // why there is no here
+	unable  error // why begin failed
 	local   *localAttempt
 	why     string // why the last ranks were abandoned, empty if none were
 }
@@ -98,7 +98,7 @@ func Follow(ctx context.Context, o FollowOptions) End {
 		}
 	}
 	if f.link != nil {
-		_ = f.link.Close() // after what was sent on it
+		_ = f.link.Close() // after the messages sent on it
 	}
 	f.close()
 	return *f.ended
@@ -186,7 +186,7 @@ func (f *agent) send(m Message) {
 		m = stamped
 	}
 	if f.link != nil {
-		_ = send(f.link, m) // receive finds that the link has ended
+		_ = send(f.link, m) // no error handling: receive finds that the link has ended
 	}
 }
 
@@ -246,14 +246,14 @@ func (f *agent) do(order Message) {
 	}
 }
 
-// notice passes on a signal that node 0 got.
+// notice passes a signal that node 0 got on to the ranks.
 func (f *agent) notice(signal syscall.Signal) {
 	if f.here != nil && f.here.Notice != nil {
 		f.here.Notice(signal)
 	}
 }
 
-// begin makes what runs attempts here, once for each head, while no rank runs.
+// begin makes f.here, once for each head, while no rank runs.
 func (f *agent) begin(w Welcome) {
 	if f.begun == w.Gen {
 		return
@@ -261,7 +261,7 @@ func (f *agent) begin(w Welcome) {
 	f.close()
 	f.begun = w.Gen
 	here, err := f.opts.Begin(w, func(text string) {
-		f.owner.Go(func() { f.report(Note{Text: text}) }) // the caller may hold up the owner
+		f.owner.Go(func() { f.report(Note{Text: text}) }) // in a goroutine: the caller may block the owner
 	})
 	if err != nil {
 		f.unable = err

@@ -7,33 +7,33 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Follower is another node's side of a launch, as a state machine like Head. Its owner dials the
-// head whenever there is no link, and reports the result; Tick must be called once a second.
+// A Follower is the state machine of each node but node 0, the counterpart of Head. Its owner dials the head
+// whenever there is no link, and reports the result. Tick must be called once a second.
 type Follower struct {
 	owner followerOwner
-	hello Hello // how it presents itself
-	// join is how long it looks for a head, at the start and after one was lost. replaces: the
-	// engine replaces a lost head while this node lives.
+	hello Hello // introduces this node to the head
+	// join is how long the node looks for a head, at the start and after it lost one. replaces: the engine
+	// replaces a lost head while this node lives.
 	join     time.Duration
 	replaces bool
 
 	linked   bool
-	gen      string // of the head that it follows
-	attempt  int    // the latest that it was asked for, -1 before the first
+	gen      string // generation of the head that it follows
+	attempt  int    // latest attempt that the head ordered, -1 before the first
 	stage    NodeStage
 	seq      int     // of the last event
-	unacked  []Event // that the head may not have
-	last     Message // the last step that it reported, repeated on a new link
+	unacked  []Event // events that the head may not have
+	last     Message // last change of stage that it reported, repeated on a new link
 	left     bool
 	paused   bool // until the head resumes it
-	forsaken bool // its ranks were stopped, or are being, because their head is gone
+	forsaken bool // its ranks are stopped, or being stopped, because their head is gone
 
 	heard     time.Duration // time of the head's last message
 	gone      time.Duration // since when there is no link
 	unlinked  string        // why there is no link
 	refused   since         // the head's machine refuses connections
-	mistrusts since         // the head is there and has another secret
-	alive     time.Duration // time of its last sign of life
+	mistrusts since         // the head answers and has another secret
+	alive     time.Duration // time of this node's last sign of life
 }
 
 // since is a condition and when it began.
@@ -51,7 +51,7 @@ func (s *since) set(now time.Duration, on bool) {
 
 func (s since) lasts(now, bound time.Duration) bool { return s.on && now-s.at >= bound }
 
-// A followerOwner acts for a Follower.
+// A followerOwner carries out the actions of a Follower.
 type followerOwner interface {
 	// send sends a message to the head, and drop closes the link.
 	send(Message)
@@ -72,7 +72,7 @@ func NewFollower(owner followerOwner, h Hello, join time.Duration, replaces bool
 	return &Follower{owner: owner, hello: h, join: join, replaces: replaces, attempt: -1, stage: Idle}
 }
 
-// Linked takes a new link to the head.
+// Linked takes in a new link to the head.
 func (f *Follower) Linked(now time.Duration) {
 	if f.left {
 		return
@@ -85,18 +85,18 @@ func (f *Follower) Linked(now time.Duration) {
 	f.send(f.hello)
 }
 
-// Gone takes the end of the link.
+// Gone takes in the end of the link.
 func (f *Follower) Gone(now time.Duration) { f.linked, f.gone = false, now }
 
-// Unreached takes why there is no link, and whether the head's machine refuses the connection, or
-// has a head with another secret.
+// Unreached takes in why there is no link, and whether the head's machine refuses the connection, or the head
+// there has another secret.
 func (f *Follower) Unreached(now time.Duration, why string, refused, mistrusted bool) {
 	f.mistrusts.set(now, mistrusted)
 	f.refused.set(now, refused)
 	f.unlinked = why
 }
 
-// WhyUnlinked is why no head has been found yet, empty where one has.
+// WhyUnlinked returns why no head has been found yet, empty once one has.
 func (f *Follower) WhyUnlinked() string {
 	if f.gen != "" {
 		return ""
@@ -104,7 +104,7 @@ func (f *Follower) WhyUnlinked() string {
 	return f.unlinked
 }
 
-// Receive takes a message of the head.
+// Receive takes in a message from the head.
 func (f *Follower) Receive(now time.Duration, message Message) {
 	f.heard = now
 	switch m := message.(type) {
@@ -139,7 +139,7 @@ func (f *Follower) Receive(now time.Duration, message Message) {
 	}
 }
 
-// welcome continues where the head has this node, or abandons the ranks of an earlier head.
+// welcome continues at the state that the head knows of this node, or abandons the ranks of an earlier head.
 func (f *Follower) welcome(w Welcome) {
 	if f.gen != "" && f.gen != w.Gen {
 		f.abandon("the gpurun of node 0 was started again")
@@ -171,7 +171,7 @@ func (f *Follower) stop(s Stop) {
 		if f.stage == Running && s.Attempt == f.attempt {
 			f.owner.do(s)
 		}
-	case f.stage == Idle: // without ranks
+	case f.stage == Idle: // no ranks run
 		if s.Attempt > f.attempt {
 			f.attempt, f.seq, f.unacked = s.Attempt, 0, nil
 		}
@@ -183,8 +183,8 @@ func (f *Follower) stop(s Stop) {
 	}
 }
 
-// Report sends the head the result of its orders: Ready, NotReady, Started, an Event, Stopped, a
-// Note, or Alive. Stopped must come once after Start, Stop and abandon, when no rank runs any more.
+// Report sends the head the result of its orders: Ready, NotReady, Started, an Event, Stopped, a Note, or
+// Alive. After Start, Stop and abandon, Stopped must be reported once, when no rank runs any more.
 func (f *Follower) Report(now time.Duration, message Message) {
 	switch m := message.(type) {
 	case Ready:
@@ -220,7 +220,7 @@ func (f *Follower) Report(now time.Duration, message Message) {
 	}
 }
 
-// step goes from one stage to the next, and reports that now and on each new link.
+// step moves from one stage to the next, and reports that now and again on each new link.
 func (f *Follower) step(from, to NodeStage, m Message) {
 	if f.stage != from {
 		return // the head has stopped it meanwhile
@@ -236,15 +236,14 @@ func (f *Follower) acked(seq int) {
 	}
 }
 
-// Tick finds a lost head, and sends signs of life.
+// Tick detects a lost head, and sends signs of life.
 func (f *Follower) Tick(now time.Duration) {
 	switch {
 	case f.left:
-	case f.paused && !f.refused.on: // the head has announced its silence
+	case f.paused && !f.refused.on: // a paused head is silent
 		f.beat(now, Beat)
 	case f.linked && now-f.heard >= suspectAfter:
-		// A network that heals may take minutes to restore an old connection, and restores a
-		// new one at once.
+		// After a network fault an old connection may take minutes to recover, but a new one works at once.
 		f.linked, f.gone = false, now
 		f.owner.drop()
 	case f.linked && f.stage == Running: // the head judges ranks by their silence, to the second
@@ -269,8 +268,7 @@ func (f *Follower) beat(now, interval time.Duration) {
 	}
 }
 
-// alone stops the ranks of a lost head, and waits for another head only where the engine replaces
-// it.
+// alone stops the ranks of a lost head. It waits for another head only if the engine replaces it.
 func (f *Follower) alone(now time.Duration, why string) {
 	if !f.forsaken {
 		f.gone = now
@@ -313,8 +311,8 @@ func (f *Follower) send(m Message) {
 	}
 }
 
-// pause pauses the ranks, those too that are being started, and the time limits of the head's
-// silence. A paused head counts as gone only when its port refuses connections.
+// pause pauses the ranks, even while they are being started, and the time limits for the head's silence. A
+// paused head counts as gone only when its port refuses connections.
 func (f *Follower) pause() {
 	f.paused = true
 	if f.stage == Running {

@@ -11,31 +11,31 @@ type NodeStage int
 // The stages, in their order.
 const (
 	Absent    NodeStage = iota
-	Idle                // none of its ranks run
+	Idle                // no rank of it runs
 	Preparing           // it has a plan
 	Prepared            // its ranks can be started
-	Starting            // it was told to start its ranks
+	Starting            // the head has ordered it to start its ranks
 	Running
 	Stopping
 	Left // it has the verdict
 )
 
-// A Point is the state of all nodes that the head waits for.
+// A Point is a state of all nodes that the head can wait for.
 type Point int
 
-// The points of an attempt. A node that is lost counts for the first only.
+// The points of an attempt. A lost node is awaited for the first only.
 const (
 	Nowhere    Point = iota
-	AllThere         // with no ranks that run
-	AllReady         // to start their ranks
-	AllRunning       // their ranks
+	AllThere         // all nodes have joined, and none has running ranks
+	AllReady         // all nodes can start their ranks
+	AllRunning       // the ranks of all nodes run
 	AllOver          // no rank of the attempt runs any more
-	AllLeft          // no node waits for the verdict any more
+	AllLeft          // all nodes have the verdict
 )
 
-// A Head is node 0's side of a launch, as a state machine without clock and network: now is the
-// time since the head began, and the owner carries out what the head requires. Its methods are
-// called from one goroutine; Tick must be called once a second.
+// A Head is node 0's state machine for a launch, without clock and network: now is the time since the head
+// began, and the owner carries out the head's actions. Its methods must be called from one goroutine, and
+// Tick once a second.
 type Head struct {
 	owner   headOwner
 	terms   Terms
@@ -45,36 +45,37 @@ type Head struct {
 	awaits  Point
 	final   *Final
 	paused  bool
-	beat    time.Duration // time of the last sign of life
+	beat    time.Duration // time of the head's last sign of life
 }
 
-// A headOwner acts for a Head. It does not call the Head meanwhile.
+// A headOwner carries out the actions of a Head. It must not call the Head meanwhile.
 type headOwner interface {
-	// send sends a message on a link, and drop closes one, after what was sent on it.
+	// send sends a message on a link. drop closes a link, after the messages sent on it.
 	send(link int, m Message)
 	drop(link int)
-	// received takes a message of this launch and this attempt, once.
+	// received takes each message of this launch and this attempt once.
 	received(node int, m Message)
 	// reached reports that all nodes are at the point that the head waited for.
 	reached(Point)
-	// lost reports that a node takes no part in the attempt any more, and whether it said so itself.
+	// lost reports that a node takes no part in the attempt any more. left: the node itself reported that it
+	// leaves.
 	lost(node int, why string, left bool)
-	// silent reports the silence of a node that may be lost.
+	// silent reports how long a node that may be lost has been silent.
 	silent(node int, d time.Duration)
 	// refused reports a node that cannot be part of the launch.
 	refused(Hello, Reject)
 	// allPaused reports that the ranks of all nodes that can be reached are paused.
 	allPaused()
-	// superseded reports that the engine has started the launch again: this one is over.
+	// superseded reports that the engine has started the launch again, so that this one is over.
 	superseded(Hello)
 }
 
 // A nodeState is the head's view of a node.
 type nodeState struct {
-	link    int // 0: none
+	link    int // 0 for none
 	hello   Hello
 	stage   NodeStage
-	since   time.Duration // of the stage
+	since   time.Duration // start of the stage
 	lost    bool          // it takes no part in the attempt any more
 	refused bool          // it cannot be part of the launch
 	paused  bool          // it has reported that its ranks are
@@ -82,9 +83,9 @@ type nodeState struct {
 	heard   time.Duration // time of its last message
 	gone    time.Duration // when its link broke, while it has none
 	warned  time.Duration // when people were last warned of its silence
-	order   Message       // the last one, sent again after a lost connection
+	order   Message       // last order, sent again after a lost connection
 	stale   int           // the attempt whose ranks it must stop, while it is Stopping
-	grace   time.Duration // that its ranks have to end
+	grace   time.Duration // grace of its ranks
 }
 
 // NewHead makes the head of a launch, which accepts followers with welcome.
@@ -95,7 +96,7 @@ func NewHead(owner headOwner, t Terms, welcome Welcome) *Head {
 // Gather begins to wait for all nodes. Lost nodes count again once they are back.
 func (h *Head) Gather() { h.await(AllThere) }
 
-// Prepare sends all nodes the next plan, and the address at which each reaches the head.
+// Prepare sends each node the next plan, and the address at which it reaches the head.
 func (h *Head) Prepare(now time.Duration, p Prepare, addr func(node int) string) {
 	h.attempt = p.Launch.N
 	for k, n := range h.participants() {
@@ -106,7 +107,7 @@ func (h *Head) Prepare(now time.Duration, p Prepare, addr func(node int) string)
 	h.await(AllReady)
 }
 
-// Start has all nodes start their ranks.
+// Start orders all nodes to start their ranks.
 func (h *Head) Start(now time.Duration) {
 	for _, n := range h.participants() {
 		h.order(now, n, Starting, Start{Attempt: h.attempt})
@@ -132,7 +133,8 @@ func (h *Head) Stop(now time.Duration, s Stop) {
 	}
 }
 
-// Broadcast sends a message of the moment to all nodes with ranks: Release, Stacks or Notice.
+// Broadcast sends Release, Stacks or Notice to all nodes with ranks. The message is not repeated after a lost
+// connection.
 func (h *Head) Broadcast(m Message) {
 	for _, n := range h.participants() {
 		if n.stage == Running {
@@ -141,8 +143,8 @@ func (h *Head) Broadcast(m Message) {
 	}
 }
 
-// Finish sends all nodes the end of the launch. Nodes that have not joined yet would look for a
-// head for long: Finish waits for them a little.
+// Finish sends all nodes the end of the launch. It waits a little for nodes that have not joined yet, since
+// they would look for a head for long.
 func (h *Head) Finish(now time.Duration, f Final) {
 	h.final = &f
 	for _, n := range h.others() {
@@ -155,7 +157,7 @@ func (h *Head) Finish(now time.Duration, f Final) {
 	h.await(AllLeft)
 }
 
-// Missing are the nodes that are not ready for an attempt.
+// Missing returns the nodes that are not ready for an attempt.
 func (h *Head) Missing() (missing []int) {
 	for k, n := range h.others() {
 		if n.stage != Idle {
@@ -165,10 +167,10 @@ func (h *Head) Missing() (missing []int) {
 	return missing
 }
 
-// Host is a node's name for people, empty before it has joined.
+// Host returns a node's name for messages, empty before it has joined.
 func (h *Head) Host(node int) string { return h.nodes[node].hello.Host }
 
-// others are all nodes but node 0.
+// others returns all nodes but node 0.
 func (h *Head) others() iter.Seq2[int, *nodeState] {
 	return func(yield func(int, *nodeState) bool) {
 		for k := 1; k < len(h.nodes); k++ {
@@ -179,7 +181,7 @@ func (h *Head) others() iter.Seq2[int, *nodeState] {
 	}
 }
 
-// participants are the other nodes that are not lost.
+// participants returns the other nodes that are not lost.
 func (h *Head) participants() iter.Seq2[int, *nodeState] {
 	return func(yield func(int, *nodeState) bool) {
 		for k, n := range h.others() {
@@ -219,7 +221,7 @@ func (h *Head) check() {
 	}
 }
 
-// at reports whether a node is at a point, or will not come there.
+// at reports whether a node is at a point, or will never be.
 func (n *nodeState) at(p Point) bool {
 	switch p {
 	case AllThere:
@@ -227,7 +229,7 @@ func (n *nodeState) at(p Point) bool {
 	case AllReady:
 		return n.lost || n.stage == Prepared
 	case AllRunning:
-		return n.lost || n.stage == Running || n.stage <= Idle // they have ended already
+		return n.lost || n.stage == Running || n.stage <= Idle // Idle: they have ended already
 	case AllOver:
 		return n.lost || n.stage <= Idle
 	case AllLeft:
@@ -238,7 +240,7 @@ func (n *nodeState) at(p Point) bool {
 
 func (n *nodeState) move(now time.Duration, s NodeStage) { n.stage, n.since = s, now }
 
-// order moves a node to a stage by a message, which is repeated after a lost connection.
+// order moves a node to a stage with a message, which is repeated after a lost connection.
 func (h *Head) order(now time.Duration, n *nodeState, s NodeStage, m Message) {
 	n.order = m
 	n.move(now, s)

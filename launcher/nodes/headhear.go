@@ -6,8 +6,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Receive takes a message that came on a link from the node that the link's credentials name.
-// Links are numbered from 1, and no number is used twice.
+// Receive takes in a message. node is the number in the credentials of its link. Links are numbered from 1,
+// and no number is used twice.
 func (h *Head) Receive(now time.Duration, link, node int, message Message) {
 	if hello, ok := message.(Hello); ok {
 		h.greet(now, link, node, hello)
@@ -15,7 +15,7 @@ func (h *Head) Receive(now time.Duration, link, node int, message Message) {
 		return
 	}
 	if node < 1 || node >= len(h.nodes) || h.nodes[node].link != link {
-		return // before hello, or another gpurun is this node now
+		return // before hello, or replaced by a newer gpurun of this node
 	}
 	n := &h.nodes[node]
 	n.heard, n.warned = now, now
@@ -25,8 +25,8 @@ func (h *Head) Receive(now time.Duration, link, node int, message Message) {
 	h.check()
 }
 
-// counts updates a node's stage by its message, and reports whether the message is new: neither of
-// an earlier attempt nor a repetition.
+// counts updates a node's stage by its message. It reports false for a repetition and for a message of an
+// earlier attempt.
 func (h *Head) counts(now time.Duration, node int, message Message) bool {
 	n := &h.nodes[node]
 	switch m := message.(type) {
@@ -70,8 +70,8 @@ func (h *Head) step(now time.Duration, n *nodeState, attempt int, from, to NodeS
 	return true
 }
 
-// event takes the next event of a node's ranks. After a gap it waits for the node to repeat the
-// lost event.
+// event takes in the next event of a node's ranks. After a gap it waits until the node repeats the lost
+// event.
 func (h *Head) event(n *nodeState, e Event) bool {
 	if e.Attempt != h.attempt || n.lost || e.Seq > n.seq+1 {
 		return false
@@ -84,7 +84,7 @@ func (h *Head) event(n *nodeState, e Event) bool {
 	return news
 }
 
-// over takes the end of a node's ranks, once all their events have come.
+// over takes in the end of a node's ranks, once all their events have arrived.
 func (h *Head) over(now time.Duration, n *nodeState, s Stopped) bool {
 	switch {
 	case n.stage == Stopping && n.lost && s.Attempt == n.stale:
@@ -130,7 +130,7 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 		h.owner.drop(n.link)
 		h.unlink(now, n)
 	}
-	if !again { // the ranks of the earlier gpurun are gone with it
+	if !again { // the earlier gpurun's ranks are gone too
 		n.link = 0
 		h.lose(now, node, "its gpurun was started again", false)
 		n.move(now, Absent)
@@ -140,7 +140,7 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 	h.resume(now, n)
 }
 
-// resume welcomes a node, and repeats its last order.
+// resume welcomes a node, and repeats the last order to it.
 func (h *Head) resume(now time.Duration, n *nodeState) {
 	welcome := h.welcome
 	welcome.Seq = n.seq

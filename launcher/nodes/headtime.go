@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Tick finds lost nodes, and sends signs of life.
+// Tick detects lost nodes, and sends signs of life.
 func (h *Head) Tick(now time.Duration) {
 	if h.paused && h.final == nil {
 		return
@@ -32,7 +32,7 @@ func (h *Head) Tick(now time.Duration) {
 	h.check()
 }
 
-// Gone takes the end of a link.
+// Gone takes in the end of a link.
 func (h *Head) Gone(now time.Duration, link int) {
 	for _, n := range h.others() {
 		if n.link == link {
@@ -53,7 +53,7 @@ func (h *Head) unlink(now time.Duration, n *nodeState) {
 	}
 }
 
-// watchSilence warns of a silent node, and gives it up in the end.
+// watchSilence warns about a silent node, and finally counts it as lost.
 func (h *Head) watchSilence(now time.Duration, k int, n *nodeState) {
 	silence := now - n.heard
 	switch {
@@ -71,8 +71,8 @@ func silent(d time.Duration) string {
 	return fmt.Sprintf("nothing was heard of it for %s", d.Round(time.Second))
 }
 
-// overdue returns why a participating node is given up, empty where it is not. A silent node may
-// continue while its ranks do: it is given up early only where ranks must be stopped.
+// overdue returns why a participating node counts as lost, empty if it does not. A silent node may stay as
+// long as its ranks run. It counts as lost early only if ranks must be stopped.
 func (h *Head) overdue(now time.Duration, n *nodeState) string {
 	in := now - n.since
 	switch {
@@ -93,7 +93,7 @@ func (h *Head) overdue(now time.Duration, n *nodeState) string {
 	return ""
 }
 
-// lose gives a node up for the attempt. If it returns it must stop its ranks first.
+// lose excludes a node from the attempt. If the node returns, it must stop its ranks first.
 func (h *Head) lose(now time.Duration, k int, why string, left bool) {
 	n := &h.nodes[k]
 	if n.lost || n.stage < Preparing || h.final != nil {
@@ -107,7 +107,7 @@ func (h *Head) lose(now time.Duration, k int, why string, left bool) {
 	}
 }
 
-// noReturn ends the wait for a node that has gone, where the engine does not start it again.
+// noReturn ends the wait for a node that has left, if the engine does not start it again.
 func (h *Head) noReturn(k int, why string) {
 	if h.terms.Once && h.awaits == AllThere {
 		h.awaits = Nowhere
@@ -115,15 +115,15 @@ func (h *Head) noReturn(k int, why string) {
 	}
 }
 
-// clear has a node stop the ranks of an attempt that it was lost for. Afterwards it takes part
-// again.
+// clear orders a node to stop its ranks of an attempt during which it was lost. Afterwards the node takes
+// part again.
 func (h *Head) clear(now time.Duration, n *nodeState, attempt int) {
 	n.lost, n.stale = true, attempt
 	h.order(now, n, Stopping, Stop{Attempt: attempt, Signal: int(syscall.SIGTERM)})
 }
 
-// Pause has all nodes pause their ranks: node 0 is about to be stopped, by Ctrl-Z for example, and
-// is silent until Resume. Until then no node counts as silent or late.
+// Pause orders all nodes to pause their ranks, because node 0 is about to be stopped, for example by Ctrl-Z.
+// It is silent until Resume, and no node counts as silent or late until then.
 func (h *Head) Pause() {
 	h.paused = true
 	for _, n := range h.others() {
@@ -133,7 +133,7 @@ func (h *Head) Pause() {
 	h.checkPaused()
 }
 
-// checkPaused reports that all nodes with a link have paused.
+// checkPaused calls allPaused once all nodes with a link have paused.
 func (h *Head) checkPaused() {
 	if !h.paused {
 		return

@@ -20,15 +20,15 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// RunInfo is what the nodes need of the run.
+// RunInfo has the facts and functions of the run that the nodes need.
 type RunInfo struct {
 	Dir, Tracked string
 	Began        time.Time
 	// Port finds the port on which rank 0 serves the rendezvous of an attempt.
 	Port func(ctx context.Context, attempt int) (int, error)
-	// Note shows people a text; nil: it is dropped.
+	// Note shows the user a text; nil: texts are dropped.
 	Note func(string)
-	// Grace is that of the head's own ranks where an attempt cannot be started.
+	// Grace is the grace of the head's own ranks if an attempt cannot be started.
 	Grace time.Duration
 	// Reach: all nodes try the address of the rendezvous before ranks are started.
 	Reach bool
@@ -40,19 +40,19 @@ type LeadOptions struct {
 	Terms Terms
 	// Links accepts followers; nil on one node.
 	Links links
-	// Mistakes are gpuruns that cannot be part of this launch, and Way describes the nodes'
-	// credentials for people. Rival is the address of another node 0, if any. Each may be nil.
+	// Mistakes delivers gpuruns that cannot be part of this launch. Way describes the nodes' credentials for
+	// the user. Rival returns the address of another node 0, if any. Each may be nil.
 	Mistakes <-chan wire.Mistake
 	Way      string
 	Rival    func(context.Context) string
 	// Local starts the ranks of the head's own node.
 	Local launcher.Starter
-	// Join is the time that nodes have to join. Hosts are their names by number, where they are
-	// known beforehand, and Check is advice for people why a node may not join.
+	// Join is the time that nodes have to join. Hosts are their names by number, if known beforehand. Check
+	// is advice for the user if a node does not join.
 	Join  time.Duration
 	Hosts []string
 	Check string
-	// Seen collects samples of the other nodes' ranks; nil: none are collected.
+	// Seen collects samples of the other nodes' ranks; nil: it collects none.
 	Seen *seen
 }
 
@@ -62,23 +62,23 @@ type links interface {
 	Close() error
 }
 
-// A Lead is the head of a launch on one node or many: a launcher.Starter. Its actor owns a Head.
+// A Lead is the head of a launch on one or more nodes, and a launcher.Starter. Its actor owns a Head.
 type Lead struct {
 	opts LeadOptions
 	*actor
 
-	// The actor owns the rest.
+	// The actor owns the fields below.
 	head     *Head
 	links    map[int]*wire.Link
 	lastLink int    // number of the latest link
 	peers    []peer // by number of the node
 	waits    *wait
 	running  *jointAttempt // nil between attempts
-	failed   error         // why the attempt that is being started cannot be
-	refusal  error         // why a missing node will not join
+	failed   error         // why the attempt cannot be started
+	refusal  error         // why a missing node will never join
 	paused   func()        // called when the ranks of all nodes are paused
 	gathered bool          // all nodes were there once
-	newer    error         // why this start of the job is over: there is a newer one
+	newer    error         // why this start of the job is over: a newer one exists
 }
 
 // A peer is another node.
@@ -89,14 +89,14 @@ type peer struct {
 	mistake   string // why it may not have joined
 }
 
-// A wait is for all nodes to come to a point.
+// A wait lasts until all nodes are at a point.
 type wait struct {
 	point Point
-	facts []strategy.Fact // that came with it
+	facts []strategy.Fact // facts that arrived meanwhile
 	over  chan error
 }
 
-// NewLead begins to accept followers, until Close.
+// NewLead makes a Lead, which accepts followers until Close.
 func NewLead(o LeadOptions) *Lead {
 	if o.Note == nil {
 		o.Note = func(string) {}
@@ -188,7 +188,7 @@ func (l *Lead) send(n int, m Message) {
 	}
 }
 
-// drop closes a link, after what was sent on it; serve ends with it.
+// drop closes a link, after the messages sent on it. serve ends with it.
 func (l *Lead) drop(n int) {
 	if link := l.links[n]; link != nil {
 		l.owner.Go(func() { _ = link.Close() })
@@ -236,7 +236,7 @@ func (l *Lead) received(node int, m Message) {
 	}
 }
 
-// onHost adds the host of a GPU's alarm.
+// onHost adds the host to a GPU's alarm.
 func onHost(f strategy.Fact, host string) strategy.Fact {
 	if f.DriverEvent != nil {
 		e := *f.DriverEvent
@@ -311,7 +311,7 @@ func (l *Lead) await(ctx context.Context, p Point, order func()) ([]strategy.Fac
 	w := &wait{point: p, over: make(chan error, 1)}
 	l.own(func() {
 		l.waits, l.failed = w, nil
-		if l.newer != nil && p != AllLeft { // whenever it was found
+		if l.newer != nil && p != AllLeft { // whenever that was found
 			l.fail(l.newer)
 			return
 		}
@@ -334,8 +334,8 @@ const noteAfter = 3 * time.Second
 // errJoin is the cause of a wait for nodes that took too long.
 var errJoin = errors.New("nodes are missing")
 
-// addresses are those at which each node reaches the head. A loopback address is replaced by
-// another node's, where there is a better one.
+// addresses returns the address at which each node reaches the head. It replaces a loopback address by one
+// that another node uses, if there is a better one.
 func (l *Lead) addresses() func(node int) string {
 	better := ""
 	for _, p := range l.peers {
@@ -443,7 +443,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 // prepare has all nodes do everything that precedes their ranks' start.
 func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.Fact, error) {
 	order := Prepare{Launch: launch, Digest: launcher.Digest(launch.Command, launch.Dir)}
-	order.Launch.Dir, order.Launch.Command = "", model.Command{} // a command never travels
+	order.Launch.Dir, order.Launch.Command = "", model.Command{} // commands are never sent
 	if l.opts.Reach && l.several() {
 		t := listenToTest(ctx, launch.Meeting.Port)
 		defer t.close()
@@ -457,7 +457,7 @@ func drain(facts <-chan strategy.Fact) {
 	}
 }
 
-// hosts is the fact with the names of all nodes.
+// hosts returns the fact with the names of all nodes.
 func (l *Lead) hosts() strategy.Fact {
 	own, _ := os.Hostname()
 	hosts := []string{own}
@@ -474,7 +474,7 @@ func (l *Lead) clear() {
 	l.own(func() { l.head.Stop(l.now(), Stop{}) })
 }
 
-// stopped is the error of a start that a signal ended.
+// stopped returns the error of a start that a signal ended.
 func stopped(ctx context.Context, err error) error {
 	var stop *launcher.Signal
 	if cause := context.Cause(ctx); errors.As(cause, &stop) {
@@ -483,8 +483,8 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// Notice passes a notice on to the ranks of all other nodes that listen for it. TSTP pauses these
-// ranks, until CONT, and KILL ends them without grace.
+// Notice passes a notice on to the ranks of all other nodes that have a handler for it. TSTP pauses the ranks
+// until CONT, and KILL ends them without a grace.
 func (l *Lead) Notice(signal syscall.Signal) {
 	switch signal {
 	case syscall.SIGTSTP:
@@ -502,8 +502,8 @@ func (l *Lead) Notice(signal syscall.Signal) {
 	}
 }
 
-// pause has all nodes pause their ranks, and waits for them: afterwards this process is stopped,
-// and can send nothing any more.
+// pause orders all nodes to pause their ranks, and waits for them: afterwards this process is stopped and can
+// send nothing.
 func (l *Lead) pause() {
 	all := make(chan struct{})
 	l.own(func() {
@@ -514,7 +514,7 @@ func (l *Lead) pause() {
 	defer bound.Stop()
 	select {
 	case <-all:
-	case <-bound.C: // a node that is cut off pauses when it is back
+	case <-bound.C: // a node without a connection pauses when it is back
 	case <-l.done.Done():
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 const sigterm = int(syscall.SIGTERM)
 
-// settleBound bounds the wait for device memory of the attempt before, and checkpointBound that
-// for a checkpoint that another node has written: network file systems cache for some seconds.
+// settleBound bounds the wait until the previous attempt's device memory is free. checkpointBound bounds the
+// wait for a checkpoint that another node has written, since network file systems cache for some seconds.
 const (
 	settleBound     = 60 * time.Second
 	checkpointBound = 60 * time.Second
@@ -28,17 +28,17 @@ const (
 // fields; prepare and run are separate goroutines, one after the other.
 type localAttempt struct {
 	f      *agent
-	here   *Here // nil where there is none
-	unable error // why not
+	here   *Here // nil if begin failed
+	unable error // why begin failed
 	order  Prepare
 	rundir string
-	ctx    context.Context // over once the attempt is stopped
+	ctx    context.Context // done once the attempt is stopped
 	cancel context.CancelCauseFunc
-	launch launcher.Launch // which prepare makes for run
+	launch launcher.Launch // prepare makes it for run
 
-	waits  bool             // it is prepared, and nothing runs
+	waits  bool             // prepared, and nothing runs yet
 	killed bool             // stopped without grace
-	ranks  launcher.Attempt // nil before they run, and after it
+	ranks  launcher.Attempt // nil except while they run
 	stops  sync.WaitGroup
 }
 
@@ -48,7 +48,7 @@ func newLocal(f *agent, order Prepare) *localAttempt {
 	return l
 }
 
-// errStopped is why an attempt's preparation was cut short.
+// errStopped: the head stopped the attempt's preparation.
 var errStopped = errors.New("the head stopped the attempt")
 
 // prepare does everything that precedes the ranks' start, and reports the result.
@@ -172,7 +172,7 @@ func (l *localAttempt) stop(signal int, grace time.Duration) {
 	}
 }
 
-// running is the running ranks, nil without any.
+// running returns the running ranks, nil if none run.
 func (l *localAttempt) running() launcher.Attempt {
 	if l == nil {
 		return nil
@@ -180,7 +180,7 @@ func (l *localAttempt) running() launcher.Attempt {
 	return l.ranks
 }
 
-// alive is the state of the ranks.
+// alive returns the state of the ranks.
 func (l *localAttempt) alive() Alive {
 	ranks := l.running()
 	if ranks == nil {

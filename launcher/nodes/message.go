@@ -14,8 +14,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Message is one of the types below. Both sides run the same version of gpurun, so that these
-// types are the only schema.
+// A Message is one of the types below. Both sides run the same version of gpurun, so these types are the only
+// schema.
 type Message any
 
 // Messages of a follower.
@@ -24,10 +24,10 @@ type (
 	Hello struct {
 		Terms
 		Node    int    `json:"node"`    // its number, from 1
-		Inc     string `json:"inc"`     // random name of this run of its gpurun
+		Inc     string `json:"inc"`     // random name of this gpurun process
 		Host    string `json:"host"`    // its name, for people
-		Attempt int    `json:"attempt"` // that it has begun and not ended, -1 for none
-		// Unable is why it cannot take part, nil where it can.
+		Attempt int    `json:"attempt"` // attempt that it has begun and not ended, -1 for none
+		// Unable is why it cannot take part, nil if it can.
 		Unable *NotReady `json:"unable,omitempty"`
 	}
 	// Ready: the ranks of an attempt can be started. Facts were found beforehand, such as memory
@@ -36,12 +36,12 @@ type (
 		Attempt int             `json:"attempt"`
 		Facts   []strategy.Fact `json:"facts,omitempty"`
 	}
-	// NotReady: the ranks cannot be started. None was.
+	// NotReady: the ranks cannot be started, and none was.
 	NotReady struct {
 		Attempt int    `json:"attempt"`
 		Why     string `json:"why"`
 		Hint    string `json:"hint,omitempty"`
-		Code    int    `json:"code"` // strategy.Code…: whether waiting helps
+		Code    int    `json:"code"` // exit code (strategy.Code…), which shows whether waiting helps
 	}
 	// Started: the node's ranks run.
 	Started struct {
@@ -53,15 +53,15 @@ type (
 		Attempt int           `json:"attempt"`
 		Seq     int           `json:"seq"` // from 1 in each attempt
 		Fact    strategy.Fact `json:"fact"`
-		At      time.Time     `json:"at"` // of sending, on the node's clock
+		At      time.Time     `json:"at"` // time of sending, on the node's clock
 	}
 	// Stopped: the node's ranks are gone, and all their facts are sent.
 	Stopped struct {
 		Attempt   int                `json:"attempt"`
-		Seq       int                `json:"seq"` // of the last event
+		Seq       int                `json:"seq"` // number of the last event
 		Inventory strategy.Inventory `json:"inventory"`
 	}
-	// Note is a text for people.
+	// Note is a message to the user.
 	Note struct {
 		Text string `json:"text"`
 	}
@@ -79,23 +79,23 @@ type (
 type (
 	// Welcome accepts a node.
 	Welcome struct {
-		Gen     string    `json:"gen"`     // random name of this run of the head
+		Gen     string    `json:"gen"`     // random name of this process of the head
 		Dir     string    `json:"dir"`     // the run directory
 		Tracked string    `json:"tracked"` // the run's name for experiment trackers
 		Began   time.Time `json:"began"`   // start of attempt 0
-		Seq     int       `json:"seq"`     // of the last event that the head has of the node's attempt
+		Seq     int       `json:"seq"`     // last event of the node's attempt that the head has
 	}
 	// Reject refuses a node.
 	Reject struct {
 		Why  string `json:"why"`
 		Code int    `json:"code"` // exit code of the refused gpurun
 	}
-	// Prepare asks for everything that precedes the ranks' start. The launch is without command
-	// and folder, which each node makes.
+	// Prepare orders everything that precedes the ranks' start. Its launch has no command and folder: each
+	// node makes its own.
 	Prepare struct {
 		Launch launcher.Launch `json:"launch"`
-		Digest string          `json:"digest"` // of the command of the head's ranks
-		// Reach: the head listens at the address of the rendezvous until the nodes have tried it.
+		Digest string          `json:"digest"` // digest of the command of the head's ranks
+		// Reach: the head listens at the address of the rendezvous until the nodes have connected to it.
 		Reach bool `json:"reach,omitempty"`
 	}
 	// Start starts the ranks of a prepared attempt.
@@ -118,7 +118,7 @@ type (
 	Release struct{}
 	// Stacks requests the stack of each rank.
 	Stacks struct{}
-	// Notice passes on a signal that announces the end of the time.
+	// Notice passes on a signal that announces the end of the job's time.
 	Notice struct {
 		Signal int `json:"signal"`
 	}
@@ -133,18 +133,18 @@ type (
 	}
 )
 
-// Alive is a sign of life in both directions; a follower's has the state of its ranks.
+// Alive is a sign of life, in both directions. A follower's has the state of its ranks.
 type Alive struct {
 	Attempt int `json:"attempt"`
 	// Signs are the latest signs of the node's ranks by global rank, and Progress their steps.
 	Signs    map[int]strategy.Sign `json:"signs,omitempty"`
 	Progress []strategy.Fact       `json:"progress,omitempty"`
-	// Samples are their memory and steps, every few seconds.
+	// Samples are the memory and steps of these ranks, every few seconds.
 	Samples []model.Sample `json:"samples,omitempty"`
 	At      time.Time      `json:"at"` // on the sender's clock
 }
 
-// kinds are the types of all messages by name.
+// kinds maps each message's name to its type.
 var kinds = map[string]reflect.Type{}
 
 func init() {
@@ -156,7 +156,7 @@ func init() {
 	}
 }
 
-// encode writes a message: a line with its kind, and its body as JSON.
+// encode returns a message as a line with its kind, and its body as JSON.
 func encode(m Message) ([]byte, error) {
 	kind := reflect.TypeOf(m).Name()
 	body, err := json.Marshal(m)

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// rivalPause is how often a head that waits for its nodes looks for another head.
+// rivalPause is the interval at which a head that waits for its nodes looks for another head.
 const rivalPause = time.Second
 
 // takeMistakes takes in gpuruns that cannot be part of the launch.
@@ -25,8 +25,8 @@ func (l *Lead) takeMistakes() {
 	}
 }
 
-// mistake ends the wait for nodes at a second head, and else warns. A node without the secret
-// proves nothing, so that a warning is all that it can cause.
+// mistake ends the wait for nodes if there is a second head, and else only warns: a node without the secret
+// has proved nothing.
 func (l *Lead) mistake(m wire.Mistake) {
 	var text string
 	switch {

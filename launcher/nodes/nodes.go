@@ -1,11 +1,10 @@
-// Package nodes makes many nodes look like one to package launcher: gpurun on node 0, the head,
-// starts the ranks of all nodes as if they were its own, and the gpurun of each other node
-// follows it.
+// Package nodes makes many nodes look like one to package launcher. gpurun on node 0, the head, starts the
+// ranks of all nodes as if they were its own. gpurun on each other node, a follower, carries out its orders.
 //
-// Head and Follower are pure state machines: their owner passes them messages and the time, and
-// sends messages, starts ranks and stops them as they require. Package wire transports the
-// messages. A plan is data: a follower applies it to its own command, and a digest shows whether
-// both made the same command.
+// Head and Follower are pure state machines. Their owners pass them messages and the time, and carry out
+// their actions: send messages, start and stop ranks. Package wire transports the messages. The head sends a
+// plan as data; a follower applies it to its own command, and a digest shows whether both commands are the
+// same.
 //
 //	message.go   the messages between nodes
 //	terms.go     what all nodes must agree on, and the time limits

@@ -21,25 +21,25 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// PartOptions are the options of a Part.
+// -
 type PartOptions struct {
 	At cluster.Placement
 	// Name and Digest are the job's, Version gpurun's.
 	Name, Digest, Version string
-	// Ranks are those of this node.
+	// Ranks is the number of ranks on this node.
 	Ranks   int
 	Environ environ.Vars
-	// Folder is that of the job's runs, which all nodes may share; empty where it is not known.
+	// Folder is the folder of the job's runs, which all nodes may share; empty if not known.
 	Folder string
-	// Note shows people of this node a text; nil: it is dropped.
+	// Note shows the user of this node a text; nil: texts are dropped.
 	Note func(text string)
 }
 
-// A Part is this node's part of a launch. On one node it is all of it, without connections.
+// A Part is this node's part of a launch. On a single node it is the whole launch, without connections.
 type Part struct {
 	opts   PartOptions
 	terms  Terms
-	secret string      // a file that the head leaves for the others, empty for none
+	secret string      // file with the secret that the head leaves for the others, empty for none
 	links  *wire.Links // of the head
 	trust  *wire.Credentials
 	dialer *wire.Dialer
@@ -47,8 +47,8 @@ type Part struct {
 	seen   seen
 }
 
-// Take opens this node's part: the credentials, and the head's port or the way to it. It waits for
-// other nodes where they exchange credentials.
+// Take opens this node's part: the credentials, and the head's port or the connection to it. It waits for
+// other nodes if they exchange credentials.
 func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	if o.Note == nil {
 		o.Note = func(string) {}
@@ -88,7 +88,7 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	if p.links, err = wire.Listen(ctx, trust, o.At.HeadPort); err != nil {
 		return nil, fmt.Errorf("meet the other nodes: %w", err)
 	}
-	if at := p.rival(ctx); at != "" { // before the run directory, which the other one holds
+	if at := p.rival(ctx); at != "" { // check now: the other head holds the run directory
 		return nil, errors.Join(rivalError(at), p.links.Close())
 	}
 	return p, nil
@@ -120,11 +120,11 @@ func Decline(ctx context.Context, o PartOptions, why error) {
 // declineBound is how long a node that cannot take part looks for the others.
 const declineBound = 10 * time.Second
 
-// Follows reports whether another node's gpurun decides.
+// Follows reports whether this node is a follower.
 func (p *Part) Follows() bool { return p.terms.Nodes > 1 && p.opts.At.NodeRank > 0 }
 
-// Follow follows the head until the launch is over, and returns the run's exit code. An error is
-// why this node left before.
+// Follow follows the head until the launch is over, and returns the run's exit code. An error says why this
+// node left early.
 func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w Welcome, note func(string)) (Here, error)) (code int, err error) {
 	end := p.follow(ctx, FollowOptions{Begin: begin, Grace: grace, Seen: &p.seen, Waits: func(why string) {
 		p.noteWait("node 0 on "+p.opts.At.Head, why)
@@ -148,7 +148,7 @@ func (p *Part) host() string {
 	return cmp.Or(p.opts.At.Node, host)
 }
 
-// Lead makes the launcher of one node the launcher of all.
+// Lead makes the launcher of this node the launcher of all nodes.
 func (p *Part) Lead(l *launcher.Launcher, run RunInfo) {
 	o := LeadOptions{
 		RunInfo: run, Terms: p.terms, Local: l.Starter, Seen: &p.seen,
@@ -161,8 +161,8 @@ func (p *Part) Lead(l *launcher.Launcher, run RunInfo) {
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
 }
 
-// rival is the address of another gpurun that is node 0 of this launch; empty for none. Where the
-// engine replaces nodes, the old one may live for a while.
+// rival returns the address of another gpurun that is node 0 of this launch; empty for none. If the engine
+// replaces nodes, the old one may live for a while.
 func (p *Part) rival(ctx context.Context) string {
 	if p.opts.At.Replaces() {
 		return ""
@@ -170,13 +170,12 @@ func (p *Part) rival(ctx context.Context) string {
 	return wire.Rival(ctx, p.trust, cmp.Or(p.opts.At.Head, "127.0.0.1"), p.opts.At.HeadPort)
 }
 
-// Notice passes a notice on to the ranks of all other nodes that listen for it.
+// Notice passes a notice on to the ranks of all other nodes that have a handler for it.
 func (p *Part) Notice(signal syscall.Signal) { p.lead.Notice(signal) }
 
-// End reports the end of the run to all nodes, also of a run that never began, and closes the
-// connections.
+// End reports the end of the run to all nodes, even if it never began, and closes the connections.
 func (p *Part) End(v launcher.Verdict, err error) {
-	if p.lead == nil && p.links == nil { // one node, which started nothing
+	if p.lead == nil && p.links == nil { // a single node that started nothing
 		return
 	}
 	code, reason := v.Code, v.Reason
@@ -188,5 +187,5 @@ func (p *Part) End(v launcher.Verdict, err error) {
 	}
 	p.lead.Finish(code, reason)
 	_ = p.lead.Close()
-	_ = os.Remove(p.secret) // where there is one
+	_ = os.Remove(p.secret) // if there is one
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// reachBound is the time that a node has to connect to the address of the rendezvous.
+// reachBound bounds a node's test connection to the address of the rendezvous.
 const reachBound = 2 * time.Second
 
-// A testListener listens at the address of the rendezvous until the ranks start: it reveals a
-// firewall between the nodes before ranks wait for each other in silence.
+// A testListener listens at the address of the rendezvous until the ranks start. It reveals a firewall
+// between the nodes, which would make the ranks wait for each other in silence.
 type testListener struct {
 	listener net.Listener
 	owner    sync.WaitGroup
 }
 
-// listenToTest returns nil where the port cannot be opened: then nothing is tested.
+// listenToTest returns nil if the port cannot be opened: then nothing is tested.
 func listenToTest(ctx context.Context, port int) *testListener {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(port))
 	if err != nil {
@@ -38,7 +38,7 @@ func listenToTest(ctx context.Context, port int) *testListener {
 			l.owner.Go(func() {
 				defer conn.Close()
 				_ = conn.SetReadDeadline(time.Now().Add(reachBound))
-				_, _ = conn.Read(make([]byte, 1)) // the caller hangs up first: the port stays free
+				_, _ = conn.Read(make([]byte, 1)) // wait until the caller closes first, or the port would stay in use
 			})
 		}
 	})
@@ -53,7 +53,7 @@ func (l *testListener) close() {
 	}
 }
 
-// reach connects to the testListener from another node.
+// reach connects to another node's testListener.
 func reach(ctx context.Context, addr string, port int) error {
 	conn, err := (&net.Dialer{Timeout: reachBound}).DialContext(ctx, "tcp", net.JoinHostPort(addr, strconv.Itoa(port)))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 const (
 	// digestPause is the least time between two reports of a follower's samples.
 	digestPause = 2 * time.Second
-	// mostDigest bounds the ranks in such a report, and mostSeen those that the head shows: where
-	// there are more, those whose memory is nearest to its limit.
+	// mostDigest bounds the ranks in such a report, and mostSeen the ranks that the head shows. If there are
+	// more, it shows those whose memory is nearest to its limit.
 	mostDigest, mostSeen = 64, 256
 	// silentBound is how long samples of a silent node count.
 	silentBound = 30 * time.Second
@@ -27,25 +27,25 @@ type seen struct {
 	mu      sync.Mutex
 	attempt int
 	own     []model.Sample      // of a follower
-	sent    time.Time           // when the head last got them
-	nodes   map[int]nodeSamples // of the head
+	sent    time.Time           // last time they were sent to the head
+	nodes   map[int]nodeSamples // samples that the head received
 }
 
-// nodeSamples are the latest from a node.
+// nodeSamples are the latest samples from a node.
 type nodeSamples struct {
 	host    string
 	came    time.Time
 	samples []model.Sample
 }
 
-// Sampled takes the samples of a follower's ranks, for the head.
+// Sampled takes in the samples of a follower's ranks, for the head.
 func (p *Part) Sampled(attempt int, own []model.Sample) {
 	p.seen.mu.Lock()
 	defer p.seen.mu.Unlock()
 	p.seen.attempt, p.seen.own = attempt, own
 }
 
-// Samples adds the samples of all other nodes to those of the head's ranks for next, and notes slow
+// Samples wraps next: it adds the samples of all other nodes to those of the head's ranks, and notes slow
 // ranks.
 func (p *Part) Samples(next func(int, []model.Sample), note func(string)) func(int, []model.Sample) {
 	slow := slowness{host: p.seen.host}
@@ -62,7 +62,7 @@ func (p *Part) Samples(next func(int, []model.Sample), note func(string)) func(i
 	}
 }
 
-// digest returns the samples for the head; none where it has just got some.
+// digest returns the samples for the head; none if it got some a moment ago.
 func (s *seen) digest(attempt int) []model.Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *seen) digest(attempt int) []model.Sample {
 	return nearest(s.own, mostDigest)
 }
 
-// add takes a node's samples of its own ranks; others do not count.
+// add takes in a node's samples of its own ranks, and ignores others.
 func (s *seen) add(node, ranks int, host string, c *clockOffset, m Alive) {
 	if len(m.Samples) == 0 {
 		return
@@ -97,7 +97,7 @@ func (s *seen) add(node, ranks int, host string, c *clockOffset, m Alive) {
 	s.nodes[node] = n
 }
 
-// with are the samples of the head's ranks and all others, by rank.
+// with returns the samples of the head's ranks and all others, by rank.
 func (s *seen) with(attempt int, own []model.Sample, now time.Time) []model.Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *seen) with(attempt int, own []model.Sample, now time.Time) []model.Samp
 	return all
 }
 
-// host is a node's name, for people.
+// host returns a node's name for messages.
 func (s *seen) host(node int) string {
 	if node == 0 {
 		name, _ := os.Hostname()
@@ -125,8 +125,8 @@ func (s *seen) host(node int) string {
 	return s.nodes[node].host
 }
 
-// nearest selects at most so many samples, by rank: the first rank's, as an example of the training,
-// and those of the ranks whose memory is nearest to its limit.
+// nearest selects at most so many samples, in the order of ranks: that of the first rank, as an example of
+// the training, and those of the ranks whose memory is nearest to its limit.
 func nearest(all []model.Sample, most int) []model.Sample {
 	if len(all) <= most {
 		return all
@@ -138,7 +138,7 @@ func nearest(all []model.Sample, most int) []model.Sample {
 	return chosen
 }
 
-// share is the part of its allowed memory that a rank has needed.
+// share returns the part of its allowed memory that a rank has needed.
 func share(s model.Sample) float64 {
 	return float64(max(s.Peak, cmp.Or(s.Allocated, s.Used))) / float64(max(s.Allowed, 1))
 }

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// lookPause is the interval at which ranks are compared. A rank counts as slow if it is slow
-	// twice in a row, and its step time is measured between the two.
+	// lookPause is the interval at which ranks are compared. A rank counts as slow if it is slow in two
+	// comparisons in a row. Its step time is measured between the two.
 	lookPause = time.Minute
 	// notePause is the least time between two notes.
 	notePause = 10 * time.Minute
 )
 
-// A slowness finds the ranks of an attempt that stay slow. Nothing is decided by it.
+// A slowness finds the ranks of an attempt that stay slow. It has no effect on decisions.
 type slowness struct {
-	ranks int // of each node; 0: there is one node
+	ranks int // ranks per node; 0 on a single node
 	host  func(node int) string
 
 	attempt       int
@@ -73,7 +73,7 @@ func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) stri
 	return s.words(still)
 }
 
-// words name the slowest rank, and the other slow ranks of its node.
+// words describes the slowest rank, and the other slow ranks of its node.
 func (s *slowness) words(slow []strategy.Slow) string {
 	first := slow[0]
 	node := func(rank int) int { return rank / max(s.ranks, 1) }

@@ -7,39 +7,38 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Terms are what all nodes of a launch must agree on.
+// Terms are the values on which all nodes of a launch must agree.
 type Terms struct {
 	Run     string `json:"run"`     // the engine's name for the launch, the same after a restart
 	Restart int    `json:"restart"` // how often the engine has started it again
 	Version string `json:"version"` // of gpurun
-	Digest  string `json:"digest"`  // of the job, as the node reads it
+	Digest  string `json:"digest"`  // digest of the job, as the node reads it
 	Nodes   int    `json:"nodes"`
-	Ranks   int    `json:"ranks"` // that each node starts
-	// Once: the engine starts each node once: one that has left does not return.
+	Ranks   int    `json:"ranks"` // number of ranks that each node starts
+	// Once: the engine starts each node once, so that a node that has left does not return.
 	Once bool `json:"once,omitempty"`
 }
 
-// The time limits of a launch, each measured on a machine's own clock. Slurm gives up a node after
-// 300 s (SlurmdTimeout), and both sides must have ended before.
+// The time limits of a launch, each measured on a machine's own clock. Slurm counts a node as down after 300
+// s (SlurmdTimeout), and both sides must have ended before that.
 const (
 	// Beat is the interval of both sides' signs of life.
 	Beat = 10 * time.Second
-	// suspectAfter is the silence after which people are warned about a node, and lostAfter the
-	// silence after which each side continues without the other.
+	// suspectAfter is the silence after which gpurun warns about a node. lostAfter is the silence after which
+	// each side continues without the other.
 	suspectAfter, lostAfter = 30 * time.Second, 240 * time.Second
-	// rejoinBound is the time to return for a node whose connection broke: if its gpurun lives,
-	// it dials at once.
+	// rejoinBound is the time that a node has to return after its connection broke. If its gpurun lives, it
+	// dials at once.
 	rejoinBound = 10 * time.Second
-	// refusedBound is how long the head's port may refuse connections until its gpurun counts as
-	// gone.
+	// refusedBound is how long the head's port may refuse connections before the head counts as gone.
 	refusedBound = 15 * time.Second
-	// mistrustBound is how long a node may find only a head with another secret: an earlier
+	// mistrustBound is how long a node tolerates that it finds only a head with another secret: an earlier
 	// launch of this name may keep its port for a while.
 	mistrustBound = 10 * time.Second
-	// prepareBound includes the wait for memory of the attempt before; startBound is the time to
-	// start ranks.
+	// prepareBound bounds the preparation, which includes the wait for the previous attempt's memory.
+	// startBound bounds the start of ranks.
 	prepareBound, startBound = 3 * time.Minute, 90 * time.Second
-	// stopBound is the time to stop ranks beyond their grace.
+	// stopBound is the time to stop ranks, in addition to their grace.
 	stopBound = 2 * time.Minute
 	// byeBound is how long the head waits for followers to confirm the verdict, and comeBound for
 	// nodes that have not joined yet.
@@ -48,7 +47,7 @@ const (
 	pauseBound = 2 * time.Second
 )
 
-// refuses returns why a node cannot be part of the launch, nil where it can.
+// refuses returns why a node cannot be part of the launch, nil if it can.
 func (l Terms) refuses(h Hello) *Reject {
 	reject := func(code int, format string, args ...any) *Reject {
 		return &Reject{Code: code, Why: fmt.Sprintf(format, args...)}

@@ -9,13 +9,13 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A world is the head's, with the least of each resource over all nodes: a plan must fit on each.
+// A world is the head's World, with the least of each resource over all nodes: a plan must fit on every node.
 type world struct {
 	launcher.World
 	lead *Lead
 }
 
-// World is the world of all nodes; own is the head's.
+// World returns the World of all nodes; own is the head's.
 func (l *Lead) World(own launcher.World) launcher.World { return world{own, l} }
 
 func (w world) Inventory(ctx context.Context) strategy.Inventory {
@@ -30,7 +30,7 @@ func (w world) Inventory(ctx context.Context) strategy.Inventory {
 	return inv
 }
 
-// least has the resources that both nodes have.
+// least returns the resources that both nodes have.
 func least(a, b strategy.Inventory) strategy.Inventory {
 	a.BF16 = a.BF16 && b.BF16
 	a.HostAvailable = lesser(a.HostAvailable, b.HostAvailable)
@@ -44,7 +44,8 @@ func least(a, b strategy.Inventory) strategy.Inventory {
 	return a
 }
 
-// smaller is the device with less memory for a rank, with the lesser host memory and disk space.
+// smaller returns the device with less memory for a rank, with the smaller of the two host memories and disk
+// spaces.
 func smaller(a, b memory.DeviceMemory) memory.DeviceMemory {
 	forRank := func(d memory.DeviceMemory) int64 { return lesser(d.Total, d.Allowed) - d.Others }
 	least := a
@@ -55,7 +56,7 @@ func smaller(a, b memory.DeviceMemory) memory.DeviceMemory {
 	return least
 }
 
-// lesser is the smaller of two figures of which 0 is unknown.
+// lesser returns the smaller of two figures. 0 is unknown.
 func lesser(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// besideBound is how long the kernel has to end killed processes.
+	// besideBound bounds the wait for the end of killed processes.
 	besideBound = 2 * time.Second
-	// besideHeld is how long to wait for the output of a command that is gone, where a process that
-	// could not be killed holds it open.
+	// besideHeld is how long to wait for more output of a command that is gone, if a process that could not
+	// be killed holds its output open.
 	besideHeld = 200 * time.Millisecond
 )
 
-// A SideCommand is a program besides the ranks. It has gpurun's environment.
+// A SideCommand is a program that gpurun runs besides the ranks. It inherits gpurun's environment.
 type SideCommand struct {
 	Argv   []string
 	Dir    string
 	Stdin  []byte
-	Stderr io.Writer // gets the program's stderr; its stdout is dropped
+	Stderr io.Writer // receives the program's stderr; its stdout is dropped
 }
 
-// Beside runs a command until it ends or ctx is done, and ends everything that it started, as Stop does.
-// It has separate guards, so that nothing of it remains where gpurun is killed. The error is that of
-// Start, the cause of ctx, or the command's failure.
+// Beside runs a command until it ends or ctx is done, and ends everything that it started, as Stop does. The
+// command has separate guards, so that nothing of it remains if gpurun is killed. The error is that of Start,
+// the cause of ctx, or the command's failure.
 func Beside(ctx context.Context, c SideCommand) (err error) {
 	stdin, feed, err := os.Pipe()
 	if err != nil {
@@ -49,7 +49,7 @@ func Beside(ctx context.Context, c SideCommand) (err error) {
 	fed, read := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(fed)
-		_, _ = feed.Write(c.Stdin) // a command may end without having read it
+		_, _ = feed.Write(c.Stdin) // no error: a command need not read its stdin
 		feed.Close()
 	}()
 	go func() {
@@ -68,14 +68,14 @@ func Beside(ctx context.Context, c SideCommand) (err error) {
 	case <-read:
 	case <-held.C:
 	}
-	feed.Close() // a process that could not be killed may still have the other ends
+	feed.Close() // a process that could not be killed may still have the other ends open
 	errs.Close()
 	<-fed
 	<-read
 	return err
 }
 
-// outcome waits for the only rank, stops the group, and returns how the rank has failed.
+// outcome waits for the only rank, stops the group, and returns the rank's failure.
 func (g *Group) outcome(ctx context.Context) error {
 	var fact strategy.Fact
 	select {
@@ -84,7 +84,7 @@ func (g *Group) outcome(ctx context.Context) error {
 	}
 	report := g.Stop(0)
 	switch {
-	case fact.Exit == nil && len(report.Leftover) > 0: // the kernel has it in a call that no signal interrupts
+	case fact.Exit == nil && len(report.Leftover) > 0: // it is in a system call that no signal interrupts
 		return fmt.Errorf("%w, and it cannot be ended", context.Cause(ctx))
 	case fact.Exit == nil:
 		return context.Cause(ctx)

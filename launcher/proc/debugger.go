@@ -8,9 +8,9 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// debuggerOf names the process that traces another, "gdb (process 123)"; empty for none. The kernel
-// reports the end of a traced process to the tracer, and to the parent only once the tracer detaches;
-// a tracer that waits for the end stops even a process that was killed right before it.
+// debuggerOf names the process that traces another, such as "gdb (process 123)"; empty for none. The kernel
+// reports the end of a traced process to the tracer first, and to the parent only once the tracer detaches. A
+// tracer that waits for the end holds even a killed process right before its end.
 func debuggerOf(pid int) string {
 	status, err := procfs.ReadStatus(pid)
 	tracer, parse := strconv.Atoi(status["TracerPid"])
@@ -24,7 +24,7 @@ func debuggerOf(pid int) string {
 }
 
 // endOf reads the end of an unreaped process from /proc/PID/stat (field 52). The kernel shows it only to
-// processes that might trace it themselves; others read 0.
+// processes that could trace that process; others read 0.
 func endOf(id identity) (processEnd, bool) {
 	stat, err := procfs.ReadStat(id.PID)
 	if err != nil {
@@ -45,7 +45,8 @@ func endOf(id identity) (processEnd, bool) {
 	return e, true
 }
 
-// reportHeld reports the end of a rank that its debugger withholds from its parent. The caller holds mu.
+// reportHeld reports the end of a rank if its debugger withholds that end from its parent. The caller holds
+// mu.
 func (g *Group) reportHeld(r *member) bool {
 	who := debuggerOf(r.id.PID)
 	if who == "" {

@@ -11,14 +11,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Where gpurun is killed as the ranks end, only the guard knows how they ended. So gpurun or the guard
-// writes to Options.Ends if all ranks ended with 0 by themselves. The guard gets the open file with
-// its lock, and closes it once it has written: a reader that gets the lock can read the result.
+// If gpurun is killed while the ranks end, only the guard knows how they ended. So either gpurun or the guard
+// writes to Options.Ends if all ranks ended with 0 by themselves. The guard has the open file with its lock,
+// and closes it after writing: a reader that gets the lock can read the result.
 
 const (
 	// maxEnds bounds the file, in bytes.
 	maxEnds = 16 << 20
-	// endsBound is how long to wait for a guard that may still write, and endsPause the interval.
+	// endsBound bounds the wait for a guard that may still write, and endsPause is the interval of tries.
 	endsBound = 5 * time.Second
 	endsPause = 5 * time.Millisecond
 )
@@ -27,8 +27,8 @@ const (
 // the guard.
 func LockEnds(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
 
-// ReadEnds reads Options.Ends of a group whose gpurun is gone: an exit for each rank where all ended
-// with 0 by themselves, else none.
+// ReadEnds reads Options.Ends of a group whose gpurun is gone: an exit for each rank if all ended with 0 by
+// themselves, else none.
 func ReadEnds(f *os.File) []strategy.Fact {
 	for late := time.Now().Add(endsBound); ; time.Sleep(endsPause) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
@@ -63,7 +63,7 @@ func (o Options) endsFile() []int {
 	return []int{int(o.Ends.Fd())}
 }
 
-// writeEnds writes how the ranks ended before the guard is released.
+// writeEnds writes how the ranks ended. It must come before the release of the guard.
 func (g *Group) writeEnds() {
 	if ends := g.ownEnds(); g.options.Ends != nil && len(ends) > 0 {
 		if err := writeEnds(g.options.Ends, ends); err != nil {
@@ -72,7 +72,7 @@ func (g *Group) writeEnds() {
 	}
 }
 
-// ownEnds are the ranks' ends where all ended with 0 by themselves, else none.
+// ownEnds returns the ranks' ends if all ended with 0 by themselves, else none.
 func (g *Group) ownEnds() (ends []strategy.Fact) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +94,7 @@ func (g *guard) writeEnds() (written <-chan struct{}) {
 		return done
 	}
 	ends := g.ownEnds()
-	go func() { // lives as long as the process at most
+	go func() { // ends with the process at the latest
 		defer close(done)
 		defer g.ends.Close()
 		if len(ends) > 0 && writeEnds(g.ends, ends) == nil {

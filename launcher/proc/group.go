@@ -26,18 +26,18 @@ type member struct {
 	// Guarded by Group.mu.
 	over    bool // its end was reported
 	end     strategy.Fact
-	before  bool // it had ended when the stop began
+	before  bool // it ended before the stop began
 	stopped bool // StopPeers has begun to stop it
 }
 
-// A Group is the ranks of one attempt on one node. Its methods may be called from any goroutine. Stop
-// must be called in the end, also when all ranks have ended by themselves: it sweeps what they left,
-// and releases the guard.
+// A Group is the ranks of one attempt on one node. Its methods may be called from any goroutine. Stop must be
+// called in the end, even if all ranks have ended by themselves: it ends processes that they left behind, and
+// releases the guard.
 type Group struct {
 	options Options
 	exits   chan strategy.Fact // has room for all
 	began   uint64             // start time of the attempt, in ticks
-	answers chan message       // of the guard to spawn; at most one is awaited
+	answers chan message       // the guard's answers to spawn; at most one is awaited
 	quiet   chan struct{}      // closed when all ranks have ended
 	cut     chan struct{}      // closed by Kill
 	running sync.WaitGroup
@@ -49,22 +49,22 @@ type Group struct {
 
 	mu       sync.Mutex // guards what follows, and the members' state
 	members  []*member
-	next     int  // the rank that the guard was last asked for
+	next     int  // the rank that the guard was last ordered to start
 	started  bool // no more ranks will come
-	reported int  // ends
+	reported int  // number of ends
 	stopping bool
 	guard    *guardHandle // the active guard
-	outer    *guardHandle // the guard above it, its successor; nil once it has succeeded
-	asked    bool         // a rank has been signalled before its end
-	lost     bool         // no guard is above the ranks: they are our own children
+	outer    *guardHandle // the guard above it, its successor; nil once it has taken over
+	asked    bool         // a rank was signalled before its end
+	lost     bool         // no guard is above the ranks: they are gpurun's own children
 	promoted bool         // the outer guard is the active one
 	losses   int
 	released bool // the guard's end is expected
 	closed   bool // exits is closed
 }
 
-// Start starts the ranks, all or none: if one cannot be started, the others are killed, and the error
-// names it and the reason. ctx bounds the starting only.
+// Start starts all ranks or none: if one cannot be started, it kills the others, and the error names that
+// rank and the reason. ctx bounds only the start.
 //
 // The program must call MaybeGuard first.
 func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
@@ -99,7 +99,7 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 	}
 	g.running.Go(func() { g.listen(k) })
 	g.running.Go(func() { g.awaitOuter(outer) })
-	// awaitOuter finds an outer guard that has died.
+	// An error need not be handled: awaitOuter notices an outer guard that has died.
 	_ = outer.link.send(message{Kind: watch, Run: o.Marker, Began: g.began})
 	if err := g.startAll(ctx, k.link, ranks); err != nil {
 		g.Kill()
@@ -117,7 +117,7 @@ func (g *Group) warnReplaced() {
 	g.warn("the guard process died and was replaced by process %d", g.guard.id.PID)
 }
 
-// startAll has the first guard start the ranks. If the guard dies meanwhile, the start has failed.
+// startAll has the first guard start the ranks. If the guard dies meanwhile, the start fails.
 func (g *Group) startAll(ctx context.Context, l *guardLink, ranks []Rank) error {
 	stop := context.AfterFunc(ctx, l.giveUp)
 	defer stop()
@@ -179,7 +179,7 @@ func (g *Group) startOne(ctx context.Context, l *guardLink, r Rank, workdir stri
 	return nil
 }
 
-// listen receives from the guard, and replaces it when it dies.
+// listen receives messages from the guard, and replaces it when it dies.
 func (g *Group) listen(first *guardHandle) {
 	k := first
 	for k != nil {
@@ -239,10 +239,10 @@ func (g *Group) addMember(pid, pidfd int) error {
 	return nil
 }
 
-// wakeGuards wakes guards that do not report a rank's end because they are suspended.
+// wakeGuards resumes suspended guards, which do not report a rank's end.
 func (g *Group) wakeGuards(r *member) {
 	if err := awaitExit(r.pidfd); err != nil {
-		return // Stop has given the rank up
+		return // Stop does not wait for this rank any more
 	}
 	late := time.NewTimer(releaseTimeout)
 	defer late.Stop()
@@ -257,7 +257,7 @@ func (g *Group) wakeGuards(r *member) {
 		return
 	}
 	for _, k := range g.guards() {
-		_ = signalProcess(k.pidfd, unix.SIGCONT) // it has died meanwhile
+		_ = signalProcess(k.pidfd, unix.SIGCONT) // no error: it has died meanwhile
 	}
 }
 
@@ -284,8 +284,8 @@ func (g *Group) closeIfDone() {
 	}
 }
 
-// awaitOuter waits for the end of the outer guard. The inner one is active, and still above the ranks:
-// a warning is all that is needed.
+// awaitOuter waits for the end of the outer guard, and only warns: the inner guard is active, and still above
+// the ranks.
 func (g *Group) awaitOuter(outer *guardHandle) {
 	<-outer.gone
 	g.mu.Lock()
@@ -300,9 +300,9 @@ func (g *Group) awaitOuter(outer *guardHandle) {
 	}
 }
 
-// replace finds another guard after the active one has died; nil where none is wanted or available. The
-// outer guard was above the ranks all the time. Without one this process is the next subreaper above
-// them: they are its own children now, and it waits for them itself.
+// replace finds another guard after the active one has died; nil if none is needed or available. An outer
+// guard takes over: it was above the ranks all the time. Without one, this process is the next subreaper
+// above them: the ranks are now its own children, and it waits for them itself.
 func (g *Group) replace() *guardHandle {
 	if k, ok := g.promote(); ok {
 		return k
@@ -325,12 +325,12 @@ func (g *Group) replace() *guardHandle {
 		return nil
 	}
 	g.guard = k
-	// Where this fails, the new guard has died too, and listen comes back.
+	// If this fails, the new guard has died too, and listen calls replace again.
 	_ = k.link.send(message{Kind: watch, Run: g.options.Marker, Began: g.began, Ranks: ids})
 	return k
 }
 
-// promote makes the outer guard the active one, if there is one. The ranks are its children.
+// promote makes the outer guard the active one, if there is one. The ranks are its children then.
 func (g *Group) promote() (*guardHandle, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -352,8 +352,8 @@ func (g *Group) failStart() {
 	}
 }
 
-// takeOver takes over the ranks of a guard that has died, and returns them; false where no other guard
-// is wanted.
+// takeOver takes over the ranks of a guard that has died, and returns them. It reports false if no other
+// guard is needed.
 func (g *Group) takeOver() ([]identity, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -399,12 +399,12 @@ func (g *Group) awaitRank(r *member) {
 	g.sendExit(r, e)
 }
 
-// Exits returns the channel of the ranks' ends: one fact with an Exit for each, as it happens. It is
-// closed after the last, or when Stop has given up ranks that do not die. It holds all facts: no
-// reader is needed.
+// Exits returns the channel of the ranks' ends: one fact with an Exit for each, as it happens. It is closed
+// after the last, or when Stop stops waiting for ranks that do not die. It is buffered for all facts, so that
+// it needs no reader.
 func (g *Group) Exits() <-chan strategy.Fact { return g.exits }
 
-// PIDs returns the pid of each rank, also after its end.
+// PIDs returns the pid of each rank, even after its end.
 func (g *Group) PIDs() map[int]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// guardName starts the guard's argv[0] and is its name in ps, so that neither pkill gpurun nor
-	// pkill -f gpurun ends it.
+	// guardName begins the guard's argv[0] and its name in ps, so that neither pkill gpurun nor pkill -f
+	// gpurun ends it.
 	guardName = "grd-"
 	// guardVariable has the supervisor's pid and start time, and marks an outer guard.
 	guardVariable = "GRD_LINK"
-	// guardSocket is the first descriptor after stdin, stdout and stderr, innerSocket the one that an
+	// guardSocket is the first descriptor after stdin, stdout and stderr, innerSocket the descriptor that an
 	// outer guard passes on.
 	guardSocket = 3
 	innerSocket = 4
 	// guardBound is how long a guard continues to kill after its supervisor's death.
 	guardBound = time.Minute
-	// trackInterval is how often a guard that took over running ranks looks for what they started:
+	// trackInterval is how often a guard that took over running ranks looks for processes that they started:
 	// see the package comment.
 	trackInterval = 250 * time.Millisecond
 )
 
-// MaybeGuard turns this process into a guard, and never returns, if Start began it as one. It must be
-// the first call in main, and in TestMain of a package whose tests call Start.
+// MaybeGuard turns this process into a guard, and never returns, if Start started it as one. It must be the
+// first call in main, and in TestMain of a package whose tests call Start.
 func MaybeGuard() {
 	if len(os.Args) == 0 || !strings.HasPrefix(os.Args[0], guardName) {
 		return
@@ -57,22 +57,23 @@ type supervisorMessage struct {
 	fds []int
 }
 
-// A guard is the process between the supervisor and the ranks. One goroutine owns it.
+// A guard is the state of a guard process, which is between the supervisor and the ranks. One goroutine owns
+// it.
 type guard struct {
 	link  *guardLink
 	owner identity     // the supervisor
 	ranks map[int]bool // pid → whether its end was reported
 	began uint64
-	// ends is Options.Ends, nil for none, order the ranks' pids, and asked: one may have been signalled
+	// ends is Options.Ends, nil for none. order has the ranks' pids. asked: a rank may have been signalled
 	// before its end.
 	ends  *os.File
 	order []int
 	asked bool
-	// Of an outer guard: the one below it, and a channel that closes with it.
+	// For an outer guard: the guard below it, and a channel that is closed at its end.
 	inner     identity
 	innerGone <-chan struct{}
-	// Of a guard that took over without having been above the ranks: the ranks, which are not its
-	// children, everything that it saw them start, and the marker of the rest.
+	// For a guard that took over without having been above the ranks: the ranks, which are not its children;
+	// all processes that it saw them start; and the marker that identifies the others.
 	adopted []identity
 	known   map[identity]bool
 	marker  *marker
@@ -96,8 +97,8 @@ func guardMain(value string) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	// Any thread may name the process through this file; prctl names one thread. Where /proc is
-	// read-only the process keeps its file's name.
+	// Any thread may name the process through this file; prctl names one thread. If /proc is read-only, the
+	// process keeps its file's name.
 	_ = os.WriteFile("/proc/self/comm", []byte(guardName+strconv.Itoa(owner.PID)), 0)
 	g := &guard{link: l, owner: owner, ranks: make(map[int]bool), known: make(map[identity]bool)}
 	if role != "" {
@@ -108,24 +109,24 @@ func guardMain(value string) error {
 	return g.run()
 }
 
-// startInner starts the guard that starts the ranks. This one stays above it, idle until it dies.
+// startInner starts the guard that starts the ranks. This guard stays above it, idle until it dies.
 func (g *guard) startInner() error {
-	defer unix.Close(innerSocket) // or its end would not show
+	defer unix.Close(innerSocket) // else this side would not see its end
 	cmd := guardCommand(g.owner, false)
-	// Not os.StartProcess, which may start another child to try the kernel out.
+	// Not os.StartProcess, which may start another child to test the kernel.
 	pid, err := syscall.ForkExec(cmd.Path, cmd.Args, &syscall.ProcAttr{
 		Env: cmd.Env, Files: []uintptr{0, 1, 2, innerSocket}, Sys: cmd.SysProcAttr,
 	})
 	if err != nil {
 		return os.NewSyscallError("exec", err)
 	}
-	p, err := readProcess(pid) // not reaped yet
+	p, err := readProcess(pid) // valid: not reaped yet
 	if err != nil {
 		return err
 	}
 	gone := make(chan struct{})
 	g.inner, g.innerGone = p.identity, gone
-	go func() { // lives as long as the process at most
+	go func() { // ends with the process at the latest
 		defer close(gone)
 		for errors.Is(waitFor(pid), unix.EINTR) {
 		}
@@ -139,7 +140,7 @@ func waitFor(pid int) error {
 	return err
 }
 
-// run serves the supervisor until that releases the guard, or dies.
+// run serves the supervisor until it releases the guard, or dies.
 func (g *guard) run() error {
 	signals := catchSignals()
 	died := make(chan os.Signal, 1)
@@ -150,7 +151,7 @@ func (g *guard) run() error {
 		return err
 	}
 	requests := make(chan supervisorMessage)
-	go func() { // lives as long as the process
+	go func() { // ends with the process
 		defer close(requests)
 		for {
 			m, fds, err := g.link.receive()
@@ -195,9 +196,9 @@ func (g *guard) run() error {
 	}
 }
 
-// catchSignals catches the signals that a scheduler sends to every process of a job step. Ignored
-// signals would stay ignored in the ranks, caught ones do not. SIGHUP stays ignored where it was, so
-// that nohup works for the ranks too.
+// catchSignals catches the signals that a scheduler sends to every process of a job step. It does not ignore
+// them, since ignored signals would stay ignored in the ranks. SIGHUP stays ignored if it was, so that nohup
+// works for the ranks too.
 func catchSignals() <-chan os.Signal {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP)
@@ -220,18 +221,18 @@ func (g *guard) watchOwner() (<-chan struct{}, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch supervisor: %w", err)
 	}
-	go func() { // lives as long as the process
+	go func() { // ends with the process
 		defer close(gone)
 		defer f.Close()
 		if err := awaitExit(f); err != nil {
-			select {} // the poller cannot watch it; the socket has to do
+			select {} // the poller cannot watch the pidfd: rely on the socket
 		}
 	}()
 	return gone, nil
 }
 
-// watch takes in the attempt, and the ranks that run already. The ranks are children of an outer guard
-// whose inner one has died.
+// watch takes in the attempt, and the ranks that run already. They are this guard's children if it is an
+// outer guard whose inner guard has died.
 func (g *guard) watch(m supervisorMessage) {
 	g.began, g.asked = m.Began, g.asked || m.Asked
 	if len(m.fds) > 0 {
@@ -250,7 +251,7 @@ func (g *guard) watch(m supervisorMessage) {
 		g.marker = newMarker(m.Run, m.Began, g.owner.PID)
 		g.track()
 	}
-	_ = g.link.send(message{Kind: watching}) // a supervisor that is gone needs no answer
+	_ = g.link.send(message{Kind: watching}) // no error: a supervisor that is gone needs no answer
 	g.reapChildren()
 }
 
@@ -283,7 +284,7 @@ func (g *guard) spawn(m message, fds []int) {
 	answer := message{Kind: started}
 	pid, pidfd, call, err := startRank(m, fds)
 	for _, fd := range fds {
-		unix.Close(fd) // or the reader of a rank's output would never see its end
+		unix.Close(fd) // else the reader of a rank's output would never see its end
 	}
 	if err != nil {
 		answer.Call, answer.Errno = call, int(unix.EINVAL)
@@ -291,7 +292,7 @@ func (g *guard) spawn(m message, fds []int) {
 		if errors.As(err, &errno) {
 			answer.Errno = int(errno)
 		}
-		_ = g.link.send(answer) // a supervisor that is gone needs no answer
+		_ = g.link.send(answer) // no error: a supervisor that is gone needs no answer
 		return
 	}
 	g.ranks[pid] = false
@@ -305,7 +306,7 @@ func (g *guard) spawn(m message, fds []int) {
 // all other children.
 func (g *guard) reapChildren() {
 	if g.innerGone != nil && len(g.ranks) == 0 {
-		return // orphans of the inner guard, not yet known as ranks
+		return // children may be orphans of the inner guard, not yet known as ranks
 	}
 	pids, err := children(os.Getpid())
 	if err != nil {
@@ -325,8 +326,8 @@ func (g *guard) reapChildren() {
 	}
 }
 
-// shutDown ends a guard whose supervisor has swept up. Only an unknown rank, which Start had ceased to
-// wait for, can still be there.
+// shutDown ends a guard after the supervisor's sweep. Only an unknown rank, for which Start stopped waiting,
+// can still run.
 func (g *guard) shutDown(known []identity) error {
 	g.awaitInner(releaseTimeout * 3 / 4)
 	g.reapChildren()
@@ -347,7 +348,7 @@ func (g *guard) shutDown(known []identity) error {
 	return nil
 }
 
-// innerLives reports whether there is a living inner guard.
+// innerLives reports whether there is an inner guard that is alive.
 func (g *guard) innerLives() bool {
 	if g.innerGone == nil {
 		return false
@@ -369,14 +370,14 @@ func (g *guard) awaitInner(timeout time.Duration) {
 	case <-g.innerGone:
 	case <-time.After(timeout):
 		if fd, err := openProcess(g.inner); err == nil {
-			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // dead is as good
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // no error: it may be dead already
 			unix.Close(fd)
 		}
 		<-g.innerGone
 	}
 }
 
-// track records what the ranks that this guard took over have started.
+// track records the processes that the ranks of this guard have started since it took over.
 func (g *guard) track() {
 	t, err := snapshot()
 	if err != nil {
@@ -392,7 +393,7 @@ func (g *guard) track() {
 	}
 }
 
-// endDescendants kills everything that the dead supervisor's ranks left.
+// endDescendants kills all processes that the dead supervisor's ranks have left.
 func (g *guard) endDescendants() error {
 	ctx, cancel := context.WithTimeout(context.Background(), guardBound)
 	defer cancel()
@@ -410,11 +411,11 @@ func (g *guard) endDescendants() error {
 		dead[p.identity] = true
 	}
 	for pid := range g.ranks {
-		_ = unix.Kill(-pid, unix.SIGKILL) // one call ends a whole group, also while it forks
+		_ = unix.Kill(-pid, unix.SIGKILL) // one call ends a whole group, even while it forks
 	}
 	killed, left := s.sweep(ctx)
 	if g.innerGone != nil {
-		// It has done the same meanwhile. What was only below it is now below this one.
+		// The inner guard has done the same meanwhile. Its remaining descendants are now this guard's.
 		g.awaitInner(time.Second)
 		killed, left = s.sweep(ctx)
 	}
@@ -447,7 +448,7 @@ func (g *guard) find(t processTable) []process {
 	for _, id := range g.adopted {
 		_, there := t.procs[id.PID]
 		if there && !t.is(id) {
-			continue // the number has passed to a stranger, so that the session is empty
+			continue // another process has this number now, so that the session is empty
 		}
 		sessions[id.PID] = true
 		if there {

@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	// helloTimeout bounds the wait for a guard's first message: a busy machine takes long to start this
-	// binary.
+	// helloTimeout bounds the wait for a guard's first message: this binary starts slowly on a busy machine.
 	helloTimeout = 30 * time.Second
 	// releaseTimeout bounds the wait for a guard to report the last ends, and then to exit.
 	releaseTimeout = time.Second
-	// maxLosses bounds the guards that a group replaces: after that many, they are killed on purpose.
+	// maxLosses bounds the guards that a group replaces: after so many, something kills them on purpose.
 	maxLosses = 10
 )
 
-// ErrNoGuard is the error of Start where a guard ends before its first message: main does not call
-// MaybeGuard, or the machine is too short of processes or memory.
+// ErrNoGuard is the error of Start if a guard ends before its first message: main does not call MaybeGuard,
+// or the machine is short of processes or memory.
 var ErrNoGuard = errors.New("the guard process ended before its first message")
 
 // guardHandle is the supervisor's side of one guard process.
@@ -32,7 +31,8 @@ type guardHandle struct {
 	link  *guardLink
 	id    identity
 	pidfd *os.File
-	// gone is closed when a guard that is this process's own child has been reaped; nil for an inner one.
+	// gone is closed when a guard that is this process's own child has been reaped. It is nil for an inner
+	// guard.
 	gone <-chan struct{}
 }
 
@@ -48,7 +48,7 @@ func startGuards(ctx context.Context) (outer, inner *guardHandle, err error) {
 		ours.conn.Close()
 		return nil, nil, fmt.Errorf("start guard: %w", err)
 	}
-	theirs.Close() // or its end would not show
+	theirs.Close() // else this side would not see its end
 	inner = &guardHandle{link: ours}
 	if err := inner.hello(ctx); err != nil {
 		inner.cleanUp()
@@ -70,8 +70,8 @@ func startGuard(ctx context.Context) (*guardHandle, error) {
 	return nil, fmt.Errorf("start guard: %w", err)
 }
 
-// launchGuard starts a guard that is this process's child. With a socket it is an outer one, and starts
-// another guard with that socket.
+// launchGuard starts a guard that is this process's child. If a socket is given, it is an outer guard, and
+// starts another guard with that socket.
 func launchGuard(inner ...*os.File) (*guardHandle, error) {
 	if _, ok := os.LookupEnv(guardVariable); ok && strings.HasPrefix(os.Args[0], guardName) {
 		return nil, errors.New("this process is one itself: main must call proc.MaybeGuard first")
@@ -94,7 +94,7 @@ func launchGuard(inner ...*os.File) (*guardHandle, error) {
 	}
 	gone := make(chan struct{})
 	k := &guardHandle{link: ours, gone: gone}
-	err = k.identify(cmd.Process.Pid) // not reaped before, so that it is still ours
+	err = k.identify(cmd.Process.Pid) // the pid is valid: not reaped yet
 	go func() {                       // cleanUp waits for it
 		defer close(gone)
 		_ = cmd.Wait() // its status does not matter
@@ -108,7 +108,7 @@ func launchGuard(inner ...*os.File) (*guardHandle, error) {
 	return k, nil
 }
 
-// guardCommand is the command of a guard for the supervisor that owner names.
+// guardCommand returns the command of a guard for the supervisor owner.
 func guardCommand(owner identity, outer bool) *exec.Cmd {
 	value := fmt.Sprintf("%d %d", owner.PID, owner.Start)
 	if outer {
@@ -116,7 +116,7 @@ func guardCommand(owner identity, outer bool) *exec.Cmd {
 	}
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, guardVariable+"=") })
 	return &exec.Cmd{
-		Path:        "/proc/self/exe", // also where the binary has been replaced meanwhile
+		Path:        "/proc/self/exe", // works even if the binary has been replaced meanwhile
 		Args:        []string{guardName + strconv.Itoa(owner.PID)},
 		Env:         append(env, guardVariable+"="+value),
 		Stderr:      os.Stderr,
@@ -157,15 +157,15 @@ func (k *guardHandle) hello(ctx context.Context) error {
 	return nil
 }
 
-// kill ends the guard; one that is dead is as good.
+// kill ends the guard, unless it is dead already.
 func (k *guardHandle) kill() {
 	if k.pidfd != nil {
 		_ = signalProcess(k.pidfd, syscall.SIGKILL)
 	}
 }
 
-// cleanUp makes sure that a guard is dead, and then closes the socket: a living guard takes a closed
-// socket for the supervisor's death.
+// cleanUp makes sure that a guard is dead before it closes the socket, since a living guard treats a closed
+// socket as the supervisor's death.
 func (k *guardHandle) cleanUp() {
 	k.kill()
 	if k.pidfd != nil {

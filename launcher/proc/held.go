@@ -6,15 +6,15 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// RankMemory is the memory of a process in bytes: now, and the most so far. Under a limit of its data
-// (RLIMIT_DATA) it is the memory that the limit counts, else resident memory without files.
+// RankMemory is the memory of a process in bytes, now and at its peak. With a limit on its data (RLIMIT_DATA)
+// it is the memory that the limit counts, else resident memory without files.
 type RankMemory struct{ Now, Peak int64 }
 
-// mostLooked bounds the processes of a rank that are read.
+// mostLooked bounds how many processes of a rank are read.
 const mostLooked = 256
 
-// Held is the memory of the rank's process that holds the most: the rank itself, or one that it started.
-// Zero after their end.
+// Held returns the memory of the rank's largest process: the rank itself, or one that it started. Zero after
+// their end.
 func (g *Group) Held(rank int) (most RankMemory) {
 	pid := g.PIDs()[rank]
 	if pid == 0 {
@@ -25,16 +25,16 @@ func (g *Group) Held(rank int) (most RankMemory) {
 		if h := heldBy(pids[i]); h.Now > most.Now {
 			most = h
 		}
-		below, _ := children(pids[i]) // of one that has ended, none
+		below, _ := children(pids[i]) // none, if it has ended
 		pids = append(pids, below...)
 	}
 	return most
 }
 
-// heldBy reads the memory of one process. The kernel keeps the peak of all mappings only: mappings that
-// are no data, such as libraries, are assumed constant (package probe measures the same).
+// heldBy reads the memory of one process. The kernel keeps only the peak of all mappings. Mappings that are
+// no data, such as libraries, are assumed to be constant (package probe does the same).
 func heldBy(pid int) RankMemory {
-	status, _ := procfs.ReadStatus(pid) // of one that has ended, nothing
+	status, _ := procfs.ReadStatus(pid) // nothing, if it has ended
 	bytesOf := func(name string) int64 { return procfs.Bytes(status[name]) }
 	now, peak, all := bytesOf("RssAnon"), bytesOf("VmHWM"), bytesOf("VmRSS")
 	var limit unix.Rlimit

@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// MarkerVariable is the environment variable that identifies a rank, and processes that inherit its
+// MarkerVariable is the environment variable that identifies a rank and processes that inherit its
 // environment.
 const MarkerVariable = "GPURUN_RUN_ID"
 
 const slurmJobVariable = "SLURM_JOB_ID"
 
-// marker identifies our processes that no longer descend from a guard: those that lost their parents
-// after all guards above them had died.
+// marker identifies gpurun's processes that no longer descend from a guard, because their parents ended after
+// all guards above them had died.
 //
 // The variable alone is not enough: people copy environments, and a rank's environment is inherited by
 // a job that it submits and by a window that it opens in a terminal multiplexer. The process must also
@@ -25,7 +25,7 @@ type marker struct {
 	uid    uint32
 	cgroup []byte
 	job    string
-	// adopters are the processes that can adopt an orphan of ours: gpurun and its ancestors.
+	// adopters are the processes that can become the parent of such an orphan: gpurun and its ancestors.
 	adopters map[int]bool
 }
 
@@ -47,7 +47,7 @@ func newMarker(value string, began uint64, supervisor int) *marker {
 	}
 }
 
-// ancestors is a process and all above it, the first process of all included.
+// ancestors returns a process and all processes above it, including process 1.
 func ancestors(pid int) map[int]bool {
 	line := map[int]bool{1: true}
 	for pid > 1 && !line[pid] {
@@ -78,13 +78,13 @@ func (m *marker) matches(p process) bool {
 	if err != nil || !bytes.Equal(cgroup, m.cgroup) {
 		return false
 	}
-	// The environment comes last: the read waits where the kernel has locked the process's memory.
+	// The environment comes last, since the read may wait for the kernel's lock on the process's memory.
 	environ, err := os.ReadFile(dir + "/environ")
 	return err == nil && variable(environ, MarkerVariable) == m.value && variable(environ, slurmJobVariable) == m.job
 }
 
 // variable returns the first variable of that name in /proc/PID/environ, which is the one that getenv
-// returns; empty where there is none.
+// returns; empty for none.
 func variable(environ []byte, name string) string {
 	for entry := range bytes.SplitSeq(environ, []byte{0}) {
 		if value, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok {

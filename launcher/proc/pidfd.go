@@ -82,7 +82,7 @@ func awaitExits(ctx context.Context, pidfds []int) {
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
 		one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1}
-		_, _ = unix.Write(wake, one[:]) // an eventfd refuses only an overflow
+		_, _ = unix.Write(wake, one[:]) // it fails only at an overflow
 	})
 	defer func() {
 		if !stop() {
@@ -111,7 +111,7 @@ func awaitExits(ctx context.Context, pidfds []int) {
 // A processEnd is how a process ended.
 type processEnd struct {
 	At     time.Time
-	Code   int // 0–255; 128+n where a signal ended it
+	Code   int // 0–255; 128+n if signal n ended it
 	Signal int // 0: none
 	Peak   int64
 }
@@ -131,9 +131,9 @@ const (
 	childDumped = 3
 )
 
-// peek reads how a child ended, and leaves it a zombie: until it is reaped, its pid and its group's
-// number cannot pass to a stranger. It reports false where the child has not ended. The peak covers
-// the children that it waited for.
+// peek reads how a child ended, and leaves it a zombie: until it is reaped, no other process can get its pid
+// or its group's number. It reports false if the child has not ended. The peak includes the children that it
+// waited for.
 func peek(pid int) (processEnd, bool, error) {
 	var raw unix.Siginfo
 	var usage unix.Rusage

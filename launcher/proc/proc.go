@@ -101,35 +101,34 @@ type Rank struct {
 	Env []string
 	// Dir is the working directory; empty means gpurun's own.
 	Dir string
-	// Stdin, Stdout and Stderr are the rank's own ends; nil means /dev/null. They stay the caller's,
-	// which closes its copies after Start, or a reader never sees the end of a pipe.
+	// Stdin, Stdout and Stderr are the rank's own ends; nil means /dev/null. The caller keeps them, and must
+	// close its copies after Start, or a reader never sees the end of a pipe.
 	Stdin, Stdout, Stderr *os.File
 }
 
 // Options are the same for all ranks of a group.
 type Options struct {
-	// Marker is the value of GPURUN_RUN_ID in each rank's environment, new for each group. Without one,
-	// an orphan that all guards and gpurun have left behind is not found.
+	// Marker is the value of GPURUN_RUN_ID in each rank's environment, new for each group. Without it,
+	// orphans cannot be found after all guards have died.
 	Marker string
-	// DataLimit is RLIMIT_DATA in bytes of each rank, and of what it starts: private writable memory
-	// that a process may map. 0 means none. Beyond it an allocation fails with ENOMEM.
+	// DataLimit is RLIMIT_DATA in bytes of each rank, and of what it starts: private writable memory that a
+	// process may map. 0 means none. An allocation beyond it fails with ENOMEM.
 	DataLimit int64
-	// Ends gets the ranks' ends if all ended with 0 by themselves, also if gpurun is killed meanwhile;
-	// see LockEnds. It stays the caller's. Nil means nowhere.
+	// Ends is the file for the ranks' ends, which are written if all ended with 0 by themselves, even if
+	// gpurun is killed meanwhile; see LockEnds. The caller keeps it. Nil for none.
 	Ends *os.File
 	// Warn reports problems that are no error of the job, such as the loss of a guard. May be nil.
 	Warn func(text string)
-	// KillTimeout bounds how long Stop waits for what SIGKILL does not end at once.
-	// 0 means 30 s.
+	// KillTimeout bounds how long Stop waits for processes that SIGKILL does not end at once. 0 means 30 s.
 	KillTimeout time.Duration
 }
 
-// A StopReport is what it took to stop a group.
+// A StopReport reports how a group was stopped.
 type StopReport struct {
 	// Killed are the global ranks that were still running after the grace, in ascending order.
 	Killed []int
 	// Swept counts the other processes that were killed.
 	Swept int
-	// Leftover remain: uninterruptible, or another user's.
+	// Leftover are processes that remain: they are uninterruptible, or belong to another user.
 	Leftover []Leftover
 }

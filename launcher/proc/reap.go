@@ -13,28 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper is shared by all groups of the process: orphans come to the process, not to a group.
+// reaper is shared by all groups, since orphans become children of the process, not of a group.
 var reaper struct {
-	mu    sync.Mutex // guards users, and start and stop
+	mu    sync.Mutex // guards users, start and stop
 	users int
-	able  bool // pidfds show which children are held
+	able  bool // pidfds show which children have an owner
 	stop  chan struct{}
 	done  chan struct{}
 }
 
-// No event reports that a pidfd on an ended child is closed without reaping the child. The reaper looks
-// again, less and less often.
+// If the pidfd on an ended child is closed and the child not reaped, no event reports that. So the reaper
+// looks again, at growing intervals.
 const (
 	reapPause    = 100 * time.Millisecond
 	reapPauseMax = 10 * time.Second
 )
 
-// Reap makes this process the parent of its descendants' orphans, as the init process of a container is
-// anyway, and reaps them until release is called, once. Start does the same for as long as its group
-// lasts; a caller that wants no zombies between two groups calls Reap itself.
+// Reap makes this process the parent of its descendants' orphans, as the init process of a container always
+// is, and reaps them until release is called, once. Start does the same while its group exists. A caller that
+// wants no zombies between two groups calls Reap itself.
 //
-// It never reaps a child that os/exec or os.StartProcess of this process waits for: they hold a pidfd
-// on each of theirs, and /proc/self/fdinfo shows the pid behind every pidfd.
+// Reap never reaps a child that os/exec or os.StartProcess of this process waits for. These packages hold a
+// pidfd on each of their children, and /proc/self/fdinfo shows the pid behind every pidfd.
 func Reap() (release func(), err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become subreaper: %w", err)
@@ -59,7 +59,7 @@ func Reap() (release func(), err error) {
 func reapOrphans(able bool, stop <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
 	if !able {
-		<-stop // a zombie costs less than a child stolen from its owner
+		<-stop // better a zombie than a child taken from its owner
 		return
 	}
 	died := make(chan os.Signal, 1)
@@ -121,7 +121,7 @@ func showsHeld() bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = self.Release() }() // a handle on ourselves has nothing to lose
+	defer func() { _ = self.Release() }() // no error can matter
 	held, err := heldPIDs(os.Getpid())
 	return err == nil && held[os.Getpid()]
 }

@@ -13,11 +13,11 @@ import (
 
 // Signal passes a signal on to the ranks.
 //
-// SIGTERM and SIGINT go to the ranks' process groups, and begin a stop: later ends have Stopped set.
-// SIGTSTP and SIGCONT go to the groups too, the former as SIGSTOP: a rank is alone in its session, and
-// SIGTSTP stops no process of such a group (POSIX, orphaned process group). Any other signal is a
-// notice, which would end a rank without a handler: only ranks with a handler get it, and Signal
-// returns how many did.
+// SIGTERM and SIGINT go to the ranks' process groups, and begin a stop: later ends have Stopped set. SIGTSTP
+// and SIGCONT go to the groups too. SIGTSTP is sent as SIGSTOP, because each rank has its own session, and
+// SIGTSTP does not stop processes of such a group (POSIX, orphaned process group). Any other signal is a
+// notice. It would end a rank without a handler, so only ranks with a handler get it; Signal returns how many
+// did.
 func (g *Group) Signal(sig syscall.Signal) (reached int) {
 	switch sig {
 	case unix.SIGTERM, unix.SIGINT, unix.SIGKILL:
@@ -35,7 +35,7 @@ func (g *Group) Signal(sig syscall.Signal) (reached int) {
 			g.mu.Lock()
 			g.ask()
 			g.mu.Unlock()
-			if signalProcess(r.pidfd, sig) == nil { // else it has ended meanwhile
+			if signalProcess(r.pidfd, sig) == nil { // an error means that it has ended meanwhile
 				reached++
 			}
 		}
@@ -53,8 +53,8 @@ func catches(pid int, sig syscall.Signal) bool {
 	return err == nil && sig > 0 && sig <= 64 && mask&(1<<(sig-1)) != 0
 }
 
-// toGroups sends sig to every rank's process group, but SIGTERM not to ranks that got it from
-// StopPeers. Ended ranks stay zombies until the group is done, so that a group's number is its own.
+// toGroups sends sig to every rank's process group, except SIGTERM to ranks that got it from StopPeers. Ended
+// ranks stay zombies until the group is done, so that a group's number cannot be reused.
 func (g *Group) toGroups(sig syscall.Signal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,11 +69,11 @@ func (g *Group) toGroups(sig syscall.Signal) {
 	}
 }
 
-// StopPeers sends sig, and SIGCONT, to the process groups of all ranks but those given, and returns.
-// The ends of these ranks have Stopped set. The given ranks continue until Stop, which must follow.
+// StopPeers sends sig and SIGCONT to the process groups of all ranks except those in of, and returns. The
+// ends of these ranks have Stopped set. The ranks in of continue until Stop, which must follow.
 //
-// A rank that handles one SIGTERM gets no second one from Stop: to many programs a second one means
-// that no time is left.
+// A rank that handles one SIGTERM gets no second one from Stop: many programs take a second one as an order
+// to end at once.
 func (g *Group) StopPeers(sig syscall.Signal, of []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -99,8 +99,8 @@ func (g *Group) toGroup(r *member, sig syscall.Signal) {
 	}
 }
 
-// Ask sends sig to the processes that have a handler for it: the outermost ones in each rank's tree.
-// No process ends. It returns their pids by rank.
+// Ask sends sig to the processes that have a handler for it, only the topmost ones in each rank's tree. No
+// process ends by it. Ask returns their pids by rank.
 func (g *Group) Ask(sig syscall.Signal) map[int][]int {
 	asked := map[int][]int{}
 	t, err := snapshot()

@@ -39,7 +39,7 @@ func startRank(m message, fds []int) (pid, pidfd int, call string, err error) {
 		call = "pidfd_open"
 	}
 	if err != nil {
-		_ = unix.Kill(-pid, unix.SIGKILL) // not reaped, so that it is still ours
+		_ = unix.Kill(-pid, unix.SIGKILL) // the pid is valid: not reaped yet
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 		if pidfd >= 0 {
 			unix.Close(pidfd)
@@ -49,15 +49,14 @@ func startRank(m message, fds []int) (pid, pidfd int, call string, err error) {
 	return pid, pidfd, "", nil
 }
 
-// guardHeadroom is the data in bytes that a guard may come to need while it starts a rank:
-// the runtime takes 64 MiB at a time for its heap.
+// guardHeadroom is the data in bytes that a guard may need while it starts a rank: Go's runtime takes 64 MiB
+// at a time for its heap.
 const guardHeadroom = 128 << 20
 
-// forkLimited starts a process under RLIMIT_DATA = m.Data. The child inherits the limit from
-// this process: a shell starts its first command within a millisecond, before a limit that is
-// set after the start would hold.
+// forkLimited starts a process under RLIMIT_DATA = m.Data. The child inherits the limit from this process. A
+// limit set after the start would be too late: a shell starts its first command within a millisecond.
 func forkLimited(m message, attr *syscall.ProcAttr) (pid int, call string, err error) {
-	// Not os.StartProcess, which may start another child to try the kernel out.
+	// Not os.StartProcess, which may start another child to test the kernel.
 	if m.Data == 0 {
 		pid, err = syscall.ForkExec(m.Path, m.Argv, attr)
 		return pid, "exec", err
@@ -71,8 +70,8 @@ func forkLimited(m message, attr *syscall.ProcAttr) (pid int, call string, err e
 	return pid, "prlimit RLIMIT_DATA", unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: uint64(m.Data), Max: uint64(m.Data)}, nil)
 }
 
-// lowerDataLimit lowers this process's soft RLIMIT_DATA to limit bytes until restore is called.
-// It changes nothing where this process itself may need more.
+// lowerDataLimit lowers this process's soft RLIMIT_DATA to limit bytes until restore is called. It changes
+// nothing if this process itself may need more.
 func lowerDataLimit(limit int64) (restore func()) {
 	restore = func() {}
 	var own unix.Rlimit
@@ -112,7 +111,7 @@ func spawnMessage(r Rank, o Options, workdir string) (message, error) {
 	return message{Kind: spawn, Path: path, Argv: r.Argv, Env: env, Dir: dir, Data: o.DataLimit}, nil
 }
 
-// lookPath finds a program by the rank's PATH, from the rank's directory. os/exec would use gpurun's.
+// lookPath finds a program by the rank's PATH, from the rank's directory. os/exec would use gpurun's PATH.
 func lookPath(name string, env []string, dir string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil

@@ -2,9 +2,8 @@
 
 package proc
 
-// These checks come before Go starts: its runtime ends the process with a stack trace, and exit code
-// 2, where it gets no thread or no address space. A C constructor runs before Go does, in gpurun and
-// in its guards.
+// These checks run before Go starts, in a C constructor, in gpurun and in its guards. Without enough threads
+// or address space Go's runtime would end the process with a stack trace and exit code 2.
 
 /*
 #cgo LDFLAGS: -lpthread
@@ -17,7 +16,7 @@ package proc
 #include <sys/resource.h>
 #include <unistd.h>
 
-// What gpurun has at work at once, and a guard process; and what Go reserves.
+// The number of threads of gpurun and of a guard process, and the address space that Go reserves.
 enum { THREADS = 20, GUARD_THREADS = 8 };
 static const size_t RESERVED = (size_t)7 << 28;
 

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stop ends the group, and returns when everything that it started is gone, or has survived
-// Options.KillTimeout: SIGTERM, or sig, to every rank's process group, also where the leader has ended;
-// wait until the groups are empty or grace is over; SIGKILL; sweep. SIGCONT follows the first signal:
-// a stopped rank would not handle it.
+// Stop ends the group. It returns when all processes that the group started are gone, or have survived
+// Options.KillTimeout. It sends SIGTERM, or sig, to every rank's process group, even if the leader has ended;
+// waits until the groups are empty or grace is over; sends SIGKILL; and sweeps. SIGCONT follows the first
+// signal, since a stopped rank would not handle that.
 //
-// The work is done once. A further call waits for the first, and returns the same.
+// A second call waits for the first, and returns the same report.
 func (g *Group) Stop(grace time.Duration, sig ...syscall.Signal) StopReport {
 	g.stopOnce.Do(func() { g.report = g.stop(grace, sig) })
 	return g.report
@@ -25,7 +25,7 @@ func (g *Group) Stop(grace time.Duration, sig ...syscall.Signal) StopReport {
 func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 	g.beginStop()
 	g.mu.Lock()
-	g.started = true // or, where Start has failed, will never be
+	g.started = true // or Start has failed, and no more will come
 	g.closeIfDone()
 	g.mu.Unlock()
 	if len(sigs) == 0 {
@@ -53,7 +53,7 @@ func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 	m := newMarker(g.options.Marker, g.began, os.Getpid())
 	s := sweeper{find: func(t processTable) []process { return g.find(t, m) }, direct: g.direct}
 	found := s.scan()
-	g.toGroups(unix.SIGKILL) // one call ends a whole group, also while it forks
+	g.toGroups(unix.SIGKILL) // one call ends a whole group, even while it forks
 	killed, left := s.sweep(bound)
 	report := g.account(append(found, killed...), left)
 	if len(left) == 0 {
@@ -64,8 +64,8 @@ func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 	return report
 }
 
-// beginStop marks the time from which a rank's end is the stop's. A rank that has ended before, even
-// unreported, is a zombie, which tells its end apart.
+// beginStop marks the time from which a rank's end counts as caused by the stop. A rank that has ended
+// before, even if unreported, is a zombie by then, and does not count.
 func (g *Group) beginStop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,8 +82,8 @@ func (g *Group) beginStop() {
 	}
 }
 
-// ask records, before a rank is signalled, that the ranks' ends may not be their own from now on. The
-// caller holds mu.
+// ask records, before a rank is signalled, that ranks may from now on end because of a signal. The caller
+// holds mu.
 func (g *Group) ask() {
 	if g.asked = true; g.guard != nil {
 		_ = g.guard.link.send(message{Kind: asked}) // for the guard that may write Ends
@@ -113,15 +113,14 @@ func (g *Group) awaitGroups(ctx context.Context) {
 	})
 }
 
-// Linger waits until the ranks and everything that they started, also meanwhile, have ended by
-// themselves, or ctx is done. It signals no process, and reports whether all are gone.
+// Linger waits until the ranks and all processes that they start have ended by themselves, or ctx is done. It
+// signals no process, and reports whether all are gone.
 func (g *Group) Linger(ctx context.Context) bool {
 	m := newMarker(g.options.Marker, g.began, os.Getpid())
 	return g.awaitNone(ctx, func(t processTable) []process { return g.find(t, m) })
 }
 
-// awaitNone waits until find finds nothing in a walk over /proc, and reports whether that came before
-// ctx was done.
+// awaitNone waits until find finds nothing in a walk over /proc. It reports false if ctx is done before.
 func (g *Group) awaitNone(ctx context.Context, find func(processTable) []process) bool {
 	for ctx.Err() == nil {
 		t, err := snapshot()
@@ -173,7 +172,7 @@ func (g *Group) find(t processTable, m *marker) []process {
 		t.add(set, t.reparented(self, g.members[0].id.PID, g.began)...)
 	}
 	if !g.lost {
-		m = nil // all descend from a guard
+		m = nil // not needed: all descend from a guard
 	}
 	t.addBelonging(set, sessions, g.began, m)
 	return t.alive(set, spare)
@@ -190,7 +189,8 @@ func (g *Group) guards() []*guardHandle {
 	return all
 }
 
-// direct returns the guards' living children, and those that a dead guard left to this process.
+// direct returns the guards' living children, and the living children that this process got from a dead
+// guard.
 func (g *Group) direct() []process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -211,8 +211,8 @@ func (g *Group) direct() []process {
 	return procs
 }
 
-// awaitLastEnds waits for the reports of ranks that are dead. A guard that does not report, because it
-// is suspended, is killed, and so is its successor; then this process reads the ends itself.
+// awaitLastEnds waits for the reports about dead ranks. If a guard does not report because it is suspended,
+// it and its successor are killed, and this process reads the ends itself.
 func (g *Group) awaitLastEnds(ctx context.Context) {
 	late := time.NewTicker(releaseTimeout)
 	defer late.Stop()
@@ -232,7 +232,7 @@ func (g *Group) awaitLastEnds(ctx context.Context) {
 	}
 }
 
-// account makes the report of the killed processes, which may repeat, and of the remaining ones.
+// account makes the report from the killed processes, which may repeat, and the remaining ones.
 func (g *Group) account(killed, left []process) StopReport {
 	var report StopReport
 	ranks := make(map[identity]int)
@@ -276,7 +276,7 @@ func (g *Group) releaseAll() {
 		if g.lost {
 			reap(r.id.PID)
 		}
-		r.pidfd.Close() // ends awaitRank
+		r.pidfd.Close() // also ends awaitRank
 	}
 	if !g.closed {
 		g.closed = true
@@ -299,7 +299,7 @@ func (g *Group) releaseAll() {
 	g.release()
 }
 
-// Kill ends the grace of a running Stop, and of a later one: the effect of a second Ctrl-C.
+// Kill ends the grace of a running Stop and of every later one, as a second Ctrl-C does.
 func (g *Group) Kill() {
 	g.cutOnce.Do(func() { close(g.cut) })
 }

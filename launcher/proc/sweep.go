@@ -12,25 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookAgain bounds the wait between two walks of a sweep. The end of a killed process wakes the sweep at
-// once; the bound is for processes that another one forked after the walk.
+// lookAgain bounds the wait between two walks of a sweep. The end of a killed process ends the wait at once.
+// The bound is for processes that were forked after the walk.
 const lookAgain = 100 * time.Millisecond
 
-// maxPidfds bounds the processes that are awaited at once, to save descriptors.
+// maxPidfds bounds how many processes are awaited at once, to save descriptors.
 const maxPidfds = 256
 
 // sweeper finds and kills processes until none is left.
 type sweeper struct {
-	// find picks everything to kill from a walk over /proc.
+	// find returns the processes to kill, from a walk over /proc.
 	find func(processTable) []process
-	// direct returns the living children of the subreaper among them. A chain of processes, each of
-	// which starts the next and ends, moves faster than a walk; but one of them is always a child of
-	// the subreaper.
+	// direct returns those that are living children of the subreaper. In a chain of processes, each starts
+	// the next and ends, faster than a walk finds it; but one of them is always a child of the subreaper.
 	direct func() []process
 }
 
-// sweep kills with SIGKILL, through pidfds, until two walks in a row find nothing alive, or ctx is done.
-// It returns everything that it killed, and what remained.
+// sweep kills with SIGKILL, through pidfds, until two walks in a row find nothing alive, or ctx is done. It
+// returns the processes that it killed, and those that remain.
 func (s sweeper) sweep(ctx context.Context) (killed, left []process) {
 	seen := make(map[identity]bool)
 	for empty := 0; empty < 2; {
@@ -57,7 +56,7 @@ func (s sweeper) sweep(ctx context.Context) (killed, left []process) {
 	return killed, left
 }
 
-// maxStale is how often in a row killChildren looks at processes that it has already signalled, and that
+// maxStale is how often in a row killChildren may find only processes that it has already signalled, and that
 // take a moment to end, before it leaves them to the sweep.
 const maxStale = 10
 
@@ -79,7 +78,7 @@ func (s sweeper) killChildren(ctx context.Context, seen map[identity]bool) (kill
 	return killed
 }
 
-// killAll sends SIGKILL to each process. It returns those not seen before, and pidfds to wait for.
+// killAll sends SIGKILL to each process. It returns the processes not seen before, and pidfds to wait for.
 func killAll(procs []process, seen map[identity]bool) (killed []process, fds []int) {
 	for _, p := range procs {
 		fd, err := openProcess(p.identity)
@@ -91,10 +90,10 @@ func killAll(procs []process, seen map[identity]bool) (killed []process, fds []i
 			killed = append(killed, p)
 		}
 		if err != nil {
-			_ = unix.Kill(p.PID, unix.SIGKILL) // out of descriptors: the pid was seen a moment ago
+			_ = unix.Kill(p.PID, unix.SIGKILL) // out of descriptors: use the pid, which was seen a moment ago
 			continue
 		}
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // what refuses is reported as left over
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // a process that cannot be signalled is reported as left over
 		if len(fds) < maxPidfds {
 			fds = append(fds, fd)
 		} else {
@@ -108,7 +107,7 @@ func killAll(procs []process, seen map[identity]bool) (killed []process, fds []i
 func (s sweeper) scan() []process {
 	t, err := snapshot()
 	if err != nil {
-		return nil // sweep meets the same error
+		return nil // sweep will get the same error
 	}
 	return s.find(t)
 }
@@ -125,16 +124,16 @@ func (t processTable) alive(set, spare map[int]bool) []process {
 	return procs
 }
 
-// A Leftover is a process that survived SIGKILL: it waits in a call that no signal interrupts, or it
+// A Leftover is a process that survived SIGKILL: it is in a system call that no signal interrupts, or it
 // belongs to another user.
 type Leftover struct {
 	PID   int
-	Rank  int    // the global rank, -1 for what a rank started
+	Rank  int    // the global rank, -1 for a process that a rank started
 	Name  string // as ps shows it, at most 15 bytes
 	State byte   // as ps shows it: 'D' is uninterruptible
 	// Channel is the kernel function that it waits in, from /proc/PID/wchan; may be empty.
 	Channel string
-	// Debugger is the process that traces it, empty for none.
+	// Debugger names the process that traces it, empty for none.
 	Debugger string
 }
 
@@ -147,9 +146,9 @@ func describe(p process, rank int) Leftover {
 	return Leftover{PID: p.PID, Rank: rank, Name: p.name, State: p.state, Channel: strings.TrimSpace(string(channel)), Debugger: debuggerOf(p.PID)}
 }
 
-// addBelonging puts into set the processes that belong to the ranks without descending from them: the
-// members of their sessions, whose numbers are the ranks' pids, and those with the marker; each with
-// its descendants.
+// addBelonging adds to set the processes that belong to the ranks without descending from them, each with its
+// descendants: the members of the ranks' sessions, whose numbers are the ranks' pids, and processes with the
+// marker.
 func (t processTable) addBelonging(set, sessions map[int]bool, began uint64, m *marker) {
 	for pid, p := range t.procs {
 		if set[pid] || p.Start < began {
@@ -161,11 +160,10 @@ func (t processTable) addBelonging(set, sessions map[int]bool, began uint64, m *
 	}
 }
 
-// reparented returns the orphans that came to a supervisor when the guard above them died: the children
-// on which it holds no pidfd, because it has not started them. Those in its own session come from a
-// command that it ran, and are spared: ranks have their own sessions. Known is a pid that the
-// supervisor must hold; if it does not, it is dead or a sandbox hides its descriptors, and no child
-// counts.
+// reparented returns the orphans that became children of a supervisor when the guard above them died. The
+// supervisor has not started them, so that it holds no pidfd on them. Children in its own session come from a
+// command that it ran, and are spared: ranks have their own sessions. known is a pid on which the supervisor
+// must hold a pidfd. If it does not, it is dead, or a sandbox hides its descriptors, and no child counts.
 func (t processTable) reparented(supervisor, known int, began uint64) []int {
 	held, err := heldPIDs(supervisor)
 	if err != nil || !held[known] {

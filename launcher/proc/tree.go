@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// identity names one process for good: the kernel reuses a pid, but never with the same start time.
+// identity names one process permanently: the kernel reuses a pid, but never with the same start time.
 type identity struct {
 	PID   int
 	Start uint64 // clock ticks since boot, field 22 of /proc/PID/stat
@@ -27,8 +27,8 @@ type process struct {
 	name    string
 }
 
-// alive reports whether the process still runs code. A process whose main thread has ended shows as a
-// zombie while its other threads run; only the count of threads distinguishes it from a dead one.
+// alive reports whether the process still runs code. A process whose main thread has ended appears as a
+// zombie while its other threads run. Only the number of threads distinguishes it from a dead one.
 func (p process) alive() bool {
 	switch p.state {
 	case 'Z', 'X', 'x':
@@ -37,7 +37,7 @@ func (p process) alive() bool {
 	return true
 }
 
-// readProcess reads one process. The error wraps fs.ErrNotExist, or ESRCH, where there is none.
+// readProcess reads one process. The error wraps fs.ErrNotExist, or ESRCH, if there is none.
 func readProcess(pid int) (process, error) {
 	stat, err := procfs.ReadStat(pid)
 	if err != nil {
@@ -96,7 +96,7 @@ func snapshot() (processTable, error) {
 	return t, nil
 }
 
-// add puts the processes with the given pids, and all their descendants, into set.
+// add adds the processes with the given pids, and all their descendants, to set.
 func (t processTable) add(set map[int]bool, roots ...int) {
 	for queue := slices.Clone(roots); len(queue) > 0; {
 		pid := queue[0]
@@ -109,8 +109,8 @@ func (t processTable) add(set map[int]bool, roots ...int) {
 	}
 }
 
-// children lists the children of a process. Where the kernel has the file for it, not every
-// process of the machine is read.
+// children lists the children of a process. If the kernel has a file for that, it does not read every process
+// of the machine.
 func children(pid int) ([]int, error) {
 	if pids, known := procfs.Children(pid); known {
 		return pids, nil
@@ -145,7 +145,7 @@ func livingChildren(parent int, spare map[int]bool) []process {
 	return t.alive(set, spare)
 }
 
-// is reports whether the process that id names was there.
+// is reports whether the table has the process that id names.
 func (t processTable) is(id identity) bool {
 	return t.procs[id.PID].identity == id
 }

@@ -20,9 +20,9 @@ var (
 	ErrAddressSpace = errors.New("the address space is limited (ulimit -v, RLIMIT_AS)")
 )
 
-// Usable returns why ranks cannot be supervised on this machine; nil where they can. A /proc of another
-// namespace shows other processes under our numbers: their ends would be missed, and signals would
-// reach strangers.
+// Usable returns why ranks cannot be supervised on this machine; nil if they can. If /proc belongs to another
+// namespace, the ranks' pids name other processes there: gpurun would miss the ranks' ends, and signal the
+// wrong processes.
 func Usable() error {
 	self, err := os.Readlink("/proc/self")
 	if err != nil {

@@ -15,25 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// messageKind is that of a message between the supervisor and its guard.
+// messageKind is the kind of a message between the supervisor and its guard.
 type messageKind uint8
 
 const (
 	hello    messageKind = iota + 1 // guard: ready
 	spawn                           // supervisor: start this; carries stdin, stdout, stderr
 	started                         // guard: the answer; carries a pidfd where it succeeded
-	exited                          // guard: a child that it was asked to start has ended
+	exited                          // guard: a child that it started on request has ended
 	watch                           // supervisor: the attempt, and the ranks that run already; may carry Options.Ends
 	watching                        // guard: the answer, after a first look at those ranks
 	asked                           // supervisor: ranks are about to be signalled
-	release                         // supervisor: all is done; reap and go
+	release                         // supervisor: the group is done; reap and exit
 )
 
-// A message is one of them. Strings are raw bytes: arguments and environment need not be UTF-8.
+// A message is one message of any kind. Strings are raw bytes: arguments and environment need not be UTF-8.
 type message struct {
 	Kind messageKind
 
-	Path string // spawn
+	Path string // for spawn
 	Argv []string
 	Env  []string
 	Dir  string
@@ -46,7 +46,7 @@ type message struct {
 
 	Run   string     // watch: the marker's value
 	Began uint64     // watch: start time of the attempt
-	Ranks []identity // watch: where a guard takes over, else none; release: all
+	Ranks []identity // watch: the ranks that the guard takes over, if any; release: all
 	Asked bool       // watch: ranks have been signalled
 }
 
@@ -54,14 +54,14 @@ type message struct {
 // environment (man 2 execve).
 const maxMessage = 16 << 20
 
-// A guardLink is one end of the socket between the supervisor and its guard. Any goroutine may send; one
+// A guardLink is one end of the socket between the supervisor and its guard. Any goroutine may send; only one
 // receives.
 type guardLink struct {
 	conn *net.UnixConn
-	mu   sync.Mutex // held over one whole message
+	mu   sync.Mutex // held while a whole message is sent
 }
 
-// pair returns the supervisor's end, and the guard's end as a file to be inherited.
+// pair returns the supervisor's end, and the guard's end as a file for the guard to inherit.
 func pair() (*guardLink, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -113,7 +113,7 @@ func (l *guardLink) send(m message, fds ...int) error {
 	return err
 }
 
-// giveUp fails a send that waits, and every later one.
+// giveUp makes a waiting send and every later one fail.
 func (l *guardLink) giveUp() { _ = l.conn.SetWriteDeadline(time.Unix(1, 0)) }
 
 // receive returns the next message and its descriptors, which the caller closes. The error is io.EOF when

@@ -18,20 +18,21 @@ import (
 	"time"
 )
 
-// A certificate has the longest possible validity: clocks differ between nodes, and do not matter here.
+// Certificates are valid for the longest possible time, because the clocks of nodes may differ.
 var (
 	notBefore = time.Unix(0, 0).UTC()
 	notAfter  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	anyTime   = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// errStranger is the error for a certificate of no node of the launch.
+// errStranger: the certificate does not belong to a node of the launch.
 var errStranger = errors.New("the certificate is of no node of this launch")
 
-// whose returns the node that has a certificate. use is that node's use of it.
+// A whose function returns the node that a certificate belongs to. use is the node's use of it, as server or
+// client.
 type whose func(cert *x509.Certificate, use x509.ExtKeyUsage) (node int, err error)
 
-// name is a node's name in its certificate.
+// name returns a node's name in its certificate.
 func name(node int) string {
 	if node == 0 {
 		return "head"
@@ -39,7 +40,7 @@ func name(node int) string {
 	return "node-" + strconv.Itoa(node)
 }
 
-// number is the node in a certificate.
+// number returns the node's number in a certificate.
 func number(cert *x509.Certificate) (int, error) {
 	n, err := strconv.Atoi(strings.TrimPrefix(cert.Subject.CommonName, "node-"))
 	switch {
@@ -55,7 +56,7 @@ func number(cert *x509.Certificate) (int, error) {
 type authority struct {
 	key  ed25519.PrivateKey
 	cert *x509.Certificate
-	pool *x509.CertPool // of cert alone
+	pool *x509.CertPool // contains only cert
 	tag  string         // of the launch
 }
 
@@ -91,7 +92,7 @@ func (a *authority) whose(cert *x509.Certificate, use x509.ExtKeyUsage) (int, er
 	return number(cert)
 }
 
-// selfSigned makes a certificate that others recognise by its fingerprint alone.
+// selfSigned makes a certificate that others recognise only by its fingerprint.
 func selfSigned(name string, tag ...string) (tls.Certificate, error) {
 	return signed(name, nil, nil, tag...)
 }
@@ -112,7 +113,7 @@ func signed(name string, by *x509.Certificate, with ed25519.PrivateKey, tag ...s
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}, nil
 }
 
-// certificate is the template of all certificates. The head serves, the others are clients.
+// certificate returns the template of all certificates. The head is a server, the others are clients.
 func certificate(of string, tag ...string) *x509.Certificate {
 	use := x509.ExtKeyUsageClientAuth
 	if of == name(0) {
@@ -124,14 +125,14 @@ func certificate(of string, tag ...string) *x509.Certificate {
 	}
 }
 
-// tagOf is shown by the certificates of a launch in addition to the node. It proves nothing: it distinguishes a gpurun of the
-// launch with another secret from a stranger.
+// tagOf returns the launch's tag, which its certificates show next to the node. The tag proves nothing. It
+// distinguishes a gpurun of the launch that has another secret from a stranger.
 func tagOf(run string) string {
 	sum := sha256.Sum256([]byte("gpurun launch " + run))
 	return hex.EncodeToString(sum[:8])
 }
 
-// claims is the node of this launch that a certificate names; false where it names none.
+// claims returns the node of this launch that a certificate names; false if it names none.
 func (c *Credentials) claims(s tls.ConnectionState) (node int, says bool) {
 	if len(s.PeerCertificates) == 0 || c.tag == "" || !slices.Contains(s.PeerCertificates[0].Subject.Organization, c.tag) {
 		return 0, false
@@ -142,7 +143,7 @@ func (c *Credentials) claims(s tls.ConnectionState) (node int, says bool) {
 
 type fingerprint = [sha256.Size]byte
 
-// known recognises nodes by the cards that they published.
+// known recognises nodes by their published cards.
 func known(cards []card) whose {
 	nodes := map[fingerprint]int{}
 	for node, c := range cards {
@@ -157,12 +158,12 @@ func known(cards []card) whose {
 	}
 }
 
-// tlsConfig is for one connection, of either side, and sets the node at its other end. It replaces the usual checks, of
-// host names against a list of authorities, by checks of nodes.
+// tlsConfig returns the configuration of one connection, for either side. The handshake sets peer to the node
+// at the other end. Instead of host names and authorities, it checks nodes.
 //
-// The key exchange is X25519, or P-256 where only FIPS 140 algorithms may be used. Go's default adds ML-KEM, which
-// protects recorded traffic for decades and takes as long as all the rest: these messages are of no use after the
-// launch.
+// The key exchange is X25519, or P-256 if only FIPS 140 algorithms may be used. Go's default adds ML-KEM,
+// which protects recorded traffic for decades and takes as long as the rest of the handshake. It is not
+// needed: these messages are useless after the launch.
 func (c *Credentials) tlsConfig(peer *int) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, NextProtos: []string{"gpurun"}, SessionTicketsDisabled: true,
@@ -174,7 +175,8 @@ func (c *Credentials) tlsConfig(peer *int) *tls.Config {
 	}
 }
 
-// peer is the node at the other end of a connection. A follower accepts the head only, and the head followers.
+// peer returns the node at the other end of a connection. A follower accepts only the head, and the head only
+// followers.
 func (c *Credentials) peer(s tls.ConnectionState) (int, error) {
 	if len(s.PeerCertificates) == 0 {
 		return 0, errStranger

@@ -15,9 +15,9 @@ import (
 
 const (
 	connect = 10 * time.Second
-	// stagger is the delay before the next place is tried in parallel. After the first place has answered, no other is tried
-	// for the time answering: a head to which a thousand nodes connect at once is slow, and calls at all of its ports
-	// would slow it further.
+	// stagger is the delay before the next place is tried in parallel. After a place has answered, no other
+	// is tried for the duration answering: a head to which a thousand nodes connect at once is slow, and
+	// calls to all of its ports would slow it further.
 	stagger   = 300 * time.Millisecond
 	answering = 2 * time.Second
 	mostHosts = 16 // addresses of one name
@@ -30,8 +30,8 @@ type Dialer struct {
 	ports []int
 }
 
-// NewDialer reaches the head on a machine, by its port, or with 0 by the ports that all nodes know. It looks up the
-// machine's name for each connection.
+// NewDialer makes a Dialer to the head on a host. With port 0 it tries the ports that all nodes can compute.
+// It looks up the host's name for each connection.
 func NewDialer(c *Credentials, host string, port int) *Dialer {
 	if port != 0 {
 		return &Dialer{c, host, []int{port}}
@@ -39,8 +39,8 @@ func NewDialer(c *Credentials, host string, port int) *Dialer {
 	return &Dialer{c, host, c.ports}
 }
 
-// Dial makes one connection. An error is ErrRefused where the machine answers without a gpurun, and ErrMistrusted where the
-// head has another secret.
+// Dial makes one connection. The error is ErrRefused if the machine answers but runs no head, and
+// ErrMistrusted if the head has another secret.
 func (d *Dialer) Dial(ctx context.Context) (*Link, error) {
 	places, err := d.places(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (d *Dialer) Dial(ctx context.Context) (*Link, error) {
 	return l, nil
 }
 
-// places are all addresses of the head's machine, with the likeliest port first.
+// places returns all addresses of the head's machine, the likeliest port first.
 func (d *Dialer) places(ctx context.Context) ([]string, error) {
 	hosts, err := net.DefaultResolver.LookupHost(ctx, d.host)
 	if err != nil && len(d.c.hosts) == 0 {
@@ -84,8 +84,8 @@ func (d *Dialer) places(ctx context.Context) ([]string, error) {
 	return places, nil
 }
 
-// race tries one place after the other, the next as soon as one has failed or after a delay, which is longer where a place
-// has answered, and keeps the first connection to the head.
+// race tries one place after the other, and keeps the first connection to the head. It tries the next place
+// as soon as one has failed, or after a delay, which is longer once a place has answered.
 func (d *Dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs []error) {
 	type outcome struct {
 		conn *tls.Conn
@@ -132,17 +132,17 @@ func (d *Dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs
 	return won, errs
 }
 
-// ErrMistrusted: the head has another secret than this node. ErrRefused: the head's machine answers, and its gpurun is
-// not there.
+// ErrMistrusted: the head has another secret than this node. ErrRefused: the head's machine answers, but runs
+// no head.
 var (
 	ErrMistrusted = errors.New("node 0 is there, and has another secret than this node")
 	ErrRefused    = errors.New("nobody listens there")
 )
 
-// errNotHead is why a place that answers is not the head's.
+// errNotHead: a place answers, and is not the head's.
 var errNotHead = errors.New("the process that answers is not the head of this launch")
 
-// try connects, reports that, and has the other side prove that it is the head.
+// try connects, sends to answered, and requires a proof that the other side is the head.
 func (d *Dialer) try(ctx context.Context, place string, answered chan<- struct{}) (*tls.Conn, error) {
 	dial := net.Dialer{Timeout: connect, KeepAlive: -1}
 	raw, err := dial.DialContext(ctx, "tcp", place)
@@ -157,7 +157,7 @@ func (d *Dialer) try(ctx context.Context, place string, answered chan<- struct{}
 	config.VerifyConnection = func(s tls.ConnectionState) error {
 		err := verify(s)
 		if node, says := d.c.claims(s); err != nil && says && node == 0 {
-			mistrusts = true // the handshake goes on, so that the head learns of this node
+			mistrusts = true // the handshake continues, so that the head learns of this node
 			return nil
 		}
 		return err
@@ -178,7 +178,7 @@ func (d *Dialer) try(ctx context.Context, place string, answered chan<- struct{}
 	return conn, nil
 }
 
-// judge makes one error of all places: ErrRefused where every reachable place answers, and none is the head.
+// judge combines the errors of all places: ErrRefused if every reachable place answers, and none is the head.
 func judge(errs []error) error {
 	var answers, other error
 	for _, err := range errs {
@@ -205,7 +205,7 @@ func judge(errs []error) error {
 	return errs[0]
 }
 
-// open waits for the head's first message on a connection, by which it accepts this node.
+// open waits for the head's first message on a connection, with which it accepts this node.
 func open(ctx context.Context, conn *tls.Conn) (*Link, error) {
 	waiting := context.AfterFunc(ctx, func() { conn.NetConn().Close() })
 	first, err := readFrame(conn, handshake)

@@ -15,8 +15,9 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// Hide closes gpurun's memory and environment to other processes of the same user, and removes the nodes' credentials from
-// the environment: neither a rank nor a program that gpurun runs inherits them, nor finds them in /proc.
+// Hide closes gpurun's memory and environment to other processes of the same user, and removes the nodes'
+// credentials from the environment. Ranks and other programs that gpurun runs do not inherit them, and cannot
+// find them in /proc.
 func Hide() error {
 	if os.Getenv(secretVariable) != "" {
 		if err := blank(secretVariable); err != nil {
@@ -37,8 +38,8 @@ func Hide() error {
 	return nil
 }
 
-// blank overwrites a variable in the memory where the kernel shows the original environment, which unsetting does not
-// change.
+// blank overwrites a variable in the memory from which the kernel shows the original environment. Unsetting
+// it does not change that memory.
 func blank(variable string) error {
 	from, to, err := startedWith()
 	if err != nil || from == to {

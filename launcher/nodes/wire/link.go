@@ -19,7 +19,8 @@ const (
 	mostQueued      = 4096    // messages that wait to be sent
 	mostQueuedBytes = 4 << 20 // and their bytes
 	flush           = 5 * time.Second
-	// silence ends a connection on which nothing comes. The nodes' own time limits are shorter.
+	// silence is how long a connection may receive nothing before it is closed. The nodes' own time limits
+	// are shorter.
 	silence = 5 * time.Minute
 )
 
@@ -36,16 +37,16 @@ type Link struct {
 	addr string
 	conn net.Conn
 
-	ctx    context.Context // over with the connection, and why
+	ctx    context.Context // ends with the connection, its cause is the reason
 	end    context.CancelCauseFunc
 	in     chan []byte
-	read   chan struct{} // closed when nothing more comes
-	closed chan struct{} // by Close
+	read   chan struct{} // closed when nothing more arrives
+	closed chan struct{} // closed by Close
 	done   chan struct{} // the connection is closed, and nothing runs any more
 
 	mu      sync.Mutex
 	queue   []byte // framed messages
-	queued  int    // messages that are not sent
+	queued  int    // messages in the queue
 	weight  int    // their bytes
 	closing bool
 	wake    chan struct{}
@@ -63,14 +64,14 @@ func NewLink(conn net.Conn, peer int) *Link {
 	return l
 }
 
-// Peer is the other side's number by its credentials.
+// Peer returns the other side's node number, from its credentials.
 func (l *Link) Peer() int { return l.peer }
 
-// Addr is the address at which the other side reaches this one, without the port.
+// Addr returns the address at which the other side reaches this one, without the port.
 func (l *Link) Addr() string { return l.addr }
 
-// Send queues a message, and does not wait for the network. An error means that the connection is over: it ends if the queue
-// is full.
+// Send queues a message, and does not wait for the network. If the queue is full, the connection ends. An
+// error means that the connection has ended.
 func (l *Link) Send(text []byte) error {
 	if len(text) > MaxMessage {
 		err := fmt.Errorf("a message of %d bytes is too large to be sent (at most %d)", len(text), MaxMessage)
@@ -146,7 +147,8 @@ func (l *Link) write() {
 	}
 }
 
-// receive reads messages until the connection is over. Its owner gets earlier ones, unless it closes the link.
+// receive reads messages until the connection is over. The owner still gets earlier messages, unless it
+// closes the link.
 func (l *Link) receive() {
 	defer close(l.read)
 	for {
@@ -192,7 +194,8 @@ func reason(err error) error {
 	return err
 }
 
-// Receive waits for the next message. Earlier messages precede the error that ends the connection.
+// Receive waits for the next message. When the connection ends, it returns the remaining messages before the
+// error.
 func (l *Link) Receive(ctx context.Context) ([]byte, error) {
 	select {
 	case text := <-l.in:
@@ -220,7 +223,7 @@ func (l *Link) Close() error {
 	return nil
 }
 
-// hangUp takes no more messages from its owner, and drops those that come.
+// hangUp accepts no more messages from the owner, and drops messages that arrive.
 func (l *Link) hangUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -235,7 +238,7 @@ func (l *Link) hangUp() {
 func (l *Link) fail(why error) {
 	l.end(why)
 	if conn, ok := l.conn.(*tls.Conn); ok {
-		conn.NetConn().Close() // without a closing message, which could block
+		conn.NetConn().Close() // without TLS's closing message, which could block
 		return
 	}
 	l.conn.Close()

@@ -32,9 +32,9 @@ type Links struct {
 	listener net.Listener
 	half     *halfOpen
 	came     chan *Link
-	ctx      context.Context // over when Close is called
+	ctx      context.Context // done when Close is called
 	stop     context.CancelFunc
-	served   sync.WaitGroup // connections
+	served   sync.WaitGroup // open connections
 	mu       sync.Mutex
 	open     map[*Link]bool
 }
@@ -119,7 +119,7 @@ func (h *Links) serve(raw net.Conn) {
 	h.mu.Unlock()
 }
 
-// Accept waits for the next node.
+// Accept waits for the next node's connection.
 func (h *Links) Accept(ctx context.Context) (*Link, error) {
 	select {
 	case l := <-h.came:
@@ -156,7 +156,7 @@ func address(a net.Addr) string {
 	return at.Addr().Unmap().String()
 }
 
-// prove is the handshake, which identifies the node and welcomes it.
+// prove does the handshake, which identifies the node, and welcomes it.
 func (h *Links) prove(raw net.Conn) (conn *tls.Conn, node int, err error) {
 	h.half.add(raw)
 	defer h.half.remove(raw)
@@ -179,11 +179,11 @@ func (h *Links) prove(raw net.Conn) (conn *tls.Conn, node int, err error) {
 	return conn, node, raw.SetDeadline(time.Time{})
 }
 
-// welcome is the head's first message, an empty one, for nodes only.
+// welcome is the head's first message. It is empty, and sent only to nodes of the launch.
 var welcome = make([]byte, 4)
 
-// halfOpen are connections whose other side is not known yet. Where they are too many, the oldest is closed: nodes need
-// milliseconds, attackers hold theirs for long.
+// halfOpen has the connections whose other side is not known yet. If there are too many, the oldest is
+// closed: nodes need milliseconds, attackers keep connections open for long.
 type halfOpen struct {
 	mu     sync.Mutex
 	most   int
@@ -223,11 +223,11 @@ func (h *halfOpen) close() {
 	}
 }
 
-// filesBeside are the other open files of gpurun, and those of its ranks' output.
+// filesBeside bounds gpurun's other open files, including those for the ranks' output.
 const filesBeside = 512
 
-// enoughFiles checks that a connection for each node can be open. Go has raised the limit as far as possible, and restores
-// it in child processes.
+// enoughFiles checks that enough files can be open for a connection to each node. Go has already raised the
+// limit as far as possible, and restores it in child processes.
 func enoughFiles(nodes int) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -11,23 +11,26 @@ import (
 )
 
 const (
-	// mostMistakes are kept until they are read; further ones are dropped.
+	// mostMistakes bounds the mistakes that are kept until they are read. Further ones are dropped.
 	mostMistakes = 64
-	// knockBound is the time for all places of a head to answer, and refusalBound that for the other side to refuse.
+	// knockBound is the time for all places of a head to answer, and refusalBound the time for the other side
+	// to refuse.
 	knockBound, refusalBound = 5 * time.Second, time.Second
 )
 
-// A Mistake is a gpurun that claims to be a node of this launch, and cannot be one: it does not have the nodes' credentials,
-// or it is another head, Node 0, which does. Addr is its address. Only a head's claim is proved.
+// A Mistake is a gpurun that claims to be a node of this launch and cannot be one. Either it does not have
+// the nodes' credentials, or it is a second head (Node is 0), which does. Addr is its address. Only a head's
+// claim is proved.
 type Mistake struct {
 	Node int
 	Addr string
 }
 
-// Mistakes are gpuruns that came to the head.
+// Mistakes delivers the mistakes that this process found.
 func (c *Credentials) Mistakes() <-chan Mistake { return c.mistakes }
 
-// mistaken looks at a refused connection: of a node without the launch's secret, or of another head, which has it.
+// mistaken records a refused connection if it comes from a node of the launch without the secret, or from
+// another head that has it.
 func (c *Credentials) mistaken(s tls.ConnectionState, from net.Addr) {
 	node, says := c.claims(s)
 	if !says || c.node != 0 || bytes.Equal(s.PeerCertificates[0].Raw, c.own.Certificate[0]) {
@@ -46,7 +49,8 @@ func (c *Credentials) mistaken(s tls.ConnectionState, from net.Addr) {
 	}
 }
 
-// Rival is the address of another head of this launch with its secret, among the places of node 0; empty where there is none.
+// Rival returns the address of another head of this launch that has its secret, among the places of node 0;
+// empty for none.
 func Rival(ctx context.Context, c *Credentials, host string, port int) string {
 	if c.tag == "" {
 		return ""
@@ -70,7 +74,8 @@ func (c *Credentials) headThere(o TrustOptions) func(context.Context) string {
 	}
 }
 
-// knock is the first place with a head of this launch that counts; the search ends at this process's own.
+// knock returns the first place with a head of this launch for which counts is true. The search ends at this
+// process's own place.
 func (c *Credentials) knock(ctx context.Context, host string, port int, counts func(tls.ConnectionState) bool) string {
 	ctx, cancel := context.WithTimeout(ctx, knockBound)
 	defer cancel()
@@ -96,7 +101,7 @@ func (c *Credentials) knock(ctx context.Context, host string, port int, counts f
 	return ""
 }
 
-// look returns the certificate of the process at a place, without trust, and shows this node's.
+// look returns the certificate of the process at a place without checking it, and shows this node's.
 func (d *Dialer) look(ctx context.Context, place string) (tls.ConnectionState, error) {
 	raw, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", place)
 	if err != nil {
@@ -113,8 +118,9 @@ func (d *Dialer) look(ctx context.Context, place string) (tls.ConnectionState, e
 	return conn.ConnectionState(), nil
 }
 
-// awaitRefusal waits until the other side has read this side's certificate: after an early close it may never be read.
+// awaitRefusal waits until the other side has read this side's certificate. If this side closed earlier, the
+// certificate might never be read.
 func awaitRefusal(conn *tls.Conn) {
-	_ = conn.SetReadDeadline(time.Now().Add(refusalBound)) // else the bound of the connection counts
+	_ = conn.SetReadDeadline(time.Now().Add(refusalBound)) // without it the connection's own bound applies
 	_, _ = conn.Read(make([]byte, 1))
 }

@@ -26,18 +26,18 @@ const (
 	mostAddrs = 8        // addresses on a card: Slurm takes values of up to 1 KiB
 )
 
-// A pmi is the connection that `srun --mpi=pmi2` gives each task of a step. Over it Slurm distributes a task's values to all
-// other tasks of the step, and to no other process.
+// A pmi is the connection that `srun --mpi=pmi2` gives each task of a step. Over it Slurm distributes a
+// task's values to all other tasks of the step, and only to them.
 type pmi struct {
 	conn      net.Conn
 	in        *bufio.Reader
 	job, rank string
 	size      int
-	spent     bool // Slurm takes one exchange a task, and there was one
+	spent     bool // Slurm allows one exchange per task, and it has been made
 }
 
-// openPMI takes the connection, so that no child inherits it. It is nil where there is none, or where the variables are of
-// another step.
+// openPMI takes over the connection, so that no child inherits it. It returns nil if there is none, or if the
+// variables belong to another step.
 func openPMI(vars environ.Vars) *pmi {
 	fd, err := strconv.Atoi(vars["PMI_FD"])
 	if err != nil || fd < 3 || vars["SLURM_JOB_ID"] == "" || vars["PMI_JOBID"] != vars["SLURM_JOB_ID"]+"."+vars["SLURM_STEP_ID"] {
@@ -65,12 +65,12 @@ func (p *pmi) close() {
 // A card is what a node publishes to the others.
 type card struct {
 	Fingerprint fingerprint
-	Addrs       []string // of its machine, in no order
+	Addrs       []string // addresses of its machine, in no order
 }
 
 func newCard(own tls.Certificate) card {
 	c := card{Fingerprint: sha256.Sum256(own.Certificate[0])}
-	addrs, _ := net.InterfaceAddrs() // the head is also found by its name
+	addrs, _ := net.InterfaceAddrs() // no error: the head is also found by its name
 	for _, a := range addrs {
 		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() && len(c.Addrs) < mostAddrs {
 			c.Addrs = append(c.Addrs, ip.IP.String())
@@ -106,7 +106,7 @@ func (p *pmi) exchange(ctx context.Context, node int, own card) ([]card, error) 
 	return cards, err
 }
 
-// until ends waits for Slurm with ctx.
+// until interrupts waits for Slurm when ctx is done.
 func (p *pmi) until(ctx context.Context) (done func() bool) {
 	return context.AfterFunc(ctx, func() { p.conn.SetDeadline(time.Unix(1, 0)) })
 }
@@ -138,7 +138,7 @@ func (p *pmi) talk(node int, own card) ([]card, error) {
 	return cards, err
 }
 
-// begin agrees on version 2 of the protocol, in the syntax of version 1.
+// begin negotiates version 2 of the protocol, in the syntax of version 1.
 func (p *pmi) begin(ctx context.Context) error {
 	defer p.until(ctx)()
 	if _, err := io.WriteString(p.conn, "cmd=init pmi_version=2 pmi_subversion=0\n"); err != nil {
@@ -154,7 +154,7 @@ func (p *pmi) begin(ctx context.Context) error {
 	return nil
 }
 
-// call sends a request, and reads the answer: each is preceded by its length.
+// call sends a request, and reads the answer. Each is preceded by its length.
 func (p *pmi) call(request string) (map[string]string, error) {
 	if _, err := fmt.Fprintf(p.conn, "%6d%s", len(request), request); err != nil {
 		return nil, err

@@ -6,14 +6,15 @@ import (
 	"fmt"
 )
 
-// The head listens on one of a few ports that all nodes can compute. They are below the systems' ephemeral ports.
+// The head listens on one of a few ports that all nodes can compute. They are below the range of ephemeral
+// ports.
 const (
 	firstPort = 20011
 	portRange = 12000
 	portCount = 16
 )
 
-// candidates are the ports of a launch's head, which takes the first free one.
+// candidates returns the possible ports of a launch's head, which takes the first free one.
 func candidates(run string, restart int) []int {
 	ports := make([]int, portCount)
 	for k := range ports {

@@ -17,7 +17,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// Variables that lead to a secret.
+// Environment variables that lead to a secret.
 const (
 	secretVariable     = "GPURUN_SECRET"
 	secretFileVariable = "GPURUN_SECRET_FILE"
@@ -25,7 +25,7 @@ const (
 
 const (
 	secretBytes    = 32
-	mostSecretText = 4096 // bytes that are read of a file
+	mostSecretText = 4096 // bytes to read from a file
 )
 
 // NewSecret makes a secret for the nodes of a launch, 32 random bytes in hexadecimal.
@@ -44,7 +44,7 @@ func PrintSecret(to io.Writer, asJSON bool) error {
 	return err
 }
 
-// givenSecret is the secret in the environment, nil for none, and the variable that gives it.
+// givenSecret returns the secret in the environment, nil for none, and the variable that it comes from.
 func givenSecret(vars environ.Vars) (secret []byte, variable string, err error) {
 	if path := vars[secretFileVariable]; path != "" {
 		secret, err = readSecretFile(path)
@@ -118,8 +118,8 @@ func readSecret(f *os.File) ([]byte, error) {
 	return secret, prefix(f.Name(), err)
 }
 
-// isPrivate refuses a file that other users may read or have written. Root's may be open to a group, as a volume of
-// Kubernetes with an fsGroup is.
+// isPrivate refuses a file that other users may read or may have written. A file of root may be open to a
+// group, as in a Kubernetes volume with an fsGroup.
 func isPrivate(path string, stat unix.Stat_t) error {
 	foreign := uint32(0o077)
 	if stat.Uid == 0 && os.Geteuid() != 0 {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// sharedWait is how long a follower waits for the head's file: NFS shows files of other machines within a minute. After that
-	// the folder is not a shared one.
+	// sharedWait is how long a follower waits for the head's file: NFS shows files of other machines within a
+	// minute. After that the folder counts as not shared.
 	sharedWait = 90 * time.Second
 	sharedLook = 250 * time.Millisecond
 	// knockAfter is the delay of the search for the head, knockPause its interval, and unseenBound how long the file may take
@@ -23,8 +23,8 @@ const (
 	knockAfter, knockPause, unseenBound = 5 * time.Second, 2 * time.Second, 20 * time.Second
 )
 
-// leaveSecret writes a secret for the other nodes, or takes the existing one: a launch that is started again keeps its own,
-// which a node may have read before.
+// leaveSecret writes a secret for the other nodes, or returns the existing one: a restarted launch keeps its
+// secret, which a node may have read already.
 func leaveSecret(path string) ([]byte, error) {
 	secret, err := readOwn(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -40,8 +40,8 @@ func leaveSecret(path string) ([]byte, error) {
 	return parseSecret(text)
 }
 
-// awaitSecret waits for the head's secret. It is nil where none comes. there returns the head's address, empty where it is not
-// found; if the secret does not appear after that, the folder is not shared.
+// awaitSecret waits for the head's secret, and returns nil if none appears. there returns the head's address,
+// empty until it is found. If the head is found and the secret does not appear, the folder is not shared.
 func awaitSecret(ctx context.Context, path string, there func(context.Context) string) ([]byte, error) {
 	over, began := time.NewTimer(sharedWait), time.Now()
 	defer over.Stop()
@@ -55,7 +55,7 @@ func awaitSecret(ctx context.Context, path string, there func(context.Context) s
 			return nil, errext.Errorf("put the job's folder on a file system that all nodes share, or give all of them a secret: on one `(umask 077; gpurun secret > FILE)`, then GPURUN_SECRET_FILE=FILE on each",
 				"node 0 is there, at %s, and the secret that it wrote is not visible here: %s is in no folder that both share", at, path)
 		}
-		_, _ = os.ReadDir(filepath.Dir(path)) // has NFS look again
+		_, _ = os.ReadDir(filepath.Dir(path)) // makes NFS look again
 		secret, err := readOwn(path)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return secret, err

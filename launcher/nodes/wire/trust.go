@@ -1,5 +1,5 @@
-// Package wire transports the messages between the nodes of a launch: one connection a node, under mutual TLS, and
-// the nodes' credentials.
+// Package wire transports the messages between the nodes of a launch, over one connection per node with
+// mutual TLS, and manages the nodes' credentials.
 //
 //	trust.go        the sources of credentials, the first that applies
 //	secret.go       a secret that all nodes have
@@ -13,8 +13,8 @@
 //	link.go         a connection, on either side
 //	mistake.go      gpuruns of the launch that cannot be part of it
 //
-// Of a stranger only the TLS handshake is read, bounded in size, time and number. Within a launch the boundary is the
-// user: any process that can read the secret is a node.
+// From a stranger, only the TLS handshake is read, bounded in size, time and number. Within a launch the
+// boundary is the user: any process that can read the secret can be a node.
 package wire
 
 import (
@@ -26,42 +26,43 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// Options are what a node's credentials depend on.
+// TrustOptions are the inputs for a node's credentials.
 type TrustOptions struct {
-	// Run names the launch, unique among launches, and Restart counts its restarts: the same on all nodes.
+	// Run is the unique name of the launch, and Restart counts its restarts. Both are the same on all nodes.
 	Run     string
 	Restart int
-	// Node is this node's number, of Nodes in all; 0 is the head.
+	// Node is this node's number, of Nodes in total; 0 is the head.
 	Node, Nodes int
 	// Environ is gpurun's own environment.
 	Environ environ.Vars
-	// Shared is a file for a secret in a folder that all nodes may see, empty for none. The head writes one there, or
-	// takes that of an earlier start of the same launch.
+	// Shared is the path of a file for a secret, in a folder that all nodes may see; empty for none. The head
+	// writes the secret, or uses that of an earlier start of the same launch.
 	Shared string
-	// Head and HeadPort are the address of node 0, the port 0 where gpurun chooses.
+	// Head and HeadPort are the address of node 0. Port 0 means that gpurun chooses.
 	Head     string
 	HeadPort int
 }
 
 // Credentials identify a node to others, and others to the node.
 type Credentials struct {
-	// Way describes the source of the credentials for people.
+	// Way describes the source of the credentials to the user.
 	Way string
 
 	node, nodes int
 	ports       []int
-	hosts       []string // addresses of the head's machine, where they are known
+	hosts       []string // addresses of the head's machine, if known
 	own         tls.Certificate
 	whose       whose
-	tag         string // of the launch; empty where Slurm vouches for its nodes
+	tag         string // tag of the launch; empty if Slurm distributes the certificates
 	mistakes    chan Mistake
 }
 
-// Trust takes the credentials of the first source that applies: a secret in the environment, Slurm's own exchange, a
-// shared folder. It waits for the other nodes where the source needs them, until ctx is over. From then on gpurun's
-// memory and environment are closed to other processes, and the variables with credentials are gone.
+// Trust makes credentials from the first source that applies: a secret in the environment, Slurm's exchange
+// between tasks, a shared folder. It waits for the other nodes if the source needs them, until ctx is done.
+// Afterwards gpurun's memory and environment are closed to other processes, and the variables with
+// credentials are removed.
 //
-// An error without a code is one of the user's.
+// An error without an exit code is a mistake of the user.
 func Trust(ctx context.Context, o TrustOptions) (*Credentials, error) {
 	if o.Node < 0 || o.Node >= o.Nodes {
 		return nil, fmt.Errorf("node %d of %d nodes", o.Node, o.Nodes)
@@ -82,7 +83,7 @@ func Trust(ctx context.Context, o TrustOptions) (*Credentials, error) {
 	return nil, nothing(o.Nodes, p != nil && p.spent)
 }
 
-// nothing is the error where no source applies.
+// nothing returns the error if no source applies.
 func nothing(nodes int, spent bool) error {
 	const what = "the %d nodes of this launch have nothing to know each other by"
 	if spent {
