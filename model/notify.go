@@ -2,14 +2,15 @@ package model
 
 import "time"
 
-// Notify is where gpurun sends notifications of a run, and which. Zero: nowhere.
+// Notify is the destination of a run's notifications, and selects among them. Zero: none are
+// sent.
 type Notify struct {
-	// URL receives the events, and is a secret. It is empty where Command receives each event on
-	// its stdin, or Missing says why there is none.
+	// URL receives the events, and is a secret. It is empty if Command receives each event on its
+	// stdin, or if Missing is set.
 	URL     string
 	Command []string
 	Style   string // "json", "slack", "discord" or "teams"
-	Secret  string // signs what is posted; empty for none
+	Secret  string // signs each request; empty: none
 	On      []string
 	Timeout time.Duration // of each try, and of the command
 	Missing string        // why nothing can be sent at present

@@ -7,16 +7,16 @@ type Proposal struct {
 	Env  map[string]string // to be added to the job's variables
 	File string            // name of the train.toml; empty for a command line
 	// Key is the key of [job] that gets the words: "args", "program" or "command"; empty for a
-	// command line, and "argv" for words that have no such place.
+	// command line, and "argv" for words that fit none of them.
 	Key   string
 	Words []string
-	// Sources are words as they were written, with variables that Words has expanded, by their
-	// index. An empty one belongs to the word before it. EnvSources are those of Env.
+	// Sources are words in their written form, before Words expanded their variables, by index.
+	// An empty one belongs to the word before it. EnvSources are those of Env.
 	Sources    map[int]string
 	EnvSources map[string]string
 	NoArgs     bool // the words include job.args, which has to be removed
 	HasEnv     bool // the job has a table job.env
-	// Code are calls in the job's code as they would be written. Turned can be written nowhere in
+	// Code has calls of the job's code in their new form. Turned cannot be written anywhere in
 	// the job: gpurun's hook sets it in the process.
 	Code       []string
 	Turned     strategy.Plan

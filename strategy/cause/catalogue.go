@@ -7,9 +7,9 @@ type Cause struct {
 	Code Code `json:"code"`
 	// Title names the cause in a sentence: "CUDA out of memory".
 	Title string `json:"title"`
-	// Hint is what to do, in lower case and without a full stop; empty for nothing.
+	// Hint is the advice, in lower case and without a full stop; empty: none.
 	Hint string `json:"hint"`
-	// Explains are the causes that this one brings about: its symptoms when both show.
+	// Explains lists the causes that this one can bring about: its symptoms if both are found.
 	Explains []Code `json:"explains,omitempty"`
 }
 

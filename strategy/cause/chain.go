@@ -2,13 +2,13 @@ package cause
 
 import "strings"
 
-// A link is how Python joins two tracebacks of one exception.
+// A link is the way in which Python joins two tracebacks of one exception.
 type link uint8
 
 const (
 	noLink   link = iota
-	explicit      // raise … from: the one is the reason for the other
-	implicit      // the one was being handled when the other was raised
+	explicit      // raise … from: one exception is the reason for the other
+	implicit      // one exception was being handled when the other was raised
 )
 
 // links are the lines between two tracebacks of a chain; CPython, 3.0 on.
@@ -20,11 +20,11 @@ var links = []struct {
 	{implicit, "During handling of the above exception, another exception occurred:"},
 }
 
-// linkReach is how many lines may be between a traceback and its link, or the link and the next
-// traceback: blank ones, and those of a longer message.
+// linkReach is the largest number of lines between a traceback and its link, or the link and the
+// next traceback: blank lines, and lines of a longer message.
 const linkReach = 8
 
-// A lastException is the exception that a traceback ended with.
+// A lastException is the exception at the end of a traceback.
 type lastException struct {
 	code, from Code
 	text       string
@@ -49,21 +49,21 @@ func (s *Scanner) chained(w *writer, text string) bool {
 	return false
 }
 
-// quotes reports whether a traceback that begins here is a part of the message above it: that of
-// an exception that left the program, with one blank line in between at most.
+// quotes reports whether a traceback that begins here is a part of the message above it. That is
+// the message of an exception that left the program, with at most one blank line in between.
 func (s *Scanner) quotes(w *writer) bool {
 	return w.link == noLink && s.below(w) && s.line <= s.left+1
 }
 
 // below reports whether a line of the writer can be a part of the message of an exception that
-// left the program. A message may hold the prefixes of other writers, unless its own lines have
-// one.
+// left the program. A message may contain the prefixes of other writers, unless its own lines
+// have one.
 func (s *Scanner) below(w *writer) bool {
 	return s.left > 0 && s.line >= s.left && (s.leftBy == w || s.leftBy.key == "")
 }
 
-// from is the cause of the exception that a traceback's own was raised from, empty where that
-// does not count.
+// from is the cause of the exception from which a traceback's own was raised; empty if that does
+// not count.
 func (w *writer) from(t *traceback, class, text string) Code {
 	inner := w.ended
 	code := inner.code
@@ -80,11 +80,11 @@ func (w *writer) from(t *traceback, class, text string) Code {
 	return code
 }
 
-// raisedFrom reports whether an exception that is linked to an inner one is there because of it.
-// An explicit link says so. One that was raised while the inner one was handled may be the
-// handler's answer, or the end of a job that had handled it long ago: it is the answer where the
-// handler itself raises it (caught) and its class is no mistake's, or where it repeats the inner
-// one's message.
+// raisedFrom reports whether an exception was raised because of the inner one that it is linked
+// to. An explicit link shows that. An exception that was raised while the inner one was handled
+// may come from the handler, or from the end of a job that had handled the inner one long before.
+// It counts as caused by the inner one if the handler itself raised it (caught) and its class is
+// not that of a mistake, or if it repeats the inner one's message.
 func raisedFrom(how link, class, text, inner string, caught bool) bool {
 	if how == explicit {
 		return true
@@ -94,8 +94,8 @@ func raisedFrom(how link, class, text, inner string, caught bool) bool {
 	return repeats || caught && !isProgramError(class)
 }
 
-// endsWithQuote reports whether a line ends the traceback by an exception whose message
-// holds another traceback.
+// endsWithQuote reports whether a line ends the traceback with an exception whose message
+// contains another traceback.
 func (t *traceback) endsWithQuote(text string) bool {
 	if !t.open || t.frames == 0 || indented(text, t) || !strings.Contains(text, "Traceback (most recent call last)") {
 		return false

@@ -1,14 +1,14 @@
-// Package cause is the catalogue of reasons why an attempt can end, and of how each shows in a
-// line of output, an exit or a driver event.
+// Package cause is the catalogue of reasons why an attempt can end, and of their signs in a line
+// of output, an exit or a driver event.
 //
-// It is data and pure functions: bytes go in, findings come out. Package strategy weighs the
-// findings of all ranks against each other, and decides.
+// It consists of data and pure functions: bytes go in, findings come out. Package strategy weighs
+// the findings of all ranks against each other, and decides.
 package cause
 
 // A Code names a cause in verdicts, journals and JSON. Codes are stable.
 type Code string
 
-// Unknown is a legal answer, and better than a wrong one. None means that nothing fatal was seen,
+// Unknown is a valid result, and better than a wrong one. None means that nothing fatal was seen,
 // for example an out-of-memory error that the job itself handled.
 const (
 	CUDAOOM         Code = "cuda-oom"
@@ -33,7 +33,7 @@ const (
 	None            Code = "none"
 )
 
-// OutOfMemory reports whether the cause is that memory ran out, of a GPU or of the host.
+// OutOfMemory reports whether memory ran out, of a GPU or of the host.
 func (c Code) OutOfMemory() bool { return c == CUDAOOM || c == HostOOM }
 
 // A Phase is the part of training that an attempt was in when it ended.

@@ -10,10 +10,10 @@ import (
 type DriverEventKind string
 
 const (
-	XIDEvent      DriverEventKind = "xid"      // an error that the driver gives a number
+	XIDEvent      DriverEventKind = "xid"      // an error with a number of the driver
 	ECCEvent      DriverEventKind = "ecc"      // memory that could not be corrected
-	LostEvent     DriverEventKind = "lost"     // a GPU does not answer any more
-	RecoveryEvent DriverEventKind = "recovery" // a GPU needs something, such as a reset
+	LostEvent     DriverEventKind = "lost"     // a GPU no longer answers
+	RecoveryEvent DriverEventKind = "recovery" // a GPU needs an action, such as a reset
 	UnfitEvent    DriverEventKind = "unfit"    // a GPU that was found broken before training began
 )
 
@@ -22,22 +22,22 @@ const (
 type DriverEvent struct {
 	Kind DriverEventKind `json:"kind"`
 	XID  int             `json:"xid,omitempty"` // the number of an XIDEvent
-	// Device is "cuda:1" as the job counts its devices, empty where the driver
-	// does not say which it is.
+	// Device is "cuda:1" in the job's numbering; empty if the driver does not report it.
 	Device string `json:"device,omitempty"`
 	UUID   string `json:"uuid,omitempty"` // "GPU-…" or "MIG-…", empty likewise
-	// Recovery is what the GPU of a RecoveryEvent or an UnfitEvent needs, where that is known.
+	// Recovery is the action that the GPU of a RecoveryEvent or an UnfitEvent needs, if it is
+	// known.
 	Recovery RecoveryAction `json:"recovery,omitempty"`
-	// Fault describes an UnfitEvent in a few words; Index is NVML's number of that GPU, and
-	// Bus its place on the PCI bus, "00000000:4B:00.0", empty where the driver does not say.
+	// Fault describes an UnfitEvent in a few words. Index is NVML's number of that GPU, and Bus
+	// its address on the PCI bus, "00000000:4B:00.0"; empty if the driver does not report it.
 	Fault string `json:"fault,omitempty"`
 	Index int    `json:"index,omitempty"`
 	Bus   string `json:"bus,omitempty"`
-	// Node is the host that has the GPU, empty for the one that decides.
+	// Node is the host of the GPU; empty: the deciding node.
 	Node string `json:"node,omitempty"`
 }
 
-// Text says the event in a few words: "Xid 79 on GPU-…: the GPU has fallen off the bus".
+// Text describes the event in a few words: "Xid 79 on GPU-…: the GPU has fallen off the bus".
 func (e DriverEvent) Text() string {
 	if node := e.Node; node != "" {
 		e.Node = ""
@@ -61,7 +61,7 @@ func (e DriverEvent) Text() string {
 	return text
 }
 
-// unfit names the device in all ways by which people look for one.
+// unfit names the device in all ways in which people search for one.
 func (e DriverEvent) unfit() string {
 	switch {
 	case e.UUID != "":
@@ -77,7 +77,8 @@ func (e DriverEvent) unfit() string {
 	return fmt.Sprintf("%s (%s): %s", e.Device, where, e.Fault)
 }
 
-// Need is what has to be done before the GPU is used again; empty where the event does not say.
+// Need is the action that is required before the GPU is used again; empty if the event does not
+// show it.
 func (e DriverEvent) Need() Need {
 	switch e.Kind {
 	case XIDEvent:
@@ -97,8 +98,8 @@ func (e DriverEvent) Need() Need {
 	return ""
 }
 
-// Finding is the finding of an event, false where the event is no reason why an attempt
-// ended: it is not in the table, or follows the end of an application.
+// Finding is the finding of an event; false if the event does not end an attempt: it is not in
+// the table, or follows the end of an application.
 func (e DriverEvent) Finding() (Finding, bool) {
 	s := Finding{Code: GPUHardware, Rank: -1, Device: e.Device, Text: e.Text()}
 	switch e.Kind {
@@ -115,29 +116,29 @@ func (e DriverEvent) Finding() (Finding, bool) {
 	return s, s.Code != Unknown && s.Code != Preempted
 }
 
-// A Need is what has to be done before a job can be started again on a GPU after an event of
-// its driver. It is empty where the event does not say.
+// A Need is the action that is required before a job can be started again on a GPU after an event
+// of its driver. It is empty if the event does not show it.
 type Need string
 
 const (
-	// Restart: the job ended, the GPU and its node continue.
+	// Restart: the job ended; the GPU and its node continue.
 	Restart Need = "restart"
-	// ResetUnlessContained: as Reset, unless the driver also reports that the error was kept
-	// from all but one application.
+	// ResetUnlessContained: as Reset, unless the driver also reports that the error was contained
+	// to one application.
 	ResetUnlessContained Need = "reset-unless-contained"
-	Check                Need = "check"  // by a person: what helps is not known
+	Check                Need = "check"  // by a person: the remedy is not known
 	Reset                Need = "reset"  // of the GPU
 	Reboot               Need = "reboot" // of the node
 )
 
-// needs are the least first.
+// needs lists the needs, the least first.
 var needs = []Need{Restart, ResetUnlessContained, Check, Reset, Reboot}
 
-// Worse reports whether more has to be done than for the other need.
+// Worse reports whether the need requires more than the other one.
 func (n Need) Worse(than Need) bool { return slices.Index(needs, n) > slices.Index(needs, than) }
 
-// A RecoveryAction is what the driver itself says that a GPU needs
-// (nvmlDeviceGpuRecoveryAction_t in nvml.h). It is empty for nothing.
+// A RecoveryAction is the action that the driver itself recommends for a GPU
+// (nvmlDeviceGpuRecoveryAction_t in nvml.h). It is empty for none.
 type RecoveryAction string
 
 // To drain is to let no new work begin: between GPUs, or on this one, which is reset afterwards.
@@ -160,7 +161,7 @@ var recoveryActions = map[RecoveryAction]struct {
 	RecoverByDrainAndReset: {"the driver asks that no work is begun before a reset of the GPU", Reset, false},
 }
 
-// Text says in a few words what is needed; empty for nothing.
+// Text describes the action in a few words; empty: none.
 func (r RecoveryAction) Text() string {
 	if action, known := recoveryActions[r]; known {
 		return action.text
@@ -168,7 +169,7 @@ func (r RecoveryAction) Text() string {
 	return "the driver asks for " + string(r)
 }
 
-// need is what has to be done before a job is started on the GPU.
+// need is the action that is required before a job is started on the GPU.
 func (r RecoveryAction) need() Need {
 	if action, known := recoveryActions[r]; known {
 		return action.need
@@ -176,24 +177,24 @@ func (r RecoveryAction) need() Need {
 	return Reset
 }
 
-// xids are the Xid events that end a job, or mean that its GPU should not be used any more, by
+// xids are the Xid events that end a job, or after which its GPU should not be used any more, by
 // NVIDIA's catalogue: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The
-// need is its immediate action: RESTART_APP, RESET_GPU, RESTART_BM (the node). Those of older
-// GPUs are in https://docs.nvidia.com/deploy/xid-errors/. Another event says nothing certain.
+// need is its immediate action: RESTART_APP, RESET_GPU, RESTART_BM (the node). Events of older
+// GPUs are in https://docs.nvidia.com/deploy/xid-errors/. Any other event proves nothing.
 var xids = map[int]struct {
 	code Code
 	text string
 	need Need
-	// survivable: the event is of the GPU's state; applications continue after it.
+	// survivable: the event concerns the GPU's state; applications continue after it.
 	survivable bool
 }{
-	// The job's own doing.
+	// Caused by the job itself.
 	13:  {code: IllegalAccess, text: "graphics engine exception: a kernel accessed memory out of range"},
 	31:  {code: IllegalAccess, text: "GPU memory page fault: a kernel accessed an illegal address"},
 	43:  {code: IllegalAccess, text: "GPU stopped processing: a user application hit a software error"},
 	45:  {code: Preempted, text: "preemptive cleanup: the application was ended"},
 	137: {code: IllegalAccess, text: "NVLink privilege error: a kernel accessed an illegal address of another GPU"},
-	// Memory. A contained error is also reported as one that is not correctable (48, 171, 172).
+	// Memory. A contained error is also reported as an uncorrectable one (48, 171, 172).
 	48:  {code: GPUHardware, text: "double bit ECC error", need: ResetUnlessContained},
 	63:  {code: GPUHardware, text: "row remapping or page retirement was recorded", survivable: true},
 	64:  {code: GPUHardware, text: "row remapping or page retirement failed", need: Reset, survivable: true},
@@ -205,8 +206,8 @@ var xids = map[int]struct {
 	157: {code: GPUHardware, text: "a part of the GPU could not be retired", survivable: true},
 	171: {code: GPUHardware, text: "uncorrectable error of the GPU's DRAM", need: ResetUnlessContained},
 	172: {code: GPUHardware, text: "uncorrectable error of the GPU's SRAM", need: ResetUnlessContained},
-	// NVLink. From the fifth generation on, 144 to 150, a code that NVML does not
-	// have decides how bad it is; the driver's recovery action shows it.
+	// NVLink. From the fifth generation on, 144 to 150, the severity depends on a code that NVML
+	// does not have; the driver's recovery action shows it.
 	74:  {code: GPUHardware, text: "NVLink error", need: Reset},
 	136: {code: GPUHardware, text: "link training failed", need: Reset},
 	144: {code: GPUHardware, text: "NVLink SAW error", survivable: true},
@@ -232,8 +233,8 @@ var xids = map[int]struct {
 	167: {code: GPUHardware, text: "fatal timeout on the PCI bus", need: Reboot},
 }
 
-// XID is the meaning of an Xid event for a job that ran on the GPU. The code is Unknown for an
-// event that proves nothing.
+// XID returns the meaning of an Xid event for a job that ran on the GPU. The code is Unknown for
+// an event that proves nothing.
 func XID(n int) (Code, string) {
 	if x, ok := xids[n]; ok {
 		return x.code, x.text

@@ -7,23 +7,24 @@ import (
 	"time"
 )
 
-// An Exception is the one that ended a process, as the process itself reported it. Unlike in
-// output, class, message and the exception that it was raised from are separate.
+// An Exception is the exception that ended a process, as the process itself reported it. Unlike
+// in output, class, message and the exception that it was raised from are separate.
 type Exception struct {
 	Class     string // "torch.OutOfMemoryError"
 	Message   string
 	Traceback string // header and frames, without the exception's own line
-	// Inner is the exception that it was raised from, or in whose handling; nil for none.
+	// Inner is the exception that it was raised from, or during whose handling it was raised;
+	// nil: none.
 	Inner    *Exception
 	Explicit bool // Inner was given by "raise … from"
 	Caught   bool // the frame that raised it had caught Inner
 }
 
-// chainLimit bounds how far back the reason of an exception is looked for.
+// chainLimit bounds the search for the reason of an exception along its chain.
 const chainLimit = 8
 
-// LastWord is the finding of the exception that ended a process: by its own class and message
-// or, where those only pass on another one, by the exception that it was raised from.
+// LastWord is the finding of the exception that ended a process: by its own class and message or,
+// if those only pass on another exception, by the one that it was raised from.
 func LastWord(e Exception) Finding {
 	own := e.alone()
 	inner := &e
@@ -37,7 +38,7 @@ func LastWord(e Exception) Finding {
 			how = explicit
 		}
 		from := inner.alone()
-		// What another rank's end brings about is no handler's mistake.
+		// A consequence of another rank's end is not a mistake of the handler.
 		victim := own.Weight == WeightSymptom && own.Code != UserError && from.Code.OutOfMemory()
 		if !victim && !raisedFrom(how, outer.Class, outer.line(), inner.line(), outer.Caught) {
 			break
@@ -49,7 +50,7 @@ func LastWord(e Exception) Finding {
 	return own
 }
 
-// line is the exception as the first line of its last words.
+// line formats the exception as the first line of its last message.
 func (e *Exception) line() string {
 	first, _, _ := strings.Cut(strings.TrimLeft(e.Message, " \t\r\n"), "\n")
 	if first = strings.TrimRight(first, " \r"); first == "" {
@@ -58,9 +59,8 @@ func (e *Exception) line() string {
 	return e.Class + ": " + first
 }
 
-// alone is the finding of the exception by itself. Its whole message counts where the first
-// line names a cause, or says that another process's exception follows; else it may hold any
-// text.
+// alone is the finding of the exception by itself. Its whole message counts if the first line
+// names a cause, or announces another process's exception; otherwise it may contain any text.
 func (e *Exception) alone() Finding {
 	if !exceptionName(e.Class) {
 		named := *e
@@ -92,7 +92,7 @@ func (e *Exception) alone() Finding {
 	return found
 }
 
-// carriers begin the messages that hold the traceback of another process or thread.
+// carriers begin the messages that contain the traceback of another process or thread.
 var carriers = []string{
 	"Caught ",              // torch._utils.ExceptionWrapper: DataLoader, DataParallel
 	"-- Process ",          // torch.multiprocessing.spawn
@@ -102,13 +102,13 @@ var carriers = []string{
 	"(pid=",                // Ray: "ray::f() (pid=12, ip=10.0.0.1)"
 }
 
-// passesOn reports whether an exception's message holds another one's traceback.
+// passesOn reports whether an exception's message contains another one's traceback.
 func passesOn(class, first string) bool {
 	return !isProgramError(class) && (contains(first, carriers) || wrapper(class, first))
 }
 
-// passedOn is the exception in a message that passes it on: of the class that the first
-// line names where it names one, else the last one.
+// passedOn is the exception in a message that passes it on: the one with the class that the first
+// line names, or else the last one.
 func passedOn(first, rest string) Finding {
 	named := ""
 	if words, ok := strings.CutPrefix(first, "Caught "); ok {
@@ -125,8 +125,8 @@ func scanWord(text string) Finding {
 	return lastFinding(text, true, func(Finding) bool { return true })
 }
 
-// lastFinding is the last finding in a text that counts and is no plain error of the job's
-// code, else the last one that counts. whole: the text is one exception.
+// lastFinding is the last finding in a text that counts and is not a plain error of the job's
+// code, or else the last one that counts. whole: the text is one exception.
 func lastFinding(text string, whole bool, counts func(Finding) bool) Finding {
 	last := Finding{Code: UserError, Phase: NoPhase}
 	scanner := NewScanner("error.json")
@@ -172,8 +172,8 @@ func ErrorFile(text []byte) (s Finding, at time.Time, ok bool) {
 	return s, time.Unix(seconds, 0).UTC(), true
 }
 
-// Recorded is the exception in a file: its simple name and message, and the traceback that Python
-// prints, with the exceptions that it was raised from above it.
+// Recorded returns the exception in a file, from its simple name and message, and from the
+// traceback that Python prints, which includes the exceptions that it was raised from.
 func Recorded(message, callstack string) Exception {
 	e := split(message)
 	if callstack == "" {
@@ -204,8 +204,8 @@ func split(line string) Exception {
 	return Exception{Class: "Exception", Message: line}
 }
 
-// ended splits a printed traceback before the line that names its exception: the first
-// one after the last frame that is not indented.
+// ended splits a printed traceback before the line that names its exception: the first line after
+// the last frame that is not indented.
 func ended(stack string) (head string, e Exception) {
 	end := strings.LastIndex(stack, "\n  File ") + 1
 	for end < len(stack) {
@@ -218,7 +218,8 @@ func ended(stack string) (head string, e Exception) {
 	return stack[:end], split(stack[end:])
 }
 
-// cutInner cuts the exception off that another one was raised from, from the traceback of both.
+// cutInner splits the traceback of an exception that was raised from another one, and returns the
+// other one.
 func cutInner(e *Exception) (inner *Exception, explicitly, caught bool) {
 	at, how := -1, noLink
 	for _, l := range links {
@@ -240,7 +241,7 @@ func cutInner(e *Exception) (inner *Exception, explicitly, caught bool) {
 	return &found, how == explicit, last == first
 }
 
-// endsOf are the outermost and the innermost frame of a printed traceback.
+// endsOf returns the outermost and the innermost frame of a printed traceback.
 func endsOf(stack string) (first, last frame) {
 	for line := range strings.Lines(stack) {
 		if f, ok := parseFrame(strings.TrimRight(line, "\r\n")); ok {

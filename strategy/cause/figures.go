@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// units are the suffixes of byte counts. All are powers of two: XLA writes G
-// where it means GiB, PyTorch's MPS allocator and Ray write GB for it.
+// units are the suffixes of byte counts. All are powers of two: XLA writes G for GiB, PyTorch's
+// MPS allocator and Ray write GB for it.
 var units = []struct {
 	name  string
 	bytes float64
@@ -23,7 +23,7 @@ var units = []struct {
 // limit is more than any machine has: an overflowed request is larger.
 const limit = 1 << 56
 
-// leadingDigits cuts the digits off that a text begins with, if they are at most so many.
+// leadingDigits cuts off the digits at the beginning of a text, if they are at most so many.
 func leadingDigits(text string, most int) (number, rest string) {
 	n := 0
 	for n < len(text) && n < most && text[n] >= '0' && text[n] <= '9' {
@@ -32,7 +32,7 @@ func leadingDigits(text string, most int) (number, rest string) {
 	return text[:n], text[n:]
 }
 
-// behind yields what follows each occurrence of a mark.
+// behind yields the text after each occurrence of a mark.
 func behind(text, mark string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, rest, found := strings.Cut(text, mark); found; _, rest, found = strings.Cut(rest, mark) {
@@ -43,8 +43,8 @@ func behind(text, mark string) iter.Seq[string] {
 	}
 }
 
-// quantity reads "1.06 GiB" or "1,073,741,824 bytes" at the beginning of s, and returns its
-// length, too.
+// quantity reads "1.06 GiB" or "1,073,741,824 bytes" at the beginning of s. It also returns its
+// length.
 func quantity(s string) (bytes *int64, length int) {
 	i := 0
 	for i < len(s) && i < 40 && (s[i] >= '0' && s[i] <= '9' || s[i] == '.' || s[i] == ',') {

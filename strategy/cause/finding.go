@@ -2,41 +2,41 @@ package cause
 
 import "fmt"
 
-// A Finding is what the catalogue recognised in one place: a line of a rank's output, the
-// exception that the rank itself reported, or an event of the driver.
+// A Finding is a match of the catalogue in one place: a line of a rank's output, the exception
+// that the rank itself reported, or an event of the driver.
 type Finding struct {
 	Code   Code   `json:"code"`
 	Weight Weight `json:"weight"`
-	// Raised: Text is the last line of an uncaught-looking traceback (an exception with its
-	// message), rather than a line that something logged. A finding of any weight can be raised.
+	// Raised: Text is the last line of a traceback that looks uncaught (an exception with its
+	// message), rather than a logged line. A finding of any weight can be raised.
 	Raised bool `json:"raised,omitempty"`
-	// Top: the traceback leaves the program; its outermost frame is a module.
+	// Top: the exception leaves the program; the outermost frame of its traceback is a module.
 	Top bool `json:"top,omitempty"`
 	// Quoted: the traceback is directly below the message of an exception that left the program,
 	// as a part of it.
 	Quoted bool `json:"quoted,omitempty"`
-	// From is the cause of the exception that this one was raised from, empty for none.
+	// From is the cause of the exception that this one was raised from; empty: none.
 	From    Code     `json:"from,omitempty"`
 	Remarks []Remark `json:"remarks,omitempty"`
-	// Phase is by the frames of the traceback that the line ends.
+	// Phase follows from the frames of the traceback that the line ends.
 	Phase Phase `json:"phase,omitempty"`
-	// Rank is the rank that a prefix of the line names, -1 without one.
+	// Rank is the rank that a prefix of the line names; -1: none.
 	Rank int `json:"rank"`
-	// Device is "cuda:3", "cpu", or empty where the text does not say.
+	// Device is "cuda:3", "cpu", or empty if the text does not name it.
 	Device string `json:"device,omitempty"`
 	// Stream is the name of the scanner's stream, and Seq numbers its findings from 1. A later
 	// finding with the same Stream and Seq replaces the earlier one: its message continued on
-	// further lines, or the job continued after it. Seq is 0 where findings are not numbered.
+	// further lines, or the job continued after it. Seq is 0 if findings are not numbered.
 	Stream string `json:"stream,omitempty"`
 	Seq    int    `json:"seq,omitempty"`
 	// Last: saved output ends with it; no step and no report of a good end follow.
 	Last bool `json:"last,omitempty"`
-	// Beside: another process than the rank reported it, one of several below a shell, or one
-	// that never trained.
+	// Beside: the reporter is not the rank's own process, but one of several below a shell, or
+	// one that never trained.
 	Beside bool `json:"beside,omitempty"`
-	// Step is the last training step in the stream before it, 0 for none.
+	// Step is the last training step in the stream before it; 0: none.
 	Step int `json:"step,omitempty"`
-	// Growth is the memory use that rose up to an out-of-memory error, nil where the output shows
+	// Growth is the memory use that rose up to an out-of-memory error; nil if the output shows
 	// none.
 	Growth *Growth `json:"growth,omitempty"`
 	// Line is the line's number in its stream, from 1.
@@ -48,10 +48,10 @@ type Finding struct {
 	Traceback []string `json:"traceback,omitempty"`
 }
 
-// Figures are the numbers of an out-of-memory message, in bytes, nil where the text does not give
-// one, or an impossible one.
+// Figures are the numbers of an out-of-memory message, in bytes; nil if the text has none, or an
+// impossible one.
 type Figures struct {
-	Requested           *int64 `json:"requested_bytes"`            // what the failed call asked for
+	Requested           *int64 `json:"requested_bytes"`            // size of the failed allocation
 	Capacity            *int64 `json:"capacity_bytes"`             // the device's total memory
 	Free                *int64 `json:"free_bytes"`                 // free on the device at that moment
 	Allowed             *int64 `json:"allowed_bytes"`              // a cap below the capacity (per_process_memory_fraction)
@@ -61,22 +61,22 @@ type Figures struct {
 	OtherProcess        *int64 `json:"other_process_bytes"`        // in use by other processes, summed
 }
 
-// A Weight is what a finding counts for when the reason of an end is looked for.
-// A finding has exactly one; this table is the only place that says what each means.
+// A Weight is the strength of a finding as the reason of an end. Each finding has exactly one; this
+// table is the only definition of the weights.
 //
 //	weight    the end's cause?                            who gives it
 //	cause     yes: the text names a cause                 the catalogue
-//	symptom   only where no cause is known                the catalogue: a watchdog's timeout, a closed store
-//	warning   only where nothing else is known            the catalogue, an exception that Python ignores,
-//	                                                      a line that only speaks of running out of memory
-//	outlived  only where the rank's exit was not seen     the scanner: training steps followed in the stream,
+//	symptom   only if no cause is known                   the catalogue: a watchdog's timeout, a closed store
+//	warning   only if nothing else is known               the catalogue, an exception that Python ignores,
+//	                                                      a line that only mentions an out-of-memory error
+//	outlived  only if the rank's exit was not seen        the scanner: training steps followed in the stream,
 //	                                                      which another process may have written
-//	handled   no: the job dealt with it                   the job's words that it skips, retries or reduces,
+//	handled   no: the job dealt with it                   the job's message that it skips, retries or reduces,
 //	                                                      or training steps of the same program
 //	harmless  no, and it is no reason for advice either   a warning after which the job continued
 //
 // While a job runs, the last three no longer make a rank suspect. A finding that is
-// given again only ever moves down this table.
+// reported again can only move down this table.
 type Weight uint8
 
 // The weights. The zero Weight is WeightCause.
@@ -106,7 +106,7 @@ func (w Weight) MarshalText() ([]byte, error) {
 	return []byte(weightNames[w]), nil
 }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText reads the form that MarshalText writes.
 func (w *Weight) UnmarshalText(text []byte) error {
 	for i, name := range weightNames {
 		if string(text) == name {
@@ -123,11 +123,10 @@ func (w Weight) Over() bool { return w >= WeightOutlived }
 // Warning reports whether the finding is only a warning, whatever came after it.
 func (w Weight) Warning() bool { return w == WeightWarning || w == WeightHarmless }
 
-// Dismissed reports whether the job dealt with the finding, so that it can be the
-// cause of nothing.
+// Dismissed reports whether the job dealt with the finding, so it cannot be a cause.
 func (w Weight) Dismissed() bool { return w == WeightHandled || w == WeightHarmless }
 
-// Handled is the weight of a finding that the job dealt with.
+// Handled returns the weight of a finding after the job dealt with it.
 func (w Weight) Handled() Weight {
 	switch w {
 	case WeightWarning, WeightHarmless:
@@ -136,7 +135,7 @@ func (w Weight) Handled() Weight {
 	return WeightHandled
 }
 
-// Outlived is the weight of a finding after which more steps were seen.
+// Outlived returns the weight of a finding after which more steps were seen.
 func (w Weight) Outlived() Weight {
 	switch w {
 	case WeightWarning, WeightHarmless, WeightHandled:
@@ -145,7 +144,7 @@ func (w Weight) Outlived() Weight {
 	return WeightOutlived
 }
 
-// Warned is the weight of a finding whose surroundings make it a warning.
+// Warned returns the weight of a finding whose surroundings make it a warning.
 func (w Weight) Warned() Weight {
 	if w.Over() {
 		return WeightHarmless
@@ -153,7 +152,7 @@ func (w Weight) Warned() Weight {
 	return WeightWarning
 }
 
-// Final is the weight of a finding that the process itself reports as its end.
+// Final returns the weight of a finding that the process itself reports as its end.
 func (w Weight) Final() Weight {
 	switch w {
 	case WeightHandled:

@@ -2,15 +2,15 @@ package cause
 
 import "strings"
 
-// follow reads a line of the writer's traceback. It returns true where the line ended it and was
-// reported.
+// follow reads a line of the writer's traceback. It returns true if the line ended the traceback
+// and was reported.
 func (s *Scanner) follow(w *writer, seg segment) bool {
 	t := &w.traceback
 	if t.open {
 		seg.text = t.bare(seg.text)
 	}
 	text := seg.text
-	quote := t.endsWithQuote(text) // then the frames on the line are the message's
+	quote := t.endsWithQuote(text) // then the frames on the line belong to the message
 	if !quote && s.announces(w, text) {
 		return false
 	}
@@ -31,7 +31,7 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	}
 	w.since++
 	if !t.open && strings.HasPrefix(text, "❱ ") {
-		*t = traceback{open: true, header: true} // the beginning is cut off
+		*t = traceback{open: true, header: true} // the beginning is missing
 		t.tracker.torn = true
 	}
 	if !t.open {
@@ -64,8 +64,8 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	return true
 }
 
-// announces reads the lines around a traceback: its header, what Python prints before it, and
-// what joins it to another one.
+// announces reads the lines around a traceback: its header, Python's lines before it, and the
+// line that joins it to another one.
 func (s *Scanner) announces(w *writer, text string) bool {
 	t := &w.traceback
 	trimmed := strings.TrimLeft(text, " ")
@@ -77,7 +77,7 @@ func (s *Scanner) announces(w *writer, text string) bool {
 	case s.chained(w, trimmed):
 	case strings.Contains(text, "Traceback (most recent call last)"), strings.Contains(text, "Traceback of TorchScript"):
 		if s.line-t.announced > announceReach {
-			t.ignored, t.thread = false, false // what was announced had no traceback
+			t.ignored, t.thread = false, false // the announcement had no traceback
 		}
 		if !t.open {
 			t.quoted = s.quotes(w)
@@ -103,8 +103,8 @@ func wrapper(class, message string) bool {
 		strings.Contains(class, "RayTaskError(")
 }
 
-// exceptionPattern classifies the line that ends a traceback: by its words, unless it only quotes
-// them, else by its class.
+// exceptionPattern classifies the line that ends a traceback: by its text, unless it only quotes
+// that text, or else by its class.
 func exceptionPattern(class, text string, whole bool) *pattern {
 	if p := classify(text); p != nil && !p.recovery && !quotes(class, text, p, whole) {
 		return p

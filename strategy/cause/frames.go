@@ -32,17 +32,17 @@ func (p *SourceLine) Words() string {
 	return said
 }
 
-// Longer ones are not shown in a sentence, in bytes.
+// The largest sizes for a sentence, in bytes.
 const (
 	longestFile = 512
 	longestCode = 200
 )
 
-// frameLine is a traceback's line of a frame; what does not parse is in no function.
+// frameLine matches a frame's line in a traceback; the function is empty if it does not parse.
 var frameLine = regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, in (.{1,200}))?$`)
 
-// Place is where the finding's exception was raised: the innermost line of the job's own code,
-// else of any; nil where its traceback names none.
+// Place is the line that raised the finding's exception: the innermost line of the job's own
+// code, or else of any; nil if its traceback names none.
 func (f *Finding) Place() (found *SourceLine) {
 	for i, line := range f.Traceback {
 		m := frameLine.FindStringSubmatch(line)
@@ -58,26 +58,26 @@ func (f *Finding) Place() (found *SourceLine) {
 	return found
 }
 
-// Own reports whether the line is of the job's own code, and not of a package's.
+// Own reports whether the line is in the job's own code, not in a package.
 func (p *SourceLine) Own() bool { return !installed(p.File) }
 
-// installed reports whether a file is of a package, or of Python itself.
+// installed reports whether a file belongs to a package, or to Python itself.
 func installed(file string) bool {
 	return strings.Contains(file, "-packages/") || strings.Contains(file, "/lib/python")
 }
 
-// ofHook are gpurun's own files in the process of a job: calls pass through them, and they are
-// never the place of an error.
+// ofHook matches gpurun's own files in the process of a job. Calls pass through them, and they
+// are never the place of an error.
 var ofHook = regexp.MustCompile(`/probe-\d+/(?:inside/\w+|sitecustomize)\.py$`)
 
-// frameBeginning is any line of a frame, whatever a logger put before it.
+// frameBeginning matches any line of a frame, with any prefix of a logger.
 var frameBeginning = regexp.MustCompile(`^(.{0,200}?)File "([^"]*)", line \d`)
 
-// cut marks omitted lines of a traceback.
+// cut stands for omitted lines of a traceback.
 const cut = "  …"
 
-// Shown is a traceback for people: without gpurun's own frames, so many of its last lines at
-// most, and with the innermost frame of the job's own code whatever is below it.
+// Shown returns at most most of the last lines of a traceback, without gpurun's own frames. From 6
+// lines on, they include the innermost frame of the job's own code.
 func Shown(traceback []string, most int) []string {
 	lines, own := withoutHook(traceback)
 	from := max(0, len(lines)-most)
@@ -91,8 +91,8 @@ func Shown(traceback []string, most int) []string {
 	return slices.Concat(kept, []string{cut}, lines[len(lines)-most+len(kept)+1:])
 }
 
-// withoutHook omits gpurun's own frames. own is the index of the innermost frame of the job's
-// code that is left, -1 for none.
+// withoutHook omits gpurun's own frames. own is the index of the innermost remaining frame of the
+// job's code; -1: none.
 func withoutHook(traceback []string) (lines []string, own int) {
 	own = -1
 	dropped := "" // the frame that is being omitted
@@ -119,7 +119,7 @@ func deeper(line, frame string) bool {
 	return in(line) > in(frame)
 }
 
-// A StackFrame is one call of a process that was asked where it is.
+// A StackFrame is one call on the stack that a process reported.
 type StackFrame struct {
 	File     string `json:"file"`
 	Line     int    `json:"line"`
@@ -131,18 +131,18 @@ func (f StackFrame) String() string {
 }
 
 // waitsInside are parts of the paths of files in which a rank waits for others, and waitsIn
-// functions of PyTorch whose end comes once the others have done their part.
+// functions of PyTorch that end when the others have done their part.
 var (
 	waitsInside = []string{"torch/distributed/", "torch/autograd/", "torch/nn/parallel/", "deepspeed/comm/"}
 	waitsIn     = []string{"synchronize"}
 )
 
-// Waits reports whether a call is one by which a rank waits for others.
+// Waits reports whether a rank waits for others in this call.
 func (f StackFrame) Waits() bool {
 	return slices.Contains(waitsIn, f.Function) || contains(f.File, waitsInside)
 }
 
-// Library reports whether a call is of Python's or of an installed library's code.
+// Library reports whether the call is in Python's or in an installed library's code.
 func (f StackFrame) Library() bool {
 	return f.Waits() || ofHook.MatchString(f.File) || installed(f.File) || strings.HasPrefix(f.File, "<")
 }

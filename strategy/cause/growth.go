@@ -9,12 +9,12 @@ import (
 type Growth struct {
 	// Word is the name of the figure: "mem", "RSS".
 	Word string `json:"word"`
-	// Host: it is the process's memory on the host; otherwise it may be a device's.
+	// Host: the figure is the process's memory on the host; otherwise it may be a device's.
 	Host bool `json:"host,omitempty"`
-	// PerStep is the slope in bytes a step.
+	// PerStep is the slope in bytes per step.
 	PerStep int64 `json:"bytes_per_step"`
 	// FromStep and ToStep are the first and the last step of the trend, and From and To the bytes
-	// in use then.
+	// in use at these steps.
 	FromStep int   `json:"from_step"`
 	ToStep   int   `json:"to_step"`
 	From     int64 `json:"from_bytes"`
@@ -22,9 +22,9 @@ type Growth struct {
 }
 
 const (
-	// growthReadings is how many readings make a trend.
+	// growthReadings is the least number of readings for a trend.
 	growthReadings = 8
-	// growthLines is how many of the last lines are looked at.
+	// growthLines is the number of last lines in which readings are searched.
 	growthLines = 256
 	// growthShare is the least rise, as a share of the last reading: figures are rounded, and an
 	// allocator warms up.
@@ -38,7 +38,7 @@ type memoryReading struct {
 }
 
 // Growth is the trend of the memory in use at the last steps. It is nil unless the memory rose
-// nearly every step, as fast in the end as before: what warms up flattens.
+// nearly every step, as fast in the end as before: a warm-up flattens.
 func (s *Scanner) Growth() *Growth {
 	readings, word := s.readings()
 	if len(readings) < growthReadings {
@@ -71,8 +71,8 @@ func (s *Scanner) Growth() *Growth {
 	}
 }
 
-// readings are the last lines of progress with the memory in use under the same word as the last
-// one, oldest first, with rising steps.
+// readings returns the last lines of progress that give the memory in use under the same word as
+// the last one, oldest first, with rising steps.
 func (s *Scanner) readings() (all []memoryReading, word string) {
 	for raw := range s.recent(growthLines) {
 		line := strip(plain(raw)).text
@@ -91,7 +91,7 @@ func (s *Scanner) readings() (all []memoryReading, word string) {
 	return all, word
 }
 
-// anyStep reads the number of the step on a line, with a loss or without.
+// anyStep reads the number of the step on a line, with or without a loss.
 func anyStep(line string) (int, bool) {
 	if n, _, ok := step(line); ok {
 		return n, true
@@ -99,9 +99,8 @@ func anyStep(line string) (int, bool) {
 	return numberAfterAny(line, "iteration", "step", "Step", "iter", "Iter", "[")
 }
 
-// memoryWords begin the names that jobs give to the memory in use. "max mem" and
-// "memory" are followed by megabytes without a unit in the logs of DETR, mmcv and
-// their descendants.
+// memoryWords begin the names that jobs give to the memory in use. "max mem" and "memory" precede
+// megabytes without a unit in the logs of DETR, mmcv and their descendants.
 var memoryWords = []string{"mem", "Mem", "MEM", "rss", "RSS", "vram", "VRAM", "alloc", "Alloc"}
 
 func hostWord(word string) bool {

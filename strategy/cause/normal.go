@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// A segment is what one writer put on a line, without the prefixes that launchers add.
+// A segment is the text that one writer put on a line, without the prefixes of launchers.
 type segment struct {
 	key  string // of the writer among those that share a stream; empty for the only one
-	rank int    // the rank that the prefix names, -1 without one
+	rank int    // the rank that the prefix names; -1: none
 	text string
 	cut  bool // another writer's tag follows; the line continues later
 }
 
-// plain removes terminal control sequences and control bytes. A device index
-// that PyTorch 2.2 and 2.3 print as a raw byte becomes a number.
+// plain removes terminal control sequences and control bytes. PyTorch 2.2 and 2.3 print a device
+// index as a raw byte, which becomes a number.
 func plain(raw []byte) string {
 	var b strings.Builder
 	b.Grow(len(raw))
@@ -66,8 +66,8 @@ func skipEscape(p []byte, i int) int {
 	return i + 1
 }
 
-// segments splits a line at the tags that mpirun --tag-output puts wherever a
-// write began, and strips the other prefixes.
+// segments splits a line at the tags that mpirun --tag-output puts at the beginning of each
+// write, and strips the other prefixes.
 func segments(line string) []segment {
 	var all []segment
 	key, rank := "", -1
@@ -87,8 +87,7 @@ func segments(line string) []segment {
 	return append(all, strip(line))
 }
 
-// mpirunTag finds the first "[job,rank]<stderr>:" of Open MPI. It returns -1
-// without one.
+// mpirunTag finds the first "[job,rank]<stderr>:" of Open MPI. It returns -1 if there is none.
 func mpirunTag(line string) (at, end int, key string, rank int) {
 	for from := 0; ; {
 		i := strings.Index(line[from:], "]<std")
@@ -195,8 +194,8 @@ func (s *segment) timestamp() bool {
 	return true
 }
 
-// host strips "worker-5: " of pdsh, which DeepSpeed's launcher uses, where what
-// follows is a traceback's: any word may stand before a colon.
+// host strips "worker-5: " of pdsh, which DeepSpeed's launcher uses, if a traceback's line
+// follows: any word may precede a colon.
 func (s *segment) host() bool {
 	name, rest, ok := strings.Cut(s.text, ": ")
 	if !ok || name == "" || len(name) > 64 || exceptionName(name) || strings.ContainsAny(name, " \t()[]\"'/:") {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// remind keeps an error in mind: its message may be wrapped, and the job may handle it.
+// remind remembers an error: its message may continue on further lines, and the job may handle
+// it.
 func (s *Scanner) remind(w *writer, at Finding, top bool) {
 	s.watch = afterLimit
 	s.last = w
@@ -16,7 +17,7 @@ func (s *Scanner) remind(w *writer, at Finding, top bool) {
 	w.pending = append(w.pending, &pending{finding: at, top: top})
 }
 
-// advance counts the lines and the steps after each error that is kept in mind.
+// advance counts the lines and the steps after each remembered error.
 func (s *Scanner) advance(w *writer, text string) {
 	if len(w.pending) == 0 {
 		return
@@ -45,15 +46,15 @@ func (s *Scanner) advance(w *writer, text string) {
 	w.pending = kept
 }
 
-// logged reports whether an error is kept in mind that no exception raised.
+// logged reports whether there is a remembered error that no exception raised.
 func (w *writer) logged() bool {
 	return slices.ContainsFunc(w.pending, func(p *pending) bool { return !p.finding.Raised })
 }
 
-// outlive reports an error again with a smaller weight where the job continued after it. An
-// exception that leaves the program ends it: steps after it are another process's that writes to
-// the same stream, or what the program had printed before and Python wrote when it ended. well: a
-// line since said that the training has ended well.
+// outlive reports an error again with a smaller weight if the job continued after it. An
+// exception that leaves the program ends it. Steps after it come from another process that writes
+// to the same stream, or from a buffer that Python wrote at the program's end. well: a line since
+// reported that the training ended well.
 func (s *Scanner) outlive(p *pending, well bool) {
 	before := p.finding.Weight
 	if p.steps >= wentOn {
@@ -68,8 +69,8 @@ func (s *Scanner) outlive(p *pending, well bool) {
 	}
 }
 
-// recover records that the job says that it continues: that is about the errors shortly before,
-// and about those that are logged shortly after.
+// recover records a line in which the job reports that it continues. The line refers to the
+// errors shortly before it, and to those that are logged shortly after.
 func (s *Scanner) recover() {
 	s.recovering = s.line + 1
 	for _, key := range s.order {
@@ -82,8 +83,7 @@ func (s *Scanner) recover() {
 	}
 }
 
-// continuations begin the lines over which terminals and people wrap PyTorch's
-// message.
+// continuations begin the lines onto which terminals and people wrap PyTorch's message.
 var continuations = []string{
 	"GPU ", "Including non-PyTorch", "Of the allocated memory", "allocated in private pools", "and is reserved",
 	"by PyTorch", "PyTorch but unallocated", "Process ", "this process has",
@@ -92,7 +92,7 @@ var continuations = []string{
 // asyncLines begin the lines below the message of the cudaMallocAsync backend.
 var asyncLines = []string{"Currently allocated", "Requested", "Device limit", "Free (according to CUDA)", "PyTorch limit", "                        : "}
 
-// continues reports whether a line carries on the message of the last error.
+// continues reports whether a line continues the message of the last error.
 func (w *writer) continues(text string) bool {
 	if len(w.pending) == 0 {
 		return false
@@ -131,13 +131,13 @@ func (s *Scanner) near(w *writer) bool {
 	return n > 0 && s.line+1-w.pending[n-1].finding.Line <= messageReach
 }
 
-// unfinished reports whether PyTorch's message lacks its last figure: a terminal
-// that wraps lines, such as the rich library's, broke it anywhere.
+// unfinished reports whether PyTorch's message lacks its last figure: a terminal that wraps
+// lines, or the rich library, may break it anywhere.
 func (s *Finding) unfinished() bool {
 	return !contains(s.Text, []string{"reserved in total by PyTorch", "reserved by PyTorch but unallocated", "cached)", "free)"})
 }
 
-// holdsFigure reports whether a line holds a figure as PyTorch's messages name it.
+// holdsFigure reports whether a line contains a figure with a name from PyTorch's messages.
 func holdsFigure(text string) bool {
 	if strings.Contains(text, "ut of memory") {
 		return false // another message
@@ -158,7 +158,7 @@ func hasPrefix(text string, prefixes []string) bool {
 func (s *Scanner) extend(w *writer, text string) {
 	p := w.pending[len(w.pending)-1]
 	p.units = 0
-	// Words are broken where a terminal breaks lines anywhere.
+	// A terminal may break lines within words.
 	glued := p.finding.Text + text
 	p.finding.Text += " " + strings.TrimSpace(text)
 	p.finding.Figures = parseFigures(p.finding.Text)

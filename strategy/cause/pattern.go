@@ -12,17 +12,17 @@ type pattern struct {
 	weight  Weight
 	words   []string // in the line, in this order
 	without []string // not in the line
-	// recovery: the job says that it skips, retries or reduces. The line is no
-	// finding; it makes the out-of-memory errors around it handled.
+	// recovery: the job reports that it skips, retries or reduces. The line is not a finding; it
+	// makes the out-of-memory errors around it handled.
 	recovery bool
-	whole    bool // the one word is the whole line
+	whole    bool // the only word is the whole line
 	phase    Phase
 	device   string
 }
 
 func (p *pattern) matches(text string) bool {
 	if p.whole {
-		return strings.Trim(text, " *`") == p.words[0] // with the marks of text that was made bold or code
+		return strings.Trim(text, " *`") == p.words[0] // with the signs of bold text or code
 	}
 	rest := text
 	for _, w := range p.words {
@@ -35,7 +35,7 @@ func (p *pattern) matches(text string) bool {
 	return !contains(text, p.without)
 }
 
-// raised is the pattern's weight in the line that ends a traceback: an exception is no
+// raised is the pattern's weight in the line that ends a traceback: an exception is never only a
 // warning, but may be another failure's symptom.
 func (p *pattern) raised() Weight {
 	switch {
@@ -59,14 +59,14 @@ func classify(text string) *pattern {
 
 func words(w ...string) []string { return w }
 
-// patterns is the catalogue of lines. The first match wins: the more exact pattern is before
-// the more general one.
+// patterns is the catalogue of lines. The first match wins, so a more exact pattern precedes a
+// more general one.
 var patterns = slices.Concat(
 	recoveryPatterns, cudaPatterns, sharedMemoryPatterns, hostPatterns, diskPatterns, devicePatterns,
 	networkPatterns, stopPatterns, otherPatterns,
 )
 
-// recoveryPatterns are the words of jobs that catch an out-of-memory error.
+// recoveryPatterns match the messages of jobs that catch an out-of-memory error.
 var recoveryPatterns = []pattern{
 	// Composer (MosaicML) with automatic microbatching, 0.8 on.
 	{code: CUDAOOM, weight: WeightHandled, words: words("CUDA out of memory detected")},

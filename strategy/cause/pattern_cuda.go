@@ -1,11 +1,11 @@
 package cause
 
-// cudaPatterns are the ways of saying that a device has no memory left.
+// cudaPatterns match reports that a device has no memory left.
 var cudaPatterns = []pattern{
 	// torch.OutOfMemoryError by the allocator: 0.4 to 2.x; "HIP" is ROCm, "XPU"
 	// is Intel's (2.3 on), "MPS backend" is Apple's (1.12 on). 1.x and 2.x lay
 	// the figures out differently, see figures.go.
-	// vLLM's trial run takes as many requests as it may have at once.
+	// In its trial run, vLLM takes as many requests as it may ever have at once.
 	{code: CUDAOOM, words: words("CUDA out of memory occurred when warming up sampler with"), phase: Eval},
 	{code: CUDAOOM, words: words("CUDA out of memory")},
 	{code: CUDAOOM, words: words("HIP out of memory")},
@@ -55,7 +55,7 @@ var cudaPatterns = []pattern{
 	// CuPy's pool: cupy.cuda.memory.OutOfMemoryError.
 	{code: CUDAOOM, words: words("cupy", "OutOfMemoryError: Out of memory allocating")},
 	{code: CUDAOOM, words: words("OutOfMemoryError: Out of memory allocating")},
-	{code: CUDAOOM, words: words("Out of memory allocating ", " bytes (allocated so far")}, // Chainer leaves the class out
+	{code: CUDAOOM, words: words("Out of memory allocating ", " bytes (allocated so far")}, // Chainer omits the class
 	{code: CUDAOOM, words: words("out of memory to allocate ", " bytes (total ")},          // CuPy to 6
 	// RAPIDS memory manager.
 	{code: CUDAOOM, words: words("std::bad_alloc: out_of_memory: CUDA error")},
@@ -70,7 +70,7 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, weight: WeightWarning, words: words("algorithm_picker.cc", "RESOURCE_EXHAUSTED")},
 	{code: CUDAOOM, weight: WeightWarning, words: words("autotuner", "RESOURCE_EXHAUSTED")},
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED: Out of memory")},
-	{code: CUDAOOM, words: words("of memory while trying to allocate ")}, // the words before may stand on the line before
+	{code: CUDAOOM, words: words("of memory while trying to allocate ")}, // the words before may be on the line before
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED: Failed to allocate request")},
 	{code: CUDAOOM, words: words("Resource exhausted: Out of memory")},
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED", "That was not possible")},
@@ -81,11 +81,11 @@ var cudaPatterns = []pattern{
 	{code: HostOOM, words: words("OOM when allocating tensor", "device:CPU"), device: "cpu"},
 	{code: CUDAOOM, words: words("_grad_", "OOM when allocating tensor"), phase: Backward},
 	{code: CUDAOOM, words: words("OOM when allocating tensor")},
-	{code: CUDAOOM, words: words("Dst tensor is not initialized")}, // a copy to a GPU without room
+	{code: CUDAOOM, words: words("Dst tensor is not initialized")}, // a copy to a GPU without free memory
 	{code: CUDAOOM, weight: WeightWarning, words: words("Allocator (GPU_", "ran out of memory trying to allocate")},
 	{code: CUDAOOM, weight: WeightWarning, words: words("Ran out of memory trying to allocate")},           // to 1.2
 	{code: CUDAOOM, weight: WeightWarning, words: words("Allocator ran out of memory trying to allocate")}, // Intel's extension
-	// vLLM sizes its cache by what is left: the device is too small for the plan.
+	// vLLM sizes its cache by the remaining memory: the device is too small for the plan.
 	{code: CUDAOOM, words: words("larger than the maximum number of tokens that can be stored in KV cache"), phase: Load},
 	{code: CUDAOOM, words: words("No available memory for the cache blocks"), phase: Load},
 	{code: CUDAOOM, words: words("KV cache is needed, which is larger than the available KV cache memory"), phase: Load},

@@ -1,6 +1,6 @@
 package cause
 
-// devicePatterns are errors of GPUs, their kernels and their driver.
+// devicePatterns match errors of GPUs, their kernels and their driver.
 var devicePatterns = []pattern{
 	// Triton and Numba: on-chip resources, not memory.
 	{code: KernelResources, words: words("OutOfResources: out of resource")},
@@ -8,7 +8,7 @@ var devicePatterns = []pattern{
 	{code: KernelResources, words: words("too many resources requested for launch")},
 	{code: KernelResources, words: words("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")},
 	{code: KernelResources, words: words("uses too much shared data")}, // ptxas
-	// CUDA runtime errors as PyTorch words them.
+	// CUDA runtime errors in PyTorch's wording.
 	{code: Diverged, words: words("Assertion `probability tensor contains either")}, // torch.multinomial
 	{code: DeviceAssert, words: words("device-side assert triggered")},
 	{code: DeviceAssert, words: words("CUDA_ERROR_ASSERT")},
@@ -26,7 +26,7 @@ var devicePatterns = []pattern{
 	{code: GPUHardware, words: words("uncorrectable ECC error")},
 	{code: GPUHardware, words: words("CUDA_ERROR_ECC_UNCORRECTABLE")},
 	{code: GPUHardware, words: words("uncorrectable NVLink error")},
-	{code: GPUHardware, words: words("fallen off the bus")}, // the driver breaks the sentence over lines where it finds the GPU gone
+	{code: GPUHardware, words: words("fallen off the bus")}, // the driver breaks the sentence over several lines if it finds the GPU gone
 	{code: GPUHardware, words: words("GPU is lost")},
 	{code: GPUHardware, words: words("ouble bit ECC")},
 	{code: GPUHardware, words: words("ouble-bit ECC")},
@@ -47,12 +47,12 @@ var devicePatterns = []pattern{
 	{code: Driver, words: words("forward compatibility was attempted on non supported HW")},
 	{code: Driver, words: words("provided PTX was compiled with an unsupported toolchain")},
 	{code: Driver, words: words("CUDA unknown error - this may be due to an incorrectly set up environment")},
-	// NVML: NCCL does without it where it can, and else says so in its last error.
+	// NVML: NCCL works without it if it can, and otherwise reports it in its last error.
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ", "Driver/library version mismatch")},
 	{code: Driver, words: words("Driver/library version mismatch")},
 	{code: GPUOccupied, words: words("all CUDA-capable devices are busy or unavailable")},
 	{code: GPUOccupied, words: words("CUDA-capable device(s) is/are busy or unavailable")},
-	// Failures that the words do not explain: memory, hardware or a bug.
+	// Failures that the message does not explain: memory, hardware or a bug.
 	{code: Unknown, words: words("CUDA error: unknown error")},
 	{code: Unknown, words: words("unspecified launch failure")},
 	{code: Unknown, words: words("the launch timed out and was terminated")},
@@ -60,7 +60,7 @@ var devicePatterns = []pattern{
 	{code: Unknown, words: words("CUDNN_STATUS_INTERNAL_ERROR")},
 	{code: Unknown, words: words("CUDNN_STATUS_EXECUTION_FAILED")},
 	{code: Unknown, words: words("CUDNN_STATUS_MAPPING_ERROR")},
-	{code: Unknown, words: words("Unable to find a valid cuDNN algorithm to run convolution")}, // often memory, which the words do not prove
+	{code: Unknown, words: words("Unable to find a valid cuDNN algorithm to run convolution")}, // often memory, which the message does not prove
 	{code: Unknown, words: words("CUBLAS_STATUS_NOT_INITIALIZED")},
 	{code: Unknown, words: words("CUBLAS_STATUS_INTERNAL_ERROR")},
 	{code: Unknown, words: words("CUBLAS_STATUS_EXECUTION_FAILED")},

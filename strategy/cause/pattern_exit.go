@@ -1,6 +1,6 @@
 package cause
 
-// stopPatterns are about jobs that were ended from outside.
+// stopPatterns match reports of jobs that were ended from outside.
 var stopPatterns = []pattern{
 	// Slurm, 14 to 24. A cancelled step follows the failure of one of its tasks;
 	// a cancelled job is a person's decision.
@@ -27,14 +27,14 @@ var stopPatterns = []pattern{
 	// torch.distributed.elastic: the agent received a signal.
 	{code: Preempted, weight: WeightSymptom, words: words("SignalException: Process", "got signal:")},
 	{code: Preempted, weight: WeightSymptom, words: words("death signal, shutting down workers")},
-	{code: Preempted, weight: WeightSymptom, words: words("closing signal SIGHUP")}, // it passes on what it was sent
+	{code: Preempted, weight: WeightSymptom, words: words("closing signal SIGHUP")}, // it passes on the signal that it received
 	{code: Preempted, weight: WeightSymptom, words: words("closing signal SIGINT")},
 	// submitit.
 	{code: Preempted, words: words("Caught signal", "this job is preempted")},
 	{code: Preempted, words: words("Cluster is preempted")}, // SkyPilot
 }
 
-// otherPatterns are crashes, divergence and reports of exits.
+// otherPatterns match crashes, divergence and reports of exits.
 var otherPatterns = []pattern{
 	// Python's faulthandler, shells, glibc.
 	{code: Segfault, words: words("Fatal Python error: Segmentation fault")},
@@ -57,7 +57,7 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("double free or corruption")},
 	{code: Segfault, words: words("malloc(): corrupted")},
 	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "exited unexpectedly")},
-	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "is killed by signal: ")}, // Terminated, Aborted: by whom, it does not say
+	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "is killed by signal: ")}, // Terminated, Aborted: the sender is not named
 	// Frameworks that stop at non-finite numbers.
 	{code: Diverged, words: words("Current loss scale already at minimum")}, // DeepSpeed, apex
 	{code: Diverged, words: words("Minimum loss scale reached")},            // fairseq
@@ -83,11 +83,11 @@ var otherPatterns = []pattern{
 	{code: Diverged, weight: WeightWarning, words: words("loss\": NaN")},
 	{code: Diverged, weight: WeightWarning, words: words("grad_norm': nan")},
 	{code: Diverged, weight: WeightWarning, words: words("grad_norm\": NaN")},
-	// Pipes of Python's multiprocessing run out of descriptors without saying so.
+	// Pipes of Python's multiprocessing run out of descriptors without reporting it.
 	{code: Unknown, words: words("received 0 items of ancdata")},
 	{code: Unknown, words: words("Too many open files")},
 	{code: Unknown, words: words("DataLoader timed out after")},
-	// Storage that fails, and is not full.
+	// Storage that fails, but is not full.
 	{code: Unknown, words: words("[Errno 5] Input/output error")},
 	{code: Unknown, words: words("failed with Input/output error")}, // PyTorch to 1.5
 	{code: Unknown, words: words("[Errno 116] Stale file handle")},
@@ -127,7 +127,7 @@ var otherPatterns = []pattern{
 	{code: Unknown, weight: WeightSymptom, words: words(": line ", " Killed ")},
 	{code: Unknown, weight: WeightSymptom, words: words("Killed"), whole: true},
 	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", "Killed")},
-	// The job is called in a way that it cannot be: argparse, Python, shells.
+	// The job is called with wrong arguments: argparse, Python, shells.
 	{code: UserError, words: words(": error: unrecognized arguments")},
 	{code: UserError, words: words(": error: the following arguments are required")},
 	{code: UserError, words: words(": error: argument ")},
@@ -159,7 +159,7 @@ var otherPatterns = []pattern{
 	{code: UserError, weight: WeightSymptom, words: words("failed (exitcode: 1)")},
 	{code: UserError, weight: WeightSymptom, words: words("exitcode  : 1 (pid: ")}, // elastic's table of failures
 	{code: Unknown, weight: WeightSymptom, words: words("multiprocessing.errors.ChildFailedError")},
-	// How it ended is all that shells, Slurm, MPI and make say.
+	// Shells, Slurm, MPI and make report only the kind of the end.
 	{code: Segfault, words: words("segmentation fault (core dumped)")},
 	{code: Segfault, words: words("zsh: segmentation fault")},
 	{code: Segfault, words: words("Illegal instruction (core dumped)")},

@@ -1,6 +1,6 @@
 package cause
 
-// hostPatterns are the ways of saying that the host has no memory left.
+// hostPatterns match reports that the host has no memory left.
 var hostPatterns = []pattern{
 	// PyTorch's CPU allocator: 1.x and 2.x; the second form is Windows' and macOS'.
 	{code: HostOOM, words: words("DefaultCPUAllocator: can't allocate memory"), device: "cpu"},
@@ -14,7 +14,7 @@ var hostPatterns = []pattern{
 	{code: HostOOM, words: words("MemoryError"), whole: true, device: "cpu"},
 	{code: HostOOM, words: words("ArrowMemoryError"), device: "cpu"},
 	{code: HostOOM, words: words("os error 12"), device: "cpu"}, // Rust: safetensors, tokenizers
-	// Linux kernel log, as dmesg or a pod's events show it.
+	// Linux kernel log, in dmesg or a pod's events.
 	{code: HostOOM, words: words("oom-kill:constraint=")},
 	{code: HostOOM, words: words("oom-kill:", "task=")},
 	{code: HostOOM, words: words("emory cgroup out of memory: Kill")},
@@ -35,8 +35,8 @@ var hostPatterns = []pattern{
 	// LSF and PBS.
 	{code: HostOOM, words: words("TERM_MEMLIMIT")},
 	{code: HostOOM, words: words("job killed: mem", "exceeded limit")},
-	// Ray's memory monitor kills workers before the kernel does. A
-	// RayTaskError(OutOfMemoryError) alone does not say which memory.
+	// Ray's memory monitor kills workers before the kernel does. A RayTaskError(OutOfMemoryError)
+	// alone does not name the memory.
 	{code: HostOOM, words: words("killed due to the node running low on memory")},
 	{code: HostOOM, words: words(" killed due to memory pressure (OOM)"), without: words(": 0 Workers (tasks")},
 	// PyTorch's DataLoader: only the kernel kills one worker and leaves its
@@ -48,8 +48,8 @@ var hostPatterns = []pattern{
 	{code: HostOOM, words: words("CachingHostAllocator", "out of memory")},
 }
 
-// sharedMemoryPatterns are about /dev/shm. They stand before those of memory and
-// of disks, for shared memory is memory, in files.
+// sharedMemoryPatterns match reports about /dev/shm. They precede those of memory and of disks
+// because shared memory is memory in files.
 var sharedMemoryPatterns = []pattern{
 	// PyTorch's file_system and file_descriptor sharing: /torch_<pid>_<random>.
 	{code: SharedMemory, words: words("unable to open shared memory object")},
@@ -70,9 +70,9 @@ var sharedMemoryPatterns = []pattern{
 	{code: SharedMemory, words: words("NCCL WARN Call to posix_fallocate failed : No space left on device")},
 }
 
-// diskPatterns are about file systems that take no more.
+// diskPatterns match reports that a file system is full or read-only.
 var diskPatterns = []pattern{
-	// POSIX words, as Python and Rust print them.
+	// POSIX messages, as Python and Rust print them.
 	{code: DiskFull, words: words("heckpoint", "No space left on device"), phase: Save},
 	{code: DiskFull, words: words("No space left on device")},
 	{code: DiskFull, words: words("Disk quota exceeded")},

@@ -1,7 +1,7 @@
 package cause
 
-// networkPatterns are about collectives, stores and ports. Nearly all of them
-// are what the other ranks print when one rank dies.
+// networkPatterns match reports about collectives, stores and ports. Ranks print nearly all of
+// them when another rank dies.
 var networkPatterns = []pattern{
 	// ProcessGroupNCCL's watchdog, 1.x and 2.x.
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Watchdog caught collective operation timeout"), phase: Collective},
@@ -13,10 +13,10 @@ var networkPatterns = []pattern{
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("monitoredBarrier", "failed to pass"), phase: Collective},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out waiting", "ms for recv operation to complete"), phase: Collective}, // Gloo
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out waiting", "ms for send operation to complete"), phase: Collective},
-	// NCCL binds to ports that the system chooses, not to the rendezvous'.
+	// NCCL binds to ports that the system chooses, not to the port of the rendezvous.
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ", "ddress already in use")},
-	// Ports: TCPStore, Gloo, Python's sockets. TCPStore warns of an address family
-	// that fails, and continues with the other.
+	// Ports: TCPStore, Gloo, Python's sockets. TCPStore warns of an address family that fails,
+	// and continues with the other.
 	{code: PortInUse, weight: WeightWarning, words: words("[W", "ddress already in use")},
 	// Servers that take another port, and ssh, which continues without the tunnel.
 	{code: PortInUse, weight: WeightWarning, words: words("ddress already in use", "rying")},
@@ -39,7 +39,7 @@ var networkPatterns = []pattern{
 	{code: NCCLError, words: words("ncclInvalidUsage")},
 	{code: NCCLError, words: words("ncclUnhandledCudaError")},
 	{code: NCCLError, words: words("Duplicate GPU detected")},
-	{code: NCCLTimeout, weight: WeightSymptom, words: words("Some NCCL operations have failed or timed out"), phase: Collective}, // said after either
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Some NCCL operations have failed or timed out"), phase: Collective}, // printed after either
 	// Other vendors' libraries: Huawei's HCCL, AMD's RCCL, Intel's oneCCL and XCCL,
 	// Cambricon's CNCL, Kunlunxin's BKCL, Moore Threads' MCCL.
 	{code: NCCLError, weight: WeightSymptom, words: words("CL watchdog thread terminated with exception")},

@@ -9,29 +9,28 @@ import (
 // A frame is one call of a traceback.
 type frame struct {
 	file, function string
-	// op says that the frame is the forward of a torch.autograd.Function: its
-	// first parameter is ctx.
+	// op: the frame is the forward of a torch.autograd.Function, whose first parameter is ctx.
 	op bool
 }
 
 // A phaseTracker folds the frames of a traceback, outermost first, into a phase.
 type phaseTracker struct {
-	phase  Phase // what the innermost meaningful frame says
+	phase  Phase // the phase by the innermost meaningful frame
 	firm   bool  // phase is the purpose of the call: frames within it do not change it
 	guess  bool  // phase was read off source code, no frame confirms it
-	data   bool  // within a data loader: what runs there is no part of a training step
-	maybe  Phase // what an ambiguous name suggests, if computing follows
+	data   bool  // within a data loader: the code there is no part of a training step
+	maybe  Phase // the phase that an ambiguous name suggests, if computing follows
 	pinned bool  // within the loader's pin_memory
-	pins   bool  // the last frame's source line asks for pinned memory
+	pins   bool  // the last frame's source line requests pinned memory
 	shared bool  // within the sharing of memory between processes
 	torn   bool  // the outermost frames are missing
-	op     bool  // within a single operation, and no frame says who called it
-	noGrad bool  // the last frame is torch's wrapper of what computes no gradients
-	// collective says that a frame is of torch.distributed's collectives.
+	op     bool  // within a single operation, and no frame shows its caller
+	noGrad bool  // the last frame is torch's wrapper for code without gradients
+	// collective: a frame is in torch.distributed's collectives.
 	collective bool
 }
 
-// result is the phase by the frames, NoPhase where they do not show one.
+// result is the phase by the frames; NoPhase if they do not show one.
 func (t *phaseTracker) result() Phase {
 	switch {
 	case t.data || t.phase == "":
@@ -42,7 +41,7 @@ func (t *phaseTracker) result() Phase {
 	return t.phase
 }
 
-// suggestion is the phase by an ambiguous name where nothing else shows one.
+// suggestion is the phase by an ambiguous name if nothing else shows one.
 func (t *phaseTracker) suggestion() Phase {
 	if t.data || t.phase != "" || t.maybe == "" {
 		return NoPhase
@@ -50,7 +49,7 @@ func (t *phaseTracker) suggestion() Phase {
 	return t.maybe
 }
 
-// add takes the next frame, one level further in.
+// add adds the next frame, one level further in.
 func (t *phaseTracker) add(f frame) {
 	t.pins = false
 	t.pinned = t.pinned || strings.Contains(f.file, "pin_memory") || f.function == "pin_memory"
@@ -74,7 +73,7 @@ func (t *phaseTracker) add(f frame) {
 		t.maybe = ""
 	}
 	if f.op && t.torn && t.phase == "" {
-		t.op = true // training, evaluation and a recomputation enter it alike
+		t.op = true // training, evaluation and a recomputation enter it in the same way
 	}
 	if t.op && stage(f) == Forward {
 		return
@@ -108,10 +107,10 @@ func (t *phaseTracker) source(code string) {
 	}
 }
 
-// compute changes to the phase of an inner frame. A forward call within a backward one is a
+// compute changes the phase to that of an inner frame. A forward call within a backward one is a
 // recomputation (activation checkpointing), but one below the source line
-// "loss(model(x)).backward()" is not. Load and Collective count only where nothing else is known:
-// a job may build its model in any phase.
+// "loss(model(x)).backward()" is not. Load and Collective count only if nothing else is known: a
+// job may build its model in any phase.
 func (t *phaseTracker) compute(p Phase) {
 	switch {
 	case p == "":
@@ -122,7 +121,7 @@ func (t *phaseTracker) compute(p Phase) {
 	}
 }
 
-// purpose is the phase that a caller's frame settles, whatever runs within: evaluation runs
+// purpose is the phase that a caller's frame determines, whatever runs within: evaluation runs
 // forward, saving gathers, loading may run a dummy forward.
 func purpose(f frame) Phase {
 	name := f.function
@@ -147,7 +146,7 @@ func purpose(f frame) Phase {
 	return ""
 }
 
-// Names of functions that settle a phase, in the libraries that have them.
+// Names of functions that determine a phase, by library.
 var (
 	evalNames = []string{
 		"evaluate", "evaluation_loop", "prediction_loop", "prediction_step", "eval_step", "eval_epoch", "run_eval", // transformers, accelerate examples
@@ -169,8 +168,8 @@ var (
 	}
 )
 
-// suggestsEval reports a name that may mean evaluation of a model: it counts
-// only where a model computes within.
+// suggestsEval reports a name that may mean evaluation of a model: it counts only if a model
+// computes within.
 func suggestsEval(f frame) bool {
 	name := strings.TrimLeft(f.function, "_")
 	if name == "evaluate_actions" {
@@ -181,8 +180,8 @@ func suggestsEval(f frame) bool {
 		slices.Contains([]string{"eval", "predict", "test", "val", "valid", "infer", "inference", "test_loop", "val_loop", "valid_loop", "test_model"}, name)
 }
 
-// measures reports whether a function that torch.no_grad or torch.inference_mode wraps evaluates
-// a model, by its name. Optimizers, averages and generation in training are wrapped, too.
+// measures reports whether a function under torch.no_grad or torch.inference_mode evaluates a
+// model, by its name. Optimizers, averages and generation in training have such wrappers, too.
 func measures(name string) bool {
 	return contains(name, []string{"eval", "val", "test", "infer", "predict", "estimate", "accuracy", "metric", "perplexity", "score"}) &&
 		!contains(name, []string{"update", "value", "interval"})
@@ -217,8 +216,8 @@ func stage(f frame) Phase {
 	return ""
 }
 
-// buildsModel reports whether a constructor in the file can be a model's or an engine's: of the
-// job's own code, or of a library that holds models.
+// buildsModel reports whether a constructor in the file can belong to a model or an engine: the
+// file is the job's own code, or belongs to a library with models.
 func buildsModel(file string) bool {
 	_, inside, library := strings.Cut(file, "-packages/")
 	if !library {
@@ -228,8 +227,8 @@ func buildsModel(file string) bool {
 		"wandb/", "ray/", "datasets/", "tensorboard", "scipy/", "sklearn/"})
 }
 
-// isOptimizer knows the steps of PyTorch's optimizers, DeepSpeed's, apex',
-// bitsandbytes', FairScale's and Megatron's, on the GPU or offloaded.
+// isOptimizer recognises the steps of the optimizers of PyTorch, DeepSpeed, apex, bitsandbytes,
+// FairScale and Megatron, on the GPU or offloaded.
 func isOptimizer(file, name string) bool {
 	if slices.Contains([]string{"optimizer_step", "_optimizer_step", "_take_model_step", "_unscale_grads_", "clip_grad_norm_", "step_with_ready_grads"}, name) {
 		return true
@@ -252,7 +251,7 @@ var calledPhases = []struct {
 	{Save, []string{"torch.save(", "save_checkpoint(", ".save_pretrained("}},
 }
 
-// calls is the phase that a line of source code is about to enter, empty for none.
+// calls is the phase that a line of source code is about to enter; empty: none.
 func calls(code string) Phase {
 	for _, p := range calledPhases {
 		if contains(code, p.calls) {

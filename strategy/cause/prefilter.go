@@ -2,8 +2,8 @@ package cause
 
 import "math"
 
-// triggers are the substrings without which a line of an ordinary log means
-// nothing: the marks of tracebacks, and one word of every pattern.
+// triggers are substrings: a line of an ordinary log without any of them means nothing. They are
+// the signs of tracebacks, and one word of every pattern.
 var triggers = func() []string {
 	t := []string{
 		"Traceback (most", "File \"", "File ~", "File /", ".py in ", ".py](http", `File c:\`, `File C:\`, "Cell In[", "│ ❱ ",
@@ -16,8 +16,7 @@ var triggers = func() []string {
 	return t
 }()
 
-// trigger chooses the word of a pattern that ordinary lines are least likely to
-// hold: the longest one.
+// trigger chooses the word of a pattern that is least likely in ordinary lines: the longest one.
 func trigger(words []string) string {
 	longest := words[0]
 	for _, w := range words {
@@ -28,13 +27,13 @@ func trigger(words []string) string {
 	return longest
 }
 
-// window is how many bytes of a trigger the prefilter looks at, the length of
-// the shortest trigger. The search steps by up to window-1 bytes at a time.
+// window is the number of bytes of a trigger that the prefilter compares, the length of the
+// shortest trigger. The search steps by up to window-1 bytes at a time.
 const window = 6
 
-// A prefilter finds a trigger in a text by the Wu–Manber algorithm: it
-// looks at two bytes at a time, and skips as far as no trigger can begin.
-// Reading a log is mostly this loop.
+// A prefilter finds a trigger in a text by the Wu–Manber algorithm: it compares two bytes at a
+// time, and skips as far as no trigger can begin. Reading a log spends most of its time in this
+// loop.
 type prefilter struct {
 	shift   [1 << 16]uint8
 	bucket  [1 << 16]uint8 // 1 + index into buckets of the triggers whose window ends in the pair
@@ -47,8 +46,8 @@ type located struct {
 	offset int
 }
 
-// ordinary is text like that of most logs. The window of a trigger is where the
-// trigger is least like it.
+// ordinary is text like that of most logs. The window of a trigger is the part that differs most
+// from it.
 const ordinary = "2026-03-02 10:00:00,123 - INFO - epoch 3: 100%| 500/2000 [00:12<31:07, 2.67s/it, loss=0.421] iteration 10/ 500 | " +
 	"learning rate: 1.500E-04 | global batch size: 512 | lm loss: 2.310000E+00 | grad norm: 0.482 | number of skipped iterations: 0 | " +
 	"{'loss': 1.2500, 'grad_norm': 0.8812, 'learning_rate': 9.6e-05, 'epoch': 0.01} step 1200 time per iteration (ms): 412.3 tokens per second " +
@@ -57,8 +56,8 @@ const ordinary = "2026-03-02 10:00:00,123 - INFO - epoch 3: 100%| 500/2000 [00:1
 // pairOf returns the pair of bytes at i.
 func pairOf(s string, i int) uint16 { return uint16(s[i]) | uint16(s[i+1])<<8 }
 
-// windowOf returns the offset of a trigger's window, seen how often each pair of
-// bytes is in ordinary text.
+// windowOf returns the offset of a trigger's window. seen counts each pair of bytes in ordinary
+// text.
 func windowOf(word string, seen *[1 << 16]uint16) int {
 	best, least := 0, math.MaxInt
 	for o := 0; o+window <= len(word); o++ {
@@ -111,7 +110,7 @@ func newPrefilter(words []string) *prefilter {
 	return f
 }
 
-// find returns where a trigger of the first line that has one begins in p, and
+// find returns the position in p at which a trigger of the first line that has one begins, or
 // math.MaxInt without one.
 func (f *prefilter) find(p []byte) int {
 	for i := window - 2; i+1 < len(p); {

@@ -16,8 +16,8 @@ func contains(text string, any []string) bool {
 }
 
 // step reads a line of progress in training: a progress bar, or a log line with a loss. Weight is
-// how much the line proves that training continues: a bar redraws itself once when it closes, a
-// loss is computed again.
+// the strength of the line as evidence that training continues: a bar redraws itself once when it
+// closes, a loss is computed again.
 func step(text string) (number, weight int, ok bool) {
 	switch {
 	case contains(text, rates):
@@ -66,7 +66,7 @@ func numberAfterAny(text string, words ...string) (int, bool) {
 	return 0, false
 }
 
-// endings are the words by which training scripts and frameworks say that they are done.
+// endings are the messages by which training scripts and frameworks report their end.
 var endings = []string{
 	"raining complete", "raining is complete", "raining finished", "raining has finished", "inished training", "raining done",
 	"ompleted training", "one training", "raining ended", "raining took", "'train_runtime'", "\"train_runtime\"", "train_runtime  ",
@@ -76,12 +76,12 @@ var endings = []string{
 
 var ends = newPrefilter(endings)
 
-// endsWell reports whether a line says that the training has ended well.
+// endsWell reports whether a line reports that the training ended well.
 func endsWell(text string) bool {
 	return len(text) <= complaintLimit && ends.find([]byte(text)) != math.MaxInt && !strings.Contains(text, " not ") && !fails(text)
 }
 
-// progresses reports whether a line counts an epoch or a step, of whatever.
+// progresses reports whether a line counts an epoch or a step of any kind.
 func progresses(text string) bool {
 	if len(text) > complaintLimit {
 		return false
@@ -90,7 +90,7 @@ func progresses(text string) bool {
 	return counts && !fails(text)
 }
 
-// fails reports whether a line speaks of a failure.
+// fails reports whether a line mentions a failure.
 func fails(text string) bool {
 	return contains(text, []string{"rror", "ailed", "ailure", "xception", "bort", "illed", "out of memory", "OOM", "srun:", "slurmstepd"})
 }
@@ -103,10 +103,10 @@ var complaints = []string{
 	"refus", "mismatch", "denied", "not allowed", "not a ", "not an ",
 }
 
-// complaintLimit is how long such a line may be.
+// complaintLimit is the largest length of such a line.
 const complaintLimit = 400
 
-// complains reports whether a line says that something is wrong.
+// complains reports whether a line reports an error.
 func complains(text string) bool {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if len(text) > complaintLimit || !strings.Contains(text, " ") {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// programErrors are classes of mistakes of a program or its input. No allocator raises them:
-// words about memory in their message are a value that the program held.
+// programErrors are classes of mistakes of a program or its input. No allocator raises them: a
+// memory error quoted in their message is a value that the program held.
 var programErrors = []string{
 	"KeyError", "IndexError", "LookupError", "ValueError", "TypeError", "AttributeError", "NameError", "UnboundLocalError",
 	"AssertionError", "ImportError", "ModuleNotFoundError", "NotImplementedError", "ZeroDivisionError", "ArithmeticError",
@@ -15,19 +15,19 @@ var programErrors = []string{
 	"IsADirectoryError", "NotADirectoryError", "PermissionError", "RecursionError", "EOFError", "TimeoutError", "UnpicklingError",
 }
 
-// memoryErrors are classes whose name says that memory ran out.
+// memoryErrors are classes whose name shows that memory ran out.
 var memoryErrors = []string{"OutOfMemoryError", "MemoryError", "_ArrayMemoryError", "ResourceExhaustedError", "ArrowMemoryError"}
 
-// heads may be in an exception's message before the words about memory, as may class names and
-// brackets; after anything else the words are quoted.
+// heads may precede the memory error in an exception's message, as may class names and brackets;
+// after anything else the memory error is a quotation.
 var heads = []string{
 	"CUDA error:", "CUDA error", "CUDA driver error:", "HIP error:", "cuDNN error:", "cuBLAS error:", "cuda runtime error", "XPU error:", "NPU error:",
 	"err == 0.", ".", ",", "-", "NCCL error in:", "NCCL Error 1:", "NCCL Error 2:", "parallel_for failed:", "CUDA Error:", "Error:", "ERROR", "FATAL",
 	"INTERNAL:", "UNKNOWN:", "Internal:", "Unknown:", "Exception:", "Expected", "Graph execution error:", "Caught",
 }
 
-// sentences are in the messages of allocators alone. Other words about memory are in the messages
-// of libraries after one of their places or calls.
+// sentences are in the messages of allocators alone. In the messages of libraries, other words
+// about memory follow one of their places or calls.
 var sentences = []string{"ried to allocate", "DefaultCPUAllocator", "Unable to allocate"}
 
 // simpleName is a class's name without its module.
@@ -36,9 +36,9 @@ func simpleName(class string) string { return class[strings.LastIndexByte(class,
 // isProgramError reports whether a class is one of programErrors.
 func isProgramError(class string) bool { return slices.Contains(programErrors, simpleName(class)) }
 
-// quotes reports whether the line of an exception only quotes the words about memory that the
-// pattern found: behind a sentence, not at the message's start. A process that reported the
-// exception itself (whole) would also have reported the one that it was raised from.
+// quotes reports whether the line of an exception only quotes the memory error that the pattern
+// found: within a sentence, not at the message's start. A process that reported the exception
+// itself (whole) would also have reported the one that it was raised from.
 func quotes(class, text string, p *pattern, whole bool) bool {
 	if !p.code.OutOfMemory() || p.whole || slices.Contains(memoryErrors, simpleName(class)) {
 		return false
@@ -83,8 +83,8 @@ func isHead(text string) bool {
 	}
 }
 
-// closing returns the length of the bracketed text that begins here, -1 for none. The
-// words about memory may stand within the brackets: "[<CUresult.CUDA_ERROR_…".
+// closing returns the length of the bracketed text that begins here; -1: none. The memory error
+// may be within the brackets: "[<CUresult.CUDA_ERROR_…".
 func closing(text string) int {
 	for _, pair := range []string{"[]", "()"} {
 		if text[0] == pair[0] {
@@ -100,8 +100,8 @@ func closing(text string) int {
 // upper reports whether a word is written in capitals: "RESOURCE_EXHAUSTED".
 func upper(word string) bool { return word != "" && strings.ToUpper(word) == word }
 
-// NamesMemory reports whether a text names a class of exception that says that memory
-// ran out: "c10::OutOfMemoryError", "std::bad_alloc".
+// NamesMemory reports whether a text names a class of exception that means that memory ran out:
+// "c10::OutOfMemoryError", "std::bad_alloc".
 func NamesMemory(text string) bool {
 	return strings.Contains(text, "OutOfMemoryError") || strings.Contains(text, "bad_alloc")
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A Remark is what the text of a finding says in addition to its cause.
+// A Remark is information in the text of a finding in addition to its cause.
 type Remark string
 
 const (
@@ -19,15 +19,15 @@ const (
 	SaysKilled Remark = "killed"
 	// SaysTimeLimit: a scheduler ended the job because its time was up.
 	SaysTimeLimit Remark = "time-limit"
-	// SaysOOMKill: the kernel, Slurm or a container's runtime reports that a process was
-	// killed for memory, which the end of a process has to confirm.
+	// SaysOOMKill: the kernel, Slurm or a container's runtime reports that a process was killed
+	// because memory ran out. The end of a process has to confirm this.
 	SaysOOMKill Remark = "oom-kill"
-	// SaysThrown: the runtime of C++ prints the exception by which it aborts.
+	// SaysThrown: the C++ runtime prints the exception by which it aborts.
 	SaysThrown Remark = "thrown"
-	// SaysWatchdog: a watchdog of the collectives ends the process, for a reason that it may
-	// not know.
+	// SaysWatchdog: a watchdog of the collectives ends the process, for a reason that it may not
+	// know.
 	SaysWatchdog Remark = "watchdog"
-	// SaysNoDevice: the program was refused what only a GPU has.
+	// SaysNoDevice: the program requested a feature that only a GPU has.
 	SaysNoDevice Remark = "no-device"
 	// SaysMismatch: the driver and its library have different versions.
 	SaysMismatch Remark = "mismatch"
@@ -39,16 +39,16 @@ const (
 	SaysCancelled Remark = "cancelled"
 	// SaysNode: a node failed, not one of its GPUs.
 	SaysNode Remark = "node"
-	// SaysComplaint: the last line of the output says that something is wrong, as
-	// "sys.exit(words)" prints it. It explains an exit with 1, and is else ignored.
+	// SaysComplaint: the last line of the output reports an error, as "sys.exit(message)" prints
+	// it. It explains an exit with 1, and is otherwise ignored.
 	SaysComplaint Remark = "complaint"
 	// SaysNotRun: Python or a shell reports that a program could not be run, or was killed.
 	SaysNotRun Remark = "not-run"
-	// SaysExists: the program makes a file or a folder that already exists.
+	// SaysExists: the program tries to make a file or a folder that already exists.
 	SaysExists Remark = "exists"
 )
 
-// A remarkPattern makes a remark of findings whose text has one of the words.
+// A remarkPattern adds a remark to findings whose text has one of the words.
 type remarkPattern struct {
 	remark Remark
 	code   Code   // only in findings of this code; empty: of any
@@ -56,7 +56,7 @@ type remarkPattern struct {
 	words  []string
 }
 
-// remarks is the catalogue of such words. A finding may match several.
+// remarks is the catalogue of these patterns. A finding may match several.
 var remarks = []remarkPattern{
 	// Shells, srun, IDEs, docker compose.
 	{remark: SaysEnded, code: Unknown, not: " code 137", words: []string{
@@ -65,7 +65,8 @@ var remarks = []remarkPattern{
 		"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "make: *** [", "finished with exit code 1",
 		"terminated with exit code 1", "exited with code 1",
 	}},
-	// Parents that pass on how a child ended, and NCCL, which reports on separate lines what failed in CUDA.
+	// Parents that pass on how a child ended, and NCCL, which reports a failure in CUDA on
+	// separate lines.
 	{remark: SaysElsewhere, words: []string{
 		"multiprocessing.errors.ChildFailedError", "Some NCCL operations have failed or timed out", "CalledProcessError: Command",
 		"ProcessExitedException", "ProcessRaisedException", "process pool was terminated abruptly",
@@ -90,7 +91,8 @@ var remarks = []remarkPattern{
 	{remark: SaysNotRun, code: Segfault, words: []string{"egmentation fault", "Bus error"}},
 	{remark: SaysExists, words: []string{"FileExistsError:"}},
 	{remark: SaysThrown, words: []string{"terminate called after throwing an instance of", "what():", " Check failed: "}},
-	// What transformers, accelerate, Lightning, PyTorch and Ultralytics raise where no GPU is usable.
+	// Messages of transformers, accelerate, Lightning, PyTorch and Ultralytics when no GPU is
+	// usable.
 	{remark: SaysNoDevice, words: []string{
 		"Your setup doesn't support bf16/gpu", "requires a GPU", "require a GPU", "requires CUDA", "requires a CUDA",
 		"requires at least one GPU", "No GPU found", "no GPU found", "o GPU available", "No supported gpu backend found",
@@ -106,7 +108,7 @@ var remarks = []remarkPattern{
 	{remark: SaysWatchdog, words: []string{"atchdog", "eartbeat monitor", "Some NCCL operations have failed or timed out"}},
 }
 
-// Remarks are those of a finding's text, in the order of the catalogue.
+// Remarks returns the remarks for a finding's text, in the order of the catalogue.
 func Remarks(code Code, text string) []Remark {
 	var found []Remark
 	for _, r := range remarks {

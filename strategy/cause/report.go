@@ -33,16 +33,16 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 		at.Phase = t.tracker.result()
 	}
 	if at.Phase == NoPhase && at.Code == CUDAOOM {
-		at.Phase = t.tracker.suggestion() // computing is all that takes a device's memory there
+		at.Phase = t.tracker.suggestion() // only computing takes a device's memory there
 	}
 	if at.Phase == "" {
 		at.Phase = NoPhase
 	}
 	if at.Code == Preempted || at.Text != "" && strings.Contains(at.Text, "DataLoader worker") {
-		at.Phase = NoPhase // a signal arrives anywhere
+		at.Phase = NoPhase // a signal can arrive in any phase
 	}
 	if (at.Code == NCCLError || at.Code == NCCLTimeout) && t.tracker.collective && !t.tracker.firm {
-		at.Phase = Collective // of whatever it is a part
+		at.Phase = Collective // part of any phase
 	}
 	if raised {
 		at.Traceback = t.kept()
@@ -62,8 +62,8 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	}
 }
 
-// number gives a finding its number. Of exceptions without end, a stream keeps
-// the first ones and the last: each takes the place of the one before it.
+// number gives a finding its number. Of exceptions without end, a stream keeps the first ones and
+// the last: each replaces the one before it.
 func (s *Scanner) number(at *Finding) int {
 	if at.Raised {
 		s.raised++
@@ -78,7 +78,7 @@ func (s *Scanner) number(at *Finding) int {
 	return s.seq
 }
 
-// wanted bounds the findings of lines that repeat.
+// wanted bounds the number of findings of lines that repeat.
 func (s *Scanner) wanted(at *Finding) bool {
 	if at.Raised {
 		return true
@@ -131,28 +131,28 @@ func xidNumber(text string) (int, bool) {
 	return v, err == nil
 }
 
-// weigh adapts the weight to the line's surroundings. logged: the line would be proof, and no
-// exception raises it.
+// weigh adapts the weight to the line's surroundings. logged: the line would be proof, but no
+// exception raised it.
 func (s *Scanner) weigh(at *Finding, t *traceback, logged bool) {
 	if t.ignored || t.thread && at.Code == UserError {
 		at.Weight = at.Weight.Warned()
 	}
-	// A loader's worker that is killed ends the job only through the exception
-	// that its parent raises; a parent that shuts down prints the same words.
+	// A killed worker of a loader ends the job only through the exception that its parent raises;
+	// a parent that shuts down prints the same words.
 	if logged && strings.Contains(at.Text, "DataLoader worker (") && strings.Contains(at.Text, "signal: Killed") {
 		at.Weight = at.Weight.Warned()
 	}
 	if logged && (strings.Contains(at.Text, "Warning: ") || at.Code == CUDAOOM && (hearsay(at.Text) || strings.Contains(at.Text, "WARNING"))) {
-		at.Weight = at.Weight.Warned() // what ends a job is no warning to it
+		at.Weight = at.Weight.Warned() // a line about the end of the job is not a warning
 	}
 	if logged && at.Code == CUDAOOM && s.recovering > 0 && s.line+1-s.recovering <= wordsReach {
 		at.Weight = at.Weight.Handled()
 	}
 }
 
-// hearsay reports whether a line only mentions running out of memory: advice, documentation, a
-// generated text. A message says by how much, or begins where a sentence would not: at the line's
-// start, after a colon, a level or a bracket.
+// hearsay reports whether a line only mentions an out-of-memory error: advice, documentation, a
+// generated text. A real message has an amount, or begins where a sentence would not: at the
+// line's start, after a colon, a level or a bracket.
 func hearsay(text string) bool {
 	i := strings.Index(text, "out of memory")
 	if i < 0 || strings.Contains(text, "ried to allocate") {
@@ -181,7 +181,7 @@ func (s *Scanner) give(at Finding) {
 	}
 }
 
-// LastStep is the number of the last training step in the output, 0 for none.
+// LastStep is the number of the last training step in the output; 0: none.
 func (s *Scanner) LastStep() int {
 	for line := range s.recent(64) {
 		if n, _, ok := step(string(line)); ok {
@@ -191,7 +191,7 @@ func (s *Scanner) LastStep() int {
 	return 0
 }
 
-// recent yields so many of the last lines, the last one first.
+// recent yields the given number of last lines, the last one first.
 func (s *Scanner) recent(lines int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		rest := s.tail

@@ -9,42 +9,43 @@ import (
 )
 
 const (
-	// unitLimit is how much of one line is read; the rest is passed over.
+	// unitLimit is the number of bytes that are read of one line; the rest is skipped.
 	unitLimit = 64 << 10
-	// textLimit is how much of a line a finding quotes.
+	// textLimit is the number of bytes of a line that a finding quotes.
 	textLimit = 4 << 10
-	// writersLimit is how many writers of one stream are distinguished.
+	// writersLimit is the number of writers of one stream that are distinguished.
 	writersLimit = 256
-	// afterLimit is for how many lines after an out-of-memory error the scanner looks for signs
-	// that the job continues.
+	// afterLimit is the number of lines after an out-of-memory error in which the scanner looks
+	// for signs that the job continues.
 	afterLimit = 20000
-	// wordsReach is how many lines the job's report of a recovery may be away from the error.
+	// wordsReach is the largest distance in lines between the job's report of a recovery and the
+	// error.
 	wordsReach = 60
-	// messageReach is over how many lines a message may be wrapped.
+	// messageReach is the largest number of lines over which a message may be wrapped.
 	messageReach = 8
-	// weakLimit bounds the weak and the handled findings of one cause in a
-	// stream, and loggedLimit all that no exception raises: a warning may come
-	// with every step, a failed assertion with every thread of a GPU.
+	// weakLimit bounds the weak and the handled findings of one cause in a stream, and
+	// loggedLimit all findings that no exception raises: a warning may come with every step, a
+	// failed assertion with every thread of a GPU.
 	weakLimit   = 4
 	loggedLimit = 64
 	// raisedLimit bounds the exceptions of a stream: loops raise and catch them.
 	raisedLimit = 256
 	// handledLimit bounds the errors that wait for a sign that the job continues.
 	handledLimit = 8
-	// tailLimit is how much earlier output is kept to find the last steps in.
+	// tailLimit is the number of bytes of earlier output that are kept to find the last steps in.
 	tailLimit = 16 << 10
-	// wentOn is the weight of steps that shows that a job continues.
+	// wentOn is the weight of steps from which a job counts as continuing.
 	wentOn = 4
-	// startedAgain is the weight of steps, and buffered how much output, after an
-	// exception that left the program that shows that it was started again: Python may
-	// write a full buffer of earlier lines after the traceback.
+	// startedAgain is the weight of steps, and buffered the number of bytes, after an exception
+	// that left the program, from which the program counts as started again: Python may write a
+	// full buffer of earlier lines after the traceback.
 	startedAgain = 40
 	buffered     = 64 << 10
 )
 
 // A Scanner reads the output of one stream and reports the findings in it. It keeps a bounded
-// amount of it, and its reports do not depend on how the output is cut into writes. It is not
-// safe for concurrent use.
+// part of the output, and its reports do not depend on the way in which the output is cut into
+// writes. It is not safe for concurrent use.
 type Scanner struct {
 	// OnFinding receives each finding as its line ends. Set it before the first Write. A finding
 	// whose message continues on further lines, or after which the job continues, is reported
@@ -55,24 +56,24 @@ type Scanner struct {
 	whole   bool   // the text is one exception that the process itself reported
 	line    int    // the number of the line that the next byte belongs to, less 1
 	partial []byte // the unit that has not ended, up to unitLimit
-	beyond  []byte // the end of what partial left out, up to tailLimit
+	beyond  []byte // the end of the part that is not in partial, up to tailLimit
 	tail    []byte // recent output that is no part of a traceback
 	seq     int
-	// raised counts the exceptions, of which lastRaised is the last one's number.
+	// raised counts the exceptions; lastRaised is the number of the last one.
 	raised, lastRaised int
 	weak               map[Code]int
 	logged             map[Code]int
 	writers            map[string]*writer
 	order              []string // keys of writers, oldest first
-	// recovering is the line of the last words of recovery, 0 for none.
+	// recovering is the line of the last report of a recovery; 0: none.
 	recovering int
-	watch      int     // units for which every unit is looked at
+	watch      int     // number of units that are all read
 	opened     int     // writers whose traceback is open
-	last       *writer // who reported the last error that is kept in mind
-	left       int     // the line of the last exception that left the program, 0 for none
-	leftBy     *writer // whose it was
-	hit        int     // the number of the last line with a trigger, 0 for none
-	torn       *writer // whose frame a terminal broke at the end of the line before
+	last       *writer // the writer of the last remembered error
+	left       int     // the line of the last exception that left the program; 0: none
+	leftBy     *writer // its writer
+	hit        int     // the number of the last line with a trigger; 0: none
+	torn       *writer // the writer whose frame a terminal broke at the end of the line before
 	tornText   string
 }
 
@@ -81,26 +82,26 @@ type writer struct {
 	traceback traceback
 	closed    traceback     // the one that ended last: lines after it belong to it
 	since     int           // units since closed ended
-	ended     lastException // what closed ended with
-	key       string        // of the writer, empty for the only one
-	link      link          // between closed and what follows
+	ended     lastException // the exception at the end of closed
+	key       string        // of the writer; empty: the only one
+	link      link          // between closed and the next traceback
 	carry     string        // text that another writer's tag interrupted
 	pending   []*pending
 }
 
-// A pending finding may be given again.
+// A pending finding may be reported again.
 type pending struct {
 	finding Finding
-	top     bool // its traceback leaves the program
-	units   int  // since it was given
-	bytes   int  // since it was given
+	top     bool // its exception leaves the program
+	units   int  // since it was reported
+	bytes   int  // since it was reported
 	steps   int  // the weight of the steps since
-	well    bool // a line since said that the training ended well
+	well    bool // a line since reported that the training ended well
 	last    string
 }
 
-// NewScanner returns a scanner for the stream of that name ("stdout", a file's
-// path): the name goes into Finding.Stream.
+// NewScanner returns a scanner for the stream of that name ("stdout", a file's path): the name
+// goes into Finding.Stream.
 func NewScanner(stream string) *Scanner {
 	return &Scanner{stream: stream, weak: map[Code]int{}, logged: map[Code]int{}, writers: map[string]*writer{}}
 }
@@ -173,8 +174,8 @@ func (w *writer) close(s *Scanner) {
 	}
 }
 
-// lastWords reports the exception that is the last line of output in which
-// nothing else was seen: saved output may lack its traceback.
+// lastWords reports the exception in the last line of output in which nothing else was seen:
+// saved output may lack its traceback.
 func (s *Scanner) lastWords() {
 	text := strings.TrimRight(string(s.tail), " \t\r\n")
 	segs := segments(plain([]byte(text[strings.LastIndexAny(text, "\r\n")+1:])))
@@ -207,12 +208,12 @@ func keyRank(key string) int {
 	return -1
 }
 
-// A unit is the text between two separators. A carriage return ends one as well:
-// progress bars write hundreds of them between two newlines.
+// A unit is the text between two separators. A carriage return also ends one: progress bars write
+// hundreds of them between two newlines.
 func separator(p []byte) int     { return bytes.IndexAny(p, "\r\n") }
 func lastSeparator(p []byte) int { return bytes.LastIndexAny(p, "\r\n") }
 
-// ended reads a unit, of which beyond is what does not fit, and its separator.
+// ended reads a unit and its separator; beyond is the part that does not fit.
 func (s *Scanner) ended(unit, beyond []byte, sep byte) {
 	if s.unit(unit) {
 		s.remember(beyond)
@@ -232,11 +233,11 @@ func (s *Scanner) hold(p []byte) {
 // last returns the end of p that remember would keep.
 func last(p []byte) []byte { return p[max(0, len(p)-tailLimit):] }
 
-// block reads units that all have ended. Where nothing is being followed it
-// jumps from one trigger to the next.
+// block reads units that all have ended. While no traceback or error needs every line, it jumps
+// from one trigger to the next.
 func (s *Scanner) block(p []byte) {
-	escape := -1 // where the next escape sequence begins, -1 for not yet looked for
-	base := 0    // what escape is relative to
+	escape := -1 // start of the next escape sequence; -1: not searched yet
+	base := 0    // the position that escape is relative to
 	for len(p) > 0 {
 		start := 0
 		if s.watch == 0 && s.opened == 0 {
@@ -279,8 +280,8 @@ func (s *Scanner) remember(p []byte) {
 	s.tail = append(s.tail, p...)
 }
 
-// unit reads one line, or one state of a progress bar. It returns true where that was plain
-// output, and is in the tail unchanged.
+// unit reads one line, or one state of a progress bar. It returns true if the line was plain
+// output and is in the tail unchanged.
 func (s *Scanner) unit(raw []byte) bool {
 	if s.watch > 0 {
 		s.watch--
@@ -315,8 +316,7 @@ func (s *Scanner) unit(raw []byte) bool {
 	return false
 }
 
-// writer finds the state of one writer, and forgets the oldest where there are
-// too many.
+// writer finds the state of one writer, and forgets the oldest if there are too many.
 func (s *Scanner) writer(key string) *writer {
 	if w, ok := s.writers[key]; ok {
 		return w
@@ -334,7 +334,7 @@ func (s *Scanner) writer(key string) *writer {
 	return w
 }
 
-// text reads what one writer put on a line.
+// text reads the text that one writer put on a line.
 func (s *Scanner) text(w *writer, seg segment) {
 	w = s.mend(w, &seg)
 	was := w.traceback.open
@@ -344,7 +344,7 @@ func (s *Scanner) text(w *writer, seg segment) {
 		return
 	}
 	if last := s.last; last != nil && seg.key == "" && s.near(last) && last.continues(seg.text) {
-		s.extend(last, seg.text) // a terminal broke the line, and what follows lacks the prefix
+		s.extend(last, seg.text) // a terminal broke the line, and the next one lacks the prefix
 		return
 	}
 	raised := s.follow(w, seg)
@@ -368,8 +368,8 @@ func (s *Scanner) text(w *writer, seg segment) {
 	s.see(w, seg, p, false)
 }
 
-// mend joins the two parts of a frame that a terminal broke before the number of
-// its line. The second part lacks the prefix that launchers put before the first.
+// mend joins the two parts of a frame that a terminal broke before the line number. The second
+// part lacks the prefix that launchers put before the first.
 func (s *Scanner) mend(w *writer, seg *segment) *writer {
 	torn, text := s.torn, s.tornText
 	s.torn, s.tornText = nil, ""

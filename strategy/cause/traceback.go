@@ -5,30 +5,30 @@ import (
 	"strings"
 )
 
-// A traceback follows one writer's exception from the first frame that shows to
-// the line that names it.
+// A traceback follows one writer's exception from the first frame to the line that names it.
 type traceback struct {
 	open    bool
 	header  bool // "Traceback (most recent call last)" was seen, not just a frame
 	indent  int  // columns before the header
 	frames  int
 	top     bool // the outermost frame is a module: the exception leaves the program
-	ignored bool // Python says that it ignores the exception
+	ignored bool // Python reports that it ignores the exception
 	thread  bool // it ends a thread, not the program
 	quoted  bool // it begins directly below an exception that left the program
 	from    Code // the cause of the exception that this one is raised from
 	// first and second are the outermost frames, last is the innermost.
 	first, second, last frame
-	// announced is the line of the words that set ignored or thread.
+	// announced is the line of the message that set ignored or thread.
 	announced int
 	quiet     int // lines since the last one that belongs to the traceback
 	tracker   phaseTracker
 	lines     []string // the last ones
-	dropped   int      // how many were before them
-	// own are the lines of the innermost frame of the job's own code, ownAt the number of the first.
+	dropped   int      // number of lines before them
+	// own are the lines of the innermost frame of the job's own code, ownAt the number of the
+	// first.
 	own   []string
 	ownAt int
-	// prefix is what a logger put before the first line: time, level, name.
+	// prefix is the logger's prefix of the first line: time, level, name.
 	prefix string
 	// half is the first part of a frame that a terminal broke in two.
 	half string
@@ -37,16 +37,16 @@ type traceback struct {
 const (
 	tracebackLines = 40  // kept for people to read
 	tracebackWidth = 400 // of each
-	// tracebackQuiet is how many lines may stand between two of a traceback:
-	// the context lines of IPython and pytest, the figures of TorchScript.
+	// tracebackQuiet is the largest number of lines between two lines of a traceback: the context
+	// lines of IPython and pytest, the figures of TorchScript.
 	tracebackQuiet = 60
-	// announceReach is within how many lines of "Exception ignored in" or
-	// "Exception in thread" the traceback begins.
+	// announceReach is the number of lines after "Exception ignored in" or "Exception in thread"
+	// in which the traceback begins.
 	announceReach = 3
-	// tornIndent is how deep the line of an exception may stand whose traceback's
+	// tornIndent is the largest indentation of the line of an exception if the traceback's
 	// beginning is missing.
 	tornIndent = 12
-	// prefixLimit is how long what a logger puts before each line may be.
+	// prefixLimit is the largest length of a logger's prefix.
 	prefixLimit = 200
 )
 
@@ -64,8 +64,8 @@ func (t *traceback) begin(text string) {
 	t.keep(text)
 }
 
-// bare removes the logger's prefix from a line of the traceback: as long as the first line's, and
-// the same but for digits.
+// bare removes the logger's prefix from a line of the traceback. The prefix has the length of the
+// first line's, and differs from it only in digits.
 func (t *traceback) bare(text string) string {
 	if t.prefix == "" || len(text) < len(strings.TrimRight(t.prefix, " ")) {
 		return text
@@ -88,7 +88,7 @@ func brokenFrame(text string) bool {
 }
 
 // rejoin reads a line that may be a part of a frame that a terminal broke, and reports whether
-// more of the frame must follow. Else it returns the line, with the parts before it.
+// more of the frame must follow. Otherwise it returns the line with the parts before it.
 func (t *traceback) rejoin(text string) (string, bool) {
 	trimmed := strings.TrimSpace(text)
 	half := t.half
@@ -121,7 +121,7 @@ func (t *traceback) keep(text string) {
 	t.lines = append(t.lines, text)
 }
 
-// keepOwn keeps what was kept last as a line of the job's own code.
+// keepOwn keeps the last line as one of the job's own code.
 func (t *traceback) keepOwn(first bool) {
 	at := t.dropped + len(t.lines) - 1
 	switch {
@@ -132,7 +132,7 @@ func (t *traceback) keepOwn(first bool) {
 	}
 }
 
-// kept are the lines for people to read: the last ones, and those of the job's own code.
+// kept returns the lines for people to read: the last ones, and those of the job's own code.
 func (t *traceback) kept() []string {
 	if len(t.own) == 0 || t.ownAt >= t.dropped {
 		return slices.Clone(t.lines)
@@ -140,7 +140,7 @@ func (t *traceback) kept() []string {
 	return slices.Concat(t.own, []string{cut}, t.lines[len(t.own)+1:])
 }
 
-// frame reads a line that names a frame. A frame without a header opens a traceback, too: saved
+// frame reads a line that names a frame. A frame without a header also opens a traceback: saved
 // output often begins in the middle of one.
 func (t *traceback) frame(f frame, text string) {
 	if !t.open {
@@ -169,8 +169,8 @@ func (t *traceback) frame(f frame, text string) {
 	}
 }
 
-// isSource reports whether the last line is the source code of a frame: its words are in the
-// program, whether or not it ever prints them.
+// isSource reports whether the last line is the source code of a frame: its text is in the
+// program, and may never have been printed by it.
 func (t *traceback) isSource(text string) bool {
 	text = t.bare(text)
 	return t.open && t.header && t.frames > 0 && t.quiet == 1 && len(text)-len(strings.TrimLeft(text, " ")) >= t.indent+len("    ")
@@ -187,8 +187,8 @@ func (t *traceback) context(text string) {
 	if code == "" || strings.Trim(code, "^~ ") == "" {
 		return
 	}
-	// IPython shows lines around the current one, which an arrow marks; of the
-	// others only generated code says something.
+	// IPython shows lines around the current one, which has an arrow; of the others only
+	// generated code is useful.
 	current := t.quiet == 1 && strings.HasPrefix(text, " ") || strings.Contains(text, "-> ") || strings.HasPrefix(text, ">") || strings.HasPrefix(text, "❱")
 	if current {
 		t.tracker.source(code)
@@ -250,7 +250,7 @@ func parseFrame(text string) (frame, bool) {
 	return frame{}, false
 }
 
-// bare strips arguments and qualifiers: "Module.to.<locals>.convert(t)" is convert.
+// bare strips arguments and qualifiers: "Module.to.<locals>.convert(t)" becomes convert.
 func bare(name string) string {
 	name, _, _ = strings.Cut(name, "(")
 	name = strings.TrimSpace(name)
@@ -260,8 +260,8 @@ func bare(name string) string {
 	return name
 }
 
-// exception reads the line that ends a traceback: "module.Class: message", or
-// the class alone. The message is empty for the latter.
+// exception reads the line that ends a traceback: "module.Class: message", or the class alone,
+// with an empty message.
 func exception(text string) (class, message string, ok bool) {
 	t := strings.TrimLeft(text, " ")
 	class, message, found := strings.Cut(t, ":")
@@ -303,7 +303,7 @@ func exceptionName(s string) bool {
 }
 
 // atExitWriters are libraries that write when a process ends, with or without an error:
-// summaries, bars that close, engines that are torn down. What they write after an error, even a
+// summaries, bars that close, engines that are torn down. Their output after an error, even a
 // traceback, does not show that the process continued.
 var atExitWriters = []string{
 	"/wandb/", "/tqdm/", "/deepspeed/", "/comet_ml/", "/mlflow/", "/clearml/", "/neptune/", "/tensorboard", "/multiprocessing/resource_tracker.py",
@@ -314,7 +314,7 @@ var atExitWriters = []string{
 const startedByProgram = "<string>"
 
 // leavesProgram reports whether a traceback with these outermost frames leaves the program
-// itself: not a process that it started, and not what is written as it ends.
+// itself, rather than a process that it started or the code that runs at its end.
 func leavesProgram(first, second frame) bool {
 	return first.file != startedByProgram && !contains(second.file, atExitWriters)
 }
