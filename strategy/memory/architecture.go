@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// An Architecture is a transformer's shape, as far as its memory depends on it. A zero is
+// An Architecture has the figures of a transformer's shape that its memory depends on. A zero is
 // not known.
 type Architecture struct {
 	// Parameters is the number of the model's parameters.
@@ -20,31 +20,31 @@ type Architecture struct {
 	Heads      int64 `json:"heads"`
 	// KVHeads is the number of heads of keys and values; equal to Heads without groups.
 	KVHeads int64 `json:"kv_heads"`
-	// HeadWidth is the width of one head where it is not Hidden / Heads.
+	// HeadWidth is the width of one head if it is not Hidden / Heads.
 	HeadWidth int64 `json:"head_width,omitempty"`
-	// Intermediate is the width inside of a block's feed-forward part.
+	// Intermediate is the width inside a block's feed-forward part.
 	Intermediate int64 `json:"intermediate"`
 	Vocabulary   int64 `json:"vocabulary"`
-	// Positions is the number of learned positions, Types that of learned token types.
+	// Positions is the number of learned positions, Types the number of learned token types.
 	Positions int64 `json:"positions,omitempty"`
 	Types     int64 `json:"types,omitempty"`
-	// Tied says that the input's embedding is the output's weight, too.
+	// Tied: the input's embedding is also the output's weight.
 	Tied bool `json:"tied,omitempty"`
-	// Gated says that the feed-forward part has a gate (three matrices, as in Llama) and no
-	// biases; without it there are two, with biases, as in GPT-2 and BERT.
+	// Gated: the feed-forward part has a gate (three matrices, as in Llama) and no biases;
+	// without it there are two, with biases, as in GPT-2 and BERT.
 	Gated bool `json:"gated,omitempty"`
-	// Composed says that the activation function is computed by several operations, each
-	// of which holds its input: "gelu_new" in transformers.
+	// Composed: the activation function is computed by several operations, each of which holds
+	// its input: "gelu_new" in transformers.
 	Composed bool `json:"composed,omitempty"`
-	// Assumed says that layers, widths and heads are not the model's own, Like what they
-	// were taken from; AssumedVocabulary the same of the vocabulary.
+	// Assumed: layers, widths and heads are not the model's own, but those of Like.
+	// AssumedVocabulary is the same for the vocabulary.
 	Assumed           bool   `json:"assumed,omitempty"`
 	AssumedVocabulary bool   `json:"assumed_vocabulary,omitempty"`
 	Like              string `json:"like,omitempty"`
 }
 
-// keys is the width of a block's keys, and of its values; queries that of its queries.
-// An assumed shape has no whole number of heads of a whole width.
+// keys is the width of a block's keys, and of its values; queries the width of its queries. An
+// assumed shape has no whole number of heads of a whole width.
 func (a Architecture) keys() int64 {
 	if a.Assumed && a.HeadWidth == 0 {
 		return min(a.Hidden, keysWidth)
@@ -91,15 +91,15 @@ func (a Architecture) outside() int64 {
 	return n
 }
 
-// Count is the number of parameters that the shape has: exact for Llama's and GPT-2's,
-// without the small parts that other families add.
+// Count is the number of parameters of the shape: exact for Llama's and GPT-2's, without the
+// small parts that other families add.
 func (a Architecture) Count() int64 { return a.Layers*a.block() + a.outside() }
 
-// largest is the number of parameters of the largest single module: what DeepSpeed's
-// estimators call the largest layer.
+// largest is the number of parameters of the largest single module: the largest layer in the
+// terms of DeepSpeed's estimators.
 func (a Architecture) largest() int64 { return max(a.embedding(), a.Hidden*a.Intermediate) }
 
-// filled has what follows from the rest in place of what is not known.
+// filled replaces unknown figures by those that follow from the others.
 func (a Architecture) filled() Architecture {
 	if a.KVHeads == 0 {
 		a.KVHeads = a.Heads
@@ -113,10 +113,12 @@ func (a Architecture) filled() Architecture {
 	return a
 }
 
-// ErrExperts says that a model is a mixture of experts, whose shape says too little.
+// ErrExperts reports that a model is a mixture of experts, whose shape has too little
+// information.
 var ErrExperts = errors.New("it is a mixture of experts")
 
-// configKeys are the names under which families of transformers write the same figure into config.json.
+// configKeys are the names of each figure in config.json, which differ between the families of
+// transformers.
 var configKeys = map[string][]string{
 	"layers":       {"num_hidden_layers", "n_layer", "n_layers", "num_layers"},
 	"hidden":       {"hidden_size", "n_embd", "d_model", "dim"},
@@ -130,15 +132,15 @@ var configKeys = map[string][]string{
 	"experts":      {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"},
 }
 
-// gated are the model types with a gate whose activation function does not say so; an
-// activation function silu or swish does. learned are those with learned positions.
+// gated are the model types with a gate whose activation function does not show it; an activation
+// function silu or swish does. learned are the model types with learned positions.
 var (
 	gated   = []string{"gemma", "gemma2", "gemma3", "gemma3_text", "t5", "modernbert"}
 	learned = []string{"gpt2", "bert", "roberta", "opt", "gpt_bigcode", "xlm-roberta", "electra", "distilbert", "gpt_neo"}
 )
 
-// OfConfig reads the shape of a model from the config.json that Hugging Face's
-// transformers store with its weights. Of a model with a vision part it is the text's.
+// OfConfig reads the shape of a model from the config.json that Hugging Face's transformers store
+// with its weights. For a model with a vision part it is the shape of the text part.
 func OfConfig(text []byte) (Architecture, error) {
 	var config map[string]any
 	if err := json.Unmarshal(text, &config); err != nil {
@@ -182,7 +184,7 @@ func OfConfig(text []byte) (Architecture, error) {
 	return a.filled(), nil
 }
 
-// number is a positive whole number of a configuration, under any of its names.
+// number returns a positive whole number of a configuration, under any of its names.
 func number(config map[string]any, name string) (int64, bool) {
 	for _, key := range configKeys[name] {
 		if n, is := config[key].(float64); is && n > 0 && n < 1e12 {
@@ -192,8 +194,8 @@ func number(config map[string]any, name string) (int64, bool) {
 	return 0, false
 }
 
-// OfModel is the shape of a model that a process of the job described; false where it
-// said too little.
+// OfModel is the shape of a model that a process of the job described; false if the description
+// is too short.
 func OfModel(m TrainedModel) (Architecture, bool) {
 	if len(m.Blocks) == 0 || m.Hidden == 0 || m.Vocabulary == 0 || m.Parameters == 0 || m.Convolutional {
 		return Architecture{}, false
@@ -204,7 +206,7 @@ func OfModel(m TrainedModel) (Architecture, bool) {
 		Heads: max(m.Hidden/128, 1), Like: m.Class,
 	}
 	a.KVHeads = max(min(keysWidth*a.Heads/a.Hidden, a.Heads), 1)
-	if list.Count > 0 && list.Parameters > 0 { // what is no attention is the three matrices inside
+	if list.Count > 0 && list.Parameters > 0 { // parameters outside attention are the three matrices inside
 		each := list.Parameters / int64(list.Count)
 		a.Intermediate = max(each-2*a.Hidden*(a.Hidden+a.keys()), 3*a.Hidden) / (3 * a.Hidden)
 	}
@@ -230,10 +232,10 @@ func Size(word string) (int64, error) {
 	return int64(math.Round(n)), nil
 }
 
-// published are decoders of known shape, by their number of parameters. The shapes
-// between them are interpolated, so that each width and count is chosen to grow with the size, as the
-// public configurations of these models have it (of GPT-3: table 2.1 of its paper); the
-// vocabulary is GPT-2's, rounded up, and from 3 billion parameters on Llama 3's.
+// published are decoders of known shape, by their number of parameters. The shapes between them
+// are interpolated, so each width and count is chosen to grow with the size, as in the public
+// configurations of these models (for GPT-3: table 2.1 of its paper). The vocabulary is GPT-2's,
+// rounded up, and from 3 billion parameters on Llama 3's.
 var published = []struct {
 	name                                                  string
 	parameters, layers, hidden, heads, inside, vocabulary float64
@@ -251,15 +253,16 @@ var published = []struct {
 	{"Llama-3.1-405B", 405.9e9, 126, 16384, 128, 53248, 128256},
 }
 
-// near is how far a size may be from a published one to be called by its name.
+// near is the largest relative distance of a size from a published one under whose name it is
+// shown.
 const near = 0.01
 
-// keysWidth is the width of keys and values that is assumed: 8 heads of 128, as most
-// decoders from 3 billion parameters on have them.
+// keysWidth is the assumed width of keys and values: 8 heads of 128, as in most decoders from 3
+// billion parameters on.
 const keysWidth = 1024
 
-// OfSize is the decoder that is assumed of a number of parameters alone. Each of its
-// figures grows with the number, or stays.
+// OfSize is the decoder that is assumed for a number of parameters alone. Each of its figures
+// grows with the number, or stays.
 func OfSize(parameters int64) Architecture {
 	n, last := float64(parameters), len(published)-1
 	i := 1

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// kindLists are the lists of blocks with what a block of each holds for a sample.
+// kindLists are the lists of blocks, with the bytes that a block of each holds for a sample.
 type kindLists struct {
 	lists    []kindList
 	stem     float64
@@ -17,12 +17,12 @@ type kindLists struct {
 
 type kindList struct {
 	count, parameters float64
-	// each is what a block holds without checkpointing, input what it gets.
+	// each is held by a block without checkpointing; input is its input.
 	each, input float64
 	more        float64 // the bound's fraction
 }
 
-// A source is a sight with how its blocks' bytes become those of another mode.
+// A source is a sight with the conversion of its blocks' bytes to those of another mode.
 type source struct {
 	sight    sight
 	ratio    float64
@@ -31,7 +31,7 @@ type source struct {
 	cap      float64 // in inputs of a block in fp32; 0: none
 }
 
-// source finds the sight that says most about the blocks of a mode.
+// source finds the sight with the most information about the blocks of a mode.
 func (f *Predictor) source(mode RankPlan) (source, bool) {
 	best, found := source{}, false
 	for _, g := range f.sights {
@@ -47,7 +47,7 @@ func (f *Predictor) source(mode RankPlan) (source, bool) {
 	return best, found
 }
 
-// translate converts what a sight's blocks hold into what another mode's hold.
+// translate converts the bytes that a sight's blocks hold to those of another mode.
 func (f *Predictor) translate(g sight, mode RankPlan) source {
 	s := source{sight: g, ratio: 1, evidence: "blocks seen"}
 	if g.plan.Attention != mode.Attention && (g.plan.Attention == "eager" || mode.Attention == "eager") {
@@ -85,8 +85,8 @@ func computes(p RankPlan) float64 {
 	return width(p.Compute)
 }
 
-// stream is the bytes of an element of the hidden state between blocks: autocast adds up in
-// the weights' dtype, FSDP's mixed precision casts what a module gets to its own.
+// stream is the bytes of an element of the hidden state between blocks: autocast adds up in the
+// weights' dtype, FSDP's mixed precision casts a module's inputs to its own.
 func stream(p RankPlan) float64 {
 	if p.Sharding == "fsdp" {
 		return computes(p)
@@ -94,7 +94,7 @@ func stream(p RankPlan) float64 {
 	return width(p.Weights)
 }
 
-// kindOf is fp32, autocast or half: what decides the bytes of a block's activations.
+// kindOf is fp32, autocast or half, which decides the bytes of a block's activations.
 func kindOf(p RankPlan) string {
 	switch {
 	case autocast(p):
@@ -105,7 +105,7 @@ func kindOf(p RankPlan) string {
 	return "fp32"
 }
 
-// precisionRatio is what a block holds in one kind over another, and its deviation.
+// precisionRatio is the ratio of a block's bytes in two kinds, and its deviation.
 func precisionRatio(attention, from, to string) (ratio, sd float64) {
 	rel := map[string]float64{"fp32": 1, "autocast": autocastBlock, "half": halfBlock}
 	sd = autocastBlockSD
@@ -166,8 +166,8 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 	return out
 }
 
-// attended is what a block holds in the mode at the measured sequence. A fused kernel keeps no
-// scores, and no less than the rest.
+// attended is the bytes that a block holds in the mode at the measured sequence. A fused kernel
+// keeps no scores, and no less than the rest.
 func (f *Predictor) attended(src source, mode RankPlan, each, input float64) float64 {
 	if src.sight.plan.Attention == "eager" && mode.Attention != "eager" && src.ratio < 1 {
 		return max(each*src.ratio, min(each*src.ratio/fusedAttentionBlock, plain(mode)*input))
@@ -175,7 +175,7 @@ func (f *Predictor) attended(src source, mode RankPlan, each, input float64) flo
 	return each * src.ratio
 }
 
-// plain is what a block holds in addition to scores, in inputs in fp32.
+// plain is the bytes that a block holds in addition to scores, in units of its input in fp32.
 func plain(mode RankPlan) float64 {
 	if kindOf(mode) == "fp32" {
 		return plainInputs
@@ -193,10 +193,10 @@ func (f *Predictor) stretched(mode RankPlan, each, input, long float64) float64 
 	return rest*long + (1-rest)*long*long
 }
 
-// fp32Input is an input in fp32 over one in the mode's weights.
+// fp32Input is the ratio of an input in fp32 to one in the mode's weights.
 func (f *Predictor) fp32Input(mode RankPlan) float64 { return 4 / stream(mode) }
 
-// perInput is what a block holds in units of its input where nothing is known.
+// perInput is the bytes that a block holds in units of its input if nothing is known.
 func (f *Predictor) perInput() float64 {
 	if f.model.Convolutional {
 		return convolutionInputs
@@ -204,7 +204,7 @@ func (f *Predictor) perInput() float64 {
 	return blockInputs
 }
 
-// seenMargin is the margin for a list of which so many blocks were seen.
+// seenMargin is the margin for a list of which seen blocks were seen.
 func (f *Predictor) seenMargin(seen, count int) float64 {
 	switch {
 	case seen >= count:
@@ -225,9 +225,9 @@ func totalMore(lists []kindList) float64 {
 	return sum / math.Max(all, 1)
 }
 
-// unreached is a list that was not reached, by the one before it. In a convolutional net
+// unreached estimates a list that was not reached from the one before it. In a convolutional net
 // resolution halves where channels double: a block then has four times the parameters and half
-// the bytes. Elsewhere blocks of one width hold much the same.
+// the bytes. Elsewhere blocks of one width hold about the same.
 func (f *Predictor) unreached(l, before kindList, g listSight) kindList {
 	l.each = before.each
 	if f.encoderDecoder() {
@@ -243,20 +243,20 @@ func (f *Predictor) unreached(l, before kindList, g listSight) kindList {
 		l.input = before.input * l.each / before.each
 	}
 	l.more = marginUnreached
-	if g.input > 0 && before.input > 0 { // its first block was reached: its input says its size
+	if g.input > 0 && before.input > 0 { // its first block was reached: its input shows its size
 		l.each = math.Max(l.each, before.each*math.Min(g.input/before.input, 1)*.5)
 		l.more = marginUnreached / 2
 	}
 	return l
 }
 
-// encoderDecoder reports whether the model's lists are an encoder's and a decoder's, which work
+// encoderDecoder reports whether the model's lists belong to an encoder and a decoder, which work
 // on different sequences.
 func (f *Predictor) encoderDecoder() bool {
 	return !f.model.Convolutional && len(f.model.Blocks) == 2 && strings.Contains(f.model.Class, "ForConditionalGeneration")
 }
 
-// ordered are the model's lists, those that a sight saw first and in its order.
+// ordered returns the model's lists: first those that a sight saw, in its order.
 func (f *Predictor) ordered(g sight) []BlockList {
 	blocks := slices.Clone(f.model.Blocks)
 	if len(blocks) == 0 {
@@ -289,9 +289,9 @@ func (f *Predictor) inputs(mode RankPlan) (map[string]float64, bool) {
 	return out, seen
 }
 
-// inside is the input of a list's blocks after the first. Where stages differ that is the
-// next stage's input, or half of what the stage got; a bottleneck's stage begins with a
-// quarter of its channels (ResNet's expansion).
+// inside is the input of a list's blocks after the first. If stages differ, that is the next
+// stage's input, or half of this stage's; a bottleneck's stage begins with a quarter of its
+// channels (ResNet's expansion).
 func (f *Predictor) inside(g sight, i int) float64 {
 	own := g.lists[i].input
 	switch {
@@ -310,7 +310,7 @@ func (f *Predictor) inside(g sight, i int) float64 {
 	return own
 }
 
-// longer is how much longer a mode's sequence is than the one that was seen.
+// longer is the ratio of a mode's sequence length to the one that was seen.
 func (f *Predictor) longer(mode RankPlan) float64 {
 	if mode.Sequence == 0 {
 		return 1
@@ -323,7 +323,7 @@ func (f *Predictor) longer(mode RankPlan) float64 {
 	return 1
 }
 
-// unseenLists are the blocks where none was seen without checkpointing: by their inputs.
+// unseenLists estimates the blocks by their inputs, if none was seen without checkpointing.
 func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bool) kindLists {
 	least := map[string]float64{}
 	for _, g := range f.sights {
@@ -354,8 +354,8 @@ func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bo
 	return out
 }
 
-// priorInputs is what a block holds, in units of its input, where none was seen: by the same
-// formula as an estimate, where the model's shape is known.
+// priorInputs is the bytes that a block holds, in units of its input, if none was seen: by the
+// same formula as an estimate, if the model's shape is known.
 func (f *Predictor) priorInputs(mode RankPlan) float64 {
 	a, known := OfModel(f.model)
 	p := mode.Usual()
@@ -369,7 +369,7 @@ func (f *Predictor) priorInputs(mode RankPlan) float64 {
 	return f.perInput()
 }
 
-// wholeForward takes all that a forward held as one block, where no list is known.
+// wholeForward treats all bytes that a forward held as one block, if no list is known.
 func (f *Predictor) wholeForward(mode RankPlan) kindLists {
 	for _, g := range f.sights {
 		if !g.heldSeen || g.plan.Checkpointing == "full" {
@@ -377,7 +377,7 @@ func (f *Predictor) wholeForward(mode RankPlan) kindLists {
 		}
 		s := f.translate(g, mode)
 		l := kindList{count: 1, parameters: float64(f.model.Parameters), each: g.held * s.ratio * f.longer(mode), more: s.more + f.margin(marginSame) + g.prior}
-		l.input = l.each // nothing says what checkpointing would keep
+		l.input = l.each // it is not known what checkpointing would keep
 		return kindLists{lists: []kindList{l}, more: l.more, evidence: s.evidence}
 	}
 	return kindLists{unknown: "nothing was seen of what the model's blocks hold"}

@@ -5,41 +5,41 @@ import (
 	"strings"
 )
 
-// A Breakdown is what a rank's allocator held in one phase, by its use: figures that add up to
-// what was measured.
+// A Breakdown divides the bytes that a rank's allocator held in one phase by their use. The
+// figures add up to the measured sum.
 type Breakdown struct {
 	// Instant is load, forward, loss, backward, optimizer or evaluation: the phase in which
-	// memory ran out, else that of the highest peak.
+	// memory ran out, or else the phase of the highest peak.
 	Instant string `json:"instant"`
-	// Weights has the 16-bit copies that autocast makes, too; Gradients the buckets of
-	// DistributedDataParallel; Other what was held before the model, the buckets of
-	// DeepSpeed and what the optimizer's step needs for a moment.
+	// Weights includes the 16-bit copies that autocast makes; Gradients the buckets of
+	// DistributedDataParallel; Other the bytes held before the model, the buckets of DeepSpeed,
+	// and the temporary bytes of the optimizer's step.
 	Weights     int64 `json:"weights"`
 	Gradients   int64 `json:"gradients"`
 	Optimizer   int64 `json:"optimizer"`
 	Activations int64 `json:"activations"`
 	Other       int64 `json:"other"`
-	// Requested is the size of the failed allocation, where memory ran out.
+	// Requested is the size of the failed allocation, if memory ran out.
 	Requested int64 `json:"requested,omitempty"`
 }
 
-// Held is all of it, without the failed allocation.
+// Held is the sum, without the failed allocation.
 func (b Breakdown) Held() int64 {
 	return b.Weights + b.Gradients + b.Optimizer + b.Activations + b.Other
 }
 
-// Breakdown says what filled the memory at the instant in which it ran out, else at the
-// highest peak that is known of an instant; false: too little was measured. The sum is
-// measured. The parts are the plan's states by the formulas of this package, taken off
-// one after the other, each at most what is left of the sum:
+// Breakdown divides the bytes held in the phase in which memory ran out, or else at the
+// highest known peak of a phase; false: too little was measured. The sum is
+// measured. The parts are the plan's states by the formulas of this package, subtracted
+// one after the other, each at most the rest of the sum:
 //
 //	Weights      parameters × width, and buffers; in the forward autocast's copies of the
 //	             blocks that were reached, later those that are still held
-//	Other        what was held at the first call in addition to the model's states
+//	Other        the bytes held at the first call in addition to the model's states
 //	Optimizer    none in the first step's forward and backward, as measured or formula after
-//	             it; in DeepSpeed's hands the master copy from the start on
-//	Gradients    none in the forward, but for what an earlier call of the step left or what
-//	             lingers; all in the optimizer's step; in the backward see inBackward
+//	             it; under DeepSpeed the master copy from the start on
+//	Gradients    none in the forward, except those that an earlier call of the step left or that
+//	             linger; all in the optimizer's step; in the backward see inBackward
 //	Activations  the rest, in the optimizer's step and while loading Other
 func (m Measurement) Breakdown() (Breakdown, bool) {
 	at := m.moment()
@@ -53,18 +53,18 @@ func (m Measurement) Breakdown() (Breakdown, bool) {
 // mostHeld is more than any device has, and few enough bytes for a float to count.
 const mostHeld = 1 << 50
 
-// A peakMoment is an instant of a measurement.
+// A peakMoment is a phase of a measurement.
 type peakMoment struct {
 	instant string
 	held    int64
-	// stepped says that the optimizer's state is there, later that gradients of an earlier
-	// call of the same step are.
+	// stepped: the optimizer's state exists; later: gradients of an earlier call of the same step
+	// exist.
 	stepped, later bool
-	// forward is what was held when the forward before it had ended, 0: unknown.
+	// forward is the bytes held when the forward before it had ended, 0: unknown.
 	forward int64
 }
 
-// moment is the instant that counts: of the failure, else of the highest peak.
+// moment returns the phase that counts: that of the failure, or else that of the highest peak.
 func (m Measurement) moment() peakMoment {
 	if m.Failed != "" {
 		at := peakMoment{instant: m.Failed, held: m.Allocated, stepped: m.First.After > 0}
@@ -92,7 +92,7 @@ func (m Measurement) moment() peakMoment {
 	return best
 }
 
-// A purse divides what was held, and never gives more than is left.
+// A purse divides the bytes that were held, and never gives more than is left.
 type purse struct{ left float64 }
 
 func (p *purse) take(bytes float64) float64 {
@@ -101,7 +101,7 @@ func (p *purse) take(bytes float64) float64 {
 	return bytes
 }
 
-// divide splits what was held at a peak.
+// divide splits the bytes that were held at a peak.
 func (f *Predictor) divide(m Measurement, at peakMoment) Breakdown {
 	st := f.states(m.Plan)
 	buckets := 0.
@@ -140,7 +140,7 @@ func (f *Predictor) divide(m Measurement, at peakMoment) Breakdown {
 	}
 	b := Breakdown{Instant: at.instant, Weights: whole(weights), Gradients: whole(gradients), Optimizer: whole(optimizer), Other: whole(other)}
 	b.Activations = at.held - b.Held()
-	if b.Activations < 8 { // what rounding left
+	if b.Activations < 8 { // a rest of rounding
 		b.Other, b.Activations = b.Other+b.Activations, 0
 	}
 	if m.Failed != "" {
@@ -149,9 +149,9 @@ func (f *Predictor) divide(m Measurement, at peakMoment) Breakdown {
 	return b
 }
 
-// hasState reports whether an optimizer is certain to keep a state: SGD does so only with a
-// momentum, which is not known before a step was measured, nor is that of an optimizer without a
-// name.
+// hasState reports whether an optimizer certainly keeps a state. SGD does so only with a
+// momentum, which is not known before a step was measured; nor is the state of an optimizer
+// without a name.
 func (f *Predictor) hasState(p RankPlan) bool {
 	for _, s := range f.sights {
 		if s.states > 0 {
@@ -162,7 +162,7 @@ func (f *Predictor) hasState(p RankPlan) bool {
 	return name != "" && !strings.Contains(name, "sgd")
 }
 
-// copiesAt are the bytes of autocast's 16-bit weights: in a forward that ended early those of the
+// copiesAt is the bytes of autocast's 16-bit weights: in a forward that ended early, those of the
 // blocks that had begun.
 func (f *Predictor) copiesAt(m Measurement, instant string) float64 {
 	plan := m.Plan
@@ -187,9 +187,9 @@ func (f *Predictor) copiesAt(m Measurement, instant string) float64 {
 	return most * math.Min(float64(begun)/float64(count), 1)
 }
 
-// inBackward shares out what is left in a backward pass. It begins with the activations A
+// inBackward divides the rest in a backward pass. The pass begins with the activations A
 // that the forward left and no gradient, and ends with all gradients G and no activation;
-// in between both are taken to change in step. What is left, R, then says how far it was:
+// in between both are assumed to change in proportion. The rest, R, then shows the progress:
 //
 //	R between A and G   gradients (A − R) ÷ (A − G) of G, activations the rest
 //	R above A ≥ G       the beginning: none; beyond A lie DeepSpeed's buckets

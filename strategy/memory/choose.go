@@ -9,19 +9,19 @@ import (
 // A PlanCandidate is a plan that policy and job allow and that was not tried.
 type PlanCandidate struct {
 	Plan RankPlan
-	// Group orders kinds of change: a plan of a group is taken only where no lower group
-	// has one that fits. 0 trains the same, without offload.
+	// Group orders kinds of change: a plan of a group is taken only if no lower group has one
+	// that fits. 0 trains the same, without offload.
 	Group int
-	// Order is the plan's place in the order of remedies.
+	// Order is the plan's position in the order of remedies.
 	Order int
 }
 
 // A Choice is the plan to run next.
 type Choice struct {
-	// Index is that of the candidate; -1: none is likely to fit, or nothing is known.
+	// Index is the candidate's index; -1: none is likely to fit, or nothing is known.
 	Index      int
 	Prediction Prediction
-	// Rule is why it was chosen: "fastest", "tree", "likely", "least".
+	// Rule is the reason for the choice: "fastest", "tree", "likely", "least".
 	Rule string
 	// Rejected are the other candidates, the runner-up first, eight at most.
 	Rejected []RejectedPlan
@@ -35,13 +35,13 @@ type RejectedPlan struct {
 }
 
 const (
-	likely      = 0.985 // of the room: a mean below it comes before the next group
-	conceivable = 1.02  // of the room: a mean above it is not tried
+	likely      = 0.985 // of the available memory: a mean below it is tried before the next group
+	conceivable = 1.02  // of the available memory: a mean above it is not tried
 	tie         = 0.03  // of a step's time
 	reasons     = 8
 )
 
-// A rated candidate is one with what it is expected to need.
+// A rated candidate has its predicted needs.
 type rated struct {
 	index             int
 	group, order      int
@@ -50,10 +50,10 @@ type rated struct {
 	unknown, host     bool
 }
 
-// Choose returns the plan that comes first by the rule: of the lowest group with a plan whose
-// bound fits, the fastest; within 3 % of the time by the order of remedies. Before the next group
-// comes a plan that is likely to fit. prefer "tree" returns the first in the order of remedies
-// among those that fit.
+// Choose returns the plan that comes first by these rules. In the lowest group with a plan whose
+// bound fits, it is the fastest; within 3 % of the time, the first in the order of remedies. A
+// plan that is likely to fit is tried before the next group. prefer "tree" returns the first in
+// the order of remedies among those that fit.
 func Choose(f *Predictor, candidates []PlanCandidate, prefer string) Choice {
 	all := f.rate(candidates)
 	best, rule := pick(all, prefer == "tree")
@@ -114,7 +114,7 @@ func next(all []rated, above int) (int, bool) {
 // fits reports whether a plan's bound fits, on the device and on the host.
 func (r *rated) fits() bool { return !r.unknown && !r.host && r.room > 0 && r.bound <= r.room }
 
-// fastest is the fastest of a group that fits, ties by the order of remedies; where no time is
+// fastest is the fastest of a group that fits, ties by the order of remedies; if no time is
 // known, or tree is set, the first in that order.
 func fastest(all []rated, group int, tree bool) int {
 	quickest := 0.
@@ -138,7 +138,7 @@ func fastest(all []rated, group int, tree bool) int {
 }
 
 // least is the plan of a group with the least bound among those whose mean is below a share of
-// the room.
+// the available memory.
 func least(all []rated, share float64, group int) int {
 	best := -1
 	for i := range all {
@@ -153,7 +153,7 @@ func least(all []rated, share float64, group int) int {
 	return best
 }
 
-// FitsHost reports whether host memory and NVMe have what a prediction needs for all local ranks.
+// FitsHost reports whether host memory and NVMe suffice for a prediction for all local ranks.
 func (f *Predictor) FitsHost(p *Prediction) bool {
 	ranks := int64(max(f.device.LocalRanks, 1))
 	if f.device.Host > 0 && max(p.Host, p.Pinned)*ranks > f.device.Host {
@@ -162,8 +162,8 @@ func (f *Predictor) FitsHost(p *Prediction) bool {
 	return p.NVMe == 0 || f.device.NVMe == 0 || p.NVMe*ranks <= f.device.NVMe
 }
 
-// rejected are the others with the reason: first those that fit, fastest first, then those that
-// need least.
+// rejected returns the other candidates with the reason: first those that fit, fastest first,
+// then those that need least.
 func (f *Predictor) rejected(candidates []PlanCandidate, all []rated, best int) []RejectedPlan {
 	top := make([]*rated, 0, reasons+1)
 	for i := range all {
@@ -189,8 +189,8 @@ func (f *Predictor) rejected(candidates []PlanCandidate, all []rated, best int) 
 	return out
 }
 
-// class orders the rejected: those that fit by their group, then those that do not, then those
-// that are ruled out or not known.
+// class orders the rejected: those that fit by their group, then those that do not fit, then
+// those that are ruled out or not known.
 func (r *rated) class() int {
 	switch {
 	case r.fits():
@@ -215,7 +215,7 @@ func before(a, b *rated) bool {
 	return a.order < b.order
 }
 
-// reason is why a candidate was not chosen, for people.
+// reason is the reason why a candidate was not chosen, for people.
 func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string {
 	room := gib(float64(r.room))
 	switch {
@@ -244,19 +244,19 @@ func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string
 	return "as fast, but later in the order of remedies"
 }
 
-// gib is bytes in GiB, for people.
+// gib formats bytes in GiB, for people.
 func gib(bytes float64) string { return fmt.Sprintf("%.1f", bytes/(1<<30)) }
 
 const (
-	climbRoom = 0.08 // the measured peak leaves more than that of the room
+	climbRoom = 0.08 // the share of the available memory that the measured peak must leave
 	climbGain = 0.08 // of a step's time
 	climbSafe = 1.03 // the mean, times this, fits
 )
 
-// Climb is the faster plan that takes the place of one that trains, once: with unchanged
-// numerics, where the measured peak leaves more than 8 % of the room, the gain is 8 % of the
-// time or more, and 1.03 times the expected peak fits. gain is the saved fraction of a step's
-// time; index is -1 where there is none.
+// Climb returns the faster plan that replaces one that trains, once. Numerics stay unchanged, the
+// measured peak leaves more than 8 % of the available memory, the gain is 8 % of the time or
+// more, and 1.03 times the expected peak fits. gain is the saved fraction of a step's time; index
+// is -1 if there is none.
 func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []PlanCandidate) (index int, gain float64) {
 	peak := max(measured.stepPeak(), measured.Peak)
 	room := f.Room(current)

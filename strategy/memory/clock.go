@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// A stepClock is the time of a mode's micro batch: floor seconds where launching kernels bounds
-// it, each second a sample where computing does, and what a step adds. again is the factor of a
-// launch where gradients are added to existing ones.
+// A stepClock is the time of a mode's micro batch: floor seconds if launching kernels bounds it,
+// each seconds per sample if computing does, and the update that a step adds. again is the factor
+// of a launch if gradients are added to existing ones.
 type stepClock struct{ floor, each, update, again float64 }
 
-// step is the time of an optimizer step in seconds. The fourth powers fit how the one
-// bound passes into the other (landscape: a line is 14 % off at half the batch).
+// step is the time of an optimizer step in seconds. The fourth powers fit the transition between
+// the two bounds (landscape: a line is 14 % off at half the batch).
 func (c stepClock) step(m, accumulation float64) float64 {
 	floor := c.floor
 	if accumulation > 1 {
@@ -22,8 +22,8 @@ func (c stepClock) step(m, accumulation float64) float64 {
 }
 
 const (
-	// launchBlock is seconds a block, forward and backward, on a current host (landscape:
-	// .9–1.5 ms for a transformer's, .5 ms for a ResNet's).
+	// launchBlock is seconds a block, forward and backward, on a current host (landscape: .9–1.5
+	// ms for a transformer's, .5 ms for a ResNet's).
 	launchBlock            = .0011
 	launchConvolution      = .00055
 	launchCheckpointing    = 2.05 // landscape; 2.8 in a convolutional net
@@ -40,8 +40,8 @@ const (
 	offloadedActivationsBy = 1.25 // published 1.02–1.35
 )
 
-// speeds are operations a second that training reaches in fp32 and in 16 bit, and bytes
-// a second of memory, by a part of the device's name: about half of what vendors state.
+// speeds are operations per second that training reaches in fp32 and in 16 bit, and bytes per
+// second of memory, by a part of the device's name: about half of the vendors' figures.
 var speeds = []struct {
 	name               string
 	full, half, memory float64
@@ -51,8 +51,8 @@ var speeds = []struct {
 	{"4090", 40e12, 100e12, .8e12}, {"3090", 20e12, 50e12, .7e12}, {"A10", 15e12, 50e12, .45e12}, {"L4", 12e12, 45e12, .25e12}, {"T4", 4e12, 20e12, .25e12},
 }
 
-// clock estimates a mode's times by the model's size and the device, and scales them by what was
-// measured. Only the order of plans depends on it.
+// clock estimates a mode's times by the model's size and the device, and scales them by the
+// measurements. Only the order of plans depends on it.
 func (f *Predictor) clock(mode RankPlan, s *modePeaks) stepClock {
 	c := f.believed(mode, s)
 	scale, n := 0., 0.
@@ -73,7 +73,7 @@ func (f *Predictor) clock(mode RankPlan, s *modePeaks) stepClock {
 	return c
 }
 
-// timed is the shape of a plan that was timed; the one at hand where that is its mode.
+// timed is the shape of a plan that was timed; s if that is its mode.
 func (f *Predictor) timed(p RankPlan, s *modePeaks) *modePeaks {
 	if modeOf(p) == s.mode {
 		return s
@@ -113,7 +113,7 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 		c.floor, c.again, checkpointing = launchConvolution*math.Max(blocks, 8), launchAgainConv, launchCheckpointConv
 		c.each = f.freely(s) * convolutionPasses / speed.memory
 	} else {
-		// 6 operations a parameter and token, and the attention's (llm-foundry's count).
+		// 6 operations for each parameter and token, and the attention's (llm-foundry's count).
 		n := math.Max(f.tokens(mode), 1)
 		c.each = (6*float64(f.model.Parameters) + 12*blocks*float64(f.model.Hidden)*n) * n / rate
 	}
@@ -131,7 +131,7 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	return c
 }
 
-// freely is what a sample's blocks hold without checkpointing.
+// freely is the bytes that a sample's blocks hold without checkpointing.
 func (f *Predictor) freely(s *modePeaks) float64 {
 	if s.mode.Checkpointing != "full" || len(s.windows) == 0 {
 		return s.blocks
@@ -143,8 +143,8 @@ func (f *Predictor) freely(s *modePeaks) float64 {
 	return sum
 }
 
-// moved adds what sharding and offload cost: gathering over the ranks, the link to the
-// host, the host's or the disk's part in the update. The figures are published ones.
+// moved adds the cost of sharding and offload: gathering over the ranks, the link to the host,
+// the host's or the disk's part in the update. The figures are published ones.
 func (f *Predictor) moved(mode RankPlan, s *modePeaks, c *stepClock) {
 	n, all := float64(max(mode.DataParallel, 1)), float64(f.model.Parameters)
 	w := computes(mode)

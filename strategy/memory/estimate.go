@@ -1,29 +1,30 @@
 package memory
 
-// An Estimated is what a plan of a model is expected to need of one device before anything ran,
-// by published formulas, each named where it is used.
+// An Estimated is the expected need of a plan of a model on one device before anything ran, by
+// published formulas, each named at its use.
 type Estimated struct {
 	Architecture Architecture
 	Plan         RankPlan
-	// Instants and Bounds are what is held in each phase, as expected and at most.
+	// Instants and Bounds are the bytes held in each phase, as expected and at most.
 	Instants Instants
 	Bounds   Instants
-	// Mean and Bound are the peaks of the allocator in bytes; Instant is where the mean's is.
+	// Mean and Bound are the peaks of the allocator in bytes; Instant is the phase of the mean's
+	// peak.
 	Mean, Bound int64
 	Instant     string
-	// Outside is what a process holds on the device outside the allocator.
+	// Outside is the bytes that a process holds on the device outside the allocator.
 	Outside int64
-	// Host and NVMe are bytes of all ranks together, on one host. Loading says that the host's
-	// are needed while the model is loaded, and no longer.
+	// Host and NVMe are bytes of all ranks together, on one host. Loading: the host's bytes are
+	// needed only while the model is loaded.
 	Host, NVMe int64
 	Loading    bool
-	// DeepSpeed is what DeepSpeed's own estimator says of the same stage; zero where it has
-	// nothing for it.
+	// DeepSpeed is the result of DeepSpeed's own estimator for the same stage; zero if it has
+	// none.
 	DeepSpeed DeepSpeedEstimate
 	Cards     []Card
 }
 
-// Parts are bytes on one device by what they are for.
+// Parts are bytes on one device by their use.
 type Parts struct {
 	Weights     int64 `json:"weights"`
 	Gradients   int64 `json:"gradients"`
@@ -32,23 +33,23 @@ type Parts struct {
 	Buffers     int64 `json:"buffers"`
 }
 
-// Sum is all of it.
+// Sum is the sum of all parts.
 func (p Parts) Sum() int64 {
 	return p.Weights + p.Gradients + p.Optimizer + p.Activations + p.Buffers
 }
 
-// States are weights, gradients and optimizer: what ZeRO divides.
+// States are weights, gradients and optimizer: the parts that ZeRO divides.
 func (p Parts) States() int64 { return p.Weights + p.Gradients + p.Optimizer }
 
-// most has the larger of each part.
+// most returns the larger of each part.
 func (p Parts) most(q Parts) Parts {
 	return Parts{max(p.Weights, q.Weights), max(p.Gradients, q.Gradients), max(p.Optimizer, q.Optimizer), max(p.Activations, q.Activations), max(p.Buffers, q.Buffers)}
 }
 
-// Instants are the phases of a training step at which a peak can be.
+// Instants are the phases of a training step in which a peak can be.
 type Instants struct {
 	Load, Forward, Backward, Optimizer Parts
-	// Most is the most that each part ever is, also at moments of the backward that are not its
+	// Most is the largest value of each part, also at moments of the backward other than its
 	// peak.
 	Most Parts
 }
@@ -56,10 +57,10 @@ type Instants struct {
 // Names are the names of the phases in their order.
 var Names = [...]string{"load", "forward", "backward", "optimizer"}
 
-// All are the instants in the order of Names.
+// All returns the phases in the order of Names.
 func (i Instants) All() [4]Parts { return [4]Parts{i.Load, i.Forward, i.Backward, i.Optimizer} }
 
-// peak is the largest instant and where it is.
+// peak is the largest phase and its name.
 func (i Instants) peak() (bytes int64, where string) {
 	for n, p := range i.All() {
 		if sum := p.Sum(); sum > bytes {
@@ -69,7 +70,7 @@ func (i Instants) peak() (bytes int64, where string) {
 	return bytes, where
 }
 
-// A spread is how far a figure may be above the formulas: factors, and whether assumptions about
+// A spread is the margin of a figure over the formulas: factors, and whether assumptions about
 // the model are taken at their worst.
 type spread struct {
 	states, activations, buffers, allocator float64
@@ -77,17 +78,17 @@ type spread struct {
 	doubt                                   bool
 }
 
-// expected takes the formulas as they are. cautious is for the bound: 2 % for the rounding of
-// many small tensors; an uncalibrated formula for activations has a log-sd of 0.25, of which
-// 1.65 are 1.5 ×, and as much for the logits (12.2 bytes measured, 18 published); the
-// default allocator needs 1.03 to 1.14 × what is allocated at the peak, 1.06 as the median of
-// plans that were measured. The largest vocabulary in use replaces one that is not known.
+// expected uses the formulas unchanged. cautious is for the bound: 2 % for the rounding of many
+// small tensors; an uncalibrated formula for activations has a log-sd of 0.25, of which 1.65 are
+// 1.5 ×, and as much for the logits (12.2 bytes measured, 18 published); the default allocator
+// needs 1.03 to 1.14 × the bytes allocated at the peak, 1.06 as the median of the measured plans.
+// The largest vocabulary in use replaces an unknown one.
 var (
 	expected = spread{states: 1, activations: 1, buffers: 1, allocator: 1}
 	cautious = spread{states: 1.02, activations: 1.5, buffers: 1.25, allocator: 1.06, vocabulary: 152064, doubt: true}
 )
 
-// Estimate is what a plan of a model is expected to need. A plan's zeros count as usual: one
+// Estimate returns the expected need of a plan of a model. A plan's zeros count as usual: one
 // rank, no accumulation, no sharding, no checkpointing, attention that does not hold its scores.
 func Estimate(a Architecture, p RankPlan) Estimated {
 	a, p = a.filled(), p.Usual()
@@ -101,7 +102,7 @@ func Estimate(a Architecture, p RankPlan) Estimated {
 	return e
 }
 
-// Usual fills in what a plan does not say.
+// Usual fills in the unknown settings of a plan.
 func (p RankPlan) Usual() RankPlan {
 	p.MicroBatch, p.Accumulation, p.DataParallel = max(p.MicroBatch, 1), max(p.Accumulation, 1), max(p.DataParallel, 1)
 	for _, word := range []*string{&p.Checkpointing, &p.Sharding, &p.OffloadOptimizer, &p.OffloadParam, &p.OffloadActivations} {
@@ -121,8 +122,8 @@ func (p RankPlan) Usual() RankPlan {
 	return p
 }
 
-// instants are what is held in each phase of the second and every later step: in the first, the
-// optimizer's state is made in its own phase.
+// instants returns the bytes held in each phase of the second and every later step: in the first,
+// the optimizer's state is made in its own phase.
 func instants(a Architecture, p RankPlan, s spread) Instants {
 	if a.AssumedVocabulary {
 		a.Vocabulary = max(a.Vocabulary, s.vocabulary)
@@ -161,8 +162,8 @@ func instants(a Architecture, p RankPlan, s spread) Instants {
 	return all
 }
 
-// loaded is what is held while model and engine are made: DeepSpeed's has its master copy then,
-// ZeRO-0 all of the optimizer, and ZeRO-3 room for gradients.
+// loaded is the bytes held while model and engine are made: DeepSpeed's engine has its master
+// copy then, ZeRO-0 all of the optimizer, and ZeRO-3 buffers for gradients.
 func loaded(a Architecture, p RankPlan, all Parts) Parts {
 	if !p.DeepSpeed || stage(p) < 3 {
 		all.Gradients = 0
@@ -176,7 +177,7 @@ func loaded(a Architecture, p RankPlan, all Parts) Parts {
 	return all
 }
 
-// scaled is a number of bytes times a factor, rounded up.
+// scaled multiplies a number of bytes by a factor, rounded up.
 func scaled(bytes int64, factor float64) int64 {
 	if factor == 1 {
 		return bytes
@@ -184,21 +185,21 @@ func scaled(bytes int64, factor float64) int64 {
 	return ceil(float64(bytes) * factor)
 }
 
-// A Card is a size of GPU that people have.
+// A Card is a common size of GPU.
 type Card struct {
-	// Gigabytes is what it is sold as; Name the cards of that size, the smallest first.
+	// Gigabytes is the size as it is sold; Name lists the cards of that size, the smallest first.
 	Gigabytes int    `json:"gigabytes"`
 	Name      string `json:"name"`
-	// Bytes is what PyTorch says of the smallest one's capacity: less than what it is sold as,
-	// by what error correction and the driver keep.
+	// Bytes is the capacity of the smallest one in PyTorch: less than the sold size, because
+	// error correction and the driver keep a part.
 	Bytes int64 `json:"bytes"`
-	// Fits: the bound fits, with what is outside the allocator; May: the mean does.
+	// Fits: the bound fits, with the bytes outside the allocator; May: the mean does.
 	Fits bool `json:"fits"`
 	May  bool `json:"may_fit"`
 }
 
-// sold are the cards, with the capacity that PyTorch's message names as one of them runs out of
-// memory ("GPU 0 has a total capacity of …"), in hundredths of a GiB.
+// sold are the cards, with the capacity in PyTorch's message when one of them runs out of memory
+// ("GPU 0 has a total capacity of …"), in hundredths of a GiB.
 var sold = []struct {
 	gigabytes  int
 	name       string
@@ -213,7 +214,7 @@ var sold = []struct {
 	{192, "B200, MI300X", 17835},
 }
 
-// cards are the sizes, and whether a plan fits on them.
+// cards lists the sizes, and whether a plan fits on them.
 func cards(mean, bound, outside int64) []Card {
 	var all []Card
 	for _, s := range sold {
@@ -223,7 +224,7 @@ func cards(mean, bound, outside int64) []Card {
 	return all
 }
 
-// Smallest is the smallest card on which the bound fits; false where none is large enough.
+// Smallest is the smallest card on which the bound fits; false if none is large enough.
 func (e Estimated) Smallest() (Card, bool) {
 	for _, c := range e.Cards {
 		if c.Fits {
@@ -233,6 +234,6 @@ func (e Estimated) Smallest() (Card, bool) {
 	return Card{}, false
 }
 
-// SmallestCard is the smallest card with room for so many bytes, what lies outside the
-// allocator included; false where none is large enough.
+// SmallestCard is the smallest card with so many bytes, including those outside the allocator;
+// false if none is large enough.
 func SmallestCard(need int64) (Card, bool) { return Estimated{Cards: cards(need, need, 0)}.Smallest() }

@@ -1,19 +1,21 @@
 package memory
 
-// A DeepSpeedEstimate is what DeepSpeed's estimators (estimate_zero2_model_states_mem_needs
-// and the one for stage 3, runtime/zero) say of the model's states: bytes of one device, and
-// of the host. They omit activations, buckets, the context and NCCL. Their
-// documentation of stage 2 is older than the code: it says 4 and 16 bytes where that says 2 and 18.
+// A DeepSpeedEstimate is the result of DeepSpeed's estimators for the model's states
+// (estimate_zero2_model_states_mem_needs and the one for stage 3, runtime/zero): bytes of one
+// device, and of the host. They omit activations, buckets, the context and NCCL. Their
+// documentation of stage 2 is older than the code: it has 4 and 16 bytes where the code has 2 and
+// 18.
 type DeepSpeedEstimate struct {
 	Device int64 `json:"device_bytes"`
 	Host   int64 `json:"host_bytes"`
 }
 
-// hostSlack is their additional_buffer_factor: what the host has to have over what is moved there.
+// hostSlack is their additional_buffer_factor: the ratio of the host memory to the bytes that are
+// moved there.
 const hostSlack = 1.5
 
 // deepSpeedEstimate is for DeepSpeed's stages 2 and 3 with Adam, all ranks on one node, and
-// models that are made whole on the host first (zero_init off).
+// models that are first made whole on the host (zero_init off).
 func deepSpeedEstimate(a Architecture, p RankPlan) DeepSpeedEstimate {
 	switch {
 	case !p.DeepSpeed:
@@ -35,9 +37,8 @@ func estimateZero2(parameters int64, n int, offload bool) DeepSpeedEstimate {
 	return DeepSpeedEstimate{Device: ceil(2*all + 18*all/gpus), Host: ceil(all * 4 * gpus * hostSlack)}
 }
 
-// estimateZero3 is DeepSpeed's formula for stage 3 on one node of n GPUs; largest is the
-// number of parameters of the largest layer. zeroInit says that the model is made in
-// shards.
+// estimateZero3 is DeepSpeed's formula for stage 3 on one node of n GPUs; largest is the number
+// of parameters of the largest layer. zeroInit: the model is made in shards.
 func estimateZero3(parameters, largest int64, n int, optimizer, param, zeroInit bool) DeepSpeedEstimate {
 	all, layer, gpus := float64(parameters), 4*float64(largest), float64(n)
 	device, host := layer+18*all/gpus, 0.0
@@ -55,8 +56,9 @@ func estimateZero3(parameters, largest int64, n int, optimizer, param, zeroInit 
 	return DeepSpeedEstimate{Device: ceil(device), Host: ceil(host * all * hostSlack)}
 }
 
-// hostBytes are what all ranks together need of their host's memory and of NVMe. loading says
-// that it is for the start only: each rank makes the weights on the host, before they go to the device.
+// hostBytes is the need of all ranks together for their host's memory and NVMe. loading: it is
+// needed at the start only, when each rank makes the weights on the host before they go to the
+// device.
 func hostBytes(a Architecture, p RankPlan) (host, nvme int64, loading bool) {
 	kept := int64(0)
 	if p.OffloadActivations != "none" {
@@ -64,7 +66,7 @@ func hostBytes(a Architecture, p RankPlan) (host, nvme int64, loading bool) {
 	}
 	if p.OffloadOptimizer == "none" && p.OffloadParam == "none" {
 		each := RateOf(p).Weights
-		if p.DeepSpeed { // whose master copy is made of fp32 weights, unless the model is made in shards
+		if p.DeepSpeed { // its master copy is made of fp32 weights, unless the model is made in shards
 			each = 4
 		}
 		return max(kept, share(a.Parameters, each, 1)*int64(p.DataParallel)), 0, kept == 0
@@ -80,8 +82,8 @@ func hostBytes(a Architecture, p RankPlan) (host, nvme int64, loading bool) {
 	return host + kept, nvme, false
 }
 
-// offloaded are the bytes of states on the host: all of them under FSDP, which offloads all
-// or nothing; else by DeepSpeed's estimator, that of stage 2 also for stage 1.
+// offloaded is the bytes of states on the host: all of them under FSDP, which offloads all or
+// nothing; otherwise by DeepSpeed's estimator, for stage 1 that of stage 2.
 func offloaded(a Architecture, p RankPlan) int64 {
 	if p.Sharding == "fsdp" {
 		r := RateOf(p)

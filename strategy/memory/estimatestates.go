@@ -6,26 +6,27 @@ import (
 	"strings"
 )
 
-// An optimizerCost is what an optimizer holds: bytes for each parameter with states in fp32
-// and with states that follow 16-bit weights, and what its step needs for a moment, as a
-// share of the weights' bytes.
+// An optimizerCost is the memory of an optimizer: bytes for each parameter with states in fp32
+// and with states that follow 16-bit weights, and the temporary bytes of its step as a share of
+// the weights' bytes.
 type optimizerCost struct {
 	name string
-	// marks are what names of its classes have in them, in lower case.
+	// marks are parts of the names of its classes, in lower case.
 	marks      []string
 	full, half float64
 	moment     float64
-	// embeddings: those keep states in fp32, whatever the rest has. doubt says that there may be one more
-	// state, which its name does not show: momentum of SGD, the first moment of Adafactor.
+	// embeddings: those of embeddings keep states in fp32, whatever the rest has. doubt: there
+	// may be one more state, which its name does not show: momentum of SGD, the first moment of
+	// Adafactor.
 	embeddings, doubt bool
 }
 
-// optimizers are those that plans name. Adam has two states. torch's own step takes the
-// foreach implementation by default, which needs the weights' bytes once more ("~ sizeof(params)
-// more peak memory", torch.optim); the fused one does not. 8-bit states are a byte each and a
-// scale in fp32 for 256 of them (bitsandbytes); those of embeddings stay in fp32. Adafactor
-// without a first moment, as transformers call it, holds rows and columns only; with one it
-// is 4 bytes and a little.
+// optimizers are those that plans name. Adam has two states. By default torch's own step uses the
+// foreach implementation, which needs the weights' bytes once more ("~ sizeof(params) more peak
+// memory", torch.optim); the fused one does not. 8-bit states are a byte each and a scale in fp32
+// for 256 of them (bitsandbytes); those of embeddings stay in fp32. Adafactor without a first
+// moment, as transformers call it, holds rows and columns only; with one it holds 4 bytes and a
+// little.
 var optimizers = []optimizerCost{
 	{name: "adamw", full: 8, half: 4, moment: 1},
 	{name: "adam", full: 8, half: 4, moment: 1},
@@ -48,8 +49,8 @@ func Optimizers() []string {
 	return names
 }
 
-// optimizerOf is an optimizer by its name in a plan, or by that of its class; an unknown one
-// counts as Adam.
+// optimizerOf finds an optimizer by its name in a plan, or by the name of its class; an unknown
+// one counts as Adam.
 func optimizerOf(name string) optimizerCost {
 	word := strings.ToLower(name)
 	for _, matches := range []func(o optimizerCost) bool{
@@ -65,7 +66,7 @@ func optimizerOf(name string) optimizerCost {
 	return optimizers[0]
 }
 
-// states are its bytes for a parameter of a width, of which a share is the embedding's.
+// states is its bytes for a parameter of a width, if the embedding has a share of the parameters.
 func (o optimizerCost) states(width, embedding float64) float64 {
 	each := o.full
 	if o.half < o.full { // they follow the parameters' dtype
@@ -77,17 +78,17 @@ func (o optimizerCost) states(width, embedding float64) float64 {
 	return each
 }
 
-// A Rate is bytes for each parameter on one device without sharding.
+// A Rate is the bytes for each parameter on one device without sharding.
 type Rate struct {
 	Weights, Gradients, Master, States float64
 	// Cast is the 16-bit copy that autocast keeps from the forward to the backward.
 	Cast float64
 }
 
-// RateOf is what a plan costs for each parameter. The sums are those of the published
-// tables: 16 in fp32, 18 with autocast (16 lasting, and its copy), 8 with weights and states in 16
-// bits, 16 with DeepSpeed's fp32 master copy and 16-bit weights. DeepSpeed makes that copy
-// also of weights in fp32, where it shards anything (stage_1_and_2.py clones each partition).
+// RateOf is the cost of a plan for each parameter. The sums are those of the published tables: 16
+// in fp32, 18 with autocast (16 lasting, and its copy), 8 with weights and states in 16 bits, 16
+// with DeepSpeed's fp32 master copy and 16-bit weights. DeepSpeed also makes that copy of weights
+// in fp32, if it shards anything (stage_1_and_2.py clones each partition).
 func RateOf(p RankPlan) Rate {
 	o := optimizerOf(p.Optimizer)
 	switch {
@@ -117,10 +118,10 @@ func share(parameters int64, each float64, n int) int64 {
 	return ceil(float64(parameters) * each / float64(n))
 }
 
-// statesOf are the bytes of weights, gradients and optimizer on one device: ZeRO's table, with
-// the optimizer divided from stage 1 on, gradients from 2 and weights from 3. What is
-// offloaded is not there; with the optimizer on the host, the gradients of stages 2 and 3
-// go there bucket by bucket.
+// statesOf is the bytes of weights, gradients and optimizer on one device: ZeRO's table, with the
+// optimizer divided from stage 1 on, gradients from 2 and weights from 3. Offloaded parts are not
+// counted; with the optimizer on the host, the gradients of stages 2 and 3 go there bucket by
+// bucket.
 func statesOf(a Architecture, p RankPlan) (weights, gradients, optimizer int64) {
 	r, n := RateOf(p), p.DataParallel
 	parts := func(from int) int {
@@ -147,7 +148,7 @@ func statesOf(a Architecture, p RankPlan) (weights, gradients, optimizer int64) 
 	return weights, gradients, optimizer
 }
 
-// doubted are the bytes of a state that an optimizer may have and its name does not show.
+// doubted is the bytes of a state that an optimizer may have and its name does not show.
 func doubted(a Architecture, p RankPlan) int64 {
 	if !optimizerOf(p.Optimizer).doubt || p.OffloadOptimizer != "none" {
 		return 0
@@ -162,8 +163,9 @@ func doubted(a Architecture, p RankPlan) int64 {
 	return share(a.Parameters, each, n)
 }
 
-// casts are the bytes of autocast's copies. Checkpointed blocks make theirs again one by one,
-// and sharded weights are cast as they are gathered: then only those of the output stay.
+// casts is the bytes of autocast's copies. Checkpointed blocks make their copies again one by
+// one, and sharded weights are cast when they are gathered: then only the copies of the output
+// stay.
 func casts(a Architecture, p RankPlan) int64 {
 	r := RateOf(p)
 	switch {
@@ -178,11 +180,11 @@ func casts(a Architecture, p RankPlan) int64 {
 // ceil is a number of bytes, rounded up.
 func ceil(bytes float64) int64 { return int64(math.Ceil(bytes)) }
 
-// buffered are the bytes on one device that are neither states nor activations, by instant.
-// late is at the end of the backward.
+// buffered is the bytes on one device that are neither states nor activations, by phase. late is
+// the end of the backward.
 type buffered struct{ load, forward, loss, backward, late, optimizer int64 }
 
-// buffers are communication and copies, each times a factor.
+// buffers returns the bytes of communication and copies, each times a factor.
 func buffers(a Architecture, p RankPlan, factor float64) buffered {
 	var b buffered
 	switch {
@@ -201,12 +203,12 @@ func buffers(a Architecture, p RankPlan, factor float64) buffered {
 	return buffered{scaled(b.load, factor), scaled(b.forward, factor), scaled(b.loss, factor), scaled(b.backward, factor), scaled(b.late, factor), scaled(b.optimizer, factor)}
 }
 
-// zeroBuffers are DeepSpeed's. Stages 1 and 2 make a bucket for gradients with the first
-// one and copy it when it is full; that of stage 1 stays for the next micro batch. Stage 3
-// has its bucket from the start; its weights are gathered where they are divided or
+// zeroBuffers returns DeepSpeed's buffers. Stages 1 and 2 make a bucket for gradients with the
+// first one and copy it when it is full; the bucket of stage 1 stays for the next micro batch.
+// Stage 3 has its bucket from the start; its weights are gathered if they are divided or
 // offloaded. A step flattens the shard's gradients and makes them fp32, in stage 3 for one
-// sub-group after the other (stage_1_and_2.py, stage3.py; when each is held was measured on
-// two H200s with torch 2.11 and DeepSpeed 0.19.8). Offloaded steps are the host's.
+// sub-group after the other (stage_1_and_2.py, stage3.py; the times were measured on two H200s
+// with torch 2.11 and DeepSpeed 0.19.8). Offloaded steps run on the host.
 func zeroBuffers(a Architecture, p RankPlan) buffered {
 	r, n := RateOf(p), p.DataParallel
 	part := func(elements float64) int64 {
@@ -244,9 +246,10 @@ func zeroBuffers(a Architecture, p RankPlan) buffered {
 	return b
 }
 
-// gatheredBlocks are FSDP's: the block that is computed and two that are fetched ahead, whole
-// and in the dtype of the computation; in the backward their gradients too, two at a time; and
-// what is outside the blocks, which stays whole from the forward to the backward.
+// gatheredBlocks returns FSDP's buffers. They have the block that is computed and two that are
+// fetched ahead, whole and in the dtype of the computation; in the backward also their gradients,
+// two at a time; and the parameters outside the blocks, which stay whole from the forward to the
+// backward.
 func gatheredBlocks(a Architecture, p RankPlan) buffered {
 	each := width(p.Compute)
 	root, block := share(a.outside(), each, 1), share(a.block(), each, 1)
@@ -254,7 +257,7 @@ func gatheredBlocks(a Architecture, p RankPlan) buffered {
 	return buffered{forward: root + 3*block, loss: backward, backward: backward, late: backward}
 }
 
-// activated are the bytes of activations on one device.
+// activated is the bytes of activations on one device.
 type activated struct {
 	held   int64 // at the end of the forward, with the logits that the loss holds
 	loss   int64 // more, for a moment, as the loss and its gradient are computed
@@ -262,12 +265,12 @@ type activated struct {
 	late   int64 // while the first block's gradients are computed
 }
 
-// recomputed is how much of a block is held while a checkpointed one is computed again,
-// and its gradients with it.
+// recomputed is the share of a block that is held while a checkpointed one is computed again,
+// with its gradients.
 const recomputed = 1.5
 
-// activations are those of one micro batch, each times a factor. More samples, longer
-// sequences and larger shapes never need less.
+// activations returns the activations of one micro batch, each times a factor. More samples,
+// longer sequences and larger shapes never need less.
 func activations(a Architecture, p RankPlan, factor float64) activated {
 	m, seq := float64(p.MicroBatch), float64(p.Sequence)
 	x := hidden(a, p) * m
@@ -300,8 +303,8 @@ func hidden(a Architecture, p RankPlan) float64 {
 	return each * float64(p.Sequence) * float64(a.Hidden)
 }
 
-// Widths of what a block holds, relative to weights and activations in 16 bits. fp32 is
-// twice that; autocast keeps norms and softmax in fp32: measured 1.19 and 1.24, and 1.48 with
+// Widths of the tensors that a block holds, relative to weights and activations in 16 bits. fp32
+// is twice that; autocast keeps norms and softmax in fp32: measured 1.19 and 1.24, and 1.48 with
 // an activation function of several operations.
 const (
 	wide             = 2.0
@@ -309,10 +312,9 @@ const (
 	autocastComposed = 1.48
 )
 
-// eagerly is how much more a block of Llama's type holds than its formula says, as
-// transformers compute it: its norms are in fp32, and activation and gate are held
-// apart. Measured 1.13 (16 layers, 2048 wide) to 1.31 (Llama-3.1-8B), 1.65 with norms on
-// queries and keys.
+// eagerly is the factor by which a block of Llama's type in transformers exceeds its formula: its
+// norms are in fp32, and activation and gate are held apart. Measured 1.13 (16 layers, 2048 wide)
+// to 1.31 (Llama-3.1-8B), 1.65 with norms on queries and keys.
 const eagerly = 1.25
 
 // block is the bytes that one block holds of one sample for the backward, without checkpointing.

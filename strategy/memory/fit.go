@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// A Predictor predicts what plans of a job need, by the job's measurements. It is not for use by
-// several goroutines at once: it keeps what it has worked out for a mode.
+// A Predictor predicts the needs of a job's plans from the job's measurements. It caches its
+// results for each mode, and is not safe for concurrent use.
 type Predictor struct {
 	model   TrainedModel
 	device  DeviceMemory
 	outside float64 // bytes of the device that the process holds outside its allocator, as measured
-	// outsideSeen is the prior of that under the plans that it was measured with.
+	// outsideSeen is the prior of outside under the measured plans.
 	outsideSeen float64
 	base        float64 // bytes of the allocator at the first call in addition to weights and states
 	unknown     string
@@ -27,27 +27,27 @@ type Predictor struct {
 	last        *modePeaks
 }
 
-// An anchor is a measured peak: exact where the plan trained, the least where it failed.
+// An anchor is a measured peak: exact if the plan trained, a lower bound if it failed.
 type anchor struct {
 	mode     RankPlan // without its batches
 	micro    float64
-	multiple bool // more than one micro batch a step
+	multiple bool // more than one micro batch in a step
 	bytes    float64
 	instant  string
 	failed   bool
-	held     float64 // what was held and asked for when it failed
-	// evaluation is the samples of the call in evaluation that ran out of memory.
+	held     float64 // the bytes held and requested when it failed
+	// evaluation is the number of samples in the evaluation call that ran out of memory.
 	evaluation int
 }
 
-// A timing is a step time that was seen, in seconds.
+// A timing is an observed step time, in seconds.
 type timing struct {
 	plan    RankPlan
 	seconds float64
 }
 
 // NewPredictor reads measurements of a job on a device, in any order. The model may be the zero
-// value where a measurement has it.
+// value if a measurement has it.
 func NewPredictor(m TrainedModel, d DeviceMemory, seen []Measurement) *Predictor {
 	f := &Predictor{model: m, device: d, shapes: map[RankPlan]*modePeaks{}}
 	for _, s := range seen {
@@ -72,8 +72,8 @@ func NewPredictor(m TrainedModel, d DeviceMemory, seen []Measurement) *Predictor
 	return f
 }
 
-// WithoutFailures takes a plan that ran out of memory to need what it held and asked for, and not
-// therefore more than the device has.
+// WithoutFailures returns a predictor for which a plan that ran out of memory needs only what it
+// held and requested, instead of more than the device has.
 func (f *Predictor) WithoutFailures() *Predictor {
 	g := *f
 	g.anchors = slices.Clone(f.anchors)
@@ -86,7 +86,7 @@ func (f *Predictor) WithoutFailures() *Predictor {
 	return &g
 }
 
-// Unknown is why no plan can be predicted, empty where some can.
+// Unknown is the reason why no plan can be predicted; empty if some can.
 func (f *Predictor) Unknown() string { return f.unknown }
 
 // read reads one measurement.
@@ -115,7 +115,7 @@ func (f *Predictor) read(s Measurement) {
 	}
 }
 
-// unexplained is what is held at the first call and is not of the plan's states.
+// unexplained is the bytes held at the first call that do not belong to the plan's states.
 func (f *Predictor) unexplained(s Measurement) float64 {
 	st := f.states(s.Plan)
 	extra := float64(s.Start) - st.weights
@@ -126,7 +126,7 @@ func (f *Predictor) unexplained(s Measurement) float64 {
 	return math.Max(extra, 0)
 }
 
-// anchor is the peak of the plan that a measurement ran with.
+// anchor returns the peak of the plan that a measurement ran with.
 func (f *Predictor) anchor(s Measurement) (anchor, bool) {
 	a := anchor{mode: modeOf(s.Plan), micro: float64(s.Batch), multiple: s.Plan.Accumulation > 1}
 	if s.Plan.MicroBatch > 0 {
@@ -144,14 +144,14 @@ func (f *Predictor) anchor(s Measurement) (anchor, bool) {
 		if s.Failed == "evaluation" {
 			a.evaluation = max(s.EvaluationBatch, s.Plan.Evaluation, 1)
 		}
-		// A failed plan needs more than what was allowed: by 2 % at least, so that a plan
-		// that is hardly smaller is not next; and as much as it held and asked for.
+		// A failed plan needs more than the allowed memory: by at least 2 %, so that a plan that
+		// is hardly smaller is not next; and at least what it held and requested.
 		a.held = float64(s.Allocated + s.Requested)
 		a.bytes = max(censored*limit, a.held)
 		return a, a.bytes > 0
 	}
 	if s.Second.OptimizerPeak == 0 && s.Steps < 2 || f.stretch(s) > 1 && s.Longer.Longest == 0 {
-		return a, false // it did not get to its peak, or another rank has longer inputs
+		return a, false // it did not reach its peak, or another rank has longer inputs
 	}
 	a.bytes = float64(s.stepPeak())
 	if s.Steps >= 2 && s.Evaluation == 0 {
@@ -160,7 +160,7 @@ func (f *Predictor) anchor(s Measurement) (anchor, bool) {
 	return a, a.bytes > 0
 }
 
-// censored is what a plan that ran out of memory needs at least, over what was allowed.
+// censored is the least need of a plan that ran out of memory, as a factor on the allowed memory.
 const censored = 1.02
 
 // modeOf is a plan without its batches and its allocator.
@@ -169,9 +169,9 @@ func modeOf(p RankPlan) RankPlan {
 	return p
 }
 
-// Room is what the allocator may give on the device under a plan, in bytes: its limit, or what
-// others and the memory outside it leave; less what the allocator itself needs to give that much,
-// which differs between its two kinds.
+// Room is the number of bytes that the allocator may give out on the device under a plan: its
+// limit, or the memory that is free of other processes and of the process's own use outside the
+// allocator, less the allocator's overhead, which differs between its two kinds.
 func (f *Predictor) Room(p RankPlan) int64 {
 	room := float64(f.device.Total-f.device.Others) - f.heldOutside(p)
 	if f.device.Total == 0 {
@@ -186,18 +186,18 @@ func (f *Predictor) Room(p RankPlan) int64 {
 	return int64(room / f.overhead(p))
 }
 
-// Capacity is what the allocator may hold on the device with a plan, in bytes: Room, and what
-// it cannot give of that. It is the figure that people know: a ceiling, or what a card has
-// left. 0 where it is not known.
+// Capacity is the number of bytes that the allocator may hold on the device with a plan: Room
+// with the allocator's overhead. Users know this figure: a ceiling, or the free memory of a card.
+// 0: not known.
 func (f *Predictor) Capacity(p RankPlan) int64 { return int64(float64(f.Room(p))*f.overhead(p) + .5) }
 
-// Needs is the least that the allocator must be allowed under a plan to give so many bytes: the
-// reverse of Room.
+// Needs is the least limit of the allocator under a plan with which it can give out so many
+// bytes: the reverse of Room.
 func (f *Predictor) Needs(p RankPlan, bytes int64) int64 {
 	return whole(float64(bytes) * f.overhead(p))
 }
 
-// overhead is the least memory under which the allocator can give a byte.
+// overhead is the least memory under which the allocator can give out a byte.
 func (f *Predictor) overhead(p RankPlan) float64 {
 	switch {
 	case f.device.CPU:

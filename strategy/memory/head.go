@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// logits is the bytes of one sample's logits in fp32; 0 where the model has no output as
-// wide as a vocabulary, or its size is not known.
+// logits is the bytes of one sample's logits in fp32; 0 if the model has no output as wide as a
+// vocabulary, or its size is not known.
 func (f *Predictor) logits(mode RankPlan) float64 {
 	v, h := float64(f.model.Vocabulary), float64(f.model.Hidden)
 	if v == 0 || h == 0 || f.model.Convolutional || f.model.Embedding == 0 || f.model.Outside > 0 && float64(f.model.Outside) < .9*v*h {
@@ -15,8 +15,8 @@ func (f *Predictor) logits(mode RankPlan) float64 {
 	return v * 4 * f.tokens(mode)
 }
 
-// tokens is how many tokens a sample has: by the input of the blocks that ran last, a hidden
-// state for each token, else by the sequence length.
+// tokens is the number of tokens of a sample: by the input of the blocks that ran last, a hidden
+// state for each token, or else by the sequence length.
 func (f *Predictor) tokens(mode RankPlan) float64 {
 	most := f.reached()
 	for _, g := range f.sights {
@@ -34,7 +34,7 @@ func (f *Predictor) tokens(mode RankPlan) float64 {
 	return float64(mode.Sequence)
 }
 
-// reached is how many lists of blocks a process got to.
+// reached is the number of lists of blocks that a process reached.
 func (f *Predictor) reached() int {
 	most := 0
 	for _, g := range f.sights {
@@ -43,9 +43,9 @@ func (f *Predictor) reached() int {
 	return most
 }
 
-// headPrior is what head and loss hold and need for a moment, in units of the logits in
-// fp32. transformers' causal language models compute the loss in fp32; others leave it in
-// the dtype of the logits, or to autocast (landscape: BERT).
+// headPrior is the bytes that head and loss hold, and their temporary bytes, in units of the
+// logits in fp32. transformers' causal language models compute the loss in fp32; others leave it
+// in the dtype of the logits, or to autocast (landscape: BERT).
 func (f *Predictor) headPrior(mode RankPlan) (held, temporary float64) {
 	class := f.model.Class
 	if class == "" || strings.Contains(class, "CausalLM") || strings.Contains(class, "LMHead") {
@@ -60,8 +60,8 @@ func (f *Predictor) headPrior(mode RankPlan) (held, temporary float64) {
 	return 1.2, headTemporary
 }
 
-// headOf computes what head and loss need: as measured in this kind of mode, else by the prior,
-// corrected by what was measured in another.
+// headOf computes the needs of head and loss: as measured in this kind of mode, or else by the
+// prior, corrected by a measurement in another.
 func (f *Predictor) headOf(s *modePeaks) {
 	logits := f.logits(s.mode)
 	held, temporary := f.headPrior(s.mode)
@@ -98,12 +98,12 @@ func (f *Predictor) headOf(s *modePeaks) {
 			s.temporary = max(s.temporary, g.temporaryLeast*long)
 		}
 		if g.headSeen || g.temporarySeen {
-			return // the sights are in order: the one that says most is the first
+			return // the sights are in order: the first has the most information
 		}
 	}
 }
 
-// sameMode replaces the blocks' sum by all that a forward of this mode held.
+// sameMode replaces the blocks' sum by all bytes that a forward of this mode held.
 func (f *Predictor) sameMode(s *modePeaks) {
 	for _, g := range f.sights {
 		if !g.heldSeen || g.plan.Checkpointing != s.mode.Checkpointing || kindOf(g.plan) != kindOf(s.mode) ||
@@ -128,8 +128,8 @@ func (f *Predictor) sameMode(s *modePeaks) {
 	}
 }
 
-// lateOf computes what the end of the backward needs in addition to weights and gradients. The
-// embedding's gradient is the last: it exists twice before it is added to the output's where both
+// lateOf computes the need of the end of the backward in addition to weights and gradients. The
+// embedding's gradient is the last. It exists twice before it is added to the output's if both
 // are one parameter, or converted (landscape: 2, or 1 under autocast, else 0–1).
 func (f *Predictor) lateOf(s *modePeaks) {
 	if f.logits(s.mode) == 0 {

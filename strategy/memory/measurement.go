@@ -2,14 +2,14 @@ package memory
 
 import "maps"
 
-// A Measurement is what one rank's process measured of its memory in one attempt: of its first
-// two steps, of its error where it ran out, and of the longest input so far. All bytes are of the
-// device's allocator (of the process, where the job trains on the CPU), with those that were held
-// before the model. A zero is not known, or was not reached.
+// A Measurement has the measurements of one rank's process of its memory in one attempt: of its
+// first two steps, of its out-of-memory error if there was one, and of the longest input so far.
+// All bytes are of the device's allocator (of the process, if the job trains on the CPU),
+// including those held before the model. A zero is not known, or was not reached.
 type Measurement struct {
 	Rank int `json:"rank"`
 	PID  int `json:"pid,omitempty"`
-	// Plan is what the process ran with. The reader of a measurement sets it.
+	// Plan is the plan of the process. The reader of a measurement sets it.
 	Plan  RankPlan      `json:"plan"`
 	Model *TrainedModel `json:"model,omitempty"`
 
@@ -20,7 +20,7 @@ type Measurement struct {
 	Shape   []int `json:"shape,omitempty"`
 	// Autocast is the dtype of autocast in the first root call: "bfloat16"; empty: none.
 	Autocast string `json:"autocast,omitempty"`
-	// Linger says that the gradients of a step are held until after the next one's forward.
+	// Linger: the gradients of a step are held until after the next one's forward.
 	Linger bool `json:"gradients_linger,omitempty"`
 	// Optimizer is the optimizer's class; Foreach and Fused its implementation.
 	Optimizer string `json:"optimizer,omitempty"`
@@ -28,87 +28,86 @@ type Measurement struct {
 	Fused     bool   `json:"fused,omitempty"`
 	// States are the bytes of the optimizer's state on the device after its first step.
 	States int64 `json:"state_bytes,omitempty"`
-	// Calls is how many root calls there were before the first optimizer step.
+	// Calls is the number of root calls before the first optimizer step.
 	Calls int `json:"calls,omitempty"`
 
-	// Start is what is held when the root is first called.
+	// Start is the bytes held when the root is first called.
 	Start int64 `json:"start_bytes,omitempty"`
-	// Marks are what is held when each block of a list begins in the first forward.
+	// Marks are the bytes held when each block of a list begins in the first forward.
 	Marks []Marks `json:"marks,omitempty"`
 	// First and Second are of the first and the second optimizer step.
 	First  StepMemory `json:"first,omitzero"`
 	Second StepMemory `json:"second,omitzero"`
-	// Longer is the step with the longest input, where that is longer than in the two.
+	// Longer is the step with the longest input, if that is longer than in the two.
 	Longer StepMemory `json:"longer,omitzero"`
 	// Evaluation is the peak of a call without gradients, EvaluationBatch its samples.
 	Evaluation      int64 `json:"evaluation_bytes,omitempty"`
 	EvaluationBatch int   `json:"evaluation_batch,omitempty"`
 
-	// Peak and Reserved are the most that the allocator ever gave and held, Held is what it
-	// held when this was written.
+	// Peak and Reserved are the most bytes that the allocator gave out and held, Held the bytes
+	// that it held at the time of the report.
 	Peak     int64 `json:"peak_bytes,omitempty"`
 	Reserved int64 `json:"reserved_bytes,omitempty"`
 	Held     int64 `json:"held_bytes,omitempty"`
-	// Split is what the allocator held in inactive parts of blocks at the end; Retries are
-	// how often it gave its cache back to find room.
+	// Split is the bytes that the allocator held in inactive parts of blocks at the end; Retries
+	// the number of times that it emptied its cache to serve a request.
 	Split   int64 `json:"inactive_split_bytes,omitempty"`
 	Retries int64 `json:"retries,omitempty"`
-	// Outside is what the process holds on the device outside the allocator: its context,
-	// libraries, NCCL. Total is the device's memory.
+	// Outside is the bytes that the process holds on the device outside the allocator: its
+	// context, libraries, NCCL. Total is the device's memory.
 	Outside int64 `json:"outside_bytes,omitempty"`
 	Total   int64 `json:"total_bytes,omitempty"`
 	// Host is the largest resident set of the process.
 	Host int64 `json:"host_bytes,omitempty"`
 
-	// Failed is the instant in which memory ran out: load, forward, loss, backward,
-	// optimizer, evaluation; empty: it did not. Allocated and Requested are what was held
-	// then and what more was wanted; Allowed is what the allocator was held to.
+	// Failed is the phase in which memory ran out: load, forward, loss, backward, optimizer,
+	// evaluation; empty: it did not. Allocated and Requested are the bytes held then and the size
+	// of the failed allocation; Allowed is the allocator's limit.
 	Failed    string `json:"failed,omitempty"`
 	Allocated int64  `json:"allocated_bytes,omitempty"`
 	Requested int64  `json:"requested_bytes,omitempty"`
 	Allowed   int64  `json:"allowed_bytes,omitempty"`
 
-	// Steps are the optimizer steps that were seen, StepSeconds the median time of one
+	// Steps is the number of optimizer steps that were seen, StepSeconds the median time of one
 	// from the third on, CallSeconds that of a forward with its backward.
 	Steps       int     `json:"steps,omitempty"`
 	StepSeconds float64 `json:"step_seconds,omitempty"`
 	CallSeconds float64 `json:"call_seconds,omitempty"`
 
-	// Doubt is by which fraction its bytes may be off here, where it was measured under
-	// other conditions: with another minor version of PyTorch.
+	// Doubt is the fraction by which its bytes may be off here, if it was measured under other
+	// conditions: with another minor version of PyTorch.
 	Doubt float64 `json:"doubt,omitempty"`
 }
 
-// Marks are what is held when each block of a list begins.
+// Marks are the bytes held when each block of a list begins.
 type Marks struct {
 	Path  string  `json:"path"`
 	Bytes []int64 `json:"bytes"`
 	// Input is the bytes of the first block's input, the hidden state of all samples.
 	Input int64 `json:"input_bytes,omitempty"`
-	// After is what is held when the last block has ended, 0 where that was not reached.
+	// After is the bytes held when the last block has ended, 0 if that was not reached.
 	After int64 `json:"after_bytes,omitempty"`
 }
 
-// A StepMemory is what was held in one optimizer step, by phase. A phase's peak is known only if
-// it is a new maximum of the process: PyTorch keeps one peak, which the job may read, so that it
-// is not reset.
+// A StepMemory has the bytes held in one optimizer step, by phase. A phase's peak is known only
+// if it is a new maximum of the process: PyTorch keeps one peak. gpurun does not reset it,
+// because the job may read it.
 type StepMemory struct {
 	// Longest are the elements of the largest input in it.
 	Longest int64 `json:"longest,omitempty"`
-	// Forward is what is held when the first root call ends, ForwardPeak the most until
-	// then.
+	// Forward is the bytes held when the first root call ends, ForwardPeak the most until then.
 	Forward     int64 `json:"forward_bytes,omitempty"`
 	ForwardPeak int64 `json:"forward_peak_bytes,omitempty"`
-	// BackwardPeak is the most from the end of the last root call to the optimizer's step,
-	// Before what is held when that begins.
+	// BackwardPeak is the most from the end of the last root call to the optimizer's step, Before
+	// the bytes held when that begins.
 	BackwardPeak int64 `json:"backward_peak_bytes,omitempty"`
 	Before       int64 `json:"before_bytes,omitempty"`
-	// Micro is the most between the end of the first root call and the start of the second,
-	// where there is a second.
+	// Micro is the most between the end of the first root call and the start of the second, if
+	// there is a second.
 	Micro int64 `json:"micro_bytes,omitempty"`
 	// LaterPeak is the most from the start of the second root call to the end of the last.
 	LaterPeak int64 `json:"later_peak_bytes,omitempty"`
-	// OptimizerPeak is the most in the optimizer's step, After what is held when it ends.
+	// OptimizerPeak is the most in the optimizer's step, After the bytes held when it ends.
 	OptimizerPeak int64 `json:"optimizer_peak_bytes,omitempty"`
 	After         int64 `json:"after_bytes,omitempty"`
 }
@@ -119,8 +118,9 @@ func (m Measurement) stepPeak() int64 {
 		m.First.OptimizerPeak, m.Longer.ForwardPeak, m.Longer.BackwardPeak, m.Longer.OptimizerPeak)
 }
 
-// A TrainedModel is what is fixed about the model that a rank trains, whatever the plan. Bytes
-// and counts are of the whole model, also where ranks hold parts of it. A zero is not known.
+// A TrainedModel has the properties of the model that a rank trains which do not depend on the
+// plan. Bytes and counts are of the whole model, also if ranks hold parts of it. A zero is not
+// known.
 type TrainedModel struct {
 	Class      string `json:"class"`
 	Parameters int64  `json:"parameters"` // their number
@@ -131,26 +131,26 @@ type TrainedModel struct {
 	Buffers int64 `json:"buffer_bytes,omitempty"`
 	// Outside is the number of parameters outside all lists of blocks.
 	Outside int64 `json:"outside,omitempty"`
-	// Cast is the number of parameters that autocast keeps a 16-bit copy of while a step's
-	// forward and backward last: the weights of linear and convolution modules. CastOutside
-	// are those of them outside the blocks.
+	// Cast is the number of parameters of which autocast keeps a 16-bit copy during a step's
+	// forward and backward: the weights of linear and convolution modules. CastOutside is the
+	// number of those outside the blocks.
 	Cast        int64 `json:"cast,omitempty"`
 	CastOutside int64 `json:"cast_outside,omitempty"`
 	// Largest is the number of parameters of the largest single one.
 	Largest int64 `json:"largest,omitempty"`
-	// Embedding is the number of parameters of all embeddings; Tied says that one of them
-	// is the output's weight, too.
+	// Embedding is the number of parameters of all embeddings; Tied: one of them is also the
+	// output's weight.
 	Embedding int64 `json:"embedding,omitempty"`
 	Tied      bool  `json:"tied,omitempty"`
 	// Vocabulary is the width of the widest linear module, Hidden its input's.
 	Vocabulary int64 `json:"vocabulary,omitempty"`
 	Hidden     int64 `json:"hidden,omitempty"`
-	// Convolutional says that more of the calls are convolutions than linear modules, or
-	// that every block has one over an image.
+	// Convolutional: more of the calls are convolutions than linear modules, or every block has
+	// one over an image.
 	Convolutional bool `json:"convolutional,omitempty"`
-	// Attention says that one of the modules is called attention.
+	// Attention: the name of one of the modules contains attention.
 	Attention bool `json:"attention,omitempty"`
-	// Compiled says that torch.compile or TorchScript runs some of it.
+	// Compiled: torch.compile or TorchScript runs a part of it.
 	Compiled bool        `json:"compiled,omitempty"`
 	Blocks   []BlockList `json:"blocks,omitempty"`
 }
@@ -163,8 +163,8 @@ type BlockList struct {
 	Parameters int64  `json:"parameters,omitempty"` // the number of all its blocks' together
 }
 
-// Dtype is the dtype that most of the parameters' bytes have, as plans name it: fp32,
-// bf16, fp16; empty where none is known.
+// Dtype is the dtype of most of the parameters' bytes, as plans name it: fp32, bf16, fp16; empty
+// if none is known.
 func (m *TrainedModel) Dtype() string {
 	most, name := int64(0), ""
 	for dtype, bytes := range m.Bytes {
@@ -188,21 +188,21 @@ func Dtype(torch string) string {
 	return torch
 }
 
-// A Fingerprint identifies a model by what a process saw of it: figures of one model hold for
-// another with the same fingerprint, whatever its code says.
+// A Fingerprint identifies a model by the observations of a process: figures of one model hold
+// for another with the same fingerprint, even if its code differs.
 type Fingerprint struct {
 	Class      string           `json:"class"`
 	Parameters int64            `json:"parameters"`      // their number
 	Bytes      map[string]int64 `json:"bytes,omitempty"` // of the parameters, by dtype
 	Blocks     []BlockList      `json:"blocks,omitempty"`
 	// Sample is the bytes of the hidden state of one sample; 0: not seen. Compute is the
-	// precision that it was seen in.
+	// precision in which it was seen.
 	Sample  int64  `json:"sample_bytes,omitempty"`
 	Weights string `json:"weights,omitempty"`
 	Compute string `json:"compute,omitempty"`
 }
 
-// Fingerprint is that of the measured model, false where nothing was seen of one.
+// Fingerprint returns the fingerprint of the measured model; false if nothing was seen of one.
 func (m Measurement) Fingerprint() (Fingerprint, bool) {
 	if m.Model == nil || m.Model.Parameters == 0 {
 		return Fingerprint{}, false
@@ -217,13 +217,13 @@ func (m Measurement) Fingerprint() (Fingerprint, bool) {
 	return f, true
 }
 
-// sampleRange is how far samples of one job may be apart: texts have no fixed length. One
-// twice as long, or half, is another job.
+// sampleRange is the largest ratio between sample sizes of one job: texts have no fixed length.
+// With samples twice as long, or half, it is another job.
 const sampleRange = 2
 
-// Same reports whether two fingerprints are of one model with samples of one size. What
-// the precision changes, the dtype of parameters and of hidden states, is compared only
-// where both were seen in the same.
+// Same reports whether two fingerprints are of one model with samples of one size. The dtype of
+// parameters and of hidden states depends on the precision, and is compared only if both were
+// seen in the same.
 func (f Fingerprint) Same(other Fingerprint) bool {
 	if f.Class != other.Class || f.Parameters != other.Parameters || len(f.Blocks) != len(other.Blocks) {
 		return false

@@ -1,17 +1,17 @@
-// Package memory predicts how many bytes and how much time a plan of a training job needs,
-// calibrated by measurements of that job's processes, and chooses among plans.
+// Package memory predicts the bytes and the time that a plan of a training job needs, calibrated
+// by measurements of that job's processes, and chooses among plans.
 //
-// A peak is the largest of a few phases (the end of the forward, the backward, the
-// optimizer's step), never a sum of all that is ever held.
+// A peak is the largest of a few phases (the end of the forward, the backward, the optimizer's
+// step), never a sum of everything that is held at some time.
 package memory
 
-// A RankPlan is the settings that decide how much memory a job needs, for one rank. Words are the
-// values of package strategy's knobs; an empty word or a zero is not known.
+// A RankPlan has the settings that decide how much memory a job needs, for one rank. Words are
+// the values of package strategy's knobs; an empty word or a zero is not known.
 type RankPlan struct {
 	MicroBatch   int `json:"micro_batch"`  // samples in one call of the root module, on one rank
 	Accumulation int `json:"accumulation"` // calls for each optimizer step; 0 counts as 1
-	// Weights is the dtype that the parameters are held in: fp32, bf16, fp16. Compute is
-	// that of the activations: another than Weights under autocast.
+	// Weights is the dtype of the parameters: fp32, bf16, fp16. Compute is the dtype of the
+	// activations, which differs from Weights under autocast.
 	Weights string `json:"weights"`
 	Compute string `json:"compute"`
 	// Checkpointing is none, selective or full.
@@ -22,15 +22,15 @@ type RankPlan struct {
 	// Sharding is none, zero1, zero2, zero3 or fsdp, over DataParallel ranks.
 	Sharding     string `json:"sharding,omitempty"`
 	DataParallel int    `json:"data_parallel,omitempty"`
-	// What is held in host memory, or on NVMe, in place of the device: none, cpu, nvme.
+	// Parts held in host memory, or on NVMe, in place of the device: none, cpu, nvme.
 	OffloadOptimizer   string `json:"offload_optimizer,omitempty"`
 	OffloadParam       string `json:"offload_param,omitempty"`
 	OffloadActivations string `json:"offload_activations,omitempty"`
 	// Allocator is default or expandable.
 	Allocator string `json:"allocator,omitempty"`
-	// Sequence is the sequence length where it is a setting of the job.
+	// Sequence is the sequence length if it is a setting of the job.
 	Sequence int `json:"sequence,omitempty"`
-	// Evaluation is the samples of a call in evaluation.
+	// Evaluation is the number of samples of a call in evaluation.
 	Evaluation int `json:"evaluation,omitempty"`
 	// DeepSpeed: DeepSpeed holds the weights, with a master copy in fp32.
 	DeepSpeed bool `json:"deepspeed,omitempty"`
@@ -39,27 +39,27 @@ type RankPlan struct {
 // A DeviceMemory is the memory that a rank can train in.
 type DeviceMemory struct {
 	Name string `json:"name,omitempty"`
-	// Total is the device's memory in bytes; Allowed is the allocator's limit, if any; Others is
-	// held by other processes.
+	// Total is the device's memory in bytes; Allowed is the allocator's limit, if any; Others the
+	// bytes held by other processes.
 	Total   int64 `json:"total_bytes"`
 	Allowed int64 `json:"allowed_bytes,omitempty"`
 	Others  int64 `json:"others_bytes,omitempty"`
-	// CPU says that the model trains in host memory.
+	// CPU: the model trains in host memory.
 	CPU bool `json:"cpu,omitempty"`
-	// Host is the memory of the host that can still be had, all local ranks together;
-	// NVMe the space on disk. LocalRanks share both.
+	// Host is the available memory of the host, all local ranks together; NVMe the space on disk.
+	// LocalRanks share both.
 	Host       int64 `json:"host_bytes,omitempty"`
 	NVMe       int64 `json:"nvme_bytes,omitempty"`
 	LocalRanks int   `json:"local_ranks,omitempty"`
 }
 
-// A Prediction is what a plan is expected to need.
+// A Prediction is the expected need of a plan.
 type Prediction struct {
 	// Mean and Bound are the peak of the allocator on the device, in bytes: as expected, and at
 	// most.
 	Mean  int64 `json:"mean_bytes"`
 	Bound int64 `json:"bound_bytes"`
-	// Least is what the plan holds between steps: it needs no less.
+	// Least is the bytes that the plan holds between steps: it needs no less.
 	Least int64 `json:"least_bytes,omitempty"`
 	// Instant is the phase of the peak: load, forward, loss, recompute, backward, optimizer,
 	// evaluation.
@@ -70,8 +70,8 @@ type Prediction struct {
 	Host   int64 `json:"host_bytes,omitempty"`
 	Pinned int64 `json:"pinned_bytes,omitempty"`
 	NVMe   int64 `json:"nvme_bytes,omitempty"`
-	// Evidence is what it is based on: "measured", "same mode", "blocks seen", "prior".
+	// Evidence is the basis of the prediction: "measured", "same mode", "blocks seen", "prior".
 	Evidence string `json:"evidence,omitempty"`
-	// Unknown is why nothing can be predicted; the figures are zero then.
+	// Unknown is the reason why nothing can be predicted; the figures are zero then.
 	Unknown string `json:"unknown,omitempty"`
 }

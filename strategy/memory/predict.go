@@ -2,7 +2,7 @@ package memory
 
 import "math"
 
-// Predict is what a plan is expected to need. Where that is not known its figures are zero, and
+// Predict returns the expected need of a plan. If it is not known, the figures are zero, and
 // Unknown is the reason.
 func (f *Predictor) Predict(p RankPlan) Prediction {
 	var out Prediction
@@ -43,21 +43,21 @@ func (f *Predictor) predict(p *RankPlan, out *Prediction) {
 	}
 }
 
-// mostBytes is the value of figures out of all bounds: more than any device has, and still a
-// number that can be added to.
+// mostBytes replaces figures out of all bounds: more than any device has, and still small enough
+// for additions.
 const mostBytes = 1 << 62
 
-// whole rounds a figure to bytes. One that overflowed is too many, never few: a job can write
-// anything into its measurements.
+// whole rounds a figure to bytes. An overflow counts as too many bytes, never as few: a job can
+// write anything into its measurements.
 func whole(bytes float64) int64 {
-	if !(bytes < mostBytes) { // nor is what is no number few
+	if !(bytes < mostBytes) { // NaN counts as too many, too
 		return mostBytes
 	}
 	return int64(max(bytes, 0))
 }
 
-// finite is a time, 0 for unknown where it is none: JSON has no infinity, and a decision that
-// cannot be written down is not carried out.
+// finite returns a time, or 0 for unknown if it is infinite or NaN: JSON has no infinity, and a
+// decision that cannot be written down is not carried out.
 func finite(seconds float64) float64 {
 	if math.IsNaN(seconds) || math.IsInf(seconds, 0) {
 		return 0
@@ -65,7 +65,7 @@ func finite(seconds float64) float64 {
 	return seconds
 }
 
-// given is 1 where something holds.
+// given is 1 if a condition holds, else 0.
 func given(b bool) float64 {
 	if b {
 		return 1
@@ -73,13 +73,13 @@ func given(b bool) float64 {
 	return 0
 }
 
-// made is what a backward allocates with its first gradient; a bucket of an earlier micro batch
-// of the step exists already.
+// made is the bytes that a backward allocates with its first gradient; a bucket of an earlier
+// micro batch of the step exists already.
 func (st *states) made(multiple bool) float64 {
 	return math.Max(st.ready-given(multiple)*st.forming, 0)
 }
 
-// An extra is what the bound adds to the expected figures: fractions of them, and bytes at the
+// An extra has the bound's additions to the expected figures: fractions of them, and bytes at the
 // end of the backward.
 type extra struct{ blocks, head, window, states, late, lateBytes, workspace float64 }
 
@@ -106,7 +106,7 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 		if multiple {
 			g = 0 // they are held already
 		}
-		// Autocast's copies go with the blocks that were held for the backward.
+		// Autocast's copies are freed with the blocks that were held for the backward.
 		most(during+(1-w.gradients)*s.copies+g+(w.held*(1+x.blocks)+w.block*(1+x.window))*m+w.weights+st.made(multiple)+w.gradients*bucket+workspace, "recompute")
 	}
 	most(kept+st.gradients*(1+x.late)+gather+st.ready+bucket+s.late+given(multiple)*s.again+x.lateBytes, "backward")
@@ -114,19 +114,19 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 	return bytes, phase
 }
 
-// bound is the peak with all that is uncertain added.
+// bound is the peak with all uncertainties added.
 func (s *modePeaks) bound(m float64, multiple bool) float64 {
 	most, _ := s.peak(m, multiple, extra{
 		blocks: s.blocksMore, head: s.headMore, window: s.windowMore, states: s.statesMore, late: marginLate, lateBytes: .5 * s.lateMore, workspace: 1,
 	})
-	// What is counted is sure; the rest has a margin on top.
+	// Counted figures are sure; the rest has a margin on top.
 	counted := min(s.base+s.states.weights+s.states.optimizer+given(multiple)*s.states.held, most)
 	return counted*(1+marginStates) + (most-counted)*(1+s.baseMore)
 }
 
-// corrected corrects a prediction by what plans of the same mode needed: a measured peak replaces
-// the formula's, and the difference is what the formula lacks; a plan that ran out of memory
-// needs that much at least. What grows with the batch is scaled with it.
+// corrected corrects a prediction by the needs of plans of the same mode. A measured peak
+// replaces the formula's, and the difference is added to other predictions; a plan that ran out
+// of memory needs at least that much. The part that grows with the batch is scaled with it.
 func (s *modePeaks) corrected(p *RankPlan, mean, bound float64) (float64, float64, bool) {
 	m, multiple, measured := float64(p.MicroBatch), p.Accumulation > 1, false
 	for i := range s.anchors {
@@ -156,7 +156,7 @@ func (s *modePeaks) corrected(p *RankPlan, mean, bound float64) (float64, float6
 			mean, bound = min(mean, a.bytes), min(bound, a.bytes*(1+marginStates))
 		}
 	}
-	for i := range s.anchors { // whatever else is believed
+	for i := range s.anchors { // whatever other evidence there is
 		if a := &s.anchors[i]; a.under(p) {
 			mean = max(mean, a.bytes)
 			if !a.failed {

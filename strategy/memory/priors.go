@@ -1,21 +1,21 @@
 package memory
 
-// What is believed before a job has been measured. Each figure names what it was read
-// off: "landscape" are the measured plans of five models on an H200 with torch 2.11 that
-// testdata/landscape.jsonl holds, "frameworks" the sources of PyTorch, transformers and
+// Assumptions about a job that has not been measured. Each figure names its source:
+// "landscape" are the measured plans of five models on an H200 with torch 2.11 in
+// testdata/landscape.jsonl, "frameworks" the sources of PyTorch, transformers and
 // DeepSpeed.
 const (
-	// expandableRoom and defaultRoom are the least memory under which a plan trains, over
-	// the peak that its allocator gives without a limit: 1.004–1.025 with expandable
+	// expandableRoom and defaultRoom are the least memory under which a plan trains, as a factor
+	// on the peak that its allocator gives out without a limit: 1.004–1.025 with expandable
 	// segments, 1.03–1.14 without (landscape, six plans bisected).
 	expandableRoom = 1.02
 	defaultRoom    = 1.06
-	// hostRoom is the same for a process on the CPU, whose heap keeps what was freed. It
-	// is a guess on the safe side.
+	// hostRoom is the same for a process on the CPU, whose heap keeps freed memory. It is a guess
+	// on the safe side.
 	hostRoom = 1.10
 
-	// Fractions added to the predicted activations in the bound, by what they rest on:
-	// half of the errors' 95th percentiles (landscape).
+	// Fractions added to the predicted activations in the bound, by their evidence: half of the
+	// errors' 95th percentiles (landscape).
 	marginSame       = 0.01  // the same mode was measured to the end of a forward
 	marginSeen       = 0.02  // every block was seen
 	marginPart       = 0.025 // two blocks or more
@@ -32,97 +32,97 @@ const (
 	// marginHost is marginBase for a process on the CPU: its heap and its threads' stacks
 	// are not counted one by one.
 	marginHost = 0.05
-	// marginStates is of weights, gradients and states, which are counted; the allocator
-	// rounds each up to 512 bytes.
+	// marginStates is the margin of weights, gradients and states, which are counted; the
+	// allocator rounds each up to 512 bytes.
 	marginStates = 0.003
 	// Blocks of convolutional nets differ more, and so do the workspaces of their kernels:
 	// the margins count more (landscape; of 4,081 vision plans the median is 1–2 % off a line
 	// through two points, the 95th percentile 4–7 %).
 	marginConvolution = 1.25
-	// marginSharded is of what sharded weights, gathered parameters and buckets need for a
-	// moment (frameworks; reserved over allocated was 1.0–1.6 in published runs).
+	// marginSharded is the margin of the temporary bytes of sharded weights, gathered parameters
+	// and buckets (frameworks; reserved over allocated was 1.0–1.6 in published runs).
 	marginSharded = 0.20
 
-	// marginStream is of blocks that were seen under FSDP's mixed precision, in a mode without
-	// it: that casts the hidden state to 16 bits, which autocast does not change; with autocast
-	// blocks hold −2 to +20 % (GPT-2 and Llama, measured on two H200s with torch 2.11).
+	// marginStream is the margin of blocks that were seen under FSDP's mixed precision, in a mode
+	// without it. FSDP casts the hidden state to 16 bits, which autocast does not change; with
+	// autocast blocks hold −2 to +20 % (GPT-2 and Llama, measured on two H200s with torch 2.11).
 	marginStream = 0.20
 
-	// headHeld and headTemporary are what the head and the loss of a causal language model
-	// hold, and need in addition for a moment, in units of the logits in fp32: 1.03–1.06
-	// and 2.0 (landscape; transformers' ForCausalLMLoss computes in fp32). Older versions need
-	// up to half as much more.
+	// headHeld and headTemporary are the bytes that the head and the loss of a causal language
+	// model hold, and need in addition for a moment, in units of the logits in fp32: 1.03–1.06
+	// and 2.0 (landscape; transformers' ForCausalLMLoss computes in fp32). Older versions need up
+	// to half as much more.
 	headHeld      = 1.05
 	headTemporary = 2.0
 	// headForward is the most inside the forward under autocast: the logits in 16 bit, in
 	// fp32 and their log-softmax (landscape: 2.56).
 	headForward = 2.5
-	// headForwardPlain is the same where the loss is left to autocast (landscape: BERT).
+	// headForwardPlain is the same if the loss is left to autocast (landscape: BERT).
 	headForwardPlain = 2.15
 
-	// What recomputing a block takes, backward included, in units of what it holds without
-	// checkpointing: with fused attention in fp32, in 16 bit, and where attention in fp32
-	// keeps its scores, which shows in a block that holds more than scoresInputs inputs
-	// (landscape: 1.2, 1.2–2.1,
-	// 2.3; 58 inputs, else 10–29).
+	// The need of recomputing a block, backward included, in units of the bytes that it holds
+	// without checkpointing: with fused attention in fp32, in 16 bit, and for attention in fp32
+	// that keeps its scores, which shows in a block that holds more than scoresInputs inputs
+	// (landscape: 1.2, 1.2–2.1, 2.3; 58 inputs, else 10–29).
 	windowFull   = 1.2
 	windowHalf   = 1.6
 	windowScores = 2.3
 	scoresInputs = 40
 	// convolutionWorkspace is the bytes that cuDNN's kernels take in a backward (landscape:
-	// 30–150 MB whatever the batch is; the bound takes twice as much).
+	// 30–150 MB for any batch; the bound takes twice as much).
 	convolutionWorkspace = 40 << 20
 	// multiplyWorkspace is the same of cuBLAS (8.5 to 32 MiB, by the card; landscape: 25).
 	multiplyWorkspace = 24 << 20
-	// backwardFactor is what a block's backward takes for a moment without checkpointing, in
-	// the same units, in fp32 and in 16 bit (landscape: ViT .36 and .88).
+	// backwardFactor is the temporary need of a block's backward without checkpointing, in the
+	// same units, in fp32 and in 16 bit (landscape: ViT .36 and .88).
 	backwardFactor     = 0.35
 	backwardFactorHalf = 0.85
 
-	// A decoder that was not reached is on fewer tokens than its encoder: targets are shorter
-	// than sources in summaries, answers and transcripts, about as long in translations.
-	// Twice that is the bound's. Where its input was seen, a block with its second attention holds a third more.
+	// A decoder that was not reached has fewer tokens than its encoder: targets are shorter than
+	// sources in summaries, answers and transcripts, about as long in translations. The bound
+	// takes twice that. If its input was seen, a block with its second attention holds a third
+	// more.
 	decoderShare = 0.4
 	decoderMore  = 1.0
 	decoderBlock = 1.35
 
-	// blockInputs is what a block holds, in units of its input, where no block was seen:
+	// blockInputs is the bytes that a block holds, in units of its input, if no block was seen:
 	// 10–58 (landscape).
 	blockInputs = 25
 	// convolutionInputs is the same for convolutional nets: 3 for a ResNet's bottleneck,
 	// 12 for a ConvNeXt's block.
 	convolutionInputs = 6
 
-	// autocastBlock is what a block holds under autocast over what it holds in fp32:
-	// .50–.75, .27 where fp32 attention kept its scores; eager attention .71–1.11.
+	// autocastBlock is the ratio of a block's bytes under autocast to those in fp32: .50–.75, .27
+	// if fp32 attention kept its scores; eager attention .71–1.11.
 	autocastBlock       = 0.65
 	autocastBlockSD     = 0.20
 	autocastEagerBlock  = 0.85
 	autocastEagerSD     = 0.30
 	autocastMostInputs  = 22   // fp32 inputs: autocast runs fused attention (landscape: 9–21.5)
 	halfBlock           = 0.52 // 16-bit weights over fp32: .23–.52
-	fusedAttentionBlock = 0.45 // SDPA over eager: .44–.48 in fp32 and .25–.44 under autocast; 1.0 where fp32 falls back
-	// plain is what a block holds in addition to its attention's scores, which grow with the square
-	// of the sequence, in units of its input in fp32: in fp32, and in 16 bit (landscape and
-	// lengths from 128 to 2048: 16–28, 9–21).
+	fusedAttentionBlock = 0.45 // SDPA over eager: .44–.48 in fp32 and .25–.44 under autocast; 1.0 if fp32 falls back
+	// plain is the bytes that a block holds in addition to its attention's scores, which grow
+	// with the square of the sequence, in units of its input in fp32: in fp32, and in 16 bit
+	// (landscape and lengths from 128 to 2048: 16–28, 9–21).
 	plainInputs       = 16
 	plainInputsHalf   = 12
 	fusedDoubt        = 0.65 // the share of the way to the most that the bound takes
 	fusedFallback     = 1.0  // the most of it in fp32, and in 16 bit
 	fusedFallbackHalf = 0.6
 
-	// selectiveHeld is what selective checkpointing keeps of a block; the bound takes all
-	// of it, since with fused attention it may save nothing (published: 25.5 → 24.9 GB).
+	// selectiveHeld is the share of a block that selective checkpointing keeps; the bound takes
+	// all of it, because with fused attention it may save nothing (published: 25.5 → 24.9 GB).
 	selectiveHeld = 0.6
-	// offloadedHeld is what stays of the activations when they go to the host: −62 %
+	// offloadedHeld is the share of the activations that stays when they go to the host: −62 %
 	// without checkpointing (pytorch #174436).
 	offloadedHeld = 0.4
 )
 
 // DeepSpeed's defaults, in elements (frameworks: DeepSpeed's runtime/zero/config.py).
 const (
-	reduceBucket   = 5e8 // gradients that are reduced together; twice where communication overlaps, by default in stage 3
+	reduceBucket   = 5e8 // gradients that are reduced together; twice that if communication overlaps, by default in stage 3
 	liveParameters = 1e9 // stage3_max_live_parameters
 	prefetchBucket = 5e7 // stage3_prefetch_bucket_size
-	subGroup       = 1e9 // stage 3: what the optimizer steps at once
+	subGroup       = 1e9 // stage 3: parameters that the optimizer steps at once
 )

@@ -2,8 +2,8 @@ package memory
 
 import "math"
 
-// modePeaks are all figures of a mode that do not depend on its batches: what the peaks of the
-// phases need as lines in the micro batch.
+// modePeaks has all figures of a mode that do not depend on its batches: the needs of the phases
+// as lines in the micro batch.
 type modePeaks struct {
 	unknown, evidence string
 	mode              RankPlan
@@ -17,7 +17,7 @@ type modePeaks struct {
 	workspace                       float64 // bytes that kernels need in the backward
 	linger                          bool    // gradients are held until after the forward
 	late                            float64 // bytes at the end of the backward
-	lateMore                        float64 // what the bound adds to that
+	lateMore                        float64 // the bound's addition to late
 	again                           float64 // the last gradient in addition to the one that it is added to
 	offloaded                       float64 // a sample's bytes that go to the host
 	evaluation                      float64
@@ -27,9 +27,9 @@ type modePeaks struct {
 	clock                                                  stepClock
 }
 
-// A window is a moment of the backward: what is held for a sample then, with the block that runs,
-// and the share of the gradients that exist by then; and the bytes of that block's 16-bit weights
-// and gradients under autocast.
+// A window is a moment of the backward: the bytes held for a sample then, with the block that
+// runs, and the share of the gradients that exist by then; and the bytes of that block's 16-bit
+// weights and gradients under autocast.
 type window struct{ held, block, gradients, weights float64 }
 
 // shape computes a mode. Neighbouring candidates mostly share one.
@@ -103,7 +103,7 @@ func (f *Predictor) ranSharded(mode RankPlan) bool {
 	return false
 }
 
-// activations computes what a sample needs.
+// activations computes the needs of a sample.
 func (f *Predictor) activations(s *modePeaks) {
 	kinds := f.lists(s.mode)
 	if kinds.unknown != "" {
@@ -141,7 +141,7 @@ func (f *Predictor) activations(s *modePeaks) {
 	f.offloadActivations(s, full)
 	doublings := math.Abs(math.Log2(f.longer(s.mode)))
 	if s.mode.Attention == "eager" {
-		doublings *= 3 // how much of a block is scores is not known
+		doublings *= 3 // the share of scores in a block is not known
 	}
 	s.blocksMore += marginLonger * doublings
 }
@@ -161,7 +161,7 @@ func (f *Predictor) margin(of float64) float64 {
 func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 	full := s.mode.Checkpointing == "full"
 	all := math.Max(float64(f.model.Parameters), 1)
-	after := float64(f.model.Outside) / 2 / all // the head's gradients are there
+	after := float64(f.model.Outside) / 2 / all // the head's gradients exist
 	s.windowMore = f.margin(marginWindow) + kinds.more
 	if kindOf(s.mode) != "fp32" && !f.model.Convolutional {
 		s.windowMore = f.margin(marginWindowHalf) + kinds.more
@@ -188,7 +188,7 @@ func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 	}
 }
 
-// windowFactor is what a block's recomputation needs in units of what it holds.
+// windowFactor is the need of a block's recomputation in units of the bytes that it holds.
 func windowFactor(mode RankPlan, l kindList) float64 {
 	switch {
 	case kindOf(mode) != "fp32":
@@ -199,7 +199,7 @@ func windowFactor(mode RankPlan, l kindList) float64 {
 	return windowFull
 }
 
-// offloadActivations moves what blocks hold to the host, but for two blocks' share.
+// offloadActivations moves the activations of blocks to the host, except the share of two blocks.
 func (f *Predictor) offloadActivations(s *modePeaks, full bool) {
 	if s.mode.OffloadActivations != "cpu" {
 		return

@@ -5,45 +5,46 @@ import (
 	"slices"
 )
 
-// A sight is what one measurement shows of the activations of its mode, in bytes a sample.
+// A sight has the information of one measurement about the activations of its mode, in bytes per
+// sample.
 type sight struct {
 	plan RankPlan
 	// lists are by the model's lists of blocks, in the order in which they ran.
 	lists []listSight
-	// stem is what is held when the first block begins, less what was held before.
+	// stem is the bytes held when the first block begins, less those held before.
 	stem float64
-	// held is all that is held when the first forward has ended; head the part of it that is not
-	// the blocks', where the end of the blocks was seen, too.
+	// held is all bytes held when the first forward has ended; head the part outside the blocks,
+	// if the end of the blocks was also seen.
 	held, head         float64
 	heldSeen, headSeen bool
-	// temporary is what the loss's backward needs in addition.
+	// temporary is the additional need of the loss's backward.
 	temporary     float64
 	temporarySeen bool
-	// temporaryLeast is the least that can be, where memory ran out in it.
+	// temporaryLeast is a lower bound of temporary, if memory ran out in it.
 	temporaryLeast float64
 	// states are the optimizer's bytes on the device.
 	states                 float64
 	foreach, optimizerSeen bool
 	class                  string // the optimizer's
 	micro, prior           float64
-	// evaluation is a call's bytes without gradients for a sample.
+	// evaluation is a call's bytes for a sample without gradients.
 	evaluation float64
 }
 
-// A listSight is what was seen of one list of blocks.
+// A listSight has the observations of one list of blocks.
 type listSight struct {
 	path string
-	// each is what a block holds for a sample, by the blocks that were seen to end; most
-	// is the same of the largest.
+	// each is the bytes that a block holds for a sample, by the blocks that were seen to end;
+	// most is the same of the largest.
 	each float64
-	// least is what a block holds at least, where memory ran out inside the first one.
+	// least is a lower bound of a block's bytes, if memory ran out inside the first one.
 	least float64
 	seen  int
 	// input is the bytes of a block's input for a sample.
 	input float64
 }
 
-// rank orders sights of one mode: the more was seen, the better.
+// rank orders sights of one mode: more observations are better.
 func (s sight) rank() float64 {
 	r := 0.
 	for _, l := range s.lists {
@@ -61,7 +62,7 @@ func (s sight) rank() float64 {
 	return r - 10000*s.prior + math.Min(s.micro, 1000)/1000
 }
 
-// longestOf is the elements of the longest input for each sample.
+// longestOf is the number of elements of the longest input for each sample.
 func longestOf(m Measurement) float64 {
 	if m.Batch == 0 {
 		return 0
@@ -73,7 +74,7 @@ func longestOf(m Measurement) float64 {
 	return n
 }
 
-// stretch is how much longer an input of this job can be than those of the measured steps.
+// stretch is the ratio of the longest possible input of this job to those of the measured steps.
 func (f *Predictor) stretch(m Measurement) float64 {
 	own := float64(m.Longest) / float64(max(m.Batch, 1))
 	if m.First.Longest > 0 {
@@ -85,7 +86,7 @@ func (f *Predictor) stretch(m Measurement) float64 {
 	return f.longest / own
 }
 
-// sight reads a measurement; false where it shows nothing of activations.
+// sight reads a measurement; false if it shows nothing about activations.
 func (f *Predictor) sight(m Measurement) (sight, bool) {
 	s := sight{plan: m.Plan, micro: float64(m.Batch), prior: m.Doubt}
 	s.plan.Compute = computeOf(m)
@@ -117,7 +118,7 @@ func (f *Predictor) sight(m Measurement) (sight, bool) {
 	return s, true
 }
 
-// computeOf is the dtype of the activations of what ran.
+// computeOf is the dtype of the activations in the measured run.
 func computeOf(m Measurement) string {
 	if m.Autocast != "" {
 		return Dtype(m.Autocast)
@@ -128,8 +129,8 @@ func computeOf(m Measurement) string {
 	return m.Plan.Weights
 }
 
-// list reads the marks of one list. next is what was held when the next list began, where
-// one did. The copies that autocast makes of a block's weights are no activations.
+// list reads the marks of one list. next is the bytes held when the next list began, if one did.
+// The copies that autocast makes of a block's weights are not activations.
 func (f *Predictor) list(m Measurement, p RankPlan, l Marks, next int64, each float64) listSight {
 	out := listSight{path: l.Path, input: float64(l.Input) * each}
 	count, copies := 0, 0.
@@ -161,7 +162,7 @@ func autocast(p RankPlan) bool {
 	return p.Compute != "" && p.Weights != "" && p.Compute != p.Weights && !p.DeepSpeed
 }
 
-// copied reports whether autocast makes 16-bit copies of weights: not where the weights are
+// copied reports whether autocast makes 16-bit copies of weights: it does not if the weights are
 // gathered in 16 bits (measured with fully_shard's MixedPrecisionPolicy and torch 2.11).
 func copied(p RankPlan) bool { return autocast(p) && p.Sharding != "fsdp" }
 
@@ -174,8 +175,8 @@ func (f *Predictor) castShare() float64 {
 	return math.Min(math.Max(float64(f.model.Cast-f.model.CastOutside)/inside, 0), 1)
 }
 
-// copies are the bytes of autocast's 16-bit weights when a forward has ended, and the most
-// inside it: under checkpointing those of the blocks are given back when autocast ends.
+// copies returns the bytes of autocast's 16-bit weights when a forward has ended, and the most
+// inside it: under checkpointing the copies of the blocks are freed when autocast ends.
 func (f *Predictor) copies(p RankPlan) (held, most float64) {
 	if !copied(p) {
 		return 0, 0
@@ -190,7 +191,7 @@ func (f *Predictor) copies(p RankPlan) (held, most float64) {
 	return all, all
 }
 
-// ends reads what is held at the ends of the forward and the backward.
+// ends reads the bytes held at the ends of the forward and the backward.
 func (f *Predictor) ends(s *sight, m Measurement, marks []Marks, each float64) {
 	copies, _ := f.copies(s.plan)
 	if m.First.Forward <= m.Start {

@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// states are what a rank holds whatever its batch is, in bytes.
+// states are the bytes that a rank holds for any batch.
 type states struct {
-	// weights are there from the load on, optimizer from the first step on.
+	// weights exist from the load on, optimizer from the first step on.
 	weights, optimizer float64
-	// gradients are those at the end of the backward, held those that stay while another
-	// micro batch of the step runs.
+	// gradients exist at the end of the backward; held is the part that stays while another micro
+	// batch of the step runs.
 	gradients, held float64
-	// early are those of the optimizer's bytes that are there before the first call, forming
-	// those that stay in a bucket while another micro batch runs.
+	// early is the part of the optimizer's bytes that exists before the first call, forming the
+	// bytes that stay in a bucket while another micro batch runs.
 	early, forming float64
-	// For a moment: while the model is made ready, in a forward or backward, in a
-	// backward, and in the optimizer's step.
+	// Temporary bytes: while the model is made ready, in a forward or backward, in a backward,
+	// and in the optimizer's step.
 	load, gather, bucket, step float64
-	// ready is a buffer that is there from the backward's first gradient on.
+	// ready is a buffer that exists from the backward's first gradient on.
 	ready float64
-	// Outside the device; again what a second micro batch adds.
+	// Bytes outside the device; pinnedMore is the addition of a second micro batch.
 	host, pinned, nvme, pinnedMore float64
-	// sharded says that the figures of a moment are DeepSpeed's or FSDP's defaults.
+	// sharded: the temporary bytes are DeepSpeed's or FSDP's defaults.
 	sharded bool
 }
 
@@ -37,7 +37,7 @@ func width(dtype string) float64 {
 	return 4
 }
 
-// weights are the bytes of the parameters in a plan's dtype, and of the buffers.
+// weights is the bytes of the parameters in a plan's dtype, and of the buffers.
 func (f *Predictor) weights(p RankPlan) float64 {
 	own := float64(f.model.Parameters) * width(p.Weights)
 	if d := f.model.Dtype(); d != "" && (p.Weights == "" || p.Weights == d) {
@@ -49,7 +49,7 @@ func (f *Predictor) weights(p RankPlan) float64 {
 	return own + float64(f.model.Buffers)
 }
 
-// states are those of a plan, by its optimizer, its sharding and its offload.
+// states returns the states of a plan, by its optimizer, its sharding and its offload.
 func (f *Predictor) states(p RankPlan) states {
 	if p.DeepSpeed || strings.HasPrefix(p.Sharding, "zero") {
 		return f.deepSpeed(p)
@@ -64,10 +64,10 @@ func (f *Predictor) states(p RankPlan) states {
 	if p.Sharding == "fsdp" {
 		f.fsdp(p, &s)
 	} else if p.DataParallel > 1 {
-		// DistributedDataParallel's buckets are made with it. It makes them again for the second
-		// step, in the order of the gradients, and from then on holds as much once more (measured
-		// on two H200s with torch 2.11: 8 bytes a parameter in fp32 when loaded, 20 in the forward
-		// of the second step).
+		// DistributedDataParallel makes its buckets at the start. It makes them again for the
+		// second step, in the order of the gradients, and from then on holds as much once more
+		// (measured on two H200s with torch 2.11: 8 bytes a parameter in fp32 when loaded, 20 in
+		// the forward of the second step).
 		s.weights += s.gradients
 		s.optimizer += s.gradients
 	}
@@ -79,8 +79,8 @@ func (f *Predictor) states(p RankPlan) states {
 	return s
 }
 
-// optimizer is the bytes of an optimizer's state for weights of a plan's dtype: as measured where
-// that ran, else by its kind.
+// optimizer is the bytes of an optimizer's state for weights of a plan's dtype: as measured if
+// that ran, or else by its kind.
 func (f *Predictor) optimizer(p RankPlan) float64 {
 	for _, s := range f.sights {
 		if s.states > 0 && s.plan.Optimizer == p.Optimizer && s.plan.Weights == p.Weights && unsharded(s.plan) {
@@ -91,7 +91,7 @@ func (f *Predictor) optimizer(p RankPlan) float64 {
 	return trained * perParameter(f.named(p), width(p.Weights), float64(f.model.Embedding)/math.Max(trained, 1))
 }
 
-// named is the optimizer's name: the class that was seen where the plan has none.
+// named is the optimizer's name: the observed class if the plan has none.
 func (f *Predictor) named(p RankPlan) string {
 	if p.Optimizer != "" {
 		return p.Optimizer
@@ -105,7 +105,7 @@ func (f *Predictor) named(p RankPlan) string {
 }
 
 // perParameter is the bytes of state for a parameter of a width. SGD counts with a momentum,
-// which it may lack: a doubt is no reason to run out of memory.
+// which it may lack, so that a doubt does not lead to an out-of-memory error.
 func perParameter(optimizer string, width, embedding float64) float64 {
 	o := optimizerOf(optimizer)
 	if o.name == "sgd" {
@@ -115,7 +115,7 @@ func perParameter(optimizer string, width, embedding float64) float64 {
 }
 
 // foreach reports whether the optimizer's step needs intermediates as large as the weights.
-// PyTorch uses foreach on a GPU by default; what was measured decides.
+// PyTorch uses foreach on a GPU by default; a measurement decides.
 func (f *Predictor) foreach(p RankPlan) bool {
 	name := f.named(p)
 	if o := optimizerOf(name); o.embeddings || o.name == "adafactor" || strings.Contains(strings.ToLower(name), "fused") {
@@ -129,13 +129,13 @@ func (f *Predictor) foreach(p RankPlan) bool {
 	return true
 }
 
-// unsharded says that a rank holds all of the model's states.
+// unsharded reports whether a rank holds all of the model's states.
 func unsharded(p RankPlan) bool {
 	return !p.DeepSpeed && (p.Sharding == "" || p.Sharding == "none")
 }
 
-// fsdp divides the states; two blocks' parameters are gathered at a time, and those
-// outside the blocks from the forward to the backward.
+// fsdp divides the states; two blocks' parameters are gathered at a time, and those outside the
+// blocks from the forward to the backward.
 func (f *Predictor) fsdp(p RankPlan, s *states) {
 	n := float64(max(p.DataParallel, 1))
 	block, compute := f.largestBlock(), width(p.Compute)
@@ -165,10 +165,10 @@ func (f *Predictor) largestBlock() float64 {
 	return math.Max(most, float64(f.model.Largest))
 }
 
-// deepSpeed are the states of DeepSpeed's engine: weights and gradients in the dtype of the
+// deepSpeed returns the states of DeepSpeed's engine: weights and gradients in the dtype of the
 // computation, a master copy and Adam's moments in fp32, by ZeRO stage (frameworks:
-// runtime/zero/stage_1_and_2.py, stage3.py, runtime/bf16_optimizer.py; what is held when was
-// measured on one H200 with DeepSpeed 0.19.8).
+// runtime/zero/stage_1_and_2.py, stage3.py, runtime/bf16_optimizer.py; the times were measured on
+// one H200 with DeepSpeed 0.19.8).
 func (f *Predictor) deepSpeed(p RankPlan) states {
 	n := float64(max(p.DataParallel, 1))
 	all, trained, w := float64(f.model.Parameters), float64(f.model.Trainable), width(p.Compute)
@@ -192,11 +192,11 @@ func (f *Predictor) deepSpeed(p RankPlan) states {
 		s.forming = s.ready // the bucket of the last micro batch stays
 	case "zero2":
 		s.gradients /= n
-		// Gradients are copied into one bucket, which is made with the first of them; once it is
-		// full it is copied for the reduction.
+		// Gradients are copied into one bucket, which is made with the first of them. Once it is
+		// full, it is copied for the reduction.
 		s.ready, s.bucket = w*reduceBucket, w*math.Min(trained, reduceBucket)
 	case "zero3":
-		// A buffer for the partition's gradients and the bucket are there from the start.
+		// A buffer for the partition's gradients and the bucket exist from the start.
 		s.weights = 2*w*all/n + w*reduceBucket
 		s.gradients, s.load = 0, 0
 		s.step = (w + 4) * math.Min(own, subGroup)
@@ -210,14 +210,13 @@ func (f *Predictor) deepSpeed(p RankPlan) states {
 	return s
 }
 
-// elsewhere reports whether something is held in another memory than the device's.
+// elsewhere reports whether a part is held in another memory than the device's.
 func elsewhere(to string) bool { return to == "cpu" || to == "nvme" }
 
-// offload moves DeepSpeed's optimizer and, at stage 3, its parameters to the host or to
-// NVMe. own is the number of parameters of the rank's partition. The host's figures have
-// DeepSpeed's own factor of 1.5 for buffers (estimate_zero3_model_states_mem_needs); pinned
-// bytes, NVMe's and what leaves the device were measured on two H200s with torch 2.11 and
-// DeepSpeed 0.19.8.
+// offload moves DeepSpeed's optimizer and, at stage 3, its parameters to the host or to NVMe. own
+// is the number of parameters of the rank's partition. The host's figures have DeepSpeed's own
+// factor of 1.5 for buffers (estimate_zero3_model_states_mem_needs). The pinned bytes, NVMe's and
+// those that leave the device were measured on two H200s with torch 2.11 and DeepSpeed 0.19.8.
 func (f *Predictor) offload(p RankPlan, own, w float64, s *states) {
 	if elsewhere(p.OffloadOptimizer) {
 		f.offloadOptimizer(p, own, w, s)
@@ -238,8 +237,8 @@ func (f *Predictor) offload(p RankPlan, own, w float64, s *states) {
 	}
 }
 
-// offloadOptimizer moves master copy, states and gradients. Below stage 3 a buffer as large
-// as the largest parameter's gradient stays on the device, from the start on.
+// offloadOptimizer moves master copy, states and gradients. Below stage 3 a buffer as large as
+// the largest parameter's gradient stays on the device, from the start.
 func (f *Predictor) offloadOptimizer(p RankPlan, own, w float64, s *states) {
 	s.step, s.early = 0, 0
 	switch p.Sharding {
@@ -248,7 +247,7 @@ func (f *Predictor) offloadOptimizer(p RankPlan, own, w float64, s *states) {
 	case "zero1", "zero2":
 		s.weights += w * float64(f.model.Largest)
 		s.pinned = pinned(4*own) + pinned(w*float64(f.model.Largest))
-		s.gradients = 0 // the bucket's go to the host when it was reduced
+		s.gradients = 0 // the bucket's go to the host after its reduction
 	}
 	if p.Sharding != "zero1" { // the partition's gradients go with the optimizer, at its step
 		s.held = 0
@@ -268,7 +267,7 @@ func (f *Predictor) offloadOptimizer(p RankPlan, own, w float64, s *states) {
 	s.optimizer = 0
 }
 
-// pinned is what the host gives for pinned bytes: the next power of two (PyTorch's
+// pinned is the host memory for a number of pinned bytes: the next power of two (PyTorch's
 // CachingHostAllocator).
 func pinned(bytes float64) float64 {
 	if bytes <= 0 {
@@ -277,9 +276,9 @@ func pinned(bytes float64) float64 {
 	return math.Exp2(math.Ceil(math.Log2(bytes)))
 }
 
-// Bytes that a process holds on a GPU outside its allocator, where the driver does not report
-// them: in a container it may not know a process by its number. A context with its libraries took
-// .74 GiB on an H200 with torch 2.11, two ranks with NCCL or DeepSpeed up to 2.04 (1.29 with
+// Bytes that a process holds on a GPU outside its allocator, if the driver does not report them:
+// in a container it may not know a process by its number. A context with its libraries took .74
+// GiB on an H200 with torch 2.11, two ranks with NCCL or DeepSpeed up to 2.04 (1.29 with
 // DeepSpeed alone, 1.67 once ZeRO-3 ran; testdata/h200-deepspeed.jsonl). Published are .3–.6 for
 // a context on smaller GPUs and 1.5 for NCCL.
 const (
@@ -287,7 +286,8 @@ const (
 	outsideTogether = 2.05 * (1 << 30)
 )
 
-// outsidePrior is what a process is believed to hold outside its allocator under a plan.
+// outsidePrior is the assumed number of bytes that a process holds outside its allocator under a
+// plan.
 func outsidePrior(p RankPlan) float64 {
 	if p.DataParallel > 1 || p.DeepSpeed || p.Sharding == "fsdp" || strings.HasPrefix(p.Sharding, "zero") {
 		return outsideTogether
@@ -295,9 +295,9 @@ func outsidePrior(p RankPlan) float64 {
 	return outsideAlone
 }
 
-// heldOutside is what the process holds outside its allocator under a plan: as the driver
-// reported it, and what more ranks than at that time add. It is 0 where a ceiling below the
-// device's memory limits the allocator: that leaves the rest to others.
+// heldOutside is the number of bytes that the process holds outside its allocator under a plan:
+// the driver's report, and the addition of more ranks than at that time. It is 0 if a ceiling
+// below the device's memory limits the allocator: that leaves the rest to others.
 func (f *Predictor) heldOutside(p RankPlan) float64 {
 	switch held := f.device.Allowed > 0 && (f.device.Total == 0 || f.device.Allowed < f.device.Total); {
 	case f.device.CPU:
@@ -310,7 +310,7 @@ func (f *Predictor) heldOutside(p RankPlan) float64 {
 	return outsidePrior(p)
 }
 
-// learnOutside reads what the driver reported of a process.
+// learnOutside reads the driver's report about a process.
 func (f *Predictor) learnOutside(s Measurement) {
 	if s.Doubt > 0 || s.Outside <= 0 {
 		return
@@ -319,7 +319,8 @@ func (f *Predictor) learnOutside(s Measurement) {
 	f.outsideSeen = math.Max(f.outsideSeen, outsidePrior(s.Plan))
 }
 
-// outsideOf is what a process held outside its allocator when it was measured.
+// outsideOf is the number of bytes that a process held outside its allocator when it was
+// measured.
 func (f *Predictor) outsideOf(s Measurement) float64 {
 	if s.Outside > 0 || s.Total == 0 || f.device.CPU {
 		return float64(s.Outside)
