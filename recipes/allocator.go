@@ -7,17 +7,16 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// PyTorch reads its allocator's settings, "key:value,key:value", from either of
-// these. The second is the name since PyTorch 2.9; it counts where both are set.
+// PyTorch reads its allocator's settings, "key:value,key:value", from either of these. The second
+// is the name since PyTorch 2.9; it counts if both are set.
 const (
 	allocatorVariable = "PYTORCH_CUDA_ALLOC_CONF"
 	allocatorNewName  = "PYTORCH_ALLOC_CONF"
 	expandable        = "expandable_segments"
 )
 
-// allocatorOf is the variable that the job's settings are in, and its value. The
-// old name is understood by every version; the new one only counts where the
-// user has set it.
+// allocatorOf returns the variable with the job's settings, and its value. Every version reads
+// the old name; the new one only counts if the user has set it.
 func allocatorOf(d *format.Draft) (name, value string) {
 	if value, set := d.Variable(allocatorNewName); set {
 		return allocatorNewName, value
@@ -26,8 +25,7 @@ func allocatorOf(d *format.Draft) (name, value string) {
 	return allocatorVariable, value
 }
 
-// readAllocator knows a knob that every recipe has. A key that the user set is
-// never replaced.
+// readAllocator reads a knob that every recipe has. A key that the user set is never replaced.
 func readAllocator(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
 	name, value := allocatorOf(d)
 	settings := allocatorSettings(value)
@@ -55,8 +53,8 @@ func setAllocator(d *format.Draft) {
 	d.SetVariable(name, setting)
 }
 
-// allocatorSettings takes the variable's value apart. Commas inside brackets,
-// as in roundup_power2_divisions:[256:1,512:2], belong to the value.
+// allocatorSettings splits the variable's value. Commas inside brackets, as in
+// roundup_power2_divisions:[256:1,512:2], belong to the value.
 func allocatorSettings(text string) map[string]string {
 	settings := map[string]string{}
 	depth, start := 0, 0

@@ -10,9 +10,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Apply changes the original command so that the job runs with the whole plan. New files are
-// to be written under dir, as Change describes. A knob that has its value already is left as
-// it is written.
+// Apply changes the original command so that the job runs with the whole plan. The caller writes
+// the new files under dir, as Change describes. A knob that already has its value is not changed.
 func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) (Change, error) {
 	d := format.NewDraft(r.Recipe, cmd)
 	old, ranges, err := r.read(d, at)
@@ -48,7 +47,7 @@ func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) 
 	return d.Finish(dir)
 }
 
-// settle makes the settings of every attempt, and those of every changed command.
+// settle writes the settings of every attempt, and those of every changed command.
 func settle(d *format.Draft, changed bool) error {
 	for _, s := range d.Recipe.OwnOOM {
 		if on, err := s.TurnedOn(d); err != nil {
@@ -106,8 +105,8 @@ func turn(d *format.Draft, k strategy.Knob, value strategy.Value, allowed strate
 	return knob.WriteAlso(d, value)
 }
 
-// absenceOf is the job's value without the place that is written: that of a weaker place,
-// else the knob's default.
+// absenceOf is the job's value without the written place: the value of a weaker place, or else
+// the knob's default.
 func absenceOf(d *format.Draft, k strategy.Knob, knob format.Knob, weaker []format.Place) strategy.Value {
 	for _, p := range weaker {
 		if v, found, err := p.Get(d, k); found && err == nil {
@@ -118,7 +117,7 @@ func absenceOf(d *format.Draft, k strategy.Knob, knob format.Knob, weaker []form
 	return value
 }
 
-// allowance says what a knob can be set to.
+// allowance lists the values that a knob can be set to.
 func allowance(r strategy.Range) string {
 	switch {
 	case r.Values != nil:

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// sizeOf is the global batch that the command gives, 0 for none.
+// sizeOf is the global batch that the command gives; 0: none.
 func sizeOf(d *format.Draft, g *format.Global) (int, error) {
 	word, from, err := d.First(g.Places)
 	if err != nil || word == nil {
@@ -26,12 +26,12 @@ func sizeOf(d *format.Draft, g *format.Global) (int, error) {
 	return max(n, 0), nil // below 0: the framework's word for none
 }
 
-// accumulationOf is what the framework derives from a global batch; false where
-// that is not whole.
+// accumulationOf is the accumulation that the framework derives from a global batch; false if it
+// is not whole.
 func accumulationOf(d *format.Draft, g *format.Global, size, micro int) (int, bool) {
 	step := micro * d.At.Sharing()
 	if g.Nominal != "" {
-		step = micro * max(d.At.Ranks, 1) // a nominal batch counts ranks that see the same samples, too
+		step = micro * max(d.At.Ranks, 1) // a nominal batch also counts ranks that see the same samples
 	}
 	switch {
 	case size == 0:
@@ -48,8 +48,8 @@ func accumulationOf(d *format.Draft, g *format.Global, size, micro int) (int, bo
 	return size / step, size%step == 0
 }
 
-// readGlobal derives the accumulation where the command gives a global batch, and
-// none of the knob's own places a number.
+// readGlobal derives the accumulation if the command gives a global batch, and none of the knob's
+// own places a number.
 func readGlobal(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	g := d.Recipe.Knobs[strategy.GradientAccumulationSteps].Global
 	micro, known := plan.Number(strategy.MicroBatchSize)
@@ -72,8 +72,8 @@ func readGlobal(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]st
 	return nil
 }
 
-// applyGlobal writes the accumulation, or the global batch where the knob has no
-// places, unless the framework derives what is wanted.
+// applyGlobal writes the accumulation, or the global batch if the knob has no places, unless the
+// framework derives the wanted value.
 func applyGlobal(d *format.Draft, old, plan strategy.Plan, allowed strategy.Range) error {
 	knob := d.Recipe.Knobs[strategy.GradientAccumulationSteps]
 	g := knob.Global
@@ -117,7 +117,7 @@ func scale(d *format.Draft, old, plan strategy.Plan) error {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 		if !found || word == nil || strings.Contains(fmt.Sprint(word), ".") {
-			continue // a fraction is one of whatever there is
+			continue // a fraction is relative
 		}
 		n, err := strconv.Atoi(fmt.Sprint(word))
 		if err != nil || n*after%before != 0 {

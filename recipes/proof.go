@@ -13,9 +13,9 @@ import (
 // A lineReader reads a line of the job's output.
 type lineReader func(line string) (strategy.ObservedSetting, bool)
 
-// Prover returns the reader of lines that show which settings the job uses: a value, a start
-// from scratch although it was to resume, nothing to do. It is nil where the recipe knows
-// no such line. A batch that the recipe counts over all ranks is taken as theirs.
+// Prover returns a reader of the lines that show which settings the job uses: a value, a start
+// from scratch instead of a resume, nothing to do. It is nil if the recipe knows no such line. A
+// batch that the recipe counts over all ranks is read as theirs.
 func (r Recipe) Prover(at Topology) func(line string) (strategy.ObservedSetting, bool) {
 	var readers []lineReader
 	for _, p := range r.Proofs {
@@ -32,7 +32,7 @@ func (r Recipe) Prover(at Topology) func(line string) (strategy.ObservedSetting,
 		shown      strategy.ObservedSetting
 	}{{r.Resume.Lost, strategy.ObservedSetting{Fresh: true}}, {r.Progress.Nothing, strategy.ObservedSetting{Nothing: true}}} {
 		if fixed.expression != "" {
-			re := regexp.MustCompile(fixed.expression) // Parse has compiled it once
+			re := regexp.MustCompile(fixed.expression) // Parse has already compiled it
 			readers = append(readers, func(line string) (strategy.ObservedSetting, bool) {
 				fixed.shown.Text = line
 				return fixed.shown, re.MatchString(line)
@@ -52,7 +52,7 @@ func (r Recipe) Prover(at Topology) func(line string) (strategy.ObservedSetting,
 	}
 }
 
-// valueLine reads a value that counts so many ranks, where a plan counts one.
+// valueLine reads a value that counts this number of ranks, while a plan counts one.
 func valueLine(p format.Proof, ranks int) lineReader {
 	return func(line string) (strategy.ObservedSetting, bool) {
 		m := p.Line.FindStringSubmatch(line)
@@ -83,7 +83,7 @@ func (r Recipe) proofFile(cmd Command, p format.Proof) (glob string, known bool)
 	return glob, known && p.File != ""
 }
 
-// ProofFile reads the values that the framework uses from a file that one of those globs matches.
+// ProofFile reads the values that the framework uses from a file that matches one of those globs.
 func (r Recipe) ProofFile(cmd Command, glob string, text []byte) []strategy.ObservedSetting {
 	var proofs []strategy.ObservedSetting
 	for _, p := range r.Proofs {

@@ -11,9 +11,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Read returns the command's plan, and what can be done with each knob. Every knob has a
-// range; one that cannot be turned has the reason. All values that cannot be understood are
-// reported together.
+// Read returns the command's plan, and the range of each knob. Every knob has a range; if it
+// cannot be changed, the range has the reason. All values that cannot be understood are reported
+// together.
 func (r Recipe) Read(cmd Command, at Topology) (strategy.Plan, map[strategy.Knob]strategy.Range, error) {
 	return r.read(format.NewDraft(r.Recipe, cmd), at)
 }
@@ -67,7 +67,7 @@ func (r Recipe) read(d *format.Draft, at Topology) (strategy.Plan, map[strategy.
 	return plan, ranges, errors.Join(faults...)
 }
 
-// unknown is the reason why a knob that the recipe does not have cannot be turned.
+// unknown is the reason why a knob that the recipe does not have cannot be changed.
 func (r Recipe) unknown() string {
 	if r.Name == "" {
 		return "no [knobs] entry says where it is kept"
@@ -75,9 +75,9 @@ func (r Recipe) unknown() string {
 	return "the recipe " + r.Name + " does not say where it is kept"
 }
 
-// Parallel completes a topology by the model parallelism in the command: where the caller
-// does not know how many ranks see different samples, they are the ranks over the product of
-// the recipe's sizes.
+// Parallel completes a topology by the model parallelism in the command. If the caller does not
+// know how many ranks see different samples, this is the number of ranks divided by the product
+// of the recipe's sizes.
 func (r Recipe) Parallel(cmd Command, at Topology) (Topology, error) {
 	return parallel(format.NewDraft(r.Recipe, cmd), at)
 }
@@ -119,7 +119,7 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 		v, found, err := p.Get(d, k)
 		switch {
 		case errors.Is(err, format.ErrAuto) && knob.Alternatives:
-			return "", nil // the framework's own, whatever weaker places hold
+			return "", nil // the framework's own, for any values of weaker places
 		case errors.Is(err, format.ErrAuto):
 			continue
 		case err != nil && deepspeed.Holds(d, p):
@@ -151,18 +151,19 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 	return value, nil
 }
 
-// A misreadConfig is a setting of a DeepSpeed configuration that gpurun does not
-// understand. DeepSpeed may: the setting is left alone.
+// A misreadConfig is a setting of a DeepSpeed configuration that gpurun does not understand.
+// DeepSpeed may understand it: the setting is not changed.
 type misreadConfig struct{ error }
 
 func (e *misreadConfig) Unwrap() error { return e.error }
 
-// countsAll reports whether the knob's places count all data-parallel ranks, where a plan counts one.
+// countsAll reports whether the knob's places count all data-parallel ranks, while a plan counts
+// one.
 func countsAll(k strategy.Knob, knob format.Knob) bool {
 	return knob.Scope == strategy.ScopeGlobal && k != strategy.GradientAccumulationSteps
 }
 
-// rangeOf is what can be done with a knob.
+// rangeOf returns the allowed changes of a knob.
 func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.Value) strategy.Range {
 	if knob.Absent != "" {
 		return strategy.Range{Absent: knob.Absent, Follows: knob.Follows}
@@ -194,8 +195,8 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 	return strategy.Range{Values: values, Weights: knob.Weights, Confirm: knob.Confirm}
 }
 
-// possible are the values whose arguments the job's parser has, the current one among them.
-// The reason is why there is no other.
+// possible lists the values whose arguments the job's parser has, including the current one. The
+// reason is why there is no other.
 func possible(d *format.Draft, knob format.Knob, places []format.Place, values []strategy.Value, current strategy.Value) (left []strategy.Value, reason string) {
 	others := 0
 	for _, v := range values {
@@ -222,8 +223,8 @@ func possible(d *format.Draft, knob format.Knob, places []format.Place, values [
 	return left, reason
 }
 
-// restrict takes away what the user's other settings rule out, and fills in
-// bounds that are other knobs' values.
+// restrict removes the values that the user's other settings rule out, and fills in bounds that
+// are other knobs' values.
 func restrict(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
 	for _, k := range strategy.Knobs {
 		knob, r := d.Recipe.Knobs[k], ranges[k]
@@ -234,7 +235,7 @@ func restrict(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]stra
 			if c.Values == nil {
 				r = strategy.Range{Absent: c.Reason}
 				if c.Unknown || d.Recipe.Creation != nil && slices.Contains(deepspeed.Created, k) && !d.Given(knob) {
-					delete(plan, k) // of what a new configuration sets, the other setting decides
+					delete(plan, k) // the other setting decides about the parts of a new configuration
 				}
 				break
 			}
@@ -247,17 +248,17 @@ func restrict(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]stra
 	}
 }
 
-// RuledOut reports whether a setting of the user's keeps a knob from being turned, by
-// whatever means: FSDP's own checkpointing, a DeepSpeed configuration with a precision.
+// RuledOut reports whether a setting of the user prevents a change of a knob by any means: FSDP's
+// own checkpointing, a DeepSpeed configuration with a precision.
 func (r Recipe) RuledOut(cmd Command, at Topology, plan strategy.Plan, k strategy.Knob) bool {
 	d := format.NewDraft(r.Recipe, cmd)
 	d.At = at
 	return slices.ContainsFunc(d.Unless(r.Knobs[k], plan), func(c format.Condition) bool { return c.Values == nil })
 }
 
-// written are the places that a change of the knob goes to: all of them, or of
-// alternatives the strongest that can be written, which overrides the weaker
-// ones behind it. The reason is why there is none.
+// written lists the places that a change of the knob writes: all of them, or of alternatives the
+// strongest writable one, which overrides the weaker ones after it. The reason is why there is
+// none.
 func written(d *format.Draft, k strategy.Knob, knob format.Knob) (places, weaker []format.Place, reason string) {
 	places = d.Places(knob)
 	if !knob.Alternatives {
@@ -281,7 +282,7 @@ func written(d *format.Draft, k strategy.Knob, knob format.Knob) (places, weaker
 			return places[i : i+1], places[i+1:], ""
 		}
 		if _, found, err := p.Get(d, k); found || err != nil {
-			return nil, nil, why // what a weaker place holds would not count
+			return nil, nil, why // the value of a weaker place would not count
 		}
 		if reason == "" {
 			reason = why
@@ -290,7 +291,7 @@ func written(d *format.Draft, k strategy.Knob, knob format.Knob) (places, weaker
 	return nil, nil, reason
 }
 
-// unwritable is why a place of the knob cannot hold another value.
+// unwritable is the reason why a place of the knob cannot have another value.
 func unwritable(d *format.Draft, knob format.Knob, p format.Place) string {
 	if why := p.Unwritable(d); why != "" || knob.Own || knob.Given && !knob.Alternatives {
 		return why

@@ -1,10 +1,10 @@
-// Package recipes knows where a training framework keeps each setting that a
-// strategy may change. It reads the plan of a command, and turns
-// the next plan into a changed command and changed copies of its files.
+// Package recipes knows where a training framework keeps each setting that a strategy may change.
+// It reads the plan of a command, and turns the next plan into a changed command and changed
+// copies of its files.
 //
-// The package does no I/O: the caller loads the files that FilesNamed lists,
-// and writes the files that a Change holds. A plan is always applied to the
-// original command, never to the result of an earlier plan.
+// The package does no I/O: the caller loads the files that FilesNamed lists, and writes the files
+// of a Change. A plan is always applied to the original command, never to the result of an
+// earlier plan.
 //
 // README.md documents the format of a recipe file and of the [knobs] table.
 package recipes
@@ -18,11 +18,11 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Recipe is how one framework, or one user's script, spells the knobs; with it
-// commands are read and changed.
+// A Recipe describes how one framework, or one user's script, spells the knobs. It reads and
+// changes commands.
 type Recipe struct{ format.Recipe }
 
-// What a recipe is made of, and what it works on.
+// The parts of a recipe, and its inputs.
 type (
 	Command  = format.Command
 	Topology = format.Topology
@@ -34,29 +34,29 @@ type (
 )
 
 // ParseFile reads a recipe file, which the user knows by this name. The error is a
-// *document.FileError with all its faults, each at its place.
+// *document.FileError with all its faults, each at its position.
 func ParseFile(file string, text []byte) (Recipe, error) {
 	r, err := format.Parse(file, text, rules)
 	return Recipe{r}, err
 }
 
-// Parse is ParseFile for a caller who shows the problems in its own way.
+// Parse is ParseFile for a caller that shows the problems in another way.
 func Parse(name string, text []byte) (Recipe, []document.Problem) {
 	r, problems := format.Problems(name, text, rules)
 	return Recipe{r}, problems
 }
 
-// FromKnobs reads the [knobs] table of a train.toml, as a TOML decoder returns
-// it. The recipe has no name.
+// FromKnobs reads the [knobs] table of a train.toml, in the form that a TOML decoder returns. The
+// recipe has no name.
 func FromKnobs(table map[string]any) (Recipe, []document.Problem) {
 	r, problems := format.FromKnobs(table)
 	return Recipe{r}, problems
 }
 
-// KnobKeys are the keys that an entry of [knobs] may have.
+// KnobKeys lists the keys that an entry of [knobs] may have.
 func KnobKeys() []string { return format.KnobKeys() }
 
-// Turned lists the knobs that the recipe can turn, in the order of strategy.Knobs.
+// Turned lists the knobs that the recipe can change, in the order of strategy.Knobs.
 func (r Recipe) Turned() []strategy.Knob {
 	return slices.DeleteFunc(slices.Clone(strategy.Knobs), func(k strategy.Knob) bool {
 		knob, known := r.Knobs[k]
@@ -64,9 +64,9 @@ func (r Recipe) Turned() []strategy.Knob {
 	})
 }
 
-// Families returns the sets of a knob's values inside which a checkpoint survives
-// a change, and why it does not survive others. It is false for a knob that
-// checkpoints do not depend on.
+// Families returns the sets of a knob's values within which a checkpoint survives a change, and
+// the reason why it does not survive others. It is false for a knob on which checkpoints do not
+// depend.
 func (r Recipe) Families(k strategy.Knob) (families [][]strategy.Value, reason string, fragile bool) {
 	for _, s := range r.Checkpoint {
 		if s.Knob == k {
@@ -86,8 +86,8 @@ func Catalog() ([]Recipe, error) {
 	return all, err
 }
 
-// Embedded reads some files of the catalog, nil for all, for those who look for the
-// recipe of a command among them. They come sorted by name.
+// Embedded reads some files of the catalog, nil for all, for callers that search the recipe of a
+// command. They are sorted by name.
 func Embedded(files []string) ([]format.Recipe, error) {
 	if files == nil {
 		var err error
@@ -98,6 +98,6 @@ func Embedded(files []string) ([]format.Recipe, error) {
 	return catalog.Read(files, rules)
 }
 
-// With returns the recipe in which the knobs of over replace its knobs, with
-// over's resume and progress where over has them.
+// With returns the recipe in which the knobs of over replace its knobs, with over's resume and
+// progress if over has them.
 func (r Recipe) With(over Recipe) Recipe { return Recipe{r.Recipe.With(over.Recipe)} }

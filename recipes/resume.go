@@ -16,22 +16,20 @@ import (
 // inBraces matches {--output_dir}, {--output_dir|out} and {name}.
 var inBraces = regexp.MustCompile(`\{(-{0,2}[^{}|]+)(\|[^{}]*)?\}`)
 
-// ResumeGlob is the glob of complete checkpoints, the command's own values filled
-// in. It is false where the recipe has none, or where the command does not give
-// an argument that the glob needs.
+// ResumeGlob is the glob of complete checkpoints, with the command's own values filled in. It is
+// false if the recipe has none, or if the command does not give an argument that the glob needs.
 func (r Recipe) ResumeGlob(cmd Command) (glob string, ok bool) {
 	d := format.NewDraft(r.Recipe, cmd)
 	glob, known := filled(d, r.Resume.Latest)
 	return glob, known && glob != "" && !r.cannotResume(d)
 }
 
-// cannotResume: the job's parser has none of the arguments that resume.
+// cannotResume reports whether the job's parser has none of the arguments that resume.
 func (r Recipe) cannotResume(d *format.Draft) bool {
 	return !r.Resume.Own && slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.WordOption) bool { return !o.Override && d.Lacks(o.Name) != "" })
 }
 
-// Pointer is the file that names the newest checkpoint, empty where the framework
-// writes none.
+// Pointer is the file that names the newest checkpoint; empty if the framework writes none.
 func (r Recipe) Pointer(cmd Command) string {
 	d := format.NewDraft(r.Recipe, cmd)
 	file, known := filled(d, r.Resume.Pointer)
@@ -41,11 +39,11 @@ func (r Recipe) Pointer(cmd Command) string {
 	return file
 }
 
-// pointerText is where the text of the pointer goes.
+// pointerText matches the place for the text of the pointer.
 var pointerText = regexp.MustCompile(`\{pointer(?::(\d+))?\}`)
 
-// PointedAt is the checkpoint that the text of the pointer file means; false where
-// it means none, as a word in place of a number.
+// PointedAt returns the checkpoint that the text of the pointer file names; false if it names
+// none, for example with a word in place of a number.
 func (r Recipe) PointedAt(cmd Command, text string) (checkpoint string, ok bool) {
 	text = strings.TrimSpace(text)
 	if r.Resume.Pointed == "" {
@@ -65,15 +63,14 @@ func (r Recipe) PointedAt(cmd Command, text string) (checkpoint string, ok bool)
 	return filled(format.NewDraft(r.Recipe, cmd), strings.Replace(r.Resume.Pointed, parts[0], text, 1))
 }
 
-// FollowsPointer reports whether the framework itself takes what its pointer file
-// names, so that without one there is nothing to resume from.
+// FollowsPointer reports whether the framework itself resumes from the checkpoint in its pointer
+// file, so that without one there is nothing to resume from.
 func (r Recipe) FollowsPointer() bool {
 	return r.Resume.Pointer != "" && !slices.ContainsFunc(r.Resume.Args, func(word string) bool { return strings.Contains(word, "{latest}") })
 }
 
-// filled replaces {--x}, {--x|default} and {name} in a text by what the command
-// gives; false where something has neither a value nor a default. {latest} and
-// {job} stay.
+// filled replaces {--x}, {--x|default} and {name} in a text by the command's values; false if one
+// has neither a value nor a default. {latest} and {job} stay.
 func filled(d *format.Draft, text string) (string, bool) {
 	ok := true
 	filled := inBraces.ReplaceAllStringFunc(text, func(match string) string {
@@ -110,8 +107,8 @@ func resumeValue(d *format.Draft, name string) (string, bool) {
 	return value, given
 }
 
-// Pinned returns the words that keep all attempts in one folder, those that the
-// command does not have; job is a name of the run.
+// Pinned returns the words that keep all attempts in one folder and that the command does not
+// have; job is a name of the run.
 func (r Recipe) Pinned(cmd Command, job string) []string {
 	d := format.NewDraft(r.Recipe, cmd)
 	var words []string
@@ -137,8 +134,8 @@ func (r Recipe) Pinned(cmd Command, job string) []string {
 	return words
 }
 
-// ResumeFiles lists the files of a checkpoint that must be in cmd.Files before
-// ResumeFrom. One that does not exist is omitted.
+// ResumeFiles lists the files of a checkpoint that must be in cmd.Files before ResumeFrom. A file
+// that does not exist is omitted.
 func (r Recipe) ResumeFiles(checkpoint string) []string {
 	var files []string
 	for _, name := range r.Rules {
@@ -150,10 +147,9 @@ func (r Recipe) ResumeFiles(checkpoint string) []string {
 	return files
 }
 
-// ResumeFrom returns a change that Apply made with the checkpoint put on its
-// command line. Where the checkpoint itself holds a setting that the plan
-// changes, the command names a copy of the checkpoint under dir: its other files
-// are linked next to the changed one, by Change.Siblings.
+// ResumeFrom returns a change made by Apply with the checkpoint added to its command line. If the
+// checkpoint itself has a setting that the plan changes, the command names a copy of the
+// checkpoint under dir. Its other files are linked next to the changed one, by Change.Siblings.
 func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, checkpoint, dir string) (Change, error) {
 	next := change
 	next.Files, next.Siblings = map[string][]byte{}, map[string]string{}
@@ -192,8 +188,8 @@ func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, check
 // checkpointCopy is the folder for the copy of a checkpoint.
 func checkpointCopy(checkpoint string) string { return path.Join("checkpoint", path.Base(checkpoint)) }
 
-// editCheckpoint adds changed copies of a checkpoint's files, and returns their
-// diff, nil where nothing has to change.
+// editCheckpoint adds changed copies of a checkpoint's files, and returns their diff; nil if no
+// change is needed.
 func (r Recipe) editCheckpoint(next *Change, cmd Command, plan strategy.Plan, checkpoint string) ([]byte, error) {
 	var edited []byte
 	if micro, known := plan.Number(strategy.MicroBatchSize); known {
@@ -222,9 +218,10 @@ func (r Recipe) editCheckpoint(next *Change, cmd Command, plan strategy.Plan, ch
 	return edited, nil
 }
 
-// Tracked are the variables by which all attempts of a run continue one run of an experiment
-// tracker; name is that run's. A tracker of which the command's environment has a variable is
-// left to the user; a variable whose value the command does not have is omitted.
+// Tracked returns the variables with which all attempts continue one run of an experiment
+// tracker; name is the name of that run. A tracker is left to the user if the command's
+// environment has one of its variables. A variable whose value the command does not have is
+// omitted.
 func (r Recipe) Tracked(cmd Command, name string) map[string]string {
 	d, taken, all := format.NewDraft(r.Recipe, cmd), map[string]bool{}, map[string]string{}
 	for variable := range r.Resume.Env {
@@ -240,7 +237,7 @@ func (r Recipe) Tracked(cmd Command, name string) map[string]string {
 	return all
 }
 
-// tracker is the tracker of a variable: WANDB of WANDB_RUN_ID and WANDB_RESUME.
+// tracker returns the tracker of a variable: WANDB for WANDB_RUN_ID and WANDB_RESUME.
 func tracker(variable string) string {
 	prefix, _, _ := strings.Cut(variable, "_")
 	return prefix

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// rules bind settings of one framework together, by the names that recipe files use.
+// rules connect settings of one framework, by the names that recipe files use.
 var rules = format.Rules{
 	"deepspeed-config":        deepspeed.Rule,
 	"trainer-state":           {Checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){"trainer_state.json": rewriteTrainBatchSize}},
@@ -32,12 +32,12 @@ var rules = format.Rules{
 }
 
 // From transformers 4.36 to 5.1 a resumed run of the Trainer takes its batch size from the
-// checkpoint and not from the arguments
-// (https://github.com/huggingface/transformers/pull/27568, undone by https://github.com/huggingface/transformers/pull/43770 except
-// under auto_find_batch_size), so that a smaller micro batch would be lost.
+// checkpoint and not from the arguments (https://github.com/huggingface/transformers/pull/27568,
+// undone by https://github.com/huggingface/transformers/pull/43770 except under
+// auto_find_batch_size), so a smaller micro batch would be lost.
 //
-// rewriteTrainBatchSize puts the plan's micro batch into a trainer_state.json
-// that has one. It is never taken out: version 4 divides by it.
+// rewriteTrainBatchSize puts the plan's micro batch into a trainer_state.json that has one. It is
+// never removed: version 4 divides by it.
 func rewriteTrainBatchSize(text []byte, plan strategy.Plan) ([]byte, error) {
 	const key = "train_batch_size"
 	micro, known := plan.Number(strategy.MicroBatchSize)
@@ -48,8 +48,8 @@ func rewriteTrainBatchSize(text []byte, plan strategy.Plan) ([]byte, error) {
 	return patch.Set(patch.JSON, text, key, micro)
 }
 
-// spread is over how many devices a Trainer of one process spreads each batch, by
-// DataParallel: its batch is that of all of them. Under DeepSpeed it has one device.
+// spread is the number of devices over which a Trainer of one process spreads each batch with
+// DataParallel: its batch is then that of all of them. Under DeepSpeed it has one device.
 func spread(r format.Recipe, cmd Command) int {
 	if cmd.Devices < 2 || !slices.Contains(r.Rules, "trainer-state") || format.NewDraft(r, cmd).Has("--deepspeed") {
 		return 1
@@ -57,13 +57,13 @@ func spread(r format.Recipe, cmd Command) int {
 	return cmd.Devices
 }
 
-// accelerateAccum is the variable by which accelerate launch passes on
-// gradient_accumulation_steps of its own configuration. Accelerator takes it before its argument
-// (accelerate/accelerator.py), and the Trainer refuses to start where the two
-// differ, so that both change together.
+// accelerateAccum is the variable in which accelerate launch passes on
+// gradient_accumulation_steps of its own configuration. It takes precedence over Accelerator's
+// argument (accelerate/accelerator.py), and the Trainer refuses to start if the two differ, so
+// both change together.
 const accelerateAccum = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
-// launched is the launcher's accumulation; "auto" is none.
+// launched is the launcher's accumulation; "auto" counts as none.
 func launched(d *format.Draft) (n int, set bool) {
 	value, _ := d.Variable(accelerateAccum)
 	return strategy.Value(value).Number()
@@ -85,9 +85,9 @@ func applyLaunched(d *format.Draft, old, plan strategy.Plan) error {
 	return nil
 }
 
-// givenToAccelerator are the keywords of Accelerator, and the knobs that they take out of
-// the launcher's hands: a call's argument is stronger than the variables of accelerate launch
-// (accelerate/accelerator.py), so that a change of these would be none.
+// givenToAccelerator are the keywords of Accelerator, and the knobs that the launcher no longer
+// decides about. A call's argument is stronger than the variables of accelerate launch
+// (accelerate/accelerator.py), so a change of these would have no effect.
 var givenToAccelerator = map[string][]strategy.Knob{
 	"mixed_precision":   {strategy.Precision},
 	"deepspeed_plugin":  deepspeed.Created,
@@ -115,16 +115,15 @@ func readAcceleratorCall(d *format.Draft, _ strategy.Plan, ranges map[strategy.K
 	return nil
 }
 
-// argumentOf reports whether an expression is the argument in which the recipe keeps a
-// knob, so that a change of the argument arrives: args.mixed_precision.
+// argumentOf reports whether an expression is the argument in which the recipe keeps a knob, so
+// that a change of the argument takes effect: args.mixed_precision.
 func argumentOf(expression string, d *format.Draft, knob strategy.Knob) bool {
 	name := expression[strings.LastIndexByte(expression, '.')+1:]
 	return slices.ContainsFunc(d.Recipe.Knobs[knob].Places, func(p format.Place) bool { return strings.Contains(p.String(), "--"+name) })
 }
 
-// textEncoder: some of diffusers' scripts refuse to accumulate on several
-// processes while they train the text encoder
-// (examples/dreambooth/train_dreambooth.py).
+// textEncoder is for some of diffusers' scripts, which refuse to accumulate on several processes
+// while they train the text encoder (examples/dreambooth/train_dreambooth.py).
 func textEncoder(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	on, err := d.On("--train_text_encoder")
 	if err != nil || !on || d.At.Ranks < 2 {
@@ -137,7 +136,7 @@ func textEncoder(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]stra
 	return nil
 }
 
-// chosen marks places of knobs in which some words make the framework choose.
+// chosen marks places of knobs at which some words make the framework choose.
 func chosen(r *format.Recipe, knobs ...strategy.Knob) {
 	for _, knob := range knobs {
 		for i := range r.Knobs[knob].Places {
@@ -146,8 +145,8 @@ func chosen(r *format.Recipe, knobs ...strategy.Knob) {
 	}
 }
 
-// vllmServe: of the commands of vLLM's program one serves a model; the
-// others talk to a server, or measure one.
+// vllmServe is for vLLM's program, of whose commands one serves a model; the others talk to a
+// server, or measure one.
 func vllmServe(r *format.Recipe) {
 	chosen(r, strategy.SequenceLength, strategy.Precision) // "auto", and -1 for as long as fits
 	servers := []string{"vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server"}
@@ -160,9 +159,9 @@ func vllmServe(r *format.Recipe) {
 	}
 }
 
-// swiftVersion distinguishes ms-swift 2 from later versions by the arguments, where
-// its version is not known: their names were changed in 3.0. A model was named by
-// --model_type or --model_id_or_path, and later by --model.
+// swiftVersion distinguishes ms-swift 2 from later versions by the arguments if its version is
+// not known: 3.0 changed their names. A model was named by --model_type or --model_id_or_path,
+// and later by --model.
 func swiftVersion(r *format.Recipe) {
 	old := r.Name == "ms-swift-2"
 	chosen(r, strategy.SequenceLength) // -1: no limit
@@ -176,8 +175,8 @@ func swiftVersion(r *format.Recipe) {
 	}
 }
 
-// swiftAccumulation: where ms-swift is given no accumulation, it takes as many micro
-// batches as make 16 samples on all ranks (swift/arguments/sft_args.py).
+// swiftAccumulation is for ms-swift without a given accumulation: it then accumulates up to 16
+// samples on all ranks (swift/arguments/sft_args.py).
 func swiftAccumulation(r *format.Recipe) {
 	knob := r.Knobs[strategy.GradientAccumulationSteps]
 	knob.Global = &format.Global{Nominal: "ceil"}
@@ -185,9 +184,9 @@ func swiftAccumulation(r *format.Recipe) {
 	r.Knobs[strategy.GradientAccumulationSteps] = knob
 }
 
-// ultralyticsBatch: Ultralytics accumulates up to a nominal
-// batch, nbs, rounded to the nearest whole number of micro batches, and its batch
-// can be -1 or a fraction, for as much as fits (ultralytics/engine/trainer.py).
+// ultralyticsBatch is for Ultralytics, which accumulates up to a nominal batch, nbs, rounded to
+// the nearest whole number of micro batches. Its batch can be -1 or a fraction, for the largest
+// that fits (ultralytics/engine/trainer.py).
 func ultralyticsBatch(r *format.Recipe) {
 	if g := r.Knobs[strategy.GradientAccumulationSteps].Global; g != nil {
 		g.Nominal, g.Fixed = "nearest", true
@@ -198,16 +197,16 @@ func ultralyticsBatch(r *format.Recipe) {
 // lightningConfigs are the arguments that name a LightningCLI's configuration.
 var lightningConfigs = []string{"--config", "-c"}
 
-// mergedConfigs: LightningCLI merges all files that it is
-// given (https://lightning.ai/docs/pytorch/stable/cli/lightning_cli_advanced.html). In which of
-// them a setting is remains unknown.
+// mergedConfigs is for LightningCLI, which merges all given files
+// (https://lightning.ai/docs/pytorch/stable/cli/lightning_cli_advanced.html). It is not known
+// which of them has a setting.
 func mergedConfigs(r *format.Recipe) {
 	several := format.Condition{Repeated: lightningConfigs, Unknown: true, Reason: "several --config are merged: it may be in any of them"}
 	for k, knob := range r.Knobs {
 		if len(knob.Places) == 0 {
 			continue
 		}
-		// What is known for certain comes first.
+		// Certain conditions come first.
 		at := slices.IndexFunc(knob.Unless, func(c format.Condition) bool { return c.Unknown })
 		if at < 0 {
 			at = len(knob.Unless)
@@ -217,8 +216,8 @@ func mergedConfigs(r *format.Recipe) {
 	}
 }
 
-// countedIntervals: the intervals of Lightning's trainer count micro
-// batches where they are whole numbers, and grow with accumulation.
+// countedIntervals is for the intervals of Lightning's trainer, which count micro batches if they
+// are whole numbers, and grow with accumulation.
 func countedIntervals(r *format.Recipe) {
 	const accumulate = "accumulate_grad_batches"
 	knob := r.Knobs[strategy.GradientAccumulationSteps]
@@ -235,7 +234,8 @@ func countedIntervals(r *format.Recipe) {
 	r.Knobs[strategy.GradientAccumulationSteps] = knob
 }
 
-// shufflingLoader: of several loaders that code makes, the one that shuffles trains.
+// shufflingLoader selects among several loaders in code the one that shuffles: it is for
+// training.
 func shufflingLoader(r *format.Recipe) {
 	for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.DataloaderWorkers} {
 		for i, p := range r.Knobs[k].Places {
@@ -244,14 +244,14 @@ func shufflingLoader(r *format.Recipe) {
 	}
 }
 
-// countsBatches are words by which code sets up a schedule, or an interval, in batches.
+// countsBatches are words with which code sets up a schedule, or an interval, in batches.
 var countsBatches = []string{
 	"steps_per_epoch", "len(train_loader", "len(train_dataloader", "len(self.train_dataloader", "num_training_batches",
 	"val_check_interval", "limit_train_batches", "batch_idx %", "manual_optimization", "automatic_optimization = False", "automatic_optimization=False",
 }
 
-// countedBatches: a script that counts batches by itself would train by another schedule
-// with smaller ones.
+// countedBatches is for a script that counts batches itself: with smaller ones it would train by
+// another schedule.
 func countedBatches(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	for _, text := range d.Original.Sources() {
 		for _, word := range countsBatches {
@@ -263,8 +263,9 @@ func countedBatches(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]s
 	return nil
 }
 
-// accumulatedFeatures is for programs made from open_clip's: the loop of --accum-freq
-// (open_clip_train/train.py) has to call the model with the arguments that the job's own model takes.
+// accumulatedFeatures is for programs derived from open_clip's: the loop of --accum-freq
+// (open_clip_train/train.py) has to call the model with the arguments that the job's own model
+// accepts.
 func accumulatedFeatures(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	if why := unlikeForward(d.Original); why != "" {
 		format.LeaveBatch(ranges, why)
@@ -272,7 +273,8 @@ func accumulatedFeatures(d *format.Draft, _ strategy.Plan, ranges map[strategy.K
 	return nil
 }
 
-// unlikeForward is why the loop that accumulates cannot call the model; empty where it can.
+// unlikeForward is the reason why the loop that accumulates cannot call the model; empty if it
+// can.
 func unlikeForward(c Command) string {
 	least := -1
 	texts := c.Sources()

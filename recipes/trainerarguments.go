@@ -10,27 +10,26 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// HfArgumentParser reads any dataclass: a script that gives it none of
-// TrainingArguments has arguments of other meanings under the same names, and so has
-// a job that passes them to its own loop. Where TrlParser reads TrainingArguments that
-// are none of TRL's, the defaults are the Trainer's.
+// HfArgumentParser reads any dataclass. A script that gives it none of TrainingArguments has
+// arguments of other meanings under the same names, and so has a job that passes them to its own
+// loop. If TrlParser reads TrainingArguments that are not TRL's, the defaults are the Trainer's.
 
 var (
-	// className matches a class where it is named: TrainingArguments, transformers.X.
+	// className matches a class that is given by name: TrainingArguments, transformers.X.
 	className = regexp.MustCompile(`^[A-Za-z_][\w.]*$`)
 	// trlClass matches TRL's own configurations, each of which extends TrainingArguments.
 	trlClass = regexp.MustCompile(`^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO|NashMD|XPO|BCO|GKD|PRM|IterativeSFT)Config$`)
 )
 
-// parsing is what a job's parsers of dataclasses are made of.
+// parsing describes the classes of a job's parsers of dataclasses.
 type parsing struct {
 	calls   int
-	trainer bool // a class extends TrainingArguments, and none of TRL's
+	trainer bool // a class extends TrainingArguments, but none of TRL's
 	trl     bool // a class extends one of TRL's configurations
 	unknown bool // a class is computed, or comes from another package
 }
 
-// parsingOf reads what the parsers of these names are given in a command's sources.
+// parsingOf reads the classes that the parsers of these names get in a command's sources.
 func parsingOf(cmd Command, names ...string) parsing {
 	var p parsing
 	for _, call := range cmd.Code.Calls(names...) {
@@ -54,8 +53,8 @@ func parsingOf(cmd Command, names ...string) parsing {
 // hfParser are the names by which HfArgumentParser is called.
 var hfParser = []string{"HfArgumentParser", "transformers.HfArgumentParser"}
 
-// noTrainerArguments is why a command's parser reads no training arguments of the
-// Trainer's, empty where it does, or where its source is not known.
+// noTrainerArguments is the reason why a command's parser reads no training arguments of the
+// Trainer's; empty if it does, or if its source is not known.
 func noTrainerArguments(cmd Command) string {
 	if cmd.Script == nil {
 		return ""
@@ -68,17 +67,17 @@ func noTrainerArguments(cmd Command) string {
 	case p.trainer:
 		return noTrainer(cmd)
 	case mentions(cmd, "trl") && mentions(cmd, "Config"):
-		return "the classes that HfArgumentParser reads may be TRL's" // whose defaults are others
+		return "the classes that HfArgumentParser reads may be TRL's" // their defaults differ
 	case p.unknown || p.calls == 0 && mentions(cmd, "TrainingArguments"):
-		return noTrainer(cmd) // what is not known may be
+		return noTrainer(cmd) // unknown classes may be the Trainer's
 	}
 	return reason
 }
 
-// noTRLArguments is why a command's parser reads none of TRL's configurations.
+// noTRLArguments is the reason why a command's parser reads none of TRL's configurations.
 func noTRLArguments(cmd Command) string {
 	if cmd.Script == nil || cmd.Code == nil && mentions(cmd, "trl") && mentions(cmd, "Config") {
-		return "" // what is not known may be
+		return "" // unknown classes may be TRL's
 	}
 	if p := parsingOf(cmd, "TrlParser", "trl.TrlParser"); p.trl || p.trainer || p.unknown {
 		return ""
@@ -89,8 +88,8 @@ func noTRLArguments(cmd Command) string {
 	return "no parser reads a configuration of TRL's"
 }
 
-// noTrainer is why the arguments reach no Trainer of the framework's: the job trains by its own
-// Accelerator, or by its own class of that name.
+// noTrainer is the reason why the arguments reach no Trainer of the framework's: the job trains
+// with its own Accelerator, or with its own class of that name.
 func noTrainer(cmd Command) string {
 	var trainers []string
 	for _, file := range cmd.Code {
@@ -124,8 +123,8 @@ func mentions(cmd Command, word string) bool {
 	return slices.ContainsFunc(cmd.Sources(), func(text []byte) bool { return bytes.Contains(text, []byte(word)) })
 }
 
-// trainerDefaults puts right what a job does by default whose parser reads
-// TrainingArguments that are none of TRL's.
+// trainerDefaults corrects the defaults of a job whose parser reads TrainingArguments that are
+// not TRL's.
 func trainerDefaults(d *format.Draft, plan strategy.Plan, _ map[strategy.Knob]strategy.Range) error {
 	p := parsingOf(d.Original, "TrlParser", "trl.TrlParser")
 	if p.trl || !p.trainer {
@@ -157,7 +156,7 @@ func saysArgument(d *format.Draft, name string) bool {
 	return d.Has(name)
 }
 
-// parsed are the classes that a parser is made of; false where they are computed.
+// parsed lists the classes of a parser; false if they are computed.
 func parsed(call format.CodeCall) (names []string, known bool) {
 	given := call.Keyword["dataclass_types"].Code
 	if given == "" && len(call.Positional) > 0 {

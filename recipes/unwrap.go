@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 )
 
-// ForRank is the command of one rank of a node: an argument that differs from rank to rank is
-// filled in.
+// ForRank returns the command of one rank of a node: an argument that differs from rank to rank
+// is filled in.
 func ForRank(argv []string, local int) []string {
 	own := slices.Clone(argv)
 	for i, word := range own {
@@ -26,9 +26,8 @@ func ForRank(argv []string, local int) []string {
 // A ReadFile reads a file as the job would find it.
 type ReadFile func(path string) ([]byte, error)
 
-// Unwrap takes a framework's launcher off a command. It is false where the
-// command starts with no launcher that gpurun can take over; the error names the option
-// that it cannot.
+// Unwrap removes a framework's launcher from a command. It is false if the command starts with no
+// launcher that gpurun can replace; the error names the option that it cannot handle.
 func Unwrap(words []string, env map[string]string, read ReadFile) (inner commandline.Inner, known bool, err error) {
 	return commandline.Known.UnwrapLauncher(words, environ.Vars(env), commandline.Files{
 		Exists: func(name string) bool {
@@ -68,7 +67,7 @@ func launcherTable(name string, read ReadFile) ([]commandline.Pair, error) {
 	return launcherPairs(doc.Content[0]), nil
 }
 
-// launcherPairs are the pairs of a YAML table in their order, behind them those of merged
+// launcherPairs returns the pairs of a YAML table in their order, followed by those of merged
 // tables ("<<") whose keys it lacks.
 func launcherPairs(table *yaml.Node) []commandline.Pair {
 	var pairs []commandline.Pair
@@ -115,7 +114,7 @@ func launcherPair(key string, value *yaml.Node) commandline.Pair {
 	return pair
 }
 
-// meant is the node that an alias refers to, else the node itself.
+// meant returns the node that an alias refers to, or else the node itself.
 func meant(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias

@@ -1,5 +1,5 @@
-// Package catalog holds the recipes that come with gpurun, one TOML file a
-// framework, and what make conformance verified of each.
+// Package catalog holds the recipes that come with gpurun, one TOML file per framework, and the
+// results of make conformance for each.
 package catalog
 
 import (
@@ -18,8 +18,7 @@ import (
 //go:embed *.toml verified
 var files embed.FS
 
-// Read returns the recipes of some files, sorted by name; rules are those that they
-// may name.
+// Read returns the recipes of some files, sorted by name; rules are the rules that they may name.
 func Read(names []string, rules format.Rules) ([]format.Recipe, error) {
 	all, faults := make([]format.Recipe, len(names)), make([]error, len(names))
 	var reading sync.WaitGroup
@@ -46,7 +45,7 @@ func Files() ([]string, error) {
 	return names, nil
 }
 
-// Text is one recipe's file.
+// Text returns the text of one recipe's file.
 func Text(file string) ([]byte, error) {
 	text, err := files.ReadFile(file)
 	if err != nil {
@@ -69,11 +68,11 @@ func read(file string, rules format.Rules) (format.Recipe, error) {
 	return r, err
 }
 
-// verified reads the report of make conformance on a recipe, nil where there is none.
+// verified reads the report of make conformance on a recipe; nil if there is none.
 func verified(name string) (*format.Verified, error) {
 	text, err := files.ReadFile("verified/" + name + ".toml")
 	if err != nil {
-		return nil, nil // embedded files are there or are not
+		return nil, nil // embedded files exist or do not exist
 	}
 	var v format.Verified
 	if _, err := toml.Decode(string(text), &v); err != nil {

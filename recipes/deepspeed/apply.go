@@ -31,8 +31,8 @@ func apply(d *format.Draft, old, plan strategy.Plan) error {
 	return c.err
 }
 
-// applyBatch keeps the three numbers consistent: those that are written out hold
-// the plan's, and as few as possible are added.
+// applyBatch keeps the three numbers consistent: written ones get the plan's values, and as few
+// as possible are added.
 func (c *config) applyBatch(old, plan strategy.Plan) {
 	micro, accum := plan[strategy.MicroBatchSize], plan[strategy.GradientAccumulationSteps]
 	if micro == old[strategy.MicroBatchSize] && accum == old[strategy.GradientAccumulationSteps] {
@@ -46,7 +46,7 @@ func (c *config) applyBatch(old, plan strategy.Plan) {
 		c.set(dsTrain, global)
 	}
 	if !c.alone {
-		// What the configuration repeats of the arguments changes with them.
+		// Numbers that repeat the arguments change with them.
 		if b.micro > 0 && b.micro != m {
 			c.set(dsMicro, m)
 		}
@@ -82,22 +82,22 @@ func (c *config) checkBatch(micro, accum int) {
 	}
 }
 
-// applySharding adds what a higher ZeRO stage needs.
+// applySharding adds the settings that a higher ZeRO stage needs.
 func (c *config) applySharding(old, plan strategy.Plan) {
 	from, to := old[strategy.Sharding], plan[strategy.Sharding]
 	if from == to {
 		return
 	}
 	if from == "none" && c.alone && !c.has(dsClientKey) {
-		c.fill(dsUntested, true) // ZeRO asserts that a script's own optimizer is one that it was tested with
+		c.fill(dsUntested, true) // ZeRO refuses a script's own optimizer that it was not tested with
 	}
 	if to == "zero3" {
-		c.fill(dsGather, true) // without it a saved model holds no weights, only their shards
+		c.fill(dsGather, true) // without it a saved model has only shards of its weights
 		c.fillLive()
 	}
 }
 
-// fillLive bounds what ZeRO-3 keeps gathered.
+// fillLive bounds the parameters that ZeRO-3 keeps gathered.
 func (c *config) fillLive() {
 	c.fill(dsZero+".stage3_max_live_parameters", liveParameters)
 	c.fill(dsZero+".stage3_max_reuse_distance", liveParameters)
@@ -127,8 +127,8 @@ func (c *config) applyOffload(old, plan strategy.Plan, k strategy.Knob) {
 	c.fill(block+dsPin, plan[strategy.PinMemory] != "false") // the default is true since 0.19.6, and false before
 }
 
-// applyNVMe sets the folder, and keeps the pinned host buffers small: with the
-// default sub-group of 1e9 elements they would take 16 GB for each rank.
+// applyNVMe sets the folder, and keeps the pinned host buffers small: with the default sub-group
+// of 1e9 elements they would take 16 GB for each rank.
 func (c *config) applyNVMe(k strategy.Knob, block string) {
 	if path := c.d.At.NVMePath; path != "" {
 		c.fill(block+dsNVMe, path)
@@ -155,7 +155,7 @@ func (c *config) applyNVMe(k strategy.Knob, block string) {
 	c.fill("aio.overlap_events", true)
 }
 
-// applyPinning takes the pin out of what is offloaded where the plan does.
+// applyPinning removes pinning from the offloaded states if the plan does.
 func (c *config) applyPinning(old, plan strategy.Plan) {
 	if plan[strategy.PinMemory] == old[strategy.PinMemory] || plan[strategy.PinMemory] == "" {
 		return

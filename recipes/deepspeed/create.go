@@ -10,10 +10,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// newConfig is the name that a configuration has until it is a file of the attempt.
+// newConfig is the name of a configuration until it is a file of the attempt.
 const newConfig = "deepspeed.json"
 
-// Created are the knobs that a configuration brings.
+// Created are the knobs that a new configuration adds.
 var Created = []strategy.Knob{strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam}
 
 // offer adds the values that a new configuration could have.
@@ -60,15 +60,15 @@ func create(d *format.Draft, plan strategy.Plan) (made bool, err error) {
 	return true, d.Recipe.Knobs[strategy.Sharding].WriteAlso(d, plan[strategy.Sharding])
 }
 
-// joinAlone makes a process that no launcher has started the only rank of a group,
-// which DeepSpeed needs (deepspeed.init_distributed); at port 0 rank 0 takes a free one.
+// joinAlone makes a process that no launcher has started the only rank of a group, which
+// DeepSpeed needs (deepspeed.init_distributed); with port 0, rank 0 takes a free one.
 func joinAlone(d *format.Draft) {
 	for name, value := range map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"} {
 		d.SetVariable(name, value)
 	}
 }
 
-// section is a JSON object whose keys stay in order.
+// section is a JSON object that keeps the order of its keys.
 type section []struct {
 	key   string
 	value any
@@ -90,14 +90,14 @@ func (s section) MarshalJSON() ([]byte, error) {
 	return append(text, '}'), nil
 }
 
-// liveParameters is how many parameters ZeRO-3 may keep gathered, and over how many
-// it waits for the next use before it lets one go. DeepSpeed's default of 1e9 keeps
-// a model of that size on each device whole, and shards nothing while it computes.
+// liveParameters is the number of parameters that ZeRO-3 may keep gathered, and over which it
+// waits for the next use before it releases one. DeepSpeed's default of 1e9 keeps a model of that
+// size whole on each device, and shards nothing while it computes.
 const liveParameters = 300_000_000
 
-// baseConfig is a configuration with the stage of a plan; offload is added to it
-// like to any other. Bucket sizes are in elements. DeepSpeed's own defaults of
-// 5e8 take 1 GB each in bfloat16, twice that with overlap_comm.
+// baseConfig is a configuration with the stage of a plan; offload is added to it as to any other.
+// Bucket sizes are in elements. DeepSpeed's own defaults of 5e8 take 1 GB each in bfloat16, twice
+// that with overlap_comm.
 func baseConfig(auto bool, plan strategy.Plan) ([]byte, error) {
 	stage := map[strategy.Value]int{"zero1": 1, "zero2": 2, "zero3": 3}[plan[strategy.Sharding]]
 	zero := section{
@@ -136,14 +136,13 @@ func withoutNVMe(values []strategy.Value) []strategy.Value {
 	return slices.DeleteFunc(slices.Clone(values), func(v strategy.Value) bool { return v == "nvme" })
 }
 
-// trainingData is where deepspeed.initialize takes training_data, counted from 0.
+// trainingData is the position of training_data in deepspeed.initialize, counted from 0.
 const trainingData = 4
 
-// ownBatches is why the configuration does not decide how many samples a micro batch
-// has: the job makes its batches itself. DeepSpeed makes them where initialize is
-// given training_data; a script that reads the configuration's number, or that
-// calls deepspeed_io, uses it, too. It is empty where the source is not known, or
-// has no call.
+// ownBatches is the reason why the configuration does not decide about the samples in a micro
+// batch: the job makes its batches itself. DeepSpeed makes them if initialize is given
+// training_data; a script that reads the configuration's number, or that calls deepspeed_io, also
+// uses it. It is empty if the source is not known, or has no call.
 func ownBatches(cmd format.Command) string {
 	if cmd.Script == nil {
 		return ""

@@ -1,6 +1,6 @@
-// Package deepspeed keeps the settings of a DeepSpeed configuration consistent:
-// the three numbers of the batch, what each ZeRO stage and each offload needs,
-// and the configuration of a job that has none yet.
+// Package deepspeed keeps the settings of a DeepSpeed configuration consistent: the three numbers
+// of the batch, the settings that each ZeRO stage and each offload needs, and the configuration
+// of a job that has none yet.
 package deepspeed
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Keys of a DeepSpeed configuration (https://www.deepspeed.ai/docs/config-json/).
-// Blocks such as zero_optimization refuse keys that they do not know.
+// Keys of a DeepSpeed configuration (https://www.deepspeed.ai/docs/config-json/). Blocks such as
+// zero_optimization refuse unknown keys.
 const (
 	dsTrain     = "train_batch_size"
 	dsMicro     = "train_micro_batch_size_per_gpu"
@@ -32,12 +32,11 @@ const (
 	dsBatchHint = "DeepSpeed wants train_batch_size to be the product of micro batch, accumulation and data-parallel ranks"
 )
 
-// Rule is for a job that has a DeepSpeed configuration: in its own
-// right, or under another framework, whose arguments the configuration has to
-// agree with and which replaces every "auto".
+// Rule is for a job with a DeepSpeed configuration: alone, or under another framework, whose
+// arguments the configuration has to agree with and which replaces every "auto".
 var Rule = format.Rule{Read: read, Apply: apply}
 
-// offloads are the blocks of what is offloaded.
+// offloads are the configuration's blocks for the offload knobs.
 var offloads = map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam}
 
 // A config is the configuration file of a draft. After its first error it changes nothing more.
@@ -45,12 +44,13 @@ type config struct {
 	d     *format.Draft
 	place *format.InFile
 	file  string
-	// alone: no argument repeats the batch sizes, so that DeepSpeed derives the missing ones.
+	// alone: no argument repeats the batch sizes, so DeepSpeed derives the missing ones.
 	alone bool
 	err   error
 }
 
-// configOf finds the configuration by the place of the sharding knob; nil where the command names none.
+// configOf finds the configuration by the place of the sharding knob; nil if the command names
+// none.
 func configOf(d *format.Draft) *config {
 	places := d.Recipe.Knobs[strategy.Sharding].Places
 	if len(places) == 0 || places[0].InFile() == nil {
@@ -66,8 +66,8 @@ func configOf(d *format.Draft) *config {
 	return c
 }
 
-// Holds reports whether a place is in the job's DeepSpeed configuration, whose text is
-// there.
+// Holds reports whether a place is in the job's DeepSpeed configuration, and the text of that
+// file is known.
 func Holds(d *format.Draft, p format.Place) bool {
 	in, c := p.InFile(), configOf(d)
 	if in == nil || c == nil || !slices.Contains(d.Recipe.Rules, "deepspeed-config") {
@@ -135,8 +135,8 @@ func (c *config) batch() (b batchSizes, err error) {
 	return b, nil
 }
 
-// derived completes the two of three numbers that a configuration may give, as
-// DeepSpeed does, but refuses what DeepSpeed would round.
+// derived completes the three numbers, of which a configuration may omit one or two, as DeepSpeed
+// does, but refuses numbers that DeepSpeed would round.
 func (b batchSizes) derived(ranks int) (batchSizes, error) {
 	if b.micro == 0 && b.train == 0 {
 		return b, fmt.Errorf("neither %s nor %s is given", dsTrain, dsMicro)
@@ -201,8 +201,8 @@ func read(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy
 	return nil
 }
 
-// readBatch derives the configuration's missing numbers, and compares the others with
-// the arguments.
+// readBatch derives the configuration's missing numbers, and compares the others with the
+// arguments.
 func (c *config) readBatch(plan strategy.Plan) error {
 	b, err := c.batch()
 	if err != nil {
@@ -225,16 +225,16 @@ func (c *config) readBatch(plan strategy.Plan) error {
 	return nil
 }
 
-// impossible reports whether DeepSpeed refuses the batch whatever the number of
-// data-parallel ranks, of which the script may know more than gpurun.
+// impossible reports whether DeepSpeed refuses the batch for any number of data-parallel ranks,
+// which the script may know better than gpurun.
 func (c *config) impossible() bool {
 	b, err := c.batch()
 	step := b.micro * b.accum
 	return err == nil && c.alone && b.train > 0 && step > 0 && b.train%step != 0 && !mentions(c.d.Original, dsTrain, dsMicro, dsAccum)
 }
 
-// leaveBatch leaves the batch to the job: it is not known, or cannot be changed
-// by the configuration alone.
+// leaveBatch excludes the batch from changes: it is not known, or cannot be changed by the
+// configuration alone.
 func leaveBatch(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range, reason string) {
 	delete(plan, strategy.MicroBatchSize)
 	delete(plan, strategy.GradientAccumulationSteps)
@@ -243,9 +243,8 @@ func leaveBatch(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range, rea
 
 func offloaded(device strategy.Value) bool { return device == "cpu" || device == "nvme" }
 
-// checkAccumulation takes the batch knobs away where a missing key makes the job
-// accumulate less than its arguments: a change of both would change the
-// global batch.
+// checkAccumulation removes the batch knobs if a missing key makes the job accumulate less than
+// its arguments: a change of both would change the global batch.
 func (c *config) checkAccumulation(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
 	accum, known := plan.Number(strategy.GradientAccumulationSteps)
 	if c.alone || !known || accum == 1 || c.has(dsAccum) {

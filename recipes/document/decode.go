@@ -1,7 +1,8 @@
-// Package document is a TOML file as a person wrote it: its values, their places,
-// and everything that is wrong with it, reported at once and at its place. A train.toml and a recipe are read with it alike.
+// Package document is a TOML file as a person wrote it: its values, their positions, and all its
+// errors, reported together and each at its position. It reads a train.toml and a recipe in the
+// same way.
 //
-// Nothing in here does I/O.
+// The package does no I/O.
 package document
 
 import (
@@ -13,9 +14,9 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Decode parses TOML into generic values: map[string]any, []any (of tables, too),
-// string, int64, float64, bool and times. The fault is the place where the text is no
-// TOML; what is the file's kind, "a train.toml".
+// Decode parses TOML into generic values: map[string]any, []any (also of tables), string, int64,
+// float64, bool and times. The fault is the position at which the text is not TOML; what is the
+// kind of the file, "a train.toml".
 func Decode(text []byte, what string) (map[string]any, *FileFault) {
 	if at := tooDeep(text); at >= 0 {
 		f := faultAt(text, lineStarts(text), at)
@@ -37,7 +38,7 @@ func Decode(text []byte, what string) (map[string]any, *FileFault) {
 	return nil, &f
 }
 
-// lowerFirst makes a sentence of another package one of ours.
+// lowerFirst turns another package's message into the end of a sentence.
 func lowerFirst(s string) string {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" {
@@ -46,8 +47,8 @@ func lowerFirst(s string) string {
 	return strings.ToLower(s[:1]) + s[1:]
 }
 
-// Plain gives every array of what a TOML decoder returns the same type, that of
-// an array of tables included. It changes the table in place.
+// Plain gives every array from a TOML decoder the same type, also arrays of tables. It changes
+// the table in place.
 func Plain(table map[string]any) map[string]any {
 	for key, value := range table {
 		table[key] = plain(value)
@@ -73,13 +74,12 @@ func plain(v any) any {
 	return v
 }
 
-// deepest is how many brackets, or parts of a dotted key, may be inside each
-// other. The parser's memory grows with the square of that; a person's file has
-// ten.
+// deepest is the largest number of brackets, or parts of a dotted key, inside each other. The
+// parser's memory grows with the square of that; a person's file has ten.
 const deepest = 64
 
-// tooDeep returns the offset at which a TOML text is nested too deeply, -1 where
-// it is not. It knows strings and comments, and nothing else of TOML.
+// tooDeep returns the offset at which a TOML text is nested too deeply, or -1. It parses strings
+// and comments, and nothing else of TOML.
 func tooDeep(text []byte) int {
 	brackets, dots := 0, 0
 	for i := 0; i < len(text); i++ {
@@ -111,8 +111,8 @@ func tooDeep(text []byte) int {
 	return -1
 }
 
-// quotation returns the length of the string that the text starts with, up to
-// the end of the line or the text where it is not closed.
+// quotation returns the length of the string at the start of the text, up to the end of the line
+// or the text if it is not closed.
 func quotation(text []byte) int {
 	quote := text[:1]
 	if long := bytes.Repeat(quote, 3); bytes.HasPrefix(text, long) {

@@ -56,7 +56,7 @@ func Number(v any) (string, bool) {
 	return "", false
 }
 
-// inQuotes is the advice to make text of a bare value.
+// inQuotes is the advice to put a bare value in quotes.
 func inQuotes(v any) string {
 	if n, ok := Number(v); ok {
 		return "; write \"" + n + "\""
@@ -67,7 +67,7 @@ func inQuotes(v any) string {
 	return ""
 }
 
-// withoutQuotes is the advice to make a bare value of text.
+// withoutQuotes is the advice to remove the quotes of a value.
 func withoutQuotes(v any) string {
 	s, ok := v.(string)
 	_, notNumber := strconv.Atoi(s)
@@ -77,7 +77,7 @@ func withoutQuotes(v any) string {
 	return "; write " + s + " without quotes"
 }
 
-// inBrackets is the advice to make an array of text.
+// inBrackets is the advice to put text into an array.
 func inBrackets(v any) string {
 	s, ok := v.(string)
 	if !ok {
@@ -93,8 +93,8 @@ func inBrackets(v any) string {
 	return "; write [" + strings.Join(words, ", ") + "]"
 }
 
-// Nearest returns the word that was probably meant by a wrong one, or empty: the
-// nearest by edit distance, where at most a third of the letters are wrong.
+// Nearest returns the word that was probably meant by a wrong one, or an empty string: the
+// nearest by edit distance, if at most a third of the letters are wrong.
 func Nearest(wrong string, words []string) string {
 	best, least := "", len(wrong)/3+1
 	if len(wrong) < 3 {
@@ -120,8 +120,8 @@ func fold(word string) string {
 	return strings.ReplaceAll(strings.ToLower(word), "_", "-")
 }
 
-// distance counts the insertions, deletions, replacements and swaps of
-// neighbours that make b out of a (optimal string alignment).
+// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a
+// into b (optimal string alignment).
 func distance(a, b string) int {
 	before := make([]int, len(b)+1)
 	last := make([]int, len(b)+1)

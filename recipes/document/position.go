@@ -7,16 +7,16 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// A keyPosition is the place of one key of a TOML text, with those of the keys below it.
+// A keyPosition is the position of one key of a TOML text, with those of the keys below it.
 // Elements of arrays are children named by their index.
 type keyPosition struct {
-	key, value int // byte offsets, of a table's header both
+	key, value int // byte offsets, both of the header for a table
 	element    bool
 	children   map[string]*keyPosition
-	count      int // elements so far, of an array
+	count      int // elements so far, for an array
 }
 
-// child returns the place below p under a name, made if need be.
+// child returns the position below p under a name, and makes it if needed.
 func (p *keyPosition) child(name string, at int) *keyPosition {
 	if c, known := p.children[name]; known {
 		return c
@@ -37,8 +37,8 @@ func (p *keyPosition) append(at int) *keyPosition {
 	return c
 }
 
-// last is the place that a header's path goes through: of an array of tables it
-// is the newest element.
+// last is the position that a header's path goes through: for an array of tables, its newest
+// element.
 func (p *keyPosition) last() *keyPosition {
 	if p.count > 0 {
 		return p.children[strconv.Itoa(p.count-1)]
@@ -46,8 +46,8 @@ func (p *keyPosition) last() *keyPosition {
 	return p
 }
 
-// index finds the places of all keys in a TOML text that is known to be valid.
-// Where the two parsers disagree about that, it holds what came before.
+// index finds the positions of all keys in a TOML text that is known to be valid. If the two
+// parsers disagree about that, it has the keys before the difference.
 func index(text []byte) *keyPosition {
 	root := &keyPosition{}
 	table := root
@@ -85,7 +85,7 @@ func indexPair(parser *unstable.Parser, table *keyPosition, pair *unstable.Node)
 	for key := pair.Key(); key.Next(); {
 		end = int(key.Node().Raw.Offset + key.Node().Raw.Length)
 	}
-	// What is between a key and its value is blanks and an equals sign.
+	// Between a key and its value there are only blanks and an equals sign.
 	text := parser.Data()
 	for end < len(text)-1 && strings.IndexByte(" \t=", text[end]) >= 0 {
 		end++
@@ -94,7 +94,7 @@ func indexPair(parser *unstable.Parser, table *keyPosition, pair *unstable.Node)
 	indexValue(parser, p, pair.Value())
 }
 
-// indexValue adds what is inside an array or an inline table.
+// indexValue adds the keys inside an array or an inline table.
 func indexValue(parser *unstable.Parser, p *keyPosition, value *unstable.Node) {
 	switch value.Kind {
 	case unstable.InlineTable:
@@ -109,8 +109,8 @@ func indexValue(parser *unstable.Parser, p *keyPosition, value *unstable.Node) {
 	}
 }
 
-// offset is where an element of an array starts. The parser does not report it for
-// an array inside an array, which is taken to start at its first element.
+// offset is the start of an element of an array. The parser does not report it for an array
+// inside an array, which is assumed to start at its first element.
 func offset(parser *unstable.Parser, n *unstable.Node, fallback int) int {
 	switch n.Kind {
 	case unstable.String, unstable.InlineTable:
@@ -125,9 +125,8 @@ func offset(parser *unstable.Parser, n *unstable.Node, fallback int) int {
 	}
 }
 
-// locate finds a key path, or the nearest table that is there, and writes the
-// path as the file does: dots, quotes where a bare key needs them, indices in
-// brackets.
+// locate finds a key path, or the nearest existing table, and writes the path as in the file:
+// dots, quotes around keys that need them, indices in brackets.
 func (p *keyPosition) locate(path []string, atValue bool) (offset int, dotted string) {
 	var b strings.Builder
 	missing := false
@@ -153,7 +152,7 @@ func (p *keyPosition) locate(path []string, atValue bool) (offset int, dotted st
 	return p.key, b.String()
 }
 
-// spell writes one part of a key, in quotes where TOML wants them.
+// spell writes one part of a key, in quotes if TOML requires them.
 func spell(name string) string {
 	bare := name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 	if bare {

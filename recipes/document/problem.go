@@ -7,23 +7,22 @@ import (
 	"unicode/utf8"
 )
 
-// A Problem is one thing that is wrong in a file.
+// A Problem is one error in a file.
 type Problem struct {
-	// Key is the path from the root of the file: {"recovery", "mode"}. An
-	// element of an array is named by its index: {"knobs", "precision", "0"}.
-	// A key that is not in the file is shown at the nearest table that is.
+	// Key is the path from the root of the file: {"recovery", "mode"}. An element of an array is
+	// named by its index: {"knobs", "precision", "0"}. A key that is not in the file is shown at
+	// the nearest existing table.
 	Key []string
-	// Message is what is wrong, and what to write instead: lower case, no
-	// full stop.
+	// Message is the error, and what to write instead: lower case, no full stop.
 	Message string
-	// Suggest is the word that was probably meant, empty without a good guess.
+	// Suggest is the word that was probably meant; empty without a good guess.
 	Suggest string
 	// AtValue puts the caret under the value rather than under the key.
 	AtValue bool
 }
 
-// String is the problem in one line, for where the file's text is not at hand:
-// elements of arrays are numbers between the dots.
+// String is the problem in one line, if the file's text is not available: elements of arrays are
+// numbers between the dots.
 func (p Problem) String() string {
 	text := p.Message
 	if len(p.Key) > 0 {
@@ -32,7 +31,7 @@ func (p Problem) String() string {
 	return text + p.meant()
 }
 
-// meant is the guess as it is printed.
+// meant is the suggestion as it is printed.
 func (p Problem) meant() string {
 	if p.Suggest == "" {
 		return ""
@@ -40,8 +39,8 @@ func (p Problem) meant() string {
 	return fmt.Sprintf(" (did you mean %q?)", p.Suggest)
 }
 
-// Faults puts problems at their places, in the order of the text. Two problems
-// of the same place and words are one.
+// Faults puts problems at their positions, in the order of the text. Problems with the same
+// position and message become one.
 func Faults(text []byte, problems []Problem) []FileFault {
 	type found struct {
 		at, n int
@@ -80,7 +79,7 @@ func lineStarts(text []byte) []int {
 	return starts
 }
 
-// faultAt is a fault without words at a byte offset.
+// faultAt is a fault at a byte offset, without a message.
 func faultAt(text []byte, lines []int, at int) FileFault {
 	at = min(max(at, 0), len(text))
 	n, exact := slices.BinarySearch(lines, at)
@@ -99,7 +98,7 @@ func faultAt(text []byte, lines []int, at int) FileFault {
 	}
 }
 
-// A FileFault is a problem at its place in the file.
+// A FileFault is a problem at its position in the file.
 type FileFault struct {
 	Line, Column int    // from 1; columns count characters
 	Key          string // dotted, as in the file; empty for the file itself
@@ -107,14 +106,14 @@ type FileFault struct {
 	Source       string // the line, without its end
 }
 
-// An FileError is everything that is wrong in a file, in the order of the file.
+// A FileError has all errors in a file, in the order of the file.
 type FileError struct {
-	File   string // as the user named it
-	Kind   string // what it is not, with these faults: "recipe that can be used"
+	File   string // the name that the user gave
+	Kind   string // the kind of file that it is not: "recipe that can be used"
 	Faults []FileFault
 }
 
-// Error prints one block a fault: place and message, the source line, a caret.
+// Error prints one block for each fault: position and message, the source line, a caret.
 func (e *FileError) Error() string {
 	blocks := make([]string, len(e.Faults))
 	for i, f := range e.Faults {
@@ -133,7 +132,7 @@ func (f FileFault) block(file string) string {
 	return fmt.Sprintf("%s:%d:%d: %s\n    %s\n    %s", file, f.Line, f.Column, what, line, caret)
 }
 
-// widest is how many characters of a source line are shown.
+// widest is the number of characters that are shown of a source line.
 const widest = 120
 
 // excerpt returns the part of a line around a column, and the line below it

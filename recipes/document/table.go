@@ -9,26 +9,26 @@ import (
 	"strings"
 )
 
-// A ValueTable reads one table of a file. What is wrong becomes a problem and the
-// fallback is used, so that every problem is found.
+// A ValueTable reads one table of a file. A wrong value becomes a problem and the fallback is
+// used, so that every problem is found.
 type ValueTable struct {
 	path     []string
 	values   map[string]any
 	problems *[]Problem
 }
 
-// NewTable is the table of these values at a path of the file. What is wrong in
-// it, and in the tables inside, goes to problems.
+// NewTable returns the table of these values at a path of the file. Errors in it, and in the
+// tables inside, go to problems.
 func NewTable(values map[string]any, problems *[]Problem, path ...string) *ValueTable {
 	return &ValueTable{path: path, values: values, problems: problems}
 }
 
-// Inner is a table at a path inside this one; its problems are this one's.
+// Inner returns a table at a path inside this one; its problems are added to this one's.
 func (t *ValueTable) Inner(values map[string]any, path ...string) *ValueTable {
 	return NewTable(values, t.problems, t.Path(path...)...)
 }
 
-// Path is the path of something inside the table, from the root of the file.
+// Path is the path of a key inside the table, from the root of the file.
 func (t *ValueTable) Path(inside ...string) []string { return slices.Concat(t.path, inside) }
 
 // Has reports whether the key is set.
@@ -43,14 +43,13 @@ func (t *ValueTable) Get(key string) (any, bool) {
 	return v, set
 }
 
-// Keys are the keys that are set, sorted.
+// Keys lists the keys that are set, sorted.
 func (t *ValueTable) Keys() []string { return slices.Sorted(maps.Keys(t.values)) }
 
-// Report adds a problem as it is.
+// Report adds a problem unchanged.
 func (t *ValueTable) Report(p Problem) { *t.problems = append(*t.problems, p) }
 
-// Bad reports a problem with the value of a key, or of the table where the key is
-// empty.
+// Bad reports a problem with the value of a key, or of the table if the key is empty.
 func (t *ValueTable) Bad(key, format string, args ...any) {
 	if key == "" {
 		t.BadAt(nil, format, args...)
@@ -64,7 +63,7 @@ func (t *ValueTable) BadAt(path []string, format string, args ...any) {
 	t.Report(Problem{Key: t.Path(path...), Message: fmt.Sprintf(format, args...), AtValue: true})
 }
 
-// BadWord reports a word that is none of those allowed.
+// BadWord reports a word that is not allowed.
 func (t *ValueTable) BadWord(path []string, got string, words []string) {
 	p := Problem{Key: t.Path(path...), AtValue: true, Suggest: Nearest(got, words)}
 	p.Message = fmt.Sprintf("unknown value %q, want %s", got, Either(words))
@@ -74,15 +73,15 @@ func (t *ValueTable) BadWord(path []string, got string, words []string) {
 	t.Report(p)
 }
 
-// Unknown reports a key that means nothing in the table, with the one of near
-// that was probably meant.
+// Unknown reports a key that the table does not have, and suggests one of near.
 func (t *ValueTable) Unknown(key string, near []string) {
 	t.Report(Problem{Key: t.Path(key), Message: "unknown key", Suggest: Nearest(key, near)})
 }
 
-// Read puts the value of a key where field points: text (one of the words, where there are some),
-// a number from least to most, a truth value, a list of texts or a regular expression. What is wrong
-// leaves a fallback there. It is false, and reads nothing, for a field of another type.
+// Read puts the value of a key into field, a pointer. It reads text (one of the words, if there
+// are any), a number from least to most, a truth value, a list of texts or a regular expression.
+// A wrong value is replaced by a fallback. It returns false, and reads nothing, for a field of
+// another type.
 func (t *ValueTable) Read(key string, field any, least, most int, words ...string) bool {
 	switch f := field.(type) {
 	case *string:
@@ -119,7 +118,7 @@ func (t *ValueTable) Text(key, fallback string) string {
 	return s
 }
 
-// Filled reads a string that may not be empty or hold a NUL.
+// Filled reads a string that is not empty and contains no NUL.
 func (t *ValueTable) Filled(key string) string {
 	s := t.Text(key, "")
 	switch {
@@ -135,7 +134,7 @@ func (t *ValueTable) Filled(key string) string {
 	return s
 }
 
-// Expression reads a regular expression; nil where there is none.
+// Expression reads a regular expression; nil if there is none.
 func (t *ValueTable) Expression(key string) *regexp.Regexp {
 	text := t.Filled(key)
 	if text == "" {
@@ -149,7 +148,7 @@ func (t *ValueTable) Expression(key string) *regexp.Regexp {
 	return expression
 }
 
-// Choice reads one of some words.
+// Choice reads one of several words.
 func (t *ValueTable) Choice(key, fallback string, words ...string) string {
 	if v, set := t.Get(key); set {
 		if _, ok := v.(string); !ok {
@@ -199,7 +198,7 @@ func (t *ValueTable) Truth(key string, fallback bool) bool {
 	return b
 }
 
-// Words reads an array of strings; nil where one element is none.
+// Words reads an array of strings; nil if one element is not a string.
 func (t *ValueTable) Words(key string) []string {
 	v, set := t.Get(key)
 	if !set {
@@ -260,7 +259,7 @@ func (t *ValueTable) Texts(key string) map[string]string {
 	return texts
 }
 
-// Table reads a table; it is empty where the key is not set or holds none.
+// Table reads a table; it is empty if the key is not set or its value is not a table.
 func (t *ValueTable) Table(key string) (inner *ValueTable, there bool) {
 	v, set := t.Get(key)
 	values, ok := v.(map[string]any)
@@ -270,8 +269,8 @@ func (t *ValueTable) Table(key string) (inner *ValueTable, there bool) {
 	return t.Inner(values, key), set && ok
 }
 
-// Tables reads an array of tables; a single table is an array of one, at the key
-// itself. It is false where the value is neither.
+// Tables reads an array of tables; a single table is an array of one, at the key itself. It is
+// false if the value is neither.
 func (t *ValueTable) Tables(key string) (inner []*ValueTable, ok bool) {
 	v, _ := t.Get(key)
 	switch v := v.(type) {

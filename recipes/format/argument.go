@@ -14,12 +14,12 @@ import (
 // argument is { arg = "--batch-size" }: an argument, under one of its names.
 type argument struct {
 	onCommand
-	names spellings // the first is the one that is appended
+	names spellings // the first is used to append it
 	no    string    // the opposite: "--no-pin-memory"
 	flag  bool      // it holds a truth value
 }
 
-// Argument is the place of an argument that is no flag.
+// Argument is the place of an argument that is not a flag.
 func Argument(name string) Place { return Place{PlaceKind: argument{names: []string{name}}} }
 
 // spellings are names of one argument.
@@ -34,7 +34,7 @@ func (a *argument) complete(n *keyTable, p *Place) {
 	a.flag = p.flag()
 	for i, name := range a.names {
 		switch {
-		case name == "" || strings.HasPrefix(name, "-"): // an empty name is reported already
+		case name == "" || strings.HasPrefix(name, "-"): // an empty name was already reported
 		case i == 0:
 			n.Report(document.Problem{Key: n.Path("arg"), Message: "an argument starts with a dash", Suggest: "--" + name})
 		default:
@@ -70,7 +70,7 @@ func (a argument) Arguments() []string {
 	return slices.DeleteFunc([]string{a.names[0], a.no}, func(name string) bool { return !startsWithDashes(name) })
 }
 
-// spellings are its names, and that of its opposite.
+// spellings returns its names, and that of its opposite.
 func (a argument) spellings() []string {
 	if a.no == "" {
 		return a.names
@@ -86,20 +86,20 @@ func (a argument) asFlag() PlaceKind {
 	return a
 }
 
-// arguments is where the job has its arguments: on the command line, or in one
-// file that holds them all by name.
+// arguments are the job's arguments: on the command line, or in one file that has them all by
+// name.
 type arguments interface {
-	// has reports whether an argument, or its opposite, is there at all.
+	// has reports whether an argument, or its opposite, is present.
 	has(names []string, no string) bool
-	// get is an argument's value; of several names, the one that counts.
+	// get returns an argument's value; of several names, the one that counts.
 	get(names []string) (word any, found bool, err error)
-	// flag is a truth value; an error, where the word is none.
+	// flag returns a truth value, or an error if the word is not one.
 	flag(names []string, no string) (truth any, found bool, err error)
 	set(names []string, word any) error
 	setFlag(names []string, no string, on, absence bool) error
-	// remove takes an argument away that has a value.
+	// remove removes an argument that has a value.
 	remove(name string) error
-	// resume puts arguments on the command of a change whose files are in dir.
+	// resume adds arguments to the command of a change whose files are in dir.
 	resume(change *Change, options []WordOption, dir string) error
 	// file is the one file, empty where the arguments are words.
 	file() string
@@ -119,8 +119,8 @@ type onLine struct{ d *Draft }
 
 func (onLine) file() string { return "" }
 
-// spelling is the name by which the command gives an argument, of several the one
-// last one, which counts; else the argument's first name.
+// spelling is the name by which the command gives an argument. If there are several, it is the
+// last, which counts; without any, it is the argument's first name.
 func (a onLine) spelling(names []string) string {
 	best, at := names[0], a.d.grammar.At(a.d.Argv, names[0])
 	for _, name := range names[1:] {
@@ -191,8 +191,7 @@ func (a onLine) resume(change *Change, options []WordOption, _ string) error {
 	return nil
 }
 
-// oneFile are arguments in a file that holds them all, by their names without
-// dashes.
+// oneFile are arguments in a file that has them all, by their names without dashes.
 type oneFile struct {
 	d    *Draft
 	path string
@@ -229,7 +228,7 @@ func (a oneFile) value(name string) (any, bool, error) {
 	return a.d.Value(a.path, a.keyOf(name))
 }
 
-// set changes what value reads.
+// set changes the value that value reads.
 func (a oneFile) set(names []string, word any) error {
 	name := a.keyOf(names[0])
 	if a.overrides {
@@ -251,8 +250,7 @@ func (a oneFile) remove(name string) error {
 	return fmt.Errorf("%s cannot be taken out of %s", a.keyOf(name), a.path)
 }
 
-// resume puts the arguments into the file, or into the copy of it that the change
-// has already.
+// resume puts the arguments into the file, or into the copy that the change already has of it.
 func (a oneFile) resume(change *Change, options []WordOption, dir string) error {
 	name, text := path.Join("config", path.Base(a.path)), a.d.Original.Files[a.path]
 	for changed, newer := range change.Files {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// assigned is { assigned = "batch_size" }: a Python file of the command, or the
-// script, assigns it. It is read, never written.
+// assigned is { assigned = "batch_size" }: an assignment in a Python file of the command, or in
+// the script. It is read, never written.
 type assigned struct {
 	onCommand
 	name string
@@ -45,9 +45,9 @@ func (d *Draft) pythonFiles() []string {
 	return slices.DeleteFunc(plainWords(d.Argv), func(w string) bool { return !strings.HasSuffix(w, ".py") })
 }
 
-// assigned is the literal that a Python file of the command line, or the script
-// itself, assigns to a name at the top level; the last one counts. What is no
-// literal or product of whole numbers is not known.
+// assigned is the literal that a Python file of the command line, or the script itself, assigns
+// to a name at the top level; the last one counts. Any other expression than a literal or a
+// product of whole numbers is not known.
 func (d *Draft) assigned(name string) (string, bool) {
 	files := d.pythonFiles()
 	slices.Reverse(files)
@@ -60,8 +60,7 @@ func (d *Draft) assigned(name string) (string, bool) {
 	return value, found && value != ""
 }
 
-// literal is the last top-level assignment to a name: its text, empty where it is
-// not plain.
+// literal is the last top-level assignment to a name: its text, empty if it is not plain.
 func literal(source []byte, name string) (value string, found bool) {
 	for _, m := range assignment.FindAllSubmatch(source, -1) {
 		if string(m[1]) == name {

@@ -9,20 +9,20 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// called is { call = "transformers.TrainingArguments", keyword = "bf16" }: an argument
-// of a call in the job's code. The source is read; the probe changes the argument as the
-// process makes the call.
+// called is { call = "transformers.TrainingArguments", keyword = "bf16" }: an argument of a call
+// in the job's code. The source is read; gpurun's hook changes the argument when the process
+// makes the call.
 type called struct {
 	onCommand
-	name    string // whole; what is of its family counts, too
+	name    string // whole; its family counts, too
 	keyword string
 	knob    strategy.Knob
-	// where are keywords, by whose values only some of the calls are meant.
+	// where are keywords whose values select some of the calls.
 	where map[string]any
 }
 
-// Where is a place with only those of its calls that give a keyword a value; another kind
-// of place stays as it is.
+// Where limits a place to those of its calls that give a keyword a value; another kind of place
+// stays unchanged.
 func Where(p Place, keyword string, value any) Place {
 	if c, ok := p.PlaceKind.(called); ok {
 		c.where = map[string]any{keyword: value}
@@ -41,7 +41,7 @@ func (c *called) complete(n *keyTable, _ *Place) { c.knob = n.k }
 func (c called) String() string { return fmt.Sprintf("%s of %s", c.keyword, c.name) }
 func (c called) needs() string  { return "call of " + c.name }
 
-// calls are those in the job's own sources that are meant.
+// calls lists the selected calls in the job's own sources.
 func (c called) calls(d *Draft) []CodeCall {
 	return slices.DeleteFunc(d.Original.Code.CallsOf(c.name), func(call CodeCall) bool { return !c.means(call) })
 }
@@ -57,8 +57,8 @@ func (c called) means(call CodeCall) bool {
 
 func (c called) Present(d *Draft) bool { return len(c.calls(d)) > 0 }
 
-// Read is what the one call gives. What is computed, or given by several calls, is left
-// to the process, which reports it.
+// Read returns the argument of the only call. A computed value, or one given by several calls, is
+// left to the process, which reports it.
 func (c called) Read(d *Draft) (any, bool, error) {
 	for _, o := range d.Calls {
 		if o.Name == c.name && o.Keyword == c.keyword {
@@ -79,7 +79,7 @@ func (c called) Read(d *Draft) (any, bool, error) {
 	return literalOf(v.Text), true, nil
 }
 
-// literalOf is a literal of Python as JSON has it.
+// literalOf converts a literal of Python to its JSON form.
 func literalOf(text string) any {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n
@@ -137,8 +137,8 @@ func (r Recipe) CallNames() (names []string) {
 	return names
 }
 
-// CalledBy lists the calls that a command's code makes and this recipe's places are
-// arguments of: the signs of a recipe for settings in code.
+// CalledBy lists the calls in a command's code whose arguments are places of this recipe: the
+// signs of a recipe for settings in code.
 func (r Recipe) CalledBy(cmd Command) []string {
 	var found []string
 	d := NewDraft(r, cmd)

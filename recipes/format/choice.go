@@ -16,7 +16,7 @@ import (
 type wordChoice struct {
 	onCommand
 	words map[strategy.Value][]string
-	under string // the option that overrides among them follow
+	under string // the option that the overrides among them follow
 }
 
 var choiceSpecs = []spec[wordChoice]{
@@ -57,7 +57,7 @@ func (c *wordChoice) readWords(n *keyTable, key string) {
 
 func (c wordChoice) String() string { return "arguments " + strings.Join(c.options(), ", ") }
 
-// Present: a choice of no words is one, too.
+// Present: a choice of no words is also present.
 func (c wordChoice) Present(*Draft) bool { return true }
 
 func (c wordChoice) Values() []strategy.Value { return slices.Collect(maps.Keys(c.words)) }
@@ -66,10 +66,10 @@ func (c wordChoice) Arguments() []string {
 	return slices.DeleteFunc(c.options(), func(name string) bool { return !startsWithDashes(name) })
 }
 
-// optionsOf are the options that make a value.
+// optionsOf returns the options of a value.
 func (c wordChoice) optionsOf(value strategy.Value) []WordOption { return OptionsOf(c.words[value]) }
 
-// options names every argument that any choice uses.
+// options lists every argument that any choice uses.
 func (c wordChoice) options() []string {
 	names := map[string]bool{}
 	for _, words := range c.words {
@@ -99,8 +99,8 @@ func (c wordChoice) holds(d *Draft, o WordOption) (bool, error) {
 	return found && fmt.Sprint(value) == o.Value, err
 }
 
-// Read is the choice all of whose options the command has; of several, the one
-// with the most.
+// Read returns the choice all of whose options the command has; if there are several, the one
+// with the most options.
 func (c wordChoice) Read(d *Draft) (any, bool, error) {
 	best, most, ties := strategy.Value(""), -1, 0
 	for _, value := range slices.Sorted(maps.Keys(c.words)) {
@@ -129,7 +129,7 @@ func (c wordChoice) Read(d *Draft) (any, bool, error) {
 	return string(best), most >= 0, nil
 }
 
-// stray reports an option of some choice that is on, although no choice is made.
+// stray reports whether an option of some choice is on, although no choice is made.
 func (c wordChoice) stray(d *Draft) bool {
 	for _, words := range c.words {
 		for _, o := range OptionsOf(words) {
@@ -143,7 +143,7 @@ func (c wordChoice) stray(d *Draft) bool {
 	return false
 }
 
-// Write takes away the options of the other choices and adds those of one.
+// Write removes the options of the other choices and adds those of one.
 func (c wordChoice) Write(d *Draft, word any, _ bool) error {
 	value := strategy.Value(fmt.Sprint(word))
 	words, known := c.words[value]
@@ -222,7 +222,7 @@ func (c keyChoice) String() string           { return "keys " + strings.Join(c.k
 func (c keyChoice) Missing(d *Draft) string  { return c.missing(d, c.String()) }
 func (c keyChoice) Values() []strategy.Value { return slices.Collect(maps.Keys(c.byValue)) }
 
-// keys names every key that any value sets.
+// keys lists every key that any value sets.
 func (c keyChoice) keys() []string {
 	names := map[string]bool{}
 	for _, keys := range c.byValue {
@@ -233,8 +233,8 @@ func (c keyChoice) keys() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Read is the value all of whose keys the file has. A missing key counts as
-// false, and so does "auto" next to a key that is true.
+// Read returns the value all of whose keys the file has. A missing key counts as false, and so
+// does "auto" next to a key that is true.
 func (c keyChoice) Read(d *Draft) (any, bool, error) {
 	file, _, named := c.Find(d)
 	if !named && c.auto {
@@ -270,7 +270,7 @@ func (c keyChoice) Read(d *Draft) (any, bool, error) {
 	return nil, false, fmt.Errorf("in %s make none of the choices that the recipe knows", file)
 }
 
-// matches compares keys that are wanted with keys that are there.
+// matches compares the wanted keys with the existing ones.
 func matches(want, held map[string]any) bool {
 	for key, value := range want {
 		have, there := held[key]
@@ -284,8 +284,8 @@ func matches(want, held map[string]any) bool {
 	return true
 }
 
-// Write sets the keys of one value. A key that is missing, or "auto", and is to
-// be false stays as it is.
+// Write sets the keys of one value. A key that is missing or "auto" stays unchanged if it should
+// be false.
 func (c keyChoice) Write(d *Draft, word any, _ bool) error {
 	value := strategy.Value(fmt.Sprint(word))
 	keys, known := c.byValue[value]
@@ -314,7 +314,7 @@ func (c keyChoice) Write(d *Draft, word any, _ bool) error {
 	return nil
 }
 
-// A WordOption is one argument of a choice, and its value where it has one.
+// A WordOption is one argument of a choice, with its value if it has one.
 type WordOption struct {
 	Name  string
 	Value string
@@ -323,8 +323,8 @@ type WordOption struct {
 	Override bool
 }
 
-// OptionsOf reads the words of a choice: a word with a leading dash is an
-// argument, the word behind it its value. Other words with = are overrides.
+// OptionsOf reads the words of a choice: a word with a leading dash is an argument, and the word
+// after it is its value. Other words with = are overrides.
 func OptionsOf(words []string) []WordOption {
 	var options []WordOption
 	for _, word := range words {

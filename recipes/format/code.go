@@ -5,37 +5,37 @@ import (
 	"strings"
 )
 
-// ScriptCode is the job's own Python files as the reader of scripts parsed them, the script first. It
-// is shorter than the list of sources where the reader stopped early, and nil where no
-// interpreter could read them: nothing is known of what is missing.
+// ScriptCode has the job's own Python files as parsed by the reader of scripts, the script first.
+// It is shorter than the list of sources if the reader stopped early, and nil if no interpreter
+// could read them: nothing is known about the missing files.
 type ScriptCode []CodeFile
 
-// A CodeFile is what one Python file has by itself.
+// A CodeFile is the content of one Python file.
 type CodeFile struct {
 	Path    string                `json:"path"`
 	Failed  string                `json:"failed"` // why it was not parsed: "SyntaxError"
-	Calls   []CodeCall            `json:"calls"`  // of classes, and of the few functions that a recipe asks for
+	Calls   []CodeCall            `json:"calls"`  // of classes, and of the few functions that a recipe requests
 	Classes []CodeClass           `json:"classes"`
 	Options []ParserOption        `json:"options"`
-	Default map[string]Expression `json:"defaults"` // that set_defaults gives, by the argument's name
+	Default map[string]Expression `json:"defaults"` // set by set_defaults, by the argument's name
 	// Open: a parser has an argument whose name is computed.
 	Open bool `json:"open"`
-	// Exact: a parser takes no abbreviations.
+	// Exact: a parser accepts no abbreviations.
 	Exact bool `json:"exact"`
-	// Aliases are the names of imported things by what the file calls them.
+	// Aliases are the names of imported objects, by their names in the file.
 	Aliases  map[string]string `json:"aliases"`
 	Reads    bool              `json:"reads"`    // the command line
-	Joins    string            `json:"joins"`    // the function by which it joins a process group
+	Joins    string            `json:"joins"`    // the function with which it joins a process group
 	Spawns   string            `json:"spawns"`   // the function that starts ranks
 	Pipeline bool              `json:"pipeline"` // it makes a PipelineModule
-	Fixed    string            `json:"fixed"`    // the call that certainly makes a model one piece
+	Fixed    string            `json:"fixed"`    // the call that certainly compiles the whole model, so that parts of it cannot change
 	Schedule *BatchSchedule    `json:"schedule"`
 }
 
 // A CodeCall is one call in the job's code.
 type CodeCall struct {
 	Name string `json:"name"` // as it is written: "tf.TrainingArguments"
-	// Whole are the names that the file's imports can give it.
+	// Whole are the full names that the file's imports can give it.
 	Whole      []string              `json:"whole"`
 	Line       int                   `json:"line"`
 	Positional []Expression          `json:"positional"`
@@ -46,7 +46,7 @@ type CodeCall struct {
 type Expression struct {
 	// Text is a literal, without its quotes.
 	Text string `json:"text"`
-	// Known: it is a literal, and not computed.
+	// Known: it is a literal, not computed.
 	Known bool `json:"known"`
 	// None: it is the literal None.
 	None bool `json:"none"`
@@ -54,12 +54,12 @@ type Expression struct {
 	Code string `json:"code"`
 }
 
-// A CodeClass is one of the job's own.
+// A CodeClass is one of the job's own classes.
 type CodeClass struct {
 	Name    string                `json:"name"`
 	Bases   []string              `json:"bases"` // by their last names
 	Fields  map[string]Expression `json:"fields"`
-	Forward int                   `json:"forward"` // arguments that its forward requires
+	Forward int                   `json:"forward"` // required arguments of its forward
 }
 
 // A ParserOption is an argument that a call adds to a parser.
@@ -68,23 +68,25 @@ type ParserOption struct {
 	Default Expression `json:"default"`
 }
 
-// A BatchSchedule is a learning rate's, whose length code counts in batches of a loader.
+// A BatchSchedule is a schedule of the learning rate whose length is counted in batches of a
+// loader.
 type BatchSchedule struct {
-	Name string `json:"name"` // what is called: "OneCycleLR"
+	Name string `json:"name"` // the called class: "OneCycleLR"
 	Line int    `json:"line"`
-	Text string `json:"text"` // the argument that counts: "steps_per_epoch=len(loader)"
+	Text string `json:"text"` // the argument with the length: "steps_per_epoch=len(loader)"
 }
 
-// families are what is called in place of a name, with the same keywords: its other names
-// and what extends it. Of TRL those are missing whose loss depends on who shares a batch.
+// families lists the classes that can replace a name with the same keywords: its other names and
+// the classes that extend it. TRL's classes are missing if their loss depends on the samples that
+// share a batch.
 var families = map[string][]string{
 	"transformers.TrainingArguments": {"transformers.Seq2SeqTrainingArguments", "trl.SFTConfig", "trl.DPOConfig", "trl.RewardConfig"},
 	"lightning.pytorch.Trainer":      {"lightning.Trainer", "pytorch_lightning.Trainer"},
 	"torch.utils.data.DataLoader":    {"torch.utils.data.dataloader.DataLoader"},
 }
 
-// CallsOf lists the calls of a module's name ("transformers.TrainingArguments"), or of what is
-// of its family, under the names that the imports give it.
+// CallsOf lists the calls of a module's name ("transformers.TrainingArguments"), or of its
+// family, under the names that the imports give it.
 func (c ScriptCode) CallsOf(name string) []CodeCall {
 	members := append([]string{name}, families[name]...)
 	return c.calls(func(call CodeCall) bool {
@@ -94,7 +96,7 @@ func (c ScriptCode) CallsOf(name string) []CodeCall {
 	})
 }
 
-// sameName reports whether a whole name is another's: also out of a submodule.
+// sameName reports whether two full names mean the same object, also if one names a submodule.
 func sameName(whole, name string) bool {
 	dot := strings.LastIndexByte(name, '.')
 	return whole == name || dot >= 0 && strings.HasSuffix(whole, name[dot:]) && strings.HasPrefix(whole, name[:dot+1])
@@ -117,11 +119,11 @@ func (c ScriptCode) calls(wanted func(CodeCall) bool) (found []CodeCall) {
 	return found
 }
 
-// positions are the keywords that a call can give by their place.
+// positions are the keywords that a call can give by position.
 var positions = []string{"output_dir"} // of TrainingArguments
 
-// Given is what a call gives for a keyword; false where it gives nothing. Of a value
-// that is no literal, and of a call with **, nothing is known.
+// Given returns the argument that a call gives for a keyword; false if it gives none. A value
+// that is not a literal, and a call with **, are not known.
 func (c CodeCall) Given(keyword string) (Expression, bool) {
 	if v, given := c.Keyword[keyword]; given {
 		return v, true
@@ -132,10 +134,9 @@ func (c CodeCall) Given(keyword string) (Expression, bool) {
 	return Expression{}, slices.ContainsFunc(c.Positional, func(v Expression) bool { return strings.HasPrefix(v.Code, "**") })
 }
 
-// Roots are the classes from outside the sources that a class of that name extends,
-// directly or through others: itself, where the sources have none of that name. One
-// that extends a class of its own name extends that of another package. object and ABC
-// are none.
+// Roots lists the classes from outside the sources that a class of that name extends, directly or
+// through others; the name itself, if the sources have no such class. A class that extends one of
+// its own name extends that of another package. object and ABC do not count.
 func (c ScriptCode) Roots(name string) []string {
 	var roots []string
 	c.follow(name, nil, map[string]bool{}, func(root string) {
@@ -146,8 +147,8 @@ func (c ScriptCode) Roots(name string) []string {
 	return roots
 }
 
-// follow calls found with each root that is reached from a name, past the classes
-// that were gone through to it. Each is followed once: done are those that were.
+// follow calls found with each root that is reached from a name. past are the classes on the way
+// to it. Each class is followed once: done are those that were.
 func (c ScriptCode) follow(name string, past []string, done map[string]bool, found func(string)) {
 	switch {
 	case slices.Contains(past, name):

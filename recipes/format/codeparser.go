@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// A Parser is what a job's sources say of the arguments that it takes. Nil: nothing is known.
+// A Parser has the arguments that a job accepts, by its sources. Nil: nothing is known.
 type Parser struct {
 	options map[string]Expression // by name: "--batch-size"
 	fields  map[string]Expression // of dataclasses, by name: "batch_size"
 	// trainer are the fields of classes that extend a framework's training arguments.
 	trainer map[string]Expression
-	// open: there are arguments that are not known.
+	// open: some arguments are not known.
 	open bool
-	// exact: arguments may not be cut short.
+	// exact: arguments may not be abbreviated.
 	exact bool
 }
 
 // trainerClass matches the names of frameworks' own classes of training arguments.
 var trainerClass = regexp.MustCompile(`(TrainingArguments|^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO)Config)$`)
 
-// Parser is what the code says of the arguments that the job takes; nil where it was not read.
+// Parser returns the arguments that the job accepts, by its code; nil if the code was not read.
 func (c ScriptCode) Parser() *Parser {
 	if c == nil {
 		return nil
@@ -55,7 +55,7 @@ func (c ScriptCode) Parser() *Parser {
 	return p
 }
 
-// put records a default; of two that differ neither is known.
+// put records a default; if two differ, it is not known.
 func put(into map[string]Expression, name string, v Expression) {
 	if old, there := into[name]; there && old != v {
 		v = Expression{}
@@ -63,15 +63,15 @@ func put(into map[string]Expression, name string, v Expression) {
 	into[name] = v
 }
 
-// Complete reports whether the parser's arguments are all known, so that one that is
-// not among them does not exist.
+// Complete reports whether all the parser's arguments are known: then any other argument does not
+// exist.
 func (p *Parser) Complete() bool { return p != nil && !p.open && len(p.options) > 0 }
 
 // Incomplete records that sources which define arguments were not read.
 func (p *Parser) Incomplete() { p.open = true }
 
-// Has reports whether there is an argument. Where dashes is true, dashes and
-// underscores inside a name are the same.
+// Has reports whether there is an argument. With dashes, dashes and underscores inside a name are
+// the same.
 func (p *Parser) Has(name string, dashes bool) bool {
 	if _, field := p.fields[identifier(name)]; field {
 		return true
@@ -84,8 +84,7 @@ func (p *Parser) Has(name string, dashes bool) bool {
 	return false
 }
 
-// Default is the default of an option in an argparse parser; false where it has none
-// of that name.
+// Default is the default of an option in an argparse parser; false if it has none of that name.
 func (p *Parser) Default(name string) (Expression, bool) {
 	if p == nil {
 		return Expression{}, false
@@ -94,8 +93,8 @@ func (p *Parser) Default(name string) (Expression, bool) {
 	return v, ok
 }
 
-// TrainerDefault is the default that a class of the job's own gives to an argument of
-// the framework's training arguments, which it extends; false where none does.
+// TrainerDefault is the default that one of the job's own classes gives to an argument of the
+// framework's training arguments, which the class extends; false if none does.
 func (p *Parser) TrainerDefault(name string) (Expression, bool) {
 	if p == nil {
 		return Expression{}, false
@@ -104,14 +103,14 @@ func (p *Parser) TrainerDefault(name string) (Expression, bool) {
 	return v, ok
 }
 
-// Abbreviates reports whether a parser takes a word for a longer argument that begins
-// with it: not where the word is another argument's whole name, or where nothing may be
-// cut short. A word that begins several makes argparse end the job by itself.
+// Abbreviates reports whether a parser accepts a word for a longer argument that begins with it.
+// It does not if the word is another argument's whole name, or if abbreviations are off. If
+// several arguments begin with the word, argparse itself ends the job.
 func (p *Parser) Abbreviates(word string) bool {
 	return p == nil || !p.exact && !p.Has(word, false)
 }
 
-// identifier is an argument's name as a variable's.
+// identifier turns an argument's name into that of a variable.
 func identifier(name string) string {
 	return strings.ReplaceAll(strings.TrimLeft(name, "-"), "-", "_")
 }

@@ -2,40 +2,39 @@ package format
 
 import "github.com/gpurun/gpurun/strategy"
 
-// A Command is how a job is started, as the user wrote it. Nothing in it is ever
-// changed in place.
+// A Command is the start of a job as the user wrote it. It is never changed in place.
 type Command struct {
 	// Argv is the script (or module, or program) and its arguments, without the
 	// interpreter and its -m.
 	Argv []string
 	// Env is the whole environment that the job sees.
 	Env map[string]string
-	// Files are the configuration files that the command or the knobs name, by
-	// path as written; FilesNamed lists them.
+	// Files are the configuration files that the command or the knobs name, by path as written;
+	// FilesNamed lists them.
 	Files map[string][]byte
-	// Script is the script's source, for detection; nil where there is none.
+	// Script is the script's source, for detection; nil if there is none.
 	Script []byte
-	// Modules are the local modules that the script imports, directly or through
-	// others; nil where they are not known.
+	// Modules are the local modules that the script imports, directly or through others; nil if
+	// they are not known.
 	Modules []Source
-	// Code is what the reader of scripts found in the script and its modules.
+	// Code is the result of the reader of scripts for the script and its modules.
 	Code ScriptCode
-	// Parser has the arguments that the code of the job, and of its framework, defines; nil
-	// where it is not known.
+	// Parser has the arguments that the code of the job, and of its framework, defines; nil if it
+	// is not known.
 	Parser *Parser
-	// Calls are arguments that the process gives otherwise than its source.
+	// Calls are arguments for which the process uses other values than its source.
 	Calls []strategy.Call
 	// Closed: nothing may be changed inside the job's process.
 	Closed bool
-	// Devices are those that a job of one process sees, over which its framework may
-	// spread each batch; 0 for a job of ranks, each of which has one.
+	// Devices is the number of devices that a job of one process sees, over which its framework
+	// may spread each batch; 0 for a job of ranks, each of which has one.
 	Devices int
-	// Packages are the versions of the Python packages that the job's interpreter
-	// has, by their names in lower case; nil where they are not known.
+	// Packages are the versions of the Python packages that the job's interpreter has, by their
+	// names in lower case; nil if they are not known.
 	Packages map[string]string
 }
 
-// Sources are the texts of the script and of its modules; nil where it has none.
+// Sources are the texts of the script and of its modules; nil if it has none.
 func (c Command) Sources() [][]byte {
 	if c.Script == nil {
 		return nil
@@ -53,14 +52,14 @@ type Source struct {
 	Text []byte
 }
 
-// A Topology is how many processes share the work, and on what.
+// A Topology describes the processes that share the work.
 type Topology struct {
 	Ranks int
 	// Plain: the job is one process that may start ranks itself: their number is not known.
 	Plain bool
 	// DataParallel is the number of ranks that see different samples; 0: Ranks.
 	DataParallel int
-	// NVMePath is the folder for what is offloaded to NVMe, empty for none.
+	// NVMePath is the folder for offload to NVMe; empty: none.
 	NVMePath string
 }
 
@@ -72,22 +71,21 @@ func (t Topology) Sharing() int {
 	return max(t.Ranks, 1)
 }
 
-// A Change is what one attempt runs with.
+// A Change is the command of one attempt.
 type Change struct {
 	Argv []string
 	// Env holds the variables to set, only those that change.
 	Env map[string]string
-	// Calls are arguments that the probe changes as the process makes a call.
+	// Calls are arguments that gpurun's hook changes when the process makes a call.
 	Calls []strategy.Call
-	// Files are the new files, by slash-separated path relative to the folder
-	// that Apply was given. Argv and Env name them with that folder in front.
+	// Files are the new files, by slash-separated path relative to the folder that Apply was
+	// given. Argv and Env name them with that folder in front.
 	Files map[string][]byte
-	// Siblings maps a new folder (relative, as in Files) to the folder, as the
-	// user wrote it, that its file was copied from: every other entry of the
-	// latter is to be linked into the former, so that relative includes resolve
-	// as they did.
+	// Siblings maps a new folder (relative, as in Files) to the folder, as the user wrote it,
+	// from which its file was copied. Every other entry of the latter is to be linked into the
+	// former, so that relative includes resolve as before.
 	Siblings map[string]string
-	// Diff is a unified diff of the files, the command (one option a line) and
-	// the changed variables; empty where nothing changes.
+	// Diff is a unified diff of the files, the command (one option per line) and the changed
+	// variables; empty if nothing changes.
 	Diff string
 }

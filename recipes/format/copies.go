@@ -57,8 +57,8 @@ func (d *Draft) Finish(dir string) (Change, error) {
 	return change, nil
 }
 
-// nextChanged is a changed file that has no copy yet, those first that others
-// name; empty: all have.
+// nextChanged returns a changed file that has no copy yet, first those that other files name;
+// empty: all have one.
 func (d *Draft) nextChanged() string {
 	left := slices.DeleteFunc(d.changedFiles(), func(file string) bool { return d.copies[file] != "" })
 	for _, file := range left {
@@ -72,8 +72,8 @@ func (d *Draft) nextChanged() string {
 	return left[0]
 }
 
-// changedFiles lists the files whose text is no longer the original's. A file
-// that names another one comes last, so that it can still be pointed to a copy.
+// changedFiles lists the files whose text is no longer the original's. A file that names another
+// one comes last, so that it can still be pointed to a copy.
 func (d *Draft) changedFiles() []string {
 	var changed []string
 	for file, text := range d.files {
@@ -89,7 +89,7 @@ func (d *Draft) changedFiles() []string {
 	return names
 }
 
-// point makes the command name to where it named file.
+// point makes the command name to in place of file.
 func (d *Draft) point(file, to string) error {
 	via, named := d.named[file]
 	if !named {
@@ -106,8 +106,8 @@ func (d *Draft) names(file string) bool {
 	return probe.replaceWords(file, file+".copy")
 }
 
-// replaceWords replaces a file's path where it is a word, what follows the = of
-// a word, or a whole variable.
+// replaceWords replaces a file's path in a word, in the part of a word after =, or in a variable
+// that consists of it.
 func (d *Draft) replaceWords(file, to string) bool {
 	replaced := false
 	for i := 1; i < len(d.Argv); i++ {
@@ -132,8 +132,8 @@ func samePath(a, b string) bool {
 	return a != "" && path.Clean(a) == path.Clean(b)
 }
 
-// diff shows the change as a person would read it: the files, then the command
-// with one option a line, then the variables that change.
+// diff shows the change for people: the files, then the command with one option per line, then
+// the variables that change.
 func (d *Draft) diff(change Change) string {
 	var b strings.Builder
 	for _, file := range d.changedFiles() {
@@ -155,8 +155,7 @@ func (d *Draft) diff(change Change) string {
 	return b.String()
 }
 
-// callLines are the calls that the process makes, as they would be written; next: with
-// their new arguments.
+// callLines prints the calls of the process in Python; next: with their new arguments.
 func callLines(calls []strategy.Call, next bool) []byte {
 	var b bytes.Buffer
 	for _, c := range calls {
@@ -172,7 +171,7 @@ func callLines(calls []strategy.Call, next bool) []byte {
 	return b.Bytes()
 }
 
-// Literal is a number, a word or a truth value as Python writes it.
+// Literal formats a number, a word or a truth value in Python.
 func Literal(value any) string {
 	switch v := value.(type) {
 	case bool:
@@ -186,8 +185,8 @@ func Literal(value any) string {
 	return fmt.Sprint(value)
 }
 
-// Unified is a diff without the line that names the tool. As in git's, a name that
-// is no single line of text is quoted.
+// Unified is a diff without the line that names the tool. As in git's, a name that is not a
+// single line of text is quoted.
 func Unified(oldName string, old []byte, newName string, next []byte) []byte {
 	text := diff.Diff(oneLine(oldName), old, oneLine(newName), next)
 	if i := bytes.IndexByte(text, '\n'); i >= 0 {
@@ -203,7 +202,7 @@ func oneLine(name string) string {
 	return name
 }
 
-// optionLines prints a command with one option, and its values, a line.
+// optionLines prints a command with one option, and its values, per line.
 func optionLines(argv []string) []byte {
 	var b bytes.Buffer
 	for i, word := range argv {

@@ -10,14 +10,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Draft is a command on its way from the original to what a plan wants.
+// A Draft is a command between the original and the one for a plan.
 type Draft struct {
 	Recipe   Recipe
 	Original Command
 	At       Topology
 	Argv     []string
 	Env      map[string]string // only what changed
-	Calls    []strategy.Call   // to be made otherwise
+	Calls    []strategy.Call   // to be changed
 
 	grammar patch.Argv
 	args    arguments
@@ -27,7 +27,7 @@ type Draft struct {
 	named   map[string]Via    // changed files that this via names
 }
 
-// NewDraft is the command as it is, under a recipe.
+// NewDraft returns the unchanged command under a recipe.
 func NewDraft(r Recipe, cmd Command) *Draft {
 	d := &Draft{
 		Recipe:   r,
@@ -51,7 +51,7 @@ func NewDraft(r Recipe, cmd Command) *Draft {
 	return d
 }
 
-// argv is how the recipe's command line is read.
+// argv returns the way in which the recipe's command line is read.
 func (r Recipe) argv() patch.Argv {
 	argv := patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Equals: r.Grammar.Equals, Pairs: r.Grammar.Pairs, Short: r.abbreviable()}
 	for _, p := range r.Places() {
@@ -68,15 +68,15 @@ func onlyOverrides(words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") || !strings.Contains(w, "=") })
 }
 
-// Places are those of a knob that exist in the installed versions.
+// Places lists the places of a knob that exist in the installed versions.
 func (d *Draft) Places(knob Knob) []Place { return d.Existing(knob.Places) }
 
-// Existing are the places that exist in the installed versions.
+// Existing lists the places that exist in the installed versions.
 func (d *Draft) Existing(places []Place) []Place {
 	return slices.DeleteFunc(slices.Clone(places), func(p Place) bool { return p.Versions.Outside(d.Original.Packages) != "" })
 }
 
-// First is what the first of the places holds that has a value, and that place; nil: none has.
+// First returns the value of the first of the places that has one, and that place; nil: none has.
 func (d *Draft) First(places []Place) (word any, from Place, err error) {
 	for _, p := range d.Existing(places) {
 		word, found, err := p.Read(d)
@@ -95,7 +95,7 @@ func (d *Draft) Given(knob Knob) bool {
 	return slices.ContainsFunc(d.Places(knob), func(p Place) bool { return p.Present(d) })
 }
 
-// Files are those of the draft itself: the one that holds all arguments.
+// Files lists the files of the draft itself: the one that has all arguments.
 func (d *Draft) Files() []string {
 	if file := d.args.file(); file != "" {
 		return []string{file}
@@ -106,14 +106,14 @@ func (d *Draft) Files() []string {
 // Has reports whether the command gives an argument.
 func (d *Draft) Has(argument string) bool { return d.args.has([]string{argument}, "") }
 
-// On reports whether a flag is on the command and on.
+// On reports whether a flag is on the command and is true.
 func (d *Draft) On(flag string) (bool, error) {
 	truth, found, err := d.args.flag([]string{flag}, "")
 	return found && SameWord(truth, true), err
 }
 
-// HasOverride reports whether a word key=value is on the command line, or what the
-// framework has in its place.
+// HasOverride reports whether the command line has a word key=value, or the framework's form of
+// it.
 func (d *Draft) HasOverride(key string) bool {
 	_, found := d.grammar.Override(d.Argv, key)
 	return found
@@ -131,13 +131,12 @@ func (d *Draft) Argument(name string) (string, bool) {
 	return fmt.Sprint(word), true
 }
 
-// Resume puts arguments on the command of a change whose files are in dir.
+// Resume adds arguments to the command of a change whose files are in dir.
 func (d *Draft) Resume(change *Change, options []WordOption, dir string) error {
 	return d.args.resume(change, options, dir)
 }
 
-// abbreviable lists the recipe's long arguments, where the framework lets them
-// be cut short.
+// abbreviable lists the recipe's long arguments, if the framework accepts abbreviations.
 func (r Recipe) abbreviable() []string {
 	if !r.Grammar.Abbreviations {
 		return nil
@@ -153,7 +152,7 @@ func (r Recipe) abbreviable() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Variable is an environment variable as the draft has it.
+// Variable is an environment variable in the draft.
 func (d *Draft) Variable(name string) (string, bool) {
 	if v, changed := d.Env[name]; changed {
 		return v, true
@@ -171,19 +170,19 @@ func (d *Draft) SetVariable(name, value string) {
 	d.Env[name] = value
 }
 
-// Add brings a new file in, which via names.
+// Add adds a new file, which via names.
 func (d *Draft) Add(file string, text []byte, via Via) error {
 	d.files[file], d.named[file], d.alone[file] = text, via, true
 	return via.point(d, file, file)
 }
 
-// Loaded reports whether a file's text is there.
+// Loaded reports whether a file's text is known.
 func (d *Draft) Loaded(file string) bool {
 	_, err := d.text(file)
 	return err == nil
 }
 
-// text is a file's text as the draft has it.
+// text is a file's text in the draft.
 func (d *Draft) text(file string) ([]byte, error) {
 	if text, changed := d.files[file]; changed {
 		return text, nil

@@ -8,16 +8,15 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// InFile is the file that a place is in.
+// InFile is the file of a place.
 type InFile struct {
-	// path is the file's path as the command writes it, where no via names one.
+	// path is the file's path as the command writes it, if no via names one.
 	path string
-	// vias name the file; of several, the first that is there.
+	// vias name the file; of several, the first existing one counts.
 	vias []Via
-	// alone: the file includes no others, so that a copy needs none of
-	// its siblings.
+	// alone: the file includes no others, so a copy needs none of its siblings.
 	alone bool
-	// optional: a file that is not named holds nothing.
+	// optional: a file that is not named has no values.
 	optional bool
 	auto     bool
 }
@@ -28,7 +27,7 @@ var inFileSpecs = []spec[InFile]{
 	{"alone", "the file includes no others, so that a copy needs no siblings", func(in *InFile) any { return &in.alone }, ""},
 }
 
-// inFileOf is the file of a place.
+// inFileOf returns the file of a place.
 func inFileOf(n *keyTable, p *Place) InFile {
 	in := InFile{optional: n.optional, auto: p.Auto}
 	fill(n, inFileSpecs, &in)
@@ -37,7 +36,7 @@ func inFileOf(n *keyTable, p *Place) InFile {
 
 func (in InFile) inFile() *InFile { return &in }
 
-// Find is the path of the file, and what names it; nil where no via does.
+// Find returns the path of the file, and the via that names it; nil if none does.
 func (in InFile) Find(d *Draft) (file string, named *Via, found bool) {
 	for i, via := range in.vias {
 		value, there := via.follow(d)
@@ -55,7 +54,7 @@ func (in InFile) Find(d *Draft) (file string, named *Via, found bool) {
 	return in.path, nil, true
 }
 
-// Change sets a value of the file, and remembers what has to name the copy.
+// Change sets a value of the file, and records what has to name the copy.
 func (in InFile) Change(d *Draft, at string, value any) error {
 	file, via, found := in.Find(d)
 	if !found {
@@ -71,7 +70,7 @@ func (in InFile) Change(d *Draft, at string, value any) error {
 	return nil
 }
 
-// names lists what can name the file.
+// names lists the arguments and variables that can name the file.
 func (in InFile) names() string {
 	names := make([]string, len(in.vias))
 	for i, via := range in.vias {
@@ -86,7 +85,7 @@ func (in InFile) Present(d *Draft) bool {
 	return found
 }
 
-// Files are the file, and those on the way to it.
+// Files lists the file, and those on the way to it.
 func (in InFile) Files(d *Draft) []string {
 	var files []string
 	if file, _, found := in.Find(d); found && !inline(file) {
@@ -108,7 +107,7 @@ func (in InFile) Unwritable(d *Draft) string {
 		"say how with via = { arg = … } or via = { env = … }"
 }
 
-// missing is why a value of the file cannot be written.
+// missing is the reason why a value of the file cannot be written.
 func (in InFile) missing(d *Draft, what string) string {
 	if in.Present(d) {
 		return ""
@@ -116,10 +115,10 @@ func (in InFile) missing(d *Draft, what string) string {
 	return fmt.Sprintf("the command names no file that holds the %s: it needs %s", what, in.names())
 }
 
-// Arguments: the place itself is none.
+// Arguments returns none, because the place itself is not an argument.
 func (in InFile) Arguments() []string { return nil }
 
-// inline recognises the text of a file, in the command in place of its path.
+// inline reports whether the command has the text of a file in place of its path.
 func inline(file string) bool { return strings.HasPrefix(strings.TrimSpace(file), "{") }
 
 // Shown is a file's name in messages.

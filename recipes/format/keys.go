@@ -13,9 +13,9 @@ import (
 type spec[T any] struct {
 	name string
 	help string // one line of README.md
-	// field is a pointer, whose type decides what is read (table.read), or a keyReader.
+	// field is a pointer, whose type decides how the value is read (table.read), or a keyReader.
 	field func(*T) any
-	// missing is the fault of a table without the key; empty: the key is optional.
+	// missing is the message for a table without the key; empty: the key is optional.
 	missing string
 }
 
@@ -27,7 +27,7 @@ type leaf func(n *keyTable, key string)
 
 func (f leaf) read(n *keyTable, key string) { f(n, key) }
 
-// fill reads a table into t: the keys, and then what no single key decides.
+// fill reads a table into t: first the keys, then the checks that concern several keys.
 func fill[T any](n *keyTable, specs []spec[T], t *T) {
 	for _, s := range specs {
 		switch {
@@ -105,7 +105,7 @@ func Help() []TableHelp {
 	}
 }
 
-// KnobKeys are the keys that a knob, or a place of it, may have, sorted, each once.
+// KnobKeys lists the keys that a knob, or a place of it, may have, sorted, each once.
 func KnobKeys() []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(names(knobSpecs), placeKeys()))))
 }
@@ -116,25 +116,26 @@ const maxNumber = math.MaxInt32
 type keyTable struct {
 	*document.ValueTable
 	allowed []string
-	// taken are keys that do not belong to the place in the table.
+	// taken are keys of the table that do not belong to the place in it.
 	taken []string
-	// k is the knob whose values the table has; empty for none.
+	// k is the knob whose values the table has; empty: none.
 	k strategy.Knob
-	// optional: a file that is not named holds nothing for the places in here.
+	// optional: a file that is not named has no values for the places in the table.
 	optional bool
 }
 
-// newTable is a table with these keys at a path of a file.
+// newTable returns a table with these keys at a path of a file.
 func newTable(values map[string]any, problems *[]document.Problem, allowed []string, path ...string) *keyTable {
 	return &keyTable{ValueTable: document.NewTable(values, problems, path...), allowed: allowed}
 }
 
-// of is a table inside this one, which may have these keys.
+// of returns a table inside this one, which may have these keys.
 func (n *keyTable) of(inner *document.ValueTable, allowed ...[]string) *keyTable {
 	return &keyTable{ValueTable: inner, allowed: slices.Concat(allowed...), k: n.k, optional: n.optional}
 }
 
-// open is the table at a key, whose keys are names of the reader's own; empty where there is none.
+// open returns the table at a key, whose keys are names that the reader chose; empty if there is
+// none.
 func (n *keyTable) open(key string) *keyTable {
 	inner, _ := n.Table(key)
 	return n.of(inner, inner.Keys())
@@ -201,7 +202,7 @@ func (n *keyTable) read(key string, field any) {
 	}
 }
 
-// fault reports what is wrong at a key, or with the table where it is empty.
+// fault reports an error at a key, or of the table if the key is empty.
 func (n *keyTable) fault(key, message string, args ...any) {
 	p := document.Problem{Key: n.Path(), Message: fmt.Sprintf(message, args...)}
 	if key != "" {
@@ -210,8 +211,7 @@ func (n *keyTable) fault(key, message string, args ...any) {
 	n.Report(p)
 }
 
-// value is a word, a number or a truth value; nil, and a problem, where it is
-// none of them.
+// value returns a word, a number or a truth value; for any other value, nil and a problem.
 func (n *keyTable) value(key string) any {
 	value, _ := n.Get(key)
 	switch value.(type) {
@@ -231,8 +231,7 @@ func (n *keyTable) knob(key string) strategy.Knob {
 	return k
 }
 
-// knobValue reports a word at a key that the knob does not have, and returns
-// whether it has it.
+// knobValue reports whether the knob has the word at a key, and adds a problem if it does not.
 func (n *keyTable) knobValue(k strategy.Knob, key, word string) bool {
 	vocabulary := strategy.Vocabulary(k)
 	if vocabulary == nil || slices.Contains(vocabulary, strategy.Value(word)) {
@@ -246,7 +245,7 @@ func (n *keyTable) knobValue(k strategy.Knob, key, word string) bool {
 	return false
 }
 
-// spellings reads one name, or a list of names of the same thing.
+// spellings reads one name, or a list of names of the same setting.
 func (n *keyTable) spellings(key string) []string {
 	if value, _ := n.Get(key); !isA[[]any](value) {
 		return []string{n.Filled(key)}
@@ -269,8 +268,8 @@ func (n *keyTable) values(key string) []strategy.Value {
 	return values
 }
 
-// words reads a table from the knob's values to the framework's words: one, or a list
-// of which the first is written.
+// words reads a table from the knob's values to the framework's words: one, or a list of which
+// the first is written.
 func (n *keyTable) words(key string) map[strategy.Value][]any {
 	inner := n.open(key)
 	words, owner := map[strategy.Value][]any{}, map[string]string{}
@@ -323,7 +322,7 @@ func expression(text *string) leaf {
 	}
 }
 
-// done reports the keys that mean nothing in the table.
+// done reports the keys that the table does not have.
 func (n *keyTable) done() {
 	for _, key := range n.Keys() {
 		if !slices.Contains(n.allowed, key) {

@@ -10,49 +10,49 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Knob is where and how one knob is kept. With Absent or Derived set there are
-// no places; with Global the accumulation is what a global batch size leaves where
-// no place holds it.
+// A Knob describes where and how the framework keeps one knob. With Absent or Derived set there
+// are no places. With Global the accumulation is derived from a global batch size if no place has
+// it.
 type Knob struct {
 	// Places are changed together, and must agree when they are read.
 	Places []Place
-	// Alternatives: the places are the same setting, strongest first. The first
-	// that holds a value counts; what changes is written to the first of all.
+	// Alternatives: the places are the same setting, strongest first. The first with a value
+	// counts; changes are written to the first of all.
 	Alternatives bool
-	// Default is the knob's value where no place holds one; empty: not known.
+	// Default is the knob's value if no place has one; empty: not known.
 	Default  strategy.Value
 	Min, Max int
-	// MinOf is a knob whose value is the smallest one, empty for none.
+	// MinOf is a knob whose value is the smallest allowed one; empty: none.
 	MinOf strategy.Knob
-	// Scope is how accumulation is counted, as in strategy.Range. A micro batch or
-	// an evaluation batch of global scope counts all data-parallel ranks.
+	// Scope is the way of counting accumulation, as in strategy.Range. A micro batch or an
+	// evaluation batch of global scope counts all data-parallel ranks.
 	Scope string
-	// Global is where accumulation is derived from; nil: from nothing.
+	// Global is the source from which accumulation is derived; nil: none.
 	Global *Global
-	// Scales are places that count micro-steps, whose numbers grow with accumulation;
-	// a rule adds them.
+	// Scales are places that count micro-steps, whose numbers grow with accumulation; a rule adds
+	// them.
 	Scales []Place
 	// Weights: precision also sets the dtype of the weights.
 	Weights bool
-	// Absent is the reason why the framework cannot turn the knob.
+	// Absent is the reason why the framework cannot change the knob.
 	Absent string
-	// Follows is the knob that the framework takes this one's value from; empty for none.
+	// Follows is the knob from which the framework takes this one's value; empty: none.
 	Follows strategy.Knob
-	// Given limits the knob to commands in which a place is present: the recipe
-	// cannot know whether every script takes the argument.
+	// Given limits the knob to commands in which a place is present: the recipe cannot know
+	// whether every script accepts the argument.
 	Given bool
-	// Own: the job's user, who knows its arguments, wrote where the knob is kept.
+	// Own: the job's user, who knows its arguments, described the knob.
 	Own bool
-	// Confirm: it was read from the source of a script, and is turned only where the
-	// process reports the same value.
+	// Confirm: it was read from the source of a script, and is changed only if the process
+	// reports the same value.
 	Confirm bool
 	// Also are settings that are written when the knob is changed.
 	Also []Setting
-	// Unless are settings of the user's that keep the knob from being turned.
+	// Unless are settings of the user that prevent a change of the knob.
 	Unless []Condition
 }
 
-// Spelling is where the knob is kept, in one line.
+// Spelling lists the places of the knob in one line.
 func (knob Knob) Spelling() string {
 	if knob.Absent != "" {
 		return "absent: " + knob.Absent
@@ -68,11 +68,10 @@ func (knob Knob) Spelling() string {
 type Global struct {
 	// Places are alternatives, as in Knob.
 	Places []Place
-	// Nominal: accumulation is the global batch over one step's samples, rounded
+	// Nominal: accumulation is the global batch divided by one step's samples, rounded
 	// ("nearest", "ceil"), and at least 1. Empty: it has to be whole.
 	Nominal string
-	// Default is the global batch where no place holds one; 0: there is no
-	// accumulation then.
+	// Default is the global batch if no place has one; 0: then there is no accumulation.
 	Default int
 	// Fixed: it is read and never written.
 	Fixed bool
@@ -82,30 +81,30 @@ type Global struct {
 type Setting struct {
 	Place Place
 	Value any
-	// When are the knob's values that bring the setting; nil: any.
+	// When are the knob's values that require the setting; nil: any.
 	When []strategy.Value
-	// Keep leaves a value that is there.
+	// Keep leaves an existing value unchanged.
 	Keep bool
-	// Reason is for people.
+	// Reason is the reason for the setting, for people.
 	Reason string
 }
 
-// A Condition is something in the user's command that keeps a knob, or some of
-// its values, from being turned.
+// A Condition is a property of the user's command that prevents a change of a knob, or of some of
+// its values.
 type Condition struct {
-	// Place, or Knob, is what is looked at.
+	// Place, or Knob, is the setting to check.
 	Place Place
 	Knob  strategy.Knob
-	// Repeated are the names of an argument that is there more than once, in place
-	// of both; a rule adds it.
+	// Repeated are the names of an argument that is present more than once, in place of both; a
+	// rule adds it.
 	Repeated []string
 	// Ranks is a number of ranks, in place of both.
 	Ranks int
 	// Always: it holds for any command.
 	Always bool
-	// Unknown: the knob's value is not that of its places, either.
+	// Unknown: the knob's value is then not that of its places, either.
 	Unknown bool
-	// Missing: it counts only where the command has none of the knob's places.
+	// Missing: it counts only if the command has none of the knob's places.
 	Missing bool
 	// Is are the words that count; nil: any.
 	Is []string
@@ -114,16 +113,16 @@ type Condition struct {
 	Reason string
 }
 
-// A Creation is how a command gets a DeepSpeed configuration that it does not have.
+// A Creation describes how a command gets a new DeepSpeed configuration.
 type Creation struct {
 	// Via is the argument or the variable that names the file.
 	Via Via
-	// Auto: the framework replaces values "auto" by its own arguments, and the
-	// optimizer by one that can be offloaded. Otherwise it fills in missing values.
+	// Auto: the framework replaces values "auto" by its own arguments, and the optimizer by one
+	// that can be offloaded. Otherwise it fills in missing values.
 	Auto bool
 }
 
-// TurnedOn reports whether the command holds another value than the setting's.
+// TurnedOn reports whether the command has another value than the setting's.
 func (s Setting) TurnedOn(d *Draft) (bool, error) {
 	word, found, err := s.Place.Read(d)
 	if errors.Is(err, ErrAuto) {
@@ -135,7 +134,7 @@ func (s Setting) TurnedOn(d *Draft) (bool, error) {
 	return !SameWord(word, s.Value), nil
 }
 
-// SameWord compares words, truth values by their meaning.
+// SameWord compares words; truth values are compared by their meaning.
 func SameWord(a, b any) bool {
 	x, y := fmt.Sprint(a), fmt.Sprint(b)
 	if s, known := patch.Truth(x); known {
@@ -146,7 +145,7 @@ func SameWord(a, b any) bool {
 	return strings.EqualFold(x, y)
 }
 
-// Write makes the setting.
+// Write writes the setting.
 func (s Setting) Write(d *Draft) error {
 	if s.Place.Versions.Outside(d.Original.Packages) != "" {
 		return nil
@@ -158,12 +157,12 @@ func (s Setting) Write(d *Draft) error {
 	if found && (s.Keep || SameWord(word, s.Value)) {
 		return nil
 	}
-	// A flag that is there is taken away; what is false by being absent may be
-	// true in a file, and is written out.
+	// An existing flag is removed. A setting that is false because it is absent may be true in a
+	// file, and is written out.
 	return s.Place.Put(d, s.Value, !found && s.Value == false)
 }
 
-// WriteAlso makes the settings that go with the knob's new value.
+// WriteAlso writes the settings that belong to the knob's new value.
 func (knob Knob) WriteAlso(d *Draft, value strategy.Value) error {
 	for _, s := range knob.Also {
 		if s.When != nil && !slices.Contains(s.When, value) {
@@ -176,7 +175,7 @@ func (knob Knob) WriteAlso(d *Draft, value strategy.Value) error {
 	return nil
 }
 
-// Holds reports whether the user's command is what a condition names.
+// Holds reports whether the user's command meets the condition.
 func (c Condition) Holds(d *Draft, plan strategy.Plan) bool {
 	switch {
 	case c.Always:
@@ -190,12 +189,12 @@ func (c Condition) Holds(d *Draft, plan strategy.Plan) bool {
 	return found && (c.Is == nil || slices.ContainsFunc(c.Is, func(is string) bool { return SameWord(word, is) }))
 }
 
-// Unless are the conditions of the knob that the command meets.
+// Unless lists the conditions of the knob that the command meets.
 func (d *Draft) Unless(knob Knob, plan strategy.Plan) []Condition {
 	return slices.DeleteFunc(slices.Clone(knob.Unless), func(c Condition) bool { return c.Missing && d.Given(knob) || !c.Holds(d, plan) })
 }
 
-// word is what the condition looks at.
+// word is the value that the condition checks.
 func (c Condition) word(d *Draft, plan strategy.Plan) (any, bool) {
 	if c.Knob != "" {
 		value, known := plan[c.Knob]
@@ -211,7 +210,7 @@ func (c Condition) word(d *Draft, plan strategy.Plan) (any, bool) {
 	return word, found && err == nil && word != nil
 }
 
-// count is how often the command gives an argument, under all its names.
+// count is the number of times that the command gives an argument, under all its names.
 func (d *Draft) count(names []string) int {
 	n := 0
 	for _, word := range d.Argv[min(1, len(d.Argv)):] {

@@ -10,8 +10,8 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// Parse reads a recipe file, which may name these rules; file is its name, for
-// messages. The error has all its faults, each at its place.
+// Parse reads a recipe file, which may name these rules; file is its name, for messages. The
+// error has all its faults, each at its position.
 func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 	r, problems, fault := parse(text, rules)
 	switch {
@@ -23,8 +23,7 @@ func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 	return r, nil
 }
 
-// Problems reads a recipe file as Parse does, and returns its faults without their
-// places.
+// Problems reads a recipe file as Parse does, and returns its faults without their positions.
 func Problems(name string, text []byte, rules Rules) (Recipe, []document.Problem) {
 	r, problems, fault := parse(text, rules)
 	if fault != nil {
@@ -54,8 +53,8 @@ func parse(text []byte, rules Rules) (Recipe, []document.Problem, *document.File
 	return r, sorted(problems), nil
 }
 
-// FromKnobs reads the [knobs] table of a train.toml, as a TOML decoder returns
-// it. The recipe has no name.
+// FromKnobs reads the [knobs] table of a train.toml, in the form that a TOML decoder returns. The
+// recipe has no name.
 func FromKnobs(values map[string]any) (Recipe, []document.Problem) {
 	var problems []document.Problem
 	r := newRecipe()
@@ -67,7 +66,7 @@ func FromKnobs(values map[string]any) (Recipe, []document.Problem) {
 	return r, sorted(problems)
 }
 
-// Marks reads the [detect] table of a recipe, or of its beginning, alone.
+// Marks reads only the [detect] table of a recipe, or of its beginning.
 func Marks(head []byte) (Detection, error) {
 	var file struct{ Detect map[string]any }
 	if err := toml.Unmarshal(head, &file); err != nil {

@@ -76,7 +76,7 @@ func (n *keyTable) knobAt(k strategy.Knob) Knob {
 	return knob
 }
 
-// knobPlaces reads a list of places; what belongs to the whole knob may be in any of them.
+// knobPlaces reads a list of places; keys of the whole knob may be in any of them.
 type knobPlaces struct {
 	*Knob
 	alternatives bool
@@ -129,7 +129,7 @@ func isA[T any](value any) bool {
 	return is
 }
 
-// knobGlobal reads where accumulation is derived from.
+// knobGlobal reads the source from which accumulation is derived.
 type knobGlobal struct{ *Knob }
 
 func (g knobGlobal) read(n *keyTable, key string) {
@@ -142,14 +142,14 @@ func (g knobGlobal) read(n *keyTable, key string) {
 	g.DefaultIsGlobal()
 }
 
-// DefaultIsGlobal makes the knob's default that of the global batch.
+// DefaultIsGlobal makes the knob's default the default of the global batch.
 func (knob *Knob) DefaultIsGlobal() {
 	if size, whole := knob.Default.Number(); whole {
 		knob.Global.Default, knob.Default = size, ""
 	}
 }
 
-// checkKnob holds what was read against the knob's own values.
+// checkKnob compares the settings of the knob with its own values.
 func checkKnob(n *keyTable, k strategy.Knob, knob *Knob) {
 	if knob.Max > 0 && knob.Min > knob.Max {
 		n.fault("max", "the largest value %d is below the smallest, %d", knob.Max, knob.Min)
@@ -173,7 +173,7 @@ func checkKnob(n *keyTable, k strategy.Knob, knob *Knob) {
 	}
 }
 
-// checkDefault holds a default against the words of the places.
+// checkDefault compares a default with the words of the places.
 func checkDefault(n *keyTable, k strategy.Knob, knob *Knob) {
 	if !n.knobValue(k, "default", string(knob.Default)) {
 		return
@@ -218,6 +218,6 @@ func (c *Condition) check(n *keyTable) {
 		return
 	}
 	n.k, n.optional = "", true
-	n.taken = []string{"values"} // they are the knob's, not words of the place
+	n.taken = []string{"values"} // they are values of the knob, not words of the place
 	c.Place = n.place()
 }

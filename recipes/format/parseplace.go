@@ -14,7 +14,7 @@ var placeSpecs = []spec[Place]{
 	{"versions", "versions of Python packages in which the place exists", func(p *Place) any { return &p.Versions }, ""},
 }
 
-// A kindOfPlace reads the places of one kind; only they have its first key.
+// A kindOfPlace reads the places of one kind, which alone have its first key.
 type kindOfPlace interface {
 	help() TableHelp
 	read(n *keyTable, p *Place) PlaceKind
@@ -50,7 +50,7 @@ func placeKeys() []string {
 	return keys
 }
 
-// place reads the place in the table, of its knob or, without one, of something else.
+// place reads the place in the table, for its knob or, without one, for another setting.
 func (n *keyTable) place() Place {
 	var p Place
 	fill(n, placeSpecs, &p)
@@ -71,7 +71,7 @@ func (n *keyTable) place() Place {
 	return p
 }
 
-// checkPlace reports what contradicts itself; found are the kinds whose keys the table has.
+// checkPlace reports contradictions; found are the kinds whose keys the table has.
 func (n *keyTable) checkPlace(p Place, found []string) {
 	file := n.Has("file") || n.Has("via")
 	switch {

@@ -15,31 +15,31 @@ import (
 // ErrAuto is the error for a place that leaves the value to the framework.
 var ErrAuto = errors.New("left to the framework")
 
-// A PlaceKind is one way of keeping a value: an argument, a variable, a key of a file.
-// No code outside of a kind asserts its type.
+// A PlaceKind is one way of keeping a value: an argument, a variable, a key of a file. Only a
+// kind asserts its own type.
 type PlaceKind interface {
-	// String is the place as a person would point to it.
+	// String is the place in the form in which a person would name it.
 	String() string
-	// Read is what the place holds, in the framework's own words. The error may be
+	// Read returns the value at the place, in the framework's own words. The error may be
 	// ErrAuto.
 	Read(d *Draft) (word any, found bool, err error)
-	// Write puts a word there. Absence is what the job does without the place,
-	// where that is a truth value.
+	// Write writes a word at the place. Absence is the job's value without the place, if that is
+	// a truth value.
 	Write(d *Draft, word any, absence bool) error
-	// Files are the files, as the command writes them, that Read looks into.
+	// Files are the files that Read reads, as the command writes them.
 	Files(d *Draft) []string
-	// Unwritable is the reason why what the place holds cannot be changed, empty
-	// if it can; Missing, why the place cannot be made where it is not.
+	// Unwritable is the reason why the value at the place cannot be changed, empty if it can;
+	// Missing is the reason why an absent place cannot be added.
 	Unwritable(d *Draft) string
 	Missing(d *Draft) string
 	// Arguments are the long arguments that the place uses.
 	Arguments() []string
-	// Values are the knob's values that it has a spelling for; nil: those that
-	// the place has words for.
+	// Values are the knob's values for which it has a spelling; nil: those for which the place
+	// has words.
 	Values() []strategy.Value
 }
 
-// onCommand is what most kinds that are part of the command have in common.
+// onCommand has the common methods of most kinds that are part of the command.
 type onCommand struct{}
 
 func (onCommand) Files(*Draft) []string    { return nil }
@@ -48,29 +48,29 @@ func (onCommand) Missing(*Draft) string    { return "" }
 func (onCommand) Arguments() []string      { return nil }
 func (onCommand) Values() []strategy.Value { return nil }
 
-// A Place is one spelling of a knob: where it is kept, and in which words.
+// A Place is one spelling of a knob: its location and its words.
 type Place struct {
 	PlaceKind
-	// Auto: the place only repeats another: a missing file or key, and
-	// the value "auto", are left alone.
+	// Auto: the place only repeats another: a missing file or key, and the value "auto", are not
+	// changed.
 	Auto bool
-	// Chosen: a number that is no size, such as -1 or 0.7, or the word "auto", makes the
+	// Chosen: a number that is not a size, such as -1 or 0.7, or the word "auto", makes the
 	// framework choose.
 	Chosen bool
-	// There: of alternatives, one that is changed only where it holds a value.
+	// There: one of several alternatives, which is changed only if it has a value.
 	There bool
-	// Versions are those in which the place exists; nil: all.
+	// Versions are the versions in which the place exists; nil: all.
 	Versions Versions
-	// Words holds the words for each value: the first is the one written, all
-	// are understood. Bools make the place a flag, in a file a truth value.
+	// Words has the words for each value: the first is written, all are understood. Bools make
+	// the place a flag, in a file a truth value.
 	Words map[strategy.Value][]any
-	// Reads are values that are understood, but never chosen.
+	// Reads are values that are understood, but never written.
 	Reads map[strategy.Value][]any
-	// Implied is the knob's value where the place is absent; empty: not known.
+	// Implied is the knob's value if the place is absent; empty: not known.
 	Implied strategy.Value
 }
 
-// Needs is what a command has to have for the place to be there.
+// Needs names what a command has to have so that the place exists.
 func (p Place) Needs() string {
 	if in := p.InFile(); in != nil && len(in.vias) > 0 {
 		return in.names()
@@ -91,7 +91,7 @@ func (p Place) Present(d *Draft) bool {
 	return found
 }
 
-// InFile is the file that the place is in, nil for a place that is in none.
+// InFile is the file that the place is in; nil: none.
 func (p Place) InFile() *InFile {
 	if in, ok := p.PlaceKind.(interface{ inFile() *InFile }); ok {
 		return in.inFile()
@@ -125,8 +125,8 @@ func (p Place) Set(d *Draft, k strategy.Knob, value, absence strategy.Value) err
 	return p.Put(d, word, len(words) > 0 && words[0] == true)
 }
 
-// Put writes a word in the style of the one that it replaces: all values are written by it.
-// Absence is what the job does without the place, where that is a truth value.
+// Put writes a word in the style of the one that it replaces. All values are written with it.
+// Absence is the job's value without the place, if that is a truth value.
 func (p Place) Put(d *Draft, word any, absence bool) error {
 	old, found, err := p.Read(d)
 	if err != nil && !errors.Is(err, ErrAuto) {
@@ -138,7 +138,7 @@ func (p Place) Put(d *Draft, word any, absence bool) error {
 	return p.Write(d, word, absence)
 }
 
-// write is the framework's word for a value.
+// write returns the framework's word for a value.
 func (p Place) write(k strategy.Knob, value strategy.Value) (any, error) {
 	if n, whole := value.Number(); whole && k.Whole() {
 		return int64(n), nil
@@ -152,8 +152,8 @@ func (p Place) write(k strategy.Knob, value strategy.Value) (any, error) {
 	return string(value), nil
 }
 
-// inStyle keeps the type of the old value: a number in quotes stays in quotes,
-// and yes becomes no.
+// inStyle keeps the type of the old value: a number in quotes stays in quotes, and yes becomes
+// no.
 func inStyle(old, word any) any {
 	text, wasText := old.(string)
 	if !wasText {
@@ -167,11 +167,10 @@ func inStyle(old, word any) any {
 	return fmt.Sprint(word)
 }
 
-// startsWithDashes reports whether an argument can be cut short.
+// startsWithDashes reports whether an argument can be abbreviated.
 func startsWithDashes(name string) bool { return strings.HasPrefix(name, "--") }
 
-// Get reads the knob's value. The error is ErrAuto where the
-// framework takes it from elsewhere.
+// Get reads the knob's value. The error is ErrAuto if the framework takes it from elsewhere.
 func (p Place) Get(d *Draft, k strategy.Knob) (strategy.Value, bool, error) {
 	word, found, err := p.Read(d)
 	if err != nil || !found {
@@ -218,7 +217,7 @@ func (p Place) Understand(k strategy.Knob, word any) (strategy.Value, error) {
 	}
 	words := strategy.Vocabulary(k)
 	switch {
-	case words == nil: // open words, such as an optimizer's name
+	case words == nil: // any word, such as an optimizer's name
 		return strategy.Value(text), nil
 	case p.Words == nil && slices.Contains(words, strategy.Value(text)):
 		return strategy.Value(text), nil
@@ -228,7 +227,7 @@ func (p Place) Understand(k strategy.Knob, word any) (strategy.Value, error) {
 	return "", fmt.Errorf("%q is none of the words that the recipe knows: %s", text, p.words())
 }
 
-// words lists what the place can hold, for messages.
+// words lists the possible values of the place, for messages.
 func (p Place) words() string {
 	var all []string
 	for _, words := range p.Words {
@@ -257,7 +256,7 @@ func Least(k strategy.Knob) int {
 	return 1
 }
 
-// Writable are the words that every one of the places has, in vocabulary order.
+// Writable lists the values for which every one of the places has a word, in vocabulary order.
 func Writable(k strategy.Knob, places []Place) []strategy.Value {
 	order := strategy.Vocabulary(k)
 	var common []strategy.Value
@@ -272,8 +271,8 @@ func Writable(k strategy.Knob, places []Place) []strategy.Value {
 	return common
 }
 
-// writable are the values that a place has words for; an open vocabulary comes
-// in alphabetical order.
+// writable lists the values for which a place has words; an open vocabulary comes in alphabetical
+// order.
 func (p Place) writable(order []strategy.Value) []strategy.Value {
 	own := p.Values()
 	switch {
@@ -291,9 +290,9 @@ func (p Place) writable(order []strategy.Value) []strategy.Value {
 	return own
 }
 
-// Lacks is why an argument cannot be put on the command line: the job's parser, all of
-// whose arguments are known, has none of these names. It is empty where there is one,
-// where it is not known, and for arguments that the framework itself brings.
+// Lacks is the reason why an argument cannot be put on the command line: the job's parser, all of
+// whose arguments are known, has none of these names. It is empty if there is one, if it is not
+// known, and for arguments that the framework itself adds.
 func (d *Draft) Lacks(names ...string) string {
 	parser := d.Original.Parser
 	if d.Recipe.Definitions == nil || !parser.Complete() || d.args.file() != "" {
@@ -307,8 +306,8 @@ func (d *Draft) Lacks(names ...string) string {
 	return "the script's parser has no argument " + names[0]
 }
 
-// Lacking is why the place cannot be made on the command line, empty where it can or
-// is there.
+// Lacking is the reason why the place cannot be added to the command line; empty if it can, or
+// exists.
 func (p Place) Lacking(d *Draft) string {
 	if names := p.spellings(); names != nil && !p.Present(d) {
 		return d.Lacks(names...)
@@ -316,7 +315,7 @@ func (p Place) Lacking(d *Draft) string {
 	return ""
 }
 
-// spellings are the names of an argument, its opposite among them; nil for another place.
+// spellings are the names of an argument and of its opposite; nil for another place.
 func (p Place) spellings() []string {
 	if a, ok := p.PlaceKind.(interface{ spellings() []string }); ok {
 		return a.spellings()
@@ -324,7 +323,7 @@ func (p Place) spellings() []string {
 	return nil
 }
 
-// Lacking is why one of the settings that come with a value cannot be made.
+// Lacking is the reason why one of the settings that belong to a value cannot be written.
 func (knob Knob) Lacking(d *Draft, places []Place, value strategy.Value) string {
 	if knob.Own {
 		return ""
@@ -353,8 +352,8 @@ func (knob Knob) Lacking(d *Draft, places []Place, value strategy.Value) string 
 	return ""
 }
 
-// DefaultOf is the job's value without the knob's places: the default of its own parser
-// is stronger than the recipe's. unknown is why there is none.
+// DefaultOf is the job's value without the knob's places: the default of its own parser is
+// stronger than the recipe's. unknown is the reason why there is none.
 func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unknown string) {
 	if knob.Own {
 		return knob.Default, ""

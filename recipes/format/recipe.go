@@ -1,8 +1,8 @@
-// Package format is the language of recipes: the keys of a recipe file and of a
-// [knobs] table, the kinds of place where a setting can be kept, and the draft of
-// a command that those places read and change.
+// Package format is the language of recipes: the keys of a recipe file and of a [knobs] table,
+// the kinds of place for a setting, and the draft of a command that those places read and change.
 //
-// A kind of place implements PlaceKind; no code outside asserts its type. README.md in the folder above explains every key.
+// A kind of place implements PlaceKind; only a kind asserts its own type. README.md in the folder
+// above explains every key.
 package format
 
 import (
@@ -17,126 +17,122 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Recipe is how one framework, or one user's script, spells the knobs.
+// A Recipe describes how one framework, or one user's script, spells the knobs.
 type Recipe struct {
 	Name  string
 	Title string
-	// Knobs holds the knobs that the recipe knows of. One that is missing here
-	// cannot be turned.
+	// Knobs has the knobs that the recipe supports. Others cannot be changed.
 	Knobs     map[strategy.Knob]Knob
 	Detection Detection
 	Grammar   ArgumentGrammar
-	// Definitions are files among the framework's packages that define its arguments, next to
-	// the job's own sources. It is nil where the framework itself brings the arguments.
+	// Definitions are files among the framework's packages that define its arguments, in addition
+	// to the job's own sources. It is nil if the framework itself adds the arguments.
 	Definitions []string
 	Resume      Resume
 	Progress    ProgressLines
-	// Verified is nil as long as the framework itself has read nothing that the
-	// recipe wrote. make conformance writes it.
+	// Verified is nil until make conformance has run the framework itself on the recipe's
+	// results.
 	Verified *Verified
-	// Rules name the framework's own bindings between settings (rules.go of recipes).
+	// Rules name the framework's own dependencies between settings (rules.go of recipes).
 	Rules []string
-	// Creation is how a new DeepSpeed configuration is brought in; nil: it cannot be.
+	// Creation describes how a new DeepSpeed configuration is added; nil: it cannot be.
 	Creation *Creation
 	// Versions are those that the recipe is for; nil: all.
 	Versions Versions
-	// Model are numbers of ranks that share one copy of the model (tensor, pipeline,
-	// context parallelism): only the ranks over their product see different samples.
-	// The places of each are alternatives, as in Knob.
+	// Model are numbers of ranks that share one copy of the model (tensor, pipeline, context
+	// parallelism). The number of ranks that see different samples is the number of ranks divided
+	// by their product. The places of each are alternatives, as in Knob.
 	Model [][]Place
-	// OwnOOM are the framework's own ways of handling a lack of memory, switched
-	// off wherever the command turns them on.
+	// OwnOOM are the framework's own ways of handling out-of-memory errors. They are switched off
+	// if the command turns them on.
 	OwnOOM []Setting
 	// Relaunch are settings that every changed command needs.
 	Relaunch []Setting
 	// Checkpoint has the changes that a checkpoint does not survive.
 	Checkpoint []CheckpointLimit
-	// Proofs are where it shows that a change took effect.
+	// Proofs are the places that show that a change took effect.
 	Proofs []Proof
-	// Losses are what the framework does with the loss of a micro batch; the first that is
-	// for the installed versions counts.
+	// Losses are the framework's treatments of a micro batch's loss; the first for the installed
+	// versions counts.
 	Losses []LossRule
 }
 
-// Detection has the signs by which a command is recognised as the framework's.
+// Detection has the signs by which a command of the framework is recognised.
 type Detection struct {
-	// Imports are names ("transformers.HfArgumentParser") or whole modules
-	// ("deepspeed"); the script imports at least one of them.
+	// Imports are names ("transformers.HfArgumentParser") or whole modules ("deepspeed"); the
+	// script imports at least one of them.
 	Imports []string
 	// Unless are names or modules that rule the framework out.
 	Unless []string
-	// Args are arguments, of which the command has at least one.
+	// Args are arguments; the command has at least one of them.
 	Args []string
 	// Overrides are keys of words like train.batch=8; one counts as an argument.
 	Overrides []string
-	// Env are variables that the framework's launcher sets; one counts as an
-	// argument.
+	// Env are variables that the framework's launcher sets; one counts as an argument.
 	Env []string
 	// Text are pieces of the script's source; one counts as an import.
 	Text []string
-	// Source are pieces of the script's source that need no other sign, all together.
+	// Source are pieces of the script's source that need no other sign, if all are there.
 	Source []string
-	// Programs are modules, or ends of scripts' paths, that are the framework's
-	// own: such a command needs no other sign.
+	// Programs are modules, or ends of scripts' paths, of the framework itself: such a command
+	// needs no other sign.
 	Programs []string
-	// Keys are top-level keys, of which a configuration file that the command
-	// names has at least one. A key counts as an argument.
+	// Keys are top-level keys; a configuration file of the command has at least one of them. A
+	// key counts as an argument.
 	Keys []string
-	// Over names recipes that give way where both match.
+	// Over names recipes over which this one takes precedence if both match.
 	Over []string
-	// Not is why a command with the signs is none of the framework's after all,
-	// empty where it is; nil: it is. A rule adds it.
+	// Not is the reason why a command with the signs does not belong to the framework after all,
+	// empty if it does; nil: it does. A rule adds it.
 	Not func(Command) string
 }
 
-// Resume is how a job continues from its newest checkpoint.
+// Resume describes how a job continues from its newest checkpoint.
 type Resume struct {
-	// Latest is a glob of complete checkpoints. "{--output_dir}" in it is
-	// the value of that argument, "{--output_dir|out}" with a default, "{name}"
-	// for one of Values.
+	// Latest is a glob of complete checkpoints. "{--output_dir}" in it is the value of that
+	// argument, "{--output_dir|out}" with a default, "{name}" for one of Values.
 	Latest string
 	// Args are put on the command line; "{latest}" in them is the checkpoint.
 	Args []string
-	// Also are settings with which the job resumes, beside Args: "{latest}" in a value is
+	// Also are settings with which the job resumes, in addition to Args: "{latest}" in a value is
 	// the checkpoint.
 	Also []Setting
 	// Values are places whose text Latest and Args use, alternatives each.
 	Values map[string][]Place
-	// Defaults are the texts of Values that no place holds.
+	// Defaults are the texts of Values that no place has.
 	Defaults map[string]string
-	// Pointer is a file, written as Latest is, that names the newest checkpoint:
-	// its whole text, trimmed. Pointed is the checkpoint that a text means which is
-	// no path: "{pointer}" in it is the text, "{pointer:7}" with zeros in front.
+	// Pointer is a file, written as Latest is, that names the newest checkpoint: its whole text,
+	// trimmed. Pointed is the checkpoint for a text that is not a path: "{pointer}" in it is the
+	// text, "{pointer:7}" with zeros in front.
 	Pointer, Pointed string
-	// Needs are globs of files, in a checkpoint that is a folder, without which it is
-	// not complete: those that the framework writes last.
+	// Needs are globs of files in a checkpoint folder without which it is not complete: those
+	// that the framework writes last.
 	Needs []string
-	// Lost is a regular expression for the framework's line when it starts from scratch
-	// although it was to resume.
+	// Lost is a regular expression for the framework's line when it starts from scratch instead
+	// of resuming.
 	Lost string
-	// Pin is put on the first command line already, where absent, so that every
-	// attempt uses the same folder; "{job}" in it is a name of the run.
+	// Pin is added to the first command line already, if absent, so that every attempt uses the
+	// same folder; "{job}" in it is a name of the run.
 	Pin []string
-	// Env are variables that every attempt gets, by which an experiment tracker continues
-	// one run; "{job}" in them is a name of the run.
+	// Env are variables for every attempt with which an experiment tracker continues one run;
+	// "{job}" in them is a name of the run.
 	Env map[string]string
-	// Data is what becomes of the samples that were seen, where the job does not just continue
-	// with the next; Shifts, what a changed knob does to it.
+	// Data describes the effect on the samples that were seen, if the job does not just continue
+	// with the next; Shifts the effect of a changed knob.
 	Data   string
 	Shifts map[strategy.Knob]string
-	// Exact: it is known that a job continues with the next sample, whatever the
-	// micro batch is by then.
+	// Exact: the job is known to continue with the next sample, for any micro batch.
 	Exact bool
 	// Own: the job's user, who knows its arguments, wrote it.
 	Own bool
 }
 
-// ProgressLines are how a step shows in the job's output.
+// ProgressLines describe the lines of the job's output that show a step.
 type ProgressLines struct {
 	// Step is a regular expression whose first group is the number of the step.
 	Step string
-	// Nothing is a regular expression for the line by which a job reports that it did
-	// nothing, whatever its exit code.
+	// Nothing is a regular expression for the line in which a job reports that it did nothing,
+	// for any exit code.
 	Nothing string
 }
 
@@ -151,8 +147,8 @@ type Verified struct {
 
 func newRecipe() Recipe { return Recipe{Knobs: map[strategy.Knob]Knob{}} }
 
-// With returns the recipe in which the knobs of over replace its knobs, with
-// over's resume and progress where over has them.
+// With returns the recipe in which the knobs of over replace its knobs, with over's resume and
+// progress if over has them.
 func (r Recipe) With(over Recipe) Recipe {
 	r.Knobs = maps.Clone(r.Knobs)
 	if r.Knobs == nil {
@@ -160,7 +156,7 @@ func (r Recipe) With(over Recipe) Recipe {
 	}
 	maps.Copy(r.Knobs, over.Knobs)
 	if over.Resume.Latest != "" {
-		env := r.Resume.Env // which only recipes have
+		env := r.Resume.Env // only recipes have it
 		r.Resume = over.Resume
 		r.Resume.Own, r.Resume.Env = true, env
 	}
@@ -172,7 +168,7 @@ func (r Recipe) With(over Recipe) Recipe {
 	return r
 }
 
-// Places are all places that the recipe looks at.
+// Places lists all places that the recipe reads.
 func (r Recipe) Places() []Place {
 	all := slices.Concat(r.Model...)
 	settings := slices.Concat(r.OwnOOM, r.Relaunch)
@@ -200,10 +196,10 @@ func (r Recipe) Places() []Place {
 	return slices.DeleteFunc(all, func(p Place) bool { return p.PlaceKind == nil })
 }
 
-// FilesNamed lists the configuration files, as written, that must be in cmd.Files
-// before the recipe reads the command. A file can name another one: call it again once
-// they are loaded, until nothing new is listed. A file that does not exist is
-// omitted, and reading reports it where it matters.
+// FilesNamed lists the configuration files, as written, that must be in cmd.Files before the
+// recipe reads the command. A file can name another one: call FilesNamed again after loading
+// them, until it lists nothing new. A file that does not exist is omitted, and reading reports it
+// if it matters.
 func (r Recipe) FilesNamed(cmd Command) []string {
 	d := NewDraft(r, cmd)
 	names := map[string]bool{}
@@ -218,7 +214,7 @@ func (r Recipe) FilesNamed(cmd Command) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Under is the option that the recipe's overrides follow, empty for none.
+// Under is the option that the recipe's overrides follow; empty: none.
 func (r Recipe) Under() string {
 	for _, p := range r.Places() {
 		if o, ok := p.PlaceKind.(interface{ leader() string }); ok && o.leader() != "" {
@@ -228,20 +224,20 @@ func (r Recipe) Under() string {
 	return ""
 }
 
-// A Proof is where it shows which value of a knob the framework really uses: in
-// a line of the job's output, or in a file that the framework writes.
+// A Proof shows which value of a knob the framework really uses: in a line of the job's output,
+// or in a file that the framework writes.
 type Proof struct {
 	Knob strategy.Knob
 	// Line matches a line; its first group is the value. Nil: the proof is a file.
 	Line *regexp.Regexp
-	// File is a glob, written as Resume.Latest is, and Path a key in what it matches.
+	// File is a glob, written as Resume.Latest is, and Path a key in the matching files.
 	File, Path string
 	// Words are the framework's words for the knob's values; nil: as in the plan.
 	Words map[strategy.Value][]any
 }
 
-// Value understands what a proof shows; false where that is nothing, such as a
-// word that the recipe does not know.
+// Value understands the word of a proof; false if it shows nothing, such as a word that the
+// recipe does not know.
 func (p Proof) Value(word any) (strategy.Value, bool) {
 	text := fmt.Sprint(word)
 	if p.Knob.Whole() {
@@ -254,27 +250,26 @@ func (p Proof) Value(word any) (strategy.Value, bool) {
 // A CheckpointLimit has the values of a knob between which a checkpoint survives a change.
 type CheckpointLimit struct {
 	Knob strategy.Knob
-	// Families are sets of values; inside one, the checkpoint can be loaded. None:
-	// no change of the knob can be.
+	// Families are sets of values; within one, the checkpoint can be loaded. None: it survives no
+	// change of the knob.
 	Families [][]strategy.Value
 	Reason   string
 }
 
-// A Rule binds settings of one framework together, in a way that a recipe file cannot
-// describe. Recipe files name their rules.
+// A Rule connects settings of one framework in a way that a recipe file cannot describe. Recipe
+// files name their rules.
 type Rule struct {
-	// Shape completes a recipe that was read.
+	// Shape completes a recipe after it was read.
 	Shape func(r *Recipe)
-	// Read completes what was read from the places of the single knobs.
+	// Read completes the values that were read from the places of the single knobs.
 	Read func(d *Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error
-	// Apply completes what was set at them; plan holds every knob.
+	// Apply completes the values that were set at them; plan has every knob.
 	Apply func(d *Draft, old, plan strategy.Plan) error
-	// Checkpoint edits files of a checkpoint, by their name in it, that hold
-	// settings.
+	// Checkpoint edits the files of a checkpoint that have settings, by their name in it.
 	Checkpoint map[string]func(text []byte, plan strategy.Plan) ([]byte, error)
 }
 
-// LeaveBatch keeps the micro batch and the accumulation from being turned.
+// LeaveBatch excludes the micro batch and the accumulation from changes.
 func LeaveBatch(ranges map[strategy.Knob]strategy.Range, reason string) {
 	ranges[strategy.MicroBatchSize], ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}, strategy.Range{Absent: reason}
 }
@@ -282,40 +277,40 @@ func LeaveBatch(ranges map[strategy.Knob]strategy.Range, reason string) {
 // Rules are rules by the names that recipe files use.
 type Rules map[string]Rule
 
-// An ArgumentGrammar is how the framework reads its command line. A recipe names it by the
-// library that does the reading.
+// An ArgumentGrammar is the way in which the framework reads its command line. A recipe names it
+// by the library that reads it.
 type ArgumentGrammar struct {
 	// Dashes: "--batch-size" and "--batch_size" are the same argument.
 	Dashes bool
-	// Booleans: a flag may be followed by any of argparse users' truth words
-	// (yes, no, 1, 0 …), not only by true or false.
+	// Booleans: a flag may be followed by any of the usual truth words of argparse scripts (yes,
+	// no, 1, 0 …), not only by true or false.
 	Booleans bool
-	// Abbreviations: an argument may be cut short where that is unambiguous.
+	// Abbreviations: an argument may be abbreviated if that is unambiguous.
 	Abbreviations bool
-	// File: one JSON or YAML file as the only argument holds all arguments by
-	// name, without their dashes.
+	// File: one JSON or YAML file as the only argument has all arguments by name, without their
+	// dashes.
 	File bool
 	// Overrides: words key=value may follow that file, and are stronger.
 	Overrides bool
 	// Equals: an argument is given as one word, --x=8.
 	Equals bool
-	// Pairs: overrides are two words, KEY VALUE, behind all options.
+	// Pairs: overrides are two words, KEY VALUE, after all options.
 	Pairs bool
 }
 
 // parsers are the ways of reading a command line, by the names that recipes use.
 var parsers = map[string]ArgumentGrammar{
 	"argparse": {Abbreviations: true},
-	// argparse, and behind its options pairs of words for a configuration of yacs.
+	// argparse, and after its options pairs of words for a yacs configuration.
 	"yacs": {Abbreviations: true, Pairs: true},
-	// click, tyro, and scripts of whose parser nothing is known.
+	// click, tyro, and scripts whose parser is not known.
 	"dashes": {Dashes: true},
-	// jsonargparse, and what else splits words at an equals sign only.
+	// jsonargparse, and others that split words only at an equals sign.
 	"equals": {Equals: true},
 	// https://github.com/huggingface/transformers/blob/main/src/transformers/hf_argparser.py
 	"HfArgumentParser": {Dashes: true, Booleans: true, Abbreviations: true, File: true},
-	// Descendants of it: TRL and ms-swift read files in other ways,
-	// LLaMA-Factory takes words a=b behind the file.
+	// Descendants of it: TRL and ms-swift read files in other ways, LLaMA-Factory accepts words
+	// a=b after the file.
 	"TrlParser":    {Dashes: true, Booleans: true, Abbreviations: true},
 	"LLaMAFactory": {Dashes: true, Booleans: true, Abbreviations: true, File: true, Overrides: true},
 }
@@ -323,23 +318,23 @@ var parsers = map[string]ArgumentGrammar{
 // parserNames lists the parsers.
 func parserNames() []string { return slices.Sorted(maps.Keys(parsers)) }
 
-// A LossRule is what a framework does with the loss when a step has more micro batches.
+// A LossRule is a framework's treatment of the loss when a step has more micro batches.
 type LossRule struct {
 	Class  string
 	Reason string
-	// Versions are those of which it is so; nil: all.
+	// Versions are those to which it applies; nil: all.
 	Versions Versions
-	// Source are pieces of the script's source, of which it has one; nil: any script.
+	// Source are pieces of the script's source; it has one of them; nil: any script.
 	Source []string
 	// Unless are settings with which micro batches are equal on average only.
 	Unless []Condition
 }
 
-// The classes of a recipe's loss. Exact: the framework's own loss is a mean that it divides
-// by the accumulation. Weighted: it weights micro batches by their tokens or samples.
-// Average: it does neither. Features: it compares the samples of all micro batches.
-// Script, Library: it divides a loss that the job's own code computes; of Library one of
-// its own models computes it where that code does not.
+// The classes of a recipe's loss. Exact: the framework's own loss is a mean that it divides by
+// the accumulation. Weighted: it weights micro batches by their tokens or samples. Average: it
+// does neither. Features: it compares the samples of all micro batches. Script, Library: it
+// divides a loss that the job's own code computes; for Library, one of its own models computes it
+// if that code does not.
 const (
 	LossExact    = "exact"
 	LossWeighted = "weighted"
@@ -351,7 +346,7 @@ const (
 
 var lossClasses = []string{LossExact, LossWeighted, LossAverage, LossFeatures, LossScript, LossLibrary}
 
-// LossOf is the recipe's entry for the loss of a command; zero where it has none.
+// LossOf is the recipe's entry for the loss of a command; zero if it has none.
 func (r Recipe) LossOf(cmd Command) LossRule {
 	d := NewDraft(r, cmd)
 	for _, l := range r.Losses {

@@ -46,7 +46,7 @@ var detectSpecs = []spec[Detection]{
 	{"programs", "modules and ends of script paths that are the framework's own", func(d *Detection) any { return &d.Programs }, ""},
 }
 
-// check takes words out of the arguments: "train.batch=" is a word train.batch=8.
+// check separates words from the arguments: "train.batch=" is a word train.batch=8.
 func (d *Detection) check(*keyTable) {
 	var args []string
 	for _, arg := range d.Args {
@@ -59,8 +59,8 @@ func (d *Detection) check(*keyTable) {
 	d.Args = args
 }
 
-// readSource reads pieces of source. A list inside the list holds pieces that have to be
-// there together, and need no other sign.
+// readSource reads pieces of source. A list inside the list has pieces that must all be there,
+// and need no other sign.
 func (d *Detection) readSource(n *keyTable, key string) {
 	value, _ := n.Get(key)
 	list, ok := value.([]any)
@@ -97,10 +97,10 @@ var resumeSpecs = []spec[Resume]{
 	{"also", "settings that resume, besides `args`, with `{latest}` in a value", func(r *Resume) any { return &r.Also }, ""},
 }
 
-// kept is the data of a job that is known to continue with the next sample.
+// kept is the data value of a job that is known to continue with the next sample.
 const kept = "kept"
 
-// ReadData reads the value of data: what is lost of the samples, or that nothing is.
+// ReadData reads the value of data: which samples are lost, or that none are.
 func ReadData(text string) (lost string, exact bool) {
 	if text == kept {
 		return "", true
@@ -108,7 +108,7 @@ func ReadData(text string) (lost string, exact bool) {
 	return text, false
 }
 
-// inLatest is where the text of the pointer goes in latest.
+// inLatest matches the place for the text of the pointer in latest.
 var inLatest = regexp.MustCompile(`\{pointer(?::\d+)?\}`)
 
 func (r *Resume) check(n *keyTable) {
@@ -122,7 +122,7 @@ func (r *Resume) check(n *keyTable) {
 	r.Latest, r.Pointed = inLatest.ReplaceAllString(r.Latest, "*"), r.Latest
 }
 
-// readShifts reads what a changed knob does to the place in the data.
+// readShifts reads the effect of a changed knob on the place in the data.
 func (r *Resume) readShifts(n *keyTable, key string) {
 	inner := n.open(key)
 	for _, name := range inner.Keys() {

@@ -14,7 +14,7 @@ type Versions map[string]string
 
 var bound = regexp.MustCompile(`^(>=|<=|==|!=|<|>)\s*([0-9]+(?:\.[0-9]+)*)$`)
 
-// check reports the first bound that cannot be read.
+// check reports the first bound that does not parse.
 func (v Versions) check() error {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		for part := range strings.SplitSeq(v[name], ",") {
@@ -26,8 +26,8 @@ func (v Versions) check() error {
 	return nil
 }
 
-// Outside is the first installed package that is out of bounds, as "torch 2.1";
-// empty where all are inside. A package whose version is not known is inside.
+// Outside is the first installed package that is out of bounds, as "torch 2.1"; empty if all are
+// inside. A package whose version is not known is inside.
 func (v Versions) Outside(installed map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		version, known := installed[name]
@@ -44,8 +44,8 @@ func (v Versions) Outside(installed map[string]string) string {
 // orders are the results of a comparison that each operator allows.
 var orders = map[string][]int{">=": {0, 1}, "<=": {-1, 0}, "<": {-1}, ">": {1}, "!=": {-1, 1}, "==": {0}}
 
-// CompareVersions compares the leading numbers of two versions; what follows
-// them, such as rc1 or +cu124, does not count.
+// CompareVersions compares the leading numbers of two versions; the rest, such as rc1 or +cu124,
+// does not count.
 func CompareVersions(a, b string) int {
 	x, y := release(a), release(b)
 	n := max(len(x), len(y))
@@ -54,7 +54,7 @@ func CompareVersions(a, b string) int {
 
 var leadingNumbers = regexp.MustCompile(`^\d+(\.\d+)*`)
 
-// release is the numbers of a version: 2.9.0rc1+cu128 is 2, 9, 0.
+// release returns the numbers of a version: 2.9.0rc1+cu128 is 2, 9, 0.
 func release(version string) []int {
 	var numbers []int
 	for part := range strings.SplitSeq(leadingNumbers.FindString(version), ".") {

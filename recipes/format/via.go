@@ -12,7 +12,7 @@ type Via struct {
 	arg, env, override, path string
 	word                     int // from 1, options not counted
 	in                       *Via
-	// any: the value is a file's path whatever its ending, also next to other vias.
+	// any: the value is a file's path for any ending, also next to other vias.
 	any bool
 }
 
@@ -50,7 +50,7 @@ func (n *keyTable) vias(key string) []Via {
 	return many(n, key, viaSpecs)
 }
 
-// String is the via as a person would point to it.
+// String is the via in the form in which a person would name it.
 func (v Via) String() string {
 	switch {
 	case v.word > 0:
@@ -61,7 +61,7 @@ func (v Via) String() string {
 	return cmp.Or(v.arg, v.env, v.override)
 }
 
-// follow is the path of the file.
+// follow returns the path of the file.
 func (v Via) follow(d *Draft) (file string, there bool) {
 	switch words := plainWords(d.Argv); {
 	case v.arg != "":
@@ -84,7 +84,7 @@ func (v Via) follow(d *Draft) (file string, there bool) {
 	return text, there && err == nil && isText
 }
 
-// files are those that follow looks into.
+// files lists the files that follow reads.
 func (v Via) files(d *Draft) []string {
 	if v.path == "" {
 		return nil
@@ -96,7 +96,7 @@ func (v Via) files(d *Draft) []string {
 	return files
 }
 
-// point makes it name another file in place of the one that it names.
+// point replaces the file that it names by another one.
 func (v Via) point(d *Draft, from, to string) error {
 	switch {
 	case v.arg != "":
@@ -117,8 +117,8 @@ func (v Via) point(d *Draft, from, to string) error {
 	return nil
 }
 
-// plainWords are the words of a command that are no options, no option's value
-// and no key=value.
+// plainWords are the words of a command that are neither options nor an option's value nor
+// key=value.
 func plainWords(argv []string) []string {
 	var words []string
 	for i := 1; i < len(argv); i++ {

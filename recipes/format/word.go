@@ -23,7 +23,7 @@ func (v variable) Present(d *Draft) bool {
 	return set
 }
 
-// Read takes an empty variable for none.
+// Read treats an empty variable as missing.
 func (v variable) Read(d *Draft) (any, bool, error) {
 	word, found := d.Variable(v.name)
 	return word, found && word != "", nil
@@ -38,7 +38,7 @@ func (v variable) Write(d *Draft, word any, _ bool) error {
 type override struct {
 	onCommand
 	key   string
-	under string // the option that overrides follow, empty: they are anywhere
+	under string // the option that overrides follow; empty: any position
 }
 
 var overrideSpecs = []spec[override]{
@@ -61,8 +61,8 @@ func (o override) Write(d *Draft, word any, _ bool) error {
 // leader is the option for Recipe.Under.
 func (o override) leader() string { return o.under }
 
-// beginning is { word = "checkpoint:" }: a word like checkpoint:full, which stays
-// at the end of the command, behind arguments that are appended.
+// beginning is { word = "checkpoint:" }: a word like checkpoint:full, which stays at the end of
+// the command, after appended arguments.
 type beginning struct {
 	onCommand
 	text string

@@ -6,26 +6,25 @@ import (
 	"strings"
 )
 
-// Argv is how a program reads its command line. The zero value is plain
-// argparse; the first word of a command line is the program and never looked at.
+// Argv is the way in which a program reads its command line. The zero value is plain argparse.
+// The first word of a command line is the program, and is not read.
 type Argv struct {
 	// Dashes: dashes and underscores inside a name are the same.
 	Dashes bool
-	// Booleans: a flag takes yes, no, 1, 0, t, f, y and n besides true and false.
+	// Booleans: a flag also accepts yes, no, 1, 0, t, f, y and n, not only true and false.
 	Booleans bool
-	// Short are long arguments that may be cut short, as argparse allows, where
-	// what is left begins no other of them.
+	// Short are long arguments that may be abbreviated, as argparse allows, if no other of them
+	// begins with the rest.
 	Short []string
-	// Other reports whether a word is another argument, which Short does not
-	// have, and so is short for none; nil: no word is.
+	// Other reports whether a word is another argument, which is not in Short and so is not an
+	// abbreviation; nil: no word is.
 	Other func(word string) bool
-	// Equals: an argument that is absent is appended as one word, "--x=8".
+	// Equals: an absent argument is appended as one word, "--x=8".
 	Equals bool
-	// Pairs: overrides are two words, KEY VALUE, at the end of the command line, behind
-	// which there are no options.
+	// Pairs: overrides are two words, KEY VALUE, at the end of the command line, with no options
+	// after them.
 	Pairs bool
-	// Last are beginnings of words that stay at the end: nothing is appended
-	// behind them.
+	// Last are beginnings of words that stay at the end: nothing is appended after them.
 	Last []string
 }
 
@@ -33,10 +32,10 @@ type Argv struct {
 type word struct {
 	at       int  // index of the name
 	attached bool // the value is in the same word
-	prefix   int  // length of what comes before an attached value
+	prefix   int  // length of the part before an attached value
 }
 
-// occurrences lists where an argument is, up to a bare "--".
+// occurrences lists the occurrences of an argument, up to a bare "--".
 func (a Argv) occurrences(argv []string, name string) []word {
 	var found []word
 	for i := 1; i < len(argv) && argv[i] != "--"; i++ {
@@ -80,8 +79,8 @@ func (a Argv) same(word, name string) bool {
 	})
 }
 
-// plain is a long argument without its dashes, those inside it as underscores
-// where both are the same.
+// plain is a long argument without its dashes, with underscores for those inside it if both are
+// the same.
 func (a Argv) plain(name string) string {
 	if !a.Dashes {
 		return name[2:]
@@ -89,7 +88,7 @@ func (a Argv) plain(name string) string {
 	return strings.ReplaceAll(name[2:], "-", "_")
 }
 
-// last is the occurrence that counts: argparse lets the last one win.
+// last is the occurrence that counts: in argparse, the last one wins.
 func (a Argv) last(argv []string, name string) (word, bool) {
 	found := a.occurrences(argv, name)
 	if len(found) == 0 {
@@ -104,7 +103,7 @@ func (a Argv) Has(argv []string, name string) bool {
 	return found
 }
 
-// At is the index of the word that counts of an argument, -1 where it does not occur.
+// At is the index of the counting occurrence of an argument; -1: none.
 func (a Argv) At(argv []string, name string) int {
 	if w, found := a.last(argv, name); found {
 		return w.at
@@ -126,15 +125,15 @@ func (a Argv) Get(argv []string, name string) (string, bool, error) {
 	return "", true, fmt.Errorf("no value follows %s", argv[w.at])
 }
 
-// optionLike reports whether a word is an option and no value: a negative number and a lone dash
-// are values.
+// optionLike reports whether a word is an option rather than a value: a negative number and a
+// lone dash are values.
 func optionLike(word string) bool {
 	return len(word) > 1 && word[0] == '-' && (word[1] < '0' || word[1] > '9') && word[1] != '.'
 }
 
-// Set returns the command line with an argument's value replaced in the form in
-// which it is written ("--a b" or "--a=b"). An absent argument is appended, as two
-// words or with Equals as one, before a bare "--".
+// Set returns the command line with an argument's value replaced in its written form ("--a b" or
+// "--a=b"). An absent argument is appended, as two words or with Equals as one, before a bare
+// "--".
 func (a Argv) Set(argv []string, name, value string) []string {
 	w, found := a.last(argv, name)
 	switch {
@@ -155,8 +154,8 @@ func (a Argv) Set(argv []string, name, value string) []string {
 	return next
 }
 
-// Append returns the command line with words at its end, before a bare "--" and
-// before the words that stay last: with Pairs right behind the program.
+// Append returns the command line with words at its end, before a bare "--" and before the words
+// that stay last; with Pairs, directly after the program.
 func (a Argv) Append(argv []string, words ...string) []string {
 	if a.Pairs {
 		return slices.Insert(slices.Clone(argv), min(1, len(argv)), words...)
@@ -194,7 +193,7 @@ func (a Argv) Flag(argv []string, name, no string) (value, found bool, err error
 	return value, true, nil
 }
 
-// flagValue is the explicit value of a flag, and how many words it has.
+// flagValue returns the explicit value of a flag, and its number of words.
 func (a Argv) flagValue(argv []string, w word) (text string, words int, explicit bool) {
 	if w.attached {
 		return argv[w.at][w.prefix:], 1, true
@@ -209,10 +208,10 @@ func (a Argv) flagValue(argv []string, w word) (text string, words int, explicit
 	return "", 1, false
 }
 
-// SetFlag returns the command line with a flag set. A value that is written out
-// is replaced by its opposite in the same style. Without one, the flag is
-// removed if absence means what is wanted, else appended: bare for true; for
-// false as no, or with the word False where there is no such argument.
+// SetFlag returns the command line with a flag set. An explicit value is replaced by its opposite
+// in the same style. Without one, the flag is removed if its absence has the wanted value.
+// Otherwise it is appended: bare for true; for false as no, or with the word False if there is no
+// such argument.
 func (a Argv) SetFlag(argv []string, name, no string, value, absent bool) ([]string, error) {
 	old, found, err := a.Flag(argv, name, no)
 	if err != nil {
@@ -243,7 +242,7 @@ func (a Argv) SetFlag(argv []string, name, no string, value, absent bool) ([]str
 	return a.Append(next, name, "False"), nil
 }
 
-// flip turns a flag's explicit value over, where it is the occurrence that counts.
+// flip inverts a flag's explicit value, if it is the occurrence that counts.
 func (a Argv) flip(argv []string, w word, no string) ([]string, bool) {
 	text, words, explicit := a.flagValue(argv, w)
 	if !explicit {
@@ -263,7 +262,7 @@ func (a Argv) flip(argv []string, w word, no string) ([]string, bool) {
 	return next, true
 }
 
-// Remove returns the command line without a flag, at every place.
+// Remove returns the command line without any occurrence of a flag.
 func (a Argv) Remove(argv []string, name string) []string {
 	return a.without(argv, name, func(argv []string, w word) int {
 		_, words, _ := a.flagValue(argv, w)
@@ -271,8 +270,7 @@ func (a Argv) Remove(argv []string, name string) []string {
 	})
 }
 
-// RemoveValued returns the command line without an argument and its value, at
-// every place.
+// RemoveValued returns the command line without any occurrence of an argument and its value.
 func (a Argv) RemoveValued(argv []string, name string) []string {
 	return a.without(argv, name, func(argv []string, w word) int {
 		if !w.attached && w.at+1 < len(argv) && !optionLike(argv[w.at+1]) {
@@ -282,7 +280,7 @@ func (a Argv) RemoveValued(argv []string, name string) []string {
 	})
 }
 
-// without takes the words of each occurrence away.
+// without removes the words of each occurrence.
 func (a Argv) without(argv []string, name string, words func(argv []string, w word) int) []string {
 	next := slices.Clone(argv)
 	for _, w := range slices.Backward(a.occurrences(next, name)) {
@@ -306,7 +304,7 @@ func Truth(text string) (value, known bool) {
 	return false, false
 }
 
-// Opposite is the other truth word, in the same case.
+// Opposite returns the other truth word, in the same case.
 func Opposite(text string) string {
 	for _, pair := range truths {
 		for i, word := range pair {
@@ -341,8 +339,8 @@ func (a Argv) Override(argv []string, key string) (string, bool) {
 }
 
 // SetOverride returns the command line with an override set. A pair is put at the end. A word is
-// put behind those that follow the option under, which is appended where it
-// is absent itself; where under is empty the word is appended.
+// put after those that follow the option under, which is itself appended if it is absent; if
+// under is empty, the word is appended.
 func (a Argv) SetOverride(argv []string, under, key, value string) []string {
 	next, i := slices.Clone(argv), a.override(argv, key)
 	switch {
@@ -383,7 +381,7 @@ func (a Argv) RemoveOverride(argv []string, key string) []string {
 	return next
 }
 
-// override is the index of the override that counts, -1 for none. The key of a pair is no
+// override is the index of the override that counts; -1: none. The key of a pair is not an
 // option's value, and its value follows it.
 func (a Argv) override(argv []string, key string) int {
 	for i := len(argv) - 1; i >= 1; i-- {
@@ -398,7 +396,7 @@ func (a Argv) override(argv []string, key string) int {
 	return -1
 }
 
-// Beginning returns what follows the beginning of the last word that has it.
+// Beginning returns the rest of the last word with the beginning.
 func Beginning(argv []string, beginning string) (rest string, found bool) {
 	for _, word := range argv[min(1, len(argv)):] {
 		if r, has := strings.CutPrefix(word, beginning); has {
@@ -408,8 +406,8 @@ func Beginning(argv []string, beginning string) (rest string, found bool) {
 	return rest, found
 }
 
-// SetBeginning returns the command line with the word that has the beginning
-// replaced, or appended at the very end where there is none.
+// SetBeginning returns the command line with the word that has the beginning replaced, or
+// appended at the very end if there is none.
 func SetBeginning(argv []string, beginning, rest string) []string {
 	next := slices.Clone(argv)
 	for i := len(next) - 1; i >= 1; i-- {

@@ -11,8 +11,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// jsonSyntax reads JSON with comments and trailing commas. Offsets in hujson's
-// tree count from behind the byte order mark.
+// jsonSyntax reads JSON with comments and trailing commas. Offsets in hujson's tree start after
+// the byte order mark.
 type jsonSyntax struct{}
 
 func parseJSON(text []byte) (hujson.Value, error) {
@@ -27,7 +27,7 @@ func parseJSON(text []byte) (hujson.Value, error) {
 	return root, nil
 }
 
-// syntaxError takes the position out of a parser's message.
+// syntaxError separates the position from a parser's message.
 func syntaxError(f Format, err error) *Error {
 	message := err.Error()
 	e := &Error{Format: f, Reason: Syntax}
@@ -141,13 +141,13 @@ func jsonChild(v *hujson.Value, key string) *hujson.Value {
 	return nil
 }
 
-// jsonText writes a scalar. HTML characters stay as they are.
+// jsonText writes a scalar. HTML characters are not escaped.
 func jsonText(value any) string {
 	switch v := value.(type) {
 	case string:
 		return string(hujson.String(v))
 	case float64:
-		text, _ := json.Marshal(v) // a float that is no NaN and no infinity
+		text, _ := json.Marshal(v) // a float that is neither NaN nor infinite
 		if !bytes.ContainsAny(text, ".e") {
 			text = append(text, ".0"...)
 		}
@@ -157,7 +157,7 @@ func jsonText(value any) string {
 	return string(text)
 }
 
-// jsonStyle inserts members as their neighbours are written.
+// jsonStyle inserts members in the style of their neighbours.
 type jsonStyle struct {
 	text  []byte
 	shift int // length of the byte order mark
@@ -187,14 +187,13 @@ func (s jsonStyle) intoEmpty(v *hujson.Value, keys []string, value any) []byte {
 		multiline := s.multiline() || bytes.ContainsRune(inside, '\n')
 		return spliced(s.text, open, shut, s.nested(keys, value, own, multiline))
 	}
-	// Only comments: the member gets a line behind them.
+	// Only comments: the member gets a line after them.
 	end := open + 1 + len(bytes.TrimRight(inside, " \t\r\n"))
 	nl, indent := lineEnd(s.text), own+s.unit()
 	return spliced(s.text, end, shut-1, nl+indent+s.member(keys, value, indent, true)+nl+own)
 }
 
-// afterLast adds a member behind the last one, and behind a comment that shares
-// its line.
+// afterLast adds a member after the last one, and after a comment on the same line.
 func (s jsonStyle) afterLast(v *hujson.Value, object *hujson.Object, keys []string, value any) []byte {
 	last := object.Members[len(object.Members)-1]
 	end := s.shift + last.Value.EndOffset
@@ -230,8 +229,8 @@ func (s jsonStyle) onSameLine(object *hujson.Object, keys []string, value any) [
 	return spliced(s.text, end, end, ","+gap+s.member(keys, value, "", false))
 }
 
-// lineBehind looks behind a value that ends at from, inside an object that ends
-// at to: is there a comma, and where does the line end that both are on?
+// lineBehind reads the text after a value that ends at from, inside an object that ends at to. It
+// reports whether there is a comma, and where the line of both ends.
 func (s jsonStyle) lineBehind(from, to int) (comma bool, point int) {
 	point = from
 	for i := from; i < to; {
@@ -295,8 +294,8 @@ func (s jsonStyle) unit() string {
 	return "  "
 }
 
-// unitOf is the indentation of the first member of the outermost object over
-// the object's own, empty where members share a line.
+// unitOf is the indentation of the first member of the outermost object relative to the object's
+// own; empty if members share a line.
 func (s jsonStyle) unitOf() string {
 	object, isObject := s.root.Value.(*hujson.Object)
 	if !isObject || len(object.Members) == 0 {
@@ -310,8 +309,7 @@ func (s jsonStyle) unitOf() string {
 	return strings.TrimPrefix(s.indentOf(name.StartOffset), own)
 }
 
-// colon is the text between a name and its value, as the document's first
-// member has it.
+// colon is the text between a name and its value, as in the document's first member.
 func (s jsonStyle) colon() string {
 	if object, isObject := s.root.Value.(*hujson.Object); isObject && len(object.Members) > 0 {
 		first := object.Members[0]

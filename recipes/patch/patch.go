@@ -1,15 +1,14 @@
-// Package patch changes one value in a command line or in a JSON, YAML or TOML
-// text and leaves every other byte alone: comments, order, indentation, quotes,
-// line ends and byte order mark stay as they are.
+// Package patch changes one value in a command line or in a JSON, YAML or TOML text and keeps
+// every other byte: comments, order, indentation, quotes, line ends and byte order mark stay
+// unchanged.
 //
-// A path names a value by keys joined with dots, list items by their index from
-// 0: "train.groups.0.lr". A dot that belongs to a key is written `\.`.
+// A path names a value by keys joined with dots, list items by their index from 0:
+// "train.groups.0.lr". A dot that belongs to a key is written `\.`.
 //
-// Values are string, bool, int64, float64 and nil; Get also returns []any and
-// map[string]any for what holds others. Where a splice could be wrong (aliases,
-// block scalars, duplicate keys), an *Error with the position says so and
-// nothing is changed. Every result is parsed again and compared before it is
-// returned.
+// Values are string, bool, int64, float64 and nil; Get also returns []any and map[string]any for
+// values that contain others. If a splice could be wrong (aliases, block scalars, duplicate
+// keys), an *Error with the position is returned and nothing is changed. Every result is parsed
+// again and compared before it is returned.
 package patch
 
 import (
@@ -33,8 +32,8 @@ const (
 	TOML Format = "TOML"
 )
 
-// FormatOf finds a file's format by its name or, where the name has no known ending,
-// by its first byte.
+// FormatOf finds a file's format by its name or, if the name has no known ending, by its first
+// byte.
 func FormatOf(name string, text []byte) (Format, bool) {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".json", ".jsonc", ".json5", ".hjson":
@@ -50,7 +49,7 @@ func FormatOf(name string, text []byte) (Format, bool) {
 	return "", false
 }
 
-// A Reason is why a value cannot be read or changed.
+// A Reason is the reason why a value cannot be read or changed.
 type Reason string
 
 // The reasons.
@@ -59,16 +58,16 @@ const (
 	Duplicate Reason = "duplicate" // a key occurs twice in one object
 	Shared    Reason = "shared"    // an anchor or alias: other places would change too
 	Block     Reason = "block"     // a block or multi-line scalar
-	Shape     Reason = "shape"     // the path runs through something that is no object or list
+	Shape     Reason = "shape"     // the path runs through a value that is not an object or list
 	Value     Reason = "value"     // the value cannot be written in this format
 )
 
-// An Error is why and where a text cannot be read or changed.
+// An Error is the reason why a text cannot be read or changed, with the position.
 type Error struct {
 	Format       Format
 	Reason       Reason
-	Path         string // as given, or the part of it that is at fault
-	Line, Column int    // from 1; 0 where there is no position
+	Path         string // as given, or the wrong part of it
+	Line, Column int    // from 1; 0 if there is no position
 	Message      string
 }
 
@@ -86,7 +85,7 @@ func (e *Error) Error() string {
 
 // A syntax finds and splices values in one format.
 type syntax interface {
-	// decode returns the whole text as plain values, for one path or, where it is nil, for all.
+	// decode returns the whole text as plain values, for one path or, if it is nil, for all.
 	decode(text []byte, path []string) (any, error)
 	// splice returns the text with the value at keys replaced or inserted.
 	splice(text []byte, keys []string, value any) ([]byte, error)
@@ -117,8 +116,8 @@ func decode(f Format, text []byte, path []string) (any, error) {
 	return s.decode(text, path)
 }
 
-// Get returns the value at a path, and whether there is one. In YAML a key
-// elsewhere may occur twice: the last counts, as in PyYAML.
+// Get returns the value at a path, and whether there is one. In YAML a key elsewhere may occur
+// twice: the last counts, as in PyYAML.
 func Get(f Format, text []byte, at string) (any, bool, error) {
 	keys := Split(at)
 	root, err := decode(f, text, keys)
@@ -128,9 +127,8 @@ func Get(f Format, text []byte, at string) (any, bool, error) {
 	return lookUp(f, root, keys)
 }
 
-// Set returns the text with the value at a path replaced, or inserted in the
-// style of its neighbours where it is missing. A value that is already there
-// changes no byte.
+// Set returns the text with the value at a path replaced, or inserted in the style of its
+// neighbours if it is missing. A value that is already there changes no byte.
 func Set(f Format, text []byte, at string, value any) ([]byte, error) {
 	value, err := plain(f, at, value)
 	if err != nil {
@@ -159,8 +157,8 @@ func Set(f Format, text []byte, at string, value any) ([]byte, error) {
 	return next, check(f, root, next, keys, value)
 }
 
-// check parses the new text and compares it with the old values changed in
-// memory, so that a splice that went wrong is never returned.
+// check parses the new text and compares it with the old values changed in memory, so that a
+// wrong splice is never returned.
 func check(f Format, root any, next []byte, keys []string, value any) error {
 	got, err := Decode(f, next)
 	if err != nil {
@@ -189,7 +187,7 @@ func plain(f Format, at string, value any) (any, error) {
 	return nil, &Error{Format: f, Reason: Value, Path: at, Message: fmt.Sprintf("a %T cannot be written", value)}
 }
 
-// Split takes a path apart.
+// Split divides a path into its keys.
 func Split(at string) []string {
 	var keys []string
 	var key strings.Builder
@@ -238,7 +236,7 @@ func lookUp(f Format, root any, keys []string) (any, bool, error) {
 			}
 			root = node[n]
 		case nil:
-			return nil, false, nil // an empty file, or a key with nothing behind it
+			return nil, false, nil // an empty file, or a key without a value
 		default:
 			return nil, false, &Error{Format: f, Reason: Shape, Path: Join(keys[:i]),
 				Message: fmt.Sprintf("holds %v, so that there is no %q in it", node, key)}
@@ -247,7 +245,7 @@ func lookUp(f Format, root any, keys []string) (any, bool, error) {
 	return root, true, nil
 }
 
-// index reads a list index and holds it against the list's length.
+// index reads a list index and compares it with the list's length.
 func index(key string, length int) (int, error) {
 	n, err := strconv.Atoi(key)
 	if err != nil || n < 0 || strconv.Itoa(n) != key {
@@ -289,7 +287,7 @@ func position(text []byte, offset int) (line, column int) {
 	return line, offset - bytes.LastIndexByte(before, '\n')
 }
 
-// spliced is text with text[from:to] replaced.
+// spliced returns text with text[from:to] replaced.
 func spliced(text []byte, from, to int, with string) []byte {
 	next := make([]byte, 0, len(text)+len(with))
 	next = append(next, text[:from]...)

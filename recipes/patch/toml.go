@@ -12,8 +12,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// tomlSyntax reads TOML. Values come from the decoder; their places in the
-// text from the expressions of its parser (tomltext.go).
+// tomlSyntax reads TOML. Values come from the decoder; their positions in the text from the
+// expressions of its parser (tomltext.go).
 type tomlSyntax struct{}
 
 func (tomlSyntax) decode(text []byte, _ []string) (any, error) {
@@ -28,7 +28,7 @@ func (tomlSyntax) decode(text []byte, _ []string) (any, error) {
 	return tomlPlain(table), nil
 }
 
-// tomlDuplicate finds the place of a duplicate key, which the decoder does not report.
+// tomlDuplicate finds the position of a duplicate key, which the decoder does not report.
 func tomlDuplicate(text []byte, e *Error) error {
 	if e.Reason != Duplicate {
 		return e
@@ -55,7 +55,7 @@ func tomlDuplicate(text []byte, e *Error) error {
 	return e
 }
 
-// tomlError takes position and key out of a decoder's error.
+// tomlError separates position and key from a decoder's error.
 func tomlError(err error) *Error {
 	e := &Error{Format: TOML, Reason: Syntax, Message: "is not TOML: " + strings.TrimPrefix(err.Error(), "toml: ")}
 	var decode *toml.DecodeError
@@ -69,8 +69,7 @@ func tomlError(err error) *Error {
 	return e
 }
 
-// tomlPlain turns times into their text, and numbers that do not equal
-// themselves.
+// tomlPlain turns times, and numbers that do not equal themselves, into their text.
 func tomlPlain(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -105,7 +104,7 @@ func (tomlSyntax) splice(text []byte, keys []string, value any) ([]byte, error) 
 	return t.insert(keys, value)
 }
 
-// replace puts another scalar in a scalar's place.
+// replace replaces a scalar by another one.
 func (t *tomlText) replace(entry *tomlEntry, value any) ([]byte, error) {
 	old := string(t.text[entry.value.start:entry.value.end])
 	if strings.HasPrefix(old, `"""`) || strings.HasPrefix(old, "'''") {
@@ -114,8 +113,7 @@ func (t *tomlText) replace(entry *tomlEntry, value any) ([]byte, error) {
 	return spliced(t.text, entry.value.start, entry.value.end, tomlWord(value, strings.HasPrefix(old, "'"))), nil
 }
 
-// tomlWord writes a scalar, a text in single quotes where those are wanted and
-// can hold it.
+// tomlWord writes a scalar; a text in single quotes if they are wanted and possible.
 func tomlWord(value any, single bool) string {
 	switch v := value.(type) {
 	case bool:
@@ -140,7 +138,7 @@ func tomlFloat(x float64) string {
 	return text + ".0"
 }
 
-// tomlKey writes a key, in quotes where it needs them.
+// tomlKey writes a key, in quotes if it needs them.
 func tomlKey(keys ...string) string {
 	words := slices.Clone(keys)
 	for i, key := range words {

@@ -8,27 +8,27 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// tomlText is a TOML text with the places of its tables and values.
+// tomlText is a TOML text with the positions of its tables and values.
 type tomlText struct {
 	text     []byte
 	sections []*tomlSection // the root first, then one for each header
 	entries  []*tomlEntry
 }
 
-// A tomlSection is what follows one header, or what precedes the first.
+// A tomlSection is the text after one header, or before the first.
 type tomlSection struct {
 	path []string // items of arrays of tables by their index
-	end  int      // where its last key and value end, or its header's brackets
+	end  int      // the end of its last key and value, or of its header's brackets
 	head bool     // it has a header
 	used bool     // it has a key
 }
 
-// A tomlEntry is one value with its place.
+// A tomlEntry is one value with its position.
 type tomlEntry struct {
 	path    []string
 	section *tomlSection
 	key     int // where its key starts
-	parts   int // how many keys are joined by dots before the value
+	parts   int // number of keys joined by dots before the value
 	value   span
 	inline  bool // inside an inline table or an array
 	table   bool // the value is an inline table
@@ -43,7 +43,7 @@ func (t *tomlText) fault(at int, reason Reason, keys []string, message string) e
 
 func (t *tomlText) shift() int { return len(t.text) - len(withoutBOM(t.text)) }
 
-// parseTOML finds the places in a text that the decoder accepts.
+// parseTOML finds the positions in a text that the decoder accepts.
 func parseTOML(text []byte) (*tomlText, error) {
 	t := &tomlText{text: text, sections: []*tomlSection{{}}}
 	arrays := map[string]int{} // items so far of each array of tables
@@ -72,7 +72,7 @@ func parseTOML(text []byte) (*tomlText, error) {
 	return t, nil
 }
 
-// keys reads a dotted key, and where it starts and ends.
+// keys reads a dotted key, and its start and end.
 func (t *tomlText) keys(parts unstable.Iterator) (keys []string, start, end int) {
 	for parts.Next() {
 		part := parts.Node()
@@ -85,8 +85,8 @@ func (t *tomlText) keys(parts unstable.Iterator) (keys []string, start, end int)
 	return keys, start, end
 }
 
-// resolve turns a header's keys into a path: an array of tables is followed by
-// the index of its newest item.
+// resolve turns a header's keys into a path: an array of tables is followed by the index of its
+// newest item.
 func resolve(keys []string, arrays map[string]int, item bool) []string {
 	var path []string
 	for i, key := range keys {
@@ -102,7 +102,7 @@ func resolve(keys []string, arrays map[string]int, item bool) []string {
 	return path
 }
 
-// keyValue records a key with its value, and what is inside the value.
+// keyValue records a key with its value, and the entries inside the value.
 func (t *tomlText) keyValue(node *unstable.Node, above []string, section *tomlSection, inline bool) *tomlEntry {
 	keys, start, end := t.keys(node.Key())
 	entry := &tomlEntry{path: append(slices.Clone(above), keys...), section: section, key: start, parts: len(keys), inline: inline}
@@ -112,7 +112,7 @@ func (t *tomlText) keyValue(node *unstable.Node, above []string, section *tomlSe
 	return entry
 }
 
-// value finds a value's end, and records what is inside it.
+// value finds a value's end, and records the entries inside it.
 func (t *tomlText) value(node *unstable.Node, start int, path []string, section *tomlSection) span {
 	switch node.Kind {
 	case unstable.String:
@@ -142,8 +142,7 @@ func (t *tomlText) value(node *unstable.Node, start int, path []string, section 
 	return span{start, start + len(node.Data)}
 }
 
-// skip passes over any of the given bytes, and over comments where line ends are
-// among them.
+// skip passes over any of the given bytes, and over comments if line ends are among them.
 func (t *tomlText) skip(at int, over string) int {
 	comments := bytes.IndexByte([]byte(over), '\n') >= 0
 	for at < len(t.text) {
@@ -163,7 +162,7 @@ func (t *tomlText) skip(at int, over string) int {
 	return at
 }
 
-// find is the entry with exactly that path, or nil.
+// find returns the entry with exactly that path, or nil.
 func (t *tomlText) find(keys []string) *tomlEntry {
 	for _, entry := range t.entries {
 		if slices.Equal(entry.path, keys) {
@@ -173,9 +172,8 @@ func (t *tomlText) find(keys []string) *tomlEntry {
 	return nil
 }
 
-// insert adds a key where its neighbours are: inside an inline table, behind the
-// last key of its table, next to keys with the same dots, or in a new table
-// at the end.
+// insert adds a key next to its neighbours: inside an inline table, after the last key of its
+// table, next to keys with the same dots, or in a new table at the end.
 func (t *tomlText) insert(keys []string, value any) ([]byte, error) {
 	last := len(keys) - 1
 	word := tomlWord(value, false)
@@ -207,7 +205,7 @@ func (t *tomlText) insert(keys []string, value any) ([]byte, error) {
 	return spliced(end, len(end), len(end), table), nil
 }
 
-// section is the table with that path that a key can be added to, or nil.
+// section returns the table with that path to which a key can be added, or nil.
 func (t *tomlText) section(path []string) *tomlSection {
 	for _, section := range t.sections {
 		if slices.Equal(section.path, path) {
@@ -217,7 +215,7 @@ func (t *tomlText) section(path []string) *tomlSection {
 	return nil
 }
 
-// dotted is the last entry whose dotted key makes the table at path.
+// dotted returns the last entry whose dotted key makes the table at path.
 func (t *tomlText) dotted(path []string) *tomlEntry {
 	var found *tomlEntry
 	for _, entry := range t.entries {
@@ -229,8 +227,7 @@ func (t *tomlText) dotted(path []string) *tomlEntry {
 	return found
 }
 
-// behind adds a line behind the line that holds an offset, indented as the lines
-// of its table are.
+// behind adds a line after the line with an offset, with the indentation of its table's lines.
 func (t *tomlText) behind(at int, table []string, line string) []byte {
 	nl := lineEnd(t.text)
 	indent := ""
@@ -247,8 +244,7 @@ func (t *tomlText) behind(at int, table []string, line string) []byte {
 	return spliced(t.text, at+n+1, at+n+1, indent+line+nl)
 }
 
-// first puts a line at the top, behind the comments that open the file and
-// before the first table.
+// first puts a line at the top, after the comments that open the file and before the first table.
 func (t *tomlText) first(line string) []byte {
 	at := t.shift()
 	for at < len(t.text) && t.text[at] == '#' {

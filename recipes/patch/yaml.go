@@ -12,12 +12,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlSyntax reads one YAML document. Values come from the parser; their places
-// in the text from the positions of its nodes (yamltext.go).
+// yamlSyntax reads one YAML document. Values come from the parser; their positions in the text
+// from the positions of its nodes (yamltext.go).
 type yamlSyntax struct{}
 
-// yamlLimit bounds the nodes of a document after its aliases are followed, so
-// that a few aliases of aliases cannot expand to billions.
+// yamlLimit bounds the nodes of a document after its aliases are followed, so that a few aliases
+// of aliases cannot expand to billions.
 const yamlLimit = 1 << 20
 
 // parseYAML returns the document's root, nil for an empty document.
@@ -48,8 +48,7 @@ func parseYAML(text []byte) (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-// decodeNode turns the panics that the parser has for some malformed input into
-// errors.
+// decodeNode turns the parser's panics for some malformed input into errors.
 func decodeNode(decoder *yaml.Decoder, into *yaml.Node) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -110,7 +109,7 @@ func (r *yamlReader) matters(path []string) bool {
 	return r.path == nil || slices.Equal(path[:n], r.path[:n])
 }
 
-// mapping reads keys and values; merged values give way to the mapping's own.
+// mapping reads keys and values; the mapping's own values take precedence over merged ones.
 func (r *yamlReader) mapping(n *yaml.Node, at []string) (any, error) {
 	object, merged := make(map[string]any, len(n.Content)/2), map[string]any{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -140,8 +139,7 @@ func (r *yamlReader) mapping(n *yaml.Node, at []string) (any, error) {
 	return object, nil
 }
 
-// merge adds the value of a merge key, a mapping or a list of them, the first
-// of which wins.
+// merge adds the value of a merge key: a mapping, or a list of mappings, of which the first wins.
 func merge(into map[string]any, plain any) {
 	switch v := plain.(type) {
 	case map[string]any:
@@ -157,7 +155,7 @@ func merge(into map[string]any, plain any) {
 	}
 }
 
-// yamlScalar resolves a scalar. Times and other tagged values are their text.
+// yamlScalar resolves a scalar. Times and other tagged values become their text.
 func yamlScalar(n *yaml.Node) any {
 	var v any
 	if n.Decode(&v) != nil {
@@ -210,8 +208,8 @@ func (yamlSyntax) splice(text []byte, keys []string, value any) ([]byte, error) 
 	return y.replace(key, at, keys, value)
 }
 
-// yamlChild is the value of a key that is not merged, or an item, or nil. The key is nil
-// for an item.
+// yamlChild returns the value of a key that is not merged, or an item, or nil. The key is nil for
+// an item.
 func yamlChild(n *yaml.Node, name string) (key, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// insert adds keys[0], and the mappings down to the value, to the mapping n; a
-// null n, which is key's value, becomes a mapping.
+// insert adds keys[0], and the mappings down to the value, to the mapping n. A null n, which is
+// key's value, becomes a mapping.
 func (y *yamlText) insert(key, n *yaml.Node, keys []string, value any) ([]byte, error) {
 	switch {
 	case empty(n):
@@ -28,8 +28,7 @@ func (y *yamlText) insert(key, n *yaml.Node, keys []string, value any) ([]byte, 
 	return y.insertBlock(n, keys, value)
 }
 
-// insertBlock adds lines behind the last entry of a mapping whose entries have
-// separate lines.
+// insertBlock adds lines after the last entry of a mapping whose entries have separate lines.
 func (y *yamlText) insertBlock(n *yaml.Node, keys []string, value any) ([]byte, error) {
 	last := n.Content[len(n.Content)-2]
 	indent := last.Column - 1
@@ -40,7 +39,7 @@ func (y *yamlText) insertBlock(n *yaml.Node, keys []string, value any) ([]byte, 
 		item := depth == indent && (bytes.HasPrefix(content[depth:], []byte("- ")) || string(content[depth:]) == "-")
 		switch {
 		case len(content) == 0, depth <= indent && content[depth] == '#':
-			continue // it may be before more of the mapping, or before what follows it
+			continue // it may precede more of the mapping, or the text after it
 		case depth > indent || item:
 			line = i
 			continue
@@ -50,7 +49,7 @@ func (y *yamlText) insertBlock(n *yaml.Node, keys []string, value any) ([]byte, 
 	return y.addLines(line, y.block(keys, value, indent)), nil
 }
 
-// line is the text of a line, its end included.
+// line is the text of a line with its end.
 func (y *yamlText) line(i int) []byte {
 	if i+1 < len(y.lines) {
 		return y.text[y.lines[i]:y.lines[i+1]]
@@ -58,7 +57,7 @@ func (y *yamlText) line(i int) []byte {
 	return y.text[y.lines[i]:]
 }
 
-// addLines puts lines, the last without its end, behind a line.
+// addLines puts lines, the last without its end, after a line.
 func (y *yamlText) addLines(line int, lines string) []byte {
 	nl := lineEnd(y.text)
 	text := y.line(line)
@@ -78,7 +77,7 @@ func (y *yamlText) block(keys []string, value any, indent int) string {
 	return head + lineEnd(y.text) + y.block(keys[1:], value, indent+y.unit())
 }
 
-// unit is how far the document indents an inner mapping, 2 if it has none.
+// unit is the indentation of an inner mapping in the document; 2 if it has none.
 func (y *yamlText) unit() int {
 	if y.root == nil || y.root.Kind != yaml.MappingNode {
 		return 2

@@ -14,7 +14,7 @@ type yamlText struct {
 	text  []byte
 	root  *yaml.Node
 	lines []int // where each line starts
-	// shared holds the anchors that an alias refers to.
+	// shared has the anchors that an alias refers to.
 	shared map[*yaml.Node]bool
 }
 
@@ -34,8 +34,8 @@ func newYAMLText(text []byte, root *yaml.Node) *yamlText {
 	return y
 }
 
-// lineBreak is the length of the line break at the start of a text, as the
-// parser counts lines: also NEL, LS and PS.
+// lineBreak is the length of the line break at the start of a text, as the parser counts lines:
+// including NEL, LS and PS.
 func lineBreak(text []byte) int {
 	for _, b := range []string{"\r\n", "\n", "\r", "\u0085", "\u2028", "\u2029"} {
 		if bytes.HasPrefix(text, []byte(b)) {
@@ -55,7 +55,7 @@ func (y *yamlText) findAliases(n *yaml.Node) {
 	}
 }
 
-// own refuses a node that several places of the document share of the document.
+// own refuses a node that several places of the document share.
 func (y *yamlText) own(n *yaml.Node, at []string) error {
 	switch {
 	case n.Kind == yaml.AliasNode:
@@ -66,7 +66,7 @@ func (y *yamlText) own(n *yaml.Node, at []string) error {
 	return nil
 }
 
-// offset is where a node starts. Columns count characters.
+// offset is the start of a node. Columns count characters.
 func (y *yamlText) offset(n *yaml.Node) int {
 	if n.Line < 1 || n.Line > len(y.lines) {
 		return len(y.text)
@@ -79,7 +79,7 @@ func (y *yamlText) offset(n *yaml.Node) int {
 	return at
 }
 
-// end is where a scalar on one line ends; ok is false for all other nodes.
+// end is the end of a scalar on one line; ok is false for all other nodes.
 func (y *yamlText) end(n *yaml.Node, start int) (end int, ok bool) {
 	rest := y.text[min(start, len(y.text)):]
 	switch {
@@ -95,7 +95,7 @@ func (y *yamlText) end(n *yaml.Node, start int) (end int, ok bool) {
 	return start + end, end > 0
 }
 
-// quotedEnd is the length of a quoted text on one line, 0 if it is none.
+// quotedEnd is the length of a quoted text on one line; 0: none.
 func quotedEnd(text []byte, quote byte) int {
 	if len(text) == 0 || text[0] != quote {
 		return 0
@@ -115,7 +115,7 @@ func quotedEnd(text []byte, quote byte) int {
 	return 0
 }
 
-// replace puts another scalar in a scalar's place.
+// replace replaces a scalar by another one.
 func (y *yamlText) replace(key, n *yaml.Node, keys []string, value any) ([]byte, error) {
 	if empty(n) {
 		return y.behindColon(key, n, keys, yamlWord(value, 0))
@@ -133,12 +133,12 @@ func (y *yamlText) replace(key, n *yaml.Node, keys []string, value any) ([]byte,
 	return nil, yamlError(n, Block, keys, "runs over several lines")
 }
 
-// empty recognises a key with nothing behind it.
+// empty reports whether a key has no value.
 func empty(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Anchor == ""
 }
 
-// behindColon writes a word behind a key that has no value.
+// behindColon writes a word after a key that has no value.
 func (y *yamlText) behindColon(key, n *yaml.Node, keys []string, word string) ([]byte, error) {
 	if key != nil {
 		end, ok := y.end(key, y.offset(key))
@@ -152,8 +152,7 @@ func (y *yamlText) behindColon(key, n *yaml.Node, keys []string, word string) ([
 	return nil, yamlError(n, Shape, keys, "is empty, and not behind a plain key")
 }
 
-// yamlWord writes a scalar, a text in the style of the one that it replaces
-// where that can hold it.
+// yamlWord writes a scalar; a text in the style of the replaced one if possible.
 func yamlWord(value any, style yaml.Style) string {
 	switch v := value.(type) {
 	case nil:
@@ -175,7 +174,7 @@ func yamlWord(value any, style yaml.Style) string {
 	return jsonText(text) // every JSON text is a double-quoted YAML one
 }
 
-// yamlFloat writes a number with a point, without which YAML 1.1 reads a text.
+// yamlFloat writes a number with a point; without it YAML 1.1 reads a text.
 func yamlFloat(x float64) string {
 	text := strconv.FormatFloat(x, 'g', -1, 64)
 	switch {
@@ -194,7 +193,7 @@ func yamlFloat(x float64) string {
 	return text + ".0"
 }
 
-// printable reports whether single quotes can hold a text.
+// printable reports whether a text can be written in single quotes.
 func printable(text string) bool {
 	for _, r := range text {
 		if !strconv.IsPrint(r) {
@@ -204,8 +203,8 @@ func printable(text string) bool {
 	return true
 }
 
-// plainSafe reports whether a text means itself without quotes, to readers of
-// YAML 1.1 too, for whom yes and on are truth values.
+// plainSafe reports whether a text keeps its meaning without quotes, also for readers of YAML
+// 1.1, for whom yes and on are truth values.
 func plainSafe(text string) bool {
 	for i, r := range text {
 		letter := r == '_' || r == '/' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'

@@ -14,7 +14,7 @@ type divisor struct {
 	gate  gate
 }
 
-// divisors are those of all gates.
+// divisors lists the divisors of all gates.
 func (s *Analysis) divisors() []divisor {
 	var all []divisor
 	for _, g := range s.facts.Gates {
@@ -91,7 +91,7 @@ func (s *Analysis) accumulation(micro *FoundKnob) *FoundKnob {
 	return found
 }
 
-// gated describes how the step is gated.
+// gated describes the condition of the step.
 func (s *Analysis) gated(found *FoundKnob, g gate) string {
 	what := "gates the optimizer's step"
 	if g.Kind == "framework" {
@@ -103,8 +103,8 @@ func (s *Analysis) gated(found *FoundKnob, g gate) string {
 	return evidence(found.target, what, g.location)
 }
 
-// derived reports whether a number of steps is a total over the micro batch: what the
-// total counts, samples or tokens, does not matter.
+// derived reports whether a number of steps is a total divided by the micro batch. The unit of
+// the total, samples or tokens, does not matter.
 func (f Facts) derived(v value, micro target) bool {
 	for _, one := range v.alternatives() {
 		for (one.Op == "int" || one.Op == "max" || one.Op == "round") && len(one.Of) > 0 {
@@ -129,7 +129,7 @@ func (f Facts) derived(v value, micro target) bool {
 	return false
 }
 
-// noAccumulation records that there is none, unless one is likely.
+// noAccumulation records that there is no accumulation, unless one is likely.
 func (s *Analysis) noAccumulation() *FoundKnob {
 	const k = strategy.GradientAccumulationSteps
 	how := ""
@@ -154,7 +154,7 @@ func (s *Analysis) divides(by target) bool {
 	})
 }
 
-// gateDoubt is why something else may make steps, too.
+// gateDoubt is the reason why other code may also make steps.
 func (s *Analysis) gateDoubt(found *FoundKnob, d divisor, micro *FoundKnob) string {
 	if d.gate.Kind == "framework" {
 		if d.gate.Call == "Accelerator" && !d.gate.Accumulates {
@@ -171,7 +171,7 @@ func (s *Analysis) gateDoubt(found *FoundKnob, d divisor, micro *FoundKnob) stri
 	return ""
 }
 
-// covered are the statements, by their ids, that run once a step of the optimizer.
+// covered lists the statements, by their ids, that run once per optimizer step.
 func (s *Analysis) covered(found, micro *FoundKnob) map[int]bool {
 	covered := map[int]bool{}
 	follows := func(v value) bool {
@@ -194,9 +194,9 @@ func (s *Analysis) covered(found, micro *FoundKnob) map[int]bool {
 	return covered
 }
 
-// scheduleFollows is why the learning rate would take another course with more micro
-// batches to a step: it is set anew for each of them, or its schedule is as long as
-// there are batches. Empty where it would not.
+// scheduleFollows is the reason why the learning rate would change differently with more micro
+// batches per step: it is set for each of them, or the length of its schedule is the number of
+// batches. Empty if it would not.
 func (s *Analysis) scheduleFollows(found *FoundKnob, d divisor, micro *FoundKnob) string {
 	covered := s.covered(found, micro)
 	prepared := d.gate.Kind == "framework" && d.gate.Call == "Accelerator" // its scheduler waits for the step
@@ -224,14 +224,14 @@ func (s *Analysis) scheduleFollows(found *FoundKnob, d divisor, micro *FoundKnob
 	return ""
 }
 
-// refuseAccumulation: with another number the training would be another.
+// refuseAccumulation refuses a change of the accumulation that would change the training.
 func (s *Analysis) refuseAccumulation(found *FoundKnob, d divisor, micro *FoundKnob) {
 	refused := &found.Refusal
 	if found.Derived {
 		if micro.Doubt != "" {
 			return
 		}
-		refused = &micro.Refusal // the setting that would be changed
+		refused = &micro.Refusal // the setting to change
 	}
 	s.loss = s.ownLoss(found, d, micro)
 	switch why := cmp.Or(s.scaled(found, d), s.offbeat(found, d, micro)); {
@@ -276,7 +276,7 @@ func (s *Analysis) lossDivided(found *FoundKnob, d divisor) bool {
 	})
 }
 
-// isAccumulation reports whether a value is the number of micro batches to a step.
+// isAccumulation reports whether a value is the number of micro batches per step.
 func (s *Analysis) isAccumulation(v value, found *FoundKnob, d divisor) bool {
 	if found.Derived {
 		return fmt.Sprint(s.facts.text(v)) == fmt.Sprint(s.facts.text(d.value))

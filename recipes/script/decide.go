@@ -14,11 +14,11 @@ type FoundKnob struct {
 	Knob strategy.Knob
 	// Doubt is the reason why it is only likely; empty: it is certain.
 	Doubt string
-	// Refusal is the reason why a certain knob is not changed.
+	// Refusal is the reason why a certain knob must not change.
 	Refusal string
 	// Why are the sentences of evidence, each with its file and line.
 	Why []string
-	// Derived: the accumulation follows from a total that stays.
+	// Derived: the accumulation follows from a total that does not change.
 	Derived bool
 
 	target target
@@ -32,11 +32,11 @@ func (f FoundKnob) Name() string {
 	return f.target.name()
 }
 
-// An Analysis holds what the source of a job's script shows of its knobs.
+// An Analysis has the knobs that the source of a job's script shows.
 type Analysis struct {
 	// Found are the knobs that are certain or likely, in the order of Knobs.
 	Found []FoundKnob
-	// Missing has for each other knob the names that were looked for, and where.
+	// Missing has for each other knob the names that were searched, and where.
 	Missing map[strategy.Knob]string
 	Resume  Continuation
 
@@ -48,8 +48,7 @@ type Analysis struct {
 }
 
 // Decide separates the certain knobs from the likely ones. script is the script's name for
-// people, argv its words; read gives a file by a path as Facts has it, nil where there
-// is none.
+// people, argv its words; read returns a file by a path in Facts, nil if there is none.
 func Decide(f Facts, script string, argv []string, read func(path string) []byte) Analysis {
 	s := Analysis{Missing: map[strategy.Knob]string{}, facts: f, script: script, argv: argv, read: read}
 	micro := s.microBatch()
@@ -98,7 +97,7 @@ func (s *Analysis) miss(k strategy.Knob, how string) *FoundKnob {
 	return nil
 }
 
-// named are the settings whose name alone speaks for a knob.
+// named lists the settings whose name alone suggests a knob.
 func (s *Analysis) named(k strategy.Knob) []Argument {
 	var found []Argument
 	for _, one := range s.facts.Settings {
@@ -109,12 +108,12 @@ func (s *Analysis) named(k strategy.Knob) []Argument {
 	return found
 }
 
-// likely drafts a knob of which only the name speaks; nil where none or several do.
+// likely drafts a knob that only a name suggests; nil if none or several do.
 func (s *Analysis) likely(k strategy.Knob, doubt string) *FoundKnob {
 	return s.only(k, s.named(k), doubt)
 }
 
-// only drafts a knob of the one candidate; nil where there are none or several.
+// only drafts a knob of the only candidate; nil if there are none or several.
 func (s *Analysis) only(k strategy.Knob, candidates []Argument, doubt string) *FoundKnob {
 	if len(candidates) != 1 {
 		return nil
@@ -124,8 +123,9 @@ func (s *Analysis) only(k strategy.Knob, candidates []Argument, doubt string) *F
 	return &FoundKnob{Knob: k, Doubt: doubt, Why: []string{t.name() + " (" + t.where() + ")"}, target: t}
 }
 
-// reaching finds the target that reaches loaders; unknown is the reason why it is not known of one
-// of them. what is the value of a loader, of is its name, and both is what two targets would do.
+// reaching finds the target that reaches loaders; unknown is the reason why it is not known for
+// one of them. what returns the value of a loader, of is its name, and both describes two
+// targets.
 func (s *Analysis) reaching(k strategy.Knob, loaders []loader, what func(loader) value, of, both string) (found *FoundKnob, unknown string) {
 	for _, l := range loaders {
 		t, why := s.facts.pure(what(l))
@@ -164,7 +164,7 @@ func (s *Analysis) microBatch() *FoundKnob {
 	return found
 }
 
-// evidence is one sentence.
+// evidence formats one sentence.
 func evidence(t target, how string, at location) string {
 	if t.where() == "" {
 		return fmt.Sprintf("%s %s (%s)", t.name(), how, at)
@@ -187,7 +187,7 @@ func (s *Analysis) training() []loader {
 		return unknown
 	}
 	for _, l := range unknown {
-		// One with another batch than training's is some other loader.
+		// A loader with another batch than training's is not for training.
 		if t, why := s.facts.pure(l.Batch); why == "" && !evalWord.MatchString(t.word()) {
 			train = append(train, l)
 		}
@@ -195,7 +195,7 @@ func (s *Analysis) training() []loader {
 	return train
 }
 
-// forTraining leaves out those of several values whose names are of the evaluation.
+// forTraining omits those of several values whose names belong to the evaluation.
 func (s *Analysis) forTraining(v value) value {
 	all := v.alternatives()
 	if len(all) < 2 {
@@ -211,8 +211,7 @@ func (s *Analysis) forTraining(v value) value {
 	return value{Any: left}
 }
 
-// fraction reports whether a value is one and a half times another, as evaluations
-// like to have it.
+// fraction reports whether a value is one and a half times another, as is common in evaluations.
 func (v value) fraction() bool {
 	return v.Op == "int" && len(v.Of) == 1 && v.Of[0].Op == "*" && v.Of[0].holds(func(part value) bool {
 		n, number := part.Const.value.(float64)
@@ -220,7 +219,7 @@ func (v value) fraction() bool {
 	})
 }
 
-// doubtOf is why a target that goes to the right place may yet not be the knob.
+// doubtOf is the reason why a target that reaches the right place may still not be the knob.
 func (s *Analysis) doubtOf(k strategy.Knob, t target) string {
 	for _, one := range t.settings {
 		if why := one.countsAll(); why != "" && k == strategy.MicroBatchSize {
@@ -239,7 +238,7 @@ func (s *Analysis) doubtOf(k strategy.Knob, t target) string {
 	return ""
 }
 
-// equivalent refuses a micro batch with whose change the training would change.
+// equivalent refuses a micro batch if its change would change the training.
 func (s *Analysis) equivalent(micro, accumulation *FoundKnob) {
 	if micro.Doubt != "" {
 		return
@@ -253,8 +252,8 @@ func (s *Analysis) equivalent(micro, accumulation *FoundKnob) {
 	}
 }
 
-// rateFollows: a learning rate is computed from the micro batch, and not from what is
-// accumulated.
+// rateFollows reports whether a learning rate is computed from the micro batch, and not from the
+// accumulated batch.
 func (s *Analysis) rateFollows(micro target, accumulation *FoundKnob) (at location, follows bool) {
 	for _, r := range s.facts.Rates {
 		product := r.Value.holds(func(v value) bool {

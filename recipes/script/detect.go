@@ -10,13 +10,13 @@ import (
 	"github.com/gpurun/gpurun/recipes/patch"
 )
 
-// detection finds a framework's marks in a command.
+// detection finds a framework's signs in a command.
 type detection format.Detection
 
-// Detect finds the recipe of the framework that a command uses. The script's
-// imports decide where its source is known; then an argument or a key of a
-// configuration file has to show that the knobs are within reach of the command
-// line. Evidence has the marks by which the recipe was recognised, for people.
+// Detect finds the recipe of the framework that a command uses. The script's imports decide if
+// its source is known; then an argument or a key of a configuration file has to show that the
+// knobs can be changed from the command line. Evidence has the signs by which the recipe was
+// recognised, for people.
 func Detect(cmd format.Command, among []format.Recipe) (found format.Recipe, evidence []string, ok bool) {
 	candidates := Candidates(cmd, among)
 	n := 0
@@ -32,19 +32,19 @@ func Detect(cmd format.Command, among []format.Recipe) (found format.Recipe, evi
 	return found, evidence, true
 }
 
-// A Match is a recipe of whose marks a command has some.
+// A Match is a recipe with some of its signs in a command.
 type Match struct {
 	Recipe   format.Recipe
 	Evidence []string
-	// Matched: the marks are enough.
+	// Matched: the signs suffice.
 	Matched bool
 	// Own: the command starts the framework's own program.
 	Own bool
-	// Yields is the matching recipe to which it gives way, empty for none.
+	// Yields is the matching recipe that takes precedence; empty: none.
 	Yields string
 }
 
-// Candidates lists the recipes that a command has marks of, enough or not.
+// Candidates lists the recipes with signs in a command, sufficient or not.
 func Candidates(cmd format.Command, among []format.Recipe) []Match {
 	var all []Match
 	sources := entry(cmd)
@@ -55,7 +55,8 @@ func Candidates(cmd format.Command, among []format.Recipe) []Match {
 	}
 	for i, c := range all {
 		for _, other := range all {
-			// Its own program is one framework's; another's marks can be there, too.
+			// A command starts only one framework's own program; signs of another can also be
+			// there.
 			stronger := other.Own && !c.Own && !slices.Contains(c.Recipe.Detection.Over, other.Recipe.Name)
 			if other.Matched && (stronger || slices.Contains(other.Recipe.Detection.Over, c.Recipe.Name)) {
 				all[i].Yields = other.Recipe.Name
@@ -65,7 +66,8 @@ func Candidates(cmd format.Command, among []format.Recipe) []Match {
 	return all
 }
 
-// match compares a command, and the sources that show its framework, with the marks of one.
+// match compares a command, and the sources that show its framework, with the signs of one
+// framework.
 func (t detection) match(r format.Recipe, cmd format.Command, sources []format.Source) (evidence []string, matched bool) {
 	if outside := r.Versions.Outside(cmd.Packages); outside != "" || t.Not != nil && t.Not(cmd) != "" {
 		return nil, false
@@ -81,8 +83,8 @@ func (t detection) match(r format.Recipe, cmd format.Command, sources []format.S
 	switch {
 	case len(t.Imports)+len(t.Text) == 0:
 	case cmd.Script == nil:
-		// Scripts of no framework have arguments of these names, too. The keys of
-		// its configuration are a framework's own.
+		// Scripts without a framework also have arguments of these names. The keys of its
+		// configuration are unique to a framework.
 		enough = len(marks.all()) > 1 && len(marks.keys) > 0
 	default:
 		if slices.ContainsFunc(t.Unless, func(name string) bool { return anyImports(sources, name) }) {
@@ -105,7 +107,7 @@ func (t detection) match(r format.Recipe, cmd format.Command, sources []format.S
 	return append(evidence, marks.all()...), enough
 }
 
-// who imports a name: the script, or its module that reads the arguments.
+// who names the source that imports a name: the script, or its module that reads the arguments.
 func who(script format.Source, name string) string {
 	if imports(script, name) {
 		return "the script"
@@ -113,10 +115,9 @@ func who(script format.Source, name string) string {
 	return "the module that reads the script's arguments"
 }
 
-// entry are the sources by which a job's framework is recognised: the script, and behind
-// it, where the script does not read its command line, the nearest of its modules
-// that does. A script may be no more than an import and a call, as the train_mem.py
-// of LLaVA is.
+// entry lists the sources by which a job's framework is recognised: the script, and, if it does
+// not read its command line, the nearest of its modules that does. A script may be only an import
+// and a call, such as the train_mem.py of LLaVA.
 func entry(cmd format.Command) []format.Source {
 	if cmd.Script == nil {
 		return nil
@@ -133,13 +134,13 @@ func entry(cmd format.Command) []format.Source {
 	return sources
 }
 
-// OwnProgram reports whether a command starts the own program of one of the
-// frameworks, by whose name its recipe is recognised.
+// OwnProgram reports whether a command starts the own program of one of the frameworks, whose
+// recipe is recognised by its name.
 func OwnProgram(cmd format.Command, among []format.Recipe) bool {
 	return slices.ContainsFunc(among, func(r format.Recipe) bool { return detection(r.Detection).program(cmd) != "" })
 }
 
-// program is the framework's own program that the command starts, empty for none.
+// program is the framework's own program that the command starts; empty: none.
 func (t detection) program(cmd format.Command) string {
 	if len(cmd.Argv) == 0 {
 		return ""
@@ -152,18 +153,18 @@ func (t detection) program(cmd format.Command) string {
 	return ""
 }
 
-// source reports whether the script's source is the framework's own by itself.
+// source reports whether the script's source alone identifies the framework.
 func (t detection) source(cmd format.Command) bool {
 	return len(t.Source) > 0 && !slices.ContainsFunc(t.Source, func(text string) bool { return !bytes.Contains(cmd.Script, []byte(text)) })
 }
 
-// marks are the arguments, the variables and the keys of configuration files, and the
-// calls in code, that point to a framework, for people.
+// marks are the arguments, the variables and the keys of configuration files, and the calls in
+// code, that point to a framework, for people.
 type marks struct{ arguments, variables, keys, calls []string }
 
 func (m marks) all() []string { return slices.Concat(m.arguments, m.variables, m.keys, m.calls) }
 
-// marks lists the marks that a command has.
+// marks lists the signs in a command.
 func (t detection) marks(r format.Recipe, cmd format.Command) marks {
 	var found marks
 	d := format.NewDraft(r, cmd)

@@ -10,11 +10,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// RecipeName is the name of the recipe that was made of a script.
+// RecipeName is the name of a recipe that was made from a script.
 const RecipeName = "own-script"
 
-// Entry is where the knob is kept, as an entry of [knobs]; nil for a place that has
-// no such form.
+// Entry describes the knob as an entry of [knobs]; nil for a place without such a form.
 func (f FoundKnob) Entry() map[string]any {
 	if f.Derived || len(f.target.settings) == 0 && f.target.path == nil {
 		return nil
@@ -26,12 +25,12 @@ func (f FoundKnob) Entry() map[string]any {
 	if n, known := f.target.number(); known && n >= int64(format.Least(f.Knob)) {
 		entry["default"] = n
 	} else if f.target.settings != nil || f.target.hydra {
-		entry["given"] = true // what it is otherwise is not known
+		entry["given"] = true // its value is not known otherwise
 	}
 	return entry
 }
 
-// entry is the place alone.
+// entry describes the place alone.
 func (t target) entry() map[string]any {
 	switch {
 	case t.settings != nil:
@@ -58,7 +57,7 @@ func argument(options []string) any {
 	return list
 }
 
-// long are an argument's names, those with two dashes first.
+// long lists an argument's names, those with two dashes first.
 func (s Argument) long() []string {
 	options := slices.Clone(s.Options)
 	slices.SortStableFunc(options, func(a, b string) int { return dashes(b) - dashes(a) })
@@ -91,7 +90,7 @@ func (t target) number() (int64, bool) {
 	return int64(n), ok && n == float64(int64(n))
 }
 
-// switchEntry adds the words by which a switch is turned.
+// switchEntry adds the words for the two states of a switch.
 func (f FoundKnob) switchEntry(entry map[string]any) map[string]any {
 	if f.target.settings == nil {
 		entry["values"] = map[string]any{"none": false, "full": true}
@@ -118,7 +117,7 @@ func (f FoundKnob) switchEntry(entry map[string]any) map[string]any {
 	return entry
 }
 
-// grammars are how the command lines are read that a library reads.
+// grammars are the ways in which libraries read their command lines.
 var grammars = map[string]format.ArgumentGrammar{
 	"argparse": {Abbreviations: true},
 	"hf":       {Dashes: true, Booleans: true, Abbreviations: true},
@@ -130,9 +129,9 @@ var grammars = map[string]format.ArgumentGrammar{
 	"absl":     {Equals: true},
 }
 
-// Recipe is what is certain of the script as a recipe: its knobs, each of which the
-// process has to confirm before it is turned, and of every other one what was looked
-// for. unsuited is the reason why an entry cannot be used, empty if it can.
+// Recipe returns the certain findings as a recipe: its knobs, each of which the process has to
+// confirm before a change, and for every other knob the names that were searched. unsuited is the
+// reason why an entry cannot be used, empty if it can.
 func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 	r := format.Recipe{Name: RecipeName, Title: "a script of one's own", Knobs: map[strategy.Knob]format.Knob{}, Resume: s.Resume.recipe()}
 	for _, k := range strategy.Knobs {
@@ -159,7 +158,7 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 	return r
 }
 
-// knob is a finding as a recipe has it.
+// knob converts a finding to its form in a recipe.
 func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 	if found.Doubt != "" {
 		return format.Knob{Absent: found.uncertain()}, ""
@@ -179,9 +178,9 @@ func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 	return knob, ""
 }
 
-// uncertain is why a likely knob is left alone.
+// uncertain is the reason why a likely knob must not change.
 func (f FoundKnob) uncertain() string {
-	if f.Derived { // which has no name
+	if f.Derived { // it has no name
 		return fmt.Sprintf("%s, but it is not certain: %s", strings.Join(f.Why, ", "), f.Doubt) + hint(f.Knob, "--…")
 	}
 	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt) + hint(f.Knob, f.target.name())
@@ -206,7 +205,7 @@ func (s *Analysis) Evidence() []string {
 	return all
 }
 
-// Certain is a knob of which the source leaves no doubt; false where there is none.
+// Certain returns a knob that the source shows without doubt; false if there is none.
 func (s *Analysis) Certain(k strategy.Knob) (FoundKnob, bool) {
 	i := slices.IndexFunc(s.Found, func(f FoundKnob) bool { return f.Knob == k && f.Doubt == "" })
 	if i < 0 {

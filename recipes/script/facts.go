@@ -1,7 +1,6 @@
-// Package script reads what a job's command and source say: the framework, and, where no
-// recipe knows the script, which of its arguments or configuration keys are knobs. The job's
-// interpreter parses the source (facts/, which imports nothing of the job's); what follows
-// from that is decided here.
+// Package script reads a job's command and source: the framework, and, if no recipe knows the
+// script, which of its arguments or configuration keys are knobs. The job's interpreter parses
+// the source (facts/, which imports nothing of the job's); the conclusions are drawn here.
 package script
 
 import (
@@ -34,9 +33,9 @@ var (
 	loopsPart string
 )
 
-// Program is what an interpreter runs for a request, given its Input on the standard input; what
-// it prints is for Read. It needs Python 3.8. To compile what only deep requests need would take
-// longer than to read most scripts.
+// Program is the Python program that an interpreter runs for a request, with Input on its
+// standard input; its output is for Read. It needs Python 3.8. The parts for deep requests are
+// omitted otherwise: to compile them would take longer than to read most scripts.
 func (r SourceRequest) Program() string {
 	parts := []string{filesPart}
 	if r.Deep {
@@ -49,15 +48,16 @@ func (r SourceRequest) Program() string {
 type SourceRequest struct {
 	// Sources are the script, then its local modules.
 	Sources []format.Source
-	// Names are functions, by their last names, whose calls are listed in addition to those of classes.
+	// Names are functions, by their last names, whose calls are listed in addition to those of
+	// classes.
 	Names []string
-	// Deep: also what follows from all the sources together.
+	// Deep: also report the conclusions from all the sources together.
 	Deep bool
-	// Seconds are how many it may take, of processor time; what it has found by then is its answer.
+	// Seconds is the limit of its processor time; its findings until then are the result.
 	Seconds float64
 }
 
-// Input is the request as Program reads it.
+// Input is the request in the form that Program reads.
 func (r SourceRequest) Input() ([]byte, error) {
 	type file struct {
 		Path string `json:"path"`
@@ -70,11 +70,11 @@ func (r SourceRequest) Input() ([]byte, error) {
 	return json.Marshal(map[string]any{"sources": files, "names": r.Names, "deep": r.Deep, "seconds": r.Seconds})
 }
 
-// A SourceReading is the answer to a request.
+// A SourceReading is the result of a request.
 type SourceReading struct {
 	Code    format.ScriptCode `json:"files"`
-	Facts   *Facts            `json:"facts"`   // nil where they were not asked for, or are not known
-	Unknown string            `json:"unknown"` // why some of it is missing
+	Facts   *Facts            `json:"facts"`   // nil if they were not requested, or are not known
+	Unknown string            `json:"unknown"` // why a part is missing
 }
 
 // Facts are the relevant statements and expressions of all sources together.
@@ -92,14 +92,14 @@ type Facts struct {
 	Checkpoints []use      `json:"checkpoints"`
 	Unlike      []use      `json:"unlike"`
 	Trained     []trained  `json:"trained"`
-	Offsets     []use      `json:"offsets"` // loops that count samples, and not batches
+	Offsets     []use      `json:"offsets"` // loops that count samples, not batches
 	Draws       []use      `json:"draws"`   // of random numbers, for each micro batch
 	Saves       []use      `json:"saves"`
 	Loads       []use      `json:"loads"`
 	Made        []use      `json:"made"`
 	Split       []use      `json:"split"`
 	Backwards   []use      `json:"backwards"`
-	Namespace   string     `json:"namespace"` // what parse_args returns is called
+	Namespace   string     `json:"namespace"` // the name of the result of parse_args
 	Restores    bool       `json:"restores"`  // an optimizer's state is loaded
 	Hydra       *hydra     `json:"hydra"`
 	Modules     int        `json:"modules"`
@@ -127,15 +127,15 @@ type Argument struct {
 	Known   bool     `json:"known"` // the default is a literal, or there is none
 	Read    bool     `json:"read"`
 	Flag    bool     `json:"flag"`
-	Parser  string   `json:"parser"` // what its argument is added to
+	Parser  string   `json:"parser"` // the object to which its argument is added
 }
 
-// A use is a value somewhere in the sources. A schedule sets the learning rate for each batch (kind
-// batch), or is a number that makes a schedule: computed from how many batches there are
-// (batches), or not (length). An unlike makes a batch more than the sum of its samples.
+// A use is a value in the sources. A schedule sets the learning rate for each batch (kind batch),
+// or is a number that makes a schedule: computed from the number of batches (batches), or not
+// (length). An unlike makes a batch more than the sum of its samples.
 type use struct {
 	location
-	ID      int      `json:"id"`     // of a statement that a gate may cover, 0 for none
+	ID      int      `json:"id"`     // of a statement that a gate may cover; 0: none
 	Covers  []int    `json:"covers"` // the statements that depend on it
 	Text    string   `json:"text"`
 	Kind    string   `json:"kind"`
@@ -168,17 +168,17 @@ type gate struct {
 	Accumulates bool     `json:"accumulates"`
 }
 
-// A trained is an expression that is backpropagated, as a loss.
+// A trained is an expression that is backpropagated as a loss.
 type trained struct {
 	location
 	Kind string  `json:"kind"` // "mean", "masked", "sum", "pairs", "unknown", "data", "handed"
-	Text string  `json:"text"` // what it is, or why it is no plain mean
-	By   []value `json:"by"`   // what it is divided by
+	Text string  `json:"text"` // its form, or why it is not a plain mean
+	By   []value `json:"by"`   // its divisors
 	// Least are the divisors that all of its parts have.
 	Least []value `json:"least"`
 	Root  string  `json:"root"`  // "backward", "engine", "training_step", "compute_loss", "forward"
 	At    int     `json:"at"`    // the line on which it is backpropagated
-	Sized bool    `json:"sized"` // divided by what follows from the size of a micro batch
+	Sized bool    `json:"sized"` // divided by a number that follows from the size of a micro batch
 }
 
 type hydra struct {
@@ -187,9 +187,9 @@ type hydra struct {
 	Name   *string `json:"name"`
 }
 
-// A value is an expression in which names have been looked up. One of the fields is
-// set: an argument, a literal, a name of which nothing is known, an operation, several
-// that it may be, a key of a file, a key of Hydra's configuration.
+// A value is an expression in which names have been resolved. One of the fields is set: an
+// argument, a literal, an unknown name, an operation, several possible values, a key of a file, a
+// key of Hydra's configuration.
 type value struct {
 	Set     *int          `json:"set"`
 	Const   pythonLiteral `json:"const"`
@@ -209,14 +209,14 @@ type pythonLiteral struct {
 	value any
 }
 
-// UnmarshalJSON is called for null, too, which is None.
+// UnmarshalJSON is also called for null, which is None.
 func (l *pythonLiteral) UnmarshalJSON(text []byte) error {
 	l.known = true
 	return json.Unmarshal(text, &l.value)
 }
 
-// Read reads what Program printed: its last line, since a sitecustomize may have
-// printed before.
+// Read reads the output of Program: its last line, because a sitecustomize may have printed
+// before.
 func Read(printed []byte) (SourceReading, error) {
 	text := strings.TrimSpace(string(printed))
 	var r SourceReading
@@ -229,7 +229,7 @@ func Read(printed []byte) (SourceReading, error) {
 	return r, nil
 }
 
-// alternatives are all that the value may be.
+// alternatives lists all possible values.
 func (v value) alternatives() []value {
 	if v.Any == nil {
 		return []value{v}

@@ -10,12 +10,12 @@ import (
 
 // An Import is one module that a Python file imports.
 type Import struct {
-	// Module is its name; one that begins with dots is relative to the importing file, as
-	// Python counts them.
+	// Module is its name; one that begins with dots is relative to the importing file, in
+	// Python's way of counting.
 	Module string
-	// As is what a plain import calls it: the module, or what follows "as".
+	// As is its name after a plain import: the module, or the name after "as".
 	As string
-	// Names are what is taken from it, which can be modules, too; nil for a plain import.
+	// Names are the names imported from it, which can also be modules; nil for a plain import.
 	Names []string
 }
 
@@ -26,14 +26,14 @@ var (
 	plainImport  = regexp.MustCompile(`(?m)^[ \t]*import[ \t]+([^\n;]+)`)
 )
 
-// withoutComments is a source with each statement on a line of its own.
+// withoutComments is a source with each statement on a separate line.
 func withoutComments(source []byte) string {
 	return comment.ReplaceAllString(continuation.ReplaceAllString(string(source), " "), "")
 }
 
-// Imports lists what a Python file imports, wherever the import is in it: first what names are
-// taken from. It reads text, because the imports decide which files the interpreter is to parse,
-// and name the framework also where no interpreter can be run: an import in a string counts.
+// Imports lists the imports of a Python file at any place in it: first those with names. It reads
+// text, because the imports decide which files the interpreter parses, and name the framework
+// even if no interpreter can be run: an import in a string counts.
 func Imports(source []byte) []Import {
 	text := withoutComments(source)
 	var all []Import
@@ -56,10 +56,10 @@ func Imports(source []byte) []Import {
 	return all
 }
 
-// Files lists where the files of an import would be below the folder that it counts
-// from: slash-separated, without an ending. A package's own file is folder/__init__.
-// All that are there are run by the import. up is how many folders above the
-// importing file's own the counting starts, -1 for an absolute import.
+// Files lists the possible files of an import below the folder that it counts from:
+// slash-separated, without an ending. A package's own file is folder/__init__. The import runs
+// all of them that exist. up is the number of folders above the importing file's own at which the
+// counting starts; -1 for an absolute import.
 func (i Import) Files() (up int, files []string) {
 	name := strings.TrimLeft(i.Module, ".")
 	up = len(i.Module) - len(name) - 1
@@ -80,9 +80,9 @@ func (i Import) Files() (up int, files []string) {
 	return up, slices.Compact(files)
 }
 
-// imports reports whether a Python file imports a module ("deepspeed"), or imports and
-// thus can use a name of a module ("transformers.HfArgumentParser"). Few files have the
-// name of a package that is asked for.
+// imports reports whether a Python file imports a module ("deepspeed"), or imports and thus can
+// use a name of a module ("transformers.HfArgumentParser"). Few files contain the name of the
+// package at all.
 func imports(source format.Source, name string) bool {
 	root, _, _ := strings.Cut(name, ".")
 	if text := string(source.Text); !strings.Contains(text, root) {

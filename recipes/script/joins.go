@@ -6,9 +6,9 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
-// A Joining is how a script takes part in a training of several processes.
+// A Joining describes how a script takes part in a training of several processes.
 type Joining struct {
-	// By is by what that shows, for people: "train.py calls init_process_group".
+	// By is the evidence, for people: "train.py calls init_process_group".
 	By string
 	// Spawns: the script starts its ranks itself.
 	Spawns bool
@@ -19,8 +19,8 @@ type Joining struct {
 // spawners are frameworks that start the ranks of a script themselves.
 var spawners = []string{"ultralytics", "detectron2.engine.launch", "ray.train", "torch.multiprocessing.spawn"}
 
-// frameworks join a process group where there is one. Those that are marked train
-// as a single process without one; the others need a rank, or the variables of one.
+// frameworks join a process group if there is one. The marked ones train as a single process
+// without one; the others need a rank, or the variables of one.
 var frameworks = []struct {
 	name  string
 	alone bool
@@ -32,8 +32,8 @@ var frameworks = []struct {
 }
 
 // Joins finds how a script joins a process group, by its source and those of the local modules
-// that it imports, the script first, and by what their code calls, as far as that is known. It
-// is false where nothing shows that it does.
+// that it imports, the script first, and by the calls of their code, as far as they are known. It
+// is false if nothing shows that it does.
 func Joins(sources []format.Source, code format.ScriptCode) (Joining, bool) {
 	for _, file := range code {
 		if file.Spawns != "" {

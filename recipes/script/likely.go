@@ -11,9 +11,9 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
-// Likely lists the files of the catalog whose recipes Detect could find for a
-// command. Most jobs' scripts speak of one framework or of none, and every start of a
-// job waits for this: only the marks are read.
+// Likely lists the files of the catalog whose recipes Detect could find for a command. Most jobs'
+// scripts use one framework or none, and every start of a job waits for this, so only the signs
+// are read.
 func Likely(cmd format.Command) ([]string, error) {
 	files, err := catalog.Files()
 	if err != nil {
@@ -34,9 +34,9 @@ func Likely(cmd format.Command) ([]string, error) {
 	return found, errors.Join(faults...)
 }
 
-// mayMatch reads the marks of one recipe and reports whether they could be enough:
-// the marks that detection.match requires. Files have their marks before their
-// knobs; one that has not is always taken for likely.
+// mayMatch reads the signs of one recipe and reports whether they could suffice: the signs that
+// detection.match requires. Files have their signs before their knobs; a file without any is
+// always considered likely.
 func mayMatch(file string, cmd format.Command) (bool, error) {
 	text, err := catalog.Text(file)
 	if err != nil {
@@ -45,7 +45,7 @@ func mayMatch(file string, cmd format.Command) (bool, error) {
 	head, _, _ := bytes.Cut(text, []byte("\n[knobs"))
 	marks, err := format.Marks(head)
 	if err != nil {
-		return true, nil // the whole file is parsed, and complained of, instead
+		return true, nil // the whole file is parsed instead, and its errors reported
 	}
 	d := detection(marks)
 	others := len(d.Args) + len(d.Overrides) + len(d.Env) + len(d.Keys)
@@ -53,9 +53,9 @@ func mayMatch(file string, cmd format.Command) (bool, error) {
 	case d.program(cmd) != "" || d.source(cmd):
 		return true, nil
 	case len(d.Imports)+len(d.Text) == 0 && len(d.Programs)+len(d.Source) > 0 && others == 0:
-		return false, nil // it has no other marks
+		return false, nil // it has no other signs
 	case cmd.Script == nil || len(d.Imports)+len(d.Text) == 0:
-		return true, nil // arguments and keys can be marks enough
+		return true, nil // arguments and keys can be sufficient signs
 	}
 	return slices.ContainsFunc(cmd.Sources(), func(source []byte) bool {
 		return slices.ContainsFunc(d.Imports, func(name string) bool {

@@ -9,14 +9,13 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// bounded is how a user allows a smaller micro batch nevertheless.
+// bounded explains how a user can allow a smaller micro batch anyway.
 const bounded = "; to allow it, write how small it may be in train.toml: min = … for micro_batch_size in [knobs]"
 
-// unknownLoss is why the class of a job is not exact of whose loss nothing is known.
+// unknownLoss is the reason why the class of a job with an unknown loss is not exact.
 const unknownLoss = "the loss was not recognised"
 
-// Loss is the job's loss as the source shows it; empty if the source shows no accumulation
-// either.
+// Loss is the job's loss by its source; empty if the source shows no accumulation either.
 func (s *Analysis) Loss() strategy.Loss { return s.loss }
 
 // LossDividedBy is the loss of a job whose user named the argument for its accumulation.
@@ -38,7 +37,8 @@ func (s *Analysis) LossDividedBy(options []string) strategy.Loss {
 	return s.ownLoss(accumulation, divisor{}, &FoundKnob{})
 }
 
-// LibraryLoss is the loss of a job whose framework divides it by the accumulation. found is false where the job's own code computes none.
+// LibraryLoss is the loss of a job whose framework divides it by the accumulation. found is false
+// if the job's own code computes none.
 func (s *Analysis) LibraryLoss() (loss strategy.Loss, found bool) {
 	all := s.facts.roots(nil)
 	for _, u := range s.facts.Unlike {
@@ -49,8 +49,8 @@ func (s *Analysis) LibraryLoss() (loss strategy.Loss, found bool) {
 	return s.classified(all, false, nil), len(all) > 0
 }
 
-// dividedTwice is where a script divides the loss by the accumulation, which its framework
-// does as well; empty where it does not.
+// dividedTwice is the place where a script divides the loss by the accumulation although its
+// framework does so as well; empty: none.
 func (s *Analysis) dividedTwice() string {
 	for _, d := range s.divisors() {
 		t, why := s.facts.pure(d.value)
@@ -66,9 +66,9 @@ func (s *Analysis) dividedTwice() string {
 	return ""
 }
 
-// Unequal is why a smaller micro batch is another training, whatever is accumulated, where
-// a framework trains the job; empty if nothing shows that. computed: the job's code computes
-// loss and model, and its modules are not the framework's.
+// Unequal is the reason why a smaller micro batch is another training for any accumulation, if a
+// framework trains the job; empty if nothing shows that. computed: the job's code computes loss
+// and model, and its modules are not the framework's.
 func (s *Analysis) Unequal(computed bool) string {
 	known := *s
 	known.facts.Unlike = slices.DeleteFunc(slices.Clone(s.facts.Unlike), func(u use) bool {
@@ -86,8 +86,8 @@ func (s *Analysis) Unequal(computed bool) string {
 	return ""
 }
 
-// unequal is the reason why a batch is more than the sum of its samples. Statements that the
-// gate of the accumulation covers run once a step; nil is the gate of a framework.
+// unequal is the reason why a batch is more than the sum of its samples. Statements that the gate
+// of the accumulation covers run once per step; nil is the gate of a framework.
 func (s *Analysis) unequal(accumulation, micro *FoundKnob) string {
 	var covered map[int]bool
 	if accumulation != nil && micro != nil {
@@ -110,8 +110,8 @@ func (s *Analysis) unequal(accumulation, micro *FoundKnob) string {
 	return ""
 }
 
-// roots are the expressions that are backpropagated; in a job whose gate makes the steps,
-// those of its loops.
+// roots lists the expressions that are backpropagated; in a job whose gate makes the steps, those
+// of its loops.
 func (f Facts) roots(g *gate) []trained {
 	var all, handed []trained
 	for _, t := range f.Trained {
@@ -129,7 +129,7 @@ func (f Facts) roots(g *gate) []trained {
 	return all
 }
 
-// sum is a loss that adds up the samples.
+// sum returns a loss that adds up the samples.
 func (f Facts) sum(g *gate) (trained, bool) {
 	all := f.roots(g)
 	if i := slices.IndexFunc(all, func(t trained) bool { return t.Kind == "sum" }); i >= 0 {
@@ -138,7 +138,7 @@ func (f Facts) sum(g *gate) (trained, bool) {
 	return trained{}, false
 }
 
-// divisions counts by how many factors a loss is divided that are the accumulation.
+// divisions counts the factors equal to the accumulation by which a loss is divided.
 func (s *Analysis) divisions(t trained, found *FoundKnob, d divisor) int {
 	n := s.factors(t.By, found, d)
 	if d.gate.Kind == "framework" {
@@ -152,7 +152,7 @@ func (s *Analysis) divisions(t trained, found *FoundKnob, d divisor) int {
 	return n
 }
 
-// divisorName is how people know the number of micro batches to a step.
+// divisorName is the name of the number of micro batches per step, for people.
 func (s *Analysis) divisorName(found *FoundKnob, d divisor) string {
 	return cmp.Or(found.Name(), s.facts.text(d.value))
 }
@@ -166,7 +166,7 @@ func (s *Analysis) factors(of []value, found *FoundKnob, d divisor) (n int) {
 	return n
 }
 
-// scaled is why the gradients would have another scale with another accumulation.
+// scaled is the reason why the gradients would have another scale with another accumulation.
 func (s *Analysis) scaled(found *FoundKnob, d divisor) string {
 	by := s.divisorName(found, d)
 	for _, t := range s.facts.roots(&d.gate) {
@@ -188,18 +188,18 @@ func (s *Analysis) anyDivided(found *FoundKnob, d divisor) bool {
 	return slices.ContainsFunc(s.facts.roots(&d.gate), func(t trained) bool { return s.divisions(t, found, d) > 0 })
 }
 
-// addsUp reports whether all losses are sums over the samples, which are divided by nothing
+// addsUp reports whether all losses are sums over the samples that are not divided by anything
 // that depends on the micro batch: their gradients add up to that of the whole batch.
 func (s *Analysis) addsUp(found *FoundKnob, d divisor) bool {
 	all := s.facts.roots(&d.gate)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(t trained) bool { return t.Kind != "sum" || t.Sized || s.divisions(t, found, d) > 0 })
 }
 
-// offbeat is a statement that changes the gradients of each micro batch, or an optimizer that
-// makes steps at micro batches other than the last ones.
+// offbeat returns a statement that changes the gradients of each micro batch, or an optimizer
+// that makes steps at micro batches other than the last ones.
 func (s *Analysis) offbeat(found *FoundKnob, d divisor, micro *FoundKnob) string {
 	covered := s.covered(found, micro)
-	own := d.gate.Kind != "framework" // which waits for the step by itself
+	own := d.gate.Kind != "framework" // a framework's optimizer waits for the step by itself
 	for _, u := range s.facts.Unlike {
 		switch {
 		case u.Kind == "gradients" && own && !covered[u.ID]:
@@ -225,8 +225,8 @@ func (s *Analysis) ownLoss(found *FoundKnob, d divisor, micro *FoundKnob) strate
 	})
 }
 
-// classified is the weakest class of several losses. divided is the divisor of one;
-// nil: by the framework. sums: they are sums, which add up undivided.
+// classified is the weakest class of several losses. divided returns the divisor of one; nil: the
+// framework divides. sums: they are sums, which add up undivided.
 func (s *Analysis) classified(all []trained, sums bool, divided func(trained) (by string, ok bool)) strategy.Loss {
 	average := func(reason string, args ...any) strategy.Loss {
 		return strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf(reason, args...)}

@@ -22,7 +22,7 @@ func (s *Analysis) evaluation(micro *FoundKnob) *FoundKnob {
 	return found
 }
 
-// workers is how many processes load data for one rank.
+// workers is the number of processes that load data for one rank.
 func (s *Analysis) workers() *FoundKnob {
 	const k = strategy.DataloaderWorkers
 	loaders := slices.DeleteFunc(slices.Clone(s.training()), func(l loader) bool { return l.Workers.Name == "absent" })
@@ -36,7 +36,8 @@ func (s *Analysis) workers() *FoundKnob {
 	return found
 }
 
-// sequence is the length of a sample. Its name has to do: it goes to a hundred places.
+// sequence is the length of a sample. It is recognised by its name alone, because its value goes
+// to a hundred places.
 func (s *Analysis) sequence() *FoundKnob {
 	const k = strategy.SequenceLength
 	candidates := s.named(k)
@@ -86,7 +87,7 @@ func (s *Analysis) checkpointing() *FoundKnob {
 	return s.miss(k, "")
 }
 
-// flagDoubt is why a switch may not do what it is called.
+// flagDoubt is the reason why a switch may not do what its name suggests.
 func (s *Analysis) flagDoubt(t target, u use) string {
 	if strings.HasPrefix(t.word(), "no_") || strings.Contains(t.word(), "disable") || u.Value.holds(func(v value) bool { return v.Op == "not" || v.Op == "compare" }) {
 		return fmt.Sprintf("%s turns it off (%s)", t.name(), u.location)
@@ -99,11 +100,11 @@ func (s *Analysis) flagDoubt(t target, u use) string {
 	return ""
 }
 
-// switchWords are the words by which a library's truth values are written, where they are not bare flags.
+// switchWords are the words for a library's truth values, if they are not bare flags.
 var switchWords = map[string][2]any{"fire": {"False", "True"}, "absl": {"false", "true"}, "pyrallis": {"false", "true"}}
 
-// switched are the words that turn a switch off and on, nil for an argument that gpurun cannot
-// turn.
+// switched are the words that turn a switch off and on; nil for an argument that gpurun cannot
+// change.
 func (s Argument) switched() map[string]any {
 	of := strings.ToLower(s.Type)
 	words, written := switchWords[s.Kind]

@@ -9,12 +9,12 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
-// A Continuation is how the script continues from one of its checkpoints.
+// A Continuation describes how the script continues from one of its checkpoints.
 type Continuation struct {
-	Latest string // a glob, as a recipe has it; empty: not certain
+	Latest string // a glob, as in a recipe; empty: not certain
 	Args   []string
 	Why    []string
-	// Doubt is the missing part, empty if it is certain.
+	// Doubt is the missing part; empty if it is certain.
 	Doubt string
 }
 
@@ -31,8 +31,8 @@ var (
 	best     = regexp.MustCompile(`(?i)best|final`)
 )
 
-// resumption is the argument that a checkpoint is loaded from, and the pattern of the
-// files that the script saves.
+// resumption returns the argument from which a checkpoint is loaded, and the pattern of the files
+// that the script saves.
 func (s *Analysis) resumption() Continuation {
 	argument, at, ok := s.resumeArgument()
 	if !ok {
@@ -46,7 +46,7 @@ func (s *Analysis) resumption() Continuation {
 	var globs []string
 	for _, save := range s.facts.Saves {
 		if !slices.ContainsFunc(save.Keys, complete.MatchString) {
-			continue // weights alone are no checkpoint to train on from
+			continue // weights alone are not a checkpoint for further training
 		}
 		glob, known := s.glob(save.Path)
 		if !known || best.MatchString(glob) {
@@ -68,7 +68,7 @@ func (s *Analysis) resumption() Continuation {
 	return r
 }
 
-// resumeArgument is the one argument whose value is loaded, and where.
+// resumeArgument returns the only argument whose value is loaded, and where.
 func (s *Analysis) resumeArgument() (found Argument, at location, ok bool) {
 	for _, l := range s.facts.Loads {
 		t, named := s.resumed(l.Value)
@@ -85,8 +85,8 @@ func (s *Analysis) resumeArgument() (found Argument, at location, ok bool) {
 	return found, at, ok
 }
 
-// resumed is the one argument for resuming that a value may be; other values are files that
-// the script finds by itself.
+// resumed is the only argument for resuming among the possible values; other values are files
+// that the script finds by itself.
 func (s *Analysis) resumed(v value) (found target, ok bool) {
 	for _, one := range v.alternatives() {
 		t, single := s.facts.single(one)
@@ -101,8 +101,7 @@ func (s *Analysis) resumed(v value) (found target, ok bool) {
 	return found, ok
 }
 
-// glob makes a pattern of the path that is saved to. It is false where nothing of the
-// path is known.
+// glob makes a pattern of the path that is saved to. It is false if no part of the path is known.
 func (s *Analysis) glob(v value) (string, bool) {
 	switch {
 	case v.Const.known:
@@ -154,11 +153,11 @@ var (
 	percent = regexp.MustCompile(`%[-0-9.]*[dsfi]|\{[^{}]*\}`)
 )
 
-// wild replaces what a text leaves to be filled in.
+// wild replaces the placeholders of a text.
 func wild(text string) string { return percent.ReplaceAllString(text, "*") }
 
-// Warnings are what keeps the script from being started a second time: folders that it
-// makes and that must not be there.
+// Warnings lists what prevents a second start of the script: folders that it makes and that must
+// not exist.
 func (s *Analysis) Warnings() []string {
 	var all []string
 	for _, m := range s.facts.Made {

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Snippet are the lines that would give the script gradient accumulation, in its own
-// names where they are known; nil if it has some, or has no training loop.
+// Snippet is the lines that would give the script gradient accumulation, with its own names if
+// they are known; nil if it has some, or has no training loop.
 func (s *Analysis) Snippet() []string {
 	if s.Missing[strategy.GradientAccumulationSteps] == "" || len(s.facts.Steps) != 1 || len(s.facts.Backwards) != 1 {
 		return nil
@@ -18,7 +18,7 @@ func (s *Analysis) Snippet() []string {
 		return nil // it would not help
 	}
 	if _, sum := s.facts.sum(nil); sum || len(s.facts.Offsets) > 0 {
-		return nil // of a sum the lines would be wrong, and in a loop over samples they would never step
+		return nil // for a sum the lines would be wrong, and in a loop over samples they would never step
 	}
 	made, back := s.facts.Steps[0], s.facts.Backwards[0]
 	call := strings.TrimSuffix(made.Text, ".step")
@@ -36,7 +36,7 @@ func (s *Analysis) Snippet() []string {
 		fmt.Sprintf("    %s.zero_grad()   # and nowhere else in the loop", call))
 }
 
-// parser is the name of the script's parser, and where an argument is added to it last.
+// parser is the name of the script's parser, and the place where its last argument is added.
 func (s *Analysis) parser() (name string, near location) {
 	for _, one := range s.facts.Settings {
 		if one.Kind == "argparse" && one.Parser != "" && !strings.ContainsAny(one.Parser, "([") {

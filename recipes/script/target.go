@@ -9,15 +9,15 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A target is a setting that a user can change: an argument, or a key of a configuration. Two
-// that have the same key are the same.
+// A target is a setting that a user can change: an argument, or a key of a configuration. Targets
+// with the same key are equal.
 type target struct {
 	key      string
-	settings []Argument // of which one is in force; nil for a key of a file
+	settings []Argument // one of them is in force; nil for a key of a file
 	via      *Argument  // the argument that names the file
 	path     []string
 	hydra    bool
-	// fallback is the default where the key is read.
+	// fallback is the default at the place where the key is read.
 	fallback any
 	// constants are the values if the setting is not given.
 	constants []any
@@ -36,7 +36,7 @@ func (t target) name() string {
 	return strings.Join(t.path, ".") + " in the file of " + t.via.long()[0]
 }
 
-// word is the last part of its name, as a variable's.
+// word is the last part of its name, in the form of a variable's.
 func (t target) word() string {
 	if t.settings != nil {
 		return strings.ToLower(t.settings[0].Dest)
@@ -44,7 +44,7 @@ func (t target) word() string {
 	return strings.ToLower(strings.ReplaceAll(t.path[len(t.path)-1], "-", "_"))
 }
 
-// speaks reports whether one of its names is one of a knob's.
+// speaks reports whether one of its names is a name of a knob.
 func (t target) speaks(k strategy.Knob) bool {
 	if names[k].MatchString(t.word()) {
 		return true
@@ -74,7 +74,7 @@ func (f Facts) setting(n int) target {
 	return t
 }
 
-// single is the target of a value that is nothing else.
+// single returns the target of a value that is nothing else.
 func (f Facts) single(v value) (t target, ok bool) {
 	switch {
 	case v.Set != nil && *v.Set >= 0 && *v.Set < len(f.Settings):
@@ -96,7 +96,7 @@ func (f Facts) single(v value) (t target, ok bool) {
 // ownDevices matches a count of the GPUs that one process has.
 var ownDevices = regexp.MustCompile(`(?i)n_?gpus?\b|num_?gpus?\b|device_count\(|gpu_?count|len\([\w.]*gpu`)
 
-// byDevices takes the number of the process's own GPUs off a product.
+// byDevices removes the number of the process's own GPUs from a product.
 func (f Facts) byDevices(v value) (value, bool) {
 	if v.Op != "*" || len(v.Of) != 2 {
 		return v, false
@@ -114,7 +114,7 @@ func (f Facts) byDevices(v value) (value, bool) {
 	return v, false
 }
 
-// cancelled takes off what a value is multiplied with and divided by again.
+// cancelled removes factors by which a value is multiplied and divided again.
 func (f Facts) cancelled(v value) value {
 	if v.Op != "//" && v.Op != "/" || len(v.Of) != 2 {
 		return v
@@ -137,7 +137,7 @@ func (f Facts) cancelled(v value) value {
 	return value{Any: left}
 }
 
-// without takes a factor off a product.
+// without removes a factor from a product.
 func (f Facts) without(v value, factor target) (value, bool) {
 	if v.Op != "*" || len(v.Of) != 2 {
 		return v, false
@@ -156,7 +156,7 @@ func (f Facts) without(v value, factor target) (value, bool) {
 	return v, false
 }
 
-// pure is the one target whose unchanged value it is; why is the reason if there is none.
+// pure returns the only target whose unchanged value it is; why is the reason if there is none.
 func (f Facts) pure(v value) (t target, why string) {
 	var found []target
 	var constants []any
@@ -213,7 +213,7 @@ func (f Facts) explain(v value) string {
 	return "it is computed: " + f.text(v)
 }
 
-// first is some target inside a value.
+// first returns a target inside a value.
 func (f Facts) first(v value) (target, bool) {
 	if t, ok := f.single(v); ok {
 		return t, true

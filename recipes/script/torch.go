@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
-// onTorch are packages that train with PyTorch: a file that imports one of them reaches it.
+// onTorch are packages that train with PyTorch: a file that imports one of them uses it.
 var onTorch = []string{
 	"torch", "torchvision", "torchaudio", "torchtune", "torchtitan", "transformers", "lightning", "pytorch_lightning", "accelerate", "deepspeed",
 	"diffusers", "timm", "trl", "peft", "unsloth", "axolotl", "llamafactory", "swift", "composer", "llmfoundry", "open_clip", "sentence_transformers",
@@ -15,13 +15,13 @@ var onTorch = []string{
 	"kornia", "torch_geometric", "segmentation_models_pytorch", "espnet", "espnet2", "speechbrain", "verl",
 }
 
-// Torch reports whether what a script or its modules import reaches PyTorch.
+// Torch reports whether the imports of a script or its modules include PyTorch.
 func Torch(sources []format.Source) bool {
 	return slices.ContainsFunc(onTorch, func(name string) bool { return anyImports(sources, name) })
 }
 
-// MentionsTorch reports whether a source has the name of a package that trains with PyTorch: no
-// other is worth the start of an interpreter.
+// MentionsTorch reports whether a source has the name of a package that trains with PyTorch. Only
+// for such a source is it worth starting an interpreter.
 func MentionsTorch(source []byte) bool {
 	return slices.ContainsFunc(onTorch, func(name string) bool { return bytes.Contains(source, []byte(name)) })
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// names match the names of arguments for a knob. A name is never enough: the argument's value
+// names match the names of arguments for a knob. A name is never sufficient: the argument's value
 // has to go where the knob's does.
 var names = map[strategy.Knob]*regexp.Regexp{
 	strategy.MicroBatchSize: regexp.MustCompile(
@@ -20,7 +20,7 @@ var names = map[strategy.Knob]*regexp.Regexp{
 	strategy.SequenceLength:            regexp.MustCompile(`^(max_)?(train_)?(seq|sequence|context|ctx|block)_?(len|length|size)$|^n_ctx$|^model_max_length$`),
 }
 
-// examples are names that were looked for, as a user would write them.
+// examples are names that were searched, as a user would write them.
 var examples = map[strategy.Knob]string{
 	strategy.MicroBatchSize:            "--batch-size, --batch_size, --bs, --per-gpu-batch-size …",
 	strategy.GradientAccumulationSteps: "--gradient-accumulation-steps, --accum-iter, --update-freq, --grad-acc …",
@@ -36,7 +36,7 @@ var called = map[strategy.Knob]string{
 	strategy.ActivationCheckpointing: "switch for activation checkpointing", strategy.DataloaderWorkers: "number of loader workers", strategy.SequenceLength: "sequence length",
 }
 
-// Knobs are looked for in a source, in the order in which they are shown.
+// Knobs are the knobs that are searched in a source, in the order in which they are shown.
 var Knobs = []strategy.Knob{
 	strategy.MicroBatchSize, strategy.GradientAccumulationSteps, strategy.EvalBatchSize, strategy.ActivationCheckpointing, strategy.DataloaderWorkers, strategy.SequenceLength,
 }
@@ -59,7 +59,7 @@ func (s Argument) countsAll() string {
 	return ""
 }
 
-// whole is why an argument does not hold one whole number; empty where it does.
+// whole is the reason why an argument is not one whole number; empty if it is.
 func (s Argument) whole() string {
 	of := strings.ToLower(s.Type)
 	switch {
@@ -80,7 +80,7 @@ var (
 	trainWord = regexp.MustCompile(`(?i)train|(^|[^a-z])(tr|fit)([^a-z]|$)`)
 )
 
-// role is the use of a loader's batches: "train", "eval", empty if it is not known.
+// role is the use of a loader's batches: "train", "eval"; empty if it is not known.
 func (l loader) role() string {
 	if l.Role != "" {
 		return l.Role
