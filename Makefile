@@ -25,14 +25,14 @@ build: ## build bin/gpurun
 quickstart: build ## run the example: from out of memory to trained
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && PYTHON_EXEC=$$python bin/gpurun examples/quickstart/train.toml
 
-quick: ## before a push, in a minute: vet, staticcheck of the packages that changed, the short tests of what decides
+quick: ## before a push, in a minute: vet, staticcheck of the changed packages, the short tests of strategy, recipes and launcher
 	$(GO) vet ./...
 	@changed=$$(.ci/changed) || exit 1; test -z "$$changed" || { set -x; $(GO) tool staticcheck $$changed; }
 	$(GO) test -vet=off -short ./strategy/... ./recipes ./recipes/format ./recipes/patch ./launcher
 
 # What several of its parts need is compiled before them: beside each other each would do so.
 # What takes longest begins first, and lint, which waits for nothing, fills the gaps.
-test: ## everything that decides whether a change is good
+test: ## all checks that a change must pass
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $(GO) build ./... && $(MAKE) --no-print-directory -j3 unit-command unit-rooms lint-beside GPURUN_TEST_PYTHON=$$python
 
 # The command line's own tests start gpurun some thousand times, which the race detector
@@ -110,21 +110,21 @@ stress: ## the process tests and the random suites COUNT times in a row, hostile
 soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow
 	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./test
 
-bench: build ## launch, recovery and output beside torchrun; many nodes; the classifier beside grep; planning
+bench: build ## launch, recovery and output compared with torchrun; many nodes; the classifier compared with grep; planning
 	$(GO) test -run '^$$' -bench 'LargeLog|Grep|Planning' ./strategy/cause ./strategy/memory
 	$(GO) test -run '^$$' -bench ThousandNodes -benchtime 1x ./launcher/nodes
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $$python .ci/bench.py bin/gpurun
 
-conformance: ## the recipes beside the real frameworks (RECIPES="a b" for some of them)
+conformance: ## the recipes compared with the real frameworks (RECIPES="a b" for some of them)
 	GPURUN_CONFORMANCE='$(or $(RECIPES),all)' $(GO) test -count=1 -timeout 120m -run 'TestConformance' -v ./recipes
 
-transformers: ## the probe beside transformers 4 and 5, which are installed first
+transformers: ## the probe with transformers 4 and 5, which are installed first
 	@pythons=$${GPURUN_TEST_TRANSFORMERS:-$$(.ci/transformers.sh)} && GPURUN_TEST_TRANSFORMERS=$$pythons $(GO) test -count=1 -timeout 60m -run 'TestTransformers' -v ./launcher/probe ./test
 
-corpus-report: ## how well failures are told apart, by cause
+corpus-report: ## how well the causes of failures are recognised
 	$(GO) test -count=1 -run Corpus -v ./strategy
 
-landscape-report: ## the planner replayed on measured plans, the ladder beside it (LANDSCAPE=file for others)
+landscape-report: ## the planner replayed on measured plans, compared with the ladder (LANDSCAPE=file for others)
 	@last=$$(mktemp) && trap 'rm -f "$$last"' EXIT && \
 	LANDSCAPE='$(abspath $(LANDSCAPE))' LANDSCAPE_REPORT="$$last" $(GO) test -count=1 -run '^TestLandscapeReport$$' -v ./strategy/memory; \
 	status=$$?; cat "$$last"; exit $$status

@@ -67,7 +67,7 @@ func readGlobal(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]st
 	}
 	plan[strategy.GradientAccumulationSteps] = strategy.Number(n)
 	if product := n * micro * d.At.Sharing(); g.Fixed && product != size {
-		format.LeaveBatch(ranges, fmt.Sprintf("the framework makes steps of %d samples of the nominal %d, and would of a smaller micro batch make others", product, size))
+		format.LeaveBatch(ranges, fmt.Sprintf("the framework takes steps of %d samples (nominal %d), and a smaller micro batch would change that", product, size))
 	}
 	return nil
 }

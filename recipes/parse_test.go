@@ -159,7 +159,7 @@ func TestReasonsForAbsentKnobs(t *testing.T) {
 			t.Errorf("%s: %+v", k, r)
 		}
 	}
-	if got := ranges[strategy.Sharding].Absent; got != "no [knobs] entry says where it is kept" {
+	if got := ranges[strategy.Sharding].Absent; got != "no [knobs] entry for it" {
 		t.Errorf("reason %q", got)
 	}
 }

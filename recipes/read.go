@@ -70,9 +70,9 @@ func (r Recipe) read(d *format.Draft, at Topology) (strategy.Plan, map[strategy.
 // unknown is the reason why a knob that the recipe does not have cannot be changed.
 func (r Recipe) unknown() string {
 	if r.Name == "" {
-		return "no [knobs] entry says where it is kept"
+		return "no [knobs] entry for it"
 	}
-	return "the recipe " + r.Name + " does not say where it is kept"
+	return "the recipe " + r.Name + " has no entry for it"
 }
 
 // Parallel completes a topology by the model parallelism in the command. If the caller does not

@@ -103,11 +103,11 @@ func (n Node) avoid(h *Hardware) string {
 	if h != nil {
 		n.Name = cmp.Or(h.Node, n.Name)
 	}
-	words := "not on this node"
+	words := "do not use this node"
 	if n.Name != "" && n.Scheduler != "kubernetes" {
-		words = "not on " + n.Name
+		words = "do not use " + n.Name
 	}
-	words += " before the GPU was " + mended
+	words += " before the GPU is " + mended
 	switch {
 	case n.Scheduler == "slurm" && n.Name != "":
 		return fmt.Sprintf("%s: sbatch --exclude=%s starts it elsewhere, and so does scontrol requeue %s once the node is drained", words, n.Name, n.Job)

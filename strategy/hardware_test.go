@@ -72,17 +72,17 @@ func TestDecideAboutTheNode(t *testing.T) {
 		reason   string
 	}{
 		{"goes on", Node{}, []Attempt{contained}, true, "transient", "the GPU failed (Xid 1 on GPU-0) → the same plan again (1 of 3)"},
-		{"goes on, for the fourth time", Node{Name: "n3"}, []Attempt{contained, contained, contained, contained}, false, "transient", "not on n3 before the GPU was reset"},
-		{"needs a reset", Node{Name: "n3"}, []Attempt{ended(0, plain, failed(cause.Reset))}, false, "hardware", "the GPU failed (Xid 1 on GPU-0); not on n3 before the GPU was reset; the same command"},
+		{"goes on, for the fourth time", Node{Name: "n3"}, []Attempt{contained, contained, contained, contained}, false, "transient", "do not use n3 before the GPU is reset"},
+		{"needs a reset", Node{Name: "n3"}, []Attempt{ended(0, plain, failed(cause.Reset))}, false, "hardware", "the GPU failed (Xid 1 on GPU-0); do not use n3 before the GPU is reset; the same command"},
 		{"under Slurm", Node{Name: "n3", Scheduler: "slurm", Job: "42"}, []Attempt{ended(0, plain, failed(cause.Reboot))}, false, "hardware",
-			"not on n3 before the GPU was looked at and the node restarted: sbatch --exclude=n3 starts it elsewhere, and so does scontrol requeue 42 once the node is drained"},
-		{"in a pod that knows its node", Node{Name: "gpu-7", Scheduler: "kubernetes", Job: "pod-1"}, []Attempt{ended(0, plain, failed(cause.Reset))}, false, "hardware", "not on this node before the GPU was reset: kubectl cordon gpu-7, and"},
+			"do not use n3 before the GPU is looked at and the node restarted: sbatch --exclude=n3 starts it elsewhere, and so does scontrol requeue 42 once the node is drained"},
+		{"in a pod that knows its node", Node{Name: "gpu-7", Scheduler: "kubernetes", Job: "pod-1"}, []Attempt{ended(0, plain, failed(cause.Reset))}, false, "hardware", "do not use this node before the GPU is reset: kubectl cordon gpu-7, and"},
 		{"in a pod", Node{Scheduler: "kubernetes", Job: "pod-1"}, []Attempt{ended(0, plain, failed(cause.Reset))}, false, "hardware", "kubectl cordon $(kubectl get pod pod-1 -o jsonpath={.spec.nodeName})"},
-		{"nothing is known of the GPU", Node{}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUHardware, Fatal: true})}, false, "hardware", "not on this node before the GPU was looked at"},
+		{"nothing is known of the GPU", Node{}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUHardware, Fatal: true})}, false, "hardware", "do not use this node before the GPU is looked at"},
 		{"a node failed", Node{Name: "n3"}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUHardware, Fatal: true, Error: "srun: error: Node failure on n17"})}, false, "hardware", "or on another node"},
 		{"a node was lost", Node{Name: "n1", Scheduler: "slurm", Job: "42"}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUHardware, Fatal: true, Rank: -1, Lost: &Lost{Node: 2, Host: "n3", Why: "its gpurun is gone"}})}, false, "lost-node",
 			"node 2 (n3) was lost: its gpurun is gone; started again, the job continues with the same plan"},
-		{"a network beside a broken GPU", Node{Name: "n3"}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.NCCLError, Fatal: true, Hardware: failed(cause.Reset).Hardware})}, false, "hardware", "(Xid 1 on GPU-0); not on n3"},
+		{"a network beside a broken GPU", Node{Name: "n3"}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.NCCLError, Fatal: true, Hardware: failed(cause.Reset).Hardware})}, false, "hardware", "(Xid 1 on GPU-0); do not use n3"},
 		{"the driver does not fit", Node{Name: "n3"}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.Driver, Fatal: true})}, false, "retry-later", "try again later, or on another node"},
 	} {
 		inv := h100

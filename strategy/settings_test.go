@@ -13,7 +13,7 @@ import (
 func codeOnly() Job {
 	return Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Written: Plan{Allocator: "default"}, Knobs: map[Knob]Range{
 		Allocator:               {Values: []Value{"default", "expandable"}},
-		MicroBatchSize:          {Absent: "no [knobs] entry says where it is kept"},
+		MicroBatchSize:          {Absent: "no [knobs] entry for it"},
 		ActivationCheckpointing: {By: ByHook, Values: []Value{"none", "full"}},
 		OffloadActivations:      {By: ByHook, Values: []Value{"none", "cpu"}},
 		Attention:               {By: ByHook, Values: []Value{"eager", "sdpa"}},

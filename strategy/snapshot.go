@@ -128,7 +128,7 @@ func (s Snapshot) held() string {
 	}
 	line += " held"
 	if s.Requested > 0 {
-		line += ", " + GiB(s.Requested) + " more wanted"
+		line += ", " + GiB(s.Requested) + " more requested"
 	}
 	return line
 }

@@ -54,7 +54,7 @@ func TestSnapshotWords(t *testing.T) {
 		Reserved: 20 << 30, Allowed: 24 << 30, Allocated: 18 << 30, Free: 2 << 30, Largest: 1 << 20, Requested: 1 << 30, Top: places,
 		Giant: &Allocation{Bytes: 3 << 30, Count: 2}, Leaks: []Allocation{{Bytes: 2 << 30, PerStep: 1 << 30, Count: 2, File: "/j/t.py", Line: 1}}, Missing: "the rest",
 	}
-	want := `memory at the failure: 20.0 GiB of 24.0 GiB held, 1.0 GiB more wanted; by line:
+	want := `memory at the failure: 20.0 GiB of 24.0 GiB held, 1.0 GiB more requested; by line:
     4.0 GiB  transformers/models/x.py:7 forward
   giant: one block, 2 times 3.0 GiB
   leak: 1.0 GiB stay with every step, by t.py:1 (2.0 GiB so far)
@@ -63,7 +63,7 @@ func TestSnapshotWords(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	s.Giant, s.Leaks, s.Largest = nil, nil, 2<<30
-	want = `memory at the failure: 20.0 GiB of 24.0 GiB held, 1.0 GiB more wanted; by line:
+	want = `memory at the failure: 20.0 GiB of 24.0 GiB held, 1.0 GiB more requested; by line:
     4.0 GiB  transformers/models/x.py:7 forward
     3.0 GiB  2 blocks of 1.5 GiB, no line known
     2.0 GiB  one block, no line known

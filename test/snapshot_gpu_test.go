@@ -25,7 +25,7 @@ func TestSnapshotOnAGPU(t *testing.T) {
 		kept      bool
 	}{
 		{"ordinary", "oom", []string{
-			`memory at the failure: [23]\.\d GiB of 4\.0 GiB held, \d+ MiB more wanted; by line:`, `(GiB|MiB)  job\.py:(UP@|ACT@) forward`,
+			`memory at the failure: [23]\.\d GiB of 4\.0 GiB held, \d+ MiB more requested; by line:`, `(GiB|MiB)  job\.py:(UP@|ACT@) forward`,
 		}, true},
 		{"logits", "oom", []string{`giant: logits 10×1024×50257 fp32, (2 times )?1\.9 GiB, at job\.py:\d+ .* → compute the loss in chunks`}, true},
 		{"leak", "always", []string{`leak: 48 MiB stay with every step, by job\.py:LEAK@ main \([\d.]+ [MG]iB so far\)`, `job\.py:LEAK@ main`}, true},

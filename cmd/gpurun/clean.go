@@ -21,7 +21,7 @@ func cleanCommand(s stdio) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "older-than", Value: "14d", Usage: "how long ago a run has to have ended: 14d, 2w, 36h"},
 			&cli.UintFlag{Name: "keep", Value: 5, Usage: "how many of the newest runs of each job stay"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be removed, and remove nothing", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "dry-run", Usage: "show what would be removed, and remove nothing", DisableDefaultText: true},
 			jsonFlag(),
 		},
 		Action: func(c *cli.Context) error { return clean(c, s) },

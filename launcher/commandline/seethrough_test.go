@@ -51,8 +51,8 @@ func TestSeeThrough(t *testing.T) {
 	for line, want := range map[string]string{
 		"conda run -n x python a.py":       "conda run: it holds the command's output back until the end, without --no-capture-output",
 		"conda run --live-stream python a": "",
-		"uv run --directory d python a.py": "--directory of uv run starts it in another directory, so that gpurun does not look at the command behind it",
-		"sudo python a.py":                 "sudo takes variables of its environment away, so that gpurun does not look at the command behind it: put gpurun there",
+		"uv run --directory d python a.py": "--directory of uv run starts it in another directory, so gpurun does not read the command after it",
+		"sudo python a.py":                 "sudo takes variables of its environment away, so gpurun does not read the command after it: put gpurun between them",
 		"nohup python a.py":                "",
 	} {
 		s := Known.SeeThrough(strings.Fields(line))

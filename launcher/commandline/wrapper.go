@@ -288,11 +288,11 @@ func (s *SeenThrough) add(w Wrapped) {
 func (w Wrapped) opaque() string {
 	does, always := w.Opaque[""]
 	if always {
-		return fmt.Sprintf("%s %s, so that gpurun does not look at the command behind it: put gpurun there", w.Name(), does)
+		return fmt.Sprintf("%s %s, so gpurun does not read the command after it: put gpurun between them", w.Name(), does)
 	}
 	for _, g := range w.Given {
 		if does := w.Opaque[g.option()]; does != "" {
-			return fmt.Sprintf("%s of %s %s, so that gpurun does not look at the command behind it", g.Source, w.Name(), does)
+			return fmt.Sprintf("%s of %s %s, so gpurun does not read the command after it", g.Source, w.Name(), does)
 		}
 	}
 	return ""

@@ -381,9 +381,9 @@ func TestWhatFilledTheMemory(t *testing.T) {
 				got = append(got, strings.TrimPrefix(strings.TrimSpace(line), "gpurun: "))
 			}
 		}
-		want := []string{`    memory at the failure: 22.0 GiB of 24.0 GiB held, 6.0 GiB more wanted, most by mo\x1b[2Jdel.py:88 forward (9.0 GiB)`}
+		want := []string{`    memory at the failure: 22.0 GiB of 24.0 GiB held, 6.0 GiB more requested, most by mo\x1b[2Jdel.py:88 forward (9.0 GiB)`}
 		if outcome != strategy.Trained {
-			want = append([]string{"memory at the failure: 22.0 GiB of 24.0 GiB held, 6.0 GiB more wanted; by line:", "    9.0 GiB  train.py:88 forward"}, want...)
+			want = append([]string{"memory at the failure: 22.0 GiB of 24.0 GiB held, 6.0 GiB more requested; by line:", "    9.0 GiB  train.py:88 forward"}, want...)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", outcome, diff)

@@ -138,7 +138,7 @@ func (d *draft) knobs() {
 			d.line("%s%s = \"derived\"", comment, k)
 		}
 	}
-	d.line("# The other knobs, such as precision, are not looked for in a source: an entry says where they are kept.")
+	d.line("# gpurun does not look for the other knobs, such as precision, in the source: add an entry for each.")
 }
 
 // resume writes from where an attempt continues.

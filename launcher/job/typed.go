@@ -118,7 +118,7 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 // verb refuses a verb in the place of a program or a script.
 func (t typedLine) verb() error {
 	if word := t.words[0]; t.line.Kind == Script && !t.asProgram && slices.Contains(commandline.Verbs, word) {
-		return errext.Errorf("give the verb first; a program of that name goes behind --: gpurun -- "+word+" …", "%s is a verb of gpurun, and follows its flags", word)
+		return errext.Errorf("give the verb first; a program of that name goes behind --: gpurun -- "+word+" …", "%s is a verb of gpurun: put it before the flags", word)
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ func TestTypedRefuses(t *testing.T) {
 		"docker run --gpus all image python train.py": {"gpurun has to be in the image", "docker run --gpus all image gpurun python train.py"},
 		"podman run image":                            {"podman run", "put gpurun behind podman run and its options"},
 		"kubectl exec -it pod -- python train.py":     {"kubectl exec", "kubectl exec -it pod -- gpurun python train.py"},
-		"--quiet report":                              {"report is a verb of gpurun, and follows its flags", "gpurun -- report …"},
+		"--quiet report":                              {"report is a verb of gpurun: put it before the flags", "gpurun -- report …"},
 		"--quiet plan train.py":                       {"plan is a verb", "give the verb first"},
 		"none.py":                                     {"none.py does not exist", ""},
 		"nosuch train.py":                             {"nosuch does not exist", "no program of that name is in PATH"},

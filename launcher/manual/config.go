@@ -88,7 +88,7 @@ const pageHead = `# The keys of train.toml
 
 <!-- Written by "make generate" from launcher/job/keys.go. -->
 
-This page is the list; [train-toml.md](train-toml.md) says what is behind it, and ` + "`gpurun help config`" + ` prints it. An editor that knows
+This page is the list; [train-toml.md](train-toml.md) explains it, and ` + "`gpurun help config`" + ` prints it. An editor that knows
 TOML schemas (Taplo, Even Better TOML) completes and checks a file whose first line names [the schema](train.schema.json), which
 ` + "`gpurun help schema`" + ` prints, too:
 

@@ -70,38 +70,38 @@ func TestDigestNamesWhatFilledTheMemory(t *testing.T) {
 	names, all := []string{}, [][2]string{}
 	for name, want := range map[string][2]string{
 		"transformer": {`
-memory at the failure: 3.9 GiB of 4.0 GiB held, 144 MiB more wanted; by line:
+memory at the failure: 3.9 GiB of 4.0 GiB held, 144 MiB more requested; by line:
     2.2 GiB  model.py:88 forward
     768 MiB  model.py:90 forward
     612 MiB  model.py:52 forward
     336 MiB  train.py:60 main (weights)`,
-			"memory at the failure: 3.9 GiB of 4.0 GiB held, 144 MiB more wanted, most by model.py:88 forward (2.2 GiB)"},
+			"memory at the failure: 3.9 GiB of 4.0 GiB held, 144 MiB more requested, most by model.py:88 forward (2.2 GiB)"},
 		"logits": {`
-memory at the failure: 15.4 GiB of 20.0 GiB held, 6.1 GiB more wanted; by line:
+memory at the failure: 15.4 GiB of 20.0 GiB held, 6.1 GiB more requested; by line:
    12.0 GiB  model.py:88 forward
     3.1 GiB  model.py:104 forward (logits)
     336 MiB  train.py:60 main (weights)
   giant: logits 16×2048×50257 fp32, 6.1 GiB, at train.py:66 loss_of → compute the loss in chunks, or with a fused linear cross entropy`,
-			"memory at the failure: 15.4 GiB of 20.0 GiB held, 6.1 GiB more wanted, most by model.py:88 forward (12.0 GiB); logits 16×2048×50257 fp32, 6.1 GiB"},
+			"memory at the failure: 15.4 GiB of 20.0 GiB held, 6.1 GiB more requested, most by model.py:88 forward (12.0 GiB); logits 16×2048×50257 fp32, 6.1 GiB"},
 		"leak": {`
-memory at the failure: 968 MiB of 1.0 GiB held, 60 MiB more wanted; by line:
+memory at the failure: 968 MiB of 1.0 GiB held, 60 MiB more requested; by line:
     420 MiB  model.py:88 forward
     336 MiB  train.py:60 main (weights)
     120 MiB  train.py:78 remember
   leak: 24 MiB stay with every step, by train.py:78 remember (96 MiB so far)`,
-			"memory at the failure: 968 MiB of 1.0 GiB held, 60 MiB more wanted, most by model.py:88 forward (420 MiB); a leak: 24 MiB stay with every step, by train.py:78 remember (96 MiB so far)"},
+			"memory at the failure: 968 MiB of 1.0 GiB held, 60 MiB more requested, most by model.py:88 forward (420 MiB); a leak: 24 MiB stay with every step, by train.py:78 remember (96 MiB so far)"},
 		"fragmented": {`
-memory at the failure: 2.0 GiB of 2.0 GiB held, 300 MiB more wanted; by line:
+memory at the failure: 2.0 GiB of 2.0 GiB held, 300 MiB more requested; by line:
    1010 MiB  model.py:40 forward
   fragmented: 1010 MiB lie free within what is held, the largest piece 10 MiB`,
-			"memory at the failure: 2.0 GiB of 2.0 GiB held, 300 MiB more wanted, most by model.py:40 forward (1010 MiB); fragmented"},
+			"memory at the failure: 2.0 GiB of 2.0 GiB held, 300 MiB more requested, most by model.py:40 forward (1010 MiB); fragmented"},
 		"late": {`
-memory at the failure: 2.0 GiB of 2.0 GiB held, 60 MiB more wanted; by line:
+memory at the failure: 2.0 GiB of 2.0 GiB held, 60 MiB more requested; by line:
     1.6 GiB  27 blocks of 60 MiB, no line known
     336 MiB  train.py:60 main (weights)
      56 MiB  train.py:72 main (optimizer state)
   not known: 1.6 GiB were allocated after step 3, when recording had ended, or by the backward pass, and have no line: launch.snapshot = "always" records all of them`,
-			"memory at the failure: 2.0 GiB of 2.0 GiB held, 60 MiB more wanted"},
+			"memory at the failure: 2.0 GiB of 2.0 GiB held, 60 MiB more requested"},
 	} {
 		names, all = append(names, name), append(all, want)
 	}

@@ -162,7 +162,7 @@ func TestWhereMemoryRanOut(t *testing.T) {
 				t.Fatalf("failed in %q, wanted %d MiB", m.Failed, m.Requested/mib)
 			}
 			if m.Allowed == 0 || m.Allocated == 0 || m.Allocated > m.Allowed+mib || m.Allocated+m.Requested < m.Allowed-4*mib {
-				t.Errorf("%d MiB were held and %d more wanted, of %d", m.Allocated/mib, m.Requested/mib, m.Allowed/mib)
+				t.Errorf("%d MiB were held and %d more requested, of %d", m.Allocated/mib, m.Requested/mib, m.Allowed/mib)
 			}
 			if test.room > 0 && !near(m.Allowed-m.Start, test.room*mib) {
 				t.Errorf("%d MiB were left at the start", (m.Allowed-m.Start)/mib)

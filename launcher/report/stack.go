@@ -56,7 +56,7 @@ func (p *reportPage) Stacks() *stacks {
 			row.Words = "out of memory in " + phaseWords[b.Instant]
 		}
 		if b.Requested > 0 {
-			row.Words += ", " + gib(b.Requested) + " more wanted"
+			row.Words += ", " + gib(b.Requested) + " more requested"
 		}
 		if i > 0 {
 			row.Changed = p.Attempts[i-1].Used().Changed(a.Plan)

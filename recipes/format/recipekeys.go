@@ -91,7 +91,7 @@ var resumeSpecs = []spec[Resume]{
 	{"pin", "words put on every command line where they are absent, with `{job}` for a name of the run", func(r *Resume) any { return &r.Pin }, ""},
 	{"env", "variables by which an experiment tracker continues one run, with `{job}`", func(r *Resume) any { return leaf(r.readVariables) }, ""},
 	{"lost", "a regular expression for the line that reports a start from scratch", func(r *Resume) any { return expression(&r.Lost) }, ""},
-	{"data", "what becomes of the samples that were seen, where the job does not just continue with the next; `\"kept\"`: it does, whatever the micro batch", func(r *Resume) any { return &r.Data }, ""},
+	{"data", "what the job does with the samples that it has seen, if it does not continue with the next; `\"kept\"`: it does, whatever the micro batch", func(r *Resume) any { return &r.Data }, ""},
 	{"shifts", "what a changed knob does to the place in the data", func(r *Resume) any { return leaf(r.readShifts) }, ""},
 	{"values", "places, and a default, for `{name}` in the texts of this table", func(r *Resume) any { return resumeValues{r} }, ""},
 	{"also", "settings that resume, besides `args`, with `{latest}` in a value", func(r *Resume) any { return &r.Also }, ""},

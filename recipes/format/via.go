@@ -23,7 +23,7 @@ var viaSpecs = []spec[Via]{
 	{"word", "the n-th word that is no option", func(v *Via) any { return &v.word }, ""},
 	{"path", "a key of a file", func(v *Via) any { return &v.path }, ""},
 	{"via", "what names that file", func(v *Via) any { return &v.in }, ""},
-	{"any", "the value is a file whatever its ending, also next to other vias", func(v *Via) any { return &v.any }, ""},
+	{"any", "the value is a file, whatever its ending, also next to other vias", func(v *Via) any { return &v.any }, ""},
 }
 
 func (v *Via) check(n *keyTable) {

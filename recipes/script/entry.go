@@ -138,7 +138,7 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 		if why, looked := s.Missing[k]; looked {
 			r.Knobs[k] = format.Knob{Absent: why + hint(k, "--…")}
 		} else if k != strategy.Allocator {
-			r.Knobs[k] = format.Knob{Absent: "no [knobs] entry says where it is kept"}
+			r.Knobs[k] = format.Knob{Absent: "no [knobs] entry for it"}
 		}
 	}
 	for i, found := range s.Found {

@@ -85,9 +85,9 @@ func Trust(ctx context.Context, o TrustOptions) (*Credentials, error) {
 
 // nothing returns the error if no source applies.
 func nothing(nodes int, spent bool) error {
-	const what = "the %d nodes of this launch have nothing to know each other by"
+	const what = "the %d nodes of this launch have no credential to authenticate each other"
 	if spent {
-		return errext.Errorf("start each gpurun with an srun of its own", what+": Slurm carries one exchange a task, and there was one before", nodes)
+		return errext.Errorf("start each gpurun with a separate srun", what+": Slurm carries one exchange a task, and there was one before", nodes)
 	}
 	return errext.Errorf("on one of them `(umask 077; gpurun secret > FILE)`, then GPURUN_SECRET_FILE=FILE on all of them, each with a copy; under Slurm `srun --mpi=pmi2 gpurun …` does without",
 		what, nodes)
