@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// accelerate is Hugging Face's.
+// accelerate is Hugging Face's launcher.
 var accelerate = RankLauncher{
 	Command: []string{"accelerate", "launch"}, Aliases: [][]string{{"accelerate-launch"}},
 	Modules: []string{"accelerate.commands.launch"}, Programs: []string{"accelerate.commands.accelerate_cli"},
@@ -18,9 +18,8 @@ var accelerate = RankLauncher{
 	Grammar: accelerateGrammar,
 }
 
-// accelerateGrammar has the options of accelerate launch
-// (accelerate/commands/launch.py, 1.15); those of Megatron-LM, FP8, parallelism, TPU
-// and SageMaker are recognised and refused.
+// accelerateGrammar has the options of accelerate launch (accelerate/commands/launch.py, 1.15); it recognises
+// and refuses the options for Megatron-LM, FP8, parallelism, TPU and SageMaker.
 var accelerateGrammar = OptionGrammar{
 	Abbreviations: true, Remainder: true,
 	Options: slices.Concat(
@@ -45,16 +44,16 @@ var accelerateGrammar = OptionGrammar{
 	),
 }
 
-// fsdpDefaults are the launcher's own.
+// fsdpDefaults are the launcher's own defaults for FSDP.
 var fsdpDefaults = map[string]string{
 	"fsdp_version": "1", "fsdp_sharding_strategy": "FULL_SHARD", "fsdp_reshard_after_forward": "true", "fsdp_offload_params": "false", "fsdp_min_num_params": "100000000",
 	"fsdp_forward_prefetch": "false", "fsdp_use_orig_params": "true", "fsdp_cpu_ram_efficient_loading": "true", "fsdp_sync_module_states": "true",
 	"fsdp_activation_checkpointing": "false", "fsdp_activation_checkpointing_offload": "false",
 }
 
-// takeAccelerate takes accelerate launch over: the launcher turns its options and
-// its configuration file into variables, and the script sees nothing else of them.
-// The call can be another launcher's that hands its options on.
+// takeAccelerate replaces accelerate launch: like the launcher, it turns the options and the configuration
+// file into variables, the only thing that the script gets from them. The call can come from another launcher
+// that passes its options on.
 func takeAccelerate(_ *RankLauncher, c LauncherCall) (Inner, error) {
 	read, err := readLauncher(&accelerateGrammar, c.Args)
 	if err != nil {
@@ -70,7 +69,7 @@ func takeAccelerate(_ *RankLauncher, c LauncherCall) (Inner, error) {
 		}
 	}
 	var config accelerateFile
-	if options["config_file"] != "" || options["cpu"] == "" { // --cpu leaves the user's default file out
+	if options["config_file"] != "" || options["cpu"] == "" { // with --cpu the user's default file does not count
 		if config, err = accelerateConfig(options["config_file"], c); err != nil {
 			return Inner{}, err
 		}
@@ -89,7 +88,7 @@ func takeAccelerate(_ *RankLauncher, c LauncherCall) (Inner, error) {
 		inner.Ranks = v.onThisNode(inner.Ranks)
 	}
 	inner.Kind, _ = read.understood()
-	if v["module"] != "" { // as its configuration file can say, too
+	if v["module"] != "" { // the configuration file can set this too
 		inner.Kind = Module
 	}
 	return inner, nil
@@ -102,8 +101,7 @@ type accelerateFile struct {
 	deepspeed []string
 }
 
-// accelerateConfig reads the file that is named, else the user's default one,
-// which the launcher takes silently.
+// accelerateConfig reads the given file, else the user's default file, which the launcher uses silently.
 func accelerateConfig(name string, c LauncherCall) (accelerateFile, error) {
 	if name == "" {
 		if name = defaultAccelerate(c.Env); !c.Files.Exists(name) {
@@ -121,7 +119,7 @@ func accelerateConfig(name string, c LauncherCall) (accelerateFile, error) {
 	return file, nil
 }
 
-// defaultAccelerate is where accelerate config writes to.
+// defaultAccelerate returns the path to which accelerate config writes.
 func defaultAccelerate(env map[string]string) string {
 	home := env["HF_HOME"]
 	if home == "" && env["XDG_CACHE_HOME"] != "" {
@@ -133,7 +131,7 @@ func defaultAccelerate(env map[string]string) string {
 	return path.Join(home, "accelerate", "default_config.yaml")
 }
 
-// add takes one key of the file; keys of its tables are options by themselves.
+// add takes in one key of the file. Keys in its tables are options too.
 func (f *accelerateFile) add(table string, pair Pair) {
 	if pair.Kind == Nested {
 		for _, inner := range pair.Table {
@@ -156,7 +154,7 @@ func (f *accelerateFile) add(table string, pair Pair) {
 // launchValues are the launcher's settings, by option.
 type launchValues map[string]string
 
-// merged puts flags over the file.
+// merged returns the settings of the file, overridden by flags.
 func (f accelerateFile) merged(flags map[string]string) launchValues {
 	v := launchValues{}
 	maps.Copy(v, f.values)
@@ -172,7 +170,7 @@ func (f accelerateFile) merged(flags map[string]string) launchValues {
 	return v
 }
 
-// refuse says what gpurun cannot take over.
+// refuse returns an error for settings that gpurun cannot honour.
 func (v launchValues) refuse() error {
 	for _, name := range []string{"use_megatron_lm", "tpu", "use_parallelism_config", "mpirun_hostfile"} {
 		if on(v[name]) || name == "mpirun_hostfile" && v[name] != "" {
@@ -188,9 +186,8 @@ func (v launchValues) refuse() error {
 	return nil
 }
 
-// processes is how many ranks the launcher starts, empty for one for each GPU. On the
-// CPU it is one process whatever is asked for, and a single one has a rank only where
-// a launcher of several processes starts it (launch_command in
+// processes returns how many ranks the launcher starts, empty for one per GPU. On the CPU it always starts
+// one process. A single process gets a rank only from a launcher of several processes (launch_command in
 // accelerate/commands/launch.py, 1.15).
 func (v launchValues) processes() (ranks string, alone bool) {
 	sharded := v["use_deepspeed"] != "" || v["use_fsdp"] != ""
@@ -200,8 +197,8 @@ func (v launchValues) processes() (ranks string, alone bool) {
 	return v["num_processes"], !sharded && v["multi_gpu"] == "" && v["distributed_type"] != "MULTI_GPU"
 }
 
-// nodes is what flags and file say of the nodes. The file is often the same on all of
-// them, and numbers each of them 0: only where nobody else numbers them does it count.
+// nodes returns what flags and file say about the nodes. The file is often the same on all nodes, with number
+// 0. So its number counts only if nothing else numbers the nodes.
 func (v launchValues) nodes(flags map[string]string) (Nodes, error) {
 	said := func(name string) NodeValue {
 		switch {
@@ -224,8 +221,7 @@ func (v launchValues) nodes(flags map[string]string) (Nodes, error) {
 	return n, nil
 }
 
-// onThisNode is the share of one node in the processes of all of them, as the launcher
-// parts them (prepare_multi_gpu_env).
+// onThisNode returns one node's share of all processes, divided as the launcher does (prepare_multi_gpu_env).
 func (v launchValues) onThisNode(all string) string {
 	processes, err := strconv.Atoi(all)
 	machines, bad := strconv.Atoi(v["num_machines"])
@@ -237,7 +233,7 @@ func (v launchValues) onThisNode(all string) string {
 
 func on(value string) bool { return strings.EqualFold(value, "true") }
 
-// or is an option's value, or another where it has none.
+// or returns an option's value, or a default if it has none.
 func (v launchValues) or(name, otherwise string) string {
 	if v[name] != "" {
 		return v[name]
@@ -245,7 +241,7 @@ func (v launchValues) or(name, otherwise string) string {
 	return otherwise
 }
 
-// environment is what prepare_multi_gpu_env and prepare_deepspeed_cmd_env set
+// environment returns the variables that prepare_multi_gpu_env and prepare_deepspeed_cmd_env set
 // (accelerate/utils/launch.py, 1.15).
 func (v launchValues) environment(config accelerateFile) map[string]string {
 	env := map[string]string{"ACCELERATE_MIXED_PRECISION": strings.ToLower(v.or("mixed_precision", "no"))}
@@ -299,7 +295,7 @@ func (v launchValues) zero(env map[string]string, config accelerateFile) {
 	for name, variable := range map[string]string{
 		"zero_stage": "DEEPSPEED_ZERO_STAGE", "gradient_accumulation_steps": "GRADIENT_ACCUMULATION_STEPS", "gradient_clipping": "GRADIENT_CLIPPING",
 		"offload_optimizer_device": "DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "offload_param_device": "DEEPSPEED_OFFLOAD_PARAM_DEVICE",
-		// The launcher itself forgets these two, which the plugin reads.
+		// The plugin reads these two, but the launcher does not set them.
 		"offload_optimizer_nvme_path": "DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH", "offload_param_nvme_path": "DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
 		"zero3_init_flag": "DEEPSPEED_ZERO3_INIT", "zero3_save_16bit_model": "DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "deepspeed_config_file": "DEEPSPEED_CONFIG_FILE",
 		"deepspeed_moe_layer_cls_names": "DEEPSPEED_MOE_LAYER_CLS_NAMES",

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// deepspeed is DeepSpeed's (deepspeed/launcher/runner.py). gpurun is started on each
-// node, and chooses no devices in another way than by CUDA_VISIBLE_DEVICES.
+// deepspeed is DeepSpeed's launcher (deepspeed/launcher/runner.py). gpurun must be started on each node, and
+// selects devices only by CUDA_VISIBLE_DEVICES.
 var deepspeed = RankLauncher{
 	Command: []string{"deepspeed"},
 	Modules: []string{"deepspeed", "deepspeed.launcher.runner"},
 	takes:   takeDeepSpeed,
-	// As deepspeed/launcher/launch.py sets them: runtime/model_checkpointing/utils.py reads the
-	// first two, accelerator/cpu_accelerator.py and csrc/cpu/comm the last.
+	// deepspeed/launcher/launch.py sets these. runtime/model_checkpointing/utils.py reads the first two,
+	// accelerator/cpu_accelerator.py and csrc/cpu/comm the last.
 	Vars: NodeVars{Rank: "CROSS_RANK", Count: "CROSS_SIZE", Local: "LOCAL_SIZE"},
 	Grammar: OptionGrammar{Abbreviations: true, Remainder: true, Options: slices.Concat(
 		[]Option{
@@ -30,9 +30,8 @@ var deepspeed = RankLauncher{
 	)},
 }
 
-// takeDeepSpeed takes the deepspeed launcher over. Like the launcher
-// (deepspeed/launcher/launch.py) it puts --local_rank=N before the arguments of the
-// script, some of which demand it.
+// takeDeepSpeed replaces the deepspeed launcher. Like the launcher (deepspeed/launcher/launch.py) it puts
+// --local_rank=N before the script's arguments, since some scripts require it.
 func takeDeepSpeed(l *RankLauncher, c LauncherCall) (Inner, error) {
 	read, err := l.read(c.Args)
 	if err != nil {
@@ -43,7 +42,7 @@ func takeDeepSpeed(l *RankLauncher, c LauncherCall) (Inner, error) {
 	}
 	inner := Inner{RankStarter: RankStarter{NUMA: true}, Argv: read.Rest, Env: map[string]string{}}
 	inner.Kind, inner.Ranks = read.understood()
-	if inner.Ranks == "-1" { // all there are
+	if inner.Ranks == "-1" { // all devices
 		inner.Ranks = ""
 	}
 	if _, without := read.Last("no_local_rank"); !without {
@@ -52,11 +51,11 @@ func takeDeepSpeed(l *RankLauncher, c LauncherCall) (Inner, error) {
 	return inner, inner.onHosts(l, read, c)
 }
 
-// defaultHostfile is read where none is named (DLTS_HOSTFILE).
+// defaultHostfile is read if no hostfile is given (DLTS_HOSTFILE).
 const defaultHostfile = "/job/hostfile"
 
-// onHosts reads which hosts the launch has, and which devices of each. The launcher would
-// start the ranks there by itself, which gpurun would not see: it is started on each.
+// onHosts reads the hosts of the launch, and the devices of each. The launcher would itself start ranks on
+// other hosts, where gpurun could not supervise them. So gpurun must be started on each host.
 func (inner *Inner) onHosts(l *RankLauncher, read Reading, c LauncherCall) error {
 	hosts, by, err := hostfile(read, c.Files)
 	if err != nil {
@@ -93,8 +92,7 @@ func (inner *Inner) onHosts(l *RankLauncher, read Reading, c LauncherCall) error
 	return nil
 }
 
-// hostfile are the hosts of the file that is named, or of the default one; none where
-// there is none.
+// hostfile returns the hosts in the given file, or in the default one; none if there is no file.
 func hostfile(read Reading, files Files) (hosts []host, by string, err error) {
 	name := defaultHostfile
 	by = name
@@ -113,7 +111,7 @@ func hostfile(read Reading, files Files) (hosts []host, by string, err error) {
 	return hosts, by, nil
 }
 
-// onThisHost is a launch without other hosts.
+// onThisHost handles a launch without other hosts.
 func (inner *Inner) onThisHost(read Reading, include string) error {
 	if g, given := read.Last("num_nodes"); given && g.Value != "-1" && g.Value != "1" {
 		return fmt.Errorf("%s %s: there is no hostfile that names the nodes", g.Source, g.Value)
@@ -129,7 +127,7 @@ func (inner *Inner) onThisHost(read Reading, include string) error {
 	return nil
 }
 
-// use makes the devices that were chosen the only ones, with a rank for each.
+// use makes the chosen devices the only visible ones, with a rank for each.
 func (inner *Inner) use(devices string) {
 	if devices == "" {
 		return
@@ -138,7 +136,7 @@ func (inner *Inner) use(devices string) {
 	inner.Ranks = fmt.Sprint(strings.Count(devices, ",") + 1)
 }
 
-// oneANodeOf says how the launch is started with a gpurun on each node.
+// oneANodeOf returns how to start the launch with one gpurun per node.
 func oneANodeOf(l *RankLauncher, args []string, nodes int) string {
 	line := Quote(append([]string{"gpurun", l.Name()}, args...))
 	return fmt.Sprintf("deepspeed's own pdsh would start the ranks behind gpurun's back, so start gpurun once a node: "+
@@ -148,10 +146,10 @@ func oneANodeOf(l *RankLauncher, args []string, nodes int) string {
 // A host is a line of a hostfile of DeepSpeed: "worker-1 slots=8".
 type host struct{ name, slots string }
 
-// mostHosts bounds what is read of a hostfile.
+// mostHosts bounds the hosts that are read from a hostfile.
 const mostHosts = 1 << 16
 
-// hostLine is what DeepSpeed takes for a host.
+// hostLine matches a host as DeepSpeed does.
 var hostLine = regexp.MustCompile(`^(\S+)\s+slots=(\d+)`)
 
 // hostsOf reads a hostfile (_parse_hostfile in deepspeed/launcher/runner.py, 0.19).
@@ -181,8 +179,8 @@ func hostsOf(text string) ([]host, error) {
 	return hosts, nil
 }
 
-// included are the hosts that --include chooses, "a@b" or "a:0,1@b:0,1", in the hostfile's
-// order, and the devices that each of them uses; empty for all.
+// included returns the hosts that --include selects, "a@b" or "a:0,1@b:0,1", in the hostfile's order, and the
+// devices that each uses; empty for all.
 func included(hosts []host, include string) (chosen []host, devices string, err error) {
 	choice := map[string]bool{}
 	for i, spec := range strings.Split(include, "@") {
@@ -198,7 +196,7 @@ func included(hosts []host, include string) (chosen []host, devices string, err 
 	return slices.DeleteFunc(slices.Clone(hosts), func(h host) bool { return !choice[h.name] }), devices, nil
 }
 
-// sameSlots is how many ranks each of the hosts has, empty where they differ.
+// sameSlots returns the number of ranks per host, empty if the hosts differ.
 func sameSlots(hosts []host) string {
 	for _, h := range hosts {
 		if h.slots != hosts[0].slots {

@@ -8,20 +8,19 @@ import (
 
 // An Estimate is the command line of gpurun estimate.
 type Estimate struct {
-	// Size is the number of parameters as typed; empty where there is a job or neither.
+	// Size is the number of parameters as typed; empty if there is none.
 	Size string
-	// Job is a train.toml or a command line, with the flags before it that are a run's; nil
-	// without one.
+	// Job is a train.toml or a command line, with the flags of a run before it; nil for none.
 	Job []string
-	// Others are words that go with a job only, and there is none.
+	// Others are words that need a job, if there is none.
 	Others []string
 	JSON   bool
-	// Given are its own options by name, as they were typed; the value of a bare one is "1".
+	// Given has the options of gpurun estimate by name, as typed. The value of a bare option is "1".
 	Given map[string]Given
 }
 
-// estimateOptions are those of gpurun estimate itself. They have to be written in full, so that a
-// beginning that fits one of torchrun's goes on meaning that.
+// estimateOptions are the options of gpurun estimate itself. They must not be abbreviated, so that an
+// abbreviation of a torchrun option keeps its meaning.
 var estimateOptions = []Option{
 	{Name: "precision", Value: "WHICH", Whole: true, About: "what is computed in: fp32, tf32, bf16 or fp16"},
 	{Name: "weights", Value: "WHICH", Whole: true, About: "what the bytes follow: fp32 (autocast casts a copy), bf16 or fp16 (states too), deepspeed (16-bit\n" +
@@ -52,15 +51,15 @@ var estimateOptions = []Option{
 	{Name: "offload-activations", Bare: true, Optional: true, Whole: true},
 }
 
-// estimate has them among the options of a run, which a job may have.
+// estimate has these and the options of a run.
 var estimate = OptionGrammar{Options: slices.Concat(torchrunOptions(), runOptions, estimateOptions), Abbreviations: true, Remainder: true}
 
-// sizeLike is a word that was meant for a number of parameters.
+// sizeLike matches a word that is probably meant as a number of parameters.
 var sizeLike = regexp.MustCompile(`^[0-9][0-9._]*([eE][+]?[0-9]+)?[A-Za-z]{0,2}$`)
 
-// ReadEstimate reads what follows "gpurun estimate": options, then a size, a train.toml or a
-// command line. Options may also follow a size and a train.toml. exists reports whether a word is
-// a file, and so no size. The error is a *Problem or ErrHelp.
+// ReadEstimate reads the words after "gpurun estimate": options, then a size, a train.toml or a command line.
+// Options may also follow a size and a train.toml. exists reports whether a word is a file, and so not a
+// size. The error is a *Problem or ErrHelp.
 func ReadEstimate(words []string, exists func(string) bool) (Estimate, error) {
 	e := Estimate{Given: map[string]Given{}}
 	var kept []string
@@ -81,7 +80,7 @@ func ReadEstimate(words []string, exists func(string) bool) (Estimate, error) {
 		}
 		kept = append(kept, flags(words[:read.From], read.Given, ofEstimate)...)
 		switch {
-		case e.Job != nil: // what is wrong behind it is told by whoever reads the job
+		case e.Job != nil: // the reader of the job reports errors after it
 			e.Job = slices.Concat(e.Job, kept, read.Rest)
 			return e, nil
 		case len(read.Rest) == 0 || e.Size != "":

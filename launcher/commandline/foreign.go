@@ -7,37 +7,35 @@ import (
 	"strings"
 )
 
-// A Foreign is a program that starts a command elsewhere, or several times: on other
-// nodes, in a container, later. gpurun in front of it would watch the wrong process,
-// and belongs in front of the command that it starts.
+// A Foreign is a program that starts a command elsewhere, or several times: on other nodes, in a container,
+// later. gpurun in front of it would supervise the wrong process. It belongs in front of the command that the
+// program starts.
 type Foreign struct {
 	Wrapper
 	Aliases []string // other names of the program
-	// Where is where the command runs, for people: "on other nodes".
+	// Where describes where the command runs, such as "on other nodes".
 	Where string
-	// Dashes: the command is what follows a "--".
+	// Dashes: the command follows a "--".
 	Dashes bool
-	// Batch: what it is given is a script, which is started later. Wrap is its option
-	// whose value is a command.
+	// Batch: its argument is a script, which is started later. Wrap is its option whose value is a command.
 	Batch bool
 	Wrap  string
-	// Needs is what else has to be seen to.
+	// Needs describes what else is necessary.
 	Needs string
 }
 
-// A MisplacedCommand is a command line in front of which gpurun does not belong.
+// A MisplacedCommand is a command line that gpurun must not precede.
 type MisplacedCommand struct {
 	*Foreign
-	Name string // as it was written
-	// Line is what to type instead; empty where it is not certain where the command begins.
+	Name string // as written
+	// Line is the line to type instead; empty if the beginning of the command is not certain.
 	Line string
-	// Script is the file that is started later; empty where there is none.
+	// Script is the file that is started later; empty for none.
 	Script string
 }
 
-// Misplaced tells by its first word whether gpurun precedes what starts
-// commands elsewhere. own are gpurun and its flags, before the words of wrappers that
-// stay in front.
+// Misplaced reports whether the first word is a program that starts commands elsewhere. own are gpurun and
+// its flags. before are the words of wrappers that stay in front.
 func (t *ProgramTable) Misplaced(before, words, own []string) (MisplacedCommand, bool) {
 	if len(words) == 0 {
 		return MisplacedCommand{}, false
@@ -55,7 +53,7 @@ func (t *ProgramTable) Misplaced(before, words, own []string) (MisplacedCommand,
 	return MisplacedCommand{}, false
 }
 
-// subcommand reports whether the words that make a Foreign of the program are there.
+// subcommand reports whether the words contain the subcommand that makes the program a Foreign.
 func (f *Foreign) subcommand(words []string) bool {
 	for _, sub := range f.Command[1:] {
 		at := slices.IndexFunc(words, func(w string) bool { return w == sub || slices.Contains(f.Subcommands, w) })
@@ -76,7 +74,7 @@ func (m *MisplacedCommand) locate(before, words, own []string) {
 		}
 		return
 	}
-	// An option that nobody knows is one word where its value is in it.
+	// An unknown option with its value in the same word is one word.
 	known := slices.Clone(words)
 	for i, w := range known {
 		if name, _, assigned := strings.Cut(strings.TrimPrefix(w, "--"), "="); assigned && strings.HasPrefix(w, "--") && m.Grammar.named(folded(name)) == nil {
@@ -110,10 +108,10 @@ func (m *MisplacedCommand) locate(before, words, own []string) {
 	}
 }
 
-// skipped stands for an option that has no meaning here.
+// skipped replaces an option that has no meaning here.
 const skipped = "gpurun-skipped"
 
-// Quote writes words as one could type them: a POSIX shell, and job.command, read them back.
+// Quote joins words to a line that a POSIX shell, and job.command, parse back into the same words.
 func Quote(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -122,7 +120,7 @@ func Quote(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// QuoteWord writes one word.
+// QuoteWord quotes one word, if necessary.
 func QuoteWord(w string) string {
 	if plainWord.MatchString(w) {
 		return w
@@ -130,7 +128,7 @@ func QuoteWord(w string) string {
 	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
-// plainWord is a word in which no shell sees anything but text.
+// plainWord matches a word without characters that are special to a shell.
 var plainWord = regexp.MustCompile(`^[\w./:,+@%-][\w./:,+@%=-]*$`)
 
 const (
@@ -140,7 +138,7 @@ const (
 	oneANode    = "gpurun starts the ranks of a node itself: start it once for each node"
 )
 
-// foreign are the programs that are known to start commands elsewhere.
+// foreign are the known programs that start commands elsewhere.
 var foreign = []Foreign{
 	{Wrapper: Wrapper{Command: []string{"srun"}, Grammar: slurm}, Where: onNodes, Needs: oneANode},
 	{Wrapper: Wrapper{Command: []string{"salloc"}, Grammar: slurm}, Where: "waits for nodes first"},

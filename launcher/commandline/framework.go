@@ -11,9 +11,9 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 )
 
-// UnwrapLauncher takes a framework's launcher off a command. It is false where the command
-// begins with none that gpurun can take over; the error says what gpurun cannot
-// take over from it. torchrun is none of them: [ReadTorchrun] reads it.
+// UnwrapLauncher removes a framework's launcher from a command, and returns what it would start. It reports
+// false if the command begins with no launcher that gpurun can replace. The error names an option that gpurun
+// cannot honour. torchrun is not among these launchers: [ReadTorchrun] reads it.
 func (t *ProgramTable) UnwrapLauncher(words []string, env environ.Vars, files Files) (Inner, bool, error) {
 	f, found := t.Find(words)
 	if !found || f.Skipped || f.takes == nil {
@@ -36,8 +36,7 @@ func (t *ProgramTable) UnwrapLauncher(words []string, env environ.Vars, files Fi
 	return inner, true, nil
 }
 
-// read takes the launcher's own options off, and refuses those that gpurun cannot
-// honour.
+// read reads the launcher's own options, and refuses those that gpurun cannot honour.
 func (l *RankLauncher) read(args []string) (Reading, error) { return readLauncher(&l.Grammar, args) }
 
 func readLauncher(g *OptionGrammar, args []string) (Reading, error) {
@@ -57,8 +56,8 @@ func readLauncher(g *OptionGrammar, args []string) (Reading, error) {
 	return r, nil
 }
 
-// understood is what the options' meanings say: how many ranks there are, and what
-// the first word of the rest is.
+// understood returns, by the meanings of the options, the kind of the first word of the rest and the number
+// of ranks.
 func (r Reading) understood() (kind CommandKind, ranks string) {
 	kind = Script
 	for _, g := range r.Given {
@@ -68,7 +67,7 @@ func (r Reading) understood() (kind CommandKind, ranks string) {
 		case AsModule:
 			kind = Module
 		case AsProgram:
-			if kind == Script { // a module is one, whatever else is said
+			if kind == Script { // a module stays one, whatever other options say
 				kind = Program
 			}
 		}
@@ -81,7 +80,7 @@ var (
 	errNothing  = errors.New("it names nothing to start")
 )
 
-// takeFramework takes a launcher over of which [Starts] says all.
+// takeFramework replaces a launcher that [Starts] describes completely.
 func takeFramework(l *RankLauncher, c LauncherCall) (Inner, error) {
 	read, err := l.read(c.Args)
 	if err != nil {
@@ -111,7 +110,7 @@ func takeFramework(l *RankLauncher, c LauncherCall) (Inner, error) {
 		return Inner{}, errNothing
 	case s.Site != "" && !strings.HasSuffix(args[0], ".py"):
 		inner.Kind, inner.Argv = Script, append([]string{Site + strings.ReplaceAll(s.Site, "{1}", args[0])}, args[1:]...)
-	default: // of a site, the user's own copy
+	default: // for a Site, the user's own copy
 		inner.Kind, inner.Argv = kind, args
 	}
 	inner.Alone = s.Alone && !slices.Contains([]string{"1", "true", "y", "yes", "on"}, strings.ToLower(c.Env[s.Forced]))
@@ -120,8 +119,8 @@ func takeFramework(l *RankLauncher, c LauncherCall) (Inner, error) {
 	return inner, nil
 }
 
-// count is the number of ranks, and what variables say of the nodes. The user's are
-// stronger than those of an expanded file.
+// count sets the number of ranks, and what variables say about the nodes. The user's variables override those
+// of an expanded file.
 func (s *Starts) count(inner *Inner, given string, env map[string]string) {
 	variable := func(name string) string {
 		if value, set := env[name]; set || name == "" {
@@ -144,11 +143,11 @@ func (s *Starts) count(inner *Inner, given string, env map[string]string) {
 	}
 }
 
-// The variables by which frameworks that count nodes in one number them, and find the
-// first.
+// The variables with the node's number and the address of node 0, in frameworks that have a variable for the
+// number of nodes.
 const nodeRank, masterAddr = "NODE_RANK", "MASTER_ADDR"
 
-// name replaces arguments that name a file of the framework by its path.
+// name replaces arguments that name a file of the framework with the file's path.
 func (s *Starts) name(inner *Inner, files Files) {
 	for option, file := range s.Files {
 		g, found := argument(inner.Argv, option)
@@ -166,13 +165,13 @@ func (s *Starts) name(inner *Inner, files Files) {
 	}
 }
 
-// argument finds the last of an option among the arguments of a script or module,
-// which precedes them.
+// argument finds the last occurrence of an option among the arguments of a script or module, the first word
+// of argv.
 func argument(argv []string, option string) (Given, bool) {
 	one := OptionGrammar{Mixed: true, Options: valued(option)}
 	read, err := one.Read(argv[1:])
 	if err != nil {
-		return Given{}, false // who reads the arguments complains of it
+		return Given{}, false // the reader of the arguments reports the error
 	}
 	g, found := read.Last(option)
 	g.At++
@@ -188,8 +187,7 @@ func isConfig(word string) bool {
 	return false
 }
 
-// expand turns the keys of a file into arguments, in their order; its ENV becomes
-// variables, where they are not set.
+// expand turns the keys of a file into arguments, in their order; its ENV sets variables that are not set.
 func expand(file string, c LauncherCall, into map[string]string) ([]string, error) {
 	table, err := c.Files.Table(file)
 	if err != nil {
@@ -216,7 +214,7 @@ func expand(file string, c LauncherCall, into map[string]string) ([]string, erro
 	return words, nil
 }
 
-// composer is MosaicML's (composer/cli/launcher.py).
+// composer is MosaicML's launcher (composer/cli/launcher.py).
 var composer = RankLauncher{
 	Command: []string{"composer"},
 	Modules: []string{"composer.cli.launcher"},
@@ -232,8 +230,8 @@ var composer = RankLauncher{
 	)},
 }
 
-// tune is torchtune's, which has torchrun's options (torchtune/_cli/run.py) and
-// starts its recipes by their names.
+// tune is torchtune's launcher, which has torchrun's options (torchtune/_cli/run.py) and starts recipes by
+// name.
 var tune = RankLauncher{
 	Command: []string{"tune", "run"},
 	takes:   takeFramework,
@@ -241,7 +239,7 @@ var tune = RankLauncher{
 	Starts:  Starts{Site: "recipes/{1}.py", One: true, Alone: true, Files: map[string]string{"config": "recipes/configs/{}.yaml"}},
 }
 
-// without are options of which some are refused.
+// without returns options, the named ones with the meaning Refused.
 func without(options []Option, names ...string) []Option {
 	for i := range options {
 		if slices.Contains(names, options[i].Name) {
@@ -251,7 +249,7 @@ func without(options []Option, names ...string) []Option {
 	return options
 }
 
-// llamaFactory starts its launcher module by torchrun, by variables alone.
+// llamaFactory starts its launcher module with torchrun, configured only by variables.
 var llamaFactory = RankLauncher{
 	Command: []string{"llamafactory-cli", "train"}, Aliases: [][]string{{"lmf", "train"}},
 	takes:   takeFramework,
@@ -259,7 +257,7 @@ var llamaFactory = RankLauncher{
 	Starts:  Starts{Module: "llamafactory.launcher", Ranks: "NPROC_PER_NODE", Nodes: "NNODES", Alone: true, Forced: "FORCE_TORCHRUN"},
 }
 
-// swift is ms-swift's (swift/cli/main.py).
+// swift is ms-swift's launcher (swift/cli/main.py).
 func swift(command string) RankLauncher {
 	return RankLauncher{
 		Command: []string{"swift", command},
@@ -269,8 +267,8 @@ func swift(command string) RankLauncher {
 	}
 }
 
-// axolotl starts its module by accelerate launch, or as --launcher says; what
-// follows "--" is that launcher's.
+// axolotl starts its module with accelerate launch, or with the launcher in --launcher. Words after "--"
+// belong to that launcher.
 var axolotl = RankLauncher{
 	Command: []string{"axolotl", "train"},
 	takes:   takeThrough,
@@ -279,7 +277,7 @@ var axolotl = RankLauncher{
 	Starts: Starts{Module: "axolotl.cli.train", Through: "launcher"},
 }
 
-// trl has a command for each trainer, and starts its module by accelerate launch.
+// trl has a command for each trainer, and starts its module with accelerate launch.
 var trl = []RankLauncher{trlCommand("sft"), trlCommand("dpo"), trlCommand("grpo"), trlCommand("kto"), trlCommand("reward"), trlCommand("rloo")}
 
 func trlCommand(command string) RankLauncher {
@@ -299,7 +297,7 @@ func trlCommand(command string) RankLauncher {
 	}
 }
 
-// handedOn are options of accelerate launch that another launcher hands on to it.
+// handedOn returns options of accelerate launch that another launcher passes on to it.
 func handedOn(names ...string) []Option {
 	all := make([]Option, len(names))
 	for i, name := range names {
@@ -309,8 +307,7 @@ func handedOn(names ...string) []Option {
 	return all
 }
 
-// takeThrough takes a launcher over that starts its module by another one, and
-// that one with it.
+// takeThrough replaces a launcher that starts its module with another launcher, and that launcher too.
 func takeThrough(l *RankLauncher, c LauncherCall) (Inner, error) {
 	read, err := l.read(c.Args)
 	if err != nil {
@@ -322,7 +319,7 @@ func takeThrough(l *RankLauncher, c LauncherCall) (Inner, error) {
 		return Inner{}, err
 	}
 	launcher := "accelerate"
-	for _, g := range read.Given { // the command line is stronger than the file
+	for _, g := range read.Given { // the command line overrides the file
 		switch {
 		case g.Means == HandedOn && g.Bare:
 			handed = append(handed, "--"+g.Name)
@@ -345,8 +342,7 @@ func takeThrough(l *RankLauncher, c LauncherCall) (Inner, error) {
 	return Inner{Kind: Module, Argv: module[1:], Ranks: "1", RankStarter: RankStarter{Alone: true}}, nil // python: one process
 }
 
-// handedInFile are the launcher's options in the file that holds the module's, in
-// the order of their names.
+// handedInFile returns the launcher's options in the module's configuration file, sorted by name.
 func (l *RankLauncher) handedInFile(args []string, files Files) ([]string, error) {
 	if l.Starts.HandedIn == "" {
 		return nil, nil
@@ -381,8 +377,8 @@ func (l *RankLauncher) handedInFile(args []string, files Files) ([]string, error
 	return words, nil
 }
 
-// config names the configuration of accelerate launch by its file: one that the
-// framework brings with it, where the name is that of no file.
+// config returns the path of the configuration of accelerate launch: the value if it is a file, else a file
+// of the framework.
 func (s *Starts) config(option, value string, files Files) string {
 	if !files.Exists(value) {
 		value = Site + strings.ReplaceAll(s.Configs[option], "{}", value)
@@ -390,8 +386,8 @@ func (s *Starts) config(option, value string, files Files) string {
 	return "--config_file=" + value
 }
 
-// takeTorchrun takes torchrun's options off that a launcher hands on to it. Of them
-// the numbers of ranks and nodes matter: the ranks' output is gpurun's.
+// takeTorchrun reads the torchrun options that a launcher passes on. Only the numbers of ranks and nodes
+// matter, since gpurun handles the ranks' output.
 func takeTorchrun(args []string) (Inner, error) {
 	read, err := readLauncher(&torchrun.Grammar, args)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 // A HelpEntry is an option in the help of a verb, or a text between options.
 type HelpEntry struct {
 	Names []string // with their dashes; nil for a text
-	Value string   // stands for the option's value; empty where it has none
+	Value string   // placeholder of the option's value; empty for none
 	About string   // what the option does, or the text; a heading ends in a colon
 }
 
-// entry is the option as help shows it.
+// entry returns the option as help shows it.
 func (o *Option) entry() HelpEntry {
 	e := HelpEntry{Names: []string{"--" + o.Name}, Value: o.Value, About: o.About}
 	switch {
@@ -25,7 +25,7 @@ func (o *Option) entry() HelpEntry {
 	return e
 }
 
-// entries are those of the options that help lists.
+// entries returns the options that help lists.
 func entries(options ...Option) (all []HelpEntry) {
 	for i := range options {
 		if options[i].About != "" {
@@ -35,10 +35,10 @@ func entries(options ...Option) (all []HelpEntry) {
 	return all
 }
 
-// oneDocument is the option --json of a verb that does not run a job.
+// oneDocument is the option --json of verbs that do not run a job.
 var oneDocument = Option{Name: "json", Bare: true, About: "print one JSON document on stdout"}
 
-// HelpFor is the help for the options of a verb that reads its command line itself.
+// HelpFor returns the help for the options of a verb that reads its command line itself.
 func HelpFor(verb string) []HelpEntry {
 	text := func(about string) []HelpEntry { return []HelpEntry{{About: about}} }
 	ofJob := torchrunOptions()
@@ -62,7 +62,7 @@ func HelpFor(verb string) []HelpEntry {
 			"are accepted, and change nothing here."))
 }
 
-// HelpText is HelpFor as lines.
+// HelpText returns HelpFor as lines.
 func HelpText(verb string) string {
 	all := HelpFor(verb)
 	indent, width := 0, 20
@@ -86,8 +86,8 @@ func HelpText(verb string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Completable are the options of such a verb that a shell can complete: those of its help, and
-// those that only its reader knows.
+// Completable returns the options of such a verb that a shell can complete: those in its help, and those that
+// only its reader knows.
 func Completable(verb string) []HelpEntry {
 	all := slices.DeleteFunc(HelpFor(verb), func(e HelpEntry) bool { return e.Names == nil })
 	more := runOptions

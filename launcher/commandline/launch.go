@@ -14,15 +14,14 @@ import (
 
 // RankOptions are torchrun's options for the ranks of a node.
 type RankOptions struct {
-	// NprocPerNode is how many ranks a node has: "auto", "gpu", "cpu" or a number from 1.
+	// NprocPerNode is the number of ranks per node: "auto", "gpu", "cpu" or a number from 1.
 	NprocPerNode string
 	// MasterPort is 0 for a free one in each attempt.
 	MasterPort int
 	// MaxRestarts bounds restarts of the whole group for failures other than memory.
 	MaxRestarts int
 	LogDir      string // empty for none
-	// Redirects are the streams that go to files only, Tee those that go to files
-	// and to the console.
+	// Redirects are the streams that go only to files, Tee the streams that go to files and the console.
 	Redirects, Tee Streams
 	// LocalRanksFilter are the local ranks whose output reaches the console; nil
 	// for all.
@@ -46,53 +45,52 @@ type TorchrunCommand struct {
 
 	Kind    CommandKind
 	Command []string // script, module or program, and its arguments
-	// Flags are the words before those, but what is of one run only: --run-dir, --run-id, --fresh. From is the index of
-	// the word that follows them; Torchrun are those of them that torchrun has, too.
+	// Flags are the words before the command, without those for one run only: --run-dir, --run-id, --fresh.
+	// Torchrun are the Flags that torchrun has too. From is the index of the first word after the flags.
 	Flags    []string
 	From     int
 	Torchrun []string
-	// Python is gpurun's own option, and so are those in Own.
+	// Python and the options in Own are gpurun's own.
 	Python string
 	Own    Own
-	// Set maps the name of each option that was given to how it was spelled.
+	// Set maps the name of each given option to its spelling.
 	Set      map[string]string
 	Warnings []string
 
 	given              []Given
 	standalone, useEnv bool
 	module, noPython   bool
-	// idle lists options without effect here, in the order given.
+	// idle lists given options without effect here, in order.
 	idle []string
 }
 
-// Own are the options that gpurun has and torchrun has not. They may appear among
-// torchrun's options, before the script or the train.toml.
+// Own has the options that only gpurun has. They may appear among torchrun's options, before the script or
+// the train.toml.
 type Own struct {
 	JSON      bool   // events and verdict as JSON lines on stdout
-	Quiet     bool   // of gpurun's words only failures and the end
+	Quiet     bool   // show only failures and the end of gpurun's messages
 	RunDir    string // the run directory, as given
-	RunID     string // its name in the folder of the job's runs; torchrun's run id is Launch.RunID
-	IfTrained string // "skip" or "run", as given: what to do where the job has trained before
+	RunID     string // the run's name in the folder of the job's runs; torchrun's run id is Launch.RunID
+	IfTrained string // "skip" or "run", as given: what to do if the job has trained before
 	JUnit     string // the file for a JUnit report, as given
-	Deadline  string // by when the run has to be over, as given
-	Propagate bool   // exit with the job's own code where it failed by itself
-	Fresh     bool   // start with the job as written, whatever is remembered
+	Deadline  string // the time by which the run must be over, as given
+	Propagate bool   // exit with the job's own code if it failed by itself
+	Fresh     bool   // start with the job as written, despite remembered plans
 
-	// The policy, as given; empty where nothing is said. Of several --never each counts.
+	// The policy, as given; empty if not given. Several --never add up.
 	Mode, Numerics, MaxAttempts, DeviceMemory string
 	Never                                     string // joined by commas
 }
 
-// ErrHelp: the command line asks for help.
+// ErrHelp: the command line requests help.
 var ErrHelp = errors.New("help was asked for")
 
-// shutdownTimeout is the variable by which PyTorch itself chooses the grace.
+// shutdownTimeout is PyTorch's own variable for the grace.
 const shutdownTimeout = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
-// ReadTorchrun reads torchrun's command line: options, a script, the script's
-// arguments. env gives the PET_* variables. legacy is torch.distributed.launch.
-// Errors carry a hint; one of the words themselves is a *Problem, and ErrHelp says
-// that help is asked for.
+// ReadTorchrun reads torchrun's command line: options, a script, the script's arguments. env has the PET_*
+// variables. legacy means torch.distributed.launch. Errors have a hint. An error in the words is an
+// *OptionProblem; ErrHelp means that the user requests help.
 func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*TorchrunCommand, error) {
 	l := newLaunch()
 	if seconds := env[shutdownTimeout]; seconds != "" {
@@ -122,7 +120,7 @@ func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*TorchrunComman
 	return l, l.finish()
 }
 
-// nothingGiven is the error for a line without a job, or whose job a flag took for its value.
+// nothingGiven returns the error for a line without a job, or whose job was read as a flag's value.
 func nothingGiven(given []Given) error {
 	const missing = "no script or train.toml was given"
 	if n := len(given) - 1; n >= 0 && given[n].At >= 0 && !given[n].Bare && !given[n].Attached {
@@ -137,8 +135,8 @@ func nothingGiven(given []Given) error {
 	return errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", missing)
 }
 
-// flags are the words that hold options, without some of them: the next run, for
-// example, has another run directory.
+// flags returns the words with options, without those for which without is true: the next run, for example,
+// has another run directory.
 func flags(words []string, given []Given, without func(*Option) bool) []string {
 	drop := map[int]bool{}
 	for _, g := range given {
@@ -155,7 +153,7 @@ func flags(words []string, given []Given, without func(*Option) bool) []string {
 	return left
 }
 
-// More reads further options, behind the train.toml; rest is where they end.
+// More reads further options after the train.toml. rest are the words after them.
 func (l *TorchrunCommand) More(words []string) (rest []string, err error) {
 	read, err := gpurun.Read(words)
 	if err != nil || len(read.Rest) > 0 {
@@ -174,7 +172,7 @@ func (l *TorchrunCommand) takeAll(found []Given) error {
 	return nil
 }
 
-// finish judges the options together.
+// finish checks the options together.
 func (l *TorchrunCommand) finish() error {
 	switch {
 	case l.module && l.noPython:
@@ -198,8 +196,8 @@ func (l *TorchrunCommand) finish() error {
 	return nil
 }
 
-// warnOfMeeting shows which options have no effect: on one node its ranks need not find
-// others.
+// warnOfMeeting warns about rendezvous options without effect: on a single node, ranks need not find other
+// nodes.
 func (l *TorchrunCommand) warnOfMeeting() {
 	where := " on one node"
 	if l.Nodes.Several() {
@@ -219,10 +217,10 @@ func (l *TorchrunCommand) warnOfMeeting() {
 	}
 }
 
-// loopbacks are the addresses at which ranks of one node meet.
+// loopbacks are the addresses of a rendezvous on a single node.
 var loopbacks = []string{"127.0.0.1", "localhost", "::1", "[::1]"}
 
-// take understands one option.
+// take takes in one option.
 func (l *TorchrunCommand) take(g Given) (err error) {
 	switch g.Means {
 	case Help:
@@ -254,7 +252,7 @@ func (l *TorchrunCommand) take(g Given) (err error) {
 	return err
 }
 
-// takeValue reads an option of torchrun's, or one that counts each time.
+// takeValue takes in an option of torchrun, or one that counts each time that it is given.
 func (l *TorchrunCommand) takeValue(g Given) (err error) {
 	switch g.Name {
 	case "standalone":
@@ -280,10 +278,10 @@ func (l *TorchrunCommand) takeValue(g Given) (err error) {
 	case "role":
 		l.Role = g.Value
 	case "rdzv-id":
-		if g.Value != "none" { // torchrun's word for no choice
+		if g.Value != "none" { // torchrun's value for no choice
 			l.RunID = g.Value
 		}
-	case "nnodes", "node-rank", "master-addr": // nodesOf reads them together
+	case "nnodes", "node-rank", "master-addr": // nodesOf reads these together
 	case "master-port":
 		l.MasterPort, err = g.whole(g.Value, 0, 65535)
 	case "signals-to-handle":
@@ -293,12 +291,12 @@ func (l *TorchrunCommand) takeValue(g Given) (err error) {
 	case "never":
 		l.Own.Never = strings.TrimPrefix(l.Own.Never+","+g.Value, ",")
 	default:
-		return fmt.Errorf("%s has no meaning here", g.Source) // a table without a rule: a test holds that there is none
+		return fmt.Errorf("%s has no meaning here", g.Source) // an option without a case: a test excludes that
 	}
 	return err
 }
 
-// truth reads an option without a value; from a variable it is 0 or 1.
+// truth reads an option without a value. In a variable it is 0 or 1.
 func (g Given) truth() (bool, error) {
 	n, err := strconv.Atoi(g.Value)
 	if err != nil {
@@ -319,7 +317,7 @@ func (g Given) whole(v string, least, most int) (int, error) {
 	return n, nil
 }
 
-// streams reads which ranks' streams an option means.
+// streams reads the streams that an option selects by rank.
 func (g Given) streams() (Streams, error) {
 	s, ok := parseStreams(g.Value)
 	if !ok {
@@ -329,7 +327,7 @@ func (g Given) streams() (Streams, error) {
 	return s, nil
 }
 
-// many bounds numbers that have no bound of their own.
+// many bounds numbers that have no other bound.
 const many = 1 << 30
 
 func (l *TorchrunCommand) takeNproc(g Given) error {
@@ -352,7 +350,7 @@ func (l *TorchrunCommand) takeNproc(g Given) error {
 	return nil
 }
 
-// takeSignals warns of a list that is not the default: gpurun handles these four.
+// takeSignals warns about a list that is not the default: gpurun always handles these four.
 func (l *TorchrunCommand) takeSignals(g Given) {
 	const handled = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 	if g.Value != handled {
@@ -390,24 +388,24 @@ func (l *TorchrunCommand) takeFilter(g Given) error {
 	return nil
 }
 
-// LaunchOf is torchrun's command line with a number of ranks alone, which source gave.
+// LaunchOf returns torchrun's command line with only a number of ranks, which came from source.
 func LaunchOf(ranks, source string) *TorchrunCommand {
 	l := newLaunch()
 	l.NprocPerNode, l.Set["nproc-per-node"] = ranks, source
 	return l
 }
 
-// DefaultGrace is how long ranks have to end by themselves after a stop. torchrun has
-// 30 s, and so has Slurm (KillWait) before it kills gpurun itself, which has to end
-// its ranks and write down how the run ended within them.
+// DefaultGrace is how long ranks have to end by themselves after a stop. torchrun allows 30 s. Slurm
+// (KillWait) also waits 30 s before it kills gpurun, which must end its ranks and write the verdict before
+// that.
 const DefaultGrace = 25 * time.Second
 
-// DefaultRankOptions are torchrun's without any option, but for the grace.
+// DefaultRankOptions returns torchrun's defaults, except for the grace.
 func DefaultRankOptions() RankOptions {
 	return RankOptions{NprocPerNode: "1", Role: "default", ShutdownTimeout: DefaultGrace}
 }
 
-// newLaunch is torchrun's command line without any option.
+// newLaunch returns torchrun's command line without any option.
 func newLaunch() *TorchrunCommand {
 	return &TorchrunCommand{RankOptions: DefaultRankOptions(), Set: map[string]string{}}
 }

@@ -6,16 +6,15 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// A NodeValue is a value as it was given, and how: {"4", "--nnodes"}. An empty value says
-// nothing.
+// A NodeValue is a value and the place where it was given: {"4", "--nnodes"}. An empty value is not given.
 type NodeValue struct{ Value, By string }
 
-// Nodes is what a command line says of the nodes of a launch.
+// Nodes has what a command line says about the nodes of a launch.
 type Nodes struct {
-	// Count is how many there are, Rank this one's number from 0, and Default that
-	// number where nobody else says it.
+	// Count is the number of nodes, Rank this node's number from 0, and Default that number if nothing else
+	// sets it.
 	Count, Rank, Default NodeValue
-	// Head is where node 0 can be reached: host, or host:port.
+	// Head is the address of node 0: host, or host:port.
 	Head NodeValue
 	// ID is the rendezvous id.
 	ID NodeValue
@@ -23,12 +22,12 @@ type Nodes struct {
 	How string
 }
 
-// Several reports whether there is more than one node, as far as the command line says.
+// Several reports whether the command line has more than one node.
 func (n Nodes) Several() bool {
 	return n.Count.Value != "" && n.Count.Value != "1" && n.Count.Value != "1:1"
 }
 
-// Over are the nodes with what others say where these say nothing.
+// Over returns the nodes, with the values of others where these have none.
 func (n Nodes) Over(others Nodes) Nodes {
 	if n.Count.Value != "" {
 		others.Count, others.Default, others.How = n.Count, n.Default, n.How
@@ -41,7 +40,7 @@ func (n Nodes) Over(others Nodes) Nodes {
 	return others
 }
 
-// nodesOf is what options like torchrun's say, among others.
+// nodesOf reads options like torchrun's for nodes among the given ones.
 func nodesOf(given []Given) (n Nodes, err error) {
 	dynamic, endpoint := "", NodeValue{}
 	for _, g := range given {
@@ -80,9 +79,8 @@ func nodesOf(given []Given) (n Nodes, err error) {
 	return n, nil
 }
 
-// nodes judges a number of nodes: "4", or "4:4" as torchrun takes it. A plan is made for
-// a number of ranks, so that nodes that may come and go are refused. -1 is a launcher's
-// own choice.
+// nodes checks a number of nodes: "4", or "4:4" in torchrun's form. A range is refused, because a plan is
+// made for a fixed number of ranks. -1 leaves the choice to the launcher.
 func (g Given) nodes() error {
 	least, most, isRange := strings.Cut(g.Value, ":")
 	if g.Value == "-1" {
@@ -108,6 +106,5 @@ func (g Given) nodes() error {
 	return nil
 }
 
-// onOneNode are the options that say where nodes meet: on a single one they have no
-// effect.
+// onOneNode are the options for the rendezvous of nodes, which have no effect on a single node.
 var onOneNode = []string{"rdzv-backend", "rdzv-endpoint"}

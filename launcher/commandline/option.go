@@ -6,63 +6,62 @@ import (
 
 // An Option is one of a program's options.
 type Option struct {
-	// Name is the long name without the dashes in front of it; inside it an
-	// underscore is the same as a dash. It is empty for an option that has a letter only.
+	// Name is the long name without the leading dashes. In it, an underscore is the same as a dash. It is
+	// empty for an option that has only a letter.
 	Name string
 	// Aliases are further long names.
 	Aliases []string
 	// Short is the option's letter, 0 for none.
 	Short byte
-	// Bare marks an option without a value: where it is given its value is "1".
+	// Bare marks an option without a value. Its value is "1" if it is given.
 	Bare bool
-	// Negated marks a bare option whose name with "no-" in front means "0".
+	// Negated marks a bare option that has a form with the prefix "no-", for the value "0".
 	Negated bool
 	// Optional marks a bare option that may have a value in the same word.
 	Optional bool
-	// More is how many further words it takes behind its value.
+	// More is the number of words that it takes after its value.
 	More int
-	// Whole marks an option whose name may not be cut short.
+	// Whole marks an option whose name must not be abbreviated.
 	Whole bool
-	// Last marks an option after whose value no further option is read: -m, -c.
+	// Last marks an option that ends the options, such as -m and -c.
 	Last bool
 	// Variable is the environment variable with the option's default, empty for none.
 	Variable string
 	Means    Meaning
-	// Hint is what to do without a refused option.
+	// Hint is the hint of the error for a refused option.
 	Hint string
-	// Value stands for the value in the help of a verb, and About says what the option does, in
-	// one or more lines. Help lists no option without About.
+	// Value is the placeholder for the value in a verb's help. About describes the option in one or more
+	// lines. Help does not list options without About.
 	Value, About string
-	// field is where the value of an option of gpurun's goes, a *bool or a *string.
+	// field returns where to store the value of an option of gpurun: a *bool or a *string.
 	field func(*TorchrunCommand) any
 }
 
-// A Meaning is what an option is to gpurun.
+// A Meaning is the meaning of an option to gpurun.
 type Meaning int
 
 // The meanings.
 const (
-	// Specific: the launcher's own rules know what it is, if it matters at all.
+	// Specific: only the launcher's own code reads it, if it matters.
 	Specific Meaning = iota
-	// Idle: gpurun does not do what it asks for, and need not.
+	// Idle: gpurun ignores it without harm.
 	Idle
-	// Ranks: how many ranks a node has.
+	// Ranks: the number of ranks per node.
 	Ranks
-	// NodeCount: how many nodes the launch has.
+	// NodeCount: the number of nodes.
 	NodeCount
-	// AsModule and AsProgram: what is to be started is a module, or a program.
+	// AsModule and AsProgram: the first word of the rest is a module, or a program.
 	AsModule
 	AsProgram
-	// HandedOn: the launcher hands it on to the one that it starts its module by.
+	// HandedOn: the launcher passes it on to the launcher that starts its module.
 	HandedOn
 	// Refused: gpurun cannot honour it.
 	Refused
-	// Help: it asks for help, and for nothing to be started.
+	// Help: it requests help, and nothing is started.
 	Help
 )
 
-// names are all long names of an option, with the value that a bare one has under
-// each.
+// names yields all long names of an option, with the value of a bare option under each name.
 func (o *Option) names(yield func(name, value string) bool) {
 	if o.Name != "" && !yield(o.Name, "1") {
 		return
@@ -77,7 +76,7 @@ func (o *Option) names(yield func(name, value string) bool) {
 	}
 }
 
-// String is the option as it is written.
+// String returns the option as a user writes it.
 func (o *Option) String() string {
 	if o.Name == "" {
 		return "-" + string(o.Short)
@@ -85,14 +84,14 @@ func (o *Option) String() string {
 	return "--" + o.Name
 }
 
-// folded is a long name with the two spellings made one.
+// folded returns a long name with dashes for underscores.
 func folded(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
-// valued and bare make options of names that say all about them.
+// valued and bare make options from names alone, with and without a value.
 func valued(names ...string) []Option { return optionsOf(names, Option{}) }
 func bare(names ...string) []Option   { return optionsOf(names, Option{Bare: true}) }
 
-// meaning gives options a meaning.
+// meaning sets the meaning of options.
 func meaning(m Meaning, options []Option) []Option {
 	for i := range options {
 		options[i].Means = m
@@ -100,7 +99,7 @@ func meaning(m Meaning, options []Option) []Option {
 	return options
 }
 
-// optionsOf gives each name the rest of an option. A name of one character is a letter.
+// optionsOf makes an option like the given one for each name. A name of one character is a letter.
 func optionsOf(names []string, like Option) []Option {
 	all := make([]Option, len(names))
 	for i, name := range names {
@@ -114,8 +113,8 @@ func optionsOf(names []string, like Option) []Option {
 	return all
 }
 
-// getopt is the command line of a program that reads it as getopt_long does, from
-// the names of its options: those without a value, and those with one.
+// getopt returns the grammar of a program that uses getopt_long, given the names of its options without and
+// with a value.
 func getopt(without, with string) OptionGrammar {
 	return OptionGrammar{Options: append(bare(strings.Fields(without)...), valued(strings.Fields(with)...)...)}
 }
@@ -128,21 +127,21 @@ var pythonGrammar = OptionGrammar{Options: append(
 
 // A Python is the command line of an interpreter.
 type Python struct {
-	// Kind is Module or Script; Program for a line of code, for standard input, and
-	// for a question about the interpreter itself.
+	// Kind is Module or Script. It is Program for a line of code, for standard input, and for an option such
+	// as --version.
 	Kind CommandKind
-	// Argv is the module or script with its arguments, empty where there is none.
+	// Argv is the module or script with its arguments, empty for none.
 	Argv []string
-	// Plain: no other option is given than -u.
+	// Plain: no option but -u is given.
 	Plain bool
-	// Clear: the other options change neither what is run, nor where it is found.
+	// Clear: the other options change neither what is run nor where Python finds it.
 	Clear bool
-	// Options are those but -u and -m, as they are written.
+	// Options are the options as written, without -u and -m.
 	Options []string
 }
 
-// ReadPython reads an interpreter's command line, from the interpreter on. The
-// error is a *Problem.
+// ReadPython reads an interpreter's command line, whose first word is the interpreter. The error is an
+// *OptionProblem.
 func ReadPython(words []string) (Python, error) {
 	read, err := pythonGrammar.Read(words[1:])
 	if err != nil {

@@ -7,46 +7,43 @@ import (
 	"strings"
 )
 
-// A OptionGrammar is how a program reads its command line.
+// An OptionGrammar defines how a program reads its command line.
 type OptionGrammar struct {
 	Options []Option
-	// Abbreviations: a long name may be cut short where it stays the only one, as
-	// Python's argparse allows.
+	// Abbreviations: a long name may be abbreviated if it stays unique, as in Python's argparse.
 	Abbreviations bool
-	// Remainder: the first word that is no option ends them, and one "--" right
-	// behind that word is dropped, as argparse does for its REMAINDER.
+	// Remainder: the first word that is no option ends the options. A "--" right after that word is dropped,
+	// as by argparse's REMAINDER.
 	Remainder bool
-	// Mixed: options may appear anywhere among other words, up to a "--", and words
-	// that the grammar does not know are left as they are.
+	// Mixed: options may appear anywhere among other words, up to a "--". Unknown words are kept unchanged.
 	Mixed bool
 	// OneDash: a long name may follow a single dash.
 	OneDash bool
 }
 
-// A Given is an option as it was given.
+// A Given is one given option.
 type Given struct {
 	*Option
-	// Source is how the user knows it: "--tee", "-t", "PET_TEE".
+	// Source is the user's spelling: "--tee", "-t", "PET_TEE".
 	Source string
 	Value  string
-	// At is the index of the option's word, -1 for one of a variable. Attached says
-	// that the value is in the same word, else it is the next one.
+	// At is the index of the option's word, -1 for a variable. Attached: the value is in the same word, else
+	// it is the next word.
 	At       int
 	Attached bool
 }
 
-// A Reading is a command line taken apart.
+// A Reading is a parsed command line.
 type Reading struct {
 	Given []Given // in the order of the command line
-	// Rest are the other words. From is the index at which they start where they
-	// are what follows the options.
+	// Rest are the other words. From is their first index, if they follow the options.
 	Rest []string
 	From int
-	// Beyond are the words behind a "--" of a mixed command line.
+	// Beyond are the words after a "--" in a mixed command line.
 	Beyond []string
 }
 
-// Last is the option that counts of those by a name: the last one.
+// Last returns the last option of that name, the one that counts.
 func (r Reading) Last(name string) (Given, bool) {
 	for _, g := range slices.Backward(r.Given) {
 		if g.Name == name {
@@ -56,7 +53,7 @@ func (r Reading) Last(name string) (Given, bool) {
 	return Given{}, false
 }
 
-// Values are all values of an option, in order.
+// Values returns all values of an option, in order.
 func (r Reading) Values(name string) (all []string) {
 	for _, g := range r.Given {
 		if g.Name == name {
@@ -72,19 +69,18 @@ type OptionFault int
 // The faults.
 const (
 	Unknown   OptionFault = iota // there is no such option
-	Ambiguous                    // it is short for several
-	NoValue                      // it needs a value, and has none
-	HasValue                     // it takes none, and has one
+	Ambiguous                    // the abbreviation fits several options
+	NoValue                      // it needs a value and has none
+	HasValue                     // it takes no value and has one
 )
 
-// A OptionProblem is one word of a command line that cannot be read.
+// An OptionProblem is the error for a word of a command line that cannot be read.
 type OptionProblem struct {
 	Fault OptionFault
-	// At is the index of the word, and Option how the option is written.
+	// At is the index of the word, and Option the option as written.
 	At     int
 	Option string
-	// Options are the options that there are, of an ambiguous one those that could
-	// be meant.
+	// Options are all options; for an ambiguous one, the options that fit.
 	Options []string
 }
 
@@ -100,10 +96,10 @@ func (p *OptionProblem) Error() string {
 	return "unknown flag " + p.Option
 }
 
-// negative is what argparse takes for a number and therefore not for an option.
+// negative matches a word that argparse reads as a number, not as an option.
 var negative = regexp.MustCompile(`^-\d+$|^-\d*\.\d+$`)
 
-// Read takes options off a command line. The error is a *Problem.
+// Read reads the options of a command line. The error is an *OptionProblem.
 func (g *OptionGrammar) Read(words []string) (Reading, error) {
 	p := parser{OptionGrammar: g, words: words}
 	for p.at < len(words) && !p.ended {
@@ -134,7 +130,7 @@ func (g *OptionGrammar) Read(words []string) (Reading, error) {
 	return r, nil
 }
 
-// A parser is a command line on its way to options.
+// A parser is the state while a command line is parsed.
 type parser struct {
 	*OptionGrammar
 	words []string
@@ -144,7 +140,7 @@ type parser struct {
 	ended bool
 }
 
-// option reads the option at p.at with its value, or says that the word is none.
+// option reads the option at p.at with its value, or reports that the word is no option.
 func (p *parser) option(word string) (other bool, err error) {
 	if !strings.HasPrefix(word, "-") || word == "-" {
 		return true, nil
@@ -169,7 +165,7 @@ func (p *parser) option(word string) (other bool, err error) {
 	return false, p.unknown(word)
 }
 
-// oneDash finds a long option behind a single dash: mpirun's -np.
+// oneDash finds a long option with a single dash, such as mpirun's -np.
 func (p *parser) oneDash(word string) (o *Option, value string, attached bool) {
 	if !p.OneDash {
 		return nil, "", false
@@ -178,8 +174,8 @@ func (p *parser) oneDash(word string) (o *Option, value string, attached bool) {
 	return p.named(name), value, attached
 }
 
-// long finds an option by its name or, where that is allowed, by a beginning that
-// fits one option only; means is the value that a bare one has by that name.
+// long finds an option by its name or, if allowed, by a unique abbreviation. means is the value of a bare
+// option under that name.
 func (p *parser) long(name string) (found *Option, means string, err error) {
 	name = folded(name)
 	var fits []string
@@ -211,7 +207,7 @@ func (g *OptionGrammar) short(letter byte) *Option {
 	return nil
 }
 
-// cluster reads what follows one dash: -r3, -r=3, -r 3, -m, -mr3.
+// cluster reads letters after one dash: -r3, -r=3, -r 3, -m, -mr3.
 func (p *parser) cluster(letters string) error {
 	at := p.at
 	for {
@@ -233,7 +229,7 @@ func (p *parser) cluster(letters string) error {
 	}
 }
 
-// take records an option, with the next word as its value where it needs one.
+// take records an option, with the next word as its value if it needs one.
 func (p *parser) take(given Given, means string) error {
 	p.at++
 	switch {
@@ -254,19 +250,18 @@ func (p *parser) take(given Given, means string) error {
 	return nil
 }
 
-// optionLike reports whether argparse would take a word for an option rather
-// than for a value.
+// optionLike reports whether argparse would read a word as an option instead of a value.
 func optionLike(word string) bool {
 	return len(word) > 1 && word[0] == '-' && !negative.MatchString(word) && !strings.Contains(word, " ")
 }
 
-// unknown refuses an option that the grammar lacks.
+// unknown returns the error for an option that the grammar does not have.
 func (p *parser) unknown(word string) error {
 	name, _, _ := strings.Cut(word, "=")
 	return &OptionProblem{Fault: Unknown, At: p.at, Option: name, Options: p.Names()}
 }
 
-// Names are the long names of all options, as they are written.
+// Names returns the long names of all options, as users write them.
 func (g *OptionGrammar) Names() []string {
 	var all []string
 	for i := range g.Options {
@@ -277,8 +272,8 @@ func (g *OptionGrammar) Names() []string {
 	return all
 }
 
-// fromVariables are the options that the environment sets and that the command
-// line does not. An empty variable counts as none.
+// fromVariables returns the options that the environment sets and the command line does not. An empty
+// variable counts as unset.
 func (g *OptionGrammar) fromVariables(found []Given, env map[string]string) []Given {
 	var more []Given
 	for i := range g.Options {

@@ -13,7 +13,8 @@ type ProgramTable struct {
 	Wrappers  []Wrapper
 }
 
-// Known is the table: to add a launcher or a wrapper is to add its value here.
+// Known is the table of everything that gpurun knows. To support another launcher or wrapper, add its value
+// here.
 var Known = ProgramTable{
 	Launchers: slices.Concat(
 		[]RankLauncher{torchrun, torchDistributedLaunch, accelerate, deepspeed, composer, tune, axolotl, llamaFactory, swift("sft"), swift("pt")},
@@ -22,9 +23,8 @@ var Known = ProgramTable{
 	Wrappers: wrappers,
 }
 
-// opaque launchers start ranks in ways that gpurun does not take over: it refuses
-// to start them once a rank. Those of a single word start ranks with any subcommand
-// that is not listed by itself.
+// opaque launchers start ranks in ways that gpurun cannot replace, so that it refuses to start them on each
+// rank. A launcher of a single word starts ranks with any subcommand that has no separate entry.
 var opaque = []RankLauncher{
 	{Command: []string{"mpirun"}, Aliases: [][]string{{"mpiexec"}, {"mpiexec.hydra"}, {"orterun"}, {"prterun"}}},
 	{Command: []string{"srun"}}, {Command: []string{"jsrun"}}, {Command: []string{"aprun"}},
@@ -35,8 +35,8 @@ var opaque = []RankLauncher{
 	{Command: []string{"trl"}}, {Command: []string{"swift"}},
 }
 
-// Starts reports whether a word is the name of what starts other commands: an
-// interpreter, a launcher, a wrapper, or what starts them elsewhere.
+// Starts reports whether a word names a program that starts other commands: an interpreter, a launcher, a
+// wrapper, or a Foreign.
 func (t *ProgramTable) Starts(word string) bool {
 	name := path.Base(word)
 	if IsPython(name) || t.wrapper(name) != nil {
@@ -52,21 +52,20 @@ func (t *ProgramTable) Starts(word string) bool {
 	})
 }
 
-// A Found is a launcher with its command line.
+// A Found is a launcher found on a command line.
 type Found struct {
 	*RankLauncher
-	// Name is how it was written: "accelerate-launch".
+	// Name is the launcher as written, such as "accelerate-launch".
 	Name string
-	// Python is the interpreter that starts it as a module, empty for a program.
+	// Python is the interpreter that runs it as a module, empty for a program.
 	Python string
-	// Args are what follows its command.
+	// Args are the words after its command.
 	Args []string
-	// Skipped: options stand between its words, which nobody has read.
+	// Skipped: there are unread options between the words of its command.
 	Skipped bool
 }
 
-// Torchrun reports whether it is PyTorch's own launcher, and whether by its older
-// name.
+// Torchrun reports whether it is PyTorch's own launcher, and whether under its older name (legacy).
 func (f Found) Torchrun() (is, legacy bool) {
 	if f.RankLauncher == nil {
 		return false, false
@@ -76,9 +75,9 @@ func (f Found) Torchrun() (is, legacy bool) {
 	return legacy || name == torchrun.Name(), legacy
 }
 
-// Find finds the launcher that a command line begins with, as a program or as an
-// interpreter's module. Of the interpreter's own options only -u may appear before
-// the module: gpurun starts its own interpreter so.
+// Find finds the launcher at the beginning of a command line, as a program or as a module of an interpreter.
+// The interpreter may have no option but -u before the module, because gpurun starts its own interpreter with
+// -u.
 func (t *ProgramTable) Find(words []string) (Found, bool) {
 	if len(words) == 0 {
 		return Found{}, false
@@ -95,7 +94,7 @@ func (t *ProgramTable) Find(words []string) (Found, bool) {
 	return f, ok
 }
 
-// program finds the launcher whose command is the longest that the words begin with.
+// program finds the launcher with the longest command that the words begin with.
 func (t *ProgramTable) program(words []string) (best Found, found bool) {
 	length := 0
 	for i := range t.Launchers {
@@ -111,8 +110,7 @@ func (t *ProgramTable) program(words []string) (best Found, found bool) {
 	return best, found
 }
 
-// after returns the words after a beginning of one or two words. Between the two there can
-// be options.
+// after returns the words after a command of one or two words. Options may be between the two.
 func after(words, begins []string) (args []string, skipped, ok bool) {
 	if len(begins) == 0 || path.Base(words[0]) != begins[0] {
 		return nil, false, false
@@ -130,7 +128,7 @@ func after(words, begins []string) (args []string, skipped, ok bool) {
 	return args, skipped, true
 }
 
-// module finds the launcher that a module is.
+// module finds a launcher by its module name.
 func (t *ProgramTable) module(name string, args []string) (Found, bool) {
 	for i := range t.Launchers {
 		l := &t.Launchers[i]
@@ -146,9 +144,9 @@ func (t *ProgramTable) module(name string, args []string) (Found, bool) {
 	return Found{}, false
 }
 
-// StartsRanks is the name of the launcher that a command of a kind is, or that it
-// starts through wrappers, an interpreter or a shell; empty where there is none.
-// It would rather find one too many: what it finds would start ranks on each rank.
+// StartsRanks returns the name of the launcher that a command is, or that it starts through wrappers, an
+// interpreter or a shell; empty for none. In doubt it finds one, because a launcher would start ranks on each
+// rank.
 func (t *ProgramTable) StartsRanks(kind CommandKind, argv []string) string {
 	switch {
 	case len(argv) == 0:
@@ -162,8 +160,8 @@ func (t *ProgramTable) StartsRanks(kind CommandKind, argv []string) string {
 	return t.startsRanks(argv)
 }
 
-// startsRanks is the name of the launcher that a command begins with: of one that
-// starts ranks with any subcommand, the program's alone.
+// startsRanks returns the name of the launcher at the beginning of a command. If the launcher starts ranks
+// with any subcommand, this is only the program's name.
 func (t *ProgramTable) startsRanks(words []string) string {
 	if f, found := t.program(words[:1]); found {
 		return f.Name
@@ -172,7 +170,7 @@ func (t *ProgramTable) startsRanks(words []string) string {
 	return f.Name
 }
 
-// search finds a launcher behind wrappers whose options it need not know.
+// search finds a launcher after wrappers, without knowing their options.
 func (t *ProgramTable) search(words []string) string {
 	var within *Wrapper
 	for i, w := range words {
@@ -188,7 +186,7 @@ func (t *ProgramTable) search(words []string) string {
 		case IsPython(w):
 			return t.interpreted(words[i:])
 		case slices.Contains(Shells, base):
-			return "" // its commands start what they like: InShell
+			return "" // InShell checks its commands
 		case i == 0 && wrapper == nil, strings.HasSuffix(base, ".py"), strings.HasSuffix(base, ".sh"):
 			return ""
 		case wrapper != nil:
@@ -211,7 +209,7 @@ func (t *ProgramTable) interpreted(words []string) string {
 // Shells run scripts.
 var Shells = []string{"sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish"}
 
-// shellLine is what a shell's option -c has it run: the first word behind its options.
+// shellLine returns the command in a shell's option -c: the first word after its options.
 func shellLine(words []string) string {
 	runs := false
 	for i := 1; i < len(words); i++ {
@@ -234,12 +232,11 @@ func shellLine(words []string) string {
 	return ""
 }
 
-// joins are what separates a shell's commands.
+// joins matches separators of a shell's commands.
 var joins = regexp.MustCompile(`[;&|\n]+`)
 
-// InShell is the launcher at the start of one of the commands that a shell is given to run,
-// behind wrappers or not; empty where there is none. They are for the shell to read: here
-// blanks part words.
+// InShell returns the launcher that begins one of the commands in a shell's -c, possibly after wrappers;
+// empty for none. It splits words at blanks only, since a full parse is the shell's task.
 func (t *ProgramTable) InShell(argv []string) string {
 	at := slices.IndexFunc(argv, func(w string) bool { return slices.Contains(Shells, path.Base(w)) })
 	if at < 0 || at > 0 && t.wrapper(path.Base(argv[0])) == nil {

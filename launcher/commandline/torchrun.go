@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// torchrun is PyTorch's own launcher, whose command line gpurun takes, too. Its
-// older name differs by one option.
+// torchrun is PyTorch's own launcher. gpurun accepts the same command line. torchrun's older name differs in
+// one option.
 var (
 	torchrun = RankLauncher{
 		Command: []string{"torchrun"},
@@ -20,8 +20,8 @@ var (
 	}
 )
 
-// torchrunOptions are those of torch/distributed/run.py (get_args_parser, torch
-// 2.15). Each has a variable, PET_ and its name, where none is ruled out.
+// torchrunOptions returns the options in torch/distributed/run.py (get_args_parser, torch 2.15). Each has a
+// variable, PET_ and its name, unless its Variable is none.
 func torchrunOptions() []Option {
 	const filters = "leave it out, and filter the files that --tee writes"
 	options := []Option{
@@ -71,15 +71,15 @@ func torchrunOptions() []Option {
 	return options
 }
 
-// none is the variable of an option of torchrun that has none.
+// none marks an option of torchrun without a variable.
 const none = "-"
 
-// helpOption asks for help.
+// helpOption requests help.
 var helpOption = Option{Name: "help", Short: 'h', Bare: true, Variable: none, Means: Help, About: "show this"}
 
-// ownOptions are gpurun's among torchrun's: they may appear before the script or the
-// train.toml. They have no variables, since PET_* is torchrun's. Those that are Whole came
-// later: a beginning that fits one of torchrun's still means that.
+// ownOptions are gpurun's own options, which may appear among torchrun's, before the script or the
+// train.toml. They have no variables, since PET_* belongs to torchrun. Newer ones are Whole, so that an
+// abbreviation of a torchrun option keeps its meaning.
 var ownOptions = []Option{
 	{Name: "json", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.JSON },
 		About: "print events as JSON lines on stdout, the verdict last; all else goes to stderr"},
@@ -103,7 +103,7 @@ var ownOptions = []Option{
 		About: "the interpreter; by default the active environment's, then torchrun's, then python3"},
 }
 
-// policyOptions are gpurun's for the policy.
+// policyOptions are gpurun's options for the policy.
 var policyOptions = []Option{
 	{Name: "mode", Value: "MODE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.Mode },
 		About: "ladder: one remedy at a time; predict; off: name the cause, change nothing"},
@@ -115,30 +115,29 @@ var policyOptions = []Option{
 		About: "a ceiling for each rank, such as 24GiB"},
 }
 
-// runOptions are all those that gpurun has and torchrun has not.
+// runOptions are all options that only gpurun has.
 var runOptions = slices.Concat(ownOptions, policyOptions)
 
-// ofOneRun are those of them that say something of one run only.
+// ofOneRun are those that apply to one run only.
 var ofOneRun = []string{"run-dir", "run-id", "fresh"}
 
-// gpurun is the command line that gpurun itself takes in torchrun's place.
-// legacyGpurun is what follows python -m torch.distributed.launch.
+// gpurun is the command line that gpurun takes in place of torchrun. legacyGpurun is that of python -m
+// torch.distributed.launch.
 var (
 	gpurun       = OptionGrammar{Options: append(torchrunOptions(), runOptions...), Abbreviations: true, Remainder: true}
 	legacyGpurun = OptionGrammar{Options: append(torchrunOptions(), append(runOptions, Option{Name: "use-env", Bare: true})...), Abbreviations: true, Remainder: true}
 )
 
-// IsTorchrunOption reports whether torchrun has an option of that name, whose words
-// are joined by dashes.
+// IsTorchrunOption reports whether torchrun has an option of that name, which is written with dashes.
 func IsTorchrunOption(name string) bool { return torchrun.Grammar.named(name) != nil }
 
-// IsOwnOption reports whether the option is one that gpurun has and torchrun has not.
+// IsOwnOption reports whether only gpurun has this option.
 func IsOwnOption(name string) bool {
 	own := OptionGrammar{Options: runOptions}
 	return own.named(name) != nil && name != "python"
 }
 
-// named finds an option by its name, written in full.
+// named finds an option by its full name.
 func (g *OptionGrammar) named(name string) *Option {
 	for i := range g.Options {
 		if g.Options[i].Name == name {
@@ -148,9 +147,8 @@ func (g *OptionGrammar) named(name string) *Option {
 	return nil
 }
 
-// AsksJSON reports whether --json stands among the options that a verb of gpurun takes, also
-// where others are wrong: those of a script do not count, those behind a train.toml do, and
-// those behind a size.
+// AsksJSON reports whether --json is among the options of a gpurun verb, even if other options are wrong.
+// Options after a train.toml or a size count, options of a script do not.
 func AsksJSON(verb string, words []string) bool {
 	p := parser{OptionGrammar: &gpurun, words: words}
 	if verb == "estimate" {
@@ -171,8 +169,8 @@ func AsksJSON(verb string, words []string) bool {
 		len(rest) > 0 && (strings.HasSuffix(rest[0], ".toml") || verb == "estimate" && sizeLike.MatchString(rest[0])) && slices.Contains(rest, "--json")
 }
 
-// Verbs are gpurun's, those that are still to come among them: as the first word none
-// is ever a program, unless it follows a "--".
+// Verbs are gpurun's verbs, including reserved ones. As the first word a verb is never a program, unless it
+// follows a "--".
 var Verbs = []string{
 	"run", "plan", "diagnose", "explain", "recipes", "init", "estimate", "doctor", "runs", "resume", "status", "logs", "report", "verdict", "clean", "secret", "completion", "version", "help",
 }
@@ -193,9 +191,9 @@ func (s Std) Has(want Std) bool { return s&want == want }
 
 // Streams chooses standard streams by local rank.
 type Streams struct {
-	// All holds for ranks that Ranks does not name.
+	// All applies to ranks that are not in Ranks.
 	All Std
-	// Ranks maps a local rank to its streams; nil where All says it all.
+	// Ranks maps a local rank to its streams; nil if All applies to every rank.
 	Ranks map[int]Std
 }
 
@@ -207,8 +205,8 @@ func (s Streams) For(localRank int) Std {
 	return s.All
 }
 
-// parseStreams reads "3" for every rank, or "0:3,1:1" for some: 0 none, 1 out, 2
-// err, 3 both. torchrun has single digits for ranks here; more are read too.
+// parseStreams reads "3" for every rank, or "0:3,1:1" for some: 0 none, 1 out, 2 err, 3 both. torchrun reads
+// only single digits for ranks here; gpurun also reads longer numbers.
 func parseStreams(v string) (s Streams, ok bool) {
 	digit := func(s string) (Std, bool) {
 		if len(s) != 1 || s[0] < '0' || s[0] > '3' {

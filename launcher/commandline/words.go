@@ -17,16 +17,15 @@ import (
 // A Word is one word of a shell's command line.
 type Word struct {
 	Text string
-	// bare is how many bytes at the start of Text were not quoted.
+	// bare is the number of bytes at the start of Text that were not quoted.
 	bare int
-	// Source is the word as it was written, where a variable stands in it. A value with blanks
-	// makes several words of one: all but the first of them are More.
+	// Source is the word as written, if it contains a variable. A value with blanks splits a word into
+	// several: More marks all but the first.
 	Source string
 	More   bool
 }
 
-// A ShellError is what only a shell could do with a line, or what no shell would
-// take.
+// A ShellError is the error for syntax that only a shell could execute, or that no shell would accept.
 type ShellError struct {
 	Offset  int // in bytes from the start of the line
 	Message string
@@ -34,15 +33,15 @@ type ShellError struct {
 
 func (e *ShellError) Error() string { return e.Message }
 
-// throughShell is the hint for what only a shell can do.
+// throughShell is the hint for syntax that only a shell can execute.
 const throughShell = `quote it, or use program = ["sh", "-c", "…"]`
 
-// Expand cuts a command line into words as a POSIX shell does: blanks, quotes,
-// backslashes. What a shell would do beyond that is refused, because nothing here
-// would do it: the error is a *ShellError with a hint. It puts in the values of
-// variables as a shell does: $NAME, ${NAME} and ${NAME:-word}, cut at blanks where they
-// are not quoted. File names are never looked for in them. Without lookup there are no
-// variables. used are the names that stand in the line, sorted.
+// Expand splits a command line into words as a POSIX shell does: blanks, quotes, backslashes. Further shell
+// syntax is refused, because gpurun would not execute it: the error is a *ShellError with a hint.
+//
+// Expand replaces variables as a shell does: $NAME, ${NAME} and ${NAME:-word}, split at blanks if not quoted.
+// It does not expand file names in them. If lookup is nil there are no variables. used are the names in the
+// line, sorted.
 func Expand(line string, lookup func(name string) (value string, set bool)) (words []Word, used []string, err error) {
 	s := splitter{line: strings.TrimRight(line, " \t\r\n"), lookup: lookup, used: map[string]bool{}, assigning: true}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangPOSIX))
@@ -60,23 +59,23 @@ func Expand(line string, lookup func(name string) (value string, set bool)) (wor
 	return s.words, slices.Sorted(maps.Keys(s.used)), nil
 }
 
-// A splitter is a command line on its way to words.
+// A splitter is the state while a command line is split into words.
 type splitter struct {
 	line  string
-	end   int // of the last word, in bytes
+	end   int // end of the last word, in bytes
 	words []Word
 
 	lookup func(string) (string, bool)
 	used   map[string]bool
-	// variables counts those that were put in.
+	// variables counts the variables that were replaced.
 	variables int
-	// assigning: there are only words NAME=value so far, which are not cut at blanks.
-	// What they set counts for those that follow.
+	// assigning: all words so far are NAME=value. These are not split at blanks, and set variables for later
+	// words.
 	assigning bool
 	assigned  environ.Vars
 }
 
-// add takes a word of the line, where it says what it is without a shell.
+// add adds a word of the line, if its value is known without a shell.
 func (s *splitter) add(w *syntax.Word) error {
 	start := int(w.Pos().Offset())
 	if err := s.gap(start); err != nil {
@@ -90,7 +89,7 @@ func (s *splitter) add(w *syntax.Word) error {
 	for _, part := range w.Parts {
 		next := int(part.Pos().Offset())
 		if i := strings.IndexByte(s.line[at:next], '#'); i >= 0 {
-			// The parser takes a comment that ends with a backslash for a word's middle.
+			// The parser reads a comment that ends with a backslash as a part of a word.
 			return s.refuse(at+i, "# starts a comment", "remove it, or quote the #")
 		}
 		at = int(part.End().Offset())
@@ -109,25 +108,25 @@ func (s *splitter) add(w *syntax.Word) error {
 	return nil
 }
 
-// gap looks at what stands between two words, which the parser passes over: a line
-// break ends a command, and a comment is one. Leading line breaks do no harm.
+// gap checks the text between two words, which the parser skips. It refuses a line break, which ends a
+// command, and a comment. Leading line breaks are allowed.
 func (s *splitter) gap(next int) error {
 	for at := s.end; at < next; at++ {
 		switch c := s.line[at]; {
 		case c == '\\':
-			at++ // and the line break that it takes away
+			at++ // also skip the line break after it
 		case c == '#':
 			return s.refuse(at, "# starts a comment", "remove it, or quote the #")
 		case c == '\n' && len(s.words) > 0:
 			return s.refuse(at, "a line break ends the command", "write it on one line, or end the line with a backslash")
 		case c != ' ' && c != '\t' && c != '\r' && c != '\n':
-			return nil // a word that the parser stumbled over
+			return nil // the parser failed in this word
 		}
 	}
 	return nil
 }
 
-// unparsed explains why the parser could not go on.
+// unparsed explains why the parser failed.
 func (s *splitter) unparsed(err error) error {
 	var parse syntax.ParseError
 	var lang syntax.LangError
@@ -153,10 +152,10 @@ func (s *splitter) unparsed(err error) error {
 		return s.fail(at, "a double quote is not closed", "add the other quote")
 	case strings.IndexByte("|&;<>()$`", s.line[at]) >= 0:
 		return s.operator(at)
-	case at+1 < len(s.line) && s.line[at+1] == '(': // an extended glob
+	case at+1 < len(s.line) && s.line[at+1] == '(': // an extended glob pattern
 		return s.operator(at + 1)
 	case s.line[at] >= '0' && s.line[at] <= '9':
-		// The number of a stream in front of a redirection.
+		// The number of a stream before a redirection.
 		if n := strings.IndexAny(s.line[at:], "<>"); n > 0 && strings.Trim(s.line[at:at+n], "0123456789") == "" {
 			return s.operator(at + n)
 		}
@@ -164,12 +163,12 @@ func (s *splitter) unparsed(err error) error {
 	return s.fail(at, fmt.Sprintf("no shell reads this line: %v", err), throughShell)
 }
 
-// fail is an error at a place of the line.
+// fail returns an error at a place of the line.
 func (s *splitter) fail(at int, message, hint string) error {
 	return errext.WithHint(&ShellError{Offset: at, Message: message}, hint)
 }
 
-// refuse says what a shell would do here, and what to write instead.
+// refuse returns an error that names what a shell would do here, and what to write instead.
 func (s *splitter) refuse(at int, what, hint string) error {
 	return s.fail(at, what+", and no shell runs this line", hint)
 }
@@ -204,8 +203,7 @@ func (s *splitter) operator(at int) error {
 	return s.refuse(at, string(c)+" groups commands", throughShell)
 }
 
-// insteadOfJoin looks at the command before && or ; and says what job setting
-// does the same.
+// insteadOfJoin returns the job setting that replaces the command before && or ;.
 func (s *splitter) insteadOfJoin() string {
 	if len(s.words) == 2 {
 		switch s.words[0].Text {
@@ -220,15 +218,14 @@ func (s *splitter) insteadOfJoin() string {
 	return throughShell
 }
 
-// A literal is a word on its way to its text.
+// A literal is the state while the text of a word is built.
 type literal struct {
 	*splitter
 	text   strings.Builder
-	begun  bool // there is a word, if only an empty one
-	quoted bool // a quote, a backslash or a variable was in it
+	begun  bool // there is a word, maybe an empty one
+	quoted bool // it had a quote, a backslash or a variable
 	bare   int
-	// inDefault: it is the word of ${NAME:-word}, whose blanks cut where they are not
-	// quoted.
+	// inDefault: it is the word in ${NAME:-word}, which is split at unquoted blanks.
 	inDefault bool
 }
 
@@ -241,8 +238,8 @@ func (w *literal) flush() {
 	w.begun, w.quoted, w.bare = false, false, 0
 }
 
-// part takes a part of a word. Everything but literals and variables with a known value is
-// refused here, and only here.
+// part adds a part of a word. It refuses everything but literals and variables with a known value; no other
+// function does.
 func (w *literal) part(part syntax.WordPart, inQuotes bool) error {
 	at := int(part.Pos().Offset())
 	switch part := part.(type) {
@@ -281,10 +278,10 @@ func (w *literal) part(part syntax.WordPart, inQuotes bool) error {
 	return w.operator(at)
 }
 
-// lit takes plain text, in which backslashes quote: any character outside of
-// quotes, inside of them those that would mean something there.
+// lit adds plain text, in which backslashes quote: any character outside of quotes, only special characters
+// inside.
 func (w *literal) lit(l *syntax.Lit, inQuotes bool) error {
-	at := int(l.Pos().Offset()) // exact up to the first line that is continued
+	at := int(l.Pos().Offset()) // exact only up to the first continued line
 	for i := 0; i < len(l.Value); i++ {
 		c := l.Value[i]
 		switch {
@@ -297,7 +294,7 @@ func (w *literal) lit(l *syntax.Lit, inQuotes bool) error {
 		case c == '\\' && i+1 == len(l.Value) && !inQuotes:
 			return w.fail(at+i, "a backslash at the end quotes nothing", "remove it")
 		case c == '\\' && i+1 < len(l.Value) && l.Value[i+1] == '\n':
-			i++ // a line that goes on
+			i++ // a continued line
 			continue
 		case c == '\\' && i+1 < len(l.Value) && (!inQuotes || strings.IndexByte("$`\"\\", l.Value[i+1]) >= 0 || w.inDefault && l.Value[i+1] == '}'):
 			i++

@@ -9,56 +9,53 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 )
 
-// A Wrapper is a program that starts the one command that its arguments end with.
+// A Wrapper is a program that starts one command, the last of its arguments.
 type Wrapper struct {
-	// Command is its name and, where it has some, the subcommands that start a
-	// command: {"uv", "run"}. Its options can appear before and behind a subcommand.
+	// Command is its name and, if any, the subcommands that start a command: {"uv", "run"}. Its options can
+	// appear before and after a subcommand.
 	Command []string
-	// Subcommands are other words that mean the last of Command: apptainer run, exec.
+	// Subcommands are alternatives to the last word of Command, such as apptainer run and exec.
 	Subcommands []string
 	Grammar     OptionGrammar
-	// Operands are how many words of its own precede the command: timeout's
-	// duration.
+	// Operands is the number of its own words before the command, such as timeout's duration.
 	Operands int
 	// Assignments: words NAME=value may appear before the command.
 	Assignments bool
-	// TakenOff: without options, gpurun itself does what it would do.
+	// TakenOff: gpurun removes it if it has no options, and does the same itself.
 	TakenOff bool
-	// Environment: the command runs in an environment of the wrapper's, in which the
-	// interpreter is the wrapper's to find.
+	// Environment: the command runs in the wrapper's own environment, and only the wrapper can find the
+	// interpreter.
 	Environment bool
-	// Installs: before that, it may install what is missing, which takes minutes.
+	// Installs: before that, it may install missing packages, which takes minutes.
 	Installs bool
-	// Contained: that has files of its own, too, which gpurun does not see.
+	// Contained: that environment also has its own files, which gpurun does not see.
 	Contained bool
-	// Runs: a first word that ends in .py is a script that it runs itself.
+	// Runs: if the first word ends in .py, the wrapper itself runs it as a script.
 	Runs bool
-	// Opaque are the options with which gpurun does not look behind the wrapper, each
-	// with what it does.
+	// Opaque maps options that hide the command from gpurun to what each does.
 	Opaque map[string]string
-	// Holds is the reason why the output comes late, unless one of the options Streams
-	// is given; empty where it does not.
+	// Holds is the reason why the output is delayed, unless one of the options in Streams is given; empty if
+	// it is not delayed.
 	Holds   string
 	Streams []string
 }
 
-// Name is the wrapper's name in messages.
+// Name returns the wrapper's name for messages.
 func (w *Wrapper) Name() string { return strings.Join(w.Command, " ") }
 
-// Wrapped is a wrapper's command line taken apart.
+// Wrapped is a wrapper's parsed command line.
 type Wrapped struct {
 	*Wrapper
 	Given []Given // the wrapper's own options
-	// Env are the variables that it sets for the command.
+	// Env are the variables that the wrapper sets for the command.
 	Env environ.Vars
-	// Inner is the command, from word At on.
+	// Inner is the command, which begins at word At.
 	Inner []string
 	At    int
 }
 
-// Unwrap takes the wrapper off that a command line begins with; false where there
-// is none, or where its options are not known well enough to say where the command
-// begins.
+// Unwrap removes the wrapper at the beginning of a command line. It reports false if there is none, or if
+// unknown options hide where the command begins.
 func (t *ProgramTable) Unwrap(words []string) (Wrapped, bool) {
 	if len(words) == 0 {
 		return Wrapped{}, false
@@ -70,7 +67,7 @@ func (t *ProgramTable) Unwrap(words []string) (Wrapped, bool) {
 	return w.unwrap(words)
 }
 
-// unwrap takes the wrapper off a command line that begins with its name.
+// unwrap removes the wrapper from a command line that begins with its name.
 func (w *Wrapper) unwrap(words []string) (Wrapped, bool) {
 	wrapped := Wrapped{Wrapper: w}
 	rest := words[1:]
@@ -114,8 +111,8 @@ func (t *ProgramTable) wrapper(name string) *Wrapper {
 	return nil
 }
 
-// valued reports whether a word is an option of the wrapper whose value is the next
-// word. It knows none of no wrapper.
+// valued reports whether a word is an option of the wrapper whose value is the next word. A nil wrapper has
+// no options.
 func (w *Wrapper) valued(word string) bool {
 	if w == nil || len(word) < 2 || word[0] != '-' || strings.Contains(word, "=") {
 		return false
@@ -124,8 +121,7 @@ func (w *Wrapper) valued(word string) bool {
 	return err == nil && len(read.Given) > 0 && !read.Given[len(read.Given)-1].Bare && len(read.Rest) == 0
 }
 
-// wrappers are those that are known, with the options that say where the command
-// begins.
+// wrappers are the known wrappers, with the options that are needed to find the command.
 var wrappers = []Wrapper{
 	{Command: []string{"exec"}, TakenOff: true, Grammar: getopt("c l", "a")},
 	{Command: []string{"env"}, Assignments: true, TakenOff: true, Opaque: map[string]string{"ignore-environment": cleans, "i": cleans, "chdir": moves, "C": moves},
@@ -158,13 +154,13 @@ var wrappers = []Wrapper{
 	containerised("apptainer"), containerised("singularity"),
 }
 
-// What options do that keep gpurun from looking behind a wrapper.
+// Effects of options that hide the command from gpurun.
 const (
 	moves  = "starts it in another directory"
 	cleans = "takes variables of its environment away"
 )
 
-// uvRun has the options of uv run (uv 0.9) that are in use.
+// uvRun has the commonly used options of uv run (uv 0.9).
 var uvRun = getopt("isolated active no-active no-sync locked frozen all-extras all-groups no-default-groups no-dev no-project no-env-file no-config "+
 	"offline exact inexact managed-python no-managed-python no-python-downloads q quiet v verbose n no-cache U upgrade reinstall only-dev dev all-packages native-tls "+
 	"m module s script gui-script no-editable no-sources no-index no-build no-binary no-build-isolation no-progress refresh compile-bytecode",
@@ -175,7 +171,7 @@ var uvRun = getopt("isolated active no-active no-sync locked frozen all-extras a
 
 const condaHolds = "it holds the command's output back until the end"
 
-// condaRun is conda, and what is like it.
+// condaRun returns the wrapper for conda, or a program like it.
 func condaRun(name, holds string) Wrapper {
 	return Wrapper{
 		Command: []string{name, "run"}, Environment: true, Holds: holds, Streams: []string{"no-capture-output", "live-stream", "s"},
@@ -184,7 +180,7 @@ func condaRun(name, holds string) Wrapper {
 	}
 }
 
-// containerised is Apptainer, or Singularity.
+// containerised returns the wrapper for Apptainer or Singularity.
 func containerised(name string) Wrapper {
 	return Wrapper{
 		Command: []string{name, "exec"}, Subcommands: []string{"run"}, Operands: 1, Environment: true, Contained: true,
@@ -194,24 +190,22 @@ func containerised(name string) Wrapper {
 	}
 }
 
-// A SeenThrough is a command with the wrappers that it follows.
+// A SeenThrough is a command, with the wrappers before it.
 type SeenThrough struct {
-	// Words are the wrappers' own, in order, without those of which gpurun does the
-	// work itself.
+	// Words are the words of the wrappers, in order, without wrappers that gpurun replaces.
 	Words []string
-	// Ask are Words with which an interpreter can be started in the command's place.
+	// Ask are Words that can start an interpreter in place of the command.
 	Ask []string
-	// Wrappers are the wrappers that Words are of.
+	// Wrappers are the wrappers in Words.
 	Wrappers []*Wrapper
 	// Env are the variables that the wrappers set for the command.
 	Env environ.Vars
-	// Typed are the words without the leading wrappers of which gpurun does the work itself.
+	// Typed are the words as typed, without leading wrappers that gpurun replaces.
 	Typed []string
-	// Inner is the command. Where Direct is set, the last wrapper runs its first word, a
-	// script, by itself.
+	// Inner is the command. If Direct is set, the last wrapper itself runs its first word, a script.
 	Inner  []string
 	Direct bool
-	// Warnings are sentences for people.
+	// Warnings are messages to the user.
 	Warnings []string
 }
 
@@ -225,13 +219,13 @@ func (s *SeenThrough) Installs() bool {
 	return slices.ContainsFunc(s.Wrappers, func(w *Wrapper) bool { return w.Installs })
 }
 
-// Contained reports whether the interpreter's files are out of sight.
+// Contained reports whether gpurun cannot see the interpreter's files.
 func (s *SeenThrough) Contained() bool {
 	return slices.ContainsFunc(s.Wrappers, func(w *Wrapper) bool { return w.Contained })
 }
 
-// SeeThrough looks behind the wrappers that a command line begins with, as far as it
-// is certain what they start, where, and with which variables.
+// SeeThrough removes the wrappers at the beginning of a command line, as far as it is certain what they
+// start, where, and with which variables.
 func (t *ProgramTable) SeeThrough(words []string) SeenThrough {
 	s := SeenThrough{Env: environ.Vars{}, Typed: words, Inner: words}
 	for !s.Direct {
@@ -257,7 +251,7 @@ func (t *ProgramTable) SeeThrough(words []string) SeenThrough {
 	return s
 }
 
-// add puts one more wrapper in front of the command.
+// add adds a wrapper before the command.
 func (s *SeenThrough) add(w Wrapped) {
 	before, own := s.Words, s.Inner[:w.At]
 	s.Inner, s.Wrappers = w.Inner, append(s.Wrappers, w.Wrapper)
@@ -268,12 +262,12 @@ func (s *SeenThrough) add(w Wrapped) {
 	if !w.Runs {
 		return
 	}
-	plain := func(names ...string) ([]string, bool) { // the wrapper without an option
+	plain := func(names ...string) ([]string, bool) { // the wrapper without one option
 		left := slices.DeleteFunc(slices.Clone(own), func(word string) bool { return slices.Contains(names, word) })
 		return slices.Concat(before, left), len(left) < len(own)
 	}
 	if words, module := plain("-m", "--module"); module {
-		// What the wrapper would give its interpreter, gpurun gives it.
+		// gpurun passes -m to the interpreter in place of the wrapper.
 		s.Words, s.Ask = words, words
 		s.Inner = append([]string{"python", "-m"}, s.Inner...)
 		return
@@ -284,7 +278,7 @@ func (s *SeenThrough) add(w Wrapped) {
 	s.Direct = script || !strings.Contains(first, "://") && (strings.HasSuffix(first, ".py") || strings.HasSuffix(first, ".pyw"))
 }
 
-// opaque explains why gpurun does not look behind a wrapper; empty where it does.
+// opaque explains why gpurun cannot see the command of a wrapper; empty if it can.
 func (w Wrapped) opaque() string {
 	does, always := w.Opaque[""]
 	if always {
@@ -298,7 +292,7 @@ func (w Wrapped) opaque() string {
 	return ""
 }
 
-// option is an option's name, or its letter.
+// option returns an option's name, or its letter.
 func (g Given) option() string {
 	if g.Name == "" {
 		return string(g.Short)

@@ -17,9 +17,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Apply gives the command for a plan, always from the job as the user wrote it,
-// going on from a checkpoint unless that is empty. Changed files are meant for a
-// folder below dir, the attempt's own; nothing is written.
+// Apply returns the command for a plan. It always starts from the job as written, and resumes from checkpoint
+// unless that is empty. Changed files belong into a folder below dir, the attempt's folder. Apply writes
+// nothing.
 func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Command, error) {
 	r, files := p.Resolved, filepath.Join(dir, "files")
 	at := r.at
@@ -32,7 +32,7 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Comm
 		return err
 	})
 	if errext.Panicked(err) && maps.Equal(plan, p.Plan()) {
-		change, err = recipes.Change{Argv: r.command.Argv}, nil // the job as it is written needs no recipe
+		change, err = recipes.Change{Argv: r.command.Argv}, nil // the job as written needs no recipe
 	}
 	if err != nil {
 		return model.Command{}, err
@@ -53,7 +53,7 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Comm
 	p.ceiling.withAllocator(r.env, c.Env)
 	maps.Copy(c.Env, p.ceiling.env)
 	if _, set := r.env["PYTHONUNBUFFERED"]; r.Job.Through.Direct && !set {
-		c.Env["PYTHONUNBUFFERED"] = "1" // as -u, which the wrapper does not give its interpreter
+		c.Env["PYTHONUNBUFFERED"] = "1" // same as -u, which the wrapper does not pass on
 	}
 	for name, content := range change.Files {
 		c.Files[filepath.Join(files, filepath.FromSlash(name))] = content
@@ -68,7 +68,7 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Comm
 	return c, nil
 }
 
-// withFiles is the command with more files; one that is not there is left out.
+// withFiles returns the command with more files, without missing ones.
 func (r Resolved) withFiles(names []string) (recipes.Command, error) {
 	command := r.command
 	command.Files = maps.Clone(command.Files)
@@ -85,9 +85,8 @@ func (r Resolved) withFiles(names []string) (recipes.Command, error) {
 	return command, nil
 }
 
-// Pinned returns the job with the words on its command that keep all attempts of a
-// run in one folder, where the recipe knows some and the user has none, and a
-// warning about it.
+// Pinned returns the job with additional arguments that keep all attempts of a run in one folder, and a
+// warning about that. It adds them if the recipe has such arguments and the user has set none.
 func (p *Prepared) Pinned(run string) *Prepared {
 	var words []string
 	next := *p
@@ -105,8 +104,8 @@ func (p *Prepared) Pinned(run string) *Prepared {
 	return &next
 }
 
-// Argv are the words that start one rank of an attempt's command: the interpreter
-// before the job's, as torchrun has it, or what it is started through.
+// Argv returns the command of one rank: the job's words after the interpreter, as under torchrun, or after
+// wrappers.
 func (p *Prepared) Argv(words []string, localRank int) []string {
 	argv := append(p.Job.start(p.Python()), recipes.ForRank(words, localRank)...)
 	if p.Job.Launch.LocalRankArg {

@@ -10,9 +10,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/python"
 )
 
-// fromArgs reads a command line as torchrun takes it: flags, then a script and the
-// script's own arguments, and makes it the job j, about whose command nothing has been
-// said. The PET_* variables of env are the flags' defaults. dir is the absolute working
+// fromArgs reads a command line in torchrun's form, flags, then a script and its arguments, into the job j,
+// which has no command yet. The PET_* variables in env are the flags' defaults. dir is the absolute working
 // directory. Errors have hints; ErrHelp where -h or --help precedes the script.
 func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error) {
 	line, err := readTorchrun(args, env, false)
@@ -33,14 +32,14 @@ func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error)
 		return nil, err
 	}
 	if file := under(dir, j.Argv[0]); j.Python == "" && env[pythonExec] == "" && j.Kind == Script && python.Executable(file) == nil && pythonScript(file) {
-		// A program of some environment, such as pip makes: it runs on that one's Python.
+		// A program in an environment, such as pip creates, runs on that environment's Python.
 		j.Python, _, _ = python.Finder{Launcher: file, Dir: dir}.OfLauncher()
 	}
 	j.identify(nil)
 	return j, nil
 }
 
-// nameOf makes a job's name of a script, module or program.
+// nameOf makes a job's name from a script, module or program.
 func nameOf(first string) string {
 	name := filepath.Base(first)
 	name = strings.TrimSuffix(strings.TrimSuffix(name, ".py"), ".sh")
@@ -50,7 +49,7 @@ func nameOf(first string) string {
 	return name
 }
 
-// judge refuses commands that cannot be meant.
+// judge refuses commands that must be mistakes.
 func judge(j *Job) error {
 	first := j.Argv[0]
 	switch {
@@ -79,8 +78,7 @@ func judge(j *Job) error {
 	return errext.Errorf(hint, "%s does not exist", under(j.Workdir, first))
 }
 
-// notPython says what a file is that no interpreter of Python runs, going by its
-// name; empty for what may be a script.
+// notPython describes a file that Python cannot run, by its name; empty if the file may be a script.
 func notPython(name string) string {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".sh", ".bash", ".sbatch", ".slurm":

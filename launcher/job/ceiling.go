@@ -11,22 +11,22 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A ceiling is how limits.device_memory is put on the ranks.
+// A ceiling is how gpurun applies limits.device_memory to the ranks.
 type ceiling struct {
 	data int64             // RLIMIT_DATA in bytes, 0: none
 	env  map[string]string // variables for the ranks
-	// allocator is a setting of PyTorch's CUDA allocator, empty: none.
+	// allocator is a setting of PyTorch's CUDA allocator, empty for none.
 	allocator string
 }
 
 const (
-	// fractionSince is the first PyTorch that reads per_process_memory_fraction
-	// from its allocator's variable (pytorch pull request 161035).
+	// The first version of PyTorch that reads per_process_memory_fraction from its allocator's variable
+	// (PyTorch pull request 161035).
 	fractionMajor, fractionMinor = 2, 10
 	fractionKey                  = "per_process_memory_fraction"
 )
 
-// limit works out the ceiling of limits.device_memory.
+// limit computes the ceiling for limits.device_memory.
 func (r Resolved) limit(ctx context.Context) (ceiling, error) {
 	bytes := r.Job.DeviceMemory
 	if bytes == 0 {
@@ -41,8 +41,7 @@ func (r Resolved) limit(ctx context.Context) (ceiling, error) {
 	return r.limitFraction(ctx, bytes)
 }
 
-// noCeiling warns of a ceiling that cannot be put on an accelerator that gpurun does
-// not know.
+// noCeiling warns that gpurun cannot apply a ceiling on an unknown accelerator.
 func (s Inspected) noCeiling() []string {
 	if s.GPUs.Name == "" || s.GPUs.Count == 0 || s.Job.DeviceMemory == 0 {
 		return nil
@@ -50,9 +49,9 @@ func (s Inspected) noCeiling() []string {
 	return []string{fmt.Sprintf("limits.device_memory has no effect: gpurun does not know how to put a ceiling on an %s", s.GPUs.Name)}
 }
 
-// limitData holds a job on the CPU to its ceiling. glibc keeps freed memory to
-// itself in arenas and below its mmap threshold, which would hide what a smaller
-// plan saves, so that it is set to return everything large at once.
+// limitData applies the ceiling to a job on the CPU. glibc keeps freed memory in arenas and below its mmap
+// threshold, which would hide the savings of a smaller plan. So glibc is set to return all large blocks at
+// once.
 func limitData(bytes int64) ceiling {
 	return ceiling{data: bytes, env: map[string]string{"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}}
 }
@@ -78,10 +77,10 @@ func (r Resolved) limitFraction(ctx context.Context, bytes int64) (ceiling, erro
 	return ceiling{allocator: fmt.Sprintf("%s:%.6f", fractionKey, float64(bytes)/float64(total))}, nil
 }
 
-// torchKnowsFraction makes sure that the job's PyTorch can be held to a share of a GPU.
+// torchKnowsFraction makes sure that the job's PyTorch can be limited to a share of a GPU.
 func (r Resolved) torchKnowsFraction(ctx context.Context) error {
 	if r.Interpreter == nil {
-		return nil // no interpreter to ask
+		return nil // no interpreter to query
 	}
 	packages, err := r.Interpreter.Packages(ctx)
 	if err != nil {
@@ -109,8 +108,8 @@ func majorMinor(version string) (major, minor int) {
 	return major, minor
 }
 
-// withAllocator adds the ceiling to the allocator's variable, key by key: a key
-// that the user set is never replaced.
+// withAllocator adds the ceiling to the allocator's variable, key by key. It never replaces a key that the
+// user set.
 func (c ceiling) withAllocator(env, set map[string]string) {
 	if c.allocator == "" {
 		return
@@ -132,23 +131,22 @@ func (c ceiling) withAllocator(env, set map[string]string) {
 	set[name] = value + c.allocator
 }
 
-// DataLimit is the RLIMIT_DATA of each rank in bytes, 0 for none: how a job that trains
-// on the CPU is held to limits.device_memory.
+// DataLimit is RLIMIT_DATA of each rank in bytes, 0 for none. It applies limits.device_memory to a job on the
+// CPU.
 func (p *Prepared) DataLimit() int64 { return p.ceiling.data }
 
 const (
-	// leastData is the least RLIMIT_DATA where nothing is measured.
+	// leastData is the least RLIMIT_DATA if PyTorch's needs are not measured.
 	leastData = 512 << 20
-	// enoughData and enoughPerThread are what PyTorch alone never fills; it is not measured
-	// for a ceiling above, which takes a second or two.
+	// PyTorch alone never needs more than enoughData and enoughPerThread. For a higher ceiling its needs are
+	// not measured, since that takes a second or two.
 	enoughData, enoughPerThread = 896 << 20, 16 << 20
-	// dataStep is what the least is rounded up to.
+	// dataStep is the unit to which the least is rounded up.
 	dataStep = 64 << 20
 )
 
-// bare is what a process that trains does before it has a model: what it prints is its data
-// then, in KiB. Some versions of OpenBLAS ask for their working memory for ever where there
-// is none, and threads cannot be started.
+// bare does what a training process does before it has a model, and prints its data in KiB. If memory is
+// missing, some versions of OpenBLAS request their working memory forever, and threads cannot start.
 const bare = `
 import torch
 torch.ones(256, 256) @ torch.ones(256, 256)
@@ -156,7 +154,7 @@ torch.ones(32768 * torch.get_num_threads()).exp()
 print("\n" + [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmData")][0])
 `
 
-// roomForTorch refuses a ceiling under which PyTorch itself has no room.
+// roomForTorch refuses a ceiling that is too low for PyTorch itself.
 func (r Resolved) roomForTorch(ctx context.Context, bytes int64) error {
 	if bytes >= enoughData+int64(runtime.NumCPU())*enoughPerThread {
 		return nil
@@ -172,7 +170,7 @@ func (r Resolved) roomForTorch(ctx context.Context, bytes int64) error {
 	return ctx.Err()
 }
 
-// bareData is the data of a rank that has no model yet, in bytes, 0 where it is not known.
+// bareData returns the data in bytes of a rank that has no model yet, 0 if not known.
 func (r Resolved) bareData(ctx context.Context) int64 {
 	if r.Interpreter == nil {
 		return 0
@@ -180,16 +178,16 @@ func (r Resolved) bareData(ctx context.Context) int64 {
 	said, err := r.Interpreter.OutputInJob(ctx, bare, r.threads())
 	words := strings.Fields(said)
 	if err != nil || len(words) == 0 {
-		return 0 // without PyTorch, for example, which the ranks will say
+		return 0 // PyTorch is missing, for example: the ranks will report it
 	}
 	kib, _ := strconv.ParseInt(words[len(words)-1], 10, 32)
 	return kib << 10
 }
 
-// threads are the variables that say how many threads a rank starts.
+// threads returns the variables for the number of threads of a rank.
 func (r Resolved) threads() map[string]string {
 	if _, set := r.env.Lookup("OMP_NUM_THREADS"); set || r.Plain || r.Ranks <= 1 {
 		return nil
 	}
-	return map[string]string{"OMP_NUM_THREADS": "1"} // package node sets it as torchrun does
+	return map[string]string{"OMP_NUM_THREADS": "1"} // package node sets this, as torchrun does
 }

@@ -16,22 +16,20 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A recipeChoice is a recipe, why it was chosen, and the command with all that was read
-// for that.
+// A recipeChoice is a recipe, why it was chosen, and the command with all files that were read to choose it.
 type recipeChoice struct {
 	recipe   recipes.Recipe
 	evidence []string
 	command  recipes.Command
-	script   *script.Analysis // nil but for a script that no recipe knows
-	// written is what the user wrote in train.toml, without what was recognised.
+	script   *script.Analysis // set only for a script that no recipe knows
+	// written is the recipe that the user wrote in train.toml, without the recognised parts.
 	written  recipes.Recipe
 	warnings []string
-	// loss is what recipe and source show of the job's loss.
+	// loss describes the job's loss, by recipe and source.
 	loss strategy.Loss
 }
 
-// choose finds the recipe: named, from a file, or recognised; train.toml's own
-// tables override it.
+// choose finds the recipe: by name, from a file, or recognised. The tables of train.toml override it.
 func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 	c, err := s.base(ctx)
 	if err != nil {
@@ -78,7 +76,7 @@ func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 	return c, nil
 }
 
-// accumulationArguments are the names of the arguments that a recipe keeps the accumulation in.
+// accumulationArguments returns the names of the arguments that hold the accumulation.
 func accumulationArguments(r recipes.Recipe) (names []string) {
 	for _, place := range r.Knobs[strategy.GradientAccumulationSteps].Places {
 		names = append(names, place.Arguments()...)
@@ -86,8 +84,7 @@ func accumulationArguments(r recipes.Recipe) (names []string) {
 	return names
 }
 
-// base finds the recipe that train.toml's tables override; a zero one where there is
-// none.
+// base finds the recipe that train.toml's tables override; a zero one if there is none.
 func (s Inspected) base(ctx context.Context) (recipeChoice, error) {
 	c := recipeChoice{command: s.asWritten()}
 	var err error
@@ -106,7 +103,7 @@ func (s Inspected) base(ctx context.Context) (recipeChoice, error) {
 	return c, err
 }
 
-// fromCatalog finds a recipe by its name.
+// fromCatalog finds a recipe by name.
 func fromCatalog(name string) (recipes.Recipe, error) {
 	catalog, err := recipes.Catalog()
 	if err != nil {
@@ -120,17 +117,17 @@ func fromCatalog(name string) (recipes.Recipe, error) {
 	return recipes.Recipe{}, errext.Errorf("gpurun recipes lists them; a path to a recipe file works too", "there is no recipe %q", name)
 }
 
-// recipeFile reads a recipe of the user's own.
+// recipeFile reads the user's own recipe.
 func recipeFile(path string) (recipes.Recipe, error) {
 	text, err := ReadFile(path, largestRecipe)
 	if err != nil {
 		return recipes.Recipe{}, errext.WithHint(fmt.Errorf("read the recipe: %w", err), "job.recipe is a framework's name or the path of a recipe file; gpurun recipes lists the names")
 	}
-	return recipes.ParseFile(path, text) // an error has each fault at its place
+	return recipes.ParseFile(path, text) // the error has the place of each fault
 }
 
-// recognise finds the recipe by the marks of the command, its files and its source;
-// a zero one where none or several fit.
+// recognise finds the recipe by patterns in the command, its files and its source; a zero one if none or
+// several match.
 func (s Inspected) recognise(ctx context.Context) (recipeChoice, error) {
 	likely, err := s.likely()
 	if err != nil {
@@ -138,14 +135,14 @@ func (s Inspected) recognise(ctx context.Context) (recipeChoice, error) {
 	}
 	c, ok := s.detect(s.asWritten(), likely)
 	if ok {
-		// Recipes differ by the framework's version, and a framework may have several.
+		// A framework may have several recipes, for different versions.
 		c.command.Packages = s.packages(ctx)
 		c, _ = s.detect(c.command, likely)
 	}
 	return c, nil
 }
 
-// likely are the recipes of the catalog that the job could be of.
+// likely returns the recipes of the catalog that could fit the job.
 func (s Inspected) likely() ([]format.Recipe, error) {
 	files, err := script.Likely(s.asWritten())
 	if err != nil {
@@ -158,12 +155,11 @@ func (s Inspected) likely() ([]format.Recipe, error) {
 	return among, nil
 }
 
-// detect recognises a recipe by the command, loading the files that a recipe says
-// the command names, since their keys may be what tells it.
+// detect recognises a recipe by the command. It loads the files that the command names according to a recipe,
+// since the recipe may match by their keys.
 func (s Inspected) detect(command recipes.Command, among []format.Recipe) (recipeChoice, bool) {
 	for _, r := range among {
-		// One that is not there is no mark of anything; Read complains of it if the
-		// recipe that is chosen needs it.
+		// A missing file matches nothing. Read reports it if the chosen recipe needs it.
 		command, _ = s.load(command, r)
 	}
 	found, evidence, ok := script.Detect(command, among)
@@ -173,9 +169,8 @@ func (s Inspected) detect(command recipes.Command, among []format.Recipe) (recip
 	return recipeChoice{recipe: recipes.Recipe{Recipe: found}, evidence: evidence, command: command}, true
 }
 
-// load adds to a command the configuration files that it names, as a recipe
-// understands it, until they name no further one. Beside an error, it returns the
-// command with those that could be read.
+// load adds to a command the configuration files that it names according to a recipe, and the files that
+// these name. With an error, it returns the command with the files that could be read.
 func (s Inspected) load(command recipes.Command, r format.Recipe) (recipes.Command, error) {
 	files := maps.Clone(command.Files)
 	command.Files = files
@@ -197,8 +192,8 @@ func (s Inspected) load(command recipes.Command, r format.Recipe) (recipes.Comma
 	}
 }
 
-// packages are those that the job's interpreter has; nil where it has none to ask,
-// or does not answer: the job itself will say what is wrong with it.
+// packages returns the packages of the job's interpreter; nil if there is no interpreter, or it fails: the
+// job itself will report the error.
 func (s Inspected) packages(ctx context.Context) map[string]string {
 	if s.Interpreter == nil {
 		return nil
@@ -210,14 +205,14 @@ func (s Inspected) packages(ctx context.Context) map[string]string {
 	return installed
 }
 
-// A RecipeDetection is what a job's recipe was recognised by.
+// A RecipeDetection shows why a job's recipe was recognised.
 type RecipeDetection struct {
-	Recipe     string            `json:"recipe"` // empty: none
+	Recipe     string            `json:"recipe"` // empty for none
 	Evidence   []string          `json:"evidence"`
 	Candidates []CandidateRecipe `json:"candidates"`
 }
 
-// A CandidateRecipe is a recipe of whose marks the job has some.
+// A CandidateRecipe is a recipe whose patterns match the job in part.
 type CandidateRecipe struct {
 	Recipe   string   `json:"recipe"`
 	Evidence []string `json:"evidence"`
@@ -225,7 +220,7 @@ type CandidateRecipe struct {
 	Yields   string   `json:"yields_to,omitempty"`
 }
 
-// Detection shows which recipe the job gets, and what else it could have been.
+// Detection returns the recipe that the job gets, and the other candidates.
 func (p *Prepared) Detection() (RecipeDetection, error) {
 	candidates, err := p.Candidates()
 	if err != nil {

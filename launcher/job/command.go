@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/python"
 )
 
-// readCommand reads the one of script, module, program and command that is set.
+// readCommand reads whichever of script, module, program and command is set.
 func (r *reader) readCommand(t *fileTable) {
 	var set []string
 	for _, key := range []string{"script", "module", "program", "command"} {
@@ -70,8 +70,7 @@ func (r *reader) readScript(t *fileTable, args []string, self bool) {
 	r.refuseLauncher(t, "script", self)
 }
 
-// needScript reports a script that is not there, unless the working directory
-// is not there either.
+// needScript reports a missing script, unless the working directory is missing too.
 func (r *reader) needScript(t *fileTable, key, hint string) {
 	j := r.job
 	path := under(j.Workdir, j.Argv[0])
@@ -89,9 +88,9 @@ func (r *reader) needScript(t *fileTable, key, hint string) {
 	}
 }
 
-// needProgram reports a program's path at which there is none. A bare name is
-// looked for in PATH when the job starts: a plan can be made where it is not, and so
-// can one behind a wrapper that has an environment of its own.
+// needProgram reports a missing program if it is given by its path. A bare name is looked up in PATH only
+// when the job starts: a plan can be made without the program. So is a program after a wrapper with its own
+// environment.
 func (r *reader) needProgram(t *fileTable, key string) {
 	j := r.job
 	if j.Kind != Program || !isFolder(j.Workdir) || !strings.Contains(j.Argv[0], "/") {
@@ -102,9 +101,9 @@ func (r *reader) needProgram(t *fileTable, key string) {
 	}
 }
 
-// Startable explains why the program of a job cannot be started, before anything is
-// made for it, or why its metrics cannot be written. env is the ranks' environment in the
-// form of os.Environ. A script or a module always can. The error has a hint.
+// Startable returns why the program of a job cannot be started, or why its metrics cannot be written. It is
+// called before anything is created for the job. A script or a module can always be started. env is the
+// ranks' environment in the form of os.Environ. The error has a hint.
 func Startable(j *Job, env []string) error {
 	if err := j.textFolder(); err != nil {
 		return err
@@ -133,8 +132,8 @@ func Startable(j *Job, env []string) error {
 	return nil
 }
 
-// needPython reports an interpreter that the job names and that is not there. A
-// bare name is looked for later, as is the interpreter that the user does not name.
+// needPython reports that the interpreter in the job is missing. A bare name, and an interpreter that the
+// user does not name, are looked up later.
 func (r *reader) needPython(t *fileTable) {
 	value, _ := t.Get("python")
 	path, named := value.(string)
@@ -160,8 +159,8 @@ func (r *reader) readModule(t *fileTable, args []string, self bool) {
 	r.refuseLauncher(t, "module", self)
 }
 
-// readProgram reads a program with its arguments. Of torchrun it takes the
-// command that torchrun would start on each rank.
+// readProgram reads a program with its arguments. For torchrun, it reads the command that torchrun would
+// start on each rank.
 func (r *reader) readProgram(t *fileTable, args []string, self bool) {
 	typedWords := t.Words("program")
 	if len(typedWords) == 0 || typedWords[0] == "" {
@@ -203,14 +202,14 @@ func (r *reader) readLine(t *fileTable, self bool) {
 	r.job.origin = originOfLine(line, r.variable)
 	c, err := commandFrom(line, words{self: self, env: r.job.Env, dir: r.job.Workdir, hook: r.unwrap}, r.variable)
 	if c != nil && len(c.used) > 0 {
-		// The job stays the same where a variable changes that has nothing to do with it.
+		// The digest has the line as typed, so that a change of a variable does not make it another job.
 		r.job.digested, r.job.ranksTyped, r.job.variables = []string{line}, c.line != nil, c.used
 	}
 	r.take(t, "command", c, err)
 }
 
-// variable is the value of a variable in job.command: one of the job's own, or of
-// gpurun's environment.
+// variable returns the value of a variable in job.command, from the job's own variables or from gpurun's
+// environment.
 func (r *reader) variable(name string) (string, bool) {
 	if value, set := r.job.Env[name]; set {
 		return value, true
@@ -218,7 +217,7 @@ func (r *reader) variable(name string) (string, bool) {
 	return r.env.Lookup(name)
 }
 
-// take makes a command that was taken apart the job's, or reports why it is none.
+// take makes a parsed command the job's, or reports its error.
 func (r *reader) take(t *fileTable, key string, c *command, err error) {
 	switch {
 	case errors.Is(err, ErrHelp):
@@ -243,7 +242,7 @@ func (r *reader) take(t *fileTable, key string, c *command, err error) {
 	r.needProgram(t, key)
 }
 
-// adopt makes a command that was taken apart the job's.
+// adopt makes a parsed command the job's.
 func (j *Job) adopt(c *command) {
 	j.Kind, j.Argv, j.Through, j.torchrun, j.nodes = c.kind, c.argv, c.through, c.torchrun, c.nodes
 	j.named = c.interpreter() != ""
@@ -258,14 +257,14 @@ func (j *Job) adopt(c *command) {
 	}
 	switch {
 	case strings.Contains(c.python, "/"):
-		// The words are as a shell in the working directory sees them.
+		// Relative paths count from the working directory, as in a shell.
 		j.Python = under(j.Workdir, c.python)
 	case c.python != "":
 		j.Python = c.python
 	}
 	j.Warnings = append(j.Warnings, c.warnings...)
 	if c.line != nil {
-		// The rest of Launch is not torchrun's, and still what it is by default.
+		// The other fields of Launch are not torchrun's, and have their defaults.
 		j.Launch = launchOf(c.line, j.Workdir)
 		j.Warnings = append(j.Warnings, c.line.Warnings...)
 	}
@@ -273,7 +272,7 @@ func (j *Job) adopt(c *command) {
 	j.quietTerminal()
 }
 
-// hinted is a message with its hint in one line.
+// hinted returns a message and its hint in one line.
 func hinted(err error) string {
 	if hint := errext.Hint(err); hint != "" {
 		return err.Error() + "; " + hint
@@ -281,7 +280,7 @@ func hinted(err error) string {
 	return err.Error()
 }
 
-// refuseLauncher reports a launcher that would start once a rank.
+// refuseLauncher reports a launcher that would be started on each rank.
 func (r *reader) refuseLauncher(t *fileTable, key string, self bool) {
 	if self {
 		return
@@ -291,8 +290,7 @@ func (r *reader) refuseLauncher(t *fileTable, key string, self bool) {
 	}
 }
 
-// exists reports whether a script is there, for a job that would otherwise end
-// in its first second.
+// exists reports whether a script exists: without it the job would end in its first second.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

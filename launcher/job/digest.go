@@ -18,16 +18,15 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// digest identifies a command: SHA-256 over kind and words of the command, working
-// directory and number of ranks. Each part is preceded
-// by its length, so that no two lists of parts look alike. Ports, run ids and
-// log folders are left out: a scheduler gives a restarted job new ones. A command with
-// variables counts as it is typed, and one behind wrappers as the program that it is.
+// digest identifies a command: SHA-256 over kind and words of the command, working directory and number of
+// ranks. Each part is preceded by its length, so that different lists of parts have different digests. Ports,
+// run ids and log folders are omitted, because a scheduler gives a restarted job new ones. A command with
+// variables counts as typed, and a command after wrappers as a program.
 func digest(j *Job) string {
 	h := sha256.New()
 	part := func(s string) {
 		fmt.Fprintf(h, "%d:", len(s))
-		// A hash takes every write.
+		// A hash never returns an error.
 		_, _ = io.WriteString(h, s)
 	}
 	words, ranks := j.digested, j.Launch.NprocPerNode
@@ -52,7 +51,7 @@ func digest(j *Job) string {
 // and observation.
 var asides = map[string][]string{"notify": nil, "metrics": nil, "launch": {"stall_timeout", "log_limit", "preflight"}}
 
-// fileDigest is a short digest of what a train.toml says of the job, however it is laid out.
+// fileDigest returns a short digest of the content of a train.toml, independent of its layout.
 func fileDigest(root map[string]any) string {
 	said := maps.Clone(root)
 	for name, keys := range asides {
@@ -66,19 +65,18 @@ func fileDigest(root map[string]any) string {
 			delete(said, name)
 		}
 	}
-	return short(fmt.Appendf(nil, "%#v", said)) // with the keys of its maps in order
+	return short(fmt.Appendf(nil, "%#v", said)) // %#v sorts the keys of maps
 }
 
-// short is 128 bits of SHA-256, in hexadecimal.
+// short returns 128 bits of SHA-256 in hexadecimal.
 func short(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
 
-// digest has a part for the command, one for what train.toml says of the job, one for the
-// configuration files that the command names, and one for what of the environment makes
-// another job. The files are those of the job's recipe; for a job of no framework, all that
-// any recipe takes the command to name.
+// digest has four parts: the command, the content of train.toml, the configuration files that the command
+// names, and the part of the environment that makes it another job. The files are those of the job's recipe;
+// for a job without a framework, all files that the command names according to any recipe.
 func (r Resolved) digest() string {
 	own := slices.Sorted(maps.Keys(r.command.Files))
 	if r.recipe.Name != "" {
@@ -92,9 +90,8 @@ func (r Resolved) digest() string {
 	return "4:" + parts + "." + environment
 }
 
-// environment has a line for the index in an array, and for each variable that the
-// command names or sets; empty where there is none. Secrets, and variables that differ
-// with each start of the same job, are left out.
+// environment has a line for the index in a job array, and one for each variable that the command names or
+// sets; it may be empty. It omits secrets, and variables that differ in each start of the same job.
 func (r Resolved) environment() string {
 	var b strings.Builder
 	if r.Where.Element != "" {
@@ -110,11 +107,11 @@ func (r Resolved) environment() string {
 	return b.String()
 }
 
-// passing reports whether a variable may change and the job stay the same.
+// passing reports whether a variable may change without making another job.
 func passing(name string) bool { return cluster.Volatile(name) || mask.Named(name) }
 
-// Comparable explains why nothing shows whether a run that has trained is of this job: a shell
-// script reads what variables it likes. The error has a hint.
+// Comparable returns why gpurun cannot know whether an earlier run was of this same job: a shell script may
+// read any variable. The error has a hint.
 func (p *Prepared) Comparable() error {
 	script := p.Job.shellScript()
 	if script == "" {
@@ -124,15 +121,15 @@ func (p *Prepared) Comparable() error {
 		"--if-trained skip: %s is run by a shell, and which variables it reads cannot be known: a run that has trained may have had others", script), strategy.CodeUsage)
 }
 
-// keyed is a short digest of values that may be short themselves, such as a seed: no list
-// of digests of such values has it, since the key is the job.
+// keyed returns a short digest of a value that may be short itself, such as a seed. The job is the key, so
+// that a precomputed list of digests does not reveal the value.
 func (r Resolved) keyed(text string) string {
 	mac := hmac.New(sha256.New, []byte(r.Job.digests[0]))
-	mac.Write([]byte(text)) // a hash takes every write
+	mac.Write([]byte(text)) // a hash never returns an error
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// listed has a line for each file, with its name and the digest of what it holds.
+// listed returns a line for each file, with its name and the digest of its content.
 func (r Resolved) listed(files []string) (text []byte) {
 	for _, name := range files {
 		text = fmt.Appendf(text, "%q %x\n", name, sha256.Sum256(r.command.Files[name]))
@@ -146,26 +143,26 @@ func (j *Job) identify(root map[string]any) {
 }
 
 const (
-	// mostNamed bounds how many files of a command are looked at, and largestNamed their
-	// size in bytes: a configuration is smaller.
+	// mostNamed bounds how many files of a command are read, and largestNamed their size in bytes:
+	// configurations are smaller.
 	mostNamed    = 64
 	largestNamed = 1 << 20
 )
 
-// configEndings are how the names of configuration files end; some frameworks write them in
-// Python.
+// configEndings are the extensions of configuration files. Those of some frameworks are Python.
 var configEndings = []string{".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".py"}
 
-// readsVariable matches where a source in Python, or a configuration that OmegaConf
-// resolves, reads a variable by its name.
+// readsVariable matches code that reads a variable by name, in Python or in a configuration that OmegaConf
+// resolves.
 var readsVariable = regexp.MustCompile(`(?:environb?(?:\.\w+)?\s*[\[(]|getenvb?\s*\()\s*[bru]?["'](\w+)["']|\$\{(?:oc\.)?env:(\w+)`)
 
-// Inputs are the configuration files that the command's arguments name, as they are
-// now: SHA-256, in hexadecimal, by the name as written; and a keyed digest of each
-// variable that the job's own source or configuration reads, by "$NAME", empty where it is
-// not set. They show whether what has trained is what would train now. They are not part of
-// the digest: an argument may as well name a file that the job writes, and a run that was
-// cut off must go on then.
+// Inputs returns the current state of the job's inputs, to show whether a run that has trained would train
+// the same now: the SHA-256, in hexadecimal, of each configuration file that the command's arguments name, by
+// the name as written; and a keyed digest of each variable that the job's own source or configuration reads,
+// by "$NAME", empty if it is not set.
+//
+// They are not part of the digest: an argument may name a file that the job itself writes, and an interrupted
+// run must be resumed nevertheless.
 func (p *Prepared) Inputs() map[string]string {
 	j := &p.Job
 	if len(j.Argv) == 0 {
@@ -181,7 +178,7 @@ func (p *Prepared) Inputs() map[string]string {
 		}
 		text, err := ReadFile(under(j.Workdir, word), largestNamed)
 		if err != nil {
-			continue // it is no file, or none that is a configuration
+			continue // no file, or no configuration
 		}
 		sum := sha256.Sum256(text)
 		if files[word] = hex.EncodeToString(sum[:]); len(files) == mostNamed {
@@ -192,7 +189,7 @@ func (p *Prepared) Inputs() map[string]string {
 	return files
 }
 
-// variablesRead are the variables that the sources read, and that say what is trained.
+// variablesRead returns the variables that the sources read and that may change the training.
 func (r Resolved) variablesRead() map[string]string {
 	read := map[string]string{}
 	look := func(text []byte) {

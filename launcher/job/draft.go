@@ -17,9 +17,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Draft is a train.toml for a job that was given on a command line, with everything
-// that was found out about it: what is certain as an entry, what is likely as a comment
-// with its reason. It means the same plan as the command line does. The error has a hint.
+// Draft returns a train.toml for a job on a command line, with everything that gpurun found out about the
+// job: certain values as entries, likely ones as comments with the reason. It stands for the same plan as the
+// command line. The error has a hint.
 func (p *Prepared) Draft() (string, error) {
 	if file := p.Job.Path; file != "" {
 		return "", errext.Errorf("name the script or the command that it is to be written for; gpurun plan shows what the file means", "%s is a train.toml already", file)
@@ -32,8 +32,8 @@ func (p *Prepared) Draft() (string, error) {
 	return d.text.String(), nil
 }
 
-// Snippet shows which lines of Python a script of one's own would need to accumulate
-// gradients; empty where it does, or where it is not known.
+// Snippet returns the lines of Python that the user's script needs to accumulate gradients; empty if it
+// accumulates already, or if that is not known.
 func (p *Prepared) Snippet() string {
 	if p.script == nil {
 		return ""
@@ -46,7 +46,7 @@ func (p *Prepared) Snippet() string {
 		strings.Join(lines, "\n    ") + "\n\n"
 }
 
-// A draft is a file that is being written.
+// A draft is a train.toml while it is written.
 type draft struct {
 	*Prepared
 	text strings.Builder
@@ -56,7 +56,7 @@ func (d *draft) line(format string, args ...any) {
 	fmt.Fprintf(&d.text, strings.TrimRight(format, "\n")+"\n", args...)
 }
 
-// job writes the command, as it was typed.
+// job writes the command as typed.
 func (d *draft) job() {
 	j := d.Job
 	d.line("\n[job]")
@@ -92,7 +92,7 @@ func (d *draft) job() {
 	}
 }
 
-// launch says how many ranks there are, where the command does not.
+// launch writes the number of ranks, unless it is in the command.
 func (d *draft) launch() {
 	count := d.Job.Launch.NprocPerNode
 	if _, err := strconv.Atoi(count); err != nil {
@@ -102,7 +102,7 @@ func (d *draft) launch() {
 	d.line("nproc_per_node = %s   # \"auto\": a rank for each usable GPU, where the script is distributed", count)
 }
 
-// knobs writes what is certain as entries, and what is likely as comments.
+// knobs writes certain values as entries, and likely ones as comments.
 func (d *draft) knobs() {
 	s := d.script
 	if s == nil {
@@ -141,7 +141,7 @@ func (d *draft) knobs() {
 	d.line("# gpurun does not look for the other knobs, such as precision, in the source: add an entry for each.")
 }
 
-// resume writes from where an attempt continues.
+// resume writes where an attempt finds its checkpoint.
 func (d *draft) resume() {
 	c := d.Checkpoints()
 	r := d.recipe.Resume
@@ -160,7 +160,7 @@ func (d *draft) resume() {
 	d.line("# [resume]\n# latest = \"out/checkpoint-*\"\n# args = [\"--resume\", \"{latest}\"]")
 }
 
-// fromHere is a path as it is written in the working directory.
+// fromHere returns a path relative to the working directory, if it is below.
 func (d *draft) fromHere(path string) string {
 	if rel, err := filepath.Rel(d.Job.Workdir, path); err == nil && filepath.IsAbs(path) && !strings.HasPrefix(rel, "..") {
 		return rel
@@ -168,7 +168,7 @@ func (d *draft) fromHere(path string) string {
 	return path
 }
 
-// tomlValue writes a text, a list or a table as TOML has it in one line.
+// tomlValue writes a text, a list or a table as TOML in one line.
 func tomlValue(value any) string {
 	var parts []string
 	switch v := value.(type) {
@@ -193,7 +193,7 @@ func tomlValue(value any) string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// tomlEscapes is the inside of a basic string of TOML, which knows no \x and no \a.
+// tomlEscapes returns the inside of a basic TOML string, which has no escapes \x and \a.
 func tomlEscapes(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -209,8 +209,8 @@ func tomlEscapes(text string) string {
 	return b.String()
 }
 
-// DraftArgs reads the words of gpurun init: the job, with --dry-run before or behind it. Where there is no
-// job it is the only script of the working directory that trains. The error has a hint.
+// DraftArgs reads the arguments of gpurun init: the job, with --dry-run before or after it. Without a job it
+// takes the only script in the working directory that trains. The error has a hint.
 func DraftArgs(args []string) (rest []string, dry bool, err error) {
 	const flag = "--dry-run"
 	if n := len(args) - 1; n >= 0 && args[0] == flag {
@@ -225,8 +225,7 @@ func DraftArgs(args []string) (rest []string, dry bool, err error) {
 	return []string{script}, dry, err
 }
 
-// onlyScript is the Python file in a folder that trains: train.py, or the only one that
-// has a backward pass.
+// onlyScript returns the training script in a folder: train.py, or the only Python file with a backward pass.
 func onlyScript(dir string) (string, error) {
 	if exists(filepath.Join(dir, "train.py")) {
 		return "train.py", nil
@@ -247,7 +246,7 @@ func onlyScript(dir string) (string, error) {
 	return found[0], nil
 }
 
-// WriteNew writes a file that is not there yet. The error has a hint where it is.
+// WriteNew writes a file that must not exist yet. The error has a hint if it exists.
 func WriteNew(name, text string) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {

@@ -17,21 +17,20 @@ import (
 // pythonExec is torchrun's variable for the interpreter of the ranks.
 const pythonExec = "PYTHON_EXEC"
 
-// A typed command is one that may start with a framework's launcher.
+// A typed command may start with a framework's launcher.
 type typed struct {
-	words []string // behind wrappers
-	// ask starts the interpreter of wrappers that find one; nil for none.
+	words []string // words after wrappers
+	// ask starts the interpreter through wrappers that find one; nil for none.
 	ask      []string
 	installs bool
-	// contained: the launcher is where gpurun sees no files.
+	// contained: gpurun does not see the launcher's files.
 	contained bool
 	dir       string       // its working directory
-	env       environ.Vars // what it inherits, with the variables before it and the job's own
+	env       environ.Vars // inherited variables, the variables before the command, and the job's own
 }
 
-// frameworkLaunchers lets the recipes take a framework's launcher off a command. The
-// ranks run on the interpreter that the launcher itself would have run on. own is
-// gpurun's own environment.
+// frameworkLaunchers returns an Unwrap that removes a framework's launcher from a command. The ranks run on
+// the launcher's interpreter. own is gpurun's environment.
 func frameworkLaunchers(ctx context.Context, own environ.Vars) Unwrap {
 	return func(words []string, env map[string]string, dir string) (commandline.Inner, bool, error) {
 		seen := commandline.Known.SeeThrough(words)
@@ -56,8 +55,8 @@ func (t typed) unwrap(ctx context.Context) (commandline.Inner, bool, error) {
 	return inner, true, err
 }
 
-// read reads a file as the launcher would: one that the framework brings with it is
-// among the packages of the launcher's interpreter.
+// read reads a file as the launcher would. A file of the framework is among the packages of the launcher's
+// interpreter.
 func (t typed) read(ctx context.Context, name string) ([]byte, error) {
 	file, isSite := strings.CutPrefix(name, commandline.Site)
 	if !isSite {
@@ -74,8 +73,7 @@ func (t typed) read(ctx context.Context, name string) ([]byte, error) {
 	return interpreter.ReadFile(ctx, file)
 }
 
-// interpreter is the one that the ranks will run on, so that what it says now need not
-// be asked again for them.
+// interpreter returns the interpreter of the ranks, so that gpurun queries it only once.
 func (t typed) interpreter(env environ.Vars) (*python.Interpreter, error) {
 	if t.ask != nil {
 		return python.Through(t.ask, t.dir, inherited(env.Words()), t.installs), nil
@@ -90,11 +88,10 @@ func (t typed) interpreter(env environ.Vars) (*python.Interpreter, error) {
 	return python.At(path, t.dir, inherited(env.Words())), nil
 }
 
-// launcherPython is the interpreter in the first line of the launcher's script; empty
-// where it has none.
+// launcherPython returns the interpreter in the first line of the launcher's script; empty for none.
 func (t typed) launcherPython() string {
 	if t.ask != nil || t.contained {
-		return "" // the launcher is in an environment that gpurun does not see
+		return "" // gpurun does not see the launcher's environment
 	}
 	path, _, err := python.Finder{Launcher: t.words[0], Dir: t.dir}.OfLauncher()
 	if err != nil {
@@ -103,7 +100,7 @@ func (t typed) launcherPython() string {
 	return path
 }
 
-// fillSite replaces the words that name files which the framework brings with it.
+// fillSite replaces words that name files of the framework with their paths.
 func (t typed) fillSite(ctx context.Context, inner commandline.Inner) ([]string, error) {
 	argv := slices.Clone(inner.Argv)
 	var files []string
@@ -119,7 +116,7 @@ func (t typed) fillSite(ctx context.Context, inner commandline.Inner) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	// The job of a known framework will need the packages, too: one start tells both.
+	// A job with a known framework needs the packages too: one start of the interpreter returns both.
 	_, _ = interpreter.Packages(ctx)
 	paths, err := interpreter.Files(ctx, files...)
 	if err != nil {
@@ -137,25 +134,25 @@ func (t typed) fillSite(ctx context.Context, inner commandline.Inner) ([]string,
 	return argv, nil
 }
 
-// A Through is what each rank is started through: wrappers as they were typed, and the
-// options of an interpreter. The job's own words follow it, so that recipes see
-// them as they are. It is zero where there is nothing of the kind.
+// A Through has the words through which each rank is started: wrappers as typed, and options of the
+// interpreter. The job's own words follow it, so that recipes see them unchanged. It is zero if there are
+// none.
 type Through struct {
-	// Wrappers are the words of wrappers: "timeout", "2h", "uv", "run".
+	// Wrappers are the words of wrappers, such as "timeout", "2h", "uv", "run".
 	Wrappers []string
-	// Python is the interpreter's word behind a wrapper that has an environment of its
-	// own; empty where gpurun finds the interpreter.
+	// Python is the interpreter's word after a wrapper that has its own environment; empty if gpurun finds
+	// the interpreter.
 	Python string
-	// Options are those of the interpreter, without -u, which gpurun gives itself.
+	// Options are the interpreter's options without -u, which gpurun adds itself.
 	Options []string
-	// Direct: the last wrapper runs the script by an interpreter that it starts itself.
+	// Direct: the last wrapper starts an interpreter for the script itself.
 	Direct bool
 
-	ask      []string // starts that interpreter; nil where gpurun finds it, or nobody can be asked
-	installs bool     // it may install packages first
+	ask      []string // starts that interpreter; nil if gpurun finds it, or if it cannot be started now
+	installs bool     // starting it may install packages first
 }
 
-// behind puts a command behind the wrappers that were seen.
+// behind adds wrappers before a command.
 func (c *command) behind(seen commandline.SeenThrough) {
 	t := &c.through
 	t.Wrappers, t.Direct = seen.Words, seen.Direct
@@ -175,7 +172,7 @@ func (c *command) behind(seen commandline.SeenThrough) {
 	}
 }
 
-// interpreter is the one that the command names, as typed; empty where it names none.
+// interpreter returns the interpreter that the command names, as typed; empty for none.
 func (c *command) interpreter() string {
 	if c.through.Python != "" {
 		return strings.Join(append(slices.Clone(c.through.Wrappers), c.through.Python), " ")
@@ -183,8 +180,8 @@ func (c *command) interpreter() string {
 	return c.python
 }
 
-// start is what the command of each rank begins with, before the script, the module or
-// the program. own is the interpreter that gpurun found.
+// start returns the words of each rank's command before the script, the module or the program. own is the
+// interpreter that gpurun found.
 func (j *Job) start(own string) []string {
 	t := j.Through
 	argv := slices.Clone(t.Wrappers)
@@ -201,12 +198,12 @@ func (j *Job) start(own string) []string {
 	return argv
 }
 
-// inlineMetadata is how a script begins the list of the packages that it needs (PEP
-// 723): a wrapper that runs it makes an environment for it alone.
+// inlineMetadata begins the list of packages in a script (PEP 723). A wrapper that runs such a script makes
+// an environment only for it.
 const inlineMetadata = "\n# /// script"
 
-// asked is the interpreter behind the wrappers that find one, nil where it cannot be
-// asked from here; false where gpurun finds it.
+// asked returns the interpreter that the wrappers find, nil if gpurun cannot start it now. It reports false
+// if gpurun finds the interpreter itself.
 func (j *Job) asked(env environ.Vars) (*python.Interpreter, bool) {
 	if j.Through.ask == nil {
 		return nil, j.Through.Python != ""
@@ -214,8 +211,8 @@ func (j *Job) asked(env environ.Vars) (*python.Interpreter, bool) {
 	return python.Through(j.Through.ask, j.Workdir, env, j.Through.installs), true
 }
 
-// quietTerminal keeps a pseudo-terminal from a job behind nohup, which would write its
-// output to a file there, and says what nohup does for gpurun itself.
+// quietTerminal gives a job under nohup no pseudo-terminal, with which nohup would write the output to a file.
+// It warns that nohup after gpurun does not protect gpurun itself.
 func (j *Job) quietTerminal() {
 	if !slices.ContainsFunc(j.Through.Wrappers, func(w string) bool { return filepath.Base(w) == "nohup" }) {
 		return
@@ -226,8 +223,8 @@ func (j *Job) quietTerminal() {
 	j.Warnings = append(j.Warnings, "nohup after gpurun keeps the job alive but not gpurun, which ends the job when the terminal is closed: write nohup gpurun …")
 }
 
-// RankScript is the absolute path of the script that each rank runs, also behind
-// wrappers; empty where that is a module, or not known.
+// RankScript returns the absolute path of the script that each rank runs, also after wrappers; empty if it is
+// a module, or not known.
 func (p *Prepared) RankScript() string {
 	if p.Job.Kind != Script {
 		return ""
@@ -235,8 +232,8 @@ func (p *Prepared) RankScript() string {
 	return p.under(p.Job.Argv[0])
 }
 
-// RankModule is the module that each rank runs, also behind wrappers; empty where that
-// is a script, or not known.
+// RankModule returns the module that each rank runs, also after wrappers; empty if it is a script, or not
+// known.
 func (p *Prepared) RankModule() string {
 	if p.Job.Kind != Module {
 		return ""
@@ -244,9 +241,9 @@ func (p *Prepared) RankModule() string {
 	return p.Job.Argv[0]
 }
 
-// interpreter finds the Python that runs the job's script or module, and says where
-// the path comes from. env is what the job inherits, over which its own variables
-// count. A program has no interpreter: path is empty then. The error has a hint.
+// interpreter finds the Python that runs the job's script or module, and why it is that one. env is the
+// environment that the job inherits; the job's own variables override it. For a program, path is empty. The
+// error has a hint.
 func (j *Job) interpreter(env environ.Vars) (path, why string, err error) {
 	if j.Kind == Program {
 		return "", "the job is a program", nil
@@ -254,8 +251,8 @@ func (j *Job) interpreter(env environ.Vars) (path, why string, err error) {
 	return python.Finder{Named: j.Python, Launcher: j.torchrun, Dir: j.Workdir, Env: env.With(j.Env), Look: exec.LookPath}.Find()
 }
 
-// PythonBy is where the user names the job's interpreter, or could: "command" for the words
-// that were typed, "--python", or a key of train.toml.
+// PythonBy is the place where the user names the job's interpreter, or could: "command" for the typed words,
+// "--python", or a key of train.toml.
 func (j *Job) PythonBy() string {
 	switch {
 	case j.named && j.Path != "":

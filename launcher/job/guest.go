@@ -7,8 +7,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// An inference is something about a job that is read from its source, its configuration or
-// its files. What cannot be read is unknown; the job runs nevertheless.
+// An inference is a fact about a job that gpurun reads from its source, its configuration or its files. If it
+// cannot be read it is unknown, and the job runs nevertheless.
 type inference string
 
 // The inferences.
@@ -34,7 +34,7 @@ const (
 	writtenPlan        inference = "how the plan is written into the command"
 )
 
-// beforeReading is called before each reader. Tests plant faults with it.
+// beforeReading is called before each reader. Tests inject faults with it.
 var beforeReading = func(inference) {}
 
 // guest calls a reader. A panic or an error in it becomes a warning.

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// turnedInside are the knobs that the probe can turn in the process, and their values.
+// turnedInside are the knobs, and their values, that gpurun's hook can change in the process.
 var turnedInside = map[strategy.Knob][]strategy.Value{
 	strategy.ActivationCheckpointing: {"none", "full"},
 	strategy.OffloadActivations:      {"none", "cpu"},
@@ -19,8 +19,8 @@ var turnedInside = map[strategy.Knob][]strategy.Value{
 	strategy.Precision:               {"fp32", "bf16"},
 }
 
-// inside lets the probe turn what the job has no switch for. A switch of the job's own
-// comes first, and what a setting of the user's rules out stays so.
+// inside lets gpurun's hook change knobs for which the job has no setting. A setting of the job comes first,
+// and a knob that the user's settings exclude stays excluded.
 func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
 	if !r.Job.Launch.Probe {
 		return
@@ -35,7 +35,7 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	}
 	for k, values := range turnedInside {
 		switch own := knobs[k]; {
-		case own.Confirm && plan[k] == "" && reason == "": // what the source says of it is not known
+		case own.Confirm && plan[k] == "" && reason == "": // the source does not show its value
 			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
 		case plan[k] != "" && plan[k] != values[0]:
@@ -46,21 +46,20 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 			own.Absent += "; " + reason
 			knobs[k] = own
 		default:
-			delete(plan, k) // the process says it
+			delete(plan, k) // the process reports it
 			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
 		}
 	}
 }
 
-// refusals match a word of a command, with its value where it has one, by which the user
-// keeps a knob from being turned.
+// refusals match a word of a command, with its value, if any, by which the user excludes a change of a knob.
 var refusals = map[strategy.Knob]*regexp.Regexp{
 	strategy.ActivationCheckpointing: regexp.MustCompile(`(?i)^--?(?:(?:no|disable)[-_](?:use[-_])?(?:(?:gradient|grad|activation|act)[-_])?(?:checkpoint(?:ing)?|ckpt|recompute)|(?:use[-_])?(?:gradient|grad|activation)[-_](?:checkpoint(?:ing)?|ckpt)[= ](?:false|0|no|off|none))$`),
 	strategy.Precision:               regexp.MustCompile(`(?i)^--?(?:(?:no|disable)[-_](?:amp|mixed[-_]precision|autocast|fp16|bf16)|fp32|float32|full[-_]precision|(?:precision|dtype|mixed[-_]precision|amp)[= ](?:32|32-true|fp32|float32|full|no|none|false|0))$`),
 	strategy.Attention:               regexp.MustCompile(`(?i)^--?(?:(?:no|disable)[-_](?:sdpa|flash(?:[-_](?:attn|attention))?)|attn[-_]implementation[= ]eager)$`),
 }
 
-// against is the word of a command by which the user keeps a knob as it is; empty for none.
+// against returns the word of a command by which the user excludes a change of a knob; empty for none.
 func against(argv []string, k strategy.Knob) string {
 	refusal := refusals[k]
 	for i := range argv {
@@ -75,8 +74,8 @@ func against(argv []string, k strategy.Knob) string {
 	return ""
 }
 
-// notInside explains why nothing can be turned in the process of the job; empty where it
-// may be: the process has the last word.
+// notInside explains why nothing can be changed in the job's process; empty if that may be possible, which
+// the process finally decides.
 func (r Resolved) notInside() string {
 	sources := r.sources()
 	switch {
@@ -85,7 +84,7 @@ func (r Resolved) notInside() string {
 	case len(sources) == 0 && !r.runsOthers():
 		return "the program is not a Python script, so gpurun cannot change it in the process"
 	case len(sources) == 0:
-		return "" // nobody knows what a script of a shell runs
+		return "" // a shell script may run anything
 	case r.recipe.Name == "" && !script.Torch(sources):
 		return "nothing that the script imports uses PyTorch"
 	}
@@ -110,7 +109,7 @@ func (r Resolved) runsOthers() bool {
 	return script
 }
 
-// split parts a plan into what the recipe writes and what the probe turns.
+// split divides a plan into the part that the recipe writes, and the part that the hook changes.
 func (p *Prepared) split(plan strategy.Plan) (written, turned strategy.Plan) {
 	written = strategy.Plan{}
 	for k, v := range plan {

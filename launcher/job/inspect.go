@@ -20,25 +20,24 @@ import (
 	"github.com/gpurun/gpurun/recipes/script"
 )
 
-// An Inspected job is one whose surroundings are known. It does not change.
+// An Inspected job is a job whose surroundings are known. It is immutable.
 type Inspected struct {
 	Job         Job
-	env         environ.Vars // that the ranks inherit, the job's own on top
+	env         environ.Vars // the ranks' environment: the inherited one, with the job's own variables
 	Where       cluster.Placement
 	GPUs        gpu.View
 	Interpreter *python.Interpreter // nil for a program
-	source      []byte              // of the script or the module; nil where there is none
-	// sourcePath is its file, empty without one.
+	source      []byte              // source of the script or the module; nil for none
+	// sourcePath is the source's file, empty for none.
 	sourcePath string
-	modules    []format.Source      // that it imports, as far as they are the job's own
-	reading    script.SourceReading // what the interpreter found in these
+	modules    []format.Source      // modules that it imports and that belong to the job
+	reading    script.SourceReading // the interpreter's findings in these
 	unread     bool                 // the interpreter could not read them; a warning says why
 	Warnings   []string
 }
 
-// Inspect finds out where a job would run: the scheduler's place, the environment,
-// the GPUs, the interpreter and the script's source. It refuses a launch of several
-// nodes.
+// Inspect finds out where a job would run: the scheduler's placement, the environment, the GPUs, the
+// interpreter and the script's source. It refuses settings for nodes that cannot work.
 func Inspect(ctx context.Context, j *Job, m Surroundings) (Inspected, error) {
 	place, err := j.place(m.Environ)
 	if err != nil {
@@ -91,11 +90,11 @@ func (s Inspected) findPython() (*python.Interpreter, error) {
 	return python.At(path, j.Workdir, s.env), nil
 }
 
-// inherited is what ranks inherit of gpurun's own environment.
+// inherited returns the part of gpurun's environment that ranks inherit.
 func inherited(words []string) environ.Vars { return environ.Parse(cluster.RankEnv(words)) }
 
-// readSource reads the source, by which a recipe is recognised, and makes sure that
-// a script is there before anything starts.
+// readSource reads the source, by which a recipe is recognised. It also makes sure that the script exists
+// before anything starts.
 func (s *Inspected) readSource(ctx context.Context) (err error) {
 	switch s.Job.Kind {
 	case Script:
@@ -112,7 +111,7 @@ func (s *Inspected) readSource(ctx context.Context) (err error) {
 	s.Warnings = append(s.Warnings, guest(scriptSource, func() (unknown error) {
 		var large tooLarge
 		s.source, err = ReadFile(s.sourcePath, largestModule)
-		if errors.As(err, &large) { // to search it would take longer than the job may wait
+		if errors.As(err, &large) { // searching it would delay the job too long
 			unknown, err = err, nil
 		}
 		return unknown
@@ -126,14 +125,14 @@ func (s *Inspected) readSource(ctx context.Context) (err error) {
 	return nil
 }
 
-// under resolves a path as the job's own process would.
+// under resolves a path as the job's process would.
 func (s Inspected) under(path string) string { return under(s.Job.Workdir, path) }
 
-// auto reports whether the recipe is to be recognised.
+// auto reports whether gpurun has to recognise the recipe.
 func (s Inspected) auto() bool { return s.Job.Recipe == "auto" || s.Job.Recipe == "" }
 
-// Accelerator is what the job trains on: "cuda", "cpu", or PyTorch's word for what
-// gpurun does not know.
+// Accelerator returns what the job trains on: "cuda", "cpu", or PyTorch's name of an accelerator that gpurun
+// does not know.
 func (s Inspected) Accelerator() string {
 	if s.GPUs.Count > 0 {
 		return cmp.Or(s.GPUs.Accelerator, "cuda")
@@ -141,19 +140,19 @@ func (s Inspected) Accelerator() string {
 	return "cpu"
 }
 
-// asWritten is the job's command as recipes see it, with no file read yet.
+// asWritten returns the job's command for recipes, before any file is read.
 func (s Inspected) asWritten() recipes.Command {
 	return recipes.Command{Argv: slices.Clone(s.Job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source, Modules: s.modules, Code: s.reading.Code,
 		Closed: !s.Job.Launch.Probe || !s.Job.Launch.Hooks}
 }
 
-// moduleSource is the source of what "python -m module" runs, and its file; nil where
-// it is not found, and where the module's name tells its recipe. Nothing is imported
-// for that: a package's own code would run.
+// moduleSource returns the source that "python -m module" runs, and its file; nil if it is not found, or if
+// the module's name already determines the recipe. Nothing is imported for this, since that would run the
+// package's code.
 func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string) {
 	likely, err := s.likely()
 	if err != nil || script.OwnProgram(s.asWritten(), likely) {
-		return nil, "" // what is wrong with the recipes is said where one is chosen
+		return nil, "" // choose reports errors of the recipes
 	}
 	base := strings.ReplaceAll(s.Job.Argv[0], ".", "/")
 	files := []string{base + ".py", base + "/__main__.py"}
@@ -166,11 +165,11 @@ func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string
 		}
 	}
 	if !s.auto() || s.Interpreter == nil {
-		return nil, "" // nothing depends on it, or nobody can be asked
+		return nil, "" // nothing depends on it, or there is no interpreter
 	}
 	found, err := s.Interpreter.Files(ctx, files...)
 	if err != nil {
-		return nil, "" // the job itself will say what is wrong with its interpreter
+		return nil, "" // the job itself will report the interpreter's error
 	}
 	for _, path := range found {
 		if source, err := ReadFile(path, largestModule); path != "" && err == nil {

@@ -13,40 +13,39 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Section is one table of a train.toml, and what can be written in it.
+// A Section describes one table of a train.toml.
 type Section struct {
 	Name  string
 	About string // one line
-	// Config: the user's own configuration may have it, too.
+	// Config: the user's configuration may have it too.
 	Config bool
-	// OneOf are keys of which the table needs one, and no more; nil: it needs none.
+	// OneOf are keys of which the table needs exactly one; nil if it needs none.
 	OneOf []string
-	// Keys are in the order in which they are shown; nil where the recipes judge the table.
+	// Keys are in the order in which they are shown; nil if the recipes check the table.
 	Keys []FileKey
 }
 
-// A FileKey is one key of a table: what the reader takes for it, and what help, the schema
-// for editors and the manual say of it.
+// A FileKey describes one key of a table: the values that the reader accepts, and the text for help, the
+// schema for editors and the manual.
 type FileKey struct {
 	Name string
 	Form Form
-	// Words are what a text may be, what a list may hold, or what may appear in place of a
-	// number or a size; nil: any, or none.
+	// Words are the allowed texts, the allowed elements of a list, or the words allowed in place of a number
+	// or a size. Nil means any text or element, and no word in place of a number.
 	Words []string
-	// Least and Most bound a number; Least also a duration in nanoseconds, and a size in bytes.
+	// Least and Most bound a number. Least also bounds a duration, in nanoseconds, and a size, in bytes.
 	Least, Most int
-	// Default is what holds where the key is not set, spelt as in a train.toml; empty where
-	// there is no such value.
+	// Default is the value if the key is not set, spelt as in a train.toml; empty for none.
 	Default string
-	// Example is a value where there is no default.
+	// Example is a value, if there is no default.
 	Example string
 	About   string // one line
-	// at is where a job keeps the value, or a function that takes it; the default goes there,
-	// too. It is nil where the table's reader checks more than a form, words and bounds.
+	// at returns where to store the value or the default in a job, or a function that stores it. It is nil if
+	// the table's reader checks more than form, words and bounds.
 	at func(*Job) any
 }
 
-// A Form is how a value is spelt.
+// A Form is the spelling of a value.
 type Form string
 
 // The forms.
@@ -59,10 +58,10 @@ const (
 	NumberForm   Form = "number"   // whole
 	TruthForm    Form = "true or false"
 	ListForm     Form = "list"  // of texts
-	TableForm    Form = "table" // of texts, by the names of variables
+	TableForm    Form = "table" // of texts, by name
 )
 
-// The words that some keys can have.
+// The allowed words of some keys.
 var (
 	launchers = []string{"gpurun", "self"}
 	counts    = []string{"auto", "gpu", "cpu"}
@@ -72,7 +71,7 @@ var (
 	ttys      = []string{"auto", "always", "never"}
 )
 
-// Sections are the tables of a train.toml: the one list of its keys.
+// Sections are the tables of a train.toml, the only list of its keys.
 var Sections = []Section{
 	{Name: "job", About: "the command, and where it runs: one of script, module, program and command", OneOf: []string{"script", "module", "program", "command"}, Keys: jobKeys},
 	{Name: "launch", About: "how the ranks are started", Keys: launchKeys},
@@ -136,7 +135,7 @@ var launchKeys = []FileKey{
 		About: "0: all ranks; set it where tensor, pipeline or context parallelism takes part of them", at: func(j *Job) any { return &j.Launch.DataParallel },
 	},
 	{Name: "hang_timeout", Form: DurationForm, Least: int(time.Second), Default: `"30s"`, About: "silence after an out-of-memory traceback that means the rank hangs; at least 1s", at: func(j *Job) any { return &j.Launch.HangTimeout }},
-	{Name: "stall_timeout", Form: DurationForm, Words: stalls, Least: int(time.Second), Default: `"off"`, // room for a step of usual length
+	{Name: "stall_timeout", Form: DurationForm, Words: stalls, Least: int(time.Second), Default: `"off"`, // long enough for a usual step
 		About: "no step on any rank for so long means that the job hangs; auto: ten times the longest step, at least 10m",
 		at:    func(j *Job) any { return func(v any) { j.Launch.Stalls = stallRule(v) } }},
 	{Name: "preflight", Form: TruthForm, Words: []string{PreflightAuto}, Default: `"auto"`, About: "auto: query the driver for unhealthy GPUs during the start; true: also test each GPU before, for a minute at most",
@@ -187,7 +186,7 @@ var recoveryKeys = []FileKey{
 	},
 }
 
-// readKeys reads the keys of a table that say where their value goes.
+// readKeys reads the keys of a table that have an at.
 func (r *reader) readKeys(section string) *fileTable {
 	t := r.table(section)
 	for i := range Sections {
@@ -203,8 +202,8 @@ func (r *reader) readKeys(section string) *fileTable {
 	return t
 }
 
-// readKey reads one key; a value of another form, out of bounds, or that is none of the words
-// is a problem, and changes nothing.
+// readKey reads one key. It reports a value of another form, out of bounds, or not among the words, and does
+// not store it.
 func (r *reader) readKey(t *fileTable, k FileKey) {
 	value, ok := r.value(t, k)
 	if !ok {
@@ -222,8 +221,8 @@ func (r *reader) readKey(t *fileTable, k FileKey) {
 	}
 }
 
-// value is a key's value: one of its words as text, else what its form holds. It is false
-// for a key that is not set, and for a value that is a problem.
+// value returns a key's value: one of its words as text, or a value of its form. It reports false if the key
+// is not set, or if the value has a problem.
 func (r *reader) value(t *fileTable, k FileKey) (value any, ok bool) {
 	value, set := t.Get(k.Name)
 	word, isText := value.(string)
@@ -246,7 +245,7 @@ func (r *reader) value(t *fileTable, k FileKey) (value any, ok bool) {
 	return value, set && len(r.problems) == before
 }
 
-// ofForm is the value of a key by its form.
+// ofForm reads the value of a key by its form.
 func (r *reader) ofForm(t *fileTable, k FileKey) any {
 	switch k.Form {
 	case TruthForm:
@@ -269,7 +268,7 @@ func (r *reader) ofForm(t *fileTable, k FileKey) any {
 	return t.Choice(k.Name, "", k.Words...)
 }
 
-// defaultsOf are the defaults of the keys that say where their value goes, as a train.toml.
+// defaultsOf returns the defaults of the keys that have an at, as a train.toml.
 var defaultsOf = sync.OnceValue(func() map[string]any {
 	var b strings.Builder
 	for _, s := range Sections {
@@ -287,8 +286,8 @@ var defaultsOf = sync.OnceValue(func() map[string]any {
 	return root
 })
 
-// sectionsOf are the tables that a file may have, by name, with the keys that each may
-// have. A nil list is a table that is checked elsewhere.
+// sectionsOf returns the wanted tables by name, with the keys that each may have. A nil list means that other
+// code checks the table.
 func sectionsOf(wanted func(Section) bool) map[string][]string {
 	named := map[string][]string{}
 	for _, s := range Sections {
@@ -303,8 +302,7 @@ func sectionsOf(wanted func(Section) bool) map[string][]string {
 	return named
 }
 
-// Company is the setting that a key of the table cannot be without, as a line; empty for
-// none.
+// Company returns the setting that a key of the table requires, as a line; empty for none.
 func (s Section) Company(key string) string {
 	if s.OneOf == nil || slices.Contains(s.OneOf, key) {
 		return ""
@@ -312,7 +310,7 @@ func (s Section) Company(key string) string {
 	return s.OneOf[0] + " = " + Said(s.Name, s.OneOf[0]).Example + "\n"
 }
 
-// Said is a key's description by its table and its name; nil where there is none.
+// Said returns the description of a key by its table and name; nil for none.
 func Said(section, name string) *FileKey {
 	for _, s := range Sections {
 		for i := range s.Keys {
@@ -324,11 +322,11 @@ func Said(section, name string) *FileKey {
 	return nil
 }
 
-// KnobNames are the knobs that a [knobs] table may have.
+// KnobNames returns the knobs that a [knobs] table may have.
 func KnobNames() []string {
 	var names []string
 	for _, k := range strategy.Knobs {
-		if k != strategy.Allocator { // it is the same for every job
+		if k != strategy.Allocator { // its values are the same for every job
 			names = append(names, string(k))
 		}
 	}

@@ -12,12 +12,12 @@ import (
 // mostNodes bounds the nodes of a launch.
 const mostNodes = 1 << 16
 
-// leastLogLimit leaves room for a head, a tail, and the line between them. The default is
-// some millions of lines: a week of a job that prints a few each second, while the two logs
-// of eight ranks that print without end take 4 GiB of the disk at most.
+// leastLogLimit is enough for a head, a tail, and the line between them. The default holds some millions of
+// lines: a week of a job that prints a few per second. With it, the two logs of each of eight ranks that
+// print without end take at most 4 GiB.
 const leastLogLimit = 4 << 10
 
-// readLaunch reads [launch] over torchrun's flags in the command.
+// readLaunch reads [launch], which adds to torchrun's flags in the command.
 func (r *reader) readLaunch() {
 	l := &r.job.Launch
 	port, ranks := l.MasterPort, l.NprocPerNode
@@ -31,7 +31,7 @@ func (r *reader) readLaunch() {
 	r.checkDataParallel(t)
 }
 
-// readNodes reads how many nodes there have to be.
+// readNodes reads the required number of nodes.
 func (r *reader) readNodes(t *fileTable) {
 	v, ok := r.value(t, *Said("launch", "nnodes"))
 	if !ok || v == "auto" {
@@ -44,7 +44,7 @@ func (r *reader) readNodes(t *fileTable) {
 	r.job.nodes.Count = commandline.NodeValue{Value: count, By: "launch.nnodes"}
 }
 
-// stallRule is the rule for "off", "auto" or a duration.
+// stallRule returns the rule for "off", "auto" or a duration.
 func stallRule(v any) *strategy.StallRule {
 	switch v := v.(type) {
 	case time.Duration:
@@ -57,7 +57,7 @@ func stallRule(v any) *strategy.StallRule {
 	return nil
 }
 
-// contradiction reports a key that says something else than a flag in the command.
+// contradiction reports a key that contradicts a flag in the command.
 func (r *reader) contradiction(t *fileTable, key, flag string, differ bool) {
 	if r.line == nil || !differ || !t.Has(key) {
 		return
@@ -67,8 +67,8 @@ func (r *reader) contradiction(t *fileTable, key, flag string, differ bool) {
 	}
 }
 
-// checkDataParallel reports data-parallel ranks that the number of ranks, where
-// it is known by now, cannot be made of.
+// checkDataParallel reports a number of data-parallel ranks that does not divide the number of ranks, if that
+// is known.
 func (r *reader) checkDataParallel(t *fileTable) {
 	l := r.job.Launch
 	ranks, err := strconv.Atoi(l.NprocPerNode)
@@ -77,16 +77,16 @@ func (r *reader) checkDataParallel(t *fileTable) {
 	}
 }
 
-// The settings of launch.preflight: what is examined before the first attempt.
+// The values of launch.preflight: the checks before the first attempt.
 const (
-	PreflightAuto = "auto"  // the driver's view of the GPUs, while the ranks start
-	PreflightOn   = "true"  // the same before they start, and each GPU is tried
+	PreflightAuto = "auto"  // what the driver reports about the GPUs, while the ranks start
+	PreflightOn   = "true"  // the same before the ranks start, and a trial of each GPU
 	PreflightOff  = "false" // nothing
 )
 
-// Examined is how many GPUs are looked at before the first attempt, the first that the job
-// sees: one a rank. A process that starts no ranks uses one for certain. It is 0 where nobody
-// is to look, and for a job that trains on the CPU.
+// Examined returns how many GPUs are checked before the first attempt, beginning with the first that the job
+// sees: one per rank. A process that starts no ranks uses at least one. It is 0 if checks are off, and for a
+// job on the CPU.
 func (p *Prepared) Examined() int {
 	if l := p.Job.Launch; l.Preflight == PreflightOff || l.NprocPerNode == "cpu" || p.Accelerator() != "cuda" {
 		return 0

@@ -17,16 +17,16 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// A base is what a train.toml is read on.
+// A base has the inputs for reading a train.toml, besides the file.
 type base struct {
-	job *Job         // what holds where the file says nothing
+	job *Job         // values for keys that the file does not set
 	env environ.Vars // gpurun's own, for the variables in job.command
-	// unwrap takes other launchers than torchrun off job.command; nil takes none off.
+	// unwrap removes launchers other than torchrun from job.command; nil removes none.
 	unwrap Unwrap
 }
 
-// load reads the train.toml at path. The error is an *Error with every problem of the
-// file, those of checks included, or one with a hint where the file cannot be read.
+// load reads the train.toml at path. The error is an *Error with all problems of the file, including those
+// from checks, or an error with a hint if the file cannot be read.
 func load(path string, b base, checks ...Check) (*Job, error) {
 	text, err := read(path)
 	if err != nil {
@@ -43,7 +43,7 @@ func load(path string, b base, checks ...Check) (*Job, error) {
 	return j, nil
 }
 
-// parse makes a job of the text of a file.
+// parse makes a job from the text of a file.
 func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault) {
 	root, fault := document.Decode(text, "a train.toml")
 	if fault != nil {
@@ -71,7 +71,7 @@ func read(path string) ([]byte, error) {
 	return []byte(strings.TrimPrefix(string(text), "\uFEFF")), nil
 }
 
-// unreadable explains why a file cannot be read.
+// unreadable returns the error for a file that cannot be read.
 func unreadable(path string, err error) error {
 	var inner *fs.PathError
 	if errors.As(err, &inner) {
@@ -93,21 +93,20 @@ func unreadable(path string, err error) error {
 // A reader turns a train.toml's tables into a job.
 type reader struct {
 	root     map[string]any
-	dir      string // the file's
+	dir      string // the file's folder
 	job      *Job
 	problems []Problem
-	unwrap   Unwrap // nil: no launcher is known but torchrun
+	unwrap   Unwrap // nil: only torchrun is known
 	env      environ.Vars
-	sections map[string][]string // that the file may have
-	// line is what torchrun's flags in job.command said, nil without them.
+	sections map[string][]string // sections that the file may have
+	// line has torchrun's flags in job.command, nil without them.
 	line *commandline.TorchrunCommand
 }
 
 // sections are the tables of a train.toml, with the keys that each may have.
 var sections = sectionsOf(func(Section) bool { return true })
 
-// read reads all tables. The order matters where one looks at another: the
-// command's flags are known before [launch] is read.
+// read reads all tables. The order matters: the command's flags must be known before [launch] is read.
 func (r *reader) read() {
 	r.unknownKeys()
 	r.readJob()
@@ -125,7 +124,7 @@ func (r *reader) read() {
 	r.readMetrics(false)
 }
 
-// table returns a table, empty where the file has none.
+// table returns a table, empty if the file has none.
 func (r *reader) table(name string) *fileTable {
 	values, _ := r.root[name].(map[string]any)
 	return &fileTable{document.NewTable(values, &r.problems, name)}
@@ -139,7 +138,7 @@ func (r *reader) problem(section string) {
 	})
 }
 
-// unknownKeys reports keys that mean nothing, and sections that are no tables.
+// unknownKeys reports unknown keys, and sections that are no tables.
 func (r *reader) unknownKeys() {
 	names := slices.Sorted(maps.Keys(r.sections))
 	for _, section := range slices.Sorted(maps.Keys(r.root)) {
@@ -164,9 +163,8 @@ func (r *reader) unknownKeys() {
 	}
 }
 
-// unknown reports one key, with a guess: a key of the same table, the table that
-// has this key, or the command for a flag of torchrun's. Without one it lists
-// what there is.
+// unknown reports an unknown key with a guess: a key of the same table, the table that has this key, or the
+// command, for a flag of torchrun. Without a guess it lists the known keys.
 func (r *reader) unknown(path, near []string, message string) {
 	name := path[len(path)-1]
 	p := Problem{Key: path, Message: message, Suggest: Nearest(name, near)}
@@ -176,7 +174,7 @@ func (r *reader) unknown(path, near []string, message string) {
 	r.problems = append(r.problems, p)
 }
 
-// elsewhere says where a key that is unknown in its table belongs.
+// elsewhere returns where an unknown key of a table belongs.
 func (r *reader) elsewhere(path, near []string) string {
 	name := path[len(path)-1]
 	key := strings.ReplaceAll(name, "-", "_")
@@ -195,15 +193,14 @@ func (r *reader) elsewhere(path, near []string) string {
 	return fmt.Sprintf("[%s] has %s", path[0], strings.Join(near, ", "))
 }
 
-// configSections are the tables of the user's own configuration, which are those of a
-// train.toml.
+// configSections are the tables that the user's configuration may have, a part of those of a train.toml.
 var configSections = sectionsOf(func(s Section) bool { return s.Config })
 
-// ConfigFile is where the user's defaults for all jobs are, below XDG_CONFIG_HOME or
-// ~/.config; empty where the environment names no home.
+// ConfigFile returns the path of the user's defaults for all jobs, below XDG_CONFIG_HOME or ~/.config; empty
+// if the environment names no home.
 func ConfigFile(env environ.Vars) string {
 	folder := env["XDG_CONFIG_HOME"]
-	if !filepath.IsAbs(folder) { // by its specification a relative one counts for nothing
+	if !filepath.IsAbs(folder) { // its specification ignores a relative path
 		if !filepath.IsAbs(env["HOME"]) {
 			return ""
 		}
@@ -212,8 +209,8 @@ func ConfigFile(env environ.Vars) string {
 	return filepath.Join(folder, "gpurun", "config.toml")
 }
 
-// configured is a job about which nothing is known but by the user's own
-// configuration. The error is an *Error with every problem of that file, or has a hint.
+// configured returns a job with the values of the user's configuration, and no command. The error is an
+// *Error with all problems of that file, or has a hint.
 func configured(env environ.Vars) (*Job, error) {
 	j, path := defaults(), ConfigFile(env)
 	if path == "" {
@@ -223,7 +220,7 @@ func configured(env environ.Vars) (*Job, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return j, nil
-	case errors.Is(err, fs.ErrPermission): // a home that is somebody else's
+	case errors.Is(err, fs.ErrPermission): // the home of another user
 		j.Warnings = append(j.Warnings, fmt.Sprintf("%s cannot be read, and counts for nothing", path))
 		return j, nil
 	case err != nil:
@@ -245,17 +242,16 @@ func configured(env environ.Vars) (*Job, error) {
 	return j, nil
 }
 
-// configKind is what such a file is not, where something in it is wrong.
+// configKind names the kind of file in errors about the configuration.
 const configKind = "configuration that gpurun can use"
 
-// What is wrong in a train.toml, and where.
+// The problems of a train.toml, and their places.
 type (
 	Problem = document.Problem
 	Fault   = document.FileFault
 	Error   = document.FileError
 )
 
-// A Check validates a part of a train.toml that package job does not know, such
-// as [knobs]. It gets the whole file as generic values, as in Job.Knobs, and
-// may be called with a file in which other things are wrong.
+// A Check validates a part of a train.toml that package job does not know, such as [knobs]. It gets the whole
+// file as generic values, as in Job.Knobs. The file may have other problems.
 type Check func(table map[string]any) []Problem

@@ -11,9 +11,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Missing names, for each remedy, the part that it needs and that is not there:
-// DeepSpeed itself where the recipe shards through it, and what DeepSpeed builds
-// its Adam for the CPU and its asynchronous I/O with when they are first used.
+// Missing names, for each remedy, the required part that is not installed: DeepSpeed itself, if the recipe
+// shards through it, and the tools and libraries with which DeepSpeed builds its CPU Adam and its
+// asynchronous I/O at their first use.
 func (p *Prepared) Missing() map[strategy.Rung]string {
 	r := p.Resolved
 	if !slices.Contains(r.recipe.Rules, "deepspeed-config") || r.command.Packages == nil {
@@ -47,7 +47,7 @@ func (p *Prepared) Missing() map[strategy.Rung]string {
 	return missing
 }
 
-// finds reports whether one of the programs is in PATH, or where CUDA keeps its own.
+// finds reports whether one of the programs is in PATH or in CUDA's folders.
 func (r Resolved) finds(names ...string) bool {
 	home := r.env["CUDA_HOME"]
 	for _, name := range names {
@@ -60,10 +60,9 @@ func (r Resolved) finds(names ...string) bool {
 	return false
 }
 
-// HasLibaio reports whether a program can be linked with libaio: its header and the
-// library's name without a number, which distributions keep in libaio-dev. They may
-// be in the system's folders, the interpreter's, or those that the compiler's
-// variables name.
+// HasLibaio reports whether a program can be linked with libaio. That needs its header and the library's name
+// without a version, which are in the distribution's package libaio-dev. They may be in the folders of the
+// system, of the interpreter, or in the compiler's variables.
 func HasLibaio(python string, env environ.Vars) bool {
 	var include, lib []string
 	for _, prefix := range []string{"/usr", "/usr/local", filepath.Dir(filepath.Dir(python)), filepath.Dir(filepath.Dir(realPath(python)))} {
@@ -76,8 +75,8 @@ func HasLibaio(python string, env environ.Vars) bool {
 	return anyFile(include, "libaio.h") && anyFile(lib, "libaio.so")
 }
 
-// foldersIn lists the folders in variables of an environment: lists joined by colons, or
-// words that begin with flag.
+// foldersIn lists the folders in variables of an environment, which are separated by colons, or are words
+// that begin with flag.
 func foldersIn(env environ.Vars, flag string, variables ...string) []string {
 	var folders []string
 	for _, name := range variables {

@@ -18,14 +18,14 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// notifyFrom are where the secrets of [notify] are, until they are looked up: names of
-// variables, and absolute paths.
+// notifyFrom has the places of the secrets of [notify] until they are read: names of variables, and absolute
+// paths.
 type notifyFrom struct{ urlEnv, urlFile, secretEnv, secretFile string }
 
 var (
 	notifyEvents = []string{"rescued", "exhausted", "failed", "trained", "stalled"}
 	notifyStyles = []string{"json", "slack", "discord", "teams"}
-	// notifyWhere are the keys that say where to, notifySecret those of the signature.
+	// notifyWhere are the keys for the destination, notifySecret the keys for the signature.
 	notifyWhere  = []string{"url", "url_env", "url_file", "command"}
 	notifySecret = []string{"secret_env", "secret_file"}
 )
@@ -36,8 +36,8 @@ const (
 	largestSecret        = 16 << 10 // bytes of a file that holds a URL or a secret
 )
 
-// readNotify reads [notify]. A file that says where to send says all about that place: its
-// style and its secret are not those of the user's configuration.
+// readNotify reads [notify]. If a file sets a destination, the style and the secret of the user's
+// configuration do not apply to it.
 func (r *reader) readNotify() {
 	if _, set := r.root["notify"]; !set {
 		return
@@ -77,7 +77,7 @@ func (r *reader) readNotify() {
 	}
 }
 
-// oneOf reports all but the first of keys that say the same thing.
+// oneOf reports all but the first of keys that exclude each other.
 func (t *fileTable) oneOf(keys []string) {
 	first := ""
 	for _, key := range keys {
@@ -90,8 +90,8 @@ func (t *fileTable) oneOf(keys []string) {
 	}
 }
 
-// formed is [notify] without the values that are of another form than they must be, which are
-// reported. Problems of [notify] do not quote values: a secret may be at the wrong key.
+// formed returns [notify] without values of a wrong form, which it reports. Problems of [notify] do not quote
+// values, since a secret may be at the wrong key.
 func (r *reader) formed(t *fileTable) *fileTable {
 	kept := map[string]any{}
 	for _, key := range notifyKeys {
@@ -143,7 +143,7 @@ func (t *fileTable) secretFile(key, fallback string) string {
 	return path
 }
 
-// badWord reports a word that is none of those allowed, with the one that was probably meant.
+// badWord reports a word that is not allowed, with the word that was probably meant.
 func (t *fileTable) badWord(path []string, got string, words []string) {
 	t.Report(Problem{Key: t.Path(path...), AtValue: true, Suggest: document.Nearest(got, words), Message: "unknown value, want " + document.Either(words)})
 }
@@ -160,7 +160,7 @@ func (r *reader) address(t *fileTable, fallback string) string {
 	return text
 }
 
-// badURL explains why nothing can be posted to an address; empty where it can.
+// badURL explains why nothing can be posted to an address; empty if it can.
 func badURL(text string) string {
 	u, err := url.Parse(text)
 	switch {
@@ -172,7 +172,7 @@ func badURL(text string) string {
 	return ""
 }
 
-// notifyCommand reads the program that gets each event, and its arguments.
+// notifyCommand reads the program that receives each event, and its arguments.
 func (r *reader) notifyCommand(t *fileTable) []string {
 	words := t.Words("command")
 	if len(words) == 0 || words[0] == "" {
@@ -184,7 +184,7 @@ func (r *reader) notifyCommand(t *fileTable) []string {
 	return append([]string{r.program(words[0])}, words[1:]...)
 }
 
-// notifyOn reads the events that are sent.
+// notifyOn reads which events are sent.
 func (r *reader) notifyOn(t *fileTable) {
 	if !t.Has("on") {
 		return
@@ -197,8 +197,8 @@ func (r *reader) notifyOn(t *fileTable) {
 	}
 }
 
-// takeNotify looks up the address and the secret, in the environment and in files. That
-// one of them is missing does not stop the training: there is a warning, and no notification.
+// takeNotify reads the address and the secret from the environment and from files. If one is missing, the job
+// trains without notifications, after a warning.
 func (j *Job) takeNotify(env environ.Vars) {
 	n, from := &j.Notify, j.notifyFrom
 	var err error
@@ -218,7 +218,7 @@ func (j *Job) takeNotify(env environ.Vars) {
 	j.Warnings = append(j.Warnings, fmt.Sprintf("[notify]: %v; this run sends no notifications until that is fixed", err))
 }
 
-// urlKey is the key that names the place of the address.
+// urlKey returns the key that names the place of the address.
 func (f notifyFrom) urlKey() string {
 	if f.urlEnv != "" {
 		return "url_env"
@@ -226,12 +226,12 @@ func (f notifyFrom) urlKey() string {
 	return "url_file"
 }
 
-// plainName matches names of variables that nobody takes for a secret which was put there by
-// mistake: words of capital letters, a number behind them.
+// plainName matches names of variables that are certainly not a secret, put there by mistake: words of
+// capital letters, with a number after them.
 var plainName = regexp.MustCompile(`^[A-Z]{2,16}(_[A-Z]{1,16}|_\d{1,3}){0,6}$`)
 
-// lookUp reads a secret from a variable or a file; it is empty where neither is named. An
-// error tells the key, and of names only the plain ones: a secret may appear there by mistake.
+// lookUp reads a secret from a variable or a file; empty if neither is named. Errors name the key. They quote
+// the name of a variable only if it is plain, since it may be a secret by mistake.
 func lookUp(env environ.Vars, what, variable, path string) (string, error) {
 	switch {
 	case variable != "":
@@ -260,8 +260,8 @@ func lookUp(env environ.Vars, what, variable, path string) (string, error) {
 	return text, nil
 }
 
-// hidden are the secrets of [notify] to be masked in texts: the address, its
-// path where that is no word that means something elsewhere, and the key of the signature.
+// hidden returns the secrets of [notify] to mask in texts: the address, its path, unless that may be an
+// ordinary word, and the key of the signature.
 func hidden(n model.Notify) (secrets []string) {
 	_, address, _ := strings.Cut(n.URL, "://")
 	_, path, _ := strings.Cut(address, "/")
@@ -274,19 +274,19 @@ func hidden(n model.Notify) (secrets []string) {
 	return append(secrets, n.Secret)
 }
 
-// shortestPath is how many bytes the path of an address has that is a secret by itself.
+// shortestPath is the least length in bytes of an address's path that counts as a secret by itself.
 const shortestPath = 12
 
-// Secrets are those of [notify], to be masked in texts.
+// Secrets returns the secrets of [notify], to mask in texts.
 func (p *Prepared) Secrets() []string { return hidden(p.Job.Notify) }
 
-// addressed is an address in a line of a file, with a scheme or as the value of a url. What
-// follows its host is a secret.
+// addressed matches an address in a line of a file, with a scheme or as the value of a url. Everything after
+// its host is a secret.
 var addressed = regexp.MustCompile(`([A-Za-z]+:/+[^/"'\s]*|\burl\s*=\s*["']*[^/:"'\s]+/)([^"'\s]*)`)
 
-// hushed are the faults of a text as they may be shown. Of [notify] no value is, nor what a
-// parser quotes of one. Elsewhere stars stand for what is secret in an address, one for each
-// character, so that the caret is right.
+// hushed returns the faults of a text with secrets redacted. All values of [notify] are removed, also from
+// the parser's quotes. Elsewhere the secret part of an address is replaced by stars, one for each character,
+// so that the caret stays right.
 func hushed(text []byte, faults []Fault) []Fault {
 	lines := strings.Split(string(text), "\n")
 	for i := range faults {
@@ -306,14 +306,14 @@ func hushed(text []byte, faults []Fault) []Fault {
 var (
 	notifyLine = regexp.MustCompile(`^\[*\s*["']?notify\b`)
 	headerLine = regexp.MustCompile(`^\[+\s*[A-Za-z][\w.\s-]*\]+\s*(#.*)?$`)
-	// quietLine is how a line of [notify] begins that shows no value.
+	// quietLine matches a line of [notify] that shows no value.
 	quietLine = regexp.MustCompile(`^\s*(\[\s*notify\s*\]|notify\s*=|(notify\.)?[a-z_]+\s*=)`)
-	// repeated is all that a parser may say of a line of [notify].
+	// repeated matches the only message of the parser that may be shown for a line of [notify].
 	repeated = regexp.MustCompile(`^not TOML: key '[a-z_.]+' has already been defined$`)
 )
 
-// inNotify reports whether a fault is one of [notify]. Where the text is no TOML, the lines
-// above it tell.
+// inNotify reports whether a fault is in [notify]. If the text is not TOML, it looks at the lines above the
+// fault.
 func inNotify(f *Fault, lines []string) bool {
 	if f.Key == "notify" || strings.HasPrefix(f.Key, "notify.") {
 		return true
@@ -330,7 +330,7 @@ func inNotify(f *Fault, lines []string) bool {
 	return false
 }
 
-// hush takes the values out of a fault of [notify].
+// hush removes the values from a fault in [notify].
 func hush(f *Fault) {
 	if shown := quietLine.FindString(f.Source); len(shown) < len(strings.TrimRight(f.Source, " \t")) {
 		f.Source = strings.TrimLeft(shown+" ***", " ")

@@ -12,8 +12,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Observer finds in a line of the job's output what the job says of the settings
-// that it was given; nil where the recipe knows no such line.
+// Observer returns a function that finds a reported setting in a line of the job's output; nil if the recipe
+// knows no such line.
 func (p *Prepared) Observer() func(line string) (strategy.ObservedSetting, bool) {
 	prove := p.recipe.Prover(p.at)
 	if prove == nil {
@@ -27,17 +27,16 @@ func (p *Prepared) Observer() func(line string) (strategy.ObservedSetting, bool)
 	}
 }
 
-// FrameworkSettings knows where a job's framework writes which settings it uses, apart from
-// its output.
+// FrameworkSettings reads the settings that a job's framework uses, from places other than its output.
 type FrameworkSettings struct{ Resolved }
 
-// Settings finds where the job's framework writes the settings that it uses.
+// Settings returns the FrameworkSettings of the job.
 func (p *Prepared) Settings() FrameworkSettings { return FrameworkSettings{p.Resolved} }
 
-// Files are globs of files in which it does, relative to the working directory.
+// Files returns globs of the files with settings, relative to the working directory.
 func (s FrameworkSettings) Files() []string { return s.recipe.ProofFiles(s.command) }
 
-// InFile gives the settings that a file shows which one of those globs matched.
+// InFile returns the settings in a file that matches one of those globs.
 func (s FrameworkSettings) InFile(glob string, text []byte) (seen []strategy.ObservedSetting) {
 	_ = guest(settingsInUse, func() error { // the file may be half written
 		seen = s.recipe.ProofFile(s.command, glob, text)
@@ -46,8 +45,8 @@ func (s FrameworkSettings) InFile(glob string, text []byte) (seen []strategy.Obs
 	return seen
 }
 
-// InVariable gives the knobs that a variable of the environment sets otherwise with
-// the value used than with the value asked.
+// InVariable returns the knobs that the used value of an environment variable sets to other values than the
+// asked one.
 func (s FrameworkSettings) InVariable(name, asked, used string) strategy.Plan {
 	before, err := s.with(name, asked)
 	if err != nil {
@@ -64,7 +63,7 @@ func (s FrameworkSettings) InVariable(name, asked, used string) strategy.Plan {
 	return other
 }
 
-// with is the plan that the job would read with a variable.
+// with returns the plan that the job would have with a variable set.
 func (s FrameworkSettings) with(name, value string) (strategy.Plan, error) {
 	command := s.command
 	command.Env = s.env.With(map[string]string{name: value})
@@ -76,13 +75,13 @@ func (s FrameworkSettings) with(name, value string) (strategy.Plan, error) {
 	return plan, err
 }
 
-// Checkpoints says where the checkpoints of the job are.
+// Checkpoints returns the location of the job's checkpoints.
 func (p *Prepared) Checkpoints() checkpoint.Location {
-	c, _ := p.checkpoints() // Warnings has those since the job was prepared
+	c, _ := p.checkpoints() // its warnings are in Warnings since the job was prepared
 	return c
 }
 
-// pointedAt is the checkpoint that the framework's pointer file means by its text.
+// pointedAt returns the checkpoint that the text of the framework's pointer file names.
 func (r Resolved) pointedAt(text string) (path string, ok bool) {
 	if len(guest(checkpointPlaces, func() error { path, ok = r.recipe.PointedAt(r.command, text); return nil })) > 0 {
 		return "", false
@@ -107,8 +106,8 @@ func (r Resolved) checkpoints() (search checkpoint.Location, warnings []string) 
 	return search, warnings
 }
 
-// NewestCheckpoint is the newest complete checkpoint of a run that began then, and when it was
-// written. Where [resume] says where to look and there is none, none explains why.
+// NewestCheckpoint returns the newest complete checkpoint of a run that began at the given time, and when it
+// was written. If [resume] names a place and there is no checkpoint, none explains why.
 func (p *Prepared) NewestCheckpoint(began time.Time) (path string, written time.Time, none string) {
 	c := p.Checkpoints()
 	switch path = c.Newest(began); {
@@ -120,8 +119,8 @@ func (p *Prepared) NewestCheckpoint(began time.Time) (path string, written time.
 	return "", time.Time{}, ""
 }
 
-// FoundCheckpoints says what there is to start from when the run is started again, beside the
-// checkpoint that was decided.
+// FoundCheckpoints returns a function that finds the checkpoints from which a restarted run can continue,
+// given the decided one.
 func (p *Prepared) FoundCheckpoints(began time.Time) func(decided string) strategy.Checkpoints {
 	return func(decided string) strategy.Checkpoints {
 		f := strategy.Checkpoints{Decided: decided != "" && p.Checkpoints().Complete(decided, began)}
@@ -130,8 +129,7 @@ func (p *Prepared) FoundCheckpoints(began time.Time) func(decided string) strate
 	}
 }
 
-// Resumption says from where an attempt continues, and what becomes of a run that has
-// nothing to go on from.
+// Resumption describes to the user from where an attempt continues, or that it starts from the beginning.
 func (p *Prepared) Resumption() string {
 	c, bound := p.Checkpoints(), p.Policy().RestartFromZero
 	ends := fmt.Sprintf("an attempt that runs out of memory after more than %s ends the run with exit code %d (recovery.restart_from_zero)",
@@ -149,9 +147,8 @@ func (p *Prepared) Resumption() string {
 
 var anyNumber = regexp.MustCompile(`\d+`)
 
-// sharedCheckpoints warns of an array whose elements look for their checkpoints in the
-// same place: one would go on from another's. A place that has the element's number
-// in its name is its own.
+// sharedCheckpoints warns about a job array whose elements look for checkpoints in the same place: one would
+// continue from another's checkpoint. A place with the element's number in its name belongs to that element.
 func (s Inspected) sharedCheckpoints() []string {
 	element, latest := s.Where.Element, s.Job.Resume.Latest
 	if element == "" || latest == "" || slices.Contains(anyNumber.FindAllString(latest, -1), element) {

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// modes, prefers and numerics are the words of the policy.
+// modes, prefers and numerics are the allowed words of the policy.
 var (
 	modes    = []string{string(strategy.Predict), string(strategy.Ladder), string(strategy.Off)}
 	prefers  = []string{string(strategy.ExactFirst), string(strategy.Speed), string(strategy.Tree)}
@@ -26,7 +26,7 @@ func (r *reader) readRecovery() {
 	r.checkNever(t)
 }
 
-// checkNever reports words in recovery.never that bar nothing.
+// checkNever reports words in recovery.never that exclude nothing.
 func (r *reader) checkNever(t *fileTable) {
 	barred := barrable()
 	value, _ := t.Get("never")
@@ -41,21 +41,21 @@ func (r *reader) checkNever(t *fileTable) {
 	}
 }
 
-// barrable lists what recovery.never may name.
+// barrable lists the words that recovery.never may have.
 func barrable() []string {
 	var names []string
 	for _, rung := range slices.Concat(strategy.DeviceRungs, strategy.HostRungs) {
 		names = append(names, string(rung))
 	}
 	for _, knob := range strategy.Knobs {
-		if !slices.Contains(names, string(knob)) { // precision is both
+		if !slices.Contains(names, string(knob)) { // precision is a knob and a remedy
 			names = append(names, string(knob))
 		}
 	}
 	return names
 }
 
-// takePolicy puts what flags say of the policy over what files say. Errors have hints.
+// takePolicy overrides the policy of files with that of flags. Errors have hints.
 func (j *Job) takePolicy(own Own) error {
 	r := &j.Policy
 	if err := flagWord("--mode", own.Mode, modes, &r.Mode); err != nil {
@@ -91,7 +91,7 @@ func (j *Job) takePolicy(own Own) error {
 	return nil
 }
 
-// flagWord reads a flag whose value is one of a few words.
+// flagWord reads a flag whose value must be one of a few words.
 func flagWord[T ~string](flag, given string, among []string, into *T) error {
 	if given == "" {
 		return nil
@@ -103,7 +103,7 @@ func flagWord[T ~string](flag, given string, among []string, into *T) error {
 	return nil
 }
 
-// meantBy is a guess at what was meant, or another hint where there is none.
+// meantBy returns a guess at the word that was meant, or otherwise if there is none.
 func meantBy(given string, among []string, otherwise string) string {
 	if meant := Nearest(given, among); meant != "" {
 		return "did you mean " + meant + "?"
@@ -111,18 +111,18 @@ func meantBy(given string, among []string, otherwise string) string {
 	return otherwise
 }
 
-// runID is what may name a run: a folder's name on every file system, and no hidden one.
+// runID matches a valid run id: a folder name on every file system, and not a hidden one.
 var runID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // ifTrained are the values of --if-trained.
 var ifTrained = []string{"skip", "run"}
 
-// filled are the flags of pipelines that have to say something: empty they would mean that
-// they are not there, where it is a variable of the pipeline that is not set.
+// filled are the flags of pipelines that must not be empty. An empty value, which may come from an unset
+// variable of the pipeline, would count as not given.
 var filled = []string{"run-id", "if-trained", "deadline", "junit"}
 
-// checkPipeline judges the flags by which pipelines say which run is meant; set are those
-// that are there. The error has a hint.
+// checkPipeline checks the flags by which pipelines select a run. set has the given flags. The error has a
+// hint.
 func checkPipeline(own Own, set map[string]string) error {
 	values := map[string]string{"run-id": own.RunID, "if-trained": own.IfTrained, "deadline": own.Deadline, "junit": own.JUnit}
 	for _, name := range filled {

@@ -22,8 +22,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Prepared job is one whose every question is answered, with nothing started:
-// what gpurun plan prints, and what gpurun run launches. It does not change.
+// A Prepared job is a job about which everything is known before any rank starts. gpurun plan prints it, and
+// gpurun run launches it. It is immutable.
 type Prepared struct {
 	Resolved
 
@@ -31,15 +31,14 @@ type Prepared struct {
 	knobs   map[strategy.Knob]strategy.Range
 	ceiling ceiling
 	Digest  string // identifies this job
-	// unpinned is the job without the words that keep a run's attempts in one folder; nil
-	// where it has none.
+	// unpinned is the job without the arguments that keep a run's attempts in one folder; nil if it has none.
 	unpinned *Prepared
-	// tracked are the variables by which trackers continue with one run in all attempts.
+	// tracked are the variables that make experiment trackers continue one run in all attempts.
 	tracked map[string]string
 }
 
-// Read loads the configuration files of a job, and reads the current plan, what can
-// be done with each knob, and the ceiling that each rank is held to.
+// Read loads the configuration files of a job. It reads the current plan, the range of each knob, and the
+// memory ceiling of each rank.
 func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 	p, err := r.understand()
 	if err != nil {
@@ -59,8 +58,8 @@ func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 	return p, nil
 }
 
-// understand reads the plan by the job's recipe. Where one that was only recognised
-// cannot, what the user wrote in train.toml counts alone.
+// understand reads the plan with the job's recipe. If a recognised recipe fails, only the user's entries in
+// train.toml count.
 func (r Resolved) understand() (p *Prepared, err error) {
 	inferred := r.auto()
 	for _, recipe := range []recipes.Recipe{r.recipe, r.written} {
@@ -115,7 +114,7 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 	return p, nil
 }
 
-// readPlan is what the job sets as it is written, and what can be done with each knob.
+// readPlan returns the plan of the job as written, and the range of each knob.
 func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, error) {
 	plan, knobs, err := r.recipe.Read(r.command, r.at)
 	if err != nil {
@@ -139,14 +138,13 @@ func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, e
 	return plan, knobs, nil
 }
 
-// Environ is a copy of the environment that the ranks inherit, with the job's own
-// variables.
+// Environ returns a copy of the environment that the ranks inherit, with the job's own variables.
 func (p *Prepared) Environ() environ.Vars { return p.env.With() }
 
-// Startable explains why the program of the job cannot be started. The error has a hint.
+// Startable returns why the program of the job cannot be started. The error has a hint.
 func (p *Prepared) Startable() error { return Startable(&p.Job, p.env.Words()) }
 
-// Python is the interpreter's path; empty for a program.
+// Python returns the interpreter's path; empty for a program.
 func (p *Prepared) Python() string {
 	if p.Interpreter == nil {
 		return ""
@@ -154,9 +152,8 @@ func (p *Prepared) Python() string {
 	return p.Interpreter.Path()
 }
 
-// BF16 reports whether every one of the job's devices, as NVML knows them, computes in
-// bfloat16; a CPU does, in PyTorch, and so do the accelerators of other makers that
-// are in use.
+// BF16 reports whether all of the job's devices, as NVML reports them, compute in bfloat16. PyTorch on the
+// CPU does, and so do the commonly used accelerators of other makers.
 func (p *Prepared) BF16(devices []gpu.Device) bool {
 	if p.Accelerator() != "cuda" {
 		return true
@@ -169,10 +166,10 @@ func (p *Prepared) BF16(devices []gpu.Device) bool {
 	return len(devices) > 0
 }
 
-// Plan is a copy of what the job sets as it is written.
+// Plan returns a copy of the plan of the job as written.
 func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 
-// StrategyJob is what strategy.Decide has to know.
+// StrategyJob returns the job in the form that strategy.Decide needs.
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.Resolved
 	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.Ranks, DataParallel: r.at.DataParallel, Written: p.Plan(),
@@ -182,20 +179,19 @@ func (p *Prepared) StrategyJob() strategy.Job {
 		}}
 }
 
-// Policy is what gpurun may do to get the job trained.
+// Policy returns what gpurun may change.
 func (p *Prepared) Policy() strategy.Policy {
 	policy := p.Job.Policy
 	policy.Restarts = p.Job.Launch.MaxRestarts
 	return policy
 }
 
-// Recipe is the recipe's name, empty without one, and why it was
-// recognised.
+// Recipe returns the recipe's name, empty for none, and why it was recognised.
 func (p *Prepared) Recipe() (name string, evidence []string) {
 	return p.recipe.Name, slices.Clone(p.evidence)
 }
 
-// RecipeName is the recipe's name for people.
+// RecipeName returns the recipe's name for messages.
 func (p *Prepared) RecipeName() string {
 	switch r := p.recipe; {
 	case r.Name != "":
@@ -206,7 +202,7 @@ func (p *Prepared) RecipeName() string {
 	return "none"
 }
 
-// Candidates are the recipes of whose marks the job has some.
+// Candidates returns the recipes whose patterns match the job in part.
 func (p *Prepared) Candidates() ([]script.Match, error) {
 	all, err := recipes.Embedded(nil)
 	if err != nil {
@@ -215,7 +211,7 @@ func (p *Prepared) Candidates() ([]script.Match, error) {
 	return script.Candidates(p.command, all), nil
 }
 
-// Place says for people where the job runs, and on what.
+// Place describes to the user where the job runs, and on which devices.
 func (p *Prepared) Place() string {
 	device, gpus := "CPU", p.GPUs
 	switch {
@@ -234,11 +230,10 @@ func (p *Prepared) Place() string {
 	return strings.TrimSpace(p.Where.Evidence + ", " + device)
 }
 
-// Scheduler names the scheduler's job, the same after a restart of it; empty without
-// one.
+// Scheduler returns the scheduler's name for the job, the same after a restart; empty without a scheduler.
 func (p *Prepared) Scheduler() string { return p.Where.Identity() }
 
-// Restarts counts how often a scheduler has started this job again.
+// Restarts returns how often a scheduler has restarted this job.
 func (p *Prepared) Restarts() int {
 	if p.Where.Job == "" {
 		return 0
@@ -246,8 +241,8 @@ func (p *Prepared) Restarts() int {
 	return p.Where.RestartCount
 }
 
-// Ends asks until when the job may run here, and whether it is started again
-// afterwards: cluster.Placement's Ends. It is nil where there is no scheduler.
+// Ends returns the function that queries until when the job may run here, and whether it is started again
+// afterwards (cluster.Placement.Ends). It is nil without a scheduler.
 func (p *Prepared) Ends() func(context.Context) (end time.Time, again bool) {
 	if p.Where.Job == "" {
 		return nil
@@ -255,8 +250,8 @@ func (p *Prepared) Ends() func(context.Context) (end time.Time, again bool) {
 	return p.Where.Ends
 }
 
-// Step is the pattern of a training step in the job's output, whose first group is
-// the number; nil where none is known.
+// Step returns the pattern of a training step in the job's output, whose first group is the step number; nil
+// if none is known.
 func (p *Prepared) Step() (*regexp.Regexp, error) {
 	pattern := p.recipe.Progress.Step
 	if pattern == "" {
@@ -269,8 +264,8 @@ func (p *Prepared) Step() (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// Value says the value of a knob for people, or why a knob that the job has does not
-// show one; empty for a knob that nothing is known of.
+// Value returns the value of a knob for messages, or why the value of an existing knob is not known; empty
+// for an unknown knob.
 func (p *Prepared) Value(k strategy.Knob) string {
 	r, known := p.knobs[k]
 	switch {
@@ -286,23 +281,22 @@ func (p *Prepared) Value(k strategy.Knob) string {
 	return ""
 }
 
-// A Surroundings is what a job is prepared on.
+// Surroundings describe the machine on which a job is prepared.
 type Surroundings struct {
 	// Environ is gpurun's own environment, in the form of os.Environ.
 	Environ []string
-	// NVML is the connection to the GPUs' driver, nil where nobody asks it. It is the
-	// caller's to close; a prepared job does not hold it.
+	// NVML is the connection to the GPUs' driver, nil if it is not queried. The caller closes it; a prepared
+	// job does not keep it.
 	NVML *gpu.Connection
-	// Beside says that NVML comes up beside the ranks' start: it is waited for only
-	// where the job needs to know what nothing else tells.
+	// Beside: NVML initialises while the ranks start. gpurun waits for it only if the job needs a fact that
+	// has no other source.
 	Beside bool
-	// Warnings are what people should know of the machine.
+	// Warnings are messages to the user about the machine.
 	Warnings []string
 }
 
-// Prepare answers every question about a job, and starts no rank. The steps are
-// values of their own: what surrounds the job, what it resolves to, what its files
-// say. An error that the user can mend carries a hint.
+// Prepare finds out everything about a job without starting a rank, in the steps Inspect, Resolve and Read.
+// An error that the user can fix has a hint.
 func Prepare(ctx context.Context, j *Job, m Surroundings) (*Prepared, error) {
 	inspected, err := Inspect(ctx, j, m)
 	if err != nil {
@@ -315,7 +309,7 @@ func Prepare(ctx context.Context, j *Job, m Surroundings) (*Prepared, error) {
 	return Read(ctx, resolved)
 }
 
-// visible are the GPUs that a job would see.
+// visible returns the GPUs that a job would see.
 func (m Surroundings) visible(j *Job, env environ.Vars) (gpu.View, error) {
 	if m.Beside && j.DeviceMemory == 0 { // a ceiling is a share of the capacity
 		if view, certain := gpu.Listed(env.Words()); certain {
@@ -327,7 +321,7 @@ func (m Surroundings) visible(j *Job, env environ.Vars) (gpu.View, error) {
 	return view, errors.Join(err, failed)
 }
 
-// A Resolved job is one whose ranks and recipe are known. It does not change.
+// A Resolved job is a job whose ranks and recipe are known. It is immutable.
 type Resolved struct {
 	Inspected
 	processes
@@ -335,8 +329,8 @@ type Resolved struct {
 	recipeChoice
 }
 
-// Resolve finds out how many ranks a job has, and which recipe. Only a job of some
-// framework waits for its interpreter to list the packages.
+// Resolve finds the number of ranks of a job, and its recipe. Only a job with a framework waits until its
+// interpreter has listed the packages.
 func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	c, err := s.choose(ctx)
 	if err != nil {
@@ -364,10 +358,10 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	return r, nil
 }
 
-// nodeVariables are what pods call the name of their node, which the downward API gives.
+// nodeVariables are usual variables for the name of a pod's node, which Kubernetes' downward API provides.
 var nodeVariables = []string{"NODE_NAME", "K8S_NODE_NAME", "MY_NODE_NAME"}
 
-// Node names this node as the scheduler does who placed the job here.
+// Node returns this node by the name that the scheduler uses.
 func (p *Prepared) Node() strategy.Node {
 	host, err := os.Hostname()
 	if err != nil {

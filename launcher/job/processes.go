@@ -19,25 +19,24 @@ import (
 	"github.com/gpurun/gpurun/recipes/script"
 )
 
-// An Auto is what "auto" means as a number of ranks, which depends on who said it.
+// An Auto is the meaning of "auto" as a number of ranks, which depends on where it was set.
 type Auto string
 
 // The meanings of "auto".
 const (
-	// AutoDevices is torchrun's: a rank for each usable GPU, without any for each
-	// processor.
+	// AutoDevices is torchrun's meaning: a rank for each usable GPU, or without GPUs for each processor.
 	AutoDevices Auto = "devices"
-	// AutoLauncher is what the launcher that was typed starts where it is not given.
+	// AutoLauncher is the default of the typed launcher.
 	AutoLauncher Auto = "launcher"
-	// AutoTyped is a command without a launcher: it is one process.
+	// AutoTyped is for a command without a launcher: one process.
 	AutoTyped Auto = "typed"
-	// AutoScript is a train.toml's: a rank for each usable GPU where the script joins
-	// a process group, else one process.
+	// AutoScript is for a train.toml: a rank for each usable GPU if the script joins a process group, else
+	// one process.
 	AutoScript Auto = "script"
 )
 
-// startedBy takes over who would have started a command as it was typed; told says
-// that torchrun, or a number of ranks, was in it.
+// startedBy records the launcher that the user typed. told: the command contained torchrun, or a number of
+// ranks.
 func (l *LaunchSettings) startedBy(launcher commandline.RankStarter, told bool) {
 	l.Launcher = launcher
 	switch {
@@ -48,8 +47,7 @@ func (l *LaunchSettings) startedBy(launcher commandline.RankStarter, told bool) 
 	}
 }
 
-// askedFor: a train.toml says how many ranks there are, over a command in which
-// torchrun may have been typed.
+// askedFor records that a train.toml sets the number of ranks, for a command that may contain torchrun.
 func (l *LaunchSettings) askedFor(torchrun bool) {
 	switch {
 	case l.Launcher.Wrapper != "":
@@ -60,25 +58,23 @@ func (l *LaunchSettings) askedFor(torchrun bool) {
 	}
 }
 
-// processes is what gpurun starts on this node.
+// processes are the processes that gpurun starts on this node.
 type processes struct {
 	Ranks int // ranks on this node
-	// Plain: it is one process, which is given no rank: it may use all devices, and
-	// start ranks of its own.
+	// Plain: one process without a rank number. It may use all devices, and start its own ranks.
 	Plain bool
-	// single: nothing shows that it would train together with the other nodes.
+	// single: nothing shows that it trains together with the other nodes.
 	single   bool
-	WhyRanks string // there are that many, for people
-	// unknown are warnings of what could not be read about the ranks.
+	WhyRanks string // why there are so many, for messages
+	// unknown are warnings about facts that could not be read.
 	unknown []string
 }
 
-// mostRanks bounds the ranks of one node: no machine has as many processors, and a
-// number that was mistyped must not use up its processes.
+// mostRanks bounds the ranks of one node: no machine has so many processors, and a mistyped number must not
+// use up its processes.
 const mostRanks = 4096
 
-// count is how many processes there are. A number, "gpu" and "cpu" mean what they
-// mean to torchrun.
+// count returns the processes of this node. A number, "gpu" and "cpu" have torchrun's meaning.
 func (s Inspected) count(c recipeChoice) (processes, error) {
 	l := s.Job.Launch
 	n, err := strconv.Atoi(l.NprocPerNode)
@@ -107,8 +103,8 @@ func (s Inspected) count(c recipeChoice) (processes, error) {
 	return s.together(p)
 }
 
-// together makes a single process of each of several nodes a rank, and refuses one that
-// would train the whole job there.
+// together makes the single process of each of several nodes a rank. It refuses a process that would train
+// the whole job on each node.
 func (s Inspected) together(p processes) (processes, error) {
 	if j := s.Job; j.Kind == Program && !p.Plain && p.Ranks*max(s.Where.Nodes, 1) > 1 {
 		if err := refused(commandline.Known.InShell(j.Argv)); err != nil {
@@ -126,7 +122,7 @@ func (s Inspected) together(p processes) (processes, error) {
 	return p, nil
 }
 
-// countAuto is how many there are where nobody gives a number.
+// countAuto returns the processes if no number is given.
 func (s Inspected) countAuto(c recipeChoice) processes {
 	l, gpus := s.Job.Launch, s.GPUs.Count
 	switch {
@@ -146,8 +142,7 @@ func (s Inspected) countAuto(c recipeChoice) processes {
 	return s.countByScript(c)
 }
 
-// countByScript goes by what the script does: copies of one that knows nothing of
-// ranks would write the same folder.
+// countByScript decides by the script: copies of a script that knows no ranks would write to the same folder.
 func (s Inspected) countByScript(c recipeChoice) processes {
 	var j script.Joining
 	joins := false
@@ -171,15 +166,15 @@ func (s Inspected) countByScript(c recipeChoice) processes {
 	return processes{Ranks: s.GPUs.Count, Plain: s.GPUs.Count == 1 && j.Alone, WhyRanks: "one for each usable GPU: " + j.By, unknown: unknown}
 }
 
-// rankWarnings are sentences about ranks that have to share GPUs, and about variables
-// of the job that ranks do not see.
+// rankWarnings returns warnings about ranks that must share GPUs, and about variables of the job that ranks
+// do not see.
 func (s Inspected) rankWarnings(p processes) []string {
 	sentences := p.unknown
 	l, gpus := s.Job.Launch, s.GPUs
 	if p.Ranks > gpus.Count && gpus.Count > 0 && !l.Self && l.NprocPerNode != "cpu" {
 		sentences = append(sentences, fmt.Sprintf("%d ranks share %d visible GPUs (%s)", p.Ranks, gpus.Count, gpus.Source))
 	}
-	if !p.Plain && l.Auto != AutoDevices { // where torchrun was typed, it is known
+	if !p.Plain && l.Auto != AutoDevices { // known already if torchrun was typed
 		for _, sentence := range s.Job.idleVariables() {
 			if !slices.Contains(s.Warnings, sentence) {
 				sentences = append(sentences, sentence)
@@ -189,7 +184,7 @@ func (s Inspected) rankWarnings(p processes) []string {
 	return sentences
 }
 
-// cpus is the number of processors that this process may run on.
+// cpus returns the number of processors that this process may use.
 func cpus() int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -198,9 +193,8 @@ func cpus() int {
 	return set.Count()
 }
 
-// numaNodes is the number of devices that DeepSpeed sees in processors
-// (deepspeed/accelerator/cpu_accelerator.py): as many as it is told, else the NUMA
-// nodes that numactl shows it.
+// numaNodes returns the number of CPU devices as DeepSpeed counts them
+// (deepspeed/accelerator/cpu_accelerator.py): the given number, else the NUMA nodes that numactl shows.
 func numaNodes(told string) int {
 	if n, err := strconv.Atoi(told); err == nil && n > 0 {
 		return n
@@ -209,7 +203,7 @@ func numaNodes(told string) int {
 		return 1
 	}
 	nodes := 0
-	lists, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*/cpulist") // the pattern is right
+	lists, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*/cpulist") // no error: the pattern is valid
 	for _, list := range lists {
 		if text, err := os.ReadFile(list); err == nil && len(text) > 1 {
 			nodes++
@@ -218,7 +212,7 @@ func numaNodes(told string) int {
 	return max(nodes, 1)
 }
 
-// place shows which node of which launch this is. It refuses what cannot work.
+// place returns which node of which launch this is. It refuses settings that cannot work.
 func (j *Job) place(environ []string) (cluster.Placement, error) {
 	place, err := j.where(environ)
 	if err != nil {
@@ -227,21 +221,21 @@ func (j *Job) place(environ []string) (cluster.Placement, error) {
 	return place, place.Refuse()
 }
 
-// Follows reports whether gpurun on another node decides for this job. Prepare reports
-// variables that contradict each other.
+// Follows reports whether gpurun on another node decides for this job. It ignores contradictory variables,
+// which Prepare reports.
 func (j *Job) Follows(environ []string) bool {
 	place, err := j.where(environ)
 	return err == nil && place.NodeRank > 0
 }
 
-// where shows which node this is by the job's command and by an environment.
+// where returns which node this is, by the job's command and an environment.
 func (j *Job) where(environ []string) (cluster.Placement, error) {
 	asked, variables := asked(j.nodes)
 	return asked.Detect(append(slices.Clone(environ), variables...))
 }
 
-// asked parts what a command line says of nodes into flags, and torchrun's variables that
-// stand in it, which are as strong as such variables are.
+// asked divides a command line's values for nodes into those of flags and those of torchrun's variables in
+// the line, which have the precedence of such variables.
 func asked(n commandline.Nodes) (a cluster.Asked, variables []string) {
 	flag := func(s commandline.NodeValue) cluster.GivenValue {
 		if strings.HasPrefix(s.By, "PET_") {
@@ -254,8 +248,8 @@ func asked(n commandline.Nodes) (a cluster.Asked, variables []string) {
 	return a, variables
 }
 
-// nodeVars are the variables in which the launcher that was typed numbers a rank's node.
-// torchrun's own, GROUP_RANK and GROUP_WORLD_SIZE, are set with the ranks' numbers.
+// nodeVars returns the variables with which the typed launcher numbers a rank's node. torchrun's own,
+// GROUP_RANK and GROUP_WORLD_SIZE, are set elsewhere, with the ranks' numbers.
 func (s Inspected) nodeVars(local int) environ.Vars {
 	vars, names := environ.Vars{}, s.Job.Launch.Launcher.Vars
 	for name, value := range map[string]int{names.Rank: s.Where.NodeRank, names.Count: s.Where.Nodes, names.Local: local} {
@@ -266,8 +260,8 @@ func (s Inspected) nodeVars(local int) environ.Vars {
 	return vars
 }
 
-// WithoutNumber are words that were typed, without this node's number where a step of Slurm
-// numbers the nodes: a line that starts all of them has none.
+// WithoutNumber returns typed words without this node's number, if a Slurm step numbers the nodes: a line
+// that starts all nodes has no number.
 func (p *Prepared) WithoutNumber(typed []string) []string {
 	if place := p.Where; place.Kind != cluster.SlurmStep || place.Nodes == 1 {
 		return typed
@@ -275,8 +269,8 @@ func (p *Prepared) WithoutNumber(typed []string) []string {
 	return unnumbered(typed, len(p.Job.Argv))
 }
 
-// unnumbered are the words of a command without those that differ from node to node, so
-// that all nodes have one job. rest is how many words of the script's stand at their end.
+// unnumbered returns the words of a command without those that differ between nodes, so that all nodes have
+// the same job. rest is the number of the script's words at the end.
 func unnumbered(words []string, rest int) []string {
 	var left []string
 	for i := 0; i < len(words); i++ {

@@ -15,11 +15,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// checkPromise refuses a job whose scheduler promised GPUs where it would train on the
-// CPU, in silence and for days: with code 75 where the devices or their driver fail,
-// which another node or another day may mend, and 2 where the job's own PyTorch cannot
-// use any. A job that asks for the CPU is none. Where nobody can tell that it is PyTorch
-// that the job trains with, people are warned.
+// checkPromise refuses a job whose scheduler promised GPUs, if it would silently train on the CPU for days.
+// The exit code is 75 if the devices or their driver fail, since another node or a later time may help, and 2
+// if the job's own PyTorch cannot use a GPU. It allows a job that requests the CPU. If it is not certain that
+// the job trains with PyTorch, it only warns.
 func (s Inspected) checkPromise(ctx context.Context, m Surroundings) (warnings []string, err error) {
 	promise := s.promised(environ.Parse(m.Environ))
 	if promise == "" || s.asksForCPU() || s.GPUs.Accelerator != "" {
@@ -62,16 +61,15 @@ func (s Inspected) nodeName() string {
 	return "this node"
 }
 
-// batchSystems are schedulers that say no more of a job than its number, by the
-// variable that has it.
+// batchSystems are the variables with a job's number, for schedulers that set no more than that.
 var batchSystems = []string{"PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}
 
-// promised is the variable by which a scheduler says that the job has GPUs, with its
-// value; empty where none does.
+// promised returns the variable, with its value, in which a scheduler states that the job has GPUs; empty for
+// none.
 func (s Inspected) promised(env environ.Vars) string {
 	visible, set := env.Lookup("CUDA_VISIBLE_DEVICES")
 	if set && len(gpu.Words(visible)) == 0 {
-		return "" // none were asked for
+		return "" // no GPUs were requested
 	}
 	if n, err := strconv.Atoi(env["SLURM_GPUS_ON_NODE"]); err == nil && n > 0 && s.Where.Slurm() {
 		return "SLURM_GPUS_ON_NODE=" + env["SLURM_GPUS_ON_NODE"]
@@ -80,17 +78,17 @@ func (s Inspected) promised(env environ.Vars) string {
 	if set && scheduled {
 		return "CUDA_VISIBLE_DEVICES=" + visible
 	}
-	// "all" stands in many images, also on nodes without any.
+	// Many images set "all", even on nodes without GPUs.
 	if v := env["NVIDIA_VISIBLE_DEVICES"]; scheduled && v != "all" && len(gpu.Words(v)) > 0 {
 		return "NVIDIA_VISIBLE_DEVICES=" + v
 	}
 	return ""
 }
 
-// onCPU matches an argument, with its value where it has one, that asks for the CPU.
+// onCPU matches an argument, with its value, if any, that requests the CPU.
 var onCPU = regexp.MustCompile(`(?i)^(?:--?(?:cpu|use[-_]cpu|no[-_]cuda|cpu[-_]only)(?:=(?:1|true))?|(?:[-\w.]*[-.])?(?:device|accelerator|backend[-_]device|device[-_]type)[= ]["']?cpu["']?)$`)
 
-// asksForCPU reports whether the job says that it is to train on the CPU.
+// asksForCPU reports whether the job requests to train on the CPU.
 func (s Inspected) asksForCPU() bool {
 	if visible, set := s.Job.Env["CUDA_VISIBLE_DEVICES"]; set && len(gpu.Words(visible)) == 0 {
 		return true
@@ -106,27 +104,27 @@ func (s Inspected) asksForCPU() bool {
 	return false
 }
 
-// importsTorch reports whether the job certainly trains with PyTorch: its script, or a
-// local module that this imports, imports it.
+// importsTorch reports whether the job certainly trains with PyTorch: its script, or a local module that the
+// script imports, imports it.
 func (s Inspected) importsTorch() bool {
 	return slices.ContainsFunc(s.sources(), func(f format.Source) bool { return torchImport.Match(f.Text) })
 }
 
 var torchImport = regexp.MustCompile(`(?m)^\s*(?:import|from)\s+(?:torch|lightning|pytorch_lightning|accelerate|deepspeed|trl|peft|torchtune|torchtitan|megatron|composer)\b`)
 
-// torchBuilt reads what PyTorch was built for from its own version.py: "cuda = None"
-// or "cuda: Optional[str] = '12.4'".
+// torchBuilt matches the lines of PyTorch's version.py that show what it was built for: "cuda = None" or
+// "cuda: Optional[str] = '12.4'".
 var torchBuilt = regexp.MustCompile(`(?m)^(cuda|hip)\b[^=\n]*=\s*(?:None|['"]([\d.]+)[^'"]*['"])`)
 
-// torchCannot explains why the job's PyTorch can use no GPU of this node, and what to do;
-// empty where it can or nobody knows. PyTorch is not imported, which takes seconds.
+// torchCannot explains why the job's PyTorch cannot use a GPU of this node, and what to do; empty if it can,
+// or if that is not known. It does not import PyTorch, which takes seconds.
 func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why, hint string) {
 	if s.Interpreter == nil {
 		return "", ""
 	}
 	text, err := s.Interpreter.ReadFile(ctx, "torch/version.py")
 	if err != nil {
-		return "", "" // none that the job's own interpreter would find
+		return "", "" // not the one that the job's interpreter would find
 	}
 	built := map[string]string{}
 	for _, m := range torchBuilt.FindAllStringSubmatch(string(text), -1) {
@@ -152,6 +150,6 @@ func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why
 		fmt.Sprintf("have the driver updated, or install a PyTorch for CUDA %d", has)
 }
 
-// compatible reports whether NVIDIA's package that lets an older driver run newer
-// programs may be in use.
+// compatible reports whether NVIDIA's compatibility package, which lets an older driver run newer programs,
+// may be in use.
 func compatible(env environ.Vars) bool { return strings.Contains(env["LD_LIBRARY_PATH"], "compat") }

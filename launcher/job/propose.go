@@ -16,23 +16,21 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// An origin is where the user wrote the words of a job's command.
+// An origin is the place where the user wrote the words of a job's command.
 type origin struct {
-	key string // of [job]; empty for a command line
-	// words are all that were typed, what is before those of the job's Argv too:
-	// gpurun's flags, a launcher.
+	key string // key of [job]; empty for a command line
+	// words are all typed words, including those before the job's Argv: gpurun's flags, a launcher.
 	words []string
-	env   map[string]string // that stood before the words of job.command
-	// sources are the words as they were written, by index, as in Proposal, and envSources
-	// those of env.
+	env   map[string]string // variables before the words of job.command
+	// sources are the words as written, by index, as in Proposal. envSources are the same for env.
 	sources    map[int]string
 	envSources map[string]string
-	own        int // of job.program's words, those that are not of job.args
+	own        int // number of job.program's words that are not from job.args
 }
 
-// Propose gives the words that start a plan from the beginning, without the ceiling
-// that only gpurun puts on; changed files are those of attempt n of the run in dir. variable
-// gives those of gpurun's own environment.
+// Propose returns the words that start a plan from the beginning, without the ceiling, which only gpurun can
+// apply. Changed files are those of attempt n of the run in dir. variable returns variables of gpurun's
+// environment.
 func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(name string) string) (model.Proposal, error) {
 	r := p.Resolved
 	written, turned := p.split(plan)
@@ -40,7 +38,7 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(
 	if err != nil {
 		return model.Proposal{}, err
 	}
-	own := func(words []string) []string { // without the launcher's own word
+	own := func(words []string) []string { // without the word that the launcher adds
 		return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == commandline.LocalRank })
 	}
 	proposal := r.Job.origin.with(own(r.Job.Argv), own(change.Argv))
@@ -63,7 +61,7 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(
 	return proposal, nil
 }
 
-// inPython writes calls as the code would have them, one for each thing that is called.
+// inPython writes calls as Python code, one for each called function.
 func inPython(calls []strategy.Call) []string {
 	var names, all []string
 	arguments := map[string][]string{}
@@ -79,14 +77,14 @@ func inPython(calls []strategy.Call) []string {
 	return all
 }
 
-// with puts new words of the job in the place of the old ones.
+// with replaces the old words of the job with new ones.
 func (t origin) with(old, argv []string) model.Proposal {
 	if t.key == "args" {
 		return model.Proposal{Key: t.key, Words: argv[1:]}
 	}
 	at := len(t.words) - len(old)
 	if at < 0 || !slices.Equal(t.words[at:], old) {
-		return model.Proposal{Key: "argv", Words: argv} // a launcher hands on other words than it was given
+		return model.Proposal{Key: "argv", Words: argv} // a launcher passes on other words than it got
 	}
 	words := slices.Concat(t.words[:at], argv)
 	switch {
@@ -98,12 +96,12 @@ func (t origin) with(old, argv []string) model.Proposal {
 	return model.Proposal{Key: t.key, Words: words, NoArgs: true}
 }
 
-// originOfLine is where the words of job.command come from.
+// originOfLine returns the origin of the words of job.command.
 func originOfLine(line string, lookup func(string) (string, bool)) origin {
 	t := origin{key: "command"}
 	words, _, err := commandline.Expand(line, lookup)
 	if err != nil {
-		return t // reported where the command is read
+		return t // the reader of the command reports it
 	}
 	t.env, t.words = commandline.Assignments(words)
 	before := len(words) - len(t.words)
@@ -130,7 +128,7 @@ func withEntry[K comparable](m map[K]string, key K, value string) map[K]string {
 	return m
 }
 
-// sourcesIn are the sources of words of which some were changed, or added at the end.
+// sourcesIn returns the sources of words, some of which were changed, or added at the end.
 func (t origin) sourcesIn(words []string) map[int]string {
 	var kept map[int]string
 	for i := 0; i < len(t.words); {
@@ -153,35 +151,34 @@ func isMore(sources map[int]string, at int) bool {
 	return known && source == ""
 }
 
-// A experimentTracker is a service that draws curves of trainings.
+// An experimentTracker is a service that shows curves of trainings.
 type experimentTracker struct {
-	// prefix is that of its variables, packages are the Python packages of which it needs one.
+	// prefix is the prefix of its variables. packages are Python packages of which it needs one.
 	prefix   string
 	packages []string
-	// own finds in a script that it speaks to the tracker itself, in a way by which a run that
-	// is continued would mean something else.
+	// own matches a script that uses the tracker itself in such a way that a continued run would mean
+	// something else.
 	own *regexp.Regexp
 }
 
-// trackers are those that recipes have variables for.
+// trackers are the trackers for which recipes have variables.
 //
-// A script that begins runs itself may begin several, or one in each rank, and one that writes
-// its settings into the run may be refused: W&B (wandb 0.31, sdk/wandb_config.py, _sanitize) and
-// MLflow (3.17, store/tracking/sqlalchemy_store.py, _log_params) raise where a setting of a run
-// that is continued gets another value, such as the micro batch after a rescue. What
-// frameworks do is known: transformers 5.23, accelerate 1.15 and Lightning 2.6 begin one run on
-// rank 0 and pass allow_val_change to W&B.
+// A script that begins runs itself may begin several, or one on each rank. A script that writes its settings
+// into the run may fail: W&B (wandb 0.31, sdk/wandb_config.py, _sanitize) and MLflow (3.17,
+// store/tracking/sqlalchemy_store.py, _log_params) raise an error if a setting of a continued run gets
+// another value, such as the micro batch after a rescue. Frameworks are safe: transformers 5.23, accelerate
+// 1.15 and Lightning 2.6 begin one run on rank 0, and pass allow_val_change to W&B.
 var trackers = []experimentTracker{
 	{"WANDB_", []string{"wandb"}, regexp.MustCompile(`\bwandb\.(init|config|finish|agent|setup)\b|\bfrom wandb\b`)},
 	{"TENSORBOARD_", []string{"tensorboard", "tensorboardx"}, nil},
 }
 
-// mlflowTags has MLflow tag every run that the job begins (mlflow 3.17,
+// mlflowTags makes MLflow tag every run that the job begins (mlflow 3.17,
 // tracking/context/system_environment_context.py).
 const mlflowTags = "MLFLOW_RUN_CONTEXT"
 
-// Tracked returns the job with the variables by which experiment trackers know its attempts as
-// one run of that name.
+// Tracked returns the job with variables that make experiment trackers treat its attempts as one run of that
+// name.
 func (p *Prepared) Tracked(name string) *Prepared {
 	next := *p
 	next.Warnings = slices.Concat(p.Warnings, guest(experimentTrackers, func() error {
@@ -198,14 +195,14 @@ func (r Resolved) trackedAs(name string) map[string]string {
 	})
 	if _, set := r.env.Lookup(mlflowTags); !set && r.installed("mlflow", "mlflow-skinny") {
 		tags, err := json.Marshal(map[string]string{"gpurun.run": name})
-		if err == nil { // texts are encoded always
+		if err == nil { // texts can always be encoded
 			tracked[mlflowTags] = string(tags)
 		}
 	}
 	return tracked
 }
 
-// tracks reports whether a tracker is left to the job's framework.
+// tracks reports whether only the job's framework uses a tracker.
 func (r Resolved) tracks(t experimentTracker) bool {
 	if !r.installed(t.packages...) {
 		return false
@@ -218,8 +215,8 @@ func (r Resolved) tracks(t experimentTracker) bool {
 	return true
 }
 
-// installed reports whether the job's interpreter has one of the packages. Where it is not asked,
-// which is for jobs of no framework, the first one's name in the script is taken for it.
+// installed reports whether the job's interpreter has one of the packages. For jobs without a framework, the
+// interpreter is not queried: then the name of the first package in the script counts.
 func (r Resolved) installed(packages ...string) bool {
 	if r.command.Packages != nil {
 		return slices.ContainsFunc(packages, func(name string) bool { return r.command.Packages[name] != "" })

@@ -23,25 +23,24 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A RememberedPlans is what is remembered of the job across runs: package fits, joined with the
-// job. Its methods are called from one goroutine.
+// RememberedPlans remember plans of the job across runs: package fits, combined with the job. The methods
+// must be called from one goroutine.
 type RememberedPlans struct {
-	// Fits says that a plan is predicted to fit, as fits.Today has it; nil where nobody
-	// predicts.
+	// Fits reports whether a plan is predicted to fit, as in fits.Today; nil if there is no prediction.
 	Fits func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool
 
 	job     *Prepared
 	store   fits.JobStore
-	nowhere error // why nothing is remembered
+	nowhere error // why nothing can be remembered
 	fresh   bool
 	key     fits.Conditions // empty code: not known yet
 }
 
-// Memory is that of the job as it is written. fresh: nothing is recalled. variable gives
-// those of gpurun's own environment.
+// Memory returns the RememberedPlans of the job as written. fresh: nothing is recalled. variable returns
+// variables of gpurun's environment.
 func (p *Prepared) Memory(variable func(name string) string, fresh bool) *RememberedPlans {
 	if p.unpinned != nil {
-		p = p.unpinned // those words name the run
+		p = p.unpinned // the extra arguments name the run
 	}
 	j := p.Job
 	m := &RememberedPlans{job: p, fresh: fresh}
@@ -53,9 +52,8 @@ func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Rememb
 	return m
 }
 
-// Recall puts into a job what is remembered of it, as far as it holds now. The inventory
-// is asked for only where something is remembered. The words tell people what is
-// remembered and not used.
+// Recall adds the remembered plans to a job, if they still apply. It reads the inventory only if something is
+// remembered. The words name remembered plans that are not used, for the user.
 func (m *RememberedPlans) Recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (known strategy.Job, words []string) {
 	known = j
 	warnings := guest(rememberedPlans, func() error {
@@ -99,7 +97,7 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 	return j, words
 }
 
-// startsWith reports whether what was remembered last has the next run begin with a plan.
+// startsWith reports whether the next run would begin with a plan, by the latest memory.
 func (m *RememberedPlans) startsWith(plan strategy.Plan) bool {
 	if m.nowhere != nil {
 		return false
@@ -108,12 +106,12 @@ func (m *RememberedPlans) startsWith(plan strategy.Plan) bool {
 	return err == nil && len(known) > 0 && known[0].Begins(m.job.Plan(), plan)
 }
 
-// notUsed explains why something remembered is not used.
+// notUsed explains why a remembered plan is not used.
 func notUsed(what string, err error) string {
 	return fmt.Sprintf("warning: %s is not used: %s", what, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// Keep remembers the last attempt of a history, after which d was decided.
+// Keep remembers the last attempt of a history, and the decision d after it.
 func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision, inv strategy.Inventory) error {
 	if m.nowhere != nil {
 		return nil // reported before
@@ -140,8 +138,8 @@ func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []st
 	return nil
 }
 
-// uneventful reports whether a job of which nothing is remembered trained as it is
-// written, and nothing was measured: it would start the same way without a memory.
+// uneventful reports whether a job with no remembered plan trained as written, and nothing was measured: it
+// would start the same way without a memory.
 func (m *RememberedPlans) uneventful(s fits.Observation) bool {
 	if !s.Trained || len(s.Attempt.Measured) > 0 || len(s.Job.Written.Changed(s.Attempt.Plan)) > 0 {
 		return false
@@ -150,9 +148,9 @@ func (m *RememberedPlans) uneventful(s fits.Observation) bool {
 	return err == nil && len(known) == 0
 }
 
-// misremembered reports whether attempt 0 may have failed for a reason of the plan that was
-// recalled: the job as written, which came after it, did not end like it, or had no turn,
-// since too much would have been repeated. The next night then starts as written.
+// misremembered reports whether attempt 0 may have failed because of the recalled plan. Either the job as
+// written ran next and did not end the same way, or it did not run because too much work would have been
+// repeated. The next run then starts as written.
 func misremembered(j strategy.Job, history []strategy.Attempt, d strategy.Decision) bool {
 	if j.Recalled != nil && len(history) == 1 {
 		only := history[0].Diagnosis
@@ -166,7 +164,7 @@ func misremembered(j strategy.Job, history []strategy.Attempt, d strategy.Decisi
 	return asWritten && !first.OutOfMemory() && (!second.Fatal || second.Error != first.Error) && history[1].StopSignal == 0
 }
 
-// keyOf says under which conditions the job runs.
+// keyOf returns the conditions under which the job runs.
 func (m *RememberedPlans) keyOf(ctx context.Context, j strategy.Job, inv strategy.Inventory) fits.Conditions {
 	if m.key.Code == "" {
 		m.key = fits.Conditions{
@@ -177,7 +175,7 @@ func (m *RememberedPlans) keyOf(ctx context.Context, j strategy.Job, inv strateg
 	return m.key
 }
 
-// roomOf is the memory that each rank has on its device, in bytes; 0 where it is not known.
+// roomOf returns the memory that each rank has on its device, in bytes; 0 if not known.
 func roomOf(j strategy.Job, inv strategy.Inventory) int64 {
 	room := max(inv.Device.Total-inv.Device.Others, 0)
 	if j.Ceiling > 0 && (room == 0 || j.Ceiling < room) {
@@ -186,8 +184,8 @@ func roomOf(j strategy.Job, inv strategy.Inventory) int64 {
 	return room
 }
 
-// rememberedAs is the name of the file that the job is remembered in: the same for
-// whatever arguments, code and settings it has.
+// rememberedAs returns the name of the file with the job's remembered plans. It does not depend on arguments,
+// code and settings.
 func (r Resolved) rememberedAs() string {
 	j := r.Job
 	what := j.Argv[0]
@@ -197,14 +195,13 @@ func (r Resolved) rememberedAs() string {
 	return fits.Name(j.Workdir, string(j.Kind), what, j.Name)
 }
 
-// codeDigest is a digest of all that makes the job need what it needs, but the settings
-// that gpurun may change: of the job with each of these at the first value that it can
-// have. Where one cannot be set to that, what is written counts.
+// codeDigest returns a digest of everything that determines the job's memory, except settings that gpurun may
+// change: each of these counts with the first value of its range, or as written if it cannot be set to that.
 func (p *Prepared) codeDigest() string {
 	h := sha256.New()
 	part := func(s string) {
 		fmt.Fprintf(h, "%d:", len(s))
-		_, _ = io.WriteString(h, s) // a hash takes every write
+		_, _ = io.WriteString(h, s) // a hash never returns an error
 	}
 	r, change := p.Resolved, p.bare()
 	part(string(r.Job.Kind))
@@ -233,8 +230,7 @@ func (p *Prepared) codeDigest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// bare is the job's command with each setting that can be changed at the first value
-// that it can have.
+// bare returns the job's command with each changeable setting at the first value of its range.
 func (p *Prepared) bare() recipes.Change {
 	r, first := p.Resolved, strategy.Plan{}
 	for _, k := range strategy.Knobs {
@@ -262,8 +258,8 @@ func (p *Prepared) bare() recipes.Change {
 	return change
 }
 
-// unchanged are the configuration files of which a change has no copy. A copy has the
-// name of its file, in another folder.
+// unchanged returns the configuration files that a change does not copy. A copy has the name of its file, in
+// another folder.
 func (p *Prepared) unchanged(change recipes.Change) []string {
 	r := p.Resolved
 	names := slices.Sorted(maps.Keys(r.command.Files))
@@ -280,8 +276,8 @@ func (p *Prepared) unchanged(change recipes.Change) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return copies[path.Base(name)] == 0 })
 }
 
-// programs are the texts of the files that a command without a Python script of its own
-// begins with: "sh train.sh".
+// programs returns the texts of the first files of a command that has no Python script, such as "sh
+// train.sh".
 func (r Resolved) programs() [][]byte {
 	var texts [][]byte
 	if r.source != nil {
@@ -298,10 +294,10 @@ func (r Resolved) programs() [][]byte {
 	return texts
 }
 
-// torchVersion matches what PyTorch's own torch/version.py says.
+// torchVersion matches the version in PyTorch's torch/version.py.
 var torchVersion = regexp.MustCompile(`(?m)^__version__ = ['"](\d+)\.(\d+)`)
 
-// torchMinor is the minor version of the job's PyTorch, "2.11"; empty where it is not known.
+// torchMinor returns the minor version of the job's PyTorch, such as "2.11"; empty if not known.
 func (r Resolved) torchMinor(ctx context.Context) string {
 	if v := r.command.Packages["torch"]; v != "" {
 		major, minor := majorMinor(v)
@@ -312,7 +308,7 @@ func (r Resolved) torchMinor(ctx context.Context) string {
 	}
 	text, err := r.Interpreter.ReadFile(ctx, "torch/version.py")
 	if err != nil {
-		return "" // a job without it, or an interpreter that does not tell
+		return "" // a job without PyTorch, or an interpreter that fails
 	}
 	if m := torchVersion.FindSubmatch(text); m != nil {
 		return string(m[1]) + "." + string(m[2])
@@ -320,13 +316,13 @@ func (r Resolved) torchMinor(ctx context.Context) string {
 	return ""
 }
 
-// DeviceOf asks what each rank has to train in, by the job's devices.
+// DeviceOf returns a function that reads the memory of each rank from the job's devices.
 func (p *Prepared) DeviceOf(devices func(context.Context) []gpu.Device) func(context.Context) memory.DeviceMemory {
 	return func(ctx context.Context) memory.DeviceMemory { return p.Device(devices(ctx)) }
 }
 
-// Device is what each rank has to train in, given the job's devices as they are: of
-// several that differ, the smallest. What is not known is zero.
+// Device returns the memory of each rank, given the current state of the job's devices: that of the smallest,
+// if they differ. Unknown values are zero.
 func (p *Prepared) Device(devices []gpu.Device) memory.DeviceMemory {
 	d := memory.DeviceMemory{Name: p.GPUs.Name, Allowed: p.Job.DeviceMemory, LocalRanks: p.Ranks}
 	if p.Accelerator() == "cpu" {
@@ -340,15 +336,15 @@ func (p *Prepared) Device(devices []gpu.Device) memory.DeviceMemory {
 	return d
 }
 
-// Conditions is a digest of what decides whether the job fits into memory: its code and
-// settings, the versions of gpurun and of packages, the policy and the device. It is empty
-// where not all of it can be known, as what a shell script runs.
+// Conditions returns a function for a digest of everything that decides whether the job fits into memory: its
+// code and settings, the versions of gpurun and of packages, the policy and the device. The digest is empty
+// if a part is not known, such as the code that a shell script runs.
 func (p *Prepared) Conditions(version string) func(context.Context, strategy.Inventory) string {
 	return func(ctx context.Context, inv strategy.Inventory) string { return p.conditions(ctx, version, inv) }
 }
 
-// Unchanged reports whether the conditions are those of a run before, with no more room on
-// the device than there was then.
+// Unchanged reports whether the conditions are those of an earlier run, with no more free memory on the
+// device than then.
 func (p *Prepared) Unchanged(ctx context.Context, version, digest string, then strategy.Inventory, device func(context.Context) memory.DeviceMemory) bool {
 	now := strategy.Inventory{Accelerator: p.Accelerator(), Device: device(ctx)}
 	room, had := now.Device.Total-now.Device.Others, then.Device.Total-then.Device.Others
@@ -357,14 +353,14 @@ func (p *Prepared) Unchanged(ctx context.Context, version, digest string, then s
 
 func (p *Prepared) conditions(ctx context.Context, version string, inv strategy.Inventory) (digest string) {
 	if p.unpinned != nil {
-		p = p.unpinned // those words name the run
+		p = p.unpinned // the extra arguments name the run
 	}
 	if p.Comparable() != nil {
 		return ""
 	}
 	err := errext.Recovered(func() error {
 		job, device := p.StrategyJob(), inv.Device
-		device.Others, device.Host, device.NVMe = 0, 0, 0 // what others hold changes
+		device.Others, device.Host, device.NVMe = 0, 0, 0 // memory of other processes changes
 		text, err := json.Marshal([]any{
 			version, p.codeDigest(), p.torchMinor(ctx), p.command.Packages, p.RecipeName(), p.Python(),
 			p.Policy(), job, p.Plan(), inv.Accelerator, device, memoryVariables(p.env),
@@ -378,7 +374,7 @@ func (p *Prepared) conditions(ctx context.Context, version string, inv strategy.
 	return digest
 }
 
-// memoryVariables are those by which the libraries below a job take more memory or less.
+// memoryVariables returns the variables that change how much memory a job's libraries need.
 func memoryVariables(env environ.Vars) map[string]string {
 	found := map[string]string{}
 	for name, value := range env {

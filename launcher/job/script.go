@@ -18,15 +18,15 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// mostSource bounds, in bytes, what is taken apart of a job's own code: the script comes
-// first, then the modules in the order in which they are imported.
+// mostSource bounds, in bytes, how much of a job's own code is parsed: first the script, then the modules in
+// the order of imports.
 const mostSource = 4 << 20
 
-// readingBudget is the processor time in which the settings of a script are looked for before
-// it starts, once its interpreter runs. What is not found by then is unknown.
+// readingBudget is the processor time for the search for settings in a script before it starts, once its
+// interpreter runs. Settings that are not found by then are unknown.
 var readingBudget = 300 * time.Millisecond
 
-// own reads the settings of a script that no recipe knows out of its source.
+// own reads the settings of a script that no recipe knows from its source.
 func (s Inspected) own(ctx context.Context, c recipeChoice) (recipeChoice, error) {
 	found, err := s.analyse(ctx)
 	if found == nil {
@@ -35,14 +35,14 @@ func (s Inspected) own(ctx context.Context, c recipeChoice) (recipeChoice, error
 	r := found.Recipe(func(r format.Recipe) string { return s.unsuited(c.command, r) })
 	c.script, c.recipe = found, recipes.Recipe{Recipe: r}
 	if c.evidence = found.Evidence(); len(c.evidence) == 0 && r.Resume.Latest == "" {
-		c.recipe.Name = "" // which only says what is missing
+		c.recipe.Name = "" // a recipe that only names what is missing
 	}
 	c.warnings = append(c.warnings, found.Warnings()...)
 	return c, nil
 }
 
-// analyse is what a script's source and its modules show of its settings; nil where there is
-// no source, or where nothing in it trains.
+// analyse finds the settings of a script in its source and its modules; nil if there is no source, or if
+// nothing in it trains.
 func (s Inspected) analyse(ctx context.Context) (*script.Analysis, error) {
 	if s.Interpreter == nil || s.source == nil || s.unread || installed(s.sourcePath) {
 		return nil, nil
@@ -64,9 +64,8 @@ func (s Inspected) analyse(ctx context.Context) (*script.Analysis, error) {
 	return nil, nil
 }
 
-// read has the interpreter parse sources, each by itself and, where deep is set, all together.
-// Where packages is set, the same run lists them. The result is empty where no source trains,
-// and where there is no interpreter.
+// read lets the interpreter parse sources, each alone and, if deep is set, all together. If packages is set,
+// the same run lists the packages. The result is empty if no source trains, or if there is no interpreter.
 func (s Inspected) read(ctx context.Context, sources []format.Source, deep, packages bool) (script.SourceReading, error) {
 	r := script.SourceRequest{Names: s.calledNames(), Deep: deep && s.Job.Recipe != "none" && !installed(s.sourcePath), Seconds: readingBudget.Seconds()}
 	trains, size := false, 0
@@ -100,7 +99,7 @@ func (s Inspected) read(ctx context.Context, sources []format.Source, deep, pack
 	return reading, err
 }
 
-// framework reports whether a recipe seems to know the job, by what shows without its code.
+// framework reports whether a recipe seems to know the job, by everything except its code.
 func (s Inspected) framework() bool {
 	if !s.auto() {
 		return s.Job.Recipe != "none"
@@ -109,8 +108,8 @@ func (s Inspected) framework() bool {
 	return err == nil && len(script.Candidates(s.asWritten(), likely)) > 0
 }
 
-// reader is the interpreter that parses the job's source: the job's, or any other, since nothing
-// of the job is run; nil where there is none.
+// reader returns the interpreter that parses the job's source: the job's, or any other, since no code of the
+// job runs; nil for none.
 func (s Inspected) reader() *python.Interpreter {
 	if s.Interpreter != nil {
 		return s.Interpreter
@@ -122,9 +121,9 @@ func (s Inspected) reader() *python.Interpreter {
 	return python.At(path, s.Job.Workdir, s.env)
 }
 
-// calledNames are the functions whose calls the user's own entries name, by their last names.
+// calledNames returns the functions that the user's entries name, by their last names.
 func (s Inspected) calledNames() []string {
-	r, _ := recipes.FromKnobs(s.Job.Knobs) // their problems are shown where the recipe is chosen
+	r, _ := recipes.FromKnobs(s.Job.Knobs) // choose reports their problems
 	if strings.ContainsRune(s.Job.Recipe, filepath.Separator) {
 		if file, err := recipeFile(s.Job.Recipe); err == nil {
 			r = file.With(r)
@@ -133,7 +132,7 @@ func (s Inspected) calledNames() []string {
 	return r.CallNames()
 }
 
-// shown is a path as a person would write it in the job's working directory.
+// shown returns a path as a user would write it in the job's working directory.
 func (s Inspected) shown(path string) string {
 	if rel, err := filepath.Rel(s.Job.Workdir, path); err == nil && !strings.HasPrefix(rel, "..") {
 		return rel
@@ -141,8 +140,7 @@ func (s Inspected) shown(path string) string {
 	return path
 }
 
-// beside reads a configuration file of the job by a path as shown gives it; nil where
-// there is none.
+// beside reads a configuration file of the job by a path that shown returned; nil if there is none.
 func (s Inspected) beside(path string) []byte {
 	text, err := ReadFile(s.under(path), largestFile)
 	if err != nil {
@@ -151,8 +149,7 @@ func (s Inspected) beside(path string) []byte {
 	return text
 }
 
-// unsuited is why a knob cannot be read where the source says that it is kept, such as
-// in a file that is not there.
+// unsuited returns why a knob cannot be read at the place that the source shows, such as a missing file.
 func (s Inspected) unsuited(command recipes.Command, r format.Recipe) string {
 	loaded, err := s.load(command, r)
 	if err == nil {
@@ -164,8 +161,7 @@ func (s Inspected) unsuited(command recipes.Command, r format.Recipe) string {
 	return ""
 }
 
-// computes matches source that may compute a loss of its own, or change more than gradients
-// in a forward pass.
+// computes matches source that may compute its own loss, or change more than gradients in a forward pass.
 var computes = regexp.MustCompile(`(?m)^\s*(?:async )?def (?:forward|compute_loss|training_step|loss\w*|\w*_loss)\b|\bbackward\(|\bcross_entropy\(|Loss\(|return_loss`)
 
 // computes reports whether some of the job's own code may compute a loss.
@@ -173,12 +169,12 @@ func (s Inspected) computes() bool {
 	return slices.ContainsFunc(s.sources(), func(f format.Source) bool { return computes.Match(f.Text) })
 }
 
-// judge says what the recipe and the job's own code show of the loss, and keeps the micro
-// batch of a loss that compares its samples.
+// judge sets the loss by the recipe and the job's own code, and keeps the micro batch if the loss compares
+// its samples.
 func (s Inspected) judge(ctx context.Context, c recipeChoice) (recipeChoice, error) {
 	command, err := s.load(c.command, c.recipe.Recipe)
 	if err != nil {
-		command = c.command // reading the plan complains of a file that is missing
+		command = c.command // reading the plan reports a missing file
 	}
 	of := c.recipe.LossOf(command)
 	c.loss = of.Known()
@@ -209,12 +205,12 @@ func (s Inspected) judge(ctx context.Context, c recipeChoice) (recipeChoice, err
 	return c, nil
 }
 
-// ownSchedules are the recipes whose jobs make the learning rate's schedule themselves;
-// the others' frameworks count optimizer steps. A job of [knobs] alone has no name.
+// ownSchedules are the recipes whose jobs make the learning rate's schedule themselves. The frameworks of the
+// others count optimizer steps. The recipe of a job with only [knobs] has no name.
 var ownSchedules = []string{"", "own-script", "accelerate", "deepspeed", "lightning-script"}
 
-// keepSchedule leaves the micro batch of a job alone whose learning rate follows from the
-// number of batches: there would be more of them, and as many optimizer steps as before.
+// keepSchedule keeps the micro batch of a job whose learning rate depends on the number of batches. With a
+// smaller one there would be more batches, but as many optimizer steps as before.
 func (r Resolved) keepSchedule(knobs map[strategy.Knob]strategy.Range) (warnings []string) {
 	micro := knobs[strategy.MicroBatchSize]
 	if micro.Absent != "" || !slices.Contains(ownSchedules, r.recipe.Name) {
@@ -233,8 +229,8 @@ func (r Resolved) keepSchedule(knobs map[strategy.Knob]strategy.Range) (warnings
 	return warnings
 }
 
-// scheduleOfBatches says where the learning rate follows from the number of batches; empty
-// where it does nowhere.
+// scheduleOfBatches returns the place where the learning rate depends on the number of batches; empty for
+// none.
 func (r Resolved) scheduleOfBatches() string {
 	for _, file := range r.reading.Code {
 		if s := file.Schedule; s != nil {
@@ -244,9 +240,9 @@ func (r Resolved) scheduleOfBatches() string {
 	return ""
 }
 
-// What in a job's code may make its precision another than what its settings say: weights
-// that are cast, or loaded in 16 bits. Autocast counts where no setting of a recipe is known
-// to turn it. From transformers 5 on a model is loaded in the type that it was saved in.
+// Code that may make a job's precision differ from its settings: weights that are cast, or loaded in 16 bits.
+// Autocast counts if no setting of a recipe is known to control it. From transformers 5 on, a model is loaded
+// in the type in which it was saved.
 var (
 	casts     = regexp.MustCompile(`\.half\(\)|\.bfloat16\(\)|\btorch_dtype\s*=|\bdtype\s*=\s*(?:torch\.)?(?:bfloat16|float16|half)\b|\.to\([^()\n]*torch\.(?:bfloat16|float16|half)\b|set_default_dtype\(|load_in_[48]bit|BitsAndBytesConfig|\b(?:fp16|bf16)\s*=\s*True`)
 	autocasts = regexp.MustCompile(`\bautocast\(|mixed_precision\s*=|GradScaler\(|\bprecision\s*=`)
@@ -254,12 +250,12 @@ var (
 	inType    = format.Versions{"transformers": "<5"}
 )
 
-// loadsAsSaved are the recipes whose framework loads a model in the type that it was saved in
-// where no argument says another (LLaMA-Factory: model/patcher.py).
+// loadsAsSaved are the recipes whose framework loads a model in the type in which it was saved, unless an
+// argument sets another (LLaMA-Factory: model/patcher.py).
 var loadsAsSaved = []string{"llama-factory"}
 
-// doubtPrecision forgets a precision that is assumed, and that the job's code may change.
-// What a process says of it counts.
+// doubtPrecision removes an assumed precision that the job's code may change. The process's report counts
+// instead.
 func (r Resolved) doubtPrecision(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
 	own := knobs[strategy.Precision]
 	told := own.By == strategy.ByHook || own.Told

@@ -50,14 +50,14 @@ func (r *reader) readJob() {
 	r.warnOfRankVariables()
 }
 
-// badName explains why a name cannot be that of a folder.
+// badName explains why a name cannot be the name of a folder.
 func badName(name string) string {
 	switch {
 	case name == "":
 		return "is empty"
 	case name == "." || name == ".." || strings.Contains(name, "/"):
 		return fmt.Sprintf("%q cannot name a folder", name)
-	case name == ".outbox" || name == ".gitignore": // beside the jobs' folders in .gpurun
+	case name == ".outbox" || name == ".gitignore": // in .gpurun, next to the jobs' folders
 		return fmt.Sprintf("%q is reserved by gpurun", name)
 	case len(name) > 100:
 		return "is longer than 100 bytes"
@@ -67,7 +67,7 @@ func badName(name string) string {
 	return ""
 }
 
-// path makes a path of the file absolute. Relative ones count from the file.
+// path makes a path of the file absolute. A relative path counts from the file's folder.
 func (r *reader) path(p string) string {
 	if p == "" || filepath.IsAbs(p) {
 		return p
@@ -75,7 +75,7 @@ func (r *reader) path(p string) string {
 	return filepath.Join(r.dir, p)
 }
 
-// program makes a program's path absolute, and leaves bare names to PATH.
+// program makes a program's path absolute. It does not change a bare name, which PATH resolves.
 func (r *reader) program(p string) string {
 	if strings.Contains(p, "/") {
 		return r.path(p)
@@ -83,15 +83,15 @@ func (r *reader) program(p string) string {
 	return p
 }
 
-// warnOfRankVariables shows which variables of the job have no effect, where it is
-// certain that its processes are ranks.
+// warnOfRankVariables warns about variables of the job without effect, if it is certain that its processes
+// are ranks.
 func (r *reader) warnOfRankVariables() {
 	if r.line != nil && !r.self() {
 		r.job.Warnings = append(r.job.Warnings, r.job.idleVariables()...)
 	}
 }
 
-// idleVariables are sentences about variables of the job that have no effect on ranks.
+// idleVariables returns warnings about variables of the job that have no effect on ranks.
 func (j *Job) idleVariables() []string {
 	var sentences []string
 	for _, name := range rankVariables {
@@ -102,13 +102,13 @@ func (j *Job) idleVariables() []string {
 	return sentences
 }
 
-// rankVariables are set by gpurun for each rank; the user's values are lost.
+// rankVariables are the variables that gpurun sets for each rank, overriding the user's values.
 var rankVariables = []string{
 	"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
 	"ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
 }
 
-// under makes a path absolute, empty ones aside.
+// under makes a path absolute, unless it is empty.
 func under(dir, path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
@@ -116,7 +116,7 @@ func under(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// checkKnobs lets the recipes judge the [knobs] table.
+// checkKnobs checks the [knobs] table with the recipes.
 func checkKnobs(root map[string]any) []Problem {
 	table, ok := root["knobs"].(map[string]any)
 	if !ok {
@@ -130,8 +130,8 @@ func checkKnobs(root map[string]any) []Problem {
 	return out
 }
 
-// checkRecipe reports a job.recipe that is neither a recipe nor a file, at its
-// place in train.toml. Paths are relative to the file, in dir.
+// checkRecipe returns a Check that reports a job.recipe that is neither a recipe nor a file. Paths are
+// relative to dir, the folder of the train.toml.
 func checkRecipe(dir string) Check {
 	return func(root map[string]any) []Problem {
 		table, _ := root["job"].(map[string]any)
@@ -139,7 +139,7 @@ func checkRecipe(dir string) Check {
 		wrong := Problem{Key: []string{"job", "recipe"}, AtValue: true}
 		switch {
 		case name == "" || name == "auto" || name == "none" || strings.HasPrefix(name, "~"):
-			return nil // job itself knows these
+			return nil // package job handles these
 		case strings.Contains(name, "/") || strings.HasSuffix(name, ".toml"):
 			if !filepath.IsAbs(name) {
 				name = filepath.Join(dir, name)
@@ -161,7 +161,7 @@ func checkRecipe(dir string) Check {
 	}
 }
 
-// RecipeNames are the names of recipes.
+// RecipeNames returns the names of recipes.
 func RecipeNames(catalog []recipes.Recipe) []string {
 	names := make([]string, 0, len(catalog))
 	for _, r := range catalog {
@@ -198,8 +198,7 @@ func (r *reader) readResume() {
 	r.job.Resume.Data, r.job.Resume.Exact = format.ReadData(t.Filled("data"))
 }
 
-// pattern makes a pattern absolute; what is special in the folder's own name is
-// quoted.
+// pattern makes a pattern absolute. It quotes special characters in the folder's name.
 func (r *reader) pattern(p string) string {
 	if p == "" || filepath.IsAbs(p) {
 		return p
@@ -227,7 +226,7 @@ func (r *reader) readProgress() {
 	r.job.Step = step.String()
 }
 
-// readMetrics reads [metrics]. What is said for all jobs has to give each a file of its own.
+// readMetrics reads [metrics]. A setting for all jobs must give each job its own file.
 func (r *reader) readMetrics(forAll bool) {
 	t, m := r.table("metrics"), &r.job.Metrics
 	if t.Has("textfile") {
@@ -245,11 +244,11 @@ func (r *reader) readMetrics(forAll bool) {
 	}
 }
 
-// filledIn matches what stands for a name in the file's path.
+// filledIn matches a placeholder for a name in the file's path.
 var filledIn = regexp.MustCompile(`\{[^{}]*\}`)
 
-// badTextFile explains why a path cannot be that of the metrics, empty if it can. An empty path
-// is none.
+// badTextFile explains why a path cannot be the path of the metrics; empty if it can, or if the path is
+// empty.
 func badTextFile(path string, forAll bool) string {
 	if path == "" {
 		return ""
@@ -269,8 +268,8 @@ func badTextFile(path string, forAll bool) string {
 	return ""
 }
 
-// textFolder refuses a folder of this job's metrics that is not there. What is said for all
-// jobs may be meant for machines that have one: there it is a warning while the job trains.
+// textFolder refuses a missing folder for this job's metrics. If the setting is for all jobs, it may be meant
+// for other machines: then there is only a warning while the job trains.
 func (j *Job) textFolder() error {
 	folder := filepath.Dir(strings.ReplaceAll(j.Metrics.TextFile, "{job}", j.Name))
 	if !j.textFileHere || j.Metrics.TextFile == "" || filledIn.MatchString(folder) {
@@ -282,8 +281,8 @@ func (j *Job) textFolder() error {
 	return nil
 }
 
-// badListen explains why nobody can listen there, empty if somebody may. An empty address is none,
-// and a name would have to be looked up before the job can start.
+// badListen explains why gpurun cannot listen at an address; empty if it can, or if the address is empty. It
+// refuses a name, which would have to be looked up before the job can start.
 func badListen(address string) string {
 	if address == "" {
 		return ""
@@ -297,7 +296,7 @@ func badListen(address string) string {
 	return ""
 }
 
-// MetricsOf says where the metrics of a run go.
+// MetricsOf returns the destinations of a run's metrics.
 func (p *Prepared) MetricsOf(run string) model.Metrics {
 	m := p.Job.Metrics
 	m.TextFile = strings.NewReplacer("{job}", p.Job.Name, "{run}", run).Replace(m.TextFile)

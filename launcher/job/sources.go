@@ -19,29 +19,29 @@ import (
 )
 
 const (
-	// importLevels is how far imports are followed: a module that the script imports
-	// is level 1.
+	// importLevels is the depth to which imports are followed. A module that the script imports is at level
+	// 1.
 	importLevels = 4
-	// mostModules and largestModule, in bytes, bound what is read of a job's own code.
+	// mostModules, and largestModule in bytes, bound how much of a job's own code is read.
 	mostModules   = 300
 	largestModule = 1 << 20
 )
 
-// A importFollower reads the local modules that a script imports. Nothing is run for that.
+// An importFollower reads the local modules that a script imports, without running code.
 type importFollower struct {
-	roots []string // folders of the interpreter's path in which the job's own code is
-	// packages are the roots of packages, by name, in which the script itself lies: an
-	// import of them is found where they are installed from.
+	roots []string // folders in the interpreter's path with the job's own code
+	// packages are the roots, by name, of packages that contain the script itself: they are the source of an
+	// installed package that the script imports.
 	packages map[string]string
-	only     string // where a root has other packages, too: the job's own; empty for all
-	most     int    // files to read
-	library  bool   // installed packages are read, too
+	only     string // the job's own packages, if a root has others too; empty for all
+	most     int    // number of files to read
+	library  bool   // installed packages are read too
 	seen     map[string]bool
 	found    []format.Source
 }
 
-// readModules reads the local modules that the job's script imports, through four
-// levels of them; nil where there is no source.
+// readModules reads the local modules that the job's script imports, to a depth of four levels; nil if there
+// is no source.
 func (s Inspected) readModules() []format.Source {
 	if s.source == nil || s.sourcePath == "" {
 		return nil
@@ -65,7 +65,7 @@ func (s Inspected) readModules() []format.Source {
 	return f.found
 }
 
-// importPath is where the job imports from: some folders, and those of PYTHONPATH.
+// importPath returns the folders from which the job imports: the given ones, and those of PYTHONPATH.
 func (s Inspected) importPath(folders ...string) []string {
 	for _, folder := range filepath.SplitList(s.env["PYTHONPATH"]) {
 		if folder != "" {
@@ -75,8 +75,8 @@ func (s Inspected) importPath(folders ...string) []string {
 	return folders
 }
 
-// packagesAbove are the folders between the working directory and the script, each with
-// the folder that it is in.
+// packagesAbove returns the folders between the working directory and the script, each with its parent
+// folder.
 func (s Inspected) packagesAbove() map[string]string {
 	above := map[string]string{}
 	for folder := filepath.Dir(s.sourcePath); strings.HasPrefix(folder, s.Job.Workdir+string(filepath.Separator)); folder = filepath.Dir(folder) {
@@ -85,7 +85,7 @@ func (s Inspected) packagesAbove() map[string]string {
 	return above
 }
 
-// follow reads what sources import, through as many levels.
+// follow reads the modules that sources import, to the given depth.
 func (f *importFollower) follow(level []format.Source, levels int) {
 	for range levels {
 		var next []format.Source
@@ -96,7 +96,7 @@ func (f *importFollower) follow(level []format.Source, levels int) {
 	}
 }
 
-// sources are the script's source and its modules'; nil where there is none.
+// sources returns the source of the script and its modules; nil if there is none.
 func (s Inspected) sources() []format.Source {
 	if s.source == nil {
 		return nil
@@ -104,13 +104,13 @@ func (s Inspected) sources() []format.Source {
 	return append([]format.Source{{Path: s.sourcePath, Text: s.source}}, s.modules...)
 }
 
-// libraries matches the folders in which Python has its own and installed modules.
+// libraries matches the folders of Python's own and of installed modules.
 var libraries = regexp.MustCompile(`/(site|dist)-packages/|/lib(64)?/python\d+(\.\d+)?/`)
 
-// installed reports whether a file is one of a library, and not of the job's own code.
+// installed reports whether a file belongs to a library, not to the job's own code.
 func installed(path string) bool { return libraries.MatchString(path) }
 
-// moduleRoot is the folder of the interpreter's path that a module's file is below.
+// moduleRoot returns the folder in the interpreter's path that contains a module's file.
 func moduleRoot(file, module string) string {
 	root := filepath.Dir(file)
 	if filepath.Base(file) == "__main__.py" {
@@ -122,7 +122,7 @@ func moduleRoot(file, module string) string {
 	return root
 }
 
-// imports reads what one source imports and nobody has read yet.
+// imports reads the modules that one source imports, except those read already.
 func (f *importFollower) imports(source format.Source) []format.Source {
 	var next []format.Source
 	for _, i := range script.Imports(source.Text) {
@@ -143,7 +143,7 @@ func (f *importFollower) imports(source format.Source) []format.Source {
 			for _, root := range roots {
 				if found, ok := f.read(filepath.Join(root, filepath.FromSlash(file)+".py")); ok {
 					next = append(next, found)
-					break // an import finds the first
+					break // an import uses the first match
 				}
 			}
 		}
@@ -151,7 +151,7 @@ func (f *importFollower) imports(source format.Source) []format.Source {
 	return next
 }
 
-// read reads a file that has not been read; one that is too large is no module.
+// read reads a file that has not been read yet. A file that is too large is no module.
 func (f *importFollower) read(path string) (format.Source, bool) {
 	if f.seen[path] || len(f.found) >= f.most || !f.library && installed(path) {
 		return format.Source{}, false
@@ -159,22 +159,22 @@ func (f *importFollower) read(path string) (format.Source, bool) {
 	f.seen[path] = true
 	text, err := ReadFile(path, largestModule)
 	if err != nil {
-		return format.Source{}, false // Python reports what is wrong with it
+		return format.Source{}, false // Python will report the error
 	}
 	s := format.Source{Path: path, Text: text}
 	f.found = append(f.found, s)
 	return s, true
 }
 
-// definitionLevels is how far the imports of a file that defines a framework's
-// arguments are followed: those of dataclasses are elsewhere in the package.
+// definitionLevels is the depth to which the imports of a file with a framework's arguments are followed:
+// dataclasses with arguments are in other files of the package.
 const definitionLevels = 2
 
-// mostDefinitions bounds the files that are read for a framework's arguments.
+// mostDefinitions bounds how many files are read for a framework's arguments.
 const mostDefinitions = 100
 
-// parser reads which arguments the job takes, out of its own sources and the files in
-// which its framework defines some.
+// parser reads which arguments the job accepts, from its own sources and the files in which its framework
+// defines arguments.
 func (s Inspected) parser(ctx context.Context, r format.Recipe) (*format.Parser, error) {
 	code := s.reading.Code
 	if len(r.Definitions) == 0 || code == nil {
@@ -188,9 +188,8 @@ func (s Inspected) parser(ctx context.Context, r format.Recipe) (*format.Parser,
 	return p, err
 }
 
-// definitions are the first of some files of a framework's package that is found where
-// the job would import it from, and what it imports of the same package; none where
-// the framework is not there.
+// definitions returns the first of the named files that is found where the job would import its framework
+// from, and the files of the same package that it imports; none if the framework is not installed.
 func (s Inspected) definitions(ctx context.Context, names []string) []format.Source {
 	folders := s.importPath(filepath.Dir(s.sourcePath))
 	for _, name := range names {
@@ -205,7 +204,7 @@ func (s Inspected) definitions(ctx context.Context, names []string) []format.Sou
 	}
 	paths, err := s.Interpreter.Files(ctx, names...)
 	if err != nil {
-		return nil // the job itself will say what is wrong with its interpreter
+		return nil // the job itself will report the interpreter's error
 	}
 	for i, path := range paths {
 		if path != "" {
@@ -215,7 +214,7 @@ func (s Inspected) definitions(ctx context.Context, names []string) []format.Sou
 	return nil
 }
 
-// definedIn reads one file below a folder, and what it imports of its package.
+// definedIn reads one file below a folder, and the files of its package that it imports.
 func definedIn(folder, name string) []format.Source {
 	path := filepath.Join(folder, filepath.FromSlash(name))
 	if info, err := os.Stat(path); err != nil || info.IsDir() {
@@ -229,14 +228,14 @@ func definedIn(folder, name string) []format.Source {
 	return f.found
 }
 
-// Nearest returns the word that was probably meant by a wrong one, or empty.
+// Nearest returns the word that was probably meant by a wrong one, or "".
 func Nearest(wrong string, words []string) string { return document.Nearest(wrong, words) }
 
-// listed is how many names of a folder are looked through for the one that was meant.
+// listed bounds how many names in a folder are searched for the one that was meant.
 const listed = 1000
 
-// nearestFile is the path that was probably meant by one that is not there: a file of
-// the same extension beside it; empty without one.
+// nearestFile returns the path that was probably meant by a missing one: a file with the same extension in
+// the same folder; empty for none.
 func nearestFile(path string) string {
 	dir, base := filepath.Split(path)
 	f, err := os.Open(filepath.Clean(dir))
@@ -244,7 +243,7 @@ func nearestFile(path string) string {
 		return ""
 	}
 	defer f.Close()
-	entries, _ := f.ReadDir(listed) // what was read before an error is enough
+	entries, _ := f.ReadDir(listed) // after an error, the names read so far are enough
 	var names []string
 	for _, e := range entries {
 		if !e.IsDir() && filepath.Ext(e.Name()) == filepath.Ext(base) {
@@ -257,22 +256,20 @@ func nearestFile(path string) string {
 	return ""
 }
 
-// The largest files that are read whole, in bytes. What is larger was named by
-// mistake.
+// The largest files that are read as a whole, in bytes. A larger file was named by mistake.
 const (
 	largestJob    = 256 << 10 // a train.toml
 	largestRecipe = 1 << 20
 	largestFile   = 64 << 20 // a configuration file of the job
 )
 
-// ReadFile returns the content of a regular file of at most most bytes. A pipe or a
-// device, which may never end, is refused before a byte is read: a pipe's could not
-// be read a second time by the job.
+// ReadFile returns the content of a regular file of at most most bytes. It refuses a pipe or a device before
+// it reads a byte: these may never end, and the job could not read a pipe's bytes again.
 func ReadFile(path string, most int64) ([]byte, error) {
 	refuse := func(err error) ([]byte, error) {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
-	// Without O_NONBLOCK, to open a pipe waits for somebody who writes to it.
+	// Without O_NONBLOCK, opening a pipe would wait for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -296,13 +293,13 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(text)) > most { // it has grown, or its size is not told, as in /proc
+	if int64(len(text)) > most { // it has grown, or has no size, as in /proc
 		return refuse(tooLarge(most))
 	}
 	return text, nil
 }
 
-// tooLarge is the error for a file of more than so many bytes.
+// tooLarge is the error for a file of more than this number of bytes.
 type tooLarge int64
 
 func (most tooLarge) Error() string {

@@ -16,12 +16,12 @@ import (
 	"github.com/gpurun/gpurun/launcher/python"
 )
 
-// A typedLine is gpurun's command line, in which gpurun precedes another one:
-// a launcher, an interpreter, a wrapper, any program.
+// A typedLine is gpurun's command line before another command: a launcher, an interpreter, a wrapper, or any
+// program.
 type typedLine struct {
-	line *commandline.TorchrunCommand // gpurun's own flags
-	own  []string                     // these, as they were typed
-	// words are the command, as the user's shell has split it.
+	line *commandline.TorchrunCommand // gpurun's flags
+	own  []string                     // gpurun's flags as typed
+	// words are the command, as split by the user's shell.
 	words []string
 	// asProgram: a "--" precedes it, so that no word of it is a verb.
 	asProgram bool
@@ -29,9 +29,9 @@ type typedLine struct {
 	dir       string
 }
 
-// readTyped reads gpurun's flags, and what follows them.
+// readTyped reads gpurun's flags, and the words after them.
 func readTyped(args []string, env environ.Vars, dir string) (typedLine, error) {
-	// torchrun's variables are for torchrun: where it is typed, it reads them itself.
+	// torchrun's variables apply to torchrun: if it is typed, its own reader reads them.
 	only := environ.Vars{}
 	if grace, set := env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]; set {
 		only["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = grace
@@ -47,10 +47,9 @@ func readTyped(args []string, env environ.Vars, dir string) (typedLine, error) {
 	return t, nil
 }
 
-// command reports whether the words are a command of their own, rather than a script
-// with its arguments, as torchrun takes them. It is one where the first word is known to
-// start others, is an executable file that is no script of Python's, or is found in PATH and is no
-// file in the working directory.
+// command reports whether the words are a whole command, not a script with its arguments as torchrun takes
+// it. The first word of a command is known to start others, or is an executable file but no Python script, or
+// is in PATH and is no file in the working directory.
 func (t typedLine) command() bool {
 	first := t.words[0]
 	switch {
@@ -69,14 +68,13 @@ func (t typedLine) command() bool {
 	return err == nil
 }
 
-// pythonScript reports whether a file without a name for it is one of Python's, going
-// by its first line.
+// pythonScript reports by its first line whether a file without the extension .py is a Python script.
 func pythonScript(file string) bool {
 	words, _ := interpreterLine(file)
 	return slices.ContainsFunc(words, python.Named)
 }
 
-// interpreterLine are the words behind #! in a file's first line; false where it has none.
+// interpreterLine returns the words after #! in a file's first line; false if it has none.
 func interpreterLine(file string) ([]string, bool) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -84,13 +82,13 @@ func interpreterLine(file string) ([]string, bool) {
 	}
 	defer f.Close()
 	start := make([]byte, 256)
-	n, _ := f.Read(start) // what cannot be read is no script
+	n, _ := f.Read(start) // an unreadable file is no script
 	first, _, _ := strings.Cut(string(start[:n]), "\n")
 	line, is := strings.CutPrefix(first, "#!")
 	return strings.Fields(line), is
 }
 
-// job makes the command a job: what it means without gpurun.
+// job makes a job of the command, with the same meaning as without gpurun.
 func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 	if err := t.misplaced(); err != nil {
 		return nil, err
@@ -115,7 +113,7 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 	return j, nil
 }
 
-// verb refuses a verb in the place of a program or a script.
+// verb refuses a verb of gpurun in place of a program or a script.
 func (t typedLine) verb() error {
 	if word := t.words[0]; t.line.Kind == Script && !t.asProgram && slices.Contains(commandline.Verbs, word) {
 		return errext.Errorf("give the verb first; a program of that name goes behind --: gpurun -- "+word+" …", "%s is a verb of gpurun: put it before the flags", word)
@@ -123,7 +121,7 @@ func (t typedLine) verb() error {
 	return nil
 }
 
-// misplaced refuses a command that starts others elsewhere, with the line to type.
+// misplaced refuses a command that starts others elsewhere. The error has the line to type instead.
 func (t typedLine) misplaced() error {
 	seen := commandline.Known.SeeThrough(t.words)
 	before := t.words[:len(t.words)-len(seen.Inner)]
@@ -150,8 +148,7 @@ func (t typedLine) misplaced() error {
 	return errext.Errorf(hint, "gpurun cannot stand in front of %s, which %s", m.Name, strings.TrimPrefix(message, m.Name+" "))
 }
 
-// onLine turns an error about a command into one about a command line, which has no
-// table launch to set something in.
+// onLine adapts an error about a command to a command line, which has no table [launch].
 func (t typedLine) onLine(err error) error {
 	if hint := errext.Hint(err); !strings.Contains(hint, "launch.ranks") {
 		return err
@@ -163,8 +160,7 @@ func (t typedLine) onLine(err error) error {
 	return errext.WithHint(err, "put gpurun in front of the launcher itself, or "+file)
 }
 
-// shellScript is the script that a shell runs as the job, or the shell; empty where the
-// job is something else.
+// shellScript returns the script that a shell runs as the job, or the shell; empty for other jobs.
 func (j *Job) shellScript() string {
 	isShell := func(word string) bool { return slices.Contains(commandline.Shells, filepath.Base(word)) }
 	switch {
@@ -181,7 +177,7 @@ func (j *Job) shellScript() string {
 	return ""
 }
 
-// name is the job's: that of its script, also of one that a shell runs.
+// name returns the job's name, from its script, even if a shell runs that.
 func (t typedLine) name(j *Job) string {
 	if j.Kind == Program && slices.Contains(commandline.Shells, nameOf(j.Argv[0])) && len(j.Argv) > 1 && !strings.HasPrefix(j.Argv[1], "-") {
 		return nameOf(j.Argv[1])
@@ -189,8 +185,7 @@ func (t typedLine) name(j *Job) string {
 	return nameOf(j.Argv[0])
 }
 
-// takeFlags makes the command the job's, and then the flags of gpurun and of torchrun
-// that stand in front of it.
+// takeFlags adds the command to the job, and then the flags of gpurun and torchrun before it.
 func (t typedLine) takeFlags(j *Job, c *command) error {
 	launched := c.line != nil && c.launcher.Wrapper == ""
 	var set []string
@@ -229,11 +224,10 @@ func (t typedLine) takeFlags(j *Job, c *command) error {
 	return nil
 }
 
-// Open reads a command line: gpurun's own flags, then a train.toml, a command as it
-// would be typed without gpurun, or what torchrun would be given. env is gpurun's
-// environment in the form of os.Environ, dir its working directory. What flags say of the
-// policy is stronger than the train.toml, and that than the user's own configuration.
-// Errors have hints, or are an *Error; ErrHelp where help is asked for.
+// Open reads a command line: gpurun's flags, then a train.toml, a command as typed without gpurun, or
+// arguments as for torchrun. env is gpurun's environment in the form of os.Environ, dir its working
+// directory. For the policy, flags override the train.toml, which overrides the user's configuration. Errors
+// have hints, or are an *Error, or ErrHelp if the user requests help.
 func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error) {
 	vars := environ.Parse(env)
 	t, err := readTyped(args, vars, dir)
@@ -272,19 +266,18 @@ func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error
 	return j, own, nil
 }
 
-// offVariable, set to "off", makes gpurun run nothing but what follows it.
+// offVariable, set to "off", turns gpurun off: it only executes the command after it.
 const offVariable = "GPURUN"
 
-// An Exec is a program that is to be executed in gpurun's place.
+// An Exec is a program to execute in place of gpurun.
 type Exec struct {
 	Path string
 	Argv []string
 }
 
-// Off is what to execute where the environment says that gpurun is off: the words
-// behind gpurun and its flags, as they are; for a script, torchrun with the same
-// flags. It is nil where gpurun is on. env is gpurun's environment in the form of
-// os.Environ, dir its working directory. The error has a hint.
+// Off returns the program to execute if the environment turns gpurun off: the words after gpurun and its
+// flags, unchanged, or for a script, torchrun with the same flags. It is nil if gpurun is on. env is gpurun's
+// environment in the form of os.Environ, dir its working directory. The error has a hint.
 func Off(args, env []string, dir string) (*Exec, error) {
 	vars := environ.Parse(env)
 	if vars[offVariable] != "off" {
@@ -313,7 +306,7 @@ func Off(args, env []string, dir string) (*Exec, error) {
 	return &Exec{Path: path, Argv: argv}, nil
 }
 
-// torchrun is the command that a script with torchrun's flags stands for.
+// torchrun returns the torchrun command for a script with torchrun's flags.
 func (t typedLine) torchrun() ([]string, error) {
 	rest := slices.Concat(t.line.Torchrun, t.words)
 	search := python.Finder{Named: t.line.Python, Dir: t.dir, Env: t.env, Look: python.Finder{Dir: t.dir, Env: t.env}.InPath}
@@ -329,13 +322,12 @@ func (t typedLine) torchrun() ([]string, error) {
 	return append([]string{path, "-m", "torch.distributed.run"}, rest...), nil
 }
 
-// Own are the flags that gpurun has and torchrun has not. They may appear among
-// torchrun's flags, before the script or the train.toml.
+// Own has the flags that only gpurun has. They may appear among torchrun's flags, before the script or the
+// train.toml.
 type Own = commandline.Own
 
-// trainFile is gpurun's own flags, and the path of the train.toml that the words name;
-// empty where they are something else. After a train.toml there can be nothing but flags
-// of gpurun, so that they may appear there too. Errors have hints.
+// trainFile returns gpurun's own flags, and the path of the train.toml in the words; empty if they are
+// something else. gpurun's flags may also follow the train.toml, since nothing else can. Errors have hints.
 func (t typedLine) trainFile() (file string, own Own, err error) {
 	line := t.line
 	if line.Kind != Script || !isTOML(line.Command[0]) {
@@ -354,7 +346,7 @@ func (t typedLine) trainFile() (file string, own Own, err error) {
 	return line.Command[0], line.Own, nil
 }
 
-// inFile says how a train.toml has a flag of torchrun's.
+// inFile returns how to write a flag of torchrun in a train.toml.
 func inFile(name, source string) string {
 	key := strings.ReplaceAll(name, "-", "_")
 	for _, section := range []string{"launch", "job"} {
@@ -367,7 +359,7 @@ func inFile(name, source string) string {
 
 func isTOML(name string) bool { return strings.EqualFold(filepath.Ext(name), ".toml") }
 
-// after reads the flags that follow a train.toml.
+// after reads the flags after a train.toml.
 func after(line *commandline.TorchrunCommand, file string, words []string) error {
 	rest, err := line.More(words)
 	var problem *commandline.OptionProblem

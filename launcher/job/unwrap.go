@@ -9,46 +9,44 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// A command is what a job runs, out of what the user typed.
+// A command is the command of a job, parsed from the typed words.
 type command struct {
 	kind Kind
 	argv []string
 	env  map[string]string
-	// through is what precedes argv in the command of each rank.
+	// through precedes argv in the command of each rank.
 	through Through
-	// python and torchrun are the interpreter and the launcher as typed, options those
-	// of the interpreter.
+	// python and torchrun are the interpreter and the launcher as typed, options the options of the
+	// interpreter.
 	python, torchrun string
 	options          []string
-	// line is what torchrun's flags said; nil where there was no torchrun.
+	// line has torchrun's flags; nil without torchrun.
 	line *commandline.TorchrunCommand
-	// nodes is what a launcher's words said of the nodes of the launch.
+	// nodes has what a launcher's words say about the nodes of the launch.
 	nodes commandline.Nodes
-	// inner are the variables that another launcher would have set, and launcher is
-	// which one that is; zero for none.
+	// inner are the variables that another launcher would set. launcher is that launcher; zero for none.
 	inner    map[string]string
 	launcher commandline.RankStarter
-	// typed are the words of a command that gpurun looks through: without the variables
-	// in front and the wrappers of which it does the work itself.
+	// typed are the words without leading variables and without wrappers that gpurun replaces.
 	typed    []string
-	used     []string // variables in the line
+	used     []string // names of the variables in the line
 	warnings []string
 }
 
-// Words that the user typed, and what of the outside world their meaning rests on.
+// words are the typed words, with the environment that their meaning depends on.
 type words struct {
 	typed    []string
-	assigned environ.Vars // that stood before them
-	// self: the words are one process that is run as it is.
+	assigned environ.Vars // variables before the words
+	// self: the words are one process, which runs unchanged.
 	self bool
-	// env are the job's own variables, and inherited gpurun's: PET_* of both count.
+	// env are the job's own variables, and inherited those of gpurun. PET_* in both count.
 	env, inherited environ.Vars
 	dir            string
-	hook           Unwrap // takes other launchers off; it may be nil
+	hook           Unwrap // removes other launchers; may be nil
 }
 
-// commandFrom splits a line as typed into a shell, with the values of its variables.
-// w has no words yet. The error has a hint.
+// commandFrom splits a line as a shell does, replaces its variables, and parses it. w has no words yet. The
+// error has a hint.
 func commandFrom(line string, w words, lookup func(string) (string, bool)) (*command, error) {
 	split, used, err := commandline.Expand(line, lookup)
 	if err != nil {
@@ -62,8 +60,8 @@ func commandFrom(line string, w words, lookup func(string) (string, bool)) (*com
 	return c, err
 }
 
-// command takes words apart into what gpurun does itself: leading variables,
-// torchrun, the interpreter. The error has a hint.
+// command separates from the words what gpurun does itself: leading variables, torchrun, the interpreter. The
+// error has a hint.
 func (w words) command() (*command, error) {
 	if len(w.typed) == 0 {
 		return nil, errext.Errorf("", "the command is empty")
@@ -94,7 +92,7 @@ func (w words) command() (*command, error) {
 	}
 	for name, value := range c.inner {
 		if _, set := all[name]; set {
-			continue // what the user says is stronger
+			continue // the user's value overrides it
 		}
 		if c.env == nil {
 			c.env = map[string]string{}
@@ -104,8 +102,8 @@ func (w words) command() (*command, error) {
 	return c, nil
 }
 
-// unwrap takes torchrun and the interpreter off a command, and refuses other
-// launchers. env holds variables that stood before it.
+// unwrap removes torchrun and the interpreter from a command, and refuses other launchers. env has the
+// variables before the command.
 func unwrap(words []string, env map[string]string) (*command, error) {
 	c, err := unwrapTorchrun(words, env)
 	if c != nil || err != nil {
@@ -120,8 +118,7 @@ func unwrap(words []string, env map[string]string) (*command, error) {
 	return &command{kind: Program, argv: words}, nil
 }
 
-// unwrapTorchrun takes torchrun off, in either of its names; nil where it is not
-// in front.
+// unwrapTorchrun removes torchrun, under either of its names; nil if it is not the first word.
 func unwrapTorchrun(words []string, env map[string]string) (*command, error) {
 	found, _ := commandline.Known.Find(words)
 	is, legacy := found.Torchrun()
@@ -143,12 +140,12 @@ func unwrapTorchrun(words []string, env map[string]string) (*command, error) {
 	return c, refuseInner(c.kind, c.argv)
 }
 
-// refuseInner refuses a launcher that gpurun would start once a rank.
+// refuseInner refuses a launcher that gpurun would start on each rank.
 func refuseInner(kind Kind, argv []string) error {
 	return refused(commandline.Known.StartsRanks(kind, argv))
 }
 
-// refused is the error for a launcher that would start once a rank; nil for none.
+// refused returns the error for a launcher that would start on each rank; nil for none.
 func refused(name string) error {
 	if name == "" {
 		return nil
@@ -157,8 +154,8 @@ func refused(name string) error {
 		"%s starts its own ranks: it would be started once for each rank", name)
 }
 
-// unwrapPython takes the interpreter off: gpurun starts it itself, always with
-// -u. With options that change what it runs it stays, and the command is a program.
+// unwrapPython removes the interpreter, which gpurun starts itself, always with -u. If it has options that
+// change what it runs, it stays, and the command is a program.
 func unwrapPython(words []string) (*command, error) {
 	p, err := commandline.ReadPython(words)
 	switch {
@@ -170,13 +167,13 @@ func unwrapPython(words []string) (*command, error) {
 	return &command{kind: p.Kind, argv: p.Argv, python: words[0], options: p.Options}, nil
 }
 
-// An Unwrap takes a framework's launcher off a command, and the wrappers in front of
-// it; false where it knows none in it. env are the variables that precede it and those of the job,
-// dir is the working directory.
+// An Unwrap removes a framework's launcher, and the wrappers before it, from a command. It reports false if
+// it finds no known launcher. env has the variables before the command and those of the job, dir is the
+// working directory.
 type Unwrap func(words []string, env map[string]string, dir string) (commandline.Inner, bool, error)
 
-// innerCommand asks unwrap; nil where it knows no launcher in the words, of which
-// inside are those behind wrappers.
+// innerCommand calls unwrap. It returns nil if that finds no launcher in the words. inside are the words
+// after wrappers.
 func innerCommand(words, inside []string, env map[string]string, dir string, unwrap Unwrap) (*command, error) {
 	if unwrap == nil {
 		return nil, nil
@@ -195,11 +192,11 @@ func innerCommand(words, inside []string, env map[string]string, dir string, unw
 	return c, refuseInner(c.kind, c.argv)
 }
 
-// ErrHelp: the command line asks for help.
+// ErrHelp: the command line requests help.
 var ErrHelp = commandline.ErrHelp
 
-// readTorchrun reads torchrun's command line, with gpurun's own flags among
-// torchrun's. legacy is torch.distributed.launch. Errors have hints; ErrHelp asks for help.
+// readTorchrun reads torchrun's command line, with gpurun's own flags among torchrun's. legacy means
+// torch.distributed.launch. Errors have hints; ErrHelp means that the user requests help.
 func readTorchrun(args []string, env environ.Vars, legacy bool) (*commandline.TorchrunCommand, error) {
 	line, err := commandline.ReadTorchrun(args, env, legacy)
 	if err != nil {
@@ -208,7 +205,7 @@ func readTorchrun(args []string, env environ.Vars, legacy bool) (*commandline.To
 	return line, nil
 }
 
-// withHint adds what to do about a word of a command line.
+// withHint adds a hint to an error about a word of a command line.
 func withHint(err error) error {
 	var word *commandline.OptionProblem
 	if !errors.As(err, &word) {
@@ -226,8 +223,8 @@ func withHint(err error) error {
 	return err
 }
 
-// launchOf is how the ranks are started by torchrun's flags; what torchrun has no flag
-// for keeps its default. Relative paths count from dir.
+// launchOf returns the launch settings from torchrun's flags. Settings without such a flag have their
+// defaults. Relative paths count from dir.
 func launchOf(line *commandline.TorchrunCommand, dir string) LaunchSettings {
 	l := defaults().Launch
 	l.RankOptions, l.Auto = line.RankOptions, AutoDevices
@@ -235,5 +232,5 @@ func launchOf(line *commandline.TorchrunCommand, dir string) LaunchSettings {
 	return l
 }
 
-// many bounds numbers that have no bound of their own.
+// many bounds numbers that have no other bound.
 const many = 1 << 30

@@ -11,8 +11,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// A fileTable reads one fileTable of a train.toml: what every file's tables have, and
-// the paths, durations and sizes of this one.
+// A fileTable reads one table of a train.toml. It adds paths, durations and sizes to document.ValueTable.
 type fileTable struct{ *document.ValueTable }
 
 // file reads a path. Nothing is expanded in it.
@@ -28,7 +27,7 @@ func (t *fileTable) file(key, fallback string) string {
 	return s
 }
 
-// duration reads "30s" or "2h30m", of at least least.
+// duration reads a duration such as "30s" or "2h30m", of at least least.
 func (t *fileTable) duration(key string, fallback, least time.Duration) time.Duration {
 	v, set := t.Get(key)
 	if !set {
@@ -83,9 +82,8 @@ var sizeUnits = map[string]float64{
 	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }
 
-// ParseSize reads an amount of memory, such as "24GiB" or "512 MB": a decimal
-// number and one of B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB and TiB
-// (powers of 1024). Fractions of a byte are cut off.
+// ParseSize reads an amount of memory, such as "24GiB" or "512 MB": a decimal number and one of B, KB, MB,
+// GB, TB (powers of 1000), KiB, MiB, GiB and TiB (powers of 1024). Fractions of a byte are dropped.
 func ParseSize(text string) (bytes int64, err error) {
 	text = strings.TrimSpace(text)
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -112,8 +110,8 @@ func ParseSize(text string) (bytes int64, err error) {
 	return int64(size), nil
 }
 
-// likelyUnit is the unit to write for one that is none: "G" is 1024³ to some
-// tools and 1000³ to others.
+// likelyUnit returns the unit that was probably meant by an invalid one: "G" is 1024³ in some tools and 1000³
+// in others.
 func likelyUnit(unit string) string {
 	if i := strings.IndexByte("kmgt", unit[0]); i >= 0 {
 		return "KMGT"[i:i+1] + "iB"
@@ -121,7 +119,7 @@ func likelyUnit(unit string) string {
 	return "GiB"
 }
 
-// spelledUnits maps long words for units of time to those of time.ParseDuration.
+// spelledUnits maps long names of units of time to those of time.ParseDuration.
 var spelledUnits = map[string]string{
 	"sec": "s", "secs": "s", "second": "s", "seconds": "s",
 	"min": "m", "mins": "m", "minute": "m", "minutes": "m",
