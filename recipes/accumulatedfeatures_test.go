@@ -9,9 +9,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestFeaturesAreAccumulatedByTheModelsForward: a program made from open_clip's is offered
-// --accum-freq where that calls the model as it is.
-func TestFeaturesAreAccumulatedByTheModelsForward(t *testing.T) {
+// TestFeatureAccumulationNeedsTheModelsForward: a program derived from open_clip's is offered
+// --accum-freq only if that calls the model with the arguments that it accepts.
+func TestFeatureAccumulationNeedsTheModelsForward(t *testing.T) {
 	const loop = "def train(args):\n    if args.accum_freq == 1:\n        out = model(images, texts%s)\n    else:\n        out = model(images, texts)\n"
 	for name, test := range map[string]struct{ more, forward, want string }{
 		"open_clip's own":              {"", "self, image, text=None", ""},

@@ -14,8 +14,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestEveryRecipeIsComplete: what comes with gpurun has golden files, and is asked of
-// the framework itself or says why not.
+// TestEveryRecipeIsComplete: each recipe of the catalog has golden files, and is checked against
+// the framework itself or has a reason why not.
 func TestEveryRecipeIsComplete(t *testing.T) {
 	all, err := recipes.Catalog()
 	if err != nil {
@@ -45,8 +45,8 @@ func TestEveryRecipeIsComplete(t *testing.T) {
 	}
 }
 
-// TestKnobsAreExplained: README.md has a line for each knob, with the values that have
-// names, in their order.
+// TestKnobsAreExplained: README.md has a line for each knob, with its named values in their
+// order.
 func TestKnobsAreExplained(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {
@@ -68,12 +68,12 @@ func TestKnobsAreExplained(t *testing.T) {
 	}
 }
 
-// rungOf are the rungs that every framework has whose recipe keeps the knob.
+// rungOf has the remedies of every framework whose recipe keeps the knob.
 var rungOf = map[strategy.Knob]strategy.Rung{
 	strategy.MicroBatchSize: strategy.RungMicroBatch, strategy.ActivationCheckpointing: strategy.RungCheckpointing,
 }
 
-// rungsInGoldenFiles are the rungs that the golden files of each recipe show.
+// rungsInGoldenFiles returns the remedies in the golden files of each recipe.
 func rungsInGoldenFiles(t *testing.T) map[string]map[strategy.Rung]bool {
 	t.Helper()
 	shown := map[string]map[strategy.Rung]bool{}

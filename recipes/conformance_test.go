@@ -19,9 +19,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// conformance is the environment variable that asks for the real frameworks:
-// "all", or names of recipes. They are installed first, which takes minutes and
-// gigabytes, so that they are no part of the usual tests: see make conformance.
+// conformance is the environment variable that enables the real frameworks: "all", or names of
+// recipes. They are installed first, which takes minutes and gigabytes, so they are not part of
+// the usual tests: see make conformance.
 const conformance = "GPURUN_CONFORMANCE"
 
 // A realCase is one command for a framework's own parser (conformance/harness.py).
@@ -34,18 +34,18 @@ type realCase struct {
 	Ranks   int               `json:"ranks"`
 
 	rung string
-	want strategy.Plan // what the framework has to read
-	turn strategy.Plan // what the scene changes; nil before the change
+	want strategy.Plan // the plan that the framework has to read
+	turn strategy.Plan // the changes of the scene; nil before the change
 }
 
-// answers is what the harness prints.
+// answers is the output of the harness.
 type answers struct {
 	Packages map[string]string `json:"packages"`
 	Answers  []map[string]any  `json:"answers"`
 }
 
-// TestConformance gives every golden command, before and after its change, to
-// the framework's own parser, and writes down what is so verified.
+// TestConformance gives every golden command, before and after its change, to the framework's own
+// parser, and records what was verified.
 func TestConformance(t *testing.T) {
 	wanted := strings.Fields(os.Getenv(conformance))
 	if len(wanted) == 0 {
@@ -96,7 +96,7 @@ func environment(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// realCases are the scenes of a recipe as commands in folders of their own.
+// realCases returns the scenes of a recipe as commands in separate folders.
 func realCases(t *testing.T, name string) []realCase {
 	t.Helper()
 	var cases []realCase
@@ -128,8 +128,8 @@ type askedScene struct {
 	held strategy.Plan
 }
 
-// askedScenes are the scenes of a recipe that its framework is asked about, by their
-// files: not those with a golden error.
+// askedScenes yields the scenes of a recipe that its framework reads, by their files: all without
+// a golden error.
 func askedScenes(t *testing.T, name string) iter.Seq2[string, askedScene] {
 	return func(yield func(string, askedScene) bool) {
 		for _, file := range golden(t) {
@@ -165,7 +165,7 @@ func save(t *testing.T, folder string, files map[string][]byte) {
 	}
 }
 
-// link puts the siblings of copied files beside the copies, as the launcher does.
+// link puts the siblings of copied files next to the copies, as the launcher does.
 func link(t *testing.T, folder string, siblings map[string]string) {
 	t.Helper()
 	for copied, original := range siblings {
@@ -214,7 +214,8 @@ func ask(t *testing.T, python, name string, cases []realCase) answers {
 	return got
 }
 
-// compareReal says what the framework reads otherwise than gpurun; empty: nothing.
+// compareReal lists the differences between what the framework reads and what gpurun reads;
+// empty: none.
 func compareReal(c realCase, answer map[string]any) string {
 	line := "\n\t" + strings.Join(c.Argv, " ")
 	if fault, failed := answer["error"]; failed {
@@ -241,5 +242,5 @@ func compareReal(c realCase, answer map[string]any) string {
 	return c.Name + ": " + strings.Join(faults, "; ") + line
 }
 
-// verifiedFile is where a recipe's report lies.
+// verifiedFile is the path of a recipe's report.
 func verifiedFile(name string) string { return path.Join("catalog", "verified", name+".toml") }

@@ -8,8 +8,7 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 )
 
-// TestFilesNamed: a file can name another one, which is asked for once the first
-// is loaded.
+// TestFilesNamed: a file can name another one, which is listed after the first is loaded.
 func TestFilesNamed(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
 	cmd := recipes.Command{Argv: []string{"x.py", "args.json"}, Files: map[string][]byte{}}

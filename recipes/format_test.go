@@ -21,18 +21,18 @@ func parsedRecipe(t *testing.T, text string) recipes.Recipe {
 	return r
 }
 
-// TestGlobal: the accumulation that a framework derives from a global batch is
-// read, and the global batch is written only where it has to be.
+// TestGlobal: the accumulation that a framework derives from a global batch is read, and the
+// global batch is written only if needed.
 func TestGlobal(t *testing.T) {
 	const knobs = "[knobs]\nmicro_batch_size = { arg = \"--micro\" }\n[knobs.gradient_accumulation_steps]\nglobal = { arg = \"--global\" }\n"
 	nearest := knobs + "default = 64\n"
 	for _, test := range []struct {
 		name, recipe, argv string
 		ranks              int
-		accumulation       string // "": cannot be turned
-		micro, next        string // of the plan that is applied
+		accumulation       string // "": cannot be changed
+		micro, next        string // of the applied plan
 		want               string
-		nominal            string // how a rule has it rounded
+		nominal            string // the rounding of a rule
 		fixed              bool
 	}{
 		{"given", knobs, "--micro 8 --global 64", 2, "4", "4", "8", "--micro 4 --global 64", "", false},
@@ -104,8 +104,8 @@ func TestModelParallelTwice(t *testing.T) {
 	}
 }
 
-// TestAlternativesWritten: a change goes to the strongest place that can be
-// written, unless a stronger one holds the value; then the knob cannot be turned.
+// TestAlternativesWritten: a change goes to the strongest writable place, unless a stronger one
+// has the value; then the knob cannot be changed.
 func TestAlternativesWritten(t *testing.T) {
 	const file, named, arg, python = `{ path = "bs", file = "fixed.yaml" }`, `{ path = "bs", via = { arg = "--config" } }`, `{ arg = "--bs" }`, `{ assigned = "bs" }`
 	for _, test := range []struct{ places, argv, script, want, absent string }{
@@ -136,8 +136,7 @@ func TestAlternativesWritten(t *testing.T) {
 	}
 }
 
-// TestUnknownAccumulation: under DeepSpeed, too, an accumulation that nothing tells
-// is not taken for 1.
+// TestUnknownAccumulation: an unknown accumulation is not assumed to be 1, also under DeepSpeed.
 func TestUnknownAccumulation(t *testing.T) {
 	r := catalogued(t, "hf-trainer").With(knobsOf(t, `gradient_accumulation_steps = { arg = "--accum" }`))
 	cmd := recipes.Command{
@@ -150,9 +149,9 @@ func TestUnknownAccumulation(t *testing.T) {
 	}
 }
 
-// TestNominalBesidePlaces: an accumulation that is written out counts, and one that
-// is not comes of the nominal batch, over all ranks.
-func TestNominalBesidePlaces(t *testing.T) {
+// TestNominalBatchNextToPlaces: an explicit accumulation counts; otherwise it follows from the
+// nominal batch, over all ranks.
+func TestNominalBatchNextToPlaces(t *testing.T) {
 	r := parsedRecipe(t, "rules = [\"swift-accumulation\"]\nparallel = [{ arg = \"--sp\" }]\n[knobs]\nmicro_batch_size = { arg = \"--micro\" }\n[knobs.gradient_accumulation_steps]\n"+
 		"default = 16\nplaces = [{ arg = \"--accum\" }]\n")
 	for _, test := range []struct{ argv, accumulation, micro, next, want string }{
@@ -174,7 +173,7 @@ func TestNominalBesidePlaces(t *testing.T) {
 	}
 }
 
-// TestVersions: a place, and a recipe, can be there in some versions only.
+// TestVersions: a place, and a recipe, may exist in some versions only.
 func TestVersions(t *testing.T) {
 	r := parsedRecipe(t, "[knobs.micro_batch_size]\nalternatives = [{ arg = \"--new\", versions = { tool = \">=2.0\" } }, { arg = \"--old\", versions = { tool = \"<2\" } }]\n")
 	for version, want := range map[string]string{"1.9": "--old 8 --new 4", "2.0.0rc1+cu12": "--old 8 --new 8", "": "--old 8 --new 8", "3": "--old 8 --new 8"} {
@@ -192,7 +191,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestAssigned: a Python file's own assignments are what its arguments override.
+// TestAssigned: arguments override a Python file's own assignments.
 func TestAssigned(t *testing.T) {
 	r := parsedRecipe(t, "parser = \"equals\"\n[knobs]\nmicro_batch_size = { alternatives = [{ arg = \"--batch_size\" }, { assigned = \"batch_size\" }] }\n"+
 		"gradient_accumulation_steps = { alternatives = [{ arg = \"--accum\" }, { assigned = \"accum\" }] }\n")
@@ -214,7 +213,7 @@ func TestAssigned(t *testing.T) {
 	}
 }
 
-// TestSettings: what goes with a knob is written, and what the user says is kept.
+// TestSettings: settings that belong to a knob are written, and the user's own are kept.
 func TestSettings(t *testing.T) {
 	r := parsedRecipe(t, `
 [[own_oom]]
@@ -258,7 +257,7 @@ reason = "compiled code recomputes by itself"
 	}
 }
 
-// TestResumeTexts: globs and pins are filled in from wherever the command says it.
+// TestResumeTexts: globs and pins are filled in from any place in the command.
 func TestResumeTexts(t *testing.T) {
 	r := parsedRecipe(t, `
 [resume]

@@ -26,21 +26,21 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // attempt is the folder that new files go into.
 const attempt = "run/attempt-1"
 
-// A scene is one golden file: a command and a plan, and what comes of them. Its
-// comment holds lines `recipe NAME` (or `knobs`, with a knobs.toml), `argv …`,
-// `env NAME=VALUE`, `ranks N`, `nvme PATH`, `packages NAME=VERSION …`, `rung NAME`, `unparsed REASON`, `settles` and
-// `plan knob=value …`; other files of the archive than those below are
-// configuration files. `read` and `diff`, or `error`, are golden.
+// A scene is one golden file: a command and a plan, and their results. Its comment has lines
+// `recipe NAME` (or `knobs`, with a knobs.toml), `argv …`, `env NAME=VALUE`, `ranks N`, `nvme
+// PATH`, `packages NAME=VERSION …`, `rung NAME`, `unparsed REASON`, `settles` and `plan
+// knob=value …`; other files of the archive than those below are configuration files. `read` and
+// `diff`, or `error`, are golden.
 type scene struct {
 	recipe recipes.Recipe
 	cmd    recipes.Command
 	at     recipes.Topology
 	plan   strategy.Plan
-	rung   string // that the plan stands for, empty for a variation
+	rung   string // that the plan applies, empty for a variation
 	own    bool   // the knobs are not only the recipe's
-	// unparsed is why the framework itself is not asked about the scene.
+	// unparsed is the reason why the framework itself does not read the scene.
 	unparsed string
-	// settles: gpurun changes the command whatever the plan.
+	// settles: gpurun changes the command for any plan.
 	settles bool
 }
 
@@ -161,9 +161,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// playScene reads and applies, and checks what holds for every scene: what is
-// applied is what is read from the changed command, and the plan that the command
-// already has changes nothing.
+// playScene reads and applies, and checks what is true for every scene: the changed command has
+// the applied plan, and the plan that the command already has changes nothing.
 func playScene(t *testing.T, s scene) map[string]string {
 	t.Helper()
 	plan, ranges, err := s.recipe.Read(s.cmd, s.at)
@@ -205,7 +204,7 @@ func playScene(t *testing.T, s scene) map[string]string {
 	return got
 }
 
-// after is the command that a change leads to.
+// after returns the changed command.
 func after(cmd recipes.Command, change recipes.Change) recipes.Command {
 	next := recipes.Command{Argv: change.Argv, Env: maps.Clone(cmd.Env), Files: maps.Clone(cmd.Files), Script: cmd.Script, Code: cmd.Code, Packages: cmd.Packages}
 	maps.Copy(next.Env, change.Env)
@@ -221,7 +220,7 @@ func after(cmd recipes.Command, change recipes.Change) recipes.Command {
 	return next
 }
 
-// printed is the plan, one knob a line, with what each can be set to.
+// printed is the plan, one knob per line, with its possible values.
 func printed(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) string {
 	var b strings.Builder
 	for _, k := range strategy.Knobs {

@@ -17,15 +17,15 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// mostKeys is how many names the language may have. A new one that only one
-// framework needs is a rule in Go instead.
+// mostKeys is the largest number of names in the language. A new one that only one framework
+// needs is a rule in Go instead.
 const mostKeys = 74
 
-// allKeys is the heading of the section of README.md that is made of the keys.
+// allKeys is the heading of the section of README.md that is generated from the keys.
 const allKeys = "\n## All keys\n"
 
-// forOwnFiles marks the help of a key that is there for people's own files, though
-// no two recipes of the catalog need it.
+// forOwnFiles marks the help of a key that is meant for users' own files, though no two recipes
+// of the catalog need it.
 const forOwnFiles = "for files of your own"
 
 // explained are the keys of the language, with their help in all tables.
@@ -39,8 +39,8 @@ func explained() map[string]string {
 	return lines
 }
 
-// TestKeysAreFewAndExplained: README.md has the help of each key of the language.
-func TestKeysAreFewAndExplained(t *testing.T) {
+// TestKeysAreFewAndDocumented: README.md has the help of each key of the language.
+func TestKeysAreFewAndDocumented(t *testing.T) {
 	if keys := explained(); len(keys) > mostKeys {
 		t.Errorf("the language has %d keys, more than %d: %v", len(keys), mostKeys, slices.Sorted(maps.Keys(keys)))
 	}
@@ -77,8 +77,8 @@ func TestKeysAreFewAndExplained(t *testing.T) {
 	}
 }
 
-// TestKeysAreUsed: each key is used by two recipes of the catalog, or its help says
-// that it is for people's own files.
+// TestKeysAreUsed: each key is used by two recipes of the catalog, or its help marks it as meant
+// for users' own files.
 func TestKeysAreUsed(t *testing.T) {
 	files, err := filepath.Glob("catalog/*.toml")
 	if err != nil || len(files) < 20 {
@@ -113,8 +113,8 @@ func TestKeysAreUsed(t *testing.T) {
 	}
 }
 
-// keysIn collects the keys of a table that stands at a key. What is below some of
-// them has names of the reader's own: knobs, values, packages.
+// keysIn collects the keys of a table at a key. The keys below some of them are not part of the
+// language: knobs, values, packages.
 func keysIn(value any, at string, used map[string]bool) {
 	switch v := value.(type) {
 	case []any:
@@ -140,7 +140,7 @@ func keysIn(value any, at string, used map[string]bool) {
 	}
 }
 
-// isPlaces tells the places of [resume.values] from the words of a place's values.
+// isPlaces distinguishes the places of [resume.values] from the words of a place's values.
 func isPlaces(value any) bool {
 	list, _ := value.([]any)
 	if len(list) == 0 {
@@ -150,8 +150,8 @@ func isPlaces(value any) bool {
 	return place
 }
 
-// TestParseFileShowsThePlace: a recipe file is complained of as a train.toml is, all
-// at once.
+// TestParseFileShowsThePlace: all errors of a recipe file are reported together, in the form of
+// train.toml's.
 func TestParseFileShowsThePlace(t *testing.T) {
 	_, err := recipes.ParseFile("my.toml", []byte(`name = "mine"
 parser = "argprase"

@@ -14,9 +14,8 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 )
 
-// TestConformanceOfAccelerateLaunch: the variables are those that accelerate
-// launch itself sets. The launcher says where the ranks meet and how many threads
-// they have; gpurun does that in its own way.
+// TestConformanceOfAccelerateLaunch: the variables are those that accelerate launch itself sets,
+// except the rendezvous and the number of threads, which gpurun sets in its own way.
 func TestConformanceOfAccelerateLaunch(t *testing.T) {
 	if wanted := strings.Fields(os.Getenv(conformance)); len(wanted) == 0 || wanted[0] != "all" && !strings.Contains(os.Getenv(conformance), "accelerate") {
 		t.Skip("make conformance installs the frameworks and runs their launchers")
@@ -56,7 +55,7 @@ func TestConformanceOfAccelerateLaunch(t *testing.T) {
 	}
 }
 
-// launchEnvironments asks accelerate launch itself, for each command line.
+// launchEnvironments runs accelerate launch itself on each command line.
 func launchEnvironments(t *testing.T, folder string, lines []string) []map[string]string {
 	t.Helper()
 	var words [][]string

@@ -8,9 +8,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestRecipesSayWhatTheyDoWithTheLoss: a recipe whose micro batch can be changed says what
-// that does to the training.
-func TestRecipesSayWhatTheyDoWithTheLoss(t *testing.T) {
+// TestRecipesDeclareTheirLoss: a recipe whose micro batch can be changed declares the effect on
+// the training.
+func TestRecipesDeclareTheirLoss(t *testing.T) {
 	all, err := recipes.Catalog()
 	if err != nil {
 		t.Fatal(err)
@@ -22,8 +22,8 @@ func TestRecipesSayWhatTheyDoWithTheLoss(t *testing.T) {
 	}
 }
 
-// TestLossOfARecipe: the first entry counts that is for the installed versions, the script
-// and the command.
+// TestLossOfARecipe: the first entry for the installed versions, the script and the command
+// counts.
 func TestLossOfARecipe(t *testing.T) {
 	r, err := recipes.ParseFile("x.toml", []byte(`name = "x"
 [[loss]]
@@ -66,9 +66,9 @@ reason = "divided"
 	}
 }
 
-// TestMethodsWithStatisticsAreNotExact: a method that has statistics over a micro batch is
-// equal on average only, whatever the framework divides.
-func TestMethodsWithStatisticsAreNotExact(t *testing.T) {
+// TestMethodsWithBatchStatisticsAreNotExact: a method with statistics over a micro batch is equal
+// on average only, whatever the framework divides.
+func TestMethodsWithBatchStatisticsAreNotExact(t *testing.T) {
 	all, err := recipes.Catalog()
 	if err != nil {
 		t.Fatal(err)

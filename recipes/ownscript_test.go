@@ -31,8 +31,7 @@ func ranges(t *testing.T, recipe string, cmd recipes.Command, ranks int) (strate
 	return plan, ranges
 }
 
-// timmLike is made like timm's train.py, long before it accumulated, checkpointed or
-// knew bfloat16.
+// timmLike resembles timm's train.py before it accumulated, checkpointed or supported bfloat16.
 const timmLike = `
 import argparse
 from timm.optim import create_optimizer_v2, optimizer_kwargs
@@ -48,9 +47,9 @@ parser.add_argument('-j', '--workers', type=int, default=8)
 parser.add_argument('--experiment', default='')
 `
 
-// TestArgumentsThatTheParserLacks: a script made from a framework's gets no argument
-// that its own parser would refuse.
-func TestArgumentsThatTheParserLacks(t *testing.T) {
+// TestArgumentsMissingInTheParserAreNotAdded: a script derived from a framework's gets no
+// argument that its own parser would refuse.
+func TestArgumentsMissingInTheParserAreNotAdded(t *testing.T) {
 	cmd := ownScript(t, "train.py --data-dir d --model m", timmLike)
 	plan, all := ranges(t, "timm", cmd, 1)
 	for k, name := range map[strategy.Knob]string{
@@ -88,7 +87,8 @@ func TestArgumentsThatTheParserLacks(t *testing.T) {
 	if all[strategy.GradientAccumulationSteps].Absent != "" || all[strategy.ActivationCheckpointing].Absent == "" {
 		t.Error("the module's parser is not read")
 	}
-	// Where names are computed nobody knows, and a knob of the user's own is the user's.
+	// With computed names the arguments are not known. A knob that the user described is not
+	// affected.
 	_, all = ranges(t, "timm", ownScript(t, "train.py --data-dir d", timmLike+"for f in flags:\n    parser.add_argument('--' + f)\n"), 1)
 	if why := all[strategy.ActivationCheckpointing].Absent; why != "" {
 		t.Errorf("computed names: %s", why)
@@ -99,7 +99,7 @@ func TestArgumentsThatTheParserLacks(t *testing.T) {
 	}
 }
 
-// TestComputedDefaults: a batch of which nobody knows is not halved.
+// TestComputedDefaults: an unknown batch is not halved.
 func TestComputedDefaults(t *testing.T) {
 	script := strings.Replace(timmLike, "default=64", "default=int(os.environ['BATCH'])", 1)
 	plan, all := ranges(t, "timm", ownScript(t, "train.py --data-dir d", script), 1)
@@ -123,8 +123,8 @@ func TestAbbreviationsOfTheScript(t *testing.T) {
 	}
 }
 
-// megatronLike is made like Megatron's arguments of some years ago, with a part of
-// them in dataclasses as they are today.
+// megatronLike resembles Megatron's arguments of some years ago, with a part of them in
+// dataclasses as today.
 const megatronLike = `
 def add_training_args(parser):
     group = parser.add_argument_group(title='training')
@@ -140,7 +140,7 @@ class OptimizerConfig:
     """Shard it."""
 `
 
-func TestAForkOfMegatron(t *testing.T) {
+func TestForkOfMegatron(t *testing.T) {
 	cmd := ownScript(t, "pretrain.py --num-layers 4 --micro-batch-size 8 --global-batch-size 64", "from megatron.training import pretrain\n", megatronLike)
 	plan, all := ranges(t, "megatron-lm", cmd, 4)
 	if want := "the script's parser has no argument --recompute-granularity"; all[strategy.ActivationCheckpointing].Absent != want {
@@ -152,7 +152,7 @@ func TestAForkOfMegatron(t *testing.T) {
 	if all[strategy.Sharding].Absent != "" || all[strategy.OffloadOptimizer].Absent == "" || plan[strategy.DataloaderWorkers] != "4" {
 		t.Errorf("sharding %+v, offload %+v, %v", all[strategy.Sharding], all[strategy.OffloadOptimizer], plan)
 	}
-	// What a value brings along is looked for, too.
+	// The settings that belong to a value are also checked.
 	cmd = ownScript(t, "pretrain.py --num-layers 4 --micro-batch-size 8", "", megatronLike+"    group.add_argument('--recompute-granularity')\n    group.add_argument('--recompute-activations', action='store_true')\n")
 	_, all = ranges(t, "megatron-lm", cmd, 4)
 	if got := all[strategy.ActivationCheckpointing]; got.Absent != "" || slices.Contains(got.Values, "full") || !slices.Contains(got.Values, "selective") {
@@ -160,7 +160,7 @@ func TestAForkOfMegatron(t *testing.T) {
 	}
 }
 
-// TestDefaultsOfTrainingArguments: a class that extends them has defaults of its own.
+// TestDefaultsOfTrainingArguments: a class that extends them has its own defaults.
 func TestDefaultsOfTrainingArguments(t *testing.T) {
 	const script = `
 from transformers import HfArgumentParser, Trainer, TrainingArguments
@@ -186,8 +186,8 @@ args, = HfArgumentParser(Arguments).parse_args_into_dataclasses()
 	}
 }
 
-// TestBatchesOfDeepSpeedScripts: the configuration says how large a micro batch is only
-// where DeepSpeed, or the script by its word, makes them.
+// TestBatchesOfDeepSpeedScripts: the configuration sets the micro batch only if DeepSpeed makes
+// the batches, or the script does so by that value.
 func TestBatchesOfDeepSpeedScripts(t *testing.T) {
 	const config = `{"train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2}`
 	for script, own := range map[string]bool{
@@ -214,9 +214,9 @@ func TestBatchesOfDeepSpeedScripts(t *testing.T) {
 	}
 }
 
-// TestConfigurationsThatGpurunDoesNotUnderstand: a job is not refused for what DeepSpeed
-// may understand.
-func TestConfigurationsThatGpurunDoesNotUnderstand(t *testing.T) {
+// TestUnknownConfigurationIsNotRefused: a job is not refused for a setting that DeepSpeed may
+// understand.
+func TestUnknownConfigurationIsNotRefused(t *testing.T) {
 	for config, absent := range map[string][]strategy.Knob{
 		`{"train_batch_size": 48, "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2}`: {strategy.MicroBatchSize}, // 3 of 4 ranks: the script's mpu
 		`{"zero_optimization": {"stage": 2}}`:                                                         {strategy.MicroBatchSize}, // the script fills it in
@@ -244,7 +244,7 @@ func TestConfigurationsThatGpurunDoesNotUnderstand(t *testing.T) {
 	}
 }
 
-// TestTextEncoder: what the script itself refuses is not offered.
+// TestTextEncoder: settings that the script itself refuses are not offered.
 func TestTextEncoder(t *testing.T) {
 	const refusal = "    raise ValueError('Gradient accumulation is not supported when training the text encoder in distributed training.')\n"
 	args := "from diffusers import X\nparser.add_argument('--train_batch_size', default=4)\nparser.add_argument('--gradient_accumulation_steps', default=1)\nparser.add_argument('--train_text_encoder', action='store_true')\n"
@@ -263,9 +263,9 @@ func TestTextEncoder(t *testing.T) {
 	}
 }
 
-// TestATrainerOfOneProcess: on several GPUs its batch is that of all of them, and
-// DeepSpeed would take one; on one GPU DeepSpeed gets the variables that it asks for.
-func TestATrainerOfOneProcess(t *testing.T) {
+// TestBatchOfATrainerWithOneProcess: on several GPUs its batch is that of all of them, and
+// DeepSpeed would use one. On one GPU, DeepSpeed gets the variables that it needs.
+func TestBatchOfATrainerWithOneProcess(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
 	cmd := recipes.Command{Argv: strings.Fields("train.py --output_dir out --per_device_train_batch_size 8"), Env: map[string]string{}, Files: map[string][]byte{}, Devices: 4}
 	at := recipes.Topology{Ranks: 1, DataParallel: 1, Plain: true}

@@ -15,8 +15,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestAppliedIsRead: for any command line, what is applied is what is then read,
-// and the plan that the command has changes nothing.
+// TestAppliedIsRead: for any command line, the applied plan is read again, and the plan that the
+// command already has changes nothing.
 func TestAppliedIsRead(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
 	words := []string{
@@ -70,13 +70,13 @@ func drawPlan(t *rapid.T, plan strategy.Plan, ranges map[strategy.Knob]strategy.
 		}
 	}
 	if next[strategy.OffloadOptimizer] != "" || next[strategy.OffloadParam] != "" {
-		next[strategy.Sharding] = "zero3" // what can offload everything
+		next[strategy.Sharding] = "zero3" // can offload everything
 	}
 	return next
 }
 
-// TestDeepSpeedTriple: whichever of the three numbers a configuration gives,
-// DeepSpeed accepts the changed one and derives what the plan says.
+// TestDeepSpeedTriple: for any of the three numbers in a configuration, DeepSpeed accepts the
+// changed one and derives the plan's values.
 func TestDeepSpeedTriple(t *testing.T) {
 	ds := catalogued(t, "deepspeed")
 	rapid.Check(t, func(t *rapid.T) {
@@ -121,8 +121,8 @@ func TestDeepSpeedTriple(t *testing.T) {
 	})
 }
 
-// deepSpeedDerives is DeepSpeedConfig._set_batch_related_parameters and
-// _batch_assertion, for what comes out of them.
+// deepSpeedDerives computes the results of DeepSpeedConfig._set_batch_related_parameters and
+// _batch_assertion.
 func deepSpeedDerives(text []byte, ranks int) string {
 	keys := map[string]int{}
 	if err := json.Unmarshal(text, &keys); err != nil {

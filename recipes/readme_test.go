@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestReadmeExample: the train.toml of "A recipe in ten minutes" is read as the page
-// says, from a configuration file like the one that it speaks of.
+// TestReadmeExample: the train.toml of "A recipe in ten minutes" is read as the page describes,
+// from a configuration file like the one on the page.
 func TestReadmeExample(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

@@ -21,12 +21,12 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A report is what one run of the conformance test found out about a recipe.
+// A report has the results of one run of the conformance test for a recipe.
 type report struct {
 	name, digest   string
 	packages       map[string]string
 	cases          int
-	passed, failed []string // rungs; one that failed in any scene has failed
+	passed, failed []string // remedies; one that failed in any scene has failed
 	faults         []string
 }
 
@@ -46,7 +46,7 @@ func (r *report) count(c realCase, fault string) {
 	}
 }
 
-// rungs are those that passed in all scenes, in the order of the ladder.
+// rungs lists the remedies that passed in all scenes, in their order.
 func (r *report) rungs() []string {
 	var good []string
 	for _, rung := range slices.Concat(strategy.DeviceRungs, strategy.HostRungs) {
@@ -92,10 +92,9 @@ func quotedList(words []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// digestOf tells what the framework is asked about a recipe from everything else
-// that it could be asked: the commands of its scenes, before and after their
-// change, with their files, and what it has to read in them. How the recipe file
-// says it does not count.
+// digestOf identifies the framework's input for a recipe: the commands of its scenes, before and
+// after their change, with their files, and the values that it has to read in them. The wording
+// of the recipe file does not count.
 func digestOf(t *testing.T, name string) string {
 	t.Helper()
 	sum := sha256.New()
@@ -113,8 +112,8 @@ func digestOf(t *testing.T, name string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// TestVerifiedIsFresh: what a recipe says to be verified was found with the
-// commands that it makes of its scenes now, not with earlier ones.
+// TestVerifiedIsFresh: the results of a recipe were verified with the commands that it makes of
+// its scenes now, not with earlier ones.
 func TestVerifiedIsFresh(t *testing.T) {
 	files, err := filepath.Glob("catalog/verified/*.toml")
 	if err != nil {
@@ -153,7 +152,8 @@ func writeTable(t *testing.T) {
 	}
 }
 
-// conformanceTable prints every recipe with what is verified of it, and why not.
+// conformanceTable prints every recipe with its verified results, or the reason why there are
+// none.
 func conformanceTable(t *testing.T) string {
 	t.Helper()
 	all, err := recipes.Catalog()
@@ -177,7 +177,7 @@ func conformanceTable(t *testing.T) string {
 	return b.String()
 }
 
-// reported is the report of a recipe as it is on disk, nil where there is none.
+// reported returns the report of a recipe on disk, nil if there is none.
 func reported(t *testing.T, name string) *recipes.Verified {
 	t.Helper()
 	var v recipes.Verified
@@ -191,7 +191,7 @@ func reported(t *testing.T, name string) *recipes.Verified {
 	return &v
 }
 
-// unverified is why nothing of a recipe is verified.
+// unverified is the reason why nothing of a recipe is verified.
 func unverified(name string) string {
 	text, _ := os.ReadFile(filepath.Join("conformance", name, "UNVERIFIED"))
 	return cmp.Or(strings.TrimSpace(string(text)), "not tried yet")

@@ -29,8 +29,8 @@ func TestResumeGlob(t *testing.T) {
 	}
 }
 
-// TestResumeFromTrainerState: the Trainer takes its batch size from the
-// checkpoint, so that the checkpoint is copied with the new one.
+// TestResumeFromTrainerState: the Trainer takes its batch size from the checkpoint, so the
+// checkpoint is copied with the new one.
 func TestResumeFromTrainerState(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
 	const state = "{\n  \"global_step\": 120,\n  \"train_batch_size\": 8\n}\n"
@@ -111,8 +111,8 @@ func TestResumeArguments(t *testing.T) {
 	}
 }
 
-// TestResumeInFile: where one file holds all arguments, a word more would make
-// the job read its command line differently.
+// TestResumeInFile: if one file has all arguments, an additional word would make the job read its
+// command line differently.
 func TestResumeInFile(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
 	cmd := recipes.Command{Argv: []string{"x.py", "conf/a.json"}, Files: map[string][]byte{

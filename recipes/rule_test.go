@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestRulesAreExplained: README.md says of each rule what it binds.
+// TestRulesAreExplained: README.md explains each rule.
 func TestRulesAreExplained(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

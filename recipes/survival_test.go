@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestFamilies: inside which values of a knob a checkpoint survives a change.
+// TestFamilies: the sets of a knob's values within which a checkpoint survives a change.
 func TestFamilies(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
 	for k, want := range map[strategy.Knob][][]strategy.Value{
@@ -30,7 +30,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestProof: the framework's own words say what it uses.
+// TestProof: lines of the framework show which values it uses.
 func TestProof(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
 	prove := hf.Prover(recipes.Topology{})
@@ -61,8 +61,8 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// TestProverHearsWhatIsNoSetting: that a job starts anew, or does nothing.
-// Ultralytics' batch is that of all ranks, and a plan's that of one.
+// TestProofCountsRanksAsThePlanDoes: Ultralytics' batch is that of all ranks, and a plan's that
+// of one.
 func TestProofCountsRanksAsThePlanDoes(t *testing.T) {
 	const line = "engine/trainer: agnostic_nms=False, amp=True, batch=16, bgr=0.0"
 	for ranks, want := range map[int]strategy.Value{1: "16", 2: "8"} {
@@ -77,7 +77,7 @@ func TestProofCountsRanksAsThePlanDoes(t *testing.T) {
 	}
 }
 
-func TestProverHearsWhatIsNoSetting(t *testing.T) {
+func TestProverReadsFreshStartsAndNothingToDo(t *testing.T) {
 	prove := catalogued(t, "open-clip").Prover(recipes.Topology{})
 	for line, want := range map[string]strategy.ObservedSetting{
 		"No latest resume checkpoint found in logs/x.": {Fresh: true},
@@ -93,7 +93,7 @@ func TestProverHearsWhatIsNoSetting(t *testing.T) {
 	}
 }
 
-// What nanoGPT evaluates with is of the training's size: a smaller micro batch helps there.
+// nanoGPT evaluates with the training's micro batch: a smaller one helps there.
 func TestEvaluationFollowsTheMicroBatch(t *testing.T) {
 	for name, want := range map[string]strategy.Knob{"nanogpt": strategy.MicroBatchSize, "nanogpt-ranks": strategy.MicroBatchSize, "detectron2": ""} {
 		knob := catalogued(t, name).Knobs[strategy.EvalBatchSize]

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestAcceleratorCall: what the script gives its Accelerator is not turned by a variable,
-// unless it is the argument that the recipe turns.
+// TestAcceleratorCall: an argument that the script gives its Accelerator is not changed by a
+// variable, unless the recipe changes that argument.
 func TestAcceleratorCall(t *testing.T) {
 	env := map[string]string{"ACCELERATE_MIXED_PRECISION": "no"}
 	for call, turned := range map[string]bool{
@@ -38,8 +38,8 @@ func TestAcceleratorCall(t *testing.T) {
 	}
 }
 
-// TestTrainersDefaultsUnderTrlParser: TrlParser that reads TrainingArguments has the
-// Trainer's defaults, and TRL's where the class is one of TRL's.
+// TestTrainersDefaultsUnderTrlParser: a TrlParser that reads TrainingArguments has the Trainer's
+// defaults, and TRL's if the class is one of TRL's.
 func TestTrainersDefaultsUnderTrlParser(t *testing.T) {
 	argv := []string{"train.py", "--output_dir", "out"}
 	read := func(classes string, argv ...string) strategy.Plan {

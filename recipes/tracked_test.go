@@ -9,8 +9,8 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 )
 
-// The Trainer's variables name the run and its folder; a tracker of which the user has set one
-// variable is left to the user, the others are not.
+// The Trainer's variables name the run and its folder. A tracker is left to the user if one of
+// its variables is set; the others are not.
 func TestTracked(t *testing.T) {
 	const wandb = "WANDB_RUN_ID=r1 WANDB_RESUME=allow"
 	for _, test := range []struct{ recipe, argv, env, want string }{
@@ -39,7 +39,7 @@ func TestTracked(t *testing.T) {
 	}
 }
 
-// What the command does not say is left out; a job's own [resume] leaves the variables alone.
+// A variable without a value in the command is omitted; a job's own [resume] keeps the variables.
 func TestTrackedOfARecipe(t *testing.T) {
 	r := parsedRecipe(t, "[resume]\nenv = { A_DIR = \"{out}/{job}\", A_ID = \"{job}\" }\nvalues = { out = [{ arg = \"--out\" }] }\n")
 	own := parsedRecipe(t, "[resume]\nlatest = \"x-*\"\nargs = [\"--from\", \"{latest}\"]\n")

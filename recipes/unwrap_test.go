@@ -22,7 +22,7 @@ deepspeed_config:
   zero3_init_flag: true
 `
 
-// TestUnwrap: what each launcher would start on a rank, with which variables.
+// TestUnwrap: the command that each launcher would start on a rank, with its variables.
 func TestUnwrap(t *testing.T) {
 	files := map[string]string{
 		"a.yaml":       accelerateYAML,
@@ -99,7 +99,7 @@ func TestUnwrap(t *testing.T) {
 	}
 }
 
-// TestForRank: each rank gets its own number, and every other word as it is.
+// TestForRank: each rank gets its own number, and all other words unchanged.
 func TestForRank(t *testing.T) {
 	argv := strings.Fields("train.py --local_rank={local_rank} --name {local_rank} --local_rank 7")
 	got := strings.Join(recipes.ForRank(argv, 3), " ")
@@ -108,7 +108,7 @@ func TestForRank(t *testing.T) {
 	}
 }
 
-// TestUnwrapRefuses: what gpurun cannot take over is said, not dropped.
+// TestUnwrapRefuses: options that gpurun cannot handle are reported, not dropped.
 func TestUnwrapRefuses(t *testing.T) {
 	read := func(string) ([]byte, error) { return nil, errors.New("there is none") }
 	for line, want := range map[string]string{

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A notice that the time ends makes of an attempt what it is: cut short, and not
-// trained, failed or stopped by somebody.
+// A notice about the end of the time makes an attempt count as cut short, and not as trained,
+// failed or stopped by a user.
 func TestNoticeCutsAttemptShort(t *testing.T) {
 	exit := func(rank, code, signal int, stopped bool) Fact {
 		return Fact{Rank: rank, Source: "exit", Exit: &Exit{Code: code, Signal: signal, Stopped: stopped}}
@@ -19,7 +19,7 @@ func TestNoticeCutsAttemptShort(t *testing.T) {
 	elsewhere := &Notice{Signal: "SIGUSR1", Number: 10, Caught: true}
 	for name, test := range map[string]struct {
 		notice *Notice
-		signal int // by which gpurun was asked to stop
+		signal int // by which gpurun was stopped
 		facts  []Fact
 		rule   string
 		says   string

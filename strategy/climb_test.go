@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// Prospects are all that a climb depends on.
+// Prospects are all inputs of a decision about a speed-up.
 type prospects struct {
 	policy  Policy
 	job     Job
@@ -31,7 +31,7 @@ var (
 	dawn = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 )
 
-// promising is a run that goes up: micro batch 8 ran out of memory, 2 has resumed from a
+// promising is a run that speeds up: micro batch 8 ran out of memory, 2 has resumed from a
 // checkpoint and trains, and 4 would fit.
 func promising() *prospects {
 	failed := ended(0, ran8, oom(cause.Backward))
@@ -76,13 +76,13 @@ func TestClimb(t *testing.T) {
 	}
 }
 
-// Each condition by itself keeps the plan, and says so.
+// Each condition by itself keeps the plan, and is named.
 func TestConditionsForASpeedUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(*prospects)
 		refused string
 		later   bool
-		nothing bool // nothing to propose
+		nothing bool // no proposal
 	}{
 		"switched off":       {change: func(o *prospects) { o.policy.Climb = false }, refused: "recovery.climb = false"},
 		"on the ladder":      {change: func(o *prospects) { o.policy.Mode = Ladder }, refused: `recovery.mode = "ladder"`},
@@ -129,8 +129,8 @@ func TestConditionsForASpeedUp(t *testing.T) {
 	}
 }
 
-// What stands beside a condition does not matter.
-func TestWhatDoesNotKeepAPlan(t *testing.T) {
+// Cases next to a condition that allow the speed-up.
+func TestConditionsThatAllowASpeedUp(t *testing.T) {
 	for name, change := range map[string]func(*prospects){
 		"somebody vouches for it":    func(o *prospects) { o.now.From, o.job.Resumption = "", Resumption{Own: true, Exact: true} },
 		"the attempt before resumed": func(o *prospects) { o.now.From, o.history[0].From = "", "out/checkpoint-10" },
@@ -152,7 +152,8 @@ func TestWhatDoesNotKeepAPlan(t *testing.T) {
 	}
 }
 
-// What may be faster keeps the global batch, dtypes and optimizer, and what the policy bars.
+// Faster plans keep the global batch, dtypes and optimizer, and the settings that the policy
+// bars.
 func TestHigherPlans(t *testing.T) {
 	o := promising()
 	at := func(change func(*prospects)) []Plan {
@@ -197,8 +198,8 @@ func TestHigherPlans(t *testing.T) {
 	}
 }
 
-// climbing is a history in which an attempt was stopped for a faster plan, and what that
-// one came to.
+// climbing is a history in which an attempt was stopped for a faster plan, with the result of
+// that plan.
 func climbing(after ...Attempt) []Attempt {
 	o := promising()
 	up := o.climb().Decision
@@ -206,7 +207,7 @@ func climbing(after ...Attempt) []Attempt {
 	return append([]Attempt{o.history[0], o.now}, after...)
 }
 
-func TestAfterAClimb(t *testing.T) {
+func TestAfterASpeedUp(t *testing.T) {
 	inv := Inventory{Accelerator: "cuda", BF16: true, Checkpoint: "out/checkpoint-500"}
 	up := func(d Diagnosis, change func(*Attempt)) Attempt {
 		a := ended(2, ran4, d)
@@ -256,7 +257,7 @@ func TestAfterAClimb(t *testing.T) {
 	}
 }
 
-// A run that has trained proposes the plan that it kept away from, with the reason.
+// A run that has trained proposes the plan that it did not take, with the reason.
 func TestProposal(t *testing.T) {
 	o := promising()
 	o.policy.Climb = false
@@ -276,8 +277,8 @@ func TestProposal(t *testing.T) {
 	}
 }
 
-// checkpointed is what a process of the small model measured that trains with full checkpointing
-// under a ceiling: each block holds its input, and one at a time is computed again.
+// checkpointed is the measurement of a process of the small model that trains with full
+// checkpointing under a ceiling: each block holds its input, and one at a time is computed again.
 func checkpointed(micro int, allowed int64, seconds float64) memory.Measurement {
 	x, n := int64(micro)*1024*1024*4, int64(len(ranOutInForward(1, 200<<30).Marks[0].Bytes))
 	held := 4 * small.Bytes["float32"] // with gradients and Adam's state
@@ -298,9 +299,9 @@ func checkpointed(micro int, allowed int64, seconds float64) memory.Measurement 
 	return m
 }
 
-// What was measured leaves half of the room free, and without checkpointing a smaller
-// micro batch is predicted to fit and to be faster.
-func TestClimbByWhatIsMeasured(t *testing.T) {
+// The measured plan leaves half of the memory free, and without checkpointing a smaller micro
+// batch is predicted to fit and to be faster.
+func TestSpeedUpFromMeasurements(t *testing.T) {
 	const room = 16 << 30
 	o := promising()
 	o.history[0] = failedAt(0, ran8, room)
@@ -314,15 +315,15 @@ func TestClimbByWhatIsMeasured(t *testing.T) {
 		t.Errorf("%s: %s", a.Decision.Next, a.Decision.Reason)
 	}
 
-	o.now.Measured[0].Peak = 15 << 30 // the longest input needs nearly all that there is
+	o.now.Measured[0].Peak = 15 << 30 // the longest input needs nearly all memory
 	if a := Climb(o.policy, o.job, o.history, o.now, o.inv); a.Decision.Relaunch || a.Refused != "no faster plan is likely to fit" {
 		t.Errorf("%+v", a)
 	}
 }
 
-// A job that fails by itself with the plan that it went up to is restarted as often as was
-// asked for, and no more.
-func TestRestartsAfterAClimb(t *testing.T) {
+// A job that fails by itself with the plan of a speed-up is restarted as often as requested, and
+// no more.
+func TestRestartsAfterASpeedUp(t *testing.T) {
 	o := promising()
 	o.policy.Restarts = 1
 	up := o.now
@@ -338,8 +339,8 @@ func TestRestartsAfterAClimb(t *testing.T) {
 	}
 }
 
-// What is offloaded stays so where recovery.never says that in a rung's word.
-func TestNeverKeepsAnOffload(t *testing.T) {
+// An offload does not change if recovery.never names the remedy or the knob.
+func TestNeverBarsRemovingAnOffload(t *testing.T) {
 	for _, never := range [][]string{nil, {"undo-offload"}, {"offload-optimizer"}, {"offload_optimizer"}} {
 		j := gpt(1)
 		j.Knobs[OffloadOptimizer] = Range{Values: []Value{"none", "cpu"}}

@@ -10,9 +10,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// TestSurveysAndWalksAgree: what a survey says of a rung before the first attempt is what
-// the first walk finds, whose phase leaves nothing out. A walk knows better only where it
-// has a failure to go by: waiting, and the free rungs that ride along.
+// TestSurveysAndWalksAgree: before the first attempt, a survey has the same result for each
+// remedy as the first walk with an unknown phase. A walk has more information only with a
+// failure: about waiting, and about the free remedies that are applied together with another.
 func TestSurveysAndWalksAgree(t *testing.T) {
 	asked := 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A labelled log is one line of a corpus: what a failed job printed, with what
-// is known about it.
+// A labelled log is one line of a corpus: the output of a failed job, with the known facts about
+// it.
 type labelled struct {
 	ID                  string      `json:"id"`
 	Cause               cause.Code  `json:"cause"`
@@ -25,12 +25,12 @@ type labelled struct {
 	Allocated           *int64      `json:"allocated_bytes"`
 	ReservedUnallocated *int64      `json:"reserved_unallocated_bytes"`
 	OtherProcess        *int64      `json:"other_process_bytes"`
-	// Command is what made the log, where somebody made it.
+	// Command is the command that produced the log, if it was provoked.
 	Command string `json:"command"`
 	Log     string `json:"log"`
 }
 
-// readCorpus reads the labelled logs of files, one JSON object a line.
+// readCorpus reads the labelled logs of files, one JSON object per line.
 func readCorpus(t *testing.T, pattern string) []labelled {
 	t.Helper()
 	names, err := filepath.Glob(pattern)
@@ -60,7 +60,7 @@ func readCorpus(t *testing.T, pattern string) []labelled {
 	return all
 }
 
-// near allows for a rounding of the label's last byte.
+// near allows for rounding in the label's last digit.
 func near(got, want *int64) bool {
 	if got == nil || want == nil {
 		return got == want
@@ -80,7 +80,7 @@ func (c tally) precision() float64 { return share(c.right, c.right+c.wrongly) }
 func (c tally) recall() float64    { return share(c.right, c.right+c.missed) }
 func (c tally) f1() float64        { return share(2*c.right, 2*c.right+c.wrongly+c.missed) }
 
-// share is a/b, and 1 of nothing.
+// share is a/b, and 1 for b = 0.
 func share(a, b int) float64 {
 	if b == 0 {
 		return 1
@@ -126,8 +126,7 @@ func measure(t *testing.T, logs []labelled) report {
 	return r
 }
 
-// phase counts a phase as right, unknown or wrong. Where the label says nothing,
-// saying something is wrong too.
+// phase counts a phase as right, unknown or wrong. If the label has none, any phase is wrong.
 func (r *report) phase(t *testing.T, l labelled, d Diagnosis) {
 	of := r.causes[l.Cause]
 	if l.Phase != cause.NoPhase {
@@ -161,7 +160,7 @@ func (r *report) print(t *testing.T) {
 	t.Logf("figures exact in %.1f %% of %d logs; fatal wrong in %d", 100*(1-share(r.figures.wrong, r.figures.labelled)), r.figures.labelled, r.fatal)
 }
 
-// hold asserts the floors.
+// hold checks the lower limits.
 func (r *report) hold(t *testing.T) {
 	for _, c := range cause.All() {
 		if n := r.causes[c.Code]; n.right+n.missed >= 4 && n.f1() < 0.9 {
@@ -182,8 +181,7 @@ func (r *report) hold(t *testing.T) {
 	}
 }
 
-// TestCorpusProvoked is about failures that testdata/corpus/make.py provoked with
-// real software.
+// TestCorpusProvoked covers failures that testdata/corpus/make.py provoked with real software.
 func TestCorpusProvoked(t *testing.T) {
 	logs := readCorpus(t, filepath.Join("testdata", "corpus", "*.jsonl"))
 	if len(logs) < 100 {
@@ -201,10 +199,9 @@ func TestCorpusProvoked(t *testing.T) {
 	}
 }
 
-// TestCorpusPublic is about logs that people published, which are kept outside
-// of the repository. Two of its labels call a recomputation that backward makes
-// the forward phase, others of the same kind backward: it is backward here, for
-// what is freed then is backward's.
+// TestCorpusPublic covers published logs, which are kept outside the repository. Two of its
+// labels count a recomputation during backward as the forward phase, others of the same kind as
+// backward. Here it is backward, because memory that is freed then belongs to backward.
 func TestCorpusPublic(t *testing.T) {
 	logs := readCorpus(t, filepath.Join("..", "..", "shared", "corpus", "failures.jsonl"))
 	if len(logs) == 0 {

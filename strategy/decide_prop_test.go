@@ -45,8 +45,8 @@ func drawJob(t *rapid.T) (Job, Plan, Policy) {
 	return j, p, policy
 }
 
-// TestWalks lets jobs fail for memory again and again, for ever changing phases
-// and causes, until the walk ends.
+// TestWalks lets jobs run out of memory again and again, in changing phases and for changing
+// causes, until the walk ends.
 func TestWalks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		job, plan, policy := drawJob(t)
@@ -94,7 +94,7 @@ func TestWalks(t *testing.T) {
 	})
 }
 
-// checkBatch: the samples of an optimizer step are those of the first plan.
+// checkBatch checks that the samples of an optimizer step are those of the first plan.
 func checkBatch(t *rapid.T, job Job, first batch, next Plan) {
 	b, _ := batchOf(next, job)
 	if b.global() != first.global() {
@@ -136,7 +136,7 @@ func checkSkips(t *rapid.T, d Decision) {
 	}
 }
 
-// TestEveryHistoryEnds: whatever attempts end with, a run is bounded.
+// TestEveryHistoryEnds: a run is bounded for any ends of its attempts.
 func TestEveryHistoryEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policy := defaults

@@ -25,7 +25,7 @@ func gpt(ranks int) Job {
 	}
 }
 
-// zero is a DeepSpeed job: everything that ZeRO has.
+// zero is a DeepSpeed job with all settings of ZeRO.
 func zero(ranks int) Job {
 	j := gpt(ranks)
 	j.Knobs[ActivationCheckpointing] = Range{Absent: "the script decides"}
@@ -189,8 +189,8 @@ func TestFailedRelaunchIsNotBlamedOnTheJob(t *testing.T) {
 	}
 }
 
-// What an attempt made itself is in the way of the next: that is neither the change nor
-// memory, and the job's first attempt had no such trouble.
+// A folder that an earlier attempt made stops the next one. Neither the change nor memory is the
+// cause, and the job's first attempt had no such trouble.
 func TestExistingFolderOfAnEarlierAttempt(t *testing.T) {
 	exists := Diagnosis{Cause: cause.UserError, Fatal: true, ExitCode: 1, Error: "FileExistsError: [Errno 17] File exists: 'runs/a'"}
 	first := ended(0, plain, oom(cause.Forward))
@@ -250,8 +250,8 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// A decision names its rule, so that each has another name.
-func TestNoTwoRulesShareAName(t *testing.T) {
+// A decision names its rule, so all rules have different names.
+func TestRuleNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range rules() {
 		if seen[r.name] {

@@ -7,9 +7,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A broken GPU is a cause: ranks that only suffer from it need not be waited for
-// until something else explains them. An event that says nothing of the end, and
-// one alone while the ranks train, stop nobody.
+// A broken GPU is a cause: for ranks that only suffer from it, the detector does not wait for
+// another explanation. An event that does not explain the end, or one alone while the ranks
+// train, stops no rank.
 func TestDriverEventNamesACause(t *testing.T) {
 	now := time.Now()
 	timeout := Fact{Rank: 0, Source: "stderr", Finding: &cause.Finding{Code: cause.NCCLTimeout, Weight: cause.WeightSymptom, Stream: "stderr", Seq: 1}}

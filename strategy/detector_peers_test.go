@@ -11,7 +11,7 @@ import (
 
 const tenth = 100 * time.Millisecond
 
-// saved is a checkpoint that is seen to grow.
+// saved is a checkpoint that grows.
 func saved(after time.Duration) seen {
 	return seen{after, Fact{Rank: -1, Source: "gpurun", Sign: &Sign{Saved: t0.Add(after)}}}
 }
@@ -23,8 +23,8 @@ func byGpurun(after time.Duration, rank int) seen {
 	return s
 }
 
-// partings are running attempts of three ranks in which one names the cause of its end
-// itself: when its peers are stopped before it, and when and why all ranks are.
+// partings are running attempts of three ranks in which one reports the cause of its end: when
+// its peers are stopped before it, and when and why all ranks are.
 var partings = []struct {
 	name   string
 	facts  []seen
@@ -51,7 +51,7 @@ var partings = []struct {
 	{"the checkpoint grew before", []seen{saved(sec), own(min1, 0, cause.CUDAOOM, asCause, "probe"), left(min1+tenth, 0, 1)}, never, min1 + 3*tenth, StopFailed},
 	{"the checkpoint grows too late to tell", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), saved(min1 + 4*tenth), left(min1+sec, 0, 1)}, min1 + 3*tenth, min1 + sec, StopFailed},
 
-	// Nothing else is certain.
+	// No other evidence is certain.
 	{"a symptom", []seen{own(min1, 0, cause.NCCLError, asSymptom, "probe"), left(min1+tenth, 0, 1)}, never, min1 + 10*sec, StopFailed},
 	{"SystemExit", []seen{own(min1, 0, cause.UserError, asSymptom, "probe"), left(min1+tenth, 0, 1)}, never, min1 + tenth + 2*sec, StopFailed},
 	{"words", []seen{printed(min1, 0, cause.CUDAOOM, asCause), left(min1+tenth, 0, 1)}, never, min1 + tenth + 2*sec, StopFailed},
@@ -73,8 +73,8 @@ func TestPeersOfARankThatNamedItsCause(t *testing.T) {
 	}
 }
 
-// A symptom never shortens the wait: whatever the facts in which a rank has named its
-// cause, no rank is stopped sooner where a peer suffers from it, tells so, or dies of it.
+// A symptom never shortens the wait: whatever the facts in which a rank has named its cause, no
+// rank is stopped sooner if a peer suffers from it, reports it, or dies of it.
 func TestSymptomNeverShortensTheWait(t *testing.T) {
 	named, parted := 0, 0
 	for seed := range uint64(5000) {

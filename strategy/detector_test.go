@@ -15,23 +15,23 @@ const (
 	never = time.Duration(-1)
 )
 
-// A seen is a fact that comes some time after the attempt began.
+// A seen is a fact that arrives some time after the attempt began.
 type seen struct {
 	after time.Duration
 	fact  Fact
 }
 
-// shown is what ranks let see of themselves while they run.
+// shown is the observable activity of running ranks.
 type shown struct {
-	// talks is until when the ranks write something once a second.
+	// talks is the time until which the ranks write something once a second.
 	talks time.Duration
-	// step is when the last step ended, of the suspect itself where it is own.
+	// step is the end of the last step, of the suspect itself if own is set.
 	step    time.Duration
 	own     bool
 	longest time.Duration
 }
 
-// at is the sign of life of a rank at a time. What it writes by itself shows as output.
+// at is the sign of life of a rank at a time. What the rank itself writes counts as output.
 func (s shown) at(now, wrote time.Time) Sign {
 	sign := Sign{Output: wrote, Longest: Seconds(s.longest)}
 	if talked := t0.Add(min(now.Sub(t0), s.talks).Truncate(sec)); s.talks > 0 {
@@ -46,9 +46,8 @@ func (s shown) at(now, wrote time.Time) Sign {
 	return sign
 }
 
-// watched drives a detector through facts as the launcher does. It returns the
-// evidence, when and why all ranks are stopped, and when some were before, never if
-// none.
+// watched drives a detector through facts as the launcher does. It returns the evidence, when and
+// why all ranks are stopped, and when some were stopped before; never if none.
 func watched(facts []seen, ranks shown, end time.Duration) (_ Evidence, _ Stop, peers time.Duration, _ bool) {
 	ev := Evidence{Started: t0, Ranks: 3, HangTimeout: Seconds(30 * sec)}
 	d := NewDetector(&ev)
@@ -111,13 +110,13 @@ func printed(after time.Duration, rank int, code cause.Code, w cause.Weight) see
 	return seen{after, Fact{Rank: rank, Source: "stderr", Finding: &cause.Finding{Code: code, Weight: w, Raised: true, Rank: -1}}}
 }
 
-// numbered is the n-th finding of a rank's stream, or what became of it.
+// numbered is the n-th finding of a rank's stream, or a later state of it.
 func numbered(s seen, n int) seen {
 	s.fact.Finding.Stream, s.fact.Finding.Seq = s.fact.Source, n
 	return s
 }
 
-// own is a rank's own word of its end.
+// own is a rank's own report of its end.
 func own(after time.Duration, rank int, code cause.Code, w cause.Weight, source string) seen {
 	s := printed(after, rank, code, w)
 	s.fact.Source = source
@@ -137,7 +136,7 @@ var detections = []struct {
 	want   time.Duration
 	reason StopReason
 }{
-	// Strong evidence, a rank's own word of its end: it has 5 s.
+	// Strong evidence, a rank's own report of its end: it has 5 s.
 	{"the probe's word", shown{}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe")}, min1 + 5*sec, StopLingering},
 	{"error.json", shown{}, []seen{own(min1, 0, cause.UserError, asCause, "error.json")}, min1 + 5*sec, StopLingering},
 	{"its output is no reason to wait", shown{talks: time.Hour}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe")}, min1 + 5*sec, StopLingering},
@@ -173,7 +172,7 @@ var detections = []struct {
 	{"another's is handled", shown{}, []seen{numbered(printed(min1, 0, cause.CUDAOOM, asCause), 1), numbered(printed(min1, 1, cause.CUDAOOM, asCause), 1), numbered(printed(min1, 1, cause.CUDAOOM, asHandled), 1)}, min1 + 30*sec, StopSilent},
 	{"its own word follows", shown{}, []seen{printed(min1, 0, cause.CUDAOOM, asCause), own(min1, 0, cause.CUDAOOM, asCause, "probe")}, min1 + 5*sec, StopLingering},
 
-	// Exits: the others have 2 s for their last words, 10 s while only symptoms are known.
+	// Exits: the others have 2 s for their last messages, 10 s while only symptoms are known.
 	{"no word", shown{}, []seen{left(min1, 0, 1)}, min1 + 2*sec, StopFailed},
 	{"stopped by gpurun", shown{}, []seen{{min1, Fact{Rank: 0, Source: "exit", Exit: &Exit{Code: 143, Signal: 15, Stopped: true}}}}, never, ""},
 	{"a symptom after its exit", shown{}, []seen{left(min1, 0, 1), printed(min1, 0, cause.NCCLError, asSymptom)}, min1 + 10*sec, StopFailed},
@@ -205,7 +204,7 @@ func TestDetector(t *testing.T) {
 	}
 }
 
-// A gpurun that was suspended with its ranks gives a suspect its whole patience again.
+// If gpurun was suspended together with its ranks, a suspect gets its whole patience again.
 func TestDetectorAfterASuspension(t *testing.T) {
 	ev := Evidence{Started: t0, HangTimeout: Seconds(30 * sec)}
 	d := NewDetector(&ev)
@@ -222,8 +221,8 @@ func TestDetectorAfterASuspension(t *testing.T) {
 	}
 }
 
-// Whatever facts come: a replay of the evidence stops the ranks when the detector did.
-func TestReplayIsTheDetector(t *testing.T) {
+// For any facts, a replay of the evidence stops the ranks when the detector did.
+func TestReplayAgreesWithDetector(t *testing.T) {
 	stopped := 0
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -241,7 +240,7 @@ func TestReplayIsTheDetector(t *testing.T) {
 	}
 }
 
-// drawFacts makes up an attempt. Findings that are given again have become of less weight.
+// drawFacts generates an attempt. Findings that are reported again have a smaller weight.
 func drawFacts(r *rand.Rand) ([]seen, shown) {
 	codes := []cause.Code{cause.CUDAOOM, cause.CUDAOOM, cause.HostOOM, cause.NCCLError, cause.UserError, cause.Preempted}
 	sources := []string{"stderr", "stderr", "stderr", "stdout", "probe", "error.json"}

@@ -6,8 +6,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// TestEveryCauseIsTried: some log or some attempt of the tests ends of each cause.
-func TestEveryCauseIsTried(t *testing.T) {
+// TestEveryCauseIsCovered: some log or some attempt of the tests ends with each cause.
+func TestEveryCauseIsCovered(t *testing.T) {
 	tried := map[cause.Code]bool{}
 	for _, f := range forms {
 		tried[f.cause] = true

@@ -14,7 +14,7 @@ const (
 	eccWords      = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 )
 
-// drives makes the fact of an event of the driver, on cuda:1.
+// drives makes the fact of an event of the driver on cuda:1.
 func drives(seconds int, e cause.DriverEvent) []Fact {
 	e.Device, e.UUID = "cuda:1", "GPU-1"
 	return one(-1, seconds, Fact{Source: "nvml", DriverEvent: &e})
@@ -24,7 +24,7 @@ func xid(seconds, n int) []Fact {
 	return drives(seconds, cause.DriverEvent{Kind: cause.XIDEvent, XID: n})
 }
 
-// What the driver tells decides between what ranks say and how they end.
+// The driver's events decide between the ranks' output and the way in which they end.
 func TestDiagnoseDriverEvents(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -59,7 +59,7 @@ func TestDiagnoseDriverEvents(t *testing.T) {
 	}
 }
 
-// A verdict quotes the event where no rank said a word.
+// A verdict quotes the event if no rank printed a message.
 func TestDriverEventIsTheError(t *testing.T) {
 	d := Diagnose(Evidence{Ranks: 4, Facts: slices.Concat(xid(1, 79), exits(1, 2, 134))})
 	if want := "Xid 79 on GPU-1: the GPU has fallen off the bus"; d.Error != want || !strings.Contains(d.Sentence(), "the GPU failed") {

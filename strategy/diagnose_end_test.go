@@ -24,13 +24,13 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 ha
 	kernelOOM   = "[ 12.3] Memory cgroup out of memory: Killed process 4242 (python) total-vm:103421132kB, anon-rss:98230412kB\n"
 )
 
-// prefixed is what a rank prints with PyTorch's prefix on each line.
+// prefixed is a rank's output with PyTorch's prefix on each line.
 func prefixed(rank int, text string) string {
 	prefix := fmt.Sprintf("[rank%d]: ", rank)
 	return prefix + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+prefix) + "\n"
 }
 
-// tells makes the facts of what a rank's probe told.
+// tells makes the facts of the report of gpurun's hook in a rank.
 func tells(rank, seconds int, e cause.Exception) []Fact {
 	word := cause.LastWord(e)
 	word.Stream, word.Seq = "probe", 1
@@ -39,8 +39,8 @@ func tells(rank, seconds int, e cause.Exception) []Fact {
 
 var keyError = cause.Exception{Class: "KeyError", Message: "'loss'"}
 
-// TestEndsOutrankWords: what a rank printed counts as far as its end bears it out.
-func TestEndsOutrankWords(t *testing.T) {
+// TestExitsOutrankOutput: a rank's output counts as far as its end confirms it.
+func TestExitsOutrankOutput(t *testing.T) {
 	oom := cause.Exception{Class: "torch.OutOfMemoryError", Message: "CUDA out of memory. Tried to allocate 2.00 GiB."}
 	for _, c := range []struct {
 		name  string
@@ -89,7 +89,7 @@ func TestEndsOutrankWords(t *testing.T) {
 	}
 }
 
-// TestProcessReportIsTheError: what people are shown is what the process told, not a text.
+// TestProcessReportIsTheError: people see the process's report, not a text in its output.
 func TestProcessReportIsTheError(t *testing.T) {
 	d := Diagnose(Evidence{Ranks: 1, Facts: slices.Concat(tells(0, 1, keyError), says(0, 2, oomTop), exits(0, 3, 1))})
 	if d.Error != "KeyError: 'loss'" || d.Requested != nil {
@@ -97,8 +97,9 @@ func TestProcessReportIsTheError(t *testing.T) {
 	}
 }
 
-// Where memory ran out is told as well: the line of the job's own, not of gpurun's in its process.
-func TestPlaceWhereMemoryRanOut(t *testing.T) {
+// The place of an out-of-memory error is reported as well: the line of the job's code, not of
+// gpurun's code in its process.
+func TestPlaceOfAnOutOfMemoryError(t *testing.T) {
 	text := `Traceback (most recent call last):
   File "/home/u/train.py", line 25, in <module>
     loss = model(x).sum()
@@ -117,7 +118,7 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 	}
 }
 
-// Of one rank nobody else waits.
+// If there is only one rank, no other rank waits for it.
 func TestHintForAHangOfOneRank(t *testing.T) {
 	for ranks, others := range map[int]bool{1: false, 2: true} {
 		d := Diagnose(Evidence{Ranks: ranks, Facts: []Fact{{Rank: -1, Stall: &Stall{}}}})

@@ -6,8 +6,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// forms are the same failures in the forms that loggers, terminals, launchers and
-// older versions give them. Names, paths and numbers are made up.
+// forms are the same failures in the forms of loggers, terminals, launchers and older versions.
+// Names, paths and numbers are made up.
 var forms = []struct {
 	name  string
 	log   string

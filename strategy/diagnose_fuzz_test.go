@@ -8,8 +8,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// FuzzDiagnose checks that any output gives a diagnosis that keeps to its form,
-// and the same one each time.
+// FuzzDiagnose checks that any output gives a well-formed diagnosis, and the same one each time.
 func FuzzDiagnose(f *testing.F) {
 	for _, c := range logs {
 		f.Add(c.log, "", 1, true)

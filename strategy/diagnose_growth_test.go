@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// leaking is a log whose memory rises by a gibibyte a step, and its end.
+// leaking is a log whose memory rises by a gibibyte per step, and its end.
 func leaking(word, end string) string {
 	var log strings.Builder
 	for n := 101; n <= 120; n++ {
@@ -26,7 +26,7 @@ func TestGrowthUpToAnOutOfMemoryErrorIsALeak(t *testing.T) {
 		leak  bool
 		again int
 	}{
-		{"a device's memory", says(0, 1, leaking("mem", oomForward)), true, 0}, // 120 steps of 1 GiB are more than there is
+		{"a device's memory", says(0, 1, leaking("mem", oomForward)), true, 0}, // 120 steps of 1 GiB are more than the device has
 		{"with the steps that were made", append(says(0, 1, leaking("mem", oomForward)), progress...), true, 20},
 		{"the host's memory and a CUDA error", says(0, 1, leaking("rss", oomForward)), false, 0},
 		{"a job on the CPU", append(says(0, 1, leaking("mem", hostOOM)), progress...), true, 20},
@@ -43,7 +43,7 @@ func TestGrowthUpToAnOutOfMemoryErrorIsALeak(t *testing.T) {
 	}
 }
 
-// A rank that the kernel kills prints nothing about it: its growth is a fact.
+// A rank that the kernel kills prints no error: its growth is a fact.
 func TestGrowthBeforeAKillIsALeak(t *testing.T) {
 	facts := append(exits(0, 9, 137),
 		at(-1, 9, Fact{Source: "cgroup", Kills: &Kills{Count: 1, Group: "/job", Limit: 64 << 30}}),

@@ -8,9 +8,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// TestHostileTextOnManyRanks: of ranks that print the words of out-of-memory errors, and of
-// which each ends for another cause or is stopped for one that does, none ran out of
-// memory. GPURUN_SEED repeats a run.
+// TestHostileTextOnManyRanks: ranks print the text of out-of-memory errors, but each ends for
+// another cause, or is stopped because of a rank that does. Then none ran out of memory.
+// GPURUN_SEED repeats a run.
 func TestHostileTextOnManyRanks(t *testing.T) {
 	random := rand.New(rand.NewPCG(testseed.Of(t), 2))
 	texts := []string{oomTop, oomForward, oomCrowded, oomHuge, kernelOOM, "MemoryError\n", "epoch 3 of 10\n", "step 7 loss 0.3\n", "KeyError: 'x'\n", "\n"}

@@ -2,7 +2,8 @@ package strategy
 
 import "testing"
 
-// A failure of the job's own is told with its file and line, in the verdict's reason too.
+// A failure of the job's own code is reported with its file and line, also in the verdict's
+// reason.
 func TestJobErrorNamesItsLine(t *testing.T) {
 	text := "Traceback (most recent call last):\n  File \"/home/u/train.py\", line 41, in setup\n    return cfg[\"lr\"]\nKeyError: 'lr'\n"
 	d := Diagnose(Evidence{Facts: append(says(0, 1, text), exits(0, 2, 1)...)})

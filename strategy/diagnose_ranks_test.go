@@ -11,7 +11,7 @@ func TestAdviceForOneRankAndForAll(t *testing.T) {
 		name  string
 		ranks int
 		facts []Fact
-		want  string // "" for nothing of the kind
+		want  string // "": no such advice
 	}{
 		{"one of two", 2, slices.Concat(says(1, 1, oomForward), exits(1, 2, 1), stopped(0, 3)), "rank 1 of 2 alone ran out"},
 		{"all of two", 2, slices.Concat(says(0, 1, oomForward), says(1, 1, oomForward), exits(0, 2, 1), exits(1, 2, 1)), "all 2 ranks ran out"},

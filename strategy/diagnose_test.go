@@ -20,10 +20,10 @@ func at(rank, seconds int, f Fact) Fact {
 	return f
 }
 
-// says makes the facts of what a rank printed.
+// says makes the facts of a rank's output.
 func says(rank, seconds int, log string) []Fact {
 	var facts []Fact
-	// Each text is a stream of its own.
+	// Each text is a separate stream.
 	for _, s := range cause.Scan(fmt.Sprintf("rank%d at %d", rank, seconds), log) {
 		facts = append(facts, at(rank, seconds, Fact{Source: "stderr", Finding: &s}))
 	}
@@ -60,7 +60,7 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 ha
 	workerDied = "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    next(it)\nRuntimeError: DataLoader worker (pid(s) 77) exited unexpectedly\n"
 )
 
-// diagnoses are attempts with what is to be made of them.
+// diagnoses are attempts with the expected diagnosis.
 var diagnoses = []struct {
 	name  string
 	facts []Fact
@@ -203,7 +203,7 @@ func TestDiagnose(t *testing.T) {
 			if want.Symptoms == nil {
 				want.Symptoms = []cause.Code{}
 			}
-			// Words and figures have tests of their own.
+			// Advice and figures have separate tests.
 			want.Figures, want.Because, want.Error, want.Place, want.Advice = got.Figures, got.Because, got.Error, got.Place, got.Advice
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("diagnosis (-want +got):\n%s", diff)
@@ -212,7 +212,7 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// checkBecause checks that what a diagnosis rests on is there, and once.
+// checkBecause checks that the facts that support a diagnosis exist, each once.
 func checkBecause(t *testing.T, d Diagnosis, facts []Fact) {
 	t.Helper()
 	seen := map[int]bool{}
@@ -227,8 +227,7 @@ func checkBecause(t *testing.T, d Diagnosis, facts []Fact) {
 	}
 }
 
-// The order in which facts of different ranks arrive is an accident; their times
-// are not.
+// Facts of different ranks arrive in any order; their times are what counts.
 func TestDiagnoseIgnoresTheOrderOfFacts(t *testing.T) {
 	for _, c := range diagnoses {
 		reversed := slices.Clone(c.facts)

@@ -25,7 +25,7 @@ func steps(n int) string {
 	return strings.Repeat("step 12 | loss 0.31 | lr 1e-4 | 412 tokens a second | grad norm 0.482 | memory 20.1 GiB\nstep 13 | loss 0.30 | lr 1e-4 | 413 tokens a second | grad norm 0.481 | memory 20.1 GiB\n", n)
 }
 
-// unseen are logs after the form of public ones.
+// unseen are logs in the form of public ones.
 var unseen = []struct {
 	name  string
 	log   string
@@ -96,7 +96,7 @@ func TestUnseenLogs(t *testing.T) {
 	}
 }
 
-// TestFailedNode: it is no GPU that is to be taken out of service.
+// TestFailedNode: no GPU has to be taken out of service.
 func TestFailedNode(t *testing.T) {
 	d := Diagnose(EvidenceFromLog(cause.Scan("log", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2024-03-01T07:11:02 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"), nil))
 	if !strings.Contains(d.Sentence(), "a node failed") || !strings.Contains(d.Advice, "other nodes") {

@@ -7,7 +7,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// What an evaluation's batch follows from decides which rung answers its failure.
+// The remedy for an out-of-memory error in an evaluation depends on the source of the
+// evaluation's batch.
 func TestOutOfMemoryInEvaluation(t *testing.T) {
 	plan := Plan{MicroBatchSize: "32", GradientAccumulationSteps: "4"}
 	calls := func(training, evaluation int) []memory.Measurement {
@@ -38,7 +39,7 @@ func TestOutOfMemoryInEvaluation(t *testing.T) {
 			t.Errorf("%s: %s, want %s (%s)", name, got, test.want, d.Reason)
 		}
 	}
-	// With another micro batch the evaluation has shown not to follow.
+	// The evaluation did not follow another micro batch.
 	second := plan.With(Plan{MicroBatchSize: "16", GradientAccumulationSteps: "8"})
 	j := Job{Written: plan, Ranks: 1, DataParallel: 1, Knobs: map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}}}
 	history := []Attempt{{Plan: plan, Diagnosis: oom("eval"), Measured: calls(32, 32)}, {N: 1, Plan: second, Rung: RungMicroBatch, Diagnosis: oom("eval"), Measured: calls(16, 32)}}

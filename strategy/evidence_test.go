@@ -46,8 +46,8 @@ func TestNewStateReplacesAFinding(t *testing.T) {
 	}
 }
 
-// A journal may hold each state of a finding: the last one counts, in the place and at
-// the time of the first.
+// A journal may have each state of a finding: the last one counts, in the place and at the time
+// of the first.
 func TestJournalWithAllStatesOfAFinding(t *testing.T) {
 	handled := numberedFact(0, 9, 1, "CUDA out of memory")
 	handled.Finding.Weight = cause.WeightHandled
@@ -93,7 +93,7 @@ func TestFoldOfFacts(t *testing.T) {
 	if ev.Steps() != 7 || !ev.Fresh() || ev.Nothing() != "nothing to do" || ev.Stuck().PID != 5 || ev.EndedWell() {
 		t.Errorf("%d steps, fresh %v, nothing %q, stuck %+v, ended well %v", ev.Steps(), ev.Fresh(), ev.Nothing(), ev.Stuck(), ev.EndedWell())
 	}
-	ev.Facts = append(ev.Facts, Fact{Rank: 1, Exit: &Exit{}}) // not by Add, as a journal's are
+	ev.Facts = append(ev.Facts, Fact{Rank: 1, Exit: &Exit{}}) // not added by Add, like a journal's facts
 	if !ev.EndedWell() {
 		t.Error("both ranks ended with 0")
 	}
@@ -103,7 +103,7 @@ func TestFoldOfFacts(t *testing.T) {
 	}
 }
 
-// What a journal keeps of an attempt comes to the same as what was seen.
+// Evidence from a journal is equal to the evidence that was seen.
 func TestEvidenceInAJournal(t *testing.T) {
 	ev := Evidence{Started: t0, Ended: t0.Add(time.Minute), Ranks: 1, HangTimeout: Seconds(1500 * time.Millisecond)}
 	for _, f := range says(0, 1, oomForward) {

@@ -6,7 +6,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// TestFitting: what an earlier run measured says whether a plan fits a device of today.
+// TestFitting: measurements of an earlier run decide whether a plan fits a present device.
 func TestFitting(t *testing.T) {
 	job := gpt(1)
 	failed := failedAt(0, sixteen, 24<<30)

@@ -14,7 +14,7 @@ func onGPU(seconds int, uuid string, e cause.DriverEvent) []Fact {
 	return one(-1, seconds, Fact{Source: "nvml", DriverEvent: &e})
 }
 
-// What the driver tells says what has to be done before the GPU is used again.
+// The driver's events show which action is required before the GPU is used again.
 func TestDiagnoseGPUNeeds(t *testing.T) {
 	ecc := cause.DriverEvent{Kind: cause.ECCEvent}
 	x := func(n int) cause.DriverEvent { return cause.DriverEvent{Kind: cause.XIDEvent, XID: n} }
@@ -22,7 +22,7 @@ func TestDiagnoseGPUNeeds(t *testing.T) {
 		name  string
 		facts []Fact
 		cause cause.Code
-		need  cause.Need // empty: none, and the same node is not trusted where the GPU failed
+		need  cause.Need // empty: none, and the same node is not trusted if the GPU failed
 		same  bool       // the same plan may run on the same node
 	}{
 		{"a contained error", onGPU(1, "GPU-0", x(94)), cause.GPUHardware, cause.Restart, true},
@@ -56,8 +56,8 @@ func TestDiagnoseGPUNeeds(t *testing.T) {
 	}
 }
 
-// A GPU that goes on is trained on again within the budget; another one ends the run here,
-// with words for who places jobs.
+// A GPU that still works is used again within the budget. A broken one ends the run on this node,
+// with advice for the user or the scheduler.
 func TestDecideAboutTheNode(t *testing.T) {
 	failed := func(need cause.Need) Diagnosis {
 		return Diagnosis{Cause: cause.GPUHardware, Fatal: true, Rank: -1, Hardware: &Hardware{Text: "Xid 1 on GPU-0", Need: need}}
@@ -94,7 +94,7 @@ func TestDecideAboutTheNode(t *testing.T) {
 	}
 }
 
-// A GPU that is found broken ends an attempt that has made no step, and only such a one.
+// A GPU that is found broken ends an attempt only if that has made no step.
 func TestUnfitGPUEndsAStart(t *testing.T) {
 	now := time.Now()
 	unfit := Fact{Time: now, Rank: -1, Source: "nvml", DriverEvent: &cause.DriverEvent{Kind: cause.UnfitEvent, Device: "cuda:1", UUID: "GPU-1", Index: 3, Bus: "00000000:4B:00.0", Fault: "broken memory waits to be remapped", Recovery: cause.RecoverByReset}}

@@ -23,7 +23,7 @@ func trainedAt(allowed, total int64) Attempt {
 	return a
 }
 
-// TestHeadroom: both ways the right size.
+// TestHeadroom: a smaller card or a larger micro batch would fit.
 func TestHeadroom(t *testing.T) {
 	for _, test := range []struct {
 		allowed, total int64
@@ -51,8 +51,8 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
-// TestSmallestCardHasRoom: a card that would do is one on which the planner would take
-// the plan, what the allocator itself needs counted.
+// TestSmallestCardHasRoom: on a suggested card the planner would choose the plan, including the
+// allocator's overhead.
 func TestSmallestCardHasRoom(t *testing.T) {
 	j := gpt(1)
 	for micro := 1; micro <= 16; micro++ {
@@ -81,7 +81,7 @@ func TestSmallestCardHasRoom(t *testing.T) {
 	}
 }
 
-// TestCandidateFitsHostMemory: what is offloaded has to find room, too.
+// TestCandidateFitsHostMemory: offloaded states must also fit.
 func TestCandidateFitsHostMemory(t *testing.T) {
 	j := gpt(1)
 	j.Knobs[OffloadOptimizer] = Range{Values: []Value{"none", "cpu"}}
@@ -111,7 +111,7 @@ func TestCandidateFitsHostMemory(t *testing.T) {
 	}
 }
 
-// What is free of the host's memory is not what a job can have of it, and is called so.
+// The free host memory is not all host memory, and is named as free.
 func TestHeadroomOfFreeHostMemory(t *testing.T) {
 	for want, h := range map[string]Headroom{
 		"peak 1.0 of 20.0 GiB (95 % left)":                                                                 {Peak: 1 << 30, Room: 20 << 30},

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// written is a job that knows how it is written.
+// written is a job whose written plan is known.
 func written(p Plan) Job {
 	j := gpt(1)
 	j.Written = p
@@ -34,8 +34,8 @@ func TestFirstValueOfASettingCounts(t *testing.T) {
 	}
 }
 
-// A change that did not take effect is no attempt at it: the walk goes on from what
-// the job really ran with, and leaves the knob alone.
+// A change without effect does not count as tried: the walk continues from the values that the
+// job really used, and does not change the knob again.
 func TestIneffectiveChanges(t *testing.T) {
 	full := plain.With(Plan{ActivationCheckpointing: "full", Allocator: "expandable"})
 	smaller := full.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"})
@@ -140,9 +140,9 @@ func TestJobThatDidNothingHasNotTrained(t *testing.T) {
 	}
 }
 
-// TestWalksWithIneffectiveKnobs: some knobs of a job do not heed what they are told. No
-// decision goes on with a batch that is not the job's, no knob is tried again once
-// it was found out, and the walk ends.
+// TestWalksWithIneffectiveKnobs: changes to some knobs of a job have no effect. No decision
+// continues with a batch that is not the job's, no knob is tried again once it was found, and the
+// walk ends.
 func TestWalksWithIneffectiveKnobs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		job, plan, policy := drawJob(t)
@@ -186,7 +186,7 @@ func TestWalksWithIneffectiveKnobs(t *testing.T) {
 	})
 }
 
-// nanoGPT's accumulation is that of all ranks, and each of them says its own part.
+// nanoGPT's accumulation is that of all ranks, and each of them reports its own part.
 func TestAccumulationOfAllRanksIsComparedWithEachRanksPart(t *testing.T) {
 	plan := Plan{MicroBatchSize: "16", GradientAccumulationSteps: "32"}
 	written := Plan{MicroBatchSize: "32", GradientAccumulationSteps: "16"}

@@ -6,8 +6,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// TestPredictedPlansKeepHostChanges: a plan that is chosen for the device's memory does
-// not take back what was done for the host's, or for an evaluation.
+// TestPredictedPlansKeepHostChanges: a plan that is chosen for the device's memory does not undo
+// changes for the host's, or for an evaluation.
 func TestPredictedPlansKeepHostChanges(t *testing.T) {
 	j := gpt(1)
 	j.Knobs[DataloaderWorkers] = Range{}
@@ -28,8 +28,8 @@ func TestPredictedPlansKeepHostChanges(t *testing.T) {
 	}
 }
 
-// TestCandidatesKeepTheGlobalBatch: where only the processes tell the accumulation, what
-// they told with one micro batch is not taken for that of another.
+// TestCandidatesKeepTheGlobalBatch: if only the processes report the accumulation, a report for
+// one micro batch is not used for another.
 func TestCandidatesKeepTheGlobalBatch(t *testing.T) {
 	written := sixteen.With(Plan{MicroBatchSize: "6"})
 	delete(written, GradientAccumulationSteps)
@@ -67,8 +67,8 @@ func TestCandidatesKeepTheGlobalBatch(t *testing.T) {
 	}
 }
 
-// TestFailedRememberedPlanIsNotChosen: the remembered plan that failed of something else than
-// memory is not predicted back when the job as written runs out of it.
+// TestFailedRememberedPlanIsNotChosen: a remembered plan failed for another reason than memory.
+// It is not predicted again when the job as written runs out of memory.
 func TestFailedRememberedPlanIsNotChosen(t *testing.T) {
 	written := failedAt(0, sixteen, 24<<30)
 	j := gpt(1)

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// No attempt is begun that could not end in time: one and a half times the way to the first
-// step have to be left, and two minutes at least. What was decided stands all the same.
+// An attempt is not started if it could not end in time: one and a half times the time to the
+// first step has to be left, and at least two minutes. The decision stays valid.
 func TestNoAttemptStartsTooLate(t *testing.T) {
 	const m = time.Minute
 	slow := func(before time.Duration) Attempt {
@@ -24,7 +24,7 @@ func TestNoAttemptStartsTooLate(t *testing.T) {
 		history []Attempt
 		left    time.Duration // 0: no deadline is known
 		resume  string
-		late    string // empty: begun at once
+		late    string // empty: started at once
 	}{
 		"no deadline":                        {[]Attempt{slow(10 * m)}, 0, "", ""},
 		"time enough":                        {[]Attempt{slow(10 * m)}, 15 * m, "", ""},

@@ -6,8 +6,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// logs are excerpts as public issues and job files show them, each with what it
-// means. Names, paths and numbers are made up.
+// logs are excerpts in the form of public issues and job files, each with its meaning. Names,
+// paths and numbers are made up.
 var logs = []struct {
 	name  string
 	log   string

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// Ends of processes below one shell: which of them decides how the job ended.
+// Which of the processes below one shell decides how the job ended.
 func TestLastTrainingDecidesBelowAShell(t *testing.T) {
 	type process struct {
 		began, at int
@@ -48,9 +48,9 @@ func TestLastTrainingDecidesBelowAShell(t *testing.T) {
 	}
 }
 
-// A shell may start another process after one that failed: it is given the time. A process
-// that lives on after its last word hangs, and so does a rank of several.
-func TestShellMayTryAgain(t *testing.T) {
+// A shell may start another process after one that failed: the detector gives it time. A process
+// that still runs after its last message hangs, and so does a rank of several.
+func TestShellMayRetry(t *testing.T) {
 	start := time.Unix(1000, 0)
 	word := Fact{Time: start, Source: "probe", Finding: &cause.Finding{Code: cause.CUDAOOM, Weight: cause.WeightCause, Raised: true, Rank: -1, Stream: "probe", Seq: 1}}
 	end := Fact{Time: start.Add(time.Second), Source: "probe", ProcessEnd: &ProcessEnd{PID: 2, Stream: "probe", At: start, Trained: true, Failed: cause.CUDAOOM}}
@@ -74,8 +74,8 @@ func TestShellMayTryAgain(t *testing.T) {
 	}
 }
 
-// What the kernel says of a program's end outranks what is known of the processes in it, and
-// another script's good end does not make up for a failure.
+// The kernel's exit status of a program outranks the reports of the processes in it, and another
+// script's good end does not make up for a failure.
 func TestExitStatusOutranksReports(t *testing.T) {
 	start := time.Unix(1000, 0)
 	end := func(pid, began, at int, runs string, exit *Exit, trained bool) Fact {

@@ -9,8 +9,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// What a process measures later replaces what it did before, and the rank that ran out
-// first comes before those with higher peaks; four are kept.
+// A process's later measurement replaces its earlier one, and the rank that ran out first comes
+// before those with higher peaks. Four are kept.
 func TestMeasurementsOfAnAttempt(t *testing.T) {
 	at := time.Unix(1000, 0)
 	fact := func(rank, pid int, seconds int, m memory.Measurement) Fact {
@@ -47,7 +47,7 @@ func TestMeasurementsOfAnAttempt(t *testing.T) {
 	if diff := cmp.Diff(want, of(&e)); diff != "" {
 		t.Error(diff)
 	}
-	// As a journal holds them.
+	// The same evidence from a journal.
 	if diff := cmp.Diff(want, of(&Evidence{Ranks: 6, Facts: e.Facts})); diff != "" {
 		t.Error(diff)
 	}
@@ -56,7 +56,7 @@ func TestMeasurementsOfAnAttempt(t *testing.T) {
 	}
 }
 
-// A measurement has the plan that its process ran with: what took effect, in the words of
+// A measurement has the plan that its process ran with: the effective values, in the words of
 // package memory, with accumulation as one rank counts it.
 func TestMeasurementHasItsPlan(t *testing.T) {
 	fp32 := &memory.TrainedModel{Bytes: map[string]int64{"float32": 100, "int8": 3}}
@@ -68,7 +68,7 @@ func TestMeasurementHasItsPlan(t *testing.T) {
 		attempt Attempt
 		m       memory.Measurement
 		want    memory.RankPlan
-		rate    float64 // samples a second
+		rate    float64 // samples per second
 	}{
 		"told": {
 			job:     job("", false),

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// An offload takes a ZeRO stage along where the job shards by ZeRO. A framework's
-// own switch for it, as torchtitan and Megatron-LM have one, is turned by itself.
+// An offload adds a ZeRO stage if the job shards by ZeRO. A framework's own switch for it, as in
+// torchtitan and Megatron-LM, is changed alone.
 func TestOffloadChangesStage(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -42,7 +42,7 @@ func TestOffloadChangesStage(t *testing.T) {
 	}
 }
 
-// NVMe is passed over where the disk has less room than the ranks hold on their devices.
+// NVMe is skipped if the disk has less space than the ranks hold on their devices.
 func TestDiskTooSmallForOffload(t *testing.T) {
 	for free, want := range map[int64]string{
 		0:        "",

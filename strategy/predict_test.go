@@ -9,8 +9,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A model of 24 blocks as a process tells of it: 400 million parameters in fp32, and for
-// each sample and block 100 MiB that its backward needs.
+// A model of 24 blocks as a process reports it: 400 million parameters in fp32, and for each
+// sample and block 100 MiB that its backward needs.
 var (
 	small = memory.TrainedModel{
 		Class: "GPT", Parameters: 400e6, Trainable: 400e6, Bytes: map[string]int64{"float32": 1600e6}, Outside: 50e6, Cast: 390e6, CastOutside: 50e6,
@@ -20,8 +20,8 @@ var (
 	block = int64(100 << 20) // for each sample
 )
 
-// ranOutInForward is what a process with a micro batch measured that ran out of a cap in
-// its first forward.
+// ranOutInForward is the measurement of a process that ran out of memory under a cap in its first
+// forward.
 func ranOutInForward(micro int, allowed int64) memory.Measurement {
 	m := memory.Measurement{
 		Model: &small, Batch: micro, Longest: int64(micro) * 1024, Shape: []int{micro, 1024}, Optimizer: "AdamW", Fused: true,
@@ -47,7 +47,7 @@ func predicting(change func(*Policy)) Policy {
 	return p
 }
 
-// failedAt is an attempt of a plan that ran out of a cap in its forward.
+// failedAt is an attempt of a plan that ran out of memory under a cap in its forward.
 func failedAt(n int, plan Plan, allowed int64) Attempt {
 	a := ended(n, plan, oom(cause.Forward))
 	micro, _ := plan.Number(MicroBatchSize)
@@ -63,7 +63,7 @@ func proven(j Job) Job {
 
 var sixteen = Plan{MicroBatchSize: "16", GradientAccumulationSteps: "1", ActivationCheckpointing: "none", Precision: "fp32", Allocator: "default"}
 
-// TestPredict: one attempt is enough to choose by what would fit.
+// TestPredict: one attempt is enough to choose among the plans that would fit.
 func TestPredict(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -136,9 +136,9 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// TestPredictionsKeepTheirDoors: what does not follow from the plan is answered as the
-// ladder does.
-func TestPredictionsKeepTheirDoors(t *testing.T) {
+// TestUnpredictableFailuresFollowTheOrderOfRemedies: a failure that does not follow from the plan
+// is handled without a prediction.
+func TestUnpredictableFailuresFollowTheOrderOfRemedies(t *testing.T) {
 	for name, change := range map[string]func(*Attempt){
 		"late":              func(a *Attempt) { a.Diagnosis.Late = true },
 		"a leak":            func(a *Attempt) { a.Diagnosis.Growth = &cause.Growth{} },
@@ -154,20 +154,21 @@ func TestPredictionsKeepTheirDoors(t *testing.T) {
 	}
 }
 
-// TestFragmentationIsAnsweredAlone where that may be enough, and only there.
-func TestFragmentationIsAnsweredAlone(t *testing.T) {
+// TestFragmentationChangesOnlyTheAllocator: the allocator is changed alone if that may be enough,
+// and only then.
+func TestFragmentationChangesOnlyTheAllocator(t *testing.T) {
 	for room, want := range map[int64]Rung{55 << 30: RungAllocator, 52 << 30: RungMicroBatch, 24 << 30: RungMicroBatch} {
 		a := failedAt(0, sixteen, room)
 		a.Diagnosis.Fragmented = true
-		a.Measured[0].Requested = 64 << 20 // more than that lies free in pieces
+		a.Measured[0].Requested = 64 << 20 // the free pieces are larger than that together
 		if d := Decide(predicting(func(p *Policy) { p.Prefer = Speed }), gpt(1), []Attempt{a}, h100); d.Rung != want {
 			t.Errorf("%s: %s: %s", GiB(room), d.Rung, d.Reason)
 		}
 	}
 }
 
-// TestFreeRungsStay: what was taken for nothing is kept by every plan that follows.
-func TestFreeRungsStay(t *testing.T) {
+// TestFreeRemediesAreKept: every later plan keeps the free remedies.
+func TestFreeRemediesAreKept(t *testing.T) {
 	first, second := failedAt(0, sixteen, 24<<30), failedAt(1, sixteen.With(Plan{Allocator: "expandable"}), 24<<30)
 	second.Rung = RungAllocator
 	d := Decide(predicting(nil), gpt(1), []Attempt{first, second}, h100)

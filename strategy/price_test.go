@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// trainedWith is an attempt that took steps: what it held at most, and how long each was.
+// trainedWith is an attempt that made steps, with its peak and the time of a step.
 func trainedWith(n int, plan Plan, peak int64, seconds float64) Attempt {
 	a := ended(n, plan, Diagnosis{})
 	micro, _ := plan.Number(MicroBatchSize)
@@ -21,7 +21,7 @@ func trainedWith(n int, plan Plan, peak int64, seconds float64) Attempt {
 	return a
 }
 
-// A price has measured figures where there are some, and says of the others what they are.
+// A price has the measured figures if there are any, and marks the others.
 func TestPrices(t *testing.T) {
 	full := sixteen.With(Plan{ActivationCheckpointing: "full"})
 	halved := sixteen.With(Plan{MicroBatchSize: "8", GradientAccumulationSteps: "2"})
@@ -31,7 +31,7 @@ func TestPrices(t *testing.T) {
 	host := ended(0, sixteen, Diagnosis{Cause: cause.HostOOM, Fatal: true})
 	for name, test := range map[string]struct {
 		history []Attempt
-		want    string // of the last
+		want    string // the last price
 	}{
 		"both measured":            {[]Attempt{trainedWith(0, sixteen, 22*gib, 1), trainedWith(1, full, 9*gib, 1.2)}, "checkpointing none→full saved 13.0 GiB (22.0→9.0) for 1.20 times the step time"},
 		"up again":                 {[]Attempt{trainedWith(0, full, 9*gib, 1.2), trainedWith(1, sixteen, 22*gib, 1)}, "checkpointing full→none took 13.0 GiB more (9.0→22.0) for 0.83 times the step time"},
@@ -62,8 +62,8 @@ func TestPrices(t *testing.T) {
 	}
 }
 
-// What ran out before its peak needed at least what it held and asked for, and more by the
-// planner's word, which the run's own measurements calibrate.
+// A plan that ran out of memory before its peak needed at least what it held and requested, and
+// more by the prediction, which the run's own measurements calibrate.
 func TestPriceOfAPlanThatRanOut(t *testing.T) {
 	full := sixteen.With(Plan{ActivationCheckpointing: "full"})
 	p := Prices(gpt(1), []Attempt{failedAt(0, sixteen, 24*gib), trainedWith(1, full, 9*gib, 1.2)}, h100)[1]
@@ -77,7 +77,7 @@ func TestPriceOfAPlanThatRanOut(t *testing.T) {
 		t.Errorf("%v", p.Rungs)
 	}
 	after := trainedWith(1, Plan{MicroBatchSize: "8"}, 9*gib, 1)
-	after.Observed = Plan{ActivationCheckpointing: "none"} // it told of it once it trained
+	after.Observed = Plan{ActivationCheckpointing: "none"} // it reported this once it trained
 	if told := Prices(gpt(1), []Attempt{failedAt(0, Plan{MicroBatchSize: "16"}, 24*gib), after}, h100)[1]; told == nil || len(told.Rungs) != 1 || told.Rungs[0] != RungMicroBatch {
 		t.Errorf("what a process tells of itself is no change: %+v", told)
 	}
@@ -87,7 +87,7 @@ func TestPriceOfAPlanThatRanOut(t *testing.T) {
 	}
 }
 
-// What is small is told in its own unit, what was not measured as such.
+// A small size has its own unit, and an unmeasured one is marked.
 func TestPriceWords(t *testing.T) {
 	changed := Changes{ActivationCheckpointing: {"none", "full"}}
 	for want, p := range map[string]Price{

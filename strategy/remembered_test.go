@@ -24,10 +24,10 @@ func rememberedJob() Job {
 func TestAdmit(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		plan   Plan // over the job as written
+		plan   Plan // changes to the job as written
 		change func(*Policy, *Job, *Inventory)
 		needed int
-		why    string // a part of it; empty: admitted
+		why    string // a part of the reason; empty: admitted
 	}{
 		{"a smaller batch", Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"}, nil, 0, ""},
 		{"another global batch", Plan{MicroBatchSize: "4"}, nil, 0, "its global batch is 8, and that of the job as written 32"},
@@ -73,7 +73,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-func TestHostMemoryAndDiskOfARememberedOffload(t *testing.T) {
+func TestRememberedOffloadNeedsHostMemoryAndDisk(t *testing.T) {
 	plan := rememberedWritten.With(Plan{OffloadOptimizer: "nvme", Sharding: "zero3"})
 	p := Policy{Mode: Ladder, Numerics: MixedPrecision, NVMePath: "/scratch"}
 	held := []memory.Measurement{{Host: 30 << 30, Model: &memory.TrainedModel{Parameters: 8 << 30}}} // 96 GiB of Adam's
@@ -87,7 +87,7 @@ func TestHostMemoryAndDiskOfARememberedOffload(t *testing.T) {
 	}
 }
 
-// TestFailedRememberedPlanRunsJobAsWritten: what comes after attempt 0 that ran with a remembered plan.
+// TestFailedRememberedPlanRunsJobAsWritten: the attempt after attempt 0 with a remembered plan.
 func TestFailedRememberedPlanRunsJobAsWritten(t *testing.T) {
 	plan := rememberedWritten.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"})
 	bug := Diagnosis{Cause: cause.UserError, Fatal: true, Rank: -1, Error: "ValueError: 4"}
@@ -114,7 +114,7 @@ func TestFailedRememberedPlanRunsJobAsWritten(t *testing.T) {
 			t.Errorf("%s: %s, next %s: %s", c.name, d.Rule, d.Next, d.Reason)
 		}
 	}
-	// Once: the job as written fails by itself then.
+	// Only once: then the job as written fails by itself.
 	j := rememberedJob()
 	j.Recalled = &Recalled{Plan: plan}
 	first := Attempt{Plan: plan, Diagnosis: bug}
@@ -122,7 +122,7 @@ func TestFailedRememberedPlanRunsJobAsWritten(t *testing.T) {
 	if d.Relaunch || d.Rule != "job-failed" {
 		t.Errorf("after both: %s", d.Reason)
 	}
-	// And where it runs out of memory instead, it is rescued as ever.
+	// If it runs out of memory instead, it is rescued as usual.
 	out := Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Phase: cause.Backward, Rank: 0}
 	d = Decide(Policy{Mode: Ladder, MaxAttempts: 9}, j, []Attempt{first, {N: 1, Plan: rememberedWritten, Diagnosis: out}}, Inventory{})
 	if !d.Relaunch || d.Rung != RungCheckpointing {
@@ -155,7 +155,7 @@ func TestPriorsMatchTheModel(t *testing.T) {
 	}
 }
 
-func TestRecalledPlanWords(t *testing.T) {
+func TestRecalledPlanString(t *testing.T) {
 	r := Recalled{
 		At: time.Date(2025, 11, 21, 3, 0, 0, 0, time.UTC), Age: Seconds(24 * time.Hour), Peak: 71 << 30, Room: 80 << 30,
 		Changed: Changes{MicroBatchSize: {"16", "8"}, GradientAccumulationSteps: {"1", "2"}, ActivationCheckpointing: {"none", "full"}},

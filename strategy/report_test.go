@@ -9,8 +9,8 @@ import (
 
 func say(rank int, s ProcessReport) Fact { return Fact{Rank: rank, Source: "probe", Said: &s} }
 
-// What a process says replaces what it said before, and outranks what was found in the
-// output, whichever came first.
+// A process's newer report replaces its older one, and outranks findings in the output, in any
+// order of arrival.
 func TestProcessReportOutranksOutput(t *testing.T) {
 	ev := Evidence{Ranks: 1}
 	ev.Add(say(0, ProcessReport{PID: 7, Settings: Plan{MicroBatchSize: "16"}}))
@@ -28,9 +28,9 @@ func TestProcessReportOutranksOutput(t *testing.T) {
 	}
 }
 
-// In every rank or in none: a change that one rank lacks, or says nothing of, did not
-// take effect.
-func TestEveryRankOrNone(t *testing.T) {
+// A change takes effect in every rank or in none: one that a rank lacks, or does not report, did
+// not take effect.
+func TestChangeMustTakeEffectInEveryRank(t *testing.T) {
 	plan := Plan{ActivationCheckpointing: "full", MicroBatchSize: "4"}
 	model := &Model{Class: "GPT"}
 	turned := ProcessReport{Model: model, Settings: Plan{ActivationCheckpointing: "full"}, Applied: Changes{ActivationCheckpointing: {"none", "full"}}}

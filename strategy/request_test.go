@@ -10,7 +10,7 @@ import (
 
 const gib = int64(1) << 30
 
-// batchJob is a job that can turn its batch and nothing else.
+// batchJob is a job that can only change its batch.
 func batchJob(ceiling int64) Job {
 	return Job{
 		Knobs: map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, EvalBatchSize: {Min: 1}},
@@ -18,7 +18,7 @@ func batchJob(ceiling int64) Job {
 	}
 }
 
-// tooLarge is an attempt that asked for bytes at once.
+// tooLarge is an attempt that requested bytes at once.
 func tooLarge(bytes, capacity int64, phase cause.Phase, plan Plan) Attempt {
 	d := Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Phase: phase, Rank: 0, Figures: cause.Figures{Requested: &bytes}}
 	if capacity > 0 {
@@ -27,8 +27,8 @@ func tooLarge(bytes, capacity int64, phase cause.Phase, plan Plan) Attempt {
 	return Attempt{Plan: plan, Diagnosis: d, Started: time.Unix(0, 0), Ended: time.Unix(60, 0)}
 }
 
-// A single request that is larger than the room for it stays larger with every batch
-// that arithmetic rules out; such a batch is no attempt.
+// A single request that is larger than the available memory stays too large for every batch that
+// arithmetic rules out; such a batch is not tried.
 func TestBatchIsSkippedIfItsRequestCannotFit(t *testing.T) {
 	batch := func(micro, accumulation int) Plan {
 		return Plan{MicroBatchSize: Number(micro), GradientAccumulationSteps: Number(accumulation), EvalBatchSize: "64"}
@@ -37,7 +37,7 @@ func TestBatchIsSkippedIfItsRequestCannotFit(t *testing.T) {
 		wanted, capacity, ceiling int64
 		phase                     cause.Phase
 		plan                      Plan
-		want                      string // the micro batch that comes next, or the eval batch
+		want                      string // the next micro batch, or eval batch
 	}{
 		"fits by itself":         {wanted: 7 * gib, capacity: 8 * gib, plan: batch(64, 1), want: "32"},
 		"as large as the device": {wanted: 8 * gib, capacity: 8 * gib, plan: batch(64, 1), want: "32"},
@@ -88,7 +88,7 @@ func TestBatchIsSkippedIfItsRequestCannotFit(t *testing.T) {
 	}
 }
 
-// The scores of eager attention are gone with another kernel, whatever their size.
+// The scores of eager attention disappear with another kernel, whatever their size.
 func TestAnotherAttentionKernelMakesTheRequestUnknown(t *testing.T) {
 	job := batchJob(0)
 	job.Knobs[Attention] = Range{Values: []Value{"eager", "sdpa"}}
@@ -99,7 +99,7 @@ func TestAnotherAttentionKernelMakesTheRequestUnknown(t *testing.T) {
 	}
 }
 
-// A batch of absurd size is answered at once, and never overflows.
+// A batch of absurd size is handled at once, and never overflows.
 func TestVastBatchIsNotSplit(t *testing.T) {
 	start := time.Now()
 	for _, c := range []struct {
@@ -126,7 +126,7 @@ func TestVastBatchIsNotSplit(t *testing.T) {
 	}
 }
 
-// The divisors by square root are those by plain division.
+// The divisors by square root agree with those by plain division.
 func TestDivisors(t *testing.T) {
 	for n := 1; n <= 500; n++ {
 		var want []int

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What was decided holds when a run is started again, as far as it is still there.
+// A decision still holds when a run is started again, if its checkpoint still exists.
 func TestAgain(t *testing.T) {
 	job := zero(2)
 	sharding := job.Knobs[Sharding]
@@ -56,7 +56,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// A plan that somebody has stored may hold anything.
+// A plan from a file may contain anything.
 func TestValidate(t *testing.T) {
 	for _, test := range []struct {
 		plan Plan
@@ -80,7 +80,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// A relaunch that starts from the beginning says why, where the user told where to look.
+// A relaunch from the beginning gives the reason, if the user configured where checkpoints are.
 func TestReasonNamesMissingCheckpoint(t *testing.T) {
 	inv := h100
 	inv.NoCheckpoint = "nothing matches out/ckpt-*"

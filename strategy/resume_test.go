@@ -7,8 +7,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// What the framework does not guarantee about the data is said where a relaunch goes
-// on from a checkpoint, and only there.
+// A relaunch from a checkpoint names what the framework does not guarantee about the data; other
+// relaunches do not.
 func TestResumeCaveats(t *testing.T) {
 	job := gpt(1)
 	job.Resumption = Resumption{Data: "it begins the epoch anew", Shifts: map[Knob]string{MicroBatchSize: "it counts micro batches"}}

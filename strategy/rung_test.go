@@ -42,9 +42,8 @@ func declaredRungs(t *testing.T) []Rung {
 	return all
 }
 
-// TestEveryRungIsWhole: a rung that is declared is walked, knows what it changes, and
-// is in the manual.
-func TestEveryRungIsWhole(t *testing.T) {
+// TestEveryRungIsComplete: a declared rung is walked, has its changes, and is in the manual.
+func TestEveryRungIsComplete(t *testing.T) {
 	manual, err := os.ReadFile(filepath.Join("..", "docs", "recovery.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +69,8 @@ func TestEveryRungIsWhole(t *testing.T) {
 	}
 }
 
-// TestNewRungNeedsOneRow: a rung and a knob that are added by a row each are offered by plan,
-// weighed by the planner, walked by the ladder, and barred by the policy.
+// TestNewRungNeedsOneRow: a rung and a knob that are each added by one row are offered by plan,
+// weighed by the planner, walked in their order, and barred by the policy.
 func TestNewRungNeedsOneRow(t *testing.T) {
 	const madeUp, rung = Knob("made_up"), Rung("made-up")
 	knobs, rungs := knobRows, rungRows

@@ -7,8 +7,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A sentence is shortened before a word: who masks secrets in it afterwards knows
-// them whole only.
+// A sentence is shortened before a word, because secrets are masked later and must be whole for
+// that.
 func TestClipKeepsWordsWhole(t *testing.T) {
 	const token = "hf_abcdefgh123456789"
 	for n := range 200 {
@@ -24,7 +24,7 @@ func TestClipKeepsWordsWhole(t *testing.T) {
 }
 
 // A code above those of the standard signals is the program's own.
-func TestExitCodesThatAreNoSignals(t *testing.T) {
+func TestExitCodesAboveSignals(t *testing.T) {
 	for code, want := range map[int]string{
 		255: "ended with exit code 255 for an unknown reason", 160: "ended with exit code 160 for an unknown reason", 134: "ended by signal 6 for an unknown reason",
 	} {

@@ -6,8 +6,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// TestServerTakesShorterSequencesWhileLoading: a server that has no room for requests of full length gets
-// shorter ones, with permission only; a job that trains holds none while it loads.
+// TestServerTakesShorterSequencesWhileLoading: a server without memory for requests of full
+// length gets shorter ones, only with permission; a job that trains holds none while it loads.
 func TestServerTakesShorterSequencesWhileLoading(t *testing.T) {
 	server := Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{
 		MicroBatchSize: {Absent: "a server has no batch of training"}, GradientAccumulationSteps: {Absent: "a server accumulates no gradients"},

@@ -9,7 +9,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// codeOnly is a job without any setting that gpurun could change: the probe turns what it can.
+// codeOnly is a job without any setting that gpurun could change: gpurun's hook changes what it
+// can.
 func codeOnly() Job {
 	return Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Written: Plan{Allocator: "default"}, Knobs: map[Knob]Range{
 		Allocator:               {Values: []Value{"default", "expandable"}},
@@ -28,8 +29,8 @@ func told(a Attempt, settings Plan, refused map[Knob]string) Attempt {
 
 func asked(a Attempt) Attempt { a.Asked = true; return a }
 
-// What the probe turns in the process is decided by what the process says of itself.
-func TestTurnedInTheProcess(t *testing.T) {
+// Changes by gpurun's hook follow the process's own report.
+func TestChangesInTheProcess(t *testing.T) {
 	start := Plan{Allocator: "default"}
 	expandable := Plan{Allocator: "expandable"}
 	plain := Plan{ActivationCheckpointing: "none", OffloadActivations: "none", Attention: "sdpa", Precision: "fp32"}
@@ -39,7 +40,7 @@ func TestTurnedInTheProcess(t *testing.T) {
 	compiled := map[Knob]string{ActivationCheckpointing: "the model is compiled", OffloadActivations: "the model is compiled", Precision: "the model is compiled", Attention: "the model is compiled"}
 	for name, test := range map[string]struct {
 		history []Attempt
-		said    bool // numerics, in words
+		said    bool // numerics set explicitly
 		next    Plan
 		changed Changes
 		reason  string
@@ -121,9 +122,9 @@ func TestTurnedInTheProcess(t *testing.T) {
 	}
 }
 
-// What a source says is changed only once a process has confirmed it, and what the code
-// computes is what the process says.
-func TestConfirmedByTheProcess(t *testing.T) {
+// A value from the source is changed only after a process has confirmed it, and a computed value
+// is the process's report.
+func TestSourceValuesNeedConfirmation(t *testing.T) {
 	j := gpt(1)
 	j.Knobs[MicroBatchSize] = Range{Min: 1, Confirm: true}
 	j.Knobs[GradientAccumulationSteps] = Range{Min: 1, Confirm: true}
@@ -158,8 +159,8 @@ func TestConfirmedByTheProcess(t *testing.T) {
 	}
 }
 
-// What the code computes is what the process says.
-func TestOnlyTheProcessSays(t *testing.T) {
+// A computed value is the process's report.
+func TestComputedValuesComeFromTheProcess(t *testing.T) {
 	j, read := gpt(1), Plan{Allocator: "expandable"}
 	j.Written = read
 	said := Plan{MicroBatchSize: "16", GradientAccumulationSteps: "1", ActivationCheckpointing: "full", Precision: "bf16", Attention: "sdpa"}
@@ -172,8 +173,8 @@ func TestOnlyTheProcessSays(t *testing.T) {
 	}
 }
 
-// A job that starts its own ranks has as many as its processes see.
-func TestRanksThatTheProcessSees(t *testing.T) {
+// The number of ranks of a job that starts its own ranks is the number that its processes see.
+func TestRankCountFromTheProcess(t *testing.T) {
 	j := gpt(1)
 	j.Knobs[ActivationCheckpointing] = Range{Absent: "none"}
 	a := ended(0, plain, oom(cause.Forward))
@@ -184,7 +185,8 @@ func TestRanksThatTheProcessSees(t *testing.T) {
 	}
 }
 
-// Before any attempt the survey says what would be turned, and by whom.
+// Before any attempt, the survey lists the possible changes, and whether the recipe or the hook
+// makes them.
 func TestSurveyOfHooks(t *testing.T) {
 	by := map[Rung]string{}
 	for _, o := range Survey(Policy{Numerics: MixedPrecision}, codeOnly(), Plan{Allocator: "default"}, Inventory{Accelerator: "cuda", BF16: true}) {
@@ -201,8 +203,8 @@ func TestSurveyOfHooks(t *testing.T) {
 	}
 }
 
-// TestDoubtfulPrecision: nothing is assumed of a precision that the job's code may set, and
-// what its process says counts.
+// TestDoubtfulPrecision: no precision is assumed if the job's code may set it, and the process's
+// report counts.
 func TestDoubtfulPrecision(t *testing.T) {
 	for _, test := range []struct {
 		doubtful bool

@@ -31,9 +31,9 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// What keeps an offload from being tried today may be gone tomorrow, a setting that the job
-// does not have is not there then either.
-func TestTooLittleHostMemoryIsPassing(t *testing.T) {
+// A missing resource for an offload may be available tomorrow; a setting that the job does not
+// have will not be.
+func TestTooLittleHostMemoryIsTemporary(t *testing.T) {
 	held := int64(8 << 30)
 	s := &situation{
 		job:       Job{Ranks: 1, LocalRanks: 1, Knobs: map[Knob]Range{OffloadActivations: {Values: []Value{"none", "cpu"}}}},

@@ -64,8 +64,8 @@ func TestStragglers(t *testing.T) {
 	}
 }
 
-// Who is behind when all have stopped is told by what the processes count, as far as that is
-// new enough.
+// When all ranks have stopped, the processes' counts show which is behind, if they are recent
+// enough.
 func TestBehind(t *testing.T) {
 	at := func(source string, step int, each time.Duration) Fact {
 		return Fact{Source: source, Progress: &Progress{First: 1, Last: step, For: Seconds(time.Duration(step-1) * each)}}

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// The latest snapshot of a rank counts, whichever way the facts came.
+// The latest snapshot of a rank counts, for any source of the facts.
 func TestSnapshotsOfRanks(t *testing.T) {
 	var e Evidence
 	for _, f := range []Fact{{Rank: 1, Snapshot: &Snapshot{Rank: 1, Reserved: 1}}, {Rank: 0, Snapshot: &Snapshot{Reserved: 2}}, {Rank: 1, Snapshot: &Snapshot{Rank: 1, Reserved: 3}}} {
@@ -46,8 +46,8 @@ func TestRecordAllAllocations(t *testing.T) {
 	}
 }
 
-// Five lines at most, the first says how much, and what is known of a giant, a leak and
-// fragments comes before more places.
+// Five lines at most: the first has the sizes, and a giant, a leak and fragments come before
+// further places.
 func TestSnapshotWords(t *testing.T) {
 	places := []Allocation{{Bytes: 4 << 30, Count: 9, File: "/v/lib/python3.11/site-packages/transformers/models/x.py", Module: "transformers/models/x.py", Line: 7, Function: "forward"}, {Bytes: 3 << 30, Count: 2}, {Bytes: 2 << 30, Count: 1}, {Bytes: 1 << 30, Count: 1, What: "gradients"}}
 	s := Snapshot{

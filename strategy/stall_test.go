@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// Who hangs is told from where all ranks are.
+// The positions of all ranks show which rank hangs.
 func TestDiagnoseStalledRanks(t *testing.T) {
 	train := cause.StackFrame{File: "/home/u/train.py", Line: 52, Function: "step"}
 	load := cause.StackFrame{File: "/home/u/train.py", Line: 41, Function: "load"}
@@ -56,7 +56,7 @@ func TestDiagnoseStalledRanks(t *testing.T) {
 	}
 }
 
-// A job that hangs at the same place each time has no use for another day.
+// A job that hangs at the same place each time does not need another day.
 func TestSameHangAgainFails(t *testing.T) {
 	hang := func(n int, at string) Attempt {
 		return ended(n, plain, Diagnosis{Cause: cause.Hang, Fatal: true, Rank: 1, Error: at})

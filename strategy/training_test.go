@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// unprovenLoss ends a sentence about a smaller micro batch of a job of whose loss nothing is known.
+// unprovenLoss ends a sentence about a smaller micro batch of a job with an unknown loss.
 const unprovenLoss = "; equal on average: nothing proves that the loss is a mean that is divided by the accumulation"
 
 // meanLoss is a job whose source proves that its loss is a mean.
@@ -72,8 +72,8 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 	}
 }
 
-// What a process says of a knob that no plan sets is how the job is written.
-func TestSettingsThatAProcessReportsAreNoChange(t *testing.T) {
+// A process's report of a knob that no plan sets describes the job as it is written.
+func TestReportedSettingsAreNotChanges(t *testing.T) {
 	j := meanLoss()
 	delete(j.Written, Precision)
 	history := []Attempt{{Plan: j.Written, Observed: Plan{Precision: "bf16"}}, {Plan: j.Written.With(Plan{Precision: "fp16"}), Observed: Plan{Precision: "fp16"}}}
@@ -102,7 +102,7 @@ func TestWrongScaleBarsAccumulation(t *testing.T) {
 	t.Errorf("micro-batch is not skipped with the process's reason: %+v", d.Skipped)
 }
 
-func TestRelaunchSaysWhatIsEqualOnAverage(t *testing.T) {
+func TestRelaunchNamesAverageChanges(t *testing.T) {
 	j := meanLoss()
 	j.Knobs = map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}}
 	p := Policy{Mode: Predict, MaxAttempts: 20, Numerics: MixedPrecision}
@@ -118,7 +118,7 @@ func TestRelaunchSaysWhatIsEqualOnAverage(t *testing.T) {
 	}
 }
 
-// Each plan of the table comes before the next one, unless the preference joins them.
+// Each plan of the table comes before the next one, unless the preference treats them alike.
 func TestGroupsOfPlans(t *testing.T) {
 	j := meanLoss()
 	j.Loss = Loss{}
@@ -159,8 +159,8 @@ func TestGroupsOfPlans(t *testing.T) {
 	}
 }
 
-// A run goes up to a faster plan only where that trains no less the same.
-func TestClimbKeepsTheClass(t *testing.T) {
+// A run speeds up only with a plan that trains at least as exactly.
+func TestSpeedUpKeepsTheTrainingClass(t *testing.T) {
 	j := meanLoss()
 	j.Loss = Loss{}
 	j.Knobs = map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, ActivationCheckpointing: {Values: ActivationCheckpointing.words()}}
@@ -175,9 +175,9 @@ func TestClimbKeepsTheClass(t *testing.T) {
 	}
 }
 
-// What was found out only with another accumulation: neither that plan nor one that is made
-// of it runs again.
-func TestWrongScaleThatShowsLaterRestoresTheBatch(t *testing.T) {
+// If another accumulation shows a wrong scale later, neither that plan nor one derived from it
+// runs again.
+func TestLateWrongScaleRestoresTheBatch(t *testing.T) {
 	j := meanLoss()
 	j.Knobs = map[Knob]Range{
 		MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, ActivationCheckpointing: {Values: ActivationCheckpointing.words()},
@@ -200,8 +200,8 @@ func TestWrongScaleThatShowsLaterRestoresTheBatch(t *testing.T) {
 	}
 }
 
-// DeepSpeed refuses ZeRO 2 and 3 beside a pipeline as it starts.
-func TestPipelineTakesNoZeROBeyondTheFirst(t *testing.T) {
+// DeepSpeed refuses ZeRO 2 and 3 with a pipeline when it starts.
+func TestPipelineAllowsOnlyZeRO1(t *testing.T) {
 	j := zero(8)
 	plan := Plan{MicroBatchSize: "8", GradientAccumulationSteps: "1", Precision: "bf16", Sharding: "zero1", OffloadOptimizer: "none", OffloadParam: "none"}
 	offers := func(j Job, plan Plan) map[Rung]Offer {
@@ -228,7 +228,7 @@ func TestPipelineTakesNoZeROBeyondTheFirst(t *testing.T) {
 	}
 }
 
-// What is remembered predicts whether a plan that trains the same fits.
+// Remembered measurements predict whether a plan that trains the same fits.
 func TestExactFits(t *testing.T) {
 	j, inv := gpt(1), h100
 	j.Written, inv.Device.Allowed = sixteen, 24<<30

@@ -11,15 +11,14 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// network is an attempt that lost the network after some steps, with what was the
-// newest checkpoint then.
+// network is an attempt that lost the network after some steps, with its newest checkpoint.
 func network(n int, s Stepping, checkpoint string) Attempt {
 	a := ended(n, plain, Diagnosis{Cause: cause.NCCLError, Fatal: true, Rank: -1})
 	a.Stepping, a.Checkpoint = s, checkpoint
 	return a
 }
 
-// A failure that passes counts only where nothing was reached since the one before.
+// A transient failure counts only if there was no progress since the one before.
 func TestProgressRefillsTheBudget(t *testing.T) {
 	none := Stepping{}
 	steps := func(n, last int) Stepping { return Stepping{Steps: n, Last: last, For: Seconds(time.Minute)} }
@@ -91,7 +90,7 @@ func TestProgressRefillsTheBudget(t *testing.T) {
 			inv := h100
 			inv.Checkpoint, inv.CheckpointWritten = last.Checkpoint, last.CheckpointWritten
 			policy := defaults
-			policy.MaxAttempts = 2 // such attempts do not use it up
+			policy.MaxAttempts = 2 // such attempts do not count towards it
 			d := Decide(policy, gpt(1), test.history, inv)
 			if d.Relaunch != test.goesOn || d.After.Duration() != test.after || !strings.Contains(d.Reason, test.reason) {
 				t.Errorf("%s: relaunch %v after %s: %s", test.name, d.Relaunch, d.After, d.Reason)
@@ -118,8 +117,8 @@ func TestWaitsGrow(t *testing.T) {
 	}
 }
 
-// The budget for a lost network is its own: it uses up neither max_attempts nor the
-// restarts for failures of the job's own.
+// The budget for a lost network is separate: it uses up neither max_attempts nor the restarts for
+// failures of the job itself.
 func TestLostNetworkUsesOnlyItsBudget(t *testing.T) {
 	policy := defaults
 	policy.MaxAttempts, policy.Restarts = 2, 1
@@ -133,8 +132,8 @@ func TestLostNetworkUsesOnlyItsBudget(t *testing.T) {
 	}
 }
 
-// Steps are counted by their numbers, where those rise: a job may tell of every
-// hundredth, or draw one again and again.
+// Steps are counted by their numbers if these rise: a job may print every hundredth, or redraw
+// one again and again.
 func TestStepping(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var e Evidence
@@ -150,8 +149,8 @@ func TestStepping(t *testing.T) {
 	}
 }
 
-// TestEveryRunThatLosesTheNetworkEnds: whatever a run shows between two failures, it
-// ends unless the job gets further; and no budget refills without progress.
+// TestEveryRunThatLosesTheNetworkEnds: a run ends unless the job gets further, for any progress
+// between two failures, and no budget refills without progress.
 func TestEveryRunThatLosesTheNetworkEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policy := defaults

@@ -7,8 +7,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// An attempt that could not be started ends the run: with the job's failure, or
-// where waiting helps with the advice to do so.
+// An attempt that could not be started ends the run: as the job's failure, or, if waiting helps,
+// with the advice to wait.
 func TestUnstartedAttemptEndsTheRun(t *testing.T) {
 	for _, test := range []struct {
 		unstarted Unstarted
@@ -36,9 +36,8 @@ func TestUnstartedAttemptEndsTheRun(t *testing.T) {
 	}
 }
 
-// When the run is started again, the attempt that never ran counts for nothing: not
-// as a restart, not among the attempts, and not as the one that this one is
-// measured by.
+// When the run is started again, the attempt that never ran does not count: not as a restart, not
+// among the attempts, and not for comparison with the next one.
 func TestUnstartedAttemptUsesNoBudget(t *testing.T) {
 	p := Policy{Mode: Ladder, MaxAttempts: 2, Restarts: 1}
 	failed := Diagnosis{Cause: cause.UserError, Fatal: true, Error: "KeyError: 1"}

@@ -10,21 +10,21 @@ import (
 	"testing"
 )
 
-// matchers are the functions that look for words in a text.
+// matchers are the functions that search words in a text.
 var matchers = []string{
 	"Contains", "ContainsAny", "ContainsFunc", "ContainsRune", "Count", "Cut", "CutPrefix", "CutSuffix", "EqualFold", "Fields", "FieldsFunc",
 	"HasPrefix", "HasSuffix", "Index", "IndexAny", "IndexByte", "IndexFunc", "LastIndex", "Split", "SplitN", "SplitSeq", "TrimPrefix", "TrimSuffix",
 }
 
-// matching are the functions that may look into a text, none of which is a finding's.
+// matching are the functions that may search a text, none of which is a finding's.
 var matching = map[string]string{
 	"decide":      "the reason of a decision",
 	"decideAgain": "the reason of a decision",
 	"adviseKill":  "what could not be observed",
 }
 
-// TestWordsAreMatchedInTheCatalogueOnly: what a message says is read by package cause,
-// and the rest of the strategy reads the finding's fields.
+// TestWordsAreMatchedInTheCatalogueOnly: only package cause reads messages; the rest of the
+// strategy reads the finding's fields.
 func TestWordsAreMatchedInTheCatalogueOnly(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestWordsAreMatchedInTheCatalogueOnly(t *testing.T) {
 	}
 }
 
-// A textMatch is a place where a text is searched or compared with words.
+// A textMatch is a place at which a text is searched or compared with words.
 type textMatch struct {
 	in, what  string
 	pos       token.Pos
@@ -106,8 +106,8 @@ func words(e ast.Expr) bool {
 	return ok && l.Kind == token.STRING && l.Value != `""`
 }
 
-// TestTextMatchesAreSeen: the walk above finds what it looks for.
-func TestTextMatchesAreSeen(t *testing.T) {
+// TestTextMatchesAreFound: the walk above finds text matches.
+func TestTextMatchesAreFound(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "x.go", `package strategy
 import "strings"
 func a(f *Finding) bool { return strings.Contains(f.Text, "Killed") }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What was written in the second in which a run began, and before that, is not of the run,
-// where the file system tells.
+// A file counts as written before a moment only by more than a tick; with times in whole seconds,
+// only if its second is earlier.
 func TestWrittenBefore(t *testing.T) {
 	began := time.Date(2026, 5, 4, 8, 0, 5, 600_000_000, time.UTC)
 	for name, test := range map[string]struct {

@@ -19,8 +19,8 @@ func TestLongLineIsCutAroundTheCaret(t *testing.T) {
 	}
 }
 
-// FuzzPlaces holds that no text makes the decoder panic, and that every key of a
-// text is found where it is written.
+// FuzzPlaces checks that no text makes the decoder panic, and that every key of a text is found
+// at its position.
 func FuzzPlaces(f *testing.F) {
 	for _, text := range []string{
 		"", "a = 1", "[a.b]\nc = {d = [1, {e = 2}, [[3]]]}\n", "[[a]]\nx = 1\n[[a]]\ny.\"z z\" = ''' ''''\n", "a = \n", "\"\" = 1\n",
@@ -40,7 +40,7 @@ func FuzzPlaces(f *testing.F) {
 	})
 }
 
-// samePlaces holds that a key's place in the text is where the key is written.
+// samePlaces checks that a key's position in the text is where the key is written.
 func samePlaces(t *testing.T, text []byte, v any, at *keyPosition) {
 	t.Helper()
 	check := func(name string, inner any) {

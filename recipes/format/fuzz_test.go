@@ -10,8 +10,8 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// FuzzParse holds that no text makes the reader of recipes panic, and that every
-// fault is at a place that is in the text.
+// FuzzParse checks that no text makes the reader of recipes panic, and that the position of every
+// fault is in the text.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("../catalog/*.toml")
 	if err != nil || len(files) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestKinds: what each kind of place reads, and that what it writes is read again,
-// wherever the command has its arguments.
+// TestKinds: each kind of place reads the expected value, and reads what it writes, wherever the
+// command has its arguments.
 func TestKinds(t *testing.T) {
 	const files = "c.yaml"
 	for _, test := range []struct {
@@ -23,7 +23,7 @@ func TestKinds(t *testing.T) {
 		knob          strategy.Knob
 		argv          string
 		now, next     strategy.Value
-		want          string // the command; empty: that of before
+		want          string // the command; empty: the previous one
 		files         []string
 		isUnwritable  bool
 		describedWith string
@@ -76,8 +76,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestArgumentsInOneFile: a file that holds all arguments is read and changed where
-// the command line would be.
+// TestArgumentsInOneFile: a file that has all arguments is read and changed in place of the
+// command line.
 func TestArgumentsInOneFile(t *testing.T) {
 	r, err := Parse("x.toml", []byte("name = \"x\"\nparser = \"LLaMAFactory\"\n[knobs]\nmicro_batch_size = { arg = \"--batch-size\" }\n"+
 		"precision = { choose = { fp32 = [], bf16 = [\"--bf16\"] } }\npin_memory = { arg = \"--pin\" }\n"), nil)
@@ -101,9 +101,9 @@ func TestArgumentsInOneFile(t *testing.T) {
 	}
 }
 
-// TestNobodyAsksForTheKind: what a place is of shows in what it does. A kind is
-// named in its own file, in the table of kinds, and where one is made.
-func TestNobodyAsksForTheKind(t *testing.T) {
+// TestOnlyAKindAssertsItsType: a kind is named only in its own file, in the table of kinds, and
+// where one is made.
+func TestOnlyAKindAssertsItsType(t *testing.T) {
 	asks := regexp.MustCompile(`(?:\.\(|case )\*?(?:argument|variable|override|beginning|assigned|key|choice|keyChoice)\b[,):]`)
 	seen := 0
 	for _, pattern := range []string{"*.go", "../*.go", "../*/*.go"} {
@@ -127,7 +127,7 @@ func TestNobodyAsksForTheKind(t *testing.T) {
 	}
 }
 
-// TestFormsOfKnobs: every form in which a train.toml may say where a knob is kept.
+// TestFormsOfKnobs: every form in which a train.toml may describe a knob.
 func TestFormsOfKnobs(t *testing.T) {
 	for _, form := range []string{
 		`micro_batch_size = { arg = "--batch-size", min = 2 }`,

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestParsersAreExplained: README.md says of each parser how it reads arguments.
+// TestParsersAreExplained: README.md explains how each parser reads arguments.
 func TestParsersAreExplained(t *testing.T) {
 	page, err := os.ReadFile("../README.md")
 	if err != nil {

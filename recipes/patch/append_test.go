@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/patch"
 )
 
-// TestAppend: where something goes that the command does not have.
+// TestAppend: the position of a new word in the command.
 func TestAppend(t *testing.T) {
 	for _, test := range []struct {
 		name, line string

@@ -145,7 +145,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// TestArgvProperties: what is set is read, the old value set back gives the old
+// TestArgvProperties: the value that was set is read, setting the old value again gives the old
 // words, and all other words stay.
 func TestArgvProperties(t *testing.T) {
 	word := rapid.SampledFrom([]string{"--bs", "--bs=3", "-b", "--lr", "0.1", "--", "data", "True", "--no-ac", "--ac", "8", "-1", "x=y"})

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/patch"
 )
 
-// checkSet holds one change against the promises of Set, whatever the text is.
+// checkSet compares one change with the promises of Set, for any text.
 func checkSet(t *testing.T, format patch.Format, text []byte, at string, value any) {
 	before := bytes.Clone(text)
 	next, err := patch.Set(format, text, at, value)
@@ -42,8 +42,8 @@ func checkSet(t *testing.T, format patch.Format, text []byte, at string, value a
 	}
 }
 
-// sameBytes: a whole number set back gives the old bytes, but for its spelling
-// (0x8) and for what a merge key supplied.
+// sameBytes: setting a whole number again gives the old bytes, except its spelling (0x8) and a
+// value that a merge key supplied.
 func sameBytes(t *testing.T, format patch.Format, text, next []byte, at string, old int64) {
 	back, err := patch.Set(format, next, at, old)
 	if err != nil {
@@ -82,8 +82,8 @@ func FuzzTOML(f *testing.F) {
 	fuzz(f, patch.TOML, "", "[a]\nb = 8 # c\n", "a.b = 8\n", "a = { b = 8, c = [1, { d = 2 }] }\n", "[[a]]\nb = 1\n[[a]]\n", "[a.x]\ny = 1\n", "a = '''x'''\n", "t = 1979-05-27T07:32:00Z\n[a]\n", "\"a\".'b' = 1.5\n")
 }
 
-// TestSetInGeneratedText builds texts from lines of all kinds, which the fuzz
-// targets reach only when they are run for long.
+// TestSetInGeneratedText builds texts from lines of all kinds, which the fuzz targets reach only
+// in long runs.
 func TestSetInGeneratedText(t *testing.T) {
 	lines := map[patch.Format][]string{
 		patch.YAML: {"a:", "  b: 8", "  c: 'x' # y", "  d: {e: 1, f: [1, 2]}", "  g:", "    h: \"q\"", "  i: |", "    text", "    # no comment", "j: 1.5", "# comment", "", "k:", "- l: 1", "- m", "n: null", "o: &p 1", "q: *p"},

@@ -7,8 +7,8 @@ import (
 	"github.com/gpurun/gpurun/recipes/patch"
 )
 
-// TestPairs: overrides of two words stand behind the options, which are put in front of
-// them: what follows the first pair is no option any more.
+// TestPairs: overrides of two words come after the options. New options are put before them,
+// because nothing after the first pair is read as an option.
 func TestPairs(t *testing.T) {
 	a := patch.Argv{Pairs: true}
 	tests := []struct{ before, key, value, after string }{

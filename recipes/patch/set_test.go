@@ -33,11 +33,10 @@ func scalar(text string) any {
 	return strings.Trim(text, `"`)
 }
 
-// TestSet runs the cases of testdata/set: the comment says `set PATH = VALUE`,
-// then come old.EXT and either new.EXT or error. With `set-for-good` the old value
-// cannot be put back as it was: it gets quotes, or hides a merged one. In all of them <CR> stands for
-// a carriage return, <BOM> for the mark, and <EOF> for the end of a file without
-// a line end.
+// TestSet runs the cases of testdata/set. The comment has `set PATH = VALUE`, followed by old.EXT
+// and either new.EXT or error. With `set-for-good` the old value cannot be restored exactly: it
+// gets quotes, or hides a merged one. In all of them <CR> is a carriage return, <BOM> the byte
+// order mark, and <EOF> the end of a file without a line end.
 func TestSet(t *testing.T) {
 	files, err := filepath.Glob("testdata/set/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -83,7 +82,7 @@ func testSet(t *testing.T, file string) {
 	}
 }
 
-// roundTrip sets the old value back, which gives the old bytes.
+// roundTrip sets the old value again, which gives the old bytes.
 func roundTrip(t *testing.T, format patch.Format, old, got []byte, at string) {
 	t.Helper()
 	value, there, err := patch.Get(format, old, at)
@@ -92,7 +91,7 @@ func roundTrip(t *testing.T, format patch.Format, old, got []byte, at string) {
 	}
 	switch value.(type) {
 	case nil, map[string]any, []any:
-		return // null can be spelt by nothing at all
+		return // null can be written as nothing
 	}
 	if !there {
 		return
@@ -184,9 +183,9 @@ func TestGetErrors(t *testing.T) {
 	}
 }
 
-// TestAKeyTwiceElsewhere: PyYAML takes the last of two, and a job that starts with such a
-// file is read with it; what is asked for has to be there once.
-func TestAKeyTwiceElsewhere(t *testing.T) {
+// TestDuplicateKeyElsewhereIsAllowed: PyYAML takes the last of two, and a job that starts with
+// such a file is read with it. Only the requested key must be unique.
+func TestDuplicateKeyElsewhereIsAllowed(t *testing.T) {
 	text := []byte("x: 1\na:\n  b: 1\n  b: 2\n  c: 3\n")
 	for at, want := range map[string]any{"x": 1, "a.c": 3} {
 		if got, there, err := patch.Get(patch.YAML, text, at); err != nil || !there || fmt.Sprint(got) != fmt.Sprint(want) {

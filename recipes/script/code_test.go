@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
-// TestOptions: what a parser's source says of its arguments and their defaults.
+// TestOptions: the arguments and defaults in a parser's source.
 func TestOptions(t *testing.T) {
 	p := codeOf(t, `
 import argparse
@@ -58,7 +58,7 @@ def add(parser):
 	}
 }
 
-// TestIncompleteParsers: where a name is computed nobody knows which there are.
+// TestIncompleteParsers: with a computed name, the arguments are not known.
 func TestIncompleteParsers(t *testing.T) {
 	for text, complete := range map[string]bool{
 		"p.add_argument('--x')": true,
@@ -79,7 +79,7 @@ func TestIncompleteParsers(t *testing.T) {
 	}
 }
 
-// TestTrainerDefaults: fields of classes that extend training arguments, and of no other.
+// TestTrainerDefaults: only fields of classes that extend training arguments count.
 func TestTrainerDefaults(t *testing.T) {
 	p := codeOf(t, `
 from dataclasses import dataclass, field
@@ -124,7 +124,7 @@ optim: str = "no field"
 	}
 }
 
-// TestAbbreviations: argparse takes a whole name before one that is cut short.
+// TestAbbreviations: argparse prefers a whole name to an abbreviation.
 func TestAbbreviations(t *testing.T) {
 	p := codeOf(t, "p.add_argument('--batch')\nclass A:\n    batch_si: int = 1\n").Parser()
 	for word, want := range map[string]bool{"--batch": false, "--batch-si": false, "--batch-s": true, "--batch-siz": true} {
@@ -147,7 +147,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestCallsOf: a call is found under whatever name the imports give it, and under no other.
+// TestCallsOf: a call is found under every name that the imports give it, and under no other.
 func TestCallsOf(t *testing.T) {
 	const name = "lightning.pytorch.Trainer"
 	for text, want := range map[string]string{
@@ -174,7 +174,8 @@ func TestCallsOf(t *testing.T) {
 	}
 }
 
-// TestGiven: what is no literal is known to be given, and not as what.
+// TestGiven: an expression that is not a literal is known to be given, but its value is not
+// known.
 func TestGiven(t *testing.T) {
 	call := codeOf(t, "from m import f\nf(a=16, b=size, c='bf16', d=True, **more)").CallsOf("m.f")[0]
 	type given struct {
@@ -224,8 +225,8 @@ class Around(Loop): pass
 	}
 }
 
-// TestRootsOfManyWays: between two classes there can be very many ways.
-func TestRootsOfManyWays(t *testing.T) {
+// TestRootsWithManyPaths: two classes can be connected by very many paths.
+func TestRootsWithManyPaths(t *testing.T) {
 	var text strings.Builder
 	for i := range 60 {
 		fmt.Fprintf(&text, "class A%d(B%d, C%d): pass\nclass B%d(A%d): pass\nclass C%d(A%d): pass\n", i, i, i, i, i+1, i, i+1)
@@ -235,7 +236,7 @@ func TestRootsOfManyWays(t *testing.T) {
 	}
 }
 
-// Whatever a source is, it is read: one that is no Python has failed.
+// Any text can be read: one that is not Python is marked as failed.
 func TestAnyTextIsRead(t *testing.T) {
 	for _, text := range []string{"add_argument('--x", "class A(B:\n x: int = (", "'''", `"\`, "f(", "\\\n#", "class A:\n\t", "add_argument(\"--", "x.add_argument()", "x = '\x00'", "\ufeffx = 1", "f('é', **{'ü': 1}).G(x)\r\ny = 2\r", "f()()[0](-x, *a)"} {
 		code := codeOf(t, text)

@@ -71,8 +71,8 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// TestDetectNanoGPT: train.py is recognised however its README starts it, and the
-// scripts beside it that do not train are not.
+// TestDetectNanoGPT: train.py is recognised for every start in its README, and the scripts next
+// to it that do not train are not.
 func TestDetectNanoGPT(t *testing.T) {
 	all, err := recipes.Embedded(nil)
 	if err != nil {

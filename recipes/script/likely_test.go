@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/script"
 )
 
-// likely are the recipes that a command could be of.
+// likely returns the recipes that may match a command.
 func likely(t testing.TB, cmd format.Command) []format.Recipe {
 	t.Helper()
 	files, err := script.Likely(cmd)
@@ -24,8 +24,8 @@ func likely(t testing.TB, cmd format.Command) []format.Recipe {
 	return among
 }
 
-// TestLikelyLosesNothing: a command that Detect recognises among all recipes is
-// recognised among the likely ones, with the same rivals.
+// TestLikelyLosesNothing: a command that Detect recognises among all recipes is recognised among
+// the likely ones, with the same rivals.
 func TestLikelyLosesNothing(t *testing.T) {
 	all, err := recipes.Embedded(nil)
 	if err != nil {
@@ -53,7 +53,7 @@ func TestLikelyLosesNothing(t *testing.T) {
 	}
 }
 
-// commandsOf makes commands with each of a recipe's marks.
+// commandsOf makes commands with each sign of a recipe.
 func commandsOf(r format.Recipe) []format.Command {
 	var argv []string
 	for _, name := range slices.Concat(r.Detection.Args, r.Detection.Overrides) {

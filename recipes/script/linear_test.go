@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// effort is how many lines of Python it takes to read a script.
+// effort is the number of lines of Python that run to read a script.
 func effort(t *testing.T, script string) float64 {
 	t.Helper()
 	source := format.Source{Path: "train.py", Text: []byte(script)}
@@ -38,10 +38,10 @@ func each(n int, part string) string {
 	return b.String()
 }
 
-// The effort of reading a script grows with its length, and no faster, whatever is in it.
+// The effort of reading a script grows at most linearly with its length, for any content.
 func TestReadingIsLinear(t *testing.T) {
 	const head = "import argparse, torch, os\nfrom torch.utils.data import DataLoader\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int)\np.add_argument('--accum', type=int)\nargs = p.parse_args()\n"
-	least := effort(t, head) // which every script takes
+	least := effort(t, head) // the effort for every script
 	for name, script := range map[string]func(n int) string{
 		"functions that call each other": func(n int) string {
 			return each(n, `def f#1(x, opt_size, cfg):

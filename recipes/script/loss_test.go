@@ -7,8 +7,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// trains is a script whose loop has a loss of its own: what is computed before the loop, and
-// the statements that make loss of out and y.
+// trains is a script whose loop has its own loss: the code before the loop, and the statements
+// that compute loss from out and y.
 func trains(before, loss string) string {
 	return head + "import torch.nn as nn\nimport torch.nn.functional as F\nmodel = torch.nn.Linear(4, 4)\n" + before + `
 train_loader = DataLoader(train_set, batch_size=args.batch_size, shuffle=True)
@@ -21,7 +21,7 @@ for i, (x, y) in enumerate(train_loader):
 `
 }
 
-// TestLossIsRecognised: the class of a script's loss, and what it rests on.
+// TestLossIsRecognised: the class of a script's loss, and its proof.
 func TestLossIsRecognised(t *testing.T) {
 	const exact, average = strategy.Exact, strategy.Average
 	for name, test := range map[string]struct {
@@ -115,7 +115,7 @@ func TestLossIsRecognised(t *testing.T) {
 	}
 }
 
-// A step after the first micro batch is one of fewer samples.
+// A step after the first micro batch covers fewer samples.
 func TestStepAfterTheFirstMicroBatchIsNotExact(t *testing.T) {
 	script := strings.Replace(trains("", "loss = F.mse_loss(out, y) / args.accum\nloss.backward()"), "(i + 1) % args.accum", "i % args.accum", 1)
 	s := decided(t, map[string]string{"train.py": script})

@@ -33,7 +33,7 @@ func first(s format.Source) int {
 	return 0
 }
 
-// decided is what is found out about the sources in a txtar-like folder of testdata.
+// decided returns the analysis of the sources in a txtar-like folder of testdata.
 func decided(t *testing.T, files map[string]string, argv ...string) Analysis {
 	t.Helper()
 	read := func(name string) []byte {
@@ -45,8 +45,8 @@ func decided(t *testing.T, files map[string]string, argv ...string) Analysis {
 	return Decide(told(t, files), "train.py", append([]string{"train.py"}, argv...), read)
 }
 
-// summary says a knob in a word: its name, a question mark and the doubt, an
-// exclamation mark and the refusal; what was looked for where there is none.
+// summary describes a knob briefly: its name, a question mark and the doubt, an exclamation mark
+// and the refusal; without a knob, the names that were searched.
 func (s Analysis) summary(k strategy.Knob) string {
 	for _, f := range s.Found {
 		switch {
@@ -64,7 +64,7 @@ func (s Analysis) summary(k strategy.Knob) string {
 	return "none: " + s.Missing[k]
 }
 
-// head and tail make a script of what a test is about.
+// head and tail complete the tested part of a script.
 const head = `import argparse, os, torch
 from torch.utils.data import DataLoader
 parser = argparse.ArgumentParser()
@@ -84,8 +84,8 @@ for i, batch in enumerate(train_loader):
         optimizer.zero_grad()
 `
 
-// TestCertain: what is certain from the source of a script, by how it takes its
-// settings. Each of them has both knobs of the batch.
+// TestCertain: the certain knobs of a script, by the way in which it reads its settings. Each
+// script has both knobs of the batch.
 func TestCertain(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
@@ -311,8 +311,9 @@ for step in range(100):
 	}
 }
 
-// TestTraps: what looks like a knob and is none, or must not be turned, and why.
-func TestTraps(t *testing.T) {
+// TestSettingsThatAreNotKnobs: settings that look like a knob but are not one, or must not be
+// changed, and why.
+func TestSettingsThatAreNotKnobs(t *testing.T) {
 	const micro, accumulation = strategy.MicroBatchSize, strategy.GradientAccumulationSteps
 	with := func(old, replacement string) string {
 		text := strings.Replace(head+loop, old, replacement, 1)
@@ -376,7 +377,7 @@ func TestTraps(t *testing.T) {
 	}
 }
 
-// TestCheckpointing: a switch counts where it reaches what recomputes activations.
+// TestCheckpointing: a switch counts if it reaches code that recomputes activations.
 func TestCheckpointing(t *testing.T) {
 	const k = strategy.ActivationCheckpointing
 	argument := func(words string) string {
@@ -413,7 +414,7 @@ net = Net(remat=args.grad_ckpt)
 	}
 }
 
-// TestResume: where a script goes on from is told by what it loads and saves.
+// TestResume: the files that a script loads and saves show how it resumes.
 func TestResume(t *testing.T) {
 	script := func(save string) string {
 		return `import argparse, os, torch
@@ -454,7 +455,7 @@ for epoch in range(10):
 	}
 }
 
-// TestFolders: a folder that must not be there keeps a script from being started again.
+// TestFolders: a folder that must not exist prevents a second start of a script.
 func TestFolders(t *testing.T) {
 	const argument = "import argparse, os\np = argparse.ArgumentParser()\np.add_argument('--out', default='runs')\nargs = p.parse_args()\n"
 	for text, warns := range map[string]bool{
@@ -471,7 +472,7 @@ func TestFolders(t *testing.T) {
 
 func (s Analysis) warned() bool { return len(s.Warnings()) > 0 }
 
-// TestBrokenSources: what is no Python is left out, and what remains is read.
+// TestBrokenSources: sources that are not Python are omitted, and the others are read.
 func TestBrokenSources(t *testing.T) {
 	var sources []format.Source
 	for _, text := range []string{head + loop, "def (:\n", "x = 1\x00\n", strings.Repeat("(", 4000) + strings.Repeat(")", 4000)} {
@@ -486,9 +487,9 @@ func TestBrokenSources(t *testing.T) {
 	}
 }
 
-// Of a namespace that is read from a file, as YOLOv5 does, the accumulation may follow from
-// a total and yet not be certain.
-func TestADerivedAccumulationInDoubt(t *testing.T) {
+// If a namespace is read from a file, as in YOLOv5, the accumulation may follow from a total
+// without being certain.
+func TestDerivedAccumulationIsUncertain(t *testing.T) {
 	s := decided(t, map[string]string{"train.py": `import argparse, yaml, torch
 from torch.utils.data import DataLoader
 p = argparse.ArgumentParser()
@@ -509,8 +510,8 @@ for i, x in enumerate(DataLoader(data, batch_size=opt.batch_size)):
 	}
 }
 
-// TestTheProgramIsOld: Python 3.8 can read it.
-func TestTheProgramIsOld(t *testing.T) {
+// TestProgramRunsOnPython38: Python 3.8 can read the program.
+func TestProgramRunsOnPython38(t *testing.T) {
 	cmd := exec.Command("python3", "-c", "import ast, sys; ast.parse(sys.stdin.read(), feature_version=(3, 8))")
 	cmd.Stdin = strings.NewReader(SourceRequest{Deep: true}.Program())
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -521,9 +522,9 @@ func TestTheProgramIsOld(t *testing.T) {
 	}
 }
 
-// The example's own script is read: its arguments are added by a short name, and it takes
-// the last of a list that is empty at first.
-func TestTheExample(t *testing.T) {
+// The example's own script is read: its arguments are added under a short name, and it uses the
+// last element of a list that is empty at first.
+func TestExampleScriptIsRead(t *testing.T) {
 	text, err := os.ReadFile("../../examples/quickstart/train.py")
 	if err != nil {
 		t.Fatal(err)
@@ -538,9 +539,9 @@ func TestTheExample(t *testing.T) {
 	}
 }
 
-// TestSnippetIsForLoopsOverBatches: in a loop that counts samples, and for a loss that is a
+// TestSnippetOnlyForLoopsOverBatches: in a loop that counts samples, and for a loss that is a
 // sum, the lines that accumulate would be wrong.
-func TestSnippetIsForLoopsOverBatches(t *testing.T) {
+func TestSnippetOnlyForLoopsOverBatches(t *testing.T) {
 	const before = "import argparse, torch\nimport torch.nn.functional as F\nparser = argparse.ArgumentParser()\nparser.add_argument('--bs', type=int, default=8)\nargs = parser.parse_args()\n"
 	const body = "    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
 	for name, test := range map[string]struct {

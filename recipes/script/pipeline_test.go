@@ -6,7 +6,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
-func TestPipelineIsOneThatIsMade(t *testing.T) {
+func TestPipelineMustBeConstructed(t *testing.T) {
 	for text, want := range map[string]bool{
 		"from deepspeed.pipe import PipelineModule\nnet = PipelineModule(layers=layers, num_stages=2)\n": true,
 		"import deepspeed\nclass Net(deepspeed.pipe.PipelineModule):\n    pass\n":                        true,

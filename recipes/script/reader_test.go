@@ -9,8 +9,8 @@ import (
 	"github.com/gpurun/gpurun/recipes/script"
 )
 
-// TestDetectThroughModules: what a job's own modules say counts where the script leaves
-// it to them, and the classes that its parsers read are followed through them.
+// TestDetectThroughModules: a job's own modules count if the script relies on them, and the
+// classes that its parsers read are followed through them.
 func TestDetectThroughModules(t *testing.T) {
 	const (
 		hf      = "--output_dir out --per_device_train_batch_size 8"
@@ -104,7 +104,7 @@ func TestDetectWithoutPython(t *testing.T) {
 		"from transformers import HfArgumentParser, TrainingArguments\n":             "hf-trainer",
 		"from transformers import HfArgumentParser\nfrom trl import SFTConfig\n":     "trl",
 		"from trl import TrlParser, SFTConfig\n":                                     "trl",
-		"from transformers import TrainingArguments\nTrainingArguments(bf16=True)\n": "", // a call, which nothing has read
+		"from transformers import TrainingArguments\nTrainingArguments(bf16=True)\n": "", // a call, which no interpreter has read
 	} {
 		cmd := recipes.Command{Argv: strings.Fields(argv), Script: []byte(source)}
 		if r, evidence, _ := script.Detect(cmd, all); r.Name != want {

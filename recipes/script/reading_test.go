@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// reading is what the interpreter finds in some sources, the script first.
+// reading is the interpreter's result for some sources, the script first.
 func reading(t testing.TB, deep bool, sources ...format.Source) SourceReading {
 	t.Helper()
 	input, err := SourceRequest{Sources: sources, Names: []string{"f"}, Deep: deep, Seconds: 600}.Input()
@@ -21,10 +21,10 @@ func reading(t testing.TB, deep bool, sources ...format.Source) SourceReading {
 	return r
 }
 
-// CodeOf is codeOf for the tests outside of the package, which need recipes.
+// CodeOf is codeOf for the tests outside the package, which need recipes.
 var CodeOf = codeOf
 
-// codeOf is what files have by themselves.
+// codeOf is the content of single files.
 func codeOf(t testing.TB, texts ...string) format.ScriptCode {
 	t.Helper()
 	var sources []format.Source

@@ -10,8 +10,8 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
-// Whatever values the reader finds, and wherever, something is decided of them.
-func TestDecideTakesAnyValues(t *testing.T) {
+// Decide reaches a decision for any values that the reader finds.
+func TestDecideAcceptsAnyValues(t *testing.T) {
 	whole := told(t, map[string]string{"train.py": head + loop})
 	text, err := json.Marshal(map[string]any{"settings": whole.Settings})
 	if err != nil {
@@ -62,7 +62,7 @@ func TestDecideTakesAnyValues(t *testing.T) {
 	}
 }
 
-// anyFact is a fact with whatever fields some kind of fact has.
+// anyFact is a fact with random fields of all kinds of facts.
 func anyFact(random *rand.Rand, settings int) map[string]any {
 	pick := func(words ...string) string { return words[random.IntN(len(words))] }
 	fact := map[string]any{

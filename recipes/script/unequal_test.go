@@ -7,8 +7,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestUnequalMicroBatches: where a smaller micro batch is another training, it is not
-// offered, and the reason names the line.
+// TestUnequalMicroBatches: if a smaller micro batch would change the training, it is not offered,
+// and the reason names the line.
 func TestUnequalMicroBatches(t *testing.T) {
 	const divided = "\n(loss / args.accum).backward()"
 	for name, test := range map[string]struct{ before, loss, want string }{
@@ -54,7 +54,7 @@ func TestUnequalMicroBatches(t *testing.T) {
 	}
 }
 
-// TestEqualMicroBatches: what looks like one of these and is none is offered.
+// TestEqualMicroBatches: a micro batch that only looks unequal is offered.
 func TestEqualMicroBatches(t *testing.T) {
 	const divided = "\n(loss / args.accum).backward()"
 	for name, test := range map[string]struct{ before, loss string }{
@@ -87,8 +87,8 @@ func TestEqualMicroBatches(t *testing.T) {
 	}
 }
 
-// The step of a loop over offsets follows from the samples, and not from the micro batches.
-func TestOffsetsCountNoMicroBatches(t *testing.T) {
+// A loop over offsets counts samples, not micro batches.
+func TestLoopOverOffsetsCountsSamples(t *testing.T) {
 	loop := func(each, test string) string {
 		return head + "import torch.nn.functional as F\nmodel = torch.nn.Linear(4, 4)\nfor " + each + ":\n    loss = F.mse_loss(model(data[i : i + args.batch_size]), data) / args.accum\n    loss.backward()\n    if " + test + ":\n        optimizer.step()\n        optimizer.zero_grad()\n"
 	}

@@ -16,7 +16,7 @@ func largeLog() []byte {
 	return bytes.Repeat(log, 64<<20/len(log)+1)
 }
 
-// BenchmarkLargeLog classifies a large ordinary log, beside BenchmarkGrep.
+// BenchmarkLargeLog classifies a large ordinary log, for comparison with BenchmarkGrep.
 func BenchmarkLargeLog(b *testing.B) {
 	log := largeLog()
 	b.SetBytes(int64(len(log)))
@@ -31,9 +31,8 @@ func BenchmarkLargeLog(b *testing.B) {
 	}
 }
 
-// BenchmarkGrep searches the same log with grep -E for the lines of the catalogue,
-// in the C locale, which is grep at its fastest. It finds lines and tells no
-// causes.
+// BenchmarkGrep searches the same log with grep -E for the lines of the catalogue, in the C
+// locale, in which grep is fastest. It finds lines, but no causes.
 func BenchmarkGrep(b *testing.B) {
 	grep, err := exec.LookPath("grep")
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// ordinaryLog is a training log in which nothing goes wrong: log lines of two
-// frameworks, and a progress bar.
+// ordinaryLog is a training log without errors: log lines of two frameworks, and a progress bar.
 func ordinaryLog() []byte {
 	var b bytes.Buffer
 	for i := range 2000 {
@@ -38,7 +37,7 @@ func BenchmarkScanner(b *testing.B) {
 	}
 }
 
-// BenchmarkScannerAfterError reads on where the scanner looks at every line.
+// BenchmarkScannerAfterError continues in a state in which the scanner reads every line.
 func BenchmarkScannerAfterError(b *testing.B) {
 	log := ordinaryLog()
 	b.SetBytes(int64(len(log)))

@@ -71,8 +71,8 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// TestEveryCauseHasPatterns: some line of the catalogue tells of each cause, but for
-// those that package strategy infers.
+// TestEveryCauseHasPatterns: a pattern of the catalogue shows each cause, except those that
+// package strategy infers.
 func TestEveryCauseHasPatterns(t *testing.T) {
 	inferred := map[Code]string{
 		GPUOccupied: "the figures of an out-of-memory error", UserError: "an exception that nothing else explains", None: "no failure",

@@ -10,8 +10,8 @@ import (
 	_ "github.com/gpurun/gpurun/launcher/testseed"
 )
 
-// pieces are what training logs are made of, in an order that no job would
-// choose: the scanner's states must not depend on luck with the cuts.
+// pieces are parts of training logs, in an order that no job would choose: the scanner's states
+// must not depend on the cuts.
 var pieces = func() []string {
 	p := []string{
 		"\n", "\r", "\r\n", "", " ", "\x00", "\x1b[31m", "\x1b[0m", "\x1b]0;title\x07", "GPU \x01 has a total capacity of 8.00 GiB\n",

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// read returns the findings of a log that arrives in writes of the given sizes,
-// over and over; without sizes in one.
+// read returns the findings of a log that arrives in writes of the given sizes, repeated; without
+// sizes, in one write.
 func read(log []byte, sizes ...int) []Finding {
 	var all []Finding
 	s := NewScanner("stderr")
@@ -27,8 +27,8 @@ func read(log []byte, sizes ...int) []Finding {
 	return all
 }
 
-// FuzzScanner checks that the findings do not depend on how the output is cut,
-// and that they keep to their bounds whatever the output holds.
+// FuzzScanner checks that the findings do not depend on how the output is cut, and that they keep
+// to their bounds for any output.
 func FuzzScanner(f *testing.F) {
 	for _, c := range scannerCases {
 		f.Add([]byte(c.log), uint16(1), uint16(7))

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// growth scans a log whose lines tell a step and the memory in use.
+// growth scans a log whose lines have a step and the memory in use.
 func growth(format string, used func(step int) float64) *Growth {
 	s := NewScanner("stdout")
 	for n := 1; n <= 60; n++ {

@@ -7,7 +7,8 @@ import (
 
 const oomWords = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which 1.20 GiB is free."
 
-// TestLastWord: an exception is what its class and its own words say, not what it quotes.
+// TestLastWord: an exception is classified by its class and its own message, not by what it
+// quotes.
 func TestLastWord(t *testing.T) {
 	oom := &Exception{Class: "torch.OutOfMemoryError", Message: oomWords, Traceback: "Traceback (most recent call last):\n  File \"t.py\", line 9, in step\n    loss.backward()\n"}
 	for _, c := range []struct {
@@ -50,8 +51,8 @@ func TestLastWord(t *testing.T) {
 	}
 }
 
-// TestErrorFileSeparatesExceptionFromMessage: what @record writes is one text, in which the
-// exception's own words stand at the end.
+// TestErrorFileSeparatesExceptionFromMessage: @record writes one text, with the exception's own
+// message at the end.
 func TestErrorFileSeparatesExceptionFromMessage(t *testing.T) {
 	const frames = "Traceback (most recent call last):\n  File \"t.py\", line 3, in main\n    main()\n"
 	raised := frames + "torch.OutOfMemoryError: " + oomWords + "\n"
@@ -77,8 +78,8 @@ func TestErrorFileSeparatesExceptionFromMessage(t *testing.T) {
 	}
 }
 
-// TestFindingsHaveTracebacks: where a traceback leaves the program, is a part of another one's
-// message, or was raised from another.
+// TestFindingsHaveTracebacks: a finding shows whether its exception leaves the program, is part
+// of another one's message, or was raised from another.
 func TestFindingsHaveTracebacks(t *testing.T) {
 	const top = "Traceback (most recent call last):\n  File \"t.py\", line 3, in <module>\n    main()\n"
 	for _, c := range []struct {
@@ -107,7 +108,7 @@ func TestFindingsHaveTracebacks(t *testing.T) {
 	}
 }
 
-// The source code of a frame holds words that the program may never say.
+// The source code of a frame contains messages that the program may never print.
 func TestSourceCodeIsNotOutput(t *testing.T) {
 	source := "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    raise KeyError(\"" + oomWords + "\")\n"
 	if got := LastWord(Exception{Class: "KeyError", Message: "'" + oomWords + "'", Traceback: source}); got.Code != UserError {

@@ -2,12 +2,12 @@ package cause
 
 import "testing"
 
-// Xids that NVIDIA's catalogue answers with more than a look need something, and those of the
-// job's own doing nothing.
+// Xids for which NVIDIA's catalogue requires an action need one, and those caused by the job need
+// none.
 func TestXIDNeeds(t *testing.T) {
 	for n, want := range map[int]Need{
-		13: "", 31: "", 43: "", 45: "", 137: "", // the job's own
-		63: "", 92: "", 157: "", // nothing to do
+		13: "", 31: "", 43: "", 45: "", 137: "", // caused by the job
+		63: "", 92: "", 157: "", // no action
 		94: Restart, 48: ResetUnlessContained, 171: ResetUnlessContained,
 		46: Reset, 62: Reset, 64: Reset, 74: Reset, 95: Reset, 109: Reset, 119: Reset, 120: Reset, 140: Reset, 143: Reset, 154: Reset, 158: Reset,
 		79: Reboot, 300: "",

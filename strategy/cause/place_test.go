@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// The line that counts is the innermost of the job's own code, wherever below it the
-// exception was raised.
-func TestPlace(t *testing.T) {
+// The place is the innermost line of the job's own code, for an exception raised anywhere below
+// it.
+func TestPlaceIsInTheJobsCode(t *testing.T) {
 	own := []string{`Traceback (most recent call last):`, `  File "/home/u/train.py", line 12, in <module>`, `    main()`, `  File "/home/u/train.py", line 5, in main`, `    return cfg["lr"]`, `           ~~~^^^^^^`}
 	library := []string{`  File "/opt/venv/lib/python3.11/site-packages/torch/nn/module.py", line 9, in _call`, `    return f(x)`, `  File "<frozen importlib._bootstrap>", line 1, in _gcd`}
 	for _, test := range []struct {

@@ -27,7 +27,7 @@ type want struct {
 	figures *Figures
 }
 
-// scannerCases are logs with the findings that remain in the end, in order.
+// scannerCases are logs with the findings that remain at the end, in order.
 var scannerCases = []struct {
 	name   string
 	log    string
@@ -507,8 +507,8 @@ func TestXID(t *testing.T) {
 	}
 }
 
-// Every pattern must be found by its trigger, and none may be hidden by an
-// earlier one that says something else.
+// Every pattern must be found by its trigger, and none may be hidden by an earlier one with
+// another result.
 func TestPatternsAreReachable(t *testing.T) {
 	for _, p := range patterns {
 		line := strings.Join(p.words, " … ")
@@ -522,8 +522,8 @@ func TestPatternsAreReachable(t *testing.T) {
 	}
 }
 
-// A loop that raises and catches without end does not fill the memory: the first
-// exceptions are kept, and the last one.
+// A loop that raises and catches without end does not fill the memory: the first exceptions are
+// kept, and the last one.
 func TestEndlessExceptionsKeepTheLastOne(t *testing.T) {
 	var log strings.Builder
 	for i := range 3 * raisedLimit {

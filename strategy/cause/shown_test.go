@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// probed is a traceback of a deep model as the job prints it: gpurun's own frames stand
-// between the job's line and those of the library.
+// probed is a traceback of a deep model as the job prints it, with gpurun's own frames between
+// the job's line and those of the library.
 func probed(depth int) []string {
 	lines := []string{"Traceback (most recent call last):",
 		`  File "/home/u/train.py", line 40, in <module>`, `    main()`,
@@ -20,7 +20,7 @@ func probed(depth int) []string {
 	return append(lines, `  File "/run/probe-9/inside/marks.py", line 3, in mark`, `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB`)
 }
 
-// What is gpurun's own is not shown, and the innermost line of the job's own always is.
+// gpurun's own frames are not shown, and the innermost line of the job's own always is.
 func TestShown(t *testing.T) {
 	for _, test := range []struct {
 		name        string
@@ -52,7 +52,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// However deep the library is, what is kept of a traceback names the job's own line.
+// The kept part of a traceback has the job's own line, however deep the library is.
 func TestScannerKeepsTheJobsOwnLine(t *testing.T) {
 	found := Scan("stderr", strings.Join(probed(60), "\n")+"\n")
 	if len(found) == 0 {

@@ -48,7 +48,7 @@ func TestIncompleteConfigs(t *testing.T) {
 	}
 }
 
-// What people write for a size, and what is none.
+// Sizes in the forms in which people write them, and words that are not sizes.
 func TestSizes(t *testing.T) {
 	for word, want := range map[string]int64{"7B": 7e9, "350M": 350e6, "1.3e9": 1.3e9, "0.5b": 5e8, "1_300_000_000": 1.3e9, "1T": 1e12} {
 		if n, err := Size(word); err != nil || n != want {
@@ -62,8 +62,9 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A size alone gets the shape of published models of that size, and one between them of both.
-func TestShapesOfSizes(t *testing.T) {
+// A size alone gets the shape of published models of that size, and a size between two gets one
+// of both.
+func TestShapeFromSize(t *testing.T) {
 	for size, want := range map[int64][4]int64{
 		8_030_000_000: {32, 4096, 14336, 128256}, 6_740_000_000: {32, 4096, 11008, 128256}, 124_000_000: {12, 768, 3072, 50304}, 70_600_000_000: {80, 8192, 28672, 128256},
 	} {
@@ -79,8 +80,8 @@ func TestShapesOfSizes(t *testing.T) {
 	}
 }
 
-// What a process said of its model is its shape.
-func TestShapeOfAModel(t *testing.T) {
+// The shape follows from a process's description of its model.
+func TestShapeFromModel(t *testing.T) {
 	m := TrainedModel{Class: "LlamaForCausalLM", Parameters: 8_030_261_248, Hidden: 4096, Vocabulary: 128256, Blocks: []BlockList{{Path: "model.layers", Count: 32, Parameters: 32 * llama8B.block()}}}
 	a, ok := OfModel(m)
 	if !ok || a.Layers != 32 || a.Hidden != 4096 || a.Parameters != m.Parameters || a.Intermediate != 14336 {

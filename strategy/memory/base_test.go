@@ -2,8 +2,8 @@ package memory
 
 import "testing"
 
-// What a job holds beside its model may be as large as its optimizer's states, which are then
-// no less made in the first step: figures of an H100, where the whole needs 8.73 GB.
+// A job may hold as much memory outside its model as its optimizer's states need. Those states
+// are still made in the first step: figures of an H100, where the whole needs 8.73 GB.
 func TestFirstStepMakesStates(t *testing.T) {
 	plan := RankPlan{MicroBatch: 32, Accumulation: 1, Weights: "fp32", DataParallel: 1, Allocator: "expandable"}
 	m := Measurement{
@@ -18,7 +18,7 @@ func TestFirstStepMakesStates(t *testing.T) {
 		t.Errorf("predicted %.2f GB", float64(p.Mean)/1e9)
 	}
 	resumed := m
-	resumed.First.After = resumed.First.Before // the checkpoint brought them
+	resumed.First.After = resumed.First.Before // they were loaded from the checkpoint
 	fit = NewPredictor(TrainedModel{}, DeviceMemory{Total: 85017493504}, []Measurement{resumed})
 	if p := fit.WithoutFailures().Predict(plan); p.Mean > 8.6e9 {
 		t.Errorf("resumed: predicted %.2f GB", float64(p.Mean)/1e9)

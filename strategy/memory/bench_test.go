@@ -27,8 +27,7 @@ func manyCandidates() []PlanCandidate {
 	return all
 }
 
-// BenchmarkPlanning is one decision among 100,000 candidates, the fit included: 50 ms at
-// most.
+// BenchmarkPlanning is one decision among 100,000 candidates, including the fit: at most 50 ms.
 func BenchmarkPlanning(b *testing.B) {
 	candidates := manyCandidates()
 	seen := []Measurement{measuredJob(25 * gibi)}

@@ -61,7 +61,7 @@ func (r outOfBounds) measurement() Measurement {
 	return m
 }
 
-// TestFiguresOutOfBounds: whatever a job's processes tell, a prediction is bytes and seconds
+// TestFiguresOutOfBounds: for any reports of a job's processes, a prediction is bytes and seconds
 // that can be written down, and too much never looks like little.
 func TestFiguresOutOfBounds(t *testing.T) {
 	r := outOfBounds{rand.New(rand.NewPCG(1, 2))}

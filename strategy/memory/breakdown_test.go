@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// measurements reads those of a file, one a line.
+// measurements reads the measurements of a file, one per line.
 func measurements(t *testing.T, path string) []Measurement {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -26,8 +26,8 @@ func measurements(t *testing.T, path string) []Measurement {
 	return all
 }
 
-// What real processes measured on H200s, taken apart by hand: parameters × width, Adam's
-// state as the process counted it, and the blocks' activations by their marks.
+// Measurements of real processes on H200s, divided by hand: parameters × width, Adam's state as
+// the process counted it, and the blocks' activations by their marks.
 func TestBreakdownOfRealJobs(t *testing.T) {
 	const mb = 1e6
 	lightning := measurements(t, "testdata/h200-lightning.jsonl")
@@ -38,11 +38,11 @@ func TestBreakdownOfRealJobs(t *testing.T) {
 	}{
 		// 14 of 16 blocks were begun: 1347 of weights and as much of 650 of copies; a block holds 570.
 		"Lightning, in the first forward": {lightning[0], Breakdown{"forward", 1916, 0, 0, 7482, 34, 20}},
-		// The loss is made outside the module, when the gradients of the step before still are there.
+		// The loss is made outside the module, when the gradients of the step before still exist.
 		"Lightning, trained":    {lightning[1], Breakdown{"backward", 1368, 1347, 2694, 1915, 0, 0}},
 		"Accelerate, forward":   {rescues[0], Breakdown{"forward", 1672, 0, 0, 6490, 15, 100}},
 		"Accelerate, two calls": {rescues[1], Breakdown{"forward", 1910, 1299, 2597, 1921, 0, 0}},
-		// Weights in bf16; of the master copy, which is there from the start, half.
+		// Weights in bf16; half of the master copy, which exists from the start.
 		"DeepSpeed, forward": {rescues[2], Breakdown{"forward", 709, 0, 709, 5364, 0, 50}},
 		"DeepSpeed, trained": {rescues[3], Breakdown{"backward", 709, 0, 2127, 1277, 906, 0}},
 	} {
@@ -67,8 +67,8 @@ func boolean(b bool) int64 {
 	return 0
 }
 
-// A process that ran on under DeepSpeed, DDP or fully_shard: what it held after its first
-// step were weights and optimizer, so that these two are that.
+// A process that continued under DeepSpeed, DDP or fully_shard held weights and optimizer after
+// its first step, so the breakdown has to assign these bytes to the two.
 func TestBreakdownOfEngineRows(t *testing.T) {
 	heads, rows := readEngineRows(t, "testdata/h200-deepspeed.jsonl")
 	for _, r := range rows {
@@ -81,7 +81,7 @@ func TestBreakdownOfEngineRows(t *testing.T) {
 			t.Errorf("%s %+v: %+v", r.Model, r.plan(), b)
 		}
 		if r.OffloadOptim != "" && r.OffloadOptim != "none" || r.OffloadParam != "" && r.OffloadParam != "none" {
-			continue // what stays is a buffer's
+			continue // a buffer stays
 		}
 		held := b.Weights + b.Optimizer
 		if unsharded(m.Plan) && r.Ranks > 1 {
@@ -93,7 +93,7 @@ func TestBreakdownOfEngineRows(t *testing.T) {
 	}
 }
 
-// Whatever a job writes into its measurements, the parts are not negative and add up.
+// For any measurements that a job writes, the parts are not negative and add up.
 func TestBreakdownAddsUp(t *testing.T) {
 	figures := []int64{0, 1, -5, 1 << 30, 1 << 40, math.MaxInt64 / 4}
 	at := func(i int) int64 { return figures[i%len(figures)] }
@@ -113,7 +113,7 @@ func TestBreakdownAddsUp(t *testing.T) {
 	}
 }
 
-// In a backward pass gradients come as activations go.
+// In a backward pass gradients grow as activations shrink.
 func TestBreakdownInTheBackward(t *testing.T) {
 	const gib = 1 << 30
 	m := Measurement{Model: &TrainedModel{Parameters: gib, Bytes: map[string]int64{"float32": 4 * gib}}, Plan: RankPlan{MicroBatch: 1, Weights: "fp32", Compute: "fp32"},
@@ -134,8 +134,8 @@ func TestBreakdownInTheBackward(t *testing.T) {
 	}
 }
 
-// What was there before the first call is an optimizer's state that a resumed run has loaded
-// only where the optimizer is certain to have one: plain SGD has none.
+// Bytes that existed before the first call are an optimizer's state that a resumed run has loaded
+// only if the optimizer certainly has one: plain SGD has none.
 func TestNoOptimizerBeforeTheFirstStep(t *testing.T) {
 	m := measurements(t, "testdata/h200-lightning.jsonl")[0]
 	m.States = 0

@@ -7,13 +7,13 @@ import (
 
 const gibi = 1 << 30
 
-// measuredJob is a model of a billion parameters in fp32 whose forward of eight samples
-// held a gibibyte a block, and ran out of memory after the last of its ten blocks.
+// measuredJob is a model of a billion parameters in fp32 whose forward of eight samples held a
+// gibibyte per block, and ran out of memory after the last of its ten blocks.
 func measuredJob(cap int64) Measurement {
 	return measuredBlocks(10, cap)
 }
 
-// measuredBlocks is the same out of memory after some of its blocks.
+// measuredBlocks is the same, out of memory after some of its blocks.
 func measuredBlocks(reached int, cap int64) Measurement {
 	m := world{params: 1e9, blocks: 10, block: gibi / 8, input: gibi / 128, classes: "Net"}.failed(8, reached, cap)
 	m.Plan.Allocator = "expandable"
@@ -80,7 +80,7 @@ func TestChoose(t *testing.T) {
 func TestChooseLikelyBeforeTheNextGroup(t *testing.T) {
 	halved, autocast := with(0, 2, batch(4)), with(1, 1, func(p *RankPlan) { batch(1)(p); p.Compute = "bf16" })
 	cap := int64(0)
-	for at := int64(15 * gibi); at < 40*gibi; at += gibi / 64 { // the first cap at which the mean fits, the bound not
+	for at := int64(15 * gibi); at < 40*gibi; at += gibi / 64 { // the first cap at which the mean fits, but not the bound
 		f := NewPredictor(TrainedModel{}, DeviceMemory{Allowed: at}, []Measurement{measuredBlocks(1, 14*gibi)})
 		if p, room := f.Predict(halved.Plan), f.Room(halved.Plan); float64(p.Mean) <= .98*float64(room) && p.Bound > room {
 			cap = at

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// An engineRow is a plan that was measured under DeepSpeed, DDP or fully_shard: a
-// landscape's row with the engine's settings beside it.
+// An engineRow is a plan that was measured under DeepSpeed, DDP or fully_shard: a landscape's row
+// with the engine's settings.
 type engineRow struct {
 	head
 	row
@@ -31,7 +31,7 @@ type engineRow struct {
 	parametersCount int64
 }
 
-// readEngineRows reads rows and the heads of their models; none where the file is missing.
+// readEngineRows reads rows and the heads of their models; none if the file is missing.
 func readEngineRows(t *testing.T, path string) (heads map[string]engineRow, rows []engineRow) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -79,7 +79,7 @@ func (r engineRow) plan() RankPlan {
 	return p
 }
 
-// seen is what a probe sees of a row whose memory ends in the loss.
+// seen is what gpurun's hook would measure of a row that runs out of memory in the loss.
 func (r engineRow) seen(h engineRow) Measurement {
 	l := &landscape{head: h.head}
 	l.head.Params = h.parametersCount
@@ -101,10 +101,10 @@ func (r engineRow) seen(h engineRow) Measurement {
 		Optimizer: "AdamW", Fused: true, Autocast: autocast}
 }
 
-// TestDeepSpeedRows predicts what every row needed from each plan of the same model that
-// ran out of memory in the loss under another engine, stage or offload. Rows of two calls a
-// step or with checkpointing are predicted only, and so are those of autocast from 16-bit
-// weights: no rescue goes that way.
+// TestDeepSpeedRows predicts the need of every row from each plan of the same model that ran out
+// of memory in the loss under another engine, stage or offload. Rows of two calls per step or
+// with checkpointing are only predicted, as are rows of autocast from 16-bit weights: no remedy
+// leads from them.
 func TestDeepSpeedRows(t *testing.T) {
 	heads, rows := readEngineRows(t, cmp.Or(os.Getenv("DEEPSPEED_ROWS"), "testdata/h200-deepspeed.jsonl"))
 	if rows == nil {
@@ -130,8 +130,8 @@ func TestDeepSpeedRows(t *testing.T) {
 			low[way] += given(over)
 		}
 	}
-	// How far off each way may be in the median, and nine of ten; measured were .006 and
-	// .012, .032 and .090, .040 and .121.
+	// Limits of the error for each change of engine, for the median and for nine of ten; measured
+	// were .006 and .012, .032 and .090, .040 and .121.
 	for way, most := range map[string][2]float64{"deepspeed to deepspeed": {.03, .03}, "torch to deepspeed": {.05, .10}, "torch to torch": {.06, .13}} {
 		all := errors[way]
 		median, most9, above := quantile(all, .5), quantile(all, .9), low[way]/float64(len(all))
@@ -142,7 +142,7 @@ func TestDeepSpeedRows(t *testing.T) {
 	}
 }
 
-// String says which row it is.
+// String identifies the row.
 func (r engineRow) String() string {
 	return fmt.Sprintf("%s %s %s %d×%d on %d offload %s/%s", r.Engine, r.Sharding, r.Ckpt, r.Micro, r.Accum, r.Ranks, r.OffloadOptim, r.OffloadParam)
 }

@@ -15,7 +15,7 @@ const gb = 1e9
 func about(got int64, want, within float64) bool { return math.Abs(float64(got)/want-1) <= within }
 
 // Table 1 of the ZeRO paper: GB of model states on one of N GPUs, Adam in mixed precision.
-func TestTheTableOfTheZeROPaper(t *testing.T) {
+func TestZeROPaperTable(t *testing.T) {
 	for _, row := range []struct {
 		parameters       int64
 		n                int
@@ -38,10 +38,10 @@ func TestTheTableOfTheZeROPaper(t *testing.T) {
 	}
 }
 
-// What is published of bytes for each parameter: 16 in fp32, 18 with autocast (its 16-bit copy), 8 in pure
-// bfloat16, 16 with DeepSpeed; of Adam's states for 7 billion: 56 GB in fp32, 28 in
-// bfloat16, 14 of 8-bit Adam and 84 with DeepSpeed's master copy.
-func TestBytesOfAParameter(t *testing.T) {
+// Published bytes per parameter: 16 in fp32, 18 with autocast (its 16-bit copy), 8 in pure
+// bfloat16, 16 with DeepSpeed. Of Adam's states for 7 billion: 56 GB in fp32, 28 in bfloat16, 14
+// of 8-bit Adam and 84 with DeepSpeed's master copy.
+func TestBytesPerParameter(t *testing.T) {
 	for _, c := range []struct {
 		plan   RankPlan
 		states float64 // bytes for each parameter: weights, gradients and optimizer
@@ -91,8 +91,8 @@ func TestDeepSpeedsEstimators(t *testing.T) {
 
 // Published figures of whole models: Llama-3.1-8B from 8 to 128 GPUs under FSDP frees 14 GiB of
 // states by the law of partition (15.0 to 15.4 measured by torchtitan); activations of 8B at 32k
-// tokens are 7 GiB a layer, 8 GiB of checkpoints in all, 240 GiB without; MPT-7B at 2048 on 8 × 80 GB
-// fits micro batch 6 and not 8.
+// tokens are 7 GiB per layer, 8 GiB of checkpoints in all, 240 GiB without; MPT-7B at 2048 on 8 ×
+// 80 GB fits micro batch 6 but not 8.
 func TestPublishedFigures(t *testing.T) {
 	const gib = 1 << 30
 	llama := llama8B
@@ -129,8 +129,8 @@ var (
 	gpt2Base = Architecture{Layers: 12, Hidden: 768, Heads: 12, Vocabulary: 50257, Positions: 1024, Tied: true}.filled()
 )
 
-// The most that is published to fit is said to: Llama-2-7B in fp32 states on 8 × 80 GB with ZeRO-3; what is known to fail, to fail: the same
-// on one.
+// The largest plan that is published to fit is estimated to fit: Llama-2-7B in fp32 states on 8 ×
+// 80 GB with ZeRO-3. A plan that is known to fail is estimated to fail: the same on one.
 func TestCards(t *testing.T) {
 	plan := RankPlan{Weights: "bf16", Compute: "bf16", DeepSpeed: true, Sharding: "zero3", DataParallel: 8, MicroBatch: 1, Sequence: 4096, Checkpointing: "full", Optimizer: "adamw"}
 	if c, fits := Estimate(llama7B, plan).Smallest(); !fits || c.Gigabytes > 40 {
@@ -148,7 +148,7 @@ func TestCards(t *testing.T) {
 	}
 }
 
-// anyPlan draws a plan that gpurun estimate takes.
+// anyPlan draws a plan that gpurun estimate accepts.
 func anyPlan(t *rapid.T) RankPlan {
 	p := RankPlan{
 		MicroBatch: rapid.IntRange(1, 64).Draw(t, "micro"), Accumulation: rapid.IntRange(1, 3).Draw(t, "accumulation"),
@@ -166,7 +166,7 @@ func anyPlan(t *rapid.T) RankPlan {
 	return p
 }
 
-// figures are all that an estimate says in bytes.
+// figures returns all figures of an estimate in bytes.
 func figures(e Estimated) map[string]int64 {
 	all := map[string]int64{"mean": e.Mean, "bound": e.Bound, "host": e.Host, "nvme": e.NVMe, "outside": e.Outside, "deepspeed": e.DeepSpeed.Device, "deepspeed host": e.DeepSpeed.Host}
 	for name, i := range map[string]Instants{"": e.Instants, "bound ": e.Bounds} {
@@ -179,7 +179,7 @@ func figures(e Estimated) map[string]int64 {
 	return all
 }
 
-// neverLower fails where a figure of what is more is lower.
+// neverLower fails if a figure of the larger plan is lower.
 func neverLower(t *rapid.T, what string, less, more Estimated) {
 	was, is := figures(less), figures(more)
 	for name, before := range was {
@@ -189,8 +189,8 @@ func neverLower(t *rapid.T, what string, less, more Estimated) {
 	}
 }
 
-// More parameters, longer sequences and larger micro batches never lower any figure; nor is
-// a bound below its mean.
+// More parameters, longer sequences and larger micro batches never lower a figure, and a bound is
+// never below its mean.
 func TestLargerPlansNeedMoreMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyPlan(t)

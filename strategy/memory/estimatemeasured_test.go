@@ -79,8 +79,8 @@ var measuredPeaks = []struct {
 	{"bert-large", 4, 1, "fp32", "bf16", "none", "adafactor", "sdpa", 4788739584},
 }
 
-// The mean is within 15 % of what was measured (BERT in 16 bits keeps its logits there), and
-// the bound above it.
+// The mean is within 15 % of the measurement (BERT in 16 bits keeps its logits there), and the
+// bound above it.
 func TestEstimatesAgreeWithMeasuredPeaks(t *testing.T) {
 	for _, r := range measuredPeaks {
 		shape := measuredShapes[r.model]

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// landscapeFile is the project's own measured plans: five models on an H200.
+// landscapeFile has the project's own measured plans: five models on an H200.
 const landscapeFile = "testdata/landscape.jsonl"
 
-// A head line of a landscape says what is fixed about a model.
+// A head line of a landscape has the fixed properties of a model.
 type head struct {
 	Model    string  `json:"model"`
 	Blocks   int     `json:"blocks"`
@@ -24,7 +24,7 @@ type head struct {
 	Conv     bool    `json:"conv"`
 }
 
-// A setting is what a row's plan is beside its batches; as a key it finds rows.
+// A setting is a row's plan without its batches; as a key it finds rows.
 type setting struct {
 	Micro  int    `json:"micro"`
 	Accum  int    `json:"accum"`
@@ -108,15 +108,15 @@ func readLandscape(t testing.TB, path string) []*landscape {
 	return all
 }
 
-// row is the measured plan of a number of micro batches a step: one row is for one, and
-// another, of two, for all that are more.
+// row is the measured plan for a number of micro batches per step: one row is for one, and
+// another, of two, for all larger numbers.
 func (l *landscape) row(s setting, accum int) (row, bool) {
 	s.Accum = min(accum, 2)
 	r, ok := l.rows[s]
 	return r, ok
 }
 
-// plan is a row's plan in the words of the planner.
+// plan is a row's plan in the planner's terms.
 func (s setting) plan(accum int) RankPlan {
 	p := RankPlan{MicroBatch: s.Micro, Accumulation: accum, Weights: s.Params, Compute: s.Params, Checkpointing: s.Ckpt,
 		Attention: s.Attn, Optimizer: s.Optim, Allocator: "expandable", DataParallel: 1, Sharding: "none"}

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// vocabulary is above this where the widest module is the output of a language model.
+// vocabulary is the limit above which the widest module is the output of a language model.
 const vocabulary = 8192
 
-// model is what a probe would say of a landscape's model.
+// model is the report of gpurun's hook about a landscape's model.
 func (l *landscape) model() TrainedModel {
 	h := l.head
 	m := TrainedModel{Class: class(h), Parameters: h.Params, Trainable: h.Params, Outside: h.Outside, Convolutional: h.Conv,
@@ -34,18 +34,18 @@ func (l *landscape) model() TrainedModel {
 	return m
 }
 
-// A depth is a list of blocks with what one of them holds, gets and has of parameters in
-// units of the first list's.
+// A depth is a list of blocks, with the bytes that one of them holds, its input and its
+// parameters in units of the first list's.
 type depth struct {
 	count               int
 	holds, gets, params float64
 }
 
-// encoderDecoder says that a model has two lists, the second on a quarter of the tokens
+// encoderDecoder reports whether a model has two lists, the second on a quarter of the tokens
 // (landscape.py gives its labels a quarter of the sequence).
 func encoderDecoder(h head) bool { return class(h) == "T5ForConditionalGeneration" }
 
-// class is the class that a model of a name has, as far as the landscape has such.
+// class is the class of a model by its name, for the models in the landscape.
 func class(h head) string {
 	switch {
 	case h.Vocab <= vocabulary:
@@ -67,9 +67,9 @@ func blockClass(h head) string {
 
 func path(i int) string { return "stages." + string(rune('0'+i)) }
 
-// stages are the lists of a model: of a convolutional net its stages, each at a half of the
-// resolution of the one before and with twice its channels; of an encoder-decoder the two
-// stacks, the decoder's blocks with a second attention; else one.
+// stages are the lists of a model. A convolutional net has its stages, each at half of the
+// resolution of the one before and with twice its channels. An encoder-decoder has the two
+// stacks, the decoder's blocks with a second attention. Other models have one list.
 func (l *landscape) stages() []depth {
 	h := l.head
 	if encoderDecoder(h) {
@@ -97,8 +97,8 @@ func (l *landscape) stages() []depth {
 	return all
 }
 
-// targets is the share of an encoder's tokens that its decoder has, by what a sample adds
-// to a forward with checkpointing: an input for each block, and the head.
+// targets is the ratio of a decoder's tokens to its encoder's, by the bytes that a sample adds to
+// a forward with checkpointing: an input for each block, and the head.
 func (l *landscape) targets(blocks int) float64 {
 	small, ok := l.row(setting{4, 1, "fp32", "off", "full", "adamw", "sdpa"}, 1)
 	large, also := l.row(setting{8, 1, "fp32", "off", "full", "adamw", "sdpa"}, 1)
@@ -110,8 +110,8 @@ func (l *landscape) targets(blocks int) float64 {
 	return min(max((sample-inputs)/(inputs+1.2*4*float64(l.head.Vocab*l.head.Sequence)), .05), 2)
 }
 
-// headBytes is what of a row's forward is held by the head and the loss: by the row of the
-// same batch with checkpointing, which holds a hidden state a block beside it.
+// headBytes is the part of a row's forward that the head and the loss hold, by the row of the
+// same batch with checkpointing, which also holds a hidden state per block.
 func (l *landscape) headBytes(s setting, static int64) float64 {
 	if l.head.Vocab <= vocabulary {
 		return 0
@@ -138,8 +138,8 @@ func (l *landscape) input(s setting) float64 {
 	return l.head.Input * width(s.Params) / 4
 }
 
-// convInput is what checkpointed blocks of a convolutional net's first stage keep each for
-// a sample: a half of it in the next.
+// convInput is the bytes that each checkpointed block of a convolutional net's first stage keeps
+// for a sample: half of it in the next.
 func (l *landscape) convInput(s setting, static int64) float64 {
 	s.Ckpt = "full"
 	r, ok := l.row(s, 1)
@@ -153,8 +153,8 @@ func (l *landscape) convInput(s setting, static int64) float64 {
 	return .9 * float64(r.Forward-static) / float64(s.Micro) / sum // a tenth is the stem's
 }
 
-// stem is what of a convolutional net's forward lies before its first stage: a tenth of
-// what is held with checkpointing.
+// stem is the part of a convolutional net's forward before its first stage: a tenth of the bytes
+// held with checkpointing.
 func (l *landscape) stem(s setting, static int64) float64 {
 	s.Ckpt = "full"
 	r, ok := l.row(s, 1)
@@ -164,8 +164,8 @@ func (l *landscape) stem(s setting, static int64) float64 {
 	return .1 * float64(r.Forward-static)
 }
 
-// marks are what is held when each block begins, up to a limit: those that were reached,
-// and whether the last block ended.
+// marks are the bytes held when each block begins, up to a limit: those that were reached, and
+// whether the last block ended.
 func (l *landscape) marks(r row, limit float64) ([]Marks, bool) {
 	static, m := float64(r.Static), float64(r.Micro)
 	region := float64(r.Forward) - static - l.headBytes(r.setting, r.Static)
@@ -204,8 +204,8 @@ func (l *landscape) marks(r row, limit float64) ([]Marks, bool) {
 	return all, true
 }
 
-// seen is what a probe would see of a plan that a cap ends: only what lies before the
-// instant that needs more than the cap.
+// seen is what gpurun's hook would measure of a plan that a cap ends: only the phases before the
+// one that needs more than the cap.
 func (l *landscape) seen(s setting, accum, cap int) (Measurement, bool) {
 	one, ok := l.row(s, 1)
 	two := one

@@ -22,7 +22,7 @@ type report struct {
 	LadderRatio    float64 `json:"ladder_ratio_mean"`
 	ErrorMedian    float64 `json:"peak_error_median"`
 	Under5         float64 `json:"under_5_percent"`
-	// ExactRatio is the mean ratio where a plan with the written micro batch comes first.
+	// ExactRatio is the mean ratio if a plan with the written micro batch comes first.
 	ExactRatio    float64 `json:"exact_ratio_mean"`
 	ExactAttempts float64 `json:"exact_attempts_mean"`
 }
@@ -34,25 +34,26 @@ type trial struct {
 	cap   int
 }
 
-// A result is how the planner, and beside it the ladder, went about a trial.
+// A result is the planner's path through a trial, with that of the order of remedies for
+// comparison.
 type result struct {
 	trial
 	attempts, ladder   int
 	ratio, ladderRatio float64
-	exact              *result // where exact plans come first
+	exact              *result // with exact plans first
 	chosen             []chosen
 	best               string
 	expected           Prediction // of the best, before the first choice
 }
 
-// A chosen plan with what it was expected to need and what it does.
+// A chosen plan with its expected and its real need.
 type chosen struct {
 	plan         string
 	mean, actual float64
 	evidence     string
 }
 
-// An option is a row that a trial could come to.
+// An option is a row that a trial could reach.
 type option struct {
 	s       setting
 	accum   int
@@ -67,9 +68,9 @@ func (o option) String() string {
 	return fmt.Sprintf("%s/%s %s %s %d×%d", o.s.Params, o.s.Amp, o.s.Ckpt, o.s.Attn, o.s.Micro, o.accum)
 }
 
-// options are the rows of the first plan's optimizer and weights at its global batch, in
-// the tree's order: autocast is a permitted change, another attention that keeps no
-// scores none of numerics.
+// options are the rows of the first plan's optimizer and weights at its global batch, in the
+// order of remedies. Autocast is a permitted change; another attention that keeps no scores does
+// not change the numerics.
 func (t trial) options() []option {
 	var all []option
 	for s, r := range t.l.rows {
@@ -118,8 +119,8 @@ func trials(l *landscape) []trial {
 	return all
 }
 
-// best is the throughput of the best row that fits: with the first plan's numerics, or
-// where none of those fits, with permitted ones.
+// best is the throughput of the best row that fits: with the first plan's numerics, or if none of
+// those fits, with permitted ones.
 func (t trial) best(options []option) (float64, string) {
 	for _, changed := range []bool{false, true} {
 		most, what := 0., ""
@@ -135,7 +136,8 @@ func (t trial) best(options []option) (float64, string) {
 	return 0, ""
 }
 
-// walk is the blind ladder: full checkpointing, halving, then precision.
+// walk follows the order of remedies without predictions: full checkpointing, halving, then
+// precision.
 func (t trial) walk(options []option) (attempts int, samples float64) {
 	attempts = 1
 	attn := "sdpa"
@@ -152,7 +154,7 @@ func (t trial) walk(options []option) (attempts int, samples float64) {
 	return attempts, 0
 }
 
-// group is an option's: a smaller micro batch counts as equal on average where exact plans
+// group is an option's group: a smaller micro batch counts as equal on average if exact plans
 // come first.
 func (o option) group(exactFirst bool) int {
 	if o.changed {
@@ -161,7 +163,7 @@ func (o option) group(exactFirst bool) int {
 	return int(given(exactFirst && o.accum > 1))
 }
 
-// play lets the planner go about a trial.
+// play lets the planner solve a trial.
 func (t trial) play(exactFirst bool) result {
 	options := t.options()
 	best, what := t.best(options)
@@ -202,7 +204,7 @@ func (t trial) play(exactFirst bool) result {
 	return out
 }
 
-// conservative is where the ladder takes over: the next rung of the tree.
+// conservative is the next remedy in the order of remedies, as without a prediction.
 func conservative(options []option) int {
 	for i, o := range options {
 		if o.s.Ckpt == "full" {
@@ -212,8 +214,8 @@ func conservative(options []option) int {
 	return 0
 }
 
-// TestLandscapeReport replays a landscape: every case of a first plan that fails at a cap,
-// the planner's choices until one fits, and the ladder's beside them.
+// TestLandscapeReport replays a landscape: every case of a first plan that fails at a cap, the
+// planner's choices until one fits, and those of the order of remedies.
 func TestLandscapeReport(t *testing.T) {
 	file := os.Getenv("LANDSCAPE")
 	own := file == ""
@@ -251,7 +253,7 @@ func TestLandscapeReport(t *testing.T) {
 	}
 }
 
-// tell shows the cases that went badly.
+// tell prints the cases with bad results.
 func tell(t *testing.T, all []result) {
 	for _, r := range all {
 		bad := r.attempts > 2 || r.ratio < .9
@@ -294,7 +296,7 @@ func summary(all []result) report {
 	return r
 }
 
-// quantile is that of some numbers, between two of them by a line.
+// quantile returns a quantile of some numbers, with linear interpolation.
 func quantile(v []float64, q float64) float64 {
 	if len(v) == 0 {
 		return 0
@@ -308,7 +310,7 @@ func quantile(v []float64, q float64) float64 {
 	return v[i] + (at-float64(i))*(v[i+1]-v[i])
 }
 
-// line is a report in JSON, its figures to three digits.
+// line formats a report as JSON, its figures with three digits.
 func line(r report) string {
 	for _, v := range []*float64{&r.AttemptsLE2, &r.AttemptsMean, &r.RatioMedian, &r.RatioMean, &r.RatioP10, &r.LadderAttempts, &r.LadderRatio, &r.ErrorMedian, &r.Under5, &r.ExactRatio, &r.ExactAttempts} {
 		*v = math.Round(*v*1e4) / 1e4

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// Where the gradients of a step are held until after the next forward, the peak has them
-// and the logits: measured with Lightning's automatic optimization on an H200, once out of
-// memory in the first forward, once trained with full checkpointing. Whether the loss is
-// made inside the root is not known by then, so that the prediction is above it.
+// If the gradients of a step are held until after the next forward, the peak includes them and
+// the logits: measured with Lightning's automatic optimization on an H200, once out of memory in
+// the first forward, once trained with full checkpointing. It is not known by then whether the
+// loss is made inside the root, so the prediction is above it.
 func TestLingeringGradientsCount(t *testing.T) {
 	text, err := os.ReadFile("testdata/h200-lightning.jsonl")
 	if err != nil {

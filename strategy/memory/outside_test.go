@@ -2,8 +2,8 @@ package memory
 
 import "testing"
 
-// Room leaves what the process holds outside its allocator: as the driver told it, else as
-// it was found on an H200; on more ranks than were seen what those add.
+// Room excludes the memory that the process holds outside its allocator: by the driver's report,
+// or else by measurements on an H200; for more ranks than were seen, with their addition.
 func TestRoomWithoutOutsideMemory(t *testing.T) {
 	const total, small, large = 80 << 30, outsideAlone, outsideTogether
 	one, two, zero := RankPlan{Allocator: "expandable"}, RankPlan{Allocator: "expandable", DataParallel: 2}, RankPlan{Allocator: "expandable", DeepSpeed: true, Sharding: "zero2", DataParallel: 1}
@@ -34,7 +34,7 @@ func TestRoomWithoutOutsideMemory(t *testing.T) {
 	}
 }
 
-// Whether a plan of two ranks fits is decided by the room that two ranks leave.
+// Whether a plan of two ranks fits depends on the memory that two ranks leave.
 func TestChooseReservesMemoryForNCCL(t *testing.T) {
 	heads, rows := readEngineRows(t, "testdata/h200-deepspeed.jsonl")
 	m := rows[0].seen(heads[rows[0].Model]) // on one rank

@@ -6,11 +6,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A world is a model of which everything is known, to say what a probe would see of it.
+// A world is a fully known model, from which the measurements of gpurun's hook are generated.
 type world struct {
 	params       int64
 	blocks       int
-	block, input int64 // bytes a sample
+	block, input int64 // bytes per sample
 	conv         bool
 	classes      string
 }
@@ -23,15 +23,15 @@ func anyWorld(t *rapid.T) world {
 	return w
 }
 
-// model is what a probe says of the world's model.
+// model is the report of gpurun's hook about the world's model.
 func (w world) model() *TrainedModel {
 	return &TrainedModel{Class: w.classes, Parameters: w.params, Trainable: w.params, Outside: w.params / 10, Cast: w.params, CastOutside: w.params / 10,
 		Bytes: map[string]int64{"float32": 4 * w.params}, Convolutional: w.conv,
 		Blocks: []BlockList{{Path: "blocks", Class: "Block", Count: w.blocks, Parameters: w.params - w.params/10}}}
 }
 
-// failed is what a probe sees of a plan in fp32 that ran out of memory at a cap after some
-// blocks.
+// failed is what gpurun's hook would measure of a plan in fp32 that ran out of memory at a cap
+// after some blocks.
 func (w world) failed(micro, reached int, cap int64) Measurement {
 	p := RankPlan{MicroBatch: micro, Accumulation: 1, Weights: "fp32", Compute: "fp32", Checkpointing: "none", Attention: "sdpa", Optimizer: "adamw"}
 	m := Measurement{Plan: p, Model: w.model(), Batch: micro, Start: 4 * w.params, Failed: "forward", Allowed: cap, Allocated: cap, Optimizer: "AdamW", Fused: true}
@@ -113,9 +113,9 @@ func TestAFailedPlanIsNeverPredictedToFit(t *testing.T) {
 	})
 }
 
-func TestMoreEvidenceNeverWidens(t *testing.T) {
+func TestMoreEvidenceNeverWidensTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// A block that holds what the prior says, so that only what is uncertain changes.
+		// A block that holds exactly the prior's bytes, so that only the uncertainty changes.
 		w, p := anyWorld(t), rankPlan(t)
 		w.block = w.input * blockInputs
 		if w.conv {
@@ -130,7 +130,7 @@ func TestMoreEvidenceNeverWidens(t *testing.T) {
 		before, reached := 0., -1
 		for _, r := range []int{0, 1, 2, w.blocks / 2, w.blocks} {
 			if r < reached || r > w.blocks || r == 0 && (p.Attention == "eager" || p.Compute != "fp32") {
-				continue // the prior is of fused attention in fp32
+				continue // the prior is for fused attention in fp32
 			}
 			m := w.failed(micro, r, 1)
 			m.Allocated = 0

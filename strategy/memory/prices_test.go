@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A measured plan, with the keys that prices are told apart by.
+// A pricedRow is a measured plan, with the keys that distinguish prices.
 type pricedRow struct {
 	Model            string  `json:"model"`
 	Micro            int     `json:"micro"`
@@ -33,7 +33,7 @@ type pricedRow struct {
 	Seconds          float64 `json:"step_s"`
 }
 
-// key is a row's plan without what was measured.
+// key is a row's plan without the measurements.
 func (r pricedRow) key() pricedRow {
 	r.Peak, r.Seconds = 0, 0
 	return r
@@ -52,14 +52,14 @@ func pricedRows(t *testing.T, path string) []pricedRow {
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Micro > 0 && r.Peak > 0 { // else a model, or a plan that ran out
+		if r.Micro > 0 && r.Peak > 0 { // otherwise a model, or a plan that ran out of memory
 			all = append(all, r)
 		}
 	}
 	return all
 }
 
-// A change of one setting, from rows that are of it to those that it leads to.
+// A priceChange is a change of one setting, from rows before it to rows after it.
 type priceChange struct {
 	words string
 	from  func(pricedRow) bool
@@ -67,8 +67,8 @@ type priceChange struct {
 	timed bool
 }
 
-// priceTable is a line for each change and model, at the largest batch that both were
-// measured with.
+// priceTable has a line for each change and model, at the largest batch that was measured for
+// both.
 func priceTable(rows []pricedRow, changes []priceChange) string {
 	var b strings.Builder
 	b.WriteString("| change | job | batch | GiB before | after | saved | step time |\n|---|---|--:|--:|--:|--:|--:|\n")
@@ -95,7 +95,7 @@ func priceTable(rows []pricedRow, changes []priceChange) string {
 	return b.String()
 }
 
-// largestPair are the rows before and after a change with the largest batch.
+// largestPair returns the rows before and after a change with the largest batch.
 func largestPair(rows []pricedRow, model string, c priceChange) (before, after pricedRow, ok bool) {
 	for _, r := range rows {
 		if r.Model != model || !c.from(r) || ok && r.Micro <= before.Micro {
@@ -115,7 +115,7 @@ func percent(before, after int64) int {
 	return int(100*(1-float64(after)/float64(before))+100.5) - 100
 }
 
-// plainChanges are those on one GPU, of one setting each.
+// plainChanges are the changes on one GPU, of one setting each.
 var plainChanges = []priceChange{
 	{"checkpointing none→full", func(r pricedRow) bool { return usual(r) && r.Amp == "bf16" && r.Accum == 1 }, func(r pricedRow) pricedRow { r.Ckpt = "full"; return r }, true},
 	{"micro batch halved, accumulation doubled", func(r pricedRow) bool { return usual(r) && r.Amp == "bf16" && r.Accum == 1 }, func(r pricedRow) pricedRow {
@@ -132,7 +132,7 @@ var plainChanges = []priceChange{
 // usual is a plan without checkpointing, as most jobs are written.
 func usual(r pricedRow) bool { return r.Ckpt == "none" && r.Attn == "sdpa" && r.Optim == "adamw" }
 
-// sharded is a plan of DeepSpeed, with buckets as by default.
+// shardedRow reports whether a row is a plan of DeepSpeed with default buckets.
 func shardedRow(r pricedRow, sharding string, ranks int) bool {
 	return r.Engine == "deepspeed" && r.Sharding == sharding && r.Ranks == ranks && r.Buckets == "default" && r.Ckpt == "none" && r.Accum == 1 &&
 		r.OffloadOptimizer == "none" && r.OffloadParam == "none"
@@ -150,8 +150,8 @@ func toHost(optimizer, param string) func(pricedRow) pricedRow {
 	}
 }
 
-// shardedChanges are those of DeepSpeed and of fully_shard; their rows shared the machine,
-// so that their times say little.
+// shardedChanges are the changes of DeepSpeed and of fully_shard; their rows shared the machine,
+// so their times are not reliable.
 var shardedChanges = []priceChange{
 	{"none→ZeRO-1, two GPUs", func(r pricedRow) bool { return shardedRow(r, "ddp", 2) }, toSharding("zero1"), false},
 	{"none→ZeRO-2, two GPUs", func(r pricedRow) bool { return shardedRow(r, "ddp", 2) }, toSharding("zero2"), false},
@@ -182,7 +182,7 @@ func jobTable(t *testing.T, rescues string) string {
 	return b.String()
 }
 
-// The page of prices has the figures that were measured. UPDATE=1 writes them into it.
+// The page of prices has the measured figures. UPDATE=1 writes them into it.
 func TestPricesPage(t *testing.T) {
 	const path = "../../docs/prices.md"
 	read := func(path string) string {

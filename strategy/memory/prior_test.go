@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// What blocks are believed to hold before one was seen is what an estimate says: in the
-// landscape's transformers it is off by less than a factor of two in every mode. Attention that
-// keeps its scores, also where fp32 has no fused one, was a factor of four too small.
+// The assumed bytes of unseen blocks agree with an estimate: in the landscape's transformers they
+// are off by less than a factor of two in every mode. For attention that keeps its scores, also
+// if fp32 has no fused one, they were once too small by a factor of four.
 func TestPriorOfBlocksAgreesWithLandscape(t *testing.T) {
 	compared := 0
 	for _, l := range readLandscape(t, "testdata/landscape.jsonl") {

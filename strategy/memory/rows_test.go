@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A row is one measured plan of testdata; testdata/README.md says what its keys mean.
+// A row is one measured plan of testdata; testdata/README.md explains its keys.
 type row struct {
 	Model            string  `json:"model"`
 	Sequence         int     `json:"sequence"`
@@ -46,7 +46,7 @@ type row struct {
 	StepSeconds      float64 `json:"step_s"`
 }
 
-// plan are the keys that decide about memory, in words.
+// plan formats the keys that decide about memory.
 func (r row) plan() string {
 	return fmt.Sprintf("%s s%d b%d×%d %s/%s %s(%s) %s %s %s %s offload %s,%s ranks %d", r.Model, r.Sequence, r.Micro, r.Accum, r.Params, r.Amp,
 		r.Ckpt, r.By, r.Optim, r.Attn, r.Sharding, r.Buckets, r.OffloadOptimizer, r.OffloadParam, r.Ranks)
@@ -97,8 +97,8 @@ func readRows(t *testing.T, name string) (rows []row, parameters map[string]int6
 
 var rowFiles = map[string]int{"h200-deepspeed.jsonl": 61, "h200-hooks.jsonl": 22, "h200-lengths.jsonl": 39}
 
-// TestRowsAreComplete holds each row to what is true of any job: instants in their order,
-// the model that the file's head tells of, no plan twice.
+// TestRowsAreComplete checks each row for what is true of any job: phases in their order, the
+// model that the file's head describes, no plan twice.
 func TestRowsAreComplete(t *testing.T) {
 	for name, least := range rowFiles {
 		rows, parameters := readRows(t, name)
@@ -127,8 +127,9 @@ func TestRowsAreComplete(t *testing.T) {
 	}
 }
 
-// TestRowsGrow: more samples in a call, or longer ones, hold more, all else the same.
-func TestRowsGrow(t *testing.T) {
+// TestLargerRowsHoldMore: more samples in a call, or longer ones, hold more if all else is the
+// same.
+func TestLargerRowsHoldMore(t *testing.T) {
 	for name := range rowFiles {
 		rows, _ := readRows(t, name)
 		compared := 0
@@ -151,8 +152,8 @@ func TestRowsGrow(t *testing.T) {
 	}
 }
 
-// TestHookHoldsAsMuchAsSwitch: checkpointing by gpurun's own hooks holds what the model's
-// switch does, to a MiB.
+// TestHookHoldsAsMuchAsSwitch: checkpointing by gpurun's own hooks holds as much as the model's
+// switch, to a MiB.
 func TestHookHoldsAsMuchAsSwitch(t *testing.T) {
 	rows, _ := readRows(t, "h200-hooks.jsonl")
 	compared := 0
@@ -176,7 +177,7 @@ func TestHookHoldsAsMuchAsSwitch(t *testing.T) {
 	}
 }
 
-// TestStatesFallWithRanks holds DeepSpeed's rows to the law of partition: bytes a
+// TestStatesFallWithRanks compares DeepSpeed's rows with the law of partition: bytes per
 // parameter are whole + shared/ranks, the states of a bf16 model with Adam.
 func TestStatesFallWithRanks(t *testing.T) {
 	const slack = 0.3 // bytes a parameter: cuBLAS's workspace, a step's own tensors
@@ -212,10 +213,10 @@ func TestStatesFallWithRanks(t *testing.T) {
 	}
 }
 
-// TestSecondStepHoldsMore: Adam's states come with the first step, so a backward pass
-// has its true peak in the second: 8/ranks bytes a parameter more. Under ZeRO-3 on
-// several ranks the gathered 16-bit weights stay, too, 2 more: these models are smaller
-// than stage3_max_reuse_distance. No step is below what the optimizer needs alone.
+// TestSecondStepHoldsMore: Adam's states come with the first step, so a backward pass has its
+// true peak in the second: 8/ranks bytes more per parameter. Under ZeRO-3 on several ranks the
+// gathered 16-bit weights also stay, 2 more: these models are smaller than
+// stage3_max_reuse_distance. No step is below the optimizer's own need.
 func TestSecondStepHoldsMore(t *testing.T) {
 	rows, _ := readRows(t, "h200-deepspeed.jsonl")
 	grown := 0
@@ -247,9 +248,9 @@ func TestSecondStepHoldsMore(t *testing.T) {
 	}
 }
 
-// TestPlainStates holds PyTorch's own data parallelism to its laws, weights in fp32:
-// DistributedDataParallel has buckets as large as the gradients beside them, and from the
-// second step on once more; fully_shard divides all by the ranks.
+// TestPlainStates compares PyTorch's own data parallelism with its laws, weights in fp32:
+// DistributedDataParallel has buckets as large as the gradients in addition to them, and from the
+// second step on once more; fully_shard divides everything by the ranks.
 func TestPlainStates(t *testing.T) {
 	compared := map[string]int{}
 	rows, _ := readRows(t, "h200-deepspeed.jsonl")
@@ -277,10 +278,10 @@ func TestPlainStates(t *testing.T) {
 	}
 }
 
-// TestOffloadFreesDeviceMemory: ZeRO-3 leaves its bucket on the device, and the weights where they
-// are not offloaded; in the backward pass they are gathered, so that its peak is the same
-// however much of it is offloaded. ZeRO-1 and 2 leave weights and a buffer for the largest
-// gradient, whatever the number of ranks.
+// TestOffloadFreesDeviceMemory: ZeRO-3 keeps its bucket on the device, and the weights if they
+// are not offloaded. In the backward pass they are gathered, so its peak is the same for any
+// share of offload. ZeRO-1 and 2 keep weights and a buffer for the largest gradient, for any
+// number of ranks.
 func TestOffloadFreesDeviceMemory(t *testing.T) {
 	const largest = 51463168
 	compared, peaks := 0, map[bool]float64{}

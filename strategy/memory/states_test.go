@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The bytes of model states are those of memory.md's sources: 16 bytes a parameter for
-// Adam in fp32, 8 where the weights are in bf16, DeepSpeed's partitions.
+// The bytes of model states agree with the sources of memory.md: 16 bytes per parameter for Adam
+// in fp32, 8 if the weights are in bf16, DeepSpeed's partitions.
 func TestStates(t *testing.T) {
 	const n = 7e9
 	tests := []struct {
@@ -50,8 +50,8 @@ func TestPinnedBytesAreRounded(t *testing.T) {
 	}
 }
 
-// What DeepSpeed 0.19.8 pinned on the host of two H200s for 355 M parameters, by PyTorch's
-// count and, on NVMe, with what its asynchronous I/O locks itself.
+// The bytes that DeepSpeed 0.19.8 pinned on the host of two H200s for 355 M parameters, by
+// PyTorch's count and, on NVMe, with the bytes that its asynchronous I/O locks itself.
 func TestPinnedByDeepSpeed(t *testing.T) {
 	f := NewPredictor(TrainedModel{Parameters: 354823168, Trainable: 354823168, Largest: 51463168}, DeviceMemory{Total: 141 << 30}, nil)
 	for _, row := range []struct {
