@@ -1,7 +1,7 @@
 # Reads a job's Python sources, its input, and prints what they contain as JSON.
-# Nothing of the job is imported or run. This part reads each file by itself, whatever runs: its
-# calls, its classes, the arguments of its parsers, and how it takes part in a training. The
-# later parts, which are sent only if deep is set, read all files together.
+# Nothing of the job is imported or run. This part reads each file by itself, whether or not its
+# code runs: its calls, its classes, the arguments of its parsers, and how it takes part in a
+# training. The later parts, which are sent only if deep is set, read all files together.
 import ast
 import gc
 import itertools
@@ -11,7 +11,7 @@ import signal
 import sys
 
 def children(node):
-    """The nodes in a node but operators and contexts, looked up once."""
+    """The child nodes of a node without operators and contexts, cached."""
     known = getattr(node, "gpurun_inner", None)
     if known is None:
         known = node.gpurun_inner = []
@@ -24,7 +24,7 @@ def children(node):
 
 
 def text(node):
-    """A node as Python is written, made once."""
+    """The Python text of a node, cached."""
     known = getattr(node, "gpurun_text", None)
     if known is None:
         known = written(node)
@@ -86,7 +86,7 @@ def last(node):
 
 
 def constant(node):
-    """The value of a literal, and whether it is one."""
+    """The value of a literal, and whether the node is one."""
     kind = type(node)
     if kind is ast.Constant:
         return node.value, isinstance(node.value, (int, float, str, bool, type(None)))
@@ -106,7 +106,7 @@ def is_main(node):
     return isinstance(node, ast.If) and "__name__" in text(node.test) and "__main__" in text(node.test)
 
 
-# Calls are listed where what is called is a class, or has one of these names.
+# Calls are listed if the called object is a class, or has one of these names.
 CALLED = {"initialize", "model", "fit", "train"}
 READERS = re.compile(r"^(\w*Argument[pP]arser|TrlParser|parse_args|parse_known_args|parse_args_into_dataclasses|Fire|LightningCLI|from_cli|CLI|auto_cli|make_cli|default_argument_parser)$"
                      r"|(^|\.)(hydra\.main|typer\.(Typer|run)|click\.command|app\.run|tyro\.cli)$")
@@ -119,7 +119,7 @@ ONE_PIECE = {"torch.compile", "torch.jit.script"}
 
 
 def parsed(source):
-    """The syntax tree of a source, or why it has none."""
+    """The syntax tree of a source, or the reason why it has none."""
     source["text"] = source["text"].replace("\r\n", "\n").replace("\r", "\n")
     try:
         return ast.parse(source["text"]), ""
@@ -161,12 +161,12 @@ class Surface:
         self.found["fixed"] = self.fixed(tree.body)
 
     def code(self, node):
-        """A node as it is written."""
+        """The text of a node as it is written."""
         start, end = self.starts[node.lineno - 1] + node.col_offset, self.starts[node.end_lineno - 1] + node.end_col_offset
         return self.bytes[start:end].decode("utf-8", "replace")
 
     def literal(self, node):
-        """The value of a literal; empty for what is computed."""
+        """The value of a literal; empty for a computed one."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)) and isinstance(node.operand, ast.Constant) and type(node.operand.value) in (int, float):
             sign = "-" if isinstance(node.op, ast.USub) else ""
             return {"text": sign + self.literal(node.operand)["text"], "known": True}
@@ -194,7 +194,7 @@ class Surface:
         return any(dotted(getattr(d, "func", d)).startswith("click.") for d in getattr(node, "decorator_list", []))
 
     def imported(self, node):
-        """Notes by which names a file knows what it imports."""
+        """Records the names under which a file knows its imports."""
         module = "." * getattr(node, "level", 0) + (getattr(node, "module", None) or "")
         for a in node.names:
             if isinstance(node, ast.ImportFrom):
@@ -228,7 +228,7 @@ class Surface:
         self.argument(call, name, words)
 
     def argument(self, call, name, words):
-        """Notes the arguments that a call gives a parser, and their defaults."""
+        """Records the arguments that a call gives a parser, and their defaults."""
         if name == "set_defaults":
             self.found["defaults"].update((k, self.literal(v)) for k, v in words.items())
         texts = []
@@ -274,7 +274,8 @@ class Surface:
         self.found["classes"].append(known)
 
     def fixed(self, body):
-        """The call that certainly makes a model one piece; empty where none does, or only under a condition."""
+        """The call that certainly compiles the whole model; empty if none does, or only under a
+        condition."""
         for s in body:
             if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or is_main(s):
                 found = self.fixed(s.body)
@@ -285,14 +286,15 @@ class Surface:
         return ""
 
     def scheduled(self, call, name):
-        """Notes a schedule whose length is the number of a loader's batches."""
+        """Records a schedule whose length is the number of a loader's batches."""
         for given, node in [("", a) for a in call.args] + [((k.arg or "**") + "=", k.value) for k in call.keywords]:
             if "accum" not in given and self.in_batches(node, call.lineno, 4):
                 self.found["schedule"] = {"name": name, "line": call.lineno, "text": given + " ".join(self.code(node).split())}
                 return
 
     def in_batches(self, node, line, depth):
-        """Whether an expression is made of the number of a loader's batches, by the assignments above it."""
+        """Whether an expression is computed from the number of a loader's batches, by the
+        assignments above it."""
         code = self.code(node)
         if "accum" in code.lower() or "update_freq" in code:
             return False
@@ -315,7 +317,8 @@ def late(*_):
 
 
 def answer(given):
-    """What the sources have, as JSON: each file by itself, and where deep is set what follows from all of them."""
+    """The content of the sources, as JSON: each file by itself, and if deep is set the conclusions
+    from all of them."""
     found = {"files": []}
     signal.signal(signal.SIGVTALRM, late)
     signal.setitimer(signal.ITIMER_VIRTUAL, given["seconds"])  # a busy machine changes no answer

@@ -1,5 +1,5 @@
-# What a loop that trains does beside the loss: to the gradients of each micro batch, to the
-# optimizer's steps, and to what one micro batch leaves for the next.
+# What a training loop does in addition to the loss: to the gradients of each micro batch, to the
+# optimizer's steps, and to values that one micro batch leaves for the next.
 
 HOOKS = re.compile(r"^(register_hook|register_(full_)?backward(_pre)?_hook|spectral_norm)$")
 METHODS = re.compile(r"^on_(substep_end|after_backward|before_backward|train_batch_(start|end))$")
@@ -7,7 +7,7 @@ MAKES = {"stack", "tensor", "as_tensor", "LongTensor", "FloatTensor", "from_nump
 
 
 class Loops(Loss):
-    """What makes the gradients of a batch others than the mean of its samples'."""
+    """Finds what makes the gradients of a batch differ from the mean of its samples'."""
 
     def __init__(self, sources):
         self.updates = set()
@@ -16,11 +16,11 @@ class Loops(Loss):
     def marked(self, node):
         return Loss.marked(self, node) or bool(self.written(node))
 
-    # What is done to the gradients of each micro batch.
+    # Changes to the gradients of each micro batch.
 
     def touches(self, node):
-        """How a statement changes the gradients that are added up, or the learning rate; empty
-        where it does not."""
+        """How a statement changes the accumulated gradients, or the learning rate; empty if it
+        does not."""
         of = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
         if isinstance(node, ast.Call) and re.match(r"clip_grad_(norm|value)s?_?$|zero_grad$|clip_gradients?$", last(node.func)):
             return "gradients"
@@ -57,7 +57,8 @@ class Loops(Loss):
     # When the optimizer makes its step.
 
     def counted(self, scope):
-        """The numbers that loops count: by name, from which number and in steps of 1 or not."""
+        """The numbers that loops count: by name, their start, and whether they rise in steps of
+        1."""
         found = {}
         for loop in scope.fors:
             made, names = loop.iter, [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
@@ -75,7 +76,7 @@ class Loops(Loss):
         return found
 
     def offbeat(self):
-        """Steps that a gate makes at other micro batches than the last ones."""
+        """Steps that a gate makes at micro batches other than the last ones."""
         found = []
         for scope in self.live:
             counted = self.counted(scope)
@@ -98,7 +99,7 @@ class Loops(Loss):
         return found[:5]
 
     def is_zero(self, whole, part):
-        """Whether a condition holds where its part is 0."""
+        """Whether a condition is true if its part is 0."""
         if whole is part:
             return False
         if isinstance(whole, ast.UnaryOp) and isinstance(whole.op, ast.Not):
@@ -107,10 +108,11 @@ class Loops(Loss):
             return any(self.is_zero(v, part) for v in whole.values)
         return isinstance(whole, ast.Compare) and whole.left is part and isinstance(whole.ops[0], ast.Eq) and constant(whole.comparators[0]) == (0, True)
 
-    # What outlasts a micro batch, and the loss reads.
+    # Values that outlast a micro batch, and that the loss reads.
 
     def find_updates(self):
-        """The statements of loops that write a tensor from outside the loop that the loss reads."""
+        """The statements in loops that write a tensor from outside the loop that the loss
+        reads."""
         for scope in self.live:
             for loop in self.trains_in(scope):
                 writes = [(n, self.written(n)) for n in self.once(loop.body) if self.written(n)]
@@ -123,7 +125,7 @@ class Loops(Loss):
                     self.updates |= {id(n) for n, name in writes if name in read}
 
     def written(self, node):
-        """The name of the tensor that a statement writes to in place."""
+        """The name of the tensor that a statement changes in place."""
         if isinstance(node, (ast.Assign, ast.AugAssign)):
             target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
             if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
@@ -133,7 +135,7 @@ class Loops(Loss):
         return ""
 
     def read_by_loss(self, scope):
-        """The names of a function that what it backpropagates is computed of."""
+        """The names in a function from which its backpropagated value is computed."""
         names, stack = set(), [node for node, s, _, _ in self.roots() if s is scope]
         while stack:
             for n in ast.walk(stack.pop()):
@@ -142,7 +144,7 @@ class Loops(Loss):
                     stack += [w if how == "value" else w[0] for how, w in scope.assigned.get(n.id, []) if how in ("value", "item")]
         return names
 
-    # What is in doubt.
+    # Doubtful cases.
 
     def doubts(self):
         self.doubted, called = [], {id(c.func) for s in self.live for c in s.calls}
@@ -160,7 +162,8 @@ class Loops(Loss):
         self.doubted.append({"kind": "doubt", "id": 0, "file": scope.file.path, "line": getattr(node, "lineno", 0), "text": why or "%s may not work on each sample by itself" % text(node)[:50]})
 
     def passed(self, node, scope):
-        """What a model's forward pass returns, but for a loss, which is looked at as one."""
+        """The values that a model's forward pass returns, except a loss, which is checked as
+        one."""
         if isinstance(node, (ast.Tuple, ast.List)):
             parts = node.elts
         elif isinstance(node, ast.Dict):
@@ -175,7 +178,7 @@ class Loops(Loss):
                 self.doubted.append({"kind": "doubt", "id": 0, "file": one["file"], "line": one["line"], "text": one["text"] if one["kind"] != "pairs" else "%s compares samples" % one["text"][:50]})
 
     def anywhere(self, scope, called):
-        """Hooks, functions with a backward pass of their own, and what makes batches."""
+        """Hooks, functions with their own backward pass, and code that makes batches."""
         if not isinstance(scope.node, ast.Module) and METHODS.match(scope.name or ""):
             self.doubt(scope.node.body[0], scope)
         if scope.name == "forward" and scope.cls and scope.node.args.kwarg is not None and scope.has("labels"):

@@ -1,5 +1,5 @@
-# What the loss is: a mean over samples that is divided by the accumulation, or something
-# that a smaller micro batch changes. It is followed from what is backpropagated.
+# The kind of the loss: a mean over samples that is divided by the accumulation, or a value that a
+# smaller micro batch changes. It is found by following the backpropagated value.
 
 FUNCTIONAL = {"cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div",
               "cosine_embedding_loss", "ctc_loss", "gaussian_nll_loss", "poisson_nll_loss", "margin_ranking_loss", "soft_margin_loss", "multilabel_margin_loss",
@@ -19,7 +19,7 @@ BUILDS = re.compile(r"^_*(init|build|create|make|load|setup|configure|reset_para
 
 
 class Loss(Rows):
-    """What a job's loss is."""
+    """The kind of a job's loss."""
 
     def __init__(self, sources):
         self.tree, self.looks, self.compared, self.scanned, self.batches, self.held = {}, 0, {}, set(), None, []
@@ -50,7 +50,7 @@ class Loss(Rows):
         return paths.get(id(node), ())
 
     def reaching(self, name, scope, use):
-        """The assignments to a name of which one is in force where it is used."""
+        """The assignments to a name, one of which is in force at its use."""
         found = []
         given = [(how, what) for how, what in scope.assigned.get(name, []) if how in ("value", "item", "loop")]
         where = lambda what: what[0] if isinstance(what, tuple) else what
@@ -71,8 +71,8 @@ class Loss(Rows):
         return found or [g for g in given if getattr(where(g[1]), "lineno", 0) != line] or given
 
     def origins(self, node, scope, depth=0, n=None):
-        """The expressions, with their scopes, that a name or an attribute may be; n is
-        which of several that are unpacked."""
+        """The possible expressions of a name or an attribute, with their scopes; n is its index
+        among several unpacked ones."""
         if depth > 8 or self.looks > 20000:
             return []
         self.looks += 1
@@ -125,13 +125,13 @@ class Loss(Rows):
                     return [o for how, what in s.assigned[original] if how == "value" for o in self.origins(what, s, depth + 1, n)]
         return [(node, scope, n)]
 
-    # What an expression is as a loss.
+    # The kind of an expression as a loss.
 
     def kind(self, kind, node, scope, why="", by=()):
         return {"kind": kind, "file": scope.file.path, "line": getattr(node, "lineno", 0), "text": why or text(node)[:60], "by": list(by), "least": list(by)}
 
     def worse(self, found, node, scope):
-        """What several that are added up are, or of which one is in force."""
+        """The kind of several that are added up, or one of which is in force."""
         found = [f for f in found if f is not None]
         if not found:
             return self.doubtful(node, scope)
@@ -143,7 +143,8 @@ class Loss(Rows):
         return dict(worst, by=max((f["by"] for f in found), key=len), least=max((f["least"] for f in found), key=len), sized=any(f.get("sized") for f in found))
 
     def added(self, parts, node, scope):
-        """What the sum of two parts is; of a number, or what is not known, no part is looked for."""
+        """The kind of the sum of two parts. For a number, or an unknown value, no part is
+        searched."""
         whole = self.worse([f for f, _ in parts], node, scope)
         counted = [f for f, of in parts if f["kind"] != "data" and not constant(of)[1]]
         if len(counted) > 1:
@@ -154,7 +155,7 @@ class Loss(Rows):
         return dict(whole, by=whole["by"] + [by], least=whole["least"] + [by])
 
     def either(self, found, node, scope):
-        """What a loss is of which one of several is in force, which is not known."""
+        """The kind of a loss if one of several is in force, but it is not known which."""
         kinds = {f["kind"] for f in found if f is not None} - {"free"}
         worst = self.worse(found, node, scope)
         if "sum" in kinds and len(kinds) > 1 and worst["kind"] == "sum":
@@ -162,8 +163,8 @@ class Loss(Rows):
         return worst
 
     def loss(self, node, scope, depth=0, n=None, active=()):
-        """What an expression is: free of the batch, of each sample by itself, a mean over them,
-        a sum …; None where it depends on itself."""
+        """The kind of an expression: free of the batch, of each sample by itself, a mean over
+        them, a sum …; None if it depends on itself."""
         key = (id(node), id(scope), n)
         if key in self.known:
             return self.known[key]
@@ -219,7 +220,7 @@ class Loss(Rows):
         return self.free(node, scope) if isinstance(node, (ast.Lambda, ast.Slice)) else self.doubtful(node, scope)
 
     def counts(self, node, scope, depth=0):
-        """Whether a number is how many samples, or elements, a micro batch has."""
+        """Whether a number is the number of samples, or elements, in a micro batch."""
         if re.search(r"num_items(_in_batch)?$", last(node)):
             return True
         if isinstance(node, ast.IfExp):
@@ -281,18 +282,18 @@ class Loss(Rows):
         return self.kind("unknown", node, scope, "%s is no plain mean" % text(node)[:40])
 
     def method(self, call):
-        """Whether a call is of a method, and not of a module's function."""
+        """Whether a call is of a method, rather than a module's function."""
         full = dotted(call.func)
         return isinstance(call.func, ast.Attribute) and ("()" in full or "?" in full or full.split(".")[0] not in ("torch", "F", "nn", "np"))
 
     def operation(self, call, left, right, op):
-        """A call of div or mul as the quotient or the product that it is."""
+        """Turns a call of div or mul into the corresponding quotient or product."""
         made = ast.copy_location(ast.BinOp(left=left, op=op(), right=right), call)
         self.held.append(made)  # keeps its id
         return made
 
     def over(self, call):
-        """Over what a reduction goes: all, the first dimension, or other ones."""
+        """The dimensions of a reduction: all, the first, or other ones."""
         words = {k.arg: k.value for k in call.keywords}
         method = self.method(call)
         given = words.get("dim", words.get("axis", (call.args if method else call.args[1:] or [None])[0] if call.args else None))
@@ -335,7 +336,7 @@ class Loss(Rows):
         return self.operated(node, name, of, args, given, worst, scope, follow)
 
     def operated(self, node, name, of, args, given, worst, scope, follow):
-        """What an operation makes of values that are not free of the batch."""
+        """The result of an operation on values that are not free of the batch."""
         first = given[0]
         if self.is_layer(node):
             return self.layered(node, worst, scope, "")
@@ -386,11 +387,11 @@ class Loss(Rows):
         return self.unfollowed(node, scope, worst)
 
     def unfollowed(self, node, scope, worst):
-        """A call of what is not defined in the job: a layer or a model, or in doubt."""
+        """A call of something that is not defined in the job: a layer or a model, or doubtful."""
         return self.layered(node, worst, scope, "") if self.is_layer(node) else self.doubtful(node, scope)
 
     def is_layer(self, node):
-        """Whether what is called is a layer, or a model, by its name."""
+        """Whether the called object is a layer, or a model, by its name."""
         f, full = node.func, dotted(node.func).split(".")
         if full[0] in ("torch", "F", "nn", "np") or re.search(r"loss|criterion|objective|dist|metric", last(f), re.I):
             return False
@@ -399,7 +400,7 @@ class Loss(Rows):
         return bool(MODEL.search(last(f) or full[-1]) or isinstance(f, ast.Attribute) and last(f) not in ELEMENTWISE and last(f) not in ALONG and last(f) not in ("view", "reshape") and MODEL.search(text(f.value)) and not isinstance(f.value, ast.Call))
 
     def layered(self, node, worst, scope, kind, made=None):
-        """What a layer, or a model, makes of samples."""
+        """The result of a layer, or a model, for samples."""
         if worst is None or worst["kind"] == "free":
             return self.free(node, scope)
         if worst["kind"] == "pairs":
@@ -419,7 +420,7 @@ class Loss(Rows):
         return self.rows(node, scope, worst["at"], worst["rank"], box=not kind)
 
     def builtin(self, node, name, scope, given, follow):
-        """A function of Python's own."""
+        """The result of a built-in function of Python."""
         worst = max((g for g in given if g is not None), key=lambda g: RANKS[g["kind"]], default=None)
         if name in ("isinstance", "hasattr", "str", "print") or worst is None:
             return self.free(node, scope)
@@ -439,7 +440,7 @@ class Loss(Rows):
         return self.count(node, scope) if worst.get("count") else worst if worst["kind"] != "rows" else self.doubtful(node, scope)
 
     def next_of(self, node, scope):
-        """What an iterator gives: samples, but for one of batches that keep their size."""
+        """The values of an iterator: samples, except for one over batches that keep their size."""
         for made, at, _ in self.origins(node.args[0], scope):
             for call in [c for c in ast.walk(made) if isinstance(c, ast.Call) and last(c.func).endswith("DataLoader")]:
                 size = {k.arg: k.value for k in call.keywords}.get("batch_size")
@@ -448,7 +449,7 @@ class Loss(Rows):
         return self.rows(node, scope, box=True)
 
     def reduced(self, node, of, scope, follow):
-        """A mean or a sum of something."""
+        """A mean or a sum of a value."""
         inner, over = follow(of), self.over(node)
         if inner is None or inner["kind"] == "free":
             return inner
@@ -504,8 +505,8 @@ class Loss(Rows):
         return self.kind("mean", call, scope, text(made.func)[:60])
 
     def through(self, node, scope, depth, n, active):
-        """What is computed by a function, or a class, of the job's own, or by a criterion or a
-        model; None where nothing is known of what is called."""
+        """The result of a function, or a class, of the job, or of a criterion or a model; None if
+        the called object is not known."""
         name, found = last(node.func), []
         if isinstance(node.func, ast.Name):
             for one in self.looped(node.func, scope):
@@ -557,11 +558,11 @@ class Loss(Rows):
         return self.either(found, node, scope) if any(found) else None
 
     def lossy(self, one, name):
-        """Whether what a function returns, or its name, is that of a loss."""
+        """Whether the result of a function, or its name, is that of a loss."""
         return one is not None and one["kind"] in LOSSY or bool(re.search(r"loss|criterion|objective", name, re.I))
 
     def looped(self, func, scope):
-        """The functions that a name is in a loop over a few of them."""
+        """The functions that a name stands for in a loop over a few of them."""
         found = []
         for how, of in scope.assigned.get(func.id, []):
             target = getattr(getattr(of, "gpurun_up", None), "target", None) if how == "loop" else None
@@ -578,7 +579,7 @@ class Loss(Rows):
         return self.kind("masked", call, scope, "the mean of %s leaves out labels of -100" % name)
 
     def plain_loss(self, c, name):
-        """Whether a class computes a loss, and is no model."""
+        """Whether a class computes a loss, rather than being a model."""
         if re.search(r"loss|criterion|objective", name, re.I):
             return True
         return not any(isinstance(call, ast.Call) and dotted(call.func).startswith(("nn.", "torch.nn.")) and last(call.func) not in CRITERIA | {"Parameter", "Module"}
@@ -602,7 +603,7 @@ class Loss(Rows):
         return self.either(found, f.node, f)
 
     def field_names(self, call, scope):
-        """The names of what a named tuple, or a class of fields, is made of in their order."""
+        """The names of the fields of a named tuple, or a class of fields, in their order."""
         name = self.real(last(call.func), scope) if isinstance(call.func, ast.Name) else last(call.func)
         for made, _, _ in self.origins(call.func, scope):
             if isinstance(made, ast.Call) and last(made.func) == "namedtuple" and len(made.args) > 1:
@@ -611,7 +612,8 @@ class Loss(Rows):
         return [field for c in self.classes.get(name, [])[:1] for field in c["fields"]]
 
     def keyed(self, node, key, scope, depth, active):
-        """What a dictionary, or what a function returns, has by a key: outputs["loss"], outputs[0]."""
+        """The value that a dictionary, or the result of a function, has under a key:
+        outputs["loss"], outputs[0]."""
         found = []
         for made, at, _ in self.origins(node.value, scope):
             places = [(made, at)]
@@ -692,7 +694,7 @@ class Loss(Rows):
         return whole
 
     def kept(self, cls):
-        """The attributes of a class that its methods change once it is built."""
+        """The attributes of a class that its methods change after it is built."""
         return self.once_known(("kept", cls), lambda: self.kept_by(cls)) if cls in self.classes else {}
 
     def kept_by(self, cls):
@@ -707,7 +709,7 @@ class Loss(Rows):
         return found
 
     def own_attribute(self, node, scope, depth, n, active):
-        """An attribute of self: as it was built, as this method made it before, or in doubt."""
+        """An attribute of self: as it was built, as this method made it before, or doubtful."""
         here = [v for v, s, owner in self.stores.get(node.attr, []) if owner == "self" and s is scope and getattr(v, "end_lineno", 0) < node.lineno and not BUILDS.match(scope.name or "")]
         if here:
             return self.either([self.loss(v, scope, depth, n, active) for v in here], node, scope)
@@ -716,7 +718,7 @@ class Loss(Rows):
             return self.doubtful(changed, scope, "self.%s is kept from one micro batch to the next" % node.attr)
         return self.count(node, scope) if BATCH.match(node.attr) else self.free(node, scope)
 
-    # What compares the samples of a micro batch with each other.
+    # Comparisons of the samples of a micro batch with each other.
 
     def numbered(self, node, scope, depth=0):
         """Whether labels are the numbers of the samples: arange(len(batch))."""
@@ -727,8 +729,8 @@ class Loss(Rows):
         return False
 
     def transposed(self, node):
-        """What is transposed as a matrix is; None for what is not. The last two of more
-        dimensions, as attention has them, do not count."""
+        """The operand of a matrix transposition; None for other expressions. A transposition of
+        the last two of more dimensions, as in attention, does not count."""
         if isinstance(node, ast.Attribute) and node.attr == "T":
             return node.value
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -746,13 +748,13 @@ class Loss(Rows):
         return self.loss(node, scope, 0, None, ())["kind"] != "free"
 
     def one_step(self, node, scope):
-        """A name's own expressions beside it."""
+        """The expression of a name, in addition to the name."""
         if isinstance(node, ast.Name) and node.id in scope.assigned:
             return [node] + [w for how, w in self.reaching(node.id, scope, node) if how == "value"][:4]
         return [node]
 
     def product(self, node, scope):
-        """How an expression compares samples with each other; empty where it does not."""
+        """How an expression compares samples with each other; empty if it does not."""
         pair = None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             pair = node.left, node.right
@@ -778,7 +780,7 @@ class Loss(Rows):
         return self.broadcast(node, name, scope) or self.statistic(node, name, scope)
 
     def broadcast(self, node, name, scope):
-        """Each sample against each other one: x[:, None] - x[None]."""
+        """A comparison of each sample with each other one: x[:, None] - x[None]."""
         sides = ()
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Sub, ast.Mult)):
             sides = node.left, node.right
@@ -791,7 +793,7 @@ class Loss(Rows):
         return ""
 
     def widened(self, node):
-        """Before which of the first two dimensions one is put in."""
+        """The position, among the first two dimensions, at which one is added."""
         if isinstance(node, ast.Call) and last(node.func) == "unsqueeze":
             return constant((node.args or [None])[-1])[0]
         if isinstance(node, ast.Subscript):
@@ -815,7 +817,7 @@ class Loss(Rows):
         return ""
 
     def scan(self, f):
-        """Looks through a whole function that computes a loss."""
+        """Searches a whole function that computes a loss."""
         if id(f) in self.scanned:
             return
         self.scanned.add(id(f))
@@ -831,18 +833,18 @@ class Loss(Rows):
                     self.scan_called(node, f)
 
     def scan_called(self, node, f):
-        """What a function that computes a loss calls of the job's own: functions, and
-        methods of the same class."""
+        """Searches what a function that computes a loss calls in the job: functions, and methods
+        of the same class."""
         for inner in self.functions.get(last(node.func), [])[:4]:
             mine = inner.cls is None and isinstance(node.func, ast.Name) or inner.cls == f.cls and dotted(node.func).startswith("self.")
             if mine and last(node.func) not in ("forward", "__init__"):
                 self.scan(inner)
 
-    # What each micro batch changes beside the gradients.
+    # Changes by each micro batch other than to the gradients.
 
     def is_state(self, node):
-        """Whether a statement updates what outlasts a micro batch: a moving average of weights,
-        or a queue of features."""
+        """Whether a statement updates a value that outlasts a micro batch: a moving average of
+        weights, or a queue of features."""
         if isinstance(node, ast.Call):
             name, of = last(node.func), text(node.func.value) if isinstance(node.func, ast.Attribute) else ""
             return name in ("update_parameters", "update_ema", "ema_update", "ema_step", "update_moving_average", "momentum_update", "update_target", "update_teacher", "soft_update") or (
@@ -868,7 +870,7 @@ class Loss(Rows):
         return self.is_rate(node) or self.is_state(node)
 
     def micro_batches(self):
-        """What runs once for each micro batch, and the scope whose loop it is."""
+        """The code that runs once for each micro batch, and the scope of its loop."""
         if self.batches is None:
             self.batches = [(scope, list(self.once(body))) for scope in self.live
                             for body in [l.body for l in self.trains_in(scope)] + ([scope.node.body] if scope.name == "training_step" else [])]
@@ -878,7 +880,7 @@ class Loss(Rows):
         return self.once_known(("synchronized", id(scope)), lambda: self.gated_in(scope))
 
     def gated_in(self, scope):
-        """The statements that a framework's own word gates: if accelerator.sync_gradients."""
+        """The statements that a framework's own condition gates: if accelerator.sync_gradients."""
         return {id(n) for i in ast.walk(scope.node) if isinstance(i, ast.If) and re.search(r"sync_gradients|accumulation_boundary|require_backward_grad_sync", text(i.test)) for b in i.body for n in ast.walk(b)}
 
     def keeps(self, node, cls):
@@ -910,7 +912,7 @@ class Loss(Rows):
         return False
 
     def forwards(self):
-        """What modules of the job's own run in a forward pass of training."""
+        """The code of the job's own modules that runs in a forward pass of training."""
         todo = [s for s in self.live if s.cls and s.name == "forward" or s.cls and s.name == "training_step"]
         seen = set()
         while todo:
@@ -937,7 +939,7 @@ class Loss(Rows):
         return found[:10]
 
     def owner(self, node, scope):
-        """The file of a statement that a loop runs, perhaps in what it calls."""
+        """The file of a statement that a loop runs, perhaps in a function that it calls."""
         if id(node) in self.paths(scope):
             return scope.file.path
         for s in self.live:
@@ -961,7 +963,8 @@ class Loss(Rows):
         return found[:2]
 
     def draws(self):
-        """Where random numbers are drawn for each micro batch, beside dropout and the loader."""
+        """The places where random numbers are drawn for each micro batch, other than dropout and
+        the loader."""
         loaders = {(l["file"], l["line"]) for l in self.loaders()}
         nodes = [(n, s) for s in self.forwards() for n in s.calls]
         nodes += [(n, scope) for scope, inner in self.micro_batches() for n in inner if isinstance(n, ast.Call)]
@@ -981,8 +984,8 @@ class Loss(Rows):
         return bool(name in RANDOM or outside or re.search(r"mixup|cutmix", name, re.I)) and name not in self.functions
 
     def offsets(self):
-        """The loops that train and count samples, not batches: their slices go from i to
-        i + batch."""
+        """The training loops that count samples, not batches: their slices go from i to i +
+        batch."""
         found = []
         for scope in self.live:
             for loop in self.trains_in(scope):
@@ -997,10 +1000,10 @@ class Loss(Rows):
                 found += [{"file": scope.file.path, "line": loop.lineno, "counter": name} for name in sorted(names) if name]
         return found
 
-    # What is backpropagated.
+    # Backpropagated expressions.
 
     def roots(self):
-        """The expressions that are backpropagated, with their scopes, and who does it."""
+        """The expressions that are backpropagated, with their scopes, and the caller."""
         found = []
         for name in ("backward", "manual_backward"):
             for call, scope in self.calls.get(name, []):
@@ -1023,11 +1026,11 @@ class Loss(Rows):
         return found
 
     def loss_functions(self):
-        """The functions that a Trainer is given to compute the loss."""
+        """The functions that a Trainer gets to compute the loss."""
         return {last(k.value) for c, _ in self.calls.get("Trainer", []) for k in c.keywords if k.arg == "compute_loss_func"}
 
     def trained(self):
-        """What each root is as a loss."""
+        """The kind of each root as a loss."""
         found = []
         for node, scope, root, at in self.roots()[:40]:
             said = node

@@ -1,10 +1,10 @@
-# Which operations are known to work on each sample by itself. A loss is proven to be a mean
-# over the samples where all that it is computed of is listed here; what is not listed is in
-# doubt, and the reason names it.
+# Operations that are known to work on each sample by itself. A loss is proven to be a mean over
+# the samples if all operations in it are listed here. Any other operation is doubtful, and the
+# reason names it.
 #
-# Of a value is known where its samples are (at: the dimension), how many dimensions it has
-# at least (rank), whether its last one may be that of the samples (flat), and whether it may
-# be a list, or a dictionary, of such values (box).
+# For each value it is known where its samples are (at: the dimension), the least number of its
+# dimensions (rank), whether its last one may be that of the samples (flat), and whether it may be
+# a list, or a dictionary, of such values (box).
 
 ELEMENTWISE = set("""abs absolute acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bfloat16 bitwise_and bitwise_not bitwise_or bool bucketize ceil celu clamp clamp_max
     clamp_min clip clone complex conj contiguous copysign cos cosh cpu cuda deg2rad detach digamma div divide double dropout elu empty_like entr eq erf erfc erfinv exp exp2 expand_as
@@ -16,8 +16,8 @@ ELEMENTWISE = set("""abs absolute acos acosh add addcdiv addcmul asin asinh atan
     interpolate upsample pad conv1d conv2d conv3d conv_transpose1d conv_transpose2d max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
     adaptive_max_pool1d adaptive_max_pool2d pixel_shuffle pixel_unshuffle grid_sample affine_grid group_norm instance_norm layer_norm rms_norm view_as_complex view_as_real squeeze_ relu_
     clamp_ unfold fold broadcast_tensors meshgrid tril triu repeat_interleave_ expand""".split())
-# What goes along dimensions, the place of its argument dim behind the tensor, and what it is
-# where none is given; None: it goes over all elements.
+# Operations along dimensions, the position of the argument dim, and its default; None: they go
+# over all elements.
 ALONG = {"softmax": (0, None), "log_softmax": (0, None), "softmin": (0, None), "gumbel_softmax": (3, -1), "logsumexp": (0, None), "normalize": (1, 1), "glu": (0, -1), "cumsum": (0, None), "cumprod": (0, None),
          "logcumsumexp": (0, None), "sort": (0, -1), "argsort": (0, -1), "topk": (1, -1), "kthvalue": (1, -1), "mode": (0, -1), "gather": (0, None), "take_along_dim": (1, None), "index_select": (0, None),
          "flip": (0, None), "roll": (1, None), "diff": (1, -1), "narrow": (0, None), "chunk": (1, 0), "split": (1, 0), "tensor_split": (1, 0), "unbind": (0, 0), "renorm": (1, None), "rfft": (1, -1), "fft": (1, -1),
@@ -37,7 +37,7 @@ ENTRIES = {"forward", "training_step", "compute_loss", "__call__"}
 
 
 class Rows(Training):
-    """What works on each sample by itself."""
+    """Finds operations that work on each sample by itself."""
 
     def __init__(self, sources):
         self.known, self.loops, self.changed = {}, {}, {}
@@ -56,7 +56,7 @@ class Rows(Training):
         return dict(self.doubtful(node, scope, "%s follows from the size of a micro batch" % text(node)[:40]), count=True)
 
     def together(self, found, node, scope):
-        """What an operation on each element makes of its operands."""
+        """The result of an elementwise operation on its operands."""
         found = [f for f in found if f is not None]
         worst = max(found, key=lambda f: RANKS[f["kind"]], default=None)
         if worst is None or worst["kind"] == "free":
@@ -89,7 +89,7 @@ class Rows(Training):
     # Names.
 
     def training(self, scope):
-        """The loops of a scope that train, by their ids."""
+        """The training loops of a scope, by their ids."""
         if id(scope) not in self.loops:
             self.loops[id(scope)] = {id(l): l for l in self.trains_in(scope)}
         return self.loops[id(scope)]
@@ -162,8 +162,8 @@ class Rows(Training):
         return dict(found, rank=3) if found is not None and found["kind"] == "rows" and found["rank"] < 3 and node.id in self.pooled(at) else found
 
     def pooled(self, scope):
-        """The names of a forward pass whose values have three dimensions at least: one between
-        that of the samples and the last is taken before a layer."""
+        """The names of a forward pass whose values have at least three dimensions: one between
+        that of the samples and the last is selected before a layer."""
         if scope.name != "forward":
             return ()
         return self.once_known(("pooled", id(scope)), lambda: {
@@ -173,8 +173,8 @@ class Rows(Training):
             and not any(re.search(r"squeeze|view|reshape|\[", text(w)) for how, w in scope.assigned.get(of.func.value.id, []) if how == "value")})
 
     def constant_of(self, what, node, at, depth, n, active):
-        """A value made outside of the training loops is the same for all micro batches; but
-        for their size, and how many there are."""
+        """A value made outside the training loops is the same for all micro batches, except their
+        size and their number."""
         value = what[0] if isinstance(what, tuple) else what
         if self.sizes(value):
             return self.count(node, at)
@@ -183,12 +183,12 @@ class Rows(Training):
         return self.free(node, at)
 
     def sizes(self, value):
-        """Whether a number is the size of a micro batch, or how many there are."""
+        """Whether a number is the size of a micro batch, or the number of them."""
         return any(isinstance(m, (ast.Attribute, ast.Name)) and isinstance(m.ctx, ast.Load) and BATCH.match(last(m)) or isinstance(m, ast.Call) and last(m.func) == "len" and m.args and re.search(r"load|(^|_)dl$", last(m.args[0]), re.I)
                    for m in ast.walk(value)) and not any(isinstance(m, ast.Call) and last(m.func) not in ("len", "int", "float", "max", "min", "round") for m in ast.walk(value))
 
     def drawn(self, loop, node, at, depth, active):
-        """What a loop that trains gives: its samples, and the number of the micro batch."""
+        """The values of a training loop: its samples, and the number of the micro batch."""
         target, of = loop.target, loop.iter
         while isinstance(of, ast.Call) and last(of.func) in ITERATORS - {"list", "tuple", "sorted"} and of.args:
             of = of.args[0]
@@ -199,7 +199,7 @@ class Rows(Training):
         return self.rows(node, at, box=isinstance(target, ast.Name) or isinstance(target, ast.Tuple) and any(t is not first and last(t) == node.id for t in target.elts if kind == "enumerate"))
 
     def element(self, target, of, name, scope, depth, active):
-        """What a name is that goes through a list, a dictionary, or numbers."""
+        """An element that a loop's name takes from a list, a dictionary, or numbers."""
         while isinstance(of, ast.Call) and last(of.func) in ITERATORS and of.args:
             of = of.args[0]
         parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else None
@@ -231,8 +231,8 @@ class Rows(Training):
         return self.doubtful(node, scope, "each sample of %s is taken by itself" % text(node)[:40])
 
     def chosen(self, where, node, at, scope, depth, active):
-        """What decides whether an assignment is in force: None where it is the same for all
-        micro batches."""
+        """What decides whether an assignment is in force; None if it is the same for all micro
+        batches."""
         around = {(a, b) for a, b, _ in self.path(node, at)} if at is scope else set()
         for a, b, m in self.path(where, at):
             if isinstance(m, ast.If) and (a, b) not in around:
@@ -242,7 +242,7 @@ class Rows(Training):
         return None
 
     def carried(self, node, at, loop, depth, active):
-        """A name that one micro batch leaves for the next: None where it does not."""
+        """A name that one micro batch leaves for the next; None if it does not."""
         fresh = {m.id for m in ast.walk(loop) if isinstance(m, ast.Name) and isinstance(m.ctx, ast.Store)}
         for how, what in at.assigned.get(node.id, []):
             where = what[0] if isinstance(what, tuple) else what
@@ -254,7 +254,7 @@ class Rows(Training):
         return None
 
     def written_to(self, node, at, scope, around, outside, depth, active):
-        """What is written into a value after it was made."""
+        """The values that are written into a value after it was made."""
         found = []
         for s, target, value in self.changes(at).get(node.id, []):
             if any(m is node for m in ast.walk(s)) or self.gated(s, at):
@@ -276,7 +276,7 @@ class Rows(Training):
         return found
 
     def summed(self, one, what, node, at, scope, depth, active, always=False):
-        """What is added up in a loop, over anything but a few numbers, is no longer a mean."""
+        """A value that a loop adds up over anything but a few numbers is no longer a mean."""
         adds = always or isinstance(what, ast.BinOp) and isinstance(what.op, (ast.Add, ast.Sub)) and last(what.left) == node.id
         if not adds or not one or one["kind"] in ("free", "sum", "pairs"):
             return one
@@ -289,7 +289,7 @@ class Rows(Training):
         return one
 
     def parameter(self, node, at, depth, n, active):
-        """A parameter of a function: what its callers give."""
+        """A parameter of a function: the values that its callers give."""
         name, default = node.id, at.default(node.id)
         plain_default = default is not None and constant(default)[1] and constant(default)[0] is not None
         if id(at) in self.params and any(p.get("param") == name for p in self.params[id(at)]):
@@ -316,22 +316,22 @@ class Rows(Training):
         return self.free(node, at) if constant(default)[1] or name not in self.changes(at) else self.doubtful(default, at, "%s is kept from one call to the next" % name)
 
     def dimensions(self, name, scope):
-        """How many dimensions a tensor has, where its shape is unpacked: B, T, C = x.shape."""
+        """The number of dimensions of a tensor whose shape is unpacked: B, T, C = x.shape."""
         for s in ast.walk(scope.node):
             if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Tuple) and text(s.value) in (name + ".shape", name + ".size()"):
                 return len(s.targets[0].elts)
         return 1
 
     def given_dimensions(self, name, at, depth, active):
-        """How many dimensions a layer's input has at least, by what the models that hold the
-        layer hand it."""
+        """The least number of dimensions of a layer's input, by the inputs that the models with
+        the layer give it."""
         place = at.params().index(name) - 1 if name in at.params() else -1
         holds = self.once_known("held", self.layers_held).get(at.cls, ()) if at.name == "forward" and place >= 0 else ()
         given = [self.loss(call.args[place], s, depth, None, active) for attr in holds for call, s in self.calls.get(attr, [])[:WIDTH] if dotted(call.func) == "self." + attr and place < len(call.args)]
         return min((g["rank"] for g in given if g is not None and g["kind"] == "rows"), default=1)
 
     def layers_held(self):
-        """The attributes that hold a layer of each class of the job's own."""
+        """The attributes that hold a layer of each of the job's own classes."""
         found = {}
         for attr, stores in self.stores.items():
             for value, _, owner in stores:
@@ -342,7 +342,7 @@ class Rows(Training):
     # Operations.
 
     def dims(self, given, of, node, scope):
-        """Whether dimensions are known, and none is that of the samples: those, or None."""
+        """The dimensions, if they are known and none is that of the samples, or None."""
         dims = []
         if isinstance(given, ast.Call) and last(given.func) in ("tuple", "list") and given.args:
             given = given.args[0]
@@ -359,7 +359,8 @@ class Rows(Training):
         return dims
 
     def along(self, call, name, of, args, scope):
-        """What goes along other dimensions than that of the samples; None where it is not known."""
+        """The result of an operation along dimensions other than that of the samples; None if that
+        is not known."""
         words = {k.arg: k.value for k in call.keywords}
         where, default = ALONG[name]
         given = words.get("dim", words.get("dims", words.get("axis", args[where] if len(args) > where else None)))
@@ -376,7 +377,7 @@ class Rows(Training):
         return self.rows(call, scope, of["at"] - before, max(1, of["rank"] - less), box=name in LISTS | SEVERAL, flat=of.get("flat") and not less)
 
     def shaped(self, call, name, of, args, scope, follow):
-        """What a change of the shape makes; None where it is not known."""
+        """The result of a change of the shape; None if it is not known."""
         args = args[0].elts if len(args) == 1 and isinstance(args[0], (ast.Tuple, ast.List)) else args
         numbers = [constant(a)[0] for a in args]
         at, rank = of["at"], of["rank"]
@@ -410,7 +411,7 @@ class Rows(Training):
         return None
 
     def joins(self, call, name, args, scope, found):
-        """cat and stack: of samples along the first dimension only with others."""
+        """cat and stack: samples along the first dimension only with others."""
         words = {k.arg: k.value for k in call.keywords}
         dim, known = constant(words.get("dim", words.get("axis", args[1] if len(args) > 1 else ast.Constant(value=0))))
         if found is None or found["kind"] != "rows":
@@ -434,7 +435,7 @@ class Rows(Training):
         return found
 
     def summation(self, call, scope, found):
-        """einsum: each operand that has samples begins with their letter, and so does the result."""
+        """einsum: each operand with samples begins with their letter, and so does the result."""
         words = str(constant(call.args[0])[0]).replace(" ", "") if call.args else ""
         if "->" not in words:
             return None
@@ -445,7 +446,7 @@ class Rows(Training):
         return self.rows(call, scope, 0, len(out))
 
     def subscripted(self, node, whole, scope, follow):
-        """A part of a value that is known to hold samples."""
+        """A part of a value that has samples."""
         key, at, rank = index(node), whole["at"], whole["rank"]
         elements = list(key.elts) if isinstance(key, ast.Tuple) else [key]
         value, known = constant(elements[0])

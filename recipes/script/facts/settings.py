@@ -1,5 +1,4 @@
-# The settings that a job takes: arguments, and fields of classes that are read from
-# the command line.
+# The settings of a job: arguments, and fields of classes that are read from the command line.
 
 
 class Settings(Values):
@@ -72,7 +71,8 @@ class Settings(Values):
             self.take_function(self.functions[last(call.args[0])][0], "typer")
 
     def shortened(self, func, scope):
-        """What is called by a short name: parser.add_argument, after add = parser.add_argument."""
+        """The function behind a short name: parser.add_argument, after add =
+        parser.add_argument."""
         if isinstance(func, ast.Name):
             given = [what for how, what in scope.assigned.get(func.id, []) if how == "value"]
             if len(given) == 1 and isinstance(given[0], ast.Attribute) and given[0].attr == "add_argument":

@@ -1,6 +1,6 @@
-# Everything that the sources hold, by name. Values are expressions whose names are looked up
-# through assignments, attributes and calls of local functions, whatever the order in which
-# they run: what cannot be looked up stays a name.
+# All definitions in the sources, by name. Values are expressions whose names are resolved through
+# assignments, attributes and calls of local functions, in any order of execution: a name that
+# cannot be resolved stays a name.
 DEPTH, STEPS, ALL, WIDTH, LARGEST = 24, 600, 20000, 12, 400
 CONFIG = re.compile(r"(^|_)(args?|opts?|options?|cfg|conf|configs?|configuration|hparams?|hps?|hp|flags?|params?|settings?|namespace|parsed|training_args|model_args|data_args)$", re.I)
 OPTIMIZER = re.compile(r"optim|scaler|(^|[._])opts?\d*($|[._\[])|(^|[._])(o|opt_[a-z]+|engine|model_engine)($|\[)", re.I)
@@ -17,7 +17,7 @@ NOTED = {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.BinOp, ast.With, ast.Asyn
 
 
 class Scope:
-    """A module or a function: what is assigned in it."""
+    """A module or a function, with its assignments."""
 
     def __init__(self, node, file, parent, cls):
         self.node, self.file, self.parent, self.cls = node, file, parent, cls
@@ -64,7 +64,7 @@ class File:
 
 
 class Sources:
-    """Everything that the sources hold, by name."""
+    """All definitions in the sources, by name."""
 
     def __init__(self, sources):
         self.files, self.scopes, self.functions, self.classes = [], [], {}, {}
@@ -99,7 +99,7 @@ class Sources:
                     self.subclasses.setdefault(base, []).append((name, c))
 
     def original(self):
-        """Calls by another name than that of the definition are calls of it, too."""
+        """Counts calls under another name as calls of the original definition."""
         self.aliases = {}
         for file in self.files:
             for name, (_, original) in file.imports.items():
@@ -110,7 +110,7 @@ class Sources:
                 self.calls.setdefault(original, []).extend((c, s) for c, s in self.calls.get(name, []) if self.real(name, s) == original)
 
     def real(self, name, scope):
-        """The name under which something that a file imports is defined."""
+        """The name under which an import of a file is defined."""
         original = scope.file.imports.get(name, ("", name))[1]
         return original if original in self.classes or original in self.functions else name
 
@@ -174,7 +174,7 @@ class Sources:
                 self.reads(part)
 
     def reads(self, node):
-        """Notes what a node reads, by name."""
+        """Records the names that a node reads."""
         kind = type(node)
         if kind is ast.Attribute:
             if isinstance(node.ctx, ast.Load):
@@ -187,7 +187,8 @@ class Sources:
                 self.read.add("'" + node.value)
 
     def target(self, node):
-        """What an expression is assigned to, as a whole or as a part; empty where it is not."""
+        """The target of an assignment of an expression, as a whole or as a part; empty if there is
+        none."""
         above = node
         while above is not None and not isinstance(above, ast.stmt):
             node, above = above, getattr(above, "gpurun_up", None)
@@ -268,7 +269,7 @@ class Sources:
                 self.stores.setdefault(key, []).append((value, scope, text(target.value)))
 
     def reach(self):
-        """Leaves out functions and classes that no code which runs names."""
+        """Omits functions and classes that no running code names."""
         used, todo = set(), [s.node for s in self.scopes if isinstance(s.node, ast.Module)]
         names = {}
         for name, scopes in self.functions.items():

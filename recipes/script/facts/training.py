@@ -1,5 +1,5 @@
-# Training in the sources: where batches are made, what gates the optimizer's
-# step, what a checkpoint is.
+# Training in the sources: the code that makes batches, the gate of the optimizer's step, the
+# checkpoints.
 
 
 NOTHING, MOST = frozenset(), 64
@@ -15,7 +15,7 @@ def is_backward(node):
 
 
 def joined(some, more):
-    """Two sets, of which no more than a few are kept: what is left out is in doubt."""
+    """The union of two sets, of which only a few elements are kept: omitted ones are doubtful."""
     if not more or not some:
         return some or more
     both = some | more
@@ -27,16 +27,16 @@ def few(marked):
 
 
 class Training(Settings):
-    """What a job does with its settings."""
+    """How a job uses its settings."""
 
     def mark_read(self):
-        """Which settings something reads."""
+        """Marks the settings that are read."""
         for s in self.settings:
             s["read"] = s["dest"] in self.read or "'" + s["dest"] in self.read and s["kind"] != "argparse" or bool(s.get("param")) and "=" + s["dest"] in self.read
 
     def split(self, node):
-        """The calls of a node outside of the statements in it, and these statements: each
-        part of the source is visited once, however deep it is."""
+        """The calls of a node outside the statements in it, and these statements: each part of the
+        source is visited once, however deep it is."""
         if id(node) not in self.splits:
             calls, inner, stack = [], [], [node]
             while stack:
@@ -55,8 +55,8 @@ class Training(Settings):
         return self.functions.get(name, [])[:4] if name not in ("step", "__init__", "train", "eval", "zero_grad") else []
 
     def under(self, node, depth=0):
-        """Where the optimizer's steps are that a node makes, or what it calls, and whether
-        there is a backward pass."""
+        """The optimizer's steps that a node, or a function that it calls, makes, and whether there
+        is a backward pass."""
         key = (id(node), depth)
         if key not in self.courses:
             steps, backward = NOTHING, False
@@ -107,7 +107,7 @@ class Training(Settings):
         return [{"id": place(c), "file": s.file.path, "line": c.lineno, "text": text(c.func)} for c, s in self.calls.get("step", []) if self.is_step(c)]
 
     def rates(self):
-        """What learning rates are computed from."""
+        """The values from which learning rates are computed."""
         found = []
         named = re.compile(r"(^|_)(lr|learning_rate|base_lr|max_lr)(_|$)", re.I)
         for scope in self.live:
@@ -122,7 +122,7 @@ class Training(Settings):
         return [{"file": s.file.path, "line": node.lineno, "value": plain(self.value(node, s))} for node, s in found if any(isinstance(n, ast.BinOp) for n in ast.walk(node)) or isinstance(node, ast.Name)]
 
     def bounds(self):
-        """Which settings a counter is compared with, or counts up to."""
+        """The settings with which a counter is compared, or up to which it counts."""
         found = []
         for scope in self.live:
             for node in scope.tests:
@@ -152,7 +152,7 @@ class Training(Settings):
         return [b for b in found if "set" in b["value"] or "any" in b["value"] or "file" in b["value"] or "hydra" in b["value"]]
 
     def trains_in(self, scope):
-        """The loops of which each round has one backward."""
+        """The loops with one backward pass per round."""
         body = scope.node.body if isinstance(scope.node.body, list) else []
         loops = [n for b in self.blocks(body) for n in b if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
         return [l for l in loops if self.course(l.body)[0]]
@@ -161,7 +161,8 @@ class Training(Settings):
         return [{"file": s.file.path, "line": n.lineno, "value": plain(self.value(n.test, s))} for s in self.live for n in s.asserts if any(isinstance(m, ast.Mod) for m in ast.walk(n.test))]
 
     def blocks(self, body):
-        """A list of statements, and all lists of statements inside them but those of functions."""
+        """A list of statements, and all lists of statements inside them except those of
+        functions."""
         stack = [body]
         while stack:
             block = stack.pop()
@@ -177,7 +178,7 @@ class Training(Settings):
             stack.extend(reversed(inner))
 
     def suffixes(self, block):
-        """What statements do together with all those behind them in a block."""
+        """The results of statements together with all that follow them in a block."""
         steps, rates, found = NOTHING, NOTHING, [(NOTHING, NOTHING)]
         for node in reversed(block):
             steps, rates = joined(steps, self.under(node)[0]), joined(rates, self.rates_under([node]))
@@ -225,7 +226,7 @@ class Training(Settings):
         return found
 
     def gate(self, s, scope, behind, found):
-        """What an if decides of the optimizer's steps and of the learning rate."""
+        """What an if decides about the optimizer's steps and the learning rate."""
         ends = isinstance(s.body[-1], (ast.Continue, ast.Return))
         body, otherwise = self.under_all(s.body)[0], self.under_all(s.orelse)[0]
         under = body | otherwise | self.rates_under(s.body + s.orelse)
@@ -237,13 +238,14 @@ class Training(Settings):
             found.append({"file": scope.file.path, "line": s.lineno, "text": text(s.test), "kind": "if", "value": plain(self.value(s.test, scope)), "counters": counters(s.test, scope)})
 
     def once(self, nodes):
-        """What is marked of what runs once whenever some statements do, or what they call: not
-        in a loop that trains inside them. What is called with a fraction of the samples is
-        left out."""
+        """The marked nodes that run once whenever some statements, or functions that they call,
+        do: not those in a training loop inside them. Calls with a fraction of the samples are
+        omitted."""
         return list(self.course(nodes)[1].values())
 
     def course(self, nodes, depth=0):
-        """Whether there is a backward pass in what runs once, and what once gives, by id."""
+        """Whether there is a backward pass in code that runs once, and the result of once, by
+        id."""
         backward, marked = False, {}
         for node in nodes:
             back, more = self.course_of(node, depth)
@@ -272,16 +274,16 @@ class Training(Settings):
         return self.courses[key]
 
     def marked(self, node):
-        """Whether a node is of interest among what runs once."""
+        """Whether a node that runs once is of interest."""
         return self.is_rate(node)
 
     def each_step(self, node):
-        """Whether a node is for each step, and not for each micro batch."""
+        """Whether a node runs for each step, rather than for each micro batch."""
         return self.is_rate(node)
 
     def events(self, node):
-        """Of a node without the statements in it: whether it has a backward pass, what is marked,
-        what it calls; and these statements."""
+        """The events of a node without the statements in it: whether it has a backward pass, its
+        marked nodes, its calls; and these statements."""
         key = ("events", id(node))
         if key in self.courses:
             return self.courses[key]
@@ -319,7 +321,7 @@ class Training(Settings):
             isinstance(n, ast.Call) and last(n.func) == "len" for n in ast.walk(node.value))
 
     def schedules(self):
-        """Where each batch sets the learning rate anew, and what the length of a schedule is."""
+        """The places where each batch sets the learning rate, and the length of a schedule."""
         found, loaders = {}, {l["target"] for l in self.loaders()} - {""}
         for scope in self.live:
             for loop in self.trains_in(scope):
@@ -339,7 +341,7 @@ class Training(Settings):
         return list(found.values()) + lengths
 
     def counts_batches(self, node, scope, loaders, depth=0):
-        """Whether a number is computed from how many batches a loader has."""
+        """Whether a number is computed from a loader's number of batches."""
         key = ("batches", id(node), id(scope), depth)
         if key not in self.courses:
             self.courses[key] = self.computes_batches(node, scope, loaders, depth)
@@ -364,7 +366,7 @@ class Training(Settings):
         return any(isinstance(n, (ast.Name, ast.Attribute, ast.Mod, ast.Compare)) for n in ast.walk(test))
 
     def losses(self):
-        """By what a loss is divided, or multiplied."""
+        """The divisors and factors of losses."""
         found = []
         for scope in self.live:
             for left, right, node in scope.divisions:
@@ -381,7 +383,7 @@ class Training(Settings):
         return self.made
 
     def find_loaders(self):
-        """Where batches are made."""
+        """The places where batches are made."""
         found, makes = [], re.compile(r"loader|iterator|^splits$|^randint$|^(Seq2Seq)?TrainingArguments$|^(SFT|DPO|GRPO)Config$", re.I)
         for scope in self.live:
             for call in scope.calls:
@@ -445,7 +447,7 @@ class Training(Settings):
         return found
 
     def yields(self, f):
-        """The parameter of a generator of batches that is their size; empty where there is none."""
+        """The parameter of a generator of batches that is their size; empty if there is none."""
         if any(isinstance(n, ast.Yield) for n in ast.walk(f.node)):
             for node in f.slices:
                 upper = index(node).upper
@@ -565,7 +567,8 @@ class Training(Settings):
         return found
 
     def unlike(self):
-        """What makes a batch more than the sum of its samples: statistics over it, or a loss over its pairs."""
+        """Code that makes a batch more than the sum of its samples: statistics over it, or a loss
+        over its pairs."""
         found = []
         norm = re.compile(r"^(Sync)?BatchNorm(\d[dD])?$|^batch_norm$|^convert_sync_batchnorm$")
         pairs = re.compile(r"InfoNCE|NTXent|NT_Xent|SupCon|contrastive_?loss|ContrastiveLoss|ClipLoss|clip_loss|TripletLoss|triplet_loss|MultipleNegatives|BiEncoderNllLoss|in_batch_neg|inbatch", re.I)

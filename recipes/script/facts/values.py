@@ -1,12 +1,12 @@
-# What values are: names are looked up through assignments, attributes and calls,
-# whatever the order in which they run.
+# The values of expressions: names are resolved through assignments, attributes and calls, in any
+# order of execution.
 
 
 class Values(Sources):
-    """The values of expressions, with their names looked up."""
+    """The values of expressions, with their names resolved."""
 
     def value(self, node, scope, active=(), depth=0):
-        """What an expression is, with its names looked up."""
+        """The value of an expression, with its names resolved."""
         top, key = not active, (id(node), id(scope))
         self.steps, self.all = (1 if top else self.steps + 1), self.all + 1
         if key in self.memo:
@@ -26,7 +26,7 @@ class Values(Sources):
         return result
 
     def once_known(self, key, find):
-        """What find returns: kept, unless it was cut short by what is being looked up."""
+        """The result of find, cached, unless it was cut short because it depends on itself."""
         if key not in self.memo:
             cuts = self.cuts
             found = find()
@@ -108,7 +108,7 @@ class Values(Sources):
         return alternatives(found, name)
 
     def elements(self, name, node, at, active, depth):
-        """What a loop's variable may be."""
+        """The possible values of a loop's variable."""
         of = self.value(node, at, active, depth)
         if of is not None and "literal" in of and isinstance(of["literal"][0], (ast.List, ast.Tuple)):
             items, scope = of["literal"][0].elts, of["literal"][1]
@@ -116,7 +116,7 @@ class Values(Sources):
         return [{"name": name}]
 
     def argument(self, name, at, active, depth):
-        """What the callers of a function give for one of its parameters."""
+        """The values that the callers of a function give for one of its parameters."""
         if id(at) in self.params:
             for known in self.params[id(at)]:
                 if known.get("param") == name:
@@ -147,11 +147,12 @@ class Values(Sources):
         return alternatives(found, name)
 
     def sites(self, at):
-        """Where a function is called first: the call, its scope, and how many parameters are bound before."""
+        """The calls of a function: the call, its scope, and the number of parameters bound
+        before."""
         return self.once_known(("sites", id(at)), lambda: list(itertools.islice(self.callers(at), WIDTH)))
 
     def by_keywords(self):
-        """Calls with keywords of what is not defined here, by the first keyword."""
+        """Calls with keywords of objects that are not defined here, by the first keyword."""
         found = {}
         for name, calls in self.calls.items():
             if name in self.functions or name in self.classes:
@@ -204,7 +205,7 @@ class Values(Sources):
                 yield ast.copy_location(called, c), s, 1 if at.cls else 0
 
     def means(self, func, scope, at):
-        """Whether a call by this name may be one of that function."""
+        """Whether a call by this name may call that function."""
         same = [s for s in self.functions.get(at.name, []) if s.cls is None]
         if len(same) < 2:
             return True
@@ -239,7 +240,7 @@ class Values(Sources):
         return None
 
     def member(self, base, attr, node, scope, active, depth, default):
-        """An attribute, or a key, of what an expression is."""
+        """An attribute, or a key, of an expression's value."""
         of = self.value(base, scope, active, depth)
         if isinstance(base, ast.Name) and base.id == "self" and scope.cls:
             of = {"instance": scope.cls}
@@ -300,14 +301,14 @@ class Values(Sources):
         return alternatives(stored, key) if stored else {"name": "absent"}
 
     def stored(self, key, active, depth, base):
-        """What is assigned to this key elsewhere: of the same name, or of any configuration."""
+        """The values assigned to this key elsewhere: of the same name, or of any configuration."""
         if key not in self.stores:
             return []
         end = base.rsplit(".", 1)[-1]
         return self.once_known(("stored", key, end), lambda: self.given_to(key, active, depth, lambda owner: owner.rsplit(".", 1)[-1] == end or CONFIG.search(end) and CONFIG.search(owner)))
 
     def given_to(self, key, active, depth, fits):
-        """What is assigned to a key of something whose name fits."""
+        """The values assigned to a key of an object whose name fits."""
         found = []
         for value, scope, owner in self.stores.get(key, []):
             if owner == "self" or not fits(owner):
@@ -358,14 +359,15 @@ class Values(Sources):
         return alternatives(found, key) if found else {"name": key}
 
     def field(self, call, scope, c, key, active, depth):
-        """What a call of a class of fields gives for one of them; None where it gives nothing."""
+        """The value that a call of a class of fields gives for one of them; None if it gives
+        none."""
         place = list(c["fields"]).index(key)
         given = next((k.value for k in call.keywords if k.arg == key), call.args[place] if place < len(call.args) else None)
         mark = ("field", id(call), key)
         return self.value(given, scope, active + (mark,), depth) if given is not None and mark not in active else None
 
     def part(self, node, n, scope, active, depth):
-        """The n-th of what an expression unpacks to."""
+        """The n-th part of an unpacked expression."""
         of = self.value(node, scope, active, depth)
         if of is None:
             return None
@@ -455,7 +457,7 @@ class Values(Sources):
 
 
 def counters(test, scope):
-    """What is divided in a test: the names of what counts."""
+    """The names of counters that a test divides."""
     found = []
     for node in ast.walk(test):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
@@ -478,8 +480,7 @@ def opened(of):
 
 
 def sized(value):
-    """How many parts a value has: those that several parts share are counted for each, as
-    they are written."""
+    """The number of parts of a value: shared parts are counted each time, as they are written."""
     if "size" not in value:
         parts = value.get("of") or value.get("any")
         if not parts:
@@ -501,7 +502,7 @@ def plain(value):
 
 
 def alternatives(values, name):
-    """Several values of which any may be; None are those that only repeat themselves."""
+    """Several possible values; None for those that only repeat themselves."""
     flat = []
     for v in values:
         for one in (v["any"] if v is not None and "any" in v else [v]):
