@@ -196,7 +196,7 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 }
 
 // possible lists the values whose arguments the job's parser has, including the current one. The
-// reason is why there is no other.
+// reason explains why there is no other.
 func possible(d *format.Draft, knob format.Knob, places []format.Place, values []strategy.Value, current strategy.Value) (left []strategy.Value, reason string) {
 	others := 0
 	for _, v := range values {

@@ -86,7 +86,7 @@ func Catalog() ([]Recipe, error) {
 	return all, err
 }
 
-// Embedded reads some files of the catalog, nil for all, for callers that search the recipe of a
+// Embedded reads some files of the catalog, nil for all, for callers that look for the recipe of a
 // command. They are sorted by name.
 func Embedded(files []string) ([]format.Recipe, error) {
 	if files == nil {

@@ -6,7 +6,7 @@ import "slices"
 // data-parallel ranks, the global batch, never changes.
 type batch struct {
 	micro        int
-	accumulation int // counted as scope says; 1 where derived
+	accumulation int // counted by scope; 1 if derived
 	dataParallel int
 	scope        string
 }

@@ -29,7 +29,7 @@ type situation struct {
 	inside    map[Knob]string // why the hook cannot change a knob in the process
 	diagnosis Diagnosis
 	doubts    map[Knob]string // why a knob is not changed
-	weighing  *weighing       // predicts; nil where too little is known
+	weighing  *weighing       // predicts; nil if too little is known
 
 	// scout finds the fastest plan that fits; nil: the choice uses the measurements.
 	scout func(*situation, []Plan) (faster, bool)

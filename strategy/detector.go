@@ -456,7 +456,7 @@ func Replay(e Evidence) (Stop, bool) {
 // unlimited is longer than any silence.
 const unlimited = Seconds(100 * 365 * 24 * time.Hour)
 
-// until calls Verdict as often as it is due up to a time.
+// until calls Verdict each time that it is due, up to a time.
 func (d *Detector) until(end time.Time) (Stop, bool) {
 	for next := d.Next(); !next.IsZero() && !next.After(end); next = d.Next() {
 		if stop, ok := d.Verdict(next); ok && stop.Reason != StopPeers {

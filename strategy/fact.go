@@ -38,7 +38,7 @@ type Fact struct {
 	Sign       *Sign               `json:"sign,omitempty"`
 	Stall      *Stall              `json:"stall,omitempty"`
 	Stack      *Stack              `json:"stack,omitempty"`
-	// Nodes are the hosts of the attempt by node number, where there are several.
+	// Nodes are the hosts of the attempt by node number, if there are several.
 	Nodes []string `json:"nodes,omitempty"`
 	Lost  *Lost    `json:"lost,omitempty"`
 	// Gap names something that could not be observed: "no NVML on node 3".

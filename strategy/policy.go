@@ -6,7 +6,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A Policy has the user's permissions for a run.
+// A Policy lists what the user permits in a run.
 type Policy struct {
 	Mode        Mode     `json:"mode"`
 	MaxAttempts int      `json:"max_attempts"`

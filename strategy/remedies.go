@@ -331,7 +331,7 @@ func fewerWorkers(s *situation) (plans []Plan, reason string) {
 	return plans, ""
 }
 
-// undoOffload takes the last offload back, or to NVMe where that is allowed.
+// undoOffload undoes the last offload, or moves it to NVMe if that is allowed.
 func undoOffload(s *situation) ([]Plan, string) {
 	for _, k := range []Knob{OffloadParam, OffloadOptimizer} {
 		if s.cannot(k) != "" || s.plan[k] != "cpu" {

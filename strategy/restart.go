@@ -29,7 +29,7 @@ type Checkpoints struct {
 type Restart struct {
 	Checkpoint string
 	Notice     string // the difference from the decision; empty: none
-	// Refused is the reason why the attempt must not start, and Hint a remedy for the user.
+	// Refused is the reason why the attempt must not start, and Hint what the user can do.
 	Refused, Hint string
 }
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// matchers are the functions that search words in a text.
+// matchers are the functions that search for words in a text.
 var matchers = []string{
 	"Contains", "ContainsAny", "ContainsFunc", "ContainsRune", "Count", "Cut", "CutPrefix", "CutSuffix", "EqualFold", "Fields", "FieldsFunc",
 	"HasPrefix", "HasSuffix", "Index", "IndexAny", "IndexByte", "IndexFunc", "LastIndex", "Split", "SplitN", "SplitSeq", "TrimPrefix", "TrimSuffix",

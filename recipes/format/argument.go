@@ -101,7 +101,7 @@ type arguments interface {
 	remove(name string) error
 	// resume adds arguments to the command of a change whose files are in dir.
 	resume(change *Change, options []WordOption, dir string) error
-	// file is the one file, empty where the arguments are words.
+	// file is the file with all arguments; empty if they are words.
 	file() string
 }
 

@@ -99,7 +99,7 @@ func (c wordChoice) holds(d *Draft, o WordOption) (bool, error) {
 	return found && fmt.Sprint(value) == o.Value, err
 }
 
-// Read returns the choice all of whose options the command has; if there are several, the one
+// Read returns the choice for which the command has all options; if there are several, the one
 // with the most options.
 func (c wordChoice) Read(d *Draft) (any, bool, error) {
 	best, most, ties := strategy.Value(""), -1, 0
@@ -233,7 +233,7 @@ func (c keyChoice) keys() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Read returns the value all of whose keys the file has. A missing key counts as false, and so
+// Read returns the value for which the file has all keys. A missing key counts as false, and so
 // does "auto" next to a key that is true.
 func (c keyChoice) Read(d *Draft) (any, bool, error) {
 	file, _, named := c.Find(d)

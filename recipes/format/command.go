@@ -55,7 +55,7 @@ type Source struct {
 // A Topology describes the processes that share the work.
 type Topology struct {
 	Ranks int
-	// Plain: the job is one process that may start ranks itself: their number is not known.
+	// Plain: the job is one process that may start ranks itself, so their number is not known.
 	Plain bool
 	// DataParallel is the number of ranks that see different samples; 0: Ranks.
 	DataParallel int

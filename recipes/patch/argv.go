@@ -14,7 +14,7 @@ type Argv struct {
 	// Booleans: a flag also accepts yes, no, 1, 0, t, f, y and n, not only true and false.
 	Booleans bool
 	// Short are long arguments that may be abbreviated, as argparse allows, if no other of them
-	// begins with the rest.
+	// begins with the abbreviation.
 	Short []string
 	// Other reports whether a word is another argument, which is not in Short and so is not an
 	// abbreviation; nil: no word is.

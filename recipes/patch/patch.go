@@ -257,7 +257,7 @@ func index(key string, length int) (int, error) {
 	return n, nil
 }
 
-// replaced is root with the value at keys replaced or inserted.
+// replaced returns root with the value at keys replaced or inserted.
 func replaced(root any, keys []string, value any) any {
 	if len(keys) == 0 {
 		return value

@@ -36,7 +36,7 @@ func (f FoundKnob) Name() string {
 type Analysis struct {
 	// Found are the knobs that are certain or likely, in the order of Knobs.
 	Found []FoundKnob
-	// Missing has for each other knob the names that were searched, and where.
+	// Missing has for each other knob the names that were searched for, and where.
 	Missing map[strategy.Knob]string
 	Resume  Continuation
 

@@ -130,8 +130,8 @@ var grammars = map[string]format.ArgumentGrammar{
 }
 
 // Recipe returns the certain findings as a recipe: its knobs, each of which the process has to
-// confirm before a change, and for every other knob the names that were searched. unsuited is the
-// reason why an entry cannot be used, empty if it can.
+// confirm before a change, and for every other knob the names that were searched for. unsuited is
+// the reason why an entry cannot be used, empty if it can.
 func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 	r := format.Recipe{Name: RecipeName, Title: "a script of one's own", Knobs: map[strategy.Knob]format.Knob{}, Resume: s.Resume.recipe()}
 	for _, k := range strategy.Knobs {

@@ -46,7 +46,7 @@ func decided(t *testing.T, files map[string]string, argv ...string) Analysis {
 }
 
 // summary describes a knob briefly: its name, a question mark and the doubt, an exclamation mark
-// and the refusal; without a knob, the names that were searched.
+// and the refusal; without a knob, the names that were searched for.
 func (s Analysis) summary(k strategy.Knob) string {
 	for _, f := range s.Found {
 		switch {

@@ -9,7 +9,7 @@ import (
 )
 
 // names match the names of arguments for a knob. A name is never sufficient: the argument's value
-// has to go where the knob's does.
+// has to reach the same place as the knob's.
 var names = map[strategy.Knob]*regexp.Regexp{
 	strategy.MicroBatchSize: regexp.MustCompile(
 		`^((per_(device|gpu|rank|replica)|micro|mini|train|training|tr|data|loader|device|local)_?)*(batch_?size|batch_?sz|batch|bs|bsz|minibatch)(_?(per_(gpu|device|rank|process|replica)|gpu|device|train|training))*$|^b$`),
@@ -20,7 +20,7 @@ var names = map[strategy.Knob]*regexp.Regexp{
 	strategy.SequenceLength:            regexp.MustCompile(`^(max_)?(train_)?(seq|sequence|context|ctx|block)_?(len|length|size)$|^n_ctx$|^model_max_length$`),
 }
 
-// examples are names that were searched, as a user would write them.
+// examples are names that were searched for, as a user would write them.
 var examples = map[strategy.Knob]string{
 	strategy.MicroBatchSize:            "--batch-size, --batch_size, --bs, --per-gpu-batch-size …",
 	strategy.GradientAccumulationSteps: "--gradient-accumulation-steps, --accum-iter, --update-freq, --grad-acc …",
@@ -36,7 +36,7 @@ var called = map[strategy.Knob]string{
 	strategy.ActivationCheckpointing: "switch for activation checkpointing", strategy.DataloaderWorkers: "number of loader workers", strategy.SequenceLength: "sequence length",
 }
 
-// Knobs are the knobs that are searched in a source, in the order in which they are shown.
+// Knobs are the knobs that are searched for in a source, in the order in which they are shown.
 var Knobs = []strategy.Knob{
 	strategy.MicroBatchSize, strategy.GradientAccumulationSteps, strategy.EvalBatchSize, strategy.ActivationCheckpointing, strategy.DataloaderWorkers, strategy.SequenceLength,
 }

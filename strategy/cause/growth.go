@@ -24,7 +24,7 @@ type Growth struct {
 const (
 	// growthReadings is the least number of readings for a trend.
 	growthReadings = 8
-	// growthLines is the number of last lines in which readings are searched.
+	// growthLines is the number of last lines that are searched for readings.
 	growthLines = 256
 	// growthShare is the least rise, as a share of the last reading: figures are rounded, and an
 	// allocator warms up.

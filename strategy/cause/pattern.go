@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A pattern recognises a line of output by substrings, which stay cheap on a long line where
-// a regular expression would not.
+// A pattern recognises a line of output by substrings, which are cheap on a long line;
+// a regular expression is not.
 type pattern struct {
 	code    Code
 	weight  Weight

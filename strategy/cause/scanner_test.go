@@ -20,7 +20,7 @@ type want struct {
 	code    Code
 	phase   Phase
 	device  string
-	rank    int // compared where the case says ranked
+	rank    int // compared if the case has ranked
 	line    int
 	weight  Weight
 	raised  bool

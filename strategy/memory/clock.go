@@ -28,7 +28,7 @@ const (
 	launchConvolution      = .00055
 	launchCheckpointing    = 2.05 // landscape; 2.8 in a convolutional net
 	launchCheckpointConv   = 2.8
-	launchAgain            = 2.0 // landscape: 1.3–2.2 where launches bound the step, else 1
+	launchAgain            = 2.0 // landscape: 1.3–2.2 if launches bound the step, else 1
 	launchAgainConv        = 2.0
 	computeCheckpointing   = 1.30 // landscape; published 1.25–1.33
 	computeSelective       = 1.10
