@@ -27,7 +27,7 @@ type audience struct {
 	others  *notify.Notifier
 	meters  *metrics.Exporter
 	pipe    *pipeline.Pipeline
-	events  *output.Words // of the events as JSON; nil without
+	events  *output.Words // destination of the events as JSON; nil without --json
 }
 
 func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *pipeline.Pipeline) *audience {

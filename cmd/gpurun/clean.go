@@ -38,7 +38,7 @@ func clean(c *cli.Context, s stdio) error {
 	}
 	cleaning := runs.Cleaning{Age: age, Asked: c.IsSet("older-than"), Keep: int(c.Uint("keep")), Dry: c.Bool("dry-run"), Now: time.Now()}
 	done, failed := cleaning.Clean(cmp.Or(c.Args().First(), "."))
-	if c.Bool("json") && failed == nil { // else the error is the one document
+	if c.Bool("json") && failed == nil { // else the error is the only document
 		return console.WriteJSON(s.out, nil, done)
 	}
 	if !c.Bool("json") {

@@ -23,8 +23,8 @@ func main() {
 	os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// stdio are the process's own. run hands in, out and err on to the ranks; with
-// --json, out is stderr for them, and json alone is stdout.
+// stdio are the standard files of the process. run passes in, out and err on to the ranks. With --json, their
+// out is stderr, and only json is stdout.
 type stdio struct {
 	in, out, err *os.File
 	json         *os.File
@@ -50,7 +50,7 @@ func Main(args []string, in, out, errs *os.File) (code int) {
 	return fail.Tell(app.Run(verb.Arrange(app, args)))
 }
 
-// newApp describes the command line. What is not a verb is a job to run.
+// newApp describes the command line. A first word that is no verb begins a job to run.
 func newApp(s stdio) *cli.App {
 	app := &cli.App{
 		Name:            "gpurun",
@@ -61,7 +61,7 @@ func newApp(s stdio) *cli.App {
 		ErrWriter:       s.err,
 		ExitErrHandler:  func(*cli.Context, error) {},
 		CommandNotFound: nil,
-		// A file's name may hold a comma.
+		// A file name may contain a comma.
 		DisableSliceFlagSeparator: true,
 		Commands: []*cli.Command{
 			runCommand(s),

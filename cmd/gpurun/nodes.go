@@ -29,7 +29,7 @@ func take(ctx context.Context, p *prepared, own job.Own, s stdio) (*nodes.Part, 
 	})
 }
 
-// decline reports to the other nodes that err keeps this one from taking part, and returns err.
+// decline reports to the other nodes that this node cannot take part because of err, and returns err.
 func decline(ctx context.Context, err error) error {
 	if at, unknown := cluster.Detect(os.Environ()); unknown == nil && ctx.Err() == nil {
 		nodes.Decline(ctx, nodes.PartOptions{At: at, Version: manual.Version(), Environ: environ.Parse(os.Environ())}, err)
@@ -48,7 +48,7 @@ func note(at cluster.Placement, s stdio, text string) {
 	}
 }
 
-// follow starts the ranks of this node as node 0 says, until the run is over.
+// follow carries out node 0's orders for the ranks of this node, until the run is over.
 func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Signals, s stdio) error {
 	devNull, err := os.OpenFile(os.DevNull, os.O_RDWR, 0) // node 0 shows its own ranks; all have logs
 	if err != nil {

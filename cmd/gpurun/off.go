@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/job"
 )
 
-// whereOff replaces gpurun with the command that follows it where GPURUN=off is set. It
-// returns where it is not, or where that fails.
+// whereOff replaces gpurun with the command after it if GPURUN=off is set. It returns if it is not set, or if
+// that fails.
 func whereOff(args []string) error {
 	dir, err := os.Getwd()
 	if err != nil {

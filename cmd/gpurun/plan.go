@@ -48,7 +48,7 @@ func plan(ctx context.Context, args []string, s stdio) error {
 	return shown.Show(s.out, p.secrets())
 }
 
-// survey is what plan shows of a job, with what is remembered of it.
+// survey returns the content of gpurun plan for a job, with its remembered plans.
 func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) console.Survey {
 	_, evidence := p.Recipe()
 	v := console.Survey{

@@ -15,19 +15,18 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A prepared job, with the connection to the GPUs' driver that was opened for it: nil
-// where the job sees no GPU.
+// A prepared job has the connection to the GPUs' driver that was opened for it: nil if the job sees no GPU.
 type prepared struct {
 	*job.Prepared
 	nvml  *gpu.Connection
-	begun journal.CommandLine // how the run is started; zero where none is
+	begun journal.CommandLine // how the run is started; zero for none
 }
 
-// prepare answers every question about a job. It starts no rank. The caller
-// closes the result. Where beside is set, NVML comes up beside what follows.
+// prepare finds out everything about a job, and starts no rank. The caller closes the result. If beside is
+// set, NVML initialises in the background.
 func prepare(ctx context.Context, j *job.Job, beside bool) (*prepared, error) {
 	p := &prepared{}
-	if !gpu.Hidden(environ.Parse(os.Environ()).With(j.Env).Words()) { // else the job has nothing to do with the driver
+	if !gpu.Hidden(environ.Parse(os.Environ()).With(j.Env).Words()) { // else the job does not use the driver
 		p.nvml = gpu.Connect()
 	}
 	var err error
@@ -37,8 +36,7 @@ func prepare(ctx context.Context, j *job.Job, beside bool) (*prepared, error) {
 	return p, nil
 }
 
-// readJob reads the command line: gpurun's own flags, then a train.toml or what
-// torchrun would be given.
+// readJob reads the command line: gpurun's own flags, then a train.toml or arguments as for torchrun.
 func readJob(ctx context.Context, args []string) (*job.Job, job.Own, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -60,12 +58,13 @@ func prepareArgs(ctx context.Context, args []string) (*prepared, job.Own, error)
 
 func (p *prepared) close() error { return p.nvml.Close() }
 
-// secrets are those in the job's command and environment, and the notification URLs.
+// secrets returns a masker for the secrets in the job's command and environment, and for the notification
+// URLs.
 func (p *prepared) secrets() *mask.Masker {
 	return mask.New(p.Job.Argv, p.Environ(), p.Secrets()...)
 }
 
-// propose gives the words that start a plan from the beginning, in the run in dir.
+// propose returns the words that start a plan from the beginning, in the run in dir.
 func (p *prepared) propose(dir string) func(strategy.Plan, int) (model.Proposal, error) {
 	return func(plan strategy.Plan, n int) (model.Proposal, error) {
 		return p.Propose(plan, dir, n, os.Getenv)

@@ -11,9 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// onlyTried ends a job that its scheduler has started again and again, and of which no
-// start has come as far as a run: "try again" was no answer. Such a run's own restarts
-// are bounded by launcher.Standstill.
+// onlyTried ends a job that its scheduler has started again and again without ever beginning a run: then exit
+// code 75, "try again", does not help. After a run has begun, launcher.Standstill bounds its restarts.
 func onlyTried(err error, j *job.Job, own job.Own) error {
 	place, bad := cluster.Detect(os.Environ())
 	if bad != nil || errext.Code(err, 0) != strategy.CodeRetry || place.RestartCount < launcher.StandstillBound {

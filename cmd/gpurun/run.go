@@ -31,8 +31,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// runCommand launches a job. Its flags are torchrun's, so that urfave/cli cannot
-// parse them: package job does.
+// runCommand launches a job. Package job parses its flags, since urfave/cli cannot parse torchrun's.
 func runCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "run",
@@ -56,7 +55,7 @@ func run(ctx context.Context, args []string, s stdio) error {
 	return runJob(ctx, journal.CommandLine{Args: args, Dir: dir}, s, func(*job.Own) {})
 }
 
-// runJob runs the job of a command line, with gpurun's own flags as set leaves them.
+// runJob runs the job of a command line, with gpurun's own flags as modified by set.
 func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*job.Own)) error {
 	j, own, err := readJob(ctx, begun.Args)
 	if err == nil {
@@ -88,8 +87,8 @@ func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*j
 	return verdictError(verdict, own)
 }
 
-// prepareAndLaunch prepares the job and runs it. The error explains why there is no verdict, or
-// why it was not written down.
+// prepareAndLaunch prepares the job and runs it. The error explains why there is no verdict, or why it was
+// not written.
 func prepareAndLaunch(
 	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s stdio, pipe *pipeline.Pipeline, deadline time.Time,
 ) (verdict launcher.Verdict, err error) {
@@ -111,7 +110,7 @@ func prepareAndLaunch(
 	if err != nil {
 		return verdict, decline(ctx, err)
 	}
-	release, err := proc.Reap() // as the first process of a container, also between attempts
+	release, err := proc.Reap() // for the first process of a container, also between attempts
 	if err != nil {
 		return verdict, err
 	}
@@ -128,10 +127,11 @@ func prepareAndLaunch(
 	return launch(ctx, p, own, s, signals, pipe, deadline, part)
 }
 
-// errBug is the end of a run that all nodes get where there is no other.
+// errBug is the end of a run that all nodes get if a panic ends node 0.
 var errBug = errext.WithCode(errors.New("node 0 ended by a bug in gpurun"), strategy.CodeBug)
 
-// verdictError is nil for a run that trained; people have read the verdict by then.
+// verdictError returns the error for the exit code of a verdict, nil for a run that trained. The verdict has
+// been shown by then.
 func verdictError(v launcher.Verdict, own job.Own) error {
 	if v.Code == 0 {
 		return nil
@@ -207,8 +207,8 @@ func launch(
 	return verdict, nil
 }
 
-// goOn finds out where a run stands by its events; over says that nothing is left to
-// run: the verdict is there, or was written now, or an error explains why not.
+// goOn finds the state of a run from its events. over reports that nothing is left to run: the verdict
+// exists, or was written now, or an error explains why not.
 func goOn(
 	p *prepared, w *wiring, dir string, events []launcher.Event, log *node.EventLog, show func(launcher.Event),
 ) (state launcher.State, over bool, err error) {
@@ -240,7 +240,7 @@ func goOn(
 	return state, false, nil
 }
 
-// openRun opens the run directory, and says so where it has to wait for it.
+// openRun opens the run directory, with a message if it has to wait for it.
 func openRun(
 	ctx context.Context, place journal.RunSearch, dir string, said io.Writer, show func(launcher.Event),
 ) (*journal.Journal, []launcher.Event, error) {
@@ -255,8 +255,7 @@ func openRun(
 	return store, events, err
 }
 
-// start journals what runs, and what people should know beforehand, and runs the job
-// to its verdict.
+// start journals the begin of the run and the warnings, and runs the job to its verdict.
 func start(ctx context.Context, w wiring, state launcher.State, log *node.EventLog, signals *node.Signals) (launcher.Verdict, error) {
 	signals.OnNotice(w.notice)
 	w.before.Warn = func(text string) { log.Note("warning: " + text) }

@@ -22,7 +22,7 @@ func runsCommand(s stdio) *cli.Command {
 	}
 }
 
-// namedRun is the run that a verb's only argument names, else the newest.
+// namedRun returns the run that a verb's only argument names, else the newest.
 func namedRun(c *cli.Context) (runs.Entry, error) {
 	if err := verb.AtMost(c, 1); err != nil {
 		return runs.Entry{}, err

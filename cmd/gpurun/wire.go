@@ -24,7 +24,7 @@ import (
 type wiring struct {
 	began    launcher.Began
 	warnings []string
-	launcher launcher.Launcher // but Starter, World and Store
+	launcher launcher.Launcher // without Starter, World and Store
 	node     node.Options
 	world    node.WorldOptions
 	before   *gpu.Baseline
@@ -33,8 +33,8 @@ type wiring struct {
 	run      nodes.RunInfo
 }
 
-// wire splits a prepared job into the options of the parts that launch it.
-// run is the run's name, tracked that for trackers, and began when its attempt 0 did.
+// wire splits a prepared job into the options of the parts that launch it. run is the run's name, tracked its
+// name for experiment trackers, and began the start of attempt 0.
 func wire(p *prepared, run, tracked string, began time.Time, s stdio) (wiring, error) {
 	p = &prepared{p.Tracked(tracked), p.nvml, p.begun}
 	j := p.Job
@@ -73,7 +73,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s stdio) (wiring, e
 	return w, nil
 }
 
-// nodeOptions are the options of this node's ranks.
+// nodeOptions returns the options of this node's ranks.
 func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Console) node.Options {
 	j := p.Job
 	launch := j.Launch
@@ -88,7 +88,7 @@ func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Console
 	}
 }
 
-// outputOf says where the ranks' output goes.
+// outputOf returns the destinations of the ranks' output.
 func outputOf(p *prepared, step *regexp.Regexp, s stdio) node.Console {
 	launch := p.Job.Launch
 	return node.Console{Stdin: s.in, TTY: launch.TTY, Options: output.Options{
@@ -99,7 +99,7 @@ func outputOf(p *prepared, step *regexp.Regexp, s stdio) node.Console {
 	}}
 }
 
-// search says where the run directory of a job is looked for.
+// search returns where to look for the run directory of a job.
 func search(p *prepared, own job.Own) journal.RunSearch {
 	j := p.Job
 	s := searchOf(&j, own)
@@ -107,11 +107,11 @@ func search(p *prepared, own job.Own) journal.RunSearch {
 	return s
 }
 
-// searchOf is the part of it that is known before the job is prepared.
+// searchOf returns the part of search that is known before the job is prepared.
 func searchOf(j *job.Job, own job.Own) journal.RunSearch {
 	root := filepath.Join(j.Workdir, ".gpurun", j.Name)
 	if j.Launch.LogDir != "" {
-		root = j.Launch.LogDir // as torchrun: a folder of its own below it for each run
+		root = j.Launch.LogDir // as in torchrun: a separate folder below it for each run
 	}
 	return journal.RunSearch{Named: own.RunDir, ID: own.RunID, Root: root, IfTrained: own.IfTrained, Fresh: own.Fresh}
 }

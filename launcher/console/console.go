@@ -28,31 +28,30 @@ type People struct {
 	W     io.Writer
 	Quiet bool         // show failures and the end only
 	Dir   string       // the run directory
-	Mask  *mask.Masker // the job's secrets; nil: those known by name or shape
+	Mask  *mask.Masker // masks the job's secrets; nil: only those known by name or shape
 	// SameTerminal: the job's output is on the same terminal, and need not be repeated.
 	SameTerminal bool
-	// Typed is how gpurun was started, without its name, for what to type next; nil where
-	// that is not known.
+	// Typed is the typed command line without gpurun's name, for hints on what to type next; nil if not
+	// known.
 	Typed []string
-	// Propose returns what starts the plan of attempt n from the beginning; nil where the job
-	// is not known.
+	// Propose returns the words that start the plan of attempt n from the beginning; nil if the job is not
+	// known.
 	Propose func(plan strategy.Plan, n int) (model.Proposal, error)
 	// Report is the path of the run's report, for the summary; empty for none.
 	Report string
 
 	state    runstate.Run
-	diff     string        // that was shown last
-	before   string        // how far an earlier gpurun came; empty once that was shown
-	plan     strategy.Plan // of the attempt that was started last; nil before the first
-	hints    []string      // of the summary
-	recalled int           // attempts of an earlier gpurun, whose output is not here
+	diff     string        // last diff that was shown
+	before   string        // how far an earlier process of this run came; empty once shown
+	plan     strategy.Plan // plan of the latest attempt; nil before the first
+	hints    []string      // hints of the summary
+	recalled int           // attempts of an earlier process, whose output is not on this console
 }
 
 // Warn prints a warning that is not about an attempt.
 func (p *People) Warn(format string, args ...any) { p.say("warning: "+format, args...) }
 
-// Recall records the events of an earlier gpurun in the same run directory, without
-// printing them again.
+// Recall records the events of an earlier process of the run, without printing them again.
 func (p *People) Recall(events []launcher.Event) {
 	p.state = *runstate.Of(events)
 	if last := p.state.Launched(); last != nil {
@@ -63,7 +62,7 @@ func (p *People) Recall(events []launcher.Event) {
 	p.before, p.recalled = p.resuming(), len(p.state.Over())
 }
 
-// last is the latest attempt that is over, nil for none.
+// last returns the latest attempt that is over, nil for none.
 func (p *People) last() *runstate.AttemptState {
 	over := p.state.Over()
 	if len(over) == 0 {
@@ -72,7 +71,7 @@ func (p *People) last() *runstate.AttemptState {
 	return &over[len(over)-1]
 }
 
-// ended says that a run has ended, and how to start another one.
+// ended returns the message that a run has ended, and how to start another one.
 func (p *People) ended(o strategy.Outcome) string {
 	if o != strategy.Trained {
 		return "this run has already ended with the verdict below; --fresh starts the job again, or another --run-dir or --run-id"
@@ -84,7 +83,7 @@ func (p *People) ended(o strategy.Outcome) string {
 	return fmt.Sprintf("job %s has trained in run %s%s: this run has already ended with the verdict below; --if-trained run starts the job again", p.state.Began.Name, filepath.Base(p.Dir), when)
 }
 
-// resuming says how far an earlier gpurun came.
+// resuming returns the message how far an earlier process of the run came.
 func (p *People) resuming() string {
 	last, end := p.state.Last(), p.state.End()
 	switch {
@@ -106,7 +105,7 @@ func (p *People) Show(e launcher.Event) {
 	switch e := e.(type) {
 	case launcher.Began:
 		held := ""
-		if e.Job.Ceiling > 0 { // gpurun diagnose reads it in saved output
+		if e.Job.Ceiling > 0 { // gpurun diagnose reads this line in saved output
 			held = fmt.Sprintf(", at most %s in each rank", strategy.GiB(e.Job.Ceiling))
 		}
 		p.chat("job %s: %s, recipe %s, %s%s", e.Name, strategy.Count(e.Job.Ranks, "rank"), e.Recipe, e.Place, held)
@@ -124,7 +123,7 @@ func (p *People) Show(e launcher.Event) {
 	case launcher.Noticed:
 		p.say("%s", e.Text)
 	case launcher.Finished:
-		p.sayBefore(p.say) // a run that had ended: also when quiet
+		p.sayBefore(p.say) // a run that had ended: shown even if quiet
 		p.finish(e.Verdict)
 	}
 }
@@ -139,7 +138,7 @@ func (p *People) recall(e launcher.Began) {
 	p.say("%s; --fresh for the job as written", e.Job.Recalled)
 }
 
-// sayBefore says once how far an earlier gpurun came.
+// sayBefore prints once how far an earlier process of the run came.
 func (p *People) sayBefore(say func(format string, args ...any)) {
 	if p.before != "" {
 		say("%s", p.before)
@@ -160,7 +159,7 @@ func (p *People) start(e launcher.Started) {
 	p.diff = e.Diff
 }
 
-// describe is the plan of the first attempt, or what a later one changes.
+// describe returns the plan of the first attempt, or the changes of a later one.
 func (p *People) describe(plan strategy.Plan) string {
 	switch changed := p.plan.Changed(plan); {
 	case len(plan) == 0:
@@ -185,7 +184,7 @@ func (p *People) showDiff(diff string) {
 	}
 }
 
-// say prints one line, whatever the arguments hold; chat does so unless quiet.
+// say prints one line, even if the arguments have several. chat does so unless quiet.
 func (p *People) say(format string, args ...any) {
 	fmt.Fprintf(p.W, "gpurun: %s\n", p.line(format, args...))
 }
@@ -200,7 +199,7 @@ func (p *People) chat(format string, args ...any) {
 
 // JSON writes events as JSON lines, the verdict last.
 type JSON struct {
-	W    io.Writer    // for the events alone
+	W    io.Writer    // only for events
 	Mask *mask.Masker // as for People
 }
 
@@ -212,12 +211,12 @@ func (j *JSON) Show(e launcher.Event) {
 	}
 	line, err := launcher.Encode(e, time.Now().UTC())
 	if err != nil {
-		return // the journal has refused it before
+		return // the journal has reported the error
 	}
 	fmt.Fprintf(j.W, "%s\n", j.Mask.JSON(line))
 }
 
-// verdict is the last line: the verdict's fields and the line's kind.
+// verdict writes the last line: the verdict's fields and the line's kind.
 func (j *JSON) verdict(v launcher.Verdict) {
 	line, err := json.Marshal(struct {
 		Version int    `json:"v"`
@@ -225,7 +224,7 @@ func (j *JSON) verdict(v launcher.Verdict) {
 		launcher.Verdict
 	}{1, "verdict", v})
 	if err != nil {
-		return // the journal has refused it before
+		return // the journal has reported the error
 	}
 	fmt.Fprintf(j.W, "%s\n", j.Mask.JSON(line))
 }

@@ -31,7 +31,7 @@ func (p *Page) Text(text string) {
 	}
 }
 
-// On is the page on another writer, for a table in it.
+// On returns the page with another writer, for a table in it.
 func (p *Page) On(w io.Writer) *Page { return &Page{w, p.mask} }
 
 // WriteJSON prints a value as one line of JSON, without the job's secrets.

@@ -16,10 +16,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A paste makes hints of a proposal.
+// A paste makes hints from a proposal.
 type paste struct{ model.Proposal }
 
-// hints say what to write. Each ends with text that can be pasted.
+// hints returns hints on what to write. Each ends with text to paste.
 func (p paste) hints() []string {
 	var hints []string
 	if !p.Unchanged || len(p.Code)+len(p.Turned) == 0 {
@@ -36,7 +36,7 @@ func (p paste) hints() []string {
 	return hints
 }
 
-// inCode says how a job sets by itself what gpurun set in its process.
+// inCode describes how a job itself can set what gpurun set in its process.
 var inCode = map[strategy.Knob]string{
 	strategy.ActivationCheckpointing: "to have it without gpurun, call model.gradient_checkpointing_enable() where the model has it, or torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block",
 	strategy.OffloadActivations:      "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
@@ -44,7 +44,7 @@ var inCode = map[strategy.Knob]string{
 	strategy.Precision:               `to have it without gpurun, run the forward pass in: with torch.autocast("cuda", torch.bfloat16)`,
 }
 
-// next says when the proposal takes effect.
+// next returns when the proposal takes effect.
 func (p paste) next() string {
 	if p.Remembered {
 		return "the next start begins with this plan by itself; to make it permanent, "
@@ -96,7 +96,7 @@ func (p paste) line() string {
 	return strings.Join(line, " ")
 }
 
-// shellLine writes a command as one could type it.
+// shellLine writes a command as typed into a shell.
 func shellLine(env map[string]string, words []string) string {
 	var line []string
 	for _, k := range slices.Sorted(maps.Keys(env)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Survey is what gpurun plan shows of a job, in JSON and as a page.
+// A Survey is the output of gpurun plan, in JSON and as a page.
 type Survey struct {
 	Job     string           `json:"job"`
 	Recipe  string           `json:"recipe"`
@@ -17,17 +17,17 @@ type Survey struct {
 	Ranks   int              `json:"ranks"`
 	Plain   bool             `json:"plain"` // one process that is given no rank
 	Why     string           `json:"ranks_reason"`
-	Ceiling *int64           `json:"ceiling_bytes"` // of each rank; null: none
+	Ceiling *int64           `json:"ceiling_bytes"` // of each rank; null for none
 	Plan    strategy.Plan    `json:"plan"`
 	Rungs   []strategy.Offer `json:"rungs"`
 	// Recalled is the plan that the next run starts with; nil: the job as written.
 	Recalled *strategy.Recalled `json:"recalled,omitempty"`
-	// Candidates are the plans that could come first or next, the preferred one first;
-	// there are none before anything of the job was measured.
+	// Candidates are the plans that could come first or next, the preferred one first; empty before the job
+	// has been measured.
 	Candidates []strategy.Candidate `json:"candidates,omitempty"`
 
-	// For the page: the job's ranks in words, its place, the evidence for the recipe,
-	// warnings, what happens on a restart, and each knob's value or why none is shown.
+	// Only for the page: a description of the job's ranks, its place, the evidence for the recipe, warnings,
+	// what happens on a restart, and each knob's value, or why it has none.
 	Launches string                     `json:"-"`
 	Place    string                     `json:"-"`
 	Evidence []string                   `json:"-"`

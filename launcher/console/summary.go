@@ -20,8 +20,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// finish prints the summary: its last twenty lines say what happened, what was changed, and
-// what to do.
+// finish prints the summary: what happened, what was changed, and what to do.
 func (p *People) finish(v launcher.Verdict) {
 	p.hints = nil
 	p.apart(v)
@@ -68,14 +67,14 @@ func (p *People) finish(v launcher.Verdict) {
 	p.reported(p.say)
 }
 
-// apart warns where each rank trained the job by itself.
+// apart warns if each rank trained the job by itself.
 func (p *People) apart(v launcher.Verdict) {
 	if n := len(v.Attempts); n > 0 && v.Outcome == strategy.Trained && v.Attempts[n-1].Alone > 0 {
 		p.say("warning: trained %d times rather than once: each rank trained the whole job by itself, without a process group", v.Attempts[n-1].Alone)
 	}
 }
 
-// otherNodes says where the logs of other nodes' ranks are, if they are visible here.
+// otherNodes returns where the logs of other nodes' ranks are, if they are visible here.
 func (p *People) otherNodes() string {
 	pattern := filepath.Join("attempt-*", "node-*")
 	if found, _ := fs.Glob(os.DirFS(p.Dir), pattern); len(found) == 0 {
@@ -91,7 +90,7 @@ func Verdict(w io.Writer, dir string, run *runstate.Run, v launcher.Verdict, rep
 	p.finish(v)
 }
 
-// reported names the report of the run, where there is one.
+// reported prints the path of the run's report, if there is one.
 func (p *People) reported(say func(format string, args ...any)) {
 	if p.Report != "" {
 		say("report: %s", p.Report)
@@ -114,7 +113,7 @@ func (p People) Hints(run *runstate.Run) []string {
 	return p.hints
 }
 
-// course is how long an attempt ran, and from which checkpoint.
+// course returns how long an attempt ran, and from which checkpoint.
 func (p *People) course(a *runstate.AttemptState) string {
 	said := ""
 	if lasted := p.lasted(a); lasted > 0 {
@@ -126,7 +125,7 @@ func (p *People) course(a *runstate.AttemptState) string {
 	return said
 }
 
-// lasted is how long an attempt ran; one that was cut off, until its last sample.
+// lasted returns how long an attempt ran. If it was cut off, its last sample counts as its end.
 func (p *People) lasted(a *runstate.AttemptState) time.Duration {
 	if a.Phase != runstate.CutOff || a.At.IsZero() {
 		return a.Lasted()
@@ -138,7 +137,7 @@ func (p *People) lasted(a *runstate.AttemptState) time.Duration {
 	return max(last.ModTime().Sub(a.At), 0)
 }
 
-// brief rounds a time to what a person reads.
+// brief rounds a time for people.
 func brief(d time.Duration) time.Duration {
 	if d < 10*time.Second {
 		return d.Round(10 * time.Millisecond)
@@ -180,8 +179,8 @@ func outcome(a *runstate.AttemptState) string {
 	return words
 }
 
-// proposal says how the plan that trained differs from the job as written, and how to start
-// the next run with it.
+// proposal prints how the plan that trained differs from the job as written, and how to start the next run
+// with it.
 func (p *People) proposal(v launcher.Verdict) {
 	if len(v.Attempts) == 0 {
 		return
@@ -197,7 +196,7 @@ func (p *People) proposal(v launcher.Verdict) {
 	}
 	proposal, err := p.Propose(last.Used(), last.N)
 	if err != nil {
-		return // it is a convenience
+		return // no hint is better than an error here
 	}
 	masked := proposal
 	masked.Words, masked.Env = p.Mask.Words(proposal.Words), p.Mask.Env(proposal.Env)
@@ -209,7 +208,7 @@ func (p *People) proposal(v launcher.Verdict) {
 	}
 }
 
-// faster names a faster plan that would have fitted.
+// faster prints a faster plan that would have fitted.
 func (p *People) faster(v launcher.Verdict) {
 	if v.Proposal != "" {
 		p.advise("%s", v.Proposal)
@@ -267,7 +266,7 @@ func (p *People) hint(v launcher.Verdict) {
 	}
 }
 
-// bySource names the flag instead of the key where a flag set the ceiling.
+// bySource names the flag instead of the key if a flag set the ceiling.
 func (p *People) bySource(advice string) string {
 	const flag = "--device-memory"
 	if slices.ContainsFunc(p.Typed, func(word string) bool { return word == flag || strings.HasPrefix(word, flag+"=") }) {
@@ -295,8 +294,8 @@ func names(word string) bool {
 	return flag == "--run-id" || flag == "--run-dir"
 }
 
-// otherPython says how to choose the environment that has a module, by where the interpreter
-// is named.
+// otherPython returns how to select the environment that has a module, depending on where the interpreter is
+// named.
 func otherPython(by string) string {
 	switch by {
 	case "command":
@@ -337,8 +336,8 @@ func (p *People) rootCause(a *runstate.AttemptState) {
 	fmt.Fprint(p.W, b.String())
 }
 
-// justShown reports whether the job's output with the traceback is right above: of a single
-// rank, since the output of several is mixed.
+// justShown reports whether the job's output with the traceback is right above the summary. That is so only
+// for a single rank, since the output of several is mixed.
 func (p *People) justShown(a *runstate.AttemptState) bool {
 	if !p.SameTerminal || p.state.Began.Job.Ranks != 1 || len(p.state.Over()) <= p.recalled {
 		return false
@@ -364,7 +363,7 @@ func exitCode(a *runstate.AttemptState) string {
 // tracebackShown is how many lines of a traceback are shown; the verdict has more.
 const tracebackShown = 13
 
-// traceback is the last one of the failing rank, or the line that proves the diagnosis.
+// traceback returns the last traceback of the failing rank, or the line that proves the diagnosis.
 func traceback(a *runstate.AttemptState) []string {
 	if lines := launcher.Traceback(a.Evidence, a.Diagnosis); len(lines) > 0 {
 		return cause.Shown(lines, tracebackShown)
@@ -380,7 +379,7 @@ func traceback(a *runstate.AttemptState) []string {
 	return []string{"none was printed; see the end of its stderr.log"}
 }
 
-// predicted is the predicted peak of an attempt's plan; empty where that is not known.
+// predicted returns the predicted peak of an attempt's plan; empty if not known.
 func predicted(p *memory.Prediction) string {
 	if p == nil || p.Mean == 0 {
 		return ""
@@ -388,8 +387,8 @@ func predicted(p *memory.Prediction) string {
 	return "; predicted peak " + strategy.Interval(p.Mean, p.Bound) + " GiB"
 }
 
-// peaks is an attempt's predicted and measured peak: "; predicted 36.1–37.8, measured 36.9 of
-// 40.0 GiB". One that ran out of memory has no measured peak of its plan.
+// peaks returns an attempt's predicted and measured peak: "; predicted 36.1–37.8, measured 36.9 of 40.0 GiB".
+// There is no measured peak if the attempt ran out of memory.
 func peaks(a *runstate.AttemptState) string {
 	var words []string
 	measured, room := a.Peak(), a.Decision.Headroom
@@ -416,15 +415,15 @@ func peaks(a *runstate.AttemptState) string {
 	return said + " GiB"
 }
 
-// headroom says how much memory was free, and which larger micro batch or smaller card fits.
+// headroom prints how much memory was free, and which larger micro batch or smaller card fits.
 func (p *People) headroom() {
 	if last := p.last(); last != nil && last.Decision.Headroom != nil {
 		p.chat("  %s", last.Decision.Headroom.Words())
 	}
 }
 
-// filled is the snapshot of an attempt that ran out of memory on the GPU, if possible that of
-// the rank where that began.
+// filled returns the snapshot of an attempt that ran out of memory on the GPU, if possible that of the rank
+// that failed first.
 func filled(d strategy.Diagnosis, e *strategy.Evidence) (s strategy.Snapshot) {
 	all := e.Snapshots()
 	if !d.Fatal || d.Cause != cause.CUDAOOM || len(all) == 0 {

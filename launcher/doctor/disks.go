@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// little is what is left on a disk that is as good as full, in bytes.
+	// little is the free space of a disk that counts as full, in bytes.
 	little = 1 << 30
-	// runRoom is what a run's logs may take, and checkpoints before the first is written.
+	// runRoom is the space for a run's logs, and for checkpoints before the size of the first is known.
 	runRoom = 5 << 30
-	// copies is how many checkpoints of the newest one's size there must be room for: one
-	// is written before another one is removed.
+	// copies is how many checkpoints of the newest one's size must fit: one is written before another is
+	// removed.
 	copies = 3
 )
 
@@ -56,8 +56,8 @@ func checkpoints(ctx context.Context, p *patient) Result {
 	return room(filepath.Dir(absolute(p.dir, glob)), least, "free some, or have the job write its checkpoints elsewhere")
 }
 
-// room examines whether a folder, which need not exist yet, can be written, and holds at
-// least so many bytes.
+// room checks that a folder, which need not exist yet, can be written and has space for at least so many
+// bytes.
 func room(path string, least int64, fix string) Result {
 	dir := existing(path)
 	var disk host.Disk
@@ -81,7 +81,7 @@ func room(path string, least int64, fix string) Result {
 
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// existing is the nearest folder that exists.
+// existing returns the nearest existing folder above a path.
 func existing(path string) string {
 	for {
 		info, err := os.Stat(path)
@@ -89,13 +89,13 @@ func existing(path string) string {
 			return path
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return path // its use fails with the reason
+			return path // its use will report the reason
 		}
 		path = filepath.Dir(path)
 	}
 }
 
-// tryWriting writes a little into a folder, down to the disk.
+// tryWriting writes a little into a folder, and syncs it to the disk.
 func tryWriting(dir string) error {
 	f, err := scratch(dir, 0)
 	if err != nil {
@@ -108,8 +108,8 @@ func tryWriting(dir string) error {
 	return errors.Unwrap(err)
 }
 
-// scratch opens a new file without a name, which is gone when it is closed, however this
-// process ends. Where the file system has no such files it has a name for a moment.
+// scratch opens a new file without a name, which is gone once it is closed, however this process ends. If the
+// file system has no such files, it has a name for a moment.
 func scratch(dir string, flags int) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC|flags, 0o600)
 	if err == nil {
@@ -132,13 +132,13 @@ func scratch(dir string, flags int) (*os.File, error) {
 }
 
 const (
-	// needed is how fast offload to NVMe must read and write so that the GPU does not wait,
-	// in bytes a second.
+	// needed is the speed of reads and writes at which the GPU does not wait for offload to NVMe, in bytes
+	// per second.
 	needed = 3e9
-	// largestTrial is how much is written at most, and trialTime for how long each way.
+	// largestTrial bounds how much is written, and trialTime the time for writing and for reading.
 	largestTrial = 4 << 30
 	trialTime    = 2 * time.Second
-	// depth is how many blocks are under way at once.
+	// depth is the number of blocks in flight.
 	depth     = 16
 	blockSize = 4 << 20
 )
@@ -167,7 +167,7 @@ func nvmeSpeed(ctx context.Context, p *patient) Result {
 	return fastEnough(p.nvme, write, read)
 }
 
-// fastEnough judges what was measured, in bytes a second.
+// fastEnough judges measured speeds, in bytes per second.
 func fastEnough(path string, write, read float64) Result {
 	text := fmt.Sprintf("%s: writes %s, reads %s", path, speed(write), speed(read))
 	if write < needed || read < needed {
@@ -179,8 +179,8 @@ func fastEnough(path string, write, read float64) Result {
 // speed formats bytes a second.
 func speed(bytes float64) string { return fmt.Sprintf("%.1f GB/s", bytes/1e9) }
 
-// measure writes a file of at most so many bytes that no cache holds, and reads it back,
-// in bytes a second.
+// measure writes a file of at most so many bytes, bypassing caches, and reads it back. It returns bytes per
+// second.
 func measure(ctx context.Context, dir string, most int64) (write, read float64, err error) {
 	f, err := scratch(dir, unix.O_DIRECT)
 	if err != nil {
@@ -244,7 +244,7 @@ func moveBlocks(ctx context.Context, blocks int64, memory []byte, move func(bloc
 	return done.Load(), float64(done.Load()*blockSize) / took, ctx.Err()
 }
 
-// libaio: the library by which DeepSpeed reaches NVMe.
+// libaio checks the library with which DeepSpeed accesses NVMe.
 func libaio(_ context.Context, p *patient) Result {
 	const fix = "install it: apt-get install libaio-dev, or dnf install libaio-devel"
 	switch facts, _ := p.torch(); {

@@ -1,10 +1,9 @@
-// Package doctor finds out whether a machine, and a job on it, can train: it examines the
-// interpreter and its PyTorch, the GPUs, memory, limits, disks, DeepSpeed, the ranks
-// together and the scheduler, and reports what it found and how to mend it.
+// Package doctor finds out whether a machine, and a job on it, can train. It checks the interpreter and its
+// PyTorch, the GPUs, memory, limits, disks, DeepSpeed, communication between ranks, and the scheduler. It
+// reports problems and how to fix them.
 //
-// A check is one row of groups and one function. A check that needs Python runs it as a
-// process of the job's interpreter, as a rank would; the process ends with its descendants
-// when its time is over. Nothing is left behind.
+// A check is one row of groups and one function. A check that needs Python starts the job's interpreter like
+// a rank. When its time is over, the process and its descendants are ended: nothing is left behind.
 package doctor
 
 import (
@@ -23,8 +22,8 @@ import (
 // A CheckStatus is how a check ended.
 type CheckStatus string
 
-// A problem keeps jobs from training, or loses their work; a warning costs speed, or will
-// matter some day; a skipped check says nothing.
+// A problem prevents training, or loses work. A warning costs speed, or may matter later. A skipped check has
+// no result.
 const (
 	OK      CheckStatus = "ok"
 	Warning CheckStatus = "warning"
@@ -32,7 +31,7 @@ const (
 	Skipped CheckStatus = "skipped"
 )
 
-// A Result is what a check found, and how to mend it.
+// A Result is the finding of a check, and how to fix it.
 type Result struct {
 	Name  string      `json:"name"`
 	Group string      `json:"group"`
@@ -50,11 +49,11 @@ type check struct {
 	bound time.Duration
 	// torch: the check needs a PyTorch that can be imported; its time begins once that is known.
 	torch bool
-	// needs returns why the check is skipped, empty where it is not; nil: it needs nothing.
+	// needs returns why the check is skipped, empty if it is not; nil: it is never skipped.
 	needs func(*patient) string
 	// watched: an alarm of a GPU during the check is its result.
 	watched bool
-	// lateFix is the fix where the check does not end in time; empty: that is only a warning.
+	// lateFix is the fix if the check does not end in time; empty: that is only a warning.
 	lateFix string
 	examine func(context.Context, *patient) Result
 }
@@ -123,7 +122,7 @@ var groups = []group{
 	}},
 }
 
-// checks are those of all groups.
+// checks returns the checks of all groups.
 func checks() []check {
 	var all []check
 	for _, g := range groups {
@@ -154,8 +153,8 @@ func skip(format string, args ...any) Result {
 const (
 	// whole is how long all checks may take together.
 	whole = 45 * time.Second
-	// settle is how long a check whose time is over may take to end its processes; one that
-	// the kernel holds, on a dead file system for example, is left to itself then.
+	// settle is how long a check whose time is over may take to end its processes. After that, a process that
+	// the kernel blocks, for example on a dead file system, is left alone.
 	settle = 6 * time.Second
 )
 
@@ -210,7 +209,7 @@ func (c check) within(ctx context.Context, p *patient) Result {
 	}
 	const again = "start gpurun doctor again when the machine is less busy"
 	switch {
-	case ctx.Err() != nil: // the time of all is over, and this check had less than its own
+	case ctx.Err() != nil: // the time for all checks is over, before this check's own
 		return warn(again, "not finished")
 	case c.lateFix == "":
 		return warn(again, "no answer after %s", bound)
@@ -218,7 +217,7 @@ func (c check) within(ctx context.Context, p *patient) Result {
 	return problem(c.lateFix, "no answer after %s", bound)
 }
 
-// result is the check's own; of a watched one an alarm of the hardware, an Xid for example.
+// result returns the check's own result, or for a watched check an alarm of the hardware, such as an Xid.
 func (c check) result(ctx context.Context, p *patient) Result {
 	if c.needs != nil {
 		if why := c.needs(p); why != "" {

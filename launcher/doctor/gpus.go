@@ -19,9 +19,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// cards are the GPUs that the job would see, before anything was tried on them.
+// cards are the GPUs that the job would see, as they were before any trial.
 type cards struct {
-	nvml    *gpu.NVML // nil without a driver that answers
+	nvml    *gpu.NVML // nil if the driver does not answer
 	err     error     // why not
 	view    gpu.View
 	version string                // of the driver
@@ -48,7 +48,7 @@ func (p *patient) readCards() cards {
 	return c
 }
 
-// count is the number of NVIDIA's GPUs that the job would see.
+// count returns the number of NVIDIA GPUs that the job would see.
 func (c cards) count() int {
 	if c.view.Accelerator != "" {
 		return 0
@@ -62,7 +62,7 @@ func devices(ctx context.Context, p *patient) Result {
 	_, chosen := p.env.Lookup("CUDA_VISIBLE_DEVICES")
 	listed := fmt.Sprintf("%s (%s)", counted(c.view.Count, "GPU"), c.view.Source)
 	switch {
-	case c.err != nil && chosen && c.view.Devices != nil: // the job's own are there
+	case c.err != nil && chosen && c.view.Devices != nil: // the job's chosen GPUs exist
 		return warn(reset, "%v; the job sees %s of others", c.err, counted(c.view.Count, "GPU"))
 	case c.err != nil:
 		return problem(reset, "%v", c.err)
@@ -85,7 +85,7 @@ func devices(ctx context.Context, p *patient) Result {
 	return found("%s", text)
 }
 
-// none judges why there are no GPUs, as far as that can be seen.
+// none returns the result if there are no GPUs, with the reason if it is visible.
 func none(ctx context.Context, p *patient, c cards) Result {
 	switch {
 	case p.forCPU(ctx) && (c.hidden || !onTheBus(p.root)):
@@ -100,8 +100,8 @@ func none(ctx context.Context, p *patient, c cards) Result {
 	return warn("Slurm: --gpus=1; docker: --gpus all; Kubernetes: limit nvidia.com/gpu", "none")
 }
 
-// forCPU reports whether the job is meant to train on the CPU: it hides the GPUs itself, or
-// its PyTorch could not use any. It waits a few seconds for what PyTorch was built for.
+// forCPU reports whether the job is meant to train on the CPU: it hides the GPUs itself, or its PyTorch is
+// built without GPUs. It waits a few seconds for PyTorch's report.
 func (p *patient) forCPU(ctx context.Context) bool {
 	if p.prepared == nil || p.prepared.Accelerator() != "cpu" {
 		return false
@@ -118,8 +118,8 @@ func (p *patient) forCPU(ctx context.Context) bool {
 	return err == nil && facts.CUDA == "" && facts.HIP == ""
 }
 
-// onTheBus reports whether the machine has a display or 3D controller of NVIDIA (PCI
-// vendor 0x10de, class 0x03).
+// onTheBus reports whether the machine has an NVIDIA display or 3D controller (PCI vendor 0x10de, class
+// 0x03).
 func onTheBus(root fs.FS) bool {
 	vendors, err := fs.Glob(root, "sys/bus/pci/devices/*/vendor")
 	if err != nil {
@@ -165,7 +165,7 @@ func health(_ context.Context, p *patient) Result {
 	return found("no memory errors, not slowed down, %d °C at most", hottest)
 }
 
-// faultOf is what is broken of a device, and how to mend it; empty for nothing.
+// faultOf returns what is broken in a device, and how to fix it; empty for nothing.
 func faultOf(h strategy.Health, err error) (fault, fix string) {
 	switch {
 	case err != nil:
@@ -186,7 +186,7 @@ func faultOf(h strategy.Health, err error) (fault, fix string) {
 // some displays hold a little.
 const idleUse = 1 << 30
 
-// inUse reports whether others use device k.
+// inUse reports whether other processes use device k.
 func (c cards) inUse(k int) bool {
 	return k < len(c.view.Devices) && (c.view.Devices[k].Used > idleUse || len(c.users[k]) > 0)
 }
@@ -208,8 +208,8 @@ func others(_ context.Context, p *patient) Result {
 // mostUsers is how many processes of a device are named.
 const mostUsers = 4
 
-// who names processes as far as they can be seen from here: in a container the driver's
-// numbers are those of another namespace.
+// who names the processes that are visible here: in a container, the driver reports pids of another
+// namespace.
 func who(users []gpu.DeviceProcess) string {
 	if len(users) == 0 {
 		return ""
@@ -231,7 +231,7 @@ func who(users []gpu.DeviceProcess) string {
 	return " (" + strings.Join(names, "; ") + ")"
 }
 
-// free are the devices that may be tried: all with --busy, else the idle ones.
+// free returns the devices that may be tried: all with --busy, else the idle ones.
 func (p *patient) free() []int {
 	c := p.cards()
 	facts, err := p.torch()
@@ -251,7 +251,7 @@ func (p *patient) free() []int {
 	return free
 }
 
-// freeGPUs returns why fewer GPUs can be tried, empty where there are enough.
+// freeGPUs returns a function for check.needs: why fewer GPUs can be tried, empty if there are enough.
 func freeGPUs(least int) func(*patient) string {
 	return func(p *patient) string {
 		facts, _ := p.torch()
@@ -273,13 +273,13 @@ var allocatorScript string
 // allocated is the output of allocator.py for one device, in bytes.
 type allocated struct {
 	Total, Free, Largest int64
-	Wanted               int64 // of the fragmented memory, in one piece; 0 where that was not tried
+	Wanted               int64 // allocation in one piece after fragmentation; 0 if not tried
 	Regained             bool  // that piece was allocated
 	Expandable           bool  // in segments that grow
 	Error                string
 }
 
-// enough is the share of what is free that one allocation must be able to get.
+// enough is the share of the free memory that one allocation must be able to get.
 const enough = 0.9
 
 func allocator(ctx context.Context, p *patient) Result {
@@ -300,7 +300,7 @@ func allocator(ctx context.Context, p *patient) Result {
 
 const gpuWorks = "nvidia-smi and dmesg say whether the GPU works"
 
-// judge judges what the devices' allocators gave, the worst first.
+// judge judges the measurements of the devices' allocators, the worst first.
 func judge(devices []int, all []allocated) Result {
 	least := all[0]
 	for i, a := range all {

@@ -21,7 +21,7 @@ func jobNamed(p *patient) string {
 	return ""
 }
 
-// trainFile: whether the job of a train.toml can be started as it is written.
+// trainFile checks that the job of a train.toml can be started as written.
 func trainFile(_ context.Context, p *patient) Result {
 	more := "gpurun plan " + p.job.Path + " says more"
 	if p.refused != nil {
@@ -36,7 +36,7 @@ func trainFile(_ context.Context, p *patient) Result {
 	return found("%s: recipe %s, %s (%s)", p.job.Name, p.prepared.RecipeName(), counted(p.prepared.Ranks, "rank"), p.prepared.WhyRanks)
 }
 
-// notifications: whether the job's notifications have a receiver. None is sent.
+// notifications checks that the job's notifications have a receiver. It sends none.
 func notifications(_ context.Context, p *patient) Result {
 	switch n := p.job.Notify; {
 	case n.Missing != "":
@@ -53,7 +53,7 @@ func notifications(_ context.Context, p *patient) Result {
 	return found("the receiver's URL is set; gpurun has posted nothing")
 }
 
-// metricsWritable: whether the metrics of the job's runs could be written and served.
+// metricsWritable checks that the metrics of the job's runs can be written and served.
 func metricsWritable(_ context.Context, p *patient) Result {
 	switch {
 	case p.job.Metrics.TextFile == "" && p.job.Metrics.Listen == "":
@@ -81,7 +81,7 @@ func metricsWritable(_ context.Context, p *patient) Result {
 	return found("the file can be written, the port is free")
 }
 
-// place: what started gpurun here.
+// place reports the scheduler or launcher that started gpurun.
 func place(_ context.Context, p *patient) Result {
 	at, err := cluster.Detect(p.environ)
 	if err == nil {
@@ -98,7 +98,7 @@ func place(_ context.Context, p *patient) Result {
 	return found("%s", at.Evidence)
 }
 
-// soon is how little time is worth a warning.
+// soon: less time than this is worth a warning.
 const soon = 30 * time.Minute
 
 func timeLeft(ctx context.Context, p *patient) Result {
@@ -113,7 +113,7 @@ func timeLeft(ctx context.Context, p *patient) Result {
 	return timeOf(time.Until(end), end, again)
 }
 
-// timeOf judges until when a job may run, and whether it is started again.
+// timeOf judges how long the job may run, and whether it is started again.
 func timeOf(left time.Duration, end time.Time, again bool) Result {
 	text := end.Format("until 2006-01-02 15:04, ") + left.Round(time.Minute).String() + " from now"
 	switch {

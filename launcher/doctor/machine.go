@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// littleMemory is about what PyTorch and its libraries need of host memory in one rank.
+	// littleMemory is about the host memory that PyTorch and its libraries need in one rank.
 	littleMemory = 2 << 30
-	// littleShared is what containers have by default: two batches of images.
+	// littleShared is the default of containers, enough for two batches of images.
 	littleShared = 64 << 20
-	// enoughShared is what data loaders with several workers hold at times.
+	// enoughShared is as much as data loaders with several workers may need.
 	enoughShared = 1 << 30
 
 	fewFiles     = 1024 // the limit of many shells: data loaders pass tensors as open files
@@ -55,7 +55,7 @@ func memory(_ context.Context, p *patient) Result {
 	return found("%s", text)
 }
 
-// ranks is the number of ranks on this machine: the job's, or one a GPU.
+// ranks returns the number of ranks on this machine: the job's, or one per GPU.
 func (p *patient) ranks() int {
 	if p.prepared != nil {
 		return max(p.prepared.Ranks, 1)
@@ -121,8 +121,8 @@ func limitsKnown(p *patient) string {
 	return ""
 }
 
-// readLimits has a process read its limits that is started as ranks are: gpurun's own differ,
-// since Go raises its limit of open files.
+// readLimits reads the limits of a process that is started like a rank. gpurun's own limits differ, since Go
+// raises its limit of open files.
 func (p *patient) readLimits(ctx context.Context) (limits, error) {
 	all, err := python.Start(ctx, []proc.Rank{{Argv: []string{"cat", "/proc/self/limits"}, Env: p.env.Words()}})
 	if err != nil {
@@ -175,7 +175,7 @@ func openFiles(_ context.Context, p *patient) Result {
 	}
 }
 
-// processes are limited for the user, and by control groups; threads count, too.
+// processes checks the limits on processes, by user and by control group. Threads count too.
 func processes(_ context.Context, p *patient) Result {
 	const fix = "ulimit -u 65536; systemd: TasksMax; docker: --pids-limit=-1"
 	l, _ := p.limits()

@@ -46,9 +46,9 @@ func Flags() []cli.Flag {
 	}
 }
 
-// Run is the verb: it examines this machine, and the job of a train.toml where one is
-// named, and writes the report to out. The exit code is 1 where there is a problem. Errors
-// are of the command line or the train.toml, or say that a signal has stopped it.
+// Run carries out the verb: it checks this machine, and the job of a train.toml if given, and writes the
+// report to out. The exit code is 1 if there is a problem. An error is in the command line or the train.toml,
+// or means that a signal stopped the checks.
 func Run(ctx context.Context, c *cli.Context, out *os.File) (code int, err error) {
 	o := Subject{TrainFile: c.Args().First(), NVMe: c.String("nvme"), Busy: c.Bool("busy"), Environ: os.Environ()}
 	if err := verb.AtMost(c, 1); err != nil {
@@ -73,7 +73,7 @@ func Run(ctx context.Context, c *cli.Context, out *os.File) (code int, err error
 // prepareBound is how long the preparation of a job may take.
 const prepareBound = 20 * time.Second
 
-// A patient is the machine that is examined, as a job sees it.
+// A patient is the machine to check, as a job sees it.
 type patient struct {
 	root fs.FS // of the machine
 	host host.Machine
@@ -84,13 +84,13 @@ type patient struct {
 	dir     string       // where they run
 	runDir  string       // where the run directory will be
 	nvme    string       // to offload to; empty for none
-	busy    bool         // GPUs are tested that others use
+	busy    bool         // also test GPUs that other processes use
 
 	job      *job.Job      // nil without a train.toml
-	prepared *job.Prepared // nil without, and where the job cannot be prepared
-	refused  error         // why not
+	prepared *job.Prepared // nil without a job, and if it cannot be prepared
+	refused  error         // why the job cannot be prepared
 
-	python *python.Interpreter // nil where there is none
+	python *python.Interpreter // nil for none
 	why    string              // where it comes from, or why there is none
 	lost   error               // the search's error
 
@@ -100,21 +100,20 @@ type patient struct {
 	limits func() (limits, error)
 }
 
-// A Subject is what to examine: this machine, and the job of a train.toml.
+// A Subject names what to check: this machine, and the job of a train.toml.
 type Subject struct {
 	TrainFile string   // empty for the machine alone
 	NVMe      string   // a folder to offload to, before recovery.nvme_path
-	Busy      bool     // test GPUs that others use, too
+	Busy      bool     // also test GPUs that other processes use
 	Environ   []string // gpurun's own environment, in the form of os.Environ
 	Dir       string   // working directory
 }
 
-// examineSubject makes all checks of a machine and a job. It ends within a minute, and sooner with
-// ctx, whose error it then returns. Other errors are of the train.toml, and have a hint or
-// are a *job.Error.
+// examineSubject makes all checks of a machine and a job. It takes at most a minute. If ctx ends earlier, it
+// returns its error. Other errors concern the train.toml, and have a hint or are a *job.Error.
 func examineSubject(ctx context.Context, o Subject) (Report, error) {
 	p := newPatient(o)
-	defer func() { _ = p.driver.Close() }() // a driver that does not answer is among the results
+	defer func() { _ = p.driver.Close() }() // the results report a driver that does not answer
 	limited, cancel := context.WithTimeout(ctx, whole)
 	defer cancel()
 	if o.TrainFile != "" {
@@ -138,8 +137,7 @@ func examineSubject(ctx context.Context, o Subject) (Report, error) {
 	return newReport(results, mask.New(argv, p.env)), nil
 }
 
-// stopped is the error of an examination that was ended from outside: of a signal, with
-// its exit code.
+// stopped returns the error of checks that a signal ended, with its exit code.
 func stopped(ctx context.Context) error {
 	var s *launcher.Signal
 	if errors.As(context.Cause(ctx), &s) {
@@ -155,8 +153,8 @@ func newPatient(o Subject) *patient {
 	}
 }
 
-// read reads a train.toml, and prepares its job. A job that cannot be prepared is a result;
-// its train.toml still says where to look.
+// read reads a train.toml, and prepares its job. A job that cannot be prepared is a result. The other checks
+// still use its train.toml.
 func (p *patient) read(ctx context.Context, file string) error {
 	ctx = python.Guarded(ctx)
 	j, _, err := job.Open(ctx, []string{file}, p.environ, p.dir)
@@ -176,7 +174,7 @@ func (p *patient) read(ctx context.Context, file string) error {
 	return nil
 }
 
-// findPython finds the interpreter: the prepared job's own, or the one that it would have.
+// findPython finds the interpreter: that of the prepared job, or the one that a job would get.
 func (p *patient) findPython() {
 	s := python.Finder{Dir: p.dir, Env: p.env}
 	switch {
@@ -199,14 +197,14 @@ func (p *patient) findPython() {
 	}
 }
 
-// ask sets up what several checks share: each is read once, when it is first needed.
+// ask sets up the values that several checks share. Each is read once, when first needed.
 func (p *patient) ask(ctx context.Context) {
 	p.cards = sync.OnceValue(p.readCards)
 	p.torch = sync.OnceValues(func() (torchFacts, error) { return p.readTorch(ctx) })
 	p.limits = sync.OnceValues(func() (limits, error) { return p.readLimits(ctx) })
 }
 
-// absolute is a path from a directory on.
+// absolute returns a path, relative to dir if it is not absolute.
 func absolute(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path

@@ -27,26 +27,24 @@ const (
 	trialBound = 30 * time.Second
 )
 
-// A preflight tries a node's GPUs, as the job would use them, before the first attempt, and
-// finds those on which nothing should be trained. What the driver reports of the devices'
-// health is read in parallel with the ranks' start (package gpu's Baseline).
+// A preflight tries a node's GPUs before the first attempt, as the job would use them, and finds broken ones.
+// The driver's report on their health is read in parallel with the ranks' start (gpu.Baseline).
 type preflight struct {
 	driver healthReader
-	python *python.Interpreter // nil where the job's is not known
-	// devices are the numbers of those that the job uses, as CUDA counts them.
+	python *python.Interpreter // nil if the job's is not known
+	// devices are the CUDA numbers of the devices that the job uses.
 	devices []int
 }
 
-// healthReader is what preflight needs of package gpu's Baseline.
+// healthReader is the part of gpu.Baseline that preflight needs.
 type healthReader interface {
 	Findings(context.Context) gpu.Findings
 	Unfit(device int, fault string) cause.DriverEvent
 }
 
-// PreflightOf is the preflight of a job: nil where launch.preflight is off, and where the job
-// uses no GPU of NVIDIA's. A run that continues after a GPU had failed makes one, too, unless
-// its user turned it off. It returns the facts that keep the job from starting, within a
-// minute, and none where ctx ends before.
+// PreflightOf returns the preflight of a job: nil if launch.preflight is off, or if the job uses no NVIDIA
+// GPU. A run that continues after a GPU failure has a preflight by default. The preflight returns the facts
+// that prevent the start, within a minute, and none if ctx ends before.
 func PreflightOf(p *job.Prepared, devices *gpu.Baseline, failed bool) func(ctx context.Context, warn func(string)) []strategy.Fact {
 	used := p.Examined()
 	if p.Job.Launch.Preflight != job.PreflightOn && !failed || used == 0 {
@@ -84,9 +82,9 @@ func (f *preflight) Run(ctx context.Context, warn func(string)) []strategy.Fact 
 	return nil
 }
 
-// askDriver reads the devices' health. A driver that does not answer is as bad as its devices.
+// askDriver reads the devices' health. If the driver does not answer, all its devices count as broken.
 func (f *preflight) askDriver(ctx context.Context) ([]cause.DriverEvent, string) {
-	found := f.driver.Findings(ctx) // Baseline warns of what is notable
+	found := f.driver.Findings(ctx) // Baseline warns about minor findings
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return []cause.DriverEvent{{Kind: cause.UnfitEvent, Fault: fmt.Sprintf("the GPUs' driver gives no answer for %s", driverBound)}}, ""
 	}
@@ -98,13 +96,13 @@ var deviceScript string
 
 // device is the output of device.py.
 type device struct {
-	Absent string // why there is no CUDA to try
+	Absent string // why CUDA cannot be tried
 	Full   bool   // there was too little memory
-	Wrong  int    // words that were not read as they were written
+	Wrong  int    // number of words that were read back wrong
 	Error  string
 }
 
-// tryDevices has each device hold 256 MiB, all at once.
+// tryDevices fills 256 MiB on each device, on all at once.
 func (f *preflight) tryDevices(ctx context.Context) (unfit []cause.DriverEvent, warning string) {
 	if f.python == nil {
 		return nil, "the GPUs are not tried: the job is a program, whose interpreter is not known"
@@ -146,7 +144,7 @@ func (d device) judge(err error) (fault, warning string) {
 	return "", ""
 }
 
-// tryTogether has a rank on each device sum up with the others, by NCCL.
+// tryTogether starts a rank on each device, and lets them compute a sum over NCCL.
 func (f *preflight) tryTogether(ctx context.Context) (unfit []cause.DriverEvent, warning string) {
 	if len(f.devices) < 2 || f.python == nil {
 		return nil, ""
@@ -172,9 +170,8 @@ func (f *preflight) tryTogether(ctx context.Context) (unfit []cause.DriverEvent,
 // noNCCL is the error of a PyTorch that is built without.
 const noNCCL = "have NCCL built in"
 
-// blame decides whether a trial failed by the devices' fault. Where PyTorch could not even be
-// imported, and where the software or the container failed, it only warns: the job itself
-// will fail with a better message.
+// blame decides whether a trial failed because of the devices. If PyTorch could not be imported, or the
+// software or the container failed, it only warns: the job itself will fail with a better message.
 func blame(err error, what string) (fault, warning string) {
 	words := python.WordsOf(err)
 	switch {
@@ -191,7 +188,7 @@ func blame(err error, what string) (fault, warning string) {
 	return fmt.Sprintf("%s: %v", what, err), ""
 }
 
-// mismatch reports whether the words are about a driver and a PyTorch that do not fit.
+// mismatch reports whether an error is about a driver that does not fit PyTorch.
 func mismatch(words string) bool {
 	return slices.ContainsFunc(cause.Scan("stderr", words), func(f cause.Finding) bool { return f.Code == cause.Driver })
 }

@@ -62,7 +62,7 @@ type torchFacts struct {
 	Libaio        bool     `json:"libaio"`
 }
 
-// readTorch runs facts.py after the cards were read, whose users must not include it.
+// readTorch runs facts.py. It waits until the cards are read, so that this process is not among their users.
 func (p *patient) readTorch(ctx context.Context) (torchFacts, error) {
 	if p.python == nil {
 		return torchFacts{}, errors.New(p.why)
@@ -73,8 +73,7 @@ func (p *patient) readTorch(ctx context.Context) (torchFacts, error) {
 	return python.RunOne[torchFacts](ctx, p.python, factsScript)
 }
 
-// lacksTorch waits for the facts, and returns why there is no PyTorch to try something with;
-// empty where there is.
+// lacksTorch waits for facts.py, and returns why PyTorch is not available; empty if it is.
 func (p *patient) lacksTorch(ctx context.Context) string {
 	if p.python == nil {
 		return p.why
@@ -153,10 +152,10 @@ func are(n int) string {
 	return fmt.Sprintf("are %d GPUs", n)
 }
 
-// has reports whether there is code for a compute capability: a binary of the same
-// major one that is not newer, or text that the driver translates ("compute_80")
-// (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#application-compatibility).
-// A capability or a list that is not known is no reason to complain.
+// has reports whether there is code for a compute capability: a binary for the same major and no newer minor
+// version, or PTX, which the driver compiles ("compute_80")
+// (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#application-compatibility). It reports true if the
+// capability or the list is not known.
 func (f torchFacts) has(capability [2]int) bool {
 	if capability[0] == 0 || len(f.Architectures) == 0 {
 		return true
@@ -171,7 +170,7 @@ func (f torchFacts) has(capability [2]int) bool {
 		built := [2]int{n / 10, n % 10}
 		older := slices.Compare(built[:], capability[:]) <= 0
 		switch {
-		case kind == "sm" && digits != suffixed: // for that one capability only
+		case kind == "sm" && digits != suffixed: // only for that capability
 			older = built == capability
 		case kind == "sm":
 			older = older && built[0] == capability[0]
@@ -185,7 +184,7 @@ func (f torchFacts) has(capability [2]int) bool {
 	return false
 }
 
-// major is the number before the first dot, 0 where there is none.
+// major returns the number before the first dot, 0 for none.
 func major(version string) int {
 	first, _, _ := strings.Cut(version, ".")
 	n, _ := strconv.Atoi(first)
@@ -204,7 +203,7 @@ func leastDriver(cuda int) string {
 //go:embed operations.py
 var operationsScript string
 
-// An operation is one of DeepSpeed's, in the output of operations.py.
+// An operation is one of DeepSpeed's operations, in the output of operations.py.
 type operation struct {
 	Name       string `json:"name"`
 	Built      bool   `json:"built"`
@@ -219,7 +218,7 @@ func hasDeepSpeed(p *patient) string {
 	return ""
 }
 
-// operations: what DeepSpeed has built, or can build when it is first used.
+// operations checks which operations DeepSpeed has built, or can build at their first use.
 func operations(ctx context.Context, p *patient) Result {
 	facts, _ := p.torch()
 	answer, err := python.RunOne[struct {
@@ -235,8 +234,8 @@ func operations(ctx context.Context, p *patient) Result {
 	return p.judgeOperations(facts.DeepSpeed, answer.Operations)
 }
 
-// judgeOperations lists what cannot be used: access to NVMe is a problem where the job names
-// a folder for it.
+// judgeOperations lists operations that cannot be used. Missing access to NVMe is a problem if the job names
+// a folder for that.
 func (p *patient) judgeOperations(version string, operations []operation) Result {
 	var usable, lacking []string
 	judge := warn
@@ -266,7 +265,7 @@ func (p *patient) judgeOperations(version string, operations []operation) Result
 	return judge("python -m deepspeed.env_report says what each lacks: nvcc, g++, libaio", "%scannot be used: %s", text, strings.Join(lacking, ", "))
 }
 
-// compilers build DeepSpeed's operations when they are first used.
+// compilers checks the compilers with which DeepSpeed builds its operations at their first use.
 func compilers(_ context.Context, p *patient) Result {
 	facts, _ := p.torch()
 	toolkit := "install the CUDA toolkit " + facts.CUDA + ", or set CUDA_HOME to where it is"
@@ -288,7 +287,7 @@ const (
 	glooFix  = "let the host's name resolve: /etc/hosts; or set GLOO_SOCKET_IFNAME=lo"
 )
 
-// nccl: whether ranks on GPUs reach each other.
+// nccl checks that ranks on GPUs reach each other.
 func nccl(ctx context.Context, p *patient) Result {
 	if facts, _ := p.torch(); !facts.NCCL {
 		return problem("install the PyTorch for CUDA on Linux: "+installTorch, "torch %s is built without NCCL", facts.Torch)
@@ -301,7 +300,7 @@ func nccl(ctx context.Context, p *patient) Result {
 	return overNCCL(t, len(devices), err)
 }
 
-// overNCCL judges what ranks on GPUs measured, or why they failed.
+// overNCCL judges the measurements of ranks on GPUs, or their failure.
 func overNCCL(t python.Together, ranks int, err error) Result {
 	switch {
 	case errors.Is(err, python.ErrBusy):
@@ -314,7 +313,7 @@ func overNCCL(t python.Together, ranks int, err error) Result {
 	return found("%d ranks: all_reduce at %s (bus)", ranks, speed(t.Speed))
 }
 
-// gloo: whether ranks on the CPU reach each other.
+// gloo checks that ranks on the CPU reach each other.
 func gloo(ctx context.Context, p *patient) Result {
 	if facts, _ := p.torch(); p.cards().count() > 0 || facts.Devices > 0 {
 		return skip("ranks on GPUs use NCCL")

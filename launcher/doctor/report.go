@@ -15,15 +15,15 @@ import (
 	"github.com/gpurun/gpurun/launcher/mask"
 )
 
-// A Report is what all checks found, in the words of --json.
+// A Report has the results of all checks, in the format of --json.
 type Report struct {
 	Checks   []Result `json:"checks"`
 	Problems int      `json:"problems"`
 	Warnings int      `json:"warnings"`
 }
 
-// newReport counts the results. What comes from elsewhere is made safe to show, and
-// without secrets.
+// newReport makes a report of the results. It makes texts from other programs safe to show, and masks
+// secrets.
 func newReport(results []Result, secrets *mask.Masker) Report {
 	r := Report{Checks: results}
 	for i := range r.Checks {
@@ -39,7 +39,7 @@ func newReport(results []Result, secrets *mask.Masker) Report {
 	return r
 }
 
-// Code is the exit code: 1 where there is a problem.
+// Code is the exit code: 1 if there is a problem.
 func (r Report) Code() int {
 	if r.Problems > 0 {
 		return 1
@@ -86,8 +86,7 @@ func styleOf(out *os.File, getenv func(string) string) style {
 	}
 }
 
-// Write writes the report for people: on a terminal in colour, and in ASCII where the
-// locale is not UTF-8.
+// Write writes the report for people: on a terminal in colour, and in ASCII if the locale is not UTF-8.
 func (r Report) Write(out *os.File, getenv func(string) string) error {
 	_, err := io.WriteString(out, r.text(styleOf(out, getenv)))
 	return err
@@ -95,7 +94,7 @@ func (r Report) Write(out *os.File, getenv func(string) string) error {
 
 const (
 	width = 80
-	// indent is where what was found begins: after the mark and the name.
+	// indent is the column of the finding, after the sign and the name.
 	indent = 19
 )
 
@@ -105,7 +104,8 @@ var (
 	plain  = strings.NewReplacer("✓", "+", "✗", "x", "–", "-", "→", ">", "×", "x", "…", "...", "≥", ">=")
 )
 
-// text is the report in lines. A group of which nothing was examined, for one reason, is one line.
+// text returns the report as lines. If all checks of a group are skipped for the same reason, the group is
+// one line.
 func (r Report) text(s style) string {
 	var b strings.Builder
 	for _, g := range groups {

@@ -1,5 +1,5 @@
-// Package environ is the environment of a process as one value: variables by
-// name, read from and written as the words that execve takes.
+// Package environ represents the environment of a process as one value: variables by name, which are read
+// from and written to the words that execve takes.
 package environ
 
 import (
@@ -11,8 +11,8 @@ import (
 // Vars are variables by name. A nil Vars is an empty environment.
 type Vars map[string]string
 
-// Parse reads the words NAME=VALUE of an environment. Of a name that is given
-// twice the last one counts, as for getenv in bash; a word without "=" is left out.
+// Parse reads the words NAME=VALUE of an environment. If a name is given twice, the last one counts, as in
+// bash. Words without "=" are omitted.
 func Parse(words []string) Vars {
 	v := make(Vars, len(words))
 	for _, word := range words {
@@ -23,7 +23,7 @@ func Parse(words []string) Vars {
 	return v
 }
 
-// Words gives the environment as execve takes it, sorted, each name once.
+// Words returns the environment as execve takes it, sorted, each name once.
 func (v Vars) Words() []string {
 	words := make([]string, 0, len(v))
 	for name, value := range v {
@@ -33,7 +33,7 @@ func (v Vars) Words() []string {
 	return words
 }
 
-// With returns a copy with variables set on top of it; the last set is the strongest.
+// With returns a copy with more variables set. Later sets override earlier ones.
 func (v Vars) With(sets ...map[string]string) Vars {
 	merged := make(Vars, len(v))
 	maps.Copy(merged, v)

@@ -1,5 +1,4 @@
-// Package errext lets an error carry what gpurun ends with: an exit code, and a
-// hint at what to do, from where the error arises to where it is told.
+// Package errext adds an exit code and a hint to an error.
 package errext
 
 import (
@@ -24,8 +23,7 @@ type coded struct {
 
 func (e *coded) Unwrap() error { return e.error }
 
-// WithHint adds what the user can do about an error. A nil error stays nil, and so
-// does an error without a hint stay as it is.
+// WithHint adds what the user can do about an error. A nil error stays nil. An empty hint changes nothing.
 func WithHint(err error, hint string) error {
 	if err == nil || hint == "" {
 		return err
@@ -33,7 +31,7 @@ func WithHint(err error, hint string) error {
 	return &hinted{err, hint}
 }
 
-// WithCode adds the exit code that gpurun ends with for an error. A nil error stays nil.
+// WithCode adds the exit code with which gpurun ends because of an error. A nil error stays nil.
 func WithCode(err error, code int) error {
 	if err == nil {
 		return nil
@@ -46,8 +44,8 @@ func Errorf(hint, format string, args ...any) error {
 	return WithHint(fmt.Errorf(format, args...), hint)
 }
 
-// Hint is the outermost hint of an error: who adds one later knows more of what
-// was being done. It is empty where there is none.
+// Hint returns the outermost hint of an error, since the outer function knows more of the context. It is
+// empty for none.
 func Hint(err error) string {
 	var h *hinted
 	if errors.As(err, &h) {
@@ -56,7 +54,7 @@ func Hint(err error) string {
 	return ""
 }
 
-// Code is the outermost exit code of an error, and otherwise where it has none.
+// Code returns the outermost exit code of an error, or otherwise if it has none.
 func Code(err error, otherwise int) int {
 	var c *coded
 	if errors.As(err, &c) {
@@ -65,8 +63,8 @@ func Code(err error, otherwise int) int {
 	return otherwise
 }
 
-// Recovered calls f and returns a panic in it as an error: for readers of foreign text that
-// must not end what goes on around them.
+// Recovered calls f, and returns a panic in it as an error. It is for parsers of foreign text, which must not
+// end the program.
 func Recovered(f func() error) (err error) {
 	defer func() {
 		if bug := recover(); bug != nil {
@@ -85,7 +83,7 @@ func (e *panicked) Error() string {
 	return fmt.Sprintf("this is a bug in gpurun: %v%s", e.value, e.place)
 }
 
-// place is where the panic began that is being recovered, by gpurun's own function.
+// place returns the function of gpurun in which the panic that is being recovered began.
 func place() string {
 	callers := make([]uintptr, 32)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])

@@ -12,14 +12,14 @@ import (
 // A Forecast is the output of gpurun estimate.
 type Forecast struct {
 	memory.Estimated
-	weights      string // the value of --weights, also where it is not given
-	from         string // where the model's shape is from
+	weights      string // the value of --weights, or its default
+	from         string // source of the model's shape
 	notes        []string
-	measured     []memory.Measurement // of the same plan, in earlier runs
+	measured     []memory.Measurement // measurements of the same plan in earlier runs
 	checkpointed *memory.Estimated    // the same with full checkpointing; nil where it is on
 }
 
-// same are the measurements of processes that ran with a plan, whatever ran out.
+// same returns the measurements of processes that ran with a plan, even if they ran out of memory.
 func (r *Request) same(p memory.RankPlan) []memory.Measurement {
 	var same []memory.Measurement
 	for _, m := range r.measured {
@@ -30,7 +30,7 @@ func (r *Request) same(p memory.RankPlan) []memory.Measurement {
 	return same
 }
 
-// compared is the part of a plan that is compared: an unknown word is the usual one.
+// compared returns the part of a plan that is compared. An unknown word counts as the default.
 func compared(p memory.RankPlan) memory.RankPlan {
 	p = p.Usual()
 	p.Attention, p.Allocator, p.Sequence, p.Evaluation, p.DeepSpeed = "", "", 0, 0, false
@@ -87,8 +87,8 @@ func (a *Forecast) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// assumed are sentences about what a forecast is based on: what was not given, and which of the
-// figures that are published for the same thing is meant.
+// assumed returns sentences about the assumptions of a forecast: values that were not given, and which of
+// several published figures it uses.
 func (a *Forecast) assumed() []string {
 	lines := append([]string{}, a.notes...)
 	lines = append(lines, a.modelLines()...)
@@ -107,7 +107,7 @@ func (a *Forecast) assumed() []string {
 	return lines
 }
 
-// modelLines are where the model's shape is from.
+// modelLines returns the source of the model's shape.
 func (a *Forecast) modelLines() []string {
 	s := a.Architecture
 	switch {
@@ -123,7 +123,7 @@ func (a *Forecast) modelLines() []string {
 	return nil
 }
 
-// like is how an assumed shape relates to published ones.
+// like returns how an assumed shape relates to published ones.
 func like(what string) string {
 	if strings.Contains(what, " and ") || strings.HasPrefix(what, "as ") || strings.HasPrefix(what, "beyond ") {
 		return what
@@ -131,7 +131,7 @@ func like(what string) string {
 	return "as " + what
 }
 
-// weightsLine is what the bytes follow.
+// weightsLine returns the dtype that the bytes follow from.
 func (a *Forecast) weightsLine() string {
 	r := memory.RateOf(a.Plan)
 	sum := fmt.Sprintf("%.3g bytes a parameter before sharding", r.Weights+r.Gradients+r.Master+r.States)
@@ -152,8 +152,8 @@ func (a *Forecast) weightsLine() string {
 	return "weights: in fp32: " + sum
 }
 
-// adamLine is which of the published figures for Adam's states is meant: tables have 4 bytes a
-// parameter, 8, and 12.
+// adamLine returns which figure for Adam's states is used: published tables have 4, 8 or 12 bytes per
+// parameter.
 func (a *Forecast) adamLine() string {
 	if o := a.Plan.Optimizer; o != "adamw" && o != "adam" && o != "adamw-fused" {
 		return ""

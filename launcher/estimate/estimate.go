@@ -1,6 +1,7 @@
-// Package estimate is "gpurun estimate": what a model, or a job that has not run, is expected to
-// need of a GPU. The arithmetic is package memory's; here are the command line, the job's and its
-// model's configuration, and the output. Nothing is started, and nothing is read from a network.
+// Package estimate implements "gpurun estimate": the GPU memory that a model, or a job that has not run, is
+// expected to need. Package memory does the arithmetic; this package reads the command line and the
+// configuration of the job and its model, and writes the output. It starts no program, and reads nothing from
+// a network.
 package estimate
 
 import (
@@ -13,7 +14,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// Usage and Description are the verb's for its help.
+// Usage and Description are the help of the verb.
 const (
 	Usage       = "gpurun estimate SIZE --precision WHICH --micro-batch N --sequence N [flags]\ngpurun estimate [flags] train.toml\ngpurun estimate [flags] [torchrun's flags] script.py [arguments …]"
 	Description = `A SIZE is a number of parameters: 7B, 350M, 1.3e9. Weights, gradients, optimizer, activations and buffers are shown at
@@ -22,22 +23,22 @@ With --json: {"parameters", "instants": {"load", "forward", "backward", "optimiz
 "optimizer", "activations", "buffers"}, "peak_bytes": [mean, bound], "host_bytes", "cards": [{"bytes", "fits"}]}, and more`
 )
 
-// A Request is a command line of gpurun estimate, with what is known of its job.
+// A Request is a command line of gpurun estimate, with the facts about its job.
 type Request struct {
 	commandline.Estimate
 	shape memory.Architecture
-	// from is where the shape is from, for people; empty where it is from flags alone.
+	// from describes the source of the shape; empty if it comes only from flags.
 	from string
 	// trouble is why a job's model is not known.
 	trouble  error
 	plan     memory.RankPlan
-	weights  bool // the precision is also that of the weights
+	weights  bool // the precision also applies to the weights
 	notes    []string
 	measured []memory.Measurement
 }
 
-// Read reads the words after "gpurun estimate". Where Job is not nil the caller prepares it, and
-// gives it to Of. Errors have hints; ErrHelp of package job asks for help.
+// Read reads the words after "gpurun estimate". If Job is not nil, the caller prepares it and calls Of.
+// Errors have hints; job.ErrHelp means that the user requests help.
 func Read(words []string) (*Request, error) {
 	read, err := commandline.ReadEstimate(words, func(word string) bool {
 		_, err := os.Stat(word)
@@ -64,8 +65,7 @@ func Read(words []string) (*Request, error) {
 	return &Request{Estimate: read}, nil
 }
 
-// Answer makes the estimate. Errors have hints: what is wrong, or is not known and which flag
-// sets it.
+// Answer makes the estimate. Errors have hints, for example which flag sets an unknown value.
 func (r *Request) Answer() (*Forecast, error) {
 	shape, err := r.architecture()
 	if err != nil {

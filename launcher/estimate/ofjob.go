@@ -17,15 +17,15 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// modelArguments are the arguments and keys by which frameworks name a model; configArguments
-// those that name its configuration, which count first.
+// modelArguments are the arguments and keys by which frameworks name a model; configArguments name its
+// configuration, which takes precedence.
 var (
 	configArguments = []string{"config_name", "model_config_name", "model_config"}
 	modelArguments  = []string{"model_name_or_path", "pretrained_model_name_or_path", "base_model", "model_name", "model_path", "model_id", "model"}
 )
 
-// Of reads a prepared job: its plan, its ranks, its model's configuration where that is a file on
-// this machine, and measurements of earlier runs, if any.
+// Of reads a prepared job: its plan, its ranks, its model's configuration if that is a file on this machine,
+// and measurements of earlier runs, if any.
 func (r *Request) Of(p *job.Prepared, remembered []memory.Measurement) {
 	s, plan := p.StrategyJob(), p.Plan()
 	r.measured = remembered
@@ -37,7 +37,7 @@ func (r *Request) Of(p *job.Prepared, remembered []memory.Measurement) {
 	r.ofModel(p)
 }
 
-// ofModel finds the shape of the job's model: a process's report is the surest.
+// ofModel finds the shape of the job's model, preferably from a process's report.
 func (r *Request) ofModel(p *job.Prepared) {
 	for _, m := range r.measured {
 		if m.Model == nil {
@@ -73,8 +73,7 @@ func (r *Request) ofModel(p *job.Prepared) {
 	}
 }
 
-// optimizer is an optimizer's name where its bytes are known; another one counts as AdamW, with a
-// note.
+// optimizer returns an optimizer's name if its bytes are known. Another one counts as AdamW, with a note.
 func (r *Request) optimizer(name string) string {
 	if name == "" || slices.Contains(memory.Optimizers(), name) {
 		return name
@@ -85,8 +84,8 @@ func (r *Request) optimizer(name string) string {
 	return "adamw"
 }
 
-// modelsNamed are the models in the job's arguments, and in the configuration files that they
-// name: configurations first, arguments before files.
+// modelsNamed returns the models in the job's arguments, and in the configuration files that they name:
+// configurations first, arguments before files.
 func modelsNamed(j job.Job) []string {
 	var configs, models []string
 	take := func(key, value string) {
@@ -120,7 +119,7 @@ func modelsNamed(j job.Job) []string {
 	return slices.Concat(configs, models)
 }
 
-// fileOf is a configuration file's text by a word that may name one, with its format.
+// fileOf returns the text and the format of the configuration file that a word may name.
 func fileOf(dir, word string) (patch.Format, []byte) {
 	switch filepath.Ext(word) {
 	case ".yaml", ".yml", ".json", ".toml":
@@ -135,7 +134,7 @@ func fileOf(dir, word string) (patch.Format, []byte) {
 	return f, text
 }
 
-// named gives the keys with text values of a configuration, those of its tables too.
+// named calls take for each key with a text value in a configuration, including its tables.
 func named(f patch.Format, text []byte, take func(key, value string)) {
 	if text == nil {
 		return
@@ -157,7 +156,7 @@ func named(f patch.Format, text []byte, take func(key, value string)) {
 	walk(root)
 }
 
-// localConfig is where the config.json of a model is on this machine: a file, a folder, or
+// localConfig returns the path of a model's config.json on this machine: of a file, in a folder, or in
 // Hugging Face's cache; empty for none.
 func localConfig(name, dir string, env map[string]string) string {
 	path := under(dir, name)
@@ -180,7 +179,7 @@ func localConfig(name, dir string, env map[string]string) string {
 	return found[0]
 }
 
-// under is a path as the job sees it.
+// under returns a path as the job resolves it.
 func under(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path

@@ -11,12 +11,12 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// dtypes are the names of a precision, with the one that flags have.
+// dtypes maps names of a precision to the name in flags.
 var dtypes = map[string]string{
 	"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "fp16": "fp16", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16",
 }
 
-// flagWords are the values of the flags that have a few, by the flag's name.
+// flagWords are the allowed values of flags, by the flag's name.
 var flagWords = map[string][]string{
 	"precision":     {"fp32", "tf32", "bf16", "fp16"},
 	"weights":       {"fp32", "bf16", "fp16", "deepspeed"},
@@ -27,10 +27,10 @@ var flagWords = map[string][]string{
 	"offload":       {"optimizer", "param", "activations"},
 }
 
-// Values are the values of the flags that have a few, by the flag's name.
+// Values returns the allowed values of flags, by the flag's name.
 func Values() map[string][]string { return maps.Clone(flagWords) }
 
-// word is the value of one of these flags, empty where it is not given.
+// word returns the value of one of these flags, empty if not given.
 func (r *Request) word(name string) (string, error) {
 	g, given := r.Given[name]
 	if !given {
@@ -50,7 +50,7 @@ func (r *Request) word(name string) (string, error) {
 	return value, nil
 }
 
-// planned is the job's plan, with what flags set over it.
+// planned returns the job's plan, overridden by flags.
 func (r *Request) planned() (memory.RankPlan, error) {
 	p := r.plan
 	for _, f := range []struct {
@@ -104,7 +104,7 @@ func (r *Request) shard(p *memory.RankPlan) error {
 	return nil
 }
 
-// offload reads --offload and its flags, and refuses what no framework does.
+// offload reads --offload and its flags, and refuses values that no framework has.
 func (r *Request) offload(p *memory.RankPlan) error {
 	into := map[string]*string{"optimizer": &p.OffloadOptimizer, "param": &p.OffloadParam, "activations": &p.OffloadActivations}
 	if g, given := r.Given["offload"]; given {
@@ -148,8 +148,8 @@ func offloadable(p memory.RankPlan) error {
 	return nil
 }
 
-// weigh sets the dtype of weights: --weights, else DeepSpeed's way where it shards or trains,
-// else the precision where the job's sets the weights' too, else fp32.
+// weigh sets the dtype of weights: --weights; else DeepSpeed's, if it shards or trains; else the precision,
+// if the job's also applies to the weights; else fp32.
 func (r *Request) weigh(p *memory.RankPlan) error {
 	kind, err := r.word("weights")
 	if err != nil {
@@ -183,7 +183,7 @@ func (r *Request) weigh(p *memory.RankPlan) error {
 	return nil
 }
 
-// complete reports all at once what is still not known, with the flags for it.
+// complete reports all values that are still not known at once, with their flags.
 func (r *Request) complete(p memory.RankPlan) error {
 	var flags, names []string
 	for _, f := range []struct {
@@ -205,7 +205,7 @@ func (r *Request) complete(p memory.RankPlan) error {
 	return errext.Errorf("add "+strings.Join(flags, " "), "%s not say the %s", who, join(names))
 }
 
-// join is a list in a sentence.
+// join returns a list for a sentence.
 func join(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

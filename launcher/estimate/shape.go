@@ -29,8 +29,8 @@ var shapeFlags = []struct {
 	{"vocab", func(a *memory.Architecture) *int64 { return &a.Vocabulary }},
 }
 
-// architecture is the model's shape: of flags, of its configuration, of a process that ran it, or
-// that of published models of its size, in this order.
+// architecture returns the model's shape, from the first source that has it: flags, its configuration, a
+// process that ran it, published models of its size.
 func (r *Request) architecture() (memory.Architecture, error) {
 	said, err := r.flagShape()
 	if err != nil {
@@ -66,8 +66,8 @@ func (r *Request) architecture() (memory.Architecture, error) {
 	return overlay(a, said, whole), nil
 }
 
-// overlay sets the flags' values in a shape. What follows from them, follows: a shape that flags
-// give wholly is not assumed any more.
+// overlay sets the flags' values in a shape, and updates values that depend on them. A shape that is given
+// completely by flags is not assumed any more.
 func overlay(a, said memory.Architecture, whole bool) memory.Architecture {
 	assumed := a.Assumed
 	if said.Hidden > 0 && said.Hidden != a.Hidden && !assumed {
@@ -89,17 +89,17 @@ func overlay(a, said memory.Architecture, whole bool) memory.Architecture {
 		if said.KVHeads == 0 && (assumed || a.KVHeads == 0) {
 			a.KVHeads = a.Heads
 		}
-		if said.Intermediate == 0 && (assumed || a.Intermediate == 0) { // as Llama has it: two thirds of 4 times, in 256s
+		if said.Intermediate == 0 && (assumed || a.Intermediate == 0) { // as in Llama: two thirds of 4 times, rounded to 256
 			a.Intermediate = (a.Hidden*8/3 + 255) / 256 * 256
 		}
 	}
 	if said != (memory.Architecture{}) && !assumed && a.Parameters > 0 && said.Parameters == 0 && a.Like != "" {
-		a.Parameters = 0 // another shape than the configuration's has another number
+		a.Parameters = 0 // another shape has another number of parameters
 	}
 	return a
 }
 
-// flagShape is the shape by flags.
+// flagShape returns the shape from flags.
 func (r *Request) flagShape() (memory.Architecture, error) {
 	said := memory.Architecture{}
 	for _, f := range shapeFlags {
@@ -117,7 +117,7 @@ func (r *Request) flagShape() (memory.Architecture, error) {
 	return said, nil
 }
 
-// whole is a flag's whole number, from 1.
+// whole returns a flag's whole number, from 1.
 func (r *Request) whole(name string) (int, bool, error) {
 	g, given := r.Given[name]
 	if !given {
@@ -130,7 +130,7 @@ func (r *Request) whole(name string) (int, bool, error) {
 	return n, true, nil
 }
 
-// unknownModel is the error where nothing is known of the model, with what would do.
+// unknownModel returns the error for an unknown model, with the flags that would help.
 func (r *Request) unknownModel() error {
 	const flags = "--parameters SIZE (such as 7B), or --config FILE, the model's config.json"
 	switch {
@@ -143,7 +143,7 @@ func (r *Request) unknownModel() error {
 		"estimate takes a number of parameters, or a job")
 }
 
-// readConfig reads a config.json, or that of a folder.
+// readConfig reads a config.json, given by its path or folder.
 func readConfig(path string) (memory.Architecture, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "config.json")
@@ -159,7 +159,7 @@ func readConfig(path string) (memory.Architecture, error) {
 	return a, nil
 }
 
-// configHint is what to do where a configuration cannot be taken.
+// configHint returns the hint for a configuration that cannot be used.
 func configHint(err error) string {
 	if errors.Is(err, memory.ErrExperts) {
 		return "estimate knows dense models: give the number of all parameters, and --layers, --hidden and --intermediate of the experts that one token sees"

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// Text is the forecast for people: phases by parts, cards, and what was assumed.
+// Text returns the forecast as text: phases by parts, cards, and assumptions.
 func (a *Forecast) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s parameters, %s\n%s\n\n", count(a.Architecture.Parameters), shapeOf(a.Architecture), a.planLine())

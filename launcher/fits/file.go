@@ -12,7 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// version is that of the files. A file of a later version is left alone: the gpurun that wrote
+// version is the version of the file format. A file of a later version is not changed: the gpurun that wrote
 // it may still need it.
 const version = 1
 
@@ -24,8 +24,7 @@ type content struct {
 // errNewer means a file of a later version of gpurun.
 var errNewer = errors.New("a newer gpurun wrote it")
 
-// read reads a file of fits; none where there is no file. The error is a *Refused where the file
-// may not be used.
+// read reads a file of fits; none if there is no file. The error is a *Refused if the file must not be used.
 func read(path string) ([]Fit, error) {
 	text, err := readOwn(path)
 	var refused *Refused
@@ -113,7 +112,7 @@ func plausible(v any) bool {
 	return true
 }
 
-// check says what cannot be in a fit.
+// check returns an error for impossible values in a fit.
 func (f Fit) check() error {
 	if err := f.Written.Validate(); err != nil {
 		return err
@@ -134,7 +133,7 @@ func (f Fit) check() error {
 	return nil
 }
 
-// encode writes fits, as many of the newest as a file may hold.
+// encode writes the newest fits, as many as fit into a file.
 func encode(fits []Fit) ([]byte, error) {
 	for fits = bounded(fits); ; fits = fits[:len(fits)-1] {
 		text, err := json.Marshal(content{Version: version, Fits: fits})
@@ -150,8 +149,8 @@ func encode(fits []Fit) ([]byte, error) {
 	}
 }
 
-// bounded keeps the newest of what is remembered. The plan of the job as written stays: it shows
-// that another one is needed.
+// bounded drops the oldest entries. It keeps the plan of the job as written, whose failure shows that another
+// one is needed.
 func bounded(fits []Fit) []Fit {
 	fits = fits[:min(len(fits), mostFits)]
 	for i, f := range fits {

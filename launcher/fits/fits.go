@@ -1,9 +1,9 @@
-// Package fits remembers across runs what plans of a job needed: which fitted, which ran out of
-// memory, and what the processes measured.
+// Package fits remembers plans of a job across runs: which fitted, which ran out of memory, and what the
+// processes measured. A fit is what is remembered of a job under one set of conditions.
 //
-// The user's state directory has one file for each job, with measurements and plans only: no
-// command, no path, no variable. Judge checks what is read back against the job, its device and
-// its policy. A copy next to the job is a hint for others who start it, and starts nothing.
+// The user's state directory has one file for each job, with measurements and plans only: no command, no
+// path, no variable. Judge checks the entries against the job, its device and its policy. A copy next to the
+// job gives other users' runs its measurements, but no plan to start with.
 package fits
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// Conditions are those under which a job ran. Results hold under equal conditions.
+// Conditions are the conditions under which a job ran. Results apply under equal conditions.
 type Conditions struct {
 	// Code is a digest of the job's script, the modules that it imports, its arguments and
 	// configuration files, without the settings that gpurun may change.
@@ -27,7 +27,7 @@ type Conditions struct {
 	DataParallel int    `json:"data_parallel"`
 }
 
-// A Fit is what is remembered of a job under one set of conditions.
+// A Fit has the remembered plans of a job under one set of conditions.
 type Fit struct {
 	Conditions
 	Written strategy.Plan       `json:"written"`         // the plan of the job as it was written
@@ -39,18 +39,18 @@ type Fit struct {
 type Tried struct {
 	Plan     strategy.Plan     `json:"plan"`
 	Training strategy.Training `json:"training,omitempty"` // the effect of the plan on the training
-	Fitted   bool              `json:"fitted"`             // the job trained to its end; else it ran out of memory
-	// Room is the memory that each rank had on its device, in bytes, and Peak the most that it
-	// held of that; 0: not known.
+	Fitted   bool              `json:"fitted"`             // the job trained to its end, else it ran out of memory
+	// Room is the memory in bytes that each rank had on its device, and Peak the most that it used; 0 if not
+	// known.
 	Room     int64                `json:"room_bytes,omitempty"`
 	Peak     int64                `json:"peak_bytes,omitempty"`
-	Needed   int                  `json:"needed,omitempty"`       // runs that came to the plan without memory of it, and fitted
+	Needed   int                  `json:"needed,omitempty"`       // runs in which the plan fitted although it was not recalled
 	Seconds  float64              `json:"step_seconds,omitempty"` // of a step; 0: not known
 	At       time.Time            `json:"at"`
 	Measured []memory.Measurement `json:"measured,omitempty"`
 }
 
-// Bounds of what is kept of one job, and of all.
+// Bounds of the remembered data, of one job and of all.
 const (
 	mostFits     = 8  // of a job
 	mostTried    = 16 // of a fit
@@ -63,13 +63,13 @@ const (
 // equal plans set the same knobs to the same values.
 func equal(a, b strategy.Plan) bool { return len(a) == len(b) && len(a.Changed(b)) == 0 }
 
-// plan is the index of a plan that was tried, -1 for none.
+// plan returns the index of a plan that was tried, -1 for none.
 func (f Fit) plan(p strategy.Plan) int {
 	return slices.IndexFunc(f.Tried, func(t Tried) bool { return equal(t.Plan, p) })
 }
 
-// fitted are the indexes of the plans that fitted: those that train the same first where the
-// policy prefers them, then the newest first.
+// fitted returns the indexes of the plans that fitted, the newest first. If the policy prefers plans that
+// train the same, they come before the others.
 func (f Fit) fitted(p strategy.Policy) []int {
 	var all []int
 	for i, t := range f.Tried {
@@ -83,8 +83,8 @@ func (f Fit) fitted(p strategy.Policy) []int {
 	return all
 }
 
-// Begins reports whether a run of the job as it is written begins with a plan: the newest one
-// that fitted in the strongest class, where the job as written ran out of memory.
+// Begins reports whether a run of the job as written would begin with a plan: the job as written ran out of
+// memory, and this is the newest plan that fitted, in the strongest class.
 func (f Fit) Begins(written, plan strategy.Plan) bool {
 	at := f.plan(f.Written)
 	fitted := f.fitted(strategy.Policy{})
@@ -101,9 +101,9 @@ type Observation struct {
 	Room     int64             // memory that each rank had, in bytes; 0: not known
 }
 
-// Telling reports whether an attempt shows something about its plan: it trained, or ran out of
-// memory because of what it needs. A leak fits into no plan for long. Nothing is learned of a
-// job that cannot be changed and was not measured.
+// Telling reports whether an attempt shows something about its plan: it trained, or ran out of memory because
+// of the plan's needs. A leak shows nothing, since it exceeds any plan in time. Nor does a job that cannot be
+// changed and was not measured.
 func (o Observation) Telling() bool {
 	a := o.Attempt
 	changeable := false
@@ -117,8 +117,7 @@ func (o Observation) Telling() bool {
 	return ran && (o.Trained || a.Diagnosis.OutOfMemory() && a.Diagnosis.Growth == nil)
 }
 
-// Learn adds an attempt to what is remembered of its job. What was remembered of another model
-// under the same conditions is dropped.
+// Learn adds an attempt to the fits of its job. Fits of another model under the same conditions are dropped.
 func Learn(fits []Fit, o Observation) []Fit {
 	if !o.Telling() {
 		return fits
@@ -137,7 +136,7 @@ func Learn(fits []Fit, o Observation) []Fit {
 		fit.Model = model
 	}
 	tried, recalled := o.tried(), o.Job.Recalled != nil && equal(o.Attempt.Plan, o.Job.Recalled.Plan)
-	if i := fit.plan(tried.Plan); i >= 0 { // its last end counts
+	if i := fit.plan(tried.Plan); i >= 0 { // its latest end counts
 		before := fit.Tried[i]
 		tried.Needed = before.Needed
 		if len(tried.Measured) == 0 && before.Fitted == tried.Fitted {
@@ -163,7 +162,7 @@ func Unlearn(fits []Fit, under Conditions, plan strategy.Plan) []Fit {
 	return left
 }
 
-// tried is the result of the attempt for its plan.
+// tried returns the attempt's result for its plan.
 func (o Observation) tried() Tried {
 	a := o.Attempt
 	t := Tried{Plan: a.Plan.With(nil), Training: o.Training, Fitted: o.Trained, Room: o.Room, At: a.Ended.UTC()}
@@ -181,7 +180,7 @@ func (o Observation) tried() Tried {
 	return t
 }
 
-// fingerprint is that of the first model that a rank reported, nil for none.
+// fingerprint returns the fingerprint of the first model that a rank reported, nil for none.
 func fingerprint(measured []memory.Measurement) *memory.Fingerprint {
 	for _, m := range measured {
 		if f, known := m.Fingerprint(); known {

@@ -8,40 +8,40 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// Today is the job as it is now, and what there is to run it with.
+// Today has the current job and the resources for it.
 type Today struct {
 	Conditions
 	Policy    strategy.Policy
 	Job       strategy.Job
 	Inventory strategy.Inventory
 	Room      int64 // memory that each rank has on its device, in bytes; 0: not known
-	// Fits predicts whether a plan fits a device, by the measurements of the past, so that a job
-	// that has become smaller runs as written again; nil: no prediction.
+	// Fits predicts whether a plan fits a device, from measurements of the past, so that a job that has
+	// become smaller runs as written again; nil: no prediction.
 	Fits func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool
 }
 
-// Remembered is what is remembered of a job, as far as it holds today.
+// Remembered has the remembered plans and measurements of a job that apply today.
 type Remembered struct {
 	// Recalled is the plan to start with in place of the job as written; nil: as written.
 	Recalled *strategy.Recalled
-	// Unused says why no plan that fitted is started with; empty where there is none.
+	// Unused says why the run does not start with a plan that fitted; empty if none did.
 	Unused string
 	// Sure and Unsure are measurements: strategy.Job's Remembered and Unsure.
 	Sure, Unsure []memory.Measurement
 }
 
 const (
-	// otherTorch is the fraction by which bytes may be off with another minor version of PyTorch.
+	// otherTorch is the fraction by which bytes may differ with another minor version of PyTorch.
 	otherTorch = 0.10
-	// sameRoom is how far two figures of one device's room may be apart: a context, another
-	// process of the desktop.
+	// sameRoom is the fraction by which two figures for one device's memory may differ, because of a context
+	// or a process of the desktop.
 	sameRoom = 0.01
-	// spare is how much of a plan's peak has to be left over where there is less room than it had.
+	// spare is the fraction of a plan's peak that must stay free if there is less memory than it had.
 	spare = 0.02
 )
 
-// Judge returns what holds today of a job's fits. Those of the copy next to the job start
-// nothing; only their measurements count.
+// Judge returns the part of a job's fits that applies today. From the copy next to the job, only measurements
+// count, no plans.
 func Judge(own, copied []Fit, today Today) Remembered {
 	var r Remembered
 	for _, f := range own {
@@ -60,7 +60,7 @@ func Judge(own, copied []Fit, today Today) Remembered {
 	return r
 }
 
-// take adds a fit's measurements, as far as they hold under today's conditions.
+// take adds a fit's measurements, as far as they apply under today's conditions.
 func (r *Remembered) take(f Fit, today Today) {
 	var all []memory.Measurement
 	for _, t := range f.Tried {
@@ -82,8 +82,8 @@ func (r *Remembered) take(f Fit, today Today) {
 	}
 }
 
-// choose takes the newest plan that fitted, where the job as written is known to run out of
-// memory. With more room than it had then, that failure shows nothing.
+// choose selects the newest plan that fitted, if the job as written is known to run out of memory. With more
+// memory than it had then, that failure shows nothing.
 func (r *Remembered) choose(f Fit, today Today) {
 	if !equal(f.Written, today.Job.Written) {
 		if f.rescued() {
@@ -142,7 +142,7 @@ func (f Fit) rescued() bool {
 	return slices.ContainsFunc(f.Tried, func(t Tried) bool { return t.Fitted && !equal(t.Plan, f.Written) })
 }
 
-// tight says why a plan that fitted may not fit into the room of today; empty where it does.
+// tight returns why a plan that fitted may not fit into today's memory; empty if it fits.
 func tight(t Tried, now int64) string {
 	enough := now == 0 || t.Room == 0 || float64(now) >= float64(t.Room)*(1-sameRoom)
 	if enough || t.Peak > 0 && float64(t.Peak)*(1+spare) <= float64(now) {
@@ -151,8 +151,8 @@ func tight(t Tried, now int64) string {
 	return fmt.Sprintf("it had %s, and there are %s", strategy.GiB(t.Room), strategy.GiB(now))
 }
 
-// missed says why the newest plan that fitted under other conditions is not started with; empty
-// where there is none.
+// missed returns why the run does not start with the newest plan that fitted under other conditions; empty if
+// there is none.
 func missed(own []Fit, today Today) string {
 	i := slices.IndexFunc(own, Fit.rescued)
 	if i < 0 {

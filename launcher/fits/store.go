@@ -80,7 +80,7 @@ func (s JobStore) Update(change func([]Fit) []Fit) error {
 	if err := private.WriteFile(path, text, private.Mode); err != nil {
 		return fmt.Errorf("remember what the job needed: %w", err)
 	}
-	// The copy goes into an existing folder of the user's only. Nothing depends on it.
+	// The copy is written only into an existing folder of the user. Nothing depends on it.
 	if s.Copy != "" && private.CheckOwner(filepath.Dir(s.Copy)) == nil {
 		_ = private.WriteCopy(s.Copy, text, private.Mode)
 	}
@@ -90,8 +90,8 @@ func (s JobStore) Update(change func([]Fit) []Fit) error {
 // lockPatience bounds the wait for the lock: its holder writes one small file.
 const lockPatience = 5 * time.Second
 
-// lock locks the folder. On a file system without locks, of two runs that end at once one is
-// forgotten; files are still replaced as a whole.
+// lock locks the folder. On a file system without locks, if two runs end at once, one may be forgotten; files
+// are still replaced as a whole.
 func lock(path string) (unlock func(), err error) {
 	f, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
@@ -144,8 +144,8 @@ func trim(dir, keep string) error {
 // ErrNowhere means that the user has no state directory.
 var ErrNowhere = errors.New("neither XDG_STATE_HOME nor HOME names a folder")
 
-// Folder is where fits are kept: $XDG_STATE_HOME/gpurun/fits, else ~/.local/state/gpurun/fits.
-// By the XDG Base Directory Specification, a relative path counts as none.
+// Folder returns the folder of fits: $XDG_STATE_HOME/gpurun/fits, else ~/.local/state/gpurun/fits. By the XDG
+// Base Directory Specification, a relative path counts as none.
 func Folder(variable func(name string) string) (string, error) {
 	if state := variable("XDG_STATE_HOME"); filepath.IsAbs(state) {
 		return filepath.Join(state, "gpurun", "fits"), nil
@@ -156,11 +156,11 @@ func Folder(variable func(name string) string) (string, error) {
 	return "", ErrNowhere
 }
 
-// Name is the file's name for a job, made of the words that identify it.
+// Name returns the file name for a job, from the words that identify it.
 func Name(words ...string) string {
 	h := sha256.New()
 	for _, w := range words {
-		fmt.Fprintf(h, "%d:%s", len(w), w) // a hash takes every write
+		fmt.Fprintf(h, "%d:%s", len(w), w) // a hash never returns an error
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16]) + ".json"
 }
@@ -170,7 +170,7 @@ type Refused struct{ Path, Why string }
 
 func (e *Refused) Error() string { return fmt.Sprintf("%s is not used: %s", e.Path, e.Why) }
 
-// ownedOnly refuses files and folders that are another user's, or that others may write to.
+// ownedOnly refuses files and folders that belong to another user, or that others may write to.
 func ownedOnly(path string, info fs.FileInfo) error {
 	const groupAndOthers = 0o022
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int64(stat.Uid) != int64(os.Geteuid()) {

@@ -22,12 +22,12 @@ import (
 // Completions are the words that may replace the last word of a command line.
 type Completions struct {
 	Words []CompletionWord
-	// Paths shows which of the shell's own may appear there, too: AnyFile, Folders, TrainFiles,
-	// or empty for none.
+	// Paths is the kind of paths that may also appear there, which the shell completes: AnyFile, Folders,
+	// TrainFiles, or empty for none.
 	Paths string
 }
 
-// What the shell itself completes.
+// The kinds of paths that the shell completes.
 const (
 	AnyFile    = "files"
 	Folders    = "folders"
@@ -53,7 +53,7 @@ func Complete(app *cli.App, words []string) Completions {
 	return answer
 }
 
-// command is the verb of a line, run where there is none, and the words behind it.
+// command returns the verb of a line, run if there is none, and the words after it.
 func command(app *cli.App, words []string) (*cli.Command, []string) {
 	c := app.Command("run")
 	for i, word := range words {
@@ -73,7 +73,7 @@ func command(app *cli.App, words []string) (*cli.Command, []string) {
 	return c, words
 }
 
-// A partialLine is a command partialLine up to the word that is completed.
+// A partialLine is a command line up to the word that is completed.
 type partialLine struct {
 	app     *cli.App
 	command *cli.Command
@@ -103,7 +103,7 @@ func (l partialLine) complete(before []string, typed string) Completions {
 			l.more = strings.HasSuffix(word, ".toml") || l.command.Name == "estimate" && word != "" && word[0] >= '0' && word[0] <= '9'
 		}
 		if l.named++; readsItself(l.command) && !l.more {
-			return Completions{Paths: AnyFile} // what follows is the job's own
+			return Completions{Paths: AnyFile} // the words after it belong to the job
 		}
 	}
 	if name, value, assigned := strings.Cut(typed, "="); assigned && strings.HasPrefix(name, "--") {
@@ -121,7 +121,7 @@ func (l partialLine) complete(before []string, typed string) Completions {
 	return l.arguments()
 }
 
-// find is the option that a word of the line is.
+// find returns the option for a word of the line.
 func find(all []commandline.HelpEntry, word string) commandline.HelpEntry {
 	if strings.Contains(word, "=") {
 		return commandline.HelpEntry{}
@@ -134,8 +134,8 @@ func find(all []commandline.HelpEntry, word string) commandline.HelpEntry {
 	return commandline.HelpEntry{}
 }
 
-// options are those of the verb: as its help has them, and those that only its usage or the
-// reader of its line knows.
+// options returns the options of the verb: those in its help, and those that only its usage or its reader
+// knows.
 func (l partialLine) options() []commandline.HelpEntry {
 	all := optionsOf(l.command)
 	if readsItself(l.command) {
@@ -152,7 +152,7 @@ func (l partialLine) options() []commandline.HelpEntry {
 
 var flagLike = regexp.MustCompile(`--[a-z][a-z-]+`)
 
-// values are the words that flags of a few words can have.
+// values returns the allowed values of flags.
 func values() map[string][]string {
 	all := map[string][]string{
 		"mode":           job.Said("recovery", "mode").Words,
@@ -200,8 +200,7 @@ func candidates(lead string, words []string) []CompletionWord {
 	return all
 }
 
-// arguments are what may appear where a verb takes something that is no flag: its usage
-// says what.
+// arguments returns the words that the verb accepts besides flags, as its usage defines them.
 func (l partialLine) arguments() Completions {
 	usage := l.command.UsageText
 	has := func(word string) bool { return strings.Contains(usage, word) }
@@ -249,7 +248,7 @@ func (l partialLine) verbs() []CompletionWord {
 func recipeNames() []CompletionWord {
 	catalog, err := recipes.Catalog()
 	if err != nil {
-		return nil // a shell has no place for it
+		return nil // shells do not complete this
 	}
 	var all []CompletionWord
 	for _, r := range catalog {
@@ -258,10 +257,10 @@ func recipeNames() []CompletionWord {
 	return all
 }
 
-// plain is a name that no shell has to quote.
+// plain matches a name that needs no quotes in a shell.
 var plain = regexp.MustCompile(`^[\w./+@%-]+$`)
 
-// runNames are the newest runs below the working directory, by job and name.
+// runNames returns the newest runs below the working directory, by job and name.
 func runNames() []CompletionWord {
 	all, err := runs.List(".")
 	if err != nil {
@@ -277,7 +276,7 @@ func runNames() []CompletionWord {
 	return found
 }
 
-// WriteTo writes a word a line, behind a tab its help, and last the kind of paths.
+// WriteTo writes one word per line, with its help after a tab, and last the kind of paths.
 func (a Completions) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	for _, c := range a.Words {

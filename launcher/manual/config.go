@@ -10,8 +10,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/job"
 )
 
-// WriteConfig writes all keys of a train.toml as such a file: each with its default, or,
-// where it has none, in a comment with an example.
+// WriteConfig writes all keys of a train.toml as such a file: each with its default, or without one, in a
+// comment with an example.
 func WriteConfig(w io.Writer) error {
 	var b strings.Builder
 	for i, s := range job.Sections {
@@ -19,7 +19,7 @@ func WriteConfig(w io.Writer) error {
 		if i > 0 {
 			b.WriteString("\n")
 			if s.OneOf != nil {
-				lead = "# " // without one of them the table means nothing
+				lead = "# " // the table needs one of these keys
 			}
 		}
 		fmt.Fprintf(&b, "%s[%s]  # %s\n", lead, s.Name, s.About)
@@ -36,8 +36,8 @@ func WriteConfig(w io.Writer) error {
 	return err
 }
 
-// setting is a key as a file has it: in a comment where it has no default, or where its
-// table is in one.
+// setting returns a key as a line of a file, as a comment if the key has no default, or if its table is a
+// comment.
 func setting(k job.FileKey, lead string) string {
 	if k.Default == "" || lead != "" {
 		return "# " + k.Name
@@ -45,10 +45,10 @@ func setting(k job.FileKey, lead string) string {
 	return k.Name
 }
 
-// spelt is a value of the key as a file has it.
+// spelt returns a value of the key as written in a file.
 func spelt(k job.FileKey) string { return cmp.Or(k.Default, k.Example) }
 
-// about is a key's line, with the values that it can have besides its default.
+// about returns a key's description, with its allowed values besides the default.
 func about(k job.FileKey) string {
 	if others := otherWords(k); others != "" {
 		return others + "; " + k.About
@@ -56,10 +56,10 @@ func about(k job.FileKey) string {
 	return k.About
 }
 
-// otherWords are the words that a key can have besides its default.
+// otherWords returns the words that a key can have besides its default.
 func otherWords(k job.FileKey) string {
 	if k.Form == job.ListForm {
-		return "" // rungs and knobs are too many for a line
+		return "" // remedies and knobs are too many for a line
 	}
 	var others []string
 	for _, w := range k.Words {
@@ -83,7 +83,7 @@ func otherWords(k job.FileKey) string {
 	return "or " + strings.Join(others, ", ")
 }
 
-// pageHead stands above the tables of docs/config.md.
+// pageHead precedes the tables of docs/config.md.
 const pageHead = `# The keys of train.toml
 
 <!-- Written by "make generate" from launcher/job/keys.go. -->
@@ -121,7 +121,7 @@ func WriteConfigPage(w io.Writer) error {
 	return err
 }
 
-// valuesOf says what can be written for a key.
+// valuesOf describes the allowed values of a key.
 func valuesOf(k job.FileKey) string {
 	var all []string
 	for _, w := range k.Words {
@@ -153,7 +153,7 @@ func defaultOf(k job.FileKey) string {
 	return "`" + k.Default + "`"
 }
 
-// cell is text for a cell of a table.
+// cell returns text for a cell of a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 func upperFirst(text string) string { return strings.ToUpper(text[:1]) + text[1:] }

@@ -12,19 +12,19 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-// about gpurun, on its own page.
+// The description of gpurun on its manual page.
 const manDescription = `gpurun runs a PyTorch or DeepSpeed training job in place of torchrun, and when the job runs out of memory, changes its
 settings to a plan that fits and runs it again. It works with unmodified scripts, never writes to your files, and never changes
 the global batch or the learning rate.`
 
-// manFiles are the files that gpurun reads and writes of its own accord.
+// manFiles are the files that gpurun reads and writes by default.
 var manFiles = []commandline.HelpEntry{
 	{Names: []string{"~/.config/gpurun/config.toml"}, About: "defaults for all your jobs: the tables of a train.toml that gpurun help config names"},
 	{Names: []string{".gpurun/JOB/RUN/"}, About: "a run: journal.jsonl, verdict.json, report.html, and the ranks' output"},
 	{Names: []string{"~/.local/state/gpurun/"}, About: "what fitted, remembered from run to run"},
 }
 
-// manVariables are the variables that mean something to gpurun itself.
+// manVariables are the variables that gpurun itself reads.
 var manVariables = []commandline.HelpEntry{
 	{Names: []string{"GPURUN"}, About: "off: the command that follows gpurun is executed unchanged"},
 	{Names: []string{"PYTHON_EXEC"}, About: "the interpreter of the ranks"},
@@ -77,7 +77,7 @@ func WriteManOf(w io.Writer, c *cli.Command) error {
 // A roff is a manual page being written.
 type roff struct{ strings.Builder }
 
-// begun is a page up to its synopsis.
+// begun returns a page up to its synopsis.
 func begun(name, usage, synopsis string) *roff {
 	p := &roff{}
 	// There is no date: the same source gives the same page.
@@ -91,10 +91,10 @@ func begun(name, usage, synopsis string) *roff {
 
 func (p *roff) head(title string) { fmt.Fprintf(p, ".SH %s\n", title) }
 
-// table writes lines as they are.
+// table writes lines unchanged.
 func (p *roff) table(text string) { fmt.Fprintf(p, ".nf\n%s\n.fi\n", escaped(text)) }
 
-// text writes lines as they are, where one is a table's or an example's, else filled.
+// text writes a paragraph unchanged if it has a line of a table or an example, else filled.
 func (p *roff) text(text string) {
 	if strings.Contains(text, "\n ") {
 		p.table(text)
@@ -103,17 +103,17 @@ func (p *roff) text(text string) {
 	fmt.Fprintf(p, "%s\n", escaped(text))
 }
 
-// entry writes a term, which is escaped, and what it is.
+// entry writes a term, which must be escaped already, and its description.
 func (p *roff) entry(term, about string) { fmt.Fprintf(p, ".TP\n%s\n%s\n", term, escaped(about)) }
 
-// list writes entries whose names are all of them.
+// list writes entries with all their names.
 func (p *roff) list(all []commandline.HelpEntry) {
 	for _, o := range all {
 		p.entry(bold(o.Names[0]), o.About)
 	}
 }
 
-// options writes the options and what stands between them.
+// options writes the options and the texts between them.
 func (p *roff) options(all []commandline.HelpEntry) {
 	for _, o := range all {
 		about := strings.ReplaceAll(o.About, "\n", " ")
@@ -150,7 +150,7 @@ func (p *roff) status(name string) {
 	}
 }
 
-// also names other pages; the empty name is gpurun's own.
+// also writes references to other pages; the empty name is gpurun's page.
 func (p *roff) also(names []string) {
 	p.head("SEE ALSO")
 	for i, name := range names {
@@ -172,8 +172,8 @@ func (p *roff) to(w io.Writer) error {
 
 func bold(text string) string { return `\fB` + escaped(text) + `\fR` }
 
-// escaped is text as troff shows it: what is special in it is spelt out, characters beyond
-// ASCII by their number, and no line is taken for a request.
+// escaped returns text with special characters escaped for troff, and characters beyond ASCII as numbers. No
+// line of it is read as a request.
 func escaped(text string) string {
 	var b strings.Builder
 	first := true

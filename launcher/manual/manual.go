@@ -1,7 +1,6 @@
-// Package manual writes gpurun's reference: the keys of a train.toml as text, as a page and
-// as a schema for editors; manual pages; and shell completion. All of it is made of the
-// tables that the readers use: the verbs with their flags, the help of the options, and the
-// keys of package job.
+// Package manual writes gpurun's reference: the keys of a train.toml as text, as a page and as a schema for
+// editors; manual pages; and shell completion. Everything is generated from the tables that the parsers use:
+// the verbs with their flags, the help of the options, and the keys of package job.
 package manual
 
 import (
@@ -18,14 +17,14 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-// HelpUsage is how the verb help is called.
+// HelpUsage is the usage of the verb help.
 const HelpUsage = "gpurun help [VERB]\ngpurun VERB --help\ngpurun help config [--markdown]\ngpurun help schema\ngpurun help man [VERB]"
 
-// HelpDescription says what there is besides the help of verbs.
+// HelpDescription describes the topics besides the help of verbs.
 const HelpDescription = `config shows all keys of a train.toml with their defaults, as a file; schema is its JSON Schema, for editors;
 man is a manual page, for "man -l -".`
 
-// Help is what the verb help does: it shows a topic, the help of a verb, or gpurun's own.
+// Help carries out the verb help: it shows a topic, the help of a verb, or gpurun's own.
 func Help(c *cli.Context) error {
 	words := c.Args().Slice()
 	if len(words) == 0 || !verb.IsTopic(words[0]) {
@@ -60,13 +59,13 @@ func showMan(c *cli.Context, words []string) error {
 	return WriteManOf(c.App.Writer, of)
 }
 
-// Shells are those whose command lines can be completed.
+// Shells are the shells whose command lines can be completed.
 var Shells = []string{"bash", "zsh", "fish"}
 
 //go:embed shells
 var scripts embed.FS
 
-// CompletionUsage is how the verb completion is called, CompletionDescription what it does.
+// CompletionUsage and CompletionDescription are the help of the verb completion.
 const (
 	CompletionUsage       = "gpurun completion [--json] bash|zsh|fish\ngpurun completion SHELL -- WORD…"
 	CompletionDescription = `The script goes where the shell looks for it; for one session:
@@ -77,7 +76,7 @@ With words behind --, which follow "gpurun" on a line, what may stand in the pla
 scripts ask for that.`
 )
 
-// Completion is what the verb completion does: it writes a shell's script, or answers it.
+// Completion carries out the verb completion: it writes a shell's script, or answers its requests.
 func Completion(c *cli.Context, out io.Writer) error {
 	shell, words := c.Args().First(), c.Args().Tail()
 	script, err := scripts.ReadFile("shells/completion." + shell)
@@ -100,8 +99,8 @@ func Completion(c *cli.Context, out io.Writer) error {
 	return err
 }
 
-// Version is the module's version, a release's tag for example, or the commit that the
-// binary was built from.
+// Version returns the module's version, such as a release's tag, or the commit that the binary was built
+// from.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
@@ -113,7 +112,7 @@ func Version() string {
 	return "devel"
 }
 
-// Commit is what the binary was built from; empty where it does not say.
+// Commit returns the commit that the binary was built from; empty if not known.
 func Commit() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {

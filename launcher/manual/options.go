@@ -9,10 +9,10 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 )
 
-// readsItself reports whether a verb reads its own command line, which holds a job's.
+// readsItself reports whether a verb parses its command line itself, since that contains a job's.
 func readsItself(c *cli.Command) bool { return c.SkipFlagParsing && c.Name != "help" }
 
-// optionsOf is the help of a verb's options.
+// optionsOf returns the help of a verb's options.
 func optionsOf(c *cli.Command) []commandline.HelpEntry {
 	if readsItself(c) {
 		return commandline.HelpFor(c.Name)
@@ -26,7 +26,7 @@ func optionsOf(c *cli.Command) []commandline.HelpEntry {
 	return append(all, commandline.HelpEntry{Names: []string{"--help", "-h"}, About: "show this"})
 }
 
-// flagOf is a flag that urfave/cli parses.
+// flagOf returns the help of a flag that urfave/cli parses.
 func flagOf(f cli.Flag) commandline.HelpEntry {
 	var o commandline.HelpEntry
 	for _, name := range f.Names() {

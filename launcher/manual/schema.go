@@ -14,12 +14,11 @@ import (
 // object is a JSON object; its keys are written in order of their names.
 type object = map[string]any
 
-// SchemaID names the schema; it is where its page is, too.
+// SchemaID is the schema's identifier and the address of its file.
 const SchemaID = "https://github.com/gpurun/gpurun/blob/main/docs/train.schema.json"
 
-// WriteSchema writes the JSON Schema of a train.toml, of draft 7, which editors know. What
-// it refuses gpurun refuses, too; gpurun also looks at what a schema cannot see, such as
-// whether the script is there.
+// WriteSchema writes the JSON Schema of a train.toml, in draft 7, which editors support. gpurun refuses
+// everything that the schema refuses, and more that a schema cannot check, such as a missing script.
 func WriteSchema(w io.Writer) error {
 	tables := object{}
 	for _, s := range job.Sections {
@@ -51,10 +50,10 @@ func WriteSchema(w io.Writer) error {
 	return err
 }
 
-// relate adds what holds between keys.
+// relate adds the rules between keys.
 func relate(tables object) {
 	var commands []object
-	for _, name := range job.Sections[0].OneOf { // of another table your configuration may say it
+	for _, name := range job.Sections[0].OneOf { // for other tables, the user's configuration may have it
 		commands = append(commands, object{"required": []string{name}})
 	}
 	of := func(table string) object { return tables[table].(object) }
@@ -64,13 +63,13 @@ func relate(tables object) {
 	of("resume")["dependencies"] = object{"latest": []string{"args"}, "args": []string{"latest"}, "data": []string{"latest"}}
 }
 
-// The texts that a duration and a size can be; one of 0 bytes means nothing.
+// The patterns of a duration and a size. A size of 0 bytes is not allowed.
 const (
 	durationPattern = `^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 	sizePattern     = `^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*([kKmMgGtT][iI]?)?[bB]\s*$`
 )
 
-// keySchema is what a key's value may be.
+// keySchema returns the schema of a key's value.
 func keySchema(k job.FileKey) (object, error) {
 	schema, words := object{}, anyOf(k.Words)
 	switch k.Form {
@@ -109,7 +108,7 @@ func keySchema(k job.FileKey) (object, error) {
 	return schema, nil
 }
 
-// anyOf is one of some words; nil where there are none.
+// anyOf returns the schema for one of some words; nil if there are none.
 func anyOf(words []string) object {
 	if words == nil {
 		return nil
@@ -117,7 +116,7 @@ func anyOf(words []string) object {
 	return object{"enum": words}
 }
 
-// either is the one or the other, which may be nil.
+// either returns the schema for one or the other, which may be nil.
 func either(one, other object) object {
 	if other == nil {
 		return one
@@ -125,8 +124,8 @@ func either(one, other object) object {
 	return object{"anyOf": []object{one, other}}
 }
 
-// knobSchemas are the entries of [knobs]: a place, or several. What a place can say is
-// judged by gpurun; an editor knows the keys.
+// knobSchemas returns the schemas of the entries of [knobs]: one place or several. The schema has only the
+// keys of a place; gpurun checks the values.
 func knobSchemas() object {
 	keys := object{}
 	for _, name := range recipes.KnobKeys() {

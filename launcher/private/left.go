@@ -7,20 +7,19 @@ import (
 	"time"
 )
 
-// What Sweep looks at: a job may have filled the folder.
+// Bounds of Sweep: a job may have filled the folder.
 const (
 	sweptEntries = 10_000
 	sweptDepth   = 8
 	sweptAtOnce  = 256
 )
 
-// temporary is how WriteFile and WriteCopy name a file until it is whole.
+// temporary matches the names of files that WriteFile and WriteCopy have not finished.
 var temporary = regexp.MustCompile(`^\.gpurun-[0-9]+$`)
 
-// Sweep removes what writers that were killed have left in a folder and in those below, the
-// upper ones first and without following links, as far as it is older than age. Nobody who
-// is alive may be writing there for longer than that. What cannot be removed is in nobody's
-// way.
+// Sweep removes unfinished files of killed writers that are older than age, in a folder and the folders
+// below, top down, without following links. A living writer must not take longer than age. Files that cannot
+// be removed do no harm.
 func Sweep(dir string, age time.Duration) {
 	left := sweptEntries
 	for level, depth := []string{dir}, 0; len(level) > 0 && depth < sweptDepth; depth++ {
@@ -32,13 +31,13 @@ func Sweep(dir string, age time.Duration) {
 	}
 }
 
-// SweepFolder is Sweep of one folder, without those below.
+// SweepFolder is like Sweep, but only for one folder.
 func SweepFolder(dir string, age time.Duration) {
 	left := sweptEntries
 	sweepOne(dir, age, &left)
 }
 
-// sweepOne sweeps a folder, and returns those in it.
+// sweepOne sweeps a folder, and returns the folders in it.
 func sweepOne(dir string, age time.Duration, left *int) (folders []string) {
 	f, err := os.Open(dir)
 	if err != nil {

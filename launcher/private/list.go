@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// List returns at most so many entries of a folder, in no order. With an error it returns
-// those that were read before.
+// List returns at most so many entries of a folder, in no order. With an error it returns the entries read
+// before.
 func List(dir string, most int) ([]fs.DirEntry, error) {
 	f, err := os.Open(dir)
 	if err != nil {

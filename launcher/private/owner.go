@@ -10,19 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Untrusted says why somebody else could change what gpurun writes into a folder,
-// and then acts upon.
+// Untrusted is the reason why another user could change files that gpurun writes into a folder and relies on.
 type Untrusted struct{ Why string }
 
 func (e *Untrusted) Error() string { return e.Why }
 
-// CheckOwner refuses a folder of another user than the caller or root, and one
-// that everybody may write to (a sticky bit makes it as safe as /tmp is). Groups
-// that share a folder are none of this: a folder that its owner opened to a group
-// of the caller, and volumes of Kubernetes with an fsGroup, which root owns with
-// the setgid bit. Nor are file systems that show another owner or mode than they
-// were given, as NFS does for root and SMB for everybody. The error is an
-// *os.PathError, of an *Untrusted or the system's.
+// CheckOwner refuses a folder of a user other than the caller or root, and a folder that everybody may write
+// to, unless it has a sticky bit like /tmp.
+//
+// It accepts folders shared by a group: those that the owner opened to a group of the caller, and Kubernetes
+// volumes with an fsGroup, which belong to root and have the setgid bit. It also accepts file systems that
+// show another owner or mode than they were given, as NFS does for root and SMB for all users. The error is
+// an *os.PathError with an *Untrusted or the system's error.
 func CheckOwner(dir string) error {
 	link, err := os.Lstat(dir)
 	if err != nil {
@@ -40,7 +39,7 @@ func CheckOwner(dir string) error {
 	return nil
 }
 
-// distrust says why a folder, or a link to one, is not to be trusted; empty if it is.
+// distrust returns why a folder, or a link to one, is not trusted; empty if it is.
 func distrust(info os.FileInfo, isLink bool) string {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || isLink && info.Mode()&os.ModeSymlink == 0 {
@@ -69,9 +68,8 @@ func inGroup(gid uint32) bool {
 	return int64(gid) == int64(os.Getegid()) || err == nil && slices.Contains(groups, int(gid))
 }
 
-// asShown reports whether the file system shows a file that was made in a folder a
-// moment ago, by the caller and for nobody else, just as it shows the folder, or
-// the link to it.
+// asShown reports whether the file system shows a new private file of the caller in a folder with the same
+// owner and mode as the folder, or the link to it.
 func asShown(dir string, shown os.FileInfo) bool {
 	stat, ok := shown.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -83,7 +81,7 @@ func asShown(dir string, shown os.FileInfo) bool {
 	return ok && own.Uid == stat.Uid && (!open || own.Mode&others != 0)
 }
 
-// shownIn is how the file system shows a file that is made in a folder for the caller alone.
+// shownIn returns how the file system shows a new private file of the caller in a folder.
 func shownIn(dir string) (own unix.Stat_t, ok bool) {
 	f, err := os.CreateTemp(dir, ".gpurun-*")
 	if err != nil {
@@ -94,10 +92,9 @@ func shownIn(dir string) (own unix.Stat_t, ok bool) {
 	return own, unix.Fstat(int(f.Fd()), &own) == nil
 }
 
-// CheckOwn refuses a file or folder that gpurun has not made for the caller alone, and a link
-// to one: what others have put there is not acted upon. What the file system shows as another
-// owner's or mode wherever the caller makes a file is none of this. The error is an
-// *os.PathError, of an *Untrusted or the system's.
+// CheckOwn refuses a file or folder that gpurun has not made as a private one for the caller, and a link:
+// gpurun does not rely on files of other users. It accepts an owner or mode that the file system shows for
+// all of the caller's files. The error is an *os.PathError with an *Untrusted or the system's error.
 func CheckOwn(path string) error {
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {

@@ -1,11 +1,9 @@
-// Package private makes the files and folders that are gpurun's own, and opens
-// them: 0600 and 0700, since command lines, outputs and configurations hold what
-// others on the machine must not read; and without following a link, since what a
-// job, or another user, put in the place of a file must not have gpurun write
+// Package private creates and opens gpurun's own files and folders. Their modes are 0600 and 0700, because
+// command lines, outputs and configurations may have content that other users must not read. It follows no
+// links, because a link that a job, or another user, put in place of a file must not make gpurun write
 // elsewhere.
 //
-// Links above the run directory are the user's own business: .gpurun may lead to
-// a larger disk.
+// Links above the run directory are allowed: .gpurun may be a link to a larger disk.
 package private
 
 import (
@@ -22,16 +20,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mode is that of a file that gpurun makes, unless it is a copy of another.
+// Mode is the mode of a file that gpurun creates, unless it is a copy of another.
 const Mode fs.FileMode = 0o600
 
 const dirMode fs.FileMode = 0o700
 
-// MkdirAll makes a folder and those above it that are missing.
+// MkdirAll creates a folder and the missing folders above it.
 func MkdirAll(dir string) error { return os.MkdirAll(dir, dirMode) }
 
-// Mkdir makes one folder where there is none. What is there already has to be a
-// folder, not a link, that CheckOwner accepts. The error is an *os.PathError.
+// Mkdir creates one folder. If the path exists, it must be a folder that CheckOwner accepts, and not a link.
+// The error is an *os.PathError.
 func Mkdir(dir string) error {
 	err := os.Mkdir(dir, dirMode)
 	if err == nil || !errors.Is(err, fs.ErrExist) {
@@ -47,7 +45,7 @@ func Mkdir(dir string) error {
 	return CheckOwner(dir)
 }
 
-// MkdirBelow makes a folder somewhere below root, and those in between, as Mkdir does.
+// MkdirBelow creates a folder below root, and the folders between, as Mkdir does.
 func MkdirBelow(root, dir string) error {
 	below, err := filepath.Rel(root, dir)
 	if err != nil || !filepath.IsLocal(below) {
@@ -65,7 +63,7 @@ func MkdirBelow(root, dir string) error {
 	return nil
 }
 
-// ErrNotRegular is the error for a pipe, a device or a folder in the place of a file.
+// ErrNotRegular is the error for a pipe, a device or a folder in place of a file.
 var ErrNotRegular = errors.New("it is not a regular file")
 
 // OpenFile opens a regular file, with the flags of os.OpenFile. It neither follows
@@ -88,11 +86,11 @@ func OpenFile(path string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// mostRead is more than any file has that gpurun reads whole, in bytes.
+// mostRead bounds, in bytes, the files that gpurun reads as a whole.
 const mostRead = 16 << 20
 
-// ReadFile reads a file as OpenFile opens it. One of more than 16 MiB is an error: a job
-// may have written it.
+// ReadFile reads a file as OpenFile opens it. A file of more than 16 MiB is an error: a job may have written
+// it.
 func ReadFile(path string) ([]byte, error) {
 	text, err := ReadHead(path, mostRead+1)
 	if err == nil && len(text) > mostRead {
@@ -111,8 +109,8 @@ func ReadHead(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// ReadJSON decodes a file as OpenFile opens it, up to so many bytes, and gives the time when
-// it was written.
+// ReadJSON decodes a file as OpenFile opens it, up to so many bytes, and returns the time when it was
+// written.
 func ReadJSON(path string, most int64, into any) (written time.Time, err error) {
 	f, err := OpenFile(path, os.O_RDONLY)
 	if err != nil {
@@ -132,10 +130,10 @@ func ReadJSON(path string, most int64, into any) (written time.Time, err error) 
 // patience bounds the wait for a disk that may hang.
 const patience = 15 * time.Second
 
-// ErrSlow is the error for what took too long to write.
+// ErrSlow is the error for a write that took too long.
 var ErrSlow = fmt.Errorf("it took longer than %s", patience)
 
-// InTime writes something, or gives up waiting for it.
+// InTime calls write, and stops waiting for it after a while.
 func InTime(write func() error) error {
 	written := make(chan error, 1)
 	go func() { written <- write() }()
@@ -149,9 +147,8 @@ func InTime(write func() error) error {
 	}
 }
 
-// WriteFile writes a file that is there as a whole or not at all: a temporary file
-// in the same folder, synced, then renamed over what was there, be it a link. Its mode is
-// that of another file, of which it is a copy, or Mode; its owner can read it always.
+// WriteFile writes a file atomically: a temporary file in the same folder is synced, then renamed over the
+// old file or link. mode is Mode, or the mode of the file that it copies. The owner can always read it.
 func WriteFile(path string, content []byte, mode fs.FileMode) error {
 	if err := replace(path, content, mode, (*os.File).Sync); err != nil {
 		return err
@@ -159,7 +156,7 @@ func WriteFile(path string, content []byte, mode fs.FileMode) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// WriteCopy is WriteFile for what is kept elsewhere, too: it does not wait for the disk.
+// WriteCopy is like WriteFile, but does not wait for the disk: it is for content that also exists elsewhere.
 func WriteCopy(path string, content []byte, mode fs.FileMode) error {
 	return replace(path, content, mode, func(*os.File) error { return nil })
 }
@@ -180,7 +177,7 @@ func replace(path string, content []byte, mode fs.FileMode, sync func(*os.File) 
 	return nil
 }
 
-// syncDir makes a rename last: the folder's entry is what a crash could lose.
+// syncDir makes a rename durable: a crash could lose the folder's entry.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -74,14 +74,14 @@ func (r *sameReports) String() string {
 	return ranks + rest
 }
 
-// A jobError is an error of the job that no change of its memory answers: the page shows it
-// before all that is about memory.
+// A jobError is an error of the job that is not about memory. The page shows it before everything about
+// memory.
 type jobError struct {
 	*ReportedAttempt
 	Traceback []string
 }
 
-// Error is that of the last attempt; nil where it has none, or memory was the reason.
+// Error is that of the last attempt; nil if it has none, or if memory was the reason.
 func (p *reportPage) Error() *jobError {
 	last := p.LastAttempt()
 	if last == nil || p.Verdict != nil && p.Verdict.Outcome == strategy.Trained || !last.failedByItself() || last.Diagnosis.Error == "" {

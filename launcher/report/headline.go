@@ -40,7 +40,7 @@ func (d *Data) Reason() string {
 	return d.Verdict.Reason
 }
 
-// Why says why attempts failed, but for the last where Reason says it.
+// Why returns why attempts failed, without the last attempt if Reason covers it.
 func (d *Data) Why() (why []string) {
 	for i := range d.Attempts {
 		if a := &d.Attempts[i]; a.Diagnosis.Fatal && (d.Reason() == "" || i+1 < len(d.Attempts)) {

@@ -96,10 +96,9 @@ func readSamples(path string, from, to time.Time) []Series {
 	return series
 }
 
-// someLines yields lines of a file of a size: all where there are few; else the last ones,
-// and a part that golden-ratio steps choose, so that every rank is among it although ranks take
-// turns. The number of lines is estimated from those so far; at most twice mostSamples are
-// yielded.
+// someLines yields lines of a file: all if there are few, else the last ones, and a part of the others.
+// Golden-ratio steps select this part, so that it includes every rank although ranks alternate. The number of
+// lines is estimated from those read so far. It yields at most twice mostSamples lines.
 func someLines(r io.Reader, size int64) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		lines := bufio.NewReaderSize(r, 256<<10)

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A snapshotView is what the allocator held when memory ran out, by what allocated it.
+// A snapshotView is the allocator's content when memory ran out, by the code that allocated it.
 type snapshotView struct {
 	*strategy.Snapshot
 	Words  string
@@ -19,7 +19,7 @@ type snapshotView struct {
 	Path   string // in the run directory, of the file that memory_viz opens
 }
 
-// An allocation is what one place in the code holds.
+// An allocation is the memory allocated by one place in the code.
 type allocation struct {
 	strategy.Allocation
 	Part string // of all that is allocated

@@ -8,22 +8,21 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// stacks show what filled the memory, an attempt a row, so that those before and after a
-// change can be compared.
+// stacks show what filled the memory, one row per attempt, so that attempts before and after a change can be
+// compared.
 type stacks struct {
 	Rows  []stack
 	Names []string
 }
 
-// A stack is what one rank held in one phase.
+// A stack is the memory of one rank in one phase, by parts.
 type stack struct {
 	*ReportedAttempt
 	memory.Breakdown
 	Rank  int
 	Words string // the phase
 	Parts []stackPart
-	// Wanted is where the request that failed would be, Limit where what was allowed ends,
-	// -1 for not shown.
+	// Wanted is the part for the failed request. Limit is the place of the limit, -1 for not shown.
 	Wanted  stackPart
 	Limit   int
 	Allowed int64
@@ -103,13 +102,13 @@ func (a *ReportedAttempt) allowedTo(rank int) (bytes int64) {
 	return bytes
 }
 
-// phaseWords are the words for the instants of package memory.
+// phaseWords are the names of package memory's phases.
 var phaseWords = map[string]string{
 	"load": "loading the model", "forward": "the forward pass", "loss": "the loss", "backward": "the backward pass",
 	"optimizer": "the optimizer's step", "evaluation": "evaluation",
 }
 
-// place puts the parts beside each other on a common scale.
+// place puts the parts next to each other on a common scale.
 func (s *stack) place(scale float64) {
 	x := 0.
 	for i, bytes := range []int64{s.Weights, s.Gradients, s.Optimizer, s.Activations, s.Other} {

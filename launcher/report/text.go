@@ -114,7 +114,7 @@ func joined(remedies []strategy.Rung) string {
 	return strings.Join(words, ", ")
 }
 
-// stepTime says how long a step takes after a change, and what of that was only estimated.
+// stepTime describes how long a step takes after a change, and whether that is estimated.
 func stepTime(p *strategy.Price) string {
 	switch after := fmt.Sprintf("%.3g s", p.SecondsAfter); {
 	case p.SecondsAfter <= 0:

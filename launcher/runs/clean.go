@@ -61,8 +61,8 @@ const (
 	keptBroken  = "cannot be read"
 )
 
-// Clean removes the runs below dir that are to go, and the rest of those that an earlier
-// cleaning did not finish. The error names those that could not be removed.
+// Clean removes runs below dir, and the remains of runs that an earlier cleaning did not finish. The error
+// names the runs that could not be removed.
 func (c Cleaning) Clean(dir string) (Cleaned, error) {
 	done := Cleaned{Dry: c.Dry, Removed: []Entry{}, Kept: []Kept{}}
 	paths, err := below(dir, isRun)
@@ -90,7 +90,7 @@ func (c Cleaning) Clean(dir string) (Cleaned, error) {
 	return done, failed
 }
 
-// keeps is why the nth run of a job stays; empty where it goes.
+// keeps returns why the nth run of a job stays; empty if it is removed.
 func (c Cleaning) keeps(r Entry, nth int) string {
 	switch {
 	case r.Locked:
@@ -110,7 +110,7 @@ func (c Cleaning) keeps(r Entry, nth int) string {
 // errChanged means that the run was resumed since it was read.
 var errChanged = errors.New("the run was resumed")
 
-// remove removes a run, or says why it stays.
+// remove removes a run, or returns why it stays.
 func (c Cleaning) remove(r Entry) (why string, err error) {
 	if c.Dry {
 		return "", nil

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 )
 
-// Newest is the run below dir that began or was resumed last. An error has a hint.
+// Newest returns the run below dir that began or was resumed last. An error has a hint.
 func Newest(dir string) (Entry, error) {
 	all, err := List(dir)
 	if err != nil {
@@ -32,9 +32,9 @@ func shown(dir string) string {
 	return dir
 }
 
-// Find is the run of a name: the path of a run directory, or of a folder above one; job/run
-// or a run's name, or the unique beginning of one; a job's name. Of several runs in a folder
-// or of a job it is the newest, and without a name the newest below dir. An error has a hint.
+// Find returns the run of a name. The name may be the path of a run directory, or of a folder above it;
+// job/run or a run's name, or a unique prefix of one; or a job's name. For a folder or job with several runs,
+// it is the newest one; without a name, the newest below dir. An error has a hint.
 func Find(dir, name string) (Entry, error) {
 	if name == "" {
 		return Newest(dir)
@@ -73,7 +73,7 @@ func Find(dir, name string) (Entry, error) {
 	return Entry{}, errext.Errorf("gpurun runs lists the runs; a run directory has a journal.jsonl", "%s is not a run directory of gpurun, nor the name of a run in %s", name, dir)
 }
 
-// named are the runs that match a name: exactly, else a job's newest, else by their beginning.
+// named returns the runs that match a name: exactly, else a job's newest, else by prefix.
 func named(all []Entry, name string) []Entry {
 	name = strings.TrimSuffix(name, "/")
 	exact := func(r Entry) bool { return name == r.Name || name == r.folder()+"/"+r.Name }

@@ -50,8 +50,8 @@ func look(paths []string) []Entry {
 // isLeftover reports whether a folder is a run directory that was being removed.
 func isLeftover(path string) bool { return journal.Leftover(path) && holdsRuns(filepath.Dir(path)) }
 
-// holdsRuns reports whether a folder is one for runs: below a .gpurun, or, as a job's in
-// --log-dir, with a run in it.
+// holdsRuns reports whether a folder is for runs: it is below a .gpurun, or has a run in it, like a job's
+// folder in --log-dir.
 func holdsRuns(dir string) bool {
 	if slices.Contains(strings.Split(dir, string(filepath.Separator)), home) {
 		return true

@@ -73,7 +73,7 @@ func (l Logs) Title() string {
 	return fmt.Sprintf("attempt %d, rank %d: %s", l.Attempt, l.Rank, filepath.Dir(l.Stdout))
 }
 
-// failedRank is the rank that an attempt's failure began on, 0 where none is known.
+// failedRank returns the rank on which an attempt's failure began, 0 if not known.
 func (r Entry) failedRank(attempt int) int {
 	events, _, _ := journal.Outline(r.Path) // without the journal, none is known
 	for _, a := range runstate.Of(events).Attempts {
@@ -142,8 +142,8 @@ func (t *tailing) close() {
 	}
 }
 
-// lookAgain is how often a follower reads without a notification: a gpurun that is killed
-// writes nothing, and some network file systems send none.
+// lookAgain is how often a follower reads without a notification: a killed gpurun writes nothing, and some
+// network file systems send no notifications.
 const lookAgain = time.Second
 
 // A LogFollower shows a rank's logs while they are written.
