@@ -83,7 +83,7 @@ func trains(after time.Duration) script {
 	return script{acts: []act{measures(time.Minute), exit(after, 0, 0), exit(after, 1, 0)}}
 }
 
-func TestClimbsAtACheckpoint(t *testing.T) {
+func TestSpeedUpAtACheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, l := ascent(t, trains(3*time.Hour))
 		v, err := l.Run(t.Context(), first())
@@ -119,7 +119,7 @@ func TestClimbsAtACheckpoint(t *testing.T) {
 }
 
 // What fails above goes back to the plan that trained, and nothing goes up a second time.
-func TestClimbFails(t *testing.T) {
+func TestFailedSpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, l := ascent(t, script{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}, trains(3*time.Hour))
 		l.Policy.MaxAttempts = 2
@@ -140,7 +140,7 @@ func TestClimbFails(t *testing.T) {
 }
 
 // Nobody looks for checkpoints where the run cannot go up.
-func TestStaysWhereItIs(t *testing.T) {
+func TestNoSpeedUp(t *testing.T) {
 	for name, change := range map[string]func(*Launcher, *stage){
 		"recovery.climb":      func(l *Launcher, _ *stage) { l.Policy.Climb = false },
 		"recovery.mode":       func(l *Launcher, _ *stage) { l.Policy.Mode = strategy.Ladder },
@@ -160,7 +160,7 @@ func TestStaysWhereItIs(t *testing.T) {
 }
 
 // A refusal for good ends the looking, and is what the summary says.
-func TestKeptForGood(t *testing.T) {
+func TestFinalRefusalEndsTheSpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, l := ascent(t)
 		asked := 0
@@ -178,7 +178,7 @@ func TestKeptForGood(t *testing.T) {
 }
 
 // A notice that the time ends comes before a climb.
-func TestNoClimbAfterANotice(t *testing.T) {
+func TestNoSpeedUpAfterANotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, l := ascent(t)
 		time.AfterFunc(5*time.Minute, func() { s.announce("SIGUSR1") })
@@ -198,7 +198,7 @@ func (s refusesClimbs) Append(e Event) error {
 	return s.stage.Append(e)
 }
 
-func TestAClimbThatIsNotWrittenDown(t *testing.T) {
+func TestUnjournaledSpeedUpIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, l := ascent(t)
 		l.Store = refusesClimbs{s}
@@ -211,7 +211,7 @@ func TestAClimbThatIsNotWrittenDown(t *testing.T) {
 
 // Killed between the journal and the stop, a run goes on with the plan that was decided,
 // and still knows the one that trained. Killed anywhere else it is as without a climb.
-func TestKilledWhileGoingUp(t *testing.T) {
+func TestKilledDuringASpeedUp(t *testing.T) {
 	var events []Event
 	synctest.Test(t, func(t *testing.T) {
 		s, _, l := ascent(t, script{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}, trains(time.Hour))
@@ -263,7 +263,7 @@ func TestKilledWhileGoingUp(t *testing.T) {
 
 // Somebody who stops the run while ranks are being stopped for a climb gets a stop; the
 // next start goes on with the plan that trained.
-func TestStoppedWhileGoingUp(t *testing.T) {
+func TestStoppedDuringASpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, l := ascent(t)
 		s.scripts[1].deaf = true
@@ -280,7 +280,7 @@ func TestStoppedWhileGoingUp(t *testing.T) {
 }
 
 // Where the checkpoint that was decided is gone, the newest is gone on from.
-func TestTheCheckpointOfAClimbIsGone(t *testing.T) {
+func TestLostCheckpointOfASpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, l := ascent(t, trains(time.Hour))
 		l.Checkpoints = saves{begin: s.begin, every: 10 * time.Minute, gone: true}
@@ -290,7 +290,7 @@ func TestTheCheckpointOfAClimbIsGone(t *testing.T) {
 	})
 }
 
-func TestMisplacedClimbs(t *testing.T) {
+func TestMisplacedSpeedUps(t *testing.T) {
 	up := Climbed{Attempt: strategy.Attempt{N: 0, Plan: plan0}, Decision: strategy.Decision{Relaunch: true, Next: high}}
 	started := Started{N: 0, Plan: plan0}
 	for name, events := range map[string][]Event{

@@ -14,7 +14,7 @@ import (
 // A change to the batch that the job does not heed ends the attempt at once: it would
 // train something else. Whatever else the job says of its settings is told, and the
 // attempt goes on.
-func TestWhatTheJobSaysOfItsSettings(t *testing.T) {
+func TestReportedSettingsAreCompared(t *testing.T) {
 	says := func(p strategy.ObservedSetting) act {
 		p.Text = "its words"
 		return act{time.Minute, strategy.Fact{Rank: 0, Source: "stdout", Observed: &p}}
@@ -81,7 +81,7 @@ func TestWhatTheJobSaysOfItsSettings(t *testing.T) {
 
 // Padding that shows in a later step makes a plan equal on average, and so do samples that
 // depend on each other: people are told once, and the verdict has it.
-func TestPaddingThatShowsLaterIsSaidOnce(t *testing.T) {
+func TestLatePaddingIsReportedOnce(t *testing.T) {
 	said := func(after time.Duration, uniform string) act {
 		return act{after, strategy.Fact{Rank: 0, Source: "probe", Said: &strategy.ProcessReport{PID: 100, Loss: &strategy.LossSeen{Scale: strategy.ScaleKept, Uniform: uniform}}}}
 	}

@@ -15,7 +15,7 @@ import (
 
 // No rank takes an optimizer step with a batch that was changed in the process before
 // every rank has said that it has it.
-func TestEveryRankHasTheBatchOrNoneTrains(t *testing.T) {
+func TestNoRankTrainsBeforeAllHaveTheBatch(t *testing.T) {
 	says := func(after time.Duration, rank int, micro, accumulation strategy.Value) act {
 		said := strategy.ProcessReport{PID: 100 + rank, World: 2, Waiting: true, Model: &strategy.Model{}, Settings: strategy.Plan{strategy.MicroBatchSize: micro, strategy.GradientAccumulationSteps: accumulation}}
 		if micro == "4" {

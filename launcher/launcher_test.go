@@ -465,7 +465,7 @@ func ended(t *testing.T, events []Event) strategy.Evidence {
 
 // The others are stopped when one rank has failed: after 2 s in which they may
 // say their last words, 10 s where only symptoms were seen.
-func TestTheGangIsStoppedAfterTheFirstFailure(t *testing.T) {
+func TestRanksAreStoppedAfterTheFirstFailure(t *testing.T) {
 	for name, test := range map[string]struct {
 		acts []act
 		want time.Duration
@@ -511,7 +511,7 @@ func TestARankThatHangsAfterItsTracebackIsStopped(t *testing.T) {
 
 // A rank that goes on writing after an out-of-memory traceback is left alone,
 // however long it takes: it may be saving what it has.
-func TestARankThatGoesOnIsLeftAlone(t *testing.T) {
+func TestRankThatKeepsWritingIsNotStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{{chatty: true, acts: []act{raised(time.Minute, 0, cause.CUDAOOM)}}}}
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -171,8 +171,8 @@ func goOnToTheEnd(t *testing.T, name string, cut int, state State, events []Even
 	})
 }
 
-// TestGoOnTellsJobsApart: by the digest, whose parts say what differs.
-func TestGoOnTellsJobsApart(t *testing.T) {
+// TestGoOnRefusesOtherJobs: by the digest, whose parts say what differs.
+func TestGoOnRefusesOtherJobs(t *testing.T) {
 	const ours = "4:a.b.c."
 	state, _, err := GoOn("run", Began{Digest: ours}, []Event{Began{Digest: ours, Policy: strategy.Policy{MaxAttempts: 7}}, Began{Digest: ours}})
 	if err != nil || state.Policy.MaxAttempts != 7 {
@@ -293,9 +293,9 @@ func FuzzStrangeJournals(f *testing.F) {
 	})
 }
 
-// TestReplayDecidesAnewWhatWasStopped: a run that somebody stopped while it ran out of memory
+// TestReplayDecidesAStoppedAttemptAgain: a run that somebody stopped while it ran out of memory
 // is decided anew when it is started again, and replayed so.
-func TestReplayDecidesAnewWhatWasStopped(t *testing.T) {
+func TestReplayDecidesAStoppedAttemptAgain(t *testing.T) {
 	began := Began{Version: "v1", Policy: strategy.Policy{MaxAttempts: 5}}
 	oom := strategy.Fact{Rank: 0, Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Text: "torch.OutOfMemoryError: CUDA out of memory"}}
 	ended := Ended{strategy.Evidence{Ranks: 1, StopSignal: 15, Facts: []strategy.Fact{oom, {Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 1}}}}}

@@ -59,7 +59,7 @@ func begun(t *testing.T, l *Launcher, s *stage, earlier []Event) (Verdict, []str
 	return v, words, err
 }
 
-func TestAttempt0RunsWithWhatIsRemembered(t *testing.T) {
+func TestAttempt0RunsWithTheRememberedPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{{acts: []act{exit(time.Second, 0, 0), exit(time.Second, 1, 0)}}}}
 		l, m := newLauncher(s), &recollection{recalled: &strategy.Recalled{Plan: rememberedPlan}}
@@ -83,7 +83,7 @@ func TestAttempt0RunsWithWhatIsRemembered(t *testing.T) {
 	})
 }
 
-func TestARunThatGoesOnAsksNoMemory(t *testing.T) {
+func TestResumedRunRecallsNoPlan(t *testing.T) {
 	old := Began{Run: "r", Plan: plan0, Job: strategy.Job{Written: plan0, Recalled: &strategy.Recalled{Plan: rememberedPlan}, Remembered: []memory.Measurement{{Peak: 1}}}}
 	for name, earlier := range map[string][]Event{
 		"before its first attempt": {old},

@@ -92,7 +92,7 @@ func TestADiskThatFillsUp(t *testing.T) {
 
 // A notice that finds no room costs the notice, where there is room again for what
 // follows.
-func TestALostNoticeIsNoLostRun(t *testing.T) {
+func TestLostNoticeDoesNotEndTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{
 			{acts: []act{told(time.Minute, 0, cause.CUDAOOM, "probe")}},
@@ -186,7 +186,7 @@ func TestRestart(t *testing.T) {
 }
 
 // A decision that is made anew has no verdict yet, whatever an earlier one had.
-func TestDecidedAgainIsNotClosed(t *testing.T) {
+func TestNewDecisionIsNotClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1), exit(time.Hour, 1, 1)}}}}
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -152,7 +152,7 @@ type equalTrial struct {
 
 // A smaller micro batch is offered as exact only where the gradients of the first steps are
 // those of the job as written, which both are measured; it is offered where that is so.
-func TestSmallerMicroBatchIsExactOnlyWhereGradientsAreEqual(t *testing.T) {
+func TestSmallerMicroBatchIsExactOnlyForEqualGradients(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()
 	trials := surveyed(t, python)
@@ -218,7 +218,7 @@ func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
 // Where source looks like a mean over samples and is none, the processes of the job as written
 // and of the smaller micro batch show it before the first optimizer step: no job whose training
 // changes stays exact, and those that train the same do.
-func TestProcessDeniesWhatSourceTakesForAMean(t *testing.T) {
+func TestProcessCorrectsTheSourcesMean(t *testing.T) {
 	t.Parallel()
 	want := map[string]strategy.Training{}
 	for _, name := range []string{"attention", "class_centres", "ema_each_step", "given_triplets", "graph", "label_smoothing", "no_sync", "preferences"} {

@@ -35,9 +35,9 @@ torch.cuda.synchronize()
 print(f"rank {rank} trained with {a.batch} x {a.accum}", flush=True)
 `
 
-// TestOneRankRunsOutBesideACollective: both ranks' memory is free again, and the
+// TestRankRunsOutDuringACollective: both ranks' memory is free again, and the
 // next attempt runs, within 10 s of the error.
-func TestOneRankRunsOutBesideACollective(t *testing.T) {
+func TestRankRunsOutDuringACollective(t *testing.T) {
 	python := os.Getenv("GPURUN_TEST_PYTHON")
 	nvml, err := gpu.Open()
 	if err != nil || python == "" {

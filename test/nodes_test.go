@@ -363,7 +363,7 @@ func TestNodesWrongSecret(t *testing.T) {
 }
 
 // Nodes that wait for another say for which within seconds, and what has to be looked at.
-func TestNodesWaitAloud(t *testing.T) {
+func TestNodesReportThatTheyWait(t *testing.T) {
 	t.Parallel()
 	c := crewOf(t, 1, nodesJob(t), map[int][]string{0: {"GPURUN_NNODES=3"}})
 	away := crewOf(t, 1, nodesJob(t), map[int][]string{0: {"GPURUN_NNODES=3", "GPURUN_NODE_RANK=2"}})

@@ -364,9 +364,9 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 	}
 }
 
-// TestTheChecksCanFail: a file that tells the time is found, a function that is too
+// TestChecksCanFail: a file that tells the time is found, a function that is too
 // long, a room that does not exist, and a package main that has grown.
-func TestTheChecksCanFail(t *testing.T) {
+func TestChecksCanFail(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nimport clock \"time\"\nvar at = clock.Now()\n", 0)
 	if err != nil {
 		t.Fatal(err)

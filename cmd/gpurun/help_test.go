@@ -40,7 +40,7 @@ func gpurunSays(t *testing.T, words ...string) (code int, out, errs string) {
 }
 
 // The help of a verb is one text, however it is asked for, and has all its parts.
-func TestHelpIsOneText(t *testing.T) {
+func TestHelpIsTheSameText(t *testing.T) {
 	var paths [][]string
 	for _, c := range newApp(stdio{}).Commands {
 		paths = append(paths, []string{c.Name})
@@ -148,7 +148,7 @@ func TestErrorsInJSON(t *testing.T) {
 }
 
 // What is mistyped in the place of a verb, or of a file, is answered with what was meant.
-func TestWhatIsMistypedGetsASuggestion(t *testing.T) {
+func TestMistypedWordGetsASuggestion(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"train.toml", "train.py"} {
 		if err := os.WriteFile(name, nil, 0o644); err != nil {

@@ -27,7 +27,7 @@ func said(t *testing.T, name string) (string, FileDiagnosis) {
 
 // A run that goes on is not spoken of as if it had ended, whether its ranks have
 // written something or not.
-func TestARunThatGoesOn(t *testing.T) {
+func TestResumedRun(t *testing.T) {
 	const started = `{"v":2,"kind":"started","event":{"n":0}}` + "\n"
 	dir := tree(t, map[string]string{
 		"quiet/journal.jsonl": started, "quiet/attempt-0/plan.json": "{}", "quiet/lock": "",

@@ -138,7 +138,7 @@ func TestWays(t *testing.T) {
 
 // A number that the batch script has put in is 0 on all nodes of a step: Slurm's own counts,
 // and one line says so.
-func TestSlurmsNumberCounts(t *testing.T) {
+func TestSlurmsNodeNumberTakesPrecedence(t *testing.T) {
 	for env, asked := range map[string]Asked{
 		slurm: given("--nnodes=2 --node-rank=0 --master-addr=other"), slurm + "PET_NNODES=2 PET_NODE_RANK=0": {}, slurm + "RANK=0 WORLD_SIZE=2": {},
 		slurm + "GPURUN_NNODES=2 GPURUN_NODE_RANK=0 GPURUN_HEAD=other": {},

@@ -55,7 +55,7 @@ func texts(words []Word) []string {
 	return all
 }
 
-func TestWordsRefusesWhatOnlyAShellDoes(t *testing.T) {
+func TestWordsRefusesShellSyntax(t *testing.T) {
 	for _, c := range []struct{ line, message, hint string }{
 		{`a | b`, "| pipes", "sh"},
 		{`a || b`, "|| joins", "sh"},

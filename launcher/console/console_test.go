@@ -165,7 +165,7 @@ func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 
 // The summary says of each attempt from where it went on, and of one that ended together
 // with an earlier gpurun that it was interrupted, and when it was last heard of.
-func TestTheSummarySaysFromWhere(t *testing.T) {
+func TestSummaryNamesTheCheckpoint(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)
 	p.Dir = t.TempDir()
@@ -253,7 +253,7 @@ func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
 
 // A job that failed by itself is started anew by the command that was typed, where that can be
 // typed again.
-func TestWhatFailedIsStartedAnew(t *testing.T) {
+func TestFailedJobIsRestarted(t *testing.T) {
 	for want, typed := range map[string][]string{
 		"gpurun: hint: when that is fixed, type: gpurun python 'my train.py' --lr 1\n":         {"python", "my train.py", "--lr", "1"},
 		"gpurun: hint: when that is fixed, type: gpurun --fresh --quiet --run-id=r train.py\n": {"--quiet", "--run-id=r", "train.py"},
@@ -272,7 +272,7 @@ func TestWhatFailedIsStartedAnew(t *testing.T) {
 }
 
 // A run that is not done names the command that goes on with it, and no other does.
-func TestARunThatGoesOnNamesTheNextCommand(t *testing.T) {
+func TestUnfinishedRunNamesTheNextCommand(t *testing.T) {
 	for outcome, want := range map[strategy.Outcome]bool{strategy.Stopped: true, strategy.Retry: true, strategy.Failed: false, strategy.Exhausted: false, strategy.Trained: false} {
 		var out bytes.Buffer
 		p := people(&out, true)
@@ -285,7 +285,7 @@ func TestARunThatGoesOnNamesTheNextCommand(t *testing.T) {
 }
 
 // Quiet says one line of a run that goes well at once, and of a rescue how it ended.
-func TestQuietStillTellsOfARescue(t *testing.T) {
+func TestQuietStillReportsARescue(t *testing.T) {
 	for attempts, want := range map[int]bool{1: false, 2: true} {
 		var out bytes.Buffer
 		p := people(&out, true)
@@ -299,7 +299,7 @@ func TestQuietStillTellsOfARescue(t *testing.T) {
 }
 
 // Who names a run directory again is told what it holds.
-func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
+func TestRunDirectoryContentIsReported(t *testing.T) {
 	began := launcher.Began{Name: "gpt", Plan: first}
 	finished := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: first}}}}
 	over := launcher.Ended{Evidence: strategy.Evidence{Ended: time.Date(2026, 11, 22, 7, 30, 0, 0, time.Local)}}

@@ -12,7 +12,7 @@ import (
 )
 
 // The end is told even where nothing else is.
-func TestQuietTellsTheEnd(t *testing.T) {
+func TestQuietReportsTheEnd(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, true)
 	show(p, launcher.Began{Name: "gpt", Plan: first}, launcher.Started{Plan: first}, launcher.Ended{Evidence: strategy.Evidence{Plan: first}},
@@ -24,7 +24,7 @@ func TestQuietTellsTheEnd(t *testing.T) {
 }
 
 // A run that goes on when it is started again is not called by its word for programs.
-func TestNotFinishedIsSaidSo(t *testing.T) {
+func TestUnfinishedIsReported(t *testing.T) {
 	var out bytes.Buffer
 	show(people(&out, false), launcher.Began{Name: "gpt"}, launcher.Ended{}, launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Retry}},
 		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75, Attempts: []launcher.AttemptSummary{{}}}})
@@ -34,7 +34,7 @@ func TestNotFinishedIsSaidSo(t *testing.T) {
 }
 
 // What the user set is named as the user set it: the flag, and the job's own minimum.
-func TestTheHintsNameWhatStopped(t *testing.T) {
+func TestHintsNameTheCauseOfTheStop(t *testing.T) {
 	j := strategy.Job{Ceiling: 1 << 30, Knobs: map[strategy.Knob]strategy.Range{strategy.MicroBatchSize: {Min: 8}}}
 	oom := strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}
 	for _, typed := range [][]string{{"train.toml"}, {"--device-memory", "1GiB", "train.toml"}, {"--device-memory=1GiB", "train.toml"}} {

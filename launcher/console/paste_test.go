@@ -17,7 +17,7 @@ var awkward = []string{
 }
 
 // The words that gpurun proposes are read back by a shell as they are.
-func TestWhatIsProposedCanBePastedIntoAShell(t *testing.T) {
+func TestProposalCanBePastedIntoAShell(t *testing.T) {
 	env := map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:128", "GREETING": "it's\t$me"}
 	for _, shell := range []string{"sh", "bash"} {
 		if _, err := exec.LookPath(shell); err != nil {
@@ -43,7 +43,7 @@ func TestWhatIsProposedCanBePastedIntoAShell(t *testing.T) {
 }
 
 // What is proposed for a train.toml is TOML.
-func TestWhatIsProposedCanBePastedIntoATrainFile(t *testing.T) {
+func TestProposalCanBePastedIntoATrainFile(t *testing.T) {
 	type table struct {
 		Args, Program []string
 		Command       string

@@ -42,7 +42,7 @@ func run(text, checkpoint string, command model.Command) []launcher.Event {
 
 // Nothing that comes from the job is obeyed by a terminal, or taken for a line of
 // gpurun's own.
-func TestATerminalObeysNothing(t *testing.T) {
+func TestTerminalGetsNoControlCharacters(t *testing.T) {
 	var out bytes.Buffer
 	p := &People{W: &out, Dir: "/runs/" + hostile}
 	show(p, run(hostile, hostile, model.Command{})...)
@@ -75,7 +75,7 @@ func TestJSONIsNotEscapedForTerminals(t *testing.T) {
 
 // No secret of a command is in anything that is said of its run, not even where the
 // job itself says it, and the hint tells where the command is as it was.
-func TestNoSecretIsSaid(t *testing.T) {
+func TestNoSecretIsReported(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		secret := rapid.StringMatching(`[a-z]?[0-9][A-Za-z0-9'"+/=.,@ -]{6,20}[A-Z][0-9]`).Draw(t, "secret")
 		name := rapid.SampledFrom([]string{"hub_token", "wandb.api_key", "db-password", "client_secret", "AWS_SECRET_ACCESS_KEY", "login_credential"}).Draw(t, "name")

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTheLastOfANameCounts(t *testing.T) {
+func TestLastValueOfANameCounts(t *testing.T) {
 	got := Parse([]string{"A=1", "B=x=y", "nothing", "A=2", "EMPTY="})
 	if diff := cmp.Diff(Vars{"A": "2", "B": "x=y", "EMPTY": ""}, got); diff != "" {
 		t.Error(diff)

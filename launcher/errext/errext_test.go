@@ -21,7 +21,7 @@ func TestCodeAndHintTravelWithTheError(t *testing.T) {
 	}
 }
 
-func TestTheOutermostCountsAndNilStaysNil(t *testing.T) {
+func TestOutermostHintCountsAndNilStaysNil(t *testing.T) {
 	err := WithCode(WithHint(WithCode(Errorf("inner", "x"), 1), "outer"), 75)
 	if Hint(err) != "outer" || Code(err, 0) != 75 {
 		t.Errorf("got %q, %d", Hint(err), Code(err, 0))

@@ -89,7 +89,7 @@ device_memory = "1GiB"
 }
 
 // The mode of one's own configuration holds, and a word before the command outranks it.
-func TestTheModeIsTheLastOneSaid(t *testing.T) {
+func TestLastModeCounts(t *testing.T) {
 	dir, env := typedAt(t)
 	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "[recovery]\nmode = \"off\"\n")
 	for line, want := range map[string]string{"train.py": "off", "--mode ladder train.py": "ladder", "--mode predict train.py": "predict"} {

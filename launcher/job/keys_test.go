@@ -61,7 +61,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 }
 
 // A default of the table is what holds without the key, and an example is accepted.
-func TestDefaultsOfTheTableAreTheReaders(t *testing.T) {
+func TestDefaultsMatchTheReader(t *testing.T) {
 	every(func(s Section, k FileKey) {
 		if k.About == "" || strings.HasSuffix(k.About, ".") || strings.Contains(k.About, "\n") {
 			t.Errorf("%s.%s: its line is %q", s.Name, k.Name, k.About)
@@ -89,7 +89,7 @@ func TestDefaultsOfTheTableAreTheReaders(t *testing.T) {
 }
 
 // The words and the bounds of the table are the reader's.
-func TestValuesOfTheTableAreTheReaders(t *testing.T) {
+func TestValuesMatchTheReader(t *testing.T) {
 	want := func(good bool, s Section, k FileKey, value string) {
 		t.Helper()
 		if k.Form == ListForm {

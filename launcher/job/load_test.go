@@ -256,7 +256,7 @@ func TestResumePatternQuotesTheFolder(t *testing.T) {
 	}
 }
 
-func TestDigestTellsJobsApart(t *testing.T) {
+func TestDigestDistinguishesJobs(t *testing.T) {
 	load := func(file string) [2]string {
 		t.Helper()
 		j, err := Load(file, nil)
@@ -301,7 +301,7 @@ func TestDigestTellsJobsApart(t *testing.T) {
 }
 
 // Whom gpurun tells of a job, and how it looks on, makes no other job of it.
-func TestWhatIsNotTheJob(t *testing.T) {
+func TestCommandsThatAreNoJob(t *testing.T) {
 	const job = "[job]\nscript = \"train.py\"\n"
 	of := func(text string) [2]string {
 		t.Helper()

@@ -70,7 +70,7 @@ func TestTheDigestOfTheCode(t *testing.T) {
 	}
 }
 
-func TestWhatAShellRunsCounts(t *testing.T) {
+func TestDigestHasScriptsOfAShell(t *testing.T) {
 	digest := func(script string) string {
 		dir, _ := folder(t, map[string]string{"train.sh": script})
 		p, err := prepared(t, dir, machine(dir), "--no-python", "sh", "train.sh", "--layers", "6")

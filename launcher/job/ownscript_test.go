@@ -11,7 +11,7 @@ import (
 
 // Scripts made from a framework's keep its imports, and not its arguments: what they
 // say themselves counts, wherever among the job's own files it stands.
-func TestScriptsMadeFromAFrameworks(t *testing.T) {
+func TestScriptsDerivedFromAFrameworks(t *testing.T) {
 	type want struct {
 		recipe string
 		plan   strategy.Plan

@@ -64,7 +64,7 @@ func prepared(t *testing.T, dir string, m Surroundings, words ...string) (*Prepa
 
 // A job that does not train starts no interpreter; another starts it once, for all that
 // has to be known: of a framework its packages, of a script of one's own its settings.
-func TestTheInterpreterIsStartedForThoseWhoTrain(t *testing.T) {
+func TestInterpreterStartsOnlyForScriptsThatTrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		source string
 		starts int

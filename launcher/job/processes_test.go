@@ -90,7 +90,7 @@ func TestACommandIsRunAsTyped(t *testing.T) {
 
 // A train.toml without a number of ranks has one for each GPU where the script shows
 // that it joins a process group, and else one process.
-func TestRanksGoByTheScript(t *testing.T) {
+func TestNumberOfRanksFollowsTheScript(t *testing.T) {
 	const joins = "import torch.distributed as dist\ndef setup():\n    dist.init_process_group('nccl')\n"
 	for name, test := range map[string]struct {
 		files    map[string]string

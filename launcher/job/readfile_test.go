@@ -117,7 +117,7 @@ func TestTooManyRanks(t *testing.T) {
 }
 
 // A name that is mistyped is answered with the one that was meant.
-func TestAFileThatIsMistyped(t *testing.T) {
+func TestMistypedFileName(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"train.toml", "train.py", "other.yaml"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("[job]\nscript = \"trian.py\"\n"), 0o644); err != nil {

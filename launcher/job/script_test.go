@@ -66,7 +66,7 @@ class Net(torch.nn.Module):
 
 // What is certain of a script's own settings is its plan, changes the command as any
 // recipe's, and has to be confirmed by the process.
-func TestAScriptOfOnesOwn(t *testing.T) {
+func TestOwnScript(t *testing.T) {
 	_, p := ownScript(t, map[string]string{"train.py": ownLoop, "net.py": ownNet}, "train.py", "--batch-size", "16")
 	want := strategy.Plan{strategy.MicroBatchSize: "16", strategy.GradientAccumulationSteps: "2", strategy.ActivationCheckpointing: "none"}
 	if diff := cmp.Diff(want, p.Plan()); diff != "" {
@@ -94,7 +94,7 @@ func TestAScriptOfOnesOwn(t *testing.T) {
 }
 
 // The user's own entries need no confirmation, and are stronger.
-func TestAUsersEntriesAreStronger(t *testing.T) {
+func TestUsersEntriesOverride(t *testing.T) {
 	_, p := ownScript(t, map[string]string{"train.py": ownLoop, "net.py": ownNet,
 		"train.toml": "[job]\nscript = \"train.py\"\n[knobs]\nmicro_batch_size = { arg = \"--batch-size\", default = 4 }\n"}, "train.toml")
 	knobs := p.StrategyJob().Knobs
@@ -137,7 +137,7 @@ func TestInterpreterThatFailsIsOneWarning(t *testing.T) {
 }
 
 // What init writes is read without a problem, and means the same plan; a refusal stays.
-func TestADraftMeansTheSame(t *testing.T) {
+func TestDraftMeansTheSameJob(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
 		args  []string

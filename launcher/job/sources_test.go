@@ -47,7 +47,7 @@ func TestReadingHasABudget(t *testing.T) {
 
 // The program that reads a source is no word of a command line, which every user of the
 // machine sees.
-func TestTheReaderIsNoWordOfACommand(t *testing.T) {
+func TestNotificationReaderIsNoArgument(t *testing.T) {
 	dir := t.TempDir()
 	seen := filepath.Join(dir, "seen")
 	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\nprintf '%s\\n' \"$*\" >>"+seen+"\nexec python3 \"$@\"\n")

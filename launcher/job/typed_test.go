@@ -226,7 +226,7 @@ func TestTypedDigest(t *testing.T) {
 }
 
 // Prepared tells the probe what runs behind the wrappers.
-func TestWhatARankRuns(t *testing.T) {
+func TestCommandOfARank(t *testing.T) {
 	dir, env := typedAt(t)
 	for line, want := range map[string][2]string{
 		"uv run train.py": {filepath.Join(dir, "train.py"), ""}, "nohup python -m pkg.train": {"", "pkg.train"}, "poetry run python ./train.py": {filepath.Join(dir, "train.py"), ""},

@@ -16,7 +16,7 @@ import (
 )
 
 // A folder with somebody's files is no run directory, and stays as it is.
-func TestAFolderOfSomebodyElse(t *testing.T) {
+func TestFolderOfAnotherUser(t *testing.T) {
 	for name, test := range map[string]struct {
 		files   []string
 		refused bool
@@ -151,7 +151,7 @@ func TestARunDirectoryThatDisappears(t *testing.T) {
 
 // An event that cannot be written whole leaves no part of itself behind, and what
 // comes later can be read.
-func TestAPartOfAnEventIsTakenBack(t *testing.T) {
+func TestPartialEventIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	// The limit is on all files of this process, the test's own log among them.

@@ -91,7 +91,7 @@ func TestACutJournalCanBeReadAndContinued(t *testing.T) {
 	}
 }
 
-func TestRubbishInTheMiddleIsAnError(t *testing.T) {
+func TestInvalidLineInTheMiddleIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	if err := j.Append(launcher.Noticed{Text: "x"}); err != nil {
@@ -119,7 +119,7 @@ func TestALiveDirectoryIsLocked(t *testing.T) {
 	j.Close()
 }
 
-func TestChangedFilesLieBesideTheirSiblings(t *testing.T) {
+func TestChangedFilesKeepTheirSiblings(t *testing.T) {
 	original := t.TempDir()
 	for name, text := range map[string]string{"ds.json": "old", "base.json": "base"} {
 		if err := os.WriteFile(filepath.Join(original, name), []byte(text), 0o644); err != nil {

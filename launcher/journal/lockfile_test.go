@@ -177,7 +177,7 @@ func heldByRestart1(t *testing.T) (dir string, holder *Journal) {
 
 // A batch script that runs another step first, or the same command several times, goes
 // on with the run that each gpurun left.
-func TestFindWhatEachGpurunLeft(t *testing.T) {
+func TestFindReadsLeftoversOfEachVersion(t *testing.T) {
 	root := t.TempDir()
 	begin(t, filepath.Join(root, "1"), "slurm 7")
 	begin(t, filepath.Join(root, "2"), "slurm 7")

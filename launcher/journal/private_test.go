@@ -121,7 +121,7 @@ func TestLinksInARunDirectory(t *testing.T) {
 }
 
 // A folder that others could change is refused before anything is made in it.
-func TestWhoseRunDirectory(t *testing.T) {
+func TestOwnerOfTheRunDirectory(t *testing.T) {
 	for mode, refused := range map[fs.FileMode]bool{0o700: false, 0o775 | fs.ModeSetgid: false, 0o777 | fs.ModeSticky: false, 0o777: true} {
 		for _, level := range []string{".gpurun", ".gpurun/job", ".gpurun/job/run"} {
 			work := t.TempDir()

@@ -145,7 +145,7 @@ func TestSamplesAreKept(t *testing.T) {
 }
 
 // A run that is over is shown again, and its status stays what it is.
-func TestARunThatIsOverStaysSo(t *testing.T) {
+func TestFinishedRunStaysFinished(t *testing.T) {
 	m, dir, _ := watched(t, false)
 	m.Events(func(launcher.Event) {})(launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained}})
 	m.Close()

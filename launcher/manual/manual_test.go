@@ -153,7 +153,7 @@ var (
 
 // The schema and the reader agree on the values of every key. What only the reader can
 // know is what a text means: a path, a name, a pattern.
-func TestSchemaIsTheReaders(t *testing.T) {
+func TestSchemaMatchesTheReader(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := schema(t)
 	for _, section := range job.Sections {

@@ -112,7 +112,7 @@ func TestIdleClients(t *testing.T) {
 }
 
 // Clients that connect and never finish their request keep nobody else out, however many.
-func TestHalfOpenClientsKeepNobodyOut(t *testing.T) {
+func TestHalfOpenClientsDoNotBlockNodes(t *testing.T) {
 	m, address := served(t)
 	tell(m, sampled(), story...)
 	for i := range 600 {

@@ -134,7 +134,7 @@ func TestMetricsOfARun(t *testing.T) {
 
 // A rank whose lines count micro batches, beside one whose process counts steps, does not make
 // the other one lag behind.
-func TestRanksThatCountOtherwise(t *testing.T) {
+func TestRanksThatCountDifferently(t *testing.T) {
 	m, samples := made(t, model.Metrics{}, nil), sampled()
 	samples[0].Batches, samples[1].Total = true, 0
 	tell(m, samples, story...)
@@ -230,7 +230,7 @@ func TestLabels(t *testing.T) {
 
 // A run that goes on counts what its earlier gpurun saw, and nothing twice; samples of an
 // attempt that is over change nothing.
-func TestARunThatGoesOn(t *testing.T) {
+func TestResumedRun(t *testing.T) {
 	m := made(t, model.Metrics{}, nil)
 	m.Start(story, func(text string) { t.Error(text) })
 	defer m.Close()

@@ -16,7 +16,7 @@ import (
 )
 
 // What the machine is short of may be there later; a wrong program will not.
-func TestWhatCannotBeStartedHasItsCode(t *testing.T) {
+func TestUnstartableRanksHaveTheirCode(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code int

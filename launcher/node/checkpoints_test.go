@@ -44,7 +44,7 @@ func TestSavedCheckpoints(t *testing.T) {
 	}
 }
 
-func TestDeadlineOfAClimb(t *testing.T) {
+func TestDeadlineOfASpeedUp(t *testing.T) {
 	now := time.Now()
 	o := NoticeOptions{
 		Checkpoint: func(time.Time) string { return "" }, Deadline: now.Add(2 * time.Hour),

@@ -86,7 +86,7 @@ func (l *lost) Check() error {
 
 // A run directory that disappears is told once, and soon, whether anything is to be
 // journaled or not.
-func TestALostRunDirectoryIsTold(t *testing.T) {
+func TestLostRunDirectoryIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lost{kept: kept{dir: "/runs/r"}}
 		l := OpenEventLog(store)

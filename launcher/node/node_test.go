@@ -128,7 +128,7 @@ func await(t *testing.T, what string, ok func() bool) {
 }
 
 // A rank that ends well while others go on is told of, and the job is let go on.
-func TestARankThatEndsEarlyIsToldOf(t *testing.T) {
+func TestEarlyEndOfARankIsReported(t *testing.T) {
 	f := newFixture(t, "#!/bin/sh\n[ $RANK = 1 ] || until [ -e go-on ]; do sleep 0.02; done\n")
 	f.opts.Early = 20 * time.Millisecond
 	a, err := f.start(t)
@@ -157,7 +157,7 @@ func TestARankThatEndsEarlyIsToldOf(t *testing.T) {
 
 // Each rank is told its place; a job that is one process is told none, and of what
 // torchrun sets nothing unless it is a launcher itself.
-func TestWhatARankIsTold(t *testing.T) {
+func TestVariablesOfARank(t *testing.T) {
 	const script = "#!/bin/sh\nenv >env${RANK:--}.new; mv env${RANK:--}.new env${RANK:--}\n"
 	for _, own := range []struct{ plain, launcher bool }{{false, false}, {true, true}, {true, false}} {
 		plain := own.plain
@@ -197,7 +197,7 @@ func TestWhatARankIsTold(t *testing.T) {
 }
 
 // What cannot be started says why, with its exit code, and leaves nothing behind.
-func TestWhatCannotBeStarted(t *testing.T) {
+func TestUnstartableRanks(t *testing.T) {
 	f := newFixture(t, "#!/missing/sh\n")
 	if _, err := f.start(t); !errors.Is(err, fs.ErrNotExist) || errext.Code(err, 0) != strategy.CodeUsage {
 		t.Errorf("a missing interpreter: %v, code %d", err, errext.Code(err, 0))

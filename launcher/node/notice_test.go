@@ -15,7 +15,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-func TestWhatANoticeMeans(t *testing.T) {
+func TestEffectOfANotice(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	at := func(end time.Time, again bool) func(context.Context) (time.Time, bool) {
 		return func(context.Context) (time.Time, bool) { return end, again }
@@ -117,7 +117,7 @@ func TestTheEndThatWasAnnounced(t *testing.T) {
 	}
 }
 
-func TestADeadlineIsATimeToCome(t *testing.T) {
+func TestDeadlineMustBeInTheFuture(t *testing.T) {
 	o := NoticeOptions{Grace: time.Minute}
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{

@@ -9,7 +9,7 @@ import (
 
 // What a process holds outside PyTorch's allocator is the driver's figure less its own, once
 // that is settled; the last one that could be had stays.
-func TestWhatIsHeldOutsideTheAllocator(t *testing.T) {
+func TestMemoryOutsideTheAllocator(t *testing.T) {
 	driver := map[int]int64{7: 1000}
 	var got memory.Measurement
 	add := withOutside(func(pid int) int64 { return driver[pid] }, func(f strategy.Fact) { got = *f.Memory })

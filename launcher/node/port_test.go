@@ -81,7 +81,7 @@ func TestOneProcessNeedsNoPort(t *testing.T) {
 
 // A port that cannot be had at all is the user's matter; a machine that is short of
 // descriptors may have them later.
-func TestAPortThatCannotBeHad(t *testing.T) {
+func TestUnavailablePort(t *testing.T) {
 	_, err := New(Options{MasterPort: 1 << 16}, nil, nil).Port(t.Context(), 0)
 	if errext.Code(err, 0) != strategy.CodeUsage {
 		t.Errorf("%v, code %d", err, errext.Code(err, 0))

@@ -12,7 +12,7 @@ import (
 
 // What the allocators of ranks held is told once they are gone, and forgotten of those that
 // ended well.
-func TestSnapshotsAreTold(t *testing.T) {
+func TestSnapshotsAreReported(t *testing.T) {
 	const digest = `{"reserved_bytes": 1048576, "leaks": [{"file": "train.py", "line": 78}]}`
 	for mode, want := range map[string]int{"oom": 1, "off": 0} {
 		f := newFixture(t, "#!/bin/sh\ncd \"${TORCHELASTIC_ERROR_FILE%/*}\"\necho '"+digest+"' > snapshot-0.json\ntouch snapshot-0.pickle\nexit $(( RANK == 1 ? 0 : 3 ))\n")
@@ -41,7 +41,7 @@ func TestSnapshotsAreTold(t *testing.T) {
 }
 
 // Of several processes of a rank the one counts that ran out of memory.
-func TestWhoseMeasurementCounts(t *testing.T) {
+func TestMeasurementThatCounts(t *testing.T) {
 	var m measured
 	see := m.tap(func(strategy.Fact) {})
 	for _, each := range []memory.Measurement{{PID: 1}, {PID: 2, Failed: "forward"}, {PID: 3}} {
@@ -53,7 +53,7 @@ func TestWhoseMeasurementCounts(t *testing.T) {
 	}
 }
 
-func TestWhatIsOrdered(t *testing.T) {
+func TestOrders(t *testing.T) {
 	for _, test := range []struct {
 		mode    string
 		closely bool

@@ -263,7 +263,7 @@ func oom(rank int) strategy.Fact {
 }
 
 // Memory runs out on one node: all nodes get one next plan, and train.
-func TestOutOfMemoryOnOneNodeIsOnePlanForAll(t *testing.T) {
+func TestOutOfMemoryOnOneNodeChangesAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		batches := map[int][]string{}

@@ -160,7 +160,7 @@ func entries(t *testing.T, dir, file string) []string {
 // An event is told after it was journaled and put into the outbox, once, and as it is written
 // down: what it says, without secrets and escape sequences. Training does not wait for it:
 // the next attempt is started while the server hangs.
-func TestARunIsTold(t *testing.T) {
+func TestRunIsReported(t *testing.T) {
 	dir := t.TempDir()
 	asked, hang := make(chan struct{}), make(chan struct{})
 	p := &post{}
@@ -210,7 +210,7 @@ func TestARunIsTold(t *testing.T) {
 }
 
 // What is told, and of what nobody is.
-func TestWhatIsTold(t *testing.T) {
+func TestReportedEvents(t *testing.T) {
 	passing := launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.NCCLError, Fatal: true}, Decision: strategy.Decision{Relaunch: true}}
 	hung := launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.Hang, Fatal: true}, Decision: strategy.Decision{Relaunch: true, Reason: "attempt 0: the job hung"}}
 	for name, test := range map[string]struct {
@@ -413,7 +413,7 @@ func TestOneSendsAnEvent(t *testing.T) {
 // What cannot be sent is told once: while the run goes on among its notices, after the
 // verdict on the page. What is refused is not tried again; what failed for now is, when the
 // next event comes, and before that.
-func TestWhatFailsIsTold(t *testing.T) {
+func TestFailuresAreReported(t *testing.T) {
 	dir := t.TempDir()
 	broken := true
 	seen := make(chan struct{}, 10)
@@ -536,7 +536,7 @@ func TestTheOutboxIsPrivate(t *testing.T) {
 
 // A folder that holds more than an entry does is none: it is neither read nor removed, however
 // old it is and whatever its name.
-func TestWhatIsNoEntryStays(t *testing.T) {
+func TestOtherTextStays(t *testing.T) {
 	box := outbox{filepath.Join(t.TempDir(), ".gpurun", journal.OutboxName)}
 	run := filepath.Join(box.dir, strings.Repeat("a", 32))
 	if err := os.MkdirAll(run, 0o700); err != nil {
@@ -557,7 +557,7 @@ func TestWhatIsNoEntryStays(t *testing.T) {
 }
 
 // An outbox, or an entry, that others could have written is not sent.
-func TestWhatOthersCouldHaveWrittenIsNotSent(t *testing.T) {
+func TestFilesThatOthersCouldWriteAreNotSent(t *testing.T) {
 	for name, open := range map[string]string{"the outbox": "", "an entry": strings.Repeat("a", 32), "an event": filepath.Join(strings.Repeat("a", 32), eventFile)} {
 		dir := t.TempDir()
 		box := outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}
@@ -578,7 +578,7 @@ func TestWhatOthersCouldHaveWrittenIsNotSent(t *testing.T) {
 }
 
 // What cannot be cut off is left behind: the end of a run waits for it within its bound.
-func TestWhatCannotBeCutOff(t *testing.T) {
+func TestUncuttableText(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		asked, hang := make(chan struct{}), make(chan struct{})

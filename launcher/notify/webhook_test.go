@@ -267,7 +267,7 @@ func TestAnAnswerThatRepeatsTheURL(t *testing.T) {
 }
 
 // Where the end cuts off the tries, it is told why the last one has failed, and at which host.
-func TestTheLastErrorIsTold(t *testing.T) {
+func TestLastErrorIsReported(t *testing.T) {
 	gone := open(t, httptest.NewServer, answers(200))
 	gone.Close()
 	h := webhookTo(gone.URL + secretPath)

@@ -95,7 +95,7 @@ func TestALaterStateOfAKeptFindingStaysInItsPlace(t *testing.T) {
 	}
 }
 
-func TestFactsDoNotHoldUpAReader(t *testing.T) {
+func TestFactsDoNotBlockAReader(t *testing.T) {
 	release := make(chan struct{})
 	n := 0
 	o := open(t, 1, Options{OnFact: func(strategy.Fact) {

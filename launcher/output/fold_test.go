@@ -73,7 +73,7 @@ func TestOnlyTerminalsFold(t *testing.T) {
 }
 
 // A rank that hangs in the midst of a traceback has it shown soon.
-func TestATracebackThatDoesNotGoOnIsShown(t *testing.T) {
+func TestUnfinishedTracebackIsShown(t *testing.T) {
 	screen := newScreen()
 	o := open(t, 2, Options{Stdout: screen, Stderr: screen, Fold: true})
 	_, stderr := o.Files(0)

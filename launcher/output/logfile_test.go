@@ -30,7 +30,7 @@ func TestALongLogIsCapped(t *testing.T) {
 	}
 }
 
-func TestALogTellsWhatADiskDidNotTake(t *testing.T) {
+func TestLogReportsLinesLostToAFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	var told []string
 	l, err := openLog(path, DefaultMaxBytes, func(s string) { told = append(told, s) })
@@ -68,7 +68,7 @@ func (d disk) Undo(n int) {
 	}
 }
 
-func TestALogGoesOnWhenADiskHasRoomAgain(t *testing.T) {
+func TestLogContinuesWhenDiskHasSpaceAgain(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("this system has no /dev/full: %v", err)

@@ -358,7 +358,7 @@ func flood(t *testing.T, f *os.File, lines int) {
 	}
 }
 
-func TestABlockedConsoleHoldsNobodyUp(t *testing.T) {
+func TestBlockedConsoleDelaysNoRank(t *testing.T) {
 	t.Parallel()
 	for _, ranks := range []int{1, 2} {
 		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
@@ -427,7 +427,7 @@ func TestASlowConsoleShowsWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestAClosedConsoleIsToldOnTheOther(t *testing.T) {
+func TestClosedConsoleIsReportedOnTheOther(t *testing.T) {
 	read, stdout, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -469,7 +469,7 @@ func TestAClosedStdoutDoesNotEndTheProgram(t *testing.T) {
 	}
 }
 
-func TestAStoppedTerminalHoldsNobodyUp(t *testing.T) {
+func TestStoppedTerminalDelaysNoRank(t *testing.T) {
 	t.Parallel()
 	read, console, err := openPTY(nil)
 	if err != nil {
@@ -505,7 +505,7 @@ func TestAStoppedTerminalHoldsNobodyUp(t *testing.T) {
 	read.Close()
 }
 
-func TestAProcessThatNeverStopsWritingDoesNotHoldWaitUp(t *testing.T) {
+func TestEndlessOutputDoesNotDelayWait(t *testing.T) {
 	o := open(t, 1, Options{})
 	out, _ := o.Files(0)
 	fd, err := unix.FcntlInt(out.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -600,7 +600,7 @@ func TestANonBlockingConsoleLosesNothing(t *testing.T) {
 	read.Close()
 }
 
-func TestAFullDiskIsToldOnceAndTrainingGoesOn(t *testing.T) {
+func TestFullDiskIsReportedOnceAndTrainingContinues(t *testing.T) {
 	dir := t.TempDir()
 	full, err := syscall.Open("/dev/full", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -627,7 +627,7 @@ func TestAFullDiskIsToldOnceAndTrainingGoesOn(t *testing.T) {
 	}
 }
 
-func TestAProcessThatIsLeftOverDoesNotHoldWaitUp(t *testing.T) {
+func TestLeftOverProcessDoesNotDelayWait(t *testing.T) {
 	stdout := newScreen()
 	o := open(t, 1, Options{Stdout: stdout})
 	cmd := startRank(t, o, 0, "leave")

@@ -51,7 +51,7 @@ func blocks(t *testing.T, f *os.File) bool {
 	return flags&unix.O_NONBLOCK == 0
 }
 
-func TestTheWriteEndBlocksAsAChildExpects(t *testing.T) {
+func TestWriteEndIsBlocking(t *testing.T) {
 	for name, open := range map[string]func() (read, write *os.File, err error){
 		"pipe":            openPipe,
 		"pseudo-terminal": func() (read, write *os.File, err error) { return openPTY(nil) },

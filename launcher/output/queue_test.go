@@ -11,7 +11,7 @@ func add(q *queue, n int) bool {
 	return q.put(n, func(buf []byte) []byte { return append(buf, bytes.Repeat([]byte{'.'}, n)...) })
 }
 
-func TestAFullQueueHoldsAReaderBackOnce(t *testing.T) {
+func TestFullQueueDelaysAReaderOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(100, time.Second)
 		start := time.Now()

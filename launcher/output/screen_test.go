@@ -81,7 +81,7 @@ func shown(text string) []string {
 // Whatever a job writes in whatever pieces, its bytes pass as they are and in their order,
 // the line stands only below finished lines, and when it is gone the terminal shows what
 // it would have shown without it.
-func TestTheScreenAltersNothing(t *testing.T) {
+func TestScreenChangesNoOutput(t *testing.T) {
 	drawn := 0
 	rapid.Check(t, func(t *rapid.T) {
 		tape := &tape{}
@@ -192,7 +192,7 @@ func TestAFullTerminal(t *testing.T) {
 }
 
 // What a full terminal left of an erased line, and of a line drawn again, comes first.
-func TestWhatIsOwed(t *testing.T) {
+func TestUnsentEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no while passes but those that are made to
 		room := 1 << 20
 		terminal := &full{room: func(n int) int { return min(n, room) }}

@@ -37,7 +37,7 @@ func TestWordsAreWrittenWhenWriteReturns(t *testing.T) {
 }
 
 // What nobody reads holds gpurun up once, and then no more until somebody does.
-func TestWordsThatNobodyReadsHoldNothingUp(t *testing.T) {
+func TestUnreadWordsDelayNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &dam{opened: make(chan struct{})}
 		w := NewWords(g)
@@ -58,7 +58,7 @@ func TestWordsThatNobodyReadsHoldNothingUp(t *testing.T) {
 	})
 }
 
-func TestWordsLeaveAReaderBehindThatHasStopped(t *testing.T) {
+func TestWordsSkipAStoppedReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &dam{opened: make(chan struct{})}
 		w := NewWords(g)

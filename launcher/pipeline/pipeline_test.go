@@ -320,7 +320,7 @@ func TestSecretsOfTheJob(t *testing.T) {
 }
 
 // A disk that hangs does not keep gpurun from ending.
-func TestAWriteThatHangsIsGivenUp(t *testing.T) {
+func TestHangingWriteIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := make(chan struct{})
 		defer close(back)

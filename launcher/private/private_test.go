@@ -26,7 +26,7 @@ func openly(t *testing.T) {
 	t.Cleanup(func() { syscall.Umask(before) })
 }
 
-func TestWhatIsMadeIsForItsOwner(t *testing.T) {
+func TestCreatedFilesArePrivate(t *testing.T) {
 	openly(t)
 	root := t.TempDir()
 	if err := MkdirBelow(root, filepath.Join(root, "a", "b")); err != nil {
@@ -96,7 +96,7 @@ func TestLinksAndPipesAreNotOpened(t *testing.T) {
 	}
 }
 
-func TestWhoseFoldersAreTrusted(t *testing.T) {
+func TestTrustedFolders(t *testing.T) {
 	dir := t.TempDir()
 	for mode, why := range map[fs.FileMode]string{
 		0o700: "", 0o755: "", 0o775: "", 0o775 | fs.ModeSetgid: "", 0o777 | fs.ModeSticky: "", 0o777: "everybody", 0o702: "everybody",

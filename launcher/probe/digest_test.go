@@ -164,7 +164,7 @@ def made(stack):
 
 // Where all was recorded, what has no stack is of the backward pass; where the job records by
 // itself, or nothing was recorded, that is what is said.
-func TestDigestSaysWhatHasNoLine(t *testing.T) {
+func TestDigestReportsAllocationsWithoutALine(t *testing.T) {
 	stack := []stackFrame{{"/j/model.py", "forward", 3}}
 	type told map[string]any
 	tests := []struct {

@@ -359,7 +359,7 @@ func TestEndOfAProgramIsReported(t *testing.T) {
 }
 
 // torchrun runs the script several times: each is a rank, and it is none.
-func TestBelowTorchrun(t *testing.T) {
+func TestUnderTorchrun(t *testing.T) {
 	path := needs(t)
 	r := newTrial(t)
 	r.orders.Script = testdata(t, "plain.py")
@@ -411,7 +411,7 @@ func TestTrainingWithNowhereToWrite(t *testing.T) {
 
 // The rungs of the order are turned at the root's first call; without hooks a process
 // tells only which could be.
-func TestRungsAreTurned(t *testing.T) {
+func TestRemediesAreApplied(t *testing.T) {
 	needs(t)
 	for _, hooks := range []bool{true, false} {
 		r := newTrial(t)

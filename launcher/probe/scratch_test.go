@@ -21,7 +21,7 @@ print("multiplied", (one @ one).shape)
 
 // The first multiplication ends also where there is no memory left: with OpenBLAS it went
 // on for ever.
-func TestTheFirstMultiplication(t *testing.T) {
+func TestFirstMultiplicationIsMeasured(t *testing.T) {
 	path := needs(t)
 	limit, err := exec.LookPath("prlimit")
 	if err != nil {

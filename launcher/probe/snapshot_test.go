@@ -71,7 +71,7 @@ func snapshots(t *testing.T, ways string, record Recording, most string, env ...
 
 // What the allocator is told to record, and which files are left. A stand-in for it hears
 // that; what it does on a GPU is seen by TestSnapshotOnAGPU of test.
-func TestWhatIsRecorded(t *testing.T) {
+func TestRecordedAllocations(t *testing.T) {
 	on := map[string]any{"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": 100000.0}
 	off := map[string]any{"enabled": nil, "context": "all", "stacks": "all", "max_entries": 9223372036854775807.0}
 	old := map[string]any{"enabled": true, "entries": 100000.0, "record": true}

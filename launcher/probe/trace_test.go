@@ -98,7 +98,7 @@ print(len(names))
 }
 
 // A thread that imports while the probe's finder is taken away still finds its modules.
-func TestTheFinderLeavesNoGap(t *testing.T) {
+func TestFinderLeavesNoGap(t *testing.T) {
 	const script = `
 import sys, threading
 finders = [f for f in sys.meta_path if hasattr(f, "wanted")]

@@ -58,7 +58,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func TestWatchTellsAtOnce(t *testing.T) {
+func TestWatchReportsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	facts, stop := watching(t, dir)
 	path := filepath.Join(dir, "rank1", "probe.json")

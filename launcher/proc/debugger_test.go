@@ -51,7 +51,7 @@ func onThreadOfItsOwn(f func()) {
 
 // The end of a rank is told also where a debugger keeps what is left of it; one that
 // is held right before its end is no fault of the machine.
-func TestARankHeldByADebugger(t *testing.T) {
+func TestRankHeldByADebugger(t *testing.T) {
 	t.Run("after its end", func(t *testing.T) {
 		h := newHarness(t)
 		g := h.start(Options{KillTimeout: 3 * time.Minute}, h.rank(0, "sleep"))

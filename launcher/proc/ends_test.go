@@ -11,7 +11,7 @@ import (
 
 // A supervisor that is killed after its ranks ended with 0 by themselves has not seen it;
 // the guard has, and writes it down. What else ends ranks says nothing of the job.
-func TestEndsAreWrittenWhoeverIsKilled(t *testing.T) {
+func TestEndsAreWrittenIfAnyProcessIsKilled(t *testing.T) {
 	end := func(_ identity, ranks []identity) {
 		for _, id := range ranks {
 			_ = unix.Kill(id.PID, unix.SIGTERM)

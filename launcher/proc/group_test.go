@@ -69,7 +69,7 @@ func TestPeakIsTheResidentSet(t *testing.T) {
 	}
 }
 
-func TestFactSaysWhoAndWhen(t *testing.T) {
+func TestFactHasRankAndTime(t *testing.T) {
 	h := newHarness(t)
 	before := time.Now()
 	g := h.start(Options{}, h.rank(12, "exit", "3"))
@@ -158,7 +158,7 @@ func TestStartHonoursItsContext(t *testing.T) {
 	}
 }
 
-func TestWhatARankIsGiven(t *testing.T) {
+func TestRankEnvironment(t *testing.T) {
 	h := newHarness(t)
 	dir := t.TempDir()
 	r := h.rank(0, "files")
@@ -195,7 +195,7 @@ func ignoredSignals(t *testing.T) string {
 	return strings.Fields(rest)[0]
 }
 
-func TestWhatARankIs(t *testing.T) {
+func TestRankRuns(t *testing.T) {
 	h := newHarness(t)
 	g := h.start(Options{Marker: "mine"}, h.rank(0, "sleep"), h.rank(1, "sleep"))
 	h.readProcesses(2)

@@ -215,7 +215,7 @@ func TestOrphansOfOtherCommandsAreSpared(t *testing.T) {
 	}
 }
 
-func TestExitIsToldOnceWhateverBecomesOfTheGuard(t *testing.T) {
+func TestExitIsReportedOnceDespiteALostGuard(t *testing.T) {
 	for i := range 4 {
 		h := newHarness(t)
 		g := h.start(Options{}, h.rank(0, "exit", "9"), h.rank(1, "exit", "9"), h.rank(2, "exit", "9"))
@@ -313,7 +313,7 @@ func TestGuardBearsAnotherName(t *testing.T) {
 
 // A scheduler signals every process of a job step. The guard leaves the answer to
 // the supervisor.
-func TestGuardHeedsNoSignalButKill(t *testing.T) {
+func TestGuardSurvivesAllSignalsButKill(t *testing.T) {
 	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "heeds"))
 	h.readProcesses(1)
@@ -386,7 +386,7 @@ func TestProgramThatIsNoGuard(t *testing.T) {
 	}
 }
 
-func TestGuardThatSaysNothing(t *testing.T) {
+func TestSilentGuard(t *testing.T) {
 	t.Setenv(muteVariable, "hangs")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

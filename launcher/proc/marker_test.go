@@ -29,7 +29,7 @@ func (h *harness) stranger(env ...string) identity {
 	return h.readProcesses(1)[0]
 }
 
-func TestAMarkerAloneIsNotEnough(t *testing.T) {
+func TestMarkerAloneIsNotEnough(t *testing.T) {
 	t.Setenv(slurmJobVariable, "77")
 	mine, job := MarkerVariable+"=mine", slurmJobVariable+"=77"
 	for _, guarded := range []bool{true, false} {

@@ -57,28 +57,28 @@
 //	child in its own session                   lives on                       swept                                   TestStopLeavesNothing/setsid
 //	double fork, own session, no environment   lives on                       swept                                   TestStopLeavesNothing/daemon
 //	rank exits 0 and leaves a daemon           lives on                       swept                                   TestStopLeavesNothing/farewell
-//	all ranks exit 0, an uploader goes on      orphaned                       waited for, then swept                  TestLingerWaitsForWhatRanksLeft
+//	all ranks exit 0, an uploader continues    orphaned                       waited for, then swept                  TestLingerWaitsForWhatRanksLeft
 //	rank blocked on its output                 SIGKILL after 30 s at worst    as any other                            TestStopLeavesNothing/floods
 //	chain of processes, each forks the next    lives on                       swept                                   TestStopEndsAChainOfProcesses
-//	rank suspended                             SIGKILL after 30 s             wakes and gets its grace                TestStopWakesWhatIsSuspended
+//	rank suspended                             SIGKILL after 30 s             wakes and gets its grace                TestStopWakesSuspendedRanks
 //	rank uninterruptible in the kernel         hangs for good                 reported after a bound                  TestUnkillableRankIsReported
-//	a debugger holds a rank that has ended     hangs                          told as ended                           TestARankHeldByADebugger
-//	a debugger holds a rank before its end     hangs                          reported after a bound, by its name     TestARankHeldByADebugger
-//	main thread ended, the others go on        counts as running              counts as running, is stopped           TestStopLeavesNothing/headless
+//	a debugger holds a rank that has ended     hangs                          reported as ended                       TestRankHeldByADebugger
+//	a debugger holds a rank before its end     hangs                          reported after a bound, by its name     TestRankHeldByADebugger
+//	main thread ended, the others continue     counts as running              counts as running, is stopped           TestStopLeavesNothing/headless
 //	supervisor killed                          ranks live on                  all gone                                TestKilledSupervisorLeavesNothing
-//	supervisor killed as the ranks end         –                              their ends are written down             TestEndsAreWrittenWhoeverIsKilled
-//	a guard killed                             –                              job goes on under the other one         TestKilledGuardCostsNothing
+//	supervisor killed as the ranks end         –                              their ends are written                  TestEndsAreWrittenIfAnyProcessIsKilled
+//	a guard killed                             –                              job continues under the other one       TestKilledGuardCostsNothing
 //	a guard and supervisor killed at once      –                              all gone                                TestSupervisorAndOneGuardKilledTogether
-//	both guards killed                         –                              job goes on, a guard is started         TestKilledGuardsCostNothing
+//	both guards killed                         –                              job continues, a guard is started       TestKilledGuardsCostNothing
 //	both guards, then supervisor killed        –                              all gone                                TestSuccessorEndsAllToo
 //	guard killed while ranks start             –                              error, nothing left                     TestGuardKilledWhileRanksStart
 //	guards suspended                           –                              woken when a rank ends                  TestSuspendedGuardsAreWoken
-//	guards suspended, then a stop              –                              ranks stopped, their ends told          TestSuspendedGuard
-//	scheduler signals every process            agent and ranks die            the guard stays                         TestGuardHeedsNoSignalButKill
+//	guards suspended, then a stop              –                              ranks stopped, their ends reported      TestSuspendedGuard
+//	scheduler signals every process            agent and ranks die            the guard stays                         TestGuardSurvivesAllSignalsButKill
 //	SIGUSR1 from the scheduler                 ends the job                   reaches ranks that have a handler       TestNoticesReachOnlyThoseThatListen
 //	one of several ranks cannot start          agent fails                    error names it, the others are gone     TestStartIsAllOrNone
-//	stranger with the same marker              –                              left alone                              TestAMarkerAloneIsNotEnough
-//	window in a multiplexer that ran before    –                              left alone                              TestAMarkerAloneIsNotEnough
+//	stranger with the same marker              –                              left alone                              TestMarkerAloneIsNotEnough
+//	window in a multiplexer that ran before    –                              left alone                              TestMarkerAloneIsNotEnough
 //	orphan of a command that gpurun ran        –                              left alone                              TestOrphansOfOtherCommandsAreSpared
 //	orphans of others come to PID 1            zombies                        reaped, os/exec's children are not      TestAsTheFirstProcessOfAContainer
 //

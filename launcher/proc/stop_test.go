@@ -95,7 +95,7 @@ setsid /bin/sh "$1" "$1" $(($2+1)) &
 	}
 }
 
-func TestStopTellsWhoEndedBeforeIt(t *testing.T) {
+func TestStopDistinguishesEarlierEnds(t *testing.T) {
 	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "exit", "3"), h.rank(1, "heeds"), h.rank(2, "deaf"))
 	h.readProcesses(2)
@@ -136,7 +136,7 @@ func TestStopGivesTheGraceThatRanksNeed(t *testing.T) {
 	}
 }
 
-func TestStopWakesWhatIsSuspended(t *testing.T) {
+func TestStopWakesSuspendedRanks(t *testing.T) {
 	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "heeds"))
 	h.readProcesses(1)

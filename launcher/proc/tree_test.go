@@ -102,7 +102,7 @@ func TestSessionsBelong(t *testing.T) {
 	}
 }
 
-func TestSnapshotKnowsUs(t *testing.T) {
+func TestProcessTableHasThisProcess(t *testing.T) {
 	tree, err := snapshot()
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func counting(t *testing.T, run string) (path string, starts func() []string) {
 
 // A real interpreter tells its packages, the first of two with one name, its version
 // and where files are, in one start.
-func TestARealInterpreterIsAskedOnce(t *testing.T) {
+func TestInterpreterIsQueriedOnce(t *testing.T) {
 	path, starts := counting(t, "exec "+real(t)+` "$@"`)
 	first, second, work := t.TempDir(), t.TempDir(), t.TempDir()
 	write(t, filepath.Join(first, "Frame_Work-2.5.dist-info", "METADATA"), "Metadata-Version: 2.1\nName: Frame_Work\nVersion: 2.5\n")

@@ -343,7 +343,7 @@ func TestSweep(t *testing.T) {
 }
 
 // What a job puts beside its log is neither followed nor waited for.
-func TestWhatAJobPutsThere(t *testing.T) {
+func TestFilesThatAJobPutsThere(t *testing.T) {
 	path := path(t)
 	if err := os.WriteFile(path, []byte("said\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func failedAlike() []launcher.Event {
 }
 
 // What a job failed of by itself comes before its memory, and once for all ranks.
-func TestAnErrorOfTheJobsOwnComesFirst(t *testing.T) {
+func TestJobsOwnErrorComesFirst(t *testing.T) {
 	dir := journaled(t, failedAlike()...)
 	d, err := Load(dir, "v9", nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func TestAnErrorOfTheJobsOwnComesFirst(t *testing.T) {
 }
 
 // An attempt that ended together with gpurun lasted until it was last heard of.
-func TestWhatWasCutOffHasATime(t *testing.T) {
+func TestInterruptedAttemptHasATime(t *testing.T) {
 	dir := journaled(t, launcher.Began{Run: "r", Name: "gpt", At: day}, launcher.Started{N: 0, At: day}, launcher.Began{Run: "r", Name: "gpt", At: day.Add(time.Hour)}, launcher.Started{N: 1, At: day.Add(time.Hour)})
 	a := ranFrom(launcher.Started{N: 0, At: day}, strategy.Evidence{Started: day, Ended: day.Add(90 * time.Second)})
 	sampled(t, dir, a, course{ranks: 1, steps: 60, held: 1 << 30, peak: 2 << 30, allowed: 8 << 30})

@@ -216,7 +216,7 @@ func TestSizeOfALongRun(t *testing.T) {
 }
 
 // Of many samples a part is read, of each rank about as much, and the end is.
-func TestSomeLinesAreOfEveryRank(t *testing.T) {
+func TestSomeLinesHasEveryRank(t *testing.T) {
 	var text bytes.Buffer
 	for i := range 100_000 {
 		fmt.Fprintf(&text, "%d %06d\n", i%8, i)
@@ -238,7 +238,7 @@ func TestSomeLinesAreOfEveryRank(t *testing.T) {
 }
 
 // However long the first lines are, few of those behind them are looked into.
-func TestSomeLinesAreFew(t *testing.T) {
+func TestSomeLinesIsBounded(t *testing.T) {
 	text := append(bytes.Repeat([]byte("x"), 250_000), '\n')
 	text = append(text, bytes.Repeat([]byte("y\n"), 500_000)...)
 	n := 0

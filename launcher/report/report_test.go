@@ -14,7 +14,7 @@ import (
 )
 
 // The figures of the page are those of the journal and of the samples.
-func TestFiguresAreTheJournals(t *testing.T) {
+func TestFiguresComeFromTheJournal(t *testing.T) {
 	dir, d, most := rescued(t)
 	page := pageOf(t, dir)
 	events, err := journal.Read(dir)
@@ -66,7 +66,7 @@ func TestFiguresAreTheJournals(t *testing.T) {
 }
 
 // The stacks are what was measured, before and after the change, and their parts add up.
-func TestStacksAreWhatWasMeasured(t *testing.T) {
+func TestStacksShowMeasurements(t *testing.T) {
 	for name, held := range map[string][2]int64{"lightning": {9431919616, 7324835328}, "deepspeed": {6782537728, 5019397632}} {
 		page := pageOf(t, copied(t, name))
 		rows := elements(page, "data-held-bytes")
@@ -110,7 +110,7 @@ func TestTheOrderOfThePage(t *testing.T) {
 }
 
 // What is not known is said in words, or left out: no chart is empty.
-func TestWhatIsNotKnown(t *testing.T) {
+func TestUnknownValues(t *testing.T) {
 	page := pageOf(t, copied(t, "lightning"))
 	for _, words := range []string{"Memory over time is not known", "memory by phase"} {
 		if !strings.Contains(page, words) {

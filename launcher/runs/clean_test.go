@@ -64,7 +64,7 @@ func TestClean(t *testing.T) {
 }
 
 // What a run directory leads to stays, and so does what is no run directory.
-func TestCleanLeavesWhatIsElsewhere(t *testing.T) {
+func TestCleanIgnoresOtherFolders(t *testing.T) {
 	dir, elsewhere := shelf(t), t.TempDir()
 	run := filepath.Join(dir, ".gpurun/gpt/20260504-0800-aaaa")
 	put(t, filepath.Join(elsewhere, "precious"), "keep")
@@ -94,7 +94,7 @@ func TestCleanLeavesWhatIsElsewhere(t *testing.T) {
 
 // A folder is not gpurun's for its name: what gpurun was removing has its mark, and is where
 // runs are.
-func TestCleanKnowsWhatItWasRemoving(t *testing.T) {
+func TestCleanFinishesAnInterruptedRemoval(t *testing.T) {
 	dir := t.TempDir()
 	for name, marked := range map[string]bool{
 		".removed-top": false, "proj/.removed-2023": false, ".removed-marked": true, "proj/.removed-marked": true,

@@ -176,7 +176,7 @@ func TestALongJournal(t *testing.T) {
 }
 
 // What is no run of ours, or leads elsewhere, is not listed.
-func TestWhatIsNoRun(t *testing.T) {
+func TestFoldersThatAreNoRun(t *testing.T) {
 	dir, elsewhere := shelf(t), shelf(t)
 	home := filepath.Join(dir, ".gpurun")
 	for link, target := range map[string]string{"linked": filepath.Join(elsewhere, ".gpurun", "gpt"), "gpt/link": filepath.Join(elsewhere, ".gpurun", "gpt", "20260504-0800-aaaa")} {

@@ -63,8 +63,8 @@ func TestAttemptsHavePhases(t *testing.T) {
 	}
 }
 
-// TestTheEndOfARunThatGoesOnIsForgotten: by the next gpurun, or the next attempt.
-func TestTheEndOfARunThatGoesOnIsForgotten(t *testing.T) {
+// TestEndOfAResumedRunIsForgotten: by the next gpurun, or the next attempt.
+func TestEndOfAResumedRunIsForgotten(t *testing.T) {
 	end := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75}}
 	events := []launcher.Event{launcher.Began{Run: "r", Name: "first"}, launcher.Started{N: 0}, ended(0), relaunch(), end}
 	r := Of(events)
@@ -81,9 +81,9 @@ func TestTheEndOfARunThatGoesOnIsForgotten(t *testing.T) {
 	}
 }
 
-// TestTheRankThatKnowsTheEndLeads: of ranks that print no steps the processes count them,
+// TestRankWithTheCauseIsNamed: of ranks that print no steps the processes count them,
 // beyond the latest line of the one that does, and know of no end.
-func TestTheRankThatKnowsTheEndLeads(t *testing.T) {
+func TestRankWithTheCauseIsNamed(t *testing.T) {
 	lines, counts := model.Sample{Step: 10, Total: 1000, Batches: true}, model.Sample{Step: 17}
 	for _, samples := range [][]model.Sample{{lines, counts}, {counts, lines}, {lines, counts, {Step: 9, Total: 1000}}} {
 		r := Of([]launcher.Event{launcher.Began{Run: "train"}, launcher.Started{}})

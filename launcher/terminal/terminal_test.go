@@ -39,7 +39,7 @@ func TestLine(t *testing.T) {
 }
 
 // Whatever is shown, a terminal obeys nothing in it, and a second pass changes nothing.
-func TestNothingIsObeyed(t *testing.T) {
+func TestControlCharactersHaveNoEffect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) + rapid.String().Draw(t, "text")
 		got := Line(text)
@@ -56,7 +56,7 @@ type name string
 
 type pair struct{ A, B string }
 
-func TestSprintfEscapesWhatItIsGiven(t *testing.T) {
+func TestSprintfEscapesArguments(t *testing.T) {
 	got := Sprintf("%s\n%v %d %v %s %v %v %v%%\n", "a\nb", name("\x1b"), 3, errors.New("e\r"), 2*time.Second, pair{"x\n", "y"}, []string{"\a"}, nil)
 	if want := "a\\nb\n\\x1b 3 e\\r 2s {x\\n y} [\\a] <nil>%\n"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -99,7 +99,7 @@ func TestAHeadThatIsBusy(t *testing.T) {
 }
 
 // Who says nothing is waited for once, however many they are.
-func TestPortsThatSayNothing(t *testing.T) {
+func TestSilentPorts(t *testing.T) {
 	l := newLaunch(t, 2)
 	var ports []int
 	for range 6 {
@@ -183,7 +183,7 @@ func TestNoProxy(t *testing.T) {
 	newLaunch(t, 2).join(t, 1)
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestNoListener(t *testing.T) {
 	c := credentialsOf(t, testSecret, "run "+t.Name(), 1, 2)
 	for what, d := range map[string]*Dialer{"a port": NewDialer(c, "127.0.0.1", freePort(t)), "all ports": NewDialer(c, "127.0.0.1", 0)} {
 		if _, err := d.Dial(t.Context()); !errors.Is(err, ErrRefused) {
@@ -202,7 +202,7 @@ func TestNobodyListens(t *testing.T) {
 }
 
 // Slurm tells addresses of the head's machine, which help where its name does not.
-func TestAddressesBesideTheName(t *testing.T) {
+func TestAddressesInAdditionToTheName(t *testing.T) {
 	l := newLaunch(t, 2)
 	c := credentialsOf(t, testSecret, "run", 1, 2)
 	c.hosts = []string{"127.0.0.1"}
@@ -214,7 +214,7 @@ func TestAddressesBesideTheName(t *testing.T) {
 }
 
 // Who says what of a machine's places. Only one that answers and has no head is without one.
-func TestWhyNobodyIsReached(t *testing.T) {
+func TestReasonForAnUnreachableHead(t *testing.T) {
 	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
 	stranger := fmt.Errorf("port 1: %w: eof", errNotHead)
 	unreachable := fmt.Errorf("dial: %w", syscall.ENETUNREACH)
@@ -237,7 +237,7 @@ func TestWhyNobodyIsReached(t *testing.T) {
 }
 
 // The head may not know a node that knows the head. The node is told so when it dials.
-func TestANodeThatTheHeadDoesNotKnow(t *testing.T) {
+func TestUnknownNode(t *testing.T) {
 	l := newLaunch(t, 2)
 	c := credentialsOf(t, testSecret, "run", 1, 2)
 	c.own, _ = selfSigned("node-1")
@@ -254,7 +254,7 @@ func TestANodeThatTheHeadDoesNotKnow(t *testing.T) {
 
 // Who takes a connection and says nothing may be the head, stopped, or a way to it that is
 // cut: it is not gone.
-func TestWhoSaysNothingIsNotGone(t *testing.T) {
+func TestSilentNodeIsNotGone(t *testing.T) {
 	mute := listenHere(t)
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()

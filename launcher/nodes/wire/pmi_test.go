@@ -161,7 +161,7 @@ func TestTrustBySlurm(t *testing.T) {
 }
 
 // Slurm's variables mean nothing where they are another step's, or another protocol's.
-func TestPMIThatIsNotOurs(t *testing.T) {
+func TestPMIOfAnotherStep(t *testing.T) {
 	with := func(change environ.Vars) environ.Vars {
 		return environ.Vars{"PMI_FD": "", "PMI_JOBID": "7.0", "PMI_RANK": "0", "PMI_SIZE": "2", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}.With(change)
 	}

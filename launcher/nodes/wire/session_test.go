@@ -116,7 +116,7 @@ func TestASession(t *testing.T) {
 }
 
 // Closing says all that was queued, from either side, also to who listens late.
-func TestCloseSaysWhatIsQueued(t *testing.T) {
+func TestCloseSendsTheQueue(t *testing.T) {
 	for _, side := range []string{"head", "follower"} {
 		t.Run(side, func(t *testing.T) {
 			head, follower := newLaunch(t, 2).join(t, 1)

@@ -63,7 +63,7 @@ func TestSecretsAreRead(t *testing.T) {
 }
 
 // A secret is not in the error that it is too short.
-func TestErrorsDoNotTellSecrets(t *testing.T) {
+func TestErrorsShowNoSecrets(t *testing.T) {
 	for _, text := range []string{"correct horse battery staple", testSecret[:40], "c2VjcmV0c2VjcmV0"} {
 		_, err := Trust(t.Context(), TrustOptions{Run: "run", Nodes: 2, Environ: environ.Vars{secretVariable: text}})
 		if err == nil || strings.Contains(err.Error()+errext.Hint(err), text) || !strings.Contains(err.Error(), secretVariable) {
