@@ -41,19 +41,19 @@ func TestFromKnobsProblems(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"unknown knob", `micro_batch = { arg = "--bs" }`, `knobs.micro_batch: unknown key (did you mean "micro_batch_size"?)`},
 		{"unknown key", `micro_batch_size = { args = "--bs" }`, `
-			knobs.micro_batch_size: says no place: want one of arg, env, override, file with path, choose, call
+			knobs.micro_batch_size: has no place: add one of arg, env, override, file with path, choose, call
 			knobs.micro_batch_size.args: unknown key (did you mean "arg"?)`},
 		{"no dash", `micro_batch_size = { arg = "bs" }`, `knobs.micro_batch_size.arg: an argument starts with a dash (did you mean "--bs"?)`},
 		{"two places", `micro_batch_size = { arg = "--bs", env = "BS" }`, `knobs.micro_batch_size.env: arg and env are two places: make them a list`},
 		{"no path", `micro_batch_size = { file = "a.json" }`, `knobs.micro_batch_size.file: the value's place in the file is missing: path = "train.batch"`},
 		{"no file", `micro_batch_size = { path = "a.b" }`, `knobs.micro_batch_size.path: no file is named: want file = "conf.yaml", or via = { arg = "--config" }`},
 		{"file with arg", `micro_batch_size = { arg = "--bs", file = "x.json" }`, `knobs.micro_batch_size.arg: a file goes with a path, not with arg`},
-		{"default", `precision = { arg = "--p", default = "bf61" }`, `knobs.precision.default: bf61 is none of fp32, tf32, fp16, bf16, fp8 (did you mean "bf16"?)`},
+		{"default", `precision = { arg = "--p", default = "bf61" }`, `knobs.precision.default: bf61 is not one of fp32, tf32, fp16, bf16, fp8 (did you mean "bf16"?)`},
 		{"default without a word", `activation_checkpointing = { arg = "--c", values = { none = "0", full = "1" }, default = "selective" }`,
 			`knobs.activation_checkpointing.default: argument --c has no word for "selective", only for none, full`},
 		{"default no number", `micro_batch_size = { arg = "--bs", default = 0 }`, `knobs.micro_batch_size.default: "0" is not a whole number of at least 1`},
-		{"value", `precision = { arg = "--p", values = { half = "16" } }`, `knobs.precision.values.half: half is none of fp32, tf32, fp16, bf16, fp8`},
-		{"same word twice", `precision = { arg = "--p", values = { fp16 = "16", bf16 = "16" } }`, `knobs.precision.values.fp16: "16" already stands for bf16`},
+		{"value", `precision = { arg = "--p", values = { half = "16" } }`, `knobs.precision.values.half: half is not one of fp32, tf32, fp16, bf16, fp8`},
+		{"same word twice", `precision = { arg = "--p", values = { fp16 = "16", bf16 = "16" } }`, `knobs.precision.values.fp16: "16" is already the word for bf16`},
 		{"values of a number", `micro_batch_size = { arg = "--bs", values = { a = 1 } }`, `knobs.micro_batch_size: the knob's values are whole numbers, which need no words`},
 		{"bounds", `micro_batch_size = { arg = "--bs", min = 8, max = 4 }`, `knobs.micro_batch_size.max: the largest value 4 is below the smallest, 8`},
 		{"bounds of words", `precision = { arg = "--p", min = 2 }`, `knobs.precision.min: the knob's values are words, which have no bounds`},

@@ -72,7 +72,7 @@ func launched(d *format.Draft) (n int, set bool) {
 func readLaunched(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	n, set := launched(d)
 	if accum, known := plan.Number(strategy.GradientAccumulationSteps); set && known && n != accum {
-		format.LeaveBatch(ranges, fmt.Sprintf("accelerate launch is told to accumulate %d, and the job %d: make them agree", n, accum))
+		format.LeaveBatch(ranges, fmt.Sprintf("accelerate launch sets an accumulation of %d, but the job sets %d: make them agree", n, accum))
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func swiftVersion(r *format.Recipe) {
 		d := format.NewDraft(*r, cmd)
 		named := slices.ContainsFunc([]string{"--sft_type", "--model_id_or_path", "--custom_train_dataset_path", "--batch_size"}, d.HasWord)
 		if is := named || d.HasWord("--model_type") && !d.HasWord("--model"); is != old {
-			return "the arguments are those of another version of ms-swift"
+			return "the arguments belong to another version of ms-swift"
 		}
 		return ""
 	}

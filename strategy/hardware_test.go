@@ -145,8 +145,8 @@ func TestHealth(t *testing.T) {
 		{Health{Pending: true, Failed: true}, 0, "broken memory, and no spare rows left", 0},
 		{Health{Recovery: cause.RecoverByReset}, 0, "the driver asks for a reset of the GPU", 0},
 		{Health{Recovery: cause.RecoverByReboot}, 0, "the driver asks for a restart of the node", 0},
-		{Health{Recovery: cause.RecoverByDrainP2P}, 0, "the driver asks that no work between GPUs is begun", 0},
-		{Health{Recovery: cause.RecoverByDrainAndReset, Pending: true}, 0, "the driver asks that no work is begun before a reset of the GPU", 0},
+		{Health{Recovery: cause.RecoverByDrainP2P}, 0, "the driver requests that no new work between GPUs starts", 0},
+		{Health{Recovery: cause.RecoverByDrainAndReset, Pending: true}, 0, "the driver requests that no new work starts before a reset of the GPU", 0},
 		{Health{Recovery: "something-new"}, 0, "the driver asks for something-new", 0},
 		{Health{Uncorrected: 1, Links: 17, Recovered: 2, Fabric: "it is still joining", Slowed: "heat"}, 18, "", 5},
 	} {

@@ -103,7 +103,7 @@ func (in InFile) Unwritable(d *Draft) string {
 	if !found || via != nil || d.names(file) {
 		return ""
 	}
-	return file + " is named by no argument and no variable of the command, so that a changed copy could not be told to the job: " +
+	return file + " is named by no argument or variable of the command, so gpurun cannot pass a changed copy to the job: " +
 		"say how with via = { arg = … } or via = { env = … }"
 }
 

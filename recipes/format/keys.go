@@ -239,7 +239,7 @@ func (n *keyTable) knobValue(k strategy.Knob, key, word string) bool {
 	}
 	n.Report(document.Problem{
 		Key:     n.Path(key),
-		Message: fmt.Sprintf("%s is none of %s", word, Join(vocabulary)),
+		Message: fmt.Sprintf("%s is not one of %s", word, Join(vocabulary)),
 		Suggest: document.Nearest(word, texts(vocabulary)),
 	})
 	return false
@@ -292,7 +292,7 @@ func (n *keyTable) words(key string) map[strategy.Value][]any {
 			}
 			text := fmt.Sprint(word)
 			if other, taken := owner[text]; taken {
-				inner.fault(value, "%q already stands for %s", text, other)
+				inner.fault(value, "%q is already the word for %s", text, other)
 			}
 			owner[text] = value
 			words[strategy.Value(value)] = append(words[strategy.Value(value)], word)

@@ -78,7 +78,7 @@ func (n *keyTable) checkPlace(p Place, found []string) {
 	case len(found) == 0 && n.Has("file"):
 		n.fault("file", "the value's place in the file is missing: path = \"train.batch\"")
 	case len(found) == 0:
-		n.fault("", "says no place: want one of arg, env, override, file with path, choose, call")
+		n.fault("", "has no place: add one of arg, env, override, file with path, choose, call")
 	case len(found) > 1:
 		n.fault(found[1], "%s and %s are two places: make them a list", found[0], found[1])
 	case p.InFile() != nil && !file:

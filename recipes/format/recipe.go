@@ -377,5 +377,5 @@ func (l LossRule) Known() strategy.Loss {
 	case LossScript:
 		return strategy.Loss{Class: strategy.Average, Reason: "the loss was not recognised"}
 	}
-	return strategy.Loss{Class: strategy.Average, Reason: cmp.Or(l.Reason, "the recipe does not say how the framework divides the loss")}
+	return strategy.Loss{Class: strategy.Average, Reason: cmp.Or(l.Reason, "the recipe does not state how the framework divides the loss")}
 }

@@ -169,7 +169,7 @@ func TestGetErrors(t *testing.T) {
 		{"a.json", "{\"a\": 1", "a", "syntax: 1:8: is not JSON: parsing object after value: unexpected EOF"},
 		{"a.yaml", "a: [1\nb: 2\n", "a", "syntax: 1:1: is not YAML: did not find expected ',' or ']'"},
 		{"a.yaml", "a: 1\n---\na: 2\n", "a", "shape: 2:1: a second document starts here, so that a path is ambiguous"},
-		{"a.yaml", "a: &x\n  b: *x\n", "a", "shared: 2:6: a.b.b: the alias is inside what it stands for"},
+		{"a.yaml", "a: &x\n  b: *x\n", "a", "shared: 2:6: a.b.b: the alias refers to itself"},
 		{"a.toml", "a = \n", "a", "syntax: 1:5: is not TOML: incomplete number"},
 		{"a.json", `{"a": 5}`, "a.b", `shape: a: holds 5, so that there is no "b" in it`},
 		{"a.json", `{"a": [5]}`, "a.1", "shape: a.1: index 1 of a list of 1"},

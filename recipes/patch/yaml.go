@@ -82,7 +82,7 @@ func (r *yamlReader) value(n *yaml.Node, at []string) (any, error) {
 	switch n.Kind {
 	case yaml.AliasNode:
 		if r.open[n.Alias] {
-			return nil, yamlError(n, Shared, at, "the alias is inside what it stands for")
+			return nil, yamlError(n, Shared, at, "the alias refers to itself")
 		}
 		r.open[n.Alias] = true
 		defer delete(r.open, n.Alias)

@@ -59,7 +59,7 @@ func (y *yamlText) findAliases(n *yaml.Node) {
 func (y *yamlText) own(n *yaml.Node, at []string) error {
 	switch {
 	case n.Kind == yaml.AliasNode:
-		return yamlError(n, Shared, at, "is the alias *"+n.Value+": what it stands for would change elsewhere, too")
+		return yamlError(n, Shared, at, "is the alias *"+n.Value+": a change would also change the other uses of its anchor")
 	case y.shared[n]:
 		return yamlError(n, Shared, at, "has the anchor &"+n.Anchor+", to which an alias refers: that would change, too")
 	}

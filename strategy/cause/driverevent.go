@@ -157,8 +157,8 @@ var recoveryActions = map[RecoveryAction]struct {
 	"":                     {},
 	RecoverByReset:         {"the driver asks for a reset of the GPU", Reset, true},
 	RecoverByReboot:        {"the driver asks for a restart of the node", Reboot, true},
-	RecoverByDrainP2P:      {"the driver asks that no work between GPUs is begun", Reset, false},
-	RecoverByDrainAndReset: {"the driver asks that no work is begun before a reset of the GPU", Reset, false},
+	RecoverByDrainP2P:      {"the driver requests that no new work between GPUs starts", Reset, false},
+	RecoverByDrainAndReset: {"the driver requests that no new work starts before a reset of the GPU", Reset, false},
 }
 
 // Text describes the action in a few words; empty: none.

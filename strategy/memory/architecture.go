@@ -173,7 +173,7 @@ func OfConfig(text []byte) (Architecture, error) {
 	}
 	for name, n := range map[string]int64{"number of layers": a.Layers, "hidden size": a.Hidden, "vocabulary": a.Vocabulary} {
 		if n <= 0 {
-			return Architecture{}, fmt.Errorf("it does not say the model's %s", name)
+			return Architecture{}, fmt.Errorf("it has no %s of the model", name)
 		}
 	}
 	if a.Heads <= 0 {

@@ -31,9 +31,9 @@ func TestCountsOfPublishedModels(t *testing.T) {
 func TestIncompleteConfigs(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                                     "it is no JSON: unexpected end of JSON input",
-		`{"hidden_size": 8, "num_layers": 2}`:   "it does not say the model's vocabulary",
-		`{"vocab_size": 100, "num_layers": 2}`:  "it does not say the model's hidden size",
-		`{"vocab_size": 100, "hidden_size": 8}`: "it does not say the model's number of layers",
+		`{"hidden_size": 8, "num_layers": 2}`:   "it has no vocabulary of the model",
+		`{"vocab_size": 100, "num_layers": 2}`:  "it has no hidden size of the model",
+		`{"vocab_size": 100, "hidden_size": 8}`: "it has no number of layers of the model",
 	} {
 		if _, err := OfConfig([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", text, err, want)
