@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// inShells is how each shell is asked what fits behind each of its arguments: a line a
-// candidate, of which the first word counts, and ==== behind those of an argument. bash and zsh
-// have no such question: bash's function is called as bash would, and zsh's runs in a
-// terminal, where it completes the line.
+// inShells has, for each shell, a script that prints the completions of each of its arguments: one candidate
+// per line, of which the first word counts, and ==== after the candidates of an argument. bash and zsh have
+// no command for that: bash's function is called as bash would, and zsh's runs in a terminal, where it
+// completes the line.
 var inShells = map[string]string{
 	"bash": `source <(gpurun completion bash)
 for typed; do
@@ -38,13 +38,13 @@ for typed in $argv
 end`,
 }
 
-// inShell are the lines that are tried, and what has to be among what fits.
+// inShell has the lines to complete, with words that must be among the completions.
 var inShell = [][2]string{
 	{"gpurun pla", "plan"}, {"gpurun plan tr", "train.toml"}, {"gpurun python oth", "other.py"}, {"gpurun logs g", "gpt/night-1"},
 	{"gpurun --mode lad", "ladder"}, {"gpurun --run-d", "--run-dir"}, {"gpurun recipes timm", "timm"},
 }
 
-// The completion is tried in each shell that is here.
+// The completion works in each installed shell.
 func TestCompletionInShells(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -21,7 +21,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/gpu"
 )
 
-// machines are the architectures that are built for, as wheels spell them.
+// machines are the architectures of the packages, as wheels spell them.
 var machines = map[string]struct {
 	elf  elf.Machine
 	arch string // as Go spells it
@@ -30,7 +30,7 @@ var machines = map[string]struct {
 	"aarch64": {elf.EM_AARCH64, "arm64"},
 }
 
-// TestDist looks at what make dist made, and make dist runs it.
+// TestDist checks the output of make dist, which runs it.
 func TestDist(t *testing.T) {
 	dist := os.Getenv("GPURUN_DIST")
 	if dist == "" {
@@ -56,8 +56,8 @@ func TestDist(t *testing.T) {
 	checkSums(t, dist)
 }
 
-// The checks can fail. A binary that go build makes here is for one architecture, names
-// the folder that it was built in, and, with cgo, needs what this machine's glibc has.
+// The checks can fail. A binary from go build is for one architecture, names the folder in which it was
+// built, and, with cgo, needs this machine's glibc.
 func TestDistChecksFindWhatIsWrong(t *testing.T) {
 	binary, err := os.ReadFile(build(t))
 	if err != nil {
@@ -83,7 +83,7 @@ func TestDistChecksFindWhatIsWrong(t *testing.T) {
 	}
 }
 
-// checkSums wants every file of dist in SHA256SUMS, with the sum that it has.
+// checkSums checks that every file of dist is in SHA256SUMS, with the right sum.
 func checkSums(t *testing.T, dist string) {
 	t.Helper()
 	var want strings.Builder
@@ -111,8 +111,8 @@ func checkSums(t *testing.T, dist string) {
 	}
 }
 
-// runsAnywhere says why a binary would not run, with NVML, on each Linux of that
-// machine whose glibc is 2.17 or newer.
+// runsAnywhere returns why a binary would not run, with NVML, on any Linux of that architecture with glibc
+// 2.17 or newer.
 func runsAnywhere(t *testing.T, binary []byte, machine string) (wrong []string) {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(binary))
@@ -146,7 +146,7 @@ func runsAnywhere(t *testing.T, binary []byte, machine string) (wrong []string) 
 	return append(wrong, nvmlIsLazy(t, f)...)
 }
 
-// builtAs says what is wrong with how the Go toolchain was called.
+// builtAs returns wrong settings of the build.
 func builtAs(t *testing.T, binary []byte, machine string) (wrong []string) {
 	t.Helper()
 	info, err := buildinfo.Read(bytes.NewReader(binary))
@@ -175,9 +175,9 @@ func newer(version string) bool {
 	return err != nil || minor > 17
 }
 
-// nvmlIsLazy says why NVML is not there, or keeps a machine without it from starting
-// gpurun. Its functions belong to no library that the binary names: they are looked up
-// when they are called, after the library was loaded.
+// nvmlIsLazy returns why NVML is missing in the binary, or why gpurun would not start on a machine without
+// NVML. The functions must not belong to a library that the binary names: they are looked up when called,
+// after the library was loaded.
 func nvmlIsLazy(t *testing.T, f *elf.File) (wrong []string) {
 	t.Helper()
 	symbols, err := f.DynamicSymbols()
@@ -209,8 +209,8 @@ func nvmlIsLazy(t *testing.T, f *elf.File) (wrong []string) {
 	return wrong
 }
 
-// The image's binary is copied into older images: it is built as the packages are, against
-// glibc 2.17, and not with the C compiler of the image.
+// The image's binary is copied into older images. So it is built like the packages, against glibc 2.17, not
+// with the image's C compiler.
 func TestContainerfileBuildsAsDistDoes(t *testing.T) {
 	text, err := os.ReadFile("../.ci/dist/Containerfile")
 	if err != nil {

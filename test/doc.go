@@ -1,3 +1,3 @@
-// Package test has the tests that start gpurun as users do, and need what not every machine
-// has: PyTorch, GPUs, Slurm, Kubernetes, packages, a terminal. Where that is missing they skip.
+// Package test has the tests that start gpurun as users do. They need things that not every machine has:
+// PyTorch, GPUs, Slurm, Kubernetes, packages, a terminal. They are skipped if these are missing.
 package test

@@ -41,7 +41,7 @@ func visit(t *testing.T, c card, env []string, flags ...string) map[string]docto
 	return results
 }
 
-// free waits until what was held on the GPU is free.
+// free waits until the GPU's memory is free again.
 func (c card) free(t *testing.T) {
 	t.Helper()
 	await(t, "the GPU's memory to be free", func() bool {
@@ -50,8 +50,7 @@ func (c card) free(t *testing.T) {
 	})
 }
 
-// A GPU that works, one that somebody uses, and one that is hidden. Nothing is held
-// afterwards.
+// A working GPU, a GPU in use, and a hidden GPU. No memory is held afterwards.
 func TestDoctorOnAGPU(t *testing.T) {
 	c := realCard(t)
 	results := visit(t, c, nil)
@@ -90,7 +89,7 @@ func TestDoctorOnAGPU(t *testing.T) {
 	}
 }
 
-// A doctor that is stopped or killed while it holds a GPU leaves nothing there.
+// A doctor that is stopped or killed while it uses a GPU frees its memory.
 func TestAStoppedDoctorFreesTheGPU(t *testing.T) {
 	c := realCard(t)
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGKILL} {

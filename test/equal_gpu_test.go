@@ -15,10 +15,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// contextBytes are what a process on a GPU needs beside what PyTorch allocates.
+// contextBytes is the memory that a process on a GPU needs in addition to PyTorch's allocations.
 const contextBytes = 700 << 20
 
-// onGPU runs a line under gpurun with a ceiling that is a share of an untouched job's peak.
+// onGPU runs a line under gpurun, with a ceiling that is a share of the untouched job's peak.
 func (r result) onGPU(t *testing.T, dir, name string, share float64, flags, line []string) launched {
 	t.Helper()
 	ceiling := fmt.Sprintf("%dMiB", (contextBytes+int64(share*float64(r.Peak)))>>20)
@@ -31,8 +31,8 @@ func (r result) onGPU(t *testing.T, dir, name string, share float64, flags, line
 	return l
 }
 
-// TestEqualTrainingOfBERT rescues BERT's classification with the Trainer and SGD, at 128
-// samples a micro batch: its train_loss is the untouched job's, to its own spread.
+// TestEqualTrainingOfBERT rescues BERT's classification with the Trainer and SGD, with 128 samples per micro
+// batch: its train_loss equals the untouched job's, within the job's own spread.
 func TestEqualTrainingOfBERT(t *testing.T) {
 	python, installed, devices := rescueMachine(t)
 	if why := (scene{gpus: 1, needs: []string{"torch", "transformers", "accelerate"}}).lacks(installed, len(devices)); why != "" {
@@ -67,7 +67,7 @@ func TestEqualTrainingOfBERT(t *testing.T) {
 	l := untouched[0].onGPU(t, dir, "micro-batch", .6, []string{"--never", "checkpointing", "--never", "precision"}, line(0))
 	switch v := l.verdict; {
 	case v.Outcome == strategy.Trained:
-		got := resultOf(t, l.out) // other draws of dropout: as another seed
+		got := resultOf(t, l.out) // different dropout, as with another seed
 		if width := slices.Max(losses) - slices.Min(losses); math.Abs(got.TrainLoss-losses[0]) > max(2*width, .02*losses[0]) {
 			t.Errorf("a smaller micro batch has train_loss %v, seeds have %v", got.TrainLoss, losses)
 		}

@@ -39,13 +39,13 @@ func resultOf(t *testing.T, out string) (r result) {
 	return r
 }
 
-// ceiling is so that a share of what the untouched job's step holds fits.
+// ceiling returns a ceiling at which a share of the memory of the untouched job's step fits.
 func (r result) ceiling(share float64) string {
 	return fmt.Sprintf("%dMiB", (r.Before+int64(share*float64(r.Peak-r.Before)))>>20)
 }
 
-// transformersPythons are the interpreters with transformers: the usual one and those of
-// GPURUN_TEST_TRANSFORMERS, which make transformers fills with one of each major version.
+// transformersPythons returns the interpreters with transformers: the usual one, and those in
+// GPURUN_TEST_TRANSFORMERS, which make transformers sets to one of each major version.
 func transformersPythons(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -62,7 +62,7 @@ func transformersPythons(t *testing.T) []string {
 	return found
 }
 
-// trainerArguments are those of a Trainer with SGD, which scales with the gradients.
+// trainerArguments returns the arguments of a Trainer with SGD, whose steps scale with the gradients.
 func trainerArguments(more ...string) []string {
 	return append([]string{"heads.py", "--output_dir", "out", "--report_to", "none", "--optim", "sgd", "--max_grad_norm", "0",
 		"--save_strategy", "no", "--disable_tqdm", "true"}, more...)
@@ -104,8 +104,8 @@ func TestTransformersRescueKeepsTrainLoss(t *testing.T) {
 	}
 }
 
-// The models of transformers: where another accumulation gives the gradients another scale, it
-// is not offered once the process has said so; where the plan is exact, they are equal.
+// The models of transformers: if the accumulation changes the scale of the gradients, it is not offered once
+// the process has reported that; if the plan is exact, the gradients are equal.
 func TestTransformersScaleIsKeptOrNotOffered(t *testing.T) {
 	for _, python := range transformersPythons(t) {
 		t.Run(strings.ReplaceAll(python, "/", "-"), func(t *testing.T) {
@@ -143,10 +143,10 @@ type launched struct {
 	verdict   launcher.Verdict
 }
 
-// falseEffect are words that nothing here deserves.
+// falseEffect matches warnings that must not appear.
 var falseEffect = regexp.MustCompile("did not take effect|gpurun reads accumulation")
 
-// runUnder runs a job under gpurun, whatever its verdict is.
+// runUnder runs a job under gpurun, with any verdict.
 func runUnder(t *testing.T, dir string, environ, words, line []string) (l launched) {
 	t.Helper()
 	cmd := osexec.CommandContext(t.Context(), binary(t), append(slices.Clone(words), line...)...)
@@ -164,7 +164,7 @@ func runUnder(t *testing.T, dir string, environ, words, line []string) (l launch
 
 var iterationLoss = regexp.MustCompile(`(?m)^iter \d+: loss (\S+)$`)
 
-// iterationLosses are those that nanoGPT prints, of the last attempt.
+// iterationLosses returns the losses that nanoGPT printed in the last attempt.
 func iterationLosses(t *testing.T, out string, n int) []float64 {
 	t.Helper()
 	all := iterationLoss.FindAllStringSubmatch(out, -1)
@@ -179,9 +179,8 @@ func iterationLosses(t *testing.T, out string, n int) []float64 {
 	return found
 }
 
-// A nanoGPT that runs out of memory in the evaluation before its first step is rescued by a
-// smaller batch, which is that of the evaluation, too: on one process, and on two, where its
-// accumulation is that of all ranks.
+// A nanoGPT that runs out of memory in the evaluation before its first step is rescued by a smaller batch,
+// which the evaluation uses too: with one process, and with two, where its accumulation counts all ranks.
 func TestNanoGPTIsRescuedOutOfItsEvaluation(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// What a smaller micro batch of a job in testdata/equal may be called.
+// How gpurun may label a smaller micro batch of a job in testdata/equal.
 type label int
 
 const (
@@ -31,9 +31,9 @@ const (
 	notOffered               // another training
 )
 
-// equalJobs are the jobs of testdata/equal, with what gpurun must say of each before it
-// runs. A number of samples that changes from one micro batch to the next, a function of
-// the whole batch, a sum, and state that is written for each micro batch are traps.
+// equalJobs are the jobs of testdata/equal, with the label that gpurun must give each before it runs. There
+// are traps: a number of samples that differs between micro batches, a function of the whole batch, a sum,
+// and state that is written for each micro batch.
 var equalJobs = map[string]label{
 	"attention":           provenExact,
 	"class_centres":       provenExact,
@@ -101,7 +101,7 @@ var equalJobs = map[string]label{
 	"normalized_over_the_batch": unproven,
 	"root_mean_square":          unproven,
 	"rolled_negatives":          unproven,
-	"sum_over_the_global_batch": unproven, // equal, and beyond what is recognised
+	"sum_over_the_global_batch": unproven, // equal, but not recognised
 	"weighted_by_its_share":     unproven, // as well
 	"memory_map":                unproven, // which argument is the batch is not certain
 	"slices":                    unproven, // as well
@@ -138,20 +138,20 @@ var equalJobs = map[string]label{
 	"zeroed_each_micro_batch":   notOffered,
 }
 
-// An equalTrial is one of these jobs with what gpurun offers and how the gradients compare.
+// An equalTrial is one of these jobs, with gpurun's offer and the difference of the gradients.
 type equalTrial struct {
 	name  string
 	label label
 	offer strategy.Offer
 	job   strategy.Job
-	line  []string // of the plan that is offered; that of twice the accumulation where none is
+	line  []string // arguments of the offered plan; of twice the accumulation if none is offered
 
 	Differences []float64 // of the first steps' gradients, relative
 	Error       string
 }
 
-// A smaller micro batch is offered as exact only where the gradients of the first steps are
-// those of the job as written, which both are measured; it is offered where that is so.
+// A smaller micro batch is offered as exact if and only if the gradients of the first steps equal those of
+// the job as written. The test measures both.
 func TestSmallerMicroBatchIsExactOnlyForEqualGradients(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()
@@ -187,9 +187,8 @@ func (e *equalTrial) check(t *testing.T) {
 	}
 }
 
-// What the process of a job sees of its batches and of its loss decides whether a plan is
-// still exact: batches of one shape without padding, and samples that do not depend on each
-// other.
+// The process's reports on its batches and its loss decide whether a plan stays exact: the batches must have
+// one shape and no padding, and samples must not depend on each other.
 func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]strategy.Training{
@@ -215,9 +214,9 @@ func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
 	}
 }
 
-// Where source looks like a mean over samples and is none, the processes of the job as written
-// and of the smaller micro batch show it before the first optimizer step: no job whose training
-// changes stays exact, and those that train the same do.
+// If the source looks like a mean over samples and is none, the processes, of the job as written and of the
+// smaller micro batch, report that before the first optimizer step. No job whose training changes stays
+// exact, and all jobs that train the same do.
 func TestProcessCorrectsTheSourcesMean(t *testing.T) {
 	t.Parallel()
 	want := map[string]strategy.Training{}
@@ -249,7 +248,7 @@ func TestProcessCorrectsTheSourcesMean(t *testing.T) {
 	}
 }
 
-// surveyedOne asks gpurun what it offers for one job.
+// surveyedOne returns gpurun's offer for one job.
 func surveyedOne(t *testing.T, name string) *equalTrial {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("testdata", "equal"))
@@ -261,8 +260,8 @@ func surveyedOne(t *testing.T, name string) *equalTrial {
 	return e
 }
 
-// seen is what a job's process reports of its loss, run to its end with these arguments and
-// gpurun's hook in it.
+// seen runs a job with these arguments and gpurun's hook to its end, and returns its process's report on the
+// loss.
 func (e *equalTrial) seen(t *testing.T, line []string) strategy.LossSeen {
 	t.Helper()
 	script, err := filepath.Abs(filepath.Join("testdata", "equal", e.name+".py"))
@@ -291,7 +290,7 @@ func (e *equalTrial) seen(t *testing.T, line []string) strategy.LossSeen {
 	return evidence.Loss()
 }
 
-// seenUnder is what gpurun keeps of it, as it runs the job.
+// seenUnder runs the job under gpurun, and returns the report that gpurun keeps.
 func (e *equalTrial) seenUnder(t *testing.T, line []string) strategy.LossSeen {
 	t.Helper()
 	run := filepath.Join(t.TempDir(), "run")
@@ -303,7 +302,7 @@ func (e *equalTrial) seenUnder(t *testing.T, line []string) strategy.LossSeen {
 	return lossSeenIn(t, run)
 }
 
-// lossSeenIn is what the processes of a run's first attempt said of the job's loss.
+// lossSeenIn returns the reports on the loss from the processes of a run's first attempt.
 func lossSeenIn(t *testing.T, run string) strategy.LossSeen {
 	t.Helper()
 	events, err := journal.Read(run)
@@ -319,8 +318,7 @@ func lossSeenIn(t *testing.T, run string) strategy.LossSeen {
 	return strategy.LossSeen{}
 }
 
-// after is what the plan that is offered does to the training, once the processes of its
-// attempts have said this.
+// after returns the effect of the offered plan on the training, given the reports of the processes.
 func (e *equalTrial) after(seen ...strategy.LossSeen) (strategy.Training, string) {
 	plan := e.job.Written
 	for k, pair := range e.offer.Changed {
@@ -333,7 +331,7 @@ func (e *equalTrial) after(seen ...strategy.LossSeen) (strategy.Training, string
 	return e.job.Training(plan, history)
 }
 
-// surveyed asks gpurun what it offers for each job.
+// surveyed returns gpurun's offer for each job.
 func surveyed(t *testing.T, python string) []*equalTrial {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("testdata", "equal"))
@@ -388,7 +386,7 @@ func (e *equalTrial) survey(t *testing.T, dir, python string, line ...string) {
 	}
 }
 
-// argv are the script's arguments with the plan that is offered.
+// argv returns the script's arguments for the offered plan.
 func (e *equalTrial) argv(t *testing.T, p *job.Prepared, script string) []string {
 	plan := p.Plan()
 	for k, pair := range e.offer.Changed {
@@ -407,13 +405,13 @@ func (e *equalTrial) argv(t *testing.T, p *job.Prepared, script string) []string
 	return c.Argv[at+1:]
 }
 
-// A gradientPair is a script with the arguments of its two ways.
+// A gradientPair is a script with the arguments of two runs.
 type gradientPair struct {
 	Script string     `json:"script"`
 	Lines  [][]string `json:"lines"`
 }
 
-// measureGradients runs each job as it is written, and with the plan that is offered.
+// measureGradients runs each job as written, and with the offered plan.
 func measureGradients(t *testing.T, python string, trials []*equalTrial) {
 	t.Helper()
 	var pairs []gradientPair

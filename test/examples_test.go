@@ -17,7 +17,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// examples are the files of a folder of examples, by name.
+// examples returns the files of a folder of examples, by name.
 func examples(t *testing.T, pattern string) map[string]string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(testenv.Root(t), "examples", pattern))
@@ -31,11 +31,10 @@ func examples(t *testing.T, pattern string) map[string]string {
 	return texts
 }
 
-// slurmFlags are those of sbatch that the examples use.
+// slurmFlags are the flags of sbatch that the examples use.
 var slurmFlags = []string{"job-name", "array", "begin", "nodes", "ntasks-per-node", "gpus-per-node", "time", "signal", "requeue", "no-requeue", "open-mode", "output"}
 
-// Each batch script is a shell's, asks Slurm for what gpurun needs, and says so before its
-// first command.
+// Each batch script is a shell script, and requests from Slurm what gpurun needs, before its first command.
 func TestExamplesOfSlurm(t *testing.T) {
 	for name, text := range examples(t, "slurm/*.sbatch") {
 		cmd := osexec.Command("bash", "-n")
@@ -64,7 +63,7 @@ func TestExamplesOfSlurm(t *testing.T) {
 	}
 }
 
-// What can go on is started again, and nothing else; the code is the job's.
+// Jobs are started again if and only if they can continue. The exit code is that of the job.
 func TestExamplesOfSlurmStartAgain(t *testing.T) {
 	for name, text := range examples(t, "slurm/*.sbatch") {
 		for code, again := range map[int]bool{0: false, 1: false, 12: false, 75: true, 137: true, 143: false} {
@@ -79,7 +78,7 @@ func TestExamplesOfSlurmStartAgain(t *testing.T) {
 			switch {
 			case strings.Contains(name, "array") && again:
 				want = "requeue 75_3\n"
-			case strings.Contains(name, "nightly"): // the next night is there already
+			case strings.Contains(name, "nightly"): // the next night is queued already
 				want = map[bool]string{false: "scancel 78\n"}[again]
 			}
 			if said, _ := os.ReadFile(filepath.Join(dir, "said")); string(said) != want || cmd.ProcessState.ExitCode() != code {
@@ -89,7 +88,7 @@ func TestExamplesOfSlurmStartAgain(t *testing.T) {
 	}
 }
 
-// documents are those of a YAML file.
+// documents returns the documents of a YAML file.
 func documents(t *testing.T, text string) (all []object) {
 	t.Helper()
 	for dec := yaml.NewDecoder(strings.NewReader(text)); ; {
@@ -105,8 +104,8 @@ func documents(t *testing.T, text string) (all []object) {
 	}
 }
 
-// nodesOf are what the manifests say of the nodes: where the Job's specification is, and
-// what comes from elsewhere, as Kubernetes, JobSet and the trainer make it.
+// nodesOf describes the nodes of each manifest: the place of the Job's specification, and the values that
+// Kubernetes, JobSet and the trainer add.
 var nodesOf = map[string]struct {
 	document int
 	spec     []any
@@ -119,8 +118,8 @@ var nodesOf = map[string]struct {
 		[]string{"PET_NNODES=4", "PET_NODE_RANK=2", "PET_MASTER_ADDR=train-node-0-0.train", "PET_MASTER_PORT=29500", "PET_NPROC_PER_NODE=8"}},
 }
 
-// Each manifest makes four nodes of one launch that know the head and have the secret as a
-// file of their own, and gives up where another try cannot help.
+// Each manifest makes four nodes of one launch, which know the head and have the secret as a private file. It
+// stops trying if another try cannot help.
 func TestExamplesOfKubernetes(t *testing.T) {
 	for name, text := range examples(t, "kubernetes/*.yaml") {
 		of, known := nodesOf[name]
@@ -157,14 +156,14 @@ func TestExamplesOfKubernetes(t *testing.T) {
 	}
 }
 
-// paths are where the API server makes what the manifests have.
+// paths are the API server's paths for the kinds of the manifests.
 var paths = map[string]string{
 	"Service": "/api/v1/namespaces/default/services", "Job": jobs, "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
 	"TrainingRuntime": "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainingruntimes", "TrainJob": "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs",
 }
 
-// The indexed Job on a real API server: its pods are one launch; one whose GPU is lost has all
-// of them replaced, and goes on with its run; memory that nothing can find ends it at once.
+// The indexed Job on a real API server: its pods are one launch. If a GPU is lost, all pods are replaced, and
+// the run continues. If no plan fits, the Job ends at once.
 func TestManyNodesOnKubernetes(t *testing.T) {
 	lab(t)
 	c := newKubernetes(t)
@@ -203,8 +202,8 @@ func TestManyNodesOnKubernetes(t *testing.T) {
 	}
 }
 
-// A real API server takes the manifests as they are written. Those that Kubernetes itself does
-// not have need their CRDs, in files of the folder GPURUN_KUBE_CRDS.
+// A real API server accepts the manifests as written. Kinds that Kubernetes itself does not have need their
+// CRDs, in files of the folder GPURUN_KUBE_CRDS.
 func TestExamplesOnKubernetes(t *testing.T) {
 	lab(t)
 	c := newKubernetes(t)

@@ -16,9 +16,8 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// fakeNVML builds a library with the functions of the driver's, whose GPU 0 raises
-// an Xid 79 as soon as somebody listens. No real GPU can be made to fall off the
-// bus, so that this is as near as a test comes; TestRealAlarm hears a real Xid.
+// fakeNVML builds a library with the functions of NVML, whose GPU 0 raises an Xid 79 as soon as a process
+// listens for events. A real GPU cannot be made to fall off the bus; TestRealAlarm raises a real Xid.
 func fakeNVML(t *testing.T, flags ...string) (folder string) {
 	t.Helper()
 	compiler, err := osexec.LookPath("cc")
@@ -34,7 +33,7 @@ func fakeNVML(t *testing.T, flags ...string) (folder string) {
 	return folder
 }
 
-// driverEvents are what a run's journal has of the driver, of all attempts.
+// driverEvents returns the driver's events in a run's journal, of all attempts.
 func driverEvents(t *testing.T, run string) (facts []strategy.Fact) {
 	t.Helper()
 	events, err := journal.Read(run)
@@ -53,8 +52,8 @@ func driverEvents(t *testing.T, run string) (facts []strategy.Fact) {
 	return facts
 }
 
-// What the driver tells while the ranks run is journalled with its device and
-// time, and explains an end of which no rank says a word.
+// The driver's events while the ranks run are journaled with device and time, and explain an end that no rank
+// explains.
 func TestAlarmExplainsASilentEnd(t *testing.T) {
 	dir := home(t, map[string]string{"train.py": "import os, time\ntime.sleep(0.5)\nos._exit(7)\n"})
 	run := filepath.Join(dir, "run")
@@ -81,8 +80,8 @@ func TestAlarmExplainsASilentEnd(t *testing.T) {
 	}
 }
 
-// A kernel that writes where nothing is mapped makes the real driver raise an Xid,
-// which is the job's own doing and no broken hardware.
+// A kernel that writes to unmapped memory makes the real driver raise an Xid, which is the job's fault and no
+// broken hardware.
 func TestRealAlarm(t *testing.T) {
 	c := realCard(t)
 	dir := home(t, map[string]string{"train.py": `

@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// A PyTorch that is newer than the driver would train on the CPU where a scheduler
-// promised GPUs. The driver is a fake of an older one: a machine has one driver.
+// A PyTorch that is newer than the driver would train on the CPU although a scheduler promised GPUs. The
+// driver is a fake of an older one, since a machine has only one driver.
 func TestADriverThatIsTooOld(t *testing.T) {
 	for cuda, code := range map[string]int{"12.8": strategy.CodeUsage, "11.8": strategy.CodeTrained} {
 		dir := home(t, map[string]string{"train.py": "import torch\nprint('started with', torch.__version__)\n"})

@@ -13,10 +13,9 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// A rank runs before the driver has said how the GPU is: its answer waits for a file that
-// the rank writes. What is bad ends the start with 75, names the GPU in every way, and the
-// run's next start tries it first; with preflight = false nobody looks. No real GPU breaks on
-// demand.
+// A rank runs before the driver has reported the GPU's health: its answer waits for a file that the rank
+// writes. A broken GPU ends the start with 75 and is named in all ways, and the run's next start tries it
+// first. With preflight = false nothing is checked. The driver is a fake, since no real GPU breaks on demand.
 func TestAnUnfitGPUEndsTheStart(t *testing.T) {
 	dir := home(t, map[string]string{
 		"train.py":   "import sys, time\nopen('started', 'w').close()\ntime.sleep(float(sys.argv[1]))\n",

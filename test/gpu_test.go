@@ -118,7 +118,7 @@ func moments(t *testing.T, run string) (raised, next time.Time) {
 	return raised, next
 }
 
-// binary is gpurun: given, where there is no Go to build it with.
+// binary returns the path of gpurun: a given one, if there is no Go to build it.
 func binary(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("GPURUN_TEST_BINARY"); path != "" {

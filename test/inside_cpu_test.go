@@ -18,17 +18,16 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// Jobs of real PyTorch that nobody has described go from out of memory to trained, with
-// the losses of the untouched job. The ceiling lies between what the job holds before its
-// first step and what that step holds.
+// Jobs of real PyTorch without any description go from out of memory to trained, with the losses of the
+// untouched job. The ceiling is between the job's memory before its first step and that of the step.
 func TestJobsWithoutASetting(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		flags   []string // of gpurun
-		line    []string // behind the interpreter
-		share   float64  // of what the first step holds
+		line    []string // words after the interpreter
+		share   float64  // share of the first step's memory
 		changed string
 	}{
 		{"constants in the code", nil, []string{"constants.py"}, .6, "checkpointing none→full"},
@@ -36,7 +35,7 @@ func TestJobsWithoutASetting(t *testing.T) {
 		{"arguments, which the process confirms", []string{"--never", "checkpointing"}, []string{"arguments.py"}, .75, "micro batch 32→16, accumulation 1→2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if test.name == "two ranks" { // the probe's own tests turn it under DDP, too
+			if test.name == "two ranks" { // the hook's own tests cover DDP
 				lab(t)
 			}
 			t.Parallel()
@@ -57,9 +56,9 @@ func TestJobsWithoutASetting(t *testing.T) {
 				}
 			}
 			if strings.Contains(test.name, "ranks") {
-				return // two ranks halve the gradients' noise: the losses are another job's
+				return // two ranks halve the gradients' noise, so that the losses differ
 			}
-			words[1] = "again" // the next night starts with what was turned inside, or changed in the call
+			words[1] = "again" // the next run starts with the changes in the process or in the call
 			again := runLine(t, dir, binary(t), append(append(words, python), test.line...)...)
 			if v := verdictOf(t, filepath.Join(dir, "again")); len(v.Attempts) != 1 || v.Recalled == nil || v.Recalled.Changed.String() != strings.Replace(test.changed, "none→", "", 1) {
 				t.Errorf("the next night: %s after %d attempts, recalled %+v", v.Outcome, len(v.Attempts), v.Recalled)
@@ -87,7 +86,7 @@ func verdictOf(t *testing.T, run string) (v launcher.Verdict) {
 	return v
 }
 
-// onCPU are variables as gpurun has them for a job under a ceiling on the CPU.
+// onCPU are the variables that gpurun sets for a job under a ceiling on the CPU.
 var onCPU = []string{"MALLOC_ARENA_MAX=1", "MALLOC_MMAP_THRESHOLD_=131072", "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1"}
 
 // runLine runs a command in a folder and returns what it writes to stdout.
@@ -114,11 +113,10 @@ func lastLine(text, prefix string) string {
 
 var insideLoss = regexp.MustCompile(`(?m)^loss .*$`)
 
-// losses are those of the last attempt: a job without a checkpoint begins anew.
+// losses returns the losses of the last attempt. A job without a checkpoint starts from the beginning.
 func losses(out string) []string { return insideLoss.FindAllString(out, -1) }
 
-// A job that ends with 0 after its batch was changed has not trained where its optimizer
-// made no step.
+// A job that ends with 0 after its batch was changed has not trained if its optimizer made no step.
 func TestLoopThatNeverStepsHasNotTrained(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()

@@ -19,17 +19,17 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// An inside is a training script with its constants in the code, in testdata/inside, for
-// which there is no train.toml and no argument: gpurun is put in front of its line.
+// An inside is a training script in testdata/inside with constants in its code, without a train.toml or
+// arguments. gpurun precedes its line.
 type inside struct {
 	name  string
-	line  []string // behind the interpreter, or a launcher's whole line where torchrun is its first word
+	line  []string // words after the interpreter, or a launcher's whole line if torchrun is its first word
 	needs []string
 	gpus  int
-	// share of the untouched job's peak that it may have.
+	// share is the part of the untouched job's peak that it may use.
 	share float64
-	own   bool // the model has a switch of its own, which OWN=1 turns
-	// batch: the rung is a smaller micro batch, and half of it would be something else.
+	own   bool // the model has its own switch, which OWN=1 sets
+	// batch: the remedy is a smaller micro batch.
 	batch bool
 }
 
@@ -48,7 +48,7 @@ var insides = []inside{
 	{name: "detection", line: []string{"detection.py"}, needs: []string{"torchvision"}, share: .85},
 }
 
-// outcome is what a script says of itself in its last line.
+// outcome is a script's last line.
 type outcome struct {
 	Losses     []float64 `json:"losses"`
 	Seconds    float64   `json:"seconds"` // of the fastest step
@@ -57,8 +57,8 @@ type outcome struct {
 	Steps      int       `json:"steps"`
 }
 
-// TestInside trains jobs without any setting, from out of memory to trained, beside the
-// untouched job and the framework's own switch. GPURUN_INSIDE names some of them.
+// TestInside trains jobs without any setting from out of memory to trained, and compares them with the
+// untouched job and the framework's own switch. GPURUN_INSIDE selects some of them.
 func TestInside(t *testing.T) {
 	python, installed, devices := rescueMachine(t)
 	chosen := strings.Fields(os.Getenv("GPURUN_INSIDE"))
@@ -77,7 +77,7 @@ func TestInside(t *testing.T) {
 	t.Log("\n" + strings.Join(table, "\n"))
 }
 
-// play runs one of them in all ways and returns its line of the table.
+// play runs one job in all ways, and returns its line of the table.
 func (s inside) play(t *testing.T, python string) string {
 	dir := copyOf(t, filepath.Join("testdata", "inside"))
 	line := append([]string{python}, s.line...)
@@ -103,7 +103,7 @@ func (s inside) play(t *testing.T, python string) string {
 	ceiling := fmt.Sprintf("%.0fMiB", untouched[0].Peak*s.share/(1<<20)+600) // the context and the allocator's own
 	rescued, verdict := s.rescue(t, dir, line, ceiling)
 	difference, spread := apart(rescued, untouched[0]), max(apart(untouched[0], untouched[1]), apart(untouched[0], untouched[2]), apart(untouched[1], untouched[2]))
-	// What recomputing does to the rounding of bf16 the framework's own switch does, too.
+	// The framework's own switch has the same rounding effects in bf16.
 	if !s.batch && difference > max(2*spread, 1.5*bound)+1e-6 {
 		t.Errorf("losses differ by %g, those of untouched runs by %g:\n%v\n%v", difference, spread, rescued.Losses, untouched[0].Losses)
 	}
@@ -135,7 +135,7 @@ func (s inside) script(t *testing.T, dir string, line []string, env ...string) o
 	return resultIn(t, out.Bytes())
 }
 
-// rescue puts gpurun in front of the line.
+// rescue runs the line under gpurun.
 func (s inside) rescue(t *testing.T, dir string, line []string, ceiling string) (outcome, launcher.Verdict) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -175,7 +175,7 @@ func resultIn(t *testing.T, out []byte) (o outcome) {
 	return o
 }
 
-// apart is the largest relative difference of two runs' losses.
+// apart returns the largest relative difference of two runs' losses.
 func apart(a, b outcome) float64 {
 	if len(a.Losses) != len(b.Losses) || len(a.Losses) == 0 {
 		return math.Inf(1)

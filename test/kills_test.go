@@ -19,17 +19,16 @@ import (
 	"github.com/gpurun/gpurun/launcher/testseed"
 )
 
-// endings are how jobs end at whose ends gpurun is killed.
+// endings are scripts of jobs, by how they end.
 var endings = map[string]string{
 	"one process":           "",
 	"leaves a child behind": "[ -f go ] || sleep 20 &",
 	"lives on a little":     "sleep 0.1",
 }
 
-// TestKillsAroundTheEnd kills gpurun at random times around the end of a job's rank, and
-// starts it again. A rank that had ended by then, as the kernel says, never trains again;
-// one that had not is never called trained. GPURUN_KILLS is the number of kills,
-// GPURUN_SEED where their times come from.
+// TestKillsAroundTheEnd kills gpurun at random times around the end of a job's rank, and starts it again. A
+// rank that had ended by then, according to the kernel, never trains again. A rank that had not is never
+// reported as trained. GPURUN_KILLS is the number of kills, GPURUN_SEED the seed for their times.
 func TestKillsAroundTheEnd(t *testing.T) {
 	t.Parallel()
 	kills, seed := uint64(6), testseed.Of(t)
@@ -69,15 +68,14 @@ func TestKillsAroundTheEnd(t *testing.T) {
 	t.Logf("%d kills, %d after the rank had ended, wrong ends: %d", kills, seen, wrong)
 }
 
-// aroundTheEnd is how long a job works once it may, and the reach of the kills.
+// aroundTheEnd is how long a job works after its release, and the range of the kill's time.
 const aroundTheEnd = 15 * time.Millisecond
 
 const unseen time.Duration = -1
 
-// killedAtTheEnd runs a job, kills gpurun some time after the job was let go on, and starts
-// it again. With unseen for after, gpurun is suspended before, and killed once the rank has
-// ended. It reports whether the rank had ended by then, whether the journal says so, and
-// what is wrong with the second start.
+// killedAtTheEnd runs a job, kills gpurun some time after the job's release, and starts it again. If after is
+// unseen, gpurun is suspended before the release, and killed once the rank has ended. It reports whether the
+// rank had ended by then, whether the journal has that, and errors of the second start.
 func killedAtTheEnd(t *testing.T, program, ending string, after time.Duration) (ended, journaled bool, fault string) {
 	t.Helper()
 	dir := home(t, map[string]string{"train.sh": fmt.Sprintf("#!/bin/sh\necho began $$ >>runs\nread word <go\nsleep %f\n%s\necho done >>runs\n", aroundTheEnd.Seconds(), ending)})
@@ -116,7 +114,7 @@ func killedAtTheEnd(t *testing.T, program, ending string, after time.Duration) (
 	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil { // when the rank reads
 		t.Fatal(err)
 	}
-	time.Sleep(after) // the moment of the kill is what is random
+	time.Sleep(after) // the random moment of the kill
 	n, err := 0, error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) { // the Go runtime interrupts its threads
 		n, err = unix.Poll([]unix.PollFd{{Fd: int32(rank), Events: unix.POLLIN}}, wait)
@@ -147,15 +145,15 @@ func killedAtTheEnd(t *testing.T, program, ending string, after time.Duration) (
 	return ended, journaled, ""
 }
 
-// What the ranks left behind has 22 s to finish: a gpurun that is killed meanwhile has
-// written down that they ended.
+// Processes that the ranks left behind have 22 s to finish. A gpurun that is killed meanwhile has already
+// journaled the ranks' ends.
 func TestEndsAreJournaledBeforeChildrenAreAwaited(t *testing.T) {
 	if _, journaled, fault := killedAtTheEnd(t, build(t), endings["leaves a child behind"], 2*time.Second); !journaled || fault != "" {
 		t.Errorf("journaled: %v; %s", journaled, fault)
 	}
 }
 
-// A gpurun that is killed before it saw its ranks' ends has a guard that did.
+// If gpurun is killed before it saw its ranks' ends, the guard saw them.
 func TestEndsThatOnlyTheGuardSawAreKept(t *testing.T) {
 	for name, ending := range endings {
 		if ended, journaled, fault := killedAtTheEnd(t, build(t), ending, unseen); !ended || journaled || fault != "" {

@@ -27,8 +27,8 @@ type kubernetes struct {
 	http *http.Client
 }
 
-// newKubernetes starts the programs beside GPURUN_KUBE_APISERVER, a path: etcd, kube-apiserver
-// and kube-controller-manager.
+// newKubernetes starts the programs in the folder of GPURUN_KUBE_APISERVER, a path: etcd, kube-apiserver and
+// kube-controller-manager.
 func newKubernetes(t *testing.T) *kubernetes {
 	t.Helper()
 	server := os.Getenv("GPURUN_KUBE_APISERVER")
@@ -67,7 +67,7 @@ func (c *kubernetes) await(what string, there func() bool) {
 
 type object = map[string]any
 
-// ask asks the API server.
+// ask sends a request to the API server.
 func (c *kubernetes) ask(method, path string, body object) (answer object, code int, err error) {
 	text, _ := json.Marshal(body)
 	request, err := http.NewRequest(method, c.url+path, bytes.NewReader(text))
@@ -86,7 +86,7 @@ func (c *kubernetes) ask(method, path string, body object) (answer object, code 
 	return answer, response.StatusCode, err
 }
 
-// make makes an object, strictly: what the API does not know is an error.
+// make creates an object with strict validation: unknown fields are errors.
 func (c *kubernetes) make(path string, body object) (object, int) {
 	c.t.Helper()
 	made, code, err := c.ask("POST", path+"?fieldValidation=Strict", body)
@@ -96,7 +96,7 @@ func (c *kubernetes) make(path string, body object) (object, int) {
 	return made, code
 }
 
-// at looks a value up; what is not there is nil.
+// at looks up a value; nil if it is missing.
 func at(v any, path ...any) any {
 	for _, key := range path {
 		switch node := v.(type) {
@@ -121,8 +121,8 @@ func list(v any, path ...any) []any {
 
 const pods, jobs, cronJobs = "/api/v1/namespaces/default/pods", "/apis/batch/v1/namespaces/default/jobs", "/apis/batch/v1/namespaces/default/cronjobs"
 
-// A kubelet runs the pods of a cluster as processes of this machine: as the schedulers, one
-// container and what an environment has of fields go, and no further.
+// A kubelet runs the pods of a cluster as processes of this machine. It supports one container per pod, and
+// fields in its environment.
 type kubelet struct {
 	*kubernetes
 	n       unwatched
@@ -131,7 +131,7 @@ type kubelet struct {
 	running map[string]*osexec.Cmd
 }
 
-// looks runs what pods are new, and tells of those that have ended.
+// looks starts new pods, and reports ended ones.
 func (k *kubelet) looks() {
 	k.t.Helper()
 	all, _, err := k.ask("GET", pods, nil)
@@ -156,7 +156,7 @@ func (k *kubelet) looks() {
 	}
 }
 
-// gone reports whether a process has ended that nobody has waited for.
+// gone reports whether a process has ended, even if it is a zombie.
 func gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := strings.Cut(string(stat), ") ")
@@ -214,8 +214,8 @@ func (k *kubelet) tells(name, phase string, state object) {
 	}
 }
 
-// waits runs the pods until the job of a name is over, and gives its last condition and the
-// exit codes of its pods, in order.
+// waits runs the pods until the named job is over, and returns its last condition and the exit codes of its
+// pods, in order.
 func (k *kubelet) waits(job string, now func()) (condition object, codes []int) {
 	k.t.Helper()
 	k.await("the end of "+job, func() bool {
@@ -237,7 +237,7 @@ func (k *kubelet) waits(job string, now func()) (condition object, codes []int) 
 	return condition, slices.Sorted(maps.Values(k.codes))
 }
 
-// written is the page's cron job.
+// written returns the documentation's cron job.
 func written(t *testing.T) object {
 	t.Helper()
 	var cron object
@@ -247,14 +247,13 @@ func written(t *testing.T) object {
 	return cron
 }
 
-// once is a job as the cron job makes them.
+// once returns a job as the cron job creates it.
 func once(cron object, name string) object {
 	return object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": name}, "spec": at(cron, "spec", "jobTemplate", "spec")}
 }
 
-// The page's cron job on a real API server: it is taken as it is written; a night in which the
-// GPU is lost has two pods and one run; memory that nothing can find ends the job with its
-// first pod; and a pod that is evicted does not count.
+// The documented cron job on a real API server is accepted as written. A night in which the GPU is lost has
+// two pods and one run. If no plan fits, the job ends with its first pod. An evicted pod does not count.
 func TestNightlyOnKubernetes(t *testing.T) {
 	lab(t)
 	c := newKubernetes(t)
@@ -312,7 +311,7 @@ func TestNightlyOnKubernetes(t *testing.T) {
 	t.Run("evicted", func(t *testing.T) { evicted(t, on(t)) })
 }
 
-// evicted takes a pod away from a job that may not fail once.
+// evicted removes a pod of a job that may not fail at all.
 func evicted(t *testing.T, k *kubelet) {
 	job := once(written(t), "evicted")
 	put(t, filepath.Join(k.n.dir, "train.sh"), "[ -e been ] && exit 0\ntouch been\nexec tail -f /dev/null\n")
@@ -336,7 +335,7 @@ func evicted(t *testing.T, k *kubelet) {
 	k.clears()
 }
 
-// clears takes the jobs away, and their pods.
+// clears removes the jobs and their pods.
 func (k *kubelet) clears() {
 	k.ask("DELETE", jobs, object{"propagationPolicy": "Background"})
 	k.ask("DELETE", pods, object{"gracePeriodSeconds": 0})

@@ -14,18 +14,17 @@ import (
 	"github.com/gpurun/gpurun/launcher/gpu"
 )
 
-// What a machine withholds is named for what it is, in words and with an exit code: Go
-// itself would end with a stack trace and 2, and a foreign /proc would keep gpurun
-// waiting for good.
+// Missing resources of a machine are named in the message, with the right exit code. Go itself would end with
+// a stack trace and 2, and with a foreign /proc gpurun would wait forever.
 func TestALimitedMachineIsNamed(t *testing.T) {
 	t.Parallel()
 	sh, err := osexec.LookPath("unshare")
 	root := os.Geteuid() == 0 && err == nil
 	for name, test := range map[string]struct {
-		before string // a shell's words before gpurun
+		before string // shell words before gpurun
 		root   bool
 		cgo    bool
-		nobody bool // as a user whom limits hold
+		nobody bool // run as a user to whom limits apply
 		code   int
 		says   string
 	}{
@@ -64,8 +63,7 @@ func TestALimitedMachineIsNamed(t *testing.T) {
 	}
 }
 
-// visible lets other users reach paths; where they lie in somebody's own folder, the
-// test is none.
+// visible makes paths accessible to other users. It skips the test if they are in a private folder.
 func visible(t *testing.T, paths ...string) {
 	t.Helper()
 	for _, path := range paths {

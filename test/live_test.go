@@ -15,7 +15,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// watchedTrainer trains for real until it is told to end, and prints lines, or a bar of its own.
+// watchedTrainer trains until the test ends it, and prints lines or its own progress bar.
 const watchedTrainer = `
 import os, sys, time
 import torch
@@ -46,14 +46,14 @@ nproc_per_node = 1
 step = 'step (?P<step>\d+)/(?P<total>\d+).* loss (?P<loss>\S+)'
 `
 
-// A pane is a terminal of tmux with a shell in it, in a job's folder.
+// A pane is a tmux terminal with a shell in a job's folder.
 type pane struct {
 	t      *testing.T
 	server string
 	dir    string
 }
 
-// openPane opens one, and starts a job there whose trainer prints in a style.
+// openPane opens a pane, and starts a job in it whose trainer prints in a style.
 func openPane(t *testing.T, columns int, style string) *pane {
 	t.Helper()
 	if _, err := osexec.LookPath("tmux"); err != nil {
@@ -81,14 +81,13 @@ func (p *pane) tmux(args ...string) string {
 	return string(out)
 }
 
-// last is the last line on the screen that is not empty.
+// last returns the last line on the screen that is not empty.
 func (p *pane) last() string {
 	lines := strings.Split(strings.TrimRight(p.tmux("capture-pane", "-p"), "\n "), "\n")
 	return lines[len(lines)-1]
 }
 
-// await asks again and again. The bound is that of a failing test on a busy machine, where
-// PyTorch takes its time to come up.
+// await polls until ok. Its bound is long, since PyTorch starts slowly on a busy machine.
 func (p *pane) await(what string, ok func() bool) {
 	p.t.Helper()
 	defer func() {
@@ -104,7 +103,7 @@ func (p *pane) await(what string, ok func() bool) {
 	p.t.Fatalf("waited in vain for %s", what)
 }
 
-// end lets the job end, and returns what reached the terminal but gpurun's own.
+// end lets the job end, and returns the terminal's output without gpurun's.
 func (p *pane) end() string {
 	p.t.Helper()
 	if err := os.WriteFile(filepath.Join(p.dir, "go"), nil, 0o600); err != nil {
@@ -129,7 +128,7 @@ func (p *pane) log() string {
 	return string(text)
 }
 
-// lab skips a scene that adds to one of the same kind, unless GPURUN_LAB asks for all.
+// lab skips a variant of another test, unless GPURUN_LAB requests all.
 func lab(t *testing.T) {
 	t.Helper()
 	if os.Getenv("GPURUN_LAB") == "" {
@@ -137,8 +136,8 @@ func lab(t *testing.T) {
 	}
 }
 
-// One line stands below the job's output, fits the terminal whatever its width, comes back
-// after Ctrl-Z, and is gone at the end; the job's bytes are as they were.
+// One line is below the job's output. It fits any width of the terminal, comes back after Ctrl-Z, and is gone
+// at the end. The job's bytes are unchanged.
 func TestTheLineOnATerminal(t *testing.T) {
 	t.Parallel()
 	line := regexp.MustCompile(`^attempt 0(/20)? · step \d+/1000.* · CPU \S+ [GM]iB`)
@@ -164,7 +163,7 @@ func TestTheLineOnATerminal(t *testing.T) {
 			p.tmux("send-keys", "fg", "Enter")
 			p.await("the line again", shown)
 			got, want := p.end(), p.log()
-			if i := strings.Index(got, "fg\n"); i >= 0 { // what the shell and its user said meanwhile
+			if i := strings.Index(got, "fg\n"); i >= 0 { // the text of the shell and its user meanwhile
 				from, to := strings.LastIndex(got[:i], "^Z"), i+len("fg\n")+strings.Index(got[i+len("fg\n"):], "\n")+1
 				got = got[:from] + got[to:]
 			}
@@ -178,7 +177,7 @@ func TestTheLineOnATerminal(t *testing.T) {
 	}
 }
 
-// A job with a bar of its own keeps its lines for itself: the words are in the title.
+// A job with its own progress bar keeps its lines: gpurun's line is in the title.
 func TestABarOfTheJobsOwn(t *testing.T) {
 	t.Parallel()
 	lab(t)

@@ -16,10 +16,10 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// shells are launch scripts, and the exit code that gpurun has to end with. $T trains, and
-// ends as its argument says: ok, oom, fail (with an exception of its own), load (out of memory
-// before the training), killed, slow and slowfail (after a second), exit and leave (with 3), interrupt, caught (well, after an
-// exception that it prints), eval (without a step). $P is Python.
+// shells are launch scripts, with the expected exit code of gpurun. $T trains, and its argument selects its
+// end: ok, oom, fail (with an exception of its own), load (out of memory before the training), killed, slow
+// and slowfail (after a second), exit and leave (with 3), interrupt, caught (well, after an exception that it
+// prints), eval (without a step). $P is Python.
 var shells = map[string]struct {
 	text string
 	want int
@@ -103,8 +103,8 @@ var shells = map[string]struct {
 	"two at once that end well":     {"$T ok & $T ok & wait", 0},
 }
 
-// A shell that ends with 0 does not hide that the training below it failed, and no
-// failure is seen where a later attempt ended well.
+// A shell that ends with 0 does not hide that its training failed. No failure is reported if a later attempt
+// ended well.
 func TestShellsHideNoFailure(t *testing.T) {
 	t.Parallel()
 	var wrong atomic.Int32
@@ -123,7 +123,7 @@ func TestShellsHideNoFailure(t *testing.T) {
 	t.Logf("%d shells, wrong ends: %d", len(shells), wrong.Load())
 }
 
-// endOfShell runs gpurun with a launch script, and gives its exit code and what it says.
+// endOfShell runs gpurun with a launch script, and returns its exit code and output.
 func endOfShell(t *testing.T, text string) (int, string) {
 	t.Helper()
 	dir := t.TempDir()

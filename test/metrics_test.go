@@ -51,7 +51,7 @@ scrape_configs:
     static_configs: [{ targets: ["%s"] }]
 `
 
-// freeAddress is one that nobody listened on a moment ago.
+// freeAddress returns an address on which no process listened a moment ago.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,7 +62,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// daemon starts a program that runs to the end of the test.
+// daemon starts a program that runs until the end of the test.
 func daemon(t *testing.T, name string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -84,7 +84,7 @@ func daemon(t *testing.T, name string, args ...string) {
 	})
 }
 
-// asked is what a Prometheus answers, empty as long as it does not.
+// asked returns Prometheus's answer, empty as long as there is none.
 func asked(address, path string, query url.Values) string {
 	answer, err := http.Get("http://" + address + path + "?" + query.Encode())
 	if err != nil {
@@ -98,7 +98,7 @@ func asked(address, path string, query url.Values) string {
 	return string(body)
 }
 
-// eventually asks until the answer is a good one.
+// eventually repeats a request until the answer is as expected.
 func eventually(t *testing.T, what string, answer func() string, ok func(string) bool) {
 	t.Helper()
 	var last string
@@ -110,8 +110,8 @@ func eventually(t *testing.T, what string, answer func() string, ok func(string)
 	t.Fatalf("waited in vain for %s:\n%s", what, last)
 }
 
-// A real Prometheus scrapes a run that is rescued, and through a real node_exporter reads the
-// file, which tells the outcome when the run is over. The rules that come with gpurun load.
+// A real Prometheus scrapes a rescued run, and reads the metrics file through a real node_exporter: it has
+// the outcome when the run is over. Prometheus accepts gpurun's rules.
 func TestPrometheusAndNodeExporter(t *testing.T) {
 	lab(t)
 	for _, name := range []string{"prometheus", "prometheus-node-exporter"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// nightly are the texts of docs/nightly.md, by the file that they are meant for.
+// nightly returns the texts of docs/nightly.md, by their file name.
 func nightly(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -33,7 +33,7 @@ func nightly(t *testing.T) map[string]string {
 	return texts
 }
 
-// in looks a value up in a YAML document.
+// in looks up a value in a YAML document.
 func in(t *testing.T, text string, path ...any) any {
 	t.Helper()
 	var v any
@@ -54,7 +54,7 @@ func in(t *testing.T, text string, path ...any) any {
 	return v
 }
 
-// words joins a command's words so that a shell takes them apart again.
+// words quotes and joins a command's words for a shell.
 func words(list any) string {
 	var all []string
 	for _, w := range list.([]any) {
@@ -63,7 +63,7 @@ func words(list any) string {
 	return strings.Join(all, " ")
 }
 
-// stubs stand in for what a night has to wait for, and for the scheduler.
+// stubs replace programs that a night waits for, and the scheduler.
 var stubs = map[string]string{
 	"sleep":   "#!/bin/sh\n",
 	"srun":    "#!/bin/sh\nexec env -u SLURM_JOB_ID \"$@\"\n",
@@ -71,7 +71,7 @@ var stubs = map[string]string{
 	"scancel": "#!/bin/sh\necho \"scancel $*\" >>said\n",
 }
 
-// airflow is as much of Airflow as the page uses.
+// airflow has the parts of Airflow that the page uses.
 const airflow = `import sys, types
 class AirflowException(Exception): pass
 class AirflowFailException(Exception): pass
@@ -99,7 +99,7 @@ func newUnwatched(t *testing.T) unwatched {
 	return n
 }
 
-// runs runs a text of the page, and returns its exit code.
+// runs executes a text of the page, and returns its exit code.
 func (n unwatched) runs(t *testing.T, with []string, text string, env ...string) int {
 	t.Helper()
 	cmd := osexec.Command(with[0], append(with[1:], strings.ReplaceAll(text, "/srv/gpt", n.dir))...)
@@ -114,7 +114,7 @@ func (n unwatched) runs(t *testing.T, with []string, text string, env ...string)
 	return cmd.ProcessState.ExitCode()
 }
 
-// over wants that the night was one run of two attempts that has trained, with a report.
+// over checks that the night was one run of two attempts that trained, with a report.
 func (n unwatched) over(t *testing.T) {
 	t.Helper()
 	runs, _ := filepath.Glob(filepath.Join(n.dir, ".gpurun", "*", "*", "attempt-1"))
@@ -124,8 +124,8 @@ func (n unwatched) over(t *testing.T) {
 	}
 }
 
-// Each text of the page goes through a night in which the GPU is lost once: it ends with
-// 75, and what starts it again goes on with the same run.
+// Each text of the page goes through a night in which the GPU is lost once: it ends with 75, and the restart
+// continues the same run.
 func TestNights(t *testing.T) {
 	t.Parallel()
 	texts := nightly(t)
@@ -150,7 +150,7 @@ func TestNights(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if slices.Contains([]string{"systemd", "Kubernetes", "Argo", "Airflow"}, name) {
-				lab(t) // they start one line, as GitLab does
+				lab(t) // these start one line, as GitLab does
 			}
 			t.Parallel()
 			n := newUnwatched(t)
@@ -182,7 +182,7 @@ func TestNights(t *testing.T) {
 	})
 }
 
-// What the pages' systems are told of exit codes is what these mean.
+// The exit codes in the pages' configurations have the right meaning.
 func TestNightlyExitCodes(t *testing.T) {
 	texts := nightly(t)
 	if codes := in(t, texts[".gitlab-ci.yml"], "train", "retry", "exit_codes").([]any); !slices.Equal(codes, []any{75}) {
@@ -208,7 +208,7 @@ func TestNightlyByCron(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := strings.NewReplacer("/srv/gpt", n.dir, "30 1 * * * train", "* * * * * root", "/usr/local/bin:/usr/bin:/bin", n.path+"\nXDG_STATE_HOME="+n.dir).Replace(texts["nightly"])
-	// cron reads one place only: these processes have it to themselves.
+	// cron reads fixed folders: these processes have private ones.
 	script := `mount -t tmpfs none /etc/cron.d; mount -t tmpfs none /var/spool/cron; mkdir /var/spool/cron/crontabs; mount -t tmpfs none /run
 cat >/etc/cron.d/nightly; : >empty; mount --bind empty /etc/crontab; exec cron -f`
 	cmd := osexec.Command("unshare", "-m", "sh", "-ec", script)

@@ -24,13 +24,13 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestNodesOutliveFaults does harm at random, start after start: it kills, stops and suspends
-// gpuruns, their guards and ranks, cuts and slows what connects the nodes, and fills their
-// disks. After each start nothing is left behind, the journals are whole, each gpurun has
-// ended with a code that its faults explain, and the plan that ran out of memory is not run
-// again once that is known; in the end each run trains. Faults mostly wait: several campaigns
-// run beside each other. GPURUN_FAULTS is how many in all, GPURUN_SEED repeats them, and
-// GPURUN_CAMPAIGNS says how many campaigns there are: go test -parallel has to allow them.
+// TestNodesOutliveFaults injects random faults, start after start: it kills, stops and suspends gpuruns,
+// their guards and ranks, cuts and slows the nodes' connections, and fills their disks. After each start
+// nothing is left behind, the journals are whole, each gpurun has ended with a code that its faults explain,
+// and the plan that ran out of memory is not run again once that is known; in the end each run trains. Faults
+// mostly wait, so that several campaigns run in parallel. GPURUN_FAULTS is the total number of faults,
+// GPURUN_SEED repeats them, and GPURUN_CAMPAIGNS is the number of campaigns: go test -parallel must allow
+// them.
 func TestNodesOutliveFaults(t *testing.T) {
 	lab(t)
 	number := func(name string, otherwise uint64) uint64 {
@@ -69,7 +69,7 @@ func TestNodesOutliveFaults(t *testing.T) {
 	t.Logf("%d faults in %d starts: %v", sum, starts, all)
 }
 
-// A campaign is faults one after the other.
+// A campaign is a series of faults.
 type campaign struct {
 	random *rand.Rand
 	left   int            // faults to be done
@@ -77,9 +77,9 @@ type campaign struct {
 	starts int
 
 	*crew               // that runs
-	cables [3]*cable    // of its followers
-	codes  map[int]bool // with which its gpuruns may end
-	hurt   bool         // something was done that may end it
+	cables [3]*cable    // cables of its followers
+	codes  map[int]bool // exit codes with which its gpuruns may end
+	hurt   bool         // a fault was injected that may end it
 }
 
 // startsOfAJob bounds how often one is cut off: gpurun bounds its attempts.
@@ -116,12 +116,12 @@ func (c *campaign) start(t *testing.T, dir string) {
 		env[k] = []string{"GPURUN_HEAD=" + c.cables[k].addr(), "PACE=0.5"}
 	}
 	c.crew = newCrew(t, dir, env)
-	early := c.random.IntN(4) == 0 // before the nodes have met, perhaps: then they look for each other for long
+	early := c.random.IntN(4) == 0 // maybe before the nodes have met: then they look for each other for long
 	if !early {
 		c.awaitSteps(t)
 	}
 	for over := false; !over; c.left-- {
-		time.Sleep(time.Duration(c.random.IntN(2500)) * time.Millisecond) // whatever happens then
+		time.Sleep(time.Duration(c.random.IntN(2500)) * time.Millisecond) // at any moment
 		if over = c.fault(t); !over && !c.hurt {
 			c.unharmed(t)
 		}
@@ -139,7 +139,7 @@ func (c *campaign) start(t *testing.T, dir string) {
 	c.holds(t)
 }
 
-// freeHead is an address for the head below the ports that the system gives to whoever asks.
+// freeHead returns an address for the head, below the ephemeral ports.
 func freeHead(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -153,7 +153,7 @@ func freeHead(t *testing.T) string {
 	return ""
 }
 
-// unharmed wants that what was done so far has ended nothing.
+// unharmed checks that the faults so far have ended nothing.
 func (c *campaign) unharmed(t *testing.T) {
 	t.Helper()
 	for k, n := range c.nodes {
@@ -165,7 +165,7 @@ func (c *campaign) unharmed(t *testing.T) {
 	}
 }
 
-// forget takes away by what awaitSteps knows that ranks train.
+// forget removes the files by which awaitSteps recognises that ranks train.
 func forget(t *testing.T, dir string) {
 	t.Helper()
 	for rank := range 3 {
@@ -175,7 +175,7 @@ func forget(t *testing.T, dir string) {
 	}
 }
 
-// fault does something to the crew, and reports whether that ends it.
+// fault injects a fault, and reports whether it ends the crew.
 func (c *campaign) fault(t *testing.T) (over bool) {
 	node, follower := c.random.IntN(3), 1+c.random.IntN(2)
 	faults := []struct {
@@ -202,7 +202,7 @@ func (c *campaign) fault(t *testing.T) (over bool) {
 	return f.do()
 }
 
-// end ends a node whose surroundings are broken.
+// end ends a node after a fault in its environment.
 func (c *campaign) end(node int) bool {
 	c.done["term beside it"]++
 	c.left--
@@ -217,13 +217,13 @@ func (c *campaign) kill(nodes ...int) {
 	}
 }
 
-// term asks a gpurun to end; one that has just begun ends by the signal itself.
+// term sends SIGTERM to a gpurun. One that has just begun ends by the signal itself.
 func (c *campaign) term(node int) {
 	c.codes[128+int(syscall.SIGTERM)], c.codes[-1] = true, true
 	_ = c.nodes[node].Process.Signal(syscall.SIGTERM)
 }
 
-// killAny kills anything, a guard or a rank for example, whose end may be the job's own.
+// killAny kills any process, such as a guard or a rank. The end of a rank may count as the job's own failure.
 func (c *campaign) killAny() {
 	c.codes[1] = true
 	if left := marked(crewMark + c.dir); len(left) > 0 {
@@ -244,12 +244,12 @@ func (c *campaign) pause() {
 	_ = c.nodes[0].Process.Signal(syscall.SIGCONT)
 }
 
-// slow has a link carry everything late, from now on.
+// slow delays everything on a link from now on.
 func (c *campaign) slow(follower int) {
 	c.cables[follower].slow(time.Duration(c.random.IntN(1000)) * time.Millisecond)
 }
 
-// cut has a link carry nothing for a while, at times for so long that people are told.
+// cut blocks a link for a while, sometimes for so long that gpurun warns.
 func (c *campaign) cut(follower int) {
 	lasts := 5 * time.Second
 	if c.random.IntN(4) == 0 {
@@ -260,7 +260,7 @@ func (c *campaign) cut(follower int) {
 	c.cables[follower].sever(false)
 }
 
-// fill leaves a gpurun no room: none at all, or for part of a line in its journal.
+// fill leaves a gpurun no disk space, or only enough for a part of a line in its journal.
 func (c *campaign) fill(t *testing.T, node int, heals bool) {
 	c.codes[strategy.CodeRunDir], c.hurt = true, true
 	room := uint64(0)
@@ -286,8 +286,8 @@ func (c *campaign) fill(t *testing.T, node int, heals bool) {
 	}
 }
 
-// holds is what has to be true of the run at any time: its journals are whole, and no plan is
-// run again of which it knows that it runs out of memory.
+// holds checks the invariants of the run: its journals are whole, and no plan runs again that is known to run
+// out of memory.
 func (c *crew) holds(t *testing.T) {
 	t.Helper()
 	for _, node := range []string{"node-1", "node-2"} {

@@ -13,9 +13,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestNodesOnGPUs is one training on nodes that see one GPU each. The last has less room: what
-// rescues it changes no loss. NCCL takes as many nodes as there are GPUs, since it has no two
-// ranks on one; where they are fewer than four, four nodes share them, over gloo.
+// TestNodesOnGPUs is one training on nodes that see one GPU each. The last has less memory: its rescue
+// changes no loss. NCCL needs a GPU for each node, since it does not support two ranks on one. With fewer
+// than four GPUs, four nodes share them, over gloo.
 func TestNodesOnGPUs(t *testing.T) {
 	python := os.Getenv("GPURUN_TEST_PYTHON")
 	nvml, err := gpu.Open()
@@ -49,7 +49,8 @@ func TestNodesOnGPUs(t *testing.T) {
 	}
 }
 
-// rescuedOnGPUs trains with room on all nodes, and with less on the last: the same losses.
+// rescuedOnGPUs trains with enough memory on all nodes, and with less on the last: the losses must be the
+// same.
 func rescuedOnGPUs(t *testing.T, calm, tight map[int][]string) {
 	zeros := make([]int, len(calm))
 	undisturbed := crewOf(t, len(calm), copyOf(t, filepath.Join("testdata", "nodes_gpu")), calm)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A cable is a follower's way to the head: it can be slow, carry nothing for a while, or break.
+// A cable is a follower's connection to the head. It can be slow, blocked for a while, or broken.
 type cable struct {
 	listener net.Listener
 	head     string
@@ -22,7 +22,7 @@ type cable struct {
 	over   bool
 }
 
-// newCable opens a way to the head's address, and gives its own.
+// newCable opens a cable to the head's address, with its own address.
 func newCable(t *testing.T, head string) *cable {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,7 +47,7 @@ func (w *cable) accept() {
 	}
 }
 
-// carry joins a connection with one to the head. Where nobody listens there it is reset.
+// carry joins a connection with one to the head. If nothing listens there, it is reset.
 func (w *cable) carry(near net.Conn) {
 	defer w.forget(near)
 	if !w.hold(near) || !w.open() {
@@ -68,7 +68,7 @@ func (w *cable) carry(near net.Conn) {
 	ways.Wait()
 }
 
-// pass carries one direction to its end: each part of it some time after it came.
+// pass carries one direction to its end, each part with a delay.
 func (w *cable) pass(from, to net.Conn) {
 	type part struct {
 		text []byte
@@ -94,7 +94,7 @@ func (w *cable) pass(from, to net.Conn) {
 	for p := range parts {
 		time.Sleep(time.Until(p.due))
 		if w.open() {
-			_, _ = to.Write(p.text) // whoever reads there has gone: the other direction tells
+			_, _ = to.Write(p.text) // no error: the other direction shows that the reader is gone
 		}
 	}
 	if w.open() {
@@ -102,7 +102,7 @@ func (w *cable) pass(from, to net.Conn) {
 	}
 }
 
-// open waits while the cable is cut, and reports whether it is still there.
+// open waits while the cable is cut, and reports whether it still exists.
 func (w *cable) open() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,7 +126,7 @@ func (w *cable) forget(c net.Conn) {
 	_ = c.Close()
 }
 
-// sever has nothing come through, without an end that either side would see.
+// sever blocks the cable, without an end that either side would see.
 func (w *cable) sever(cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,14 +134,14 @@ func (w *cable) sever(cut bool) {
 	w.change.Broadcast()
 }
 
-// slow has all that comes from now on take some time.
+// slow delays everything from now on.
 func (w *cable) slow(delay time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.delay = delay
 }
 
-// reset breaks what is there. New connections come through.
+// reset breaks existing connections. New connections work.
 func (w *cable) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +151,7 @@ func (w *cable) reset() {
 	}
 }
 
-// close ends the cable, and waits for what it does.
+// close ends the cable, and waits for its goroutines.
 func (w *cable) close() {
 	_ = w.listener.Close()
 	w.mu.Lock()
@@ -162,8 +162,7 @@ func (w *cable) close() {
 	w.owner.Wait()
 }
 
-// A cable carries what is said on it, late where it is slow, and after a cut what was said
-// meanwhile.
+// A cable carries all data, late if it is slow, and after a cut the data sent meanwhile.
 func TestCable(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

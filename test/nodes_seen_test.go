@@ -8,8 +8,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 )
 
-// The status on node 0 has the ranks of all nodes, by their global numbers, with what each
-// holds.
+// The status on node 0 has the ranks of all nodes, by their global numbers, with the memory of each.
 func TestNodesStatus(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, nodesJob(t), map[int][]string{0: {"FITS=8"}, 1: {"FITS=8"}, 2: {"FITS=8"}})

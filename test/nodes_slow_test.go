@@ -10,9 +10,9 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// TestASlowNodeIsNamed is a training whose ranks wait for each other in each step, on two
-// nodes. What one of them is slow at is told on node 0 after some minutes: its data, or its
-// forward pass. With two GPUs it is over NCCL.
+// TestASlowNodeIsNamed is a training whose ranks wait for each other in each step, on two nodes. After some
+// minutes, node 0 reports what one of them is slow at: its data, or its forward pass. With two GPUs it uses
+// NCCL.
 func TestASlowNodeIsNamed(t *testing.T) {
 	python := testenv.Torch(t)
 	lab(t)

@@ -21,7 +21,7 @@ import (
 
 // A crew is a launch on several nodes, of gpuruns that all run on this machine.
 type crew struct {
-	dir   string // of the job; what the crew's processes have in their environment tells them
+	dir   string // folder of the job; a variable in the environment of the crew's processes identifies them
 	nodes []*crewNode
 }
 
@@ -32,7 +32,7 @@ type crewNode struct {
 	over chan struct{}
 }
 
-// said is what a process prints, which may be read while it does.
+// said collects the output of a process, and can be read while the process runs.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -76,14 +76,14 @@ func crewOf(t *testing.T, nodes int, dir string, env map[int][]string) *crew {
 		}
 		c.nodes = append(c.nodes, n)
 		go func() {
-			_ = n.Wait() // its code is looked at
+			_ = n.Wait() // its code is checked
 			close(n.over)
 		}()
 	}
 	return c
 }
 
-// end shows what a crew said whose test has failed, and ends what is left of it.
+// end shows the output of a crew if the test failed, and ends its remaining processes.
 func (c *crew) end(t *testing.T) {
 	for k, n := range c.nodes {
 		_ = n.Process.Kill() // it has ended, or hangs
@@ -97,8 +97,7 @@ func (c *crew) end(t *testing.T) {
 	}
 }
 
-// exits waits for the end of all nodes, and wants their codes, and that nothing of them is
-// left.
+// exits waits for the end of all nodes, and checks their codes, and that no process is left.
 func (c *crew) exits(t *testing.T, codes ...int) {
 	t.Helper()
 	for k, want := range codes {
@@ -118,7 +117,7 @@ func (c *crew) exits(t *testing.T, codes ...int) {
 	await(t, "the end of all processes", func() bool { return len(marked(crewMark+c.dir)) == 0 })
 }
 
-// marked are the processes that have a variable in their environment.
+// marked returns the processes that have a variable in their environment.
 func marked(variable string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range files {
@@ -130,7 +129,7 @@ func marked(variable string) (pids []int) {
 	return pids
 }
 
-// verdict is that of the run in the folder "run".
+// verdict returns the verdict of the run in the folder "run".
 func (c *crew) verdict(t *testing.T) (v launcher.Verdict) {
 	t.Helper()
 	if v = readVerdict(t, filepath.Join(c.dir, "run")); len(v.Attempts) == 0 {
@@ -146,15 +145,15 @@ func (c *crew) says(t *testing.T, node int, pattern string) {
 	}
 }
 
-// lossesOf are those of the last attempt.
+// lossesOf returns the losses of the last attempt.
 func lossesOf(out string) []string {
 	all := regexp.MustCompile(`step \d+ loss \S+`).FindAllString(out, -1)
 	return all[max(0, len(all)-3):]
 }
 
-// TestNodes is one training on three nodes with the real PyTorch: the plan that the rescue
-// of node 2 comes to has the losses that it has when nothing happens. Where there can be a
-// Slurm, TestSlurmNodes shows that on its nodes, and here only make lab does.
+// TestNodes is one training on three nodes with the real PyTorch: the plan after the rescue of node 2 has the
+// same losses as without a failure. With Slurm, TestSlurmNodes shows this on Slurm's nodes, and this test
+// runs only with make lab.
 func TestNodes(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()
@@ -185,8 +184,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// nodesTrainer runs out of memory on node 2 with more than 4 samples, and makes steps while
-// the file "more" is there, PACE seconds each. BUG has rank 1 fail.
+// nodesTrainer runs out of memory on node 2 with more than 4 samples, and makes steps while the file "more"
+// is there, PACE seconds each. BUG makes rank 1 fail.
 const nodesTrainer = `#!/bin/sh
 trap '' 25 # a disk that is full is none of its business
 batch=8
@@ -226,12 +225,12 @@ gradient_accumulation_steps = { arg = "--accum", default = 1 }
 step = 'step (\d+)'
 `
 
-// nodesJob is a job that trains on and on once it is rescued.
+// nodesJob returns a job that trains endlessly once it is rescued.
 func nodesJob(t *testing.T) string {
 	return home(t, map[string]string{"train.sh": nodesTrainer, "oom": nodesOOM, "train.toml": nodesTOML, "more": ""})
 }
 
-// awaitSteps waits until all ranks train, and gives their pids.
+// awaitSteps waits until all ranks train, and returns their pids.
 func (c *crew) awaitSteps(t *testing.T) (pids []int) {
 	t.Helper()
 	for rank := range c.nodes {
@@ -250,7 +249,7 @@ func (c *crew) awaitSteps(t *testing.T) (pids []int) {
 	return pids
 }
 
-// rest has the ranks train to their end.
+// rest lets the ranks train to their end.
 func rest(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{"more", "rank0", "rank1", "rank2"} {
@@ -260,8 +259,7 @@ func rest(t *testing.T, dir string) {
 	}
 }
 
-// again starts a launch that was cut off, which goes on with the plan that it had and
-// trains.
+// again restarts an interrupted launch, which continues with its plan and trains.
 func again(t *testing.T, dir string, attempts int) {
 	t.Helper()
 	rest(t, dir)
@@ -278,7 +276,7 @@ func again(t *testing.T, dir string, attempts int) {
 	}
 }
 
-// TestNodesKilled kills gpuruns of a launch that has been rescued once.
+// TestNodesKilled kills gpuruns of a launch that was rescued once.
 func TestNodesKilled(t *testing.T) {
 	t.Parallel()
 	t.Run("follower", func(t *testing.T) {
@@ -326,7 +324,7 @@ func TestNodesKilled(t *testing.T) {
 	})
 }
 
-// Ctrl-Z at node 0 pauses the ranks of all nodes, and all go on with it.
+// Ctrl-Z at node 0 pauses the ranks of all nodes, and they all continue with node 0.
 func TestNodesPaused(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, nodesJob(t), nil)
@@ -348,7 +346,7 @@ func TestNodesPaused(t *testing.T) {
 	c.exits(t, 0, 0, 0)
 }
 
-// A node with another secret ends within seconds, and says why; so does node 0.
+// A node with another secret ends within seconds with the reason. So does node 0.
 func TestNodesWrongSecret(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, nodesJob(t), map[int][]string{2: {"GPURUN_SECRET=" + strings.Repeat("ab", 32)}})
@@ -362,7 +360,7 @@ func TestNodesWrongSecret(t *testing.T) {
 	c.says(t, 2, `gpurun: error: node 2.*: node 0 is there, and has another secret than this node: GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes`)
 }
 
-// Nodes that wait for another say for which within seconds, and what has to be looked at.
+// Nodes that wait for another name it within seconds, with what to check.
 func TestNodesReportThatTheyWait(t *testing.T) {
 	t.Parallel()
 	c := crewOf(t, 1, nodesJob(t), map[int][]string{0: {"GPURUN_NNODES=3"}})
@@ -380,7 +378,7 @@ func TestNodesReportThatTheyWait(t *testing.T) {
 	away.exits(t, 143)
 }
 
-// Two gpuruns that both say that they are node 0 end at once, and say so.
+// Two gpuruns that both claim to be node 0 end at once, with that reason.
 func TestNodesTwoHeads(t *testing.T) {
 	t.Parallel()
 	c := crewOf(t, 2, nodesJob(t), map[int][]string{1: {"GPURUN_NODE_RANK=0"}})
@@ -390,7 +388,7 @@ func TestNodesTwoHeads(t *testing.T) {
 	}
 }
 
-// A second Ctrl-C at node 0 kills the ranks of all nodes, however long their grace is.
+// A second Ctrl-C at node 0 kills the ranks of all nodes, even with a long grace.
 func TestSecondSignalKillsAllNodes(t *testing.T) {
 	t.Parallel()
 	const deaf = "trap '' INT TERM\necho x >rank$RANK.new; mv rank$RANK.new rank$RANK\nwhile :; do sleep 0.1; done\n"
@@ -410,22 +408,22 @@ func TestSecondSignalKillsAllNodes(t *testing.T) {
 	c.exits(t, 130, 130, 130)
 }
 
-// paused reports whether a process stands still. A shell that has just begun a program waits,
-// in a state of its own, for a child that was paused before it became the program.
+// paused reports whether a process is stopped. A shell that has just started a program may wait in another
+// state, for a child that was paused before it executed the program.
 func paused(pid int) bool {
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
 	child, err := strconv.Atoi(strings.TrimSpace(string(children)))
 	return stateOf(pid) == "T" || err == nil && stateOf(pid) == "D" && stateOf(child) == "T"
 }
 
-// stateOf is the letter that the kernel has for what a process does: "T" is one that is stopped.
+// stateOf returns the kernel's letter for a process's state: "T" means stopped.
 func stateOf(pid int) string {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(stat), ") ")
 	return after[:min(1, len(after))]
 }
 
-// A bug of the job's is its own on all nodes.
+// A bug of the job is reported as the job's on all nodes.
 func TestNodesBug(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, nodesJob(t), map[int][]string{0: {"FITS=8"}, 1: {"FITS=8", "BUG=1"}, 2: {"FITS=8"}})
@@ -435,8 +433,7 @@ func TestNodesBug(t *testing.T) {
 	}
 }
 
-// A node that was given another train.toml trains nothing, and nor do the others: waiting
-// does not mend that.
+// A node with another train.toml does not train, and nor do the others: waiting does not fix that.
 func TestNodesDisagree(t *testing.T) {
 	t.Parallel()
 	dir := nodesJob(t)

@@ -21,9 +21,9 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// The tests here look at what make dist made, and make dist runs them.
+// These tests check the output of make dist, which runs them.
 
-// distFile is the one file of dist with such a name.
+// distFile returns the only file of dist that matches a pattern.
 func distFile(t *testing.T, pattern string) string {
 	t.Helper()
 	dist := os.Getenv("GPURUN_DIST")
@@ -50,7 +50,7 @@ func runTool(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// The debs hold the binaries and what belongs beside them, in Debian's places.
+// The debs have the binaries and their other files in Debian's folders.
 func TestDistDeb(t *testing.T) {
 	for machine, m := range machines {
 		t.Run(machine, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestDistDebByLintian(t *testing.T) {
 	t.Log(out)
 }
 
-// The rpms hold the same, in Fedora's places.
+// The rpms have the same files in Fedora's folders.
 func TestDistRPM(t *testing.T) {
 	for machine := range machines {
 		t.Run(machine, func(t *testing.T) {
@@ -107,14 +107,14 @@ func TestDistRPM(t *testing.T) {
 	}
 }
 
-// printed is what gpurun prints.
+// printed returns gpurun's output.
 func printed(t *testing.T, words ...string) string {
 	t.Helper()
 	return runTool(t, build(t), words...)
 }
 
-// checkTree wants what a package unpacks to: the binary, a manual page for each verb,
-// the shells' scripts at their places, the pages with their links, and these files.
+// checkTree checks the content of a package: the binary, a manual page for each verb, the completion scripts,
+// the documentation with its links, and the given files.
 func checkTree(t *testing.T, dir, machine string, completions map[string]string, files ...string) {
 	t.Helper()
 	want, err := os.ReadFile(distFile(t, "gpurun-linux-"+machine))
@@ -187,8 +187,8 @@ func unzipped(t *testing.T, text string) string {
 	return string(plain)
 }
 
-// A bill of materials has each module of its binary with its licence, and nothing that
-// another build would have otherwise. CycloneDX's own schema takes it.
+// A bill of materials has each module of its binary with its licence, and nothing that differs between
+// builds. It is valid by CycloneDX's schema.
 func TestDistMaterials(t *testing.T) {
 	type component struct {
 		Name, Version string
@@ -237,7 +237,7 @@ func TestDistMaterials(t *testing.T) {
 	}
 }
 
-// checkCycloneDX judges a bill by the schema that lies beside the tool that wrote it.
+// checkCycloneDX validates a bill with the schema next to the tool that wrote it.
 func checkCycloneDX(t *testing.T, text []byte) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-m", "-modfile=.ci/dist/tools.mod", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go")
@@ -278,7 +278,7 @@ func checkCycloneDX(t *testing.T, text []byte) {
 	}
 }
 
-// Versions of Go's keep their order as debs and rpms spell them.
+// Go's versions keep their order in the spelling of debs and rpms.
 func TestVersionsOfPackages(t *testing.T) {
 	versions := []string{
 		"v1.2.3", "v1.2.3-rc.1", "", "v0.0.0-20261122144312-2b7ac000a728", "v1.2.4-0.20261122144312-2b7ac000a728", "v1.2.3-rc.1.0.20261122144312-2b7ac000a728", "v1.2.3+dirty",
@@ -296,7 +296,7 @@ func TestVersionsOfPackages(t *testing.T) {
 	}
 }
 
-// The Containerfile names what is there, and its bases by a tag.
+// The Containerfile names existing files, and its base images by a tag.
 func TestContainerfile(t *testing.T) {
 	text := testenv.Page(t, filepath.Join(".ci", "dist", "Containerfile"))
 	for _, m := range regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(text, -1) {

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// fitMargin is how much more than a candidate's measured peak a ceiling must allow for
-	// the candidate to count as one that fits.
+	// fitMargin is the factor by which a ceiling must exceed a candidate's measured peak for the candidate to
+	// count as fitting.
 	fitMargin = 1.02
-	// leastRatio of the best candidate's throughput fails the test, tellRatio is told.
+	// A throughput below leastRatio of the best candidate's fails the test. Below tellRatio it is reported.
 	leastRatio, tellRatio = .85, .97
 )
 
-// comparisonHead are the columns of the table.
+// comparisonHead has the columns of the table.
 const comparisonHead = "| job | ceiling GiB (of the written plan's peak) | mode | attempts | s lost | plan that trained | peak GiB: predicted, measured | samples/s | of the best that fits | best candidate that fits |\n|---|---|---|---|---|---|---|---|---|---|"
 
-// A comparison is one run of TestPlanner: what all its jobs share.
+// A comparison has the values that all jobs of one TestPlanner share.
 type comparison struct {
 	python   string
-	shares   []float64 // ceilings, of the written plan's peak
-	fresh    []string  // --fresh, where gpurun has it
+	shares   []float64 // ceilings, as shares of the written plan's peak
+	fresh    []string  // --fresh, if gpurun has it
 	cards    *cards
 	deadline time.Time // zero: none
 
@@ -40,11 +40,10 @@ type comparison struct {
 	rows []string
 }
 
-// TestPlanner trains real jobs under ceilings, from out of memory to trained, by the
-// ladder and by the planner, beside the best of all candidate plans. Each GPU has one job
-// at a time. GPURUN_PLANNER names jobs, GPURUN_PLANNER_SHARES the ceilings,
-// GPURUN_PLANNER_GPUS the devices by their place, GPURUN_PLANNER_TABLE a file for the rows
-// as they come.
+// TestPlanner trains real jobs under ceilings, from out of memory to trained, by the ladder and by the
+// planner, and compares them with the best of all candidate plans. Each GPU has one job at a time.
+// GPURUN_PLANNER selects jobs, GPURUN_PLANNER_SHARES the ceilings, GPURUN_PLANNER_GPUS the devices by index,
+// GPURUN_PLANNER_TABLE a file for the rows.
 func TestPlanner(t *testing.T) {
 	python, installed, devices := rescueMachine(t)
 	cmp := &comparison{python: python, shares: shares(t), fresh: freshFlag(t), cards: newCards(devices)}
@@ -74,7 +73,7 @@ func TestPlanner(t *testing.T) {
 	t.Log("\n" + strings.Join(cmp.rows, "\n"))
 }
 
-// row keeps a row of the table, and writes it where somebody waits for it.
+// row records a row of the table, and writes it to the file.
 func (c *comparison) row(t *testing.T, text string) {
 	t.Helper()
 	c.mu.Lock()
@@ -151,10 +150,10 @@ func warm(t *testing.T, python string, installed map[string]string, all []contes
 	t.Logf("import %v: %.1f s", modules, time.Since(begun).Seconds())
 }
 
-// cards hands out GPUs, each to one job at a time.
+// cards lends GPUs, each to one job at a time.
 type cards struct {
 	free chan int
-	one  sync.Mutex // who takes several takes them without another in between
+	one  sync.Mutex // held while a job takes several GPUs
 }
 
 func newCards(devices []gpu.Device) *cards {
@@ -168,7 +167,7 @@ func newCards(devices []gpu.Device) *cards {
 	return c
 }
 
-// take waits for n GPUs and says how CUDA_VISIBLE_DEVICES names them.
+// take waits for n GPUs, and returns their names for CUDA_VISIBLE_DEVICES.
 func (c *cards) take(n int) (visible string, release func()) {
 	c.one.Lock()
 	defer c.one.Unlock()
@@ -197,14 +196,14 @@ type match struct {
 	trials  []trial
 }
 
-// A trial is a candidate that ran without a ceiling. An empty peak: it could not.
+// A trial is a candidate that ran without a ceiling. Without a peak, it could not run.
 type trial struct {
 	plan  strategy.Plan
 	peak  int64   // bytes of the allocator, of the rank that has the most
 	speed float64 // samples a second
 }
 
-// play searches the candidates and holds both modes against them.
+// play searches the candidates, and compares both modes with them.
 func (m *match) play(t *testing.T) {
 	written, ok := m.try(t, m.written)
 	if !ok {
@@ -229,8 +228,7 @@ func (m *match) play(t *testing.T) {
 	}
 }
 
-// try runs a candidate without a ceiling, as it is written, with the allocator that
-// gpurun would choose.
+// try runs a candidate as written, without a ceiling, with the allocator that gpurun would choose.
 func (m *match) try(t *testing.T, plan strategy.Plan) (trial, bool) {
 	t.Helper()
 	c := call{dir: m.folderWith(t, plan), flags: append([]string{"--mode", "off"}, m.fresh...), env: []string{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"}}
@@ -274,9 +272,9 @@ func (m *match) timed(t *testing.T, c call) (told, string, error) {
 	return v, said, err
 }
 
-// search runs the candidates. Of each kind it goes from the largest micro batch down to
-// the first that fits under the lowest ceiling: a smaller one is not faster, and is never
-// needed. Nor is a kind with changed numerics or with offload where one without fits there.
+// search runs the candidates. Of each kind it goes from the largest micro batch down to the first that fits
+// under the lowest ceiling: a smaller one is not faster, and is never needed. Nor is a kind with changed
+// numerics or offload needed if one without them fits.
 func (m *match) search(t *testing.T, lowest int64) {
 	t.Helper()
 	for _, kind := range m.kinds {
@@ -295,7 +293,7 @@ func (m *match) search(t *testing.T, lowest int64) {
 	}
 }
 
-// known is a candidate that ran already.
+// known returns a candidate that has already run.
 func (m *match) known(plan strategy.Plan) (trial, bool) {
 	for _, r := range m.trials {
 		if len(r.plan.Changed(plan)) == 0 {
@@ -305,11 +303,11 @@ func (m *match) known(plan strategy.Plan) (trial, bool) {
 	return trial{plan: plan}, false
 }
 
-// beside are knobs that may be turned with a candidate without making another plan of it.
+// beside are knobs that may be set in addition without making it another candidate.
 var beside = []strategy.Knob{strategy.Allocator, strategy.EvalBatchSize, strategy.DataloaderWorkers, strategy.PinMemory}
 
-// trained is the plan with which a run ended, in the knobs of the candidates. It is none
-// of them where gpurun turned something else, too.
+// trained returns the plan with which a run ended, in the knobs of the candidates. It reports false if gpurun
+// also changed another knob.
 func (m *match) trained(v told) (plan strategy.Plan, candidate bool) {
 	turned := strategy.Plan{}
 	for _, a := range v.Attempts[:len(v.Attempts)-1] {
@@ -348,8 +346,8 @@ func (m *match) best(ceiling int64) (trial, bool) {
 	return trial{}, false
 }
 
-// group is in which order the best plan is looked for: 0 unchanged numerics and no
-// offload, 1 changed numerics, 2 offload.
+// group is a plan's rank in the search for the best: 0 unchanged numerics and no offload, 1 changed numerics,
+// 2 offload.
 func (m *match) group(plan strategy.Plan) int {
 	if v := plan[strategy.OffloadOptimizer]; v != "" && v != "none" {
 		return 2
@@ -360,7 +358,7 @@ func (m *match) group(plan strategy.Plan) int {
 	return 0
 }
 
-// listed are the trials as a table.
+// listed returns the trials as a table.
 func (m *match) listed() string {
 	var text strings.Builder
 	text.WriteString("| plan | peak GiB | samples/s |\n|---|---|---|\n")
@@ -370,7 +368,7 @@ func (m *match) listed() string {
 	return text.String()
 }
 
-// short says a plan in the words that matter here: "16×1 full zero2".
+// short describes a plan briefly: "16×1 full zero2".
 func short(plan strategy.Plan) string {
 	words := []string{fmt.Sprintf("%s×%s", plan[strategy.MicroBatchSize], plan[strategy.GradientAccumulationSteps])}
 	if plan[strategy.MicroBatchSize] == "" {
@@ -389,14 +387,13 @@ func short(plan strategy.Plan) string {
 	return strings.Join(words, " ")
 }
 
-// A rescue is what came of a job under a ceiling.
+// A rescue is the result of a job under a ceiling.
 type rescue struct {
 	told
 	ratio float64 // of the best candidate's throughput
 }
 
-// under runs the job as it is written under a ceiling, and writes its row. There is none
-// where nothing trained.
+// under runs the job as written under a ceiling, and writes its row. There is no rescue if nothing trained.
 func (m *match) under(t *testing.T, mode string, share float64, ceiling int64, best trial) (rescue, bool) {
 	t.Helper()
 	c := call{dir: m.folderWith(t, m.written), flags: append([]string{"--mode", mode, "--numerics", "mixed-precision", "--device-memory", strconv.FormatInt(ceiling>>20, 10) + "MiB"}, m.fresh...)}
@@ -425,7 +422,7 @@ func (m *match) under(t *testing.T, mode string, share float64, ceiling int64, b
 	return got, true
 }
 
-// judge holds the planner to what it promises.
+// judge checks the planner's promises.
 func (m *match) judge(t *testing.T, share float64, ladder, predict rescue, best trial) {
 	t.Helper()
 	if predict.Outcome != strategy.Trained {
@@ -450,7 +447,7 @@ func (m *match) judge(t *testing.T, share float64, ladder, predict rescue, best 
 	}
 }
 
-// The GPUs of one job are its own until it gives them back.
+// A job has its GPUs alone until it returns them.
 func TestCardsAreHandedOutOnce(t *testing.T) {
 	c := newCards(make([]gpu.Device, 3))
 	two, giveTwo := c.take(2)
@@ -465,7 +462,7 @@ func TestCardsAreHandedOutOnce(t *testing.T) {
 	}
 }
 
-// What counts as best: numerics first, no offload, and that it fits with a margin.
+// The best candidate: unchanged numerics first, then no offload, and it must fit with a margin.
 func TestBestCandidate(t *testing.T) {
 	of := func(micro int, more strategy.Plan, peak int64, speed float64) trial {
 		at := strategy.Plan{strategy.Precision: "fp32", strategy.GradientAccumulationSteps: strategy.Number(16 / micro)}

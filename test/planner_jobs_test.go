@@ -23,24 +23,23 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// A contest is a job of testdata/planner in which the planner and the ladder are held
-// against the best of its plans.
+// A contest is a job of testdata/planner, in which the planner and the ladder are compared with the best of
+// its plans.
 type contest struct {
 	name, folder string
-	toml         string // empty: gpurun is put in front of the script, which has no setting
+	toml         string // empty: gpurun precedes the script, which has no settings
 	gpus         int
 	needs        []string      // Python packages
 	written      strategy.Plan // the job as it is written
 	settings     map[strategy.Knob]setting
-	// kinds are the candidates without their micro batches: what differs from the plan as
-	// it is written. least is the smallest micro batch among them, that of the plan as it
-	// is written where nothing can change it.
+	// kinds are the candidates without their micro batches, as differences from the plan as written. least is
+	// the smallest micro batch among them, or that of the plan as written if it cannot be changed.
 	kinds []strategy.Plan
 	least int
 }
 
-// A setting is where the test itself writes a knob's value, behind a pattern that must be
-// there once. Where a script has no setting, that is a constant in its code.
+// A setting is the place where the test itself writes a knob's value, after a pattern that must match once.
+// In a script without settings it is a constant in the code.
 type setting struct {
 	file, behind string
 	words        map[strategy.Value]string // nil: the value itself
@@ -61,7 +60,7 @@ func option(file, name string, words map[strategy.Value]string) setting {
 	return setting{file: file, behind: regexp.QuoteMeta(name) + `(?:", "| )`, words: words}
 }
 
-// trainer are the settings of Hugging Face's Trainer.
+// trainer returns the settings of Hugging Face's Trainer.
 func trainer(file string) map[strategy.Knob]setting {
 	return map[strategy.Knob]setting{
 		strategy.MicroBatchSize:            option(file, "--per_device_train_batch_size", nil),
@@ -78,7 +77,7 @@ func deepspeed(file, configuration string) map[strategy.Knob]setting {
 	return settings
 }
 
-// ownLoop are the settings of the scripts that have arguments of their own for them.
+// ownLoop returns the settings of scripts with their own arguments.
 func ownLoop(file string) map[strategy.Knob]setting {
 	return map[strategy.Knob]setting{
 		strategy.MicroBatchSize:            option(file, "--micro", nil),
@@ -87,15 +86,14 @@ func ownLoop(file string) map[strategy.Knob]setting {
 	}
 }
 
-// asWritten is a plan without accumulation and checkpointing.
+// asWritten returns a plan without accumulation and checkpointing.
 func asWritten(micro int, more strategy.Plan) strategy.Plan {
 	return strategy.Plan{
 		strategy.MicroBatchSize: strategy.Number(micro), strategy.GradientAccumulationSteps: "1", strategy.ActivationCheckpointing: "none",
 	}.With(more)
 }
 
-// contests are the jobs. None of their models is one from which the planner has its
-// constants.
+// contests returns the jobs. The planner's constants come from none of their models.
 func contests() []contest {
 	ownPrecision := ownLoop("fp32.toml")
 	ownPrecision[strategy.Precision] = option("fp32.toml", "--amp", onOff)
@@ -140,13 +138,13 @@ func contests() []contest {
 	}
 }
 
-// lacks says what the machine does not have, empty for nothing.
+// lacks returns what the machine does not have, empty for nothing.
 func (c contest) lacks(installed map[string]string, gpus int) string {
 	return scene{gpus: c.gpus, needs: append([]string{"torch"}, c.needs...)}.lacks(installed, gpus)
 }
 
-// plans are the candidates of one kind: micro batches from the written one down, at the
-// same global batch.
+// plans returns the candidates of one kind: micro batches from the written one down, at the same global
+// batch.
 func (c contest) plans(kind strategy.Plan) []strategy.Plan {
 	micro, _ := c.written.Number(strategy.MicroBatchSize)
 	accumulation, _ := c.written.Number(strategy.GradientAccumulationSteps)
@@ -173,7 +171,7 @@ func (c contest) folderWith(t *testing.T, plan strategy.Plan) string {
 	return dir
 }
 
-// write replaces a value, and fails where it is not what stands there.
+// write replaces a value, and fails if the old value is not there.
 func (s setting) write(t *testing.T, dir string, old, value strategy.Value) {
 	t.Helper()
 	path := filepath.Join(dir, s.file)
@@ -199,13 +197,13 @@ func (s setting) word(value strategy.Value) string {
 	return string(value)
 }
 
-// A told is what verdict.json says, as far as the contests need it.
+// A told is the part of verdict.json that the contests need.
 type told struct {
 	Outcome  strategy.Outcome `json:"outcome"`
 	Reason   string           `json:"reason"`
 	Attempts []toldAttempt    `json:"attempts"`
 
-	own ownFigures // what the script said of itself, of the attempt that trained
+	own ownFigures // the script's own figures, of the attempt that trained
 }
 
 type toldAttempt struct {
@@ -225,8 +223,8 @@ type ownFigures struct {
 	Speed float64 `json:"samples_per_second"`
 }
 
-// last is the attempt that ended the run; peak and speed are the script's own words where
-// gpurun has none.
+// last returns the attempt that ended the run. Peak and speed are the script's own figures if gpurun has
+// none.
 func (v told) last() toldAttempt {
 	if len(v.Attempts) == 0 {
 		return toldAttempt{}
@@ -241,7 +239,7 @@ func (v told) last() toldAttempt {
 	return a
 }
 
-// lost is how long the attempts ran that did not train.
+// lost returns how long the attempts ran that did not train.
 func (v told) lost() time.Duration {
 	sum := time.Duration(0)
 	for _, a := range v.Attempts[:max(0, len(v.Attempts)-1)] {
@@ -250,7 +248,7 @@ func (v told) lost() time.Duration {
 	return sum
 }
 
-// A call is how gpurun is started once for a job.
+// A call is one start of gpurun for a job.
 type call struct {
 	python  string
 	dir     string // the job's folder
@@ -297,7 +295,7 @@ func (c call) run(ctx context.Context, t *testing.T) (told, string, error) {
 	return v, said, err
 }
 
-// fastest is a user's configuration in which the fastest plan is preferred.
+// fastest returns a user's configuration that prefers the fastest plan.
 func fastest(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -342,7 +340,7 @@ func TestPlannerJobs(t *testing.T) {
 	}
 }
 
-// sees checks that gpurun knows the plan that the test has written, where it knows one.
+// sees checks that gpurun reads the plan that the test has written, if it reads one.
 func (c contest) sees(t *testing.T, v told, plan strategy.Plan) {
 	t.Helper()
 	for _, knob := range slices.Sorted(maps.Keys(c.settings)) {

@@ -46,8 +46,8 @@ func TestQuickstart(t *testing.T) {
 	}
 }
 
-// checkVerdict wants attempts that ran out of memory, the first answered by a prediction,
-// and one that trained, with about the peak that was predicted for it.
+// checkVerdict checks that attempts ran out of memory, the first followed by a predicted plan, and that one
+// trained with about its predicted peak.
 func checkVerdict(t *testing.T, run string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(run, "verdict.json"))
@@ -72,7 +72,7 @@ func checkVerdict(t *testing.T, run string) {
 	if d := v.Attempts[0]; d.Peak <= 0 || len(d.Rungs) == 0 || len(d.Outvoted) == 0 {
 		t.Errorf("the first decision: peak %d, rungs %v, outvoted %v", d.Peak, d.Rungs, d.Outvoted)
 	}
-	const off = 1.25 // on a CPU the process's own memory is what is measured
+	const off = 1.25 // on a CPU the process's memory is measured
 	if end := v.Attempts[len(v.Attempts)-1]; len(end.Predicted) != 2 || float64(end.Peak) > off*float64(end.Predicted[1]) || float64(end.Peak)*off < float64(end.Predicted[0]) {
 		t.Errorf("predicted %v, measured %d", end.Predicted, end.Peak)
 	}
@@ -91,7 +91,7 @@ func samples(p strategy.Plan) int {
 	return micro * accumulation
 }
 
-// checkAllocatorsOwnWords: nothing was simulated.
+// checkAllocatorsOwnWords checks that the allocator's own error is reported: nothing is simulated.
 func checkAllocatorsOwnWords(t *testing.T, run string) {
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(run, "attempt-0", "rank*", "stderr.log"))

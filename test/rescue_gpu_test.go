@@ -40,29 +40,28 @@ type scene struct {
 	folder  string
 	toml    string
 	gpus    int
-	needs   []string // Python packages
+	needs   []string // required Python packages
 	prepare func(t *testing.T, job string)
 
-	rungs  []strategy.Rung // among those that must be taken
-	final  strategy.Plan   // what the last plan must hold
+	rungs  []strategy.Rung // remedies that must be among those taken
+	final  strategy.Plan   // values that the last plan must have
 	proofs []proof
 	losses func(job, run string, last int) (curve, error)
 
 	resumed *resumption // nil: the first plan fails before there is a checkpoint
 }
 
-// A proof is what the framework itself wrote of a setting. In both texts {knob}
-// is the last plan's value; {last} is the number of the last attempt.
+// A proof is the framework's own record of a setting. In both texts {knob} is the last plan's value, and
+// {last} the number of the last attempt.
 type proof struct {
 	file string // a glob below the job's folder
-	says string // empty: that the file is there is enough
+	says string // empty: it is enough that the file exists
 }
 
-// A resumption is what is known beforehand of an attempt that goes on from a
-// checkpoint.
+// A resumption has the expected values of an attempt that continues from a checkpoint.
 type resumption struct {
 	checkpoint string // the newest when memory ran out
-	option     string // by which the job is told of it
+	option     string // the option that passes it to the job
 	left       int    // points of the loss curve that the last attempt adds
 	own        func(job, run string, last int) (curve, error)
 }
@@ -188,9 +187,8 @@ var scenes = []scene{
 // rescueBound is how long a scene may take, its control included.
 const rescueBound = 7 * time.Minute
 
-// TestRescue trains real models with real frameworks on real GPUs, from a plan
-// that runs out of memory to one that trains. GPURUN_RESCUE names scenes, where
-// not all of them shall run.
+// TestRescue trains real models with real frameworks on real GPUs, from a plan that runs out of memory to one
+// that trains. GPURUN_RESCUE selects scenes.
 func TestRescue(t *testing.T) {
 	python, installed, devices := rescueMachine(t)
 	var ready []*staged
@@ -211,7 +209,7 @@ func TestRescue(t *testing.T) {
 	}
 }
 
-// rescueMachine is what the scenes need: an interpreter, what it has, and GPUs.
+// rescueMachine returns what the scenes need: an interpreter, its packages, and GPUs.
 func rescueMachine(t *testing.T) (python string, installed map[string]string, devices []gpu.Device) {
 	t.Helper()
 	python = os.Getenv("GPURUN_TEST_PYTHON")
@@ -232,7 +230,7 @@ func rescueMachine(t *testing.T) (python string, installed map[string]string, de
 	return python, installed, devices
 }
 
-// lacks says what the machine does not have, empty for nothing.
+// lacks returns what the machine does not have, empty for nothing.
 func (s scene) lacks(installed map[string]string, gpus int) string {
 	if gpus < s.gpus {
 		return fmt.Sprintf("needs %d GPUs, and there are %d", s.gpus, gpus)
@@ -248,7 +246,7 @@ func (s scene) lacks(installed map[string]string, gpus int) string {
 	return ""
 }
 
-// staged is a scene in a folder of its own, and what came of it.
+// staged is a scene in its own folder, with its results.
 type staged struct {
 	scene   scene
 	python  string
@@ -278,9 +276,9 @@ func (s scene) stage(t *testing.T, python string) *staged {
 	return st
 }
 
-// together runs all scenes at once. gpurun waits between attempts until a GPU's
-// memory is back at the level before attempt 0; scenes that share one would wait
-// for each other, so that a part of it is held until all of them have begun.
+// together runs all scenes at once. gpurun waits between attempts until a GPU's memory is back at the level
+// before attempt 0. Scenes that share a GPU would wait for each other, so a part of its memory is held until
+// all of them have begun.
 func together(t *testing.T, python string, devices []gpu.Device, scenes []*staged) {
 	t.Helper()
 	if len(scenes) == 0 {
@@ -303,8 +301,7 @@ func together(t *testing.T, python string, devices []gpu.Device, scenes []*stage
 	release()
 }
 
-// ballast holds two fifths of each GPU, less than what gpurun takes for somebody
-// else's job, until it is released.
+// ballast holds two fifths of each GPU, less than gpurun counts as another job, until it is released.
 func ballast(t *testing.T, python string, devices []gpu.Device) (release func()) {
 	t.Helper()
 	cmd := osexec.Command(python, "-c", `
@@ -350,7 +347,7 @@ func (st *staged) run(ctx context.Context) {
 	}
 }
 
-// runControl is plain Python with the last attempt's command, less the resume.
+// runControl runs plain Python with the last attempt's command, without the resume.
 func (st *staged) runControl(ctx context.Context) ([]byte, error) {
 	starts, err := starts(filepath.Join(st.job, "run"))
 	if err != nil {
@@ -365,7 +362,7 @@ func (st *staged) runControl(ctx context.Context) ([]byte, error) {
 	argv = slices.DeleteFunc(argv, func(word string) bool { return strings.HasPrefix(word, option+"=") })
 	cmd := osexec.CommandContext(ctx, st.python, argv...)
 	cmd.Dir = st.control
-	cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "CUDA_VISIBLE_DEVICES=0") // no DataParallel over the others
+	cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "CUDA_VISIBLE_DEVICES=0") // without DataParallel over the other GPUs
 	for name, value := range last.Command.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
@@ -382,7 +379,7 @@ func (st *staged) runControl(ctx context.Context) ([]byte, error) {
 	return out.Bytes(), os.WriteFile(filepath.Join(dir, "stdout.log"), out.Bytes(), 0o644)
 }
 
-// A listener passes bytes on, and tells when a word was among them.
+// A listener passes bytes on, and signals when a word was among them.
 type listener struct {
 	into  *bytes.Buffer
 	word  []byte
@@ -397,7 +394,7 @@ func (l *listener) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// starts are the attempts as they were started.
+// starts returns the attempts as they were started.
 func starts(run string) ([]launcher.Started, error) {
 	events, err := journal.Read(run)
 	if err != nil {
@@ -415,7 +412,7 @@ func starts(run string) ([]launcher.Started, error) {
 	return all, nil
 }
 
-// check holds what came of the scene against what had to.
+// check compares the results of the scene with the expected ones.
 func (st *staged) check(t *testing.T) {
 	<-st.done
 	run := filepath.Join(st.job, "run")
@@ -459,8 +456,7 @@ func readVerdict(t *testing.T, run string) launcher.Verdict {
 	return v
 }
 
-// checkNoLibaio: where a part is missing, the rung is not tried, and the verdict
-// says for want of what.
+// checkNoLibaio checks that a remedy with a missing part is not tried, and that the verdict names the part.
 func (st *staged) checkNoLibaio(t *testing.T, run string) {
 	t.Helper()
 	v := readVerdict(t, run)
@@ -473,8 +469,8 @@ func (st *staged) checkNoLibaio(t *testing.T, run string) {
 	}
 }
 
-// checkAttempts wants CUDA's out of memory, the scene's rungs, and a last plan
-// that trained with the same samples a step.
+// checkAttempts checks that CUDA ran out of memory, that the scene's remedies were taken, and that the last
+// plan trained with the same number of samples per step.
 func (st *staged) checkAttempts(t *testing.T, v launcher.Verdict) launcher.AttemptSummary {
 	t.Helper()
 	if v.Outcome != strategy.Trained || v.Code != 0 || len(v.Attempts) < 2 {
@@ -533,12 +529,11 @@ func (p proof) check(job string, last launcher.AttemptSummary) error {
 // A curve is the loss by step or by epoch.
 type curve map[int]float64
 
-// sameLoss is by how much of the loss a resumed run may differ from one that had
-// the last plan from the start. Both see the same samples in the same order in
-// fp32, so that only the order of summation differs, by some 1e-7 a step; AdamW,
-// which divides small gradients by their own size, makes that some 1e-4 within
-// the scenes' steps. A step that is lost or repeated moves the loss by a percent
-// and more where the scenes resume.
+// sameLoss is the relative difference of the losses that is allowed between a resumed run and one that had
+// the last plan from the start. Both see the same samples in the same order in fp32, so that only the order
+// of summation differs, by some 1e-7 a step; AdamW, which divides small gradients by their own size, makes
+// that some 1e-4 within the scenes' steps. A step that is lost or repeated moves the loss by a percent and
+// more where the scenes resume.
 const sameLoss = 0.005
 
 func checkFalls(t *testing.T, c curve) {
@@ -571,8 +566,8 @@ func (c curve) steps() []int {
 	return steps
 }
 
-// checkResumed wants the checkpoint on the command line of every later attempt, the
-// last attempt to train what was left and no more, and the curve of the control.
+// checkResumed checks that every later attempt has the checkpoint on its command line, that the last attempt
+// trains only the rest, and that its curve is that of the control.
 func (st *staged) checkResumed(t *testing.T, run string, last int, losses curve) {
 	t.Helper()
 	r := st.scene.resumed
@@ -624,7 +619,7 @@ func compare(t *testing.T, losses, control curve) {
 	t.Logf("loss with the rescue, with the last plan from the start, apart (at most %.1e)\n%s", worst, shown.String())
 }
 
-// trainerState reads the log history that the Hugging Face Trainer keeps.
+// trainerState reads the log history of the Hugging Face Trainer.
 func trainerState(job, _ string, _ int) (curve, error) {
 	text, err := os.ReadFile(filepath.Join(job, "out", "trainer_state.json"))
 	if err != nil {
@@ -652,7 +647,7 @@ func trainerState(job, _ string, _ int) (curve, error) {
 	return c, nil
 }
 
-// allPrinted reads "step N loss X" from all attempts; a later one's word counts.
+// allPrinted reads "step N loss X" from all attempts; a later value counts.
 func allPrinted(_, run string, last int) (curve, error) {
 	c := curve{}
 	for n := range last + 1 {
@@ -688,7 +683,7 @@ func lastPrinted(pattern string) func(job, run string, last int) (curve, error) 
 	}
 }
 
-// lightningMetrics reads what Lightning's CSVLogger wrote of each epoch.
+// lightningMetrics reads the values of each epoch from Lightning's CSVLogger.
 func lightningMetrics(version string) func(job, run string, last int) (curve, error) {
 	return func(job, run string, last int) (curve, error) {
 		glob := filepath.Join("out", "lightning_logs", strings.ReplaceAll(version, "{last}", strconv.Itoa(last)), "metrics.csv")
@@ -696,7 +691,7 @@ func lightningMetrics(version string) func(job, run string, last int) (curve, er
 	}
 }
 
-// table reads two columns of the CSV files that a glob names, in their order.
+// table reads two columns of the CSV files that match a glob, in order.
 func table(glob, step, loss string) func(job, run string, last int) (curve, error) {
 	return func(job, _ string, _ int) (curve, error) {
 		files, err := filepath.Glob(filepath.Join(job, glob))
@@ -745,7 +740,7 @@ func (c curve) addTable(name, step, loss string) error {
 	return nil
 }
 
-// timmScript is timm's own train.py, which no package holds; empty if it is not at hand.
+// timmScript returns the path of timm's train.py, which is in no package; empty if it is not available.
 func timmScript() string {
 	root := os.Getenv("GPURUN_SOURCES")
 	if root == "" {
@@ -758,8 +753,8 @@ func timmScript() string {
 	return path
 }
 
-// colours puts timm's script beside the job, and a folder of images for it: four
-// classes, each with its colour.
+// colours copies timm's script into the job's folder, and makes a folder of images: four classes, each with
+// its colour.
 func colours(t *testing.T, job string) {
 	t.Helper()
 	script, err := os.ReadFile(timmScript())
@@ -798,7 +793,7 @@ func writePNG(t *testing.T, path string, base color.RGBA, n int) {
 	}
 }
 
-// ownLines are the lines of gpurun itself.
+// ownLines returns gpurun's own lines.
 func ownLines(text []byte) string {
 	var own strings.Builder
 	for line := range bytes.Lines(text) {
@@ -809,7 +804,7 @@ func ownLines(text []byte) string {
 	return own.String()
 }
 
-// tail is the last lines of a text.
+// tail returns the last lines of a text.
 func tail(text []byte, lines int) string {
 	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")

@@ -7,18 +7,17 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A night is one start of the same job, with what is remembered of those before.
+// A night is one start of the same job, with the plans remembered from earlier starts.
 type night struct {
 	name   string
 	share  float64 // of the written plan's peak, the ceiling
-	layers string  // another number of layers, empty: as it is
+	layers string  // another number of layers, empty for the same
 	flags  []string
 	check  func(t *testing.T, first, v told)
 }
 
-// TestSecondNightOnGPUs starts a job again and again with one memory: as it was, with a larger
-// and a smaller model, under other ceilings. A ceiling stands for another card: the name
-// of the card stays, so that what hangs on its name alone is not shown here.
+// TestSecondNightOnGPUs starts a job again and again with the same remembered plans: unchanged, with a larger
+// and a smaller model, and under other ceilings. A ceiling simulates another card, except for its name.
 func TestSecondNightOnGPUs(t *testing.T) {
 	python, _, devices := rescueMachine(t)
 	if freshFlag(t) == nil {
@@ -27,7 +26,7 @@ func TestSecondNightOnGPUs(t *testing.T) {
 	m := &match{contest: contests()[0], comparison: &comparison{python: python, cards: newCards(devices)}, visible: "0"}
 	m.deadline, _ = t.Deadline()
 	state := t.TempDir()
-	written, ok := m.try(t, m.written) // with a memory of its own
+	written, ok := m.try(t, m.written) // with separate remembered plans
 	if !ok {
 		t.Fatal("the job as it is written does not train")
 	}
@@ -76,14 +75,14 @@ var gpuNights = []night{
 	{name: "larger card", share: 1.3, check: untouched},
 }
 
-// atMostTwo: what is remembered of another model or card misleads once at most.
+// atMostTwo checks that plans remembered from another model or card mislead at most once.
 func atMostTwo(t *testing.T, v told) {
 	if len(v.Attempts) > 2 {
 		t.Errorf("%d attempts", len(v.Attempts))
 	}
 }
 
-// untouched: with room for it, the job runs as it is written.
+// untouched checks that the job runs as written if there is enough memory.
 func untouched(t *testing.T, first, v told) {
 	for _, knob := range []strategy.Knob{strategy.MicroBatchSize, strategy.ActivationCheckpointing} {
 		if len(v.Attempts) != 1 || v.last().Plan[knob] != first.Attempts[0].Plan[knob] {

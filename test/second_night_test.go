@@ -14,12 +14,11 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// TestSecondNight is the quickstart, night after night, with the real PyTorch: rescued
-// first, right from the start then, and as written where the model has grown or somebody
-// asks for that.
+// TestSecondNight is the quickstart, night after night, with the real PyTorch: first it is rescued, then it
+// starts with the right plan, and it runs as written if the model has grown or the user requests that.
 func TestSecondNight(t *testing.T) {
 	python := testenv.Torch(t)
-	lab(t) // TestJobsWithoutASetting has a second night, too
+	lab(t) // TestJobsWithoutASetting also has a second night
 	t.Parallel()
 	n := nights{job: copyOf(t, filepath.Join("..", "examples", "quickstart")), program: binary(t), state: t.TempDir(), python: python}
 	n.edit(t, "train.toml", `"--steps", "6", "--save-every", "3"`, `"--steps", "2", "--save-every", "2"`)
@@ -50,7 +49,7 @@ func TestSecondNight(t *testing.T) {
 	}
 }
 
-// nights are runs of one job, with one memory.
+// nights are runs of one job, with shared remembered plans.
 type nights struct{ job, program, state, python string }
 
 // edit replaces a text in a file of the job.
@@ -66,7 +65,7 @@ func (n nights) edit(t *testing.T, file, old, by string) {
 	}
 }
 
-// run runs the job in a new run directory, and returns its verdict and what gpurun said.
+// run runs the job in a new run directory, and returns its verdict and gpurun's output.
 func (n nights) run(t *testing.T, name string, code int, flags ...string) (v launcher.Verdict, said string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
@@ -74,7 +73,7 @@ func (n nights) run(t *testing.T, name string, code int, flags ...string) (v lau
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+n.python, "XDG_STATE_HOME="+n.state)
 	var errs strings.Builder
 	cmd.Stderr = &errs
-	_ = cmd.Run() // the code below is what counts
+	_ = cmd.Run() // the exit code is checked below
 	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
 		t.Fatalf("%s: %v, want exit code %d\n%s", name, cmd.ProcessState, code, errs.String())
 	}

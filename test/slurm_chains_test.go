@@ -23,8 +23,8 @@ while step < 3 or os.path.exists("more"):
         open(out + "/rank0", "w").close()
 `
 
-// TestSlurmSeriesDocumented runs the documented scripts that are several jobs, an array and
-// chains of nights: what Slurm preempts goes on and trains, and a scancel is final.
+// TestSlurmSeriesDocumented runs the documented scripts that make several jobs, an array and chains of
+// nights. Preempted jobs continue and train, and a scancel is final.
 func TestSlurmSeriesDocumented(t *testing.T) {
 	lab(t)
 	s := openSlurm(t)
@@ -78,7 +78,7 @@ func TestSlurmSeriesDocumented(t *testing.T) {
 	}
 }
 
-// series is what Slurm says of a job, of its array's elements and of those that it queued.
+// series returns Slurm's report on a job, on its array's elements and on the jobs that it queued.
 func (j *slurmJob) series(t *testing.T) string {
 	t.Helper()
 	var own []string
@@ -98,7 +98,7 @@ func (j *slurmJob) ended(t *testing.T) bool {
 	})
 }
 
-// verdicts are those of the job's runs that have an outcome.
+// verdicts returns the verdicts of the job's runs with an outcome.
 func (j *slurmJob) verdicts(t *testing.T, outcome strategy.Outcome) (paths []string) {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(j.here, ".gpurun", "*", "*", "verdict.json"))

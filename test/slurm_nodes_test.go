@@ -29,7 +29,7 @@ func openSlurm(t *testing.T, settings ...string) *slurm {
 	if errors.As(err, &exit) && exit.ExitCode() == 3 {
 		t.Skip(strings.TrimSpace(string(out)))
 	}
-	t.Cleanup(func() { _ = s.do("down").Run() }) // nothing of it is written elsewhere
+	t.Cleanup(func() { _ = s.do("down").Run() }) // it writes nothing elsewhere
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -39,8 +39,7 @@ func openSlurm(t *testing.T, settings ...string) *slurm {
 	return s
 }
 
-// TestSlurmNodes runs gpurun on three nodes of a real Slurm. Those of its scenes that are
-// not for every day ask for GPURUN_LAB.
+// TestSlurmNodes runs gpurun on three nodes of a real Slurm. Some scenes run only with GPURUN_LAB.
 func TestSlurmNodes(t *testing.T) {
 	t.Parallel()
 	s := openSlurm(t)
@@ -66,16 +65,15 @@ func TestSlurmNodes(t *testing.T) {
 		}
 	})
 	for name, scene := range map[string]func(*testing.T, *slurmJob){"cut and healed": nodesCut, "isolated": nodesIsolated} {
-		t.Run(name, func(t *testing.T) { // alone: the network is everybody's
+		t.Run(name, func(t *testing.T) { // alone: the network is shared
 			lab(t)
 			scene(t, s.nodesJob(t, name))
 		})
 	}
 }
 
-// TestSlurmNodesDocumented runs the batch scripts of the docs and the examples as they are
-// there, but for GPUs: one that Slurm preempts is requeued and trains, one that is cancelled
-// is not.
+// TestSlurmNodesDocumented runs the batch scripts of the docs and the examples unchanged, except for GPUs. A
+// preempted job is requeued and trains, a cancelled one is not.
 func TestSlurmNodesDocumented(t *testing.T) {
 	lab(t)
 	s := openSlurm(t)
@@ -106,8 +104,7 @@ func TestSlurmNodesDocumented(t *testing.T) {
 	}
 }
 
-// preempted wants that a job ends with 75 at its preemption, is requeued by its script, and
-// trains.
+// preempted checks that a job ends with 75 at its preemption, is requeued by its script, and trains.
 func (j *slurmJob) preempted(t *testing.T) {
 	t.Helper()
 	await(t, "the requeue of "+j.name, func() bool { return j.field(t, "Restarts") == "1" })
@@ -120,7 +117,7 @@ func (j *slurmJob) preempted(t *testing.T) {
 	}
 }
 
-// documentedScripts are the batch scripts of docs and examples that run one command, by name.
+// documentedScripts returns the batch scripts of docs and examples that run one command, by name.
 func documentedScripts(t *testing.T) map[string]string {
 	t.Helper()
 	examples := contents(t, filepath.Join(testenv.Root(t), "examples", "slurm"))
@@ -138,7 +135,7 @@ func documentedScripts(t *testing.T) map[string]string {
 	return scripts
 }
 
-// documented submits a script, with what this Slurm and the job need put in.
+// documented submits a script, adapted to this Slurm and the job.
 func (j *slurmJob) documented(t *testing.T, script string) {
 	t.Helper()
 	t.Cleanup(func() { _ = j.do("x", "scancel "+j.id).Run() }) // it has ended, or the test has
@@ -155,13 +152,13 @@ func (j *slurmJob) documented(t *testing.T, script string) {
 	j.id = strings.TrimSpace(j.x(t, "sbatch --parsable "+j.there+"/job.sh"))
 }
 
-// field is what Slurm says of the job.
+// field returns a field of Slurm's report on the job.
 func (j *slurmJob) field(t *testing.T, name string) string {
 	t.Helper()
 	return strings.Join(fields(j.x(t, "scontrol --oneliner show job "+j.id), name), " ")
 }
 
-// fields are the values that a field has in what scontrol says of jobs.
+// fields returns the values of a field in scontrol's output.
 func fields(text, name string) (values []string) {
 	for _, m := range regexp.MustCompile(`\b`+name+`=(\S*)`).FindAllStringSubmatch(text, -1) {
 		values = append(values, m[1])
@@ -169,7 +166,7 @@ func fields(text, name string) (values []string) {
 	return values
 }
 
-// nodesJob is a job of TestNodes on three nodes.
+// nodesJob returns a job of TestNodes on three nodes.
 func (s *slurm) nodesJob(t *testing.T, name string) *slurmJob {
 	t.Helper()
 	name = strings.ReplaceAll(name, " ", "-")
@@ -187,7 +184,7 @@ exit $c
 	return j
 }
 
-// torch makes it one with the real PyTorch.
+// torch makes the job use the real PyTorch.
 func (j *slurmJob) torch(t *testing.T) {
 	t.Helper()
 	python := testenv.Torch(t)
@@ -197,14 +194,13 @@ func (j *slurmJob) torch(t *testing.T) {
 	j.prelude = "export PYTHON_EXEC=" + python + "\n"
 }
 
-// onNodes runs gpurun on all nodes, each of which says how it ended. What one of them
-// prints begins with its number.
+// onNodes runs gpurun on all nodes. Each node prints how it ended. The lines of a node begin with its number.
 const onNodes = `srun --mpi=pmi2 -l sh each.sh`
 
-// withSmallNode is onNodes where the first plan needs more memory than node 2 has.
+// withSmallNode is like onNodes, but the first plan needs more memory than node 2 has.
 const withSmallNode = `srun --mpi=pmi2 -l sh -c '[ $SLURM_NODEID = 2 ] && export ROOM_MIB=560; . ./each.sh'`
 
-// launch submits it. The marks tell its processes.
+// launch submits the job. Its markers identify its processes.
 func (j *slurmJob) launch(t *testing.T, options, script string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -213,7 +209,7 @@ func (j *slurmJob) launch(t *testing.T, options, script string) {
 	j.submit(t, "--nodes=3 "+options, "export "+crewMark+j.here+" XDG_STATE_HOME="+j.there+"/state\n"+j.prelude+script)
 }
 
-// pid is that of a node's gpurun, as this machine counts.
+// pid returns the pid of a node's gpurun, as this machine numbers it.
 func (j *slurmJob) pid(t *testing.T, node int) int {
 	t.Helper()
 	for _, pid := range marked(crewMark + j.here) {
@@ -235,8 +231,8 @@ func (j *slurmJob) kill(t *testing.T, pid int) {
 	}
 }
 
-// One launch trains undisturbed with the plan that the other comes to, after node 2 has run
-// out of memory: their losses are the same.
+// One launch ends with a plan after node 2 ran out of memory. The other trains undisturbed with this plan.
+// Their losses are the same.
 func nodesRescued(t *testing.T, j *slurmJob) {
 	j.torch(t)
 	calm := j.slurm.nodesJob(t, "undisturbed")
@@ -278,7 +274,7 @@ func nodesPipe(t *testing.T, j *slurmJob) {
 	}
 }
 
-// A node that cannot take part tells the others why: they do not wait for it, and nothing is
+// A node that cannot take part reports the reason to the others: they do not wait for it, and nothing is
 // started.
 func nodesDeclined(t *testing.T, j *slurmJob) {
 	j.launch(t, "", `srun --mpi=pmi2 -l sh -c '[ $SLURM_NODEID = 2 ] && export FILE=none.toml; . ./each.sh'`)
@@ -288,7 +284,7 @@ func nodesDeclined(t *testing.T, j *slurmJob) {
 	j.has(t, `2: gpurun: error: .*none\.toml`, 1)
 }
 
-// A script that starts by the numbers of Slurm's tasks is one training of all ranks.
+// A script that uses the numbers of Slurm's tasks is one training of all ranks.
 func nodesTaskNumbers(t *testing.T, j *slurmJob) {
 	python := testenv.Torch(t)
 	j.write(t, "train.py", contents(t, filepath.Join("testdata", "tasks"))["train.py"])
@@ -303,7 +299,7 @@ func nodesTaskNumbers(t *testing.T, j *slurmJob) {
 	}
 }
 
-// goesOn wants that the launch was requeued, and went on with the plan that it had.
+// goesOn checks that the launch was requeued, and continued with its plan.
 func (j *slurmJob) goesOn(t *testing.T) {
 	t.Helper()
 	rest(t, j.here)
@@ -346,7 +342,7 @@ func nodesHeadKilled(t *testing.T, j *slurmJob) {
 	j.goesOn(t)
 }
 
-// The rank's pid is the nodes' own.
+// The rank's pid is in the nodes' own namespace.
 func nodesRankKilled(t *testing.T, j *slurmJob) {
 	j.launch(t, "", onNodes)
 	pids := j.steps(t)
@@ -385,7 +381,7 @@ func nodesRequeued(t *testing.T, j *slurmJob) {
 	j.has(t, `resuming the run: `, 1)
 }
 
-// Each element of an array is a launch of its own.
+// Each element of an array is a separate launch.
 func nodesArray(t *testing.T, j *slurmJob) {
 	rest(t, j.here)
 	j.launch(t, "--array=1-2", onNodes)
@@ -404,7 +400,7 @@ func nodesCancelled(t *testing.T, j *slurmJob) {
 	}
 }
 
-// A notice before the time limit stops all nodes, and the requeued job goes on.
+// A notice before the time limit stops all nodes, and the requeued job continues.
 func nodesNotice(t *testing.T, j *slurmJob) {
 	j.write(t, "train.toml", strings.Replace(nodesTOML, "nproc_per_node = 1", "nproc_per_node = 1\nnotice_grace = \"1s\"", 1))
 	j.launch(t, "--time=10", strings.Replace(onNodes, "sh each.sh", `bash -c 'trap "" USR1; . ./each.sh'`, 1))
@@ -415,8 +411,7 @@ func nodesNotice(t *testing.T, j *slurmJob) {
 	j.goesOn(t)
 }
 
-// asVersion is a program with another version of the same length written into what its build
-// says of it.
+// asVersion returns a program with another version of the same length in its build information.
 func asVersion(t *testing.T, program, version string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(program)
@@ -443,7 +438,7 @@ func nodesOtherVersion(t *testing.T, j *slurmJob) {
 	j.has(t, `0: gpurun: error: .*node 1 \(n2\) cannot take part: it runs gpurun v0\.99\.9\S*, and node 0 runs `, 1)
 }
 
-// Whoever knocks at the head's port without credentials changes nothing.
+// A process that connects to the head's port without credentials changes nothing.
 func nodesStranger(t *testing.T, j *slurmJob) {
 	j.launch(t, "", onNodes)
 	j.steps(t)
@@ -471,8 +466,7 @@ P`)
 	j.has(t, `(?m)^\d: ended with 0$`, 3)
 }
 
-// A second launch of the same job in the same allocation, beside the first, is one of its
-// own.
+// A second launch of the same job in the same allocation, in parallel with the first, is separate from it.
 func nodesTwoGenerations(t *testing.T, j *slurmJob) {
 	j.launch(t, "", `srun --overlap --mpi=pmi2 -l sh each.sh & sleep 1; srun --overlap --mpi=pmi2 -l sh each.sh; c=$?; wait %1; [ $c = 0 ]`)
 	j.steps(t)
@@ -486,7 +480,7 @@ func nodesTwoGenerations(t *testing.T, j *slurmJob) {
 	}
 }
 
-// A node whose network is cut and comes back goes on.
+// A node whose network is cut and comes back continues.
 func nodesCut(t *testing.T, j *slurmJob) {
 	j.launch(t, "", onNodes)
 	j.steps(t)
@@ -502,8 +496,8 @@ func nodesCut(t *testing.T, j *slurmJob) {
 	}
 }
 
-// Two followers that do not reach each other, while both reach the head: the ranks fail for
-// it, and no memory would help. The same plan goes on once they do.
+// Two followers do not reach each other, while both reach the head: the ranks fail for this reason, not for
+// memory. The same plan continues once they do.
 func nodesIsolated(t *testing.T, j *slurmJob) {
 	j.torch(t)
 	j.slurm.run(t, "isolate", "n2", "n3")

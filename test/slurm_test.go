@@ -13,12 +13,10 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 )
 
-// TestSlurm runs gpurun as the batch jobs of a real Slurm. GPURUN_SLURM_LAB names a
-// program that reaches one: "x COMMAND" runs a shell's command line where sbatch
-// works, in a folder that all nodes share and that GPURUN_SLURM_SHARE names here;
-// "cut NODE" and "heal NODE" take a node off the network and put it back.
-// GPURUN_SLURM_BINARY is another gpurun than the one that is built here. All of it takes
-// some five minutes.
+// TestSlurm runs gpurun as the batch jobs of a real Slurm. GPURUN_SLURM_LAB names a program that accesses a
+// Slurm: "x COMMAND" runs a shell command line where sbatch works, in a folder that all nodes share, and
+// whose path here is GPURUN_SLURM_SHARE; "cut NODE" and "heal NODE" disconnect a node from the network and
+// reconnect it. GPURUN_SLURM_BINARY replaces the gpurun that is built here. The test takes some five minutes.
 func TestSlurm(t *testing.T) {
 	lab, share := os.Getenv("GPURUN_SLURM_LAB"), os.Getenv("GPURUN_SLURM_SHARE")
 	if lab == "" || share == "" {
@@ -55,7 +53,7 @@ func slurmScenarios(t *testing.T, s *slurm) {
 	}
 }
 
-// slurm is a Slurm, with a folder that this machine and the nodes share.
+// slurm is a Slurm with a folder that this machine and the nodes share.
 type slurm struct {
 	lab, here, there string
 	env              []string // of lab
@@ -81,8 +79,8 @@ func (s *slurm) x(t *testing.T, command string) string {
 	return s.run(t, "x", command)
 }
 
-// slurmJob is one scenario's job in a folder of its own. Its trainer makes a step and a
-// checkpoint every STEPTIME seconds, up to STEPS.
+// slurmJob is one scenario's job in its own folder. Its trainer makes a step and a checkpoint every STEPTIME
+// seconds, up to STEPS.
 type slurmJob struct {
 	*slurm
 	name, here, there, id string
@@ -130,7 +128,7 @@ func (j *slurmJob) write(t *testing.T, name, text string) {
 	}
 }
 
-// submit gives a batch script to Slurm. It requeues itself as docs/schedulers.md says.
+// submit submits a batch script, which requeues itself as in docs/schedulers.md.
 func (j *slurmJob) submit(t *testing.T, options, script string) {
 	t.Helper()
 	j.write(t, "job.sh", "#!/bin/bash\n#SBATCH --nodes=1 --ntasks-per-node=1 --mem=100 --requeue --open-mode=append -o "+j.there+"/out "+options+`
@@ -175,7 +173,7 @@ func (j *slurmJob) has(t *testing.T, pattern string, times int) {
 	}
 }
 
-// runs are the run directories of the job.
+// runs returns the run directories of the job.
 func (j *slurmJob) runs(t *testing.T, want int) []string {
 	t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(j.here, ".gpurun", "*", "*"))
@@ -190,7 +188,7 @@ func (j *slurmJob) verdict(t *testing.T) launcher.Verdict {
 	return readVerdict(t, j.runs(t, 1)[0])
 }
 
-// A notice stops the job at its next checkpoint, and the requeued job goes on from there.
+// A notice stops the job at its next checkpoint, and the requeued job continues from there.
 func slurmNotice(t *testing.T, j *slurmJob) {
 	j.submit(t, "--time=10", `export STEPS=20; srun gpurun train.toml`)
 	j.await(t, `step 5\n`)
@@ -206,7 +204,7 @@ func slurmNotice(t *testing.T, j *slurmJob) {
 	}
 }
 
-// The time limit itself, announced by --signal: the job never runs into it.
+// The time limit itself, announced by --signal: the job never reaches it.
 func slurmLimit(t *testing.T, j *slurmJob) {
 	j.submit(t, "--time=2 --signal=USR1@30", `export STEPS=320; srun gpurun train.toml`)
 	j.await(t, `=== code 0`)
@@ -218,7 +216,7 @@ func slurmLimit(t *testing.T, j *slurmJob) {
 	}
 }
 
-// However long ranks take to end, there is a verdict when Slurm kills gpurun.
+// There is a verdict when Slurm kills gpurun, even if ranks end slowly.
 func slurmCancel(t *testing.T, j *slurmJob) {
 	j.submit(t, "", `export LINGER=1000; srun gpurun train.toml`)
 	j.await(t, `step 2\n`)
@@ -233,7 +231,7 @@ func slurmCancel(t *testing.T, j *slurmJob) {
 	}
 }
 
-// Another step before gpurun, in the first start only, is no other job.
+// An extra step before gpurun, only in the first start, does not make it another job.
 func slurmStep(t *testing.T, j *slurmJob) {
 	j.submit(t, "", `export STEPS=20; [ -n "$SLURM_RESTART_COUNT" ] || srun hostname; srun gpurun train.toml`)
 	j.await(t, `step 5\n`)
@@ -243,7 +241,7 @@ func slurmStep(t *testing.T, j *slurmJob) {
 	j.runs(t, 1)
 }
 
-// A batch script with several gpuruns goes on with each of them.
+// A batch script with several gpuruns continues each of them.
 func slurmTwoRuns(t *testing.T, j *slurmJob) {
 	j.submit(t, "", `export STEPS=4; srun gpurun train.toml; export STEPS=30 ; srun gpurun train.toml`)
 	j.await(t, `step 10\n`)
@@ -254,7 +252,7 @@ func slurmTwoRuns(t *testing.T, j *slurmJob) {
 	j.runs(t, 2)
 }
 
-// A job that is requeued again and again without any progress ends.
+// A job that is requeued again and again without progress ends.
 func slurmStandstill(t *testing.T, j *slurmJob) {
 	j.write(t, "train.toml", fmt.Sprintf(slurmTOML, `notice_grace = "1s"`))
 	j.submit(t, "", `export UNSAVED=1; (sleep 3; scancel -s USR1 $SLURM_JOB_ID) & srun gpurun train.toml`)
@@ -266,7 +264,7 @@ func slurmStandstill(t *testing.T, j *slurmJob) {
 	}
 }
 
-// GPUs that Slurm promised and that are not there are no reason to train on the CPU.
+// If GPUs that Slurm promised are missing, the job does not train on the CPU.
 func slurmGPUs(t *testing.T, j *slurmJob) {
 	j.write(t, "cpu.toml", strings.Replace(fmt.Sprintf(slurmTOML, ""), "[launch]", "env = { CUDA_VISIBLE_DEVICES = \"\" }\n[launch]", 1))
 	j.submit(t, "--gpus-per-node=1", `export STEPS=2; srun gpurun train.toml; echo "=== gpu $?"; srun gpurun cpu.toml`)
@@ -277,7 +275,7 @@ func slurmGPUs(t *testing.T, j *slurmJob) {
 	j.has(t, `training from 0`, 1)
 }
 
-// The elements of an array that share their checkpoints are warned.
+// Elements of an array that share their checkpoints get a warning.
 func slurmArray(t *testing.T, j *slurmJob) {
 	j.submit(t, "--array=1-2", `export STEPS=2; srun gpurun train.toml`)
 	j.await(t, `(?s)=== code 0.*=== code 0`)
@@ -299,7 +297,7 @@ assert libc.prctl(22, 2, ctypes.byref(fprog(4, ctypes.addressof(buffer)))) == 0,
 os.execvp(sys.argv[1], sys.argv[1:])
 `
 
-// A file system without locks is no reason not to run.
+// gpurun runs on a file system without locks.
 func slurmNoLocks(t *testing.T, j *slurmJob) {
 	j.write(t, "nolocks.py", withoutLocks)
 	j.submit(t, "", `export STEPS=16
@@ -312,8 +310,8 @@ sleep 2; grep -q host run/lock.holder && echo "=== held by a file"; srun --overl
 	j.has(t, `=== code 0`, 1)
 }
 
-// A node that is cut off goes on and holds the run directory, while Slurm has started
-// the job again elsewhere: that waits.
+// A disconnected node continues and holds the run directory, while Slurm has restarted the job elsewhere: the
+// new start waits.
 func slurmLock(t *testing.T, j *slurmJob) {
 	j.submit(t, "", `export STEPS=140; srun gpurun train.toml`)
 	j.await(t, `step 3\n`)

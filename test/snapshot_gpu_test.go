@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestSnapshotOnAGPU lets jobs fill a real GPU's memory in several ways, and looks for what
-// the summary says of it. It needs GPURUN_TEST_PYTHON, and no more than 5 GiB of one GPU.
+// TestSnapshotOnAGPU lets jobs fill a real GPU's memory in several ways, and checks the summary. It needs
+// GPURUN_TEST_PYTHON, and at most 5 GiB of one GPU.
 func TestSnapshotOnAGPU(t *testing.T) {
 	python, installed, devices := rescueMachine(t)
 	if why := (scene{gpus: 1, needs: []string{"torch"}}).lacks(installed, len(devices)); why != "" {
@@ -68,7 +68,7 @@ func TestSnapshotOnAGPU(t *testing.T) {
 	})
 }
 
-// snapshotRun runs one way of the job, which nothing rescues, and gives what gpurun said.
+// snapshotRun runs one variant of the job, which nothing can rescue, and returns gpurun's output.
 func snapshotRun(t *testing.T, python, way, mode string) (out []byte, run string) {
 	t.Helper()
 	dir := copyOf(t, filepath.Join("testdata", "snapshot"))
@@ -87,7 +87,7 @@ func snapshotRun(t *testing.T, python, way, mode string) (out []byte, run string
 	return out, run
 }
 
-// aboutMemory are gpurun's lines of what filled the memory.
+// aboutMemory returns gpurun's lines about what filled the memory.
 func aboutMemory(out []byte) (said []string) {
 	for line := range strings.Lines(string(out)) {
 		words, its := strings.CutPrefix(strings.TrimRight(line, "\n"), "gpurun: ")
@@ -101,7 +101,7 @@ func aboutMemory(out []byte) (said []string) {
 	return said
 }
 
-// lineNumbers puts the numbers of job.py's lines in place of their names.
+// lineNumbers replaces names of lines of job.py with their numbers.
 func lineNumbers(t *testing.T, want string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "snapshot", "job.py"))
@@ -116,8 +116,8 @@ func lineNumbers(t *testing.T, want string) string {
 	return want
 }
 
-// opensInMemoryViz holds the files to PyTorch's own viewer, as a script: it does without
-// PyTorch, which takes seconds to import.
+// opensInMemoryViz opens the files with PyTorch's own viewer as a script, which does not need to import
+// PyTorch.
 func opensInMemoryViz(t *testing.T, python string, files []string) {
 	t.Helper()
 	found, err := osexec.Command(python, "-c", "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])").Output()

@@ -29,12 +29,11 @@ mv rank$RANK.new "rank$RANK.$TORCHELASTIC_RESTART_COUNT"
 sleep 1000
 `
 
-// usage is what a process holds at one moment.
+// usage is the resources of a process at one moment.
 type usage struct{ descriptors, threads, goroutines, memory, children int }
 
-// TestSoak makes as many attempts in one run as GPURUN_SOAK says, each ended by a
-// kill at random: of a rank, of both, of a rank's group, of the guard first. What
-// gpurun holds must not grow, and nothing may be left in the end.
+// TestSoak makes GPURUN_SOAK attempts in one run, each ended by a random kill: of a rank, of both, of a
+// rank's group, or first of the guard. gpurun's resources must not grow, and nothing may be left in the end.
 func TestSoak(t *testing.T) {
 	attempts, err := strconv.Atoi(os.Getenv("GPURUN_SOAK"))
 	if err != nil {
@@ -82,7 +81,7 @@ func TestSoak(t *testing.T) {
 	if last.descriptors > warm.descriptors+2 || last.threads > warm.threads+8 || last.goroutines > warm.goroutines+2 || last.children > warm.children {
 		t.Errorf("grown from %+v to %+v", warm, last)
 	}
-	// A run remembers what each attempt showed: some kilobytes of evidence each.
+	// A run keeps the evidence of each attempt: some kilobytes each.
 	if limit := warm.memory*3/2 + 32*attempts; last.memory > limit {
 		t.Errorf("memory grew from %d to %d KiB, more than %d", warm.memory, last.memory, limit)
 	}
@@ -129,12 +128,12 @@ func killAtRandom(t *testing.T, chance *rand.Rand, gpurun int, ranks []int) {
 		}
 		time.Sleep(time.Duration(chance.IntN(50)) * time.Millisecond)
 	}
-	for _, pid := range ranks { // one that is gone already is as good
+	for _, pid := range ranks { // no error: it may be gone already
 		_ = syscall.Kill(pid, signal)
 	}
 }
 
-// measure asks gpurun for its goroutines, by SIGQUIT, and /proc for the rest.
+// measure reads gpurun's goroutines through SIGQUIT, and the rest from /proc.
 func measure(t *testing.T, dir string, pid int) (u usage) {
 	t.Helper()
 	stacks := filepath.Join(dir, "run", "stacks.txt")
@@ -160,8 +159,8 @@ func measure(t *testing.T, dir string, pid int) (u usage) {
 	return u
 }
 
-// processesIn lists the processes whose working directory is the test's, which
-// no clearing of the environment and no session hides.
+// processesIn lists the processes whose working directory is the test's. It finds them despite a cleared
+// environment or another session.
 func processesIn(dir string) (left []string) {
 	entries, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, entry := range entries {

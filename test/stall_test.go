@@ -13,8 +13,8 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// A rank of real PyTorch that never comes to the collective is named, with where it was,
-// and the same plan runs again and trains.
+// A rank of real PyTorch that never reaches the collective is named with its stack, and the same plan runs
+// again and trains.
 func TestAStall(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// await asks again and again, for at most three minutes: see until.
+// await polls for at most three minutes: see until.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -28,7 +28,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("waited in vain for %s", what)
 }
 
-// home is a folder with the files of a job in it.
+// home returns a folder with the files of a job.
 func home(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,8 +40,7 @@ func home(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// unshared is unshare's command line, or skips the test where namespaces cannot
-// be had.
+// unshared returns unshare's command line, or skips the test if namespaces are not available.
 func unshared(t *testing.T, flags ...string) []string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -53,8 +52,8 @@ func unshared(t *testing.T, flags ...string) []string {
 	return append([]string{"unshare"}, flags...)
 }
 
-// As the first process of a container, gpurun heeds signals, whose default action
-// the kernel leaves out there, and reaps what is orphaned.
+// As the first process of a container, gpurun handles signals, for which the kernel has no default action
+// there, and reaps orphans.
 func TestAsTheFirstProcess(t *testing.T) {
 	words := unshared(t, "--pid", "--fork", "--mount-proc", "--kill-child")
 	dir := home(t, map[string]string{"train.sh": `#!/bin/sh
@@ -99,9 +98,9 @@ func onlyChild(t *testing.T, pid int) int {
 	return child
 }
 
-// A disk that fills up while ranks run costs their logs and not the training,
-// where there is room again in the end; else the run directory cannot be written,
-// which ends the run with 74 and with no rank left.
+// If a disk fills up while ranks run, only their logs are lost, and the training continues, if there is space
+// again in the end. Else the run directory cannot be written, which ends the run with 74 and with no rank
+// left.
 func TestFullDisk(t *testing.T) {
 	words := unshared(t, "--mount")
 	dir := home(t, map[string]string{
@@ -140,8 +139,8 @@ exec "$0" --run-dir small/run --no-python --nproc-per-node 1 ./fill.sh "$1"
 	}
 }
 
-// A disk that is full when the job has trained: 74, saying so, and 0 at the next start
-// without training again.
+// If a disk is full when the job has trained, gpurun reports that with exit code 74. The next start ends with
+// 0 without training again.
 func TestFullDiskAtTheEnd(t *testing.T) {
 	words := unshared(t, "--mount")
 	dir := home(t, map[string]string{
@@ -206,8 +205,7 @@ func resize(t *testing.T, master *os.File, columns uint16) {
 	}
 }
 
-// On a terminal a single rank has one too, of the same size also after it was
-// changed, and reads what is typed.
+// On a terminal, a single rank gets one too. It always has the same size, and the rank reads typed input.
 func TestOnATerminal(t *testing.T) {
 	master, slave := openTerminal(t)
 	dir := home(t, map[string]string{"train.py": `
@@ -245,8 +243,8 @@ with open("typed", "w") as f: f.write(sys.stdin.readline())
 	}
 }
 
-// In the background of a terminal, a rank does not take what is typed for the
-// shell, and gpurun's words do not stop it where the terminal forbids them.
+// In the background of a terminal, a rank does not read input for the shell, and gpurun's output does not
+// stop it even if the terminal forbids background output.
 func TestInTheBackgroundOfATerminal(t *testing.T) {
 	_, slave := openTerminal(t)
 	dir := home(t, map[string]string{

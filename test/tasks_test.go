@@ -9,8 +9,8 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// Ranks of real PyTorch that start by the numbers of Slurm's tasks are one training. Where
-// each trains by itself, gpurun says so when it happens, and at the end.
+// Ranks of real PyTorch that use the numbers of Slurm's tasks are one training. If each trains by itself,
+// gpurun reports that when it happens, and at the end.
 func TestRanksByTaskNumbers(t *testing.T) {
 	t.Parallel()
 	python := testenv.Torch(t)

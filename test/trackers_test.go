@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// trackedTrainer speaks to trackers as the frameworks' callbacks do, runs out of memory once,
-// and goes on from step 2.
+// trackedTrainer uses trackers as the frameworks' callbacks do, runs out of memory once, and continues from
+// step 2.
 const trackedTrainer = `
 import os, sys
 import mlflow, wandb as w
@@ -38,7 +38,7 @@ if size == 8:
     sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
 `
 
-// trackedAsked asks MLflow and TensorBoard what they have.
+// trackedAsked reads the records of MLflow and TensorBoard.
 const trackedAsked = `
 import glob, mlflow
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
@@ -69,9 +69,9 @@ nproc_per_node = 1
 mode = "ladder"
 `
 
-// The real trackers see one training: W&B one run, TensorBoard one curve that goes back to where
-// the job went on, MLflow runs with one tag, whose parameters may differ. GPURUN_TEST_TRACKERS is
-// an interpreter that has them.
+// The real trackers show one training: W&B one run, TensorBoard one curve that goes back to the step where
+// the job resumed, MLflow runs with the same tag, whose parameters may differ. GPURUN_TEST_TRACKERS is an
+// interpreter with these packages.
 func TestTrackers(t *testing.T) {
 	lab(t)
 	interpreter := os.Getenv("GPURUN_TEST_TRACKERS")

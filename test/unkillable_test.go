@@ -14,9 +14,9 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 )
 
-// A rank that SIGKILL does not end, since it waits in the kernel, ends the run with
-// 75 and its pid. A frozen control group of version 1 stands in for a driver that
-// does not return: both leave the process in state D.
+// A rank that SIGKILL does not end, since it waits in the kernel, ends the run with 75, and its pid is
+// reported. A frozen control group of version 1 simulates a driver that does not return: both leave the
+// process in state D.
 func TestAnUnkillableRankEndsTheRun(t *testing.T) {
 	t.Parallel()
 	group := filepath.Join("/sys/fs/cgroup/freezer", "gpurun-command-test-"+strconv.Itoa(os.Getpid()))

@@ -23,7 +23,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// checkWheel wants a wheel as pip does, and returns the binary in it.
+// checkWheel checks a wheel as pip does, and returns the binary in it.
 func checkWheel(t *testing.T, path, machine string) (binary []byte) {
 	t.Helper()
 	wrong, binary := wheelIsSound(t, path, machine)
@@ -33,7 +33,7 @@ func checkWheel(t *testing.T, path, machine string) (binary []byte) {
 	return binary
 }
 
-// wheelIsSound says what is wrong with a wheel: names, tags, the sums of its files.
+// wheelIsSound returns errors in a wheel: names, tags, the sums of its files.
 func wheelIsSound(t *testing.T, path, machine string) (wrong []string, binary []byte) {
 	t.Helper()
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -121,8 +121,8 @@ func makeWheel(t *testing.T, binary string) (path string) {
 	return found[0]
 }
 
-// anyBinary is a small one; of what a wheel holds, the packing reads only what the Go
-// toolchain wrote into it.
+// anyBinary returns a small binary. Packing reads only the build information that the Go toolchain wrote into
+// it.
 func anyBinary(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -139,7 +139,7 @@ func anyBinary(t *testing.T) string {
 	return filepath.Join(dir, "any")
 }
 
-// A wheel holds the binary as it is, and the same binary gives the same bytes.
+// A wheel has the unchanged binary, and the same binary makes the same bytes.
 func TestWheel(t *testing.T) {
 	binary := anyBinary(t)
 	one, two := makeWheel(t, binary), makeWheel(t, binary)
@@ -164,7 +164,7 @@ func TestWheel(t *testing.T) {
 	}
 }
 
-// machine is the architecture of this machine, as wheels spell it.
+// machine returns the architecture of this machine, as wheels spell it.
 func machine() string {
 	for name, m := range machines {
 		if m.arch == runtime.GOARCH {
@@ -214,8 +214,8 @@ func changeMetadata(t *testing.T, path string) string {
 	return out.String()
 }
 
-// Go's versions, of releases and of commits between them, as Python's packages spell
-// them: in the same order.
+// Go's versions, of releases and of commits between them, keep their order in the spelling of Python's
+// packages.
 func TestVersionsOfWheels(t *testing.T) {
 	var spelt, want []string
 	for _, v := range [][2]string{

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// answering runs a program's function answer for each line of its input, after the program.
-// Where the request has "count", what is printed is the lines of Python that the answer took.
+// answering runs a program, and then its function answer for each line of input. If the request has "count",
+// it prints the number of Python lines that were executed.
 const answering = `
 import gc, json, sys
 names = {"__name__": "reader"}
@@ -31,8 +31,8 @@ for line in sys.stdin.buffer:
     gc.collect()
 `
 
-// answers is one interpreter that answers all tests of a package: to start one for each takes
-// longer than most answers. It ends with the tests, whose end closes its input.
+// answers is one interpreter for all tests of a package, since starting one takes longer than most answers.
+// It ends when the tests end and close its input.
 type answers struct {
 	mu   sync.Mutex
 	in   io.WriteCloser
@@ -45,8 +45,8 @@ var (
 	running      *answers
 )
 
-// Answer is the line that a Python program's function answer returns for a request, which is JSON.
-// All tests of a package name the same program; without a Python the test is skipped.
+// Answer returns the line that the function answer of a Python program returns for a request in JSON. All
+// tests of a package must name the same program. Without a Python the test is skipped.
 func Answer(t testing.TB, program string, request []byte) []byte {
 	t.Helper()
 	path := Python(t)

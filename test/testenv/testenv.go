@@ -1,4 +1,4 @@
-// Package testenv is what tests of several packages need of their surroundings.
+// Package testenv sets up the environment for tests of several packages.
 package testenv
 
 import (
@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// Isolated are the tests of a package without the defaults of the user who starts them. They
-// share a folder, which is removed behind them.
+// Isolated are the tests of a package, isolated from the user's configuration. They share a folder, which is
+// removed afterwards.
 type Isolated struct {
 	*testing.M
 	Folder string
 }
 
-// Isolate sets the environment of this process.
+// Isolate sets the environment of this process for isolated tests.
 func Isolate(m *testing.M) Isolated {
 	dir, err := os.MkdirTemp("", "gpurun-test-")
 	if err != nil {
@@ -27,20 +27,20 @@ func Isolate(m *testing.M) Isolated {
 	os.Setenv("XDG_CONFIG_HOME", os.DevNull)
 	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
 	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
-	if signal.Ignored(syscall.SIGHUP) { // under nohup; what is caught has its default action again behind exec
+	if signal.Ignored(syscall.SIGHUP) { // under nohup; after exec, a caught signal has its default action again
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	return Isolated{m, dir}
 }
 
-// Run runs the tests, and ends and removes what they shared.
+// Run runs the tests, and then ends and removes shared resources.
 func (m Isolated) Run() int {
 	defer os.RemoveAll(m.Folder)
 	defer func() { started.stop() }()
 	return m.M.Run()
 }
 
-// Python is any Python 3, for scripts that import nothing else; without one the test is skipped.
+// Python returns any Python 3, for scripts that need no packages. Without one the test is skipped.
 func Python(t testing.TB) string {
 	t.Helper()
 	p, err := exec.LookPath(cmp.Or(os.Getenv("GPURUN_TEST_PYTHON"), "python3"))
@@ -50,7 +50,7 @@ func Python(t testing.TB) string {
 	return p
 }
 
-// Torch is an interpreter that has PyTorch; without one the test is skipped.
+// Torch returns an interpreter that has PyTorch. Without one the test is skipped.
 func Torch(t testing.TB) string {
 	t.Helper()
 	p := os.Getenv("GPURUN_TEST_PYTHON")
@@ -60,7 +60,7 @@ func Torch(t testing.TB) string {
 	return p
 }
 
-// Root is the folder of the repository.
+// Root returns the folder of the repository.
 func Root(t testing.TB) string {
 	t.Helper()
 	for dir := "."; ; dir = filepath.Join(dir, "..") {
@@ -73,7 +73,7 @@ func Root(t testing.TB) string {
 	}
 }
 
-// Page is the text of a file, by its path in the repository.
+// Page returns the text of a file, by its path in the repository.
 func Page(t testing.TB, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(Root(t), name))

@@ -27,7 +27,7 @@ type warmInterpreter struct {
 
 var (
 	warm    = sync.OnceValues(startWarm)
-	started *warmInterpreter // nil where no test has needed it
+	started *warmInterpreter // nil until a test needs it
 )
 
 func startWarm() (*warmInterpreter, error) {
@@ -36,8 +36,8 @@ func startWarm() (*warmInterpreter, error) {
 		return nil, err
 	}
 	w := &warmInterpreter{folder: folder, cmd: exec.Command(os.Getenv("GPURUN_TEST_PYTHON"), "-c", warmProgram, filepath.Join(folder, "socket"))}
-	// The variables that the C library and OpenMP read at the start: as gpurun has them for a
-	// job on the CPU below a ceiling, where what is freed is given back.
+	// The variables that the C library and OpenMP read at the start, as gpurun sets them for a job on the CPU
+	// under a ceiling, so that freed memory is returned.
 	w.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "CUDA_VISIBLE_DEVICES=", "MALLOC_MMAP_THRESHOLD_=131072", "MALLOC_ARENA_MAX=1", "OMP_NUM_THREADS=1"}
 	w.cmd.Stderr = os.Stderr
 	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
@@ -59,15 +59,15 @@ func startWarm() (*warmInterpreter, error) {
 
 func (w *warmInterpreter) stop() {
 	if w != nil {
-		w.stdin.Close() // ends it
+		w.stdin.Close() // closing its input ends it
 		_ = w.cmd.Wait()
 		os.RemoveAll(w.folder)
 	}
 }
 
-// Warmed runs the script of a command, whose first word is the interpreter of Torch, to its end:
-// in a session of its own, as a rank is, but in a fork of an interpreter that has imported
-// PyTorch, which takes a second. The test's package has to use Isolate.
+// Warmed runs the script of a command, whose first word is the interpreter of Torch, to its end. The script
+// runs in its own session like a rank, but in a fork of an interpreter that has already imported PyTorch,
+// which takes a second. The test's package must use Isolate.
 func Warmed(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, code int) {
 	t.Helper()
 	Torch(t)
