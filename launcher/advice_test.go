@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// What the user set is named where it is what ran out, and nowhere else.
+// The advice names the user's limit if memory ran out at that limit, and only then.
 func TestAdviceNamesTheCeiling(t *testing.T) {
 	const gib = int64(1) << 30
 	wanted := 2 * gib

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// faultyRecipe has a fault in plans.
+// faultyRecipe panics or fails for some plans.
 type faultyRecipe struct {
 	*stage
 	in func(strategy.Plan) bool
@@ -26,9 +26,9 @@ func (r faultyRecipe) Apply(p strategy.Plan, checkpoint, dir string) (model.Comm
 	return r.stage.Apply(p, checkpoint, dir)
 }
 
-// A panic of a recipe leaves the job's own error in the verdict: a plan is tried that does
-// without the changes of the one that could not be written, and where there is none the run
-// ends for want of memory. Where nothing has run yet it is the bug that ends it.
+// After a panic of a recipe, the job's own error stays in the verdict. A plan without the changes that could
+// not be written is tried; if there is none, the run ends because of memory. If nothing has run yet, the run
+// ends with the bug.
 func TestAPanicOfARecipeHidesNoError(t *testing.T) {
 	ranOut := script{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}
 	well := script{acts: []act{exit(time.Hour, 0, 0), exit(time.Hour, 1, 0)}}

@@ -20,7 +20,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// short is what a Starter returns where the machine is short of something.
+// short is a Starter's error on a machine that is short of resources.
 var short = errext.WithCode(errext.WithHint(fmt.Errorf("start rank 1: %w", syscall.EAGAIN), "see ulimit -a"), strategy.CodeRetry)
 
 func outOfMemoryOnce() []script {
@@ -29,8 +29,8 @@ func outOfMemoryOnce() []script {
 	return []script{oom, trained, trained, trained}
 }
 
-// A later attempt that cannot be started ends the run with a verdict, which says
-// whether waiting helps, and with a closed journal.
+// A later attempt that cannot be started ends the run with a verdict, which shows whether waiting helps, and
+// with a closed journal.
 func TestALaterAttemptThatCannotBeStarted(t *testing.T) {
 	for name, test := range map[string]struct {
 		err     error
@@ -69,7 +69,7 @@ func TestALaterAttemptThatCannotBeStarted(t *testing.T) {
 	}
 }
 
-// goesOn: a run that ended so is done, or goes on with the plan that was not tried.
+// goesOn checks that a run with this end is done, or continues with the plan that was not tried.
 func goesOn(t *testing.T, s *stage, outcome strategy.Outcome) {
 	t.Helper()
 	state, done := Resume(plan0, "r", s.events)
@@ -89,8 +89,8 @@ func goesOn(t *testing.T, s *stage, outcome strategy.Outcome) {
 	}
 }
 
-// As long as nothing was ever started, that is an error and no verdict, also when
-// the same run is started again.
+// As long as no rank was ever started, the result is an error and no verdict, even if the same run is started
+// again.
 func TestNothingWasEverStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: outOfMemoryOnce(), refuse: map[int]error{0: short, 1: short}}
@@ -115,8 +115,8 @@ func TestNothingWasEverStarted(t *testing.T) {
 	})
 }
 
-// A plan that cannot be applied after attempt 0 ran ends the run like one that
-// cannot be started, and its number is used up.
+// A plan that cannot be applied after attempt 0 ran ends the run like a plan that cannot be started, and its
+// number is used up.
 func TestAPlanThatCannotBeApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: outOfMemoryOnce()}
@@ -158,7 +158,7 @@ func TestASignalBeforeTheRanksRun(t *testing.T) {
 	})
 }
 
-// A path elsewhere is the job's; what cannot be encoded is a bug.
+// An error about another path belongs to the job. An event that cannot be encoded is a bug.
 func TestRunDirError(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error

@@ -21,7 +21,7 @@ import (
 type saves struct {
 	begin time.Time
 	every time.Duration
-	gone  bool // when they are looked for again
+	gone  bool // whether they are missing when looked for again
 }
 
 func (s saves) Saved(ctx context.Context, since time.Time) (string, bool) {
@@ -46,8 +46,7 @@ func measures(after time.Duration) act {
 	return act{after, strategy.Fact{Rank: 0, Source: "probe", Memory: &memory.Measurement{Steps: 3, Peak: 10 << 30}}}
 }
 
-// climber decides as strategy.Climb does where there is a faster plan: at the first new
-// checkpoint.
+// climber decides like strategy.Climb if there is a faster plan: at the first new checkpoint.
 type climber struct {
 	asked []strategy.Inventory
 	now   []strategy.Attempt
@@ -63,8 +62,8 @@ func (c *climber) decide(_ strategy.Policy, _ strategy.Job, _ []strategy.Attempt
 	}}
 }
 
-// ascent is a run in which attempt 0 runs out of memory, and attempt 1 trains until it is
-// stopped; then comes what is given.
+// ascent is a run in which attempt 0 runs out of memory, and attempt 1 trains until it is stopped; then come
+// the given scripts.
 func ascent(t *testing.T, then ...script) (*stage, *climber, *Launcher) {
 	acts := []act{measures(time.Minute), exit(9*time.Hour, 0, 0), exit(9*time.Hour, 1, 0)}
 	s := &stage{t: t, inv: strategy.Inventory{Checkpoint: "ckpt-newest"}, scripts: append([]script{
@@ -118,7 +117,7 @@ func TestSpeedUpAtACheckpoint(t *testing.T) {
 	})
 }
 
-// What fails above goes back to the plan that trained, and nothing goes up a second time.
+// If a faster plan fails, the run goes back to the plan that trained, and tries no second speed-up.
 func TestFailedSpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, l := ascent(t, script{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}, trains(3*time.Hour))
@@ -139,7 +138,7 @@ func TestFailedSpeedUp(t *testing.T) {
 	})
 }
 
-// Nobody looks for checkpoints where the run cannot go up.
+// gpurun looks for no checkpoints if the run cannot speed up.
 func TestNoSpeedUp(t *testing.T) {
 	for name, change := range map[string]func(*Launcher, *stage){
 		"recovery.climb":      func(l *Launcher, _ *stage) { l.Policy.Climb = false },
@@ -159,7 +158,7 @@ func TestNoSpeedUp(t *testing.T) {
 	}
 }
 
-// A refusal for good ends the looking, and is what the summary says.
+// A final refusal ends the search for checkpoints, and the summary has it.
 func TestFinalRefusalEndsTheSpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, l := ascent(t)
@@ -177,7 +176,7 @@ func TestFinalRefusalEndsTheSpeedUp(t *testing.T) {
 	})
 }
 
-// A notice that the time ends comes before a climb.
+// A notice that the time ends takes precedence over a speed-up.
 func TestNoSpeedUpAfterANotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, l := ascent(t)
@@ -188,7 +187,7 @@ func TestNoSpeedUpAfterANotice(t *testing.T) {
 	})
 }
 
-// refusesClimbs is a store whose disk is full when a climb is to be written down.
+// refusesClimbs is a store whose disk is full when a speed-up is journaled.
 type refusesClimbs struct{ *stage }
 
 func (s refusesClimbs) Append(e Event) error {
@@ -209,8 +208,8 @@ func TestUnjournaledSpeedUpIsNotDone(t *testing.T) {
 	})
 }
 
-// Killed between the journal and the stop, a run goes on with the plan that was decided,
-// and still knows the one that trained. Killed anywhere else it is as without a climb.
+// If gpurun is killed between the journal and the stop, the run continues with the decided plan, and still
+// knows the plan that trained. Killed at any other time, it continues as without a speed-up.
 func TestKilledDuringASpeedUp(t *testing.T) {
 	var events []Event
 	synctest.Test(t, func(t *testing.T) {
@@ -261,8 +260,8 @@ func TestKilledDuringASpeedUp(t *testing.T) {
 	}
 }
 
-// Somebody who stops the run while ranks are being stopped for a climb gets a stop; the
-// next start goes on with the plan that trained.
+// A stop by the user, while ranks are being stopped for a speed-up, stops the run. The next start continues
+// with the plan that trained.
 func TestStoppedDuringASpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, l := ascent(t)
@@ -279,7 +278,7 @@ func TestStoppedDuringASpeedUp(t *testing.T) {
 	})
 }
 
-// Where the checkpoint that was decided is gone, the newest is gone on from.
+// If the decided checkpoint is gone, the run continues from the newest.
 func TestLostCheckpointOfASpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, l := ascent(t, trains(time.Hour))

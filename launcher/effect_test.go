@@ -11,9 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A change to the batch that the job does not heed ends the attempt at once: it would
-// train something else. Whatever else the job says of its settings is told, and the
-// attempt goes on.
+// If the job ignores a change to the batch, the attempt ends at once, since it would train something else.
+// Other differing settings are reported, and the attempt continues.
 func TestReportedSettingsAreCompared(t *testing.T) {
 	says := func(p strategy.ObservedSetting) act {
 		p.Text = "its words"
@@ -26,7 +25,7 @@ func TestReportedSettingsAreCompared(t *testing.T) {
 	smaller := written.With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"})
 	well := []act{exit(time.Hour, 0, 0), exit(time.Hour, 1, 0)}
 	for name, test := range map[string]struct {
-		second []act // what the job says in the second attempt
+		second []act // reports of the job in the second attempt
 		from   string
 		plans  []strategy.Plan
 		notes  []string
@@ -79,8 +78,8 @@ func TestReportedSettingsAreCompared(t *testing.T) {
 	}
 }
 
-// Padding that shows in a later step makes a plan equal on average, and so do samples that
-// depend on each other: people are told once, and the verdict has it.
+// Padding in a later step makes a plan equal on average, and so do samples that depend on each other: there
+// is one notice, and the verdict has it.
 func TestLatePaddingIsReportedOnce(t *testing.T) {
 	said := func(after time.Duration, uniform string) act {
 		return act{after, strategy.Fact{Rank: 0, Source: "probe", Said: &strategy.ProcessReport{PID: 100, Loss: &strategy.LossSeen{Scale: strategy.ScaleKept, Uniform: uniform}}}}

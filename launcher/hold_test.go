@@ -13,8 +13,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// No rank takes an optimizer step with a batch that was changed in the process before
-// every rank has said that it has it.
+// No rank takes an optimizer step with a batch that was changed in the process before every rank has reported
+// that it has the change.
 func TestNoRankTrainsBeforeAllHaveTheBatch(t *testing.T) {
 	says := func(after time.Duration, rank int, micro, accumulation strategy.Value) act {
 		said := strategy.ProcessReport{PID: 100 + rank, World: 2, Waiting: true, Model: &strategy.Model{}, Settings: strategy.Plan{strategy.MicroBatchSize: micro, strategy.GradientAccumulationSteps: accumulation}}

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// hurried is a stage whose time ends.
+// hurried is a stage with a deadline.
 type hurried struct {
 	*stage
 	deadline time.Time
@@ -23,8 +23,8 @@ func (h hurried) Inventory(ctx context.Context) strategy.Inventory {
 	return inv
 }
 
-// The attempt that could not end in time is not begun. The decision for it is in the
-// journal, with the reason, and is what the next start of the run goes on with.
+// An attempt that could not end in time does not begin. The decision for it is in the journal with the
+// reason, and the next start of the run continues with it.
 func TestARunStopsBeforeAnAttemptThatCouldNotEndInTime(t *testing.T) {
 	const m = time.Minute
 	step := act{6 * m, strategy.Fact{Rank: 0, Source: "stdout", Progress: &strategy.Progress{Steps: 1, Last: 1}}}

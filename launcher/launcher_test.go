@@ -19,25 +19,24 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A script is what the ranks of one attempt do by themselves. Real processes and
-// a fake clock do not mix, so that the loop is tested with these, and the real
-// ranks in package proc and by the command's own tests.
+// A script is the behaviour of the ranks in one attempt. The loop is tested with scripts, because real
+// processes do not work with a fake clock. Package proc and the tests of the command test real ranks.
 type script struct {
 	acts []act
-	// deaf ranks ignore SIGTERM and are gone only when the grace is over.
+	// deaf ranks ignore SIGTERM and end only when the grace is over.
 	deaf bool
 	// chatty ranks write something once a second until they are stopped.
 	chatty bool
-	// talks is for how long ranks write something once a second.
+	// talks is how long ranks write something once a second.
 	talks time.Duration
 	// longest is the ranks' longest step.
 	longest time.Duration
-	// steps is how far the ranks have come, by the time since the start; nil: unknown.
+	// steps returns the progress of the ranks, by the time since the start; nil: unknown.
 	steps func(since time.Duration) *strategy.Progress
-	// step is when the last step was made, by the suspect where it is its own.
+	// step is the time of the last step.
 	step time.Duration
 	own  bool
-	// stacks are where the ranks are when they are asked.
+	// stacks are the ranks' stacks on request.
 	stacks []strategy.Fact
 }
 
@@ -56,25 +55,24 @@ func raised(after time.Duration, rank int, c cause.Code) act {
 		Code: c, Raised: true, Rank: -1, Phase: cause.Backward, Line: 1, Text: "torch.cuda.OutOfMemoryError: CUDA out of memory."}}}
 }
 
-// stage plays one script after the other, and is everything else that the
-// launcher needs.
+// stage plays one script after the other, and implements all of the launcher's interfaces.
 type stage struct {
 	t       *testing.T
 	scripts []script
 	events  []Event
 	applied []strategy.Plan
 	from    []string // checkpoints that attempts started from
-	closely []bool   // of attempts, whether all their allocations are recorded
+	closely []bool   // for each attempt, whether all allocations are recorded
 	stops   []stop
 	parted  []parted
-	freed   []time.Duration // when ranks that waited were let go
+	freed   []time.Duration // when waiting ranks were released
 	begin   time.Time
 	inv     strategy.Inventory
 	notice  string
 	drafts  []Verdict
-	fail    error         // of Append, once something was started
-	refuse  map[int]error // of Start, by attempt
-	asked   int           // how often for the inventory
+	fail    error         // error of Append, once a rank was started
+	refuse  map[int]error // errors of Start, by attempt
+	asked   int           // calls of Inventory
 	mu      sync.Mutex
 }
 
@@ -85,7 +83,7 @@ type stop struct {
 	after   time.Duration
 }
 
-// parted is when the peers of some ranks were stopped before these.
+// parted is one call of StopPeers.
 type parted struct {
 	signal int
 	of     []int
@@ -332,14 +330,14 @@ func TestAfterALateErrorAllIsRecorded(t *testing.T) {
 	})
 }
 
-// told is a rank's own word of its end.
+// told is a rank's report of its own end.
 func told(after time.Duration, rank int, c cause.Code, source string) act {
 	a := raised(after, rank, c)
 	a.fact.Source, a.fact.Finding.Stream, a.fact.Finding.Seq = source, source, 1
 	return a
 }
 
-// as changes what an act's finding says.
+// as changes an act's finding.
 func as(a act, change func(*cause.Finding)) act {
 	change(a.fact.Finding)
 	return a
@@ -360,14 +358,14 @@ func killed(after time.Duration, rank int) act {
 	return a
 }
 
-// When the ranks are stopped, by what is known of them. All of them are alive and
-// do not end by themselves unless an act says so; the run is cancelled after never.
+// The time of the ranks' stop depends on the evidence. All ranks are alive and do not end by themselves
+// except through an act. The run is cancelled after never.
 func TestEvidenceBeforeExit(t *testing.T) {
 	const s, m, never = time.Second, time.Minute, 5 * time.Hour
 	for name, test := range map[string]struct {
 		script
 		want   time.Duration
-		notice bool // people are told that a rank hangs
+		notice bool // a notice reports that a rank hangs
 	}{
 		// Strong evidence: 5 s.
 		"probe":                {script{acts: []act{told(m, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
@@ -421,7 +419,7 @@ func TestEvidenceBeforeExit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				test.acts = append(test.acts, exit(never*2, 7, 0)) // somebody lives on
+				test.acts = append(test.acts, exit(never*2, 7, 0)) // one rank keeps running
 				st := &stage{t: t, scripts: []script{test.script}}
 				l := newLauncher(st)
 				l.Policy.Mode, l.Policy.TransientRetries = strategy.Off, 0
@@ -448,7 +446,7 @@ func TestEvidenceBeforeExit(t *testing.T) {
 	}
 }
 
-// ended is the evidence of the first attempt, as the journal keeps it.
+// ended returns the evidence of the first attempt in the journal.
 func ended(t *testing.T, events []Event) strategy.Evidence {
 	t.Helper()
 	i := slices.IndexFunc(events, func(e Event) bool { _, ok := e.(Ended); return ok })
@@ -463,8 +461,8 @@ func ended(t *testing.T, events []Event) strategy.Evidence {
 	return e.(Ended).Evidence
 }
 
-// The others are stopped when one rank has failed: after 2 s in which they may
-// say their last words, 10 s where only symptoms were seen.
+// The other ranks are stopped after one has failed: after 2 s for their last output, or 10 s if only symptoms
+// are known.
 func TestRanksAreStoppedAfterTheFirstFailure(t *testing.T) {
 	for name, test := range map[string]struct {
 		acts []act
@@ -509,8 +507,8 @@ func TestARankThatHangsAfterItsTracebackIsStopped(t *testing.T) {
 	})
 }
 
-// A rank that goes on writing after an out-of-memory traceback is left alone,
-// however long it takes: it may be saving what it has.
+// A rank that keeps writing after an out-of-memory traceback is not stopped, for as long as it writes: it may
+// be saving a checkpoint.
 func TestRankThatKeepsWritingIsNotStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{{chatty: true, acts: []act{raised(time.Minute, 0, cause.CUDAOOM)}}}}
@@ -526,8 +524,7 @@ func TestRankThatKeepsWritingIsNotStopped(t *testing.T) {
 	})
 }
 
-// After a notice no attempt is started; the plan that was decided is there for the
-// next start of the run.
+// After a notice no attempt is started. The next start of the run uses the decided plan.
 func TestANoticeEndsTheRelaunches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, notice: "SIGUSR1", scripts: []script{{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}}}
@@ -569,8 +566,8 @@ func TestAJournalThatCannotBeWrittenEndsTheRun(t *testing.T) {
 	})
 }
 
-// A journal that is cut off anywhere leads to a state from which the run goes
-// on: never with a plan that ran out of memory, never with a number used twice.
+// A journal that is cut off anywhere gives a state from which the run continues: never with a plan that ran
+// out of memory, and never with a number used twice.
 func TestResumeFromEveryCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{
@@ -614,7 +611,7 @@ func TestResumeFromEveryCut(t *testing.T) {
 	})
 }
 
-// checkNumbers: the attempts of a run are numbered from 0, none twice.
+// checkNumbers checks that the attempts of a run are numbered from 0, without repetition.
 func checkNumbers(t *testing.T, cut int, events []Event) {
 	t.Helper()
 	next := 0

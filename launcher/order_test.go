@@ -9,8 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// What a kill leaves is in order, wherever it comes; what nobody but a hand or a broken
-// disk can leave is not.
+// A journal is in order after a kill at any time. It is not after manual changes or disk errors.
 func TestCheckOrder(t *testing.T) {
 	began := Began{}
 	started := func(n int) Event { return Started{N: n} }
@@ -27,7 +26,7 @@ func TestCheckOrder(t *testing.T) {
 
 	for name, test := range map[string]struct {
 		events []Event
-		want   string // empty: in order
+		want   string // empty if in order
 		at     int
 	}{
 		"nothing":                     {nil, "", 0},
@@ -89,7 +88,7 @@ func TestCheckOrder(t *testing.T) {
 	}
 }
 
-// Every run that was recorded is in order, wherever it is cut off.
+// Every recorded run is in order, wherever it is cut off.
 func TestRecordedRunsAreInOrder(t *testing.T) {
 	for name, events := range recorded(t) {
 		for cut := range len(events) + 1 {

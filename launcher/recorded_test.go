@@ -18,7 +18,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// recorded reads the journals of real runs: testdata/runs/README.md.
+// recorded reads the journals of real runs: see testdata/runs/README.md.
 func recorded(t testing.TB) map[string][]Event {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/runs/*/journal.jsonl")
@@ -48,7 +48,7 @@ func recorded(t testing.TB) map[string][]Event {
 	return runs
 }
 
-// only are the events of one kind.
+// only returns the events of one kind.
 func only[E Event](events []Event) []E {
 	var found []E
 	for _, e := range events {
@@ -59,7 +59,7 @@ func only[E Event](events []Event) []E {
 	return found
 }
 
-// TestRecordedRunsReplay: a run gives the decisions that it gave.
+// A replay makes the recorded decisions again.
 func TestRecordedRunsReplay(t *testing.T) {
 	for name, events := range recorded(t) {
 		decided := only[Decided](events)
@@ -85,7 +85,7 @@ func TestRecordedRunsReplay(t *testing.T) {
 	}
 }
 
-// TestRecordedDurations: a journal has durations in seconds.
+// A journal has durations in seconds.
 func TestRecordedDurations(t *testing.T) {
 	several := recorded(t)["several"]
 	if got := only[Began](several)[0].Policy.RestartFromZero; got != strategy.Seconds(90*time.Second) {
@@ -111,7 +111,7 @@ func TestRecordedDurations(t *testing.T) {
 	}
 }
 
-// TestRecordedEventsAreWrittenAgain: without a loss.
+// Recorded events can be written again without loss.
 func TestRecordedEventsAreWrittenAgain(t *testing.T) {
 	for name, events := range recorded(t) {
 		for i, want := range events {
@@ -127,8 +127,8 @@ func TestRecordedEventsAreWrittenAgain(t *testing.T) {
 	}
 }
 
-// TestRecordedRunsGoOn: a run that was cut off after any event goes on with its
-// next attempt, and ends with what went before in its verdict.
+// A run that was cut off after any event continues with its next attempt, and its verdict includes the
+// earlier attempts.
 func TestRecordedRunsGoOn(t *testing.T) {
 	for name, events := range recorded(t) {
 		began := only[Began](events)[0]
@@ -151,8 +151,8 @@ func TestRecordedRunsGoOn(t *testing.T) {
 	}
 }
 
-// goOnToTheEnd runs what is left of a run with ranks that train at once. An attempt
-// that ended without a decision gets that first.
+// goOnToTheEnd runs the rest of a run with ranks that train at once. An attempt without a decision gets one
+// first.
 func goOnToTheEnd(t *testing.T, name string, cut int, state State, events []Event) {
 	t.Helper()
 	started := len(only[Started](events[:cut]))
@@ -193,8 +193,8 @@ func TestGoOnRefusesOtherJobs(t *testing.T) {
 	}
 }
 
-// TestGoOnWithOtherFiles: what is done is not the job whose files are others now, unless a
-// scheduler starts it again; what was cut off goes on.
+// If files have changed, a finished run does not count for the job, unless a scheduler restarts it. An
+// interrupted run continues.
 func TestGoOnWithOtherFiles(t *testing.T) {
 	done := Finished{Verdict: Verdict{Outcome: strategy.Trained}}
 	old, same, other := map[string]string{"c.yaml": "a"}, map[string]string{"c.yaml": "a", "out.json": "b"}, map[string]string{"c.yaml": "b"}
@@ -217,8 +217,8 @@ func TestGoOnWithOtherFiles(t *testing.T) {
 	}
 }
 
-// TestReplayOfAnotherVersion: a decision that has become another one is told with
-// both, of this version as a difference.
+// A replay shows both decisions if another version decided differently. With the same version this is a
+// difference.
 func TestReplayOfAnotherVersion(t *testing.T) {
 	ended := Ended{strategy.Evidence{Ranks: 1, Facts: []strategy.Fact{{Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 3}}}}}
 	then := Decided{Diagnosis: strategy.Diagnosis{Cause: cause.HostOOM}, Decision: strategy.Decision{Relaunch: true, Reason: "as it was"}}
@@ -233,8 +233,7 @@ func TestReplayOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// FuzzStrangeJournals: whatever the order of events, and whatever is in one of
-// them, a journal that can be decoded can be replayed and gone on with.
+// Every journal that can be decoded can be replayed and continued, with any order and content of events.
 func FuzzStrangeJournals(f *testing.F) {
 	var lines [][]byte
 	paths, _ := filepath.Glob("testdata/runs/several/journal.jsonl")
@@ -262,7 +261,7 @@ func FuzzStrangeJournals(f *testing.F) {
 	} {
 		f.Add([]byte{0, 1, 2, 255, 3, 255}, []byte(own))
 	}
-	// order picks recorded lines; what is beyond them stands for the line own.
+	// order selects recorded lines. An index beyond them selects the line own.
 	f.Fuzz(func(t *testing.T, order, own []byte) {
 		var events []Event
 		for _, i := range order[:min(len(order), 64)] {

@@ -15,7 +15,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// recollection is a memory in memory.
+// recollection is a PlanMemory in RAM.
 type recollection struct {
 	recalled *strategy.Recalled
 	asked    int

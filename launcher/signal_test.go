@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// How a run ends is written down before the ranks have used up their grace: who asked
-// it to stop may kill gpurun meanwhile.
+// The end of a run is written before the ranks' grace is over, because the sender of the signal may kill
+// gpurun meanwhile.
 func TestTheVerdictDoesNotWaitForTheRanks(t *testing.T) {
 	for _, test := range []struct {
 		cause   *Signal

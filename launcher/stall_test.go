@@ -14,8 +14,8 @@ func standing(rank int, frames ...cause.StackFrame) strategy.Fact {
 	return strategy.Fact{Rank: rank, Source: "probe", Stack: &strategy.Stack{PID: 100 + rank, Frames: frames}}
 }
 
-// A job that makes no step for as long as the rule says is stopped, its ranks tell where they
-// are, and the same plan runs again.
+// A job that makes no step for the time in the rule is stopped, its ranks' stacks are recorded, and the same
+// plan runs again.
 func TestAStalledJobRunsAgain(t *testing.T) {
 	const m = time.Minute
 	slow := standing(1, cause.StackFrame{File: "/home/u/train.py", Line: 41, Function: "load"})

@@ -33,7 +33,7 @@ func TestAStandstillEndsTheRun(t *testing.T) {
 		events []Event
 		next   Next
 		now    int // restarts
-		code   int // 0: it goes on
+		code   int // 0: it continues
 	}{
 		"the fifth restart":              {lives("", "", "", "", ""), Next{Plan: plan0}, 5, 0},
 		"the sixth":                      {lives("", "", "", "", "", ""), Next{Plan: plan0}, 6, strategy.CodeFailed},

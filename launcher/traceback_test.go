@@ -12,7 +12,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// trace is a fact that shows a traceback of n frames, named by its source.
+// trace returns a fact with a traceback of n frames, named by its source.
 func trace(rank int, source string, n int) strategy.Fact {
 	lines := []string{"Traceback (most recent call last):"}
 	for i := range n {
@@ -57,7 +57,7 @@ func TestTraceback(t *testing.T) {
 	}
 }
 
-// TestTheVerdictHasTheTraceback: control characters are escaped and stay what they are.
+// The verdict has the traceback, with control characters escaped losslessly.
 func TestTheVerdictHasTheTraceback(t *testing.T) {
 	f := trace(0, "stderr", 1)
 	f.Finding.Code, f.Finding.Traceback[1] = cause.UserError, "  \x1b[31mred\x00"

@@ -33,20 +33,20 @@ func (f *filling) Append(e Event) error {
 
 func (f *filling) Finish(v Verdict) error { return f.Append(Finished{v}) }
 
-// A disk that fills up ends the run with 74, and the error says how the job ended. What
-// is decided stays decided: the next start runs nothing again that has ended.
+// A disk that fills up ends the run with 74, and the error says how the job ended. Decisions stay: the next
+// start does not repeat an attempt that has ended.
 func TestADiskThatFillsUp(t *testing.T) {
 	// started, ended, decided; started, ended, decided; finished
 	for room, want := range []struct {
 		said    string
-		next    int // attempts that the next start makes
+		next    int // number of attempts of the next start
 		trained bool
 	}{
 		{"", 2, false}, // nothing was started
 		{"attempt 0: CUDA out of memory in backward on rank 0; no further attempt is started; that could not be written down: no space left", 2, false},
 		{"attempt 0: CUDA out of memory in backward on rank 0; no further attempt is started", 1, false},
 		{"attempt 1 could not be started", 1, false},
-		{"attempt 1: trained; that could not be written down: no space left", 1, true}, // nobody can know it later
+		{"attempt 1: trained; that could not be written down: no space left", 1, true}, // a later start cannot know it
 		{"attempt 1: trained; that could not be written down: no space left", 0, true},
 		{"attempt 1: trained; that could not be written down: no space left", 0, true},
 		{"attempt 1: trained; that could not be written down: no space left", 0, true},
@@ -90,8 +90,7 @@ func TestADiskThatFillsUp(t *testing.T) {
 	}
 }
 
-// A notice that finds no room costs the notice, where there is room again for what
-// follows.
+// If the disk is full for a notice, only the notice is lost, if there is space again for later events.
 func TestLostNoticeDoesNotEndTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{
@@ -115,7 +114,7 @@ func (d deafToNotices) Append(e Event) error {
 	return d.stage.Append(e)
 }
 
-// The wait before a relaunch is the decision's; a signal and a notice cut it short.
+// The decision sets the wait before a relaunch. A signal or a notice ends it early.
 func TestTheWaitBeforeARelaunch(t *testing.T) {
 	lost := script{acts: []act{raised(time.Minute, 0, cause.NCCLError), exit(time.Minute, 0, 1), exit(time.Minute, 1, 1)}}
 	trained := script{acts: []act{exit(time.Minute, 0, 0), exit(time.Minute, 1, 0)}}
@@ -147,7 +146,7 @@ func TestTheWaitBeforeARelaunch(t *testing.T) {
 	}
 }
 
-// A restart takes up the decided checkpoint, and asks again whether it is there.
+// A restart uses the decided checkpoint, and checks again that it exists.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: outOfMemoryOnce(), inv: strategy.Inventory{Checkpoint: "ckpt-5"}}
@@ -185,7 +184,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// A decision that is made anew has no verdict yet, whatever an earlier one had.
+// A decision that is made again has no verdict yet, even if the earlier one had.
 func TestNewDecisionIsNotClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1), exit(time.Hour, 1, 1)}}}}
@@ -202,8 +201,7 @@ func TestNewDecisionIsNotClosed(t *testing.T) {
 	})
 }
 
-// A plan that ran out of memory does not run again, also where somebody stopped gpurun at
-// that moment.
+// A plan that ran out of memory does not run again, even if the user stopped gpurun at that moment.
 func TestStoppedWhileOutOfMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1), exit(time.Hour, 1, 1)}}}}
@@ -238,8 +236,7 @@ func TestStoppedWhileOutOfMemory(t *testing.T) {
 	})
 }
 
-// The exit codes in a verdict are those that the ranks ended with, also where nobody is
-// to blame.
+// The exit codes in a verdict are the ranks' own, even if no rank caused the failure.
 func TestTheVerdictHasTheRealExitCodes(t *testing.T) {
 	stopped := func(rank, code int) act {
 		a := exit(time.Second, rank, code)

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// The verdict says of each change what it saved, also beside attempts that were cut off, and
-// the same when it is made from the journal again.
+// The verdict has the savings of each change, even with attempts that were cut off. It is the same if it is
+// made again from the journal.
 func TestTheVerdictHasPrices(t *testing.T) {
 	const gib = 1 << 30
 	small := strategy.Plan{strategy.ActivationCheckpointing: "full"}
@@ -39,7 +39,7 @@ func TestTheVerdictHasPrices(t *testing.T) {
 	if got, want := attempts[2].Price.String(), "checkpointing none→full saved at least 13.0 GiB (22.0→9.0)"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	// While it goes on nobody asks for them; one that is stopped then has them.
+	// They are not computed while the run continues. A stopped run has them.
 	events[len(events)-1] = more
 	if state, _ = Resume(first, "r", events); state.Verdict.Attempts[2].Price != nil {
 		t.Error("a run that goes on has prices")

@@ -11,8 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// The peers of a rank that named the cause of its end are stopped 0.3 s later, the rank
-// itself has 5 s; while the job's checkpoint is seen to grow its peers have as long.
+// The peers of a rank that reported the cause of its end are stopped 0.3 s later; the rank itself has 5 s.
+// Its peers have as long while the job's checkpoint grows.
 func TestPeersAreStoppedFirst(t *testing.T) {
 	const m, s = time.Minute, time.Second
 	saving := act{m + s/10, strategy.Fact{Rank: -1, Source: "gpurun", Sign: &strategy.Sign{Saved: time.Unix(1, 0)}}}
