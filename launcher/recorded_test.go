@@ -171,7 +171,7 @@ func goOnToTheEnd(t *testing.T, name string, cut int, state State, events []Even
 	})
 }
 
-// TestGoOnRefusesOtherJobs: by the digest, whose parts say what differs.
+// GoOn distinguishes jobs by the digest, whose parts show the difference.
 func TestGoOnRefusesOtherJobs(t *testing.T) {
 	const ours = "4:a.b.c."
 	state, _, err := GoOn("run", Began{Digest: ours}, []Event{Began{Digest: ours, Policy: strategy.Policy{MaxAttempts: 7}}, Began{Digest: ours}})

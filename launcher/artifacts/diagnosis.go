@@ -26,7 +26,7 @@ type FileDiagnosis struct {
 	Symptoms   []cause.Code `json:"symptoms"`
 	Evidence   []Quote      `json:"evidence"`
 	Advice     string       `json:"advice"`
-	// Running says that the run has not ended.
+	// Running: the run has not ended.
 	Running bool `json:"running,omitempty"`
 
 	whole strategy.Diagnosis
@@ -44,7 +44,7 @@ type Quote struct {
 	where string // the rank and the stream, where there are several
 }
 
-// Diagnose says why a run ended.
+// Diagnose finds out why a run ended.
 func Diagnose(in Artifacts) FileDiagnosis {
 	d := strategy.Diagnose(in.Evidence)
 	r := FileDiagnosis{
@@ -123,7 +123,7 @@ func (r FileDiagnosis) WriteTo(w io.Writer) (int64, error) {
 // out-of-memory message of PyTorch has about 700.
 const widestLine = 1000
 
-// paragraph says what happened, what the figures mean, and what to do.
+// paragraph returns what happened, what the figures mean, and what to do.
 func (r FileDiagnosis) paragraph() []string {
 	d := r.whole
 	first := d.Sentence()
@@ -162,7 +162,7 @@ func (r FileDiagnosis) paragraph() []string {
 	return parts
 }
 
-// holders says what holds the device's memory.
+// holders returns what holds the device's memory.
 func (r FileDiagnosis) holders() []string {
 	var words []string
 	const worthSaying = 1 << 20

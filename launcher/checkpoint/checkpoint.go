@@ -54,8 +54,8 @@ func asGlob(dir, glob, match string) string {
 	return match
 }
 
-// Complete returns the path of a named checkpoint, relative to dir or absolute, if it is complete
-// and was written at or after since. The error is what it lacks; needs are as in Newest.
+// Complete returns the path of a named checkpoint, relative to dir or absolute, if it is complete and was
+// written at or after since. The error names what it lacks; needs are as in Newest.
 func Complete(dir, path string, since time.Time, needs ...string) (string, error) {
 	absolute := under(dir, path)
 	until := time.Now().Add(patience)

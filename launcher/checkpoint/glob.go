@@ -24,8 +24,8 @@ var ErrSlow = errors.New("looking through what it matches takes more than 2s")
 // ErrTooMany is the error of a pattern whose folders hold too many files.
 var ErrTooMany = errors.New("its folders hold more than 250000 files")
 
-// Check searches for a pattern, relative to dir, and returns ErrTooMany, or what is wrong with
-// the pattern. A file system that is slow now may be faster later.
+// Check searches for a pattern, relative to dir, and returns ErrTooMany, or an error in the pattern. A slow
+// file system may be faster later.
 func Check(dir, glob string) error {
 	_, err := search(under(dir, glob), mostNames, time.Now().Add(patience))
 	if errors.Is(err, ErrSlow) {

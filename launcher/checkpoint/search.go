@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Location says where the checkpoints of a job are.
+// A Location is the place of a job's checkpoints.
 type Location struct {
 	// Dir is the folder from which relative paths count.
 	Dir string

@@ -15,8 +15,8 @@ import (
 // value is not given.
 type GivenValue struct{ Value, By string }
 
-// Asked is what a command line or a train.toml sets about the nodes of a launch. It is stronger
-// than variables, which give what it omits.
+// Asked is what a command line or a train.toml sets about the nodes of a launch. It overrides variables,
+// which supply omitted values.
 type Asked struct {
 	// Nodes counts the nodes, Rank is this one's number from 0, and Default that number where
 	// no other source gives it.
@@ -175,9 +175,9 @@ func (p Placement) claim() claim {
 	return c
 }
 
-// podClaim is what the variables of a pod give when another source counts the nodes: its index, the
-// first pod of its JobSet by the variables that manifests conventionally take from annotations,
-// and the address that torch.distributed itself would use.
+// podClaim returns the claim from the variables of a pod when another source counts the nodes: its index, the
+// first pod of its JobSet by the variables that manifests conventionally take from annotations, and the
+// address that torch.distributed itself would use.
 func (v variables) podClaim() (c claim, err error) {
 	if v["JOB_COMPLETION_INDEX"] != "" {
 		c.ranked = "JOB_COMPLETION_INDEX"

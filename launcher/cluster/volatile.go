@@ -39,8 +39,8 @@ var (
 	}
 )
 
-// Volatile reports whether a variable describes where and when a job runs, and not what it trains.
-// The index in an array, which selects what is trained, is Placement.Element.
+// Volatile reports whether a variable describes where and when a job runs, not its training. The index in an
+// array, which selects the training, is Placement.Element.
 func Volatile(name string) bool {
 	return slices.Contains(volatile, name) || slices.ContainsFunc(volatilePrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }

@@ -39,7 +39,7 @@ func (d Device) BF16() bool { return d.Capability[0] >= 8 }
 // A DeviceProcess is one that holds memory on a device.
 type DeviceProcess struct {
 	PID   int   // as the driver's namespace numbers it, which in a container is not ours
-	Bytes int64 // 0 where the driver does not say
+	Bytes int64 // 0 if the driver does not report it
 }
 
 // driver is what this package needs of NVML. Its methods may be called from
@@ -65,7 +65,7 @@ type subscription interface {
 
 // alarm is one critical event of one device.
 type alarm struct {
-	uuid string // empty where the driver does not say
+	uuid string // empty if the driver does not report it
 	kind alarmKind
 	xid  int // for kind xid
 }
@@ -180,8 +180,8 @@ func connect(open func() (*NVML, error)) *Connection {
 	return c
 }
 
-// NVML waits until it is up. The result is nil where there is none; the error then says
-// why, and is nil where that is no fault of the machine (ErrAbsent).
+// NVML waits until it is up. The result is nil if there is none. The error then is the reason, and nil if
+// that is no fault of the machine (ErrAbsent).
 func (c *Connection) NVML() (*NVML, error) {
 	if c == nil {
 		return nil, nil

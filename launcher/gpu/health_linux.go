@@ -61,8 +61,8 @@ func (l *library) health(uuid string) (strategy.Health, error) {
 	return h, nil
 }
 
-// readLinks reads the device's NVLinks; those that the board does not use answer that they are
-// not supported, or are not active.
+// readLinks reads the device's NVLinks; links that the board does not use are reported as not supported, or
+// not active.
 func (l *library) readLinks(handle nvml.Device, h *strategy.Health) {
 	if !l.has("nvmlDeviceGetNvLinkState") {
 		return
@@ -85,8 +85,7 @@ func (l *library) readLinks(handle nvml.Device, h *strategy.Health) {
 	}
 }
 
-// fabric is what keeps a device from its NVLink fabric, by the state of its registration;
-// empty for nothing.
+// fabric returns why a device is not in its NVLink fabric, by the state of its registration; empty if it is.
 func fabric(info nvml.GpuFabricInfo) string {
 	switch info.State {
 	case nvml.GPU_FABRIC_STATE_NOT_STARTED:
@@ -101,7 +100,7 @@ func fabric(info nvml.GpuFabricInfo) string {
 	return ""
 }
 
-// recovery is what the device needs by a driver of version 565 or newer.
+// recovery returns the recovery action that a driver of version 565 or newer reports for the device.
 func (l *library) recovery(handle nvml.Device) cause.RecoveryAction {
 	if !l.has("nvmlDeviceGetFieldValues") {
 		return ""

@@ -259,7 +259,7 @@ func (e *events) next(bound time.Duration) (alarm, error) {
 	default:
 		return alarm{}, failure(ret)
 	}
-	uuid, _ := data.Device.GetUUID() // a GPU that has just died may not say
+	uuid, _ := data.Device.GetUUID() // a GPU that has just died may not report it
 	if p, cut := e.parts[uuid]; cut && (data.GpuInstanceId == wholeGPU || data.GpuInstanceId == p.instance) {
 		uuid = p.uuid
 	}
@@ -274,7 +274,7 @@ func (e *events) next(bound time.Duration) (alarm, error) {
 
 func (e *events) close() error { return failure(e.set.Free()) }
 
-// failure is an answer as an error; success, a non-nil error to go-nvml, is nil.
+// failure returns an NVML result as an error. Success, which is a non-nil error in go-nvml, becomes nil.
 func failure(ret nvml.Return) error {
 	switch ret {
 	case nvml.SUCCESS:

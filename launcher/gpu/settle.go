@@ -17,7 +17,7 @@ const (
 	// announces no change of memory.
 	settleStep = 100 * time.Millisecond
 	firstStep  = 2 * time.Millisecond
-	// idleLevel is what a free GPU may hold: contexts of monitoring, and the driver's own
+	// idleLevel is how much memory may be in use on a free GPU: contexts of monitoring, and the driver's own
 	// growth once it is awake. NVIDIA's ft_launcher tolerates as much before it relaunches
 	// (nvidia-resiliency-ext, docs/source/fault_tolerance/usage_guide.rst).
 	idleLevel = 512 << 20

@@ -168,9 +168,8 @@ func enumerable(devices []Device, instances func(Device) []Device) []Device {
 	return whole
 }
 
-// ordered reports whether CUDA numbers the devices as NVML does, by PCI bus. It
-// puts a faster model first unless CUDA_DEVICE_ORDER says otherwise, which makes
-// no difference among equals.
+// ordered reports whether CUDA numbers the devices as NVML does, by PCI bus. It puts a faster model first
+// unless CUDA_DEVICE_ORDER is set; among equal models that makes no difference.
 func ordered(devices []Device, env []string) bool {
 	if order, _ := lookup(env, "CUDA_DEVICE_ORDER"); order == "PCI_BUS_ID" {
 		return true

@@ -133,8 +133,8 @@ func (w *alarmWatch) recovery(event cause.DriverEvent) {
 	}
 }
 
-// loss reports the GPUs that do not answer. The driver does not say which it has lost, and it
-// may be none of the job's.
+// loss reports the GPUs that do not answer. The driver does not report which one it lost, and the job may not
+// use that one.
 func (w *alarmWatch) loss() {
 	if w.lost {
 		return

@@ -50,8 +50,7 @@ const unlimited = 1<<63 - 1<<16
 // name is the level's path for people.
 func (g cgroup) name() string { return "/" + g.dir }
 
-// limit is what this level may hold before the kernel kills, in bytes, 0 for no
-// limit.
+// limit returns the memory in bytes above which the kernel kills processes of this level, 0 for no limit.
 func (g cgroup) limit() int64 {
 	n, ok := g.number(g.files.limit) // "max" is no number
 	if !ok || n >= unlimited {
@@ -60,8 +59,7 @@ func (g cgroup) limit() int64 {
 	return n
 }
 
-// ceiling is what this level may hold and still run at full speed, in bytes, 0
-// for no limit.
+// ceiling returns the memory in bytes up to which this level runs at full speed, 0 for no limit.
 func (g cgroup) ceiling() int64 {
 	limit := g.limit()
 	if g.files.throttle == "" {
@@ -80,7 +78,7 @@ func (g cgroup) peak() int64 {
 	return n
 }
 
-// working is what this level holds and cannot free at once, in bytes.
+// working returns the memory in bytes that this level uses and cannot free at once.
 func (g cgroup) working() (int64, bool) {
 	used, ok := g.number(g.files.usage)
 	if !ok {

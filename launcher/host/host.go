@@ -23,8 +23,8 @@ func At(root fs.FS) Machine { return Machine{root} }
 // A RAM is the memory of a machine as this process may use it. All figures are bytes.
 type RAM struct {
 	Total int64 // of the machine
-	// Available is what can still be allocated without swapping and without an OOM kill: the
-	// least of the kernel's MemAvailable and what each control group above us leaves.
+	// Available is the memory that can still be allocated without swapping and without an OOM kill: the least
+	// of the kernel's MemAvailable and the rest in each control group above this process.
 	Available int64
 	// Limit is the lowest limit of the control groups above us, 0 for none, the
 	// point where version 2 begins to stall included. It may exceed Total.

@@ -44,8 +44,8 @@ func locksMissing(err error) bool {
 type lockHolder struct {
 	Host  string `json:"host"`
 	PID   int    `json:"pid"`
-	Boot  string `json:"boot"`  // the machine's boot, which tells machines apart
-	Space string `json:"space"` // of process ids: containers have their own
+	Boot  string `json:"boot"`  // id of the machine's boot, which distinguishes machines
+	Space string `json:"space"` // namespace of process ids: containers have their own
 	Start string `json:"start"` // of the process, in ticks since then
 	Token string `json:"token"`
 }

@@ -125,7 +125,7 @@ func (e *Unreadable) Error() string { return fmt.Sprintf("%s:%d: %v", e.Path, e.
 // Unwrap returns the reason.
 func (e *Unreadable) Unwrap() error { return e.Err }
 
-// Hint is what the user can do.
+// Hint returns what the user can do.
 func (e *Unreadable) Hint() string {
 	return "use the gpurun that wrote the run directory, or name another --run-dir or --run-id; the ranks' output is still in its attempts' folders"
 }

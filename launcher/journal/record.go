@@ -68,7 +68,7 @@ func (r *RunRecord) Samples(attempt int, samples []model.Sample) error {
 // HintsFile keeps the hints of the summary: only the run's own gpurun knows the job's words for the plan that trained.
 const HintsFile = "hints.json"
 
-// largestHints bounds what is read of it, in bytes.
+// largestHints bounds how much of it is read, in bytes.
 const largestHints = 64 << 10
 
 // KeepHints writes the hints of a run that ends into its directory.

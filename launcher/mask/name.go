@@ -71,8 +71,7 @@ func wordsOf(name string) []string {
 }
 
 var (
-	// truths are what a switch is set to, and how a configuration says that it has
-	// no value.
+	// truths are the values of switches, and the words for no value in configurations.
 	truths = []string{"", "true", "false", "yes", "no", "on", "off", "none", "null", "nil", "auto", "default", "~", "{}", "[]", "env", Mask}
 	sized  = regexp.MustCompile(`^[+-]?(0[xX][0-9a-fA-F]{1,8}|[0-9][0-9._,]*([eE][+-]?[0-9]{1,3})?)( ?[kKmMgGtTbB]([iI]?[bB])?|%)?$`)
 	// reference is a value that refers to another place.
@@ -80,7 +79,7 @@ var (
 	// special is how tokenizers write a token: <s>, </s>, <|im_end|>, [PAD], <<SYS>>.
 	special = regexp.MustCompile(`^(<[^\s<>]*>|<<[^\s<>]*>>|\[/?[A-Za-z_0-9]+\])+$`)
 	word    = regexp.MustCompile(`^([a-z]{1,16}|[A-Z][a-z]{0,15}|[A-Z]{1,16})[0-9]{0,2}([_.\-/: ]([a-z]{1,16}|[A-Z][a-z]{0,15}|[A-Z]{1,16})?[0-9]{0,2})*$`)
-	// random is what base64 and its like make, which may begin with a slash.
+	// random matches base64 and similar encodings, which may begin with a slash.
 	random = regexp.MustCompile(`^[A-Za-z0-9/+]{32,}={0,2}$`)
 	file   = regexp.MustCompile(`^[\w.\-]+(/[\w.\-]+)*\.(pem|key|crt|cer|pub|json|ya?ml|toml|txt|ini|cfg|env|p12|pfx|jks)$`)
 )

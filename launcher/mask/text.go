@@ -14,7 +14,7 @@ const (
 )
 
 var (
-	// nameAt is what may be a name, with the dashes of an option before it.
+	// nameAt matches a possible name, with the dashes of an option before it.
 	nameAt = regexp.MustCompile(`-{0,2}[A-Za-z_][\w.\-]*`)
 	// Between a name and its value.
 	afterOption = regexp.MustCompile(`^(?:=|["']?\s*,\s*|\s+)`)

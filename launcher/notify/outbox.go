@@ -90,8 +90,8 @@ func (o outbox) sent(id string) error {
 	return os.Rename(filepath.Join(folder, eventFile), filepath.Join(folder, sentFile))
 }
 
-// left are the events to be sent, the oldest first. It drops those that are too old, and those
-// that were sent long ago, until ctx is done.
+// left returns the events to send, the oldest first. It drops those that are too old, and those that were
+// sent long ago, until ctx is done.
 func (o outbox) left(ctx context.Context, now time.Time) (ids []string, dropped int) {
 	written := map[string]time.Time{}
 	for _, name := range list(o.dir, most) {
@@ -207,8 +207,8 @@ func (o outbox) watched(dir string) bool {
 // unwatch records that the outbox has all events of a run.
 func (o outbox) unwatch(dir string) { _ = os.Remove(o.watchFile(dir)) }
 
-// Bounds of what is read of runs that were killed: their number, and the bytes of their
-// journals, of each and of all. Others send their events when they are resumed.
+// Bounds for reading killed runs: their number, and the bytes of their journals, of each and of all. Others
+// send their events when they are resumed.
 const (
 	mostRuns       = 1000
 	largestJournal = 16 << 20

@@ -53,7 +53,7 @@ func (p *eventCommand) name() string {
 	return p.argv[0]
 }
 
-// A firstBytes keeps the beginning of what is written to it.
+// A firstBytes keeps only the first bytes written to it.
 type firstBytes struct{ text []byte }
 
 func (h *firstBytes) Write(p []byte) (int, error) {

@@ -46,8 +46,8 @@ type Notification struct {
 	Attempt int              `json:"attempt"`
 	// Cause is why that attempt ended.
 	Cause cause.Code `json:"cause,omitempty"`
-	// Changed is what the next attempt runs with, or, at the end, how the plan that ran last
-	// differs from the job as written.
+	// Changed has the changes of the next attempt, or at the end, those of the last plan from the job as
+	// written.
 	Changed strategy.Changes `json:"changed,omitempty"`
 	// Summary is a sentence for people.
 	Summary string `json:"summary"`
@@ -126,7 +126,7 @@ func (s *story) changed() strategy.Changes {
 	return written.Changed(s.state.First.Plan)
 }
 
-// course says how many attempts and which changes it took to train.
+// course returns how many attempts and which changes the training needed.
 func (s *story) course() string {
 	last := s.state.Launched()
 	if last == nil || last.N == 0 {

@@ -32,7 +32,7 @@ func styled(style string, m Notification, event []byte) ([]byte, error) {
 	return nil, fmt.Errorf("there is no style %q", style)
 }
 
-// where says where a run is, for people.
+// where describes the place of a run.
 func where(m Notification) string {
 	words := fmt.Sprintf("run %s on %s", clean(m.Run), clean(m.Host))
 	if m.Code != nil && *m.Code != 0 {

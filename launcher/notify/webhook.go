@@ -28,8 +28,8 @@ import (
 const (
 	tries        = 5
 	shortestWait = time.Second
-	// longestWait bounds the pause between two tries. Where the server asks for a longer one,
-	// the event stays in the outbox.
+	// longestWait bounds the pause between two tries. If the server requests a longer one, the event stays in
+	// the outbox.
 	longestWait = time.Minute
 	mostRead    = 4 << 10 // bytes of an answer
 	mostShown   = 120     // characters of an answer in a message

@@ -22,8 +22,8 @@ const (
 	consoleClose    = 5 * time.Second        // how long Wait waits for a console that is only slow
 )
 
-// A console is what people see: a writer, or two that lead to the same file, and the one
-// goroutine that writes to them.
+// A console is a writer that people see, or two to the same file, with the only goroutine that writes to
+// them.
 type console struct {
 	dir   string
 	queue *queue
@@ -153,8 +153,8 @@ func awaitWritable(w io.Writer) error {
 	return errors.Join(err, failed)
 }
 
-// close writes what is queued. A console that does not move is left behind with
-// its goroutine, which ends as soon as its write returns.
+// close writes what is queued. A blocked console is abandoned with its goroutine, which ends as soon as its
+// write returns.
 func (c *console) close() {
 	if !c.queue.end(consoleStall, time.Now().Add(consoleClose)) {
 		c.given.Store(true)

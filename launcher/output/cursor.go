@@ -15,8 +15,7 @@ type cursor struct {
 	text   bool   // the line has text
 	back   bool   // the last byte was a carriage return
 	styled bool   // what comes next has a colour, or is bold
-	// draws says that the job draws: it went back in a line, moved the cursor, or used the
-	// whole screen.
+	// draws: the job draws. It went back in a line, moved the cursor, or used the whole screen.
 	draws bool
 }
 
@@ -33,8 +32,7 @@ const (
 
 const (
 	esc = 0x1b
-	// longestControl bounds what is kept of a control sequence, in bytes; relevant ones are
-	// shorter.
+	// longestControl bounds a control sequence, in bytes; relevant ones are shorter.
 	longestControl = 64
 )
 

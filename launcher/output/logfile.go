@@ -90,8 +90,8 @@ func (l *logFile) fail(err error) {
 	}
 }
 
-// close waits until a time for what is queued to be written and the file to be
-// closed. A disk that hangs is left behind, and named.
+// close waits until the queue is written and the file closed, at most until a time. It abandons a disk that
+// hangs, and reports it.
 func (l *logFile) close(until time.Time) error {
 	if !l.queue.end(time.Until(until), until) {
 		return fmt.Errorf("write %s: the file system does not answer", l.path)

@@ -58,7 +58,7 @@ const (
 	Both             = Stdout | Stderr
 )
 
-// Options say where the ranks' output goes.
+// Options define where the ranks' output goes.
 type Options struct {
 	// Ranks are the global ranks on this node, in the order of local ranks.
 	Ranks []int

@@ -219,8 +219,8 @@ func (s *Screen) untitle() {
 	}
 }
 
-// say writes the screen's bytes, behind those that are owed, and reports whether some were
-// written: then the rest is owed. The next writer gets the error of a terminal that takes none.
+// say writes the screen's bytes, after the pending ones, and reports whether some were written: then the rest
+// is pending. The next writer gets the error of a terminal that takes none.
 func (s *Screen) say(text string) (started bool) {
 	own := s.owed + text
 	if own == "" {

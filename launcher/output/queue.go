@@ -137,9 +137,8 @@ func (q *queue) each(swap func(), write func([]byte)) {
 	}
 }
 
-// writePieces writes p in pieces that end with a line where possible, so that the lines of
-// other programs on the same terminal stay whole. It returns what is left after an error, or
-// once stop is true.
+// writePieces writes p in pieces that end with a line where possible, so that the lines of other programs on
+// the same terminal stay whole. It returns the rest after an error, or once stop is true.
 func (q *queue) writePieces(to io.Writer, p []byte, stop func() bool) (rest []byte, err error) {
 	for len(p) > 0 && err == nil && !stop() {
 		piece := p[:min(len(p), consolePiece)]
@@ -228,7 +227,7 @@ func (q *queue) end(stall time.Duration, until time.Time) bool {
 	}
 }
 
-// close refuses further bytes. The writer still takes what is there.
+// close refuses further bytes. The writer still takes the queued bytes.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -37,7 +37,7 @@ type Screen struct {
 	same    func(io.Writer) bool
 
 	wake, over, done chan struct{}
-	anew             atomic.Bool // another job writes from now on
+	anew             atomic.Bool // another attempt writes from now on
 	stale            atomic.Bool // the text that was drawn last is out of date
 
 	mu   sync.Mutex

@@ -27,7 +27,7 @@ type stream struct {
 	view *view         // nil: not on the console
 	done chan struct{} // closed when the reader has ended
 
-	stopping atomic.Bool // read what is there, then end
+	stopping atomic.Bool // read the available bytes, then end
 
 	// The reader's own.
 	scanner  *cause.Scanner

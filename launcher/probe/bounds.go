@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Bounds of what is read of a process: a job can write anything into its files.
+// Bounds for reading a process's files: a job can write anything into them.
 const (
 	longestText    = 300  // bytes of a reason, a class or a name
 	mostItems      = 64   // of a list or a map

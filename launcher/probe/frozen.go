@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// frozenMark is what the bootloader of PyInstaller looks for, in frozenTail bytes at the end
-// of a program.
+// frozenMark is the marker that PyInstaller's bootloader looks for in the last frozenTail bytes of a program.
 const (
 	frozenMark = "MEI\x0c\x0b\x0a\x0b\x0e"
 	frozenTail = 64 << 10

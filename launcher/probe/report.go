@@ -16,17 +16,17 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// largest bounds what is read of a file; report.py stays below a tenth of it.
+// largest bounds how much of a file is read; report.py writes less than a tenth of it.
 const largest = 4 << 20
 
-// A report is what probe.json holds: what report.py writes.
+// A report is the content of probe.json, which report.py writes.
 type report struct {
 	Type      string `json:"type"` // module.Class, the class alone for built-in ones
 	Message   string `json:"message"`
 	Traceback string `json:"traceback"`
 	// Frames is the traceback without the exception's words, and those of its reasons.
 	Frames string `json:"frames"`
-	// Chain is what it was raised from, the nearest first.
+	// Chain has the exceptions that it was raised from, the nearest first.
 	Chain  []raised   `json:"chain"`
 	PID    int        `json:"pid"`
 	Time   float64    `json:"time"` // seconds since 1970
@@ -169,7 +169,7 @@ func (r *report) words() string {
 	return r.Type + ": " + r.Message
 }
 
-// exception is what was raised, with its reasons.
+// exception returns the raised exception, with its reasons.
 func (r *report) exception() cause.Exception {
 	if r.Frames == "" { // there was no memory left for the parts
 		return cause.Recorded(r.words(), r.Traceback)

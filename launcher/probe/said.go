@@ -12,8 +12,8 @@ import (
 func parseSaid(text []byte) (said strategy.ProcessReport, problems []string, ok bool) {
 	var p struct {
 		strategy.ProcessReport
-		// These are read by knob: an unknown knob, or a value that the knob does not have,
-		// says nothing about the others.
+		// These are read by knob: an unknown knob, or a value that the knob does not have, does not affect
+		// the others.
 		Settings map[strategy.Knob]json.RawMessage `json:"settings"`
 		Applied  map[strategy.Knob]json.RawMessage `json:"applied"`
 		Problems []string                          `json:"problems"`

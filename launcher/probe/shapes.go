@@ -47,7 +47,7 @@ func (d *digest) giant(m *memory.Measurement) *strategy.Allocation {
 	return found
 }
 
-// shaped adds what the figures of the model say of an allocation's size.
+// shaped explains an allocation's size by the figures of the model.
 func shaped(h heldPlace, m *memory.Measurement) strategy.Allocation {
 	a := h.Allocation
 	if m == nil || m.Model == nil {

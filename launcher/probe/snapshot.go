@@ -14,7 +14,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// Bounds of what is read of a snapshot: a job can write what it likes into its folder.
+// Bounds for reading a snapshot: a job can write anything into its folder.
 const (
 	mostDigest = 256 << 10 // bytes; digest.py stays below a tenth of it
 	mostPlaces = 32        // in each list
@@ -29,7 +29,7 @@ type digest struct {
 	Large []heldPlace `json:"large"` // blocks, and the request, that are a large part of all
 }
 
-// heldPlace is what one place holds, or a single block.
+// heldPlace is the memory allocated by one place in the code, or a single block.
 type heldPlace struct {
 	strategy.Allocation
 	Each int64 `json:"each_bytes"` // of one block, 0 where they differ

@@ -20,8 +20,8 @@ const StackSignal = syscall.Signal(50)
 
 const (
 	stacksFile = "stacks"
-	// largestStacks bounds what is read of such a file, in bytes, and mostFrames what is kept
-	// of one stack: Python itself writes a hundred of each of a hundred threads.
+	// largestStacks bounds how much of such a file is read, in bytes, and mostFrames how much of one stack is
+	// kept: Python itself writes a hundred of each of a hundred threads.
 	largestStacks = 1 << 20
 	mostFrames    = 64
 	longestName   = 512 // bytes of a file's name, or a function's

@@ -72,8 +72,8 @@ func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int
 	return stop, w.now
 }
 
-// now has the goroutine read all files, and returns when what is new is emitted. The
-// goroutine ends early where the kernel cannot watch.
+// now makes the goroutine read all files, and returns when it has emitted everything new. The goroutine ends
+// early if the kernel cannot watch.
 func (w *watcher) now() {
 	looked := make(chan struct{})
 	select {

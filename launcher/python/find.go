@@ -25,7 +25,7 @@ type Finder struct {
 	// Launcher is the launcher whose interpreter the job would have had: a path or
 	// a bare name; empty for the torchrun in PATH.
 	Launcher string
-	// Dir is what relative paths count from.
+	// Dir is the folder from which relative paths count.
 	Dir string
 	// Env is the job's environment.
 	Env environ.Vars
@@ -33,10 +33,9 @@ type Finder struct {
 	Look func(name string) (string, error)
 }
 
-// Find finds the Python that runs a script or a module. The order: the one that
-// the job names, PYTHON_EXEC, the active virtual environment, the active conda
-// environment, the one that torchrun runs on, python3, python. The path is absolute;
-// why says where it comes from. The error carries a hint.
+// Find finds the Python that runs a script or a module. The order: the one that the job names, PYTHON_EXEC,
+// the active virtual environment, the active conda environment, the one that torchrun runs on, python3,
+// python. The path is absolute; why is its source. The error has a hint.
 func (s Finder) Find() (path, why string, err error) {
 	// One that is named explicitly is used, or the job does not start.
 	for _, named := range []struct{ value, why string }{{s.Named, "named by the job"}, {s.Env["PYTHON_EXEC"], "PYTHON_EXEC"}} {

@@ -42,8 +42,8 @@ var describe string
 const (
 	// bound is how long an interpreter may take to answer.
 	bound = 30 * time.Second
-	// installBound is how long it may take where a wrapper such as uv run installs what
-	// is missing before: to end that half-way does harm, and the job would wait for it, too.
+	// installBound is the bound if a wrapper such as uv run first installs missing packages. Ending that
+	// half-way does harm, and the job would wait for it too.
 	installBound = 15 * time.Minute
 	// largest is how much of an interpreter's output is read, in bytes; a thousand packages
 	// are some 50 kB.
@@ -392,8 +392,8 @@ func withReason(err error, text string) error {
 // errTooMuch ends an interpreter that prints without end.
 var errTooMuch = errors.New("it prints more than an answer")
 
-// A limitedBuffer keeps what is written to it, up to largest. It embeds nothing: a
-// bytes.Buffer would read to the end by itself.
+// A limitedBuffer keeps at most largest bytes. It does not embed bytes.Buffer, whose ReadFrom would read to
+// the end.
 type limitedBuffer struct {
 	text bytes.Buffer
 	full bool

@@ -29,7 +29,7 @@ const (
 	drainBound = 10 * time.Second
 )
 
-// A ProcessResult is what a process wrote, and how it ended.
+// A ProcessResult is the output of a process, and how it ended.
 type ProcessResult struct {
 	Out, Err string
 	Code     int // Unknown where it had to be ended
@@ -190,7 +190,7 @@ func RunOne[Answer any](ctx context.Context, by *Interpreter, text string, words
 	return all[0], err
 }
 
-// Ready is what a process writes to stderr once it has imported what it needs.
+// Ready is the line that a process writes to stderr once its imports are done.
 const Ready = "ready"
 
 // ErrBusy is the error where the import took all the time, and nothing was tried.
@@ -228,7 +228,7 @@ func (s ProcessResult) decode(answer any) error {
 	return f
 }
 
-// lastLine is the last line of a text that says something, not too long for people.
+// lastLine returns the last line of a text that is not empty, shortened.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return Shorten(strings.TrimSpace(lines[len(lines)-1]))
@@ -288,7 +288,7 @@ func Meet(ctx context.Context, by *Interpreter, backend string, devices []int) (
 	return all[0], nil
 }
 
-// What NCCL's messages ask for where no GPU is at fault.
+// Fixes for NCCL's messages that are not about a faulty GPU.
 const (
 	MoreShared = "docker: --shm-size=16g; Kubernetes: emptyDir medium: Memory at /dev/shm"
 	MoreLocked = "ulimit -l unlimited, or docker run --ulimit memlock=-1"
@@ -300,7 +300,7 @@ var ncclFixes = []struct{ words, fix string }{
 	{"no kernel image", OtherBuild}, {"driver version is insufficient", OtherBuild},
 }
 
-// NCCLFix is what the messages of ranks that failed ask for, empty for nothing known.
+// NCCLFix returns the fix for the messages of failed ranks, empty if none is known.
 func NCCLFix(words string) string {
 	for _, f := range ncclFixes {
 		if strings.Contains(words, f.words) {
