@@ -15,9 +15,9 @@ import (
 
 var launch = Terms{Run: "slurm 7", Version: "v1", Digest: "d", Nodes: 3, Ranks: 2}
 
-// A simulation is a head and its followers, and between them a network that delays, breaks
-// links, loses what was on its way then and, worse than any real one, loses, doubles and
-// swaps messages on a link that goes on.
+// A simulation is a head and its followers, connected by a network that delays messages, breaks links and
+// loses messages in flight. Worse than any real network, it also loses, repeats and reorders messages on a
+// link that stays open.
 type simulation struct {
 	t     *rapid.T
 	now   time.Duration

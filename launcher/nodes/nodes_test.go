@@ -166,7 +166,7 @@ func (s *store) Write(string, strategy.Plan, model.Command) error { return s.wri
 func (s *store) Draft(launcher.Verdict) error                     { return nil }
 func (s *store) Finish(v launcher.Verdict) error                  { return s.Append(launcher.Finished{Verdict: v}) }
 
-// A launchOf three nodes, each with ranks that do what a function says.
+// A launchOf has three nodes, each with ranks whose behaviour is a function.
 type threeNodes struct {
 	net     *wires
 	lead    *Lead
@@ -382,7 +382,7 @@ func TestLostNodeChangesNoPlan(t *testing.T) {
 	})
 }
 
-// Where the head is gone each node ends its own ranks, and says 75.
+// If the head is gone, each node ends its own ranks, with exit code 75.
 func TestNodesStopRanksWithoutAHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
@@ -410,7 +410,7 @@ func TestNodesStopRanksWithoutAHead(t *testing.T) {
 	})
 }
 
-// A node that waits for another head, and is stopped, still says what became of its ranks.
+// A node that is stopped while it waits for another head still reports the end of its ranks.
 func TestEndNamesWhyRanksWereStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &agent{actor: newActor(t.Context())}
@@ -454,8 +454,8 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 	})
 }
 
-// A node that cannot take part says why, and one that is not started again is not waited for
-// once it has left or its gpurun is gone: nothing is started, at once.
+// A node that cannot take part reports why. A node that is not restarted is not awaited once it has left or
+// its gpurun is gone: nothing is started, at once.
 func TestUnableNodeEndsTheWait(t *testing.T) {
 	for want, leave := range map[string]func(*threeNodes){
 		"node 1 (n2) cannot take part: no such file": func(n *threeNodes) {
@@ -497,7 +497,7 @@ func TestUnableNodeEndsTheWait(t *testing.T) {
 	}
 }
 
-// A node that does not find node 0 tells its people where it looks, and why it finds nobody.
+// A node that does not find node 0 reports where it looks, and why it finds nothing.
 func TestUnreachableHeadIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &wires{down: true}
@@ -536,7 +536,7 @@ func (other) Apply(strategy.Plan, string, string) (model.Command, error) {
 	return model.Command{Argv: []string{"another.py"}}, nil
 }
 
-// A node of another job, version, size or configuration is told why it has no place here.
+// A node of another job, version, size or configuration is rejected with the reason.
 func TestRejectedNodesGetTheReason(t *testing.T) {
 	for want, change := range map[string]func(*Hello){
 		"another job":     func(h *Hello) { h.Run = "slurm 8" },
@@ -564,7 +564,7 @@ func TestRejectedNodesGetTheReason(t *testing.T) {
 	}
 }
 
-// A node that leaves the protocol harms nobody else: what cannot be read ends its connection.
+// A node that violates the protocol harms no other node: an unreadable message ends its connection.
 func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
@@ -619,7 +619,7 @@ func TestInventoryIsTheLeastOfAllNodes(t *testing.T) {
 	}
 }
 
-// A node that does not reach the address of the rendezvous says so before ranks start.
+// A node that does not reach the address of the rendezvous reports that before ranks start.
 func TestAFirewallIsFoundBeforeRanksWait(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -722,7 +722,7 @@ func TestANodeThatCannotStartItsRanks(t *testing.T) {
 	}
 }
 
-// A follower's disk that is full is no failure of the job: once there is room it goes on.
+// A follower's full disk is no failure of the job: it continues once there is space.
 func TestAFollowersFullDisk(t *testing.T) {
 	for what, fill := range map[string]func(*store){
 		"its folder": func(s *store) { s.prepare = syscall.ENOSPC }, "its files": func(s *store) { s.write = syscall.ENOSPC },
@@ -797,7 +797,7 @@ func TestSecondGpurunOfANodeIsRejected(t *testing.T) {
 	})
 }
 
-// Those who come after the end are told of it, for a while.
+// Nodes that come after the end get the verdict, for a while.
 func TestLateNodesGetTheVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))

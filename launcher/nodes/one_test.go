@@ -12,8 +12,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// One node goes through the same machine, without any connection: it is told of no other,
-// is rescued, and leaves nothing behind. synctest waits for what would run on.
+// A single node uses the same state machine without connections: it has no other node, is rescued, and leaves
+// nothing behind. synctest waits for goroutines that would keep running.
 func TestOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := Take(t.Context(), PartOptions{At: cluster.Placement{Nodes: 1}, Name: "train", Ranks: perNode})
@@ -74,8 +74,8 @@ func TestOneNodeThatDoesNotStart(t *testing.T) {
 	})
 }
 
-// A bug of gpurun's own is told: nobody reads what the ranks see any more, and the end does
-// not wait for them.
+// A bug of gpurun itself is reported: the ranks' facts are not read any more, and the end does not wait for
+// them.
 func TestEndWhileRanksRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := Take(t.Context(), PartOptions{At: cluster.Placement{Nodes: 1}, Name: "train", Ranks: perNode})
@@ -98,7 +98,7 @@ func TestEndWhileRanksRun(t *testing.T) {
 	})
 }
 
-// A node that waits before the nodes know each other says for whom.
+// A node that waits before the nodes know each other names the node that it waits for.
 func TestWaitForCredentialsIsReported(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

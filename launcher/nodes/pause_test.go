@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// However long the head is stopped, and whatever becomes of the links meanwhile, a pause ends
-// nothing: all ranks are paused, none goes on before the head does, and then all do.
+// A pause ends nothing, however long the head is stopped and whatever happens to the links meanwhile: all
+// ranks are paused, none continues before the head does, and then all do.
 func TestAPauseEndsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newSimulation(t)

@@ -92,7 +92,7 @@ func sent(t *testing.T, m Alive) Alive {
 	return got.(Alive)
 }
 
-// A node tells of its own ranks only, and of each once.
+// A node reports only its own ranks, each once.
 func TestSamplesOfForeignRanksAreIgnored(t *testing.T) {
 	s := &seen{}
 	s.add(1, 2, "n2", &clockOffset{}, Alive{Samples: []model.Sample{

@@ -49,8 +49,8 @@ func onThreadOfItsOwn(f func()) {
 	runtime.UnlockOSThread()
 }
 
-// The end of a rank is told also where a debugger keeps what is left of it; one that
-// is held right before its end is no fault of the machine.
+// The end of a rank is reported even if a debugger holds its zombie. A rank that is held right before its end
+// is no fault of the machine.
 func TestRankHeldByADebugger(t *testing.T) {
 	t.Run("after its end", func(t *testing.T) {
 		h := newHarness(t)

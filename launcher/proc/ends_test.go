@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A supervisor that is killed after its ranks ended with 0 by themselves has not seen it;
-// the guard has, and writes it down. What else ends ranks says nothing of the job.
+// If a supervisor is killed after its ranks ended with 0 by themselves, it has not seen that, but the guard
+// has, and writes it. Other ends of ranks are not written.
 func TestEndsAreWrittenIfAnyProcessIsKilled(t *testing.T) {
 	end := func(_ identity, ranks []identity) {
 		for _, id := range ranks {

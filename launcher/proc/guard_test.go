@@ -336,8 +336,8 @@ func TestGuardSurvivesAllSignalsButKill(t *testing.T) {
 	}
 }
 
-// Guards that somebody has suspended tell nothing. Their ranks are stopped all the
-// same, and their ends are told; one that came before the stop keeps its word.
+// Suspended guards report nothing. Their ranks are stopped anyway, and their ends are reported. An end before
+// the stop keeps its own code.
 func TestSuspendedGuard(t *testing.T) {
 	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "heeds"), h.rank(1, "setsid"), h.rank(2, "sleep"))
@@ -363,7 +363,7 @@ func TestSuspendedGuard(t *testing.T) {
 	}
 }
 
-// A rank's end is told while it matters, and not only when somebody asks for a stop.
+// A rank's end is reported at once, not only at a stop.
 func TestSuspendedGuardsAreWoken(t *testing.T) {
 	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "sleep"), h.rank(1, "sleep"))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Of a rank and what it started, that counts which holds the most: a wrapper holds little.
-// Under a limit it is what the limit counts.
+// Of a rank and the processes that it started, the largest counts: a wrapper uses little memory. With a
+// limit, the memory that the limit counts is used.
 func TestHeldIsThatOfTheLargestProcess(t *testing.T) {
 	h := newHarness(t)
 	g := h.start(Options{Marker: t.Name()}, h.rank(0, "sleep"), h.rank(1, "hoards"))

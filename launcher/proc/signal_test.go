@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that listens is asked, also below a wrapper; nobody else notices.
+// A process with a handler gets the signal, even below a wrapper; no other process does.
 func TestAskReachesTheListeningProcessOfEachRank(t *testing.T) {
 	h := newHarness(t)
 	r, w, err := os.Pipe()

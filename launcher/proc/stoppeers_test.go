@@ -10,8 +10,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Only the peers are stopped: their ends say nothing of the job, and the rank that goes
-// on ends by itself, with a word of its own.
+// Only the peers are stopped: their ends do not count for the job. The other rank continues, and ends by
+// itself with its own code.
 func TestStopPeers(t *testing.T) {
 	h := newHarness(t)
 	g := h.start(Options{Marker: t.Name()}, h.rank(0, "heeds"), h.rank(1, "exit", "3"), h.rank(2, "heeds"), h.rank(3, "notices"))

@@ -36,8 +36,8 @@ func TestPortsOfALaunch(t *testing.T) {
 	}
 }
 
-// A head whose first ports are taken, one by somebody who answers and one by somebody who
-// does not, is found at the next.
+// A head is found at its next port if its first ports are taken, by a process that answers and by one that
+// does not.
 func TestPortsThatAreTaken(t *testing.T) {
 	run := "run " + t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
 	head, node := credentialsOf(t, testSecret, run, 0, 2), credentialsOf(t, testSecret, run, 1, 2)
@@ -98,7 +98,7 @@ func TestAHeadThatIsBusy(t *testing.T) {
 	}
 }
 
-// Who says nothing is waited for once, however many they are.
+// Silent places are waited for once, however many there are.
 func TestSilentPorts(t *testing.T) {
 	l := newLaunch(t, 2)
 	var ports []int
@@ -201,7 +201,7 @@ func TestNoListener(t *testing.T) {
 	}
 }
 
-// Slurm tells addresses of the head's machine, which help where its name does not.
+// Slurm reports addresses of the head's machine, which help if its name does not resolve.
 func TestAddressesInAdditionToTheName(t *testing.T) {
 	l := newLaunch(t, 2)
 	c := credentialsOf(t, testSecret, "run", 1, 2)
@@ -236,7 +236,7 @@ func TestReasonForAnUnreachableHead(t *testing.T) {
 	}
 }
 
-// The head may not know a node that knows the head. The node is told so when it dials.
+// The head may not know a node that knows the head. The node is told the reason when it dials.
 func TestUnknownNode(t *testing.T) {
 	l := newLaunch(t, 2)
 	c := credentialsOf(t, testSecret, "run", 1, 2)
@@ -252,8 +252,8 @@ func TestUnknownNode(t *testing.T) {
 	}
 }
 
-// Who takes a connection and says nothing may be the head, stopped, or a way to it that is
-// cut: it is not gone.
+// A process that accepts a connection and stays silent may be a stopped head, or behind a cut link: it does
+// not count as gone.
 func TestSilentNodeIsNotGone(t *testing.T) {
 	mute := listenHere(t)
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -195,7 +195,7 @@ func TestPMIOfAnotherStep(t *testing.T) {
 	}
 }
 
-// What Slurm answers, or that it does not, is told as what it is.
+// Slurm's answers, and missing answers, are reported correctly.
 func TestSlurmFails(t *testing.T) {
 	for what, test := range map[string]struct {
 		at, answer, want string
@@ -220,7 +220,7 @@ func TestSlurmFails(t *testing.T) {
 	}
 }
 
-// A node that never comes is not waited for longer than the caller says.
+// A node that never comes is awaited no longer than the caller's limit.
 func TestANodeThatDoesNotComeToSlurm(t *testing.T) {
 	s := newStep(t, 2)
 	why := errors.New("enough")

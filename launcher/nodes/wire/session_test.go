@@ -115,7 +115,7 @@ func TestASession(t *testing.T) {
 	}
 }
 
-// Closing says all that was queued, from either side, also to who listens late.
+// Close sends the whole queue, from either side, even to a late reader.
 func TestCloseSendsTheQueue(t *testing.T) {
 	for _, side := range []string{"head", "follower"} {
 		t.Run(side, func(t *testing.T) {

@@ -116,7 +116,7 @@ func TestCloseInSilence(t *testing.T) {
 	})
 }
 
-// Who connects and says nothing is let go.
+// A client that connects and stays silent is disconnected.
 func TestASilentHandshake(t *testing.T) {
 	head := credentialsOf(t, testSecret, "run", 0, 2)
 	synctest.Test(t, func(t *testing.T) {

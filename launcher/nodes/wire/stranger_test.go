@@ -148,8 +148,7 @@ func TestGarbage(t *testing.T) {
 	l.stillServes(t)
 }
 
-// What was heard of a node's connection cannot be said again: its records mean nothing in
-// another.
+// A recorded connection of a node cannot be replayed: its records are invalid in another.
 func TestAReplay(t *testing.T) {
 	l := newLaunch(t, 2)
 	front, err := net.Listen("tcp", "127.0.0.1:0")
@@ -199,7 +198,7 @@ func overhear(front net.Listener, to string) []byte {
 	return []byte(said.String())
 }
 
-// Those who begin handshakes and do not go on take no node's place.
+// Clients that begin handshakes and do not continue block no node.
 func TestSlowHandshakes(t *testing.T) {
 	l := newLaunch(t, 2)
 	for range 2 * (2 + spareHandshakes) {
@@ -237,8 +236,7 @@ func TestTooManyHandshakes(t *testing.T) {
 	far[0].Close()
 }
 
-// A node that leaves the protocol harms nobody else: a message that is too large, and one that
-// does not come whole.
+// A node that violates the protocol harms no other node: a message that is too large, and a partial message.
 func TestANodeThatMisbehaves(t *testing.T) {
 	l := newLaunch(t, 3)
 	for want, text := range map[string]string{"too large": "\xff\xff\xff\xff" + strings.Repeat("x", MaxMessage), "EOF": "\x00\x00\x00\x09short"} {

@@ -72,7 +72,7 @@ func TestErrorsShowNoSecrets(t *testing.T) {
 	}
 }
 
-// A file counts if nobody else can read it or could have written it.
+// A file counts if no other user can read it or could have written it.
 func TestSecretFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
