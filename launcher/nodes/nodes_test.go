@@ -166,7 +166,7 @@ func (s *store) Write(string, strategy.Plan, model.Command) error { return s.wri
 func (s *store) Draft(launcher.Verdict) error                     { return nil }
 func (s *store) Finish(v launcher.Verdict) error                  { return s.Append(launcher.Finished{Verdict: v}) }
 
-// A launchOf has three nodes, each with ranks whose behaviour is a function.
+// threeNodes is a launch of three nodes, each with ranks whose behaviour is a function.
 type threeNodes struct {
 	net     *wires
 	lead    *Lead
