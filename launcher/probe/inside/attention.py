@@ -22,7 +22,7 @@ def refusal(root, value="sdpa"):
 
 
 def turn(root, value="sdpa", tell=None):
-    """Changes it wherever it can be changed, and gives [what was, what is]."""
+    """Changes it wherever it can be changed, and returns [old, new]."""
     done = []
     try:
         for host, why, change, undo in hosts(root):
@@ -37,7 +37,7 @@ def turn(root, value="sdpa", tell=None):
 
 
 def weights_asked(root):
-    """Return the reason where this call asks for the attention's weights, or masks heads."""
+    """Return the reason if this call requests the attention's weights, or masks heads."""
     for name, value in forwards.keywords(root).items():
         if name == "output_attentions" and value is True:
             return "the script asks for the attention's weights"

@@ -48,7 +48,7 @@ def is_enabled(torch, kind):
 
 
 def turn(root, value="bf16", tell=None):
-    """Turns it on, and gives [what was, what is]."""
+    """Turns it on, and returns [old, new]."""
     import torch
 
     kind = next(root.parameters()).device.type

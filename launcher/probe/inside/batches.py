@@ -73,7 +73,7 @@ class Batches:
             loss.say(uniform="yes")
 
     def unlike(self, value, name, known, depth):
-        """Return which tensor has another shape than in the first call, or than others beside it."""
+        """Return the tensor whose shape differs from the first call, or from other tensors in this call."""
         shape = getattr(value, "shape", None)
         if shape is not None:
             if getattr(value, "is_nested", False) is True:

@@ -138,7 +138,7 @@ def is_layer(module):
 
 
 def layered(switch):
-    """Return whether each block has a flag of its own."""
+    """Return whether each block has its own flag."""
     lists = blocks.find(switch)
     return bool(lists) and all(hasattr(m, "gradient_checkpointing") for each in lists for m in each["modules"])
 

@@ -32,7 +32,7 @@ class Steps:
 
 
 def sketch(output):
-    """Return what is kept of an output, as a list: (shape, type, sums, length) of each tensor."""
+    """Return a summary of an output, as a list: (shape, type, sums, length) of each tensor."""
     import torch
 
     found = []

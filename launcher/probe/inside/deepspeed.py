@@ -33,7 +33,7 @@ def tell(engine):
 
 
 def tell_config(config, by):
-    """Reports what a configuration says beside the batch."""
+    """Reports the settings of a configuration other than the batch."""
     def settle(knob, value):
         process.settle(knob, value, by, process.FRAMEWORK)
 

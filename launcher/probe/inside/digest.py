@@ -143,7 +143,7 @@ def window(trace, marks):
 
 
 def missing(told, sums, without):
-    """Return what is unknown, and how to get it."""
+    """Return which facts are unknown, and how to get them."""
     if not sums["allocated_bytes"]:
         return ""
     if not sums["recorded"] and told["foreign"]:

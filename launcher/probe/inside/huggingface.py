@@ -165,7 +165,7 @@ def pass_gradients(self):
 
 
 def reentrant(model):
-    """Return whether a model of transformers checkpoints so where nothing is said."""
+    """Return whether a model of transformers checkpoints reentrantly by default."""
     import inspect
 
     enable = getattr(model, "gradient_checkpointing_enable", None)

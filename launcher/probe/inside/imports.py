@@ -167,7 +167,7 @@ def tell(part, what, name, module):
 
 
 def done():
-    """Takes the finder away: what is imported from now on comes too late to matter."""
+    """Removes the finder: later imports come too late to matter."""
     if CHILDREN in finder.wanted:
         try:
             __import__(CHILDREN)  # a part of Python itself, which torch needs, too

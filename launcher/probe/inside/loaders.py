@@ -8,7 +8,7 @@ hook: dict = {"drawn": [], "open": None}
 
 
 def arm(torch):
-    """Listens to what is drawn from loaders, until the first steps are over."""
+    """Observes the batches of loaders until the first steps are over."""
     loaders = sys.modules["torch.utils.data.dataloader"]
     like = imports.like
     Loader, Iter = loaders.DataLoader, loaders._BaseDataLoaderIter
@@ -102,7 +102,7 @@ def again(args, kwargs):
 
 
 def doubt():
-    """Takes back what was told: the batches of one step come from loaders of two sizes."""
+    """Withdraws the report: the batches of one step come from loaders of two sizes."""
     if hook["root"].get("over"):
         return
     for knob in ("micro_batch_size", "dataloader_workers", "pin_memory"):

@@ -110,13 +110,13 @@ class Memory:
             self.save()
 
     def failed(self):
-        """Called when an exception leaves the root: what is held then is still there."""
+        """Called when an exception leaves the root, while its memory is still allocated."""
         self.raised = {"instant": self.phase, "allocated": self.rise()}
         if self.marks is not None:
             self.followed()
 
     def rise(self):
-        """Return the most that was held since the last look, or what is held."""
+        """Return the peak of memory since the last call, or the memory now."""
         held, peak = self.peaks.take()
         return max(held, peak)
 
@@ -291,7 +291,7 @@ state: dict = {}
 
 
 class Hooks:
-    """What the root's calls are told to."""
+    """Receives the root's calls."""
 
     begin, end, failed = (staticmethod(kept(getattr(Memory, name))) for name in ("begin", "end", "failed"))
 

@@ -34,7 +34,7 @@ class CUDA:
         return self.cuda.memory_stats_as_nested_dict(self.device)
 
     def whole(self):
-        """Return what is told of the allocator as a whole. held_bytes is what it holds now."""
+        """Return the figures of the whole allocator. held_bytes is its memory now."""
         stats = self.stats()
 
         def pool(name):
@@ -56,7 +56,7 @@ class CUDA:
         return int(share * self.total()) if 0 < share < 1 else 0
 
     def written(self):
-        """Return the share that the allocator's variable says: older versions cannot be asked."""
+        """Return the share in the allocator's variable: older versions have no function for it."""
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             for word in os.environ.get(name, "").replace(" ", "").split(","):
                 key, _, value = word.partition(":")

@@ -64,7 +64,7 @@ def within_reach(device):
 
 
 def turn(root, value="cpu", tell=None):
-    """Turns it on, and gives [what was, what is]."""
+    """Turns it on, and returns [old, new]."""
     model = blocks.unwrap(root)
     room = Room(budget(), tell)
     forwards.around("offload", model, lambda: enter(model, room), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
@@ -149,7 +149,7 @@ def cache(folder, name):
 
 
 def storages(model):
-    """Return where the parameters and buffers lie: what is a view of them stays where it is."""
+    """Return the storages of the parameters and buffers: views of them are not moved."""
     return {address(t) for t in list(model.parameters()) + list(model.buffers())}
 
 

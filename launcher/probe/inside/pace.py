@@ -88,7 +88,7 @@ def timer(pace):
 
 
 def collectives():
-    """Return how many collectives this process has begun, None where that cannot be told."""
+    """Return how many collectives this process has begun, None if that is not known."""
     try:
         part = sys.modules["torch.distributed.distributed_c10d"]
         groups = part._world.pg_map if hasattr(part, "_world") else part._pg_map
@@ -98,7 +98,7 @@ def collectives():
 
 
 def arm(memory):
-    """Begins after the first steps, with what is measured of the root, or None."""
+    """Begins after the first steps, with the measurement of the root, or None."""
     if "pace" in state or process.number("WORLD_SIZE") < 2:
         return
     state["pace"] = Pace(memory_part.meter())

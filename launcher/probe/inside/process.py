@@ -82,7 +82,7 @@ def settle(knob, value, by, authority):
 
 
 def settings():
-    """Return what is certain: by knob the value, and who told it."""
+    """Return the certain settings: by knob, the value and its source."""
     values, by = {}, {}
     for knob, voices in said.items():
         if voices and not disputed(knob, voices) and not idle(knob):
@@ -109,13 +109,13 @@ def disputed(knob, voices):
 
 
 def note(key, more):
-    """Adds to one of the dictionaries that are told: applied, failed, refused."""
+    """Adds to one of the reported dictionaries: applied, failed, refused."""
     for knob, value in more.items():
         told.setdefault(key, {})[knob] = value
 
 
 def problem(where, error):
-    """Notes what went wrong in the probe itself. The job goes on."""
+    """Notes an error in the hook itself. The job continues."""
     trouble("%s: %s: %s" % (where, type(error).__name__, error))
 
 
@@ -184,7 +184,7 @@ def versions():
 
 
 def save():
-    """Writes what is told, if it is new. Nothing is written by a process that does not speak."""
+    """Writes the report, if it is new. A process that does not report writes nothing."""
     if not state["speaks"] or not here():
         return
     whole = dict(told, pid=os.getpid(), rank=number("RANK"), world=world(), versions=versions())

@@ -35,7 +35,7 @@ def text(value):
 
 
 def figure(expression, value):
-    """Return a number of bytes that the exception's words tell, 0 for none."""
+    """Return a number of bytes in the exception's message, 0 for none."""
     found = expression.search(text(value))
     try:
         return int(float(found.group(1)) * UNITS[found.group(2)]) if found else 0

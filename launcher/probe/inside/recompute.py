@@ -173,7 +173,7 @@ def trains(module, args, kwargs):
 
 
 def hooks_allowed(torch):
-    """Return whether what is saved may be replaced: not inside torch.func, nor while torch.compile traces."""
+    """Return whether saved tensors may be replaced: not inside torch.func, nor while torch.compile traces."""
     allowed = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", None)
     return (allowed is None or allowed()) and not exclusions.compiling()
 

@@ -258,7 +258,7 @@ def close(one, other):
 
 
 def check_functions(loss, outputs):
-    """Raises Unproven where a function of the job's own has a backward pass of its own."""
+    """Raises Unproven if a function of the job has its own backward pass."""
     torch, seen, left = sys.modules["torch"], set(), [loss.grad_fn]
     while left:
         node = left.pop()

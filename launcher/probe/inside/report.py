@@ -36,7 +36,7 @@ def ended(path, began):
 
 
 def end(path, began):
-    """Return what is known of any end of this process."""
+    """Return the facts that are known at any end of this process."""
     import time
 
     told = {"pid": os.getpid(), "began": began, "time": time.time(), "masked": False, "inner": False, "trained": False}
@@ -65,7 +65,7 @@ def stepped(folder):
 
 
 def started(folder):
-    """Return what processes said of themselves that this one started, and that train."""
+    """Return the reports of training processes that this process started."""
     import json
 
     for name in os.listdir(folder):
@@ -176,7 +176,7 @@ def devices():
 
 
 def save(path, told):
-    """Writes a file that is there as a whole or not at all."""
+    """Writes a file atomically."""
     import json
 
     text = json.dumps(told).encode("ascii")

@@ -106,7 +106,7 @@ def disarm():
 
 
 def is_root(module):
-    """Return whether a module that is called, outside all others, is what is trained."""
+    """Return whether a module that is called outside all others is the trained model."""
     try:
         if loaders.in_worker():
             return False

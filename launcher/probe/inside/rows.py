@@ -203,7 +203,7 @@ def tensors(value, depth=0):
 
 @contextlib.contextmanager
 def untouched(module):
-    """Puts back what a run of the module changes, and makes what is random plain."""
+    """Restores the state that a run of the module changes, and makes random functions deterministic."""
     torch = sys.modules["torch"]
     state = recompute.State(module)
     before, modes = state.read(), state.modes()

@@ -227,7 +227,7 @@ def digested(found):
 
 
 def save(path, text):
-    """Writes a file that is there as a whole or not at all."""
+    """Writes a file atomically."""
     part = path + ".part"
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

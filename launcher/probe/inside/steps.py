@@ -185,7 +185,7 @@ def begin(optimizer):
 
 
 def opens(optimizer):
-    """Is one of the first steps: what is told of the job's batches becomes known."""
+    """Handles one of the first steps: the report on the job's batches becomes known."""
     process.trains()
     cycles = cycles_part.cycles
     each = process.guarded(samples.step)() or []
@@ -223,7 +223,7 @@ def opening(optimizer):
 
 
 def look(optimizer):
-    """Reports what is known by now, and takes the hooks away that were to find it out."""
+    """Reports the facts known by now, and removes the hooks that found them."""
     Optimizer, plain = handles["optimizer"]
     if "post" in handles and getattr(Optimizer.__init__, "__wrapped__", None) is plain:
         Optimizer.__init__ = plain
