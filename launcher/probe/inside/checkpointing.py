@@ -34,7 +34,7 @@ def refusal(root, value="full"):
     return cached(root) if lists else ""
 
 
-def turn(root, value="full", tell=None, count=None):
+def turn(root, value="full", tell=None, count=None, when=None):
     """Turns it on: "full" for every block, "selective" for every second.
 
     It gives [what was, what is]. tell(reason) is called where it has to be given up in
@@ -46,13 +46,13 @@ def turn(root, value="full", tell=None, count=None):
     try:
         for switch in switches:
             done.append(lambda switch=switch: flip(switch, False))
-            flip(switch, True, tell, count)
+            flip(switch, True, tell, count, when)
             if value == "selective":
                 thin(switch)
         modules = [m for each in lists for m in each["modules"][:: 2 if value == "selective" else 1]]
         if modules:
             block = recompute.Block
-            done.append(forwards.wrap("checkpointing", unique(modules), lambda module: block(tell, count)))
+            done.append(forwards.wrap("checkpointing", unique(modules), lambda module: block(tell, count, when)))
     except BaseException:
         for undo in reversed(done):
             undo()
@@ -113,7 +113,7 @@ def has_switch(module):
     return flagged and not any(recompute.is_norm(m) for m in module.modules())
 
 
-def flip(switch, on, tell=None, count=None):
+def flip(switch, on, tell=None, count=None, when=None):
     """Turns a switch, without the hook on the embeddings that reentrant checkpointing needs."""
     import functools
 
@@ -122,6 +122,8 @@ def flip(switch, on, tell=None, count=None):
     function = functools.partial(checkpoint.checkpoint, use_reentrant=False)
     if on:
         function = compared.checkpoint(function, tell, compared.Steps(count), "a block of " + type(switch).__name__)
+        if when is not None:
+            function = gated(function, when)
     switch._set_gradient_checkpointing(enable=on, gradient_checkpointing_func=function)
     if not on:
         return
@@ -131,6 +133,11 @@ def flip(switch, on, tell=None, count=None):
             module.gradient_checkpointing = False
     if not any(getattr(m, "gradient_checkpointing", False) for m in switch.modules()):
         raise RuntimeError("the switch of %s does nothing" % type(switch).__name__)
+
+
+def gated(function, when):
+    """Checkpoint only in calls of the root for which when() is true."""
+    return lambda run, *args, **kwargs: function(run, *args, **kwargs) if when() else run(*args, **kwargs)
 
 
 def is_layer(module):

@@ -14,8 +14,8 @@ from . import compared, exclusions
 class Block:
     """Runs the forward of one block, in every step."""
 
-    def __init__(self, tell=None, count=None):
-        self.tell = tell
+    def __init__(self, tell=None, count=None, when=None):
+        self.tell, self.when = tell, when
         self.given_up = False
         self.compared = compared
         self.steps = self.compared.Steps(count)
@@ -24,7 +24,7 @@ class Block:
     def __call__(self, module, forward, args, kwargs):
         call = None
         try:
-            if not self.given_up and trains(module, args, kwargs):
+            if not self.given_up and (self.when is None or self.when()) and trains(module, args, kwargs):
                 call = self.prepare(module, forward, args, kwargs)
         except Exception as e:
             self.give_up("%s: %s" % (type(e).__name__, e))
