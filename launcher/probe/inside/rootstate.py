@@ -8,6 +8,7 @@
 import contextlib
 import sys
 import types
+import typing
 import weakref
 
 from . import imports, recompute
@@ -61,7 +62,7 @@ class Root:
 
     def all_places(self):
         norms = {id(m) for m in self.norms}
-        found = []
+        found: list = []
         for module in self.modules:
             if id(module) not in norms:
                 found += [Buffer(module, name) for name in module._buffers]
@@ -320,6 +321,9 @@ def same(kept, value):
 
 
 class Place:
+    of: typing.Any
+    name: str
+
     def learned(self, before):
         """Is told that a forward changes it."""
 
@@ -332,7 +336,7 @@ class Place:
 
 def of_space(space, owner):
     """Gives the places in a module's or class's attributes."""
-    found = []
+    found: list = []
     for name, value in list(space.items()):
         if recompute.is_internal(name) or name in ("_parameters", "_buffers", "_modules", "__dict__"):
             continue
@@ -395,10 +399,7 @@ class Container(Place):
     def put_back(self, before):
         if not self.changed(before):
             return
-        if type(before) is dict:
-            items = {k: full(v) for k, v in before.items()}
-        else:
-            items = [full(v) for v in before]
+        items = {k: full(v) for k, v in before.items()} if type(before) is dict else [full(v) for v in before]
         self.value.clear()
         self.value.extend(items) if hasattr(self.value, "extend") else self.value.update(items)
 

@@ -81,7 +81,7 @@ class Parts:
         parameters = [p for p in self.split.guard.known.parameters if p.requires_grad]
         if not torch.is_grad_enabled():
             return self.shape_of(self.forward(self.given))
-        made = function(torch).apply(self, len(self.given), *self.given, *parameters)
+        made = function().apply(self, len(self.given), *self.given, *parameters)
         return self.shape_of(made)
 
     def shape_of(self, made):
@@ -108,7 +108,7 @@ class Parts:
     def backward(self, tensors, gradients, n):
         """Return the gradients of the tensors: those given to the root, and its parameters."""
         torch, after = self.torch, self.random_now()
-        total = [None] * len(tensors)
+        total: list = [None] * len(tensors)
         wanted = [j for j, t in enumerate(tensors) if t.requires_grad]
         for i in range(self.count):
             rootstate.set_random(self.split.guard.known.devices, *self.random[i])
@@ -131,8 +131,10 @@ class Parts:
         return total
 
 
-def function(torch):
+def function():
     """Return the autograd function; it is made once torch is there."""
+    import torch
+
     if "function" in made:
         return made["function"]
 
