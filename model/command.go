@@ -2,18 +2,22 @@ package model
 
 import "github.com/gpurun/gpurun/strategy"
 
-// A Command is the command of one attempt, with all paths resolved.
+// A Command is the command of one attempt. Package recipes returns it with paths of Files and
+// Siblings relative to the folder of the copies, and the originals' as the user wrote them; from
+// launcher/job on, all paths are resolved.
 type Command struct {
 	Argv  []string          `json:"argv"`
 	Env   map[string]string `json:"env,omitempty"`   // variables that gpurun sets
 	Calls []strategy.Call   `json:"calls,omitempty"` // arguments that gpurun's hook changes in the process
 	Turn  strategy.Plan     `json:"turn,omitempty"`  // settings that the hook changes there
-	// Files are changed copies, by their path in the attempt's folder.
+	// Files are changed copies, by their path. Argv and Env name them.
 	Files map[string][]byte `json:"-"`
 	// Siblings maps a folder of copies to the original folder. Links to the other files of the
 	// original folder make relative includes resolve.
 	Siblings map[string]string `json:"-"`
 	// Whole is the folder with the copy of a checkpoint, which needs all of its siblings.
 	Whole string `json:"-"`
-	Diff  string `json:"-"` // unified, for people
+	// Diff is a unified diff of the files, the command (one option per line) and the changed
+	// variables, for people; empty if nothing changes.
+	Diff string `json:"-"`
 }

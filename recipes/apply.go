@@ -5,22 +5,23 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/deepspeed"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // Apply changes the original command so that the job runs with the whole plan. The caller writes
-// the new files under dir, as Change describes. A knob that already has its value is not changed.
-func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) (Change, error) {
+// the new files under dir, as model.Command describes. A knob that already has its value is not changed.
+func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) (model.Command, error) {
 	d := format.NewDraft(r.Recipe, cmd)
 	old, ranges, err := r.read(d, at)
 	if err != nil {
-		return Change{}, err
+		return model.Command{}, err
 	}
 	next := old.With(plan)
 	if err := settle(d, len(old.Changed(next)) > 0); err != nil {
-		return Change{}, err
+		return model.Command{}, err
 	}
 	for _, k := range strategy.Knobs {
 		value, wanted := plan[k]
@@ -28,19 +29,19 @@ func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) 
 			continue
 		}
 		if err := turn(d, k, value, ranges[k]); err != nil {
-			return Change{}, fmt.Errorf("set %s to %s: %w", k, value, err)
+			return model.Command{}, fmt.Errorf("set %s to %s: %w", k, value, err)
 		}
 	}
 	if err := applyGlobal(d, old, next, ranges[strategy.GradientAccumulationSteps]); err != nil {
-		return Change{}, err
+		return model.Command{}, err
 	}
 	if err := scale(d, old, next); err != nil {
-		return Change{}, err
+		return model.Command{}, err
 	}
 	for _, name := range r.Rules {
 		if apply := rules[name].Apply; apply != nil {
 			if err := apply(d, old, next); err != nil {
-				return Change{}, err
+				return model.Command{}, err
 			}
 		}
 	}

@@ -14,9 +14,9 @@ import (
 // parsedRecipe reads a recipe that must have no faults.
 func parsedRecipe(t *testing.T, text string) recipes.Recipe {
 	t.Helper()
-	r, problems := recipes.Parse("x.toml", []byte("name = \"x\"\n"+text))
-	if problems != nil {
-		t.Fatal(problems)
+	r, err := recipes.ParseFile("x.toml", []byte("name = \"x\"\n"+text))
+	if err != nil {
+		t.Fatal(err)
 	}
 	return r
 }
@@ -318,21 +318,16 @@ func TestPointedAt(t *testing.T) {
 func TestFormatProblems(t *testing.T) {
 	for text, want := range map[string]string{
 		"[versions]\ntorch = \"2.0\"":                                                     "versions: \"2.0\" is no bound",
-		"[[proof]]\nknob = \"precision\"\nline = 'x'":                                     "proof.0.line: the expression needs a group",
-		"[[proof]]\nknob = \"precisio\"\nline = '(x)'":                                    "proof.0.knob: there is no knob \"precisio\"",
-		"[[checkpoint]]\nknob = \"sharding\"\nsurvives = 1":                               "checkpoint.0.survives: want a list",
-		"[[own_oom]]\narg = \"--x\"":                                                      "own_oom.0.value: what is to be written is missing",
+		"[[proof]]\nknob = \"precision\"\nline = 'x'":                                     "proof[0].line: the expression needs a group",
+		"[[proof]]\nknob = \"precisio\"\nline = '(x)'":                                    "proof[0].knob: there is no knob \"precisio\"",
+		"[[checkpoint]]\nknob = \"sharding\"\nsurvives = 1":                               "checkpoint[0].survives: want a list",
+		"[[own_oom]]\narg = \"--x\"":                                                      "own_oom[0].value: what is to be written is missing",
 		"[deepspeed]\nauto = true":                                                        "deepspeed: want",
 		"[knobs.precision]\nglobal = { arg = \"--g\" }":                                   "only gradient_accumulation_steps has global",
 		"[knobs.precision]\nplaces = [{ env = \"A\" }]\nalternatives = [{ env = \"B\" }]": "either places, which agree, or alternatives",
 	} {
-		_, problems := recipes.Parse("x.toml", []byte("name = \"x\"\n"+text))
-		found := false
-		for _, p := range problems {
-			found = found || strings.Contains(p.String(), want)
-		}
-		if !found {
-			t.Errorf("%s: %v, want %s", text, problems, want)
+		if _, err := recipes.ParseFile("x.toml", []byte("name = \"x\"\n"+text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
 }

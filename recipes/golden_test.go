@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -205,7 +206,7 @@ func playScene(t *testing.T, s scene) map[string]string {
 }
 
 // after returns the changed command.
-func after(cmd recipes.Command, change recipes.Change) recipes.Command {
+func after(cmd recipes.Command, change model.Command) recipes.Command {
 	next := recipes.Command{Argv: change.Argv, Env: maps.Clone(cmd.Env), Files: maps.Clone(cmd.Files), Script: cmd.Script, Code: cmd.Code, Packages: cmd.Packages}
 	maps.Copy(next.Env, change.Env)
 	next.Calls = change.Calls

@@ -1,6 +1,7 @@
 package recipes_test
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -108,16 +110,17 @@ func TestParseProblems(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, problems := recipes.Parse("x.toml", []byte(test.text))
-			if len(problems) != 1 || !strings.HasPrefix(problems[0].String(), test.want) {
-				t.Errorf("problems %v, want %s", problems, test.want)
+			_, err := recipes.ParseFile("x.toml", []byte(test.text))
+			var file *document.FileError
+			if !errors.As(err, &file) || len(file.Faults) != 1 || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %s", err, test.want)
 			}
 		})
 	}
 }
 
 func TestParseWholeRecipe(t *testing.T) {
-	r, problems := recipes.Parse("mine.toml", []byte(`
+	r, err := recipes.ParseFile("mine.toml", []byte(`
 		name = "mine"
 		title = "Mine"
 		[resume]
@@ -129,8 +132,8 @@ func TestParseWholeRecipe(t *testing.T) {
 		micro_batch_size = { arg = "--bs" }
 		offload_param = { absent = "there is no such thing" }
 	`))
-	if problems != nil {
-		t.Fatal(problems)
+	if err != nil {
+		t.Fatal(err)
 	}
 	want := recipes.Recipe{Recipe: format.Recipe{
 		Name: "mine", Title: "Mine",

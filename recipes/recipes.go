@@ -3,7 +3,7 @@
 // copies of its files.
 //
 // The package does no I/O: the caller loads the files that FilesNamed lists, and writes the files
-// of a Change. A plan is always applied to the original command, never to the result of an
+// of a model.Command. A plan is always applied to the original command, never to the result of an
 // earlier plan.
 //
 // README.md documents the format of a recipe file and of the [knobs] table.
@@ -26,7 +26,6 @@ type Recipe struct{ format.Recipe }
 type (
 	Command  = format.Command
 	Topology = format.Topology
-	Change   = format.Change
 	Knob     = format.Knob
 	Resume   = format.Resume
 	Progress = format.ProgressLines
@@ -38,12 +37,6 @@ type (
 func ParseFile(file string, text []byte) (Recipe, error) {
 	r, err := format.Parse(file, text, rules)
 	return Recipe{r}, err
-}
-
-// Parse is ParseFile for a caller that shows the problems in another way.
-func Parse(name string, text []byte) (Recipe, []document.Problem) {
-	r, problems := format.Problems(name, text, rules)
-	return Recipe{r}, problems
 }
 
 // FromKnobs reads the [knobs] table of a train.toml, in the form that a TOML decoder returns. The

@@ -25,14 +25,14 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Comm
 	at := r.at
 	at.NVMePath = host.SwapDir(r.Job.Policy.NVMePath, dir)
 	written, turned := p.split(plan)
-	var change recipes.Change
+	var change model.Command
 	err := errext.Recovered(func() (err error) {
 		beforeReading(writtenPlan)
 		change, err = r.recipe.Apply(r.command, written, at, files)
 		return err
 	})
 	if errext.Panicked(err) && maps.Equal(plan, p.Plan()) {
-		change, err = recipes.Change{Argv: r.command.Argv}, nil // the job as written needs no recipe
+		change, err = model.Command{Argv: r.command.Argv}, nil // the job as written needs no recipe
 	}
 	if err != nil {
 		return model.Command{}, err
@@ -46,8 +46,8 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Comm
 			return model.Command{}, err
 		}
 	}
-	c := model.Command{Argv: change.Argv, Env: map[string]string{}, Files: map[string][]byte{}, Siblings: map[string]string{}, Diff: change.Diff,
-		Calls: change.Calls, Turn: turned}
+	c := change
+	c.Turn, c.Env, c.Files, c.Siblings = turned, map[string]string{}, map[string][]byte{}, map[string]string{}
 	maps.Copy(c.Env, p.tracked)
 	maps.Copy(c.Env, change.Env)
 	p.ceiling.withAllocator(r.env, c.Env)

@@ -18,7 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/fits"
 	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -231,7 +231,7 @@ func (p *Prepared) codeDigest() string {
 }
 
 // bare returns the job's command with each changeable setting at the first value of its range.
-func (p *Prepared) bare() recipes.Change {
+func (p *Prepared) bare() model.Command {
 	r, first := p.Resolved, strategy.Plan{}
 	for _, k := range strategy.Knobs {
 		switch own, known := p.knobs[k]; {
@@ -247,7 +247,7 @@ func (p *Prepared) bare() recipes.Change {
 		return change
 	}
 	some := strategy.Plan{}
-	change = recipes.Change{Argv: r.command.Argv}
+	change = model.Command{Argv: r.command.Argv}
 	for _, k := range strategy.Knobs {
 		if v, set := first[k]; set {
 			if next, err := r.recipe.Apply(r.command, some.With(strategy.Plan{k: v}), r.at, ""); err == nil {
@@ -260,7 +260,7 @@ func (p *Prepared) bare() recipes.Change {
 
 // unchanged returns the configuration files that a change does not copy. A copy has the name of its file, in
 // another folder.
-func (p *Prepared) unchanged(change recipes.Change) []string {
+func (p *Prepared) unchanged(change model.Command) []string {
 	r := p.Resolved
 	names := slices.Sorted(maps.Keys(r.command.Files))
 	if r.recipe.Name != "" {

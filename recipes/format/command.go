@@ -70,22 +70,3 @@ func (t Topology) Sharing() int {
 	}
 	return max(t.Ranks, 1)
 }
-
-// A Change is the command of one attempt.
-type Change struct {
-	Argv []string
-	// Env holds the variables to set, only those that change.
-	Env map[string]string
-	// Calls are arguments that gpurun's hook changes when the process makes a call.
-	Calls []strategy.Call
-	// Files are the new files, by slash-separated path relative to the folder that Apply was
-	// given. Argv and Env name them with that folder in front.
-	Files map[string][]byte
-	// Siblings maps a new folder (relative, as in Files) to the folder, as the user wrote it,
-	// from which its file was copied. Every other entry of the latter is to be linked into the
-	// former, so that relative includes resolve as before.
-	Siblings map[string]string
-	// Diff is a unified diff of the files, the command (one option per line) and the changed
-	// variables; empty if nothing changes.
-	Diff string
-}

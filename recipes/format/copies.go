@@ -13,18 +13,19 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // Finish turns the draft into a change whose files go into dir.
-func (d *Draft) Finish(dir string) (Change, error) {
-	change := Change{Files: map[string][]byte{}, Siblings: map[string]string{}}
+func (d *Draft) Finish(dir string) (model.Command, error) {
+	change := model.Command{Files: map[string][]byte{}, Siblings: map[string]string{}}
 	folders := map[string]string{}
 	for file := d.nextChanged(); file != ""; file = d.nextChanged() {
 		if inline(file) {
 			d.copies[file] = file
 			if err := d.point(file, string(d.files[file])); err != nil {
-				return Change{}, err
+				return model.Command{}, err
 			}
 			continue
 		}
@@ -44,7 +45,7 @@ func (d *Draft) Finish(dir string) (Change, error) {
 			change.Siblings[folder] = from
 		}
 		if err := d.point(file, path.Join(dir, name)); err != nil {
-			return Change{}, err
+			return model.Command{}, err
 		}
 	}
 	for file, name := range d.copies {
@@ -134,7 +135,7 @@ func samePath(a, b string) bool {
 
 // diff shows the change for people: the files, then the command with one option per line, then
 // the variables that change.
-func (d *Draft) diff(change Change) string {
+func (d *Draft) diff(change model.Command) string {
 	var b strings.Builder
 	for _, file := range d.changedFiles() {
 		if inline(file) {

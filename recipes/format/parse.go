@@ -13,29 +13,11 @@ import (
 // Parse reads a recipe file, which may name these rules; file is its name, for messages. The
 // error has all its faults, each at its position.
 func Parse(file string, text []byte, rules Rules) (Recipe, error) {
-	r, problems, fault := parse(text, rules)
-	switch {
-	case fault != nil:
-		return r, &document.FileError{File: file, Kind: "recipe that can be used", Faults: []document.FileFault{*fault}}
-	case len(problems) > 0:
-		return r, &document.FileError{File: file, Kind: "recipe that can be used", Faults: document.Faults(text, problems)}
-	}
-	return r, nil
-}
-
-// Problems reads a recipe file as Parse does, and returns its faults without their positions.
-func Problems(name string, text []byte, rules Rules) (Recipe, []document.Problem) {
-	r, problems, fault := parse(text, rules)
-	if fault != nil {
-		return r, []document.Problem{{Message: fmt.Sprintf("%s:%d:%d: %s", name, fault.Line, fault.Column, fault.Message)}}
-	}
-	return r, problems
-}
-
-func parse(text []byte, rules Rules) (Recipe, []document.Problem, *document.FileFault) {
+	failed := document.FileError{File: file, Kind: "recipe that can be used"}
 	values, fault := document.Decode(text, "a recipe")
 	if fault != nil {
-		return Recipe{}, nil, fault
+		failed.Faults = []document.FileFault{*fault}
+		return Recipe{}, &failed
 	}
 	var problems []document.Problem
 	r, n := newRecipe(), newTable(values, &problems, names(recipeSpecs))
@@ -50,7 +32,10 @@ func parse(text []byte, rules Rules) (Recipe, []document.Problem, *document.File
 			rule.Shape(&r)
 		}
 	}
-	return r, sorted(problems), nil
+	if failed.Faults = document.Faults(text, sorted(problems)); len(problems) > 0 {
+		return r, &failed
+	}
+	return r, nil
 }
 
 // FromKnobs reads the [knobs] table of a train.toml, in the form that a TOML decoder returns. The
