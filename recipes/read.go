@@ -142,7 +142,7 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 		case value == "":
 			value, from = v, p
 		case v != value:
-			return "", fmt.Errorf("%s says %s, but %s says %s: make them agree", from, value, p, v)
+			return "", fmt.Errorf("%s sets %s, but %s sets %s: make them agree", from, value, p, v)
 		}
 	}
 	if value == "" {

@@ -34,11 +34,11 @@ func read(path string) ([]Fit, error) {
 	case errors.As(err, &refused):
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("read what is remembered of the job: %w", err)
+		return nil, fmt.Errorf("read the job's remembered plans: %w", err)
 	}
 	fits, err := decode(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not used: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return fits, nil
 }
@@ -126,7 +126,7 @@ func (f Fit) check() error {
 		}
 		for _, m := range t.Measured {
 			if m.Doubt > 1 {
-				return fmt.Errorf("what was measured with the plan %s cannot be", t.Plan)
+				return fmt.Errorf("the measurements of the plan %s are impossible", t.Plan)
 			}
 		}
 	}
@@ -138,13 +138,13 @@ func encode(fits []Fit) ([]byte, error) {
 	for fits = bounded(fits); ; fits = fits[:len(fits)-1] {
 		text, err := json.Marshal(content{Version: version, Fits: fits})
 		if err != nil {
-			return nil, fmt.Errorf("encode what is remembered: %w", err)
+			return nil, fmt.Errorf("encode the remembered plans: %w", err)
 		}
 		if len(text) < largestFile {
 			return append(text, '\n'), nil
 		}
 		if len(fits) == 1 {
-			return nil, fmt.Errorf("what is to be remembered of one job has more than %d bytes", largestFile)
+			return nil, fmt.Errorf("the remembered plans of one job have more than %d bytes", largestFile)
 		}
 	}
 }

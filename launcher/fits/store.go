@@ -28,7 +28,7 @@ type JobStore struct {
 // holder ends.
 const lockFile = "lock"
 
-// Load reads what is remembered of the job. The error says why an existing file is not used.
+// Load reads the job's remembered plans. The error has the reason why an existing file is not used.
 func (s JobStore) Load() ([]Fit, error) {
 	if s.Dir == "" {
 		return nil, nil
@@ -50,14 +50,14 @@ func (s JobStore) LoadCopy() ([]Fit, error) {
 	return read(s.Copy)
 }
 
-// Update changes what is remembered, one process at a time. A damaged file is replaced; one that
+// Update changes the remembered plans, one process at a time. A damaged file is replaced; one that
 // is refused, or that a newer gpurun wrote, is left unchanged with an error.
 func (s JobStore) Update(change func([]Fit) []Fit) error {
 	if s.Dir == "" {
 		return nil
 	}
 	if err := private.MkdirAll(s.Dir); err != nil {
-		return fmt.Errorf("make the folder of what is remembered: %w", err)
+		return fmt.Errorf("make the folder of the remembered plans: %w", err)
 	}
 	if err := checkFolder(s.Dir); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s JobStore) Update(change func([]Fit) []Fit) error {
 		return err
 	}
 	if err := private.WriteFile(path, text, private.Mode); err != nil {
-		return fmt.Errorf("remember what the job needed: %w", err)
+		return fmt.Errorf("write the remembered plans: %w", err)
 	}
 	// The copy is written only into an existing folder of the user. Nothing depends on it.
 	if s.Copy != "" && private.CheckOwner(filepath.Dir(s.Copy)) == nil {
@@ -95,7 +95,7 @@ const lockPatience = 5 * time.Second
 func lock(path string) (unlock func(), err error) {
 	f, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
-		return nil, fmt.Errorf("lock what is remembered: %w", err)
+		return nil, fmt.Errorf("lock the remembered plans: %w", err)
 	}
 	for until := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -103,7 +103,7 @@ func lock(path string) (unlock func(), err error) {
 		case err == nil, errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOLCK), errors.Is(err, unix.EINVAL):
 			return func() { _ = f.Close() }, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR), time.Now().After(until):
-			return nil, errors.Join(fmt.Errorf("lock what is remembered, %s: %w", path, err), f.Close())
+			return nil, errors.Join(fmt.Errorf("lock the remembered plans, %s: %w", path, err), f.Close())
 		}
 	}
 }
@@ -113,7 +113,7 @@ func lock(path string) (unlock func(), err error) {
 func trim(dir, keep string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("look through what is remembered: %w", err)
+		return fmt.Errorf("list the remembered plans: %w", err)
 	}
 	var files []fs.FileInfo
 	sum := int64(0)
@@ -133,7 +133,7 @@ func trim(dir, keep string) error {
 	for left := len(files); len(files) > 0 && (left > mostFiles || sum > largestStore); files = files[1:] {
 		if oldest := files[0]; oldest.Name() != keep {
 			if err := os.Remove(filepath.Join(dir, oldest.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("drop the oldest of what is remembered: %w", err)
+				return fmt.Errorf("remove the oldest remembered plans: %w", err)
 			}
 			left, sum = left-1, sum-oldest.Size()
 		}
@@ -165,10 +165,10 @@ func Name(words ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16]) + ".json"
 }
 
-// Refused says why a file or folder is not used: another user could have written it.
+// Refused is the reason why a file or folder is not used: another user could have written it.
 type Refused struct{ Path, Why string }
 
-func (e *Refused) Error() string { return fmt.Sprintf("%s is not used: %s", e.Path, e.Why) }
+func (e *Refused) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Why) }
 
 // ownedOnly refuses files and folders that belong to another user, or that others may write to.
 func ownedOnly(path string, info fs.FileInfo) error {

@@ -29,7 +29,7 @@ const (
 	checkpointPlaces   inference = "where the job keeps its checkpoints"
 	oneFolder          inference = "how to keep all attempts in one folder"
 	experimentTrackers inference = "the job's experiment trackers"
-	rememberedPlans    inference = "what is remembered of this job"
+	rememberedPlans    inference = "the remembered plans of this job"
 	settingsInUse      inference = "the settings that the framework uses"
 	writtenPlan        inference = "how the plan is written into the command"
 )

@@ -45,7 +45,7 @@ func TestMetricsThatCannotBe(t *testing.T) {
 		{job, `textfile = "x.txt"`, `4:12: metrics.textfile: "x.txt" is no name that ends in .prom: node_exporter reads no other file`},
 		{job, `textfile = "folder/"`, `"folder/" is no name that ends in .prom`},
 		{job, `textfile = "a/.prom"`, `"a/.prom" is no name that ends in .prom`},
-		{job, `textfile = "{host}.prom"`, `{host} stands for nothing; {job} is the job's name, {run} the run's`},
+		{job, `textfile = "{host}.prom"`, `{host} has no meaning here; {job} is the job's name, {run} the run's`},
 		{job, `textfile = "~/x.prom"`, "only a shell expands ~"},
 		{job, `textfile = 3`, "metrics.textfile: want text, found a whole number"},
 		{job, `listen = "9400"`, `4:10: metrics.listen: "9400" is no address with a port, such as "127.0.0.1:9400"`},

@@ -136,13 +136,13 @@ func (p *Prepared) Resumption() string {
 		bound, strategy.CodeExhausted)
 	switch {
 	case c.Glob != "" && bound > 0:
-		return fmt.Sprintf("goes on from: the newest complete %s; while there is none, %s", c.Glob, ends)
+		return fmt.Sprintf("continues from: the newest complete %s; while there is none, %s", c.Glob, ends)
 	case c.Glob != "" || c.Pointer != "":
-		return fmt.Sprintf("goes on from: the newest complete %s", cmp.Or(c.Glob, c.Pointer))
+		return fmt.Sprintf("continues from: the newest complete %s", cmp.Or(c.Glob, c.Pointer))
 	case bound > 0:
-		return fmt.Sprintf("goes on from: the beginning, since nothing is known of the job's checkpoints; %s: set [resume] in train.toml", ends)
+		return fmt.Sprintf("continues from: the beginning, since the job's checkpoints are not known; %s: set [resume] in train.toml", ends)
 	}
-	return "goes on from: the beginning, since nothing is known of the job's checkpoints: set [resume] in train.toml"
+	return "continues from: the beginning, since the job's checkpoints are not known: set [resume] in train.toml"
 }
 
 var anyNumber = regexp.MustCompile(`\d+`)
@@ -154,6 +154,6 @@ func (s Inspected) sharedCheckpoints() []string {
 	if element == "" || latest == "" || slices.Contains(anyNumber.FindAllString(latest, -1), element) {
 		return nil
 	}
-	return []string{fmt.Sprintf("this is element %s of an array, and every element looks for checkpoints in %s: one may go on from another's; give each a folder of its own",
+	return []string{fmt.Sprintf("this is element %s of an array, and every element looks for checkpoints in %s: one may continue from another's; give each a separate folder",
 		element, latest)}
 }

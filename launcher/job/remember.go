@@ -68,7 +68,7 @@ func (m *RememberedPlans) Recall(ctx context.Context, p strategy.Policy, j strat
 
 func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (strategy.Job, []string) {
 	if m.nowhere != nil {
-		return j, []string{fmt.Sprintf("what this job needs is not remembered: %v", m.nowhere)}
+		return j, []string{fmt.Sprintf("cannot remember the plans of this job: %v", m.nowhere)}
 	}
 	if m.fresh {
 		return j, nil
@@ -76,11 +76,11 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 	var words []string
 	own, err := m.store.Load()
 	if err != nil {
-		words = append(words, notUsed("what is remembered of this job", err))
+		words = append(words, notUsed("the remembered plans of this job", err))
 	}
 	beside, err := m.store.LoadCopy()
 	if err != nil {
-		words = append(words, notUsed("the copy beside the job", err))
+		words = append(words, notUsed("the copy next to the job", err))
 	}
 	if len(own)+len(beside) == 0 {
 		return j, words
@@ -92,7 +92,7 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 		j.Recalled.Fit = strings.TrimSuffix(m.store.Name, ".json")
 	}
 	if found.Unused != "" && p.Mode != strategy.Off {
-		words = append(words, "a plan that fitted before is not started with: "+found.Unused)
+		words = append(words, "a plan that fitted before is not used: "+found.Unused)
 	}
 	return j, words
 }
@@ -108,7 +108,7 @@ func (m *RememberedPlans) startsWith(plan strategy.Plan) bool {
 
 // notUsed explains why a remembered plan is not used.
 func notUsed(what string, err error) string {
-	return fmt.Sprintf("warning: %s is not used: %s", what, strings.ReplaceAll(err.Error(), "\n", "; "))
+	return fmt.Sprintf("warning: cannot use %s: %s", what, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // Keep remembers the last attempt of a history, and the decision d after it.
@@ -133,7 +133,7 @@ func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []st
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("what this job needs is not remembered: %w", err)
+		return fmt.Errorf("cannot remember the plans of this job: %w", err)
 	}
 	return nil
 }

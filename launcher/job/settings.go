@@ -256,7 +256,7 @@ func badTextFile(path string, forAll bool) string {
 	names := filledIn.FindAllString(path, -1)
 	for _, name := range names {
 		if name != "{job}" && name != "{run}" {
-			return fmt.Sprintf("%s stands for nothing; {job} is the job's name, {run} the run's", name)
+			return fmt.Sprintf("%s has no meaning here; {job} is the job's name, {run} the run's", name)
 		}
 	}
 	switch base := filepath.Base(path); {

@@ -193,7 +193,7 @@ func (t typedLine) takeFlags(j *Job, c *command) error {
 		if !commandline.IsOwnOption(name) && name != "python" && strings.HasPrefix(source, "-") {
 			set = append(set, source)
 			if launched {
-				return errext.Errorf("write it behind torchrun, among its own flags", "%s stands before torchrun", source)
+				return errext.Errorf("put it after torchrun, with torchrun's flags", "%s is before torchrun", source)
 			}
 			if c.line != nil && c.line.Set[name] != "" {
 				return errext.Errorf("keep one of them", "%s contradicts %s", source, c.line.Set[name])

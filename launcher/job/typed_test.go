@@ -137,7 +137,7 @@ func TestTypedRefuses(t *testing.T) {
 		"uv run torchrun":                             {"no script or train.toml was given", ""},
 		"horovodrun -np 2 python train.py":            {"horovodrun starts its own ranks", `put the command into a train.toml: job.command, and launch.ranks = "self"`},
 		"bash -c torchrun_x":                          {"bash does not exist", ""},
-		"--nproc-per-node 2 torchrun train.py":        {"--nproc-per-node stands before torchrun", "behind torchrun"},
+		"--nproc-per-node 2 torchrun train.py":        {"--nproc-per-node is before torchrun", "after torchrun"},
 		"--nproc-per-node 2 accelerate launch --num_processes 4 train.py": {"--nproc-per-node contradicts the launcher's number of ranks", "keep one"},
 		"--python /x/python python train.py":                              {"--python contradicts the command, which names python", "keep one"},
 		"--python /x/python uv run train.py":                              {"--python contradicts the command, which names uv run python", "keep one"},

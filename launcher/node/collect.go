@@ -55,7 +55,7 @@ func (a *attempt) collect() {
 	a.stopAlarms()
 	a.stopSettings()
 	if err := a.swap.close(); err != nil {
-		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("remove what was offloaded to NVMe: %v", err)}
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("remove the files offloaded to NVMe: %v", err)}
 	}
 	for _, f := range a.counters.Rise() {
 		a.facts <- f

@@ -41,7 +41,7 @@ func openSwap(dir string) (*swap, error) {
 		made = root
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder for what is offloaded to NVMe: %w", err)
+		return nil, fmt.Errorf("make the folder for offload to NVMe: %w", err)
 	}
 	lock, err := lockSwap(dir)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK) {
@@ -49,7 +49,7 @@ func openSwap(dir string) (*swap, error) {
 		lock, err = os.Open(filepath.Join(dir, swapLock))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("hold the folder for what is offloaded to NVMe: %w", err)
+		return nil, fmt.Errorf("lock the folder for offload to NVMe: %w", err)
 	}
 	return &swap{dir: dir, lock: lock, made: made}, nil
 }
@@ -88,7 +88,7 @@ func SweepSwaps(root string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for what a killed run left on NVMe: %w", err)
+		return fmt.Errorf("look for files of killed runs on NVMe: %w", err)
 	}
 	var errs []error
 	for _, e := range entries {
@@ -150,7 +150,7 @@ func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
 	if err != nil {
 		return nil, notOnNVMe(errors.Join(err, s.close()))
 	}
-	n.log.Note(fmt.Sprintf("%s takes what is offloaded: %s free, %s written in a second", dir, strategy.GiB(freeAt(dir)), strategy.GiB(int64(speed))))
+	n.log.Note(fmt.Sprintf("offload to NVMe uses %s: %s free, writes %s in a second", dir, strategy.GiB(freeAt(dir)), strategy.GiB(int64(speed))))
 	return s, nil
 }
 

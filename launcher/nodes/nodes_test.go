@@ -506,7 +506,7 @@ func TestUnreachableHeadIsReported(t *testing.T) {
 		end := Follow(t.Context(), FollowOptions{Hello: Hello{Node: 1}, Join: time.Minute, Dial: dialer{n, 1}.Dial, Waits: func(why string) {
 			said = append(said, fmt.Sprint(time.Since(began).Round(time.Second), " ", why))
 		}})
-		if end.Code != 75 || !slices.Equal(said, []string{"3s nobody listens there"}) {
+		if end.Code != 75 || !slices.Equal(said, []string{"3s no process listens there"}) {
 			t.Errorf("%+v, said %q", end, said)
 		}
 	})

@@ -75,7 +75,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	case next.URL.Host != first.URL.Host || next.URL.Scheme != first.URL.Scheme:
 		return &refusal{fmt.Sprintf("it redirects to %s://%s; only redirects within a host are followed", next.URL.Scheme, next.URL.Host)}
 	case next.Method != http.MethodPost:
-		return &refusal{fmt.Sprintf("it redirects with status %d, which drops what is posted", next.Response.StatusCode)}
+		return &refusal{fmt.Sprintf("it redirects with status %d, which drops the posted body", next.Response.StatusCode)}
 	case len(before) > redirects:
 		return &refusal{"it redirects in a circle"}
 	}

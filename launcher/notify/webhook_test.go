@@ -127,7 +127,7 @@ func TestServers(t *testing.T) {
 		"sends elsewhere":             {[]http.HandlerFunc{answers(307, "Location", elsewhere.URL+"/x")}, 1, "!it redirects to " + elsewhere.URL + "; only redirects within a host are followed"},
 		"sends to another door":       {[]http.HandlerFunc{answers(308, "Location", "/x"), ok}, 2, ""},
 		"sends in a circle":           {[]http.HandlerFunc{answers(307, "Location", "/x")}, redirects + 1, "!it redirects in a circle"},
-		"sends to a page":             {[]http.HandlerFunc{answers(302, "Location", "/x"), ok}, 1, "!it redirects with status 302, which drops what is posted"},
+		"sends to a page":             {[]http.HandlerFunc{answers(302, "Location", "/x"), ok}, 1, "!it redirects with status 302, which drops the posted body"},
 		"sends to nowhere":            {[]http.HandlerFunc{answers(307)}, 1, "!answers 307"},
 		"dies mid-answer":             {[]http.HandlerFunc{dies("HTTP/1.1 200 O"), ok}, 2, ""},
 		"dies after its answer":       {[]http.HandlerFunc{dies("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nx")}, 1, ""},

@@ -86,7 +86,7 @@ func (l *logFile) write(lost int64, buf []byte) (int64, error) {
 func (l *logFile) fail(err error) {
 	if l.err == nil && err != nil {
 		l.err = err
-		l.warn(fmt.Sprintf("gpurun: cannot write a log, training goes on: %v", err))
+		l.warn(fmt.Sprintf("gpurun: cannot write a log, training continues: %v", err))
 	}
 }
 

@@ -613,7 +613,7 @@ func TestFullDiskIsReportedOnceAndTrainingContinues(t *testing.T) {
 	log.file = disk{os.NewFile(uintptr(full), filepath.Join(dir, "rank0", "stdout.log"))}
 	out, _ := o.Files(0)
 	write(t, out, "step 1\n")
-	stderr.await(t, "gpurun: cannot write a log, training goes on: write "+filepath.Join(dir, "rank0", "stdout.log")+": no space left on device\n")
+	stderr.await(t, "gpurun: cannot write a log, training continues: write "+filepath.Join(dir, "rank0", "stdout.log")+": no space left on device\n")
 	write(t, out, "step 2\n")
 	stdout.await(t, "step 1\nstep 2\n")
 	if err := o.Wait(context.Background()); !errors.Is(err, syscall.ENOSPC) {

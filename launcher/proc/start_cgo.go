@@ -62,7 +62,7 @@ static void check_threads(void) {
 		return;
 	if (getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur < 2 * THREADS)
 		refuse(2, "the number of processes is limited (ulimit -u, RLIMIT_NPROC) to less than gpurun has threads", "raise it: ulimit -u");
-	refuse(75, "there are no more processes and threads to be had for this user or this container",
+	refuse(75, "this user or this container cannot start more processes or threads",
 		"end some, or raise the limit: see ulimit -u, and pids.max of the cgroup");
 }
 

@@ -250,5 +250,5 @@ func (c *config) checkAccumulation(plan strategy.Plan, ranges map[strategy.Knob]
 	if c.alone || !known || accum == 1 || c.has(dsAccum) {
 		return
 	}
-	format.LeaveBatch(ranges, fmt.Sprintf("%s has no %s, which Accelerate takes as 1 while the arguments say %d: set it to \"auto\"", format.Shown(c.file), dsAccum, accum))
+	format.LeaveBatch(ranges, fmt.Sprintf("%s has no %s, so Accelerate uses 1, but the arguments set %d: set it to \"auto\"", format.Shown(c.file), dsAccum, accum))
 }

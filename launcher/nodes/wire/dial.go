@@ -136,7 +136,7 @@ func (d *Dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs
 // no head.
 var (
 	ErrMistrusted = errors.New("node 0 is there, and has another secret than this node")
-	ErrRefused    = errors.New("nobody listens there")
+	ErrRefused    = errors.New("no process listens there")
 )
 
 // errNotHead: a place answers, and is not the head's.
