@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"launcher/gpu":         {"strategy", "strategy/cause", "launcher/procfs"},
 	"launcher/host":        {"strategy", "strategy/cause", "launcher/procfs"},
 	"launcher/probe":       {"launcher/private", "launcher/procfs", "strategy", "strategy/memory", "strategy/cause"},
-	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/environ", "launcher/errext"},
+	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext"},
 	"launcher/fits":        {"launcher/private", "strategy", "strategy/memory"},
 	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy", "strategy/memory", "launcher/runstate", "launcher/procfs"},
 	"launcher/mask":        {"launcher/terminal"},

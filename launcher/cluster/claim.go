@@ -7,27 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// A GivenValue is a value and the flag or variable that gives it: {"4", "--nnodes"}. An empty
-// value is not given.
-type GivenValue struct{ Value, By string }
-
-// Asked is what a command line or a train.toml sets about the nodes of a launch. It overrides variables,
-// which supply omitted values.
-type Asked struct {
-	// Nodes counts the nodes, Rank is this one's number from 0, and Default that number where
-	// no other source gives it.
-	Nodes, Rank, Default GivenValue
-	// Head is the address of node 0: host, or host:port.
-	Head GivenValue
-	// ID is the rendezvous id.
-	ID GivenValue
-	// How is the hint for a launch whose nodes have no numbers; empty for the usual one.
-	How string
-}
 
 // A claim is the nodes of a launch as one source gives them. Weaker sources give what it omits.
 type claim struct {
@@ -36,20 +19,20 @@ type claim struct {
 	rank   int
 	ranked string // the source of rank; empty: not given
 	// otherwise is the rank where no source gives one, or not given either.
-	otherwise GivenValue
-	head      GivenValue // parsed where other nodes have to reach it
+	otherwise commandline.NodeValue
+	head      commandline.NodeValue // parsed where other nodes have to reach it
 }
 
 // claims are those of the user and of operators, the strongest first: flags, GPURUN_*, torchrun's
 // PET_*, and RANK with WORLD_SIZE, by which PyTorchJob and Volcano number nodes.
-func (v variables) claims(flags Asked) ([]claim, error) {
-	sources := []Asked{flags, {Nodes: v.given("GPURUN_NNODES"), Rank: v.given("GPURUN_NODE_RANK"), Head: v.given("GPURUN_HEAD")}, v.torchrun()}
+func (v variables) claims(flags commandline.Nodes) ([]claim, error) {
+	sources := []commandline.Nodes{flags, {Count: v.given("GPURUN_NNODES"), Rank: v.given("GPURUN_NODE_RANK"), Head: v.given("GPURUN_HEAD")}, v.torchrun()}
 	if v["RANK"] != "" && v["WORLD_SIZE"] != "" {
-		sources = append(sources, Asked{Nodes: v.given("WORLD_SIZE"), Rank: v.given("RANK"), Head: v.given("MASTER_ADDR")})
+		sources = append(sources, commandline.Nodes{Count: v.given("WORLD_SIZE"), Rank: v.given("RANK"), Head: v.given("MASTER_ADDR")})
 	}
 	var all []claim
 	for _, s := range sources {
-		c, err := s.claim()
+		c, err := claimOf(s)
 		switch {
 		case err == nil:
 			all = append(all, c)
@@ -62,37 +45,39 @@ func (v variables) claims(flags Asked) ([]claim, error) {
 
 func (c claim) counts() bool { return c.nodes > 0 }
 
-func (v variables) given(name string) GivenValue { return GivenValue{v[name], name} }
+func (v variables) given(name string) commandline.NodeValue {
+	return commandline.NodeValue{Value: v[name], By: name}
+}
 
 // torchrun reads torchrun's own variables as torchrun does; older versions of PyTorchJob set
 // MASTER_ADDR only.
-func (v variables) torchrun() Asked {
-	a := Asked{Nodes: v.given("PET_NNODES"), Rank: v.given("PET_NODE_RANK")}
+func (v variables) torchrun() commandline.Nodes {
+	n := commandline.Nodes{Count: v.given("PET_NNODES"), Rank: v.given("PET_NODE_RANK")}
 	if backend := v["PET_RDZV_BACKEND"]; backend == "" || backend == "static" {
-		a.Default = GivenValue{"0", "PET_NODE_RANK"}
+		n.Default = commandline.NodeValue{Value: "0", By: "PET_NODE_RANK"}
 	}
 	for _, name := range []string{"MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT"} {
 		if v[name] != "" && v["PET_NNODES"] != "" {
-			a.Head = v.given(name)
+			n.Head = v.given(name)
 		}
 	}
-	return a
+	return n
 }
 
-func (a Asked) claim() (c claim, err error) {
-	c = claim{by: a.Nodes.By, otherwise: a.Default, head: a.Head}
-	if c.nodes, err = a.Nodes.nodes(); err != nil {
+func claimOf(n commandline.Nodes) (c claim, err error) {
+	c = claim{by: n.Count.By, otherwise: n.Default, head: n.Head}
+	if c.nodes, err = count(n.Count); err != nil {
 		return c, err
 	}
-	if a.Rank.Value != "" {
-		c.ranked = a.Rank.By
-		c.rank, err = a.Rank.whole()
+	if n.Rank.Value != "" {
+		c.ranked = n.Rank.By
+		c.rank, err = whole(n.Rank)
 	}
 	return c, err
 }
 
 // whole parses a whole number from 0.
-func (s GivenValue) whole() (int, error) {
+func whole(s commandline.NodeValue) (int, error) {
 	n, err := strconv.Atoi(s.Value)
 	if err != nil || n < 0 {
 		return 0, errext.Errorf("unset it, or set it to what the launch has", "%s=%q is no whole number", s.By, s.Value)
@@ -100,8 +85,8 @@ func (s GivenValue) whole() (int, error) {
 	return n, nil
 }
 
-// nodes parses a number of nodes, 0 where it is not given. torchrun writes 2 as "2:2", too.
-func (s GivenValue) nodes() (int, error) {
+// count parses a number of nodes, 0 where it is not given. torchrun writes 2 as "2:2", too.
+func count(s commandline.NodeValue) (int, error) {
 	if s.Value == "" {
 		return 0, nil
 	}
@@ -110,7 +95,7 @@ func (s GivenValue) nodes() (int, error) {
 		return 0, errext.Errorf("give the number of nodes that the launch has",
 			"%s=%s: gpurun wants a fixed number of nodes, since a plan is made for a number of ranks", s.By, s.Value)
 	}
-	n, err := GivenValue{least, s.By}.whole()
+	n, err := whole(commandline.NodeValue{Value: least, By: s.By})
 	if err == nil && n > maxHosts {
 		err = errext.Errorf("unset it, or set it to what the launch has", "%s=%s: gpurun runs on %d nodes at most", s.By, s.Value, maxHosts)
 	}
@@ -118,7 +103,7 @@ func (s GivenValue) nodes() (int, error) {
 }
 
 // endpoint parses "host", "host:port", "[address]:port", or a plain IPv6 address. Port 0 is none.
-func (s GivenValue) endpoint() (host string, port int, err error) {
+func endpoint(s commandline.NodeValue) (host string, port int, err error) {
 	host, digits := s.Value, "0"
 	if inner, rest, bracketed := strings.Cut(strings.TrimPrefix(host, "["), "]"); bracketed && host[0] == '[' {
 		host = inner
@@ -168,7 +153,7 @@ func (p Placement) byHand() bool { return p.Kind == SlurmBatch || p.Kind == Slur
 
 // claim is the scheduler's. A batch script is no node of a launch.
 func (p Placement) claim() claim {
-	c := claim{nodes: p.Nodes, rank: p.NodeRank, head: GivenValue{p.Head, string(p.Kind)}}
+	c := claim{nodes: p.Nodes, rank: p.NodeRank, head: commandline.NodeValue{Value: p.Head, By: string(p.Kind)}}
 	if !p.byHand() || p.Nodes == 1 {
 		c.ranked = string(p.Kind)
 	}
@@ -181,10 +166,10 @@ func (p Placement) claim() claim {
 func (v variables) podClaim() (c claim, err error) {
 	if v["JOB_COMPLETION_INDEX"] != "" {
 		c.ranked = "JOB_COMPLETION_INDEX"
-		c.rank, err = v.given(c.ranked).whole()
+		c.rank, err = whole(v.given(c.ranked))
 	}
 	set, job := v["JOBSET_NAME"], v["REPLICATED_JOB_NAME"]
-	c.head = GivenValue{set + "-" + job + "-0-0." + set, "JOBSET_NAME"}
+	c.head = commandline.NodeValue{Value: set + "-" + job + "-0-0." + set, By: "JOBSET_NAME"}
 	if set == "" || job == "" {
 		c.head = v.given("MASTER_ADDR")
 	}
@@ -239,7 +224,7 @@ func rankOf(claims []claim, p Placement) (rank int, by string, err error) {
 		rank, by = claims[i].rank, claims[i].ranked
 	} else if i := slices.IndexFunc(claims, func(c claim) bool { return c.counts() && c.otherwise.Value != "" }); i >= 0 && !p.byHand() {
 		by = claims[i].otherwise.By
-		rank, err = claims[i].otherwise.whole()
+		rank, err = whole(claims[i].otherwise)
 	}
 	if err == nil && rank >= p.Nodes {
 		err = errext.Errorf("nodes are numbered from 0; say how many there are, too, by --nnodes or GPURUN_NNODES",
@@ -263,7 +248,7 @@ func unnumbered(p Placement, how string) error {
 func (p Placement) reached(claims []claim) (_ Placement, err error) {
 	p.Head = ""
 	if i := slices.IndexFunc(claims, func(c claim) bool { return c.head.Value != "" }); i >= 0 && p.Nodes > 1 {
-		if p.Head, p.HeadPort, err = claims[i].head.endpoint(); err != nil {
+		if p.Head, p.HeadPort, err = endpoint(claims[i].head); err != nil {
 			return Placement{}, err
 		}
 	}

@@ -5,20 +5,21 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// Detect is Asked.Detect without flags.
-func Detect(env []string) (Placement, error) { return Asked{}.Detect(env) }
+// Detect is DetectLaunch without flags.
+func Detect(env []string) (Placement, error) { return DetectLaunch(env, commandline.Nodes{}) }
 
-// Detect finds out where a process with this environment and these flags runs. It only reads;
+// DetectLaunch finds out where a process with this environment and these flags runs. It only reads;
 // Refuse reports whether gpurun can work there. The sources in their order: flags, the user's
 // variables (GPURUN_NNODES), torchrun's, RANK with WORLD_SIZE, Slurm, MPI, clouds, Kubernetes, a
 // plain host. A launch that would start several gpuruns on a node precedes the flags, because
 // each of these gpuruns has the same flags. An error means variables that are malformed or that
 // contradict each other.
-func (a Asked) Detect(env []string) (Placement, error) {
+func DetectLaunch(env []string, flags commandline.Nodes) (Placement, error) {
 	vars := variables(environ.Parse(env))
 	found, err := fromSurroundings(vars)
 	if err != nil {
@@ -35,15 +36,15 @@ func (a Asked) Detect(env []string) (Placement, error) {
 			return p, err
 		}
 	}
-	claims, err := vars.claims(a)
+	claims, err := vars.claims(flags)
 	if err != nil {
 		return Placement{}, err
 	}
-	p, err := vars.settle(claims, found, a.How)
+	p, err := vars.settle(claims, found, flags.How)
 	if err != nil {
 		return Placement{}, err
 	}
-	p.GangID, p.Element = vars.gangID(p, a), vars.element(p)
+	p.GangID, p.Element = vars.gangID(p, flags.ID.Value), vars.element(p)
 	p.Warnings = append(p.Warnings, vars.warnings(p)...)
 	return p, nil
 }
@@ -67,7 +68,7 @@ func (v variables) count(name string, fallback int) (int, error) {
 	if v[name] == "" {
 		return fallback, nil
 	}
-	return v.given(name).whole()
+	return whole(v.given(name))
 }
 
 // processes reads variables that number processes: how many there are in all and on each node, and
@@ -161,7 +162,7 @@ func fromCloud(vars variables) (Placement, error) {
 		if vars[c.nodes] == "" {
 			continue
 		}
-		claimed, err := Asked{Nodes: vars.given(c.nodes), Rank: vars.given(c.rank)}.claim()
+		claimed, err := claimOf(commandline.Nodes{Count: vars.given(c.nodes), Rank: vars.given(c.rank)})
 		if err != nil {
 			return Placement{}, err
 		}

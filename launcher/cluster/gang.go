@@ -4,12 +4,12 @@ import "cmp"
 
 // gangID names the launch. The first that is set: the user's GPURUN_JOB_ID, the job of a scheduler
 // that has all of the nodes, the rendezvous id, and the names that operators give.
-func (v variables) gangID(p Placement, asked Asked) string {
+func (v variables) gangID(p Placement, rendezvous string) string {
 	scheduled := p.Job
 	if nodes, _ := jobNodes(v); p.Slurm() && nodes < p.Nodes {
 		scheduled = "" // several jobs that make one launch share no job's name
 	}
-	return cmp.Or(v["GPURUN_JOB_ID"], scheduled, chosenID(asked.ID.Value), chosenID(v["PET_RDZV_ID"]), v.operatorID(p))
+	return cmp.Or(v["GPURUN_JOB_ID"], scheduled, chosenID(rendezvous), chosenID(v["PET_RDZV_ID"]), v.operatorID(p))
 }
 
 // chosenID is a rendezvous id that a user chose: "none" is torchrun's word for no id.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -16,18 +17,18 @@ import (
 // environment, and what the gang gets of it.
 type way struct {
 	name  string
-	asked Asked
+	asked commandline.Nodes
 	env   string
 	want  string // "kind node/nodes head:port id", of node/nodes the number from 0
 }
 
 // said makes what is said on a command line: "--nnodes=4 --node-rank=1 …".
-func given(words string) (a Asked) {
+func given(words string) (a commandline.Nodes) {
 	for word := range strings.FieldsSeq(words) {
 		by, value, _ := strings.Cut(word, "=")
-		switch s := (GivenValue{value, by}); by {
+		switch s := (commandline.NodeValue{Value: value, By: by}); by {
 		case "--nnodes":
-			a.Nodes = s
+			a.Count = s
 		case "--node-rank":
 			a.Rank = s
 		case "default":
@@ -80,35 +81,35 @@ var ways = []way{
 	{"several jobs", given("--nnodes=4 --node-rank=2 --master-addr=n1 --rdzv-id=x"), one, "slurm-step 2/4 n1 id=x"},
 	{"a batch script that says all", given("--nnodes=3 --node-rank=0 --master-addr=n1"), batch, "slurm-batch 0/3 n1 id=7"},
 
-	{"gpurun's variables", Asked{}, "GPURUN_NNODES=4 GPURUN_NODE_RANK=2 GPURUN_HEAD=h:7", "torchrun 2/4 h|7 id="},
+	{"gpurun's variables", commandline.Nodes{}, "GPURUN_NNODES=4 GPURUN_NODE_RANK=2 GPURUN_HEAD=h:7", "torchrun 2/4 h|7 id="},
 	{"flags over gpurun's", given("--nnodes=2 --node-rank=1 --master-addr=f"), "GPURUN_NNODES=4 GPURUN_NODE_RANK=2 GPURUN_HEAD=h:7", "torchrun 1/2 f id="},
 	{"flags, and what they leave out", given("--nnodes=2"), "GPURUN_NODE_RANK=1 GPURUN_HEAD=h:7", "torchrun 1/2 h|7 id="},
-	{"gpurun's over torchrun's", Asked{}, "GPURUN_NNODES=4 GPURUN_NODE_RANK=2 GPURUN_HEAD=h PET_NNODES=2:4 PET_NODE_RANK=0 PET_MASTER_ADDR=p", "torchrun 2/4 h id="},
-	{"gpurun's head alone", Asked{}, slurm + "GPURUN_HEAD=n2-ib0", "slurm-step 1/2 n2-ib0 id=7"},
-	{"an indexed Job with variables", Asked{}, pods + "JOB_COMPLETION_INDEX=3 GPURUN_NNODES=4 GPURUN_HEAD=train-0.train GPURUN_JOB_ID=uid", "kubernetes 3/4 train-0.train id=uid"},
-	{"a JobSet", Asked{}, pods + "JOB_COMPLETION_INDEX=3 GPURUN_NNODES=4 JOBSET_NAME=train REPLICATED_JOB_NAME=node", "kubernetes 3/4 train-node-0-0.train id=train"},
-	{"a JobSet with its uid", Asked{}, pods + "JOB_COMPLETION_INDEX=0 GPURUN_NNODES=4 GPURUN_HEAD=h JOBSET_NAME=train JOBSET_UID=u", "kubernetes 0/4 h id=u"},
+	{"gpurun's over torchrun's", commandline.Nodes{}, "GPURUN_NNODES=4 GPURUN_NODE_RANK=2 GPURUN_HEAD=h PET_NNODES=2:4 PET_NODE_RANK=0 PET_MASTER_ADDR=p", "torchrun 2/4 h id="},
+	{"gpurun's head alone", commandline.Nodes{}, slurm + "GPURUN_HEAD=n2-ib0", "slurm-step 1/2 n2-ib0 id=7"},
+	{"an indexed Job with variables", commandline.Nodes{}, pods + "JOB_COMPLETION_INDEX=3 GPURUN_NNODES=4 GPURUN_HEAD=train-0.train GPURUN_JOB_ID=uid", "kubernetes 3/4 train-0.train id=uid"},
+	{"a JobSet", commandline.Nodes{}, pods + "JOB_COMPLETION_INDEX=3 GPURUN_NNODES=4 JOBSET_NAME=train REPLICATED_JOB_NAME=node", "kubernetes 3/4 train-node-0-0.train id=train"},
+	{"a JobSet with its uid", commandline.Nodes{}, pods + "JOB_COMPLETION_INDEX=0 GPURUN_NNODES=4 GPURUN_HEAD=h JOBSET_NAME=train JOBSET_UID=u", "kubernetes 0/4 h id=u"},
 
-	{"TrainJob", Asked{}, pods + "JOB_COMPLETION_INDEX=1 PET_NNODES=4 PET_NPROC_PER_NODE=auto PET_NODE_RANK=1 PET_MASTER_ADDR=train-node-0-0.train PET_MASTER_PORT=29500",
+	{"TrainJob", commandline.Nodes{}, pods + "JOB_COMPLETION_INDEX=1 PET_NNODES=4 PET_NPROC_PER_NODE=auto PET_NODE_RANK=1 PET_MASTER_ADDR=train-node-0-0.train PET_MASTER_PORT=29500",
 		"kubernetes 1/4 train-node-0-0.train id=train-node-0-0.train"},
-	{"PyTorchJob of today", Asked{}, pods + "PET_NNODES=4 PET_NODE_RANK=3 RANK=3 WORLD_SIZE=32 MASTER_ADDR=train-master-0 MASTER_PORT=23456 PET_MASTER_ADDR=train-master-0",
+	{"PyTorchJob of today", commandline.Nodes{}, pods + "PET_NNODES=4 PET_NODE_RANK=3 RANK=3 WORLD_SIZE=32 MASTER_ADDR=train-master-0 MASTER_PORT=23456 PET_MASTER_ADDR=train-master-0",
 		"kubernetes 3/4 train-master-0 id=train-master-0"},
-	{"an elastic PyTorchJob of fixed size", Asked{}, "PET_NNODES=2:2 PET_NODE_RANK=1 PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=train-worker-0:23456 PET_RDZV_ID=x", "torchrun 1/2 train-worker-0|23456 id=x"},
-	{"PyTorchJob of yesterday", Asked{}, pods + "RANK=3 WORLD_SIZE=4 MASTER_ADDR=train-master-0 MASTER_PORT=23456", "kubernetes 3/4 train-master-0 id="},
-	{"Volcano", Asked{}, "RANK=0 WORLD_SIZE=2 MASTER_ADDR=train-master-0.train VC_TASK_INDEX=0", "torchrun 0/2 train-master-0.train id="},
-	{"torchrun's variables over RANK", Asked{}, "PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=p RANK=7 WORLD_SIZE=8 MASTER_ADDR=m", "torchrun 1/2 p id="},
+	{"an elastic PyTorchJob of fixed size", commandline.Nodes{}, "PET_NNODES=2:2 PET_NODE_RANK=1 PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=train-worker-0:23456 PET_RDZV_ID=x", "torchrun 1/2 train-worker-0|23456 id=x"},
+	{"PyTorchJob of yesterday", commandline.Nodes{}, pods + "RANK=3 WORLD_SIZE=4 MASTER_ADDR=train-master-0 MASTER_PORT=23456", "kubernetes 3/4 train-master-0 id="},
+	{"Volcano", commandline.Nodes{}, "RANK=0 WORLD_SIZE=2 MASTER_ADDR=train-master-0.train VC_TASK_INDEX=0", "torchrun 0/2 train-master-0.train id="},
+	{"torchrun's variables over RANK", commandline.Nodes{}, "PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=p RANK=7 WORLD_SIZE=8 MASTER_ADDR=m", "torchrun 1/2 p id="},
 
-	{"a step of Slurm", Asked{}, slurm, "slurm-step 1/2 n2 id=7"},
-	{"an address that a script exports is torch's", Asked{}, slurm + "MASTER_ADDR=n2.cluster MASTER_PORT=6000", "slurm-step 1/2 n2 id=7"},
-	{"torchrun's variables in a step", Asked{}, slurm + "PET_NNODES=2 PET_NODE_RANK=1", "slurm-step 1/2 n2 id=7"},
+	{"a step of Slurm", commandline.Nodes{}, slurm, "slurm-step 1/2 n2 id=7"},
+	{"an address that a script exports is torch's", commandline.Nodes{}, slurm + "MASTER_ADDR=n2.cluster MASTER_PORT=6000", "slurm-step 1/2 n2 id=7"},
+	{"torchrun's variables in a step", commandline.Nodes{}, slurm + "PET_NNODES=2 PET_NODE_RANK=1", "slurm-step 1/2 n2 id=7"},
 
-	{"SkyPilot", Asked{}, "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=1 SKYPILOT_TASK_ID=sky-1 SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2", "cloud 1/2 10.0.0.1 id=sky-1"},
-	{"SkyPilot on Kubernetes", Asked{}, pods + "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=0 SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2", "cloud 0/2 10.0.0.1 id="},
-	{"dstack", Asked{}, "DSTACK_NODES_NUM=2 DSTACK_NODE_RANK=1 DSTACK_RUN_ID=r DSTACK_MASTER_NODE_IP=10.0.0.1", "cloud 1/2 10.0.0.1 id=r"},
-	{"AWS Batch's main node", Asked{}, "AWS_BATCH_JOB_NUM_NODES=3 AWS_BATCH_JOB_NODE_INDEX=0 AWS_BATCH_JOB_MAIN_NODE_INDEX=0 AWS_BATCH_JOB_ID=j#0", "cloud 0/3 id=j"},
-	{"AWS Batch", Asked{}, "AWS_BATCH_JOB_NUM_NODES=3 AWS_BATCH_JOB_NODE_INDEX=2 AWS_BATCH_JOB_MAIN_NODE_INDEX=0 AWS_BATCH_JOB_ID=j#2 AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=10.0.0.1",
+	{"SkyPilot", commandline.Nodes{}, "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=1 SKYPILOT_TASK_ID=sky-1 SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2", "cloud 1/2 10.0.0.1 id=sky-1"},
+	{"SkyPilot on Kubernetes", commandline.Nodes{}, pods + "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=0 SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2", "cloud 0/2 10.0.0.1 id="},
+	{"dstack", commandline.Nodes{}, "DSTACK_NODES_NUM=2 DSTACK_NODE_RANK=1 DSTACK_RUN_ID=r DSTACK_MASTER_NODE_IP=10.0.0.1", "cloud 1/2 10.0.0.1 id=r"},
+	{"AWS Batch's main node", commandline.Nodes{}, "AWS_BATCH_JOB_NUM_NODES=3 AWS_BATCH_JOB_NODE_INDEX=0 AWS_BATCH_JOB_MAIN_NODE_INDEX=0 AWS_BATCH_JOB_ID=j#0", "cloud 0/3 id=j"},
+	{"AWS Batch", commandline.Nodes{}, "AWS_BATCH_JOB_NUM_NODES=3 AWS_BATCH_JOB_NODE_INDEX=2 AWS_BATCH_JOB_MAIN_NODE_INDEX=0 AWS_BATCH_JOB_ID=j#2 AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=10.0.0.1",
 		"cloud 2/3 10.0.0.1 id=j"},
-	{"AWS Batch with another main node", Asked{}, "AWS_BATCH_JOB_NUM_NODES=3 AWS_BATCH_JOB_NODE_INDEX=0 AWS_BATCH_JOB_MAIN_NODE_INDEX=2 AWS_BATCH_JOB_ID=j#0 AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=10.0.0.1",
+	{"AWS Batch with another main node", commandline.Nodes{}, "AWS_BATCH_JOB_NUM_NODES=3 AWS_BATCH_JOB_NODE_INDEX=0 AWS_BATCH_JOB_MAIN_NODE_INDEX=2 AWS_BATCH_JOB_ID=j#0 AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=10.0.0.1",
 		"cloud 1/3 10.0.0.1 id=j"},
 }
 
@@ -116,7 +117,7 @@ func words(env string) []string { return strings.Split(strings.TrimSpace(env), "
 
 func TestWays(t *testing.T) {
 	for _, w := range ways {
-		p, err := w.asked.Detect(words(w.env))
+		p, err := DetectLaunch(words(w.env), w.asked)
 		if err != nil {
 			t.Errorf("%s: %v", w.name, err)
 			continue
@@ -139,11 +140,11 @@ func TestWays(t *testing.T) {
 // A number that the batch script has put in is 0 on all nodes of a step: Slurm's own counts,
 // and one line says so.
 func TestSlurmsNodeNumberTakesPrecedence(t *testing.T) {
-	for env, asked := range map[string]Asked{
+	for env, asked := range map[string]commandline.Nodes{
 		slurm: given("--nnodes=2 --node-rank=0 --master-addr=other"), slurm + "PET_NNODES=2 PET_NODE_RANK=0": {}, slurm + "RANK=0 WORLD_SIZE=2": {},
 		slurm + "GPURUN_NNODES=2 GPURUN_NODE_RANK=0 GPURUN_HEAD=other": {},
 	} {
-		p, err := asked.Detect(words(env))
+		p, err := DetectLaunch(words(env), asked)
 		if err != nil || p.line() != "slurm-step 1/2 n2 id=7" || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "says that this is node 0, and Slurm says node 1, which counts") {
 			t.Errorf("%s: %s, %q, %v", env, p.line(), p.Warnings, err)
 		}
@@ -152,7 +153,7 @@ func TestSlurmsNodeNumberTakesPrecedence(t *testing.T) {
 
 // One node needs no address and has no number but 0, whoever says that it is one.
 func TestOneNode(t *testing.T) {
-	for env, asked := range map[string]Asked{
+	for env, asked := range map[string]commandline.Nodes{
 		"PATH=/bin":                      given("--nnodes=1 --node-rank=0 --master-addr=not:a:host"),
 		one:                              given("--nnodes=1:1 --rdzv-endpoint=:"),
 		"GPURUN_NNODES=1 GPURUN_HEAD=h":  {},
@@ -161,7 +162,7 @@ func TestOneNode(t *testing.T) {
 		"RANK=0 WORLD_SIZE=1 MASTER_ADDR=h":             {},
 		pods + "GPURUN_NNODES=1 JOB_COMPLETION_INDEX=5": {},
 	} {
-		p, err := asked.Detect(words(env))
+		p, err := DetectLaunch(words(env), asked)
 		if err != nil || p.Nodes != 1 || p.NodeRank != 0 || p.Head != "" || p.HeadPort != 0 || p.Refuse() != nil || len(p.Warnings) > 0 {
 			t.Errorf("%s: %+v, %v", env, p, err)
 		}
@@ -172,47 +173,47 @@ func TestOneNode(t *testing.T) {
 // named, before anything starts.
 func TestWaysRefused(t *testing.T) {
 	for _, test := range []struct {
-		asked         Asked
+		asked         commandline.Nodes
 		env           string
 		message, hint string
 	}{
 		{given("--nnodes=4"), slurm, "--nnodes says 4 nodes, but Slurm step 7.1 has 2", "leave --nnodes out"},
 		{given("--nnodes=1"), slurm, "--nnodes says 1 node, but Slurm step 7.1 has 2", ""},
-		{Asked{}, slurm + "GPURUN_NNODES=1", "GPURUN_NNODES says 1 node, but Slurm step 7.1 has 2", ""},
-		{Asked{}, slurm + "PET_NNODES=1 GPURUN_NNODES=3", "GPURUN_NNODES says 3 nodes, but Slurm step 7.1 has 2", ""},
-		{Asked{}, slurm + "RANK=0 WORLD_SIZE=16", "WORLD_SIZE says 16 nodes, but Slurm step 7.1 has 2", ""},
+		{commandline.Nodes{}, slurm + "GPURUN_NNODES=1", "GPURUN_NNODES says 1 node, but Slurm step 7.1 has 2", ""},
+		{commandline.Nodes{}, slurm + "PET_NNODES=1 GPURUN_NNODES=3", "GPURUN_NNODES says 3 nodes, but Slurm step 7.1 has 2", ""},
+		{commandline.Nodes{}, slurm + "RANK=0 WORLD_SIZE=16", "WORLD_SIZE says 16 nodes, but Slurm step 7.1 has 2", ""},
 		{given("--nnodes=3 --node-rank=0"), "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=1", "--nnodes says 3 nodes, but cloud has 2", ""},
 		{given("--nnodes=2:4"), "", "--nnodes=2:4: gpurun wants a fixed number of nodes", "give the number"},
-		{Asked{}, "PET_NNODES=2:4 PET_NODE_RANK=3", "PET_NNODES=2:4: gpurun wants a fixed number of nodes, since a plan is made for a number of ranks", ""},
+		{commandline.Nodes{}, "PET_NNODES=2:4 PET_NODE_RANK=3", "PET_NNODES=2:4: gpurun wants a fixed number of nodes, since a plan is made for a number of ranks", ""},
 		{given("--nnodes=2 --rdzv-endpoint=h:1"), "", "--nnodes says 2 nodes, and nothing says which of them this is", "--node-rank"},
 		{given("--nnodes=3 --rdzv-endpoint=h:1"), one, "nothing says which of them this is", "srun --ntasks-per-node=1"},
-		{Asked{}, "GPURUN_NNODES=2 GPURUN_HEAD=h", "GPURUN_NNODES says 2 nodes, and nothing says which", "GPURUN_NODE_RANK"},
-		{Asked{}, "PET_NNODES=2 PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=h:1", "nothing says which of them this is", ""},
-		{Asked{Nodes: GivenValue{"2", "--hostfile f"}, How: "write it so"}, "", "--hostfile f says 2 nodes", "write it so"},
+		{commandline.Nodes{}, "GPURUN_NNODES=2 GPURUN_HEAD=h", "GPURUN_NNODES says 2 nodes, and nothing says which", "GPURUN_NODE_RANK"},
+		{commandline.Nodes{}, "PET_NNODES=2 PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=h:1", "nothing says which of them this is", ""},
+		{commandline.Nodes{Count: commandline.NodeValue{Value: "2", By: "--hostfile f"}, How: "write it so"}, "", "--hostfile f says 2 nodes", "write it so"},
 		{given("--nnodes=2 --node-rank=1"), "", "this is node 1 of 2, and nothing says where node 0 is", "--master-addr"},
-		{Asked{}, "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_RANK=1", "nothing says where node 0 is", "GPURUN_HEAD"},
+		{commandline.Nodes{}, "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_RANK=1", "nothing says where node 0 is", "GPURUN_HEAD"},
 		{given("--nnodes=2 --node-rank=2 --master-addr=h"), "", "--node-rank=2, but the launch has 2 nodes", "from 0"},
 		{given("--node-rank=1"), "", "--node-rank=1, but the launch has 1 node", "--nnodes"},
-		{Asked{}, "GPURUN_NODE_RANK=1", "GPURUN_NODE_RANK=1, but the launch has 1 node", "GPURUN_NNODES"},
-		{Asked{}, pods + "JOB_COMPLETION_INDEX=4 GPURUN_NNODES=4 GPURUN_HEAD=h", "JOB_COMPLETION_INDEX=4, but the launch has 4 nodes", ""},
-		{Asked{}, pods + "JOB_COMPLETION_INDEX=x GPURUN_NNODES=4 GPURUN_HEAD=h", `JOB_COMPLETION_INDEX="x" is no whole number`, ""},
-		{Asked{}, "AWS_BATCH_JOB_NUM_NODES=2 AWS_BATCH_JOB_NODE_INDEX=2", "AWS_BATCH_JOB_NODE_INDEX=2", ""},
-		{Asked{}, "AWS_BATCH_JOB_NUM_NODES=2 AWS_BATCH_JOB_NODE_INDEX=0 AWS_BATCH_JOB_MAIN_NODE_INDEX=9", "AWS_BATCH_JOB_NUM_NODES=2", ""},
-		{Asked{}, "GPURUN_NNODES=99999999999999999999 GPURUN_NODE_RANK=0", "is no whole number", ""},
-		{Asked{}, "GPURUN_NNODES=65537 GPURUN_NODE_RANK=0", "gpurun runs on 65536 nodes at most", ""},
-		{Asked{}, "GPURUN_NNODES=-2 GPURUN_NODE_RANK=0", "is no whole number", ""},
-		{Asked{}, "GPURUN_NNODES=٤ GPURUN_NODE_RANK=0", "is no whole number", ""},
-		{Asked{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=h:70000", "is no port", "host:port"},
-		{Asked{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=h:", "is no port", ""},
-		{Asked{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=:7", "names no host", ""},
-		{Asked{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=[::1", "names no host", ""},
-		{Asked{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=-oProxyCommand", "names no host", ""},
-		{Asked{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=höst", "names no host", ""},
-		{Asked{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=a\x1b[31m", "names no host", ""},
-		{Asked{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=" + strings.Repeat("a", 256), "names no host", ""},
-		{Asked{}, "GPURUN_RESTART=soon", "GPURUN_RESTART", ""},
+		{commandline.Nodes{}, "GPURUN_NODE_RANK=1", "GPURUN_NODE_RANK=1, but the launch has 1 node", "GPURUN_NNODES"},
+		{commandline.Nodes{}, pods + "JOB_COMPLETION_INDEX=4 GPURUN_NNODES=4 GPURUN_HEAD=h", "JOB_COMPLETION_INDEX=4, but the launch has 4 nodes", ""},
+		{commandline.Nodes{}, pods + "JOB_COMPLETION_INDEX=x GPURUN_NNODES=4 GPURUN_HEAD=h", `JOB_COMPLETION_INDEX="x" is no whole number`, ""},
+		{commandline.Nodes{}, "AWS_BATCH_JOB_NUM_NODES=2 AWS_BATCH_JOB_NODE_INDEX=2", "AWS_BATCH_JOB_NODE_INDEX=2", ""},
+		{commandline.Nodes{}, "AWS_BATCH_JOB_NUM_NODES=2 AWS_BATCH_JOB_NODE_INDEX=0 AWS_BATCH_JOB_MAIN_NODE_INDEX=9", "AWS_BATCH_JOB_NUM_NODES=2", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=99999999999999999999 GPURUN_NODE_RANK=0", "is no whole number", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=65537 GPURUN_NODE_RANK=0", "gpurun runs on 65536 nodes at most", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=-2 GPURUN_NODE_RANK=0", "is no whole number", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=٤ GPURUN_NODE_RANK=0", "is no whole number", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=h:70000", "is no port", "host:port"},
+		{commandline.Nodes{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=h:", "is no port", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=:7", "names no host", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=[::1", "names no host", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=-oProxyCommand", "names no host", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=höst", "names no host", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=a\x1b[31m", "names no host", ""},
+		{commandline.Nodes{}, "GPURUN_NNODES=2 GPURUN_NODE_RANK=1 GPURUN_HEAD=" + strings.Repeat("a", 256), "names no host", ""},
+		{commandline.Nodes{}, "GPURUN_RESTART=soon", "GPURUN_RESTART", ""},
 	} {
-		p, err := test.asked.Detect(words(test.env))
+		p, err := DetectLaunch(words(test.env), test.asked)
 		if err == nil {
 			t.Errorf("%+v %s: %s, want an error", test.asked, test.env, p.line())
 			continue
@@ -229,8 +230,8 @@ func TestWaysRefused(t *testing.T) {
 // A batch script on several nodes cannot be a launch of them, whatever it says without
 // saying all: the line to write is in the hint.
 func TestABatchScriptOnSeveralNodes(t *testing.T) {
-	for _, asked := range []Asked{{}, given("--nnodes=3 --rdzv-endpoint=n1:29400"), given("--nnodes=3 default=0 --master-addr=n1"), given("--nnodes=1"), given("--nnodes=1 --node-rank=0")} {
-		p, err := asked.Detect(words(batch))
+	for _, asked := range []commandline.Nodes{{}, given("--nnodes=3 --rdzv-endpoint=n1:29400"), given("--nnodes=3 default=0 --master-addr=n1"), given("--nnodes=1"), given("--nnodes=1 --node-rank=0")} {
+		p, err := DetectLaunch(words(batch), asked)
 		if err != nil {
 			t.Errorf("%+v: %v", asked, err)
 			continue
@@ -245,8 +246,8 @@ func TestABatchScriptOnSeveralNodes(t *testing.T) {
 // A machine outside of the allocation trains nothing, also where one node was asked for.
 func TestALoginShell(t *testing.T) {
 	for _, list := range []string{"n1", "n[1-2]"} {
-		for _, asked := range []Asked{{}, given("--nnodes=1"), given("--nnodes=2 --rdzv-endpoint=n1:1"), given("default=0 --nnodes=2 --master-addr=n1")} {
-			p, err := asked.Detect([]string{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=" + list})
+		for _, asked := range []commandline.Nodes{{}, given("--nnodes=1"), given("--nnodes=2 --rdzv-endpoint=n1:1"), given("default=0 --nnodes=2 --master-addr=n1")} {
+			p, err := DetectLaunch([]string{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=" + list}, asked)
 			if err != nil || p.Kind != SlurmLogin {
 				t.Errorf("%+v: %+v, %v", asked, p, err)
 				continue
@@ -344,11 +345,11 @@ func TestDetectHostile(t *testing.T) {
 		for range rapid.IntRange(0, 12).Draw(t, "variables") {
 			env = append(env, rapid.SampledFrom(names).Draw(t, "name")+"="+rapid.SampledFrom(values).Draw(t, "value"))
 		}
-		var asked Asked
-		for _, s := range []*GivenValue{&asked.Nodes, &asked.Rank, &asked.Head, &asked.Default} {
-			*s = GivenValue{rapid.SampledFrom(slices.Concat(values, []string{"", "", ""})).Draw(t, "flag"), "--flag"}
+		var asked commandline.Nodes
+		for _, s := range []*commandline.NodeValue{&asked.Count, &asked.Rank, &asked.Head, &asked.Default} {
+			*s = commandline.NodeValue{Value: rapid.SampledFrom(slices.Concat(values, []string{"", "", ""})).Draw(t, "flag"), By: "--flag"}
 		}
-		p, err := asked.Detect(env)
+		p, err := DetectLaunch(env, asked)
 		if err != nil {
 			if errext.Hint(err) == "" {
 				t.Fatalf("%v has no hint", err)

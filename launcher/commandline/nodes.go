@@ -6,10 +6,11 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// A NodeValue is a value and the place where it was given: {"4", "--nnodes"}. An empty value is not given.
+// A NodeValue is a value and the flag, file or variable that gives it: {"4", "--nnodes"}. An empty value is
+// not given.
 type NodeValue struct{ Value, By string }
 
-// Nodes has what a command line says about the nodes of a launch.
+// Nodes has what a command line, a train.toml or the environment says about the nodes of a launch.
 type Nodes struct {
 	// Count is the number of nodes, Rank this node's number from 0, and Default that number if nothing else
 	// sets it.

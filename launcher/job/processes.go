@@ -230,22 +230,14 @@ func (j *Job) Follows(environ []string) bool {
 
 // where returns which node this is, by the job's command and an environment.
 func (j *Job) where(environ []string) (cluster.Placement, error) {
-	asked, variables := asked(j.nodes)
-	return asked.Detect(append(slices.Clone(environ), variables...))
-}
-
-// asked divides a command line's values for nodes into those of flags and those of torchrun's variables in
-// the line, which have the precedence of such variables.
-func asked(n commandline.Nodes) (a cluster.Asked, variables []string) {
-	flag := func(s commandline.NodeValue) cluster.GivenValue {
-		if strings.HasPrefix(s.By, "PET_") {
-			variables = append(variables, s.By+"="+s.Value)
-			return cluster.GivenValue{}
+	flags, environ := j.nodes, slices.Clone(environ)
+	for _, s := range []*commandline.NodeValue{&flags.Count, &flags.Rank, &flags.Default, &flags.Head, &flags.ID} {
+		if strings.HasPrefix(s.By, "PET_") { // from a variable, also if the command line has it
+			environ = append(environ, s.By+"="+s.Value)
+			*s = commandline.NodeValue{}
 		}
-		return cluster.GivenValue(s)
 	}
-	a = cluster.Asked{Nodes: flag(n.Count), Rank: flag(n.Rank), Default: flag(n.Default), Head: flag(n.Head), ID: flag(n.ID), How: n.How}
-	return a, variables
+	return cluster.DetectLaunch(environ, flags)
 }
 
 // nodeVars returns the variables with which the typed launcher numbers a rank's node. torchrun's own,
