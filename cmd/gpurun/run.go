@@ -189,7 +189,7 @@ func launch(
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
 	w.world.Deadline = w.notice.Ends
 	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })
-	state, over, err := goOn(p, &w, dir, events, log, a.show)
+	state, over, err := goOn(p, &w, dir, before, events, log, a.show)
 	if over || err != nil {
 		return state.Verdict, err
 	}
@@ -207,12 +207,12 @@ func launch(
 	return verdict, nil
 }
 
-// goOn finds the state of a run from its events. over reports that nothing is left to run: the verdict
+// goOn finds the state of a run from its events, which make the run before. over reports that nothing is left to run: the verdict
 // exists, or was written now, or an error explains why not.
 func goOn(
-	p *prepared, w *wiring, dir string, events []launcher.Event, log *node.EventLog, show func(launcher.Event),
+	p *prepared, w *wiring, dir string, before *runstate.Run, events []launcher.Event, log *node.EventLog, show func(launcher.Event),
 ) (state launcher.State, over bool, err error) {
-	if events, err = log.RecoverEnds(events, p.Accelerator()); err != nil {
+	if events, err = log.RecoverEnds(before, events, p.Accelerator()); err != nil {
 		return state, true, err
 	}
 	state, done, err := launcher.GoOn(dir, w.began, events)
@@ -233,7 +233,7 @@ func goOn(
 	if notice != "" {
 		w.warnings = append(w.warnings, notice)
 	}
-	if d, stuck := launcher.Standstill(events, w.began, state); stuck {
+	if d, stuck := before.Standstill(w.began.Restart, state.Next); stuck {
 		state.Verdict, err = state.Close(log, d)
 		return state, true, err
 	}

@@ -44,9 +44,8 @@ func (a *attempt) closeEnds() {
 }
 
 // RecoverEnds journals the end of a run's last attempt if gpurun was killed after all ranks had ended with 0
-// by themselves. It returns the events including this end.
-func (l *EventLog) RecoverEnds(events []launcher.Event, accelerator string) ([]launcher.Event, error) {
-	run := runstate.Of(events)
+// by themselves. It returns the events including this end, and adds it to the run that they make.
+func (l *EventLog) RecoverEnds(run *runstate.Run, events []launcher.Event, accelerator string) ([]launcher.Event, error) {
 	last := run.Last()
 	if !run.Running() || last.Phase != runstate.Running || last.Climbed != nil {
 		return events, nil
@@ -56,6 +55,7 @@ func (l *EventLog) RecoverEnds(events []launcher.Event, accelerator string) ([]l
 		return events, nil // the attempt was cut off
 	}
 	exited := launcher.Exited{Evidence: e}
+	run.Add(exited)
 	return append(events, exited), l.Append(exited)
 }
 

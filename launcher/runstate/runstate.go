@@ -25,6 +25,7 @@ type Run struct {
 	Decision *strategy.Decision
 	Verdict  *launcher.Verdict
 	Progress StepProgress // of the latest attempt
+	starts   []runStart
 }
 
 // An AttemptStage is how far an attempt has come.
@@ -68,6 +69,7 @@ func (r *Run) Add(e launcher.Event) {
 		}
 		r.CutOff()
 		r.Began, r.Decision, r.Verdict = e, nil, nil
+		r.starts = append(r.starts, runStart{e.Restart, len(r.Attempts)})
 	case launcher.Started:
 		r.CutOff()
 		r.Attempts = append(r.Attempts, AttemptState{Started: e, launched: true})
