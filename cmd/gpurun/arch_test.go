@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"recipes":              {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "launcher/commandline", "launcher/environ"},
 	"recipes/catalog":      {"recipes/format"},
 	"recipes/deepspeed":    {"strategy", "recipes/format"},
-	"recipes/document":     {},
+	"recipes/document":     {"recipes/patch"},
 	"recipes/format":       {"strategy", "recipes/document", "recipes/patch", "launcher/commandline"},
 	"recipes/patch":        {},
 	"recipes/script":       {"strategy", "recipes/catalog", "recipes/format", "recipes/patch"},

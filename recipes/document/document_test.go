@@ -3,8 +3,11 @@ package document
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/recipes/patch"
 )
 
 func TestLongLineIsCutAroundTheCaret(t *testing.T) {
@@ -33,7 +36,7 @@ func FuzzPlaces(f *testing.F) {
 		}
 		root, fault := Decode(text, "a file")
 		if fault == nil {
-			samePlaces(t, text, root, index(text))
+			samePlaces(t, text, root, nil, patch.Positions(text))
 		} else if lines := strings.Count(string(text), "\n") + 1; fault.Line < 1 || fault.Line > lines {
 			t.Errorf("%+v is not in the text", fault)
 		}
@@ -41,19 +44,20 @@ func FuzzPlaces(f *testing.F) {
 }
 
 // samePlaces checks that a key's position in the text is where the key is written.
-func samePlaces(t *testing.T, text []byte, v any, at *keyPosition) {
+func samePlaces(t *testing.T, text []byte, v any, above []string, at map[string]patch.Position) {
 	t.Helper()
 	check := func(name string, inner any) {
-		next := at.children[name]
-		if next == nil {
+		path := append(slices.Clone(above), name)
+		next, known := at[patch.Join(path)]
+		if !known {
 			t.Errorf("%q has no place", name)
 			return
 		}
-		written := text[next.key:]
-		if !next.element && !bytes.HasPrefix(written, []byte(name)) && written[0] != '"' && written[0] != '\'' {
+		written := text[next.Key:]
+		if !next.Item && !bytes.HasPrefix(written, []byte(name)) && written[0] != '"' && written[0] != '\'' {
 			t.Errorf("%q is said to be at %q", name, written)
 		}
-		samePlaces(t, text, inner, next)
+		samePlaces(t, text, inner, path, at)
 	}
 	switch v := v.(type) {
 	case map[string]any:

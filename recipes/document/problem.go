@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gpurun/gpurun/recipes/patch"
 )
 
 // A Problem is one error in a file.
@@ -46,10 +48,10 @@ func Faults(text []byte, problems []Problem) []FileFault {
 		at, n int
 		key   string
 	}
-	root := index(text)
+	positions := patch.Positions(text)
 	all := make([]found, len(problems))
 	for i, p := range problems {
-		at, dotted := root.locate(p.Key, p.AtValue)
+		at, dotted := locate(positions, p.Key, p.AtValue)
 		all[i] = found{at, i, dotted}
 	}
 	slices.SortStableFunc(all, func(a, b found) int { return a.at - b.at })

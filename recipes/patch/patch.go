@@ -206,11 +206,13 @@ func Split(at string) []string {
 	return append(keys, key.String())
 }
 
+var escaped = strings.NewReplacer(`\`, `\\`, `.`, `\.`)
+
 // Join is the inverse of Split.
 func Join(keys []string) string {
 	quoted := make([]string, len(keys))
 	for i, key := range keys {
-		quoted[i] = strings.NewReplacer(`\`, `\\`, `.`, `\.`).Replace(key)
+		quoted[i] = escaped.Replace(key)
 	}
 	return strings.Join(quoted, ".")
 }

@@ -8,11 +8,26 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
+// A Position is where a key of a TOML text, or an item of an array, is in the text: byte offsets,
+// both of the header for a table.
+type Position struct {
+	Key, Value int
+	Item       bool
+}
+
+// Positions returns the first position of every key, table and item of a TOML text, by its path.
+// It has those before the first syntax error.
+func Positions(text []byte) map[string]Position {
+	t, _ := parseTOML(text)
+	return t.positions
+}
+
 // tomlText is a TOML text with the positions of its tables and values.
 type tomlText struct {
-	text     []byte
-	sections []*tomlSection // the root first, then one for each header
-	entries  []*tomlEntry
+	text      []byte
+	sections  []*tomlSection // the root first, then one for each header
+	entries   []*tomlEntry
+	positions map[string]Position
 }
 
 // A tomlSection is the text after one header, or before the first.
@@ -43,18 +58,20 @@ func (t *tomlText) fault(at int, reason Reason, keys []string, message string) e
 
 func (t *tomlText) shift() int { return len(t.text) - len(withoutBOM(t.text)) }
 
-// parseTOML finds the positions in a text that the decoder accepts.
+// parseTOML finds the positions in a text that the decoder accepts; with an error, those before
+// the error.
 func parseTOML(text []byte) (*tomlText, error) {
-	t := &tomlText{text: text, sections: []*tomlSection{{}}}
+	t := &tomlText{text: text, sections: []*tomlSection{{}}, positions: map[string]Position{}}
 	arrays := map[string]int{} // items so far of each array of tables
 	var parser unstable.Parser
 	parser.Reset(withoutBOM(text))
 	for parser.NextExpression() {
 		node := parser.Expression()
-		keys, _, end := t.keys(node.Key())
 		switch node.Kind {
 		case unstable.Table, unstable.ArrayTable:
-			path := resolve(keys, arrays, node.Kind == unstable.ArrayTable)
+			keys, starts, end := t.keys(node.Key())
+			path, starts := resolve(keys, starts, arrays, node.Kind == unstable.ArrayTable)
+			t.place(path, starts, starts[len(starts)-1])
 			shut := bytes.IndexByte(text[end:], ']') + end + 1
 			if node.Kind == unstable.ArrayTable {
 				shut++
@@ -67,48 +84,60 @@ func parseTOML(text []byte) (*tomlText, error) {
 		}
 	}
 	if err := parser.Error(); err != nil {
-		return nil, tomlError(err)
+		return t, tomlError(err)
 	}
 	return t, nil
 }
 
-// keys reads a dotted key, and its start and end.
-func (t *tomlText) keys(parts unstable.Iterator) (keys []string, start, end int) {
+// keys reads a dotted key, with the starts of its parts and the end of the last.
+func (t *tomlText) keys(parts unstable.Iterator) (keys []string, starts []int, end int) {
 	for parts.Next() {
 		part := parts.Node()
 		at := int(part.Raw.Offset) + t.shift()
-		if keys == nil {
-			start = at
-		}
-		keys, end = append(keys, string(part.Data)), at+int(part.Raw.Length)
+		keys, starts, end = append(keys, string(part.Data)), append(starts, at), at+int(part.Raw.Length)
 	}
-	return keys, start, end
+	return keys, starts, end
 }
 
-// resolve turns a header's keys into a path: an array of tables is followed by the index of its
-// newest item.
-func resolve(keys []string, arrays map[string]int, item bool) []string {
-	var path []string
+// place records the positions of the last parts of a path; an item has the start of its array.
+func (t *tomlText) place(path []string, starts []int, value int) {
+	for i, start := range starts {
+		above := len(path) - len(starts) + i + 1
+		p := Position{start, start, i > 0 && start == starts[i-1]}
+		if above == len(path) {
+			p.Value = value
+		}
+		if _, known := t.positions[Join(path[:above])]; !known {
+			t.positions[Join(path[:above])] = p
+		}
+	}
+}
+
+// resolve turns a header's keys into a path, and their starts into those of its parts: an array of
+// tables is followed by the index of its newest item.
+func resolve(keys []string, at []int, arrays map[string]int, item bool) (path []string, starts []int) {
 	for i, key := range keys {
-		path = append(path, key)
+		path, starts = append(path, key), append(starts, at[i])
 		name := Join(path)
 		if item && i == len(keys)-1 {
 			arrays[name]++
 		}
 		if n := arrays[name]; n > 0 {
-			path = append(path, strconv.Itoa(n-1))
+			path, starts = append(path, strconv.Itoa(n-1)), append(starts, at[i])
 		}
 	}
-	return path
+	return path, starts
 }
 
 // keyValue records a key with its value, and the entries inside the value.
 func (t *tomlText) keyValue(node *unstable.Node, above []string, section *tomlSection, inline bool) *tomlEntry {
-	keys, start, end := t.keys(node.Key())
-	entry := &tomlEntry{path: append(slices.Clone(above), keys...), section: section, key: start, parts: len(keys), inline: inline}
+	keys, starts, end := t.keys(node.Key())
+	entry := &tomlEntry{path: append(slices.Clone(above), keys...), section: section, key: starts[0], parts: len(keys), inline: inline}
 	t.entries = append(t.entries, entry)
 	entry.table = node.Value().Kind == unstable.InlineTable
-	entry.value = t.value(node.Value(), t.skip(end, " \t="), entry.path, section)
+	value := t.skip(end, " \t=")
+	t.place(entry.path, starts, value)
+	entry.value = t.value(node.Value(), value, entry.path, section)
 	return entry
 }
 
@@ -134,7 +163,9 @@ func (t *tomlText) value(node *unstable.Node, start int, path []string, section 
 			}
 			entry := &tomlEntry{path: append(slices.Clone(path), strconv.Itoa(n)), section: section, inline: true, table: item.Kind == unstable.InlineTable}
 			t.entries = append(t.entries, entry)
-			entry.value = t.value(item, t.skip(end, " \t\r\n,"), entry.path, section)
+			at := t.skip(end, " \t\r\n,")
+			t.positions[Join(entry.path)] = Position{at, at, true}
+			entry.value = t.value(item, at, entry.path, section)
 			end, n = entry.value.end, n+1
 		}
 		return span{start, t.skip(end, " \t\r\n,") + 1}
