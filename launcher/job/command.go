@@ -200,7 +200,7 @@ func (r *reader) readLine(t *fileTable, self bool) {
 		return
 	}
 	r.job.origin = originOfLine(line, r.variable)
-	c, err := commandFrom(line, words{self: self, env: r.job.Env, dir: r.job.Workdir, hook: r.unwrap}, r.variable)
+	c, err := commandFrom(line, words{self: self, env: r.job.Env, dir: r.job.Workdir, hook: r.hook}, r.variable)
 	if c != nil && len(c.used) > 0 {
 		// The digest has the line as typed, so that a change of a variable does not make it another job.
 		r.job.digested, r.job.ranksTyped, r.job.variables = []string{line}, c.line != nil, c.used

@@ -5,8 +5,8 @@ import "github.com/gpurun/gpurun/launcher/environ"
 // The three ways in, with nothing else said: Open takes one of them.
 
 // Load reads a train.toml.
-func Load(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
-	return load(path, base{job: defaults(), unwrap: unwrap}, checks...)
+func Load(path string, hook frameworkHook, checks ...Check) (*Job, error) {
+	return load(path, base{job: defaults(), hook: hook}, checks...)
 }
 
 // FromArgs reads a command line as torchrun takes it.

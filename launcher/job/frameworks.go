@@ -17,56 +17,40 @@ import (
 // pythonExec is torchrun's variable for the interpreter of the ranks.
 const pythonExec = "PYTHON_EXEC"
 
-// A typed command may start with a framework's launcher.
-type typed struct {
-	words []string // words after wrappers
-	// ask starts the interpreter through wrappers that find one; nil for none.
-	ask      []string
-	installs bool
-	// contained: gpurun does not see the launcher's files.
-	contained bool
-	dir       string       // its working directory
-	env       environ.Vars // inherited variables, the variables before the command, and the job's own
-}
-
-// frameworkLaunchers returns an Unwrap that removes a framework's launcher from a command. The ranks run on
-// the launcher's interpreter. own is gpurun's environment.
-func frameworkLaunchers(ctx context.Context, own environ.Vars) Unwrap {
-	return func(words []string, env map[string]string, dir string) (commandline.Inner, bool, error) {
-		seen := commandline.Known.SeeThrough(words)
-		t := typed{words: seen.Inner, dir: dir, env: own.With(env), contained: seen.Contained()}
-		if seen.Environment() && !t.contained {
-			t.ask, t.installs = append(slices.Clone(seen.Ask), "python"), seen.Installs()
-		}
-		return t.unwrap(ctx)
+// frameworkLaunchers returns a hook that removes a framework's launcher. The ranks run on the launcher's
+// interpreter. own is gpurun's environment.
+func frameworkLaunchers(ctx context.Context, own environ.Vars) frameworkHook {
+	return func(w words) (commandline.Inner, bool, error) {
+		w.env = own.With(w.env)
+		return w.unwrapFramework(ctx)
 	}
 }
 
-func (t typed) unwrap(ctx context.Context) (commandline.Inner, bool, error) {
-	inner, known, err := recipes.Unwrap(t.words, t.env, func(name string) ([]byte, error) { return t.read(ctx, name) })
+func (w words) unwrapFramework(ctx context.Context) (commandline.Inner, bool, error) {
+	inner, known, err := recipes.Unwrap(w.seen.Inner, w.env, func(name string) ([]byte, error) { return w.read(ctx, name) })
 	if err != nil || !known {
 		return inner, known, err
 	}
 	inner.Env = environ.Vars(inner.Env).With()
-	if python := t.launcherPython(); python != "" && t.env[pythonExec] == "" && inner.Kind != commandline.Program {
+	if python := w.launcherPython(); python != "" && w.env[pythonExec] == "" && inner.Kind != commandline.Program {
 		inner.Env[pythonExec] = python
 	}
-	inner.Argv, err = t.fillSite(ctx, inner)
+	inner.Argv, err = w.fillSite(ctx, inner)
 	return inner, true, err
 }
 
 // read reads a file as the launcher would. A file of the framework is among the packages of the launcher's
 // interpreter.
-func (t typed) read(ctx context.Context, name string) ([]byte, error) {
+func (w words) read(ctx context.Context, name string) ([]byte, error) {
 	file, isSite := strings.CutPrefix(name, commandline.Site)
 	if !isSite {
-		return ReadFile(under(t.dir, name), largestFile)
+		return ReadFile(under(w.dir, name), largestFile)
 	}
-	path := t.launcherPython()
-	if path != "" && t.env[pythonExec] == "" {
-		return python.At(path, t.dir, inherited(t.env.Words())).ReadFile(ctx, file)
+	path := w.launcherPython()
+	if path != "" && w.env[pythonExec] == "" {
+		return python.At(path, w.dir, inherited(w.env.Words())).ReadFile(ctx, file)
 	}
-	interpreter, err := t.interpreter(t.env)
+	interpreter, err := w.interpreter(w.env)
 	if err != nil {
 		return nil, err
 	}
@@ -74,26 +58,26 @@ func (t typed) read(ctx context.Context, name string) ([]byte, error) {
 }
 
 // interpreter returns the interpreter of the ranks, so that gpurun queries it only once.
-func (t typed) interpreter(env environ.Vars) (*python.Interpreter, error) {
-	if t.ask != nil {
-		return python.Through(t.ask, t.dir, inherited(env.Words()), t.installs), nil
-	}
-	if t.contained {
+func (w words) interpreter(env environ.Vars) (*python.Interpreter, error) {
+	switch {
+	case w.seen.Contained():
 		return nil, errext.Errorf("name a file of your own", "gpurun does not see the files in the container that the launcher is in")
+	case w.seen.Environment():
+		return python.Through(append(slices.Clone(w.seen.Ask), "python"), w.dir, inherited(env.Words()), w.seen.Installs()), nil
 	}
-	path, _, err := python.Finder{Dir: t.dir, Env: env}.Find()
+	path, _, err := python.Finder{Dir: w.dir, Env: env}.Find()
 	if err != nil {
 		return nil, err
 	}
-	return python.At(path, t.dir, inherited(env.Words())), nil
+	return python.At(path, w.dir, inherited(env.Words())), nil
 }
 
 // launcherPython returns the interpreter in the first line of the launcher's script; empty for none.
-func (t typed) launcherPython() string {
-	if t.ask != nil || t.contained {
+func (w words) launcherPython() string {
+	if w.seen.Environment() || w.seen.Contained() {
 		return "" // gpurun does not see the launcher's environment
 	}
-	path, _, err := python.Finder{Launcher: t.words[0], Dir: t.dir}.OfLauncher()
+	path, _, err := python.Finder{Launcher: w.seen.Inner[0], Dir: w.dir}.OfLauncher()
 	if err != nil {
 		return ""
 	}
@@ -101,7 +85,7 @@ func (t typed) launcherPython() string {
 }
 
 // fillSite replaces words that name files of the framework with their paths.
-func (t typed) fillSite(ctx context.Context, inner commandline.Inner) ([]string, error) {
+func (w words) fillSite(ctx context.Context, inner commandline.Inner) ([]string, error) {
 	argv := slices.Clone(inner.Argv)
 	var files []string
 	for _, word := range argv {
@@ -112,7 +96,7 @@ func (t typed) fillSite(ctx context.Context, inner commandline.Inner) ([]string,
 	if len(files) == 0 {
 		return argv, nil
 	}
-	interpreter, err := t.interpreter(t.env.With(inner.Env))
+	interpreter, err := w.interpreter(w.env.With(inner.Env))
 	if err != nil {
 		return nil, err
 	}

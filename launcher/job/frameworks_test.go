@@ -40,9 +40,9 @@ func framework(t *testing.T) (packages, tune, python string) {
 }
 
 // unwrapped takes a framework's launcher off a command, in this process's environment.
-func unwrapped(t *testing.T, words []string, env map[string]string, dir string) (commandline.Inner, bool, error) {
+func unwrapped(t *testing.T, typed []string, env map[string]string, dir string) (commandline.Inner, bool, error) {
 	t.Helper()
-	return frameworkLaunchers(t.Context(), environ.Parse(os.Environ()))(words, env, dir)
+	return frameworkLaunchers(t.Context(), environ.Parse(os.Environ()))(words{env: env, dir: dir, seen: commandline.Known.SeeThrough(typed)})
 }
 
 // TestUnwrapSite: a launcher's own files are found by its own interpreter, which

@@ -24,9 +24,10 @@ func TestInnerCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hook := func(words []string, env map[string]string, workdir string) (commandline.Inner, bool, error) {
-		if words[0] != "wrap" || env["A"] != "1" || env["B"] != "2" || workdir != dir {
-			t.Errorf("asked about %q in %s with %v", words, workdir, env)
+	hook := func(w words) (commandline.Inner, bool, error) {
+		words := w.seen.Inner
+		if words[0] != "wrap" || w.env["A"] != "1" || w.env["B"] != "2" || w.dir != dir {
+			t.Errorf("asked about %q in %s with %v", words, w.dir, w.env)
 		}
 		return commandline.Inner{Kind: Script, Argv: words[3:], Env: map[string]string{"A": "x", "B": "x", "C": "x"}, Ranks: words[2]}, true, nil
 	}
@@ -40,7 +41,7 @@ func TestInnerCommand(t *testing.T) {
 	if j.Kind != Script || strings.Join(j.Argv, " ") != "train.py --x" || j.Launch.NprocPerNode != "2" {
 		t.Errorf("%v %q with %s ranks", j.Kind, j.Argv, j.Launch.NprocPerNode)
 	}
-	failing := func([]string, map[string]string, string) (commandline.Inner, bool, error) {
+	failing := func(words) (commandline.Inner, bool, error) {
 		return commandline.Inner{}, true, errors.New("wrap cannot do that")
 	}
 	if _, err := Load(filepath.Join(dir, "train.toml"), failing); err == nil || !strings.Contains(err.Error(), "wrap cannot do that") {

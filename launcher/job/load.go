@@ -19,10 +19,9 @@ import (
 
 // A base has the inputs for reading a train.toml, besides the file.
 type base struct {
-	job *Job         // values for keys that the file does not set
-	env environ.Vars // gpurun's own, for the variables in job.command
-	// unwrap removes launchers other than torchrun from job.command; nil removes none.
-	unwrap Unwrap
+	job  *Job          // values for keys that the file does not set
+	env  environ.Vars  // gpurun's own, for the variables in job.command
+	hook frameworkHook // removes launchers from job.command; may be nil
 }
 
 // load reads the train.toml at path. The error is an *Error with all problems of the file, including those
@@ -49,7 +48,7 @@ func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault)
 	if fault != nil {
 		return nil, hushed(text, []Fault{*fault})
 	}
-	r := reader{root: root, dir: filepath.Dir(absolute), job: b.job, unwrap: b.unwrap, env: b.env, sections: sections}
+	r := reader{root: root, dir: filepath.Dir(absolute), job: b.job, hook: b.hook, env: b.env, sections: sections}
 	r.job.Path = absolute
 	r.read()
 	for _, check := range checks {
@@ -96,7 +95,7 @@ type reader struct {
 	dir      string // the file's folder
 	job      *Job
 	problems []Problem
-	unwrap   Unwrap // nil: only torchrun is known
+	hook     frameworkHook // nil: only torchrun is known
 	env      environ.Vars
 	sections map[string][]string // sections that the file may have
 	// line has torchrun's flags in job.command, nil without them.

@@ -19,14 +19,11 @@ import (
 // A typedLine is gpurun's command line before another command: a launcher, an interpreter, a wrapper, or any
 // program.
 type typedLine struct {
+	words
 	line *commandline.TorchrunCommand // gpurun's flags
 	own  []string                     // gpurun's flags as typed
-	// words are the command, as split by the user's shell.
-	words []string
-	// asProgram: a "--" precedes it, so that no word of it is a verb.
+	// asProgram: a "--" precedes the command, so that no word of it is a verb.
 	asProgram bool
-	env       environ.Vars
-	dir       string
 }
 
 // readTyped reads gpurun's flags, and the words after them.
@@ -40,18 +37,18 @@ func readTyped(args []string, env environ.Vars, dir string) (typedLine, error) {
 	if err != nil {
 		return typedLine{}, err
 	}
-	t := typedLine{line: line, own: args[:line.From], words: args[line.From:], env: env, dir: dir}
+	t := typedLine{line: line, own: args[:line.From], words: words{typed: args[line.From:], inherited: env, dir: dir}}
 	if n := len(t.own); n > 0 && t.own[n-1] == "--" {
 		t.own, t.asProgram = t.own[:n-1], true
 	}
 	return t, nil
 }
 
-// command reports whether the words are a whole command, not a script with its arguments as torchrun takes
+// isCommand reports whether the words are a whole command, not a script with its arguments as torchrun takes
 // it. The first word of a command is known to start others, or is an executable file but no Python script, or
 // is in PATH and is no file in the working directory.
-func (t typedLine) command() bool {
-	first := t.words[0]
+func (t typedLine) isCommand() bool {
+	first := t.typed[0]
 	switch {
 	case t.line.Kind != Script, first == "", strings.HasSuffix(first, ".py"), isTOML(first):
 		return false
@@ -64,7 +61,7 @@ func (t typedLine) command() bool {
 	if info, err := os.Stat(under(t.dir, first)); err == nil && !info.IsDir() {
 		return false
 	}
-	_, err := python.Finder{Dir: t.dir, Env: t.env}.InPath(first)
+	_, err := python.Finder{Dir: t.dir, Env: t.inherited}.InPath(first)
 	return err == nil
 }
 
@@ -93,7 +90,8 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 	if err := t.misplaced(); err != nil {
 		return nil, err
 	}
-	c, err := words{typed: t.words, inherited: t.env, dir: t.dir, hook: frameworkLaunchers(ctx, t.env)}.command()
+	t.hook = frameworkLaunchers(ctx, t.inherited)
+	c, err := t.command()
 	if err != nil {
 		return nil, t.onLine(err)
 	}
@@ -105,7 +103,7 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 		return nil, err
 	}
 	j.Name = t.name(j)
-	j.origin.words = slices.Concat([]string{"gpurun"}, t.line.Flags, t.words)
+	j.origin.words = slices.Concat([]string{"gpurun"}, t.line.Flags, t.typed)
 	if err := judge(j); err != nil {
 		return nil, err
 	}
@@ -115,7 +113,7 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 
 // verb refuses a verb of gpurun in place of a program or a script.
 func (t typedLine) verb() error {
-	if word := t.words[0]; t.line.Kind == Script && !t.asProgram && slices.Contains(commandline.Verbs, word) {
+	if word := t.typed[0]; t.line.Kind == Script && !t.asProgram && slices.Contains(commandline.Verbs, word) {
 		return errext.Errorf("give the verb first; a program of that name goes behind --: gpurun -- "+word+" …", "%s is a verb of gpurun: put it before the flags", word)
 	}
 	return nil
@@ -123,9 +121,9 @@ func (t typedLine) verb() error {
 
 // misplaced refuses a command that starts others elsewhere. The error has the line to type instead.
 func (t typedLine) misplaced() error {
-	seen := commandline.Known.SeeThrough(t.words)
-	before := t.words[:len(t.words)-len(seen.Inner)]
-	if len(seen.Inner) > len(t.words) {
+	seen := commandline.Known.SeeThrough(t.typed)
+	before := t.typed[:len(t.typed)-len(seen.Inner)]
+	if len(seen.Inner) > len(t.typed) {
 		return nil // uv run -m
 	}
 	m, ok := commandline.Known.Misplaced(before, seen.Inner, append([]string{"gpurun"}, t.own...))
@@ -138,7 +136,7 @@ func (t typedLine) misplaced() error {
 	case m.Line != "":
 		hint = m.Line
 	case m.Script != "":
-		hint = "put gpurun into " + m.Script + ", in front of the command that trains, and type: " + commandline.Quote(t.words)
+		hint = "put gpurun into " + m.Script + ", in front of the command that trains, and type: " + commandline.Quote(t.typed)
 	case m.Batch:
 		hint = "put gpurun into the script, in front of the command that trains"
 	}
@@ -154,7 +152,7 @@ func (t typedLine) onLine(err error) error {
 		return err
 	}
 	const file = `the command into a train.toml: job.command, and launch.ranks = "self"`
-	if commandline.Known.Starts(commandline.Known.SeeThrough(t.words).Inner[0]) {
+	if commandline.Known.Starts(commandline.Known.SeeThrough(t.typed).Inner[0]) {
 		return errext.WithHint(err, "put "+file)
 	}
 	return errext.WithHint(err, "put gpurun in front of the launcher itself, or "+file)
@@ -250,8 +248,8 @@ func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error
 	}
 	switch {
 	case file != "":
-		j, err = load(file, base{job: j, env: vars, unwrap: frameworkLaunchers(ctx, vars)}, checkKnobs, checkRecipe(filepath.Dir(file)))
-	case t.command():
+		j, err = load(file, base{job: j, env: vars, hook: frameworkLaunchers(ctx, vars)}, checkKnobs, checkRecipe(filepath.Dir(file)))
+	case t.isCommand():
 		j, err = t.job(ctx, j)
 	default:
 		j, err = fromArgs(args, vars, dir, j)
@@ -290,11 +288,11 @@ func Off(args, env []string, dir string) (*Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.line.Kind == Script && isTOML(t.words[0]) {
-		return nil, errext.Errorf("put gpurun in front of the job's command, or leave the variable out", "%s=off: %s is a file of gpurun's, and no command", offVariable, t.words[0])
+	if t.line.Kind == Script && isTOML(t.typed[0]) {
+		return nil, errext.Errorf("put gpurun in front of the job's command, or leave the variable out", "%s=off: %s is a file of gpurun's, and no command", offVariable, t.typed[0])
 	}
-	argv := t.words
-	if !t.command() {
+	argv := t.typed
+	if !t.isCommand() {
 		if argv, err = t.torchrun(); err != nil {
 			return nil, err
 		}
@@ -308,8 +306,8 @@ func Off(args, env []string, dir string) (*Exec, error) {
 
 // torchrun returns the torchrun command for a script with torchrun's flags.
 func (t typedLine) torchrun() ([]string, error) {
-	rest := slices.Concat(t.line.Torchrun, t.words)
-	search := python.Finder{Named: t.line.Python, Dir: t.dir, Env: t.env, Look: python.Finder{Dir: t.dir, Env: t.env}.InPath}
+	rest := slices.Concat(t.line.Torchrun, t.typed)
+	search := python.Finder{Named: t.line.Python, Dir: t.dir, Env: t.inherited, Look: python.Finder{Dir: t.dir, Env: t.inherited}.InPath}
 	if t.line.Python == "" {
 		if _, err := search.InPath("torchrun"); err == nil {
 			return append([]string{"torchrun"}, rest...), nil

@@ -42,7 +42,10 @@ type words struct {
 	// env are the job's own variables, and inherited those of gpurun. PET_* in both count.
 	env, inherited environ.Vars
 	dir            string
-	hook           Unwrap // removes other launchers; may be nil
+	hook           frameworkHook // may be nil
+	// seen has the wrappers among the words, once command has removed them; then assigned and the variables
+	// of wrappers are in env.
+	seen commandline.SeenThrough
 }
 
 // commandFrom splits a line as a shell does, replaces its variables, and parses it. w has no words yet. The
@@ -69,29 +72,30 @@ func (w words) command() (*command, error) {
 	if w.self {
 		return &command{kind: Program, argv: w.typed, env: w.assigned}, nil
 	}
-	assigned, seen := w.assigned, commandline.Known.SeeThrough(w.typed)
-	if len(seen.Env) > 0 {
-		assigned = assigned.With(seen.Env)
+	assigned := w.assigned
+	w.seen = commandline.Known.SeeThrough(w.typed)
+	if len(w.seen.Env) > 0 {
+		assigned = assigned.With(w.seen.Env)
 	}
-	all := w.env.With(assigned)
-	c, err := innerCommand(seen.Typed, seen.Inner, all, w.dir, w.hook)
+	w.env = w.env.With(assigned)
+	c, err := w.innerCommand()
 	switch {
 	case c != nil || err != nil:
-	case seen.Direct:
-		c = &command{kind: Script, argv: seen.Inner}
+	case w.seen.Direct:
+		c = &command{kind: Script, argv: w.seen.Inner}
 	default:
-		c, err = unwrap(seen.Inner, w.inherited.With(all))
+		c, err = unwrap(w.seen.Inner, w.inherited.With(w.env))
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.env, c.warnings = assigned, seen.Warnings
-	c.behind(seen)
+	c.env, c.warnings = assigned, w.seen.Warnings
+	c.behind(w.seen)
 	if len(c.through.Wrappers)+len(c.through.Options) > 0 {
-		c.typed = seen.Typed
+		c.typed = w.seen.Typed
 	}
 	for name, value := range c.inner {
-		if _, set := all[name]; set {
+		if _, set := w.env[name]; set {
 			continue // the user's value overrides it
 		}
 		if c.env == nil {
@@ -167,24 +171,22 @@ func unwrapPython(words []string) (*command, error) {
 	return &command{kind: p.Kind, argv: p.Argv, python: words[0], options: p.Options}, nil
 }
 
-// An Unwrap removes a framework's launcher, and the wrappers before it, from a command. It reports false if
-// it finds no known launcher. env has the variables before the command and those of the job, dir is the
-// working directory.
-type Unwrap func(words []string, env map[string]string, dir string) (commandline.Inner, bool, error)
+// A frameworkHook removes a framework's launcher from words without wrappers. It reports false if it finds no
+// known launcher.
+type frameworkHook func(words) (commandline.Inner, bool, error)
 
-// innerCommand calls unwrap. It returns nil if that finds no launcher in the words. inside are the words
-// after wrappers.
-func innerCommand(words, inside []string, env map[string]string, dir string, unwrap Unwrap) (*command, error) {
-	if unwrap == nil {
+// innerCommand returns the command in a framework's launcher; nil if the words have no such launcher.
+func (w words) innerCommand() (*command, error) {
+	if w.hook == nil {
 		return nil, nil
 	}
-	inner, known, err := unwrap(words, env, dir)
+	inner, known, err := w.hook(w)
 	if err != nil || !known {
 		return nil, err
 	}
 	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env), launcher: inner.RankStarter, nodes: inner.Nodes}
-	if commandline.IsPython(inside[0]) {
-		c.python = inside[0]
+	if commandline.IsPython(w.seen.Inner[0]) {
+		c.python = w.seen.Inner[0]
 	}
 	if inner.Ranks != "" {
 		c.line = commandline.LaunchOf(inner.Ranks, "the launcher's number of ranks")
