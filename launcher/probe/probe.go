@@ -54,6 +54,8 @@
 //	                  the settings of frameworks
 //	calls.py          orders that change an argument in the job's code
 //	rungs.py …        remedies inside the model
+//	losspart.py losscalls.py
+//	                  cross entropy over large logits, in parts of its rows
 //	compared.py       recomputed blocks compared with their first run
 //	report.py         the end, and how a file is written
 //	ends.py           the exit code, where the kernel does not report it

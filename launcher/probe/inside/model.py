@@ -2,7 +2,7 @@
 # call in training, before its forward.
 import sys
 
-from . import blocks, huggingface, lightning, loaders, memory, precision, process, rungs, samples, steps, switches
+from . import blocks, huggingface, lightning, loaders, losscalls, memory, precision, process, rungs, samples, steps, switches
 
 
 
@@ -18,6 +18,7 @@ def first(root, args, kwargs):
         lambda: loaders.first(args, kwargs),
         lambda: huggingface.first(),
         lambda: lightning.first(),
+        lambda: losscalls.first(root, args, kwargs),
         lambda: turn(root),
         lambda: samples.ask(root, args, kwargs),
         lambda: memory.first(root, model, compiled(root), args, kwargs),
@@ -37,7 +38,7 @@ def turn(root):
     made = rungs.apply(root, wanted, given_up, lambda: steps.clock["n"])
     for key in ("refused", "applied", "failed"):
         process.note(key, made.get(key) or {})
-    short = {"activation_checkpointing": "checkpointing", "offload_activations": "activation offload"}
+    short = {"activation_checkpointing": "checkpointing", "offload_activations": "activation offload", "loss_parts": "cross entropy in parts"}
     for knob, pair in (made.get("applied") or {}).items():
         process.settle(knob, pair[1], "gpurun", process.GPURUN)
         words = "%s %s→%s" % (short.get(knob, knob), pair[0], pair[1])

@@ -8,7 +8,7 @@ import time
 import types
 import weakref
 
-from . import backward, batches, calls, cycles as cycles_part, ends, forwards, gate, imports, loaders, memory, pace, precision, process, rank, root as root_part, rootcalls, samples, snapshot, switches, words
+from . import backward, batches, calls, cycles as cycles_part, ends, forwards, gate, imports, loaders, losscalls, memory, pace, precision, process, rank, root as root_part, rootcalls, samples, snapshot, switches, words
 
 
 # Those of the job itself, where a framework knows them: a function that gives the number
@@ -231,6 +231,7 @@ def look(optimizer):
     loaders.over()
     precision.leave()
     switches.leave()
+    losscalls.stepped()
     calls.settle_all()
     if not root_part.hook.get("known") and process.orders().get("hooks"):
         process.note("failed", dict.fromkeys(process.orders().get("turn") or {}, "no model was seen to be called before the first optimizer step"))

@@ -1,0 +1,251 @@
+"""Cross entropy in parts of its rows: values, gradients, memory, and what it is not used for."""
+import itertools
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.functional import cross_entropy  # a name from before
+
+import models
+from harness import part, rungs
+
+PLAIN = torch._C._nn.cross_entropy_loss
+SHAPES = (50, 33), (4, 7, 11), (3, 5, 6, 4)
+ON = {"loss_parts": "on"}
+
+
+class Loss(unittest.TestCase):
+    def setUp(self):
+        self.rungs = rungs()
+        self.loss, self.calls = part("losspart"), part("losscalls")
+
+    def tearDown(self):
+        torch._C._nn.cross_entropy_loss = PLAIN
+
+    def turned(self, least=64, size=1000):
+        """Turns it on, with logits of few bytes counting as large."""
+        self.loss.LEAST, self.loss.PART = least, size
+        told = []
+        result = self.rungs.apply(models.GPT(), ON, lambda knob, why: told.append(why))
+        self.assertEqual(result, {"applied": {"loss_parts": ["off", "on"]}, "refused": {}, "failed": {}})
+        return told
+
+    def both(self, logits, target, dtype=None, function=F.cross_entropy, **words):
+        """Gives loss and gradient as PyTorch computes them, and in parts."""
+        found = []
+        for inside in (PLAIN, self.calls.state["mine"]):
+            torch._C._nn.cross_entropy_loss = inside
+            x = logits.clone().requires_grad_()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype is not None):
+                loss = function(x, target, **words)
+            loss.backward(torch.ones_like(loss) + torch.arange(loss.numel()).view(loss.shape) % 3)
+            found.append((loss.detach(), x.grad))
+        return found
+
+    def equal(self, found, rtol=1e-5, atol=1e-7):
+        for one, other in zip(*found):
+            self.assertEqual((one.dtype, one.shape), (other.dtype, other.shape))
+            self.assertTrue(torch.allclose(one, other, rtol=rtol, atol=atol, equal_nan=True), (one - other).abs().max())
+
+    def counted(self):
+        """Counts the calls in parts: a comparison of PyTorch with itself would prove nothing."""
+        plain, counts = self.loss.cross_entropy, []
+        self.loss.cross_entropy = lambda *args: counts.append(1) or plain(*args)
+        return counts
+
+    def test_values(self):
+        self.turned()
+        counts, cases = self.counted(), 0
+        for shape, soft, reduction, smoothing, weighted, kind in itertools.product(
+                SHAPES, (False, True), ("none", "mean", "sum"), (0.0, 0.1), (False, True), ("fp32", "fp64", "bf16", "autocast")):
+            torch.manual_seed(cases)
+            dtype = {"fp64": torch.float64, "bf16": torch.bfloat16, "autocast": torch.bfloat16}.get(kind, torch.float32)
+            other = torch.float32 if kind == "autocast" else dtype
+            words = {"reduction": reduction, "label_smoothing": smoothing, "weight": torch.rand(shape[1]).to(other) if weighted else None}
+            if soft:
+                target = torch.randn(shape).softmax(1).to(other)
+            else:
+                target = torch.randint(0, shape[1], shape[:1] + shape[2:])
+                words["ignore_index"] = 3 if weighted else -100
+                target.view(-1)[::5] = words["ignore_index"]
+            near = {"rtol": 2e-2, "atol": 1e-3} if dtype is torch.bfloat16 else {}
+            found = self.both(torch.randn(shape).to(dtype), target, torch.bfloat16 if kind == "autocast" else None, **words)
+            with self.subTest(shape=shape, soft=soft, kind=kind, **words):
+                self.equal(found, **near)
+            cases += 1
+        self.assertEqual(len(counts), cases)
+
+    def test_every_row_ignored(self):
+        self.turned()
+        found = self.both(torch.randn(50, 33), torch.full((50,), -100))
+        self.assertTrue(found[1][0].isnan())
+        self.equal(found)
+
+    def test_name_from_before_and_module(self):
+        self.turned()
+        counts = self.counted()
+        self.equal(self.both(torch.randn(50, 33), torch.randint(0, 33, (50,)), function=cross_entropy))
+        self.equal(self.both(torch.randn(50, 33), torch.randint(0, 33, (50,)), function=nn.CrossEntropyLoss(label_smoothing=0.1)))
+        self.assertEqual(len(counts), 2)
+
+    def test_model_trains_the_same(self):
+        losses = []
+        for turn in (False, True):
+            torch._C._nn.cross_entropy_loss = PLAIN
+            if turn:
+                self.turned()
+            torch.manual_seed(1)
+            model = models.GPT(tied=True)
+            optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+            for step in range(3):
+                words = torch.randint(0, models.WORDS, (4, 20), generator=torch.Generator().manual_seed(step))
+                loss = model(words, words)[1]
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+        for one, other in zip(losses[:3], losses[3:]):
+            self.assertAlmostEqual(one, other, delta=1e-5)
+
+    def test_second_derivative(self):
+        self.turned()
+        found = []
+        for inside in (PLAIN, self.calls.state["mine"]):
+            torch._C._nn.cross_entropy_loss = inside
+            x = torch.randn(50, 33, generator=torch.Generator().manual_seed(1)).requires_grad_()
+            first, = torch.autograd.grad(F.cross_entropy(x * 2, torch.arange(50) % 33), x, create_graph=True)
+            first.square().sum().backward()
+            found.append((first.detach(), x.grad))
+        self.equal(found, atol=1e-9)
+
+    def test_errors_are_the_jobs(self):
+        told = self.turned()
+        with self.assertRaisesRegex(IndexError, "out of bounds"):
+            F.cross_entropy(torch.randn(50, 33), torch.full((50,), 40))
+        with self.assertRaisesRegex((ValueError, RuntimeError), "batch_size"):
+            F.cross_entropy(torch.randn(50, 33), torch.zeros(49, dtype=torch.long))
+        self.assertEqual(told, [])
+        self.assertTrue(self.calls.state["on"])
+
+    def test_logits_written_to(self):
+        """PyTorch keeps no logits. The error goes up, and the remedy is given up."""
+        told = self.turned()
+        x = torch.randn(50, 33).requires_grad_() * 1
+        loss = F.cross_entropy(x, torch.arange(50) % 33)
+        x.detach().zero_()
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            loss.backward()
+        self.assertEqual(told, ["the job writes to the logits after the loss"])
+        self.assertFalse(self.calls.state["on"])
+
+    def test_small_logits_and_gradients_of_targets(self):
+        self.turned(least=1 << 20)
+        counts = self.counted()
+        F.cross_entropy(torch.randn(50, 33), torch.randint(0, 33, (50,)))
+        self.loss.LEAST = 64
+        F.cross_entropy(torch.randn(50, 33), torch.randn(50, 33).softmax(1).requires_grad_())
+        F.cross_entropy(torch.randn(33), torch.tensor(3))
+        self.assertEqual(counts, [])
+
+    def test_compiled(self):
+        if not hasattr(torch, "compile"):
+            self.skipTest("this PyTorch cannot compile")
+        self.turned()
+        counts = self.counted()
+
+        @torch.compile(backend="aot_eager", fullgraph=True)
+        def loss_of(x, y):
+            return F.cross_entropy(x, y) * 2
+
+        self.equal(self.both(torch.randn(50, 33), torch.randint(0, 33, (50,)), function=loss_of))
+        self.assertEqual(counts, [])
+
+    def test_scripted(self):
+        self.turned()
+
+        @torch.jit.script
+        def loss_of(x: torch.Tensor, y: torch.Tensor):
+            return F.cross_entropy(x, y)
+
+        self.equal(self.both(torch.randn(50, 33), torch.randint(0, 33, (50,)), function=loss_of))
+
+    def test_transforms(self):
+        func = getattr(torch, "func", None)
+        if func is None:
+            self.skipTest("this PyTorch has no torch.func")
+        self.turned()
+        x, y = torch.randn(50, 33), torch.randint(0, 33, (50,))
+        gradient = func.grad(lambda x: F.cross_entropy(x, y))(x)
+        torch._C._nn.cross_entropy_loss = PLAIN
+        self.assertTrue(torch.equal(gradient, func.grad(lambda x: F.cross_entropy(x, y))(x)))
+
+    def test_refused(self):
+        model = models.GPT()
+        self.assertEqual(self.rungs.survey(model)["loss_parts"], self.calls.UNSEEN)
+        self.calls.first(model, (torch.zeros(2, 3, dtype=torch.long),), {})
+        F.cross_entropy(torch.randn(50, 33), torch.randint(0, 33, (50,)))
+        self.assertEqual(self.rungs.survey(model)["loss_parts"], self.calls.UNSEEN)
+        self.assertEqual(self.calls.state["largest"], 50 * 33 * 4)
+        self.loss.LEAST = 50 * 33 * 4
+        self.assertEqual(self.rungs.survey(model)["loss_parts"], "")
+        self.calls.stepped()
+        self.calls.state["largest"] = 0
+        self.calls.stepped()  # nothing large was seen: PyTorch's own is back
+        self.assertIs(torch._C._nn.cross_entropy_loss, PLAIN)
+
+    def test_tokens_promise_large_logits(self):
+        self.calls.first(models.GPT(), (torch.zeros(1 << 20, dtype=torch.long),), {})
+        self.assertEqual(self.rungs.survey(models.GPT())["loss_parts"], "")
+
+    def test_replaced(self):
+        plain, F.cross_entropy = F.cross_entropy, lambda *args: 0
+        try:
+            self.assertIn("cross_entropy is replaced by", self.rungs.apply(models.GPT(), ON)["refused"]["loss_parts"])
+        finally:
+            F.cross_entropy = plain
+
+    def test_memory(self):
+        """256 MiB of logits in fp32, whose loss needs three times that in one piece."""
+        out = subprocess.run([sys.executable, "-B", __file__], check=True, stdout=subprocess.PIPE).stdout
+        most = json.loads(out)
+        size = 256 << 20
+        # The log-softmax, and in the backward two gradients; under autocast the logits in fp32, too.
+        self.assertGreater(most["plain fp32"], 2.9 * size)
+        self.assertLess(most["parts fp32"], 1.7 * size)
+        self.assertGreater(most["plain autocast"], 2.9 * size)
+        self.assertLess(most["parts autocast"], 1.3 * size)
+
+
+def needs(parts, cast):
+    """Gives the bytes that loss and backward need beside the logits, in a fork."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        if parts:
+            rungs().apply(models.GPT(), ON)
+        x = torch.zeros(4096, 16384, dtype=torch.bfloat16 if cast else torch.float32).requires_grad_()
+        before = figure("VmRSS")
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast):
+            F.cross_entropy(x, torch.arange(4096)).backward()
+        os.write(write, b"%d" % (figure("VmHWM") - before))
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as f:
+        found = int(f.read())
+    os.waitpid(pid, 0)
+    return found
+
+
+def figure(name):
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith(name + ":"))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps({"%s %s" % (way, kind): needs(way == "parts", kind == "autocast") for way in ("plain", "parts") for kind in ("fp32", "autocast")}))
