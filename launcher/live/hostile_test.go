@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/runs"
 )
 
 // A status that no training has is no error, and makes no table that is too wide to read.
@@ -27,7 +28,7 @@ func TestAStatusThatCannotBe(t *testing.T) {
 			t.Fatal(err)
 		}
 		hold(t, dir)
-		r, err := Read(dir)
+		r, err := statusIn(runs.Look(dir))
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/runs"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -241,6 +242,27 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// A verdict of an earlier start is not the end of a run that was started again and then killed.
+func TestStatusOmitsTheVerdictOfAnEarlierStart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	store, _, err := journal.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, _ := os.Hostname()
+	old := launcher.Verdict{Outcome: strategy.Retry, Code: strategy.CodeRetry, Reason: "the time was up"}
+	begun := launcher.Began{Run: "r", At: time.Now().Add(time.Minute)} // after the verdict
+	if err := errors.Join(store.Append(launcher.Began{Run: "r"}), store.Finish(old), store.Append(begun), journal.NewRecord(dir, nil).Status(launcher.Status{Run: "r", Host: host}), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := statusIn(runs.Look(dir)); err != nil || !r.Gone || r.Outcome != "" || r.Reason != "" {
+		t.Errorf("%+v, %v, want a run that was cut off", r, err)
+	}
+}
+
 // What is printed of a run cannot make a terminal obey, and says how old it is.
 func TestPage(t *testing.T) {
 	s := training()
@@ -279,7 +301,7 @@ func TestARunIsFollowed(t *testing.T) {
 		s := training()
 		s.Time, s.Host = time.Now(), "elsewhere"
 		written(t, dir, s)
-		r, err := Read(dir)
+		r, err := statusIn(runs.Look(dir))
 		if err != nil {
 			t.Fatal(err)
 		}

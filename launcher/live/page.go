@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/runs"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -69,7 +70,7 @@ func (p statusPage) show(ctx context.Context, r RunStatus) error {
 			return nil
 		case <-look.C:
 		}
-		next, err := Read(r.Dir)
+		next, err := statusIn(runs.Look(r.Dir))
 		if err != nil {
 			p.printf("\r\x1b[J")
 			return err // the run was removed

@@ -26,30 +26,34 @@ const largestStatus = 1 << 20
 type RunStatus struct {
 	launcher.Status
 	Dir    string   `json:"-"`
-	Reason string   `json:"-"` // of the verdict; empty while it runs
+	Reason string   `json:"-"` // why it ended; empty while it runs
 	Next   []string `json:"-"` // the summary's hints; nil while it runs
 	Gone   bool     `json:"-"` // its gpurun has ended without a verdict
 }
 
-// Read reads the status of the run in a directory.
-func Read(dir string) (RunStatus, error) {
-	r := RunStatus{Dir: dir}
+// statusIn reads the status of a run.
+func statusIn(run runs.Entry) (RunStatus, error) {
+	r := RunStatus{Dir: run.Path}
 	s := lenient{Status: &r.Status}
-	if _, err := private.ReadJSON(filepath.Join(dir, journal.StatusFile), largestStatus, &s); err != nil {
+	if _, err := private.ReadJSON(filepath.Join(run.Path, journal.StatusFile), largestStatus, &s); err != nil {
 		return r, fmt.Errorf("read the status: %w", err)
 	}
 	r.Seconds = strategy.Seconds(max(s.Seconds, 0))
 	if s.ETA != nil && *s.ETA >= 0 {
 		r.ETA = (*strategy.Seconds)(s.ETA)
 	}
-	r.Gone = r.Outcome == "" && !r.alive()
-	if r.Outcome != "" || r.Gone {
-		if v, _, err := journal.ReadVerdict(dir); err == nil {
-			r.Outcome, r.Reason, r.Gone = v.Outcome, v.Reason, false
-		}
-		r.Running, r.ETA = false, nil
-		r.Next, _ = journal.ReadHints(dir)
+	if r.Outcome == "" && (run.Locked || r.elsewhere()) {
+		return r, nil
 	}
+	if run.Locked { // it has ended since the run was read
+		run = runs.Look(run.Path)
+	}
+	r.Gone = r.Outcome == ""
+	if run.End != nil {
+		r.Outcome, r.Reason, r.Gone = run.End.Outcome, run.End.Reason, false
+	}
+	r.Running, r.ETA = false, nil
+	r.Next, _ = journal.ReadHints(run.Path)
 	return r, nil
 }
 
@@ -77,12 +81,9 @@ func (s *lenientSeconds) UnmarshalJSON(b []byte) error {
 // Live reports whether the run has not ended.
 func (r RunStatus) Live() bool { return r.Outcome == "" && !r.Gone }
 
-// alive reports whether the gpurun of a run exists, by its lock, or, since the lock of another
-// host may not be visible here, by the age of the status.
-func (r RunStatus) alive() bool {
-	if journal.Locked(r.Dir) {
-		return true
-	}
+// elsewhere reports whether the run has a gpurun on another host, whose lock may not be visible
+// here, by the age of the status.
+func (r RunStatus) elsewhere() bool {
 	host, err := os.Hostname()
 	return (err != nil || host != r.Host) && r.Age(time.Now()) < linePause
 }
@@ -101,7 +102,7 @@ func Find(here, word string) ([]RunStatus, error) {
 	var all []RunStatus
 	var failed error
 	for _, f := range found {
-		r, err := Read(f.Path)
+		r, err := statusIn(f)
 		if err != nil { // before the run began
 			failed = err
 			continue

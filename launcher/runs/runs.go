@@ -62,6 +62,8 @@ type Entry struct {
 	// was too large to measure in full.
 	Bytes   int64 `json:"bytes,omitempty"`
 	AtLeast bool  `json:"at_least,omitempty"`
+	// End is how the run ended, also while its gpurun is still at work; nil where it has not ended.
+	End *launcher.Verdict `json:"-"`
 	// Broken says why the directory cannot be read, empty where it can.
 	Broken string `json:"broken,omitempty"`
 }
@@ -86,17 +88,16 @@ func Look(path string) Entry {
 	}
 	run := runstate.Of(events)
 	r.fill(run)
-	end := run.End()
-	if end == nil && !r.Locked {
-		end = draft(path, run)
+	if r.End = run.End(); r.End == nil && !r.Locked {
+		r.End = draft(path, run)
 	}
 	if r.Locked {
 		r.Outcome = Running
 		return r
 	}
 	r.Outcome, r.Ended = CutOff, written
-	if end != nil {
-		r.Outcome, r.Code, r.Reason = RunState(end.Outcome), end.Code, end.Reason
+	if r.End != nil {
+		r.Outcome, r.Code, r.Reason = RunState(r.End.Outcome), r.End.Code, r.End.Reason
 	}
 	if r.Broken != "" {
 		r.Outcome = Broken
