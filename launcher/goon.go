@@ -61,7 +61,7 @@ func GoOn(dir string, now Began, events []Event) (s State, done bool, err error)
 			continue
 		}
 		if b.Digest != now.Digest {
-			return State{}, false, refuse("the run directory %s is of another job: %w", dir, differing(b.Digest, now.Digest))
+			return State{}, false, refuse("the run directory %s belongs to another job: %w", dir, differing(b.Digest, now.Digest))
 		}
 		if first {
 			policy, job, files, first = b.Policy, b.Job, b.Files, false
@@ -69,7 +69,7 @@ func GoOn(dir string, now Began, events []Event) (s State, done bool, err error)
 	}
 	s, done = Resume(firstPlan(now.Plan, job), now.Run, events)
 	if done && now.Restart == 0 && !SameFiles(files, now.Files) {
-		return State{}, false, refuse("the run directory %s is of another job: %w", dir, errOtherFiles)
+		return State{}, false, refuse("the run directory %s belongs to another job: %w", dir, errOtherFiles)
 	}
 	s.Policy, s.began, s.fresh = policy, job, first
 	if !first && s.Verdict.Recalled == nil {

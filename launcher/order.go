@@ -102,11 +102,11 @@ func (o *order) start(s Started) error {
 func (o *order) climb(c Climbed) error {
 	switch {
 	case !o.open || c.Attempt.N != o.next-1:
-		return fmt.Errorf("attempt %d goes up to a faster plan, and does not run", c.Attempt.N)
+		return fmt.Errorf("attempt %d switches to a faster plan, and does not run", c.Attempt.N)
 	case o.climbs:
-		return fmt.Errorf("attempt %d goes up to a faster plan a second time", c.Attempt.N)
+		return fmt.Errorf("attempt %d switches to a faster plan a second time", c.Attempt.N)
 	case !c.Decision.Relaunch:
-		return fmt.Errorf("attempt %d goes up to a faster plan, and no relaunch was decided", c.Attempt.N)
+		return fmt.Errorf("attempt %d switches to a faster plan, and no relaunch was decided", c.Attempt.N)
 	}
 	o.climbs = true
 	return errors.Join(c.Attempt.Plan.Validate(), c.Decision.Next.Validate())

@@ -43,13 +43,13 @@ func TestADiskThatFillsUp(t *testing.T) {
 		trained bool
 	}{
 		{"", 2, false}, // nothing was started
-		{"attempt 0: CUDA out of memory in backward on rank 0; no further attempt is started; that could not be written down: no space left", 2, false},
+		{"attempt 0: CUDA out of memory in backward on rank 0; no further attempt is started; this could not be recorded: no space left", 2, false},
 		{"attempt 0: CUDA out of memory in backward on rank 0; no further attempt is started", 1, false},
 		{"attempt 1 could not be started", 1, false},
-		{"attempt 1: trained; that could not be written down: no space left", 1, true}, // a later start cannot know it
-		{"attempt 1: trained; that could not be written down: no space left", 0, true},
-		{"attempt 1: trained; that could not be written down: no space left", 0, true},
-		{"attempt 1: trained; that could not be written down: no space left", 0, true},
+		{"attempt 1: trained; this could not be recorded: no space left", 1, true}, // a later start cannot know it
+		{"attempt 1: trained; this could not be recorded: no space left", 0, true},
+		{"attempt 1: trained; this could not be recorded: no space left", 0, true},
+		{"attempt 1: trained; this could not be recorded: no space left", 0, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stage{t: t, scripts: outOfMemoryOnce()}

@@ -175,14 +175,14 @@ func unwritten(how string, trained bool, err error) error {
 	hint := "make room for the run directory, or name another --run-dir or --run-id, and start gpurun again"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		hint = "the run directory is gone, and with it what is known of the run: name another --run-dir or --run-id to start the job again"
+		hint = "the run directory and all that it recorded are gone: name another --run-dir or --run-id to start the job again"
 		if trained {
-			hint = "the job has trained: its own files are what it wrote; the run directory is gone, so that another start would train again"
+			hint = "the job has trained, and its own files are kept; the run directory is gone, so another start would train again"
 		}
 	case trained:
-		hint = "the job has trained: its own files are what it wrote; started again with this run directory, once that can be written, gpurun says so and trains nothing"
+		hint = "the job has trained, and its own files are kept; once this run directory can be written, another start reports this and trains nothing"
 	}
-	err = fmt.Errorf("%s; that could not be written down: %w", how, firstOf(err))
+	err = fmt.Errorf("%s; this could not be recorded: %w", how, firstOf(err))
 	return errext.WithCode(errext.WithHint(err, hint), errext.Code(err, strategy.CodeRunDir))
 }
 

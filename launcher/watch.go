@@ -112,7 +112,7 @@ func (w *watch) apart() {
 	if n := w.evidence.Alone(); n > 0 && !w.alone {
 		w.alone = true
 		w.notice(fmt.Sprintf("warning: none of the %d ranks has joined a process group by its first step: each trains the whole job by itself, and all write the same files; "+
-			"the script has to call torch.distributed.init_process_group for RANK of WORLD_SIZE, or wants --nproc-per-node 1 on one node", n))
+			"the script has to call torch.distributed.init_process_group for RANK of WORLD_SIZE, or needs --nproc-per-node 1 on one node", n))
 	}
 }
 

@@ -317,7 +317,7 @@ func TestPointedAt(t *testing.T) {
 // TestFormatProblems: faults in the further tables are reported with their keys.
 func TestFormatProblems(t *testing.T) {
 	for text, want := range map[string]string{
-		"[versions]\ntorch = \"2.0\"":                                                     "versions: \"2.0\" is no bound",
+		"[versions]\ntorch = \"2.0\"":                                                     "versions: \"2.0\" is not a bound",
 		"[[proof]]\nknob = \"precision\"\nline = 'x'":                                     "proof[0].line: the expression needs a group",
 		"[[proof]]\nknob = \"precisio\"\nline = '(x)'":                                    "proof[0].knob: there is no knob \"precisio\"",
 		"[[checkpoint]]\nknob = \"sharding\"\nsurvives = 1":                               "checkpoint[0].survives: want a list",

@@ -62,7 +62,7 @@ func readGlobal(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]st
 	}
 	n, whole := accumulationOf(d, g, size, micro)
 	if !whole {
-		format.LeaveBatch(ranges, fmt.Sprintf("the global batch of %d is no multiple of %d on %d data-parallel ranks", size, micro, d.At.Sharing()))
+		format.LeaveBatch(ranges, fmt.Sprintf("the global batch of %d is not a multiple of %d on %d data-parallel ranks", size, micro, d.At.Sharing()))
 		return nil
 	}
 	plan[strategy.GradientAccumulationSteps] = strategy.Number(n)
@@ -121,7 +121,7 @@ func scale(d *format.Draft, old, plan strategy.Plan) error {
 		}
 		n, err := strconv.Atoi(fmt.Sprint(word))
 		if err != nil || n*after%before != 0 {
-			return fmt.Errorf("%s: %v counts micro-steps, and is no whole number of them with accumulation %d instead of %d", p, word, after, before)
+			return fmt.Errorf("%s: %v counts micro-steps, and is not a whole number of them with accumulation %d instead of %d", p, word, after, before)
 		}
 		if err := p.Put(d, int64(n*after/before), false); err != nil {
 			return err

@@ -65,7 +65,7 @@ func TestFromKnobsProblems(t *testing.T) {
 		{"derived", `micro_batch_size = "derived"`, `
 			knobs.micro_batch_size: "derived" is not a place: want a table such as { arg = "--x" }`},
 		{"scope", `dataloader_workers = { arg = "--b", scope = "global" }`, `knobs.dataloader_workers.scope: only the batch sizes and gradient_accumulation_steps have a scope, and it is "global"`},
-		{"choose", `precision = { choose = { fp32 = [], bf16 = ["amp"] } }`, `knobs.precision.choose.bf16: "amp" is no argument and no override: it neither starts with a dash nor has an =`},
+		{"choose", `precision = { choose = { fp32 = [], bf16 = ["amp"] } }`, `knobs.precision.choose.bf16: "amp" is neither an argument nor an override: it does not start with a dash and has no =`},
 		{"choose the same", `precision = { choose = { fp32 = ["--amp"], bf16 = ["--amp"] } }`, `knobs.precision.choose.fp32: has the same words as bf16`},
 		{"no flag", `pin_memory = { arg = "--pin", no = "--no-pin", values = { true = "1", false = "0" } }`, `knobs.pin_memory.no: only a flag has an opposite: give it values that are true and false`},
 		{"in a list", `micro_batch_size = [{ arg = "--bs" }, { arg = "bs" }]`, `knobs.micro_batch_size.1.arg: an argument starts with a dash (did you mean "--bs"?)`},

@@ -32,7 +32,7 @@ func TestNoticeCutsAttemptShort(t *testing.T) {
 		"ended early":                    {caught, 0, []Fact{steps(40, 100), exit(0, 0, 0, false)}, "cut-short", "the ranks ended at step 40 of 100"},
 		"ended early, elsewhere":         {elsewhere, 0, []Fact{steps(40, 100), exit(0, 0, 0, false)}, "cut-short", "step 40 of 100"},
 		"made its last step":             {caught, 0, []Fact{steps(100, 100), exit(0, 0, 0, false)}, "trained", ""},
-		"ended, nobody knows where":      {caught, 0, []Fact{steps(40, 0), exit(0, 0, 0, false)}, "cut-short", "that they have trained to the end is not known"},
+		"ended at an unknown step":       {caught, 0, []Fact{steps(40, 0), exit(0, 0, 0, false)}, "cut-short", "whether they trained to the end is not known"},
 		"ended, and nobody was to stop":  {elsewhere, 0, []Fact{steps(40, 0), exit(0, 0, 0, false)}, "trained", ""},
 		"the signal itself ended a rank": {stop, 0, []Fact{exit(0, 138, 10, false)}, "cut-short", "the notice SIGUSR1 ended rank 0, which has no handler for it"},
 		"and so below a shell":           {elsewhere, 0, []Fact{exit(0, 138, 0, false)}, "cut-short", "ended rank 0"},

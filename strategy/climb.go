@@ -133,7 +133,7 @@ func (s *situation) losesData(f faster) string {
 	case r.Data != "":
 		return "on resuming, " + r.Data
 	case r.Own && !r.Exact:
-		return `nothing says that the job continues with the next sample when it resumes: resume.data = "kept" does`
+		return `it is not known whether the job continues with the next sample when it resumes: resume.data = "kept" confirms it`
 	}
 	for _, k := range Knobs {
 		if shift := r.Shifts[k]; shift != "" && f.plan[k] != s.plan[k] {

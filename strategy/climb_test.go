@@ -94,7 +94,7 @@ func TestConditionsForASpeedUp(t *testing.T) {
 		"nothing faster":     {change: func(o *prospects) { o.found = false }, refused: "no faster plan is likely to fit", nothing: true},
 		"gone up before":     {change: func(o *prospects) { o.history[0].Climb = &Decision{Next: ran2} }, refused: "a run speeds up once"},
 		"samples are lost":   {change: func(o *prospects) { o.job.Resumption.Data = "it begins the epoch anew" }, refused: "on resuming, it begins the epoch anew"},
-		"nobody knows":       {change: func(o *prospects) { o.job.Resumption.Own = true }, refused: `nothing says that the job continues with the next sample when it resumes: resume.data = "kept" does`},
+		"it is not known":    {change: func(o *prospects) { o.job.Resumption.Own = true }, refused: `it is not known whether the job continues with the next sample when it resumes: resume.data = "kept" confirms it`},
 		"a knob that shifts": {change: func(o *prospects) {
 			o.job.Resumption.Shifts = map[Knob]string{MicroBatchSize: "it counts micro batches"}
 		}, refused: "on resuming, it counts micro batches"},

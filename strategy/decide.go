@@ -57,14 +57,14 @@ func rules() []rule {
 		{"remembered-failed", (*situation).rememberedFailed, asWritten},
 		{"did-not-take", (*situation).notTaken, decideAgain},
 		{"did-nothing", func(s *situation) bool { return !s.diagnosis.Fatal && s.last.Nothing != "" }, func(s *situation) Decision {
-			return s.end(Failed, "the job says that it did nothing: %s", s.last.Nothing) // it ended with 0, but trained nothing
+			return s.end(Failed, "the job reports that it did nothing: %s", s.last.Nothing) // it ended with 0, but trained nothing
 		}},
 		{"no-step", (*situation).untrained, madeNoStep},
 		{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
 		{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
 		{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, stops(Exhausted, `recovery.mode is "off"`)},
-		{"folder-exists", (*situation).ownFolderExists, stops(Failed, "the relaunch found what an earlier attempt had made, which is neither the change nor memory: "+
-			"the job cannot be started twice with the same folder until it makes it with exist_ok=True, or resumes in it ([resume])")},
+		{"folder-exists", (*situation).ownFolderExists, stops(Failed, "the relaunch found files of an earlier attempt; neither the change nor memory is the cause: "+
+			"the job cannot start twice in the same folder until it makes it with exist_ok=True, or resumes in it ([resume])")},
 		{"failed-relaunch", (*situation).relaunchFailed, failedRelaunch},
 		{"max-attempts", func(s *situation) bool { return s.outOfMemory() && s.counted() >= s.policy.MaxAttempts }, func(s *situation) Decision {
 			return s.bound("%d attempts were made, and recovery.max_attempts = %d", s.counted(), s.policy.MaxAttempts)

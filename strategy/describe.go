@@ -296,7 +296,7 @@ func (c *fold) saysKilled(best candidate) bool {
 
 // adviseKill returns where to look for the sender of the signal.
 func (c *fold) adviseKill() string {
-	text := "a rank was killed by SIGKILL and nothing shows by whom: look for oom-kill in the kernel log (dmesg), oom_kill in the cgroup's memory.events, or for somebody who killed it"
+	text := "a rank was killed by SIGKILL and nothing shows which process sent it: look for oom-kill in the kernel log (dmesg), oom_kill in the cgroup's memory.events, or for a user who killed it"
 	for _, i := range c.gaps {
 		if strings.Contains(c.facts[i].Gap, "cgroup") {
 			return text + "; the cgroup's counter could not be read here"

@@ -214,7 +214,7 @@ func (e *Evidence) endedAfter(n *Notice) string {
 	case total > 0 && last < total:
 		return fmt.Sprintf("the ranks ended at step %d of %d, after the notice %s", last, total, n.Signal)
 	case total == 0 && n.Stop:
-		return fmt.Sprintf("the ranks ended after the notice %s, which they caught; that they have trained to the end is not known", n.Signal)
+		return fmt.Sprintf("the ranks ended after the notice %s, which they caught; whether they trained to the end is not known", n.Signal)
 	}
 	return ""
 }

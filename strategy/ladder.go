@@ -236,7 +236,7 @@ func (s *situation) refused(rung Rung, changes ...Plan) string {
 			return `recovery.numerics = "preserve" keeps the precision`
 		}
 		if s.job.Knobs[Precision].By == ByHook && !s.policy.NumericsSaid {
-			return `the script has no setting for it, and gpurun puts autocast round the model only with --numerics mixed-precision, or recovery.numerics in a train.toml`
+			return `the script has no setting for it, and gpurun puts autocast around the model only with --numerics mixed-precision, or recovery.numerics in a train.toml`
 		}
 	case RungOptimizer, RungSequence:
 		if s.policy.Numerics != Any {

@@ -84,7 +84,7 @@ func forbidden(p Policy, j Job, inv Inventory, changed Changes, needed int) stri
 	}
 	for _, k := range []Knob{Precision, Optimizer, SequenceLength} {
 		if pair, turned := changed[k]; turned && !p.NumericsSaid && needed < neededOften {
-			return fmt.Sprintf("it changes the %s to %s, which one run needed so far: a second one has to, or recovery.numerics has to allow it explicitly", k.Short(), pair[1])
+			return fmt.Sprintf("it changes the %s to %s, which only one run has needed so far: a second run must need it, or recovery.numerics must allow it", k.Short(), pair[1])
 		}
 	}
 	return ""

@@ -38,7 +38,7 @@ func TestAdmit(t *testing.T) {
 		{"by a hook, which is off", Plan{Attention: "sdpa"}, func(_ *Policy, j *Job, _ *Inventory) { j.Knobs[Attention] = Range{Absent: "launch.hooks = false"} }, 0, "launch.hooks = false"},
 		{"off", nil, func(p *Policy, _ *Job, _ *Inventory) { p.Mode = Off }, 0, "off"},
 		{"never", Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"}, func(p *Policy, _ *Job, _ *Inventory) { p.Never = []string{"gradient_accumulation_steps"} }, 0, "recovery.never"},
-		{"precision, needed once", Plan{Precision: "bf16"}, nil, 1, "which one run needed so far"},
+		{"precision, needed once", Plan{Precision: "bf16"}, nil, 1, "which only one run has needed so far"},
 		{"precision, needed twice", Plan{Precision: "bf16"}, nil, 2, ""},
 		{"precision, in words", Plan{Precision: "bf16"}, func(p *Policy, _ *Job, _ *Inventory) { p.NumericsSaid = true }, 0, ""},
 		{"precision, preserved", Plan{Precision: "bf16"}, func(p *Policy, _ *Job, _ *Inventory) { p.Numerics = Preserve }, 2, "keeps the precision"},

@@ -130,7 +130,7 @@ func transient(s *situation) Decision {
 	n, budget := s.spent(Diagnosis.passes), s.policy.TransientRetries
 	switch {
 	case n.counted > budget && n.counted > 1 && s.hungAlike(n.counted):
-		return s.stop(Failed, fmt.Sprintf("it hung at the same place %d times, so that it would again", n.counted))
+		return s.stop(Failed, fmt.Sprintf("it hung at the same place %d times, and would hang there again", n.counted))
 	case n.counted > budget && s.cause(cause.GPUHardware):
 		return notOnThisNode(s)
 	case n.counted > budget:

@@ -351,13 +351,13 @@ func TestNodesWrongSecret(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, nodesJob(t), map[int][]string{2: {"GPURUN_SECRET=" + strings.Repeat("ab", 32)}})
 	await(t, "a warning", func() bool {
-		return strings.Contains(c.nodes[0].said.String(), "says that it is node 2, and does not know the secret of GPURUN_SECRET: it is refused")
+		return strings.Contains(c.nodes[0].said.String(), "claims to be node 2, and does not know the secret of GPURUN_SECRET: it is refused")
 	})
 	<-c.nodes[2].over
 	if code := c.nodes[2].ProcessState.ExitCode(); code != 2 {
 		t.Errorf("node 2 ended with %d", code)
 	}
-	c.says(t, 2, `gpurun: error: node 2.*: node 0 is there, and has another secret than this node: GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes`)
+	c.says(t, 2, `gpurun: error: node 2.*: node 0 answers, but has another secret than this node: GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes`)
 }
 
 // Nodes that wait for another name it within seconds, with what to check.
@@ -384,7 +384,7 @@ func TestNodesTwoHeads(t *testing.T) {
 	c := crewOf(t, 2, nodesJob(t), map[int][]string{1: {"GPURUN_NODE_RANK=0"}})
 	c.exits(t, 2, 2)
 	for k := range c.nodes {
-		c.says(t, k, `gpurun: error: .*two gpuruns say that they are node 0 of this launch: this one, and one at 127\.0\.0\.1`)
+		c.says(t, k, `gpurun: error: .*two gpurun processes claim to be node 0 of this launch: this one, and one at 127\.0\.0\.1`)
 	}
 }
 

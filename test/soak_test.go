@@ -37,7 +37,7 @@ type usage struct{ descriptors, threads, goroutines, memory, children int }
 func TestSoak(t *testing.T) {
 	attempts, err := strconv.Atoi(os.Getenv("GPURUN_SOAK"))
 	if err != nil {
-		t.Skip("GPURUN_SOAK is no number of attempts; make soak sets it")
+		t.Skip("GPURUN_SOAK is not a number of attempts; make soak sets it")
 	}
 	dir := home(t, map[string]string{"train.sh": soakTrainer})
 	cmd := osexec.Command(build(t), "--json", "--run-dir", "run", "--max-restarts", strconv.Itoa(attempts-1), "--shutdown-timeout", "5",

@@ -164,7 +164,7 @@ cat small/run/verdict.json
 	if cmd.ProcessState.ExitCode() == 99 {
 		t.Skipf("no tmpfs here: %s", out)
 	}
-	for _, want := range []string{"attempt 0: trained; that could not be written down: ", "no space left on device", "first: 74", "second: 0", `"outcome": "trained"`} {
+	for _, want := range []string{"attempt 0: trained; this could not be recorded: ", "no space left on device", "first: 74", "second: 0", `"outcome": "trained"`} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}

@@ -8,7 +8,7 @@ import (
 
 func completionCommand(s stdio) *cli.Command {
 	return &cli.Command{
-		Name: "completion", Usage: "print what lets a shell complete gpurun's command line",
+		Name: "completion", Usage: "print the script by which a shell completes gpurun's command line",
 		UsageText: manual.CompletionUsage, Description: manual.CompletionDescription, Flags: []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error { return manual.Completion(c, s.out) },
 	}

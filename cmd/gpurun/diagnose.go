@@ -10,12 +10,12 @@ import (
 func diagnoseCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "diagnose",
-		Usage:     "say why a job died, from its output",
+		Usage:     "find out why a job died, from its output",
 		UsageText: "gpurun diagnose [flags] FILE|DIRECTORY…\ngpurun diagnose [flags] --rank 0=FILE --rank 1=FILE …",
-		Description: "A file holds a job's output, as it is or packed by gzip or bzip2. - is standard input, which is also read\n" +
-			"where nothing is named and something is piped in.\n" +
+		Description: "A file holds a job's output, plain or compressed by gzip or bzip2. - is standard input, which is also read\n" +
+			"if no file is named and input is piped in.\n" +
 			"A directory is a run of gpurun, a folder above one, or torchrun's --log-dir; of several runs, the newest is taken.\n" +
-			"With --json: one object for each, on a line of its own.",
+			"With --json: one object for each, on a separate line.",
 		Flags: []cli.Flag{
 			jsonFlag(),
 			&cli.IntFlag{Name: "exit-code", Usage: "the exit code that the job ended with; 128+`N` or -N for signal N", DefaultText: "not known"},

@@ -10,7 +10,7 @@ import (
 
 func doctorCommand(s stdio) *cli.Command {
 	return &cli.Command{
-		Name: "doctor", Usage: "look whether this machine, and a job on it, can train, and say what to mend",
+		Name: "doctor", Usage: "check whether this machine, and a job on it, can train, and show what to repair",
 		UsageText: doctor.Usage, Description: doctor.Description, Flags: doctor.Flags(),
 		Action: func(c *cli.Context) error {
 			ctx, signals := node.Listen(c.Context)

@@ -14,7 +14,7 @@ import (
 func estimateCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name: "estimate", SkipFlagParsing: true,
-		Usage:       "say what a model or a job needs of a GPU, before anything ran",
+		Usage:       "estimate the GPU memory of a model or a job before it runs",
 		UsageText:   estimate.Usage,
 		Description: estimate.Description,
 		Action:      func(c *cli.Context) error { return verb.OrHelp(c, estimateJob(c.Context, c.Args().Slice(), s)) },

@@ -14,9 +14,9 @@ import (
 func initCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "init",
-		Usage:     "write a train.toml for a script or a command, with what its source says of its settings",
+		Usage:     "write a train.toml for a script or a command, with the settings that its source shows",
 		UsageText: "gpurun init [--dry-run] [torchrun's flags] [script.py [arguments …]] [--dry-run]",
-		Description: "What is certain is an entry, what is likely a comment with its reason; gpurun plan follows. Without a script it is\n" +
+		Description: "Certain settings are entries, likely ones are comments with a reason; run gpurun plan next. The default script is\n" +
 			"the one in the working directory. With --dry-run, first or last, nothing is written. A file that exists is never overwritten.",
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return verb.OrHelp(c, initJob(c.Context, c.Args().Slice(), s)) },

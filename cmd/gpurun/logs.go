@@ -14,7 +14,7 @@ func logsCommand(s stdio) *cli.Command {
 		UsageText:   "gpurun logs [-f] [--attempt N] [--rank K] [--stdout | --stderr] [RUN]",
 		Description: runs.LogsDescription,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "show what comes, too, until the run ends", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "also show new output, until the run ends", DisableDefaultText: true},
 			&cli.IntFlag{Name: "attempt", Value: runs.Any, Usage: "which attempt `N`", DefaultText: "the newest"},
 			&cli.IntFlag{Name: "rank", Value: runs.Any, Usage: "which rank `K`", DefaultText: "the one that failed, else 0"},
 			&cli.BoolFlag{Name: "stdout", Usage: "only what it wrote to stdout", DisableDefaultText: true},

@@ -18,7 +18,7 @@ func recipesCommand(s stdio) *cli.Command {
 		Name:      "recipes",
 		Usage:     "list the frameworks that gpurun knows, or show one",
 		UsageText: "gpurun recipes [--json] [NAME]\ngpurun recipes detect [--json] train.toml",
-		Description: "A recipe says where a framework keeps the settings that gpurun may change. With a name, each setting is shown\n" +
+		Description: "A recipe describes where a framework keeps the settings that gpurun may change. With a name, each setting is shown\n" +
 			"with its place. With --json: [{\"name\", \"title\", \"knobs\", \"verified\": {\"version\", \"rungs\"} | null}]",
 		Flags: []cli.Flag{jsonFlag()},
 		Subcommands: []*cli.Command{{

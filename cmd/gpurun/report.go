@@ -12,7 +12,7 @@ func reportCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name: "report", Usage: "write what happened in a run, and why, as one HTML page", UsageText: "gpurun report [--json] [-o FILE] [RUN]",
 		Description: "RUN is a run directory, a folder above it, or a run's name below .gpurun; without it, the newest run here.\n" +
-			"The page needs nothing but itself. It is written into the run directory, also during the run.",
+			"The page needs no other file. It is written into the run directory, also during the run.",
 		Flags: []cli.Flag{jsonFlag(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write it to `FILE`; - for stdout"}},
 		Action: func(c *cli.Context) error {
 			r, err := namedRun(c)

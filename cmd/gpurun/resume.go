@@ -18,8 +18,8 @@ func resumeCommand(s stdio) *cli.Command {
 		Description: runs.ResumeDescription,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print events as JSON lines on stdout, the verdict last", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "quiet", Usage: "say only failures and the end", DisableDefaultText: true},
-			&cli.StringFlag{Name: "deadline", Usage: "by when the run is over, such as 4h; the one that it began with does not count"},
+			&cli.BoolFlag{Name: "quiet", Usage: "show only failures and the end", DisableDefaultText: true},
+			&cli.StringFlag{Name: "deadline", Usage: "when the run must be over, such as 4h; replaces the one that it began with"},
 		},
 		Action: func(c *cli.Context) error { return resume(c, s) },
 	}

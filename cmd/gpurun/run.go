@@ -35,7 +35,7 @@ import (
 func runCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "run",
-		Usage: "run a job (the verb may be left out)",
+		Usage: "run a job (the verb may be omitted)",
 		UsageText: "gpurun [--json] [--quiet] [--run-id ID] [--deadline TIME] [--junit FILE] [--propagate-exit-code] train.toml\n" +
 			"gpurun [flags] COMMAND…\n" +
 			"gpurun [flags] script.py [arguments …]",

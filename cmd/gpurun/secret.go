@@ -10,7 +10,7 @@ import (
 func secretCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "secret",
-		Usage:     "print a new secret, by which the nodes of a launch know each other",
+		Usage:     "print a new secret, by which the nodes of a launch authenticate each other",
 		UsageText: "gpurun secret [--json]",
 		Flags:     []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {

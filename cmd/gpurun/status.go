@@ -15,7 +15,7 @@ func statusCommand(s stdio) *cli.Command {
 		Usage:     "show a run's step, speed and memory",
 		UsageText: "gpurun status [--json] [RUN]",
 		Description: "RUN is a run directory, or the name of a run below .gpurun. Without one it is the run in progress below\n" +
-			"the working directory, as a table where several do, else the newest. On a terminal a run is followed until it ends.",
+			"the working directory (a table if there are several), else the newest. On a terminal a run is followed until it ends.",
 		Flags:  []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error { return showStatus(c, s) },
 	}

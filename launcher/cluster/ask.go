@@ -66,7 +66,7 @@ func readJob(line string) (slurmJobState, error) {
 		}
 	}
 	if fields["JobId"] == "" {
-		return slurmJobState{}, fmt.Errorf("query Slurm about a job: %q is no answer", line)
+		return slurmJobState{}, fmt.Errorf("query Slurm about a job: %q is not an answer", line)
 	}
 	_, none := time.ParseInLocation(slurmTime, fields["PreemptTime"], time.Local)
 	runs := fields["JobState"] == "RUNNING" || fields["JobState"] == "SIGNALING"

@@ -80,7 +80,7 @@ func claimOf(n commandline.Nodes) (c claim, err error) {
 func whole(s commandline.NodeValue) (int, error) {
 	n, err := strconv.Atoi(s.Value)
 	if err != nil || n < 0 {
-		return 0, errext.Errorf("unset it, or set it to what the launch has", "%s=%q is no whole number", s.By, s.Value)
+		return 0, errext.Errorf("unset it, or set it to what the launch has", "%s=%q is not a whole number", s.By, s.Value)
 	}
 	return n, nil
 }
@@ -114,7 +114,7 @@ func endpoint(s commandline.NodeValue) (host string, port int, err error) {
 		host, digits, _ = strings.Cut(host, ":")
 	}
 	if port, err = strconv.Atoi(digits); err != nil || port < 0 || port > 65535 {
-		return "", 0, errext.Errorf("write host:port, the port from 1 to 65535", "%s=%q: %q is no port", s.By, s.Value, digits)
+		return "", 0, errext.Errorf("write host:port, the port from 1 to 65535", "%s=%q: %q is not a port", s.By, s.Value, digits)
 	}
 	if !validHost(host) {
 		return "", 0, errext.Errorf("write the host name or the address of the first node", "%s=%q names no host", s.By, s.Value)
@@ -144,8 +144,8 @@ func (c claim) contradicts(found Placement) error {
 	if found.Slurm() {
 		who = "Slurm step " + jobStep(found)
 	}
-	return errext.Errorf(fmt.Sprintf("leave %s out: gpurun takes the nodes that there are; or start it on as many as it says", c.by),
-		"%s says %s, but %s has %d", c.by, strategy.Count(c.nodes, "node"), who, found.Nodes)
+	return errext.Errorf(fmt.Sprintf("omit %s: gpurun takes the nodes that there are; or start it on as many as it sets", c.by),
+		"%s sets %s, but %s has %d", c.by, strategy.Count(c.nodes, "node"), who, found.Nodes)
 }
 
 // byHand reports whether a script or a user started gpurun once, in a job that has several nodes.
@@ -241,7 +241,7 @@ func unnumbered(p Placement, how string) error {
 	if how == "" {
 		how = "number the nodes from 0: --node-rank, or GPURUN_NODE_RANK; or start gpurun once a node by srun --ntasks-per-node=1"
 	}
-	return errext.Errorf(how, "%s says %s, and nothing says which of them this is", p.By, strategy.Count(p.Nodes, "node"))
+	return errext.Errorf(how, "%s sets %s, and nothing shows which of them this is", p.By, strategy.Count(p.Nodes, "node"))
 }
 
 // reached adds the address of node 0 and the evidence.
@@ -253,7 +253,7 @@ func (p Placement) reached(claims []claim) (_ Placement, err error) {
 		}
 	}
 	if p.NodeRank > 0 && p.Head == "" {
-		return Placement{}, errext.Errorf("name it by --master-addr, or by GPURUN_HEAD", "this is node %d of %d, and nothing says where node 0 is", p.NodeRank, p.Nodes)
+		return Placement{}, errext.Errorf("name it by --master-addr, or by GPURUN_HEAD", "this is node %d of %d, and nothing shows where node 0 is", p.NodeRank, p.Nodes)
 	}
 	if p.By == "" {
 		return p, nil

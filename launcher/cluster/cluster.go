@@ -103,7 +103,7 @@ func (p Placement) JoinTimeout() time.Duration {
 func (p Placement) WhyMissing() string {
 	switch {
 	case p.Slurm():
-		return "what srun prints of a node's task says why it does not come, and `scontrol show node` whether the node answers"
+		return "the output of srun for a node's task shows why it does not come, and `scontrol show node` whether the node answers"
 	case p.Kind == Kubernetes:
 		return "`kubectl get pods` shows which pods run, and `kubectl describe pod` why one does not"
 	}

@@ -143,8 +143,8 @@ func (v variables) warnings(p Placement) []string {
 	if p.Kind != Kubernetes || index == "" || p.By != "" {
 		return nil
 	}
-	return []string{"this is pod " + index + " of an indexed Job, and nothing says how many there are: each of them trains the whole job. " +
-		"GPURUN_NNODES and GPURUN_HEAD make them one training, GPURUN_NNODES=1 says that each is one"}
+	return []string{"this is pod " + index + " of an indexed Job, and nothing shows how many there are: each of them trains the whole job. " +
+		"GPURUN_NNODES and GPURUN_HEAD make them one training, GPURUN_NNODES=1 makes each a separate one"}
 }
 
 // clouds are the services that number nodes in their own variables. The head is the first word of

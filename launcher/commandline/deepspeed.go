@@ -164,7 +164,7 @@ func hostsOf(text string) ([]host, error) {
 		m := hostLine.FindStringSubmatch(line)
 		switch {
 		case m == nil:
-			return nil, fmt.Errorf("%.80q is no line such as \"worker-1 slots=8\"", line)
+			return nil, fmt.Errorf("%.80q is not a line such as \"worker-1 slots=8\"", line)
 		case known[m[1]]:
 			return nil, fmt.Errorf("%.80q is in it twice", m[1])
 		case len(hosts) == mostHosts:

@@ -72,7 +72,7 @@ func TestHelpTextHasColumns(t *testing.T) {
 			"gpurun's own:\n  --json                  print events as JSON lines",
 			"  --help, -h              show this\n\nthe policy, over",
 			"  -r, --redirects STD     streams that go only to files",
-			"with code 75, and begins\n                          no attempt",
+			"with code 75, and starts\n                          no attempt",
 		},
 		"plan":     {"--json              print one JSON document on stdout\n", "\n-m, --module        the script is a module"},
 		"estimate": {"\n--weights WHICH     what the bytes follow", "(16-bit\n                    weights beside"},

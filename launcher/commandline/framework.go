@@ -365,7 +365,7 @@ func (l *RankLauncher) handedInFile(args []string, files Files) ([]string, error
 			return nil, fmt.Errorf("gpurun cannot take %s in %s over: set launch.ranks = \"self\", or leave it out", pair.Key, file.Value)
 		case pair.Kind == Null, pair.Kind == Single && strings.EqualFold(pair.Text, "false"):
 		case pair.Kind != Single:
-			return nil, fmt.Errorf("%s: %s is no single value, which gpurun cannot turn into an option", file.Value, pair.Key)
+			return nil, fmt.Errorf("%s: %s is not a single value, which gpurun cannot turn into an option", file.Value, pair.Key)
 		case l.Starts.Configs[o.Name] != "":
 			words = append(words, l.Starts.config(o.Name, pair.Text, files))
 		case o.Means == HandedOn && o.Bare && strings.EqualFold(pair.Text, "true"):

@@ -52,7 +52,7 @@ func HelpFor(verb string) []HelpEntry {
 			text("--standalone and torchrun's other flags for rendezvous and monitoring are accepted and have no effect."))
 	case "estimate":
 		return slices.Concat(entries(oneDocument), entries(estimateOptions...), entries(helpOption),
-			text("With a job, the flags are stronger than what the job says; those of \"gpurun plan\" count before it, too."))
+			text("With a job, the flags override the job's settings; those of \"gpurun plan\" count before it, too."))
 	}
 	ofJob = slices.DeleteFunc(slices.Concat(ofJob, ownOptions), func(o Option) bool {
 		return !slices.Contains([]string{"nproc-per-node", "module", "no-python", "python"}, o.Name)

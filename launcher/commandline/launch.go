@@ -129,7 +129,7 @@ func nothingGiven(given []Given) error {
 			if g.Name == "if-trained" {
 				value, hint = "skip or run", fmt.Sprintf("write --if-trained skip %[1]s, or --if-trained run %[1]s", g.Value)
 			}
-			return errext.Errorf(hint, "%s wants %s, and has taken %q for it: %s", g.Source, value, g.Value, missing)
+			return errext.Errorf(hint, "%s needs %s, and takes %q for it: %s", g.Source, value, g.Value, missing)
 		}
 	}
 	return errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", missing)

@@ -102,8 +102,8 @@ func TestNodesRefused(t *testing.T) {
 	files := hostfiles(map[string]string{"hosts": "w0 slots=8\nw1 slots=8\n", "words": "w0 8\n", "twice": "w0 slots=1\nw0 slots=1\n", "empty": "# none\n",
 		"many": strings.Repeat("x", 100) + "\n"})
 	for line, want := range map[string]string{
-		"deepspeed -H none a.py": "--hostfile none: there is none", "deepspeed -H words a.py": `"w0 8" is no line such as "worker-1 slots=8"`,
-		"deepspeed -H twice a.py": `"w0" is in it twice`, "deepspeed -H empty a.py": "it names no host", "deepspeed -H many a.py": "is no line such as",
+		"deepspeed -H none a.py": "--hostfile none: there is none", "deepspeed -H words a.py": `"w0 8" is not a line such as "worker-1 slots=8"`,
+		"deepspeed -H twice a.py": `"w0" is in it twice`, "deepspeed -H empty a.py": "it names no host", "deepspeed -H many a.py": "is not a line such as",
 		"deepspeed -H hosts --include w9 a.py": "no host w9 is in the hostfile", "deepspeed -H hosts --include w0:0@w1:1 a.py": "the same devices on each node",
 		"deepspeed -H hosts --num_nodes 3 a.py": "--num_nodes: 3 is out of range", "deepspeed -H hosts --exclude w1 a.py": "cannot take --exclude over",
 		"deepspeed --num_nodes 2 a.py": "there is no hostfile that names the nodes", "deepspeed --include w1:0 a.py": "there is no hostfile that names the nodes",

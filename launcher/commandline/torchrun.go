@@ -54,7 +54,7 @@ func torchrunOptions() []Option {
 		{Name: "virtual-local-rank", Bare: true, Means: Refused, Hint: "leave it out: each rank finds its GPU by LOCAL_RANK"},
 		{Name: "run-path", Bare: true, Means: Refused, Hint: "leave it out: the interpreter runs the script"},
 		{Name: "logs-specs", Means: Refused, Variable: none,
-			Hint: "gpurun keeps each rank's output in separate files; --log-dir, --redirects and --tee say more"},
+			Hint: "gpurun keeps each rank's output in separate files; --log-dir, --redirects and --tee set where"},
 		{Name: "print-completion", Means: Refused, Variable: none, Hint: "leave it out"},
 		{Name: "duplicate-stdout-filters", Means: Refused, Hint: filters},
 		{Name: "duplicate-stderr-filters", Means: Refused, Hint: filters},
@@ -83,7 +83,7 @@ var helpOption = Option{Name: "help", Short: 'h', Bare: true, Variable: none, Me
 var ownOptions = []Option{
 	{Name: "json", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.JSON },
 		About: "print events as JSON lines on stdout, the verdict last; all else goes to stderr"},
-	{Name: "quiet", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.Quiet }, About: "say only failures and the end"},
+	{Name: "quiet", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.Quiet }, About: "show only failures and the end"},
 	{Name: "run-dir", Value: "DIR", field: func(l *TorchrunCommand) any { return &l.Own.RunDir },
 		About: "the run directory; one that exists continues where it stopped"},
 	{Name: "run-id", Value: "ID", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.RunID },
@@ -93,8 +93,8 @@ var ownOptions = []Option{
 	{Name: "fresh", Bare: true, Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.Fresh },
 		About: "start with the job as written, not with the plan that fitted before; a named run that failed\nis set aside for a new one"},
 	{Name: "deadline", Value: "TIME", field: func(l *TorchrunCommand) any { return &l.Own.Deadline },
-		About: "by when the run is over, such as 4h or 07:30: it stops at a checkpoint before, with code 75, and begins\n" +
-			"no attempt that would be cut off before it gets anywhere"},
+		About: "when the run must be over, such as 4h or 07:30: it stops at a checkpoint before, with code 75, and starts\n" +
+			"no attempt that would be cut off before it makes progress"},
 	{Name: "junit", Value: "FILE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.JUnit },
 		About: "write a JUnit report: a case for each attempt and one for the run"},
 	{Name: "propagate-exit-code", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.Propagate },

@@ -1,4 +1,4 @@
-# The largest single allocation on one GPU, and whether freed pieces come together again
+# The largest single allocation on one GPU, and whether freed pieces are merged again
 # where segments can grow, as one line of JSON. The argument is the device's number.
 import os, sys
 out = os.fdopen(os.dup(1), "w")

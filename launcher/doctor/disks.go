@@ -36,7 +36,7 @@ func runDirectory(_ context.Context, p *patient) Result {
 
 func checkpoints(ctx context.Context, p *patient) Result {
 	if p.prepared == nil {
-		return skip("they are a job's: gpurun doctor train.toml looks where they go")
+		return skip("they depend on the job: gpurun doctor train.toml checks its folder")
 	}
 	c := p.prepared.Checkpoints()
 	glob := c.Glob
@@ -44,7 +44,7 @@ func checkpoints(ctx context.Context, p *patient) Result {
 		glob = c.Pointer
 	}
 	if glob == "" {
-		return skip("nothing is known of the job's checkpoints: [resume] in train.toml says where they are")
+		return skip("the job's checkpoints are not known: set [resume] in train.toml")
 	}
 	if at := strings.IndexAny(glob, "*?[{"); at >= 0 {
 		glob = glob[:at] + "x"

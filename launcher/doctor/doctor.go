@@ -68,9 +68,9 @@ const (
 	usualBound = 10 * time.Second
 	pythonTime = 20 * time.Second // of a check that starts Python
 
-	diskHangs   = "its file system does not answer: ask who runs it, or use another one"
-	driverHangs = "the driver hangs: dmesg says why (Xid); reset the GPU or restart the node"
-	importHangs = "import torch by hand: the disk that it lies on hangs, or the driver"
+	diskHangs   = "its file system does not answer: report it to its administrator, or use another one"
+	driverHangs = "the driver hangs: dmesg shows why (Xid); reset the GPU or restart the node"
+	importHangs = "import torch by hand: its disk or the driver hangs"
 )
 
 // groups are all checks, in the order in which they are shown.
@@ -81,7 +81,7 @@ var groups = []group{
 		{name: "metrics", needs: jobNamed, examine: metricsWritable, lateFix: diskHangs},
 	}},
 	{"python", "Python", []check{
-		{name: "interpreter", examine: interpreter, lateFix: "run it by hand: its sitecustomize hangs, or the disk that it lies on"},
+		{name: "interpreter", examine: interpreter, lateFix: "run it by hand: its sitecustomize or its disk hangs"},
 		{name: "torch", needs: hasPython, examine: torchFits, bound: factsBound + 5*time.Second, lateFix: importHangs},
 	}},
 	{"gpus", "GPUs", []check{
@@ -239,7 +239,7 @@ func (c check) result(ctx context.Context, p *patient) Result {
 	})
 	r := c.examine(ctx, p)
 	if stop(); alarm != "" {
-		return problem("dmesg says more; have the GPU reset or replaced", "%s, as it was tried", alarm)
+		return problem("dmesg shows more; have the GPU reset or replaced", "%s, as it was tried", alarm)
 	}
 	return r
 }

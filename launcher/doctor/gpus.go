@@ -57,7 +57,7 @@ func (c cards) count() int {
 }
 
 func devices(ctx context.Context, p *patient) Result {
-	const reset = "dmesg says why (Xid); reset the GPU, or restart the node"
+	const reset = "dmesg shows why (Xid); reset the GPU, or restart the node"
 	c := p.cards()
 	_, chosen := p.env.Lookup("CUDA_VISIBLE_DEVICES")
 	listed := fmt.Sprintf("%s (%s)", counted(c.view.Count, "GPU"), c.view.Source)
@@ -71,7 +71,7 @@ func devices(ctx context.Context, p *patient) Result {
 	case c.view.Count == 0:
 		return none(ctx, p, c)
 	case c.view.Devices == nil && !gpu.BuiltIn():
-		return warn("install the gpurun of the release page, which has NVML built in", "%s; this gpurun is built without NVML, and cannot look at them", listed)
+		return warn("install the gpurun of the release page, which has NVML built in", "%s; this gpurun is built without NVML, and cannot read their state", listed)
 	case c.view.Devices == nil && c.nvml == nil:
 		return problem("in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility", "%s, and the driver's library NVML cannot be loaded", listed)
 	case c.view.Devices == nil:
@@ -160,7 +160,7 @@ func health(_ context.Context, p *patient) Result {
 	case len(bad) > 0:
 		return problem(fix, "%s", strings.Join(bad, "; "))
 	case len(slow) > 0:
-		return warn("see to cooling and power: nvidia-smi -q -d PERFORMANCE", "%s", strings.Join(slow, "; "))
+		return warn("check cooling and power: nvidia-smi -q -d PERFORMANCE", "%s", strings.Join(slow, "; "))
 	}
 	return found("no memory errors, not slowed down, %d °C at most", hottest)
 }
@@ -298,7 +298,7 @@ func allocator(ctx context.Context, p *patient) Result {
 	}
 }
 
-const gpuWorks = "nvidia-smi and dmesg say whether the GPU works"
+const gpuWorks = "nvidia-smi and dmesg show whether the GPU works"
 
 // judge judges the measurements of the devices' allocators, the worst first.
 func judge(devices []int, all []allocated) Result {
@@ -309,11 +309,11 @@ func judge(devices []int, all []allocated) Result {
 		case a.Error != "":
 			return problem(gpuWorks, "GPU %d: %s", k, python.Shorten(a.Error))
 		case float64(a.Largest) < enough*float64(a.Free):
-			return warn("the memory is in pieces: end what uses the GPU, or have it reset", "GPU %d: one allocation gets %s at most of %s that are free", k, strategy.GiB(a.Largest), strategy.GiB(a.Free))
+			return warn("the memory is fragmented: end the processes that use the GPU, or have it reset", "GPU %d: one allocation gets %s at most of %s that are free", k, strategy.GiB(a.Largest), strategy.GiB(a.Free))
 		case a.Wanted > 0 && !a.Expandable:
 			return warn("try a newer driver; gpurun does without them", "GPU %d: PyTorch has no expandable segments here, which mend fragmentation", k)
 		case a.Wanted > 0 && !a.Regained:
-			return warn("update the driver or PyTorch, or set never = [\"allocator\"] in train.toml", "GPU %d: freed pieces do not come together again, also with expandable segments", k)
+			return warn("update the driver or PyTorch, or set never = [\"allocator\"] in train.toml", "GPU %d: freed pieces are not merged again, even with expandable segments", k)
 		}
 		if a.Largest < least.Largest {
 			least = a
@@ -321,7 +321,7 @@ func judge(devices []int, all []allocated) Result {
 	}
 	text := fmt.Sprintf("one allocation gets %s of %s", strategy.GiB(least.Largest), strategy.GiB(least.Total))
 	if least.Wanted > 0 {
-		text += "; freed pieces come together again (expandable segments)"
+		text += "; freed pieces are merged again (expandable segments)"
 	}
 	return found("%s", text)
 }

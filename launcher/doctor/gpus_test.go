@@ -124,8 +124,8 @@ func TestAllocator(t *testing.T) {
 		state      CheckStatus
 		found, fix string
 	}{
-		"whole":     {map[string]any{"version": "2.9.0+cu128"}, OK, "one allocation gets 64.0 GiB of 80.0 GiB; freed pieces come together again", ""},
-		"in pieces": {map[string]any{"pieces": 33 << 30}, Warning, "one allocation gets 33.0 GiB at most of 64.0 GiB", "in pieces"},
+		"whole":     {map[string]any{"version": "2.9.0+cu128"}, OK, "one allocation gets 64.0 GiB of 80.0 GiB; freed pieces are merged again", ""},
+		"in pieces": {map[string]any{"pieces": 33 << 30}, Warning, "one allocation gets 33.0 GiB at most of 64.0 GiB", "is fragmented"},
 		"broken":    {map[string]any{"broken": "CUDA error: uncorrectable ECC error encountered"}, Problem, "GPU 0: RuntimeError: CUDA error: uncorrectable ECC", "nvidia-smi"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestJudge(t *testing.T) {
 	grown.Wanted, grown.Regained = 30<<30, true
 	wants(t, judge([]int{0, 3}, []allocated{whole, grown}), Warning, "GPU 3: PyTorch has no expandable segments here", "newer driver")
 	grown.Expandable, grown.Regained = true, false
-	wants(t, judge([]int{0}, []allocated{grown}), Warning, "do not come together", "update the driver")
+	wants(t, judge([]int{0}, []allocated{grown}), Warning, "are not merged again", "update the driver")
 	less := whole
 	less.Largest -= 2 << 30
 	wants(t, judge([]int{0, 1}, []allocated{whole, less}), OK, "one allocation gets 77.0 GiB", "")

@@ -40,7 +40,7 @@ func trainFile(_ context.Context, p *patient) Result {
 func notifications(_ context.Context, p *patient) Result {
 	switch n := p.job.Notify; {
 	case n.Missing != "":
-		return warn("set the variable, or write the file, or take [notify] away", "no notification is sent: %s", n.Missing)
+		return warn("set the variable, or write the file, or remove [notify]", "no notification is sent: %s", n.Missing)
 	case len(n.Command) > 0:
 		program, err := python.Finder{Dir: p.dir, Env: p.env}.InPath(n.Command[0])
 		if err != nil {
@@ -65,7 +65,7 @@ func metricsWritable(_ context.Context, p *patient) Result {
 	if m.TextFile != "" {
 		folder := filepath.Dir(m.TextFile)
 		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-			return warn("make the folder, or name another one: metrics.textfile", "no metrics are written: %s is no folder", folder)
+			return warn("make the folder, or name another one: metrics.textfile", "no metrics are written: %s is not a folder", folder)
 		}
 		if err := tryWriting(folder); err != nil {
 			return warn("let the job's user write there, or name another folder: metrics.textfile", "no metrics are written: %s: %v", folder, err)

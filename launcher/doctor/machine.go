@@ -95,7 +95,7 @@ func clock(context.Context, *patient) Result {
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)
 	if err != nil {
-		return skip("the kernel does not say whether it is set: %v", err)
+		return skip("cannot read whether it is set: %v", err)
 	}
 	return clockOf(state, t)
 }

@@ -29,10 +29,10 @@ import (
 // Usage and Description are the help of the verb.
 const (
 	Usage       = "gpurun doctor [--json] [--nvme DIR] [--busy] [train.toml]"
-	Description = `Looks at the interpreter and its PyTorch, the GPUs and who uses them, host memory, limits, disks,
-DeepSpeed, the ranks together and the scheduler, and says how to mend what is wrong: ✓ is as it should
-be, ! costs speed or will matter some day, ✗ keeps jobs from training, – was not looked at. With a
-train.toml it looks at what that job uses. It ends within a minute, and leaves nothing behind.
+	Description = `Checks the interpreter and its PyTorch, the GPUs and their users, host memory, limits, disks,
+DeepSpeed, the ranks together and the scheduler, and shows how to repair what is wrong: ✓ is right,
+! costs speed or may cause trouble later, ✗ keeps jobs from training, – was not checked. With a
+train.toml it checks what that job uses. It ends within a minute, and leaves nothing behind.
 With --json: {"checks": [{"name", "group", "state": "ok" | "warning" | "problem" | "skipped", "found",
 "fix"}], "problems", "warnings"}`
 )
@@ -55,7 +55,7 @@ func Run(ctx context.Context, c *cli.Context, out *os.File) (code int, err error
 		return 0, err
 	}
 	if o.TrainFile != "" && !strings.EqualFold(filepath.Ext(o.TrainFile), ".toml") {
-		return 0, errext.Errorf("gpurun doctor takes a train.toml, or nothing", "%q is no train.toml", o.TrainFile)
+		return 0, errext.Errorf("gpurun doctor takes a train.toml, or nothing", "%q is not a train.toml", o.TrainFile)
 	}
 	if o.Dir, err = os.Getwd(); err != nil {
 		return 0, err

@@ -33,7 +33,7 @@ func TestNotificationsAndMetrics(t *testing.T) {
 		{"[notify]\ncommand = [\"sh\", \"x\"]\n", "notify", OK, "/sh", ""},
 		{"", "metrics", Skipped, "name no place", ""},
 		{"[metrics]\ntextfile = \"$DIR/gpurun-{job}.prom\"\nlisten = \"127.0.0.1:0\"\n", "metrics", OK, "can be written", ""},
-		{"[metrics]\ntextfile = \"$DIR/none/gpurun.prom\"\n", "metrics", Warning, "$DIR/none is no folder", "make the folder"},
+		{"[metrics]\ntextfile = \"$DIR/none/gpurun.prom\"\n", "metrics", Warning, "$DIR/none is not a folder", "make the folder"},
 		{"[metrics]\nlisten = \"" + l.Addr().String() + "\"\n", "metrics", Warning, "in use", "another port"},
 	} {
 		here := strings.NewReplacer("$DIR", folder).Replace

@@ -82,7 +82,7 @@ func (p *patient) lacksTorch(ctx context.Context) string {
 	go func() {
 		switch facts, err := p.torch(); {
 		case err != nil:
-			known <- "the interpreter does not say what it has"
+			known <- "the interpreter does not list its packages"
 		case facts.Torch == "":
 			known <- "torch cannot be imported"
 		default:
@@ -93,7 +93,7 @@ func (p *patient) lacksTorch(ctx context.Context) string {
 	case lack := <-known:
 		return lack
 	case <-ctx.Done():
-		return "the interpreter has not said what it has"
+		return "the interpreter has not listed its packages"
 	}
 }
 
@@ -138,7 +138,7 @@ func (f torchFacts) fits(c cards) Result {
 	}
 	switch {
 	case f.CUDAError != "":
-		return problem("nvidia-smi says whether the driver works; docker: --gpus all", "%s cannot use the GPUs: %s", built, python.Shorten(f.CUDAError))
+		return problem("nvidia-smi shows whether the driver works; docker: --gpus all", "%s cannot use the GPUs: %s", built, python.Shorten(f.CUDAError))
 	case f.Devices != c.count():
 		return warn("compare CUDA_VISIBLE_DEVICES with nvidia-smi -L", "%s sees %s, and there %s", built, counted(f.Devices, "GPU"), are(c.count()))
 	}
@@ -227,7 +227,7 @@ func operations(ctx context.Context, p *patient) Result {
 	}](ctx, p.python, operationsScript)
 	switch {
 	case err != nil:
-		return warn("python -m deepspeed.env_report says more", "DeepSpeed %s does not list its operations: %v", facts.DeepSpeed, err)
+		return warn("python -m deepspeed.env_report shows more", "DeepSpeed %s does not list its operations: %v", facts.DeepSpeed, err)
 	case answer.Error != "":
 		return problem("install DeepSpeed for this PyTorch: pip install --upgrade deepspeed", "DeepSpeed %s cannot be imported: %s", facts.DeepSpeed, python.Shorten(answer.Error))
 	}
@@ -262,7 +262,7 @@ func (p *patient) judgeOperations(version string, operations []operation) Result
 	if len(usable) > 0 {
 		text += "; "
 	}
-	return judge("python -m deepspeed.env_report says what each lacks: nvcc, g++, libaio", "%scannot be used: %s", text, strings.Join(lacking, ", "))
+	return judge("python -m deepspeed.env_report shows what each lacks: nvcc, g++, libaio", "%scannot be used: %s", text, strings.Join(lacking, ", "))
 }
 
 // compilers checks the compilers with which DeepSpeed builds its operations at their first use.
@@ -283,7 +283,7 @@ func compilers(_ context.Context, p *patient) Result {
 }
 
 const (
-	ncclMore = "NCCL_DEBUG=INFO says more; NCCL_P2P_DISABLE=1 tries another way"
+	ncclMore = "NCCL_DEBUG=INFO shows more; NCCL_P2P_DISABLE=1 tries another way"
 	glooFix  = "let the host's name resolve: /etc/hosts; or set GLOO_SOCKET_IFNAME=lo"
 )
 

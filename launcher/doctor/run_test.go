@@ -98,7 +98,7 @@ func TestWithoutTorch(t *testing.T) {
 	wants(t, c.run(t.Context(), p), Skipped, "there is no interpreter", "")
 	p.python = withTorch(t, nil).python
 	p.torch = func() (torchFacts, error) { return torchFacts{}, errors.New("no") }
-	wants(t, c.run(t.Context(), p), Skipped, "does not say", "")
+	wants(t, c.run(t.Context(), p), Skipped, "does not list", "")
 	p.torch = func() (torchFacts, error) { return torchFacts{Missing: true}, nil }
 	wants(t, c.run(t.Context(), p), Skipped, "cannot be imported", "")
 }

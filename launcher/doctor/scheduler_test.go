@@ -16,7 +16,7 @@ func TestPlace(t *testing.T) {
 		{[]string{"KUBERNETES_SERVICE_HOST=10.0.0.1"}, OK, "kubernetes via KUBERNETES_SERVICE_HOST", ""},
 		{[]string{"SLURM_JOB_ID=7", "SLURMD_NODENAME=n1", "SLURM_JOB_NODELIST=n1"}, OK, "slurm-batch job=7 (n1) via SLURM_JOB_NODELIST", ""},
 		{[]string{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2]"}, Problem, "this machine is not part of Slurm job 7", "srun --mpi=pmi2 --nodes=2"},
-		{[]string{"PET_NNODES=many"}, Problem, `PET_NNODES="many" is no whole number`, "unset it"},
+		{[]string{"PET_NNODES=many"}, Problem, `PET_NNODES="many" is not a whole number`, "unset it"},
 	} {
 		p := onPaper(t, nil)
 		p.environ = c.environ

@@ -18,7 +18,7 @@ import (
 const (
 	Usage       = "gpurun estimate SIZE --precision WHICH --micro-batch N --sequence N [flags]\ngpurun estimate [flags] train.toml\ngpurun estimate [flags] [torchrun's flags] script.py [arguments …]"
 	Description = `A SIZE is a number of parameters: 7B, 350M, 1.3e9. Weights, gradients, optimizer, activations and buffers are shown at
-each instant of a step, as expected and at most, with the cards that they fit on and what was assumed. Nothing is started.
+each phase of a step, as expected and at most, with the cards that they fit on and what was assumed. Nothing is started.
 With --json: {"parameters", "instants": {"load", "forward", "backward", "optimizer"}, "parts": {"weights", "gradients",
 "optimizer", "activations", "buffers"}, "peak_bytes": [mean, bound], "host_bytes", "cards": [{"bytes", "fits"}]}, and more`
 )

@@ -105,7 +105,7 @@ func TestContradictions(t *testing.T) {
 		"--fsdp --zero 2":                    "keep one of them",
 		"--weights fp16":                     "give --precision fp16",
 		"--zero 4":                           "it is one of 0, 1, 2, 3",
-		"--heads 8 --kv-heads 9":             "heads of keys",
+		"--heads 8 --kv-heads 9":             "query heads share",
 		"--layers 0":                         "give a whole number from 1",
 		"--parameters 8B":                    "keep one of them",
 		"--checkpointing ful":                "did you mean full?",
@@ -258,8 +258,8 @@ func TestModelOfAJob(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		`"--model", "openai/gpt"`:     "the job's model openai/gpt is not on this machine, and is not looked up in a network",
-		`"--bs", "4"`:                 "the job does not say which model it trains",
+		`"--model", "openai/gpt"`:     "the job's model openai/gpt is not on this machine, and gpurun does not download it",
+		`"--bs", "4"`:                 "gpurun does not find which model the job trains",
 		`"--model_name_or_path", "m"`: "read the model's shape from",
 	} {
 		r, err := Read([]string{"train.toml"})

@@ -69,7 +69,7 @@ func (r *Request) ofModel(p *job.Prepared) {
 		return
 	}
 	if len(named) > 0 && r.trouble == nil {
-		r.trouble = fmt.Errorf("the job's model %s is not on this machine, and is not looked up in a network", named[0])
+		r.trouble = fmt.Errorf("the job's model %s is not on this machine, and gpurun does not download it", named[0])
 	}
 }
 

@@ -128,7 +128,7 @@ func (r *Request) offload(p *memory.RankPlan) error {
 		case value == "none", value == "nvme" && name != "activations":
 			*to = value
 		default:
-			return errext.Errorf("it takes cpu, or nvme for optimizer and param", "%s: %q is no place to offload to", g.Source, g.Value)
+			return errext.Errorf("it takes cpu, or nvme for optimizer and param", "%s: %q is not a place to offload to", g.Source, g.Value)
 		}
 	}
 	return offloadable(*p)
@@ -176,7 +176,7 @@ func (r *Request) weigh(p *memory.RankPlan) error {
 			p.Weights = p.Compute
 		}
 	case kind != "fp32" && p.Compute != "" && p.Compute != kind:
-		return errext.Errorf("weights in 16 bits are computed with as they are: give --precision "+kind, "--weights %s contradicts --precision %s", kind, p.Compute)
+		return errext.Errorf("weights in 16 bits are not cast: give --precision "+kind, "--weights %s contradicts --precision %s", kind, p.Compute)
 	default:
 		p.Weights, p.DeepSpeed = kind, false
 	}

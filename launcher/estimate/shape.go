@@ -112,7 +112,7 @@ func (r *Request) flagShape() (memory.Architecture, error) {
 		}
 	}
 	if said.KVHeads > said.Heads && said.Heads > 0 {
-		return said, errext.Errorf("heads of keys are shared by heads of queries, never the other way round", "--kv-heads %d is more than --heads %d", said.KVHeads, said.Heads)
+		return said, errext.Errorf("several query heads share one key head, so there are at most as many key heads", "--kv-heads %d is more than --heads %d", said.KVHeads, said.Heads)
 	}
 	return said, nil
 }
@@ -125,7 +125,7 @@ func (r *Request) whole(name string) (int, bool, error) {
 	}
 	n, err := strconv.Atoi(g.Value)
 	if err != nil || n < 1 || n > 1<<40 {
-		return 0, true, errext.Errorf("give a whole number from 1, such as 4096", "%s: %q is no whole number", g.Source, g.Value)
+		return 0, true, errext.Errorf("give a whole number from 1, such as 4096", "%s: %q is not a whole number", g.Source, g.Value)
 	}
 	return n, true, nil
 }
@@ -137,7 +137,7 @@ func (r *Request) unknownModel() error {
 	case r.trouble != nil:
 		return errext.WithHint(r.trouble, "give "+flags)
 	case r.Job != nil:
-		return errext.Errorf("give "+flags, "the job does not say which model it trains")
+		return errext.Errorf("give "+flags, "gpurun does not find which model the job trains")
 	}
 	return errext.Errorf("gpurun estimate 7B --precision bf16 --micro-batch 4 --sequence 4096, or gpurun estimate train.toml",
 		"estimate takes a number of parameters, or a job")

@@ -127,7 +127,7 @@ func (n *NVML) Versions() (driver string, cuda int) { return n.driver.versions()
 func (n *NVML) Health(d Device) (strategy.Health, error) {
 	h, err := n.driver.health(d.UUID)
 	if err != nil {
-		return h, fmt.Errorf("ask for the health of GPU %d: %w", d.Index, err)
+		return h, fmt.Errorf("read the health of GPU %d: %w", d.Index, err)
 	}
 	return h, nil
 }

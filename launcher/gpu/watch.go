@@ -148,7 +148,7 @@ func (w *alarmWatch) loss() {
 		}
 	}
 	if !found {
-		w.gap("the driver reports a lost GPU, and it is none of this job's")
+		w.gap("the driver reports a lost GPU, which this job does not use")
 	}
 }
 

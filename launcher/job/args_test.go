@@ -192,8 +192,8 @@ func TestFromArgsRefuses(t *testing.T) {
 		message, hint string
 	}{
 		{"", nil, "no script or train.toml was given", "gpurun train.toml"},
-		{"--if-trained train.toml", nil, `--if-trained wants skip or run, and has taken "train.toml" for it`, "write --if-trained skip train.toml, or --if-trained run train.toml"},
-		{"--json --run-id train.py", nil, `--run-id wants a value, and has taken "train.py" for it`, "behind --run-id"},
+		{"--if-trained train.toml", nil, `--if-trained needs skip or run, and takes "train.toml" for it`, "write --if-trained skip train.toml, or --if-trained run train.toml"},
+		{"--json --run-id train.py", nil, `--run-id needs a value, and takes "train.py" for it`, "behind --run-id"},
 		{"--standalone", nil, "no script or train.toml was given", ""},
 		{"--nproc-per-nod x train.py", nil, `--nproc-per-node: "x" is not a number of ranks`, `"auto"`},
 		{"--nprocs-per-node 2 train.py", nil, "unknown flag --nprocs-per-node", "did you mean --nproc-per-node?"},

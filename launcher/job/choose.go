@@ -242,5 +242,5 @@ func (c CandidateRecipe) Against() string {
 	case c.Matched:
 		return fmt.Sprintf("not %s: more than one recipe fits: name it in job.recipe", c.Recipe)
 	}
-	return fmt.Sprintf("not %s: these marks are not enough", c.Recipe)
+	return fmt.Sprintf("not %s: these signs are not enough", c.Recipe)
 }

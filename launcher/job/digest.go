@@ -117,7 +117,7 @@ func (p *Prepared) Comparable() error {
 	if script == "" {
 		return nil
 	}
-	return errext.WithCode(errext.Errorf("write the command that the script runs in its place; or leave --if-trained out, and name each run by --run-id: one that has trained ends at once",
+	return errext.WithCode(errext.Errorf("write the command that the script runs in its place; or omit --if-trained, and name each run by --run-id: one that has trained ends at once",
 		"--if-trained skip: %s is run by a shell, and which variables it reads cannot be known: a run that has trained may have had others", script), strategy.CodeUsage)
 }
 

@@ -88,7 +88,7 @@ func (d *draft) job() {
 	case name != "" && name != script.RecipeName:
 		d.line("# recipe = %s   # recognised by: %s", tomlValue(name), strings.Join(evidence, ", "))
 	case d.script != nil:
-		d.line("# No recipe of gpurun's knows this script; what follows was read from its source.")
+		d.line("# No recipe knows this script; the settings below were read from its source.")
 	}
 }
 
@@ -129,7 +129,7 @@ func (d *draft) knobs() {
 			d.line("# It is not certain: %s.", found.Doubt)
 			comment = "# "
 		case found.Refusal != "":
-			d.line("# It is left as it is: %s.", found.Refusal)
+			d.line("# It is left unchanged: %s.", found.Refusal)
 			comment = "# "
 		}
 		if entry := found.Entry(); entry != nil {

@@ -80,7 +80,7 @@ func (r Resolved) notInside() string {
 	sources := r.sources()
 	switch {
 	case !r.Job.Launch.Hooks:
-		return "launch.hooks = false keeps gpurun from turning it in the process"
+		return "launch.hooks = false keeps gpurun from changing it in the process"
 	case len(sources) == 0 && !r.runsOthers():
 		return "the program is not a Python script, so gpurun cannot change it in the process"
 	case len(sources) == 0:

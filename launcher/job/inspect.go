@@ -117,7 +117,7 @@ func (s *Inspected) readSource(ctx context.Context) (err error) {
 		return unknown
 	})...)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errext.Errorf(fmt.Sprintf("it is looked for in %s", s.Job.Workdir), "script %s does not exist", s.Job.Argv[0])
+		return errext.Errorf(fmt.Sprintf("gpurun looks for it in %s", s.Job.Workdir), "script %s does not exist", s.Job.Argv[0])
 	}
 	if err != nil {
 		return fmt.Errorf("read the script: %w", err)

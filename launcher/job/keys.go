@@ -100,7 +100,7 @@ var notifyKeys = []FileKey{
 	{Name: "url_env", Form: TextForm, Example: `"GPURUN_NOTIFY_URL"`, About: "or a variable with the URL"},
 	{Name: "url_file", Form: PathForm, Example: `"/etc/gpurun/url"`, About: "or a file with the URL"},
 	{Name: "command", Form: ListForm, Example: `["./tell.sh"]`, About: "or a program and its arguments, which gets each event on its stdin"},
-	{Name: "style", Form: TextForm, Words: notifyStyles, Default: `"json"`, About: "the format of what is posted"},
+	{Name: "style", Form: TextForm, Words: notifyStyles, Default: `"json"`, About: "the format of the posts"},
 	{Name: "on", Form: ListForm, Words: notifyEvents, Default: `["rescued", "exhausted", "failed", "trained", "stalled"]`, About: "the events that are sent"},
 	{Name: "timeout", Form: DurationForm, Default: `"10s"`, About: "of each try, from 1s to 1m"},
 	{Name: "secret_env", Form: TextForm, Example: `"GPURUN_NOTIFY_SECRET"`, About: "a variable with the secret that signs posts"},
@@ -136,7 +136,7 @@ var launchKeys = []FileKey{
 	},
 	{Name: "hang_timeout", Form: DurationForm, Least: int(time.Second), Default: `"30s"`, About: "silence after an out-of-memory traceback that means the rank hangs; at least 1s", at: func(j *Job) any { return &j.Launch.HangTimeout }},
 	{Name: "stall_timeout", Form: DurationForm, Words: stalls, Least: int(time.Second), Default: `"off"`, // long enough for a usual step
-		About: "no step on any rank for so long means that the job hangs; auto: ten times the longest step, at least 10m",
+		About: "if no rank makes a step for so long, the job hangs; auto: ten times the longest step, at least 10m",
 		at:    func(j *Job) any { return func(v any) { j.Launch.Stalls = stallRule(v) } }},
 	{Name: "preflight", Form: TruthForm, Words: []string{PreflightAuto}, Default: `"auto"`, About: "auto: query the driver for unhealthy GPUs during the start; true: also test each GPU before, for a minute at most",
 		at: func(j *Job) any { return &j.Launch.Preflight }},
@@ -255,7 +255,7 @@ func (r *reader) ofForm(t *fileTable, k FileKey) any {
 	case SizeForm:
 		bytes := t.size(k.Name)
 		if bytes > 0 && bytes < int64(k.Least) {
-			t.Bad(k.Name, "less than %s; %s is no limit", strategy.GiB(int64(k.Least)), document.Either(k.Words))
+			t.Bad(k.Name, "less than %s; %s is not a limit", strategy.GiB(int64(k.Least)), document.Either(k.Words))
 		}
 		return bytes
 	case DurationForm:

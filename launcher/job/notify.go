@@ -61,7 +61,7 @@ func (r *reader) readNotify() {
 	}
 	for _, key := range append([]string{"style"}, notifySecret...) {
 		if t.Has(key) && t.Has("command") {
-			t.Bad(key, "is for what is posted to a URL; a command gets the event as JSON")
+			t.Bad(key, "is only for a URL; a command gets the event as JSON")
 		}
 	}
 	if text := t.Text("timeout", ""); t.Has("timeout") {
@@ -205,7 +205,7 @@ func (j *Job) takeNotify(env environ.Vars) {
 	if n.URL == "" {
 		n.URL, err = lookUp(env, "url", from.urlEnv, from.urlFile)
 		if err == nil && n.URL != "" && badURL(n.URL) != "" {
-			err = fmt.Errorf("what %s names holds no address that begins with https:// or http:// and a host", from.urlKey())
+			err = fmt.Errorf("the value that %s names is not an address that begins with https:// or http:// and a host", from.urlKey())
 		}
 	}
 	if err == nil && n.Command == nil {

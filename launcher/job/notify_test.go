@@ -41,7 +41,7 @@ func TestNotify(t *testing.T) {
 		"[notify]\nurl_env = \"AKIAIOSFODNN7EXAMPLE\"":              place(func(n *model.Notify) { n.Missing = "the variable that url_env names is not set" }),
 		"[notify]\nurl_env = \"NONE\"\non = []":                     place(func(n *model.Notify) { n.On = []string{} }),
 		"[notify]\nurl_env = \"WRONG\"": place(func(n *model.Notify) {
-			n.Missing = "what url_env names holds no address that begins with https:// or http:// and a host"
+			n.Missing = "the value that url_env names is not an address that begins with https:// or http:// and a host"
 		}),
 		"[notify]\nurl_file = \"none\"": place(func(n *model.Notify) {
 			n.Missing = "the file that url_file names cannot be read: no such file or directory"

@@ -44,7 +44,7 @@ func TestOff(t *testing.T) {
 		t.Errorf("with torchrun: %+v, %v", off, err)
 	}
 	for line, want := range map[string]string{
-		"train.toml": "GPURUN=off: train.toml is a file of gpurun's", "--quiet report": "report is a verb", "--nonsense python x": "unknown flag --nonsense",
+		"train.toml": "GPURUN=off: train.toml is a file for gpurun", "--quiet report": "report is a verb", "--nonsense python x": "unknown flag --nonsense",
 	} {
 		if off, err := Off(strings.Fields(line), env, dir); err == nil || !strings.Contains(err.Error(), want) || errext.Hint(err) == "" {
 			t.Errorf("%s: %v, %v, want %s", line, off, err, want)

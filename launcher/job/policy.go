@@ -68,7 +68,7 @@ func (j *Job) takePolicy(own Own) error {
 	if own.MaxAttempts != "" {
 		n, err := strconv.Atoi(own.MaxAttempts)
 		if err != nil || n < 1 || n > many {
-			return errext.Errorf("write a number from 1", "--max-attempts: %q is no number of attempts", own.MaxAttempts)
+			return errext.Errorf("write a number from 1", "--max-attempts: %q is not a number of attempts", own.MaxAttempts)
 		}
 		r.MaxAttempts = n
 	}

@@ -173,7 +173,7 @@ func TestPrepareRefuses(t *testing.T) {
 	dir, _ := folder(t, map[string]string{"train.py": "import torch\n"})
 	j := defaults()
 	j.Kind, j.Argv, j.Workdir = Script, []string{"none.py"}, dir
-	if _, err := Prepare(t.Context(), j, machine(dir)); err == nil || errext.Hint(err) != "it is looked for in "+dir {
+	if _, err := Prepare(t.Context(), j, machine(dir)); err == nil || errext.Hint(err) != "gpurun looks for it in "+dir {
 		t.Errorf("a script that is gone: %v", err)
 	}
 	j.Argv, j.Launch.NprocPerNode, j.Launch.DataParallel = []string{"train.py"}, "4", 3

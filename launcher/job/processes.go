@@ -114,7 +114,7 @@ func (s Inspected) together(p processes) (processes, error) {
 	switch {
 	case s.Where.Nodes <= 1:
 	case p.single:
-		return processes{}, errext.Errorf("start it by a launcher, gpurun torchrun …; or say GPURUN_NNODES=1 where each node is to train by itself",
+		return processes{}, errext.Errorf("start it by a launcher, gpurun torchrun …; or set GPURUN_NNODES=1 if each node is to train by itself",
 			"%d nodes would each train the whole job: %s", s.Where.Nodes, p.WhyRanks)
 	default:
 		p.Plain = false

@@ -43,14 +43,14 @@ func (s Inspected) checkPromise(ctx context.Context, m Surroundings) (warnings [
 	case s.GPUs.Count > 0:
 		return warnings, nil
 	}
-	reason := "no NVIDIA driver is to be seen on " + s.nodeName()
+	reason := "there is no NVIDIA driver on " + s.nodeName()
 	if s.GPUs.Source != "" && s.GPUs.Source != "/dev/nvidia*" {
-		reason = "the driver on " + s.nodeName() + " has none of them to offer (" + s.GPUs.Source + ")"
+		reason = "the driver on " + s.nodeName() + " offers none of them (" + s.GPUs.Source + ")"
 	}
 	for _, w := range m.Warnings {
 		reason += "; " + w
 	}
-	return nil, errext.WithCode(errext.Errorf("try another node, or give the container its GPUs; a job that is to train on the CPU says so: CUDA_VISIBLE_DEVICES = \"\" in job.env",
+	return nil, errext.WithCode(errext.Errorf("try another node, or give the container its GPUs; to train on the CPU, set CUDA_VISIBLE_DEVICES = \"\" in job.env",
 		"%s, and none is usable: %s", said, reason), strategy.CodeRetry)
 }
 

@@ -55,8 +55,8 @@ func TestPromisedGPUs(t *testing.T) {
 		says  string
 	}{
 		"there they are":         {slurmNode + " SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1", two, torchCUDA, Job{}, 0, ""},
-		"none is there":          {slurmNode + " SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1", none, torchCUDA, Job{}, strategy.CodeRetry, "Slurm promised GPUs (SLURM_GPUS_ON_NODE=2), and none is usable: no NVIDIA driver is to be seen on n1"},
-		"the driver has none":    {slurmNode + " CUDA_VISIBLE_DEVICES=0,1", gpu.View{Source: "CUDA_VISIBLE_DEVICES of nvml"}, "", Job{}, strategy.CodeRetry, "none is usable: the driver on n1 has none of them to offer"},
+		"none is there":          {slurmNode + " SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1", none, torchCUDA, Job{}, strategy.CodeRetry, "Slurm promised GPUs (SLURM_GPUS_ON_NODE=2), and none is usable: there is no NVIDIA driver on n1"},
+		"the driver has none":    {slurmNode + " CUDA_VISIBLE_DEVICES=0,1", gpu.View{Source: "CUDA_VISIBLE_DEVICES of nvml"}, "", Job{}, strategy.CodeRetry, "none is usable: the driver on n1 offers none of them"},
 		"no Python to ask":       {slurmNode + " SLURM_GPUS_ON_NODE=1", none, "", Job{}, strategy.CodeRetry, "none is usable"},
 		"PyTorch for the CPU":    {slurmNode + " SLURM_GPUS_ON_NODE=2", two, torchCPU, Job{}, strategy.CodeUsage, "was built without CUDA"},
 		"an old one":             {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchOld, Job{}, strategy.CodeUsage, "was built without CUDA"},

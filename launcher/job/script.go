@@ -234,7 +234,7 @@ func (r Resolved) keepSchedule(knobs map[strategy.Knob]strategy.Range) (warnings
 func (r Resolved) scheduleOfBatches() string {
 	for _, file := range r.reading.Code {
 		if s := file.Schedule; s != nil {
-			return fmt.Sprintf("%s:%d: %s counts batches (%s): with smaller ones the learning rate would run another way; count optimizer steps there", file.Path, s.Line, s.Name, s.Text)
+			return fmt.Sprintf("%s:%d: %s counts batches (%s): with smaller ones the learning rate would follow another schedule; count optimizer steps there", file.Path, s.Line, s.Name, s.Text)
 		}
 	}
 	return ""

@@ -177,7 +177,7 @@ func (r *reader) readResume() {
 	switch {
 	case t.Has("latest") && !t.Has("args"):
 		r.problems = append(r.problems, Problem{Key: []string{"resume", "latest"},
-			Message: `needs resume.args, which tell the job to resume, such as ["--resume", "{latest}"]`})
+			Message: `needs resume.args, by which the job resumes, such as ["--resume", "{latest}"]`})
 	case t.Has("args") && !t.Has("latest"):
 		r.problems = append(r.problems, Problem{Key: []string{"resume", "args"},
 			Message: `needs resume.latest, a pattern for checkpoints such as "out/ckpt-*"`})
@@ -192,7 +192,7 @@ func (r *reader) readResume() {
 		t.Bad("latest", "%q is not a pattern: a bracket or a backslash is left open", latest)
 	}
 	if t.Has("data") && !t.Has("latest") {
-		t.Bad("data", "says what a job does that resumes: it needs resume.latest and resume.args")
+		t.Bad("data", "describes what a job does when it resumes: it needs resume.latest and resume.args")
 	}
 	r.job.Resume = recipes.Resume{Latest: r.pattern(latest), Args: args}
 	r.job.Resume.Data, r.job.Resume.Exact = format.ReadData(t.Filled("data"))
@@ -261,7 +261,7 @@ func badTextFile(path string, forAll bool) string {
 	}
 	switch base := filepath.Base(path); {
 	case !strings.HasSuffix(path, ".prom") || base == ".prom":
-		return fmt.Sprintf("%q is no name that ends in .prom: node_exporter reads no other file", path)
+		return fmt.Sprintf("%q is not a name that ends in .prom: node_exporter reads no other file", path)
 	case forAll && len(names) == 0:
 		return `all jobs would write one file; put {job} into its name, as in "gpurun-{job}.prom"`
 	}
@@ -291,7 +291,7 @@ func badListen(address string) string {
 	_, named := netip.ParseAddr(host)
 	n, wrong := strconv.Atoi(port)
 	if err != nil || host != "" && host != "localhost" && named != nil || wrong != nil || n < 0 || n > 65535 {
-		return fmt.Sprintf(`%q is no address with a port, such as "127.0.0.1:9400"`, address)
+		return fmt.Sprintf(`%q is not an address with a port, such as "127.0.0.1:9400"`, address)
 	}
 	return ""
 }

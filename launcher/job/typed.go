@@ -143,7 +143,7 @@ func (t typedLine) misplaced() error {
 	if m.Needs != "" {
 		message += ": " + m.Needs
 	}
-	return errext.Errorf(hint, "gpurun cannot stand in front of %s, which %s", m.Name, strings.TrimPrefix(message, m.Name+" "))
+	return errext.Errorf(hint, "gpurun cannot run in front of %s, which %s", m.Name, strings.TrimPrefix(message, m.Name+" "))
 }
 
 // onLine adapts an error about a command to a command line, which has no table [launch].
@@ -289,7 +289,7 @@ func Off(args, env []string, dir string) (*Exec, error) {
 		return nil, err
 	}
 	if t.line.Kind == Script && isTOML(t.typed[0]) {
-		return nil, errext.Errorf("put gpurun in front of the job's command, or leave the variable out", "%s=off: %s is a file of gpurun's, and no command", offVariable, t.typed[0])
+		return nil, errext.Errorf("put gpurun in front of the job's command, or leave the variable out", "%s=off: %s is a file for gpurun, not a command", offVariable, t.typed[0])
 	}
 	argv := t.typed
 	if !t.isCommand() {

@@ -115,7 +115,7 @@ func TestTyped(t *testing.T) {
 func TestTypedRefuses(t *testing.T) {
 	dir, env := typedAt(t)
 	for line, want := range map[string]struct{ message, hint string }{
-		"srun -N2 python train.py":                    {"gpurun cannot stand in front of srun", "srun -N2 gpurun python train.py"},
+		"srun -N2 python train.py":                    {"gpurun cannot run in front of srun", "srun -N2 gpurun python train.py"},
 		"--mode off srun -N2 python train.py":         {"srun", "srun -N2 gpurun --mode off python train.py"},
 		"--run-dir a_b srun python train.py":          {"srun", "srun gpurun --run-dir a_b python train.py"},
 		"nohup srun -N2 python train.py":              {"srun", "nohup srun -N2 gpurun python train.py"},
@@ -147,7 +147,7 @@ func TestTypedRefuses(t *testing.T) {
 		"--numerics mixed python train.py":                                {`--numerics: unknown value "mixed"`, "did you mean mixed-precision?"},
 		"--never micro_batch python train.py":                             {`--never: "micro_batch" is neither a remedy nor a knob`, "did you mean micro-batch?"},
 		"--never nvme, python train.py":                                   {`--never: "" is neither`, ""},
-		"--max-attempts 0 python train.py":                                {`--max-attempts: "0" is no number of attempts`, "from 1"},
+		"--max-attempts 0 python train.py":                                {`--max-attempts: "0" is not a number of attempts`, "from 1"},
 		"--device-memory 24G python train.py":                             {"--device-memory: ", "24GiB"},
 		"--mode":                                                          {"--mode needs a value", ""},
 	} {

@@ -138,7 +138,7 @@ func linkSiblings(copies, original string, named func(string) bool, most int) (l
 	for _, e := range entries {
 		err := os.Symlink(filepath.Join(original, e.Name()), filepath.Join(copies, e.Name()))
 		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return left, fmt.Errorf("link beside a changed file: %w", err)
+			return left, fmt.Errorf("link next to a changed file: %w", err)
 		}
 	}
 	return left, nil

@@ -140,5 +140,5 @@ func setAside(dir string) error {
 			return launcher.RunDirError(dir, errors.Join(err, locks.Close()))
 		}
 	}
-	return errors.Join(fmt.Errorf("%d runs lie beside %s", mostAside, dir), locks.Close())
+	return errors.Join(fmt.Errorf("there are %d runs next to %s", mostAside, dir), locks.Close())
 }

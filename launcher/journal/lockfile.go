@@ -133,7 +133,7 @@ func discard(path string, left, own lockHolder) error {
 		}
 		return remove(mark) // its maker was killed
 	case err != nil:
-		return fmt.Errorf("take away a lock that was left behind: %w", err)
+		return fmt.Errorf("remove a lock that was left behind: %w", err)
 	}
 	if h, err := readHolder(path); h.Token == left.Token && !errors.Is(err, fs.ErrNotExist) {
 		if err := remove(path); err != nil {
@@ -146,7 +146,7 @@ func discard(path string, left, own lockHolder) error {
 // remove removes a file that another gpurun may have removed.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("take away a lock that was left behind: %w", err)
+		return fmt.Errorf("remove a lock that was left behind: %w", err)
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func walk(text []byte, visit func(e launcher.Event, at time.Time) (more bool)) e
 			return nil // torn, or cut where the part ends
 		}
 		if !bytes.HasPrefix(line, opening) {
-			return errors.New("it is no event of a run")
+			return errors.New("it is not an event of a run")
 		}
 		if !slices.ContainsFunc(outlined, func(kind string) bool {
 			return bytes.Contains(line[:min(len(line), 64)], []byte(`"kind":"`+kind+`"`))
@@ -145,7 +145,7 @@ func read(path string) (events []launcher.Event, whole int64, err error) {
 		return nil, 0, fmt.Errorf("read the journal: %w", err)
 	}
 	if text := bytes.TrimLeft(text, "\x00"); !bytes.HasPrefix(text, opening[:min(len(opening), len(text))]) {
-		return nil, 0, &Unreadable{Path: path, Line: 1, Err: errors.New("it is no event of a run")}
+		return nil, 0, &Unreadable{Path: path, Line: 1, Err: errors.New("it is not an event of a run")}
 	}
 	for line := range bytes.Lines(text) {
 		end := whole + int64(len(line))

@@ -184,7 +184,7 @@ func (s RunSearch) OpenRun(ctx context.Context, dir string, shown func(launcher.
 	case errors.Is(err, ErrLocked):
 		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir or --run-id", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
 	case errors.As(err, &untrusted):
-		err = errext.WithCode(errext.WithHint(err, "who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir or --run-id"), strategy.CodeUsage)
+		err = errext.WithCode(errext.WithHint(err, "other users who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir or --run-id"), strategy.CodeUsage)
 	case errors.Is(err, private.ErrNotRegular), errors.Is(err, errTooLarge):
 		err = errext.WithCode(errext.WithHint(err, "name another --run-dir or --run-id, or none for a new run"), strategy.CodeUsage)
 	case errors.As(err, &unreadable):

@@ -52,7 +52,7 @@ func showMan(c *cli.Context, words []string) error {
 	of := c.App.Command(words[0])
 	switch {
 	case of == nil:
-		return errext.Errorf("gpurun help lists the verbs", "%q is no verb", words[0])
+		return errext.Errorf("gpurun help lists the verbs", "%q is not a verb", words[0])
 	case len(words) > 1:
 		return errext.Errorf("gpurun help help shows what there is", "unexpected argument %q for gpurun help man", strings.Join(words[1:], " "))
 	}

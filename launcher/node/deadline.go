@@ -37,7 +37,7 @@ func (o NoticeOptions) ReadDeadline(text string, now time.Time) (time.Time, erro
 	}
 	switch {
 	case err != nil:
-		err = errext.Errorf("write a duration such as 4h, a time such as 07:30 or 2026-01-31T18:00:00+01:00, or seconds since 1970", "--deadline: %q is no time", text)
+		err = errext.Errorf("write a duration such as 4h, a time such as 07:30 or 2026-01-31T18:00:00+01:00, or seconds since 1970", "--deadline: %q is not a time", text)
 	case !at.After(now):
 		err = errext.Errorf("give a time to come", "--deadline: %s is over", text)
 	case at.After(now.AddDate(farthest, 0, 0)):

@@ -247,7 +247,7 @@ func (s *Signals) decideNotice(n *notice) {
 		if !stop {
 			return
 		}
-		s.note("%s: the run stops, and goes on when it is started again", why)
+		s.note("%s: the run stops, and continues when it is started again", why)
 		s.cancel(&launcher.Signal{Number: unix.SIGTERM, Notice: n.name})
 	})
 }
@@ -273,7 +273,7 @@ func (o NoticeOptions) plan(name string, came, until, end time.Time) string {
 	}
 	more := until.Sub(came).Round(time.Second)
 	if o.Checkpoint == nil {
-		return fmt.Sprintf("%s, passed to the ranks that listen for it; the job has no checkpoint that it could go on from, and trains for %s more", why, more)
+		return fmt.Sprintf("%s, passed to the ranks that listen for it; the job has no checkpoint to continue from, and trains for %s more", why, more)
 	}
 	return fmt.Sprintf("%s, passed to the ranks that listen for it; the job trains until its next checkpoint, and %s at most", why, more)
 }

@@ -255,7 +255,7 @@ func (f *Follower) Tick(now time.Duration) {
 	case f.gen != "" && now-f.heard >= lostAfter:
 		f.alone(now, "nothing was heard of node 0 for "+(now-f.heard).Round(time.Second).String())
 	case f.gen == "" && f.mistrusts.lasts(now, mistrustBound):
-		f.leave(strategy.CodeUsage, f.unlinked+": GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes, and two launches want two names (GPURUN_JOB_ID)")
+		f.leave(strategy.CodeUsage, f.unlinked+": GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes, and two launches need two names (GPURUN_JOB_ID)")
 	case now-f.gone >= f.join:
 		f.leave(strategy.CodeRetry, fmt.Sprintf("node 0 could not be reached for %s: %s", f.join, f.unlinked))
 	}

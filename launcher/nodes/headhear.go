@@ -104,9 +104,9 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 	reject := h.terms.refuses(hello)
 	switch {
 	case reject == nil && hello.Node != node:
-		reject = &Reject{Code: strategy.CodeUsage, Why: "its number is another than its credentials'"}
+		reject = &Reject{Code: strategy.CodeUsage, Why: "its number differs from that of its credentials"}
 	case hello.Restart > h.terms.Restart && hello.Run == h.terms.Run:
-		reject = &Reject{Code: strategy.CodeRetry, Why: "the head is of an earlier start of the job, and ends"}
+		reject = &Reject{Code: strategy.CodeRetry, Why: "node 0 is of an earlier start of the job, and ends"}
 		h.owner.superseded(hello)
 	case reject == nil && !again && n.link != 0 && n.stage > Idle && now-n.heard <= 2*Beat:
 		reject = &Reject{Code: strategy.CodeRetry, Why: "another gpurun is this node already, and its ranks run"}

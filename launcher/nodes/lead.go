@@ -383,7 +383,7 @@ func (l *Lead) gather(ctx context.Context) error {
 		return errext.WithCode(errext.Errorf("give all nodes the same secret, or a folder that all of them see",
 			"%s of %d did not come within %s: %s", missing, l.opts.Terms.Nodes, l.opts.Join, why), strategy.CodeUsage)
 	}
-	return errext.WithCode(errext.Errorf("each node starts gpurun with the same command; what the missing ones print says why they did not come",
+	return errext.WithCode(errext.Errorf("each node starts gpurun with the same command; the output of the missing ones shows why they did not come",
 		"%s of %d did not come within %s", missing, l.opts.Terms.Nodes, l.opts.Join), strategy.CodeRetry)
 }
 

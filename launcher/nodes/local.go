@@ -48,8 +48,8 @@ func newLocal(f *agent, order Prepare) *localAttempt {
 	return l
 }
 
-// errStopped: the head stopped the attempt's preparation.
-var errStopped = errors.New("the head stopped the attempt")
+// errStopped: node 0 stopped the attempt's preparation.
+var errStopped = errors.New("node 0 stopped the attempt")
 
 // prepare does everything that precedes the ranks' start, and reports the result.
 func (l *localAttempt) prepare() {
@@ -96,7 +96,7 @@ func (l *localAttempt) ready() ([]strategy.Fact, error) {
 	}
 	if launcher.Digest(command, dir) != l.order.Digest {
 		return nil, errext.WithCode(errext.Errorf("the job's files and packages have to be the same on all nodes",
-			"it would start another command for the same plan than node 0"), strategy.CodeUsage)
+			"for the same plan it would start another command than node 0"), strategy.CodeUsage)
 	}
 	launch.Command, launch.Dir = command, dir
 	l.launch = launch

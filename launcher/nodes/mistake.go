@@ -34,9 +34,9 @@ func (l *Lead) mistake(m wire.Mistake) {
 		l.endGather(rivalError(m.Addr))
 		return
 	case m.Node == 0:
-		text = fmt.Sprintf("a second gpurun, at %s, says that it is node 0 of this launch: it is refused", m.Addr)
+		text = fmt.Sprintf("a second gpurun, at %s, claims to be node 0 of this launch: it is refused", m.Addr)
 	case m.Node < l.opts.Terms.Nodes:
-		text = fmt.Sprintf("a gpurun at %s says that it is node %d, and does not know %s: it is refused", m.Addr, m.Node, l.opts.Way)
+		text = fmt.Sprintf("a gpurun at %s claims to be node %d, and does not know %s: it is refused", m.Addr, m.Node, l.opts.Way)
 	default:
 		return
 	}
@@ -47,8 +47,8 @@ func (l *Lead) mistake(m wire.Mistake) {
 }
 
 func rivalError(addr string) error {
-	return errext.WithCode(errext.Errorf("number the nodes from 0, by --node-rank or GPURUN_NODE_RANK; two launches at once want two names, by GPURUN_JOB_ID or --rdzv-id",
-		"two gpuruns say that they are node 0 of this launch: this one, and one at %s", addr), strategy.CodeUsage)
+	return errext.WithCode(errext.Errorf("number the nodes from 0, by --node-rank or GPURUN_NODE_RANK; two launches at once need two names, by GPURUN_JOB_ID or --rdzv-id",
+		"two gpurun processes claim to be node 0 of this launch: this one, and one at %s", addr), strategy.CodeUsage)
 }
 
 // lookForRivals looks for another head at node 0's address while this one waits for nodes.

@@ -86,7 +86,7 @@ func copySize(to, from *os.File) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("ask for the terminal's size: %w", err)
+		return fmt.Errorf("read the terminal's size: %w", err)
 	}
 	err = control(to, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size) })
 	if err != nil {

@@ -181,7 +181,7 @@ func TestReport(t *testing.T) {
 		"stopped":    {over(attempt(0, nil, well, interrupted)), nil, "attempt 0 skipped, run broken by stopped"},
 		"no verdict": {nil, nil, "run broken by unfinished"},
 		"not begun":  {nil, errext.WithCode(errors.New("no GPU is usable"), 75), "run broken by exit code 75"},
-		"bad usage":  {nil, errors.New("the run directory is of another job"), "run broken by exit code 2"},
+		"bad usage":  {nil, errors.New("the run directory belongs to another job"), "run broken by exit code 2"},
 		"unwritten": {over(attempt(0, nil, well, stopped(strategy.Trained, 0, "attempt 0: trained"))), errext.WithCode(errors.New("no space left"), 74),
 			"attempt 0 passed, run broken by exit code 74"},
 		"a later start": {over(attempt(0, frames, lost, retry), attempt(1, nil, well, trained)), nil, "attempt 0 skipped, attempt 1 passed, run passed"},

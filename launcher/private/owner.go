@@ -52,7 +52,7 @@ func distrust(info os.FileInfo, isLink bool) string {
 	}
 	volume := stat.Uid == 0 && mode&os.ModeSetgid != 0 && shared
 	if !isLink && mode&others != 0 && mode&os.ModeSticky == 0 && !volume {
-		return fmt.Sprintf("it can be written to by everybody (mode %#o)", mode.Perm())
+		return fmt.Sprintf("every user can write to it (mode %#o)", mode.Perm())
 	}
 	return ""
 }

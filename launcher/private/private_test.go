@@ -99,7 +99,7 @@ func TestLinksAndPipesAreNotOpened(t *testing.T) {
 func TestTrustedFolders(t *testing.T) {
 	dir := t.TempDir()
 	for mode, why := range map[fs.FileMode]string{
-		0o700: "", 0o755: "", 0o775: "", 0o775 | fs.ModeSetgid: "", 0o777 | fs.ModeSticky: "", 0o777: "everybody", 0o702: "everybody",
+		0o700: "", 0o755: "", 0o775: "", 0o775 | fs.ModeSetgid: "", 0o777 | fs.ModeSticky: "", 0o777: "every user", 0o702: "every user",
 	} {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)

@@ -150,7 +150,7 @@ func (k *guardHandle) hello(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrNoGuard, err)
 	case m.Kind != hello:
-		return fmt.Errorf("message %d where it should say hello", m.Kind)
+		return fmt.Errorf("message %d in place of hello", m.Kind)
 	case k.pidfd == nil:
 		return k.identify(m.PID)
 	}

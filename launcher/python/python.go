@@ -122,7 +122,7 @@ func (i *Interpreter) Packages(ctx context.Context) (map[string]string, error) {
 		err = errors.New("it cannot list them (importlib.metadata came with Python 3.8)")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its packages: %w", i.Path(), err)
+		return nil, fmt.Errorf("query %s for its packages: %w", i.Path(), err)
 	}
 	return d.Packages, nil
 }
@@ -131,7 +131,7 @@ func (i *Interpreter) Packages(ctx context.Context) (map[string]string, error) {
 func (i *Interpreter) Version(ctx context.Context) (string, error) {
 	d, err := i.describe(ctx, false)
 	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", i.Path(), err)
+		return "", fmt.Errorf("query %s for its version: %w", i.Path(), err)
 	}
 	return d.Version, nil
 }
@@ -142,7 +142,7 @@ func (i *Interpreter) Version(ctx context.Context) (string, error) {
 func (i *Interpreter) Files(ctx context.Context, names ...string) ([]string, error) {
 	d, err := i.describe(ctx, false)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s where %s is: %w", i.Path(), strings.Join(names, ", "), err)
+		return nil, fmt.Errorf("query %s for the place of %s: %w", i.Path(), strings.Join(names, ", "), err)
 	}
 	files := make([]string, len(names))
 	for k, name := range names {
@@ -189,7 +189,7 @@ func (i *Interpreter) describe(ctx context.Context, packages bool) (d descriptio
 	}
 	_, last := cutLastLine(*listed) // what a sitecustomize prints comes before
 	if err := json.Unmarshal([]byte(last), &d); err != nil || d.Version == "" {
-		return d, errors.New("what it prints is no answer of Python")
+		return d, errors.New("its output is not an answer of Python")
 	}
 	return d, nil
 }

@@ -140,8 +140,8 @@ func TestNothingOfTheJobIsImported(t *testing.T) {
 func TestInterpreterWithoutAnswer(t *testing.T) {
 	for name, test := range map[string]struct{ run, want string }{
 		"fails":       {"echo 'libpython3.so: cannot open' >&2; exit 127", "exit status 127: libpython3.so: cannot open"},
-		"says junk":   {"echo welcome; echo '{\"a\": 1}'", "what it prints is no answer"},
-		"says naught": {":", "what it prints is no answer"},
+		"says junk":   {"echo welcome; echo '{\"a\": 1}'", "its output is not an answer"},
+		"says naught": {":", "its output is not an answer"},
 		"is too old":  {`echo '{"version": "3.7.1", "path": []}'`, "importlib.metadata came with Python 3.8"},
 		"never stops": {"exec yes", "it prints more than an answer"},
 	} {

@@ -221,7 +221,7 @@ func (s ProcessResult) decode(answer any) error {
 	case words != "":
 		f.last = words
 	case s.Code == 0:
-		f.last = "what it prints is no answer"
+		f.last = "its output is not an answer"
 	default:
 		f.last = fmt.Sprintf("ended with code %d", s.Code)
 	}

@@ -124,7 +124,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		{ProcessResult{Out: `{"sum": true}` + "\n"}, ""},
 		{ProcessResult{Out: "noise\n" + `{"sum": true}`, Err: "a warning"}, ""},
-		{ProcessResult{}, "what it prints is no answer"},
+		{ProcessResult{}, "its output is not an answer"},
 		{ProcessResult{Out: `{"sum": true}`, Code: 3}, "ended with code 3"},
 		{ProcessResult{Code: 3, Err: "Traceback\n" + strings.Repeat("y", 9999) + "\n"}, strings.Repeat("y", longestWords) + " …"},
 		{ProcessResult{Signal: 11, Err: "words"}, "ended by signal 11"},

@@ -187,5 +187,5 @@ func ParseAge(text string) (time.Duration, error) {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return d, nil
 	}
-	return 0, errext.Errorf(`write one such as 14d, 2w or 36h`, "%q is no age", text)
+	return 0, errext.Errorf(`write one such as 14d, 2w or 36h`, "%q is not an age", text)
 }

@@ -8,7 +8,7 @@ EXAMPLES:
    gpurun plan train.toml                               what gpurun could change, and what not, and why; starts nothing
    gpurun diagnose slurm-1234.out                       why a job died that ran without gpurun
 
-   gpurun init train.py                                 a train.toml with what a script's source says of its settings
+   gpurun init train.py                                 a train.toml with the settings that a script's source shows
 
    What the source does not say goes into train.toml:
 
@@ -70,7 +70,7 @@ var exitStatus = map[string]string{
 	"recipes":    status("the recipes are shown"),
 	"detect":     status("the recipe is shown, or that there is none"),
 	"runs":       status("the runs are listed"),
-	"status":     status("where the run stands is shown, however it ended"),
+	"status":     status("the run's state is shown, whatever its outcome"),
 	"report":     status("the report is written"),
 	"resume":     runStatus,
 	"verdict":    verdictStatus,

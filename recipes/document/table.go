@@ -247,7 +247,7 @@ func (t *ValueTable) Texts(key string) map[string]string {
 		path := []string{key, name}
 		switch {
 		case name == "" || strings.ContainsAny(name, "=\x00"):
-			t.Report(Problem{Key: t.Path(path...), Message: "is no name for a variable"})
+			t.Report(Problem{Key: t.Path(path...), Message: "is not a name for a variable"})
 		case !isText:
 			t.BadAt(path, "want text, found %s%s", Describe(values[name]), inQuotes(values[name]))
 		case strings.Contains(s, "\x00"):

@@ -39,7 +39,7 @@ func (a *argument) complete(n *keyTable, p *Place) {
 		case i == 0:
 			n.Report(document.Problem{Key: n.Path("arg"), Message: "an argument starts with a dash", Suggest: "--" + name})
 		default:
-			n.fault("arg", "%q is no argument: it does not start with a dash", name)
+			n.fault("arg", "%q is not an argument: it does not start with a dash", name)
 		}
 	}
 	for value, words := range p.Words {

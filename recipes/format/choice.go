@@ -44,7 +44,7 @@ func (c *wordChoice) readWords(n *keyTable, key string) {
 		inner.knobValue(n.k, value, value)
 		words := inner.Words(value)
 		if len(words) > 0 && !strings.HasPrefix(words[0], "-") && !strings.Contains(words[0], "=") {
-			inner.fault(value, "%q is no argument and no override: it neither starts with a dash nor has an =", words[0])
+			inner.fault(value, "%q is neither an argument nor an override: it does not start with a dash and has no =", words[0])
 		}
 		for other, taken := range c.words {
 			if slices.Equal(words, taken) {

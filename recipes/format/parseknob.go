@@ -120,7 +120,7 @@ func (knob *Knob) readLeast(n *keyTable, key string) {
 	}
 	knob.MinOf = strategy.Knob(n.Filled(key))
 	if !knob.MinOf.Whole() {
-		n.fault(key, "%q is no knob that counts something", knob.MinOf)
+		n.fault(key, "%q is not a knob that counts something", knob.MinOf)
 	}
 }
 

@@ -19,7 +19,7 @@ func (v Versions) check() error {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		for part := range strings.SplitSeq(v[name], ",") {
 			if !bound.MatchString(strings.TrimSpace(part)) {
-				return fmt.Errorf("%q is no bound: want \">=4.36, <6\"", strings.TrimSpace(part))
+				return fmt.Errorf("%q is not a bound: want \">=4.36, <6\"", strings.TrimSpace(part))
 			}
 		}
 	}

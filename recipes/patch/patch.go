@@ -148,7 +148,7 @@ func Set(f Format, text []byte, at string, value any) ([]byte, error) {
 	}
 	switch old.(type) {
 	case map[string]any, []any:
-		return nil, &Error{Format: f, Reason: Shape, Path: at, Message: "holds other values, and is no single one"}
+		return nil, &Error{Format: f, Reason: Shape, Path: at, Message: "holds other values, and is not a single one"}
 	}
 	next, err := f.syntax().splice(text, keys, value)
 	if err != nil {
@@ -251,7 +251,7 @@ func lookUp(f Format, root any, keys []string) (any, bool, error) {
 func index(key string, length int) (int, error) {
 	n, err := strconv.Atoi(key)
 	if err != nil || n < 0 || strconv.Itoa(n) != key {
-		return 0, fmt.Errorf("%q is no index of a list", key)
+		return 0, fmt.Errorf("%q is not an index of a list", key)
 	}
 	if n >= length {
 		return 0, fmt.Errorf("index %d of a list of %d", n, length)

@@ -173,7 +173,7 @@ func TestGetErrors(t *testing.T) {
 		{"a.toml", "a = \n", "a", "syntax: 1:5: is not TOML: incomplete number"},
 		{"a.json", `{"a": 5}`, "a.b", `shape: a: holds 5, so that there is no "b" in it`},
 		{"a.json", `{"a": [5]}`, "a.1", "shape: a.1: index 1 of a list of 1"},
-		{"a.json", `{"a": [5]}`, "a.x", `shape: a.x: "x" is no index of a list`},
+		{"a.json", `{"a": [5]}`, "a.x", `shape: a.x: "x" is not an index of a list`},
 		{"a.json", "\xff", "a", "syntax: is not UTF-8"},
 	}
 	for _, test := range tests {

@@ -115,7 +115,7 @@ func (r *yamlReader) mapping(n *yaml.Node, at []string) (any, error) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Kind != yaml.ScalarNode {
-			return nil, yamlError(key, Shape, at, "the key is no plain word")
+			return nil, yamlError(key, Shape, at, "the key is not a plain word")
 		}
 		path := append(at[:len(at):len(at)], key.Value)
 		plain, err := r.value(value, path)

@@ -77,7 +77,7 @@ func (s *Analysis) accumulation(micro *FoundKnob) *FoundKnob {
 		found.Doubt = "the batch size is divided by " + found.Name()
 	}
 	if found.Doubt == "" && (micro == nil || micro.Doubt != "") {
-		found.Doubt = "what the batch size is, which it may divide, is not certain"
+		found.Doubt = "it may divide the batch size, which is not certain"
 	}
 	if found.Doubt == "" && !found.Derived {
 		found.Doubt = s.doubtOf(k, found.target)

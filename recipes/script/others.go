@@ -94,7 +94,7 @@ func (s *Analysis) flagDoubt(t target, u use) string {
 	}
 	for _, one := range t.settings {
 		if one.switched() == nil {
-			return t.name() + " is no plain switch"
+			return t.name() + " is not a plain switch"
 		}
 	}
 	return ""

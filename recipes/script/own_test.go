@@ -334,7 +334,7 @@ func TestSettingsThatAreNotKnobs(t *testing.T) {
 		"divided by the accumulation": {with("batch_size=args.batch_size", "batch_size=args.batch_size // args.accum"), accumulation, "--accum ? the batch size is divided by --accum"},
 		"a batch that is divided":     {with("batch_size=args.batch_size", "batch_size=args.batch_size // args.accum"), micro, "--batch-size ? "},
 		"no type":                     {with(`type=int, default=32`, `default="32"`), micro, "--batch-size ? --batch-size has not the type int"},
-		"several values":              {with(`type=int, default=32`, `type=int, nargs="+"`), micro, "--batch-size ? --batch-size is no single number"},
+		"several values":              {with(`type=int, default=32`, `type=int, nargs="+"`), micro, "--batch-size ? --batch-size is not a single number"},
 		"a constant":                  {with("batch_size=args.batch_size", "batch_size=64"), micro, "--batch-size ? of the batch size of DataLoader in train.py:9, it is the constant 64"},
 		"two loaders for training":    {with("for i,", "parser.add_argument('--mu-batch', type=int, default=2)\nunlabelled_train = DataLoader(extra, batch_size=args.mu_batch, shuffle=True)\nfor i,"), micro, "--batch-size ? --batch-size and --mu-batch both size batches of training"},
 		"a flag that nothing reads":   {with("args.accum == 0", "4 == 0"), accumulation, "--accum ? nothing that it reaches was seen to gate the optimizer's step"},
@@ -398,7 +398,7 @@ net = Net(remat=args.grad_ckpt)
 		"handed to a library": {argument("action='store_true'") + "model = create(use_checkpoint=args.grad_ckpt)\n", "--grad-ckpt"},
 		"read by nothing":     {argument("action='store_true'"), "--grad-ckpt ? nothing that recomputes activations"},
 		"turned off":          {argument("action='store_true'") + "if not args.grad_ckpt:\n    model.gradient_checkpointing_enable()\n", "--grad-ckpt ? --grad-ckpt turns it off"},
-		"a path":              {argument("type=str") + "if args.grad_ckpt:\n    model.gradient_checkpointing_enable()\n", "--grad-ckpt ? --grad-ckpt is no plain switch"},
+		"a path":              {argument("type=str") + "if args.grad_ckpt:\n    model.gradient_checkpointing_enable()\n", "--grad-ckpt ? --grad-ckpt is not a plain switch"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

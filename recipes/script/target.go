@@ -194,7 +194,7 @@ func (f Facts) pure(v value) (t target, why string) {
 	t = found[0]
 	t.constants = constants
 	if len(constants) > 0 && (t.settings == nil || t.settings[0].Default != nil) {
-		return target{}, fmt.Sprintf("beside %s it may be the constant %v", t.name(), constants[0])
+		return target{}, fmt.Sprintf("besides %s it may be the constant %v", t.name(), constants[0])
 	}
 	return t, ""
 }
@@ -208,7 +208,7 @@ func (f Facts) explain(v value) string {
 		}
 	}
 	if v.Name != "" {
-		return fmt.Sprintf("it is not known what %s is", v.Name)
+		return fmt.Sprintf("the value of %s is not known", v.Name)
 	}
 	return "it is computed: " + f.text(v)
 }

@@ -64,7 +64,7 @@ func (s Argument) whole() string {
 	of := strings.ToLower(s.Type)
 	switch {
 	case s.Nargs != "" && s.Nargs != `"?"` && s.Nargs != "'?'", s.Action != "" && s.Action != "store":
-		return s.Options[0] + " is no single number"
+		return s.Options[0] + " is not a single number"
 	case strings.Contains(of, "int") && !strings.Contains(of, "list") && !strings.Contains(of, "tuple") && !strings.Contains(of, "print"):
 		return ""
 	case of == "" && s.Kind != "argparse":

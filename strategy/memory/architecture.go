@@ -144,7 +144,7 @@ var (
 func OfConfig(text []byte) (Architecture, error) {
 	var config map[string]any
 	if err := json.Unmarshal(text, &config); err != nil {
-		return Architecture{}, fmt.Errorf("it is no JSON: %w", err)
+		return Architecture{}, fmt.Errorf("it is not JSON: %w", err)
 	}
 	if inner, nested := config["text_config"].(map[string]any); nested {
 		if _, own := number(config, "hidden"); !own {
@@ -223,7 +223,7 @@ func Size(word string) (int64, error) {
 	}
 	n, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
 	if err != nil || strings.ContainsAny(text, "XPIN") { // hexadecimal, infinity, not a number
-		return 0, fmt.Errorf("%q is no number of parameters", word)
+		return 0, fmt.Errorf("%q is not a number of parameters", word)
 	}
 	n *= factor
 	if n < 1e6 || n > 1e13 {

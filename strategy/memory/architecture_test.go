@@ -30,7 +30,7 @@ func TestCountsOfPublishedModels(t *testing.T) {
 
 func TestIncompleteConfigs(t *testing.T) {
 	for text, want := range map[string]string{
-		`{`:                                     "it is no JSON: unexpected end of JSON input",
+		`{`:                                     "it is not JSON: unexpected end of JSON input",
 		`{"hidden_size": 8, "num_layers": 2}`:   "it has no vocabulary of the model",
 		`{"vocab_size": 100, "num_layers": 2}`:  "it has no hidden size of the model",
 		`{"vocab_size": 100, "hidden_size": 8}`: "it has no number of layers of the model",

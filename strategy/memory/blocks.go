@@ -380,5 +380,5 @@ func (f *Predictor) wholeForward(mode RankPlan) kindLists {
 		l.input = l.each // it is not known what checkpointing would keep
 		return kindLists{lists: []kindList{l}, more: l.more, evidence: s.evidence}
 	}
-	return kindLists{unknown: "nothing was seen of what the model's blocks hold"}
+	return kindLists{unknown: "the memory of the model's blocks was not measured"}
 }

@@ -99,9 +99,9 @@ func TestChooseLikelyBeforeTheNextGroup(t *testing.T) {
 func TestUnknownModel(t *testing.T) {
 	plan := measuredJob(0).Plan
 	tests := map[string][]Measurement{
-		"parameters":   nil,
-		"blocks hold":  {{Plan: plan, Model: &TrainedModel{Parameters: 1e9, Bytes: map[string]int64{"float32": 4e9}}, Failed: "forward", Allowed: gibi}},
-		"micro batch ": {measuredJob(gibi)},
+		"parameters":     nil,
+		"model's blocks": {{Plan: plan, Model: &TrainedModel{Parameters: 1e9, Bytes: map[string]int64{"float32": 4e9}}, Failed: "forward", Allowed: gibi}},
+		"micro batch ":   {measuredJob(gibi)},
 	}
 	for want, seen := range tests {
 		f := NewPredictor(TrainedModel{}, DeviceMemory{Total: gibi}, seen)

@@ -26,7 +26,7 @@ var (
 )
 
 // errStranger: the certificate does not belong to a node of the launch.
-var errStranger = errors.New("the certificate is of no node of this launch")
+var errStranger = errors.New("the certificate belongs to no node of this launch")
 
 // A whose function returns the node that a certificate belongs to. use is the node's use of it, as server or
 // client.

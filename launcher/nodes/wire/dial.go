@@ -54,11 +54,11 @@ func (d *Dialer) Dial(ctx context.Context) (*Link, error) {
 		return nil, context.Cause(ctx)
 	}
 	if conn == nil {
-		return nil, fmt.Errorf("reach the head on %s: %w", d.host, judge(errs))
+		return nil, fmt.Errorf("reach node 0 on %s: %w", d.host, judge(errs))
 	}
 	l, err := open(ctx, conn)
 	if err != nil {
-		return nil, fmt.Errorf("reach the head on %s: %w", conn.RemoteAddr(), err)
+		return nil, fmt.Errorf("reach node 0 on %s: %w", conn.RemoteAddr(), err)
 	}
 	return l, nil
 }
@@ -67,7 +67,7 @@ func (d *Dialer) Dial(ctx context.Context) (*Link, error) {
 func (d *Dialer) places(ctx context.Context) ([]string, error) {
 	hosts, err := net.DefaultResolver.LookupHost(ctx, d.host)
 	if err != nil && len(d.c.hosts) == 0 {
-		return nil, fmt.Errorf("look up the head's machine: %w", err)
+		return nil, fmt.Errorf("look up the host of node 0: %w", err)
 	}
 	hosts = hosts[:min(len(hosts), mostHosts)]
 	for _, known := range d.c.hosts {
@@ -135,12 +135,12 @@ func (d *Dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs
 // ErrMistrusted: the head has another secret than this node. ErrRefused: the head's machine answers, but runs
 // no head.
 var (
-	ErrMistrusted = errors.New("node 0 is there, and has another secret than this node")
+	ErrMistrusted = errors.New("node 0 answers, but has another secret than this node")
 	ErrRefused    = errors.New("no process listens there")
 )
 
 // errNotHead: a place answers, and is not the head's.
-var errNotHead = errors.New("the process that answers is not the head of this launch")
+var errNotHead = errors.New("the process that answers is not node 0 of this launch")
 
 // try connects, sends to answered, and requires a proof that the other side is the head.
 func (d *Dialer) try(ctx context.Context, place string, answered chan<- struct{}) (*tls.Conn, error) {

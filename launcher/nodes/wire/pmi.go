@@ -177,7 +177,7 @@ func readAnswer(in io.Reader) (string, error) {
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(string(head[:])))
 	if err != nil || n < 0 || n > mostPMI {
-		return "", fmt.Errorf("the answer begins with %q, which is no length", head)
+		return "", fmt.Errorf("the answer begins with %q, which is not a length", head)
 	}
 	text := make([]byte, n)
 	_, err = io.ReadFull(in, text)

@@ -201,8 +201,8 @@ func TestSlurmFails(t *testing.T) {
 		at, answer, want string
 	}{
 		"refused":      {"kvs-put", "    33cmd=kvs-put-response;rc=1;errmsg=", "refused"},
-		"no length":    {"kvs-fence", "length", "is no length"},
-		"too long":     {"kvs-get", "999999", "is no length"},
+		"no length":    {"kvs-fence", "length", "is not a length"},
+		"too long":     {"kvs-get", "999999", "is not a length"},
 		"no card":      {"kvs-get", "    36cmd=kvs-get-response;rc=0;value=xyz;;", "no card"},
 		"nothing said": {"kvs-get", "    25cmd=kvs-get-response;rc=0;", "no card"},
 	} {
