@@ -212,7 +212,7 @@ func about(d time.Duration) string {
 // checkpointing or less offload, or more of one for less of another.
 func (s *situation) higher() []Plan {
 	plans := []Plan{s.plan}
-	for _, k := range []Knob{ActivationCheckpointing, OffloadActivations, OffloadOptimizer, OffloadParam} {
+	for _, k := range []Knob{ActivationCheckpointing, ForwardParts, OffloadActivations, OffloadOptimizer, OffloadParam} {
 		for _, p := range slices.Clone(plans) {
 			for _, v := range s.others(k) {
 				plans = append(plans, p.With(Plan{k: v}))
@@ -242,8 +242,11 @@ func (s *situation) others(k Knob) []Value {
 	var values []Value
 	for _, v := range k.words() {
 		barred := v != "none" || slices.ContainsFunc(barring[k], func(name string) bool { return slices.Contains(s.policy.Never, name) })
-		if k == ActivationCheckpointing {
+		switch k {
+		case ActivationCheckpointing:
 			barred = s.refused(RungCheckpointing, Plan{k: v}) != ""
+		case ForwardParts:
+			barred = s.refused(RungSplit, Plan{k: v}) != ""
 		}
 		if v != s.current(k) && !barred && s.job.Knobs[k].Allows(v) {
 			values = append(values, v)

@@ -16,6 +16,7 @@ const (
 	EvalBatchSize             Knob = "eval_batch_size"
 	SequenceLength            Knob = "sequence_length"
 	ActivationCheckpointing   Knob = "activation_checkpointing"
+	ForwardParts              Knob = "forward_parts"
 	Precision                 Knob = "precision"
 	Attention                 Knob = "attention"
 	Optimizer                 Knob = "optimizer"
@@ -45,6 +46,7 @@ var knobRows = []knobRow{
 	{EvalBatchSize, "eval batch", nil, true},
 	{SequenceLength, "sequence length", nil, true},
 	{ActivationCheckpointing, "checkpointing", []Value{"none", "selective", "full"}, false},
+	{ForwardParts, "forward parts", []Value{"1", "2", "4", "8", "16", "32"}, false},
 	{Precision, "precision", []Value{"fp32", "tf32", "fp16", "bf16", "fp8"}, false},
 	{Attention, "attention", []Value{"eager", "sdpa", "flash"}, false},
 	{Optimizer, "optimizer", nil, false},

@@ -259,9 +259,9 @@ func (s *situation) ranOut() []Plan {
 }
 
 // hopeless reports whether a plan needs at least the memory of one that ran out of memory: it is
-// that plan, or differs from it only by a larger micro batch or less checkpointing. Nothing else
-// is pruned because memory is not monotone across modes: autocast adds copies of the weights,
-// accumulation keeps gradients alive, ZeRO-3 gathers parameters.
+// that plan, or differs from it only by a larger micro batch, less checkpointing or fewer parts of
+// the forward. Nothing else is pruned because memory is not monotone across modes: autocast adds
+// copies of the weights, accumulation keeps gradients alive, ZeRO-3 gathers parameters.
 func hopeless(candidate Plan, failed []Plan) bool {
 	return slices.ContainsFunc(failed, func(f Plan) bool { return needsNoLess(candidate, f) })
 }
@@ -279,7 +279,7 @@ func needsNoLess(candidate, failed Plan) bool {
 			if !known || !also || x < y {
 				return false
 			}
-		case ActivationCheckpointing:
+		case ActivationCheckpointing, ForwardParts:
 			if slices.Index(k.words(), a) > slices.Index(k.words(), b) {
 				return false
 			}

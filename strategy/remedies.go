@@ -83,6 +83,28 @@ func attention(s *situation) ([]Plan, string) {
 	return s.steps(Attention, next[:1])
 }
 
+// inParts runs each call of the model in parts of its batch, of at least one sample.
+func inParts(s *situation) ([]Plan, string) {
+	if s.diagnosis.Phase == cause.Eval && s.cannot(EvalBatchSize) == "" {
+		return nil, "the evaluation has a batch size of its own"
+	}
+	if v := s.plan[Sharding]; v != "" && v != "none" {
+		return nil, wholeModel
+	}
+	micro, known := s.plan.Number(MicroBatchSize)
+	parts := s.beyond(ForwardParts)
+	if known && len(parts) > 0 {
+		parts = slices.DeleteFunc(parts, func(v Value) bool { n, _ := v.Number(); return n > micro })
+		if len(parts) == 0 {
+			return nil, fmt.Sprintf("a micro batch of %d has no more parts", micro)
+		}
+	}
+	return s.steps(ForwardParts, parts)
+}
+
+// wholeModel is the reason why sharding and parts of the forward exclude each other.
+const wholeModel = "each part of the batch needs the whole model on the rank, and the ranks share it"
+
 func smallerBatch(s *situation) ([]Plan, string) {
 	evaluates := s.diagnosis.Phase == cause.Eval && !s.evaluatesAlike()
 	knob := MicroBatchSize
@@ -198,6 +220,9 @@ func shard(s *situation) ([]Plan, string) {
 	if s.job.DataParallel < 2 {
 		return nil, "there is only one data-parallel rank"
 	}
+	if v := s.plan[ForwardParts]; v != "" && v != "1" {
+		return nil, wholeModel
+	}
 	next := s.beyond(Sharding)
 	if s.plan[Sharding] != "none" { // FSDP in place of ZeRO would need other code
 		next = slices.DeleteFunc(next, func(v Value) bool { return v == "fsdp" })
@@ -283,6 +308,9 @@ func (s *situation) withStage(changes Plan, stages ...Value) ([]Plan, string) {
 	})
 	if !zero || slices.Contains(stages, s.plan[Sharding]) {
 		return []Plan{changes}, ""
+	}
+	if v := s.plan[ForwardParts]; v != "" && v != "1" {
+		return nil, wholeModel
 	}
 	for _, stage := range stages {
 		if s.job.Knobs[Sharding].Allows(stage) {

@@ -17,6 +17,7 @@ const (
 	RungWait               Rung = "wait"
 	RungAttention          Rung = "attention"
 	RungCheckpointing      Rung = "checkpointing"
+	RungSplit              Rung = "split"
 	RungMicroBatch         Rung = "micro-batch"
 	RungPrecision          Rung = "precision"
 	RungShard              Rung = "shard"
@@ -86,6 +87,7 @@ func deviceRows() []rungRow {
 			rung: RungCheckpointing, turns: []Knob{ActivationCheckpointing}, training: Exact, onCPU: true,
 			remedy: stepRemedy(ActivationCheckpointing), idle: actsOnActivations,
 		},
+		{rung: RungSplit, turns: []Knob{ForwardParts}, training: Exact, onCPU: true, remedy: inParts, idle: actsOnCalls},
 		{
 			rung: RungMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,
 			remedy: smallerBatch, plans: (*situation).divided, takes: lowers(MicroBatchSize, EvalBatchSize), idle: actsOnCalls,

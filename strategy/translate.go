@@ -69,6 +69,9 @@ func MemoryPlan(p Plan) memory.RankPlan {
 		OffloadOptimizer: string(p[OffloadOptimizer]), OffloadParam: string(p[OffloadParam]), OffloadActivations: string(p[OffloadActivations]),
 	}
 	q.MicroBatch, _ = p.Number(MicroBatchSize)
+	if q.ForwardParts, _ = p.Number(ForwardParts); q.ForwardParts == 1 {
+		q.ForwardParts = 0
+	}
 	q.Accumulation, _ = p.Number(GradientAccumulationSteps)
 	q.Sequence, _ = p.Number(SequenceLength)
 	return q

@@ -39,6 +39,7 @@ func (p paste) hints() []string {
 // inCode describes how a job itself can set what gpurun set in its process.
 var inCode = map[strategy.Knob]string{
 	strategy.ActivationCheckpointing: "to have it without gpurun, call model.gradient_checkpointing_enable() where the model has it, or torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block",
+	strategy.ForwardParts:            "there is no setting for it in PyTorch: gpurun runs the model on each part of the batch",
 	strategy.OffloadActivations:      "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
 	strategy.Attention:               `to have it without gpurun, load the model with attn_implementation="sdpa"`,
 	strategy.Precision:               `to have it without gpurun, run the forward pass in: with torch.autocast("cuda", torch.bfloat16)`,

@@ -14,6 +14,7 @@ import (
 // turnedInside are the knobs, and their values, that gpurun's hook can change in the process.
 var turnedInside = map[strategy.Knob][]strategy.Value{
 	strategy.ActivationCheckpointing: {"none", "full"},
+	strategy.ForwardParts:            {"1", "2", "4", "8", "16", "32"},
 	strategy.OffloadActivations:      {"none", "cpu"},
 	strategy.Attention:               {"eager", "sdpa"},
 	strategy.Precision:               {"fp32", "bf16"},

@@ -21,7 +21,7 @@ func (r outOfBounds) plan() RankPlan {
 		MicroBatch: n(), Accumulation: n(), Evaluation: n(), Sequence: n(), Weights: r.word("", "fp32", "bf16"), Compute: r.word("", "fp32", "bf16", "fp8"),
 		Checkpointing: r.word("", "none", "full", "selective"), Attention: r.word("", "eager", "sdpa"), Sharding: r.word("", "none", "zero1", "zero2", "zero3", "fsdp"),
 		DataParallel: n() % 9000, OffloadOptimizer: r.word("", "cpu", "nvme"), OffloadParam: r.word("", "cpu", "nvme"), OffloadActivations: r.word("", "cpu"),
-		Allocator: r.word("", "expandable"), DeepSpeed: r.IntN(3) == 0,
+		Allocator: r.word("", "expandable"), DeepSpeed: r.IntN(3) == 0, ForwardParts: n(),
 	}
 }
 

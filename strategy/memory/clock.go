@@ -117,6 +117,7 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 		n := math.Max(f.tokens(mode), 1)
 		c.each = (6*float64(f.model.Parameters) + 12*blocks*float64(f.model.Hidden)*n) * n / rate
 	}
+	forwards := c.each // a third of it is the forward
 	switch mode.Checkpointing {
 	case "full":
 		c.floor, c.each = c.floor*checkpointing, c.each*computeCheckpointing
@@ -125,6 +126,10 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	}
 	if mode.OffloadActivations == "cpu" {
 		c.each *= offloadedActivationsBy
+	}
+	if mode.ForwardParts > 1 { // a forward more, and each part is launched
+		c.each += forwards / 3
+		c.floor *= float64(mode.ForwardParts) * (1 + 1./3)
 	}
 	c.update = 28 * float64(f.model.Trainable) / (1.3 * speed.memory) // Adam reads and writes 28 bytes a parameter
 	f.moved(mode, s, &c)

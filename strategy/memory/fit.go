@@ -101,7 +101,9 @@ func (f *Predictor) read(s Measurement) {
 	if s.Start > 0 && s.Doubt == 0 {
 		f.base = max(f.base, f.unexplained(s))
 	}
-	if sight, ok := f.sight(s); ok {
+	// Parts of a batch hold nothing for a backward until it comes to them: their marks show no
+	// activations.
+	if sight, ok := f.sight(s); ok && s.Plan.ForwardParts < 2 {
 		f.sights = append(f.sights, sight)
 	}
 	if s.Doubt > 0 {

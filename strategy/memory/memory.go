@@ -16,7 +16,10 @@ type RankPlan struct {
 	Compute string `json:"compute"`
 	// Checkpointing is none, selective or full.
 	Checkpointing string `json:"checkpointing"`
-	Attention     string `json:"attention,omitempty"`
+	// ForwardParts is the number of parts of the batch in which the model runs forward and
+	// backward; 0 counts as 1.
+	ForwardParts int    `json:"forward_parts,omitempty"`
+	Attention    string `json:"attention,omitempty"`
 	// Optimizer is adamw, sgd, adafactor, adamw-8bit …
 	Optimizer string `json:"optimizer,omitempty"`
 	// Sharding is none, zero1, zero2, zero3 or fsdp, over DataParallel ranks.

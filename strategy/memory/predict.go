@@ -97,17 +97,27 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 			bytes, phase = v, name
 		}
 	}
-	most(forward+s.copies+(blocks+s.head*(1+x.head)+s.temporary*(1+x.head))*m, "loss")
+	head, temporary := s.head*(1+x.head), s.temporary*(1+x.head)
+	part, outputs, all := m, 0., 0.
+	if k := float64(s.mode.ForwardParts); k > 1 {
+		// What is alive with each part: the outputs of the batch, their gradient, and the sum of
+		// the parameters' gradients. A loss inside the model is not told apart from one outside.
+		part, outputs, all = math.Ceil(m/k), 2*head*m, st.gradients
+		most(forward+s.copies+(head+temporary)*m, "loss")
+		most(during+s.copies+all+outputs+(blocks+head+temporary)*part, "recompute")
+	} else {
+		most(forward+s.copies+(blocks+head+temporary)*m, "loss")
+	}
 	if s.most > s.copies {
-		most(forward+s.most+(blocks+s.inside*(1+x.head))*m+workspace, "forward")
+		most(forward+s.most+outputs/2+(blocks+s.inside*(1+x.head))*part+workspace, "forward")
 	}
 	for _, w := range s.windows {
-		g := w.gradients * st.gradients
+		g := max(w.gradients*st.gradients, all)
 		if multiple {
-			g = 0 // they are held already
+			g = all // those of the earlier micro batches are held already
 		}
 		// Autocast's copies are freed with the blocks that were held for the backward.
-		most(during+(1-w.gradients)*s.copies+g+(w.held*(1+x.blocks)+w.block*(1+x.window))*m+w.weights+st.made(multiple)+w.gradients*bucket+workspace, "recompute")
+		most(during+(1-w.gradients)*s.copies+g+outputs+(w.held*(1+x.blocks)+w.block*(1+x.window))*part+w.weights+st.made(multiple)+w.gradients*bucket+workspace, "recompute")
 	}
 	most(kept+st.gradients*(1+x.late)+gather+st.ready+bucket+s.late+given(multiple)*s.again+x.lateBytes, "backward")
 	most(kept+st.gradients+st.step*(1+x.states), "optimizer")
