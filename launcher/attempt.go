@@ -54,7 +54,8 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	if err != nil {
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}
-	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Expected: next.Expected, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
+	inPlace := strategy.AllowInPlace(l.Policy, state.arming(), state.History, next.Plan, l.Accelerator)
+	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Expected: next.Expected, InPlace: inPlace, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
 	if err := l.Store.Append(started); err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	}
 	evidence.Started = time.Now()
 	return l.Starter.Start(ctx, Launch{
-		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Checkpoint: next.Checkpoint, Confirm: l.Job.Unproven(next.Plan) || l.Job.Redivides(next.Plan), Closely: strategy.RecordAllAllocations(state.History),
+		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Checkpoint: next.Checkpoint, InPlace: inPlace, Confirm: l.Job.Unproven(next.Plan) || l.Job.Redivides(next.Plan), Closely: strategy.RecordAllAllocations(state.History),
 	})
 }
 

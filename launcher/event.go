@@ -51,10 +51,20 @@ type Started struct {
 	Checkpoint string        `json:"checkpoint,omitempty"`
 	// Expected is the prediction for the plan; nil without one.
 	Expected *memory.Prediction `json:"expected,omitempty"`
-	Dir      string             `json:"dir"`
-	Command  model.Command      `json:"command"`
-	At       time.Time          `json:"at,omitzero"`
-	Diff     string             `json:"-"` // for people; diff.patch keeps it
+	// InPlace are the remedies that processes may take in the step that runs out of memory; nil: none.
+	InPlace *strategy.InPlaceOrders `json:"in_place,omitempty"`
+	Dir     string                  `json:"dir"`
+	Command model.Command           `json:"command"`
+	At      time.Time               `json:"at,omitzero"`
+	Diff    string                  `json:"-"` // for people; diff.patch keeps it
+}
+
+// InPlace: a rank did a step again that had run out of memory. Later repeats of the same kind are one more event
+// each time that their number has doubled, and one at the attempt's end.
+type InPlace struct {
+	N int `json:"n"` // the attempt
+	strategy.RankInPlace
+	More int `json:"more"` // how many repeats no earlier event has
 }
 
 // Exited: all ranks of an attempt have ended, and gpurun begins to wait for processes that they left behind.
@@ -99,6 +109,7 @@ type Finished struct {
 
 func (Began) kind() string    { return "began" }
 func (Started) kind() string  { return "started" }
+func (InPlace) kind() string  { return "in_place" }
 func (Exited) kind() string   { return "exited" }
 func (Ended) kind() string    { return "ended" }
 func (Decided) kind() string  { return "decided" }
@@ -110,7 +121,7 @@ func (Finished) kind() string { return "finished" }
 var eventKinds = map[string]reflect.Type{}
 
 func init() {
-	for _, e := range []Event{Began{}, Started{}, Exited{}, Ended{}, Decided{}, Climbed{}, Noticed{}, Finished{}} {
+	for _, e := range []Event{Began{}, Started{}, InPlace{}, Exited{}, Ended{}, Decided{}, Climbed{}, Noticed{}, Finished{}} {
 		eventKinds[e.kind()] = reflect.TypeOf(e)
 	}
 }

@@ -60,6 +60,10 @@ func (o *order) take(e Event) error {
 		return o.begin(e)
 	case Started:
 		return o.start(e)
+	case InPlace:
+		if !o.open || e.N != o.next-1 {
+			return fmt.Errorf("attempt %d did a step again, and does not run", e.N)
+		}
 	case Climbed:
 		return o.climb(e)
 	case Exited:

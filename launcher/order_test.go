@@ -45,6 +45,9 @@ func TestCheckOrder(t *testing.T) {
 		"a later one not started":     {[]Event{began, started(0), ended(0), again, unstarted(1), decided(strategy.Failed), finished(strategy.Failed, 1)}, "", 0},
 		"trained again by an old one": {[]Event{began, started(0), ended(0), decided(strategy.Trained), began, started(1)}, "", 0},
 
+		"a step done again":            {[]Event{began, started(0), InPlace{}, exited(0), InPlace{}, ended(0), decided(strategy.Trained)}, "", 0},
+		"a step of no attempt":         {[]Event{began, InPlace{}}, "attempt 0 did a step again, and does not run", 1},
+		"a step of another attempt":    {[]Event{began, started(0), InPlace{N: 2}}, "attempt 2 did a step again, and does not run", 2},
 		"its ranks ended before":       {[]Event{began, started(0), exited(0), ended(0), decided(strategy.Trained)}, "", 0},
 		"cut off after its ranks":      {[]Event{began, started(0), exited(0), began, decided(strategy.Trained)}, "", 0},
 		"ranks that do not run":        {[]Event{began, exited(0)}, "the ranks of attempt 0 have ended, and do not run", 1},

@@ -92,6 +92,8 @@ type Launch struct {
 	Confirm bool
 	// Closely: an earlier attempt ran out of memory in a way that only a record of all allocations can explain.
 	Closely bool
+	// InPlace are the remedies that processes may take in the step that runs out of memory; nil: none.
+	InPlace *strategy.InPlaceOrders
 	// Meeting is the ranks' rendezvous.
 	Meeting Meeting
 }

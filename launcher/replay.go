@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"maps"
+	"reflect"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -25,6 +26,13 @@ type Replayed struct {
 	Stopped *strategy.Stop `json:"stopped,omitempty"`
 	// Snapshots are the contents of the ranks' allocators when memory ran out; absent for none.
 	Snapshots []strategy.Snapshot `json:"snapshots,omitempty"`
+	// Permitted is what the processes of the attempt may do in place, and PermittedThen what the journal has, if
+	// that differs; both absent for nothing. InPlace are the steps that ranks did again, and Refused the latest
+	// failure that they did not answer so.
+	Permitted     *strategy.InPlaceOrders  `json:"permitted_in_place,omitempty"`
+	PermittedThen *strategy.InPlaceOrders  `json:"permitted_in_place_then,omitempty"`
+	InPlace       []strategy.RankInPlace   `json:"in_place,omitempty"`
+	Refused       *strategy.InPlaceRefusal `json:"in_place_refused,omitempty"`
 	// Evidence is the evidence for both decisions; Diagnosis.Because indexes its facts.
 	Evidence strategy.Evidence `json:"-"`
 }
@@ -43,6 +51,7 @@ func Replay(events []Event, version string) []Replayed {
 	var began Began
 	var run resumed
 	var evidence strategy.Evidence // of the latest attempt
+	var permit func(*Replayed)     // adds what is permitted in place in the latest attempt
 	add := func(r Replayed, then strategy.Decision, diagnosis strategy.Diagnosis) {
 		if !r.Same {
 			r.Then = then.Reason
@@ -56,6 +65,8 @@ func Replay(events []Event, version string) []Replayed {
 		switch e := e.(type) {
 		case Began:
 			began = e
+		case Started:
+			permit = e.permit(began, run.State)
 		case Climbed:
 			add(e.replay(began, run.History), e.Decision, e.Attempt.Diagnosis)
 		case Exited:
@@ -68,9 +79,13 @@ func Replay(events []Event, version string) []Replayed {
 			}
 			last := run.History[len(run.History)-1]
 			d := strategy.Decide(began.Policy, began.Job, run.History, e.Inventory)
-			r := Replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, Same: sameDecision(d, e.Decision), Evidence: evidence, Snapshots: evidence.Snapshots()}
+			r := Replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, Same: sameDecision(d, e.Decision), Evidence: evidence, Snapshots: evidence.Snapshots(), InPlace: last.InPlace}
 			if last.N == 0 {
 				r.Recalled = began.Job.Recalled
+			}
+			_, r.Refused = evidence.InPlaceRefused()
+			if permit != nil {
+				permit(&r)
 			}
 			if stop, ok := strategy.Replay(evidence); ok {
 				r.Stopped = &stop
@@ -80,6 +95,18 @@ func Replay(events []Event, version string) []Replayed {
 		run.take(e)
 	}
 	return out
+}
+
+// permit decides again what an attempt may do in place, before has the attempts before it. Evidence has the device,
+// and so the attempt has to be over.
+func (e Started) permit(began Began, before State) func(*Replayed) {
+	return func(r *Replayed) {
+		before.Job = began.Job
+		r.Permitted = strategy.AllowInPlace(began.Policy, before.arming(), before.History, e.Plan, r.Evidence.Accelerator)
+		if !reflect.DeepEqual(r.Permitted, e.InPlace) {
+			r.PermittedThen = e.InPlace
+		}
+	}
 }
 
 // sameDecision reports whether two decisions have the same effect.

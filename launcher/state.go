@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -30,6 +31,16 @@ type State struct {
 	undecided bool
 	// ending is the end of the last attempt of the history.
 	ending attemptEnd
+	// cutOffArmed has the remedies in place of an attempt that ended together with gpurun, which is no part of
+	// the history; nil: none.
+	cutOffArmed *strategy.ArmedPlan
+}
+
+// arming is the job with the remedies in place that are known from outside the history.
+func (s *State) arming() strategy.Job {
+	j := s.Job
+	j.Armed = cmp.Or(s.cutOffArmed, j.Armed)
+	return j
 }
 
 // Next is the attempt that comes next.
@@ -64,7 +75,7 @@ func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next N
 		N: e.Attempt, Plan: e.Plan, Rung: next.Rung, Expected: next.Expected, From: next.Checkpoint, Diagnosis: d,
 		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
 		Observed: e.Observed(j), World: e.World(), Alone: e.Alone(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstepped: e.Unstepped(), Unstarted: e.Unstarted,
-		Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Climb: e.StoppedToClimb(), Kept: e.Kept,
+		Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Climb: e.StoppedToClimb(), Kept: e.Kept, InPlace: e.InPlace(),
 	}
 	if d.Fatal {
 		a.Climb = nil // it failed before the ranks were stopped
@@ -157,6 +168,8 @@ func (r *resumed) take(e Event) {
 		r.cutOff(r.open)
 		r.open, r.done, r.Closed = unfinished{started: &e}, false, false
 		r.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected}
+	case InPlace:
+		r.open.inPlace = append(r.open.inPlace, e)
 	case Climbed:
 		r.open.climbed = &e
 	case Exited:
@@ -179,6 +192,7 @@ func (r *resumed) take(e Event) {
 // being stopped, and how they exited. A part is nil if the journal does not have the event.
 type unfinished struct {
 	started *Started
+	inPlace []InPlace
 	climbed *Climbed
 	exited  *Exited
 }
@@ -198,7 +212,11 @@ func (s *State) cutOff(u unfinished) {
 	s.begun = true
 	if u.climbed == nil {
 		s.Next.ran, s.Next.began = true, u.started.At
-		s.Verdict.cutOff(u.started)
+		again := foldInPlace(u.inPlace)
+		if len(again) > 0 {
+			s.cutOffArmed = &strategy.ArmedPlan{Plan: u.started.Plan, Rungs: strategy.Arm(strategy.ArmedFor(s.arming(), s.History, u.started.Plan), again)}
+		}
+		s.Verdict.cutOff(u.started, again)
 		return
 	}
 	s.goUp(*u.climbed)

@@ -55,6 +55,8 @@ type AttemptSummary struct {
 	// Price is what the changes that led to this attempt saved and cost; nil if nothing was changed, or
 	// nothing is known.
 	Price *strategy.Price `json:"price,omitempty"`
+	// InPlace are the steps that ranks did again after memory had run out in them, within the attempt.
+	InPlace []strategy.RankInPlace `json:"in_place,omitempty"`
 	// Untaken are changes without effect, with the requested and the used value.
 	Untaken strategy.Changes `json:"untaken,omitempty"`
 
@@ -98,7 +100,7 @@ func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end attem
 		Seconds: strategy.Seconds(a.Lasted()),
 		Rung:    d.Rung, Rungs: d.Rungs, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted, Untaken: d.Ineffective, Alone: a.Alone,
 		ExitCode: end.code, Error: a.Diagnosis.Error, Traceback: end.traceback,
-		Peak: a.Peak(), SamplesPerSecond: job.Throughput(a),
+		Peak: a.Peak(), SamplesPerSecond: job.Throughput(a), InPlace: a.InPlace,
 	}
 	t.Training, _ = job.Training(a.Plan, history)
 	if a.Expected != nil {
@@ -131,8 +133,10 @@ func unended(n int, plan strategy.Plan, why string) AttemptSummary {
 }
 
 // cutOff adds an attempt that ended because gpurun was killed.
-func (v *Verdict) cutOff(a *Started) {
-	v.Attempts = append(v.Attempts, unended(a.N, a.Plan, "cut off together with gpurun"))
+func (v *Verdict) cutOff(a *Started, inPlace []strategy.RankInPlace) {
+	t := unended(a.N, a.Plan, "cut off together with gpurun")
+	t.InPlace = inPlace
+	v.Attempts = append(v.Attempts, t)
 }
 
 // stopping is the preliminary verdict while the running attempt is being stopped.

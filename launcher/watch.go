@@ -29,6 +29,8 @@ type watch struct {
 
 	climb climb // to a faster plan
 
+	inPlace []strategy.RankInPlace // the repeats that the journal has
+
 	alone bool // gpurun has warned that each rank trains by itself
 
 	stopping sync.WaitGroup
@@ -59,6 +61,7 @@ func (w *watch) run(ctx context.Context) error {
 		select {
 		case f, open := <-w.running.Facts():
 			if !open {
+				w.again(true)
 				return w.failed
 			}
 			w.add(f)
@@ -101,6 +104,7 @@ func (w *watch) add(f strategy.Fact) {
 		w.heed()
 	}
 	if f.Said != nil {
+		w.again(false)
 		w.notice(w.effect.padded())
 		w.release()
 		w.apart()

@@ -39,7 +39,11 @@ func unkillable(s *situation) Decision {
 }
 
 func trained(s *situation) Decision {
-	d := s.end(Trained, "trained%s", s.lost())
+	again := InPlaceWords(s.last.InPlace)
+	if again != "" {
+		again = "; " + again
+	}
+	d := s.end(Trained, "trained%s%s", s.lost(), again)
 	d.Headroom, d.Proposal = s.headroom(), s.ascend().summary()
 	return d
 }

@@ -274,9 +274,14 @@ func (c *fold) exitOf(rank int) *Exit {
 	return nil
 }
 
-// reports lists the last reports of all processes, in the order of ranks and processes.
+// processes lists the processes that reported, in the order of ranks.
+func (c *fold) processes() []processID {
+	return slices.SortedFunc(maps.Keys(c.reported), func(a, b processID) int { return cmp.Or(a.rank-b.rank, a.pid-b.pid) })
+}
+
+// reports lists the last reports of all processes, in the same order.
 func (c *fold) reports() []*ProcessReport {
-	order := slices.SortedFunc(maps.Keys(c.reported), func(a, b processID) int { return cmp.Or(a.rank-b.rank, a.pid-b.pid) })
+	order := c.processes()
 	all := make([]*ProcessReport, len(order))
 	for i, id := range order {
 		all[i] = c.facts[c.reported[id]].Said
@@ -424,6 +429,9 @@ func (e *Evidence) inProcess(j Job) Plan {
 	settings, silent := Plan{}, !e.Ended.IsZero() && e.silent()
 	for _, r := range c.reports() {
 		for k, v := range j.Planned(r.Settings, e.World()) {
+			if r.usesInPlace(k) {
+				continue // each rank does so by itself, and not for all calls
+			}
 			if pair, turned := r.Applied[k]; turned && silent && pair[0] != "" {
 				v = pair[0]
 			}

@@ -169,6 +169,10 @@ type ProcessReport struct {
 	Stepping   bool      `json:"stepping,omitempty"`    // it has reached its first optimizer step
 	TotalSteps int       `json:"total_steps,omitempty"` // optimizer steps of the job; 0: unknown
 	Loss       *LossSeen `json:"loss,omitempty"`
+	// InPlace are the steps that it did again after memory had run out in them, InPlaceRefused the
+	// latest failure that it did not answer so.
+	InPlace        []InPlace       `json:"in_place,omitempty"`
+	InPlaceRefused *InPlaceRefusal `json:"in_place_refused,omitempty"`
 }
 
 // A Model is the root module that a process trains.

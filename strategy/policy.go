@@ -26,6 +26,8 @@ type Policy struct {
 	Prefer          Prefer  `json:"prefer,omitempty"`
 	// Climb lets a run speed up, once, if a faster plan fits.
 	Climb bool `json:"climb,omitempty"`
+	// InPlace lets processes do a step again that ran out of memory.
+	InPlace bool `json:"in_place,omitempty"`
 }
 
 // A Mode is the way in which the next plan is found.
@@ -81,6 +83,11 @@ type Job struct {
 	Unsure     []memory.Measurement `json:"unsure,omitempty"`
 	// Recalled is the plan of an earlier run with which attempt 0 ran in place of Written.
 	Recalled *Recalled `json:"recalled,omitempty"`
+	// Armed are the remedies in place that an earlier run needed.
+	Armed *ArmedPlan `json:"armed,omitempty"`
+	// NotInside is the reason why gpurun's hook must not change anything in the job's processes;
+	// empty: it may.
+	NotInside string `json:"not_inside,omitempty"`
 	// Pipeline: DeepSpeed trains the model as a pipeline, which supports ZeRO 1 only.
 	Pipeline   bool       `json:"pipeline,omitempty"`
 	Resumption Resumption `json:"resumption,omitzero"`
@@ -159,6 +166,7 @@ type Attempt struct {
 	Expected *memory.Prediction   `json:"expected,omitempty"`
 	Loss     LossSeen             `json:"loss,omitzero"`
 	Measured []memory.Measurement `json:"measured,omitempty"` // see Evidence.Measured
+	InPlace  []RankInPlace        `json:"in_place,omitempty"`
 }
 
 // Lasted returns the duration of the attempt.

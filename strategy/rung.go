@@ -53,11 +53,13 @@ type rungRow struct {
 	// takes reports whether the remedy leads from one plan to another; nil: it does if its first
 	// knob changes to a value that needs less memory.
 	takes func(from, to Plan) bool
-	group int    // of the plans that the remedy leads to
-	free  bool   // it costs nothing and is applied together with the chosen remedy
-	host  bool   // it is for host memory
-	onCPU bool   // it also helps a job that trains on the CPU
-	idle  idleIn // the phases in which it cannot help
+	group int  // of the plans that the remedy leads to
+	free  bool // it costs nothing and is applied together with the chosen remedy
+	host  bool // it is for host memory
+	onCPU bool // it also helps a job that trains on the CPU
+	// inPlace: a process can take it by itself, in the step that runs out of memory.
+	inPlace bool
+	idle    idleIn // the phases in which it cannot help
 }
 
 // rungRows has one row for each remedy, in the order in which they are tried. init sets it
@@ -84,7 +86,7 @@ func deviceRows() []rungRow {
 		{rung: RungWait, training: Exact, remedy: wait, takes: neverTaken},
 		{rung: RungAttention, turns: []Knob{Attention}, training: Exact, free: true, remedy: attention, idle: actsOnCalls},
 		{
-			rung: RungCheckpointing, turns: []Knob{ActivationCheckpointing}, training: Exact, onCPU: true,
+			rung: RungCheckpointing, turns: []Knob{ActivationCheckpointing}, training: Exact, onCPU: true, inPlace: true,
 			remedy: stepRemedy(ActivationCheckpointing), idle: actsOnActivations,
 		},
 		{rung: RungSplit, turns: []Knob{ForwardParts}, training: Exact, onCPU: true, remedy: inParts, idle: actsOnCalls},
@@ -95,7 +97,7 @@ func deviceRows() []rungRow {
 		{rung: RungPrecision, turns: []Knob{Precision}, training: Changed, onCPU: true, remedy: lowerPrecision, idle: actsOnTraining},
 		{rung: RungShard, turns: []Knob{Sharding}, training: Exact, remedy: shard, takes: takesShard, idle: actsOnTraining},
 		{
-			rung: RungOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact,
+			rung: RungOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact, inPlace: true,
 			remedy: offloadActivations, group: groupHost, idle: actsOnActivations,
 		},
 		{
@@ -187,6 +189,10 @@ func takesNVMe(from, to Plan) bool {
 
 func takesUndoOffload(from, to Plan) bool {
 	return slices.ContainsFunc([]Knob{OffloadOptimizer, OffloadParam}, func(k Knob) bool { return from[k] != to[k] && to[k] == "none" })
+}
+
+func (r Rung) known() bool {
+	return slices.ContainsFunc(rungRows, func(row rungRow) bool { return row.rung == r })
 }
 
 func (r Rung) row() *rungRow {

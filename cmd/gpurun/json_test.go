@@ -31,6 +31,7 @@ var jsonSections = map[string]any{
 	"Full diagnosis": strategy.Diagnosis{}, "Decision": strategy.Decision{}, "Snapshot": strategy.Snapshot{}, "Allocation": strategy.Allocation{},
 	"Status": launcher.Status{}, "Run": runs.Entry{}, "Logs": runs.Logs{}, "Cleaned": runs.Cleaned{}, "Recipe": console.ListedRecipe{}, "Detection": job.RecipeDetection{},
 	"began": launcher.Began{}, "started": launcher.Started{}, "exited": launcher.Exited{}, "ended": launcher.Ended{}, "decided": launcher.Decided{}, "climbed": launcher.Climbed{},
+	"Done again in place": strategy.RankInPlace{}, "Permitted in place": strategy.InPlaceOrders{}, "in_place": launcher.InPlace{},
 	"noticed": launcher.Noticed{}, "finished": launcher.Finished{},
 }
 

@@ -80,6 +80,7 @@ type Own struct {
 	// The policy, as given; empty if not given. Several --never add up.
 	Mode, Numerics, MaxAttempts, DeviceMemory string
 	Never                                     string // joined by commas
+	NotInPlace                                bool   // --no-in-place
 }
 
 // ErrHelp: the command line requests help.

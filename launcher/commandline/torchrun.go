@@ -110,6 +110,8 @@ var policyOptions = []Option{
 	{Name: "numerics", Value: "WHICH", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.Numerics },
 		About: "preserve: same dtypes and optimizer; mixed-precision; any"},
 	{Name: "never", Value: "NAME,…", Whole: true, About: "remedies or knobs to leave alone; may be given several times"},
+	{Name: "no-in-place", Bare: true, Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.NotInPlace },
+		About: "do not do a step again inside the process that ran out of memory: relaunch the job"},
 	{Name: "max-attempts", Value: "N", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.MaxAttempts }, About: "how often the job is started at most"},
 	{Name: "device-memory", Value: "SIZE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.DeviceMemory },
 		About: "a ceiling for each rank, such as 24GiB"},

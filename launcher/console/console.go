@@ -118,6 +118,8 @@ func (p *People) Show(e launcher.Event) {
 		if e.Decision.Relaunch {
 			p.say("%s", e.Decision.Reason)
 		}
+	case launcher.InPlace:
+		p.say("%s", inPlace(e, p.plan))
 	case launcher.Climbed:
 		p.say("%s", e.Decision.Reason)
 	case launcher.Noticed:
@@ -171,6 +173,20 @@ func (p *People) describe(plan strategy.Plan) string {
 	default:
 		return changed.String()
 	}
+}
+
+// inPlace describes steps that a rank did again. Only a plan that has a sequence length shows that the inputs are
+// tokens.
+func inPlace(e launcher.InPlace, plan strategy.Plan) string {
+	if e.More < e.Times {
+		return e.Repeats(e.More)
+	}
+	_, tokens := plan.Number(strategy.SequenceLength)
+	words := e.Sentence(tokens)
+	if e.Times > 1 {
+		words += "; " + e.Repeats(e.Times-1)
+	}
+	return words
 }
 
 // showDiff prints a diff with gpurun's prefix, between the lines of the job. The prefix and an

@@ -29,6 +29,21 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 	for _, line := range filled(r.Diagnosis, &r.Evidence).Words() {
 		p.Printf("  %s\n", line)
 	}
+	for _, again := range r.InPlace {
+		p.Printf("  in place: %s\n", again.Sentence(false))
+		if again.Times > 1 {
+			p.Printf("  in place: %s\n", again.Repeats(again.Times-1))
+		}
+	}
+	if f := r.Refused; f != nil {
+		p.Printf("  not done again in place, in %s at step %d: %s\n", f.Phase, f.Step, f.Reason)
+	}
+	if r.Permitted != nil && (len(r.InPlace) > 0 || r.Refused != nil || r.PermittedThen != nil) {
+		p.Printf("  allowed in place: %s\n", r.Permitted)
+	}
+	if r.PermittedThen != nil {
+		p.Printf("  allowed in place then: %s\n", r.PermittedThen)
+	}
 	if r.Stopped != nil {
 		p.Printf("  %s after the start: %s\n", r.Stopped.At.Sub(r.Evidence.Started).Round(time.Millisecond), r.Stopped)
 	}

@@ -26,6 +26,9 @@ func (p *People) finish(v launcher.Verdict) {
 	p.apart(v)
 	if v.Outcome == strategy.Trained && len(v.Attempts) == 1 {
 		p.say("trained in %s; logs: %s", brief(p.total()), p.Dir)
+		if words := strategy.InPlaceWords(v.Attempts[0].InPlace); words != "" {
+			p.say("  %s", words)
+		}
 		p.headroom()
 		if lost := v.Attempts[0].Untaken.Lost(); lost != "" {
 			p.say("warning: trained, but %s", lost)
@@ -171,6 +174,9 @@ func outcome(a *runstate.AttemptState) string {
 	}
 	if lost := a.Decision.Ineffective.Lost(); lost != "" {
 		words += "; " + lost
+	}
+	if again := strategy.InPlaceWords(a.Again); again != "" {
+		words += "; " + again
 	}
 	words += peaks(a)
 	if len(a.Decision.Changed) > 0 {

@@ -80,6 +80,8 @@ func against(argv []string, k strategy.Knob) string {
 func (r Resolved) notInside() string {
 	sources := r.sources()
 	switch {
+	case !r.Job.Launch.Probe:
+		return "launch.probe = false keeps gpurun out of the process"
 	case !r.Job.Launch.Hooks:
 		return "launch.hooks = false keeps gpurun from changing it in the process"
 	case len(sources) == 0 && !r.runsOthers():

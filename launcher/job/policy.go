@@ -65,6 +65,7 @@ func (j *Job) takePolicy(own Own) error {
 		return err
 	}
 	r.NumericsSaid = r.NumericsSaid || own.Numerics != ""
+	r.InPlace = r.InPlace && !own.NotInPlace
 	if own.MaxAttempts != "" {
 		n, err := strconv.Atoi(own.MaxAttempts)
 		if err != nil || n < 1 || n > many {

@@ -173,7 +173,7 @@ func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.Resolved
 	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.Ranks, DataParallel: r.at.DataParallel, Written: p.Plan(),
-		Ceiling: r.Job.DeviceMemory, Loss: r.loss, Pipeline: script.Pipeline(r.sources(), r.reading.Code),
+		Ceiling: r.Job.DeviceMemory, NotInside: r.notInside(), Loss: r.loss, Pipeline: script.Pipeline(r.sources(), r.reading.Code),
 		Resumption: strategy.Resumption{
 			Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts, Own: r.recipe.Name == "" || r.recipe.Resume.Own, Exact: r.recipe.Resume.Exact,
 		}}

@@ -111,7 +111,7 @@ func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
 		return c.Knob == strategy.MicroBatchSize || c.Knob == strategy.GradientAccumulationSteps
 	}
 	return probe.Orders{
-		Script: n.opts.Script, Module: n.opts.Module, Hooks: n.opts.Hooks, Turn: l.Command.Turn, Calls: l.Command.Calls,
+		Script: n.opts.Script, Module: n.opts.Module, Hooks: n.opts.Hooks, Turn: l.Command.Turn, Calls: l.Command.Calls, InPlace: l.InPlace,
 		Batch: l.Confirm || slices.ContainsFunc(l.Command.Calls, batch), Ranks: a.meeting.World,
 		Record: n.record(l), Stalls: n.opts.stacks(),
 	}

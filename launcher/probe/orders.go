@@ -24,6 +24,8 @@ type Orders struct {
 	// Turn are the remedies inside the process, and Calls the arguments to change.
 	Turn  strategy.Plan   `json:"turn,omitempty"`
 	Calls []strategy.Call `json:"calls,omitempty"`
+	// InPlace permits to do a step again that ran out of memory; nil: not.
+	InPlace *strategy.InPlaceOrders `json:"in_place,omitempty"`
 	// Batch is set where a call changes the micro batch or the accumulation: each rank
 	// waits before its first optimizer step until Installed.Go is called.
 	Batch bool `json:"batch"`

@@ -17,6 +17,7 @@ func parseSaid(text []byte) (said strategy.ProcessReport, problems []string, ok 
 		Settings map[strategy.Knob]json.RawMessage `json:"settings"`
 		Applied  map[strategy.Knob]json.RawMessage `json:"applied"`
 		Problems []string                          `json:"problems"`
+		InPlace  []json.RawMessage                 `json:"in_place"`
 	}
 	if json.Unmarshal(text, &p) != nil || p.PID <= 0 {
 		return said, nil, false
@@ -26,7 +27,11 @@ func parseSaid(text []byte) (said strategy.ProcessReport, problems []string, ok 
 	maps.DeleteFunc(p.By, func(k strategy.Knob, _ string) bool { _, known := said.Settings[k]; return !known })
 	said.By, said.Refused, said.Failed = reasons(p.By), reasons(p.Refused), reasons(p.Failed)
 	keepKnown(said.Loss)
-	for _, of := range []any{&said.PID, &said.World, &said.TotalSteps, said.Model} {
+	said.InPlace = inPlace(p.InPlace)
+	if r := said.InPlaceRefused; r != nil && !slices.Contains(strategy.InPlacePhases, r.Phase) {
+		said.InPlaceRefused = nil
+	}
+	for _, of := range []any{&said.PID, &said.World, &said.TotalSteps, said.Model, said.InPlaceRefused} {
 		bound(of)
 	}
 	for _, text := range p.Problems[:min(len(p.Problems), mostProblems)] {
@@ -100,4 +105,32 @@ func keepKnown(l *strategy.LossSeen) {
 	if len(l.Numbers) > mostItems {
 		l.Numbers = nil
 	}
+}
+
+// mostInPlace bounds the steps that a process did again: one entry for each remedy and phase.
+const mostInPlace = 32
+
+// inPlace reads the steps that a process did again. An entry that cannot be read does not affect
+// the others.
+func inPlace(of []json.RawMessage) (all []strategy.InPlace) {
+	for _, raw := range of[:min(len(of), mostInPlace)] {
+		var one struct {
+			strategy.InPlace
+			At float64 `json:"at"` // seconds since 1970
+		}
+		if json.Unmarshal(raw, &one) != nil || !slices.Contains(strategy.InPlacePhases, one.Phase) || one.Times < 1 {
+			continue
+		}
+		if !slices.Contains(strategy.DeviceRungs, one.Rung) {
+			one.Rung = ""
+		}
+		if one.At > 0 && one.At < mostSeconds*10 {
+			one.InPlace.At = unixTime(one.At)
+		}
+		for _, of := range []any{&one.Step, &one.LastStep, &one.Times, &one.Requested, &one.Seconds, &one.Elements, &one.Longest, &one.Parts} {
+			bound(of)
+		}
+		all = append(all, one.InPlace)
+	}
+	return all
 }

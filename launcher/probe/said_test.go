@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,6 +36,34 @@ func TestProcessReportIsReadWhole(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, said); diff != "" || !ok || len(problems) != 1 {
 		t.Errorf("%v, %q: %s", ok, problems, diff)
+	}
+}
+
+// Steps that were done again come through whole, and one entry that cannot be read does not affect the others.
+func TestRepeatsInPlaceAreRead(t *testing.T) {
+	const good = `{"rung": "checkpointing", "phase": "forward", "step": 1841, "times": 2, "last_step": 1850, "requested_bytes": 2147483648, "seconds": 0.29,
+		"elements": 65536, "longest": 4096, "parts": 0, "at": 1732370000.5}`
+	read := strategy.InPlace{
+		Rung: strategy.RungCheckpointing, Phase: "forward", Step: 1841, Times: 2, LastStep: 1850, Requested: 2 << 30, Seconds: strategy.Seconds(290 * time.Millisecond),
+		Elements: 65536, Longest: 4096, At: time.Unix(1732370000, 5e8).UTC(),
+	}
+	large := strategy.InPlace{Phase: "optimizer", Times: 1, Step: mostNumber, Requested: 0}
+	for name, test := range map[string]struct {
+		entries string
+		want    []strategy.InPlace
+	}{
+		"one":                 {good, []strategy.InPlace{read}},
+		"others are nonsense": {`7, null, {}, {"phase": "sleep", "times": 1}, {"phase": "forward", "times": 0}, {"phase": "forward", "times": "x"}, {"phase": "forward", "times": 1, "seconds": 1e300}, ` + good, []strategy.InPlace{read}},
+		"out of bounds":       {`{"rung": "magic", "phase": "optimizer", "times": 1, "step": 9000000000000000000, "requested_bytes": -4, "at": -1}`, []strategy.InPlace{large}},
+		"too many":            {strings.TrimSuffix(strings.Repeat(good+",", 100), ","), slices.Repeat([]strategy.InPlace{read}, 32)},
+	} {
+		said, _, ok := parseSaid([]byte(`{"pid": 7, "in_place": [` + test.entries + `], "in_place_refused": {"phase": "backward", "step": 3, "reason": "` + strings.Repeat("x", 1000) + `"}}`))
+		if diff := cmp.Diff(test.want, said.InPlace); diff != "" || !ok || said.InPlaceRefused == nil || len(said.InPlaceRefused.Reason) != longestText {
+			t.Errorf("%s: %v, refused %+v: %s", name, ok, said.InPlaceRefused, diff)
+		}
+	}
+	if said, _, ok := parseSaid([]byte(`{"pid": 7, "in_place_refused": {"phase": "sleep"}}`)); !ok || said.InPlaceRefused != nil {
+		t.Errorf("%v, refused %+v", ok, said.InPlaceRefused)
 	}
 }
 

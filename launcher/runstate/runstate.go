@@ -45,9 +45,10 @@ type AttemptState struct {
 	launcher.Started
 	launcher.Decided // zero before stage Decided
 	Phase            AttemptStage
-	Evidence         strategy.Evidence  // zero while it runs, and where it was cut off
-	Climbed          *strategy.Decision // to stop it for a faster plan; nil: none
-	launched         bool               // false for one that could not be prepared
+	Evidence         strategy.Evidence      // zero while it runs, and where it was cut off
+	Climbed          *strategy.Decision     // to stop it for a faster plan; nil: none
+	Again            []strategy.RankInPlace // steps that ranks did again after memory had run out in them
+	launched         bool                   // false for one that could not be prepared
 }
 
 // Of folds the events of a run.
@@ -74,6 +75,10 @@ func (r *Run) Add(e launcher.Event) {
 		r.CutOff()
 		r.Attempts = append(r.Attempts, AttemptState{Started: e, launched: true})
 		r.Decision, r.Verdict, r.Progress = nil, nil, StepProgress{Stepped: e.At}
+	case launcher.InPlace:
+		if last != nil {
+			last.Again = launcher.FoldInPlace(last.Again, e)
+		}
 	case launcher.Climbed:
 		if last != nil {
 			last.Climbed = &e.Decision

@@ -1,0 +1,123 @@
+package launcher
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// again is a rank's report of steps that it did again in place.
+func again(after time.Duration, rank, times int) act {
+	one := strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 3, LastStep: 2 + times, Times: times, Seconds: strategy.Seconds(times) * strategy.Seconds(time.Second), Elements: 4096, Longest: 512}
+	return act{after, strategy.Fact{Rank: rank, Source: "probe", Said: &strategy.ProcessReport{PID: 10 + rank, InPlace: []strategy.InPlace{one}}}}
+}
+
+// inPlaceLauncher allows remedies in place.
+func inPlaceLauncher(s *stage) *Launcher {
+	l := newLauncher(s)
+	l.Policy.InPlace = true
+	return l
+}
+
+// readBack encodes and decodes events, as a journal does.
+func readBack(t *testing.T, events []Event) (read []Event) {
+	t.Helper()
+	for _, e := range events {
+		line, err := Encode(e, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded, _, err := Decode(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read = append(read, decoded)
+	}
+	return read
+}
+
+// Steps that ranks do again belong to their attempt. The journal has the first of a kind at once, and more of them
+// whenever their number has doubled, and at the end.
+func TestRepeatsInPlaceAreOneAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := time.Minute
+		s := &stage{t: t, scripts: []script{{acts: []act{
+			again(m, 0, 1), again(2*m, 1, 1), again(3*m, 0, 1), again(4*m, 0, 3), again(5*m, 0, 5), exit(6*m, 0, 0), exit(6*m, 1, 0),
+		}}}}
+		l := inPlaceLauncher(s)
+		v, err := l.Run(t.Context(), first())
+		if err != nil || v.Outcome != strategy.Trained || len(v.Attempts) != 1 {
+			t.Fatalf("verdict %+v, %v", v, err)
+		}
+		var more []int
+		for _, e := range s.events {
+			if e, ok := e.(InPlace); ok {
+				more = append(more, e.More)
+			}
+		}
+		if !slices.Equal(more, []int{1, 1, 2, 2}) {
+			t.Errorf("events about %v more repeats", more)
+		}
+		if all := v.Attempts[0].InPlace; len(all) != 2 || all[0].Times != 5 || all[1].Rank != 1 {
+			t.Errorf("the verdict has %+v", all)
+		}
+		began := Began{Policy: l.Policy, Job: l.Job, Version: "v"}
+		events := readBack(t, slices.Concat([]Event{began}, s.events))
+		if err := CheckOrder(events); err != nil {
+			t.Error(err)
+		}
+		replayed := Replay(events, "v")
+		if len(replayed) != 1 || !replayed[0].Same || replayed[0].Permitted == nil || replayed[0].PermittedThen != nil || len(replayed[0].InPlace) != 2 {
+			t.Errorf("replayed %+v", replayed)
+		}
+		began.Policy.Never = []string{"checkpointing"}
+		if r := Replay(readBack(t, slices.Concat([]Event{began}, s.events)), "v"); r[0].PermittedThen == nil {
+			t.Error("the replay does not notice that another policy allows less")
+		}
+	})
+}
+
+// A run that is resumed begins with the remedies in place that it needed, also if gpurun was killed meanwhile.
+func TestResumedRunArmsRemedies(t *testing.T) {
+	plan := strategy.Plan{strategy.MicroBatchSize: "8"}
+	job := strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.ActivationCheckpointing: {Values: []strategy.Value{"none", "full"}}}}
+	began, started := Began{Policy: strategy.Policy{InPlace: true}, Job: job}, Started{Plan: plan}
+	event := func(times int) Event {
+		return InPlace{RankInPlace: strategy.RankInPlace{InPlace: again(0, 0, times).fact.Said.InPlace[0]}, More: 1}
+	}
+	ended := func() Event {
+		e := strategy.Evidence{Plan: plan, Ranks: 1}
+		e.Add(again(0, 0, 2).fact)
+		return Ended{e}
+	}
+	relaunch := Decided{Decision: strategy.Decision{Relaunch: true, Next: plan}}
+	want := []strategy.ArmedRung{{Rung: strategy.RungCheckpointing, Elements: 4096, Longest: 512}}
+	for name, test := range map[string]struct {
+		events []Event
+		want   []strategy.ArmedRung
+	}{
+		"killed":                 {[]Event{began, started, event(1), event(2)}, want},
+		"killed twice":           {[]Event{began, started, event(1), began, Started{N: 1, Plan: plan}}, want},
+		"ended":                  {[]Event{began, started, event(1), ended(), relaunch}, want},
+		"ended, and killed then": {[]Event{began, started, event(1), ended(), relaunch, Started{N: 1, Plan: plan}}, want},
+		"nothing ran out":        {[]Event{began, started}, nil},
+	} {
+		events := readBack(t, test.events)
+		if err := CheckOrder(events); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		state, _ := Resume(plan, "r", events)
+		got := strategy.AllowInPlace(began.Policy, state.arming(), state.History, state.Next.Plan, "cuda")
+		if diff := cmp.Diff(test.want, got.Armed); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if name == "killed" && len(state.Verdict.Attempts[0].InPlace) != 1 {
+			t.Errorf("the verdict of the killed attempt has %+v", state.Verdict.Attempts[0].InPlace)
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package strategy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An InPlace is a step that a process did again, with less memory, after it had run out of memory
+// in it. Repeats with one remedy in one phase are one entry: Step, Requested and At are of the
+// first.
+type InPlace struct {
+	Rung  Rung   `json:"rung"`
+	Phase string `json:"phase"` // one of InPlacePhases
+	// Step is the number of optimizer steps that the process had made, LastStep that of the last
+	// repeat.
+	Step      int     `json:"step"`
+	LastStep  int     `json:"last_step"`
+	Times     int     `json:"times"`
+	Requested int64   `json:"requested_bytes"` // 0: not known
+	Seconds   Seconds `json:"seconds"`         // of all repeats together
+	// Calls with as many elements in their inputs, or with as long a longest dimension, use the
+	// remedy from then on, in Parts where it divides the batch.
+	Elements int64     `json:"elements"`
+	Longest  int64     `json:"longest"`
+	Parts    int       `json:"parts"`
+	At       time.Time `json:"at,omitzero"`
+}
+
+// InPlacePhases are the phases of a step that a process can do again. In the phase "loss" nothing
+// has failed yet: the forward pass is done again because little memory is left for the loss.
+var InPlacePhases = []string{"forward", "backward", "optimizer", "loss"}
+
+// An InPlaceRefusal is an error of memory that a process did not answer by doing the step again.
+type InPlaceRefusal struct {
+	Phase  string `json:"phase"`
+	Step   int    `json:"step"`
+	Reason string `json:"reason"`
+}
+
+// A RankInPlace is an InPlace of a rank.
+type RankInPlace struct {
+	Rank int `json:"rank"`
+	InPlace
+}
+
+// InPlaceOrders permit the processes of an attempt to do a step again after they ran out of
+// memory in it.
+type InPlaceOrders struct {
+	Rungs []Rung `json:"rungs"` // in the order in which they are tried
+	// Armed remedies are on from the beginning.
+	Armed      []ArmedRung `json:"armed,omitempty"`
+	BeforeLoss bool        `json:"before_loss"`
+	Optimizer  bool        `json:"optimizer"`
+}
+
+// String lists the remedies: "checkpointing from 4096 elements, offload-activations".
+func (o *InPlaceOrders) String() string {
+	var words []string
+	for _, rung := range o.Rungs {
+		word := string(rung)
+		if i := slices.IndexFunc(o.Armed, func(a ArmedRung) bool { return a.Rung == rung }); i >= 0 {
+			word += fmt.Sprintf(" (from the beginning with inputs of %d elements or a longest dimension of %d)", o.Armed[i].Elements, o.Armed[i].Longest)
+		}
+		words = append(words, word)
+	}
+	if len(words) == 0 {
+		return "the optimizer's step only"
+	}
+	return strings.Join(words, ", ")
+}
+
+// An ArmedRung is a remedy in place that calls of these sizes need: see InPlace.
+type ArmedRung struct {
+	Rung     Rung  `json:"rung"`
+	Elements int64 `json:"elements"`
+	Longest  int64 `json:"longest"`
+	Parts    int   `json:"parts"`
+}
+
+// AllowInPlace returns what the processes of the next attempt may do in place; nil: nothing. The
+// remedies that an earlier attempt, or an earlier run, needed with the same plan are armed.
+func AllowInPlace(p Policy, j Job, history []Attempt, next Plan, accelerator string) *InPlaceOrders {
+	if !p.InPlace || p.Mode == Off || j.NotInside != "" {
+		return nil
+	}
+	orders := &InPlaceOrders{Rungs: []Rung{}, Optimizer: true}
+	for i := range rungRows {
+		row := &rungRows[i]
+		if row.inPlace && (accelerator != "cpu" || row.onCPU) && row.allowedInPlace(p, j, next) {
+			orders.Rungs = append(orders.Rungs, row.rung)
+		}
+	}
+	orders.BeforeLoss = len(orders.Rungs) > 0
+	for _, a := range ArmedFor(j, history, next) {
+		if slices.Contains(orders.Rungs, a.Rung) {
+			orders.Armed = append(orders.Armed, a)
+		}
+	}
+	return orders
+}
+
+// allowedInPlace reports whether policy, job and plan leave a remedy to the process.
+func (r *rungRow) allowedInPlace(p Policy, j Job, next Plan) bool {
+	knob := r.turns[0]
+	words := knob.words()
+	all := len(words) > 0 && next[knob] == words[len(words)-1] // the plan has it already
+	return !all && j.Knobs[knob].Absent == "" && !slices.Contains(p.Never, string(r.rung)) && !slices.Contains(p.Never, string(knob))
+}
+
+// ArmedFor lists the remedies in place that calls needed with a plan, in the attempts of this run
+// and in earlier ones. With another plan the same calls need other amounts of memory.
+func ArmedFor(j Job, history []Attempt, plan Plan) (all []ArmedRung) {
+	if j.Armed != nil && maps.Equal(j.Armed.Plan, plan) {
+		all = slices.Clone(j.Armed.Rungs)
+	}
+	for _, a := range history {
+		if maps.Equal(a.Plan, plan) {
+			all = Arm(all, a.InPlace)
+		}
+	}
+	return all
+}
+
+// An ArmedPlan has the remedies in place that an earlier run needed with a plan.
+type ArmedPlan struct {
+	Plan  Plan        `json:"plan"`
+	Rungs []ArmedRung `json:"rungs"`
+}
+
+// Arm adds the remedies that ranks needed in place to a list, with the smallest sizes of all.
+func Arm(to []ArmedRung, ranks []RankInPlace) []ArmedRung {
+	for _, r := range ranks {
+		if r.Elements <= 0 && r.Longest <= 0 || !r.Rung.known() {
+			continue
+		}
+		i := slices.IndexFunc(to, func(a ArmedRung) bool { return a.Rung == r.Rung && a.Parts == r.Parts })
+		if i < 0 {
+			to = append(to, ArmedRung{r.Rung, r.Elements, r.Longest, r.Parts})
+			continue
+		}
+		to[i].Elements, to[i].Longest = smaller(to[i].Elements, r.Elements), smaller(to[i].Longest, r.Longest)
+	}
+	order := func(a ArmedRung) int { return slices.Index(DeviceRungs, a.Rung) }
+	slices.SortStableFunc(to, func(a, b ArmedRung) int { return cmp.Or(order(a)-order(b), a.Parts-b.Parts) })
+	return to
+}
+
+// smaller is the smaller of two sizes; 0 is not known.
+func smaller(a, b int64) int64 {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// mostInPlace bounds the entries of an attempt, in the order of ranks.
+const mostInPlace = 64
+
+// InPlace lists the steps that the ranks did again, in the order of ranks: one entry of a rank for
+// each kind, also if the rank has started several processes.
+func (e *Evidence) InPlace() (all []RankInPlace) {
+	c := e.folded()
+	for _, id := range c.processes() {
+		for _, one := range c.facts[c.reported[id]].Said.InPlace {
+			r := RankInPlace{id.rank, one}
+			if i := slices.IndexFunc(all, r.SameKind); i >= 0 {
+				all[i].add(one)
+			} else if len(all) < mostInPlace {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// SameKind reports whether two entries are repeats of one rank with one remedy in one phase.
+func (r RankInPlace) SameKind(other RankInPlace) bool {
+	return r.Rank == other.Rank && r.Rung == other.Rung && r.Phase == other.Phase && r.Parts == other.Parts
+}
+
+// add adds the repeats of another process.
+func (r *InPlace) add(other InPlace) {
+	r.Times, r.Seconds, r.LastStep = r.Times+other.Times, r.Seconds+other.Seconds, max(r.LastStep, other.LastStep)
+	r.Elements, r.Longest = smaller(r.Elements, other.Elements), smaller(r.Longest, other.Longest)
+	r.Step, r.Requested, r.At = min(r.Step, other.Step), max(r.Requested, other.Requested), earlier(r.At, other.At)
+}
+
+// InPlaceRefused is the latest error of memory that a process did not answer in place, and its
+// rank; nil: none.
+func (e *Evidence) InPlaceRefused() (rank int, refused *InPlaceRefusal) {
+	c := e.folded()
+	for _, id := range c.processes() {
+		if r := c.facts[c.reported[id]].Said.InPlaceRefused; r != nil && (refused == nil || r.Step > refused.Step) {
+			rank, refused = id.rank, r
+		}
+	}
+	return rank, refused
+}
+
+// InPlaceCost sums up the steps that ranks did again: how many steps, and the time that they took
+// more. Ranks that repeat one step do so at the same time.
+func InPlaceCost(all []RankInPlace) (steps int, took Seconds) {
+	type entry struct {
+		phase string
+		step  int
+	}
+	times, longest := map[entry]int{}, map[entry]Seconds{}
+	for _, one := range all {
+		at := entry{one.Phase, one.Step}
+		times[at], longest[at] = max(times[at], one.Times), max(longest[at], one.Seconds)
+	}
+	for at := range times {
+		steps, took = steps+times[at], took+longest[at]
+	}
+	return steps, took
+}
+
+// InPlaceWords sums up steps that were done again, for the middle of a sentence; empty for none.
+func InPlaceWords(all []RankInPlace) string {
+	if len(all) == 0 {
+		return ""
+	}
+	steps, took := InPlaceCost(all)
+	var with []string
+	for _, one := range all {
+		if how, _ := one.remedy(); !slices.Contains(with, how) {
+			with = append(with, how)
+		}
+	}
+	return fmt.Sprintf("memory ran out in %s, done again in place %s, which took %.2f s", Count(steps, "step"), strings.Join(with, " and "), took.Duration().Seconds())
+}
+
+// Sentence is for people. Tokens: the longest dimension of the inputs is a number of
+// tokens.
+func (r RankInPlace) Sentence(tokens bool) string {
+	wanted := ""
+	if r.Requested > 0 {
+		wanted = fmt.Sprintf(" (wanted %s)", GiB(r.Requested))
+	}
+	words := fmt.Sprintf("rank %d ran out of memory in %s at step %d%s; the step was done again", r.Rank, r.Phase, r.Step, wanted)
+	if r.Phase == "loss" && r.Requested == 0 {
+		words = fmt.Sprintf("rank %d had little memory left for the loss at step %d; the forward pass was done again", r.Rank, r.Step)
+	}
+	with, from := r.remedy()
+	words += fmt.Sprintf(" %s (%.2f s)", with, r.Seconds.Duration().Seconds())
+	switch {
+	case from == "":
+	case tokens && r.Longest > 0:
+		words += fmt.Sprintf("; steps with inputs of %d tokens and more are %s from here on", r.Longest, from)
+	case r.Elements > 0 || r.Longest > 0:
+		words += fmt.Sprintf("; steps with inputs of %d elements or a longest dimension of %d are %s from here on", r.Elements, r.Longest, from)
+	}
+	return words
+}
+
+// remedy names the remedy of a repeat, and what later steps of its size are; from is empty if
+// later steps are as before.
+func (r InPlace) remedy() (with, from string) {
+	switch {
+	case r.Phase == "optimizer":
+		return "one parameter at a time", ""
+	case r.Rung == RungCheckpointing:
+		return "with recomputed blocks", "recomputed"
+	case r.Rung == RungOffloadActivations:
+		return "with its activations in host memory", "offloaded"
+	case r.Parts > 0:
+		return fmt.Sprintf("in %d parts", r.Parts), "split"
+	}
+	return "with less memory", "done so"
+}
+
+// Repeats is a sentence about more repeats of one kind.
+func (r RankInPlace) Repeats(more int) string {
+	with, _ := r.remedy()
+	times := "once more"
+	if more > 1 {
+		times = fmt.Sprintf("%d more times", more)
+	}
+	return fmt.Sprintf("rank %d ran out of memory in %s %s, the last time at step %d; the steps were done again %s (%.2f s in all)",
+		r.Rank, r.Phase, times, r.LastStep, with, r.Seconds.Duration().Seconds())
+}
+
+// usesInPlace reports whether the process changed a knob's value in place.
+func (r *ProcessReport) usesInPlace(k Knob) bool {
+	return slices.ContainsFunc(r.InPlace, func(one InPlace) bool { return one.Rung.known() && slices.Contains(one.Rung.row().turns, k) })
+}

@@ -1,0 +1,180 @@
+package strategy
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// changeable is a job whose process can recompute blocks and offload activations.
+func changeable() Job {
+	return Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{
+		ActivationCheckpointing: {By: ByHook, Values: []Value{"none", "full"}}, OffloadActivations: {By: ByHook, Values: []Value{"none", "cpu"}},
+	}}
+}
+
+// repeat is a step of a rank that was done again with recomputed blocks.
+func repeat(rank, step int, elements, longest int64) RankInPlace {
+	return RankInPlace{rank, InPlace{Rung: RungCheckpointing, Phase: "forward", Step: step, LastStep: step, Times: 1, Elements: elements, Longest: longest}}
+}
+
+func TestPolicyJobAndPlanDecideWhatIsAllowedInPlace(t *testing.T) {
+	both := []Rung{RungCheckpointing, RungOffloadActivations}
+	for name, test := range map[string]struct {
+		change      func(*Policy, *Job)
+		plan        Plan
+		accelerator string
+		want        []Rung // nil: nothing at all
+	}{
+		"a GPU":                {nil, nil, "cuda", both},
+		"the CPU":              {nil, nil, "cpu", both[:1]},
+		"switched off":         {func(p *Policy, _ *Job) { p.InPlace = false }, nil, "cuda", nil},
+		"mode off":             {func(p *Policy, _ *Job) { p.Mode = Off }, nil, "cuda", nil},
+		"mode ladder":          {func(p *Policy, _ *Job) { p.Mode = Ladder }, nil, "cuda", both},
+		"hooks = false":        {func(_ *Policy, j *Job) { j.NotInside = "launch.hooks = false" }, nil, "cuda", nil},
+		"never the remedy":     {func(p *Policy, _ *Job) { p.Never = []string{"checkpointing"} }, nil, "cuda", both[1:]},
+		"never the knob":       {func(p *Policy, _ *Job) { p.Never = []string{"offload_activations"} }, nil, "cuda", both[:1]},
+		"never both":           {func(p *Policy, _ *Job) { p.Never = []string{"checkpointing", "offload-activations"} }, nil, "cuda", []Rung{}},
+		"the plan has it":      {nil, Plan{ActivationCheckpointing: "full"}, "cuda", both[1:]},
+		"the plan has a part":  {nil, Plan{ActivationCheckpointing: "selective"}, "cuda", both},
+		"the command rules it": {func(_ *Policy, j *Job) { j.Knobs[ActivationCheckpointing] = Range{Absent: "the command has --no-ckpt"} }, nil, "cuda", both[1:]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, j := Policy{Mode: Predict, InPlace: true}, changeable()
+			if test.change != nil {
+				test.change(&p, &j)
+			}
+			got := AllowInPlace(p, j, nil, test.plan, test.accelerator)
+			if test.want == nil {
+				if got != nil {
+					t.Fatalf("allowed %+v", got)
+				}
+				return
+			}
+			if got == nil || !slices.Equal(got.Rungs, test.want) || !got.Optimizer || got.BeforeLoss != (len(test.want) > 0) || got.Armed != nil {
+				t.Errorf("allowed %+v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// What calls needed once is on from the beginning, with the same plan and for the smallest sizes of all ranks.
+func TestRemediesOfEarlierAttemptsAreArmed(t *testing.T) {
+	plan, smaller := Plan{MicroBatchSize: "8"}, Plan{MicroBatchSize: "4"}
+	before := []Attempt{{Plan: plan, InPlace: []RankInPlace{repeat(0, 3, 4096, 512), repeat(1, 3, 2048, 1024)}}, {Plan: smaller}}
+	earlier := &ArmedPlan{plan, []ArmedRung{{RungCheckpointing, 1000, 0, 0}, {RungOffloadActivations, 8192, 0, 0}}}
+	for name, test := range map[string]struct {
+		job     *ArmedPlan
+		history []Attempt
+		next    Plan
+		never   []string
+		want    []ArmedRung
+	}{
+		"nothing known":       {nil, nil, plan, nil, nil},
+		"this run":            {nil, before, plan, nil, []ArmedRung{{RungCheckpointing, 2048, 512, 0}}},
+		"another plan":        {nil, before, smaller, nil, nil},
+		"an earlier run":      {earlier, nil, plan, nil, earlier.Rungs},
+		"an earlier run's":    {earlier, nil, smaller, nil, nil},
+		"both":                {earlier, before, plan, nil, []ArmedRung{{RungCheckpointing, 1000, 512, 0}, {RungOffloadActivations, 8192, 0, 0}}},
+		"forbidden meanwhile": {earlier, before, plan, []string{"checkpointing"}, []ArmedRung{{RungOffloadActivations, 8192, 0, 0}}},
+	} {
+		j := changeable()
+		j.Armed = test.job
+		got := AllowInPlace(Policy{InPlace: true, Never: test.never}, j, test.history, test.next, "cuda")
+		if diff := cmp.Diff(test.want, got.Armed); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if earlier.Rungs[0].Longest != 0 {
+		t.Errorf("the remembered sizes were changed: %+v", earlier.Rungs)
+	}
+}
+
+// The process that acts in place reports no setting that did not take effect, and no rank differs from the others.
+func TestRepeatsInPlaceChangeNoSetting(t *testing.T) {
+	j := changeable()
+	j.Written = Plan{ActivationCheckpointing: "none", MicroBatchSize: "8"}
+	for name, test := range map[string]struct {
+		again []InPlace
+		want  Plan
+	}{
+		"in place":     {[]InPlace{repeat(1, 3, 1, 1).InPlace}, Plan{MicroBatchSize: "8"}},
+		"not in place": {nil, Plan{MicroBatchSize: "8", ActivationCheckpointing: "full"}},
+	} {
+		e := Evidence{Plan: j.Written, Ranks: 2}
+		e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 1, Settings: Plan{MicroBatchSize: "8"}}})
+		e.Add(Fact{Rank: 1, Said: &ProcessReport{PID: 2, Settings: Plan{MicroBatchSize: "8", ActivationCheckpointing: "full"}, InPlace: test.again}})
+		if diff := cmp.Diff(test.want, e.Observed(j)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestRepeatsOfARanksProcessesAreOneEntry(t *testing.T) {
+	e := Evidence{Ranks: 1}
+	one, other := repeat(0, 3, 4096, 512).InPlace, repeat(0, 7, 2048, 1024).InPlace
+	one.Seconds, other.Seconds, other.Times = secondsOf(.5), secondsOf(1), 3
+	backward := repeat(0, 9, 1, 1).InPlace
+	backward.Phase = "backward"
+	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 5, InPlace: []InPlace{one}}})
+	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 4, InPlace: []InPlace{other, backward}, InPlaceRefused: &InPlaceRefusal{"forward", 9, "the model is compiled"}}})
+	got := e.InPlace()
+	if len(got) != 2 || got[0].Times != 4 || got[0].Seconds != secondsOf(1.5) || got[0].Step != 3 || got[0].LastStep != 7 || got[0].Elements != 2048 || got[0].Longest != 512 {
+		t.Errorf("repeats %+v", got)
+	}
+	if rank, refused := e.InPlaceRefused(); rank != 0 || refused.Step != 9 {
+		t.Errorf("refused %+v on rank %d", refused, rank)
+	}
+}
+
+func secondsOf(s float64) (out Seconds) {
+	text, _ := json.Marshal(s)
+	_ = out.UnmarshalJSON(text)
+	return out
+}
+
+// Ranks that repeat one step do so at the same time; other steps add up.
+func TestCostOfRepeats(t *testing.T) {
+	a, b, c := repeat(0, 3, 1, 1), repeat(1, 3, 1, 1), repeat(1, 8, 1, 1)
+	a.Seconds, b.Seconds, c.Seconds, c.Times, c.Phase = secondsOf(.5), secondsOf(.75), secondsOf(2), 4, "backward"
+	if steps, took := InPlaceCost([]RankInPlace{a, b, c}); steps != 5 || took != secondsOf(2.75) {
+		t.Errorf("%d steps, %s", steps, took)
+	}
+	want := "memory ran out in 5 steps, done again in place with recomputed blocks, which took 2.75 s"
+	if got := InPlaceWords([]RankInPlace{a, b, c}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestSentencesAboutRepeats(t *testing.T) {
+	full := repeat(1, 1841, 65536, 4096)
+	full.Requested, full.Seconds = 2<<30, secondsOf(.29)
+	with := func(change func(*RankInPlace)) RankInPlace { r := full; change(&r); return r }
+	for want, got := range map[string]string{
+		"rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with recomputed blocks (0.29 s); steps with inputs of 4096 tokens and more are recomputed from here on":                          full.Sentence(true),
+		"rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with recomputed blocks (0.29 s); steps with inputs of 65536 elements or a longest dimension of 4096 are recomputed from here on": full.Sentence(false),
+		"rank 1 ran out of memory in forward at step 1841; the step was done again with recomputed blocks (0.29 s)":                                                                                                                  with(func(r *RankInPlace) { r.Requested, r.Elements, r.Longest = 0, 0, 0 }).Sentence(false),
+		"rank 1 ran out of memory in backward at step 1841 (wanted 2.0 GiB); the step was done again in 4 parts (0.29 s); steps with inputs of 4096 tokens and more are split from here on":                                          with(func(r *RankInPlace) { r.Rung, r.Phase, r.Parts = "", "backward", 4 }).Sentence(true),
+		"rank 1 ran out of memory in optimizer at step 1841 (wanted 2.0 GiB); the step was done again one parameter at a time (0.29 s)":                                                                                              with(func(r *RankInPlace) { r.Rung, r.Phase = "", "optimizer" }).Sentence(true),
+		"rank 1 had little memory left for the loss at step 1841; the forward pass was done again with recomputed blocks (0.29 s); steps with inputs of 4096 tokens and more are recomputed from here on":                            with(func(r *RankInPlace) { r.Phase, r.Requested = "loss", 0 }).Sentence(true),
+		"rank 1 ran out of memory in forward 12 more times, the last time at step 1900; the steps were done again with recomputed blocks (0.29 s in all)":                                                                            with(func(r *RankInPlace) { r.LastStep = 1900 }).Repeats(12),
+		"rank 1 ran out of memory in forward once more, the last time at step 1841; the steps were done again with its activations in host memory (0.29 s in all)":                                                                   with(func(r *RankInPlace) { r.Rung = RungOffloadActivations }).Repeats(1),
+	} {
+		if got != want {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+}
+
+// A run that was rescued in place and trained has one attempt, whose reason has the cost.
+func TestTrainedAfterRepeatsInPlace(t *testing.T) {
+	one := repeat(0, 3, 1, 1)
+	one.Seconds = secondsOf(.25)
+	d := Decide(Policy{Mode: Predict, InPlace: true}, changeable(), []Attempt{{Diagnosis: Diagnosis{Rank: -1}, InPlace: []RankInPlace{one}}}, Inventory{})
+	if d.Outcome != Trained || !strings.HasSuffix(d.Reason, "trained; memory ran out in 1 step, done again in place with recomputed blocks, which took 0.25 s") {
+		t.Errorf("%s: %s", d.Outcome, d.Reason)
+	}
+}
