@@ -11,12 +11,14 @@
 package live
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/background"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/output"
@@ -55,9 +57,7 @@ type Monitor struct {
 	silent bool
 	colour bool
 	record *journal.RunRecord
-	wake   chan struct{}
-	over   chan struct{}
-	owner  chan struct{} // closed when the writing goroutine has ended
+	writer *background.Worker
 
 	mu      sync.Mutex // guards what follows
 	state   runstate.Run
@@ -80,14 +80,13 @@ type sampleBatch struct {
 // Open begins to show a run, until Close.
 func Open(o Display) *Monitor {
 	m := &Monitor{
-		silent: o.Silent, colour: os.Getenv("NO_COLOR") == "", record: journal.NewRecord(o.Dir, o.Mask),
-		wake: make(chan struct{}, 1), over: make(chan struct{}), owner: make(chan struct{}),
+		silent: o.Silent, colour: os.Getenv("NO_COLOR") == "", record: journal.NewRecord(o.Dir, o.Mask), writer: background.New(),
 	}
 	if !o.Silent {
 		m.Screen = output.NewScreen(o.Stdout, o.Stderr)
 	}
 	m.Words = output.NewWords(m.Screen.On(o.Stderr))
-	go m.run()
+	m.writer.Start(0, m.write)
 	return m
 }
 
@@ -121,7 +120,7 @@ func (m *Monitor) see(e launcher.Event) {
 	if !m.status.Running {
 		m.Screen.Show(nil)
 	}
-	m.signal()
+	m.writer.Wake()
 }
 
 // Sample shows the latest samples of an attempt.
@@ -144,7 +143,7 @@ func (m *Monitor) Sample(attempt int, samples []model.Sample) {
 	if m.Screen == nil && !m.silent && now.Sub(m.printed) >= linePause {
 		m.printed, m.line = now, Line(status, longestLine, false)
 	}
-	m.signal()
+	m.writer.Wake()
 	m.Screen.Show(func(columns int) (line, title string) {
 		return Line(status, columns-1, m.colour), Line(status, longestTitle, false)
 	})
@@ -164,42 +163,16 @@ const (
 	longestTitle  = 100
 )
 
-func (m *Monitor) signal() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
 // Close writes and prints the rest, unless disk or terminal block, and restores the terminal.
 func (m *Monitor) Close() {
 	defer m.Screen.Close()
 	defer m.Words.Close()
 	m.Screen.Show(nil)
-	close(m.over)
-	timer := time.NewTimer(closePatience)
-	defer timer.Stop()
-	select {
-	case <-m.owner:
-	case <-timer.C:
-	}
+	m.writer.Close()
+	m.writer.Wait(context.Background(), closePatience)
 }
 
-// run writes files and lines, which may take a while.
-func (m *Monitor) run() {
-	defer close(m.owner)
-	for {
-		select {
-		case <-m.wake:
-			m.write()
-		case <-m.over:
-			m.write()
-			return
-		}
-	}
-}
-
-// write writes what waits. It ignores errors: the journal reports those of the disk.
+// write writes the files and lines that wait, which may take a while. It ignores errors: the journal reports those of the disk.
 func (m *Monitor) write() {
 	m.mu.Lock()
 	samples, line, status, unsaved := m.samples, m.line, m.status, m.unsaved

@@ -10,6 +10,7 @@ package metrics
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/background"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/launcher/runstate"
@@ -34,9 +36,8 @@ type Exporter struct {
 	note     func(string) // nil before Start
 	registry *prometheus.Registry
 	begun    sync.Once
-	wake     chan struct{}
-	over     chan struct{}
-	writing  sync.WaitGroup
+	writer   *background.Worker
+	warned   bool // that the file cannot be written; the writer's
 	server   *server
 
 	mu    sync.Mutex // guards what follows
@@ -47,7 +48,7 @@ type Exporter struct {
 // New returns the metrics of a run; nothing is exported before Start. The mask takes the job's
 // secrets out of them, and may be nil.
 func New(o model.Metrics, m *mask.Masker) *Exporter {
-	metrics := &Exporter{options: o, mask: m, registry: prometheus.NewRegistry(), wake: make(chan struct{}, 1), over: make(chan struct{})}
+	metrics := &Exporter{options: o, mask: m, registry: prometheus.NewRegistry(), writer: background.New()}
 	metrics.registry.MustRegister(metrics)
 	return metrics
 }
@@ -59,10 +60,7 @@ func (m *Exporter) Events(show func(launcher.Event)) func(launcher.Event) {
 		if _, begins := e.(launcher.Began); begins && m.note != nil {
 			m.begun.Do(m.begin)
 		}
-		select {
-		case m.wake <- struct{}{}:
-		default:
-		}
+		m.writer.Wake()
 		show(e)
 	}
 }
@@ -99,7 +97,7 @@ func (m *Exporter) Start(events []launcher.Event, note func(text string)) (end f
 func (m *Exporter) begin() {
 	if m.options.TextFile != "" {
 		private.SweepFolder(filepath.Dir(m.options.TextFile), time.Minute) // of a gpurun that was killed
-		m.writing.Go(m.write)
+		m.writer.Start(textPause, m.write)
 	}
 	if m.options.Listen != "" {
 		m.server = listen(m.options.Listen, m.registry, m.note)
@@ -111,19 +109,10 @@ const closePatience = 2 * time.Second
 
 // Close writes the file a last time, and closes the listener. The file stays.
 func (m *Exporter) Close() {
-	close(m.over)
-	written := make(chan struct{})
-	go func() {
-		m.writing.Wait()
-		close(written)
-	}()
+	m.writer.Wake()
+	m.writer.Close()
 	m.server.close()
-	timer := time.NewTimer(closePatience)
-	defer timer.Stop()
-	select {
-	case <-written:
-	case <-timer.C: // the disk hangs
-	}
+	m.writer.Wait(context.Background(), closePatience)
 }
 
 const (
@@ -133,23 +122,11 @@ const (
 	textMode fs.FileMode = 0o644
 )
 
-// write writes the file after each event and every textPause, until Close, and once more. It
-// warns only once of a file that cannot be written.
+// write writes the file, and warns only once if it cannot be written.
 func (m *Exporter) write() {
-	tick := time.NewTicker(textPause)
-	defer tick.Stop()
-	warned := false
-	for running := true; running; {
-		select {
-		case <-m.wake:
-		case <-tick.C:
-		case <-m.over:
-			running = false
-		}
-		if err := m.writeFile(); err != nil && !warned {
-			warned = true
-			m.note(fmt.Sprintf("warning: the metrics cannot be written; gpurun keeps trying: %v", err))
-		}
+	if err := m.writeFile(); err != nil && !m.warned {
+		m.warned = true
+		m.note(fmt.Sprintf("warning: the metrics cannot be written; gpurun keeps trying: %v", err))
 	}
 }
 

@@ -12,27 +12,10 @@ import (
 // errOver is why a delivery was cancelled when the run was over.
 var errOver = errors.New("there was not enough time at the end")
 
-// serve sends all events, until no more come.
-func (n *Notifier) serve(ctx context.Context) {
-	n.collect(ctx)
-	for {
-		n.deliverAll(ctx)
-		select {
-		case <-n.wake:
-		case <-n.over:
-			select {
-			case <-n.wake:
-				n.deliverAll(ctx)
-			default:
-			}
-			return
-		}
-	}
-}
-
 // survive keeps a bug in here from ending the run.
 func (n *Notifier) survive() {
 	if bug := recover(); bug != nil {
+		n.sender = nil
 		n.say(fmt.Sprintf("no more notifications are sent; this is a bug in gpurun: %v", bug))
 	}
 }

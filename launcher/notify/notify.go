@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/background"
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
@@ -50,10 +51,8 @@ type Notifier struct {
 	on     []string
 	sender sender
 	box    outbox
-	note   func(text string) // prints a warning before the verdict
-	wake   chan struct{}     // something waits to be sent
-	over   chan struct{}     // nothing more comes
-	owner  sync.WaitGroup    // of the goroutine that sends
+	note   func(text string)  // prints a warning before the verdict
+	worker *background.Worker // sends; woken if something waits to be sent
 
 	mu       sync.Mutex // guards what follows
 	story    story
@@ -84,7 +83,7 @@ func New(s model.Notify, r NotifiedRun, show func(launcher.Event)) (*Notifier, f
 	}
 	n := &Notifier{
 		run: r, on: s.On, sender: senderOf(s, r), box: outbox{filepath.Join(r.Workdir, ".gpurun", journal.OutboxName)}, story: story{dir: r.Dir, host: hostname()},
-		wake: make(chan struct{}, 1), over: make(chan struct{}), warned: map[string]bool{},
+		worker: background.New(), warned: map[string]bool{},
 	}
 	return n, func(e launcher.Event) {
 		n.last(e)
@@ -115,37 +114,21 @@ func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func(
 	n.note = note
 	n.recall()
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
-	n.owner.Go(func() {
+	collect := sync.OnceFunc(func() { n.collect(sending) })
+	n.worker.Wake()
+	n.worker.Start(0, func() {
 		defer n.survive()
-		n.serve(sending)
+		collect()
+		n.deliverAll(sending)
 	})
 	return func() {
-		close(n.over)
-		ended := make(chan struct{})
-		go func() {
-			n.owner.Wait()
-			close(ended)
-		}()
-		within(ctx, endPatience-cutPatience, ended)
+		n.worker.Close()
+		n.worker.Wait(ctx, endPatience-cutPatience)
 		stop()
-		if !within(context.WithoutCancel(ctx), cutPatience, ended) {
+		if !n.worker.Wait(context.WithoutCancel(ctx), cutPatience) {
 			n.abandon()
 		}
 	}
-}
-
-// within waits for the end of something, and reports whether it came before the time was up
-// or ctx was done.
-func within(ctx context.Context, patience time.Duration, ended <-chan struct{}) bool {
-	up := time.NewTimer(patience)
-	defer up.Stop()
-	select {
-	case <-ended:
-		return true
-	case <-up.C:
-	case <-ctx.Done():
-	}
-	return false
 }
 
 // abandon leaves the goroutine behind.
@@ -210,10 +193,7 @@ func (n *Notifier) put(m Notification) {
 		return
 	}
 	n.waiting = append(n.waiting, l)
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
+	n.worker.Wake()
 }
 
 func (n *Notifier) say(text string) {
