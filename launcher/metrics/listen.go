@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Bounds of what clients can use of gpurun.
+// Bounds of the resources that clients can use.
 const (
 	mostConnections = 16
 	largestHeader   = 16 << 10 // bytes
@@ -58,7 +58,7 @@ func listen(address string, from prometheus.Gatherer, note func(string)) *server
 	return s
 }
 
-// close waits a moment for answers that are being sent.
+// close waits a short time for answers that are being sent.
 func (s *server) close() {
 	if s == nil {
 		return
@@ -86,7 +86,7 @@ type connection struct {
 
 type connectionKey struct{}
 
-// context is http.Server's ConnContext.
+// context implements http.Server.ConnContext.
 func (c *connections) context(ctx context.Context, conn net.Conn) context.Context {
 	added := &connection{Conn: conn}
 	c.mu.Lock()
@@ -100,7 +100,7 @@ func (c *connections) context(ctx context.Context, conn net.Conn) context.Contex
 	return context.WithValue(ctx, connectionKey{}, added)
 }
 
-// state is http.Server's ConnState.
+// state implements http.Server.ConnState.
 func (c *connections) state(conn net.Conn, s http.ConnState) {
 	if s != http.StateClosed && s != http.StateHijacked {
 		return

@@ -45,15 +45,15 @@ type Exporter struct {
 	ended time.Time // when the verdict was seen
 }
 
-// New returns the metrics of a run; nothing is exported before Start. The mask takes the job's
-// secrets out of them, and may be nil.
+// New returns the metrics of a run; nothing is exported before Start. The mask removes the job's
+// secrets from them, and may be nil.
 func New(o model.Metrics, m *mask.Masker) *Exporter {
 	metrics := &Exporter{options: o, mask: m, registry: prometheus.NewRegistry(), writer: background.New()}
 	metrics.registry.MustRegister(metrics)
 	return metrics
 }
 
-// Events returns show with the metrics in front of it.
+// Events returns a function that updates the metrics, and then calls show.
 func (m *Exporter) Events(show func(launcher.Event)) func(launcher.Event) {
 	return func(e launcher.Event) {
 		m.see(e)
@@ -74,7 +74,7 @@ func (m *Exporter) see(e launcher.Event) {
 	}
 }
 
-// Samples returns next with the metrics behind it.
+// Samples returns a function that calls next, and then updates the metrics.
 func (m *Exporter) Samples(next func(int, []model.Sample)) func(int, []model.Sample) {
 	return func(attempt int, samples []model.Sample) {
 		next(attempt, samples)
@@ -145,7 +145,7 @@ func (m *Exporter) writeFile() error {
 	return private.WriteCopy(m.options.TextFile, text.Bytes(), textMode)
 }
 
-// longestLabel bounds the value of a label, in characters.
+// longestLabel is the largest length of a label's value, in characters.
 const longestLabel = 128
 
 // label is the value of a label.

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A course is the history of a run, in texts that are safe to show.
+// A course is the history of a run, as text that is safe to show.
 type course struct {
 	job, host string
 	opened    time.Time // when this process began
@@ -21,7 +21,7 @@ type course struct {
 	state     runstate.Run
 }
 
-// run is the run's name, empty where it has none yet.
+// run returns the run's name, empty if it has none yet.
 func (c *course) run() string {
 	if v := c.state.Verdict; v != nil && v.Run != "" {
 		return v.Run
@@ -40,7 +40,7 @@ type outcome struct {
 	traceback     []string
 }
 
-// A fate is how a reader counts an outcome.
+// A fate is the class in which a reader counts an outcome.
 type fate int
 
 const (
@@ -58,8 +58,8 @@ const (
 	mostCases   = 500
 )
 
-// cases are how the latest attempts ended; left is how many came before them. An attempt that
-// another one followed is no failure of the run.
+// cases returns the outcomes of the latest attempts; left is the number of earlier ones. An attempt that
+// another one followed is not a failure of the run.
 func (c *course) cases() (all []outcome, left int) {
 	attempts := c.state.Over()
 	for i := range attempts {
@@ -81,7 +81,7 @@ func (c *course) cases() (all []outcome, left int) {
 	return all[left:], left
 }
 
-// decided is how an attempt ended that a decision followed.
+// decided returns the outcome of an attempt that a decision followed.
 func (c *course) decided(name string, a *runstate.AttemptState) outcome {
 	d, e, next := a.Diagnosis, a.Evidence, a.Decision
 	o := outcome{name: name, took: a.Lasted(), kind: string(d.Cause), fate: fateOf(d, next), message: c.mask.Line(next.Reason, longMessage)}
@@ -102,7 +102,7 @@ func (c *course) decided(name string, a *runstate.AttemptState) outcome {
 	return o
 }
 
-// fateOf is how an attempt counts. One that was rescued is no failure of the run.
+// fateOf returns the class of an attempt. A rescued one is not a failure of the run.
 func fateOf(d strategy.Diagnosis, next strategy.Decision) fate {
 	switch {
 	case next.Outcome == strategy.Trained:
@@ -115,7 +115,7 @@ func fateOf(d strategy.Diagnosis, next strategy.Decision) fate {
 	return failed
 }
 
-// end is how the run ended.
+// end returns the run's outcome.
 func (c *course) end(err error) outcome {
 	c.state.CutOff()
 	v := c.state.Verdict
@@ -145,12 +145,12 @@ func (c *course) end(err error) outcome {
 	return o
 }
 
-// unfinished is the run while it has no verdict.
+// unfinished returns the outcome of a run without a verdict.
 func (c *course) unfinished(why string) outcome {
 	return outcome{name: runName, took: c.took(), fate: broken, kind: "unfinished", message: c.mask.Line(why, longMessage)}
 }
 
-// took is how long the attempts ran.
+// took returns the total time of the attempts.
 func (c *course) took() (sum time.Duration) {
 	for i := range c.state.Attempts {
 		sum += c.state.Attempts[i].Lasted()
@@ -158,7 +158,7 @@ func (c *course) took() (sum time.Duration) {
 	return sum
 }
 
-// runName is the case of the run.
+// runName is the name of the run's case.
 const runName = "run"
 
 // lines joins the lines of some texts that are not empty, and then lines that are safe to show.

@@ -16,7 +16,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// github annotates gpurun's step, and adds to the summary of its job.
+// github annotates gpurun's step, and adds a section to the summary of its job.
 type github struct {
 	stdout    io.Writer // nil: no annotations
 	summary   string    // a file, empty for none
@@ -24,7 +24,7 @@ type github struct {
 	workdir   string
 }
 
-// mostWarnings is how many a step may have; GitHub drops more.
+// mostWarnings is the largest number of warnings for a step; GitHub drops further ones.
 const mostWarnings = 9
 
 // annotate shows which attempts were rescued, and how the run ended.
@@ -64,10 +64,10 @@ var (
 	escapeProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// frame is a line of a traceback that names a place in a file.
+// frame matches a line of a traceback that names a place in a file.
 var frame = regexp.MustCompile(`^\s*File "([^"]+)", line (\d{1,9})\b`)
 
-// place is the innermost place of a traceback in the repository, empty for none.
+// place returns the innermost place of a traceback in the repository, empty for none.
 func (g *github) place(traceback []string) (file, line string) {
 	if g.workspace == "" {
 		return "", ""
@@ -112,7 +112,7 @@ func (g *github) summarize(text string) (err error) {
 	return err
 }
 
-// markdown is the section: how the run ended, a table of its attempts, the last traceback.
+// markdown returns the section: the run's outcome, a table of its attempts, the last traceback.
 func markdown(c *course, run outcome) string {
 	var b strings.Builder
 	end := run.kind
@@ -139,7 +139,7 @@ func markdown(c *course, run outcome) string {
 	return b.String()
 }
 
-// plainText is text that Markdown shows unchanged.
+// plainText escapes text so that Markdown shows it unchanged.
 func plainText(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -151,7 +151,7 @@ func plainText(text string) string {
 	return b.String()
 }
 
-// Words is w for gpurun's messages, without anything that the system that runs it would
+// Words wraps w for gpurun's messages: it escapes what the system that runs gpurun would
 // interpret.
 func Words(w io.Writer, getenv func(string) string) io.Writer {
 	if onGitHub(getenv) {
@@ -162,7 +162,7 @@ func Words(w io.Writer, getenv func(string) string) io.Writer {
 
 func onGitHub(getenv func(string) string) bool { return getenv("GITHUB_ACTIONS") == "true" }
 
-// defused is a writer that escapes the commands of GitHub's runner: "::add-mask::…" at the
+// defused escapes, as a writer, the commands of GitHub's runner: "::add-mask::…" at the
 // start of a line, and "##[add-mask]…" anywhere in one. A line of a job's traceback can look
 // like that.
 type defused struct{ w io.Writer }

@@ -68,7 +68,7 @@ func (s seconds) MarshalText() ([]byte, error) {
 	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', 3, 64), nil
 }
 
-// write writes the report of a run that ended so, whole or not at all.
+// write writes the whole report of a run with this outcome, or leaves the old file.
 func (p *Pipeline) write(run outcome) error {
 	text, err := xml.MarshalIndent(p.course.report(run), "", " ")
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *testsuite) add(c testcase) {
 	}
 }
 
-// testcase is an outcome as a case. A rescued attempt is skipped: no reader counts that as a
+// testcase makes a case of an outcome. A rescued attempt is skipped: no reader counts that as a
 // failure of the run, and all show the reason.
 func (o outcome) testcase(class string) testcase {
 	t := testcase{Classname: class, Name: o.name, Time: seconds(o.took)}

@@ -23,16 +23,16 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Setup says what a Pipeline reports, and where.
+// A Setup has what a Pipeline reports, and where.
 type Setup struct {
 	JUnit   string // the report's path, as given; empty for none
 	Held    bool   // another gpurun holds the run directory, and writes the report
 	Follows bool   // the gpurun of another node reports: this one reports nothing
 	Job     string // the job's name
 	Workdir string // where the job runs
-	// Getenv reads gpurun's own environment, which shows the system that runs it.
+	// Getenv reads gpurun's own environment, by which the system is detected.
 	Getenv func(string) string
-	// Stdout is where GitHub looks for annotations; nil: it carries something else.
+	// Stdout is where GitHub looks for annotations; nil if it carries other output.
 	Stdout, Stderr io.Writer
 }
 
@@ -50,7 +50,7 @@ type Pipeline struct {
 
 const notEnded = "gpurun has not ended: it is at work, or was killed"
 
-// Open detects the system that runs gpurun, and writes a JUnit report saying that the run has
+// Open detects the system that runs gpurun, and writes a JUnit report that the run has
 // not ended, so that a step that is killed does not leave the report of an earlier run.
 // The error has exit code 2: the report cannot be written.
 func Open(s Setup) (*Pipeline, error) {
@@ -79,7 +79,7 @@ func Open(s Setup) (*Pipeline, error) {
 	return p, nil
 }
 
-// Words is w for gpurun's messages about the run. m knows the job's secrets. It is called
+// Words wraps w for gpurun's messages about the run. m removes the job's secrets. It is called
 // before the first event.
 func (p *Pipeline) Words(w io.Writer, m *mask.Masker) io.Writer {
 	p.course.mask = m
@@ -89,11 +89,11 @@ func (p *Pipeline) Words(w io.Writer, m *mask.Masker) io.Writer {
 	return Words(w, p.setup.Getenv)
 }
 
-// Recall records the events of an earlier gpurun in the same run directory. They count from
-// this one's first event on: the run directory may be that of another job.
+// Recall keeps the events of an earlier gpurun in the same run directory. They count only from
+// the first event of this gpurun: the run directory may belong to another job.
 func (p *Pipeline) Recall(events []launcher.Event) { p.before = events }
 
-// Events returns show with the pipeline in front of it.
+// Events returns a function that reports an event to the pipeline, and then calls show.
 func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 	return func(e launcher.Event) {
 		if p.before != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// mostFolders is how many entries of a folder are read: no launch has as many ranks.
+// mostFolders is the largest number of entries read from a folder: no launch has as many ranks.
 const mostFolders = 1 << 16
 
-// Folders are the folders of an attempt's ranks that are visible here, by rank: rank<k> of
+// Folders returns the folders of an attempt's ranks that are visible here, by rank: rank<k> of
 // node 0, and node-<n>/rank<k> of each other node.
 func Folders(attempt string) map[int]string {
 	all := Numbered(attempt, "rank")
@@ -30,7 +30,7 @@ func Folders(attempt string) map[int]string {
 	return all
 }
 
-// FolderOf is the folder of one rank of an attempt; of one that is not visible here, the folder
+// FolderOf returns the folder of one rank of an attempt; for a rank that is not visible here, the folder
 // on node 0.
 func FolderOf(attempt string, rank int) string {
 	own := fmt.Sprintf("rank%d", rank)
@@ -47,8 +47,8 @@ func FolderOf(attempt string, rank int) string {
 	return path
 }
 
-// Numbered are the folders in dir whose name is a prefix and a number, without links; none in
-// one that cannot be read.
+// Numbered returns the folders in dir whose name is a prefix and a number, without links; none if
+// dir cannot be read.
 func Numbered(dir, prefix string) map[int]string {
 	all := map[int]string{}
 	entries, _ := private.List(dir, mostFolders) // those that can be read
@@ -61,7 +61,7 @@ func Numbered(dir, prefix string) map[int]string {
 	return all
 }
 
-// IsFolder reports whether a path is a folder, and no link of the job.
+// IsFolder reports whether a path is a folder, and not a link that the job made.
 func IsFolder(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.IsDir()

@@ -14,7 +14,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// errTooSlow is why a log stays in parts.
+// errTooSlow is the reason for which a log stays in parts.
 var errTooSlow = errors.New("the file system takes too long")
 
 // join writes head, mark and tail into one file, which then replaces the head, and removes the
@@ -50,7 +50,7 @@ func (w *Writer) join(until time.Time) error {
 	return err
 }
 
-// appendFile copies a file to the end of another, in pieces, within a time.
+// appendFile copies a file to the end of another, in pieces, until a deadline.
 func appendFile(to *os.File, path string, until time.Time) error {
 	from, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
@@ -68,12 +68,12 @@ func appendFile(to *os.File, path string, until time.Time) error {
 	return errTooSlow
 }
 
-// joinedOf is the name of the joined file before it replaces the head.
+// joinedOf returns the name of the joined file before it replaces the head.
 func joinedOf(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".joined")
 }
 
-// openJoined creates the joined file without a name, so that a kill leaves nothing of it; on
+// openJoined creates the joined file without a name, so that a kill leaves no file; on
 // file systems without such files, with the name.
 func openJoined(path string) (*os.File, error) {
 	if err := dropJoined(path); err != nil {

@@ -3,7 +3,7 @@
 //
 // A log is stdout.log. When that has a quarter of the cap it stays unchanged, and the rest goes
 // to tail files next to it, a quarter of the cap each, of which the newest three are kept:
-// stdout.log.tail-<head>-<from>, where head is the length of stdout.log and from the position
+// stdout.log.tail-<head>-<from>: head is the length of stdout.log, and from is the position
 // in the stream where the file begins. Nothing is moved while a rank writes, so that no rank
 // waits, and a kill at any time leaves whole files. At the end of the stream, head and tail
 // become one stdout.log, with a line that shows where it was cut and how much; without space or
@@ -31,7 +31,7 @@ func mark(n int64) []byte { return fmt.Appendf(nil, markFormat, n) }
 
 var markLength = int64(len(mark(0)))
 
-// marked is the number in a mark at a position of a file; false where there is none.
+// marked returns the number in a mark at a position of a file; false if there is no mark.
 func marked(f io.ReaderAt, at int64) (int64, bool) {
 	text, n := make([]byte, markLength), int64(0)
 	if _, err := f.ReadAt(text, at); err != nil {
@@ -56,10 +56,10 @@ func tailOf(path string, head, from int64) tailFile {
 	return tailFile{fmt.Sprintf("%s%s%015d-%015d", path, tailInfix, head, from), head, from}
 }
 
-// mostNames is how many names of a folder are read: the job may write there, too.
+// mostNames is the largest number of names read from a folder: the job may write there, too.
 const mostNames = 100_000
 
-// tailsOf are the tail files of a log, in order.
+// tailsOf returns the tail files of a log, in order.
 func tailsOf(path string) ([]tailFile, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -87,7 +87,7 @@ func tailsOf(path string) ([]tailFile, error) {
 	return nil, fmt.Errorf("%s has too many files", filepath.Dir(path))
 }
 
-// regular reports whether a path is a file, and no link of the job.
+// regular reports whether a path is a file, and not a link that the job made.
 func regular(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode().IsRegular()

@@ -10,7 +10,7 @@ import (
 )
 
 // A Reader reads a log from its beginning, and continues with what is added later: io.EOF
-// means that there is no more yet. For bytes that were cut out before it read them, it returns
+// means that there is no more yet. In place of bytes that were cut out before it read them, it returns
 // a line with their number. It is for one goroutine.
 type Reader struct {
 	path  string
@@ -26,7 +26,7 @@ type Reader struct {
 }
 
 // Open opens the log at path. It follows no link. The error is fs.ErrNotExist where there
-// is none yet.
+// is no log yet.
 func Open(path string) (*Reader, error) {
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
@@ -73,7 +73,7 @@ func eof(n int, err error) error {
 	return err
 }
 
-// more reads on in the file. At its end there is no error.
+// more continues to read the file. Its end is not an error.
 func (r *Reader) more(p []byte) (int, error) {
 	n, err := r.file.ReadAt(p, r.at)
 	r.at, r.pos = r.at+int64(n), r.pos+int64(n)
@@ -83,7 +83,7 @@ func (r *Reader) more(p []byte) (int, error) {
 	return n, err
 }
 
-// next finds the file that follows, and returns how to move there; nil for none yet.
+// next finds the file that follows, and returns a function that moves there; nil for none yet.
 func (r *Reader) next() (func() error, error) {
 	tails, err := tailsOf(r.path)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// parts is how many files a log has at most: the head and the newest of the tail.
+// parts is the largest number of files of a log: the head and the newest of the tail.
 const parts = 4
 
-// joinPatience is how long the files of a log may take to become one.
+// joinPatience bounds the time to join the files of a log.
 const joinPatience = 3 * time.Second
 
 // A Writer writes a log. It is for one goroutine.
@@ -74,11 +74,11 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// limit is the largest length of a file: all files with the mark of a cut are as long as the
+// limit returns the largest length of a file: all files together with the mark of a cut are as long as the
 // cap.
 func (w *Writer) limit() int64 { return (w.most - markLength) / parts }
 
-// piece is how much of p goes to the file, and whether that is its end. Near its limit the file
+// piece returns how much of p goes to the file, and whether the file ends there. Near its limit the file
 // ends with a line.
 func (w *Writer) piece(p []byte) (n int, last bool) {
 	room := w.limit() - w.size

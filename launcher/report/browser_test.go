@@ -25,7 +25,7 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// open opens a page in the browser, and returns what that wrote to its two streams.
+// open opens a page in the browser, and returns the text of its two streams.
 func open(t *testing.T, chromium, page string, flags ...string) (out, log string) {
 	t.Helper()
 	flags = append([]string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -49,7 +49,7 @@ func open(t *testing.T, chromium, page string, flags ...string) (out, log string
 // own are the hosts that Chromium asks on its own account.
 var own = regexp.MustCompile(`^https?://[a-z0-9.]*\.(google|googleapis)\.com/`)
 
-// asked are the addresses that a browser's log of its network names as requested, but for
+// asked returns the addresses that a browser's network log has as requested, but for
 // files and those that it asks on its own account.
 func asked(t *testing.T, path string) (addresses []string) {
 	t.Helper()
@@ -82,8 +82,8 @@ func asked(t *testing.T, path string) (addresses []string) {
 	return addresses
 }
 
-// A real browser shows the pages without a complaint and without asking anybody for
-// anything: it obeys the style, and what it then holds has the same figures.
+// A real browser shows the pages without an error and without any request to the
+// network: it applies the style, and its document has the same figures.
 func TestInABrowser(t *testing.T) {
 	chromium := browser(t)
 	dir, _, _ := rescued(t)
@@ -122,7 +122,7 @@ func TestTheBrowserObeysThePolicy(t *testing.T) {
 	}
 }
 
-// A phone's width is enough: nothing but tables, in boxes of their own, is wider. The copies
+// A phone's width is enough: only tables are wider, in boxes that scroll. The copies
 // have no policy, so that a script can measure them, and a picture be asked for.
 func TestOnAPhone(t *testing.T) {
 	chromium := browser(t)
@@ -150,7 +150,7 @@ func TestOnAPhone(t *testing.T) {
 	}
 }
 
-// Screenshots and a print are kept where REPORT_SHOTS names a folder, to be looked at.
+// Screenshots and a print are written to the folder REPORT_SHOTS, for people to look at.
 func TestScreenshots(t *testing.T) {
 	folder := os.Getenv("REPORT_SHOTS")
 	if folder == "" {

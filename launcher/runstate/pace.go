@@ -6,7 +6,7 @@ import "time"
 // steps became slower.
 const paceSpan = time.Minute
 
-// A stepPace measures how fast steps come, by the times when their number changed. The time before
+// A stepPace measures the rate of steps, by the times when their number changed. The time before
 // the first of them, such as loading and compiling, does not count.
 type stepPace struct {
 	recent []stepTime // of the last paceSpan, and one before it
@@ -33,7 +33,7 @@ func (p *stepPace) add(at time.Time, step int) {
 	}
 }
 
-// rate is the current number of steps in a second, 0 where that is not known. It falls when
+// rate returns the current number of steps in a second, 0 if not known. It falls when
 // steps stop.
 func (p *stepPace) rate(now time.Time) float64 {
 	if len(p.recent) < 2 {
@@ -47,7 +47,7 @@ func (p *stepPace) rate(now time.Time) float64 {
 	return rate
 }
 
-// left is the time of the remaining steps, by the average of all; false where that is not
+// left returns the time of the remaining steps, by the average of all; false if it is not
 // known.
 func (p *stepPace) left(total int) (time.Duration, bool) {
 	if len(p.recent) < 2 || total <= 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A Run is the state of a run by its events and samples; the zero value has none yet. It is for
+// A Run is the state of a run, folded from its events and samples; the zero value has none yet. It is for
 // one goroutine.
 type Run struct {
 	First launcher.Began // the start of the run
@@ -28,7 +28,7 @@ type Run struct {
 	starts   []runStart
 }
 
-// An AttemptStage is how far an attempt has come.
+// An AttemptStage is a stage of an attempt.
 type AttemptStage int
 
 // The stages of an attempt, in order.
@@ -116,7 +116,7 @@ func (r *Run) CutOff() {
 	}
 }
 
-// Last is the latest attempt, nil for none.
+// Last returns the latest attempt, nil for none.
 func (r *Run) Last() *AttemptState {
 	if len(r.Attempts) == 0 {
 		return nil
@@ -124,8 +124,8 @@ func (r *Run) Last() *AttemptState {
 	return &r.Attempts[len(r.Attempts)-1]
 }
 
-// End is how the run ended: its verdict, or the decision to end it if gpurun was killed before
-// it could write one; nil where the run has not ended, or that is not known.
+// End returns how the run ended: its verdict, or the decision to end it if gpurun was killed before
+// it could write one; nil if the run has not ended, or its end is not known.
 func (r *Run) End() *launcher.Verdict {
 	if d := r.Decision; r.Verdict == nil && d != nil && !d.Relaunch {
 		return &launcher.Verdict{Outcome: d.Outcome, Code: d.Code, Reason: d.Reason}
@@ -143,7 +143,7 @@ func (r *Run) GPUFailed() bool {
 	return false
 }
 
-// Launched is the latest attempt that was launched, nil for none.
+// Launched returns the latest attempt that was launched, nil for none.
 func (r *Run) Launched() *AttemptState {
 	for i := range slices.Backward(r.Attempts) {
 		if a := &r.Attempts[i]; a.launched {
@@ -159,7 +159,7 @@ func (r *Run) Running() bool {
 	return last != nil && last.open() && r.Verdict == nil
 }
 
-// Over are the attempts that have ended or were cut off.
+// Over returns the attempts that have ended or were cut off.
 func (r *Run) Over() []AttemptState {
 	if last := r.Last(); last != nil && last.open() {
 		return r.Attempts[:len(r.Attempts)-1]
@@ -169,7 +169,7 @@ func (r *Run) Over() []AttemptState {
 
 func (a *AttemptState) open() bool { return a.Phase == Running || a.Phase == Exited }
 
-// Begin is when the attempt was started.
+// Begin returns the time when the attempt was started.
 func (a *AttemptState) Begin() time.Time {
 	if a.Evidence.Started.IsZero() {
 		return a.At
@@ -177,15 +177,15 @@ func (a *AttemptState) Begin() time.Time {
 	return a.Evidence.Started
 }
 
-// Lasted is how long it ran, 0 where it has not ended.
+// Lasted returns how long the attempt ran, 0 if it has not ended.
 func (a *AttemptState) Lasted() time.Duration {
 	return max(a.Evidence.Ended.Sub(a.Evidence.Started), 0)
 }
 
-// Peak is the most that any rank allocated, in bytes; 0 where none measured it.
+// Peak returns the most that any rank allocated, in bytes; 0 if no rank measured it.
 func (a *AttemptState) Peak() int64 { return strategy.Attempt{Measured: a.Evidence.Measured()}.Peak() }
 
-// Used is the plan without the changes that had no effect.
+// Used returns the plan without the changes that had no effect.
 func (a *AttemptState) Used() strategy.Plan { return a.Plan.Using(a.Decision.Ineffective) }
 
 // StepProgress is the progress of an attempt, by the samples of its ranks.

@@ -12,15 +12,15 @@ import (
 	"unicode/utf8"
 )
 
-// Line is a text as one line of visible characters. Control characters, C1
+// Line returns a text as one line of visible characters. Control characters, C1
 // controls, bidirectional marks, characters of no width and bytes that are no
 // UTF-8 are escaped as Go and Python write them: \n, \x1b, \u202e. Tabs stay.
 func Line(text string) string { return escape(text, false) }
 
-// Lines is Line for a text of several lines, such as a diff.
+// Lines applies Line to each line of a text, such as a diff.
 func Lines(text string) string { return escape(text, true) }
 
-// Cut is a text of at most so many characters, with "…" behind them where it was longer.
+// Cut shortens a text to a number of characters, with "…" after them if it was longer.
 func Cut(text string, most int) string {
 	n := 0
 	for i := range text {
@@ -32,7 +32,7 @@ func Cut(text string, most int) string {
 	return text
 }
 
-// Sprintf is fmt.Sprintf with every text among its arguments made one line. The format is not
+// Sprintf calls fmt.Sprintf with each text argument made one line by Line. The format is not
 // changed.
 func Sprintf(format string, args ...any) string {
 	safe := make([]any, len(args))
@@ -42,7 +42,7 @@ func Sprintf(format string, args ...any) string {
 	return fmt.Sprintf(format, safe...)
 }
 
-// visible is an argument with its text made one line. Numbers are safe, also if their type has
+// visible returns an argument with its text made one line. Numbers are safe, even if their type has
 // a String method.
 func visible(arg any) any {
 	v := reflect.ValueOf(arg)
@@ -81,14 +81,14 @@ func escape(text string, lines bool) string {
 	return b.String()
 }
 
-// invisible are letters and marks that are not drawn, although Unicode does not count them as
+// invisible has the letters and marks that are not drawn, although Unicode does not count them as
 // control or format characters.
 var invisible = []*unicode.RangeTable{unicode.Other_Default_Ignorable_Code_Point, tagged, {R16: []unicode.Range16{{Lo: 0x2800, Hi: 0x2800, Stride: 1}}}}
 
-// tagged are the variation selectors that no emoji uses: text can be hidden in them.
+// tagged has the variation selectors that no emoji uses: text can be hidden in them.
 var tagged = &unicode.RangeTable{R32: []unicode.Range32{{Lo: 0xe0100, Hi: 0xe01ef, Stride: 1}}}
 
-// hidden reports whether a terminal interprets a character, or shows nothing for it.
+// hidden reports whether a terminal interprets a character, or draws nothing for it.
 func hidden(r rune) bool {
 	if r == '\t' || r >= ' ' && r < 0x7f {
 		return false
