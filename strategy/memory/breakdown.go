@@ -104,11 +104,8 @@ func (p *purse) take(bytes float64) float64 {
 // divide splits the bytes that were held at a peak.
 func (f *Predictor) divide(m Measurement, at peakMoment) Breakdown {
 	st := f.states(m.Plan)
-	buckets := 0.
-	if unsharded(m.Plan) && m.Plan.DataParallel > 1 { // states counts them with weights and optimizer
-		buckets = st.gradients
-		st.weights, st.optimizer = st.weights-buckets, st.optimizer-buckets
-	}
+	buckets := st.again // states counts them with weights and optimizer
+	st.weights, st.optimizer = st.weights-buckets, st.optimizer-buckets
 	early, base := st.early, float64(m.Start)-st.weights-st.early-buckets
 	if base > .8*st.optimizer && st.optimizer > 0 && !m.Plan.DeepSpeed && f.hasState(m.Plan) { // a resumed run has loaded it
 		early, base = st.optimizer, base-st.optimizer

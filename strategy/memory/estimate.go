@@ -128,28 +128,26 @@ func instants(a Architecture, p RankPlan, s spread) Instants {
 	if a.AssumedVocabulary {
 		a.Vocabulary = max(a.Vocabulary, s.vocabulary)
 	}
-	w, g, o := statesOf(a, p)
-	w, g, o = scaled(w, s.states), scaled(g, s.states), scaled(o, s.states)
+	st, act := statesOf(a, p), activations(a, p, s.activations)
+	w, g, o := ceil(st.weights*s.states), ceil(st.gradients*s.states), ceil(st.optimizer*s.states)
 	if s.doubt {
 		o += doubted(a, p)
 	}
-	act, buf := activations(a, p, s.activations), buffers(a, p, s.buffers)
-	held := int64(0) // gradients in a forward behind the first one of a step; stage 3 of DeepSpeed has a buffer for them from the start
-	if p.Accumulation > 1 || p.DeepSpeed && stage(p) == 3 {
-		held = g
+	later, kept := p.Accumulation > 1, st.buffer+st.again // later: there are forwards behind the first one of a step
+	forward := Parts{Weights: w + scaled(casts(a, p), s.states), Optimizer: o, Activations: act.held, Buffers: ceil(s.buffers * (kept + st.gather + given(later)*st.forming))}
+	if later || p.DeepSpeed && stage(p) == 3 {
+		forward.Gradients = ceil(st.held * s.states)
 	}
-	forward := Parts{Weights: w + scaled(casts(a, p), s.states), Gradients: held, Optimizer: o, Activations: act.held, Buffers: buf.forward}
 	loss, window := forward, forward
 	loss.Activations += act.loss
-	loss.Buffers = max(loss.Buffers, buf.loss)
 	window.Activations = act.window
-	window.Buffers = max(window.Buffers, buf.backward)
-	late := Parts{Weights: w, Gradients: g, Optimizer: o, Activations: act.late, Buffers: buf.late + scaled(w, s.buffers/10)}
+	window.Buffers = ceil(s.buffers * (kept + st.gather + st.ready))
+	late := Parts{Weights: w, Gradients: g, Optimizer: o, Activations: act.late, Buffers: ceil(s.buffers * (kept + st.gather + st.ready + st.bucket + st.weights*s.states/10))}
 	all := Instants{
-		Load:      loaded(a, p, Parts{Weights: w, Gradients: g, Optimizer: o, Buffers: buf.load}),
+		Load:      loaded(p, Parts{Weights: w, Gradients: g, Optimizer: o, Buffers: ceil(s.buffers * (st.buffer + st.load))}, st),
 		Forward:   forward,
 		Backward:  loss,
-		Optimizer: Parts{Weights: w, Gradients: g, Optimizer: o, Buffers: buf.optimizer},
+		Optimizer: Parts{Weights: w, Gradients: g, Optimizer: o, Buffers: ceil(s.buffers * (kept + st.step))},
 	}
 	for _, moment := range []Parts{window, late} {
 		if moment.Sum() > all.Backward.Sum() {
@@ -162,17 +160,14 @@ func instants(a Architecture, p RankPlan, s spread) Instants {
 	return all
 }
 
-// loaded is the bytes held while model and engine are made: DeepSpeed's engine has its master
-// copy then, ZeRO-0 all of the optimizer, and ZeRO-3 buffers for gradients.
-func loaded(a Architecture, p RankPlan, all Parts) Parts {
+// loaded is the bytes held while model and engine are made, with the early part of the optimizer:
+// ZeRO-3 has buffers for gradients then.
+func loaded(p RankPlan, all Parts, st states) Parts {
 	if !p.DeepSpeed || stage(p) < 3 {
 		all.Gradients = 0
 	}
-	switch {
-	case !p.DeepSpeed:
-		all.Optimizer = 0
-	case stage(p) > 0:
-		all.Optimizer = min(all.Optimizer, share(a.Parameters, RateOf(p).Master, p.DataParallel))
+	if st.early < st.optimizer {
+		all.Optimizer = ceil(st.early)
 	}
 	return all
 }

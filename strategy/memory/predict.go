@@ -91,7 +91,7 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 	during := kept + gather + given(multiple)*(st.held+st.forming)
 	forward := during + given(s.linger && !multiple)*st.held
 	blocks := s.blocks * (1 + x.blocks)
-	bytes, phase = s.base+st.weights+st.load, "load"
+	bytes, phase = s.base+st.weights+st.early+st.load, "load"
 	most := func(v float64, name string) {
 		if v > bytes {
 			bytes, phase = v, name

@@ -5,27 +5,6 @@ import (
 	"strings"
 )
 
-// states are the bytes that a rank holds for any batch.
-type states struct {
-	// weights exist from the load on, optimizer from the first step on.
-	weights, optimizer float64
-	// gradients exist at the end of the backward; held is the part that stays while another micro
-	// batch of the step runs.
-	gradients, held float64
-	// early is the part of the optimizer's bytes that exists before the first call, forming the
-	// bytes that stay in a bucket while another micro batch runs.
-	early, forming float64
-	// Temporary bytes: while the model is made ready, in a forward or backward, in a backward,
-	// and in the optimizer's step.
-	load, gather, bucket, step float64
-	// ready is a buffer that exists from the backward's first gradient on.
-	ready float64
-	// Bytes outside the device; pinnedMore is the addition of a second micro batch.
-	host, pinned, nvme, pinnedMore float64
-	// sharded: the temporary bytes are DeepSpeed's or FSDP's defaults.
-	sharded bool
-}
-
 // width is the bytes of one element of a dtype.
 func width(dtype string) float64 {
 	switch dtype {
@@ -51,31 +30,32 @@ func (f *Predictor) weights(p RankPlan) float64 {
 
 // states returns the states of a plan, by its optimizer, its sharding and its offload.
 func (f *Predictor) states(p RankPlan) states {
-	if p.DeepSpeed || strings.HasPrefix(p.Sharding, "zero") {
-		return f.deepSpeed(p)
+	all, trained, buffers := float64(f.model.Parameters), float64(f.model.Trainable), float64(f.model.Buffers)
+	whole := states{weights: f.weights(p) - buffers, gradients: trained * width(p.Weights)}
+	p.DeepSpeed = p.DeepSpeed || strings.HasPrefix(p.Sharding, "zero")
+	r := RateOf(p.Usual())
+	if p.DeepSpeed {
+		whole = states{weights: r.Weights * all, gradients: r.Gradients * trained, optimizer: trained * perParameter(f.named(p), 4, 0)}
+	} else {
+		whole.optimizer = f.optimizer(p)
 	}
-	trained := float64(f.model.Trainable)
-	s := states{weights: f.weights(p), gradients: trained * width(p.Weights)}
-	s.held = s.gradients
-	s.optimizer = f.optimizer(p)
 	if f.foreach(p) {
-		s.step = s.gradients // intermediates as large as the parameters (torch.optim's documentation)
+		whole.step = whole.gradients // intermediates as large as the parameters (torch.optim's documentation)
 	}
-	if p.Sharding == "fsdp" {
-		f.fsdp(p, &s)
-	} else if p.DataParallel > 1 {
-		// DistributedDataParallel makes its buckets at the start. It makes them again for the
-		// second step, in the order of the gradients, and from then on holds as much once more
-		// (measured on two H200s with torch 2.11: 8 bytes a parameter in fp32 when loaded, 20 in
-		// the forward of the second step).
-		s.weights += s.gradients
-		s.optimizer += s.gradients
-	}
-	if p.OffloadOptimizer == "cpu" {
+	s := whole.on(parameterCounts{all, trained, float64(f.model.Largest), f.largestBlock(), float64(f.model.Outside)}, p.Usual())
+	switch {
+	case p.DeepSpeed:
+		f.offload(p, trained/float64(max(p.DataParallel, 1)), r.Weights, &s)
+		if stage(p) == 3 {
+			s.weights, s.gradients, s.held = s.weights+s.gradients, 0, 0
+		}
+	case p.OffloadOptimizer == "cpu" && p.Sharding != "fsdp":
 		// torchao's CPUOffloadOptimizer: weights, gradients and states on the host too.
 		s.host = s.gradients*2 + s.optimizer
 		s.pinned, s.optimizer, s.step = s.gradients*2, 0, 0
 	}
+	s.weights += s.buffer + buffers
+	s.optimizer += s.again
 	return s
 }
 
@@ -134,23 +114,6 @@ func unsharded(p RankPlan) bool {
 	return !p.DeepSpeed && (p.Sharding == "" || p.Sharding == "none")
 }
 
-// fsdp divides the states; two blocks' parameters are gathered at a time, and those outside the
-// blocks from the forward to the backward.
-func (f *Predictor) fsdp(p RankPlan, s *states) {
-	n := float64(max(p.DataParallel, 1))
-	block, compute := f.largestBlock(), width(p.Compute)
-	s.weights = (s.weights-float64(f.model.Buffers))/n + float64(f.model.Buffers)
-	s.gather = compute * (2*block + float64(f.model.Outside))
-	s.bucket = compute * block
-	s.gradients, s.held, s.optimizer, s.step = s.gradients/n, s.gradients/n, s.optimizer/n, s.step/n
-	s.sharded = true
-	if p.OffloadParam == "cpu" || p.OffloadOptimizer == "cpu" { // all or nothing
-		s.host = s.weights + s.gradients + s.optimizer
-		s.pinned = s.weights + s.gradients
-		s.weights, s.gradients, s.held, s.optimizer, s.step = 0, 0, 0, 0, 0
-	}
-}
-
 // largestBlock is the number of parameters of the largest block of all lists.
 func (f *Predictor) largestBlock() float64 {
 	most := 0.
@@ -165,58 +128,10 @@ func (f *Predictor) largestBlock() float64 {
 	return math.Max(most, float64(f.model.Largest))
 }
 
-// deepSpeed returns the states of DeepSpeed's engine: weights and gradients in the dtype of the
-// computation, a master copy and Adam's moments in fp32, by ZeRO stage (frameworks:
-// runtime/zero/stage_1_and_2.py, stage3.py, runtime/bf16_optimizer.py; the times were measured on
-// one H200 with DeepSpeed 0.19.8).
-func (f *Predictor) deepSpeed(p RankPlan) states {
-	n := float64(max(p.DataParallel, 1))
-	all, trained, w := float64(f.model.Parameters), float64(f.model.Trainable), width(p.Compute)
-	p.DeepSpeed = true
-	master := RateOf(p.Usual()).Master
-	stage := p.Sharding
-	if stage != "zero1" && stage != "zero2" && stage != "zero3" {
-		n, stage = 1, ""
-	}
-	own := trained / n
-	s := states{sharded: true, weights: w * all, gradients: w * trained, load: 2 * w * trained}
-	s.optimizer = own * (master + perParameter(f.named(p), 4, 0))
-	s.early = own * master // the moments come with the first step
-	// At the step the partition's gradients are averaged, made one tensor, and made fp32.
-	s.step = (w + 4) * own
-	switch stage {
-	case "":
-		s.early, s.step = s.optimizer, 4*own
-	case "zero1":
-		s.ready, s.bucket = w*reduceBucket, w*math.Min(trained, reduceBucket)
-		s.forming = s.ready // the bucket of the last micro batch stays
-	case "zero2":
-		s.gradients /= n
-		// Gradients are copied into one bucket, which is made with the first of them. Once it is
-		// full, it is copied for the reduction.
-		s.ready, s.bucket = w*reduceBucket, w*math.Min(trained, reduceBucket)
-	case "zero3":
-		// A buffer for the partition's gradients and the bucket exist from the start.
-		s.weights = 2*w*all/n + w*reduceBucket
-		s.gradients, s.load = 0, 0
-		s.step = (w + 4) * math.Min(own, subGroup)
-		if n > 1 || elsewhere(p.OffloadParam) {
-			s.gather = w * math.Min(all, math.Max(liveParameters+prefetchBucket, f.largestBlock()))
-		}
-	}
-	s.held = s.gradients
-	f.offload(p, own, w, &s)
-	s.weights += float64(f.model.Buffers)
-	return s
-}
-
-// elsewhere reports whether a part is held in another memory than the device's.
-func elsewhere(to string) bool { return to == "cpu" || to == "nvme" }
-
-// offload moves DeepSpeed's optimizer and, at stage 3, its parameters to the host or to NVMe. own
-// is the number of parameters of the rank's partition. The host's figures have DeepSpeed's own
-// factor of 1.5 for buffers (estimate_zero3_model_states_mem_needs). The pinned bytes, NVMe's and
-// those that leave the device were measured on two H200s with torch 2.11 and DeepSpeed 0.19.8.
+// offload adds the memory outside the device that DeepSpeed takes for its optimizer and, at stage
+// 3, for its parameters. own is the number of parameters of the rank's partition. The host's figures have DeepSpeed's own factor of 1.5 for buffers
+// (estimate_zero3_model_states_mem_needs). The pinned bytes and NVMe's were measured on two H200s
+// with torch 2.11 and DeepSpeed 0.19.8.
 func (f *Predictor) offload(p RankPlan, own, w float64, s *states) {
 	if elsewhere(p.OffloadOptimizer) {
 		f.offloadOptimizer(p, own, w, s)
@@ -228,43 +143,30 @@ func (f *Predictor) offload(p RankPlan, own, w float64, s *states) {
 	case "cpu":
 		s.host += hostSlack * w * own
 		s.pinned += 2 * pinned(w*own) // flat, and each parameter's own, which is rounded by itself
-		s.weights -= w * own
 	case "nvme":
 		s.nvme += w * own
 		s.host += 5*1e8*w + w*math.Min(own, 1e9) // five buffers, and max_in_cpu (DeepSpeed's defaults)
 		s.pinned += 5 * 1e8 * w
-		s.weights -= w * own
 	}
 }
 
-// offloadOptimizer moves master copy, states and gradients. Below stage 3 a buffer as large as
-// the largest parameter's gradient stays on the device, from the start.
+// offloadOptimizer adds the host's and NVMe's part of master copy, states and gradients.
 func (f *Predictor) offloadOptimizer(p RankPlan, own, w float64, s *states) {
-	s.step, s.early = 0, 0
-	switch p.Sharding {
-	case "zero3":
-		s.weights -= w * own // the partition's gradients
-	case "zero1", "zero2":
-		s.weights += w * float64(f.model.Largest)
-		s.pinned = pinned(4*own) + pinned(w*float64(f.model.Largest))
-		s.gradients = 0 // the bucket's go to the host after its reduction
-	}
-	if p.Sharding != "zero1" { // the partition's gradients go with the optimizer, at its step
-		s.held = 0
+	if p.Sharding == "zero1" || p.Sharding == "zero2" {
+		s.pinned = pinned(4*own) + pinned(s.buffer)
 	}
 	if p.OffloadOptimizer == "cpu" {
-		s.host = hostSlack * (s.optimizer + 4*own)
+		s.host = hostSlack * (s.moved + 4*own)
 		s.pinned += pinned(4*own) + pinned(w*own)
 		s.pinnedMore = pinned(w * own)
-	} else {
-		// Four tensors of a sub-group are in asynchronous I/O's own pinned buffers, gradients
-		// and weights in PyTorch's.
-		group := 4 * math.Min(own, subGroup)
-		s.nvme = s.optimizer + 4*own
-		s.pinned += 4*group + 2*pinned(group) + pinned(w*own)
-		s.host = 4*group + 2*group + w*own
+		return
 	}
-	s.optimizer = 0
+	// Four tensors of a sub-group are in asynchronous I/O's own pinned buffers, gradients and
+	// weights in PyTorch's.
+	group := 4 * math.Min(own, subGroup)
+	s.nvme = s.moved + 4*own
+	s.pinned += 4*group + 2*pinned(group) + pinned(w*own)
+	s.host = 4*group + 2*group + w*own
 }
 
 // pinned is the host memory for a number of pinned bytes: the next power of two (PyTorch's
