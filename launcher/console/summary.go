@@ -25,7 +25,7 @@ func (p *People) finish(v launcher.Verdict) {
 	p.hints = nil
 	p.apart(v)
 	if v.Outcome == strategy.Trained && len(v.Attempts) == 1 {
-		p.say("trained in %s; logs: %s", brief(p.total()), p.Dir)
+		p.say("trained in %s; logs: %s", Brief(p.total()), p.Dir)
 		if words := strategy.InPlaceWords(v.Attempts[0].InPlace); words != "" {
 			p.say("  %s", words)
 		}
@@ -44,7 +44,7 @@ func (p *People) finish(v launcher.Verdict) {
 			p.say("%s", line)
 		}
 	}
-	p.say("summary: %s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), brief(p.total()))
+	p.say("summary: %s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))
 	over := p.state.Over()
 	for i := range over {
 		a := &over[i]
@@ -120,7 +120,7 @@ func (p People) Hints(run *runstate.Run) []string {
 func (p *People) course(a *runstate.AttemptState) string {
 	said := ""
 	if lasted := p.lasted(a); lasted > 0 {
-		said = ", " + brief(lasted).String()
+		said = ", " + Brief(lasted).String()
 	}
 	if a.Checkpoint != "" {
 		said += ", from checkpoint " + a.Checkpoint
@@ -140,8 +140,8 @@ func (p *People) lasted(a *runstate.AttemptState) time.Duration {
 	return max(last.ModTime().Sub(a.At), 0)
 }
 
-// brief rounds a time for people.
-func brief(d time.Duration) time.Duration {
+// Brief rounds a time for people.
+func Brief(d time.Duration) time.Duration {
 	if d < 10*time.Second {
 		return d.Round(10 * time.Millisecond)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy"
@@ -80,15 +81,10 @@ func gib(bytes int64) string {
 	return strategy.GiB(bytes)
 }
 
-// brief rounds a time to what a person reads: "1h12m", "58s".
+// brief writes a time as the summary on the console does, without seconds from an hour on: "1h12m", "58s".
 func brief(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "0s"
-	case d < 10*time.Second:
-		return d.Round(10 * time.Millisecond).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
+	if d < time.Hour {
+		return console.Brief(max(d, 0)).String()
 	}
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
