@@ -21,6 +21,8 @@ type Status struct {
 	Total int      `json:"total,omitempty"`
 	Rate  float64  `json:"rate,omitempty"`
 	Loss  *float64 `json:"loss,omitempty"`
+	// InPlace is how many steps of the attempt ran out of memory and were done again in place.
+	InPlace int `json:"in_place,omitempty"`
 	// Memory is the memory of the rank that is nearest to its limit.
 	Memory *StatusMemory `json:"memory,omitempty"`
 	// Ranks are the ranks of all nodes, if there are several. Of more than 256 on several nodes, only those

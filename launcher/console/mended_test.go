@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/model"
@@ -54,5 +55,40 @@ func TestHintsNameTheCauseOfTheStop(t *testing.T) {
 	}
 	if got := (paste{model.Proposal{Words: []string{"train.py"}, Remembered: true}}).hints(); len(got) != 1 || !strings.HasPrefix(got[0], "the next start begins with this plan by itself; ") {
 		t.Errorf("%q", got)
+	}
+}
+
+// A run that was rescued in place has a line about the first repeat, one about more of them, and one at the end, also if
+// quiet; with several attempts, the summary's line of each attempt has it.
+func TestRepeatsInPlaceAreShown(t *testing.T) {
+	again := strategy.RankInPlace{Rank: 1, InPlace: strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 7, LastStep: 7, Times: 1, Requested: 2 << 30, Seconds: strategy.Seconds(290 * time.Millisecond), Elements: 65536, Longest: 4096}}
+	more := again
+	more.Times, more.LastStep = 13, 90
+	const one = "gpurun: rank 1 ran out of memory in forward at step 7 (wanted 2.0 GiB); the step was done again with recomputed blocks (0.29 s); "
+	const others = "gpurun: rank 1 ran out of memory in forward 12 more times, the last time at step 90; the steps were done again with recomputed blocks (0.29 s in all)\n"
+	const cost = "memory ran out in 13 steps, done again in place with recomputed blocks, which took 0.29 s"
+	for name, test := range map[string]struct {
+		plan  strategy.Plan
+		quiet bool
+		want  []string
+	}{
+		"unknown inputs": {first, false, []string{one + "steps with inputs of 65536 elements or a longest dimension of 4096 are recomputed from here on\n" + others, "gpurun:   " + cost + "\n"}},
+		"tokens":         {first.With(strategy.Plan{strategy.SequenceLength: "4096"}), true, []string{one + "steps with inputs of 4096 tokens and more are recomputed from here on\n" + others, "gpurun:   " + cost + "\n"}},
+	} {
+		var out bytes.Buffer
+		show(people(&out, test.quiet), launcher.Began{Name: "gpt", Plan: test.plan}, launcher.Started{Plan: test.plan}, launcher.InPlace{RankInPlace: again, More: 1}, launcher.InPlace{RankInPlace: more, More: 12},
+			launcher.Ended{Evidence: strategy.Evidence{Plan: test.plan}}, launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
+			launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: test.plan, InPlace: []strategy.RankInPlace{more}}}}})
+		for _, want := range test.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: %s\nwants %s", name, out.String(), want)
+			}
+		}
+	}
+	var out bytes.Buffer
+	events := append([]launcher.Event{launcher.Began{Name: "gpt", Plan: first}, launcher.Started{Plan: first}, launcher.InPlace{RankInPlace: more, More: 13}}, ranOut(0, lessBatch())...)
+	show(people(&out, false), append(events, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Attempts: []launcher.AttemptSummary{{Plan: first}}}})...)
+	if !strings.Contains(out.String(), "; rank 1 ran out of memory in forward 12 more times") || !strings.Contains(out.String(), "on rank 1; "+cost) {
+		t.Error(out.String())
 	}
 }

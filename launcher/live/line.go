@@ -97,6 +97,9 @@ func parts(s launcher.Status) []linePart {
 	if m := s.Memory; m != nil {
 		all = append(all, memoryParts(*m, len(s.Ranks) > 1)...)
 	}
+	if s.InPlace > 0 {
+		all = append(all, linePart{text: fmt.Sprintf("%d in place", s.InPlace), behind: dot, worth: 4})
+	}
 	all = append(all, linePart{text: short(s.Seconds.Duration()), behind: dot, worth: 3})
 	if s.ETA != nil && s.Outcome == "" {
 		all = append(all, linePart{text: "~" + short(s.ETA.Duration()) + " left", behind: dot, worth: 7})

@@ -104,6 +104,12 @@ func TestARunIsShown(t *testing.T) {
 		if got := said(); !strings.HasPrefix(got, line) || strings.Count(got, "\n") != 2 {
 			t.Errorf("said %q, want %q and another", got, line)
 		}
+		show(launcher.InPlace{RankInPlace: strategy.RankInPlace{InPlace: strategy.InPlace{Phase: "forward", Times: 3}}})
+		time.Sleep(statusPause)
+		m.Sample(0, two(280))
+		if s := status(t, dir); s.InPlace != 3 || !strings.Contains(Line(s, 200, false), " · 3 in place · ") {
+			t.Errorf("after steps were done again: %q", Line(s, 200, false))
+		}
 		m.Sample(1, two(500)) // of an attempt that nobody knows
 		show(launcher.Ended{})
 		m.Sample(0, two(600)) // too late
@@ -114,7 +120,7 @@ func TestARunIsShown(t *testing.T) {
 		show(launcher.Ended{})
 		show(launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained}})
 		m.Close()
-		if s := status(t, dir); s.Outcome != strategy.Trained || s.Running || shown != 6 {
+		if s := status(t, dir); s.Outcome != strategy.Trained || s.Running || shown != 7 {
 			t.Errorf("at the end: %+v, %d events were shown", s, shown)
 		}
 	})

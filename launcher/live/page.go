@@ -113,8 +113,8 @@ func ending(r RunStatus) string {
 		return ""
 	}
 	said := public.Sprintf("%s: %s\n", r.Outcome.Words(), r.Reason)
-	if attempt, trained := strings.CutSuffix(r.Reason, ": trained"); trained && r.Outcome == strategy.Trained {
-		said = public.Sprintf("trained in %s\n", attempt)
+	if attempt, rest, trained := strings.Cut(r.Reason, ": trained"); trained && r.Outcome == strategy.Trained {
+		said = public.Sprintf("trained in %s%s\n", attempt, rest)
 	}
 	for _, hint := range r.Next[:min(len(r.Next), mostNext)] {
 		said += public.Sprintf("next: %s\n", hint)

@@ -23,6 +23,7 @@ func statusOf(r *runstate.Run, at time.Time) launcher.Status {
 		return s
 	}
 	s.Attempt, s.Step, s.Total, s.Loss, s.Rate = last.N, p.Lead.Step, p.Lead.Total, p.Lead.Loss, p.Rate
+	s.InPlace, _ = strategy.InPlaceCost(last.Again)
 	if s.Running {
 		s.ETA = p.Left
 	}

@@ -48,6 +48,8 @@ var (
 	attemptsLimit   = gauge("gpurun_attempts_limit", "Attempts that the run may have.")
 	attemptsEnded   = counter("gpurun_attempts_ended_total", "Attempts that ended, by cause; none for one that trained to its end.", "cause")
 	rungsTaken      = counter("gpurun_rungs_taken_total", "Remedies that were applied, by name.", "rung")
+	inPlaceSteps    = counter("gpurun_in_place_steps_total", "Steps that ran out of memory and were done again in place.")
+	inPlaceSeconds  = counter("gpurun_in_place_seconds_total", "Time that was spent on doing them again.")
 	attemptNumber   = gauge("gpurun_attempt", "The number of the latest attempt, from 0.")
 	attemptRunning  = gauge("gpurun_attempt_running", "1 while the ranks of the latest attempt run, else 0.")
 	attemptStart    = gauge("gpurun_attempt_start_timestamp_seconds", "When the latest attempt was started, in seconds since 1970.")
@@ -137,7 +139,13 @@ func (t valueSender) run(r *runstate.Run, ended time.Time) {
 		t(runOutcome, number(o == outcome), string(o))
 	}
 	causes, rungs := map[cause.Code]int{}, map[strategy.Rung]int{}
+	var again struct {
+		steps int
+		took  strategy.Seconds
+	}
 	for _, a := range r.Attempts {
+		steps, took := strategy.InPlaceCost(a.Again)
+		again.steps, again.took = again.steps+steps, again.took+took
 		if a.Phase != runstate.Decided {
 			continue
 		}
@@ -146,6 +154,8 @@ func (t valueSender) run(r *runstate.Run, ended time.Time) {
 			rungs[rung]++
 		}
 	}
+	t(inPlaceSteps, float64(again.steps))
+	t(inPlaceSeconds, again.took.Duration().Seconds())
 	for c, n := range causes {
 		t(attemptsEnded, float64(n), string(c))
 	}

@@ -38,6 +38,7 @@ var (
 	story = []launcher.Event{
 		began,
 		launcher.Started{N: 0, Plan: plan, At: at.Add(time.Second)},
+		launcher.InPlace{RankInPlace: strategy.RankInPlace{InPlace: strategy.InPlace{Phase: "forward", Step: 3, Times: 2, Seconds: strategy.Seconds(1500 * time.Millisecond)}}},
 		launcher.Ended{},
 		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM}, Decision: strategy.Decision{Relaunch: true, Rung: strategy.RungMicroBatch, Rungs: []strategy.Rung{strategy.RungAllocator, strategy.RungMicroBatch}}},
 		launcher.Started{N: 1, Plan: plan, At: at.Add(time.Minute), Expected: &memory.Prediction{Mean: 10 * gib, Bound: 12 * gib}},

@@ -128,13 +128,19 @@ func (s *story) changed() strategy.Changes {
 
 // course returns how many attempts and which changes the training needed.
 func (s *story) course() string {
-	last := s.state.Launched()
-	if last == nil || last.N == 0 {
-		return ""
+	words := ""
+	if last := s.state.Launched(); last != nil && last.N > 0 {
+		words = fmt.Sprintf(" after %d attempts", last.N+1)
+		if changed := s.changed(); len(changed) > 0 {
+			words += ", with " + changed.String()
+		}
 	}
-	words := fmt.Sprintf(" after %d attempts", last.N+1)
-	if changed := s.changed(); len(changed) > 0 {
-		words += ", with " + changed.String()
+	var again []strategy.RankInPlace
+	for _, a := range s.state.Attempts {
+		again = append(again, a.Again...)
+	}
+	if in := strategy.InPlaceWords(again); in != "" {
+		words += "; " + in
 	}
 	return words
 }

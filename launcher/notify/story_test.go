@@ -30,3 +30,17 @@ func TestAStoryEndsOnce(t *testing.T) {
 		t.Error("two runs have the same id")
 	}
 }
+
+// The message at the end says what the steps cost that were done again in place.
+func TestTrainedAfterRepeatsInPlace(t *testing.T) {
+	s, again := story{dir: "/a/r"}, launcher.InPlace{RankInPlace: strategy.RankInPlace{InPlace: strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Times: 2, Seconds: strategy.Seconds(time.Second)}}}
+	var told []Notification
+	for _, e := range slices.Concat(opening(), []launcher.Event{again}, ending(strategy.Trained, 0)) {
+		if m, ok := s.take(e, began); ok {
+			told = append(told, m)
+		}
+	}
+	if want := "gpt: trained; memory ran out in 2 steps, done again in place with recomputed blocks, which took 1.00 s"; len(told) != 1 || told[0].Summary != want {
+		t.Errorf("told %+v, want one: %s", told, want)
+	}
+}

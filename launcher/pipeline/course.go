@@ -89,6 +89,9 @@ func (c *course) decided(name string, a *runstate.AttemptState) outcome {
 		o.kind = string(next.Outcome)
 	}
 	lines := []string{next.Reason}
+	if again := strategy.InPlaceWords(a.Again); again != "" && !strings.Contains(next.Reason, again) {
+		lines = append(lines, again)
+	}
 	facts := d.Facts(&e)
 	for _, f := range facts[:min(len(facts), mostLines/4-1)] {
 		lines = append(lines, "because "+launcher.Describe(f))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -91,6 +92,17 @@ func over(parts ...[]launcher.Event) []launcher.Event {
 		events = append(events, p...)
 	}
 	return append(events, finished(events[len(events)-1].(launcher.Decided).Decision))
+}
+
+// The case of an attempt has the steps that were done again in place, also if it failed later.
+func TestRepeatsInPlaceAreReported(t *testing.T) {
+	events := over(attempt(0, frames, oom, smaller), attempt(1, nil, well, stopped(strategy.Trained, 0, "attempt 1: trained")))
+	again := launcher.InPlace{RankInPlace: strategy.RankInPlace{InPlace: strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Times: 1}}}
+	events = slices.Insert(events, 2, launcher.Event(again))
+	suites := reportOf(t, "gpt", events, nil)
+	if text := suites.Suites[0].Testcases[0].Skipped.Data; !strings.Contains(text, "memory ran out in 1 step, done again in place with recomputed blocks") {
+		t.Errorf("%q", text)
+	}
 }
 
 // reportOf is the report of a run, as a reader of such reports reads it.

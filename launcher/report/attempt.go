@@ -83,6 +83,10 @@ func (v attemptView) Facts() []fact {
 	} else if steps := v.Evidence.Steps(); steps > 0 {
 		all.add("steps", fmt.Sprintf("%d seen", steps))
 	}
+	all.add("in place", strategy.InPlaceWords(v.Again))
+	for _, again := range v.Again[:min(len(v.Again), mostListed)] {
+		all.add("", again.Sentence(false))
+	}
 	all.add("command", strings.Join(v.Command.Argv, " "))
 	return all
 }

@@ -73,3 +73,16 @@ func TestInterruptedAttemptHasATime(t *testing.T) {
 		t.Error("no time of the attempt that was cut off")
 	}
 }
+
+// An attempt has the steps that were done again in place, and what they cost.
+func TestRepeatsInPlaceAreReported(t *testing.T) {
+	again := strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 7, Times: 2, Seconds: strategy.Seconds(time.Second), Elements: 4096, Longest: 512}
+	events := failedAlike()
+	events = append(events[:2:2], append([]launcher.Event{launcher.InPlace{RankInPlace: strategy.RankInPlace{Rank: 3, InPlace: again}}}, events[2:]...)...)
+	page := pageOf(t, journaled(t, events...))
+	for _, want := range []string{"memory ran out in 2 steps, done again in place with recomputed blocks, which took 1.00 s", "rank 3 ran out of memory in forward at step 7;"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}

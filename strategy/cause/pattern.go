@@ -68,6 +68,9 @@ var patterns = slices.Concat(
 
 // recoveryPatterns match the messages of jobs that catch an out-of-memory error.
 var recoveryPatterns = []pattern{
+	// gpurun, about a step that was done again in place.
+	{code: CUDAOOM, weight: WeightHandled, words: words("gpurun: rank ", " ran out of memory in ", " done again ")},
+	{code: CUDAOOM, weight: WeightHandled, words: words("gpurun: ", "memory ran out in ", " done again in place ")},
 	// Composer (MosaicML) with automatic microbatching, 0.8 on.
 	{code: CUDAOOM, weight: WeightHandled, words: words("CUDA out of memory detected")},
 	{code: CUDAOOM, weight: WeightHandled, words: words("CUDA out of memory or excessive memory allocation retries detected")},

@@ -274,6 +274,21 @@ RuntimeError: CUDA error: out of memory
 		want: []want{{code: CUDAOOM, weight: WeightHandled, device: "cuda:0"}},
 	},
 	{
+		name: "gpurun's line about a step that was done again",
+		log:  "gpurun: rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with recomputed blocks (0.29 s)\nstep 1842 loss 1.0\n",
+		want: []want{{code: CUDAOOM, weight: WeightHandled}},
+	},
+	{
+		name: "gpurun's line about more of them",
+		log:  "gpurun: rank 1 ran out of memory in forward 12 more times, the last time at step 1900; the steps were done again with recomputed blocks (0.29 s in all)\n",
+		want: []want{{code: CUDAOOM, weight: WeightHandled}},
+	},
+	{
+		name: "gpurun's summary of them",
+		log:  "gpurun: attempt 0: trained; memory ran out in 5 steps, done again in place with recomputed blocks, which took 2.75 s\n",
+		want: []want{{code: CUDAOOM, weight: WeightHandled}},
+	},
+	{
 		name: "words of recovery before the error",
 		log:  "| WARNING: attempting to recover from OOM in forward/backward pass\n| OOM: Ran out of memory with exception: CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 8.00 GiB total capacity)\n",
 		want: []want{{code: CUDAOOM, weight: WeightHandled}},
