@@ -1,5 +1,5 @@
 # Scaled dot-product attention in place of scores that are written out, where the class
-# of the model offers both. transformers, diffusers and timm each have a way.
+# of the model offers both. transformers, diffusers and timm each do this differently.
 from . import exclusions, forwards
 
 VALUES = ("sdpa",)
@@ -22,7 +22,7 @@ def refusal(root, value="sdpa"):
 
 
 def turn(root, value="sdpa", tell=None):
-    """Changes it wherever it can be changed, and returns [old, new]."""
+    """Changes the attention of all modules where it can be changed, and returns [old, new]."""
     done = []
     try:
         for host, why, change, undo in hosts(root):
@@ -47,7 +47,7 @@ def weights_asked(root):
 
 
 def hosts(root):
-    """Return each module whose attention can be asked for: (module, why not, change, undo)."""
+    """Return each module that has an attention setting: (module, why not, change, undo)."""
     found, covered = [], set()
     for module in root.modules():
         if id(module) in covered:

@@ -1,4 +1,4 @@
-# bf16 autocast round the forward of the root, its outputs back in fp32, as Accelerate
+# bf16 autocast around the forward of the root, its outputs back in fp32, as Accelerate
 # does it. It changes numerics: the probe turns it on only where that is permitted.
 from . import blocks, exclusions, forwards
 

@@ -1,6 +1,6 @@
-# What a loop of the job's own backpropagates in its first optimizer step: whether the mean
-# over a micro batch was divided by their number. The nodes of the graph above the loss
-# function show by what it was divided. Where that is not certain, nothing is reported.
+# What the job's loop backpropagates in its first optimizer step: whether the mean over a
+# micro batch was divided by the number of micro batches. The nodes of the graph above the loss
+# function show the divisor. Where that is not certain, nothing is reported.
 import math
 
 from . import batches as batches_part, huggingface, imports, loss, process, samples

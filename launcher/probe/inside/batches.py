@@ -1,6 +1,6 @@
 # Whether all batches had one shape and no padding: then a smaller micro batch weighs every
 # sample as the whole batch did. Shapes are compared at each call of the root; what is in
-# masks and labels is looked at where they come from a DataLoader in host memory, and on a
+# masks and labels is checked where they come from a DataLoader in host memory, and on a
 # device in the first steps only, since it would have to be waited for. Once it is "no",
 # nothing is looked at any more.
 import os
@@ -134,7 +134,7 @@ class Batches:
             self.no(why)
 
     def no(self, why):
-        """Ends the look: what was seen does not come to be unseen."""
+        """Ends the observation: what was seen stays true."""
         leave()
         loss.no(why)
 

@@ -64,7 +64,7 @@ def numbers(optimizer):
 
 
 def change(before, now):
-    """Names the first number that is another now."""
+    """Names the first number that has changed."""
     for one, other in zip(before, now):
         for a, b in zip(one, other):
             for k in a:

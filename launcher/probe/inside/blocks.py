@@ -1,5 +1,5 @@
-# The repeated blocks of a model: what activation checkpointing recomputes one by one,
-# and what the planner counts bytes by.
+# The repeated blocks of a model: activation checkpointing recomputes them one by one, and
+# the planner counts bytes for each.
 
 
 def find(root):
@@ -86,7 +86,7 @@ def listed(path, modules):
 
 
 def gather(module, path):
-    """Return the lists at and below a module; what a block holds is the block's."""
+    """Return the lists at and below a module; modules inside a block belong to the block."""
     found, taken = [], set()
     if is_container(module):
         for group in by_class(children(module)):
@@ -116,7 +116,7 @@ def in_group(group, path):
 
 
 def in_stage(stage, path, least):
-    """Return the lists that a stage consists of: such a block is no block but a stage.
+    """Return the lists that a stage consists of: then it is a stage and not a block.
 
     The experts or the heads of a block are a list as well, but deeper in it, or the
     smaller part of it.

@@ -23,7 +23,7 @@ def orders(call):
 
 
 def known(call):
-    """Return the one name of what has several."""
+    """Return the first of several names of a setting."""
     for package in ("lightning.pytorch.", "pytorch_lightning."):
         if call.startswith(package):
             return "lightning." + call[len(package):]
@@ -33,7 +33,7 @@ def known(call):
 def change(call, who, get, put):
     """Changes one call's values. Who is its name for people; get and put read and set a
     keyword, and get raises LookupError where there is none of the name. A value that is
-    not what gpurun takes it for is left, and said to be."""
+    not the expected one is left unchanged, and reported."""
     due = [(i, o) for i, o in orders(call) if meant(o, get)]
     wrong = {i: why for i, o in due for why in [against(i, o, who, get)] if why is not None}
     batch = next((wrong[i] for i, o in due if o.get("knob") in BATCH and wrong.get(i)), "")
@@ -64,8 +64,8 @@ def meant(o, get):
 
 
 def against(i, o, who, get):
-    """Return why a call is not to be changed; "" where it was made from what was changed
-    before, None for no reason."""
+    """Return why a call is not to be changed; "" if its arguments come from a call that was
+    changed before, None for no reason."""
     try:
         now = get(o["keyword"])
     except LookupError:
@@ -78,7 +78,7 @@ def against(i, o, who, get):
 
 
 def failed(o, why):
-    """Notes what could not be changed; what has no knob is a problem of the probe's."""
+    """Notes what could not be changed; without a knob it is a problem of the probe."""
     if o.get("knob"):
         process.note("failed", {o["knob"]: why})
     else:
@@ -101,7 +101,7 @@ def tell(line):
 
 
 def rearranged(call, who, function, args, kwargs):
-    """Return a call's arguments as they are to be. Args has the instance or class first."""
+    """Return a call's arguments after the changes. Args has the instance or class first."""
     if not orders(call):
         return args, kwargs
     bound = inspect.signature(function).bind_partial(*args, **kwargs)
@@ -125,7 +125,7 @@ def rearranged(call, who, function, args, kwargs):
             bound.arguments.setdefault(open_ended, {})[keyword] = value
 
     change(call, who, get, put)
-    # In the order of the signature: what was not given comes behind what was.
+    # In the order of the signature: added arguments follow the given ones.
     order = [n for n in kinds if n in bound.arguments]
     bound.arguments = type(bound.arguments)((n, bound.arguments[n]) for n in order)
     positional, named = list(args), dict(kwargs)
@@ -141,12 +141,12 @@ def rearranged(call, who, function, args, kwargs):
 
 
 def constructor(kind, call, after=None):
-    """Has a class's __init__ take the arguments that the orders for a call give."""
+    """Makes a class's __init__ take the arguments that the orders for a call give."""
     replaced(kind, "__init__", call, lambda self: type(self).__name__, after)
 
 
 def method(kind, name, call):
-    """Has a method take the arguments that the orders for a call give."""
+    """Makes a method take the arguments that the orders for a call give."""
     if orders(call):
         replaced(kind, name, call, lambda self: "%s.%s" % (type(self).__name__, name))
 
@@ -193,7 +193,7 @@ def arrived(name, torch):
 
 
 def replace(i, o, kind):
-    """Has a class of optimizer make instances of another, which takes the same arguments."""
+    """Makes a class of optimizer create instances of another, which takes the same arguments."""
 
     def __new__(cls, *args, **kwargs):
         other = None

@@ -6,7 +6,7 @@ import sys
 
 from . import imports, rank
 
-# What PyInstaller's programs have in so many bytes before their end.
+# The marker of PyInstaller's programs, within so many bytes before their end.
 FROZEN, FROZEN_TAIL = b"MEI\014\013\012\013\016", 1 << 16
 
 
@@ -74,8 +74,7 @@ def inherited():
 
 
 def extended(executables, args, env):
-    """Return an environment with gpurun's variables; None where the child is not to have
-    them."""
+    """Return an environment with gpurun's variables; None if the child must not have them."""
     try:
         words = [os.fsdecode(word) for word in args]
         if any("resource_tracker" in word for word in words[1:]):

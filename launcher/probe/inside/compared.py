@@ -1,6 +1,6 @@
-# A recomputed block's second run beside its first, in the first steps: where it gives
-# something else, the gradients would be others than the job's own. Of the first output
-# little is kept: the sums of every 1021st element, and its length.
+# Compares a recomputed block's second run with its first, in the first steps: if they differ,
+# the gradients would differ from the job's own. Little of the first output is kept: the sums
+# of every 1021st element, and its length.
 import sys
 
 STEPS = 2
@@ -12,7 +12,7 @@ APART = {16: 1e-2, 32: 1e-3, 64: 1e-6}
 
 
 class Differs(RuntimeError):
-    """Ends a backward pass whose gradients would be others than the job's own."""
+    """Ends a backward pass whose gradients would differ from the job's own."""
 
 
 class Steps:
@@ -59,7 +59,7 @@ def tensors(value, torch, depth):
 
 
 def difference(first, second):
-    """Return how a second run's output is not the first one's; "" where it is."""
+    """Return how a second run's output differs from the first one's; "" if it does not."""
     if [one[:2] for one in first] != [other[:2] for other in second]:
         return "its output has another shape or type"
     if not first:
@@ -90,7 +90,7 @@ def fail(kind, why, tell):
 
 
 class early_stop_off:
-    """Has PyTorch run a block to its end in the backward pass, and not only as far as needed."""
+    """Makes PyTorch run a block to its end in the backward pass, and not only as far as needed."""
 
     def __enter__(self):
         checkpoint = sys.modules["torch.utils.checkpoint"]

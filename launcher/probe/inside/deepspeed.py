@@ -1,4 +1,4 @@
-# What DeepSpeed is set to, once it has made its engine.
+# The settings of DeepSpeed, read once it has made its engine.
 import functools
 
 from . import process

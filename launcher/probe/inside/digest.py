@@ -97,8 +97,8 @@ def top(held, places, whole):
 
 
 def large(held, places, request, all):
-    """Return the blocks, and the request, that are a large part of all by themselves: what they are
-    can be known by their size. Of weights and optimizer state that is known already."""
+    """Return the blocks, and the request, that are a large part of all by themselves: their size
+    shows what they are. Weights and optimizer state are known already."""
     alone = [(b["requested"], place) for b, place in zip(held, places) if b["requested"] * 100 >= all * LARGE_SHARE and not place[3]]
     found = [dict(named(place), bytes=size, count=1, attention=place[4]) for size, place in alone]
     if request["bytes"] > 0 and not request["what"]:
@@ -156,7 +156,7 @@ def missing(told, sums, without):
     return ""
 
 
-# The line that a stack stands for.
+# The line that represents a stack.
 
 def key_of(b, place):
     """Return a key of an allocation: its place, or without one its size."""
@@ -192,8 +192,8 @@ def cut(text, most):
 
 
 def innermost(frames):
-    """Finds the innermost line outside PyTorch. A line of the user's own stands for a library's
-    where it is inside a module's call: a helper's line says little of a model, and a line that
+    """Finds the innermost line outside PyTorch. A line of the user's code replaces a library's
+    if it is inside a module's call: a helper's line says little of a model, and a line that
     trains by a framework says nothing."""
     if not frames:
         return NOWHERE
@@ -221,7 +221,7 @@ def what_of(frames):
 
 
 def module_of(file):
-    """Return a file's name as people read it: of a package from its own folder on."""
+    """Return a file's name for people: in a package, the path from the package's folder."""
     return file.rpartition("-packages/")[2] if "-packages/" in file else file.rpartition("/")[2]
 
 
@@ -239,7 +239,7 @@ def is_installed(file):
 
 
 def is_python(file):
-    """Return whether a file is of Python's own library, or none."""
+    """Return whether a file is of Python's own library, or there is no file."""
     if file.startswith("<") or ".py" not in file:
         return True
     rest = file.partition("/lib/python3")[2]

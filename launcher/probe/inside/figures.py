@@ -60,8 +60,8 @@ def weights(modules):
 
 
 def convolutional(modules, lists):
-    """Return whether a model is a convolutional net: most of what computes rolls over its
-    input, or each of its blocks does so over an image. A ConvNeXt's block has one
+    """Return whether a model is a convolutional net: most modules that compute are convolutions,
+    or each of its blocks has one over an image. A ConvNeXt's block has one
     convolution and two linear modules; a ViT's only convolution is not in its blocks."""
     rolls = sum(1 for m in modules if any(name.startswith("Conv") and name[-1] == "d" for name in kinds(m) & set(CAST)))
     if rolls > sum(1 for m in modules if kinds(m) & {"Linear", "Conv1D"}):

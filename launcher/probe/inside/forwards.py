@@ -1,7 +1,7 @@
 # How the probe gets between a module and its forward, or its call, without touching the
 # module: the class's forward looks up whether it was called on one of the modules that were
-# asked for. So the module's attributes, its state dict, its pickle and its copies are what
-# they were, and others' hooks run where they ran.
+# registered. So the module's attributes, its state dict, its pickle and its copies stay
+# unchanged, and others' hooks run where they ran.
 import functools
 import types
 import weakref
@@ -13,7 +13,7 @@ class Table(dict):
     """The modules of one class, by id: (weak reference, what runs their forward).
 
     Where a class is pickled by value, as cloudpickle and so MLflow do with a script's own, an
-    empty table goes along: over there nothing is changed.
+    empty table is pickled with it: nothing is changed where it is loaded.
     """
 
     def __reduce__(self):
@@ -36,14 +36,14 @@ TABLES = {}  # by rung
 
 
 def is_wrapped(rung, module):
-    """Return whether a rung runs this module's forward."""
+    """Return whether a remedy runs this module's forward."""
     return any(id(module) in table for table in TABLES.get(rung, ()))
 
 
 def wrap(rung, modules, make):
-    """Lets make(module) run each module's forward; gives the function that undoes it.
+    """Lets make(module) run each module's forward; returns the function that undoes it.
 
-    What make gives is called as run(module, forward, args, kwargs), where forward is
+    The result of make is called as run(module, forward, args, kwargs), where forward is
     the class's own.
     """
     layers = {}
@@ -71,7 +71,7 @@ def add(table, module, run):
 
 
 def layer(kind):
-    """Puts a forward before the class's own, and gives (its table, it, whether the class had one)."""
+    """Puts a forward before the class's own, and returns (its table, it, whether the class had one)."""
     table, original, own = Table(), kind.forward, "forward" in kind.__dict__
     number = id
 
@@ -151,9 +151,9 @@ def keywords(module):
 def around(rung, root, enter, leave, convert=None, failed=None):
     """Runs enter() before each forward of the root and leave(state) after it.
 
-    convert(output) gives the output to hand on. The call that runs already is included.
-    What fails here leaves the forward as it would be, and failed(exception) is told.
-    It gives the function that undoes it.
+    convert(output) returns the output for the caller. The call that runs already is included.
+    A failure here leaves the forward unchanged, and calls failed(exception).
+    It returns the function that undoes it.
     """
     opened = []
 

@@ -1,4 +1,4 @@
-# What transformers and Accelerate are set to, and the orders that change it.
+# The settings of transformers and Accelerate, and the orders that change them.
 import functools
 import weakref
 
@@ -117,7 +117,7 @@ def trainer(kind):
 
 @process.guarded
 def scale(kind):
-    """Has the scale of the loss measured before the first training step."""
+    """Measures the scale of the loss before the first training step."""
     plain = kind.training_step
     if hasattr(plain, "gpurun") or not process.here():
         return
@@ -151,7 +151,7 @@ def withhold(self):
 
 @process.guarded
 def pass_gradients(self):
-    """Has blocks checkpointed in the way that needs no gradient of their input, where nothing
+    """Checkpoints blocks in the way that needs no gradient of their input, where nothing
     before them trains, as under an adapter. The other way, the default before transformers 5,
     would end the first backward pass with an error."""
     args, keyword = self.args, "gradient_checkpointing_kwargs"
@@ -192,7 +192,7 @@ def first():
 
 
 def progress():
-    """Return the step so far, that of the end, and the loss."""
+    """Return the latest step, the last step of the training, and the loss."""
     self = trainers[-1]()
     loss = next((row["loss"] for row in reversed(self.state.log_history[-4:]) if "loss" in row), None)
     return self.state.global_step, self.state.max_steps, loss

@@ -30,7 +30,7 @@ plain: dict = {}  # functions of os that begin a program
 def follow(role, told, folder, watch):
     """Begins to follow a process: see rank.py for its role.
 
-    Told are gpurun's variables, folder is the probe's, and watch sets the hook that
+    Told has gpurun's variables, folder is the probe's, and watch sets the hook that
     reports the last exception.
     """
     wanted = dict(ARRIVALS)
@@ -74,7 +74,7 @@ def like(function, wrapper):
 
 
 def placed(kind, name, wrapper):
-    """Return a class a method in place of another: pickle finds it by the name that it has there."""
+    """Give a class a method in place of another: pickle finds it by the name that it has there."""
     wrapper.__module__, wrapper.__qualname__ = kind.__module__, kind.__qualname__ + "." + name
     setattr(kind, name, wrapper)
     return wrapper
@@ -117,8 +117,8 @@ def found(name, path, target):
 
 
 class Loader:
-    """Stands for a module's loader until the module is run: the module itself, and
-    code that looks while it runs, sees its own."""
+    """Replaces a module's loader until the module is run: the module itself, and
+    code that looks while it runs, see the original one."""
 
     def __init__(self, loader, name):
         self._gpurun = loader, name
@@ -175,7 +175,7 @@ def done():
             pass
     finder.wanted = {}
     # The same list, since others may have kept it. A thread that goes through it now would
-    # pass over a finder: it is waited for. One that comes later is helped by find_spec.
+    # skip a finder: wait for it. find_spec helps a thread that comes later.
     finder.gone = True
     for _ in range(50):
         if not looking():

@@ -1,4 +1,4 @@
-# What Lightning's Trainer is set to, and the orders that change it.
+# The settings of Lightning's Trainer, and the orders that change them.
 import math
 import weakref
 

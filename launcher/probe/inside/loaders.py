@@ -50,7 +50,7 @@ def in_worker():
 
 @process.guarded
 def opens(loader, iterator):
-    """Notes what a loader is set to: a loop may keep its iterator alone."""
+    """Notes a loader's settings: a loop may keep its iterator alone."""
     if hook["open"] is not None:
         hook["open"][iterator] = {
             "class": type(loader).__name__, "batch_size": size(loader), "num_workers": loader.num_workers, "pin_memory": bool(loader.pin_memory),
@@ -79,7 +79,7 @@ def draw(iterator):
 @process.guarded
 def again(args, kwargs):
     """Called when the root is called once more: a script may have called it before with
-    something made up, to see that it works or to count what it computes."""
+    made-up input, to see that it works or to count what it computes."""
     root = hook.get("root")
     if root is None or root["loader"] is not None or root.get("over"):
         return

@@ -47,7 +47,7 @@ def refusal(root, value=None):
 
 
 def replaced(torch):
-    """Return whose cross_entropy it is, "" for PyTorch's own."""
+    """Return the owner of a cross_entropy that replaces PyTorch's, "" for PyTorch's own."""
     functional = torch.nn.functional
     own = getattr(functional, "cross_entropy", None)
     if getattr(getattr(own, "__code__", None), "co_filename", "") != functional.__file__:

@@ -49,7 +49,7 @@ def cross_entropy(plain, logits, target, weight, reduction, ignore, smoothing):
 
 
 def weights(torch, losses, target, weight, ignore, wide):
-    """Return what a mean is divided by: the number of rows, or the sum of their weights."""
+    """Return the divisor of a mean: the number of rows, or the sum of their weights."""
     if target.is_floating_point():
         return losses.numel()
     with torch.no_grad():

@@ -1,5 +1,5 @@
-# What is held when each block begins, in the first forward alone: the classes of the blocks
-# have another __call__ for as long. Blocks that a backward pass runs once more come later,
+# The memory held when each block begins, in the first forward only: until its end the classes
+# of the blocks have another __call__. Blocks that a backward pass runs once more come later,
 # and are not counted.
 from . import imports, inputs, process
 
@@ -52,7 +52,7 @@ class Marks:
             told["after_bytes"] = self.held()
 
     def over(self):
-        """Ends it, and gives what was seen: the lists that were called."""
+        """Ends the observation, and returns the lists that were called."""
         self.owners.clear()
         for kind, plain, own, mine in self.kinds:
             if kind.__dict__.get("__call__") is not mine:

@@ -1,7 +1,7 @@
-# What the process measures of its memory: memory.json, whose keys are those of
-# strategy/memory.Measurement. It looks closely at the first forward and the first three
+# The measurements of the process's memory: memory.json, whose keys are those of
+# strategy/memory.Measurement. It measures in detail the first forward and the first three
 # optimizer steps; from then on each call of the root is one comparison, and a call with a
-# longer input than all before has its step looked at.
+# longer input than all before has its step measured.
 import os
 import sys
 import threading
@@ -133,7 +133,7 @@ class Memory:
         return {"bf16": "bfloat16", "fp16": "float16"}.get(found, "")
 
     def evaluates(self, args, kwargs):
-        """Looks at the first calls without gradients, and at those that are longer."""
+        """Measures the first calls without gradients, and those that are longer."""
         own = inputs.largest(args, kwargs)
         size = 0 if own is None else inputs.elements(own.shape)
         self.evaluations += 1
@@ -231,7 +231,7 @@ class Memory:
         self.armed = True
         steps.listen()
 
-    # What is told.
+    # The report.
 
     def save(self, failed=None):
         told = dict(self.said, pid=os.getpid(), time=time.time(), steps=self.n)
@@ -277,7 +277,7 @@ def kept(function):
 
 
 def over(memory):
-    """Takes away what listens."""
+    """Removes the listeners."""
     rootcalls.leave(hooks)
     if memory.marks is not None:
         memory.marks.over()
@@ -338,10 +338,10 @@ def observed(device, wanted, allowed, free):
 
 
 def running(memory):
-    """Return the instant that the job's main thread is in: the backward pass runs in another.
+    """Return the phase that the job's main thread is in: the backward pass runs in another.
 
-    No name may stand for a frame here: it may be this one, which would then hold itself, its
-    callers, and with them the tensors of a job that catches the exception and goes on.
+    No name may refer to a frame here: it may be this one, which would then hold itself, its
+    callers, and with them the tensors of a job that catches the exception and continues.
     """
     return named(memory, ranout.instant(ranout.frames_from(sys._current_frames().get(state["thread"]))))
 

@@ -1,5 +1,5 @@
 # How much memory a process holds of what it trains in, and the most that it held. Nothing
-# is reset: what the job itself reads of PyTorch's peaks stays what it is.
+# is reset: the peaks that the job itself reads from PyTorch stay unchanged.
 import os
 import sys
 
@@ -10,7 +10,7 @@ def of(device):
 
 
 class CUDA:
-    """What PyTorch's caching allocator gives and holds on one device."""
+    """The memory that PyTorch's caching allocator gives and holds on one device."""
 
     resets = True  # the job may reset the peak
 
@@ -19,7 +19,7 @@ class CUDA:
         self.device = device.index if device.index is not None else self.cuda.current_device()
 
     def read(self):
-        """Return (bytes held, the most since somebody reset it)."""
+        """Return (bytes held, the most since the last reset)."""
         held = self.stats().get("allocated_bytes", {}).get("all", {})
         return int(held.get("current", 0)), int(held.get("peak", 0))
 
@@ -143,17 +143,17 @@ def status():
 
 
 class Peaks:
-    """Return by phases what the meter's one peak was: it is known of those in which it rose.
-    Of the others it is known that they held no more."""
+    """Return the meter's one peak by phases: it is known for phases in which it rose. The
+    others held no more."""
 
     def __init__(self, meter):
         self.meter, self.last, self.most = meter, 0, 0
         self.held = self.take()[0]
 
     def take(self):
-        """Ends an instant. Gives (bytes held, the most in it, 0 where it did not rise)."""
+        """Ends a phase. Returns (bytes held, the most in it, 0 where it did not rise)."""
         self.held, peak = self.meter.read()
-        # Below the last one it is where the job has reset it: it is of this instant then.
+        # Below the last one it is where the job has reset it: it is of this phase then.
         rose = peak > self.last or peak < self.last and self.meter.resets
         self.last, self.most = peak if self.meter.resets else max(self.last, peak), max(self.most, peak)
         return self.held, peak if rose else 0

@@ -1,5 +1,4 @@
-# The root module as gpurun sees it, and what is examined with it, once: at its first
-# call in training, before its forward.
+# Examines the root module once: at its first call in training, before its forward.
 import sys
 
 from . import blocks, huggingface, lightning, loaders, losscalls, memory, precision, process, rungs, samples, steps, switches
@@ -7,7 +6,7 @@ from . import blocks, huggingface, lightning, loaders, losscalls, memory, precis
 
 
 def first(root, args, kwargs):
-    """Looks at the root before its first forward, and turns what gpurun ordered."""
+    """Examines the root before its first forward, and applies what gpurun ordered."""
     model = unwrapped(root)
     told = process.told
     told["model"] = {"class": type(model).__name__, "parameters": 0, "blocks": []}

@@ -1,9 +1,9 @@
-# The activations on the host: what the forward saves for the backward pass travels to
-# the host's memory, and back when the backward pass asks for it.
+# The activations on the host: tensors that the forward saves for the backward pass are
+# copied to host memory, and back when the backward pass needs them.
 #
-# It is in force inside the root's forward only. What a loss outside it saves is the
-# first that the backward pass asks for, so its way there and back would save nothing,
-# and other models of the process are not touched.
+# This applies inside the root's forward only. The backward pass first needs the tensors that
+# a loss outside it saves, so copying them would save nothing. Other models of the process
+# are not touched.
 import os
 import weakref
 
@@ -39,9 +39,9 @@ def refusal(root, value="cpu"):
 def short_of_memory(root, device):
     """Return the reason where the host has no room for half of what the forward may hold.
 
-    A job that is asked to do this ran out of what it can have of the device, so it holds
-    about that. Checkpointed blocks leave only their inputs, a transformer's a 25th; but
-    not all that is saved is in blocks. What does not fit in the end stays on the device.
+    A job that gets this order ran out of device memory, so it holds about all that it may.
+    Checkpointed blocks keep only their inputs, in a transformer a 25th; but not all saved
+    tensors are in blocks. What does not fit in the end stays on the device.
     """
     expected = within_reach(device)
     if checkpointing.is_on(root):
@@ -162,7 +162,7 @@ def address(tensor):
 
 
 class Room:
-    """The host's memory that is left: where it ends, activations stay on the device."""
+    """The free memory of the host: when it is used up, activations stay on the device."""
 
     def __init__(self, budget, tell):
         self.left, self.tell = budget, tell
@@ -221,7 +221,7 @@ def is_dense(tensor):
 
 
 class Travel:
-    """What happens to each tensor that one forward saves. A tensor saved twice travels once."""
+    """What happens to each tensor that one forward saves. A tensor saved twice is copied once."""
 
     def __init__(self, torch, stay, room):
         self.torch, self.stay, self.room, self.known = torch, stay, room, {}

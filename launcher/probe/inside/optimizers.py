@@ -1,4 +1,4 @@
-# The optimizer as its memory goes by it: the class, whether it works on all parameters at
+# The properties of the optimizer that decide its memory: the class, whether it works on all parameters at
 # once, and the bytes of its state.
 import sys
 

@@ -1,7 +1,7 @@
 # A rank's own part of its steps: how long it waits for data, and how long its forward pass
 # takes. Ranks that wait for each other in each step are all as slow as the slowest; this
-# shows which that is. One step a second is measured, and nothing waits for the device: what
-# lies between two events is asked for when they are over. A wait for data during which the
+# shows which that is. One step a second is measured, and nothing waits for the device: the
+# time between two events is read when they are over. A wait for data during which the
 # device still computes what it was given is none.
 import collections
 import sys
@@ -34,7 +34,7 @@ class Timing:
 
 
 class Pace:
-    """What one rank takes for itself. Where it is one of several, and trains."""
+    """The time of one rank's own work, if it is one of several and trains."""
 
     def __init__(self, meter):
         self.meter, self.thread = meter, threading.get_ident()
@@ -110,7 +110,7 @@ def arm(memory):
 
 
 def inner(root):
-    """Return what computes, below what has the ranks wait for each other: where all is sharded,
+    """Return the modules that compute without waiting for other ranks: where all is sharded,
     or ranks are of several kinds, there is none. DistributedDataParallel's own forward waits
     for other ranks to have their buffers."""
     kind = sys.modules["torch"].nn.parallel.DistributedDataParallel

@@ -1,5 +1,5 @@
-# The precision that a model is trained in: autocast's, wherever the job enters it, else
-# that of the weights.
+# The precision in which a model is trained: autocast's if the job enters it, else that of
+# the weights.
 import sys
 
 from . import imports, process
@@ -8,7 +8,7 @@ hook: dict = {}
 
 
 def at(root, model):
-    """Reports what holds at the root's first call, and listens for autocast inside it."""
+    """Reports the precision at the root's first call, and listens for autocast inside it."""
     torch = sys.modules["torch"]
     devices = {p.device.type for p in root.parameters()}
     hook.update(torch=torch, devices=devices, weights=weights(torch, root, devices))

@@ -10,10 +10,10 @@ from . import rank, report
 
 start = rank.start
 
-# What is told, beside the settings. strategy.Said names the keys.
+# The report, without the settings. strategy.Said names the keys.
 told: dict = {}
 
-# By knob, what was said of it: {authority: (value, by)}. The largest authority counts.
+# By knob, the reported values: {authority: (value, by)}. The largest authority counts.
 said: dict = {}
 
 # Authorities.
@@ -29,7 +29,7 @@ def here():
 
 
 def is_rank():
-    """Return whether a process has spoken for itself before it trained: gpurun's rank."""
+    """Return whether a process reports before it trains: gpurun's rank does."""
     return start["role"] == "rank"
 
 
@@ -91,8 +91,8 @@ def settings():
 
 
 def idle(knob):
-    """Return whether a knob means nothing here: without CUDA no memory is pinned, whatever
-    is asked for."""
+    """Return whether a knob has no effect here: without CUDA no memory is pinned, whatever
+    the setting."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         return knob == "pin_memory" and not cuda.is_available()
@@ -101,7 +101,7 @@ def idle(knob):
 
 
 def disputed(knob, voices):
-    """Return whether what a framework is set to is not what was seen to happen."""
+    """Return whether a framework's setting differs from what was observed."""
     seen = voices.get(LOADER if knob == "micro_batch_size" else MEASURED)
     meant = voices.get(FRAMEWORK)
     return knob in ("micro_batch_size", "gradient_accumulation_steps") and \

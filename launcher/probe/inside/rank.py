@@ -1,12 +1,12 @@
 # Which of the Python processes below gpurun's child is the rank: the first one that
-# runs the job's script or module. A wrapper may stand before it that is Python itself
-# (conda run, poetry run, torchrun), and is left alone.
+# runs the job's script or module. A wrapper before it may be Python itself (conda run,
+# poetry run, torchrun), and is left alone.
 #
 # Any Python from 2.7 on reads this file at its start: see sitecustomize.py.
 import os
 import sys
 
-# What this process is: its role, gpurun's variables (told), the probe's folder, and watch, which
+# This process: its role, gpurun's variables (told), the probe's folder, and watch, which
 # sets the hook that reports the last exception.
 start = {}
 
@@ -16,9 +16,9 @@ def role(told):
 
     rank    it runs what the job names, and no living process did before it
     own     the job has started it: by itself, or as one of several that run the same
-    passer  it runs something else; it is one of the job's if it should come to train
+    passer  it runs something else; it counts as one of the job's processes if it trains
 
-    Told are the variables that gpurun has set.
+    Told has the variables that gpurun has set.
     """
     path = told["GPURUN_PROBE_FILE"]
     if told["GPURUN_PROBE_JOB"]:

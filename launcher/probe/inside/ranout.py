@@ -1,4 +1,4 @@
-# How memory ran out: in which phase of a step, and how much was wanted.
+# How memory ran out: in which phase of a step, and how much was requested.
 import re
 
 from . import rootcalls
@@ -10,7 +10,7 @@ UNITS = {"bytes": 1, None: 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 def reason(value):
     """Return the exception by which memory ran out: the one given, or what it was raised
-    from; None where neither says so."""
+    from; None if neither is an out-of-memory error."""
     for _ in range(5):
         if value is None or is_one(value):
             return value
@@ -60,7 +60,7 @@ def frames_from(frame):
 
 
 def instant(frames):
-    """Return the instant that frames are in, innermost first: optimizer, backward, call (of
+    """Return the phase that frames are in, innermost first: optimizer, backward, call (of
     the root); "" for none of them."""
     is_call = rootcalls.is_call
     for frame in frames:

@@ -1,6 +1,6 @@
 # The loss of a micro batch, computed again with other samples: with half of the samples twice,
-# and with the other half twice. Where each sample's gradient is then what it was, and the two
-# losses have the mean that the loss had, the loss is a sum of its samples' parts. The root's
+# and with the other half twice. If each sample's gradient is unchanged then, and the mean of the
+# two losses is the original loss, the loss is a sum of its samples' parts. The root's
 # forward is not run again: what it gave for a sample goes with that sample, since rows.py
 # shows that it computes each row by itself. No tensor of the job is written to.
 import sys
@@ -16,7 +16,7 @@ ALIKE = {16: 3e-2, 32: 1e-4, 64: 1e-6}
 
 
 class Coupled(Exception):
-    """Return what mixes the samples of a batch."""
+    """Raised with the operation that mixes the samples of a batch."""
 
 
 class Again:
@@ -232,7 +232,7 @@ def compare(again, plain, orders, torch):
 
 
 def culprit(again, orders):
-    """Names the first operation after which samples are not what they were."""
+    """Names the first operation after which samples have changed."""
     rows, place = again.rows, ""
     try:
         inputs, again.inputs = again.inputs, None

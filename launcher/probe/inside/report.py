@@ -111,7 +111,7 @@ def frames(trace):
 
 
 def chain(value, trace):
-    """Return what the exception was raised from, the nearest first, at most 4.
+    """Return the exceptions that the exception was raised from, the nearest first, at most 4.
 
     Explicit is "raise ... from"; caught says that the frame that raised the one is the
     frame that had caught the other.

@@ -1,6 +1,6 @@
 # The root: the first module that is called in training mode, with gradients, and has
 # something to train. Module.__call__ is another function until then, which costs each
-# call a tenth of a microsecond; from then on it is what it was.
+# call a tenth of a microsecond; after that it is restored.
 import functools
 import sys
 import weakref
@@ -94,13 +94,13 @@ def compiling(torch):
     cuda = torch.cuda
     if not hasattr(cuda, "is_current_stream_capturing"):  # before 1.12
         return lambda: compiles() or tracing() is not None
-    # That is asked only where CUDA is in use: to ask would begin to use it.
+    # Only where CUDA is in use: the query itself would initialise it.
     return lambda: compiles() or tracing() is not None or cuda.is_initialized() and cuda.is_current_stream_capturing()
 
 
 def disarm():
     hook["armed"] = False
-    # Another one may have put its own in front, and will put this back when it is done.
+    # Another tool may have put its function in front, and will restore this one when it is done.
     if torch.nn.Module.__call__ is hook["call"]:
         torch.nn.Module.__call__ = hook["plain"]
 

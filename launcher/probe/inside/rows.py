@@ -1,7 +1,7 @@
 # Whether the forward of a module computes each row of a batch by itself: a few rows are run
-# in several arrangements, without gradients, and each row must come out as it did before.
-# What is random is made plain for that: dropout keeps all, noise is one number, a random
-# order is the reverse one. The module is as it was afterwards: buffers, attributes, modes,
+# in several arrangements, without gradients, and the output of each row must stay the same.
+# Random operations are made deterministic for that: dropout keeps all, noise is one number,
+# a random order is the reverse one. The module is restored afterwards: buffers, attributes, modes,
 # random numbers, the cache of autocast. Hooks on the module itself are not run; where a
 # module in it has a forward hook, or ranks would wait for each other, nothing is run.
 import contextlib
@@ -27,7 +27,7 @@ class Answer:
 
 
 class Unknown(Exception):
-    """Return why the rows cannot be compared."""
+    """Raised with the reason why the rows cannot be compared."""
 
 
 def rows_are_independent(root, args, kwargs, size=0):

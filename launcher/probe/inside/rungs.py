@@ -23,12 +23,12 @@ def looked(rung, root, *value):
 
 
 def apply(root, turn, tell=None, count=None):
-    """Turns what turn asks for: {knob: value}.
+    """Applies the values of turn: {knob: value}.
 
-    It is called while the first call of root begins, and gives {"applied": {knob: [old,
+    It is called while the first call of root begins, and returns {"applied": {knob: [old,
     new]}, "refused": {knob: reason}, "failed": {knob: reason}}. It never raises: where
-    something fails, the job is as it was. tell(knob, reason) is called where a knob has
-    to be given up in a later step.
+    something fails, the job stays unchanged. tell(knob, reason) is called where a knob has
+    to be removed in a later step.
     """
     result = {"applied": {}, "refused": {}, "failed": {}}
     known = dict(ORDER)

@@ -1,5 +1,5 @@
 # Whether samples depend on each other in the loss, and whether the micro batches of an
-# optimizer step are computed alike: looked at in the first steps. What the job computes
+# optimizer step are computed alike, checked in the first steps. What the job computes
 # between its DataLoader and the backward pass is noted (tape.py) and computed again with other
 # samples (replay.py); of the root's forward a few rows are run (rows.py).
 import sys

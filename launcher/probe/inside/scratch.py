@@ -1,6 +1,6 @@
 # Under a limit of the process's data (RLIMIT_DATA) the library that multiplies matrices gets
-# its working memory here, before the job can fill all that it may have. OpenBLAS asks for it
-# at the first multiplication, and where there is none some versions ask for ever.
+# its working memory here, before the job can fill its limit. OpenBLAS asks for it
+# at the first multiplication; without any, some versions retry for ever.
 from . import meters
 
 SIDE = 256  # smaller matrices are multiplied without it

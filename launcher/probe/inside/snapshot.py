@@ -1,5 +1,5 @@
 # What PyTorch's CUDA allocator holds when memory runs out: snapshot-<k>.pickle, in the form
-# of torch.cuda.memory._dump_snapshot, with what is known here beside it under "gpurun", and
+# of torch.cuda.memory._dump_snapshot, with the probe's facts added under "gpurun", and
 # snapshot-<k>.json, its digest.
 # Allocations are recorded with their stacks for the first optimizer steps, or throughout.
 import collections
@@ -20,7 +20,7 @@ WRITTEN = 8  # snapshots of one process that outlives them
 SECONDS = 20.0  # that all of them may take
 FRAMES = 64  # of the stack of the request
 
-# "busy" is looked at after each optimizer step: it is false once there is nothing to do.
+# "busy" is read after each optimizer step: it is false once there is nothing to do.
 state: dict = {"busy": False, "recording": False, "foreign": False, "until": 0, "kept": [], "written": 0, "spent": 0.0, "inside": False}
 marks = collections.deque(maxlen=4096)  # when steps ended, in microseconds
 
@@ -39,7 +39,7 @@ def arrived(torch):
 
 
 def begin():
-    """Begins when CUDA does. Whatever is wrong here is not the job's."""
+    """Begins when CUDA does. An error here never reaches the job."""
     process.guarded(start)()
 
 
@@ -61,7 +61,7 @@ def start():
 
 
 def refused(torch):
-    """Return why nothing is known of the allocator; empty where it can."""
+    """Return why the allocator cannot be recorded; empty if it can."""
     for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"):
         if name in os.environ:
             return "%s turns PyTorch's caching allocator off, which is what snapshots are of" % name
@@ -76,7 +76,7 @@ def refused(torch):
 # The history.
 
 def watch(memory):
-    """Steps back where the job records the history itself."""
+    """Does nothing where the job records the history itself."""
     plain = memory._record_memory_history
 
     @functools.wraps(plain)
@@ -95,7 +95,7 @@ def unwatch():
 
 
 def record(on):
-    """Turns the recording on or off, in the words of this PyTorch. Turned off, it forgets what
+    """Turns the recording on or off, by the arguments of this PyTorch version. Turned off, it forgets what
     was freed; blocks that are in use keep the stacks that they have."""
     import inspect
 
@@ -132,7 +132,7 @@ def stepped(n):
 
 
 def outlived():
-    """Takes back what was written: the job has gone on."""
+    """Removes the written files: the job has continued."""
     for stem in state["kept"]:
         for end in (".json", ".pickle"):
             try:

@@ -11,7 +11,7 @@ HIGH = 200  # above the descriptors that jobs count on
 
 
 def arm(number):
-    """Begins to listen, unless somebody else does."""
+    """Begins to listen, unless another handler does."""
     import faulthandler
 
     if signal.getsignal(number) is not signal.SIG_DFL:

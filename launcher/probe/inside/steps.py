@@ -204,13 +204,13 @@ def opens(optimizer):
 
 
 def listen():
-    """Looks at the beginning of the next step, too."""
+    """Observes the beginning of the next step, too."""
     if "pre" not in handles and "post" in handles:
         handles["pre"] = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(before)
 
 
 def opening(optimizer):
-    """Is the moment before the first step: all that the job is made of is there."""
+    """Runs before the first step: all parts of the job exist by now."""
     try:
         look(optimizer)
     finally:
@@ -244,7 +244,7 @@ def after(optimizer, args, kwargs):
     if handles["compiling"]() or os.getpid() != clock["pid"]:
         return
     memory.after(optimizer)
-    # Not before: while PyTorch goes through its hooks, none of them can be taken away.
+    # Not before: while PyTorch goes through its hooks, none of them can be removed.
     if "over" in clock and "pre" in handles and not memory.armed():
         handles.pop("pre").remove()
     try:

@@ -1,5 +1,5 @@
-# What a model's own switches are set to: activation checkpointing, attention, and how it
-# is spread over the ranks.
+# The settings of a model's own switches: activation checkpointing, attention, and how it is
+# spread over the ranks.
 import sys
 
 from . import imports, process, words
@@ -8,7 +8,7 @@ hook: dict = {}
 
 
 def at(root, model):
-    """Reports what holds at the root's first call, and listens for checkpointing inside it."""
+    """Reports the settings at the root's first call, and listens for checkpointing inside it."""
     settle, by = process.settle, type(model).__name__
     on = None
     for name in ("is_gradient_checkpointing", "grad_checkpointing"):
@@ -27,7 +27,7 @@ def at(root, model):
 # reentrant autograd, and without it, before PyTorch 2.1 and since.
 CALLED = (("CheckpointFunction", "forward"), ("", "_checkpoint_without_reentrant"), ("_CheckpointFrame", "__init__"))
 
-# Those who recompute by means of their own.
+# Libraries with their own recomputation.
 OTHERS = ("megatron", "fairscale", "deepspeed.runtime.activation_checkpointing", "xformers.checkpoint")
 
 
@@ -61,7 +61,7 @@ def heard():
 
 
 def leave():
-    """Called when the first step comes: what did not recompute by now does not."""
+    """Called when the first step comes: a model that has not recomputed by now does not."""
     if "plain" not in hook:
         return
     for owner, name, plain, mine in hook.pop("plain"):

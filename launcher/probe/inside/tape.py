@@ -21,7 +21,7 @@ ARITHMETIC = ("mul", "div", "add", "sub", "rsub", "pow", "clamp", "clamp_min", "
 
 
 class Unproven(Exception):
-    """Return why the loss cannot be computed again."""
+    """Raised with the reason why the loss cannot be computed again."""
 
 
 class Ref:

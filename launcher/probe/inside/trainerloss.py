@@ -1,6 +1,6 @@
 # How transformers' Trainer scales its loss with another accumulation. Its own training_step
 # is run before the first forward, with two rows of the batch and without gradients, and what
-# it would hand to the backward pass is compared: with more micro batches, with twice the
+# it would pass to the backward pass is compared: with more micro batches, with twice the
 # items, and with each row twice. Nothing of that is left behind.
 import contextlib
 import sys
@@ -114,7 +114,7 @@ class Run:
         self.rewound = lambda: recompute.Rewound(self.state, self.before, self.modes)
 
     def __call__(self, inputs, items, accumulation):
-        """Return what would be backpropagated of a micro batch, of so many."""
+        """Return the value that would be backpropagated for one of so many micro batches."""
         self.got = None
         with contextlib.ExitStack() as stack:
             for each in self.untouched(accumulation):
@@ -126,7 +126,7 @@ class Run:
         return () if items is None and not takes_items(self.step) else (items,)
 
     def untouched(self, accumulation):
-        """Return the contexts that put back what the run changes."""
+        """Return the contexts that restore what the run changes."""
         torch, trainer = sys.modules["torch"], self.trainer
         devices = sorted({p.device.index for p in self.model.parameters() if p.device.type == "cuda"})
         yield containers(vars(trainer))
@@ -186,7 +186,7 @@ def attribute(owner, name, value):
 
 @contextlib.contextmanager
 def evaluating(model):
-    """Has the model compute without dropout, though training_step puts it in training mode."""
+    """Makes the model compute without dropout, though training_step puts it in training mode."""
     def before(module, args):
         module.eval()
 
@@ -208,7 +208,7 @@ def cleared(torch):
 
 @contextlib.contextmanager
 def containers(value):
-    """Puts back what the small containers in a dictionary hold: Trainers count and collect."""
+    """Restores the contents of small containers in a dictionary: Trainers count and collect."""
     found = {}
     collect(value, found)
     try:

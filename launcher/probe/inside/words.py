@@ -1,4 +1,4 @@
-# gpurun's words for what frameworks call by others. None: there is no word.
+# gpurun's words for the terms of frameworks. None: there is no word.
 
 OPTIMIZERS = {
     "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_apex_fused": "adamw",
@@ -57,7 +57,7 @@ def optimizer(value):
 
 
 def adam(instance):
-    """Return the word for an optimizer: its class, and what decides where a class is several."""
+    """Return the word for an optimizer: its class, and the settings that decide where one class has several."""
     name = type(instance).__name__
     if name in ("FusedAdam", "DeepSpeedCPUAdam"):
         wide = getattr(instance, "adam_w_mode", None)
