@@ -1,7 +1,6 @@
 package document
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/patch"
@@ -19,9 +18,9 @@ func locate(positions map[string]patch.Position, path []string, atValue bool) (o
 		case next.Item:
 			b.WriteString("[" + name + "]")
 		case b.Len() > 0:
-			b.WriteString("." + spell(name))
+			b.WriteString("." + patch.TOMLKey(name))
 		default:
-			b.WriteString(spell(name))
+			b.WriteString(patch.TOMLKey(name))
 		}
 		if missing = missing || !known; !missing {
 			at = next
@@ -31,13 +30,4 @@ func locate(positions map[string]patch.Position, path []string, atValue bool) (o
 		return at.Value, b.String()
 	}
 	return at.Key, b.String()
-}
-
-// spell writes one part of a key, in quotes if TOML requires them.
-func spell(name string) string {
-	bare := name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
-	if bare {
-		return name
-	}
-	return strconv.Quote(name)
 }

@@ -138,8 +138,8 @@ func tomlFloat(x float64) string {
 	return text + ".0"
 }
 
-// tomlKey writes a key, in quotes if it needs them.
-func tomlKey(keys ...string) string {
+// TOMLKey writes a key, in quotes if it needs them.
+func TOMLKey(keys ...string) string {
 	words := slices.Clone(keys)
 	for i, key := range words {
 		bare := key != ""

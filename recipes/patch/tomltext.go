@@ -210,21 +210,21 @@ func (t *tomlText) insert(keys []string, value any) ([]byte, error) {
 	word := tomlWord(value, false)
 	for i := last; i > 0; i-- {
 		if above := t.find(keys[:i]); above != nil && above.table {
-			return t.intoInline(above, tomlKey(keys[i:]...)+" = "+word), nil
+			return t.intoInline(above, TOMLKey(keys[i:]...)+" = "+word), nil
 		}
 	}
 	if section := t.section(keys[:last]); section != nil && (last > 0 || section.used) {
-		return t.behind(section.end, section.path, tomlKey(keys[last])+" = "+word), nil
+		return t.behind(section.end, section.path, TOMLKey(keys[last])+" = "+word), nil
 	}
 	if near := t.dotted(keys[:last]); near != nil {
 		above := len(near.path) - near.parts
-		return t.behind(near.value.end, near.section.path, tomlKey(keys[above:]...)+" = "+word), nil
+		return t.behind(near.value.end, near.section.path, TOMLKey(keys[above:]...)+" = "+word), nil
 	}
 	nl := lineEnd(t.text)
 	if last == 0 {
-		return t.first(tomlKey(keys[0]) + " = " + word + nl), nil
+		return t.first(TOMLKey(keys[0]) + " = " + word + nl), nil
 	}
-	table := "[" + tomlKey(keys[:last]...) + "]" + nl + tomlKey(keys[last]) + " = " + word + nl
+	table := "[" + TOMLKey(keys[:last]...) + "]" + nl + TOMLKey(keys[last]) + " = " + word + nl
 	end := t.text
 	switch {
 	case len(bytes.TrimSpace(withoutBOM(end))) == 0:

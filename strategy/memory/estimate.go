@@ -80,12 +80,11 @@ type spread struct {
 
 // expected uses the formulas unchanged. cautious is for the bound: 2 % for the rounding of many
 // small tensors; an uncalibrated formula for activations has a log-sd of 0.25, of which 1.65 are
-// 1.5 ×, and as much for the logits (12.2 bytes measured, 18 published); the default allocator
-// needs 1.03 to 1.14 × the bytes allocated at the peak, 1.06 as the median of the measured plans.
-// The largest vocabulary in use replaces an unknown one.
+// 1.5 ×, and as much for the logits (12.2 bytes measured, 18 published); the default allocator's
+// room. The largest vocabulary in use replaces an unknown one.
 var (
 	expected = spread{states: 1, activations: 1, buffers: 1, allocator: 1}
-	cautious = spread{states: 1.02, activations: 1.5, buffers: 1.25, allocator: 1.06, vocabulary: 152064, doubt: true}
+	cautious = spread{states: 1.02, activations: 1.5, buffers: 1.25, allocator: defaultRoom, vocabulary: 152064, doubt: true}
 )
 
 // Estimate returns the expected need of a plan of a model. A plan's zeros count as usual: one

@@ -56,7 +56,8 @@ func estimateZero3(parameters, largest int64, n int, optimizer, param, zeroInit 
 	return DeepSpeedEstimate{Device: ceil(device), Host: ceil(host * all * hostSlack)}
 }
 
-// hostBytes is the need of all ranks together for their host's memory and NVMe. loading: it is
+// hostBytes is the need of all ranks together for their host's memory, by DeepSpeed's estimator if
+// there is one, and for NVMe. loading: it is
 // needed at the start only, when each rank makes the weights on the host before they go to the
 // device.
 func hostBytes(a Architecture, p RankPlan) (host, nvme int64, loading bool) {
@@ -71,26 +72,14 @@ func hostBytes(a Architecture, p RankPlan) (host, nvme int64, loading bool) {
 		}
 		return max(kept, share(a.Parameters, each, 1)*int64(p.DataParallel)), 0, kept == 0
 	}
-	host = offloaded(a, p)
-	if p.OffloadOptimizer == "nvme" { // master, two states, gradients: 4 buffers of them stay
-		nvme = share(a.Parameters, 16, 1)
-		host = max(host-nvme, share(a.Parameters, 4, 1))
+	st, ranks := statesOf(a, p), float64(p.DataParallel)
+	switch {
+	case p.Sharding == "fsdp", st.nvme > 0:
+		host = ceil(max(st.host, st.pinned) * ranks)
+	case p.Sharding == "zero3":
+		host = estimateZero3(a.Parameters, a.largest(), p.DataParallel, p.OffloadOptimizer != "none", p.OffloadParam != "none", false).Host
+	default: // for stage 1 there is no estimator
+		host = estimateZero2(a.Parameters, p.DataParallel, true).Host
 	}
-	if p.OffloadParam == "nvme" {
-		nvme += share(a.Parameters, 2, 1)
-	}
-	return host + kept, nvme, false
-}
-
-// offloaded is the bytes of states on the host: all of them under FSDP, which offloads all or
-// nothing; otherwise by DeepSpeed's estimator, for stage 1 that of stage 2.
-func offloaded(a Architecture, p RankPlan) int64 {
-	if p.Sharding == "fsdp" {
-		r := RateOf(p)
-		return share(a.Parameters, r.Weights+r.Gradients+r.Master+r.States, 1)
-	}
-	if p.Sharding == "zero3" {
-		return estimateZero3(a.Parameters, a.largest(), p.DataParallel, p.OffloadOptimizer != "none", p.OffloadParam != "none", false).Host
-	}
-	return estimateZero2(a.Parameters, p.DataParallel, true).Host
+	return host + kept, ceil(st.nvme * ranks), false
 }

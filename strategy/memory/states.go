@@ -44,12 +44,9 @@ func (f *Predictor) states(p RankPlan) states {
 	}
 	s := whole.on(parameterCounts{all, trained, float64(f.model.Largest), f.largestBlock(), float64(f.model.Outside)}, p.Usual())
 	switch {
-	case p.DeepSpeed:
-		f.offload(p, trained/float64(max(p.DataParallel, 1)), r.Weights, &s)
-		if stage(p) == 3 {
-			s.weights, s.gradients, s.held = s.weights+s.gradients, 0, 0
-		}
-	case p.OffloadOptimizer == "cpu" && p.Sharding != "fsdp":
+	case p.DeepSpeed && stage(p) == 3:
+		s.weights, s.gradients, s.held = s.weights+s.gradients, 0, 0
+	case !p.DeepSpeed && p.OffloadOptimizer == "cpu" && p.Sharding != "fsdp":
 		// torchao's CPUOffloadOptimizer: weights, gradients and states on the host too.
 		s.host = s.gradients*2 + s.optimizer
 		s.pinned, s.optimizer, s.step = s.gradients*2, 0, 0
@@ -126,47 +123,6 @@ func (f *Predictor) largestBlock() float64 {
 		most = float64(f.model.Parameters) / 12
 	}
 	return math.Max(most, float64(f.model.Largest))
-}
-
-// offload adds the memory outside the device that DeepSpeed takes for its optimizer and, at stage
-// 3, for its parameters. own is the number of parameters of the rank's partition. The host's figures have DeepSpeed's own factor of 1.5 for buffers
-// (estimate_zero3_model_states_mem_needs). The pinned bytes and NVMe's were measured on two H200s
-// with torch 2.11 and DeepSpeed 0.19.8.
-func (f *Predictor) offload(p RankPlan, own, w float64, s *states) {
-	if elsewhere(p.OffloadOptimizer) {
-		f.offloadOptimizer(p, own, w, s)
-	}
-	if p.Sharding != "zero3" {
-		return
-	}
-	switch p.OffloadParam {
-	case "cpu":
-		s.host += hostSlack * w * own
-		s.pinned += 2 * pinned(w*own) // flat, and each parameter's own, which is rounded by itself
-	case "nvme":
-		s.nvme += w * own
-		s.host += 5*1e8*w + w*math.Min(own, 1e9) // five buffers, and max_in_cpu (DeepSpeed's defaults)
-		s.pinned += 5 * 1e8 * w
-	}
-}
-
-// offloadOptimizer adds the host's and NVMe's part of master copy, states and gradients.
-func (f *Predictor) offloadOptimizer(p RankPlan, own, w float64, s *states) {
-	if p.Sharding == "zero1" || p.Sharding == "zero2" {
-		s.pinned = pinned(4*own) + pinned(s.buffer)
-	}
-	if p.OffloadOptimizer == "cpu" {
-		s.host = hostSlack * (s.moved + 4*own)
-		s.pinned += pinned(4*own) + pinned(w*own)
-		s.pinnedMore = pinned(w * own)
-		return
-	}
-	// Four tensors of a sub-group are in asynchronous I/O's own pinned buffers, gradients and
-	// weights in PyTorch's.
-	group := 4 * math.Min(own, subGroup)
-	s.nvme = s.moved + 4*own
-	s.pinned += 4*group + 2*pinned(group) + pinned(w*own)
-	s.host = 4*group + 2*group + w*own
 }
 
 // pinned is the host memory for a number of pinned bytes: the next power of two (PyTorch's
