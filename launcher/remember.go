@@ -31,7 +31,7 @@ func (l *Launcher) Recall(ctx context.Context, state *State) (words []string) {
 
 // remembering returns the job j with the remembered plans of another.
 func remembering(j, of strategy.Job) strategy.Job {
-	j.Recalled, j.Remembered, j.Unsure = of.Recalled, of.Remembered, of.Unsure
+	j.Recalled, j.Remembered, j.Unsure, j.Armed = of.Recalled, of.Remembered, of.Unsure, of.Armed
 	return j
 }
 
@@ -48,7 +48,7 @@ func (l *Launcher) keep(ctx context.Context, state State, d Decided) {
 	if l.Memory == nil {
 		return
 	}
-	err := l.Memory.Keep(ctx, l.Job, state.History, d.Decision, d.Inventory)
+	err := l.Memory.Keep(ctx, state.arming(), state.History, d.Decision, d.Inventory)
 	if err != nil && !l.forgetful {
 		l.forgetful = true
 		// If the journal cannot be written, the next event fails too.

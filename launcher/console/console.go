@@ -153,6 +153,9 @@ func (p *People) start(e launcher.Started) {
 	if e.Checkpoint != "" {
 		from = ", from checkpoint " + e.Checkpoint
 	}
+	if e.InPlace != nil && len(e.InPlace.Armed) > 0 {
+		from += ", in place " + e.InPlace.String()
+	}
 	p.chat("attempt %d: %s%s%s", e.N, p.describe(e.Plan), from, predicted(e.Expected))
 	p.plan = e.Plan.With(nil)
 	if e.Diff != p.diff && !p.Quiet {

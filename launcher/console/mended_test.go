@@ -86,6 +86,12 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
+	armed := &strategy.InPlaceOrders{Rungs: []strategy.Rung{strategy.RungCheckpointing}, Armed: []strategy.ArmedRung{{Rung: strategy.RungCheckpointing, Elements: 4096, Longest: 512}}}
+	show(people(&out, false), launcher.Started{N: 1, Plan: first, InPlace: armed})
+	if want := ", in place checkpointing (from the beginning with inputs of 4096 elements or a longest dimension of 512)\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("%s\nwants %s", out.String(), want)
+	}
+	out.Reset()
 	events := append([]launcher.Event{launcher.Began{Name: "gpt", Plan: first}, launcher.Started{Plan: first}, launcher.InPlace{RankInPlace: more, More: 13}}, ranOut(0, lessBatch())...)
 	show(people(&out, false), append(events, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Attempts: []launcher.AttemptSummary{{Plan: first}}}})...)
 	if !strings.Contains(out.String(), "; rank 1 ran out of memory in forward 12 more times") || !strings.Contains(out.String(), "on rank 1; "+cost) {

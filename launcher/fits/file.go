@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // version is the version of the file format. A file of a later version is not changed: the gpurun that wrote
@@ -123,6 +124,11 @@ func (f Fit) check() error {
 		}
 		if t.At.IsZero() || t.Training.Words("") == "" {
 			return fmt.Errorf("the plan %s has no time or no class of training", t.Plan)
+		}
+		for _, a := range t.InPlace {
+			if !slices.Contains(strategy.DeviceRungs, a.Rung) {
+				return fmt.Errorf("the plan %s needed the remedy %q in place, which does not exist", t.Plan, a.Rung)
+			}
 		}
 		for _, m := range t.Measured {
 			if m.Doubt > 1 {

@@ -42,11 +42,13 @@ type Tried struct {
 	Fitted   bool              `json:"fitted"`             // the job trained to its end, else it ran out of memory
 	// Room is the memory in bytes that each rank had on its device, and Peak the most that it used; 0 if not
 	// known.
-	Room     int64                `json:"room_bytes,omitempty"`
-	Peak     int64                `json:"peak_bytes,omitempty"`
-	Needed   int                  `json:"needed,omitempty"`       // runs in which the plan fitted although it was not recalled
-	Seconds  float64              `json:"step_seconds,omitempty"` // of a step; 0: not known
-	At       time.Time            `json:"at"`
+	Room    int64     `json:"room_bytes,omitempty"`
+	Peak    int64     `json:"peak_bytes,omitempty"`
+	Needed  int       `json:"needed,omitempty"`       // runs in which the plan fitted although it was not recalled
+	Seconds float64   `json:"step_seconds,omitempty"` // of a step; 0: not known
+	At      time.Time `json:"at"`
+	// InPlace are the remedies that calls needed in place, from these sizes on.
+	InPlace  []strategy.ArmedRung `json:"in_place,omitempty"`
 	Measured []memory.Measurement `json:"measured,omitempty"`
 }
 
@@ -83,12 +85,24 @@ func (f Fit) fitted(p strategy.Policy) []int {
 	return all
 }
 
+// outpaced reports whether a plan needed remedies in place, and a later one that is faster by worthIt fitted and trains
+// no less the same.
+func (f Fit) outpaced(at int) bool {
+	slow := f.Tried[at]
+	return len(slow.InPlace) > 0 && slices.ContainsFunc(f.Tried[:at], func(t Tried) bool {
+		return t.Fitted && t.Training.Compare(slow.Training) <= 0 && t.Seconds > 0 && t.Seconds < slow.Seconds*(1-worthIt)
+	})
+}
+
+// worthIt is the gain of a step's time from which another plan is preferred to remedies in place.
+const worthIt = 0.08
+
 // Begins reports whether a run of the job as written would begin with a plan: the job as written ran out of
 // memory, and this is the newest plan that fitted, in the strongest class.
 func (f Fit) Begins(written, plan strategy.Plan) bool {
 	at := f.plan(f.Written)
 	fitted := f.fitted(strategy.Policy{})
-	return equal(f.Written, written) && at >= 0 && !f.Tried[at].Fitted && len(fitted) > 0 && equal(f.Tried[fitted[0]].Plan, plan)
+	return equal(f.Written, written) && at >= 0 && (!f.Tried[at].Fitted || f.outpaced(at)) && len(fitted) > 0 && equal(f.Tried[fitted[0]].Plan, plan)
 }
 
 // An Observation is one attempt that has ended.
@@ -99,9 +113,17 @@ type Observation struct {
 	Training strategy.Training // the effect of the attempt's plan on the training
 	Trained  bool              // the job has trained to its end
 	Room     int64             // memory that each rank had, in bytes; 0: not known
+	// InPlace are the remedies that calls of the plan needed in place, in this run and before.
+	InPlace []strategy.ArmedRung
 }
 
-// Telling reports whether an attempt shows something about its plan: it trained, or ran out of memory because
+// fitted reports whether the plan is known to run: the job trained to its end, or steps were done again in place and
+// it was stopped for a faster plan.
+func (o Observation) fitted() bool {
+	return o.Trained || o.Attempt.Climb != nil && len(o.InPlace) > 0
+}
+
+// Telling reports whether an attempt shows something about its plan: it trained, was stopped for a faster one, or ran out of memory because
 // of the plan's needs. A leak shows nothing, since it exceeds any plan in time. Nor does a job that cannot be
 // changed and was not measured.
 func (o Observation) Telling() bool {
@@ -114,7 +136,7 @@ func (o Observation) Telling() bool {
 		return false
 	}
 	ran := a.Unstarted == nil && !a.Halted && len(o.Job.Ineffective(a.Plan, a.Observed)) == 0
-	return ran && (o.Trained || a.Diagnosis.OutOfMemory() && a.Diagnosis.Growth == nil)
+	return ran && (o.fitted() || a.Diagnosis.OutOfMemory() && a.Diagnosis.Growth == nil)
 }
 
 // Learn adds an attempt to the fits of its job. Fits of another model under the same conditions are dropped.
@@ -165,7 +187,7 @@ func Unlearn(fits []Fit, under Conditions, plan strategy.Plan) []Fit {
 // tried returns the attempt's result for its plan.
 func (o Observation) tried() Tried {
 	a := o.Attempt
-	t := Tried{Plan: a.Plan.With(nil), Training: o.Training, Fitted: o.Trained, Room: o.Room, At: a.Ended.UTC()}
+	t := Tried{Plan: a.Plan.With(nil), Training: o.Training, Fitted: o.fitted(), Room: o.Room, At: a.Ended.UTC(), InPlace: o.InPlace}
 	if d := a.Diagnosis; t.Room == 0 && d.Allowed != nil {
 		t.Room = *d.Allowed
 	} else if t.Room == 0 && d.Capacity != nil {

@@ -26,6 +26,8 @@ type Remembered struct {
 	Recalled *strategy.Recalled
 	// Unused says why the run does not start with a plan that fitted; empty if none did.
 	Unused string
+	// Armed are the remedies in place that the plan of attempt 0 needed; nil for none.
+	Armed *strategy.ArmedPlan
 	// Sure and Unsure are measurements: strategy.Job's Remembered and Unsure.
 	Sure, Unsure []memory.Measurement
 }
@@ -53,7 +55,8 @@ func Judge(own, copied []Fit, today Today) Remembered {
 		}
 	}
 	if i := slices.IndexFunc(own, func(f Fit) bool { return f.Conditions == today.Conditions }); i >= 0 {
-		r.choose(own[i], today)
+		r.choose(own[i].without(today), today)
+		r.arm(own[i], today)
 	} else {
 		r.Unused = missed(own, today)
 	}
@@ -92,7 +95,7 @@ func (r *Remembered) choose(f Fit, today Today) {
 		return
 	}
 	at := f.plan(f.Written)
-	if at < 0 || f.Tried[at].Fitted {
+	if at < 0 || f.Tried[at].Fitted && !f.outpaced(at) {
 		return
 	}
 	if then := f.Tried[at].Room; then > 0 && float64(today.Room) > float64(then)*(1+sameRoom) {
@@ -134,6 +137,33 @@ func (r *Remembered) choose(f Fit, today Today) {
 		if r.Unused == "" {
 			r.Unused = why
 		}
+	}
+}
+
+// without returns a fit in which plans that needed remedies in place did not fit, if those are not allowed today.
+func (f Fit) without(today Today) Fit {
+	if strategy.AllowInPlace(today.Policy, today.Job, nil, f.Written, today.Inventory.Accelerator) != nil {
+		return f
+	}
+	f.Tried = slices.Clone(f.Tried)
+	for i, t := range f.Tried {
+		f.Tried[i].Fitted = t.Fitted && len(t.InPlace) == 0
+	}
+	return f
+}
+
+// arm has the run begin with the remedies in place that its first plan needed, with no more memory than then.
+func (r *Remembered) arm(f Fit, today Today) {
+	plan := today.Job.Written
+	if r.Recalled != nil {
+		plan = r.Recalled.Plan
+	}
+	at := f.plan(plan)
+	if at < 0 || len(f.Tried[at].InPlace) == 0 || !equal(f.Written, today.Job.Written) {
+		return
+	}
+	if then := f.Tried[at].Room; then == 0 || float64(today.Room) <= float64(then)*(1+sameRoom) {
+		r.Armed = &strategy.ArmedPlan{Plan: plan.With(nil), Rungs: f.Tried[at].InPlace}
 	}
 }
 

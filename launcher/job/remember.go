@@ -87,7 +87,7 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 	}
 	inv := inventory()
 	found := fits.Judge(own, beside, fits.Today{Conditions: m.keyOf(ctx, j, inv), Policy: p, Job: j, Inventory: inv, Room: roomOf(j, inv), Fits: m.Fits})
-	j.Recalled, j.Remembered, j.Unsure = found.Recalled, found.Sure, found.Unsure
+	j.Recalled, j.Remembered, j.Unsure, j.Armed = found.Recalled, found.Sure, found.Unsure, found.Armed
 	if j.Recalled != nil {
 		j.Recalled.Fit = strings.TrimSuffix(m.store.Name, ".json")
 	}
@@ -117,6 +117,7 @@ func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []st
 		return nil // reported before
 	}
 	seen := fits.Observation{Job: j, Attempt: history[len(history)-1], Trained: !d.Relaunch && d.Outcome == strategy.Trained, Room: roomOf(j, inv)}
+	seen.InPlace = strategy.ArmedFor(j, history, seen.Attempt.Plan)
 	seen.Training, _ = j.Training(seen.Attempt.Plan, history)
 	wrong := misremembered(j, history, d)
 	if !wrong && (!seen.Telling() || m.uneventful(seen)) {
@@ -141,7 +142,7 @@ func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []st
 // uneventful reports whether a job with no remembered plan trained as written, and nothing was measured: it
 // would start the same way without a memory.
 func (m *RememberedPlans) uneventful(s fits.Observation) bool {
-	if !s.Trained || len(s.Attempt.Measured) > 0 || len(s.Job.Written.Changed(s.Attempt.Plan)) > 0 {
+	if !s.Trained || len(s.Attempt.Measured) > 0 || len(s.InPlace) > 0 || len(s.Job.Written.Changed(s.Attempt.Plan)) > 0 {
 		return false
 	}
 	known, err := m.store.Load()
