@@ -330,7 +330,7 @@ func TestAfterALateErrorAllIsRecorded(t *testing.T) {
 	})
 }
 
-// told is a rank's report of its own end.
+// told is a rank's report of its end.
 func told(after time.Duration, rank int, c cause.Code, source string) act {
 	a := raised(after, rank, c)
 	a.fact.Source, a.fact.Finding.Stream, a.fact.Finding.Seq = source, source, 1

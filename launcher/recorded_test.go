@@ -293,7 +293,7 @@ func FuzzStrangeJournals(f *testing.F) {
 }
 
 // TestReplayDecidesAStoppedAttemptAgain: a run that somebody stopped while it ran out of memory
-// is decided anew when it is started again, and replayed so.
+// is decided again when it is started again, and replayed so.
 func TestReplayDecidesAStoppedAttemptAgain(t *testing.T) {
 	began := Began{Version: "v1", Policy: strategy.Policy{MaxAttempts: 5}}
 	oom := strategy.Fact{Rank: 0, Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Text: "torch.OutOfMemoryError: CUDA out of memory"}}

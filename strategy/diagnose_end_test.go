@@ -30,7 +30,7 @@ func prefixed(rank int, text string) string {
 	return prefix + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+prefix) + "\n"
 }
 
-// tells makes the facts of the report of gpurun's hook in a rank.
+// tells makes the facts of a report of gpurun's hook in a rank.
 func tells(rank, seconds int, e cause.Exception) []Fact {
 	word := cause.LastWord(e)
 	word.Stream, word.Seq = "probe", 1

@@ -60,7 +60,7 @@ func (c card) start(t *testing.T, dir string, argv ...string) (*osexec.Cmd, *byt
 }
 
 // holder takes some GiB of the GPU's memory and keeps them; with a child, that
-// takes as much in a session of its own, with nothing in its environment.
+// takes as much in a separate session, with nothing in its environment.
 const holder = `
 import os, subprocess, sys, time, torch
 held = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(int(sys.argv[1]))]
@@ -97,7 +97,7 @@ func TestAKilledGpurunFreesTheGPU(t *testing.T) {
 	t.Logf("the memory is free %s after gpurun was killed", time.Since(killed).Round(time.Millisecond))
 }
 
-// Memory that somebody else holds is waited for; the job is not made smaller.
+// gpurun waits for memory that another process holds; it does not make the job smaller.
 func TestATenantIsWaitedFor(t *testing.T) {
 	c := realCard(t)
 	share := c.total >> 30 * 6 / 10

@@ -17,7 +17,7 @@ import (
 )
 
 // shells are launch scripts, with the expected exit code of gpurun. $T trains, and its argument selects its
-// end: ok, oom, fail (with an exception of its own), load (out of memory before the training), killed, slow
+// end: ok, oom, fail (with its own exception), load (out of memory before the training), killed, slow
 // and slowfail (after a second), exit and leave (with 3), interrupt, caught (well, after an exception that it
 // prints), eval (without a step). $P is Python.
 var shells = map[string]struct {

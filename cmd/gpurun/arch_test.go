@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 }
 
 // strategy imports the standard library only, and of that nothing that does I/O
-// or tells the time; recipes may use what reads and writes text formats.
+// or a clock; recipes may use what reads and writes text formats.
 var (
 	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/script"}
 	pureStandard = []string{
@@ -365,7 +365,7 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 	}
 }
 
-// TestChecksCanFail: a file that tells the time is found, a function that is too
+// TestChecksCanFail: a file that reads the clock is found, a function that is too
 // long, a room that does not exist, and a package main that has grown.
 func TestChecksCanFail(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nimport clock \"time\"\nvar at = clock.Now()\n", 0)

@@ -27,7 +27,7 @@ import (
 var inlineCommand = regexp.MustCompile("`(gpurun [^`\n]+)`")
 
 // shownCommands are the command lines of gpurun that a page shows between backticks and in
-// blocks of code: each from "gpurun" on, whatever stands in front of it. Forms with choices are
+// blocks of code: each from "gpurun" on, whatever is in front of it. Forms with choices are
 // left out, and so is what gpurun prints.
 func shownCommands(t *testing.T, text string) (all [][]string) {
 	t.Helper()
@@ -69,7 +69,7 @@ func shownCommands(t *testing.T, text string) (all [][]string) {
 	return all
 }
 
-// before are programs that stand in front of gpurun.
+// before are programs that are put in front of gpurun.
 var before = []string{"srun", "exec", "nohup", "time"}
 
 // literals are the words of a call as they are without a shell; a variable is a word.

@@ -455,7 +455,7 @@ func TestPlainWords(t *testing.T) {
 	}
 }
 
-// wordIn is the line in which a word stands, alone or within a name; 0 for none.
+// wordIn returns the line of a word, alone or within a name; 0 for none.
 func wordIn(text, word string) int {
 	if !strings.Contains(strings.ToLower(text), word) {
 		return 0

@@ -78,7 +78,7 @@ var (
 )
 
 // jsonTables are the rows of docs/json.md by headline and field: whether it may be left out,
-// and what is said of it.
+// and its description.
 func jsonTables(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	text, tables := testenv.Page(t, "docs/json.md"), map[string]map[string]string{}
@@ -195,7 +195,7 @@ func checkCarried(t *testing.T, of reflect.Type, rows map[string]string) {
 	}
 }
 
-// What gpurun estimate prints is written by a type of its own, which is looked at by example.
+// A separate type writes what gpurun estimate prints; it is checked by example.
 func TestEstimateJSONIsDocumented(t *testing.T) {
 	asked, err := estimate.Read([]string{"8B", "--precision", "bf16", "--zero", "2", "--gpus", "8", "--micro-batch", "1", "--sequence", "2048"})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // TestRealWrappers runs a job behind the wrappers themselves that this machine has, or
 // that are in the folder GPURUN_TEST_WRAPPERS, such as the bin of an environment into
-// which "pip install uv poetry" has put them. TestScripts/wrappers has stand-ins.
+// which "pip install uv poetry" has put them. TestScripts/wrappers has fakes.
 func TestRealWrappers(t *testing.T) {
 	path := os.Getenv("GPURUN_TEST_WRAPPERS") + ":" + os.Getenv("PATH")
 	t.Setenv("PATH", path)

@@ -25,7 +25,7 @@ func said(t *testing.T, name string) (string, FileDiagnosis) {
 	return out.String(), d
 }
 
-// A run that goes on is not spoken of as if it had ended, whether its ranks have
+// A run that continues is not described as if it had ended, whether its ranks have
 // written something or not.
 func TestResumedRun(t *testing.T) {
 	const started = `{"v":2,"kind":"started","event":{"n":0}}` + "\n"

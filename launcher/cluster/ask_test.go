@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// When a job ends is what Slurm says now, and what the environment said where it does
+// When a job ends is what Slurm reports now, and what the environment has where it does
 // not answer.
 func TestWhenAJobEnds(t *testing.T) {
 	zone := time.Local

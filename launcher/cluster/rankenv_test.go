@@ -31,7 +31,7 @@ func TestRankEnv(t *testing.T) {
 	}
 }
 
-// What RankEnv leaves of a task's environment still tells the job and the node,
+// What RankEnv leaves of a task's environment still names the job and the node,
 // and no longer the task.
 func TestRankEnvRecorded(t *testing.T) {
 	for name, env := range recordings(t, "24.11") {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// A way is a launch of several nodes: what stands on the command line and in the
+// A way is a launch of several nodes: the command line and the variables in the
 // environment, and what the gang gets of it.
 type way struct {
 	name  string
@@ -22,7 +22,7 @@ type way struct {
 	want  string // "kind node/nodes head:port id", of node/nodes the number from 0
 }
 
-// said makes what is said on a command line: "--nnodes=4 --node-rank=1 …".
+// said reads a command line: "--nnodes=4 --node-rank=1 …".
 func given(words string) (a commandline.Nodes) {
 	for word := range strings.FieldsSeq(words) {
 		by, value, _ := strings.Cut(word, "=")
@@ -151,7 +151,7 @@ func TestSlurmsNodeNumberTakesPrecedence(t *testing.T) {
 	}
 }
 
-// One node needs no address and has no number but 0, whoever says that it is one.
+// One node needs no address and has no number but 0, whatever sets the number of nodes.
 func TestOneNode(t *testing.T) {
 	for env, asked := range map[string]commandline.Nodes{
 		"PATH=/bin":                      given("--nnodes=1 --node-rank=0 --master-addr=not:a:host"),
@@ -259,7 +259,7 @@ func TestALoginShell(t *testing.T) {
 	}
 }
 
-// A pod of an indexed Job that was told of no others trains the whole job, and says so.
+// A pod of an indexed Job that knows no others trains the whole job, and says so.
 func TestAnIndexedJobIsWarned(t *testing.T) {
 	for _, env := range []string{pods + "JOB_COMPLETION_INDEX=0", pods + "JOB_COMPLETION_INDEX=1", "JOB_COMPLETION_INDEX=1 JOBSET_NAME=train REPLICATED_JOB_NAME=node"} {
 		p, err := Detect(words(env))
@@ -280,7 +280,7 @@ func TestTheEngine(t *testing.T) {
 	}
 }
 
-// Restarts are counted by whoever starts all nodes again, and the identity outlasts them.
+// The scheduler that starts all nodes again counts restarts, and the identity outlasts them.
 func TestRestarts(t *testing.T) {
 	for env, want := range map[string]int{
 		slurm: 0, slurm + "SLURM_RESTART_COUNT=2": 2, pods + "JOBSET_RESTART_ATTEMPT=3": 3, pods + "JOBSET_RESTART_ATTEMPT=": 0,

@@ -149,7 +149,7 @@ func caseOf(g *OptionGrammar) parserCase {
 }
 
 // randomLine is a command line of the grammar's own options, cut short or not, and
-// of the words that are hard to tell from options.
+// of the words that are hard to distinguish from options.
 func randomLine(random *rand.Rand, g *OptionGrammar) []string {
 	others := []string{"train.py", "train.py", "--", "-5", "-.5", "a b", "-a b", "", "-", "x=y", "--none", "-Z", "auto", "3"}
 	var line []string

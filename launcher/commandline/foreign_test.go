@@ -7,7 +7,7 @@ import (
 )
 
 // TestMisplaced: where gpurun belongs in the command lines that start commands
-// elsewhere. A bar stands there; without one it is not certain.
+// elsewhere. A bar marks the place; without one it is not certain.
 func TestMisplaced(t *testing.T) {
 	for _, line := range []string{
 		"srun -N2 | python train.py", "srun -N 2 --ntasks-per-node=1 --gres=gpu:8 -p gpu --time 2:00:00 | python -u train.py --lr 1", "srun --exclusive --pty -K1 -l | bash run.sh",

@@ -12,7 +12,7 @@ import (
 )
 
 // TestFlagsAgreeWithTorchrun runs command lines of which torchrun's own parser
-// (torch 2.15, torch.distributed.run.get_args_parser) said how it reads them.
+// (torch 2.15, torch.distributed.run.get_args_parser) showed how it reads them.
 func TestFlagsAgreeWithTorchrun(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "argparse.json"))
 	if err != nil {

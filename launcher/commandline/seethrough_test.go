@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestSeeThrough: what stands behind wrappers, what of them stays, and with which
-// words the interpreter is asked. A bar stands before the command.
+// TestSeeThrough: the command behind wrappers, what of them stays, and with which
+// words the interpreter is queried. A bar is before the command.
 func TestSeeThrough(t *testing.T) {
 	for line, want := range map[string]struct {
 		words, inner, ask string

@@ -20,7 +20,7 @@ var noFiles = Files{
 	},
 }
 
-// TestTableGrowsByData: a launcher and a wrapper that nobody has heard of are one
+// TestTableGrowsByData: a new launcher and a new wrapper are one
 // value each.
 func TestTableGrowsByData(t *testing.T) {
 	table := ProgramTable{

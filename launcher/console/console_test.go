@@ -209,7 +209,7 @@ func TestJSONLines(t *testing.T) {
 }
 
 // A job that nothing is known of says at its end what would have helped, and its
-// traceback's last line stands there once.
+// traceback's last line is there once.
 func TestTheEndOfAJobThatNoRecipeKnows(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)
@@ -251,7 +251,7 @@ func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
 	}
 }
 
-// A job that failed by itself is started anew by the command that was typed, where that can be
+// A job that failed by itself is started again by the command that was typed, where that can be
 // typed again.
 func TestFailedJobIsRestarted(t *testing.T) {
 	for want, typed := range map[string][]string{
@@ -271,7 +271,7 @@ func TestFailedJobIsRestarted(t *testing.T) {
 	}
 }
 
-// A run that is not done names the command that goes on with it, and no other does.
+// A run that is not done names the command that continues it, and no other does.
 func TestUnfinishedRunNamesTheNextCommand(t *testing.T) {
 	for outcome, want := range map[strategy.Outcome]bool{strategy.Stopped: true, strategy.Retry: true, strategy.Failed: false, strategy.Exhausted: false, strategy.Trained: false} {
 		var out bytes.Buffer
@@ -298,7 +298,7 @@ func TestQuietStillReportsARescue(t *testing.T) {
 	}
 }
 
-// Who names a run directory again is told what it holds.
+// A user who names a run directory again sees what it holds.
 func TestRunDirectoryContentIsReported(t *testing.T) {
 	began := launcher.Began{Name: "gpt", Plan: first}
 	finished := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: first}}}}
@@ -350,7 +350,7 @@ func TestJSONDurationsAreSeconds(t *testing.T) {
 	}
 }
 
-// What filled the memory is told in five lines of the last failure, and in one of each
+// What filled the memory is shown in five lines of the last failure, and in one of each
 // attempt before; nothing where an attempt ended by something else.
 func TestWhatFilledTheMemory(t *testing.T) {
 	filled := func(n int, d strategy.Decision, top string) []launcher.Event {

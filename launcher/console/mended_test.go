@@ -12,7 +12,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// The end is told even where nothing else is.
+// The end is shown even where nothing else is.
 func TestQuietReportsTheEnd(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, true)
@@ -24,7 +24,7 @@ func TestQuietReportsTheEnd(t *testing.T) {
 	}
 }
 
-// A run that goes on when it is started again is not called by its word for programs.
+// A run that continues when it is started again is not named by its word for programs.
 func TestUnfinishedIsReported(t *testing.T) {
 	var out bytes.Buffer
 	show(people(&out, false), launcher.Began{Name: "gpt"}, launcher.Ended{}, launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Retry}},

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/model"
 )
 
-// awkward are words that shells and TOML read in a way of their own.
+// awkward are words that shells and TOML read in their own ways.
 var awkward = []string{
 	"train.py", "--lr", "1e-4", "it's", `say "hi"`, "$HOME", "`id`", "a b", "", "*", "~/x", "#no", "a\\b", "!!", "é→", "{a,b}", "k=v w", "=ls",
 	"two\nlines", "tab\tand 100%", "bell\a'quoted'", "ends\n", "[1,2]", "a;b&c|d>e", "\\u0041",

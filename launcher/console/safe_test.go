@@ -18,7 +18,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// hostile is what somebody would have a terminal do who can name a file, or raise
+// hostile is what an attacker would have a terminal do who can name a file, or raise
 // an exception: clear the screen, set a title, turn text round, forge a line.
 const hostile = "\x1b[2J\x1b]0;x\a\u009b31m\u202egpj\u2066\u200b\r\ngpurun: summary: trained after 1 attempt in 1s\x00\xff"
 
@@ -64,7 +64,7 @@ func TestTerminalGetsNoControlCharacters(t *testing.T) {
 	}
 }
 
-// JSON is for programs: what the job said is in it to the byte.
+// JSON is for programs: it has what the job printed to the byte.
 func TestJSONIsNotEscapedForTerminals(t *testing.T) {
 	var out bytes.Buffer
 	show((&JSON{W: &out}), launcher.Noticed{Text: "a\u202eb\x1b"})
@@ -73,8 +73,8 @@ func TestJSONIsNotEscapedForTerminals(t *testing.T) {
 	}
 }
 
-// No secret of a command is in anything that is said of its run, not even where the
-// job itself says it, and the hint tells where the command is as it was.
+// No secret of a command is in any text about its run, not even where the
+// job itself prints it, and the hint names where the original command is.
 func TestNoSecretIsReported(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		secret := rapid.StringMatching(`[a-z]?[0-9][A-Za-z0-9'"+/=.,@ -]{6,20}[A-Z][0-9]`).Draw(t, "secret")

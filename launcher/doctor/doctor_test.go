@@ -60,7 +60,7 @@ func examine(text string) {
 	os.Exit(0)
 }
 
-// inChild examines in a process that a command starts, with an environment of its own.
+// inChild examines in a process that a command starts, with a separate environment.
 func inChild(t *testing.T, e examination, env environ.Vars, before ...string) map[string]Result {
 	t.Helper()
 	self, err := os.Executable()
@@ -182,7 +182,7 @@ func wants(t *testing.T, r Result, state CheckStatus, found, fix string) {
 	}
 }
 
-// Each check has a name of its own, a group with a title, and says what it does within
+// Each check has a unique name, a group with a title, and describes what it does within
 // the whole's time.
 func TestChecksAreComplete(t *testing.T) {
 	names := map[string]bool{}

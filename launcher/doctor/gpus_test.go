@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// fakeNVML builds the library that stands in for the driver's in the tests of
+// fakeNVML builds the library that replaces the driver's in the tests of
 // launcher/gpu: no GPU can be made to break, and most machines that run these have none.
 func fakeNVML(t *testing.T, flags ...string) (folder string) {
 	t.Helper()
@@ -163,7 +163,7 @@ func TestBusyGPUs(t *testing.T) {
 	}
 }
 
-// The stand-in for the driver raises an Xid as soon as somebody listens.
+// The fake driver raises an Xid as soon as a listener is there.
 func TestAlarms(t *testing.T) {
 	env := pretend(t, map[string]any{"cuda": "11.8", "devices": 1}).With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, "-DALONE", "-DIDLE")})
 	wants(t, inChild(t, examination{Only: []string{"allocator"}}, env)["allocator"], Problem, "Xid 79 on GPU-zero: the GPU has fallen off the bus, as it was tried", "dmesg")

@@ -19,7 +19,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/python"
 )
 
-// strayed is an interpreter that starts a process in a session of its own and then hangs,
+// strayed is an interpreter that starts a process in a separate session and then hangs,
 // and the file in which that process and itself say their numbers.
 func strayed(t *testing.T) (path, pids string) {
 	t.Helper()

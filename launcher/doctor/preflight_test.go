@@ -17,7 +17,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// told is a driver that says what a test wants.
+// told is a driver that reports what a test wants.
 type told struct{ found gpu.Findings }
 
 func (d told) Findings(context.Context) gpu.Findings { return d.found }

@@ -46,7 +46,7 @@ func TestLanes(t *testing.T) {
 	})
 }
 
-// A check that does not end in time is told as such, also where nothing can end it.
+// A check that does not end in time is reported as such, even if nothing can end it.
 func TestHangingCheck(t *testing.T) {
 	for name, test := range map[string]struct {
 		late  string

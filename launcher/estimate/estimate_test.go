@@ -66,7 +66,7 @@ func TestFlagsSetTheShape(t *testing.T) {
 	}
 }
 
-// Each way to hold weights, and what it is when nobody says: the words and the bytes.
+// Each way to hold weights, and the default: the words and the bytes.
 func TestWeights(t *testing.T) {
 	for flags, want := range map[string]struct {
 		word  string
@@ -133,7 +133,7 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// A unit that is mistyped makes a model that nobody has: it is refused with the likely one.
+// A mistyped unit makes an impossible model: it is refused with the likely one.
 func TestSizeOutOfBounds(t *testing.T) {
 	_, err := ask(t, "70T --precision bf16 --micro-batch 1 --sequence 1")
 	if err == nil || !strings.Contains(err.Error(), "ten trillion") || errext.Hint(err) != "B is for a billion: did you mean 70B?" {
@@ -194,7 +194,7 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-// prepared is a job with some arguments and files, in a folder of its own.
+// prepared is a job with some arguments and files, in a new folder.
 func prepared(t *testing.T, args string, files map[string]string) *job.Prepared {
 	t.Helper()
 	dir := t.TempDir()
@@ -292,7 +292,7 @@ func TestMeasurementsOfEarlierRuns(t *testing.T) {
 	}
 }
 
-// An optimizer whose bytes nobody knows is counted as AdamW, and said to be.
+// An optimizer of unknown bytes is counted as AdamW, and the output says so.
 func TestUnknownOptimizerOfAJob(t *testing.T) {
 	r, err := Read([]string{"train.toml", "--parameters", "124M"})
 	if err != nil {

@@ -156,7 +156,7 @@ func TestCopyNextToTheJobStartsNothing(t *testing.T) {
 }
 
 func TestJobAsWrittenReturnsAfterItFitted(t *testing.T) {
-	// It fitted when somebody asked for it.
+	// It fitted when a user requested it.
 	fits := Learn(night(nil, here, job(), smaller), Observation{Conditions: here, Job: job(), Training: strategy.Exact, Trained: true, Room: 79 * gib, Attempt: strategy.Attempt{Plan: asIs, Ended: lastNight}})
 	if got := Judge(fits, nil, today()); got.Recalled != nil {
 		t.Errorf("the job as written fitted last, and %v is started", got.Recalled)

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // rounds is how often each writer writes.
 const rounds = 25
 
-// write adds fits of its own to a file that others write, too, and says so after each.
+// write adds its fits to a file that others write, too, and prints a line after each.
 // Number -1 never ends by itself.
 func write(dir, number string) {
 	store := JobStore{Dir: dir, Name: "job.json"}

@@ -33,7 +33,7 @@ func tenants(facts []strategy.Fact) map[string]int64 {
 }
 
 // Neither the connection nor the watch waits for a driver that comes up slowly; what
-// others held before is told all the same, once, and is the level that Settle waits for.
+// others held before is reported anyway, once, and is the level that Settle waits for.
 func TestBaselineInParallelWithTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0), h100(1))
@@ -125,7 +125,7 @@ func TestBaselineOfADriverThatHangs(t *testing.T) {
 	})
 }
 
-// What is wrong with a driver is told to people, and is evidence; a machine without one
+// What is wrong with a driver is shown to people, and is evidence; a machine without one
 // has nothing wrong with it.
 func TestBaselineReportsFaults(t *testing.T) {
 	for name, c := range map[string]struct {

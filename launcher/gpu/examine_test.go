@@ -34,7 +34,7 @@ func examined(t *testing.T, b *board, env []string, used int) (events []cause.Dr
 	return events, warned
 }
 
-// Each state that a real GPU does not take on demand: the board stands in.
+// Each state that a real GPU does not take on demand, by a fake board.
 func TestUnfitDevices(t *testing.T) {
 	event := func(k int, fault string, recovery cause.RecoveryAction) cause.DriverEvent {
 		return cause.DriverEvent{Kind: cause.UnfitEvent, Device: deviceName(k), UUID: uuids[k], Index: k, Bus: "00000000:4B:00.0", Fault: fault, Recovery: recovery}
@@ -78,7 +78,7 @@ func TestUnfitDevices(t *testing.T) {
 }
 
 // A GPU that is not listed any more ends the start of a job that would use it, and what is
-// wrong with one that is not used is told.
+// wrong with one that is not used is reported.
 func TestUnusedDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0), h100(1))

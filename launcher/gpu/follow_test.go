@@ -8,7 +8,7 @@ import (
 )
 
 // What the devices hold is read beside all else, and a driver that does not come up, or
-// loses a device, holds nobody up.
+// loses a device, holds up no other.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0), h100(1))

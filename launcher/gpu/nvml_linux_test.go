@@ -18,7 +18,7 @@ import (
 )
 
 // libraryVariable names a library to a child of the test. A process can bind the
-// functions of one NVML only, so that each library has a process of its own.
+// functions of one NVML only, so that each library has a separate process.
 const libraryVariable = "GPURUN_GPU_TEST_LIBRARY"
 
 // inChild builds testdata/nvml.c and runs the test again with it. It returns the

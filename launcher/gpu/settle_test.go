@@ -95,7 +95,7 @@ func TestSettleHeld(t *testing.T) {
 	})
 }
 
-// A container does not see who holds memory; that it is held is known all the same.
+// A container does not see which process holds memory, but sees that it is held.
 func TestSettleHolderUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0))

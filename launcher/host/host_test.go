@@ -180,7 +180,7 @@ func TestRise(t *testing.T) {
 	}
 }
 
-// Where nothing counts kills, that is said.
+// Where nothing counts kills, that is reported.
 func TestRiseGap(t *testing.T) {
 	old := fixture(t, "slurm-v1") // a kernel before 4.13 counts none
 	for name := range old {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// role tells a child of the test, which is this same program, what to be.
+// role selects what a child of the test, which is this same program, does.
 const role = "GPURUN_HOST_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -138,7 +138,7 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// The kernel really kills, and the rise is told with the group's limit.
+// The kernel really kills, and the rise is reported with the group's limit.
 func TestRiseReal(t *testing.T) {
 	dir := childGroup(t)
 	self, err := os.Executable()

@@ -2,7 +2,7 @@ package job
 
 import "github.com/gpurun/gpurun/launcher/environ"
 
-// The three ways in, with nothing else said: Open takes one of them.
+// The three entries, without other settings: Open takes one of them.
 
 // Load reads a train.toml.
 func Load(path string, hook frameworkHook, checks ...Check) (*Job, error) {
@@ -14,7 +14,7 @@ func FromArgs(args, env []string, dir string) (*Job, error) {
 	return fromArgs(args, environ.Parse(env), dir, defaults())
 }
 
-// TrainFile tells a train.toml from everything else.
+// TrainFile distinguishes a train.toml from everything else.
 func TrainFile(args, env []string) (file string, own Own, err error) {
 	t, err := readTyped(args, environ.Parse(env), "")
 	if err != nil {

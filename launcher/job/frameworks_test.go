@@ -15,7 +15,7 @@ import (
 )
 
 // framework makes a folder of packages with torchtune's files in it, and its
-// launcher, which runs on an interpreter of its own.
+// launcher, which runs on its own interpreter.
 func framework(t *testing.T) (packages, tune, python string) {
 	t.Helper()
 	system, err := exec.LookPath("python3")

@@ -41,7 +41,7 @@ func every(do func(s Section, k FileKey)) {
 	}
 }
 
-// Each key of the table is read: a value that fits no form is told at its place.
+// Each key of the table is read: a value that fits no form is reported at its place.
 func TestEveryKeyIsRead(t *testing.T) {
 	seen := 0
 	every(func(s Section, k FileKey) {

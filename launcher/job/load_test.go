@@ -128,7 +128,7 @@ func described(j *Job) map[string]string {
 	}
 }
 
-// write puts a train.toml and its script into a folder of their own.
+// write puts a train.toml and its script into a new folder.
 func write(t *testing.T, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -300,7 +300,7 @@ func TestDigestDistinguishesJobs(t *testing.T) {
 	}
 }
 
-// Whom gpurun tells of a job, and how it looks on, makes no other job of it.
+// Notifications and metrics do not make another job of it.
 func TestCommandsThatAreNoJob(t *testing.T) {
 	const job = "[job]\nscript = \"train.py\"\n"
 	of := func(text string) [2]string {

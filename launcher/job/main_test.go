@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestMain keeps the defaults of whoever runs the tests out of them.
+// TestMain keeps the user's defaults out of the tests.
 func TestMain(m *testing.M) {
 	os.Setenv("XDG_CONFIG_HOME", os.DevNull)
 	readingBudget = time.Minute // however busy this machine is

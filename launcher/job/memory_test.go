@@ -15,7 +15,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// remembered is a job of files, with a configuration file and a module of its own.
+// remembered is a job of files, with its own configuration file and module.
 var remembered = map[string]string{
 	"train.py":       trainer + "import model\n",
 	"model.py":       "from parts import block\n",

@@ -10,7 +10,7 @@ import (
 )
 
 // TestModuleSource: the source of a module is found as Python would find it, and
-// is not looked for where the module's name tells the recipe.
+// is not looked for where the module's name decides the recipe.
 func TestModuleSource(t *testing.T) {
 	packages, _, python := framework(t)
 	work, other := t.TempDir(), t.TempDir()

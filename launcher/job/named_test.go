@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Configuration files that arguments name are told apart by what is in them, and nothing
+// Configuration files that arguments name are distinguished by their content, and nothing
 // else is read.
 func TestInputs(t *testing.T) {
 	dir, _ := folder(t, map[string]string{

@@ -96,7 +96,7 @@ func TestNodesContradict(t *testing.T) {
 	}
 }
 
-// Nodes are told apart by their numbers alone, and are of one job.
+// Nodes are distinguished by their numbers only, and belong to one job.
 func TestNodesAreOfOneJob(t *testing.T) {
 	dir, env := typedAt(t)
 	for _, line := range []string{
@@ -148,7 +148,7 @@ func TestOneProcessANode(t *testing.T) {
 	}
 }
 
-// Ranks are told of their node as the launcher that was typed would have done it.
+// Ranks get the variables of their node as the typed launcher would have set them.
 func TestNodeVariables(t *testing.T) {
 	s := Inspected{Where: cluster.Placement{Nodes: 4, NodeRank: 2}}
 	if got := s.nodeVars(8); len(got) > 0 {

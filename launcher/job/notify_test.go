@@ -91,7 +91,7 @@ func TestAddressesAreNotShown(t *testing.T) {
 	}
 }
 
-// Whatever stands in [notify] by mistake is not repeated: neither a value, nor its line, nor
+// Whatever is in [notify] by mistake is not repeated: neither a value, nor its line, nor
 // what a parser quotes of it.
 func TestValuesOfNotifyAreNotShown(t *testing.T) {
 	dir, env := typedAt(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// TestOff: where gpurun is off, what stands behind it is executed as it is.
+// TestOff: where gpurun is off, the command after it is executed unchanged.
 func TestOff(t *testing.T) {
 	dir, env := typedAt(t)
 	bin := filepath.Dir(strings.TrimPrefix(env[0], "PATH=") + "/x")

@@ -10,7 +10,7 @@ import (
 )
 
 // Scripts made from a framework's keep its imports, and not its arguments: what they
-// say themselves counts, wherever among the job's own files it stands.
+// say themselves counts, in whichever of the job's own files it is.
 func TestScriptsDerivedFromAFrameworks(t *testing.T) {
 	type want struct {
 		recipe string

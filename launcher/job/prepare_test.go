@@ -154,7 +154,7 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 	}
 }
 
-// What the user can mend is told with what to do.
+// An error that the user can repair has a hint.
 func TestPrepareRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ toml, want string }{
 		"no such recipe file":        {"script = \"train.py\"\nrecipe = \"./wrong.toml\"", "wrong.toml:3:2: kobs: unknown key"},

@@ -129,7 +129,7 @@ func TestNumberOfRanksFollowsTheScript(t *testing.T) {
 	}
 }
 
-// A job whose one process is given no rank keeps its own variables, and is told so.
+// A job whose one process is given no rank keeps its own variables, and the user gets a note.
 func TestRankVariablesOfOneProcess(t *testing.T) {
 	for toml, want := range map[string]int{
 		"command = \"MASTER_PORT=1 python3 train.py\"":                                      0,

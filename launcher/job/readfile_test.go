@@ -26,7 +26,7 @@ func soon(t *testing.T, what string, f func() error) error {
 	}
 }
 
-// What never ends is refused in words, wherever a file is named.
+// A file that never ends is refused with a message, wherever it is named.
 func TestInputThatNeverEnds(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

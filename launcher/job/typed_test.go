@@ -32,7 +32,7 @@ func typedAt(t *testing.T) (dir string, env []string) {
 	return dir, []string{"PATH=" + bin, "HOME=" + dir}
 }
 
-// TestTyped: what gpurun makes of the command lines that it stands in front of. The
+// TestTyped: what gpurun makes of the command lines that follow it. The
 // words before the bar are what each rank is started through.
 func TestTyped(t *testing.T) {
 	dir, env := typedAt(t)
@@ -165,7 +165,7 @@ func TestTypedRefuses(t *testing.T) {
 	}
 }
 
-// A job is named by its script, whoever runs it.
+// A job is named by its script, whatever runs it.
 func TestTypedName(t *testing.T) {
 	dir, env := typedAt(t)
 	bin := strings.TrimPrefix(env[0], "PATH=")
@@ -225,7 +225,7 @@ func TestTypedDigest(t *testing.T) {
 	}
 }
 
-// Prepared tells the probe what runs behind the wrappers.
+// Prepared gives the probe the command behind the wrappers.
 func TestCommandOfARank(t *testing.T) {
 	dir, env := typedAt(t)
 	for line, want := range map[string][2]string{

@@ -15,7 +15,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A folder with somebody's files is no run directory, and stays as it is.
+// A folder with a user's files is not a run directory, and stays unchanged.
 func TestFolderOfAnotherUser(t *testing.T) {
 	for name, test := range map[string]struct {
 		files   []string
@@ -98,7 +98,7 @@ func TestAJournalWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// Events out of order are told with the line.
+// Events out of order are reported with the line.
 func TestAJournalOutOfOrder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	j, _ := open(t, dir)
@@ -116,7 +116,7 @@ func TestAJournalOutOfOrder(t *testing.T) {
 	j.Close()
 }
 
-// A run directory that is gone, or that another has taken the place of, is told; what
+// A run directory that is gone, or was replaced by another, is reported; what
 // is appended is shown and not written.
 func TestARunDirectoryThatDisappears(t *testing.T) {
 	for name, lose := range map[string]func(dir string) error{

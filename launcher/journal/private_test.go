@@ -75,7 +75,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// What a job or somebody else put in the place of a file is not written through.
+// gpurun does not write through what a job or another user put in the place of a file.
 func TestLinksInARunDirectory(t *testing.T) {
 	precious := filepath.Join(t.TempDir(), "precious")
 	if err := os.WriteFile(precious, []byte("keep\n"), 0o644); err != nil {

@@ -102,7 +102,7 @@ func TestAFolderUnderTheHiddenName(t *testing.T) {
 	}
 }
 
-// Where the system cannot tell whether a run without a lock file runs, one that has ended
+// Where the system does not show whether a run without a lock file runs, one that has ended
 // may go, and no other.
 func TestEnded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")

@@ -199,7 +199,7 @@ type ranks struct {
 
 func (r *ranks) Facts() <-chan strategy.Fact { return r.facts }
 
-// StopPeers stops nobody: they have ended.
+// StopPeers stops no rank: they have ended.
 func (r *ranks) StopPeers(int, []int) {}
 
 func (r *ranks) Release() {}

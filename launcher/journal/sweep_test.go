@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A run that goes on drops what a kill left half written in its attempts; what others may
+// A run that continues removes what a kill left half written in its attempts; what others may
 // be writing beside them stays.
 func TestOpenRunSweeps(t *testing.T) {
 	dir, elsewhere := filepath.Join(t.TempDir(), "run"), t.TempDir()

@@ -161,7 +161,7 @@ func TestFinishedRunStaysFinished(t *testing.T) {
 	}
 }
 
-// A run directory that is gone disturbs nobody.
+// A run directory that is gone is no error.
 func TestNothingCanBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, dir, _ := watched(t, false)

@@ -326,7 +326,7 @@ func TestListsAreNotSecrets(t *testing.T) {
 	}
 }
 
-// What is told to be a secret is one, whatever it looks like; what is too short is not looked for.
+// What is declared a secret is one, whatever it looks like; what is too short is not looked for.
 func TestGivenSecrets(t *testing.T) {
 	m := New(nil, nil, "hooks.example/a/b", "a/b", "hooks")
 	if got := m.Text("POST https://hooks.example/a/b failed: no a/b at hooks"); got != "POST https://*** failed: no a/b at hooks" {

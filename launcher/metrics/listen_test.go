@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// served are metrics on a port that the system chose, and the address that people are told.
+// served are metrics on a port that the system chose, and the address that people see.
 func served(t *testing.T) (m *Exporter, address string) {
 	t.Helper()
 	var notes []string
@@ -29,7 +29,7 @@ func served(t *testing.T) (m *Exporter, address string) {
 	return m, strings.TrimSuffix(address, "/metrics")
 }
 
-// ask is one request on a connection of its own: its status and its body.
+// ask makes one request on a new connection, and returns its status and its body.
 func ask(t *testing.T, address, request string) (int, string) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -111,7 +111,7 @@ func TestIdleClients(t *testing.T) {
 	m.Close()
 }
 
-// Clients that connect and never finish their request keep nobody else out, however many.
+// Clients that connect and never finish their request do not block others, however many.
 func TestHalfOpenClientsDoNotBlockNodes(t *testing.T) {
 	m, address := served(t)
 	tell(m, sampled(), story...)

@@ -58,7 +58,7 @@ func made(t *testing.T, o model.Metrics, m *mask.Masker) *Exporter {
 	return New(o, m)
 }
 
-// tell has metrics see events and samples as a run would show them.
+// tell gives metrics events and samples as a run would.
 func tell(m *Exporter, samples []model.Sample, events ...launcher.Event) {
 	show, take := m.Events(func(launcher.Event) {}), m.Samples(func(int, []model.Sample) {})
 	for _, e := range events {
@@ -101,8 +101,8 @@ func values(text string) string {
 	return strings.Join(lines, "")
 }
 
-// A run that was rescued once tells all of it, and promlint has nothing to say; at its end,
-// what is over is told no more.
+// A run that was rescued once exports all of it, and promlint finds nothing; at its end,
+// what is over is exported no more.
 func TestMetricsOfARun(t *testing.T) {
 	m := made(t, model.Metrics{}, nil)
 	if text := exposed(t, m); text != "" {
@@ -229,7 +229,7 @@ func TestLabels(t *testing.T) {
 	promtool(t, exposed(t, m), "check", "metrics")
 }
 
-// A run that goes on counts what its earlier gpurun saw, and nothing twice; samples of an
+// A run that continues counts what its earlier gpurun saw, and nothing twice; samples of an
 // attempt that is over change nothing.
 func TestResumedRun(t *testing.T) {
 	m := made(t, model.Metrics{}, nil)

@@ -84,7 +84,7 @@ func (l *lost) Check() error {
 	return nil
 }
 
-// A run directory that disappears is told once, and soon, whether anything is to be
+// A run directory that disappears is reported once, and soon, whether anything is to be
 // journaled or not.
 func TestLostRunDirectoryIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

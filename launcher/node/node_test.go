@@ -105,7 +105,7 @@ func (f *fixture) launch(n int, dir string) launcher.Launch {
 	return launcher.Launch{N: n, Dir: dir, Command: model.Command{Argv: []string{"./train.sh"}}, Meeting: launcher.Meeting{Nodes: 1, World: f.opts.Ranks, Addr: "127.0.0.1", Port: 29500}}
 }
 
-// start starts attempt 0 in a folder of its own.
+// start starts attempt 0 in a new folder.
 func (f *fixture) start(t *testing.T) (launcher.Attempt, error) {
 	t.Helper()
 	dir, err := f.store.Prepare(0)
@@ -127,7 +127,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("waited in vain for %s", what)
 }
 
-// A rank that ends well while others go on is told of, and the job is let go on.
+// A rank that ends well while others continue is reported, and the job continues.
 func TestEarlyEndOfARankIsReported(t *testing.T) {
 	f := newFixture(t, "#!/bin/sh\n[ $RANK = 1 ] || until [ -e go-on ]; do sleep 0.02; done\n")
 	f.opts.Early = 20 * time.Millisecond
@@ -155,7 +155,7 @@ func TestEarlyEndOfARankIsReported(t *testing.T) {
 	}
 }
 
-// Each rank is told its place; a job that is one process is told none, and of what
+// Each rank gets its place; a job that is one process gets none, and of what
 // torchrun sets nothing unless it is a launcher itself.
 func TestVariablesOfARank(t *testing.T) {
 	const script = "#!/bin/sh\nenv >env${RANK:--}.new; mv env${RANK:--}.new env${RANK:--}\n"

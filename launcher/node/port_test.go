@@ -65,7 +65,7 @@ func TestAFixedPortThatIsBusy(t *testing.T) {
 	})
 }
 
-// A process without a rank meets nobody at a port, whoever has it.
+// A process without a rank uses no port: it does not matter which process has it.
 func TestOneProcessNeedsNoPort(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", ":0")

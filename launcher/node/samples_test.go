@@ -20,7 +20,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// What ranks print, what their processes tell and what the driver says of the devices is
+// What ranks print, what their processes report and what the driver reports of the devices is
 // joined while they run, and once more when they are gone.
 func TestRanksAreSampled(t *testing.T) {
 	f := newFixture(t, `#!/bin/sh
@@ -70,7 +70,7 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 eval 0 0 7 >$(dirname $TORCHELASTIC_ERROR
 	}
 }
 
-// A job on the CPU that has made no step is seen all the same, and what was seen last stays
+// A job on the CPU that has made no step is seen anyway, and what was seen last stays
 // when it is gone.
 func TestRanksOnTheCPUAreSeenBeforeTheirFirstStep(t *testing.T) {
 	f := newFixture(t, "#!/bin/sh\nuntil [ -e go-on ]; do sleep 0.02; done\n")

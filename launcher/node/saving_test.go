@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A checkpoint that grows after a rank has named the cause of its end is told once, and
+// A checkpoint that grows after a rank has named the cause of its end is reported once, and
 // only then is it looked at.
 func TestSavingIsSeen(t *testing.T) {
 	word := func(source string, weight cause.Weight) strategy.Fact {

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// What the allocators of ranks held is told once they are gone, and forgotten of those that
+// What the allocators of ranks held is reported once they are gone, and dropped for those that
 // ended well.
 func TestSnapshotsAreReported(t *testing.T) {
 	const digest = `{"reserved_bytes": 1048576, "leaks": [{"file": "train.py", "line": 78}]}`

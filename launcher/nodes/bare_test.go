@@ -62,14 +62,14 @@ func BenchmarkBareSessions(b *testing.B) {
 	}
 }
 
-// benchmark is one of this package in a process of its own, with more in its environment.
+// benchmark runs one of this package in a separate process, with more in its environment.
 func benchmark(name string, env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^"+name+"$", "-test.benchtime=1x")
 	cmd.Env, cmd.Stderr = append(os.Environ(), env...), os.Stderr
 	return cmd
 }
 
-// bareFigures are what BenchmarkBareSessions measures, in a process of its own.
+// bareFigures are what BenchmarkBareSessions measures, in a separate process.
 func bareFigures(b *testing.B) (joined, rescue, mb float64) {
 	out, err := benchmark("BenchmarkBareSessions").Output()
 	if err != nil {
@@ -134,7 +134,7 @@ func (h *bareHead) all(b *testing.B, kind string) {
 	}
 }
 
-// hears waits for a message of each.
+// hears waits for a message from each.
 func (h *bareHead) hears(b *testing.B, kind string) {
 	late := time.After(time.Minute)
 	for range manyNodes {

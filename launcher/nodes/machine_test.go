@@ -348,7 +348,7 @@ func (w *simulation) spoil(on []Message) []Message {
 	return on
 }
 
-// told is what a machine said to its owner, in words.
+// told is what a machine reported to its owner, as text.
 type told []string
 
 func (t *told) add(format string, args ...any)    { *t = append(*t, fmt.Sprintf(format, args...)) }

@@ -87,7 +87,7 @@ func (d dialer) Dial(ctx context.Context) (*wire.Link, error) {
 	}
 }
 
-// ranks stands in for the ranks of a node: what they do in each attempt is a function.
+// ranks replaces the ranks of a node: what they do in each attempt is a function.
 type ranks struct {
 	node int
 	do   func(ctx context.Context, a *fake)
@@ -816,7 +816,7 @@ func TestLateNodesGetTheVerdict(t *testing.T) {
 	})
 }
 
-// hear wants the ranks of all other nodes to be told of a signal next.
+// hear wants the ranks of all other nodes to get a signal next.
 func (n *threeNodes) hear(t *testing.T, want syscall.Signal) {
 	t.Helper()
 	for k := 1; k < 3; k++ {

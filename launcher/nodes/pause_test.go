@@ -69,7 +69,7 @@ func (w *simulation) asleep(seconds int) {
 	}
 }
 
-// followed is what a follower's machine said to its owner, in words.
+// followed is what a follower's machine reported to its owner, as text.
 type followed struct{ told }
 
 func (f *followed) send(m Message)                { f.add("send %T", m) }

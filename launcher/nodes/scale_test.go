@@ -29,7 +29,7 @@ const (
 	joinGoal, rescueGoal, memoryGoal = 1.9, 0.5, 136.0
 )
 
-// BenchmarkThousandNodes is one head with 1,000 nodes, each over a session of its own: how
+// BenchmarkThousandNodes is one head with 1,000 nodes, each over a separate session: how
 // long until all have joined, how long a rescue takes them all, and what the head holds. Only
 // the ranks are none: one runs out of memory once all run, and the others then end with 8 KiB
 // of what they saw.
@@ -151,7 +151,7 @@ func untilStopped(ctx context.Context, a *fake) {
 	a.exits(143, true)
 }
 
-// followMany is the other side: all nodes but the head, each with a session of its own.
+// followMany is the other side: all nodes but the head, each with a separate session.
 func followMany(b *testing.B, run string) {
 	var started [2]atomic.Int32 // by attempt
 	all := make(chan struct{})  // closed once the first attempt's ranks run on all nodes

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A post is a sender that keeps what it is given, and answers as it is told to.
+// A post is a sender that keeps what it is given, and answers as a test sets it.
 type post struct {
 	mu     sync.Mutex
 	sent   []Notification
@@ -66,7 +66,7 @@ func (p *post) events() string {
 	return strings.Join(words, ", ")
 }
 
-// A stage is a run that tells others, with its journal.
+// A stage is a run that notifies others, with its journal.
 type stage struct {
 	*journal.Journal
 	*Notifier
@@ -80,7 +80,7 @@ type stage struct {
 // began is the same moment in every life of a run.
 var began = time.Now().UTC().Add(-time.Minute)
 
-// begin opens the run of that name below a folder, and tells of it by p.
+// begin opens the run of that name below a folder, and notifies by p.
 func begin(t *testing.T, ctx context.Context, dir, name string, p *post, on ...string) *stage {
 	t.Helper()
 	if on == nil {
@@ -157,7 +157,7 @@ func entries(t *testing.T, dir, file string) []string {
 	return found
 }
 
-// An event is told after it was journaled and put into the outbox, once, and as it is written
+// An event is sent after it was journaled and put into the outbox, once, and as it is written
 // down: what it says, without secrets and escape sequences. Training does not wait for it:
 // the next attempt is started while the server hangs.
 func TestRunIsReported(t *testing.T) {
@@ -209,7 +209,7 @@ func TestRunIsReported(t *testing.T) {
 	}
 }
 
-// What is told, and of what nobody is.
+// Which events are sent, and which are not.
 func TestReportedEvents(t *testing.T) {
 	passing := launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.NCCLError, Fatal: true}, Decision: strategy.Decision{Relaunch: true}}
 	hung := launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.Hang, Fatal: true}, Decision: strategy.Decision{Relaunch: true, Reason: "attempt 0: the job hung"}}
@@ -240,7 +240,7 @@ func TestReportedEvents(t *testing.T) {
 }
 
 // The end of a run waits for a server that hangs, but not for long, and not at all once
-// somebody stops gpurun. The next start sends what is left, with the same id.
+// a user stops gpurun. The next start sends what is left, with the same id.
 func TestTheEndIsBounded(t *testing.T) {
 	for name, test := range map[string]struct {
 		stopped bool
@@ -278,7 +278,7 @@ func TestTheEndIsBounded(t *testing.T) {
 
 // A gpurun that is killed after the journal has an event, and before the outbox has, is
 // caught up with: by the next one in the run, and by one of another run. What was sent
-// before is not sent again, and a run that told nobody is not told of.
+// before is not sent again, and a run without notifications sends none.
 func TestKilledBeforeTheOutbox(t *testing.T) {
 	for name, next := range map[string]string{"the same run": "night", "another run": "day"} {
 		dir, ids := t.TempDir(), map[string]bool{}
@@ -487,7 +487,7 @@ func await(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// Where there can be no outbox, events are sent all the same, and people know what is missing.
+// Where there can be no outbox, events are sent anyway, and people know what is missing.
 func TestWithoutAnOutbox(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
@@ -508,7 +508,7 @@ func TestWithoutAnOutbox(t *testing.T) {
 	}
 }
 
-// Nobody but the user reads the outbox, and it has no address: only what is told.
+// Only the user can read the outbox, and it has no address: only the events.
 func TestTheOutboxIsPrivate(t *testing.T) {
 	dir := t.TempDir()
 	s := begin(t, t.Context(), dir, "night", &post{answer: func(context.Context, Notification) error { return errors.New("down") }})
@@ -600,7 +600,7 @@ func TestUncuttableText(t *testing.T) {
 	})
 }
 
-// Journals are read within bounds, and not once nobody waits any more.
+// Journals are read within bounds, and not once the caller no longer waits.
 func TestCatchingUpIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	n := &Notifier{run: NotifiedRun{Dir: "now"}, box: outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}}

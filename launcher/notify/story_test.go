@@ -10,7 +10,7 @@ import (
 )
 
 // A run that is over and is started again only shows its verdict: that is no event. An event
-// has the same id whoever tells it, and another one in another run.
+// has the same id whichever node reports it, and another one in another run.
 func TestAStoryEndsOnce(t *testing.T) {
 	read := func(dir string, at time.Time, events ...launcher.Event) (told []Notification) {
 		s := story{dir: dir}

@@ -30,7 +30,7 @@ func body(t *testing.T, style, summary string) (text string, whole map[string]an
 	return text, whole
 }
 
-// What comes from the job is text in every chat: nobody is called, nothing is linked, no
+// What comes from the job is text in every chat: it mentions no one, links nothing, no
 // terminal obeys it.
 func TestMarkupIsText(t *testing.T) {
 	text, whole := body(t, "slack", hostile)

@@ -153,8 +153,8 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// One that nobody vouches for is not told anything, and one that is gone is kept for later.
-// Each is told without its path.
+// A server without a trusted certificate gets nothing, and a post to one that is gone is kept.
+// Each is reported without its path.
 func TestServersThatDoNotAnswer(t *testing.T) {
 	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	var calls atomic.Int32

@@ -87,7 +87,7 @@ func TestUnfinishedTracebackIsShown(t *testing.T) {
 	}
 }
 
-// What stands for a traceback is gpurun's own line; the traceback often begins behind
+// What replaces a traceback is gpurun's own line; the traceback often begins behind
 // a progress bar.
 func TestTheLineOfATraceback(t *testing.T) {
 	f := &tracebackFold{path: "log", mask: mask.New([]string{"--token", "s3cr3t-one"}, nil)}

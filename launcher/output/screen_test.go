@@ -79,7 +79,7 @@ func shown(text string) []string {
 }
 
 // Whatever a job writes in whatever pieces, its bytes pass as they are and in their order,
-// the line stands only below finished lines, and when it is gone the terminal shows what
+// the line is only below finished lines, and when it is gone the terminal shows what
 // it would have shown without it.
 func TestScreenChangesNoOutput(t *testing.T) {
 	drawn := 0
@@ -354,7 +354,7 @@ func TestTheLineComesAndGoes(t *testing.T) {
 	})
 }
 
-// A terminal that is stopped holds up who writes to it, as any, and nobody else.
+// A terminal that is stopped holds up its writers, as any, and no other.
 func TestAScreenThatDoesNotMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe() // nobody reads
@@ -394,7 +394,7 @@ func TestOutputThroughAScreen(t *testing.T) {
 	}
 }
 
-// A lineTape tells when the line stands on it.
+// A lineTape reports when the line is on it.
 type lineTape struct {
 	tape
 	drawn chan struct{}
@@ -408,7 +408,7 @@ func (t *lineTape) Write(p []byte) (int, error) {
 	return t.tape.Write(p)
 }
 
-// Where the line would be in the way, or nobody sees it, there is none.
+// Where the line would be in the way, or invisible, there is none.
 func TestWhereThereIsAScreen(t *testing.T) {
 	master, tty, err := openPTY(nil)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestWordsAreWrittenWhenWriteReturns(t *testing.T) {
 	})
 }
 
-// What nobody reads holds gpurun up once, and then no more until somebody does.
+// A pipe without a reader holds gpurun up once, and then no more until there is one.
 func TestUnreadWordsDelayNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &dam{opened: make(chan struct{})}
@@ -73,7 +73,7 @@ func TestWordsSkipAStoppedReader(t *testing.T) {
 	})
 }
 
-// A reader that is slow, but reads, hears everything.
+// A reader that is slow, but reads, gets everything.
 func TestWordsWaitForAReaderThatIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// toGitHub tells GitHub of a run, and returns what stdout and the summary have.
+// toGitHub reports a run to GitHub, and returns what stdout and the summary have.
 func toGitHub(t *testing.T, summary string, events []launcher.Event) (out, added, warned string) {
 	t.Helper()
 	var stdout, stderr strings.Builder

@@ -252,7 +252,7 @@ func TestReportOfHostileText(t *testing.T) {
 	}
 }
 
-// A report that cannot be written is told before anything is started, and one that lies
+// A report that cannot be written is an error before anything is started, and one that lies
 // there is of this run from the beginning on.
 func TestReportIsOfThisRunFromTheBeginning(t *testing.T) {
 	dir := t.TempDir()

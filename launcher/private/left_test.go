@@ -11,7 +11,7 @@ import (
 )
 
 // What killed writers have left goes, the rest stays: marks, files of others, what is behind
-// a link, and what somebody may be writing.
+// a link, and what another process may be writing.
 func TestSweepRemovesWhatWritersLeft(t *testing.T) {
 	run, elsewhere := t.TempDir(), t.TempDir()
 	files := map[string]bool{ // whether it stays

@@ -111,7 +111,7 @@ func TestTrustedFolders(t *testing.T) {
 	}
 }
 
-// shown is a folder as the system tells of it.
+// shown is a folder as the system shows it.
 type shown struct {
 	mode fs.FileMode
 	stat syscall.Stat_t
@@ -124,7 +124,7 @@ func (s shown) ModTime() time.Time { return time.Time{} }
 func (s shown) IsDir() bool        { return true }
 func (s shown) Sys() any           { return &s.stat }
 
-// Groups that share a folder may; so may whoever runs in a pod with an fsGroup.
+// Groups that share a folder may; so may users of a pod with an fsGroup.
 func TestOwnersAndGroups(t *testing.T) {
 	me, group, stranger := uint32(os.Geteuid()), uint32(os.Getegid()), uint32(os.Geteuid())+4242
 	if group == 0 {
@@ -207,7 +207,7 @@ func TestAnotherUsersFolder(t *testing.T) {
 	}
 }
 
-// A file that is too large to be read is not read, whoever made it.
+// A file that is too large is not read, whatever made it.
 func TestReadFileIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "large")
 	if err := errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Truncate(path, mostRead)); err != nil {

@@ -129,7 +129,7 @@ type stackFrame struct {
 	Line int    `json:"line"`
 }
 
-// The line that a stack stands for.
+// The line that represents a stack.
 func TestDigestPicksTheLineOfAStack(t *testing.T) {
 	const torch, hf = "/v/lib/python3.11/site-packages/torch/", "/v/lib/python3.11/site-packages/transformers/"
 	call := stackFrame{torch + "nn/modules/module.py", "_call_impl", 1}
@@ -163,7 +163,7 @@ def made(stack):
 }
 
 // Where all was recorded, what has no stack is of the backward pass; where the job records by
-// itself, or nothing was recorded, that is what is said.
+// itself, or nothing was recorded, the report says so.
 func TestDigestReportsAllocationsWithoutALine(t *testing.T) {
 	stack := []stackFrame{{"/j/model.py", "forward", 3}}
 	type told map[string]any

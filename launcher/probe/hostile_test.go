@@ -182,7 +182,7 @@ var genuine = map[string]struct {
 	"killed by the kernel":      {script: "print('[ 12.3] Memory cgroup out of memory: Killed process 4242 (python) total-vm:103421132kB, anon-rss:98230412kB', flush=True)\nos.kill(os.getpid(), 9)", cause: cause.HostOOM},
 }
 
-// TestGenuineIsStillSeen: what really ran out of memory is said to.
+// TestGenuineIsStillSeen: a job that really ran out of memory is reported so.
 func TestGenuineIsStillSeen(t *testing.T) {
 	for name, g := range genuine {
 		for _, bare := range []bool{false, true} {

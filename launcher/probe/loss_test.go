@@ -111,7 +111,7 @@ func TestLoopLossScale(t *testing.T) {
 	}
 }
 
-// Batches of one shape without padding are said to be so, and others as soon as one is seen.
+// Batches of one shape without padding are reported as such, and others as soon as one is seen.
 func TestUniformBatches(t *testing.T) {
 	needs(t)
 	for kind, want := range map[string]string{

@@ -67,7 +67,7 @@ func TestHostileMeasurementIsBounded(t *testing.T) {
 	}
 }
 
-// Each process's figures are told as they change, and again only then.
+// Each process's figures are reported when they change, and only then.
 func TestMeasurementsAreReported(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "rank1")

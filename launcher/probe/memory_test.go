@@ -141,7 +141,7 @@ func TestPhasesAreMeasured(t *testing.T) {
 	}
 }
 
-// Where memory runs out, the instant is told, what was held, and how much was wanted.
+// Where memory runs out, the phase is reported, what was held, and how much was requested.
 func TestWhereMemoryRanOut(t *testing.T) {
 	for _, test := range []struct {
 		way, instant string
@@ -207,7 +207,7 @@ func TestEvaluationIsMeasured(t *testing.T) {
 	}
 }
 
-// A compiled model is left alone: its steps are told, and their peaks.
+// A compiled model is left alone: its steps are reported, and their peaks.
 func TestCompiledModelIsLeftAlone(t *testing.T) {
 	m := measure(t, "script", false)
 	if !m.Model.Compiled || len(m.Marks) > 0 || m.First.Forward != 0 || m.Steps != 5 || m.Peak == 0 || m.StepSeconds == 0 {

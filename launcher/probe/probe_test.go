@@ -106,7 +106,7 @@ func (r *trial) report(t *testing.T) *report {
 	return &told
 }
 
-// What ends the rank's main thread by an exception is told, and nothing else is.
+// An exception that ends the rank's main thread is reported, and nothing else is.
 func TestEndIsReported(t *testing.T) {
 	for _, test := range []struct {
 		name, script string
@@ -259,7 +259,7 @@ class cuda:
         %s
 `
 
-// What PyTorch knows of the memory is told too, if PyTorch was there. The driver may
+// PyTorch's figures of the memory are reported too, if PyTorch was there. The driver may
 // hang while it is asked, and the file must be there before.
 func TestDevicesAreReported(t *testing.T) {
 	free, total := int64(3), int64(80)
@@ -376,7 +376,7 @@ func TestInstallRefusesAColon(t *testing.T) {
 	}
 }
 
-// What a script has made of the variables that gpurun set is told with its end.
+// What a script has made of the variables that gpurun set is reported with its end.
 func TestVariablesAreReported(t *testing.T) {
 	r := newTrial(t)
 	r.names = []string{"HOME", "GONE"}

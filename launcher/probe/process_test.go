@@ -107,7 +107,7 @@ func (r *trial) warmed(t testing.TB, script string, args ...string) string {
 	return out + errs
 }
 
-// told gives what the rank says of itself, and what each process does that it started.
+// told returns the report of the rank, and that of each process that it started.
 func (r *trial) told(t testing.TB) (rank *strategy.ProcessReport, own []strategy.ProcessReport) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(r.dir, "rank0"))
@@ -148,7 +148,7 @@ func (r *trial) steps(t testing.TB) OptimizerStep {
 	return s
 }
 
-// Loops of their own: what a plain PyTorch loop runs with is told, by the rank alone.
+// Plain PyTorch loops: only the rank reports the settings with which it runs.
 func TestPlainLoopIsReported(t *testing.T) {
 	path := needs(t)
 	for _, test := range []struct {
@@ -205,7 +205,7 @@ func TestCallBeforeTrainingDoesNotCount(t *testing.T) {
 	}
 }
 
-// Ranks that the job starts itself tell of themselves, however they are started, and the
+// Ranks that the job starts itself report, however they are started, and the
 // job does not see how.
 func TestRanksThatTheJobStarts(t *testing.T) {
 	path := needs(t)
@@ -241,7 +241,7 @@ func TestRanksThatTheJobStarts(t *testing.T) {
 	}
 }
 
-// A rank that replaces itself by another program still tells of its end.
+// A rank that replaces itself by another program still reports its end.
 func TestEndIsReportedAfterExec(t *testing.T) {
 	path := needs(t)
 	r := newTrial(t)
@@ -347,7 +347,7 @@ func TestRankBelowAWrapperIsReported(t *testing.T) {
 	}
 }
 
-// A program that gpurun cannot name, and that becomes Python, tells of its end as before.
+// A program that gpurun cannot name, and that becomes Python, reports its end as before.
 func TestEndOfAProgramIsReported(t *testing.T) {
 	r := newTrial(t)
 	if err := r.job(t, "sh", "-c", "exec "+testenv.Python(t)+" -c 1/0").Run(); err == nil {
@@ -376,7 +376,7 @@ func TestUnderTorchrun(t *testing.T) {
 	}
 }
 
-// Whatever fails in the hooks, the job goes on, and gpurun is told.
+// Whatever fails in the hooks, the job continues, and gpurun gets a report.
 func TestFailingHookLeavesTheJobAlone(t *testing.T) {
 	needs(t)
 	for _, part := range []string{"rungs", "loaders", "steps", "precision", "gate", "blocks", "snapshot"} {
@@ -410,7 +410,7 @@ func TestTrainingWithNowhereToWrite(t *testing.T) {
 }
 
 // The rungs of the order are turned at the root's first call; without hooks a process
-// tells only which could be.
+// reports only which could be.
 func TestRemediesAreApplied(t *testing.T) {
 	needs(t)
 	for _, hooks := range []bool{true, false} {
@@ -462,7 +462,7 @@ func TestRanksWaitForEachOther(t *testing.T) {
 			said = f.Said
 		}
 	}
-	// The loader alone could be changed: gpurun is told, and would stop the ranks now.
+	// Only the loader could be changed: gpurun gets a report, and would stop the ranks now.
 	if said.Settings[strategy.MicroBatchSize] != "4" || said.Failed[strategy.GradientAccumulationSteps] == "" || said.Failed[strategy.MicroBatchSize] == "" {
 		t.Errorf("told %+v", said)
 	}
@@ -558,7 +558,7 @@ func lastLine(s string) string {
 	return s[strings.LastIndex(s, "\n")+1:]
 }
 
-// A Trainer's settings in the code are told, and changed together.
+// A Trainer's settings in the code are reported, and changed together.
 func TestTrainingArguments(t *testing.T) {
 	path := needs(t, "transformers", "accelerate")
 	batch := func(size, accumulation int) []strategy.Call {
@@ -614,7 +614,7 @@ func TestTrainingArguments(t *testing.T) {
 }
 
 // Lightning's two halves of a batch, its Trainer and its loader, are changed together.
-// A model without a method for checkpointing trains without it, and gpurun is told.
+// A model without a method for checkpointing trains without it, and gpurun gets a report.
 func TestTrainingArgumentsThatTheModelCannotFollow(t *testing.T) {
 	path := needs(t, "transformers", "accelerate")
 	r := newTrial(t)
@@ -668,7 +668,7 @@ func TestLightning(t *testing.T) {
 	}
 }
 
-// What a job goes on from is an argument of a call, too; such an order has no knob.
+// The checkpoint from which a job continues is an argument of a call, too; such an order has no knob.
 func TestCheckpointInTheCodeIsChanged(t *testing.T) {
 	for _, test := range []struct{ modules, script, call, keyword, line string }{
 		{"lightning", "lightning_.py", "lightning.pytorch.Trainer.fit", "ckpt_path", "gpurun: Trainer.fit: ckpt_path None→"},
@@ -690,7 +690,7 @@ func TestCheckpointInTheCodeIsChanged(t *testing.T) {
 	}
 }
 
-// Accelerate's settings in the code are told, and changed.
+// Accelerate's settings in the code are reported, and changed.
 func TestAccelerate(t *testing.T) {
 	path := needs(t, "accelerate")
 	r := newTrial(t)

@@ -118,7 +118,7 @@ func TestHostileReportIsBounded(t *testing.T) {
 	}
 }
 
-// Words and steps of a rank and of the processes that it starts are told as they come.
+// Words and steps of a rank and of the processes that it starts are reported as they come.
 func TestWatchProcesses(t *testing.T) {
 	dir := t.TempDir()
 	facts := make(chan strategy.Fact, 100)

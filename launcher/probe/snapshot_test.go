@@ -16,7 +16,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// heard is what the stand-in for PyTorch's CUDA allocator heard, and the files that its
+// heard is what the fake of PyTorch's CUDA allocator recorded, and the files that its
 // process has left.
 type heard struct {
 	Way       string           `json:"way"`
@@ -69,7 +69,7 @@ func snapshots(t *testing.T, ways string, record Recording, most string, env ...
 	return all, dir
 }
 
-// What the allocator is told to record, and which files are left. A stand-in for it hears
+// What the allocator is set to record, and which files are left. A fake of it receives
 // that; what it does on a GPU is seen by TestSnapshotOnAGPU of test.
 func TestRecordedAllocations(t *testing.T) {
 	on := map[string]any{"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": 100000.0}

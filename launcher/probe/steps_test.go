@@ -45,7 +45,7 @@ func TestParseStep(t *testing.T) {
 	}
 }
 
-// phased says what is told of it while it evaluates, saves and trains.
+// phased is a job whose reports are read while it evaluates, saves and trains.
 const phased = `import io, sys, torch
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -73,7 +73,7 @@ print("trains:", said())
 
 // apart is one of two ranks that wait for each other, and for its data. In each step it draws
 // four samples and calls the model for a short time and a long one; another thread draws without
-// end. It ends once both parts are told, or after some seconds.
+// end. It ends once both parts are reported, or after some seconds.
 const apart = `import os, sys, threading, time, torch
 import torch.distributed as dist
 steps, world, way = sys.argv[1:]
@@ -119,7 +119,7 @@ while not told():
     model.train()
 `
 
-// A rank of several tells its own part of a step, as far as it is one.
+// A rank of several reports its own part of a step, as far as there is one.
 func TestRanksReportTheirShareOfAStep(t *testing.T) {
 	needs(t)
 	for name, test := range map[string]struct {
@@ -144,7 +144,7 @@ func TestRanksReportTheirShareOfAStep(t *testing.T) {
 	}
 }
 
-// What a process does between two steps is told at once, and is over with the next one.
+// What a process does between two steps is reported at once, and ends with the next one.
 func TestPhasesAreReported(t *testing.T) {
 	needs(t)
 	r := newTrial(t)

@@ -157,7 +157,7 @@ func TestFrozenProgramsGetNoVariables(t *testing.T) {
 func quoted(text string) string { return "'" + text + "'" }
 
 // The compiled parts are kept in one folder for all attempts, also where the job keeps none
-// of its own; one that others could write to is not used.
+// of its own; a file that others could write to is not used.
 func TestCompiledPartsAreShared(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)

@@ -104,7 +104,7 @@ func TestWatchReportsAtOnce(t *testing.T) {
 	}
 }
 
-// What no event told of is found when the watch ends: no event tells of a link.
+// What no event reported is found when the watch ends: no event reports a link.
 func TestStopLooksOnceMore(t *testing.T) {
 	dir := t.TempDir()
 	facts, stop := watching(t, dir)
@@ -119,7 +119,7 @@ func TestStopLooksOnceMore(t *testing.T) {
 	}
 }
 
-// What was there before the watch began is told as well.
+// What was there before the watch began is reported as well.
 func TestWatchThatBeginsLate(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "rank0"), 0o755); err != nil {
@@ -132,7 +132,7 @@ func TestWatchThatBeginsLate(t *testing.T) {
 	}
 }
 
-// A file that is written bit by bit is told of when it is whole.
+// A file that is written bit by bit is reported when it is whole.
 func TestWatchAFileThatGrows(t *testing.T) {
 	dir := t.TempDir()
 	facts, _ := watching(t, dir)
@@ -178,7 +178,7 @@ func TestWatchAFolderThatComesBack(t *testing.T) {
 	}
 }
 
-// More files than the kernel keeps events for, while nobody takes the facts: none
+// More files than the kernel keeps events for, while no reader takes the facts: none
 // of the ranks' own is lost.
 func TestWatchLosesNothing(t *testing.T) {
 	limit := 16384
@@ -207,7 +207,7 @@ func TestWatchLosesNothing(t *testing.T) {
 	}
 }
 
-// Files that are not whole, or none of ours, tell nothing and do no harm.
+// Files that are not whole, or not ours, are ignored and do no harm.
 func TestRubbishIsNoFact(t *testing.T) {
 	dir := t.TempDir()
 	facts, stop := watching(t, dir)
@@ -233,7 +233,7 @@ func TestWithoutWatching(t *testing.T) {
 	stop()
 }
 
-// A real rank that raises and then hangs is told of while it hangs.
+// A real rank that raises and then hangs is reported while it hangs.
 func TestWatchAHangingRank(t *testing.T) {
 	r := newTrial(t)
 	facts, _ := watching(t, r.dir)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holdProcess traces a process, as a debugger that nobody attends to, until the test is
+// holdProcess traces a process, as a forgotten debugger, until the test is
 // over.
 func holdProcess(t *testing.T, pid int, options uintptr) {
 	t.Helper()

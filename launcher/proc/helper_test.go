@@ -80,7 +80,7 @@ func deaf([]string) {
 	forever()
 }
 
-// heeds ends in its own way when told to.
+// heeds ends in its own way on a signal.
 func heeds([]string) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, unix.SIGTERM)
@@ -89,7 +89,7 @@ func heeds([]string) {
 	syscall.Exit(7)
 }
 
-// obeys ends with 0 when told to.
+// obeys ends with 0 on a signal.
 func obeys([]string) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, unix.SIGTERM)
@@ -140,7 +140,7 @@ func eats(args []string) {
 	say(os.Getpid(), len(hoard))
 }
 
-// headless goes on after its main thread has ended: it shows as a zombie.
+// headless continues after its main thread has ended: it shows as a zombie.
 func headless([]string) {
 	go func() {
 		for {
@@ -164,7 +164,7 @@ func killGuards([]string) {
 	forever()
 }
 
-// leaveOrphan leaves an orphan, which ends when nobody holds the other end of stdin.
+// leaveOrphan leaves an orphan, which ends when no process holds the other end of stdin.
 func leaveOrphan([]string) {
 	cmd := exec.Command("/bin/cat")
 	cmd.Stdin = os.Stdin
@@ -174,7 +174,7 @@ func leaveOrphan([]string) {
 	say(cmd.Process.Pid)
 }
 
-// files says which descriptors it was given, and how signals stand.
+// files prints which descriptors it was given, and the state of signals.
 func files([]string) {
 	panic(unix.Exec("/bin/sh", []string{"sh", "-c", `ls /proc/self/fd | tr '\n' ' '; grep -E 'SigBlk|SigIgn' /proc/self/status | tr '\n\t' '  '; printf '%s' "$BYTES"`}, os.Environ()))
 }
@@ -242,7 +242,7 @@ func forever() {
 	}
 }
 
-// helperCommand makes the command that starts a helper, in a session of its own if apart.
+// helperCommand makes the command that starts a helper, in a separate session if apart.
 func helperCommand(env []string, apart bool, name string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -319,7 +319,7 @@ func (h *harness) rank(rank int, name string, args ...string) Rank {
 	return Rank{Rank: rank, LocalRank: rank, Argv: cmd.Args, Env: os.Environ(), Stdout: h.w, Stderr: os.Stderr}
 }
 
-// word returns the next number that is said under the given name.
+// word returns the next number that is printed under the given name.
 func (h *harness) word(name string) int {
 	h.t.Helper()
 	for {

@@ -55,7 +55,7 @@ func TestMarkerAloneIsNotEnough(t *testing.T) {
 		if moved, ok := h.elsewhere(mine, job); ok {
 			strangers["of another control group"] = moved
 		}
-		// Nobody can tell it from an orphan that is ours.
+		// Nothing distinguishes it from an orphan that is ours.
 		orphan, swept := h.stranger(mine, job), 1
 		if guarded {
 			strangers["that nothing distinguishes but where it comes from"], swept = orphan, 0

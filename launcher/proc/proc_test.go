@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 const muteVariable = "PROC_TEST_MUTE"
 
-// maybeMute stands for a program that does not call MaybeGuard first thing.
+// maybeMute simulates a program that does not call MaybeGuard first.
 func maybeMute() {
 	if !strings.HasPrefix(os.Args[0], guardName) {
 		return

@@ -205,7 +205,7 @@ func TestSuspendAndResume(t *testing.T) {
 	}
 }
 
-// await waits for what the kernel tells nobody about.
+// await waits for an event that the kernel does not report.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// disk makes files in a folder of their own: name to content. Those under a bin
+// disk makes files in a new folder: name to content. Those under a bin
 // folder are executable.
 func disk(t *testing.T, files map[string]string) string {
 	t.Helper()

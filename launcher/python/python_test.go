@@ -55,7 +55,7 @@ func counting(t *testing.T, run string) (path string, starts func() []string) {
 	}
 }
 
-// A real interpreter tells its packages, the first of two with one name, its version
+// A real interpreter reports its packages, the first of two with one name, its version
 // and where files are, in one start.
 func TestInterpreterIsQueriedOnce(t *testing.T) {
 	path, starts := counting(t, "exec "+real(t)+` "$@"`)
@@ -135,7 +135,7 @@ func TestNothingOfTheJobIsImported(t *testing.T) {
 	}
 }
 
-// An interpreter that does not answer is told of, with its path and the reason, and
+// An interpreter that does not answer is reported, with its path and the reason, and
 // is not asked again.
 func TestInterpreterWithoutAnswer(t *testing.T) {
 	for name, test := range map[string]struct{ run, want string }{
@@ -171,7 +171,7 @@ func TestOutputBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// hanging is an interpreter that hangs with a child of its own, whose process id it
+// hanging is an interpreter that hangs with a child process, whose process id it
 // writes to a file.
 func hanging(t *testing.T) (i *Interpreter, child string) {
 	t.Helper()

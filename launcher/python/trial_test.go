@@ -50,7 +50,7 @@ func anyPython(t *testing.T, env environ.Vars) *Interpreter {
 	return At(path, t.TempDir(), environ.Parse(os.Environ()).With(env))
 }
 
-// hangs starts a child in a session of its own, writes down both, and waits.
+// hangs starts a child in a separate session, writes down both, and waits.
 const hangs = `
 import os, subprocess, sys, time
 child = subprocess.Popen(["sleep", "1000"], start_new_session=True)

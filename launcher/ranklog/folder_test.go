@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Ranks of all nodes are found, whoever started them; what is no folder of a rank is not.
+// Ranks of all nodes are found, whichever node started them; other folders are not.
 func TestFolders(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"rank0", "rank1", "node-1/rank2", "node-1/rank3", "node-2/rank5", "node-2/rank1", "node-02/rank7", "rank08", "rank-1", "other"} {

@@ -267,7 +267,7 @@ func TestPartsThatStay(t *testing.T) {
 }
 
 // While the parts become one file, that has no name which a kill could leave; what one
-// left nevertheless goes when the log is made anew, and when it is joined.
+// left anyway goes when the log is created again, and when it is joined.
 func TestAKillWhileALogIsJoined(t *testing.T) {
 	path := path(t)
 	left := filepath.Join(filepath.Dir(path), ".stdout.log.joined")
@@ -312,7 +312,7 @@ func TestAKillWhileALogIsJoined(t *testing.T) {
 	}
 }
 
-// A run that goes on drops what a kill left in its earlier attempts, and follows no link.
+// A run that continues removes what a kill left in its earlier attempts, and follows no link.
 func TestSweep(t *testing.T) {
 	run, elsewhere := t.TempDir(), t.TempDir()
 	left := map[string]bool{

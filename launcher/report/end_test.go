@@ -56,7 +56,7 @@ func errorOr(err error, word string) string {
 	return word
 }
 
-// A report that cannot be written is one warning; the run's end is shown all the same.
+// A report that cannot be written is one warning; the run's end is shown anyway.
 func TestAtEndWithoutAReport(t *testing.T) {
 	broken := func(strategy.Plan, int) (model.Proposal, error) { panic("no words") }
 	for name, e := range map[string]console.People{

@@ -27,7 +27,7 @@ const evil = `</style></title></pre><script>alert(1)</script><img src=http://evi
 // secret has the shape of a token.
 const secret = "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"
 
-// hostile is a run in which a job, or whoever wrote the journal, put such text everywhere.
+// hostile is a run in which a job, or the writer of the journal, put such text everywhere.
 func hostile(t *testing.T, text string, attempts int) string {
 	t.Helper()
 	n, bytes := text, int64(9<<30)
@@ -127,7 +127,7 @@ func faults(page string) (found []string) {
 	}
 }
 
-// Whatever stands in a run directory, the page is a page, and asks nobody for anything.
+// Whatever is in a run directory, the page is a page, and makes no request.
 func TestHostileText(t *testing.T) {
 	for name, test := range map[string]struct {
 		text     string

@@ -87,7 +87,7 @@ func TestStacksShowMeasurements(t *testing.T) {
 	}
 }
 
-// What somebody asks first stands first: the outcome, the cause, the change, the hint.
+// What readers look for first comes first: the outcome, the cause, the change, the hint.
 func TestTheOrderOfThePage(t *testing.T) {
 	dir, _, _ := rescued(t)
 	if err := os.WriteFile(filepath.Join(dir, journal.HintsFile), []byte(`["to start with this plan next time, type: torchrun train.py --gradient_checkpointing true"]`), 0o600); err != nil {
@@ -109,7 +109,7 @@ func TestTheOrderOfThePage(t *testing.T) {
 	}
 }
 
-// What is not known is said in words, or left out: no chart is empty.
+// What is not known is described by text, or omitted: no chart is empty.
 func TestUnknownValues(t *testing.T) {
 	page := pageOf(t, copied(t, "lightning"))
 	for _, words := range []string{"Memory over time is not known", "memory by phase"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A run is shown as it stands: not begun, running, cut off, ended.
+// A run is shown in each state: not begun, running, cut off, ended.
 func TestStatesOfARun(t *testing.T) {
 	plan := strategy.Plan{strategy.MicroBatchSize: "8"}
 	began := launcher.Began{Run: "r", Name: "gpt", Version: "v1", At: day, Plan: plan, Job: strategy.Job{Ranks: 1}}
@@ -66,7 +66,7 @@ func lock(t *testing.T, dir string) {
 	}
 }
 
-// What a rung saved and cost, and what the allocator held, is told where it is known.
+// What a remedy saved and cost, and what the allocator held, is shown where it is known.
 func TestPricesAndSnapshots(t *testing.T) {
 	plan := strategy.Plan{strategy.ActivationCheckpointing: "none"}
 	next := plan.With(strategy.Plan{strategy.ActivationCheckpointing: "full"})

@@ -15,7 +15,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A screen tells what was written to it.
+// A screen records what was written to it.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -57,7 +57,7 @@ func finished(o strategy.Outcome, code int) launcher.Finished {
 	return launcher.Finished{Verdict: launcher.Verdict{Outcome: o, Code: code, Reason: string(o)}}
 }
 
-// Several scripts of one name are told apart by their folders, and by nothing where one is.
+// Several scripts of one name are distinguished by their folders; a single one is not.
 func TestScriptsOfOneName(t *testing.T) {
 	of := func(argv ...string) launcher.Started { return launcher.Started{Command: model.Command{Argv: argv}} }
 	dir := t.TempDir()
@@ -110,7 +110,7 @@ func names(all []Entry) string {
 	return strings.Join(words, " ")
 }
 
-// Every run is told, the latest first, however it stands.
+// Every run is listed, the latest first, in whatever state.
 func TestList(t *testing.T) {
 	dir := shelf(t)
 	all, err := List(dir)
@@ -143,7 +143,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// A run that was started again is told as it stands since.
+// A run that was started again is listed in its new state.
 func TestAVerdictOfAnEarlierStart(t *testing.T) {
 	again := began("gpt", 60)
 	dir := write(t, filepath.Join(t.TempDir(), "run"), began("gpt", 0), started(0, "8"), finished(strategy.Retry, 75), again, launcher.Started{N: 1, At: again.At})

@@ -18,7 +18,7 @@ func app() *cli.App {
 	}}
 }
 
-// A verb's flags may stand anywhere on its line, and what is no verb's line is a job's.
+// A verb's flags may be anywhere on its line; a line without a verb is a job's.
 func TestArrange(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                              "help",

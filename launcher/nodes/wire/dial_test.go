@@ -236,7 +236,7 @@ func TestReasonForAnUnreachableHead(t *testing.T) {
 	}
 }
 
-// The head may not know a node that knows the head. The node is told the reason when it dials.
+// The head may not know a node that knows the head. The node gets the reason when it dials.
 func TestUnknownNode(t *testing.T) {
 	l := newLaunch(t, 2)
 	c := credentialsOf(t, testSecret, "run", 1, 2)

@@ -70,7 +70,7 @@ func TestTooLargeToBeSent(t *testing.T) {
 	}
 }
 
-// A wire stands between a node and the head, and can be cut.
+// A wire is a proxy between a node and the head, and can be cut.
 type wire struct {
 	front net.Listener
 	conns chan [2]*net.TCPConn

@@ -36,7 +36,7 @@ func newStep(t *testing.T, size int) *step {
 	return s
 }
 
-// task is the environment of one of its tasks, with a connection of its own.
+// task is the environment of one of its tasks, with a separate connection.
 func (s *step) task(t *testing.T, rank int) environ.Vars {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -29,7 +29,7 @@ func credentialsOf(t testing.TB, secret, run string, node, nodes int) *Credentia
 	return c
 }
 
-// freePort is one that nobody listens on.
+// freePort returns a port on which no process listens.
 func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -27,7 +27,7 @@ func (l *testLaunch) stillServes(t *testing.T) {
 	receive(t, head)
 }
 
-// refused waits until the head has ended a connection, and returns what it said.
+// refused waits until the head has ended a connection, and returns what it sent.
 func refused(t *testing.T, c net.Conn) []byte {
 	t.Helper()
 	defer c.Close()
@@ -179,7 +179,7 @@ func TestAReplay(t *testing.T) {
 	l.stillServes(t)
 }
 
-// overhear passes one connection on, and returns what its client said.
+// overhear passes one connection on, and returns what its client sent.
 func overhear(front net.Listener, to string) []byte {
 	client, err := front.Accept()
 	if err != nil {

@@ -208,7 +208,7 @@ func TestNothingToTrust(t *testing.T) {
 }
 
 // hidden is what a process sees of itself, and its children of it, once it has hidden what
-// nodes are known by. It runs in a process of its own.
+// nodes are known by. It runs in a separate process.
 const hidden = "GPURUN_TEST_HIDDEN"
 
 func TestHide(t *testing.T) {

@@ -23,7 +23,7 @@ def orders(call):
 
 
 def known(call):
-    """Return the first of several names of a setting."""
+    """Return the name of a call, the same for both packages of Lightning."""
     for package in ("lightning.pytorch.", "pytorch_lightning."):
         if call.startswith(package):
             return "lightning." + call[len(package):]
