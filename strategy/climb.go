@@ -212,7 +212,7 @@ func about(d time.Duration) string {
 // checkpointing or less offload, or more of one for less of another.
 func (s *situation) higher() []Plan {
 	plans := []Plan{s.plan}
-	for _, k := range []Knob{ActivationCheckpointing, ForwardParts, OffloadActivations, OffloadOptimizer, OffloadParam} {
+	for _, k := range []Knob{ActivationCheckpointing, ForwardParts, LossParts, OffloadActivations, OffloadOptimizer, OffloadParam} {
 		for _, p := range slices.Clone(plans) {
 			for _, v := range s.others(k) {
 				plans = append(plans, p.With(Plan{k: v}))
@@ -247,6 +247,8 @@ func (s *situation) others(k Knob) []Value {
 			barred = s.refused(RungCheckpointing, Plan{k: v}) != ""
 		case ForwardParts:
 			barred = s.refused(RungSplit, Plan{k: v}) != ""
+		case LossParts:
+			barred = s.refused(RungLossParts, Plan{k: v}) != ""
 		}
 		if v != s.current(k) && !barred && s.job.Knobs[k].Allows(v) {
 			values = append(values, v)

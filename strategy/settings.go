@@ -83,8 +83,8 @@ func (j Job) doubts(history []Attempt) map[Knob]string {
 				doubts[k] += " (" + reason + ")"
 			}
 		}
-		if why := j.gaveUp(a); why != "" {
-			doubts[ActivationCheckpointing] = why
+		if k, why := j.gaveUp(a); why != "" {
+			doubts[k] = why
 		}
 		for k, pair := range j.Misread(a.Plan, a.Observed) {
 			doubts[k] = fmt.Sprintf("%s was read as %s, and the job reported in attempt %d that it used %s", k.Short(), pair[0], a.N, pair[1])
@@ -93,21 +93,26 @@ func (j Job) doubts(history []Attempt) map[Knob]string {
 	return doubts
 }
 
-// gaveUp returns why a process ended itself: recomputed blocks gave another result than before,
-// so its gradients would have been wrong. Empty if it did not.
-func (j Job) gaveUp(a Attempt) string {
-	k := ActivationCheckpointing
-	failed := a.Diagnosis.Cause == cause.UserError || a.Diagnosis.Cause == cause.Unknown
-	if v := a.Plan[k]; v == "" || v == "none" || j.Knobs[k].By != ByHook || !failed {
-		return ""
+// gaveUp returns why a process ended itself, and the knob: recomputed blocks gave another result
+// than before, or the job wrote to logits that the loss reads again, so gradients would have been
+// wrong. Empty if it did not.
+func (j Job) gaveUp(a Attempt) (Knob, string) {
+	if a.Diagnosis.Cause != cause.UserError && a.Diagnosis.Cause != cause.Unknown {
+		return "", ""
 	}
-	return a.Refused[k]
+	for _, k := range []Knob{ActivationCheckpointing, LossParts} {
+		if v := a.Plan[k]; v != "" && v != k.words()[0] && j.Knobs[k].By == ByHook && a.Refused[k] != "" {
+			return k, a.Refused[k]
+		}
+	}
+	return "", ""
 }
 
 // notTaken reports whether the attempt ran with another plan than its own, and shows nothing
 // about its own.
 func (s *situation) notTaken() bool {
-	return len(s.history) > 1 && (s.batchNotTaken() || s.job.gaveUp(s.last) != "")
+	_, why := s.job.gaveUp(s.last)
+	return len(s.history) > 1 && (s.batchNotTaken() || why != "")
 }
 
 // batchNotTaken reports whether the attempt ended, or was stopped, because a change of its batch
@@ -132,7 +137,8 @@ func decideAgain(s *situation) Decision {
 	if u := s.last.Unstarted; u != nil {
 		why = "could not be started: " + u.Reason
 	}
-	d.Reason = s.attempt("%s; %s", cmp.Or(why, s.job.gaveUp(s.last)), d.Reason)
+	_, gaveUp := s.job.gaveUp(s.last)
+	d.Reason = s.attempt("%s; %s", cmp.Or(why, gaveUp), d.Reason)
 	return d
 }
 
@@ -146,10 +152,10 @@ func (j Job) learn(history []Attempt) (settings Plan, refused map[Knob]string) {
 		maps.Copy(refused, a.Refused)
 		asked = asked || a.Asked
 	}
-	// A process reports these two only while they are on.
-	for _, k := range []Knob{ActivationCheckpointing, OffloadActivations} {
+	// A process reports these only while they are on.
+	for _, k := range []Knob{ActivationCheckpointing, OffloadActivations, LossParts} {
 		if asked && j.Knobs[k].By == ByHook && settings[k] == "" && refused[k] == "" {
-			settings[k] = "none"
+			settings[k] = k.words()[0]
 		}
 	}
 	return settings, refused

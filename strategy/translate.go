@@ -68,6 +68,9 @@ func MemoryPlan(p Plan) memory.RankPlan {
 		Sharding: string(p[Sharding]), DeepSpeed: slices.Contains(zeroStages, p[Sharding]),
 		OffloadOptimizer: string(p[OffloadOptimizer]), OffloadParam: string(p[OffloadParam]), OffloadActivations: string(p[OffloadActivations]),
 	}
+	if p[LossParts] == "on" { // off is the same as not reported
+		q.LossParts = "on"
+	}
 	q.MicroBatch, _ = p.Number(MicroBatchSize)
 	if q.ForwardParts, _ = p.Number(ForwardParts); q.ForwardParts == 1 {
 		q.ForwardParts = 0

@@ -41,6 +41,7 @@ var inCode = map[strategy.Knob]string{
 	strategy.ActivationCheckpointing: "to have it without gpurun, call model.gradient_checkpointing_enable() where the model has it, or torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block",
 	strategy.ForwardParts:            "there is no setting for it in PyTorch: gpurun runs the model on each part of the batch",
 	strategy.OffloadActivations:      "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
+	strategy.LossParts:               "to have it without gpurun, compute the loss of a part of the rows at a time, each in torch.utils.checkpoint.checkpoint",
 	strategy.Attention:               `to have it without gpurun, load the model with attn_implementation="sdpa"`,
 	strategy.Precision:               `to have it without gpurun, run the forward pass in: with torch.autocast("cuda", torch.bfloat16)`,
 }

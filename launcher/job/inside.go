@@ -16,6 +16,7 @@ var turnedInside = map[strategy.Knob][]strategy.Value{
 	strategy.ActivationCheckpointing: {"none", "full"},
 	strategy.ForwardParts:            {"1", "2", "4", "8", "16", "32"},
 	strategy.OffloadActivations:      {"none", "cpu"},
+	strategy.LossParts:               {"off", "on"},
 	strategy.Attention:               {"eager", "sdpa"},
 	strategy.Precision:               {"fp32", "bf16"},
 }

@@ -38,6 +38,7 @@ const (
 	offloadedNVMe          = 4.0  // the same from one fast disk
 	hostLink               = 20e9 // bytes a second, PCIe in practice
 	offloadedActivationsBy = 1.25 // published 1.02–1.35
+	lossAgain              = 4.0  // times that a cross entropy in parts reads or writes its logits once more (counted)
 )
 
 // speeds are operations per second that training reaches in fp32 and in 16 bit, and bytes per
@@ -130,6 +131,9 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	if mode.ForwardParts > 1 { // a forward more, and each part is launched
 		c.each += forwards / 3
 		c.floor *= float64(mode.ForwardParts) * (1 + 1./3)
+	}
+	if mode.LossParts == "on" {
+		c.each += lossAgain * f.logits(mode) / speed.memory
 	}
 	c.update = 28 * float64(f.model.Trainable) / (1.3 * speed.memory) // Adam reads and writes 28 bytes a parameter
 	f.moved(mode, s, &c)

@@ -47,8 +47,29 @@ func (f *Predictor) reached() int {
 // logits in fp32. transformers' causal language models compute the loss in fp32; others leave it
 // in the dtype of the logits, or to autocast (landscape: BERT).
 func (f *Predictor) headPrior(mode RankPlan) (held, temporary float64) {
+	held, temporary = f.headWhole(mode)
+	if mode.LossParts != "on" {
+		return held, temporary
+	}
+	switch {
+	case f.causal() || kindOf(mode) == "fp32": // the log-softmax is as large as the logits that replace it
+		return held, 1 + headPart
+	case kindOf(mode) == "autocast":
+		held-- // the log-softmax in fp32
+	}
+	return held, .5 + headPart
+}
+
+// causal reports whether the model computes its loss in fp32, as transformers' causal language
+// models do.
+func (f *Predictor) causal() bool {
 	class := f.model.Class
-	if class == "" || strings.Contains(class, "CausalLM") || strings.Contains(class, "LMHead") {
+	return class == "" || strings.Contains(class, "CausalLM") || strings.Contains(class, "LMHead")
+}
+
+// headWhole is headPrior for a loss that is computed in one piece.
+func (f *Predictor) headWhole(mode RankPlan) (held, temporary float64) {
+	if f.causal() {
 		return headHeld, headTemporary
 	}
 	switch kindOf(mode) {
@@ -72,14 +93,17 @@ func (f *Predictor) headOf(s *modePeaks) {
 	}
 	if autocast(s.mode) && logits > 0 && s.mode.Checkpointing == "full" {
 		s.inside = headForward * logits
-		if held != headHeld {
+		if !f.causal() {
 			s.inside = headForwardPlain * logits
+		}
+		if s.mode.LossParts == "on" {
+			s.inside = (held + headPart) * logits
 		}
 	}
 	for _, g := range f.sights {
 		h, t := f.headPrior(g.plan)
 		own, long := f.logits(g.plan), f.longer(s.mode)
-		near := kindOf(g.plan) == kindOf(s.mode)
+		near := kindOf(g.plan) == kindOf(s.mode) && g.plan.LossParts == s.mode.LossParts
 		switch {
 		case g.headSeen && near:
 			s.head = g.head * long
@@ -113,7 +137,7 @@ func (f *Predictor) sameMode(s *modePeaks) {
 		}
 		held := g.held * f.longer(s.mode)
 		if g.headSeen {
-			held -= s.head
+			held -= g.head * f.longer(s.mode)
 		} else {
 			s.head = math.Min(s.head, .5*held)
 			held -= s.head

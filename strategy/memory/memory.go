@@ -29,6 +29,8 @@ type RankPlan struct {
 	OffloadOptimizer   string `json:"offload_optimizer,omitempty"`
 	OffloadParam       string `json:"offload_param,omitempty"`
 	OffloadActivations string `json:"offload_activations,omitempty"`
+	// LossParts is on if large cross entropies are computed in parts of their rows.
+	LossParts string `json:"loss_parts,omitempty"`
 	// Allocator is default or expandable.
 	Allocator string `json:"allocator,omitempty"`
 	// Sequence is the sequence length if it is a setting of the job.

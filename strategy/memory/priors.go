@@ -59,6 +59,9 @@ const (
 	headForward = 2.5
 	// headForwardPlain is the same if the loss is left to autocast (landscape: BERT).
 	headForwardPlain = 2.15
+	// headPart is the most that a cross entropy in parts needs for one of them: three tensors of a
+	// 64th of the logits (computed).
+	headPart = 3. / 64
 
 	// The need of recomputing a block, backward included, in units of the bytes that it holds
 	// without checkpointing: with fused attention in fp32, in 16 bit, and for attention in fp32

@@ -1,0 +1,65 @@
+package strategy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// The hook computes a large cross entropy in parts: after checkpointing, exactly, and never where
+// the process refuses, the policy bars it, or the job has shown that it cannot be.
+func TestCrossEntropyInParts(t *testing.T) {
+	start := Plan{Allocator: "expandable"}
+	full := start.With(Plan{ActivationCheckpointing: "full"})
+	parts := full.With(Plan{LossParts: "on"})
+	seen := Plan{ActivationCheckpointing: "full", OffloadActivations: "none", Attention: "sdpa", Precision: "fp32"}
+	first := asked(told(ended(0, full, oom(cause.Backward)), seen, nil))
+	wrote := "the job writes to the logits after the loss"
+	for name, test := range map[string]struct {
+		history []Attempt
+		never   []string
+		next    Value // of loss_parts; empty: another remedy is taken
+		reason  string
+	}{
+		"taken": {history: []Attempt{first}, next: "on", reason: "cross entropy in parts off→on"},
+		"no large logits": {
+			history: []Attempt{asked(told(first, seen, map[Knob]string{LossParts: "no call of cross_entropy had 256 MiB of logits"}))},
+		},
+		"barred by the policy":         {history: []Attempt{first}, never: []string{"loss-parts"}},
+		"barred by the name of knob":   {history: []Attempt{first}, never: []string{"loss_parts"}},
+		"loading holds no logits":      {history: []Attempt{asked(told(ended(0, full, oom(cause.Load)), seen, nil))}},
+		"taken, and it was not enough": {history: []Attempt{first, told(ended(1, parts, oom(cause.Backward)), seen.With(Plan{LossParts: "on"}), nil)}},
+		"the job writes to its logits": {
+			history: []Attempt{first, told(ended(1, parts, Diagnosis{Cause: cause.UserError, Fatal: true}), seen, map[Knob]string{LossParts: wrote})},
+			reason:  "attempt 1: " + wrote + "; attempt 0: CUDA out of memory in backward on rank 0 → ",
+		},
+	} {
+		job := codeOnly()
+		job.Knobs[LossParts] = Range{By: ByHook, Values: []Value{"off", "on"}}
+		d := Decide(Policy{Mode: Ladder, MaxAttempts: 20, Numerics: MixedPrecision, Never: test.never}, job, test.history, Inventory{Accelerator: "cuda"})
+		on := d.Next[LossParts]
+		if on == "off" {
+			on = ""
+		}
+		if before := test.history[len(test.history)-1].Plan[LossParts]; before == "on" && d.Rung != RungLossParts && on == "on" {
+			on = "" // kept, and another remedy is added
+		}
+		if on != test.next || (d.Rung == RungLossParts) != (test.next == "on") || !strings.Contains(d.Reason, test.reason) {
+			t.Errorf("%s: %s %v: %s", name, d.Rung, d.Next, d.Reason)
+		}
+		if d.Rung == RungLossParts && d.Training != Exact {
+			t.Errorf("%s: the training is %s", name, d.Training)
+		}
+	}
+}
+
+// Whether a plan computes its loss in parts reaches the memory model; a process that reports
+// nothing ran without.
+func TestMemoryPlanHasLossInParts(t *testing.T) {
+	for v, want := range map[Value]string{"on": "on", "off": "", "": ""} {
+		if got := MemoryPlan(Plan{LossParts: v}).LossParts; got != want {
+			t.Errorf("%q becomes %q, want %q", v, got, want)
+		}
+	}
+}
