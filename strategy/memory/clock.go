@@ -157,14 +157,14 @@ func (f *Predictor) freely(s *modePeaks) float64 {
 func (f *Predictor) moved(mode RankPlan, s *modePeaks, c *stepClock) {
 	n, all := float64(max(mode.DataParallel, 1)), float64(f.model.Parameters)
 	w := computes(mode)
-	if (mode.Sharding == "zero3" || mode.Sharding == "fsdp") && n > 1 {
+	if stage(mode) == 3 && n > 1 {
 		c.each *= 1.05
 		c.floor += 3 * all * w / 200e9
 	}
-	if mode.Sharding == "zero2" && n > 1 {
+	if stage(mode) == 2 && n > 1 {
 		c.floor += all * w / 200e9
 	}
-	if mode.OffloadParam != "" && mode.OffloadParam != "none" {
+	if elsewhere(mode.OffloadParam) {
 		c.floor += 2 * all * w / n / hostLink
 	}
 	switch mode.OffloadOptimizer {

@@ -96,7 +96,9 @@ func Estimate(a Architecture, p RankPlan) Estimated {
 	bound, _ := e.Bounds.peak()
 	e.Bound = scaled(bound, cautious.allocator)
 	e.Host, e.NVMe, e.Loading = hostBytes(a, p)
-	e.DeepSpeed = deepSpeedEstimate(a, p)
+	if p.DeepSpeed && stage(p) >= 2 {
+		e.DeepSpeed = deepSpeedEstimate(a, p)
+	}
 	e.Cards = cards(e.Mean, e.Bound, e.Outside)
 	return e
 }

@@ -14,18 +14,13 @@ type DeepSpeedEstimate struct {
 // moved there.
 const hostSlack = 1.5
 
-// deepSpeedEstimate is for DeepSpeed's stages 2 and 3 with Adam, all ranks on one node, and
-// models that are first made whole on the host (zero_init off).
+// deepSpeedEstimate is for Adam, all ranks on one node, and models that are first made whole on
+// the host (zero_init off). Stage 1, for which there is no estimator, counts as stage 2.
 func deepSpeedEstimate(a Architecture, p RankPlan) DeepSpeedEstimate {
-	switch {
-	case !p.DeepSpeed:
-		return DeepSpeedEstimate{}
-	case p.Sharding == "zero2":
-		return estimateZero2(a.Parameters, p.DataParallel, p.OffloadOptimizer != "none")
-	case p.Sharding == "zero3":
-		return estimateZero3(a.Parameters, a.largest(), p.DataParallel, p.OffloadOptimizer != "none", p.OffloadParam != "none", false)
+	if stage(p) == 3 {
+		return estimateZero3(a.Parameters, a.largest(), p.DataParallel, elsewhere(p.OffloadOptimizer), elsewhere(p.OffloadParam), false)
 	}
-	return DeepSpeedEstimate{}
+	return estimateZero2(a.Parameters, p.DataParallel, elsewhere(p.OffloadOptimizer))
 }
 
 // estimateZero2 is DeepSpeed's formula for stage 2 on one node of n GPUs.
@@ -65,7 +60,7 @@ func hostBytes(a Architecture, p RankPlan) (host, nvme int64, loading bool) {
 	if p.OffloadActivations != "none" {
 		kept = ceil(float64(a.Layers) * pinned(hidden(a, p)*float64(p.MicroBatch)) * float64(p.DataParallel))
 	}
-	if p.OffloadOptimizer == "none" && p.OffloadParam == "none" {
+	if !elsewhere(p.OffloadOptimizer) && !elsewhere(p.OffloadParam) {
 		each := RateOf(p).Weights
 		if p.DeepSpeed { // its master copy is made of fp32 weights, unless the model is made in shards
 			each = 4
@@ -73,13 +68,9 @@ func hostBytes(a Architecture, p RankPlan) (host, nvme int64, loading bool) {
 		return max(kept, share(a.Parameters, each, 1)*int64(p.DataParallel)), 0, kept == 0
 	}
 	st, ranks := statesOf(a, p), float64(p.DataParallel)
-	switch {
-	case p.Sharding == "fsdp", st.nvme > 0:
+	host = deepSpeedEstimate(a, p).Host
+	if p.Sharding == "fsdp" || st.nvme > 0 {
 		host = ceil(max(st.host, st.pinned) * ranks)
-	case p.Sharding == "zero3":
-		host = estimateZero3(a.Parameters, a.largest(), p.DataParallel, p.OffloadOptimizer != "none", p.OffloadParam != "none", false).Host
-	default: // for stage 1 there is no estimator
-		host = estimateZero2(a.Parameters, p.DataParallel, true).Host
 	}
 	return host + kept, ceil(st.nvme * ranks), false
 }

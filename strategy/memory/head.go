@@ -174,7 +174,7 @@ func (f *Predictor) lateOf(s *modePeaks) {
 	default:
 		s.late = embedding
 	}
-	if n := float64(max(s.mode.DataParallel, 1)); s.mode.Sharding == "zero3" || s.mode.Sharding == "fsdp" {
+	if n := float64(max(s.mode.DataParallel, 1)); stage(s.mode) == 3 {
 		s.late, s.lateMore = s.late/n, embedding
 	}
 }

@@ -147,7 +147,7 @@ const (
 // outsidePrior is the assumed number of bytes that a process holds outside its allocator under a
 // plan.
 func outsidePrior(p RankPlan) float64 {
-	if p.DataParallel > 1 || p.DeepSpeed || p.Sharding == "fsdp" || strings.HasPrefix(p.Sharding, "zero") {
+	if p.DataParallel > 1 || p.DeepSpeed || stage(p) > 0 {
 		return outsideTogether
 	}
 	return outsideAlone
