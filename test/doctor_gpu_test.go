@@ -62,7 +62,7 @@ func TestDoctorOnAGPU(t *testing.T) {
 	if r := results["health"]; r.State == doctor.Problem || r.State == doctor.Skipped {
 		t.Errorf("%+v", r)
 	}
-	if r := results["allocator"]; !strings.Contains(r.Found, "come together again") {
+	if r := results["allocator"]; !strings.Contains(r.Found, "are merged again") {
 		t.Errorf("%+v", r)
 	}
 	c.free(t)

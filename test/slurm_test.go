@@ -279,7 +279,7 @@ func slurmGPUs(t *testing.T, j *slurmJob) {
 func slurmArray(t *testing.T, j *slurmJob) {
 	j.submit(t, "--array=1-2", `export STEPS=2; srun gpurun train.toml`)
 	j.await(t, `(?s)=== code 0.*=== code 0`)
-	j.has(t, `warning: this is element \d of an array, .*ckpt/step-\*: one may go on from another's`, 2)
+	j.has(t, `warning: this is element \d of an array, .*ckpt/step-\*: one may continue from another's`, 2)
 	j.runs(t, 2)
 }
 
