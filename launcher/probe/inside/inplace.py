@@ -1,6 +1,12 @@
 # Out of memory in place: where a forward or backward pass of the root runs out of memory, what
 # it holds is let go, and the same pass is done again with less memory. The job's own code does
 # not see the error. Where it cannot be done exactly, the job's error goes up as it was.
+#
+# The parts: rootstate.py has what a call of the root changes, oldgraph.py what its graph holds,
+# remedies.py how it needs less memory, caught.py whether the job handles the error itself, and
+# repeats.py what is reported.
+import contextlib
+import functools
 import gc
 import os
 import sys
@@ -8,264 +14,446 @@ import time
 import traceback
 import weakref
 
-from . import checkpointing, compared, exclusions, process, ranout, recompute, rootstate
+from . import blocks, caught, compared, exclusions, forwards, model, oldgraph, process, ranout, recompute, remedies, repeats, root as root_part, rootcalls, rootstate, steps
 
 Unrepeatable = rootstate.Unrepeatable
 
-KEY = "gpurun.output"  # in the metadata of a graph's nodes
+KEY = oldgraph.KEY
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
 MOST_OUTPUTS = 64
 MOST_ITEMS = 512  # in the arguments of a call
 GRADIENT = 64 << 20  # bytes of an output whose gradient is always kept; of others where it is at most this part of the peak
 PART = 32
 
-class Recompute:
-    """Blocks are recomputed: in calls whose inputs are as large as the smallest that failed."""
-
-    name = "checkpointing"
-
-    def __init__(self, root, tell=None, count=None):
-        self.root, self.tell, self.count = weakref.ref(root), tell, count
-        self.active, self.turned, self.size, self.longest = False, False, float("inf"), float("inf")
-
-    def begins(self, size, longest):
-        self.active = size >= self.size or longest >= self.longest
-
-    def available(self):
-        return self.turned or not checkpointing.refusal(self.root())
-
-    def on(self, *calls):
-        return On(self)
-
-    def keep(self, call):
-        self.size, self.longest = min(self.size, call.size), min(self.longest, call.longest)
-        call.active = call.active | {self.name}
+state: dict = {}  # "guard"
 
 
-class On:
-    def __init__(self, remedy):
-        self.remedy = remedy
+def first(root):
+    """Begin to guard the root's calls and the backward passes through them, where gpurun's orders
+    permit it. Runs before the root's first forward."""
+    orders = process.orders().get("in_place")
+    if not orders or not process.orders().get("hooks") or model.compiled(root):
+        return
+    target = guarded_module(root)
+    guard = state["guard"] = Guard(target, orders, barred(root))
+    guard.only_forward = any(base.__name__ == "DeepSpeedEngine" for base in type(root).__mro__)
+    for entry in orders.get("armed") or ():
+        guard.arm(entry)
+    if target is root:
+        rootcalls.state["guard"] = guard.call
+    else:
+        forwards.call(target, lambda module, plain, args, kwargs: guard.call(plain, module, args, kwargs))
+    guard.install()
 
-    def __enter__(self):
-        remedy = self.remedy
-        if not remedy.turned:
-            checkpointing.turn(remedy.root(), "full", remedy.tell, remedy.count, lambda: remedy.active)
-            remedy.turned = True
-        self.before, remedy.active = remedy.active, True
 
-    def __exit__(self, *exception):
-        self.remedy.active = self.before
+def guarded_module(root):
+    """Return the module whose calls are repeated: what DistributedDataParallel and the like are
+    around. Lightning calls its module for the whole training step there, which logs, too: there it
+    is the largest module in it."""
+    module = blocks.unwrap(root)
+    if module is not root and any(base.__name__ == "LightningModule" for base in type(module).__mro__):
+        module = max(module.children(), key=blocks.weight, default=module)
+    return module
+
+
+# By the names of their classes: modules whose forward, or whose parameters, have ranks wait for
+# each other.
+TOGETHER = {
+    "FullyShardedDataParallel": "FSDP gathers the parameters of a block in the forward", "FSDPModule": "FSDP gathers the parameters of a block in the forward",
+    "SyncBatchNorm": "SyncBatchNorm waits for other ranks in the forward", "PipelineModule": "the model is a part of a pipeline", "PipelineStage": "the model is a part of a pipeline",
+    "ColumnParallelLinear": "the model is tensor-parallel", "RowParallelLinear": "the model is tensor-parallel", "VocabParallelEmbedding": "the model is tensor-parallel",
+    "MOELayer": "experts are on other ranks", "MoELayer": "experts are on other ranks", "MoE": "experts are on other ranks",
+}
+
+
+def barred(root):
+    """Return why no pass of this model is repeated, "" if one may be."""
+    why = exclusions.reason(root)
+    if why:
+        return why
+    for module in root.modules():
+        for base in type(module).__mro__:
+            if base.__name__ in TOGETHER:
+                return TOGETHER[base.__name__]
+    if any(type(p).__name__ == "DTensor" for p in root.parameters()):
+        return "parameters are shared out among ranks"
+    return ""
 
 
 class Guard:
-    """Repeats the calls of one root, and backward passes through them."""
+    """Repeats the calls of one module, and backward passes through them.
 
-    def __init__(self, root, remedies, steps, report):
+    Its parts for others: remedies, which gpurun permits, in their order; foresee, None or a
+    function(call, output) that returns whether a forward pass that ended well is to be done again
+    with a remedy before its output is handed over; run(), which calls the root as the active
+    remedies do.
+    """
+
+    def __init__(self, root, orders, barred=""):
         import torch
 
-        self.torch, self.root, self.known = torch, weakref.ref(root), rootstate.Root(root)
-        self.remedies, self.steps, self.report = remedies, steps, report
-        self.calls, self.busy, self.pid = [], False, os.getpid()
-        self.failure = None  # the latest that a remedy was found for
-        self.tried = (-1, set())  # the step, and what was tried in it
+        self.torch, self.root, self.known, self.barred = torch, weakref.ref(root), rootstate.Root(root), barred
+        self.remedies = [remedies.KINDS[name](self) for name in orders.get("rungs") or () if name in remedies.KINDS]
+        self.pending, self.busy, self.pid = [], "", os.getpid()  # busy: the pass under way
+        self.failure, self.current, self.why = None, None, ""  # the latest that a remedy was found for; the call under way; why it cannot be repeated
+        self.foresee = None
+        self.compiling = root_part.compiling(torch)
+        self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
+
+    def install(self):
+        """Have the backward passes of this process come here, and hooks on tensors noticed."""
+        torch = self.torch
         self.engine = torch.autograd.backward
-        self.unwatch = rootstate.watch_attributes(torch)
+        self.undo = [rootstate.watch_attributes(torch)]
+
+        @functools.wraps(self.engine)
+        def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
+            more = {} if grad_variables is None else {"grad_variables": grad_variables}
+            more.update(retain_graph=retain_graph, create_graph=create_graph, inputs=inputs)
+            return self.backward(tensors, grad_tensors, more)
+
+        torch.autograd.backward = backward
+        self.undo.append(lambda: setattr(torch.autograd, "backward", self.engine))
+        self.register_hook = torch.Tensor.register_hook
+        for name in ("register_hook", "retain_grad"):
+            self.undo.append(self.notice(name))
+
+    def notice(self, name):
+        """Note where the job hangs a hook on a tensor of a graph."""
+        Tensor = self.torch.Tensor
+        plain, own = getattr(Tensor, name), name in vars(Tensor)
+
+        def method(tensor, *args, **kwargs):
+            if not tensor.is_leaf:
+                self.hooked()
+            return plain(tensor, *args, **kwargs)
+
+        setattr(Tensor, name, functools.wraps(plain)(method))
+        return lambda: setattr(Tensor, name, plain) if own else delattr(Tensor, name)
+
+    def remove(self):
+        """Undo install(): passes are no longer repeated."""
+        for undo in self.undo:
+            undo()
+        self.barred = self.barred or "it was removed"
+
+    def hooked(self):
+        for call in self.calls() + ([self.current] if self.busy == "forward" and self.current is not None else []):
+            call.hooked = True
+
+    def arm(self, entry):
+        """Use a remedy, and those before it, from these sizes on."""
+        names = [r.name for r in self.remedies]
+        if entry["rung"] in names:
+            for remedy in self.remedies[:names.index(entry["rung"]) + 1]:
+                process.guarded(remedy.arm)(entry.get("elements") or float("inf"), entry.get("longest") or float("inf"), entry.get("parts") or 0)
+
+    def calls(self):
+        """Return the calls whose graphs are alive, in their order."""
+        return [call for call in (each() for each in self.pending) if call is not None and call.args is not None]
 
     # The forward pass.
 
-    def forward(self, plain, args, kwargs):
-        """Calls the root."""
-        if self.busy or not self.torch.is_grad_enabled() or os.getpid() != self.pid or not recompute.hooks_allowed(self.torch):
-            return plain(self.root(), *args, **kwargs)
-        call = self.begin(args, kwargs)
+    def call(self, plain, root, args, kwargs):
+        """Call the root."""
+        if self.busy or not self.torch.is_grad_enabled() or os.getpid() != self.pid or self.compiling() or not recompute.hooks_allowed(self.torch):
+            return plain(root, *args, **kwargs)
+        call = self.current = self.begin(plain, args, kwargs)
+        output = failure = None
+        self.busy = "forward"
         try:
-            output = plain(self.root(), *args, **kwargs)
+            output = self.run(plain, root, args, kwargs)
         except BaseException as e:
             failure = e if call is not None and ranout.is_one(e) else None
             if failure is None:
-                if call is not None:
-                    rootstate.close(call.state.log)
+                self.lost(call, e)
                 raise
-        else:
-            if call is not None:
-                self.returned(call, output)
-            return output
-        return self.forward_again(plain, call, failure)
-
-    @process.guarded
-    def begin(self, args, kwargs):
-        size, longest = self.size(args, kwargs)
-        for remedy in self.remedies:
-            remedy.begins(size, longest)
-        return Call(self, args, kwargs, size, longest, {r.name for r in self.remedies if r.active})
-
-    def peak(self):
-        """Gives the most that was given so far, in bytes; 0 where nothing measures it."""
-        return self.torch.cuda.max_memory_allocated() if self.known.devices else 0
-
-    def size(self, args, kwargs):
-        found = tensors((args, kwargs))
-        return sum(t.numel() for t in found), max([n for t in found for n in t.shape], default=0)
-
-    @process.guarded
-    def returned(self, call, output):
-        call.ended(output)
-        self.calls.append(call)
-        del self.calls[:-MOST_CALLS]
-
-    def forward_again(self, plain, call, failure):
-        began = time.monotonic()
-        trace = failure.__traceback__
-        try:
-            self.check(failure)
-            call.check()
-            behind = call.state.norms_behind(norm_in(failure))
-        except Unrepeatable as e:
-            self.refused("forward", failure, e)
-            raise failure
-        release(failure)
-        output = failed = MISSING = object()
-        for remedy in self.each([call]):
-            failed = None
-            try:
-                with remedy.on(call), rootstate.lent(*behind) as norms:
-                    present = call.rewind()
-                    output = plain(self.root(), *call.args, **call.kwargs)
-                    present.check()
-                norms.check()
-            except BaseException as e:
-                failed = e
-            if failed is None:
-                break
-            if not ranout.is_one(failed):
-                break
-            release(failed)
-            output = MISSING
-        if output is MISSING or failed is not None:
-            self.refused("forward", failure, failed)
-            raise failure.with_traceback(trace)
-        remedy.keep(call)
-        self.done("forward", failure, remedy, call, began)
-        self.returned(call, output)
+        finally:
+            self.busy = ""
+        if failure is not None or self.foresee is not None and call is not None and self.foresee(call, output):
+            phase, kept, output = "forward" if failure is not None else "loss", [output], None
+            output = self.forward_again(call, phase, failure, kept)
+        self.current = None
+        if call is not None:
+            self.returned(call, output)
         return output
 
-    def each(self, calls):
-        """Gives the remedies that were not tried in this step yet."""
-        step = self.steps()
-        if self.tried[0] != step:
-            self.tried = step, set()
-        for remedy in self.remedies:
-            if remedy.name in self.tried[1] or all(remedy.name in call.active for call in calls):
-                continue
-            self.tried[1].add(remedy.name)
-            if remedy.available():
-                yield remedy
+    def begin(self, plain, args, kwargs):
+        """Return the call that begins, None for one that cannot be repeated."""
+        self.why = ""
+        try:
+            size, longest = sizes(args, kwargs)
+            for remedy in self.remedies:
+                remedy.begins(size, longest)
+            on = frozenset(r.name for r in self.remedies if r.active)
+            if on:
+                repeats.state["active"] = True
+            return Call(self, plain, args, kwargs, size, longest, on)
+        except Unrepeatable as e:
+            self.why = str(e)
+        except Exception as e:
+            self.why = unlooked(e)
+        return None
 
-    def check(self, failure):
-        """Raises where nothing may be repeated."""
-        torch = self.torch
-        if torch.is_anomaly_enabled():
+    def run(self, plain, root, args, kwargs):
+        """Call the root as the active remedies do."""
+        for remedy in self.remedies:
+            if remedy.active and remedy.run is not None:
+                return remedy.run(plain, root, args, kwargs)
+        return plain(root, *args, **kwargs)
+
+    def lost(self, call, error):
+        """A call has raised what is not answered here."""
+        self.current = None
+        if call is not None:
+            rootstate.close(call.state.log)
+        elif self.why and ranout.is_one(error):
+            repeats.refused("forward", self.why)
+
+    @contextlib.contextmanager
+    def using(self, names):
+        """Have the remedies of these names be on, and no others."""
+        before = [(r, r.active) for r in self.remedies]
+        for remedy in self.remedies:
+            remedy.active = remedy.name in names
+        try:
+            yield
+        finally:
+            for remedy, active in before:
+                remedy.active = active
+
+    def peak(self):
+        """Return the most that was given so far, in bytes; 0 where nothing measures it."""
+        return self.torch.cuda.max_memory_allocated() if self.known.devices else 0
+
+    def returned(self, call, output):
+        """Comes after the call: a backward pass may follow."""
+        try:
+            call.ended(output)
+        except Unrepeatable as e:
+            call.never = str(e)
+        except Exception as e:
+            call.never = unlooked(e)
+        self.pending = [each for each in self.pending if each() is not None][1 - MOST_CALLS:] + [weakref.ref(call)]
+
+    def forward_again(self, call, phase, failure, kept):
+        """Return the output of a call that is done again with a remedy. Kept has the output of one
+        that ended well; it is returned where the call cannot be repeated."""
+        began, why = time.monotonic(), None
+        trace = failure.__traceback__ if failure is not None else None
+        try:
+            self.check(failure, [call])
+            behind = call.state.norms_behind(norm_in(failure))
+            helping = self.helping([call])
+        except Exception as e:
+            why = e
+        if why is not None:
+            if failure is None:
+                return kept[0]
+            self.give_up(phase, failure, why, trace)
+        kept.clear()
+        with self.repeating(phase, failure):
+            for remedy, names in self.each(helping, [call]):
+                output, why = self.attempt(call, names, behind)
+                if why is None or not ranout.is_one(why):
+                    break
+                release(why)
+                behind = call.state.norms_behind(None)
+            else:
+                why = why or Unrepeatable("no remedy could be turned on")
+        if why is not None:
+            self.give_up(phase, failure or why, why, trace)
+        self.done(phase, failure, remedy, names, [call], began)
+        return output
+
+    def attempt(self, call, names, behind):
+        """Return the output of a repeated call, and None; or None, and the exception."""
+        output = present = None
+        self.busy = "forward"
+        try:
+            with self.using(names), rootstate.lent(*behind) as norms:
+                present = call.rewind()
+                output = self.run(call.plain, self.root(), call.args, call.kwargs)
+                present.check()
+            norms.check()
+            if sequences() != call.sequence:
+                raise Unrepeatable("the forward pass communicates")
+        except BaseException as e:
+            undo(present)
+            return None, e
+        finally:
+            self.busy = ""
+        return output, None
+
+    def helping(self, calls):
+        """Return the remedies that can help these calls. Raises where there is none."""
+        whys = [(r, r.refusal(calls)) for r in self.remedies]
+        found = [r for r, why in whys if not why]
+        if not found:
+            raise Unrepeatable("; ".join("%s: %s" % (r.name, why) for r, why in whys) or "there is no remedy")
+        return found
+
+    def each(self, helping, calls):
+        """Yield each remedy after it was turned on further, and the names of those that are on:
+        one that did not suffice stays on for the next."""
+        names = frozenset().union(*(call.remedies for call in calls))
+        for remedy in helping:
+            try:
+                for _ in remedy.levels(calls):
+                    yield remedy, names | {remedy.name}
+            except Exception as e:
+                process.problem("inplace " + remedy.name, e)
+                continue
+            names |= {remedy.name}
+
+    def check(self, failure, calls):
+        """Raises where the calls may not be repeated."""
+        if self.barred:
+            raise Unrepeatable(self.barred)
+        if self.torch.is_anomaly_enabled():
             raise Unrepeatable("PyTorch looks for anomalies")
-        if sys.modules.get("torch._dynamo") is not None and exclusions.compiling():
-            raise Unrepeatable("the model is compiled")
-        if handled(failure):
-            raise Unrepeatable("the job handles the error itself")
-        hook = hooked(self.known.modules)
+        by = caught.by_a_caller() if failure is not None else ""
+        if by:
+            raise Unrepeatable("the job handles the error itself (%s)" % by)
+        hook = hooked(self.torch, self.known.modules)
         if hook:
             raise Unrepeatable(hook)
-        if not any(r.available() for r in self.remedies):
-            raise Unrepeatable("there is no remedy")
+        for call in calls:
+            call.check()
+
+    @contextlib.contextmanager
+    def repeating(self, phase, failure):
+        """Let go what the failed pass holds; what memory is measured meanwhile is that of no step."""
+        repeats.begin(phase)
+        try:
+            if failure is not None:
+                release(failure)
+            yield
+        finally:
+            repeats.end()
+
+    def give_up(self, phase, failure, why, trace):
+        """Raise the job's own error as it was."""
+        repeats.refused(phase, why)
+        raise failure.with_traceback(trace)
+
+    def given_up(self, reason):
+        """Called where a recomputed block turns out to compute something else."""
+        self.barred = self.barred or str(reason)
+
+    def done(self, phase, failure, remedy, names, calls, began):
+        self.failure = failure or self.failure
+        for call in calls:
+            call.remedies = names
+        for each in self.remedies:
+            if each.name in names:
+                each.keep(calls)
+        repeats.done(phase, remedy.name, time.monotonic() - began, failure, remedy.size, remedy.longest, remedy.parts)
 
     # The backward pass.
 
-    def backward(self, losses, grads=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
-        more = retain_graph or create_graph or grad_variables is not None or inputs is not None
-        if self.busy or os.getpid() != self.pid or not self.calls or more:
-            kw = {} if grad_variables is None else {"grad_variables": grad_variables}
-            return self.engine(losses, grads, retain_graph, create_graph, inputs=inputs, **kw)
-        calls, self.calls = self.calls, []
-        before = self.gradients()
-        random = self.torch.get_rng_state(), [self.torch.cuda.get_rng_state(d) for d in self.known.devices]
+    def backward(self, tensors, grads, more):
+        """Run torch.autograd.backward."""
+        calls = [] if self.busy or os.getpid() != self.pid else self.calls()
+        if not calls:
+            if self.busy == "forward" and self.current is not None:
+                self.current.never = "the forward pass runs a backward pass"
+            return self.unguarded(tensors, grads, more)
+        for call in calls:
+            call.gradients.clear()
+        before, random, failure = self.gradients(), self.random(), None
+        self.busy = "backward"
         try:
-            self.engine(losses, grads)
-        except compared.Differs as e:
-            if self.failure is None:
-                raise
-            self.refused("backward", self.failure, e)
-            raise self.failure from None
+            self.engine(tensors, grads, **more)
         except BaseException as e:
-            if before is None or not ranout.is_one(e):
+            if not ranout.is_one(e) and not isinstance(e, compared.Differs):
                 raise
             failure = e
-        else:
-            failure = None
-        if failure is not None:
-            self.backward_again((losses,) if self.torch.is_tensor(losses) else tuple(losses), list(calls), before, random, failure)
-        for call in calls:
-            call.let_go()
+        finally:
+            self.busy = ""
+        if isinstance(failure, compared.Differs):
+            self.give_up("backward", self.failure or failure, failure, None)
+        elif failure is not None:
+            self.backward_again(tensors, calls, before, random, failure, more)
+        elif not (more["retain_graph"] or more["create_graph"]):
+            for call in calls:
+                if call.gradients:
+                    call.let_go()
+
+    def unguarded(self, tensors, grads, more):
+        """Run a backward pass that follows from no call that can be repeated."""
+        try:
+            self.engine(tensors, grads, **more)
+        except BaseException as e:
+            if self.why and not self.busy and ranout.is_one(e):
+                repeats.refused("backward", self.why)
+            raise
 
     @process.guarded
     def gradients(self):
-        """Gives the version of each parameter's gradient, -1 for none."""
+        """Return the version of each parameter's gradient, -1 for none."""
         grads = [p.grad for p in self.known.parameters]
         if grads.count(None) == len(grads):
             return None, len(grads)
         return [-1 if g is None else g._version for g in grads], len(grads)
 
-    def backward_again(self, losses, calls, before, random, failure):
-        began = time.monotonic()
-        trace = failure.__traceback__
-        try:
-            self.check(failure)
-            self.check_backward(random)
-            used = used_calls(losses, calls)
-            left = self.left(before)
-            for call in used:
-                call.check()
-        except Unrepeatable as e:
-            self.refused("backward", failure, e)
-            raise failure
-        for tensor in list(losses) + [o() for call in calls for o in call.outputs]:
-            if tensor is not None and tensor.grad_fn is not None:
-                try:
-                    tensor.detach_()
-                except RuntimeError:  # a view
-                    pass
-        calls.clear()
-        release(failure)
-        done = failed = None
-        for remedy in self.each(used):
-            failed = None
-            try:
-                self.again(remedy, used, left)
-                done = remedy
-            except BaseException as e:
-                failed = e
-            if done is not None or not ranout.is_one(failed):
-                break
-            release(failed)
-        if done is None:
-            self.refused("backward", failure, failed)
-            raise failure.with_traceback(trace)
-        for call in used:
-            done.keep(call)
-        self.done("backward", failure, done, used[0], began)
+    def random(self):
+        cuda = self.torch.cuda
+        return self.torch.get_rng_state(), [cuda.get_rng_state(d) for d in self.known.devices]
 
-    def check_backward(self, random):
-        torch = self.torch
-        if not torch.equal(random[0], torch.get_rng_state()) or any(not torch.equal(s, torch.cuda.get_rng_state(d)) for d, s in zip(self.known.devices, random[1])):
+    def backward_again(self, tensors, calls, before, random, failure, more):
+        """Do the part of a backward pass again that was not done."""
+        began, trace, why = time.monotonic(), failure.__traceback__, None
+        losses = [tensors] if self.torch.is_tensor(tensors) else list(tensors)
+        try:
+            self.check_backward(random, more)
+            walk = oldgraph.Walk(losses, calls)
+            used = walk.used_calls()
+            for call in used:
+                call.seen(walk.used[id(call)])
+            self.check(failure, used)
+            walk.below_outputs(self.known.parameters)
+            self.left(before)
+            helping = self.helping(used)
+        except Exception as e:
+            why = e
+        if why is not None:
+            self.give_up("backward", failure, why, trace)
+        with self.repeating("backward", failure):
+            walk.cut(losses)
+            del walk, losses, tensors
+            collect()
+            for remedy, names in self.each(helping, used):
+                why = self.replay(used, names, before)
+                if why is None or not ranout.is_one(why):
+                    break
+                release(why)
+            else:
+                why = why or Unrepeatable("no remedy could be turned on")
+        if why is not None:
+            self.give_up("backward", failure, why, trace)
+        self.done("backward", failure, remedy, names, used, began)
+        for call in used:
+            call.let_go()
+
+    def check_backward(self, random, more):
+        """Raises where this backward pass may not be repeated."""
+        if more["retain_graph"] or more["create_graph"] or more["inputs"] is not None:
+            raise Unrepeatable("the backward pass keeps the graph, or is for some tensors only")
+        if self.only_forward:
+            raise Unrepeatable("DeepSpeed reduces gradients in the backward pass")
+        now = self.random()
+        if not all(map(self.torch.equal, [random[0]] + random[1], [now[0]] + now[1])):
             raise Unrepeatable("the backward pass draws random numbers")
         if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in self.known.parameters):
             raise Unrepeatable("a hook follows each parameter's gradient")
 
     def left(self, before):
-        """Gives the parameters that have not got their gradients yet."""
-        versions, n = before
-        parameters = self.known.parameters
-        if self.known.is_stale() or len(parameters) != n:
+        """Return the parameters that have not got their gradients yet."""
+        if before is None or self.known.is_stale() or len(self.known.parameters) != before[1]:
             raise Unrepeatable("the model has other parameters than at the beginning of the backward pass")
-        found = []
-        for i, p in enumerate(parameters):
+        versions, found = before[0], []
+        for i, p in enumerate(self.known.parameters):
             if not p.requires_grad:
                 continue
             g = p.grad
@@ -279,49 +467,50 @@ class Guard:
             raise Unrepeatable("every parameter has its gradient")
         return found
 
-    def again(self, remedy, calls, left):
-        outputs, gradients, presents = [], [], []
-        self.busy = True
+    def replay(self, calls, names, before):
+        """Repeat calls, and the backward pass from their outputs to the leaves that have no gradient
+        yet. Return None, or the exception."""
+        outputs, gradients = [], []
+        self.busy = "backward"
         try:
-            with remedy.on(*calls):
-                try:
-                    for call in calls:
-                        presents.append(call.rewind())
-                        norms = {norm: [n for n, b in norm._buffers.items() if b is not None] for norm in self.known.norms}
-                        with self.torch.enable_grad(), rootstate.cast_as(call.state.cast), rootstate.lent(norms):
-                            made = tensors(self.root()(*call.args, **call.kwargs))
-                        call.same_outputs(made)
-                        for i, gradient in call.gradients.items():
-                            outputs.append(made[i])
-                            gradients.append(gradient)
-                        made = None
-                finally:
-                    while presents:
-                        presents.pop().put_back()
-                self.engine(outputs, gradients, inputs=left)
+            left = self.left(before)
+            for call, made in zip(calls, self.outputs_again(calls, names)):
+                for i, gradient in call.gradients.items():
+                    outputs.append(made[i])
+                    gradients.append(gradient)
+            del made
+            self.engine(outputs, gradients, inputs=left)
+        except BaseException as e:
+            return e
         finally:
-            self.busy = False
+            self.busy = ""
+        return None
 
-    # What is said.
-
-    def done(self, where, failure, remedy, call, began):
-        self.failure = failure
-        self.report("again", {
-            "where": where, "remedy": remedy.name, "seconds": time.monotonic() - began, "step": self.steps(), "elements": call.size, "longest": call.longest,
-            "requested": ranout.figure(ranout.SIZE, failure),
-        })
-
-    def refused(self, where, failure, why):
-        self.report("refused", {"where": where, "reason": str(why)[:300], "kind": type(why).__name__, "step": self.steps()})
+    def outputs_again(self, calls, names):
+        """Return the outputs of repeated calls, and leave the model as it is now."""
+        presents, found = [], []
+        try:
+            for call in calls:
+                presents.append(call.rewind())
+                norms = {norm: [n for n, b in norm._buffers.items() if b is not None] for norm in self.known.norms}
+                with self.using(names), self.torch.enable_grad(), rootstate.cast_as(call.state.cast), rootstate.lent(norms):
+                    found.append(tensors_in(self.run(call.plain, self.root(), call.args, call.kwargs)))
+                call.same_outputs(found[-1])
+        finally:
+            while presents:
+                presents.pop().put_back()
+        return found
 
 
 class Call:
-    """One call of the root that a backward pass may follow."""
+    """One call of the root that a backward pass may follow. Its graph keeps it alive."""
 
-    def __init__(self, guard, args, kwargs, size, longest, active):
-        self.guard, self.size, self.longest, self.active = guard, size, longest, active
+    never, hooked = "", False  # why it cannot be repeated; whether the job hung a hook on a tensor of its graph
+
+    def __init__(self, guard, plain, args, kwargs, size, longest, on):
+        self.guard, self.plain, self.size, self.longest, self.remedies = guard, plain, size, longest, on
         self.args, self.kwargs = args, dict(kwargs)
-        self.given = tensors((args, kwargs))
+        self.given = tensors_in((args, kwargs))
         self.versions = [rootstate.version(t) for t in self.given]
         self.containers = containers((list(args), kwargs))
         self.outputs, self.gradients = [], {}
@@ -333,18 +522,32 @@ class Call:
         self.state.returned()
         if sequences() != self.sequence:
             raise Unrepeatable("the forward pass communicates")
-        found = tensors(output)
+        found = tensors_in(output)
         if len(found) > MOST_OUTPUTS:
-            return
-        peak = self.guard.peak()
+            raise Unrepeatable("the model has more than %d outputs" % MOST_OUTPUTS)
+        most = max(GRADIENT, self.guard.peak() // PART)
         for i, tensor in enumerate(found):
             self.outputs.append(weakref.ref(tensor))
             node = tensor.grad_fn
-            if node is None:
-                continue
-            node.metadata.setdefault(KEY, {})[tensor.output_nr] = (self, i)
-            if tensor.numel() * tensor.element_size() <= max(GRADIENT, peak // PART):
-                tensor.register_hook(lambda gradient, i=i: self.gradients.__setitem__(i, gradient))
+            if node is not None:
+                node.metadata.setdefault(KEY, {})[tensor.output_nr] = (self, i)
+                self.guard.register_hook(tensor, receiver(self, i, tensor.numel() * tensor.element_size() <= most))
+
+    def seen(self, met):
+        """Raises where the gradient of an output that the losses follow from was not seen, or is
+        not the job's own."""
+        if self.never:
+            raise Unrepeatable(self.never)
+        if self.hooked:
+            raise Unrepeatable("the job has a hook on a tensor of the graph")
+        if any(t.requires_grad for t in self.given):
+            raise Unrepeatable("an input of the model has a gradient")
+        for i in met:
+            if i not in self.gradients:
+                raise Unrepeatable("an output has not got its gradient yet")
+            if self.gradients[i] is None:
+                raise Unrepeatable("the gradient of an output is too large to be kept")
+        self.gradients = {i: g for i, g in self.gradients.items() if i in met}
 
     def let_go(self):
         """Comes after the backward pass: the graph may live on."""
@@ -353,6 +556,8 @@ class Call:
 
     def check(self):
         """Raises where the call cannot be repeated."""
+        if self.never:
+            raise Unrepeatable(self.never)
         if [rootstate.version(t) for t in self.given] != self.versions:
             raise Unrepeatable("an input was written to")
         self.state.check()
@@ -379,7 +584,40 @@ class Call:
                     raise Unrepeatable("the repeated call has other outputs")
 
 
-def tensors(value, depth=0):
+def sizes(args, kwargs):
+    """Return how many elements the inputs of a call have, and their longest dimension."""
+    found = tensors_in((args, kwargs))
+    return sum(t.numel() for t in found), max([n for t in found for n in t.shape], default=0)
+
+
+def unlooked(error):
+    """Return why a call cannot be repeated that could not be looked at."""
+    if not ranout.is_one(error):
+        process.problem("inplace", error)
+    return "the call could not be looked at: %s" % type(error).__name__
+
+
+def receiver(call, i, keeps):
+    """Return a hook that hands a call the gradient of an output, None for one that is not kept."""
+    reference = weakref.ref(call)
+
+    def receive(gradient):
+        call = reference()
+        if call is not None:
+            call.gradients[i] = gradient if keeps else None
+
+    return receive
+
+
+def undo(present):
+    """Take back what a repeated call that failed has set."""
+    if present is not None:
+        rootstate.close(present.log)
+        for _, space, name, value in reversed(present.log):
+            rootstate.put(space, name, value)
+
+
+def tensors_in(value, depth=0):
     """Gives the tensors in arguments or outputs, in their order."""
     import torch
 
@@ -388,13 +626,13 @@ def tensors(value, depth=0):
     if depth > 6 or isinstance(value, (str, bytes, int, float, bool, type(None), torch.nn.Module, type)):
         return []
     if isinstance(value, (list, tuple, set)):
-        return [t for each in value for t in tensors(each, depth + 1)]
+        return [t for each in value for t in tensors_in(each, depth + 1)]
     if type(value).__name__.endswith("Cache"):  # of keys and values: recomputed models have none
         return []
     if hasattr(value, "values") and hasattr(value, "keys"):
-        return [t for key, each in value.items() if key != "past_key_values" for t in tensors(each, depth + 1)]
+        return [t for key, each in value.items() if key != "past_key_values" for t in tensors_in(each, depth + 1)]
     inner = getattr(value, "__dict__", None)
-    return [t for each in inner.values() for t in tensors(each, depth + 1)] if type(inner) is dict else []
+    return [t for each in inner.values() for t in tensors_in(each, depth + 1)] if type(inner) is dict else []
 
 
 def containers(value):
@@ -435,39 +673,6 @@ def restore(value, inner):
         value.extend(inner) if type(value) is list else value.update(inner)
 
 
-def used_calls(losses, calls):
-    """Gives the calls whose outputs the losses follow from. Raises where a loss follows from
-    anything else that is trained."""
-    mine = {id(call) for call in calls}
-    todo, seen, used = [(loss.grad_fn, loss.output_nr) for loss in losses], set(), {}
-    for loss in losses:
-        if loss.grad_fn is None:
-            raise Unrepeatable("a loss is no output of the model")
-    while todo:
-        node, number = todo.pop()
-        if node is None or (node, number) in seen:
-            continue
-        seen.add((node, number))
-        call, i = node.metadata.get(KEY, {}).get(number, (None, 0))
-        if call is not None:
-            if id(call) not in mine:
-                raise Unrepeatable("a loss follows from an earlier call of the model")
-            if i not in call.gradients:
-                raise Unrepeatable("an output has not got its gradient yet")
-            used.setdefault(id(call), (call, set()))[1].add(i)
-            continue
-        if hasattr(node, "variable"):
-            raise Unrepeatable("a loss follows from a parameter otherwise than through the model")
-        todo += node.next_functions
-    for call, met in used.values():
-        if any(t.requires_grad for t in call.given):
-            raise Unrepeatable("an input of the model has a gradient")
-        call.gradients = {i: g for i, g in call.gradients.items() if i in met}
-    if not used:
-        raise Unrepeatable("the model was not called for this loss")
-    return [call for call in calls if id(call) in used]
-
-
 def norm_in(failure):
     """Gives the module whose statistics a failure kept from being computed, None for none."""
     frames = ranout.frames_of(failure.__traceback__)
@@ -490,6 +695,13 @@ def release(failure):
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
     failure.__traceback__ = None
+    collect()
+
+
+def collect():
+    """Give memory back that nothing refers to."""
+    import torch
+
     gc.collect()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
@@ -510,46 +722,21 @@ def sequences():
     return found
 
 
-HARMLESS = ("torch.nn.utils", "torch.nn.parallel", "gpurun.")
+HARMLESS = ("torch.nn.utils", "torch.nn.parallel", "gpurun", "inside.")
 
 
-def hooked(modules):
-    """Gives which hook of others would run twice, "" for none."""
+def hooked(torch, modules):
+    """Return which hook of others would run twice, "" for none."""
+    everywhere = torch.nn.modules.module
+    for name in ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks"):
+        if any(not harmless(hook) for hook in getattr(everywhere, name, {}).values()):
+            return "a hook on all modules would run again"
     for module in modules:
         for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, getattr(module, "_backward_pre_hooks", {})):
-            for hook in hooks.values():
-                where = getattr(hook, "__module__", None) or type(hook).__module__
-                if not str(where).startswith(HARMLESS):
-                    return "a hook on %s would run again" % type(module).__name__
+            if any(not harmless(hook) for hook in hooks.values()):
+                return "a hook on %s would run again" % type(module).__name__
     return ""
 
 
-def handled(failure):
-    """Tells whether the job, or a library of its, handles the error itself."""
-    import linecache
-    import re
-
-    frame = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        path = code.co_filename
-        if "/torch/" not in path and not path.endswith(("/inplace.py", "/rootcalls.py")):
-            try:
-                if re.search(r"OutOfMemory|out of memory|should_reduce_batch_size|is_oom", handler(linecache.getlines(path), frame.f_lineno)):
-                    return True
-            except (SyntaxError, ValueError, RecursionError):
-                pass
-        frame = frame.f_back
-    return False
-
-
-def handler(lines, number):
-    """Gives the text of the except clauses of all try statements that a line is in the body of."""
-    import ast
-
-    found = []
-    for node in ast.walk(ast.parse("".join(lines))):
-        if isinstance(node, ast.Try) and node.body and node.body[0].lineno <= number <= node.body[-1].end_lineno:
-            for each in node.handlers:
-                found += lines[each.lineno - 1:each.end_lineno]
-    return "".join(found)
+def harmless(hook):
+    return str(getattr(hook, "__module__", None) or type(hook).__module__).startswith(HARMLESS)

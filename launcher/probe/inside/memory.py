@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 
-from . import blocks, figures, inputs, lightning, loaders, marks, meters, optimizers, precision, process, ranout, report, rootcalls, steps
+from . import blocks, figures, inputs, lightning, loaders, marks, meters, optimizers, precision, process, ranout, repeats, report, rootcalls, steps
 
 
 ARMED = 3  # optimizer steps
@@ -47,6 +47,7 @@ class Memory:
         self.counts(own)
 
     def begin(self, args, kwargs):
+        self.noted = False
         if not (self.root().training and self.enabled()):
             self.phase = "evaluation"
             steps.phase("eval")
@@ -111,9 +112,23 @@ class Memory:
 
     def failed(self):
         """Called when an exception leaves the root, while its memory is still allocated."""
-        self.raised = {"instant": self.phase, "allocated": self.rise()}
+        if not self.noted:
+            self.failing(self.phase)
+
+    def failing(self, phase):
+        """Called when memory ran out in a pass that may be repeated: what it holds is let go then."""
+        self.raised, self.noted = {"instant": phase, "allocated": self.rise()}, True
         if self.marks is not None:
             self.followed()
+
+    def repeated(self):
+        """Called when a pass was repeated: the peak of the failed one is a limit and no measurement,
+        and this step none like the others."""
+        self.oomed, self.raised, self.spoilt, self.step = None, None, True, {}
+        self.said.pop("marks", None)
+        self.meter.renew()
+        self.peaks.take()
+        self.save()
 
     def rise(self):
         """Return the peak of memory since the last call, or the memory now."""
@@ -203,18 +218,20 @@ class Memory:
     def close(self):
         """Ends a step: at the next call of the root, or at the program's end."""
         self.n += 1
-        if self.n >= ARMED and self.last is not None:
+        if self.n >= ARMED and self.last is not None and not self.spoilt:
             self.times = self.times[1 - TIMES:] + [self.ended - self.last]
         self.last, self.ended, self.calls, step = self.ended, None, 0, self.step
         self.step, self.part = {}, 0
-        if self.armed and step:
+        if self.armed and step and not self.spoilt and not repeats.state["active"]:
             self.keep(step)
+        self.spoilt = repeats.state["active"] = False
         if self.n == ARMED or self.n > ARMED and self.armed:
             self.armed = False
         if self.n in (1, ARMED) or self.n in LOOKS or self.n > ARMED and step:
             self.save()
 
     last = None
+    spoilt = noted = False
 
     def keep(self, step):
         key = {1: "first", 2: "second"}.get(self.n, "longer")
@@ -297,7 +314,7 @@ class Hooks:
 
 
 hooks = Hooks()
-before, after = kept(Memory.before), kept(Memory.after)
+before, after, failing, repeated = (kept(each) for each in (Memory.before, Memory.after, Memory.failing, Memory.repeated))
 
 
 def first(root, model, compiled, args, kwargs):
@@ -328,7 +345,7 @@ def observed(device, wanted, allowed, free):
     """Called by the allocator when it refuses. That counts if the job ends by it."""
     try:
         memory = state.get("memory")
-        if memory is not None and process.here() and device == memory.meter.device:
+        if memory is not None and process.here() and device == memory.meter.device and not repeats.state["again"]:
             memory.oomed = {"instant": running(memory), "allocated": memory.meter.read()[0], "requested": wanted}
             if allowed < memory.meter.total():
                 memory.oomed["allowed"] = allowed

@@ -1,5 +1,6 @@
 # How much memory a process holds of what it trains in, and the most that it held. Nothing
-# is reset: the peaks that the job itself reads from PyTorch stay unchanged.
+# is reset: the peaks that the job itself reads from PyTorch stay unchanged. The exception is a pass
+# that ran out of memory and was repeated.
 import os
 import sys
 
@@ -22,6 +23,10 @@ class CUDA:
         """Return (bytes held, the most since the last reset)."""
         held = self.stats().get("allocated_bytes", {}).get("all", {})
         return int(held.get("current", 0)), int(held.get("peak", 0))
+
+    def renew(self):
+        """Forget the peak so far."""
+        self.cuda.reset_peak_memory_stats(self.device)
 
     def now(self):
         """Return (the device's number, bytes given, bytes held, the most given since somebody
@@ -98,14 +103,21 @@ class Host:
         except (ImportError, ValueError, OSError):
             soft, infinite = 0, 0
         self.limit = 0 if soft == infinite else soft
+        self.ended = 0
 
     def read(self):
         """Return (bytes held, the most so far). The kernel keeps the most of all mappings: what
         is no data, such as libraries, is taken to be as now."""
         now = status()
-        if self.limit:
-            return now["VmData"], max(now["VmPeak"] - now["VmSize"] + now["VmData"], 0)
-        return now["RssAnon"], max(now["VmHWM"] - now["VmRSS"] + now["RssAnon"], 0)
+        held, peak = "VmData" if self.limit else "RssAnon", "VmPeak" if self.limit else "VmHWM"
+        most = now[held] + now[peak] - now["VmSize" if self.limit else "VmRSS"]
+        if now[peak] <= self.ended:
+            most = now[held]
+        return now[held], max(most, 0)
+
+    def renew(self):
+        """Forget the peak so far: until it is exceeded, only what is held at the time is known."""
+        self.ended = status()["VmPeak" if self.limit else "VmHWM"]
 
     def now(self):
         """Return the same as a GPU's meter, where there is no number and no cache."""

@@ -1,7 +1,7 @@
 # Examines the root module once: at its first call in training, before its forward.
 import sys
 
-from . import blocks, huggingface, lightning, loaders, losscalls, memory, precision, process, rungs, samples, steps, switches
+from . import blocks, huggingface, inplace, lightning, loaders, losscalls, memory, precision, process, rungs, samples, steps, switches
 
 
 
@@ -22,6 +22,7 @@ def first(root, args, kwargs):
         lambda: samples.ask(root, args, kwargs),
         lambda: memory.first(root, model, compiled(root), args, kwargs),
         lambda: steps.first(root, compiled(root), args, kwargs),
+        lambda: inplace.first(root),
     ):
         process.guarded(look)()  # what fails keeps the others from nothing
     process.save()

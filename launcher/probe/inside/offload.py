@@ -4,6 +4,7 @@
 # This applies inside the root's forward only. The backward pass first needs the tensors that
 # a loss outside it saves, so copying them would save nothing. Other models of the process
 # are not touched.
+import contextlib
 import os
 import weakref
 
@@ -63,11 +64,11 @@ def within_reach(device):
     return max(min(free + unused, int(total * fraction) - torch.cuda.memory_allocated(device)), 0)
 
 
-def turn(root, value="cpu", tell=None):
-    """Turns it on, and returns [old, new]."""
+def turn(root, value="cpu", tell=None, when=None):
+    """Turns it on, in the calls for which when() is true, and returns [old, new]."""
     model = blocks.unwrap(root)
     room = Room(budget(), tell)
-    forwards.around("offload", model, lambda: enter(model, room), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
+    forwards.around("offload", model, lambda: enter(model, room, when), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
     return ["none", value]
 
 
@@ -75,9 +76,11 @@ def told(tell):
     return lambda e: tell("%s: %s" % (type(e).__name__, e)) if tell else None
 
 
-def enter(model, room):
+def enter(model, room, when=None):
     import torch
 
+    if when is not None and not when():
+        return contextlib.nullcontext()
     hooks = Travel(torch, storages(model), room)
     entered = torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack)
     entered.__enter__()

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import forwards, root as root_part
+from . import forwards, repeats, root as root_part
 
 listeners: list = []  # each with begin(args, kwargs), end(output), failed(); another list where one leaves
 state: dict = {}
@@ -22,7 +22,7 @@ def listen(root, *those):
 
 
 def called(root, plain, args, kwargs):
-    if state["compiling"]() or not listeners or os.getpid() != state["pid"]:
+    if state["compiling"]() or repeats.state["again"] or not listeners and "guard" not in state or os.getpid() != state["pid"]:
         return plain(root, *args, **kwargs)
     for each in listeners:
         each.begin(args, kwargs)
@@ -37,8 +37,9 @@ def leave(listener):
 
 def run(plain, root, args, kwargs):
     """Calls the root and its listeners. The first call comes here, too."""
+    guard = state.get("guard")  # inplace.py's, which may call the root again
     try:
-        output = plain(root, *args, **kwargs)
+        output = plain(root, *args, **kwargs) if guard is None else guard(plain, root, args, kwargs)
     except BaseException:
         for each in listeners:
             each.failed()

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from . import digest, memory, process, report, steps
+from . import digest, memory, process, repeats, report, steps
 
 
 STEPS = 3  # that are recorded, unless all are
@@ -142,11 +142,17 @@ def outlived():
     del state["kept"][:]
 
 
+def keep():
+    """Keep the snapshot of a failure that the process itself answered, and take no more."""
+    del state["kept"][:]
+    state["written"] = WRITTEN
+
+
 # The snapshot.
 
 def observed(device, wanted, allowed, free):
     """Called by the allocator when memory runs out, in the thread that requested it."""
-    if state["inside"] or not process.here() or not process.state["speaks"]:
+    if state["inside"] or repeats.state["again"] or not process.here() or not process.state["speaks"]:
         return
     if len(state["kept"]) >= KEPT or state["written"] >= WRITTEN or state["spent"] > SECONDS:
         return

@@ -2,7 +2,7 @@
 # spread over the ranks.
 import sys
 
-from . import imports, process, words
+from . import imports, process, repeats, words
 
 hook: dict = {}
 
@@ -53,7 +53,7 @@ def hearing(plain):
 
 @process.guarded
 def heard():
-    if hook["heard"] or not process.here():
+    if hook["heard"] or repeats.state["active"] or repeats.state["again"] or not process.here():
         return
     hook["heard"] = True
     process.settle("activation_checkpointing", "full", "torch.utils.checkpoint", process.LOADER)

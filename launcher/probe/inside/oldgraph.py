@@ -1,0 +1,124 @@
+# The graph of a pass that failed: what follows from which call of the root, whether a repeated
+# call gives every leaf its gradient, and how what the graph saved is let go although the job may
+# still refer to tensors in it.
+import gc
+import sys
+
+from . import rootstate
+
+Unrepeatable = rootstate.Unrepeatable
+
+KEY = "gpurun.output"  # in the metadata of nodes: {number of the output: (call, its index)}
+
+
+class Walk:
+    """The nodes below losses, as far as the outputs of calls and below those."""
+
+    def __init__(self, losses, calls):
+        self.calls = {id(call): call for call in calls}
+        self.nodes, self.used, self.below = set(), {}, []
+        for loss in losses:
+            if loss.grad_fn is None:
+                raise Unrepeatable("a loss is no output of the model")
+        self.above_outputs([(loss.grad_fn, loss.output_nr) for loss in losses])
+
+    def above_outputs(self, todo):
+        seen = set()
+        while todo:
+            node, number = todo.pop()
+            if node is None or (node, number) in seen:
+                continue
+            seen.add((node, number))
+            self.nodes.add(node)
+            call, i = node.metadata.get(KEY, {}).get(number, (None, 0))
+            if call is not None:
+                self.used.setdefault(id(call), set()).add(i)
+                if id(call) not in self.calls:
+                    raise Unrepeatable("a loss follows from an earlier call of the model")
+                self.below.append(node)
+                continue
+            if hasattr(node, "variable"):
+                raise Unrepeatable("a loss follows from a parameter otherwise than through the model")
+            todo += node.next_functions
+
+    def below_outputs(self, parameters):
+        """Go through the model's own part of the graph. Raises where a repeated call could not give
+        a leaf its gradient."""
+        own, todo, seen = {id(p) for p in parameters}, list(self.below), set()
+        while todo:
+            node = todo.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            if hasattr(node, "variable"):
+                if id(node.variable) not in own:
+                    raise Unrepeatable("the model uses a tensor with a gradient that is no parameter of it")
+                continue
+            if node.name().startswith("CheckpointFunction"):
+                raise Unrepeatable("the model uses reentrant checkpointing")
+            todo += [child for child, _ in node.next_functions]
+        self.nodes |= seen
+
+    def used_calls(self):
+        """Return the calls that the losses follow from, in their order."""
+        found = [call for call in self.calls.values() if id(call) in self.used]
+        if not found:
+            raise Unrepeatable("the model was not called for this loss")
+        return found
+
+    def cut(self, tensors):
+        """Detach every tensor that is part of the graph, so that the graph is freed."""
+        try:
+            tensors = tensors + [t for t in gc.get_objects() if is_tensor(t)]
+        except MemoryError:
+            pass
+        views = {}  # by the id of their base
+        for tensor in tensors:
+            try:
+                if tensor.grad_fn is None or tensor.grad_fn not in self.nodes:
+                    continue
+                if tensor._is_view():
+                    views.setdefault(id(tensor._base), []).append(tensor)
+                else:
+                    tensor.detach_()
+            except (RuntimeError, ReferenceError, AttributeError):
+                pass  # it stays what it is, and with it a part of the graph
+        for group in views.values():
+            detach(group)
+        self.nodes, self.below, self.calls = set(), [], {}
+
+
+def is_tensor(value):
+    return issubclass(type(value), sys.modules["torch"].Tensor)
+
+
+def detach(views):
+    """Take the views of one tensor out of its graph: a view looks that of its base up again once
+    the base was written to."""
+    base = views[0]._base
+    if not all(is_plain_view(view) for view in views):
+        return
+    if base.grad_fn is not None:
+        base.detach_()
+    elif base.is_leaf and base.requires_grad:
+        return
+    with sys.modules["torch"].no_grad():
+        base.as_strided((0,), (1,)).zero_()
+    for view in views:
+        view.grad_fn  # noqa: B018 this is where it is looked up
+
+
+SEVERAL = ("Unbind", "Split", "UnsafeSplit", "Chunk", "TensorSplit")
+
+
+def is_plain_view(view):
+    """Return whether PyTorch lets a view's graph be made again: not that of one of several views."""
+    of = getattr(sys.modules["torch"]._C._autograd, "_get_creation_meta", None)
+    if of is not None:
+        return of(view).name == "DEFAULT"
+    node, last = view.grad_fn, view._base.grad_fn
+    while node is not None and node is not last:
+        if node.name().startswith(SEVERAL) or len(node.next_functions) != 1:
+            return False
+        node = node.next_functions[0][0]
+    return True

@@ -1,0 +1,81 @@
+# The remedies for a call of the root that ran out of memory, which the same process can use at
+# once. Each is off until a call fails, and then on for calls as large as the smallest that failed.
+import weakref
+
+from . import checkpointing, offload
+
+
+class Remedy:
+    """One way for a call of the root to need less memory.
+
+    Before each call of the root, begins() decides whether the remedy is on for it (active).
+    After a failure refusal() says, without the use of memory, whether it could help; then
+    levels() turns it on, once or to several degrees, and the pass is repeated at each; keep()
+    has it on for such calls from then on.
+    """
+
+    name = ""
+    parts = 0  # of the batch, where the remedy divides it
+    run = None  # or a method run(call, root, args, kwargs), which calls the root by call(root, args, kwargs)
+
+    def __init__(self, guard):
+        self.guard = weakref.proxy(guard)
+        self.active, self.size, self.longest = False, float("inf"), float("inf")
+
+    def begins(self, size, longest):
+        self.active = size >= self.size or longest >= self.longest
+
+    def refusal(self, calls):
+        """Return why the remedy cannot help these calls, "" if it can."""
+        return "it is on already" if all(self.name in call.remedies for call in calls) else ""
+
+    def levels(self, calls):
+        """Yield after each degree to which the remedy was turned on, the weakest first."""
+        self.turn()
+        yield
+
+    def turn(self):
+        """Turn the remedy on in the model, for the calls in which it is active."""
+
+    def arm(self, size, longest, parts=0):
+        """Use the remedy for calls of these sizes."""
+        self.size, self.longest = min(self.size, size), min(self.longest, longest)
+
+    def keep(self, calls):
+        """Use the remedy for calls as large as these."""
+        for call in calls:
+            self.arm(call.size, call.longest)
+
+
+class Turned(Remedy):
+    """A remedy that is turned on in the model once, by a part with refusal() and turn()."""
+
+    turned = False
+
+    def refusal(self, calls):
+        return super().refusal(calls) or ("" if self.turned else self.part.refusal(self.guard.root()))
+
+    def turn(self):
+        if not self.turned:
+            self.part.turn(self.guard.root(), self.value, tell=self.guard.given_up, when=lambda: self.active)
+            self.turned = True
+
+    def arm(self, size, longest, parts=0):
+        if self.turned or not self.part.refusal(self.guard.root()):
+            self.turn()
+            super().arm(size, longest)
+
+
+class Recompute(Turned):
+    """The blocks are recomputed in the backward pass, or the model's own switch is turned."""
+
+    name, part, value = "checkpointing", checkpointing, "full"
+
+
+class Offload(Turned):
+    """What the forward saves for the backward pass is kept in host memory."""
+
+    name, part, value = "offload-activations", offload, "cpu"
+
+
+KINDS = {kind.name: kind for kind in (Recompute, Offload)}

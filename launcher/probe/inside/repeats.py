@@ -1,0 +1,49 @@
+# What this process did again after memory had run out, for process.json; and the state that other
+# parts read while that happens.
+import time
+
+from . import memory, pace, process, ranout, snapshot, steps
+
+MOST = 32  # entries
+
+state: dict = {"again": False, "active": False}  # whether a pass is done again now; whether a remedy is on in the current call
+entries: list = []
+
+
+def begin(phase):
+    """Begin a repeat: what memory is measured, and what runs out, is the failed pass's until it ends."""
+    state["again"] = True
+    memory.failing(phase)
+
+
+def end():
+    state["again"] = False
+
+
+def done(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0):
+    """Report a repeat that ended well. Calls with so many elements in their inputs, or with so long
+    a longest dimension, use the remedy from then on."""
+    memory.repeated()
+    pace.tell("spoilt")
+    snapshot.keep()
+    step = steps.clock["n"]
+    same = (each for each in entries if (each["rung"], each["phase"], each["parts"]) == (remedy, phase, parts))
+    entry = next(same, None)
+    if entry is None:
+        if len(entries) == MOST:
+            return
+        entry = {
+            "rung": remedy, "phase": phase, "step": step, "times": 0, "requested_bytes": ranout.figure(ranout.SIZE, failure), "seconds": 0.0,
+            "parts": parts, "at": time.time(),
+        }
+        entries.append(entry)
+    entry.update(times=entry["times"] + 1, last_step=step, seconds=entry["seconds"] + seconds, elements=elements, longest=longest)
+    process.told["in_place"] = entries
+    process.save()
+
+
+def refused(phase, why):
+    """Report an error of memory that goes up to the job."""
+    reason = str(why)[:300] or type(why).__name__
+    process.told["in_place_refused"] = {"phase": phase, "step": steps.clock["n"], "reason": reason}
+    process.save()
