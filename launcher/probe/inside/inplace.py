@@ -16,9 +16,7 @@ import weakref
 
 from . import blocks, caught, compared, exclusions, forwards, model, oldgraph, process, ranout, recompute, remedies, repeats, root as root_part, rootcalls, rootstate, steps
 
-Unrepeatable = rootstate.Unrepeatable
 
-KEY = oldgraph.KEY
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
 MOST_OUTPUTS = 64
 MOST_ITEMS = 512  # in the arguments of a call
@@ -189,7 +187,7 @@ class Guard:
             if on:
                 repeats.state["active"] = True
             return Call(self, plain, args, kwargs, size, longest, on)
-        except Unrepeatable as e:
+        except rootstate.Unrepeatable as e:
             self.why = str(e)
         except Exception as e:
             self.why = unlooked(e)
@@ -230,7 +228,7 @@ class Guard:
         """Comes after the call: a backward pass may follow."""
         try:
             call.ended(output)
-        except Unrepeatable as e:
+        except rootstate.Unrepeatable as e:
             call.never = str(e)
         except Exception as e:
             call.never = unlooked(e)
@@ -260,7 +258,7 @@ class Guard:
                 release(why)
                 behind = call.state.norms_behind(None)
             else:
-                why = why or Unrepeatable("no remedy could be turned on")
+                why = why or rootstate.Unrepeatable("no remedy could be turned on")
         if why is not None:
             self.give_up(phase, failure or why, why, trace)
         self.done(phase, failure, remedy, names, [call], began)
@@ -277,7 +275,7 @@ class Guard:
                 present.check()
             norms.check()
             if sequences() != call.sequence:
-                raise Unrepeatable("the forward pass communicates")
+                raise rootstate.Unrepeatable("the forward pass communicates")
         except BaseException as e:
             undo(present)
             return None, e
@@ -290,7 +288,7 @@ class Guard:
         whys = [(r, r.refusal(calls)) for r in self.remedies]
         found = [r for r, why in whys if not why]
         if not found:
-            raise Unrepeatable("; ".join("%s: %s" % (r.name, why) for r, why in whys) or "there is no remedy")
+            raise rootstate.Unrepeatable("; ".join("%s: %s" % (r.name, why) for r, why in whys) or "there is no remedy")
         return found
 
     def each(self, helping, calls):
@@ -309,15 +307,15 @@ class Guard:
     def check(self, failure, calls):
         """Raises where the calls may not be repeated."""
         if self.barred:
-            raise Unrepeatable(self.barred)
+            raise rootstate.Unrepeatable(self.barred)
         if self.torch.is_anomaly_enabled():
-            raise Unrepeatable("PyTorch looks for anomalies")
+            raise rootstate.Unrepeatable("PyTorch looks for anomalies")
         by = caught.by_a_caller() if failure is not None else ""
         if by:
-            raise Unrepeatable("the job handles the error itself (%s)" % by)
+            raise rootstate.Unrepeatable("the job handles the error itself (%s)" % by)
         hook = hooked(self.torch, self.known.modules)
         if hook:
-            raise Unrepeatable(hook)
+            raise rootstate.Unrepeatable(hook)
         for call in calls:
             call.check()
 
@@ -429,7 +427,7 @@ class Guard:
                     break
                 release(why)
             else:
-                why = why or Unrepeatable("no remedy could be turned on")
+                why = why or rootstate.Unrepeatable("no remedy could be turned on")
         if why is not None:
             self.give_up("backward", failure, why, trace)
         self.done("backward", failure, remedy, names, used, began)
@@ -439,32 +437,32 @@ class Guard:
     def check_backward(self, random, more):
         """Raises where this backward pass may not be repeated."""
         if more["retain_graph"] or more["create_graph"] or more["inputs"] is not None:
-            raise Unrepeatable("the backward pass keeps the graph, or is for some tensors only")
+            raise rootstate.Unrepeatable("the backward pass keeps the graph, or is for some tensors only")
         if self.only_forward:
-            raise Unrepeatable("DeepSpeed reduces gradients in the backward pass")
+            raise rootstate.Unrepeatable("DeepSpeed reduces gradients in the backward pass")
         now = self.random()
         if not all(map(self.torch.equal, [random[0]] + random[1], [now[0]] + now[1])):
-            raise Unrepeatable("the backward pass draws random numbers")
+            raise rootstate.Unrepeatable("the backward pass draws random numbers")
         if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in self.known.parameters):
-            raise Unrepeatable("a hook follows each parameter's gradient")
+            raise rootstate.Unrepeatable("a hook follows each parameter's gradient")
 
     def left(self, before):
         """Return the parameters that have not got their gradients yet."""
         if before is None or self.known.is_stale() or len(self.known.parameters) != before[1]:
-            raise Unrepeatable("the model has other parameters than at the beginning of the backward pass")
+            raise rootstate.Unrepeatable("the model has other parameters than at the beginning of the backward pass")
         versions, found = before[0], []
         for i, p in enumerate(self.known.parameters):
             if not p.requires_grad:
                 continue
             g = p.grad
             if g is not None and g.layout != self.torch.strided:
-                raise Unrepeatable("gradients are sparse")
+                raise rootstate.Unrepeatable("gradients are sparse")
             if g is not None and g._base is not None and versions is not None:
-                raise Unrepeatable("gradients are views of one bucket")
+                raise rootstate.Unrepeatable("gradients are views of one bucket")
             if (-1 if g is None else g._version) == (-1 if versions is None else versions[i]):
                 found.append(p)
         if not found:
-            raise Unrepeatable("every parameter has its gradient")
+            raise rootstate.Unrepeatable("every parameter has its gradient")
         return found
 
     def replay(self, calls, names, before):
@@ -521,32 +519,32 @@ class Call:
         """Comes after the call: the gradients of its outputs will be seen."""
         self.state.returned()
         if sequences() != self.sequence:
-            raise Unrepeatable("the forward pass communicates")
+            raise rootstate.Unrepeatable("the forward pass communicates")
         found = tensors_in(output)
         if len(found) > MOST_OUTPUTS:
-            raise Unrepeatable("the model has more than %d outputs" % MOST_OUTPUTS)
+            raise rootstate.Unrepeatable("the model has more than %d outputs" % MOST_OUTPUTS)
         most = max(GRADIENT, self.guard.peak() // PART)
         for i, tensor in enumerate(found):
             self.outputs.append(weakref.ref(tensor))
             node = tensor.grad_fn
             if node is not None:
-                node.metadata.setdefault(KEY, {})[tensor.output_nr] = (self, i)
+                node.metadata.setdefault(oldgraph.KEY, {})[tensor.output_nr] = (self, i)
                 self.guard.register_hook(tensor, receiver(self, i, tensor.numel() * tensor.element_size() <= most))
 
     def seen(self, met):
         """Raises where the gradient of an output that the losses follow from was not seen, or is
         not the job's own."""
         if self.never:
-            raise Unrepeatable(self.never)
+            raise rootstate.Unrepeatable(self.never)
         if self.hooked:
-            raise Unrepeatable("the job has a hook on a tensor of the graph")
+            raise rootstate.Unrepeatable("the job has a hook on a tensor of the graph")
         if any(t.requires_grad for t in self.given):
-            raise Unrepeatable("an input of the model has a gradient")
+            raise rootstate.Unrepeatable("an input of the model has a gradient")
         for i in met:
             if i not in self.gradients:
-                raise Unrepeatable("an output has not got its gradient yet")
+                raise rootstate.Unrepeatable("an output has not got its gradient yet")
             if self.gradients[i] is None:
-                raise Unrepeatable("the gradient of an output is too large to be kept")
+                raise rootstate.Unrepeatable("the gradient of an output is too large to be kept")
         self.gradients = {i: g for i, g in self.gradients.items() if i in met}
 
     def let_go(self):
@@ -557,9 +555,9 @@ class Call:
     def check(self):
         """Raises where the call cannot be repeated."""
         if self.never:
-            raise Unrepeatable(self.never)
+            raise rootstate.Unrepeatable(self.never)
         if [rootstate.version(t) for t in self.given] != self.versions:
-            raise Unrepeatable("an input was written to")
+            raise rootstate.Unrepeatable("an input was written to")
         self.state.check()
 
     def rewind(self):
@@ -572,16 +570,16 @@ class Call:
         import torch
 
         if len(made) != len(self.outputs):
-            raise Unrepeatable("the repeated call has other outputs")
+            raise rootstate.Unrepeatable("the repeated call has other outputs")
         with torch.no_grad():
             for was, now in zip(self.outputs, made):
                 was = was()
                 if was is None or was._version:
                     continue
                 if was.shape != now.shape or was.dtype != now.dtype:
-                    raise Unrepeatable("the repeated call has other outputs")
+                    raise rootstate.Unrepeatable("the repeated call has other outputs")
                 if was.is_floating_point() and was.device.type == "cpu" and not torch.equal(was, now) and not torch.allclose(was, now, rtol=1e-4, atol=1e-6, equal_nan=True):
-                    raise Unrepeatable("the repeated call has other outputs")
+                    raise rootstate.Unrepeatable("the repeated call has other outputs")
 
 
 def sizes(args, kwargs):
@@ -646,9 +644,9 @@ def containers(value):
             continue
         seen.add(id(value))
         if len(seen) > MOST_ITEMS:
-            raise Unrepeatable("the arguments are many")
+            raise rootstate.Unrepeatable("the arguments are many")
         if hasattr(value, "__next__"):
-            raise Unrepeatable("an argument is an iterator")
+            raise rootstate.Unrepeatable("an argument is an iterator")
         if isinstance(value, tuple):
             todo += value
         elif type(value) in (list, set):

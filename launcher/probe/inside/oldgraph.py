@@ -6,7 +6,6 @@ import sys
 
 from . import rootstate
 
-Unrepeatable = rootstate.Unrepeatable
 
 KEY = "gpurun.output"  # in the metadata of nodes: {number of the output: (call, its index)}
 
@@ -19,7 +18,7 @@ class Walk:
         self.nodes, self.used, self.below = set(), {}, []
         for loss in losses:
             if loss.grad_fn is None:
-                raise Unrepeatable("a loss is no output of the model")
+                raise rootstate.Unrepeatable("a loss is no output of the model")
         self.above_outputs([(loss.grad_fn, loss.output_nr) for loss in losses])
 
     def above_outputs(self, todo):
@@ -34,11 +33,11 @@ class Walk:
             if call is not None:
                 self.used.setdefault(id(call), set()).add(i)
                 if id(call) not in self.calls:
-                    raise Unrepeatable("a loss follows from an earlier call of the model")
+                    raise rootstate.Unrepeatable("a loss follows from an earlier call of the model")
                 self.below.append(node)
                 continue
             if hasattr(node, "variable"):
-                raise Unrepeatable("a loss follows from a parameter otherwise than through the model")
+                raise rootstate.Unrepeatable("a loss follows from a parameter otherwise than through the model")
             todo += node.next_functions
 
     def below_outputs(self, parameters):
@@ -52,10 +51,10 @@ class Walk:
             seen.add(node)
             if hasattr(node, "variable"):
                 if id(node.variable) not in own:
-                    raise Unrepeatable("the model uses a tensor with a gradient that is no parameter of it")
+                    raise rootstate.Unrepeatable("the model uses a tensor with a gradient that is no parameter of it")
                 continue
             if node.name().startswith("CheckpointFunction"):
-                raise Unrepeatable("the model uses reentrant checkpointing")
+                raise rootstate.Unrepeatable("the model uses reentrant checkpointing")
             todo += [child for child, _ in node.next_functions]
         self.nodes |= seen
 
@@ -63,7 +62,7 @@ class Walk:
         """Return the calls that the losses follow from, in their order."""
         found = [call for call in self.calls.values() if id(call) in self.used]
         if not found:
-            raise Unrepeatable("the model was not called for this loss")
+            raise rootstate.Unrepeatable("the model was not called for this loss")
         return found
 
     def cut(self, tensors):
