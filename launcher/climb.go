@@ -20,6 +20,8 @@ type climb struct {
 
 	moments chan strategy.Inventory // at each checkpoint
 	begun   bool
+	early   int    // how often it looked, since steps were done again in place, without a checkpoint
+	once    func() // looks at once
 	end     context.CancelFunc
 	looking sync.WaitGroup
 }
@@ -36,7 +38,7 @@ func (c *climb) stop() {
 
 // allowed reports whether the run may change to a faster plan.
 func (c *climb) allowed() bool {
-	if c.launcher.Checkpoints == nil || !c.launcher.Policy.Climb || c.launcher.Policy.Mode != strategy.Predict {
+	if !c.launcher.Policy.Climb || c.launcher.Policy.Mode != strategy.Predict {
 		return false
 	}
 	for _, a := range c.history {
@@ -51,21 +53,38 @@ func (c *climb) allowed() bool {
 func (c *climb) begin(ctx context.Context) {
 	ctx, c.end = context.WithCancel(ctx)
 	c.begun = true
-	c.looking.Go(func() { c.look(ctx) })
+	if c.launcher.Checkpoints != nil {
+		c.looking.Go(func() { c.look(ctx) })
+	}
+	c.once = func() {
+		c.looking.Go(func() { c.send(ctx, "", time.Time{}) })
+	}
+}
+
+// send sends the inventory with a checkpoint, empty for none. It reports false if ctx is done.
+func (c *climb) send(ctx context.Context, checkpoint string, written time.Time) bool {
+	inventory := c.launcher.World.Inventory(ctx)
+	if c.launcher.Checkpoints != nil {
+		inventory.Deadline = c.launcher.Checkpoints.Deadline(ctx)
+	}
+	inventory.Checkpoint, inventory.CheckpointWritten = checkpoint, written
+	select {
+	case c.moments <- inventory:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // look sends the inventory, now and at each checkpoint, until ctx is done.
 func (c *climb) look(ctx context.Context) {
 	since := time.Now() // ignore checkpoints of earlier attempts
 	for path := ""; ; {
-		inventory := c.launcher.World.Inventory(ctx)
-		inventory.Deadline = c.launcher.Checkpoints.Deadline(ctx)
-		if inventory.Checkpoint, inventory.CheckpointWritten = path, since; path == "" {
-			inventory.CheckpointWritten = time.Time{}
+		written := since
+		if path == "" {
+			written = time.Time{}
 		}
-		select {
-		case c.moments <- inventory:
-		case <-ctx.Done():
+		if !c.send(ctx, path, written) {
 			return
 		}
 		if path != "" {
@@ -78,12 +97,23 @@ func (c *climb) look(ctx context.Context) {
 	}
 }
 
-// measured starts to look for checkpoints once a process has reported its first steps.
+// mostEarly bounds how often gpurun looks for a faster plan before there is a checkpoint: processes report a few
+// times.
+const mostEarly = 8
+
+// measured starts to look for checkpoints once a process has reported its first steps. If steps were done again in
+// place, it also looks at once, when the processes have measured enough.
 func (w *watch) measured(ctx context.Context, f strategy.Fact) {
-	if w.stopped || w.climb.begun || f.Memory.Failed != "" || f.Memory.Steps == 0 || !w.climb.allowed() {
+	if w.stopped || f.Memory.Failed != "" || f.Memory.Steps == 0 || !w.climb.allowed() {
 		return
 	}
-	w.climb.begin(ctx)
+	if !w.climb.begun {
+		w.climb.begin(ctx)
+	}
+	if f.Memory.Steps > 1 && w.climb.early < mostEarly && len(w.evidence.InPlace()) > 0 {
+		w.climb.early++
+		w.climb.once()
+	}
 }
 
 // ascend changes to a faster plan if that is worth it now. It journals the decision before it stops the

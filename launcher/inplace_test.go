@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // again is a rank's report of steps that it did again in place.
@@ -120,4 +121,53 @@ func TestResumedRunArmsRemedies(t *testing.T) {
 			t.Errorf("the verdict of the killed attempt has %+v", state.Verdict.Attempts[0].InPlace)
 		}
 	}
+}
+
+// After steps were done again in place, a faster plan is also looked for before there is a checkpoint, and where none
+// can be found: each time that a process has measured more, a bounded number of times.
+func TestFasterPlanIsLookedForAfterRepeatsInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		measured := func(after time.Duration, steps int) act {
+			return act{after, strategy.Fact{Rank: 0, Source: "probe", Memory: &memory.Measurement{Steps: steps}}}
+		}
+		m := time.Minute
+		s := &stage{t: t, scripts: []script{
+			{acts: []act{again(m, 0, 1), measured(2*m, 1), measured(3*m, 3), exit(9*time.Hour, 0, 0), exit(9*time.Hour, 1, 0)}},
+			trains(time.Hour),
+		}}
+		asked := 0
+		l := inPlaceLauncher(s)
+		l.Policy.Mode, l.Policy.Climb = strategy.Predict, true
+		l.decideClimb = func(_ strategy.Policy, _ strategy.Job, _ []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Ascent {
+			asked++
+			if inv.Checkpoint != "" || len(now.InPlace) != 1 || now.Measured[0].Steps != 3 {
+				t.Errorf("asked with %+v, %+v", inv, now)
+			}
+			return strategy.Ascent{Decision: strategy.Decision{Relaunch: true, Rule: "climb", Next: high, Changed: now.Plan.Changed(high), Reason: "attempt 0: up"}}
+		}
+		v, err := l.Run(t.Context(), first())
+		if err != nil || v.Outcome != strategy.Trained || len(v.Attempts) != 2 || asked != 1 {
+			t.Fatalf("asked %d times, verdict %+v, %v", asked, v, err)
+		}
+		if len(v.Attempts[0].InPlace) != 1 || len(v.Attempts[1].InPlace) != 0 || s.from[1] != "" {
+			t.Errorf("attempts %+v, from %q", v.Attempts, s.from)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		acts := []act{again(time.Second, 0, 1)}
+		for n := range 50 {
+			acts = append(acts, act{time.Duration(n+2) * time.Second, strategy.Fact{Rank: 0, Source: "probe", Memory: &memory.Measurement{Steps: n + 2}}})
+		}
+		s := &stage{t: t, scripts: []script{{acts: append(acts, exit(time.Hour, 0, 0), exit(time.Hour, 1, 0))}}}
+		asked := 0
+		l := inPlaceLauncher(s)
+		l.Policy.Mode, l.Policy.Climb = strategy.Predict, true
+		l.decideClimb = func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Ascent {
+			asked++
+			return strategy.Ascent{Refused: "not yet", Later: true}
+		}
+		if v, err := l.Run(t.Context(), first()); err != nil || len(v.Attempts) != 1 || asked != mostEarly {
+			t.Errorf("asked %d times, verdict %+v, %v", asked, v, err)
+		}
+	})
 }

@@ -40,6 +40,9 @@ const (
 	// worthLeast the least time to save.
 	worthTimes = 3
 	worthLeast = 10 * time.Minute
+	// earlySteps is the number of steps up to which a run without a checkpoint starts again from
+	// the beginning.
+	earlySteps = 20
 	// lastHour is the time before the deadline in which a plan that works is kept.
 	lastHour = time.Hour
 )
@@ -84,10 +87,14 @@ func (s *situation) ascend() Ascent {
 	if best.room > 0 {
 		level = fmt.Sprintf(", peak %s of %s GiB", inGiB(best.peak), inGiB(best.room))
 	}
+	from := "the beginning"
+	if resume != "" {
+		from = path.Base(resume)
+	}
 	a.Decision = Decision{
 		Relaunch: true, Rule: "climb", Next: s.without(best.plan, changed.values()), Changed: changed, Resume: resume, Expected: &best.expected,
 		Reason: s.attempt("step %d of %d%s → %s%s, about %.1f times as fast, saves about %s; from %s",
-			at.Last, at.Total, level, changed, s.kept(changed), best.gain, about(s.saving(best)), path.Base(resume)),
+			at.Last, at.Total, level, changed, s.kept(changed), best.gain, about(s.saving(best)), from),
 	}
 	return a
 }
@@ -106,11 +113,12 @@ func (s *situation) keeps(f faster) (why string, later bool) {
 	case slices.ContainsFunc(s.history, func(a Attempt) bool { return a.Climb != nil }):
 		return "a run speeds up once", false
 	}
-	if why := s.losesData(f); why != "" {
+	early := s.startsOver()
+	if why := s.losesData(f); why != "" && !early {
 		return why, false
 	}
 	switch {
-	case !s.job.Resumption.Exact && !slices.ContainsFunc(s.history, resumed):
+	case !early && !s.job.Resumption.Exact && !slices.ContainsFunc(s.history, resumed):
 		return "no attempt of this run has resumed from a checkpoint and made a step", false
 	case at.Total <= 0 || at.Last > at.Total || at.Steps < 2 || at.For <= 0:
 		return "the remaining steps are not known", true
@@ -120,10 +128,19 @@ func (s *situation) keeps(f faster) (why string, later bool) {
 	if why := s.notWorthIt(f); why != "" {
 		return why, false
 	}
+	if early {
+		return "", false
+	}
 	if s.inventory.Checkpoint == "" || !s.inventory.CheckpointWritten.After(s.last.Started) {
 		return "the attempt has written no complete checkpoint", true
 	}
 	return "", false
+}
+
+// startsOver reports whether a run whose steps were done again in place has made so few of them
+// that it can start again from the beginning, where it has no checkpoint.
+func (s *situation) startsOver() bool {
+	return len(s.last.InPlace) > 0 && s.inventory.Checkpoint == "" && s.last.From == "" && s.last.Stepping.Last < earlySteps
 }
 
 // losesData returns why a resume with this change may not keep the order of the data.
@@ -225,11 +242,24 @@ func (s *situation) higher() []Plan {
 			plans = append(plans, p.With(b))
 		}
 	}
-	failed, classes := s.ranOut(), s.job.classifier(s.all)
+	failed, classes, again := s.ranOut(), s.job.classifier(s.all), len(s.last.InPlace) > 0
+	if again {
+		plans = append(plans, s.plain(&classes)...)
+	}
 	now, _ := classes.class(s.plan)
 	return slices.DeleteFunc(plans[1:], func(p Plan) bool {
 		class, _ := classes.class(p)
-		return hopeless(p, failed) || s.failedWith(p) || class.Weaker(now) && s.policy.Prefer != Speed
+		return hopeless(p, failed) || s.failedWith(p) || class.Weaker(now) && (again || s.policy.Prefer != Speed)
+	})
+}
+
+// plain lists the plans of all remedies that offload nothing and keep the numerics: after remedies
+// in place, a plan that needs less memory may be the faster one.
+func (s *situation) plain(classes *classifier) []Plan {
+	plans, _ := s.candidates()
+	origin := s.origin()
+	return slices.DeleteFunc(plans, func(p Plan) bool {
+		return s.group(p, origin, classes) > groupPlain+1 || p[Precision] != s.plan[Precision]
 	})
 }
 
@@ -301,12 +331,16 @@ func (s *situation) scouted(plans []Plan) (faster, bool) {
 	if why != "" {
 		return faster{}, false
 	}
+	measured := s.job.Measured(s.last)[0]
 	now := p.memory(s.ran(s.last))
+	if len(measured.InPlace) > 0 {
+		now = withInPlace(now, measured.InPlace)
+	}
 	candidates := make([]memory.PlanCandidate, len(plans))
 	for i, plan := range plans {
 		candidates[i] = memory.PlanCandidate{Plan: p.memory(plan)}
 	}
-	best, saved := memory.Climb(p.fit, now, s.last.Measured[0], candidates)
+	best, saved := memory.Climb(p.fit, now, measured, candidates)
 	if best < 0 || saved >= 1 {
 		return faster{}, false
 	}
@@ -318,8 +352,11 @@ func (s *situation) scouted(plans []Plan) (faster, bool) {
 // climb carries out the speed-up that was decided while the attempt ran.
 func climb(s *situation) Decision {
 	d := *s.last.Climb
-	d.Resume = cmp.Or(s.inventory.Checkpoint, d.Resume)
-	d.Reason = s.attempt("stopped for a faster plan → %s, from %s", d.Changed, path.Base(d.Resume))
+	from := "the beginning"
+	if d.Resume = cmp.Or(s.inventory.Checkpoint, d.Resume); d.Resume != "" {
+		from = path.Base(d.Resume)
+	}
+	d.Reason = s.attempt("stopped for a faster plan → %s, from %s", d.Changed, from)
 	return d
 }
 

@@ -352,3 +352,85 @@ func TestNeverBarsRemovingAnOffload(t *testing.T) {
 		}
 	}
 }
+
+// rescuedInPlace is a run whose first attempt recomputes blocks in place, and where a smaller micro batch without that
+// would be faster, under a ceiling of 16 GiB.
+func rescuedInPlace() *prospects {
+	const room = 16 << 30
+	o := promising()
+	o.job, o.history, o.policy.InPlace = proven(o.job), nil, true
+	m, failed := checkpointed(8, room, 1), ranOutInForward(8, room)
+	m.InPlace, m.Peak = []string{"checkpointing"}, 15<<30
+	m.RanOut = &memory.RanOut{Failed: failed.Failed, Allocated: failed.Allocated, Requested: failed.Requested, Marks: failed.Marks}
+	o.now.N, o.now.Plan, o.now.From, o.now.Measured, o.now.InPlace = 0, ran8, "", []memory.Measurement{m}, []RankInPlace{repeat(0, 0, 8192, 1024)}
+	o.now.Loss = LossSeen{Scale: ScaleKept, Uniform: "yes"}
+	o.now.Stepping = Stepping{Steps: 6, Last: 6, For: Seconds(6 * time.Second), Before: Seconds(time.Minute), Total: 20000}
+	o.inv.Checkpoint, o.inv.CheckpointWritten = "", time.Time{}
+	return o
+}
+
+// After steps were done again in place, a faster plan that trains the same is taken: at once while hardly any step was
+// made and there is no checkpoint, else at a checkpoint. The memory that the failed tries filled does not count.
+func TestSpeedUpAfterRepeatsInPlace(t *testing.T) {
+	late := func(o *prospects) {
+		o.now.Stepping.Last, o.now.Stepping.Steps, o.now.Stepping.For = 400, 400, Seconds(400*time.Second)
+	}
+	for name, test := range map[string]struct {
+		change  func(*prospects)
+		refused string // empty: it speeds up
+		resume  string
+	}{
+		"at once":                {func(*prospects) {}, "", ""},
+		"no step is lost then":   {func(o *prospects) { o.job.Resumption.Data = "it begins the epoch anew" }, "", ""},
+		"late":                   {late, "no attempt of this run has resumed from a checkpoint and made a step", ""},
+		"late, a resume is safe": {func(o *prospects) { late(o); o.job.Resumption.Exact = true }, "the attempt has written no complete checkpoint", ""},
+		"at a checkpoint": {func(o *prospects) {
+			late(o)
+			o.job.Resumption.Exact = true
+			o.inv.Checkpoint, o.inv.CheckpointWritten = "ckpt-1", o.inv.At
+		}, "", "ckpt-1"},
+		"it resumed":                   {func(o *prospects) { o.now.From = "ckpt-0" }, "the attempt has written no complete checkpoint", ""},
+		"switched off":                 {func(o *prospects) { o.policy.Climb = false }, "recovery.climb = false", ""},
+		"once":                         {func(o *prospects) { o.history = []Attempt{{Climb: &Decision{}}} }, "a run speeds up once", ""},
+		"not worth it":                 {func(o *prospects) { o.now.Stepping.Total = 700 }, "it would save", ""},
+		"equal on average only":        {func(o *prospects) { o.job.Loss = Loss{} }, "no faster plan is likely to fit", ""},
+		"also where speed is wanted":   {func(o *prospects) { o.job.Loss, o.policy.Prefer = Loss{}, Speed }, "no faster plan is likely to fit", ""},
+		"some calls used the remedies": {func(o *prospects) { o.now.Measured[0].InPlace = nil }, "no faster plan is likely to fit", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := rescuedInPlace()
+			test.change(o)
+			a := Climb(o.policy, o.job, o.history, o.now, o.inv)
+			if !strings.HasPrefix(a.Refused, test.refused) || a.Decision.Relaunch != (test.refused == "") || a.Decision.Resume != test.resume {
+				t.Fatalf("refused %q, decided %+v", a.Refused, a.Decision)
+			}
+			if d := a.Decision; d.Relaunch {
+				b, _ := batchOf(d.Next, o.job)
+				if d.Next[ActivationCheckpointing] != "none" || b.micro >= 8 || b.global() != 32 || d.Expected.Mean > 16<<30 {
+					t.Errorf("%+v", d)
+				}
+			}
+		})
+	}
+	o := rescuedInPlace()
+	up := Climb(o.policy, o.job, nil, o.now, o.inv).Decision
+	o.now.Climb, o.now.Ended = &up, o.inv.At
+	if d := Decide(o.policy, o.job, []Attempt{o.now}, o.inv); d.Rule != "climb" || !maps.Equal(d.Next, up.Next) || d.Resume != "" || !strings.Contains(d.Reason, ", from the beginning") {
+		t.Errorf("%+v", d)
+	}
+	failed := ended(1, up.Next, oom(cause.Forward))
+	if d := Decide(o.policy, o.job, []Attempt{o.now, failed}, o.inv); d.Rule != "climb-back" || !maps.Equal(d.Next, ran8) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A rank that uses remedies in place has two measurements: of its steps, with the plan that it so runs with, and of the
+// error before.
+func TestMeasurementsWithRemediesInPlace(t *testing.T) {
+	o := rescuedInPlace()
+	got := o.job.Measured(o.now)
+	if len(got) != 2 || got[0].Plan.Checkpointing != "full" || got[0].Failed != "" || got[0].StepSeconds != 1 ||
+		got[1].Plan.Checkpointing != "none" || got[1].Failed != "forward" || got[1].StepSeconds != 0 || got[1].Peak != 0 || len(got[1].Marks[0].Bytes) == 0 {
+		t.Errorf("measured %+v", got)
+	}
+}

@@ -108,7 +108,7 @@ func computes(v Value) string {
 }
 
 // Measured lists the measurements of an attempt, each with the plan that its rank really ran
-// with.
+// with. A rank that ran with remedies in place has two: of its steps, and of the error before.
 func (j Job) Measured(a Attempt) []memory.Measurement {
 	j = j.seeing(a.World)
 	ran := j.used(a)
@@ -119,9 +119,26 @@ func (j Job) Measured(a Attempt) []memory.Measurement {
 			m.Plan.MicroBatch, m.Plan.Accumulation = m.Batch, max(m.Calls, 1)
 		}
 		m.Plan.Evaluation = cmp.Or(m.Plan.Evaluation, m.EvaluationBatch)
-		all = append(all, m)
+		failed, ranOut := m.WithoutRemedies()
+		m.Plan, m.RanOut = withInPlace(m.Plan, m.InPlace), nil
+		if all = append(all, m); ranOut {
+			all = append(all, failed)
+		}
 	}
 	return all
+}
+
+// withInPlace is the plan that a process ran with, if some remedies in place were on in all steps.
+func withInPlace(p memory.RankPlan, on []string) memory.RankPlan {
+	for _, rung := range on {
+		switch Rung(rung) {
+		case RungCheckpointing:
+			p.Checkpointing = "full"
+		case RungOffloadActivations:
+			p.OffloadActivations = "cpu"
+		}
+	}
+	return p
 }
 
 // Throughput is the number of samples per second over all ranks; 0: not known.

@@ -19,6 +19,9 @@ func parseMeasured(text []byte) (m memory.Measurement, ok bool) {
 	if !slices.Contains(phasesOfFailure, m.Failed) {
 		m.Failed, m.Allocated, m.Requested = "", 0, 0
 	}
+	if m.RanOut != nil && !slices.Contains(phasesOfFailure, m.RanOut.Failed) {
+		m.RanOut = nil
+	}
 	m.Shape = m.Shape[:min(len(m.Shape), mostDimensions)]
 	bound(&m)
 	return m, true

@@ -254,13 +254,14 @@ const (
 )
 
 // Climb returns the faster plan that replaces one that trains, once. Numerics stay unchanged, the
-// measured peak leaves more than 8 % of the available memory, the gain is 8 % of the time or
+// measured peak leaves more than 8 % of the available memory unless remedies in place lowered it, the gain is 8 % of the time or
 // more, and 1.03 times the expected peak fits. gain is the saved fraction of a step's time; index
 // is -1 if there is none.
 func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []PlanCandidate) (index int, gain float64) {
 	peak := max(measured.stepPeak(), measured.Peak)
 	room := f.Room(current)
-	if peak == 0 || float64(peak) > (1-climbRoom)*float64(room) {
+	// A plan with remedies in place needed all memory before.
+	if peak == 0 || len(measured.InPlace) == 0 && float64(peak) > (1-climbRoom)*float64(room) {
 		return -1, 0
 	}
 	now := measured.StepSeconds

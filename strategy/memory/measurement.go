@@ -68,6 +68,11 @@ type Measurement struct {
 	Requested int64  `json:"requested_bytes,omitempty"`
 	Allowed   int64  `json:"allowed_bytes,omitempty"`
 
+	// InPlace are the remedies that were on in all measured steps because memory had run out before; RanOut is
+	// the first such failure, nil: none.
+	InPlace []string `json:"in_place,omitempty"`
+	RanOut  *RanOut  `json:"ran_out,omitempty"`
+
 	// Steps is the number of optimizer steps that were seen, StepSeconds the median time of one
 	// from the third on, CallSeconds that of a forward with its backward.
 	Steps       int     `json:"steps,omitempty"`
@@ -77,6 +82,28 @@ type Measurement struct {
 	// Doubt is the fraction by which its bytes may be off here, if it was measured under other
 	// conditions: with another minor version of PyTorch.
 	Doubt float64 `json:"doubt,omitempty"`
+}
+
+// A RanOut is an error of memory after which the process did the step again: the same as in a Measurement of a
+// process that ended by it.
+type RanOut struct {
+	Failed    string  `json:"failed"`
+	Allocated int64   `json:"allocated_bytes,omitempty"`
+	Requested int64   `json:"requested_bytes,omitempty"`
+	Marks     []Marks `json:"marks,omitempty"`
+}
+
+// WithoutRemedies is the measurement of the process as if it had ended by the error of memory that it answered in
+// place; false if there was none.
+func (m Measurement) WithoutRemedies() (Measurement, bool) {
+	r := m.RanOut
+	if r == nil || m.Failed != "" {
+		return Measurement{}, false
+	}
+	m.Failed, m.Allocated, m.Requested, m.Marks = r.Failed, r.Allocated, r.Requested, r.Marks
+	m.First, m.Second, m.Longer, m.Peak, m.Reserved, m.Held, m.Steps, m.StepSeconds, m.CallSeconds = StepMemory{}, StepMemory{}, StepMemory{}, 0, 0, 0, 0, 0, 0
+	m.InPlace, m.RanOut = nil, nil
+	return m, true
 }
 
 // Marks are the bytes held when each block of a list begins.
