@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // inBraces matches {--output_dir}, {--output_dir|out} and {name}.
-var inBraces = regexp.MustCompile(`\{(-{0,2}[^{}|]+)(\|[^{}]*)?\}`)
+var inBraces = lazy.Regexp(`\{(-{0,2}[^{}|]+)(\|[^{}]*)?\}`)
 
 // ResumeGlob is the glob of complete checkpoints, with the command's own values filled in. It is
 // false if the recipe has none, or if the command does not give an argument that the glob needs.
@@ -41,7 +41,7 @@ func (r Recipe) Pointer(cmd Command) string {
 }
 
 // pointerText matches the place for the text of the pointer.
-var pointerText = regexp.MustCompile(`\{pointer(?::(\d+))?\}`)
+var pointerText = lazy.Regexp(`\{pointer(?::(\d+))?\}`)
 
 // PointedAt returns the checkpoint that the text of the pointer file names; false if it names
 // none, for example with a word in place of a number.
@@ -50,7 +50,7 @@ func (r Recipe) PointedAt(cmd Command, text string) (checkpoint string, ok bool)
 	if r.Resume.Pointed == "" {
 		return text, text != ""
 	}
-	parts := pointerText.FindStringSubmatch(r.Resume.Pointed)
+	parts := pointerText().FindStringSubmatch(r.Resume.Pointed)
 	if parts == nil {
 		return "", false
 	}
@@ -74,8 +74,8 @@ func (r Recipe) FollowsPointer() bool {
 // has neither a value nor a default. {latest} and {job} stay.
 func filled(d *format.Draft, text string) (string, bool) {
 	ok := true
-	filled := inBraces.ReplaceAllStringFunc(text, func(match string) string {
-		m := inBraces.FindStringSubmatch(match)
+	filled := inBraces().ReplaceAllStringFunc(text, func(match string) string {
+		m := inBraces().FindStringSubmatch(match)
 		if m[1] == "latest" || m[1] == "job" || strings.HasPrefix(m[1], "pointer") {
 			return match
 		}

@@ -2,10 +2,10 @@ package recipes
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -16,9 +16,9 @@ import (
 
 var (
 	// className matches a class that is given by name: TrainingArguments, transformers.X.
-	className = regexp.MustCompile(`^[A-Za-z_][\w.]*$`)
+	className = lazy.Regexp(`^[A-Za-z_][\w.]*$`)
 	// trlClass matches TRL's own configurations, each of which extends TrainingArguments.
-	trlClass = regexp.MustCompile(`^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO|NashMD|XPO|BCO|GKD|PRM|IterativeSFT)Config$`)
+	trlClass = lazy.Regexp(`^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO|NashMD|XPO|BCO|GKD|PRM|IterativeSFT)Config$`)
 )
 
 // parsing describes the classes of a job's parsers of dataclasses.
@@ -41,9 +41,9 @@ func parsingOf(cmd Command, names ...string) parsing {
 		}
 		for _, name := range given {
 			for _, root := range cmd.Code.Roots(name) {
-				p.trl = p.trl || trlClass.MatchString(root)
+				p.trl = p.trl || trlClass().MatchString(root)
 				p.trainer = p.trainer || strings.HasSuffix(root, "TrainingArguments")
-				p.unknown = p.unknown || root == name && !trlClass.MatchString(root) && !strings.HasSuffix(root, "TrainingArguments")
+				p.unknown = p.unknown || root == name && !trlClass().MatchString(root) && !strings.HasSuffix(root, "TrainingArguments")
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func parsed(call format.CodeCall) (names []string, known bool) {
 		name = strings.TrimSpace(name)
 		switch {
 		case name == "":
-		case !className.MatchString(name):
+		case !className().MatchString(name):
 			return nil, false
 		default:
 			names = append(names, name[strings.LastIndexByte(name, '.')+1:])

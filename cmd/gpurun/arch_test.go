@@ -7,11 +7,13 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,6 +56,7 @@ var mayImport = map[string][]string{
 	"launcher/probe":       {"launcher/private", "launcher/procfs", "strategy", "strategy/memory", "strategy/cause"},
 	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext"},
 	"launcher/fits":        {"launcher/private", "strategy", "strategy/memory"},
+	"launcher/lazy":        {}, // which each room but strategy may import
 	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy", "strategy/memory", "launcher/runstate", "launcher/procfs"},
 	"launcher/mask":        {"launcher/terminal"},
 	"launcher/runstate":    {"launcher", "strategy", "strategy/cause"},
@@ -83,7 +86,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or a clock; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/script"}
+	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/lazy", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/script"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"runtime", "slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
@@ -149,7 +152,8 @@ func forbidden(p listed) (faults []string) {
 	}
 	for _, path := range p.Imports {
 		room, ours := strings.CutPrefix(path, module)
-		if ours && room != "model" && !slices.Contains(allowed, room) && !slices.Contains(allowed, "*") {
+		everywhere := room == "model" || room == "launcher/lazy" && !strings.HasPrefix(p.room(), "strategy")
+		if ours && !everywhere && !slices.Contains(allowed, room) && !slices.Contains(allowed, "*") {
 			faults = append(faults, fmt.Sprintf("%s imports %s, which it may not", p.room(), room))
 		}
 		third := !ours && strings.Contains(strings.Split(path, "/")[0], ".")
@@ -240,6 +244,60 @@ func clockCalls(f *ast.File) []*ast.SelectorExpr {
 		}
 		return true
 	})
+	return found
+}
+
+// TestExpressionsAreCompiledOnFirstUse: a start of gpurun compiles no regular expression. One that is compiled
+// later cannot fail either.
+func TestExpressionsAreCompiledOnFirstUse(t *testing.T) {
+	seen := 0
+	for _, p := range packages(t) {
+		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles) {
+			set := token.NewFileSet()
+			f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, call := range expressionsOf(f, "regexp.MustCompile") {
+				t.Errorf("%s: compiled at each start: use launcher/lazy, or sync.OnceValue", set.Position(call.Pos()))
+			}
+			for _, call := range expressionsOf(f, "lazy.Regexp") {
+				literal, ok := call.Args[0].(*ast.BasicLit)
+				if !ok {
+					t.Errorf("%s: not a literal", set.Position(call.Pos()))
+					continue
+				}
+				text, _ := strconv.Unquote(literal.Value)
+				if _, err := regexp.Compile(text); err != nil {
+					t.Errorf("%s: %v", set.Position(call.Pos()), err)
+				}
+				seen++
+			}
+		}
+	}
+	if seen < 50 {
+		t.Errorf("only %d expressions were looked at", seen)
+	}
+}
+
+// expressionsOf finds the calls of a function by which the variables of a package are initialised.
+func expressionsOf(f *ast.File, function string) (found []*ast.CallExpr) {
+	for _, d := range f.Decls {
+		if _, ok := d.(*ast.FuncDecl); ok {
+			continue
+		}
+		ast.Inspect(d, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncLit:
+				return false
+			case *ast.CallExpr:
+				if types.ExprString(n.Fun) == function {
+					found = append(found, n)
+				}
+			}
+			return true
+		})
+	}
 	return found
 }
 
@@ -357,6 +415,8 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 		{"model", module + "launcher", "model imports launcher, which it may not"},
 		{"strategy", module + "strategy/cause", ""},
 		{"strategy", "slices", ""},
+		{"recipes/format", module + "launcher/lazy", ""},
+		{"strategy/cause", module + "launcher/lazy", "strategy/cause imports launcher/lazy, which it may not"},
 	} {
 		got := strings.Join(forbidden(listed{ImportPath: module + test.room, Imports: []string{test.path}}), "; ")
 		if got != test.want {
@@ -374,6 +434,13 @@ func TestChecksCanFail(t *testing.T) {
 	}
 	if len(clockCalls(f)) != 1 {
 		t.Error("clock.Now() was not found")
+	}
+	f, err = parser.ParseFile(token.NewFileSet(), "x.go", "package x\nvar a, b = []any{regexp.MustCompile(`a`)}, func() any { return regexp.MustCompile(`b`) }\n", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := expressionsOf(f, "regexp.MustCompile"); len(got) != 1 {
+		t.Errorf("%d expressions are compiled at the start, want one", len(got))
 	}
 	set := token.NewFileSet()
 	for lines, want := range map[int]int{longestFunction: 0, longestFunction + 1: 1} {

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
@@ -99,7 +99,7 @@ func changed(path string) time.Time {
 const headed = 64 << 10
 
 // firstLine matches gpurun's first line for a job that trains on the CPU with a memory limit.
-var firstLine = regexp.MustCompile(`(?m)^gpurun: job .*, CPU, at most (\d+(?:\.\d+)?) ([KMGT])iB in each rank\r?$`)
+var firstLine = lazy.Regexp(`(?m)^gpurun: job .*, CPU, at most (\d+(?:\.\d+)?) ([KMGT])iB in each rank\r?$`)
 
 // An outputHead keeps the first bytes that are written to it.
 type outputHead struct{ text bytes.Buffer }
@@ -111,7 +111,7 @@ func (h *outputHead) Write(p []byte) (int, error) {
 
 // ceiling is the memory limit of each rank on the CPU by gpurun's first line, 0 for none.
 func (h *outputHead) ceiling() int64 {
-	m := firstLine.FindSubmatch(h.text.Bytes())
+	m := firstLine().FindSubmatch(h.text.Bytes())
 	if m == nil {
 		return 0
 	}

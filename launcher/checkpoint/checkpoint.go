@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -101,13 +101,13 @@ func compareCheckpoints(a, b *checkpoint) int {
 	return a.written().Compare(b.written())
 }
 
-var digits = regexp.MustCompile(`\d+`)
+var digits = lazy.Regexp(`\d+`)
 
 // numbersIn are the runs of digits in a name. One that is too long for a number, a hash for
 // example, counts as 0.
 func numbersIn(name string) []uint64 {
 	var all []uint64
-	for _, run := range digits.FindAllString(name, -1) {
+	for _, run := range digits().FindAllString(name, -1) {
 		n, err := strconv.ParseUint(run, 10, 64)
 		if err != nil {
 			n = 0 // it is too long

@@ -6,18 +6,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 var (
 	// shardName is the name of one of several files of the same weights, as
 	// transformers and diffusers write them: model-00001-of-00003.safetensors.
-	shardName = regexp.MustCompile(`^(.+-)(\d{5})-of-(\d{5})(\..+)$`)
+	shardName = lazy.Regexp(`^(.+-)(\d{5})-of-(\d{5})(\..+)$`)
 	// deepSpeedState is a file that DeepSpeed writes into a tag's folder.
-	deepSpeedState = regexp.MustCompile(`^(bf16_|fp16_)?zero_pp_rank_\d+_.*_states\.pt$|^mp_rank_\d+_.*_states\.pt$`)
+	deepSpeedState = lazy.Regexp(`^(bf16_|fp16_)?zero_pp_rank_\d+_.*_states\.pt$|^mp_rank_\d+_.*_states\.pt$`)
 )
 
 // wholeFolder refuses a folder without what its writer adds last: the .metadata
@@ -86,7 +87,7 @@ func isTag(dir string) bool {
 		return false // nor may a pipe be opened
 	}
 	names, err := entryNames(dir)
-	return err == nil && slices.ContainsFunc(names, deepSpeedState.MatchString)
+	return err == nil && slices.ContainsFunc(names, deepSpeedState().MatchString)
 }
 
 // latestTag is the tag that DeepSpeed names as complete, once all ranks have
@@ -108,7 +109,7 @@ func latestTag(dir string) (string, error) {
 
 // wholeShards refuses one of several files whose others are not all there.
 func wholeShards(names []string, name string) error {
-	m := shardName.FindStringSubmatch(name)
+	m := shardName().FindStringSubmatch(name)
 	if m == nil {
 		return nil
 	}
@@ -118,7 +119,7 @@ func wholeShards(names []string, name string) error {
 	}
 	there := 0
 	for _, other := range names {
-		if o := shardName.FindStringSubmatch(other); o != nil && o[1] == m[1] && o[3] == m[3] && o[4] == m[4] {
+		if o := shardName().FindStringSubmatch(other); o != nil && o[1] == m[1] && o[3] == m[3] && o[4] == m[4] {
 			there++
 		}
 	}

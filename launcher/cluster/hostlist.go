@@ -3,9 +3,10 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 const (
@@ -16,7 +17,7 @@ const (
 )
 
 // listItem matches one name of a host list: commas and blanks separate names outside brackets.
-var listItem = regexp.MustCompile(`(?:\[[^\]]*\]?|[^, \t\n\[])+`)
+var listItem = lazy.Regexp(`(?:\[[^\]]*\]?|[^, \t\n\[])+`)
 
 // Hosts expands a Slurm host list: "n[1-3,07],login" is n1 n2 n3 n07 login. Order and duplicates
 // are kept. Slurm's words for "no list" give no names.
@@ -24,7 +25,7 @@ func Hosts(list string) (hosts []string, err error) {
 	if list == "(null)" || list == "None assigned" {
 		return nil, nil
 	}
-	for _, item := range listItem.FindAllString(list, -1) {
+	for _, item := range listItem().FindAllString(list, -1) {
 		if hosts, err = expand(hosts, "", item); err != nil {
 			return nil, fmt.Errorf("host list %q: %w", list, err)
 		}

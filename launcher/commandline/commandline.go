@@ -8,10 +8,10 @@ package commandline
 
 import (
 	"path"
-	"regexp"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A CommandKind is the kind of a command's first word.
@@ -163,7 +163,7 @@ const (
 )
 
 // python matches the base name of an interpreter.
-var python = regexp.MustCompile(`^(python|pypy)[0-9.]*$`)
+var python = lazy.Regexp(`^(python|pypy)[0-9.]*$`)
 
 // IsPython reports whether a word names a Python interpreter.
-func IsPython(word string) bool { return python.MatchString(path.Base(word)) }
+func IsPython(word string) bool { return python().MatchString(path.Base(word)) }

@@ -3,9 +3,10 @@ package commandline
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // deepspeed is DeepSpeed's launcher (deepspeed/launcher/runner.py). gpurun must be started on each node, and
@@ -150,7 +151,7 @@ type host struct{ name, slots string }
 const mostHosts = 1 << 16
 
 // hostLine matches a host as DeepSpeed does.
-var hostLine = regexp.MustCompile(`^(\S+)\s+slots=(\d+)`)
+var hostLine = lazy.Regexp(`^(\S+)\s+slots=(\d+)`)
 
 // hostsOf reads a hostfile (_parse_hostfile in deepspeed/launcher/runner.py, 0.19).
 func hostsOf(text string) ([]host, error) {
@@ -161,7 +162,7 @@ func hostsOf(text string) ([]host, error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		m := hostLine.FindStringSubmatch(line)
+		m := hostLine().FindStringSubmatch(line)
 		switch {
 		case m == nil:
 			return nil, fmt.Errorf("%.80q is not a line such as \"worker-1 slots=8\"", line)

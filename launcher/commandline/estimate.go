@@ -1,9 +1,10 @@
 package commandline
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // An Estimate is the command line of gpurun estimate.
@@ -55,7 +56,7 @@ var estimateOptions = []Option{
 var estimate = OptionGrammar{Options: slices.Concat(torchrunOptions(), runOptions, estimateOptions), Abbreviations: true, Remainder: true}
 
 // sizeLike matches a word that is probably meant as a number of parameters.
-var sizeLike = regexp.MustCompile(`^[0-9][0-9._]*([eE][+]?[0-9]+)?[A-Za-z]{0,2}$`)
+var sizeLike = lazy.Regexp(`^[0-9][0-9._]*([eE][+]?[0-9]+)?[A-Za-z]{0,2}$`)
 
 // ReadEstimate reads the words after "gpurun estimate": options, then a size, a train.toml or a command line.
 // Options may also follow a size and a train.toml. exists reports whether a word is a file, and so not a
@@ -86,7 +87,7 @@ func ReadEstimate(words []string, exists func(string) bool) (Estimate, error) {
 		case len(read.Rest) == 0 || e.Size != "":
 			e.Others = slices.DeleteFunc(append(kept, read.Rest...), func(w string) bool { return w == "--json" })
 			return e, nil
-		case sizeLike.MatchString(read.Rest[0]) && !exists(read.Rest[0]):
+		case sizeLike().MatchString(read.Rest[0]) && !exists(read.Rest[0]):
 			e.Size = read.Rest[0]
 		case strings.HasSuffix(read.Rest[0], ".toml"):
 			e.Job, kept = append(kept, read.Rest[0]), nil

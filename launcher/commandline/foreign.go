@@ -2,9 +2,10 @@ package commandline
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A Foreign is a program that starts a command elsewhere, or several times: on other nodes, in a container,
@@ -122,14 +123,14 @@ func Quote(words []string) string {
 
 // QuoteWord quotes one word, if necessary.
 func QuoteWord(w string) string {
-	if plainWord.MatchString(w) {
+	if plainWord().MatchString(w) {
 		return w
 	}
 	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
 // plainWord matches a word without characters that are special to a shell.
-var plainWord = regexp.MustCompile(`^[\w./:,+@%-][\w./:,+@%=-]*$`)
+var plainWord = lazy.Regexp(`^[\w./:,+@%-][\w./:,+@%=-]*$`)
 
 const (
 	onNodes     = "starts the command on the nodes of a job"

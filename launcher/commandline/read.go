@@ -2,9 +2,10 @@ package commandline
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // An OptionGrammar defines how a program reads its command line.
@@ -97,7 +98,7 @@ func (p *OptionProblem) Error() string {
 }
 
 // negative matches a word that argparse reads as a number, not as an option.
-var negative = regexp.MustCompile(`^-\d+$|^-\d*\.\d+$`)
+var negative = lazy.Regexp(`^-\d+$|^-\d*\.\d+$`)
 
 // Read reads the options of a command line. The error is an *OptionProblem.
 func (g *OptionGrammar) Read(words []string) (Reading, error) {
@@ -159,7 +160,7 @@ func (p *parser) option(word string) (other bool, err error) {
 	} else if p.short(word[1]) != nil {
 		return false, p.cluster(word[1:])
 	}
-	if p.Mixed || negative.MatchString(word) || strings.Contains(word, " ") {
+	if p.Mixed || negative().MatchString(word) || strings.Contains(word, " ") {
 		return true, nil
 	}
 	return false, p.unknown(word)
@@ -252,7 +253,7 @@ func (p *parser) take(given Given, means string) error {
 
 // optionLike reports whether argparse would read a word as an option instead of a value.
 func optionLike(word string) bool {
-	return len(word) > 1 && word[0] == '-' && !negative.MatchString(word) && !strings.Contains(word, " ")
+	return len(word) > 1 && word[0] == '-' && !negative().MatchString(word) && !strings.Contains(word, " ")
 }
 
 // unknown returns the error for an option that the grammar does not have.

@@ -2,9 +2,10 @@ package commandline
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A ProgramTable has the launchers and wrappers that gpurun knows.
@@ -233,7 +234,7 @@ func shellLine(words []string) string {
 }
 
 // joins matches separators of a shell's commands.
-var joins = regexp.MustCompile(`[;&|\n]+`)
+var joins = lazy.Regexp(`[;&|\n]+`)
 
 // InShell returns the launcher that begins one of the commands in a shell's -c, possibly after wrappers;
 // empty for none. It splits words at blanks only, since a full parse is the shell's task.
@@ -242,9 +243,9 @@ func (t *ProgramTable) InShell(argv []string) string {
 	if at < 0 || at > 0 && t.wrapper(path.Base(argv[0])) == nil {
 		return ""
 	}
-	for _, command := range joins.Split(shellLine(argv[at:]), -1) {
+	for _, command := range joins().Split(shellLine(argv[at:]), -1) {
 		words := strings.Fields(command)
-		for len(words) > 0 && assignment.MatchString(words[0]) {
+		for len(words) > 0 && assignment().MatchString(words[0]) {
 			words = words[1:]
 		}
 		if name := t.StartsRanks(Program, words); name != "" {

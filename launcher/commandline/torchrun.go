@@ -168,7 +168,7 @@ func AsksJSON(verb string, words []string) bool {
 	}
 	rest := words[p.at:]
 	return slices.ContainsFunc(p.found, func(g Given) bool { return g.Name == "json" }) ||
-		len(rest) > 0 && (strings.HasSuffix(rest[0], ".toml") || verb == "estimate" && sizeLike.MatchString(rest[0])) && slices.Contains(rest, "--json")
+		len(rest) > 0 && (strings.HasSuffix(rest[0], ".toml") || verb == "estimate" && sizeLike().MatchString(rest[0])) && slices.Contains(rest, "--json")
 }
 
 // Verbs are gpurun's verbs, including reserved ones. As the first word a verb is never a program, unless it

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A Word is one word of a shell's command line.
@@ -306,7 +306,7 @@ func (w *literal) lit(l *syntax.Lit, inQuotes bool) error {
 			return w.refuse(at+i, "$ stands for a variable or a command", "write the value, or "+throughShell)
 		case c == '*':
 			return w.refuse(at+i, "* stands for file names", "write the names, or "+throughShell)
-		case c == '~' && !w.quoted && assignment.FindString(w.text.String()) == w.text.String():
+		case c == '~' && !w.quoted && assignment().FindString(w.text.String()) == w.text.String():
 			// A home directory, which can also start the value of an assignment.
 			return w.refuse(at+i, "~ stands for a home directory", "write the path out, or quote the ~")
 		}
@@ -320,12 +320,12 @@ func (w *literal) lit(l *syntax.Lit, inQuotes bool) error {
 }
 
 // assignment is NAME= at the start of a word.
-var assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+var assignment = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
 // assigns reports whether the word is NAME=value as a shell sees it: with the
 // name not quoted.
 func (w Word) assigns() bool {
-	name := assignment.FindString(w.Text)
+	name := assignment().FindString(w.Text)
 	return name != "" && len(name) <= w.bare
 }
 
@@ -346,12 +346,12 @@ func Assignments(words []Word) (env environ.Vars, rest []string) {
 }
 
 // A variable has a name, not a number or a sign.
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variableName = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // variable puts a variable's value into the word: $NAME, ${NAME}, ${NAME:-word}.
 func (w *literal) variable(p *syntax.ParamExp, inQuotes bool) error {
 	at := int(p.Pos().Offset())
-	if p.Param == nil || !variableName.MatchString(p.Param.Value) || !isPlain(p) {
+	if p.Param == nil || !variableName().MatchString(p.Param.Value) || !isPlain(p) {
 		return w.operator(at)
 	}
 	name := p.Param.Value
@@ -435,5 +435,5 @@ func assigns(w *syntax.Word) bool {
 		return false
 	}
 	first, literal := w.Parts[0].(*syntax.Lit)
-	return literal && assignment.MatchString(first.Value)
+	return literal && assignment().MatchString(first.Value)
 }

@@ -86,7 +86,7 @@ func (w *Wrapper) unwrap(words []string) (Wrapped, bool) {
 		rest = rest[1:]
 	}
 	rest = rest[min(w.Operands, len(rest)):]
-	for w.Assignments && len(rest) > 0 && assignment.MatchString(rest[0]) {
+	for w.Assignments && len(rest) > 0 && assignment().MatchString(rest[0]) {
 		if wrapped.Env == nil {
 			wrapped.Env = environ.Vars{}
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -12,6 +11,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -139,8 +139,8 @@ func printfFormat(text string) string {
 func tomlText(value any) string {
 	text, _ := toml.Marshal(map[string]any{"k": value}) // texts can always be written
 	line := strings.TrimSuffix(strings.TrimPrefix(string(text), "k = "), "\n")
-	return c1.ReplaceAllStringFunc(line, func(char string) string { return fmt.Sprintf(`\u%04X`, []rune(char)[0]) })
+	return c1().ReplaceAllStringFunc(line, func(char string) string { return fmt.Sprintf(`\u%04X`, []rune(char)[0]) })
 }
 
 // c1 are the control characters that TOML allows in a text, and terminals interpret.
-var c1 = regexp.MustCompile(`[\x{80}-\x{9f}]`)
+var c1 = lazy.Regexp(`[\x{80}-\x{9f}]`)

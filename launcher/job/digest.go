@@ -8,12 +8,12 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -154,7 +154,7 @@ var configEndings = []string{".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", 
 
 // readsVariable matches code that reads a variable by name, in Python or in a configuration that OmegaConf
 // resolves.
-var readsVariable = regexp.MustCompile(`(?:environb?(?:\.\w+)?\s*[\[(]|getenvb?\s*\()\s*[bru]?["'](\w+)["']|\$\{(?:oc\.)?env:(\w+)`)
+var readsVariable = lazy.Regexp(`(?:environb?(?:\.\w+)?\s*[\[(]|getenvb?\s*\()\s*[bru]?["'](\w+)["']|\$\{(?:oc\.)?env:(\w+)`)
 
 // Inputs returns the current state of the job's inputs, to show whether a run that has trained would train
 // the same now: the SHA-256, in hexadecimal, of each configuration file that the command's arguments name, by
@@ -193,7 +193,7 @@ func (p *Prepared) Inputs() map[string]string {
 func (r Resolved) variablesRead() map[string]string {
 	read := map[string]string{}
 	look := func(text []byte) {
-		for _, m := range readsVariable.FindAllSubmatch(text, -1) {
+		for _, m := range readsVariable().FindAllSubmatch(text, -1) {
 			name := string(m[1]) + string(m[2])
 			if passing(name) {
 				continue

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
@@ -55,10 +56,10 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 }
 
 // refusals match a word of a command, with its value, if any, by which the user excludes a change of a knob.
-var refusals = map[strategy.Knob]*regexp.Regexp{
-	strategy.ActivationCheckpointing: regexp.MustCompile(`(?i)^--?(?:(?:no|disable)[-_](?:use[-_])?(?:(?:gradient|grad|activation|act)[-_])?(?:checkpoint(?:ing)?|ckpt|recompute)|(?:use[-_])?(?:gradient|grad|activation)[-_](?:checkpoint(?:ing)?|ckpt)[= ](?:false|0|no|off|none))$`),
-	strategy.Precision:               regexp.MustCompile(`(?i)^--?(?:(?:no|disable)[-_](?:amp|mixed[-_]precision|autocast|fp16|bf16)|fp32|float32|full[-_]precision|(?:precision|dtype|mixed[-_]precision|amp)[= ](?:32|32-true|fp32|float32|full|no|none|false|0))$`),
-	strategy.Attention:               regexp.MustCompile(`(?i)^--?(?:(?:no|disable)[-_](?:sdpa|flash(?:[-_](?:attn|attention))?)|attn[-_]implementation[= ]eager)$`),
+var refusals = map[strategy.Knob]func() *regexp.Regexp{
+	strategy.ActivationCheckpointing: lazy.Regexp(`(?i)^--?(?:(?:no|disable)[-_](?:use[-_])?(?:(?:gradient|grad|activation|act)[-_])?(?:checkpoint(?:ing)?|ckpt|recompute)|(?:use[-_])?(?:gradient|grad|activation)[-_](?:checkpoint(?:ing)?|ckpt)[= ](?:false|0|no|off|none))$`),
+	strategy.Precision:               lazy.Regexp(`(?i)^--?(?:(?:no|disable)[-_](?:amp|mixed[-_]precision|autocast|fp16|bf16)|fp32|float32|full[-_]precision|(?:precision|dtype|mixed[-_]precision|amp)[= ](?:32|32-true|fp32|float32|full|no|none|false|0))$`),
+	strategy.Attention:               lazy.Regexp(`(?i)^--?(?:(?:no|disable)[-_](?:sdpa|flash(?:[-_](?:attn|attention))?)|attn[-_]implementation[= ]eager)$`),
 }
 
 // against returns the word of a command by which the user excludes a change of a knob; empty for none.
@@ -67,9 +68,9 @@ func against(argv []string, k strategy.Knob) string {
 	for i := range argv {
 		switch {
 		case refusal == nil:
-		case refusal.MatchString(argv[i]):
+		case refusal().MatchString(argv[i]):
 			return argv[i]
-		case i > 0 && refusal.MatchString(argv[i-1]+" "+argv[i]):
+		case i > 0 && refusal().MatchString(argv[i-1]+" "+argv[i]):
 			return argv[i-1] + " " + argv[i]
 		}
 	}

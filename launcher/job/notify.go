@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/document"
 )
@@ -112,7 +112,7 @@ func (r *reader) formed(t *fileTable) *fileTable {
 }
 
 // variableName matches the name of a variable.
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variableName = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // source reads the name of a variable.
 func (t *fileTable) source(key, fallback string) string {
@@ -120,7 +120,7 @@ func (t *fileTable) source(key, fallback string) string {
 		return fallback
 	}
 	name := t.Text(key, "")
-	if !variableName.MatchString(name) {
+	if !variableName().MatchString(name) {
 		t.Bad(key, "want the name of a variable, such as \"GPURUN_NOTIFY_URL\"")
 	}
 	return name
@@ -228,7 +228,7 @@ func (f notifyFrom) urlKey() string {
 
 // plainName matches names of variables that are certainly not a secret, put there by mistake: words of
 // capital letters, with a number after them.
-var plainName = regexp.MustCompile(`^[A-Z]{2,16}(_[A-Z]{1,16}|_\d{1,3}){0,6}$`)
+var plainName = lazy.Regexp(`^[A-Z]{2,16}(_[A-Z]{1,16}|_\d{1,3}){0,6}$`)
 
 // lookUp reads a secret from a variable or a file; empty if neither is named. Errors name the key. They quote
 // the name of a variable only if it is plain, since it may be a secret by mistake.
@@ -237,7 +237,7 @@ func lookUp(env environ.Vars, what, variable, path string) (string, error) {
 	case variable != "":
 		text := strings.TrimSpace(env[variable])
 		if text == "" {
-			if plainName.MatchString(variable) {
+			if plainName().MatchString(variable) {
 				return "", fmt.Errorf("the variable %s, which %s_env names, is not set", variable, what)
 			}
 			return "", fmt.Errorf("the variable that %s_env names is not set", what)
@@ -282,7 +282,7 @@ func (p *Prepared) Secrets() []string { return hidden(p.Job.Notify) }
 
 // addressed matches an address in a line of a file, with a scheme or as the value of a url. Everything after
 // its host is a secret.
-var addressed = regexp.MustCompile(`([A-Za-z]+:/+[^/"'\s]*|\burl\s*=\s*["']*[^/:"'\s]+/)([^"'\s]*)`)
+var addressed = lazy.Regexp(`([A-Za-z]+:/+[^/"'\s]*|\burl\s*=\s*["']*[^/:"'\s]+/)([^"'\s]*)`)
 
 // hushed returns the faults of a text with secrets redacted. All values of [notify] are removed, also from
 // the parser's quotes. Elsewhere the secret part of an address is replaced by stars, one for each character,
@@ -295,8 +295,8 @@ func hushed(text []byte, faults []Fault) []Fault {
 			hush(f)
 			continue
 		}
-		f.Source = addressed.ReplaceAllStringFunc(f.Source, func(at string) string {
-			host := addressed.FindStringSubmatch(at)[1]
+		f.Source = addressed().ReplaceAllStringFunc(f.Source, func(at string) string {
+			host := addressed().FindStringSubmatch(at)[1]
 			return host + strings.Repeat("*", utf8.RuneCountInString(at[len(host):]))
 		})
 	}
@@ -304,12 +304,12 @@ func hushed(text []byte, faults []Fault) []Fault {
 }
 
 var (
-	notifyLine = regexp.MustCompile(`^\[*\s*["']?notify\b`)
-	headerLine = regexp.MustCompile(`^\[+\s*[A-Za-z][\w.\s-]*\]+\s*(#.*)?$`)
+	notifyLine = lazy.Regexp(`^\[*\s*["']?notify\b`)
+	headerLine = lazy.Regexp(`^\[+\s*[A-Za-z][\w.\s-]*\]+\s*(#.*)?$`)
 	// quietLine matches a line of [notify] that shows no value.
-	quietLine = regexp.MustCompile(`^\s*(\[\s*notify\s*\]|notify\s*=|(notify\.)?[a-z_]+\s*=)`)
+	quietLine = lazy.Regexp(`^\s*(\[\s*notify\s*\]|notify\s*=|(notify\.)?[a-z_]+\s*=)`)
 	// repeated matches the only message of the parser that may be shown for a line of [notify].
-	repeated = regexp.MustCompile(`^not TOML: key '[a-z_.]+' has already been defined$`)
+	repeated = lazy.Regexp(`^not TOML: key '[a-z_.]+' has already been defined$`)
 )
 
 // inNotify reports whether a fault is in [notify]. If the text is not TOML, it looks at the lines above the
@@ -320,10 +320,10 @@ func inNotify(f *Fault, lines []string) bool {
 	}
 	for n := min(f.Line, len(lines)) - 1; n >= 0; n-- {
 		line := strings.TrimSpace(lines[n])
-		if notifyLine.MatchString(line) {
+		if notifyLine().MatchString(line) {
 			return true
 		}
-		if headerLine.MatchString(line) {
+		if headerLine().MatchString(line) {
 			return false
 		}
 	}
@@ -332,10 +332,10 @@ func inNotify(f *Fault, lines []string) bool {
 
 // hush removes the values from a fault in [notify].
 func hush(f *Fault) {
-	if shown := quietLine.FindString(f.Source); len(shown) < len(strings.TrimRight(f.Source, " \t")) {
+	if shown := quietLine().FindString(f.Source); len(shown) < len(strings.TrimRight(f.Source, " \t")) {
 		f.Source = strings.TrimLeft(shown+" ***", " ")
 	}
-	if strings.HasPrefix(f.Message, "not TOML: ") && !repeated.MatchString(f.Message) {
+	if strings.HasPrefix(f.Message, "not TOML: ") && !repeated().MatchString(f.Message) {
 		f.Message = "not TOML: this line cannot be read, or one above it; quote values (they are not shown, since they may be secrets)"
 	}
 	if key, _, quoted := strings.Cut(f.Key, `"`); quoted {

@@ -3,12 +3,12 @@ package job
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -145,13 +145,13 @@ func (p *Prepared) Resumption() string {
 	return "continues from: the beginning, since the job's checkpoints are not known: set [resume] in train.toml"
 }
 
-var anyNumber = regexp.MustCompile(`\d+`)
+var anyNumber = lazy.Regexp(`\d+`)
 
 // sharedCheckpoints warns about a job array whose elements look for checkpoints in the same place: one would
 // continue from another's checkpoint. A place with the element's number in its name belongs to that element.
 func (s Inspected) sharedCheckpoints() []string {
 	element, latest := s.Where.Element, s.Job.Resume.Latest
-	if element == "" || latest == "" || slices.Contains(anyNumber.FindAllString(latest, -1), element) {
+	if element == "" || latest == "" || slices.Contains(anyNumber().FindAllString(latest, -1), element) {
 		return nil
 	}
 	return []string{fmt.Sprintf("this is element %s of an array, and every element looks for checkpoints in %s: one may continue from another's; give each a separate folder",

@@ -2,12 +2,12 @@ package job
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -113,7 +113,7 @@ func meantBy(given string, among []string, otherwise string) string {
 }
 
 // runID matches a valid run id: a folder name on every file system, and not a hidden one.
-var runID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var runID = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // ifTrained are the values of --if-trained.
 var ifTrained = []string{"skip", "run"}
@@ -134,7 +134,7 @@ func checkPipeline(own Own, set map[string]string) error {
 	switch {
 	case own.RunID != "" && own.RunDir != "":
 		return errext.Errorf("keep one of them", "--run-id and --run-dir both name the run directory")
-	case own.RunID != "" && !runID.MatchString(own.RunID):
+	case own.RunID != "" && !runID().MatchString(own.RunID):
 		return errext.Errorf(`write up to 64 letters, digits, ".", "_" and "-", the first of them a letter or a digit`, "--run-id: %q cannot name a run", own.RunID)
 	case own.IfTrained != "" && !slices.Contains(ifTrained, own.IfTrained):
 		return errext.Errorf(meantBy(own.IfTrained, ifTrained, "write "+document.Either(ifTrained)), "--if-trained: unknown value %q", own.IfTrained)

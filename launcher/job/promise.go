@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -86,7 +86,7 @@ func (s Inspected) promised(env environ.Vars) string {
 }
 
 // onCPU matches an argument, with its value, if any, that requests the CPU.
-var onCPU = regexp.MustCompile(`(?i)^(?:--?(?:cpu|use[-_]cpu|no[-_]cuda|cpu[-_]only)(?:=(?:1|true))?|(?:[-\w.]*[-.])?(?:device|accelerator|backend[-_]device|device[-_]type)[= ]["']?cpu["']?)$`)
+var onCPU = lazy.Regexp(`(?i)^(?:--?(?:cpu|use[-_]cpu|no[-_]cuda|cpu[-_]only)(?:=(?:1|true))?|(?:[-\w.]*[-.])?(?:device|accelerator|backend[-_]device|device[-_]type)[= ]["']?cpu["']?)$`)
 
 // asksForCPU reports whether the job requests to train on the CPU.
 func (s Inspected) asksForCPU() bool {
@@ -97,7 +97,7 @@ func (s Inspected) asksForCPU() bool {
 		return true
 	}
 	for i, word := range s.Job.Argv {
-		if onCPU.MatchString(word) || i > 0 && onCPU.MatchString(s.Job.Argv[i-1]+" "+word) {
+		if onCPU().MatchString(word) || i > 0 && onCPU().MatchString(s.Job.Argv[i-1]+" "+word) {
 			return true
 		}
 	}
@@ -107,14 +107,14 @@ func (s Inspected) asksForCPU() bool {
 // importsTorch reports whether the job certainly trains with PyTorch: its script, or a local module that the
 // script imports, imports it.
 func (s Inspected) importsTorch() bool {
-	return slices.ContainsFunc(s.sources(), func(f format.Source) bool { return torchImport.Match(f.Text) })
+	return slices.ContainsFunc(s.sources(), func(f format.Source) bool { return torchImport().Match(f.Text) })
 }
 
-var torchImport = regexp.MustCompile(`(?m)^\s*(?:import|from)\s+(?:torch|lightning|pytorch_lightning|accelerate|deepspeed|trl|peft|torchtune|torchtitan|megatron|composer)\b`)
+var torchImport = lazy.Regexp(`(?m)^\s*(?:import|from)\s+(?:torch|lightning|pytorch_lightning|accelerate|deepspeed|trl|peft|torchtune|torchtitan|megatron|composer)\b`)
 
 // torchBuilt matches the lines of PyTorch's version.py that show what it was built for: "cuda = None" or
 // "cuda: Optional[str] = '12.4'".
-var torchBuilt = regexp.MustCompile(`(?m)^(cuda|hip)\b[^=\n]*=\s*(?:None|['"]([\d.]+)[^'"]*['"])`)
+var torchBuilt = lazy.Regexp(`(?m)^(cuda|hip)\b[^=\n]*=\s*(?:None|['"]([\d.]+)[^'"]*['"])`)
 
 // torchCannot explains why the job's PyTorch cannot use a GPU of this node, and what to do; empty if it can,
 // or if that is not known. It does not import PyTorch, which takes seconds.
@@ -127,7 +127,7 @@ func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why
 		return "", "" // not the one that the job's interpreter would find
 	}
 	built := map[string]string{}
-	for _, m := range torchBuilt.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range torchBuilt().FindAllStringSubmatch(string(text), -1) {
 		built[m[1]] = m[2]
 	}
 	cuda, told := built["cuda"]

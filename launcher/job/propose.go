@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
@@ -158,7 +159,7 @@ type experimentTracker struct {
 	packages []string
 	// own matches a script that uses the tracker itself in such a way that a continued run would mean
 	// something else.
-	own *regexp.Regexp
+	own func() *regexp.Regexp
 }
 
 // trackers are the trackers for which recipes have variables.
@@ -169,7 +170,7 @@ type experimentTracker struct {
 // another value, such as the micro batch after a rescue. Frameworks are safe: transformers 5.23, accelerate
 // 1.15 and Lightning 2.6 begin one run on rank 0, and pass allow_val_change to W&B.
 var trackers = []experimentTracker{
-	{"WANDB_", []string{"wandb"}, regexp.MustCompile(`\bwandb\.(init|config|finish|agent|setup)\b|\bfrom wandb\b`)},
+	{"WANDB_", []string{"wandb"}, lazy.Regexp(`\bwandb\.(init|config|finish|agent|setup)\b|\bfrom wandb\b`)},
 	{"TENSORBOARD_", []string{"tensorboard", "tensorboardx"}, nil},
 }
 
@@ -208,7 +209,7 @@ func (r Resolved) tracks(t experimentTracker) bool {
 		return false
 	}
 	for _, s := range r.sources() {
-		if t.own != nil && t.own.Match(s.Text) {
+		if t.own != nil && t.own().Match(s.Text) {
 			return false
 		}
 	}

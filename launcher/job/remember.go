@@ -10,7 +10,6 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/fits"
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -296,7 +296,7 @@ func (r Resolved) programs() [][]byte {
 }
 
 // torchVersion matches the version in PyTorch's torch/version.py.
-var torchVersion = regexp.MustCompile(`(?m)^__version__ = ['"](\d+)\.(\d+)`)
+var torchVersion = lazy.Regexp(`(?m)^__version__ = ['"](\d+)\.(\d+)`)
 
 // torchMinor returns the minor version of the job's PyTorch, such as "2.11"; empty if not known.
 func (r Resolved) torchMinor(ctx context.Context) string {
@@ -311,7 +311,7 @@ func (r Resolved) torchMinor(ctx context.Context) string {
 	if err != nil {
 		return "" // a job without PyTorch, or an interpreter that fails
 	}
-	if m := torchVersion.FindSubmatch(text); m != nil {
+	if m := torchVersion().FindSubmatch(text); m != nil {
 		return string(m[1]) + "." + string(m[2])
 	}
 	return ""

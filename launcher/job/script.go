@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
@@ -162,11 +162,11 @@ func (s Inspected) unsuited(command recipes.Command, r format.Recipe) string {
 }
 
 // computes matches source that may compute its own loss, or change more than gradients in a forward pass.
-var computes = regexp.MustCompile(`(?m)^\s*(?:async )?def (?:forward|compute_loss|training_step|loss\w*|\w*_loss)\b|\bbackward\(|\bcross_entropy\(|Loss\(|return_loss`)
+var computes = lazy.Regexp(`(?m)^\s*(?:async )?def (?:forward|compute_loss|training_step|loss\w*|\w*_loss)\b|\bbackward\(|\bcross_entropy\(|Loss\(|return_loss`)
 
 // computes reports whether some of the job's own code may compute a loss.
 func (s Inspected) computes() bool {
-	return slices.ContainsFunc(s.sources(), func(f format.Source) bool { return computes.Match(f.Text) })
+	return slices.ContainsFunc(s.sources(), func(f format.Source) bool { return computes().Match(f.Text) })
 }
 
 // judge sets the loss by the recipe and the job's own code, and keeps the micro batch if the loss compares
@@ -244,9 +244,9 @@ func (r Resolved) scheduleOfBatches() string {
 // Autocast counts if no setting of a recipe is known to control it. From transformers 5 on, a model is loaded
 // in the type in which it was saved.
 var (
-	casts     = regexp.MustCompile(`\.half\(\)|\.bfloat16\(\)|\btorch_dtype\s*=|\bdtype\s*=\s*(?:torch\.)?(?:bfloat16|float16|half)\b|\.to\([^()\n]*torch\.(?:bfloat16|float16|half)\b|set_default_dtype\(|load_in_[48]bit|BitsAndBytesConfig|\b(?:fp16|bf16)\s*=\s*True`)
-	autocasts = regexp.MustCompile(`\bautocast\(|mixed_precision\s*=|GradScaler\(|\bprecision\s*=`)
-	loads     = regexp.MustCompile(`\.from_pretrained\(`)
+	casts     = lazy.Regexp(`\.half\(\)|\.bfloat16\(\)|\btorch_dtype\s*=|\bdtype\s*=\s*(?:torch\.)?(?:bfloat16|float16|half)\b|\.to\([^()\n]*torch\.(?:bfloat16|float16|half)\b|set_default_dtype\(|load_in_[48]bit|BitsAndBytesConfig|\b(?:fp16|bf16)\s*=\s*True`)
+	autocasts = lazy.Regexp(`\bautocast\(|mixed_precision\s*=|GradScaler\(|\bprecision\s*=`)
+	loads     = lazy.Regexp(`\.from_pretrained\(`)
 	inType    = format.Versions{"transformers": "<5"}
 )
 
@@ -263,7 +263,7 @@ func (r Resolved) doubtPrecision(plan strategy.Plan, knobs map[strategy.Knob]str
 		return
 	}
 	if !slices.Contains(loadsAsSaved, r.recipe.Name) && !slices.ContainsFunc(r.sources(), func(f format.Source) bool {
-		return casts.Match(f.Text) || told && autocasts.Match(f.Text) || inType.Outside(r.command.Packages) != "" && loads.Match(f.Text)
+		return casts().Match(f.Text) || told && autocasts().Match(f.Text) || inType.Outside(r.command.Packages) != "" && loads().Match(f.Text)
 	}) {
 		return
 	}

@@ -6,13 +6,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
@@ -245,7 +245,7 @@ func (r *reader) readMetrics(forAll bool) {
 }
 
 // filledIn matches a placeholder for a name in the file's path.
-var filledIn = regexp.MustCompile(`\{[^{}]*\}`)
+var filledIn = lazy.Regexp(`\{[^{}]*\}`)
 
 // badTextFile explains why a path cannot be the path of the metrics; empty if it can, or if the path is
 // empty.
@@ -253,7 +253,7 @@ func badTextFile(path string, forAll bool) string {
 	if path == "" {
 		return ""
 	}
-	names := filledIn.FindAllString(path, -1)
+	names := filledIn().FindAllString(path, -1)
 	for _, name := range names {
 		if name != "{job}" && name != "{run}" {
 			return fmt.Sprintf("%s has no meaning here; {job} is the job's name, {run} the run's", name)
@@ -272,7 +272,7 @@ func badTextFile(path string, forAll bool) string {
 // for other machines: then there is only a warning while the job trains.
 func (j *Job) textFolder() error {
 	folder := filepath.Dir(strings.ReplaceAll(j.Metrics.TextFile, "{job}", j.Name))
-	if !j.textFileHere || j.Metrics.TextFile == "" || filledIn.MatchString(folder) {
+	if !j.textFileHere || j.Metrics.TextFile == "" || filledIn().MatchString(folder) {
 		return nil
 	}
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {

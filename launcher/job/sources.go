@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/script"
@@ -105,10 +105,10 @@ func (s Inspected) sources() []format.Source {
 }
 
 // libraries matches the folders of Python's own and of installed modules.
-var libraries = regexp.MustCompile(`/(site|dist)-packages/|/lib(64)?/python\d+(\.\d+)?/`)
+var libraries = lazy.Regexp(`/(site|dist)-packages/|/lib(64)?/python\d+(\.\d+)?/`)
 
 // installed reports whether a file belongs to a library, not to the job's own code.
-func installed(path string) bool { return libraries.MatchString(path) }
+func installed(path string) bool { return libraries().MatchString(path) }
 
 // moduleRoot returns the folder in the interpreter's path that contains a module's file.
 func moduleRoot(file, module string) string {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/estimate"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/runs"
 	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/recipes"
@@ -141,7 +141,7 @@ func (l partialLine) options() []commandline.HelpEntry {
 	if readsItself(l.command) {
 		all = commandline.Completable(l.command.Name)
 	}
-	for _, name := range flagLike.FindAllString(l.command.UsageText, -1) {
+	for _, name := range flagLike().FindAllString(l.command.UsageText, -1) {
 		if find(all, name).Names == nil {
 			all = append(all, commandline.HelpEntry{Names: []string{name}})
 		}
@@ -150,7 +150,7 @@ func (l partialLine) options() []commandline.HelpEntry {
 	return all
 }
 
-var flagLike = regexp.MustCompile(`--[a-z][a-z-]+`)
+var flagLike = lazy.Regexp(`--[a-z][a-z-]+`)
 
 // values returns the allowed values of flags.
 func values() map[string][]string {
@@ -258,7 +258,7 @@ func recipeNames() []CompletionWord {
 }
 
 // plain matches a name that needs no quotes in a shell.
-var plain = regexp.MustCompile(`^[\w./+@%-]+$`)
+var plain = lazy.Regexp(`^[\w./+@%-]+$`)
 
 // runNames returns the newest runs below the working directory, by job and name.
 func runNames() []CompletionWord {
@@ -269,7 +269,7 @@ func runNames() []CompletionWord {
 	var found []CompletionWord
 	for _, r := range all[:min(len(all), shownRuns)] {
 		name := filepath.Base(filepath.Dir(r.Path)) + "/" + filepath.Base(r.Path)
-		if plain.MatchString(name) {
+		if plain().MatchString(name) {
 			found = append(found, CompletionWord{name, string(r.Outcome)})
 		}
 	}

@@ -3,12 +3,12 @@ package manual
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
@@ -138,13 +138,13 @@ func (p *roff) options(all []commandline.HelpEntry) {
 	}
 }
 
-var code = regexp.MustCompile(`^ *(\d+) +(.*)$`)
+var code = lazy.Regexp(`^ *(\d+) +(.*)$`)
 
 // status writes the exit codes of a verb.
 func (p *roff) status(name string) {
 	p.head("EXIT STATUS")
 	for line := range strings.SplitSeq(verb.ExitStatus(name), "\n") {
-		if m := code.FindStringSubmatch(line); m != nil {
+		if m := code().FindStringSubmatch(line); m != nil {
 			p.entry(bold(m[1]), m[2])
 		}
 	}

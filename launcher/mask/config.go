@@ -1,13 +1,14 @@
 package mask
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // begun is the first line of a value that continues on further lines: YAML's blocks and the long
 // strings of TOML.
-var begun = regexp.MustCompile(`^([ +\-]?)(\s*(?:-\s+)?)["']?([A-Za-z_][\w.\-]*)["']?\s*(?::\s*[|>][-+0-9]*|=\s*("""|'''))\s*(.*)$`)
+var begun = lazy.Regexp(`^([ +\-]?)(\s*(?:-\s+)?)["']?([A-Za-z_][\w.\-]*)["']?\s*(?::\s*[|>][-+0-9]*|=\s*("""|'''))\s*(.*)$`)
 
 // maskConfig masks the lines of a configuration file, or of a diff.
 func maskConfig(text string) string {
@@ -24,7 +25,7 @@ func maskConfig(text string) string {
 		}
 		b.WriteString(end)
 	}
-	return replaceGroup(privateKey, b.String())
+	return replaceGroup(privateKey(), b.String())
 }
 
 // maskLine masks a line; the + of a diff is no part of it.
@@ -45,7 +46,7 @@ type block struct {
 
 // opened is the block that a line begins, if any.
 func opened(line string) block {
-	m := begun.FindStringSubmatch(line)
+	m := begun().FindStringSubmatch(line)
 	if m == nil || !Named(m[3]) {
 		return block{}
 	}

@@ -101,7 +101,7 @@ func (w *jsonMasker) words(name, before string) string {
 	case slices.Contains(places, name):
 	case Secret(name, value):
 		masked = Mask
-	case name == "argv", option.MatchString(before), !strings.ContainsAny(value, " \t\n"):
+	case name == "argv", option().MatchString(before), !strings.ContainsAny(value, " \t\n"):
 		masked = w.mask.Words([]string{before, value})[1]
 	default:
 		masked = w.mask.Text(value)

@@ -1,11 +1,12 @@
 package mask
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // The last word of the name of a secret. Those of the second list are so often a field of data or
@@ -73,21 +74,21 @@ func wordsOf(name string) []string {
 var (
 	// truths are the values of switches, and the words for no value in configurations.
 	truths = []string{"", "true", "false", "yes", "no", "on", "off", "none", "null", "nil", "auto", "default", "~", "{}", "[]", "env", Mask}
-	sized  = regexp.MustCompile(`^[+-]?(0[xX][0-9a-fA-F]{1,8}|[0-9][0-9._,]*([eE][+-]?[0-9]{1,3})?)( ?[kKmMgGtTbB]([iI]?[bB])?|%)?$`)
+	sized  = lazy.Regexp(`^[+-]?(0[xX][0-9a-fA-F]{1,8}|[0-9][0-9._,]*([eE][+-]?[0-9]{1,3})?)( ?[kKmMgGtTbB]([iI]?[bB])?|%)?$`)
 	// reference is a value that refers to another place.
-	reference = regexp.MustCompile(`^(\$\{?[A-Za-z_][\w.:]*\}?|\$\{\{.*\}\}|<[A-Za-z_ -]*>|\{[\w.]*\}|%\(?\w+\)?s?)$`)
+	reference = lazy.Regexp(`^(\$\{?[A-Za-z_][\w.:]*\}?|\$\{\{.*\}\}|<[A-Za-z_ -]*>|\{[\w.]*\}|%\(?\w+\)?s?)$`)
 	// special is how tokenizers write a token: <s>, </s>, <|im_end|>, [PAD], <<SYS>>.
-	special = regexp.MustCompile(`^(<[^\s<>]*>|<<[^\s<>]*>>|\[/?[A-Za-z_0-9]+\])+$`)
-	word    = regexp.MustCompile(`^([a-z]{1,16}|[A-Z][a-z]{0,15}|[A-Z]{1,16})[0-9]{0,2}([_.\-/: ]([a-z]{1,16}|[A-Z][a-z]{0,15}|[A-Z]{1,16})?[0-9]{0,2})*$`)
+	special = lazy.Regexp(`^(<[^\s<>]*>|<<[^\s<>]*>>|\[/?[A-Za-z_0-9]+\])+$`)
+	word    = lazy.Regexp(`^([a-z]{1,16}|[A-Z][a-z]{0,15}|[A-Z]{1,16})[0-9]{0,2}([_.\-/: ]([a-z]{1,16}|[A-Z][a-z]{0,15}|[A-Z]{1,16})?[0-9]{0,2})*$`)
 	// random matches base64 and similar encodings, which may begin with a slash.
-	random = regexp.MustCompile(`^[A-Za-z0-9/+]{32,}={0,2}$`)
-	file   = regexp.MustCompile(`^[\w.\-]+(/[\w.\-]+)*\.(pem|key|crt|cer|pub|json|ya?ml|toml|txt|ini|cfg|env|p12|pfx|jks)$`)
+	random = lazy.Regexp(`^[A-Za-z0-9/+]{32,}={0,2}$`)
+	file   = lazy.Regexp(`^[\w.\-]+(/[\w.\-]+)*\.(pem|key|crt|cer|pub|json|ya?ml|toml|txt|ini|cfg|env|p12|pfx|jks)$`)
 )
 
 // trivial reports whether a value is no secret under any name.
 func trivial(value string) bool {
 	value = strings.TrimSpace(value)
-	if slices.Contains(truths, strings.ToLower(value)) || sized.MatchString(value) || reference.MatchString(value) || special.MatchString(value) {
+	if slices.Contains(truths, strings.ToLower(value)) || sized().MatchString(value) || reference().MatchString(value) || special().MatchString(value) {
 		return true
 	}
 	if _, err := strconv.ParseFloat(value, 64); err == nil {
@@ -100,10 +101,10 @@ func trivial(value string) bool {
 func isPath(value string) bool {
 	for _, start := range []string{"/", "./", "../", "~/"} {
 		if strings.HasPrefix(value, start) {
-			return !random.MatchString(value) || !mixed(value)
+			return !random().MatchString(value) || !mixed(value)
 		}
 	}
-	return file.MatchString(value) || strings.Contains(value, "://") || value == "." || value == ".."
+	return file().MatchString(value) || strings.Contains(value, "://") || value == "." || value == ".."
 }
 
 // isField reports whether a value is the name of a field or a piece of text. Of variables and of
@@ -115,7 +116,7 @@ func isField(name, last, value string) bool {
 
 // isWord reports whether a value is a word as fields and tokens are called: text, input_ids,
 // eval/loss; not a long one, nor one with digits in the middle.
-func isWord(value string) bool { return len(value) <= 100 && word.MatchString(value) }
+func isWord(value string) bool { return len(value) <= 100 && word().MatchString(value) }
 
 // mixed reports whether a value has capital and small letters and digits.
 func mixed(value string) bool {

@@ -5,50 +5,52 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A secretShape recognises secrets by their form. The pattern's first group is masked; without
 // one, the whole match.
 type secretShape struct {
 	hints   []string // in small letters: a text without one of them has none of these
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
 }
 
 // shapes are by the documentation of the services that issue such secrets.
 var shapes = []secretShape{
-	{[]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"}, regexp.MustCompile(`\bgh[pousr]_[A-Za-z0-9]{16,}`)},
-	{[]string{"github_pat_"}, regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{16,}`)},
-	{[]string{"glpat-"}, regexp.MustCompile(`\bglpat-[A-Za-z0-9_\-]{16,}`)},
-	{[]string{"sk-"}, regexp.MustCompile(`\bsk-(?:[a-z0-9]{2,8}-)*[A-Za-z0-9_]{16,}[\w\-]*`)}, // OpenAI, Anthropic
-	{[]string{"sk_live_", "sk_test_"}, regexp.MustCompile(`\bsk_(?:live|test)_[A-Za-z0-9]{16,}`)},
-	{[]string{"akia", "asia"}, regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{12,}`)}, // AWS
-	{[]string{"xox"}, regexp.MustCompile(`\bxox[a-z]-[A-Za-z0-9\-]{8,}`)},          // Slack
-	{[]string{"aiza"}, regexp.MustCompile(`\bAIza[0-9A-Za-z_\-]{30,}`)},            // Google
-	{[]string{"ya29."}, regexp.MustCompile(`\bya29\.[0-9A-Za-z_\-]{16,}`)},
-	{[]string{"nvapi-"}, regexp.MustCompile(`\bnvapi-[A-Za-z0-9_\-]{16,}`)},
-	{[]string{"npm_", "r8_", "gsk_", "dckr_pat_"}, regexp.MustCompile(`\b(?:npm|r8|gsk|dckr_pat)_[A-Za-z0-9_\-]{20,}`)}, // npm, Replicate, Groq, Docker
-	{[]string{"pypi-"}, regexp.MustCompile(`\bpypi-[A-Za-z0-9_\-]{16,}`)},
-	{[]string{"api_org_"}, regexp.MustCompile(`\bapi_org_[A-Za-z]{16,}`)}, // Hugging Face, of organisations
-	{[]string{"wandb_v1_"}, regexp.MustCompile(`\bwandb_v1_[A-Za-z0-9_\-]{16,}`)},
-	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+`)}, // JSON web tokens
-	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/\-]{12,}=*)`)},
-	{[]string{"hooks.slack.com", "/api/webhooks/"}, regexp.MustCompile(`(?i)https://[a-z0-9.\-]*(?:hooks\.slack\.com/services/|/api/webhooks/)([^\s"'?]+)`)},
-	{[]string{"sig=", "signature=", "security-token="}, regexp.MustCompile(`(?i)[?&](?:sig|x-amz-signature|x-amz-security-token|x-goog-signature)=([^&\s"']+)`)},
+	{[]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"}, lazy.Regexp(`\bgh[pousr]_[A-Za-z0-9]{16,}`)},
+	{[]string{"github_pat_"}, lazy.Regexp(`\bgithub_pat_[A-Za-z0-9_]{16,}`)},
+	{[]string{"glpat-"}, lazy.Regexp(`\bglpat-[A-Za-z0-9_\-]{16,}`)},
+	{[]string{"sk-"}, lazy.Regexp(`\bsk-(?:[a-z0-9]{2,8}-)*[A-Za-z0-9_]{16,}[\w\-]*`)}, // OpenAI, Anthropic
+	{[]string{"sk_live_", "sk_test_"}, lazy.Regexp(`\bsk_(?:live|test)_[A-Za-z0-9]{16,}`)},
+	{[]string{"akia", "asia"}, lazy.Regexp(`\b(?:AKIA|ASIA)[0-9A-Z]{12,}`)}, // AWS
+	{[]string{"xox"}, lazy.Regexp(`\bxox[a-z]-[A-Za-z0-9\-]{8,}`)},          // Slack
+	{[]string{"aiza"}, lazy.Regexp(`\bAIza[0-9A-Za-z_\-]{30,}`)},            // Google
+	{[]string{"ya29."}, lazy.Regexp(`\bya29\.[0-9A-Za-z_\-]{16,}`)},
+	{[]string{"nvapi-"}, lazy.Regexp(`\bnvapi-[A-Za-z0-9_\-]{16,}`)},
+	{[]string{"npm_", "r8_", "gsk_", "dckr_pat_"}, lazy.Regexp(`\b(?:npm|r8|gsk|dckr_pat)_[A-Za-z0-9_\-]{20,}`)}, // npm, Replicate, Groq, Docker
+	{[]string{"pypi-"}, lazy.Regexp(`\bpypi-[A-Za-z0-9_\-]{16,}`)},
+	{[]string{"api_org_"}, lazy.Regexp(`\bapi_org_[A-Za-z]{16,}`)}, // Hugging Face, of organisations
+	{[]string{"wandb_v1_"}, lazy.Regexp(`\bwandb_v1_[A-Za-z0-9_\-]{16,}`)},
+	{[]string{"eyj"}, lazy.Regexp(`\beyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+`)}, // JSON web tokens
+	{[]string{"bearer", "basic"}, lazy.Regexp(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/\-]{12,}=*)`)},
+	{[]string{"hooks.slack.com", "/api/webhooks/"}, lazy.Regexp(`(?i)https://[a-z0-9.\-]*(?:hooks\.slack\.com/services/|/api/webhooks/)([^\s"'?]+)`)},
+	{[]string{"sig=", "signature=", "security-token="}, lazy.Regexp(`(?i)[?&](?:sig|x-amz-signature|x-amz-security-token|x-goog-signature)=([^&\s"']+)`)},
 	{[]string{"private key-----"}, privateKey},
 }
 
 // privateKey is a key in the files of SSH and TLS, over many lines.
-var privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|$)`)
+var privateKey = lazy.Regexp(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|$)`)
 
 // hugging is the shape of Hugging Face's tokens, which names of modules share.
-var hugging = regexp.MustCompile(`\bhf_[A-Za-z0-9]{16,}`)
+var hugging = lazy.Regexp(`\bhf_[A-Za-z0-9]{16,}`)
 
 // userinfo is the part between an address's scheme and its host. A password may hold a slash,
 // which is invalid in an address, and typed nevertheless.
-var userinfo = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9+.\-]*://(?:[^\s/"'<>|]*|[^\s/"'<>|@:]+:[^\s"'<>|]*)@`)
+var userinfo = lazy.Regexp(`\b[A-Za-z][A-Za-z0-9+.\-]*://(?:[^\s/"'<>|]*|[^\s/"'<>|@:]+:[^\s"'<>|]*)@`)
 
 // port is a host with a port and a path, which userinfo takes for a password.
-var port = regexp.MustCompile(`^[^:/]+:[0-9]+/`)
+var port = lazy.Regexp(`^[^:/]+:[0-9]+/`)
 
 // containers are schemes with the name of a container where others have a user.
 var containers = map[string]bool{"abfs": true, "abfss": true, "wasb": true, "wasbs": true, "oci": true}
@@ -56,16 +58,16 @@ var containers = map[string]bool{"abfs": true, "abfss": true, "wasb": true, "was
 // maskShapes masks secrets by their form.
 func maskShapes(text string) string {
 	if strings.Contains(text, "://") && strings.Contains(text, "@") {
-		text = userinfo.ReplaceAllStringFunc(text, func(at string) string {
+		text = userinfo().ReplaceAllStringFunc(text, func(at string) string {
 			scheme, user, _ := strings.Cut(strings.TrimSuffix(at, "@"), "://")
-			if containers[strings.ToLower(scheme)] || user == "git" || user == "" || port.MatchString(user) {
+			if containers[strings.ToLower(scheme)] || user == "git" || user == "" || port().MatchString(user) {
 				return at
 			}
 			return scheme + "://" + Mask + "@"
 		})
 	}
 	if strings.Contains(text, "hf_") {
-		text = hugging.ReplaceAllStringFunc(text, func(at string) string {
+		text = hugging().ReplaceAllStringFunc(text, func(at string) string {
 			if len(at) < 30 && !strings.ContainsFunc(at, unicode.IsDigit) && !strings.ContainsFunc(at, unicode.IsUpper) {
 				return at // the name of a module
 			}
@@ -75,7 +77,7 @@ func maskShapes(text string) string {
 	small := strings.ToLower(text)
 	for _, shape := range shapes {
 		if containsAny(small, shape.hints) {
-			text = replaceGroup(shape.pattern, text)
+			text = replaceGroup(shape.pattern(), text)
 		}
 	}
 	return text

@@ -3,6 +3,8 @@ package mask
 import (
 	"regexp"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A textKind is the kind of a text.
@@ -15,22 +17,22 @@ const (
 
 var (
 	// nameAt matches a possible name, with the dashes of an option before it.
-	nameAt = regexp.MustCompile(`-{0,2}[A-Za-z_][\w.\-]*`)
+	nameAt = lazy.Regexp(`-{0,2}[A-Za-z_][\w.\-]*`)
 	// Between a name and its value.
-	afterOption = regexp.MustCompile(`^(?:=|["']?\s*,\s*|\s+)`)
-	afterName   = regexp.MustCompile(`^(\\?["'])?\]?\s*(:=|=>|=|:)\s*`)
+	afterOption = lazy.Regexp(`^(?:=|["']?\s*,\s*|\s+)`)
+	afterName   = lazy.Regexp(`^(\\?["'])?\]?\s*(:=|=>|=|:)\s*`)
 
-	quotedValues = []*regexp.Regexp{
-		regexp.MustCompile(`^(\\")((?:[^"\\]|\\[^"])*)(?:\\"|$)`), // in a text that is quoted itself
-		regexp.MustCompile(`^([bru]?""")(.*?)(?:"""|$)`),
-		regexp.MustCompile(`^([bru]?")((?:[^"\\]|\\.)*)(?:"|$)`),
-		regexp.MustCompile(`^([bru]?')((?:'\\''|[^'\\]|\\.)*)(?:'|$)`),
+	quotedValues = []func() *regexp.Regexp{
+		lazy.Regexp(`^(\\")((?:[^"\\]|\\[^"])*)(?:\\"|$)`), // in a text that is quoted itself
+		lazy.Regexp(`^([bru]?""")(.*?)(?:"""|$)`),
+		lazy.Regexp(`^([bru]?")((?:[^"\\]|\\.)*)(?:"|$)`),
+		lazy.Regexp(`^([bru]?')((?:'\\''|[^'\\]|\\.)*)(?:'|$)`),
 	}
-	bareValue = regexp.MustCompile("^[^\\s\"'`,;&()\\[\\]{}\\\\]+")
+	bareValue = lazy.Regexp("^[^\\s\"'`,;&()\\[\\]{}\\\\]+")
 	// bracketed are <pad>, [PAD] and ${NAME}.
-	bracketed = regexp.MustCompile(`^(?:\$\{[^}]*\}|[<\[][^\s"',;]*)`)
+	bracketed = lazy.Regexp(`^(?:\$\{[^}]*\}|[<\[][^\s"',;]*)`)
 	// variable is a variable in source code in place of a value.
-	variable = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$`)
+	variable = lazy.Regexp(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$`)
 )
 
 // maskText masks the values after the names of secrets in a text, and reports them, then secrets
@@ -47,7 +49,7 @@ func maskText(text string, as textKind, found func(string)) string {
 	}
 	var b strings.Builder
 	done := 0
-	for _, at := range nameAt.FindAllStringIndex(text, -1) {
+	for _, at := range nameAt().FindAllStringIndex(text, -1) {
 		if at[0] < done || at[0] > 0 && text[at[0]-1] == '/' || !Named(text[at[0]:at[1]]) {
 			continue
 		}
@@ -71,7 +73,7 @@ func addresses(text string) []string {
 	if !strings.Contains(text, "://") || !strings.Contains(text, "@") {
 		return nil
 	}
-	return userinfo.FindAllString(text, -1)
+	return userinfo().FindAllString(text, -1)
 }
 
 // valueAfter is the position of the value of the name at [start, end); empty where there is none,
@@ -80,9 +82,9 @@ func valueAfter(text string, start, end int, as textKind) (from, to int) {
 	name, rest := text[start:end], text[end:]
 	dashed := strings.HasPrefix(name, "-")
 	separator, colon := "", false
-	if m := afterOption.FindString(rest); dashed && m != "" {
+	if m := afterOption().FindString(rest); dashed && m != "" {
 		separator = m
-	} else if m := afterName.FindStringSubmatch(rest); m != nil {
+	} else if m := afterName().FindStringSubmatch(rest); m != nil {
 		separator = m[0]
 		colon = m[2] == ":"
 		glued := strings.HasSuffix(m[0], ":") && m[1] == "" && !strings.ContainsAny(rest[len(m[0]):min(len(rest), len(m[0])+1)], `"'`)
@@ -125,7 +127,7 @@ func isBare(rest string) bool {
 // quotedValue is the position and length of a value in quotes.
 func quotedValue(value string) (at, length int, ok bool) {
 	for _, pattern := range quotedValues {
-		if m := pattern.FindStringSubmatchIndex(value); m != nil {
+		if m := pattern().FindStringSubmatchIndex(value); m != nil {
 			return m[4], m[5] - m[4], true
 		}
 	}
@@ -141,21 +143,21 @@ func bareLength(value string, as textKind, colon, first bool) int {
 		}
 		return len(strings.TrimRight(value, " \t\r\n,"))
 	}
-	if m := bracketed.FindString(value); m != "" {
+	if m := bracketed().FindString(value); m != "" {
 		return len(m)
 	}
-	return len(bareValue.FindString(value))
+	return len(bareValue().FindString(value))
 }
 
 // isCode reports whether a value is a variable of a program: token=args.hub_token,
 // token=token.
 func isCode(value, name string) bool {
-	return value == name || variable.MatchString(value) && Named(value)
+	return value == name || variable().MatchString(value) && Named(value)
 }
 
 // firstName is where the first name of a line begins.
 func firstName(line string) int {
-	if at := nameAt.FindStringIndex(line); at != nil {
+	if at := nameAt().FindStringIndex(line); at != nil {
 		return at[0]
 	}
 	return -1

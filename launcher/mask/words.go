@@ -1,17 +1,18 @@
 package mask
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 var (
 	// assigned is a word that gives a name its value: --token=x, +wandb.api_key=x.
-	assigned = regexp.MustCompile(`^([-+~]*[A-Za-z_][\w.\-/@:]*)=`)
+	assigned = lazy.Regexp(`^([-+~]*[A-Za-z_][\w.\-/@:]*)=`)
 	// option is a word that may be followed by its value.
-	option = regexp.MustCompile(`^--?[A-Za-z_][\w.\-]*$`)
+	option = lazy.Regexp(`^--?[A-Za-z_][\w.\-]*$`)
 	// several is a value that holds names and values itself.
-	several = regexp.MustCompile(`[,;&]\s*["']?[A-Za-z_][\w.\-]*["']?[=:]`)
+	several = lazy.Regexp(`[,;&]\s*["']?[A-Za-z_][\w.\-]*["']?[=:]`)
 )
 
 // maskWords masks a command, word by word, and reports the values that it masked by name.
@@ -25,7 +26,7 @@ func maskWords(argv []string, found func(string)) []string {
 			continue
 		}
 		masked[i], name = maskWord(word, found), ""
-		if option.MatchString(word) {
+		if option().MatchString(word) {
 			name = word
 		}
 	}
@@ -33,9 +34,9 @@ func maskWords(argv []string, found func(string)) []string {
 }
 
 func maskWord(word string, found func(string)) string {
-	if m := assigned.FindStringSubmatch(word); m != nil {
+	if m := assigned().FindStringSubmatch(word); m != nil {
 		value := word[len(m[0]):]
-		list := !Secret(m[1], "word") && several.MatchString(value) && isList(value)
+		list := !Secret(m[1], "word") && several().MatchString(value) && isList(value)
 		if Secret(m[1], value) && !list {
 			found(value)
 			return m[0] + Mask
@@ -62,7 +63,7 @@ func isOption(word string) bool {
 		return false
 	}
 	name, _, _ := strings.Cut(word, "=")
-	return strings.HasPrefix(word, "--") || !(len(word) >= 16 && mixed(word)) && option.MatchString(name)
+	return strings.HasPrefix(word, "--") || !(len(word) >= 16 && mixed(word)) && option().MatchString(name)
 }
 
 // maskEnv masks variables, and reports the values that it masked by name.

@@ -190,7 +190,7 @@ func TestRunIsReported(t *testing.T) {
 	}
 	first, last := p.sent[0], p.sent[1]
 	if first.Job != "gpt" || first.Attempt != 0 || first.Cause != cause.CUDAOOM || first.Code != nil || first.Outcome != "" || first.Changed.String() != "micro batch 8→4" ||
-		first.Reason != `attempt 0: out of memory at\x1b[31m --api-key *** → micro batch 8→4` || first.Summary != "gpt: "+first.Reason || first.Host == "" || !identity.MatchString(first.ID) {
+		first.Reason != `attempt 0: out of memory at\x1b[31m --api-key *** → micro batch 8→4` || first.Summary != "gpt: "+first.Reason || first.Host == "" || !identity().MatchString(first.ID) {
 		t.Errorf("rescued: %+v", first)
 	}
 	if last.ID == first.ID || last.Outcome != strategy.Trained || last.Code == nil || *last.Code != 0 || last.Attempt != 1 || last.Changed.String() != "micro batch 8→4" || last.Summary != "gpt: trained after 2 attempts, with micro batch 8→4" {

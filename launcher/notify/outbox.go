@@ -98,7 +98,7 @@ func (o outbox) left(ctx context.Context, now time.Time) (ids []string, dropped 
 		if ctx.Err() != nil {
 			break
 		}
-		if !identity.MatchString(name) || !o.isEntry(name) {
+		if !identity().MatchString(name) || !o.isEntry(name) {
 			continue
 		}
 		at, state := o.state(name)

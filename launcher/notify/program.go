@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"strings"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/terminal"
 )
@@ -43,11 +43,11 @@ func (p *eventCommand) send(ctx context.Context, _ Notification, event []byte) e
 }
 
 // plainName is the path of a program that has no argument in it.
-var plainName = regexp.MustCompile(`^[\w./+-]+$`)
+var plainName = lazy.Regexp(`^[\w./+-]+$`)
 
 // name is the program for messages. A whole command line in its place may hold a secret.
 func (p *eventCommand) name() string {
-	if !plainName.MatchString(p.argv[0]) {
+	if !plainName().MatchString(p.argv[0]) {
 		return "the program of notify.command"
 	}
 	return p.argv[0]

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/launcher/terminal"
@@ -66,14 +66,14 @@ func (m Notification) encode(secrets *mask.Masker) ([]byte, error) {
 }
 
 // identity matches the id of a message.
-var identity = regexp.MustCompile(`^[0-9a-f]{32}$`)
+var identity = lazy.Regexp(`^[0-9a-f]{32}$`)
 
 // decode reads a message from the outbox.
 func decode(body []byte) (m Notification, err error) {
 	if err := json.Unmarshal(body, &m); err != nil {
 		return m, &refusal{"it cannot be read"}
 	}
-	if !identity.MatchString(m.ID) {
+	if !identity().MatchString(m.ID) {
 		return m, &refusal{"it has no id"}
 	}
 	return m, nil

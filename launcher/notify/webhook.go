@@ -14,13 +14,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/model"
 )
@@ -220,7 +220,7 @@ func (h *webhook) redacted(words string) string {
 		if slices.ContainsFunc(h.secrets, func(part string) bool { return strings.Contains(spelt, part) }) {
 			return "(it repeats the URL, and is not shown)"
 		}
-		next := strings.ToLower(percents.ReplaceAllStringFunc(spelt, func(byte string) string {
+		next := strings.ToLower(percents().ReplaceAllStringFunc(spelt, func(byte string) string {
 			char, _ := url.PathUnescape(byte)
 			return char
 		}))
@@ -232,4 +232,4 @@ func (h *webhook) redacted(words string) string {
 }
 
 // percents match the bytes that a URL may encode.
-var percents = regexp.MustCompile(`%[0-9a-fA-F]{2}`)
+var percents = lazy.Regexp(`%[0-9a-fA-F]{2}`)

@@ -3,9 +3,9 @@ package output
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -31,7 +31,7 @@ type tracebackFold struct {
 
 var (
 	// ofRank matches torch.distributed's prefix of a traceback's lines.
-	ofRank = regexp.MustCompile(`^\[rank\d+\]:(?: |$)`)
+	ofRank = lazy.Regexp(`^\[rank\d+\]:(?: |$)`)
 	// chained are the sentences between the tracebacks of chained exceptions.
 	chained = [][]byte{[]byte("During handling of the above exception, another exception occurred:"), []byte("The above exception was the direct cause of the following exception:")}
 	opening = []byte("Traceback (most recent call last):")
@@ -40,11 +40,11 @@ var (
 // add adds whole units, and returns what to show of them and of what was held back.
 func (f *tracebackFold) add(p []byte, now time.Time) (shown []byte) {
 	for line := range bytes.Lines(p) {
-		if i := bytes.Index(line, opening); i > 0 && len(f.held) == 0 && !ofRank.Match(line) && len(bytes.TrimSpace(line[i:])) == len(opening) {
+		if i := bytes.Index(line, opening); i > 0 && len(f.held) == 0 && !ofRank().Match(line) && len(bytes.TrimSpace(line[i:])) == len(opening) {
 			shown = append(shown, line[:i]...)
 			line, f.open = line[i:], true
 		}
-		text := ofRank.ReplaceAll(bytes.TrimRight(line, "\r\n"), nil)
+		text := ofRank().ReplaceAll(bytes.TrimRight(line, "\r\n"), nil)
 		switch {
 		case len(f.held) == 0 && !bytes.HasPrefix(text, opening):
 			shown = append(shown, line...)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -172,7 +173,7 @@ func (r *rank) stepIn(line []byte) (n, total int, ok bool) {
 	}
 	if group.Total > 0 {
 		total, _ = numberAt(line, m, group.Total)
-	} else if of := behindStep.FindSubmatch(line[m[2*group.Step+1]:]); of != nil {
+	} else if of := behindStep().FindSubmatch(line[m[2*group.Step+1]:]); of != nil {
 		total, _ = strconv.Atoi(string(of[1]))
 	}
 	return n, total, true
@@ -196,7 +197,7 @@ func stepPattern(e *regexp.Regexp) strategy.StepPattern {
 }
 
 // behindStep matches the number of all steps behind a step.
-var behindStep = regexp.MustCompile(`^\s{0,2}(?:/|of)\s{0,2}(\d+)`)
+var behindStep = lazy.Regexp(`^\s{0,2}(?:/|of)\s{0,2}(\d+)`)
 
 func numberAt(line []byte, m []int, group int) (int, error) {
 	if m[2*group] < 0 {

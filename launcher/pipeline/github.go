@@ -7,12 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
@@ -65,7 +65,7 @@ var (
 )
 
 // frame matches a line of a traceback that names a place in a file.
-var frame = regexp.MustCompile(`^\s*File "([^"]+)", line (\d{1,9})\b`)
+var frame = lazy.Regexp(`^\s*File "([^"]+)", line (\d{1,9})\b`)
 
 // place returns the innermost place of a traceback in the repository, empty for none.
 func (g *github) place(traceback []string) (file, line string) {
@@ -73,7 +73,7 @@ func (g *github) place(traceback []string) (file, line string) {
 		return "", ""
 	}
 	for _, text := range slices.Backward(traceback) {
-		m := frame.FindStringSubmatch(text)
+		m := frame().FindStringSubmatch(text)
 		if m == nil || strings.Contains(m[1], "site-packages") {
 			continue
 		}
@@ -168,13 +168,13 @@ func onGitHub(getenv func(string) string) bool { return getenv("GITHUB_ACTIONS")
 type defused struct{ w io.Writer }
 
 var (
-	command    = regexp.MustCompile(`(?m)((?:^|\r)[\t\v\f\p{Z}]*)::`)
-	oldCommand = regexp.MustCompile(`##\[`)
+	command    = lazy.Regexp(`(?m)((?:^|\r)[\t\v\f\p{Z}]*)::`)
+	oldCommand = lazy.Regexp(`##\[`)
 )
 
 // Write writes p, whose lines are whole.
 func (d defused) Write(p []byte) (int, error) {
-	safe := oldCommand.ReplaceAll(command.ReplaceAll(p, []byte(`$1\::`)), []byte(`##\[`))
+	safe := oldCommand().ReplaceAll(command().ReplaceAll(p, []byte(`$1\::`)), []byte(`##\[`))
 	if _, err := d.w.Write(safe); err != nil {
 		return 0, err
 	}

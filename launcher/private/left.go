@@ -3,8 +3,9 @@ package private
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // Bounds of Sweep: a job may have filled the folder.
@@ -15,7 +16,7 @@ const (
 )
 
 // temporary matches the names of files that WriteFile and WriteCopy have not finished.
-var temporary = regexp.MustCompile(`^\.gpurun-[0-9]+$`)
+var temporary = lazy.Regexp(`^\.gpurun-[0-9]+$`)
 
 // Sweep removes unfinished files of killed writers that are older than age, in a folder and the folders
 // below, top down, without following links. A living writer must not take longer than age. Files that cannot
@@ -53,7 +54,7 @@ func sweepOne(dir string, age time.Duration, left *int) (folders []string) {
 				folders = append(folders, path)
 				continue
 			}
-			if !temporary.MatchString(e.Name()) || !e.Type().IsRegular() {
+			if !temporary().MatchString(e.Name()) || !e.Type().IsRegular() {
 				continue
 			}
 			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) >= age {

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -46,8 +46,8 @@ func Stacks(dir string, rank, pid int) (strategy.Stack, bool) {
 // What faulthandler writes of a thread, in Python 3.8 to 3.14: a title, and a line for each
 // call, the innermost first.
 var (
-	threadLine = regexp.MustCompile(`^(Current thread|Thread) 0x[0-9a-f]+.* \(most recent call first\):$`)
-	frameLine  = regexp.MustCompile(`^  File "(.*)", line (\d+) in (.*)$`)
+	threadLine = lazy.Regexp(`^(Current thread|Thread) 0x[0-9a-f]+.* \(most recent call first\):$`)
+	frameLine  = lazy.Regexp(`^  File "(.*)", line (\d+) in (.*)$`)
 )
 
 // parseStacks finds the main thread: the one that the signal found, if it began with a
@@ -57,12 +57,12 @@ func parseStacks(text []byte) (s strategy.Stack, whole bool) {
 	current := -1
 	for line := range bytes.Lines(text) {
 		line, whole = bytes.CutSuffix(line, []byte("\n"))
-		if m := threadLine.FindSubmatch(line); m != nil {
+		if m := threadLine().FindSubmatch(line); m != nil {
 			if string(m[1]) == "Current thread" {
 				current = len(threads)
 			}
 			threads = append(threads, nil)
-		} else if m := frameLine.FindSubmatch(line); m != nil && len(threads) > 0 {
+		} else if m := frameLine().FindSubmatch(line); m != nil && len(threads) > 0 {
 			n, _ := strconv.Atoi(string(m[2]))
 			last := &threads[len(threads)-1]
 			*last = append(*last, cause.StackFrame{File: short(m[1]), Line: n, Function: short(m[3])})

@@ -9,13 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A Finder finds the interpreter of a job.
@@ -155,10 +155,10 @@ func Executable(path string) error {
 }
 
 // names are what interpreters are called.
-var names = regexp.MustCompile(`^(python|pypy)[0-9.]*$`)
+var names = lazy.Regexp(`^(python|pypy)[0-9.]*$`)
 
 // Named reports whether a word names a Python interpreter, by its last element.
-func Named(word string) bool { return names.MatchString(filepath.Base(word)) }
+func Named(word string) bool { return names().MatchString(filepath.Base(word)) }
 
 // shebang finds the interpreter of a Python console script: in its first line,
 // by way of env, or, where the path is too long or has blanks, in the second

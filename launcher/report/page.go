@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -18,13 +19,16 @@ var pageText string
 //go:embed page.css
 var styleText string
 
-var pageTemplate = template.Must(template.New("report").Funcs(text{}.functions()).Parse(pageText))
+// pageTemplate is parsed on first use: a run that is not reported does not need it.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("report").Funcs(text{}.functions()).Parse(pageText))
+})
 
 // policy forbids the browser to fetch or run anything; the one style is named by its hash.
-var policy = func() string {
+func policy() string {
 	sum := sha256.Sum256([]byte(style()))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
-}()
+}
 
 // style is the style sheet without its indentation and line breaks.
 func style() string {
@@ -48,7 +52,7 @@ type reportPage struct {
 
 // write writes a report at one level of detail.
 func write(w io.Writer, d Data, l level) error {
-	p := &reportPage{Data: &d, Policy: policy, Style: template.CSS(style()), level: l, shown: shownInFull(len(d.Attempts), l.full)}
+	p := &reportPage{Data: &d, Policy: policy(), Style: template.CSS(style()), level: l, shown: shownInFull(len(d.Attempts), l.full)}
 	charts := 0
 	for _, i := range p.shown {
 		charts += min(len(d.Attempts[i].Series), mostRanks)
@@ -59,7 +63,7 @@ func write(w io.Writer, d Data, l level) error {
 		v.Charts, v.ChartsLeft = d.memoryCharts(v.ReportedAttempt, points)
 		p.Full = append(p.Full, v)
 	}
-	page, err := pageTemplate.Clone()
+	page, err := pageTemplate().Clone()
 	if err != nil {
 		return err
 	}

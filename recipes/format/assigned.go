@@ -2,10 +2,11 @@ package format
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // assigned is { assigned = "batch_size" }: an assignment in a Python file of the command, or in
@@ -36,9 +37,9 @@ func (a assigned) Unwritable(*Draft) string {
 	return fmt.Sprintf("the %s is Python, which is read and not changed", a)
 }
 
-var pythonComment = regexp.MustCompile(`(?m)#.*$`)
+var pythonComment = lazy.Regexp(`(?m)#.*$`)
 
-var assignment = regexp.MustCompile(`(?m)^([A-Za-z_]\w*)[ \t]*=[ \t]*([^=\n][^\n]*)$`)
+var assignment = lazy.Regexp(`(?m)^([A-Za-z_]\w*)[ \t]*=[ \t]*([^=\n][^\n]*)$`)
 
 // pythonFiles are the words of the command that are Python files, in order.
 func (d *Draft) pythonFiles() []string {
@@ -62,9 +63,9 @@ func (d *Draft) assigned(name string) (string, bool) {
 
 // literal is the last top-level assignment to a name: its text, empty if it is not plain.
 func literal(source []byte, name string) (value string, found bool) {
-	for _, m := range assignment.FindAllSubmatch(source, -1) {
+	for _, m := range assignment().FindAllSubmatch(source, -1) {
 		if string(m[1]) == name {
-			value, found = plainLiteral(strings.TrimSpace(string(pythonComment.ReplaceAll(m[2], nil)))), true
+			value, found = plainLiteral(strings.TrimSpace(string(pythonComment().ReplaceAll(m[2], nil)))), true
 		}
 	}
 	return value, found

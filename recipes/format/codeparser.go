@@ -1,9 +1,10 @@
 package format
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A Parser has the arguments that a job accepts, by its sources. Nil: nothing is known.
@@ -19,7 +20,7 @@ type Parser struct {
 }
 
 // trainerClass matches the names of frameworks' own classes of training arguments.
-var trainerClass = regexp.MustCompile(`(TrainingArguments|^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO)Config)$`)
+var trainerClass = lazy.Regexp(`(TrainingArguments|^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO)Config)$`)
 
 // Parser returns the arguments that the job accepts, by its code; nil if the code was not read.
 func (c ScriptCode) Parser() *Parser {
@@ -36,7 +37,7 @@ func (c ScriptCode) Parser() *Parser {
 			}
 		}
 		for _, class := range file.Classes {
-			trains := slices.ContainsFunc(c.Roots(class.Name), trainerClass.MatchString)
+			trains := slices.ContainsFunc(c.Roots(class.Name), trainerClass().MatchString)
 			for name, value := range class.Fields {
 				put(p.fields, name, value)
 				if trains {

@@ -1,10 +1,10 @@
 package format
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -109,17 +109,17 @@ func ReadData(text string) (lost string, exact bool) {
 }
 
 // inLatest matches the place for the text of the pointer in latest.
-var inLatest = regexp.MustCompile(`\{pointer(?::\d+)?\}`)
+var inLatest = lazy.Regexp(`\{pointer(?::\d+)?\}`)
 
 func (r *Resume) check(n *keyTable) {
 	r.Data, r.Exact = ReadData(r.Data)
-	if !inLatest.MatchString(r.Latest) {
+	if !inLatest().MatchString(r.Latest) {
 		return
 	}
 	if r.Pointer == "" {
 		n.fault("latest", "{pointer} is the text of a file: name it with pointer")
 	}
-	r.Latest, r.Pointed = inLatest.ReplaceAllString(r.Latest, "*"), r.Latest
+	r.Latest, r.Pointed = inLatest().ReplaceAllString(r.Latest, "*"), r.Latest
 }
 
 // readShifts reads the effect of a changed knob on the place in the data.
@@ -138,13 +138,13 @@ func (r *Resume) readShifts(n *keyTable, key string) {
 }
 
 // variableName matches variables of trackers: the part before the first underscore names the tracker.
-var variableName = regexp.MustCompile(`^[A-Z]+_[A-Z0-9_]+$`)
+var variableName = lazy.Regexp(`^[A-Z]+_[A-Z0-9_]+$`)
 
 func (r *Resume) readVariables(n *keyTable, key string) {
 	r.Env = map[string]string{}
 	inner := n.open(key)
 	for _, name := range inner.Keys() {
-		if !variableName.MatchString(name) {
+		if !variableName().MatchString(name) {
 			inner.fault(name, "want a variable of a tracker's, such as WANDB_RUN_ID")
 		}
 		r.Env[name] = inner.Filled(name)

@@ -3,22 +3,23 @@ package format
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // Versions bounds the versions of Python packages: {"transformers": ">=4.36, <6"}.
 type Versions map[string]string
 
-var bound = regexp.MustCompile(`^(>=|<=|==|!=|<|>)\s*([0-9]+(?:\.[0-9]+)*)$`)
+var bound = lazy.Regexp(`^(>=|<=|==|!=|<|>)\s*([0-9]+(?:\.[0-9]+)*)$`)
 
 // check reports the first bound that does not parse.
 func (v Versions) check() error {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		for part := range strings.SplitSeq(v[name], ",") {
-			if !bound.MatchString(strings.TrimSpace(part)) {
+			if !bound().MatchString(strings.TrimSpace(part)) {
 				return fmt.Errorf("%q is not a bound: want \">=4.36, <6\"", strings.TrimSpace(part))
 			}
 		}
@@ -32,7 +33,7 @@ func (v Versions) Outside(installed map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		version, known := installed[name]
 		for part := range strings.SplitSeq(v[name], ",") {
-			m := bound.FindStringSubmatch(strings.TrimSpace(part))
+			m := bound().FindStringSubmatch(strings.TrimSpace(part))
 			if known && m != nil && !slices.Contains(orders[m[1]], CompareVersions(version, m[2])) {
 				return name + " " + version
 			}
@@ -52,12 +53,12 @@ func CompareVersions(a, b string) int {
 	return slices.Compare(append(x, make([]int, n-len(x))...), append(y, make([]int, n-len(y))...))
 }
 
-var leadingNumbers = regexp.MustCompile(`^\d+(\.\d+)*`)
+var leadingNumbers = lazy.Regexp(`^\d+(\.\d+)*`)
 
 // release returns the numbers of a version: 2.9.0rc1+cu128 is 2, 9, 0.
 func release(version string) []int {
 	var numbers []int
-	for part := range strings.SplitSeq(leadingNumbers.FindString(version), ".") {
+	for part := range strings.SplitSeq(leadingNumbers().FindString(version), ".") {
 		if n, err := strconv.Atoi(part); err == nil {
 			numbers = append(numbers, n)
 		}

@@ -101,7 +101,7 @@ func (s *Analysis) miss(k strategy.Knob, how string) *FoundKnob {
 func (s *Analysis) named(k strategy.Knob) []Argument {
 	var found []Argument
 	for _, one := range s.facts.Settings {
-		if names[k].MatchString(strings.ToLower(one.Dest)) && !slices.ContainsFunc(found, func(o Argument) bool { return slices.Equal(o.Options, one.Options) }) {
+		if names[k]().MatchString(strings.ToLower(one.Dest)) && !slices.ContainsFunc(found, func(o Argument) bool { return slices.Equal(o.Options, one.Options) }) {
 			found = append(found, one)
 		}
 	}
@@ -188,7 +188,7 @@ func (s *Analysis) training() []loader {
 	}
 	for _, l := range unknown {
 		// A loader with another batch than training's is not for training.
-		if t, why := s.facts.pure(l.Batch); why == "" && !evalWord.MatchString(t.word()) {
+		if t, why := s.facts.pure(l.Batch); why == "" && !evalWord().MatchString(t.word()) {
 			train = append(train, l)
 		}
 	}
@@ -203,7 +203,7 @@ func (s *Analysis) forTraining(v value) value {
 	}
 	left := slices.DeleteFunc(slices.Clone(all), func(one value) bool {
 		t, ok := s.facts.first(one)
-		return ok && evalWord.MatchString(t.word()) || one.fraction()
+		return ok && evalWord().MatchString(t.word()) || one.fraction()
 	})
 	if len(left) == 0 {
 		return v
@@ -232,7 +232,7 @@ func (s *Analysis) doubtOf(k strategy.Knob, t target) string {
 	if !t.speaks(k) {
 		return fmt.Sprintf("%s is a name that gpurun does not know for a %s", t.name(), called[k])
 	}
-	if t.settings == nil && k == strategy.MicroBatchSize && ofSum.MatchString(t.word()) {
+	if t.settings == nil && k == strategy.MicroBatchSize && ofSum().MatchString(t.word()) {
 		return t.name() + " counts the samples of all ranks, by its name"
 	}
 	return ""

@@ -1,10 +1,10 @@
 package script
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
@@ -20,15 +20,15 @@ type Import struct {
 }
 
 var (
-	comment      = regexp.MustCompile(`(?m)#.*$`)
-	continuation = regexp.MustCompile(`\\\r?\n`)
-	fromImport   = regexp.MustCompile(`(?m)^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n;]+)`)
-	plainImport  = regexp.MustCompile(`(?m)^[ \t]*import[ \t]+([^\n;]+)`)
+	comment      = lazy.Regexp(`(?m)#.*$`)
+	continuation = lazy.Regexp(`\\\r?\n`)
+	fromImport   = lazy.Regexp(`(?m)^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n;]+)`)
+	plainImport  = lazy.Regexp(`(?m)^[ \t]*import[ \t]+([^\n;]+)`)
 )
 
 // withoutComments is a source with each statement on a separate line.
 func withoutComments(source []byte) string {
-	return comment.ReplaceAllString(continuation.ReplaceAllString(string(source), " "), "")
+	return comment().ReplaceAllString(continuation().ReplaceAllString(string(source), " "), "")
 }
 
 // Imports lists the imports of a Python file at any place in it: first those with names. It reads
@@ -37,7 +37,7 @@ func withoutComments(source []byte) string {
 func Imports(source []byte) []Import {
 	text := withoutComments(source)
 	var all []Import
-	for _, m := range fromImport.FindAllStringSubmatch(text, -1) {
+	for _, m := range fromImport().FindAllStringSubmatch(text, -1) {
 		all = append(all, Import{Module: m[1], Names: []string{}})
 		i := &all[len(all)-1]
 		for item := range strings.SplitSeq(strings.Trim(m[2], "()"), ",") {
@@ -46,7 +46,7 @@ func Imports(source []byte) []Import {
 			}
 		}
 	}
-	for _, m := range plainImport.FindAllStringSubmatch(text, -1) {
+	for _, m := range plainImport().FindAllStringSubmatch(text, -1) {
 		for item := range strings.SplitSeq(m[1], ",") {
 			if fields := strings.Fields(item); len(fields) > 0 {
 				all = append(all, Import{Module: fields[0], As: fields[len(fields)-1]})

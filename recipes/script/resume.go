@@ -2,10 +2,10 @@ package script
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
@@ -26,9 +26,9 @@ func (r Continuation) recipe() format.Resume {
 }
 
 var (
-	resumes  = regexp.MustCompile(`^(resume|resume_(from|path|file|ckpt|checkpoint|model|training|from_checkpoint|from_ckpt|checkpoint_path)|(load|restore|from|continue_from|continue)_?(checkpoint|ckpt)?(_path)?|checkpoint(_path)?|ckpt(_path)?|load_dir|init_from)$`)
-	complete = regexp.MustCompile(`(?i)optim|^opt$`)
-	best     = regexp.MustCompile(`(?i)best|final`)
+	resumes  = lazy.Regexp(`^(resume|resume_(from|path|file|ckpt|checkpoint|model|training|from_checkpoint|from_ckpt|checkpoint_path)|(load|restore|from|continue_from|continue)_?(checkpoint|ckpt)?(_path)?|checkpoint(_path)?|ckpt(_path)?|load_dir|init_from)$`)
+	complete = lazy.Regexp(`(?i)optim|^opt$`)
+	best     = lazy.Regexp(`(?i)best|final`)
 )
 
 // resumption returns the argument from which a checkpoint is loaded, and the pattern of the files
@@ -45,11 +45,11 @@ func (s *Analysis) resumption() Continuation {
 	}
 	var globs []string
 	for _, save := range s.facts.Saves {
-		if !slices.ContainsFunc(save.Keys, complete.MatchString) {
+		if !slices.ContainsFunc(save.Keys, complete().MatchString) {
 			continue // weights alone are not a checkpoint for further training
 		}
 		glob, known := s.glob(save.Path)
-		if !known || best.MatchString(glob) {
+		if !known || best().MatchString(glob) {
 			continue
 		}
 		if !slices.Contains(globs, glob) {
@@ -91,7 +91,7 @@ func (s *Analysis) resumed(v value) (found target, ok bool) {
 	for _, one := range v.alternatives() {
 		t, single := s.facts.single(one)
 		switch {
-		case !single || len(t.settings) != 1 || !resumes.MatchString(t.word()):
+		case !single || len(t.settings) != 1 || !resumes().MatchString(t.word()):
 		case ok && t.key != found.key:
 			return target{}, false
 		default:
@@ -111,7 +111,7 @@ func (s *Analysis) glob(v value) (string, bool) {
 		return s.joined(v.Of, "/")
 	case v.Op == "text", v.Op == "+":
 		text, known := s.joined(v.Of, "")
-		return stars.ReplaceAllString(text, "*"), known
+		return stars().ReplaceAllString(text, "*"), known
 	case v.Op == "%", v.Op == "format":
 		return s.glob(v.Of[0])
 	}
@@ -149,12 +149,12 @@ func (s *Analysis) joined(of []value, separator string) (string, bool) {
 }
 
 var (
-	stars   = regexp.MustCompile(`\*+`)
-	percent = regexp.MustCompile(`%[-0-9.]*[dsfi]|\{[^{}]*\}`)
+	stars   = lazy.Regexp(`\*+`)
+	percent = lazy.Regexp(`%[-0-9.]*[dsfi]|\{[^{}]*\}`)
 )
 
 // wild replaces the placeholders of a text.
-func wild(text string) string { return percent.ReplaceAllString(text, "*") }
+func wild(text string) string { return percent().ReplaceAllString(text, "*") }
 
 // Warnings lists what prevents a second start of the script: folders that it makes and that must
 // not exist.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -46,11 +47,11 @@ func (t target) word() string {
 
 // speaks reports whether one of its names is a name of a knob.
 func (t target) speaks(k strategy.Knob) bool {
-	if names[k].MatchString(t.word()) {
+	if names[k]().MatchString(t.word()) {
 		return true
 	}
 	return t.settings != nil && slices.ContainsFunc(t.settings[0].Options, func(o string) bool {
-		return names[k].MatchString(strings.ToLower(strings.ReplaceAll(strings.TrimLeft(o, "-"), "-", "_")))
+		return names[k]().MatchString(strings.ToLower(strings.ReplaceAll(strings.TrimLeft(o, "-"), "-", "_")))
 	})
 }
 
@@ -94,7 +95,7 @@ func (f Facts) single(v value) (t target, ok bool) {
 }
 
 // ownDevices matches a count of the GPUs that one process has.
-var ownDevices = regexp.MustCompile(`(?i)n_?gpus?\b|num_?gpus?\b|device_count\(|gpu_?count|len\([\w.]*gpu`)
+var ownDevices = lazy.Regexp(`(?i)n_?gpus?\b|num_?gpus?\b|device_count\(|gpu_?count|len\([\w.]*gpu`)
 
 // byDevices removes the number of the process's own GPUs from a product.
 func (f Facts) byDevices(v value) (value, bool) {
@@ -102,9 +103,9 @@ func (f Facts) byDevices(v value) (value, bool) {
 		return v, false
 	}
 	for i, other := range v.Of {
-		counts := other.holds(func(p value) bool { return ownDevices.MatchString(p.Name) })
+		counts := other.holds(func(p value) bool { return ownDevices().MatchString(p.Name) })
 		strange := other.holds(func(p value) bool {
-			return p.Set != nil && !ownDevices.MatchString(f.Settings[*p.Set].Dest) || p.Name != "" && !ownDevices.MatchString(p.Name) || p.File != nil || p.Hydra != nil ||
+			return p.Set != nil && !ownDevices().MatchString(f.Settings[*p.Set].Dest) || p.Name != "" && !ownDevices().MatchString(p.Name) || p.File != nil || p.Hydra != nil ||
 				p.Const.value != nil && p.Const.value != 0.0 && p.Const.value != 1.0
 		})
 		if counts && !strange {

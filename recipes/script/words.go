@@ -5,19 +5,20 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // names match the names of arguments for a knob. A name is never sufficient: the argument's value
 // has to reach the same place as the knob's.
-var names = map[strategy.Knob]*regexp.Regexp{
-	strategy.MicroBatchSize: regexp.MustCompile(
+var names = map[strategy.Knob]func() *regexp.Regexp{
+	strategy.MicroBatchSize: lazy.Regexp(
 		`^((per_(device|gpu|rank|replica)|micro|mini|train|training|tr|data|loader|device|local)_?)*(batch_?size|batch_?sz|batch|bs|bsz|minibatch)(_?(per_(gpu|device|rank|process|replica)|gpu|device|train|training))*$|^b$`),
-	strategy.GradientAccumulationSteps: regexp.MustCompile(`accum|grad(ient)?_acc|update_freq|iter_size|^gas$|^ga_steps$|grad_step_freq|optim(izer)?_step_every`),
-	strategy.EvalBatchSize:             regexp.MustCompile(`batch|bs$|bsz`),
-	strategy.ActivationCheckpointing:   regexp.MustCompile(`checkpoint|ckpt|remat|recompute|^with_cp$|^use_cp$`),
-	strategy.DataloaderWorkers:         regexp.MustCompile(`worker|^n_?cpu|num_?threads|n_?threads|^j$|num_?proc`),
-	strategy.SequenceLength:            regexp.MustCompile(`^(max_)?(train_)?(seq|sequence|context|ctx|block)_?(len|length|size)$|^n_ctx$|^model_max_length$`),
+	strategy.GradientAccumulationSteps: lazy.Regexp(`accum|grad(ient)?_acc|update_freq|iter_size|^gas$|^ga_steps$|grad_step_freq|optim(izer)?_step_every`),
+	strategy.EvalBatchSize:             lazy.Regexp(`batch|bs$|bsz`),
+	strategy.ActivationCheckpointing:   lazy.Regexp(`checkpoint|ckpt|remat|recompute|^with_cp$|^use_cp$`),
+	strategy.DataloaderWorkers:         lazy.Regexp(`worker|^n_?cpu|num_?threads|n_?threads|^j$|num_?proc`),
+	strategy.SequenceLength:            lazy.Regexp(`^(max_)?(train_)?(seq|sequence|context|ctx|block)_?(len|length|size)$|^n_ctx$|^model_max_length$`),
 }
 
 // examples are names that were searched for, as a user would write them.
@@ -42,18 +43,18 @@ var Knobs = []strategy.Knob{
 }
 
 var (
-	ofAll = regexp.MustCompile(`(?i)\b(total|global|effective|overall|combined|summed)\b|\ball (the )?(available )?(gpus?|devices?|ranks?|nodes?|process(es)?|workers|replicas)\b|\bacross\b|among all`)
-	ofOne = regexp.MustCompile(`(?i)(per|each|single|one|for a|for each|a) ?-?(gpu|device|rank|process|card|worker|node)|_per_(gpu|device)|per_(gpu|device)_`)
-	ofSum = regexp.MustCompile(`(^|_)(total|global|effective|eff|overall|all)(_|$)`)
+	ofAll = lazy.Regexp(`(?i)\b(total|global|effective|overall|combined|summed)\b|\ball (the )?(available )?(gpus?|devices?|ranks?|nodes?|process(es)?|workers|replicas)\b|\bacross\b|among all`)
+	ofOne = lazy.Regexp(`(?i)(per|each|single|one|for a|for each|a) ?-?(gpu|device|rank|process|card|worker|node)|_per_(gpu|device)|per_(gpu|device)_`)
+	ofSum = lazy.Regexp(`(^|_)(total|global|effective|eff|overall|all)(_|$)`)
 )
 
 // countsAll is the reason why an argument counts the samples of all ranks, or of several micro
 // batches, by its name or help; empty if it does not.
 func (s Argument) countsAll() string {
-	if ofSum.MatchString(strings.ToLower(s.Dest)) {
+	if ofSum().MatchString(strings.ToLower(s.Dest)) {
 		return fmt.Sprintf("%s counts the samples of all ranks, by its name", s.Options[0])
 	}
-	if found := ofAll.FindString(s.Help); found != "" && !ofOne.MatchString(s.Help) && !ofOne.MatchString(s.Dest) {
+	if found := ofAll().FindString(s.Help); found != "" && !ofOne().MatchString(s.Help) && !ofOne().MatchString(s.Dest) {
 		return fmt.Sprintf("%s counts more than one rank's samples, by its description (%q)", s.Options[0], found)
 	}
 	return ""
@@ -76,8 +77,8 @@ func (s Argument) whole() string {
 }
 
 var (
-	evalWord  = regexp.MustCompile(`(?i)(^|[^a-z])(val|valid|validation|validate|dev|eval|evaluation|evaluate|test|tests|testing|tst|infer|inference|predict|prediction|gallery|query|knn|memory|probe|va|te)([^a-z]|$)|valid|evalu|test(set|data|loader|_)|val(set|data|loader|_)|predict`)
-	trainWord = regexp.MustCompile(`(?i)train|(^|[^a-z])(tr|fit)([^a-z]|$)`)
+	evalWord  = lazy.Regexp(`(?i)(^|[^a-z])(val|valid|validation|validate|dev|eval|evaluation|evaluate|test|tests|testing|tst|infer|inference|predict|prediction|gallery|query|knn|memory|probe|va|te)([^a-z]|$)|valid|evalu|test(set|data|loader|_)|val(set|data|loader|_)|predict`)
+	trainWord = lazy.Regexp(`(?i)train|(^|[^a-z])(tr|fit)([^a-z]|$)`)
 )
 
 // role is the use of a loader's batches: "train", "eval"; empty if it is not known.
@@ -86,7 +87,7 @@ func (l loader) role() string {
 		return l.Role
 	}
 	for _, text := range []string{l.Target, l.Data, l.Function, l.Sampler} {
-		train, eval := trainWord.MatchString(text), evalWord.MatchString(text)
+		train, eval := trainWord().MatchString(text), evalWord().MatchString(text)
 		switch {
 		case train && !eval:
 			return "train"

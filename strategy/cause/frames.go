@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A SourceLine is a line of code in a traceback.
@@ -39,19 +40,21 @@ const (
 )
 
 // frameLine matches a frame's line in a traceback; the function is empty if it does not parse.
-var frameLine = regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, in (.{1,200}))?$`)
+var frameLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, in (.{1,200}))?$`)
+})
 
 // Place is the line that raised the finding's exception: the innermost line of the job's own
 // code, or else of any; nil if its traceback names none.
 func (f *Finding) Place() (found *SourceLine) {
 	for i, line := range f.Traceback {
-		m := frameLine.FindStringSubmatch(line)
-		if m == nil || len(m[1]) > longestFile || ofHook.MatchString(m[1]) || found != nil && installed(m[1]) && found.Own() {
+		m := frameLine().FindStringSubmatch(line)
+		if m == nil || len(m[1]) > longestFile || ofHook().MatchString(m[1]) || found != nil && installed(m[1]) && found.Own() {
 			continue
 		}
 		found = &SourceLine{File: m[1], Function: m[3]}
 		found.Line, _ = strconv.Atoi(m[2])
-		if i+1 < len(f.Traceback) && strings.HasPrefix(f.Traceback[i+1], "    ") && len(f.Traceback[i+1]) <= longestCode && !frameLine.MatchString(f.Traceback[i+1]) {
+		if i+1 < len(f.Traceback) && strings.HasPrefix(f.Traceback[i+1], "    ") && len(f.Traceback[i+1]) <= longestCode && !frameLine().MatchString(f.Traceback[i+1]) {
 			found.Code = strings.TrimSpace(f.Traceback[i+1])
 		}
 	}
@@ -68,10 +71,10 @@ func installed(file string) bool {
 
 // ofHook matches gpurun's own files in the process of a job. Calls pass through them, and they
 // are never the place of an error.
-var ofHook = regexp.MustCompile(`/probe-\d+/(?:inside/\w+|sitecustomize)\.py$`)
+var ofHook = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`/probe-\d+/(?:inside/\w+|sitecustomize)\.py$`) })
 
 // frameBeginning matches any line of a frame, with any prefix of a logger.
-var frameBeginning = regexp.MustCompile(`^(.{0,200}?)File "([^"]*)", line \d`)
+var frameBeginning = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(.{0,200}?)File "([^"]*)", line \d`) })
 
 // cut stands for omitted lines of a traceback.
 const cut = "  …"
@@ -85,7 +88,7 @@ func Shown(traceback []string, most int) []string {
 		return lines[from:]
 	}
 	kept := lines[own : own+1 : own+1]
-	if next := lines[own+1]; !frameBeginning.MatchString(next) && deeper(next, lines[own]) {
+	if next := lines[own+1]; !frameBeginning().MatchString(next) && deeper(next, lines[own]) {
 		kept = append(kept, next)
 	}
 	return slices.Concat(kept, []string{cut}, lines[len(lines)-most+len(kept)+1:])
@@ -97,9 +100,9 @@ func withoutHook(traceback []string) (lines []string, own int) {
 	own = -1
 	dropped := "" // the frame that is being omitted
 	for _, line := range traceback {
-		m := frameBeginning.FindStringSubmatch(line)
+		m := frameBeginning().FindStringSubmatch(line)
 		switch {
-		case m != nil && ofHook.MatchString(m[2]):
+		case m != nil && ofHook().MatchString(m[2]):
 			dropped = line
 			continue
 		case m == nil && dropped != "" && deeper(line, dropped):
@@ -144,5 +147,5 @@ func (f StackFrame) Waits() bool {
 
 // Library reports whether the call is in Python's or in an installed library's code.
 func (f StackFrame) Library() bool {
-	return f.Waits() || ofHook.MatchString(f.File) || installed(f.File) || strings.HasPrefix(f.File, "<")
+	return f.Waits() || ofHook().MatchString(f.File) || installed(f.File) || strings.HasPrefix(f.File, "<")
 }

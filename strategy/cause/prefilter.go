@@ -1,10 +1,13 @@
 package cause
 
-import "math"
+import (
+	"math"
+	"sync"
+)
 
 // triggers are substrings: a line of an ordinary log without any of them means nothing. They are
 // the signs of tracebacks, and one word of every pattern.
-var triggers = func() []string {
+func triggers() []string {
 	t := []string{
 		"Traceback (most", "File \"", "File ~", "File /", ".py in ", ".py](http", `File c:\`, `File C:\`, "Cell In[", "│ ❱ ",
 		"Exception ignored in", "Exception in thread", "Logging error",
@@ -14,7 +17,7 @@ var triggers = func() []string {
 		t = append(t, trigger(p.words))
 	}
 	return t
-}()
+}
 
 // trigger chooses the word of a pattern that is least likely in ordinary lines: the longest one.
 func trigger(words []string) string {
@@ -72,7 +75,8 @@ func windowOf(word string, seen *[1 << 16]uint16) int {
 	return best
 }
 
-var lines = newPrefilter(triggers)
+// lines is made on first use, like every prefilter: its tables have 128 KiB.
+var lines = sync.OnceValue(func() *prefilter { return newPrefilter(triggers()) })
 
 func newPrefilter(words []string) *prefilter {
 	f := &prefilter{}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // rates are the units of progress bars that count steps. Others count bytes,
@@ -74,11 +75,11 @@ var endings = []string{
 	"uccessfully completed", "uccessfully finished", "exited with code 0", "finished with exit code 0", "epochs completed in ",
 }
 
-var ends = newPrefilter(endings)
+var ends = sync.OnceValue(func() *prefilter { return newPrefilter(endings) })
 
 // endsWell reports whether a line reports that the training ended well.
 func endsWell(text string) bool {
-	return len(text) <= complaintLimit && ends.find([]byte(text)) != math.MaxInt && !strings.Contains(text, " not ") && !fails(text)
+	return len(text) <= complaintLimit && ends().find([]byte(text)) != math.MaxInt && !strings.Contains(text, " not ") && !fails(text)
 }
 
 // progresses reports whether a line counts an epoch or a step of any kind.

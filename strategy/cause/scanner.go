@@ -247,7 +247,7 @@ func (s *Scanner) block(p []byte) {
 					escape = base + i
 				}
 			}
-			hit := min(lines.find(p[:min(len(p), escape-base)]), escape-base)
+			hit := min(lines().find(p[:min(len(p), escape-base)]), escape-base)
 			if hit >= len(p) {
 				s.skip(p)
 				return
@@ -289,7 +289,7 @@ func (s *Scanner) unit(raw []byte) bool {
 	if len(raw) == 0 {
 		return true
 	}
-	hit := lines.find(raw) != math.MaxInt
+	hit := lines().find(raw) != math.MaxInt
 	if !hit && s.watch == 0 && s.opened == 0 && bytes.IndexByte(raw, 0x1b) < 0 {
 		s.remember(raw)
 		return true
@@ -355,7 +355,7 @@ func (s *Scanner) text(w *writer, seg segment) {
 			s.opened++
 		}
 	}
-	if raised || w.traceback.isSource(seg.text) || lines.find([]byte(seg.text)) == math.MaxInt {
+	if raised || w.traceback.isSource(seg.text) || lines().find([]byte(seg.text)) == math.MaxInt {
 		return
 	}
 	p := classify(seg.text)

@@ -164,7 +164,7 @@ func (t *traceback) frame(f frame, text string) {
 	t.quiet = 0
 	t.tracker.add(f)
 	t.keep(text)
-	if !installed(f.file) && !strings.HasPrefix(f.file, "<") && !ofHook.MatchString(f.file) {
+	if !installed(f.file) && !strings.HasPrefix(f.file, "<") && !ofHook().MatchString(f.file) {
 		t.keepOwn(true)
 	}
 }
