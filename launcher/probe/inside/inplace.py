@@ -131,8 +131,8 @@ class Guard:
 
     def remove(self):
         """Undo install(): passes are no longer repeated."""
-        for undo in self.undo:
-            undo()
+        while self.undo:
+            self.undo.pop()()
         self.barred = self.barred or "it was removed"
 
     def hooked(self):
@@ -178,7 +178,9 @@ class Guard:
 
     def begin(self, plain, args, kwargs):
         """Return the call that begins, None for one that cannot be repeated."""
-        self.why = ""
+        self.why = self.barred
+        if self.barred:
+            return None
         try:
             size, longest = sizes(args, kwargs)
             for remedy in self.remedies:
@@ -492,7 +494,7 @@ class Guard:
                 presents.append(call.rewind())
                 norms = {norm: [n for n, b in norm._buffers.items() if b is not None] for norm in self.known.norms}
                 with self.using(names), self.torch.enable_grad(), rootstate.cast_as(call.state.cast), rootstate.lent(norms):
-                    found.append(tensors_in(self.run(call.plain, self.root(), call.args, call.kwargs)))
+                    found.append(with_bases(tensors_in(self.run(call.plain, self.root(), call.args, call.kwargs))))
                 call.same_outputs(found[-1])
         finally:
             while presents:
@@ -520,7 +522,7 @@ class Call:
         self.state.returned()
         if sequences() != self.sequence:
             raise rootstate.Unrepeatable("the forward pass communicates")
-        found = tensors_in(output)
+        found = with_bases(tensors_in(output))
         if len(found) > MOST_OUTPUTS:
             raise rootstate.Unrepeatable("the model has more than %d outputs" % MOST_OUTPUTS)
         most = max(GRADIENT, self.guard.peak() // PART)
@@ -573,7 +575,7 @@ class Call:
             raise rootstate.Unrepeatable("the repeated call has other outputs")
         with torch.no_grad():
             for was, now in zip(self.outputs, made):
-                was = was()
+                was = oldgraph.alive(was())
                 if was is None or was._version:
                     continue
                 if was.shape != now.shape or was.dtype != now.dtype:
@@ -631,6 +633,12 @@ def tensors_in(value, depth=0):
         return [t for key, each in value.items() if key != "past_key_values" for t in tensors_in(each, depth + 1)]
     inner = getattr(value, "__dict__", None)
     return [t for each in inner.values() for t in tensors_in(each, depth + 1)] if type(inner) is dict else []
+
+
+def with_bases(outputs):
+    """Return outputs, and those that they are views of: where a view is written to, its graph is
+    that of its base."""
+    return outputs + [t._base for t in outputs if t._is_view() and t._base.grad_fn is not None]
 
 
 def containers(value):

@@ -68,35 +68,59 @@ class Walk:
     def cut(self, tensors):
         """Detach every tensor that is part of the graph, so that the graph is freed."""
         try:
-            tensors = tensors + [t for t in gc.get_objects() if is_tensor(t)]
+            tensors = tensors + [alive(t) for t in gc.get_objects() if is_tensor(t)]
         except MemoryError:
             pass
+        apart = set()
+        mine = [tensor for tensor in tensors if self.holds(tensor, apart)]
         views = {}  # by the id of their base
-        for tensor in tensors:
-            try:
-                if tensor.grad_fn is None or tensor.grad_fn not in self.nodes:
-                    continue
-                if tensor._is_view():
-                    views.setdefault(id(tensor._base), []).append(tensor)
-                else:
-                    tensor.detach_()
-            except (RuntimeError, ReferenceError, AttributeError):
-                pass  # it stays what it is, and with it a part of the graph
-        for group in views.values():
+        for tensor in mine:
+            if tensor._is_view():
+                views.setdefault(id(tensor._base), []).append(tensor)
+        groups = [group for group in views.values() if all(map(is_plain_view, group))]
+        for tensor in mine:
+            if not tensor._is_view():
+                tensor.detach_()
+        for group in groups:
             detach(group)
         self.nodes, self.below, self.calls = set(), [], {}
+
+    def holds(self, tensor, apart):
+        """Return whether a tensor's graph has a node of this one; apart has nodes of which it is
+        known that they do not lead to one."""
+        try:
+            todo, seen = [tensor.grad_fn], set()
+        except (RuntimeError, ReferenceError):
+            return False
+        while todo:
+            node = todo.pop()
+            if node in self.nodes:
+                return True
+            if node is not None and node not in seen and node not in apart:
+                seen.add(node)
+                todo += [child for child, _ in node.next_functions]
+        apart |= seen
+        return False
 
 
 def is_tensor(value):
     return issubclass(type(value), sys.modules["torch"].Tensor)
 
 
+def alive(tensor):
+    """Return a tensor that a weak reference, or the garbage collector, led to. PyTorch has to know
+    that there is another reference from Python: it learns that when it returns the tensor.
+    (_fix_weakref does the same, but before 2.0 the tensor is never freed then.)"""
+    try:
+        return tensor if tensor is None else tensor.to(tensor.dtype)
+    except Exception:
+        return tensor
+
+
 def detach(views):
     """Take the views of one tensor out of its graph: a view looks that of its base up again once
     the base was written to."""
     base = views[0]._base
-    if not all(is_plain_view(view) for view in views):
-        return
     if base.grad_fn is not None:
         base.detach_()
     elif base.is_leaf and base.requires_grad:

@@ -1,0 +1,484 @@
+"""Passes that ran out of memory and were repeated in the same process, and those that may not be."""
+import contextlib
+import gc
+import os
+import sys
+import unittest
+import weakref
+
+import harness
+import torch
+from torch import nn
+
+sys.path.append(os.path.join(harness.HERE, ".."))
+import loops  # noqa: E402
+
+
+class Guarded(unittest.TestCase):
+    """Has the calls of a root guarded."""
+
+    rungs = ("checkpointing",)
+
+    @classmethod
+    def setUpClass(cls):
+        harness.rungs()
+        cls.parts = {name: harness.part(name) for name in ("inplace", "forwards", "repeats", "process", "steps", "caught")}
+        gc.collect()
+        gc.freeze()  # what is known by now is not gone through in each repeat
+
+    @classmethod
+    def tearDownClass(cls):
+        gc.unfreeze()
+
+    def setUp(self):
+        self.parts["repeats"].entries.clear()
+        self.parts["process"].told.pop("in_place_refused", None)
+        loops.expect()
+
+    def guard(self, root, **orders):
+        part = self.parts["inplace"]
+        guard = part.Guard(root, dict({"rungs": self.rungs}, **orders), part.barred(root))
+        self.parts["forwards"].call(root, lambda module, plain, args, kwargs: guard.call(plain, module, args, kwargs))
+        guard.install()
+        self.addCleanup(guard.remove)
+        return guard
+
+    def repeats(self):
+        return self.parts["repeats"].entries
+
+    def refused(self):
+        return self.parts["process"].told.get("in_place_refused")
+
+
+class Loops(Guarded):
+    """Losses, weights and random numbers are those of the undisturbed run, bit by bit."""
+
+    def outcome(self, name, *at):
+        make, loop = loops.LOOPS[name]
+        guards = []
+
+        def guarded():
+            net = make()
+            guards.append(self.guard(net))
+            return net
+
+        loops.LOOPS["guarded"] = guarded, loop
+        loops.expect(*at)
+        try:
+            found = loops.Outcome("guarded")
+        finally:
+            guards[0].remove()
+        return found
+
+    def look(self, name):
+        loops.expect()
+        want = loops.Outcome(name)
+        calls = dict(loops.fail.count)
+        # The backward pass of the last call comes first, and the others' outputs have no gradient then.
+        first = calls["backward"] - 2 if name == "several" else 2
+        for where, at in (("forward", 2), ("forward", calls["forward"] - 3), ("backward", first), ("backward", calls["backward"] - 1)):
+            self.setUp()
+            got = self.outcome(name, (where, at))
+            self.assertEqual((loops.fail.hit, len(self.repeats()), self.refused()), (1, 1, None), (where, at))
+            self.assertEqual(self.repeats()[0]["phase"], where)
+            self.assertTrue(got.same(want), "another outcome after a failure in %s %d" % (where, at))
+        self.doCleanups()
+        return calls
+
+    def test_late_batch_alone_is_recomputed(self):
+        loops.expect()
+        want = loops.Outcome("late")
+        calls = dict(loops.fail.count)
+        self.assertEqual(calls, {"forward": 600, "backward": 600})
+        got = self.outcome("late", ("forward", 362))
+        # Two blocks of the first try, and three that are recomputed.
+        self.assertEqual(loops.fail.count, {"forward": 600 + 2 + 3, "backward": 600})
+        self.assertTrue(got.same(want))
+        self.assertEqual([(e["longest"], e["times"]) for e in self.repeats()], [(31, 1)])
+
+    def test_repeats_are_folded_and_bounded(self):
+        part = self.parts["repeats"]
+        for i in range(40):
+            part.done("forward", "split", 0.5, None, 10, 5, i)
+        for _ in range(2):
+            part.done("forward", "split", 0.25, None, 8, 4, 3)
+        self.assertEqual(len(part.entries), 32)
+        entry = part.entries[3]
+        self.assertEqual((entry["times"], entry["seconds"], entry["elements"], entry["longest"]), (3, 1.0, 8, 4))
+
+    def test_nothing_is_different_without_a_failure(self):
+        for name in ("dropout", "batch norm", "several"):
+            loops.expect()
+            want = loops.Outcome(name)
+            self.assertTrue(self.outcome(name).same(want), name)
+            self.assertEqual(self.repeats(), [])
+
+    def test_learned_sizes_are_armed(self):
+        net = loops.Net()
+        guard = self.guard(net)
+        guard.arm({"rung": "checkpointing", "elements": 40, "longest": 31, "parts": 0})
+        for shape, recomputed in (((2, 4), False), ((2, 31), True), ((10, 4), True), ((9, 4), False)):
+            loops.expect()
+            net(torch.zeros(shape, dtype=torch.long)).sum().backward()
+            self.assertEqual(loops.fail.count["forward"], 6 if recomputed else 3, shape)
+
+
+for name in loops.LOOPS:
+    if name not in ("late", "guarded"):
+        setattr(Loops, "test_" + name.replace(" ", "_"), lambda self, name=name: self.look(name))
+
+
+class Memory(Guarded):
+    def test_old_graph_is_let_go(self):
+        """Though the job keeps the loss, and a view of the output."""
+        gone = []
+
+        class Held(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                value = x * 2
+                ctx.save_for_backward(value)
+                gone.append(weakref.ref(value))
+                return value.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                loops.fail("backward")
+                return gradient * 2
+
+        class Root(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks = nn.ModuleList(loops.Block() for _ in range(2))
+
+            def forward(self, x):
+                if gone:
+                    gc.collect()
+                    gone.append(gone[0]() is None)
+                for block in self.blocks:
+                    x = block(x)
+                return Held.apply(x)
+
+        net = Root()
+        self.guard(net)
+        loops.expect(("backward", 1))
+        output = net(torch.ones(3, loops.WIDTH))
+        kept = output, output.view(-1), output.view(-1).sum()
+        loss = kept[2] / 2
+        loss.backward()
+        self.assertEqual(len(self.repeats()), 1, self.refused())
+        self.assertIs(gone[1], True)
+        self.assertTrue(all(p.grad is not None for p in net.parameters()))
+
+
+class Refused(Guarded):
+    """The job's own error goes up as it was."""
+
+    def fails(self, run, reason, *at, net=None, why=RuntimeError):
+        net = net or loops.Net()
+        self.guard(net)
+        loops.expect(*at)
+        error = None
+        try:
+            run(net)
+        except why as e:
+            error = e
+        self.assertIn("can't allocate memory", str(error))
+        self.assertIsNone(error.__context__)
+        self.assertEqual(self.repeats(), [])
+        if reason:
+            self.assertIn(reason, self.refused()["reason"])
+        return error
+
+    x = torch.zeros(2, 4, dtype=torch.long)
+
+    def backward(self, net, loss=lambda out: out.sum(), **kwargs):
+        loss(net(self.x)).backward(**kwargs)
+
+    def test_parameter_reached_otherwise(self):
+        self.fails(lambda net: self.backward(net, lambda out: out.sum() + net.head.weight.square().sum()), "otherwise than through the model", ("backward", 2))
+
+    def test_second_model_in_the_loss(self):
+        other = nn.Linear(loops.WORDS, 1)
+        self.fails(lambda net: self.backward(net, lambda out: out.sum() + other(torch.ones(1, loops.WORDS)).sum()), "otherwise than through the model", ("backward", 2))
+
+    def test_input_with_a_gradient(self):
+        class Float(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks = nn.ModuleList(loops.Block() for _ in range(2))
+
+            def forward(self, x):
+                for block in self.blocks:
+                    x = block(x)
+                return x
+
+        net, before = Float(), nn.Linear(loops.WIDTH, loops.WIDTH)
+        self.fails(lambda net: net(before(torch.ones(2, loops.WIDTH))).sum().backward(), "an input of the model has a gradient", ("backward", 1), net=net)
+
+    def test_output_without_its_gradient(self):
+        self.fails(lambda net: self.backward(net, lambda out: loops.Falls.apply(out).sum()), "has not got its gradient yet", ("backward", 1))
+
+    def test_call_whose_output_has_no_gradient_yet(self):
+        self.fails(loops.several, "has not got its gradient yet", ("backward", 2))
+
+    def test_tensor_that_is_no_parameter(self):
+        net = loops.Net()
+        prompt = torch.zeros(loops.WIDTH, requires_grad=True)
+        net.blocks[0].norm.register_buffer("unused", torch.zeros(1))
+        net.blocks[0].norm.prompt = [prompt]
+        net.blocks[0].norm.__class__ = type("Prompted", (nn.LayerNorm,), {"forward": lambda self, x: nn.LayerNorm.forward(self, x) + self.prompt[0]})
+        self.fails(self.backward, "no parameter of it", ("backward", 2), net=net)
+
+    def test_input_that_was_written_to(self):
+        class Writes(loops.Net):
+            def forward(self, x):
+                x.add_(1)
+                return super().forward(x)
+
+        self.fails(self.backward, "an input was written to", ("forward", 2), net=Writes())
+        self.x.zero_()
+
+    def test_parameter_that_was_written_to(self):
+        def run(net):
+            loss = net(self.x).sum()
+            with torch.no_grad():
+                net.norm_free.add_(1)
+            loss.backward()
+
+        net = loops.Net()
+        net.norm_free = nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.fails(run, "written to", ("backward", 2), net=net)
+
+    def test_graph_that_is_kept(self):
+        self.fails(lambda net: self.backward(net, retain_graph=True), "keeps the graph", ("backward", 2))
+        self.fails(lambda net: self.backward(net, inputs=list(net.parameters())), "for some tensors only", ("backward", 2))
+
+    @unittest.skipIf(torch.__version__ < "2", "it warns")
+    def test_graph_of_gradients(self):
+        self.fails(lambda net: self.backward(net, create_graph=True), "keeps the graph", ("backward", 2))
+
+    def test_autograd_grad(self):
+        self.fails(lambda net: torch.autograd.grad(net(self.x).sum(), list(net.parameters())), "", ("backward", 2))
+
+    def test_anomalies_are_looked_for(self):
+        def run(net):
+            with torch.autograd.set_detect_anomaly(True):
+                self.backward(net)
+
+        self.fails(run, "anomalies", ("forward", 2))
+
+    def test_scripted_module(self):
+        net = loops.Net()
+        net.norm = torch.jit.script(nn.LayerNorm(4))
+        self.fails(self.backward, "TorchScript", ("forward", 2), net=net)
+
+    def test_compiled_module(self):
+        net = loops.Net()
+        net.blocks[0].__dict__["_compiled_call_impl"] = None
+        net.blocks[0].forward = net.blocks[0].forward
+        net.blocks[0].forward.__func__  # a plain method
+        wrapped = lambda x: loops.Block.forward(net.blocks[0], x)  # noqa: E731
+        wrapped._torchdynamo_orig_callable = loops.Block.forward
+        net.blocks[0].forward = wrapped
+        self.fails(self.backward, "compiled", ("forward", 2), net=net)
+
+    def test_hook_on_an_output(self):
+        def run(net):
+            out = net(self.x)
+            out.register_hook(lambda gradient: gradient * 2)
+            out.sum().backward()
+
+        self.fails(run, "hook on a tensor", ("backward", 2))
+
+    def test_hook_on_a_tensor_inside(self):
+        class Hooks(loops.Net):
+            def forward(self, x):
+                x = self.blocks[0](self.embed(x))
+                x.retain_grad()
+                return self.head(self.blocks[1](x))
+
+        self.fails(self.backward, "hook on a tensor", ("backward", 1), net=Hooks())
+
+    def test_hook_on_a_module(self):
+        net = loops.Net()
+        net.blocks[1].register_forward_hook(lambda module, args, output: None)
+        self.fails(self.backward, "a hook on Block", ("forward", 3), net=net)
+
+    def test_hook_on_all_modules(self):
+        handle = nn.modules.module.register_module_forward_hook(lambda module, args, output: None)
+        self.addCleanup(handle.remove)
+        self.fails(self.backward, "a hook on all modules", ("forward", 3))
+
+    def test_backward_pass_inside_the_forward(self):
+        class Inner(loops.Net):
+            def forward(self, x):
+                (self.norm_free * 2).sum().backward()
+                return super().forward(x)
+
+        net = Inner()
+        net.norm_free = nn.Parameter(torch.zeros(1))
+        self.fails(self.backward, "runs a backward pass", ("forward", 2), net=net)
+        self.assertEqual(net.norm_free.grad.item(), 2)
+
+    def test_collective_in_the_forward(self):
+        import torch.distributed as dist
+
+        class Together(loops.Net):
+            def forward(self, x):
+                dist.all_reduce(torch.ones(1))
+                return super().forward(x)
+
+        with world():
+            self.fails(self.backward, "communicates", ("forward", 2), net=Together())
+            self.fails(self.backward, "communicates", ("backward", 2), net=Together())
+
+    def test_models_that_are_spread_over_ranks(self):
+        for name in ("FullyShardedDataParallel", "SyncBatchNorm", "MoE", "PipelineModule", "ColumnParallelLinear"):
+            net = loops.Net()
+            net.norm = type(name, (nn.Identity,), {})()
+            self.assertNotEqual(self.parts["inplace"].barred(net), "", name)
+        net = loops.Net()
+        net.head.weight.ds_id = 1
+        self.assertIn("ZeRO", self.parts["inplace"].barred(net))
+        self.assertEqual(self.parts["inplace"].barred(loops.Net()), "")
+
+    def test_backward_pass_of_deepspeed(self):
+        def run(net):
+            guard.only_forward = True
+            self.backward(net)
+
+        plain, guard = self.guard, None
+
+        def kept(net):
+            nonlocal guard
+            guard = plain(net)
+
+        self.guard = kept
+        self.fails(run, "DeepSpeed", ("backward", 2))
+
+    def test_second_failure_in_one_step(self):
+        error = self.fails(self.backward, "can't allocate memory", ("forward", 2), ("forward", 3))
+        self.assertIsNone(error.__cause__)
+        self.fails(self.backward, "can't allocate memory", ("backward", 2), ("forward", 5))
+
+    def test_model_without_a_remedy(self):
+        net = nn.Sequential(nn.Embedding(5, 3), type("Fails", (nn.Module,), {"forward": lambda self, x: loops.Falls.apply(x)})())
+        self.fails(self.backward, "no repeated blocks", ("forward", 1), net=net)
+
+    def test_error_is_as_it_was(self):
+        """Nothing was cleared where the step was not repeated."""
+        net = loops.Net()
+        net.blocks[1].register_forward_hook(lambda module, args, output: None)
+        error = self.fails(self.backward, "a hook", ("forward", 3), net=net)
+        place, names = error.__traceback__, []
+        while place.tb_next is not None:
+            place = place.tb_next
+            names.append(place.tb_frame.f_code.co_name)
+        self.assertEqual(place.tb_frame.f_locals["where"], "forward")
+        self.assertIn("x", [name for frame in frames(error) if frame.f_code.co_filename.endswith("loops.py") for name in frame.f_locals])
+
+
+def frames(error):
+    place, found = error.__traceback__, []
+    while place is not None:
+        found.append(place.tb_frame)
+        place = place.tb_next
+    return found
+
+
+@contextlib.contextmanager
+def world():
+    """A process group of this process alone."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+class Caught(Guarded):
+    """A job that handles the error itself sees it."""
+
+    def handles(self, run):
+        net = loops.Net()
+        self.guard(net)
+        loops.expect(("forward", 2))
+        seen = run(net, torch.zeros(2, 4, dtype=torch.long))
+        self.assertEqual(self.repeats(), [])
+        self.assertIn("the job handles the error itself", self.refused()["reason"])
+        return seen
+
+    def test_text_of_the_message(self):
+        def run(net, x):
+            try:
+                net(x)
+            except RuntimeError as e:
+                if "out of memory" in str(e) or "can't allocate" in str(e):
+                    return [f for f in frames(e) if f.f_code.co_name == "fail"][0].f_locals["where"]
+                raise
+
+        self.assertEqual(self.handles(run), "forward")
+
+    def test_type_of_the_error(self):
+        def run(net, x):
+            try:
+                return net(x)
+            except (torch.cuda.OutOfMemoryError, RuntimeError):
+                return "seen"
+
+        self.assertEqual(self.handles(run), "seen")
+
+    def test_suppressed(self):
+        class OutOfMemory(RuntimeError):
+            pass
+
+        def run(net, x):
+            with contextlib.suppress(OutOfMemory, RuntimeError):
+                net(x)
+
+        self.handles(run)
+
+    def test_batch_size_that_is_looked_for(self):
+        def run(net, x):
+            sizes = []
+
+            @find_executable_batch_size
+            def train(batch_size):
+                sizes.append(batch_size)
+                net(x[:batch_size]).sum().backward()
+
+            train()
+            return sizes
+
+        self.assertEqual(self.handles(run), [2, 1])
+
+    def test_other_handlers_do_not_count(self):
+        net = loops.Net()
+        self.guard(net)
+        loops.expect(("forward", 2))
+        try:
+            net(torch.zeros(2, 4, dtype=torch.long))
+        except Exception:
+            raise
+        self.assertEqual(len(self.repeats()), 1)
+
+
+def find_executable_batch_size(function):
+    """As Accelerate's."""
+    def should_reduce_batch_size(error):
+        return "can't allocate memory" in str(error)
+
+    def decorated():
+        size = 2
+        while True:
+            try:
+                return function(size)
+            except Exception as e:
+                if not should_reduce_batch_size(e):
+                    raise
+                size //= 2
+
+    return decorated
