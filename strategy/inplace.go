@@ -242,11 +242,19 @@ func (r RankInPlace) Sentence(tokens bool) string {
 		wanted = fmt.Sprintf(" (wanted %s)", GiB(r.Requested))
 	}
 	words := fmt.Sprintf("rank %d ran out of memory in %s at step %d%s; the step was done again", r.Rank, r.Phase, r.Step, wanted)
-	if r.Phase == "loss" && r.Requested == 0 {
+	switch foreseen := r.Requested == 0; {
+	case r.Phase == "loss" && r.Rung == RungLossParts:
+		words = fmt.Sprintf("rank %d had too little memory for the loss at step %d%s; it was computed", r.Rank, r.Step, wanted)
+	case r.Phase == "loss" && foreseen:
 		words = fmt.Sprintf("rank %d had little memory left for the loss at step %d; the forward pass was done again", r.Rank, r.Step)
+	case r.Phase == "optimizer" && foreseen:
+		words = fmt.Sprintf("rank %d had little memory left for the optimizer's step at step %d; it is done", r.Rank, r.Step)
 	}
 	with, from := r.remedy()
-	words += fmt.Sprintf(" %s (%.2f s)", with, r.Seconds.Duration().Seconds())
+	words += " " + with
+	if r.Seconds > 0 {
+		words += fmt.Sprintf(" (%.2f s)", r.Seconds.Duration().Seconds())
+	}
 	switch {
 	case from == "":
 	case tokens && r.Longest > 0:
@@ -267,6 +275,8 @@ func (r InPlace) remedy() (with, from string) {
 		return "with recomputed blocks", "recomputed"
 	case r.Rung == RungOffloadActivations:
 		return "with its activations in host memory", "offloaded"
+	case r.Rung == RungLossParts:
+		return "in parts of its rows", ""
 	case r.Parts > 0:
 		return fmt.Sprintf("in %d parts", r.Parts), "split"
 	}

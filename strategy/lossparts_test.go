@@ -3,6 +3,7 @@ package strategy
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -60,6 +61,23 @@ func TestMemoryPlanHasLossInParts(t *testing.T) {
 	for v, want := range map[Value]string{"on": "on", "off": "", "": ""} {
 		if got := MemoryPlan(Plan{LossParts: v}).LossParts; got != want {
 			t.Errorf("%q becomes %q, want %q", v, got, want)
+		}
+	}
+}
+
+// A shortage that was foreseen is no failure, and later ones of the loss and the optimizer name how
+// they were answered.
+func TestForeseenShortagesReadAsSuch(t *testing.T) {
+	for want, one := range map[string]InPlace{
+		"rank 1 had little memory left for the optimizer's step at step 0; it is done one parameter at a time":                       {Phase: "optimizer", Times: 1},
+		"rank 1 ran out of memory in optimizer at step 0 (wanted 2.0 GiB); the step was done again one parameter at a time (0.50 s)": {Phase: "optimizer", Times: 1, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
+		"rank 1 had little memory left for the loss at step 3; the forward pass was done again with recomputed blocks (0.50 s); steps with inputs of 64 elements or a longest dimension of 8 are recomputed from here on": {
+			Rung: RungCheckpointing, Phase: "loss", Step: 3, Seconds: Seconds(time.Second / 2), Elements: 64, Longest: 8,
+		},
+		"rank 1 had too little memory for the loss at step 3 (wanted 2.0 GiB); it was computed in parts of its rows (0.50 s)": {Rung: RungLossParts, Phase: "loss", Step: 3, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
+	} {
+		if got := (RankInPlace{1, one}).Sentence(false); got != want {
+			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
 }

@@ -54,6 +54,8 @@
 //	                  the settings of frameworks
 //	calls.py          orders that change an argument in the job's code
 //	rungs.py …        remedies inside the model
+//	optimizerstep.py  the first step of the optimizer, done again one parameter at a time
+//	room.py           how much memory the process can still have
 //	losspart.py losscalls.py
 //	                  cross entropy over large logits, in parts of its rows
 //	compared.py       recomputed blocks compared with their first run

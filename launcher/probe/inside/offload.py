@@ -8,7 +8,7 @@ import contextlib
 import os
 import weakref
 
-from . import blocks, checkpointing, exclusions, forwards
+from . import blocks, checkpointing, exclusions, forwards, room
 
 VALUES = ("cpu",)
 
@@ -44,7 +44,7 @@ def short_of_memory(root, device):
     Checkpointed blocks keep only their inputs, in a transformer a 25th; but not all saved
     tensors are in blocks. What does not fit in the end stays on the device.
     """
-    expected = within_reach(device)
+    expected = room.free(device)
     if checkpointing.is_on(root):
         expected //= 8
     room = budget()
@@ -52,16 +52,6 @@ def short_of_memory(root, device):
         return ""
     return "the forward may hold %.1f GiB, and each rank can have %.1f GiB of the host's memory" % (
         expected / 2.0**30, room / 2.0**30)
-
-
-def within_reach(device):
-    """Return the bytes of the device that this process can still have."""
-    import torch
-
-    free, total = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
-    return max(min(free + unused, int(total * fraction) - torch.cuda.memory_allocated(device)), 0)
 
 
 def turn(root, value="cpu", tell=None, when=None):

@@ -26,18 +26,23 @@ def done(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0):
     memory.repeated()
     pace.tell("spoilt")
     snapshot.keep()
+    entry(phase, remedy, seconds, failure, elements, longest, parts)
+
+
+def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0):
+    """Report a pass that was done in another way, without or with a failure."""
     step = steps.clock["n"]
     same = (each for each in entries if (each["rung"], each["phase"], each["parts"]) == (remedy, phase, parts))
-    entry = next(same, None)
-    if entry is None:
+    found = next(same, None)
+    if found is None:
         if len(entries) == MOST:
             return
-        entry = {
+        found = {
             "rung": remedy, "phase": phase, "step": step, "times": 0, "requested_bytes": ranout.figure(ranout.SIZE, failure), "seconds": 0.0,
             "parts": parts, "at": time.time(),
         }
-        entries.append(entry)
-    entry.update(times=entry["times"] + 1, last_step=step, seconds=entry["seconds"] + seconds, elements=elements, longest=longest)
+        entries.append(found)
+    found.update(times=found["times"] + 1, last_step=step, seconds=found["seconds"] + seconds, elements=elements, longest=longest)
     process.told["in_place"] = entries
     process.save()
 

@@ -5,7 +5,7 @@
 # shows that it computes each row by itself. No tensor of the job is written to.
 import sys
 
-from . import offload, tape as tapes
+from . import room, tape as tapes
 
 Unproven, Call = tapes.Unproven, tapes.Call
 version, numbers, filled = tapes.version, tapes.numbers, tapes.filled
@@ -197,7 +197,7 @@ def prove(tape, ops, loss, rows, dims):
     torch = sys.modules["torch"]
     if tape.bytes > MOST_BYTES:
         raise Unproven("the loss is too large to be computed again")
-    if loss.device.type == "cuda" and offload.within_reach(loss.device) < TIMES * tape.bytes:
+    if loss.device.type == "cuda" and room.free(loss.device) < TIMES * tape.bytes:
         raise Unproven("too little of the GPU's memory is left to compute the loss again")
     check_functions(loss, {id(f) for f in (tape.tensors[o].grad_fn for op in ops if isinstance(op, Call) for o in op.outs) if f is not None})
     again = Again(tape, ops, tape.find(loss), rows, dims)

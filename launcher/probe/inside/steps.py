@@ -8,7 +8,7 @@ import time
 import types
 import weakref
 
-from . import backward, batches, calls, cycles as cycles_part, ends, forwards, gate, imports, loaders, losscalls, memory, pace, precision, process, rank, root as root_part, rootcalls, samples, snapshot, switches, words
+from . import backward, batches, calls, cycles as cycles_part, ends, forwards, gate, imports, loaders, losscalls, memory, optimizerstep, pace, precision, process, rank, root as root_part, rootcalls, samples, snapshot, switches, words
 
 
 # Those of the job itself, where a framework knows them: a function that gives the number
@@ -77,6 +77,7 @@ def watch_classes(Optimizer):
     def noticed(self):
         made.append(weakref.ref(self))
         del made[:-64]
+        process.guarded(optimizerstep.wrap)(type(self))
         if "post" not in handles:
             wrap(type(self))
 

@@ -29,6 +29,11 @@ class Lines(unittest.TestResult):
 
     addError = addFailure
 
+    def addSubTest(self, test, part, error):
+        super().addSubTest(test, part, error)
+        if error is not None:
+            self.tell(test, "fail", "%s: %s" % (part.id(), self._exc_info_to_string(error, part)))
+
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
