@@ -22,7 +22,7 @@ const contextBytes = 700 << 20
 func (r result) onGPU(t *testing.T, dir, name string, share float64, flags, line []string) launched {
 	t.Helper()
 	ceiling := fmt.Sprintf("%dMiB", (contextBytes+int64(share*float64(r.Peak)))>>20)
-	words := append([]string{"--fresh", "--run-dir", filepath.Join(dir, name), "--device-memory", ceiling}, flags...)
+	words := append([]string{"--fresh", "--run-dir", filepath.Join(dir, name), "--device-memory", ceiling, "--no-in-place"}, flags...)
 	l := runUnder(t, dir, nil, words, line)
 	t.Logf("%s under %s, peak %d MiB: %s after %d attempts: %s", name, ceiling, r.Peak>>20, l.verdict.Outcome, len(l.verdict.Attempts), l.verdict.Reason)
 	for _, a := range l.verdict.Attempts {

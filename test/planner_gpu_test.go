@@ -396,7 +396,7 @@ type rescue struct {
 // under runs the job as written under a ceiling, and writes its row. There is no rescue if nothing trained.
 func (m *match) under(t *testing.T, mode string, share float64, ceiling int64, best trial) (rescue, bool) {
 	t.Helper()
-	c := call{dir: m.folderWith(t, m.written), flags: append([]string{"--mode", mode, "--numerics", "mixed-precision", "--device-memory", strconv.FormatInt(ceiling>>20, 10) + "MiB"}, m.fresh...)}
+	c := call{dir: m.folderWith(t, m.written), flags: append([]string{"--mode", mode, "--no-in-place", "--numerics", "mixed-precision", "--device-memory", strconv.FormatInt(ceiling>>20, 10) + "MiB"}, m.fresh...)}
 	v, said, err := m.timed(t, c)
 	t.Logf("%s at %.2f:\n%s", mode, share, said)
 	if err != nil || len(v.Attempts) == 0 {

@@ -335,7 +335,7 @@ func (st *staged) run(ctx context.Context) {
 	began := time.Now()
 	seen := sync.OnceFunc(func() { close(st.begun) })
 	defer seen()
-	cmd := osexec.CommandContext(ctx, st.binary, "--run-dir", filepath.Join(st.job, "run"), filepath.Join(st.job, st.scene.toml))
+	cmd := osexec.CommandContext(ctx, st.binary, "--run-dir", filepath.Join(st.job, "run"), "--no-in-place", filepath.Join(st.job, st.scene.toml))
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+st.python, "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "TOKENIZERS_PARALLELISM=false")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second

@@ -40,7 +40,7 @@ func TestSecondNightOnGPUs(t *testing.T) {
 				defer layers.write(t, dir, strategy.Value(n.layers), "20")
 			}
 			ceiling := strconv.FormatInt(int64(n.share*float64(written.peak))>>20, 10) + "MiB"
-			v, said, err := m.timed(t, call{dir: dir, state: state, flags: append([]string{"--mode", "predict", "--device-memory", ceiling}, n.flags...)})
+			v, said, err := m.timed(t, call{dir: dir, state: state, flags: append([]string{"--mode", "predict", "--no-in-place", "--device-memory", ceiling}, n.flags...)})
 			if err != nil || v.Outcome != strategy.Trained {
 				t.Fatalf("%s, %v\n%s", v.Outcome, err, said)
 			}
