@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
@@ -16,22 +14,22 @@ import (
 // A family is one metric. All have the labels job_name and run, so that the files of several
 // jobs can be scraped together.
 type family struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
+	name, help, kind string
+	labels           []string
 }
 
-var families []family
+var families []*family
 
-func gauge(name, help string, labels ...string) family {
-	return newFamily(prometheus.GaugeValue, name, help, labels)
+func gauge(name, help string, labels ...string) *family {
+	return newFamily("gauge", name, help, labels)
 }
 
-func counter(name, help string, labels ...string) family {
-	return newFamily(prometheus.CounterValue, name, help, labels)
+func counter(name, help string, labels ...string) *family {
+	return newFamily("counter", name, help, labels)
 }
 
-func newFamily(kind prometheus.ValueType, name, help string, labels []string) family {
-	f := family{prometheus.NewDesc(name, help, append([]string{"job_name", "run"}, labels...), nil), kind}
+func newFamily(kind, name, help string, labels []string) *family {
+	f := &family{name, help, kind, append([]string{"job_name", "run"}, labels...)}
 	families = append(families, f)
 	return f
 }
@@ -74,15 +72,8 @@ var (
 // outcomes are all outcomes of a run.
 var outcomes = []strategy.Outcome{strategy.Trained, strategy.Failed, strategy.Exhausted, strategy.Stopped, strategy.Retry}
 
-// Describe implements prometheus.Collector.
-func (m *Exporter) Describe(to chan<- *prometheus.Desc) {
-	for _, f := range families {
-		to <- f.desc
-	}
-}
-
-// Collect implements prometheus.Collector. A run that has not begun has no metrics.
-func (m *Exporter) Collect(to chan<- prometheus.Metric) {
+// collect sends the values of all metrics, with all labels. A run that has not begun has no metrics.
+func (m *Exporter) collect(to valueSender) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &m.state
@@ -90,8 +81,8 @@ func (m *Exporter) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	run := []string{m.label(r.Began.Name), m.label(r.Began.Run)}
-	send := valueSender(func(f family, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(f.desc, f.kind, value, append(run[:2:2], labels...)...)
+	send := valueSender(func(f *family, value float64, labels ...string) {
+		to(f, value, append(run[:2:2], labels...)...)
 	})
 	send(runInfo, 1, m.label(r.Began.Version), m.label(r.Began.Recipe))
 	send.run(r, m.ended)
@@ -112,10 +103,10 @@ func (m *Exporter) Collect(to chan<- prometheus.Metric) {
 }
 
 // A valueSender sends the value of a metric.
-type valueSender func(f family, value float64, labels ...string)
+type valueSender func(f *family, value float64, labels ...string)
 
 // known sends a value that is not zero: zero is not known.
-func (t valueSender) known(f family, value float64, labels ...string) {
+func (t valueSender) known(f *family, value float64, labels ...string) {
 	if value != 0 {
 		t(f, value, labels...)
 	}

@@ -11,9 +11,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Bounds of the resources that clients can use.
@@ -33,7 +30,7 @@ type server struct {
 
 // listen serves metrics on an address. If it cannot, it warns and returns nil: the job trains
 // without.
-func listen(address string, from prometheus.Gatherer, note func(string)) *server {
+func listen(address string, text func() []byte, note func(string)) *server {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		note(fmt.Sprintf("warning: no metrics are served: %v", err))
@@ -43,7 +40,10 @@ func listen(address string, from prometheus.Gatherer, note func(string)) *server
 		note(fmt.Sprintf("the metrics are served on http://%s/metrics", listener.Addr()))
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", textType)
+		_, _ = w.Write(text()) // a client that is gone needs no answer
+	})
 	clients := &connections{most: mostConnections}
 	s := &server{http: http.Server{
 		Handler: clients.answering(mux), ConnContext: clients.context, ConnState: clients.state, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,

@@ -3,22 +3,19 @@
 //
 //	metrics.go   events and samples in, the file out
 //	families.go  the metrics, and their values
+//	text.go      Prometheus' text format
 //	listen.go    the server
 //
 // The run never waits for a full disk or a slow scraper.
 package metrics
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/expfmt"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/background"
@@ -31,14 +28,13 @@ import (
 // An Exporter exports the metrics of one run. Its methods may be called from several goroutines; only
 // Close waits for disk and network.
 type Exporter struct {
-	options  model.Metrics
-	mask     *mask.Masker
-	note     func(string) // nil before Start
-	registry *prometheus.Registry
-	begun    sync.Once
-	writer   *background.Worker
-	warned   bool // that the file cannot be written; the writer's
-	server   *server
+	options model.Metrics
+	mask    *mask.Masker
+	note    func(string) // nil before Start
+	begun   sync.Once
+	writer  *background.Worker
+	warned  bool // that the file cannot be written; the writer's
+	server  *server
 
 	mu    sync.Mutex // guards what follows
 	state runstate.Run
@@ -48,9 +44,7 @@ type Exporter struct {
 // New returns the metrics of a run; nothing is exported before Start. The mask removes the job's
 // secrets from them, and may be nil.
 func New(o model.Metrics, m *mask.Masker) *Exporter {
-	metrics := &Exporter{options: o, mask: m, registry: prometheus.NewRegistry(), writer: background.New()}
-	metrics.registry.MustRegister(metrics)
-	return metrics
+	return &Exporter{options: o, mask: m, writer: background.New()}
 }
 
 // Events returns a function that updates the metrics, and then calls show.
@@ -100,7 +94,7 @@ func (m *Exporter) begin() {
 		m.writer.Start(textPause, m.write)
 	}
 	if m.options.Listen != "" {
-		m.server = listen(m.options.Listen, m.registry, m.note)
+		m.server = listen(m.options.Listen, m.text, m.note)
 	}
 }
 
@@ -132,17 +126,7 @@ func (m *Exporter) write() {
 
 // writeFile replaces the file; a link in its place is replaced, too.
 func (m *Exporter) writeFile() error {
-	gathered, err := m.registry.Gather()
-	if err != nil {
-		return fmt.Errorf("gather the metrics: %w", err)
-	}
-	var text bytes.Buffer
-	for _, f := range gathered {
-		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
-			return fmt.Errorf("encode %s: %w", f.GetName(), err)
-		}
-	}
-	return private.WriteCopy(m.options.TextFile, text.Bytes(), textMode)
+	return private.WriteCopy(m.options.TextFile, m.text(), textMode)
 }
 
 // longestLabel is the largest length of a label's value, in characters.
