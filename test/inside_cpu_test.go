@@ -18,7 +18,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// Jobs of real PyTorch without any description go from out of memory to trained, with the losses of the
+// Jobs of real PyTorch without any description are relaunched after out of memory and trained, with the losses of the
 // untouched job. The ceiling is between the job's memory before its first step and that of the step.
 func TestJobsWithoutASetting(t *testing.T) {
 	python := testenv.Torch(t)
@@ -46,7 +46,7 @@ func TestJobsWithoutASetting(t *testing.T) {
 				t.Fatalf("%v in %s", err, untouched)
 			}
 			ceiling := fmt.Sprintf("%dMiB", before+int(test.share*float64(peak-before)))
-			words := append([]string{"--run-dir", "run", "--device-memory", ceiling}, test.flags...)
+			words := append([]string{"--run-dir", "run", "--no-in-place", "--device-memory", ceiling}, test.flags...)
 			rescued := runLine(t, dir, binary(t), append(append(words, python), test.line...)...)
 			v := verdictOf(t, filepath.Join(dir, "run"))
 			if len(v.Attempts) != 2 || v.Outcome != strategy.Trained || v.Attempts[0].Changed.String() != test.changed {
@@ -92,6 +92,13 @@ var onCPU = []string{"MALLOC_ARENA_MAX=1", "MALLOC_MMAP_THRESHOLD_=131072", "CUD
 // runLine runs a command in a folder and returns what it writes to stdout.
 func runLine(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
+	out, _ := runBoth(t, dir, program, args...)
+	return out
+}
+
+// runBoth is runLine with what the program writes to stderr.
+func runBoth(t *testing.T, dir, program string, args ...string) (stdout, stderr string) {
+	t.Helper()
 	cmd := osexec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), onCPU...)
@@ -100,7 +107,7 @@ func runLine(t *testing.T, dir, program string, args ...string) string {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s %v: %v\n%s", program, args, err, tail(errs.Bytes(), 40))
 	}
-	return out.String()
+	return out.String(), errs.String()
 }
 
 func lastLine(text, prefix string) string {

@@ -166,7 +166,7 @@ var recoveryKeys = []FileKey{
 	},
 	{Name: "prefer", Form: TextForm, Words: prefers, Default: `"exact"`, About: "exact: plans that train the same come before those that are equal on average; speed: the fastest of both; tree: the order of remedies", at: func(j *Job) any { return &j.Policy.Prefer }},
 	{
-		Name: "in_place", Form: TruthForm, Default: "false",
+		Name: "in_place", Form: TruthForm, Default: "true",
 		About: "a step that runs out of memory is done again inside the process, with less memory, where that is exact", at: func(j *Job) any { return &j.Policy.InPlace },
 	},
 	{
