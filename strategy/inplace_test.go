@@ -13,6 +13,7 @@ import (
 func changeable() Job {
 	return Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{
 		ActivationCheckpointing: {By: ByHook, Values: []Value{"none", "full"}}, OffloadActivations: {By: ByHook, Values: []Value{"none", "cpu"}},
+		LossParts: {Absent: "nothing that the script imports uses PyTorch"},
 	}}
 }
 
@@ -29,7 +30,11 @@ func TestPolicyJobAndPlanDecideWhatIsAllowedInPlace(t *testing.T) {
 		accelerator string
 		want        []Rung // nil: nothing at all
 	}{
-		"a GPU":                {nil, nil, "cuda", both},
+		"a GPU": {nil, nil, "cuda", both},
+		"a cross entropy": {
+			func(_ *Policy, j *Job) { j.Knobs[LossParts] = Range{By: ByHook, Values: []Value{"off", "on"}} }, nil, "cuda",
+			[]Rung{RungCheckpointing, RungLossParts, RungOffloadActivations},
+		},
 		"the CPU":              {nil, nil, "cpu", both[:1]},
 		"switched off":         {func(p *Policy, _ *Job) { p.InPlace = false }, nil, "cuda", nil},
 		"mode off":             {func(p *Policy, _ *Job) { p.Mode = Off }, nil, "cuda", nil},

@@ -91,7 +91,7 @@ func deviceRows() []rungRow {
 			remedy: stepRemedy(ActivationCheckpointing), idle: actsOnActivations,
 		},
 		{rung: RungSplit, turns: []Knob{ForwardParts}, training: Exact, onCPU: true, remedy: inParts, idle: actsOnCalls},
-		{rung: RungLossParts, turns: []Knob{LossParts}, training: Exact, onCPU: true, remedy: stepRemedy(LossParts), idle: actsOnCalls},
+		{rung: RungLossParts, turns: []Knob{LossParts}, training: Exact, onCPU: true, inPlace: true, remedy: stepRemedy(LossParts), idle: actsOnCalls},
 		{
 			rung: RungMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,
 			remedy: smallerBatch, plans: (*situation).divided, takes: lowers(MicroBatchSize, EvalBatchSize), idle: actsOnCalls,

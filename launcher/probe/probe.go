@@ -54,6 +54,7 @@
 //	                  the settings of frameworks
 //	calls.py          orders that change an argument in the job's code
 //	rungs.py …        remedies inside the model
+//	beforeloss.py     the forward pass done again where little memory is left for the loss
 //	optimizerstep.py  the first step of the optimizer, done again one parameter at a time
 //	room.py           how much memory the process can still have
 //	losspart.py losscalls.py

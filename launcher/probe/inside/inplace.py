@@ -14,7 +14,7 @@ import time
 import traceback
 import weakref
 
-from . import blocks, caught, compared, exclusions, forwards, model, oldgraph, process, ranout, recompute, remedies, repeats, root as root_part, rootcalls, rootstate, steps
+from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, process, ranout, recompute, remedies, repeats, root as root_part, rootcalls, rootstate, steps
 
 
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
@@ -35,6 +35,8 @@ def first(root):
     target = guarded_module(root)
     guard = state["guard"] = Guard(target, orders, barred(root))
     guard.only_forward = any(base.__name__ == "DeepSpeedEngine" for base in type(root).__mro__)
+    if orders.get("before_loss"):
+        guard.foresee = beforeloss.foresee
     for entry in orders.get("armed") or ():
         guard.arm(entry)
     if target is root:
@@ -681,6 +683,8 @@ def restore(value, inner):
 
 def norm_in(failure):
     """Gives the module whose statistics a failure kept from being computed, None for none."""
+    if failure is None:
+        return None
     frames = ranout.frames_of(failure.__traceback__)
     if not frames or frames[0].f_code.co_name != "batch_norm":
         for i, frame in enumerate(frames):

@@ -2,16 +2,21 @@
 # parts. Every name of the function, imported by the job or not, calls torch._C._nn.cross_entropy_loss,
 # which has another function in front for as long.
 import sys
+import time
 import types
 
-from . import exclusions, figures, imports, inputs, losspart, process, ranout, root as root_part
+from . import caught, exclusions, figures, imports, inputs, losspart, process, ranout, repeats, room, root as root_part
 
 VALUES = ("on",)
 
 KNOB = "loss_parts"
+RUNG = "loss-parts"
+NEEDS = 3  # times the logits' bytes in fp32: what PyTorch's own needs, with its backward
 UNSEEN = "no call of cross_entropy had 256 MiB of logits"
 
-state: dict = {"largest": 0, "on": False, "tell": None}  # plain: PyTorch's function, while another is in front
+# plain: PyTorch's function, while another is in front; least: the elements of the smallest logits that
+# are computed in parts in place, None where that is not permitted.
+state: dict = {"largest": 0, "on": False, "tell": None, "least": None}
 
 
 def first(root, args, kwargs):
@@ -20,6 +25,24 @@ def first(root, args, kwargs):
     state["expected"] = expected(torch, root, args, kwargs)
     if not replaced(torch):
         listen(torch)
+        permit(root)
+
+
+def permit(root):
+    """Compute cross entropies in parts that have too little memory, where gpurun's orders permit it."""
+    orders = process.orders()
+    inside = orders.get("in_place") or {}
+    if not orders.get("hooks") or RUNG not in (inside.get("rungs") or ()) or exclusions.reason(root):
+        return
+    armed = [entry.get("elements") for entry in inside.get("armed") or () if entry.get("rung") == RUNG]
+    state["least"] = min([n for n in armed if n], default=float("inf"))
+
+
+def follows(size):
+    """Return whether a cross entropy over outputs of so many bytes in fp32 would be computed in
+    parts, as far as is known."""
+    permitted = state["on"] or state["least"] is not None
+    return permitted and "plain" in state and (state["largest"] >= size // 2 or not state["largest"] and state.get("expected", 0) > 0)
 
 
 def expected(torch, root, args, kwargs):
@@ -82,8 +105,8 @@ def listen(torch):
         if kwargs or len(args) != 6 or type(args[0]) not in tensors or compiling():
             return plain(*args, **kwargs)
         seen(losspart.size(args[0]))
-        if state["on"] and losspart.works(torch, *args):
-            return in_parts(plain, args)
+        if (state["on"] or state["least"] is not None) and losspart.works(torch, *args):
+            return in_parts(plain, args) if state["on"] else in_place(plain, args)
         return plain(*args)
 
     mine = imports.like(plain, cross_entropy_loss)
@@ -106,6 +129,48 @@ def in_parts(plain, args):
     return found
 
 
+def in_place(plain, args):
+    """Compute a cross entropy in parts if it has too little memory otherwise."""
+    logits, failure, began = args[0], None, time.monotonic()
+    if logits.numel() >= state["least"]:
+        repeats.state["active"] = True
+        return losspart.cross_entropy(plain, *args)
+    free = process.guarded(room.free)(logits.device)
+    if free is None or free >= NEEDS * losspart.size(logits):
+        try:
+            return plain(*args)
+        except BaseException as e:
+            if not ranout.is_one(e) or caught.by_a_caller():
+                raise
+            failure = e
+    return again(plain, args, failure, began)
+
+
+def again(plain, args, failure, began):
+    from . import inplace
+
+    trace, why = failure.__traceback__ if failure is not None else None, None
+    if failure is not None:
+        repeats.begin("loss")
+        inplace.release(failure)
+    try:
+        output = losspart.cross_entropy(plain, *args)
+    except BaseException as e:
+        why = failure or e
+    finally:
+        repeats.end()
+    if why is not None:
+        repeats.refused("loss", why)
+        raise why.with_traceback(trace or why.__traceback__)
+    state["least"] = min(state["least"], args[0].numel())
+    if failure is not None:
+        repeats.done("loss", RUNG, time.monotonic() - began, failure, elements=args[0].numel(), longest=max(args[0].shape))
+    else:
+        repeats.entry("loss", RUNG, time.monotonic() - began, elements=args[0].numel(), longest=max(args[0].shape))
+        repeats.state["active"] = True
+    return output
+
+
 @process.guarded
 def seen(size):
     if size <= state["largest"]:
@@ -120,7 +185,7 @@ def stepped():
     """Called before the first optimizer step: small calls are not looked at any more."""
     if state["largest"] < losspart.LEAST and not state["on"] and KNOB not in (process.told.get("refused") or {}):
         process.note("refused", {KNOB: UNSEEN})
-    if state["largest"] < losspart.LEAST // 8 and not state["on"]:
+    if state["largest"] < losspart.LEAST // 8 and not state["on"] and state["least"] is None:
         leave()
 
 

@@ -1,0 +1,22 @@
+# Before the loss: what the job computes from the root's outputs cannot be repeated. Where they are
+# large and little memory is left, the root's forward is done again with less memory, before its
+# outputs are handed to the job.
+from . import losscalls, losspart, process, room
+
+NEEDS = 3  # times the outputs' bytes in fp32: what a loss of the job's own needs, with its backward
+IN_PARTS = 1.25  # the same for a cross entropy that is computed in parts: the gradient, and one part
+
+
+@process.guarded
+def foresee(call, output):
+    """Return whether a forward pass that ended well is to be done again before its output is handed over."""
+    from . import inplace
+
+    found = [t for t in inplace.tensors_in(output) if t.requires_grad and t.is_floating_point()]
+    if not found or any(t.numel() == 1 for t in found):  # the root has computed its loss: its backward pass can be repeated
+        return False
+    size = sum(map(losspart.size, found))
+    if size < losspart.LEAST:
+        return False
+    free = room.free(found[0].device)
+    return free is not None and free < size * (IN_PARTS if losscalls.follows(size) else NEEDS)

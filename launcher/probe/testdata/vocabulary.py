@@ -1,0 +1,34 @@
+# Trains a model whose logits have 256 MiB, under a ceiling that leaves so many MiB.
+import json
+import sys
+
+import torch
+from loops import limit
+
+torch.set_num_threads(1)
+WORDS, TOKENS = 16384, 4096
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(WORDS, 4), torch.nn.Linear(4, WORDS, bias=False)
+
+    def forward(self, x):
+        return self.head(self.embed(x))
+
+
+torch.manual_seed(0)
+net = Model().train()
+optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+x = torch.arange(TOKENS) % 1000
+if sys.argv[1] != "0":
+    limit(int(sys.argv[1]))
+losses = []
+for step in range(3):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(net(x), x)
+    loss.backward()
+    optimizer.step()
+    losses.append(round(loss.item(), 3))
+print(json.dumps({"losses": losses, "sum": round(sum(p.detach().double().abs().sum().item() for p in net.parameters()), 2)}))
