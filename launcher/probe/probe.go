@@ -59,6 +59,7 @@
 //	room.py           how much memory the process can still have
 //	losspart.py losscalls.py
 //	                  cross entropy over large logits, in parts of its rows
+//	places.py         what a forward changes beside its output
 //	compared.py       recomputed blocks compared with their first run
 //	report.py         the end, and how a file is written
 //	ends.py           the exit code, where the kernel does not report it

@@ -5,6 +5,7 @@ import linecache
 import os
 import re
 import sys
+import typing
 
 NAMED = re.compile(r"OutOfMemory|out.of.memory|MemoryError|should_reduce_batch_size|(?<![a-z])oom(?![a-z])", re.IGNORECASE)
 
@@ -37,6 +38,7 @@ def in_file(path):
 def handlers(lines):
     """Return (first line, last line, what handles its exceptions) of each body that has handlers."""
     found = []
+    node: typing.Any
     for node in ast.walk(ast.parse("".join(lines))):
         if isinstance(node, ast.With):
             text = "".join(ast.dump(item.context_expr) for item in node.items if "suppress" in ast.dump(item.context_expr))

@@ -15,6 +15,11 @@ class Differs(RuntimeError):
     """Ends a backward pass whose gradients would differ from the job's own."""
 
 
+def is_difference(error):
+    """Return whether an error is Differs. PyTorch 1.13 raises what a hook on saved tensors raised as a RuntimeError."""
+    return isinstance(error, Differs) or type(error) is RuntimeError and str(error).startswith("Differs: ")
+
+
 class Steps:
     """Chooses the forwards of which the second run is compared: those of the first two steps. Where
     nothing counts steps these are a forward, and the next after a backward."""

@@ -14,7 +14,7 @@ import time
 import traceback
 import weakref
 
-from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, process, ranout, recompute, remedies, repeats, root as root_part, rootcalls, rootstate, steps
+from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, process, ranout, recompute, remedies, repeats, root as root_part, rootcalls, rootstate
 
 
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
@@ -281,7 +281,8 @@ class Guard:
             if sequences() != call.sequence:
                 raise rootstate.Unrepeatable("the forward pass communicates")
         except BaseException as e:
-            undo(present)
+            if present is not None:
+                present.drop()
             return None, e
         finally:
             self.busy = ""
@@ -368,12 +369,12 @@ class Guard:
         try:
             self.engine(tensors, grads, **more)
         except BaseException as e:
-            if not ranout.is_one(e) and not isinstance(e, compared.Differs):
+            if not ranout.is_one(e) and not compared.is_difference(e):
                 raise
             failure = e
         finally:
             self.busy = ""
-        if isinstance(failure, compared.Differs):
+        if failure is not None and compared.is_difference(failure):
             self.give_up("backward", self.failure or failure, failure, None)
         elif failure is not None:
             self.backward_again(tensors, calls, before, random, failure, more)
@@ -611,14 +612,6 @@ def receiver(call, i, keeps):
     return receive
 
 
-def undo(present):
-    """Take back what a repeated call that failed has set."""
-    if present is not None:
-        rootstate.close(present.log)
-        for _, space, name, value in reversed(present.log):
-            rootstate.put(space, name, value)
-
-
 def tensors_in(value, depth=0):
     """Gives the tensors in arguments or outputs, in their order."""
     import torch
@@ -696,8 +689,6 @@ def norm_in(failure):
 
 def release(failure):
     """Lets go what a failed pass holds."""
-    import torch
-
     error = failure
     for _ in range(8):
         if error is None:

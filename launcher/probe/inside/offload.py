@@ -47,11 +47,11 @@ def short_of_memory(root, device):
     expected = room.free(device)
     if checkpointing.is_on(root):
         expected //= 8
-    room = budget()
-    if 2 * room >= expected:
+    host = budget()
+    if 2 * host >= expected:
         return ""
     return "the forward may hold %.1f GiB, and each rank can have %.1f GiB of the host's memory" % (
-        expected / 2.0**30, room / 2.0**30)
+        expected / 2.0**30, host / 2.0**30)
 
 
 def turn(root, value="cpu", tell=None, when=None):

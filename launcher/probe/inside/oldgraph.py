@@ -5,6 +5,7 @@ import gc
 import sys
 
 from . import rootstate
+from .places import alive
 
 
 KEY = "gpurun.output"  # in the metadata of nodes: {number of the output: (call, its index)}
@@ -105,16 +106,6 @@ class Walk:
 
 def is_tensor(value):
     return issubclass(type(value), sys.modules["torch"].Tensor)
-
-
-def alive(tensor):
-    """Return a tensor that a weak reference, or the garbage collector, led to. PyTorch has to know
-    that there is another reference from Python: it learns that when it returns the tensor.
-    (_fix_weakref does the same, but before 2.0 the tensor is never freed then.)"""
-    try:
-        return tensor if tensor is None else tensor.to(tensor.dtype)
-    except Exception:
-        return tensor
 
 
 def detach(views):

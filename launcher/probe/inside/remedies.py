@@ -1,5 +1,6 @@
 # The remedies for a call of the root that ran out of memory, which the same process can use at
 # once. Each is off until a call fails, and then on for calls as large as the smallest that failed.
+import typing
 import weakref
 
 from . import checkpointing, offload
@@ -50,7 +51,8 @@ class Remedy:
 class Turned(Remedy):
     """A remedy that is turned on in the model once, by a part with refusal() and turn()."""
 
-    turned = False
+    part: typing.Any = None
+    turned, value = False, ""
 
     def refusal(self, calls):
         return super().refusal(calls) or ("" if self.turned else self.part.refusal(self.guard.root()))

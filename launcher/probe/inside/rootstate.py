@@ -1,97 +1,91 @@
-# What a call of the root changes beside its outputs: random numbers, statistics, attributes of
-# modules. A call that is repeated begins with what the first one began with.
+# The state that a call of the root changes beside its outputs: random numbers, statistics,
+# attributes of modules. A call that is repeated begins with the state of the first one.
 #
-# Attributes that a forward sets are noted as it sets them. What it changes otherwise (lists,
-# numbers of other objects, buffers) is looked for in the first calls, and from then on in those
-# that are larger than all before: what was seen to change is read before each call; what was
-# not is compared after a failure.
+# Attributes that a forward sets are noted as it sets them. Other places are compared around the
+# first calls, and from then on around those that are larger than all before: what changed is read
+# before each call; what did not is compared after a failure.
 import contextlib
-import sys
-import types
-import typing
 import weakref
 
-from . import imports, recompute
+from . import places, recompute
 
-MISSING, version = recompute.MISSING, recompute.version
+Unrepeatable, version = places.Unrepeatable, places.version
+PythonRandom = places.Random
 
-FIRST = 3  # calls in which all is looked at
-EVERY = 256  # calls after which it is looked at again
-SMALL = 64 << 10  # bytes of a tensor or array of which a copy is always made, where all is looked at
-MOST_BYTES = 16 << 20  # of a buffer that the forward writes to, of which a copy is made before each call
-MOST_ITEMS = 10000  # in a container
-
-
-class Unrepeatable(Exception):
-    """Says why a call cannot be repeated."""
+FIRST = 3  # calls around which all places are compared
+EVERY = 256  # calls after which they are compared again
 
 
 class Root:
-    """Knows what the root's forward changes."""
+    """Knows what the root's forward changes. It keeps no module alive."""
 
     def __init__(self, root):
         self.root = weakref.ref(root)
-        self.calls, self.largest = 0, 0
-        self.places, self.base = [], []  # what forwards were seen to change; all else, as last seen
+        self.calls, self.largest, self.iterator = 0, 0, ""
+        self.found: dict = {}  # by key the places that forwards were seen to change
+        self.base, self.noted = [], set()  # all places, as last read; the keys of what was set since
+        self.random = [places.Random("Python"), places.Random("NumPy")]
+        places.watch()
         self.renew()
 
     def renew(self):
         """Lists the modules, parameters and buffers."""
-        import torch
-
         root = self.root()
-        self.modules, self.parameters, self.buffers = list(root.modules()), list(root.parameters()), list(root.buffers())
+        modules = list(root.modules())
+        self.refs = [weakref.ref(m) for m in modules]
+        self.parameters, self.buffers = list(root.parameters()), list(root.buffers())
         self.tensors = [t for t in self.parameters + self.buffers if not t.is_inference()]
-        self.modal = [m for m in self.modules if not is_plain(m, torch.nn)]
-        self.norms = [m for m in self.modules if recompute.is_plain_norm(m)]
         self.devices = sorted({t.device for t in self.tensors if t.device.type == "cuda"}, key=str)
+        self.iterator = places.iterator(modules)
+
+    @property
+    def modules(self):
+        return [m for m in (ref() for ref in self.refs) if m is not None]
+
+    @property
+    def places(self):
+        return list(self.found.values())
+
+    @property
+    def norms(self):
+        return [m for m in self.modules if recompute.is_plain_norm(m)]
 
     def is_stale(self):
-        """Tells whether the model has other modules or parameters than those listed."""
+        """Return whether the model has other modules, parameters or buffers than those listed."""
         root = self.root()
-        return any(list(map(id, now)) != list(map(id, then)) for now, then in ((root.modules(), self.modules), (root.parameters(), self.parameters)))
+        pairs = (root.modules(), self.modules), (root.parameters(), self.parameters), (root.buffers(), self.buffers)
+        return any(list(map(id, now)) != list(map(id, then)) for now, then in pairs)
 
     def before(self, size):
-        """Comes before a call with inputs of so many elements, and gives its beginning."""
+        """Return the state before a call with inputs of so many elements."""
         self.calls += 1
         whole = self.calls <= FIRST or size > self.largest or self.calls % EVERY == 0
         self.largest = max(self.largest, size)
-        if whole and self.calls > 1 and self.is_stale():
-            self.renew()
+        if whole:
+            if self.calls > 1 and self.is_stale():
+                self.renew()
+            # What changed since the latest call is the job's: it is not to be taken for this call's.
+            self.learn((p, v) for p, v in self.base if p.changed(v, self.noted))
         return Beginning(self, whole)
 
     def all_places(self):
-        norms = {id(m) for m in self.norms}
-        found: list = []
-        for module in self.modules:
-            if id(module) not in norms:
-                found += [Buffer(module, name) for name in module._buffers]
-            found += of_space(module.__dict__, module)
-        for kind in {type(m) for m in self.modules if not type(m).__module__.startswith("torch.")}:
-            found += [ClassAttribute(kind, name) for name, value in vars(kind).items() if type(value) in (int, float, bool)] + of_space(vars(kind), kind)
-        for place in recompute.around(self.modules):
-            found.append(Number(place.names(), place.name))
-        for space in {id(f.__globals__): f.__globals__ for f in forwards(self.modules)}.values():
-            found += [Stream(value) for value in list(space.values()) if is_stream(value)]
-        return list({place.key(): place for place in found + [PythonRandom(), NumpyRandom()]}.values())
+        return places.of_modules(self.modules, self.norms)
 
-    def learn(self, places):
-        """Is told of places that a forward has changed."""
-        known = {place.key() for place in self.places}
-        self.places = self.places + [place for place in places if place.key() not in known]
+    def learn(self, changed):
+        """Has places read before each call from now on, by those and their values before a change."""
+        for place, value in changed:
+            self.found.setdefault(place.key, place).learn(value, place)
 
+    def is_unknown(self, place):
+        return place.key not in self.found or isinstance(place, places.Numbers)
 
-def forwards(modules):
-    import inspect
-
-    found = {type(m): inspect.unwrap(type(m).forward) for m in modules}
-    return [f for f in found.values() if hasattr(f, "__globals__") and not f.__module__.startswith("torch.")]
-
-
-def is_plain(module, nn):
-    """Tells whether a module of PyTorch computes the same in training and in evaluation."""
-    return type(module) in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.LayerNorm, nn.GroupNorm, nn.Embedding, nn.ReLU, nn.GELU, nn.SiLU,
-                            nn.Tanh, nn.Sigmoid, nn.Softmax, nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Flatten)
+    def changes(self, read, noted):
+        """Return the words for a place that changed, of those in read that are not known; noted has the keys of what was set."""
+        for place, value in read:
+            known = self.found.get(place.key)
+            if known is None and place.changed(value, noted) or known is not None and isinstance(place, places.Numbers) and place.changed(value, noted) - known.names:
+                return place.words()
+        return ""
 
 
 class Beginning:
@@ -100,62 +94,70 @@ class Beginning:
     def __init__(self, known, whole):
         import torch
 
-        self.known, self.whole, self.log = known, whole, []
+        self.known, self.whole = known, whole
         self.cpu = torch.get_rng_state()
         self.cuda = [torch.cuda.get_rng_state(d) for d in known.devices]
         self.cast = autocast(torch)
         self.versions = [t._version for t in known.tensors]
-        self.modes = [m.training for m in known.modal]
-        self.places = known.all_places() if whole else known.places
-        self.values = [place.read(True) for place in self.places]
-        LOGS.append(self.log)
+        self.switched = places.switched[0]
+        found = {p.key: p for p in known.random}
+        found.update((p.key, p) for p in known.places)
+        if whole:
+            found.update((p.key, p) for p in known.all_places() if isinstance(p, places.Numbers) or p.key not in found and p.kind != "_parameters")
+        self.values = [(place, place.read(places.SMALL if whole else 0)) for place in found.values()]
+        self.log = places.Log()
 
     def returned(self):
-        """Comes after a call that returned: what it changed is known from then on."""
-        close(self.log)
-        if not self.whole:
-            return
-        found = [(p, v) for p, v in zip(self.places, self.values) if p.changed(v)]
-        for place, value in found:
-            place.learned(value)
-        self.known.learn([p for p, _ in found])
-        self.places, self.values, self.whole = [p for p, _ in found], [v for _, v in found], False
-        # What is as it was is what later calls are compared with.
-        known = {p.key() for p in self.known.places}
-        self.known.base = [(p, p.read(False)) for p in self.known.all_places() if p.key() not in known]
+        """Runs after a call that returned: learns what it changed."""
+        self.log.close()
+        known, changed = self.known, []
+        if self.whole or any(p.changed(v) for p, v in self.values if p in known.random):
+            changed = [(p, v) for p, v in self.values if p.changed(v)]
+            known.learn(changed)
+        if self.whole:
+            self.values, self.whole = [(p, v) for p, v in self.values if p.key in known.found or p in known.random], False
+            # What did not change is compared with its present state after a failure.
+            known.base = [(p, p.read()) for p in known.all_places() if known.is_unknown(p) and p.kind not in ("random", "_parameters")]
+            known.noted = set()
+        elif self.log.entries:
+            known.noted |= self.log.keys()
+            for place in self.log.places():
+                known.found.setdefault(place.key, place)
 
     def check(self):
-        """Comes after a failure: raises where something was changed that cannot be put back."""
-        close(self.log)
+        """Runs after a failure: raises where something was changed that cannot be put back."""
+        self.log.close()
         known = self.known
+        if known.iterator:
+            raise Unrepeatable("the model holds an iterator, %s" % known.iterator)
         if known.is_stale():
             known.renew()
             raise Unrepeatable("the model has other modules or parameters than before")
-        if [m.training for m in known.modal] != self.modes:
+        if places.switched[0] != self.switched:
             raise Unrepeatable("modules were switched between training and evaluation")
-        mine = {id(b) for m in known.norms for b in m._buffers.values()} | {id(p.take()) for p in self.places if isinstance(p, Buffer)}
+        mine = {id(b) for m in known.norms for b in m._buffers.values()} | {id(p.take()) for p, _ in self.values if p.kind == "_buffers"}
         for t, v in zip(known.tensors, self.versions):
             if t._version != v and id(t) not in mine:
                 raise Unrepeatable("a parameter or buffer was written to")
-        if self.whole:
-            return
-        for place, value in known.base:
-            if place.changed(value):
-                raise Unrepeatable("%s may have changed in this call" % place.words())
+        for place, value in self.values:
+            if places.is_lost(value):
+                raise Unrepeatable("%s changed and was not copied" % place.words())
+        words = "" if self.whole else known.changes(known.base, known.noted | self.log.keys())
+        if words:
+            raise Unrepeatable("%s may have changed in this call" % words)
 
     def rewind(self):
-        """Puts back what this call began with, and gives what puts the present back."""
+        """Restores the state before the call; returns the present state."""
         present = Present(self)
         set_random(self.known.devices, self.cpu, self.cuda)
-        for kind, space, name, old in reversed(self.log):
-            put(space, name, old)
-        for place, value in zip(self.places, self.values):
+        self.log.undo()
+        for place, value in self.values:
             place.put_back(value)
-        LOGS.append(present.log)
+        present.log = places.Log()
         return present
 
     def norms_behind(self, partial):
-        """Gives by norm the names of those statistics that already have this call's inputs, and how
+        """Return by norm the names of those statistics that already have this call's inputs, and how
         often it was used.
 
         PyTorch counts a batch before it computes its statistics, and writes those after all
@@ -190,425 +192,52 @@ def set_random(devices, cpu, cuda):
 
 
 class Present:
-    """What a repeated call of the past finds, and leaves as it was."""
+    """The state that a repeated call of the past finds, and leaves unchanged."""
 
     def __init__(self, beginning):
         import torch
 
-        self.beginning, self.log = beginning, []
+        self.beginning, self.log = beginning, None
         self.cpu = torch.get_rng_state()
         self.cuda = [torch.cuda.get_rng_state(d) for d in beginning.known.devices]
-        self.values = [place.read(True) for place in beginning.places]
-        self.set = {(id(space), name): (kind, space, name, space.get(name, MISSING)) for kind, space, name, _ in beginning.log}
-        mine = {p.key() for p in beginning.places}
-        self.rest = [(p, p.read(False)) for p in beginning.known.all_places() if p.key() not in mine]
+        self.values = [(place, place.read(places.SMALL)) for place, _ in beginning.values]
+        self.set = beginning.log.present()
+        self.rest = [(p, p.read(places.SMALL)) for p in beginning.known.all_places() if beginning.known.is_unknown(p)]
 
     def check(self):
         """Raises where a repeated call has changed more than the first one can have."""
-        close(self.log)
-        for place, value in self.rest:
-            if place.changed(value):
-                raise Unrepeatable("%s changed in the repeated call" % place.words())
+        self.log.close()
+        words = self.beginning.known.changes(self.rest, self.log.keys())
+        if words:
+            raise Unrepeatable("%s changed in the repeated call" % words)
+
+    def drop(self):
+        """Ends a repeated call that failed."""
+        self.log.close()
+        self.log.undo()
 
     def put_back(self):
         """Ends a repeated call whose effects are there already."""
-        close(self.log)
+        self.log.close()
         set_random(self.beginning.known.devices, self.cpu, self.cuda)
-        for place, value in zip(self.beginning.places, self.values):
+        self.log.undo()
+        places.restore(self.set)
+        for place, value in self.values:
             place.put_back(value)
-        for kind, space, name, old in reversed(self.log):
-            put(space, name, old)
-        for kind, space, name, value in self.set.values():
-            put(space, name, value)
         self.check()
 
 
-# Attributes that modules are set, while the root is called.
-
-LOGS = []  # those of the calls under way
-
-
-def close(log):
-    LOGS[:] = [each for each in LOGS if each is not log]
+close = places.Log.close
 
 
 def watch_attributes(torch):
-    """Has modules note which of their attributes are set; gives the function that undoes it."""
-    Module = torch.nn.Module
-    plain = Module.__setattr__
-
-    def __setattr__(self, name, value):
-        if LOGS:
-            noted(self, name)
-        plain(self, name, value)
-
-    Module.__setattr__ = imports.like(plain, __setattr__)
-    return lambda: setattr(Module, "__setattr__", plain) if Module.__setattr__ is __setattr__ else None
-
-
-def noted(module, name):
-    own = module.__dict__
-    for kind in ("_parameters", "_buffers", "_modules"):
-        space = own.get(kind)
-        if space is not None and name in space:
-            break
-    else:
-        kind, space = "", own
-    for log in LOGS:
-        log.append((kind, space, name, light(space.get(name, MISSING)) if kind == "" else space.get(name, MISSING)))
-
-
-def put(space, name, value):
-    value = full(value)
-    if value is MISSING:
-        space.pop(name, None)
-    else:
-        space[name] = value
-
-
-class Slot:
-    """A tensor of the model. One that is part of a graph, or large, is kept alive by the model
-    alone; of a small one that may be written to, a copy is made."""
-
-    def __init__(self, tensor, copies):
-        size = tensor.numel() * tensor.element_size()
-        self.ref, self.version = weakref.ref(tensor), version(tensor)
-        self.copy = tensor.detach().clone() if copies and size <= SMALL else None
-        self.tensor = tensor if tensor.grad_fn is None and size <= MOST_BYTES else None
-
-    def same(self, value):
-        return self.ref() is value and version(value) == self.version and (self.copy is None or equal(self.copy, value))
-
-    def restore(self):
-        import torch
-
-        tensor = self.ref()
-        if tensor is None:
-            return Gone()
-        if not self.same(tensor):
-            if self.copy is None:
-                raise Unrepeatable("a tensor of the model was written to")
-            with torch.no_grad():
-                tensor.copy_(self.copy)
-        return tensor
-
-
-class Gone:
-    """Stands for a tensor that nobody keeps any more: to use it fails, to replace it does not."""
-
-    def __getattr__(self, name):
-        raise Unrepeatable("a tensor of the model is gone")
-
-
-def light(value, copies=False):
-    """Gives a value without keeping a tensor alive."""
-    import torch
-
-    return Slot(value, copies) if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) else value
-
-
-def full(value):
-    return value.restore() if isinstance(value, Slot) else value
-
-
-def same(kept, value):
-    if isinstance(kept, Slot):
-        return kept.same(value)
-    return kept is value or type(value) in (int, float, str, bool) and type(kept) is type(value) and kept == value
-
-
-# Places: what a forward may change otherwise.
-
-
-class Place:
-    of: typing.Any
-    name: str
-
-    def learned(self, before):
-        """Is told that a forward changes it."""
-
-    def key(self):
-        return type(self).__name__, id(self.of), self.name
-
-    def words(self):
-        return "the attribute %s" % self.name
-
-
-def of_space(space, owner):
-    """Gives the places in a module's or class's attributes."""
-    found: list = []
-    for name, value in list(space.items()):
-        if recompute.is_internal(name) or name in ("_parameters", "_buffers", "_modules", "__dict__"):
-            continue
-        if is_container(value):
-            found.append(Container(owner, name, value))
-        elif is_stream(value):
-            found.append(Stream(value))
-        elif is_array(value):
-            found.append(Array(owner, name, value))
-        elif hasattr(value, "__next__"):
-            raise Unrepeatable("the model holds an iterator, %s" % name)
-        elif hasattr(value, "element_size") and name not in ("weight", "bias"):
-            found.append(Written(owner, name, value))
-    return found
-
-
-def is_container(value):
-    import collections
-
-    return isinstance(value, (list, dict, set, collections.deque)) and len(value) <= MOST_ITEMS and not isinstance(value, types.MappingProxyType)
-
-
-def is_array(value):
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
-
-
-def is_stream(value):
-    """Tells whether it is a source of random numbers."""
-    import random
-    import torch
-
-    numpy = sys.modules.get("numpy.random")
-    return isinstance(value, (torch.Generator, random.Random)) or numpy is not None and isinstance(value, (numpy.Generator, numpy.RandomState))
-
-
-class Container(Place):
-    """What a list, dictionary, set or deque holds."""
-
-    def __init__(self, of, name, value):
-        self.of, self.name, self.value = of, name, value
-
-    def key(self):
-        return "container", id(self.value), ""
-
-    def read(self, copies):
-        if isinstance(self.value, dict):
-            return {k: light(v, copies) for k, v in self.value.items()}
-        return [light(v, copies) for v in self.value]
-
-    def changed(self, before):
-        if len(before) != len(self.value):
-            return True
-        if type(before) is dict:
-            return any(k not in self.value or not same(v, self.value[k]) for k, v in before.items())
-        if isinstance(self.value, set):
-            return any(full(v) not in self.value for v in before)
-        return not all(map(same, before, self.value))
-
-    def put_back(self, before):
-        if not self.changed(before):
-            return
-        items = {k: full(v) for k, v in before.items()} if type(before) is dict else [full(v) for v in before]
-        self.value.clear()
-        self.value.extend(items) if hasattr(self.value, "extend") else self.value.update(items)
-
-
-class Number(Place):
-    """A number or container in a global, or in an object that a module holds."""
-
-    def __init__(self, space, name):
-        self.of, self.name = space, name
-
-    def read(self, copies):
-        value = self.of.get(self.name, MISSING)
-        return value, Container(self.of, self.name, value).read(copies) if is_container(value) else None
-
-    def changed(self, before):
-        value, inner = before
-        now = self.of.get(self.name, MISSING)
-        if inner is None or now is not value:
-            return not same(value, now)
-        return Container(self.of, self.name, value).changed(inner)
-
-    def put_back(self, before):
-        value, inner = before
-        put(self.of, self.name, value)
-        if inner is not None:
-            Container(self.of, self.name, value).put_back(inner)
-
-
-class ClassAttribute(Place):
-    """A number of a module's class."""
-
-    def __init__(self, kind, name):
-        self.of, self.name = kind, name
-
-    def read(self, copies):
-        return vars(self.of).get(self.name, MISSING)
-
-    def changed(self, before):
-        return not same(before, self.read(False))
-
-    def put_back(self, before):
-        if self.changed(before):
-            setattr(self.of, self.name, before)
-
-
-class Written(Place):
-    """A tensor that is a plain attribute, which may be written to."""
-
-    def __init__(self, of, name, value):
-        self.of, self.name, self.ref = of, name, weakref.ref(value)
-
-    def key(self):
-        return "tensor", id(self.of), self.name
-
-    def read(self, copies):
-        value = self.ref()
-        return None if value is None else Slot(value, copies)
-
-    def changed(self, before):
-        value = self.ref()
-        return value is not None and before is not None and not before.same(value)
-
-    def put_back(self, before):
-        if before is not None and self.ref() is not None:
-            before.restore()
-
-
-class Array(Place):
-    """An array of NumPy, which may be written to."""
-
-    def __init__(self, of, name, value):
-        self.of, self.name, self.value = of, name, value
-
-    def key(self):
-        return "array", id(self.value), ""
-
-    def read(self, copies):
-        return self.value.copy() if self.value.nbytes <= SMALL else None
-
-    def changed(self, before):
-        return before is not None and bool((before != self.value).any())
-
-    def put_back(self, before):
-        if before is not None:
-            self.value[...] = before
-
-
-class Stream(Place):
-    """A source of random numbers."""
-
-    name = ""
-
-    def __init__(self, value):
-        self.of = value
-
-    def words(self):
-        return "a generator of random numbers"
-
-    def read(self, copies):
-        for method in ("get_state", "getstate"):
-            if hasattr(self.of, method):
-                return getattr(self.of, method)()
-        return self.of.bit_generator.state
-
-    def changed(self, before):
-        return not alike(before, self.read(False))
-
-    def put_back(self, before):
-        for method in ("set_state", "setstate"):
-            if hasattr(self.of, method):
-                getattr(self.of, method)(before)
-                return
-        self.of.bit_generator.state = before
-
-
-def alike(one, other):
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, (tuple, list)):
-        return len(one) == len(other) and all(map(alike, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(alike(v, other[k]) for k, v in one.items())
-    answer = one == other
-    return bool(answer.all()) if hasattr(answer, "all") else bool(answer)
-
-
-class PythonRandom(Place):
-    """Python's own random numbers; PyTorch keeps its own."""
-
-    of, name, kept = None, "", recompute.PythonRandom()
-
-    def words(self):
-        return "Python's random numbers"
-
-    def read(self, copies):
-        return self.kept.read()
-
-    def changed(self, before):
-        return self.kept.changed(before)
-
-    def put_back(self, before):
-        self.kept.put_back(before)
-
-
-class NumpyRandom(PythonRandom):
-    """NumPy's global random numbers."""
-
-    kept = recompute.NumpyRandom()
-
-    def words(self):
-        return "NumPy's random numbers"
-
-
-class Buffer(Place):
-    """A buffer: where a forward writes to it, a copy is kept; else its version says that none did."""
-
-    copies = False
-
-    def __init__(self, module, name):
-        self.of, self.name = module._buffers, name
-
-    def words(self):
-        return "the buffer %s" % self.name
-
-    def take(self):
-        return self.of.get(self.name, MISSING)
-
-    def learned(self, before):
-        value = before[0]
-        if value is not None and value is not MISSING and value.numel() * value.element_size() > MOST_BYTES:
-            raise Unrepeatable("the forward writes to a buffer of %d MiB" % (value.numel() * value.element_size() >> 20))
-        self.copies = True
-
-    def read(self, copies):
-        value = self.take()
-        if value is None or value is MISSING:
-            return value, 0, None
-        wanted = self.copies or copies and value.numel() * value.element_size() <= SMALL
-        return value, version(value), value.detach().clone() if wanted else None
-
-    def changed(self, before):
-        value, then, copy = before
-        now = self.take()
-        if now is not value or now is None or now is MISSING:
-            return now is not value
-        return version(now) != then or copy is not None and not equal(now, copy)  # batch_norm leaves the version
-
-    def put_back(self, before):
-        import torch
-
-        value, then, copy = before
-        put(self.of, self.name, value)
-        if value is None or value is MISSING or copy is not None and equal(value, copy):
-            return
-        if copy is not None:
-            with torch.no_grad():
-                value.copy_(copy)
-        elif version(value) != then:
-            raise Unrepeatable("the forward wrote to the buffer %s" % self.name)
-
-
-def equal(one, other):
-    import torch
-
-    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
+    """Has modules note which of their attributes are set; returns the function that undoes it."""
+    places.watch()
+    return places.unwatch
 
 
 def autocast(torch):
-    """Gives by kind of device whether autocast is on, and to which type; and whether it caches."""
+    """Return by kind of device whether autocast is on, and to which type; and whether it caches."""
     if hasattr(torch, "get_autocast_dtype"):
         found = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu")]
     else:
@@ -618,7 +247,7 @@ def autocast(torch):
 
 @contextlib.contextmanager
 def cast_as(state):
-    """Casts as at the time of the state."""
+    """Sets autocast to a state that autocast() returned."""
     import torch
 
     kinds, caches = state
@@ -630,7 +259,7 @@ def cast_as(state):
 
 
 class lent:
-    """Gives norms other tensors for the statistics that are not to change: by norm their names."""
+    """Replaces the named statistics of norms by copies, which may change."""
 
     def __init__(self, norms, uses=None):
         self.norms, self.uses, self.own = norms, uses or {}, []

@@ -1,4 +1,6 @@
 """Blocks whose second run is not their first: the backward pass fails before a step is taken."""
+import itertools
+import random
 import types
 import unittest
 import weakref
@@ -12,6 +14,7 @@ from harness import AtFirstCall, Training, compare, loss_of, part
 FULL = {"activation_checkpointing": "full"}
 
 SHARED = 1.0  # set by the job between forward and backward
+FACTORS = itertools.count(1)  # nothing can read its state
 SEEN = []
 
 
@@ -22,6 +25,16 @@ class OwnGenerator(models.Block):
 
     def forward(self, x):
         return super().forward(x) * (torch.rand(x.shape, generator=self.draw) > 0.1)
+
+
+class LaterDrawing(models.Block):
+    """Draws random numbers from its fourth step on, when nothing is compared any more."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * (1 + random.random() if self.calls > 3 else 1)
 
 
 class ByParent(models.Block):
@@ -47,6 +60,11 @@ class Cooling(models.GPT):
 class ByGlobal(models.Block):
     def forward(self, x):
         return super().forward(x) * SHARED
+
+
+class ByIterator(models.Block):
+    def forward(self, x):
+        return super().forward(x) * next(FACTORS)
 
 
 class Appends(models.Block):
@@ -89,7 +107,7 @@ class Switch(models.GPT):
 
 
 class Differs(unittest.TestCase):
-    def fails(self, make, between=lambda: None, rounds=1):
+    def fails(self, make, between=lambda: None, rounds=1, why="its output is another, by"):
         told = []
         torch.manual_seed(1)
         model = make()
@@ -99,28 +117,42 @@ class Differs(unittest.TestCase):
             between()
             if step < rounds - 1:
                 loss.backward()
-        with self.assertRaisesRegex(RuntimeError, "gpurun checkpoints no block of this job: .* in the backward pass: its output is another, by"):
+        with self.assertRaisesRegex(RuntimeError, "gpurun checkpoints no block of this job: .* in the backward pass: " + why):
             loss.backward()
         self.assertEqual([knob for knob, _ in told], ["activation_checkpointing"])
         self.assertIn("computes something else when it is run again", told[0][1])
 
-    def test_own_generator(self):
-        self.fails(lambda: models.GPT(block=OwnGenerator))
+    def test_random_numbers_of_a_later_step(self):
+        self.fails(lambda: models.GPT(block=LaterDrawing), rounds=4, why="Python's random numbers changed for the first time")
+
+    def test_iterator(self):
+        self.set(FACTORS=itertools.count(1))
+        self.fails(lambda: models.GPT(block=ByIterator))
+
+    def test_iterator_in_the_second_step(self):
+        self.set(FACTORS=itertools.chain([1] * 8, itertools.count(1)))
+        self.fails(lambda: models.GPT(block=ByIterator), rounds=2)
 
     def test_attribute_of_the_parent(self):
-        self.fails(Cooling)
+        compare(self, Training(Cooling, models.words, turn=FULL), Training(Cooling, models.words))
 
-    def test_global(self):
-        self.fails(lambda: models.GPT(block=ByGlobal), lambda: self.set(SHARED * 0.5))
-        self.set(1.0)
+    def test_global_changed_before_the_backward(self):
+        results = []
+        for turn in ({}, FULL):
+            torch.manual_seed(0)
+            model = models.GPT(block=ByGlobal)
+            AtFirstCall(model, turn)
+            for step in range(4):
+                self.set(SHARED=1.0 + step)
+                loss = loss_of(model(models.words(step)), step)
+                self.set(SHARED=0.5)
+                loss.backward()
+                self.assertEqual(SHARED, 0.5)
+            results.append([p.grad for p in model.parameters()])
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(*results)))
 
-    def test_global_in_the_second_step(self):
-        values = iter((1.0, 0.99))
-        self.fails(lambda: models.GPT(block=ByGlobal), lambda: self.set(next(values)), rounds=2)
-        self.set(1.0)
-
-    def set(self, value):
-        globals()["SHARED"] = value
+    def set(self, **values):
+        globals().update(values)
 
     def test_switch_of_the_model(self):
         self.fails(lambda: Switch(OwnGenerator))

@@ -96,6 +96,10 @@ class EqualTraining(unittest.TestCase):
         for block in turned.model.transformer.h:
             self.assertEqual((block.calls, block.history, block.late), (3, [1, 2, 3], 3.0))
 
+    def test_state_that_changes_later(self):
+        turned = self.equal(lambda: models.GPT(block=models.Later), models.words, steps=6)
+        self.assertEqual([(b.used, list(b.recent), b.warm) for b in turned.model.transformer.h], [(6, [4, 5, 6], True)] * 4)
+
     def test_evaluation_between(self):
         def evaluate(root):
             root.eval()

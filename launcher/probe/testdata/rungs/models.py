@@ -1,6 +1,8 @@
 """Models such as people write, small enough for a CPU."""
+import collections
 import random
 
+import numpy
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -284,6 +286,45 @@ class Stateful(Block):
         if random.random() < 0.5:
             x = x * 1.25
         return self.scale(x) * self.cache
+
+
+class Meter:
+    """An object that counts."""
+
+    def __init__(self):
+        self.sum, self.each = 0, {}
+
+
+class Later(Block):
+    """A block with state that is no attribute of its own, or that changes after the steps that are compared."""
+
+    total = 0
+    ring = None
+
+    def __init__(self, dropout=0.0):
+        super().__init__(dropout)
+        self.used, self.warm, self.recent, self.meter = 0, False, collections.deque(maxlen=3), {"steps": Meter()}
+        self.draw, self.noise = torch.Generator().manual_seed(5), numpy.random.default_rng(5)
+        self.bank, self.table = [torch.ones(WIDTH)], numpy.ones(3)
+        Later.total = 0
+
+    def forward(self, x):
+        self.used += 1
+        Later.total += 1
+        self.recent.append(self.used)
+        self.meter["steps"].sum += 1
+        self.meter["steps"].each.setdefault("odd", []).append(self.used % 2)
+        self.bank[0].mul_(0.9)
+        self.table[0] += 1
+        if self.used > 3:
+            x = x * (1 if self.warm else 2)
+            self.warm = True
+            self.ring = self.ring or []
+            self.ring.append(1)
+            x = x + len(self.ring)
+        seen = Later.total + sum(self.recent) + self.meter["steps"].sum + len(self.meter["steps"].each["odd"]) + self.table[0] + self.noise.random()
+        x = super().forward(x * (1 + 0.001 * float(seen))) * self.bank[0]
+        return x * (torch.rand(x.shape, generator=self.draw) > 0.1)
 
 
 class Plain(nn.Module):

@@ -92,7 +92,7 @@ class Worker(unittest.TestCase):
         """The backward pass fails in each rank before any gradient is reduced."""
         import differs
 
-        model = DistributedDataParallel(differs.Cooling())
+        model = DistributedDataParallel(models.GPT(block=differs.ByIterator))
         AtFirstCall(model, FULL)
         loss = loss_of(model(models.words(dist.get_rank())), 0)
         with self.assertRaisesRegex(RuntimeError, "gpurun checkpoints no block"):

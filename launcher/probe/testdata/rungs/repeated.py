@@ -131,14 +131,15 @@ for name in loops.LOOPS:
 class Memory(Guarded):
     def test_old_graph_is_let_go(self):
         """Though the job keeps the loss, and a view of the output."""
-        gone = []
+        seen = loops.Fail()  # not restored before the repeat
+        seen.gone = []
 
         class Held(torch.autograd.Function):
             @staticmethod
             def forward(ctx, x):
                 value = x * 2
                 ctx.save_for_backward(value)
-                gone.append(weakref.ref(value))
+                seen.gone.append(weakref.ref(value))
                 return value.clone()
 
             @staticmethod
@@ -152,9 +153,9 @@ class Memory(Guarded):
                 self.blocks = nn.ModuleList(loops.Block() for _ in range(2))
 
             def forward(self, x):
-                if gone:
+                if seen.gone:
                     gc.collect()
-                    gone.append(gone[0]() is None)
+                    seen.gone.append(seen.gone[0]() is None)
                 for block in self.blocks:
                     x = block(x)
                 return Held.apply(x)
@@ -167,7 +168,7 @@ class Memory(Guarded):
         loss = kept[2] / 2
         loss.backward()
         self.assertEqual(len(self.repeats()), 1, self.refused())
-        self.assertIs(gone[1], True)
+        self.assertIs(seen.gone[1], True)
         self.assertTrue(all(p.grad is not None for p in net.parameters()))
 
 

@@ -1,0 +1,801 @@
+# What a forward may change beside its output: attributes, buffers, classes, globals, objects that
+# modules hold, sources of random numbers. Each is a place: it is read before a forward, compared
+# after it, and put back before the forward runs again.
+import collections
+import ctypes
+import functools
+import os
+import random
+import sys
+import types
+import typing
+import weakref
+import zlib
+
+MISSING, PRESENT = object(), object()
+SMALL = 64 << 10  # bytes of a tensor or array that is always copied
+MOST_BYTES = 16 << 20  # of a tensor or array that a forward writes to: it is copied before each call
+MOST_ITEMS = 10000  # in a container
+MOST_HELD = 16  # objects in an attribute that are looked into
+MOST_FUNCTIONS = 300  # that forwards call
+DEEPEST = 4  # containers in containers
+ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
+CONTAINERS = (list, tuple, set, dict, collections.deque)
+HERE = os.path.dirname(__file__) + os.sep
+# Modules of these packages change nothing but their attributes and buffers.
+LIBRARIES = frozenset(("torch", "torchvision", "torchaudio", "transformers", "diffusers", "timm", "peft", "accelerate", "lightning", "pytorch_lightning",
+                       "deepspeed", "numpy", "einops", "builtins", "collections", "functools", "typing", "abc", "random", "math", "inside"))
+
+
+class Unrepeatable(Exception):
+    """Raised with the reason why a forward cannot be repeated."""
+
+
+def is_library(module):
+    return str(module).partition(".")[0] in LIBRARIES
+
+
+# Values that were read.
+
+
+def keep(value, copies=0, hold=False, depth=0):
+    """Return what is needed to compare a value and to restore it.
+
+    Tensors and arrays of up to so many bytes are copied. Unless hold, a tensor that is large
+    or part of a graph is not kept alive.
+    """
+    import torch
+
+    if type(value) in ATOMS or value is MISSING:
+        return value
+    if isinstance(value, torch.Tensor):
+        return Tensor(value, 0 if isinstance(value, torch.nn.Parameter) else copies, copies, hold)
+    if isinstance(value, CONTAINERS) and depth < DEEPEST:
+        return Items(value, copies, hold, depth) if len(value) <= MOST_ITEMS else Long(value)
+    if is_array(value):
+        return Array(value, copies)
+    if is_stream(value):
+        return Stream(value)
+    return Other(value, hold)
+
+
+def same(kept, now):
+    if isinstance(kept, Kept):
+        return kept.same(now)
+    return kept is now or type(kept) in ATOMS and type(now) is type(kept) and kept == now
+
+
+def full(kept, now=MISSING):
+    """Return the value that was kept, with its content as it was; now is the present value."""
+    return kept.restore(now) if isinstance(kept, Kept) else kept
+
+
+def is_lost(kept):
+    """Return whether the content has changed and cannot be restored."""
+    return isinstance(kept, Kept) and kept.lost()
+
+
+def is_written(kept):
+    """Return whether tensors or arrays that live on have another content."""
+    return isinstance(kept, Kept) and kept.written()
+
+
+class Kept:
+    value: typing.Any = None  # keeps what was read alive
+
+    def same(self, now):
+        raise NotImplementedError
+
+    def restore(self, now):
+        raise NotImplementedError
+
+    def lost(self):
+        return False
+
+    def written(self):
+        return False
+
+
+class Identity(Kept):
+    """An object without its content: an attribute was replaced. A graph is not kept alive."""
+
+    def __init__(self, value, hold):
+        whole = hold or not (isinstance(value, CONTAINERS) or is_tensor(value)) or keep(value).value is not None
+        self.ref, self.value = reference(value) if is_tensor(value) else lambda: None, value if whole else None
+        self.id = id(value)
+
+    def restore(self, now):
+        value = self.ref() if self.value is None else self.value
+        return value if value is not None else now if id(now) == self.id else Gone()
+
+
+def identity(value, hold=True):
+    return value if type(value) in ATOMS or value is MISSING else Identity(value, hold)
+
+
+class Gone:
+    """Replaces a tensor that no longer exists: it can be replaced, not used."""
+
+    def __getattr__(self, name):
+        raise Unrepeatable("a tensor of the model is gone")
+
+
+class Tensor(Kept):
+    def __init__(self, value, copies, sums, hold):
+        size = value.numel() * value.element_size()
+        self.ref, self.version = reference(value), version(value)
+        self.copy = value.detach().clone() if size <= copies else None
+        self.bits = bits(value) if sums and self.copy is None else None
+        self.value = value if hold or size <= MOST_BYTES and value.grad_fn is None else None
+
+    def same(self, now):
+        return self.ref() is now and self.unwritten(now)
+
+    def unwritten(self, now):
+        if version(now) != self.version or self.copy is not None and not equal(self.copy, now):
+            return False
+        return self.bits is None or bool(self.bits == bits(now))
+
+    def written(self):
+        now = self.ref()
+        return now is not None and not self.unwritten(now)
+
+    def lost(self):
+        return self.copy is None and self.written()
+
+    def restore(self, now):
+        tensor = self.ref()
+        if tensor is None:
+            return Gone()
+        if self.lost() or self.copy is not None and self.copy.shape != tensor.shape:
+            raise Unrepeatable("a tensor of the model was written to")
+        if self.copy is not None:
+            tensor.data.copy_(self.copy)  # its version stays: the values are those that a graph saved
+        return tensor
+
+
+class Items(Kept):
+    """The items of a list, tuple, set, dictionary or deque."""
+
+    def __init__(self, value, copies, hold, depth):
+        self.id, self.kind = id(value), type(value)
+        self.keys = list(value) if isinstance(value, dict) else None
+        items = set(value) if isinstance(value, set) else values(value)
+        self.plain = isinstance(value, set) or ATOMS.issuperset(map(type, items))
+        self.items = items if self.plain else [keep(v, copies, hold, depth + 1) for v in items]
+        whole = self.plain or all(not isinstance(i, Kept) or i.value is not None for i in self.items)
+        self.value = value if hold or whole else None
+
+    def same(self, now):
+        if type(now) is not self.kind or len(now) != len(self.items) or id(now) != self.id and not isinstance(now, tuple):
+            return False
+        if isinstance(now, set):
+            return now == self.items
+        items = values(now)
+        if self.keys is not None and list(now) != self.keys:
+            return False
+        if self.plain:
+            return ATOMS.issuperset(map(type, items)) and items == self.items
+        return all(map(same, self.items, items))
+
+    def lost(self):
+        return not self.plain and any(map(is_lost, self.items))
+
+    def written(self):
+        return not self.plain and any(map(is_written, self.items))
+
+    def restore(self, now):
+        value = self.value if self.value is not None else now if id(now) == self.id else None
+        if self.same(now):
+            return now
+        if value is None and not issubclass(self.kind, tuple):
+            return Gone()
+        items = self.items
+        if not self.plain:
+            present = dict(zip(now if self.keys is not None else range(len(now)), values(now))) if type(now) is self.kind else {}
+            items = [full(item, present.get(key, MISSING)) for key, item in zip(self.keys or range(len(items)), items)]
+        if issubclass(self.kind, tuple):
+            if value is not None:
+                return value
+            return self.kind._make(items) if hasattr(self.kind, "_make") else self.kind(items)
+        value.clear()
+        value.extend(items) if hasattr(value, "extend") else value.update(items if self.keys is None else dict(zip(self.keys, items)))
+        return value
+
+
+def values(container):
+    return list(container.values()) if isinstance(container, dict) else list(container)
+
+
+class Long(Kept):
+    """A container of too many items: a change of its length is seen."""
+
+    def __init__(self, value):
+        self.value, self.length = value, len(value)
+
+    def same(self, now):
+        return now is self.value and len(now) == self.length
+
+    def lost(self):
+        return len(self.value) != self.length
+
+    def restore(self, now):
+        if self.lost():
+            raise Unrepeatable("a container of more than %d items was changed" % MOST_ITEMS)
+        return self.value
+
+
+class Array(Kept):
+    """An array of NumPy."""
+
+    def __init__(self, value, copies):
+        self.value = value
+        self.copy = value.copy() if value.nbytes <= copies else None
+        self.sum = zlib.crc32(value.tobytes())
+
+    def same(self, now):
+        return now is self.value and zlib.crc32(now.tobytes()) == self.sum
+
+    def written(self):
+        return not self.same(self.value)
+
+    def lost(self):
+        return self.copy is None and self.written()
+
+    def restore(self, now):
+        if self.lost():
+            raise Unrepeatable("an array of the model was written to")
+        if self.copy is not None:
+            self.value[...] = self.copy
+        return self.value
+
+
+class Stream(Kept):
+    """A source of random numbers."""
+
+    def __init__(self, value):
+        self.value, self.state = value, state(value)
+
+    def same(self, now):
+        return now is self.value and alike(self.state, state(now))
+
+    def restore(self, now):
+        for method in ("set_state", "setstate"):
+            if hasattr(self.value, method):
+                getattr(self.value, method)(self.state)
+                return self.value
+        self.value.bit_generator.state = self.state
+        return self.value
+
+
+def state(stream):
+    for method in ("get_state", "getstate"):
+        if hasattr(stream, method):
+            return getattr(stream, method)()
+    return stream.bit_generator.state
+
+
+class Sketch(Kept):
+    """Shows whether a source of random numbers was used, in less than a microsecond."""
+
+    def __init__(self, read):
+        self.read, self.state = read, read()
+
+    def same(self, now):
+        return self.read() == self.state
+
+    def lost(self):
+        return self.read() != self.state
+
+    def restore(self, now):
+        if self.lost():
+            raise Unrepeatable("random numbers were drawn for the first time")
+        return now
+
+
+class Other(Kept):
+    """Any other object, of which the identity counts."""
+
+    def __init__(self, value, hold):
+        self.ref = reference(value)
+        self.value = value if hold or not isinstance(self.ref, weakref.ref) else None
+
+    def same(self, now):
+        return self.ref() is now
+
+    def restore(self, now):
+        value = self.ref()
+        return Gone() if value is None else value
+
+
+def reference(value):
+    """Return a weak reference, or a strong one where there is none."""
+    try:
+        ref = weakref.ref(value)
+    except TypeError:
+        return lambda: value
+    return (lambda: alive(ref())) if is_tensor(value) else ref
+
+
+def alive(tensor):
+    """Return a tensor that a weak reference, or the garbage collector, led to. PyTorch has to know
+    that there is another reference from Python: it learns that when it returns the tensor.
+    (_fix_weakref does the same, but before 2.0 the tensor is never freed then.)"""
+    try:
+        return tensor if tensor is None else tensor.to(tensor.dtype)
+    except Exception:
+        return tensor
+
+
+def version(tensor):
+    try:
+        return tensor._version
+    except RuntimeError:  # made in inference mode
+        return 0
+
+
+def equal(one, other):
+    import torch
+
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
+
+
+def bits(tensor):
+    """Return the sum of a tensor's bits as integers: it shows a change that leaves the version."""
+    import torch
+
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    try:
+        return tensor.detach().view(kinds[tensor.element_size()]).sum()
+    except (RuntimeError, KeyError, NotImplementedError):  # of a kind that has no bits, as a sparse one
+        return 0
+
+
+def alike(one, other):
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and (one is other or all(map(alike, one, other)))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(v, other[k]) for k, v in one.items())
+    answer = one == other
+    return bool(answer.all()) if hasattr(answer, "all") else bool(answer)
+
+
+def is_tensor(value):
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def is_array(value):
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, getattr(numpy, "ndarray", ()))
+
+
+def is_stream(value):
+    """Return whether it is a source of random numbers."""
+    import torch
+
+    numpy = sys.modules.get("numpy.random")
+    return isinstance(value, (torch.Generator, random.Random)) or numpy is not None and isinstance(value, (numpy.Generator, numpy.RandomState))
+
+
+def is_special(value):
+    """Return whether a forward may change it without replacing it."""
+    import torch
+
+    if isinstance(value, tuple):
+        return any(is_special(each) for each in value[:MOST_HELD])
+    return isinstance(value, (torch.Tensor,) + CONTAINERS) or is_array(value) or is_stream(value)
+
+
+# Places.
+
+
+def names_of(owner):
+    """Return the attributes of an object, a class or a file, by name."""
+    if type(owner) is dict:
+        return owner
+    found = getattr(owner, "__dict__", None)
+    return {name: getattr(owner, name) for name in slots(owner) if hasattr(owner, name)} if found is None else found
+
+
+def slots(owner):
+    names = getattr(type(owner), "__slots__", ())
+    return (names,) if isinstance(names, str) else names
+
+
+class Place:
+    """A name in a namespace: of a module's attributes, parameters or buffers, of a class, an
+    object, or a file. It does not keep a module alive."""
+
+    def __init__(self, owner, name, kind="__dict__"):
+        self.name, self.kind, self.copies = name, kind, 0
+        self.key: tuple = (id(owner), kind, name)
+        self.noted = hasattr(owner, "_modules")  # a log has what is set here
+        self.owner = reference(owner)
+
+    def space(self):
+        owner = self.owner()
+        if owner is None or type(owner) is dict:
+            return owner or {}
+        found = names_of(owner) if self.kind == "__dict__" else getattr(owner, self.kind) or ()
+        return dict(enumerate(found)) if isinstance(found, tuple) else found
+
+    def words(self):
+        return "the %s %s" % ({"_buffers": "buffer", "_parameters": "parameter"}.get(self.kind, "attribute"), self.name)
+
+    def take(self):
+        return self.space().get(self.name, MISSING)
+
+    def read(self, copies=0, hold=False):
+        return keep(self.take(), max(copies, self.copies), hold)
+
+    def changed(self, before, noted=()):
+        """Return whether the value is another. One that was only replaced, as a log has it, is not."""
+        if self.key in noted and not is_written(before) and (not isinstance(before, Kept) or before.value is None or same(before, before.value)):
+            return False
+        return not same(before, self.take())
+
+    def learn(self, before, reader=None):
+        """Has copies made from now on, where a forward writes to the value."""
+        if is_written(before):
+            self.copies = MOST_BYTES
+
+    def put_back(self, before):
+        now = self.take()
+        value = full(before, now)
+        if value is not now:
+            self.give(self.name, value)
+
+    def give(self, name, value):
+        owner = self.owner()
+        if not isinstance(owner, type) and (self.kind != "__dict__" or type(owner) is dict or hasattr(owner, "__dict__")):
+            put(self.space(), name, value)
+        elif value is MISSING:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
+
+    def is_steady(self):
+        """Return whether only a library's code would change it."""
+        owner = self.owner()
+        return self.kind != "_buffers" and is_library((owner if isinstance(owner, type) else type(owner)).__module__) and type(owner) is not dict
+
+
+def put(space, name, value):
+    if value is MISSING:
+        space.pop(name, None)
+    else:
+        space[name] = value
+
+
+class Numbers(Place):
+    """The numbers, words and flags in a namespace, or those of some names."""
+
+    def __init__(self, owner, names=None):
+        super().__init__(owner, "")
+        self.names, self.key = names, (id(owner), "numbers", "")
+        self.id = id(owner)
+
+    def words(self):
+        owner = self.owner()
+        return "a global" if type(owner) is dict else "a number of %s" % (owner if isinstance(owner, type) else type(owner)).__name__
+
+    def read(self, copies=0, hold=False):
+        space = self.space()
+        if self.names is not None:
+            items = [(name, space[name]) for name in self.names if name in space]
+        else:
+            items = [(name, value) for name, value in list(space.items()) if not is_internal(name)]
+        return {name: value if type(value) in ATOMS else PRESENT for name, value in items if not isinstance(value, types.FunctionType)}
+
+    def changed(self, before, noted=()):
+        """Return the names whose values changed, but for those in a log."""
+        now = self.read()
+        names = {name for name in before.keys() | now.keys() if before.get(name, MISSING) != now.get(name, MISSING)} if now != before else ()
+        return {name for name in names if (self.names is None or name in self.names) and (self.id, "__dict__", name) not in noted}
+
+    def learn(self, before, reader=None):
+        """Reads only what changed, as its reader, a place of the same names, has found."""
+        self.names = (reader or self).changed(before) | (self.names or set())
+
+    def put_back(self, before):
+        for name in self.changed(before):
+            value = before.get(name, MISSING)
+            if value is PRESENT:
+                raise Unrepeatable("%s was replaced by a number" % name)
+            self.give(name, value)
+
+
+class Cell(Place):
+    """A variable of a function around the one that is called."""
+
+    def __init__(self, cell):
+        super().__init__(cell, "", "cell")
+        self.cell = cell
+
+    def words(self):
+        return "a variable of an enclosing function"
+
+    def take(self):
+        try:
+            return self.cell.cell_contents
+        except ValueError:
+            return MISSING
+
+    def give(self, name, value):
+        if value is not MISSING:
+            self.cell.cell_contents = value
+
+    def is_steady(self):
+        return False
+
+
+class Random(Place):
+    """The random numbers of Python or NumPy that all share; PyTorch keeps its own."""
+
+    def __init__(self, name):
+        self.name, self.kind, self.copies, self.key, self.noted = name, "random", 0, ("random", name), False
+
+    def words(self):
+        return "%s's random numbers" % self.name
+
+    def take(self):
+        if self.name == "Python":
+            return getattr(random.getstate, "__self__", MISSING)
+        return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", MISSING)
+
+    def read(self, copies=0, hold=False):
+        stream = self.take()
+        if stream is MISSING:
+            return MISSING
+        read = None if copies or self.copies else memory(self.name, stream)
+        return Stream(stream) if read is None else Sketch(read)
+
+    def learn(self, before, reader=None):
+        self.copies = MOST_BYTES
+
+    def give(self, name, value):
+        pass
+
+    def is_steady(self):
+        return False
+
+
+READERS: dict = {}
+
+
+def memory(name, stream):
+    """Return a function that reads the numbers' state as bytes, None where it cannot be found."""
+    source = stream if name == "Python" else getattr(stream, "_bit_generator", None)
+    if READERS.get(name, (None, None))[0] is not source:
+        READERS[name] = source, None
+        try:
+            READERS[name] = source, checked(name, stream, source)
+        except Exception:
+            pass
+    return READERS[name][1]
+
+
+def checked(name, stream, source):
+    """Return that function if what it reads is the state."""
+    size = 4 * 625
+    if name == "Python":
+        at, words = id(source) + object.__basicsize__, stream.getstate()[1]
+        expected = words[-1:] + words[:-1]
+    else:
+        at, found = source.ctypes.state_address, stream.get_state(legacy=True)
+        expected = tuple(found[1].tolist()) + (found[2],)
+    if sys.implementation.name != "cpython" or type(source).__name__ not in ("Random", "MT19937"):
+        return None
+    read = functools.partial(ctypes.string_at, at, size)
+    return read if memoryview(read()).cast("I").tolist() == list(expected) else None
+
+
+# Which places there are.
+
+
+def of_modules(modules, norms=()):
+    """Return the places that forwards of modules may change; norms have statistics that are not among them."""
+    found, own, skipped = [], {id(m) for m in modules}, {id(m) for m in norms}
+    for module in modules:
+        found += [Place(module, name, "_parameters") for name, p in module._parameters.items() if p is not None]
+        if id(module) not in skipped:
+            found += [Place(module, name, "_buffers") for name in module._buffers]
+        found += [Numbers(module)] + of_space(module)
+    kinds = list({c: None for m in modules for c in type(m).__mro__ if not is_library(c.__module__)})
+    others = {id(o): o for m in modules for value in list(module_space(m).values()) for o in held(value) if id(o) not in own}
+    cells, spaces, more = reached(kinds, own)
+    for each in kinds + list({**others, **more}.values()):
+        found += [Numbers(each)] + of_space(each)
+    for space, names in spaces.values():
+        names = {name for name in names if name in space}
+        found.append(Numbers(space, {name for name in names if type(space[name]) in ATOMS}))
+        found += [Place(space, name) for name in names if is_special(space[name])]
+    found += [cell for cell in map(Cell, cells) if type(cell.take()) in ATOMS or is_special(cell.take())]
+    return list({place.key: place for place in found + [Random("Python"), Random("NumPy")]}.values())
+
+
+def module_space(module):
+    return {name: value for name, value in module.__dict__.items() if not is_internal(name) and name != "_parameters"}
+
+
+def of_space(owner):
+    """Return the places of an object's attributes, and a function's defaults, that may change without being replaced."""
+    found = [Place(owner, name) for name, value in list(names_of(owner).items()) if not is_internal(name) and is_special(value)]
+    if isinstance(owner, types.FunctionType):
+        found += [Place(owner, i, "__defaults__") for i, value in enumerate(owner.__defaults__ or ()) if is_special(value)]
+        found += [Place(owner, name, "__kwdefaults__") for name, value in (owner.__kwdefaults__ or {}).items() if is_special(value)]
+    return found
+
+
+def is_internal(name):
+    """Return whether an attribute is one that PyTorch's modules, or classes, have for themselves."""
+    return name in ("training", "_parameters", "_buffers", "_modules") or name.startswith("_") and ("hook" in name or name.startswith(("_fsdp", "__")))
+
+
+def held(value):
+    """Return the objects that an attribute refers to, as the parent of a block."""
+    inner = value.values() if isinstance(value, dict) else value
+    found = list(inner) if isinstance(value, CONTAINERS) and len(value) <= MOST_HELD else [value]
+    return [v for v in (v() if isinstance(v, weakref.ref) else v for v in found) if is_object(v)]
+
+
+def is_object(value):
+    import torch
+
+    skipped = (type, types.ModuleType, types.FunctionType, types.MethodType, functools.partial, torch.Tensor)
+    return not isinstance(value, skipped) and (type(getattr(value, "__dict__", None)) is dict or bool(slots(value)) and not is_library(type(value).__module__))
+
+
+def iterator(modules):
+    """Return the name of an attribute that is an iterator, "" if there is none: its state cannot be read."""
+    for module in modules:
+        for name, value in list(module.__dict__.items()):
+            if hasattr(value, "__next__") and not hasattr(value, "read"):
+                return name
+    return ""
+
+
+def reached(kinds, own):
+    """Return what the methods of classes, and functions that they call, refer to by name.
+
+    These are the variables of enclosing functions, by namespace the names, and objects.
+    """
+    cells, spaces, done = {}, {}, set()
+    objects: dict = {}
+    todo = [f for kind in kinds for f in functions(kind)]
+    while todo and len(done) < MOST_FUNCTIONS:
+        function = todo.pop()
+        if function in done or is_library(function.__module__) or function.__code__.co_filename.startswith(HERE):
+            todo += [f for f in (getattr(function, "__wrapped__", None),) if isinstance(f, types.FunctionType) and function not in done]
+            done.add(function)
+            continue
+        done.add(function)
+        names, space = named(function.__code__), function.__globals__
+        spaces.setdefault(id(space), (space, set()))[1].update(names)
+        found = [space[name] for name in names if name in space]
+        for cell in function.__closure__ or ():
+            cells[id(cell)] = cell
+            found += [] if Cell(cell).take() is MISSING else [cell.cell_contents]
+        found += function.__defaults__ or ()
+        if function.__defaults__ or function.__kwdefaults__ or not all(map(is_internal, function.__dict__)):
+            objects[id(function)] = function
+        for value in found:
+            if isinstance(value, types.ModuleType) and not is_library(value.__name__):
+                spaces.setdefault(id(vars(value)), (vars(value), set()))[1].update(names)
+                found += [v for n, v in vars(value).items() if n in names and isinstance(v, types.FunctionType)]
+            elif isinstance(value, types.FunctionType):
+                todo.append(value)
+            elif isinstance(value, type) and not is_library(value.__module__):
+                objects[id(value)] = value
+                todo += functions(value)
+            elif is_object(value) and id(value) not in own and not is_library(type(value).__module__):
+                objects[id(value)] = value
+                todo += functions(type(value))
+    return list(cells.values()), spaces, objects
+
+
+def functions(kind):
+    found = [getattr(f, "__func__", getattr(f, "fget", f)) for f in vars(kind).values()]
+    return [each for each in found if isinstance(each, types.FunctionType)]
+
+
+@functools.lru_cache(maxsize=4096)
+def named(code):
+    """Return the names that a function's code looks up, also inside it."""
+    return frozenset(code.co_names).union(*(named(each) for each in code.co_consts if isinstance(each, types.CodeType)))
+
+
+# Attributes that modules set while they are called.
+
+LOGS: list = []  # those of the calls in progress
+switched = [0]  # how often a module was switched between training and evaluation
+
+
+class Log:
+    """The attributes and buffers that were set since it began, with their values before."""
+
+    def __init__(self, hold=False):
+        self.entries, self.hold = [], hold
+        LOGS.append(self)
+
+    def close(self):
+        LOGS[:] = [each for each in LOGS if each is not self]
+
+    def spaces(self):
+        """Return (module, kind, names before, name, value before) of each entry whose module lives."""
+        found = [(ref(), kind, name, old) for ref, kind, name, old in self.entries]
+        return [(m, kind, m.__dict__[kind] if kind else m.__dict__, name, old) for m, kind, name, old in found if m is not None]
+
+    def undo(self):
+        for _, _, space, name, old in reversed(self.spaces()):
+            put(space, name, full(old, space.get(name, MISSING)))
+
+    def present(self):
+        """Return the values now, for restore."""
+        return list({(id(s), name): (s, name, identity(s.get(name, MISSING))) for _, _, s, name, _ in self.spaces()}.values())
+
+    def keys(self):
+        """Return the keys of the places of what was set."""
+        return {(id(m), kind or "__dict__", name) for m, kind, _, name, _ in self.spaces()}
+
+    def places(self):
+        """Return the places of values that were set and that may change without being replaced."""
+        found = {(id(m), kind, name): (m, name, kind or "__dict__") for m, kind, s, name, _ in self.spaces() if is_special(s.get(name))}
+        return [Place(*each) for each in found.values()]
+
+
+def restore(present):
+    for space, name, value in present:
+        put(space, name, full(value, space.get(name, MISSING)))
+
+
+UNDO: list = []
+
+
+def watch():
+    """Has modules note in LOGS which of their attributes are set."""
+    import torch
+
+    if UNDO:
+        return
+    Module = torch.nn.Module
+    plain = {name: getattr(Module, name) for name in ("__setattr__", "__delattr__", "register_buffer")}
+
+    def around(function):
+        def call(self, name, *args, **kwargs):
+            if name == "training":
+                switched[0] += 1
+            elif LOGS:
+                note(self, name, function.__name__)
+            return function(self, name, *args, **kwargs)
+
+        return functools.wraps(function)(call)
+
+    for name, function in plain.items():
+        own = around(function)
+        setattr(Module, name, own)
+        UNDO.append((Module, name, own, function))
+
+
+def unwatch():
+    while UNDO:
+        kind, name, own, function = UNDO.pop()
+        if getattr(kind, name) is own:
+            setattr(kind, name, function)
+
+
+def note(module, name, method):
+    own = module.__dict__
+    for kind in ("_parameters", "_buffers", "_modules"):
+        space = own.get(kind)
+        if space is not None and name in space:
+            break
+    else:
+        kind, space = ("_buffers", own.get("_buffers", {})) if method == "register_buffer" else ("", own)
+    value = space.get(name, MISSING)
+    for log in LOGS:
+        log.entries.append((weakref.ref(module), kind, name, identity(value, log.hold)))
