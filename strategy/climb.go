@@ -332,10 +332,7 @@ func (s *situation) scouted(plans []Plan) (faster, bool) {
 		return faster{}, false
 	}
 	measured := s.job.Measured(s.last)[0]
-	now := p.memory(s.ran(s.last))
-	if len(measured.InPlace) > 0 {
-		now = withInPlace(now, measured.InPlace)
-	}
+	now := s.last.withInPlace(p.memory(s.ran(s.last)), measured)
 	candidates := make([]memory.PlanCandidate, len(plans))
 	for i, plan := range plans {
 		candidates[i] = memory.PlanCandidate{Plan: p.memory(plan)}

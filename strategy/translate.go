@@ -120,7 +120,7 @@ func (j Job) Measured(a Attempt) []memory.Measurement {
 		}
 		m.Plan.Evaluation = cmp.Or(m.Plan.Evaluation, m.EvaluationBatch)
 		failed, ranOut := m.WithoutRemedies()
-		m.Plan, m.RanOut = withInPlace(m.Plan, m.InPlace), nil
+		m.Plan, m.RanOut = a.withInPlace(m.Plan, m), nil
 		if all = append(all, m); ranOut {
 			all = append(all, failed)
 		}
@@ -128,14 +128,22 @@ func (j Job) Measured(a Attempt) []memory.Measurement {
 	return all
 }
 
-// withInPlace is the plan that a process ran with, if some remedies in place were on in all steps.
-func withInPlace(p memory.RankPlan, on []string) memory.RankPlan {
-	for _, rung := range on {
+// withInPlace is the plan that a process ran with: some remedies in place were on in all measured steps.
+func (a Attempt) withInPlace(p memory.RankPlan, m memory.Measurement) memory.RankPlan {
+	for _, rung := range m.InPlace {
 		switch Rung(rung) {
 		case RungCheckpointing:
 			p.Checkpointing = "full"
 		case RungOffloadActivations:
 			p.OffloadActivations = "cpu"
+		case RungLossParts:
+			p.LossParts = "on"
+		case RungSplit:
+			for _, one := range a.InPlace {
+				if one.Rank == m.Rank && one.Rung == RungSplit {
+					p.ForwardParts = max(p.ForwardParts, one.Parts)
+				}
+			}
 		}
 	}
 	return p

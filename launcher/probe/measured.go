@@ -22,6 +22,9 @@ func parseMeasured(text []byte) (m memory.Measurement, ok bool) {
 	if m.RanOut != nil && !slices.Contains(phasesOfFailure, m.RanOut.Failed) {
 		m.RanOut = nil
 	}
+	if len(m.InPlace) == 0 {
+		m.InPlace = nil
+	}
 	m.Shape = m.Shape[:min(len(m.Shape), mostDimensions)]
 	bound(&m)
 	return m, true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 	"github.com/gpurun/gpurun/test/testenv"
 )
@@ -236,6 +237,29 @@ func TestConvolutionalModelIsRecognised(t *testing.T) {
 	for way, want := range map[string]bool{"mixed": true, "patches": false} {
 		if m := measureIn(t, "images.py", way, false); m.Model == nil || m.Model.Convolutional != want || m.Model.Attention == want || len(m.Model.Blocks) != 1 {
 			t.Errorf("%s: %+v", way, m.Model)
+		}
+	}
+}
+
+// A process whose steps all use a remedy in place has measured these, and the error before as if it had ended by it. If
+// only a late step uses it, that is not among the measured ones. The peak is not that of the failed pass.
+func TestRepeatedStepsAreMeasured(t *testing.T) {
+	for rows, on := range map[string][]string{"6,6,6,6,6": {"checkpointing"}, "1,1,1,6,1,1": nil} {
+		r := repeating(t, "loops.py", strategy.RungCheckpointing)
+		r.warmed(t, r.orders.Script, rows, "110")
+		text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, ok := parseMeasured(text)
+		if !ok || m.RanOut == nil != (on == nil) {
+			t.Fatalf("%s: %s", rows, text)
+		}
+		if !slices.Equal(m.InPlace, on) || m.Failed != "" || m.Steps < 5 || m.StepSeconds <= 0 || m.Second.After == 0 || m.Peak == 0 {
+			t.Errorf("%s: %s", rows, text)
+		}
+		if a := m.RanOut; a != nil && (a.Failed != "forward" || a.Requested <= 0 || a.Allocated <= m.Peak || len(a.Marks) != 1 || len(a.Marks[0].Bytes) < 2) {
+			t.Errorf("%s: ran out %+v of %s", rows, a, text)
 		}
 	}
 }

@@ -189,7 +189,7 @@ class Guard:
                 remedy.begins(size, longest)
             on = frozenset(r.name for r in self.remedies if r.active)
             if on:
-                repeats.state["active"] = True
+                repeats.state["active"] = on | (repeats.state["active"] or frozenset())
             return Call(self, plain, args, kwargs, size, longest, on)
         except rootstate.Unrepeatable as e:
             self.why = str(e)

@@ -117,17 +117,25 @@ class Memory:
 
     def failing(self, phase):
         """Called when memory ran out in a pass that may be repeated: what it holds is let go then."""
+        self.most = self.peaks.most
         self.raised, self.noted = {"instant": phase, "allocated": self.rise()}, True
         if self.marks is not None:
             self.followed()
 
-    def repeated(self):
+    def repeated(self, requested=0):
         """Called when a pass was repeated: the peak of the failed one is a limit and no measurement,
-        and this step none like the others."""
+        and this step none like the others. requested are the bytes that it did not get, 0 where it
+        did not fail."""
+        seen = self.oomed or self.raised
+        if seen and requested and self.n < ARMED and "ran_out" not in self.said:
+            self.said["ran_out"] = {
+                "failed": seen["instant"], "allocated_bytes": seen["allocated"], "requested_bytes": requested, "marks": self.said.get("marks"),
+            }
         self.oomed, self.raised, self.spoilt, self.step = None, None, True, {}
         self.said.pop("marks", None)
         self.meter.renew()
         self.peaks.take()
+        self.peaks.most = self.most
         self.save()
 
     def rise(self):
@@ -222,7 +230,7 @@ class Memory:
             self.times = self.times[1 - TIMES:] + [self.ended - self.last]
         self.last, self.ended, self.calls, step = self.ended, None, 0, self.step
         self.step, self.part = {}, 0
-        if self.armed and step and not self.spoilt and not repeats.state["active"]:
+        if self.armed and step and not self.spoilt and self.alike(sorted(repeats.state["active"] or ())):
             self.keep(step)
         self.spoilt = repeats.state["active"] = False
         if self.n == ARMED or self.n > ARMED and self.armed:
@@ -232,6 +240,13 @@ class Memory:
 
     last = None
     spoilt = noted = False
+    most = 0  # the peak before the pass that ran out of memory
+
+    def alike(self, remedies):
+        """Return whether the same remedies in place were on in all steps that are kept."""
+        if not any(key in self.said for key in ("first", "second", "longer")):
+            self.said["in_place"] = remedies
+        return remedies == self.said["in_place"]
 
     def keep(self, step):
         key = {1: "first", 2: "second"}.get(self.n, "longer")

@@ -23,7 +23,7 @@ def end():
 def done(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0):
     """Report a repeat that ended well. Calls with so many elements in their inputs, or with so long
     a longest dimension, use the remedy from then on."""
-    memory.repeated()
+    memory.repeated(ranout.figure(ranout.SIZE, failure))
     pace.tell("spoilt")
     snapshot.keep()
     entry(phase, remedy, seconds, failure, elements, longest, parts)
