@@ -1,4 +1,7 @@
 GO ?= go
+# A smaller gpurun: without HTTP/2 and without manual pages by urfave/cli, and what is not run often is not
+# inlined. Each command of go has the same flags, so that all share what is compiled.
+export GOFLAGS := $(shell tr '\n' ' ' <.ci/build-flags)$(GOFLAGS)
 # The interpreter for the quickstart and the tests; .ci/python.sh finds or
 # installs one that has PyTorch where it is not given.
 PYTHON ?=

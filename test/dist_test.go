@@ -49,6 +49,9 @@ func TestDist(t *testing.T) {
 		if !bytes.Equal(inside, plain) {
 			t.Errorf("the wheel for %s and the plain binary differ", machine)
 		}
+		if len(plain) > largestBinary {
+			t.Errorf("%s: the binary has %d bytes, want at most %d", machine, len(plain), largestBinary)
+		}
 		for _, wrong := range runsAnywhere(t, plain, machine) {
 			t.Errorf("%s: %s", machine, wrong)
 		}

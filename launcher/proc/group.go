@@ -172,7 +172,7 @@ func (g *Group) startOne(ctx context.Context, l *guardLink, r Rank, workdir stri
 	case a.Kind != started:
 		return errors.New("the guard died")
 	case a.Errno != 0 && a.Call == "exec":
-		return &os.PathError{Op: "exec", Path: m.Path, Err: syscall.Errno(a.Errno)}
+		return &os.PathError{Op: "exec", Path: string(m.Path), Err: syscall.Errno(a.Errno)}
 	case a.Errno != 0:
 		return os.NewSyscallError(a.Call, syscall.Errno(a.Errno))
 	}

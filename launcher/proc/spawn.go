@@ -25,8 +25,8 @@ func startRank(m message, fds []int) (pid, pidfd int, call string, err error) {
 	}
 	pidfd = -1
 	attr := &syscall.ProcAttr{
-		Dir:   m.Dir,
-		Env:   m.Env,
+		Dir:   string(m.Dir),
+		Env:   convert[string](m.Env),
 		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
 	}
@@ -56,13 +56,14 @@ const guardHeadroom = 128 << 20
 // forkLimited starts a process under RLIMIT_DATA = m.Data. The child inherits the limit from this process. A
 // limit set after the start would be too late: a shell starts its first command within a millisecond.
 func forkLimited(m message, attr *syscall.ProcAttr) (pid int, call string, err error) {
+	path, argv := string(m.Path), convert[string](m.Argv)
 	// Not os.StartProcess, which may start another child to test the kernel.
 	if m.Data == 0 {
-		pid, err = syscall.ForkExec(m.Path, m.Argv, attr)
+		pid, err = syscall.ForkExec(path, argv, attr)
 		return pid, "exec", err
 	}
 	restore := lowerDataLimit(m.Data)
-	pid, err = syscall.ForkExec(m.Path, m.Argv, attr)
+	pid, err = syscall.ForkExec(path, argv, attr)
 	restore()
 	if err != nil {
 		return 0, "exec", err
@@ -108,7 +109,7 @@ func spawnMessage(r Rank, o Options, workdir string) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	return message{Kind: spawn, Path: path, Argv: r.Argv, Env: env, Dir: dir, Data: o.DataLimit}, nil
+	return message{Kind: spawn, Path: octets(path), Argv: convert[octets](r.Argv), Env: convert[octets](env), Dir: octets(dir), Data: o.DataLimit}, nil
 }
 
 // lookPath finds a program by the rank's PATH, from the rank's directory. os/exec would use gpurun's PATH.

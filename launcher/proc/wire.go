@@ -1,9 +1,9 @@
 package proc
 
 import (
-	"bytes"
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,14 +29,36 @@ const (
 	release                         // supervisor: the group is done; reap and exit
 )
 
-// A message is one message of any kind. Strings are raw bytes: arguments and environment need not be UTF-8.
+// octets are a string of any bytes: arguments and environment need not be UTF-8, but JSON's strings must.
+type octets string
+
+func (o octets) MarshalText() ([]byte, error) {
+	return base64.StdEncoding.AppendEncode(nil, []byte(o)), nil
+}
+
+func (o *octets) UnmarshalText(text []byte) error {
+	b, err := base64.StdEncoding.AppendDecode(nil, text)
+	*o = octets(b)
+	return err
+}
+
+// convert converts strings to octets, or back.
+func convert[To, From ~string](from []From) []To {
+	to := make([]To, len(from))
+	for i, text := range from {
+		to[i] = To(text)
+	}
+	return to
+}
+
+// A message is one message of any kind.
 type message struct {
 	Kind messageKind
 
-	Path string // for spawn
-	Argv []string
-	Env  []string
-	Dir  string
+	Path octets // for spawn
+	Argv []octets
+	Env  []octets
+	Dir  octets
 	Data int64
 
 	PID   int        // started, exited
@@ -92,24 +114,24 @@ func newLink(f *os.File) (*guardLink, error) {
 }
 
 func (l *guardLink) send(m message, fds ...int) error {
-	var body bytes.Buffer
-	if err := gob.NewEncoder(&body).Encode(m); err != nil {
+	body, err := json.Marshal(m)
+	if err != nil {
 		return fmt.Errorf("encode message: %w", err)
 	}
-	if body.Len() > maxMessage {
+	if len(body) > maxMessage {
 		return unix.E2BIG
 	}
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	head := binary.LittleEndian.AppendUint32(nil, uint32(body.Len()))
+	head := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, _, err := l.conn.WriteMsgUnix(head, rights, nil); err != nil {
 		return err
 	}
-	_, err := l.conn.Write(body.Bytes())
+	_, err = l.conn.Write(body)
 	return err
 }
 
@@ -152,7 +174,7 @@ func (l *guardLink) body(head []byte, n int) (message, error) {
 		return message{}, err
 	}
 	var m message
-	err := gob.NewDecoder(bytes.NewReader(body)).Decode(&m)
+	err := json.Unmarshal(body, &m)
 	return m, err
 }
 
