@@ -1,8 +1,13 @@
 package probe
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -40,4 +45,73 @@ func TestStepIsRepeatedUnderCeiling(t *testing.T) {
 	if strings.Contains(want, "gpurun") {
 		t.Errorf("printed %s", want)
 	}
+}
+
+// Under the frameworks, and under DistributedDataParallel with one rank that runs out of memory
+// alone, losses and weights are those of the undisturbed run, bit by bit.
+func TestFrameworksRepeatSteps(t *testing.T) {
+	for way, module := range map[string]string{"trainer": "transformers", "lightning_": "lightning", "accelerate_": "accelerate", "ranks": ""} {
+		t.Run(way, func(t *testing.T) {
+			if module != "" {
+				needs(t, module)
+			}
+			run := func(at string) ([]trained, []strategy.ProcessReport) {
+				r := repeating(t, "repeated_frameworks.py", strategy.RungCheckpointing)
+				words := []string{way}
+				if at != "" {
+					words = append(words, at)
+				}
+				out := r.warmed(t, r.orders.Script, words...)
+				rank, own := r.told(t)
+				if rank != nil {
+					own = append(own, *rank)
+				}
+				return outcomes(t, out), own
+			}
+			want, _ := run("")
+			calls := want[len(want)-1].Calls
+			for _, at := range []string{
+				fmt.Sprintf("forward:%d", calls["forward"]*2/3), fmt.Sprintf("forward:%d", calls["forward"]), fmt.Sprintf("backward:%d", calls["backward"]*2/3),
+			} {
+				got, told := run(at)
+				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(trained{}, "Calls", "Hit")); diff != "" || got[len(got)-1].Hit != 1 {
+					t.Errorf("%s: %s", at, diff)
+				}
+				var repeated []strategy.InPlace
+				for _, p := range told {
+					repeated = append(repeated, p.InPlace...)
+					if p.InPlaceRefused != nil {
+						t.Errorf("%s: refused %+v", at, p.InPlaceRefused)
+					}
+				}
+				if len(repeated) != 1 || !strings.HasPrefix(at, repeated[0].Phase) {
+					t.Errorf("%s: repeated %+v", at, repeated)
+				}
+			}
+		})
+	}
+}
+
+// trained is what a process of testdata/repeated_frameworks.py prints.
+type trained struct {
+	Losses, Weights []float64
+	Calls           map[string]int // of what may run out of memory
+	Hit             int            // how often it did
+}
+
+func outcomes(t *testing.T, out string) (all []trained) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		var one trained
+		if strings.HasPrefix(line, `{"losses"`) {
+			if err := json.Unmarshal([]byte(line), &one); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, one)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("printed %s", out)
+	}
+	return all
 }

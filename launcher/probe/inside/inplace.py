@@ -528,13 +528,14 @@ class Call:
         found = with_bases(tensors_in(output))
         if len(found) > MOST_OUTPUTS:
             raise rootstate.Unrepeatable("the model has more than %d outputs" % MOST_OUTPUTS)
-        most = max(GRADIENT, self.guard.peak() // PART)
+        most = max([GRADIENT] + [size_of(t) for t in found])
+        most = most if most == GRADIENT else max(GRADIENT, self.guard.peak() // PART)  # what is asked costs time
         for i, tensor in enumerate(found):
             self.outputs.append(weakref.ref(tensor))
             node = tensor.grad_fn
             if node is not None:
                 node.metadata.setdefault(oldgraph.KEY, {})[tensor.output_nr] = (self, i)
-                self.guard.register_hook(tensor, receiver(self, i, tensor.numel() * tensor.element_size() <= most))
+                self.guard.register_hook(tensor, receiver(self, i, size_of(tensor) <= most))
 
     def seen(self, met):
         """Raises where the gradient of an output that the losses follow from was not seen, or is
@@ -598,6 +599,10 @@ def unlooked(error):
     if not ranout.is_one(error):
         process.problem("inplace", error)
     return "the call could not be looked at: %s" % type(error).__name__
+
+
+def size_of(tensor):
+    return tensor.numel() * tensor.element_size()
 
 
 def receiver(call, i, keeps):
