@@ -14,7 +14,7 @@ import time
 import traceback
 import weakref
 
-from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, process, ranout, recompute, remedies, repeats, root as root_part, rootcalls, rootstate
+from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, places, process, ranout, recompute, remedies, repeats, root as root_part, rootcalls, rootstate
 
 
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
@@ -579,7 +579,7 @@ class Call:
             raise rootstate.Unrepeatable("the repeated call has other outputs")
         with torch.no_grad():
             for was, now in zip(self.outputs, made):
-                was = oldgraph.alive(was())
+                was = places.alive(was())
                 if was is None or was._version:
                     continue
                 if was.shape != now.shape or was.dtype != now.dtype:

@@ -4,8 +4,7 @@
 import gc
 import sys
 
-from . import rootstate
-from .places import alive
+from . import places, rootstate
 
 
 KEY = "gpurun.output"  # in the metadata of nodes: {number of the output: (call, its index)}
@@ -69,7 +68,7 @@ class Walk:
     def cut(self, tensors):
         """Detach every tensor that is part of the graph, so that the graph is freed."""
         try:
-            tensors = tensors + [alive(t) for t in gc.get_objects() if is_tensor(t)]
+            tensors = tensors + [places.alive(t) for t in gc.get_objects() if is_tensor(t)]
         except MemoryError:
             pass
         apart = set()

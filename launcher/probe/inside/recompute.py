@@ -4,7 +4,6 @@
 import weakref
 
 from . import compared, exclusions, places
-from .places import version
 
 
 class Block:
@@ -81,7 +80,7 @@ class Call:
         try:
             self.copied = self.first or self.state.writes_inputs
             saved = [kept(t) for t in self.tensors] if self.copied else self.tensors
-            versions = [version(t) for t in self.tensors]
+            versions = [places.version(t) for t in self.tensors]
             if self.compares:
                 with self.block.compared.early_stop_off():
                     output = checkpoint(self.step, *saved, use_reentrant=False)
@@ -103,7 +102,7 @@ class Call:
                 self.error = None
         tensors, self.tensors = self.tensors, None
         if self.first:
-            self.state.writes_inputs = versions != [version(t) for t in tensors]
+            self.state.writes_inputs = versions != [places.version(t) for t in tensors]
             self.block.state = self.state
         return output
 
@@ -201,12 +200,12 @@ def kept(tensor):
     """
     key = id(tensor)
     of, then, copy = COPIES.get(key, (None, None, None))
-    copy = places.alive(copy()) if copy is not None and of() is tensor and then == version(tensor) else None
+    copy = places.alive(copy()) if copy is not None and of() is tensor and then == places.version(tensor) else None
     if copy is None:
         copy = tensor.detach().clone()
         if tensor.requires_grad:
             copy.requires_grad_()
-        COPIES[key] = (weakref.ref(tensor, lambda _: COPIES.pop(key, None)), version(tensor), weakref.ref(copy))
+        COPIES[key] = (weakref.ref(tensor, lambda _: COPIES.pop(key, None)), places.version(tensor), weakref.ref(copy))
     return copy
 
 
