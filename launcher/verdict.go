@@ -57,6 +57,8 @@ type AttemptSummary struct {
 	Price *strategy.Price `json:"price,omitempty"`
 	// InPlace are the steps that ranks did again after memory had run out in them, within the attempt.
 	InPlace []strategy.RankInPlace `json:"in_place,omitempty"`
+	// MemoryPressure are sentences about ranks whose allocator freed its cache in step after step.
+	MemoryPressure []string `json:"memory_pressure,omitempty"`
 	// Untaken are changes without effect, with the requested and the used value.
 	Untaken strategy.Changes `json:"untaken,omitempty"`
 
@@ -74,11 +76,12 @@ type AttemptSummary struct {
 // An attemptEnd is the part of an attempt's end that the verdict keeps, besides the diagnosis.
 type attemptEnd struct {
 	traceback []string
-	code      int // the exit code
+	code      int      // the exit code
+	pressure  []string // see pressureWords
 }
 
 func endingOf(e strategy.Evidence, d strategy.Diagnosis) attemptEnd {
-	end := attemptEnd{traceback: Traceback(e, d), code: d.ExitCode}
+	end := attemptEnd{traceback: Traceback(e, d), code: d.ExitCode, pressure: pressureWords(e)}
 	for _, f := range e.Facts {
 		if f.Exit == nil || d.ExitCode != 0 {
 			continue
@@ -100,7 +103,7 @@ func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end attem
 		Seconds: strategy.Seconds(a.Lasted()),
 		Rung:    d.Rung, Rungs: d.Rungs, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted, Untaken: d.Ineffective, Alone: a.Alone,
 		ExitCode: end.code, Error: a.Diagnosis.Error, Traceback: end.traceback,
-		Peak: a.Peak(), SamplesPerSecond: job.Throughput(a), InPlace: a.InPlace,
+		Peak: a.Peak(), SamplesPerSecond: job.Throughput(a), InPlace: a.InPlace, MemoryPressure: end.pressure,
 	}
 	t.Training, _ = job.Training(a.Plan, history)
 	if a.Expected != nil {

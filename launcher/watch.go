@@ -31,6 +31,8 @@ type watch struct {
 
 	inPlace []strategy.RankInPlace // the repeats that the journal has
 
+	pressure []strategy.RankPressure // the memory pressure that was warned of
+
 	alone bool // gpurun has warned that each rank trains by itself
 
 	stopping sync.WaitGroup
@@ -105,6 +107,7 @@ func (w *watch) add(f strategy.Fact) {
 	}
 	if f.Said != nil {
 		w.again(false)
+		w.warnOfPressure()
 		w.notice(w.effect.padded())
 		w.release()
 		w.apart()

@@ -173,6 +173,8 @@ type ProcessReport struct {
 	// latest failure that it did not answer so.
 	InPlace        []InPlace       `json:"in_place,omitempty"`
 	InPlaceRefused *InPlaceRefusal `json:"in_place_refused,omitempty"`
+	// Pressure is memory pressure without an error.
+	Pressure *Pressure `json:"pressure,omitempty"`
 }
 
 // A Model is the root module that a process trains.

@@ -29,6 +29,9 @@ func (p *People) finish(v launcher.Verdict) {
 		if words := strategy.InPlaceWords(v.Attempts[0].InPlace); words != "" {
 			p.say("  %s", words)
 		}
+		for _, words := range v.Attempts[0].MemoryPressure {
+			p.say("warning: %s", words)
+		}
 		p.headroom()
 		if lost := v.Attempts[0].Untaken.Lost(); lost != "" {
 			p.say("warning: trained, but %s", lost)
@@ -56,6 +59,9 @@ func (p *People) finish(v launcher.Verdict) {
 	for _, a := range v.Attempts {
 		if a.Price != nil {
 			p.say("  %s", a.Price)
+		}
+		for _, words := range a.MemoryPressure {
+			p.say("  warning: attempt %d: %s", a.N, words)
 		}
 	}
 	if v.Outcome == strategy.Trained {

@@ -56,6 +56,7 @@
 //	rungs.py …        remedies inside the model
 //	beforeloss.py     the forward pass done again where little memory is left for the loss
 //	optimizerstep.py  the first step of the optimizer, done again one parameter at a time
+//	pressure.py       an allocator that retries in step after step
 //	room.py           how much memory the process can still have
 //	losspart.py losscalls.py
 //	                  cross entropy over large logits, in parts of its rows

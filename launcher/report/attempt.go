@@ -87,6 +87,9 @@ func (v attemptView) Facts() []fact {
 	for _, again := range v.Again[:min(len(v.Again), mostListed)] {
 		all.add("", again.Sentence(false))
 	}
+	for _, r := range v.Evidence.Pressure() {
+		all.add("memory pressure", r.Sentence(""))
+	}
 	all.add("command", strings.Join(v.Command.Argv, " "))
 	return all
 }

@@ -96,7 +96,7 @@ class Guard:
         self.remedies = [remedies.KINDS[name](self) for name in orders.get("rungs") or () if name in remedies.KINDS]
         self.pending, self.busy, self.pid = [], "", os.getpid()  # busy: the pass under way
         self.failure, self.current, self.why = None, None, ""  # the latest that a remedy was found for; the call under way; why it cannot be repeated
-        self.foresee = None
+        self.foresee, self.largest = None, (0, 0)  # largest: the elements and the longest dimension of the largest call's inputs
         self.compiling = root_part.compiling(torch)
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
 
@@ -185,6 +185,7 @@ class Guard:
             return None
         try:
             size, longest = sizes(args, kwargs)
+            self.largest = max(self.largest, (size, longest))
             for remedy in self.remedies:
                 remedy.begins(size, longest)
             on = frozenset(r.name for r in self.remedies if r.active)

@@ -49,8 +49,7 @@ def wrap(kind):
             return plain(optimizer, *args, **kwargs)
 
     kind.step = hooking(step) if outside else step
-    kind.step.hooked = True  # PyTorch puts its own around no more
-    kind.step.gpurun_again = True
+    vars(kind.step).update(hooked=True, gpurun_again=True)  # PyTorch puts its own around no more
 
 
 def first(optimizer, plain, args, kwargs):

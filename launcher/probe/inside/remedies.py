@@ -68,6 +68,15 @@ class Turned(Remedy):
             super().arm(size, longest)
 
 
+    def possible(self):
+        """Return whether the remedy is on for no call, and can be turned on."""
+        return self.size == self.longest == float("inf") and (self.turned or not self.part.refusal(self.guard.root()))
+
+    def disarm(self):
+        """Use the remedy for no call."""
+        self.size, self.longest, self.active = float("inf"), float("inf"), False
+
+
 class Recompute(Turned):
     """The blocks are recomputed in the backward pass, or the model's own switch is turned."""
 

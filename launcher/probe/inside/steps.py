@@ -8,7 +8,7 @@ import time
 import types
 import weakref
 
-from . import backward, batches, calls, cycles as cycles_part, ends, forwards, gate, imports, loaders, losscalls, memory, optimizerstep, pace, precision, process, rank, root as root_part, rootcalls, samples, snapshot, switches, words
+from . import backward, batches, calls, cycles as cycles_part, ends, forwards, gate, imports, loaders, losscalls, memory, optimizerstep, pace, precision, pressure, process, rank, root as root_part, rootcalls, samples, snapshot, switches, words
 
 
 # Those of the job itself, where a framework knows them: a function that gives the number
@@ -255,6 +255,7 @@ def after(optimizer, args, kwargs):
             return
         turned, clock["phase"] = clock["phase"] != "train", "train"
         clock["n"], clock["at"] = n, time.time()
+        pressure.stepped(n)
         if snapshot.state["busy"]:
             snapshot.stepped(n)
         if "over" in clock:

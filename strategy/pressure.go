@@ -1,0 +1,71 @@
+package strategy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Pressure is memory pressure without an error: in step after step, the allocator of a process
+// freed its cache and asked the device again, which waits for all that the device computes.
+type Pressure struct {
+	Retries int64 `json:"retries"` // in so many Steps, the last of which was Step
+	Steps   int   `json:"steps"`
+	Step    int   `json:"step"`
+	// Tried is the remedy that the process tried for ten steps; empty: none. It was kept if that
+	// ended the retries and made the steps faster. Before and After are the times of a step.
+	Tried  Rung    `json:"tried,omitempty"`
+	Kept   bool    `json:"kept,omitempty"`
+	Before Seconds `json:"before_seconds,omitempty"`
+	After  Seconds `json:"after_seconds,omitempty"`
+}
+
+// A RankPressure is a Pressure of a rank.
+type RankPressure struct {
+	Rank int
+	Pressure
+}
+
+// Pressure lists the ranks under memory pressure, in their order.
+func (e *Evidence) Pressure() (all []RankPressure) {
+	c := e.folded()
+	for _, id := range c.processes() {
+		if p := c.facts[c.reported[id]].Said.Pressure; p != nil && p.Steps > 0 {
+			all = append(all, RankPressure{id.rank, *p})
+		}
+	}
+	return all
+}
+
+// Sentence is for people; ends are the changes that would end it, if any.
+func (r RankPressure) Sentence(ends string) string {
+	words := fmt.Sprintf("rank %d: the allocator had to free and retry %s in %s up to step %d; this slows training",
+		r.Rank, Count(int(r.Retries), "time"), Count(r.Steps, "step"), r.Step)
+	seconds := fmt.Sprintf("a step takes %.2f s with recomputed blocks, and took %.2f s", r.After.Duration().Seconds(), r.Before.Duration().Seconds())
+	switch {
+	case r.Kept:
+		return words + "; " + seconds + ": they stay on for inputs of this size"
+	case r.Tried != "":
+		words += "; " + seconds + ": that was undone"
+	}
+	if ends != "" {
+		words += "; what would end it: " + ends
+	}
+	return words
+}
+
+// EndsPressure names the changes to a plan that need less memory and train the same: the free
+// ones, and the first other. It is empty if there is none.
+func EndsPressure(p Policy, j Job, plan Plan, inv Inventory) string {
+	var words []string
+	for _, o := range Survey(p, j, plan, inv) {
+		if !o.Available || len(o.Changed) == 0 || !slices.Contains(DeviceRungs, o.Rung) || o.Training == Changed {
+			continue
+		}
+		words = append(words, o.Changed.String())
+		if !o.Rung.row().free {
+			break
+		}
+	}
+	return strings.Join(words, ", or ")
+}

@@ -1,0 +1,59 @@
+package strategy
+
+import (
+	"testing"
+	"time"
+)
+
+// A warning about memory pressure names what would end it, and what the process has tried.
+func TestMemoryPressureNamesWhatWouldEndIt(t *testing.T) {
+	job := codeOnly()
+	plan := Plan{Allocator: "default", ActivationCheckpointing: "none"}
+	gpu := Inventory{Accelerator: "cuda"}
+	for want, test := range map[string]struct {
+		never []string
+		plan  Plan
+	}{
+		"allocator default→expandable, or checkpointing none→full": {nil, plan},
+		"checkpointing none→full":                                  {nil, plan.With(Plan{Allocator: "expandable"})},
+		"allocator default→expandable, or activation offload none→cpu": {
+			[]string{"checkpointing"}, plan.With(Plan{OffloadActivations: "none"}),
+		},
+		"": {[]string{"allocator", "checkpointing", "offload-activations"}, plan},
+	} {
+		test.plan = test.plan.With(Plan{Attention: "sdpa"})
+		if got := EndsPressure(Policy{Numerics: MixedPrecision, NumericsSaid: true, Never: test.never}, job, test.plan, gpu); got != want {
+			t.Errorf("never %v: %q, want %q", test.never, got, want)
+		}
+	}
+	p := RankPressure{1, Pressure{Retries: 24, Steps: 20, Step: 40}}
+	kept, undone := p, p
+	kept.Tried, kept.Kept, kept.Before, kept.After = RungCheckpointing, true, Seconds(time.Second/2), Seconds(time.Second/4)
+	undone.Tried, undone.Before, undone.After = RungCheckpointing, Seconds(time.Second/2), Seconds(time.Second)
+	common := "rank 1: the allocator had to free and retry 24 times in 20 steps up to step 40; this slows training"
+	for want, got := range map[string]string{
+		common: p.Sentence(""),
+		common + "; what would end it: allocator default→expandable":                                                                        p.Sentence("allocator default→expandable"),
+		common + "; a step takes 0.25 s with recomputed blocks, and took 0.50 s: they stay on for inputs of this size":                      kept.Sentence("x"),
+		common + "; a step takes 1.00 s with recomputed blocks, and took 0.50 s: that was undone; what would end it: a smaller micro batch": undone.Sentence("a smaller micro batch"),
+	} {
+		if got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
+
+// The ranks under pressure are those whose latest report says so.
+func TestMemoryPressureIsOfTheLatestReport(t *testing.T) {
+	var e Evidence
+	for _, f := range []Fact{
+		{Rank: 1, Said: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30}}},
+		{Rank: 0, Said: &ProcessReport{PID: 6}},
+		{Rank: 1, Said: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30, Tried: RungCheckpointing}}},
+	} {
+		e.Add(f)
+	}
+	if got := e.Pressure(); len(got) != 1 || got[0].Rank != 1 || got[0].Tried != RungCheckpointing {
+		t.Errorf("%+v", got)
+	}
+}
