@@ -22,6 +22,9 @@ type Decision struct {
 	Rungs []Rung `json:"rungs,omitempty"`
 	// Expected is the predicted need of the next plan; nil if there is no prediction.
 	Expected *memory.Prediction `json:"expected,omitempty"`
+	// ByMean: the mean of Expected decided that the plan fits, since processes would do a step again
+	// that runs out of memory. Otherwise the bound did.
+	ByMean bool `json:"by_mean,omitempty"`
 	// Outvoted are the plans that were not chosen, the runner-up first.
 	Outvoted []Outvoted `json:"outvoted,omitempty"`
 	Changed  Changes    `json:"changed,omitempty"`

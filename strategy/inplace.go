@@ -103,12 +103,17 @@ func AllowInPlace(p Policy, j Job, history []Attempt, next Plan, accelerator str
 	return orders
 }
 
+// leavesInPlace reports whether a plan does not have the remedy already.
+func (r *rungRow) leavesInPlace(p Plan) bool {
+	words := r.turns[0].words()
+	return len(words) == 0 || p[r.turns[0]] != words[len(words)-1]
+}
+
 // allowedInPlace reports whether policy, job and plan leave a remedy to the process.
 func (r *rungRow) allowedInPlace(p Policy, j Job, next Plan) bool {
 	knob := r.turns[0]
-	words := knob.words()
-	all := len(words) > 0 && next[knob] == words[len(words)-1] // the plan has it already
-	return !all && j.Knobs[knob].Absent == "" && !slices.Contains(p.Never, string(r.rung)) && !slices.Contains(p.Never, string(knob))
+	own, known := j.Knobs[knob]
+	return known && own.Absent == "" && r.leavesInPlace(next) && !slices.Contains(p.Never, string(r.rung)) && !slices.Contains(p.Never, string(knob))
 }
 
 // ArmedFor lists the remedies in place that calls needed with a plan, in the attempts of this run

@@ -112,9 +112,9 @@ func (s *situation) weigh() (*weighing, string) {
 	origin := s.origin()
 	w.plans, w.skips = s.candidates()
 	w.candidates = make([]memory.PlanCandidate, len(w.plans))
-	classes := s.job.classifier(s.all)
+	classes, caught := s.job.classifier(s.all), s.catching()
 	for i, p := range w.plans {
-		w.candidates[i] = memory.PlanCandidate{Plan: w.memory(p), Group: s.group(p, origin, &classes), Order: order(p, origin)}
+		w.candidates[i] = memory.PlanCandidate{Plan: w.memory(p), Group: s.group(p, origin, &classes), Order: order(p, origin), Caught: caught(p)}
 	}
 	return w, ""
 }
@@ -179,6 +179,24 @@ func (s *situation) defragmented() bool {
 	return p.Unknown != "" || p.Mean <= s.weighing.fit.Room(plan)
 }
 
+// catching returns a function that reports whether processes would do a step with a plan again
+// that runs out of memory. They would not if such an attempt has failed in this run.
+func (s *situation) catching() func(Plan) bool {
+	var rungs []Rung
+	if orders := AllowInPlace(s.policy, s.job, nil, nil, s.inventory.Accelerator); orders != nil && !slices.ContainsFunc(s.history, Attempt.uncaught) {
+		rungs = slices.DeleteFunc(orders.Rungs, func(r Rung) bool { return s.inside[r.row().turns[0]] != "" })
+	}
+	return func(p Plan) bool {
+		return slices.ContainsFunc(rungs, func(r Rung) bool { return r.row().leavesInPlace(p) })
+	}
+}
+
+// uncaught reports whether an attempt ran out of memory in a phase in which a step can be done
+// again.
+func (a Attempt) uncaught() bool {
+	return a.Diagnosis.OutOfMemory() && !slices.Contains([]cause.Phase{cause.Load, cause.Optimizer, cause.Eval, cause.Save}, a.Diagnosis.Phase)
+}
+
 // chosen is the decision for a choice.
 func (s *situation) chosen(choice memory.Choice) Decision {
 	w := s.weighing
@@ -193,7 +211,7 @@ func (s *situation) chosen(choice memory.Choice) Decision {
 	}
 	d := Decision{
 		Relaunch: true, Rungs: rungs, Next: s.without(next, changed.values()), Changed: s.learned.With(s.last.Plan).Changed(next),
-		Resume: s.inventory.Checkpoint, Expected: &choice.Prediction,
+		Resume: s.inventory.Checkpoint, Expected: &choice.Prediction, ByMean: choice.ByMean,
 	}
 	if d.Rung = RungAllocator; len(rungs) > 0 {
 		d.Rung = rungs[len(rungs)-1]
@@ -206,6 +224,9 @@ func (s *situation) chosen(choice memory.Choice) Decision {
 	}
 	room := w.fit.Capacity(w.candidates[choice.Index].Plan)
 	d.Reason = s.attempt("%s%s → %s%s; predicted %s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed), span(choice.Prediction, room))
+	if d.ByMean {
+		d.Reason += ", by its expected peak: a step that needs more would be done again in place"
+	}
 	if len(d.Outvoted) > 0 {
 		second := d.Outvoted[0]
 		d.Reason += fmt.Sprintf("; the next best, %s, was not chosen: %s", s.plan.Changed(second.Plan), second.Reason)

@@ -204,3 +204,37 @@ func TestFailedPredictionIsCorrected(t *testing.T) {
 	}
 	t.Errorf("it never ends: %v", tried)
 }
+
+// Where processes would do a step again that runs out of memory, a plan is chosen by its expected peak with a margin; by
+// the bound after one did not, and where nothing is done again.
+func TestExpectedPeakDecidesWhereMistakesAreCaught(t *testing.T) {
+	count := func(phase cause.Phase, change func(*Policy)) (n int) {
+		for room := int64(9 << 30); room < 30<<30; room += 1 << 28 {
+			a := failedAt(0, sixteen, room)
+			marks := &a.Measured[0].Marks[0]
+			a.Diagnosis.Phase, marks.Bytes = phase, marks.Bytes[:1] // no block was seen to its end: the bound is wide
+			d := Decide(predicting(change), proven(gpt(1)), []Attempt{a}, h100)
+			if !d.Relaunch || !d.ByMean {
+				continue
+			}
+			if n++; d.Expected.Bound <= room*9/10 || d.Expected.Mean > room || !strings.Contains(d.Reason, ", by its expected peak: a step that needs more would be done again in place") {
+				t.Errorf("%+v of %d: %s", d.Expected, room, d.Reason)
+			}
+		}
+		return n
+	}
+	inPlace := func(p *Policy) { p.InPlace = true }
+	if n := count(cause.Optimizer, inPlace); n == 0 {
+		t.Error("no plan is chosen by its mean")
+	}
+	for name, n := range map[string]int{
+		"it was not caught": count(cause.Forward, inPlace), "switched off": count(cause.Optimizer, nil),
+		"the remedy is barred": count(cause.Optimizer, func(p *Policy) {
+			p.InPlace, p.Never = true, []string{"checkpointing", "offload-activations", "split", "loss-parts"}
+		}),
+	} {
+		if n > 0 {
+			t.Errorf("%s: %d plans are chosen by their mean", name, n)
+		}
+	}
+}

@@ -14,6 +14,9 @@ type PlanCandidate struct {
 	Group int
 	// Order is the plan's position in the order of remedies.
 	Order int
+	// Caught: the process does a step again that runs out of memory with the plan, so that a wrong
+	// prediction costs little.
+	Caught bool
 }
 
 // A Choice is the plan to run next.
@@ -23,6 +26,8 @@ type Choice struct {
 	Prediction Prediction
 	// Rule is the reason for the choice: "fastest", "tree", "likely", "least".
 	Rule string
+	// ByMean: the expected peak decided that the plan fits, not the bound.
+	ByMean bool
 	// Rejected are the other candidates, the runner-up first, eight at most.
 	Rejected []RejectedPlan
 }
@@ -46,12 +51,13 @@ type rated struct {
 	index             int
 	group, order      int
 	mean, bound, room int64
+	byMean            bool // the mean with a margin counts in place of the bound
 	seconds           float64
 	unknown, host     bool
 }
 
 // Choose returns the plan that comes first by these rules. In the lowest group with a plan whose
-// bound fits, it is the fastest; within 3 % of the time, the first in the order of remedies. A
+// bound fits, or its mean with a small margin if the process catches a mistake, it is the fastest; within 3 % of the time, the first in the order of remedies. A
 // plan that is likely to fit is tried before the next group. prefer "tree" returns the first in
 // the order of remedies among those that fit.
 func Choose(f *Predictor, candidates []PlanCandidate, prefer string) Choice {
@@ -60,6 +66,7 @@ func Choose(f *Predictor, candidates []PlanCandidate, prefer string) Choice {
 	out := Choice{Index: best, Rule: rule}
 	if best >= 0 {
 		out.Prediction = f.Predict(candidates[best].Plan)
+		out.ByMean = all[best].fits() && all[best].bound > all[best].room
 	}
 	out.Rejected = f.rejected(candidates, all, best)
 	return out
@@ -73,7 +80,8 @@ func (f *Predictor) rate(candidates []PlanCandidate) []rated {
 		c := &candidates[i]
 		f.predict(&c.Plan, &p)
 		room := f.Room(c.Plan)
-		all[i] = rated{index: i, group: c.Group, order: c.Order, mean: p.Mean, bound: p.Bound, room: room, seconds: p.Seconds,
+		byMean := c.Caught && slices.Contains(caughtIn, p.Instant)
+		all[i] = rated{byMean: byMean, index: i, group: c.Group, order: c.Order, mean: p.Mean, bound: p.Bound, room: room, seconds: p.Seconds,
 			unknown: p.Unknown != "" || p.Least > room, host: !f.FitsHost(&p)}
 	}
 	return all
@@ -112,7 +120,19 @@ func next(all []rated, above int) (int, bool) {
 }
 
 // fits reports whether a plan's bound fits, on the device and on the host.
-func (r *rated) fits() bool { return !r.unknown && !r.host && r.room > 0 && r.bound <= r.room }
+func (r *rated) fits() bool { return !r.unknown && !r.host && r.room > 0 && r.needs() <= r.room }
+
+// needs is the peak that has to fit.
+func (r *rated) needs() int64 {
+	if r.byMean {
+		return min(whole(climbSafe*float64(r.mean)), r.bound)
+	}
+	return r.bound
+}
+
+// caughtIn are the phases of the peak in which a step can be done again; before the loss, the
+// process does the forward again if little memory is left.
+var caughtIn = []string{"forward", "loss", "recompute", "backward"}
 
 // fastest is the fastest of a group that fits, ties by the order of remedies; if no time is
 // known, or tree is set, the first in that order.

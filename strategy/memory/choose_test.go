@@ -91,8 +91,18 @@ func TestChooseLikelyBeforeTheNextGroup(t *testing.T) {
 		t.Fatal("no cap lies between the mean and the bound")
 	}
 	c := Choose(NewPredictor(TrainedModel{}, DeviceMemory{Allowed: cap}, []Measurement{measuredBlocks(1, 14*gibi)}), []PlanCandidate{autocast, halved}, "")
-	if c.Index != 1 || c.Rule != "likely" {
+	if c.Index != 1 || c.Rule != "likely" || c.ByMean {
 		t.Errorf("chose %d by %q, want the plan that keeps the numerics, as likely", c.Index, c.Rule)
+	}
+	// Where a step is done again that runs out of memory, the mean with 3 % decides.
+	halved.Caught = true
+	for _, cap := range []int64{cap * 94 / 100, cap * 105 / 100, cap * 2} {
+		f := NewPredictor(TrainedModel{}, DeviceMemory{Allowed: cap}, []Measurement{measuredBlocks(1, 14*gibi)})
+		p, room := f.Predict(halved.Plan), f.Room(halved.Plan)
+		fits := climbSafe*float64(p.Mean) <= float64(room)
+		if c := Choose(f, []PlanCandidate{autocast, halved}, ""); (c.Index == 1 && c.Rule == "fastest") != fits || c.ByMean != (fits && p.Bound > room) {
+			t.Errorf("mean %d, bound %d of %d: chose %d by %q, by the mean %v", p.Mean, p.Bound, room, c.Index, c.Rule, c.ByMean)
+		}
 	}
 }
 
