@@ -208,12 +208,14 @@ func TestFailedPredictionIsCorrected(t *testing.T) {
 // Where processes would do a step again that runs out of memory, a plan is chosen by its expected peak with a margin; by
 // the bound after one did not, and where nothing is done again.
 func TestExpectedPeakDecidesWhereMistakesAreCaught(t *testing.T) {
+	job := proven(gpt(1))
+	job.Knobs[OffloadActivations] = Range{By: ByHook, Values: []Value{"none", "cpu"}}
 	count := func(phase cause.Phase, change func(*Policy)) (n int) {
 		for room := int64(9 << 30); room < 30<<30; room += 1 << 28 {
 			a := failedAt(0, sixteen, room)
 			marks := &a.Measured[0].Marks[0]
 			a.Diagnosis.Phase, marks.Bytes = phase, marks.Bytes[:1] // no block was seen to its end: the bound is wide
-			d := Decide(predicting(change), proven(gpt(1)), []Attempt{a}, h100)
+			d := Decide(predicting(change), job, []Attempt{a}, h100)
 			if !d.Relaunch || !d.ByMean {
 				continue
 			}
