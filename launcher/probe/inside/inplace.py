@@ -8,6 +8,7 @@
 import contextlib
 import functools
 import gc
+import operator
 import os
 import sys
 import time
@@ -22,6 +23,8 @@ MOST_OUTPUTS = 64
 MOST_ITEMS = 512  # in the arguments of a call
 GRADIENT = 64 << 20  # bytes of an output whose gradient is always kept; of others where it is at most this part of the peak
 PART = 32
+
+GRAD, VERSION = operator.attrgetter("grad"), operator.attrgetter("_version")
 
 state: dict = {}  # "guard"
 
@@ -396,10 +399,11 @@ class Guard:
     @process.guarded
     def gradients(self):
         """Return the version of each parameter's gradient, -1 for none."""
-        grads = [p.grad for p in self.known.parameters]
-        if grads.count(None) == len(grads):
+        grads = list(map(GRAD, self.known.parameters))
+        kinds = set(map(type, grads))  # to compare tensors with None takes milliseconds
+        if kinds <= {type(None)}:
             return None, len(grads)
-        return [-1 if g is None else g._version for g in grads], len(grads)
+        return [-1 if g is None else g._version for g in grads] if type(None) in kinds else list(map(VERSION, grads)), len(grads)
 
     def random(self):
         cuda = self.torch.cuda

@@ -3,6 +3,7 @@ import contextlib
 import gc
 import os
 import sys
+import time
 import unittest
 import weakref
 
@@ -126,6 +127,24 @@ class Loops(Guarded):
 for name in loops.LOOPS:
     if name not in ("late", "guarded"):
         setattr(Loops, "test_" + name.replace(" ", "_"), lambda self, name=name: self.look(name))
+
+
+class Cost(Guarded):
+    def test_cost_while_nothing_fails(self):
+        """It is some 50 microseconds; what is compared by the elements of tensors takes milliseconds."""
+        net = nn.Sequential(*[loops.Block() for _ in range(50)])
+        guard, x = self.guard(net), torch.zeros(2, loops.WIDTH)
+        self.assertEqual(len(guard.known.parameters), 300)
+        output = net(x).sum()
+        output.backward()
+        guard.engine, least = lambda *args, **kwargs: None, 1.0
+        for _ in range(50):
+            began = time.perf_counter()
+            guard.call(lambda root, x: output, net, (x,), {})
+            torch.autograd.backward(output)
+            least = min(least, time.perf_counter() - began)
+        print("a step costs %.0f microseconds" % (least * 1e6), file=sys.stderr)
+        self.assertLess(least, 1e-3)
 
 
 class Memory(Guarded):
