@@ -33,8 +33,9 @@ type Node struct {
 	token   string // makes the marker of this process's ranks unique
 	log     *EventLog
 	signals *Signals
-	ports   map[int]bool // ports that earlier attempts of this run used
-	checked bool         // the devices were tried before the first attempt
+	ports   map[int]bool     // ports that earlier attempts of this run used
+	checked bool             // the devices were tried before the first attempt
+	probe   *probe.Installed // the latest, nil for none
 }
 
 // New makes a node. It passes its running ranks to signals, and writes notices to log.

@@ -96,12 +96,12 @@ func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) 
 	if !n.opts.Probe {
 		return none
 	}
-	installed, err := probe.Install(l.Dir, n.orders(a, l), slices.Sorted(maps.Keys(l.Command.Env))...)
+	installed, err := n.probe.Next(l.Dir, n.orders(a, l), slices.Sorted(maps.Keys(l.Command.Env))...)
 	if err != nil {
 		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: err.Error()})
 		return none
 	}
-	a.probe = installed
+	a.probe, n.probe = installed, installed
 	return installed.Variables
 }
 

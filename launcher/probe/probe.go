@@ -160,15 +160,25 @@ const (
 //
 // An error means that the ranks run without the hook.
 func Install(dir string, orders Orders, names ...string) (*Installed, error) {
-	p, err := install(dir, orders)
+	return (*Installed)(nil).Next(dir, orders, names...)
+}
+
+// Next installs the hook as Install does, for a later attempt of the same run. It links the Python files of p, which may
+// be nil, instead of writing them: creating a file takes much longer, above all on a network's file system.
+func (p *Installed) Next(dir string, orders Orders, names ...string) (*Installed, error) {
+	before := ""
+	if p != nil {
+		before = p.folder
+	}
+	next, err := install(dir, before, orders)
 	if err != nil {
 		return nil, fmt.Errorf("install the probe: %w", err)
 	}
-	p.names = strings.Join(names, ",")
-	return p, nil
+	next.names = strings.Join(names, ",")
+	return next, nil
 }
 
-func install(dir string, orders Orders) (*Installed, error) {
+func install(dir, before string, orders Orders) (*Installed, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -185,7 +195,7 @@ func install(dir string, orders Orders) (*Installed, error) {
 	if err := os.Mkdir(filepath.Join(folder, "inside"), 0o700); err != nil {
 		return nil, err
 	}
-	if err := plantParts(folder); err != nil {
+	if err := plantParts(folder, before); err != nil {
 		return nil, err
 	}
 	text, err := orders.text()
@@ -195,9 +205,9 @@ func install(dir string, orders Orders) (*Installed, error) {
 	return &Installed{dir: dir, folder: folder}, err
 }
 
-// plantParts writes the Python files. Their compiled forms are kept for all attempts and
-// runs where that is safe.
-func plantParts(folder string) error {
+// plantParts writes the Python files, or links those of an earlier folder, empty for none. Their compiled forms
+// are kept for all attempts and runs where that is safe.
+func plantParts(folder, before string) error {
 	digest := sha256.New()
 	err := fs.WalkDir(hook, ".", func(name string, f fs.DirEntry, err error) error {
 		if err != nil || f.IsDir() {
@@ -205,11 +215,11 @@ func plantParts(folder string) error {
 		}
 		text, err := hook.ReadFile(name)
 		path := filepath.Join(folder, name)
-		if err == nil {
+		if err == nil && !(before != "" && link(filepath.Join(before, name), path, len(text))) {
 			err = plant(path, text)
-		}
-		if err == nil {
-			err = os.Chtimes(path, sourceTime, sourceTime)
+			if err == nil {
+				err = os.Chtimes(path, sourceTime, sourceTime)
+			}
 		}
 		fmt.Fprintf(digest, "%s %d\n%s", name, len(text), text)
 		return err
@@ -227,6 +237,19 @@ func plantParts(folder string) error {
 		}
 	}
 	return nil
+}
+
+// link links a file that plantParts wrote, and reports whether it did: nothing has written to it since, and only the
+// user can.
+func link(from, path string, size int) bool {
+	if os.Link(from, path) != nil {
+		return false
+	}
+	if info, err := os.Lstat(path); err == nil && info.Size() == int64(size) && info.ModTime().Equal(sourceTime) && private.CheckOwn(path) == nil {
+		return true
+	}
+	_ = os.Remove(path) // if it stays, plant reports that
+	return false
 }
 
 // sourceTime is the time of the Python files. A compiled form belongs to a source

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
@@ -463,6 +465,76 @@ func TestPlantedFilesAreNotRun(t *testing.T) {
 	}
 	if len(folders) != 3 {
 		t.Errorf("%d folders for 3 attempts", len(folders))
+	}
+}
+
+// TestAttemptsShareTheHooksFiles: a later attempt links the files of an earlier one, but none that was changed since.
+func TestAttemptsShareTheHooksFiles(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", "")
+	run := t.TempDir()
+	attempt := func(name string, next func(string, Orders, ...string) (*Installed, error)) *Installed {
+		t.Helper()
+		dir := filepath.Join(run, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		installed, err := next(dir, Orders{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return installed
+	}
+	first := attempt("attempt-0", Install)
+	rewrite := func(path string) error { // in place, with a text of the same size
+		text, err := os.ReadFile(path)
+		return errors.Join(err, os.WriteFile(path, bytes.ToUpper(text), 0o600))
+	}
+	changed, opened, removed := filepath.Join("inside", "rank.py"), filepath.Join("inside", "split.py"), filepath.Join("inside", "steps.py")
+	if err := errors.Join(
+		rewrite(filepath.Join(first.folder, changed)),
+		os.Chmod(filepath.Join(first.folder, opened), 0o666),
+		os.Remove(filepath.Join(first.folder, removed)),
+	); err != nil {
+		t.Fatal(err)
+	}
+	second := attempt("attempt-1", first.Next)
+	shared := 0
+	err := fs.WalkDir(hook, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := hook.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(second.folder, name)
+		found, err := os.ReadFile(path)
+		if err != nil || string(found) != string(text) || private.CheckOwn(path) != nil {
+			t.Errorf("%s of the second attempt: %v, %d bytes, want the %d of the hook; %v", name, err, len(found), len(text), private.CheckOwn(path))
+		}
+		now, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if !now.ModTime().Equal(sourceTime) {
+			t.Errorf("%s has the time %v", name, now.ModTime())
+		}
+		before, err := os.Stat(filepath.Join(first.folder, name))
+		same := err == nil && os.SameFile(before, now)
+		if spoiled := name == changed || name == opened || name == removed; same == spoiled {
+			t.Errorf("%s is the same file: %v", name, same)
+		}
+		if same {
+			shared++
+		}
+		return nil
+	})
+	if err != nil || shared < 20 {
+		t.Errorf("%d shared files, %v", shared, err)
+	}
+	if orders := filepath.Join(second.folder, ordersFile); private.CheckOwn(orders) != nil {
+		t.Error("the second attempt has no orders")
 	}
 }
 
