@@ -70,6 +70,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	if err != nil {
 		return nil, cannotStart(err)
 	}
+	guards := proc.LaunchGuards() // they initialise while the hook's files are written
 	ranks := n.ranks(a, l)
 	a.saving = newSavingWatch(n.opts.Growing, a.emit)
 	a.stopProbe, a.lookAtProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.saving.see)), a.stepped)
@@ -81,7 +82,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	defer started()
 	n.signals.begin(n.opts.Grace)
 	a.ends = a.openEnds()
-	a.group, err = proc.Start(starting, ranks, proc.Options{
+	a.group, err = guards.Start(starting, ranks, proc.Options{
 		Marker: fmt.Sprintf("%s.%s.%d", n.opts.Run, n.token, l.N), DataLimit: n.opts.DataLimit, Ends: a.ends, Warn: func(text string) { n.log.Note("warning: " + text) },
 	})
 	a.out.Started()

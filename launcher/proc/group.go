@@ -71,21 +71,21 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 	if len(ranks) == 0 {
 		return nil, errors.New("start ranks: there are none")
 	}
+	return LaunchGuards().Start(ctx, ranks, o)
+}
+
+// Start is like the function, with guards that run already. There must be a rank.
+func (s *Guards) Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
 	if o.KillTimeout <= 0 {
 		o.KillTimeout = 30 * time.Second
 	}
-	release, err := Reap()
-	if err != nil {
+	if err := s.await(ctx); err != nil {
 		return nil, fmt.Errorf("start ranks: %w", err)
 	}
-	outer, k, err := startGuards(ctx)
-	if err != nil {
-		release()
-		return nil, fmt.Errorf("start ranks: %w", err)
-	}
+	outer, k := s.outer, s.inner
 	g := &Group{
 		options: o,
 		exits:   make(chan strategy.Fact, len(ranks)),
@@ -93,7 +93,7 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 		answers: make(chan message, 1),
 		quiet:   make(chan struct{}),
 		cut:     make(chan struct{}),
-		release: release,
+		release: s.release,
 		guard:   k,
 		outer:   outer,
 	}

@@ -36,26 +36,55 @@ type guardHandle struct {
 	gone <-chan struct{}
 }
 
-// startGuards starts an outer guard, which starts an inner one, and waits for the inner one's first
-// message.
-func startGuards(ctx context.Context) (outer, inner *guardHandle, err error) {
+// Guards are the guard processes of a group that will be started. They initialise while the caller prepares the
+// ranks: Start must be called in the end.
+type Guards struct {
+	outer, inner *guardHandle
+	release      func() // of the reaper
+	err          error  // why there are none
+}
+
+// LaunchGuards starts an outer guard, which starts an inner one. It does not wait for them, and leaves errors to
+// Start.
+func LaunchGuards() *Guards {
+	release, err := Reap()
+	if err != nil {
+		return &Guards{err: err}
+	}
+	g := &Guards{release: release}
+	if err := g.launch(); err != nil {
+		release()
+		return &Guards{err: fmt.Errorf("start guard: %w", err)}
+	}
+	return g
+}
+
+func (g *Guards) launch() error {
 	ours, theirs, err := pair()
 	if err != nil {
-		return nil, nil, fmt.Errorf("start guard: %w", err)
+		return err
 	}
-	defer theirs.Close()
-	if outer, err = launchGuard(theirs); err != nil {
+	defer theirs.Close() // else this side would not see its end
+	if g.outer, err = launchGuard(theirs); err != nil {
 		ours.conn.Close()
-		return nil, nil, fmt.Errorf("start guard: %w", err)
+		return err
 	}
-	theirs.Close() // else this side would not see its end
-	inner = &guardHandle{link: ours}
-	if err := inner.hello(ctx); err != nil {
-		inner.cleanUp()
-		outer.cleanUp()
-		return nil, nil, fmt.Errorf("start guard: %w", err)
+	g.inner = &guardHandle{link: ours}
+	return nil
+}
+
+// await waits for the inner guard's first message.
+func (g *Guards) await(ctx context.Context) error {
+	if g.err != nil {
+		return g.err
 	}
-	return outer, inner, nil
+	if err := g.inner.hello(ctx); err != nil {
+		g.inner.cleanUp()
+		g.outer.cleanUp()
+		g.release()
+		return fmt.Errorf("start guard: %w", err)
+	}
+	return nil
 }
 
 // startGuard starts a single guard, and waits for its first message.
