@@ -7,6 +7,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
+// mostInPlace bounds the kinds of repeats of an attempt that have events: a job can write anything into its report.
+const mostInPlace = 256
+
 // news returns the events about repeats that are due, and what all events so far have: the first repeat of a
 // kind at once, later ones when their number has doubled, and all at the end.
 func news(attempt int, shown, all []strategy.RankInPlace, end bool) (events []InPlace, now []strategy.RankInPlace) {
@@ -14,6 +17,9 @@ func news(attempt int, shown, all []strategy.RankInPlace, end bool) (events []In
 		before := 0
 		if i := slices.IndexFunc(shown, r.SameKind); i >= 0 {
 			before = shown[i].Times
+		}
+		if before == 0 && len(shown) >= mostInPlace {
+			continue
 		}
 		if r.Times >= max(1, 2*before) || end && r.Times > before {
 			e := InPlace{N: attempt, RankInPlace: r, More: r.Times - before}

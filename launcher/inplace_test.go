@@ -171,3 +171,17 @@ func TestFasterPlanIsLookedForAfterRepeatsInPlace(t *testing.T) {
 		}
 	})
 }
+
+// A job can write ever more kinds of repeats into its report: the journal has a bounded number of them.
+func TestKindsOfRepeatsAreBounded(t *testing.T) {
+	var events, more []InPlace
+	var shown []strategy.RankInPlace
+	for parts := range 1000 {
+		one := strategy.RankInPlace{InPlace: strategy.InPlace{Phase: "forward", Parts: parts, Times: 1}}
+		more, shown = news(0, shown, []strategy.RankInPlace{one}, false)
+		events = append(events, more...)
+	}
+	if len(events) != mostInPlace || len(shown) != mostInPlace {
+		t.Errorf("%d events about %d kinds", len(events), len(shown))
+	}
+}

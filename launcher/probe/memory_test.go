@@ -242,7 +242,8 @@ func TestConvolutionalModelIsRecognised(t *testing.T) {
 }
 
 // A process whose steps all use a remedy in place has measured these, and the error before as if it had ended by it. If
-// only a late step uses it, that is not among the measured ones. The peak is not that of the failed pass.
+// only a late step uses it, that is not among the measured ones. The peak of the failed pass is no
+// measurement: on the CPU, none is known then.
 func TestRepeatedStepsAreMeasured(t *testing.T) {
 	for rows, on := range map[string][]string{"6,6,6,6,6": {"checkpointing"}, "1,1,1,6,1,1": nil} {
 		r := repeating(t, "loops.py", strategy.RungCheckpointing)
@@ -255,10 +256,10 @@ func TestRepeatedStepsAreMeasured(t *testing.T) {
 		if !ok || m.RanOut == nil != (on == nil) {
 			t.Fatalf("%s: %s", rows, text)
 		}
-		if !slices.Equal(m.InPlace, on) || m.Failed != "" || m.Steps < 5 || m.StepSeconds <= 0 || m.Second.After == 0 || m.Peak == 0 {
+		if !slices.Equal(m.InPlace, on) || m.Failed != "" || m.Steps < 5 || m.StepSeconds <= 0 || m.Second.After == 0 || m.Peak >= m.Allowed {
 			t.Errorf("%s: %s", rows, text)
 		}
-		if a := m.RanOut; a != nil && (a.Failed != "forward" || a.Requested <= 0 || a.Allocated <= m.Peak || len(a.Marks) != 1 || len(a.Marks[0].Bytes) < 2) {
+		if a := m.RanOut; a != nil && (a.Failed != "forward" || a.Requested <= 0 || a.Allocated <= m.Start || m.Peak != 0 || len(a.Marks) != 1 || len(a.Marks[0].Bytes) < 2) {
 			t.Errorf("%s: ran out %+v of %s", rows, a, text)
 		}
 	}

@@ -28,6 +28,10 @@ class CUDA:
         """Forget the peak so far."""
         self.cuda.reset_peak_memory_stats(self.device)
 
+    def known(self):
+        """Return whether the peak is known."""
+        return True
+
     def now(self):
         """Return (the device's number, bytes given, bytes held, the most given since somebody
         reset it, how often the cache was given back to find room)."""
@@ -118,6 +122,9 @@ class Host:
     def renew(self):
         """Forget the peak so far: until it is exceeded, only what is held at the time is known."""
         self.ended = status()["VmPeak" if self.limit else "VmHWM"]
+
+    def known(self):
+        return status()["VmPeak" if self.limit else "VmHWM"] > self.ended
 
     def now(self):
         """Return the same as a GPU's meter, where there is no number and no cache."""
