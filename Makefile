@@ -11,6 +11,7 @@ KILLS ?= 300
 SHOTS ?=
 HOSTILE ?= 1000
 ATTEMPTS ?= 200
+REPEATS ?= 2000
 # A file of measured plans; the project's own where none is given.
 LANDSCAPE ?=
 # Where the random suites begin; it is printed.
@@ -98,10 +99,11 @@ fuzz: ## each fuzz target for FUZZTIME
 RANDOM_ROOMS = grep -rl launcher/testseed --include='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u
 
 stress: export GPURUN_SEED := $(SEED)
-stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times; SEED repeats a run
+stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times, REPEATS steps repeated in place; SEED repeats a run
 	@echo "SEED=$$GPURUN_SEED"
 	$(GO) test -count=1 -timeout 60m $$($(RANDOM_ROOMS)) -rapid.checks=1000
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|GenuineIsStillSeen' ./launcher/probe
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_REPEATS=$(REPEATS) GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 60m -run RepeatedStepsAreExact -v ./launcher/probe
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run HostileText -v ./launcher/probe ./strategy
 	$(GO) test -race -count=$(COUNT) -timeout 60m -run Stress ./launcher/journal
 	$(GO) test -count=1 -timeout 30m ./strategy -run 'Ends|Walks' -rapid.checks=20000
@@ -113,7 +115,7 @@ stress: ## the process tests and the random suites COUNT times in a row, hostile
 soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow
 	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./test
 
-bench: build ## launch, recovery and output compared with torchrun; many nodes; the classifier compared with grep; planning
+bench: build ## launch, recovery and output compared with torchrun; many nodes; the classifier compared with grep; planning; a step that may be repeated
 	$(GO) test -run '^$$' -bench 'LargeLog|Grep|Planning' ./strategy/cause ./strategy/memory
 	$(GO) test -run '^$$' -bench ThousandNodes -benchtime 1x ./launcher/nodes
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $$python .ci/bench.py bin/gpurun

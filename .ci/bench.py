@@ -1,6 +1,6 @@
 """gpurun beside torchrun: launch, recovery, three nodes, output. Prints Markdown tables.
 
-    bench.py GPURUN [startup] [launch] [recovery] [nodes] [output] [probe] [live]
+    bench.py GPURUN [startup] [launch] [recovery] [nodes] [output] [probe] [repeats] [live]
 
 The interpreter that runs this must have PyTorch, for torchrun; startup, which is
 about gpurun with and without the GPUs' driver, needs none. Figures are medians;
@@ -9,6 +9,7 @@ both. The trainers import nothing: what is measured is the launcher.
 """
 
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -454,6 +455,17 @@ def compare_probes(directory, gpurun):
         print(f"| {row} | {middle:.3f} ms ({low:.3f} to {high:.3f}) | {note} |")
 
 
+def compare_repeats(directory, gpurun):
+    """What the guard that repeats a step costs where nothing fails, without gpurun around it."""
+    probe = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "launcher", "probe")
+    out = subprocess.run([sys.executable, "-B", os.path.join(probe, "testdata", "inplace_cost.py"), probe], capture_output=True, text=True, check=True)
+    found = json.loads(out.stdout)
+    print(f"| a step that may be repeated in place, CPU time more than without; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores | |")
+    print("|---|--:|")
+    print(f"| 300 parameters | {found['plain']:.0f} µs |")
+    print(f"| 300 parameters, 75 BatchNorms, a counter and a buffer that change | {found['changing']:.0f} µs |")
+
+
 # A job with steps of 50 ms, each of which it prints: the line is taken away and drawn again at
 # every one of them.
 WATCHED = """
@@ -517,7 +529,7 @@ def compare_watching(directory, gpurun):
 def main():
     gpurun = os.path.abspath(sys.argv[1])
     parts = {"startup": compare_starts, "launch": compare_launches, "recovery": compare_rescues, "nodes": compare_nodes,
-             "output": compare_floods, "probe": compare_probes, "live": compare_watching}
+             "output": compare_floods, "probe": compare_probes, "repeats": compare_repeats, "live": compare_watching}
     files = {"launch.py": LAUNCH, "recovery.py": RECOVERY, "output.py": OUTPUT, "torchrun.py": TORCHRUN, "rescue.toml": RESCUE,
              "nodes.toml": RESCUE.replace("nproc_per_node = 2", "nproc_per_node = 1"), "auto.toml": AUTO}
     with tempfile.TemporaryDirectory() as directory:

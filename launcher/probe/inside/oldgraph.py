@@ -131,7 +131,7 @@ def is_plain_view(view):
         return of(view).name == "DEFAULT"
     node, last = view.grad_fn, view._base.grad_fn
     while node is not None and node is not last:
-        if node.name().startswith(SEVERAL) or len(node.next_functions) != 1:
+        if node.name().startswith(SEVERAL) or len(node.next_functions) != 1 or not node.name()[-1].isdigit():  # of a custom function
             return False
         node = node.next_functions[0][0]
     return True

@@ -604,7 +604,8 @@ def of_modules(modules, norms=()):
         found += [Place(module, name, "_parameters") for name, p in module._parameters.items() if p is not None]
         if id(module) not in skipped:
             found += [Place(module, name, "_buffers") for name in module._buffers]
-        found += [Numbers(module)] + of_space(module)
+        # PyTorch's own modules set their attributes as a log sees it.
+        found += of_space(module) + ([] if is_library(type(module).__module__) else [Numbers(module)])
     kinds = list({c: None for m in modules for c in type(m).__mro__ if not is_library(c.__module__)})
     others = {id(o): o for m in modules for value in list(module_space(m).values()) for o in held(value) if id(o) not in own}
     cells, spaces, more = reached(kinds, own)
@@ -633,7 +634,7 @@ def of_space(owner):
 
 def is_internal(name):
     """Return whether an attribute is one that PyTorch's modules, or classes, have for themselves."""
-    return name in ("training", "_parameters", "_buffers", "_modules") or name.startswith("_") and ("hook" in name or name.startswith(("_fsdp", "__")))
+    return name == "training" or name[:1] == "_" and (name in ("_parameters", "_buffers", "_modules") or "hook" in name or name.startswith(("_fsdp", "__")))
 
 
 def held(value):

@@ -2,9 +2,10 @@
 # attributes of modules. A call that is repeated begins with the state of the first one.
 #
 # Attributes that a forward sets are noted as it sets them. Other places are compared around the
-# first calls, and from then on around those that are larger than all before: what changed is read
-# before each call; what did not is compared after a failure.
+# first calls, around ever fewer later ones, and around those that are larger than all before: what
+# changed is read before each call; what did not is compared after a failure.
 import contextlib
+import operator
 import weakref
 
 from . import places, recompute
@@ -12,8 +13,8 @@ from . import places, recompute
 Unrepeatable, version = places.Unrepeatable, places.version
 PythonRandom = places.Random
 
+VERSION = operator.attrgetter("_version")
 FIRST = 3  # calls around which all places are compared
-EVERY = 256  # calls after which they are compared again
 
 
 class Root:
@@ -22,6 +23,7 @@ class Root:
     def __init__(self, root):
         self.root = weakref.ref(root)
         self.calls, self.largest, self.iterator = 0, 0, ""
+        self.next = 64  # the number of the call around which all places are compared again
         self.found: dict = {}  # by key the places that forwards were seen to change
         self.base, self.noted = [], set()  # all places, as last read; the keys of what was set since
         self.random = [places.Random("Python"), places.Random("NumPy")]
@@ -59,7 +61,9 @@ class Root:
     def before(self, size):
         """Return the state before a call with inputs of so many elements."""
         self.calls += 1
-        whole = self.calls <= FIRST or size > self.largest or self.calls % EVERY == 0
+        whole = self.calls <= FIRST or size > self.largest or self.calls == self.next
+        if self.calls == self.next:
+            self.next *= 4
         self.largest = max(self.largest, size)
         if whole:
             if self.calls > 1 and self.is_stale():
@@ -98,13 +102,13 @@ class Beginning:
         self.cpu = torch.get_rng_state()
         self.cuda = [torch.cuda.get_rng_state(d) for d in known.devices]
         self.cast = autocast(torch)
-        self.versions = [t._version for t in known.tensors]
+        self.versions = list(map(VERSION, known.tensors))
         self.switched = places.switched[0]
-        found = {p.key: p for p in known.random}
-        found.update((p.key, p) for p in known.places)
+        reads = known.random + [p for p in known.places if p not in known.random]
         if whole:
-            found.update((p.key, p) for p in known.all_places() if isinstance(p, places.Numbers) or p.key not in found and p.kind != "_parameters")
-        self.values = [(place, place.read(places.SMALL if whole else 0)) for place in found.values()]
+            found = {p.key for p in reads}
+            reads += [p for p in known.all_places() if isinstance(p, places.Numbers) or p.key not in found and p.kind != "_parameters"]
+        self.values = [(place, place.read(places.SMALL if whole else 0)) for place in reads]
         self.log = places.Log()
 
     def returned(self):
