@@ -25,6 +25,7 @@ const (
 	OffloadParam              Knob = "offload_param"
 	OffloadActivations        Knob = "offload_activations"
 	LossParts                 Knob = "loss_parts"
+	FusedLoss                 Knob = "fused_loss"
 	Allocator                 Knob = "allocator"
 	DataloaderWorkers         Knob = "dataloader_workers"
 	PinMemory                 Knob = "pin_memory"
@@ -49,6 +50,7 @@ var knobRows = []knobRow{
 	{ActivationCheckpointing, "checkpointing", []Value{"none", "selective", "full"}, false},
 	{ForwardParts, "forward parts", []Value{"1", "2", "4", "8", "16", "32"}, false},
 	{LossParts, "cross entropy in parts", []Value{"off", "on"}, false},
+	{FusedLoss, "fused loss", []Value{"off", "on"}, false},
 	{Precision, "precision", []Value{"fp32", "tf32", "fp16", "bf16", "fp8"}, false},
 	{Attention, "attention", []Value{"eager", "sdpa", "flash"}, false},
 	{Optimizer, "optimizer", nil, false},

@@ -3,6 +3,7 @@ package strategy
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -238,9 +239,9 @@ func (s *situation) refused(rung Rung, changes ...Plan) string {
 		if s.job.Knobs[Precision].By == ByHook && !s.policy.NumericsSaid {
 			return `the script has no setting for it, and gpurun puts autocast around the model only with --numerics mixed-precision, or recovery.numerics in a train.toml`
 		}
-	case RungOptimizer, RungSequence:
+	case RungOptimizer, RungSequence, RungFusedLoss:
 		if s.policy.Numerics != Any {
-			return fmt.Sprintf("recovery.numerics = %q keeps the %s; \"any\" allows it", s.policy.Numerics, rung)
+			return fmt.Sprintf("recovery.numerics = %q keeps the %s; \"any\" allows it", s.policy.Numerics, strings.ReplaceAll(string(rung), "fused-", ""))
 		}
 	}
 	return ""

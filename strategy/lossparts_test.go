@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -79,5 +80,28 @@ func TestForeseenShortagesReadAsSuch(t *testing.T) {
 		if got := (RankInPlace{1, one}).Sentence(false); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
+	}
+}
+
+// A fused loss changes the numerics: it is taken only with numerics = "any", as the last groups are.
+func TestFusedLossOnlyByConsent(t *testing.T) {
+	job := Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Written: Plan{FusedLoss: "off"}, Knobs: map[Knob]Range{FusedLoss: {Values: []Value{"off", "on"}}}}
+	for numerics, want := range map[Numerics]string{
+		Preserve: `recovery.numerics = "preserve" keeps the loss; "any" allows it`, MixedPrecision: `recovery.numerics = "mixed-precision" keeps the loss; "any" allows it`, Any: "",
+	} {
+		d := Decide(Policy{MaxAttempts: 20, Numerics: numerics}, job, []Attempt{ended(0, job.Written, oom(cause.Backward))}, Inventory{Accelerator: "cuda"})
+		if d.Relaunch != (want == "") || !strings.Contains(fmt.Sprint(d.Skipped), want) {
+			t.Errorf("%s: %s %v: %+v", numerics, d.Rung, d.Next, d.Skipped)
+		}
+		if d.Relaunch && (d.Rung != RungFusedLoss || d.Training != Changed) {
+			t.Errorf("%s: %s, %s", numerics, d.Rung, d.Training)
+		}
+	}
+	missing := Inventory{Accelerator: "cuda", Missing: map[Rung]string{RungFusedLoss: "the job's interpreter has no liger-kernel"}}
+	if d := Decide(Policy{MaxAttempts: 20, Numerics: Any}, job, []Attempt{ended(0, job.Written, oom(cause.Backward))}, missing); d.Relaunch {
+		t.Errorf("%s: %s", d.Rung, d.Reason)
+	}
+	if got := MemoryPlan(Plan{FusedLoss: "on", LossParts: "on"}).LossParts; got != "fused" {
+		t.Errorf("the memory plan has %q", got)
 	}
 }

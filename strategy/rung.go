@@ -26,6 +26,7 @@ const (
 	RungOffloadOptimizer   Rung = "offload-optimizer"
 	RungOffloadParam       Rung = "offload-param"
 	RungNVMe               Rung = "nvme"
+	RungFusedLoss          Rung = "fused-loss"
 	RungOptimizer          Rung = "optimizer"
 	RungSequence           Rung = "sequence"
 
@@ -114,6 +115,7 @@ func deviceRows() []rungRow {
 			rung: RungNVMe, turns: []Knob{OffloadOptimizer, OffloadParam, Sharding}, anyKnob: true, training: Exact,
 			remedy: toNVMe, takes: takesNVMe, group: groupNVMe, idle: actsOnTraining,
 		},
+		{rung: RungFusedLoss, turns: []Knob{FusedLoss}, training: Changed, remedy: stepRemedy(FusedLoss), group: groupAllowed, idle: actsOnSamples},
 		{rung: RungOptimizer, turns: []Knob{Optimizer}, training: Changed, remedy: leanerOptimizer, group: groupAllowed, idle: actsOnTraining},
 		{
 			rung: RungSequence, turns: []Knob{SequenceLength}, training: Changed,

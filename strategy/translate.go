@@ -68,7 +68,10 @@ func MemoryPlan(p Plan) memory.RankPlan {
 		Sharding: string(p[Sharding]), DeepSpeed: slices.Contains(zeroStages, p[Sharding]),
 		OffloadOptimizer: string(p[OffloadOptimizer]), OffloadParam: string(p[OffloadParam]), OffloadActivations: string(p[OffloadActivations]),
 	}
-	if p[LossParts] == "on" { // off is the same as not reported
+	switch on := Value("on"); on { // off is the same as not reported
+	case p[FusedLoss]:
+		q.LossParts = "fused"
+	case p[LossParts]:
 		q.LossParts = "on"
 	}
 	q.MicroBatch, _ = p.Number(MicroBatchSize)

@@ -16,10 +16,16 @@ import (
 // asynchronous I/O at their first use.
 func (p *Prepared) Missing() map[strategy.Rung]string {
 	r := p.Resolved
-	if !slices.Contains(r.recipe.Rules, "deepspeed-config") || r.command.Packages == nil {
+	if r.command.Packages == nil {
 		return nil
 	}
 	missing := map[strategy.Rung]string{}
+	if r.command.Packages["liger-kernel"] == "" {
+		missing[strategy.RungFusedLoss] = "the job's interpreter has no liger-kernel"
+	}
+	if !slices.Contains(r.recipe.Rules, "deepspeed-config") {
+		return missing
+	}
 	lack := func(reason string, rungs ...strategy.Rung) {
 		for _, rung := range rungs {
 			if missing[rung] == "" {

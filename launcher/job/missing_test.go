@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // put writes a file, in folders that it makes.
@@ -47,5 +48,23 @@ func TestLibaioIsWhereItCanBeLinked(t *testing.T) {
 	put(t, filepath.Join(prefix, "lib", "libaio.so"), "")
 	if !HasLibaio(python, env) {
 		t.Error("the interpreter's own environment has it")
+	}
+}
+
+// A fused loss needs its package. Where the interpreter's packages are not known, nothing is missing.
+func TestFusedLossNeedsItsPackage(t *testing.T) {
+	for _, test := range []struct {
+		packages map[string]string
+		missing  bool
+	}{
+		{nil, false},
+		{map[string]string{"transformers": "5.23.0"}, true},
+		{map[string]string{"liger-kernel": "0.6.4"}, false},
+	} {
+		var p Prepared
+		p.command.Packages = test.packages
+		if got := p.Missing()[strategy.RungFusedLoss]; (got != "") != test.missing {
+			t.Errorf("%v: %q", test.packages, got)
+		}
 	}
 }

@@ -48,10 +48,11 @@ func (f *Predictor) reached() int {
 // in the dtype of the logits, or to autocast (landscape: BERT).
 func (f *Predictor) headPrior(mode RankPlan) (held, temporary float64) {
 	held, temporary = f.headWhole(mode)
-	if mode.LossParts != "on" {
-		return held, temporary
-	}
 	switch {
+	case mode.LossParts == "":
+		return held, temporary
+	case mode.LossParts == "fused":
+		return 0, headFused
 	case f.causal() || kindOf(mode) == "fp32": // the log-softmax is as large as the logits that replace it
 		return held, 1 + headPart
 	case kindOf(mode) == "autocast":
@@ -96,8 +97,8 @@ func (f *Predictor) headOf(s *modePeaks) {
 		if !f.causal() {
 			s.inside = headForwardPlain * logits
 		}
-		if s.mode.LossParts == "on" {
-			s.inside = (held + headPart) * logits
+		if s.mode.LossParts != "" {
+			s.inside = (held + max(headPart, headFused)) * logits
 		}
 	}
 	for _, g := range f.sights {

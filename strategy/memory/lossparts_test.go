@@ -30,6 +30,10 @@ func TestLossInPartsNeedsLessForItsLogits(t *testing.T) {
 		seen.Marks = []Marks{{Path: "h", Bytes: []int64{1 << 30, 1<<30 + input, 1<<30 + 2*input}, Input: input}}
 		f := NewPredictor(test.model, device, []Measurement{seen})
 		a, b := f.Predict(whole), f.Predict(parts)
+		fused := parts
+		if fused.LossParts = "fused"; test.least > 0 && f.Predict(fused).Mean >= b.Mean {
+			t.Errorf("%s: fused it needs %d bytes, in parts %d", test.compute, f.Predict(fused).Mean, b.Mean)
+		}
 		saved := float64(a.Mean-b.Mean) / (4 * 50257 * 1024 * 16)
 		if saved < test.least || saved > test.most {
 			t.Errorf("%s %s %s: %d and %d bytes: saves %.2f logits, want %.1f to %.1f", a.Unknown, test.compute, test.checkpointing, a.Mean, b.Mean, saved, test.least, test.most)

@@ -29,7 +29,8 @@ type RankPlan struct {
 	OffloadOptimizer   string `json:"offload_optimizer,omitempty"`
 	OffloadParam       string `json:"offload_param,omitempty"`
 	OffloadActivations string `json:"offload_activations,omitempty"`
-	// LossParts is on if large cross entropies are computed in parts of their rows.
+	// LossParts is on if large cross entropies are computed in parts of their rows, and fused if a
+	// kernel of the framework computes output and loss together and makes no logits.
 	LossParts string `json:"loss_parts,omitempty"`
 	// Allocator is default or expandable.
 	Allocator string `json:"allocator,omitempty"`

@@ -62,6 +62,9 @@ const (
 	// headPart is the most that a cross entropy in parts needs for one of them: three tensors of a
 	// 64th of the logits (computed).
 	headPart = 3. / 64
+	// headFused is the most that a fused loss needs for a moment: parts of the logits, and the
+	// output's gradient in fp32. It is a guess on the safe side.
+	headFused = .25
 
 	// The need of recomputing a block, backward included, in units of the bytes that it holds
 	// without checkpointing: with fused attention in fp32, in 16 bit, and for attention in fp32

@@ -44,6 +44,7 @@ def parse(case):
         "eval_batch_size": args.per_device_eval_batch_size,
         "activation_checkpointing": "full" if args.gradient_checkpointing else "none",
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
+        "fused_loss": "on" if args.use_liger_kernel else "off",
         "optimizer": OPTIMIZERS.get(optimizer, optimizer),
         "dataloader_workers": args.dataloader_num_workers,
         "pin_memory": pinned,
