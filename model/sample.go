@@ -28,6 +28,8 @@ type Sample struct {
 	// Data is the wait for data in a step, Forward the time of its forward passes; 0: not known.
 	Data    strategy.Seconds `json:"data,omitempty"`
 	Forward strategy.Seconds `json:"forward,omitempty"`
+	// InPlace: the rank has done steps again in place, and computes longer than the others since.
+	InPlace bool `json:"in_place,omitempty"`
 	// Phase is "load" before the first step, then "train", and "eval" or "save" if the process
 	// reports an evaluation or a checkpoint.
 	Phase string `json:"phase,omitempty"`

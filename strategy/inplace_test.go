@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // changeable is a job whose process can recompute blocks and offload activations.
@@ -181,5 +183,30 @@ func TestTrainedAfterRepeatsInPlace(t *testing.T) {
 	d := Decide(Policy{Mode: Predict, InPlace: true}, changeable(), []Attempt{{Diagnosis: Diagnosis{Rank: -1}, InPlace: []RankInPlace{one}}}, Inventory{})
 	if d.Outcome != Trained || !strings.HasSuffix(d.Reason, "trained; memory ran out in 1 step, done again in place with recomputed blocks, which took 0.25 s") {
 		t.Errorf("%s: %s", d.Outcome, d.Reason)
+	}
+}
+
+// Steps that were done again in place change nothing about a later failure: growing memory stays a leak, another process's
+// memory is waited for, and only a plan that ended by an error of memory has run out.
+func TestFailuresAfterRepeatsInPlace(t *testing.T) {
+	report := at(0, 1, Fact{Source: "probe", Said: &ProcessReport{PID: 1, InPlace: []InPlace{repeat(0, 3, 1, 1).InPlace}}})
+	if d := Diagnose(Evidence{Facts: append(append(says(0, 1, leaking("mem", oomForward)), report), exits(0, 9, 1)...)}); d.Growth == nil || !d.OutOfMemory() {
+		t.Errorf("a leak: %+v", d)
+	}
+	again := []RankInPlace{repeat(0, 3, 1, 1)}
+	occupied, failed, rescued := ended(0, plain, Diagnosis{Cause: cause.GPUOccupied, Fatal: true}), ended(0, plain, oom(cause.Backward)), ended(0, plain, Diagnosis{Rank: -1})
+	occupied.InPlace, failed.InPlace, rescued.InPlace = again, again, again
+	p := defaults
+	p.InPlace = true
+	if d := Decide(p, gpt(1), []Attempt{occupied}, h100); d.Rule != "gpu-occupied" || d.Rung != RungWait {
+		t.Errorf("another process's memory: %+v", d)
+	}
+	if d := Decide(p, gpt(1), []Attempt{failed}, h100); d.Rule != "out-of-memory" || !d.Relaunch || len(plain.Changed(d.Next)) == 0 {
+		t.Errorf("out of memory in the end: %+v", d)
+	}
+	s := &situation{policy: p, job: gpt(1), inventory: h100}
+	s.look([]Attempt{rescued})
+	if ranOut := s.ranOut(); len(ranOut) > 0 || hopeless(plain, ranOut) {
+		t.Errorf("a plan that was rescued in place counts as one that ran out: %v", ranOut)
 	}
 }

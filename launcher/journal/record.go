@@ -42,7 +42,7 @@ func (r *RunRecord) Status(s launcher.Status) error {
 func (r *RunRecord) Samples(attempt int, samples []model.Sample) error {
 	var lines bytes.Buffer
 	for _, s := range samples {
-		s.Batches, s.Counted, s.CountedAt, s.Data, s.Forward = false, 0, time.Time{}, 0, 0 // they compare ranks while these run
+		s.Batches, s.Counted, s.CountedAt, s.Data, s.Forward, s.InPlace = false, 0, time.Time{}, 0, 0, false // they compare ranks while these run
 		line, err := json.Marshal(s)
 		if err != nil {
 			return fmt.Errorf("encode a sample: %w", err)

@@ -26,7 +26,7 @@ func TestRecord(t *testing.T) {
 	}
 	at := time.Unix(1700000000, 0).UTC()
 	for n := range 2 {
-		if err := r.Samples(0, []model.Sample{{Time: at, Rank: 0, Step: n}, {Time: at, Rank: 1, Step: n, Batches: true, Counted: 1, CountedAt: at, Data: 1e9, Forward: 1e9}}); err != nil {
+		if err := r.Samples(0, []model.Sample{{Time: at, Rank: 0, Step: n}, {Time: at, Rank: 1, Step: n, Batches: true, Counted: 1, CountedAt: at, Data: 1e9, Forward: 1e9, InPlace: true}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestRecord(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 	var last model.Sample
-	if len(lines) != 4 || json.Unmarshal([]byte(lines[3]), &last) != nil || last.Rank != 1 || last.Step != 1 || !last.Time.Equal(at) || last.Batches || last.Counted > 0 || last.Data > 0 || last.Forward > 0 || !last.CountedAt.IsZero() {
+	if len(lines) != 4 || json.Unmarshal([]byte(lines[3]), &last) != nil || last.Rank != 1 || last.Step != 1 || !last.Time.Equal(at) || last.Batches || last.Counted > 0 || last.Data > 0 || last.Forward > 0 || !last.CountedAt.IsZero() || last.InPlace {
 		t.Errorf("samples are %q", lines)
 	}
 	for _, name := range []string{StatusFile, filepath.Join("attempt-0", model.SamplesFile)} {

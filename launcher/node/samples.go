@@ -30,6 +30,18 @@ func (a *attempt) stepped(rank int, s probe.OptimizerStep) {
 	a.out.Stepped(rank, s.N, s.At)
 }
 
+// repeats wraps an emit to remember the ranks that did steps again in place.
+func (a *attempt) repeats(emit func(strategy.Fact)) func(strategy.Fact) {
+	return func(f strategy.Fact) {
+		if f.Said != nil && len(f.Said.InPlace) > 0 {
+			a.mu.Lock()
+			a.again[f.Rank] = true
+			a.mu.Unlock()
+		}
+		emit(f)
+	}
+}
+
 // startSampling samples the ranks until stopSampling, which takes a last sample.
 func (a *attempt) startSampling() {
 	a.stopSampling = func() {}
@@ -71,7 +83,7 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []mo
 	var all []model.Sample
 	for _, rank := range a.ranks() {
 		step, known := a.latest(rank)
-		s := model.Sample{Time: now, Rank: rank, Phase: "load"}
+		s := model.Sample{Time: now, Rank: rank, Phase: "load", InPlace: a.repeated(rank)}
 		addSteps(&s, a.out.Shown(rank), step)
 		if s.Step > 0 {
 			s.Phase = cmp.Or(step.Phase, "train")
@@ -95,6 +107,12 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []mo
 		all = append(all, s)
 	}
 	return all
+}
+
+func (a *attempt) repeated(rank int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.again[rank]
 }
 
 func (a *attempt) gone(rank int) bool {

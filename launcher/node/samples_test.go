@@ -136,3 +136,20 @@ func TestAddSteps(t *testing.T) {
 		}
 	}
 }
+
+// A rank that did steps again in place is marked: it computes longer than the others.
+func TestRanksThatRepeatStepsAreMarked(t *testing.T) {
+	a := &attempt{node: &Node{}, local: 1, steps: map[int]probe.OptimizerStep{}, again: map[int]bool{}, out: &output.Output{}}
+	a.node.opts.Accelerator = "cuda"
+	passed := 0
+	emit := a.repeats(func(strategy.Fact) { passed++ })
+	for _, said := range []*strategy.ProcessReport{nil, {PID: 1}, {PID: 1, InPlace: []strategy.InPlace{{Times: 1}}}} {
+		emit(strategy.Fact{Said: said})
+		if got := a.samples(time.Now(), nil, 0)[0].InPlace; got != (said != nil && len(said.InPlace) > 0) {
+			t.Errorf("%+v: marked %v", said, got)
+		}
+	}
+	if passed != 3 {
+		t.Errorf("%d facts of 3 passed", passed)
+	}
+}

@@ -147,6 +147,7 @@ func TestASlowNodeIsNamed(t *testing.T) {
 		"no nodes":  {0, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/5)) * time.Second }, []string{"2m0s rank 5 is slow: a step takes 3 s, and the others' 1 s", "12m0s rank 5 is slow: a step takes 3 s, and the others' 1 s"}},
 		"waits":     {2, func(int, time.Duration) time.Duration { return time.Second }, []string{"2m0s rank 5 of node 2 (n2) is slow: a step of 1 s waits 0.4 s for data, and the others' 0.001 s", "12m0s rank 5 of node 2 (n2) is slow: a step of 1 s waits 0.4 s for data, and the others' 0.001 s"}},
 		"a moment":  {2, func(rank int, at time.Duration) time.Duration { return time.Second }, nil},
+		"in place":  {2, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/5)) * time.Second }, nil},
 		"no counts": {2, func(int, time.Duration) time.Duration { return 0 }, nil},
 	} {
 		s := slowness{ranks: test.ranks, host: func(node int) string { return fmt.Sprint("n", node) }}
@@ -154,7 +155,7 @@ func TestASlowNodeIsNamed(t *testing.T) {
 		for at := time.Duration(0); at <= 15*time.Minute; at += time.Second {
 			var all []model.Sample
 			for rank := range 6 {
-				sample := model.Sample{Rank: rank}
+				sample := model.Sample{Rank: rank, InPlace: name == "in place" && rank == 5}
 				if took := test.took(rank, at); took > 0 {
 					sample.Counted = 1 + int(at/took)
 					sample.CountedAt = start.Add(at.Truncate(took))

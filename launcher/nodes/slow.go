@@ -59,6 +59,9 @@ func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) stri
 	}
 	var still []strategy.Slow
 	for _, slow := range strategy.Stragglers(paces) {
+		if slices.ContainsFunc(samples, func(sample model.Sample) bool { return sample.Rank == slow.Rank && sample.InPlace }) {
+			continue // its remedies take time, which is said
+		}
 		m := s.paces[slow.Rank]
 		m.slow = true
 		s.paces[slow.Rank] = m
