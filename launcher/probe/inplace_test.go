@@ -48,6 +48,14 @@ func TestStepIsRepeatedUnderCeiling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	armed := repeating(t, "loops.py", strategy.RungCheckpointing)
+	armed.orders.InPlace.Armed = []strategy.ArmedRung{{Rung: one.Rung, Elements: one.Elements, Longest: one.Longest}}
+	if got := armed.warmed(t, r.orders.Script, rows, "110"); got != want {
+		t.Errorf("trained with what was learned to %s, want %s", got, want)
+	}
+	if said, _ := armed.told(t); len(said.InPlace) != 0 || said.InPlaceRefused != nil {
+		t.Errorf("repeated %+v, refused %+v, with what was learned", said.InPlace, said.InPlaceRefused)
+	}
 	// The failed pass came to the ceiling, which the steps before it did not.
 	if m, ok := parseMeasured(text); !ok || m.Failed != "" || m.Steps != 11 || m.Peak == 0 || m.Peak > m.Allowed-10*mib {
 		t.Errorf("measured %s", text)

@@ -633,8 +633,11 @@ def of_space(owner):
 
 
 def is_internal(name):
-    """Return whether an attribute is one that PyTorch's modules, or classes, have for themselves."""
-    return name == "training" or name[:1] == "_" and (name in ("_parameters", "_buffers", "_modules") or "hook" in name or name.startswith(("_fsdp", "__")))
+    """Return whether an attribute is one that PyTorch's modules, or classes, have for themselves, or
+    the switch that is turned between a call that failed and its repeat."""
+    if name[:1] == "_":
+        return name in ("_parameters", "_buffers", "_modules", "_gradient_checkpointing_func") or "hook" in name or name.startswith(("_fsdp", "__"))
+    return name in ("training", "gradient_checkpointing")
 
 
 def held(value):

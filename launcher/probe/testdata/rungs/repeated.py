@@ -124,6 +124,36 @@ class Loops(Guarded):
             self.assertEqual(loops.fail.count["forward"], 6 if recomputed else 3, shape)
 
 
+    def test_switch_of_the_model(self):
+        """A model's own switch, as in transformers, is on in the repeated call."""
+        loops.expect()
+        want = loops.Outcome("plain")
+        make, loop = loops.LOOPS["plain"]
+        for at in (("forward", 2), ("forward", 11), ("backward", 2)):
+            loops.LOOPS["plain"] = Switched, loop
+            self.addCleanup(loops.LOOPS.__setitem__, "plain", (make, loop))
+            self.setUp()
+            self.assertTrue(self.outcome("plain", at).same(want), at)
+            self.assertEqual([e["phase"] for e in self.repeats()], [at[0]], self.refused())
+
+
+class Switched(loops.Net):
+    supports_gradient_checkpointing = True
+
+    def __init__(self):
+        super().__init__()
+        self.gradient_checkpointing, self._gradient_checkpointing_func = False, None
+
+    def _set_gradient_checkpointing(self, enable=True, gradient_checkpointing_func=None):
+        self.gradient_checkpointing, self._gradient_checkpointing_func = enable, gradient_checkpointing_func
+
+    def forward(self, x):
+        x = self.embed(x)
+        for block in self.blocks:
+            x = self._gradient_checkpointing_func(block, x) if self.gradient_checkpointing else block(x)
+        return self.head(self.norm(x.transpose(1, 2)).transpose(1, 2))
+
+
 for name in loops.LOOPS:
     if name not in ("late", "guarded"):
         setattr(Loops, "test_" + name.replace(" ", "_"), lambda self, name=name: self.look(name))
@@ -376,6 +406,42 @@ class Refused(Guarded):
 
         self.guard = kept
         self.fails(run, "DeepSpeed", ("backward", 2))
+
+    def test_block_that_computes_something_else_when_it_is_recomputed(self):
+        """The step is not taken: the job's error goes up in the backward pass."""
+        class Secret(loops.Block):
+            def forward(self, x):
+                return super().forward(x) * secret()
+
+        def secret():
+            os.environ["SECRET"] = str(int(os.environ.get("SECRET", "1")) + 1)
+            return float(os.environ["SECRET"])
+
+        net = loops.Net()
+        net.blocks = nn.ModuleList(Secret() for _ in range(3))
+        self.guard(net)
+        loops.expect(("forward", 2))
+        loss = net(self.x).sum()
+        self.assertEqual(len(self.repeats()), 1)
+        with self.assertRaisesRegex(RuntimeError, "can't allocate memory"):
+            loss.backward()
+        self.assertIn("something else", self.refused()["reason"])
+
+    def test_module_that_is_guarded(self):
+        part, named = self.parts["inplace"], lambda name, base=nn.Module: type(name, (base,), {})
+
+        class Around(nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+        net = loops.Net()
+        self.assertIs(part.guarded_module(net), net)
+        self.assertIs(part.guarded_module(named("DistributedDataParallel", Around)(net)), net)
+        step = named("LightningModule")()
+        step.small, step.model = nn.Linear(1, 1), net
+        self.assertIs(part.guarded_module(step), step)
+        self.assertIs(part.guarded_module(named("DistributedDataParallel", Around)(step)), net)
 
     def test_second_failure_in_one_step(self):
         error = self.fails(self.backward, "can't allocate memory", ("forward", 2), ("forward", 3))
