@@ -106,17 +106,17 @@ class Guard:
     def install(self):
         """Have the backward passes of this process come here, and hooks on tensors noticed."""
         torch = self.torch
-        self.engine = torch.autograd.backward
+        engine = self.engine = torch.autograd.backward
         self.undo = [rootstate.watch_attributes(torch)]
 
-        @functools.wraps(self.engine)
+        @functools.wraps(engine)
         def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
             more = {} if grad_variables is None else {"grad_variables": grad_variables}
             more.update(retain_graph=retain_graph, create_graph=create_graph, inputs=inputs)
             return self.backward(tensors, grad_tensors, more)
 
         torch.autograd.backward = backward
-        self.undo.append(lambda: setattr(torch.autograd, "backward", self.engine))
+        self.undo.append(lambda: setattr(torch.autograd, "backward", engine))
         self.register_hook = torch.Tensor.register_hook
         for name in ("register_hook", "retain_grad"):
             self.undo.append(self.notice(name))
