@@ -2,6 +2,7 @@ package cause
 
 import (
 	"math"
+	"slices"
 	"sync"
 )
 
@@ -43,8 +44,9 @@ type prefilter struct {
 	buckets [][]located
 }
 
-// A located trigger has its window at an offset.
+// A located trigger has its window, as a number, at an offset.
 type located struct {
+	window uint64
 	word   string
 	offset int
 }
@@ -59,14 +61,38 @@ const ordinary = "2026-03-02 10:00:00,123 - INFO - epoch 3: 100%| 500/2000 [00:1
 // pairOf returns the pair of bytes at i.
 func pairOf(s string, i int) uint16 { return uint16(s[i]) | uint16(s[i+1])<<8 }
 
-// windowOf returns the offset of a trigger's window. seen counts each pair of bytes in ordinary
-// text.
-func windowOf(word string, seen *[1 << 16]uint16) int {
+// windowAt returns the window that begins at i as a number.
+func windowAt[T string | []byte](s T, i int) uint64 {
+	w := s[i : i+window]
+	return uint64(w[0]) | uint64(w[1])<<8 | uint64(w[2])<<16 | uint64(w[3])<<24 | uint64(w[4])<<32 | uint64(w[5])<<40
+}
+
+// likelihood returns how likely each pair of bytes is in text like ordinary: by the pair itself, and by its bytes,
+// since other logs have other words.
+func likelihood() *[1 << 16]int {
+	pairs, counts := new([1 << 16]int), [256]int{}
+	for _, b := range []byte(ordinary) {
+		counts[b]++
+	}
+	for a, n := range counts {
+		for b, m := range counts {
+			pairs[a|b<<8] = n * m
+		}
+	}
+	for i := range len(ordinary) - 1 {
+		pairs[pairOf(ordinary, i)] += len(ordinary)
+	}
+	return pairs
+}
+
+// windowOf returns the offset of a trigger's window: that which shortens the fewest steps in ordinary text.
+func (f *prefilter) windowOf(word string, likely *[1 << 16]int) int {
 	best, least := 0, math.MaxInt
 	for o := 0; o+window <= len(word); o++ {
 		cost := 0
-		for i := 0; i+1 < window; i++ { // the later the pair, the shorter the step
-			cost += (i + 1) * int(seen[pairOf(word, o+i)])
+		for i := 0; i+1 < window; i++ {
+			pair := pairOf(word, o+i)
+			cost += likely[pair] * max(0, int(f.shift[pair])-(window-2-i))
 		}
 		if cost < least {
 			best, least = o, cost
@@ -83,11 +109,10 @@ func newPrefilter(words []string) *prefilter {
 	for i := range f.shift {
 		f.shift[i] = window - 1
 	}
-	pairs := new([1 << 16]uint16)
-	for i := range len(ordinary) - 1 {
-		pairs[pairOf(ordinary, i)]++
-	}
+	pairs := likelihood()
 	seen := map[string]bool{}
+	words = slices.Clone(words)
+	slices.SortStableFunc(words, func(a, b string) int { return len(a) - len(b) }) // those with a choice follow the others
 	for _, w := range words {
 		if len(w) < window {
 			panic("cause: trigger is too short: " + w)
@@ -96,7 +121,7 @@ func newPrefilter(words []string) *prefilter {
 			continue
 		}
 		seen[w] = true
-		o := windowOf(w, pairs)
+		o := f.windowOf(w, pairs)
 		for i := 0; i+1 < window; i++ {
 			pair := pairOf(w, o+i)
 			f.shift[pair] = min(f.shift[pair], uint8(window-2-i))
@@ -109,7 +134,7 @@ func newPrefilter(words []string) *prefilter {
 			}
 			f.bucket[last] = uint8(len(f.buckets))
 		}
-		f.buckets[f.bucket[last]-1] = append(f.buckets[f.bucket[last]-1], located{w, o})
+		f.buckets[f.bucket[last]-1] = append(f.buckets[f.bucket[last]-1], located{windowAt(w, o), w, o})
 	}
 	return f
 }
@@ -119,14 +144,23 @@ func newPrefilter(words []string) *prefilter {
 func (f *prefilter) find(p []byte) int {
 	for i := window - 2; i+1 < len(p); {
 		pair := uint16(p[i]) | uint16(p[i+1])<<8
-		if s := f.shift[pair]; s != 0 {
+		s := f.shift[pair]
+		if s == window-1 { // most often: with a constant step the processor need not wait for the table
+			i += window - 1
+			continue
+		}
+		if s != 0 {
 			i += int(s)
 			continue
 		}
 		at := i - (window - 2)
+		found := windowAt(p, at)
 		for _, t := range f.buckets[f.bucket[pair]-1] {
+			if t.window != found {
+				continue
+			}
 			w, start := t.word, at-t.offset
-			if p[at] == w[t.offset] && start >= 0 && len(p)-start >= len(w) && string(p[start:start+len(w)]) == w {
+			if start >= 0 && len(p)-start >= len(w) && string(p[start:start+len(w)]) == w {
 				return start
 			}
 		}
