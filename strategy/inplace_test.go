@@ -15,7 +15,8 @@ import (
 func changeable() Job {
 	return Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{
 		ActivationCheckpointing: {By: ByHook, Values: []Value{"none", "full"}}, OffloadActivations: {By: ByHook, Values: []Value{"none", "cpu"}},
-		LossParts: {Absent: "nothing that the script imports uses PyTorch"},
+		LossParts:    {Absent: "nothing that the script imports uses PyTorch"},
+		ForwardParts: {Absent: "nothing that the script imports uses PyTorch"},
 	}}
 }
 
@@ -36,6 +37,15 @@ func TestPolicyJobAndPlanDecideWhatIsAllowedInPlace(t *testing.T) {
 		"a cross entropy": {
 			func(_ *Policy, j *Job) { j.Knobs[LossParts] = Range{By: ByHook, Values: []Value{"off", "on"}} }, nil, "cuda",
 			[]Rung{RungCheckpointing, RungLossParts, RungOffloadActivations},
+		},
+		"parts of the batch": {
+			func(_ *Policy, j *Job) { j.Knobs[ForwardParts] = Range{By: ByHook, Values: ForwardParts.words()} }, nil, "cpu",
+			[]Rung{RungCheckpointing, RungSplit},
+		},
+		"never the parts": {
+			func(p *Policy, j *Job) {
+				p.Never, j.Knobs[ForwardParts] = []string{"split"}, Range{By: ByHook, Values: ForwardParts.words()}
+			}, nil, "cuda", both,
 		},
 		"the CPU":              {nil, nil, "cpu", both[:1]},
 		"switched off":         {func(p *Policy, _ *Job) { p.InPlace = false }, nil, "cuda", nil},

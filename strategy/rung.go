@@ -91,7 +91,7 @@ func deviceRows() []rungRow {
 			rung: RungCheckpointing, turns: []Knob{ActivationCheckpointing}, training: Exact, onCPU: true, inPlace: true,
 			remedy: stepRemedy(ActivationCheckpointing), idle: actsOnActivations,
 		},
-		{rung: RungSplit, turns: []Knob{ForwardParts}, training: Exact, onCPU: true, remedy: inParts, idle: actsOnCalls},
+		{rung: RungSplit, turns: []Knob{ForwardParts}, training: Exact, onCPU: true, inPlace: true, remedy: inParts, idle: actsOnCalls},
 		{rung: RungLossParts, turns: []Knob{LossParts}, training: Exact, onCPU: true, inPlace: true, remedy: stepRemedy(LossParts), idle: actsOnCalls},
 		{
 			rung: RungMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,

@@ -100,7 +100,7 @@ func (j Job) gaveUp(a Attempt) (Knob, string) {
 	if a.Diagnosis.Cause != cause.UserError && a.Diagnosis.Cause != cause.Unknown {
 		return "", ""
 	}
-	for _, k := range []Knob{ActivationCheckpointing, LossParts} {
+	for _, k := range []Knob{ActivationCheckpointing, ForwardParts, LossParts} {
 		if v := a.Plan[k]; v != "" && v != k.words()[0] && j.Knobs[k].By == ByHook && a.Refused[k] != "" {
 			return k, a.Refused[k]
 		}
@@ -153,7 +153,7 @@ func (j Job) learn(history []Attempt) (settings Plan, refused map[Knob]string) {
 		asked = asked || a.Asked
 	}
 	// A process reports these only while they are on.
-	for _, k := range []Knob{ActivationCheckpointing, OffloadActivations, LossParts} {
+	for _, k := range []Knob{ActivationCheckpointing, ForwardParts, OffloadActivations, LossParts} {
 		if asked && j.Knobs[k].By == ByHook && settings[k] == "" && refused[k] == "" {
 			settings[k] = k.words()[0]
 		}

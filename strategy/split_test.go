@@ -14,39 +14,33 @@ func parted() Job {
 	return j
 }
 
-// whole is the report of a process that runs the model in one part, and could do so in several.
-func whole(a Attempt) Attempt {
-	a.Asked, a.Observed = true, Plan{ForwardParts: "1"}
-	return a
-}
-
 // The parts of the forward follow checkpointing in the order of remedies.
 func TestForwardPartsFollowCheckpointing(t *testing.T) {
 	full := plain.With(Plan{ActivationCheckpointing: "full", Allocator: "expandable"})
 	forward, evaluation := oom(cause.Forward), oom(cause.Eval)
-	refuses := whole(ended(0, full, forward))
-	refuses.Observed, refuses.Refused = nil, map[Knob]string{ForwardParts: "the model takes statistics over the batch"}
+	refuses := asked(ended(0, full, forward))
+	refuses.Refused = map[Knob]string{ForwardParts: "the model takes statistics over the batch"}
 	for name, test := range map[string]struct {
 		history []Attempt
 		change  func(*Policy, *Job)
 		parts   Value  // of the next plan
 		skipped string // the reason why there is no part
 	}{
-		"two parts first":            {history: []Attempt{whole(ended(0, full, forward))}, parts: "2"},
-		"then four":                  {history: []Attempt{whole(ended(0, full, forward)), ended(1, full.With(Plan{ForwardParts: "2"}), forward)}, parts: "4"},
-		"no part without a sample":   {history: []Attempt{whole(ended(0, full.With(Plan{MicroBatchSize: "1"}), forward))}, skipped: "a micro batch of 1 has no more parts"},
-		"checkpointing first":        {history: []Attempt{whole(ended(0, plain, forward))}},
+		"two parts first":            {history: []Attempt{asked(ended(0, full, forward))}, parts: "2"},
+		"then four":                  {history: []Attempt{asked(ended(0, full, forward)), ended(1, full.With(Plan{ForwardParts: "2"}), forward)}, parts: "4"},
+		"no part without a sample":   {history: []Attempt{asked(ended(0, full.With(Plan{MicroBatchSize: "1"}), forward))}, skipped: "a micro batch of 1 has no more parts"},
+		"checkpointing first":        {history: []Attempt{asked(ended(0, plain, forward))}},
 		"the process refuses":        {history: []Attempt{refuses}, skipped: "the model takes statistics over the batch"},
 		"the process reports no try": {history: []Attempt{ended(0, full, forward)}, skipped: "the job's process did not report whether it can be changed there"},
-		"the policy bars the remedy": {history: []Attempt{whole(ended(0, full, forward))}, change: func(p *Policy, _ *Job) { p.Never = []string{"split"} }, skipped: `recovery.never lists "split"`},
-		"the policy bars the knob":   {history: []Attempt{whole(ended(0, full, forward))}, change: func(p *Policy, _ *Job) { p.Never = []string{"forward_parts"} }, skipped: `recovery.never lists "forward_parts"`},
-		"the optimizer's step":       {history: []Attempt{whole(ended(0, full, oom(cause.Optimizer)))}, skipped: "the optimizer step holds no live activations"},
-		"ranks that share the model": {history: []Attempt{whole(ended(0, full.With(Plan{Sharding: "zero3"}), forward))}, skipped: wholeModel},
+		"the policy bars the remedy": {history: []Attempt{asked(ended(0, full, forward))}, change: func(p *Policy, _ *Job) { p.Never = []string{"split"} }, skipped: `recovery.never lists "split"`},
+		"the policy bars the knob":   {history: []Attempt{asked(ended(0, full, forward))}, change: func(p *Policy, _ *Job) { p.Never = []string{"forward_parts"} }, skipped: `recovery.never lists "forward_parts"`},
+		"the optimizer's step":       {history: []Attempt{asked(ended(0, full, oom(cause.Optimizer)))}, skipped: "the optimizer step holds no live activations"},
+		"ranks that share the model": {history: []Attempt{asked(ended(0, full.With(Plan{Sharding: "zero3"}), forward))}, skipped: wholeModel},
 		"an evaluation with a batch": {
-			history: []Attempt{whole(ended(0, full.With(Plan{EvalBatchSize: "8"}), evaluation))},
+			history: []Attempt{asked(ended(0, full.With(Plan{EvalBatchSize: "8"}), evaluation))},
 			change:  func(_ *Policy, j *Job) { j.Knobs[EvalBatchSize] = Range{Min: 1} }, skipped: "the evaluation has a batch size of its own",
 		},
-		"an evaluation without one": {history: []Attempt{whole(ended(0, full, evaluation))}, parts: "2"},
+		"an evaluation without one": {history: []Attempt{asked(ended(0, full, evaluation))}, parts: "2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy, job := defaults, parted()
@@ -81,7 +75,7 @@ func TestPlannerWeighsForwardParts(t *testing.T) {
 		"proven":           {proven(parted()), RungMicroBatch},
 	} {
 		t.Run(name, func(t *testing.T) {
-			failed := whole(failedAt(0, sixteen, 24<<30))
+			failed := asked(failedAt(0, sixteen, 24<<30))
 			failed.Loss = LossSeen{Scale: ScaleKept, Uniform: "yes"}
 			d := Decide(predicting(func(p *Policy) { p.Never = []string{"checkpointing"} }), test.job, []Attempt{failed}, h100)
 			if d.Rung != test.rung || d.Training != Exact || d.Expected == nil || d.Expected.Bound > 24<<30 {
@@ -95,7 +89,7 @@ func TestPlannerWeighsForwardParts(t *testing.T) {
 func TestFewerForwardPartsAreFaster(t *testing.T) {
 	s := &situation{policy: defaults, job: parted()}
 	plan := sixteen.With(Plan{ForwardParts: "8"})
-	s.look([]Attempt{whole(ended(0, sixteen, oom(cause.Forward))), ended(1, plan, Diagnosis{})})
+	s.look([]Attempt{asked(ended(0, sixteen, oom(cause.Forward))), ended(1, plan, Diagnosis{})})
 	found := map[Value]bool{}
 	for _, p := range s.higher() {
 		if p[MicroBatchSize] == "16" && p[ActivationCheckpointing] == "none" {

@@ -159,8 +159,10 @@ class Guard:
 
     def call(self, plain, root, args, kwargs):
         """Call the root."""
-        if self.busy or not self.torch.is_grad_enabled() or os.getpid() != self.pid or self.compiling() or not recompute.hooks_allowed(self.torch):
+        if self.busy or os.getpid() != self.pid or self.compiling() or not recompute.hooks_allowed(self.torch):
             return plain(root, *args, **kwargs)
+        if not self.torch.is_grad_enabled():
+            return self.evaluate(plain, root, args, kwargs)
         call = self.current = self.begin(plain, args, kwargs)
         output = failure = None
         self.busy = "forward"
@@ -180,6 +182,13 @@ class Guard:
         if call is not None:
             self.returned(call, output)
         return output
+
+    def evaluate(self, plain, root, args, kwargs):
+        """Call the root without gradients."""
+        for remedy in self.remedies:
+            if remedy.evaluate is not None:
+                return remedy.evaluate(plain, root, args, kwargs)
+        return plain(root, *args, **kwargs)
 
     def begin(self, plain, args, kwargs):
         """Return the call that begins, None for one that cannot be repeated."""

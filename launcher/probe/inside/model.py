@@ -18,8 +18,8 @@ def first(root, args, kwargs):
         lambda: huggingface.first(),
         lambda: lightning.first(),
         lambda: losscalls.first(root, args, kwargs),
-        lambda: turn(root),
         lambda: samples.ask(root, args, kwargs),
+        lambda: turn(root),
         lambda: memory.first(root, model, compiled(root), args, kwargs),
         lambda: steps.first(root, compiled(root), args, kwargs),
         lambda: inplace.first(root),
@@ -38,7 +38,8 @@ def turn(root):
     made = rungs.apply(root, wanted, given_up, lambda: steps.clock["n"])
     for key in ("refused", "applied", "failed"):
         process.note(key, made.get(key) or {})
-    short = {"activation_checkpointing": "checkpointing", "offload_activations": "activation offload", "loss_parts": "cross entropy in parts"}
+    short = {"activation_checkpointing": "checkpointing", "offload_activations": "activation offload", "loss_parts": "cross entropy in parts",
+             "forward_parts": "parts of the forward"}
     for knob, pair in (made.get("applied") or {}).items():
         process.settle(knob, pair[1], "gpurun", process.GPURUN)
         words = "%s %s→%s" % (short.get(knob, knob), pair[0], pair[1])

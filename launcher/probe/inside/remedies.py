@@ -1,9 +1,10 @@
 # The remedies for a call of the root that ran out of memory, which the same process can use at
 # once. Each is off until a call fails, and then on for calls as large as the smallest that failed.
+import time
 import typing
 import weakref
 
-from . import checkpointing, offload
+from . import checkpointing, offload, ranout, repeats, root as root_part, rows, split
 
 
 class Remedy:
@@ -17,7 +18,8 @@ class Remedy:
 
     name = ""
     parts = 0  # of the batch, where the remedy divides it
-    run = None  # or a method run(call, root, args, kwargs), which calls the root by call(root, args, kwargs)
+    evaluate: typing.Any = None  # or a method like run, for calls without gradients
+    run: typing.Any = None  # or a method run(call, root, args, kwargs), which calls the root by call(root, args, kwargs)
 
     def __init__(self, guard):
         self.guard = weakref.proxy(guard)
@@ -89,4 +91,93 @@ class Offload(Turned):
     name, part, value = "offload-activations", offload, "cpu"
 
 
-KINDS = {kind.name: kind for kind in (Recompute, Offload)}
+class InParts(Remedy):
+    """The root runs in parts of the batch, which are halved until they fit."""
+
+    name = "split"
+
+    def __init__(self, guard):
+        super().__init__(guard)
+        self.split = split.Split(root_part.hook.get("root", guard.root)() or guard.root(), guard.root())
+        self.split.halves, self.split.halved = True, self.halved
+
+    @property
+    def parts(self):
+        return self.split.parts[True]
+
+    def refusal(self, calls):
+        if "turned" in split.state:
+            return "it is on already"
+        return super().refusal(calls) or next((why for why in map(self.unfit, calls) if why), "")
+
+    def unfit(self, call, known=True):
+        """Return why a call cannot run in parts. Known: as far as that is known without running the model."""
+        try:
+            answer = self.split.answer(split.Call(self.guard.root(), call.args, call.kwargs, True), known)
+        except (split.Unfit, rows.Unknown) as e:
+            return str(e)
+        # Its outputs are part of the loss that is backpropagated.
+        drawn = answer is not None and answer.draws and call.outputs
+        return "the model draws other random numbers in parts" if drawn else ""
+
+    def levels(self, calls):
+        if any(self.unfit(call, False) for call in calls):
+            return
+        self.turn()
+        yield
+
+    def turn(self):
+        self.split.parts[True] = max(self.split.parts[True], 2)
+
+    def arm(self, size, longest, parts=0):
+        super().arm(size, longest)
+        self.split.parts[True] = max(self.split.parts[True], parts, 2)
+
+    def run(self, plain, root, args, kwargs):
+        return self.split.run(plain, args, kwargs)
+
+    def halved(self, call, phase, failure, seconds):
+        """Comes after a part did not fit in a call that already ran in parts."""
+        if not repeats.state["again"]:
+            repeats.done(phase, self.name, seconds, failure, self.size if call.grad else 0, self.longest if call.grad else 0, self.split.parts[call.grad])
+
+    # Calls without gradients, as in an evaluation.
+
+    evaluated = float("inf")  # elements of the smallest that ran out of memory
+
+    def evaluate(self, plain, root, args, kwargs):
+        """Call the root without gradients, in parts where memory runs out."""
+        if self.split.parts[False] > 1 and split.elements(args, kwargs) >= self.evaluated:
+            return self.split.run(plain, args, kwargs)
+        numbers = split.numbers(self.guard.known.devices)
+        try:
+            return plain(root, *args, **kwargs)
+        except BaseException as e:
+            failure, trace = e, e.__traceback__
+        if not ranout.is_one(failure) or "turned" in split.state:
+            raise failure
+        return self.evaluate_again(plain, args, kwargs, numbers, failure, trace)
+
+    def evaluate_again(self, plain, args, kwargs, numbers, failure, trace):
+        guard, began = self.guard, time.monotonic()
+        why: typing.Any = None
+        try:
+            guard.check(failure, [])
+        except Exception as e:
+            why = e
+        if why is None:
+            with guard.repeating("evaluation", failure):
+                split.set_numbers(guard.known.devices, numbers)
+                self.split.parts[False] = max(self.split.parts[False], 2)
+                try:
+                    output = self.split.parted(plain, args, kwargs)
+                except BaseException as e:
+                    why = e
+        if why is not None:
+            guard.give_up("forward", failure, why, trace)
+        self.evaluated = min(self.evaluated, split.elements(args, kwargs))
+        repeats.done("forward", self.name, time.monotonic() - began, failure, parts=self.split.parts[False])
+        return output
+
+
+KINDS = {kind.name: kind for kind in (Recompute, InParts, Offload)}

@@ -69,7 +69,9 @@ def arm():
     def __call__(self, *args, **kwargs):
         if hook["armed"] and self.training and enabled() and not busy() and is_root(self):
             first(self, args, kwargs)
-            return hook.get("run", called)(plain, self, args, kwargs)
+            through = hook.pop("through", None)  # what is put around the root's calls counts for this one, too
+            inner = plain if through is None else lambda root, *args, **kwargs: through(plain, args, kwargs)
+            return hook.get("run", called)(inner, self, args, kwargs)
         return plain(self, *args, **kwargs)
 
     hook.update(armed=True, plain=plain, call=imports.placed(Module, "__call__", imports.like(plain, __call__)))

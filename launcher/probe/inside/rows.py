@@ -18,6 +18,9 @@ NEARLY = {16: 5e-2, 32: 2e-3, 64: 1e-6}
 OTHERS = "computes a row from others"
 
 
+state = {"draws": False}  # whether the latest module that was run draws random numbers
+
+
 class Answer:
     """The word is "yes", "no" or "unknown"; dims has, for each tensor of the output, the
     dimension that counts the rows, None for none. dims is None where it is not known."""
@@ -30,31 +33,39 @@ class Unknown(Exception):
     """Raised with the reason why the rows cannot be compared."""
 
 
-def rows_are_independent(root, args, kwargs, size=0):
+def rows_are_independent(root, args, kwargs, size=0, whole=(), more=None):
     """Return whether each row of the output depends on the same row of the input alone, and a
     loss among the output is a mean or a sum over the rows. It never raises, and leaves no
-    trace. Size is the number of rows, where that is known."""
+    trace. Size is the number of rows, where that is known; whole has the ids of inputs that
+    are no rows. more(forward, found, dims) is called before a "yes", and may raise Unknown:
+    forward(rows) runs the module, and found has what it returned by the number of rows."""
     try:
-        return answer(root, args, kwargs, size)
+        return answer(root, args, kwargs, Batch(args, kwargs, size, whole), more)
     except Unknown as e:
         return Answer("unknown", str(e))
     except Exception as e:
         return Answer("unknown", "the model could not be run with a few rows: %s: %s" % (type(e).__name__, str(e)[:150]))
 
 
-def answer(root, args, kwargs, size):
+def answer(root, args, kwargs, batch, more):
     module = trainerloss.inner(root)
     check(root, module)
-    batch = Batch(args, kwargs, size)
     if batch.rows < 2:
         raise Unknown("a batch of one row cannot be divided")
     why, dims = "", None
+    state["draws"] = False
     with untouched(module):
         few = min(ROWS, batch.rows // 2 * 2)
         names = list(range(few))
 
+        found = {}
+
+        def forward(rows):
+            return module.forward(*batch.take(args, rows), **batch.take(kwargs, rows))
+
         def run(rows):
-            return tensors(module.forward(*batch.take(args, rows), **batch.take(kwargs, rows)))
+            found[len(rows)] = forward(rows)
+            return tensors(found[len(rows)])
 
         whole = run(names)
         one, other = [names[0::2] * 2, (names[1::2] * 2)[::-1]]
@@ -65,6 +76,8 @@ def answer(root, args, kwargs, size):
             raise Unknown("the shapes of the model's output do not follow from the rows")
         again = run(names)
         why = judged(whole, mixed, half, again, dims, few)
+        if more is not None and not why:
+            more(forward, found, dims)
     if why:
         return Answer("no", describe(module, why), dims)
     return Answer("yes", "", dims)
@@ -151,7 +164,8 @@ def check(root, module):
 class Batch:
     """Which dimension of which tensor counts the rows."""
 
-    def __init__(self, args, kwargs, size):
+    def __init__(self, args, kwargs, size, whole=()):
+        self.whole = set(whole)
         found = [t for t in tensors((list(args), dict(kwargs))) if t.dim()]
         self.dim, self.rows = 0, 0
         largest = max(found, key=lambda t: t.numel()) if found else None
@@ -162,18 +176,20 @@ class Batch:
             self.rows = largest.shape[0]
 
     def take(self, value, rows, depth=0):
-        """Return those rows of a batch."""
+        """Return those rows of a batch: a list of them, or a slice."""
         torch = sys.modules["torch"]
         if isinstance(value, torch.Tensor):
-            if value.dim() <= self.dim or value.shape[self.dim] != self.rows:
+            if not self.counts(value):
                 return value.detach()
+            if isinstance(rows, slice):
+                return value.detach().narrow(self.dim, rows.start, rows.stop - rows.start)
             return value.detach().index_select(self.dim, torch.tensor(rows, device=value.device))
         if depth > 4 or isinstance(value, (str, bytes, int, float, bool, type(None), torch.device, torch.dtype)):
             return value
         if type(value) in (list, tuple):
-            if value and len(value) == self.rows and all(isinstance(v, (dict, torch.Tensor)) for v in value):
-                value = [value[i] for i in rows]
-                return [self.whole(v) for v in value]
+            if depth and len(value) == self.rows and all(isinstance(v, (dict, torch.Tensor)) for v in value):
+                value = value[rows] if isinstance(rows, slice) else [value[i] for i in rows]
+                return [self.row(v) for v in value]
             return type(value)(self.take(v, rows, depth + 1) for v in value)
         if type(value) is dict or hasattr(value, "keys") and hasattr(value, "items"):
             return {k: self.take(v, rows, depth + 1) for k, v in value.items()}
@@ -181,7 +197,11 @@ class Batch:
             return value
         raise Unknown("%s is given to the model, of which no rows can be taken" % type(value).__name__)
 
-    def whole(self, value):
+    def counts(self, tensor):
+        """Return whether a tensor has the rows of the batch."""
+        return tensor.dim() > self.dim and tensor.shape[self.dim] == self.rows and id(tensor) not in self.whole
+
+    def row(self, value):
         return value.detach() if hasattr(value, "detach") else dict(value)
 
 
@@ -194,11 +214,21 @@ def tensors(value, depth=0):
         return [value]
     if depth > 4 or isinstance(value, (str, bytes, type, torch.nn.Module)):
         return []
+    if is_cache(value):
+        return []
     if hasattr(value, "keys") and hasattr(value, "values"):
-        value = list(value.values())
+        value = [each for key, each in value.items() if key != CACHE]
     elif not isinstance(value, (list, tuple)):
         value = list(vars(value).values()) if hasattr(value, "__dict__") else []
     return [t for each in value for t in tensors(each, depth + 1)]
+
+
+CACHE = "past_key_values"
+
+
+def is_cache(value):
+    """Return whether a value holds keys and values for later calls: no loss follows from them."""
+    return type(value).__name__.endswith("Cache")
 
 
 @contextlib.contextmanager
@@ -231,6 +261,9 @@ def plain(torch):
             if "c10d" in space:
                 raise Unknown("the ranks wait for each other in the forward")
             name = name.partition(".")[0]
+            dropout = [v for v in dropouts(func, args) + [kwargs.get(k) for k in ("dropout", "dropout_p")] if v]
+            if dropout or name in FILLED or name in ("bernoulli", "bernoulli_", "randperm", "native_dropout"):
+                state["draws"] = True
             if name in FILLED:
                 return func(*args, **kwargs).fill_(FILLED[name])
             if name in ("bernoulli", "bernoulli_"):
@@ -243,6 +276,12 @@ def plain(torch):
             return func(*without_dropout(func, args), **{k: 0.0 if k in ("dropout", "dropout_p") else v for k, v in kwargs.items()})
 
     return Plain()
+
+
+def dropouts(func, args):
+    """Return the shares of its input that an operation is to drop."""
+    names = [a.name for a in func._schema.arguments[:len(args)]]
+    return [a for name, a in zip(names, args) if name in ("dropout", "dropout_p") and isinstance(a, float)]
 
 
 def without_dropout(func, args):

@@ -1,9 +1,10 @@
 # The remedies that are turned on inside a running job.
-from . import attention, autocast, checkpointing, losscalls, offload
+from . import attention, autocast, checkpointing, losscalls, offload, split
 
 ORDER = (
     ("attention", attention),
     ("activation_checkpointing", checkpointing),
+    ("forward_parts", split),
     ("loss_parts", losscalls),
     ("precision", autocast),
     ("offload_activations", offload),  # last: what it may hold depends on the others

@@ -6,7 +6,7 @@ import sys
 import threading
 import weakref
 
-from . import between, huggingface, loaders, loss as loss_part, process, replay, rootcalls, rows, steps, tape as tapes, trainerloss
+from . import between, huggingface, loss as loss_part, process, replay, rootcalls, rows, split, steps, tape as tapes, trainerloss
 
 Tape, Call, Ref, Unproven, version = tapes.Tape, tapes.Call, tapes.Ref, tapes.Unproven, tapes.version
 
@@ -181,9 +181,8 @@ class Root:
 
 def ask(root, args, kwargs):
     """Runs a few rows through the root, before its first call and before memory is measured."""
-    loader = loaders.hook.get("root", {}).get("loader") or {}
     pop()
-    state["answer"] = rows.rows_are_independent(root, args, kwargs, loader.get("batch_size") or 0)
+    state["answer"] = split.look(root, args, kwargs)
 
 
 def first(root, args, kwargs):

@@ -84,3 +84,6 @@ model = Net(FORWARDS["plain"])
 model.w.register_forward_hook(lambda *_: print("a hook ran"))
 print(json.dumps({"forward": "hook", "word": rows.rows_are_independent(model, (torch.randn(8, 6),), {}).word}))
 print(json.dumps({"forward": "one row", "word": rows.rows_are_independent(Net(FORWARDS["plain"]), (torch.randn(1, 6),), {}).word}))
+pair = Net(FORWARDS["plain"])
+pair.forward = lambda x, y: pair.w(x) + y
+print(json.dumps({"forward": "two inputs of two rows", "word": rows.rows_are_independent(pair, (torch.randn(2, 6), torch.randn(2, 6)), {}).word}))

@@ -351,3 +351,16 @@ def pixels(step):
 def patches(step):
     torch.manual_seed(1000 + step)
     return torch.randn(4, LENGTH, 8)
+
+
+def without_dropout(make):
+    """Return what makes the same model without dropout."""
+    def made():
+        model = make()
+        for module in model.modules():
+            for name in ("p", "dropout"):
+                if isinstance(getattr(module, name, None), float):
+                    setattr(module, name, 0.0)
+        return model
+
+    return made

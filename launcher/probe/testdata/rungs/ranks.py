@@ -59,6 +59,18 @@ class Sometimes(nn.Module):
         return (self.other if self.step % 2 else self.gpt.head)(x)
 
 
+def counting(reduced):
+    """Return a hook for the communication of gradients that notes how much was sent."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    def hook(_, bucket):
+        reduced.append(bucket.buffer().numel())
+        return allreduce_hook(None, bucket)
+
+    hook.__annotations__ = dict(allreduce_hook.__annotations__, bucket=dist.GradBucket)
+    return hook
+
+
 class Worker(unittest.TestCase):
     def equal(self, make, batch, less=0.75, **options):
         rank = dist.get_rank()
@@ -87,6 +99,45 @@ class Worker(unittest.TestCase):
 
     def accumulation(self):
         self.equal(lambda: models.GPT(dropout=0.1), models.words, accumulate=2)
+
+    def parts_of_the_batch(self):
+        """A parameter's gradient is reduced once, and one that nothing uses stays without."""
+        import contextlib
+
+        import split
+
+        class Partly(models.GPT):
+            def __init__(self):
+                super().__init__(tied=True)
+                self.other = nn.Linear(3, 3)
+
+        rank = dist.get_rank()
+        for make, options in (
+            (models.GPT, {}), (models.GPT, {"gradient_as_bucket_view": True}), (Partly, {"find_unused_parameters": True}), (models.GPT, {"static_graph": True}),
+        ):
+            found = []
+            for parts in (0, 4):
+                torch.manual_seed(1)
+                model = DistributedDataParallel(make().double(), bucket_cap_mb=0.02, **options)
+                optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+                reduced = []
+                model.register_comm_hook(None, counting(reduced))
+                if parts:
+                    result = split.turned(model, (models.words(rank),), {}, parts)
+                    self.assertEqual(result, {"applied": {"forward_parts": [1, 4]}, "refused": {}, "failed": {}})
+                for step in range(3):
+                    for micro in range(2):
+                        alone = micro == 0 and "static_graph" not in options
+                        with model.no_sync() if alone else contextlib.nullcontext():
+                            loss_of(model(models.words(8 * step + 2 * micro + rank)), step).backward()
+                    gradients = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
+                found.append((gradients, list(model.parameters()), sum(reduced)))
+            for one, other in zip(*[gradients + weights for gradients, weights, _ in found]):
+                self.assertEqual(one is None, other is None)
+                self.assertTrue(one is None or torch.allclose(one, other, rtol=1e-10, atol=1e-14), options)
+            self.assertEqual(*[reduced for _, _, reduced in found])
 
     def second_run_differs(self):
         """The backward pass fails in each rank before any gradient is reduced."""
@@ -162,7 +213,7 @@ class Worker(unittest.TestCase):
         self.shards(wrap, lambda model: {name: p.full_tensor().detach().clone() for name, p in model.named_parameters()})
 
 
-NAMES = ("plain", "static_graph", "unused_parameters", "batch_norm", "accumulation", "second_run_differs", "fully_sharded", "fully_shard")
+NAMES = ("plain", "static_graph", "unused_parameters", "batch_norm", "accumulation", "parts_of_the_batch", "second_run_differs", "fully_sharded", "fully_shard")
 for name in NAMES:
     setattr(Ranks, "test_" + name, case(name))
 
