@@ -62,6 +62,25 @@ func TestStepIsRepeatedUnderCeiling(t *testing.T) {
 	}
 }
 
+// The allocator's snapshot is that of the first failure which the process answered itself.
+func TestSnapshotOfRepeatedStepIsKept(t *testing.T) {
+	r := repeating(t, "snapshots.py", strategy.RungCheckpointing)
+	r.orders.Record = RecordFirst
+	r.warmed(t, r.orders.Script, "repeated")
+	said, _ := r.told(t)
+	if len(said.InPlace) == 0 || said.InPlaceRefused != nil {
+		t.Fatalf("repeated %+v, refused %+v", said.InPlace, said.InPlaceRefused)
+	}
+	times := 0
+	for _, one := range said.InPlace {
+		times += one.Times
+	}
+	s, found := NewestSnapshot(r.dir, 0, nil)
+	if _, err := os.Stat(filepath.Join(r.dir, "rank0", "snapshot-1.json")); times != 2 || !found || s.Missing != "" || err == nil {
+		t.Errorf("%d repeats; the snapshot %v, %+v; a second one: %v", times, found, s, err)
+	}
+}
+
 // Under the frameworks, and under DistributedDataParallel with one rank that runs out of memory
 // alone, losses and weights are those of the undisturbed run, bit by bit.
 func TestFrameworksRepeatSteps(t *testing.T) {

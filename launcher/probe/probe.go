@@ -54,6 +54,12 @@
 //	                  the settings of frameworks
 //	calls.py          orders that change an argument in the job's code
 //	rungs.py …        remedies inside the model
+//	inplace.py        passes that ran out of memory, done again
+//	rootstate.py places.py
+//	                  what a call of the root changes beside its outputs
+//	oldgraph.py remedies.py caught.py repeats.py
+//	                  the graph that is let go, how a call needs less, whether the job
+//	                  handles the error itself, and what is reported
 //	beforeloss.py     the forward pass done again where little memory is left for the loss
 //	optimizerstep.py  the first step of the optimizer, done again one parameter at a time
 //	pressure.py       an allocator that retries in step after step
@@ -82,8 +88,8 @@
 // rank's own share of a step. The step of a longer input is measured. torch.compile makes the same
 // of the job; of a compiled root only steps and their peaks are reported.
 //
-// Nothing that the job can read is reset: PyTorch's peaks are what they would be. So the
-// peak of a phase is known only if it is a new maximum of the process. An error in a hook is noted
+// Nothing that the job can read is reset: PyTorch's peaks are what they would be, unless a
+// pass that ran out of memory was done again, which would have ended the job. So the peak of a phase is known only if it is a new maximum of the process. An error in a hook is noted
 // in process.json, and the job continues.
 //
 // The rank is the first Python process below gpurun's child that runs the job's script
