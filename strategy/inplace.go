@@ -236,7 +236,17 @@ func InPlaceWords(all []RankInPlace) string {
 			with = append(with, how)
 		}
 	}
-	return fmt.Sprintf("memory ran out in %s, done again in place %s, which took %.2f s", Count(steps, "step"), strings.Join(with, " and "), took.Duration().Seconds())
+	words := "memory ran out in %s, done again in place %s, which took %.2f s"
+	if !slices.ContainsFunc(all, RankInPlace.failed) {
+		words = "memory was short in %s, done in place %s, which took %.2f s"
+	}
+	return fmt.Sprintf(words, Count(steps, "step"), strings.Join(with, " and "), took.Duration().Seconds())
+}
+
+// failed reports whether memory ran out. In the loss and in the optimizer's step it may have been
+// foreseen.
+func (r RankInPlace) failed() bool {
+	return r.Requested > 0 || r.Phase != "loss" && r.Phase != "optimizer"
 }
 
 // Sentence is for people. Tokens: the longest dimension of the inputs is a number of
@@ -247,7 +257,7 @@ func (r RankInPlace) Sentence(tokens bool) string {
 		wanted = fmt.Sprintf(" (wanted %s)", GiB(r.Requested))
 	}
 	words := fmt.Sprintf("rank %d ran out of memory in %s at step %d%s; the step was done again", r.Rank, r.Phase, r.Step, wanted)
-	switch foreseen := r.Requested == 0; {
+	switch foreseen := !r.failed(); {
 	case r.Phase == "loss" && r.Rung == RungLossParts:
 		words = fmt.Sprintf("rank %d had too little memory for the loss at step %d%s; it was computed", r.Rank, r.Step, wanted)
 	case r.Phase == "loss" && foreseen:

@@ -81,6 +81,17 @@ func TestForeseenShortagesReadAsSuch(t *testing.T) {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
+	short := RankInPlace{1, InPlace{Rung: RungLossParts, Phase: "loss", Times: 1, Seconds: Seconds(time.Second)}}
+	failed := short
+	failed.Requested = 1 << 30
+	for want, all := range map[string][]RankInPlace{
+		"memory was short in 1 step, done in place in parts of its rows, which took 1.00 s":     {short},
+		"memory ran out in 1 step, done again in place in parts of its rows, which took 1.00 s": {short, failed},
+	} {
+		if got := InPlaceWords(all); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
 }
 
 // A fused loss changes the numerics: it is taken only with numerics = "any", as the last groups are.
