@@ -547,6 +547,9 @@ class Random(Place):
             return getattr(random.getstate, "__self__", MISSING)
         return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", MISSING)
 
+    def changed(self, before, noted=()):
+        return before is not MISSING and super().changed(before)  # NumPy may have been loaded since
+
     def read(self, copies=0, hold=False):
         stream = self.take()
         if stream is MISSING:
