@@ -15,7 +15,8 @@ class Walk:
 
     def __init__(self, losses, calls):
         self.calls = {id(call): call for call in calls}
-        self.nodes, self.used, self.below = set(), {}, []
+        self.nodes, self.inner = set(), set()  # from the losses to the outputs, and those below
+        self.used, self.below = {}, []
         for loss in losses:
             if loss.grad_fn is None:
                 raise rootstate.Unrepeatable("a loss is no output of the model")
@@ -56,7 +57,8 @@ class Walk:
             if node.name().startswith("CheckpointFunction"):
                 raise rootstate.Unrepeatable("the model uses reentrant checkpointing")
             todo += [child for child, _ in node.next_functions]
-        self.nodes |= seen
+        # Leaves, and autocast's copies of them, are those of other graphs, too.
+        self.inner = {node for node in seen if not hasattr(node, "variable") and not node.name().startswith("ToCopy")}
 
     def used_calls(self):
         """Return the calls that the losses follow from, in their order."""
@@ -83,15 +85,17 @@ class Walk:
                 tensor.detach_()
         for group in groups:
             detach(group)
-        self.nodes, self.below, self.calls = set(), [], {}
+        self.nodes, self.inner, self.below, self.calls = set(), set(), [], {}
 
     def holds(self, tensor, apart):
-        """Return whether a tensor's graph has a node of this one; apart has nodes of which it is
-        known that they do not lead to one."""
+        """Return whether a tensor is of this graph, or follows from its outputs; apart has nodes of
+        which it is known that they do not."""
         try:
             todo, seen = [tensor.grad_fn], set()
         except (RuntimeError, ReferenceError):
             return False
+        if todo[0] in self.inner:
+            return True
         while todo:
             node = todo.pop()
             if node in self.nodes:

@@ -144,6 +144,21 @@ def several(net):
     return losses
 
 
+def apart(net):
+    """Two calls of the root under autocast, which have the copies of weights in common, and a
+    backward pass for each."""
+    optimizer, losses = torch.optim.SGD(net.parameters(), lr=1e-2), []
+    for x in batches(4):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            both = [loss_of(net(each).float(), each) for each in (x, x.flip(1))]
+        for loss in both:
+            loss.backward()
+            losses.append(loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses
+
+
 def late(net):
     """One long batch among 200."""
     data = batches(200, rows=2, length=4)
@@ -155,7 +170,7 @@ def late(net):
 LOOPS = {
     "plain": (Net, plain), "arguments": (Net, arguments), "accumulation": (Net, accumulation), "scaler": (Net, scaler), "several": (lambda: Net(dropout=0.1), several),
     "batch norm": (lambda: Net(batch_norm=True), plain), "dropout": (lambda: Net(dropout=0.2), accumulation), "tied": (lambda: Net(tied=True), accumulation),
-    "frozen": (lambda: Net(frozen=True), plain), "late": (Net, late),
+    "apart": (Net, apart), "frozen": (lambda: Net(frozen=True), plain), "late": (Net, late),
 }
 
 
