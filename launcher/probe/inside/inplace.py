@@ -350,6 +350,8 @@ class Guard:
 
     def give_up(self, phase, failure, why, trace):
         """Raise the job's own error as it was."""
+        if not isinstance(why, Exception):
+            raise why  # somebody ends the process
         repeats.refused(phase, why)
         raise failure.with_traceback(trace)
 

@@ -448,6 +448,21 @@ class Refused(Guarded):
         self.assertIsNone(error.__cause__)
         self.fails(self.backward, "can't allocate memory", ("backward", 2), ("forward", 5))
 
+    def test_interrupt_of_a_repeat_is_no_failure(self):
+        class Interrupted(loops.Net):
+            def forward(self, x):
+                if loops.fail.hit:
+                    raise KeyboardInterrupt
+                return super().forward(x)
+
+        for at in (("forward", 2), ("backward", 2)):
+            net = Interrupted()
+            self.guard(net)
+            loops.expect(at)
+            with self.assertRaises(KeyboardInterrupt):
+                self.backward(net)
+            self.assertIsNone(self.refused())
+
     def test_model_without_a_remedy(self):
         net = nn.Sequential(nn.Embedding(5, 3), type("Fails", (nn.Module,), {"forward": lambda self, x: loops.Falls.apply(x)})())
         self.fails(self.backward, "no repeated blocks", ("forward", 1), net=net)
