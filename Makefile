@@ -115,10 +115,10 @@ stress: ## the process tests and the random suites COUNT times in a row, hostile
 soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow
 	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./test
 
-bench: build ## launch, recovery and output compared with torchrun; many nodes; the classifier compared with grep; planning; a step that may be repeated
-	$(GO) test -run '^$$' -bench 'LargeLog|Grep|Planning' ./strategy/cause ./strategy/memory
+bench: build ## launch, recovery and output compared with torchrun; many nodes; the classifier compared with grep; planning; a step that may be repeated; KEEP=1 keeps the ratios
+	$(GO) test -run '^$$' -bench Planning ./strategy/memory
 	$(GO) test -run '^$$' -bench ThousandNodes -benchtime 1x ./launcher/nodes
-	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $$python .ci/bench.py bin/gpurun
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GO='$(GO)' $$python .ci/bench.py bin/gpurun $(if $(KEEP),--keep)
 
 conformance: ## the recipes compared with the real frameworks (RECIPES="a b" for some of them)
 	GPURUN_CONFORMANCE='$(or $(RECIPES),all)' $(GO) test -count=1 -timeout 120m -run 'TestConformance' -v ./recipes

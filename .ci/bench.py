@@ -1,16 +1,20 @@
 """gpurun beside torchrun: launch, recovery, three nodes, output. Prints Markdown tables.
 
-    bench.py GPURUN [startup] [launch] [recovery] [nodes] [output] [probe] [repeats] [live]
+    bench.py GPURUN [--keep] [startup] [launch] [recovery] [nodes] [output] [probe] [repeats] [live] [classifier]
 
 The interpreter that runs this must have PyTorch, for torchrun; startup, which is
 about gpurun with and without the GPUs' driver, needs none. Figures are medians;
 those that are compared take turns, so that a machine whose speed drifts slows
 both. The trainers import nothing: what is measured is the launcher.
+
+The ratios are written to bench.json in the folder of GPURUN, and compared with those of .ci/bench.json,
+which --keep replaces: the end lists what got worse by more than its spread.
 """
 
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import statistics
@@ -109,6 +113,43 @@ if api.Std.from_str("0") is None:
 from torch.distributed.run import main
 main()
 """
+
+
+# How many times better gpurun is, by name: one number for each round.
+RATIOS = {}
+KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench.json")
+
+
+def summary(values):
+    return {"ratio": round(statistics.median(values), 3), "low": round(min(values), 3), "high": round(max(values), 3)}
+
+
+def worse(kept, now):
+    """A line for each ratio that fell, where both medians are outside of the other's spread."""
+    lines = []
+    for name, new in now.items():
+        old = kept.get(name)
+        if old and new["ratio"] < old["low"] and new["high"] < old["ratio"]:
+            before, after = (f"{one['ratio']:.2f} ({one['low']:.2f} to {one['high']:.2f})" for one in (old, new))
+            lines.append(f"worse: {name}: {before} kept, {after} now")
+    return lines
+
+
+def report(path, keep):
+    """Writes the ratios, and lists what got worse. The ratios of parts that were not run stay kept."""
+    now = {name: summary(values) for name, values in RATIOS.items() if values}
+    kept = {}
+    if os.path.exists(KEPT):
+        with open(KEPT) as file:
+            kept = json.load(file)
+    lines = worse(kept, now)
+    for target, ratios in [(path, now)] + ([(KEPT, {**kept, **now})] if keep else []):
+        with open(target, "w") as file:
+            json.dump(ratios, file, indent=1, sort_keys=True)
+            file.write("\n")
+    print(f"{len(now)} ratios in {path}; of the {len(kept.keys() & now.keys())} that are kept, {len(lines)} got worse by more than the spread")
+    for line in lines:
+        print(line)
 
 
 def stat(pid):
@@ -212,18 +253,21 @@ def compare_starts(directory, gpurun):
 
 
 def compare_launches(directory, gpurun):
-    print("| ranks | first line: torchrun | gpurun | | peak RSS: torchrun | gpurun | | all its processes (Pss): torchrun | gpurun | |")
-    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    print("| ranks | first line: bare Python | torchrun | gpurun | | peak RSS: torchrun | gpurun | | all its processes (Pss): torchrun | gpurun | |")
+    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for ranks in (1, 2, 8):
-        commands = launchers(directory, gpurun, ranks, "launch.py")
+        commands = dict(launchers(directory, gpurun, ranks, "launch.py"), python=[sys.executable, "launch.py"])
         for command in commands.values():
             launch(command, directory)  # warm caches
         results = {name: [] for name in commands}
         for _ in range(PAIRS):
             for name, command in commands.items():
                 results[name].append(launch(command, directory))
-        them, us = ([statistics.median(column) for column in zip(*results[name])] for name in ("torchrun", "gpurun"))
-        cells = [f"{them[0]:.2f} s | {us[0]:.3f} s | {them[0] / us[0]:.0f}×"]
+        for i, what in enumerate(("first line", "peak RSS", "memory of all processes")):
+            RATIOS[f"{what}, {ranks} ranks, torchrun"] = [a[i] / b[i] for a, b in zip(results["torchrun"], results["gpurun"])]
+        RATIOS[f"first line, {ranks} ranks, bare Python"] = [a[0] / b[0] for a, b in zip(results["python"], results["gpurun"])]
+        them, us, bare = ([statistics.median(column) for column in zip(*results[name])] for name in ("torchrun", "gpurun", "python"))
+        cells = [f"{bare[0]:.3f} s | {them[0]:.2f} s | {us[0]:.3f} s | {them[0] / us[0]:.0f}×"]
         cells += [f"{a:.0f} MiB | {b:.1f} MiB | {a / b:.1f}×" for a, b in zip(them[1:], us[1:])]
         print(f"| {ranks} | {' | '.join(cells)} |", flush=True)
 
@@ -316,6 +360,8 @@ def compare_rescues(directory, gpurun):
                     results[name].append(Rescue([command], directory, kind))
         cells = []
         for what in ("gone", "again"):
+            pairs = [(getattr(a, what), getattr(b, what)) for a, b in zip(results["torchrun"], results["gpurun"])]
+            RATIOS[f"{what}, {words}"] = [a / b for a, b in pairs if a is not None and b]
             them, us = (seconds([getattr(one, what) for one in results[name]]) for name in ("torchrun", "gpurun"))
             lost = max(one.left for one in results["torchrun"])
             shown = f"{them:.2f} s" if them is not None else f"never, {lost} live on" if what == "gone" else f"> {BOUND:.0f} s"
@@ -354,16 +400,13 @@ def compare_nodes(directory, gpurun):
 
 
 def used(pids):
-    """CPU seconds of processes so far, and their RSS in MiB."""
-    ticks, pages = 0, 0
-    for fields in filter(None, map(stat, pids)):
-        ticks += int(fields[11]) + int(fields[12])
-        pages += int(fields[21])
-    return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    """CPU seconds of processes so far, and their memory in MiB, pages that they share counted once."""
+    ticks = sum(int(fields[11]) + int(fields[12]) for fields in filter(None, map(stat, pids)))
+    return ticks / os.sysconf("SC_CLK_TCK"), sum(figure(f"/proc/{pid}/smaps_rollup", "Pss:") for pid in pids)
 
 
 def flood(command, directory):
-    """MiB/s that reach the console, CPU seconds of the launcher, its largest RSS, and
+    """MiB/s that reach the console, CPU seconds of the launcher, its most memory, and
     the part of all lines that reach the console, in percent."""
     process = subprocess.Popen(command, cwd=directory, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     cpu = largest = 0.0
@@ -402,10 +445,13 @@ def compare_floods(directory, gpurun):
         for name, command in commands.items():
             results[name].append(flood(command, directory))
     them, us = ([statistics.median(column) for column in zip(*results[name])] for name in ("torchrun", "gpurun"))
+    for i, what in enumerate(("throughput", "CPU time", "memory")):
+        pairs = list(zip(results["torchrun"], results["gpurun"]))
+        RATIOS[f"output, {what}"] = [b[i] / a[i] if i == 0 else a[i] / max(b[i], 0.01) for a, b in pairs]
     print(f"| throughput | {them[0]:.0f} MiB/s | {us[0]:.0f} MiB/s | {us[0] / them[0]:.1f}× |")
     print(f"| CPU time of the launcher | {them[1]:.2f} s | {us[1]:.2f} s | {them[1] / max(us[1], 0.01):.1f}× |")
     print(f"| lines shown, of those in the logs | {them[3]:.0f} % | {us[3]:.0f} % | |")
-    print(f"| RSS of the launcher | {them[2]:.0f} MiB | {us[2]:.0f} MiB | {them[2] / us[2]:.1f}× |")
+    print(f"| memory of the launcher (Pss) | {them[2]:.0f} MiB | {us[2]:.0f} MiB | {them[2] / us[2]:.1f}× |")
 
 
 # What the probe costs a process: CPU time until its first line, until torch is there
@@ -526,19 +572,34 @@ def compare_watching(directory, gpurun):
         print(f"| {ranks} ranks | {quiet:.2f} % of a core | {line:.2f} % | {line - quiet:+.2f} % |", flush=True)
 
 
+def compare_classifiers(directory, gpurun):
+    """How fast a log is classified, compared with grep -E for the same patterns."""
+    out = subprocess.run([os.environ.get("GO") or "go", "test", "-run", "^$", "-bench", "LargeLog|Grep", "-count", str(PAIRS), "./strategy/cause"],
+                         cwd=os.path.dirname(os.path.dirname(KEPT)), capture_output=True, text=True, check=True).stdout
+    ours, grep = ([float(speed) for speed in re.findall(rf"^Benchmark{name}\S*\s.*?([\d.]+) MB/s", out, re.M)] for name in ("LargeLog", "Grep"))
+    RATIOS["classifier, grep"] = [a / b for a, b in zip(ours, grep)]
+    print("| an ordinary log | gpurun | grep -E | |")
+    print("|---|--:|--:|--:|")
+    us, them = statistics.median(ours), statistics.median(grep) if grep else float("nan")
+    print(f"| classified | {us:.0f} MB/s | {them:.0f} MB/s | {us / them:.1f}× |")
+
+
 def main():
     gpurun = os.path.abspath(sys.argv[1])
+    words = sys.argv[2:]
+    keep = "--keep" in words
     parts = {"startup": compare_starts, "launch": compare_launches, "recovery": compare_rescues, "nodes": compare_nodes,
-             "output": compare_floods, "probe": compare_probes, "repeats": compare_repeats, "live": compare_watching}
+             "output": compare_floods, "probe": compare_probes, "repeats": compare_repeats, "live": compare_watching, "classifier": compare_classifiers}
     files = {"launch.py": LAUNCH, "recovery.py": RECOVERY, "output.py": OUTPUT, "torchrun.py": TORCHRUN, "rescue.toml": RESCUE,
              "nodes.toml": RESCUE.replace("nproc_per_node = 2", "nproc_per_node = 1"), "auto.toml": AUTO}
     with tempfile.TemporaryDirectory() as directory:
         for name, text in files.items():
             with open(os.path.join(directory, name), "w") as file:
                 file.write(text)
-        for name in sys.argv[2:] or parts:
+        for name in [word for word in words if word != "--keep"] or parts:
             parts[name](directory, gpurun)
             print(flush=True)
+    report(os.path.join(os.path.dirname(gpurun), "bench.json"), keep)
 
 
 if __name__ == "__main__":
