@@ -128,9 +128,9 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	if mode.OffloadActivations == "cpu" {
 		c.each *= offloadedActivationsBy
 	}
-	if mode.ForwardParts > 1 { // a forward more, and each part is launched
+	if mode.ForwardParts > 1 { // a forward more; each part is launched, and adds its gradients to a sum
 		c.each += forwards / 3
-		c.floor *= float64(mode.ForwardParts) * (1 + 1./3)
+		c.floor *= float64(mode.ForwardParts) * (1./3 + c.again)
 	}
 	if mode.LossParts == "on" {
 		c.each += lossAgain * f.logits(mode) / speed.memory

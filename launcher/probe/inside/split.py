@@ -48,9 +48,7 @@ def look(root, args, kwargs):
 
 def refusal(root, value=2):
     """Return why the model cannot run in parts of its batch, "" if it can."""
-    if "refusal" not in state:
-        return "no call of the model was seen"
-    return state["refusal"]
+    return exclusions.reason(root) or state.get("refusal", "no call of the model was seen")
 
 
 def turn(root, value=2, tell=None):
