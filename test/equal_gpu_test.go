@@ -64,7 +64,7 @@ func TestEqualTrainingOfBERT(t *testing.T) {
 			t.Errorf("seed %d: train_loss %v, untouched %v, whose spread is %v", seed, got.TrainLoss, r.TrainLoss, spread)
 		}
 	}
-	l := untouched[0].onGPU(t, dir, "micro-batch", .6, []string{"--never", "checkpointing", "--never", "precision"}, line(0))
+	l := untouched[0].onGPU(t, dir, "micro-batch", .6, []string{"--never", "checkpointing", "--never", "split", "--never", "precision"}, line(0))
 	switch v := l.verdict; {
 	case v.Outcome == strategy.Trained:
 		got := resultOf(t, l.out) // different dropout, as with another seed
@@ -101,7 +101,7 @@ func TestEqualTrainingOfNanoGPT(t *testing.T) {
 			dir := copyOf(t, filepath.Join("testdata", "equal_nanogpt"))
 			line := append(append([]string{python}, test.line...), "--max_iters=6", "--n_layer=4", "--n_head=12", "--n_embd=768", "--vocab_size=50304", "--block_size=512")
 			untouched := runUnder(t, dir, nil, []string{"--fresh", "--run-dir", filepath.Join(dir, "untouched")}, line)
-			l := resultOf(t, untouched.out).onGPU(t, dir, "rescued", test.share, []string{"--never", "checkpointing", "--never", "precision"}, line)
+			l := resultOf(t, untouched.out).onGPU(t, dir, "rescued", test.share, []string{"--never", "checkpointing", "--never", "split", "--never", "precision"}, line)
 			if l.verdict.Outcome != strategy.Trained || len(l.verdict.Attempts) < 2 {
 				t.Fatalf("%s after %d attempts: %s\n%s", l.verdict.Outcome, len(l.verdict.Attempts), l.verdict.Reason, tail([]byte(l.errs), 30))
 			}

@@ -78,7 +78,7 @@ func TestTransformersRescueKeepsTrainLoss(t *testing.T) {
 			t.Parallel()
 			dir := copyOf(t, filepath.Join("testdata", "equal_trainer"))
 			untouched := resultOf(t, runLine(t, dir, python, arguments...))
-			for _, flags := range [][]string{nil, {"--never", "checkpointing", "--never", "precision"}} {
+			for _, flags := range [][]string{nil, {"--never", "checkpointing", "--never", "split", "--never", "precision"}} {
 				words := append(append([]string{"--fresh", "--no-in-place", "--run-dir", filepath.Join(t.TempDir(), "run"), "--device-memory", untouched.ceiling(.7)}, flags...), python)
 				l := runUnder(t, dir, onCPU, words, arguments)
 				v := l.verdict
@@ -204,7 +204,7 @@ func TestNanoGPTIsRescuedOutOfItsEvaluation(t *testing.T) {
 			}
 			words := []string{"--run-dir", filepath.Join(dir, "untouched"), python}
 			untouched := runUnder(t, dir, onCPU, words, line)
-			words = []string{"--fresh", "--never", "checkpointing", "--never", "precision", "--run-dir", filepath.Join(dir, "run"),
+			words = []string{"--fresh", "--never", "checkpointing", "--never", "split", "--never", "precision", "--run-dir", filepath.Join(dir, "run"),
 				"--no-in-place", "--device-memory", resultOf(t, untouched.out).ceiling(test.share), python}
 			rescued := runUnder(t, dir, onCPU, words, line)
 			v := rescued.verdict
