@@ -276,10 +276,10 @@ def state(stream):
 
 
 class Sketch(Kept):
-    """Shows whether a source of random numbers was used, in less than a microsecond."""
+    """Shows in less than a microsecond whether something was changed that cannot be restored."""
 
-    def __init__(self, read):
-        self.read, self.state = read, read()
+    def __init__(self, read, words):
+        self.read, self.state, self.words = read, read(), words
 
     def same(self, now):
         return self.read() == self.state
@@ -289,7 +289,7 @@ class Sketch(Kept):
 
     def restore(self, now):
         if self.lost():
-            raise Unrepeatable("random numbers were drawn for the first time")
+            raise Unrepeatable("%s changed for the first time" % self.words)
         return now
 
 
@@ -555,7 +555,7 @@ class Random(Place):
         if stream is MISSING:
             return MISSING
         read = None if copies or self.copies else memory(self.name, stream)
-        return Stream(stream) if read is None else Sketch(read)
+        return Stream(stream) if read is None else Sketch(read, self.words())
 
     def learn(self, before, reader=None):
         self.copies = MOST_BYTES
@@ -567,6 +567,38 @@ class Random(Place):
         return False
 
 
+class Hooks(Place):
+    """The number of hooks on modules: a forward that registers one may not run twice."""
+
+    def __init__(self, modules):
+        self.name, self.kind, self.copies, self.key, self.noted = "", "hooks", 0, ("hooks", ""), False
+        self.refs, self.seen, self.total = [weakref.ref(m) for m in modules], None, 0
+
+    def words(self):
+        return "the hooks of modules"
+
+    def take(self):
+        return None
+
+    def count(self):
+        from torch.utils.hooks import RemovableHandle
+
+        if RemovableHandle.next_id != self.seen:
+            self.seen, modules = RemovableHandle.next_id, [m for m in (ref() for ref in self.refs) if m is not None]
+            self.total = sum(len(m.__dict__.get(name) or ()) for m in modules for name in HOOKS)
+        return self.total
+
+    def read(self, copies=0, hold=False):
+        return Sketch(self.count, self.words())
+
+    def give(self, name, value):
+        pass
+
+    def is_steady(self):
+        return False
+
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 READERS: dict = {}
 
 
@@ -619,7 +651,7 @@ def of_modules(modules, norms=()):
         found.append(Numbers(space, {name for name in names if type(space[name]) in ATOMS}))
         found += [Place(space, name) for name in names if is_special(space[name])]
     found += [cell for cell in map(Cell, cells) if type(cell.take()) in ATOMS or is_special(cell.take())]
-    return list({place.key: place for place in found + [Random("Python"), Random("NumPy")]}.values())
+    return list({place.key: place for place in found + [Hooks(modules), Random("Python"), Random("NumPy")]}.values())
 
 
 def module_space(module):

@@ -257,8 +257,8 @@ class State:
             self.copies = 0
         known = {p.key for p in self.places}
         self.places += [p for p in log.places() if p.key not in known]
-        # Others may draw random numbers before the second run, which then draws none.
-        return [(p, v) for p, v in before if p.key in changed or p.key in known and p.kind != "random"], lost
+        # Others may draw random numbers, or register hooks, before the second run, which then does not.
+        return [(p, v) for p, v in before if p.key in changed or p.key in known and p.kind not in ("random", "hooks")], lost
 
     def modes(self):
         """Return whether each module is in training mode, None for one that is gone."""

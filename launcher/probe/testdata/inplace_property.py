@@ -1001,7 +1001,7 @@ def main(folder, seed, cases, name=None):
                 continue
             apart = far(plain, found)
             counts["repeated" if LOG else "not in a guarded pass" if fault.fired else "not reached"] += 1
-            if apart > (0.05 if job.cast else 0):
+            if apart > (0.02 if job.cast else 0):  # under autocast a weight of several calls is cast again: bf16 is rounded to 0.4 %
                 counts["differs"] += 1
                 say(job, at, by, where=differences(plain, found), log=LOG)
             elif apart:

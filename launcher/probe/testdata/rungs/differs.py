@@ -37,6 +37,18 @@ class LaterDrawing(models.Block):
         return super().forward(x) * (1 + random.random() if self.calls > 3 else 1)
 
 
+class Registers(models.Block):
+    """Registers a hook when it is first called."""
+
+    calls = 0
+
+    def forward(self, x):
+        if not self.calls:
+            self.calls = 1
+            self.register_forward_hook(lambda module, args, output: output * 1.1)
+        return super().forward(x)
+
+
 class ByParent(models.Block):
     def forward(self, x):
         return super().forward(x) * self.parent().temp
@@ -121,6 +133,9 @@ class Differs(unittest.TestCase):
             loss.backward()
         self.assertEqual([knob for knob, _ in told], ["activation_checkpointing"])
         self.assertIn("computes something else when it is run again", told[0][1])
+
+    def test_hook_that_a_forward_registers(self):
+        self.fails(lambda: models.GPT(block=Registers), why="the hooks of modules changed for the first time")
 
     def test_random_numbers_of_a_later_step(self):
         self.fails(lambda: models.GPT(block=LaterDrawing), rounds=4, why="Python's random numbers changed for the first time")
