@@ -2,9 +2,11 @@ package test
 
 import (
 	"debug/elf"
+	"fmt"
 	"maps"
 	"os"
 	osexec "os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -90,4 +92,71 @@ func TestStartsAreCheap(t *testing.T) {
 	if sum.ms > slowestStart || sum.bytes > mostBytes || sum.allocs > mostAllocs {
 		t.Errorf("a start initialises for %.2f ms, with %d bytes in %d allocations; want at most %g, %d and %d", sum.ms, sum.bytes, sum.allocs, slowestStart, mostBytes, mostAllocs)
 	}
+}
+
+const mostMemory = 20 << 10 // KiB of the supervisor, and as much of both guard processes
+
+// TestProcessesAreSmall measures gpurun while a rank runs, with the pages that its processes share divided among them.
+func TestProcessesAreSmall(t *testing.T) {
+	cmd := osexec.CommandContext(t.Context(), build(t), "--run-dir", filepath.Join(t.TempDir(), "run"), "sh", "-c", "echo $PPID; read forever")
+	hold, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var inner int
+	if _, err := fmt.Fscan(out, &inner); err != nil {
+		t.Fatal(err)
+	}
+	outer := parent(t, inner)
+	if up := parent(t, outer); up != cmd.Process.Pid {
+		t.Errorf("process %d is above the guards, want %d", up, cmd.Process.Pid)
+	}
+	supervisor, guards := memory(t, cmd.Process.Pid), memory(t, inner)+memory(t, outer)
+	t.Logf("the supervisor has %d KiB, both guards have %d KiB", supervisor, guards)
+	if supervisor > mostMemory || guards > mostMemory {
+		t.Errorf("the supervisor has %d KiB, both guards have %d KiB, want at most %d each", supervisor, guards, mostMemory)
+	}
+	hold.Close()
+	if err := cmd.Wait(); err == nil {
+		t.Error("read did not fail at the end of its input")
+	}
+}
+
+// parent returns the parent of a process.
+func parent(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	up, err := strconv.Atoi(fields[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return up
+}
+
+var pssLine = regexp.MustCompile(`(?m)^Pss: +(\d+) kB$`)
+
+// memory returns the memory of a process in KiB.
+func memory(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := pssLine.FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("no Pss in\n%s", text)
+	}
+	kib, _ := strconv.Atoi(string(m[1]))
+	return kib
 }
