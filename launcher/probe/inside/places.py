@@ -471,6 +471,12 @@ def put(space, name, value):
         space[name] = value
 
 
+class Names(dict):
+    """Values by name, and which names were read: None for all."""
+
+    names = None
+
+
 class Numbers(Place):
     """The numbers, words and flags in a namespace, or those of some names."""
 
@@ -489,13 +495,18 @@ class Numbers(Place):
             items = [(name, space[name]) for name in self.names if name in space]
         else:
             items = [(name, value) for name, value in list(space.items()) if not is_internal(name)]
-        return {name: value if type(value) in ATOMS else PRESENT for name, value in items if not isinstance(value, types.FunctionType)}
+        found = Names((name, value if type(value) in ATOMS else PRESENT) for name, value in items if not isinstance(value, types.FunctionType))
+        found.names = self.names
+        return found
 
     def changed(self, before, noted=()):
-        """Return the names whose values changed, but for those in a log."""
+        """Return the names whose values changed, of those that were read, but for those in a log."""
         now = self.read()
-        names = {name for name in before.keys() | now.keys() if before.get(name, MISSING) != now.get(name, MISSING)} if now != before else ()
-        return {name for name in names if (self.names is None or name in self.names) and (self.id, "__dict__", name) not in noted}
+        if now == before:
+            return set()
+        read = [names for names in (before.names, self.names) if names is not None]
+        names = {name for name in before.keys() | now.keys() if before.get(name, MISSING) != now.get(name, MISSING)}
+        return {name for name in names if all(name in each for each in read) and (self.id, "__dict__", name) not in noted}
 
     def learn(self, before, reader=None):
         """Reads only what changed, as its reader, a place of the same names, has found."""
