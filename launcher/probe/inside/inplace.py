@@ -21,8 +21,8 @@ from . import beforeloss, blocks, caught, compared, exclusions, forwards, model,
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
 MOST_OUTPUTS = 64
 MOST_ITEMS = 512  # in the arguments of a call
-GRADIENT = 64 << 20  # bytes of an output whose gradient is always kept; of others where it is at most this part of the peak
-PART = 32
+GRADIENT = 8 << 20  # bytes of an output whose gradient is always kept; of others where it is at most this part of the peak
+PART = 64
 
 GRAD, VERSION = operator.attrgetter("grad"), operator.attrgetter("_version")
 
@@ -95,7 +95,7 @@ class Guard:
     def __init__(self, root, orders, barred=""):
         import torch
 
-        self.torch, self.root, self.known, self.barred = torch, weakref.ref(root), rootstate.Root(root), barred
+        self.torch, self.root, self.known, self.barred = torch, weakref.ref(root, self.gone), rootstate.Root(root), barred
         self.remedies = [remedies.KINDS[name](self) for name in orders.get("rungs") or () if name in remedies.KINDS]
         self.pending, self.busy, self.pid = [], "", os.getpid()  # busy: the pass under way
         self.failure, self.current, self.why = None, None, ""  # the latest that a remedy was found for; the call under way; why it cannot be repeated
@@ -139,6 +139,11 @@ class Guard:
         while self.undo:
             self.undo.pop()()
         self.barred = self.barred or "it was removed"
+
+    def gone(self, _):
+        """The model no longer exists: do not keep its parameters alive."""
+        self.remove()
+        self.known.forget()
 
     def hooked(self):
         for call in self.calls() + ([self.current] if self.busy == "forward" and self.current is not None else []):

@@ -40,6 +40,11 @@ class Root:
         self.devices = sorted({t.device for t in self.tensors if t.device.type == "cuda"}, key=str)
         self.iterator = places.iterator(modules)
 
+    def forget(self):
+        """Keep nothing of the model, which no longer exists."""
+        self.refs, self.parameters, self.buffers, self.tensors = [], [], [], []
+        self.found, self.base = {}, []
+
     @property
     def modules(self):
         return [m for m in (ref() for ref in self.refs) if m is not None]

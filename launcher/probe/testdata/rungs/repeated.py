@@ -54,6 +54,15 @@ class Guarded(unittest.TestCase):
 class Loops(Guarded):
     """Losses, weights and random numbers are those of the undisturbed run, bit by bit."""
 
+    def test_model_is_not_kept_alive(self):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        parameters = [weakref.ref(p) for p in model.parameters()]
+        self.guard(model)
+        model(torch.ones(2, 4)).sum().backward()
+        del model
+        gc.collect()
+        self.assertEqual([p() for p in parameters if p() is not None], [])
+
     def outcome(self, name, *at):
         make, loop = loops.LOOPS[name]
         guards = []
