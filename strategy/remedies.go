@@ -92,7 +92,13 @@ func inParts(s *situation) ([]Plan, string) {
 		return nil, wholeModel
 	}
 	micro, known := s.plan.Number(MicroBatchSize)
-	parts := s.beyond(ForwardParts)
+	parts, failed := s.beyond(ForwardParts), s.partsRanOut()
+	switch {
+	case failed >= mostPartedFailures:
+		return nil, fmt.Sprintf("%d attempts in parts of the batch ran out of memory, too", failed)
+	case failed > 0 && len(parts) > 1:
+		parts = parts[1:] // twice as many were no help
+	}
 	if known && len(parts) > 0 {
 		parts = slices.DeleteFunc(parts, func(v Value) bool { n, _ := v.Number(); return n > micro })
 		if len(parts) == 0 {
@@ -100,6 +106,20 @@ func inParts(s *situation) ([]Plan, string) {
 		}
 	}
 	return s.steps(ForwardParts, parts)
+}
+
+// mostPartedFailures is the number of attempts in parts of the batch after which the memory is
+// taken to be held outside of the model's calls. Each costs a relaunch.
+const mostPartedFailures = 2
+
+// partsRanOut counts the attempts in parts of the batch that ran out of memory.
+func (s *situation) partsRanOut() (n int) {
+	for _, a := range s.history {
+		if parts, known := s.ran(a).Number(ForwardParts); known && parts > 1 && a.Diagnosis.OutOfMemory() {
+			n++
+		}
+	}
+	return n
 }
 
 // wholeModel is the reason why sharding and parts of the forward exclude each other.

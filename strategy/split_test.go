@@ -14,6 +14,18 @@ func parted() Job {
 	return j
 }
 
+// Parts of the batch are no help where other memory is missing: two relaunches show that.
+func TestTwoFailuresInPartsAreEnough(t *testing.T) {
+	full := plain.With(Plan{ActivationCheckpointing: "full", Allocator: "expandable"})
+	forward := oom(cause.Forward)
+	d := Decide(defaults, parted(), []Attempt{
+		asked(ended(0, full, forward)), ended(1, full.With(Plan{ForwardParts: "2"}), forward), ended(2, full.With(Plan{ForwardParts: "8"}), forward),
+	}, h100)
+	if d.Rung != RungMicroBatch {
+		t.Errorf("decided %s: %s", d.Rung, d.Reason)
+	}
+}
+
 // The parts of the forward follow checkpointing in the order of remedies.
 func TestForwardPartsFollowCheckpointing(t *testing.T) {
 	full := plain.With(Plan{ActivationCheckpointing: "full", Allocator: "expandable"})
@@ -27,7 +39,7 @@ func TestForwardPartsFollowCheckpointing(t *testing.T) {
 		skipped string // the reason why there is no part
 	}{
 		"two parts first":            {history: []Attempt{asked(ended(0, full, forward))}, parts: "2"},
-		"then four":                  {history: []Attempt{asked(ended(0, full, forward)), ended(1, full.With(Plan{ForwardParts: "2"}), forward)}, parts: "4"},
+		"then eight":                 {history: []Attempt{asked(ended(0, full, forward)), ended(1, full.With(Plan{ForwardParts: "2"}), forward)}, parts: "8"},
 		"no part without a sample":   {history: []Attempt{asked(ended(0, full.With(Plan{MicroBatchSize: "1"}), forward))}, skipped: "a micro batch of 1 has no more parts"},
 		"checkpointing first":        {history: []Attempt{asked(ended(0, plain, forward))}},
 		"the process refuses":        {history: []Attempt{refuses}, skipped: "the model takes statistics over the batch"},

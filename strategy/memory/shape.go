@@ -24,6 +24,7 @@ type modePeaks struct {
 	// Fractions that the bound adds.
 	blocksMore, headMore, windowMore, baseMore, statesMore float64
 	anchors                                                []anchor
+	lack                                                   float64 // of the prediction, in bytes a sample
 	clock                                                  stepClock
 }
 
@@ -88,8 +89,26 @@ func (f *Predictor) newShape(mode RankPlan) *modePeaks {
 			s.anchors = append(s.anchors, a)
 		}
 	}
+	if mode.ForwardParts > 1 {
+		s.lack = f.lackOutside(mode)
+	}
 	s.clock = f.clock(mode, s)
 	return s
+}
+
+// lackOutside returns the bytes a sample by which a failed backward of the same mode without parts
+// needed more than its prediction. They are taken to be the loss's: parts of the forward do not divide it.
+func (f *Predictor) lackOutside(mode RankPlan) (most float64) {
+	mode.ForwardParts = 0
+	whole := f.shape(&mode)
+	for _, a := range whole.anchors {
+		if whole.unknown != "" || !a.failed || a.micro <= 0 || a.instant != "backward" {
+			continue
+		}
+		own, _ := whole.peak(a.micro, a.multiple, extra{})
+		most = math.Max(most, (a.held-own)/a.micro)
+	}
+	return most
 }
 
 // ranSharded reports whether a process ran with the mode's sharding and offload.
