@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-WIDE, STEPS = 1 << 16, 12
+WIDE, STEPS = 1 << 14, 12
 
 
 class Encoder(nn.Module):
