@@ -247,7 +247,7 @@ func TestConvolutionalModelIsRecognised(t *testing.T) {
 func TestRepeatedStepsAreMeasured(t *testing.T) {
 	for rows, on := range map[string][]string{"6,6,6,6,6": {"checkpointing"}, "1,1,1,6,1,1": nil} {
 		r := repeating(t, "loops.py", strategy.RungCheckpointing)
-		r.warmed(t, r.orders.Script, rows, "110")
+		r.warmed(t, r.orders.Script, rows, "55")
 		text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
 		if err != nil {
 			t.Fatal(err)

@@ -25,17 +25,17 @@ func TestOptimizersFirstStepIsRepeatedUnderCeiling(t *testing.T) {
 		t.Fatal("it does not train without a ceiling")
 	}
 	want = strings.Replace(want, "[false]", "[true]", 1) // the job sees its own setting
-	if out, _, trained := run(false, "350", "all"); trained {
+	if out, _, trained := run(false, "88", "all"); trained {
 		t.Fatalf("it fits: %s", out)
 	}
-	got, said, _ := run(true, "350", "all")
+	got, said, _ := run(true, "88", "all")
 	if got != want {
 		t.Errorf("trained to %s, want %s", got, want)
 	}
 	if len(said.InPlace) != 1 || said.InPlaceRefused != nil {
 		t.Fatalf("repeated %+v, refused %+v", said.InPlace, said.InPlaceRefused)
 	}
-	if one := said.InPlace[0]; one.Phase != "optimizer" || one.Rung != "" || one.Step != 0 || one.Times != 1 || one.Requested != 16<<20 {
+	if one := said.InPlace[0]; one.Phase != "optimizer" || one.Rung != "" || one.Step != 0 || one.Times != 1 || one.Requested != 4<<20 {
 		t.Errorf("repeated %+v", one)
 	}
 }

@@ -193,7 +193,7 @@ class Outcome:
 
 # A model that does not fit under a ceiling.
 
-WIDE = 1 << 18
+WIDE = 1 << 17
 
 
 class Large(nn.Module):
