@@ -206,8 +206,7 @@ class Guard:
             for remedy in self.remedies:
                 remedy.begins(size, longest)
             on = frozenset(r.name for r in self.remedies if r.active)
-            if on:
-                repeats.state["active"] = on | (repeats.state["active"] or frozenset())
+            repeats.active(on)
             return Call(self, plain, args, kwargs, size, longest, on)
         except rootstate.Unrepeatable as e:
             self.why = str(e)

@@ -133,7 +133,7 @@ def in_place(plain, args):
     """Compute a cross entropy in parts if it has too little memory otherwise."""
     logits, failure, began = args[0], None, time.monotonic()
     if logits.numel() >= state["least"]:
-        active()
+        repeats.active([RUNG])
         return losspart.cross_entropy(plain, *args)
     free = process.guarded(room.free)(logits.device)
     if free is None or free >= NEEDS * losspart.size(logits):
@@ -144,11 +144,6 @@ def in_place(plain, args):
                 raise
             failure = e
     return again(plain, args, failure, began)
-
-
-def active():
-    """Note that this step's measurements are of a loss in parts."""
-    repeats.state["active"] = frozenset((RUNG,)) | (repeats.state["active"] or frozenset())
 
 
 def again(plain, args, failure, began):
@@ -172,7 +167,7 @@ def again(plain, args, failure, began):
         repeats.done("loss", RUNG, time.monotonic() - began, failure, elements=args[0].numel(), longest=max(args[0].shape))
     else:
         repeats.entry("loss", RUNG, time.monotonic() - began, elements=args[0].numel(), longest=max(args[0].shape))
-        active()
+        repeats.active([RUNG])
     return output
 
 

@@ -230,9 +230,9 @@ class Memory:
             self.times = self.times[1 - TIMES:] + [self.ended - self.last]
         self.last, self.ended, self.calls, step = self.ended, None, 0, self.step
         self.step, self.part = {}, 0
-        if self.armed and step and not self.spoilt and self.alike(sorted(repeats.state["active"] or ())):
+        if self.armed and step and not self.spoilt and self.alike(sorted(repeats.state["active"])):
             self.keep(step)
-        self.spoilt = repeats.state["active"] = False
+        self.spoilt, repeats.state["active"] = False, frozenset()
         if self.n == ARMED or self.n > ARMED and self.armed:
             self.armed = False
         if self.n in (1, ARMED) or self.n in LOOKS or self.n > ARMED and step:

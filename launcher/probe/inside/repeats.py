@@ -6,8 +6,13 @@ from . import memory, pace, process, ranout, snapshot, steps
 
 MOST = 32  # entries
 
-state: dict = {"again": False, "active": False}  # whether a pass is done again now; whether a remedy is on in the current call
+state: dict = {"again": False, "active": frozenset()}  # whether a pass is done again now; the remedies that were on in the current step
 entries: list = []
+
+
+def active(names):
+    """Note that remedies are on in the current step: its measurements are of them."""
+    state["active"] |= frozenset(names)
 
 
 def begin(phase):
