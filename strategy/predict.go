@@ -52,9 +52,16 @@ func (p predictor) predict(plan Plan) memory.Prediction { return p.fit.Predict(p
 func (p predictor) room(plan Plan) int64 { return p.fit.Room(p.memory(plan)) }
 
 // reported returns the plan that an attempt's processes reported, with the reports of other
-// attempts for knobs that its plan does not have.
+// attempts for knobs that its plan does not have. Attempts whose plan has a knob show nothing about
+// those that ran without it: gpurun had changed it.
 func (s *situation) reported(a Attempt) Plan {
-	reported := s.learned.With(nil)
+	others := make([]Attempt, len(s.history))
+	for i, o := range s.history {
+		o.Observed = o.Observed.With(nil)
+		maps.DeleteFunc(o.Observed, func(k Knob, _ Value) bool { _, planned := o.Plan[k]; return planned })
+		others[i] = o
+	}
+	reported, _ := s.job.learn(others)
 	maps.DeleteFunc(reported, func(k Knob, _ Value) bool { _, planned := a.Plan[k]; return planned })
 	return reported.With(a.Observed)
 }

@@ -240,3 +240,45 @@ func TestExpectedPeakDecidesWhereMistakesAreCaught(t *testing.T) {
 		}
 	}
 }
+
+// The measurement of a job as written stays one without checkpointing after gpurun's hook has
+// turned that on in a later attempt: the process reports checkpointing only while it is on.
+func TestHookCheckpointingKeepsMeasurementsWithoutIt(t *testing.T) {
+	job := codeOnly()
+	job.Knobs[MicroBatchSize] = Range{}
+	settings := Plan{MicroBatchSize: "16", Precision: "fp32"}
+	first := asked(told(failedAt(0, Plan{MicroBatchSize: "16"}, 24<<30), settings, nil))
+	turned := Plan{MicroBatchSize: "16", ActivationCheckpointing: "full"}
+	second := told(ended(1, turned, Diagnosis{Cause: cause.None, Rank: -1}), settings.With(turned), nil)
+	second.Measured = []memory.Measurement{recomputed(16)}
+	predict := func(history ...Attempt) memory.Prediction {
+		s := &situation{policy: predicting(nil), job: job, inventory: h100}
+		s.look(history)
+		p, why := s.predictor()
+		if why != "" {
+			t.Fatal(why)
+		}
+		return p.predict(turned.With(Plan{ActivationCheckpointing: "none"}))
+	}
+	before, after := predict(first), predict(first, second)
+	if off := float64(after.Mean) / float64(before.Mean); off < .97 || off > 1.03 || after.Evidence == "prior" {
+		t.Errorf("%s after attempt 0, %s after a success with checkpointing (%s)", Interval(before.Mean, before.Bound), Interval(after.Mean, after.Bound), after.Evidence)
+	}
+}
+
+// recomputed is the measurement of a process that trained with checkpointing in all blocks.
+func recomputed(micro int) memory.Measurement {
+	m := ranOutInForward(micro, 80<<30)
+	input := m.Marks[0].Input
+	for i := range m.Marks[0].Bytes {
+		m.Marks[0].Bytes[i] = m.Start + int64(i)*input
+	}
+	end := m.Start + 24*input
+	head := int64(micro) * 1024 * 50000 * 4
+	m.Failed, m.Allocated, m.Requested, m.Steps, m.States = "", 0, 0, 5, 3200e6
+	m.Marks[0].After = end
+	m.First = memory.StepMemory{Forward: end + head, ForwardPeak: end + head, BackwardPeak: end + 3*head, Before: 2 * m.Start, OptimizerPeak: 4 * m.Start, After: 4 * m.Start}
+	m.Second = memory.StepMemory{Forward: end + head + 3200e6, ForwardPeak: end + head + 3200e6, BackwardPeak: end + 3*head + 3200e6, Before: 4 * m.Start, OptimizerPeak: 4 * m.Start, After: 4 * m.Start}
+	m.Peak, m.Reserved = m.Second.BackwardPeak, m.Second.BackwardPeak
+	return m
+}
