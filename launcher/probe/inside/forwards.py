@@ -141,9 +141,10 @@ def keywords(module):
 
     frame = sys._getframe()
     while frame is not None:
-        local = frame.f_locals
-        if local.get("self") is module and isinstance(local.get("kwargs"), dict):
-            return local["kwargs"]
+        if frame.f_code.co_name == "_call_impl":  # not each frame: a frame keeps what f_locals returns, and so the job's variables
+            local = frame.f_locals
+            if local.get("self") is module and isinstance(local.get("kwargs"), dict):
+                return local["kwargs"]
         frame = frame.f_back
     return {}
 

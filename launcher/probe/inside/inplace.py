@@ -700,16 +700,25 @@ def restore(value, inner):
 
 
 def norm_in(failure):
-    """Gives the module whose statistics a failure kept from being computed, None for none."""
+    """Return the module whose statistics a failure kept from being computed, None for none."""
     if failure is None:
         return None
     frames = ranout.frames_of(failure.__traceback__)
-    if not frames or frames[0].f_code.co_name != "batch_norm":
-        for i, frame in enumerate(frames):
-            if frame.f_code.co_name == "batch_norm" and frame.f_code.co_filename.endswith("functional.py"):
-                return frames[i + 1].f_locals.get("self")
-        return None
-    return frames[1].f_locals.get("self")
+    for i, frame in enumerate(frames[:-1]):
+        if frame.f_code.co_name == "batch_norm" and (i == 0 or frame.f_code.co_filename.endswith("functional.py")):
+            return first_module(frames[i + 1])
+    return None
+
+
+def first_module(frame):
+    """Return the first module among the variables of a frame that has ended: self in a method of one.
+
+    Not by f_locals: up to Python 3.12 the frame keeps that dictionary when it is cleared, and with it
+    the activations of the failed pass.
+    """
+    import torch
+
+    return next((value for value in gc.get_referents(frame) if isinstance(value, torch.nn.Module)), None)
 
 
 def release(failure):

@@ -230,6 +230,44 @@ class Memory(Guarded):
         self.assertTrue(all(p.grad is not None for p in net.parameters()))
 
 
+    def test_activations_are_let_go_where_a_norm_fails(self):
+        """The forward pass fails while BatchNorm computes its statistics."""
+        seen = loops.Fail()  # not restored before the repeat
+        seen.made, seen.failed = [], False
+
+        class Root(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks, self.norm = nn.ModuleList(loops.Block() for _ in range(2)), nn.BatchNorm1d(loops.WIDTH)
+
+            def forward(self, x):
+                if seen.made:
+                    gc.collect()
+                    seen.made.append([each() for each in seen.made])
+                for block in self.blocks:
+                    x = block(x)
+                seen.made.append(weakref.ref(x))
+                return self.norm(x)
+
+        batch_norm = nn.functional.batch_norm
+
+        def failing(input, *args, **kwargs):
+            if not seen.failed:
+                seen.failed = True
+                torch.empty(1 << 60, dtype=torch.uint8)
+            return batch_norm(input, *args, **kwargs)
+
+        failing.__code__ = failing.__code__.replace(co_name="batch_norm")
+        net = Root()
+        self.guard(net)
+        nn.functional.batch_norm = failing
+        self.addCleanup(setattr, nn.functional, "batch_norm", batch_norm)
+        net(torch.ones(3, loops.WIDTH)).sum().backward()
+        self.assertEqual(len(self.repeats()), 1, self.refused())
+        self.assertEqual(seen.made[1], [None])
+        self.assertEqual(net.norm.num_batches_tracked.item(), 1)
+
+
 class Refused(Guarded):
     """The job's own error goes up as it was."""
 
