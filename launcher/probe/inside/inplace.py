@@ -24,7 +24,8 @@ MOST_ITEMS = 512  # in the arguments of a call
 GRADIENT = 8 << 20  # bytes of an output whose gradient is always kept; of others where it is at most this part of the peak
 PART = 64
 
-GRAD, VERSION = operator.attrgetter("grad"), operator.attrgetter("_version")
+GRAD = operator.attrgetter("grad")
+NONE: frozenset = frozenset()
 
 state: dict = {}  # "guard"
 
@@ -101,6 +102,7 @@ class Guard:
         self.failure, self.current, self.why = None, None, ""  # the latest that a remedy was found for; the call under way; why it cannot be repeated
         self.foresee, self.largest = None, (0, 0)  # largest: the elements and the longest dimension of the largest call's inputs
         self.compiling = root_part.compiling(torch)
+        self.hooks_allowed = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", lambda: True)
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
 
     def install(self):
@@ -158,13 +160,18 @@ class Guard:
 
     def calls(self):
         """Return the calls whose graphs are alive, in their order."""
-        return [call for call in (each() for each in self.pending) if call is not None and call.args is not None]
+        found = []
+        for each in self.pending:
+            call = each()
+            if call is not None and call.args is not None:
+                found.append(call)
+        return found
 
     # The forward pass.
 
     def call(self, plain, root, args, kwargs):
         """Call the root."""
-        if self.busy or os.getpid() != self.pid or self.compiling() or not recompute.hooks_allowed(self.torch):
+        if self.busy or os.getpid() != self.pid or self.compiling() or not self.hooks_allowed():
             return plain(root, *args, **kwargs)
         if not self.torch.is_grad_enabled():
             return self.evaluate(plain, root, args, kwargs)
@@ -201,13 +208,7 @@ class Guard:
         if self.barred:
             return None
         try:
-            size, longest = sizes(args, kwargs)
-            self.largest = max(self.largest, (size, longest))
-            for remedy in self.remedies:
-                remedy.begins(size, longest)
-            on = frozenset(r.name for r in self.remedies if r.active)
-            repeats.active(on)
-            return Call(self, plain, args, kwargs, size, longest, on)
+            return Call(self, plain, args, kwargs)
         except rootstate.Unrepeatable as e:
             self.why = str(e)
         except Exception as e:
@@ -253,7 +254,9 @@ class Guard:
             call.never = str(e)
         except Exception as e:
             call.never = unlooked(e)
-        self.pending = [each for each in self.pending if each() is not None][1 - MOST_CALLS:] + [weakref.ref(call)]
+        if len(self.pending) >= MOST_CALLS:
+            self.pending = [each for each in self.pending if each() is not None][1 - MOST_CALLS:]
+        self.pending.append(weakref.ref(call))
 
     def forward_again(self, call, phase, failure, kept):
         """Return the output of a call that is done again with a remedy. Kept has the output of one
@@ -383,7 +386,7 @@ class Guard:
             return self.unguarded(tensors, grads, more)
         for call in calls:
             call.gradients.clear()
-        before, random, failure = self.gradients(), self.random(), None
+        before, random, failure = self.gradients(), [draw() for draw in self.known.generators], None
         self.busy = "backward"
         try:
             self.engine(tensors, grads, **more)
@@ -398,9 +401,12 @@ class Guard:
         elif failure is not None:
             self.backward_again(tensors, calls, before, random, failure, more)
         elif not (more["retain_graph"] or more["create_graph"]):
+            self.pending = []
             for call in calls:
                 if call.gradients:
                     call.let_go()
+                else:
+                    self.pending.append(weakref.ref(call))
 
     def unguarded(self, tensors, grads, more):
         """Run a backward pass that follows from no call that can be repeated."""
@@ -411,18 +417,13 @@ class Guard:
                 repeats.refused("backward", self.why)
             raise
 
-    @process.guarded
     def gradients(self):
-        """Return the version of each parameter's gradient, -1 for none."""
-        grads = list(map(GRAD, self.known.parameters))
-        kinds = set(map(type, grads))  # to compare tensors with None takes milliseconds
-        if kinds <= {type(None)}:
-            return None, len(grads)
-        return [-1 if g is None else g._version for g in grads] if type(None) in kinds else list(map(VERSION, grads)), len(grads)
-
-    def random(self):
-        cuda = self.torch.cuda
-        return self.torch.get_rng_state(), [cuda.get_rng_state(d) for d in self.known.devices]
+        """Return the version of each parameter's gradient, -1 for none; None where they cannot be read."""
+        try:
+            return [-1 if g is None else g._version for g in map(GRAD, self.known.parameters)]
+        except Exception as e:
+            process.problem("inplace", e)
+            return None
 
     def backward_again(self, tensors, calls, before, random, failure, more):
         """Do the part of a backward pass again that was not done."""
@@ -465,26 +466,25 @@ class Guard:
             raise rootstate.Unrepeatable("the backward pass keeps the graph, or is for some tensors only")
         if self.only_forward:
             raise rootstate.Unrepeatable("DeepSpeed reduces gradients in the backward pass")
-        now = self.random()
-        if not all(map(self.torch.equal, [random[0]] + random[1], [now[0]] + now[1])):
+        if not all(map(self.torch.equal, random, (draw() for draw in self.known.generators))):
             raise rootstate.Unrepeatable("the backward pass draws random numbers")
         if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in self.known.parameters):
             raise rootstate.Unrepeatable("a hook follows each parameter's gradient")
 
     def left(self, before):
         """Return the parameters that have not got their gradients yet."""
-        if before is None or self.known.is_stale() or len(self.known.parameters) != before[1]:
+        if before is None or self.known.is_stale() or len(self.known.parameters) != len(before):
             raise rootstate.Unrepeatable("the model has other parameters than at the beginning of the backward pass")
-        versions, found = before[0], []
-        for i, p in enumerate(self.known.parameters):
+        found = []
+        for p, version in zip(self.known.parameters, before):
             if not p.requires_grad:
                 continue
             g = p.grad
             if g is not None and g.layout != self.torch.strided:
                 raise rootstate.Unrepeatable("gradients are sparse")
-            if g is not None and g._base is not None and versions is not None:
+            if g is not None and g._base is not None and max(before) >= 0:
                 raise rootstate.Unrepeatable("gradients are views of one bucket")
-            if (-1 if g is None else g._version) == (-1 if versions is None else versions[i]):
+            if (-1 if g is None else g._version) == version:
                 found.append(p)
         if not found:
             raise rootstate.Unrepeatable("every parameter has its gradient")
@@ -530,15 +530,24 @@ class Call:
 
     never, hooked = "", False  # why it cannot be repeated; whether the job hung a hook on a tensor of its graph
 
-    def __init__(self, guard, plain, args, kwargs, size, longest, on):
-        self.guard, self.plain, self.size, self.longest, self.remedies = guard, plain, size, longest, on
-        self.args, self.kwargs = args, dict(kwargs)
-        self.given = tensors_in((args, kwargs))
-        self.versions = [rootstate.version(t) for t in self.given]
-        self.containers = containers((list(args), kwargs))
+    def __init__(self, guard, plain, args, kwargs):
+        self.guard, self.plain, self.args, self.kwargs = guard, plain, args, kwargs.copy()
+        self.given = given = tensors_in([*args, kwargs] if kwargs else args)
+        self.versions = [rootstate.version(t) for t in given]
+        self.size = self.longest = 0  # the elements of the inputs, and their longest dimension
+        for tensor in given:
+            self.size += tensor.numel()
+            self.longest = max(self.longest, *tensor.shape, 0)
+        guard.largest = max(guard.largest, (self.size, self.longest))
+        self.remedies = NONE
+        for remedy in guard.remedies:
+            if remedy.begins(self.size, self.longest):
+                self.remedies |= {remedy.name}
+        repeats.active(self.remedies)
+        self.containers = containers([*args, *kwargs.values()])
         self.outputs, self.gradients = [], {}
         self.sequence = sequences()
-        self.state = guard.known.before(size)
+        self.state = guard.known.before(self.size)
 
     def ended(self, output):
         """Comes after the call: the gradients of its outputs will be seen."""
@@ -548,14 +557,17 @@ class Call:
         found = with_bases(tensors_in(output))
         if len(found) > MOST_OUTPUTS:
             raise rootstate.Unrepeatable("the model has more than %d outputs" % MOST_OUTPUTS)
-        most = max([GRADIENT] + [size_of(t) for t in found])
-        most = most if most == GRADIENT else max(GRADIENT, self.guard.peak() // PART)  # what is asked costs time
+        most = GRADIENT
         for i, tensor in enumerate(found):
             self.outputs.append(weakref.ref(tensor))
             node = tensor.grad_fn
-            if node is not None:
-                node.metadata.setdefault(oldgraph.KEY, {})[tensor.output_nr] = (self, i)
-                self.guard.register_hook(tensor, receiver(self, i, size_of(tensor) <= most))
+            if node is None:
+                continue
+            size = tensor.numel() * tensor.element_size()
+            if size > most == GRADIENT:
+                most = max(GRADIENT, self.guard.peak() // PART)  # what is asked costs time
+            node.metadata.setdefault(oldgraph.KEY, {})[tensor.output_nr] = (self, i)
+            self.guard.register_hook(tensor, receiver(self, i, size <= most))
 
     def seen(self, met):
         """Raises where the gradient of an output that the losses follow from was not seen, or is
@@ -608,21 +620,11 @@ class Call:
                     raise rootstate.Unrepeatable("the repeated call has other outputs")
 
 
-def sizes(args, kwargs):
-    """Return how many elements the inputs of a call have, and their longest dimension."""
-    found = tensors_in((args, kwargs))
-    return sum(t.numel() for t in found), max([n for t in found for n in t.shape], default=0)
-
-
 def unlooked(error):
     """Return why a call cannot be repeated that could not be looked at."""
     if not ranout.is_one(error):
         process.problem("inplace", error)
     return "the call could not be looked at: %s" % type(error).__name__
-
-
-def size_of(tensor):
-    return tensor.numel() * tensor.element_size()
 
 
 def receiver(call, i, keeps):
@@ -637,22 +639,40 @@ def receiver(call, i, keeps):
     return receive
 
 
+@functools.lru_cache(maxsize=None)
+def tensor_types():
+    return sys.modules["torch"].Tensor
+
+
+@functools.lru_cache(maxsize=None)
+def other_types():
+    """Return the types of arguments that neither hold tensors nor are changed by a forward."""
+    return str, bytes, int, float, bool, type(None), type, sys.modules["torch"].nn.Module
+
+
 def tensors_in(value, depth=0):
     """Gives the tensors in arguments or outputs, in their order."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
+    tensor = tensor_types()
+    if isinstance(value, tensor):
         return [value]
-    if depth > 6 or isinstance(value, (str, bytes, int, float, bool, type(None), torch.nn.Module, type)):
+    if depth > 6 or isinstance(value, other_types()):
         return []
     if isinstance(value, (list, tuple, set)):
-        return [t for each in value for t in tensors_in(each, depth + 1)]
-    if type(value).__name__.endswith("Cache"):  # of keys and values: recomputed models have none
+        inner = value
+    elif type(value).__name__.endswith("Cache"):  # of keys and values: recomputed models have none
         return []
-    if hasattr(value, "values") and hasattr(value, "keys"):
-        return [t for key, each in value.items() if key != "past_key_values" for t in tensors_in(each, depth + 1)]
-    inner = getattr(value, "__dict__", None)
-    return [t for each in inner.values() for t in tensors_in(each, depth + 1)] if type(inner) is dict else []
+    elif hasattr(value, "values") and hasattr(value, "keys"):
+        inner = [each for key, each in value.items() if key != "past_key_values"]
+    else:
+        inner = getattr(value, "__dict__", None)
+        inner = inner.values() if type(inner) is dict else ()
+    found = []
+    for each in inner:
+        if isinstance(each, tensor):
+            found.append(each)
+        elif type(each) not in places.ATOMS:
+            found += tensors_in(each, depth + 1)
+    return found
 
 
 def with_bases(outputs):
@@ -661,14 +681,13 @@ def with_bases(outputs):
     return outputs + [t._base for t in outputs if t._is_view() and t._base.grad_fn is not None]
 
 
-def containers(value):
+def containers(arguments):
     """Gives (container, what it contains) of all lists, dictionaries, sets and objects in arguments."""
-    import torch
-
-    found, todo, seen = [], [value], set()
+    plain = tensor_types(), *other_types()
+    found, todo, seen = [], arguments, set()
     while todo:
         value = todo.pop()
-        if id(value) in seen or isinstance(value, (torch.Tensor, str, bytes, int, float, bool, type(None), torch.nn.Module, type)):
+        if isinstance(value, plain) or id(value) in seen:
             continue
         seen.add(id(value))
         if len(seen) > MOST_ITEMS:
@@ -745,11 +764,12 @@ def collect():
 
 def sequences():
     """Gives how many collectives this process has taken part in, by group; None where there is none."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    distributed = sys.modules.get("torch.distributed.distributed_c10d")
+    groups = getattr(distributed, "_pg_map", None)
+    if not groups and (groups is not None or distributed is None):
         return None
     found = []
-    for group in list(getattr(sys.modules["torch.distributed.distributed_c10d"], "_pg_map", None) or distributed.distributed_c10d._world.pg_map):
+    for group in list(groups or distributed._world.pg_map):
         try:
             found.append(group._get_sequence_number_for_group())
         except Exception:

@@ -289,7 +289,7 @@ class Sketch(Kept):
 
     def restore(self, now):
         if self.lost():
-            raise Unrepeatable("%s changed for the first time" % self.words)
+            raise Unrepeatable("%s changed for the first time" % self.words())
         return now
 
 
@@ -559,6 +559,8 @@ class Random(Place):
         return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", MISSING)
 
     def changed(self, before, noted=()):
+        if type(before) is Sketch:
+            return before.lost()
         return before is not MISSING and super().changed(before)  # NumPy may have been loaded since
 
     def read(self, copies=0, hold=False):
@@ -566,7 +568,7 @@ class Random(Place):
         if stream is MISSING:
             return MISSING
         read = None if copies or self.copies else memory(self.name, stream)
-        return Stream(stream) if read is None else Sketch(read, self.words())
+        return Stream(stream) if read is None else Sketch(read, self.words)
 
     def learn(self, before, reader=None):
         self.copies = MOST_BYTES
@@ -600,7 +602,7 @@ class Hooks(Place):
         return self.total
 
     def read(self, copies=0, hold=False):
-        return Sketch(self.count, self.words())
+        return Sketch(self.count, self.words)
 
     def give(self, name, value):
         pass
@@ -636,7 +638,7 @@ def checked(name, stream, source):
         expected = tuple(found[1].tolist()) + (found[2],)
     if sys.implementation.name != "cpython" or type(source).__name__ not in ("Random", "MT19937"):
         return None
-    read = functools.partial(ctypes.string_at, at, size)
+    read = memoryview((ctypes.c_char * size).from_address(at)).tobytes  # no frame of Python
     return read if memoryview(read()).cast("I").tolist() == list(expected) else None
 
 
@@ -773,7 +775,8 @@ class Log:
         LOGS.append(self)
 
     def close(self):
-        LOGS[:] = [each for each in LOGS if each is not self]
+        if self in LOGS:
+            LOGS.remove(self)
 
     def spaces(self):
         """Return (module, kind, names before, name, value before) of each entry whose module lives."""

@@ -10,7 +10,7 @@ from . import checkpointing, offload, ranout, repeats, root as root_part, rows, 
 class Remedy:
     """One way for a call of the root to need less memory.
 
-    Before each call of the root, begins() decides whether the remedy is on for it (active).
+    Before each call of the root, begins() decides, and returns, whether the remedy is on for it (active).
     After a failure refusal() says, without the use of memory, whether it could help; then
     levels() turns it on, once or to several degrees, and the pass is repeated at each; keep()
     has it on for such calls from then on.
@@ -27,6 +27,7 @@ class Remedy:
 
     def begins(self, size, longest):
         self.active = size >= self.size or longest >= self.longest
+        return self.active
 
     def refusal(self, calls):
         """Return why the remedy cannot help these calls, "" if it can."""

@@ -5,7 +5,7 @@ import functools
 import sys
 import weakref
 
-from . import calls, imports, loaders, model, process, rank, rootcalls, scratch, snapshot, stacks, steps
+from . import calls, exclusions, imports, loaders, model, process, rank, rootcalls, scratch, snapshot, stacks, steps
 
 torch = None
 hook: dict = {}
@@ -91,7 +91,7 @@ def compiling(torch):
     """Return a function that reports whether a call is only recorded, by torch.compile,
     torch.jit.trace or a CUDA graph: what the probe then did would become part of it, and to
     ask for an event's time makes the recording of a CUDA graph fail."""
-    compiles = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
+    compiles = getattr(getattr(torch, "compiler", None), "is_compiling", None) or exclusions.compiling
     tracing = getattr(torch._C, "_get_tracing_state", None) or (lambda: None)
     cuda = torch.cuda
     if not hasattr(cuda, "is_current_stream_capturing"):  # before 1.12

@@ -27,6 +27,7 @@ class Root:
         self.found: dict = {}  # by key the places that forwards were seen to change
         self.base, self.noted = [], set()  # all places, as last read; the keys of what was set since
         self.random = [places.Random("Python"), places.Random("NumPy")]
+        self.places = list(self.random)  # those that are read before each call
         places.watch()
         self.renew()
 
@@ -38,20 +39,17 @@ class Root:
         self.parameters, self.buffers = list(root.parameters()), list(root.buffers())
         self.tensors = [t for t in self.parameters + self.buffers if not t.is_inference()]
         self.devices = sorted({t.device for t in self.tensors if t.device.type == "cuda"}, key=str)
+        self.generators = generators(self.devices)
         self.iterator = places.iterator(modules)
 
     def forget(self):
         """Keep nothing of the model, which no longer exists."""
         self.refs, self.parameters, self.buffers, self.tensors = [], [], [], []
-        self.found, self.base = {}, []
+        self.found, self.base, self.places = {}, [], []
 
     @property
     def modules(self):
         return [m for m in (ref() for ref in self.refs) if m is not None]
-
-    @property
-    def places(self):
-        return list(self.found.values())
 
     @property
     def norms(self):
@@ -83,7 +81,13 @@ class Root:
     def learn(self, changed):
         """Has places read before each call from now on, by those and their values before a change."""
         for place, value in changed:
-            self.found.setdefault(place.key, place).learn(value, place)
+            self.find(place).learn(value, place)
+
+    def find(self, place):
+        """Have a place read before each call; return the one of this key that is."""
+        if place.key not in self.found and place not in self.random:
+            self.places.append(place)
+        return self.found.setdefault(place.key, place)
 
     def is_unknown(self, place):
         return place.key not in self.found or isinstance(place, places.Numbers)
@@ -104,23 +108,25 @@ class Beginning:
         import torch
 
         self.known, self.whole = known, whole
-        self.cpu = torch.get_rng_state()
-        self.cuda = [torch.cuda.get_rng_state(d) for d in known.devices]
+        self.numbers = [draw() for draw in known.generators]
         self.cast = autocast(torch)
         self.versions = list(map(VERSION, known.tensors))
         self.switched = places.switched[0]
-        reads = known.random + [p for p in known.places if p not in known.random]
+        reads, copies = known.places, 0
         if whole:
-            found = {p.key for p in reads}
-            reads += [p for p in known.all_places() if isinstance(p, places.Numbers) or p.key not in found and p.kind != "_parameters"]
-        self.values = [(place, place.read(places.SMALL if whole else 0)) for place in reads]
+            found, copies = {p.key for p in reads}, places.SMALL
+            reads = reads + [p for p in known.all_places() if isinstance(p, places.Numbers) or p.key not in found and p.kind != "_parameters"]
+        self.values = [(place, place.read(copies)) for place in reads]
         self.log = places.Log()
 
     def returned(self):
         """Runs after a call that returned: learns what it changed."""
         self.log.close()
         known, changed = self.known, []
-        if self.whole or any(p.changed(v) for p, v in self.values if p in known.random):
+        drawn = False
+        for place, value in self.values[:len(known.random)]:
+            drawn = drawn or place.changed(value)
+        if self.whole or drawn:
             changed = [(p, v) for p, v in self.values if p.changed(v)]
             known.learn(changed)
         if self.whole:
@@ -131,7 +137,7 @@ class Beginning:
         elif self.log.entries:
             known.noted |= self.log.keys()
             for place in self.log.places():
-                known.found.setdefault(place.key, place)
+                known.find(place)
 
     def check(self):
         """Runs after a failure: raises where something was changed that cannot be put back."""
@@ -158,7 +164,7 @@ class Beginning:
     def rewind(self):
         """Restores the state before the call; returns the present state."""
         present = Present(self)
-        set_random(self.known.devices, self.cpu, self.cuda)
+        set_random(self.known.devices, self.numbers)
         self.log.undo()
         for place, value in self.values:
             place.put_back(value)
@@ -192,11 +198,18 @@ class Beginning:
         return found, {norm: n for norm, n in uses.items() if n}
 
 
-def set_random(devices, cpu, cuda):
+def generators(devices):
+    """Return a function for the CPU, and one for each device, that reads the state of PyTorch's random numbers."""
     import torch
 
-    torch.set_rng_state(cpu)
-    for d, state in zip(devices, cuda):
+    return [torch.default_generator.get_state] + [torch.cuda.default_generators[d.index].get_state for d in devices]
+
+
+def set_random(devices, states):
+    import torch
+
+    torch.set_rng_state(states[0])
+    for d, state in zip(devices, states[1:]):
         torch.cuda.set_rng_state(state, d)
 
 
@@ -204,11 +217,8 @@ class Present:
     """The state that a repeated call of the past finds, and leaves unchanged."""
 
     def __init__(self, beginning):
-        import torch
-
         self.beginning, self.log = beginning, None
-        self.cpu = torch.get_rng_state()
-        self.cuda = [torch.cuda.get_rng_state(d) for d in beginning.known.devices]
+        self.numbers = [draw() for draw in beginning.known.generators]
         self.values = [(place, place.read(places.SMALL)) for place, _ in beginning.values]
         self.set = beginning.log.present()
         self.rest = [(p, p.read(places.SMALL)) for p in beginning.known.all_places() if beginning.known.is_unknown(p)]
@@ -228,7 +238,7 @@ class Present:
     def put_back(self):
         """Ends a repeated call whose effects are there already."""
         self.log.close()
-        set_random(self.beginning.known.devices, self.cpu, self.cuda)
+        set_random(self.beginning.known.devices, self.numbers)
         self.log.undo()
         places.restore(self.set)
         for place, value in self.values:
@@ -248,7 +258,8 @@ def watch_attributes(torch):
 def autocast(torch):
     """Return by kind of device whether autocast is on, and to which type; and whether it caches."""
     if hasattr(torch, "get_autocast_dtype"):
-        found = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu")]
+        enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+        found = [("cuda", enabled("cuda"), dtype("cuda")), ("cpu", enabled("cpu"), dtype("cpu"))]
     else:
         found = [("cuda", torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()), ("cpu", torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype())]
     return found, torch.is_autocast_cache_enabled()

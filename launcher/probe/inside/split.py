@@ -588,21 +588,19 @@ class Parts:
         set_numbers(self.devices, then)
 
     def numbers_differ(self, before):
-        torch = self.torch
         now = self.numbers()
-        return not torch.equal(now[0], before[0]) or any(not torch.equal(a, b) for a, b in zip(now[1], before[1])) or \
-            now[2] != before[2] or str(now[3]) != str(before[3])
+        return not all(map(self.torch.equal, now[0], before[0])) or now[1] != before[1] or str(now[2]) != str(before[2])
 
 
 def numbers(devices):
     """Return the state of all random numbers."""
-    torch, numpy = sys.modules["torch"], sys.modules.get("numpy.random")
-    return torch.get_rng_state(), [torch.cuda.get_rng_state(d) for d in devices], random.getstate(), numpy and numpy.get_state()
+    numpy = sys.modules.get("numpy.random")
+    return [draw() for draw in rootstate.generators(devices)], random.getstate(), numpy and numpy.get_state()
 
 
 def set_numbers(devices, then):
-    cpu, cuda, python, numpy = then
-    rootstate.set_random(devices, cpu, cuda)
+    states, python, numpy = then
+    rootstate.set_random(devices, states)
     random.setstate(python)
     if numpy is not None:
         sys.modules["numpy.random"].set_state(numpy)

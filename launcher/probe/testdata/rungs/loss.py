@@ -203,6 +203,17 @@ class Loss(unittest.TestCase):
         self.calls.first(models.GPT(), (torch.zeros(1 << 20, dtype=torch.long),), {})
         self.assertEqual(self.rungs.survey(models.GPT())["loss_parts"], "")
 
+    def test_own_loss_of_tokens(self):
+        """A backward pass began, and cross_entropy was never called: parts of it would not help."""
+        model, process = models.GPT(), part("process")
+        self.calls.first(model, (torch.zeros(1 << 20, dtype=torch.long),), {})
+        self.addCleanup(process.told.pop, "refused", None)
+        backward = part("backward")
+        backward.arm(torch)
+        self.addCleanup(backward.leave)
+        torch.randn(50, 33, requires_grad=True).log_softmax(-1).sum().backward()
+        self.assertEqual(process.told["refused"]["loss_parts"], self.calls.UNSEEN)
+
     def test_replaced(self):
         plain, F.cross_entropy = F.cross_entropy, lambda *args: 0
         try:
