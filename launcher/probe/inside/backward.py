@@ -3,7 +3,7 @@
 # function show the divisor. Where that is not certain, nothing is reported.
 import math
 
-from . import batches as batches_part, huggingface, imports, loss, process, samples
+from . import batches as batches_part, huggingface, imports, loss, losscalls, process, samples
 
 
 MEAN, SUM = 1, 2  # PyTorch's numbers of reductions
@@ -51,6 +51,8 @@ def see(tensor, args, kwargs):
         if batches is not None:
             batches.ignores(value, target)
     found.ignoring = []
+    if len(state["passes"]) == 1:
+        losscalls.computed()
     if len(state["passes"]) == 1 and found.factor == 1 and found.divided and found.reduction == MEAN:
         say("kept", "the loss is a mean that is divided by the accumulation, which is 1")
 

@@ -181,10 +181,15 @@ def seen(size):
         process.save()
 
 
-def stepped():
-    """Called before the first optimizer step: small calls are not looked at any more."""
+def computed():
+    """Called where the first backward pass begins: the job has computed a loss, perhaps otherwise."""
     if state["largest"] < losspart.LEAST and not state["on"] and KNOB not in (process.told.get("refused") or {}):
         process.note("refused", {KNOB: UNSEEN})
+
+
+def stepped():
+    """Called before the first optimizer step: small calls are not looked at any more."""
+    computed()
     if state["largest"] < losspart.LEAST // 8 and not state["on"] and state["least"] is None:
         leave()
 
