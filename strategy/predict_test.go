@@ -282,3 +282,24 @@ func recomputed(micro int) memory.Measurement {
 	m.Peak, m.Reserved = m.Second.BackwardPeak, m.Second.BackwardPeak
 	return m
 }
+
+// TestCPUKeepsItsPrecision: a CPU may compute in 16 bits several times as slowly as in 32, so that no plan changes the
+// precision there, whatever else fails to fit.
+func TestCPUKeepsItsPrecision(t *testing.T) {
+	for accelerator, want := range map[string]bool{"cuda": true, "cpu": false} {
+		inv := Inventory{Accelerator: accelerator, BF16: true, HostAvailable: 64 << 30, HostTotal: 64 << 30}
+		a := failedAt(0, sixteen, 24<<30)
+		if accelerator == "cpu" {
+			a.Diagnosis.Cause, a.Diagnosis.Device = cause.HostOOM, "cpu"
+		}
+		s := &situation{policy: predicting(nil), job: gpt(1), inventory: inv, plan: sixteen, history: []Attempt{a}, diagnosis: a.Diagnosis}
+		s.look(s.history)
+		w, why := s.weigh()
+		if why != "" {
+			t.Fatal(why)
+		}
+		if got := slices.ContainsFunc(w.plans, func(p Plan) bool { return p[Precision] != "fp32" }); got != want || len(w.plans) == 0 {
+			t.Errorf("%s: another precision among %d plans: %v; skipped %v", accelerator, len(w.plans), got, w.skips)
+		}
+	}
+}

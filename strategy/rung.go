@@ -97,7 +97,8 @@ func deviceRows() []rungRow {
 			rung: RungMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,
 			remedy: smallerBatch, plans: (*situation).divided, takes: lowers(MicroBatchSize, EvalBatchSize), idle: actsOnCalls,
 		},
-		{rung: RungPrecision, turns: []Knob{Precision}, training: Changed, onCPU: true, remedy: lowerPrecision, idle: actsOnTraining},
+		// Not on a CPU, which may take several times as long in 16 bits.
+		{rung: RungPrecision, turns: []Knob{Precision}, training: Changed, remedy: lowerPrecision, idle: actsOnTraining},
 		{rung: RungShard, turns: []Knob{Sharding}, training: Exact, remedy: shard, takes: takesShard, idle: actsOnTraining},
 		{
 			rung: RungOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact, inPlace: true,
