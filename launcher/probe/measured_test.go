@@ -23,7 +23,7 @@ func TestMeasurementIsReadWhole(t *testing.T) {
 		"marks": [{"path": "h", "bytes": [12, 13], "input_bytes": 14, "after_bytes": 15}], "first": {"longest": 64, "forward_bytes": 16, "forward_peak_bytes": 17, "backward_peak_bytes": 18,
 		"before_bytes": 19, "micro_bytes": 20, "later_peak_bytes": 21, "optimizer_peak_bytes": 22, "after_bytes": 23}, "second": {"after_bytes": 24}, "longer": {"longest": 128},
 		"evaluation_bytes": 25, "evaluation_batch": 26, "peak_bytes": 27, "reserved_bytes": 28, "held_bytes": 29, "inactive_split_bytes": 30, "retries": 31, "total_bytes": 32, "host_bytes": 33,
-		"failed": "backward", "allocated_bytes": 34, "requested_bytes": 35, "allowed_bytes": 36, "steps": 37, "step_seconds": 0.5, "call_seconds": 0.25, "outside_bytes": 99, "plan": {"micro_batch": 3}}`
+		"failed": "backward", "allocated_bytes": 34, "requested_bytes": 35, "allowed_bytes": 36, "steps": 37, "step_seconds": 0.5, "call_seconds": 0.25, "launch": {"forward_seconds": 0.125, "backward_seconds": 0.5, "at_most": true}, "outside_bytes": 99, "plan": {"micro_batch": 3}}`
 	got, ok := parseMeasured([]byte(text))
 	want := memory.Measurement{
 		PID: 7, Batch: 8, Longest: 64, Shape: []int{8, 8}, Autocast: "bfloat16", Optimizer: "AdamW", Foreach: true, Fused: true, States: 80, Calls: 2, Start: 11,
@@ -34,7 +34,7 @@ func TestMeasurementIsReadWhole(t *testing.T) {
 		Marks:  []memory.Marks{{Path: "h", Bytes: []int64{12, 13}, Input: 14, After: 15}},
 		First:  memory.StepMemory{Longest: 64, Forward: 16, ForwardPeak: 17, BackwardPeak: 18, Before: 19, Micro: 20, LaterPeak: 21, OptimizerPeak: 22, After: 23},
 		Second: memory.StepMemory{After: 24}, Longer: memory.StepMemory{Longest: 128}, Evaluation: 25, EvaluationBatch: 26, Peak: 27, Reserved: 28, Held: 29, Split: 30, Retries: 31, Total: 32, Host: 33,
-		Failed: "backward", Allocated: 34, Requested: 35, Allowed: 36, Steps: 37, StepSeconds: .5, CallSeconds: .25,
+		Failed: "backward", Allocated: 34, Requested: 35, Allowed: 36, Steps: 37, StepSeconds: .5, CallSeconds: .25, Launch: memory.Launch{Forward: .125, Backward: .5, AtMost: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("%v: %s", ok, diff)

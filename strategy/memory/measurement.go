@@ -79,6 +79,9 @@ type Measurement struct {
 	StepSeconds float64 `json:"step_seconds,omitempty"`
 	CallSeconds float64 `json:"call_seconds,omitempty"`
 
+	// Launch are the host's times to launch the kernels of a call.
+	Launch Launch `json:"launch,omitzero"`
+
 	// Doubt is the fraction by which its bytes may be off here, if it was measured under other
 	// conditions: with another minor version of PyTorch.
 	Doubt float64 `json:"doubt,omitempty"`
@@ -91,6 +94,16 @@ type RanOut struct {
 	Allocated int64   `json:"allocated_bytes,omitempty"`
 	Requested int64   `json:"requested_bytes,omitempty"`
 	Marks     []Marks `json:"marks,omitempty"`
+	Launch    Launch  `json:"launch,omitzero"`
+}
+
+// A Launch has the host's times in seconds to launch the kernels of a root call, which takes no less with fewer
+// samples: of its forward and its backward. AtMost: the forward's was measured in a cold first call, or on a
+// device with a full queue. A zero is not known; on the CPU none is, because a launch is the work itself.
+type Launch struct {
+	Forward  float64 `json:"forward_seconds,omitempty"`
+	Backward float64 `json:"backward_seconds,omitempty"`
+	AtMost   bool    `json:"at_most,omitempty"`
 }
 
 // WithoutRemedies is the measurement of the process as if it had ended by the error of memory that it answered in
@@ -100,7 +113,7 @@ func (m Measurement) WithoutRemedies() (Measurement, bool) {
 	if r == nil || m.Failed != "" {
 		return Measurement{}, false
 	}
-	m.Failed, m.Allocated, m.Requested, m.Marks = r.Failed, r.Allocated, r.Requested, r.Marks
+	m.Failed, m.Allocated, m.Requested, m.Marks, m.Launch = r.Failed, r.Allocated, r.Requested, r.Marks, r.Launch
 	m.First, m.Second, m.Longer, m.Peak, m.Reserved, m.Held, m.Steps, m.StepSeconds, m.CallSeconds = StepMemory{}, StepMemory{}, StepMemory{}, 0, 0, 0, 0, 0, 0
 	m.InPlace, m.RanOut = nil, nil
 	return m, true

@@ -1,14 +1,14 @@
-# The memory held when each block begins, in the first forward only: until its end the classes
-# of the blocks have another __call__. Blocks that a backward pass runs once more come later,
-# and are not counted.
-from . import imports, inputs, process
+# The memory held when each block begins, in the first forward only, and the time to launch it: until
+# the end of a forward that is followed, the classes of the blocks have another __call__. Blocks that a
+# backward pass runs once more come later, and are not counted.
+from . import imports, inputs, launches, process
 
 
 class Marks:
     """Follows the lists of blocks of a model through one forward."""
 
-    def __init__(self, lists, held, entered):
-        self.held, self.entered, self.lists, self.kinds = held, entered, [], []
+    def __init__(self, lists, held, entered, times=None):
+        self.held, self.entered, self.times, self.lists, self.kinds = held, entered, times, [], []
         owners = {}
         for each in lists:
             told = {"path": each["path"], "bytes": []}
@@ -36,7 +36,7 @@ class Marks:
         self.kinds.append((kind, plain, own, mine))
 
     def begin(self, entry, args, kwargs):
-        told, count = entry
+        since, (told, count) = launches.now(), entry
         if not self.owners or len(told["bytes"]) == count:
             return  # it is called more than once
         if not told["bytes"]:
@@ -45,9 +45,13 @@ class Marks:
             hidden = inputs.largest(args, kwargs) if hidden is None else hidden
             told["input_bytes"] = inputs.bytes_of(hidden) if hidden is not None else 0
         told["bytes"].append(self.held())
+        if self.times is not None:
+            self.times.enters(told["path"], since)
 
     def end(self, entry):
         told, count = entry
+        if self.owners and self.times is not None:
+            self.times.leaves()
         if self.owners and len(told["bytes"]) == count and "after_bytes" not in told:
             told["after_bytes"] = self.held()
 

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 
-from . import blocks, figures, inputs, lightning, loaders, marks, meters, optimizers, precision, process, ranout, repeats, report, rootcalls, steps
+from . import blocks, figures, inputs, launches, lightning, loaders, marks, meters, optimizers, precision, process, ranout, repeats, report, rootcalls, steps
 
 
 ARMED = 3  # optimizer steps
@@ -24,12 +24,17 @@ class Memory:
         self.meter = meters.of(device(self.torch, root))
         self.peaks = meters.Peaks(self.meter)
         self.said = {"rank": process.number("RANK"), "model": figures.of(root, model, compiled)}
-        self.phase, self.armed, self.marks, self.made = "load", not compiled, None, False
+        self.phase, self.armed, self.marks, self.later_marks, self.made = "load", not compiled, None, None, False
         self.n, self.calls, self.ended, self.times, self.longest = 0, 0, None, [], 0
         self.step, self.part, self.optimizers, self.timers = {}, 0, {}, {}
         self.enabled, self.largest = self.torch.is_grad_enabled, inputs.largest
         self.evaluations, self.evaluated, self.draws = 0, 0, None
         self.oomed, self.raised, self.told = None, None, False
+        self.launches = self.launching()
+
+    def launching(self):
+        """Return what follows the launches on a device; the CPU's are the work itself."""
+        return launches.Launches(self.meter) if self.armed and self.meter.resets else None
 
     # The root's calls. The first one comes to opens, which is where its blocks are followed.
 
@@ -43,7 +48,8 @@ class Memory:
         self.step, self.part, self.calls, self.made = {}, 0, 0, False
         self.draws = loaders.hook.get("root")
         if self.armed:
-            self.marks = marks.Marks(blocks.find(self.root()), lambda: self.peaks.meter.read()[0], self.inside)
+            self.launches = self.launching()
+            self.marks = marks.Marks(blocks.find(self.root()), lambda: self.peaks.meter.read()[0], self.inside, self.launches)
         self.counts(own)
 
     def begin(self, args, kwargs):
@@ -88,6 +94,18 @@ class Memory:
             self.step["micro_bytes"] = peak
         else:
             self.later(peak)
+        if self.launches is not None and self.launches.wanted():
+            self.launch()
+
+    def launch(self):
+        lists = blocks.find(self.root())
+        if self.marks is None:
+            self.later_marks = marks.Marks(lists, lambda: 0, lambda: None, self.launches)
+        self.launches.begin(lists)
+
+    def launched(self):
+        """Return the times of the launches, {} if none are known."""
+        return self.launches.report() if self.launches is not None else {}
 
     def later(self, peak):
         self.step["later_peak_bytes"] = max(self.step.get("later_peak_bytes", 0), peak)
@@ -98,14 +116,15 @@ class Memory:
             self.evaluation_ends()
             return
         self.phase = "loss"
+        if self.launches is not None and self.launches.open is not None:
+            self.launches.end(output)
         if self.armed:
             held, peak = self.peaks.take()
             if self.part == 1:
                 self.step.update(forward_bytes=held, forward_peak_bytes=peak)
             else:
                 self.later(peak)
-        if self.marks is not None:
-            self.followed()
+        self.followed()
         if not self.made:
             self.made = True
             self.save()
@@ -119,8 +138,7 @@ class Memory:
         """Called when memory ran out in a pass that may be repeated: what it holds is let go then."""
         self.most = self.peaks.most
         self.raised, self.noted = {"instant": phase, "allocated": self.rise()}, True
-        if self.marks is not None:
-            self.followed()
+        self.followed()
 
     def repeated(self, requested=0):
         """Called when a pass was repeated: the peak of the failed one is a limit and no measurement,
@@ -130,8 +148,10 @@ class Memory:
         if seen and requested and self.n < ARMED and "ran_out" not in self.said:
             self.said["ran_out"] = {
                 "failed": seen["instant"], "allocated_bytes": seen["allocated"], "requested_bytes": requested, "marks": self.said.get("marks"),
+                "launch": self.launched(),
             }
         self.oomed, self.raised, self.spoilt, self.step = None, None, True, {}
+        self.launches = self.launching()
         self.said.pop("marks", None)
         self.meter.renew()
         self.peaks.take()
@@ -144,7 +164,12 @@ class Memory:
         return max(held, peak)
 
     def followed(self):
-        self.said["marks"], self.marks = self.marks.over(), None
+        """Called when a forward ends."""
+        if self.marks is not None:
+            self.said["marks"], self.marks = self.marks.over(), None
+        if self.later_marks is not None:
+            self.later_marks.over()
+            self.later_marks = None
 
     def inside(self):
         """Called when the first block begins: a model may enter autocast by itself, as
@@ -273,6 +298,7 @@ class Memory:
         told.update(self.meter.whole(), peak_bytes=self.peaks.most if self.meter.known() else 0, host_bytes=meters.status()["VmHWM"])
         if self.times:
             told["step_seconds"] = sorted(self.times)[len(self.times) // 2]
+        told["launch"] = self.launched()
         if self.timed:
             told["call_seconds"] = self.meter.between(*self.timed[:2]) / self.timed[2]
         write(told)
@@ -311,8 +337,7 @@ def kept(function):
 def over(memory):
     """Removes the listeners."""
     rootcalls.leave(hooks)
-    if memory.marks is not None:
-        memory.marks.over()
+    memory.followed()
 
 
 def fail(e):

@@ -79,6 +79,10 @@ class CUDA:
     def holds(self, tensor):
         return tensor.device.type == "cuda" and tensor.device.index == self.device
 
+    def idle(self):
+        """Return whether the device has done all that it was given."""
+        return self.cuda.current_stream(self.device).query()
+
     def timer(self):
         event = self.cuda.Event(enable_timing=True)
         event.record(self.cuda.current_stream(self.device))
