@@ -115,8 +115,9 @@ stress: ## the process tests and the random suites COUNT times in a row, hostile
 soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow
 	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./test
 
-bench: build ## launch, recovery and output compared with torchrun; many nodes; the classifier compared with grep; planning; a step that may be repeated; KEEP=1 keeps the ratios
+bench: build ## launch, recovery and output compared with torchrun; many nodes; large logs; the classifier compared with grep; planning; a step that may be repeated; KEEP=1 keeps the ratios
 	$(GO) test -run '^$$' -bench Planning ./strategy/memory
+	$(GO) test -run '^$$' -bench 'Large|Gunzip' -benchtime 1x ./launcher/artifacts
 	$(GO) test -run '^$$' -bench ThousandNodes -benchtime 1x ./launcher/nodes
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GO='$(GO)' $$python .ci/bench.py bin/gpurun $(if $(KEEP),--keep)
 

@@ -52,6 +52,7 @@ func (c Collector) Collect(name string) (Artifacts, error) {
 	if err != nil {
 		return r, err
 	}
+	r.Several = found.several
 	r.Empty = found.bytes == 0 && c.ExitCode == nil
 	r.Evidence.Facts = append(found.facts, c.exit()...)
 	r.setCeiling(name, &found.head)

@@ -34,7 +34,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func packedText(t *testing.T, text string) string {
+func packedText(t testing.TB, text string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)

@@ -26,6 +26,9 @@ const (
 	growthReadings = 8
 	// growthLines is the number of last lines that are searched for readings.
 	growthLines = 256
+	// growthPiece is the number of bytes of output after which a trend is read again: jobs may raise
+	// and catch thousands of errors.
+	growthPiece = tailLimit / 16
 	// growthShare is the least rise, as a share of the last reading: figures are rounded, and an
 	// allocator warms up.
 	growthShare = 0.02
@@ -69,6 +72,14 @@ func (s *Scanner) Growth() *Growth {
 		Word: word, Host: hostWord(word), PerStep: (last.bytes - first.bytes) / int64(last.step-first.step),
 		FromStep: first.step, ToStep: last.step, From: first.bytes, To: last.bytes,
 	}
+}
+
+// recentGrowth is Growth as of shortly before.
+func (s *Scanner) recentGrowth() *Growth {
+	if s.remembered >= s.trendAt {
+		s.trend, s.trendAt = s.Growth(), s.remembered+growthPiece
+	}
+	return s.trend
 }
 
 // readings returns the last lines of progress that give the memory in use under the same word as

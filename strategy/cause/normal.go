@@ -1,6 +1,7 @@
 package cause
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,6 +17,9 @@ type segment struct {
 // plain removes terminal control sequences and control bytes. PyTorch 2.2 and 2.3 print a device
 // index as a raw byte, which becomes a number.
 func plain(raw []byte) string {
+	if !slices.ContainsFunc(raw, func(c byte) bool { return c < 0x20 && c != '\t' || c >= 0x7f }) {
+		return string(raw)
+	}
 	var b strings.Builder
 	b.Grow(len(raw))
 	for i := 0; i < len(raw); i++ {

@@ -122,7 +122,7 @@ func (w *writer) continues(text string) bool {
 		_, n := quantity(rest)
 		return n > 0
 	}
-	return hasPrefix(text, continuations) || p.finding.unfinished() && holdsFigure(text)
+	return hasPrefix(text, continuations) || holdsFigure(text) && p.finding.unfinished()
 }
 
 // near reports whether the writer's last error is just before this line.

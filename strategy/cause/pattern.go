@@ -3,6 +3,7 @@ package cause
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // A pattern recognises a line of output by substrings, which are cheap on a long line;
@@ -49,13 +50,34 @@ func (p *pattern) raised() Weight {
 
 // classify returns the first pattern of the table that the line matches.
 func classify(text string) *pattern {
-	for i := range patterns {
-		if patterns[i].matches(text) {
-			return &patterns[i]
+	first := len(patterns)
+	of := byTrigger()
+	lines().each([]byte(text), func(word string) {
+		for _, i := range of[word] {
+			if i >= first {
+				break
+			}
+			if patterns[i].matches(text) {
+				first = i
+				break
+			}
 		}
+	})
+	if first == len(patterns) {
+		return nil
 	}
-	return nil
+	return &patterns[first]
 }
+
+// byTrigger lists the patterns of each trigger, in the order of the table.
+var byTrigger = sync.OnceValue(func() map[string][]int {
+	of := map[string][]int{}
+	for i := range patterns {
+		word := trigger(patterns[i].words)
+		of[word] = append(of[word], i)
+	}
+	return of
+})
 
 func words(w ...string) []string { return w }
 

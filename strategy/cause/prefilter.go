@@ -139,6 +139,28 @@ func newPrefilter(words []string) *prefilter {
 	return f
 }
 
+// each calls found with every trigger in p, as often as it occurs.
+func (f *prefilter) each(p []byte, found func(word string)) {
+	for i := window - 2; i+1 < len(p); {
+		pair := uint16(p[i]) | uint16(p[i+1])<<8
+		if s := f.shift[pair]; s != 0 {
+			i += int(s)
+			continue
+		}
+		at := i - (window - 2)
+		there := windowAt(p, at)
+		for _, t := range f.buckets[f.bucket[pair]-1] {
+			if t.window != there {
+				continue
+			}
+			if start := at - t.offset; start >= 0 && len(p)-start >= len(t.word) && string(p[start:start+len(t.word)]) == t.word {
+				found(t.word)
+			}
+		}
+		i++
+	}
+}
+
 // find returns the position in p at which a trigger of the first line that has one begins, or
 // math.MaxInt without one.
 func (f *prefilter) find(p []byte) int {

@@ -53,7 +53,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 		return
 	}
 	if at.Code.OutOfMemory() {
-		at.Growth = s.Growth()
+		at.Figures, at.Step, at.Growth = parseFigures(at.Text), s.LastStep(), s.recentGrowth()
 	}
 	at.Seq = s.number(&at)
 	s.give(at)
@@ -95,8 +95,6 @@ func (s *Scanner) wanted(at *Finding) bool {
 func (s *Scanner) refine(at *Finding, t *traceback, raised bool) {
 	switch at.Code {
 	case CUDAOOM, HostOOM:
-		at.Figures = parseFigures(at.Text)
-		at.Step = s.LastStep()
 		if at.Code == CUDAOOM && (t.tracker.pinned || t.tracker.pins) && strings.Contains(at.Text, "CUDA error: out of memory") {
 			at.Code, at.Device = HostOOM, "" // cudaHostAlloc reports the device's words
 		}

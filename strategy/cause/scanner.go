@@ -58,7 +58,11 @@ type Scanner struct {
 	partial []byte // the unit that has not ended, up to unitLimit
 	beyond  []byte // the end of the part that is not in partial, up to tailLimit
 	tail    []byte // recent output that is no part of a traceback
-	seq     int
+	// remembered counts the bytes that were put into tail. trend is the growth of memory, as read
+	// before trendAt.
+	remembered, trendAt int
+	trend               *Growth
+	seq                 int
 	// raised counts the exceptions; lastRaised is the number of the last one.
 	raised, lastRaised int
 	weak               map[Code]int
@@ -73,6 +77,7 @@ type Scanner struct {
 	left       int     // the line of the last exception that left the program; 0: none
 	leftBy     *writer // its writer
 	hit        int     // the number of the last line with a trigger; 0: none
+	from       string  // the key of the writer of all text, of a collector of logs; empty: none
 	torn       *writer // the writer whose frame a terminal broke at the end of the line before
 	tornText   string
 }
@@ -121,6 +126,10 @@ func Scan(stream, text string) []Finding {
 	s.Close()
 	return all
 }
+
+// From names the writer of the next lines, where a collector of logs has put the output of several
+// containers or processes into one stream. Call it between whole lines.
+func (s *Scanner) From(writer string) { s.from = writer }
 
 // Write takes the next bytes of the stream. It never fails.
 func (s *Scanner) Write(p []byte) (int, error) {
@@ -270,6 +279,7 @@ func (s *Scanner) skip(p []byte) {
 }
 
 func (s *Scanner) remember(p []byte) {
+	s.remembered += len(p)
 	if len(p) >= tailLimit {
 		s.tail = append(s.tail[:0], p[len(p)-tailLimit:]...)
 		return
@@ -299,6 +309,9 @@ func (s *Scanner) unit(raw []byte) bool {
 	}
 	line := plain(raw)
 	for _, seg := range segments(line) {
+		if s.from != "" {
+			seg.key = s.from + " " + seg.key
+		}
 		w := s.writer(seg.key)
 		if seg.cut {
 			w.carry = clip(w.carry+seg.text, textLimit)
