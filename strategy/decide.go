@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,6 +31,7 @@ type situation struct {
 	diagnosis Diagnosis
 	doubts    map[Knob]string // why a knob is not changed
 	weighing  *weighing       // predicts; nil if too little is known
+	excluding bool            // no plan is predicted to fit: plans that the prediction excludes are not run
 
 	// scout finds the fastest plan that fits; nil: the choice uses the measurements.
 	scout func(*situation, []Plan) (faster, bool)
@@ -145,10 +147,12 @@ func relieve(s *situation) Decision {
 	if d.Relaunch {
 		return d
 	}
+	s.excluding = unpredicted == nothingFits
 	found := s.walk()
 	if found.rung == "" {
-		d := s.stop(Exhausted, exhaustion(found.skipped))
-		d.Skipped, d.Unpredicted = found.skipped, unpredicted
+		outvoted := d.Outvoted
+		d := s.stop(Exhausted, s.exhaustion(found.skipped))
+		d.Skipped, d.Unpredicted, d.Outvoted = found.skipped, unpredicted, outvoted
 		return d
 	}
 	next := s.plan.With(found.changes)
@@ -166,12 +170,19 @@ func relieve(s *situation) Decision {
 
 // exhaustion returns why no plan is left, and names the first remedy that only the policy
 // refused.
-func exhaustion(skipped []Skip) string {
+func (s *situation) exhaustion(skipped []Skip) string {
 	at := slices.IndexFunc(skipped, func(k Skip) bool { return k.Refused })
-	if at < 0 {
-		return "every remedy was tried or is impossible"
+	why := "every remedy was tried or is impossible"
+	if at >= 0 {
+		why = "every allowed remedy was tried or is impossible"
 	}
-	return fmt.Sprintf("every allowed remedy was tried or is impossible; the first that only the policy refused is %s: %s", skipped[at].Rung, skipped[at].Reason)
+	if s.excluding {
+		why = cmp.Or(s.arithmetic(), why)
+	}
+	if at < 0 {
+		return why
+	}
+	return fmt.Sprintf("%s; the first that only the policy refused is %s: %s", why, skipped[at].Rung, skipped[at].Reason)
 }
 
 // attempt formats a sentence about the last attempt.

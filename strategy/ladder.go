@@ -34,7 +34,7 @@ func (s *situation) walk() ladderStep {
 		return found
 	}
 	// Only the free remedies are left.
-	if len(riders) > 0 && s.unaffordable(free) == "" && !hopeless(s.plan.With(free), failed) {
+	if len(riders) > 0 && s.unaffordable(free) == "" && s.excluded(free) == "" && !hopeless(s.plan.With(free), failed) {
 		found.rung, found.riders, found.changes = riders[0], riders[1:], free
 		found.skipped = slices.DeleteFunc(found.skipped, func(k Skip) bool { return k.Rung == riders[0] })
 	}
@@ -100,6 +100,9 @@ func (s *situation) try(rung Rung, failed []Plan, free Plan) (Plan, *Skip) {
 	}
 	if reason == "" {
 		changes, reason = keep(changes, func(c Plan) string { return s.unaffordable(free.With(c)) })
+	}
+	if reason == "" {
+		changes, reason = keep(changes, func(c Plan) string { return s.excluded(free.With(c)) })
 	}
 	if reason == "" {
 		changes, reason = keep(changes, func(c Plan) string {
@@ -212,10 +215,9 @@ func (s *situation) unaffordable(change Plan) string {
 	if s.weighing == nil {
 		return ""
 	}
-	plan := s.plan.With(change)
-	room := s.weighing.room(plan)
-	if p := s.weighing.predict(plan); p.Least > room && room != 0 {
-		return fmt.Sprintf("weights, gradients and optimizer state alone need %s, and there are %s", GiB(p.Least), GiB(room))
+	plan := s.weighing.memory(s.plan.With(change))
+	if held, room := s.weighing.fit.Held(plan).Sum(), s.weighing.fit.Capacity(plan); held > room && room != 0 {
+		return fmt.Sprintf("weights, gradients and optimizer state alone need %s, and there are %s", GiB(held), GiB(room))
 	}
 	return ""
 }

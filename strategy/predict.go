@@ -147,8 +147,8 @@ func (s *situation) unpredictable() string {
 const nothingFits = "no plan is predicted to fit"
 
 // predict chooses among the plans whose predicted bound fits. If too little is known, or nothing
-// is likely to fit, it returns the reason without a relaunch, and the caller follows the order of
-// remedies.
+// may fit, it returns the reason without a relaunch, and the caller follows the order of remedies
+// as far as predictions do not exclude it.
 func (s *situation) predict() (Decision, string) {
 	if s.policy.Mode != Predict {
 		return Decision{}, ""
@@ -165,10 +165,26 @@ func (s *situation) predict() (Decision, string) {
 		return Decision{}, "the memory was fragmented"
 	}
 	choice := memory.Choose(w.fit, w.candidates, string(s.policy.Prefer))
-	if choice.Index < 0 {
-		return Decision{}, nothingFits
+	if choice.Index >= 0 {
+		return s.chosen(choice), ""
 	}
-	return s.chosen(choice), ""
+	if at := s.unmeasured(); at >= 0 {
+		choice.Index, choice.Prediction = at, w.fit.Predict(w.candidates[at].Plan)
+		choice.Rejected = slices.DeleteFunc(choice.Rejected, func(r memory.RejectedPlan) bool { return r.Index == at })
+		d := s.chosen(choice)
+		d.Reason += "; it is not predicted to fit, and tried once, since the prediction is not from measurements"
+		return d, ""
+	}
+	return Decision{Outvoted: s.outvoted(choice)}, nothingFits
+}
+
+// outvoted lists the plans that were not chosen.
+func (s *situation) outvoted(choice memory.Choice) (plans []Outvoted) {
+	for _, o := range choice.Rejected {
+		other := s.weighing.plans[o.Index]
+		plans = append(plans, Outvoted{Plan: s.without(other, s.plan.Changed(other).values()), Reason: o.Reason, Expected: o.Prediction})
+	}
+	return plans
 }
 
 // defragmented reports whether a change of the allocator alone is likely to be enough for
@@ -225,10 +241,7 @@ func (s *situation) chosen(choice memory.Choice) Decision {
 	}
 	d.Skipped = slices.DeleteFunc(w.skips, func(k Skip) bool { return k.Rung == d.Rung || slices.Contains(rungs, k.Rung) })
 	d.Riders = slices.DeleteFunc(slices.Clone(rungs), func(r Rung) bool { return !r.row().free || r == d.Rung })
-	for _, o := range choice.Rejected {
-		other := w.plans[o.Index]
-		d.Outvoted = append(d.Outvoted, Outvoted{Plan: s.without(other, s.plan.Changed(other).values()), Reason: o.Reason, Expected: o.Prediction})
-	}
+	d.Outvoted = s.outvoted(choice)
 	room := w.fit.Capacity(w.candidates[choice.Index].Plan)
 	d.Reason = s.attempt("%s%s → %s%s; predicted %s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed), span(choice.Prediction, room))
 	if d.ByMean {

@@ -263,7 +263,7 @@ func (s *situation) headroom() *Headroom {
 	if d := s.device(); d.CPU {
 		h.Free = s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
 	} else {
-		h.Card = smallestCard(p.fit, used, s.last.Measured)
+		h.Card = smallestCard(p.fit, used, h.Peak, s.last.Measured)
 	}
 	return h
 }
@@ -286,15 +286,16 @@ func largest(fit *memory.Predictor, plan memory.RankPlan) int {
 	return found
 }
 
-// smallestCard is the smallest card on which a plan fits, together with the memory that its
-// process held outside the allocator; 0 if no card smaller than the present one would do.
-func smallestCard(fit *memory.Predictor, plan memory.RankPlan, measured []memory.Measurement) int {
-	outside, total := int64(0), int64(0)
+// smallestCard is the smallest card on which a plan with a measured peak fits, together with the
+// memory that its process holds outside the allocator; 0 if no card smaller than the present one
+// would do.
+func smallestCard(fit *memory.Predictor, plan memory.RankPlan, peak int64, measured []memory.Measurement) int {
+	total := int64(0)
 	for _, m := range measured {
-		outside, total = max(outside, m.Outside), max(total, m.Total)
+		total = max(total, m.Total)
 	}
-	card, found := memory.SmallestCard(fit.Needs(plan, fit.Predict(plan).Bound) + outside)
-	if !found || outside == 0 || card.Bytes >= total {
+	card, found := memory.SmallestCard(fit.Suffices(plan, peak) + fit.Outside(plan))
+	if !found || card.Bytes >= total {
 		return 0
 	}
 	return card.Gigabytes

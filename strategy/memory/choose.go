@@ -40,10 +40,9 @@ type RejectedPlan struct {
 }
 
 const (
-	likely      = 0.985 // of the available memory: a mean below it is tried before the next group
-	conceivable = 1.02  // of the available memory: a mean above it is not tried
-	tie         = 0.03  // of a step's time
-	reasons     = 8
+	likely  = 0.985 // of the available memory: a mean below it is tried before the next group
+	tie     = 0.03  // of a step's time
+	reasons = 8
 )
 
 // A rated candidate has its predicted needs.
@@ -54,6 +53,7 @@ type rated struct {
 	byMean            bool // the mean with a margin counts in place of the bound
 	seconds           float64
 	unknown, host     bool
+	excluded          bool
 }
 
 // Choose returns the plan that comes first by these rules. In the lowest group with a plan whose
@@ -82,7 +82,7 @@ func (f *Predictor) rate(candidates []PlanCandidate) []rated {
 		room := f.Room(c.Plan)
 		byMean := c.Caught && slices.Contains(caughtIn, p.Instant)
 		all[i] = rated{byMean: byMean, index: i, group: c.Group, order: c.Order, mean: p.Mean, bound: p.Bound, room: room, seconds: p.Seconds,
-			unknown: p.Unknown != "" || p.Least > room, host: !f.FitsHost(&p)}
+			unknown: p.Unknown != "" || p.Least > room, host: !f.FitsHost(&p), excluded: f.Excludes(c.Plan, &p)}
 	}
 	return all
 }
@@ -96,12 +96,12 @@ func pick(all []rated, tree bool) (int, string) {
 			}
 			return i, "fastest"
 		}
-		if i := least(all, likely, group); i >= 0 {
+		if i := least(all, group, (*rated).likely); i >= 0 {
 			return i, "likely"
 		}
 	}
 	for group, more := next(all, -1); more; group, more = next(all, group) {
-		if i := least(all, conceivable, group); i >= 0 {
+		if i := least(all, group, (*rated).conceivable); i >= 0 {
 			return i, "least"
 		}
 	}
@@ -157,13 +157,17 @@ func fastest(all []rated, group int, tree bool) int {
 	return best
 }
 
-// least is the plan of a group with the least bound among those whose mean is below a share of
-// the available memory.
-func least(all []rated, share float64, group int) int {
+func (r *rated) likely() bool { return float64(r.mean) <= likely*float64(r.room) }
+
+// conceivable reports whether the prediction does not exclude the plan.
+func (r *rated) conceivable() bool { return r.room > 0 && !r.excluded }
+
+// least is the plan of a group with the least bound among those that may fit.
+func least(all []rated, group int, mayFit func(*rated) bool) int {
 	best := -1
 	for i := range all {
 		r := &all[i]
-		if r.unknown || r.host || r.group != group || float64(r.mean) > share*float64(r.room) {
+		if r.unknown || r.host || r.group != group || !mayFit(r) {
 			continue
 		}
 		if best < 0 || r.bound < all[best].bound {

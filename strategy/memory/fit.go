@@ -120,9 +120,12 @@ func (f *Predictor) read(s Measurement) {
 // unexplained is the bytes held at the first call that do not belong to the plan's states.
 func (f *Predictor) unexplained(s Measurement) float64 {
 	st := f.states(s.Plan)
-	extra := float64(s.Start) - st.weights
+	extra, own := float64(s.Start)-st.weights, 0.
+	if f.device.CPU {
+		own = processData
+	}
 	made := float64(s.First.After-s.First.Before) > .5*st.optimizer // in the first step
-	if s.Plan.DeepSpeed || !made && extra > .8*st.optimizer && st.optimizer > 0 {
+	if s.Plan.DeepSpeed || !made && extra-own > .8*st.optimizer && st.optimizer > 0 {
 		extra -= st.optimizer // DeepSpeed's are made with the engine; a resumed run's are loaded
 	}
 	return math.Max(extra, 0)
@@ -193,10 +196,26 @@ func (f *Predictor) Room(p RankPlan) int64 {
 // 0: not known.
 func (f *Predictor) Capacity(p RankPlan) int64 { return int64(float64(f.Room(p))*f.overhead(p) + .5) }
 
-// Needs is the least limit of the allocator under a plan with which it can give out so many
-// bytes: the reverse of Room.
-func (f *Predictor) Needs(p RankPlan, bytes int64) int64 {
-	return whole(float64(bytes) * f.overhead(p))
+// Suffices is the limit of the allocator that is certain to do for a plan which allocates so many
+// bytes at its peak.
+func (f *Predictor) Suffices(p RankPlan, peak int64) int64 {
+	most := defaultMost
+	switch {
+	case f.device.CPU:
+		most = hostRoom
+	case p.Allocator == "expandable":
+		most = expandableMost
+	}
+	return whole(most * float64(peak))
+}
+
+// Outside is the number of bytes that a process holds outside its allocator under a plan, without
+// regard to a ceiling.
+func (f *Predictor) Outside(p RankPlan) int64 {
+	if f.outside == 0 && !f.device.CPU {
+		return whole(outsidePrior(p))
+	}
+	return whole(f.heldOutside(p))
 }
 
 // overhead is the least memory under which the allocator can give out a byte.

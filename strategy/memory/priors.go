@@ -10,9 +10,15 @@ const (
 	// segments, 1.03–1.14 without (landscape, six plans bisected).
 	expandableRoom = 1.02
 	defaultRoom    = 1.06
+	// expandableMost and defaultMost are the most of it.
+	expandableMost = 1.03
+	defaultMost    = 1.14
 	// hostRoom is the same for a process on the CPU, whose heap keeps freed memory. It is a guess
 	// on the safe side.
 	hostRoom = 1.10
+	// processData is the bytes of a process on the CPU with PyTorch, its hook and its samples, before
+	// there is a model: 130 to 290 MiB were seen.
+	processData = 290 << 20
 
 	// Fractions added to the predicted activations in the bound, by their evidence: half of the
 	// errors' 95th percentiles (landscape).

@@ -98,7 +98,7 @@ func (f *Predictor) sight(m Measurement) (sight, bool) {
 		s.evaluation = math.Max(float64(m.Evaluation-m.Start), 0) / float64(m.EvaluationBatch)
 	}
 	if s.micro <= 0 || m.Start <= 0 {
-		return s, s.states > 0
+		return s, s.states > 0 || s.optimizerSeen
 	}
 	each := f.stretch(m) / s.micro
 	marks := slices.Clone(m.Marks)

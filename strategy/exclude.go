@@ -1,0 +1,112 @@
+package strategy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// excludes reports whether the prediction of a plan rules it out.
+func (w *weighing) excludes(plan memory.RankPlan) bool {
+	p := w.fit.Predict(plan)
+	return w.fit.Excludes(plan, &p)
+}
+
+// excluded returns why the prediction rules a change out, after no plan was predicted to fit.
+func (s *situation) excluded(change Plan) string {
+	plan := s.plan.With(change)
+	if !s.excluding || !s.weighing.excludes(s.weighing.memory(plan)) {
+		return ""
+	}
+	return "predicted " + span(s.weighing.predict(plan), s.weighing.fit.Capacity(s.weighing.memory(plan)))
+}
+
+// unmeasured returns the excluded plan that is predicted to need least by assumptions that were
+// not measured; -1: there is none, or this run has tried one already.
+func (s *situation) unmeasured() (best int) {
+	w := s.weighing
+	tried := func(a Attempt) bool {
+		plan := w.memory(a.Plan)
+		return a.Expected != nil && !a.Expected.Measured() && w.fit.Capacity(plan) > 0 && w.fit.Excludes(plan, a.Expected)
+	}
+	best = -1
+	if slices.ContainsFunc(s.history[1:], tried) {
+		return best
+	}
+	least := int64(0)
+	for i, c := range w.candidates {
+		p := w.fit.Predict(c.Plan)
+		if p.Unknown != "" || p.Measured() || w.fit.Impossible(c.Plan, &p) || !w.fit.FitsHost(&p) {
+			continue
+		}
+		if best < 0 || p.Mean < least {
+			best, least = i, p.Mean
+		}
+	}
+	return best
+}
+
+// arithmetic returns why no allowed plan fits, by the plan that needs least, with what would do;
+// empty if that is not known.
+func (s *situation) arithmetic() string {
+	w := s.weighing
+	plans, words := []memory.RankPlan{w.memory(s.plan)}, []string{"the plan that ran"}
+	for i, c := range w.candidates {
+		plans, words = append(plans, c.Plan), append(words, s.plan.Changed(w.plans[i]).String())
+	}
+	held := func(i int) int64 { return w.fit.Held(plans[i]).Sum() }
+	holds, least := 0, -1
+	for i, plan := range plans {
+		if held(i) < held(holds) {
+			holds = i
+		}
+		if w.excludes(plan) && (least < 0 || w.fit.Predict(plan).Mean < w.fit.Predict(plans[least]).Mean) {
+			least = i
+		}
+	}
+	switch room := w.fit.Capacity(plans[holds]); {
+	case room > 0 && held(holds) > room:
+		return fmt.Sprintf("no allowed plan fits: %s, after every allowed shard and offload%s", heldWords(w.fit.Held(plans[holds]), room), s.enough(plans[holds]))
+	case least >= 0:
+		room = w.fit.Capacity(plans[least])
+		return fmt.Sprintf("no allowed plan fits: the one that needs least, %s, is predicted to need %s, after every allowed shard and offload; %s%s",
+			words[least], span(w.fit.Predict(plans[least]), room), heldWords(w.fit.Held(plans[least]), room), s.enough(plans[least]))
+	}
+	return ""
+}
+
+// heldWords is a sum: "held between steps: parameters 12.0 + gradients 12.0 + optimizer states
+// 24.0 = 48.0 of 40.0 GiB".
+func heldWords(h memory.Held, room int64) string {
+	size, unit := inUnit(h.Sum(), room)
+	var parts []string
+	for _, part := range []struct {
+		name  string
+		bytes int64
+	}{{"parameters", h.Parameters}, {"gradients", h.Gradients}, {"optimizer states", h.Optimizer}, {"before the model", h.Other}} {
+		if part.bytes > 0 {
+			parts = append(parts, part.name+" "+size(part.bytes))
+		}
+	}
+	return fmt.Sprintf("held between steps: %s = %s of %s%s", strings.Join(parts, " + "), size(h.Sum()), size(room), unit)
+}
+
+// enough returns how much memory would do for a plan; empty if that is not known.
+func (s *situation) enough(plan memory.RankPlan) string {
+	fit := s.weighing.fit
+	p, d := fit.Predict(plan), s.device()
+	if p.Unknown != "" {
+		return ""
+	}
+	need := fit.Suffices(plan, p.Bound)
+	card, found := memory.SmallestCard(need + fit.Outside(plan))
+	switch {
+	case d.CPU || d.Allowed > 0 && need+fit.Outside(plan) <= d.Total:
+		return fmt.Sprintf("; %s for each rank would do", GiB(need))
+	case found:
+		return fmt.Sprintf("; a card of %d GB would do", card.Gigabytes)
+	}
+	return ""
+}
