@@ -66,19 +66,18 @@ func (s *situation) arithmetic() string {
 			least = i
 		}
 	}
-	switch room := w.fit.Capacity(plans[holds]); {
+	switch room := w.fit.Room(plans[holds]); {
 	case room > 0 && held(holds) > room:
-		return fmt.Sprintf("no allowed plan fits: %s, after every allowed shard and offload%s", heldWords(w.fit.Held(plans[holds]), room), s.enough(plans[holds]))
+		return fmt.Sprintf("no allowed plan fits: %s, after every allowed shard and offload%s", heldWords(w.fit.Held(plans[holds]), room), s.enough(plans[max(least, 0)]))
 	case least >= 0:
-		room = w.fit.Capacity(plans[least])
 		return fmt.Sprintf("no allowed plan fits: the one that needs least, %s, is predicted to need %s, after every allowed shard and offload; %s%s",
-			words[least], span(w.fit.Predict(plans[least]), room), heldWords(w.fit.Held(plans[least]), room), s.enough(plans[least]))
+			words[least], span(w.fit.Predict(plans[least]), w.fit.Capacity(plans[least])), heldWords(w.fit.Held(plans[least]), w.fit.Room(plans[least])), s.enough(plans[least]))
 	}
 	return ""
 }
 
 // heldWords is a sum: "held between steps: parameters 12.0 + gradients 12.0 + optimizer states
-// 24.0 = 48.0 of 40.0 GiB".
+// 24.0 = 48.0 of 38.9 GiB that can be used".
 func heldWords(h memory.Held, room int64) string {
 	size, unit := inUnit(h.Sum(), room)
 	var parts []string
@@ -90,7 +89,7 @@ func heldWords(h memory.Held, room int64) string {
 			parts = append(parts, part.name+" "+size(part.bytes))
 		}
 	}
-	return fmt.Sprintf("held between steps: %s = %s of %s%s", strings.Join(parts, " + "), size(h.Sum()), size(room), unit)
+	return fmt.Sprintf("held between steps: %s = %s of %s%s that can be used", strings.Join(parts, " + "), size(h.Sum()), size(room), unit)
 }
 
 // enough returns how much memory would do for a plan; empty if that is not known.

@@ -216,7 +216,7 @@ func (s *situation) unaffordable(change Plan) string {
 		return ""
 	}
 	plan := s.weighing.memory(s.plan.With(change))
-	if held, room := s.weighing.fit.Held(plan).Sum(), s.weighing.fit.Capacity(plan); held > room && room != 0 {
+	if held, room := s.weighing.fit.Held(plan).Sum(), s.weighing.fit.Room(plan); held > room && room != 0 {
 		return fmt.Sprintf("weights, gradients and optimizer state alone need %s, and there are %s", GiB(held), GiB(room))
 	}
 	return ""

@@ -33,7 +33,7 @@ func (f *Predictor) above(plan RankPlan, p *Prediction, distances float64) bool 
 		return false
 	}
 	least := float64(p.Mean) - f.doubtfulStates(plan) - distances*float64(p.Bound-p.Mean)
-	return p.Unknown == "" && least > float64(capacity) || f.Held(plan).Sum() > capacity
+	return p.Unknown == "" && least > float64(capacity) || f.Held(plan).Sum() > f.Room(plan)
 }
 
 // A Held has the bytes that a rank holds between two steps on its device, without what is not
