@@ -69,7 +69,7 @@ var mayImport = map[string][]string{
 	"launcher/metrics":     {"launcher", "launcher/background", "launcher/mask", "launcher/private", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "launcher/ranklog", "strategy", "strategy/memory", "strategy/cause", "launcher/procfs", "launcher/runstate"},
 	"launcher/notify":      {"launcher", "launcher/background", "launcher/console", "launcher/journal", "launcher/mask", "launcher/private", "launcher/proc", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
-	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
+	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/nodes/wire", "strategy", "strategy/memory"},
 	"launcher/nodes/wire":  {"launcher/environ", "launcher/errext", "launcher/private", "launcher/procfs"},
 	"launcher/verb":        {"launcher/console", "launcher/mask", "launcher/terminal", "strategy", "launcher/commandline", "launcher/errext", "launcher/job"},

@@ -12,10 +12,12 @@ func diagnoseCommand(s stdio) *cli.Command {
 		Name:      "diagnose",
 		Usage:     "find out why a job died, from its output",
 		UsageText: "gpurun diagnose [flags] FILE|DIRECTORY…\ngpurun diagnose [flags] --rank 0=FILE --rank 1=FILE …",
-		Description: "A file holds a job's output, plain or compressed by gzip or bzip2. - is standard input, which is also read\n" +
-			"if no file is named and input is piped in.\n" +
+		Description: "A file holds a job's output, plain or compressed by gzip or bzip2, as the job wrote it or as docker, kubectl,\n" +
+			"journalctl or a log shipper recorded it. - is standard input, which is also read if no file is named and input\n" +
+			"is piped in. Files of one job, such as slurm-7.out and slurm-7.err, or rank0.log and rank1.log, are read together.\n" +
 			"A directory is a run of gpurun, a folder above one, or torchrun's --log-dir; of several runs, the newest is taken.\n" +
-			"With --json: one object for each, on a separate line.",
+			"Any other directory is searched for output.\n" +
+			"With --json: one object for each job, on a separate line.",
 		Flags: []cli.Flag{
 			jsonFlag(),
 			&cli.IntFlag{Name: "exit-code", Usage: "the exit code that the job ended with; 128+`N` or -N for signal N", DefaultText: "not known"},

@@ -21,6 +21,7 @@ import (
 // Artifacts are the evidence that one run left on disk.
 type Artifacts struct {
 	Name     string
+	Files    []string // that were read
 	Evidence strategy.Evidence
 	Several  bool // there are several ranks or streams, each with its own line numbers
 	Empty    bool // the output is empty
@@ -47,7 +48,7 @@ func (c Collector) Collect(name string) (Artifacts, error) {
 	if name != "-" && filepath.Base(name) == journal.File {
 		return c.run(runOf(filepath.Dir(name)))
 	}
-	r := Artifacts{Name: name}
+	r := Artifacts{Name: name, Files: []string{name}}
 	found, err := c.stream(-1, "stdout", name)
 	if err != nil {
 		return r, err
@@ -57,6 +58,17 @@ func (c Collector) Collect(name string) (Artifacts, error) {
 	r.Evidence.Facts = append(found.facts, c.exit()...)
 	r.setCeiling(name, &found.head)
 	return r, nil
+}
+
+// collect reads one job.
+func (c Collector) collect(job group) (Artifacts, error) {
+	switch {
+	case job.folder != "":
+		return c.Collect(job.folder)
+	case len(job.files) > 1:
+		return c.together(job.files)
+	}
+	return c.Collect(job.files[0].path)
 }
 
 // exit is the fact of the exit code on the command line.
@@ -74,7 +86,6 @@ func (c Collector) exit() []strategy.Fact {
 // Ranks reads K=FILE words as one run: each file is the output of one rank.
 func (c Collector) Ranks(words []string) (Artifacts, error) {
 	r := Artifacts{Several: true}
-	var names []string
 	seen := map[int]bool{}
 	for _, word := range words {
 		number, name, ok := strings.Cut(word, "=")
@@ -88,9 +99,9 @@ func (c Collector) Ranks(words []string) (Artifacts, error) {
 		}
 		r.Evidence.Facts = append(r.Evidence.Facts, found.facts...)
 		seen[rank] = true // a rank may have a file for each stream
-		names = append(names, name)
+		r.Files = append(r.Files, name)
 	}
-	r.Name = strings.Join(names, ",")
+	r.Name = strings.Join(r.Files, ",")
 	r.Evidence.Ranks = len(seen)
 	r.Evidence.Facts = append(r.Evidence.Facts, c.exit()...)
 	return r, nil
@@ -122,7 +133,7 @@ func (q DiagnoseRequest) Run() error {
 		return errext.Errorf(fmt.Sprintf("a process ends with 0 to 255; -1 to -%d is for a signal", lastSignal), "--exit-code: %d is not an exit code that a job can end with", *n)
 	}
 	in := Collector{Stdin: q.Stdin, Attempt: q.Attempt, ExitCode: q.ExitCode}
-	var failed []error
+	jobs, failed := in.jobsOf(q.Names)
 	show := func(a Artifacts, err error) error {
 		if err != nil {
 			failed = append(failed, err)
@@ -135,13 +146,13 @@ func (q DiagnoseRequest) Run() error {
 			return err
 		}
 	}
-	for _, name := range q.Names {
-		if err := show(in.Collect(name)); err != nil {
+	for _, job := range jobs {
+		if err := show(in.collect(job)); err != nil {
 			return err
 		}
 	}
 	if err := errors.Join(failed...); err != nil {
-		return errext.WithHint(err, cmp.Or(errext.Hint(err), "diagnose reads files of output, run directories of gpurun, and torchrun's --log-dir"))
+		return errext.WithHint(err, cmp.Or(errext.Hint(err), "diagnose reads files of output, folders with such files, run directories of gpurun, and torchrun's --log-dir"))
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 // A FileDiagnosis is the diagnosis of one run, as gpurun diagnose --json prints it.
 type FileDiagnosis struct {
 	File   string      `json:"file"`
+	Files  []string    `json:"files"` // that were read
 	Cause  cause.Code  `json:"cause"`
 	Fatal  bool        `json:"fatal"`
 	Phase  cause.Phase `json:"phase"`
@@ -48,7 +49,7 @@ type Quote struct {
 func Diagnose(in Artifacts) FileDiagnosis {
 	d := strategy.Diagnose(in.Evidence)
 	r := FileDiagnosis{
-		File: in.Name, Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures, Fragmented: d.Fragmented,
+		File: in.Name, Files: append([]string{}, in.Files...), Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures, Fragmented: d.Fragmented,
 		Symptoms: []cause.Code{}, Evidence: []Quote{}, whole: d,
 	}
 	if d.Rank >= 0 {

@@ -80,14 +80,7 @@ var errNothingThere = errors.New("holds no stdout.log, stderr.log or error.json 
 // one rank.
 func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
 	ev := strategy.Evidence{}
-	folders := foldersOf(dir, "rank", "")
-	for _, node := range foldersOf(dir, "node-") { // of other nodes than the first
-		folders = append(folders, foldersOf(node.path, "rank")...)
-	}
-	alone := len(folders) == 0
-	if alone {
-		folders = []folder{{rankOf(dir), dir}}
-	}
+	folders, alone := ranksIn(dir)
 	files := 0
 	for _, f := range folders {
 		facts, n, err := c.rankFolder(f)
@@ -105,6 +98,22 @@ func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
 	}
 	ev.Facts = append(ev.Facts, c.exit()...)
 	return ev, nil
+}
+
+// ranksIn lists the folders of an attempt's ranks. alone: the folder itself is one. Numbers that
+// do not begin with 0, as those of jobs, are no ranks.
+func ranksIn(dir string) (folders []folder, alone bool) {
+	folders = foldersOf(dir, "rank")
+	if numbered := foldersOf(dir, ""); len(numbered) > 0 && numbered[0].number == 0 {
+		folders = append(folders, numbered...)
+	}
+	for _, node := range foldersOf(dir, "node-") { // of other nodes than the first
+		folders = append(folders, foldersOf(node.path, "rank")...)
+	}
+	if len(folders) == 0 {
+		return []folder{{rankOf(dir), dir}}, true
+	}
+	return folders, false
 }
 
 // rankOf is the rank that a folder is of: rank<k>, or a number in the folder of
@@ -149,9 +158,7 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 	}
 	raised, at, ok := cause.ErrorFile(text)
 	for _, fact := range facts {
-		if s := fact.Finding; s != nil && s.Step == 0 {
-			s.Step = step // the steps are on stdout, the error on stderr
-		}
+		setStep(fact, step)
 	}
 	if !ok {
 		return facts, files, nil
@@ -163,6 +170,14 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 	}
 	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Finding: &raised})
 	return facts, files + 1, nil
+}
+
+// setStep sets the last step before a finding from the rank's other stream: the steps are on
+// stdout, the error on stderr.
+func setStep(f strategy.Fact, step int) {
+	if f.Finding != nil && f.Finding.Step == 0 {
+		f.Finding.Step = step
+	}
 }
 
 // isLeft reports whether the rank left a file there: a link of the job would show another file,
