@@ -328,9 +328,23 @@ func (e *Evidence) Snapshots() []Snapshot {
 	c := e.folded()
 	var all []Snapshot
 	for _, rank := range slices.Sorted(maps.Keys(c.snapshots)) {
-		all = append(all, *c.facts[c.snapshots[rank]].Snapshot)
+		s := *c.facts[c.snapshots[rank]].Snapshot
+		if raised := c.requested(rank); raised > 0 && s.Requested > 0 && !s.OfRequest(raised) {
+			s = s.ofOther(raised)
+		}
+		all = append(all, s)
 	}
 	return all
+}
+
+// requested is the size of the request in a rank's last error of GPU memory; 0: not known.
+func (c *fold) requested(rank int) (bytes int64) {
+	for _, s := range c.findings {
+		if s.rank == rank && s.finding.Code == cause.CUDAOOM && s.finding.Raised && s.finding.Figures.Requested != nil {
+			bytes = *s.finding.Figures.Requested
+		}
+	}
+	return bytes
 }
 
 // ExitOf returns how a rank ended, or the failed training below it if the rank hides that; nil:

@@ -116,6 +116,23 @@ func (s Snapshot) Brief() string {
 	return line
 }
 
+// OfRequest reports whether the snapshot was taken when a request of so many bytes failed. An error
+// message rounds them.
+func (s Snapshot) OfRequest(bytes int64) bool {
+	return max(s.Requested, bytes)-min(s.Requested, bytes) <= max(s.Requested, bytes)/100
+}
+
+// ofOther is the snapshot without the request, which is not the one that was raised to the job:
+// libraries try workspaces of several sizes, and go on without one.
+func (s Snapshot) ofOther(raised int64) Snapshot {
+	s.Missing = strings.TrimPrefix(fmt.Sprintf("%s; the error's request of %s: this was held shortly before, when another of %s failed", s.Missing, GiB(raised), GiB(s.Requested)), "; ")
+	if s.Giant != nil && s.Giant.Count == 0 {
+		s.Giant = nil
+	}
+	s.Requested = 0
+	return s
+}
+
 // Fragmented reports whether the free pieces together would have served the request.
 func (s Snapshot) Fragmented() bool {
 	return s.Requested > 0 && s.Free >= s.Requested && s.Largest < s.Requested

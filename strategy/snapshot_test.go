@@ -75,3 +75,22 @@ func TestSnapshotWords(t *testing.T) {
 		t.Errorf("nothing is told as %q", words)
 	}
 }
+
+// A snapshot of another request than the error's does not describe that, and reads so.
+func TestSnapshotOfAnotherRequest(t *testing.T) {
+	of := func(requested int64) Snapshot {
+		e := Evidence{Facts: []Fact{
+			{Rank: 0, Finding: &cause.Finding{Code: cause.CUDAOOM, Weight: cause.WeightCause, Raised: true, Figures: cause.Figures{Requested: bytes(2 << 30)}}},
+			{Rank: 0, Snapshot: &Snapshot{Reserved: 20 << 30, Free: 3 << 30, Largest: 1 << 30, Requested: requested, Giant: &Allocation{Bytes: requested}}},
+		}}
+		return e.Snapshots()[0]
+	}
+	if s := of(2<<30 + 1<<20); s.Requested == 0 || s.Giant == nil || s.Missing != "" || !s.Fragmented() {
+		t.Errorf("the error's own: %+v", s)
+	}
+	s := of(17 << 30)
+	if words := strings.Join(s.Words(), " "); s.Giant != nil || s.Fragmented() || strings.Contains(words, "more requested") ||
+		!strings.Contains(words, "not known: the error's request of 2.0 GiB: this was held shortly before, when another of 17.0 GiB failed") {
+		t.Errorf("%s", words)
+	}
+}

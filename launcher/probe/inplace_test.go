@@ -62,7 +62,7 @@ func TestStepIsRepeatedUnderCeiling(t *testing.T) {
 	}
 }
 
-// The allocator's snapshot is that of the first failure which the process answered itself.
+// The allocator's snapshot of a failure that the process answered itself is kept until a later one fails.
 func TestSnapshotOfRepeatedStepIsKept(t *testing.T) {
 	r := repeating(t, "snapshots.py", strategy.RungCheckpointing)
 	r.orders.Record = RecordFirst

@@ -1,12 +1,15 @@
 package probe
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,31 +44,43 @@ type heldPlace struct {
 // is reports whether it may be a tensor of so many bytes.
 func (h heldPlace) is(bytes int64) bool { return bytes <= h.Bytes && h.Bytes-bytes <= h.Rounded }
 
-// NewestSnapshot reads the newest snapshot that a rank's processes have left in its folder below
-// the attempt's. It reports false where there is none; Missing is why one cannot be read. The
-// measurement is the rank's, nil for none.
-func NewestSnapshot(dir string, rank int, m *memory.Measurement) (strategy.Snapshot, bool) {
+// NewestSnapshot reads a snapshot that a rank's processes have left in its folder below the attempt's: the newest of
+// the request that ended a process, or else the newest. It reports false where there is none; Missing is why one
+// cannot be read. The measurement is the rank's, nil for none.
+func NewestSnapshot(dir string, rank int, m *memory.Measurement) (newest strategy.Snapshot, found bool) {
 	folder := rankFolder(dir, rank)
-	newest, at := "", time.Time{}
-	for _, name := range snapshotFiles(folder, ".json") {
-		info, err := os.Lstat(filepath.Join(folder, name))
-		if err == nil && info.Mode().IsRegular() && !info.ModTime().Before(at) {
-			newest, at = name, info.ModTime()
+	for _, name := range newestFirst(folder) {
+		s, err := readDigest(filepath.Join(folder, name), m)
+		if err != nil {
+			s = strategy.Snapshot{Missing: fmt.Sprintf("the digest of the allocator's snapshot cannot be read: %.200s", err)}
+		}
+		s.Rank, s.File = rank, ""
+		whole := strings.TrimSuffix(name, ".json") + ".pickle"
+		if info, err := os.Lstat(filepath.Join(folder, whole)); err == nil && info.Mode().IsRegular() && s.Reserved > 0 {
+			s.File = filepath.Join(filepath.Base(folder), whole)
+		}
+		raised := m != nil && m.Failed != "" && m.Requested > 0
+		if !raised || s.OfRequest(m.Requested) {
+			return s, true
+		}
+		if !found {
+			newest, found = s, true
 		}
 	}
-	if newest == "" {
-		return strategy.Snapshot{}, false
+	return newest, found
+}
+
+// newestFirst lists the digests in a folder.
+func newestFirst(folder string) []string {
+	times := map[string]time.Time{}
+	for _, name := range snapshotFiles(folder, ".json") {
+		if info, err := os.Lstat(filepath.Join(folder, name)); err == nil && info.Mode().IsRegular() {
+			times[name] = info.ModTime()
+		}
 	}
-	s, err := readDigest(filepath.Join(folder, newest), m)
-	if err != nil {
-		s = strategy.Snapshot{Missing: fmt.Sprintf("the digest of the allocator's snapshot cannot be read: %.200s", err)}
-	}
-	s.Rank, s.File = rank, ""
-	whole := strings.TrimSuffix(newest, ".json") + ".pickle"
-	if info, err := os.Lstat(filepath.Join(folder, whole)); err == nil && info.Mode().IsRegular() && s.Reserved > 0 {
-		s.File = filepath.Join(filepath.Base(folder), whole)
-	}
-	return s, true
+	return slices.SortedFunc(maps.Keys(times), func(a, b string) int {
+		return cmp.Or(times[b].Compare(times[a]), strings.Compare(a, b))
+	})
 }
 
 func readDigest(path string, m *memory.Measurement) (strategy.Snapshot, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/gpurun/gpurun/strategy/memory"
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
@@ -82,17 +83,19 @@ func TestRecordedAllocations(t *testing.T) {
 		restored  bool
 	}
 	first := map[string]want{
-		"late":      {[]map[string]any{on, off}, 1, "0", true},
-		"dies":      {[]map[string]any{on}, 1, "0", false},
-		"twice":     {[]map[string]any{on}, 1, "0 1", false},
-		"outlived":  {[]map[string]any{on, off}, 1, "", true},
-		"caught":    {[]map[string]any{on, off}, 1, "", true},
-		"own":       {[]map[string]any{on, off}, 1, "0", false}, // off is the job's own call
-		"already":   {nil, 1, "0", false},                       // the watch is not needed, and stays
-		"legacy":    {[]map[string]any{old}, 1, "0", false},
-		"oldest":    {nil, 1, "0", true},
-		"raises":    {[]map[string]any{on}, 1, "", false},
-		"recurses":  {[]map[string]any{on}, 1, "0", false},
+		"late":     {[]map[string]any{on, off}, 1, "0", true},
+		"dies":     {[]map[string]any{on}, 1, "0", false},
+		"twice":    {[]map[string]any{on}, 1, "0 1", false},
+		"outlived": {[]map[string]any{on, off}, 1, "", true},
+		"caught":   {[]map[string]any{on, off}, 1, "", true},
+		"own":      {[]map[string]any{on, off}, 1, "0", false}, // off is the job's own call
+		"already":  {nil, 1, "0", false},                       // the watch is not needed, and stays
+		"legacy":   {[]map[string]any{old}, 1, "0", false},
+		"oldest":   {nil, 1, "0", true},
+		"raises":   {[]map[string]any{on}, 1, "", false},
+		"recurses": {[]map[string]any{on}, 1, "0", false},
+
+		"workspaces": {[]map[string]any{on}, 1, "0 1", false}, "many workspaces": {[]map[string]any{on}, 1, "0 1", false},
 		"pluggable": {nil, 0, "", true}, // a fork says so only once it trains, and then CUDA is in use
 	}
 	for _, test := range []struct {
@@ -146,6 +149,31 @@ print(told["trimmed"], told["steps"], told["phase"], told["stack"][0]["name"], e
 		}
 		if all[i].Way == "large" && !strings.HasSuffix(string(out), " 1 forward runs_out 19999\n") {
 			t.Errorf("%s", out)
+		}
+	}
+}
+
+// The snapshot is of the request that was raised to the job, whatever workspaces cuDNN asked for before. A fake of the
+// allocator's observer receives the requests; no convolution runs.
+func TestSnapshotOfTheRaisedRequest(t *testing.T) {
+	for _, way := range []string{"workspaces", "many workspaces"} {
+		_, dir := snapshots(t, way, RecordFirst, "")
+		s, found := NewestSnapshot(filepath.Dir(dir), 0, nil)
+		if !found || s.Requested != 3<<30 {
+			t.Errorf("%s: found %v, of a request of %d", way, found, s.Requested)
+		}
+	}
+}
+
+// A snapshot that was taken later, of a request that did not end the process, is not preferred.
+func TestSnapshotOfTheMeasuredRequest(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "snapshot-0.json", `{"reserved_bytes": 1, "requested_bytes": 2000000000}`, 0)
+	put(t, dir, "snapshot-1.json", `{"reserved_bytes": 2, "requested_bytes": 17000000000}`, 1)
+	for requested, want := range map[int64]int64{2000000000: 1, 17000000000: 2, 5: 2, 0: 2} {
+		s, found := NewestSnapshot(dir, 3, &memory.Measurement{Failed: "backward", Requested: requested})
+		if !found || s.Reserved != want {
+			t.Errorf("%d were requested: %+v", requested, s)
 		}
 	}
 }

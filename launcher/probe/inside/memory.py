@@ -436,7 +436,10 @@ def last(value, trace):
     instant = named(memory, ranout.instant(ranout.frames_of(why.__traceback__ or trace)))
     known = next((seen for seen in (memory.oomed, memory.raised) if seen and seen["instant"] == instant), None)
     known = known or {"instant": instant, "allocated": memory.rise()}
-    memory.oomed = dict({"requested": ranout.figure(ranout.SIZE, why)}, **known)
+    raised = ranout.figure(ranout.SIZE, why)
+    memory.oomed = dict({"requested": raised}, **known)
+    if abs(raised - memory.oomed["requested"]) * 100 > raised > 0:
+        memory.oomed["requested"] = raised  # the allocator last refused another one, which was caught
     allowed = ranout.figure(ranout.ALLOWED, why)
     if allowed and "allowed" not in memory.oomed:
         memory.oomed["allowed"] = allowed

@@ -16,12 +16,12 @@ STEPS = 3  # that are recorded, unless all are
 ENTRIES = 100000  # of the history
 KEPT = 2  # snapshots at once
 MOST = 32 << 20  # bytes of each
-WRITTEN = 8  # snapshots of one process that outlives them
+WRITTEN = 8  # snapshots of one process that outlives them; then only of requests of other sizes
 SECONDS = 20.0  # that all of them may take
 FRAMES = 64  # of the stack of the request
 
 # "busy" is read after each optimizer step: it is false once there is nothing to do.
-state: dict = {"busy": False, "recording": False, "foreign": False, "until": 0, "kept": [], "written": 0, "spent": 0.0, "inside": False}
+state: dict = {"busy": False, "recording": False, "foreign": False, "until": 0, "kept": [], "sizes": [], "spent": 0.0, "inside": False}
 marks = collections.deque(maxlen=4096)  # when steps ended, in microseconds
 
 
@@ -143,18 +143,20 @@ def outlived():
 
 
 def keep():
-    """Keep the snapshot of a failure that the process itself answered, and take no more."""
+    """Keep the snapshot of a failure that the process itself answered, until a later one fails."""
     del state["kept"][:]
-    state["written"] = WRITTEN
 
 
 # The snapshot.
 
 def observed(device, wanted, allowed, free):
-    """Called by the allocator when memory runs out, in the thread that requested it."""
+    """Called by the allocator when memory runs out, in the thread that requested it.
+
+    Not every request that fails ends the job: cuDNN asks for workspaces of several sizes, and takes
+    an algorithm that needs none. Which one is raised is not known here: the newest are kept."""
     if state["inside"] or repeats.state["again"] or not process.here() or not process.state["speaks"]:
         return
-    if len(state["kept"]) >= KEPT or state["written"] >= WRITTEN or state["spent"] > SECONDS:
+    if len(state["sizes"]) >= WRITTEN and wanted in state["sizes"] or state["spent"] > SECONDS:
         return
     state["inside"] = True
     began, collects = time.monotonic(), gc.isenabled()
@@ -214,10 +216,11 @@ def outside(frame):
 
 
 def write(found):
-    """Writes the digest, and then the snapshot itself, which fitted() may change."""
-    stem = process.file("snapshot-%d" % len(state["kept"]))
+    """Writes the digest, and then the snapshot itself, which fitted() may change. It replaces the
+    oldest one that is kept."""
+    stem = state["kept"].pop(0) if len(state["kept"]) == KEPT else process.file("snapshot-%d" % len(state["kept"]))
     state["kept"].append(stem)
-    state["written"] += 1
+    state["sizes"].append(found["gpurun"]["wanted"])
     state["busy"] = True
     report.save(stem + ".json", digested(found))
     text = fitted(found)
