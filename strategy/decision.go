@@ -23,8 +23,9 @@ type Decision struct {
 	// Expected is the predicted need of the next plan; nil if there is no prediction.
 	Expected *memory.Prediction `json:"expected,omitempty"`
 	// ByMean: the mean of Expected decided that the plan fits, since processes would do a step again
-	// that runs out of memory. Otherwise the bound did.
-	ByMean bool `json:"by_mean,omitempty"`
+	// that runs out of memory. Otherwise the bound did. Margin is the fraction that was added to the mean.
+	ByMean bool    `json:"by_mean,omitempty"`
+	Margin float64 `json:"margin,omitempty"`
 	// Outvoted are the plans that were not chosen, the runner-up first.
 	Outvoted []Outvoted `json:"outvoted,omitempty"`
 	Changed  Changes    `json:"changed,omitempty"`

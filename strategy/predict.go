@@ -119,9 +119,12 @@ func (s *situation) weigh() (*weighing, string) {
 	origin := s.origin()
 	w.plans, w.skips = s.candidates()
 	w.candidates = make([]memory.PlanCandidate, len(w.plans))
-	classes, caught := s.job.classifier(s.all), s.catching()
+	classes, caught, margin := s.job.classifier(s.all), s.catching(), s.margin()
 	for i, p := range w.plans {
-		w.candidates[i] = memory.PlanCandidate{Plan: w.memory(p), Group: s.group(p, origin, &classes), Order: order(p, origin), Caught: caught(p)}
+		w.candidates[i] = memory.PlanCandidate{Plan: w.memory(p), Group: s.group(p, origin, &classes), Order: order(p, origin)}
+		if caught(p) {
+			w.candidates[i].Margin = margin
+		}
 	}
 	return w, ""
 }
@@ -214,6 +217,40 @@ func (s *situation) catching() func(Plan) bool {
 	}
 }
 
+// The margins on the expected peak of a plan that processes may correct in place.
+const (
+	marginUnproven = .02 // no prediction of this run was checked
+	marginProven   = .01 // the least after one was
+	marginMore     = .01 // above the largest error
+)
+
+// margin is the fraction that is added to the expected peak of a plan, learned from this run: above
+// the largest fraction by which a plan needed more than was predicted before it ran.
+func (s *situation) margin() float64 {
+	margin, least := 0., marginUnproven
+	for _, a := range s.history {
+		if a.Expected == nil || a.Expected.Mean <= 0 || a.Expected.Evidence == "measured" {
+			continue
+		}
+		if need := needed(a); need > 0 {
+			least = marginProven
+			margin = max(margin, float64(need)/float64(a.Expected.Mean)-1+marginMore)
+		}
+	}
+	return max(margin, least)
+}
+
+// needed is the peak of an attempt, of which a plan that ran out of memory needed more; 0: not known.
+func needed(a Attempt) int64 {
+	need := max(peakOfSteps(a), atFailure(a))
+	for _, m := range a.Measured {
+		if m.RanOut != nil {
+			need = max(need, m.RanOut.Allocated+m.RanOut.Requested)
+		}
+	}
+	return need
+}
+
 // uncaught reports whether an attempt ran out of memory in a phase in which a step can be done
 // again.
 func (a Attempt) uncaught() bool {
@@ -245,7 +282,8 @@ func (s *situation) chosen(choice memory.Choice) Decision {
 	room := w.fit.Capacity(w.candidates[choice.Index].Plan)
 	d.Reason = s.attempt("%s%s → %s%s; predicted %s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed), span(choice.Prediction, room))
 	if d.ByMean {
-		d.Reason += ", by its expected peak: a step that needs more would be done again in place"
+		d.Margin = w.candidates[choice.Index].Margin
+		d.Reason += fmt.Sprintf(", by its expected peak and %.0f %%: a step that needs more would be done again in place", 100*d.Margin)
 	}
 	if len(d.Outvoted) > 0 {
 		second := d.Outvoted[0]

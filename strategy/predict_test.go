@@ -219,7 +219,7 @@ func TestExpectedPeakDecidesWhereMistakesAreCaught(t *testing.T) {
 			if !d.Relaunch || !d.ByMean {
 				continue
 			}
-			if n++; d.Expected.Bound <= room*9/10 || d.Expected.Mean > room || !strings.Contains(d.Reason, ", by its expected peak: a step that needs more would be done again in place") {
+			if n++; d.Expected.Bound <= room*9/10 || d.Expected.Mean > room || d.Margin != marginUnproven || !strings.Contains(d.Reason, ", by its expected peak and 2 %: a step that needs more would be done again in place") {
 				t.Errorf("%+v of %d: %s", d.Expected, room, d.Reason)
 			}
 		}
@@ -300,6 +300,32 @@ func TestCPUKeepsItsPrecision(t *testing.T) {
 		}
 		if got := slices.ContainsFunc(w.plans, func(p Plan) bool { return p[Precision] != "fp32" }); got != want || len(w.plans) == 0 {
 			t.Errorf("%s: another precision among %d plans: %v; skipped %v", accelerator, len(w.plans), got, w.skips)
+		}
+	}
+}
+
+// TestMarginIsLearned: the margin on an expected peak follows the errors of this run's own predictions.
+func TestMarginIsLearned(t *testing.T) {
+	predicted := func(mean int64, m memory.Measurement) Attempt {
+		return Attempt{Expected: &memory.Prediction{Mean: mean << 20, Evidence: "blocks seen"}, Measured: []memory.Measurement{m}}
+	}
+	trained := func(peak int64) memory.Measurement { return memory.Measurement{Steps: 5, Peak: peak << 20} }
+	measured := predicted(1000, trained(2000))
+	measured.Expected.Evidence = "measured"
+	for name, test := range map[string]struct {
+		history []Attempt
+		want    float64
+	}{
+		"nothing was predicted":         {[]Attempt{{Measured: []memory.Measurement{trained(1000)}}}, marginUnproven},
+		"a measured plan proves little": {[]Attempt{measured}, marginUnproven},
+		"it needed less":                {[]Attempt{predicted(1000, trained(900))}, marginProven},
+		"it needed more":                {[]Attempt{predicted(1000, trained(1060)), predicted(1000, trained(990))}, .07},
+		"it ran out of memory":          {[]Attempt{predicted(1000, memory.Measurement{Failed: "backward", Allocated: 1000 << 20, Requested: 40 << 20})}, .05},
+		"it was done again in place":    {[]Attempt{predicted(1000, memory.Measurement{Steps: 5, Peak: 500 << 20, RanOut: &memory.RanOut{Allocated: 1050 << 20, Requested: 50 << 20}})}, .11},
+	} {
+		s := situation{history: test.history}
+		if got := s.margin(); got < test.want-1e-9 || got > test.want+1e-9 {
+			t.Errorf("%s: %g, want %g", name, got, test.want)
 		}
 	}
 }

@@ -14,9 +14,10 @@ type PlanCandidate struct {
 	Group int
 	// Order is the plan's position in the order of remedies.
 	Order int
-	// Caught: the process does a step again that runs out of memory with the plan, so that a wrong
-	// prediction costs little.
-	Caught bool
+	// Margin: a plan fits if its mean and this fraction of it do. It is set if the process does a step
+	// again that runs out of memory with the plan, so that a wrong prediction costs little. 0: the bound has to
+	// fit.
+	Margin float64
 }
 
 // A Choice is the plan to run next.
@@ -26,7 +27,7 @@ type Choice struct {
 	Prediction Prediction
 	// Rule is the reason for the choice: "fastest", "tree", "likely", "least".
 	Rule string
-	// ByMean: the expected peak decided that the plan fits, not the bound.
+	// ByMean: the expected peak decided that the plan fits, with the candidate's margin, not the bound.
 	ByMean bool
 	// Rejected are the other candidates, the runner-up first, eight at most.
 	Rejected []RejectedPlan
@@ -40,8 +41,8 @@ type RejectedPlan struct {
 }
 
 const (
-	likely  = 0.985 // of the available memory: a mean below it is tried before the next group
-	tie     = 0.03  // of a step's time
+	likely  = 1.0  // of the available memory: a mean below it is tried before the next group
+	tie     = 0.03 // of a step's time
 	reasons = 8
 )
 
@@ -50,7 +51,7 @@ type rated struct {
 	index             int
 	group, order      int
 	mean, bound, room int64
-	byMean            bool // the mean with a margin counts in place of the bound
+	margin            float64 // the mean with it counts in place of the bound; 0: the bound does
 	seconds           float64
 	unknown, host     bool
 	excluded          bool
@@ -80,8 +81,11 @@ func (f *Predictor) rate(candidates []PlanCandidate) []rated {
 		c := &candidates[i]
 		f.predict(&c.Plan, &p)
 		room := f.Room(c.Plan)
-		byMean := c.Caught && slices.Contains(caughtIn, p.Instant)
-		all[i] = rated{byMean: byMean, index: i, group: c.Group, order: c.Order, mean: p.Mean, bound: p.Bound, room: room, seconds: p.Seconds,
+		margin := c.Margin
+		if !slices.Contains(caughtIn, p.Instant) {
+			margin = 0
+		}
+		all[i] = rated{margin: margin, index: i, group: c.Group, order: c.Order, mean: p.Mean, bound: p.Bound, room: room, seconds: p.Seconds,
 			unknown: p.Unknown != "" || p.Least > room, host: !f.FitsHost(&p), excluded: f.Excludes(c.Plan, &p)}
 	}
 	return all
@@ -124,8 +128,8 @@ func (r *rated) fits() bool { return !r.unknown && !r.host && r.room > 0 && r.ne
 
 // needs is the peak that has to fit.
 func (r *rated) needs() int64 {
-	if r.byMean {
-		return min(whole(climbSafe*float64(r.mean)), r.bound)
+	if r.margin > 0 {
+		return min(whole((1+r.margin)*float64(r.mean)), r.bound)
 	}
 	return r.bound
 }
