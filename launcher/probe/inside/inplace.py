@@ -103,6 +103,7 @@ class Guard:
         self.foresee, self.largest = None, (0, 0)  # largest: the elements and the longest dimension of the largest call's inputs
         self.compiling = root_part.compiling(torch)
         self.hooks_allowed = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", lambda: True)
+        self.nested = False  # whether the backward pass under way has run another one
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
 
     def install(self):
@@ -383,11 +384,12 @@ class Guard:
         if not calls:
             if self.busy == "forward" and self.current is not None:
                 self.current.never = "the forward pass runs a backward pass"
+            self.nested = True
             return self.unguarded(tensors, grads, more)
         for call in calls:
             call.gradients.clear()
         before, random, failure = self.gradients(), [draw() for draw in self.known.generators], None
-        self.busy = "backward"
+        self.busy, self.nested = "backward", False
         try:
             self.engine(tensors, grads, **more)
         except BaseException as e:
@@ -438,6 +440,7 @@ class Guard:
             self.check(failure, used)
             walk.below_outputs(self.known.parameters)
             self.left(before)
+            compares = walk.functions
             helping = self.helping(used)
         except Exception as e:
             why = e
@@ -448,7 +451,7 @@ class Guard:
             del walk, losses, tensors
             collect()
             for remedy, names in self.each(helping, used):
-                why = self.replay(used, names, before)
+                why = self.replay(used, names, before, compares)
                 if why is None or not ranout.is_one(why):
                     break
                 release(why)
@@ -466,6 +469,10 @@ class Guard:
             raise rootstate.Unrepeatable("the backward pass keeps the graph, or is for some tensors only")
         if self.only_forward:
             raise rootstate.Unrepeatable("DeepSpeed reduces gradients in the backward pass")
+        if self.nested:
+            raise rootstate.Unrepeatable("the backward pass runs another one in it")
+        if any(hasattr(p, "main_grad") for p in self.known.parameters):
+            raise rootstate.Unrepeatable("the backward pass adds to main_grad")
         if not all(map(self.torch.equal, random, (draw() for draw in self.known.generators))):
             raise rootstate.Unrepeatable("the backward pass draws random numbers")
         if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in self.known.parameters):
@@ -490,26 +497,36 @@ class Guard:
             raise rootstate.Unrepeatable("every parameter has its gradient")
         return found
 
-    def replay(self, calls, names, before):
+    def replay(self, calls, names, before, compares):
         """Repeat calls, and the backward pass from their outputs to the leaves that have no gradient
-        yet. Return None, or the exception."""
+        yet. Return None, or the exception. Compares: whether the failed pass may have changed what
+        the forward pass changes, too."""
         outputs, gradients = [], []
         self.busy = "backward"
         try:
             left = self.left(before)
-            for call, made in zip(calls, self.outputs_again(calls, names)):
+            for call, made in zip(calls, self.outputs_again(calls, names, compares)):
                 for i, gradient in call.gradients.items():
                     outputs.append(made[i])
                     gradients.append(gradient)
             del made
+            done = self.others(left)
             self.engine(outputs, gradients, inputs=left)
+            # DistributedDataParallel writes to all of them at the end.
+            if sequences() is None and any(a is not b or v != w for (a, v), (b, w) in zip(done, self.others(left))):
+                raise rootstate.Unrepeatable("the backward pass writes to gradients in its own way")
         except BaseException as e:
             return e
         finally:
             self.busy = ""
         return None
 
-    def outputs_again(self, calls, names):
+    def others(self, left):
+        """Return the gradients of all other parameters, with their versions."""
+        skipped = set(map(id, left))
+        return [(p.grad, None if p.grad is None else p.grad._version) for p in self.known.parameters if id(p) not in skipped]
+
+    def outputs_again(self, calls, names, compares):
         """Return the outputs of repeated calls, and leave the model as it is now."""
         presents, found = [], []
         try:
@@ -519,6 +536,8 @@ class Guard:
                 with self.using(names), self.torch.enable_grad(), rootstate.cast_as(call.state.cast), rootstate.lent(norms):
                     found.append(with_bases(tensors_in(self.run(call.plain, self.root(), call.args, call.kwargs))))
                 call.same_outputs(found[-1])
+            if compares:
+                presents[0].compare()
         finally:
             while presents:
                 presents.pop().put_back()

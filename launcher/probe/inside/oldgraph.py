@@ -17,6 +17,7 @@ class Walk:
         self.calls = {id(call): call for call in calls}
         self.nodes, self.inner = set(), set()  # from the losses to the outputs, and those below
         self.used, self.below = {}, []
+        self.functions = False  # whether the model's part has functions with a backward pass in Python
         for loss in losses:
             if loss.grad_fn is None:
                 raise rootstate.Unrepeatable("a loss is no output of the model")
@@ -56,6 +57,7 @@ class Walk:
                 continue
             if node.name().startswith("CheckpointFunction"):
                 raise rootstate.Unrepeatable("the model uses reentrant checkpointing")
+            self.functions = self.functions or isinstance(node, sys.modules["torch"].autograd.function.BackwardCFunction)
             todo += [child for child, _ in node.next_functions]
         # Leaves, and autocast's copies of them, are those of other graphs, too.
         self.inner = {node for node in seen if not hasattr(node, "variable") and not node.name().startswith("ToCopy")}

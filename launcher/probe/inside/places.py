@@ -65,6 +65,11 @@ def same(kept, now):
     return kept is now or type(kept) in ATOMS and type(now) is type(kept) and kept == now
 
 
+def matches(kept, now):
+    """Return whether a value is equal to the one that was kept; objects are compared by their types."""
+    return kept.matches(now) if isinstance(kept, Kept) else same(kept, now)
+
+
 def full(kept, now=MISSING):
     """Return the value that was kept, with its content as it was; now is the present value."""
     return kept.restore(now) if isinstance(kept, Kept) else kept
@@ -85,6 +90,9 @@ class Kept:
 
     def same(self, now):
         raise NotImplementedError
+
+    def matches(self, now):
+        return self.same(now)
 
     def restore(self, now):
         raise NotImplementedError
@@ -136,6 +144,10 @@ class Tensor(Kept):
             return False
         return self.bits is None or bool(self.bits == bits(now))
 
+    def matches(self, now):
+        was = self.copy if self.copy is not None else self.ref()
+        return was is None or is_tensor(now) and equal(was, now.detach())
+
     def written(self):
         now = self.ref()
         return now is not None and not self.unwritten(now)
@@ -177,6 +189,13 @@ class Items(Kept):
         if self.plain:
             return ATOMS.issuperset(map(type, items)) and items == self.items
         return all(map(same, self.items, items))
+
+    def matches(self, now):
+        if type(now) is not self.kind or len(now) != len(self.items):
+            return False
+        if self.plain or isinstance(now, set):
+            return self.same(now) or not isinstance(now, set) and values(now) == self.items
+        return all(map(matches, self.items, values(now)))
 
     def lost(self):
         return not self.plain and any(map(is_lost, self.items))
@@ -234,7 +253,10 @@ class Array(Kept):
         self.sum = zlib.crc32(value.tobytes())
 
     def same(self, now):
-        return now is self.value and zlib.crc32(now.tobytes()) == self.sum
+        return now is self.value and self.matches(now)
+
+    def matches(self, now):
+        return is_array(now) and zlib.crc32(now.tobytes()) == self.sum
 
     def written(self):
         return not self.same(self.value)
@@ -257,7 +279,10 @@ class Stream(Kept):
         self.value, self.state = value, state(value)
 
     def same(self, now):
-        return now is self.value and alike(self.state, state(now))
+        return now is self.value and self.matches(now)
+
+    def matches(self, now):
+        return is_stream(now) and alike(self.state, state(now))
 
     def restore(self, now):
         for method in ("set_state", "setstate"):
@@ -302,6 +327,9 @@ class Other(Kept):
 
     def same(self, now):
         return self.ref() is now
+
+    def matches(self, now):
+        return self.ref() is None or type(self.ref()) is type(now)
 
     def restore(self, now):
         value = self.ref()
@@ -438,6 +466,10 @@ class Place:
             return False
         return not same(before, self.take())
 
+    def matches(self, before):
+        """Return whether the value is equal, as an object or not."""
+        return matches(before, self.take())
+
     def learn(self, before, reader=None):
         """Has copies made from now on, where a forward writes to the value."""
         if is_written(before):
@@ -507,6 +539,9 @@ class Numbers(Place):
         read = [names for names in (before.names, self.names) if names is not None]
         names = {name for name in before.keys() | now.keys() if before.get(name, MISSING) != now.get(name, MISSING)}
         return {name for name in names if all(name in each for each in read) and (self.id, "__dict__", name) not in noted}
+
+    def matches(self, before):
+        return not self.changed(before)
 
     def learn(self, before, reader=None):
         """Reads only what changed, as its reader, a place of the same names, has found."""

@@ -77,6 +77,19 @@ class Net(nn.Module):
         return self.head(self.norm(x.transpose(1, 2)).transpose(1, 2))
 
 
+class Stateful(Net):
+    """Changes a list, and vectors of a spectral norm, from its first call on."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.lengths = nn.utils.spectral_norm(self.head), []
+
+    def forward(self, x):
+        output = super().forward(x)
+        self.lengths.append(len(x))
+        return output * (1 + 0.01 * len(self.lengths))
+
+
 def batches(n, rows=4, length=6):
     generator = torch.Generator().manual_seed(3)
     return [torch.randint(0, WORDS, (rows, length), generator=generator) for _ in range(n)]
@@ -170,7 +183,7 @@ def late(net):
 LOOPS = {
     "plain": (Net, plain), "arguments": (Net, arguments), "accumulation": (Net, accumulation), "scaler": (Net, scaler), "several": (lambda: Net(dropout=0.1), several),
     "batch norm": (lambda: Net(batch_norm=True), plain), "dropout": (lambda: Net(dropout=0.2), accumulation), "tied": (lambda: Net(tied=True), accumulation),
-    "apart": (Net, apart), "frozen": (lambda: Net(frozen=True), plain), "late": (Net, late),
+    "state": (Stateful, plain), "apart": (Net, apart), "frozen": (lambda: Net(frozen=True), plain), "late": (Net, late),
 }
 
 
