@@ -46,7 +46,8 @@ def first(root):
     if target is root:
         rootcalls.state["guard"] = guard.call
     else:
-        forwards.call(target, lambda module, plain, args, kwargs: guard.call(plain, module, args, kwargs))
+        compiling = root_part.compiling(guard.torch)
+        forwards.call(target, lambda module, plain, args, kwargs: plain(module, *args, **kwargs) if compiling() else guard.call(plain, module, args, kwargs))
     guard.install()
 
 
@@ -101,7 +102,6 @@ class Guard:
         self.pending, self.busy, self.pid = [], "", os.getpid()  # busy: the pass under way
         self.failure, self.current, self.why = None, None, ""  # the latest that a remedy was found for; the call under way; why it cannot be repeated
         self.foresee, self.largest = None, (0, 0)  # largest: the elements and the longest dimension of the largest call's inputs
-        self.compiling = root_part.compiling(torch)
         self.hooks_allowed = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", lambda: True)
         self.nested = False  # whether the backward pass under way has run another one
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
@@ -114,8 +114,9 @@ class Guard:
 
         @functools.wraps(engine)
         def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
-            more = {} if grad_variables is None else {"grad_variables": grad_variables}
-            more.update(retain_graph=retain_graph, create_graph=create_graph, inputs=inputs)
+            more = {"retain_graph": retain_graph, "create_graph": create_graph, "inputs": inputs}
+            if grad_variables is not None:
+                more["grad_variables"] = grad_variables
             return self.backward(tensors, grad_tensors, more)
 
         torch.autograd.backward = backward
@@ -172,7 +173,7 @@ class Guard:
 
     def call(self, plain, root, args, kwargs):
         """Call the root."""
-        if self.busy or os.getpid() != self.pid or self.compiling() or not self.hooks_allowed():
+        if self.busy or os.getpid() != self.pid or not self.hooks_allowed():
             return plain(root, *args, **kwargs)
         if not self.torch.is_grad_enabled():
             return self.evaluate(plain, root, args, kwargs)
@@ -180,7 +181,7 @@ class Guard:
         output = failure = None
         self.busy = "forward"
         try:
-            output = self.run(plain, root, args, kwargs)
+            output = plain(root, *args, **kwargs) if call is not None and not call.remedies else self.run(plain, root, args, kwargs)
         except BaseException as e:
             failure = e if call is not None and ranout.is_one(e) else None
             if failure is None:
@@ -422,7 +423,12 @@ class Guard:
     def gradients(self):
         """Return the version of each parameter's gradient, -1 for none; None where they cannot be read."""
         try:
-            return [-1 if g is None else g._version for g in map(GRAD, self.known.parameters)]
+            grads = list(map(GRAD, self.known.parameters))
+            none = [None] * len(grads)
+            # To compare a tensor with None takes microseconds.
+            if grads and grads[0] is None and grads[-1] is None and grads == none:
+                return [-1] * len(grads)
+            return [-1 if g is None else g._version for g in grads]
         except Exception as e:
             process.problem("inplace", e)
             return None
@@ -552,21 +558,26 @@ class Call:
     def __init__(self, guard, plain, args, kwargs):
         self.guard, self.plain, self.args, self.kwargs = guard, plain, args, kwargs.copy()
         self.given = given = tensors_in([*args, kwargs] if kwargs else args)
-        self.versions = [rootstate.version(t) for t in given]
-        self.size = self.longest = 0  # the elements of the inputs, and their longest dimension
+        self.versions = rootstate.versions(given)
+        size = longest = 0
         for tensor in given:
-            self.size += tensor.numel()
-            self.longest = max(self.longest, *tensor.shape, 0)
-        guard.largest = max(guard.largest, (self.size, self.longest))
+            size += tensor.numel()
+            for n in tensor.shape:
+                if n > longest:
+                    longest = n
+        self.size, self.longest = size, longest  # the elements of the inputs, and their longest dimension
+        if (size, longest) > guard.largest:
+            guard.largest = size, longest
         self.remedies = NONE
         for remedy in guard.remedies:
-            if remedy.begins(self.size, self.longest):
+            if remedy.begins(size, longest):
                 self.remedies |= {remedy.name}
-        repeats.active(self.remedies)
+        if self.remedies:
+            repeats.active(self.remedies)
         self.containers = containers([*args, *kwargs.values()])
         self.outputs, self.gradients = [], {}
         self.sequence = sequences()
-        self.state = guard.known.before(self.size)
+        self.state = guard.known.before(size)
 
     def ended(self, output):
         """Comes after the call: the gradients of its outputs will be seen."""
@@ -613,7 +624,7 @@ class Call:
         """Raises where the call cannot be repeated."""
         if self.never:
             raise rootstate.Unrepeatable(self.never)
-        if [rootstate.version(t) for t in self.given] != self.versions:
+        if rootstate.versions(self.given) != self.versions:
             raise rootstate.Unrepeatable("an input was written to")
         self.state.check()
 
@@ -697,7 +708,11 @@ def tensors_in(value, depth=0):
 def with_bases(outputs):
     """Return outputs, and those that they are views of: where a view is written to, its graph is
     that of its base."""
-    return outputs + [t._base for t in outputs if t._is_view() and t._base.grad_fn is not None]
+    found = list(outputs)
+    for tensor in outputs:
+        if tensor._is_view() and tensor._base.grad_fn is not None:
+            found.append(tensor._base)
+    return found
 
 
 def containers(arguments):

@@ -602,7 +602,12 @@ class Random(Place):
         stream = self.take()
         if stream is MISSING:
             return MISSING
-        read = None if copies or self.copies else memory(self.name, stream)
+        if copies or self.copies:
+            return Stream(stream)
+        source = stream if self.name == "Python" else getattr(stream, "_bit_generator", None)
+        known, read = READERS.get(self.name, (None, None))
+        if known is not source:
+            read = memory(self.name, stream, source)
         return Stream(stream) if read is None else Sketch(read, self.words)
 
     def learn(self, before, reader=None):
@@ -647,18 +652,16 @@ class Hooks(Place):
 
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-READERS: dict = {}
+READERS: dict = {}  # by name, where the numbers are, and what memory() found
 
 
-def memory(name, stream):
+def memory(name, stream, source):
     """Return a function that reads the numbers' state as bytes, None where it cannot be found."""
-    source = stream if name == "Python" else getattr(stream, "_bit_generator", None)
-    if READERS.get(name, (None, None))[0] is not source:
-        READERS[name] = source, None
-        try:
-            READERS[name] = source, checked(name, stream, source)
-        except Exception:
-            pass
+    READERS[name] = source, None
+    try:
+        READERS[name] = source, checked(name, stream, source)
+    except Exception:
+        pass
     return READERS[name][1]
 
 

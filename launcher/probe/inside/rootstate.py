@@ -14,6 +14,15 @@ Unrepeatable, version = places.Unrepeatable, places.version
 PythonRandom = places.Random
 
 VERSION = operator.attrgetter("_version")
+
+
+def versions(tensors):
+    try:
+        return list(map(VERSION, tensors))
+    except RuntimeError:  # some were made in inference mode
+        return list(map(places.version, tensors))
+
+
 FIRST = 3  # calls around which all places are compared
 
 
@@ -21,7 +30,9 @@ class Root:
     """Knows what the root's forward changes. It keeps no module alive."""
 
     def __init__(self, root):
-        self.root = weakref.ref(root)
+        import torch
+
+        self.torch, self.root = torch, weakref.ref(root)
         self.calls, self.largest, self.iterator = 0, 0, ""
         self.next = 64  # the number of the call around which all places are compared again
         self.found: dict = {}  # by key the places that forwards were seen to change
@@ -65,10 +76,10 @@ class Root:
         """Return the state before a call with inputs of so many elements."""
         self.calls += 1
         whole = self.calls <= FIRST or size > self.largest or self.calls == self.next
-        if self.calls == self.next:
-            self.next *= 4
-        self.largest = max(self.largest, size)
         if whole:
+            if self.calls == self.next:
+                self.next *= 4
+            self.largest = max(self.largest, size)
             if self.calls > 1 and self.is_stale():
                 self.renew()
             # What changed since the latest call is the job's: it is not to be taken for this call's.
@@ -105,11 +116,9 @@ class Beginning:
     """The state before one call."""
 
     def __init__(self, known, whole):
-        import torch
-
         self.known, self.whole = known, whole
         self.numbers = [draw() for draw in known.generators]
-        self.cast = autocast(torch)
+        self.cast = autocast(known.torch)
         self.versions = list(map(VERSION, known.tensors))
         self.switched = places.switched[0]
         reads, copies = known.places, 0
