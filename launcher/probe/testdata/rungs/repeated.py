@@ -171,9 +171,7 @@ for name in loops.LOOPS:
 class Cost(Guarded):
     def test_cost_while_nothing_fails(self):
         """It is some 50 microseconds; what is compared by the elements of tensors takes milliseconds."""
-        net = nn.Sequential(*[loops.Block() for _ in range(50)])
-        guard, x = self.guard(net), torch.zeros(2, loops.WIDTH)
-        self.assertEqual(len(guard.known.parameters), 300)
+        guard, net, x = self.of_300_parameters()
         output = net(x).sum()
         output.backward()
         guard.engine, least = lambda *args, **kwargs: None, 1.0
@@ -184,6 +182,33 @@ class Cost(Guarded):
             least = min(least, time.perf_counter() - began)
         print("a step costs %.0f microseconds" % (least * 1e6), file=sys.stderr)
         self.assertLess(least, 1e-3)
+
+    def test_function_calls_while_nothing_fails(self):
+        """Calls of Python functions take most of the time that does not follow from the number of parameters."""
+        _, net, x = self.of_300_parameters()
+        plain = nn.Sequential(*net)  # the same modules, not guarded
+        for _ in range(5):
+            net(x).sum().backward()
+        step = lambda root: root(x).sum().backward()  # noqa: E731
+        counts = [calls_in(lambda root=root: step(root)) for root in (net, plain)]
+        self.assertLessEqual(counts[0] - counts[1], 42)
+
+    def of_300_parameters(self):
+        net = nn.Sequential(*[loops.Block() for _ in range(50)])
+        guard = self.guard(net)
+        self.assertEqual(len(guard.known.parameters), 300)
+        return guard, net, torch.zeros(2, loops.WIDTH)
+
+
+def calls_in(run):
+    """Return how many functions of Python run calls."""
+    found = []
+    sys.setprofile(lambda frame, event, arg: found.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return len(found)
 
 
 class Memory(Guarded):
