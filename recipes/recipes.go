@@ -11,6 +11,8 @@ package recipes
 
 import (
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/gpurun/gpurun/recipes/catalog"
 	"github.com/gpurun/gpurun/recipes/document"
@@ -71,16 +73,16 @@ func (r Recipe) Families(k strategy.Knob) (families [][]strategy.Value, reason s
 
 // Catalog returns the recipes that come with gpurun, sorted by name.
 func Catalog() ([]Recipe, error) {
-	embedded, err := Embedded(nil)
-	all := make([]Recipe, len(embedded))
-	for i, r := range embedded {
+	read, err := Embedded(nil)
+	all := make([]Recipe, len(read))
+	for i, r := range read {
 		all[i] = Recipe{r}
 	}
 	return all, err
 }
 
 // Embedded reads some files of the catalog, nil for all, for callers that look for the recipe of a
-// command. They are sorted by name.
+// command. They are sorted by name. Each file is parsed once.
 func Embedded(files []string) ([]format.Recipe, error) {
 	if files == nil {
 		var err error
@@ -88,8 +90,25 @@ func Embedded(files []string) ([]format.Recipe, error) {
 			return nil, err
 		}
 	}
-	return catalog.Read(files, rules)
+	unread := slices.DeleteFunc(slices.Clone(files), func(file string) bool { _, known := embedded.Load(file); return known })
+	read, err := catalog.Read(unread, rules)
+	if err != nil {
+		return nil, err
+	}
+	for i, file := range unread {
+		embedded.Store(file, read[i])
+	}
+	all := make([]format.Recipe, len(files))
+	for i, file := range files {
+		one, _ := embedded.Load(file)
+		all[i] = one.(format.Recipe)
+	}
+	slices.SortFunc(all, func(a, b format.Recipe) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
 }
+
+// embedded has the recipes of the catalog that were read, by file. They are not changed.
+var embedded sync.Map
 
 // With returns the recipe in which the knobs of over replace its knobs, with over's resume and
 // progress if over has them.

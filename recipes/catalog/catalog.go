@@ -6,8 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/BurntSushi/toml"
@@ -18,7 +16,7 @@ import (
 //go:embed *.toml verified
 var files embed.FS
 
-// Read returns the recipes of some files, sorted by name; rules are the rules that they may name.
+// Read returns the recipes of some files, in their order; rules are the rules that they may name.
 func Read(names []string, rules format.Rules) ([]format.Recipe, error) {
 	all, faults := make([]format.Recipe, len(names)), make([]error, len(names))
 	var reading sync.WaitGroup
@@ -26,7 +24,6 @@ func Read(names []string, rules format.Rules) ([]format.Recipe, error) {
 		reading.Go(func() { all[i], faults[i] = read(name, rules) })
 	}
 	reading.Wait()
-	slices.SortFunc(all, func(a, b format.Recipe) int { return strings.Compare(a.Name, b.Name) })
 	return all, errors.Join(faults...)
 }
 

@@ -100,6 +100,10 @@ func TestAnOrdinaryScriptReadsFewRecipes(t *testing.T) {
 	if len(among) > len(all)/2 {
 		t.Errorf("%d of %d recipes are read", len(among), len(all))
 	}
+	plain := likely(t, format.Command{Argv: []string{"train.py", "--lr", "1", "--jobs", "2", "out"}, Script: []byte("import os\n")})
+	if len(plain) > 0 {
+		t.Errorf("%s is read for a script with no sign of a framework", plain[0].Name)
+	}
 }
 
 func BenchmarkLikely(b *testing.B) {
