@@ -60,7 +60,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 	grace := p.Job.Launch.ShutdownTimeout
 	code, err := part.Follow(ctx, grace, func(w nodes.Welcome, tellHead func(string)) (nodes.Here, error) {
 		run := filepath.Base(w.Dir)
-		q := &prepared{p.Pinned(run), p.nvml, p.begun}
+		q := &prepared{p.Pinned(run), p.nvml, p.begun, p.guards}
 		wired, err := wire(q, run, w.Tracked, w.Began, stdio{devNull, devNull, devNull, devNull})
 		if err != nil {
 			return nodes.Here{}, err

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -20,6 +21,8 @@ type prepared struct {
 	*job.Prepared
 	nvml  *gpu.Connection
 	begun journal.CommandLine // how the run is started; zero for none
+	// guards start while the job is prepared; nil if no rank will be started.
+	guards *proc.Guards
 }
 
 // prepare finds out everything about a job, and starts no rank. The caller closes the result. If beside is

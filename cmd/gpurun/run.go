@@ -97,12 +97,14 @@ func prepareAndLaunch(
 	if at, err := cluster.Detect(os.Environ()); err == nil && at.Slurm() {
 		signals.AskWhether(at.Preempted)
 	}
+	guards := proc.LaunchGuards()
+	defer guards.Close()
 	p, err := launcher.OrStop(ctx, func() (*prepared, error) { return prepare(ctx, j, true) })
 	if err != nil {
 		return verdict, onlyTried(decline(ctx, err), j, own)
 	}
 	defer p.close()
-	p.begun = begun
+	p.begun, p.guards = begun, guards
 	err = p.Startable()
 	if err == nil && own.IfTrained == journal.SkipTrained {
 		err = p.Comparable()
@@ -159,7 +161,7 @@ func launch(
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	p = &prepared{p.Pinned(filepath.Base(dir)), p.nvml, p.begun}
+	p = &prepared{p.Pinned(filepath.Base(dir)), p.nvml, p.begun, p.guards}
 	a := newAudience(p, dir, own, s, pipe)
 	defer a.close()
 	store, events, err := openRun(ctx, place, dir, a.said, a.show)

@@ -36,7 +36,7 @@ type wiring struct {
 // wire splits a prepared job into the options of the parts that launch it. run is the run's name, tracked its
 // name for experiment trackers, and began the start of attempt 0.
 func wire(p *prepared, run, tracked string, began time.Time, s stdio) (wiring, error) {
-	p = &prepared{p.Tracked(tracked), p.nvml, p.begun}
+	p = &prepared{p.Tracked(tracked), p.nvml, p.begun, p.guards}
 	j := p.Job
 	launch := j.Launch
 	step, err := p.Step()
@@ -83,7 +83,7 @@ func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Console
 		Env: p.Environ(), Numbers: cluster.TaskNumbers(os.Environ()), Settings: p.Settings(),
 		MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts, Grace: launch.ShutdownTimeout,
 		Probe: launch.Probe, Hooks: launch.Hooks, Snapshot: launch.Snapshot, Stalls: launch.Stalls != nil,
-		NVMePath: j.Policy.NVMePath, DataLimit: p.DataLimit(), Growing: p.Checkpoints().Growing,
+		NVMePath: j.Policy.NVMePath, DataLimit: p.DataLimit(), Growing: p.Checkpoints().Growing, Guards: p.guards,
 		Accelerator: p.Accelerator(), Alarms: before.Watch, Used: before.Used, Devices: before.Follow,
 	}
 }

@@ -70,7 +70,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	if err != nil {
 		return nil, cannotStart(err)
 	}
-	guards := proc.LaunchGuards() // they initialise while the hook's files are written
+	guards := n.opts.Guards.Unused() // they initialise while the hook's files are written
 	ranks := n.ranks(a, l)
 	a.saving = newSavingWatch(n.opts.Growing, a.emit)
 	a.stopProbe, a.lookAtProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.repeats(a.saving.see))), a.stepped)

@@ -8,6 +8,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -51,6 +52,8 @@ type Options struct {
 	// Each rank runs Script, an absolute path, or Module, possibly through wrappers. Both are empty if that
 	// is not known.
 	Script, Module string
+	// Guards are for the first attempt; nil: it starts its own.
+	Guards *proc.Guards
 	// NVMePath is the folder for data that a plan offloads to NVMe, empty for none.
 	NVMePath string
 	// Grace is the time that ranks have after a stop by the user, and that processes have which ranks leave

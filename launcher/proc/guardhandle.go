@@ -37,25 +37,29 @@ type guardHandle struct {
 }
 
 // Guards are the guard processes of a group that will be started. They initialise while the caller prepares the
-// ranks: Start must be called in the end.
+// job: Start or Close must be called in the end.
 type Guards struct {
+	launched     chan struct{} // closed when what follows is set
 	outer, inner *guardHandle
 	release      func() // of the reaper
 	err          error  // why there are none
+	used         bool
 }
 
 // LaunchGuards starts an outer guard, which starts an inner one. It does not wait for them, and leaves errors to
 // Start.
 func LaunchGuards() *Guards {
-	release, err := Reap()
-	if err != nil {
-		return &Guards{err: err}
-	}
-	g := &Guards{release: release}
-	if err := g.launch(); err != nil {
-		release()
-		return &Guards{err: fmt.Errorf("start guard: %w", err)}
-	}
+	g := &Guards{launched: make(chan struct{})}
+	go func() { // Start and Close wait for it
+		defer close(g.launched)
+		if g.release, g.err = Reap(); g.err != nil {
+			return
+		}
+		if err := g.launch(); err != nil {
+			g.release()
+			g.err = fmt.Errorf("start guard: %w", err)
+		}
+	}()
 	return g
 }
 
@@ -73,18 +77,50 @@ func (g *Guards) launch() error {
 	return nil
 }
 
-// await waits for the inner guard's first message.
+// Unused returns these guards if no group was started with them, else new ones.
+func (g *Guards) Unused() *Guards {
+	if g == nil || g.used {
+		return LaunchGuards()
+	}
+	return g
+}
+
+// await waits for the inner guard's first message. Guards that have died, perhaps while the caller waited for
+// something else, are replaced once.
 func (g *Guards) await(ctx context.Context) error {
+	g.used = true
+	err := g.hello(ctx)
+	if errors.Is(err, ErrNoGuard) {
+		again := LaunchGuards()
+		err = again.hello(ctx)
+		g.outer, g.inner, g.release = again.outer, again.inner, again.release
+	}
+	return err
+}
+
+func (g *Guards) hello(ctx context.Context) error {
+	<-g.launched
 	if g.err != nil {
 		return g.err
 	}
 	if err := g.inner.hello(ctx); err != nil {
-		g.inner.cleanUp()
-		g.outer.cleanUp()
-		g.release()
+		g.cleanUp()
 		return fmt.Errorf("start guard: %w", err)
 	}
 	return nil
+}
+
+func (g *Guards) cleanUp() {
+	g.inner.cleanUp()
+	g.outer.cleanUp()
+	g.release()
+}
+
+// Close ends guards with which no group was started.
+func (g *Guards) Close() {
+	if !g.used && g.hello(context.Background()) == nil { // only then are both known
+		g.cleanUp()
+	}
 }
 
 // startGuard starts a single guard, and waits for its first message.
