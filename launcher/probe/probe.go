@@ -128,6 +128,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -196,11 +197,6 @@ func install(dir, before string, orders Orders) (*Installed, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Python without its site module (-S) looks for modules in the folder and does not
-	// run the hook that takes it away: no module there may shadow another.
-	if err := os.Mkdir(filepath.Join(folder, "inside"), 0o700); err != nil {
-		return nil, err
-	}
 	if err := plantParts(folder, before); err != nil {
 		return nil, err
 	}
@@ -211,25 +207,70 @@ func install(dir, before string, orders Orders) (*Installed, error) {
 	return &Installed{dir: dir, folder: folder}, err
 }
 
+// partsFile has all modules of the folder inside, since a network's file system takes milliseconds to create a file: a line with
+// the place and the size of each, then their texts. Its name is no module's: Python without its site module (-S) looks for
+// modules in the folder, and none there may shadow another.
+const partsFile = "parts"
+
+// A plantedFile is a file in the hook's folder: a first line, and files of the package.
+type plantedFile struct {
+	name, head string
+	texts      []string // names in hook
+	size       int64
+}
+
+// plantedFiles lists the Python files.
+func plantedFiles() ([]plantedFile, error) {
+	start, parts := plantedFile{name: "sitecustomize.py", texts: []string{"sitecustomize.py"}}, plantedFile{name: partsFile, head: "{"}
+	info, err := fs.Stat(hook, start.name)
+	if err != nil {
+		return nil, err
+	}
+	start.size = info.Size()
+	entries, err := hook.ReadDir("inside")
+	for _, entry := range entries {
+		info, failed := entry.Info()
+		if err = errors.Join(err, failed); err != nil {
+			return nil, err
+		}
+		parts.head += fmt.Sprintf("%q: (%d, %d), ", strings.TrimSuffix(entry.Name(), ".py"), parts.size, info.Size())
+		parts.texts = append(parts.texts, "inside/"+entry.Name())
+		parts.size += info.Size()
+	}
+	parts.head += "}\n"
+	parts.size += int64(len(parts.head))
+	return []plantedFile{start, parts}, err
+}
+
+// copyTo writes the file's content.
+func (f plantedFile) copyTo(to io.Writer) error {
+	_, err := io.WriteString(to, f.head)
+	for _, name := range f.texts {
+		if err != nil {
+			break
+		}
+		var text []byte
+		if text, err = hook.ReadFile(name); err == nil {
+			_, err = to.Write(text)
+		}
+	}
+	return err
+}
+
 // plantParts writes the Python files, or links those of an earlier folder, empty for none. Their compiled forms
 // are kept for all attempts and runs where that is safe.
 func plantParts(folder, before string) error {
+	files, err := plantedFiles()
 	digest := sha256.New()
-	err := fs.WalkDir(hook, ".", func(name string, f fs.DirEntry, err error) error {
-		if err != nil || f.IsDir() {
-			return err
+	for _, f := range files {
+		path := filepath.Join(folder, f.name)
+		if before != "" && link(filepath.Join(before, f.name), path, f.size) {
+			err = errors.Join(err, f.copyTo(digest))
+			continue
 		}
-		text, err := hook.ReadFile(name)
-		path := filepath.Join(folder, name)
-		if err == nil && !(before != "" && link(filepath.Join(before, name), path, len(text))) {
-			err = plant(path, text)
-			if err == nil {
-				err = os.Chtimes(path, sourceTime, sourceTime)
-			}
-		}
-		fmt.Fprintf(digest, "%s %d\n%s", name, len(text), text)
-		return err
-	})
+		planted := plantBy(path, func(to io.Writer) error { return f.copyTo(io.MultiWriter(to, digest)) })
+		err = errors.Join(err, planted, os.Chtimes(path, sourceTime, sourceTime))
+	}
 	if err != nil {
 		return err
 	}
@@ -237,21 +278,16 @@ func plantParts(folder, before string) error {
 	if err != nil {
 		return nil // Python compiles the parts in each attempt
 	}
-	for _, link := range []string{"__pycache__", filepath.Join("inside", "__pycache__")} {
-		if err := os.Symlink(compiled, filepath.Join(folder, link)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return os.Symlink(compiled, filepath.Join(folder, "__pycache__"))
 }
 
 // link links a file that plantParts wrote, and reports whether it did: nothing has written to it since, and only the
 // user can.
-func link(from, path string, size int) bool {
+func link(from, path string, size int64) bool {
 	if os.Link(from, path) != nil {
 		return false
 	}
-	if info, err := os.Lstat(path); err == nil && info.Size() == int64(size) && info.ModTime().Equal(sourceTime) && private.CheckOwn(path) == nil {
+	if info, err := os.Lstat(path); err == nil && info.Size() == size && info.ModTime().Equal(sourceTime) && private.CheckOwn(path) == nil {
 		return true
 	}
 	_ = os.Remove(path) // if it stays, plant reports that
@@ -290,12 +326,16 @@ func compiledFolder(digest string) (string, error) {
 
 // plant writes a file that is not there yet.
 func plant(path string, text []byte) error {
+	return plantBy(path, func(to io.Writer) error { _, err := to.Write(text); return err })
+}
+
+// plantBy makes a file that is not there yet, with the content that write writes.
+func plantBy(path string, write func(io.Writer) error) error {
 	f, err := private.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
+	return errors.Join(write(f), f.Close())
 }
 
 // rankFolder has a rank's files: its logs and its reports.

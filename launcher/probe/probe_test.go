@@ -485,56 +485,62 @@ func TestAttemptsShareTheHooksFiles(t *testing.T) {
 		}
 		return installed
 	}
-	first := attempt("attempt-0", Install)
 	rewrite := func(path string) error { // in place, with a text of the same size
 		text, err := os.ReadFile(path)
 		return errors.Join(err, os.WriteFile(path, bytes.ToUpper(text), 0o600))
 	}
-	changed, opened, removed := filepath.Join("inside", "rank.py"), filepath.Join("inside", "split.py"), filepath.Join("inside", "steps.py")
-	if err := errors.Join(
-		rewrite(filepath.Join(first.folder, changed)),
-		os.Chmod(filepath.Join(first.folder, opened), 0o666),
-		os.Remove(filepath.Join(first.folder, removed)),
-	); err != nil {
+	files, err := plantedFiles()
+	if err != nil {
 		t.Fatal(err)
 	}
-	second := attempt("attempt-1", first.Next)
-	shared := 0
-	err := fs.WalkDir(hook, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
+	for name, spoil := range map[string]func(path string) error{
+		"untouched": func(string) error { return nil },
+		"changed":   rewrite,
+		"opened":    func(path string) error { return os.Chmod(path, 0o666) },
+		"removed":   os.Remove,
+	} {
+		first := attempt(name+"-0", Install)
+		for _, f := range files {
+			if err := spoil(filepath.Join(first.folder, f.name)); err != nil {
+				t.Fatal(err)
+			}
 		}
-		text, err := hook.ReadFile(name)
-		if err != nil {
-			return err
+		second := attempt(name+"-1", first.Next)
+		for _, f := range files {
+			var text bytes.Buffer
+			path := filepath.Join(second.folder, f.name)
+			found, err := os.ReadFile(path)
+			if err = errors.Join(err, f.copyTo(&text), private.CheckOwn(path)); err != nil || !bytes.Equal(found, text.Bytes()) {
+				t.Errorf("%s: %s of the second attempt: %v, %d bytes, want the %d of the hook", name, f.name, err, len(found), text.Len())
+			}
+			now, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !now.ModTime().Equal(sourceTime) {
+				t.Errorf("%s: %s has the time %v", name, f.name, now.ModTime())
+			}
+			before, err := os.Stat(filepath.Join(first.folder, f.name))
+			if same := err == nil && os.SameFile(before, now); same != (name == "untouched") {
+				t.Errorf("%s: %s is the same file: %v", name, f.name, same)
+			}
 		}
-		path := filepath.Join(second.folder, name)
-		found, err := os.ReadFile(path)
-		if err != nil || string(found) != string(text) || private.CheckOwn(path) != nil {
-			t.Errorf("%s of the second attempt: %v, %d bytes, want the %d of the hook; %v", name, err, len(found), len(text), private.CheckOwn(path))
+		if orders := filepath.Join(second.folder, ordersFile); private.CheckOwn(orders) != nil {
+			t.Errorf("%s: the second attempt has no orders", name)
 		}
-		now, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		if !now.ModTime().Equal(sourceTime) {
-			t.Errorf("%s has the time %v", name, now.ModTime())
-		}
-		before, err := os.Stat(filepath.Join(first.folder, name))
-		same := err == nil && os.SameFile(before, now)
-		if spoiled := name == changed || name == opened || name == removed; same == spoiled {
-			t.Errorf("%s is the same file: %v", name, same)
-		}
-		if same {
-			shared++
-		}
-		return nil
-	})
-	if err != nil || shared < 20 {
-		t.Errorf("%d shared files, %v", shared, err)
 	}
-	if orders := filepath.Join(second.folder, ordersFile); private.CheckOwn(orders) != nil {
-		t.Error("the second attempt has no orders")
+}
+
+// TestHookIsAFewFiles: a network's file system takes milliseconds to create each.
+func TestHookIsAFewFiles(t *testing.T) {
+	installed, err := Install(t.TempDir(), Orders{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	err = filepath.WalkDir(installed.folder, func(string, fs.DirEntry, error) error { files++; return nil })
+	if err != nil || files > 5 {
+		t.Errorf("the hook has %d files and folders, %v; want at most 5", files, err)
 	}
 }
 

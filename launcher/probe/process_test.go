@@ -1,7 +1,9 @@
 package probe
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,12 +71,7 @@ func (r *trial) job(t testing.TB, argv ...string) *exec.Cmd {
 			t.Fatal(err)
 		}
 		r.installed = installed
-		for name, text := range r.parts {
-			if err := os.WriteFile(filepath.Join(installed.folder, "inside", name+".py"), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			_ = os.Remove(filepath.Join(installed.folder, "inside", "__pycache__")) // the compiled parts are those of other tests, too
-		}
+		replaceParts(t, installed, r.parts)
 		if err := os.MkdirAll(filepath.Join(r.dir, "rank0"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -84,6 +81,28 @@ func (r *trial) job(t testing.TB, argv ...string) *exec.Cmd {
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
+}
+
+// replaceParts gives some parts another text.
+func replaceParts(t testing.TB, installed *Installed, texts map[string]string) {
+	t.Helper()
+	if len(texts) == 0 {
+		return
+	}
+	path := filepath.Join(installed.folder, partsFile)
+	all, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, rest, _ := bytes.Cut(all, []byte("\n"))
+	for name, text := range texts { // at the end, where the later one of two entries leads to
+		index = fmt.Appendf(bytes.TrimSuffix(index, []byte("}")), "%q: (%d, %d), }", name, len(rest), len(text))
+		rest = append(rest, text...)
+	}
+	if err := os.WriteFile(path, slices.Concat(index, []byte("\n"), rest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.Remove(filepath.Join(installed.folder, "__pycache__")) // the compiled parts are those of other tests, too
 }
 
 // train runs a command to its end, which has to be a good one, and gives its output.

@@ -27,12 +27,8 @@ class Part(type(sys)):  # type: ignore[misc]
         inside = self.__dict__
         if "gpurun_pending" not in inside:
             raise AttributeError("%s has no %s" % (self.__name__, attribute))
-        path = inside["__file__"]
-        if sys.version_info < (3, 8):
-            with open(path) as f:
-                code = compile(f.read(), path, "exec")
-        else:
-            code = compiled(inside["gpurun_pending"], path)
+        name, path = inside["gpurun_pending"], inside["__file__"]
+        code = compile(source(name), path, "exec") if sys.version_info < (3, 8) else compiled(Loader(name, path))
         if not builtins:
             sys.modules[PACKAGE] = package
         try:
@@ -69,13 +65,41 @@ def importer():
     return names
 
 
-def compiled(name, path):
+def source(name):
+    """Return the text of a part. All are in one file, whose first line has their places."""
+    with open(os.path.join(here, "parts"), "rb") as f:
+        at, size = eval(f.readline(), {"__builtins__": {}})[name]
+        f.seek(at, 1)
+        return f.read(size)
+
+
+if sys.version_info >= (3, 8):
+    Plain = sys.modules["_frozen_importlib_external"].SourceFileLoader
+
+    class Loader(Plain):  # type: ignore[misc,valid-type]
+        """The loader of a part, which has no file. Its compiled form has no time: the name of its folder has the digest of
+        all parts."""
+
+        def path_stats(self, path):
+            return {"mtime": 0, "size": None}
+
+        def get_data(self, path):
+            return source(self.name) if path == self.path else Plain.get_data(self, self.kept(path))
+
+        def _cache_bytecode(self, source_path, cache_path, data):
+            self.set_data(self.kept(cache_path), data, _mode=0o600)
+
+        def kept(self, path):
+            return os.path.join(here, "__pycache__", os.path.basename(path))
+
+
+def compiled(loader):
     """Return the compiled form that is kept for all attempts, in __pycache__, wherever the job
     wants that of its own files, if anywhere."""
     kept = sys.dont_write_bytecode, sys.pycache_prefix
     try:
         sys.dont_write_bytecode, sys.pycache_prefix = False, None
-        return sys.modules["_frozen_importlib_external"].SourceFileLoader(name, path).get_code(name)
+        return loader.get_code(loader.name)
     finally:
         sys.dont_write_bytecode, sys.pycache_prefix = kept
 
@@ -167,7 +191,7 @@ def main():
     if sys.flags.inspect or sys.flags.interactive:
         return
     if sys.version_info >= (3, 8) and sys.dont_write_bytecode and not os.path.exists(globals().get("__cached__") or here):
-        compiled("sitecustomize", os.path.join(here, "sitecustomize.py"))  # for the processes to come
+        compiled(__spec__.loader)  # for the processes to come
     role = "rank"
     try:
         followed = package.rank.note(path, "began")
