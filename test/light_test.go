@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 const (
@@ -126,6 +128,53 @@ func TestProcessesAreSmall(t *testing.T) {
 	hold.Close()
 	if err := cmd.Wait(); err == nil {
 		t.Error("read did not fail at the end of its input")
+	}
+}
+
+// Counts of system calls up to the execution of the first rank, since each may take milliseconds on a slow disk.
+const (
+	mostSyncs   = 1  // the start of the attempt in the journal
+	mostCreated = 24 // for two ranks; status.json is written at any time
+)
+
+// TestLittleComesBeforeTheFirstRank: a rank waits for two guard processes, a few files and one write to the disk.
+func TestLittleComesBeforeTheFirstRank(t *testing.T) {
+	strace, err := osexec.LookPath("strace")
+	if err != nil {
+		t.Skip("there is no strace")
+	}
+	python, dir := testenv.Python(t), t.TempDir()
+	script, trace := filepath.Join(dir, "train.py"), filepath.Join(dir, "trace")
+	if err := os.WriteFile(script, []byte("print('hello')\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := osexec.CommandContext(t.Context(), strace, "-f", "-qq", "-s", "4096", "-o", trace, "-e", "trace=execve,fsync,fdatasync,sync_file_range,openat,mkdirat,symlinkat",
+		build(t), "--run-dir", filepath.Join(dir, "run"), "--nproc-per-node=2", script)
+	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+python, "CUDA_VISIBLE_DEVICES=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "Operation not permitted") {
+			t.Skipf("strace may not trace here: %s", out)
+		}
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, found := strings.Cut(string(text), `"-u", `+strconv.Quote(script))
+	at := strings.LastIndexByte(before, '\n')
+	if !found || at < 0 {
+		t.Fatalf("no rank is executed in\n%s", text)
+	}
+	before = before[:at]
+	count := func(pattern string) int {
+		return len(regexp.MustCompile("(?m)^.*"+pattern+".*$").FindAllString(before, -1))
+	}
+	syncs, execs := count(`sync(?:_file_range)?\(`), count(`execve\(`)
+	created := count(`mkdirat\(.*= 0`) + count(`symlinkat\(`) + count(`openat\(.*`+regexp.QuoteMeta(dir)+`.*O_CREAT`)
+	t.Logf("%d writes to the disk, %d programs, %d files and folders", syncs, execs, created)
+	if syncs > mostSyncs || execs > 3 || created > mostCreated {
+		t.Errorf("the first rank waits for %d writes to the disk, %d programs, %d files and folders; want at most %d, 3 and %d:\n%s", syncs, execs, created, mostSyncs, mostCreated, before)
 	}
 }
 

@@ -196,6 +196,9 @@ func (m Machine) groupMounts(controller string) map[int][]cgroupMount {
 		if !found || len(place) < 5 || len(system) < 3 {
 			continue
 		}
+		if !strings.HasPrefix(system[0], "cgroup") {
+			continue
+		}
 		mount := cgroupMount{
 			point: strings.TrimPrefix(unescape(place[4]), "/"),
 			top:   unescape(place[3]),

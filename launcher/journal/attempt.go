@@ -28,7 +28,7 @@ func (j *Journal) Write(dir string, plan strategy.Plan, c model.Command) error {
 	if err := writeJSON(private.WriteCopy, filepath.Join(dir, "plan.json"), plan); err != nil { // the journal has it
 		return err
 	}
-	if err := writeJSON(private.WriteFile, filepath.Join(dir, CommandFile), c); err != nil {
+	if err := writeJSON(private.WriteCopy, filepath.Join(dir, CommandFile), c); err != nil { // for people; a later start makes it again
 		return err
 	}
 	if c.Diff != "" {

@@ -2,7 +2,7 @@
 // folders with their changed files, and the verdict. A directory has one writer
 // at a time, which holds its lock.
 //
-//	journal.jsonl     one event a line, synced before gpurun acts on it
+//	journal.jsonl     one event a line, synced before gpurun acts on it; Began with the next event
 //	verdict.json      how the run ended, written atomically
 //	status.json       the state of the run, for display (RunRecord)
 //	run.json          the command line that started the run
@@ -169,7 +169,8 @@ func (j *Journal) Dir() string { return j.dir }
 // Mask sets the job's secrets, before the first Append. Without it, secrets are recognised by name or form.
 func (j *Journal) Mask(m *mask.Masker) { j.mask = m }
 
-// Append writes one event, waits until it is on disk, and shows it. An event that cannot be written leaves no
+// Append writes one event, waits until it is on disk, and shows it. It does not wait for Began: nothing is done before
+// the next event. An event that cannot be written leaves no
 // part behind. If the run directory is gone, the event is only shown.
 func (j *Journal) Append(e launcher.Event) error {
 	line, err := launcher.Encode(e, time.Now().UTC())
@@ -181,7 +182,8 @@ func (j *Journal) Append(e launcher.Event) error {
 		return err
 	}
 	line = append(j.mask.JSON(line), '\n')
-	if err := j.write(line); err != nil {
+	_, begins := e.(launcher.Began)
+	if err := j.write(line, !begins); err != nil {
 		return errors.Join(err, j.cutAt(j.size))
 	}
 	j.size += int64(len(line))
@@ -190,9 +192,12 @@ func (j *Journal) Append(e launcher.Event) error {
 	return nil
 }
 
-func (j *Journal) write(line []byte) error {
+func (j *Journal) write(line []byte, sync bool) error {
 	if _, err := j.file.Write(line); err != nil {
 		return fmt.Errorf("write the journal: %w", err)
+	}
+	if !sync {
+		return nil
 	}
 	if err := j.file.Sync(); err != nil {
 		return fmt.Errorf("sync the journal: %w", err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -98,9 +99,14 @@ type CommandLine struct {
 	Dir  string   `json:"workdir"` // where it was typed
 }
 
-// KeepStart writes the command line that starts the run, for a later start.
+// KeepStart writes the command line that starts the run, for a later start. A new run does not wait for the disk: it has
+// little to lose until the kernel has written the file.
 func (j *Journal) KeepStart(s CommandLine) error {
-	return writeJSON(private.WriteFile, filepath.Join(j.dir, startFile), s)
+	path, write := filepath.Join(j.dir, startFile), private.WriteFile
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		write = private.WriteCopy
+	}
+	return writeJSON(write, path, s)
 }
 
 // ReadStart reads the command line that started a run last. The error is fs.ErrNotExist where there is none.
