@@ -16,6 +16,8 @@ type Status struct {
 	Attempt     int  `json:"attempt"`
 	MaxAttempts int  `json:"max_attempts,omitempty"`
 	Running     bool `json:"running"`
+	// Paused says that gpurun is stopped, as by Ctrl-Z; not in the file, only in the output of gpurun status.
+	Paused bool `json:"paused,omitempty"`
 	// Step and Total are those of the rank with the most steps. Rate is in steps per second.
 	Step  int      `json:"step,omitempty"`
 	Total int      `json:"total,omitempty"`

@@ -182,7 +182,7 @@ func TestABarOfTheJobsOwn(t *testing.T) {
 	t.Parallel()
 	lab(t)
 	p := openPane(t, 80, "bar")
-	title := regexp.MustCompile(`^attempt 0/20 · step \d+ · .*CPU \S+ [GM]iB`)
+	title := regexp.MustCompile(`^attempt 0 \(first of at most 20\) · step \d+ · .*CPU \S+ [GM]iB`)
 	before := p.tmux("display", "-p", "#{pane_title}")
 	p.await("the title", func() bool { return title.MatchString(p.tmux("display", "-p", "#{pane_title}")) })
 	p.await("the bar", func() bool { return strings.Contains(p.last(), "/1000") })

@@ -1,8 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/gpurun/gpurun/launcher/mask"
@@ -85,26 +87,37 @@ func (v Survey) knobs(page *Page, out io.Writer) error {
 	return table.Flush()
 }
 
+// rungs lists the remedies that can be taken in their order, then the others, a line for each reason.
 func (v Survey) rungs(page *Page, out io.Writer) error {
 	page.Printf("\nremedies:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows := page.On(table)
+	var reasons []string
+	barred := map[string][]string{} // by reason
 	for _, o := range v.Rungs {
-		word, text := "–", o.Reason
-		if o.Available {
-			word, text = "✓", o.Changed.String()
-			if o.By == string(strategy.ByHook) {
-				text += ", inside the process"
+		if !o.Available {
+			if barred[o.Reason] == nil {
+				reasons = append(reasons, o.Reason)
 			}
+			barred[o.Reason] = append(barred[o.Reason], string(o.Rung))
+			continue
 		}
-		if o.Available && text == "" {
-			text = "changes nothing in the job"
-		} else if o.Available && o.Reason != "" {
+		text := cmp.Or(o.Changed.String(), "changes nothing in the job")
+		if o.By == string(strategy.ByHook) {
+			text += ", inside the process"
+		}
+		if o.Reason != "" && len(o.Changed) > 0 {
 			text += "; " + o.Training.Words(o.Reason)
 		}
-		rows.Printf("  %s %s\t%s\n", word, o.Rung, text)
+		rows.Printf("  ✓ %s\t%s\n", o.Rung, text)
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, reason := range reasons {
+		page.Printf("  – %s: %s\n", strings.Join(barred[reason], ", "), reason)
+	}
+	return nil
 }
 
 // candidatesShown is how many plans the page shows; the JSON has all of them.

@@ -73,7 +73,7 @@ func judge(j *Job) error {
 	} else if strings.HasSuffix(first, ".toml") {
 		hint = "name an existing train.toml"
 	} else if !strings.HasSuffix(first, ".py") && !strings.Contains(first, "/") {
-		hint = "gpurun help lists the verbs; a module goes with -m, and no program of that name is in PATH, with or without --no-python"
+		hint = "gpurun has no such verb (gpurun help lists them), and no script or program of that name was found; a module goes with -m, a program with --no-python"
 	}
 	return errext.Errorf(hint, "%s does not exist", under(j.Workdir, first))
 }

@@ -129,7 +129,7 @@ func TestTypedRefuses(t *testing.T) {
 		"--quiet report":                              {"report is a verb of gpurun: put it before the flags", "gpurun -- report …"},
 		"--quiet plan train.py":                       {"plan is a verb", "give the verb first"},
 		"none.py":                                     {"none.py does not exist", ""},
-		"nosuch train.py":                             {"nosuch does not exist", "no program of that name is in PATH"},
+		"nosuch train.py":                             {"nosuch does not exist", "no script or program of that name was found"},
 		"deepspeed none.py":                           {"none.py does not exist", ""},
 		"A=1 python train.py":                         {"A=1 does not exist", "write variables in front of gpurun: A=… gpurun …"},
 		"run.sh":                                      {"run.sh is a shell script", "gpurun ./…"},

@@ -85,7 +85,7 @@ func width(parts []linePart, taken []bool) (n int) {
 func parts(s launcher.Status) []linePart {
 	all := []linePart{{text: fmt.Sprintf("attempt %d", s.Attempt), worth: 9}}
 	if s.MaxAttempts > 0 {
-		all = append(all, linePart{text: fmt.Sprintf("/%d", s.MaxAttempts), worth: 2})
+		all = append(all, linePart{text: fmt.Sprintf(" (%s of at most %d)", ordinal(s.Attempt+1), s.MaxAttempts), worth: -1})
 	}
 	all = append(all, linePart{text: steps(s), behind: dot, worth: 10})
 	if s.Loss != nil {
@@ -105,6 +105,20 @@ func parts(s launcher.Status) []linePart {
 		all = append(all, linePart{text: "~" + short(s.ETA.Duration()) + " left", behind: dot, worth: 7})
 	}
 	return all
+}
+
+// ordinal returns "first", "second", "third", "4th".
+func ordinal(n int) string {
+	if words := []string{"first", "second", "third"}; n >= 1 && n <= len(words) {
+		return words[n-1]
+	}
+	switch {
+	case n%100/10 == 1:
+		return fmt.Sprintf("%dth", n)
+	case n%10 >= 1 && n%10 <= 3:
+		return fmt.Sprintf("%d%s", n, []string{"st", "nd", "rd"}[n%10-1])
+	}
+	return fmt.Sprintf("%dth", n)
 }
 
 // memoryParts are those of the memory, with the rank where there are several.

@@ -46,16 +46,16 @@ func TestLine(t *testing.T) {
 		columns int
 		want    string
 	}{
-		{"all of it", training(), 120, "attempt 1/20 · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 12m · ~48m left"},
-		{"80 columns", training(), 79, "attempt 1/20 · step 412/2000 · 3.1 it/s · GPU 71/80 GiB (peak 76) · ~48m left"},
+		{"all of it", training(), 120, "attempt 1 · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 12m · ~48m left"},
+		{"80 columns", training(), 79, "attempt 1 · step 412/2000 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · ~48m left"},
 		{"40 columns", training(), 39, "attempt 1 · step 412/2000 · ~48m left"},
 		{"60 columns", training(), 59, "attempt 1 · step 412/2000 · GPU 71/80 GiB · 12m · ~48m left"},
 		{"10 columns", training(), 10, "step 412/2"},
 		{"none", training(), 0, ""},
-		{"retries", retried, 120, "attempt 1/20 · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 3 retries · 12m · ~48m left"},
-		{"slow steps on the CPU", cpu, 120, "attempt 1/20 · step 412 · 2.4 s/it · CPU 0.9 GiB (peak 1.1) · 12m"},
-		{"little of much", little, 120, "attempt 1/20 · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 0.3/80 GiB (peak 9.5) ▌ · 12m · ~48m left"},
-		{"a small ceiling", small, 120, "attempt 1/20 · step 412/2000 · loss 2.312 · 3.1 it/s · CPU 300/512 MiB ██▍ · 12m · ~48m left"},
+		{"retries", retried, 120, "attempt 1 · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 3 retries · 12m · ~48m left"},
+		{"slow steps on the CPU", cpu, 120, "attempt 1 (second of at most 20) · step 412 · 2.4 s/it · CPU 0.9 GiB (peak 1.1) · 12m"},
+		{"little of much", little, 120, "attempt 1 (second of at most 20) · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 0.3/80 GiB (peak 9.5) ▌ · 12m · ~48m left"},
+		{"a small ceiling", small, 120, "attempt 1 (second of at most 20) · step 412/2000 · loss 2.312 · 3.1 it/s · CPU 300/512 MiB ██▍ · 12m · ~48m left"},
 		{"nothing known yet", begun, 120, "attempt 0 · no step yet · 7s"},
 		{"no memory", plain, 120, "attempt 1 · step 412/2000 · loss 2.312 · 3.1 it/s · 12m · ~48m left"},
 	} {

@@ -100,7 +100,7 @@ func TestARunIsShown(t *testing.T) {
 		if len(s.Ranks) != 2 || s.Ranks[0].StatusMemory != want || s.Ranks[1] != second {
 			t.Errorf("the ranks: %+v", s.Ranks)
 		}
-		line := "gpurun: attempt 0/20 · step 120/1000 · loss 0.5 · 2.0 it/s · GPU 20/40 GiB (peak 25) rank 0 ██▌ · 2 retries · 1m · ~7m left\n"
+		line := "gpurun: attempt 0 (first of at most 20) · step 120/1000 · loss 0.5 · 2.0 it/s · GPU 20/40 GiB (peak 25) rank 0 ██▌ · 2 retries · 1m · ~7m left\n"
 		if got := said(); !strings.HasPrefix(got, line) || strings.Count(got, "\n") != 2 {
 			t.Errorf("said %q, want %q and another", got, line)
 		}
@@ -322,7 +322,7 @@ func TestARunIsFollowed(t *testing.T) {
 			t.Error(err)
 		}
 		first := "\r" + Line(training(), 80, false) + "\x1b[0m\x1b[J\r"
-		if got := out.String(); strings.Count(got, first) != 2 || !strings.HasSuffix(got, "attempt 1/20 · step 2000/2000 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 12m\n") {
+		if got := out.String(); strings.Count(got, first) != 2 || !strings.HasSuffix(got, "attempt 1 · step 2000/2000 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 12m\n") {
 			t.Errorf("%q", got)
 		}
 	})

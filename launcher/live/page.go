@@ -88,7 +88,9 @@ func (p statusPage) printf(format string, args ...any) error {
 // line is the run's line, and its age.
 func (p statusPage) line(r RunStatus) string {
 	old := ""
-	if age := r.Age(time.Now()); r.Live() && age > fresh {
+	if r.Paused {
+		old = dot + "paused"
+	} else if age := r.Age(time.Now()); r.Live() && age > fresh {
 		old = fmt.Sprintf("%s%s old", dot, short(age))
 	}
 	return Line(r.Status, p.columns()-len([]rune(old)), p.colour) + old
@@ -100,6 +102,9 @@ func where(r RunStatus) string {
 		return "cut off"
 	case r.Outcome != "":
 		return r.Outcome.Words()
+	}
+	if r.Paused {
+		return fmt.Sprintf("pid %d on %s, paused: kill -CONT %d continues it", r.PID, r.Host, r.PID)
 	}
 	return fmt.Sprintf("pid %d on %s", r.PID, r.Host)
 }
@@ -141,7 +146,9 @@ func table(out io.Writer, all []RunStatus, now time.Time) error {
 		if r.ETA != nil {
 			left = "~" + short(r.ETA.Duration())
 		}
-		if age := r.Age(now); r.Live() && age > fresh {
+		if r.Paused {
+			left += ", paused"
+		} else if age := r.Age(now); r.Live() && age > fresh {
 			left += ", " + short(age) + " old"
 		}
 		fmt.Fprint(w, public.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.Job, r.Run, r.Attempt, strings.TrimPrefix(steps(r.Status), "step "), speed, memory, short(r.Seconds.Duration()), left))

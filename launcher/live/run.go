@@ -43,6 +43,7 @@ func statusIn(run runs.Entry) (RunStatus, error) {
 		r.ETA = (*strategy.Seconds)(s.ETA)
 	}
 	if r.Outcome == "" && (run.Locked || r.elsewhere()) {
+		r.Paused = run.Paused
 		return r, nil
 	}
 	if run.Locked { // it has ended since the run was read

@@ -116,6 +116,7 @@ func (c *chart) scale(low, top, unit float64, text func(float64) string) {
 	if !(step > 0) || math.IsInf(step, 0) {
 		return
 	}
+	step = distinct(low, top, step, text)
 	for v := math.Ceil(low/step) * step; v < top && len(c.Grid) < 8; v += step {
 		t := tick{At: int((1 - part((v-low)/(top-low))) * down), Text: text(v)}
 		if t.At < 14 { // the text is above the line
@@ -137,6 +138,7 @@ func (c *chart) axis(low, top float64, steps []float64, text func(float64) strin
 			break
 		}
 	}
+	step = distinct(low, top, step, text)
 	for v := math.Ceil(low/step) * step; v <= top && len(c.Below) < 9; v += step {
 		t := tick{At: int(part((v-low)/(top-low)) * 100), Text: text(v), Anchor: "middle"}
 		switch {
@@ -147,6 +149,24 @@ func (c *chart) axis(low, top float64, steps []float64, text func(float64) strin
 		}
 		c.Below = append(c.Below, t)
 	}
+}
+
+// distinct returns a step at which ticks have different texts: the given one, or the next nice one that is
+// larger.
+func distinct(low, top, step float64, text func(float64) string) float64 {
+	for range 100 {
+		last, same := "", false
+		for v := math.Ceil(low/step) * step; v <= top; v += step {
+			t := text(v)
+			same = same || t == last
+			last = t
+		}
+		if !same {
+			break
+		}
+		step = nice(step * 1.01)
+	}
+	return step
 }
 
 // nice is a round figure, of 1, 2, 2.5 or 5, at or above another.

@@ -133,11 +133,11 @@ func Measured(dir string) ([]Entry, error) {
 }
 
 // ListDescription is the help of the verb runs.
-const ListDescription = `The latest run comes first. OUTCOME is running, trained, failed, exhausted, stopped, retry (it continues when it is
-started again), cut off (its gpurun was killed: gpurun resume continues it) or broken; PLAN is what differs between
-the newest attempt and attempt 0. SIZE is the disk space of the run directory.
+const ListDescription = `The latest run comes first. OUTCOME is running, paused (by Ctrl-Z), trained, failed, exhausted, stopped, retry (it
+continues when it is started again), cut off (its gpurun was killed: gpurun resume continues it) or broken; PLAN is
+what differs between the newest attempt and attempt 0. SIZE is the disk space of the run directory.
 With --json: [{"path", "job", "run", "script", "began", "since", "ended", "outcome", "code", "reason", "attempts", "changed",
-"plan", "host", "pid", "locked", "bytes", "at_least", "broken"}]; unknown fields are absent.`
+"plan", "host", "pid", "locked", "paused", "bytes", "at_least", "broken"}]; unknown fields are absent.`
 
 const (
 	deepest = 3    // folders down, in the search for working directories of jobs

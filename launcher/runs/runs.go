@@ -7,6 +7,7 @@ package runs
 
 import (
 	"cmp"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/procfs"
 	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -58,6 +60,8 @@ type Entry struct {
 	Host   string `json:"host,omitempty"`
 	PID    int    `json:"pid,omitempty"`
 	Locked bool   `json:"locked"` // a gpurun is at work in it
+	// Paused says that this gpurun, on this host, is stopped, as by Ctrl-Z; its ranks are, too.
+	Paused bool `json:"paused,omitempty"`
 	// Bytes is the disk space of the directory, after Measure; AtLeast says that the directory
 	// was too large to measure in full.
 	Bytes   int64 `json:"bytes,omitempty"`
@@ -92,7 +96,7 @@ func Look(path string) Entry {
 		r.End = draft(path, run)
 	}
 	if r.Locked {
-		r.Outcome = Running
+		r.Outcome, r.Paused = Running, r.stopped()
 		return r
 	}
 	r.Outcome, r.Ended = CutOff, written
@@ -103,6 +107,24 @@ func Look(path string) Entry {
 		r.Outcome = Broken
 	}
 	return r
+}
+
+// stopped reports whether the run's gpurun is stopped. Of one on another host that is not known.
+func (r Entry) stopped() bool {
+	here, err := os.Hostname()
+	if err != nil || here != r.Host || r.PID <= 0 {
+		return false
+	}
+	stat, err := procfs.ReadStat(r.PID)
+	return err == nil && stat.Field(3) == "T"
+}
+
+// State is the outcome for people: a running run may be paused.
+func (r Entry) State() string {
+	if r.Paused {
+		return "paused"
+	}
+	return string(r.Outcome)
 }
 
 // fill adds what the journal says, except how the run ended.
