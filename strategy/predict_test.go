@@ -136,6 +136,19 @@ func TestPredict(t *testing.T) {
 	}
 }
 
+// TestSlowLaunchesKeepTheMicroBatch: a small micro batch takes no less than its launches, which attempt 0 measures.
+func TestSlowLaunchesKeepTheMicroBatch(t *testing.T) {
+	for seconds, want := range map[float64][2]Value{0: {"4", "none"}, 3: {"16", "full"}} {
+		a := failedAt(0, sixteen, 24<<30)
+		a.Loss = LossSeen{Scale: ScaleKept, Uniform: "yes"}
+		a.Measured[0].Launch = memory.Launch{Forward: seconds, AtMost: true}
+		d := Decide(predicting(nil), proven(gpt(1)), []Attempt{a}, h100)
+		if got := [2]Value{d.Next[MicroBatchSize], d.Next[ActivationCheckpointing]}; got != want {
+			t.Errorf("launches of %g s: %v, want %v: %s", seconds, got, want, d.Reason)
+		}
+	}
+}
+
 // TestUnpredictableFailuresFollowTheOrderOfRemedies: a failure that does not follow from the plan
 // is handled without a prediction.
 func TestUnpredictableFailuresFollowTheOrderOfRemedies(t *testing.T) {

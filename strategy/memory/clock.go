@@ -7,8 +7,11 @@ import (
 
 // A stepClock is the time of a mode's micro batch: floor seconds if launching kernels bounds it,
 // each seconds per sample if computing does, and the update that a step adds. again is the factor
-// of a launch if gradients are added to existing ones.
-type stepClock struct{ floor, each, update, again float64 }
+// of a launch if gradients are added to existing ones. launched: floor follows from measured launches.
+type stepClock struct {
+	floor, each, update, again float64
+	launched                   bool
+}
 
 // step is the time of an optimizer step in seconds. The fourth powers fit the transition between
 // the two bounds (landscape: a line is 14 % off at half the batch).
@@ -33,6 +36,10 @@ const (
 	computeCheckpointing   = 1.30 // landscape; published 1.25–1.33
 	computeSelective       = 1.10
 	launchAutocast         = 1.3
+	launchBackward         = 1.3  // of a forward's (H100 rows: .9–1.8)
+	launchCold             = 0.55 // of a cold forward's (H100 rows: .3–.8)
+	launchAdd              = 1.05 // of a launch if gradients are added to existing ones, if launches were measured
+	activationPasses       = 11   // times that a step reads or writes its activations (landscape, H100 rows)
 	convolutionPasses      = 20   // times that a step reads or writes its activations (landscape)
 	offloadedOptimizer     = 1.0  // seconds for 1e9 parameters: CPU Adam, .55–1.25 published
 	offloadedNVMe          = 4.0  // the same from one fast disk
@@ -40,6 +47,10 @@ const (
 	offloadedActivationsBy = 1.25 // published 1.02–1.35
 	lossAgain              = 4.0  // times that a cross entropy in parts reads or writes its logits once more (counted)
 )
+
+// leastDevice is the least part of the device's expected time that a measured step may show: launches are not known that
+// well.
+const leastDevice = 1. / 8
 
 // speeds are operations per second that training reaches in fp32 and in 16 bit, and bytes per
 // second of memory, by a part of the device's name: about half of the vendors' figures.
@@ -52,25 +63,54 @@ var speeds = []struct {
 	{"4090", 40e12, 100e12, .8e12}, {"3090", 20e12, 50e12, .7e12}, {"A10", 15e12, 50e12, .45e12}, {"L4", 12e12, 45e12, .25e12}, {"T4", 4e12, 20e12, .25e12},
 }
 
-// clock estimates a mode's times by the model's size and the device, and scales them by the
-// measurements. Only the order of plans depends on it.
+// clock estimates a mode's times by the launches that were measured, by the model's size and the device, and fits
+// them to the measured steps. Only the order of plans depends on it.
 func (f *Predictor) clock(mode RankPlan, s *modePeaks) stepClock {
 	c := f.believed(mode, s)
-	scale, n := 0., 0.
+	var floor, each, update, n float64
 	for _, t := range f.timings {
 		own := f.believed(modeOf(t.plan), f.timed(t.plan, s))
-		if v := own.step(float64(t.plan.MicroBatch), float64(max(t.plan.Accumulation, 1))); v > 0 && t.plan.MicroBatch > 0 {
-			w := 1.
-			if modeOf(t.plan) == mode {
-				w = 100
-			}
-			scale, n = scale+w*math.Log(t.seconds/v), n+w
+		seen := own.fitted(t)
+		if seen.floor <= 0 || seen.each <= 0 {
+			continue
 		}
+		w := 1.
+		if modeOf(t.plan) == mode {
+			w = 100
+		}
+		floor, each, update = floor+w*math.Log(seen.floor/own.floor), each+w*math.Log(seen.each/own.each), update+w*math.Log(seen.update/own.update)
+		n += w
 	}
 	if n > 0 {
-		r := math.Exp(scale / n)
-		c.floor, c.each, c.update = c.floor*r, c.each*r, c.update*r
+		c.floor, c.each, c.update = c.floor*math.Exp(floor/n), c.each*math.Exp(each/n), c.update*math.Exp(update/n)
 	}
+	return c
+}
+
+// fitted returns a clock that shows the measured time of a step. If launches were measured, the rest of the time is the
+// device's; else all times have the same factor.
+func (c stepClock) fitted(t timing) stepClock {
+	m, n := float64(t.plan.MicroBatch), float64(max(t.plan.Accumulation, 1))
+	whole := c.step(m, n)
+	if m <= 0 || whole <= 0 || c.update <= 0 {
+		return stepClock{}
+	}
+	if c.launched {
+		call := t.seconds/n - c.update/n
+		launch := c.floor
+		if n > 1 {
+			launch *= c.again
+		}
+		if rest := math.Pow(call, 4) - math.Pow(launch, 4); call > 0 && rest > 0 {
+			c.each *= max(math.Sqrt(math.Sqrt(rest))/(c.each*m), leastDevice)
+			return c
+		}
+		// The launches took less than was measured of them.
+		c.each /= 2
+		whole = c.step(m, n)
+	}
+	r := t.seconds / whole
+	c.floor, c.each, c.update = c.floor*r, c.each*r, c.update*r
 	return c
 }
 
@@ -103,12 +143,12 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	}
 	c := stepClock{floor: launchBlock * math.Max(blocks, 4), again: launchAgain}
 	checkpointing := launchCheckpointing
-	kind, rate := kindOf(mode), speed.full
+	kind, rate := kindOf(mode), speed.full*1.15
 	if kind != "fp32" {
-		rate = speed.half
+		rate = speed.half * 1.8
 	}
 	if kind == "autocast" {
-		c.floor, rate = c.floor*launchAutocast, rate*.8
+		c.floor = c.floor * launchAutocast
 	}
 	if f.model.Convolutional {
 		c.floor, c.again, checkpointing = launchConvolution*math.Max(blocks, 8), launchAgainConv, launchCheckpointConv
@@ -116,12 +156,17 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	} else {
 		// 6 operations for each parameter and token, and the attention's (llm-foundry's count).
 		n := math.Max(f.tokens(mode), 1)
-		c.each = (6*float64(f.model.Parameters) + 12*blocks*float64(f.model.Hidden)*n) * n / rate
+		c.each = (6*float64(f.model.Parameters)+12*blocks*float64(f.model.Hidden)*n)*n/rate + activationPasses*(f.freely(s)+headHeld*f.logits(mode))/speed.memory
+	}
+	if floor, known := f.launched(mode, checkpointing); known {
+		c.floor, c.again, c.launched = floor, launchAdd, true
+	} else if mode.Checkpointing == "full" {
+		c.floor *= checkpointing
 	}
 	forwards := c.each // a third of it is the forward
 	switch mode.Checkpointing {
 	case "full":
-		c.floor, c.each = c.floor*checkpointing, c.each*computeCheckpointing
+		c.each *= computeCheckpointing
 	case "selective":
 		c.each *= computeSelective
 	}
@@ -138,6 +183,40 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	c.update = 28 * float64(f.model.Trainable) / (1.3 * speed.memory) // Adam reads and writes 28 bytes a parameter
 	f.moved(mode, s, &c)
 	return c
+}
+
+// launched is the measured time of the launches of a micro batch in a mode, by the nearest of the measured modes.
+// checkpointing is the factor of full checkpointing.
+func (f *Predictor) launched(mode RankPlan, checkpointing float64) (floor float64, known bool) {
+	least := math.Inf(1)
+	for _, l := range f.launches {
+		far := given(kindOf(l.plan) != kindOf(mode)) + given(l.plan.Checkpointing != mode.Checkpointing) + 4*given(l.AtMost)
+		if far >= least {
+			continue
+		}
+		least, known = far, true
+		forward, backward := l.Forward, l.Backward
+		if l.AtMost {
+			forward *= launchCold
+		}
+		if backward == 0 {
+			backward = launchBackward * forward
+		}
+		floor = forward + backward
+		switch from, to := l.plan.Checkpointing == "full", mode.Checkpointing == "full"; {
+		case to && !from:
+			floor *= checkpointing
+		case from && !to:
+			floor /= checkpointing
+		}
+		switch from, to := kindOf(l.plan) == "autocast", kindOf(mode) == "autocast"; {
+		case to && !from:
+			floor *= launchAutocast
+		case from && !to:
+			floor /= launchAutocast
+		}
+	}
+	return floor, known
 }
 
 // freely is the bytes that a sample's blocks hold without checkpointing.

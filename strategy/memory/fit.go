@@ -19,6 +19,7 @@ type Predictor struct {
 	sights      []sight
 	anchors     []anchor
 	timings     []timing
+	launches    []launching
 	host        float64 // resident bytes of a process without what offload adds
 	linger      bool    // a step's gradients are held until after the next one's forward
 	longest     float64 // elements of the longest input for each sample, over all that was seen
@@ -44,6 +45,12 @@ type anchor struct {
 type timing struct {
 	plan    RankPlan
 	seconds float64
+}
+
+// A launching is the measured times of a plan's launches.
+type launching struct {
+	plan RankPlan
+	Launch
 }
 
 // NewPredictor reads measurements of a job on a device, in any order. The model may be the zero
@@ -111,6 +118,11 @@ func (f *Predictor) read(s Measurement) {
 	}
 	if a, ok := f.anchor(s); ok {
 		f.anchors = append(f.anchors, a)
+	}
+	// Parts of a batch are launched one by one.
+	if s.Launch.Forward > 0 && s.Plan.ForwardParts < 2 {
+		s.Plan.Compute = computeOf(s)
+		f.launches = append(f.launches, launching{s.Plan, s.Launch})
 	}
 	if s.Failed == "" && s.StepSeconds > 0 {
 		f.timings = append(f.timings, timing{s.Plan, s.StepSeconds})

@@ -45,6 +45,11 @@ type row struct {
 	Peak    int64   `json:"peak_allocated"`
 	StepS   float64 `json:"step_s"`
 	Samples float64 `json:"samples_per_s"`
+	Launch  struct {
+		Cold     float64 `json:"cold_s"`
+		Forward  float64 `json:"forward_s"`
+		Backward float64 `json:"backward_s"`
+	} `json:"launch"`
 }
 
 // A landscape is one model's rows.

@@ -232,7 +232,7 @@ func (l *landscape) seen(s setting, accum, cap int) (Measurement, bool) {
 		return Measurement{Plan: m.Plan, Failed: "load", Allowed: int64(cap)}, true
 	}
 	var ended bool
-	m.Failed = "forward"
+	m.Failed, m.Launch = "forward", Launch{Forward: one.Launch.Cold, AtMost: true}
 	if m.Marks, ended = l.marks(one, limit); !ended {
 		return m, true
 	}

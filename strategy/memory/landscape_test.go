@@ -29,9 +29,10 @@ type report struct {
 
 // A trial is a first plan and a cap at which it fails, while some row fits.
 type trial struct {
-	l     *landscape
-	first setting
-	cap   int
+	l      *landscape
+	first  setting
+	cap    int
+	margin float64 // on expected peaks, if a process corrects a mistake; 0: bounds decide
 }
 
 // A result is the planner's path through a trial, with that of the order of remedies for
@@ -107,7 +108,7 @@ func trials(l *landscape) []trial {
 			continue
 		}
 		for percent := 15; percent <= 90; percent += 5 {
-			t := trial{l, s, int(r.Peak * int64(percent) / 100)}
+			t := trial{l: l, first: s, cap: int(r.Peak * int64(percent) / 100)}
 			if slices.ContainsFunc(t.options(), func(o option) bool { return o.fits(t.cap) }) {
 				all = append(all, t)
 			}
@@ -182,7 +183,7 @@ func (t trial) play(exactFirst bool) result {
 		}
 		var candidates []PlanCandidate
 		for _, o := range options {
-			candidates = append(candidates, PlanCandidate{Plan: o.s.plan(o.accum), Group: o.group(exactFirst), Order: o.order})
+			candidates = append(candidates, PlanCandidate{Plan: o.s.plan(o.accum), Group: o.group(exactFirst), Order: o.order, Margin: t.margin})
 		}
 		c := Choose(f, candidates, "fastest")
 		at := c.Index

@@ -117,7 +117,8 @@ class Call:
             times = self.blocks.get(path)
             one = sorted(times)[len(times) // 4] if times else one
             blocks += count * one
-        return self.before + blocks + (min(self.ended - self.left, one) if self.ended else 0.0)
+        # Before the first block, and after the last one, there is no more than another; a cold call loads kernels there.
+        return blocks + min(self.before, one) + (min(self.ended - self.left, one) if self.ended else 0.0)
 
 
 def backpropagated(value, depth):

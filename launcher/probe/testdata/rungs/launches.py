@@ -89,6 +89,8 @@ class Model(nn.Module):
 
     def forward(self, x):
         self.device.launch()
+        if self.device.cold > 1:
+            self.device.time += 1.0  # kernels are loaded
         for block in self.h:
             x = block(x)
         return {"logits": x}
