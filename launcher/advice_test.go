@@ -8,10 +8,11 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// The advice names the user's limit if memory ran out at that limit, and only then.
-func TestAdviceNamesTheCeiling(t *testing.T) {
+// The advice names the user's limit if memory ran out at that limit, and only then. Where no activations are live,
+// it does not propose a smaller batch.
+func TestAdviceAboutMemory(t *testing.T) {
 	const gib = int64(1) << 30
-	wanted := 2 * gib
+	wanted, capacity, free, none, half := 2*gib, 16*gib, gib/2, int64(0), 8*gib
 	leak := "memory leaks: \"mem\" grew by 1.0 GiB a step"
 	for name, c := range map[string]struct {
 		d       strategy.Diagnosis
@@ -31,6 +32,13 @@ func TestAdviceNamesTheCeiling(t *testing.T) {
 		"on the CPU":         {d: strategy.Diagnosis{Cause: cause.HostOOM}, ev: strategy.Evidence{Accelerator: "cpu"}, ceiling: gib, want: "limits.device_memory holds", not: "workers"},
 		"the host of a GPU":  {d: strategy.Diagnosis{Cause: cause.HostOOM}, ev: strategy.Evidence{Accelerator: "cuda"}, ceiling: gib, want: "use fewer loader workers", not: "limits"},
 		"killed by the host": {d: strategy.Diagnosis{Cause: cause.HostOOM}, ev: strategy.Evidence{Accelerator: "cpu", Facts: []strategy.Fact{{Kills: &strategy.Kills{Count: 1}}}}, ceiling: gib, want: "use fewer loader workers", not: "limits"},
+		"loading":            {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load}, want: "the model does not fit: shard it", not: "micro batch"},
+		"optimizer step":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Optimizer}, want: "shard or offload the optimizer's state", not: "micro batch"},
+		"evaluation":         {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Eval}, want: "use a smaller evaluation batch", not: "micro batch"},
+		"saving":             {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Save}, want: "save the checkpoint in shards", not: "micro batch"},
+		"loading on a host":  {d: strategy.Diagnosis{Cause: cause.HostOOM, Phase: cause.Load}, want: "the model is loaded through host memory", not: "workers"},
+		"held by others":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &none}}, want: "15.5 GiB are held outside PyTorch", not: "shard"},
+		"held by itself":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &half}}, want: "the model does not fit", not: "held"},
 		"another cause":      {d: strategy.Diagnosis{Cause: cause.Segfault}, ceiling: gib, want: "run with PYTHONFAULTHANDLER=1", not: "limits"},
 	} {
 		got := Advice(c.d, c.ev, c.ceiling)

@@ -48,6 +48,9 @@ func Advice(d strategy.Diagnosis, ev strategy.Evidence, ceiling int64) string {
 	advice := d.Advice
 	if entry, known := cause.Lookup(d.Cause); advice == "" && known {
 		advice = entry.Hint
+		if phase := phaseAdvice(d, ev); phase != "" {
+			advice = phase
+		}
 	}
 	switch onCPU := d.Cause == cause.HostOOM && ev.Accelerator == "cpu" && !hostKilled(ev); {
 	case d.Growth != nil || d.Cause != cause.CUDAOOM && !onCPU:
@@ -67,6 +70,47 @@ func Advice(d strategy.Diagnosis, ev strategy.Evidence, ceiling int64) string {
 		return "the job trains on the CPU: use a smaller micro batch or activation checkpointing, or ask for more host memory"
 	}
 	return advice
+}
+
+// outsidePyTorch is the device's memory that PyTorch does not hold in this process, if that is most of it and the
+// message does not name other processes; else 0.
+func outsidePyTorch(f cause.Figures) int64 {
+	if f.Capacity == nil || f.Free == nil || f.Allocated == nil || f.OtherProcess != nil || f.Process != nil || f.Allowed != nil {
+		return 0
+	}
+	held := *f.Capacity - *f.Free - *f.Allocated
+	if f.ReservedUnallocated != nil {
+		held -= *f.ReservedUnallocated
+	}
+	if held < *f.Capacity/2 {
+		return 0
+	}
+	return held
+}
+
+// phaseAdvice is what to do about memory that ran out because others hold it, or where no activations are live, so
+// that a smaller batch does not help; empty elsewhere.
+func phaseAdvice(d strategy.Diagnosis, ev strategy.Evidence) string {
+	switch {
+	case d.Cause == cause.HostOOM && d.Phase == cause.Load && ev.Accelerator != "cpu":
+		return "the model is loaded through host memory: load it in its own dtype and without a second copy (low_cpu_mem_usage, mmap), on fewer ranks at a time, or ask for more host memory"
+	case d.Cause != cause.CUDAOOM:
+		return ""
+	}
+	if held := outsidePyTorch(d.Figures); held > 0 {
+		return fmt.Sprintf("%s are held outside PyTorch in this process or by others: stop what holds them (nvidia-smi or rocm-smi lists it), or choose another device", strategy.GiB(held))
+	}
+	switch d.Phase {
+	case cause.Load:
+		return "the model does not fit: shard it (ZeRO-3, FSDP), offload it, or load it in a smaller dtype; a smaller batch does not help"
+	case cause.Optimizer:
+		return "shard or offload the optimizer's state (ZeRO, FSDP), or use one with less state (8-bit, Adafactor); a smaller batch hardly helps"
+	case cause.Eval:
+		return "use a smaller evaluation batch, evaluate under torch.no_grad(), and move the results to the host as they come"
+	case cause.Save:
+		return "save the checkpoint in shards, or gather it in host memory; the one that was being written may be incomplete, so resume from the one before"
+	}
+	return ""
 }
 
 // hostKilled reports whether the kernel ended processes because host memory ran out.

@@ -92,7 +92,7 @@ func place(d *Diagnosis, all []candidate, best candidate) (found *cause.SourceLi
 		return nil
 	}
 	for _, o := range all {
-		if o.finding == nil || o.rank != best.rank || o.finding.Text != d.Error {
+		if o.finding == nil || o.rank != best.rank || o.finding.Text != d.Error || passedOn(o.finding) {
 			continue
 		}
 		if at := o.finding.Place(); at != nil && (at.Own() || !oom) {
@@ -271,6 +271,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return c.spread(d, ev)
 	case d.Place != nil:
 		return "look at " + d.Place.Words()
+	case (d.Cause == cause.UserError || d.Cause == cause.Unknown) && best.finding != nil && best.finding.Says(cause.SaysElsewhere):
+		return "this is the report of a process about another one, whose own error is not here: look at the failed rank's stderr, which torchrun keeps with --log-dir DIR --redirects 3"
 	case d.Cause == cause.Hang && ev.Ranks == 1:
 		return "look at where it was: it waits for something that does not come, such as a lock, a loader's worker, a file or the network"
 	case d.Cause == cause.None:

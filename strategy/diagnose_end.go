@@ -78,10 +78,23 @@ func (c *fold) textOnly(s found, ends map[int]*end) bool {
 	if !s.finding.Code.OutOfMemory() {
 		return false
 	}
+	if e.exit == nil && c.saved() {
+		return e.word == nil && c.deniedByTraceback(s, e)
+	}
 	if e.exit == nil || e.exit.Stopped {
 		return e.word == nil && c.endedElsewhere(s.rank, ends)
 	}
 	return c.deniedByExit(s, e)
+}
+
+// saved reports whether the evidence is saved output: the ends of single ranks are not known.
+func (c *fold) saved() bool {
+	for rank := range c.exits {
+		if rank >= 0 {
+			return false
+		}
+	}
+	return len(c.reported) == 0 && len(c.progress) == 0
 }
 
 // outranks reports whether the process's own report rules out a text. A text that explains the

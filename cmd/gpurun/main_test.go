@@ -35,6 +35,12 @@ func TestMain(m *testing.M) {
 // hold with PyTorch itself is shown by TestQuickstart.
 func TestScripts(t *testing.T) {
 	python := testenv.Python(t)
+	scripts, err := filepath.Glob(filepath.Join("testdata", "script", "*.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved := &savedOutput{}
+	t.Cleanup(func() { saved.check(t, len(scripts)) })
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -47,6 +53,7 @@ func TestScripts(t *testing.T) {
 			}
 			env.Setenv("PYTHON_EXEC", python)
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state")) // of this script alone
+			env.Defer(func() { saved.compare(env) })
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -3,6 +3,7 @@ package artifacts
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -70,11 +71,33 @@ func Diagnose(in Artifacts) FileDiagnosis {
 		}
 	}
 	r.Running, r.Advice = in.Running, launcher.Advice(d, in.Evidence, in.Ceiling)
-	if in.Empty {
-		r.Advice = "the output is empty and does not show how the job ended"
+	switch {
+	case in.Empty:
+		r.Advice = "the output is empty and does not show how the job ended: read the file of its stderr, or the scheduler's record, and add --exit-code N"
+	case !in.Running && !slices.ContainsFunc(in.Evidence.Facts, func(f strategy.Fact) bool { return f.Exit != nil }):
+		r.Advice = withMissing(r, in.Evidence)
 	}
 	return r
 }
+
+// withMissing is the advice for output that does not show how the job ended: it names what would.
+func withMissing(r FileDiagnosis, ev strategy.Evidence) string {
+	complaint := slices.IndexFunc(ev.Facts, func(f strategy.Fact) bool { return f.Finding != nil && f.Finding.Says(cause.SaysComplaint) })
+	switch {
+	case r.Fatal && r.Cause == cause.Preempted && r.Advice == "":
+		return "the output does not show who stopped it: the scheduler's record does (sacct -j JOB, kubectl describe pod POD)"
+	case r.Fatal || r.Cause == cause.None && r.Advice != "":
+		return r.Advice
+	case r.Cause == cause.None && complaint >= 0:
+		return fmt.Sprintf("its last line may be an error, %q: add --exit-code N if the job failed", terminal.Cut(ev.Facts[complaint].Finding.Text, widestComplaint))
+	case r.Cause == cause.None:
+		return "if the job failed, its error is not in this output: name the file of its stderr, too, or add --exit-code N"
+	}
+	return "add --exit-code N if the job failed: " + r.Advice
+}
+
+// widestComplaint is how many characters of the last line the advice quotes.
+const widestComplaint = 120
 
 // killsOf describes a rise of the kernel's counter, with the limit that was reached.
 func killsOf(f strategy.Fact) string {
@@ -167,7 +190,7 @@ func (r FileDiagnosis) paragraph() []string {
 func (r FileDiagnosis) holders() []string {
 	var words []string
 	const worthSaying = 1 << 20
-	if r.Allocated != nil {
+	if r.Allocated != nil && *r.Allocated > 0 {
 		words = append(words, strategy.GiB(*r.Allocated)+" in tensors")
 	}
 	if r.ReservedUnallocated != nil && *r.ReservedUnallocated >= worthSaying {

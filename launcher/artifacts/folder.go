@@ -139,7 +139,7 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 		if !isLeft(filepath.Join(f.path, name)) {
 			continue
 		}
-		read, err := c.stream(f.number, name, filepath.Join(f.path, name))
+		read, err := c.stream(f.number, strings.TrimSuffix(name, ".log"), filepath.Join(f.path, name))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
