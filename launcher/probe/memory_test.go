@@ -82,6 +82,14 @@ func TestMarks(t *testing.T) {
 						t.Errorf("%s: a block holds %d MiB, want %d", marks.Path, n/mib, want.block[i])
 					}
 				}
+				for j, end := range marks.Ends {
+					if !near(end-marks.Bytes[j], want.block[i]*mib) || marks.Outputs[j] != want.input[i]*mib {
+						t.Errorf("%s: block %d holds %d MiB at its end and returns %d", marks.Path, j, (end-marks.Bytes[j])/mib, marks.Outputs[j]/mib)
+					}
+				}
+				if len(marks.Ends) != want.counts[i] {
+					t.Errorf("%s: %d blocks ended", marks.Path, len(marks.Ends))
+				}
 				if marks.Input != want.input[i]*mib {
 					t.Errorf("%s: input of %d", marks.Path, marks.Input)
 				}
@@ -208,6 +216,35 @@ func TestEvaluationIsMeasured(t *testing.T) {
 	}
 }
 
+// A job that differentiates twice is recognised, however it does it, and recomputation is refused with the reason.
+// One that does not is not.
+func TestSecondDerivativesAreRecognised(t *testing.T) {
+	for way, want := range map[string]string{
+		"penalty": "torch.autograd.grad with create_graph", "jvp": "torch.autograd.grad with create_graph", "backward_twice": "torch.autograd.backward with create_graph",
+		"forward_mode": "derivatives in the forward direction", "gradient_only": "", "plain": "",
+	} {
+		t.Run(way, func(t *testing.T) {
+			path := needs(t)
+			r := newTrial(t)
+			r.orders.Script = testdata(t, "measured.py")
+			if out, errs, code := testenv.Warmed(t, r.job(t, path, r.orders.Script, way)); code != 0 {
+				t.Fatalf("exit code %d:\n%s%s", code, out, errs)
+			}
+			text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m, ok := parseMeasured(text); !ok || m.Twice != want {
+				t.Errorf("twice: %q, want %q", m.Twice, want)
+			}
+			said, _ := r.told(t)
+			if why := said.Refused[strategy.ActivationCheckpointing]; strings.Contains(why, "differentiates twice") != (want != "") {
+				t.Errorf("checkpointing is refused: %q", why)
+			}
+		})
+	}
+}
+
 // A compiled model is left alone: its steps are reported, and their peaks.
 func TestCompiledModelIsLeftAlone(t *testing.T) {
 	m := measure(t, "script", false)
@@ -226,6 +263,9 @@ func TestDroppedModelIsFreed(t *testing.T) {
 // Of two models the one that is trained first counts, with its own optimizer's steps.
 func TestFirstTrainedModelIsMeasured(t *testing.T) {
 	m := measure(t, "gan", false)
+	if m.Others != 12 { // a number in each of three blocks
+		t.Errorf("another model of %d bytes", m.Others)
+	}
 	if m.Model.Blocks[0].Count != 2 || m.Calls != 1 || m.Steps != 4 || len(m.Marks[0].Bytes) != 2 {
 		t.Errorf("measured %+v", m)
 	}

@@ -17,9 +17,13 @@ type kindLists struct {
 
 type kindList struct {
 	count, parameters float64
-	// each is held by a block without checkpointing; input is its input.
-	each, input float64
-	more        float64 // the bound's fraction
+	// each is held by a block without checkpointing, most by the largest; input is its input.
+	// keeps is its output, gap what the model holds between it and the next; both are held with
+	// checkpointing, too.
+	each, most, input, keeps, gap float64
+	more                          float64 // the bound's fraction
+	seen                          bool
+	unsized                       bool // it is not known on how many tokens, or at which resolution, it works
 }
 
 // A source is a sight with the conversion of its blocks' bytes to those of another mode.
@@ -35,7 +39,7 @@ type source struct {
 func (f *Predictor) source(mode RankPlan) (source, bool) {
 	best, found := source{}, false
 	for _, g := range f.sights {
-		if g.plan.Checkpointing == "full" || g.plan.Checkpointing == "selective" ||
+		if g.plan.Checkpointing == "full" || g.plan.Checkpointing == "selective" || g.plan.OffloadActivations == "cpu" ||
 			!slices.ContainsFunc(g.lists, func(l listSight) bool { return l.seen > 0 }) {
 			continue
 		}
@@ -139,14 +143,17 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 		switch {
 		case g.seen > 0:
 			l.each = f.attended(src, mode, g.each, l.input/max(long, 1e-9)*f.fp32Input(mode)) * f.stretched(mode, g.each*src.ratio, l.input/max(long, 1e-9)*f.fp32Input(mode), long)
-			l.more = src.more + f.seenMargin(g.seen, b.Count)
+			l.more, l.seen = src.more+f.seenMargin(g.seen, b.Count), true
 			if src.cap > 0 && l.input > 0 {
 				l.each = math.Min(l.each, src.cap*l.input*f.fp32Input(mode))
 			}
+			l.gap, l.keeps = g.gap*src.ratio*long, g.keeps*long*stream(mode)/stream(src.sight.plan)
+			l.most = l.each * math.Max(g.most/math.Max(g.each, 1), 1)
 		default:
-			l = f.unreached(l, before, g)
-			if f.encoderDecoder() && g.input > 0 && before.input > 0 {
-				l.input = g.input * long * stream(mode) / stream(src.sight.plan)
+			reached := l.input
+			l = f.unreached(l, before, g, out.lists)
+			if f.encoderDecoder() && reached > 0 && before.input > 0 {
+				l.input = reached
 				l.each, l.more = before.each*l.input/before.input*decoderBlock, marginUnreached/2
 			}
 			l.each = math.Max(l.each, g.least*src.ratio*long)
@@ -159,6 +166,7 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 			l.input = l.each / f.perInput()
 		}
 		l.each = math.Max(l.each, l.input)
+		l.most = math.Max(l.most, l.each)
 		before = l
 		out.lists = append(out.lists, l)
 	}
@@ -227,27 +235,61 @@ func totalMore(lists []kindList) float64 {
 
 // unreached estimates a list that was not reached from the one before it. In a convolutional net
 // resolution halves where channels double: a block then has four times the parameters and half
-// the bytes. Elsewhere blocks of one width hold about the same.
-func (f *Predictor) unreached(l, before kindList, g listSight) kindList {
+// the bytes. Where blocks are narrower again, it is unknown on how many tokens, or at which
+// resolution, they work: a decoder may have all of those of which its encoder had a part.
+func (f *Predictor) unreached(l, before kindList, g listSight, seen []kindList) kindList {
 	l.each = before.each
-	if f.encoderDecoder() {
+	narrower := l.width() < narrowerList*before.width()
+	switch {
+	case f.encoderDecoder():
 		l.each *= decoderShare
 		l.input = before.input * decoderShare
 		l.more = decoderMore
 		return l
-	}
-	if f.model.Convolutional && l.parameters > 0 && before.parameters > 0 && l.count > 0 && before.count > 0 {
-		l.each *= math.Min(math.Sqrt(before.parameters/before.count*l.count/l.parameters), 1)
+	case f.model.Convolutional && narrower:
+		before = l.nearest(seen, before)
+		l.each, l.more, l.unsized = before.each*returningList, returningMore, true
+		l.keeps, l.gap = l.each*returningKeeps, before.gap
+	case f.model.Convolutional:
+		if l.width() > 0 && before.width() > 0 {
+			l.each *= math.Min(before.width()/l.width(), 1)
+		}
+		l.more = marginUnreached
+	case l.input > 0 && before.input > 0: // a process with checkpointing has reached it
+		l.each *= l.input / before.input
+		l.more = marginUnreached / 2
+		return l
+	case narrower:
+		l.each *= moreTokens * l.width() / before.width()
+		l.more, l.unsized = moreTokensMore, true
+	default:
+		l.more = marginUnreached
 	}
 	if l.input == 0 && before.each > 0 {
 		l.input = before.input * l.each / before.each
 	}
-	l.more = marginUnreached
-	if g.input > 0 && before.input > 0 { // its first block was reached: its input shows its size
+	if f.model.Convolutional && g.input > 0 && before.input > 0 { // its first block was reached: its input shows its size
 		l.each = math.Max(l.each, before.each*math.Min(g.input/before.input, 1)*.5)
 		l.more = marginUnreached / 2
 	}
 	return l
+}
+
+// width is in proportion to the width of the list's blocks: the parameters of one grow with its
+// square.
+func (l kindList) width() float64 { return math.Sqrt(l.parameters / math.Max(l.count, 1)) }
+
+// nearest is the list of those that were seen whose blocks are nearest in width.
+func (l kindList) nearest(all []kindList, best kindList) kindList {
+	apart := func(o kindList) float64 {
+		return math.Abs(math.Log(math.Max(o.width(), 1e-9) / math.Max(l.width(), 1e-9)))
+	}
+	for _, o := range all {
+		if o.seen && apart(o) < apart(best) {
+			best = o
+		}
+	}
+	return best
 }
 
 // encoderDecoder reports whether the model's lists belong to an encoder and a decoder, which work
@@ -334,13 +376,17 @@ func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bo
 	if !seen && len(least) == 0 || len(f.model.Blocks) == 0 {
 		return f.wholeForward(mode)
 	}
-	out := kindLists{evidence: "prior", more: marginPrior}
+	more := marginPrior
+	if f.model.Convolutional {
+		more = marginPriorConvolution
+	}
+	out := kindLists{evidence: "prior", more: more}
 	before := kindList{}
 	for _, b := range f.model.Blocks {
-		l := kindList{count: float64(b.Count), parameters: float64(b.Parameters), input: input[b.Path] * f.longer(mode), more: marginPrior}
+		l := kindList{count: float64(b.Count), parameters: float64(b.Parameters), input: input[b.Path] * f.longer(mode), more: more}
 		if l.input == 0 {
-			l = f.unreached(l, before, listSight{})
-			l.more = marginPrior
+			l = f.unreached(l, before, listSight{}, nil)
+			l.more = more
 		} else {
 			l.each = l.input * f.priorInputs(mode)
 		}
@@ -351,7 +397,32 @@ func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bo
 		before = l
 		out.lists = append(out.lists, l)
 	}
+	out.recomputed(f.window(mode))
 	return out
+}
+
+// window is the bytes of a sample that the backward of recomputed blocks needed in addition to those
+// that were held, in the kind of a mode; 0: not seen.
+func (f *Predictor) window(mode RankPlan) (most float64) {
+	for _, g := range f.sights {
+		if !f.twice && g.plan.Checkpointing == "full" && kindOf(g.plan) == kindOf(mode) {
+			most = math.Max(most, g.window/windowFactor(g.plan, kindList{}))
+		}
+	}
+	return most * f.longer(mode)
+}
+
+// recomputed corrects lists that were seen with checkpointing only by the need of the largest block,
+// whose recomputation was measured.
+func (k *kindLists) recomputed(largest float64) {
+	most := 1.
+	for _, l := range k.lists {
+		most = math.Max(most, l.each)
+	}
+	for i := range k.lists {
+		k.lists[i].each *= math.Max(largest/most, 1)
+		k.lists[i].most = k.lists[i].each
+	}
 }
 
 // priorInputs is the bytes that a block holds, in units of its input, if none was seen: by the
@@ -377,7 +448,7 @@ func (f *Predictor) wholeForward(mode RankPlan) kindLists {
 		}
 		s := f.translate(g, mode)
 		l := kindList{count: 1, parameters: float64(f.model.Parameters), each: g.held * s.ratio * f.longer(mode), more: s.more + f.margin(marginSame) + g.prior}
-		l.input = l.each // it is not known what checkpointing would keep
+		l.input, l.most = l.each, l.each // it is not known what checkpointing would keep
 		return kindLists{lists: []kindList{l}, more: l.more, evidence: s.evidence}
 	}
 	return kindLists{unknown: "the memory of the model's blocks was not measured"}

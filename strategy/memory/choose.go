@@ -302,7 +302,11 @@ func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []Pl
 			continue
 		}
 		p := f.Predict(c.Plan)
-		if p.Unknown != "" || p.Seconds <= 0 || climbSafe*float64(p.Mean) > float64(f.Room(c.Plan)) || !f.FitsHost(&p) {
+		need := climbSafe * float64(p.Mean)
+		if p.Evidence == "prior" { // no block was seen as the plan would run it
+			need = float64(p.Bound)
+		}
+		if p.Unknown != "" || p.Seconds <= 0 || need > float64(f.Room(c.Plan)) || !f.FitsHost(&p) {
 			continue
 		}
 		if g := 1 - p.Seconds/now; now > 0 && g >= climbGain && g > gain {

@@ -22,6 +22,10 @@ type Predictor struct {
 	launches    []launching
 	host        float64 // resident bytes of a process without what offload adds
 	linger      bool    // a step's gradients are held until after the next one's forward
+	twice       bool    // the job differentiates twice
+	others      float64 // parameters of other models that the process trains
+	wider       float64 // by how much bounds of this job were too low
+	words       float64 // elements of a sample, if the input is numbers of words
 	longest     float64 // elements of the longest input for each sample, over all that was seen
 	shapes      map[RankPlan]*modePeaks
 	lastPlan    RankPlan
@@ -70,7 +74,13 @@ func NewPredictor(m TrainedModel, d DeviceMemory, seen []Measurement) *Predictor
 		f.model.Trainable = f.model.Parameters
 	}
 	for _, s := range seen {
-		f.longest, f.linger = max(f.longest, longestOf(s)), f.linger || s.Linger
+		f.longest, f.linger, f.twice = max(f.longest, longestOf(s)), f.linger || s.Linger, f.twice || s.Twice != ""
+	}
+	for _, s := range seen {
+		f.others = max(f.others, float64(s.Others)/4)
+		if len(s.Shape) == 2 && f.model.Embedding > 0 {
+			f.words = max(f.words, float64(s.Shape[1]))
+		}
 	}
 	for _, s := range seen {
 		f.read(s)
@@ -92,6 +102,23 @@ func (f *Predictor) WithoutFailures() *Predictor {
 	g.shapes, g.last = map[RankPlan]*modePeaks{}, nil
 	return &g
 }
+
+// Widen widens all bounds by one that was too low: a plan that ran, its bound, and the peak that it
+// needed at least. What is counted, such as weights and states, is exact.
+func (f *Predictor) Widen(p RankPlan, bound, peak int64) {
+	if f.unknown != "" || peak <= bound {
+		return
+	}
+	s := f.shape(&p)
+	counted := s.base + s.states.weights + s.states.optimizer
+	if rest := float64(bound) - counted; s.unknown == "" && rest > 0 {
+		f.wider = math.Max(f.wider, math.Min((float64(peak)-counted)/rest, mostWider))
+		f.shapes, f.last = map[RankPlan]*modePeaks{}, nil
+	}
+}
+
+// mostWider bounds the factor by which bounds are widened.
+const mostWider = 4
 
 // Unknown is the reason why no plan can be predicted; empty if some can.
 func (f *Predictor) Unknown() string { return f.unknown }
@@ -139,6 +166,13 @@ func (f *Predictor) unexplained(s Measurement) float64 {
 	made := float64(s.First.After-s.First.Before) > .5*st.optimizer // in the first step
 	if s.Plan.DeepSpeed || !made && extra-own > .8*st.optimizer && st.optimizer > 0 {
 		extra -= st.optimizer // DeepSpeed's are made with the engine; a resumed run's are loaded
+	}
+	if s.Others > 0 { // another model's gradients and states come later
+		grown := float64(s.Others) * (st.gradients + st.optimizer) / math.Max(st.weights, 1)
+		if s.First.After > 0 && s.Second.After > 0 {
+			grown = float64(s.Second.After - s.First.After)
+		}
+		extra += math.Max(grown, 0)
 	}
 	return math.Max(extra, 0)
 }

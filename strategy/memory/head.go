@@ -2,6 +2,7 @@ package memory
 
 import (
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -30,6 +31,9 @@ func (f *Predictor) tokens(mode RankPlan) float64 {
 			}
 			return n
 		}
+	}
+	if mode.Sequence == 0 && most == 0 { // no lists of blocks
+		return f.words
 	}
 	return float64(mode.Sequence)
 }
@@ -101,6 +105,7 @@ func (f *Predictor) headOf(s *modePeaks) {
 			s.inside = (held + max(headPart, headFused)) * logits
 		}
 	}
+	defer f.severalOf(s)
 	for _, g := range f.sights {
 		h, t := f.headPrior(g.plan)
 		own, long := f.logits(g.plan), f.longer(s.mode)
@@ -108,6 +113,9 @@ func (f *Predictor) headOf(s *modePeaks) {
 		switch {
 		case g.headSeen && near:
 			s.head = g.head * long
+			if !g.temporarySeen { // a loss outside of the model holds its part after the forward
+				s.temporary = math.Max(s.temporary, (held+temporary)*logits-s.head)
+			}
 		case g.headSeen && own > 0:
 			s.head *= math.Min(math.Max(g.head/(h*own), .1), 3)
 		case g.headSeen:
@@ -119,12 +127,49 @@ func (f *Predictor) headOf(s *modePeaks) {
 		case g.temporarySeen && own > 0:
 			s.temporary *= math.Min(math.Max(g.temporary/(t*own), .1), 3)
 		}
+		if near && g.window > 0 && s.mode.Checkpointing == g.plan.Checkpointing {
+			s.temporary = max(s.temporary, g.window*long)
+		}
 		if near && g.temporaryLeast > 0 {
 			s.temporary = max(s.temporary, g.temporaryLeast*long)
 		}
 		if g.headSeen || g.temporarySeen {
 			return // the sights are in order: the first has the most information
 		}
+	}
+}
+
+// unseenHead adds to the bound where no process has reached the loss: how models outside of
+// transformers compute it from logits differs. After a list that was not reached, a decoder's, comes
+// a head that is as large.
+func (f *Predictor) unseenHead(s *modePeaks, kinds kindLists) {
+	if slices.ContainsFunc(f.sights, func(g sight) bool { return g.temporarySeen }) {
+		return
+	}
+	n := len(kinds.lists)
+	switch {
+	case f.logits(s.mode) == 0 && !f.model.Convolutional && n > 1 && kinds.lists[0].seen && !kinds.lists[n-1].seen:
+		s.unseen = kinds.lists[n-1].each
+	case autocast(s.mode) && !f.causal() && !strings.Contains(f.model.Class, "For"):
+		s.lossMore = marginHeadUnseen
+	}
+}
+
+// severalOf adds the graphs of two derivatives, and of other models, if no process has measured them
+// to their end.
+func (f *Predictor) severalOf(s *modePeaks) {
+	for _, g := range f.sights {
+		if g.temporarySeen && g.plan.Checkpointing != "full" && kindOf(g.plan) == kindOf(s.mode) {
+			return
+		}
+	}
+	if f.twice {
+		s.temporary = math.Max(s.temporary, twiceHeld*s.blocks)
+		s.lossMore = twiceHeldMore
+	}
+	if f.others > 0 { // it is taken to hold as much for each parameter
+		s.temporary += s.blocks * f.others / math.Max(float64(f.model.Parameters), 1)
+		s.lossMore = othersMore
 	}
 }
 

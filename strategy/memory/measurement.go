@@ -20,6 +20,12 @@ type Measurement struct {
 	Shape   []int `json:"shape,omitempty"`
 	// Autocast is the dtype of autocast in the first root call: "bfloat16"; empty: none.
 	Autocast string `json:"autocast,omitempty"`
+	// Twice is how the job differentiates twice, such as by a gradient penalty; empty: it does not.
+	// Recomputed blocks then hold as much as others.
+	Twice string `json:"twice,omitempty"`
+	// Others are the bytes of the parameters that other optimizers of the process train: those of a
+	// second model, as a GAN has.
+	Others int64 `json:"others_bytes,omitempty"`
 	// Linger: the gradients of a step are held until after the next one's forward.
 	Linger bool `json:"gradients_linger,omitempty"`
 	// Optimizer is the optimizer's class; Foreach and Fused its implementation.
@@ -123,6 +129,10 @@ func (m Measurement) WithoutRemedies() (Measurement, bool) {
 type Marks struct {
 	Path  string  `json:"path"`
 	Bytes []int64 `json:"bytes"`
+	// Ends are the bytes held when each block ends, Outputs those of the tensors that it returns
+	// and was not given.
+	Ends    []int64 `json:"ends,omitempty"`
+	Outputs []int64 `json:"outputs,omitempty"`
 	// Input is the bytes of the first block's input, the hidden state of all samples.
 	Input int64 `json:"input_bytes,omitempty"`
 	// After is the bytes held when the last block has ended, 0 if that was not reached.

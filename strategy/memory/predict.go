@@ -22,7 +22,7 @@ func (f *Predictor) predict(p *RankPlan, out *Prediction) {
 		return
 	}
 	m, multiple := float64(p.MicroBatch), p.Accumulation > 1
-	mean, instant := s.peak(m, multiple, extra{})
+	mean, instant, _ := s.peak(m, multiple, extra{})
 	bound := s.bound(m, multiple)
 	if p.Evaluation > 0 && s.evaluation > 0 {
 		if e := s.base + s.states.weights + s.states.optimizer + s.evaluation*float64(p.Evaluation); e > mean {
@@ -81,10 +81,11 @@ func (st *states) made(multiple bool) float64 {
 
 // An extra has the bound's additions to the expected figures: fractions of them, and bytes at the
 // end of the backward.
-type extra struct{ blocks, head, window, states, late, lateBytes, workspace float64 }
+type extra struct{ blocks, head, headBytes, loss, window, states, late, lateBytes, workspace float64 }
 
-// peak is the largest phase of a step, with the optimizer's states.
-func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phase string) {
+// peak is the largest phase of a step, with the optimizer's states. A phase has several moments, which
+// are numbered: those of the backward are at the blocks' lists.
+func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phase string, moment int) {
 	st := &s.states
 	kept := s.base + st.weights + st.optimizer
 	gather, bucket, workspace := st.gather*(1+x.states), st.bucket*(1+x.states), s.workspace*(1+x.workspace)
@@ -92,12 +93,13 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 	forward := during + given(s.linger && !multiple)*st.held
 	blocks := s.blocks * (1 + x.blocks)
 	bytes, phase = s.base+st.weights+st.early+st.load, "load"
+	n := 0
 	most := func(v float64, name string) {
-		if v > bytes {
-			bytes, phase = v, name
+		if n++; v > bytes {
+			bytes, phase, moment = v, name, n
 		}
 	}
-	head, temporary := s.head*(1+x.head), s.temporary*(1+x.head)
+	head, temporary := s.head*(1+x.head)+x.headBytes, s.temporary*(1+x.loss)
 	part, outputs, all := m, 0., 0.
 	if k := float64(s.mode.ForwardParts); k > 1 {
 		// What is alive with each part: the outputs of the batch, their gradient, and the sum of
@@ -121,17 +123,17 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 	}
 	most(kept+st.gradients*(1+x.late)+gather+st.ready+bucket+s.late+given(multiple)*s.again+x.lateBytes, "backward")
 	most(kept+st.gradients+st.step*(1+x.states), "optimizer")
-	return bytes, phase
+	return bytes, phase, moment
 }
 
 // bound is the peak with all uncertainties added.
 func (s *modePeaks) bound(m float64, multiple bool) float64 {
-	most, _ := s.peak(m, multiple, extra{
-		blocks: s.blocksMore, head: s.headMore, window: s.windowMore, states: s.statesMore, late: marginLate, lateBytes: .5 * s.lateMore, workspace: 1,
+	most, _, _ := s.peak(m, multiple, extra{
+		blocks: s.blocksMore, head: s.headMore, loss: math.Max(s.headMore, s.lossMore), headBytes: s.unseen, window: s.windowMore, states: s.statesMore, late: marginLate, lateBytes: .5 * s.lateMore, workspace: 1,
 	})
 	// Counted figures are sure; the rest has a margin on top.
 	counted := min(s.base+s.states.weights+s.states.optimizer+given(multiple)*s.states.held, most)
-	return counted*(1+marginStates) + (most-counted)*(1+s.baseMore)
+	return counted*(1+marginStates) + (most-counted)*(1+s.baseMore)*math.Max(s.wider, 1)
 }
 
 // corrected corrects a prediction by the needs of plans of the same mode. A measured peak
@@ -151,12 +153,15 @@ func (s *modePeaks) corrected(p *RankPlan, mean, bound float64) (float64, float6
 			}
 			continue
 		}
-		own, _ := s.peak(a.micro, a.multiple, extra{})
+		own, _, then := s.peak(a.micro, a.multiple, extra{})
+		_, _, moment := s.peak(m, multiple, extra{})
 		switch lack := a.bytes - own; {
 		case lack > 0:
 			mean += lack * m / a.micro
-			bound = max(bound, mean*(1+s.baseMore))
-		case !a.failed && m >= a.micro:
+			if bound = max(bound, mean*(1+s.baseMore)); !a.failed && m < a.micro { // it may not grow with the batch
+				bound = max(bound, mean*(1+s.baseMore)+lack*(1-m/a.micro))
+			}
+		case !a.failed && m >= a.micro && moment == then:
 			mean += lack
 		}
 		switch {

@@ -29,7 +29,13 @@ const (
 	marginCheckpoint = 0.03  // inputs of checkpointed blocks, by the first block's
 	marginUnreached  = 0.30  // a list that was not reached, by the one before it
 	marginPrior      = 0.60  // no block was seen
-	marginHead       = 0.03
+	// marginPriorConvolution is marginPrior for a convolutional net, whose blocks hold 3 to 40 times
+	// their input.
+	marginPriorConvolution = 1.2
+	marginHead             = 0.03
+	// marginHeadUnseen is marginHead for a loss that autocast computes and that was not reached:
+	// models hold logits in 16 bit, in fp32, or in both (measured: up to 1.16 times headWhole).
+	marginHeadUnseen = 0.16
 	marginWindow     = 0.20 // the block that is recomputed, in units of its window
 	marginWindowHalf = 0.35
 	marginLonger     = 0.02 // for each doubling of the sequence
@@ -101,6 +107,16 @@ const (
 	// blockInputs is the bytes that a block holds, in units of its input, if no block was seen:
 	// 10–58 (landscape).
 	blockInputs = 25
+	// narrowerList is the ratio of widths below which the blocks of a list that was not reached
+	// are narrower than those before it, as those of an autoencoder's decoder. It works on up to
+	// four times as many tokens (MAE masks three quarters); in a U-Net, on inputs that are joined
+	// with those of the way down (measured: 1.3 to 2 times as much as there).
+	narrowerList   = 0.9
+	moreTokens     = 2
+	moreTokensMore = 1.0
+	returningList  = 1.5
+	returningMore  = 1.0
+	returningKeeps = 0.4
 	// convolutionInputs is the same for convolutional nets: 3 for a ResNet's bottleneck,
 	// 12 for a ConvNeXt's block.
 	convolutionInputs = 6
@@ -129,6 +145,16 @@ const (
 	// offloadedHeld is the share of the activations that stays when they go to the host: −62 %
 	// without checkpointing (pytorch #174436).
 	offloadedHeld = 0.4
+	// offloadedConvolution is the same for a convolutional net, and for a model without a list of
+	// blocks: the bound takes all of them.
+	offloadedConvolution = 0.6
+	// twiceHeld is the bytes that the graphs of two derivatives hold in addition to the forward, in
+	// units of what that holds (measured: 2.4 to 2.5 for a transformer with eager attention).
+	twiceHeld     = 2.5
+	twiceHeldMore = 0.4
+	// othersMore is the margin of the activations of another model, such as a GAN's generator, until
+	// a step has been measured.
+	othersMore = 1.0
 )
 
 // DeepSpeed's defaults, in elements (frameworks: DeepSpeed's runtime/zero/config.py).

@@ -13,19 +13,22 @@ type modePeaks struct {
 	// For a sample: held by stem and blocks, by the head, for the loss's backward, the most
 	// inside the forward in addition to the blocks.
 	blocks, head, temporary, inside float64
-	windows                         []window
-	workspace                       float64 // bytes that kernels need in the backward
-	linger                          bool    // gradients are held until after the forward
-	late                            float64 // bytes at the end of the backward
-	lateMore                        float64 // the bound's addition to late
-	again                           float64 // the last gradient in addition to the one that it is added to
-	offloaded                       float64 // a sample's bytes that go to the host
-	evaluation                      float64
+	// unseen is what the bound adds for a head that was not reached, in bytes of a sample.
+	unseen     float64
+	windows    []window
+	workspace  float64 // bytes that kernels need in the backward
+	linger     bool    // gradients are held until after the forward
+	late       float64 // bytes at the end of the backward
+	lateMore   float64 // the bound's addition to late
+	again      float64 // the last gradient in addition to the one that it is added to
+	offloaded  float64 // a sample's bytes that go to the host
+	evaluation float64
 	// Fractions that the bound adds.
-	blocksMore, headMore, windowMore, baseMore, statesMore float64
-	anchors                                                []anchor
-	lack                                                   float64 // of the prediction, in bytes a sample
-	clock                                                  stepClock
+	blocksMore, headMore, lossMore, windowMore, baseMore, statesMore float64
+	anchors                                                          []anchor
+	lack                                                             float64 // of the prediction, in bytes a sample
+	wider                                                            float64 // the bound's factor by earlier ones that were too low; 0: none
+	clock                                                            stepClock
 }
 
 // A window is a moment of the backward: the bytes held for a sample then, with the block that
@@ -51,6 +54,9 @@ func (f *Predictor) shape(p *RankPlan) *modePeaks {
 // newShape computes a mode for the first time.
 func (f *Predictor) newShape(mode RankPlan) *modePeaks {
 	s := &modePeaks{mode: mode, states: f.states(mode), base: f.base, linger: f.linger}
+	if f.twice { // the graph of the first derivative holds what recomputed blocks compute
+		s.mode.Checkpointing = "none"
+	}
 	switch {
 	case f.unknown != "":
 		s.unknown = f.unknown
@@ -89,6 +95,7 @@ func (f *Predictor) newShape(mode RankPlan) *modePeaks {
 			s.anchors = append(s.anchors, a)
 		}
 	}
+	s.wider = f.wider
 	if mode.ForwardParts > 1 {
 		s.lack = f.lackOutside(mode)
 	}
@@ -105,7 +112,7 @@ func (f *Predictor) lackOutside(mode RankPlan) (most float64) {
 		if whole.unknown != "" || !a.failed || a.micro <= 0 || a.instant != "backward" {
 			continue
 		}
-		own, _ := whole.peak(a.micro, a.multiple, extra{})
+		own, _, _ := whole.peak(a.micro, a.multiple, extra{})
 		most = math.Max(most, (a.held-own)/a.micro)
 	}
 	return most
@@ -131,23 +138,20 @@ func (f *Predictor) activations(s *modePeaks) {
 	}
 	s.evidence = kinds.evidence
 	full := s.mode.Checkpointing == "full"
-	held, sum := kinds.stem, 0.
+	held, sum, unseen := kinds.stem, 0., 0.
 	for _, l := range kinds.lists {
-		h := l.each
-		switch s.mode.Checkpointing {
-		case "full":
-			h = math.Min(l.input, math.Max(l.each, l.input*.1))
-		case "selective":
-			h = math.Max(l.each*selectiveHeld, l.input)
-		}
+		h := l.held(s.mode) + l.gap
 		held += h * l.count
 		sum += h * l.count * l.more
+		if l.unsized {
+			unseen += h * l.count * l.more
+		}
 	}
 	s.blocks, s.blocksMore = held, sum/math.Max(held, 1)
 	if full {
 		s.blocksMore = f.margin(marginCheckpoint)
 		if kinds.more > .1 {
-			s.blocksMore += kinds.more / 4
+			s.blocksMore += math.Max(kinds.more/4, unseen/math.Max(held, 1))
 		}
 	}
 	if s.mode.Checkpointing == "selective" {
@@ -155,6 +159,7 @@ func (f *Predictor) activations(s *modePeaks) {
 	}
 	f.windowsOf(s, kinds)
 	f.headOf(s)
+	f.unseenHead(s, kinds)
 	f.sameMode(s)
 	f.lateOf(s)
 	f.offloadActivations(s, full)
@@ -188,12 +193,12 @@ func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 	held := s.blocks
 	for i := len(kinds.lists) - 1; i >= 0; i-- {
 		l := kinds.lists[i]
-		h, block := l.each, l.each*backwardFactor
+		h, block := l.held(s.mode)+l.gap, l.most*backwardFactor
 		if kindOf(s.mode) != "fp32" {
-			block = l.each * backwardFactorHalf
+			block = l.most * backwardFactorHalf
 		}
 		if full {
-			h, block = math.Min(l.input, l.each), l.each*windowFactor(s.mode, l)
+			block = l.most * windowFactor(s.mode, l)
 		}
 		weights := 0.
 		if full && autocast(s.mode) {
@@ -205,6 +210,21 @@ func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 		s.windows = append(s.windows, window{math.Max(held, 0), block, min(after, 1), weights})
 		held -= h
 	}
+}
+
+// held is the bytes that a block holds for its backward.
+func (l kindList) held(mode RankPlan) float64 {
+	keeps := l.input
+	if l.keeps > 0 {
+		keeps = l.keeps
+	}
+	switch mode.Checkpointing {
+	case "full":
+		return math.Min(keeps, math.Max(l.each, keeps*.1))
+	case "selective":
+		return math.Max(l.each*selectiveHeld, keeps)
+	}
+	return l.each
 }
 
 // windowFactor is the need of a block's recomputation in units of the bytes that it holds.
@@ -223,12 +243,16 @@ func (f *Predictor) offloadActivations(s *modePeaks, full bool) {
 	if s.mode.OffloadActivations != "cpu" {
 		return
 	}
-	stays := offloadedHeld
-	if full && len(s.windows) > 0 {
-		stays = .1
+	stays, most := offloadedHeld, .5*(1+offloadedHeld)
+	switch {
+	case f.model.Convolutional || len(f.model.Blocks) == 0:
+		// Few large tensors, and those that a U-Net hands on: the one that is computed counts.
+		stays, most = offloadedConvolution, 1
+	case full && len(s.windows) > 0:
+		stays, most = .1, .55
 	}
 	s.offloaded = s.blocks * (1 - stays)
-	s.blocksMore += .5 * (1 - stays) / stays
+	s.blocksMore += most/stays - 1
 	s.blocks *= stays
 	for i := range s.windows {
 		s.windows[i].held *= stays

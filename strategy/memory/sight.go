@@ -20,6 +20,8 @@ type sight struct {
 	// temporary is the additional need of the loss's backward.
 	temporary     float64
 	temporarySeen bool
+	// window is the need of the backward in addition to held, if blocks are recomputed.
+	window float64
 	// temporaryLeast is a lower bound of temporary, if memory ran out in it.
 	temporaryLeast float64
 	// states are the optimizer's bytes on the device.
@@ -35,8 +37,9 @@ type sight struct {
 type listSight struct {
 	path string
 	// each is the bytes that a block holds for a sample, by the blocks that were seen to end;
-	// most is the same of the largest.
-	each float64
+	// most is the same of the largest. gap is the bytes that the model holds between a block and
+	// the next, keeps those of a block's output.
+	each, most, gap, keeps float64
 	// least is a lower bound of a block's bytes, if memory ran out inside the first one.
 	least float64
 	seen  int
@@ -147,6 +150,10 @@ func (f *Predictor) list(m Measurement, p RankPlan, l Marks, next int64, each fl
 		last, n = end, n+1
 	}
 	out.seen = n
+	if len(l.Ends) > 0 {
+		out.read(m.Marks, l, next, copies, each)
+		return out
+	}
 	if n > 0 {
 		out.each = math.Max(float64(last-l.Bytes[0])/float64(n)-copies, 0) * each
 		return out
@@ -155,6 +162,35 @@ func (f *Predictor) list(m Measurement, p RankPlan, l Marks, next int64, each fl
 		out.least = math.Max(float64(m.Allocated+m.Requested-last)-copies, 0) * each
 	}
 	return out
+}
+
+// read reads marks that have the ends of blocks. Between the blocks of one list those of another may
+// run.
+func (s *listSight) read(all []Marks, l Marks, next int64, copies, each float64) {
+	own, gaps, outputs, n := 0., 0., 0., min(len(l.Ends), len(l.Bytes))
+	for i, end := range l.Ends[:n] {
+		held := math.Max(float64(end-l.Bytes[i])-copies, 0)
+		own, s.most = own+held, math.Max(s.most, held*each)
+		if i+1 < len(l.Bytes) {
+			gaps += float64(l.Bytes[i+1] - end)
+		} else if next > 0 {
+			gaps += float64(next - end)
+		}
+	}
+	for _, bytes := range l.Outputs[:min(n, len(l.Outputs))] {
+		outputs += float64(bytes)
+	}
+	if among(all, l) {
+		gaps = 0
+	}
+	s.seen, s.each, s.gap, s.keeps = n, own/float64(n)*each, gaps/float64(n)*each, outputs/float64(n)*each
+}
+
+// among reports whether another list of blocks begins between the blocks of a list.
+func among(all []Marks, l Marks) bool {
+	return slices.ContainsFunc(all, func(o Marks) bool {
+		return o.Path != l.Path && len(o.Bytes) > 0 && o.Bytes[0] > l.Bytes[0] && o.Bytes[0] < l.Bytes[len(l.Bytes)-1]
+	})
 }
 
 // autocast reports whether activations have another dtype than the parameters.
@@ -209,7 +245,7 @@ func (f *Predictor) ends(s *sight, m Measurement, marks []Marks, each float64) {
 		}
 	}
 	if wanted := float64(m.Allocated + m.Requested); m.Failed == "loss" || m.Failed == "backward" && m.First.BackwardPeak == 0 &&
-		m.Allocated <= m.First.Forward+2*m.Requested { // in the loss's own backward, or the output's
+		(m.Allocated <= m.First.Forward+2*m.Requested || f.twice) { // in the loss's own backward, or the output's, or the first of two
 		s.temporaryLeast = max(wanted-float64(m.First.Forward), 0) * each
 	}
 	peak := m.First.BackwardPeak
@@ -224,7 +260,7 @@ func (f *Predictor) ends(s *sight, m Measurement, marks []Marks, each float64) {
 	if float64(peak) > late*1.05 || s.plan.Accumulation > 1 {
 		s.temporary, s.temporarySeen = math.Max(float64(peak-m.First.Forward), 0)*each, true
 		if s.plan.Checkpointing == "full" && s.temporary > 0 && f.logits(s.plan) == 0 {
-			s.temporarySeen = false // it is the window, not the loss
+			s.temporarySeen, s.window = false, s.temporary // it is the window, not the loss
 		}
 	}
 }

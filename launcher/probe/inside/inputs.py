@@ -48,6 +48,24 @@ def bytes_of(tensor):
     return elements(tensor.shape) * tensor.element_size() if hasattr(tensor, "element_size") else 0
 
 
+def tensors(value, depth=0):
+    """Return the tensors inside lists, tuples and dictionaries, by their numbers."""
+    if hasattr(value, "element_size"):
+        return {id(value): value}
+    items = list(value.values()) if hasattr(value, "keys") and hasattr(value, "values") else value
+    found = {}
+    if depth < 4 and isinstance(items, (list, tuple)):
+        for item in items[:64]:
+            found.update(tensors(item, depth + 1))
+    return found
+
+
+def new_bytes(output, given):
+    """Return the bytes of the tensors in an output that are not among the arguments."""
+    found = tensors(output)
+    return sum(bytes_of(found[number]) for number in found.keys() - tensors(given).keys())
+
+
 def samples(args, kwargs):
     """Return the number of samples: the first dimension of all tensors, that of the largest
     where they differ; 0 for none."""

@@ -37,10 +37,12 @@ class Launches:
         call.own += now() - since
         call.entered = now()
 
-    def leaves(self):
+    def leaves(self, since):
+        """Called when a block has ended. The hook itself has been busy since then."""
         call = self.open
+        call.own += now() - since
         if call.path is not None:
-            call.left = now()
+            call.left = since
             call.blocks.setdefault(call.path, []).append(call.left - call.entered)
             call.path = None
 

@@ -1,6 +1,6 @@
-# The memory held when each block begins, in the first forward only, and the time to launch it: until
-# the end of a forward that is followed, the classes of the blocks have another __call__. Blocks that a
-# backward pass runs once more come later, and are not counted.
+# The memory held when each block begins and ends, in the first forward only, and the time to launch it:
+# until the end of a forward that is followed, the classes of the blocks have another __call__. Blocks
+# that a backward pass runs once more come later, and are not counted.
 from . import imports, inputs, launches, process
 
 
@@ -11,7 +11,7 @@ class Marks:
         self.held, self.entered, self.times, self.lists, self.kinds = held, entered, times, [], []
         owners = {}
         for each in lists:
-            told = {"path": each["path"], "bytes": []}
+            told = {"path": each["path"], "bytes": [], "ends": [], "outputs": []}
             self.lists.append(told)
             for module in each["modules"]:
                 owners[id(module)] = told, len(each["modules"])
@@ -29,7 +29,7 @@ class Marks:
                 return plain(self, *args, **kwargs)
             begin(entry, args, kwargs)
             output = plain(self, *args, **kwargs)
-            end(entry)
+            end(entry, (args, kwargs), output)
             return output
 
         mine = imports.placed(kind, "__call__", imports.like(plain, __call__))
@@ -48,12 +48,17 @@ class Marks:
         if self.times is not None:
             self.times.enters(told["path"], since)
 
-    def end(self, entry):
-        told, count = entry
-        if self.owners and self.times is not None:
-            self.times.leaves()
-        if self.owners and len(told["bytes"]) == count and "after_bytes" not in told:
-            told["after_bytes"] = self.held()
+    def end(self, entry, given, output):
+        since, (told, count) = launches.now(), entry
+        if not self.owners:
+            return
+        if len(told["ends"]) < len(told["bytes"]):
+            told["ends"].append(self.held())
+            told["outputs"].append(inputs.new_bytes(output, given))
+            if len(told["ends"]) == count:
+                told["after_bytes"] = told["ends"][-1]
+        if self.times is not None:
+            self.times.leaves(since)
 
     def over(self):
         """Ends the observation, and returns the lists that were called."""

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 
-from . import blocks, figures, inputs, launches, lightning, loaders, marks, meters, optimizers, precision, process, ranout, repeats, report, rootcalls, steps
+from . import blocks, figures, inputs, launches, lightning, loaders, marks, meters, optimizers, precision, process, ranout, repeats, report, rootcalls, steps, twice
 
 
 ARMED = 3  # optimizer steps
@@ -41,6 +41,9 @@ class Memory:
     def opens(self, args, kwargs):
         own = inputs.largest(args, kwargs)
         self.said.update(start_bytes=self.peaks.take()[0], batch=inputs.samples(args, kwargs), autocast=self.autocast(), calls=0)
+        others = steps.others(self.root())
+        if others:
+            self.said["others_bytes"] = others
         if lightning.lingers():
             self.said["gradients_linger"] = True
         if own is not None:
@@ -176,6 +179,11 @@ class Memory:
         Accelerate's forward does."""
         self.said["autocast"] = self.said.get("autocast") or self.autocast()
 
+    def differentiates(self, how):
+        """Called when the job turns out to differentiate twice."""
+        self.said["twice"] = how
+        self.save()
+
     def autocast(self):
         found = precision.cast(self.torch, {"cuda", "cpu"} if self.meter.resets else {"cpu"})
         return {"bf16": "bfloat16", "fp16": "float16"}.get(found, "")
@@ -260,6 +268,7 @@ class Memory:
         self.spoilt, repeats.state["active"] = False, frozenset()
         if self.n == ARMED or self.n > ARMED and self.armed:
             self.armed = False
+            twice.leave()
         if self.n in (1, ARMED) or self.n in LOOKS or self.n > ARMED and step:
             self.save()
 
@@ -336,6 +345,7 @@ def kept(function):
 
 def over(memory):
     """Removes the listeners."""
+    twice.leave()
     rootcalls.leave(hooks)
     memory.followed()
 
@@ -362,7 +372,10 @@ def first(root, model, compiled, args, kwargs):
     torch = sys.modules["torch"]
     if device(torch, root).type not in ("cuda", "cpu"):
         return
-    state.update(memory=Memory(root, model, compiled), thread=threading.main_thread().ident)
+    memory = Memory(root, model, compiled)
+    state.update(memory=memory, thread=threading.main_thread().ident)
+    if memory.armed:
+        process.guarded(twice.arm)(weakref.ref(root), memory.differentiates)
     kept(Memory.opens)(args, kwargs)
     attach(torch)
 

@@ -143,6 +143,15 @@ def trains(optimizer, root):
     return any(id(p) in own for group in optimizer.param_groups for p in group["params"])
 
 
+def others(root):
+    """Return the bytes of the parameters of other models that the process trains besides the root."""
+    known = [o for o in (each() for each in made) if o is not None]
+    if not any(trains(o, root) for o in known):
+        return 0  # a framework has handed on copies
+    found = {id(p): p for o in known if not trains(o, root) for group in o.param_groups for p in group["params"]}
+    return sum(p.numel() * p.element_size() for p in found.values())
+
+
 def before(optimizer, args, kwargs):
     """Runs before each step, until the measuring is over. A step with a closure calls the
     model itself, and so its beginning is after the closure: gives the arguments with

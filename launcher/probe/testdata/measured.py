@@ -205,6 +205,63 @@ def evaluates():
         net.train()
 
 
+def twice(loss):
+    net = Deep(2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    for _ in range(2):
+        loss(net)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def penalty():
+    def loss(net):
+        x = samples(1).requires_grad_()
+        grad, = torch.autograd.grad(net(x).mean(), x, create_graph=True)
+        grad.norm().backward()
+
+    twice(loss)
+
+
+def gradient_only():
+    """The gradient of an input, of which nothing is derived."""
+    def loss(net):
+        x = samples(1).requires_grad_()
+        y = net(x).mean()
+        torch.autograd.grad(y, x, retain_graph=True)
+        y.backward()
+
+    twice(loss)
+
+
+def jvp():
+    def loss(net):
+        _, tangent = torch.autograd.functional.jvp(net, samples(1), samples(1), create_graph=True)
+        tangent.mean().backward()
+
+    twice(loss)
+
+
+def backward_twice():
+    def loss(net):
+        net(samples(1)).mean().backward(create_graph=True)
+        for p in net.parameters():
+            p.grad = p.grad.detach()
+
+    twice(loss)
+
+
+def forward_mode():
+    def loss(net):
+        import torch.autograd.forward_ad as forward
+
+        with forward.dual_level():
+            y = net(forward.make_dual(samples(1), samples(1)))
+            forward.unpack_dual(y).tangent.mean().backward()
+
+    twice(loss)
+
+
 def forgets():
     """A model that is dropped leaves nothing behind."""
     import weakref

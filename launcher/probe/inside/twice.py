@@ -1,0 +1,58 @@
+# Whether a job differentiates twice: a backward pass that makes a graph, such as a gradient penalty,
+# torch.autograd.functional.jvp and torch.func, or derivatives in the forward direction. The graph
+# of the first derivative holds all that the model's forward computed, recomputed blocks as well.
+import functools
+import sys
+
+from . import checkpointing, process
+
+KNOB = "activation_checkpointing"
+AT = {"grad": 4, "backward": 3}  # the position of create_graph
+state: dict = {}
+
+
+def arm(root, tell):
+    """Watches until leave(). tell(how) is called once, at the first sign."""
+    torch = sys.modules["torch"]
+    state.update(tell=tell, root=root, undo=[])
+    for name in AT:
+        watch(torch.autograd, name)
+    if forward(torch):
+        seen("derivatives in the forward direction")
+
+
+def watch(module, name):
+    plain, at = getattr(module, name), AT[name]
+
+    @functools.wraps(plain)
+    def call(*args, **kwargs):
+        if kwargs.get("create_graph") or len(args) > at and args[at]:
+            seen("torch.autograd.%s with create_graph" % name)
+        return plain(*args, **kwargs)
+
+    setattr(module, name, call)
+    state["undo"].append(lambda: setattr(module, name, plain) if getattr(module, name) is call else None)
+
+
+def forward(torch):
+    """Return whether the root is called to be differentiated in the forward direction."""
+    module = sys.modules.get("torch.autograd.forward_ad")
+    return getattr(module, "_current_level", -1) >= 0
+
+
+@process.guarded
+def seen(how):
+    tell, root = state.pop("tell", None), state.pop("root", None)
+    if tell is None or not process.here():
+        return
+    tell(how)
+    model = root()
+    if model is not None and not checkpointing.is_on(model):
+        process.note("refused", {KNOB: "the job differentiates twice (%s), so recomputed blocks are held for the second pass" % how})
+        process.save()
+
+
+def leave():
+    for undo in state.pop("undo", ()):
+        undo()
+    state.clear()
