@@ -12,8 +12,12 @@ import (
 // it does not propose a smaller batch.
 func TestAdviceAboutMemory(t *testing.T) {
 	const gib = int64(1) << 30
-	wanted, capacity, free, none, half := 2*gib, 16*gib, gib/2, int64(0), 8*gib
+	wanted, capacity, free, none, gib4, half := 2*gib, 16*gib, gib/2, int64(0), 4*gib, 8*gib
 	leak := "memory leaks: \"mem\" grew by 1.0 GiB a step"
+	oldMessage := strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Because: []int{0}, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &gib4}}
+	saidTotal := func(total string) strategy.Evidence {
+		return strategy.Evidence{Facts: []strategy.Fact{{Finding: &cause.Finding{Text: "CUDA out of memory. (GPU 0; 16.00 GiB total capacity; 4.00 GiB already allocated; 512.00 MiB free; " + total + " reserved in total by PyTorch)"}}}}
+	}
 	for name, c := range map[string]struct {
 		d       strategy.Diagnosis
 		ev      strategy.Evidence
@@ -37,9 +41,12 @@ func TestAdviceAboutMemory(t *testing.T) {
 		"evaluation":         {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Eval}, want: "use a smaller evaluation batch", not: "micro batch"},
 		"saving":             {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Save}, want: "save the checkpoint in shards", not: "micro batch"},
 		"loading on a host":  {d: strategy.Diagnosis{Cause: cause.HostOOM, Phase: cause.Load}, want: "the model is loaded through host memory", not: "workers"},
-		"held by others":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &none}}, want: "15.5 GiB are held outside PyTorch", not: "shard"},
-		"held by itself":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &half}}, want: "the model does not fit", not: "held"},
-		"another cause":      {d: strategy.Diagnosis{Cause: cause.Segfault}, ceiling: gib, want: "run with PYTHONFAULTHANDLER=1", not: "limits"},
+		"held by others":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &none, ReservedUnallocated: &none}}, want: "15.5 GiB are held outside PyTorch", not: "shard"},
+		"held by itself":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &half, ReservedUnallocated: &none}}, want: "the model does not fit", not: "held"},
+		"held by its cache":  {d: oldMessage, ev: saidTotal("14.00 GiB"), want: "the model does not fit", not: "held"},
+		"held by others, in the words of PyTorch 1": {d: oldMessage, ev: saidTotal("5120.00 MiB"), want: "10.5 GiB are held outside PyTorch"},
+		"an unknown cache":                          {d: oldMessage, want: "the model does not fit", not: "held"},
+		"another cause":                             {d: strategy.Diagnosis{Cause: cause.Segfault}, ceiling: gib, want: "run with PYTHONFAULTHANDLER=1", not: "limits"},
 	} {
 		got := Advice(c.d, c.ev, c.ceiling)
 		if !strings.HasPrefix(got, c.want) || c.not != "" && strings.Contains(got, c.not) {

@@ -271,7 +271,7 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return c.spread(d, ev)
 	case d.Place != nil:
 		return "look at " + d.Place.Words()
-	case (d.Cause == cause.UserError || d.Cause == cause.Unknown) && best.finding != nil && best.finding.Says(cause.SaysElsewhere):
+	case (d.Cause == cause.UserError || d.Cause == cause.Unknown) && slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysElsewhere):
 		return "this is the report of a process about another one, whose own error is not here: look at the failed rank's stderr, which torchrun keeps with --log-dir DIR --redirects 3"
 	case d.Cause == cause.Hang && ev.Ranks == 1:
 		return "look at where it was: it waits for something that does not come, such as a lock, a loader's worker, a file or the network"

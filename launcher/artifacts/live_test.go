@@ -97,7 +97,7 @@ func TestAdvice(t *testing.T) {
 		"complaint.out":       "step 10\nconfig.yaml: unknown key lr_min\n",
 		"nothing.out":         "",
 		"warned.out":          "step 10\n[W1123 socket.cpp:601] [c10d] NCCL WARN Call to ibv_create_qp failed\n",
-		"child.out":           "Traceback (most recent call last):\n  File \"/usr/bin/torchrun\", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n",
+		"child.out":           "[2025-08-21 01:34:23,146] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1) local_rank: 0 (pid: 1278528) of binary: /usr/bin/python3.10\nTraceback (most recent call last):\n  File \"/usr/bin/torchrun\", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n",
 		"held/journal.jsonl":  began(`"ceiling_bytes":1824522240`),
 		"small/journal.jsonl": began(`"ceiling_bytes":268435456`),
 		"free/journal.jsonl":  began(``),
