@@ -82,6 +82,9 @@ func onGPU(t *testing.T, path, way string) (m memory.Measurement, want pytorch) 
 
 func compareSteps(t *testing.T, m memory.Measurement, want pytorch) {
 	t.Helper()
+	if m.Launch.Forward <= 0 {
+		t.Errorf("launches %+v", m.Launch)
+	}
 	last := int64(0)
 	peak := func(what string, got int64, of [2]int64) {
 		t.Helper()

@@ -106,3 +106,12 @@ func TestMeasuredStepsFitTheDevice(t *testing.T) {
 		}
 	}
 }
+
+// TestLaunchesBeforeARemedy: a plan that ran out of memory keeps its own launches, not those of the remedy in place.
+func TestLaunchesBeforeARemedy(t *testing.T) {
+	own := Launch{Forward: 1, AtMost: true}
+	m := Measurement{Launch: Launch{Forward: 2, Backward: 3}, RanOut: &RanOut{Failed: "forward", Launch: own}}
+	if failed, ok := m.WithoutRemedies(); !ok || failed.Launch != own {
+		t.Errorf("%+v, want %+v", failed.Launch, own)
+	}
+}

@@ -22,6 +22,7 @@ class Launches:
     def wanted(self):
         return len(self.calls) < CALLS
 
+    @process.guarded
     def begin(self, lists):
         """Begins a call. lists are those of blocks.find."""
         if self.idle is None and self.meter.idle():
@@ -46,6 +47,7 @@ class Launches:
             call.blocks.setdefault(call.path, []).append(call.left - call.entered)
             call.path = None
 
+    @process.guarded
     def end(self, output):
         call, self.open = self.open, None
         call.ended, call.end = now(), self.meter.timer()
@@ -79,6 +81,7 @@ class Launches:
         lag = self.lag(timer, at)
         return lag is None or lag > LAG
 
+    @process.guarded
     def report(self):
         """Return the shortest times, {} if there are none. A time at most is not better known: of a cold
         call, or one that may have begun with a full queue."""

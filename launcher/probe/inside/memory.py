@@ -108,7 +108,7 @@ class Memory:
 
     def launched(self):
         """Return the times of the launches, {} if none are known."""
-        return self.launches.report() if self.launches is not None else {}
+        return self.launches is not None and self.launches.report() or {}
 
     def later(self, peak):
         self.step["later_peak_bytes"] = max(self.step.get("later_peak_bytes", 0), peak)

@@ -1,5 +1,6 @@
 """The host's time for launches, on a device with a queue that is simulated: its clock moves with each launch."""
 import unittest
+from unittest import mock
 
 import torch
 from harness import part, rungs
@@ -154,3 +155,10 @@ class Launches(unittest.TestCase):
             self.assertAlmostEqual(found["forward_seconds"], COLD * self.forward, delta=COLD * LAUNCH * EACH)
             self.assertTrue(found["at_most"])
             self.assertNotIn("backward_seconds", found)
+
+    def test_lost_device(self):
+        """A device that does not answer ends this measurement, and no other."""
+        lost = mock.patch.object(Device, "over", side_effect=RuntimeError("CUDA error: unspecified launch failure"))
+        with lost:
+            self.assertEqual(self.measure(LAUNCH / 2), {})
+        self.assertGreater(part("memory").state["memory"].n, 0)
