@@ -60,7 +60,7 @@ type attempt struct {
 	ended  map[int]bool                // ranks
 	well   map[int]bool                // ranks that ended with 0
 	steps  map[int]probe.OptimizerStep // latest step of each rank's process
-	again  map[int]bool                // ranks that did steps again in place
+	again  map[int]int                 // by rank, how often it did steps again in place
 	paused bool                        // the ranks are stopped until SIGCONT
 	awake  time.Time                   // end of the last pause
 }

@@ -30,13 +30,21 @@ func (a *attempt) stepped(rank int, s probe.OptimizerStep) {
 	a.out.Stepped(rank, s.N, s.At)
 }
 
-// repeats wraps an emit to remember the ranks that did steps again in place.
+// repeats wraps an emit to remember how often each rank did steps again in place.
 func (a *attempt) repeats(emit func(strategy.Fact)) func(strategy.Fact) {
 	return func(f strategy.Fact) {
 		if f.Said != nil && len(f.Said.InPlace) > 0 {
+			times := 0
+			for _, one := range f.Said.InPlace {
+				times += one.Times
+			}
 			a.mu.Lock()
-			a.again[f.Rank] = true
+			more := times > a.again[f.Rank]
+			a.again[f.Rank] = times
 			a.mu.Unlock()
+			if more {
+				a.out.Repeated(f.Rank)
+			}
 		}
 		emit(f)
 	}
@@ -112,7 +120,7 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []mo
 func (a *attempt) repeated(rank int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.again[rank]
+	return a.again[rank] > 0
 }
 
 func (a *attempt) gone(rank int) bool {

@@ -139,7 +139,7 @@ func TestAddSteps(t *testing.T) {
 
 // A rank that did steps again in place is marked: it computes longer than the others.
 func TestRanksThatRepeatStepsAreMarked(t *testing.T) {
-	a := &attempt{node: &Node{}, local: 1, steps: map[int]probe.OptimizerStep{}, again: map[int]bool{}, out: &output.Output{}}
+	a := &attempt{node: &Node{}, local: 1, steps: map[int]probe.OptimizerStep{}, again: map[int]int{}, out: &output.Output{}}
 	a.node.opts.Accelerator = "cuda"
 	passed := 0
 	emit := a.repeats(func(strategy.Fact) { passed++ })

@@ -96,9 +96,11 @@ type rank struct {
 	mu        sync.Mutex
 	activity  Activity // guarded by mu, as all below
 	progress  strategy.Progress
-	shown     Shown     // but the loss
-	began     time.Time // when the first step was seen
-	steppedIn string    // the stream that the last step was seen in
+	shown     Shown         // but the loss
+	began     time.Time     // when the first step was seen
+	steppedIn string        // the stream that the last step was seen in
+	ordinary  time.Duration // the longest step without the latest one
+	repeated  bool          // the step that runs now is done again in place
 	logged    budget
 	raised    budget
 }
@@ -129,7 +131,11 @@ func (r *rank) stepped(source string, now time.Time, n, total int) {
 	case n == p.Last:
 		return // a process reports its last step again at its end
 	default:
-		a.Longest = max(a.Longest, now.Sub(a.Step))
+		r.ordinary = a.Longest
+		if !r.repeated {
+			a.Longest = max(a.Longest, now.Sub(a.Step))
+		}
+		r.repeated = false
 		p.Longest, p.For = strategy.Seconds(a.Longest), strategy.Seconds(now.Sub(r.began))
 		if source == inProcess { // which does not report each step
 			seen = max(n-p.Last, 1)
@@ -149,6 +155,19 @@ func (o *Output) Stepped(global, n int, at time.Time) {
 	for _, r := range o.ranks {
 		if r.global == global {
 			r.stepped(inProcess, at, n, 0)
+		}
+	}
+}
+
+// Repeated records that a rank's process has done a step again in place: its length is that of no
+// ordinary step. It may be the step that ended last, for the report comes later than the repeat.
+func (o *Output) Repeated(global int) {
+	for _, r := range o.ranks {
+		if r.global == global {
+			r.mu.Lock()
+			r.activity.Longest, r.repeated = r.ordinary, true
+			r.progress.Longest = strategy.Seconds(r.ordinary)
+			r.mu.Unlock()
 		}
 	}
 }

@@ -62,6 +62,35 @@ func TestProgressSumsUpSteps(t *testing.T) {
 	}
 }
 
+// A step that was done again in place is not the longest, whether the report of it comes before or
+// after its end.
+func TestRepeatedStepIsNotTheLongest(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		r, end := collect()
+		o := &Output{ranks: []*rank{r}}
+		at := func(seconds, n int) { r.stepped("stdout", t0.Add(time.Duration(seconds)*time.Second), n, 0) }
+		at(100, 1)
+		at(110, 2)
+		if !late {
+			o.Repeated(3)
+		}
+		at(400, 3)
+		if late {
+			o.Repeated(3)
+		}
+		at(404, 4)
+		at(410, 5)
+		end()
+		want := 10 * time.Second
+		if !late {
+			want = 6 * time.Second // the step before the report may have been the repeated one
+		}
+		if got := o.Activity().Longest; got != want || r.progress.Longest.Duration() != want {
+			t.Errorf("late %v: longest step %v, %v in the facts, want %v", late, got, r.progress.Longest.Duration(), want)
+		}
+	}
+}
+
 // A rank whose lines show no steps is known by those that its process counts, which
 // tells some of them only, and the last one twice.
 func TestStepsThatTheProcessCounts(t *testing.T) {
