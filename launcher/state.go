@@ -77,6 +77,7 @@ func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next N
 		Observed: e.Observed(j), World: e.World(), Alone: e.Alone(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstepped: e.Unstepped(), Unstarted: e.Unstarted,
 		Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Climb: e.StoppedToClimb(), Kept: e.Kept, InPlace: e.InPlace(),
 	}
+	_, a.InPlaceRefused = e.InPlaceRefused()
 	if d.Fatal {
 		a.Climb = nil // it failed before the ranks were stopped
 	}

@@ -39,6 +39,20 @@ type InPlaceRefusal struct {
 	Phase  string `json:"phase"`
 	Step   int    `json:"step"`
 	Reason string `json:"reason"`
+	// Rungs are the remedies that were on when memory ran out: they did not suffice.
+	Rungs []Rung `json:"rungs,omitempty"`
+}
+
+// mostReason bounds the characters of a reason in a sentence.
+const mostReason = 120
+
+// Sentence is for people, after the sentence about the failure.
+func (r *InPlaceRefusal) Sentence() string {
+	reason, _, _ := strings.Cut(r.Reason, "\n")
+	if runes := []rune(reason); len(runes) > mostReason {
+		reason = string(runes[:mostReason]) + "…"
+	}
+	return "the step could not be done again: " + reason
 }
 
 // A RankInPlace is an InPlace of a rank.
@@ -307,6 +321,25 @@ func (r RankInPlace) Repeats(more int) string {
 	}
 	return fmt.Sprintf("rank %d ran out of memory in %s %s, the last time at step %d; the steps were done again %s (%.2f s in all)",
 		r.Rank, r.Phase, times, r.LastStep, with, r.Seconds.Duration().Seconds())
+}
+
+// insufficient lists the changes that were in force in place when memory ran out for good.
+func (a Attempt) insufficient() (all []Plan) {
+	if a.InPlaceRefused == nil {
+		return nil
+	}
+	inParts := slices.ContainsFunc(a.InPlace, func(r RankInPlace) bool { return r.Rung == RungLossParts && r.Rank == a.Diagnosis.Rank })
+	for i := range rungRows {
+		row := &rungRows[i]
+		on := slices.Contains(a.InPlaceRefused.Rungs, row.rung) || row.rung == RungLossParts && inParts // it stays on
+		if !on || !row.inPlace || row.rung == RungSplit {                                               // the number of parts is not known
+			continue
+		}
+		if words := row.turns[0].words(); len(words) > 0 {
+			all = append(all, Plan{row.turns[0]: words[len(words)-1]})
+		}
+	}
+	return all
 }
 
 // usesInPlace reports whether the process changed a knob's value in place.

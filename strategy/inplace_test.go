@@ -137,7 +137,7 @@ func TestRepeatsOfARanksProcessesAreOneEntry(t *testing.T) {
 	backward := repeat(0, 9, 1, 1).InPlace
 	backward.Phase = "backward"
 	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 5, InPlace: []InPlace{one}}})
-	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 4, InPlace: []InPlace{other, backward}, InPlaceRefused: &InPlaceRefusal{"forward", 9, "the model is compiled"}}})
+	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 4, InPlace: []InPlace{other, backward}, InPlaceRefused: &InPlaceRefusal{"forward", 9, "the model is compiled", nil}}})
 	got := e.InPlace()
 	if len(got) != 2 || got[0].Times != 4 || got[0].Seconds != secondsOf(1.5) || got[0].Step != 3 || got[0].LastStep != 7 || got[0].Elements != 2048 || got[0].Longest != 512 {
 		t.Errorf("repeats %+v", got)
@@ -218,5 +218,47 @@ func TestFailuresAfterRepeatsInPlace(t *testing.T) {
 	s.look([]Attempt{rescued})
 	if ranOut := s.ranOut(); len(ranOut) > 0 || hopeless(plain, ranOut) {
 		t.Errorf("a plan that was rescued in place counts as one that ran out: %v", ranOut)
+	}
+}
+
+// A remedy that was on in the process when memory ran out again is not tried as a setting of the same size: neither
+// alone nor with the others that were on.
+func TestRemediesThatFailedInPlaceAreNotRelaunched(t *testing.T) {
+	refused := func(rungs ...Rung) *InPlaceRefusal {
+		return &InPlaceRefusal{Phase: "forward", Step: 3, Reason: "it is on already", Rungs: rungs}
+	}
+	full, offloaded, inParts := Plan{ActivationCheckpointing: "full"}, Plan{OffloadActivations: "cpu"}, Plan{LossParts: "on"}
+	for name, test := range map[string]struct {
+		refused   *InPlaceRefusal
+		again     []RankInPlace
+		out, left []Plan
+	}{
+		"nothing was tried":  {refused: refused(), left: []Plan{full, offloaded, inParts}},
+		"no refusal":         {left: []Plan{full, offloaded, inParts}},
+		"recomputed blocks":  {refused: refused(RungCheckpointing), out: []Plan{full, {ActivationCheckpointing: "selective"}}, left: []Plan{offloaded, full.With(offloaded), full.With(Plan{MicroBatchSize: "1"})}},
+		"both":               {refused: refused(RungOffloadActivations, RungCheckpointing), out: []Plan{full, offloaded, full.With(offloaded)}, left: []Plan{inParts}},
+		"the loss in parts":  {refused: refused(), again: []RankInPlace{{Rank: 0, InPlace: InPlace{Rung: RungLossParts}}}, out: []Plan{inParts}, left: []Plan{full}},
+		"of another rank":    {refused: refused(), again: []RankInPlace{{Rank: 1, InPlace: InPlace{Rung: RungLossParts}}}, left: []Plan{inParts}},
+		"parts of the batch": {refused: refused(RungSplit), left: []Plan{{ForwardParts: "2"}, full}},
+		"unknown words":      {refused: refused("wait", "", "nonsense"), left: []Plan{full}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := Plan{MicroBatchSize: "8", ActivationCheckpointing: "none", OffloadActivations: "none", LossParts: "off", ForwardParts: "1"}
+			failed := ended(0, plan, oom(cause.Forward))
+			failed.InPlace, failed.InPlaceRefused = test.again, test.refused
+			s := &situation{policy: defaults, job: gpt(1), inventory: h100}
+			s.look([]Attempt{failed})
+			ranOut := s.ranOut()
+			for _, changes := range test.out {
+				if !hopeless(plan.With(changes), ranOut) {
+					t.Errorf("%v is tried again", changes)
+				}
+			}
+			for _, changes := range test.left {
+				if hopeless(plan.With(changes), ranOut) {
+					t.Errorf("%v is not tried", changes)
+				}
+			}
+		})
 	}
 }

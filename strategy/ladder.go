@@ -250,13 +250,20 @@ func (s *situation) refused(rung Rung, changes ...Plan) string {
 }
 
 // ranOut lists the plans of the history that ran out of memory, with the values that the job
-// really used.
+// really used. Remedies that did not suffice in place would not as settings of the same plan either.
 func (s *situation) ranOut() []Plan {
 	var plans []Plan
 	for _, a := range s.history {
-		if a.Diagnosis.OutOfMemory() {
-			plans = append(plans, s.ran(a))
+		if !a.Diagnosis.OutOfMemory() {
+			continue
 		}
+		same := []Plan{s.ran(a)}
+		for _, turned := range a.insufficient() {
+			for _, plan := range same {
+				same = append(same, plan.With(turned))
+			}
+		}
+		plans = append(plans, same...)
 	}
 	return plans
 }

@@ -167,6 +167,8 @@ type Attempt struct {
 	Loss     LossSeen             `json:"loss,omitzero"`
 	Measured []memory.Measurement `json:"measured,omitempty"` // see Evidence.Measured
 	InPlace  []RankInPlace        `json:"in_place,omitempty"`
+	// InPlaceRefused is the latest error of memory that a process did not answer in place.
+	InPlaceRefused *InPlaceRefusal `json:"in_place_refused,omitempty"`
 }
 
 // Lasted returns the duration of the attempt.

@@ -263,7 +263,7 @@ class Guard:
     def forward_again(self, call, phase, failure, kept):
         """Return the output of a call that is done again with a remedy. Kept has the output of one
         that ended well; it is returned where the call cannot be repeated."""
-        began, why = time.monotonic(), None
+        began, why, tried = time.monotonic(), None, call.remedies
         trace = failure.__traceback__ if failure is not None else None
         try:
             self.check(failure, [call])
@@ -274,19 +274,20 @@ class Guard:
         if why is not None:
             if failure is None:
                 return kept[0]
-            self.give_up(phase, failure, why, trace)
+            self.give_up(phase, failure, why, trace, tried)
         kept.clear()
         with self.repeating(phase, failure):
             for remedy, names in self.each(helping, [call]):
                 output, why = self.attempt(call, names, behind)
                 if why is None or not ranout.is_one(why):
                     break
+                tried = names
                 release(why)
                 behind = call.state.norms_behind(None)
             else:
                 why = why or rootstate.Unrepeatable("no remedy could be turned on")
         if why is not None:
-            self.give_up(phase, failure or why, why, trace)
+            self.give_up(phase, failure or why, why, trace, tried)
         self.done(phase, failure, remedy, names, [call], began)
         return output
 
@@ -357,11 +358,11 @@ class Guard:
         finally:
             repeats.end()
 
-    def give_up(self, phase, failure, why, trace):
-        """Raise the job's own error as it was."""
+    def give_up(self, phase, failure, why, trace, tried=()):
+        """Raise the job's own error as it was. Tried has the names of the remedies that did not suffice."""
         if not isinstance(why, Exception):
             raise why  # somebody ends the process
-        repeats.refused(phase, why)
+        repeats.refused(phase, why, [r.name for r in self.remedies if r.name in tried])
         raise failure.with_traceback(trace)
 
     def given_up(self, reason):
@@ -435,12 +436,13 @@ class Guard:
 
     def backward_again(self, tensors, calls, before, random, failure, more):
         """Do the part of a backward pass again that was not done."""
-        began, trace, why = time.monotonic(), failure.__traceback__, None
+        began, trace, why, tried = time.monotonic(), failure.__traceback__, None, NONE
         losses = [tensors] if self.torch.is_tensor(tensors) else list(tensors)
         try:
             self.check_backward(random, more)
             walk = oldgraph.Walk(losses, calls)
             used = walk.used_calls()
+            tried = frozenset.intersection(*(call.remedies for call in used))
             for call in used:
                 call.seen(walk.used[id(call)])
             self.check(failure, used)
@@ -451,7 +453,7 @@ class Guard:
         except Exception as e:
             why = e
         if why is not None:
-            self.give_up("backward", failure, why, trace)
+            self.give_up("backward", failure, why, trace, tried)
         with self.repeating("backward", failure):
             walk.cut(losses)
             del walk, losses, tensors
@@ -460,11 +462,12 @@ class Guard:
                 why = self.replay(used, names, before, compares)
                 if why is None or not ranout.is_one(why):
                     break
+                tried = names
                 release(why)
             else:
                 why = why or rootstate.Unrepeatable("no remedy could be turned on")
         if why is not None:
-            self.give_up("backward", failure, why, trace)
+            self.give_up("backward", failure, why, trace, tried)
         self.done("backward", failure, remedy, names, used, began)
         for call in used:
             call.let_go()

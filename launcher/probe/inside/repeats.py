@@ -52,8 +52,8 @@ def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0):
     process.save()
 
 
-def refused(phase, why):
-    """Report an error of memory that goes up to the job."""
+def refused(phase, why, rungs=()):
+    """Report an error of memory that goes up to the job. The remedies rungs were on when memory ran out."""
     reason = str(why)[:300] or type(why).__name__
-    process.told["in_place_refused"] = {"phase": phase, "step": steps.clock["n"], "reason": reason}
+    process.told["in_place_refused"] = {"phase": phase, "step": steps.clock["n"], "reason": reason, "rungs": list(rungs)}
     process.save()

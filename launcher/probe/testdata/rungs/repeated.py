@@ -372,6 +372,15 @@ class Refused(Guarded):
         net.norm_free = nn.Parameter(torch.zeros(1), requires_grad=False)
         self.fails(run, "written to", ("backward", 2), net=net)
 
+    def test_remedies_that_did_not_suffice_are_reported(self):
+        for at in ((("forward", 2), ("forward", 3)), (("backward", 2), ("forward", 4))):
+            self.setUp()
+            self.fails(self.backward, "can't allocate memory", *at)
+            self.assertEqual(self.refused()["rungs"], ["checkpointing"], at)
+        self.setUp()
+        self.fails(lambda net: self.backward(net, retain_graph=True), "keeps the graph", ("backward", 2))
+        self.assertEqual(self.refused()["rungs"], [])
+
     def test_graph_that_is_kept(self):
         self.fails(lambda net: self.backward(net, retain_graph=True), "keeps the graph", ("backward", 2))
         self.fails(lambda net: self.backward(net, inputs=list(net.parameters())), "for some tensors only", ("backward", 2))
