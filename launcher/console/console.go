@@ -118,6 +118,9 @@ func (p *People) Show(e launcher.Event) {
 		if e.Decision.Relaunch {
 			p.say("%s", e.Decision.Reason)
 		}
+		if last := p.state.Last(); last != nil && last.NotInPlace() != "" {
+			p.say("%s", last.NotInPlace())
+		}
 	case launcher.InPlace:
 		p.say("%s", inPlace(e, p.plan))
 	case launcher.Climbed:

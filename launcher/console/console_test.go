@@ -422,3 +422,32 @@ func TestHintsAndReport(t *testing.T) {
 		}
 	}
 }
+
+// Where processes might do a step again and did not, one line says why.
+func TestReasonOfAStepThatWasNotRepeatedIsShown(t *testing.T) {
+	refusal := func(reason string, rungs ...strategy.Rung) strategy.Fact {
+		return strategy.Fact{Rank: 1, Source: "probe", Said: &strategy.ProcessReport{PID: 1, InPlaceRefused: &strategy.InPlaceRefusal{Phase: "forward", Step: 3, Reason: reason, Rungs: rungs}}}
+	}
+	permitted := &strategy.InPlaceOrders{Rungs: []strategy.Rung{strategy.RungCheckpointing}}
+	for _, test := range []struct {
+		orders *strategy.InPlaceOrders
+		fact   strategy.Fact
+		want   string
+	}{
+		{permitted, refusal("the model holds an iterator, it"), "gpurun: the step could not be done again: the model holds an iterator, it\n"},
+		{permitted, refusal("CUDA out of memory. Tried to allocate 2.00 GiB", strategy.RungCheckpointing), "gpurun: the step could not be done again: memory ran out with recomputed blocks, too\n"},
+		{permitted, refusal(strings.Repeat("x", 300)), "gpurun: the step could not be done again: " + strings.Repeat("x", 120) + "…\n"},
+		{permitted, strategy.Fact{}, ""},
+		{nil, refusal("the model holds an iterator, it"), ""},
+	} {
+		events := ranOut(0, lessBatch())
+		ended := events[0].(launcher.Ended)
+		ended.Evidence.Facts = append(ended.Evidence.Facts, test.fact)
+		events[0] = ended
+		var out bytes.Buffer
+		show(people(&out, false), append([]launcher.Event{launcher.Began{Name: "gpt", Plan: first}, launcher.Started{Plan: first, InPlace: test.orders}}, events...)...)
+		if said := strings.Contains(out.String(), "could not be done again"); said != (test.want != "") || !strings.Contains(out.String(), test.want) {
+			t.Errorf("want %q in:\n%s", test.want, out.String())
+		}
+	}
+}

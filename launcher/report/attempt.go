@@ -124,6 +124,9 @@ func (v attemptView) Cause() string {
 	if d.Fragmented {
 		words += "; what the allocator had reserved and not allocated would have been enough for the request"
 	}
+	if why := v.NotInPlace(); why != "" {
+		words += "; " + why
+	}
 	return words
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -84,5 +85,16 @@ func TestRepeatsInPlaceAreReported(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
+	}
+}
+
+// The cause of an attempt says why its processes did not do the step again.
+func TestCauseNamesWhyAStepWasNotRepeated(t *testing.T) {
+	evidence := strategy.Evidence{Facts: []strategy.Fact{{Source: "probe", Said: &strategy.ProcessReport{PID: 1, InPlaceRefused: &strategy.InPlaceRefusal{Phase: "forward", Reason: "the model is compiled"}}}}}
+	a := &runstate.AttemptState{Evidence: evidence, Started: launcher.Started{InPlace: &strategy.InPlaceOrders{}}}
+	a.Diagnosis = strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Phase: cause.Forward}
+	view := attemptView{ReportedAttempt: &ReportedAttempt{AttemptState: a}}
+	if words := view.Cause(); !strings.HasSuffix(words, "; the step could not be done again: the model is compiled") {
+		t.Error(words)
 	}
 }

@@ -51,6 +51,16 @@ type AttemptState struct {
 	launched         bool                   // false for one that could not be prepared
 }
 
+// NotInPlace is a sentence about why processes that might do the step again that ran out of memory
+// did not; empty for none.
+func (a *AttemptState) NotInPlace() string {
+	_, refused := a.Evidence.InPlaceRefused()
+	if refused == nil || a.InPlace == nil || !a.Diagnosis.OutOfMemory() {
+		return ""
+	}
+	return refused.Sentence()
+}
+
 // Of folds the events of a run.
 func Of(events []launcher.Event) *Run {
 	r := &Run{}
