@@ -2,7 +2,9 @@ package test
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	osexec "os/exec"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gpurun/gpurun/test/testenv"
@@ -128,6 +131,30 @@ func TestProcessesAreSmall(t *testing.T) {
 	hold.Close()
 	if err := cmd.Wait(); err == nil {
 		t.Error("read did not fail at the end of its input")
+	}
+}
+
+const mostFlooded = 64 << 10 // KiB of the largest process, while 8 ranks write as fast as they can
+
+// TestFloodTakesLittleMemory measures gpurun while it copies the output of 8 ranks to the console and to files.
+func TestFloodTakesLittleMemory(t *testing.T) {
+	cmd := osexec.CommandContext(t.Context(), build(t), "--run-dir", filepath.Join(t.TempDir(), "run"), "--tee=3", "--nproc-per-node=8", "--no-python",
+		"sh", "-c", "yes \"$(printf %099d 0)\" | head -c 16000000")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	shown, failed := io.Copy(io.Discard, out)
+	if err := errors.Join(failed, cmd.Wait()); err != nil || shown == 0 {
+		t.Fatalf("%d bytes, %v", shown, err)
+	}
+	most := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+	t.Logf("%d KiB", most)
+	if most > mostFlooded {
+		t.Errorf("gpurun had %d KiB, want at most %d", most, mostFlooded)
 	}
 }
 

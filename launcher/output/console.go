@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	consoleQueue    = 8 << 20                // bytes that wait for the console; as many are being written
+	consoleQueue    = 2 << 20                // bytes that wait for the console; as many are being written
 	consolePiece    = 64 << 10               // bytes in one write
 	consolePatience = 500 * time.Millisecond // how long a console may hold a rank's output back
 	consoleStall    = time.Second            // without a written piece, at the end: it has no reader
