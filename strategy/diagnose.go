@@ -77,9 +77,18 @@ type candidate struct {
 	finding *cause.Finding // nil for an exit or a counter
 }
 
-// Diagnose returns why an attempt ended. It ranks the candidates of all ranks by tier, and within
-// a tier by time. A cause that explains another precedes it.
+// Diagnose returns why an attempt ended. If its output shows several starts of the job, it is the
+// diagnosis of the last one.
 func Diagnose(ev Evidence) Diagnosis {
+	if last := ev.startsIn(); len(last) > 0 {
+		return ev.diagnoseStart(0, last)
+	}
+	return diagnose(ev)
+}
+
+// diagnose ranks the candidates of all ranks by tier, and within a tier by time. A cause that
+// explains another precedes it.
+func diagnose(ev Evidence) Diagnosis {
 	if ev.Unstarted != nil {
 		return ev.Unstarted.diagnosis()
 	}

@@ -29,7 +29,12 @@ type Finding struct {
 	// further lines, or the job continued after it. Seq is 0 if findings are not numbered.
 	Stream string `json:"stream,omitempty"`
 	Seq    int    `json:"seq,omitempty"`
-	// Last: saved output ends with it; no step and no report of a good end follow.
+	// Start is the number of the job's start in the stream that the finding belongs to, from 0.
+	// Begins is set in the finding of a line that begins another start: the sign of it.
+	Start  int  `json:"start,omitempty"`
+	Begins Sign `json:"begins,omitempty"`
+	// Last: saved output ends with it; no step and no report of a good end follow. A start that
+	// such a line begins shows nothing.
 	Last bool `json:"last,omitempty"`
 	// Beside: the reporter is not the rank's own process, but one of several below a shell, or
 	// one that never trained.

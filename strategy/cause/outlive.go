@@ -18,21 +18,20 @@ func (s *Scanner) remind(w *writer, at Finding, top bool) {
 }
 
 // advance counts the lines and the steps after each remembered error.
-func (s *Scanner) advance(w *writer, text string) {
+func (s *Scanner) advance(w *writer, text string, m move) {
 	if len(w.pending) == 0 {
 		return
 	}
-	_, weight, isStep := step(text)
-	well := !isStep && endsWell(text)
-	goesOn := !isStep && !well && w.logged() && progresses(text)
+	well := !m.ok && endsWell(text)
+	goesOn := !m.ok && !well && w.logged() && progresses(text)
 	kept := w.pending[:0]
 	for _, p := range w.pending {
 		p.units++
 		p.bytes += len(text) + 1
 		p.well = p.well || well
 		switch {
-		case isStep && text != p.last:
-			p.steps += weight
+		case m.ok && text != p.last:
+			p.steps += m.weight
 			p.last = text
 		case goesOn && !p.finding.Raised && text != p.last:
 			p.steps++

@@ -54,6 +54,7 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("exits with return code = -11")},   // DeepSpeed's launcher
 	{code: Segfault, words: words("Bus error (core dumped)")},
 	{code: Segfault, words: words("Bus error"), whole: true},
+	{code: Segfault, words: words(": line ", " Bus error ")},
 	{code: Segfault, words: words("double free or corruption")},
 	{code: Segfault, words: words("malloc(): corrupted")},
 	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "exited unexpectedly")},
@@ -125,6 +126,8 @@ var otherPatterns = []pattern{
 	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.WorkerCrashedError")},
 	// Shells and srun report that SIGKILL ended a process, not who sent it.
 	{code: Unknown, weight: WeightSymptom, words: words(": line ", " Killed ")},
+	{code: Unknown, weight: WeightSymptom, words: words(": line ", " Aborted ")},
+	{code: Preempted, weight: WeightSymptom, words: words(": line ", " Terminated ")},
 	{code: Unknown, weight: WeightSymptom, words: words("Killed"), whole: true},
 	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", "Killed")},
 	// The job is called with wrong arguments: argparse, Python, shells.

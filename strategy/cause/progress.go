@@ -12,6 +12,9 @@ import (
 // files and samples of a dataset.
 var rates = []string{"it/s", "s/it", "step/s", "s/step", "steps/s", "batch/s", "s/batch", "iter/s", "s/iter"}
 
+// loads are words of bars that do not show training.
+var loads = []string{"Loading", "ownload", "Map", "okeniz", "Generating", "Filter", "etching", "pload"}
+
 func contains(text string, any []string) bool {
 	return slices.ContainsFunc(any, func(w string) bool { return strings.Contains(text, w) })
 }
@@ -21,8 +24,8 @@ func contains(text string, any []string) bool {
 // closes, a loss is computed again.
 func step(text string) (number, weight int, ok bool) {
 	switch {
-	case contains(text, rates):
-		if contains(text, []string{"Loading", "ownload", "Map", "okeniz", "Generating", "Filter", "etching", "pload"}) {
+	case strings.IndexByte(text, '/') >= 0 && contains(text, rates):
+		if contains(text, loads) {
 			return 0, 0, false
 		}
 		n, ok := bar(text)
@@ -32,6 +35,46 @@ func step(text string) (number, weight int, ok bool) {
 		return n, 2, ok
 	}
 	return 0, 0, false
+}
+
+// A move is the progress that a line shows: the number of the step and the weight of the line.
+type move struct {
+	number, weight int
+	ok             bool // it shows any
+}
+
+// moves reads a line of progress as step does, and also lines that have a counter and a
+// measurement, in any words: "[12/300] acc=0.41", "Epoch 003 | train 0.6667". Such a line has
+// weight 1.
+func moves(text string) move {
+	if n, weight, ok := step(text); ok {
+		return move{n, weight, true}
+	}
+	if len(text) > complaintLimit || !hasDecimal(text) || fails(text) || contains(text, loads) {
+		return move{}
+	}
+	if n, ok := bar(text); ok {
+		return move{n, 1, true}
+	}
+	n, ok := numberAfterAny(text, "poch", "tep", "teration", "Iter", "iter")
+	return move{n, 1, ok}
+}
+
+// hasDecimal reports whether a line has a number with a decimal point after a space or a sign.
+func hasDecimal(text string) bool {
+	for i := 1; i+2 < len(text); i++ {
+		if text[i+1] != '.' || !digits(text[i:i+1]) || !digits(text[i+2:i+3]) {
+			continue
+		}
+		at := i
+		for at > 0 && digits(text[at-1:at]) {
+			at--
+		}
+		if at > 0 && strings.IndexByte(" \t=:([|,-", text[at-1]) >= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // bar reads the position of tqdm's "45%|####  | 723/1602 [2:12:45<…".
@@ -127,6 +170,6 @@ func (s *Scanner) complain(seg segment, line int) {
 	s.seq++
 	s.give(Finding{
 		Code: UserError, Weight: WeightWarning, Remarks: []Remark{SaysComplaint}, Phase: NoPhase, Rank: seg.rank,
-		Stream: s.stream, Seq: s.seq, Line: max(1, line), Text: clip(strings.TrimSpace(seg.text), textLimit),
+		Start: s.start.number, Stream: s.stream, Seq: s.seq, Line: max(1, line), Text: clip(strings.TrimSpace(seg.text), textLimit),
 	})
 }

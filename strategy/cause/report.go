@@ -52,12 +52,13 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	if !s.wanted(&at) {
 		return
 	}
+	s.ends(w, &at, &t)
 	if at.Code.OutOfMemory() {
 		at.Figures, at.Step, at.Growth = parseFigures(at.Text), s.LastStep(), s.recentGrowth()
 	}
-	at.Seq = s.number(&at)
+	at.Start, at.Seq = s.start.number, s.number(&at)
 	s.give(at)
-	if at.Code.OutOfMemory() || at.Code == PortInUse || at.Raised && at.Weight != WeightSymptom {
+	if at.Code.OutOfMemory() || at.Code == PortInUse || at.Weight == WeightCause || at.Raised && at.Weight != WeightSymptom {
 		s.remind(w, at, raised && t.top)
 	}
 }

@@ -76,10 +76,14 @@ type Scanner struct {
 	last       *writer // the writer of the last remembered error
 	left       int     // the line of the last exception that left the program; 0: none
 	leftBy     *writer // its writer
+	redrawn    bool    // a carriage return precedes the line: it is written at once
 	hit        int     // the number of the last line with a trigger; 0: none
 	from       string  // the key of the writer of all text, of a collector of logs; empty: none
 	torn       *writer // the writer whose frame a terminal broke at the end of the line before
 	tornText   string
+	start      start
+	// lastStart is the number of the finding that begins start number startsLimit.
+	lastStart int
 }
 
 // A writer is one process among those that share a stream.
@@ -91,6 +95,7 @@ type writer struct {
 	key       string        // of the writer; empty: the only one
 	link      link          // between closed and the next traceback
 	carry     string        // text that another writer's tag interrupted
+	left      bool          // an exception left its program in this start
 	pending   []*pending
 }
 
@@ -164,12 +169,13 @@ func (s *Scanner) Close() {
 			s.text(w, segment{key: key, rank: keyRank(key), text: text})
 		}
 	}
-	if s.seq == 0 {
+	if s.seq == s.start.begins.Seq {
 		s.lastWords()
 	}
 	for _, key := range s.order {
 		s.writers[key].close(s)
 	}
+	s.endsBare()
 }
 
 // close reports again the exception with which the writer's output ends.
@@ -228,7 +234,7 @@ func (s *Scanner) ended(unit, beyond []byte, sep byte) {
 		s.remember(beyond)
 		s.remember([]byte{sep})
 	}
-	if sep == '\n' {
+	if s.redrawn = sep == '\r'; !s.redrawn {
 		s.line++
 	}
 }
@@ -350,8 +356,12 @@ func (s *Scanner) writer(key string) *writer {
 // text reads the text that one writer put on a line.
 func (s *Scanner) text(w *writer, seg segment) {
 	w = s.mend(w, &seg)
+	if s.start.ending != notEnded || len(w.pending) > 0 {
+		m := moves(seg.text)
+		s.restart(w, seg.text, m)
+		s.advance(w, seg.text, m)
+	}
 	was := w.traceback.open
-	s.advance(w, seg.text)
 	if w.continues(seg.text) {
 		s.extend(w, seg.text)
 		return
