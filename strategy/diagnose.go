@@ -31,6 +31,8 @@ type Diagnosis struct {
 	Again  int           `json:"again_steps,omitempty"`
 	// Symptoms are other causes that were found, and that Cause explains.
 	Symptoms []cause.Code `json:"symptoms"`
+	// Rules are the rules by which the diagnosis was made; the last one chose the cause.
+	Rules []Rule `json:"rules,omitempty"`
 	// Because indexes the facts that support the diagnosis, the strongest first.
 	Because []int `json:"because"`
 	// Error is the last line of the failing rank's exception, and Place the line of the job's
@@ -81,7 +83,9 @@ type candidate struct {
 // diagnosis of the last one.
 func Diagnose(ev Evidence) Diagnosis {
 	if last := ev.startsIn(); len(last) > 0 {
-		return ev.diagnoseStart(0, last)
+		d := ev.diagnoseStart(0, last)
+		d.Rules = slices.Insert(d.Rules, 0, RuleLastStart)
+		return d
 	}
 	return diagnose(ev)
 }
@@ -100,6 +104,7 @@ func diagnose(ev Evidence) Diagnosis {
 	}
 	if len(all) == 0 {
 		d := Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: c.exitFacts()}
+		d.Rules = append(c.omissions(), RuleNothing)
 		c.handled(&d)
 		if !fine && len(c.exits) > 0 {
 			d.Cause, d.Fatal, d.Advice = cause.Unknown, true, hint(cause.Unknown)
@@ -117,6 +122,7 @@ func diagnose(ev Evidence) Diagnosis {
 			d.Cause = cause.None
 		}
 	}
+	d.Rules = append(append(d.Rules, c.omissions()...), c.rule(best))
 	c.describe(&d, ev, all, best)
 	return d
 }

@@ -203,8 +203,8 @@ func TestDiagnose(t *testing.T) {
 			if want.Symptoms == nil {
 				want.Symptoms = []cause.Code{}
 			}
-			// Advice and figures have separate tests.
-			want.Figures, want.Because, want.Error, want.Place, want.Advice = got.Figures, got.Because, got.Error, got.Place, got.Advice
+			// Advice, rules and figures have separate tests.
+			want.Rules, want.Figures, want.Because, want.Error, want.Place, want.Advice = got.Rules, got.Figures, got.Because, got.Error, got.Place, got.Advice
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("diagnosis (-want +got):\n%s", diff)
 			}

@@ -17,9 +17,11 @@ func diagnoseCommand(s stdio) *cli.Command {
 			"is piped in. Files of one job, such as slurm-7.out and slurm-7.err, or rank0.log and rank1.log, are read together.\n" +
 			"A directory is a run of gpurun, a folder above one, or torchrun's --log-dir; of several runs, the newest is taken.\n" +
 			"Any other directory is searched for output.\n" +
+			"If a file holds several starts of the job, the diagnosis and the exit code are those of the last one; the others are listed.\n" +
 			"With --json: one object for each job, on a separate line.",
 		Flags: []cli.Flag{
 			jsonFlag(),
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also show the rules by which the diagnosis was made", DisableDefaultText: true},
 			&cli.IntFlag{Name: "exit-code", Usage: "the exit code that the job ended with; 128+`N` or -N for signal N", DefaultText: "not known"},
 			&cli.StringSliceFlag{Name: "rank", Usage: "the output of one rank, as `K=FILE`; all that are given are one run"},
 			&cli.IntFlag{Name: "attempt", Value: -1, Usage: "which attempt `N` of a directory", DefaultText: "the last one"},
@@ -36,8 +38,10 @@ func diagnose(c *cli.Context, s stdio) error {
 			if c.Bool("json") {
 				return console.WriteJSON(s.out, nil, d)
 			}
-			_, err := d.WriteTo(s.out)
-			return err
+			if _, err := d.WriteTo(s.out); err != nil || !c.Bool("verbose") {
+				return err
+			}
+			return d.WriteRules(s.out)
 		},
 	}
 	if c.IsSet("exit-code") {

@@ -28,6 +28,10 @@ type FileDiagnosis struct {
 	Symptoms   []cause.Code `json:"symptoms"`
 	Evidence   []Quote      `json:"evidence"`
 	Advice     string       `json:"advice"`
+	// Rule is the rule that chose the cause, and Starts are the starts of the job in the output,
+	// if there are several. The diagnosis is that of the last one.
+	Rule   strategy.Rule    `json:"rule"`
+	Starts []StartDiagnosis `json:"starts"`
 	// Running: the run has not ended.
 	Running bool `json:"running,omitempty"`
 
@@ -50,8 +54,8 @@ type Quote struct {
 func Diagnose(in Artifacts) FileDiagnosis {
 	d := strategy.Diagnose(in.Evidence)
 	r := FileDiagnosis{
-		File: in.Name, Files: append([]string{}, in.Files...), Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures, Fragmented: d.Fragmented,
-		Symptoms: []cause.Code{}, Evidence: []Quote{}, whole: d,
+		File: in.Name, Files: append([]string{}, in.Files...), Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures,
+		Fragmented: d.Fragmented, Symptoms: []cause.Code{}, Evidence: quotes(d, in), Rule: d.Rule(), Starts: startsOf(in), whole: d,
 	}
 	if d.Rank >= 0 {
 		r.Rank = &d.Rank
@@ -60,16 +64,6 @@ func Diagnose(in Artifacts) FileDiagnosis {
 		r.Device = &d.Device
 	}
 	r.Symptoms = append(r.Symptoms, d.Symptoms...)
-	for _, f := range d.Facts(&in.Evidence) {
-		switch {
-		case f.Finding != nil:
-			r.Evidence = append(r.Evidence, Quote{Line: f.Finding.Line, Text: f.Finding.Text, where: whereOf(f, in.Several)})
-		case f.Kills != nil:
-			r.Evidence = append(r.Evidence, Quote{Text: killsOf(f)})
-		case f.Source != given:
-			r.Evidence = append(r.Evidence, Quote{Text: launcher.Describe(f)})
-		}
-	}
 	r.Running, r.Advice = in.Running, launcher.Advice(d, in.Evidence, in.Ceiling)
 	switch {
 	case in.Empty:
@@ -98,6 +92,22 @@ func withMissing(r FileDiagnosis, ev strategy.Evidence) string {
 
 // widestComplaint is how many characters of the last line the advice quotes.
 const widestComplaint = 120
+
+// quotes returns the facts that prove a diagnosis.
+func quotes(d strategy.Diagnosis, in Artifacts) []Quote {
+	all := []Quote{}
+	for _, f := range d.Facts(&in.Evidence) {
+		switch {
+		case f.Finding != nil:
+			all = append(all, Quote{Line: f.Finding.Line, Text: f.Finding.Text, where: whereOf(f, in.Several)})
+		case f.Kills != nil:
+			all = append(all, Quote{Text: killsOf(f)})
+		case f.Source != given:
+			all = append(all, Quote{Text: launcher.Describe(f)})
+		}
+	}
+	return all
+}
 
 // killsOf describes a rise of the kernel's counter, with the limit that was reached.
 func killsOf(f strategy.Fact) string {
@@ -128,6 +138,9 @@ func (r FileDiagnosis) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	var shapes *mask.Masker // the job's own secrets are not known here
 	b.WriteString(shapes.Sprintf("%s: %s\n", r.File, strings.Join(r.paragraph(), "; ")))
+	for _, line := range r.earlier() {
+		b.WriteString(shapes.Sprintf("  %s\n", line))
+	}
 	for i, q := range r.Evidence {
 		if i == evidenceShown {
 			fmt.Fprintf(&b, "  and %d more\n", len(r.Evidence)-i)

@@ -23,9 +23,7 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 	if words := r.Decision.Training.Words(""); words != "" {
 		p.Printf("  training: %s\n", words)
 	}
-	for _, f := range r.Diagnosis.Facts(&r.Evidence) {
-		p.Printf("  because %s\n", launcher.Describe(f))
-	}
+	p.diagnosed(r)
 	for _, line := range filled(r.Diagnosis, &r.Evidence).Words() {
 		p.Printf("  %s\n", line)
 	}
@@ -66,6 +64,16 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 		p.Printf("  differs from what was decided then\n")
 	case !r.Same:
 		p.Printf("  differs from what was decided then: %s\n", r.Then)
+	}
+}
+
+// diagnosed prints the facts that support the diagnosis, and the rules by which it was made.
+func (p *Page) diagnosed(r launcher.Replayed) {
+	for _, f := range r.Diagnosis.Facts(&r.Evidence) {
+		p.Printf("  because %s\n", launcher.Describe(f))
+	}
+	for _, rule := range r.Diagnosis.Rules {
+		p.Printf("  diagnosed by rule %s: %s\n", rule, rule.Words())
 	}
 }
 

@@ -43,9 +43,9 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		return false
 	}
 	if wrapper(class, message) {
-		ignored, thread := t.ignored, t.thread
+		ignored, removal, thread := t.ignored, t.removal, t.thread
 		t.begin(text)
-		t.ignored, t.thread = ignored, thread
+		t.ignored, t.removal, t.thread = ignored, removal, thread
 		return false
 	}
 	t.keep(text)
@@ -70,14 +70,14 @@ func (s *Scanner) announces(w *writer, text string) bool {
 	t := &w.traceback
 	trimmed := strings.TrimLeft(text, " ")
 	switch {
-	case strings.HasPrefix(trimmed, "Exception ignored in"), strings.Contains(trimmed, "--- Logging error ---"):
-		t.ignored, t.announced = true, s.line
+	case strings.HasPrefix(trimmed, "Exception ignored "), strings.Contains(trimmed, "--- Logging error ---"):
+		t.ignored, t.removal, t.announced = true, trimmed[0] == 'E', s.line
 	case strings.HasPrefix(trimmed, "Exception in thread"):
 		t.thread, t.announced = true, s.line
 	case s.chained(w, trimmed):
 	case strings.Contains(text, "Traceback (most recent call last)"), strings.Contains(text, "Traceback of TorchScript"):
 		if s.line-t.announced > announceReach {
-			t.ignored, t.thread = false, false // the announcement had no traceback
+			t.ignored, t.removal, t.thread = false, false, false // the announcement had no traceback
 		}
 		if !t.open {
 			t.quoted = s.quotes(w)

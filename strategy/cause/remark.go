@@ -46,6 +46,8 @@ const (
 	SaysNotRun Remark = "not-run"
 	// SaysExists: the program tries to make a file or a folder that already exists.
 	SaysExists Remark = "exists"
+	// SaysIgnored: Python ignores the exception, because it was raised while an object was removed.
+	SaysIgnored Remark = "ignored"
 )
 
 // A remarkPattern adds a remark to findings whose text has one of the words.

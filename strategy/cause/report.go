@@ -133,7 +133,10 @@ func xidNumber(text string) (int, bool) {
 // weigh adapts the weight to the line's surroundings. logged: the line would be proof, but no
 // exception raised it.
 func (s *Scanner) weigh(at *Finding, t *traceback, logged bool) {
-	if t.ignored || t.thread && at.Code == UserError {
+	switch {
+	case t.removal && at.Code != Preempted: // a signal may arrive there, too
+		at.Weight, at.Remarks = WeightHarmless, []Remark{SaysIgnored}
+	case t.ignored, t.thread && at.Code == UserError:
 		at.Weight = at.Weight.Warned()
 	}
 	// A killed worker of a loader ends the job only through the exception that its parent raises;
@@ -174,7 +177,10 @@ func hearsay(text string) bool {
 func (s *Scanner) give(at Finding) {
 	if s.OnFinding != nil {
 		if !at.Says(SaysComplaint) {
-			at.Remarks = Remarks(at.Code, at.Text)
+			ignored := at.Says(SaysIgnored)
+			if at.Remarks = Remarks(at.Code, at.Text); ignored {
+				at.Remarks = append(at.Remarks, SaysIgnored)
+			}
 		}
 		s.OnFinding(at)
 	}

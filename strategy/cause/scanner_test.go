@@ -328,12 +328,12 @@ Traceback (most recent call last):
     self._shutdown_workers()
 AssertionError: can only test a child process
 `,
-		want: []want{{code: UserError, weight: WeightWarning}},
+		want: []want{{code: UserError, weight: WeightHarmless}},
 	},
 	{
 		name: "Python ignores one, and a real one follows",
 		log:  "Exception ignored in: <_io.TextIOWrapper name='<stdout>' mode='w' encoding='utf-8'>\nBrokenPipeError: [Errno 32] Broken pipe\nx\ny\nTraceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    f()\nValueError: z\n",
-		want: []want{{code: Unknown, weight: WeightWarning}, {code: UserError, raised: true}},
+		want: []want{{code: Unknown, weight: WeightHarmless}, {code: UserError, raised: true}},
 	},
 	{
 		name: "a loader's worker is killed",

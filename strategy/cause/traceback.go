@@ -13,6 +13,7 @@ type traceback struct {
 	frames  int
 	top     bool // the outermost frame is a module: the exception leaves the program
 	ignored bool // Python reports that it ignores the exception
+	removal bool // of an object, or of the program: it is ignored for this reason
 	thread  bool // it ends a thread, not the program
 	quoted  bool // it begins directly below an exception that left the program
 	from    Code // the cause of the exception that this one is raised from
@@ -52,8 +53,8 @@ const (
 
 // begin starts over at a header.
 func (t *traceback) begin(text string) {
-	ignored, thread, quoted := t.ignored && !t.open, t.thread && !t.open, t.quoted
-	*t = traceback{open: true, header: true, ignored: ignored, thread: thread, quoted: quoted}
+	ignored, removal, thread, quoted := t.ignored && !t.open, t.removal && !t.open, t.thread && !t.open, t.quoted
+	*t = traceback{open: true, header: true, ignored: ignored, removal: removal, thread: thread, quoted: quoted}
 	t.indent = len(text) - len(strings.TrimLeft(text, " "))
 	if !strings.HasPrefix(strings.TrimLeft(text, " "), "Traceback") {
 		t.indent = 0 // the header is glued to other output
@@ -144,8 +145,8 @@ func (t *traceback) kept() []string {
 // output often begins in the middle of one.
 func (t *traceback) frame(f frame, text string) {
 	if !t.open {
-		ignored, thread, quoted := t.ignored, t.thread, t.quoted
-		*t = traceback{open: true, ignored: ignored, thread: thread, quoted: quoted}
+		ignored, removal, thread, quoted := t.ignored, t.removal, t.thread, t.quoted
+		*t = traceback{open: true, ignored: ignored, removal: removal, thread: thread, quoted: quoted}
 		t.tracker.torn = true
 		t.indent = max(tornIndent, len(text)-len(strings.TrimLeft(text, " "))-len("  "))
 		if i := strings.Index(text, `  File "`); i > 0 && strings.Trim(text[:i], " ") != "" {
