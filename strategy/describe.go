@@ -250,6 +250,9 @@ func (c *fold) handled(d *Diagnosis) {
 // an amount only mentions such errors.
 func (c *fold) adviseHandled() string {
 	for _, s := range c.findings {
+		if s.finding.Says(cause.SaysNotCopied) {
+			return "FSDP had no memory to copy a tensor into the state dict, so the checkpoint may be broken: save with offload to the CPU, or a sharded state dict"
+		}
 		oom := s.finding.Code.OutOfMemory()
 		if oom && (!s.finding.Weight.Warning() || s.finding.Figures.Requested != nil) {
 			return "the job handled an out-of-memory error itself, by skipping, retrying or falling back: begin with a smaller batch where that matters"
@@ -281,10 +284,31 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return "the scheduler's time limit ended the job: ask for more time, or let the job save checkpoints and start it again from the newest one"
 	case best.finding != nil && best.finding.Says(cause.SaysNode):
 		return "a node of the job failed: start the job again on other nodes, and report it to the cluster's administrators"
+	case d.Cause == cause.Unknown && best.finding != nil && best.finding.Says(cause.SaysStorage):
+		return "the file system failed to read or write: look at the kernel log and at the state of the disk or the file server, before the job is started again"
+	case d.Cause == cause.DiskFull && cause.PathIn(d.Error) != "":
+		return fmt.Sprintf("free space or quota on the file system of %s, or point the job elsewhere (TMPDIR for temporary files)", cause.PathIn(d.Error))
+	case d.Cause == cause.PortInUse && c.severalListen():
+		return "several processes of this job listen on the same port, so each believes to be rank 0: start them by torchrun or srun so that each has a different RANK"
+	case d.Cause == cause.GPUHardware && best.finding != nil && cause.HostIn(best.finding.Text) != "":
+		return fmt.Sprintf("drain the node %s, and check its GPU and its links before jobs use it again", cause.HostIn(best.finding.Text))
+	case d.Cause == cause.Unknown && len(c.ranks) < 2 && ev.Ranks < 2:
+		return "look at the last lines of the output"
 	case d.Cause == cause.Unknown && len(c.stuck) > 0:
 		return "a process does not end even by SIGKILL, which points to the driver or to storage: check the kernel log, and restart the node if it stays"
 	}
 	return hint(d.Cause)
+}
+
+// severalListen reports whether several processes failed to listen on a port: only rank 0 does.
+func (c *fold) severalListen() bool {
+	n := 0
+	for _, s := range c.findings {
+		if f := s.finding; f.Code == cause.PortInUse && f.Raised && f.Weight == cause.WeightCause {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // saysKilled reports whether the candidate is an end by SIGKILL: an exit, or a line of torchrun
@@ -384,7 +408,7 @@ func (d Diagnosis) title() string {
 	}
 	switch d.Cause {
 	case cause.CUDAOOM:
-		return "CUDA out of memory"
+		return cause.Accelerator(d.Error) + " out of memory"
 	case cause.HostOOM:
 		if d.Device == "cpu" {
 			return "CPU out of memory"
@@ -402,6 +426,9 @@ func (d Diagnosis) title() string {
 			return "a node failed"
 		}
 	case cause.Unknown:
+		if slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysStorage) {
+			return "the storage failed: " + clip(d.Error, 160)
+		}
 		if d.ExitCode == 0 {
 			return "ended for an unknown reason"
 		}

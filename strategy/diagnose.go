@@ -63,11 +63,12 @@ func (d Diagnosis) Facts(e *Evidence) (facts []Fact) {
 type tier int
 
 const (
-	tierCause   tier = iota // a message or a counter that names a cause
-	tierOwn                 // the job's own exception, a crash, an unexplained kill
-	tierSymptom             // a consequence of another rank's death
-	tierWarning             // a warning
-	tierExit                // an exit code without a message, or with a message that adds nothing to it
+	tierCause       tier = iota // a message or a counter that names a cause
+	tierOwn                     // the job's own exception, a crash, an unexplained kill
+	tierSymptom                 // a consequence of another rank's death
+	tierWarning                 // a warning
+	tierExit                    // an exit code without a message, or with a message that adds nothing to it
+	tierConsequence             // of an end that is a candidate itself
 )
 
 // A candidate is one thing that may have ended the attempt.
@@ -122,7 +123,8 @@ func diagnose(ev Evidence) Diagnosis {
 			d.Cause = cause.None
 		}
 	}
-	d.Rules = append(append(d.Rules, c.omissions()...), c.rule(best))
+	d.Rules = append(append(d.Rules, c.omissions()...), overrules(all, best)...)
+	d.Rules = append(d.Rules, c.rule(best))
 	c.describe(&d, ev, all, best)
 	return d
 }
@@ -130,7 +132,7 @@ func diagnose(ev Evidence) Diagnosis {
 // vagueness is 1 for a message if other messages in the same tier are more exact.
 func (c *fold) vagueness(a candidate) int {
 	f := a.finding
-	if c.vague(a) || f != nil && (a.tier == tierExit || a.tier == tierSymptom && f.Says(cause.SaysElsewhere)) {
+	if c.vague(a) || f != nil && (f.Says(cause.SaysOrchestrator) || a.tier == tierExit || a.tier == tierSymptom && f.Says(cause.SaysElsewhere)) {
 		return 1
 	}
 	return 0
@@ -232,7 +234,7 @@ func (c *fold) candidates(ev Evidence) []candidate {
 	if h, stalled := c.hangs(); stalled {
 		all = append(all, h)
 	}
-	return c.unfit(c.ownEvents(confirmWarnings(all)))
+	return consequences(c.unfit(c.ownEvents(confirmWarnings(all))))
 }
 
 // outlived reports whether the job continued after a finding: by the finding's weight, or because
@@ -311,11 +313,27 @@ func confirmWarnings(all []candidate) []candidate {
 			if f == nil || !f.Raised || failure.rank != warning.rank || failure.tier > tierSymptom {
 				return false
 			}
-			denied := warning.code == cause.Driver && f.Code == cause.UserError && f.Says(cause.SaysNoDevice)
+			denied := warning.code == cause.Driver && f.Code == cause.UserError && (f.Says(cause.SaysNoDevice) || f.Says(cause.SaysNoGroup))
 			return denied || warning.finding.Says(cause.SaysMismatch) && f.Code == cause.NCCLError
 		})
 		if confirmed {
 			all[i].code, all[i].tier = cause.Driver, tierCause
+		}
+	}
+	return all
+}
+
+// consequences lowers what a scheduler or a launcher reports after a task has ended: it ends what
+// is left of the job.
+func consequences(all []candidate) []candidate {
+	for i, a := range all {
+		if a.finding == nil || !a.finding.Says(cause.SaysConsequence) {
+			continue
+		}
+		if slices.ContainsFunc(all, func(b candidate) bool {
+			return b.finding != nil && b.fact < a.fact && b.code != cause.Preempted && b.tier != tierWarning
+		}) {
+			all[i].tier = tierConsequence
 		}
 	}
 	return all

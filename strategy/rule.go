@@ -45,7 +45,7 @@ var ruleWords = map[Rule]string{
 	RuleOutlived:    "the job made many steps after an error, so the error did not end it",
 	RuleIgnored:     "an exception that Python ignores, while it removes an object, ends nothing",
 	RuleConsequence: "what a scheduler or a driver reports after a task has ended is a consequence of that end",
-	RuleSignal:      "a signal ended the job, and the exception that was being handled is its context",
+	RuleSignal:      "a signal ended the job, and an exception that was being handled is its context",
 	RuleRoot:        "an error that only follows from another one gives way to it",
 }
 
@@ -81,6 +81,24 @@ func (c *fold) omissions() (rules []Rule) {
 		case f.Weight == cause.WeightOutlived && !slices.Contains(rules, RuleOutlived):
 			rules = append(rules, RuleOutlived)
 		}
+	}
+	return rules
+}
+
+// overrules are the rules by which candidates gave way to the chosen one.
+func overrules(all []candidate, best candidate) (rules []Rule) {
+	for _, a := range all {
+		f := a.finding
+		switch {
+		case f == nil || a.fact == best.fact:
+		case a.tier == tierConsequence && !slices.Contains(rules, RuleConsequence):
+			rules = append(rules, RuleConsequence)
+		case (f.Says(cause.SaysOrchestrator) || best.code == cause.Driver && f.Says(cause.SaysNoGroup)) && !slices.Contains(rules, RuleRoot):
+			rules = append(rules, RuleRoot)
+		}
+	}
+	if f := best.finding; f != nil && best.code == cause.Preempted && f.Raised && !slices.Contains(rules, RuleSignal) {
+		rules = append(rules, RuleSignal)
 	}
 	return rules
 }

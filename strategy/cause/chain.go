@@ -103,3 +103,14 @@ func (t *traceback) endsWithQuote(text string) bool {
 	class, message, ok := exception(text)
 	return ok && message != "" && !wrapper(class, message)
 }
+
+// interrupts records that a signal ended the program while the exceptions before it were being
+// handled: an error of the job's own is only its context then.
+func (s *Scanner) interrupts(w *writer) {
+	for _, p := range w.pending {
+		if f := &p.finding; f.Raised && !f.Weight.Dismissed() && p.units <= linkReach+tracebackQuiet && (f.Code == UserError || f.Code == Unknown) {
+			f.Weight = WeightHandled
+			s.give(*f)
+		}
+	}
+}

@@ -217,3 +217,30 @@ func parseDevice(text string) string {
 	}
 	return ""
 }
+
+// accelerators are words of messages of stacks and devices other than CUDA's.
+var accelerators = []struct{ word, name string }{
+	{"MPS backend", "MPS (Apple)"}, {"HIP ", "HIP (AMD)"}, {"hipError", "HIP (AMD)"}, {"XPU ", "XPU (Intel)"}, {"NPU ", "NPU (Ascend)"}, {"EL0004", "NPU (Ascend)"},
+	{"hbm", "TPU"}, {"XlaRuntimeError", "device (JAX)"}, {"JaxRuntimeError", "device (JAX)"}, {"RESOURCE_EXHAUSTED", "device (XLA)"},
+	{"ResourceExhaustedError", "GPU (TensorFlow)"}, {"OOM when allocating tensor", "GPU (TensorFlow)"}, {"cudaMalloc error", "GPU (faiss)"},
+}
+
+// Accelerator names the device, or the stack, that an out-of-memory message is about; "CUDA" if
+// the message does not show another one.
+func Accelerator(text string) string {
+	for _, a := range accelerators {
+		if strings.Contains(text, a.word) {
+			return a.name
+		}
+	}
+	return "CUDA"
+}
+
+// HostIn is the host in a line of the kernel's log, as syslog and journald write it; empty: none.
+func HostIn(text string) string {
+	head, _, ok := strings.Cut(text, " kernel: ")
+	if !ok {
+		return ""
+	}
+	return head[strings.LastIndexByte(head, ' ')+1:]
+}

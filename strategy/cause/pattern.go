@@ -17,6 +17,7 @@ type pattern struct {
 	// makes the out-of-memory errors around it handled.
 	recovery bool
 	whole    bool // the only word is the whole line
+	sure     bool // the words are a message wherever they are in an exception's
 	phase    Phase
 	device   string
 }
@@ -84,7 +85,7 @@ func words(w ...string) []string { return w }
 // patterns is the catalogue of lines. The first match wins, so a more exact pattern precedes a
 // more general one.
 var patterns = slices.Concat(
-	recoveryPatterns, cudaPatterns, sharedMemoryPatterns, hostPatterns, diskPatterns, devicePatterns,
+	recoveryPatterns, allocatorPatterns, cudaPatterns, sharedMemoryPatterns, hostPatterns, diskPatterns, devicePatterns,
 	networkPatterns, stopPatterns, otherPatterns,
 )
 

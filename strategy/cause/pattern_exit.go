@@ -21,6 +21,7 @@ var stopPatterns = []pattern{
 	{code: Preempted, weight: WeightSymptom, words: words("KeyboardInterrupt"), whole: true},
 	{code: Preempted, weight: WeightSymptom, words: words("Detected KeyboardInterrupt")},
 	{code: Preempted, weight: WeightSymptom, words: words("Received SIGTERM")},
+	{code: Preempted, weight: WeightSymptom, words: words("Main process received SIG", ", exiting")}, // deepspeed/launcher/launch.py
 	// The signal handlers of Abseil, which Ray uses, and of glog.
 	{code: Preempted, weight: WeightSymptom, words: words("*** SIGTERM received at time=")},
 	{code: Preempted, weight: WeightSymptom, words: words("*** SIGTERM (@0x")},
@@ -130,6 +131,7 @@ var otherPatterns = []pattern{
 	{code: Preempted, weight: WeightSymptom, words: words(": line ", " Terminated ")},
 	{code: Unknown, weight: WeightSymptom, words: words("Killed"), whole: true},
 	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", "Killed")},
+	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", ": Aborted")},
 	// The job is called with wrong arguments: argparse, Python, shells.
 	{code: UserError, words: words(": error: unrecognized arguments")},
 	{code: UserError, words: words(": error: the following arguments are required")},

@@ -54,7 +54,7 @@ func (t *phaseTracker) add(f frame) {
 	t.pins = false
 	t.pinned = t.pinned || strings.Contains(f.file, "pin_memory") || f.function == "pin_memory"
 	t.shared = t.shared || contains(f.file, []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "torch/multiprocessing/reductions.py"})
-	t.data = t.data || strings.Contains(f.file, "torch/utils/data/")
+	t.data = t.data || strings.Contains(f.file, "torch/utils/data/") || f.function == "__getitem__" && !strings.Contains(f.file, "/torch/")
 	t.collective = t.collective || stage(f) == Collective
 	if t.firm {
 		return

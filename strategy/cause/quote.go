@@ -40,7 +40,7 @@ func isProgramError(class string) bool { return slices.Contains(programErrors, s
 // found: within a sentence, not at the message's start. A process that reported the exception
 // itself (whole) would also have reported the one that it was raised from.
 func quotes(class, text string, p *pattern, whole bool) bool {
-	if !p.code.OutOfMemory() || p.whole || slices.Contains(memoryErrors, simpleName(class)) {
+	if !p.code.OutOfMemory() || p.whole || p.sure || slices.Contains(memoryErrors, simpleName(class)) {
 		return false
 	}
 	if p.phase == Load {

@@ -46,6 +46,16 @@ const (
 	SaysNotRun Remark = "not-run"
 	// SaysExists: the program tries to make a file or a folder that already exists.
 	SaysExists Remark = "exists"
+	// SaysConsequence: a scheduler or a launcher ends what is left of a job after a task has ended.
+	SaysConsequence Remark = "consequence"
+	// SaysStorage: the storage failed to read or write, though it is not full.
+	SaysStorage Remark = "storage"
+	// SaysNoGroup: the process joined no process group.
+	SaysNoGroup Remark = "no-process-group"
+	// SaysNotCopied: FSDP had no memory to copy a tensor into the state dict.
+	SaysNotCopied Remark = "not-copied"
+	// SaysOrchestrator: an assertion failed in Ray's own code, often after the worker's error.
+	SaysOrchestrator Remark = "orchestrator"
 	// SaysIgnored: Python ignores the exception, because it was raised while an object was removed.
 	SaysIgnored Remark = "ignored"
 )
@@ -62,7 +72,7 @@ type remarkPattern struct {
 var remarks = []remarkPattern{
 	// Shells, srun, IDEs, docker compose.
 	{remark: SaysEnded, code: Unknown, not: " code 137", words: []string{
-		"Aborted (core dumped)", "zsh: abort", "terminate called after throwing an instance of", "Exited with exit code",
+		"Aborted (core dumped)", ": Aborted", "zsh: abort", "terminate called after throwing an instance of", "Exited with exit code",
 		"exited on signal 6 (Aborted)", "detected that one or more processes exited with non-zero status",
 		"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "make: *** [", "finished with exit code 1",
 		"terminated with exit code 1", "exited with code 1",
@@ -106,6 +116,10 @@ var remarks = []remarkPattern{
 	{remark: SaysMismatch, words: []string{"Driver/library version mismatch"}},
 	{remark: SaysDevice, words: []string{"CUDA error", "CUDNN_STATUS", "CUBLAS_STATUS", "HIP error"}},
 	{remark: SaysCancelled, code: Preempted, words: []string{"CANCELLED AT"}},
+	{remark: SaysConsequence, code: Preempted, words: []string{"*** STEP", "Main process received SIG"}},
+	{remark: SaysStorage, code: Unknown, words: []string{"[Errno 5] Input/output error", "failed with Input/output error", "[Errno 116] Stale file handle"}},
+	{remark: SaysNoGroup, code: UserError, words: []string{"rocess group has not been initialized", "rocess group is not initialized"}},
+	{remark: SaysNotCopied, code: CUDAOOM, words: []string{"Failed to clone() tensor with name"}},
 	{remark: SaysNode, code: GPUHardware, words: []string{"DUE TO NODE FAIL", "Node failure on"}},
 	{remark: SaysWatchdog, words: []string{"atchdog", "eartbeat monitor", "Some NCCL operations have failed or timed out"}},
 }

@@ -52,6 +52,9 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	if !s.wanted(&at) {
 		return
 	}
+	if raised && at.Code == UserError && strings.HasPrefix(at.Text, "AssertionError") && strings.Contains(t.last.file, "/ray/") {
+		at.Remarks = []Remark{SaysOrchestrator}
+	}
 	s.ends(w, &at, &t)
 	if at.Code.OutOfMemory() {
 		at.Figures, at.Step, at.Growth = parseFigures(at.Text), s.LastStep(), s.recentGrowth()
@@ -103,7 +106,7 @@ func (s *Scanner) refine(at *Finding, t *traceback, raised bool) {
 			at.Device = parseDevice(at.Text)
 		}
 	case DiskFull:
-		if t.tracker.shared {
+		if path := PathIn(at.Text); t.tracker.shared && (path == "" || strings.HasPrefix(path, "/dev/shm")) {
 			at.Code = SharedMemory
 		}
 	case Unknown:
@@ -119,11 +122,28 @@ func (s *Scanner) refine(at *Finding, t *traceback, raised bool) {
 	}
 }
 
+// PathIn is the file that a message of the system names: "[Errno 28] No space left on device:
+// '/tmp/x'"; empty: none.
+func PathIn(text string) string {
+	_, rest, ok := strings.Cut(text, ": '/")
+	if !ok {
+		return ""
+	}
+	path, _, ok := strings.Cut(rest, "'")
+	if !ok {
+		return ""
+	}
+	return "/" + path
+}
+
 // xidNumber reads 79 of "NVRM: Xid (PCI:0000:06:00): 79, pid=1234, GPU has …".
 func xidNumber(text string) (int, bool) {
 	_, rest, ok := strings.Cut(text, "): ")
 	if !ok {
 		return 0, false
+	}
+	if _, previous, ok := strings.Cut(rest, "revious Xid "); ok {
+		rest = previous // the event is only its consequence
 	}
 	number, _ := leadingDigits(rest, 4)
 	v, err := strconv.Atoi(number)
@@ -177,10 +197,8 @@ func hearsay(text string) bool {
 func (s *Scanner) give(at Finding) {
 	if s.OnFinding != nil {
 		if !at.Says(SaysComplaint) {
-			ignored := at.Says(SaysIgnored)
-			if at.Remarks = Remarks(at.Code, at.Text); ignored {
-				at.Remarks = append(at.Remarks, SaysIgnored)
-			}
+			shown := slices.DeleteFunc(at.Remarks, func(r Remark) bool { return r != SaysIgnored && r != SaysOrchestrator })
+			at.Remarks = append(Remarks(at.Code, at.Text), shown...) // those that the text does not show
 		}
 		s.OnFinding(at)
 	}
