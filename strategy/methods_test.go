@@ -1,0 +1,95 @@
+package strategy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+const (
+	oldDriver = "/v/torch/cuda/__init__.py:107: UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040).\n"
+	noGroup   = "Traceback (most recent call last):\n  File \"t.py\", line 9, in <module>\n    f()\nValueError: Default process group has not been initialized, please make sure to call init_process_group.\n"
+	handling  = "\nDuring handling of the above exception, another exception occurred:\n\n"
+	cancelled = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-03-02T10:00:00 ***\n"
+)
+
+// raise is a traceback with the frames, as "FILE LINE FUNCTION", that ends with the text.
+func raise(text string, frames ...string) string {
+	var b strings.Builder
+	b.WriteString("Traceback (most recent call last):\n")
+	for _, f := range frames {
+		part := strings.Fields(f)
+		b.WriteString("  File \"" + part[0] + "\", line " + part[1] + ", in " + part[2] + "\n    f()\n")
+	}
+	return b.String() + text + "\n"
+}
+
+// TestRules: each rule decides logs of its kind, and is named.
+func TestRules(t *testing.T) {
+	for _, c := range []struct {
+		name, log string
+		cause     cause.Code
+		rule      Rule   // among the diagnosis' rules
+		sentence  string // a part of it, or of the advice
+	}{
+		{"a step is cancelled after a task aborted", "srun: error: n1: task 3: Aborted\nsrun: Terminating job step 7.0\n" + cancelled, cause.Unknown, RuleConsequence, "unknown reason"},
+		{"a step is cancelled, and nothing came before", cancelled, cause.Preempted, RuleSymptom, ""},
+		{"a step is cancelled after an error", leftByValue + cancelled, cause.UserError, RuleConsequence, "ValueError"},
+		{"an event that names the one before it", "[ 1.0] NVRM: Xid (PCI:0000:06:00): 45, pid=7, name=python, Ch 00000008, caused by previous Xid 149\n", cause.GPUHardware, RuleMessage, ""},
+		{"a channel's cleanup alone", "[ 1.0] NVRM: Xid (PCI:0000:06:00): 45, pid=7, name=python, Ch 00000008\n", cause.Preempted, RuleMessage, ""},
+		{"Ctrl-C in a handler", raise("queue.Empty", "t.py 3 wait") + handling + raise("KeyboardInterrupt", "t.py 9 <module>", "t.py 5 wait"), cause.Preempted, RuleSignal, "stopped from outside"},
+		{"Ctrl-C in a handler of a memory error", raise("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "t.py 3 step") + handling + raise("KeyboardInterrupt", "t.py 9 <module>", "t.py 5 step"), cause.CUDAOOM, RuleMessage, ""},
+		{"SIGTERM, by DeepSpeed's launcher", "[INFO] [launch.py:316:sigkill_handler] Main process received SIGTERM, exiting\n", cause.Preempted, RuleSymptom, ""},
+		{"an exception that Python ignores", "Exception ignored in: <function Loader.__del__ at 0x7f>\n" + raise("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "t.py 3 __del__"), cause.None, RuleIgnored, ""},
+		{"an exception that Python 3.13 ignores", "Exception ignored while calling deallocator <function Loader.__del__ at 0x7f>:\n" + raise("AttributeError: 'Loader' object has no attribute 'f'", "t.py 3 __del__"), cause.None, RuleIgnored, ""},
+		{"the path in the message decides", raise("OSError: [Errno 28] No space left on device: '/tmp/pymp-1'", "/v/torch/multiprocessing/reductions.py 3 reduce_storage"), cause.DiskFull, RuleMessage, "file system of /tmp/pymp-1"},
+		{"a path in shared memory", raise("OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'", "/v/torch/multiprocessing/reductions.py 3 reduce_storage"), cause.SharedMemory, RuleMessage, ""},
+		{"no path in the message", raise("OSError: [Errno 28] No space left on device", "/v/torch/multiprocessing/reductions.py 3 reduce_storage"), cause.SharedMemory, RuleMessage, ""},
+		{"no process group, under an old driver", oldDriver + noGroup, cause.Driver, RuleRoot, ""},
+		{"no process group", noGroup, cause.UserError, RuleError, "Default process group"},
+		{"an assertion of Ray above the error", raise("AssertionError", "/v/site-packages/ray/worker.py 3 main") + raise("ImportError: undefined symbol: _ZN2at4", "w.py 3 <module>", "/v/flash_attn/__init__.py 3 <module>"), cause.UserError, RuleRoot, "ImportError"},
+		{"each process is rank 0", strings.Repeat(raise("RuntimeError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: true", "t.py 3 <module>"), 3), cause.PortInUse, RuleMessage, "each believes to be rank 0"},
+		{"a port that another job has", raise("RuntimeError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: true", "t.py 3 <module>"), cause.PortInUse, RuleMessage, "choose another port"},
+		{"the storage fails", raise("OSError: [Errno 5] Input/output error", "t.py 3 <module>", "/v/torch/serialization.py 3 save"), cause.Unknown, RuleError, "the storage failed: OSError: [Errno 5]"},
+		{"a link of a node", "Mar  2 10:00:00 n17 kernel: NVRM: Xid (PCI:0000:06:00): 145, NVLink RLW error\n", cause.GPUHardware, RuleMessage, "drain the node n17"},
+		{"FSDP copies no tensor", "/v/torch/distributed/fsdp/_state_dict_utils.py:312: UserWarning: Failed to clone() tensor with name a.weight on rank 1. Error: CUDA out of memory. Tried to allocate 270.00 MiB\n", cause.None, RuleWarning, "the checkpoint may be broken"},
+		{"one file without a cause", "zsh: abort  python t.py\n", cause.Unknown, RuleExit, "look at the last lines of the output"},
+		{"Apple", raise("RuntimeError: MPS backend out of memory (MPS allocated: 17.99 GB, max allowed: 18.13 GB). Tried to allocate 50.00 MB on private pool.", "t.py 3 <module>"), cause.CUDAOOM, RuleMessage, "MPS (Apple) out of memory"},
+		{"AMD", raise("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1.00 GiB.", "t.py 3 <module>"), cause.CUDAOOM, RuleMessage, "HIP (AMD) out of memory"},
+		{"JAX", raise("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.", "t.py 3 <module>"), cause.CUDAOOM, RuleMessage, "device (JAX) out of memory"},
+		{"TensorFlow", raise("tensorflow.python.framework.errors_impl.ResourceExhaustedError: Graph execution error:", "t.py 3 <module>"), cause.CUDAOOM, RuleMessage, "GPU (TensorFlow) out of memory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := diagnoseText(c.log, nil)
+			if d.Cause != c.cause || !slices.Contains(d.Rules, c.rule) {
+				t.Errorf("%s by %v, want %s by %s", d.Cause, d.Rules, c.cause, c.rule)
+			}
+			if said := d.Sentence() + "; " + d.Advice; !strings.Contains(said, c.sentence) {
+				t.Errorf("%q, want %q", said, c.sentence)
+			}
+		})
+	}
+}
+
+// TestRulesAreExplained: every rule has a sentence.
+func TestRulesAreExplained(t *testing.T) {
+	for _, r := range []Rule{
+		RuleMessage, RuleError, RuleSymptom, RuleWarning, RuleExit, RuleCounter, RuleDriver, RuleNothing,
+		RuleLastStart, RuleOutlived, RuleIgnored, RuleConsequence, RuleSignal, RuleRoot,
+	} {
+		if r.Words() == "" {
+			t.Errorf("%s is not explained", r)
+		}
+	}
+}
+
+// TestLoadingDataIsNoForward: a data set that computes while it loads is in no phase of the
+// training.
+func TestLoadingDataIsNoForward(t *testing.T) {
+	log := raise("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.", "t.py 9 <module>", "data.py 3 __getitem__", "/v/torch/nn/modules/module.py 3 _call_impl")
+	if d := diagnoseText(log, nil); d.Phase != cause.NoPhase {
+		t.Errorf("phase %s, want none", d.Phase)
+	}
+}
