@@ -51,9 +51,6 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	t.keep(text)
 	p := exceptionPattern(class, text, s.whole)
 	t.from = w.from(t, class, text)
-	if p.code == Preempted && w.link == implicit {
-		s.interrupts(w)
-	}
 	s.see(w, seg, p, true)
 	w.closed, w.since, w.link = *t, 0, noLink
 	w.ended = lastException{code: p.code, from: t.from, text: text}

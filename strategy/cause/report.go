@@ -55,6 +55,9 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	if raised && at.Code == UserError && strings.HasPrefix(at.Text, "AssertionError") && strings.Contains(t.last.file, "/ray/") {
 		at.Remarks = []Remark{SaysOrchestrator}
 	}
+	if raised && at.Code == Preempted && w.link == implicit {
+		s.interrupts(w)
+	}
 	s.ends(w, &at, &t)
 	if at.Code.OutOfMemory() {
 		at.Figures, at.Step, at.Growth = parseFigures(at.Text), s.LastStep(), s.recentGrowth()
