@@ -43,8 +43,26 @@ func (s *situation) predictor() (predictor, string) {
 	if i := slices.IndexFunc(seen, func(m memory.Measurement) bool { return m.Model != nil }); i >= 0 {
 		model = *seen[i].Model
 	}
-	fit := memory.NewPredictor(model, s.device(), seen)
-	return predictor{fit, t}, fit.Unknown()
+	p := predictor{memory.NewPredictor(model, s.device(), seen), t}
+	for _, a := range s.history {
+		if a.Expected != nil {
+			p.fit.Widen(p.memory(s.ran(a)), a.Expected.Bound, a.needed())
+		}
+	}
+	return p, p.fit.Unknown()
+}
+
+// needed is the peak that an attempt's plan needed at least, in bytes of the device's allocator.
+func (a Attempt) needed() (peak int64) {
+	for i := range a.Measured {
+		m := &a.Measured[i]
+		failed, ranOut := m.WithoutRemedies()
+		if !ranOut {
+			failed = *m
+		}
+		peak = max(peak, highest(&failed), failed.Allocated+failed.Requested)
+	}
+	return peak
 }
 
 func (p predictor) predict(plan Plan) memory.Prediction { return p.fit.Predict(p.memory(plan)) }

@@ -342,3 +342,30 @@ func TestMarginIsLearned(t *testing.T) {
 		}
 	}
 }
+
+// TestTooLowBoundWidensAllBounds: a plan that needed more than its bound widens the bounds of all
+// other plans of the job. One that did not changes none.
+func TestTooLowBoundWidensAllBounds(t *testing.T) {
+	job := codeOnly()
+	job.Knobs[MicroBatchSize] = Range{}
+	first := asked(told(failedAt(0, Plan{MicroBatchSize: "16"}, 24<<30), Plan{MicroBatchSize: "16", Precision: "fp32"}, nil))
+	turned := Plan{MicroBatchSize: "16", ActivationCheckpointing: "full"}
+	second := told(ended(1, turned, Diagnosis{Cause: cause.None, Rank: -1}), turned, nil)
+	second.Measured = []memory.Measurement{recomputed(16)}
+	other := turned.With(Plan{MicroBatchSize: "12", ActivationCheckpointing: "none"})
+	bound := func(promised int64) int64 {
+		second.Expected = &memory.Prediction{Mean: promised, Bound: promised}
+		s := &situation{policy: predicting(nil), job: job, inventory: h100}
+		s.look([]Attempt{first, second})
+		p, why := s.predictor()
+		if why != "" {
+			t.Fatal(why)
+		}
+		return p.predict(other).Bound
+	}
+	peak := second.needed()
+	kept, wider := bound(peak), bound(peak-peak/8)
+	if bound(peak+1<<30) != kept || float64(wider) < 1.05*float64(kept) {
+		t.Errorf("the bound is %s, and %s after a peak of %s above its bound", GiB(kept), GiB(wider), GiB(peak))
+	}
+}
