@@ -29,7 +29,8 @@ def by_a_caller():
 def in_file(path):
     if path not in known:
         try:
-            known[path] = handlers(linecache.getlines(path))
+            lines = linecache.getlines(path)
+            known[path] = handlers(lines) if any(map(NAMED.search, lines)) else []  # to parse a large file takes longer than a step
         except (SyntaxError, ValueError, RecursionError):
             known[path] = []
     return known[path]

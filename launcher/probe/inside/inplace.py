@@ -104,6 +104,7 @@ class Guard:
         self.foresee, self.largest = None, (0, 0)  # largest: the elements and the longest dimension of the largest call's inputs
         self.hooks_allowed = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", lambda: True)
         self.nested = False  # whether the backward pass under way has run another one
+        self.searched = True  # whether all objects were looked at for garbage in this repeat
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
 
     def install(self):
@@ -279,6 +280,8 @@ class Guard:
         with self.repeating(phase, failure):
             for remedy, names in self.each(helping, [call]):
                 output, why = self.attempt(call, names, behind)
+                if self.freed(why):
+                    output, why = self.attempt(call, names, call.state.norms_behind(None))
                 if why is None or not ranout.is_one(why):
                     break
                 tried = names
@@ -351,12 +354,30 @@ class Guard:
     def repeating(self, phase, failure):
         """Let go what the failed pass holds; what memory is measured meanwhile is that of no step."""
         repeats.begin(phase)
+        self.searched = not self.known.devices
         try:
             if failure is not None:
-                release(failure)
+                clear(failure)
+                self.collect()
             yield
         finally:
             repeats.end()
+
+    def collect(self):
+        """Give memory back that nothing refers to. To look at all objects takes longer than a step: on a
+        GPU only young ones are, as those of a failed pass are, until a repeat runs out of memory."""
+        if self.searched:
+            collect()
+        else:
+            gc.collect(1)
+
+    def freed(self, why):
+        """Return whether a repeat ran out of memory that garbage held. It is given back now."""
+        if self.searched or not ranout.is_one(why):
+            return False
+        self.searched = True
+        clear(why)
+        return collect()
 
     def give_up(self, phase, failure, why, trace, tried=()):
         """Raise the job's own error as it was. Tried has the names of the remedies that did not suffice."""
@@ -457,9 +478,11 @@ class Guard:
         with self.repeating("backward", failure):
             walk.cut(losses)
             del walk, losses, tensors
-            collect()
+            self.collect()
             for remedy, names in self.each(helping, used):
                 why = self.replay(used, names, before, compares)
+                if self.freed(why):
+                    why = self.replay(used, names, before, compares)
                 if why is None or not ranout.is_one(why):
                     break
                 tried = names
@@ -778,6 +801,12 @@ def first_module(frame):
 
 
 def release(failure):
+    """Lets go what a failed pass holds, and gives the memory back."""
+    clear(failure)
+    collect()
+
+
+def clear(failure):
     """Lets go what a failed pass holds."""
     error = failure
     for _ in range(8):
@@ -786,17 +815,20 @@ def release(failure):
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
     failure.__traceback__ = None
-    collect()
 
 
 def collect():
-    """Give memory back that nothing refers to."""
+    """Give memory back that nothing refers to; return whether there was some on the GPU."""
     import torch
 
+    cuda = torch.cuda if torch.cuda.is_available() and torch.cuda.is_initialized() else None
+    before = cuda.memory_allocated() if cuda else 0
     gc.collect()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
+    if not cuda:
+        return False
+    cuda.synchronize()
+    cuda.empty_cache()
+    return cuda.memory_allocated() < before
 
 
 def sequences():

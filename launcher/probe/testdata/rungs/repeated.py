@@ -212,6 +212,20 @@ def calls_in(run):
 
 
 class Memory(Guarded):
+    def test_all_objects_are_looked_at_where_a_repeat_runs_out_of_memory(self):
+        """On a GPU: it takes longer than a step where many modules are loaded."""
+        part, looked = self.parts["inplace"], []
+        self.addCleanup(setattr, part, "collect", part.collect)
+        part.collect = lambda: looked.append(True) or True
+        for at, times in (([("forward", 2)], 0), ([("backward", 2)], 0), ([("forward", 2), ("forward", 3)], 1), ([("backward", 2), ("forward", 4)], 1)):
+            self.setUp()
+            looked.clear()
+            net = loops.Net()
+            self.guard(net).known.devices = ["cuda:0"]
+            loops.expect(*at)
+            net(torch.zeros(2, 4, dtype=torch.long)).sum().backward()
+            self.assertEqual((len(looked), [e["rung"] for e in self.repeats()]), (times, ["checkpointing"]), (at, self.refused()))
+
     def test_old_graph_is_let_go(self):
         """Though the job keeps the loss, and a view of the output."""
         seen = loops.Fail()  # not restored before the repeat
