@@ -1024,7 +1024,7 @@ def load(folder):
 
     # Nothing is to be written.
     repeats.done = lambda phase, *more, **named: LOG.append(("again", phase, ""))
-    repeats.refused = lambda phase, why: LOG.append(("refused", phase, str(why)))
+    repeats.refused = lambda phase, why, rungs=(): LOG.append(("refused", phase, str(why)))
 
     def guard(model):
         del LOG[:]
