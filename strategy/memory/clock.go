@@ -37,7 +37,9 @@ const (
 	computeSelective       = 1.10
 	launchAutocast         = 1.3
 	launchBackward         = 1.3  // of a forward's (H100 rows: .9–1.8)
+	launchBackwardFull     = 2.1  // with full checkpointing (1.4–3.3)
 	launchCold             = 0.55 // of a cold forward's (H100 rows: .3–.8)
+	launchColdFull         = 0.85 // with full checkpointing (.6–1.3)
 	launchAdd              = 1.05 // of a launch if gradients are added to existing ones, if launches were measured
 	activationPasses       = 11   // times that a step reads or writes its activations (landscape, H100 rows)
 	convolutionPasses      = 20   // times that a step reads or writes its activations (landscape)
@@ -185,38 +187,48 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	return c
 }
 
-// launched is the measured time of the launches of a micro batch in a mode, by the nearest of the measured modes.
-// checkpointing is the factor of full checkpointing.
+// launched is the measured time of the launches of a micro batch in a mode, by the nearest of the measured modes, on the
+// slowest rank. checkpointing is the factor of full checkpointing.
 func (f *Predictor) launched(mode RankPlan, checkpointing float64) (floor float64, known bool) {
 	least := math.Inf(1)
 	for _, l := range f.launches {
 		far := given(kindOf(l.plan) != kindOf(mode)) + given(l.plan.Checkpointing != mode.Checkpointing) + 4*given(l.AtMost)
-		if far >= least {
+		if far > least {
 			continue
 		}
-		least, known = far, true
-		forward, backward := l.Forward, l.Backward
-		if l.AtMost {
-			forward *= launchCold
+		if far < least {
+			least, floor = far, 0
 		}
-		if backward == 0 {
-			backward = launchBackward * forward
-		}
-		floor = forward + backward
-		switch from, to := l.plan.Checkpointing == "full", mode.Checkpointing == "full"; {
-		case to && !from:
-			floor *= checkpointing
-		case from && !to:
-			floor /= checkpointing
-		}
-		switch from, to := kindOf(l.plan) == "autocast", kindOf(mode) == "autocast"; {
-		case to && !from:
-			floor *= launchAutocast
-		case from && !to:
-			floor /= launchAutocast
-		}
+		floor, known = max(floor, l.as(mode, checkpointing)), true
 	}
 	return floor, known
+}
+
+// as is the time of the launches in another mode.
+func (l launching) as(mode RankPlan, checkpointing float64) float64 {
+	forward, backward := l.Forward, l.Backward
+	cold, ratio := launchCold, launchBackward
+	if l.plan.Checkpointing == "full" {
+		cold, ratio = launchColdFull, launchBackwardFull
+	}
+	if l.AtMost {
+		forward *= cold
+	}
+	if backward == 0 {
+		backward = ratio * forward
+	}
+	seconds := forward + backward
+	times := func(from, to bool, factor float64) {
+		switch {
+		case to && !from:
+			seconds *= factor
+		case from && !to:
+			seconds /= factor
+		}
+	}
+	times(l.plan.Checkpointing == "full", mode.Checkpointing == "full", checkpointing)
+	times(kindOf(l.plan) == "autocast", kindOf(mode) == "autocast", launchAutocast)
+	return seconds
 }
 
 // freely is the bytes that a sample's blocks hold without checkpointing.

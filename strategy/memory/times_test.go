@@ -68,16 +68,23 @@ func TestSmallBatchesReport(t *testing.T) {
 // many small ones.
 func TestLaunchesBoundSmallBatches(t *testing.T) {
 	small, large := with(0, 2, batch(1)), with(0, 1, func(p *RankPlan) { p.Checkpointing = "full" })
-	seconds := func(l Launch) (small1, large1 float64) {
-		m := measuredJob(40 * gibi)
-		m.Launch = l
-		f := NewPredictor(TrainedModel{}, DeviceMemory{Name: "H200", Total: 141 * gibi, Allowed: 40 * gibi}, []Measurement{m})
+	seconds := func(ranks ...Launch) (small1, large1 float64) {
+		var all []Measurement
+		for _, l := range ranks {
+			m := measuredJob(40 * gibi)
+			m.Launch = l
+			all = append(all, m)
+		}
+		f := NewPredictor(TrainedModel{}, DeviceMemory{Name: "H200", Total: 141 * gibi, Allowed: 40 * gibi}, all)
 		return f.Predict(small.Plan).Seconds, f.Predict(large.Plan).Seconds
 	}
 	const forward, backward = .6, 1.2
 	a, b := seconds(Launch{Forward: forward, Backward: backward})
 	if a < 8*(forward+backward) || a > 10*(forward+backward) || b < launchCheckpointing*(forward+backward) || b > a/3 {
 		t.Errorf("8 small micro batches take %g s, one that is recomputed %g s", a, b)
+	}
+	if slow, _ := seconds(Launch{Forward: 2 * forward, Backward: 2 * backward}, Launch{Forward: forward, Backward: backward}); slow < 1.8*a {
+		t.Errorf("with a rank whose launches take twice as long they take %g s, else %g", slow, a)
 	}
 	cold, _ := seconds(Launch{Forward: forward / launchCold, AtMost: true})
 	if want := 8 * forward * (1 + launchBackward); cold < want || cold > 1.3*want {
