@@ -41,6 +41,8 @@ func TestStarts(t *testing.T) {
 		{"a process that had ended", leftByOOM + leftByValue, []cause.Sign{cause.SignEnd}, []cause.Code{cause.CUDAOOM, cause.UserError}},
 		{"another rank", "[rank0]: " + strings.ReplaceAll(strings.TrimSuffix(leftByOOM, "\n"), "\n", "\n[rank0]: ") + "\n[rank1]: " + strings.ReplaceAll(strings.TrimSuffix(leftByValue, "\n"), "\n", "\n[rank1]: ") + "\n", nil, nil},
 		{"the parent of the process", leftByOOM + strings.Replace(leftByValue, "ValueError: bad row 17", "RuntimeError: the training subprocess failed", 1), nil, nil},
+		{"a peer of the process", leftByOOM + strings.Replace(leftByValue, "ValueError: bad row 17", "EOFError: the other end closed the pipe", 1), nil, nil},
+		{"ranks whose lines have no prefix", leftByOOM + leftByOOM + leftByValue, nil, nil},
 		{"a report of the same end", leftByOOM + "srun: error: n1: task 0: Exited with exit code 1\nslurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-03-02T10:11:12 ***\n", nil, nil},
 		{"only its beginning", leftByOOM + "nohup: ignoring input\nloading\n", nil, nil},
 		{"three starts", leftByOOM + "nohup: ignoring input\n" + leftByValue + "nohup: ignoring input\n" + stepLines(1, 50), []cause.Sign{cause.SignLauncher, cause.SignLauncher}, []cause.Code{cause.CUDAOOM, cause.UserError, cause.None}},

@@ -59,12 +59,14 @@ type start struct {
 	begins Finding // of its first line
 	ending ending
 	codes  []Code // of the errors
-	begun  bool   // a line since may begin a start, or come from a buffer
-	well   bool   // a line since reported that the training ended well
-	kept   int    // Scanner.remembered at the first error
-	bytes  int    // since the last error
-	before int    // the last step before the error; 0: none
-	steps  struct {
+	// several: the same cause ended several processes, as it ends the ranks of one job.
+	several bool
+	begun   bool // a line since may begin a start, or come from a buffer
+	well    bool // a line since reported that the training ended well
+	kept    int  // Scanner.remembered at the first error
+	bytes   int  // since the last error
+	before  int  // the last step before the error; 0: none
+	steps   struct {
 		weight, first, last int
 		grows, direct       bool // the numbers only rise; the lines are not buffered
 		text                string
@@ -287,6 +289,7 @@ func (s *Scanner) ends(w *writer, at *Finding, t *traceback) {
 	r.bytes, r.steps.weight, r.well = 0, 0, false
 	r.ending = max(r.ending, how)
 	if at.Weight == WeightCause {
+		r.several = r.several || how == processLeft && w.left && slices.Contains(r.codes, at.Code)
 		r.codes = append(r.codes, at.Code)
 		w.left = w.left || how == processLeft
 	}
@@ -304,6 +307,8 @@ func (s *Scanner) another(w *writer, at *Finding) bool {
 		return false // a scheduler cancels what hangs after an error
 	case w.key != "" && r.ending == processLeft && !w.left && !r.begun:
 		return false // of another rank
+	case r.several && at.Code == UserError && !r.begun:
+		return false // a rank of several, and its peers came before
 	case r.begun && r.ending >= processLeft:
 		return !slices.Contains(r.codes, at.Code)
 	}
@@ -330,7 +335,10 @@ func blames(at *Finding) bool {
 			return true
 		}
 	}
-	return contains(at.Text, []string{"exit code", "exit status", "exitcode", "ubprocess", "child process", "orker process", "return code"})
+	return contains(at.Text, []string{
+		"Connection", "EOFError", "Timeout", "timed out", "BrokenPipe", // to a process that is gone
+		"exit code", "exit status", "exitcode", "ubprocess", "child process", "orker process", "return code",
+	})
 }
 
 // endingOf returns the way in which an error may end a start.
