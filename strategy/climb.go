@@ -85,7 +85,7 @@ func (s *situation) ascend() Ascent {
 	at, resume := s.last.Stepping, s.inventory.Checkpoint
 	level := ""
 	if best.room > 0 {
-		level = fmt.Sprintf(", peak %s of %s GiB", inGiB(best.peak), inGiB(best.room))
+		level = ", peak " + memory.Of(best.peak, best.peak, best.room)
 	}
 	from := "the beginning"
 	if resume != "" {

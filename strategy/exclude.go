@@ -79,7 +79,7 @@ func (s *situation) arithmetic() string {
 // heldWords is a sum: "held between steps: parameters 12.0 + gradients 12.0 + optimizer states
 // 24.0 = 48.0 of 38.9 GiB that can be used".
 func heldWords(h memory.Held, room int64) string {
-	size, unit := inUnit(h.Sum(), room)
+	size, unit := memory.Unit(h.Sum(), room)
 	var parts []string
 	for _, part := range []struct {
 		name  string

@@ -414,18 +414,7 @@ func Fitting(j Job, past []Past, plan Plan, d memory.DeviceMemory) bool {
 }
 
 // span formats a prediction for a sentence: "36.1–37.8 of 40.0 GiB".
-func span(p memory.Prediction, room int64) string {
-	words := Interval(p.Mean, p.Bound)
-	if room > 0 {
-		words += " of " + inGiB(room)
-	}
-	return words + " GiB"
-}
+func span(p memory.Prediction, room int64) string { return memory.Of(p.Mean, p.Bound, room) }
 
-// Interval is a mean and a bound in GiB, without the unit: "36.1–37.8".
-func Interval(mean, bound int64) string {
-	if inGiB(mean) == inGiB(bound) {
-		return inGiB(mean)
-	}
-	return inGiB(mean) + "–" + inGiB(bound)
-}
+// Interval is a mean and a bound: "36.1–37.8 GiB".
+func Interval(mean, bound int64) string { return memory.Of(mean, bound, 0) }

@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -19,10 +20,9 @@ type Price struct {
 	BytesBefore int64 `json:"bytes_before,omitempty"`
 	BytesAfter  int64 `json:"bytes_after,omitempty"`
 	AtLeast     bool  `json:"at_least,omitempty"`
-	// PredictedBefore and PredictedAfter are predicted peaks of plans that ran out of memory
-	// before their peak was measured.
+	// PredictedBefore is the predicted peak of a plan that ran out of memory before its peak was
+	// measured.
 	PredictedBefore int64 `json:"predicted_bytes_before,omitempty"`
-	PredictedAfter  int64 `json:"predicted_bytes_after,omitempty"`
 	// SecondsBefore and SecondsAfter are the times of an optimizer step for the same global
 	// batch. Estimated: the one before was not measured, but calculated from the one after and
 	// the predictions of both.
@@ -32,7 +32,7 @@ type Price struct {
 }
 
 // Prices returns, for each attempt of a history, the price of the change that led to it; nil if
-// nothing was changed, or too little is known.
+// nothing was changed, or the attempt made no steps.
 func Prices(j Job, history []Attempt, inv Inventory) []*Price {
 	prices := make([]*Price, len(history))
 	if len(history) < 2 {
@@ -82,11 +82,9 @@ func (c *pricing) price(a, b Attempt) *Price {
 		p.AtLeast = p.BytesBefore > 0
 		p.PredictedBefore = c.predicted(a).Mean
 	}
-	if p.BytesAfter = peakOfSteps(b); p.BytesAfter == 0 {
-		p.PredictedAfter = c.predicted(b).Mean
-	}
+	p.BytesAfter = peakOfSteps(b)
 	c.time(p, a, b)
-	if _, _, known := p.bytes(); !known && p.SecondsBefore == 0 {
+	if p.BytesAfter == 0 && p.SecondsAfter == 0 {
 		return nil
 	}
 	return p
@@ -96,7 +94,7 @@ func (c *pricing) price(a, b Attempt) *Price {
 func (c *pricing) time(p *Price, a, b Attempt) {
 	before, samples := c.job.stepOf(a)
 	after, samplesAfter := c.job.stepOf(b)
-	if after == 0 {
+	if after == 0 || peakOfSteps(b) == 0 {
 		return
 	}
 	if samples == 0 {
@@ -162,64 +160,62 @@ func (j Job) stepOf(a Attempt) (seconds, samples float64) {
 	return 0, 0
 }
 
-// bytes returns the best figures of both sides; false if one is missing, or it is not clear which
-// is larger.
-func (p *Price) bytes() (before, after int64, known bool) {
-	before, after = max(p.BytesBefore, p.PredictedBefore), p.BytesAfter
-	if after == 0 {
-		after = p.PredictedAfter
-	}
-	unclear := p.AtLeast && p.PredictedBefore == 0 && before <= after
-	return before, after, before > 0 && after > 0 && !unclear
-}
+// The errors of two measurements, as fractions: of peaks, which depend on the order of allocations,
+// and of step times.
+const (
+	peakError = 0.01
+	timeError = 0.03
+)
 
-// String is a line for people: "checkpointing none→full saved 13.0 GiB (22.4→9.4) for 1.20 times
-// the step time". Estimates have "about" or "at least".
+// String is a line for people: "checkpointing none→full saved 13.0 GiB (22.4→9.4) for 1.2 times
+// the step time"; empty if neither was measured. A figure of a plan that ran out of memory is "at
+// least".
 func (p *Price) String() string {
-	words := []string{p.Changed.String()}
-	if memory := p.Memory(); memory != "" {
-		words = append(words, memory)
+	words := p.Changed.String()
+	memory, time := p.Memory(), p.Time()
+	if memory == "" && time == "" {
+		return ""
 	}
-	if time := p.Time(); time != "" {
-		words = append(words, "for "+time)
+	if memory != "" {
+		words += " " + memory
 	}
-	return strings.Join(words, " ")
+	if time != "" {
+		words += " for " + time
+	}
+	return words
 }
 
-// Memory is the part of the line about bytes: "saved about 3.0 GiB (9.0→6.0)"; empty: not known.
+// Memory is the part of the line about bytes: "saved at least 3.0 GiB (9.0→6.0)"; empty: not
+// measured, or no more than the error of measurements.
 func (p *Price) Memory() string {
-	before, after, known := p.bytes()
-	if !known {
+	before, after := p.BytesBefore, p.BytesAfter
+	unclear := float64(max(before, after)-min(before, after)) < peakError*float64(max(before, after))
+	if before <= 0 || after <= 0 || unclear || p.AtLeast && before < after {
 		return ""
 	}
 	sure := ""
-	switch {
-	case p.PredictedBefore > 0 || p.PredictedAfter > 0:
-		sure = "about "
-	case p.AtLeast:
+	if p.AtLeast {
 		sure = "at least "
 	}
-	size, unit := inUnit(before, after)
+	size, unit := memory.Unit(before, after)
 	span := fmt.Sprintf(" (%s→%s)", size(before), size(after))
 	if before < after {
-		return "took " + sure + size(after-before) + unit + " more" + span
+		return "took " + size(after-before) + unit + " more" + span
 	}
 	return "saved " + sure + size(before-after) + unit + span
 }
 
-// Time is the part of the line about a step: "about 1.30 times the step time"; empty: not known.
+// Time is the part of the line about a step: "1.3 times the step time"; empty: not measured both
+// before and after.
 func (p *Price) Time() string {
-	if p.SecondsBefore <= 0 || p.SecondsAfter <= 0 {
+	if p.SecondsBefore <= 0 || p.SecondsAfter <= 0 || p.Estimated {
 		return ""
 	}
-	times := fmt.Sprintf("%.2f times the", p.SecondsAfter/p.SecondsBefore)
-	if times == "1.00 times the" {
-		times = "the same"
+	times := p.SecondsAfter / p.SecondsBefore
+	if math.Abs(times-1) < timeError {
+		return "the same step time"
 	}
-	if p.Estimated {
-		times = "about " + times
-	}
-	return times + " step time"
+	return fmt.Sprintf("%.2g times the step time", times)
 }
 
 // Headroom compares the memory that a job needed with the memory that it had, and lists what else
@@ -301,26 +297,58 @@ func smallestCard(fit *memory.Predictor, plan memory.RankPlan, peak int64, measu
 	return card.Gigabytes
 }
 
-// Of is the memory that the job had: "40.0 GiB", "22.3 GiB free".
-func (h *Headroom) Of() string {
-	size, unit := inUnit(h.Room)
+// room is the memory that the job had, for the end of a sentence: " of 40.0 GiB", " of 22.3 GiB
+// free".
+func (h *Headroom) room(size, unit string) string {
 	if h.Free {
 		unit += " free"
 	}
-	return size(h.Room) + unit
+	return " of " + size + unit
 }
 
-// Measured writes bytes in the unit of Of: "36.9".
-func (h *Headroom) Measured(bytes int64) string {
-	size, _ := inUnit(h.Room)
-	return size(bytes)
+// PeakWords compares a predicted with a measured peak: "predicted 36.1–37.8, measured 36.9 of 40.0
+// GiB". The peak of a job that ran out of memory is "at least". Empty: neither is known.
+func PeakWords(p *memory.Prediction, peak int64, ranOut bool, h *Headroom) string {
+	var sizes []int64
+	if p != nil && p.Mean > 0 {
+		sizes = append(sizes, p.Mean, p.Bound)
+	}
+	if peak > 0 {
+		sizes = append(sizes, peak)
+	}
+	if len(sizes) == 0 {
+		return ""
+	}
+	if h != nil {
+		sizes = append(sizes, h.Room)
+	}
+	size, unit := memory.Unit(sizes...)
+	var words []string
+	if p != nil && p.Mean > 0 {
+		predicted := "predicted " + size(p.Mean)
+		if most := size(p.Bound); most != size(p.Mean) {
+			predicted += "–" + most
+		}
+		words = append(words, predicted)
+	}
+	switch {
+	case peak > 0 && ranOut:
+		words = append(words, "at least "+size(peak))
+	case peak > 0:
+		words = append(words, "measured "+size(peak))
+	}
+	if h != nil {
+		unit = h.room(size(h.Room), unit)
+	}
+	return strings.Join(words, ", ") + unit
 }
 
 // Words is a line for people: "peak 36.9 of 40.0 GiB (8 % left); micro batch 32 fits; a card of
 // 24 GB would do".
 func (h *Headroom) Words() string {
 	left := 100 * float64(h.Room-h.Peak) / float64(h.Room)
-	words := fmt.Sprintf("peak %s of %s (%.0f %% left)", h.Measured(h.Peak), h.Of(), max(left, 0))
+	size, unit := memory.Unit(h.Room)
+	words := fmt.Sprintf("peak %s%s (%.0f %% left)", size(h.Peak), h.room(size(h.Room), unit), max(left, 0))
 	switch {
 	case h.Called > 0:
 		words += fmt.Sprintf("; the model was called with a batch of %d, and one of %d fits", h.Called, h.MicroBatch)

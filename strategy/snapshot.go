@@ -125,7 +125,11 @@ func (s Snapshot) OfRequest(bytes int64) bool {
 // ofOther is the snapshot without the request, which is not the one that was raised to the job:
 // libraries try workspaces of several sizes, and go on without one.
 func (s Snapshot) ofOther(raised int64) Snapshot {
-	s.Missing = strings.TrimPrefix(fmt.Sprintf("%s; the error's request of %s: this was held shortly before, when another of %s failed", s.Missing, GiB(raised), GiB(s.Requested)), "; ")
+	other := fmt.Sprintf("the error's request of %s: this was held shortly before, when another of %s failed", GiB(raised), GiB(s.Requested))
+	if s.Missing != "" {
+		other = s.Missing + "; " + other
+	}
+	s.Missing = other
 	if s.Giant != nil && s.Giant.Count == 0 {
 		s.Giant = nil
 	}

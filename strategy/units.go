@@ -25,22 +25,6 @@ func GiB(bytes int64) string {
 	return fmt.Sprintf("%d bytes", bytes)
 }
 
-func inGiB(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<30)) }
-
-// inUnit formats sizes that are shown together in one unit: the unit of the largest, with more
-// decimals if another is far smaller.
-func inUnit(sizes ...int64) (figure func(int64) string, unit string) {
-	const mib, gib = 1 << 20, 1 << 30
-	format, size, unit := "%.1f", float64(gib), " GiB"
-	switch {
-	case slices.Max(sizes) < gib:
-		format, size, unit = "%.0f", mib, " MiB"
-	case slices.Min(sizes) < gib:
-		format = "%.2f"
-	}
-	return func(n int64) string { return fmt.Sprintf(format, float64(n)/size) }, unit
-}
-
 // Count formats a number of things: "1 attempt", "2 attempts".
 func Count[N int | int64](n N, thing string) string {
 	if n == 1 {

@@ -78,7 +78,7 @@ gpurun:   +4
 gpurun: summary: trained after 2 attempts in 1h1m30s
 gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1 → micro batch 8→4, accumulation 1→2
 gpurun:   attempt 1, 1h0m0s: trained
-gpurun:   micro batch 8→4, accumulation 1→2 saved at least 6.0 GiB (15.0→9.0) for about 1.10 times the step time
+gpurun:   micro batch 8→4, accumulation 1→2 saved at least 6.0 GiB (15.0→9.0)
 gpurun:   changed from the job as written: micro batch 8→4, accumulation 1→2
 gpurun: hint: to start with this plan next time, type: A=1 B=2 gpurun train.py --bs 4 'it'\''s'
 gpurun: logs: /runs/r1/attempt-*/rank*

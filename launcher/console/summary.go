@@ -57,7 +57,7 @@ func (p *People) finish(v launcher.Verdict) {
 		}
 	}
 	for _, a := range v.Attempts {
-		if a.Price != nil {
+		if a.Price != nil && a.Price.String() != "" {
 			p.say("  %s", a.Price)
 		}
 		for _, words := range a.MemoryPressure {
@@ -396,35 +396,17 @@ func predicted(p *memory.Prediction) string {
 	if p == nil || p.Mean == 0 {
 		return ""
 	}
-	return "; predicted peak " + strategy.Interval(p.Mean, p.Bound) + " GiB"
+	return "; predicted peak " + strategy.Interval(p.Mean, p.Bound)
 }
 
-// peaks returns an attempt's predicted and measured peak: "; predicted 36.1–37.8, measured 36.9 of 40.0 GiB".
-// There is no measured peak if the attempt ran out of memory.
+// peaks returns an attempt's predicted and measured peak: "; predicted 36.1–37.8, measured 36.9 of 40.0 GiB". A job
+// that ran out of memory needs at least what it held.
 func peaks(a *runstate.AttemptState) string {
-	var words []string
-	measured, room := a.Peak(), a.Decision.Headroom
-	figure := func(bytes int64) string { return strategy.Interval(bytes, bytes) }
-	if room != nil {
-		figure = room.Measured
-	}
-	if p := a.Expected; p != nil && p.Mean > 0 {
-		words = append(words, "predicted "+figure(p.Mean))
-		if mean, bound := figure(p.Mean), figure(p.Bound); mean != bound {
-			words[0] += "–" + bound
-		}
-	}
-	if measured > 0 && (len(words) > 0 || room != nil) {
-		words = append(words, "measured "+figure(measured))
-	}
-	if len(words) == 0 {
+	words := strategy.PeakWords(a.Expected, a.Peak(), a.Diagnosis.OutOfMemory(), a.Decision.Headroom)
+	if words == "" || a.Expected == nil && a.Decision.Headroom == nil {
 		return ""
 	}
-	said := "; " + strings.Join(words, ", ")
-	if room != nil {
-		return said + " of " + room.Of()
-	}
-	return said + " GiB"
+	return "; " + words
 }
 
 // headroom prints how much memory was free, and which larger micro batch or smaller card fits.

@@ -148,7 +148,7 @@ func (v attemptView) NotChosen() (plans []string) {
 		if changed == "" {
 			changed = "the same plan"
 		}
-		plans = append(plans, fmt.Sprintf("%s, predicted %s GiB: %s", changed, strategy.Interval(o.Expected.Mean, o.Expected.Bound), o.Reason))
+		plans = append(plans, fmt.Sprintf("%s, predicted %s: %s", changed, strategy.Interval(o.Expected.Mean, o.Expected.Bound), o.Reason))
 	}
 	return plans
 }
@@ -170,16 +170,9 @@ func (v attemptView) Predicted() (p [2]int64) {
 // out of memory is no measure of its plan.
 func (v attemptView) PeakWords() string {
 	mean, bound, peak := v.Predicted()[0], v.Predicted()[1], v.Peak
-	words := ""
-	switch {
-	case mean == 0 && peak == 0:
-		return ""
-	case mean == 0:
-		words = "held at most " + gib(peak)
-	case peak == 0:
-		words = "predicted " + strategy.Interval(mean, bound) + " GiB"
-	default:
-		words = fmt.Sprintf("predicted %s GiB, measured %s: %s", strategy.Interval(mean, bound), gib(peak), v.deviation(mean, bound))
+	words := strategy.PeakWords(v.Expected, peak, v.Diagnosis.OutOfMemory(), nil)
+	if mean > 0 && peak > 0 {
+		words += ": " + v.deviation(mean, bound)
 	}
 	if v.Decision.Headroom != nil {
 		words += "; " + v.Decision.Headroom.Words()

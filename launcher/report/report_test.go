@@ -98,7 +98,7 @@ func TestTheOrderOfThePage(t *testing.T) {
 		`data-outcome="trained"`, "after 2 attempts in 1m13s", "<h1>two</h1>", "attempt 0: CUDA out of memory in forward on rank 0", "checkpointing none→full, allocator default→expandable",
 		"to start with this plan next time, type", `<code class="paste">torchrun train.py --gradient_checkpointing true</code>`,
 		"<h2>Attempts</h2>", "<h2>What filled the memory</h2>", "<h2>Loss</h2>", `<details id="attempt-0"`, "runner-up", "slower: a step takes 1.03 times as long", "rank 0, cuda:0: memory over time",
-		"out of memory, forward</text>", "torch.OutOfMemoryError", "precision: precision is already bf16", `<details id="attempt-1"`, "predicted 5.4–5.8 GiB, measured 4.7 GiB: 13.1 % below the mean", "--gradient_checkpointing false",
+		"out of memory, forward</text>", "torch.OutOfMemoryError", "precision: precision is already bf16", `<details id="attempt-1"`, "predicted 5.4–5.8, measured 4.7 GiB: 13.1 % below the mean", "--gradient_checkpointing false",
 		"<h2>Environment</h2>", "hf-trainer", "2 × NVIDIA H200", "mode predict", "<h2>Files</h2>", `<a href="journal.jsonl">`, `<a href="attempt-0/samples.jsonl">`, "written by gpurun v9",
 	} {
 		i := strings.Index(page[at:], words)

@@ -110,15 +110,13 @@ func joined(remedies []strategy.Rung) string {
 	return strings.Join(words, ", ")
 }
 
-// stepTime describes how long a step takes after a change, and whether that is estimated.
+// stepTime describes how long a step takes after a change.
 func stepTime(p *strategy.Price) string {
 	switch after := fmt.Sprintf("%.3g s", p.SecondsAfter); {
 	case p.SecondsAfter <= 0:
 		return "not known"
-	case p.SecondsBefore <= 0:
+	case p.Time() == "":
 		return after + "; before, no step was measured"
-	case p.Estimated:
-		return fmt.Sprintf("%s: %s measured, the time before is the planner's estimate", p.Time(), after)
 	default:
 		return fmt.Sprintf("%s: %.3g → %s", p.Time(), p.SecondsBefore, after)
 	}

@@ -245,18 +245,17 @@ func before(a, b *rated) bool {
 
 // reason is the reason why a candidate was not chosen, for people.
 func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string {
-	room := gib(float64(r.room))
 	switch {
 	case p.Unknown != "":
 		return "not known: " + p.Unknown
 	case r.host && p.NVMe > 0:
-		return fmt.Sprintf("needs %s GiB of host memory and %s GiB of NVMe a rank", gib(float64(max(p.Host, p.Pinned))), gib(float64(p.NVMe)))
+		host := max(p.Host, p.Pinned)
+		return fmt.Sprintf("needs %s of host memory and %s of NVMe a rank", Of(host, host, 0), Of(p.NVMe, p.NVMe, 0))
 	case r.host:
-		return fmt.Sprintf("needs %s of %s GiB of free host memory", gib(float64(max(p.Host, p.Pinned))*float64(max(f.device.LocalRanks, 1))), gib(float64(f.device.Host)))
-	case !r.fits() && gib(float64(p.Mean)) == gib(float64(p.Bound)):
-		return fmt.Sprintf("needs %s GiB of %s that can be used", gib(float64(p.Mean)), room)
+		host := whole(float64(max(p.Host, p.Pinned)) * float64(max(f.device.LocalRanks, 1)))
+		return fmt.Sprintf("needs %s of free host memory", Of(host, host, f.device.Host))
 	case !r.fits():
-		return fmt.Sprintf("needs %s–%s GiB of %s that can be used", gib(float64(p.Mean)), gib(float64(p.Bound)), room)
+		return fmt.Sprintf("needs %s that can be used", Of(p.Mean, p.Bound, r.room))
 	case best < 0:
 		return ""
 	}
@@ -265,7 +264,7 @@ func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string
 	case r.group > b.group:
 		return "changes more of the job or its training than is needed"
 	case r.seconds > b.seconds*(1+tie) && b.seconds > 0:
-		return fmt.Sprintf("slower: a step takes %.2f times as long", r.seconds/b.seconds)
+		return fmt.Sprintf("slower: a step takes about %.3g times as long", r.seconds/b.seconds)
 	case r.seconds > 0 && r.seconds < b.seconds*(1-tie): // the order of remedies was preferred
 		return "later in the order of remedies"
 	}
