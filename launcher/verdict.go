@@ -59,6 +59,8 @@ type AttemptSummary struct {
 	InPlace []strategy.RankInPlace `json:"in_place,omitempty"`
 	// MemoryPressure are sentences about ranks whose allocator freed its cache in step after step.
 	MemoryPressure []string `json:"memory_pressure,omitempty"`
+	// Retries is the number of times that the allocator of a rank freed its cache to serve a request.
+	Retries int64 `json:"allocator_retries,omitempty"`
 	// Untaken are changes without effect, with the requested and the used value.
 	Untaken strategy.Changes `json:"untaken,omitempty"`
 
@@ -104,6 +106,7 @@ func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end attem
 		Rung:    d.Rung, Rungs: d.Rungs, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted, Untaken: d.Ineffective, Alone: a.Alone,
 		ExitCode: end.code, Error: a.Diagnosis.Error, Traceback: end.traceback,
 		Peak: a.Peak(), SamplesPerSecond: job.Throughput(a), InPlace: a.InPlace, MemoryPressure: end.pressure,
+		Retries: a.Retries(),
 	}
 	t.Training, _ = job.Training(a.Plan, history)
 	if a.Expected != nil {

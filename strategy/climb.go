@@ -65,12 +65,13 @@ func (s *situation) ascend() Ascent {
 	if len(s.last.Measured) == 0 || slices.ContainsFunc(s.last.Measured, unmeasured) {
 		return Ascent{Refused: "the first steps have not been measured", Later: true}
 	}
-	best, ok := s.scouted(s.higher())
+	plans := s.higher()
+	best, ok := s.scouted(plans, false)
 	if !ok {
 		return Ascent{Refused: "no faster plan is likely to fit"}
 	}
+	a := Ascent{Proposal: s.proposal(plans)}
 	changed := s.plan.Changed(best.plan)
-	a := Ascent{Proposal: fmt.Sprintf("%s would fit and be about %.1f times as fast", changed.wanted(), best.gain)}
 	over := !s.last.Ended.IsZero()
 	if a.Refused = s.last.Kept; over && a.Refused != "" {
 		return a
@@ -97,6 +98,20 @@ func (s *situation) ascend() Ascent {
 			at.Last, at.Total, level, changed, s.kept(changed), best.gain, about(s.saving(best)), from),
 	}
 	return a
+}
+
+// proposal describes the fastest plan whose bound fits; empty if there is none. A need that does
+// not follow from measurements may be another.
+func (s *situation) proposal(plans []Plan) string {
+	best, ok := s.scouted(plans, true)
+	if !ok {
+		return ""
+	}
+	fits := "would fit"
+	if !best.expected.Measured() {
+		fits = "may fit (its need was not measured)"
+	}
+	return fmt.Sprintf("%s %s and be about %.1f times as fast", s.plan.Changed(best.plan).wanted(), fits, best.gain)
 }
 
 // keeps returns why a run keeps its plan: first the reasons of the policy and the job, last those
@@ -322,8 +337,8 @@ func (s *situation) failedWith(p Plan) bool {
 }
 
 // scouted returns the fastest of some plans that is likely to fit and worth a change, by the
-// measurements of the run's attempts.
-func (s *situation) scouted(plans []Plan) (faster, bool) {
+// measurements of the run's attempts. Certain: its bound fits.
+func (s *situation) scouted(plans []Plan, certain bool) (faster, bool) {
 	if s.scout != nil {
 		return s.scout(s, plans)
 	}
@@ -337,7 +352,7 @@ func (s *situation) scouted(plans []Plan) (faster, bool) {
 	for i, plan := range plans {
 		candidates[i] = memory.PlanCandidate{Plan: p.memory(plan)}
 	}
-	best, saved := memory.Climb(p.fit, now, measured, candidates)
+	best, saved := memory.Climb(p.fit, now, measured, candidates, certain)
 	if best < 0 || saved >= 1 {
 		return faster{}, false
 	}

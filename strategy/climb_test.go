@@ -49,7 +49,7 @@ func promising() *prospects {
 			At: dawn.Add(2*time.Hour + 8*time.Minute), Accelerator: "cuda", BF16: true,
 			Checkpoint: "out/checkpoint-400", CheckpointWritten: dawn.Add(2*time.Hour + 7*time.Minute),
 		},
-		best: faster{plan: ran4, gain: 1.6, peak: 31 << 30, room: 80 << 30}, found: true,
+		best: faster{plan: ran4, expected: memory.Prediction{Evidence: "same mode"}, gain: 1.6, peak: 31 << 30, room: 80 << 30}, found: true,
 	}
 }
 
@@ -63,7 +63,7 @@ func (o *prospects) climb() Ascent {
 func TestClimb(t *testing.T) {
 	a := promising().climb()
 	want := Decision{
-		Relaunch: true, Rule: "climb", Next: ran4, Resume: "out/checkpoint-400", Expected: &memory.Prediction{},
+		Relaunch: true, Rule: "climb", Next: ran4, Resume: "out/checkpoint-400", Expected: &memory.Prediction{Evidence: "same mode"},
 		Changed: Changes{MicroBatchSize: {"2", "4"}, GradientAccumulationSteps: {"16", "8"}},
 		Reason: "attempt 1: step 400 of 20000, peak 31.0 of 80.0 GiB → micro batch 2→4, accumulation 16→8 (global batch 32 kept), " +
 			"about 1.6 times as fast, saves about 2 h; from checkpoint-400",
@@ -265,6 +265,10 @@ func TestProposal(t *testing.T) {
 	s := &situation{policy: o.policy, job: o.job, inventory: o.inv, scout: func(*situation, []Plan) (faster, bool) { return o.best, true }}
 	s.look(append(slices.Clone(o.history), o.now))
 	if d := s.decide(); d.Rule != "trained" || d.Proposal != "micro batch 4 would fit and be about 1.6 times as fast; gpurun did not switch to it, since recovery.climb = false" {
+		t.Errorf("%+v", d)
+	}
+	o.best.expected.Evidence = "prior"
+	if d := s.decide(); !strings.HasPrefix(d.Proposal, "micro batch 4 may fit (its need was not measured) and be") {
 		t.Errorf("%+v", d)
 	}
 	s.last.Kept, s.policy.Climb = "the time here ends within the hour", true

@@ -329,9 +329,11 @@ type Candidate struct {
 	// Training is the effect of the plan on the training.
 	Training Training `json:"training"`
 	// Peak is the mean and the bound in bytes of the device's allocator, Seconds the time of
-	// an optimizer step; 0: not known.
+	// an optimizer step; 0: not known. Timed: steps of this job were timed. Otherwise Seconds only
+	// shows which plan is faster.
 	Peak    [2]int64 `json:"peak_bytes"`
 	Seconds float64  `json:"seconds,omitempty"`
+	Timed   bool     `json:"timed,omitempty"`
 	// Fits: the bound fits the device, the host and NVMe. Reason is the same as a sentence.
 	Fits   bool   `json:"fits"`
 	Reason string `json:"reason"`
@@ -362,7 +364,7 @@ func Candidates(p Policy, j Job, plan Plan, inv Inventory) []Candidate {
 			continue
 		}
 		class, _ := classes.class(shown)
-		one := Candidate{shown, class, [2]int64{expected.Mean, expected.Bound}, expected.Seconds, true, "fits", c}
+		one := Candidate{shown, class, [2]int64{expected.Mean, expected.Bound}, expected.Seconds, expected.Timed, true, "fits", c}
 		switch {
 		case expected.Bound > w.fit.Room(c.Plan):
 			one.Fits, one.Reason = false, "does not fit in "+GiB(w.fit.Capacity(c.Plan))

@@ -37,6 +37,26 @@ func (e *Evidence) Pressure() (all []RankPressure) {
 	return all
 }
 
+// Retries is the number of times that the allocator of a rank freed its cache to serve a request,
+// without an error: the most of all ranks.
+func (a Attempt) Retries() (most int64) {
+	if a.Diagnosis.OutOfMemory() {
+		return 0 // each error has one
+	}
+	for i := range a.Measured {
+		most = max(most, a.Measured[i].Retries)
+	}
+	return most
+}
+
+// RetriesWords is a line about retries; empty for none.
+func RetriesWords(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the allocator freed its cache and retried %s: memory was short, which slows training", Count(n, "time"))
+}
+
 // Sentence is for people; ends are the changes that would end it, if any.
 func (r RankPressure) Sentence(ends string) string {
 	words := fmt.Sprintf("rank %d: the allocator had to free and retry %s in %s up to step %d; this slows training",

@@ -274,7 +274,7 @@ func largest(fit *memory.Predictor, plan memory.RankPlan) int {
 			next.Accumulation /= 2
 		}
 		p := fit.Predict(next)
-		if next.MicroBatch == 0 || p.Unknown != "" || p.Bound > fit.Room(next) {
+		if next.MicroBatch == 0 || p.Unknown != "" || !p.Measured() || p.Bound > fit.Room(next) {
 			break
 		}
 		found = next.MicroBatch

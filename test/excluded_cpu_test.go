@@ -44,3 +44,29 @@ func TestJobThatCannotFitEndsAfterOneAttempt(t *testing.T) {
 		t.Errorf("with %s: %s after %d attempts: %s", enough[0], v.Outcome, len(v.Attempts), v.Reason)
 	}
 }
+
+// A larger micro batch that is said to fit, fits: the job is run again with it, under the same ceiling.
+func TestPrintedAdviceFits(t *testing.T) {
+	python := testenv.Torch(t)
+	t.Parallel()
+	dir := copyOf(t, filepath.Join("testdata", "cpu"))
+	var before, peak int
+	if _, err := fmt.Sscanf(lastLine(runLine(t, dir, python, "arguments.py"), "data "), "data %d %d", &before, &peak); err != nil {
+		t.Fatal(err)
+	}
+	for i, share := range []float64{.75, 1.2} { // of the memory of a step with 32 samples
+		ceiling := fmt.Sprintf("%dMiB", before+int(share*float64(peak-before)))
+		_, said := runBoth(t, dir, binary(t), "--run-dir", fmt.Sprint("run", i), "--device-memory", ceiling, python, "arguments.py", "--batch-size", "4", "--accum", "8")
+		larger := regexp.MustCompile(`; micro batch (\d+) fits`).FindStringSubmatch(said)
+		if larger == nil {
+			t.Errorf("no larger micro batch is said to fit %s:\n%s", ceiling, said)
+			continue
+		}
+		micro, _ := strconv.Atoi(larger[1])
+		runLine(t, dir, binary(t), "--run-dir", fmt.Sprint("again", i), "--mode", "off", "--no-in-place", "--device-memory", ceiling,
+			python, "arguments.py", "--batch-size", larger[1], "--accum", fmt.Sprint(32/micro))
+		if v := verdictOf(t, filepath.Join(dir, fmt.Sprint("again", i))); v.Outcome != strategy.Trained || len(v.Attempts) != 1 {
+			t.Errorf("micro batch %d under %s: %s: %s", micro, ceiling, v.Outcome, v.Reason)
+		}
+	}
+}

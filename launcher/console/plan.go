@@ -130,14 +130,14 @@ func (v Survey) candidates(page *Page, out io.Writer) error {
 	page.Printf("\ncandidates, by earlier measurements:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows := page.On(table)
-	rows.Printf("  peak, GiB\ts a step\tplan\tverdict\n")
+	rows.Printf("  predicted peak\ts a step\tplan\tverdict\n")
 	for _, c := range v.Candidates[:min(len(v.Candidates), candidatesShown)] {
 		plan, seconds := v.Plan.Changed(c.Plan).String(), "–"
 		if plan == "" {
 			plan = "as written"
 		}
-		if c.Seconds > 0 {
-			seconds = fmt.Sprintf("%.3g", c.Seconds)
+		if c.Seconds > 0 && c.Timed {
+			seconds = fmt.Sprintf("about %.2g", c.Seconds)
 		}
 		rows.Printf("  %s\t%s\t%s\t%s\n", strategy.Interval(c.Peak[0], c.Peak[1]), seconds, plan, c.Reason)
 	}

@@ -29,9 +29,7 @@ func (p *People) finish(v launcher.Verdict) {
 		if words := strategy.InPlaceWords(v.Attempts[0].InPlace); words != "" {
 			p.say("  %s", words)
 		}
-		for _, words := range v.Attempts[0].MemoryPressure {
-			p.say("warning: %s", words)
-		}
+		p.pressure(v.Attempts[0], "")
 		p.headroom()
 		if lost := v.Attempts[0].Untaken.Lost(); lost != "" {
 			p.say("warning: trained, but %s", lost)
@@ -60,9 +58,7 @@ func (p *People) finish(v launcher.Verdict) {
 		if a.Price != nil && a.Price.String() != "" {
 			p.say("  %s", a.Price)
 		}
-		for _, words := range a.MemoryPressure {
-			p.say("  warning: attempt %d: %s", a.N, words)
-		}
+		p.pressure(a, fmt.Sprintf("attempt %d: ", a.N))
 	}
 	if v.Outcome == strategy.Trained {
 		p.headroom()
@@ -74,6 +70,16 @@ func (p *People) finish(v launcher.Verdict) {
 	}
 	p.say("logs: %s%s", filepath.Join(p.Dir, "attempt-*", "rank*"), p.otherNodes())
 	p.reported(p.say)
+}
+
+// pressure warns of memory that was short in an attempt, without an error.
+func (p *People) pressure(a launcher.AttemptSummary, of string) {
+	for _, words := range a.MemoryPressure {
+		p.say("warning: %s%s", of, words)
+	}
+	if words := strategy.RetriesWords(a.Retries); words != "" && len(a.MemoryPressure) == 0 {
+		p.say("  %s%s", of, words)
+	}
 }
 
 // apart warns if each rank trained the job by itself.

@@ -87,8 +87,12 @@ func (v attemptView) Facts() []fact {
 	for _, again := range v.Again[:min(len(v.Again), mostListed)] {
 		all.add("", again.Sentence(false))
 	}
-	for _, r := range v.Evidence.Pressure() {
+	pressed := v.Evidence.Pressure()
+	for _, r := range pressed {
 		all.add("memory pressure", r.Sentence(""))
+	}
+	if ran := (strategy.Attempt{Diagnosis: v.Diagnosis, Measured: v.Evidence.Measured()}); len(pressed) == 0 {
+		all.add("memory pressure", strategy.RetriesWords(ran.Retries()))
 	}
 	all.add("command", strings.Join(v.Command.Argv, " "))
 	return all

@@ -282,9 +282,9 @@ const (
 
 // Climb returns the faster plan that replaces one that trains, once. Numerics stay unchanged, the
 // measured peak leaves more than 8 % of the available memory unless remedies in place lowered it, the gain is 8 % of the time or
-// more, and 1.03 times the expected peak fits. gain is the saved fraction of a step's time; index
-// is -1 if there is none.
-func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []PlanCandidate) (index int, gain float64) {
+// more, and 1.03 times the expected peak fits. Certain: the bound fits, too. gain is the saved
+// fraction of a step's time; index is -1 if there is none.
+func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []PlanCandidate, certain bool) (index int, gain float64) {
 	peak := max(measured.stepPeak(), measured.Peak)
 	room := f.Room(current)
 	// A plan with remedies in place needed all memory before.
@@ -306,6 +306,9 @@ func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []Pl
 			need = float64(p.Bound)
 		}
 		if p.Unknown != "" || p.Seconds <= 0 || need > float64(f.Room(c.Plan)) || !f.FitsHost(&p) {
+			continue
+		}
+		if certain && p.Bound > f.Room(c.Plan) {
 			continue
 		}
 		if g := 1 - p.Seconds/now; now > 0 && g >= climbGain && g > gain {

@@ -7,10 +7,11 @@ import (
 
 // A stepClock is the time of a mode's micro batch: floor seconds if launching kernels bounds it,
 // each seconds per sample if computing does, and the update that a step adds. again is the factor
-// of a launch if gradients are added to existing ones. launched: floor follows from measured launches.
+// of a launch if gradients are added to existing ones. launched: floor follows from measured launches;
+// timed: the times do from measured steps.
 type stepClock struct {
 	floor, each, update, again float64
-	launched                   bool
+	launched, timed            bool
 }
 
 // step is the time of an optimizer step in seconds. The fourth powers fit the transition between
@@ -85,6 +86,7 @@ func (f *Predictor) clock(mode RankPlan, s *modePeaks) stepClock {
 	}
 	if n > 0 {
 		c.floor, c.each, c.update = c.floor*math.Exp(floor/n), c.each*math.Exp(each/n), c.update*math.Exp(update/n)
+		c.timed = true
 	}
 	return c
 }

@@ -70,8 +70,10 @@ type Prediction struct {
 	// Instant is the phase of the peak: load, forward, loss, recompute, backward, optimizer,
 	// evaluation.
 	Instant string `json:"instant,omitempty"`
-	// Seconds is the time of one optimizer step of the same global batch; 0: unknown.
+	// Seconds is the time of one optimizer step of the same global batch; 0: unknown. Timed: steps of
+	// this job were timed. Otherwise it only shows which plan is faster.
 	Seconds float64 `json:"seconds,omitempty"`
+	Timed   bool    `json:"timed,omitempty"`
 	// Host, Pinned and NVMe are bytes of one rank outside the device.
 	Host   int64 `json:"host_bytes,omitempty"`
 	Pinned int64 `json:"pinned_bytes,omitempty"`

@@ -35,8 +35,8 @@ func (f *Predictor) predict(p *RankPlan, out *Prediction) {
 	least := s.base + st.weights + st.optimizer + st.gradients // the optimizer's step holds all three
 	*out = Prediction{
 		Mean: whole(mean), Bound: whole(bound), Instant: instant, Evidence: s.evidence, Least: whole(least),
-		Seconds: finite(s.clock.step(m, float64(max(p.Accumulation, 1)))),
-		Host:    whole(f.host + st.host + s.offloaded*m), Pinned: whole(st.pinned + s.offloaded*m + given(multiple)*st.pinnedMore), NVMe: whole(st.nvme),
+		Seconds: finite(s.clock.step(m, float64(max(p.Accumulation, 1)))), Timed: s.clock.timed,
+		Host: whole(f.host + st.host + s.offloaded*m), Pinned: whole(st.pinned + s.offloaded*m + given(multiple)*st.pinnedMore), NVMe: whole(st.nvme),
 	}
 	if measured {
 		out.Evidence = "measured"
