@@ -43,7 +43,6 @@ func TestAdviceAboutMemory(t *testing.T) {
 		"loading on a host":  {d: strategy.Diagnosis{Cause: cause.HostOOM, Phase: cause.Load}, want: "the model is loaded through host memory", not: "workers"},
 		"a huge array":       {d: strategy.Diagnosis{Cause: cause.HostOOM, Device: "cpu", Figures: cause.Figures{Requested: &capacity}}, want: "a single request of 16.0 GiB of host memory failed: look for a wrong shape", not: "workers"},
 		"a small array":      {d: strategy.Diagnosis{Cause: cause.HostOOM, Device: "cpu", Figures: cause.Figures{Requested: &wanted}}, want: "use fewer loader workers"},
-		"a file":             {d: strategy.Diagnosis{Cause: cause.DiskFull, Error: "OSError: [Errno 28] No space left on device: '/ckpt/step_10.pt'"}, want: "free space or quota on the file system of /ckpt/step_10.pt"},
 		"held by others":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &none, ReservedUnallocated: &none}}, want: "15.5 GiB are held outside PyTorch", not: "shard"},
 		"held by itself":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &half, ReservedUnallocated: &none}}, want: "the model does not fit", not: "held"},
 		"held by its cache":  {d: oldMessage, ev: saidTotal("14.00 GiB"), want: "the model does not fit", not: "held"},

@@ -109,19 +109,13 @@ func reservedInTotal(d strategy.Diagnosis, ev strategy.Evidence) int64 {
 	return -1
 }
 
-// fileOf matches the file in the message of a failed system call.
-var fileOf = lazy.Regexp(`\[Errno \d+\] [\w ]+: '([^']{1,300})'`)
-
 // closeAdvice is advice that fits the evidence better than the catalogue's: about memory that others hold, or that ran
-// out where no activations are live, so that a smaller batch does not help, and about the file that was written.
-// It is empty elsewhere.
+// out where no activations are live, so that a smaller batch does not help. It is empty elsewhere.
 func closeAdvice(d strategy.Diagnosis, ev strategy.Evidence) string {
 	const large = 8 << 30 // bytes of one tensor or array
 	switch {
 	case d.Cause == cause.HostOOM && d.Device == "cpu" && d.Requested != nil && *d.Requested >= large:
 		return fmt.Sprintf("a single request of %s of host memory failed: look for a wrong shape, data type or size, or work on the data in pieces", strategy.GiB(*d.Requested))
-	case d.Cause == cause.DiskFull && fileOf().MatchString(d.Error):
-		return fmt.Sprintf("free space or quota on the file system of %s, or point the output elsewhere", fileOf().FindStringSubmatch(d.Error)[1])
 	case d.Cause == cause.HostOOM && d.Phase == cause.Load && ev.Accelerator != "cpu":
 		return "the model is loaded through host memory: load it in its own dtype and without a second copy (low_cpu_mem_usage, mmap), on fewer ranks at a time, or ask for more host memory"
 	case d.Cause != cause.CUDAOOM:

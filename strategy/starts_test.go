@@ -39,6 +39,8 @@ func TestStarts(t *testing.T) {
 		{"a time that jumps", "2026-03-02 10:11:12 INFO begin\n" + leftByOOM + strings.Repeat("2026-03-02 18:00:00 INFO reading the data\n", 3) + leftByValue, []cause.Sign{cause.SignTime}, []cause.Code{cause.CUDAOOM, cause.UserError}},
 		{"a timeout of half an hour", "2026-03-02 10:11:12 INFO begin\n" + leftByOOM + strings.Repeat("2026-03-02 10:41:15 INFO waiting for rank 1\n", 3), nil, nil},
 		{"a process that had ended", leftByOOM + leftByValue, []cause.Sign{cause.SignEnd}, []cause.Code{cause.CUDAOOM, cause.UserError}},
+		{"an exception that was raised from the error", leftByOOM + "\nThe above exception was the direct cause of the following exception:\n\n" + leftByValue, nil, nil},
+		{"an exception while the error was handled", leftByOOM + "\nDuring handling of the above exception, another exception occurred:\n\n" + leftByValue, nil, nil},
 		{"another rank", "[rank0]: " + strings.ReplaceAll(strings.TrimSuffix(leftByOOM, "\n"), "\n", "\n[rank0]: ") + "\n[rank1]: " + strings.ReplaceAll(strings.TrimSuffix(leftByValue, "\n"), "\n", "\n[rank1]: ") + "\n", nil, nil},
 		{"the parent of the process", leftByOOM + strings.Replace(leftByValue, "ValueError: bad row 17", "RuntimeError: the training subprocess failed", 1), nil, nil},
 		{"a peer of the process", leftByOOM + strings.Replace(leftByValue, "ValueError: bad row 17", "EOFError: the other end closed the pipe", 1), nil, nil},

@@ -112,7 +112,7 @@ func TestAdvice(t *testing.T) {
 		"pbs.out":       "the scheduler's time limit ended the job",
 		"cancelled.out": "the output does not show who stopped it: the scheduler's record does",
 		"fine.out":      "if the job failed, its error is not in this output: name the file of its stderr, too, or add --exit-code N",
-		"disk.out":      "free space or quota on the file system of /ckpt/step_10.pt, or point the output elsewhere",
+		"disk.out":      "free space or quota on the file system of /ckpt/step_10.pt",
 		"complaint.out": `its last line may be an error, "config.yaml: unknown key lr_min": add --exit-code N if the job failed`,
 		"nothing.out":   "the output is empty and does not show how the job ended: read the file of its stderr",
 		"warned.out":    "add --exit-code N if the job failed: run with NCCL_DEBUG=INFO",

@@ -303,6 +303,8 @@ func (s *Scanner) another(w *writer, at *Finding) bool {
 	switch {
 	case at.Weight != WeightCause || len(r.codes) == 0 || at.Quoted || blames(at):
 		return false
+	case w.link != noLink:
+		return false // raised from the error before it, or while that was handled
 	case at.Code == Preempted:
 		return false // a scheduler cancels what hangs after an error
 	case w.key != "" && r.ending == processLeft && !w.left && !r.begun:
