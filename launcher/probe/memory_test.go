@@ -216,6 +216,15 @@ func TestEvaluationIsMeasured(t *testing.T) {
 	}
 }
 
+// The parameters that FSDP gathers at once are counted by unit, not by block.
+func TestUnitsOfFSDPAreCounted(t *testing.T) {
+	for way, want := range map[string][2]int64{"units": {2, 3}, "one_unit": {8, 0}, "plain": {}} {
+		if m := measure(t, way, false).Model; m.UnitOutermost != want[0] || m.UnitLargest != want[1] {
+			t.Errorf("%s: %d and %d parameters, want %d", way, m.UnitOutermost, m.UnitLargest, want)
+		}
+	}
+}
+
 // A job that differentiates twice is recognised, however it does it, and recomputation is refused with the reason.
 // One that does not is not.
 func TestSecondDerivativesAreRecognised(t *testing.T) {

@@ -186,6 +186,10 @@ type TrainedModel struct {
 	// number of those outside the blocks.
 	Cast        int64 `json:"cast,omitempty"`
 	CastOutside int64 `json:"cast_outside,omitempty"`
+	// UnitOutermost and UnitLargest are the numbers of parameters that FSDP gathers at once: those
+	// of the outermost unit, and of the largest other one.
+	UnitOutermost int64 `json:"unit_outermost,omitempty"`
+	UnitLargest   int64 `json:"unit_largest,omitempty"`
 	// Largest is the number of parameters of the largest single one.
 	Largest int64 `json:"largest,omitempty"`
 	// Embedding is the number of parameters of all embeddings; Tied: one of them is also the

@@ -42,7 +42,11 @@ func (f *Predictor) states(p RankPlan) states {
 	if f.foreach(p) {
 		whole.step = whole.gradients // intermediates as large as the parameters (torch.optim's documentation)
 	}
-	s := whole.on(parameterCounts{all, trained, float64(f.model.Largest), f.largestBlock(), float64(f.model.Outside)}, p.Usual())
+	block, outside := f.largestBlock(), float64(f.model.Outside)
+	if p.Sharding == "fsdp" && f.model.UnitOutermost+f.model.UnitLargest > 0 {
+		block, outside = float64(f.model.UnitLargest), float64(f.model.UnitOutermost)
+	}
+	s := whole.on(parameterCounts{all, trained, float64(f.model.Largest), block, outside}, p.Usual())
 	switch {
 	case p.DeepSpeed && stage(p) == 3:
 		s.weights, s.gradients, s.held = s.weights+s.gradients, 0, 0

@@ -32,7 +32,20 @@ def of(root, model, compiled):
         blocks=lists, outside=total(sizes.keys() - inside), cast=total(cast), cast_outside=total(cast - inside),
         embedding=total(embedded), tied=bool(embedded & cast), convolutional=convolutional(modules, found_blocks), attention=any(attends(m) for m in modules))
     found["vocabulary"], found["hidden"] = widest(modules)
+    found.update(units(modules, sizes))
     return found
+
+
+def units(modules, sizes):
+    """Return the parameters that FSDP gathers at once: of the outermost unit, which holds them until the
+    backward is over, and of the largest other one."""
+    found = [m for m in modules if kinds(m) & {"FSDPModule", "FullyShardedDataParallel"}]
+    own = {m: {id(p) for p in m.parameters()} for m in found}
+    counts = []
+    for unit in found:
+        below = set().union(*(own[m] for m in unit.modules() if m is not unit and m in own))
+        counts.append(sum(sizes.get(i, 0) for i in own[unit] - below))
+    return {"unit_outermost": counts[0], "unit_largest": max(counts[1:], default=0)} if counts else {}
 
 
 def size(p):

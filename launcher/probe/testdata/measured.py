@@ -205,6 +205,28 @@ def evaluates():
         net.train()
 
 
+class FSDPModule:
+    """What fully_shard puts before a module's class."""
+
+
+def sharded(net, *units):
+    for unit in units:
+        unit.__class__ = type("FSDP" + type(unit).__name__, (FSDPModule, type(unit)), {})
+    several(net, 1, 1)
+
+
+def units():
+    """Two units of three blocks below one of the other two."""
+    net = Deep(2)
+    net.rest = nn.ModuleList([Deep(3), Deep(3)])
+    sharded(net, net, net.rest[0], net.rest[1])
+
+
+def one_unit():
+    net = Deep()
+    sharded(net, net)
+
+
 def twice(loss):
     net = Deep(2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
