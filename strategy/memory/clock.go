@@ -42,6 +42,8 @@ const (
 	launchCold             = 0.55 // of a cold forward's (H100 rows: .3–.8)
 	launchColdFull         = 0.85 // with full checkpointing (.6–1.3)
 	launchAdd              = 1.05 // of a launch if gradients are added to existing ones, if launches were measured
+	operationsFull         = 1.15 // of a card's speed below, without the time for activations (landscape, H100 rows)
+	operationsHalf         = 1.8
 	activationPasses       = 11   // times that a step reads or writes its activations (landscape, H100 rows)
 	convolutionPasses      = 20   // times that a step reads or writes its activations (landscape)
 	offloadedOptimizer     = 1.0  // seconds for 1e9 parameters: CPU Adam, .55–1.25 published
@@ -147,9 +149,9 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	}
 	c := stepClock{floor: launchBlock * math.Max(blocks, 4), again: launchAgain}
 	checkpointing := launchCheckpointing
-	kind, rate := kindOf(mode), speed.full*1.15
+	kind, rate := kindOf(mode), speed.full*operationsFull
 	if kind != "fp32" {
-		rate = speed.half * 1.8
+		rate = speed.half * operationsHalf
 	}
 	if kind == "autocast" {
 		c.floor = c.floor * launchAutocast
