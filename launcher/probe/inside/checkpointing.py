@@ -124,9 +124,15 @@ def flip(switch, on, tell=None, count=None, when=None):
         function = compared.checkpoint(function, tell, compared.Steps(count), "a block of " + type(switch).__name__)
         if when is not None:
             function = gated(function, when)
+    before = [(module, dict(module.__dict__)) for module in switch.modules()]
     switch._set_gradient_checkpointing(enable=on, gradient_checkpointing_func=function)
     if not on:
         return
+    for module, then in before:
+        now = module.__dict__
+        changed = {name for name, value in now.items() if name not in then or then[name] is not value}
+        if changed:  # its copies, as for an average of weights, and its pickles are those of the job's own model
+            forwards.copied_with(module, {name: then[name] for name in changed & set(then)}, changed - set(then))
     # Where stages and the blocks in them have a flag each, a block would run three times.
     for module in switch.modules():
         if is_layer(module) and any(is_layer(m) for m in module.modules() if m is not module):

@@ -1,7 +1,10 @@
 # Compares a recomputed block's second run with its first, in the first steps: if they differ,
 # the gradients would differ from the job's own. Little of the first output is kept: the sums
 # of every 1021st element, and its length.
+import contextlib
 import sys
+
+from . import places
 
 STEPS = 2
 LATEST = 16  # steps after which blocks that are never run again are not compared
@@ -113,22 +116,42 @@ def checkpoint(function, tell, steps, kind):
     """Return a function to checkpoint with, for a model's own switch, that compares the runs."""
 
     def checked(run, *args, **kwargs):
-        if not steps.forward():
-            return function(run, *args, **kwargs)
-        kept = []
+        compares, kept, before = steps.forward(), [], []
 
         def compared(*args, **kwargs):
-            output = run(*args, **kwargs)
-            if not kept:
-                kept.append(sketch(output))
-            else:
+            if not before:
+                before.append(drawn())
+                output = run(*args, **kwargs)
+                kept.append(sketch(output) if compares else None)
+                return output
+            with drawing(before[0]):
+                output = run(*args, **kwargs)
+            if kept and kept[0] is not None:
                 steps.backward = True
                 why = difference(kept[0], sketch(output))
                 if why:
                     fail(kind, why, tell)
             return output
 
-        with early_stop_off():
+        with early_stop_off() if compares else contextlib.nullcontext():
             return function(compared, *args, **kwargs)
 
     return checked
+
+
+def drawn():
+    """Return the random numbers of Python and NumPy: PyTorch restores only its own in a second run."""
+    return [(place, place.read(places.SMALL)) for place in map(places.Random, ("Python", "NumPy"))]
+
+
+@contextlib.contextmanager
+def drawing(before):
+    """Draw what was drawn before, and leave no trace."""
+    after = drawn()
+    try:
+        for place, value in before:
+            place.put_back(value)
+        yield
+    finally:
+        for place, value in after:
+            place.put_back(value)

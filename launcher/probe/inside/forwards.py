@@ -107,6 +107,27 @@ def call(module, run):
     add(table, module, run)
 
 
+STATES: dict = {}  # by class: the modules whose copies have other attributes
+
+
+def copied_with(module, values, absent):
+    """Have copies and pickles of a module have these attributes, by name, and those not."""
+    kind = type(module)
+    if kind not in STATES:
+        table, number, plain = Table(), id, getattr(kind, "__getstate__", lambda module: module.__dict__)
+
+        def __getstate__(self):
+            state, entry = plain(self), table.get(number(self))
+            if entry is None or type(state) is not dict:
+                return state
+            values, absent = entry[1]
+            return {name: values.get(name, value) for name, value in state.items() if name not in absent}
+
+        STATES[kind] = table
+        imports.placed(kind, "__getstate__", __getstate__)
+    add(STATES[kind], module, (values, absent))
+
+
 def undo(layers):
     for kind, (table, forward, own) in layers.items():
         table.clear()

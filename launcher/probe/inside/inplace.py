@@ -541,6 +541,8 @@ class Guard:
                 for i, gradient in call.gradients.items():
                     outputs.append(made[i])
                     gradients.append(gradient)
+                    # It has what comes from outputs that follow from this one, too: that is not to be added again.
+                    self.register_hook(made[i], lambda _, whole=gradient: whole)
             del made
             done = self.others(left)
             self.engine(outputs, gradients, inputs=left)
@@ -846,7 +848,8 @@ def sequences():
     return found
 
 
-HARMLESS = ("torch.nn.utils", "torch.nn.parallel", "gpurun", "inside.")
+# Those of transformers collect the outputs of blocks for the call that is in progress.
+HARMLESS = ("torch.nn.utils", "torch.nn.parallel", "transformers.utils.output_capturing", "gpurun", "inside.")
 
 
 def hooked(torch, modules):

@@ -1,6 +1,7 @@
 # The graph of a pass that failed: what follows from which call of the root, whether a repeated
 # call gives every leaf its gradient, and how what the graph saved is let go although the job may
 # still refer to tensors in it.
+import functools
 import gc
 import itertools
 import sys
@@ -53,7 +54,7 @@ class Walk:
                 continue
             seen.add(node)
             if hasattr(node, "variable"):
-                if id(node.variable) not in own:
+                if id(node.variable) not in own and is_held(node):
                     raise rootstate.Unrepeatable("the model uses a tensor with a gradient that is no parameter of it")
                 continue
             if node.name().startswith("CheckpointFunction"):
@@ -123,6 +124,20 @@ def all_tensors():
         return list(itertools.compress(objects, map(kinds.__contains__, map(type, objects))))  # the fastest way
     except TypeError:  # a class that has no hash
         return [each for each in objects if issubclass(type(each), tensor)]
+
+
+def is_held(node):
+    """Return whether anything but the graph refers to a leaf, so that its gradient can be read."""
+    return sys.getrefcount(node.variable) > unheld()
+
+
+@functools.lru_cache(maxsize=1)
+def unheld():
+    """Return the number of references to a leaf that only its graph refers to."""
+    torch = sys.modules["torch"]
+    with torch.enable_grad():
+        end = torch.zeros(1, requires_grad=True).clone()
+    return sys.getrefcount(end.grad_fn.next_functions[0][0].variable)
 
 
 def detach(views):

@@ -621,7 +621,8 @@ class Random(Place):
 
 
 class Hooks(Place):
-    """The number of hooks on modules: a forward that registers one may not run twice."""
+    """The hooks on modules. Around most calls only their number is read: a forward that registers one
+    then may not run twice."""
 
     def __init__(self, modules):
         self.name, self.kind, self.copies, self.key, self.noted = "", "hooks", 0, ("hooks", ""), False
@@ -637,18 +638,45 @@ class Hooks(Place):
         from torch.utils.hooks import RemovableHandle
 
         if RemovableHandle.next_id != self.seen:
-            self.seen, modules = RemovableHandle.next_id, [m for m in (ref() for ref in self.refs) if m is not None]
-            self.total = sum(len(m.__dict__.get(name) or ()) for m in modules for name in HOOKS)
+            self.seen, self.total = RemovableHandle.next_id, sum(map(len, self.tables()))
         return self.total
 
+    def tables(self):
+        """Yield the hooks of each kind on each module."""
+        for module in (ref() for ref in self.refs):
+            for name in HOOKS if module is not None else ():
+                table = module.__dict__.get(name)
+                if table is not None:
+                    yield table
+
     def read(self, copies=0, hold=False):
-        return Sketch(self.count, self.words)
+        return Registered(self) if copies else Sketch(self.count, self.words)
 
     def give(self, name, value):
         pass
 
     def is_steady(self):
         return False
+
+
+class Registered(Kept):
+    """The hooks that modules had."""
+
+    def __init__(self, place):
+        self.value, self.count = place, place.count()
+        self.tables = {id(table): dict(table) for table in place.tables() if table}
+
+    def same(self, now):
+        return self.value.count() == self.count
+
+    def restore(self, now):
+        for table in self.value.tables():
+            then = self.tables.get(id(table), {})
+            if list(table) != list(then):
+                table.clear()
+                table.update(then)
+        self.value.seen = None
+        return now
 
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -703,6 +731,21 @@ def of_modules(modules, norms=()):
         found += [Place(space, name) for name in names if is_special(space[name])]
     found += [cell for cell in map(Cell, cells) if type(cell.take()) in ATOMS or is_special(cell.take())]
     return list({place.key: place for place in found + [Hooks(modules), Random("Python"), Random("NumPy")]}.values())
+
+
+def arisen(read, now):
+    """Return those of the places now, with their values before, where a forward has put a tensor or a
+    container in place of a number or nothing; read has the places and values before it."""
+    own, before = {p.key for p, _ in read}, {p.id: value for p, value in read if isinstance(p, Numbers)}
+    found = []
+    for place in now:
+        names = before.get(place.key[0])
+        if names is None or place.key in own or place.kind != "__dict__" or names.names is not None and place.name not in names.names:
+            continue
+        value = names.get(place.name, MISSING)
+        if value is not PRESENT:
+            found.append((place, value))
+    return found
 
 
 def module_space(module):

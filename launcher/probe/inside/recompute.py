@@ -253,7 +253,12 @@ class State:
             if place.key in changed and not isinstance(place, places.Numbers):
                 place.learn(value)
         if self.copies:
-            self.places = [p for p in self.places if p.key in changed or not p.is_steady()]
+            # What the first forward makes, as a tensor where None was, is another object after each.
+            modules, norms = [m for m in (ref() for ref in self.modules) if m is not None], [ref() for ref, _ in self.norms]
+            now, own = places.of_modules(modules, norms), {p.key for p in self.places}
+            made = places.arisen(before, now)
+            before, changed = before + made, changed | {p.key for p, _ in made}
+            self.places = [p for p in self.places if p.key in changed or not p.is_steady()] + [p for p in now if p.key not in own and not p.is_steady()]
             self.copies = 0
         known = {p.key for p in self.places}
         self.places += [p for p in log.places() if p.key not in known]

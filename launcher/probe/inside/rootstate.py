@@ -135,6 +135,8 @@ class Beginning:
         drawn = False
         for place, value in self.values[:len(known.random)]:
             drawn = drawn or place.changed(value)
+        if self.whole:
+            self.values += places.arisen(self.values, self.known.all_places())
         if self.whole or drawn:
             changed = [(p, v) for p, v in self.values if p.changed(v)]
             known.learn(changed)
@@ -172,6 +174,8 @@ class Beginning:
 
     def rewind(self):
         """Restores the state before the call; returns the present state."""
+        if self.whole:
+            self.values += places.arisen(self.values, self.known.all_places())
         present = Present(self)
         set_random(self.known.devices, self.numbers)
         self.log.undo()

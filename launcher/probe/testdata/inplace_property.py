@@ -926,6 +926,8 @@ class Job:
                 if self.writes and not y._is_view():
                     y.mul_(2.0)
                 loss = F.mse_loss(y.float().reshape(-1), target.reshape(-1))
+            if isinstance(output, dict) and "hidden" in output:  # each follows from the one before
+                loss = loss + sum((each.float() ** 2).mean() for each in output["hidden"])
             if self.twice:
                 loss = loss + (first(model(given(x * 2), target)).float() ** 2).mean()
             if self.evaluates:

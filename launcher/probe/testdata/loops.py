@@ -77,12 +77,30 @@ class Net(nn.Module):
         return self.head(self.norm(x.transpose(1, 2)).transpose(1, 2))
 
 
+class Meter:
+    last = None
+
+
+class Metered(Block):
+    """Keeps a tensor in an object, which has none before the first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.meter = Meter()
+        self.meter.last = None
+
+    def forward(self, x):
+        last, self.meter.last = self.meter.last, x.detach().mean()
+        return super().forward(x if last is None else x + last)
+
+
 class Stateful(Net):
-    """Changes a list, and vectors of a spectral norm, from its first call on."""
+    """Changes a list, objects, and vectors of a spectral norm, from its first call on."""
 
     def __init__(self):
         super().__init__()
         self.head, self.lengths = nn.utils.spectral_norm(self.head), []
+        self.blocks = nn.ModuleList(Metered() for _ in range(3))
 
     def forward(self, x):
         output = super().forward(x)
@@ -183,7 +201,7 @@ def late(net):
 LOOPS = {
     "plain": (Net, plain), "arguments": (Net, arguments), "accumulation": (Net, accumulation), "scaler": (Net, scaler), "several": (lambda: Net(dropout=0.1), several),
     "batch norm": (lambda: Net(batch_norm=True), plain), "dropout": (lambda: Net(dropout=0.2), accumulation), "tied": (lambda: Net(tied=True), accumulation),
-    "state": (Stateful, plain), "apart": (Net, apart), "frozen": (lambda: Net(frozen=True), plain), "late": (Net, late),
+    "state": (Stateful, plain), "state of several": (Stateful, several), "apart": (Net, apart), "frozen": (lambda: Net(frozen=True), plain), "late": (Net, late),
 }
 
 

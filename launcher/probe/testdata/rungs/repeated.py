@@ -1,7 +1,9 @@
 """Passes that ran out of memory and were repeated in the same process, and those that may not be."""
 import contextlib
+import copy
 import gc
 import os
+import pickle
 import sys
 import time
 import unittest
@@ -85,7 +87,7 @@ class Loops(Guarded):
         want = loops.Outcome(name)
         calls = dict(loops.fail.count)
         # The backward pass of the last call comes first, and the others' outputs have no gradient then.
-        first = calls["backward"] - 2 if name == "several" else 2
+        first = calls["backward"] - 2 if name.endswith("several") else 2
         for where, at in (("forward", 2), ("forward", calls["forward"] - 3), ("backward", first), ("backward", calls["backward"] - 1)):
             self.setUp()
             got = self.outcome(name, (where, at))
@@ -144,6 +146,22 @@ class Loops(Guarded):
             self.setUp()
             self.assertTrue(self.outcome("plain", at).same(want), at)
             self.assertEqual([e["phase"] for e in self.repeats()], [at[0]], self.refused())
+
+
+    def test_copies_of_a_model_whose_switch_was_turned(self):
+        """They are those of the model as the job made it."""
+        net = Switched()
+        plain = pickle.dumps(net)
+        self.guard(net)
+        loops.expect(("forward", 2))
+        net(loops.batches(1)[0]).sum().backward()
+        self.assertEqual(len(self.repeats()), 1, self.refused())
+        self.assertTrue(net.gradient_checkpointing)
+        for copied in (pickle.loads(pickle.dumps(net)), copy.deepcopy(net)):
+            self.assertIs(copied.gradient_checkpointing, False)
+            self.assertIsNone(copied._gradient_checkpointing_func)
+            self.assertEqual(list(copied.__dict__), list(pickle.loads(plain).__dict__))
+        self.assertTrue(net.gradient_checkpointing)
 
 
 class Switched(loops.Net):
