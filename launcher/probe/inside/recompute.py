@@ -241,7 +241,8 @@ class State:
 
     def read(self):
         """Return the places with their values."""
-        return [(place, place.read(self.copies, hold=True)) for place in self.places]
+        # A hook that a block registers would act on the rest of its second run.
+        return [(place, place.read(0 if place.kind == "hooks" else self.copies, hold=True)) for place in self.places]
 
     def keep(self, before, log):
         """Runs after a forward; returns what its second run needs of the values before it, and which

@@ -92,6 +92,23 @@ class Pressure(unittest.TestCase):
         self.steps([1] * 60, [0.5] * 60, guard)
         self.assertNotIn("tried", self.process.told["pressure"])
 
+    def test_nothing_is_tried_where_no_step_may_be_repeated(self):
+        guard = self.guard()
+        guard.barred = "the model is a part of a pipeline"
+        self.steps([1] * 60, [0.5] * 60, guard)
+        self.assertNotIn("tried", self.process.told["pressure"])
+
+    def test_report_is_saved_at_once(self):
+        saved = []
+        self.process.save = lambda: saved.append(dict(self.process.told["pressure"]))
+        self.steps([7] * 30, [0.5] * 30)
+        self.assertEqual(saved, [{"retries": 140, "steps": 20, "step": 30}])
+
+    def test_time_over_steps_that_were_not_seen_is_no_step(self):
+        for n in (11, 12, 15, 16):
+            self.part.stepped(n)
+        self.assertEqual(len(self.part.state["times"]), 1)
+
     def test_the_cpu_has_no_counter(self):
         self.part.stepped(9)
         part("memory").meter = lambda: part("meters").Host()
