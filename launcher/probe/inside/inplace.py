@@ -103,6 +103,7 @@ class Guard:
         self.failure, self.current, self.why = None, None, ""  # the latest that a remedy was found for; the call under way; why it cannot be repeated
         self.foresee, self.largest = None, (0, 0)  # largest: the elements and the longest dimension of the largest call's inputs
         self.hooks_allowed = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", lambda: True)
+        self.undo = []  # of install()
         self.nested = False  # whether the backward pass under way has run another one
         self.searched = True  # whether all objects were looked at for garbage in this repeat
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
