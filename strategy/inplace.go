@@ -48,18 +48,17 @@ const mostReason = 120
 
 // Sentence is for people, after the sentence about the failure.
 func (r *InPlaceRefusal) Sentence() string {
-	reason, _, _ := strings.Cut(r.Reason, "\n")
-	again := func(words string) bool { return strings.Contains(strings.ToLower(reason), words) }
-	if len(r.Rungs) > 0 && slices.ContainsFunc([]string{"out of memory", "allocate memory", "enough memory", "it is on already"}, again) {
+	reason := strings.ReplaceAll(r.Reason, "\n", " ")
+	if runes := []rune(reason); len(runes) > mostReason {
+		reason = string(runes[:mostReason]) + "…"
+	}
+	if len(r.Rungs) > 0 {
 		var with []string
 		for _, rung := range r.Rungs {
 			how, _ := InPlace{Rung: rung}.remedy()
 			with = append(with, how)
 		}
-		reason = "memory ran out " + strings.Join(with, " and ") + ", too"
-	}
-	if runes := []rune(reason); len(runes) > mostReason {
-		reason = string(runes[:mostReason]) + "…"
+		reason = "memory ran out " + strings.Join(with, " and ") + ", too (" + reason + ")"
 	}
 	return "the step could not be done again: " + reason
 }

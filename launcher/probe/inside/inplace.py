@@ -15,7 +15,7 @@ import time
 import traceback
 import weakref
 
-from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, places, process, ranout, recompute, remedies, repeats, root as root_part, rootcalls, rootstate
+from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, places, process, ranout, remedies, repeats, root as root_part, rootcalls, rootstate
 
 
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
@@ -723,9 +723,9 @@ def tensors_in(value, depth=0):
     elif hasattr(value, "values") and hasattr(value, "keys"):
         inner = [each for key, each in value.items() if key != "past_key_values"]
     else:
-        inner = getattr(value, "__dict__", None)
-        inner = inner.values() if type(inner) is dict else ()
-    found = []
+        attributes = getattr(value, "__dict__", None)
+        inner = list(attributes.values()) if type(attributes) is dict else []
+    found: list = []
     for each in inner:
         if isinstance(each, tensor):
             found.append(each)
@@ -747,7 +747,8 @@ def with_bases(outputs):
 def containers(arguments):
     """Gives (container, what it contains) of all lists, dictionaries, sets and objects in arguments."""
     plain = tensor_types(), *other_types()
-    found, todo, seen = [], arguments, set()
+    found: list = []
+    todo, seen = arguments, set()
     while todo:
         value = todo.pop()
         if isinstance(value, plain) or id(value) in seen:
