@@ -41,6 +41,8 @@ func TestStarts(t *testing.T) {
 		{"a process that had ended", leftByOOM + leftByValue, []cause.Sign{cause.SignEnd}, []cause.Code{cause.CUDAOOM, cause.UserError}},
 		{"an exception that was raised from the error", leftByOOM + "\nThe above exception was the direct cause of the following exception:\n\n" + leftByValue, nil, nil},
 		{"an exception while the error was handled", leftByOOM + "\nDuring handling of the above exception, another exception occurred:\n\n" + leftByValue, nil, nil},
+		{"a message that quotes the error", strings.Replace(leftByValue, "bad row 17", "bad row:\nrow 17:\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", 1), nil, nil},
+		{"an exception as the process ends", leftByOOM + "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n  File \"/v/site-packages/wandb/sdk/wandb_run.py\", line 9, in _atexit_cleanup\nValueError: I/O operation on closed file.\n", nil, nil},
 		{"another rank", "[rank0]: " + strings.ReplaceAll(strings.TrimSuffix(leftByOOM, "\n"), "\n", "\n[rank0]: ") + "\n[rank1]: " + strings.ReplaceAll(strings.TrimSuffix(leftByValue, "\n"), "\n", "\n[rank1]: ") + "\n", nil, nil},
 		{"the parent of the process", leftByOOM + strings.Replace(leftByValue, "ValueError: bad row 17", "RuntimeError: the training subprocess failed", 1), nil, nil},
 		{"a peer of the process", leftByOOM + strings.Replace(leftByValue, "ValueError: bad row 17", "EOFError: the other end closed the pipe", 1), nil, nil},

@@ -275,7 +275,7 @@ func (s *Scanner) ends(w *writer, at *Finding, t *traceback) {
 		return
 	}
 	r := &s.start
-	if s.another(w, at) {
+	if s.another(w, at, t) {
 		s.begin(w, SignEnd, at.Line, at.Text)
 	}
 	if r.ending == notEnded {
@@ -298,13 +298,15 @@ func (s *Scanner) ends(w *writer, at *Finding, t *traceback) {
 
 // another reports whether an error belongs to another start than those before it: an unrelated
 // cause ended the process of the same writer, or the start.
-func (s *Scanner) another(w *writer, at *Finding) bool {
+func (s *Scanner) another(w *writer, at *Finding, t *traceback) bool {
 	r := &s.start
 	switch {
 	case at.Weight != WeightCause || len(r.codes) == 0 || at.Quoted || blames(at):
 		return false
 	case w.link != noLink:
 		return false // raised from the error before it, or while that was handled
+	case !at.Raised && at.Code.OutOfMemory() && s.below(w) && w.since <= messageReach || at.Code == UserError && contains(t.second.file, atExitWriters):
+		return false // in the message of the error before it, or raised as its process ended
 	case at.Code == Preempted:
 		return false // a scheduler cancels what hangs after an error
 	case w.key != "" && r.ending == processLeft && !w.left && !r.begun:
