@@ -14,7 +14,7 @@ import (
 )
 
 // inPlaceHead has the columns of TestInPlaceOnAGPU's table.
-const inPlaceHead = "| job | ceiling GiB (of the untouched peak) | attempts | done again: remedy, phase, step, times, seconds | s lost | step s: untouched, rescued | peak GiB | largest difference of a loss (of two untouched runs) |\n|---|---|--:|---|--:|---|--:|---|"
+const inPlaceHead = "| job | ceiling GiB (of the untouched peak) | attempts | done again: remedy, phase, step, times, seconds | s lost; longer than the untouched step: s, in ordinary steps | step s: untouched, rescued | peak GiB | largest difference of a loss (of two untouched runs) |\n|---|---|--:|---|--:|---|--:|---|"
 
 // inPlaceShares are the ceilings of TestInPlaceOnAGPU as shares of what the untouched job needs.
 func inPlaceShares(t *testing.T) []float64 {
@@ -88,8 +88,8 @@ func (s inside) again(t *testing.T, python string, count func(attempts int)) (li
 		if difference > 3*spread+1e-3 {
 			t.Errorf("at %.2f losses differ by %g, those of untouched runs by %g", share, difference, spread)
 		}
-		lines = append(lines, fmt.Sprintf("| %s | %.1f (%.2f) | %d%s | %s | %.2f | %.3f, %.3f | %.2f | %.2g (%.2g) |", s.name, ceiling/(1<<30), share,
-			len(v.Attempts), unlessTrained(v.Outcome), doneAgain(v), lostSeconds(v), untouched.Seconds, o.Seconds, gib(o.Peak), difference, spread))
+		lines = append(lines, fmt.Sprintf("| %s | %.1f (%.2f) | %d%s | %s | %.2f; %s | %.3f, %.3f | %.2f | %.2g (%.2g) |", s.name, ceiling/(1<<30), share,
+			len(v.Attempts), unlessTrained(v.Outcome), doneAgain(v), lostSeconds(v), longer(v, o, untouched), untouched.Seconds, o.Seconds, gib(o.Peak), difference, spread))
 	}
 	return lines
 }
@@ -149,6 +149,22 @@ func inPlaceSeconds(all []strategy.RankInPlace) (sum float64) {
 		sum += e.Seconds.Duration().Seconds()
 	}
 	return sum
+}
+
+// longer is by how much the steps that were done again took longer than the same steps of the untouched job. In
+// both a first step compiles kernels.
+func longer(v launcher.Verdict, o, untouched outcome) string {
+	if len(v.Attempts) != 1 {
+		return "–"
+	}
+	sum, counted := 0.0, map[int]bool{}
+	for _, e := range v.Attempts[0].InPlace {
+		if !counted[e.Step] && e.Step < min(len(o.Each), len(untouched.Each)) {
+			counted[e.Step] = true
+			sum += o.Each[e.Step] - untouched.Each[e.Step]
+		}
+	}
+	return fmt.Sprintf("%.2f, %.1f", sum, sum/untouched.Seconds)
 }
 
 // lostSeconds adds up the attempts that did not train, and the steps that were done again.

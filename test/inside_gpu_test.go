@@ -55,6 +55,7 @@ type outcome struct {
 	Peak       float64   `json:"peak"`    // bytes
 	Statistics float64   `json:"statistics"`
 	Steps      int       `json:"steps"`
+	Each       []float64 `json:"each"` // seconds of each step
 }
 
 // TestInside trains jobs without any setting from out of memory to trained, and compares them with the

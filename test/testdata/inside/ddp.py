@@ -43,5 +43,5 @@ for step in range(8):
     losses.append(loss.item())
     seconds.append(time.perf_counter() - begun)
 if rank == 0:
-    print("RESULT", json.dumps({"losses": losses, "seconds": min(seconds[3:]), "peak": torch.cuda.max_memory_allocated()}))
+    print("RESULT", json.dumps({"losses": losses, "seconds": min(seconds[3:]), "each": seconds, "peak": torch.cuda.max_memory_allocated()}))
 dist.destroy_process_group()

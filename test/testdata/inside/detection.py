@@ -19,4 +19,4 @@ for step in range(8):
     optimizer.zero_grad()
     losses.append(loss.item())
     seconds.append(time.perf_counter() - begun)
-print("RESULT", json.dumps({"losses": losses, "seconds": min(seconds[3:]), "peak": torch.cuda.max_memory_allocated()}))
+print("RESULT", json.dumps({"losses": losses, "seconds": min(seconds[3:]), "each": seconds, "peak": torch.cuda.max_memory_allocated()}))

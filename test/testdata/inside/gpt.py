@@ -54,4 +54,4 @@ for step in range(STEPS):
     losses.append(loss.item())
     seconds.append(time.perf_counter() - begun)
     print(f"step {step} loss {losses[-1]:.6f}", flush=True)
-print("RESULT", json.dumps({"losses": losses, "seconds": min(seconds[3:]), "peak": torch.cuda.max_memory_allocated()}))
+print("RESULT", json.dumps({"losses": losses, "seconds": min(seconds[3:]), "each": seconds, "peak": torch.cuda.max_memory_allocated()}))

@@ -45,4 +45,4 @@ net = Net()
 trainer = pl.Trainer(max_epochs=1, accelerator="gpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False)
 trainer.fit(net, DataLoader(data, batch_size=32, shuffle=True))
 times = [b - a for a, b in zip(net.seconds[2:], net.seconds[3:])]
-print("RESULT", json.dumps({"losses": [float(x) for x in net.losses], "seconds": min(times), "peak": torch.cuda.max_memory_allocated(), "steps": trainer.global_step}))
+print("RESULT", json.dumps({"losses": [float(x) for x in net.losses], "seconds": min(times), "each": [b - a for a, b in zip(net.seconds, net.seconds[1:])], "peak": torch.cuda.max_memory_allocated(), "steps": trainer.global_step}))

@@ -32,4 +32,4 @@ for step in range(8):
     losses.append(loss.item())
     seconds.append(time.perf_counter() - begun)
 statistics = sum(float(b.double().sum()) for n, b in model.named_buffers() if "running" in n or "num_batches" in n)
-print("RESULT", json.dumps({"losses": losses, "seconds": min(seconds[3:]), "peak": torch.cuda.max_memory_allocated(), "statistics": statistics}))
+print("RESULT", json.dumps({"losses": losses, "seconds": min(seconds[3:]), "each": seconds, "peak": torch.cuda.max_memory_allocated(), "statistics": statistics}))

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-BATCH, WIDTH, HEADS, DEPTH, VOCABULARY, STEPS = 16, 1024, 16, 12, 8192, 120
+BATCH, WIDTH, HEADS, DEPTH, VOCABULARY, STEPS = 16, 1024, 16, 12, 8192, 60
 
 
 class Block(nn.Module):
@@ -55,4 +55,4 @@ for step in range(STEPS):
     losses.append(loss.item())
     seconds.append(time.perf_counter() - begun)
 stats = torch.cuda.memory_stats() if device == "cuda" else {}
-print("RESULT", json.dumps({"losses": losses, "seconds": sorted(seconds[60:])[len(seconds[60:]) // 2], "peak": torch.cuda.max_memory_allocated(), "retries": stats.get("num_alloc_retries", 0)}))
+print("RESULT", json.dumps({"losses": losses, "seconds": sorted(seconds[30:])[len(seconds[30:]) // 2], "peak": torch.cuda.max_memory_allocated(), "retries": stats.get("num_alloc_retries", 0)}))
