@@ -47,8 +47,8 @@ var errOtherFiles = errors.New("a configuration file that its command names, or 
 
 // GoOn rebuilds the state of the run in the directory dir from the events of its journal. now is the event
 // with which this process would begin. done reports that the end of the run is decided, even if its verdict
-// is not written yet (State.Closed). A run keeps the policy that it began with, even if this gpurun has other
-// defaults.
+// is not written yet (State.Closed). A run keeps the policy that it began with. Where the policy of one of its
+// starts is stricter, that counts from then on.
 //
 // A run of another job is an error with a hint.
 func GoOn(dir string, now Began, events []Event) (s State, done bool, err error) {
@@ -64,14 +64,20 @@ func GoOn(dir string, now Began, events []Event) (s State, done bool, err error)
 			return State{}, false, refuse("the run directory %s belongs to another job: %w", dir, differing(b.Digest, now.Digest))
 		}
 		if first {
-			policy, job, files, first = b.Policy, b.Job, b.Files, false
+			job, files, first = b.Job, b.Files, false
 		}
+		policy = b.Policy.Strictest(now.Policy)
 	}
 	s, done = Resume(firstPlan(now.Plan, job), now.Run, events)
 	if done && now.Restart == 0 && !SameFiles(files, now.Files) {
 		return State{}, false, refuse("the run directory %s belongs to another job: %w", dir, errOtherFiles)
 	}
-	s.Policy, s.began, s.fresh = policy, job, first
+	s.Job = now.Job
+	s.tighten(policy, done)
+	if len(s.History) == 0 && policy.Forbids(job, s.Next.Plan) != "" {
+		s.Next.Plan, job.Recalled = now.Plan, nil
+	}
+	s.began, s.fresh = job, first
 	if !first && s.Verdict.Recalled == nil {
 		s.Verdict.Recalled = job.Recalled
 	}

@@ -3,6 +3,7 @@ package launcher
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -43,6 +44,8 @@ type order struct {
 	fresh        bool // a gpurun process has begun, and started nothing yet
 	decision     *strategy.Decision
 	closed       bool // the run has its last verdict
+	policy       strategy.Policy
+	stricter     bool // the latest gpurun process has another policy than the one before
 }
 
 func (o *order) take(e Event) error {
@@ -84,7 +87,8 @@ func (o *order) begin(b Began) error {
 	if o.open && o.exited {
 		o.undecided, o.decision = true, nil
 	}
-	o.began, o.open, o.fresh = true, false, true
+	o.stricter = o.began && !reflect.DeepEqual(o.policy, b.Policy)
+	o.began, o.open, o.fresh, o.policy = true, false, true, b.Policy
 	return errors.Join(b.Job.Written.Validate(), b.Plan.Validate())
 }
 
@@ -139,7 +143,7 @@ func (o *order) end(e strategy.Evidence) error {
 }
 
 func (o *order) decide(d strategy.Decision) error {
-	again := o.fresh && o.decision != nil && o.decision.Outcome == strategy.Stopped
+	again := o.fresh && o.decision != nil && (o.decision.Outcome == strategy.Stopped || o.decision.Relaunch && o.stricter)
 	switch {
 	case !o.undecided && !again:
 		return errors.New("a decision follows no attempt that has ended")

@@ -133,7 +133,7 @@ func TestRecordedRunsGoOn(t *testing.T) {
 	for name, events := range recorded(t) {
 		began := only[Began](events)[0]
 		now := began
-		now.Policy = strategy.Policy{Mode: strategy.Off} // of a later gpurun's defaults
+		now.Policy = strategy.Policy{Mode: strategy.Off, MaxAttempts: 99, Numerics: strategy.Any, RestartFromZero: strategy.Seconds(9 * time.Hour), InPlace: true} // of a later gpurun's defaults
 		for cut := 1; cut < len(events)-2; cut++ {
 			state, done, err := GoOn("run", now, events[:cut])
 			if err != nil || done {
@@ -174,7 +174,7 @@ func goOnToTheEnd(t *testing.T, name string, cut int, state State, events []Even
 // GoOn distinguishes jobs by the digest, whose parts show the difference.
 func TestGoOnRefusesOtherJobs(t *testing.T) {
 	const ours = "4:a.b.c."
-	state, _, err := GoOn("run", Began{Digest: ours}, []Event{Began{Digest: ours, Policy: strategy.Policy{MaxAttempts: 7}}, Began{Digest: ours}})
+	state, _, err := GoOn("run", Began{Digest: ours, Policy: strategy.Policy{MaxAttempts: 8}}, []Event{Began{Digest: ours, Policy: strategy.Policy{MaxAttempts: 7}}, Began{Digest: ours, Policy: strategy.Policy{MaxAttempts: 7}}})
 	if err != nil || state.Policy.MaxAttempts != 7 {
 		t.Errorf("the same job: policy %+v, %v", state.Policy, err)
 	}

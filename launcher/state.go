@@ -2,6 +2,8 @@ package launcher
 
 import (
 	"cmp"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -13,7 +15,7 @@ type State struct {
 	History []strategy.Attempt
 	Next    Next
 	Verdict Verdict
-	// Policy is the policy that the run began with.
+	// Policy is the policy that the run began with, made stricter by later starts.
 	Policy strategy.Policy
 	// Job is the job as the newest gpurun of the run has read it.
 	Job strategy.Job
@@ -96,13 +98,12 @@ func (s *State) decide(d Decided) (done bool) {
 	last := &s.History[len(s.History)-1]
 	last.Checkpoint, last.CheckpointWritten = d.Inventory.Checkpoint, d.Inventory.CheckpointWritten
 	s.undecided = false
-	if n := len(s.Verdict.Attempts); n > 0 && s.Verdict.Attempts[n-1].N == last.N {
-		s.Verdict.Attempts = s.Verdict.Attempts[: n-1 : n-1] // decided again
-	}
+	s.Verdict.Attempts = slices.DeleteFunc(slices.Clone(s.Verdict.Attempts), func(t AttemptSummary) bool { return t.N == last.N }) // decided again
 	s.Verdict.record(s.Job, s.History, s.ending, d.Decision)
+	slices.SortStableFunc(s.Verdict.Attempts, func(a, b AttemptSummary) int { return cmp.Compare(a.N, b.N) }) // one that was cut off may follow
 	s.inventory = d.Inventory
 	if d.Decision.Relaunch {
-		s.Next = Next{N: last.N + 1, Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected}
+		s.Next = Next{N: max(last.N+1, s.Next.N), Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected}
 		return false
 	}
 	s.end(d.Decision)
@@ -131,6 +132,16 @@ func (s *State) reopen() {
 	if last.StopSignal != 0 && last.Diagnosis.OutOfMemory() && s.Next.ran && s.Next.N == last.N+1 {
 		last.StopSignal, s.undecided = 0, true
 	}
+}
+
+// tighten takes in the policy of another start of the run. If it forbids the next attempt, the decision is made
+// again, unless it is settled.
+func (s *State) tighten(p strategy.Policy, settled bool) {
+	fewer := p.MaxAttempts < s.Policy.MaxAttempts && len(s.History) >= p.MaxAttempts
+	if len(s.History) > 0 && !settled && !reflect.DeepEqual(p, s.Policy) && (fewer || p.Forbids(s.Job, s.Next.Plan) != "") {
+		s.undecided = true
+	}
+	s.Policy = p
 }
 
 // Resume rebuilds the state from a journal's events. done reports that the end of the run is decided, even if
@@ -164,6 +175,7 @@ func (r *resumed) take(e Event) {
 			r.open = unfinished{}
 		}
 		r.reopen()
+		r.tighten(e.Policy, r.done || r.open.climbed != nil)
 	case Started:
 		r.undecided = false
 		r.cutOff(r.open)

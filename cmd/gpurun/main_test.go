@@ -13,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/test/testenv"
 )
@@ -26,7 +27,10 @@ func TestMain(m *testing.M) {
 		tests = testenv.Isolate(m)
 	}
 	testscript.Main(tests, map[string]func(){
-		"gpurun": func() { os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr)) },
+		"gpurun": func() {
+			job.SiteConfig = os.Getenv("GPURUN_TEST_SITE") // only the test binary reads it
+			os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
+		},
 	})
 }
 
@@ -55,6 +59,12 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state")) // of this script alone
 			env.Defer(func() { saved.compare(env) })
 			return nil
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "root" {
+				return false, fmt.Errorf("unknown condition %q", name)
+			}
+			return os.Geteuid() == 0, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":   cmdExits,

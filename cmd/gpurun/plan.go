@@ -54,7 +54,7 @@ func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) console.Surv
 	v := console.Survey{
 		Job: p.Job.Name, Recipe: p.RecipeName(), Evidence: evidence, Python: p.Python(), Place: p.Place(),
 		Ranks: p.Ranks, Launches: strategy.Count(job.Ranks, "rank"), Plain: p.Plain, Why: p.WhyRanks,
-		Plan: p.Plan(), Value: p.Value, Recalled: job.Recalled, Resumes: p.Resumption(), Warnings: p.Warnings,
+		Settings: p.Job.Settings(), Plan: p.Plan(), Value: p.Value, Recalled: job.Recalled, Resumes: p.Resumption(), Warnings: p.Warnings,
 		Rungs:      strategy.Survey(p.Policy(), job, p.Plan(), inv),
 		Candidates: strategy.Candidates(p.Policy(), job, p.Plan(), inv),
 	}

@@ -39,19 +39,23 @@ func prepare(ctx context.Context, j *job.Job, beside bool) (*prepared, error) {
 	return p, nil
 }
 
-// readJob reads the command line: gpurun's own flags, then a train.toml or arguments as for torchrun.
+// readJob reads the command line: gpurun's own flags, then a train.toml or arguments as for torchrun. Settings that the
+// site does not allow are no error yet.
 func readJob(ctx context.Context, args []string) (*job.Job, job.Own, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, job.Own{}, fmt.Errorf("find the working directory: %w", err)
 	}
-	return job.Open(ctx, args, os.Environ(), dir)
+	return job.OpenToRun(ctx, args, os.Environ(), dir)
 }
 
 // prepareArgs prepares the job of a command line, for verbs that start nothing.
 // The caller closes the result.
 func prepareArgs(ctx context.Context, args []string) (*prepared, job.Own, error) {
 	j, own, err := readJob(ctx, args)
+	if err == nil {
+		err = j.Refused()
+	}
 	if err != nil {
 		return nil, own, err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -45,7 +46,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s stdio) (wiring, e
 	}
 	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs, p.Examined())
 	w := wiring{
-		warnings: p.Warnings, before: before,
+		warnings: append(slices.Clone(p.Warnings), j.Held()...), before: before,
 		began: launcher.Began{
 			Run: run, Name: j.Name, Version: manual.Version(), At: time.Now().UTC(),
 			Digest: p.Digest, Files: p.Inputs(), Tracked: tracked, Recipe: p.RecipeName(),
@@ -103,7 +104,7 @@ func outputOf(p *prepared, step *regexp.Regexp, s stdio) node.Console {
 func search(p *prepared, own job.Own) journal.RunSearch {
 	j := p.Job
 	s := searchOf(&j, own)
-	s.Scheduler, s.Restart, s.Digest, s.Files = p.Scheduler(), p.Restarts(), p.Digest, p.Inputs()
+	s.Scheduler, s.Restart, s.Digest, s.Files, s.Refused = p.Scheduler(), p.Restarts(), p.Digest, p.Inputs(), j.Refused()
 	return s
 }
 

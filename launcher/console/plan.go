@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -27,6 +28,9 @@ type Survey struct {
 	// Candidates are the plans that could come first or next, the preferred one first; empty before the job
 	// has been measured.
 	Candidates []strategy.Candidate `json:"candidates,omitempty"`
+
+	// Settings are what configuration files have set or locked for all jobs.
+	Settings []model.Setting `json:"settings,omitempty"`
 
 	// Only for the page: a description of the job's ranks, its place, the evidence for the recipe, warnings,
 	// what happens on a restart, and each knob's value, or why it has none.
@@ -58,6 +62,9 @@ func (v Survey) Show(out io.Writer, m *mask.Masker) error {
 	}
 	for _, text := range v.Warnings {
 		page.Printf("warning: %s\n", text)
+	}
+	for _, s := range v.Settings {
+		page.Printf("  %s\n", s)
 	}
 	page.Printf("  %s\n", v.Resumes)
 	if v.Recalled != nil {

@@ -22,7 +22,7 @@ func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error)
 	j.origin.words = slices.Concat([]string{"gpurun"}, line.Flags, line.Command)
 	j.Workdir = dir
 	j.Name = nameOf(j.Argv[0])
-	j.Launch, j.nodes = launchOf(line, dir), line.Nodes
+	j.Launch, j.nodes = j.Launch.typed(line, dir), line.Nodes
 	j.Python = line.Python
 	if strings.Contains(j.Python, "/") {
 		j.Python = under(dir, j.Python)

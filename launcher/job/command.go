@@ -264,8 +264,7 @@ func (j *Job) adopt(c *command) {
 	}
 	j.Warnings = append(j.Warnings, c.warnings...)
 	if c.line != nil {
-		// The other fields of Launch are not torchrun's, and have their defaults.
-		j.Launch = launchOf(c.line, j.Workdir)
+		j.Launch = j.Launch.typed(c.line, j.Workdir)
 		j.Warnings = append(j.Warnings, c.line.Warnings...)
 	}
 	j.Launch.startedBy(c.launcher, c.line != nil)

@@ -107,7 +107,9 @@ func TestConfigIsJudged(t *testing.T) {
 	for text, want := range map[string]string{
 		"[recovery]\nmod = \"off\"\n":                             `2:1: recovery.mod: unknown key (did you mean "mode"?)`,
 		"[recovry]\n":                                             `1:2: recovry: unknown table (did you mean "recovery"?)`,
-		"[launch]\nranks = \"self\"\n":                            "1:2: launch: unknown table; the tables are limits, metrics, notify, recovery",
+		"[launch]\nranks = \"self\"\n":                            "2:1: launch.ranks: unknown key; it belongs in a train.toml: it is about one job",
+		"[fits]\nshared = \"/x\"\n":                               "1:2: fits: unknown table; the tables are launch, limits, metrics, notify, recovery",
+		"locked = [\"recovery.never\"]\n":                         "1:1: locked: unknown key",
 		"[recovery]\nmode = \"lader\"\n":                          `2:8: recovery.mode: unknown value "lader"`,
 		"[limits]\ndevice_memory = \"24G\"\n":                     `2:17: limits.device_memory: "24G" has an unknown unit`,
 		"notify = 3\n":                                            "1:10: notify: want a table, found a whole number",

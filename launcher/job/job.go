@@ -64,6 +64,7 @@ type Job struct {
 	Step    string
 	Notify  model.Notify
 	Metrics model.Metrics
+	Fits    SharedFits
 
 	// Warnings are messages about requests without effect.
 	Warnings []string
@@ -88,7 +89,20 @@ type Job struct {
 	variables []string
 	// ranksTyped: the number of ranks is among the digested words.
 	ranksTyped bool
+	site       siteSettings
 }
+
+// SharedFits define where the users of a site share what their jobs needed.
+type SharedFits struct {
+	Shared string // an absolute path, empty for none
+	Trust  string // TrustOwn or TrustGroup
+}
+
+// The values of fits.trust: whose plans a job may start with.
+const (
+	TrustOwn   = "own"
+	TrustGroup = "group"
+)
 
 // LaunchSettings define how the ranks are started, in torchrun's terms.
 type LaunchSettings struct {
@@ -144,7 +158,7 @@ func defaults() *Job {
 		Notify: model.Notify{Style: notifyStyles[0], On: notifyEvents, Timeout: defaultNotifyTimeout},
 	}
 	r := reader{root: defaultsOf(), job: j}
-	for _, s := range Sections {
+	for _, s := range allSections() {
 		r.readKeys(s.Name)
 	}
 	return j

@@ -17,7 +17,7 @@ import (
 type Section struct {
 	Name  string
 	About string // one line
-	// Config: the user's configuration may have it too.
+	// Config: the configuration of the user or the site may have it too.
 	Config bool
 	// OneOf are keys of which the table needs exactly one; nil if it needs none.
 	OneOf []string
@@ -40,6 +40,7 @@ type FileKey struct {
 	// Example is a value, if there is no default.
 	Example string
 	About   string // one line
+	OneJob  bool   // it describes one job: no configuration may set it for all
 	// at returns where to store the value or the default in a job, or a function that stores it. It is nil if
 	// the table's reader checks more than form, words and bounds.
 	at func(*Job) any
@@ -74,7 +75,7 @@ var (
 // Sections are the tables of a train.toml, the only list of its keys.
 var Sections = []Section{
 	{Name: "job", About: "the command, and where it runs: one of script, module, program and command", OneOf: []string{"script", "module", "program", "command"}, Keys: jobKeys},
-	{Name: "launch", About: "how the ranks are started", Keys: launchKeys},
+	{Name: "launch", About: "how the ranks are started", Config: true, Keys: launchKeys},
 	{Name: "recovery", About: "what gpurun may do to get the job trained", Config: true, Keys: recoveryKeys},
 	{Name: "limits", About: "ceilings that gpurun puts on each rank", Config: true, Keys: []FileKey{
 		{Name: "device_memory", Form: SizeForm, Example: `"24GiB"`, About: "of the memory that the model trains in, for each rank", at: func(j *Job) any { return &j.DeviceMemory }},
@@ -94,6 +95,17 @@ var Sections = []Section{
 		{Name: "listen", Form: TextForm, Default: `""`, About: "an address that Prometheus scrapes, such as 127.0.0.1:9400; with port 0 the system chooses one"},
 	}},
 }
+
+// SiteSections are the tables that only the site's configuration may have.
+var SiteSections = []Section{
+	{Name: "fits", About: "what jobs needed, shared by the users of a site (docs/administration.md)", Config: true, Keys: []FileKey{
+		{Name: "shared", Form: PathForm, Default: `""`, About: "a folder in which users share measurements of their jobs; empty: nothing is shared", at: func(j *Job) any { return &j.Fits.Shared }},
+		{Name: "trust", Form: TextForm, Words: []string{TrustOwn, TrustGroup}, Default: `"own"`, About: "own: plans of other users are proposals; group: jobs start with plans that fitted for a member of the folder's group", at: func(j *Job) any { return &j.Fits.Trust }},
+	}},
+}
+
+// allSections are the tables of all files.
+func allSections() []Section { return slices.Concat(Sections, SiteSections) }
 
 var notifyKeys = []FileKey{
 	{Name: "url", Form: TextForm, Example: `"https://example.com/hook"`, About: "where events are posted; a chat's URL is a secret: better one of the next two"},
@@ -121,17 +133,17 @@ var jobKeys = []FileKey{
 }
 
 var launchKeys = []FileKey{
-	{Name: "nproc_per_node", Form: NumberForm, Words: counts, Least: 1, Most: mostRanks, Default: `"auto"`, About: "ranks; auto: one for each usable GPU where the script is distributed, else one process",
+	{Name: "nproc_per_node", OneJob: true, Form: NumberForm, Words: counts, Least: 1, Most: mostRanks, Default: `"auto"`, About: "ranks; auto: one for each usable GPU where the script is distributed, else one process",
 		at: func(j *Job) any { return &j.Launch.NprocPerNode }},
-	{Name: "nnodes", Form: NumberForm, Words: []string{"auto"}, Least: 1, Most: mostNodes, Default: `"auto"`, About: "how many nodes the launch has to have; `\"auto\"`: as many as it is started on"},
+	{Name: "nnodes", OneJob: true, Form: NumberForm, Words: []string{"auto"}, Least: 1, Most: mostNodes, Default: `"auto"`, About: "how many nodes the launch has to have; `\"auto\"`: as many as it is started on"},
 	{
-		Name: "master_port", Form: NumberForm, Most: 65535, Default: "0",
+		Name: "master_port", OneJob: true, Form: NumberForm, Most: 65535, Default: "0",
 		About: "0: a free one for each attempt", at: func(j *Job) any { return &j.Launch.MasterPort },
 	},
-	{Name: "ranks", Form: TextForm, Words: launchers, Default: `"gpurun"`, About: "who starts the ranks; self: the command starts its own",
+	{Name: "ranks", OneJob: true, Form: TextForm, Words: launchers, Default: `"gpurun"`, About: "who starts the ranks; self: the command starts its own",
 		at: func(j *Job) any { return func(v any) { j.Launch.Self = v == "self" } }},
 	{
-		Name: "data_parallel", Form: NumberForm, Most: many, Default: "0",
+		Name: "data_parallel", OneJob: true, Form: NumberForm, Most: many, Default: "0",
 		About: "0: all ranks; set it where tensor, pipeline or context parallelism takes part of them", at: func(j *Job) any { return &j.Launch.DataParallel },
 	},
 	{Name: "hang_timeout", Form: DurationForm, Least: int(time.Second), Default: `"30s"`, About: "silence after an out-of-memory traceback that means the rank hangs; at least 1s", at: func(j *Job) any { return &j.Launch.HangTimeout }},
@@ -193,12 +205,9 @@ var recoveryKeys = []FileKey{
 // readKeys reads the keys of a table that have an at.
 func (r *reader) readKeys(section string) *fileTable {
 	t := r.table(section)
-	for i := range Sections {
-		if Sections[i].Name != section {
-			continue
-		}
-		for _, k := range Sections[i].Keys {
-			if k.at != nil && t.Has(k.Name) {
+	for _, s := range allSections() {
+		for _, k := range s.Keys {
+			if s.Name == section && k.at != nil && t.Has(k.Name) {
 				r.readKey(t, k)
 			}
 		}
@@ -275,7 +284,7 @@ func (r *reader) ofForm(t *fileTable, k FileKey) any {
 // defaultsOf returns the defaults of the keys that have an at, as a train.toml.
 var defaultsOf = sync.OnceValue(func() map[string]any {
 	var b strings.Builder
-	for _, s := range Sections {
+	for _, s := range allSections() {
 		fmt.Fprintf(&b, "[%s]\n", s.Name)
 		for _, k := range s.Keys {
 			if k.at != nil && k.Default != "" {
@@ -290,17 +299,19 @@ var defaultsOf = sync.OnceValue(func() map[string]any {
 	return root
 })
 
-// sectionsOf returns the wanted tables by name, with the keys that each may have. A nil list means that other
-// code checks the table.
-func sectionsOf(wanted func(Section) bool) map[string][]string {
+// sectionsOf returns tables by name, with the keys that each may have. A nil list means that other code checks
+// the table. In a configuration, they have the keys that are not about one job.
+func sectionsOf(all []Section, config bool) map[string][]string {
 	named := map[string][]string{}
-	for _, s := range Sections {
-		if !wanted(s) {
+	for _, s := range all {
+		if config && !s.Config {
 			continue
 		}
 		named[s.Name] = nil
 		for _, k := range s.Keys {
-			named[s.Name] = append(named[s.Name], k.Name)
+			if !config || !k.OneJob {
+				named[s.Name] = append(named[s.Name], k.Name)
+			}
 		}
 	}
 	return named
@@ -316,7 +327,7 @@ func (s Section) Company(key string) string {
 
 // Said returns the description of a key by its table and name; nil for none.
 func Said(section, name string) *FileKey {
-	for _, s := range Sections {
+	for _, s := range allSections() {
 		for i := range s.Keys {
 			if s.Name == section && s.Keys[i].Name == name {
 				return &s.Keys[i]

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -22,6 +20,7 @@ type base struct {
 	job  *Job          // values for keys that the file does not set
 	env  environ.Vars  // gpurun's own, for the variables in job.command
 	hook frameworkHook // removes launchers from job.command; may be nil
+	name string        // the file's name as the user wrote it
 }
 
 // load reads the train.toml at path. The error is an *Error with all problems of the file, including those
@@ -31,6 +30,7 @@ func load(path string, b base, checks ...Check) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.name = path
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", path, err)
@@ -54,9 +54,11 @@ func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault)
 	for _, check := range checks {
 		r.problems = append(r.problems, check(root)...)
 	}
+	loose := r.job.take(layer{path: absolute, text: text, root: root})
 	if len(r.problems) > 0 {
 		return nil, hushed(text, document.Faults(text, r.problems))
 	}
+	r.job.refuse(b.name, "job that this site allows", text, loose)
 	r.job.identify(root)
 	return r.job, nil
 }
@@ -103,7 +105,7 @@ type reader struct {
 }
 
 // sections are the tables of a train.toml, with the keys that each may have.
-var sections = sectionsOf(func(Section) bool { return true })
+var sections = sectionsOf(Sections, false)
 
 // read reads all tables. The order matters: the command's flags must be known before [launch] is read.
 func (r *reader) read() {
@@ -182,6 +184,9 @@ func (r *reader) elsewhere(path, near []string) string {
 			return fmt.Sprintf("%s belongs in [%s]", key, section)
 		}
 	}
+	if k := Said(path[0], key); len(path) == 2 && k != nil && k.OneJob {
+		return "it belongs in a train.toml: it is about one job"
+	}
 	flag := strings.ReplaceAll(name, "_", "-")
 	if r.sections["job"] != nil && commandline.IsTorchrunOption(flag) {
 		return fmt.Sprintf("a flag of torchrun's goes into job.command = \"torchrun --%s …\"", flag)
@@ -191,58 +196,6 @@ func (r *reader) elsewhere(path, near []string) string {
 	}
 	return fmt.Sprintf("[%s] has %s", path[0], strings.Join(near, ", "))
 }
-
-// configSections are the tables that the user's configuration may have, a part of those of a train.toml.
-var configSections = sectionsOf(func(s Section) bool { return s.Config })
-
-// ConfigFile returns the path of the user's defaults for all jobs, below XDG_CONFIG_HOME or ~/.config; empty
-// if the environment names no home.
-func ConfigFile(env environ.Vars) string {
-	folder := env["XDG_CONFIG_HOME"]
-	if !filepath.IsAbs(folder) { // its specification ignores a relative path
-		if !filepath.IsAbs(env["HOME"]) {
-			return ""
-		}
-		folder = filepath.Join(env["HOME"], ".config")
-	}
-	return filepath.Join(folder, "gpurun", "config.toml")
-}
-
-// configured returns a job with the values of the user's configuration, and no command. The error is an
-// *Error with all problems of that file, or has a hint.
-func configured(env environ.Vars) (*Job, error) {
-	j, path := defaults(), ConfigFile(env)
-	if path == "" {
-		return j, nil
-	}
-	text, err := ReadFile(path, largestJob)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return j, nil
-	case errors.Is(err, fs.ErrPermission): // the home of another user
-		j.Warnings = append(j.Warnings, fmt.Sprintf("%s cannot be read, and counts for nothing", path))
-		return j, nil
-	case err != nil:
-		return nil, errext.WithHint(fmt.Errorf("read your configuration: %w", err), "make it a file that you can read, or remove it")
-	}
-	root, fault := document.Decode(text, "a configuration")
-	if fault != nil {
-		return nil, &Error{File: path, Kind: configKind, Faults: hushed(text, []Fault{*fault})}
-	}
-	r := reader{root: root, dir: filepath.Dir(path), job: j, sections: configSections}
-	r.unknownKeys()
-	r.readRecovery()
-	r.readKeys("limits")
-	r.readNotify()
-	r.readMetrics(true)
-	if len(r.problems) > 0 {
-		return nil, &Error{File: path, Kind: configKind, Faults: hushed(text, document.Faults(text, r.problems))}
-	}
-	return j, nil
-}
-
-// configKind names the kind of file in errors about the configuration.
-const configKind = "configuration that gpurun can use"
 
 // The problems of a train.toml, and their places.
 type (

@@ -209,8 +209,8 @@ func (t typedLine) takeFlags(j *Job, c *command) error {
 	}
 	l := j.Launch
 	j.nodes = t.line.Nodes.Over(j.nodes)
-	j.Launch = launchOf(t.line, t.dir)
-	j.Launch.Auto, j.Launch.Launcher, j.Launch.TTY = l.Auto, l.Launcher, l.TTY
+	j.Launch = l.typed(t.line, t.dir)
+	j.Launch.Auto = l.Auto
 	if t.line.Set["nproc-per-node"] == "" {
 		j.Launch.NprocPerNode = l.NprocPerNode
 	} else {
@@ -224,9 +224,19 @@ func (t typedLine) takeFlags(j *Job, c *command) error {
 
 // Open reads a command line: gpurun's flags, then a train.toml, a command as typed without gpurun, or
 // arguments as for torchrun. env is gpurun's environment in the form of os.Environ, dir its working
-// directory. For the policy, flags override the train.toml, which overrides the user's configuration. Errors
-// have hints, or are an *Error, or ErrHelp if the user requests help.
+// directory. For the policy, flags override the train.toml, which overrides the user's configuration, which
+// overrides the site's. Errors have hints, or are an *Error, or ErrHelp if the user requests help.
 func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error) {
+	j, own, err := OpenToRun(ctx, args, env, dir)
+	if err == nil {
+		err = j.Refused()
+	}
+	return j, own, err
+}
+
+// OpenToRun is like Open, but accepts a job with settings that the site does not allow: Refused has them, and the
+// job has the site's in their place. A run that is resumed continues with these.
+func OpenToRun(ctx context.Context, args, env []string, dir string) (*Job, Own, error) {
 	vars := environ.Parse(env)
 	t, err := readTyped(args, vars, dir)
 	if err != nil {
@@ -242,7 +252,7 @@ func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error
 	if err != nil {
 		return nil, own, err
 	}
-	j, err := configured(vars)
+	j, err := Configured(vars)
 	if err != nil {
 		return nil, own, err
 	}
@@ -260,6 +270,7 @@ func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error
 	if err := j.takePolicy(own); err != nil {
 		return nil, own, err
 	}
+	j.holdFlags(own)
 	j.takeNotify(vars)
 	return j, own, nil
 }

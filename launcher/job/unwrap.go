@@ -225,10 +225,8 @@ func withHint(err error) error {
 	return err
 }
 
-// launchOf returns the launch settings from torchrun's flags. Settings without such a flag have their
-// defaults. Relative paths count from dir.
-func launchOf(line *commandline.TorchrunCommand, dir string) LaunchSettings {
-	l := defaults().Launch
+// typed returns the launch settings with those of torchrun's flags. Relative paths count from dir.
+func (l LaunchSettings) typed(line *commandline.TorchrunCommand, dir string) LaunchSettings {
 	l.RankOptions, l.Auto = line.RankOptions, AutoDevices
 	l.LogDir = under(dir, l.LogDir)
 	return l

@@ -40,6 +40,8 @@ type RunSearch struct {
 	Digest string
 	// Files are the configuration files that the job's command names, as in Began.
 	Files map[string]string
+	// Refused is the reason why the job must not begin a new run; nil: it may.
+	Refused error
 	// Settled reports whether a run that was decided under the conditions of d would end the same today; may be nil.
 	Settled func(d launcher.Decided) bool
 }
@@ -48,6 +50,14 @@ type RunSearch struct {
 // one; the one that a scheduler's restart of the same job left behind; the newest, if it had no plan left and nothing has
 // changed since; a new one, which is not made.
 func (s RunSearch) Find() (string, error) {
+	dir, err := s.find()
+	if err == nil && s.Refused != nil && written(dir).IsZero() {
+		return "", s.Refused
+	}
+	return dir, err
+}
+
+func (s RunSearch) find() (string, error) {
 	if dir, err := s.ifTrained(); dir != "" || err != nil {
 		return dir, err
 	}

@@ -2,24 +2,27 @@ package manual
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/job"
 )
 
 // WriteConfig writes all keys of a train.toml as such a file: each with its default, or without one, in a
-// comment with an example.
+// comment with an example. The tables of a site's configuration are comments.
 func WriteConfig(w io.Writer) error {
 	var b strings.Builder
-	for i, s := range job.Sections {
+	for i, s := range slices.Concat(job.Sections, job.SiteSections) {
 		lead := ""
 		if i > 0 {
 			b.WriteString("\n")
-			if s.OneOf != nil {
-				lead = "# " // the table needs one of these keys
+			if s.OneOf != nil || i >= len(job.Sections) {
+				lead = "# " // the table needs one of these keys, or is not for this file
 			}
 		}
 		fmt.Fprintf(&b, "%s[%s]  # %s\n", lead, s.Name, s.About)
@@ -34,6 +37,25 @@ func WriteConfig(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeSettings writes, as comments, what the configurations on this machine set and lock.
+func writeSettings(w io.Writer, env environ.Vars) error {
+	j, err := job.Configured(env)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, text := range j.Warnings {
+		fmt.Fprintf(&b, "# warning: %s\n", text)
+	}
+	for _, s := range j.Settings() {
+		fmt.Fprintf(&b, "#   %s\n", s)
+	}
+	if b.Len() > 0 {
+		_, err = fmt.Fprintf(w, "\n# Set for all jobs on this machine:\n%s", b.String())
+	}
+	return errors.Join(err, j.Refused())
 }
 
 // setting returns a key as a line of a file, as a comment if the key has no default, or if its table is a
@@ -100,12 +122,17 @@ TOML schemas (Taplo, Even Better TOML) completes and checks a file whose first l
 func WriteConfigPage(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(pageHead)
-	for i, s := range job.Sections {
+	for i, s := range slices.Concat(job.Sections, job.SiteSections) {
 		if i > 0 {
 			b.WriteString("\n")
 		}
 		fmt.Fprintf(&b, "## %s\n\n%s.", s.Name, upperFirst(cell(s.About)))
-		if s.Config {
+		switch {
+		case i >= len(job.Sections):
+			b.WriteString(" Only the [configuration of a site](administration.md) may have this table.")
+		case s.Config && slices.ContainsFunc(s.Keys, func(k job.FileKey) bool { return k.OneJob }):
+			b.WriteString(" Your [own configuration](commands.md) may have this table, too, without the keys that are about one job: " + strings.Join(oneJob(s), ", ") + ".")
+		case s.Config:
 			b.WriteString(" Your [own configuration](commands.md) may have this table, too.")
 		}
 		b.WriteString("\n")
@@ -119,6 +146,16 @@ func WriteConfigPage(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// oneJob returns the keys of a table that no configuration may set.
+func oneJob(s job.Section) (names []string) {
+	for _, k := range s.Keys {
+		if k.OneJob {
+			names = append(names, "`"+k.Name+"`")
+		}
+	}
+	return names
 }
 
 // valuesOf describes the allowed values of a key.

@@ -7,11 +7,13 @@ import (
 	"embed"
 	"encoding/json"
 	"io"
+	"os"
 	"runtime/debug"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/verb"
@@ -36,12 +38,15 @@ func Help(c *cli.Context) error {
 	}
 	write := map[string]func(io.Writer) error{"config": WriteConfig, "schema": WriteSchema}[topic]
 	if topic == "config" && len(rest) == 1 && rest[0] == "--markdown" {
-		write, rest = WriteConfigPage, nil
+		return WriteConfigPage(c.App.Writer)
 	}
 	if len(rest) > 0 {
 		return errext.Errorf("gpurun help help shows what there is", "unexpected argument %q for gpurun help %s", rest[0], topic)
 	}
-	return write(c.App.Writer)
+	if err := write(c.App.Writer); err != nil || topic != "config" {
+		return err
+	}
+	return writeSettings(c.App.Writer, environ.Parse(os.Environ()))
 }
 
 // showMan writes the manual page of gpurun, or of a verb.

@@ -25,6 +25,7 @@ func Isolate(m *testing.M) Isolated {
 		panic(err)
 	}
 	os.Setenv("XDG_CONFIG_HOME", os.DevNull)
+	os.Setenv("XDG_CONFIG_DIRS", os.DevNull)
 	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
 	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 	if signal.Ignored(syscall.SIGHUP) { // under nohup; after exec, a caught signal has its default action again
