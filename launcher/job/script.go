@@ -24,7 +24,7 @@ const mostSource = 4 << 20
 
 // readingBudget is the processor time for the search for settings in a script before it starts, once its
 // interpreter runs. Settings that are not found by then are unknown.
-var readingBudget = 300 * time.Millisecond
+var readingBudget = 2 * time.Second
 
 // own reads the settings of a script that no recipe knows from its source.
 func (s Inspected) own(ctx context.Context, c recipeChoice) (recipeChoice, error) {
@@ -182,10 +182,10 @@ func (s Inspected) judge(ctx context.Context, c recipeChoice) (recipeChoice, err
 		return c, nil
 	}
 	found, err := s.analyse(ctx)
-	if err != nil || s.unread {
+	if err != nil || s.unread || found != nil && found.Unread() != "" {
 		c.loss = strategy.Loss{Class: strategy.Average, Reason: "the job's own code, which may compute a loss, was not read"}
 	}
-	if found == nil {
+	if found == nil || found.Unread() != "" {
 		return c, err
 	}
 	if why := found.Unequal(of.Computed()); why != "" {

@@ -53,6 +53,9 @@ func Decide(f Facts, script string, argv []string, read func(path string) []byte
 	s := Analysis{Missing: map[strategy.Knob]string{}, facts: f, script: script, argv: argv, read: read}
 	micro := s.microBatch()
 	accumulation := s.accumulation(micro)
+	if f.Unread != "" {
+		s.loss = strategy.Loss{Class: strategy.Average, Reason: notRead + f.Unread}
+	}
 	if micro != nil {
 		s.equivalent(micro, accumulation)
 		s.Found = append(s.Found, *micro)
@@ -238,9 +241,19 @@ func (s *Analysis) doubtOf(k strategy.Knob, t target) string {
 	return ""
 }
 
+// notRead begins the reason for a micro batch that is kept because the loss was not read.
+const notRead = "whether smaller micro batches train the same is not known: "
+
+// Unread is why only the settings of the script were read; empty: all was.
+func (s *Analysis) Unread() string { return s.facts.Unread }
+
 // equivalent refuses a micro batch if its change would change the training.
 func (s *Analysis) equivalent(micro, accumulation *FoundKnob) {
 	if micro.Doubt != "" {
+		return
+	}
+	if s.facts.Unread != "" {
+		micro.Refusal = notRead + s.facts.Unread
 		return
 	}
 	if why := s.unequal(accumulation, micro); why != "" {

@@ -103,6 +103,8 @@ type Facts struct {
 	Restores    bool       `json:"restores"`  // an optimizer's state is loaded
 	Hydra       *hydra     `json:"hydra"`
 	Modules     int        `json:"modules"`
+	// Unread is why only the settings and the loaders were read; empty: all was.
+	Unread string `json:"unread"`
 }
 
 // A location is a line of a source.

@@ -1,13 +1,18 @@
 package script
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"math/rand/v2"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // Decide reaches a decision for any values that the reader finds.
@@ -107,4 +112,33 @@ func anyValue(random *rand.Rand, settings, depth int) map[string]any {
 		return map[string]any{"op": []string{"int", "max", "round", "not", "-", "text", "len", "join"}[random.IntN(8)], "of": []any{inner()}}
 	}
 	return map[string]any{"op": []string{"/", "//", "*", "%", "+", "compare", "and"}[random.IntN(7)], "of": []any{inner(), inner()}}
+}
+
+// TestSettingsAreReadBeforeTheLoss: if the loss cannot be read, the settings are known, and the
+// micro batch is kept.
+func TestSettingsAreReadBeforeTheLoss(t *testing.T) {
+	input, err := SourceRequest{Sources: []format.Source{{Path: "train.py", Text: []byte(head + loop)}}, Deep: true, Seconds: 600}.Input()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for fault, why := range map[string]string{"Late": "the sources take longer than 600 s to read", "RecursionError('too deep')": "RecursionError: too deep"} {
+		program := strings.Replace(SourceRequest{Deep: true}.Program(), "    def trained(self):\n", "    def trained(self):\n        raise "+fault+"\n", 1)
+		reader := exec.Command(testenv.Python(t), "-I", "-S", "-c", program)
+		reader.Stdin = bytes.NewReader(input)
+		printed, err := reader.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Read(printed)
+		if err != nil || r.Facts == nil {
+			t.Fatal(r.Unknown, err)
+		}
+		s := Decide(*r.Facts, "train.py", []string{"train.py"}, func(string) []byte { return nil })
+		if got := s.summary(strategy.MicroBatchSize); !strings.HasPrefix(got, "--batch-size ! ") || !strings.Contains(got, why) {
+			t.Error(got)
+		}
+		if loss := s.Loss(); loss.Class != strategy.Average {
+			t.Errorf("%+v", loss)
+		}
+	}
 }

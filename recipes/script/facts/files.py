@@ -23,6 +23,27 @@ def children(node):
     return known
 
 
+def inner_nodes(node):
+    """The child nodes of a node without contexts, cached."""
+    known = getattr(node, "gpurun_nodes", None)
+    if known is None:
+        known = node.gpurun_nodes = []
+        for name in node._fields:
+            value = getattr(node, name, None) if name != "ctx" else None
+            for part in value if isinstance(value, list) else (value,):
+                if isinstance(part, ast.AST):
+                    known.append(part)
+    return known
+
+
+def walk(node):
+    """A node and all below it, in the order of ast.walk."""
+    todo = [node]
+    for part in todo:
+        todo += inner_nodes(part)
+    return todo
+
+
 def text(node):
     """The Python text of a node, cached."""
     known = getattr(node, "gpurun_text", None)
@@ -54,7 +75,7 @@ def written(node):
         return text(node.left) + " " + OPERATORS.get(type(node.op), "?") + " " + text(node.right)
     if isinstance(node, ast.Compare):
         return " ".join([text(node.left)] + [text(c) for c in node.comparators])
-    return " ".join(text(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr))[:120] or type(node).__name__
+    return " ".join(text(c) for c in inner_nodes(node) if isinstance(c, ast.expr))[:120] or type(node).__name__
 
 
 OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
@@ -267,7 +288,7 @@ class Surface:
                 known["fields"][s.target.id] = self.literal(value)
             elif isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)) and s.name == "forward":
                 known["forward"] = max(0, len(getattr(s.args, "posonlyargs", []) + s.args.args) - 1 - len(s.args.defaults))
-        for n in ast.walk(node) if known["fields"] else ():
+        for n in walk(node) if known["fields"] else ():
             for target in n.targets if isinstance(n, ast.Assign) else [n.target] if isinstance(n, ast.AnnAssign) else ():
                 if isinstance(target, ast.Attribute) and dotted(target) == "self." + target.attr and target.attr in known["fields"]:
                     known["fields"][target.attr] = {}  # which a method assigns
@@ -300,7 +321,7 @@ class Surface:
             return False
         if COUNTS.search(code):
             return True
-        for part in ast.walk(node) if depth else ():
+        for part in walk(node) if depth else ():
             if isinstance(part, (ast.Name, ast.Attribute)):
                 above = [s for s in self.assigned.get(dotted(part), []) if s.lineno < line]
                 if above and self.in_batches(above[-1].value, above[-1].lineno, depth - 1):
@@ -319,7 +340,7 @@ def late(*_):
 def answer(given):
     """The content of the sources, as JSON: each file by itself, and if deep is set the conclusions
     from all of them."""
-    found = {"files": []}
+    found, reader = {"files": []}, None
     signal.signal(signal.SIGVTALRM, late)
     signal.setitimer(signal.ITIMER_VIRTUAL, given["seconds"])  # a busy machine changes no answer
     try:
@@ -328,13 +349,16 @@ def answer(given):
             source["tree"] = tree
             found["files"].append(Surface(source["path"], source["text"], tree, given["names"] or (), n == 0).found if tree else {"path": source["path"], "failed": why})
         if given["deep"]:
-            found["facts"] = Loops(given["sources"]).facts()
+            reader = Loops(given["sources"])
+            found["facts"] = reader.facts()
     except Late:
         found["unknown"] = "the sources take longer than %g s to read" % given["seconds"]
     except Exception as fault:
         found["unknown"] = "%s: %s" % (type(fault).__name__, fault)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    if "unknown" in found and getattr(reader, "first", None):  # the settings are read before the loss
+        found["facts"] = dict(reader.first, unread=found.pop("unknown"))
     return json.dumps(found)
 
 

@@ -42,7 +42,7 @@ class Loops(Loss):
                 if how and id(node) not in self.synchronized(scope):
                     found.append({"kind": how, "id": place(node), "file": self.owner(node, scope), "line": node.lineno, "text": text(node.func) + "()" if how == "gradients" else text(node)[:60]})
         for scope in self.live:
-            for node in ast.walk(scope.node):
+            for node in walk(scope.node):
                 by = None
                 if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Div, ast.Mult)) and re.search(r"\.grad(\.data)?$", text(node.target)):
                     by = node.value
@@ -61,7 +61,7 @@ class Loops(Loss):
         1."""
         found = {}
         for loop in scope.fors:
-            made, names = loop.iter, [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
+            made, names = loop.iter, [n.id for n in walk(loop.target) if isinstance(n, ast.Name)]
             while isinstance(made, ast.Call) and last(made.func) in ("tqdm", "track", "progress_bar") and made.args:
                 made = made.args[0]
             if not isinstance(made, ast.Call) or not names:
@@ -80,17 +80,17 @@ class Loops(Loss):
         found = []
         for scope in self.live:
             counted = self.counted(scope)
-            for node in ast.walk(scope.node):
+            for node in walk(scope.node):
                 if not isinstance(node, ast.If) or not counted:
                     continue
-                for test in ast.walk(node.test):
+                for test in walk(node.test):
                     if not (isinstance(test, ast.BinOp) and isinstance(test.op, ast.Mod)):
                         continue
-                    names = [n.id for n in ast.walk(test.left) if isinstance(n, ast.Name) and n.id in counted]
+                    names = [n.id for n in walk(test.left) if isinstance(n, ast.Name) and n.id in counted]
                     if len(names) != 1:
                         continue
                     start, by_one = counted[names[0]]
-                    whole = any(isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.FloorDiv)) for n in ast.walk(test.left))
+                    whole = any(isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.FloorDiv)) for n in walk(test.left))
                     where = {"id": 0, "file": scope.file.path, "line": node.lineno, "text": names[0]}
                     if not by_one and not whole:
                         found.append(dict(where, kind="offset"))
@@ -118,9 +118,9 @@ class Loops(Loss):
                 writes = [(n, self.written(n)) for n in self.once(loop.body) if self.written(n)]
                 if writes:
                     targets = [loop.target] if hasattr(loop, "target") else []
-                    for s in ast.walk(loop):
+                    for s in walk(loop):
                         targets += s.targets if isinstance(s, ast.Assign) else [s.target] if isinstance(s, ast.For) else []
-                    fresh = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+                    fresh = {n.id for t in targets for n in walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
                     read = self.read_by_loss(scope) - fresh
                     self.updates |= {id(n) for n, name in writes if name in read}
 
@@ -138,7 +138,7 @@ class Loops(Loss):
         """The names in a function from which its backpropagated value is computed."""
         names, stack = set(), [node for node, s, _, _ in self.roots() if s is scope]
         while stack:
-            for n in ast.walk(stack.pop()):
+            for n in walk(stack.pop()):
                 if isinstance(n, ast.Name) and n.id not in names:
                     names.add(n.id)
                     stack += [w if how == "value" else w[0] for how, w in scope.assigned.get(n.id, []) if how in ("value", "item")]
@@ -191,10 +191,10 @@ class Loops(Loss):
             collates = words.get("collate_fn", words.get("data_collator"))
             own = "batch_sampler" in words or collates is not None and any(last(c.func) not in MAKES for f in self.functions.get(last(collates), []) for c in f.calls)
             sized = name not in self.classes and re.search(r"^(Adam\w*|SGD|RMSprop|Adagrad|Lion|LAMB|NAdam|RAdam|AdamW\w*)$", name) and any(k != "lr" and self.sizes(v) for k, v in words.items() if k)
-            undivided = "compute_loss_func" in words and not any(isinstance(m, ast.Name) and m.id.startswith("num_items") for f in self.functions.get(last(words["compute_loss_func"]), []) for m in ast.walk(f.node))
+            undivided = "compute_loss_func" in words and not any(isinstance(m, ast.Name) and m.id.startswith("num_items") for f in self.functions.get(last(words["compute_loss_func"]), []) for m in walk(f.node))
             if HOOKS.match(name) or chosen or own or sized or undivided:
                 self.doubt(call, scope)
-        for node in ast.walk(scope.node) if isinstance(scope.node, ast.Module) else []:
+        for node in walk(scope.node) if isinstance(scope.node, ast.Module) else []:
             if isinstance(node, (ast.Attribute, ast.Name)) and re.match(r"(Sync)?BatchNorm\d?d?$|LazyBatchNorm", last(node)) and id(node) not in called and isinstance(node.ctx, ast.Load):
                 self.doubt(node, scope)
 
@@ -208,7 +208,7 @@ class Loops(Loss):
                     test = self.loss(s.test, scope)
                     if test is not None and test["kind"] != "free":
                         self.doubt(s.test, scope, "if %s" % text(s.test)[:50])
-        for node in ast.walk(loop):
+        for node in walk(loop):
             if not isinstance(node, ast.Call) or id(node) in self.synchronized(scope):
                 continue
             if last(node.func) == "load_state_dict" or last(node.func) == "requires_grad_" and node.args and constant(node.args[0])[0] is False:

@@ -22,7 +22,7 @@ class Loss(Rows):
     """The kind of a job's loss."""
 
     def __init__(self, sources):
-        self.tree, self.looks, self.compared, self.scanned, self.batches, self.held = {}, 0, {}, set(), None, []
+        self.nested, self.tree, self.looks, self.compared, self.scanned, self.batches, self.held = 0, {}, 0, {}, set(), None, []
         super().__init__(sources)
 
     # The conditions and loops around statements.
@@ -168,12 +168,14 @@ class Loss(Rows):
         key = (id(node), id(scope), n)
         if key in self.known:
             return self.known[key]
-        if key in active or depth > 60 or self.looks > 20000:
+        if key in active or depth > 60 or self.looks > 20000 or self.nested > 300:
             self.cuts += 1
             return None if key in active else self.doubtful(node, scope)
         self.looks += 1
+        self.nested += 1
         cuts = self.cuts
         found = self.expression(node, scope, depth + 1, n, active + (key,))
+        self.nested -= 1
         if cuts == self.cuts:
             self.known[key] = found
             self.held.append(node)  # keeps its id
@@ -308,8 +310,8 @@ class Loss(Rows):
         of = node.func.value if method else node.args[0] if node.args else None
         args = node.args if method else node.args[1:]
         defined = name in self.functions or name in self.classes
-        if name in ("sum", "norm", "mean", "stack", "cat") and any(isinstance(c, ast.Call) and last(c.func) in ("parameters", "named_parameters") for c in ast.walk(node)):
-            reads = any(isinstance(c, ast.Attribute) and c.attr == "grad" for c in ast.walk(node))
+        if name in ("sum", "norm", "mean", "stack", "cat") and any(isinstance(c, ast.Call) and last(c.func) in ("parameters", "named_parameters") for c in walk(node)):
+            reads = any(isinstance(c, ast.Attribute) and c.attr == "grad" for c in walk(node))
             return self.doubtful(node, scope) if reads else self.free(node, scope)
         if name in FUNCTIONAL and not defined:
             return self.criterion(node, node, scope, name, follow)
@@ -442,7 +444,7 @@ class Loss(Rows):
     def next_of(self, node, scope):
         """The values of an iterator: samples, except for one over batches that keep their size."""
         for made, at, _ in self.origins(node.args[0], scope):
-            for call in [c for c in ast.walk(made) if isinstance(c, ast.Call) and last(c.func).endswith("DataLoader")]:
+            for call in [c for c in walk(made) if isinstance(c, ast.Call) and last(c.func).endswith("DataLoader")]:
                 size = {k.arg: k.value for k in call.keywords}.get("batch_size")
                 if size is not None and constant(size)[1]:
                     return self.doubtful(call, at, "batches of %s, whatever the micro batch is" % text(size))
@@ -583,7 +585,7 @@ class Loss(Rows):
         if re.search(r"loss|criterion|objective", name, re.I):
             return True
         return not any(isinstance(call, ast.Call) and dotted(call.func).startswith(("nn.", "torch.nn.")) and last(call.func) not in CRITERIA | {"Parameter", "Module"}
-                       for m in c["methods"].values() for call in ast.walk(m.node))
+                       for m in c["methods"].values() for call in walk(m.node))
 
     def returned(self, f, n, depth, active):
         found = []
@@ -723,7 +725,7 @@ class Loss(Rows):
     def numbered(self, node, scope, depth=0):
         """Whether labels are the numbers of the samples: arange(len(batch))."""
         for made, at, _ in self.origins(node, scope):
-            calls = [c for c in ast.walk(made) if isinstance(c, ast.Call) and last(c.func) == "arange"]
+            calls = [c for c in walk(made) if isinstance(c, ast.Call) and last(c.func) == "arange"]
             if any(len(c.args) == 1 for c in calls):
                 return True
         return False
@@ -821,7 +823,7 @@ class Loss(Rows):
         if id(f) in self.scanned:
             return
         self.scanned.add(id(f))
-        for node in ast.walk(f.node):
+        for node in walk(f.node):
             if isinstance(node, (ast.BinOp, ast.Call, ast.Compare)) and len(self.compared) < 20:
                 how = self.product(node, f)
                 if how:
@@ -850,12 +852,12 @@ class Loss(Rows):
             return name in ("update_parameters", "update_ema", "ema_update", "ema_step", "update_moving_average", "momentum_update", "update_target", "update_teacher", "soft_update") or (
                 name in ("update", "step") and bool(re.search(r"(^|[._])(ema|ema_\w+|\w+_ema|teacher|swa_model|averaged)$", of, re.I)))
         if isinstance(node, ast.For) and re.search(r"parameters\(|state_dict\(|\.buffers\(", text(node.iter)):
-            return any(self.in_place(n) for n in ast.walk(node))
+            return any(self.in_place(n) for n in walk(node))
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target = node.targets[0]
             base = target.value if isinstance(target, ast.Subscript) else target
             if re.search(r"(^|_)(queue|bank|memory|memories)($|_)", last(base), re.I) and not re.search(r"ptr|pointer|size|len", last(base)):
-                return isinstance(target, ast.Subscript) or any(isinstance(c, ast.Call) and last(c.func) in ("cat", "concat", "concatenate", "roll") for c in ast.walk(node.value))
+                return isinstance(target, ast.Subscript) or any(isinstance(c, ast.Call) and last(c.func) in ("cat", "concat", "concatenate", "roll") for c in walk(node.value))
         return False
 
     def in_place(self, node):
@@ -881,13 +883,13 @@ class Loss(Rows):
 
     def gated_in(self, scope):
         """The statements that a framework's own condition gates: if accelerator.sync_gradients."""
-        return {id(n) for i in ast.walk(scope.node) if isinstance(i, ast.If) and re.search(r"sync_gradients|accumulation_boundary|require_backward_grad_sync", text(i.test)) for b in i.body for n in ast.walk(b)}
+        return {id(n) for i in walk(scope.node) if isinstance(i, ast.If) and re.search(r"sync_gradients|accumulation_boundary|require_backward_grad_sync", text(i.test)) for b in i.body for n in walk(b)}
 
     def keeps(self, node, cls):
         """Whether a statement in a module's forward pass writes a tensor of the module that a
         later one reads: a queue, a moving average, a memory."""
         own = lambda n: n.attr if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self" else ""
-        logged = lambda n: any(isinstance(c, ast.Call) and last(c.func) in ("item", "time", "perf_counter", "tolist") for c in ast.walk(n))
+        logged = lambda n: any(isinstance(c, ast.Call) and last(c.func) in ("item", "time", "perf_counter", "tolist") for c in walk(n))
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and not logged(node.value):
             target = node.targets[0]
             if isinstance(target, ast.Subscript):
@@ -895,9 +897,9 @@ class Loss(Rows):
                 return bool(name) and not re.search(r"cache|mask|pos|idx|ptr|stat|log|hist|hidden|out|feat|act|attn|cfg|config|loss", name, re.I) and not constant(node.value)[1] and not isinstance(constant(index(target))[0], str)
             name = own(target.value) if isinstance(target, ast.Attribute) and target.attr == "data" else own(target)
             if name and not re.search(r"loss|time|step|count|hidden|_h$", name, re.I):
-                again = any(own(n) == name for n in ast.walk(node.value))
-                return again and any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult) and any(own(m) == name for m in ast.walk(n)) for n in ast.walk(node.value)) or again and any(
-                    isinstance(c, ast.Call) and last(c.func) == "cat" for c in ast.walk(node.value))
+                again = any(own(n) == name for n in walk(node.value))
+                return again and any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult) and any(own(m) == name for m in walk(n)) for n in walk(node.value)) or again and any(
+                    isinstance(c, ast.Call) and last(c.func) == "cat" for c in walk(node.value))
         if isinstance(node, ast.Call) and re.search(r"(^|_)ema_(inplace|update)|update_ema|ema_step|moving_average|momentum_update|enqueue|update_(center|queue|memory)", last(node.func)) and (
                 not any(f.cls == cls for f in self.functions.get(last(node.func), []))):
             return True
@@ -927,7 +929,7 @@ class Loss(Rows):
     def states(self):
         found = []
         for scope in self.forwards():
-            for node in ast.walk(scope.node):
+            for node in walk(scope.node):
                 if self.keeps(node, scope.cls) or isinstance(node, ast.For) and self.is_state(node):
                     what = text(node)[:60] if isinstance(node, (ast.Assign, ast.Call)) else "for %s in %s" % (text(node.target), text(node.iter)[:40])
                     found.append({"kind": "state", "id": 0, "file": scope.file.path, "line": node.lineno, "text": what})
@@ -992,7 +994,7 @@ class Loss(Rows):
                 names = set()
                 if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and last(loop.iter.func) == "range" and len(loop.iter.args) == 3:
                     names.add(last(loop.target))
-                for n in ast.walk(loop):
+                for n in walk(loop):
                     piece = index(n) if isinstance(n, ast.Subscript) else None
                     if isinstance(piece, ast.Slice) and isinstance(piece.lower, ast.Name) and isinstance(piece.upper, ast.BinOp) and isinstance(piece.upper.op, ast.Add) and (
                             piece.lower.id in (last(piece.upper.left), last(piece.upper.right))):
@@ -1019,7 +1021,7 @@ class Loss(Rows):
         for scope in self.live:
             if scope.name in ("training_step", "compute_loss", "loss") and scope.cls and any(c["bases"] for c in self.classes.get(scope.cls, [])):
                 found += [(r, scope, scope.name, r) for r in scope.returns]
-            elif scope.name in self.loss_functions() and any(isinstance(m, ast.Name) and m.id.startswith("num_items") for m in ast.walk(scope.node)):
+            elif scope.name in self.loss_functions() and any(isinstance(m, ast.Name) and m.id.startswith("num_items") for m in walk(scope.node)):
                 found += [(r, scope, "compute_loss", r) for r in scope.returns]
             elif scope.name == "forward" and scope.cls:
                 found += [(r, scope, "forward", r) for r in scope.returns if re.search(r"loss", text(r), re.I)]
@@ -1057,7 +1059,7 @@ class Loss(Rows):
         names = {(u["file"], u["line"]) for u in found["unlike"]}
         pairs = [{"kind": "pairs", "id": 0, "file": f, "line": l, "text": how} for (f, l), how in sorted(self.compared.items()) if (f, l) not in names]
         pairs += [{"kind": "pairs", "id": 0, "file": t["file"], "line": t["line"], "text": t["text"]} for t in found["trained"] if t["kind"] == "pairs" and (t["file"], t["line"]) not in names]
-        pairs += [{"kind": "pairs", "id": 0, "file": s.file.path, "line": getattr(n, "lineno", 0) or n.value.lineno, "text": "return_loss"} for s in self.live for n in ast.walk(s.node)
+        pairs += [{"kind": "pairs", "id": 0, "file": s.file.path, "line": getattr(n, "lineno", 0) or n.value.lineno, "text": "return_loss"} for s in self.live for n in walk(s.node)
                   if isinstance(n, ast.keyword) and n.arg == "return_loss" and constant(n.value)[0] is True
                   or isinstance(n, ast.Dict) and any(k is not None and constant(k)[0] == "return_loss" and constant(v)[0] is True for k, v in zip(n.keys, n.values))][:1]
         found["unlike"] = found["unlike"] + self.adversaries() + pairs + self.states()

@@ -121,7 +121,7 @@ class Rows(Training):
         up = node
         while up is not None and not isinstance(up, ast.stmt):
             for g in getattr(up, "generators", []):
-                if any(isinstance(m, ast.Name) and m.id == node.id for m in ast.walk(g.target)) and not any(m is node for m in ast.walk(g.iter)):
+                if any(isinstance(m, ast.Name) and m.id == node.id for m in walk(g.target)) and not any(m is node for m in walk(g.iter)):
                     return self.element(g.target, g.iter, node.id, scope, depth, active)
             if isinstance(up, ast.Lambda) and any(a.arg == node.id for a in up.args.args):
                 return self.rows(node, scope)
@@ -185,7 +185,7 @@ class Rows(Training):
     def sizes(self, value):
         """Whether a number is the size of a micro batch, or the number of them."""
         return any(isinstance(m, (ast.Attribute, ast.Name)) and isinstance(m.ctx, ast.Load) and BATCH.match(last(m)) or isinstance(m, ast.Call) and last(m.func) == "len" and m.args and re.search(r"load|(^|_)dl$", last(m.args[0]), re.I)
-                   for m in ast.walk(value)) and not any(isinstance(m, ast.Call) and last(m.func) not in ("len", "int", "float", "max", "min", "round") for m in ast.walk(value))
+                   for m in walk(value)) and not any(isinstance(m, ast.Call) and last(m.func) not in ("len", "int", "float", "max", "min", "round") for m in walk(value))
 
     def drawn(self, loop, node, at, depth, active):
         """The values of a training loop: its samples, and the number of the micro batch."""
@@ -203,7 +203,7 @@ class Rows(Training):
         while isinstance(of, ast.Call) and last(of.func) in ITERATORS and of.args:
             of = of.args[0]
         parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else None
-        mine = next((i for i, p in enumerate(parts) if any(isinstance(m, ast.Name) and m.id == name for m in ast.walk(p))), None) if parts else None
+        mine = next((i for i, p in enumerate(parts) if any(isinstance(m, ast.Name) and m.id == name for m in walk(p))), None) if parts else None
         follow = lambda inner: self.loss(inner, scope, depth, None, active)
         if isinstance(of, ast.Call):
             kind = last(of.func)
@@ -243,12 +243,12 @@ class Rows(Training):
 
     def carried(self, node, at, loop, depth, active):
         """A name that one micro batch leaves for the next; None if it does not."""
-        fresh = {m.id for m in ast.walk(loop) if isinstance(m, ast.Name) and isinstance(m.ctx, ast.Store)}
+        fresh = {m.id for m in walk(loop) if isinstance(m, ast.Name) and isinstance(m.ctx, ast.Store)}
         for how, what in at.assigned.get(node.id, []):
             where = what[0] if isinstance(what, tuple) else what
             if how not in ("value", "item") or not any(m is loop for _, _, m in self.path(where, at)) or self.gated(where, at):
                 continue
-            if isinstance(where, ast.Call) and not any(isinstance(m, ast.Name) and m.id in fresh for m in ast.walk(where)):
+            if isinstance(where, ast.Call) and not any(isinstance(m, ast.Name) and m.id in fresh for m in walk(where)):
                 continue  # the next batch
             return self.doubtful(where, at, "%s is kept from one micro batch to the next" % node.id)
         return None
@@ -257,7 +257,7 @@ class Rows(Training):
         """The values that are written into a value after it was made."""
         found = []
         for s, target, value in self.changes(at).get(node.id, []):
-            if any(m is node for m in ast.walk(s)) or self.gated(s, at):
+            if any(m is node for m in walk(s)) or self.gated(s, at):
                 continue
             inside = any(id(m) in self.training(at) for _, _, m in self.path(s, at))
             if outside or not inside and (self.training(at) or isinstance(at.node, ast.Module)):
@@ -317,7 +317,7 @@ class Rows(Training):
 
     def dimensions(self, name, scope):
         """The number of dimensions of a tensor whose shape is unpacked: B, T, C = x.shape."""
-        for s in ast.walk(scope.node):
+        for s in walk(scope.node):
             if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Tuple) and text(s.value) in (name + ".shape", name + ".size()"):
                 return len(s.targets[0].elts)
         return 1

@@ -5,7 +5,7 @@ class Settings(Values):
     """The settings of a job."""
 
     def __init__(self, sources):
-        self.splits, self.courses, self.stepping, self.made = {}, {}, {}, None
+        self.splits, self.courses, self.stepping, self.stepped, self.made = {}, {}, {}, {}, None
         self.params, self.configured, self.taken, self.hydra = {}, {}, {}, None
         super().__init__(sources)
         for scope in self.live:

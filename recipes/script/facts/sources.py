@@ -170,7 +170,7 @@ class Sources:
 
     def reads_all(self, nodes):
         for node in nodes:
-            for part in ast.walk(node):
+            for part in walk(node):
                 self.reads(part)
 
     def reads(self, node):
@@ -221,7 +221,7 @@ class Sources:
                     self.assign(item.optional_vars, item.context_expr, scope)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
             scope.fors.append(node)
-            for n in ast.walk(node.target):
+            for n in walk(node.target):
                 if isinstance(n, ast.Name):
                     scope.assigned.setdefault(n.id, []).append(("loop", node.iter))
         elif isinstance(node, ast.If):

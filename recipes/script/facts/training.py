@@ -119,15 +119,15 @@ class Training(Settings):
         for attr, stores in self.stores.items():
             if named.search(attr):
                 found += [(value, scope) for value, scope, _ in stores]
-        return [{"file": s.file.path, "line": node.lineno, "value": plain(self.value(node, s))} for node, s in found if any(isinstance(n, ast.BinOp) for n in ast.walk(node)) or isinstance(node, ast.Name)]
+        return [{"file": s.file.path, "line": node.lineno, "value": plain(self.value(node, s))} for node, s in found if any(isinstance(n, ast.BinOp) for n in walk(node)) or isinstance(node, ast.Name)]
 
     def bounds(self):
         """The settings with which a counter is compared, or up to which it counts."""
         found = []
         for scope in self.live:
             for node in scope.tests:
-                compared = [c for c in ast.walk(node.test) if isinstance(c, ast.Compare) and len(c.comparators) == 1]
-                if not compared or not (isinstance(node, ast.While) or any(isinstance(n, (ast.Break, ast.Return)) or isinstance(n, ast.Call) and last(n.func) in ("exit", "_exit") for b in node.body for n in ast.walk(b))):
+                compared = [c for c in walk(node.test) if isinstance(c, ast.Compare) and len(c.comparators) == 1]
+                if not compared or not (isinstance(node, ast.While) or any(isinstance(n, (ast.Break, ast.Return)) or isinstance(n, ast.Call) and last(n.func) in ("exit", "_exit") for b in node.body for n in walk(b))):
                     continue
                 for c in compared:
                     for a, b in ((c.left, c.comparators[0]), (c.comparators[0], c.left)):
@@ -144,7 +144,7 @@ class Training(Settings):
         for scope in self.live:
             for loop in self.trains_in(scope):
                 counted |= {last(n.target) for n in loop.body if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add) and constant(n.value) == (1, True)}
-                for call in [n for n in ast.walk(loop.iter) if isinstance(n, ast.Call)] if isinstance(loop, ast.For) else []:
+                for call in [n for n in walk(loop.iter) if isinstance(n, ast.Call)] if isinstance(loop, ast.For) else []:
                     if (last(call.func) == "range" and call is not loop.iter or last(call.func) == "islice") and call.args:
                         found.append({"counter": "", "kind": "batch", "file": scope.file.path, "line": loop.lineno, "value": plain(self.value(call.args[-1], scope))})
         for b in found:
@@ -158,7 +158,7 @@ class Training(Settings):
         return [l for l in loops if self.course(l.body)[0]]
 
     def asserts(self):
-        return [{"file": s.file.path, "line": n.lineno, "value": plain(self.value(n.test, s))} for s in self.live for n in s.asserts if any(isinstance(m, ast.Mod) for m in ast.walk(n.test))]
+        return [{"file": s.file.path, "line": n.lineno, "value": plain(self.value(n.test, s))} for s in self.live for n in s.asserts if any(isinstance(m, ast.Mod) for m in walk(n.test))]
 
     def blocks(self, body):
         """A list of statements, and all lists of statements inside them except those of
@@ -217,7 +217,7 @@ class Training(Settings):
             key = "gradient_accumulation_steps"
             values = [(v, s) for v, s, owner in self.stores.get(key, []) if owner != "self" and "args" not in owner]
             for scope in self.live:
-                for node in ast.walk(scope.node):
+                for node in walk(scope.node):
                     if isinstance(node, ast.Dict):
                         values += [(v, scope) for k, v in zip(node.keys, node.values) if k is not None and constant(k)[0] == key]
             for value, scope in values:
@@ -300,7 +300,7 @@ class Training(Settings):
             if self.marked(part):
                 marked[id(part)] = part
             if isinstance(part, ast.Call) and last(part.func) != "backward":
-                if any(isinstance(n, ast.Div) or isinstance(n, ast.Call) and last(n.func) == "len" for a in part.args for n in ast.walk(a)):
+                if any(isinstance(n, ast.Div) or isinstance(n, ast.Call) and last(n.func) == "len" for a in part.args for n in walk(a)):
                     stack.extend(a for a in part.args if self.backward_in([a]))
                     continue
                 calls.append(part)
@@ -310,7 +310,9 @@ class Training(Settings):
         return self.courses[key]
 
     def rates_under(self, nodes):
-        return frozenset(place(n) for n in self.once(nodes) if self.each_step(n))
+        found = [n for n in self.once(nodes) if id(n) not in self.stepped]
+        self.stepped.update((id(n), place(n) if self.each_step(n) else None) for n in found)
+        return frozenset(self.stepped[id(n)] for n in self.once(nodes)) - {None}
 
     def is_rate(self, node):
         """Whether a statement or a call sets the learning rate of a step."""
@@ -318,7 +320,7 @@ class Training(Settings):
             return last(node.func) in ("step", "step_update") and isinstance(node.func, ast.Attribute) and bool(re.search(r"sched|(^|_|\.)lr", text(node.func.value), re.I))
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
         return any(isinstance(t, ast.Subscript) and constant(index(t))[0] == "lr" for t in targets) and not any(
-            isinstance(n, ast.Call) and last(n.func) == "len" for n in ast.walk(node.value))
+            isinstance(n, ast.Call) and last(n.func) == "len" for n in walk(node.value))
 
     def schedules(self):
         """The places where each batch sets the learning rate, and the length of a schedule."""
@@ -348,7 +350,7 @@ class Training(Settings):
         return self.courses[key]
 
     def computes_batches(self, node, scope, loaders, depth):
-        for n in ast.walk(node):
+        for n in walk(node):
             if isinstance(n, ast.Call) and last(n.func) == "len" and n.args and (last(n.args[0]) in loaders or re.search(r"load|(^|_)(iter|dl)$", text(n.args[0]), re.I)):
                 return True
             if isinstance(n, (ast.Name, ast.Attribute)) and depth < 4 and isinstance(n.ctx, ast.Load):
@@ -363,7 +365,7 @@ class Training(Settings):
         return False
 
     def interesting(self, test):
-        return any(isinstance(n, (ast.Name, ast.Attribute, ast.Mod, ast.Compare)) for n in ast.walk(test))
+        return any(isinstance(n, (ast.Name, ast.Attribute, ast.Mod, ast.Compare)) for n in walk(test))
 
     def losses(self):
         """The divisors and factors of losses."""
@@ -448,7 +450,7 @@ class Training(Settings):
 
     def yields(self, f):
         """The parameter of a generator of batches that is their size; empty if there is none."""
-        if any(isinstance(n, ast.Yield) for n in ast.walk(f.node)):
+        if any(isinstance(n, ast.Yield) for n in walk(f.node)):
             for node in f.slices:
                 upper = index(node).upper
                 if isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):
@@ -459,13 +461,13 @@ class Training(Settings):
         """Whether a class makes batches of as many samples as a parameter's value."""
         mine = {param} | {attr for attr, stores in self.stores.items() for value, scope, owner in stores if owner == "self" and scope.cls == cls and last(value) == param}
         for c in self.classes[cls]:
-            for node in ast.walk(c["node"]):
+            for node in walk(c["node"]):
                 if isinstance(node, ast.Call) and last(node.func) in ("view", "reshape", "randint", "randperm") and any(last(a) in mine for a in node.args[:1]):
                     return True
                 if isinstance(node, ast.Compare) and isinstance(node.left, ast.Call) and last(node.left.func) == "len" and any(last(b) in mine for b in node.comparators):
                     return True
                 if isinstance(node, ast.Subscript) and isinstance(index(node), ast.Slice) and any(
-                        isinstance(n, ast.BinOp) and (last(n.left) in mine or last(n.right) in mine) for b in (index(node).lower, index(node).upper) if b is not None for n in ast.walk(b)) and BATCH.match(param):
+                        isinstance(n, ast.BinOp) and (last(n.left) in mine or last(n.right) in mine) for b in (index(node).lower, index(node).upper) if b is not None for n in walk(b)) and BATCH.match(param):
                     return True
         return False
 
@@ -506,7 +508,7 @@ class Training(Settings):
         for scope in self.live:
             for node in scope.ifs:
                 body = node.body if isinstance(node.body, list) else [node.body]
-                if any(isinstance(n, ast.Call) and last(n.func) in CHECKPOINTS for b in body for n in ast.walk(b)):
+                if any(isinstance(n, ast.Call) and last(n.func) in CHECKPOINTS for b in body for n in walk(b)):
                     found.append({"file": scope.file.path, "line": node.lineno, "text": text(node.test), "value": plain(self.value(node.test, scope))})
             for call in scope.calls:
                 name = last(call.func)
@@ -594,12 +596,13 @@ class Training(Settings):
 
     def facts(self):
         self.mark_read()
+        self.first = {"settings": self.settings, "loaders": self.loaders(), "hydra": self.hydra, "modules": len(self.files)}
         saved, loaded, made, restored = self.saves()
         split = [{"file": s.file.path, "line": c.lineno} for c, s in self.calls.get("Accelerator", []) + self.calls.get("DataLoaderConfiguration", [])
                  for k in c.keywords if k.arg == "split_batches" and constant(k.value)[0] is not False]
         gates = self.gates()
-        return {"settings": self.settings, "loaders": self.loaders(), "gates": gates, "conditions": self.conditions, "steps": self.all_steps(), "rates": self.rates(), "schedules": self.schedules(), "bounds": self.bounds(), "asserts": self.asserts(), "losses": self.losses(), "checkpoints": self.checkpoints(), "unlike": self.unlike(),
-                "saves": saved, "loads": loaded, "made": made, "restores": restored, "hydra": self.hydra, "split": split, "modules": len(self.files),
+        return {**self.first, "gates": gates, "conditions": self.conditions, "steps": self.all_steps(), "rates": self.rates(), "schedules": self.schedules(), "bounds": self.bounds(), "asserts": self.asserts(), "losses": self.losses(), "checkpoints": self.checkpoints(), "unlike": self.unlike(),
+                "saves": saved, "loads": loaded, "made": made, "restores": restored, "split": split,
                 "namespace": next((t for c, _ in self.calls.get("parse_args", []) + self.calls.get("parse_known_args", []) for t in [self.target(c)] if re.match(r"^\w+$", t)), ""),
                 "backwards": [{"file": s.file.path, "line": c.lineno, "text": text(c.func.value)} for c, s in self.calls.get("backward", []) if isinstance(c.func, ast.Attribute)]}
 
@@ -607,7 +610,7 @@ class Training(Settings):
 def described(node):
     value = constant(node)[0] if node is not None else None
     if value is None and node is not None:
-        value = " ".join(str(n.value) for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        value = " ".join(str(n.value) for n in walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
     return str(value)[:300] if value else ""
 
 

@@ -459,15 +459,15 @@ class Values(Sources):
 def counters(test, scope):
     """The names of counters that a test divides."""
     found = []
-    for node in ast.walk(test):
+    for node in walk(test):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-            found += [last(n) for n in ast.walk(node.left) if isinstance(n, (ast.Name, ast.Attribute)) and last(n)]
+            found += [last(n) for n in walk(node.left) if isinstance(n, (ast.Name, ast.Attribute)) and last(n)]
         elif isinstance(node, ast.Name):
             for how, what in scope.assigned.get(node.id, []):
                 if how == "value":
-                    for m in ast.walk(what):
+                    for m in walk(what):
                         if isinstance(m, ast.BinOp) and isinstance(m.op, ast.Mod):
-                            found += [last(n) for n in ast.walk(m.left) if isinstance(n, (ast.Name, ast.Attribute)) and last(n)]
+                            found += [last(n) for n in walk(m.left) if isinstance(n, (ast.Name, ast.Attribute)) and last(n)]
     return sorted(set(found))
 
 
