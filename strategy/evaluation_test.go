@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
@@ -45,5 +46,34 @@ func TestOutOfMemoryInEvaluation(t *testing.T) {
 	history := []Attempt{{Plan: plan, Diagnosis: oom("eval"), Measured: calls(32, 32)}, {N: 1, Plan: second, Rung: RungMicroBatch, Diagnosis: oom("eval"), Measured: calls(16, 32)}}
 	if d := Decide(Policy{Mode: Predict, MaxAttempts: 20}, j, history, Inventory{Accelerator: "cuda"}); d.Relaunch && strings.Contains(d.Changed.String(), "micro batch 16→") {
 		t.Errorf("the micro batch does not follow: %s", d.Reason)
+	}
+}
+
+// An evaluation that ran out of memory before the first step rules out no smaller micro batch that its batch
+// follows, whichever rank's error counts. A batch that is not known to follow needs as much with any micro batch.
+func TestEvaluationRulesOutOnlyItsOwnBatch(t *testing.T) {
+	const room = 14 << 30
+	follows, unknown := Range{Absent: "as the training's", Follows: MicroBatchSize}, Range{Absent: "up to the code"}
+	for name, test := range map[string]struct {
+		evaluation Range
+		batch      int
+		want       string
+	}{
+		"follows by the recipe":  {follows, 0, "micro batch 16→1, accumulation 1→16"},
+		"and has as many":        {follows, 16, "micro batch 16→1, accumulation 1→16"},
+		"follows by the process": {unknown, 16, "micro batch 16→1, accumulation 1→16"},
+		"has another":            {unknown, 64, ""},
+		"is not known":           {unknown, 0, ""},
+	} {
+		j := gpt(2)
+		j.Knobs = map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, EvalBatchSize: test.evaluation}
+		a := failedAt(0, sixteen, room)
+		a.Measured = append(a.Measured, memory.Measurement{Failed: "evaluation", EvaluationBatch: test.batch, Allocated: room - 1<<30, Requested: 2 << 30, Allowed: room})
+		for _, phase := range []cause.Phase{cause.Forward, cause.Eval} {
+			a.Diagnosis.Phase = phase
+			if d := Decide(predicting(nil), j, []Attempt{a}, h100); d.Changed.String() != test.want {
+				t.Errorf("%s, %s: %s, want %s (%s)", name, phase, d.Changed, test.want, d.Reason)
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
@@ -14,10 +15,12 @@ func (w *weighing) excludes(plan memory.RankPlan) bool {
 	return w.fit.Excludes(plan, &p)
 }
 
-// excluded returns why the prediction rules a change out, after no plan was predicted to fit.
+// excluded returns why the prediction rules a change out, after no plan was predicted to fit. A micro batch that is
+// lowered for an evaluation has to fit in training, too.
 func (s *situation) excluded(change Plan) string {
 	plan := s.plan.With(change)
-	if !s.excluding || !s.weighing.excludes(s.weighing.memory(plan)) {
+	trains := s.diagnosis.Phase == cause.Eval && s.weighing != nil && change[MicroBatchSize] != ""
+	if !s.excluding && !trains || !s.weighing.excludes(s.weighing.memory(plan)) {
 		return ""
 	}
 	return "predicted " + span(s.weighing.predict(plan), s.weighing.fit.Capacity(s.weighing.memory(plan)))

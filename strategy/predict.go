@@ -21,12 +21,16 @@ type predictor struct {
 func (s *situation) predictor() (predictor, string) {
 	var seen []memory.Measurement // the newest first
 	var t translator
+	alike := s.evaluatesAlike()
 	for _, a := range slices.Backward(s.history) {
 		a.Observed = s.reported(a)
 		used := s.job.used(a)
 		for _, m := range s.job.Measured(a) {
 			if m.Model != nil && t.ran == nil {
 				t = s.job.translator(used, m)
+			}
+			if alike {
+				m.Plan.Evaluation = cmp.Or(m.Plan.Evaluation, m.Plan.MicroBatch)
 			}
 			seen = append(seen, m)
 		}
@@ -35,6 +39,7 @@ func (s *situation) predictor() (predictor, string) {
 	if t.ran == nil && len(priors) > 0 {
 		t = s.job.recalling(s.plan, priors[0])
 	}
+	t.alike = alike
 	seen = append(seen, priors...)
 	if len(seen) == 0 {
 		return predictor{translator: t}, "no process of the job measured its memory"

@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -188,11 +189,12 @@ func (s *situation) evaluatesAlike() bool {
 	}
 	alike := r.Follows == MicroBatchSize
 	for _, a := range s.history {
-		for _, m := range a.Measured {
-			if m.EvaluationBatch == 0 || m.Batch == 0 || r.Follows != "" {
+		for _, m := range s.job.Measured(a) {
+			trains := cmp.Or(m.Batch, m.Plan.MicroBatch) // none in training was seen before the first evaluation failed
+			if m.EvaluationBatch == 0 || trains == 0 || r.Follows != "" {
 				continue
 			}
-			if alike = m.EvaluationBatch == m.Batch; !alike {
+			if alike = m.EvaluationBatch == trains; !alike {
 				return false
 			}
 		}

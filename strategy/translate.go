@@ -13,7 +13,8 @@ type translator struct {
 	job              Job
 	ran              Plan // the plan of the process; weights and compute are its dtypes
 	weights, compute string
-	samples          int // of one rank in an optimizer step; 0: unknown
+	samples          int  // of one rank in an optimizer step; 0: unknown
+	alike            bool // evaluations use the micro batch
 }
 
 // zeroStages are the stages of ZeRO, which DeepSpeed runs.
@@ -87,7 +88,9 @@ func MemoryPlan(p Plan) memory.RankPlan {
 func (t translator) memory(p Plan) memory.RankPlan {
 	q := MemoryPlan(p)
 	q.Weights, q.DataParallel, q.Allocator = t.weights, max(t.job.DataParallel, 1), string(p[Allocator])
-	q.Evaluation, _ = p.Number(EvalBatchSize)
+	if q.Evaluation, _ = p.Number(EvalBatchSize); t.alike {
+		q.Evaluation = q.MicroBatch
+	}
 	if q.Accumulation = 1; q.MicroBatch > 0 && t.samples > 0 {
 		q.Accumulation = max(t.samples/q.MicroBatch, 1)
 	}

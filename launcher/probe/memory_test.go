@@ -163,6 +163,7 @@ func TestWhereMemoryRanOut(t *testing.T) {
 		{"backward", "backward", 64, 40},
 		{"optimizer", "optimizer", 64, 160},
 		{"evaluation", "evaluation", 64, 0},
+		{"evaluation_first", "evaluation", 64, 0},
 		{"later", "forward", 32, 0},
 	} {
 		t.Run(test.way, func(t *testing.T) {
@@ -176,11 +177,14 @@ func TestWhereMemoryRanOut(t *testing.T) {
 			if test.room > 0 && !near(m.Allowed-m.Start, test.room*mib) {
 				t.Errorf("%d MiB were left at the start", (m.Allowed-m.Start)/mib)
 			}
-			if seen := m.First.Forward > 0; seen != (test.way != "load" && test.way != "forward") || test.way == "evaluation" && m.First.After == 0 {
+			if seen := m.First.Forward > 0; seen != !slices.Contains([]string{"load", "forward", "evaluation_first"}, test.way) || test.way == "evaluation" && m.First.After == 0 {
 				t.Errorf("the first step %+v", m.First)
 			}
 			if test.way == "forward" && (len(m.Marks) != 1 || len(m.Marks[0].Bytes) != 4 || m.Marks[0].After != 0) {
 				t.Errorf("the fourth block was reached: %+v", m.Marks)
+			}
+			if test.way == "evaluation_first" && m.EvaluationBatch != 16 {
+				t.Errorf("an evaluation of %d samples", m.EvaluationBatch)
 			}
 		})
 	}

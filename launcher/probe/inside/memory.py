@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 
-from . import blocks, figures, inputs, launches, lightning, loaders, marks, meters, optimizers, precision, process, ranout, repeats, report, rootcalls, steps, twice
+from . import blocks, figures, inputs, launches, lightning, loaders, marks, meters, optimizers, precision, process, ranout, repeats, report, root as root_part, rootcalls, steps, twice
 
 
 ARMED = 3  # optimizer steps
@@ -442,7 +442,7 @@ def last(value, trace):
         return
     memory = state.get("memory")
     if memory is None:
-        unseen(ranout, why)
+        unseen(why, trace)
         return
     if not process.here():
         return
@@ -456,13 +456,17 @@ def last(value, trace):
     allowed = ranout.figure(ranout.ALLOWED, why)
     if allowed and "allowed" not in memory.oomed:
         memory.oomed["allowed"] = allowed
-    if not memory.meter.resets and memory.meter.limit:
-        # Some of it was given back since. The limit counts exactly: so much was held at least.
-        memory.oomed["allocated"] = max(memory.oomed["allocated"], memory.meter.limit - memory.oomed["requested"])
+    memory.oomed["allocated"] = holding(memory.meter, **memory.oomed)
     memory.told = True
     if memory.ended is not None and memory.calls:
         memory.close()
     memory.save(words(memory))
+
+
+def holding(meter, allocated, requested, **others):
+    """Return the bytes that were held when memory ran out. On the CPU some were given back since, but
+    the limit counts exactly: so much was held at least."""
+    return max(allocated, meter.limit - requested) if not meter.resets and meter.limit else allocated
 
 
 def meter():
@@ -475,13 +479,24 @@ def meter():
     return meters.of(torch.device("cuda", torch.cuda.current_device()) if cuda else None)
 
 
-def unseen(ranout, why):
+def unseen(why, trace):
     """Reports that memory ran out before a model was called in training."""
     own = meter()
     held, peak = own.read()
+    requested = ranout.figure(ranout.SIZE, why)
     told = dict(own.whole(), rank=process.number("RANK"), pid=os.getpid(), time=time.time(), peak_bytes=peak, failed="load")
-    told.update(allocated_bytes=held, requested_bytes=ranout.figure(ranout.SIZE, why))
+    told.update(allocated_bytes=holding(own, held, requested), requested_bytes=requested, **evaluated(ranout.frames_of(why.__traceback__ or trace)))
     write(told)
+
+
+def evaluated(frames):
+    """Return the phase and the samples of an evaluation that failed before the first call in training;
+    {} where the frames of the error are in none."""
+    for frame in reversed(frames):
+        found = frame.f_locals
+        if root_part.is_call(frame) and root_part.is_root(found["self"]):
+            return {"failed": "evaluation", "evaluation_batch": inputs.samples(found["args"], found["kwargs"])}
+    return {}
 
 
 def end():

@@ -117,6 +117,11 @@ def is_root(module):
         return False
 
 
+def is_call(frame):
+    """Return whether a frame is that of a call of a module before the root was seen."""
+    return "call" in hook and frame.f_code is hook["call"].__code__
+
+
 @process.guarded
 def first(root, args, kwargs):
     """Hands over to the part that looks at the root, before its first forward."""

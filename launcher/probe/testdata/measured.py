@@ -140,10 +140,11 @@ def optimizer():
     train(net, [batch], kind=torch.optim.Adam)
 
 
-def evaluation():
+def evaluation(trains=True):
     net, big = Deep(), samples(16)
     limit(90)
-    several(net, 1)
+    if trains:
+        several(net, 1)
     net.eval()
     with torch.no_grad():
         net(big)
@@ -302,7 +303,7 @@ WAYS = {
     "plain": lambda: several(Deep(), 2, 2, 2, 2, 2), "accumulate": lambda: train(Deep(), [samples(1)] * 12, accumulate=3),
     "pair": lambda: train(Pair(), [(samples(1), samples(2))] * 2), "stages": lambda: several(Stages(), 1, 1),
     "recompute": lambda: train(Deep(recompute=True), [samples(1).requires_grad_()] * 2), "heavy": lambda: train(Heavy(), [rows()] * 4, kind=torch.optim.Adam),
-    "longer": lambda: several(Deep(), 1, 2, 1, 1, 4, 1, 3, 5, 1),
+    "evaluation_first": lambda: evaluation(trains=False), "longer": lambda: several(Deep(), 1, 2, 1, 1, 4, 1, 3, 5, 1),
 }
 
 if __name__ == "__main__":
