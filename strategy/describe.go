@@ -52,8 +52,10 @@ func (c *fold) quote(d *Diagnosis, o, best candidate) {
 	if o.rank != best.rank && best.finding != nil && d.Requested != nil {
 		return
 	}
-	if d.Requested == nil && (o.finding.Figures.Requested != nil || o.fact == best.fact) {
-		d.Figures = o.finding.Figures
+	f := o.finding.Figures
+	fuller := d.Requested != nil && f.Requested != nil && *d.Requested == *f.Requested && d.Free == nil && f.Free != nil
+	if d.Requested == nil && (f.Requested != nil || o.fact == best.fact) || fuller {
+		d.Figures = f
 	}
 	if d.Device == "" {
 		d.Device = o.finding.Device
@@ -272,6 +274,12 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return d.leak()
 	case d.Cause.OutOfMemory():
 		return c.spread(d, ev)
+	case best.finding != nil && best.finding.Says(cause.SaysDamaged):
+		return "the file that the job reads is incomplete, or another file than it expects: start from an older checkpoint, or fetch the file again"
+	case best.finding != nil && best.finding.Says(cause.SaysNotOpened):
+		return "the file that the job saves could not be made: its folder has to exist, to be writable and to have space"
+	case best.finding != nil && best.finding.Says(cause.SaysCut):
+		return "the output ends before the exception is named: look for the rest of it, in another file or in the scheduler's log"
 	case d.Place != nil:
 		return "look at " + d.Place.Words()
 	case (d.Cause == cause.UserError || d.Cause == cause.Unknown) && slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysElsewhere):
@@ -402,6 +410,11 @@ func (d Diagnosis) Sentence() string {
 	return b.String()
 }
 
+// troubles begin the sentences about failures that are named, but have no cause.
+var troubles = map[cause.Remark]string{
+	cause.SaysStorage: "the storage failed", cause.SaysDamaged: "a file cannot be read", cause.SaysNotOpened: "a file cannot be saved",
+}
+
 func (d Diagnosis) title() string {
 	if d.Lost != nil {
 		return d.Lost.String()
@@ -426,8 +439,10 @@ func (d Diagnosis) title() string {
 			return "a node failed"
 		}
 	case cause.Unknown:
-		if slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysStorage) {
-			return "the storage failed: " + clip(d.Error, 160)
+		for _, r := range cause.Remarks(d.Cause, d.Error) {
+			if words := troubles[r]; words != "" {
+				return words + ": " + clip(d.Error, 160)
+			}
 		}
 		if d.ExitCode == 0 {
 			return "ended for an unknown reason"

@@ -215,6 +215,7 @@ func (c *fold) candidates(ev Evidence) []candidate {
 		}
 		all = append(all, candidate{fact: s.fact, code: s.finding.Code, tier: t, rank: s.rank, finding: s.finding})
 	}
+	all = append(all, c.unrecovered(all)...)
 	for rank, i := range c.exits {
 		if exit := c.exitAt(i); failed(exit) {
 			code, t := exitMeans(exit)
@@ -235,6 +236,32 @@ func (c *fold) candidates(ev Evidence) []candidate {
 		all = append(all, h)
 	}
 	return consequences(c.unfit(c.ownEvents(confirmWarnings(all))))
+}
+
+// recoveryReach is the largest number of lines between a handled error and the exception that
+// shows that it was not.
+const recoveryReach = 8
+
+// unrecovered lists the out-of-memory errors that the job reports as handled, though an exception
+// without another cause ended it at once: a skipped batch leaves no gradients, for example.
+func (c *fold) unrecovered(all []candidate) (more []candidate) {
+	for _, s := range c.findings {
+		f := s.finding
+		if !f.Weight.Dismissed() || !f.Code.OutOfMemory() || f.Weight == cause.WeightHarmless && f.Figures.Requested == nil {
+			continue
+		}
+		if slices.ContainsFunc(all, func(a candidate) bool {
+			e := a.finding
+			if e == nil || !e.Raised || !e.Top || e.Stream != f.Stream || e.Start != f.Start || a.rank != s.rank || e.Code != cause.UserError && e.Code != cause.Unknown {
+				return false
+			}
+			begins := e.Line - len(e.Traceback) + 1
+			return f.Line < begins && begins-f.Line <= recoveryReach
+		}) {
+			more = append(more, candidate{fact: s.fact, code: f.Code, tier: tierCause, rank: s.rank, finding: f})
+		}
+	}
+	return more
 }
 
 // outlived reports whether the job continued after a finding: by the finding's weight, or because
@@ -302,7 +329,8 @@ func (c *fold) killed() (rank int, ok bool) {
 }
 
 // confirmWarnings raises warnings that later errors confirm to causes. A driver that is too old
-// only causes a warning, and then a request for a GPU fails.
+// only causes a warning, and then a request for a GPU fails. An exception that the output does not
+// name has the cause of the warning before it.
 func confirmWarnings(all []candidate) []candidate {
 	for i, warning := range all {
 		if warning.finding == nil || warning.tier != tierWarning {
@@ -313,11 +341,17 @@ func confirmWarnings(all []candidate) []candidate {
 			if f == nil || !f.Raised || failure.rank != warning.rank || failure.tier > tierSymptom {
 				return false
 			}
+			if f.Says(cause.SaysCut) && f.Stream == warning.finding.Stream {
+				return warning.code == cause.SharedMemory || warning.code == cause.DiskFull || warning.code == cause.Driver
+			}
 			denied := warning.code == cause.Driver && f.Code == cause.UserError && (f.Says(cause.SaysNoDevice) || f.Says(cause.SaysNoGroup))
 			return denied || warning.finding.Says(cause.SaysMismatch) && f.Code == cause.NCCLError
 		})
 		if confirmed {
-			all[i].code, all[i].tier = cause.Driver, tierCause
+			all[i].tier = tierCause
+			if warning.finding.Says(cause.SaysMismatch) {
+				all[i].code = cause.Driver
+			}
 		}
 	}
 	return all

@@ -56,6 +56,27 @@ func TestRules(t *testing.T) {
 		{"a link of a node", "Mar  2 10:00:00 n17 kernel: NVRM: Xid (PCI:0000:06:00): 145, NVLink RLW error\n", cause.GPUHardware, RuleMessage, "drain the node n17"},
 		{"FSDP copies no tensor", "/v/torch/distributed/fsdp/_state_dict_utils.py:312: UserWarning: Failed to clone() tensor with name a.weight on rank 1. Error: CUDA out of memory. Tried to allocate 270.00 MiB\n", cause.None, RuleWarning, "the checkpoint may be broken"},
 		{"one file without a cause", "zsh: abort  python t.py\n", cause.Unknown, RuleExit, "look at the last lines of the output"},
+		{"a time that hooks write after a failure", raise("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.", "t.py 3 train") + "Total training time: 0:01:02\n", cause.CUDAOOM, RuleMessage, "CUDA out of memory"},
+		{"bold text", raise("**ValueError: bad row** 17", "t.py 3 <module>"), cause.UserError, RuleError, "bad row"},
+		{"a damaged checkpoint", raise("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory", "t.py 3 <module>"), cause.Unknown, RuleError, "a file cannot be read"},
+		{"a damaged file of weights", raise("safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer", "t.py 3 <module>"), cause.Unknown, RuleError, "start from an older checkpoint"},
+		{"a checkpoint that cannot be made", raise("RuntimeError: File out/c.pt cannot be opened.", "t.py 3 <module>"), cause.Unknown, RuleError, "its folder has to exist"},
+		{"NCCL returns an error", "n1:7:9 [0] NCCL INFO init.cc:1350 -> 2\nn1:7:7 [0] NCCL INFO group.cc:96 -> 2\n", cause.NCCLError, RuleSymptom, ""},
+		{"NCCL's proxy returns an error", "n1:7:9 [0] proxy.cc:1119 NCCL WARN [Proxy Service 9] Failed to execute operation Connect from rank 9, retcode 6\n", cause.NCCLError, RuleSymptom, ""},
+		{"a watchdog that hangs", "[E205 18:11:06 ProcessGroupNCCL.cpp:1870] [PG ID 1 Rank 4] ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring enqueued collectives.\n", cause.NCCLTimeout, RuleSymptom, ""},
+		{"an actor of Ray that is gone", raise("ray.exceptions.ActorUnavailableError: The actor 7 is unavailable: Socket closed", "t.py 3 <module>"), cause.Unknown, RuleSymptom, ""},
+		{"Python cannot read the script", "  File \"t.py\", line 3\n    x = = 2\n        ^\nSyntaxError: invalid syntax\nbye\n", cause.UserError, RuleError, "look at t.py:3"},
+		{"a kill behind a bar", "  6%|# | 3787/62565 [04:47<1:10:53, 13.82it/s]Killed\n", cause.Unknown, RuleSymptom, ""},
+		{"a program that catches Ctrl-C", stepLines(1, 9) + "Training interrupted by user\n", cause.Preempted, RuleSymptom, "stopped from outside"},
+		{"a loss in quotes", "{\"epoch\": 73, \"train_loss\": \"nan\"}\n", cause.Diverged, RuleWarning, ""},
+		{"a choice that autotuning drops", "Runtime error during autotuning:\nNo valid triton configs. OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: 101376.\nIgnoring this choice.\n", cause.None, RuleNothing, ""},
+		{"a quota of TensorFlow's files", "tensorflow.python.framework.errors_impl.ResourceExhaustedError: disk quota exceeded [Op:SaveV2]\n", cause.DiskFull, RuleMessage, ""},
+		{"a file of TensorFlow", raise("ResourceExhaustedError: ./model/m-49.tempstate57", "t.py 3 save"), cause.DiskFull, RuleMessage, ""},
+		{"an output that is cut", leftByOOM[:strings.Index(leftByOOM, "torch.")], cause.Unknown, RuleSymptom, "ends before the exception is named"},
+		{"an output that is cut after a warning", "/v/joblib/_multiprocessing_helpers.py:46: UserWarning: [Errno 28] No space left on device.  joblib will operate in serial mode\n" + leftByValue[:strings.Index(leftByValue, "ValueError")], cause.SharedMemory, RuleMessage, ""},
+		{"a recovery that fails", "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n| WARNING: ran out of memory, skipping batch\n" + leftByValue, cause.CUDAOOM, RuleUnrecovered, "CUDA out of memory"},
+		{"a recovery, and a failure later", "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n| WARNING: ran out of memory, skipping batch\n" + stepLines(1, 9) + leftByValue, cause.UserError, RuleError, "ValueError"},
+		{"a spawned process, without its traceback", raise("Exception: ", "t.py 3 <module>", "/v/torch/multiprocessing/spawn.py 114 join") + "\n-- Process 3 terminated with the following error:\n", cause.Unknown, RuleSymptom, ""},
 		{"Apple", raise("RuntimeError: MPS backend out of memory (MPS allocated: 17.99 GB, max allowed: 18.13 GB). Tried to allocate 50.00 MB on private pool.", "t.py 3 <module>"), cause.CUDAOOM, RuleMessage, "MPS (Apple) out of memory"},
 		{"AMD", raise("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1.00 GiB.", "t.py 3 <module>"), cause.CUDAOOM, RuleMessage, "HIP (AMD) out of memory"},
 		{"JAX", raise("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.", "t.py 3 <module>"), cause.CUDAOOM, RuleMessage, "device (JAX) out of memory"},
@@ -77,7 +98,7 @@ func TestRules(t *testing.T) {
 func TestRulesAreExplained(t *testing.T) {
 	for _, r := range []Rule{
 		RuleMessage, RuleError, RuleSymptom, RuleWarning, RuleExit, RuleCounter, RuleDriver, RuleNothing,
-		RuleLastStart, RuleOutlived, RuleIgnored, RuleConsequence, RuleSignal, RuleRoot,
+		RuleLastStart, RuleOutlived, RuleIgnored, RuleConsequence, RuleSignal, RuleRoot, RuleUnrecovered,
 	} {
 		if r.Words() == "" {
 			t.Errorf("%s is not explained", r)

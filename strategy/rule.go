@@ -29,6 +29,7 @@ const (
 	RuleConsequence Rule = "consequence"
 	RuleSignal      Rule = "signal"
 	RuleRoot        Rule = "root"
+	RuleUnrecovered Rule = "unrecovered"
 )
 
 // ruleWords explains the rules in a sentence each.
@@ -46,6 +47,7 @@ var ruleWords = map[Rule]string{
 	RuleIgnored:     "an exception that Python ignores, while it removes an object, ends nothing",
 	RuleConsequence: "what a scheduler or a driver reports after a task has ended is a consequence of that end",
 	RuleSignal:      "a signal ended the job, and an exception that was being handled is its context",
+	RuleUnrecovered: "the job reported that it handles an error, but an exception ended it at once, so the error ended it",
 	RuleRoot:        "an error that only follows from another one gives way to it",
 }
 
@@ -96,6 +98,9 @@ func overrules(all []candidate, best candidate) (rules []Rule) {
 		case (f.Says(cause.SaysOrchestrator) || best.code == cause.Driver && f.Says(cause.SaysNoGroup)) && !slices.Contains(rules, RuleRoot):
 			rules = append(rules, RuleRoot)
 		}
+	}
+	if f := best.finding; f != nil && f.Weight.Dismissed() {
+		rules = append(rules, RuleUnrecovered)
 	}
 	if f := best.finding; f != nil && best.code == cause.Preempted && f.Raised && !slices.Contains(rules, RuleSignal) {
 		rules = append(rules, RuleSignal)

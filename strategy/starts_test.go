@@ -17,6 +17,16 @@ func stepLines(from, to int) string {
 	return repeated(to-from+1, func(i int) string { return fmt.Sprintf("step %d loss %.4f\n", from+i-1, 1.0/float64(i)) })
 }
 
+// ranked is the text as rank 0 of a process group writes it.
+func ranked(text string) string {
+	return "[rank0]: " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n[rank0]: ") + "\n"
+}
+
+// firstLines are what a job writes as it begins, at a time.
+func firstLines(at string) string {
+	return at + " | reading the configuration\n" + at + " | building the vocabulary of 32000 words\n" + at + " | opening 12 shards\n"
+}
+
 // TestStarts: a log is cut where the job began again, and each start has its own answer.
 func TestStarts(t *testing.T) {
 	for _, c := range []struct {
@@ -43,11 +53,19 @@ func TestStarts(t *testing.T) {
 		{"an exception while the error was handled", leftByOOM + "\nDuring handling of the above exception, another exception occurred:\n\n" + leftByValue, nil, nil},
 		{"a message that quotes the error", strings.Replace(leftByValue, "bad row 17", "bad row:\nrow 17:\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", 1), nil, nil},
 		{"an exception as the process ends", leftByOOM + "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n  File \"/v/site-packages/wandb/sdk/wandb_run.py\", line 9, in _atexit_cleanup\nValueError: I/O operation on closed file.\n", nil, nil},
-		{"another rank", "[rank0]: " + strings.ReplaceAll(strings.TrimSuffix(leftByOOM, "\n"), "\n", "\n[rank0]: ") + "\n[rank1]: " + strings.ReplaceAll(strings.TrimSuffix(leftByValue, "\n"), "\n", "\n[rank1]: ") + "\n", nil, nil},
+		{"another rank", ranked(leftByOOM) + strings.ReplaceAll(ranked(leftByValue), "rank0", "rank1"), nil, nil},
+		{"a rank of a group that did not exist", leftByOOM + ranked(strings.Replace(leftByValue, "ValueError: bad row 17", "RuntimeError: Timed out waiting 3000ms for recv operation to complete", 1)), []cause.Sign{cause.SignEnd}, []cause.Code{cause.CUDAOOM, cause.NCCLTimeout}},
 		{"the parent of the process", leftByOOM + strings.Replace(leftByValue, "ValueError: bad row 17", "RuntimeError: the training subprocess failed", 1), nil, nil},
 		{"a peer of the process", leftByOOM + strings.Replace(leftByValue, "ValueError: bad row 17", "EOFError: the other end closed the pipe", 1), nil, nil},
 		{"ranks whose lines have no prefix", leftByOOM + leftByOOM + leftByValue, nil, nil},
 		{"a report of the same end", leftByOOM + "srun: error: n1: task 0: Exited with exit code 1\nslurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-03-02T10:11:12 ***\n", nil, nil},
+		{"a message below the name of the exception", raise("AssertionError: ", "t.py 3 <module>") + "The NVIDIA driver on your system is too old (found version 10010).\n", nil, nil},
+		{"an error that the job handled before", "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\nskipping batch\n" + stepLines(1, 3) + leftByValue, nil, nil},
+		{"its first lines again", firstLines("08:00:01") + stepLines(1, 20) + leftByOOM + firstLines("09:17:22") + stepLines(1, 9), []cause.Sign{cause.SignHead}, []cause.Code{cause.CUDAOOM, cause.None}},
+		{"first lines that ranks share", firstLines("08:00:01") + firstLines("08:00:01") + leftByOOM + firstLines("08:00:02"), nil, nil},
+		{"an interruption while it imports", "usage: t.py [-h]\nt.py: error: argument --lr: expected one argument\n" + raise("KeyboardInterrupt", "t.py 3 <module>", "/v/timm/__init__.py 7 <module>", "/v/timm/a.py 9 f"), []cause.Sign{cause.SignEnd}, []cause.Code{cause.UserError, cause.Preempted}},
+		{"an interruption of what hangs", leftByOOM + raise("KeyboardInterrupt", "t.py 3 <module>", "t.py 9 wait"), nil, nil},
+		{"a launcher that restarts", leftByOOM + "Try again, restart the training\n" + stepLines(700, 709), []cause.Sign{cause.SignLauncher}, []cause.Code{cause.CUDAOOM, cause.None}},
 		{"only its beginning", leftByOOM + "nohup: ignoring input\nloading\n", nil, nil},
 		{"three starts", leftByOOM + "nohup: ignoring input\n" + leftByValue + "nohup: ignoring input\n" + stepLines(1, 50), []cause.Sign{cause.SignLauncher, cause.SignLauncher}, []cause.Code{cause.CUDAOOM, cause.UserError, cause.None}},
 	} {

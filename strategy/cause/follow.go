@@ -19,7 +19,8 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		return false
 	}
 	if f, ok := parseFrame(text); ok && !quote {
-		if !t.open && f.function == "" {
+		unparsed := !t.open && f.function == "" && strings.HasPrefix(text, `  File "`)
+		if !t.open && f.function == "" && !unparsed {
 			w.locate(s, f) // pytest names the innermost place last
 			return false
 		}
@@ -27,6 +28,9 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 			t.quoted = s.quotes(w)
 		}
 		t.frame(f, text)
+		if unparsed {
+			t.header, t.top, t.indent = true, true, 0 // the program itself: no traceback precedes its SyntaxError
+		}
 		return false
 	}
 	w.since++
@@ -48,8 +52,21 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		t.ignored, t.removal, t.thread = ignored, removal, thread
 		return false
 	}
+	s.conclude(w, seg, text, class, message)
+	if quote && strings.HasSuffix(text, "(most recent call last):") {
+		*t = traceback{open: true, header: true, quoted: true, indent: tornIndent} // the message continues
+	}
+	return true
+}
+
+// conclude reports the exception that ends the writer's traceback.
+func (s *Scanner) conclude(w *writer, seg segment, text, class, message string) {
+	t := &w.traceback
 	t.keep(text)
 	p := exceptionPattern(class, text, s.whole)
+	if p.code == UserError && message == "" && strings.Contains(t.last.file, "torch/multiprocessing/spawn.py") {
+		p = &pattern{code: Unknown, weight: WeightSymptom} // the message is the traceback of another process
+	}
 	t.from = w.from(t, class, text)
 	s.see(w, seg, p, true)
 	w.closed, w.since, w.link = *t, 0, noLink
@@ -58,10 +75,6 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		s.left, s.leftBy = s.line+1, w
 	}
 	*t = traceback{}
-	if quote && strings.HasSuffix(text, "(most recent call last):") {
-		*t = traceback{open: true, header: true, quoted: true, indent: tornIndent} // the message continues
-	}
-	return true
 }
 
 // announces reads the lines around a traceback: its header, Python's lines before it, and the
@@ -120,7 +133,12 @@ func exceptionPattern(class, text string, whole bool) *pattern {
 	case "ImportError", "ModuleNotFoundError":
 		return &pattern{code: UserError, phase: Load}
 	case "ResourceExhaustedError":
-		if strings.Contains(class, "errors_impl") || class == last {
+		_, message, _ := exception(text)
+		switch {
+		case !strings.Contains(class, "errors_impl") && class != last:
+		case hasPrefix(message, []string{"/", "./", "../"}) || strings.Contains(message, "[Op:Save"):
+			return &pattern{code: DiskFull, phase: Save} // a file, rather than a tensor
+		default:
 			return &pattern{code: CUDAOOM} // TensorFlow
 		}
 	case "OutOfMemoryError":

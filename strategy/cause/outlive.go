@@ -22,7 +22,8 @@ func (s *Scanner) advance(w *writer, text string, m move) {
 	if len(w.pending) == 0 {
 		return
 	}
-	well := !m.ok && endsWell(text)
+	well, sure := endsWell(text)
+	well, sure = well && !m.ok, sure && !m.ok
 	goesOn := !m.ok && !well && w.logged() && progresses(text)
 	kept := w.pending[:0]
 	for _, p := range w.pending {
@@ -37,7 +38,7 @@ func (s *Scanner) advance(w *writer, text string, m move) {
 			p.steps++
 			p.last = text
 		}
-		s.outlive(p, well)
+		s.outlive(p, well, sure)
 		if p.units < afterLimit && !p.finding.Weight.Dismissed() {
 			kept = append(kept, p)
 		}
@@ -52,15 +53,15 @@ func (w *writer) logged() bool {
 
 // outlive reports an error again with a smaller weight if the job continued after it. An
 // exception that leaves the program ends it. Steps after it come from another process that writes
-// to the same stream, or from a buffer that Python wrote at the program's end. well: a line since
-// reported that the training ended well.
-func (s *Scanner) outlive(p *pending, well bool) {
+// to the same stream, or from a buffer that Python wrote at the program's end. well: the line
+// reports that the training ended well; sure: no program writes it after a failure.
+func (s *Scanner) outlive(p *pending, well, sure bool) {
 	before := p.finding.Weight
 	if p.steps >= wentOn {
 		p.finding.Weight = before.Outlived()
 	}
 	again := p.steps >= startedAgain && p.bytes >= buffered
-	if !p.top && (p.steps >= wentOn || well) || p.top && (well && p.steps >= wentOn || again) {
+	if !p.top && (p.steps >= wentOn || sure) || p.top && (well && p.steps >= wentOn || again) {
 		p.finding.Weight = p.finding.Weight.Handled()
 	}
 	if p.finding.Weight != before {
@@ -72,6 +73,9 @@ func (s *Scanner) outlive(p *pending, well bool) {
 // errors shortly before it, and to those that are logged shortly after.
 func (s *Scanner) recover() {
 	s.recovering = s.line + 1
+	if r := &s.start; r.ending == errorSeen {
+		r.ending, r.codes = notEnded, nil
+	}
 	for _, key := range s.order {
 		for _, p := range s.writers[key].pending {
 			if !p.finding.Weight.Dismissed() && s.line+1-p.finding.Line <= wordsReach {

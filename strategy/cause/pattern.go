@@ -115,6 +115,7 @@ var recoveryPatterns = []pattern{
 	{recovery: true, words: words("kipping batch")},
 	{recovery: true, words: words("kipping this batch")},
 	{recovery: true, words: words("kipping step due to OOM")},
+	{recovery: true, words: words("Ignoring this choice")}, // torch._inductor's autotuning
 	{recovery: true, words: words("ecovered from OOM")},
 	{recovery: true, words: words("etrying with a smaller batch")},
 	{recovery: true, words: words("etrying with smaller batch")},

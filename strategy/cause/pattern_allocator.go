@@ -20,6 +20,7 @@ var allocators = []allocator{
 	}, false},
 	{"PyTorch's expandable segments", "c10/cuda/CUDACachingAllocator.cpp: it frees its cache and tries again", [][]string{{"expandable_segments: memory mapping failed with OOM"}}, true},
 	{"AOTInductor", "c10/cuda/CUDACachingAllocator.cpp, in the message of a failed run_impl", [][]string{{"memory mapping failed with OOM"}}, false},
+	{"TensorFlow's kernels", "core/util/gpu_kernel_helper.h", [][]string{{"Non-OK-status: GpuLaunchKernel", "out of memory"}}, false},
 	{"ggml", "ggml-cuda.cu, ggml-alloc.c", [][]string{{"alloc_tensor_range: failed to allocate", " buffer of size"}}, false},
 }
 

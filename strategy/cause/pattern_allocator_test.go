@@ -19,6 +19,7 @@ func TestAllocators(t *testing.T) {
 		{"CANN (Ascend, HCCL)", "Call rtMalloc fail, purpose: page caching, type = 2, size:1073741824, device_id:0[FUNC:Alloc][FILE:device_allocator.cc][LINE:72]", WeightCause},
 		{"PyTorch's expandable segments", "[rank0]:[W302 10:00:00 CUDACachingAllocator.cpp:508] expandable_segments: memory mapping failed with OOM on device 0 while trying to map 20971520 bytes", WeightWarning},
 		{"AOTInductor", "RuntimeError: run_func_( container_handle_ ) API call failed: memory mapping failed with OOM on device 0", WeightCause},
+		{"TensorFlow's kernels", "F t.cu.cc:7] Non-OK-status: GpuLaunchKernel(k, n, b, 0, d.stream(), x) status: Internal: out of memory", WeightCause},
 		{"ggml", "alloc_tensor_range: failed to allocate CUDA0 buffer of size 1073741824", WeightCause},
 	} {
 		said[c.stack] = true

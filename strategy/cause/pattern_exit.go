@@ -20,6 +20,8 @@ var stopPatterns = []pattern{
 	{code: Preempted, weight: WeightSymptom, words: words("Terminated"), whole: true},
 	{code: Preempted, weight: WeightSymptom, words: words("KeyboardInterrupt"), whole: true},
 	{code: Preempted, weight: WeightSymptom, words: words("Detected KeyboardInterrupt")},
+	{code: Preempted, weight: WeightSymptom, words: words("nterrupted by user")}, // programs that catch it
+	{code: Preempted, weight: WeightSymptom, words: words("nterrupted by the user")},
 	{code: Preempted, weight: WeightSymptom, words: words("Received SIGTERM")},
 	{code: Preempted, weight: WeightSymptom, words: words("Main process received SIG", ", exiting")}, // deepspeed/launcher/launch.py
 	// The signal handlers of Abseil, which Ray uses, and of glog.
@@ -83,6 +85,8 @@ var otherPatterns = []pattern{
 	{code: Diverged, weight: WeightWarning, words: words("loss: nan")},
 	{code: Diverged, weight: WeightWarning, words: words("loss': nan")},
 	{code: Diverged, weight: WeightWarning, words: words("loss\": NaN")},
+	{code: Diverged, weight: WeightWarning, words: words("loss\": \"nan\"")},
+	{code: Diverged, weight: WeightWarning, words: words("NaN or Inf found in input tensor")}, // tensorboardX
 	{code: Diverged, weight: WeightWarning, words: words("grad_norm': nan")},
 	{code: Diverged, weight: WeightWarning, words: words("grad_norm\": NaN")},
 	// Pipes of Python's multiprocessing run out of descriptors without reporting it.
@@ -93,6 +97,15 @@ var otherPatterns = []pattern{
 	{code: Unknown, words: words("[Errno 5] Input/output error")},
 	{code: Unknown, words: words("failed with Input/output error")}, // PyTorch to 1.5
 	{code: Unknown, words: words("[Errno 116] Stale file handle")},
+	// Files that are incomplete: PyTorch, safetensors, pickle, zip, HDF5.
+	{code: Unknown, words: words("Error: PytorchStreamReader")},
+	{code: Unknown, words: words("unexpected EOF, expected ", "The file might be corrupted")},
+	{code: Unknown, words: words("nvalid magic number; corrupt file")},
+	{code: Unknown, words: words("Error while deserializing header: ")},
+	{code: Unknown, words: words("UnpicklingError: ")},
+	{code: Unknown, words: words("BadZipFile: ")},
+	{code: Unknown, words: words("nable to open file (truncated file: ")},
+	{code: Unknown, words: words("nable to open file (file signature not found)")},
 	// torch.distributed.elastic's report of a worker that ended; 1.9 on.
 	{code: Unknown, weight: WeightSymptom, words: words("Signal 9 (SIGKILL) received by PID")},
 	{code: Unknown, weight: WeightSymptom, words: words("(exitcode: -9)")},
@@ -123,6 +136,10 @@ var otherPatterns = []pattern{
 	{code: Unknown, weight: WeightSymptom, words: words("One of the subprocesses has abruptly died during")},      // datasets
 	{code: Unknown, weight: WeightSymptom, words: words("A worker died or was killed while executing a task by an unexpected system error")},
 	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.ActorDiedError")},
+	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.ActorUnavailableError")},
+	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.NodeDiedError")},
+	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.LocalRayletDiedError")},
+	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.OwnerDiedError")},
 	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.RayActorError")},
 	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.WorkerCrashedError")},
 	// Shells and srun report that SIGKILL ended a process, not who sent it.

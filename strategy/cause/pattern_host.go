@@ -65,6 +65,7 @@ var sharedMemoryPatterns = []pattern{
 	{code: SharedMemory, words: words("insufficient shared memory (shm)")},
 	{code: SharedMemory, words: words("/dev/shm", "No space left on device")},
 	{code: SharedMemory, words: words("No space left on device", "/dev/shm")},
+	{code: SharedMemory, weight: WeightWarning, words: words("[Errno 28] No space left on device", "joblib will operate in serial mode")}, // it makes a semaphore
 	// NCCL: its segments are /dev/shm/nccl-*.
 	{code: SharedMemory, words: words("Error while creating shared memory segment")},
 	{code: SharedMemory, words: words("NCCL WARN Call to posix_fallocate failed : No space left on device")},
@@ -75,7 +76,9 @@ var diskPatterns = []pattern{
 	// POSIX messages, as Python and Rust print them.
 	{code: DiskFull, words: words("heckpoint", "No space left on device"), phase: Save},
 	{code: DiskFull, words: words("No space left on device")},
-	{code: DiskFull, words: words("Disk quota exceeded")},
+	{code: DiskFull, words: words("isk quota exceeded")},
+	// TensorFlow reports a lack of anything by the same class, and names the file that it writes.
+	{code: DiskFull, weight: WeightWarning, words: words("events_writer.cc", "esource exhausted: ")},
 	{code: DiskFull, words: words("kind: StorageFull")},
 	{code: DiskFull, words: words("kind: FilesystemQuotaExceeded")},
 	{code: DiskFull, words: words("no space left on device")},            // Go programs: containers' runtimes
@@ -88,4 +91,5 @@ var diskPatterns = []pattern{
 	// PyTorch's zip writer when a write comes up short; 1.6 on.
 	{code: DiskFull, words: words("PytorchStreamWriter failed writing file"), phase: Save},
 	{code: DiskFull, words: words("inline_container.cc", "unexpected pos"), phase: Save},
+	{code: Unknown, words: words("RuntimeError: File ", " cannot be opened."), phase: Save},
 }

@@ -7,6 +7,7 @@ var networkPatterns = []pattern{
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Watchdog caught collective operation timeout"), phase: Collective},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timeout at NCCL work"), phase: Collective},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Heartbeat monitor timed out"), phase: Collective},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("watchdog got stuck for ", " without making progress")},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out initializing process group in store based barrier"), phase: Load},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Watchdog caught collective operation"), phase: Collective},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("failed to pass monitoredBarrier"), phase: Collective},
@@ -58,6 +59,11 @@ var networkPatterns = []pattern{
 	{code: NCCLError, words: words("oneCCL: ", "EXCEPTION")},
 	{code: NCCLError, words: words("|CCL_ERROR|")},
 	{code: NCCLError, words: words("NCCL failure ")}, // NVIDIA's tests
+	// NCCL's functions pass an error on to their callers, up to those that the job called.
+	{code: NCCLError, weight: WeightSymptom, words: words("NCCL INFO group.cc:", " -> "), phase: Collective},
+	{code: NCCLError, weight: WeightSymptom, words: words("NCCL INFO init.cc:", " -> "), phase: Collective},
+	{code: NCCLError, weight: WeightSymptom, words: words("NCCL INFO enqueue.cc:", " -> "), phase: Collective},
+	{code: NCCLError, weight: WeightSymptom, words: words("NCCL WARN [", "Failed to execute operation ", "retcode "), phase: Collective},
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ")},
 	// Gloo's peers, and NCCL's bootstrap over the store.
 	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection closed by peer")},

@@ -77,6 +77,22 @@ func hasDecimal(text string) bool {
 	return false
 }
 
+// afterBar returns the index of the text that follows tqdm's bar on the same line; 0: none.
+func afterBar(text string) int {
+	at := strings.Index(text, "it/s")
+	if other := strings.Index(text, "s/it"); at < 0 || other >= 0 && other < at {
+		at = other
+	}
+	if at < 0 {
+		return 0
+	}
+	end := strings.IndexByte(text[at:], ']')
+	if i := at + end + 1; end >= 0 && i < len(text) && text[i] != ' ' && text[i] != ',' {
+		return i
+	}
+	return 0
+}
+
 // bar reads the position of tqdm's "45%|####  | 723/1602 [2:12:45<…".
 func bar(text string) (int, bool) {
 	for i := len(text) - 2; i > 0; i-- {
@@ -113,16 +129,31 @@ func numberAfterAny(text string, words ...string) (int, bool) {
 // endings are the messages by which training scripts and frameworks report their end.
 var endings = []string{
 	"raining complete", "raining is complete", "raining finished", "raining has finished", "inished training", "raining done",
-	"ompleted training", "one training", "raining ended", "raining took", "'train_runtime'", "\"train_runtime\"", "train_runtime  ",
-	"`Trainer.fit` stopped: `max_", "otal training time", "raining time ", "ended successfully", "finished successfully", "completed successfully",
+	"ompleted training", "one training", "raining ended", "'train_runtime'", "\"train_runtime\"", "train_runtime  ",
+	"`Trainer.fit` stopped: `max_", "ended successfully", "finished successfully", "completed successfully",
 	"uccessfully completed", "uccessfully finished", "exited with code 0", "finished with exit code 0", "epochs completed in ",
 }
 
-var ends = sync.OnceValue(func() *prefilter { return newPrefilter(endings) })
+// durations are the messages about the training's time, which also appear after a failure: hooks
+// and finally blocks write them.
+var durations = []string{"otal training time", "raining time ", "raining took"}
 
-// endsWell reports whether a line reports that the training ended well.
-func endsWell(text string) bool {
-	return len(text) <= complaintLimit && ends().find([]byte(text)) != math.MaxInt && !strings.Contains(text, " not ") && !fails(text)
+// lastWordsOfScripts are whole lines that programs write as their last one, without decoration.
+var lastWordsOfScripts = []string{"DONE", "Done", "done", "All done", "ALL DONE", "Finished", "FINISHED"}
+
+var ends = sync.OnceValue(func() *prefilter { return newPrefilter(slices.Concat(endings, durations)) })
+
+// endsWell reports whether a line reports that the training ended well. sure: no program writes it
+// after a failure.
+func endsWell(text string) (well, sure bool) {
+	if len(text) > complaintLimit {
+		return false, false
+	}
+	if slices.Contains(lastWordsOfScripts, strings.Trim(text, " \t=*-#!.")) {
+		return true, false
+	}
+	well = ends().find([]byte(text)) != math.MaxInt && !strings.Contains(text, " not ") && !fails(text)
+	return well, well && !contains(text, durations)
 }
 
 // progresses reports whether a line counts an epoch or a step of any kind.

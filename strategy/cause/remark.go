@@ -50,6 +50,12 @@ const (
 	SaysConsequence Remark = "consequence"
 	// SaysStorage: the storage failed to read or write, though it is not full.
 	SaysStorage Remark = "storage"
+	// SaysNotOpened: PyTorch could not make the file that it saves.
+	SaysNotOpened Remark = "not-opened"
+	// SaysDamaged: a file that the program reads is incomplete.
+	SaysDamaged Remark = "damaged-file"
+	// SaysCut: the output ends within the traceback of the exception that ends the program.
+	SaysCut Remark = "cut"
 	// SaysNoGroup: the process joined no process group.
 	SaysNoGroup Remark = "no-process-group"
 	// SaysNotCopied: FSDP had no memory to copy a tensor into the state dict.
@@ -118,6 +124,11 @@ var remarks = []remarkPattern{
 	{remark: SaysCancelled, code: Preempted, words: []string{"CANCELLED AT"}},
 	{remark: SaysConsequence, code: Preempted, words: []string{"*** STEP", "Main process received SIG"}},
 	{remark: SaysStorage, code: Unknown, words: []string{"[Errno 5] Input/output error", "failed with Input/output error", "[Errno 116] Stale file handle"}},
+	{remark: SaysNotOpened, code: Unknown, words: []string{" cannot be opened."}},
+	{remark: SaysDamaged, code: Unknown, words: []string{
+		"PytorchStreamReader", "The file might be corrupted", "corrupt file", "Error while deserializing header", "UnpicklingError", "BadZipFile",
+		"nable to open file (",
+	}},
 	{remark: SaysNoGroup, code: UserError, words: []string{"rocess group has not been initialized", "rocess group is not initialized"}},
 	{remark: SaysNotCopied, code: CUDAOOM, words: []string{"Failed to clone() tensor with name"}},
 	{remark: SaysNode, code: GPUHardware, words: []string{"DUE TO NODE FAIL", "Node failure on"}},

@@ -200,7 +200,7 @@ func hearsay(text string) bool {
 func (s *Scanner) give(at Finding) {
 	if s.OnFinding != nil {
 		if !at.Says(SaysComplaint) {
-			shown := slices.DeleteFunc(at.Remarks, func(r Remark) bool { return r != SaysIgnored && r != SaysOrchestrator })
+			shown := slices.DeleteFunc(at.Remarks, func(r Remark) bool { return r != SaysIgnored && r != SaysOrchestrator && r != SaysCut })
 			at.Remarks = append(Remarks(at.Code, at.Text), shown...) // those that the text does not show
 		}
 		s.OnFinding(at)

@@ -71,15 +71,16 @@ type Scanner struct {
 	order              []string // keys of writers, oldest first
 	// recovering is the line of the last report of a recovery; 0: none.
 	recovering int
-	watch      int     // number of units that are all read
-	opened     int     // writers whose traceback is open
-	last       *writer // the writer of the last remembered error
-	left       int     // the line of the last exception that left the program; 0: none
-	leftBy     *writer // its writer
-	redrawn    bool    // a carriage return precedes the line: it is written at once
-	hit        int     // the number of the last line with a trigger; 0: none
-	from       string  // the key of the writer of all text, of a collector of logs; empty: none
-	torn       *writer // the writer whose frame a terminal broke at the end of the line before
+	watch      int      // number of units that are all read
+	opened     int      // writers whose traceback is open
+	last       *writer  // the writer of the last remembered error
+	left       int      // the line of the last exception that left the program; 0: none
+	leftBy     *writer  // its writer
+	redrawn    bool     // a carriage return precedes the line: it is written at once
+	hit        int      // the number of the last line with a trigger; 0: none
+	from       string   // the key of the writer of all text, of a collector of logs; empty: none
+	head       []uint64 // the shapes of the first lines
+	torn       *writer  // the writer whose frame a terminal broke at the end of the line before
 	tornText   string
 	start      start
 	// lastStart is the number of the finding that begins start number startsLimit.
@@ -113,7 +114,7 @@ type pending struct {
 // NewScanner returns a scanner for the stream of that name ("stdout", a file's path): the name
 // goes into Finding.Stream.
 func NewScanner(stream string) *Scanner {
-	return &Scanner{stream: stream, weak: map[Code]int{}, logged: map[Code]int{}, writers: map[string]*writer{}}
+	return &Scanner{stream: stream, watch: headLines, weak: map[Code]int{}, logged: map[Code]int{}, writers: map[string]*writer{}}
 }
 
 // Scan returns the findings in a whole text, each in its last form.
@@ -173,9 +174,25 @@ func (s *Scanner) Close() {
 		s.lastWords()
 	}
 	for _, key := range s.order {
+		s.cutOff(s.writers[key])
+	}
+	for _, key := range s.order {
 		s.writers[key].close(s)
 	}
 	s.endsBare()
+}
+
+// cutOff reports the traceback in which the writer's output ends.
+func (s *Scanner) cutOff(w *writer) {
+	t := &w.traceback
+	if !t.open || !t.header || !t.top || t.ignored || t.thread || t.quoted || t.quiet > 1 {
+		return
+	}
+	s.seq++
+	s.give(Finding{
+		Code: Unknown, Weight: WeightSymptom, Raised: true, Top: true, Remarks: []Remark{SaysCut}, Phase: t.tracker.result(), Rank: keyRank(w.key),
+		Start: s.start.number, Stream: s.stream, Seq: s.seq, Line: s.line, Text: strings.TrimSpace(t.lines[len(t.lines)-1]), Traceback: t.kept(),
+	})
 }
 
 // close reports again the exception with which the writer's output ends.
@@ -353,9 +370,21 @@ func (s *Scanner) writer(key string) *writer {
 	return w
 }
 
-// text reads the text that one writer put on a line.
+// text reads the text that one writer put on a line. A progress bar does not end its line, so
+// the next output may follow on it.
 func (s *Scanner) text(w *writer, seg segment) {
+	for i := afterBar(seg.text); i > 0; i = afterBar(seg.text) {
+		bar := seg
+		bar.text, seg.text = seg.text[:i], seg.text[i:]
+		s.piece(w, bar)
+	}
+	s.piece(w, seg)
+}
+
+// piece reads a line, or a part of it that another output precedes or follows.
+func (s *Scanner) piece(w *writer, seg segment) {
 	w = s.mend(w, &seg)
+	s.noteHead(w, seg.text)
 	if s.start.ending != notEnded || len(w.pending) > 0 {
 		m := moves(seg.text)
 		s.restart(w, seg.text, m)

@@ -19,6 +19,8 @@ const (
 	SignSteps Sign = "steps"
 	// SignTime: the time at the beginning of the lines jumped.
 	SignTime Sign = "time"
+	// SignHead: the first lines of the output came again.
+	SignHead Sign = "first-lines"
 	// SignEnd: the process had ended before this error.
 	SignEnd Sign = "end"
 )
@@ -37,6 +39,9 @@ const (
 	beginningLines = 12
 	// aliveLines is the number of ordinary lines after the jump.
 	aliveLines = 3
+	// headLines is the number of first lines of the output that are remembered, and headAgain the
+	// number of those that have to come again.
+	headLines, headAgain = 32, 3
 )
 
 // An ending is the strongest sign that the present start has ended.
@@ -71,6 +76,12 @@ type start struct {
 		grows, direct       bool // the numbers only rise; the lines are not buffered
 		text                string
 	}
+	// again are the first lines of the output that came again: the number of them, the index after
+	// the last one, and the first one.
+	again struct {
+		lines, next, line int
+		text              string
+	}
 	time  int64 // of the last line with a time, in seconds; 0: none
 	jump  bool
 	alive int // ordinary lines since the jump
@@ -82,11 +93,11 @@ var launcherLines = []string{
 	"nohup: ignoring input",
 	// torchrun and torch.distributed.launch, all versions; elastic restarts.
 	"Setting OMP_NUM_THREADS environment variable for each process", "Starting elastic_operator with launch configs",
-	"torch.distributed.launch is deprecated", "will restart worker group",
+	"torch.distributed.launch is deprecated", "will restart worker group", "estarting ", ", restart ",
 	// accelerate, DeepSpeed.
 	"values were not passed to `accelerate launch`", "main] cmd = ", "WORLD INFO DICT",
 	// Slurm: srun, salloc, sbatch, and scripts that print its variables.
-	" queued and waiting for resources", " has been allocated resources", "Granted job allocation", "Submitted batch job",
+	"Starting with JobEnvironment(", " queued and waiting for resources", " has been allocated resources", "Granted job allocation", "Submitted batch job",
 	"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NODELIST", "SLURM_JOB_NODELIST", "Slurm Prolog", "slurm prolog", "Slurm prolog",
 	// Containers of NVIDIA, nvidia-smi at the beginning of scripts.
 	"NVIDIA Release ", "Container image Copyright", "| NVIDIA-SMI ",
@@ -98,7 +109,7 @@ var bannerLines = []string{
 	"GPU available: ", "nitializing distributed: GLOBAL_RANK", "lobal seed set to ", "Seed set to ", // Lightning
 	"***** Running ", "Loading checkpoint shards:   0%", // transformers
 	"cpu_feature_guard", "oneDNN custom operations are on", // TensorFlow
-	"Setting ds_accelerator to", "Tracking run with wandb", "wandb: Currently logged in", "wandb: Syncing run",
+	"Setting ds_accelerator to", "Tracking run with wandb", "Load pretrained SentenceTransformer", "wandb: Currently logged in", "wandb: Syncing run",
 	"Ultralytics ", "YOLOv5 ", "fairseq_cli.train", "Environment info:", "System environment:", // detectron2, mmengine
 	"vLLM API server version", "nitializing a V1 LLM engine", "nitializing an LLM engine", "Started a local Ray instance",
 	"using world size: ", "> initializing torch distributed", "distributed init (rank ", // these flush
@@ -131,7 +142,72 @@ func (s *Scanner) restart(w *writer, text string, m move) {
 	r.bytes += len(text) + 1
 	if sign := r.sign(text, m, s.redrawn); sign != "" {
 		s.begin(nil, sign, s.line+1, text)
+		return
 	}
+	if s.headComes(text, m) {
+		s.begin(nil, SignHead, r.again.line, r.again.text)
+	}
+}
+
+// noteHead remembers a line of the beginning of the output, unless an error or progress precedes
+// it.
+func (s *Scanner) noteHead(w *writer, text string) {
+	if s.line >= headLines || s.start.number > 0 || s.start.ending != notEnded || w.traceback.open || moves(text).ok {
+		return
+	}
+	h, ok := shape(text)
+	if !ok {
+		return
+	}
+	if i := slices.Index(s.head, h); i >= 0 {
+		s.head[i] = 0 // it does not show a beginning
+		return
+	}
+	s.head = append(s.head, h)
+}
+
+// headComes reports whether the line is one of the first lines of the output, and the last of
+// several that came again in their order, after a process ended.
+func (s *Scanner) headComes(text string, m move) bool {
+	a := &s.start.again
+	if s.start.ending < processLeft || a.next >= len(s.head) || m.ok {
+		return false
+	}
+	h, ok := shape(text)
+	if !ok {
+		return false
+	}
+	i := slices.Index(s.head[a.next:], h)
+	if i < 0 {
+		return false
+	}
+	if a.lines == 0 {
+		a.line, a.text = s.line+1, text
+	}
+	a.lines++
+	a.next += i + 1
+	return a.lines == headAgain
+}
+
+// shape is a number for a line without its digits, which is the same in each start. Only lines
+// with words have one.
+func shape(text string) (uint64, bool) {
+	const offset, prime, letters = 14695981039346656037, 1099511628211, 8
+	if len(text) > headingLimit || fails(text) {
+		return 0, false
+	}
+	h, n := uint64(offset), 0
+	for i := range len(text) {
+		c := text[i]
+		if c >= '0' && c <= '9' {
+			continue
+		}
+		if letter(c) {
+			n++
+		}
+		h = (h ^ uint64(c)) * prime // FNV-1a
+	}
+	return h, n >= letters
 }
 
 // sign returns the sign by which the line begins a start; empty: it does not.
@@ -168,7 +244,8 @@ func (r *start) sign(text string, m move, redrawn bool) Sign {
 func (r *start) stepsAgain(text string, m move, redrawn bool) bool {
 	c := &r.steps
 	if !m.ok {
-		r.well = r.well || endsWell(text)
+		well, _ := endsWell(text)
+		r.well = r.well || well
 		return r.well && c.weight >= wentOn
 	}
 	if text == c.text {
@@ -286,7 +363,7 @@ func (s *Scanner) ends(w *writer, at *Finding, t *traceback) {
 			}
 		}
 	}
-	r.bytes, r.steps.weight, r.well = 0, 0, false
+	r.bytes, r.steps.weight, r.well, r.again.lines, r.again.next = 0, 0, false, 0, 0
 	r.ending = max(r.ending, how)
 	if at.Weight == WeightCause {
 		r.several = r.several || how == processLeft && w.left && slices.Contains(r.codes, at.Code)
@@ -301,11 +378,17 @@ func (s *Scanner) ends(w *writer, at *Finding, t *traceback) {
 func (s *Scanner) another(w *writer, at *Finding, t *traceback) bool {
 	r := &s.start
 	switch {
-	case at.Weight != WeightCause || len(r.codes) == 0 || at.Quoted || blames(at):
+	case at.Code == Preempted && at.Top && t.importing():
+		return r.ending >= processLeft // it had just begun
+	case len(r.codes) == 0 || at.Quoted:
+		return false
+	case at.Top && s.joinsLate(w) && !slices.Contains(r.codes, at.Code):
+		return true
+	case at.Weight != WeightCause || blames(at):
 		return false
 	case w.link != noLink:
 		return false // raised from the error before it, or while that was handled
-	case !at.Raised && at.Code.OutOfMemory() && s.below(w) && w.since <= messageReach || at.Code == UserError && contains(t.second.file, atExitWriters):
+	case !at.Raised && (at.Code.OutOfMemory() && s.below(w) && w.since <= messageReach || w.continuesBare()) || at.Code == UserError && contains(t.second.file, atExitWriters):
 		return false // in the message of the error before it, or raised as its process ended
 	case at.Code == Preempted:
 		return false // a scheduler cancels what hangs after an error
@@ -317,6 +400,31 @@ func (s *Scanner) another(w *writer, at *Finding, t *traceback) bool {
 		return !slices.Contains(r.codes, at.Code)
 	}
 	return !slices.ContainsFunc(r.codes, func(code Code) bool { return related(code, at.Code) })
+}
+
+// joinsLate reports whether the writer is a rank of a process group, though a process that was in
+// none had ended. PyTorch marks the exceptions of all ranks once the group exists.
+func (s *Scanner) joinsLate(w *writer) bool {
+	ofGroup := func(key string) bool { return strings.Contains(key, "[rank") }
+	if !ofGroup(w.key) || s.start.ending < processLeft {
+		return false
+	}
+	alone := false
+	for _, key := range s.order {
+		if s.writers[key].left {
+			if ofGroup(key) {
+				return false
+			}
+			alone = alone || key == ""
+		}
+	}
+	return alone
+}
+
+// continuesBare reports whether the line is below an exception whose message begins on the next
+// line.
+func (w *writer) continuesBare() bool {
+	return w.since <= 2 && w.ended.code == UserError && strings.HasSuffix(strings.TrimRight(w.ended.text, " "), "Error:")
 }
 
 // related reports whether two causes are one, or one can bring about the other. A program's index

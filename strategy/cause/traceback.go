@@ -11,6 +11,7 @@ type traceback struct {
 	header  bool // "Traceback (most recent call last)" was seen, not just a frame
 	indent  int  // columns before the header
 	frames  int
+	modules int  // frames that are the top level of a module
 	top     bool // the outermost frame is a module: the exception leaves the program
 	ignored bool // Python reports that it ignores the exception
 	removal bool // of an object, or of the program: it is ignored for this reason
@@ -162,6 +163,9 @@ func (t *traceback) frame(f frame, text string) {
 	}
 	t.last = f
 	t.frames++
+	if f.function == "<module>" {
+		t.modules++
+	}
 	t.quiet = 0
 	t.tracker.add(f)
 	t.keep(text)
@@ -169,6 +173,10 @@ func (t *traceback) frame(f frame, text string) {
 		t.keepOwn(true)
 	}
 }
+
+// importing reports whether the exception left a module that the program was importing: the
+// program had just begun.
+func (t *traceback) importing() bool { return t.top && t.modules > 1 }
 
 // isSource reports whether the last line is the source code of a frame: its text is in the
 // program, and may never have been printed by it.
@@ -264,7 +272,7 @@ func bare(name string) string {
 // exception reads the line that ends a traceback: "module.Class: message", or the class alone,
 // with an empty message.
 func exception(text string) (class, message string, ok bool) {
-	t := strings.TrimLeft(text, " ")
+	t := strings.TrimLeft(text, " *`") // with the signs of bold text or code
 	class, message, found := strings.Cut(t, ":")
 	if !found {
 		class = strings.TrimRight(t, " ")
