@@ -213,7 +213,7 @@ var ownSchedules = []string{"", "own-script", "accelerate", "deepspeed", "lightn
 // smaller one there would be more batches, but as many optimizer steps as before.
 func (r Resolved) keepSchedule(knobs map[strategy.Knob]strategy.Range) (warnings []string) {
 	micro := knobs[strategy.MicroBatchSize]
-	if micro.Absent != "" || !slices.Contains(ownSchedules, r.recipe.Name) {
+	if micro.Absent != "" || !slices.Contains(ownSchedules, r.recipe.Name) || r.schedules() {
 		return nil
 	}
 	warnings = guest(batchSchedule, func() error {
@@ -227,6 +227,16 @@ func (r Resolved) keepSchedule(knobs map[strategy.Knob]strategy.Range) (warnings
 		knobs[strategy.MicroBatchSize] = micro
 	}
 	return warnings
+}
+
+// schedules reports whether the search for the script's settings has compared its schedules with its
+// accumulation.
+func (r Resolved) schedules() bool {
+	if r.script == nil {
+		return false
+	}
+	found, certain := r.script.Certain(strategy.GradientAccumulationSteps)
+	return certain && !found.Derived
 }
 
 // scheduleOfBatches returns the place where the learning rate depends on the number of batches; empty for

@@ -216,12 +216,27 @@ func (s *Analysis) scheduleFollows(found *FoundKnob, d divisor, micro *FoundKnob
 				return fmt.Sprintf("the length of %s follows from the number of micro batches (%s), so that with more of them to a step its schedule would be longer", one.Text, one.location)
 			}
 		case "length":
-			if uses && !found.Derived {
+			if !found.Derived && !uses && micro != nil && s.facts.uses(one.Value, micro.target) {
+				return fmt.Sprintf("the length of %s follows from the micro batch (%s), and would change with it", one.Text, one.location)
+			}
+			if uses && !found.Derived && !s.perStep(one.Value, found.target, micro) {
 				return fmt.Sprintf("the length of %s follows from it (%s), and would change with it", one.Text, one.location)
 			}
 		}
 	}
 	return ""
+}
+
+// perStep reports whether a number is a total divided by the samples of a step: the product of the
+// micro batch and the accumulation.
+func (s *Analysis) perStep(v value, accumulation target, micro *FoundKnob) bool {
+	return micro != nil && v.holds(func(part value) bool {
+		if part.Op != "//" && part.Op != "/" || len(part.Of) != 2 {
+			return false
+		}
+		by := part.Of[1]
+		return by.Op == "*" && s.facts.uses(by, accumulation) && s.facts.uses(by, micro.target) && !s.facts.uses(part.Of[0], accumulation)
+	})
 }
 
 // refuseAccumulation refuses a change of the accumulation that would change the training.

@@ -377,6 +377,39 @@ func TestSettingsThatAreNotKnobs(t *testing.T) {
 	}
 }
 
+// TestSchedulesInSteps: a schedule as long as there are optimizer steps allows more accumulation, in each
+// spelling; one as long as there are batches does not.
+func TestSchedulesInSteps(t *testing.T) {
+	const refused = "--accum ! the length of "
+	for text, want := range map[string]string{
+		"total = 3 * len(train_loader) // args.accum\nLambdaLR(optimizer, lambda s: 1 - s / total)":                                                                  "--accum",
+		"total = 3 * len(train_loader) // args.accum\nLambdaLR(optimizer, lr_lambda=lambda s, t=total: 1 - s / t)":                                                   "--accum",
+		"total = 3 * len(train_loader) // args.accum\ndef rate(s):\n    return 1 - s / total\nLambdaLR(optimizer, rate)":                                             "--accum",
+		"LambdaLR(optimizer, lambda s: 1 - s / (3 * len(train_loader) // args.accum))":                                                                               "--accum",
+		"n = len(train_loader)\nLambdaLR(optimizer, lambda s: 1 - s / math.ceil(3 * n / args.accum))":                                                                "--accum",
+		"total = math.floor(3 * len(train_loader) / args.accum)\nCosineAnnealingLR(optimizer, total)":                                                                "--accum",
+		"total = 3 * len(train_loader)\ntotal //= args.accum\nCosineAnnealingLR(optimizer, total)":                                                                   "--accum",
+		"total = 3 * len(train_loader) // args.accum\nSequentialLR(optimizer, [LinearLR(optimizer, total_iters=9), CosineAnnealingLR(optimizer, total - 9)], [9])":   "--accum",
+		"total = 3 * len(train_loader) // args.accum\none, two = LinearLR(optimizer), CosineAnnealingLR(optimizer, total)\nSequentialLR(optimizer, [one, two], [9])": "--accum",
+		"CosineAnnealingLR(optimizer, 3 * 1000 // (args.batch_size * args.accum))":                                                                                   "--accum",
+		"total = 3 * len(train_loader)\nLambdaLR(optimizer, lambda s: 1 - s / total)":                                                                                refused + "LambdaLR follows from the number of micro batches (train.py:11)",
+		"total = 3 * len(train_loader)\ndef rate(s):\n    return 1 - s / total\nLambdaLR(optimizer, rate)":                                                           refused + "LambdaLR follows from the number of micro batches (train.py:13)",
+		"total = 3 * len(train_loader)\nLambdaLR(optimizer, lambda s: 1 - s / total if args.accum else 1)":                                                           refused + "LambdaLR follows from the number of micro batches (train.py:11)",
+		"CosineAnnealingLR(optimizer, 3 * 1000 // args.batch_size)":                                                                                                  refused + "CosineAnnealingLR follows from the micro batch (train.py:10)",
+		"CosineAnnealingLR(optimizer, 3 * 1000 * args.accum)":                                                                                                        refused + "CosineAnnealingLR follows from it (train.py:10)",
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			script := strings.Replace(head+loop, "for i,", "scheduler = None\nfor i,", 1)
+			script = strings.Replace(script, "scheduler = None", text, 1) + "        scheduler.step()\n"
+			s := decided(t, map[string]string{"train.py": script})
+			if got := s.summary(strategy.GradientAccumulationSteps); !strings.HasPrefix(got, want) || want == "--accum" && got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+}
+
 // TestCheckpointing: a switch counts if it reaches code that recomputes activations.
 func TestCheckpointing(t *testing.T) {
 	const k = strategy.ActivationCheckpointing

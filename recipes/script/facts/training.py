@@ -2,12 +2,22 @@
 # checkpoints.
 
 
+SCHEDULE = re.compile(r"(LR|Scheduler)$|^get_\w*schedule|^create_scheduler")
 NOTHING, MOST = frozenset(), 64
 LEAVES = {ast.Name, ast.Constant}
 
 
 def place(node):
     return node.lineno * 1000 + node.col_offset
+
+
+def factors(node):
+    """The product or quotient of which a number is a factor."""
+    above = getattr(node, "gpurun_up", None)
+    while above is not None and (isinstance(above, ast.BinOp) and (isinstance(above.op, ast.Mult) or above.left is node) and not isinstance(above.op, (ast.Add, ast.Sub))
+                                 or isinstance(above, ast.UnaryOp) or isinstance(above, ast.Call) and node is not above.func):
+        node, above = above, getattr(above, "gpurun_up", None)
+    return node
 
 
 def is_backward(node):
@@ -336,11 +346,31 @@ class Training(Settings):
         for scope in self.live:
             for call in scope.calls:
                 name = last(call.func)
-                if re.search(r"(LR|Scheduler)$|^get_\w*schedule|^create_scheduler", name) and name not in self.classes:
-                    for node in call.args[1:] + [k.value for k in call.keywords if k.arg]:
-                        value = plain(self.value(node, scope))
-                        lengths.append({"id": 0, "kind": "batches" if self.counts_batches(node, scope, loaders) else "length", "file": scope.file.path, "line": call.lineno, "text": name, "value": value})
+                if SCHEDULE.search(name) and name not in self.classes:
+                    for given in call.args[1:] + [k.value for k in call.keywords if k.arg]:
+                        for node, at in self.numbers(given, scope, loaders):
+                            value = plain(self.value(node, at))
+                            lengths.append({"id": 0, "kind": "batches" if self.counts_batches(node, at, loaders) else "length", "file": scope.file.path, "line": call.lineno, "text": name, "value": value})
         return list(found.values()) + lengths
+
+    def numbers(self, node, scope, loaders):
+        """The expressions, with their scopes, from which an argument of a schedule is computed:
+        itself, or those in a function that returns the rate."""
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return [n for e in node.elts for n in self.numbers(e, scope, loaders)]
+        bodies, made = [], [w for how, w in scope.assigned.get(last(node), []) if how == "value"]
+        if any(isinstance(n, ast.Call) and SCHEDULE.search(last(n.func)) for n in [node] + made):
+            return []  # a schedule in a schedule, which is listed by itself
+        if isinstance(node, ast.Lambda):
+            bodies = [(e, scope) for e in [node.body] + node.args.defaults + [d for d in node.args.kw_defaults if d is not None]]
+        elif isinstance(node, ast.Name):
+            bodies = [(e, f) for f in self.functions.get(node.id, [])[:1] if f.cls is None for e in children(f.node)]
+        found = []
+        for body, at in bodies:
+            for n in ast.walk(body):
+                if isinstance(n, (ast.Name, ast.Attribute, ast.Call)) and not isinstance(getattr(n, "ctx", None), ast.Store) and self.counts_batches(n, at, loaders):
+                    found.append((factors(n), at))
+        return found if bodies else [(node, scope)]
 
     def counts_batches(self, node, scope, loaders, depth=0):
         """Whether a number is computed from a loader's number of batches."""

@@ -436,7 +436,7 @@ class Values(Sources):
             found = self.result(node, name, scope, active, depth)
             if found is not None:
                 return found
-        if name in ("int", "float", "round", "bool", "max", "min", "ceil", "len"):
+        if name in ("int", "float", "round", "bool", "max", "min", "ceil", "floor", "len"):
             return {"op": name, "of": [plain(self.value(a, scope, active, depth)) for a in args]}
         if name == "format" and isinstance(node.func, ast.Attribute):
             of = plain(self.value(node.func.value, scope, active, depth))
