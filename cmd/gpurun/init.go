@@ -15,16 +15,18 @@ func initCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "init",
 		Usage:     "write a train.toml for a script or a command, with the settings that its source shows",
-		UsageText: "gpurun init [--dry-run] [torchrun's flags] [script.py [arguments …]] [--dry-run]",
+		UsageText: "gpurun init [--dry-run | --patch] [torchrun's flags] [script.py [arguments …]] [--dry-run | --patch]",
 		Description: "Certain settings are entries, likely ones are comments with a reason; run gpurun plan next. The default script is\n" +
-			"the one in the working directory. With --dry-run, first or last, nothing is written. A file that exists is never overwritten.",
+			"the one in the working directory. With --dry-run, first or last, nothing is written. A file that exists is never overwritten.\n" +
+			"With --patch it prints a diff for git apply, which gives the script the arguments that it lacks: batch size,\n" +
+			"gradient accumulation, and the checkpoint to resume from. With their defaults the script trains as before.",
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return verb.OrHelp(c, initJob(c.Context, c.Args().Slice(), s)) },
 	}
 }
 
 func initJob(ctx context.Context, args []string, s stdio) error {
-	args, dry, err := job.DraftArgs(args)
+	args, flag, err := job.DraftArgs(args)
 	if err != nil {
 		return err
 	}
@@ -33,8 +35,15 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 		return err
 	}
 	defer p.close()
+	if flag == "--patch" {
+		change, err := p.Patch(ctx)
+		if err != nil {
+			return err
+		}
+		return job.WritePatch(s.out, s.err, change, own.JSON)
+	}
 	text, err := p.Draft()
-	if err == nil && !dry {
+	if err == nil && flag == "" {
 		err, text, args = job.WriteNew("train.toml", text), "wrote train.toml\n", []string{"train.toml"}
 	}
 	if err != nil {

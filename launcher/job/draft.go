@@ -209,20 +209,20 @@ func tomlEscapes(text string) string {
 	return b.String()
 }
 
-// DraftArgs reads the arguments of gpurun init: the job, with --dry-run before or after it. Without a job it
-// takes the only script in the working directory that trains. The error has a hint.
-func DraftArgs(args []string) (rest []string, dry bool, err error) {
-	const flag = "--dry-run"
-	if n := len(args) - 1; n >= 0 && args[0] == flag {
-		args, dry = args[1:], true
-	} else if n >= 0 && args[n] == flag {
-		args, dry = args[:n], true
+// DraftArgs reads the arguments of gpurun init: the job, with one of its flags, --dry-run or --patch, before or
+// after it. Without a job it takes the only script in the working directory that trains. The error has a hint.
+func DraftArgs(args []string) (rest []string, flag string, err error) {
+	flags := []string{"--dry-run", "--patch"}
+	if n := len(args) - 1; n >= 0 && slices.Contains(flags, args[0]) {
+		args, flag = args[1:], args[0]
+	} else if n >= 0 && slices.Contains(flags, args[n]) {
+		args, flag = args[:n], args[n]
 	}
 	if len(args) > 0 {
-		return args, dry, nil
+		return args, flag, nil
 	}
 	script, err := onlyScript(".")
-	return []string{script}, dry, err
+	return []string{script}, flag, err
 }
 
 // onlyScript returns the training script in a folder: train.py, or the only Python file with a backward pass.

@@ -41,8 +41,10 @@ func (r SourceRequest) Program() string {
 	if r.Deep {
 		parts = append(parts, sourcesPart, valuesPart, settingsPart, trainingPart, rowsPart, lossPart, loopsPart)
 	}
-	return strings.Join(append(parts, "if __name__ == \"__main__\":\n    main()\n"), "\n\n")
+	return strings.Join(append(parts, programEnd), "\n\n")
 }
+
+const programEnd = "if __name__ == \"__main__\":\n    main()\n"
 
 // A SourceRequest is the input of Program.
 type SourceRequest struct {

@@ -362,7 +362,7 @@ def answer(given):
     return json.dumps(found)
 
 
-def main():
+def main(answer=answer):
     sys.setrecursionlimit(5000)
     gc.disable()  # it ends soon
     sys.stdout.write("\n" + answer(json.loads(sys.stdin.buffer.read().decode("utf-8", "replace"))) + "\n")

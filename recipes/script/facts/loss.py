@@ -241,6 +241,9 @@ class Loss(Rows):
         return bool(SIZE.match(last(node)))
 
     def binary(self, node, scope, follow):
+        by = node.right
+        if isinstance(node.op, ast.Div) and isinstance(by, ast.Call) and last(by.func) == "min" and len(by.args) == 2 and re.match(r"len\(.* // .* \* ", text(by.args[1])):
+            node = self.operation(node, node.left, by.args[0], ast.Div)  # the last step of an epoch may have fewer micro batches
         self.paths(scope).setdefault(id(node.left), self.path(node, scope))
         left, right = follow(node.left), follow(node.right)
         if left is None or right is None:

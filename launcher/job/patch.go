@@ -1,0 +1,70 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/script"
+)
+
+// Patch returns the change that gives the job's script the arguments that it lacks. It is empty if the script
+// has all of them, and has only gaps if none can be added with certainty. The error has a hint.
+func (p *Prepared) Patch(ctx context.Context) (script.Patch, error) {
+	const hint = "gpurun plan shows which settings gpurun found"
+	switch name, _ := p.Recipe(); {
+	case p.source == nil:
+		return script.Patch{}, errext.Errorf("name the script: gpurun init --patch train.py", "the source of the job's script is not known")
+	case name != "" && name != script.RecipeName:
+		return script.Patch{}, errext.Errorf(hint, "the recipe %s knows this job's settings: a patch is for scripts with a training loop of their own", name)
+	case p.script == nil:
+		return script.Patch{}, errext.Errorf(hint, "%s has no training loop that can be read", p.shown(p.sourcePath))
+	}
+	lacks := p.script.Lacks()
+	if len(lacks) == 0 {
+		return script.Patch{}, nil
+	}
+	sources := []format.Source{{Path: p.shown(p.sourcePath), Text: p.source}}
+	if filepath.IsAbs(sources[0].Path) {
+		sources[0].Path = filepath.Base(p.sourcePath)
+	}
+	for _, module := range p.modules {
+		sources = append(sources, format.Source{Path: p.shown(module.Path), Text: module.Text})
+	}
+	found, err := script.MakePatch(sources, lacks, func(program string, input []byte) ([]byte, error) {
+		return p.reader().Output(ctx, program, input)
+	})
+	if err != nil {
+		return script.Patch{}, errext.WithHint(err, hint)
+	}
+	return found, nil
+}
+
+// WritePatch writes a patch to out, as JSON if asJSON is set, and what it does not contain to notes. The error
+// is for a script that cannot be patched.
+func WritePatch(out, notes io.Writer, p script.Patch, asJSON bool) error {
+	var missing []string
+	for _, gap := range p.Missing {
+		missing = append(missing, gap.String())
+	}
+	if len(p.Added) == 0 && len(missing) > 0 && !asJSON {
+		return errext.Errorf("change the script there by hand, or name its arguments in train.toml", "nothing can be patched with certainty:\n  %s", strings.Join(missing, "\n  "))
+	}
+	for _, text := range slices.Concat(missing, p.Notes) {
+		fmt.Fprintf(notes, "gpurun: not patched: %s\n", text)
+	}
+	if asJSON {
+		return json.NewEncoder(out).Encode(p)
+	}
+	if len(p.Added) == 0 {
+		fmt.Fprintln(notes, "gpurun: the script has these arguments already")
+	}
+	_, err := io.WriteString(out, p.Diff)
+	return err
+}

@@ -1,0 +1,210 @@
+package script
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// The parts of the program for a patch, which are read after those for a deep request.
+var (
+	//go:embed facts/changes.py
+	changesPart string
+	//go:embed facts/accumulate.py
+	accumulatePart string
+	//go:embed facts/patched.py
+	patchedPart string
+)
+
+// A PatchPart is something that a patch adds to a script.
+type PatchPart string
+
+const (
+	PatchBatch        PatchPart = "batch"        // an argument for the batch size
+	PatchAccumulation PatchPart = "accumulation" // an argument for the accumulation of gradients
+	PatchResume       PatchPart = "resume"       // an argument for a checkpoint to continue from
+)
+
+// A Patch adds arguments to a script without changing the training with their defaults.
+type Patch struct {
+	Added   []PatchPart
+	Missing []Gap
+	// Notes are reasons why gpurun does not use an added argument by itself.
+	Notes []string
+	Text  []byte // the patched script
+	Diff  string // unified, for git apply; empty if nothing is added
+}
+
+// A Gap is a part that a patch does not have.
+type Gap struct {
+	Part   PatchPart
+	Reason string
+	File   string
+	Line   int // 0: none
+}
+
+// String is the gap for people.
+func (g Gap) String() string {
+	if g.Line == 0 {
+		return fmt.Sprintf("%s: %s: %s", g.File, g.Part, g.Reason)
+	}
+	return fmt.Sprintf("%s:%d: %s: %s", g.File, g.Line, g.Part, g.Reason)
+}
+
+// Lacks lists the parts that the script lacks, for MakePatch.
+func (s *Analysis) Lacks() []PatchPart {
+	var all []PatchPart
+	if _, certain := s.Certain(strategy.MicroBatchSize); !certain {
+		all = append(all, PatchBatch)
+	}
+	if _, certain := s.Certain(strategy.GradientAccumulationSteps); !certain {
+		all = append(all, PatchAccumulation)
+	}
+	if s.Resume.Doubt != "" {
+		all = append(all, PatchResume)
+	}
+	return all
+}
+
+// MakePatch adds parts to a script, the first of the sources; the others are its modules. ask runs
+// a program of Python with an input, and returns its output. A part is added only if its code is
+// recognised with certainty, and if the patched script, when it is read again, shows the setting.
+func MakePatch(sources []format.Source, parts []PatchPart, ask func(program string, input []byte) ([]byte, error)) (Patch, error) {
+	script := sources[0]
+	var missing []Gap
+	miss := func(part PatchPart, reason string, line int) {
+		missing = append(missing, Gap{part, reason, script.Path, line})
+		parts = slices.DeleteFunc(slices.Clone(parts), func(p PatchPart) bool { return p == part })
+	}
+	if !utf8.Valid(script.Text) {
+		return Patch{}, fmt.Errorf("change %s: it is not UTF-8", script.Path)
+	}
+	for undivided := false; ; {
+		found, err := change(sources, parts, undivided, ask)
+		if err != nil {
+			return Patch{}, err
+		}
+		for _, gap := range found.Missing {
+			miss(gap.Part, gap.Reason, gap.Line)
+		}
+		if len(found.Added) == 0 {
+			return Patch{Missing: missing}, nil
+		}
+		if found.Reading.Facts == nil {
+			return Patch{}, fmt.Errorf("read the patched %s: %s", script.Path, found.Reading.Unknown)
+		}
+		s := Decide(*found.Reading.Facts, script.Path, nil, func(string) []byte { return nil })
+		if _, sum := s.facts.sum(nil); sum && !undivided && slices.Contains(found.Added, PatchAccumulation) {
+			undivided = true // gradients of sums add up
+			continue
+		}
+		part, reason := s.unread(found.Added)
+		if reason == "" {
+			p := Patch{Added: found.Added, Missing: missing, Text: []byte(found.Text)}
+			p.Diff = string(format.Unified("a/"+script.Path, script.Text, "b/"+script.Path, p.Text))
+			if micro, known := s.Certain(strategy.MicroBatchSize); known && micro.Refusal != "" {
+				p.Notes = append(p.Notes, "gpurun does not lower the batch size by itself: "+micro.Refusal)
+			}
+			return p, nil
+		}
+		miss(part, reason, 0)
+	}
+}
+
+// unread returns an added part that the patched script does not show, and why.
+func (s *Analysis) unread(added []PatchPart) (part PatchPart, reason string) {
+	for _, part := range []PatchPart{PatchAccumulation, PatchBatch, PatchResume} {
+		if !slices.Contains(added, part) {
+			continue
+		}
+		switch part {
+		case PatchAccumulation:
+			reason = s.uncertainty(strategy.GradientAccumulationSteps)
+			if micro, known := s.Certain(strategy.MicroBatchSize); reason == "" && known && !s.batchOnly() {
+				reason = micro.Refusal
+			}
+		case PatchBatch:
+			reason = s.uncertainty(strategy.MicroBatchSize)
+			if s.batchOnly() || !slices.Contains(added, PatchAccumulation) {
+				if _, known := s.Certain(strategy.MicroBatchSize); known {
+					reason = "" // BatchNorm, which a user may allow
+				}
+			}
+		case PatchResume:
+			reason = s.Resume.Doubt
+		}
+		if reason != "" {
+			return part, reason
+		}
+	}
+	return "", ""
+}
+
+// batchOnly reports whether the layers that see a whole micro batch are the only reason against a
+// smaller one.
+func (s *Analysis) batchOnly() bool {
+	known := *s
+	known.facts.Unlike = slices.DeleteFunc(slices.Clone(s.facts.Unlike), func(u use) bool { return u.Kind == "models" || u.Kind == "norm" })
+	return known.unequal(nil, nil) == ""
+}
+
+// uncertainty is the reason why a knob is not certain or must not change; empty if it can.
+func (s *Analysis) uncertainty(k strategy.Knob) string {
+	for _, found := range s.Found {
+		if found.Knob == k && found.Doubt != "" {
+			return found.Doubt
+		}
+		if found.Knob == k {
+			return found.Refusal
+		}
+	}
+	return s.Missing[k]
+}
+
+// A changed is the output of the program.
+type changed struct {
+	Text    string
+	Added   []PatchPart
+	Missing []struct {
+		Part   PatchPart
+		Reason string
+		Line   int
+	}
+	Reading SourceReading
+}
+
+// change runs the program.
+func change(sources []format.Source, parts []PatchPart, undivided bool, ask func(string, []byte) ([]byte, error)) (changed, error) {
+	r := SourceRequest{Sources: sources, Deep: true, Seconds: 2}
+	input, err := r.Input()
+	if err != nil {
+		return changed{}, err
+	}
+	wanted, err := json.Marshal(map[string]any{"parts": slices.Concat(parts, []PatchPart{}), "undivided": undivided})
+	if err != nil {
+		return changed{}, err
+	}
+	input = slices.Concat([]byte(`{"patch": `), wanted, []byte(", "), input[1:])
+	printed, err := ask(PatchProgram(), input)
+	if err != nil {
+		return changed{}, err
+	}
+	text := strings.TrimSpace(string(printed))
+	var found changed
+	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &found); err != nil {
+		return changed{}, fmt.Errorf("read the output of the script's patcher: %w", err)
+	}
+	return found, nil
+}
+
+// PatchProgram is the Python program that MakePatch runs.
+func PatchProgram() string {
+	reader := strings.TrimSuffix(SourceRequest{Deep: true}.Program(), programEnd)
+	return strings.Join([]string{reader + changesPart, accumulatePart, patchedPart, strings.Replace(programEnd, "main()", "main(patched)", 1)}, "\n\n")
+}
