@@ -212,17 +212,20 @@ func tomlEscapes(text string) string {
 // DraftArgs reads the arguments of gpurun init: the job, with one of its flags, --dry-run or --patch, before or
 // after it. Without a job it takes the only script in the working directory that trains. The error has a hint.
 func DraftArgs(args []string) (rest []string, flag string, err error) {
-	flags := []string{"--dry-run", "--patch"}
-	if n := len(args) - 1; n >= 0 && slices.Contains(flags, args[0]) {
-		args, flag = args[1:], args[0]
-	} else if n >= 0 && slices.Contains(flags, args[n]) {
-		args, flag = args[:n], args[n]
+	takes := func(word string) bool { return word == "--dry-run" || word == "--patch" }
+	n := slices.IndexFunc(args, func(word string) bool { return takes(word) || !strings.HasPrefix(word, "-") })
+	if n < 0 || !takes(args[n]) {
+		n = len(args) - 1 // behind the job
 	}
-	if len(args) > 0 {
+	if n >= 0 && takes(args[n]) {
+		flag = args[n]
+		args = slices.Delete(slices.Clone(args), n, n+1)
+	}
+	if slices.ContainsFunc(args, func(word string) bool { return word != "--json" }) {
 		return args, flag, nil
 	}
 	script, err := onlyScript(".")
-	return []string{script}, flag, err
+	return append(slices.Clone(args), script), flag, err
 }
 
 // onlyScript returns the training script in a folder: train.py, or the only Python file with a backward pass.

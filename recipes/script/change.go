@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -125,10 +126,10 @@ func (s *Analysis) unread(added []PatchPart) (part PatchPart, reason string) {
 		}
 		switch part {
 		case PatchAccumulation:
-			reason = s.uncertainty(strategy.GradientAccumulationSteps)
-			if micro, known := s.Certain(strategy.MicroBatchSize); reason == "" && known && !s.batchOnly() {
+			if micro, known := s.Certain(strategy.MicroBatchSize); known && !s.batchOnly() {
 				reason = micro.Refusal
 			}
+			reason = cmp.Or(reason, s.uncertainty(strategy.GradientAccumulationSteps))
 		case PatchBatch:
 			reason = s.uncertainty(strategy.MicroBatchSize)
 			if s.batchOnly() || !slices.Contains(added, PatchAccumulation) {

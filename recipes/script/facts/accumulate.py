@@ -24,6 +24,7 @@ class Accumulation:
             raise Unclear("the loop has an else", loop)
         self.header()
         self.expectations()
+        self.length()
         self.find_gated()
         self.by = s.argument("accum", 'type=int, default=1, help="batches for each optimizer step"', loop, 0)
         self.indexed()
@@ -73,11 +74,6 @@ class Accumulation:
         self.made = s.origins(given, self.function)
         if not self.made or not all(isinstance(n, ast.Call) and last(n.func).endswith("DataLoader") for n, _ in self.made):
             raise Unclear("%s is not seen to be a DataLoader" % self.data, loop)
-        for n, _ in self.made:
-            if any(k.arg is None for k in n.keywords):
-                for k in n.keywords:
-                    pass
-        self.length()
         if self.enumerated is not None:
             target = loop.target
             if not isinstance(target, ast.Tuple) or not isinstance(target.elts[0], ast.Name):

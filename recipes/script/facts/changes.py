@@ -37,7 +37,7 @@ def inside(node):
         part = todo.pop()
         found.append(part)
         if part is node or not (is_function(part) or isinstance(part, ast.ClassDef)):
-            todo.extend(reversed(children(part)))
+            todo.extend(reversed([n for n in ast.iter_child_nodes(part) if not isinstance(n, ast.expr_context)]))
     return found
 
 
@@ -61,7 +61,7 @@ class Changes:
         self.nodes = preorder([tree])
         self.above, self.bound, self.words = {}, {}, set()
         for node in self.nodes:
-            for child in children(node):
+            for child in ast.iter_child_nodes(node):
                 self.above[id(child)] = node
             if isinstance(node, ast.Name):
                 self.words.add(node.id)
@@ -214,9 +214,12 @@ class Changes:
                 scope = self.tree
             self.note(scope, target.id, "value", value)
         elif isinstance(target, (ast.Tuple, ast.List)):
+            paired = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) and not any(isinstance(e, ast.Starred) for e in value.elts + target.elts)
             for n, part in enumerate(target.elts):
-                if isinstance(part, ast.Name):
-                    self.note(scope, part.id, "item", (value, n))
+                if paired:
+                    self.target(scope, part, value.elts[n])
+                elif isinstance(part, (ast.Name, ast.Attribute)):
+                    self.note(*((scope, part.id) if isinstance(part, ast.Name) else (self.tree, "." + part.attr)), "item", (value, n))
                 else:
                     self.target(scope, part, ast.Constant(value=...))
         elif isinstance(target, ast.Attribute):
@@ -253,7 +256,11 @@ class Changes:
             return found
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
             for how, what in self.bound.get(id(self.tree), {}).get("." + node.attr, []):
-                more = self.origins(what, self.scope(what), depth + 1) if how == "value" and id(what) in self.above else []
+                more = []
+                if how == "value" and id(what) in self.above:
+                    more = self.origins(what, self.scope(what), depth + 1)
+                elif how == "item":
+                    more = self.items(what[0], what[1], self.scope(what[0]), depth + 1)
                 if not more:
                     return []
                 found += more
@@ -313,9 +320,14 @@ class Changes:
 
     def sites(self, function):
         """The calls of a function; none if it is also used otherwise."""
-        found = []
+        found, method = [], isinstance(self.above.get(id(function)), ast.ClassDef)
+        if method and function.name == "__init__":
+            return [n for n in self.nodes if isinstance(n, ast.Call) and last(n.func) == self.above[id(function)].name]
         for node in self.nodes:
-            used = isinstance(node, ast.Name) and node.id == function.name and isinstance(node.ctx, ast.Load) or isinstance(node, ast.Attribute) and node.attr == function.name
+            if method:
+                used = isinstance(node, ast.Attribute) and node.attr == function.name
+            else:
+                used = isinstance(node, ast.Name) and node.id == function.name and isinstance(node.ctx, ast.Load) and self.owner(node.id, self.scope(node)) is self.scope(function)
             if not used:
                 continue
             above = self.above.get(id(node))

@@ -1,0 +1,18 @@
+# batch
+# accumulation: it leaves out the rest of the loop for some batches
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+loader = DataLoader(TensorDataset(torch.randn(48, 10), torch.randn(48, 1)), batch_size=8, shuffle=True)
+model = nn.Linear(10, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    loss = nn.functional.mse_loss(model(x), y)
+    if not torch.isfinite(loss):
+        continue
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
