@@ -60,6 +60,7 @@ func WritePatch(out, notes io.Writer, p script.Patch, asJSON bool) error {
 		fmt.Fprintf(notes, "gpurun: not patched: %s\n", text)
 	}
 	if asJSON {
+		p.Added, p.Missing = append([]script.PatchPart{}, p.Added...), append([]script.Gap{}, p.Missing...)
 		return json.NewEncoder(out).Encode(p)
 	}
 	if len(p.Added) == 0 {

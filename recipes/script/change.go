@@ -34,20 +34,20 @@ const (
 
 // A Patch adds arguments to a script without changing the training with their defaults.
 type Patch struct {
-	Added   []PatchPart
-	Missing []Gap
+	Added   []PatchPart `json:"added"`
+	Missing []Gap       `json:"missing"`
 	// Notes are reasons why gpurun does not use an added argument by itself.
-	Notes []string
-	Text  []byte // the patched script
-	Diff  string // unified, for git apply; empty if nothing is added
+	Notes []string `json:"notes,omitempty"`
+	Text  []byte   `json:"-"`    // the patched script
+	Diff  string   `json:"diff"` // unified, for git apply; empty if nothing is added
 }
 
 // A Gap is a part that a patch does not have.
 type Gap struct {
-	Part   PatchPart
-	Reason string
-	File   string
-	Line   int // 0: none
+	Part   PatchPart `json:"part"`
+	Reason string    `json:"reason"`
+	File   string    `json:"file"`
+	Line   int       `json:"line,omitempty"` // 0: none
 }
 
 // String is the gap for people.
@@ -58,7 +58,7 @@ func (g Gap) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s", g.File, g.Line, g.Part, g.Reason)
 }
 
-// Lacks lists the parts that the script lacks, for MakePatch.
+// Lacks lists the parts that the script lacks, for MakePatch. One that saves nothing cannot resume.
 func (s *Analysis) Lacks() []PatchPart {
 	var all []PatchPart
 	if _, certain := s.Certain(strategy.MicroBatchSize); !certain {
@@ -67,7 +67,7 @@ func (s *Analysis) Lacks() []PatchPart {
 	if _, certain := s.Certain(strategy.GradientAccumulationSteps); !certain {
 		all = append(all, PatchAccumulation)
 	}
-	if s.Resume.Doubt != "" {
+	if s.Resume.Doubt != "" && len(s.facts.Saves) > 0 {
 		all = append(all, PatchResume)
 	}
 	return all
@@ -187,7 +187,7 @@ func change(sources []format.Source, parts []PatchPart, undivided bool, ask func
 	if err != nil {
 		return changed{}, err
 	}
-	wanted, err := json.Marshal(map[string]any{"parts": slices.Concat(parts, []PatchPart{}), "undivided": undivided})
+	wanted, err := json.Marshal(map[string]any{"parts": append([]PatchPart{}, parts...), "undivided": undivided})
 	if err != nil {
 		return changed{}, err
 	}
