@@ -55,7 +55,7 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}
 	inPlace := strategy.AllowInPlace(l.Policy, state.arming(), state.History, next.Plan, l.Accelerator)
-	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Expected: next.Expected, InPlace: inPlace, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
+	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Written: next.Written, Rescue: next.Rescue, Expected: next.Expected, InPlace: inPlace, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
 	if err := l.Store.Append(started); err != nil {
 		return nil, err
 	}
@@ -107,6 +107,7 @@ func (l *Launcher) decide(ctx context.Context, state State) Decided {
 		inventory.Checkpoint = d.Resume // a later checkpoint may be incomplete
 	}
 	d := Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory), Inventory: inventory}
+	d.GPUTime = state.gpuTime(d.Decision, inventory)
 	if l.Conditions != nil && strategy.Settled(d.Decision, state.History[len(state.History)-1], inventory) {
 		d.Conditions = l.Conditions(ctx, inventory)
 	}

@@ -49,6 +49,8 @@ type Started struct {
 	Plan       strategy.Plan `json:"plan"`
 	Rung       strategy.Rung `json:"rung,omitempty"`
 	Checkpoint string        `json:"checkpoint,omitempty"`
+	Written    time.Time     `json:"checkpoint_written,omitzero"`
+	Rescue     bool          `json:"rescue,omitempty"` // it follows a failure
 	// Expected is the prediction for the plan; nil without one.
 	Expected *memory.Prediction `json:"expected,omitempty"`
 	// InPlace are the remedies that processes may take in the step that runs out of memory; nil: none.
@@ -87,6 +89,8 @@ type Decided struct {
 	// Conditions is a digest of everything besides the job that the end of the run depends on: another run
 	// under the same conditions would end the same. Empty if that is not certain.
 	Conditions string `json:"conditions,omitempty"`
+	// GPUTime is that of the run up to here; nil from an earlier version.
+	GPUTime *strategy.GPUTime `json:"gpu_time,omitempty"`
 }
 
 // Climbed is the decision to relaunch with a faster plan. It is written before the attempt's ranks are
@@ -105,6 +109,10 @@ type Noticed struct {
 // Finished closes a run.
 type Finished struct {
 	Verdict Verdict `json:"verdict"`
+	// Since is when the run's latest gpurun began, and Started how many attempts were started. With them, a run
+	// can be listed by the ends of its journal. They are zero in one of an earlier version.
+	Since   time.Time `json:"since,omitzero"`
+	Started int       `json:"started,omitempty"`
 }
 
 func (Began) kind() string    { return "began" }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
@@ -118,11 +119,17 @@ func (s State) Restart(job strategy.Job, found func(decided string) strategy.Che
 	case s.Next.Checkpoint == "" && !s.Next.ran: // from the beginning, as decided
 		return s, "", nil
 	}
+	at := found(s.Next.Checkpoint)
 	again := strategy.Again(s.Policy, job, s.History, strategy.Pending{
 		N: s.Next.N, Plan: s.Next.Plan, Checkpoint: s.Next.Checkpoint, Ran: s.Next.ran, Began: s.Next.began,
-	}, found(s.Next.Checkpoint))
+	}, at)
 	if again.Refused != "" {
 		return s, "", errext.WithCode(errext.WithHint(errors.New(again.Refused), again.Hint), strategy.CodeExhausted)
+	}
+	if again.Checkpoint == at.Newest && at.Newest != "" {
+		s.Next.Written = at.Written
+	} else if again.Checkpoint == "" {
+		s.Next.Written = time.Time{}
 	}
 	s.Next.Checkpoint = again.Checkpoint
 	return s, again.Notice, nil

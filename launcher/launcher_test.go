@@ -105,7 +105,7 @@ func (s *stage) Append(e Event) error {
 
 func (s *stage) Prepare(int) (string, error)                      { return "attempt", nil }
 func (s *stage) Write(string, strategy.Plan, model.Command) error { return nil }
-func (s *stage) Finish(v Verdict) error                           { return s.Append(Finished{v}) }
+func (s *stage) Finish(v Verdict) error                           { return s.Append(Finished{Verdict: v}) }
 func (s *stage) Draft(v Verdict) error {
 	s.drafts = append(s.drafts, v)
 	return nil

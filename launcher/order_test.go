@@ -20,7 +20,7 @@ func TestCheckOrder(t *testing.T) {
 	}
 	again := Decided{Decision: strategy.Decision{Relaunch: true}}
 	decided := func(o strategy.Outcome) Event { return Decided{Decision: strategy.Decision{Outcome: o}} }
-	finished := func(o strategy.Outcome, code int) Event { return Finished{Verdict{Outcome: o, Code: code}} }
+	finished := func(o strategy.Outcome, code int) Event { return Finished{Verdict: Verdict{Outcome: o, Code: code}} }
 	note := Noticed{}
 	with := func(p strategy.Plan) Event { return Started{Plan: p} }
 

@@ -307,7 +307,7 @@ func TestReplayDecidesAStoppedAttemptAgain(t *testing.T) {
 		}
 		d := strategy.Decide(began.Policy, began.Job, run.History, strategy.Inventory{})
 		outcomes = append(outcomes, d.Outcome)
-		events = append(events, Decided{Diagnosis: run.diagnosis(), Decision: d}, Finished{Verdict{Outcome: d.Outcome, Code: d.Code}}, began)
+		events = append(events, Decided{Diagnosis: run.diagnosis(), Decision: d}, Finished{Verdict: Verdict{Outcome: d.Outcome, Code: d.Code}}, began)
 	}
 	if outcomes[0] != strategy.Stopped || outcomes[1] == strategy.Stopped {
 		t.Fatalf("decided %q", outcomes)

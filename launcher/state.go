@@ -31,6 +31,8 @@ type State struct {
 	inventory strategy.Inventory
 	// undecided: the last attempt of the history has no decision yet.
 	undecided bool
+	// account adds up the GPU time of all attempts that were started.
+	account strategy.GPUAccount
 	// ending is the end of the last attempt of the history.
 	ending attemptEnd
 	// cutOffArmed has the remedies in place of an attempt that ended together with gpurun, which is no part of
@@ -51,6 +53,8 @@ type Next struct {
 	Plan       strategy.Plan
 	Rung       strategy.Rung // the remedy that led to it, empty for the first attempt
 	Checkpoint string
+	Written    time.Time          // of Checkpoint; zero: not known
+	Rescue     bool               // it follows a failure
 	Expected   *memory.Prediction // the prediction for the plan
 	Facts      []strategy.Fact    // from before it started
 
@@ -65,7 +69,9 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 		e.StopSignal = 0 // it came too late
 	}
 	s.History = append(s.History, attemptOf(s.Job, e, d, s.Next))
+	s.Verdict.Model = cmp.Or(e.Model(), s.Verdict.Model)
 	if e.Unstarted == nil {
+		s.spend(s.History[len(s.History)-1])
 		s.begun, s.Next.ran, s.Next.began = true, true, e.Started
 	}
 	s.undecided, s.ending = true, endingOf(e, d)
@@ -86,6 +92,52 @@ func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next N
 	return a
 }
 
+// spend adds the attempt that was next to the account of GPU time.
+func (s *State) spend(a strategy.Attempt) {
+	span := strategy.GPUSpan{Started: a.Started, Ended: a.Ended, GPUs: max(s.Job.Ranks, a.World), Resumed: s.Next.Written}
+	if a.Fresh {
+		span.Resumed = time.Time{}
+	}
+	for _, again := range a.InPlace {
+		if span.Rescued.IsZero() || !again.At.IsZero() && again.At.Before(span.Rescued) {
+			span.Rescued = again.At
+		}
+	}
+	if s.Next.Rescue {
+		span.Rescued = a.Started
+	}
+	s.account.Add(span)
+	s.Next.Rescue = false // if the plan runs again, it is no other rescue
+}
+
+// gpuTime sums up the GPU time after a decision.
+func (s *State) gpuTime(d strategy.Decision, inv strategy.Inventory) *strategy.GPUTime {
+	t := s.account.Resumed(inv.CheckpointWritten)
+	switch {
+	case d.Outcome == strategy.Trained:
+		t = s.account.Trained()
+	case d.Relaunch:
+		t = s.account.Resumed(s.written(d.Resume, inv))
+	}
+	return &t
+}
+
+// written is the time of a checkpoint; zero: not known, or none.
+func (s *State) written(checkpoint string, inv strategy.Inventory) time.Time {
+	switch checkpoint {
+	case "":
+		return time.Time{}
+	case inv.Checkpoint:
+		return inv.CheckpointWritten
+	}
+	for _, a := range slices.Backward(s.History) {
+		if a.Checkpoint == checkpoint {
+			return a.CheckpointWritten
+		}
+	}
+	return time.Time{}
+}
+
 // diagnosis is that of the last attempt.
 func (s *State) diagnosis() strategy.Diagnosis { return s.History[len(s.History)-1].Diagnosis }
 
@@ -98,12 +150,21 @@ func (s *State) decide(d Decided) (done bool) {
 	last := &s.History[len(s.History)-1]
 	last.Checkpoint, last.CheckpointWritten = d.Inventory.Checkpoint, d.Inventory.CheckpointWritten
 	s.undecided = false
-	s.Verdict.Attempts = slices.DeleteFunc(slices.Clone(s.Verdict.Attempts), func(t AttemptSummary) bool { return t.N == last.N }) // decided again
+	again := len(s.Verdict.Attempts) > 0 && s.Verdict.Attempts[len(s.Verdict.Attempts)-1].N >= last.N
+	if again { // decided again, perhaps before one that was cut off
+		s.Verdict.Attempts = slices.DeleteFunc(slices.Clone(s.Verdict.Attempts), func(t AttemptSummary) bool { return t.N == last.N })
+	}
 	s.Verdict.record(s.Job, s.History, s.ending, d.Decision)
-	slices.SortStableFunc(s.Verdict.Attempts, func(a, b AttemptSummary) int { return cmp.Compare(a.N, b.N) }) // one that was cut off may follow
+	if again {
+		slices.SortStableFunc(s.Verdict.Attempts, func(a, b AttemptSummary) int { return cmp.Compare(a.N, b.N) })
+	}
 	s.inventory = d.Inventory
+	s.Verdict.GPUTime = s.gpuTime(d.Decision, d.Inventory)
 	if d.Decision.Relaunch {
-		s.Next = Next{N: max(last.N+1, s.Next.N), Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected}
+		s.Next = Next{
+			N: max(last.N+1, s.Next.N), Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected,
+			Written: s.written(d.Decision.Resume, d.Inventory), Rescue: last.Climb == nil,
+		}
 		return false
 	}
 	s.end(d.Decision)
@@ -180,7 +241,7 @@ func (r *resumed) take(e Event) {
 		r.undecided = false
 		r.cutOff(r.open)
 		r.open, r.done, r.Closed = unfinished{started: &e}, false, false
-		r.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected}
+		r.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected, Written: e.Written, Rescue: e.Rescue}
 	case InPlace:
 		r.open.inPlace = append(r.open.inPlace, e)
 	case Climbed:
@@ -224,6 +285,7 @@ func (s *State) cutOff(u unfinished) {
 	}
 	s.begun = true
 	if u.climbed == nil {
+		s.spend(strategy.Attempt{Started: u.started.At, InPlace: foldInPlace(u.inPlace)})
 		s.Next.ran, s.Next.began = true, u.started.At
 		again := foldInPlace(u.inPlace)
 		if len(again) > 0 {
@@ -241,8 +303,9 @@ func (s *State) goUp(c Climbed) {
 	a := c.Attempt
 	a.Climb, a.Ended = &c.Decision, c.Inventory.At
 	a.Checkpoint, a.CheckpointWritten = c.Inventory.Checkpoint, c.Inventory.CheckpointWritten
+	s.spend(a)
 	s.History, s.undecided = append(s.History, a), false
-	s.Next = Next{N: a.N + 1, Plan: c.Decision.Next, Checkpoint: c.Decision.Resume, Expected: c.Decision.Expected}
+	s.Next = Next{N: a.N + 1, Plan: c.Decision.Next, Checkpoint: c.Decision.Resume, Expected: c.Decision.Expected, Written: s.written(c.Decision.Resume, c.Inventory)}
 }
 
 // replay makes the decision of a speed-up again.

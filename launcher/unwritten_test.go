@@ -31,7 +31,7 @@ func (f *filling) Append(e Event) error {
 	return f.stage.Append(e)
 }
 
-func (f *filling) Finish(v Verdict) error { return f.Append(Finished{v}) }
+func (f *filling) Finish(v Verdict) error { return f.Append(Finished{Verdict: v}) }
 
 // A disk that fills up ends the run with 74, and the error says how the job ended. Decisions stay: the next
 // start does not repeat an attempt that has ended.

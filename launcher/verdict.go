@@ -24,6 +24,11 @@ type Verdict struct {
 	Attempts []AttemptSummary   `json:"attempts"`
 	// Proposal is a faster plan that would have fitted, and why the run did not change to it; may be empty.
 	Proposal string `json:"proposal,omitempty"`
+	// Model is the class of the model and the number of its parameters: "GPT2LMHeadModel 124M"; empty if no
+	// process reported it.
+	Model string `json:"model,omitempty"`
+	// GPUTime is how much GPU time the run used, lost and rescued; nil if no attempt has ended.
+	GPUTime *strategy.GPUTime `json:"gpu_time,omitempty"`
 }
 
 // An AttemptSummary is one attempt in a verdict, with the decision after it.

@@ -26,7 +26,7 @@ import (
 // jsonSections are the headlines of docs/json.md with the types whose fields they list.
 var jsonSections = map[string]any{
 	"Verdict": launcher.Verdict{}, "Attempt": launcher.AttemptSummary{}, "Recalled plan": strategy.Recalled{}, "Skipped rung": strategy.Skip{},
-	"Outvoted plan": strategy.Outvoted{}, "Prediction": memory.Prediction{}, "Price": strategy.Price{}, "Diagnosis": artifacts.FileDiagnosis{}, "Start": artifacts.StartDiagnosis{},
+	"Outvoted plan": strategy.Outvoted{}, "Prediction": memory.Prediction{}, "Price": strategy.Price{}, "GPU time": strategy.GPUTime{}, "Diagnosis": artifacts.FileDiagnosis{}, "Start": artifacts.StartDiagnosis{},
 	"Plan": console.Survey{}, "Offer": strategy.Offer{}, "Candidate": strategy.Candidate{}, "Replayed decision": launcher.Replayed{},
 	"Full diagnosis": strategy.Diagnosis{}, "Decision": strategy.Decision{}, "Snapshot": strategy.Snapshot{}, "Allocation": strategy.Allocation{},
 	"Status": launcher.Status{}, "Run": runs.Entry{}, "Logs": runs.Logs{}, "Cleaned": runs.Cleaned{}, "Recipe": console.ListedRecipe{}, "Detection": job.RecipeDetection{},

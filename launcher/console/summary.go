@@ -28,6 +28,9 @@ func (p *People) finish(v launcher.Verdict) {
 		p.say("trained in %s; logs: %s", Brief(p.total()), p.Dir)
 		if words := strategy.InPlaceWords(v.Attempts[0].InPlace); words != "" {
 			p.say("  %s", words)
+			if words := v.GPUTime.Words(); words != "" {
+				p.say("  %s", words)
+			}
 		}
 		p.pressure(v.Attempts[0], "")
 		p.headroom()
@@ -59,6 +62,9 @@ func (p *People) finish(v launcher.Verdict) {
 			p.say("  %s", a.Price)
 		}
 		p.pressure(a, fmt.Sprintf("attempt %d: ", a.N))
+	}
+	if words := v.GPUTime.Words(); words != "" {
+		p.say("  %s", words)
 	}
 	if v.Outcome == strategy.Trained {
 		p.headroom()

@@ -55,6 +55,9 @@ type Journal struct {
 	shown func(launcher.Event)
 	mask  *mask.Masker
 
+	since   time.Time // when the run's latest gpurun began
+	started int       // attempts
+
 	size     int64 // of the whole lines
 	reserved int64 // how far the file has room on the disk
 }
@@ -85,6 +88,9 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 		return nil, nil, errors.Join(err, file.Close(), lock.Close())
 	}
 	j := &Journal{dir: dir, file: file, lock: lock, shown: shown}
+	for _, e := range events {
+		j.count(e)
+	}
 	if err := j.cutAt(whole); err != nil {
 		return nil, nil, errors.Join(err, j.Close())
 	}
@@ -186,10 +192,21 @@ func (j *Journal) Append(e launcher.Event) error {
 	if err := j.write(line, !begins); err != nil {
 		return errors.Join(err, j.cutAt(j.size))
 	}
+	j.count(e)
 	j.size += int64(len(line))
 	j.reserve()
 	j.show(e)
 	return nil
+}
+
+// count keeps what Finished has of earlier events.
+func (j *Journal) count(e launcher.Event) {
+	switch e := e.(type) {
+	case launcher.Began:
+		j.since = e.At
+	case launcher.Started:
+		j.started = e.N + 1
+	}
 }
 
 func (j *Journal) write(line []byte, sync bool) error {
@@ -225,7 +242,7 @@ func (j *Journal) Finish(v launcher.Verdict) error {
 	if err := j.Draft(v); err != nil {
 		return err
 	}
-	return j.Append(launcher.Finished{Verdict: v})
+	return j.Append(launcher.Finished{Verdict: v, Since: j.since, Started: j.started})
 }
 
 // Draft writes a verdict that is valid until a later one replaces it.

@@ -172,6 +172,9 @@ func (l *heldLockFile) Close() error {
 	return os.Remove(l.path)
 }
 
+// here is this process, to compare holders with.
+var here = sync.OnceValues(self)
+
 // self is this process as a holder.
 func self() (lockHolder, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -201,7 +204,7 @@ func startOf(pid int) string {
 // Holder returns the host and pid of the gpurun that uses a run directory, or used it last, and whether it still does.
 // They are empty where they are not known.
 func Holder(dir string) (host string, pid int, works bool) {
-	if own, err := self(); err == nil {
+	if own, err := here(); err == nil {
 		if h, lives := holds(filepath.Join(dir, holderFile), own); lives {
 			return h.Host, h.PID, true
 		}

@@ -36,7 +36,7 @@ func newFamily(kind, name, help string, labels []string) *family {
 
 // The metrics. The labels cause, rung and outcome have the words of verdict.json.
 var (
-	runInfo     = gauge("gpurun_run_info", "The run: gpurun's version and the job's recipe; always 1.", "version", "recipe")
+	runInfo     = gauge("gpurun_run_info", "The run: gpurun's version, the job's recipe, its user, and its model once a process has reported it; always 1.", "version", "recipe", "user", "model")
 	runStart    = gauge("gpurun_run_start_timestamp_seconds", "When the run began, in seconds since 1970.")
 	runEnd      = gauge("gpurun_run_end_timestamp_seconds", "When the run ended, in seconds since 1970; absent before that.")
 	runOutcome  = gauge("gpurun_run_outcome", "1 for how the run ended, else 0: all are 0 before that.", "outcome")
@@ -48,6 +48,9 @@ var (
 	rungsTaken      = counter("gpurun_rungs_taken_total", "Remedies that were applied, by name.", "rung")
 	inPlaceSteps    = counter("gpurun_in_place_steps_total", "Steps that ran out of memory and were done again in place.")
 	inPlaceSeconds  = counter("gpurun_in_place_seconds_total", "Time that was spent on doing them again.")
+	gpuSeconds      = gauge("gpurun_gpu_seconds", "GPU time of the attempts that ended: seconds times ranks.")
+	gpuLost         = gauge("gpurun_gpu_lost_seconds", "The part of it that is not behind the checkpoint that was resumed.")
+	gpuRescued      = gauge("gpurun_gpu_rescued_seconds", "The part of it that was trained, and not lost, since the first rescue.")
 	attemptNumber   = gauge("gpurun_attempt", "The number of the latest attempt, from 0.")
 	attemptRunning  = gauge("gpurun_attempt_running", "1 while the ranks of the latest attempt run, else 0.")
 	attemptStart    = gauge("gpurun_attempt_start_timestamp_seconds", "When the latest attempt was started, in seconds since 1970.")
@@ -74,6 +77,7 @@ var outcomes = []strategy.Outcome{strategy.Trained, strategy.Failed, strategy.Ex
 
 // collect sends the values of all metrics, with all labels. A run that has not begun has no metrics.
 func (m *Exporter) collect(to valueSender) {
+	user := m.user() // before the lock, for which events wait
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &m.state
@@ -84,7 +88,7 @@ func (m *Exporter) collect(to valueSender) {
 	send := valueSender(func(f *family, value float64, labels ...string) {
 		to(f, value, append(run[:2:2], labels...)...)
 	})
-	send(runInfo, 1, m.label(r.Began.Version), m.label(r.Began.Recipe))
+	send(runInfo, 1, m.label(r.Began.Version), m.label(r.Began.Recipe), m.label(user), m.label(r.Model))
 	send.run(r, m.ended)
 	if r.Launched() == nil {
 		return
@@ -147,6 +151,11 @@ func (t valueSender) run(r *runstate.Run, ended time.Time) {
 	}
 	t(inPlaceSteps, float64(again.steps))
 	t(inPlaceSeconds, again.took.Duration().Seconds())
+	if r.GPUTime != nil {
+		t(gpuSeconds, r.GPUTime.Total)
+		t(gpuLost, r.GPUTime.Lost)
+		t(gpuRescued, r.GPUTime.Rescued)
+	}
 	for c, n := range causes {
 		t(attemptsEnded, float64(n), string(c))
 	}

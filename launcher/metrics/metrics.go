@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -30,7 +31,8 @@ import (
 type Exporter struct {
 	options model.Metrics
 	mask    *mask.Masker
-	note    func(string) // nil before Start
+	user    func() string // whose run it is; it may wait for a directory service
+	note    func(string)  // nil before Start
 	begun   sync.Once
 	writer  *background.Worker
 	warned  bool // that the file cannot be written; the writer's
@@ -44,7 +46,7 @@ type Exporter struct {
 // New returns the metrics of a run; nothing is exported before Start. The mask removes the job's
 // secrets from them, and may be nil.
 func New(o model.Metrics, m *mask.Masker) *Exporter {
-	return &Exporter{options: o, mask: m, writer: background.New()}
+	return &Exporter{options: o, mask: m, user: func() string { return private.UserName(uint32(os.Getuid())) }, writer: background.New()}
 }
 
 // Events returns a function that updates the metrics, and then calls show.

@@ -41,8 +41,8 @@ var (
 		began,
 		launcher.Started{N: 0, Plan: plan, At: at.Add(time.Second)},
 		launcher.InPlace{RankInPlace: strategy.RankInPlace{InPlace: strategy.InPlace{Phase: "forward", Step: 3, Times: 2, Seconds: strategy.Seconds(1500 * time.Millisecond)}}},
-		launcher.Ended{},
-		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM}, Decision: strategy.Decision{Relaunch: true, Rung: strategy.RungMicroBatch, Rungs: []strategy.Rung{strategy.RungAllocator, strategy.RungMicroBatch}}},
+		launcher.Ended{Evidence: strategy.Evidence{Facts: []strategy.Fact{{Said: &strategy.ProcessReport{Model: &strategy.Model{Class: "GPT2LMHeadModel", Parameters: 124_439_808}}}}}},
+		launcher.Decided{GPUTime: &strategy.GPUTime{Total: 60, Lost: 20, Rescues: 1}, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM}, Decision: strategy.Decision{Relaunch: true, Rung: strategy.RungMicroBatch, Rungs: []strategy.Rung{strategy.RungAllocator, strategy.RungMicroBatch}}},
 		launcher.Started{N: 1, Plan: plan, At: at.Add(time.Minute), Expected: &memory.Prediction{Mean: 10 * gib, Bound: 12 * gib}},
 	}
 )
@@ -57,7 +57,9 @@ func sampled() []model.Sample {
 
 func made(t *testing.T, o model.Metrics, m *mask.Masker) *Exporter {
 	t.Helper()
-	return New(o, m)
+	made := New(o, m)
+	made.user = func() string { return "ada" }
+	return made
 }
 
 // tell gives metrics events and samples as a run would.
@@ -131,7 +133,7 @@ func TestMetricsOfARun(t *testing.T) {
 	if got := values(running); got != readTest(t, "running.txt") {
 		t.Errorf("while it runs:\n%s", got)
 	}
-	tell(m, nil, launcher.Ended{}, launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.None}}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Code: 12}})
+	tell(m, nil, launcher.Ended{}, launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.None}, GPUTime: &strategy.GPUTime{Total: 7200, Lost: 20.5, Rescued: 7140, Rescues: 1}}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Code: 12}})
 	m.ended = at.Add(time.Hour)
 	over := exposed(t, m)
 	if got := values(over); got != readTest(t, "over.txt") {

@@ -71,7 +71,7 @@ func (c Cleaning) Clean(dir string) (Cleaned, error) {
 	}
 	failed := c.finish(dir, &done)
 	seen := map[string]int{} // runs of each job
-	for _, r := range look(paths) {
+	for _, r := range look(paths, Look) {
 		job := filepath.Dir(r.Path)
 		seen[job]++
 		why := c.keeps(r, seen[job])

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/gpurun/gpurun/launcher/journal"
@@ -16,8 +18,8 @@ import (
 
 const (
 	home = ".gpurun"
-	// most is how many entries of a folder are read.
-	most = 10_000
+	// most is how many entries of a folder are read, and how many runs are listed.
+	most = 100_000
 )
 
 // List lists the runs below dir, the latest first, with those that cannot be read. dir is a
@@ -25,22 +27,34 @@ const (
 // folder above the working directories of several jobs. An error means that dir itself cannot
 // be read.
 func List(dir string) ([]Entry, error) {
-	paths, err := below(dir, isRun)
-	if err != nil {
-		return nil, err
-	}
-	if len(paths) == 0 {
-		paths = farBelow(dir)
-	}
-	return look(paths), nil
+	paths, err := paths(dir)
+	return look(paths, Look), err
 }
 
-// look reads the runs at some paths, the latest first; those without a time come last.
-func look(paths []string) []Entry {
-	var all []Entry
-	for _, path := range paths {
-		all = append(all, Look(path))
+func paths(dir string) ([]string, error) {
+	paths, err := below(dir, isRun)
+	if err == nil && len(paths) == 0 {
+		paths = farBelow(dir, widestOf(os.Geteuid()))
 	}
+	return paths, err
+}
+
+// atOnce is how many runs are read at a time: a file system on another machine answers each read late.
+const atOnce = 8
+
+// look reads the runs at some paths, the latest first; those without a time come last.
+func look(paths []string, read func(path string) Entry) []Entry {
+	all := make([]Entry, len(paths))
+	var next atomic.Int64
+	var readers sync.WaitGroup
+	for range min(atOnce, len(paths)) {
+		readers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(paths)); i = next.Add(1) - 1 {
+				all[i] = read(paths[i])
+			}
+		})
+	}
+	readers.Wait()
 	slices.SortFunc(all, func(a, b Entry) int {
 		return cmp.Or(b.Since.Compare(a.Since), strings.Compare(b.Name, a.Name), strings.Compare(a.Path, b.Path))
 	})
@@ -125,28 +139,38 @@ func isRun(dir string) bool {
 
 // Measured is List with the size of each run; the list is never nil.
 func Measured(dir string) ([]Entry, error) {
-	all, err := List(dir)
-	for i := range all {
-		all[i].Measure()
-	}
-	return append([]Entry{}, all...), err
+	paths, err := paths(dir)
+	return look(paths, func(path string) Entry {
+		r := Look(path)
+		r.Measure()
+		return r
+	}), err
 }
 
 // ListDescription is the help of the verb runs.
 const ListDescription = `The latest run comes first. OUTCOME is running, paused (by Ctrl-Z), trained, failed, exhausted, stopped, retry (it
 continues when it is started again), cut off (its gpurun was killed: gpurun resume continues it) or broken; PLAN is
 what differs between the newest attempt and attempt 0. SIZE is the disk space of the run directory.
-With --json: [{"path", "job", "run", "script", "began", "since", "ended", "outcome", "code", "reason", "attempts", "changed",
-"plan", "host", "pid", "locked", "paused", "bytes", "at_least", "broken"}]; unknown fields are absent.`
+With --json: [{"path", "job", "run", "script", "began", "since", "ended", "outcome", "code", "reason", "attempts", "user", "model",
+"causes", "in_place", "gpu_time", "changed", "plan", "host", "pid", "locked", "paused", "bytes", "at_least", "broken"}]; unknown
+fields are absent. Root lists the runs of all users below a folder such as /home.`
 
 const (
-	deepest = 3    // folders down, in the search for working directories of jobs
-	widest  = 2000 // folders that this search reads
+	deepest      = 3       // folders down, in the search for working directories of jobs
+	widest       = 2000    // folders that this search reads
+	widestAsRoot = 200_000 // root may list the runs of all users
 )
+
+func widestOf(uid int) int {
+	if uid == 0 {
+		return widestAsRoot
+	}
+	return widest
+}
 
 // farBelow are the paths of the runs of jobs whose working directories are below dir, the
 // nearest first, within the bounds above.
-func farBelow(dir string) (paths []string) {
+func farBelow(dir string, widest int) (paths []string) {
 	level, seen := []string{dir}, 0
 	for range deepest {
 		var next []string

@@ -11,13 +11,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/launcher/procfs"
 	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // A RunState is a strategy.Outcome, or one of these.
@@ -52,6 +55,15 @@ type Entry struct {
 	Reason string `json:"reason,omitempty"`
 	// Attempts is how many were started.
 	Attempts int `json:"attempts"`
+	// User is who owns the run directory. Model is that of the verdict; empty where it is not known.
+	User  string `json:"user,omitempty"`
+	Model string `json:"model,omitempty"`
+	// Causes counts the attempts that failed by their causes; InPlace counts the steps
+	// that were done again in place.
+	Causes  map[cause.Code]int `json:"causes,omitempty"`
+	InPlace int                `json:"in_place,omitempty"`
+	// GPUTime is what the run used, lost and rescued until its latest decision; nil where it is not known.
+	GPUTime *strategy.GPUTime `json:"gpu_time,omitempty"`
 	// Changed is how the newest attempt's plan differs from that of attempt 0, and Plan its
 	// text: "micro batch 8→4"; empty where it does not.
 	Changed strategy.Changes `json:"changed,omitempty"`
@@ -81,17 +93,18 @@ func (r Entry) Resumable() bool {
 // read.
 func Look(path string) Entry {
 	r := Entry{Path: path, Name: filepath.Base(path)}
-	r.Job = r.folder()
+	r.Job, r.User = r.folder(), ownerOf(path)
 	r.Host, r.PID, r.Locked = journal.Holder(path)
 	if !r.Locked {
 		r.PID = 0
 	}
-	events, written, err := journal.Outline(path)
+	events, written, err := journal.Summary(path)
 	if err != nil {
 		r.Broken = err.Error()
 	}
 	run := runstate.Of(events)
 	r.fill(run)
+	r.count(run)
 	if r.End = run.End(); r.End == nil && !r.Locked {
 		r.End = draft(path, run)
 	}
@@ -107,6 +120,16 @@ func Look(path string) Entry {
 		r.Outcome = Broken
 	}
 	return r
+}
+
+// ownerOf is the user who owns a folder; empty where it cannot be read.
+func ownerOf(path string) string {
+	if info, err := os.Lstat(path); err == nil {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			return private.UserName(stat.Uid)
+		}
+	}
+	return ""
 }
 
 // stopped reports whether the run's gpurun is stopped. Of one on another host that is not known.
@@ -142,6 +165,27 @@ func (r *Entry) fill(run *runstate.Run) {
 	}
 	if r.Changed = first.Changed(last.Plan); len(r.Changed) > 0 {
 		r.Plan = r.Changed.String()
+	}
+}
+
+// count adds what the attempts cost.
+func (r *Entry) count(run *runstate.Run) {
+	r.Model, r.GPUTime, r.Causes = run.Model, run.GPUTime, map[cause.Code]int{}
+	add := func(c cause.Code, again []strategy.RankInPlace) {
+		if c != "" && c != cause.None {
+			r.Causes[c]++
+		}
+		steps, _ := strategy.InPlaceCost(again)
+		r.InPlace += steps
+	}
+	if run.Verdict != nil {
+		for _, a := range run.Verdict.Attempts {
+			add(a.Cause, a.InPlace)
+		}
+		return
+	}
+	for _, a := range run.Attempts {
+		add(a.Diagnosis.Cause, a.Again)
 	}
 }
 

@@ -24,6 +24,9 @@ type Run struct {
 	// Decision is the latest, and Verdict the end of the run; nil where it continued since.
 	Decision *strategy.Decision
 	Verdict  *launcher.Verdict
+	// Model is that of Verdict.Model, GPUTime the latest figures; empty and nil where they are not known.
+	Model    string
+	GPUTime  *strategy.GPUTime
 	Progress StepProgress // of the latest attempt
 	starts   []runStart
 }
@@ -103,15 +106,16 @@ func (r *Run) Add(e launcher.Event) {
 			last = r.Last()
 		}
 		last.Phase, last.Evidence = Ended, e.Evidence
+		r.Model = cmp.Or(e.Evidence.Model(), r.Model)
 	case launcher.Decided:
 		if last != nil {
 			last.Phase, last.Decided = Decided, e
 		}
-		r.Decision = &e.Decision
+		r.Decision, r.GPUTime = &e.Decision, cmp.Or(e.GPUTime, r.GPUTime)
 	case launcher.Noticed:
 		r.Notices = append(r.Notices, e.Text)
 	case launcher.Finished:
-		r.Verdict = &e.Verdict
+		r.Verdict, r.GPUTime, r.Model = &e.Verdict, cmp.Or(e.Verdict.GPUTime, r.GPUTime), cmp.Or(e.Verdict.Model, r.Model)
 	}
 }
 
