@@ -110,6 +110,56 @@ func eventually(t *testing.T, what string, answer func() string, ok func(string)
 	t.Fatalf("waited in vain for %s:\n%s", what, last)
 }
 
+// trainsForReal runs the example of the quickstart, whose process reports its model, with metrics in a folder.
+func trainsForReal(t *testing.T, text string) {
+	t.Helper()
+	python := testenv.Torch(t)
+	job := copyOf(t, filepath.Join("..", "examples", "quickstart"))
+	nights{job: job}.edit(t, "train.toml", "[knobs]", fmt.Sprintf("[metrics]\ntextfile = %q\n[knobs]", filepath.Join(text, "gpurun-{job}-{run}.prom")))
+	cmd := osexec.Command(build(t), "train.toml")
+	cmd.Dir, cmd.Env = job, append(os.Environ(), "PYTHON_EXEC="+python)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// onDashboard makes each query of the dashboard. All panels but two have values.
+func onDashboard(t *testing.T, prometheus string) {
+	t.Helper()
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(testenv.Root(t), "examples", "prometheus", "gpurun.dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(page, &dashboard); err != nil || len(dashboard.Panels) < 10 {
+		t.Fatalf("%d panels, %v", len(dashboard.Panels), err)
+	}
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			var answer struct {
+				Status string
+				Data   struct{ Result []any }
+			}
+			expression := strings.ReplaceAll(target.Expr, "$__range", "1h")
+			text := asked(prometheus, "/api/v1/query", url.Values{"query": {expression}})
+			if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Status != "success" {
+				t.Errorf("%s: %s\n%s", panel.Title, expression, text)
+			}
+			// Nothing runs any more, and no step was done again in place.
+			none := panel.Title == "Closest to the limit of memory" || panel.Title == "Steps done again in place"
+			if (len(answer.Data.Result) == 0) != none {
+				t.Errorf("%s: %s\n%s", panel.Title, expression, text)
+			}
+			t.Logf("%s: %.300s", panel.Title, text)
+		}
+	}
+}
+
 // A real Prometheus scrapes a rescued run, and reads the metrics file through a real node_exporter: it has
 // the outcome when the run is over. Prometheus accepts gpurun's rules.
 func TestPrometheusAndNodeExporter(t *testing.T) {
@@ -152,7 +202,7 @@ func TestPrometheusAndNodeExporter(t *testing.T) {
 		query(fmt.Sprintf(`gpurun_run_info{job=%q, recipe="[knobs]"} == 1`, source))
 	}
 	eventually(t, "the rules", func() string { return asked(prometheus, "/api/v1/rules", nil) }, func(answer string) bool {
-		return strings.Count(answer, `"health":"ok"`) == 4
+		return strings.Count(answer, `"health":"ok"`) == 6
 	})
 
 	second := osexec.Command(build(t), "second.toml")
@@ -169,6 +219,9 @@ func TestPrometheusAndNodeExporter(t *testing.T) {
 	}
 	query(`gpurun_run_outcome{job="node", job_name="gpt", outcome="trained"} == 1 unless on (run) gpurun_attempt_running == 1`)
 	query(`gpurun_run_exit_code{job="node", job_name="gpt"} == 0`)
+	trainsForReal(t, text)
+	query(`gpurun_run_info{job="node", job_name="train", model!=""} and on (run) gpurun_gpu_rescued_seconds > 0`)
+	onDashboard(t, prometheus)
 	var targets struct {
 		Data struct {
 			ActiveTargets []struct {

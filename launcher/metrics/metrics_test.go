@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -198,6 +199,48 @@ func TestRules(t *testing.T) {
 	}
 	promtool(t, "", "check", "rules", filepath.Join(dir, "gpurun.rules.yml"))
 	promtool(t, "", "test", "rules", filepath.Join(dir, "gpurun.test.yml"))
+}
+
+// The dashboard's queries use metrics that exist, and Prometheus can read them.
+func TestDashboard(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "prometheus", "gpurun.dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	rules := "groups:\n- name: dashboard\n  rules:\n"
+	seen := map[int]bool{}
+	for _, panel := range dashboard.Panels {
+		if seen[panel.ID] || len(panel.Targets) == 0 {
+			t.Errorf("the panel %q has the number %d of another, or no query", panel.Title, panel.ID)
+		}
+		seen[panel.ID] = true
+		for _, target := range panel.Targets {
+			for _, used := range regexp.MustCompile(`gpurun_\w+`).FindAllString(target.Expr, -1) {
+				if !slices.ContainsFunc(families, func(f *family) bool { return f.name == used }) {
+					t.Errorf("the panel %q uses %s, which is none of the metrics", panel.Title, used)
+				}
+			}
+			rules += fmt.Sprintf("  - record: panel_%d\n    expr: %q\n", panel.ID, strings.ReplaceAll(target.Expr, "$__range", "1h"))
+		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("%d panels", len(seen))
+	}
+	file := filepath.Join(t.TempDir(), "rules.yml")
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "", "check", "rules", file)
 }
 
 // Every metric has its row in the docs, with the words of its HELP, and there are no others.
