@@ -44,6 +44,9 @@ type rule struct {
 	answer  func(*situation) Decision
 }
 
+// RuleOutOfMemory is the name of the rule that looks for a plan that needs less memory.
+const RuleOutOfMemory = "out-of-memory"
+
 // rules are in the order in which they are tried.
 func rules() []rule {
 	return []rule{
@@ -73,7 +76,7 @@ func rules() []rule {
 		}},
 		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
 		{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
-		{"out-of-memory", (*situation).outOfMemory, relieve},
+		{RuleOutOfMemory, (*situation).outOfMemory, relieve},
 		{"lost-node", func(s *situation) bool { return s.diagnosis.Lost != nil }, lostNode},
 		{"hardware", (*situation).hardwareFailed, notOnThisNode},
 		{"transient", func(s *situation) bool { return s.diagnosis.passes() }, transient},
@@ -143,6 +146,9 @@ func (s *situation) decide() Decision {
 
 // relieve looks for a plan that needs less memory: by prediction, or else remedy by remedy.
 func relieve(s *situation) Decision {
+	if d, known := s.meanwhile(); known {
+		return d
+	}
 	d, unpredicted := s.predict()
 	if d.Relaunch {
 		return d

@@ -40,8 +40,9 @@ func plan(ctx context.Context, args []string, s stdio) error {
 		return err
 	}
 	inv := node.NewWorld(w.world, nil, nil).Inventory(ctx)
-	job, _ := p.Memory(os.Getenv, false).Recall(ctx, p.Policy(), p.StrategyJob(), func() strategy.Inventory { return inv })
+	job, words := p.Memory(os.Getenv, false).Recall(ctx, p.Policy(), p.StrategyJob(), func() strategy.Inventory { return inv })
 	shown := p.survey(job, inv)
+	shown.Remembered = words
 	if own.JSON {
 		return console.WriteJSON(s.out, p.secrets(), shown)
 	}

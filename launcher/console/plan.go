@@ -33,13 +33,14 @@ type Survey struct {
 	Settings []model.Setting `json:"settings,omitempty"`
 
 	// Only for the page: a description of the job's ranks, its place, the evidence for the recipe, warnings,
-	// what happens on a restart, and each knob's value, or why it has none.
-	Launches string                     `json:"-"`
-	Place    string                     `json:"-"`
-	Evidence []string                   `json:"-"`
-	Warnings []string                   `json:"-"`
-	Resumes  string                     `json:"-"`
-	Value    func(strategy.Knob) string `json:"-"`
+	// what happens on a restart, what is remembered and not used, and each knob's value, or why it has none.
+	Launches   string                     `json:"-"`
+	Place      string                     `json:"-"`
+	Evidence   []string                   `json:"-"`
+	Warnings   []string                   `json:"-"`
+	Remembered []string                   `json:"-"`
+	Resumes    string                     `json:"-"`
+	Value      func(strategy.Knob) string `json:"-"`
 }
 
 // Show prints the survey for people.
@@ -69,6 +70,9 @@ func (v Survey) Show(out io.Writer, m *mask.Masker) error {
 	page.Printf("  %s\n", v.Resumes)
 	if v.Recalled != nil {
 		page.Printf("  the next run: %s\n", v.Recalled)
+	}
+	for _, text := range v.Remembered {
+		page.Printf("  %s\n", text)
 	}
 	for _, part := range []func(*Page, io.Writer) error{v.knobs, v.rungs, v.candidates} {
 		if err := part(page, out); err != nil {

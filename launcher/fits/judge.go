@@ -28,6 +28,8 @@ type Remembered struct {
 	Unused string
 	// Armed are the remedies in place that the plan of attempt 0 needed; nil for none.
 	Armed *strategy.ArmedPlan
+	// Proposed is a plan that fitted for another user, who is not trusted; nil for none.
+	Proposed *strategy.Recalled
 	// Sure and Unsure are measurements: strategy.Job's Remembered and Unsure.
 	Sure, Unsure []memory.Measurement
 }
@@ -62,6 +64,30 @@ func Judge(own, copied []Fit, today Today) Remembered {
 	}
 	return r
 }
+
+// Hint adds what untrusted users share: measurements, which count once the process has shown the same model, and a
+// plan to propose where nothing else is known.
+func (r *Remembered) Hint(others []Fit, today Today) {
+	var hints Remembered
+	for _, f := range others {
+		hints.take(f, today)
+	}
+	all := append(hints.Sure, hints.Unsure...)
+	r.Unsure = append(r.Unsure, all[:min(len(all), mostHints)]...)
+	if r.Recalled != nil || r.Unused != "" {
+		return
+	}
+	for _, f := range others {
+		if f.Conditions == today.Conditions && r.Proposed == nil {
+			hints.Recalled = nil
+			hints.choose(f.without(today), today)
+			r.Proposed = hints.Recalled
+		}
+	}
+}
+
+// mostHints bounds the measurements of other users.
+const mostHints = 16
 
 // take adds a fit's measurements, as far as they apply under today's conditions.
 func (r *Remembered) take(f Fit, today Today) {

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/fits"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -68,6 +70,96 @@ func TestTheDigestOfTheCode(t *testing.T) {
 			t.Errorf("%s: the same %v, want %v", name, same, c.same)
 		}
 	}
+}
+
+// A seed, a learning rate, the name of a run and a place for output change no shape, count or dtype. Other words do,
+// and so may these if they have an unusual value.
+func TestNeutralArgumentsMakeNoOtherJob(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		same bool
+	}{
+		{"t.py --seed 1", "t.py --seed 2", true},
+		{"t.py --seed=1 --x", "t.py --seed=-2 --x", true},
+		{"t.py --learning-rate 1e-3", "t.py --learning-rate 5e-5", true},
+		{"t.py train.seed=1 optim.lr=0.1", "t.py train.seed=2 optim.lr=0.2", true},
+		{"t.py ++run_name=a", "t.py ++run_name=b", true},
+		{"t.py --output_dir out/1 --bs 8", "t.py --output_dir out/2 --bs 8", true},
+		{"t.py --run-name a --wandb_project=p", "t.py --run-name b --wandb_project=q", true},
+		{"t.py --bs 8", "t.py --bs 4", false},
+		{"t.py --seed 1", "t.py --seed large.yaml", false},
+		{"t.py --seed 1 --bs 8", "t.py --seed --bs 8", false},
+		{"t.py --run_name --hidden 4", "t.py --run_name --hidden 8", false},
+		{"t.py --model_name a", "t.py --model_name b", false},
+		{"t.py experiment=small", "t.py experiment=large", false},
+		{"t.py --seed 1", "t.py --random-seed 1", false},
+		{"seed 1", "seed 2", false},
+		{"t.py seed 1", "t.py seed 2", false},
+		{"seed=1 t.py", "seed=2 t.py", false},
+		{"t.py --epochs 1", "t.py --epochs 2", false},
+	} {
+		a, b := withoutNeutral(strings.Fields(test.a)), withoutNeutral(strings.Fields(test.b))
+		if slices.Equal(a, b) != test.same {
+			t.Errorf("%s and %s: %q, %q", test.a, test.b, a, b)
+		}
+	}
+}
+
+// Elements of an array that run out of memory together: the first does not wait, and the others wait for what it
+// learns, a short time at most.
+func TestElementsWaitForTheFirstThatKnows(t *testing.T) {
+	dir, _ := folder(t, remembered)
+	m := machine(dir)
+	m.Environ = append(m.Environ, "SLURM_ARRAY_JOB_ID=70", "SLURM_ARRAY_TASK_ID=2", "SLURM_JOB_ID=72", "SLURMD_NODENAME=n1", "SLURM_JOB_NODELIST=n1")
+	p, err := prepared(t, dir, m, "train.py", "--output_dir", "out", "--per_device_train_batch_size", "8")
+	if err != nil || p.Where.Element != "2" {
+		t.Fatalf("element %q, %v", p.Where.Element, err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		state := t.TempDir()
+		variables := func(name string) string { return map[string]string{"XDG_STATE_HOME": state}[name] }
+		j, inv := p.StrategyJob(), strategy.Inventory{At: time.Now(), Device: p.Device(nil)}
+		policy := strategy.Policy{Mode: strategy.Ladder, Numerics: strategy.MixedPrecision}
+		smaller := j.Written.With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"})
+		failed := strategy.Attempt{Plan: j.Written, Ended: inv.At, Diagnosis: strategy.Diagnosis{Cause: cause.HostOOM, Fatal: true}}
+		trained := strategy.Attempt{N: 1, Plan: smaller, Ended: inv.At}
+		meanwhile := func(history ...strategy.Attempt) (*strategy.Recalled, time.Duration) {
+			began := time.Now()
+			found := p.Memory(variables, false).Meanwhile(t.Context(), policy, j, history, inv)
+			return found, time.Since(began)
+		}
+		if found, took := meanwhile(failed); found != nil || took != 0 {
+			t.Errorf("the first: %+v after %s", found, took)
+		}
+		folder, _ := fits.Folder(variables)
+		claims, err := filepath.Glob(filepath.Join(folder, "*.claim"))
+		if err != nil || len(claims) != 1 {
+			t.Fatalf("%v, %v", claims, err)
+		}
+		claimedNow := func() {
+			if err := os.Chtimes(claims[0], time.Now(), time.Now()); err != nil {
+				t.Error(err)
+			}
+		}
+		claimedNow()
+		if found, took := meanwhile(failed); found != nil || took != fits.SiblingPatience {
+			t.Errorf("another: %+v after %s", found, took)
+		}
+		claimedNow()
+		time.AfterFunc(4*time.Second+time.Millisecond, func() {
+			first := p.Memory(variables, false)
+			if err := errors.Join(first.Keep(t.Context(), j, []strategy.Attempt{failed}, strategy.Decision{Relaunch: true}, inv),
+				first.Keep(t.Context(), j, []strategy.Attempt{failed, trained}, strategy.Decision{Outcome: strategy.Trained}, inv)); err != nil {
+				t.Error(err)
+			}
+		})
+		if found, took := meanwhile(failed); found == nil || found.Plan[strategy.MicroBatchSize] != "4" || took != 5*time.Second {
+			t.Errorf("another, with what the first learned: %+v after %s", found, took)
+		}
+		if found, _ := meanwhile(failed, strategy.Attempt{N: 1, Plan: smaller, Ended: inv.At, Diagnosis: failed.Diagnosis}); found != nil {
+			t.Errorf("a plan that this run has tried: %+v", found)
+		}
+	})
 }
 
 func TestDigestHasScriptsOfAShell(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -31,8 +33,10 @@ type RememberedPlans struct {
 
 	job     *Prepared
 	store   fits.JobStore
+	shared  *fits.Sharer
 	nowhere error // why nothing can be remembered
 	fresh   bool
+	code    string          // digest of the job's code; empty: not known yet
 	key     fits.Conditions // empty code: not known yet
 }
 
@@ -49,6 +53,7 @@ func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Rememb
 	}
 	m.store = fits.JobStore{Name: p.rememberedAs(), Copy: filepath.Join(j.Workdir, ".gpurun", j.Name+".fits.json")}
 	m.store.Dir, m.nowhere = fits.Folder(variable)
+	m.shared = &fits.Sharer{SharedStore: fits.SharedStore{Dir: j.Fits.Shared, Group: j.Fits.Trust == TrustGroup}}
 	return m
 }
 
@@ -67,13 +72,13 @@ func (m *RememberedPlans) Recall(ctx context.Context, p strategy.Policy, j strat
 }
 
 func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (strategy.Job, []string) {
-	if m.nowhere != nil {
-		return j, []string{fmt.Sprintf("cannot remember the plans of this job: %v", m.nowhere)}
-	}
-	if m.fresh {
-		return j, nil
-	}
 	var words []string
+	if m.nowhere != nil {
+		words = []string{fmt.Sprintf("cannot remember the plans of this job: %v", m.nowhere)}
+	}
+	if m.fresh || m.nowhere != nil && m.shared.Dir == "" {
+		return j, words
+	}
 	own, err := m.store.Load()
 	if err != nil {
 		words = append(words, notUsed("the remembered plans of this job", err))
@@ -82,19 +87,90 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 	if err != nil {
 		words = append(words, notUsed("the copy next to the job", err))
 	}
-	if len(own)+len(beside) == 0 {
+	shared, err := m.loadShared()
+	if err != nil {
+		words = append(words, notUsed("the plans that users share", err))
+	}
+	known := slices.Concat(own, shared.Beyond(own))
+	if len(known)+len(beside)+len(shared.Others) == 0 {
 		return j, words
 	}
 	inv := inventory()
-	found := fits.Judge(own, beside, fits.Today{Conditions: m.keyOf(ctx, j, inv), Policy: p, Job: j, Inventory: inv, Room: roomOf(j, inv), Fits: m.Fits})
+	today := m.today(ctx, p, j, inv)
+	found := fits.Judge(known, beside, today)
+	found.Hint(shared.Others, today)
 	j.Recalled, j.Remembered, j.Unsure, j.Armed = found.Recalled, found.Sure, found.Unsure, found.Armed
-	if j.Recalled != nil {
-		j.Recalled.Fit = strings.TrimSuffix(m.store.Name, ".json")
+	m.name(j.Recalled, own, today)
+	if r := found.Proposed; r != nil {
+		words = append(words, fmt.Sprintf("for another user this job fitted with %s: it starts as written, since fits.trust is \"own\"", r.Changed))
 	}
 	if found.Unused != "" && p.Mode != strategy.Off {
 		words = append(words, "a plan that fitted before is not used: "+found.Unused)
 	}
 	return j, words
+}
+
+// loadShared reads what users share about this job.
+func (m *RememberedPlans) loadShared() (fits.SharedFits, error) {
+	if m.shared.Dir == "" {
+		return fits.SharedFits{}, nil
+	}
+	return m.shared.Load(m.codeOf())
+}
+
+// today has the conditions under which fits are judged.
+func (m *RememberedPlans) today(ctx context.Context, p strategy.Policy, j strategy.Job, inv strategy.Inventory) fits.Today {
+	return fits.Today{Conditions: m.keyOf(ctx, j, inv), Policy: p, Job: j, Inventory: inv, Room: roomOf(j, inv), Fits: m.Fits}
+}
+
+// name adds to a plan the name of the file, or of the folder of shared files, that has it.
+func (m *RememberedPlans) name(r *strategy.Recalled, own []fits.Fit, today fits.Today) {
+	switch {
+	case r == nil:
+	case slices.ContainsFunc(own, func(f fits.Fit) bool { return f.Conditions == today.Conditions }):
+		r.Fit = strings.TrimSuffix(m.store.Name, ".json")
+	default:
+		r.Fit = "shared/" + today.Code
+	}
+}
+
+// siblingInterval is how often the fits are read while a run waits for another element of its array.
+const siblingInterval = time.Second
+
+// Meanwhile returns a plan that fitted for another element of the job's array since this run began; nil for none.
+// Of elements that run out of memory together, the first does not wait, and the others wait a moment for it.
+func (m *RememberedPlans) Meanwhile(ctx context.Context, p strategy.Policy, j strategy.Job, history []strategy.Attempt, inv strategy.Inventory) (found *strategy.Recalled) {
+	if m.job.Where.Element == "" || m.fresh {
+		return nil
+	}
+	guest(rememberedPlans, func() error {
+		over := time.NewTimer(fits.SiblingPatience)
+		defer over.Stop()
+		look := time.NewTicker(siblingInterval)
+		defer look.Stop()
+		for first := m.store.Claim(); ; {
+			own, _ := m.store.Load() // the start has warned of what cannot be read
+			shared, _ := m.loadShared()
+			today := m.today(ctx, p, j, inv)
+			r := fits.Judge(slices.Concat(own, shared.Beyond(own)), nil, today).Recalled
+			if r != nil && !slices.ContainsFunc(history, func(a strategy.Attempt) bool { return len(a.Plan.Changed(r.Plan)) == 0 }) {
+				m.name(r, own, today)
+				found = r
+				return nil
+			}
+			if first {
+				return nil
+			}
+			select {
+			case <-over.C:
+				return nil
+			case <-ctx.Done():
+				return nil
+			case <-look.C:
+			}
+		}
+	})
+	return found
 }
 
 // startsWith reports whether the next run would begin with a plan, by the latest memory.
@@ -113,7 +189,7 @@ func notUsed(what string, err error) string {
 
 // Keep remembers the last attempt of a history, and the decision d after it.
 func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision, inv strategy.Inventory) error {
-	if m.nowhere != nil {
+	if m.nowhere != nil && m.shared.Dir == "" {
 		return nil // reported before
 	}
 	seen := fits.Observation{Job: j, Attempt: history[len(history)-1], Trained: !d.Relaunch && d.Outcome == strategy.Trained, Room: roomOf(j, inv)}
@@ -126,17 +202,32 @@ func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []st
 	err := errext.Recovered(func() error {
 		beforeReading(rememberedPlans)
 		seen.Conditions = m.keyOf(ctx, j, inv)
-		return m.store.Update(func(known []fits.Fit) []fits.Fit {
+		var learned []fits.Fit
+		err := m.store.Update(func(known []fits.Fit) []fits.Fit {
 			if wrong {
 				known = fits.Unlearn(known, seen.Conditions, j.Recalled.Plan)
 			}
-			return fits.Learn(known, seen)
+			learned = fits.Learn(known, seen)
+			return learned
 		})
+		m.shared.Share(seen.Code, learned, seen)
+		if !d.Relaunch { // the end of the run
+			m.shared.Close(ctx)
+		}
+		return errors.Join(err, m.shared.Err())
 	})
 	if err != nil {
 		return fmt.Errorf("cannot remember the plans of this job: %w", err)
 	}
 	return nil
+}
+
+// codeOf returns the digest of the job's code.
+func (m *RememberedPlans) codeOf() string {
+	if m.code == "" {
+		m.code = m.job.codeDigest()
+	}
+	return m.code
 }
 
 // uneventful reports whether a job with no remembered plan trained as written, and nothing was measured: it
@@ -169,7 +260,7 @@ func misremembered(j strategy.Job, history []strategy.Attempt, d strategy.Decisi
 func (m *RememberedPlans) keyOf(ctx context.Context, j strategy.Job, inv strategy.Inventory) fits.Conditions {
 	if m.key.Code == "" {
 		m.key = fits.Conditions{
-			Code: m.job.codeDigest(), Recipe: m.job.RecipeName(), Torch: m.job.torchMinor(ctx), DataParallel: j.DataParallel,
+			Code: m.codeOf(), Recipe: m.job.RecipeName(), Torch: m.job.torchMinor(ctx), DataParallel: j.DataParallel,
 			Device: inv.Device.Name, DeviceBytes: inv.Device.Total,
 		}
 	}
@@ -206,7 +297,7 @@ func (p *Prepared) codeDigest() string {
 	}
 	r, change := p.Resolved, p.bare()
 	part(string(r.Job.Kind))
-	for _, word := range change.Argv {
+	for _, word := range withoutNeutral(change.Argv) {
 		part(word)
 	}
 	for _, name := range slices.Sorted(maps.Keys(change.Files)) {

@@ -135,15 +135,23 @@ var ErrSlow = fmt.Errorf("it took longer than %s", patience)
 
 // InTime calls write, and stops waiting for it after a while.
 func InTime(write func() error) error {
-	written := make(chan error, 1)
-	go func() { written <- write() }()
+	if err, over := Within(patience, write); over {
+		return err
+	}
+	return ErrSlow
+}
+
+// Within calls a function, and returns its result if it comes in time. A call that hangs is left behind.
+func Within[T any](patience time.Duration, do func() T) (result T, over bool) {
+	done := make(chan T, 1)
+	go func() { done <- do() }()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case err := <-written:
-		return err
+	case result = <-done:
+		return result, true
 	case <-timer.C:
-		return ErrSlow
+		return result, false
 	}
 }
 
