@@ -47,7 +47,7 @@ func open(t *testing.T, chromium, page string, flags ...string) (out, log string
 }
 
 // own are the hosts that Chromium asks on its own account.
-var own = regexp.MustCompile(`^https?://[a-z0-9.]*\.(google|googleapis)\.com/`)
+var own = regexp.MustCompile(`^https?://[a-z0-9.-]*\.(google|googleapis)\.com/`)
 
 // asked returns the addresses that a browser's network log has as requested, but for
 // files and those that it asks on its own account.
