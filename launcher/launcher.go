@@ -31,7 +31,9 @@ type Launcher struct {
 	Store       Store
 	// Memory remembers plans of the job across runs; nil: nothing is remembered.
 	Memory PlanMemory
-	Graces Graces
+	// Adviser writes the next steps after a run that ended without training; nil: there are none.
+	Adviser Adviser
+	Graces  Graces
 	// Conditions returns a digest of everything that the end of a run depends on: code, versions, policy,
 	// device. May be nil, or return "", if that is not known.
 	Conditions func(ctx context.Context, inv strategy.Inventory) string
@@ -72,6 +74,7 @@ func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 			state.Next.Facts = l.settle(ctx, decided.Decision.After.Duration())
 		}
 		if end, called := l.called(ctx, decided.Decision); called || !decided.Decision.Relaunch {
+			state.Verdict.Next = l.next(ctx, state, end)
 			return state.Close(l.Store, end)
 		}
 	}

@@ -74,7 +74,7 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 		s.spend(s.History[len(s.History)-1])
 		s.begun, s.Next.ran, s.Next.began = true, true, e.Started
 	}
-	s.undecided, s.ending = true, endingOf(e, d)
+	s.undecided, s.ending = true, endingOf(e, d, s.Job.Ceiling)
 }
 
 // attemptOf makes an attempt for the history; next is its plan and checkpoint.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -29,6 +30,8 @@ type Verdict struct {
 	Model string `json:"model,omitempty"`
 	// GPUTime is how much GPU time the run used, lost and rescued; nil if no attempt has ended.
 	GPUTime *strategy.GPUTime `json:"gpu_time,omitempty"`
+	// Next is what the user can do, the best first; nil if the run trained.
+	Next []model.NextStep `json:"next,omitzero"`
 }
 
 // An AttemptSummary is one attempt in a verdict, with the decision after it.
@@ -85,10 +88,12 @@ type attemptEnd struct {
 	traceback []string
 	code      int      // the exit code
 	pressure  []string // see pressureWords
+	advice    string   // see Advice
+	log       model.LogPlace
 }
 
-func endingOf(e strategy.Evidence, d strategy.Diagnosis) attemptEnd {
-	end := attemptEnd{traceback: Traceback(e, d), code: d.ExitCode, pressure: pressureWords(e)}
+func endingOf(e strategy.Evidence, d strategy.Diagnosis, ceiling int64) attemptEnd {
+	end := attemptEnd{traceback: Traceback(e, d), code: d.ExitCode, pressure: pressureWords(e), advice: Advice(d, e, ceiling), log: logPlace(e, d)}
 	for _, f := range e.Facts {
 		if f.Exit == nil || d.ExitCode != 0 {
 			continue
@@ -152,7 +157,7 @@ func (v *Verdict) cutOff(a *Started, inPlace []strategy.RankInPlace) {
 
 // stopping is the preliminary verdict while the running attempt is being stopped.
 func (v Verdict) stopping(running Next, d strategy.Decision) Verdict {
-	v.Attempts = append(slices.Clone(v.Attempts), unended(running.N, running.Plan, "was being stopped"))
+	v.Attempts, v.Next = append(slices.Clone(v.Attempts), unended(running.N, running.Plan, "was being stopped")), nil
 	v.end(d)
 	return v
 }

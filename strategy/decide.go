@@ -1,7 +1,6 @@
 package strategy
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -92,12 +91,16 @@ const retryLater = "no setting of the job can fix that; try again later, or on a
 // Decide returns what to do after the last attempt of the history, which must not be empty. It
 // depends on its arguments only.
 func Decide(p Policy, j Job, history []Attempt, inv Inventory) Decision {
+	return situationOf(p, j, history, inv).decide()
+}
+
+func situationOf(p Policy, j Job, history []Attempt, inv Inventory) *situation {
 	s := &situation{policy: p, job: j, inventory: inv, doubts: unwritable(history)}
 	history = ran(history)
 	last := &history[len(history)-1]
 	last.Checkpoint, last.CheckpointWritten = inv.Checkpoint, inv.CheckpointWritten
 	s.look(history)
-	return s.decide()
+	return s
 }
 
 // look makes the last attempt of a history the current one. It keeps the doubts about knobs that
@@ -174,21 +177,18 @@ func relieve(s *situation) Decision {
 	return d
 }
 
-// exhaustion returns why no plan is left, and names the first remedy that only the policy
+// exhaustion returns why no plan is left. NextSteps has the arithmetic, and what the policy
 // refused.
 func (s *situation) exhaustion(skipped []Skip) string {
-	at := slices.IndexFunc(skipped, func(k Skip) bool { return k.Refused })
-	why := "every remedy was tried or is impossible"
-	if at >= 0 {
-		why = "every allowed remedy was tried or is impossible"
-	}
 	if s.excluding {
-		why = cmp.Or(s.arithmetic(), why)
+		if _, known := s.shortage(); known {
+			return "no allowed plan fits"
+		}
 	}
-	if at < 0 {
-		return why
+	if slices.ContainsFunc(skipped, func(k Skip) bool { return k.Refused }) {
+		return "every allowed remedy was tried or is impossible"
 	}
-	return fmt.Sprintf("%s; the first that only the policy refused is %s: %s", why, skipped[at].Rung, skipped[at].Reason)
+	return "every remedy was tried or is impossible"
 }
 
 // attempt formats a sentence about the last attempt.

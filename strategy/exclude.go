@@ -51,9 +51,19 @@ func (s *situation) unmeasured() (best int) {
 	return best
 }
 
-// arithmetic returns why no allowed plan fits, by the plan that needs least, with what would do;
-// empty if that is not known.
-func (s *situation) arithmetic() string {
+// A shortage explains why no allowed plan fits.
+type shortage struct {
+	words string // the arithmetic of the plan that needs least
+	// enough is a clause about the memory that would do, and need its bytes for each rank; empty
+	// and 0: not known.
+	enough   string
+	need     int64
+	expected *memory.Prediction // of that plan; nil: not known
+}
+
+// shortage compares the plan that needs least with the memory; false if that is not known, or if
+// it may fit.
+func (s *situation) shortage() (shortage, bool) {
 	w := s.weighing
 	plans, words := []memory.RankPlan{w.memory(s.plan)}, []string{"the plan that ran"}
 	for i, c := range w.candidates {
@@ -69,14 +79,15 @@ func (s *situation) arithmetic() string {
 			least = i
 		}
 	}
+	short := s.enough(plans[max(least, 0)])
 	switch room := w.fit.Room(plans[holds]); {
 	case room > 0 && held(holds) > room:
-		return fmt.Sprintf("no allowed plan fits: %s, after every allowed shard and offload%s", heldWords(w.fit.Held(plans[holds]), room), s.enough(plans[max(least, 0)]))
+		short.words = fmt.Sprintf("%s, after every allowed shard and offload", heldWords(w.fit.Held(plans[holds]), room))
 	case least >= 0:
-		return fmt.Sprintf("no allowed plan fits: the one that needs least, %s, is predicted to need %s, after every allowed shard and offload; %s%s",
-			words[least], span(w.fit.Predict(plans[least]), w.fit.Capacity(plans[least])), heldWords(w.fit.Held(plans[least]), w.fit.Room(plans[least])), s.enough(plans[least]))
+		short.words = fmt.Sprintf("%s needs least, and is predicted to need %s, %s of it between steps",
+			words[least], span(w.fit.Predict(plans[least]), w.fit.Capacity(plans[least])), GiB(w.fit.Held(plans[least]).Sum()))
 	}
-	return ""
+	return short, short.words != ""
 }
 
 // heldWords is a sum: "held between steps: parameters 12.0 + gradients 12.0 + optimizer states
@@ -95,20 +106,21 @@ func heldWords(h memory.Held, room int64) string {
 	return fmt.Sprintf("held between steps: %s = %s of %s%s that can be used", strings.Join(parts, " + "), size(h.Sum()), size(room), unit)
 }
 
-// enough returns how much memory would do for a plan; empty if that is not known.
-func (s *situation) enough(plan memory.RankPlan) string {
+// enough returns how much memory would do for a plan.
+func (s *situation) enough(plan memory.RankPlan) (short shortage) {
 	fit := s.weighing.fit
 	p, d := fit.Predict(plan), s.device()
 	if p.Unknown != "" {
-		return ""
+		return short
 	}
-	need := fit.Suffices(plan, p.Bound)
-	card, found := memory.SmallestCard(need + fit.Outside(plan))
+	short.need, short.expected = fit.Suffices(plan, p.Bound), &p
+	outside := fit.Outside(plan)
+	card, found := memory.SmallestCard(short.need + outside)
 	switch {
-	case d.CPU || d.Allowed > 0 && need+fit.Outside(plan) <= d.Total:
-		return fmt.Sprintf("; %s for each rank would do", GiB(need))
+	case d.CPU || d.Allowed > 0 && short.need+outside <= d.Total:
+		short.enough = fmt.Sprintf("; %s for each rank would do", GiB(short.need))
 	case found:
-		return fmt.Sprintf("; a card of %d GB would do", card.Gigabytes)
+		short.enough = fmt.Sprintf("; a card of %d GB would do", card.Gigabytes)
 	}
-	return ""
+	return short
 }

@@ -78,7 +78,7 @@ func TestNoRelaunchThatItsPredictionExcludes(t *testing.T) {
 // TestStatesThatCannotFit: a model of 6.0 GiB of states ends at once with the arithmetic, unless a
 // shard or an offload that is allowed would make it fit.
 func TestStatesThatCannotFit(t *testing.T) {
-	const arithmetic = "no allowed plan fits: held between steps: parameters 1.5 + gradients 1.5 + optimizer states 3.0 = 6.0 of 4.7 GiB that can be used, after every allowed shard and offload"
+	const arithmetic = "held between steps: parameters 1.5 + gradients 1.5 + optimizer states 3.0 = 6.0 of 4.7 GiB that can be used, after every allowed shard and offload"
 	sharding := gpt(4)
 	sharding.Knobs[Sharding] = Range{Values: []Value{"none", "fsdp"}}
 	never := predicting(func(p *Policy) { p.Never = []string{"shard"} })
@@ -96,7 +96,7 @@ func TestStatesThatCannotFit(t *testing.T) {
 		"shard is allowed":     {predicting(nil), sharding, 5 << 30, nil, cause.Forward, ""},
 		"shard is not":         {never, sharding, 5 << 30, nil, cause.Forward, "after every allowed shard and offload"},
 		"SGD has no states":    {predicting(nil), gpt(1), 5 << 30, sgd, cause.Forward, ""},
-		"with the activations": {predicting(nil), gpt(1), 6500 << 20, nil, cause.Forward, "no allowed plan fits: the one that needs least, micro batch 16→1, accumulation 1→16, "},
+		"with the activations": {predicting(nil), gpt(1), 6500 << 20, nil, cause.Forward, "micro batch 16→1, accumulation 1→16, checkpointing none→full, allocator default→expandable needs least, and is predicted to need "},
 		"no activations known": {predicting(nil), gpt(1), 5 << 30, func(m *memory.Measurement) { m.Marks, m.Start, m.Batch = nil, 0, 0 }, cause.Optimizer, arithmetic},
 		"the ladder":           {defaults, gpt(1), 5 << 30, nil, cause.Forward, ""},
 	} {
@@ -106,7 +106,12 @@ func TestStatesThatCannotFit(t *testing.T) {
 			test.change(&a.Measured[0])
 		}
 		d := Decide(test.policy, test.job, []Attempt{a}, h100)
-		if d.Relaunch != (test.ends == "") || !strings.Contains(d.Reason, test.ends) || !d.Relaunch && d.Code != CodeExhausted {
+		steps := Ending{Policy: test.policy, Job: test.job, History: []Attempt{a}, Inventory: h100, Decision: d}.NextSteps()
+		words := strings.Join(stepWords(steps), "\n")
+		if d.Relaunch != (test.ends == "") || !strings.Contains(words, test.ends) || !d.Relaunch && d.Code != CodeExhausted {
+			t.Errorf("%s: %s\n%s", name, d.Reason, words)
+		}
+		if !d.Relaunch && !strings.HasSuffix(d.Reason, "; no allowed plan fits") {
 			t.Errorf("%s: %s", name, d.Reason)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
+	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
 func explainCommand(s stdio) *cli.Command {
@@ -45,6 +46,9 @@ func explain(c *cli.Context, s stdio) error {
 	}
 	for _, d := range replayed {
 		console.NewPage(s.out, nil).Replayed(d, manual.Version())
+	}
+	if v := runstate.Of(events).Verdict; v != nil {
+		console.NewPage(s.out, nil).Next(v.Next)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/estimate"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/runs"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 	"github.com/gpurun/gpurun/test/testenv"
@@ -25,7 +26,7 @@ import (
 
 // jsonSections are the headlines of docs/json.md with the types whose fields they list.
 var jsonSections = map[string]any{
-	"Verdict": launcher.Verdict{}, "Attempt": launcher.AttemptSummary{}, "Recalled plan": strategy.Recalled{}, "Skipped rung": strategy.Skip{},
+	"Verdict": launcher.Verdict{}, "Next step": model.NextStep{}, "Attempt": launcher.AttemptSummary{}, "Recalled plan": strategy.Recalled{}, "Skipped rung": strategy.Skip{},
 	"Outvoted plan": strategy.Outvoted{}, "Prediction": memory.Prediction{}, "Price": strategy.Price{}, "GPU time": strategy.GPUTime{}, "Diagnosis": artifacts.FileDiagnosis{}, "Start": artifacts.StartDiagnosis{},
 	"Plan": console.Survey{}, "Offer": strategy.Offer{}, "Candidate": strategy.Candidate{}, "Replayed decision": launcher.Replayed{},
 	"Full diagnosis": strategy.Diagnosis{}, "Decision": strategy.Decision{}, "Snapshot": strategy.Snapshot{}, "Allocation": strategy.Allocation{},

@@ -188,7 +188,7 @@ func launch(
 	}
 	w.node.Preflight = doctor.PreflightOf(p.Prepared, w.before, before.GPUFailed())
 	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, part.Samples(a.meters.Samples(a.monitor.Sample), log.Note)
-	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
+	w.notice.Deadline, w.launcher.Memory, w.launcher.Adviser = deadline, p.Memory(os.Getenv, own.Fresh), nextWriter(p, dir)
 	w.world.Deadline = w.notice.Ends
 	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })
 	state, over, err := goOn(p, &w, dir, before, events, log, a.show)

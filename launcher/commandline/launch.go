@@ -410,3 +410,23 @@ func DefaultRankOptions() RankOptions {
 func newLaunch() *TorchrunCommand {
 	return &TorchrunCommand{RankOptions: DefaultRankOptions(), Set: map[string]string{}}
 }
+
+// WithOption returns gpurun's arguments with an option that has the given value, or without it if the value
+// is empty, and without the options for one run only.
+func WithOption(args []string, name, value string) []string {
+	drop := func(o *Option) bool { return o.Name == name || slices.Contains(ofOneRun, o.Name) }
+	read, err := gpurun.Read(args)
+	if err != nil {
+		return args
+	}
+	words := flags(args[:read.From], read.Given, drop)
+	if rest := read.Rest; len(rest) > 1 && strings.HasSuffix(rest[0], ".toml") {
+		if more, err := gpurun.Read(rest[1:]); err == nil {
+			read.Rest = append([]string{rest[0]}, flags(rest[1:], more.Given, drop)...)
+		}
+	}
+	if value != "" {
+		words = append([]string{"--" + name, value}, words...)
+	}
+	return append(words, read.Rest...)
+}

@@ -41,19 +41,25 @@ func (p *People) finish(v launcher.Verdict) {
 		p.reported(p.chat)
 		return
 	}
-	if last := p.last(); v.Outcome != strategy.Trained && last != nil {
-		p.rootCause(last)
-		p.skipped(v)
-		for _, line := range filled(last.Diagnosis, &last.Evidence).Words() {
-			p.say("%s", line)
+	if v.Outcome != strategy.Trained {
+		if last := p.last(); last != nil {
+			p.rootCause(last)
+			for _, line := range filled(last.Diagnosis, &last.Evidence).Words() {
+				p.say("%s", line)
+			}
 		}
+		for _, a := range v.Attempts {
+			p.pressure(a, fmt.Sprintf("attempt %d: ", a.N))
+		}
+		p.ending(v)
+		return
 	}
 	p.say("summary: %s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))
 	over := p.state.Over()
 	for i := range over {
 		a := &over[i]
 		p.say("  attempt %d%s: %s", a.N, p.course(a), outcome(a))
-		if said := filled(a.Diagnosis, &a.Evidence).Brief(); said != "" && (v.Outcome == strategy.Trained || i < len(over)-1) {
+		if said := filled(a.Diagnosis, &a.Evidence).Brief(); said != "" {
 			p.say("    %s", said)
 		}
 	}
@@ -66,14 +72,9 @@ func (p *People) finish(v launcher.Verdict) {
 	if words := v.GPUTime.Words(); words != "" {
 		p.say("  %s", words)
 	}
-	if v.Outcome == strategy.Trained {
-		p.headroom()
-		p.proposal(v)
-		p.faster(v)
-	} else {
-		p.say("error: %s", v.Reason)
-		p.hint(v)
-	}
+	p.headroom()
+	p.proposal(v)
+	p.faster(v)
 	p.say("logs: %s%s", filepath.Join(p.Dir, "attempt-*", "rank*"), p.otherNodes())
 	p.reported(p.say)
 }
@@ -238,100 +239,6 @@ func (p *People) faster(v launcher.Verdict) {
 		p.advise("%s", v.Proposal)
 	}
 }
-
-// skipped lists the remedies that the last decision skipped, a line for each reason.
-func (p *People) skipped(v launcher.Verdict) {
-	if len(v.Attempts) == 0 {
-		return
-	}
-	var reasons []string
-	rungs := map[string][]string{}
-	for _, k := range v.Attempts[len(v.Attempts)-1].Skipped {
-		if rungs[k.Reason] == nil {
-			reasons = append(reasons, k.Reason)
-		}
-		rungs[k.Reason] = append(rungs[k.Reason], string(k.Rung))
-	}
-	for _, reason := range reasons {
-		p.say("skipped %s: %s", strings.Join(rungs[reason], ", "), reason)
-	}
-}
-
-func (p *People) hint(v launcher.Verdict) {
-	attempt := p.last()
-	if attempt == nil {
-		return
-	}
-	if !v.Outcome.Final() {
-		defer p.advise("gpurun resume %s continues the run", p.Dir)
-	}
-	if v.Outcome == strategy.Stopped {
-		return
-	}
-	if lost := attempt.Decision.Ineffective; len(lost) > 0 {
-		p.advise("the job overrides %s itself: look for it in the script and its configuration", lost.Names())
-		return
-	}
-	last := attempt.Diagnosis
-	if floor, stops := p.state.Began.Job.Floored(attempt.Evidence.Plan); stops && v.Outcome == strategy.Exhausted {
-		p.advise("micro_batch_size has min = %d, which ended the search: lower it if the job can train with a smaller micro batch", floor)
-	}
-	if advice := launcher.Advice(last, attempt.Evidence, p.state.Began.Job.Ceiling); advice != "" {
-		p.advise("%s", p.bySource(advice))
-	}
-	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.state.Began.Python != "" {
-		p.advise("the job ran with %s: install the module there, or %s", p.state.Began.Python, otherPython(p.state.Began.PythonBy))
-	}
-	if v.Outcome == strategy.Failed {
-		p.again()
-	}
-	if v.Outcome == strategy.Exhausted && p.state.Began.Recipe == noRecipe {
-		p.advise("no recipe matches this job: gpurun init --dry-run in front of its command shows a train.toml for its settings")
-	}
-}
-
-// bySource names the flag instead of the key if a flag set the ceiling.
-func (p *People) bySource(advice string) string {
-	const flag = "--device-memory"
-	if slices.ContainsFunc(p.Typed, func(word string) bool { return word == flag || strings.HasPrefix(word, flag+"=") }) {
-		return strings.ReplaceAll(advice, "limits.device_memory", flag)
-	}
-	return advice
-}
-
-// again shows the command that starts the job again, unless it has a secret. A run with a
-// name has ended, and needs --fresh.
-func (p *People) again() {
-	if len(p.Typed) == 0 || !slices.Equal(p.Mask.Words(p.Typed), p.Typed) {
-		return
-	}
-	words := []string{"gpurun"}
-	if slices.ContainsFunc(p.Typed, names) && !slices.Contains(p.Typed, "--fresh") {
-		words = append(words, "--fresh")
-	}
-	p.advise("when that is fixed, type: %s", shellLine(nil, append(words, p.Typed...)))
-}
-
-// names reports whether a word is the flag that names the run.
-func names(word string) bool {
-	flag, _, _ := strings.Cut(strings.ReplaceAll(word, "_", "-"), "=")
-	return flag == "--run-id" || flag == "--run-dir"
-}
-
-// otherPython returns how to select the environment that has a module, depending on where the interpreter is
-// named.
-func otherPython(by string) string {
-	switch by {
-	case "command":
-		return "write the python of the environment that has it into the command"
-	case "--python", "":
-		return "activate the environment that has it, or name its interpreter with --python"
-	}
-	return fmt.Sprintf("name the interpreter of the environment that has it in %s", by)
-}
-
-// noRecipe is the recipe in Began of a job without a recipe and without [knobs].
-const noRecipe = "none"
 
 // rootCause prints the failing rank's last traceback in a block like torchrun's, which log
 // scrapers look for.

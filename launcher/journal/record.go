@@ -87,6 +87,12 @@ func ReadHints(dir string) (hints []string, ok bool) {
 	return hints, err == nil
 }
 
+// KeepPatch writes a diff of the job's files into the run directory, and returns its path.
+func KeepPatch(dir, diff string) (string, error) {
+	path := filepath.Join(dir, "next.patch")
+	return path, private.WriteCopy(path, []byte(diff), private.Mode)
+}
+
 // startFile has the last command line of the run as it was typed, secrets included.
 const startFile = "run.json"
 

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
@@ -101,21 +103,32 @@ func (r Entry) next() string {
 const ResumeDescription = `Starts a run again where it stopped, with its original command and directory: it continues after the plans that ran out
 of memory, from its newest checkpoint. A RUN is a run directory, job/run, a run's name or the beginning of one, or a job's
 name, which means its newest run; without one it is the newest below the working directory.
-A run that is done, that still runs, or whose train.toml has changed since is refused.`
+A run that is done, that still runs, or whose train.toml has changed since is refused. With --fresh the command is
+started again from the beginning, as a new run; the other options then replace those of the command.`
 
-// Start is how to start the run again. An error says why that is not possible, with a hint.
-func (r Entry) Start() (journal.CommandLine, error) {
+// policyOptions are the options that replace those of a command that is started again.
+var policyOptions = []string{"mode", "numerics", "never", "max-attempts", "device-memory"}
+
+// Start is how to start the run again, or its command in a new run with the given options. An error says why
+// that is not possible, with a hint.
+func (r Entry) Start(fresh bool, given func(option string) string) (journal.CommandLine, error) {
+	options := slices.DeleteFunc(slices.Clone(policyOptions), func(name string) bool { return given(name) == "" })
 	switch {
+	case len(options) > 0 && !fresh:
+		return journal.CommandLine{}, errext.Errorf("add --fresh to start the job again", "--%s goes with --fresh: a run keeps its policy", options[0])
 	case r.Locked:
 		return journal.CommandLine{}, errext.Errorf("gpurun logs -f "+r.Path+" follows its output", "the run %s still runs (host %s, pid %d)", r.short(), r.Host, r.PID)
-	case r.Outcome.Done():
-		return journal.CommandLine{}, errext.Errorf("start the job itself again, for a new run", "the run %s is done: %s", r.short(), r.Outcome)
+	case r.Outcome.Done() && !fresh:
+		return journal.CommandLine{}, errext.Errorf("gpurun resume --fresh "+r.Path+" starts its command again, in a new run", "the run %s is done: %s", r.short(), r.Outcome)
 	case r.Broken != "":
 		return journal.CommandLine{}, errext.Errorf("start the job itself again, for a new run", "the run %s cannot be continued: %s", r.short(), r.Broken)
 	}
 	start, err := journal.ReadStart(r.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errext.Errorf("start the same command again with --run-dir "+r.Path, "the command of the run %s was not recorded", r.short())
+	}
+	for _, name := range options {
+		start.Args = commandline.WithOption(start.Args, name, given(name))
 	}
 	return start, err
 }

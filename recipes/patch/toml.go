@@ -138,6 +138,28 @@ func tomlFloat(x float64) string {
 	return text + ".0"
 }
 
+// SetTOML returns a TOML text with another value, which may be a list, at a path that has one.
+func SetTOML(text []byte, keys []string, value string) ([]byte, error) {
+	t, err := parseTOML(text)
+	if err != nil {
+		return nil, err
+	}
+	entry := t.find(keys)
+	if entry == nil {
+		return nil, &Error{Format: TOML, Reason: Shape, Path: Join(keys), Message: "is not there"}
+	}
+	root, err := Decode(TOML, text)
+	if err != nil {
+		return nil, err
+	}
+	alone, err := Decode(TOML, []byte("value = "+value))
+	if err != nil {
+		return nil, err
+	}
+	next := slices.Concat(text[:entry.value.start], []byte(value), text[entry.value.end:])
+	return next, check(TOML, root, next, keys, alone.(map[string]any)["value"])
+}
+
 // TOMLKey writes a key, in quotes if it needs them.
 func TOMLKey(keys ...string) string {
 	words := slices.Clone(keys)

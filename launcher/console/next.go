@@ -1,0 +1,148 @@
+package console
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/terminal"
+	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// The end of a run that did not train fits a screen of this size.
+const screenRows, screenColumns = 24, 100
+
+// firstTried and lastTried are how many of the attempts are listed, from each end.
+const firstTried, lastTried = 2, 3
+
+// ending prints what happened, what was tried, and what the user can do: one screen.
+func (p *People) ending(v launcher.Verdict) {
+	head := func(short bool) []string {
+		lines := []string{p.prefixed("summary: %s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))}
+		lines = append(lines, p.tried(short)...)
+		if words := v.GPUTime.Words(); words != "" {
+			lines = append(lines, p.prefixed("  %s", words))
+		}
+		return append(lines, p.prefixed("error: %s", v.Reason))
+	}
+	foot := []string{p.prefixed("logs: %s%s", filepath.Join(p.Dir, "attempt-*", "rank*"), p.otherNodes())}
+	if n := len(v.Attempts); n > 0 && v.Outcome == strategy.Exhausted && len(v.Attempts[n-1].Skipped) > 0 {
+		foot = append([]string{p.prefixed("gpurun explain %s shows the remedies that were not taken, and why", p.Dir)}, foot...)
+	}
+	if p.Report != "" {
+		foot = append(foot, p.prefixed("report: %s", p.Report))
+	}
+	next := p.next(v, screenRows-rows(head(true), foot))
+	for _, part := range [][]string{head(rows(head(false), next, foot) > screenRows), next, foot} {
+		for _, line := range part {
+			fmt.Fprintln(p.W, line)
+		}
+	}
+}
+
+// next lists what the user can do, with the diffs that fit into a number of rows.
+func (p *People) next(v launcher.Verdict, room int) (lines []string) {
+	if v.Next == nil {
+		return p.unwritten(v)
+	}
+	steps := make([][]string, len(v.Next))
+	for i, step := range v.Next {
+		p.hints = append(p.hints, p.line("%s", stepWords(step)))
+		if steps[i] = []string{p.prefixed("next: %d. %s", i+1, step.Reason)}; step.Command != "" {
+			steps[i] = append(steps[i], p.line("    %s", step.Command))
+		}
+		room -= rows(steps[i])
+	}
+	for i, step := range v.Next {
+		if diff := p.diffLines(step.Diff); rows(diff) <= room {
+			steps[i], room = append(steps[i], diff...), room-rows(diff)
+		}
+	}
+	return slices.Concat(steps...)
+}
+
+// unwritten has the hints of a run whose gpurun wrote no next steps: it was killed, or of an earlier version.
+func (p *People) unwritten(v launcher.Verdict) (lines []string) {
+	var hints []string
+	if last := p.last(); last != nil && v.Outcome != strategy.Stopped {
+		hints = append(hints, launcher.Advice(last.Diagnosis, last.Evidence, p.state.Began.Job.Ceiling))
+	}
+	if !v.Outcome.Final() {
+		hints = append(hints, fmt.Sprintf("gpurun resume %s continues the run", p.Dir))
+	}
+	for _, hint := range slices.DeleteFunc(hints, func(hint string) bool { return hint == "" }) {
+		p.hints = append(p.hints, p.line("%s", hint))
+		lines = append(lines, p.prefixed("hint: %s", hint))
+	}
+	return lines
+}
+
+func (p *People) prefixed(format string, args ...any) string {
+	return "gpurun: " + p.line(format, args...)
+}
+
+// Next prints what the user can do after a run.
+func (p *Page) Next(steps []model.NextStep) {
+	for i, step := range steps {
+		if p.Printf("next: %d. %s\n", i+1, step.Reason); step.Command != "" {
+			p.Printf("    %s\n", step.Command)
+		}
+		for line := range strings.Lines(step.Diff) {
+			p.Printf("      %s\n", strings.TrimSuffix(line, "\n"))
+		}
+	}
+}
+
+// stepWords is a step in one line.
+func stepWords(step model.NextStep) string {
+	if step.Command == "" {
+		return step.Reason
+	}
+	return step.Reason + ": " + step.Command
+}
+
+// tried has a line for each attempt; short: at most a row of the screen, and without those in the middle if
+// there are many.
+func (p *People) tried(short bool) (lines []string) {
+	over := p.state.Over()
+	for i := range over {
+		a := &over[i]
+		words := p.prefixed("  attempt %d%s: %s", a.N, p.course(a), outcome(a))
+		switch left := len(over) - firstTried - lastTried; {
+		case !short:
+			lines = append(lines, words)
+		case left > 1 && i == firstTried:
+			lines = append(lines, p.prefixed("  … %s", strategy.Count(left, "more attempt")))
+		case left <= 1 || i < firstTried || i >= len(over)-lastTried:
+			lines = append(lines, terminal.Cut(words, screenColumns-1))
+		}
+		if said := filled(a.Diagnosis, &a.Evidence).Brief(); said != "" && !short && i < len(over)-1 {
+			lines = append(lines, p.prefixed("    %s", said))
+		}
+	}
+	return lines
+}
+
+func (p *People) diffLines(diff string) (lines []string) {
+	if diff == "" {
+		return nil
+	}
+	for line := range strings.SplitSeq(strings.TrimSuffix(diff, "\n"), "\n") {
+		lines = append(lines, p.line("      %s", line))
+	}
+	return lines
+}
+
+// rows counts the rows of a terminal that lines take.
+func rows(parts ...[]string) (n int) {
+	for _, lines := range parts {
+		for _, line := range lines {
+			n += max(1, (utf8.RuneCountInString(line)+screenColumns-1)/screenColumns)
+		}
+	}
+	return n
+}

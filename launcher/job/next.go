@@ -1,0 +1,309 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A NextWriter writes next steps in the words of a job, for a run in Dir that was started with the arguments
+// Typed in the folder From.
+type NextWriter struct {
+	*Prepared
+	Typed     []string
+	Dir, From string
+	Mask      *mask.Masker
+	// Keep writes a diff into the run directory, and returns its path.
+	Keep func(diff string) (path string, err error)
+}
+
+// Patched is the job after a patch of its source; see launcher.Adviser.
+func (w NextWriter) Patched(context.Context) *strategy.Job { return nil }
+
+// Write makes the command and the diff of a step; see launcher.Adviser.
+func (w NextWriter) Write(step strategy.NextStep, log model.LogPlace) (next model.NextStep, ok bool) {
+	if next, ok = w.write(step, log); !ok || next.Diff == "" {
+		return next, ok
+	}
+	file, err := w.Keep(next.Diff)
+	if err != nil {
+		return next, false
+	}
+	next.Command = w.apply(file)
+	return next, true
+}
+
+func (w NextWriter) write(step strategy.NextStep, log model.LogPlace) (next model.NextStep, ok bool) {
+	next = model.NextStep{Kind: step.Kind, Reason: w.asTyped(step.Reason)}
+	switch step.Kind {
+	case strategy.NextHardware:
+		return next, true
+	case strategy.NextInspect:
+		if step.Init {
+			next.Command = w.draft()
+			return next, next.Command != ""
+		}
+		if next.Command = w.inspect(log); step.Module && w.Python() != "" {
+			next.Reason = fmt.Sprintf("the job ran with %s: install the module there, or %s", w.Python(), w.otherPython())
+		}
+		return next, true
+	case strategy.NextResume:
+		if step.Checkpoint == "" {
+			next.Command = "gpurun resume " + w.path(w.Dir)
+			return next, true
+		}
+	case strategy.NextPolicy:
+		next.Command, next.Diff = w.policy(step)
+		return next, next.Command != "" || next.Diff != ""
+	case strategy.NextRun:
+		if step.Plan == nil {
+			if next.Command = w.again(); len(step.Missing) > 0 {
+				next.Command = w.completed(step.Missing)
+			}
+			return next, next.Command != ""
+		}
+	case strategy.NextPatch:
+		return next, false
+	}
+	next.Command, next.Diff = w.planned(step)
+	if next.Diff != "" && step.Kind == strategy.NextRun {
+		next.Kind = strategy.NextPatch
+	}
+	return next, next.Command != "" || next.Diff != ""
+}
+
+// asTyped names files from where the user is, and the flag in place of the key if the user typed the flag.
+func (w NextWriter) asTyped(reason string) string {
+	reason = strings.ReplaceAll(reason, w.From+string(filepath.Separator), "")
+	const key, flag = strategy.SettingCeiling, "--device-memory"
+	if slices.ContainsFunc(w.Typed, func(word string) bool { return word == flag || strings.HasPrefix(word, flag+"=") }) {
+		return strings.ReplaceAll(reason, key, flag)
+	}
+	return reason
+}
+
+// path is a path as short as it can be typed in From.
+func (w NextWriter) path(path string) string {
+	if rel, err := filepath.Rel(w.From, path); err == nil && !strings.HasPrefix(rel, "..") {
+		path = rel
+	}
+	return commandline.QuoteWord(path)
+}
+
+// The lines of a log that are shown before and after the failure.
+const linesBefore, linesAfter = 20, 5
+
+// inspect is the command that shows the failure in the log.
+func (w NextWriter) inspect(log model.LogPlace) string {
+	attempt := filepath.Join(w.Dir, fmt.Sprintf("attempt-%d", log.Attempt))
+	name := filepath.Join(fmt.Sprintf("rank%d", log.Rank), log.Stream+".log")
+	path := filepath.Join(attempt, name)
+	if others, err := filepath.Glob(filepath.Join(attempt, "node-*", name)); !exists(path) && err == nil && len(others) > 0 {
+		path = others[0]
+	}
+	text, err := ReadFile(path, largestFile)
+	switch lines := strings.Count(string(text), "\n"); {
+	case err != nil: // no rank was started
+		return "gpurun explain " + w.path(w.Dir)
+	case len(text) == 0:
+		return "gpurun logs " + w.path(w.Dir)
+	case log.Line < 1 || log.Line > lines:
+		return fmt.Sprintf("tail -n %d %s", linesBefore, w.path(path))
+	}
+	return fmt.Sprintf("sed -n '%d,%dp' %s", max(log.Line-linesBefore, 1), log.Line+linesAfter, w.path(path))
+}
+
+// draft is the command that shows the settings of the job; empty if it would show none.
+func (w NextWriter) draft() string {
+	if _, err := w.Draft(); err != nil || w.script == nil {
+		return ""
+	}
+	return w.gpurun(append([]string{"init", "--dry-run"}, commandline.WithOption(w.Typed, "", "")...))
+}
+
+// otherPython is how to select the environment that has a module.
+func (w NextWriter) otherPython() string {
+	switch by := w.Job.PythonBy(); by {
+	case "command":
+		return "write the python of the environment that has it into the command"
+	case "--python", "":
+		return "activate the environment that has it, or name its interpreter with --python"
+	default:
+		return fmt.Sprintf("name the interpreter of the environment that has it in %s", by)
+	}
+}
+
+// shown reports whether words can be printed as they are: without a secret, on one line.
+func (w NextWriter) shown(words []string) bool {
+	return !slices.ContainsFunc(words, func(word string) bool { return strings.ContainsAny(word, "\n\r\x1b") }) &&
+		slices.Equal(w.Mask.Words(words), words)
+}
+
+// gpurun is a command of gpurun; empty if it cannot be printed.
+func (w NextWriter) gpurun(args []string) string {
+	if !w.shown(args) {
+		return ""
+	}
+	return commandline.Quote(append([]string{"gpurun"}, args...))
+}
+
+// resumed is the command that starts the job of the run again, in a new run, with an option for gpurun.
+func (w NextWriter) resumed(option ...string) string {
+	return commandline.Quote(slices.Concat([]string{"gpurun", "resume", "--fresh"}, option)) + " " + w.path(w.Dir)
+}
+
+// again is the command that starts the job again.
+func (w NextWriter) again() string {
+	line, err := readTorchrun(w.Typed, nil, false)
+	switch {
+	case err != nil:
+		return ""
+	case !w.shown(w.Typed):
+		return w.resumed()
+	case line.Set["run-id"]+line.Set["run-dir"] != "" && !line.Own.Fresh: // a run with a name has ended
+		return w.gpurun(append([]string{"--fresh"}, w.Typed...))
+	}
+	return w.gpurun(w.Typed)
+}
+
+// completed is the command with the arguments that the job requires, for the user to fill in.
+func (w NextWriter) completed(missing []string) string {
+	if w.Job.Path != "" {
+		return ""
+	}
+	args := commandline.WithOption(w.Typed, "", "")
+	for _, name := range missing {
+		names := strings.Split(name, "/") // "-c/--config"
+		slices.SortStableFunc(names, func(a, b string) int { return strings.Count(b, "-") - strings.Count(a, "-") })
+		if strings.HasPrefix(names[0], "-") {
+			args = append(args, names[0])
+		}
+		args = append(args, strings.ToUpper(strings.ReplaceAll(strings.TrimLeft(names[0], "-"), "-", "_")))
+	}
+	return w.gpurun(args)
+}
+
+// policy is the command that starts the job again with another policy, or the diff of the train.toml.
+func (w NextWriter) policy(step strategy.NextStep) (command, diff string) {
+	key := step.Setting[strings.LastIndex(step.Setting, ".")+1:]
+	option := strings.ReplaceAll(key, "_", "-")
+	switch {
+	case step.Setting == strategy.SettingLeastBatch:
+		return "", w.edited([]string{"knobs", string(strategy.MicroBatchSize), key}, step.Value)
+	case step.Value == "" && w.inFile("recovery", key):
+		return "", w.edited([]string{"recovery", key}, "[]")
+	}
+	args := commandline.WithOption(w.Typed, option, step.Value)
+	if !w.shown(args) {
+		if step.Value == "" {
+			return "", ""
+		}
+		return w.resumed("--"+option, step.Value), ""
+	}
+	return w.gpurun(args), ""
+}
+
+// inFile reports whether the job's train.toml has a key.
+func (w NextWriter) inFile(table, key string) bool {
+	text, err := os.ReadFile(w.Job.Path)
+	if err != nil {
+		return false
+	}
+	_, found, err := patch.Get(patch.TOML, text, patch.Join([]string{table, key}))
+	return err == nil && found
+}
+
+// edited is the diff of the job's train.toml with another value at a path, written as TOML; empty if the
+// path has no value there, or if other values would change.
+func (w NextWriter) edited(path []string, value string) string {
+	text, err := os.ReadFile(w.Job.Path)
+	if err != nil || w.Job.Path == "" {
+		return ""
+	}
+	next, err := patch.SetTOML(text, path, value)
+	if err != nil {
+		return ""
+	}
+	name, err := filepath.Rel(w.From, w.Job.Path)
+	if err != nil || strings.HasPrefix(name, "..") {
+		return ""
+	}
+	return string(format.Unified("a/"+name, text, "b/"+name, next))
+}
+
+// apply is the command that changes files by a patch, and starts the job again.
+func (w NextWriter) apply(file string) string {
+	start := w.gpurun(commandline.WithOption(w.Typed, "", ""))
+	if start == "" {
+		start = w.resumed()
+	}
+	return "git apply " + w.path(file) + " && " + start
+}
+
+// planned is the command that starts the job with the plan of a step, or the diff of the files that have it.
+func (w NextWriter) planned(step strategy.NextStep) (command, diff string) {
+	p := w.Prepared
+	if p.unpinned != nil {
+		p = p.unpinned
+	}
+	r := p.Resolved
+	plan, turned := p.split(step.Plan)
+	change, err := r.recipe.Apply(r.command, plan, r.at, w.Dir)
+	if err != nil || len(turned)+len(change.Calls) > 0 {
+		return "", ""
+	}
+	if step.Checkpoint != "" {
+		if !exists(r.under(step.Checkpoint)) {
+			return "", ""
+		}
+		if change, err = r.recipe.ResumeFrom(change, r.command, plan, step.Checkpoint, w.Dir); err != nil {
+			return "", ""
+		}
+	}
+	if len(change.Files) > 0 || !w.means(p, change, plan) {
+		return "", ""
+	}
+	proposal := r.Job.origin.with(r.Job.Argv, change.Argv)
+	switch {
+	case proposal.Key == "" && len(change.Env) == 0:
+		return w.gpurun(p.WithoutNumber(proposal.Words)[1:]), ""
+	case len(change.Env) > 0 || proposal.NoArgs || !w.shown(proposal.Words):
+		return "", ""
+	case proposal.Key == "command":
+		return "", w.edited([]string{"job", proposal.Key}, tomlValue(asWritten(proposal)))
+	}
+	return "", w.edited([]string{"job", proposal.Key}, tomlValue(proposal.Words))
+}
+
+// asWritten is a command with the variables that the user wrote.
+func asWritten(p model.Proposal) string {
+	var line []string
+	for i, word := range p.Words {
+		if source, written := p.Sources[i]; !written {
+			line = append(line, commandline.QuoteWord(word))
+		} else if source != "" {
+			line = append(line, source)
+		}
+	}
+	return strings.Join(line, " ")
+}
+
+// means reports whether a changed command, read again, has the values of a plan.
+func (w NextWriter) means(p *Prepared, change model.Command, plan strategy.Plan) bool {
+	command := p.command
+	command.Argv = change.Argv
+	read, _, err := p.recipe.Read(command, p.at)
+	return err == nil && !slices.ContainsFunc(strategy.Knobs, func(k strategy.Knob) bool {
+		return plan[k] != "" && plan[k] != p.plan[k] && read[k] != plan[k]
+	})
+}

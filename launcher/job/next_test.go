@@ -1,0 +1,154 @@
+package job
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// nextWriter is that of a command line, or of the train.toml that it names.
+func nextWriter(t *testing.T, dir string, words ...string) NextWriter {
+	t.Helper()
+	t.Chdir(dir)
+	j, _, err := Open(t.Context(), words, os.Environ(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j.Path == "" { // a command line has no [knobs]
+		j.Knobs = map[string]any{"micro_batch_size": map[string]any{"arg": []any{"--batchSize", "-b"}}, "gradient_accumulation_steps": map[string]any{"arg": "--accum", "default": int64(1)}}
+	}
+	p, err := Prepare(t.Context(), j, Surroundings{Environ: os.Environ()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NextWriter{Prepared: p, Typed: words, Dir: filepath.Join(dir, ".gpurun", "train", "r1"), From: dir, Mask: mask.New(p.Job.Argv, p.Environ()),
+		Keep: func(string) (string, error) { return filepath.Join(dir, "next.patch"), nil }}
+}
+
+// TestNextStepsUseTheWordsOfTheJob: each command is the one that was typed, with what the step changes.
+func TestNextStepsUseTheWordsOfTheJob(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"train.py": "import torch\n",
+		"train.toml": "[job]\nscript = \"train.py\"\nargs = [\"--bs\", \"8\"]   # as on the cluster\n[launch]\nnproc_per_node = 1\n" +
+			"[recovery]\nnever = [\"precision\"]\n[knobs]\nmicro_batch_size = { arg = \"--bs\", min = 4 }\ngradient_accumulation_steps = { arg = \"--accum\", default = 1 }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	typed := []string{"--run-id", "r1", "--numerics=preserve", "python3", "train.py", "-b", "64"}
+	file := []string{"train.toml"}
+	secret := []string{"python3", "train.py", "--token", "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"}
+	policy := strategy.NextStep{Kind: strategy.NextPolicy, Setting: strategy.SettingNumerics, Value: "mixed-precision"}
+	smaller := strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.MicroBatchSize: "16"}}
+	again := strategy.NextStep{Kind: strategy.NextRun}
+	missing := strategy.NextStep{Kind: strategy.NextRun, Missing: []string{"--data", "-c/--config", "out-dir"}}
+	never := strategy.NextStep{Kind: strategy.NextPolicy, Setting: strategy.SettingNever}
+	least := strategy.NextStep{Kind: strategy.NextPolicy, Setting: strategy.SettingLeastBatch, Value: "2"}
+	for name, test := range map[string]struct {
+		typed []string
+		step  strategy.NextStep
+		want  string // the command, or the changed lines; empty: no words
+	}{
+		"a policy":                         {typed, policy, "gpurun --numerics mixed-precision python3 train.py -b 64"},
+		"a policy, in front of a file":     {file, policy, "gpurun --numerics mixed-precision train.toml"},
+		"a policy, and a secret":           {secret, policy, "gpurun resume --fresh --numerics mixed-precision .gpurun/train/r1"},
+		"a smaller batch":                  {typed, smaller, "gpurun --numerics=preserve python3 train.py -b 16"},
+		"a smaller batch, and a secret":    {append(secret, "-b", "64"), smaller, ""},
+		"a smaller batch, in a file":       {file, strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.MicroBatchSize: "4"}}, "-args = [\"--bs\", \"8\"]   # as on the cluster\n+args = [\"--bs\", \"4\"]   # as on the cluster"},
+		"the batch that the job has":       {typed, strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.MicroBatchSize: "64"}}, "gpurun --numerics=preserve python3 train.py -b 64"},
+		"again, in a run with a name":      {typed, again, "gpurun --fresh --run-id r1 --numerics=preserve python3 train.py -b 64"},
+		"again, and a secret":              {secret, again, "gpurun resume --fresh .gpurun/train/r1"},
+		"missing arguments":                {[]string{"python3", "train.py"}, missing, "gpurun python3 train.py --data DATA --config CONFIG OUT_DIR"},
+		"missing arguments, of a file":     {file, missing, ""},
+		"nothing barred any more":          {[]string{"--never", "shard", "--never=precision", "python3", "train.py"}, never, "gpurun python3 train.py"},
+		"nothing barred, in a file":        {file, never, "-never = [\"precision\"]\n+never = []"},
+		"a minimum":                        {file, least, "-micro_batch_size = { arg = \"--bs\", min = 4 }\n+micro_batch_size = { arg = \"--bs\", min = 2 }"},
+		"a minimum that no file has":       {typed, least, ""},
+		"resume":                           {typed, strategy.NextStep{Kind: strategy.NextResume}, "gpurun resume .gpurun/train/r1"},
+		"a checkpoint that is not there":   {typed, strategy.NextStep{Kind: strategy.NextResume, Checkpoint: "out/ckpt-1"}, ""},
+		"a log of an attempt without one":  {typed, strategy.NextStep{Kind: strategy.NextInspect}, "gpurun explain .gpurun/train/r1"},
+		"a log after the flag for memory":  {[]string{"--device-memory", "1GiB", "python3", "train.py"}, policy, "gpurun --numerics mixed-precision --device-memory 1GiB python3 train.py"},
+		"a plan that no argument can give": {typed, strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.Precision: "bf16"}}, ""},
+	} {
+		w := nextWriter(t, dir, test.typed...)
+		next, ok := w.Write(test.step, model.LogPlace{})
+		got := next.Command
+		if next.Diff != "" {
+			got = changedLines(next.Diff)
+			applies(t, dir, next.Diff)
+		}
+		if got != test.want || ok != (test.want != "") {
+			t.Errorf("%s: %q, %t; want %q", name, got, ok, test.want)
+		}
+	}
+}
+
+// changedLines are the lines that a diff removes and adds.
+func changedLines(diff string) string {
+	var lines []string
+	for line := range strings.Lines(diff) {
+		if (line[0] == '-' || line[0] == '+') && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "+++") {
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// applies checks that git would apply a diff in a folder.
+func applies(t *testing.T, dir, diff string) {
+	t.Helper()
+	git := exec.CommandContext(t.Context(), "git", "apply", "--check", "-")
+	git.Dir, git.Stdin = dir, strings.NewReader(diff)
+	if out, err := git.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s\n%s", err, out, diff)
+	}
+}
+
+// TestInspectShowsTheLinesOfTheFailure: the command prints the line of the log that shows the failure.
+func TestInspectShowsTheLinesOfTheFailure(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w := nextWriter(t, dir, "python3", "train.py")
+	rank := filepath.Join(w.Dir, "attempt-2", "node-1", "rank3")
+	if err := os.MkdirAll(rank, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	log := strings.Repeat("a step\n", 100) + "KeyError: 'x'\n" + strings.Repeat("a sweep\n", 100)
+	if err := os.WriteFile(filepath.Join(rank, "stdout.log"), []byte(log), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	next, ok := w.Write(strategy.NextStep{Kind: strategy.NextInspect}, model.LogPlace{Attempt: 2, Rank: 3, Stream: "stdout", Line: 101})
+	shell := exec.CommandContext(t.Context(), "sh", "-c", next.Command)
+	shell.Dir = dir
+	out, err := shell.Output()
+	if !ok || err != nil || !strings.Contains(string(out), "KeyError: 'x'") || strings.Count(string(out), "\n") > 30 {
+		t.Errorf("%q: %v\n%s", next.Command, err, out)
+	}
+}
+
+// TestMissingModuleNamesTheInterpreter: most modules that are missing are in another environment.
+func TestMissingModuleNamesTheInterpreter(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for by, typed := range map[string][]string{
+		"write the python of the environment that has it into the command": {"python3", "train.py"}, "activate the environment that has it, or name its interpreter with --python": {"train.py"},
+	} {
+		w := nextWriter(t, dir, typed...)
+		next, _ := w.Write(strategy.NextStep{Kind: strategy.NextInspect, Module: true}, model.LogPlace{})
+		if want := "the job ran with " + w.Python() + ": install the module there, or " + by; next.Reason != want {
+			t.Errorf("%q: %q, want %q", typed, next.Reason, want)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package launcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// An Adviser writes next steps in the words of the job, and checks them.
+type Adviser interface {
+	// Patched returns the job as read from a patched copy of its source that adds missing settings; nil: there
+	// is no such patch.
+	Patched(ctx context.Context) *strategy.Job
+	// Write makes a step's command or diff. It returns false if the job has no words for the step, or if the
+	// result is not what the step needs.
+	Write(step strategy.NextStep, log model.LogPlace) (model.NextStep, bool)
+}
+
+const (
+	// adviceBound is the time that next steps may take.
+	adviceBound = 2 * time.Second
+	// mostSteps is how many are shown.
+	mostSteps = 3
+)
+
+// next returns what the user can do after a run that ended without training. A failure here does not change
+// how the run ended: then there are fewer steps, or none.
+func (l *Launcher) next(ctx context.Context, s State, d strategy.Decision) []model.NextStep {
+	if l.Adviser == nil || d.Outcome == strategy.Trained || len(s.History) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), adviceBound)
+	defer cancel()
+	steps := []model.NextStep{}
+	_ = errext.Recovered(func() error { // a bug leaves the steps so far
+		l.addSteps(ctx, &steps, s, d)
+		return nil
+	})
+	return steps
+}
+
+func (l *Launcher) addSteps(ctx context.Context, steps *[]model.NextStep, s State, d strategy.Decision) {
+	e := strategy.Ending{Policy: l.Policy, Job: s.Job, History: s.History, Inventory: s.inventory, Decision: d, Advice: s.ending.advice}
+	if d.Outcome == strategy.Exhausted {
+		e.Patched = l.Adviser.Patched(ctx)
+	}
+	for _, step := range e.NextSteps() {
+		written, ok := l.Adviser.Write(step, s.ending.log)
+		if !ok {
+			continue
+		}
+		if p := step.Expected; p != nil && p.Mean > 0 {
+			written.Peak = []int64{p.Mean, p.Bound}
+		}
+		if *steps = append(*steps, written); len(*steps) == mostSteps || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// logPlace is where the log shows the failure of an attempt.
+func logPlace(e strategy.Evidence, d strategy.Diagnosis) model.LogPlace {
+	place := model.LogPlace{Attempt: e.Attempt, Rank: max(d.Rank, 0), Stream: "stderr"}
+	for _, f := range d.Facts(&e) {
+		if (f.Source == "stderr" || f.Source == "stdout") && f.Finding != nil && f.Rank == d.Rank {
+			place.Stream, place.Line = f.Source, f.Finding.Line
+			break
+		}
+	}
+	return place
+}

@@ -1,0 +1,398 @@
+package strategy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// A NextKind is the kind of a NextStep.
+type NextKind string
+
+// The kinds of next steps.
+const (
+	NextRun      NextKind = "run"      // start the job, often with other arguments
+	NextPatch    NextKind = "patch"    // change a file of the job
+	NextPolicy   NextKind = "policy"   // change a limit that the user has set
+	NextResume   NextKind = "resume"   // continue the run, or start from a checkpoint
+	NextInspect  NextKind = "inspect"  // read the log
+	NextHardware NextKind = "hardware" // use other hardware
+)
+
+// The settings of the user that a NextStep changes, by their keys in train.toml.
+const (
+	SettingMode        = "recovery.mode"
+	SettingNumerics    = "recovery.numerics"
+	SettingNever       = "recovery.never"
+	SettingMaxAttempts = "recovery.max_attempts"
+	SettingCeiling     = "limits.device_memory"
+	SettingLeastBatch  = "knobs.micro_batch_size.min"
+)
+
+// A NextStep is one action of the user after a run that ended without training. It has the facts;
+// the launcher writes the command or the diff.
+type NextStep struct {
+	Kind   NextKind
+	Reason string
+	// Setting is the key that a step of kind NextPolicy changes, and Value its new value: a list
+	// joined by commas for SettingNever; empty removes the setting.
+	Setting, Value string
+	// Plan is the plan with which the job starts in a step of kind NextRun or NextPatch; nil: that
+	// of the job as written. Patched: a patch of the source is needed first.
+	Plan    Plan
+	Patched bool
+	// Init: gpurun init shows what the job lacks; for NextInspect.
+	Init bool
+	// Missing are arguments that the job requires and did not get.
+	Missing []string
+	// Module: the job's interpreter lacks a module.
+	Module bool
+	// Checkpoint is the one to start from, for NextResume; empty: gpurun continues the run.
+	Checkpoint string
+	// Expected is the need of the plan; nil: not known.
+	Expected *memory.Prediction
+
+	preference int // the lowest comes first
+}
+
+// The preferences: first the steps that keep the training, then those that cost the user least.
+const (
+	preferSame     = iota // another setting, the same training
+	preferPatch           // other source, the same training
+	preferNumerics        // other numerics
+	preferOther           // another global batch
+	preferMemory          // more memory of the same device
+	preferHardware
+	preferReading
+)
+
+// An Ending is a run that ended without training, with all facts on which its next steps depend.
+type Ending struct {
+	Policy    Policy
+	Job       Job
+	History   []Attempt
+	Inventory Inventory
+	Decision  Decision
+	// Patched is the job after a patch of its source that adds missing settings; nil: there is none.
+	Patched *Job
+	// Advice is one sentence about the failure.
+	Advice string
+}
+
+// NextSteps returns what the user can do, the best step first. Plans are predicted to fit as far
+// as anything was measured.
+func (e Ending) NextSteps() []NextStep {
+	if len(e.History) == 0 || e.Decision.Outcome == Trained {
+		return nil
+	}
+	var steps []NextStep
+	switch {
+	case !e.Decision.Outcome.Final():
+		steps = e.continued()
+	case e.last().Diagnosis.OutOfMemory():
+		steps = e.lessMemory()
+	default:
+		return e.repaired()
+	}
+	slices.SortStableFunc(steps, func(a, b NextStep) int { return cmp.Compare(a.preference, b.preference) })
+	return steps
+}
+
+func (e Ending) last() *Attempt { return &e.History[len(e.History)-1] }
+
+// continued resumes a run that is not finished.
+func (e Ending) continued() []NextStep {
+	reason := "continues the run"
+	if c := e.Inventory.Checkpoint; c != "" {
+		reason += " from " + c
+	}
+	if e.Advice != "" && e.Decision.Outcome != Stopped {
+		reason = e.Advice + "; then this " + reason
+	}
+	return []NextStep{{Kind: NextResume, Reason: reason}}
+}
+
+// repaired are the steps after an error of the job.
+func (e Ending) repaired() []NextStep {
+	d := e.last().Diagnosis
+	inspect := e.inspect()
+	again := NextStep{Kind: NextRun, Reason: "starts the job again, when that is fixed"}
+	if again.Missing = cause.MissingArguments(d.Error); len(again.Missing) > 0 {
+		again.Reason = "the job requires " + strings.Join(again.Missing, ", ")
+		return []NextStep{again, inspect}
+	}
+	steps := []NextStep{inspect}
+	if e.Decision.Rule == "failed-relaunch" {
+		steps = append(e.withoutRemedy(), inspect)
+	}
+	if c := e.Inventory.Checkpoint; c != "" {
+		steps = append(steps, NextStep{Kind: NextResume, Checkpoint: c, Plan: e.last().Plan, Reason: "starts from " + c + ", when that is fixed"})
+	}
+	return append(steps, again)
+}
+
+// withoutRemedy bars the remedy whose relaunch failed, if another one may help.
+func (e Ending) withoutRemedy() []NextStep {
+	rung := e.last().Rung
+	e.History = e.History[:len(e.History)-1]
+	d, words, fits := e.whatIf(func(p *Policy, _ *Job) { p.Never = append(p.Never, string(rung)) })
+	if !fits {
+		return nil
+	}
+	never := append(slices.Clone(e.Policy.Never), string(rung))
+	return []NextStep{{
+		Kind: NextPolicy, Setting: SettingNever, Value: strings.Join(never, ","), Expected: d.Expected,
+		Reason: fmt.Sprintf("bars %s, after which the job failed; next would be %s%s", rung, d.Changed, words),
+	}}
+}
+
+func (e Ending) inspect() NextStep {
+	return NextStep{Kind: NextInspect, Reason: e.Advice, Module: cause.LacksModule(e.last().Diagnosis.Error), preference: preferReading}
+}
+
+// lessMemory are the steps after memory ran out and no plan was left.
+func (e Ending) lessMemory() []NextStep {
+	a := e.last()
+	if lost := e.Decision.Ineffective; len(lost) > 0 {
+		inspect := e.inspect()
+		inspect.Reason = fmt.Sprintf("the job overrides %s itself: look for it in the script and its configuration", lost.Names())
+		return []NextStep{inspect}
+	}
+	var steps []NextStep
+	if c := e.Inventory.Checkpoint; c != "" && (a.Diagnosis.Late || a.Diagnosis.Growth != nil) {
+		steps = append(steps, NextStep{Kind: NextResume, Checkpoint: c, Plan: a.Plan, Reason: "starts from " + c + ": memory ran out only late"})
+	}
+	if a.Diagnosis.Growth != nil {
+		return append(steps, e.inspect())
+	}
+	steps = append(steps, e.bounds()...)
+	steps = append(steps, e.permissions()...)
+	steps = append(steps, e.patched()...)
+	steps = append(steps, e.drafted()...)
+	steps = append(steps, e.batches()...)
+	steps = append(steps, e.moreMemory()...)
+	if len(steps) == 0 {
+		steps = append(steps, e.inspect())
+	}
+	return steps
+}
+
+// whatIf decides again as if a new run with a changed policy or job had come to the end of the history. The
+// words are a clause about the prediction. fits is false if there is no plan, or none that fits.
+func (e Ending) whatIf(change func(*Policy, *Job)) (d Decision, words string, fits bool) {
+	p, j, inv := e.Policy, e.Job, e.Inventory
+	p.Never, j.Knobs, j.Written = slices.Clone(p.Never), maps.Clone(j.Knobs), maps.Clone(j.Written)
+	p.MaxAttempts, p.RestartFromZero = math.MaxInt, 0
+	inv.Checkpoint, inv.NoCheckpoint = "", ""
+	change(&p, &j)
+	s := situationOf(p, j, e.History, inv)
+	d = s.decide()
+	switch {
+	case !d.Relaunch || d.Rule != "out-of-memory":
+		return d, "", false
+	case d.Expected == nil || s.weighing == nil:
+		return d, "; whether it fits is not known", true
+	}
+	room := s.weighing.room(d.Next)
+	words = "; predicted " + span(*d.Expected, s.weighing.fit.Capacity(s.weighing.memory(d.Next)))
+	return d, words, d.ByMean || room == 0 || d.Expected.Bound <= room
+}
+
+// bounds are the steps where a limit of the run ended it, not the lack of plans.
+func (e Ending) bounds() []NextStep {
+	step := NextStep{Kind: NextPolicy}
+	var loosen func(*Policy, *Job)
+	switch e.Decision.Rule {
+	case "recovery-off":
+		step.Setting, step.Value = SettingMode, string(Predict)
+		loosen = func(p *Policy, _ *Job) { p.Mode = Predict }
+	case "max-attempts":
+		step.Setting, step.Value = SettingMaxAttempts, fmt.Sprint(2*e.Policy.MaxAttempts)
+		loosen = func(*Policy, *Job) {}
+	case "restart-from-zero":
+		step.Kind, loosen = NextRun, func(*Policy, *Job) {}
+	default:
+		return nil
+	}
+	d, words, fits := e.whatIf(loosen)
+	if !fits {
+		return nil
+	}
+	step.Expected, step.preference = d.Expected, preferenceOf(d.Training)
+	if step.Reason = fmt.Sprintf("allows the next plan: %s%s", d.Changed, words); step.Kind == NextRun {
+		step.Plan, step.Reason = d.Next, fmt.Sprintf("starts with the next plan: %s%s", d.Changed, words)
+	}
+	return []NextStep{step}
+}
+
+func preferenceOf(t Training) int {
+	if t == Changed {
+		return preferNumerics
+	}
+	return preferSame
+}
+
+// permissions are the steps that allow a remedy which only the policy bars.
+func (e Ending) permissions() []NextStep {
+	if !slices.ContainsFunc(e.Decision.Skipped, func(k Skip) bool { return k.Refused }) {
+		return nil
+	}
+	var steps []NextStep
+	try := func(setting, value string, change func(*Policy, *Job)) bool {
+		d, words, fits := e.whatIf(change)
+		if !fits {
+			return false
+		}
+		effect := ""
+		if d.Training == Changed {
+			effect = ", which changes the numerics"
+		}
+		steps = append(steps, NextStep{
+			Kind: NextPolicy, Setting: setting, Value: value, Expected: d.Expected, preference: preferenceOf(d.Training),
+			Reason: fmt.Sprintf("allows %s%s%s", d.Changed, effect, words),
+		})
+		return true
+	}
+	for i, name := range e.Policy.Never {
+		left := slices.Delete(slices.Clone(e.Policy.Never), i, i+1)
+		if try(SettingNever, strings.Join(left, ","), func(p *Policy, _ *Job) { p.Never = left }) {
+			steps[len(steps)-1].Reason += fmt.Sprintf(" (without %q in recovery.never)", name)
+		}
+	}
+	for _, n := range []Numerics{MixedPrecision, Any} {
+		looser := e.Policy.Numerics != Any && (e.Policy.Numerics != n || !e.Policy.NumericsSaid)
+		if looser && try(SettingNumerics, string(n), func(p *Policy, _ *Job) { p.Numerics, p.NumericsSaid = n, true }) {
+			break
+		}
+	}
+	return steps
+}
+
+// patched is the step that adds settings to the job's source.
+func (e Ending) patched() []NextStep {
+	if e.Patched == nil {
+		return nil
+	}
+	d, words, fits := e.with(e.Patched.Written).whatIf(func(_ *Policy, j *Job) { *j = *e.Patched })
+	if !fits {
+		return nil
+	}
+	return []NextStep{{
+		Kind: NextPatch, Patched: true, Plan: d.Next, Expected: d.Expected, preference: max(preferPatch, preferenceOf(d.Training)),
+		Reason: fmt.Sprintf("adds the arguments for the same training with %s%s", d.Changed, words),
+	}}
+}
+
+// with returns the ending with values for knobs that the plans of its attempts lack.
+func (e Ending) with(values Plan) Ending {
+	e.History = slices.Clone(e.History)
+	for i := range e.History {
+		e.History[i].Plan = values.With(e.History[i].Plan)
+	}
+	return e
+}
+
+// drafted is the step that shows the settings which the job lacks, where no patch adds them.
+func (e Ending) drafted() []NextStep {
+	step := NextStep{Kind: NextInspect, Init: true, preference: preferPatch}
+	micro, known := e.Job.Knobs[MicroBatchSize]
+	if actsOnCalls[e.last().Diagnosis.Phase] != "" || e.last().Diagnosis.Phase == cause.Eval || e.Patched != nil {
+		return nil
+	}
+	if !known || micro.Absent != "" {
+		step.preference = preferOther
+		if step.Reason = "shows which settings of the job gpurun knows, and which it lacks"; e.Decision.Unpredicted == nothingFits {
+			return nil
+		}
+		return []NextStep{step}
+	}
+	if a, known := e.Job.Knobs[GradientAccumulationSteps]; known && a.Absent == "" {
+		return nil
+	}
+	single := Plan{GradientAccumulationSteps: "1"}
+	d, words, fits := e.with(single).whatIf(func(_ *Policy, j *Job) {
+		j.Knobs[GradientAccumulationSteps], j.Written = Range{Min: 1}, j.Written.With(single)
+	})
+	if !fits {
+		return nil
+	}
+	step.Reason, step.Expected = fmt.Sprintf("shows the lines that the script lacks for the same training with %s%s", d.Changed, words), d.Expected
+	return []NextStep{step}
+}
+
+// batches are the steps that lower the micro batch where the job or the user forbids that: below
+// the minimum, or without accumulation, so that the global batch changes.
+func (e Ending) batches() []NextStep {
+	r, known := e.Job.Knobs[MicroBatchSize]
+	if !known || r.Absent != "" {
+		return nil
+	}
+	if _, stops := e.Job.Floored(e.last().Plan); stops {
+		d, words, fits := e.whatIf(func(_ *Policy, j *Job) {
+			r.Min = 1
+			j.Knobs[MicroBatchSize] = r
+		})
+		micro, _ := d.Next.Number(MicroBatchSize)
+		if !fits || micro < 1 {
+			return nil
+		}
+		return []NextStep{{
+			Kind: NextPolicy, Setting: SettingLeastBatch, Value: fmt.Sprint(micro), Expected: d.Expected,
+			Reason: fmt.Sprintf("allows %s, if the job can train with so small a micro batch%s", d.Changed, words),
+		}}
+	}
+	if a, known := e.Job.Knobs[GradientAccumulationSteps]; known && a.Absent == "" {
+		return nil
+	}
+	d, words, fits := e.whatIf(func(_ *Policy, j *Job) { j.Knobs[GradientAccumulationSteps] = Range{Scope: ScopeDerived} })
+	pair, changed := d.Changed[MicroBatchSize]
+	if !fits || !changed {
+		return nil
+	}
+	return []NextStep{{
+		Kind: NextRun, Plan: e.Job.Written.With(Plan{MicroBatchSize: pair[1]}), Expected: d.Expected, preference: preferOther,
+		Reason: fmt.Sprintf("trains with another global batch: micro batch %s→%s without accumulation%s", pair[0], pair[1], words),
+	}}
+}
+
+// moreMemory are the steps that give each rank more memory: up to that of the device, or another
+// device.
+func (e Ending) moreMemory() []NextStep {
+	s := situationOf(e.Policy, e.Job, e.History, e.Inventory)
+	var short shortage
+	if w, why := s.weigh(); why == "" && e.Decision.Unpredicted == nothingFits {
+		s.weighing = w
+		short, _ = s.shortage()
+	}
+	need := short.need
+	total := s.inventory.Device.Total
+	if s.inventory.Accelerator == "cpu" {
+		total = s.inventory.HostAvailable / int64(max(e.Job.LocalRanks, 1))
+	}
+	var steps []NextStep
+	raise := NextStep{Kind: NextPolicy, Setting: SettingCeiling, Expected: short.expected, preference: preferMemory}
+	switch ceiling := e.Job.Ceiling; {
+	case ceiling == 0:
+	case need > ceiling && (total == 0 || need <= total):
+		raise.Value = mebibytes(need)
+		raise.Reason = fmt.Sprintf("gives each rank %s in place of %s, enough for the plan that needs least", GiB(need), GiB(ceiling))
+		steps = append(steps, raise)
+	case need == 0 && total > ceiling:
+		raise.Value = mebibytes(min(2*ceiling, total))
+		raise.Reason = fmt.Sprintf("raises the limit of %s for each rank, of %s that are there; how much the job needs is not known", GiB(ceiling), GiB(total))
+		steps = append(steps, raise)
+	}
+	if short.words != "" {
+		steps = append(steps, NextStep{Kind: NextHardware, Reason: short.words + short.enough, Expected: short.expected, preference: preferHardware})
+	}
+	return steps
+}
+
+// mebibytes is a size as flags take it, rounded up.
+func mebibytes(n int64) string { return fmt.Sprintf("%dMiB", (n+1<<20-1)>>20) }
