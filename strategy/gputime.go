@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -36,6 +37,25 @@ func (t *GPUTime) Words() string {
 		words += ", " + GPUSeconds(t.Rescued) + " trained since the first rescue"
 	}
 	return words
+}
+
+// Comment is a line for a scheduler's record of the job: "rescued 8x4, 2 attempts, 31 GPU-s lost", with
+// the micro batch and the accumulation of the plan; empty if the run trained and was not rescued. An
+// empty outcome means that the last of the attempts is about to start.
+func (t *GPUTime) Comment(outcome Outcome, plan Plan, attempts int) string {
+	if t == nil || outcome == Trained && t.Rescues == 0 {
+		return ""
+	}
+	how := string(outcome)
+	if outcome == "" || outcome == Trained {
+		how = "rescued"
+		if attempts == 1 {
+			how += " in place"
+		} else if micro := plan[MicroBatchSize]; micro != "" {
+			how += fmt.Sprintf(" %sx%s", micro, cmp.Or(plan[GradientAccumulationSteps], "1"))
+		}
+	}
+	return fmt.Sprintf("%s, %s, %s lost", how, Count(attempts, "attempt"), GPUSeconds(t.Lost))
 }
 
 // GPUSeconds formats GPU time for people: "31 GPU-s", "2.4 GPU-h".

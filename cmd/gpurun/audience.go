@@ -2,9 +2,11 @@ package main
 
 import (
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/live"
@@ -25,6 +27,7 @@ type audience struct {
 	people  *console.People
 	monitor *live.Monitor
 	others  *notify.Notifier
+	comment *notify.Comment // nil where nothing comments on the job
 	meters  *metrics.Exporter
 	pipe    *pipeline.Pipeline
 	events  *output.Words // destination of the events as JSON; nil without --json
@@ -46,6 +49,9 @@ func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *pipeline.P
 	show = report.AtEnd(show, a.people, manual.Version())
 	notified := notify.NotifiedRun{Dir: dir, Workdir: p.Job.Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
 	a.others, show = notify.New(p.Job.Notify, notified, a.monitor.Events(show))
+	if at, err := cluster.Detect(os.Environ()); err == nil && at.Slurm() && p.Job.SlurmComment {
+		a.comment, show = notify.NewComment(at.Comment, show)
+	}
 	a.meters = metrics.New(p.MetricsOf(filepath.Base(dir)), a.secrets)
 	a.show = pipe.Events(a.meters.Events(show))
 	return a

@@ -175,6 +175,7 @@ func launch(
 	defer signals.Record(nil)
 	a.recall(events)
 	defer a.others.Begin(ctx, log.Note)()
+	defer a.comment.Begin(ctx, events, log.Note)()
 
 	before := runstate.Of(events)
 	began := cmp.Or(before.First.At, time.Now())

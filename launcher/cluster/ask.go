@@ -1,10 +1,8 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os/exec"
 	"strings"
 	"time"
 )
@@ -46,13 +44,11 @@ type slurmJobState struct {
 }
 
 func querySlurm(ctx context.Context, job string) (slurmJobState, error) {
-	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", job)
-	cmd.Stdout, cmd.WaitDelay = &output, time.Second
-	if err := cmd.Run(); err != nil {
+	line, err := scontrol(ctx, "--oneliner", "show", "job", job)
+	if err != nil {
 		return slurmJobState{}, fmt.Errorf("query Slurm about job %s: %w", job, err)
 	}
-	return readJob(output.String())
+	return readJob(line)
 }
 
 // readJob parses scontrol's line about a job: "JobId=7 … Requeue=1 … EndTime=… …". A job that is

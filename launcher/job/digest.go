@@ -49,7 +49,7 @@ func digest(j *Job) string {
 
 // asides are the tables and keys of a train.toml that do not change the job: notifications
 // and observation.
-var asides = map[string][]string{"notify": nil, "metrics": nil, "launch": {"stall_timeout", "log_limit", "preflight"}}
+var asides = map[string][]string{"notify": nil, "metrics": nil, "slurm": nil, "launch": {"stall_timeout", "log_limit", "preflight"}}
 
 // fileDigest returns a short digest of the content of a train.toml, independent of its layout.
 func fileDigest(root map[string]any) string {

@@ -65,6 +65,8 @@ type Job struct {
 	Notify  model.Notify
 	Metrics model.Metrics
 	Fits    SharedFits
+	// SlurmComment: the comment of the Slurm job is kept up to date.
+	SlurmComment bool
 
 	// Warnings are messages about requests without effect.
 	Warnings []string

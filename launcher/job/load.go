@@ -114,6 +114,7 @@ func (r *reader) read() {
 	r.readLaunch()
 	r.readRecovery()
 	r.readKeys("limits")
+	r.readKeys("slurm")
 	r.readNotify()
 	if knobs, set := r.root["knobs"]; set {
 		if r.job.Knobs, set = knobs.(map[string]any); !set {

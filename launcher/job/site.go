@@ -110,7 +110,7 @@ func (j *Job) configure(f configFile) error {
 		locked = r.readLocked()
 	}
 	r.unknownKeys()
-	for _, name := range []string{"launch", "limits", "fits"} {
+	for _, name := range []string{"launch", "limits", "fits", "slurm"} {
 		r.readKeys(name)
 	}
 	r.readRecovery()
