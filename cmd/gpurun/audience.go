@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -61,6 +62,16 @@ func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *pipeline.P
 func (a *audience) recall(events []launcher.Event) {
 	a.people.Recall(events)
 	a.pipe.Recall(events)
+}
+
+// begin starts what waits for others: notifications, and the comment on the job. end waits for them, for a
+// bounded time.
+func (a *audience) begin(ctx context.Context, events []launcher.Event, note func(text string)) (end func()) {
+	notified, commented := a.others.Begin(ctx, note), a.comment.Begin(ctx, events, note)
+	return func() {
+		commented()
+		notified()
+	}
 }
 
 func (a *audience) page() *console.Page { return console.NewPage(a.said, a.secrets) }

@@ -174,8 +174,7 @@ func launch(
 	signals.Record(log)
 	defer signals.Record(nil)
 	a.recall(events)
-	defer a.others.Begin(ctx, log.Note)()
-	defer a.comment.Begin(ctx, events, log.Note)()
+	defer a.begin(ctx, events, log.Note)()
 
 	before := runstate.Of(events)
 	began := cmp.Or(before.First.At, time.Now())
