@@ -1,6 +1,7 @@
 package cause
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 )
@@ -85,6 +86,9 @@ func (s *Scanner) recentGrowth() *Growth {
 // readings returns the last lines of progress that give the memory in use under the same word as
 // the last one, oldest first, with rising steps.
 func (s *Scanner) readings() (all []memoryReading, word string) {
+	if !slices.ContainsFunc(memoryWords, func(w string) bool { return bytes.Contains(last(s.tail), []byte(w)) }) {
+		return nil, ""
+	}
 	for raw := range s.recent(growthLines) {
 		line := strip(plain(raw)).text
 		used, key, ok := memoryIn(line)

@@ -1,7 +1,6 @@
 package cause
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,25 +16,36 @@ type segment struct {
 // plain removes terminal control sequences and control bytes. PyTorch 2.2 and 2.3 print a device
 // index as a raw byte, which becomes a number.
 func plain(raw []byte) string {
-	if !slices.ContainsFunc(raw, func(c byte) bool { return c < 0x20 && c != '\t' || c >= 0x7f }) {
-		return string(raw)
+	i := control(raw)
+	if i == len(raw) {
+		return strings.ToValidUTF8(string(raw), "\uFFFD")
 	}
 	var b strings.Builder
 	b.Grow(len(raw))
-	for i := 0; i < len(raw); i++ {
+	done := 0
+	for ; i < len(raw); i += 1 + control(raw[i+1:]) {
+		b.Write(raw[done:i])
 		c := raw[i]
 		switch {
 		case c == 0x1b:
 			i = skipEscape(raw, i)
-		case c >= 0x20 && c != 0x7f:
-			b.WriteByte(c)
 		case strings.HasSuffix(b.String(), "GPU ") && followed(raw[i+1:], " has a total"):
 			b.WriteString(strconv.Itoa(int(c)))
-		case c == '\t':
-			b.WriteByte('\t')
+		}
+		done = i + 1
+	}
+	b.Write(raw[min(done, len(raw)):])
+	return strings.ToValidUTF8(b.String(), "\uFFFD")
+}
+
+// control returns the index of the first control character other than a tabulator.
+func control(p []byte) int {
+	for i, c := range p {
+		if c < 0x20 && c != '\t' || c == 0x7f {
+			return i
 		}
 	}
-	return strings.ToValidUTF8(b.String(), "\uFFFD")
+	return len(p)
 }
 
 func followed(p []byte, by string) bool {
@@ -171,10 +181,11 @@ func (s *segment) ray() bool {
 
 // srun strips "3: " of srun --label, which aligns the numbers to the right.
 func (s *segment) srun() bool {
-	number, rest, ok := strings.Cut(s.text, ": ")
+	number, _, ok := strings.Cut(s.text[:min(len(s.text), 7)], ": ")
 	if !ok || len(number) > 5 {
 		return false
 	}
+	rest := s.text[len(number)+len(": "):]
 	number = strings.TrimLeft(number, " ")
 	if !digits(number) {
 		return false
@@ -201,10 +212,11 @@ func (s *segment) timestamp() bool {
 // host strips "worker-5: " of pdsh, which DeepSpeed's launcher uses, if a traceback's line
 // follows: any word may precede a colon.
 func (s *segment) host() bool {
-	name, rest, ok := strings.Cut(s.text, ": ")
+	name, _, ok := strings.Cut(s.text[:min(len(s.text), 66)], ": ")
 	if !ok || name == "" || len(name) > 64 || exceptionName(name) || strings.ContainsAny(name, " \t()[]\"'/:") {
 		return false
 	}
+	rest := s.text[len(name)+len(": "):]
 	if !strings.HasPrefix(rest, "[rank") && !strings.HasPrefix(rest, "Traceback (most") && !strings.HasPrefix(rest, "  File \"") && !strings.HasPrefix(rest, "    ") {
 		if class, _, ok := exception(rest); !ok || strings.Contains(class, " ") {
 			return false

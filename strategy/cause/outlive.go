@@ -14,7 +14,7 @@ func (s *Scanner) remind(w *writer, at Finding, top bool) {
 		copy(w.pending, w.pending[1:])
 		w.pending = w.pending[:handledLimit-1]
 	}
-	w.pending = append(w.pending, &pending{finding: at, top: top})
+	w.pending = append(w.pending, &pending{finding: at, top: top, wraps: wrappingOf(at.Text)})
 }
 
 // advance counts the lines and the steps after each remembered error.
@@ -92,6 +92,31 @@ var continuations = []string{
 	"by PyTorch", "PyTorch but unallocated", "Process ", "this process has",
 }
 
+// A wrapping is the way in which a message may continue on further lines.
+type wrapping uint8
+
+const (
+	wholeMessage   wrapping = iota // it does not
+	ofAllocator                    // PyTorch's, which terminals and people wrap
+	ofAsyncBackend                 // its figures are on separate lines
+	ofTensorFlow                   // the node is on the next line
+	beforeFigure                   // the text ends before a figure
+)
+
+func wrappingOf(text string) wrapping {
+	switch {
+	case strings.Contains(text, "would exceed allowed memory"):
+		return ofAsyncBackend
+	case strings.HasSuffix(text, " to allocate") || strings.HasSuffix(text, " of which"):
+		return beforeFigure
+	case strings.Contains(text, "OOM when allocating tensor"):
+		return ofTensorFlow
+	case strings.Contains(text, "ried to allocate") || strings.HasSuffix(text, "ut of memory. Tried"):
+		return ofAllocator
+	}
+	return wholeMessage
+}
+
 // asyncLines begin the lines below the message of the cudaMallocAsync backend.
 var asyncLines = []string{"Currently allocated", "Requested", "Device limit", "Free (according to CUDA)", "PyTorch limit", "                        : "}
 
@@ -107,20 +132,19 @@ func (w *writer) continues(text string) bool {
 	if len(text) > 512 {
 		return false
 	}
-	if strings.Contains(p.finding.Text, "would exceed allowed memory") {
+	trimmed := strings.TrimLeft(text, " ")
+	switch p.wraps {
+	case wholeMessage:
+		return false
+	case ofAsyncBackend:
 		return hasPrefix(text, asyncLines)
-	}
-	text = strings.TrimLeft(text, " ")
-	if strings.HasSuffix(p.finding.Text, " to allocate") || strings.HasSuffix(p.finding.Text, " of which") {
-		_, n := quantity(text)
+	case beforeFigure:
+		_, n := quantity(trimmed)
 		return n > 0
-	}
-	if strings.Contains(p.finding.Text, "OOM when allocating tensor") {
+	case ofTensorFlow:
 		return p.units <= 2 && strings.HasPrefix(strings.TrimLeft(text, "\t "), "[[") // TensorFlow names the node below
 	}
-	if !strings.Contains(p.finding.Text, "ried to allocate") && !strings.HasSuffix(p.finding.Text, "ut of memory. Tried") {
-		return false
-	}
+	text = trimmed
 	if rest, ok := strings.CutPrefix(text, "and "); ok {
 		_, n := quantity(rest)
 		return n > 0
@@ -168,6 +192,7 @@ func (s *Scanner) extend(w *writer, text string) {
 	if f := parseFigures(glued); f.known() > p.finding.Figures.known() {
 		p.finding.Text, p.finding.Figures = glued, f
 	}
+	p.wraps = wrappingOf(p.finding.Text)
 	if p.finding.Phase == NoPhase && contains(text, []string{"gradients/", "gradient_tape/"}) && contains(text, []string{"{{node ", "[[Node: "}) {
 		p.finding.Phase = Backward
 	}

@@ -79,6 +79,9 @@ func hasDecimal(text string) bool {
 
 // afterBar returns the index of the text that follows tqdm's bar on the same line; 0: none.
 func afterBar(text string) int {
+	if strings.IndexByte(text, ']') < 0 {
+		return 0
+	}
 	at := strings.Index(text, "it/s")
 	if other := strings.Index(text, "s/it"); at < 0 || other >= 0 && other < at {
 		at = other

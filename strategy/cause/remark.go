@@ -3,6 +3,7 @@ package cause
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // A Remark is information in the text of a finding in addition to its cause.
@@ -135,13 +136,43 @@ var remarks = []remarkPattern{
 	{remark: SaysWatchdog, words: []string{"atchdog", "eartbeat monitor", "Some NCCL operations have failed or timed out"}},
 }
 
+// remarkWords finds the words of all patterns at once, and remarksOf lists the patterns of each
+// word, in the order of the catalogue.
+var (
+	remarkWords = sync.OnceValue(func() *prefilter {
+		var all []string
+		for _, r := range remarks {
+			all = append(all, r.words...)
+		}
+		return newPrefilter(all)
+	})
+	remarksOf = sync.OnceValue(func() map[string][]int {
+		of := map[string][]int{}
+		for i, r := range remarks {
+			for _, w := range r.words {
+				of[w] = append(of[w], i)
+			}
+		}
+		return of
+	})
+)
+
 // Remarks returns the remarks for a finding's text, in the order of the catalogue.
 func Remarks(code Code, text string) []Remark {
+	var at []int
+	remarkWords().each([]byte(text), func(word string) {
+		for _, i := range remarksOf()[word] {
+			r := &remarks[i]
+			if (r.code == "" || r.code == code) && !slices.Contains(at, i) && (r.not == "" || !strings.Contains(text, r.not)) {
+				at = append(at, i)
+			}
+		}
+	})
+	slices.Sort(at)
 	var found []Remark
-	for _, r := range remarks {
-		if (r.code == "" || r.code == code) && !slices.Contains(found, r.remark) &&
-			contains(text, r.words) && (r.not == "" || !strings.Contains(text, r.not)) {
-			found = append(found, r.remark)
+	for _, i := range at {
+		if !slices.Contains(found, remarks[i].remark) {
+			found = append(found, remarks[i].remark)
 		}
 	}
 	return found

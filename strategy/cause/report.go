@@ -220,7 +220,7 @@ func (s *Scanner) LastStep() int {
 // recent yields the given number of last lines, the last one first.
 func (s *Scanner) recent(lines int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		rest := s.tail
+		rest := last(s.tail)
 		for range lines {
 			if rest = bytes.TrimRight(rest, "\r\n"); len(rest) == 0 {
 				return

@@ -104,6 +104,7 @@ type writer struct {
 type pending struct {
 	finding Finding
 	top     bool // its exception leaves the program
+	wraps   wrapping
 	units   int  // since it was reported
 	bytes   int  // since it was reported
 	steps   int  // the weight of the steps since
@@ -209,7 +210,8 @@ func (w *writer) close(s *Scanner) {
 // lastWords reports the exception in the last line of output in which nothing else was seen:
 // saved output may lack its traceback.
 func (s *Scanner) lastWords() {
-	text := strings.TrimRight(string(s.tail), " \t\r\n")
+	tail := string(last(s.tail))
+	text := strings.TrimRight(tail, " \t\r\n")
 	segs := segments(plain([]byte(text[strings.LastIndexAny(text, "\r\n")+1:])))
 	if len(segs) == 0 {
 		return
@@ -217,14 +219,14 @@ func (s *Scanner) lastWords() {
 	seg := segs[len(segs)-1]
 	class, message, ok := exception(seg.text)
 	if !ok && complains(seg.text) {
-		s.complain(seg, s.line-strings.Count(string(s.tail[len(text):]), "\n")+1)
+		s.complain(seg, s.line-strings.Count(tail[len(text):], "\n")+1)
 		return
 	}
 	if !ok || message == "" || class == "Error" || wrapper(class, message) || seg.text[0] == ' ' ||
 		!strings.HasSuffix(class, "Error") && !strings.HasSuffix(class, "Exception") {
 		return
 	}
-	line := max(0, s.line-strings.Count(string(s.tail[len(text):]), "\n"))
+	line := max(0, s.line-strings.Count(tail[len(text):], "\n"))
 	if s.hit > line {
 		return // a line with a trigger came after it
 	}
@@ -303,14 +305,13 @@ func (s *Scanner) skip(p []byte) {
 
 func (s *Scanner) remember(p []byte) {
 	s.remembered += len(p)
-	if len(p) >= tailLimit {
-		s.tail = append(s.tail[:0], p[len(p)-tailLimit:]...)
-		return
+	switch {
+	case len(p) >= tailLimit:
+		s.tail = s.tail[:0]
+	case len(s.tail)+len(p) > 2*tailLimit: // rarely: it moves the tail
+		s.tail = append(s.tail[:0], last(s.tail)...)
 	}
-	if over := len(s.tail) + len(p) - tailLimit; over > 0 {
-		s.tail = append(s.tail[:0], s.tail[over:]...)
-	}
-	s.tail = append(s.tail, p...)
+	s.tail = append(s.tail, last(p)...)
 }
 
 // unit reads one line, or one state of a progress bar. It returns true if the line was plain
