@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/bzip2"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"unicode/utf16"
@@ -18,11 +19,15 @@ const sniffed = 64 << 10
 
 // packed are the first bytes of formats that are no plain text, from their specifications.
 var packed = []struct{ magic, name, hint string }{
-	{"\xfd7zXZ\x00", "an xz archive", "unpack it: xz -dc FILE | gpurun diagnose -"},
-	{"\x28\xb5\x2f\xfd", "a zstd archive", "unpack it: zstd -dc FILE | gpurun diagnose -"},
 	{"PK\x03\x04", "a zip archive, such as a checkpoint of PyTorch", "name the file that holds the job's output"},
 	{"\x7fELF", "a program", "name the file that holds the job's output"},
 }
+
+// unread are the first bytes of compressed formats that are not read, by the program that
+// decompresses them.
+var unread = map[string]string{"\xfd7zXZ\x00": "xz", "\x28\xb5\x2f\xfd": "zstd"}
+
+var errCompressed = errors.New("is compressed")
 
 // notText is the error for a file that cannot be a job's output: "the output shows nothing
 // fatal" would be wrong for it.
@@ -45,6 +50,11 @@ func asText(name string, in io.Reader) (*bufio.Reader, error) {
 		buffered = bufio.NewReaderSize(bzip2.NewReader(buffered), sniffed)
 	}
 	start, _ = buffered.Peek(binaryReach)
+	for magic, program := range unread {
+		if bytes.HasPrefix(start, []byte(magic)) {
+			return nil, errext.Errorf(fmt.Sprintf("decompress it: %s -dc FILE | gpurun diagnose -", program), "%s %w by %s, which is not read", name, errCompressed, program)
+		}
+	}
 	for _, p := range packed {
 		if bytes.HasPrefix(start, []byte(p.magic)) {
 			return nil, notText(name, p.name, p.hint)

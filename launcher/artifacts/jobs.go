@@ -2,6 +2,7 @@ package artifacts
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -81,7 +82,10 @@ const deepSpeed = "<deepspeed>"
 
 // unpackedName is the name of a file before it was compressed.
 func unpackedName(name string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".bz2")
+	for _, suffix := range []string{".gz", ".bz2", ".zst", ".xz"} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	return name
 }
 
 // A group is the files of one job, or a folder that a launcher left.
@@ -105,7 +109,8 @@ func (c Collector) jobsOf(names []string) ([]group, []error) {
 		default:
 			in := search{collector: c}
 			in.folder(name, 0)
-			if len(in.found) == 0 {
+			failed = append(failed, in.unread...)
+			if len(in.found) == 0 && len(in.unread) == 0 {
 				failed = append(failed, fmt.Errorf("%s holds no output of a job", strings.TrimSuffix(name, "/")))
 			}
 			found = append(found, in.found...)
@@ -196,6 +201,7 @@ const (
 type search struct {
 	collector Collector
 	found     []group
+	unread    []error // output that is compressed in another way than diagnose reads
 }
 
 // notSearched are folders that hold no output of jobs.
@@ -216,8 +222,8 @@ func (s *search) folder(dir string, depth int) {
 			s.found = append(s.found, group{folder: path})
 		case e.IsDir():
 			s.folder(path, depth+1)
-		case e.Type().IsRegular() && namesOutput(e.Name()) && isText(path):
-			s.found = append(s.found, group{files: []place{placeOf(path)}})
+		case e.Type().IsRegular() && namesOutput(e.Name()):
+			s.file(path)
 		}
 	}
 }
@@ -242,15 +248,19 @@ func namesOutput(name string) bool {
 // ofOutput matches the names of text files that hold output.
 var ofOutput = lazy.Regexp(`(^|[._-])(log|logs|out|err|output|stdout|stderr|slurm|nohup|console|train|training|rank\d*)([._-]|$)`)
 
-// isText reports whether a file can be the output of a job.
-func isText(path string) bool {
+// file adds a file that can be the output of a job.
+func (s *search) file(path string) {
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
-		return false
+		return
 	}
 	defer f.Close()
-	_, err = asText(path, f)
-	return err == nil
+	switch _, err = asText(path, f); {
+	case err == nil:
+		s.found = append(s.found, group{files: []place{placeOf(path)}})
+	case errors.Is(err, errCompressed):
+		s.unread = append(s.unread, err)
+	}
 }
 
 // together reads the files of one job.
