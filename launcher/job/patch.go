@@ -23,12 +23,8 @@ func (p *Prepared) Patch(ctx context.Context) (script.Patch, error) {
 		return script.Patch{}, errext.Errorf("name the script: gpurun init --patch train.py", "the source of the job's script is not known")
 	case name != "" && name != script.RecipeName:
 		return script.Patch{}, errext.Errorf(hint, "the recipe %s knows this job's settings: a patch is for scripts with a training loop of their own", name)
-	case p.script == nil:
-		return script.Patch{}, errext.Errorf(hint, "%s has no training loop that can be read", p.shown(p.sourcePath))
-	}
-	lacks := p.script.Lacks()
-	if len(lacks) == 0 {
-		return script.Patch{}, nil
+	case p.reader() == nil:
+		return script.Patch{}, errext.Errorf("install Python", "no interpreter was found that reads %s", p.shown(p.sourcePath))
 	}
 	sources := []format.Source{{Path: p.shown(p.sourcePath), Text: p.source}}
 	if filepath.IsAbs(sources[0].Path) {
@@ -37,7 +33,7 @@ func (p *Prepared) Patch(ctx context.Context) (script.Patch, error) {
 	for _, module := range p.modules {
 		sources = append(sources, format.Source{Path: p.shown(module.Path), Text: module.Text})
 	}
-	found, err := script.MakePatch(sources, lacks, func(program string, input []byte) ([]byte, error) {
+	found, err := script.MakePatch(sources, nil, func(program string, input []byte) ([]byte, error) {
 		return p.reader().Output(ctx, program, input)
 	})
 	if err != nil {

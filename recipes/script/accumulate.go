@@ -297,6 +297,9 @@ func (s *Analysis) isAccumulation(v value, found *FoundKnob, d divisor) bool {
 		return fmt.Sprint(s.facts.text(v)) == fmt.Sprint(s.facts.text(d.value))
 	}
 	for _, one := range v.alternatives() {
+		if one.Op == "min" && len(one.Of) == 2 {
+			one = one.Of[0] // the last step of an epoch may have fewer micro batches
+		}
 		for one.Op == "float" && len(one.Of) == 1 || one.Op == "max" && len(one.Of) == 2 {
 			one = one.Of[len(one.Of)-1]
 		}

@@ -58,8 +58,8 @@ func (g Gap) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s", g.File, g.Line, g.Part, g.Reason)
 }
 
-// Lacks lists the parts that the script lacks, for MakePatch. One that saves nothing cannot resume.
-func (s *Analysis) Lacks() []PatchPart {
+// lacks lists the parts that the script lacks. One that saves nothing cannot resume.
+func (s *Analysis) lacks() []PatchPart {
 	var all []PatchPart
 	if _, certain := s.Certain(strategy.MicroBatchSize); !certain {
 		all = append(all, PatchBatch)
@@ -73,8 +73,9 @@ func (s *Analysis) Lacks() []PatchPart {
 	return all
 }
 
-// MakePatch adds parts to a script, the first of the sources; the others are its modules. ask runs
-// a program of Python with an input, and returns its output. A part is added only if its code is
+// MakePatch adds parts to a script, the first of the sources; the others are its modules. Without
+// parts it adds those that the script lacks. ask runs a program of Python with an input, and returns
+// its output. A part is added only if its code is
 // recognised with certainty, and if the patched script, when it is read again, shows the setting.
 func MakePatch(sources []format.Source, parts []PatchPart, ask func(program string, input []byte) ([]byte, error)) (Patch, error) {
 	script := sources[0]
@@ -86,13 +87,27 @@ func MakePatch(sources []format.Source, parts []PatchPart, ask func(program stri
 	if !utf8.Valid(script.Text) {
 		return Patch{}, fmt.Errorf("change %s: it is not UTF-8", script.Path)
 	}
+	doubt := ""
+	if parts == nil {
+		found, err := change(sources, nil, false, ask)
+		if err != nil {
+			return Patch{}, err
+		}
+		if parts = []PatchPart{PatchBatch, PatchAccumulation, PatchResume}; found.Reading.Facts != nil {
+			s := Decide(*found.Reading.Facts, script.Path, nil, func(string) []byte { return nil })
+			parts, doubt = s.lacks(), s.uncertainty(strategy.MicroBatchSize)
+		}
+		if len(parts) == 0 {
+			return Patch{}, nil
+		}
+	}
 	for undivided := false; ; {
 		found, err := change(sources, parts, undivided, ask)
 		if err != nil {
 			return Patch{}, err
 		}
 		for _, gap := range found.Missing {
-			miss(gap.Part, gap.Reason, gap.Line)
+			miss(gap.Part, cmp.Or(gap.Reason, doubt, "it is an argument already"), gap.Line)
 		}
 		if len(found.Added) == 0 {
 			return Patch{Missing: missing}, nil
@@ -126,16 +141,10 @@ func (s *Analysis) unread(added []PatchPart) (part PatchPart, reason string) {
 		}
 		switch part {
 		case PatchAccumulation:
-			if micro, known := s.Certain(strategy.MicroBatchSize); known && !s.batchOnly() {
-				reason = micro.Refusal
-			}
-			reason = cmp.Or(reason, s.uncertainty(strategy.GradientAccumulationSteps))
+			reason = cmp.Or(s.compares(), s.uncertainty(strategy.GradientAccumulationSteps))
 		case PatchBatch:
-			reason = s.uncertainty(strategy.MicroBatchSize)
-			if s.batchOnly() || !slices.Contains(added, PatchAccumulation) {
-				if _, known := s.Certain(strategy.MicroBatchSize); known {
-					reason = "" // BatchNorm, which a user may allow
-				}
+			if _, known := s.Certain(strategy.MicroBatchSize); !known {
+				reason = s.uncertainty(strategy.MicroBatchSize)
 			}
 		case PatchResume:
 			reason = s.Resume.Doubt
@@ -147,12 +156,15 @@ func (s *Analysis) unread(added []PatchPart) (part PatchPart, reason string) {
 	return "", ""
 }
 
-// batchOnly reports whether the layers that see a whole micro batch are the only reason against a
-// smaller one.
-func (s *Analysis) batchOnly() bool {
+// compares is the reason why a smaller micro batch is another training, apart from layers such as
+// BatchNorm, which a user can allow; empty if there is none.
+func (s *Analysis) compares() string {
 	known := *s
 	known.facts.Unlike = slices.DeleteFunc(slices.Clone(s.facts.Unlike), func(u use) bool { return u.Kind == "models" || u.Kind == "norm" })
-	return known.unequal(nil, nil) == ""
+	if micro, certain := s.Certain(strategy.MicroBatchSize); certain && s.unequal(nil, nil) == "" {
+		return micro.Refusal
+	}
+	return known.unequal(nil, nil)
 }
 
 // uncertainty is the reason why a knob is not certain or must not change; empty if it can.

@@ -6,7 +6,7 @@ PROFILES = re.compile(r"prof", re.I)
 AVERAGES = re.compile(r"(^|[._])(ema|swa|averaged?)(_?model)?s?$|model_?ema", re.I)
 RATES = re.compile(r"(adjust|set|update|warm|cosine|change|schedule)\w*(lr|rate|learn)|^lr_|_lr$", re.I)
 LOGS = re.compile(r"^(print|info|debug|log|add_scalars?|add_image|add_histogram|log_metrics?|track|print_log)$")
-MADE = re.compile(r"LR$|Scheduler$|^get_\w*schedule|^create_scheduler|^create_lr|^(Adam\w*|SGD|RMSprop|Adagrad|Adadelta|Lion|LAMB|Lamb|NAdam|RAdam|Adafactor|LBFGS|ASGD|Rprop|Muon|AdaBelief|Ranger\w*)$|^GradScaler$")
+MADE = re.compile(r"LR$|^ReduceLROnPlateau$|Scheduler$|^get_\w*schedule|^create_scheduler|^create_lr|^(Adam\w*|SGD|RMSprop|Adagrad|Adadelta|Lion|LAMB|Lamb|NAdam|RAdam|Adafactor|LBFGS|ASGD|Rprop|Muon|AdaBelief|Ranger\w*)$|^GradScaler$")
 SHUFFLES = {"shuffle", "sampler", "batch_sampler"}
 METERS = re.compile(r"meter|progress|tqdm|bar\b|log|print|write|format|info|str$|set_|round|time", re.I)
 
@@ -51,7 +51,7 @@ class Accumulation:
     def header(self):
         """Finds the index of the loop, and the object that makes the batches."""
         loop, s = self.loop, self.s
-        given, self.i, self.first, self.enumerated = loop.iter, "", 0, None
+        given, self.i, self.first, self.enumerated = getattr(loop, "iter", None), "", 0, None
         while isinstance(given, ast.Call):
             name = last(given.func)
             if name == "enumerate" and given.args and self.enumerated is None:
@@ -68,6 +68,8 @@ class Accumulation:
                 given = given.args[0]
             else:
                 break
+        if not isinstance(loop, ast.For) or isinstance(given, ast.Call) and last(given.func) in ("range", "count", "trange"):
+            raise Unclear("the loop counts steps, and is not over a loader", loop)
         if not whole(given):
             raise Unclear("the loop is not over a loader with a name: %s" % self.s.code(loop.iter)[:50], loop)
         self.data, self.given = text(given), given
@@ -121,7 +123,7 @@ class Accumulation:
             local = [c for c in self.s.nodes if isinstance(c, ast.ClassDef) and c.name == name]
             if local and any(isinstance(f, ast.FunctionDef) and f.name == "__len__" for f in local[0].body):
                 continue
-            if local or not (name in ("TensorDataset", "Subset", "random_split", "ImageFolder", "ConcatDataset") or "datasets." in dotted(getattr(n, "func", n)) and "load_dataset" not in name):
+            if local or not (name in ("TensorDataset", "Subset", "random_split", "ImageFolder", "ConcatDataset") or "datasets." in dotted(getattr(n, "func", n)) and "load_dataset" not in name or self.s.imports.get(name, ("",))[0] == "torchvision.datasets"):
                 return False
         return bool(found)
 
@@ -159,7 +161,7 @@ class Accumulation:
                     self.schedulers = True
         if not self.optimizers:
             raise Unclear("no optimizer makes a step in this loop", self.loop)
-        if len(self.optimizers) > 1:
+        if len(self.optimizers) > 1 and len(self.backwards) > 1:
             raise Unclear("several optimizers make steps in this loop: %s" % ", ".join(sorted(self.optimizers)), self.loop)
         if not any(isinstance(n, ast.Call) and last(n.func) == "zero_grad" for n in body):
             raise Unclear("nothing sets the gradients to zero in this loop", self.loop)
@@ -170,7 +172,7 @@ class Accumulation:
         if re.search("scaler", text(base), re.I):
             return text(call.args[0]) if call.args else text(base)
         made = [last(n.func) for n, _ in self.s.origins(base, self.function) if isinstance(n, ast.Call)]
-        if any(re.search(r"LR$|[Ss]chedule", m) for m in made) or not made and re.search(r"sched|warm|(^|[._])lr", text(base), re.I):
+        if any(re.search(r"LR$|[Ss]chedule|Plateau$", m) for m in made) or not any(MADE.search(m) for m in made) and re.search(r"sched|warm|(^|[._])lr", text(base), re.I):
             return ""
         if any(m == "LBFGS" for m in made):
             raise Unclear("LBFGS computes its gradients itself", call)
@@ -397,9 +399,11 @@ class Accumulation:
         for t in self.stored(s):
             if re.search(r"\.(grad|data)\b|param_groups", text(t)):
                 raise Unclear("it changes weights, gradients or the optimizer: %s" % text(t)[:50], t)
-        if not before:
-            for call in calls_in(s):
+        for call in calls_in(s):
+            if not before:
                 self.safe(call)
+            elif {text(a) for a in call.args + [k.value for k in call.keywords]} & self.optimizers and not SAFE.search(last(call.func).lower()):
+                raise Unclear("it is not known what %s does with the optimizer" % text(call)[:50], call)
         if isinstance(s, ast.If) and self.i and self.i in reads_of(s.test):
             self.scaled(s)
 
@@ -504,6 +508,8 @@ class Lengths:
                 if name not in ("int", "float", "max", "min", "ceil", "floor", "round", "abs"):
                     return self.passed(above, below, depth)
             elif isinstance(above, ast.BinOp):
+                if isinstance(above.op, ast.Mod) and isinstance(above.left, (ast.Constant, ast.JoinedStr)):
+                    return "batches"  # a text
                 if isinstance(above.op, (ast.Div, ast.FloorDiv, ast.Mod)) and above.right is below:
                     return "batches"  # an average, or a share
                 if {n for n in reads_of(above)} & {self.of.i}:
@@ -524,7 +530,7 @@ class Lengths:
                 return self.joined([self.use(c, depth + 1) for c in self.s.sites(function)])
             elif isinstance(above, ast.Expr):
                 return "batches"
-            elif not isinstance(above, (ast.UnaryOp, ast.IfExp, ast.BoolOp)):
+            elif not isinstance(above, (ast.UnaryOp, ast.IfExp, ast.BoolOp, ast.Tuple, ast.List)):
                 return "unknown"
             above, below = self.s.above[id(above)], above
 

@@ -1,8 +1,11 @@
 # Changes a script: arguments for its batch size and for the accumulation of gradients, and the
 # continuation from its own checkpoint. Only code that is recognised with certainty is changed.
-SAFE = re.compile(r"print|log|write|save|checkpoint|append|add|scalar|update|set_|synchronize|empty_cache|collect|train$|eval|valid|test|display|plot|show|dump|flush|push|record|report|track|close|sleep|barrier|reduce|gather|tick|tock|start|stop|end|item|sum|mean|max|metric|acc")
+SAFE = re.compile(r"print|log|write|save|checkpoint|append|add|scalar|update|set_|synchronize|empty_cache|collect|train$|eval|valid|test|display|plot|show|dump|flush|push|record|report|track|close|sleep|barrier|reduce|gather|tick|tock|start|stop|end|item|sum|mean|max|metric|acc|children|modules|named_|state_dict|tolist|detach|numpy|cpu|len|size")
 OTHER_READERS = {"click", "fire", "typer", "absl", "hydra", "tyro", "simple_parsing", "pyrallis", "draccus", "jsonargparse", "gin", "tap", "sacred", "configargparse", "plac", "docopt", "ml_collections"}
 TQDM = {"tqdm", "track", "progress_bar", "trange", "tqdm_notebook", "atpbar", "auto_tqdm", "prefetch"}
+
+
+CYCLE = ast.Name(id="cycle", ctx=ast.Load())
 
 
 class Unclear(Exception):
@@ -53,16 +56,20 @@ def reads_of(node):
 class Changes:
     """A script, the meaning of its names, and the changes of its text."""
 
-    def __init__(self, source, tree):
+    def __init__(self, source, tree, modules=()):
         self.bytes, self.starts, self.tree, self.edits = source.encode("utf-8", "surrogatepass"), [0], tree, []
         self.newline = "\r\n" if "\r\n" in source else "\n"
         for line in self.bytes.split(b"\n"):
             self.starts.append(self.starts[-1] + len(line) + 1)
-        self.nodes = preorder([tree])
-        self.above, self.bound, self.words = {}, {}, set()
+        self.nodes, self.modules = preorder([tree]), dict(modules)
+        self.above, self.bound, self.words, self.elsewhere, self.kept, self.tracing = {}, {}, set(), [], [], set()
+        for module in [tree] + list(self.modules.values()):
+            nodes = self.nodes if module is tree else preorder([module])
+            self.elsewhere += nodes if module is not tree else []
+            for node in nodes:
+                for child in ast.iter_child_nodes(node):
+                    self.above[id(child)] = node
         for node in self.nodes:
-            for child in ast.iter_child_nodes(node):
-                self.above[id(child)] = node
             if isinstance(node, ast.Name):
                 self.words.add(node.id)
             elif isinstance(node, ast.arg):
@@ -70,6 +77,9 @@ class Changes:
             elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 self.words.add(node.name)
         self.functions = [n for n in self.nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        self.imports = {}
+        for node in self.elsewhere:
+            self.bind(node)
         self.imports = {}
         for node in self.nodes:
             self.bind(node)
@@ -164,6 +174,12 @@ class Changes:
             node = self.above.get(id(node))
         return node or self.tree
 
+    def top(self, scope):
+        """The module of a scope."""
+        while not isinstance(scope, ast.Module):
+            scope = self.scope(scope)
+        return scope
+
     def statement(self, node):
         while not isinstance(node, ast.stmt):
             node = self.above[id(node)]
@@ -211,7 +227,7 @@ class Changes:
     def target(self, scope, target, value):
         if isinstance(target, ast.Name):
             if "global " + target.id in self.bound.get(id(scope), {}):
-                scope = self.tree
+                scope = self.top(scope)
             self.note(scope, target.id, "value", value)
         elif isinstance(target, (ast.Tuple, ast.List)):
             paired = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) and not any(isinstance(e, ast.Starred) for e in value.elts + target.elts)
@@ -219,62 +235,67 @@ class Changes:
                 if paired:
                     self.target(scope, part, value.elts[n])
                 elif isinstance(part, (ast.Name, ast.Attribute)):
-                    self.note(*((scope, part.id) if isinstance(part, ast.Name) else (self.tree, "." + part.attr)), "item", (value, n))
+                    self.note(*((scope, part.id) if isinstance(part, ast.Name) else (self.top(scope), "." + part.attr)), "item", (value, n))
                 else:
                     self.target(scope, part, ast.Constant(value=...))
         elif isinstance(target, ast.Attribute):
-            self.note(self.tree, "." + target.attr, "value", value)
+            self.note(self.top(scope), "." + target.attr, "value", value)
 
     def owner(self, name, scope):
         """The scope in which a name is bound as it is seen in another scope."""
         while scope is not None:
             if name in self.bound.get(id(scope), {}):
                 return scope
-            scope = self.scope(scope) if scope is not self.tree else None
+            scope = self.scope(scope) if not isinstance(scope, ast.Module) else None
         return None
 
     def origins(self, node, scope, depth=0):
         """The expressions, with their scopes, that a name may stand for; none if one is unknown."""
+        return [f for f in self.traced(node, scope, depth) if f[0] is not CYCLE]
+
+    def traced(self, node, scope, depth):
         found = []
-        if depth > 8:
+        if depth > 12:
             return []
         if isinstance(node, ast.Name):
             owner = self.owner(node.id, scope)
             if owner is None:
                 return []
-            for how, what in self.bound[id(owner)][node.id]:
-                more = []
-                if how == "value":
-                    more = self.origins(what, self.scope(what) if id(what) in self.above else owner, depth + 1)
-                elif how == "item":
-                    more = self.items(what[0], what[1], self.scope(what[0]), depth + 1)
-                elif how == "param":
-                    more = self.given(owner, node.id, depth + 1)
-                if not more:
-                    return []
-                found += [m for m in more if m[0] not in [f[0] for f in found]]
-            return found
+            if (id(owner), node.id) in self.tracing:
+                return [(CYCLE, scope)]
+            self.tracing.add((id(owner), node.id))
+            try:
+                return self.bindings(node, owner, depth)
+            finally:
+                self.tracing.discard((id(owner), node.id))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            for how, what in self.bound.get(id(self.tree), {}).get("." + node.attr, []):
+            for how, what in self.bound.get(id(self.top(scope)), {}).get("." + node.attr, []):
                 more = []
                 if how == "value" and id(what) in self.above:
-                    more = self.origins(what, self.scope(what), depth + 1)
+                    more = self.traced(what, self.scope(what), depth + 1)
                 elif how == "item":
                     more = self.items(what[0], what[1], self.scope(what[0]), depth + 1)
                 if not more:
                     return []
                 found += more
             return found
+        if isinstance(node, (ast.IfExp, ast.BoolOp)):
+            for value in [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values:
+                more = self.traced(value, scope, depth + 1)
+                if not more:
+                    return []
+                found += more
+            return found
         if isinstance(node, ast.Subscript):
-            for of, at in self.origins(node.value, scope, depth + 1):
+            for of, at in self.traced(node.value, scope, depth + 1):
                 if isinstance(of, ast.DictComp):
-                    found += self.origins(of.value, at, depth + 1)
+                    found += self.traced(of.value, at, depth + 1)
                 elif isinstance(of, ast.Dict):
                     key, known = constant(index(node))
                     for k, v in zip(of.keys, of.values):
                         if k is None or known and constant(k) != (key, True):
                             continue
-                        more = self.origins(v, at, depth + 1)
+                        more = self.traced(v, at, depth + 1)
                         if not more:
                             return []
                         found += more
@@ -283,17 +304,33 @@ class Changes:
             return found
         if isinstance(node, ast.Call):
             if last(node.func) in TQDM and node.args:
-                return self.origins(node.args[0], scope, depth + 1)
+                return self.traced(node.args[0], scope, depth + 1)
             made = self.called(node, scope)
             if made is not None:
                 returns = [n for n in inside(made) if isinstance(n, ast.Return) and n.value is not None]
                 for r in returns:
-                    more = self.origins(r.value, made, depth + 1)
+                    more = self.traced(r.value, made, depth + 1)
                     if not more:
                         return []
                     found += more
                 return found
         return [(node, scope)]
+
+    def bindings(self, node, owner, depth):
+        """The origins of a name by its assignments in a scope."""
+        found = []
+        for how, what in self.bound[id(owner)][node.id]:
+            more = []
+            if how == "value":
+                more = self.traced(what, self.scope(what) if id(what) in self.above else owner, depth + 1)
+            elif how == "item":
+                more = self.items(what[0], what[1], self.scope(what[0]), depth + 1)
+            elif how == "param":
+                more = self.given(owner, node.id, depth + 1)
+            if not more:
+                return []
+            found += [m for m in more if m[0] not in [f[0] for f in found]]
+        return found
 
     def called(self, call, scope):
         """The function of the script that a call runs."""
@@ -301,16 +338,32 @@ class Changes:
             return None
         owner = self.owner(call.func.id, scope)
         bound = self.bound[id(owner)][call.func.id] if owner is not None else []
-        return bound[0][1] if len(bound) == 1 and bound[0][0] == "function" else None
+        if len(bound) == 1 and bound[0][0] == "function":
+            return bound[0][1]
+        if bound and all(isinstance(what, ast.ImportFrom) for _, what in bound):
+            return self.imported(bound[-1][1], call.func.id)
+        stars = [n for n in self.nodes if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"] if not bound else []
+        return next((f for f in [self.imported(n, call.func.id) for n in stars] if f is not None), None)
+
+    def imported(self, statement, name):
+        """The function of a module of the script that an import names."""
+        original = next((a.name for a in statement.names if (a.asname or a.name) == name), name)
+        stem = (statement.module or "").replace(".", "/")
+        for path, module in self.modules.items():
+            if re.sub(r"(/__init__)?\.py$", "", path).endswith(stem):
+                made = [f for f in module.body if isinstance(f, ast.FunctionDef) and f.name == original]
+                if made:
+                    return made[-1]
+        return None
 
     def items(self, node, n, scope, depth):
         """The n-th part of an expression."""
         found = []
-        for of, at in self.origins(node, scope, depth):
+        for of, at in self.traced(node, scope, depth):
             if isinstance(of, (ast.Tuple, ast.List)) and n < len(of.elts):
-                more = self.origins(of.elts[n], at, depth + 1)
+                more = self.traced(of.elts[n], at, depth + 1)
             elif isinstance(of, ast.Call) and last(of.func) == "parse_known_args" and n == 0 or isinstance(of, ast.Call) and last(of.func) == "prepare":
-                more = self.origins(of.args[n], at, depth + 1) if last(of.func) == "prepare" and n < len(of.args) else [(of, at)]
+                more = self.traced(of.args[n], at, depth + 1) if last(of.func) == "prepare" and n < len(of.args) else [(of, at)]
             else:
                 return []
             if not more:
@@ -331,6 +384,12 @@ class Changes:
             if not used:
                 continue
             above = self.above.get(id(node))
+            if isinstance(above, ast.Call) and last(above.func) == "spawn" and above.args[:1] == [node]:
+                given = next((k.value for k in above.keywords if k.arg == "args"), above.args[1] if len(above.args) > 1 else None)
+                if isinstance(given, ast.Tuple):
+                    above = ast.copy_location(ast.Call(func=node, args=[ast.Constant(value=0)] + given.elts, keywords=[]), above)
+                    above.spawned = True
+                    self.kept.append(above)  # keeps its id
             if not (isinstance(above, ast.Call) and above.func is node):
                 return []
             found.append(above)
@@ -356,7 +415,7 @@ class Changes:
                 value = call.args[place]
             if value is None:
                 value = defaults.get(name)
-            more = self.origins(value, self.scope(value), depth) if value is not None else []
+            more = self.traced(value, self.scope(value), depth) if value is not None else []
             if not more:
                 return []
             found += more
@@ -374,14 +433,29 @@ class Changes:
                 if part in OTHER_READERS or original in ("HfArgumentParser", "TrlParser", "LightningCLI"):
                     return original if original in ("HfArgumentParser", "TrlParser", "LightningCLI") else part
         for node in self.nodes:
-            if isinstance(node, ast.Attribute) and dotted(node) == "sys.argv" or isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith("configurator.py"):
+            if isinstance(node, ast.Attribute) and dotted(node) == "sys.argv" and not isinstance(self.above[id(node)], ast.Call) or isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith("configurator.py"):
                 return "sys.argv"
         return ""
 
+    def defaulted(self, call):
+        """Whether the words that are given to a parser are those of the command line."""
+        if len(call.args) != 1 or call.keywords:
+            return False
+        if text(call.args[0]) == "sys.argv[1:]" or constant(call.args[0]) == (None, True):
+            return True
+        found = self.origins(call.args[0], self.scope(call)) if isinstance(call.args[0], ast.Name) else []
+        if not found and is_function(self.scope(call)):  # a parameter that no caller gives
+            a = self.scope(call).args
+            defaults = dict(zip(reversed([p.arg for p in a.args]), reversed(a.defaults)))
+            sites = self.sites(self.scope(call))
+            return text(call.args[0]) in defaults and constant(defaults[text(call.args[0])]) == (None, True) and all(not c.args and not c.keywords for c in sites)
+        return bool(found) and all(constant(n) == (None, True) or text(n) == "sys.argv[1:]" for n, _ in found)
+
     def is_space(self, name, scope):
-        """Whether a name is the result of the parser."""
+        """Whether a name is the result of the parser, or the parser before."""
         found = self.origins(name, scope)
-        return bool(found) and all(isinstance(n, ast.Call) and n in self.parsed for n, _ in found)
+        again = isinstance(name, ast.Name) and name.id == self.parser
+        return any(n in self.parsed for n, _ in found) and all(n in self.parsed or again and isinstance(n, ast.Call) and last(n.func) == "ArgumentParser" for n, _ in found)
 
     def space(self, scope, line=0):
         """The expression for the parsed arguments in a scope; empty if there is none."""
@@ -409,13 +483,13 @@ class Changes:
             if len(self.parsed) > 1:
                 raise Unclear("several parsers read the command line", self.parsed[1])
             call = self.parsed[0]
-            if call.args or call.keywords:
+            if (call.args or call.keywords) and not self.defaulted(call):
                 raise Unclear("%s reads given words, not the command line" % self.code(call)[:40], call)
             if not isinstance(call.func.value, ast.Name):
                 raise Unclear("the parser has no name", call)
             self.parser = call.func.value.id
             made = [n for n, _ in self.origins(call.func.value, self.scope(call))]
-            if not made or not all(isinstance(n, ast.Call) and last(n.func) == "ArgumentParser" for n in made):
+            if not any(isinstance(n, ast.Call) and last(n.func) == "ArgumentParser" for n in made) or not all(n in self.parsed or isinstance(n, ast.Call) and last(n.func) == "ArgumentParser" for n in made):
                 raise Unclear("what %s reads is not known" % self.parser, call)
             if any(isinstance(n, ast.Attribute) and n.attr == "add_subparsers" for n in self.nodes):
                 raise Unclear("the script has several commands (add_subparsers)", call)
@@ -478,6 +552,8 @@ class Changes:
             return self.signatures[id(function), name]
         sites, a = self.sites(function), function.args
         if not sites or a.vararg or a.kwarg or a.kwonlyargs or isinstance(self.above.get(id(function)), ast.ClassDef):
+            raise Unclear("the parsed arguments are not known in %s()" % function.name, node)
+        if any(getattr(c, "spawned", False) for c in sites):
             raise Unclear("the parsed arguments are not known in %s()" % function.name, node)
         if any(isinstance(x, ast.Starred) for c in sites for x in c.args) or any(k.arg is None for c in sites for k in c.keywords):
             raise Unclear("the parsed arguments are not known in %s()" % function.name, node)

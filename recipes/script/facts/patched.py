@@ -25,6 +25,8 @@ class Batch:
         if len(numbers) != 1 or type(constant(numbers[0])[0]) is not int or constant(numbers[0])[0] < 1:
             raise Unclear("the batch size is not one number: %s" % ", ".join(text(n) for n in numbers or found), (numbers or found)[0])
         number = numbers[0]
+        if number not in s.nodes:
+            raise Unclear("the batch size is %s in a module" % text(number))
         self.shapes(number)
         words = 'type=int, default=%s, help="samples of a batch"' % s.code(number)
         name = "batch_size"
@@ -67,6 +69,8 @@ class Batch:
                     given = [k for n in s.nodes if isinstance(n, ast.Call) and last(n.func) == name for k in n.keywords + n.args]
                     if not stores and not given and fields and not c.bases:
                         return [f for f in fields if constant(f)[1]]
+            if isinstance(node, ast.Attribute) and s.parsed and s.is_space(node.value, s.scope(node)):
+                raise Unclear("", node)  # the reader knows why it is not certain
             raise Unclear("where the batch size comes from is not known: %s" % text(node), node)
         raise Unclear("the batch size is computed: %s" % text(node)[:50], node)
 
@@ -215,8 +219,10 @@ def backward_loops(script):
             continue
         if not isinstance(node.func, ast.Attribute) or last(node.func) != "backward" or node.args:
             of = text(node.func.value) if isinstance(node.func, ast.Attribute) else ""
-            library = "Accelerate" if "accel" in of.lower() else "Lightning" if "manual" in node.func.attr or "fabric" in of.lower() else "an engine such as DeepSpeed's"
-            raise Unclear("%s makes the backward pass: %s accumulates by a setting" % (library, library), node)
+            library = "Accelerate" if "accel" in of.lower() else "Lightning" if "manual" in last(node.func) or "fabric" in of.lower() else "DeepSpeed" if re.search("engine|^model", of) else ""
+            if not library:
+                raise Unclear("the backward pass has arguments: %s" % text(node)[:50], node)
+            raise Unclear("%s makes the backward pass, and accumulates gradients by a setting" % library, node)
         if node.keywords:
             raise Unclear("the backward pass keeps its graph: %s" % text(node)[:50], node)
         if not isinstance(script.above[id(node)], ast.Expr):
@@ -239,12 +245,12 @@ def backward_loops(script):
     return found
 
 
-def changed(source, tree, wants, undivided):
+def changed(source, tree, modules, wants, undivided):
     """The text with the wanted parts, and the reasons for those that are missing. A part whose
     change fails leaves no trace."""
     added, missing = [], []
     for part in wants:
-        script = Changes(source, tree)
+        script = Changes(source, tree, modules)
         try:
             script.prepare()
             failed = None
@@ -259,7 +265,7 @@ def changed(source, tree, wants, undivided):
             failed = {"part": part, "reason": "its change was not possible (%s: %s)" % (type(fault).__name__, fault), "line": 0}
         if failed:
             missing.append(failed)
-    script = Changes(source, tree)
+    script = Changes(source, tree, modules)
     if added:
         script.prepare()
         for part in added:
@@ -287,8 +293,9 @@ def patched(given):
     tree, why = parsed(dict(source))
     if tree is None:
         return json.dumps({"missing": [{"part": p, "reason": "it is not valid Python (%s)" % why, "line": 0} for p in wanted["parts"]]})
-    text_, added, missing = changed(source["text"], tree, wanted["parts"], wanted["undivided"])
+    modules = [(m["path"], parsed(dict(m))[0]) for m in given["sources"][1:]]
+    text_, added, missing = changed(source["text"], tree, [(path, t) for path, t in modules if t is not None], wanted["parts"], wanted["undivided"])
     found = {"text": text_, "added": added, "missing": missing}
-    if added:
+    if added or not wanted["parts"]:
         found["reading"] = json.loads(answer(dict(given, sources=[dict(source, text=text_)] + given["sources"][1:])))
     return json.dumps(found)

@@ -6,7 +6,7 @@
 # dimensions (rank), whether its last one may be that of the samples (flat), and whether it may be
 # a list, or a dictionary, of such values (box).
 
-ELEMENTWISE = set("""abs absolute acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bfloat16 bitwise_and bitwise_not bitwise_or bool bucketize ceil celu clamp clamp_max
+ELEMENTWISE = set("""Variable abs absolute acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bfloat16 bitwise_and bitwise_not bitwise_or bool bucketize ceil celu clamp clamp_max
     clamp_min clip clone complex conj contiguous copysign cos cosh cpu cuda deg2rad detach digamma div divide double dropout elu empty_like entr eq erf erfc erfinv exp exp2 expand_as
     expm1 float floor fmod frac full_like gelu ge greater gt half hardshrink hardsigmoid hardswish hardtanh heaviside hypot int isclose isfinite isinf isnan le leaky_relu lerp less
     lgamma log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor logit logsigmoid long lt mask_fill masked_fill maximum minimum mish mul multiply mvlgamma
