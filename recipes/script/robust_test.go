@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -123,7 +125,11 @@ func TestSettingsAreReadBeforeTheLoss(t *testing.T) {
 	}
 	for fault, why := range map[string]string{"Late": "the sources take longer than 600 s to read", "RecursionError('too deep')": "RecursionError: too deep"} {
 		program := strings.Replace(SourceRequest{Deep: true}.Program(), "    def trained(self):\n", "    def trained(self):\n        raise "+fault+"\n", 1)
-		reader := exec.Command(testenv.Python(t), "-I", "-S", "-c", program)
+		file := filepath.Join(t.TempDir(), "reader.py")
+		if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reader := exec.Command(testenv.Python(t), "-I", "-S", file)
 		reader.Stdin = bytes.NewReader(input)
 		printed, err := reader.Output()
 		if err != nil {
