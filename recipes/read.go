@@ -1,6 +1,7 @@
 package recipes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -111,7 +112,10 @@ func parallel(d *format.Draft, at Topology) (Topology, error) {
 
 // current reads a knob's value from all its places, which must agree.
 func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value, error) {
-	if knob.Absent != "" || knob.Scope == strategy.ScopeDerived || knob.Given && !d.Given(knob) {
+	if knob.Absent != "" {
+		return knob.Fixed, nil
+	}
+	if knob.Scope == strategy.ScopeDerived || knob.Given && !d.Given(knob) {
 		return "", nil
 	}
 	value, from := strategy.Value(""), format.Place{}
@@ -148,7 +152,7 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 	if value == "" {
 		value, _ = d.DefaultOf(k, knob)
 	}
-	return value, nil
+	return cmp.Or(value, knob.Fixed), nil
 }
 
 // A misreadConfig is a setting of a DeepSpeed configuration that gpurun does not understand.
@@ -166,27 +170,27 @@ func countsAll(k strategy.Knob, knob format.Knob) bool {
 // rangeOf returns the allowed changes of a knob.
 func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.Value) strategy.Range {
 	if knob.Absent != "" {
-		return strategy.Range{Absent: knob.Absent, Follows: knob.Follows}
+		return strategy.Range{Absent: knob.Absent, Follows: knob.Follows, Told: knob.Reported}
 	}
 	if len(knob.Places) > 0 && len(d.Places(knob)) == 0 {
 		return strategy.Range{Absent: knob.Places[0].Versions.Outside(d.Original.Packages) + " has no " + knob.Places[0].String()}
 	}
 	if knob.Given && !d.Given(knob) {
-		return strategy.Range{Absent: "the command has no " + knob.Places[0].Needs()}
+		return strategy.Range{Absent: "the command has no " + knob.Places[0].Needs(), Told: knob.Reported}
 	}
 	places, _, reason := written(d, k, knob)
 	if reason == "" && value == "" {
 		_, reason = d.DefaultOf(k, knob)
 	}
 	if reason != "" {
-		return strategy.Range{Absent: reason}
+		return strategy.Range{Absent: reason, Told: knob.Reported && value == ""}
 	}
 	if k.Whole() {
 		scope := knob.Scope
 		if k != strategy.GradientAccumulationSteps {
 			scope = "" // plans count each rank
 		}
-		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope, Confirm: knob.Confirm}
+		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope, Confirm: knob.Confirm, Told: knob.Reported && value == ""}
 	}
 	values, reason := possible(d, knob, places, format.Writable(k, places), value)
 	if reason != "" {

@@ -54,6 +54,12 @@ func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 			return err
 		})...)
 	}
+	if c.script == nil && c.recipe.Name != "" && s.auto() {
+		c.warnings = append(c.warnings, guest(scriptSettings, func() (err error) {
+			c, err = s.ownBatch(ctx, c)
+			return err
+		})...)
+	}
 	over, problems := recipes.FromKnobs(s.Job.Knobs)
 	if len(problems) > 0 {
 		return recipeChoice{}, errors.New(problems[0].Message)

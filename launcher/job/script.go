@@ -41,6 +41,44 @@ func (s Inspected) own(ctx context.Context, c recipeChoice) (recipeChoice, error
 	return c, nil
 }
 
+// ownBatch reads the micro batch from the script's source if the recipe's places do not show it: the recipe of
+// a library such as Accelerate knows few of the settings of the scripts that use it.
+func (s Inspected) ownBatch(ctx context.Context, c recipeChoice) (recipeChoice, error) {
+	const k = strategy.MicroBatchSize
+	plan, ranges := s.planOf(c.command, c.recipe)
+	if plan == nil || plan[k] != "" || ranges[k].Scope == strategy.ScopeDerived {
+		return c, nil
+	}
+	found, err := s.analyse(ctx)
+	if found == nil {
+		return c, err
+	}
+	own := found.Recipe(func(r format.Recipe) string { return s.unsuited(c.command, r) })
+	mine, _ := s.planOf(c.command, recipes.Recipe{Recipe: own})
+	knob := c.recipe.Knobs[k]
+	knob.Fixed, knob.Confirm = mine[k], true
+	knob.Reported = mine[k] == "" && own.Knobs[k].Reported
+	if certain, known := found.Certain(k); known && ranges[k].Absent != "" && knob.Absent == "" && knob.Given {
+		knob = format.Knob{Absent: fmt.Sprintf("the micro batch is %s, which the recipe %s does not change", certain.Name(), c.recipe.Name), Fixed: mine[k], Reported: mine[k] == ""}
+	}
+	c.recipe.Knobs = maps.Clone(c.recipe.Knobs)
+	c.recipe.Knobs[k] = knob
+	return c, nil
+}
+
+// planOf reads a plan by a recipe on one rank; nil if that fails.
+func (s Inspected) planOf(command recipes.Command, r recipes.Recipe) (strategy.Plan, map[strategy.Knob]strategy.Range) {
+	loaded, err := s.load(command, r.Recipe)
+	if err != nil {
+		return nil, nil
+	}
+	plan, ranges, err := r.Read(loaded, recipes.Topology{Ranks: 1})
+	if err != nil {
+		return nil, nil
+	}
+	return plan, ranges
+}
+
 // analyse finds the settings of a script in its source and its modules; nil if there is no source, or if
 // nothing in it trains.
 func (s Inspected) analyse(ctx context.Context) (*script.Analysis, error) {

@@ -25,6 +25,8 @@ const (
 	// mostModules, and largestModule in bytes, bound how much of a job's own code is read.
 	mostModules   = 300
 	largestModule = 1 << 20
+	// mostFolders bounds the folders in which imports are searched for.
+	mostFolders = 40
 )
 
 // An importFollower reads the local modules that a script imports, without running code.
@@ -33,11 +35,17 @@ type importFollower struct {
 	// packages are the roots, by name, of packages that contain the script itself: they are the source of an
 	// installed package that the script imports.
 	packages map[string]string
-	only     string // the job's own packages, if a root has others too; empty for all
-	most     int    // number of files to read
-	library  bool   // installed packages are read too
-	seen     map[string]bool
-	found    []format.Source
+	// near are the folders around the script: an import that no root has is the source of a package that is
+	// installed from there, or of a folder that the script adds to sys.path.
+	near []string
+	// site are the folders of the interpreter's installed packages.
+	site    []string
+	tops    map[string][]string // the folders of near that have a package or a module of a name
+	only    string              // the job's own packages, if a root has others too; empty for all
+	most    int                 // number of files to read
+	library bool                // installed packages are read too
+	seen    map[string]bool
+	found   []format.Source
 }
 
 // readModules reads the local modules that the job's script imports, to a depth of four levels; nil if there
@@ -57,11 +65,17 @@ func (s Inspected) readModules() []format.Source {
 	default:
 		f.roots = []string{filepath.Dir(s.sourcePath)}
 		f.packages = s.packagesAbove()
+		f.near, f.site, f.tops = s.around(), s.sitePackages(), map[string][]string{}
 	}
 	if f.only == "" {
 		f.roots = append(f.roots, s.importPath()...)
 	}
-	f.follow([]format.Source{{Path: s.sourcePath, Text: s.source}}, importLevels)
+	script := format.Source{Path: s.sourcePath, Text: s.source}
+	f.widen(script)
+	for folders := -1; folders < len(f.near); { // again, with the folders that the sources add
+		folders = len(f.near)
+		f.follow(append([]format.Source{script}, f.found...), importLevels)
+	}
 	return f.found
 }
 
@@ -83,6 +97,78 @@ func (s Inspected) packagesAbove() map[string]string {
 		above[filepath.Base(folder)] = filepath.Dir(folder)
 	}
 	return above
+}
+
+// around returns the folders from the script's own up to the working directory.
+func (s Inspected) around() []string {
+	folders := []string{filepath.Dir(s.sourcePath)}
+	for folder := folders[0]; strings.HasPrefix(folder, s.Job.Workdir+string(filepath.Separator)); {
+		folder = filepath.Dir(folder)
+		folders = append(folders, folder)
+	}
+	if src := filepath.Join(s.Job.Workdir, "src"); !slices.Contains(folders, src) {
+		folders = append(folders, src)
+	}
+	return folders
+}
+
+// sitePackages returns the folders of the interpreter's installed packages, as far as its path shows them.
+func (s Inspected) sitePackages() []string {
+	if s.Interpreter == nil {
+		return nil
+	}
+	prefix := filepath.Dir(filepath.Dir(s.Interpreter.Path()))
+	found, _ := filepath.Glob(filepath.Join(prefix, "lib", "python3*", "*-packages"))
+	return found
+}
+
+var (
+	changesPath = lazy.Regexp(`\bsys\.path\b|\baddsitedir\b|__import__\(['"]_init_paths|import _init_path`)
+	pathWord    = lazy.Regexp(`['"]([\w./-]+)['"]`)
+)
+
+// widen adds the folders that a source adds to sys.path, by the words in its text.
+func (f *importFollower) widen(source format.Source) {
+	if f.tops == nil || !changesPath().Match(source.Text) {
+		return
+	}
+	for line := range strings.Lines(string(source.Text)) {
+		if !strings.Contains(line, "path") && !strings.Contains(line, "join") {
+			continue
+		}
+		for _, m := range pathWord().FindAllStringSubmatch(line, -1) {
+			for _, from := range f.near {
+				folder := filepath.Join(from, m[1])
+				info, err := os.Stat(folder)
+				if err == nil && info.IsDir() && !slices.Contains(f.near, folder) && len(f.near) < mostFolders {
+					f.near = append(f.near, folder)
+					clear(f.tops)
+				}
+			}
+		}
+	}
+}
+
+// nearby returns the folders around the script with a package or a module of this name that is not installed.
+func (f *importFollower) nearby(top string) []string {
+	if f.tops == nil {
+		return nil
+	}
+	has := func(folder string) bool {
+		for _, name := range []string{filepath.Join(top, "__init__.py"), top + ".py"} {
+			if _, err := os.Stat(filepath.Join(folder, name)); err == nil {
+				return true
+			}
+		}
+		info, err := os.Stat(filepath.Join(folder, top))
+		return err == nil && info.IsDir()
+	}
+	found, known := f.tops[top]
+	if !known && !slices.ContainsFunc(f.roots, has) && !slices.ContainsFunc(f.site, has) {
+		found = slices.DeleteFunc(slices.Clone(f.near), func(folder string) bool { return !has(folder) })
+	}
+	f.tops[top] = found
+	return found
 }
 
 // follow reads the modules that sources import, to the given depth.
@@ -138,6 +224,8 @@ func (f *importFollower) imports(source format.Source) []format.Source {
 			continue
 		} else if root := f.packages[top]; root != "" {
 			roots = append(slices.Clip(roots), root)
+		} else {
+			roots = append(slices.Clip(roots), f.nearby(top)...)
 		}
 		for _, file := range files {
 			for _, root := range roots {
@@ -163,6 +251,7 @@ func (f *importFollower) read(path string) (format.Source, bool) {
 	}
 	s := format.Source{Path: path, Text: text}
 	f.found = append(f.found, s)
+	f.widen(s)
 	return s, true
 }
 

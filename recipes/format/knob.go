@@ -36,6 +36,10 @@ type Knob struct {
 	Weights bool
 	// Absent is the reason why the framework cannot change the knob.
 	Absent string
+	// Fixed is the value of an absent knob; empty: not known.
+	Fixed strategy.Value
+	// Reported: the job's process reports the value of an absent knob.
+	Reported bool
 	// Follows is the knob from which the framework takes this one's value; empty: none.
 	Follows strategy.Knob
 	// Given limits the knob to commands in which a place is present: the recipe cannot know

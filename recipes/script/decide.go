@@ -39,7 +39,10 @@ type Analysis struct {
 	// Missing has for each other knob the names that were searched for, and where.
 	Missing map[strategy.Knob]string
 	Resume  Continuation
+	// Reported: the micro batch is not known from the sources, and the job's process reports it.
+	Reported bool
 
+	files  []configuration
 	facts  Facts
 	loss   strategy.Loss
 	script string
@@ -69,6 +72,9 @@ func Decide(f Facts, script string, argv []string, read func(path string) []byte
 		}
 	}
 	for i, found := range s.Found {
+		if inherited, known := s.inherited(found.target); known && found.target.via != nil {
+			s.Found[i].target.fallback = inherited
+		}
 		if found.target.hydra {
 			if n, known := s.hydraNumber(found.target.path); known {
 				s.Found[i].target.fallback = float64(n)
@@ -131,7 +137,7 @@ func (s *Analysis) only(k strategy.Knob, candidates []Argument, doubt string) *F
 // targets.
 func (s *Analysis) reaching(k strategy.Knob, loaders []loader, what func(loader) value, of, both string) (found *FoundKnob, unknown string) {
 	for _, l := range loaders {
-		t, why := s.facts.pure(what(l))
+		t, why := s.facts.pure(s.known(what(l)))
 		switch {
 		case why != "":
 			unknown = cmp.Or(unknown, fmt.Sprintf("of the %s of %s in %s, %s", of, l.maker(), l.location, why))
@@ -150,6 +156,7 @@ func (s *Analysis) microBatch() *FoundKnob {
 	train := s.training()
 	batches := slices.DeleteFunc(slices.Clone(train), func(l loader) bool { return l.Batch.none() }) // whole batches come from elsewhere
 	found, unknown := s.reaching(k, batches, func(l loader) value { return s.forTraining(l.Batch) }, "batch size", "size batches of training")
+	s.Reported = (found == nil || unknown != "") && s.reported(unknown)
 	if found == nil {
 		doubt := cmp.Or(unknown, "no DataLoader, nor anything else that makes batches, was found that takes it")
 		if draft := s.likely(k, doubt); draft != nil {

@@ -15,7 +15,7 @@ const RecipeName = "own-script"
 
 // Entry describes the knob as an entry of [knobs]; nil for a place without such a form.
 func (f FoundKnob) Entry() map[string]any {
-	if f.Derived || len(f.target.settings) == 0 && f.target.path == nil {
+	if f.Derived || len(f.target.settings) == 0 && (f.target.path == nil || !f.target.hydra && f.target.via == nil) {
 		return nil
 	}
 	entry := f.target.entry()
@@ -38,7 +38,14 @@ func (t target) entry() map[string]any {
 	case t.hydra:
 		return map[string]any{"override": strings.Join(t.path, ".")}
 	}
-	entry := map[string]any{"path": patch.Join(t.path), "via": map[string]any{"arg": t.via.long()[0]}}
+	vias := []any{}
+	for _, name := range t.via.long() {
+		vias = append(vias, map[string]any{"arg": name, "any": len(t.via.Options) > 1})
+	}
+	entry := map[string]any{"path": patch.Join(t.path), "via": vias}
+	if t.pairs {
+		return map[string]any{"alternatives": []any{map[string]any{"override": strings.Join(t.path, ".")}, entry}}
+	}
 	if file, ok := t.via.Default.(string); ok && file != "" {
 		entry["file"] = file
 	}
@@ -136,7 +143,7 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 	r := format.Recipe{Name: RecipeName, Title: "a script of one's own", Knobs: map[strategy.Knob]format.Knob{}, Resume: s.Resume.recipe()}
 	for _, k := range strategy.Knobs {
 		if why, looked := s.Missing[k]; looked {
-			r.Knobs[k] = format.Knob{Absent: why + hint(k, "--…")}
+			r.Knobs[k] = format.Knob{Absent: why + hint(k, "--…"), Reported: s.Reported && k == strategy.MicroBatchSize}
 		} else if k != strategy.Allocator {
 			r.Knobs[k] = format.Knob{Absent: "no [knobs] entry for it"}
 		}
@@ -145,6 +152,7 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 		if found.Doubt == "" && !found.Derived && r.Grammar == (format.ArgumentGrammar{}) && found.target.settings != nil {
 			r.Grammar = grammars[found.target.settings[0].Kind]
 		}
+		r.Grammar.Pairs = r.Grammar.Pairs || found.target.pairs
 		knob, doubt := s.knob(found)
 		if doubt == "" && found.Doubt == "" && !found.Derived {
 			doubt = unsuited(format.Recipe{Name: RecipeName, Grammar: r.Grammar, Knobs: map[strategy.Knob]format.Knob{found.Knob: knob}})
@@ -161,10 +169,13 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 // knob converts a finding to its form in a recipe.
 func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 	if found.Doubt != "" {
-		return format.Knob{Absent: found.uncertain()}, ""
+		return format.Knob{Absent: found.uncertain(), Reported: s.Reported && found.Knob == strategy.MicroBatchSize}, ""
 	}
 	if found.Derived {
 		return format.Knob{Scope: strategy.ScopeDerived}, ""
+	}
+	if found.Entry() == nil {
+		return format.Knob{Absent: fmt.Sprintf("%s is not named by an argument of the command, so that gpurun cannot change it", found.target.name()), Fixed: strategy.Number(int(found.target.fixed))}, ""
 	}
 	parsed, problems := format.FromKnobs(map[string]any{string(found.Knob): found.Entry()})
 	if len(problems) > 0 {
@@ -172,6 +183,9 @@ func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 	}
 	knob = parsed.Knobs[found.Knob]
 	knob.Confirm = true
+	if found.target.hydra && knob.Given {
+		knob.Reported = found.Knob == strategy.MicroBatchSize
+	}
 	if found.Refusal != "" {
 		knob.Unless = append(knob.Unless, format.Condition{Always: true, Reason: found.Refusal})
 	}

@@ -91,6 +91,7 @@ type Facts struct {
 	Schedules   []use      `json:"schedules"`
 	Bounds      []use      `json:"bounds"`
 	Asserts     []use      `json:"asserts"`
+	Files       []use      `json:"files"` // that are read as configurations
 	Checkpoints []use      `json:"checkpoints"`
 	Unlike      []use      `json:"unlike"`
 	Trained     []trained  `json:"trained"`
@@ -205,6 +206,10 @@ type value struct {
 	Path    []string      `json:"path"`
 	Hydra   []string      `json:"hydra"`
 	Default any           `json:"default"`
+	// Pairs: words KEY VALUE of the command override the file.
+	Pairs bool `json:"pairs"`
+
+	found *target // what a name stands for
 }
 
 // A pythonLiteral is a literal, which can be None, or nothing.

@@ -22,6 +22,11 @@ type target struct {
 	fallback any
 	// constants are the values if the setting is not given.
 	constants []any
+	// pairs: words KEY VALUE of the command override the file.
+	pairs bool
+	// fixed is the value in the file, and place its file and line, if they were read.
+	fixed int64
+	place string
 	// devices: it is multiplied by the number of the process's own GPUs.
 	devices bool
 }
@@ -33,6 +38,9 @@ func (t target) name() string {
 		return t.settings[0].long()[0]
 	case t.hydra:
 		return strings.Join(t.path, ".")
+	}
+	if t.via == nil {
+		return strings.Join(t.path, ".") + " in " + t.place
 	}
 	return strings.Join(t.path, ".") + " in the file of " + t.via.long()[0]
 }
@@ -57,7 +65,7 @@ func (t target) speaks(k strategy.Knob) bool {
 
 // where is the file and line of its definition; empty for a key.
 func (t target) where() string {
-	if t.settings == nil {
+	if t.settings == nil || t.settings[0].File == "" {
 		return ""
 	}
 	return t.settings[0].String()
@@ -78,6 +86,8 @@ func (f Facts) setting(n int) target {
 // single returns the target of a value that is nothing else.
 func (f Facts) single(v value) (t target, ok bool) {
 	switch {
+	case v.found != nil:
+		return *v.found, true
 	case v.Set != nil && *v.Set >= 0 && *v.Set < len(f.Settings):
 		return f.setting(*v.Set), true
 	case v.Op == "int" && len(v.Of) > 0:
@@ -85,17 +95,21 @@ func (f Facts) single(v value) (t target, ok bool) {
 	case len(v.Hydra) > 0:
 		return target{key: "hydra " + strings.Join(v.Hydra, "."), path: v.Hydra, hydra: true}, true
 	case v.File != nil && len(v.Path) > 0:
-		named, ok := f.single(*v.File)
-		if !ok || named.settings == nil {
-			return target{}, false
+		var named *target
+		for _, one := range v.File.alternatives() {
+			if t, ok := f.single(one); ok && t.settings != nil && (named == nil || named.key == t.key) {
+				named = &t
+			} else {
+				return target{}, false
+			}
 		}
-		return target{key: "file " + named.key + " " + strings.Join(v.Path, "."), via: &named.settings[0], path: v.Path, fallback: v.Default}, true
+		return target{key: "file " + named.key + " " + strings.Join(v.Path, "."), via: &named.settings[0], path: v.Path, fallback: v.Default, pairs: v.Pairs}, true
 	}
 	return target{}, false
 }
 
 // ownDevices matches a count of the GPUs that one process has.
-var ownDevices = lazy.Regexp(`(?i)n_?gpus?\b|num_?gpus?\b|device_count\(|gpu_?count|len\([\w.]*gpu`)
+var ownDevices = lazy.Regexp(`(?i)n_?gpus?\b|num_?gpus?\b|device_count\(|gpu_?count|len\([\w.]*gpu|^(list\()?\w+\.gpus\)?$`)
 
 // byDevices removes the number of the process's own GPUs from a product.
 func (f Facts) byDevices(v value) (value, bool) {
@@ -157,10 +171,14 @@ func (f Facts) without(v value, factor target) (value, bool) {
 	return v, false
 }
 
+// constantText begins the reason why a batch has no setting.
+const constantText = "it is the constant "
+
 // pure returns the only target whose unchanged value it is; why is the reason if there is none.
 func (f Facts) pure(v value) (t target, why string) {
 	var found []target
 	var constants []any
+	defaulted := false // a default may be replaced by what calls the function
 	for _, one := range v.alternatives() {
 		if one.none() {
 			continue
@@ -171,7 +189,7 @@ func (f Facts) pure(v value) (t target, why string) {
 				inner, devices = f.byDevices(inner)
 			}
 			if inner.Const.known && !devices {
-				constants = append(constants, inner.Const.value)
+				constants, defaulted = append(constants, inner.Const.value), defaulted || inner.Default == true
 				continue
 			}
 			t, ok := f.single(inner)
@@ -186,7 +204,10 @@ func (f Facts) pure(v value) (t target, why string) {
 	}
 	switch {
 	case len(found) == 0 && len(constants) == 1:
-		return target{}, fmt.Sprintf("it is the constant %v", constants[0])
+		if defaulted {
+			return target{}, fmt.Sprintf("the code passes none, and the default is %v", constants[0])
+		}
+		return target{}, constantText + fmt.Sprint(constants[0])
 	case len(found) == 0:
 		return target{}, "it is not known where it comes from"
 	case len(found) > 1:

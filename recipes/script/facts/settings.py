@@ -7,6 +7,7 @@ class Settings(Values):
     def __init__(self, sources):
         self.splits, self.courses, self.stepping, self.stepped, self.made = {}, {}, {}, {}, None
         self.params, self.configured, self.taken, self.hydra = {}, {}, {}, None
+        self.rest = set()  # the names of the words that are no options
         super().__init__(sources)
         for scope in self.live:
             for call in scope.calls:
@@ -47,6 +48,8 @@ class Settings(Values):
             if "required" in words and constant(words["required"])[0] is True:
                 more.update(default=None, known=False)
             self.add(call, scope, "argparse", options, dest, **more)
+        elif name == "add_argument" and known and isinstance(first, str) and "nargs" in words and re.search("REMAINDER|\\*", text(words["nargs"])):
+            self.rest.add(first)
         elif name.startswith("DEFINE_") and known and isinstance(first, str) and len(call.args) + len(words) >= 2:
             default = call.args[1] if len(call.args) > 1 else words.get("default")
             kind = {"DEFINE_integer": "int", "DEFINE_bool": "bool", "DEFINE_boolean": "bool", "DEFINE_float": "float"}.get(name, "str")

@@ -44,6 +44,15 @@ class Training(Settings):
         for s in self.settings:
             s["read"] = s["dest"] in self.read or "'" + s["dest"] in self.read and s["kind"] != "argparse" or bool(s.get("param")) and "=" + s["dest"] in self.read
 
+    def loaded(self):
+        """The files that are read as configurations."""
+        found = []
+        for scope in self.live:
+            for call in scope.calls:
+                if call.args and (dotted(call.func) in LOADS or last(call.func) in ("fromfile", "merge_from_file", "import_module", "import_config", "compose")):
+                    found.append({"file": scope.file.path, "line": call.lineno, "value": plain(opened(self.value(call.args[0], scope)))})
+        return found[:WIDTH]
+
     def split(self, node):
         """The calls of a node outside the statements in it, and these statements: each part of the
         source is visited once, however deep it is."""
@@ -626,7 +635,7 @@ class Training(Settings):
 
     def facts(self):
         self.mark_read()
-        self.first = {"settings": self.settings, "loaders": self.loaders(), "hydra": self.hydra, "modules": len(self.files)}
+        self.first = {"settings": self.settings, "loaders": self.loaders(), "files": self.loaded(), "hydra": self.hydra, "modules": len(self.files)}
         saved, loaded, made, restored = self.saves()
         split = [{"file": s.file.path, "line": c.lineno} for c, s in self.calls.get("Accelerator", []) + self.calls.get("DataLoaderConfiguration", [])
                  for k in c.keywords if k.arg == "split_batches" and constant(k.value)[0] is not False]

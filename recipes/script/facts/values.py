@@ -109,11 +109,34 @@ class Values(Sources):
 
     def elements(self, name, node, at, active, depth):
         """The possible values of a loop's variable."""
-        of = self.value(node, at, active, depth)
-        if of is not None and "literal" in of and isinstance(of["literal"][0], (ast.List, ast.Tuple)):
-            items, scope = of["literal"][0].elts, of["literal"][1]
-            return [self.value(item, scope, active, depth) for item in items[:WIDTH] if not isinstance(item, ast.Tuple)] or [{"name": name}]
-        return [{"name": name}]
+        target = next((loop.target for loop in at.fors if loop.iter is node), None)
+        if isinstance(target, ast.Tuple) and isinstance(node, ast.Call) and last(node.func) == "zip":
+            place = next((i for i, part in enumerate(target.elts) if last(part) == name), len(node.args))
+            return self.elements(name, node.args[place], at, active, depth) if place < len(node.args) else [{"name": name}]
+        items = self.items(node, at, active, depth)
+        return [self.value(item, scope, active, depth) for item, scope in items[:WIDTH] if not isinstance(item, ast.Tuple)] or [{"name": name}]
+
+    def items(self, node, at, active, depth):
+        """The elements of a list, each with its scope; [x] * 3 has those of [x]."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            return self.items(node.left, at, active, depth) or self.items(node.right, at, active, depth)
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return [(item, at) for item in node.elts]
+        if isinstance(node, ast.Name):
+            return self.once_known(("items", id(node), id(at)), lambda: self.named_items(node, at, active, depth))
+        return []
+
+    def named_items(self, node, at, active, depth):
+        found, key = [], ("items", id(at), node.id)
+        if key in active or depth > DEPTH:
+            self.cuts += 1
+            return found
+        for how, what in at.assigned.get(node.id, []):
+            found += self.items(what, at, active + (key,), depth + 1) if how == "value" else []
+        for call, scope, ahead in self.sites(at) if at.has(node.id) else []:
+            given = self.bound(call, scope, at, node.id, ahead)
+            found += self.items(given[1], given[2], active + (key,), depth + 1) if given and given[0] == "value" else []
+        return found
 
     def argument(self, name, at, active, depth):
         """The values that the callers of a function give for one of its parameters."""
@@ -241,6 +264,9 @@ class Values(Sources):
 
     def member(self, base, attr, node, scope, active, depth, default):
         """An attribute, or a key, of an expression's value."""
+        declared = self.declared(node)
+        if declared:
+            return declared
         of = self.value(base, scope, active, depth)
         if isinstance(base, ast.Name) and base.id == "self" and scope.cls:
             of = {"instance": scope.cls}
@@ -259,6 +285,54 @@ class Values(Sources):
             if known:
                 found = dict(found, default=value)
         return found
+
+    def declared(self, node):
+        """The key of a configuration whose defaults are declared, and merged with a file:
+        cfg.merge_from_file(args.cfg), as in yacs; None for another expression."""
+        merged = self.merged()
+        if not merged:
+            return None
+        names, declared = chain(node), self.defaults()
+        for n in range(1, len(names)):
+            path = tuple(names[n:])
+            if path in declared and (len(path) > 1 or CONFIG.search(names[n - 1])):
+                return alternatives([{"file": merged["file"], "path": list(path), "default": declared[path][0], "pairs": merged["pairs"]}] + declared[path][1:], path[-1])
+        return None
+
+    def merged(self):
+        """The file that a configuration is merged with, and whether words of the command follow."""
+        return self.once_known("merged", self.find_merged)
+
+    def find_merged(self):
+        self.memo["merged"] = None  # no file is named by a key of the configuration
+        files = [plain(opened(self.value(c.args[0], s))) for c, s in self.calls.get("merge_from_file", [])[:WIDTH] if c.args]
+        words = [last(c.args[0]) for c, _ in self.calls.get("merge_from_list", []) if c.args]
+        del self.memo["merged"]
+        return {"file": plain(alternatives(files, "file")), "pairs": any(w in self.rest for w in words)} if files else None
+
+    def defaults(self):
+        """The values that declare the keys of a configuration, by path: first the default, then
+        those that code sets later, other than constants."""
+        return self.once_known("defaults", self.find_defaults)
+
+    def find_defaults(self):
+        self.memo["defaults"], found, roots = {}, {}, set()
+        for scope in self.live:
+            roots |= {name for name, given in scope.assigned.items() for how, what in given if how == "value" and isinstance(what, ast.Call) and last(what.func) in ("CN", "CfgNode", "ConfigNode", "CfgNode_")}
+        for key, stores in self.stores.items():
+            for value, scope, owner in stores:
+                names = owner.split(".")
+                if names[0] in roots | {"_C"} and constant(value)[1] and all(n.isidentifier() for n in names):
+                    found.setdefault(tuple(names[1:] + [key]), []).insert(0, constant(value)[0])
+        for key, stores in self.stores.items():
+            for value, scope, owner in stores:
+                for n in range(1, owner.count(".") + 2):
+                    path = tuple(owner.split(".")[n:] + [key])
+                    if path in found and not constant(value)[1]:
+                        one = self.value(value, scope)
+                        found[path] = found[path][:1] + ([one] if one and "set" in one else [])
+        del self.memo["defaults"]
+        return {path: values[:1] + [v for v in values[1:] if isinstance(v, dict)] for path, values in found.items()}
 
     def project(self, of, key, active, depth, base=""):
         if of is None:
@@ -408,7 +482,7 @@ class Values(Sources):
             return {"namespace": True}
         if name == "value" and not args:
             return self.value(node.func.value, scope, active, depth)
-        if full in LOADS and args:
+        if (full in LOADS or name == "fromfile") and args:
             of = self.value(args[0], scope, active, depth)
             return {"file": plain(opened(of)), "path": []}
         if name in ("open", "read", "read_text", "load_config_file") or full in ("os.path.join", "osp.join"):
@@ -456,6 +530,21 @@ class Values(Sources):
         return alternatives(found, text(node)) if found else None
 
 
+def chain(node):
+    """The names in a.b["c"]; empty for another expression."""
+    names = []
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute):
+            names.append(node.attr)
+        else:
+            key, known = constant(index(node))
+            if not known or not isinstance(key, str):
+                return []
+            names.append(key)
+        node = node.value
+    return [node.id] + names[::-1] if isinstance(node, ast.Name) else []
+
+
 def counters(test, scope):
     """The names of counters that a test divides."""
     found = []
@@ -473,7 +562,7 @@ def counters(test, scope):
 
 def opened(of):
     if of and of.get("op") == "open":
-        return of["of"][0]
+        return opened(of["of"][0])
     if of and "any" in of:
         return {"any": [opened(v) for v in of["any"]]}
     return of
