@@ -24,7 +24,7 @@ help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/gpurun
-	$(GO) build -o bin/gpurun ./cmd/gpurun
+	$(GO) build -buildvcs=auto -ldflags="-X github.com/gpurun/gpurun/launcher/manual.linkedCommit=$$(git rev-parse HEAD 2>/dev/null)" -o bin/gpurun ./cmd/gpurun
 
 quickstart: build ## run the example: from out of memory to trained
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && PYTHON_EXEC=$$python bin/gpurun examples/quickstart/train.toml
@@ -135,9 +135,10 @@ landscape-report: ## the planner replayed on measured plans, compared with the l
 	LANDSCAPE='$(abspath $(LANDSCAPE))' LANDSCAPE_REPORT="$$last" $(GO) test -count=1 -run '^TestLandscapeReport$$' -v ./strategy/memory; \
 	status=$$?; cat "$$last"; exit $$status
 
-generate: build ## write the pages that are made of gpurun's own tables: docs/config.md, docs/train.schema.json
+generate: build ## write the pages that are made of gpurun's own tables: docs/config.md, docs/train.schema.json, docs/schema
 	bin/gpurun help config --markdown >docs/config.md.new && mv docs/config.md.new docs/config.md
 	bin/gpurun help schema >docs/train.schema.json.new && mv docs/train.schema.json.new docs/train.schema.json
+	$(GO) test -count=1 -run '^TestSchemaPagesAreUpToDate$$' ./cmd/gpurun -args -update
 
 dist: ## wheels, debs, rpms and plain binaries for x86-64 and arm64 in dist, with bills of materials and SHA-256 sums
 	@GO='$(GO)' python3 .ci/dist/dist.py build dist

@@ -3,6 +3,7 @@ package launcher
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"time"
 
@@ -133,6 +134,9 @@ func init() {
 		eventKinds[e.kind()] = reflect.TypeOf(e)
 	}
 }
+
+// EventTypes returns the type of each kind of event.
+func EventTypes() map[string]reflect.Type { return maps.Clone(eventKinds) }
 
 // journalVersion is raised when the meaning of a line changes.
 const journalVersion = 2

@@ -123,7 +123,7 @@ func accepted(t *testing.T, words []string) error {
 		for _, c := range append(slices.Clone(c.Subcommands), c) {
 			switch c.Name {
 			case "help":
-				c.Action = manual.Help
+				c.Action = manual.Help(documents)
 			case "run", "plan", "detect", "init":
 				c.Action = func(c *cli.Context) error {
 					args := slices.DeleteFunc(c.Args().Slice(), func(w string) bool { return w == "--dry-run" || w == "--patch" })

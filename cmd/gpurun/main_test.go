@@ -44,7 +44,12 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	saved := &savedOutput{}
-	t.Cleanup(func() { saved.check(t, len(scripts)) })
+	t.Cleanup(func() {
+		saved.check(t, len(scripts))
+		if n := validated.Load(); int(saved.scripts.Load()) == len(scripts) && n < 500 {
+			t.Errorf("%d documents were validated, want 500", n)
+		}
+	})
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -58,6 +63,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PYTHON_EXEC", python)
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state")) // of this script alone
 			env.Defer(func() { saved.compare(env) })
+			env.Defer(func() { checkRunDirs(env) })
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
@@ -96,6 +102,9 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+	if args[1] == "gpurun" && ts.Getenv("GPURUN") != "off" {
+		ts.Check(checkOutput(args[1:], ts.ReadFile("stdout")))
 	}
 }
 

@@ -13,6 +13,14 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
+// versionDocument is what gpurun version prints with --json.
+type versionDocument struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+	NVML    bool   `json:"nvml"`
+}
+
 func versionCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "version",
@@ -23,12 +31,7 @@ func versionCommand(s stdio) *cli.Command {
 			if err := verb.AtMost(c, 0); err != nil {
 				return err
 			}
-			v := struct {
-				Version string `json:"version"`
-				Commit  string `json:"commit,omitempty"`
-				Go      string `json:"go"`
-				NVML    bool   `json:"nvml"`
-			}{manual.Version(), manual.Commit(), runtime.Version(), gpu.BuiltIn()}
+			v := versionDocument{manual.Version(), manual.Commit(), runtime.Version(), gpu.BuiltIn()}
 			if c.Bool("json") {
 				return json.NewEncoder(s.out).Encode(v)
 			}

@@ -238,13 +238,19 @@ func (j *JSON) Show(e launcher.Event) {
 	fmt.Fprintf(j.W, "%s\n", j.Mask.JSON(line))
 }
 
+// A LastLine is the last line of a run with --json, whose kind is VerdictKind.
+type LastLine struct {
+	Version int    `json:"v"`
+	Kind    string `json:"kind"`
+	launcher.Verdict
+}
+
+// VerdictKind is the kind of the last line.
+const VerdictKind = "verdict"
+
 // verdict writes the last line: the verdict's fields and the line's kind.
 func (j *JSON) verdict(v launcher.Verdict) {
-	line, err := json.Marshal(struct {
-		Version int    `json:"v"`
-		Kind    string `json:"kind"`
-		launcher.Verdict
-	}{1, "verdict", v})
+	line, err := json.Marshal(LastLine{1, VerdictKind, v})
 	if err != nil {
 		return // the journal has reported the error
 	}

@@ -66,6 +66,9 @@ type forecastJSON struct {
 	Assumed      []string                  `json:"assumed"`
 }
 
+// JSON returns a value of the type that a Forecast has in JSON.
+func (a *Forecast) JSON() any { return forecastJSON{} }
+
 func (a *Forecast) MarshalJSON() ([]byte, error) {
 	s := forecastJSON{
 		Parameters: a.Architecture.Parameters, Instants: map[string]int64{}, Parts: a.Instants.Most, Peak: [2]int64{a.Mean, a.Bound}, Host: a.Host, Cards: a.Cards,

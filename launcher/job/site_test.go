@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/model"
@@ -279,5 +282,38 @@ func TestExampleOfASiteConfig(t *testing.T) {
 	}
 	if _, _, err := Open(t.Context(), []string{"--max-attempts", "50", "train.py"}, env, dir); !strings.Contains(fmt.Sprint(err), "locked at 8 by "+SiteConfig+":1; only a smaller number is allowed") {
 		t.Error(err)
+	}
+}
+
+// A folder that everybody could write to, and that is mounted read-only, is safe: so Kubernetes mounts a ConfigMap.
+func TestReadOnlySiteConfigIsSafe(t *testing.T) {
+	needRoot(t)
+	_, file, _ := siteAt(t, "locked = [\"recovery.never\"]\n")
+	folder := filepath.Dir(file)
+	mode(t, folder, 0o777)
+	result := make(chan error)
+	go func() { // its thread ends with it, and the mount with its thread
+		runtime.LockOSThread()
+		result <- func() error {
+			if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+				return err
+			}
+			err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(folder, folder, "", unix.MS_BIND, ""))
+			if err == nil {
+				err = unix.Mount("", folder, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+			}
+			if only, why := rootOnly(file); err == nil && !only {
+				t.Errorf("mounted read-only: %s", why)
+			}
+			return err
+		}()
+	}()
+	if err := <-result; errors.Is(err, unix.EPERM) {
+		t.Skip("this user cannot mount")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if only, _ := rootOnly(file); only {
+		t.Error("a folder that everybody can write to is safe")
 	}
 }

@@ -16,18 +16,23 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 // HelpUsage is the usage of the verb help.
-const HelpUsage = "gpurun help [VERB]\ngpurun VERB --help\ngpurun help config [--markdown]\ngpurun help schema\ngpurun help man [VERB]"
+const HelpUsage = "gpurun help [VERB]\ngpurun VERB --help\ngpurun help config [--markdown]\ngpurun help schema [VERB]\ngpurun help man [VERB]"
 
 // HelpDescription describes the topics besides the help of verbs.
-const HelpDescription = `config shows all keys of a train.toml with their defaults, as a file; schema is its JSON Schema, for editors;
-man is a manual page, for "man -l -".`
+const HelpDescription = `config shows all keys of a train.toml with their defaults, as a file; schema is its JSON Schema, for editors,
+and with a verb the JSON Schema of what that prints with --json; man is a manual page, for "man -l -".`
 
-// Help carries out the verb help: it shows a topic, the help of a verb, or gpurun's own.
-func Help(c *cli.Context) error {
+// Help returns what carries out the verb help: it shows a topic, the help of a verb, or gpurun's own.
+func Help(documents Documents) cli.ActionFunc {
+	return func(c *cli.Context) error { return help(c, documents) }
+}
+
+func help(c *cli.Context, documents Documents) error {
 	words := c.Args().Slice()
 	if len(words) == 0 || !verb.IsTopic(words[0]) {
 		return verb.Show(c)
@@ -35,6 +40,9 @@ func Help(c *cli.Context) error {
 	topic, rest := words[0], words[1:]
 	if topic == "man" {
 		return showMan(c, rest)
+	}
+	if topic == "schema" && len(rest) > 0 {
+		return documents.Write(c.App.Writer, strings.Join(rest, " "))
 	}
 	write := map[string]func(io.Writer) error{"config": WriteConfig, "schema": WriteSchema}[topic]
 	if topic == "config" && len(rest) == 1 && rest[0] == "--markdown" {
@@ -120,11 +128,25 @@ func Version() string {
 // Commit returns the commit that the binary was built from; empty if not known.
 func Commit() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return s.Value
-			}
-		}
+		return commitIn(info)
 	}
 	return ""
 }
+
+// pseudoVersion matches the version that Go makes for a module without a tag: it ends in the commit.
+var pseudoVersion = lazy.Regexp(`[-.]\d{14}-([0-9a-f]{12})(?:\+.*)?$`)
+
+func commitIn(info *debug.BuildInfo) string {
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	if m := pseudoVersion().FindStringSubmatch(info.Main.Version); m != nil {
+		return m[1] // go install
+	}
+	return linkedCommit
+}
+
+// linkedCommit is set by make build, for where Go does not find the commit, as in a worktree of git.
+var linkedCommit string

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -331,6 +332,27 @@ func TestManualPages(t *testing.T) {
 			if !strings.Contains(line, "missing date") { // the same source gives the same page
 				t.Error(fmt.Sprint(name, ": ", line))
 			}
+		}
+	}
+}
+
+// The commit is that of the build, or that in the version that Go gives to a commit without a tag.
+func TestCommitOfABuild(t *testing.T) {
+	const revision = "ea745f15b19b5c0c8a209e39947cfdc7278aba1f"
+	for _, test := range []struct{ version, revision, want string }{
+		{"(devel)", revision, revision},
+		{"v1.2.3", revision, revision},
+		{"v0.0.0-20261123232416-ea745f15b19b", "", "ea745f15b19b"},
+		{"v1.2.4-0.20261123232416-ea745f15b19b+dirty", "", "ea745f15b19b"},
+		{"v1.2.3", "", ""},
+		{"(devel)", "", ""},
+	} {
+		info := &debug.BuildInfo{Main: debug.Module{Version: test.version}}
+		if test.revision != "" {
+			info.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: test.revision}}
+		}
+		if got := commitIn(info); got != test.want {
+			t.Errorf("%s, %q: %q, want %q", test.version, test.revision, got, test.want)
 		}
 	}
 }

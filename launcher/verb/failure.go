@@ -29,8 +29,8 @@ type Failure struct {
 	Programs io.Writer // nil without --json
 }
 
-// failed is an error in JSON.
-type failed struct {
+// A Failed is an error in JSON.
+type Failed struct {
 	Error string `json:"error"`
 	Hint  string `json:"hint"`
 	Code  int    `json:"code"`
@@ -51,7 +51,7 @@ func (f Failure) Tell(err error) int {
 		page.Printf("gpurun: error: %s is not a %s\n", file.File, file.Kind)
 		blocks := strings.ReplaceAll(file.Error(), file.File, terminal.Line(file.File))
 		fmt.Fprintln(f.People, terminal.Lines((*mask.Masker)(nil).Config(blocks))) // they quote the file
-		return f.program(failed{fmt.Sprintf("%s is not a %s\n%v", file.File, file.Kind, file), "", strategy.CodeUsage})
+		return f.program(Failed{fmt.Sprintf("%s is not a %s\n%v", file.File, file.Kind, file), "", strategy.CodeUsage})
 	}
 	for line := range strings.Lines(err.Error()) {
 		page.Printf("gpurun: error: %s\n", strings.TrimRight(line, "\n"))
@@ -60,10 +60,10 @@ func (f Failure) Tell(err error) int {
 	if hint != "" {
 		page.Printf("gpurun: hint: %s\n", hint)
 	}
-	return f.program(failed{err.Error(), hint, errext.Code(err, strategy.CodeUsage)})
+	return f.program(Failed{err.Error(), hint, errext.Code(err, strategy.CodeUsage)})
 }
 
-func (f Failure) program(what failed) int {
+func (f Failure) program(what Failed) int {
 	if f.Programs != nil {
 		_ = console.WriteJSON(f.Programs, nil, what) // only the exit code is left to report it
 	}
