@@ -850,22 +850,14 @@ def sequences():
     return found
 
 
-# Those of transformers collect the outputs of blocks for the call that is in progress.
-HARMLESS = ("torch.nn.utils", "torch.nn.parallel", "transformers.utils.output_capturing", "gpurun", "inside.")
-
-
 def hooked(torch, modules):
     """Return which hook of others would run twice, "" for none."""
     everywhere = torch.nn.modules.module
     for name in ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks"):
-        if any(not harmless(hook) for hook in getattr(everywhere, name, {}).values()):
+        if any(not exclusions.is_harmless(hook) for hook in getattr(everywhere, name, {}).values()):
             return "a hook on all modules would run again"
     for module in modules:
         for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, getattr(module, "_backward_pre_hooks", {})):
-            if any(not harmless(hook) for hook in hooks.values()):
+            if any(not exclusions.is_harmless(hook) for hook in hooks.values()):
                 return "a hook on %s would run again" % type(module).__name__
     return ""
-
-
-def harmless(hook):
-    return str(getattr(hook, "__module__", None) or type(hook).__module__).startswith(HARMLESS)

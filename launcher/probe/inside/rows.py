@@ -8,7 +8,7 @@ import contextlib
 import sys
 import warnings
 
-from . import model, recompute, trainerloss
+from . import exclusions, model, recompute, trainerloss
 
 ROWS = 4
 # How far the same row may be apart, by the bits of a number: with batches of one size, where
@@ -157,7 +157,7 @@ def check(root, module):
         raise Unknown("the model's parameters are not there before its first forward")
     for m in module.modules():
         hooks = list(m._forward_hooks.values()) + (list(m._forward_pre_hooks.values()) if m is module else [])
-        if any(not getattr(h, "__globals__", {}).get("__name__", "").startswith("gpurun") for h in hooks):
+        if not all(map(exclusions.is_harmless, hooks)):
             raise Unknown("%s has a hook on its forward" % type(m).__name__)
 
 

@@ -197,11 +197,22 @@ def late(net):
     return train(net, data, optimizer=torch.optim.SGD)
 
 
+def requiring():
+    """A model with a frozen embedding, whose output requires gradients, as recomputation in older ways needs."""
+    def make_inputs_require_grads(module, given, output):
+        output.requires_grad_(True)
+
+    net = Net(frozen=True)
+    net.embed.register_forward_hook(make_inputs_require_grads)
+    return net
+
+
 # By name: what makes the model, and the loop.
 LOOPS = {
     "plain": (Net, plain), "arguments": (Net, arguments), "accumulation": (Net, accumulation), "scaler": (Net, scaler), "several": (lambda: Net(dropout=0.1), several),
     "batch norm": (lambda: Net(batch_norm=True), plain), "dropout": (lambda: Net(dropout=0.2), accumulation), "tied": (lambda: Net(tied=True), accumulation),
     "state": (Stateful, plain), "state of several": (Stateful, several), "apart": (Net, apart), "frozen": (lambda: Net(frozen=True), plain), "late": (Net, late),
+    "requiring": (requiring, plain),
 }
 
 

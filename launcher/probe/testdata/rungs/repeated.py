@@ -1,13 +1,17 @@
 """Passes that ran out of memory and were repeated in the same process, and those that may not be."""
 import contextlib
 import copy
+import dis
 import gc
 import os
 import pickle
 import sys
+import tempfile
 import time
+import types
 import unittest
 import weakref
+from unittest import mock
 
 import harness
 import torch
@@ -678,6 +682,90 @@ class Caught(Guarded):
         except Exception:
             raise
         self.assertEqual(len(self.repeats()), 1)
+
+
+    def test_only_functions_of_callers_are_parsed(self):
+        """They give the answers that the whole file gives."""
+        source = HANDLERS + "\ndef last(net):\n    return [net() for _ in (1,)]\n" + "unused = 1\n" * 5000
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(source)
+            file.flush()
+            caught = self.parts["caught"]
+            whole, handled = caught.handlers(source.splitlines(True)), set()
+            with mock.patch.object(caught.ast, "parse", wraps=caught.ast.parse) as parse:
+                for code in functions_in(compile(source, file.name, "exec")):
+                    found = caught.in_function(code)
+                    for line in {line for _, line in dis.findlinestarts(code) if line}:
+                        answers = [[one for one in each if one[0] <= line <= one[1]] for each in (whole, found)]
+                        self.assertEqual(*answers, msg="%s, line %d" % (code.co_name, line))
+                        handled |= {code.co_name for one in answers[1] if caught.NAMED.search(one[2])}
+            self.assertEqual(handled, {"plain", "nested", "inner", "method", "later", "suppressed"})
+            self.assertLess(max(len(call.args[0]) for call in parse.call_args_list), 400)
+
+
+HANDLERS = '''
+import contextlib
+
+def plain(net):
+    text = """
+at the first column
+    """
+    try:
+        net(text)
+    except MemoryError as e:
+        print(f"""
+{e}""")
+
+def other(net):
+    try:
+        net()
+    except ValueError:
+        pass
+
+@contextlib.contextmanager
+def nested(net):
+\tdef inner():
+\t\ttry:
+\t\t\tnet()
+\t\texcept RuntimeError:  # out of memory
+\t\t\tpass
+\ttry:
+\t\tyield inner
+\texcept (MemoryError,
+\t\tRuntimeError):
+\t\tnet(1,
+2)
+
+class Kind:
+    def method(self, net):
+        try:
+            return sorted([1], key=net)
+        except Exception as e:
+            if "out of memory" not in str(e):
+                raise
+
+    async def later(self, net):
+        try:
+            await net()
+        finally:
+            try:
+                net()
+            except MemoryError:
+                pass
+
+    @property
+    def suppressed(self):
+        with contextlib.suppress(MemoryError):
+            return 1
+'''
+
+
+def functions_in(code):
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            if each.co_name not in ("Kind", "<listcomp>"):
+                yield each
+            yield from functions_in(each)
 
 
 def find_executable_batch_size(function):
