@@ -31,13 +31,15 @@ type SharedStore struct {
 	hang func() // waits as a slow disk does, in tests; nil: nothing
 }
 
+// Patience is how long a reader, or the end of a run, waits for a slow folder.
+const Patience = 2 * time.Second
+
 // Bounds of what is read and kept.
 const (
 	mostUsers     = 64        // files of one job, the newest
 	largestShared = 256 << 10 // bytes of one file
 	sharedFor     = 90 * 24 * time.Hour
-	patience      = 2 * time.Second // for a slow folder
-	prunedAtOnce  = 32              // folders
+	prunedAtOnce  = 32 // folders
 	tomorrow      = 24 * time.Hour
 )
 
@@ -65,13 +67,13 @@ func (s SharedStore) Load(code string) (SharedFits, error) {
 		return SharedFits{}, nil
 	}
 	var all SharedFits
-	err, over := private.Within(patience, func() error {
+	err, over := private.Within(Patience, func() error {
 		read, err := s.load(code)
 		all = read
 		return err
 	})
 	if !over {
-		return SharedFits{}, fmt.Errorf("read the shared plans: %s did not answer within %s", s.Dir, patience)
+		return SharedFits{}, fmt.Errorf("read the shared plans: %s did not answer within %s", s.Dir, Patience)
 	}
 	return all, err
 }
@@ -327,7 +329,7 @@ func (s *Sharer) Err() error {
 func (s *Sharer) Close(ctx context.Context) {
 	if s.worker != nil {
 		s.worker.Close()
-		s.worker.Wait(ctx, patience)
+		s.worker.Wait(ctx, Patience)
 		s.worker = nil
 	}
 }

@@ -209,7 +209,7 @@ func TestSlowSharedFolderDelaysNothing(t *testing.T) {
 		stuck := make(chan struct{})
 		store := SharedStore{Dir: t.TempDir(), hang: func() { <-stuck }}
 		began := time.Now()
-		if _, err := store.Load(code); err == nil || time.Since(began) != patience || !strings.Contains(err.Error(), "did not answer within 2s") {
+		if _, err := store.Load(code); err == nil || time.Since(began) != Patience || !strings.Contains(err.Error(), "did not answer within 2s") {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 		began = time.Now()
@@ -221,7 +221,7 @@ func TestSlowSharedFolderDelaysNothing(t *testing.T) {
 			t.Errorf("a write took %s", time.Since(began))
 		}
 		s.Close(t.Context())
-		if time.Since(began) != patience || s.Err() != nil {
+		if time.Since(began) != Patience || s.Err() != nil {
 			t.Errorf("the end took %s, %v", time.Since(began), s.Err())
 		}
 		close(stuck) // the disk answers again

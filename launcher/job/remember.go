@@ -144,13 +144,17 @@ func (m *RememberedPlans) Meanwhile(ctx context.Context, p strategy.Policy, j st
 		return nil
 	}
 	guest(rememberedPlans, func() error {
+		deadline := time.Now().Add(fits.SiblingPatience)
 		over := time.NewTimer(fits.SiblingPatience)
 		defer over.Stop()
 		look := time.NewTicker(siblingInterval)
 		defer look.Stop()
 		for first := m.store.Claim(); ; {
 			own, _ := m.store.Load() // the start has warned of what cannot be read
-			shared, _ := m.loadShared()
+			var shared fits.SharedFits
+			if !first && time.Until(deadline) > fits.Patience { // a slow folder delays nobody
+				shared, _ = m.loadShared()
+			}
 			today := m.today(ctx, p, j, inv)
 			r := fits.Judge(slices.Concat(own, shared.Beyond(own)), nil, today).Recalled
 			if r != nil && !slices.ContainsFunc(history, func(a strategy.Attempt) bool { return len(a.Plan.Changed(r.Plan)) == 0 }) {
