@@ -20,12 +20,19 @@ import (
 func nightly(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, m := range regexp.MustCompile("(?s)```\\w+\n(.*?)```").FindAllStringSubmatch(testenv.Page(t, "docs/nightly.md"), -1) {
-		name := regexp.MustCompile(`(?m)^# ([\w./-]+)`).FindStringSubmatch(m[1])
-		if name == nil {
-			t.Fatalf("a text does not begin with its file's name:\n%s", m[1])
+	blocks, err := testenv.Blocks(testenv.Page(t, "docs/nightly.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blocks {
+		if b.Lang == "sh" {
+			continue // commands
 		}
-		texts[filepath.Base(name[1])] = m[1]
+		name := regexp.MustCompile(`(?m)^# ([\w./-]+)`).FindStringSubmatch(b.Text)
+		if name == nil {
+			t.Fatalf("a text does not begin with its file's name:\n%s", b.Text)
+		}
+		texts[filepath.Base(name[1])] = b.Text
 	}
 	if len(texts) < 10 {
 		t.Fatalf("only %d texts", len(texts))

@@ -31,11 +31,12 @@ func TestQuickstart(t *testing.T) {
 
 	cmd := osexec.Command(binary(t), "--run-dir", run, filepath.Join(job, "train.toml"))
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+python)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v\n%s\n%s", err, errs.String(), out.String())
+		t.Fatalf("%v\n%s", err, out.String())
 	}
+	checkREADME(t, out.String())
 	checkVerdict(t, run)
 	checkAllocatorsOwnWords(t, run)
 	checkLoss(t, out.String())
@@ -43,6 +44,22 @@ func TestQuickstart(t *testing.T) {
 		if was, there := before[name]; there && was != text {
 			t.Errorf("%s was changed", name)
 		}
+	}
+}
+
+// checkREADME checks that README.md begins with the quickstart's output.
+func checkREADME(t *testing.T, out string) {
+	t.Helper()
+	blocks, err := testenv.Blocks(testenv.Page(t, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, shown, _ := strings.Cut(blocks[0].Text, "\n")
+	if command != "$ gpurun train.toml" {
+		t.Errorf("README.md begins with %q", command)
+	}
+	if err := testenv.Shown(shown, out, true); err != nil {
+		t.Errorf("README.md: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -124,8 +125,12 @@ func documentedScripts(t *testing.T) map[string]string {
 	scripts := map[string]string{"one-node": examples["one-node.sbatch"], "many-nodes": examples["many-nodes.sbatch"]}
 	docs := contents(t, filepath.Join(testenv.Root(t), "docs"))
 	for _, page := range []string{"cluster.md", "schedulers.md"} {
-		block := regexp.MustCompile(`(?m)(^    .*\n)*^    #SBATCH.*\n(^    .*\n)*`).FindString(docs[page])
-		scripts[page] = regexp.MustCompile(`(?m)^    `).ReplaceAllString(block, "")
+		blocks, err := testenv.Blocks(docs[page])
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(blocks, func(b testenv.Block) bool { return strings.Contains(b.Text, "#SBATCH") })
+		scripts[page] = blocks[max(at, 0)].Text
 	}
 	for name, text := range scripts {
 		if !strings.Contains(text, "scontrol requeue") || !strings.Contains(text, "srun") {

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/test/testenv"
@@ -36,6 +37,19 @@ func TestDocumentedTrainFiles(t *testing.T) {
 		}
 		if _, _, err := job.Open(t.Context(), []string{filepath.Join(dir, "train.toml")}, os.Environ(), dir); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What a reader sees first of README.md fits on a terminal of 80 columns.
+func TestREADMEBeginsNarrow(t *testing.T) {
+	first, _, found := strings.Cut(testenv.Page(t, "README.md"), "\n## ")
+	if n := strings.Count(first, "\n"); !found || n > 32 {
+		t.Errorf("README.md has %d lines before its first headline, want 32 at most", n)
+	}
+	for line := range strings.Lines(first) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 80 {
+			t.Errorf("README.md: %d columns: %s", n, line)
 		}
 	}
 }

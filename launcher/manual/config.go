@@ -114,9 +114,7 @@ This page is the list; [train-toml.md](train-toml.md) explains it, and ` + "`gpu
 TOML schemas (Taplo, Even Better TOML) completes and checks a file whose first line names [the schema](train.schema.json), which
 ` + "`gpurun help schema`" + ` prints, too:
 
-    #:schema ./train.schema.json
-
-`
+` + "```toml\n#:schema ./train.schema.json\n```\n\n"
 
 // WriteConfigPage writes the keys of a train.toml as a page of Markdown.
 func WriteConfigPage(w io.Writer) error {
