@@ -278,7 +278,25 @@ func specified(spec ast.Spec) (names []string) {
 	return names
 }
 
-// The glossary says of each word where it is in the code, and it is there.
+// The glossary explains words by what users see, each once; it names no symbol of the code.
+func TestGlossaryIsForUsers(t *testing.T) {
+	page := testenv.Page(t, "docs/glossary.md")
+	words := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`).FindAllStringSubmatch(page, -1) {
+		if row[1] != "word" && words[row[1]] {
+			t.Errorf("docs/glossary.md has %q twice", row[1])
+		}
+		words[row[1]] = true
+	}
+	if len(words) < 30 || len(words) != len(regexp.MustCompile(`(?m)^\| [^-]`).FindAllString(page, -1))-2 { // three tables, one headline
+		t.Errorf("the glossary has %d words", len(words))
+	}
+	if symbol := regexp.MustCompile("`[a-z]+\\.[A-Z]\\w*").FindString(page); symbol != "" {
+		t.Errorf("docs/glossary.md names a symbol of the code: %s", symbol)
+	}
+}
+
+// ARCHITECTURE.md names for each of its words where it is in the code, and it is there.
 func TestGlossary(t *testing.T) {
 	known := map[string]bool{} // "strategy.Evidence.Add"
 	for _, p := range packages(t) {
@@ -288,7 +306,7 @@ func TestGlossary(t *testing.T) {
 			}
 		}
 	}
-	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]*) \|$`).FindAllStringSubmatch(testenv.Page(t, "docs/glossary.md"), -1)
+	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]*) \|$`).FindAllStringSubmatch(section(t, "ARCHITECTURE.md", "The words of the code"), -1)
 	words := map[string]bool{}
 	for _, row := range rows {
 		word := strings.TrimSpace(row[1])
@@ -296,16 +314,16 @@ func TestGlossary(t *testing.T) {
 			continue
 		}
 		if words[word] {
-			t.Errorf("docs/glossary.md has %q twice", word)
+			t.Errorf("ARCHITECTURE.md has %q twice", word)
 		}
 		words[word] = true
 		places := regexp.MustCompile("`([\\w.]+)`").FindAllStringSubmatch(row[3], -1)
 		if len(places) == 0 {
-			t.Errorf("docs/glossary.md does not say where %q is in the code", word)
+			t.Errorf("ARCHITECTURE.md does not say where %q is in the code", word)
 		}
 		for _, m := range places {
 			if !known[m[1]] {
-				t.Errorf("docs/glossary.md: %q is said to be %s, which is not declared", word, m[1])
+				t.Errorf("ARCHITECTURE.md: %q is said to be %s, which is not declared", word, m[1])
 			}
 		}
 	}
@@ -314,7 +332,7 @@ func TestGlossary(t *testing.T) {
 	}
 	for old := range oldWords {
 		if words[old] {
-			t.Errorf("docs/glossary.md has the old word %q", old)
+			t.Errorf("ARCHITECTURE.md has the old word %q", old)
 		}
 	}
 }
@@ -414,7 +432,7 @@ func TestThePagesAreInTheIndex(t *testing.T) {
 }
 
 // oldWords are names that were invented here and have been replaced by those of
-// the field: docs/glossary.md.
+// the field: ARCHITECTURE.md.
 var oldWords = map[string]string{
 	"sighting": "finding", "outlook": "failure detector", "ledger": "event log", "remains": "artifacts", "slay": "kill",
 }
