@@ -10,7 +10,8 @@ COUNT ?= 50
 KILLS ?= 300
 SHOTS ?=
 HOSTILE ?= 1000
-ATTEMPTS ?= 200
+# Some two seconds each: half an hour and more.
+ATTEMPTS ?= 1000
 REPEATS ?= 2000
 # A file of measured plans; the project's own where none is given.
 LANDSCAPE ?=
@@ -112,8 +113,8 @@ stress: ## the process tests and the random suites COUNT times in a row, hostile
 	$(GO) test -race -count=$(COUNT) -timeout 120m -run Scripts ./cmd/gpurun
 	$(GO) test -count=$(COUNT) -timeout 120m -run 'FirstProcess|FullDisk|Terminal' ./test
 
-soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow
-	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./test
+soak: ## ATTEMPTS attempts in one run, half an hour of them, ended by random kills: memory, descriptors, journal and report stay small
+	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 180m -run TestSoak -v ./test
 
 bench: build ## launch, recovery and output compared with torchrun; many nodes; large logs; the classifier compared with grep; planning; a step that may be repeated; KEEP=1 keeps the ratios
 	$(GO) test -run '^$$' -bench Planning ./strategy/memory

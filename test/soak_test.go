@@ -85,6 +85,18 @@ func TestSoak(t *testing.T) {
 	if limit := warm.memory*3/2 + 32*attempts; last.memory > limit {
 		t.Errorf("memory grew from %d to %d KiB, more than %d", warm.memory, last.memory, limit)
 	}
+	// Nor may what it writes: a long run is read again at each start.
+	const mostJournal, mostReport = 4 << 10, 400_000
+	for name, most := range map[string]int64{"journal.jsonl": mostJournal * int64(attempts), "report.html": mostReport} {
+		info, err := os.Stat(filepath.Join(dir, "run", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %d bytes, %d for each attempt", name, info.Size(), info.Size()/int64(attempts))
+		if info.Size() > most {
+			t.Errorf("%s has %d bytes after %d attempts, want at most %d", name, info.Size(), attempts, most)
+		}
+	}
 	if left := processesIn(dir); len(left) > 0 {
 		t.Errorf("left over: %v", left)
 	}

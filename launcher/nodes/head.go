@@ -86,6 +86,9 @@ type nodeState struct {
 	order   Message       // last order, sent again after a lost connection
 	stale   int           // the attempt whose ranks it must stop, while it is Stopping
 	grace   time.Duration // grace of its ranks
+
+	messages, facts, notes allowance
+	expelled               string // the gpurun that was excluded, by Hello.Inc
 }
 
 // NewHead makes the head of a launch, which accepts followers with welcome.

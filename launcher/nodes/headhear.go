@@ -19,6 +19,11 @@ func (h *Head) Receive(now time.Duration, link, node int, message Message) {
 	}
 	n := &h.nodes[node]
 	n.heard, n.warned = now, now
+	if why := h.deceives(now, node, message); why != "" {
+		h.expel(now, node, why)
+		h.check()
+		return
+	}
 	if h.counts(now, node, message) {
 		h.owner.received(node, message)
 	}
@@ -103,6 +108,8 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 	again := n.hello.Inc == hello.Inc
 	reject := h.terms.refuses(hello)
 	switch {
+	case n.expelled != "" && again:
+		reject = &Reject{Code: strategy.CodeFailed, Why: "it was excluded from this launch"}
 	case reject == nil && hello.Node != node:
 		reject = &Reject{Code: strategy.CodeUsage, Why: "its number differs from that of its credentials"}
 	case hello.Restart > h.terms.Restart && hello.Run == h.terms.Run:

@@ -295,7 +295,7 @@ func (w *simulation) trouble(steps int) {
 		case 3, 4, 5:
 			if n.ranks >= 0 {
 				n.said++
-				n.f.Report(w.now, Event{Fact: strategy.Fact{Gap: fmt.Sprintf("%d/%d", n.ranks, n.said)}})
+				n.f.Report(w.now, Event{Fact: strategy.Fact{Rank: -1, Gap: fmt.Sprintf("%d/%d", n.ranks, n.said)}})
 			}
 		case 6:
 			w.unlink(n, true)

@@ -30,10 +30,11 @@ type (
 		// Unable is why it cannot take part, nil if it can.
 		Unable *NotReady `json:"unable,omitempty"`
 	}
-	// Ready: the ranks of an attempt can be started. Facts were found beforehand, such as memory
-	// that other processes hold.
+	// Ready: the ranks of an attempt can be started. Digest is that of their command. Facts were found
+	// beforehand, such as memory that other processes hold.
 	Ready struct {
 		Attempt int             `json:"attempt"`
+		Digest  string          `json:"digest"`
 		Facts   []strategy.Fact `json:"facts,omitempty"`
 	}
 	// NotReady: the ranks cannot be started, and none was.
