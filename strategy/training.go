@@ -129,8 +129,10 @@ func (e *Evidence) Loss() LossSeen {
 // lossSeen combines the reports of all attempts.
 func lossSeen(history []Attempt) LossSeen {
 	var seen LossSeen
-	for _, a := range history {
-		seen = seen.with(a.Loss)
+	for i := range history { // attempts are large
+		if l := &history[i].Loss; l.Scale != "" || l.Weighted || l.Uniform != "" || l.Reason != "" || l.Rows != "" || l.Numbers != nil {
+			seen = seen.with(*l)
+		}
 	}
 	return seen
 }
@@ -196,9 +198,12 @@ func (j Job) original(history []Attempt) Plan {
 	if len(history) > 0 && j.Recalled == nil {
 		original = history[0].Plan.With(nil)
 	}
-	for _, a := range history {
-		for k, v := range a.Observed {
-			_, set := a.Plan[k]
+	for i := range history { // attempts are large
+		if len(history[i].Observed) == 0 {
+			continue
+		}
+		for k, v := range history[i].Observed {
+			_, set := history[i].Plan[k]
 			if _, known := original[k]; !set && !known {
 				original[k] = v
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -72,10 +73,13 @@ func (n *Notifier) deliver(ctx context.Context, l letter) (done bool) {
 	body := l.body
 	if body == nil {
 		held, err := n.box.hold(l.id)
-		if err != nil {
+		switch {
+		case err == nil:
+			defer held.Close()
+		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT): // sent twice is better than not sent
+		default:
 			return true // another gpurun sends it; or it stays for the next one
 		}
-		defer held.Close()
 		if body, err = n.box.read(l.id); err != nil {
 			return true // another one has sent it
 		}

@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // The figures of the page are those of the journal and of the samples.
@@ -144,5 +147,27 @@ func TestDecimateKeepsTheMost(t *testing.T) {
 	}
 	if got := number(math.Pi); got != "3.142" {
 		t.Error(got)
+	}
+}
+
+// TestReportOfTenThousandAttemptsIsSmall: it shows the first and the last ones.
+func TestReportOfTenThousandAttemptsIsSmall(t *testing.T) {
+	const attempts = 10_000
+	plan := strategy.Plan{"micro_batch_size": "8"}
+	events := []launcher.Event{launcher.Began{Run: "r", Name: "gpt", At: day, Plan: plan}}
+	var v launcher.Verdict
+	for n := range attempts {
+		at := day.Add(time.Duration(n) * time.Minute)
+		events = append(events, launcher.Started{N: n, Plan: plan, At: at},
+			launcher.Ended{Evidence: strategy.Evidence{Attempt: n, Plan: plan, Ranks: 8, Started: at, Ended: at.Add(50 * time.Second)}},
+			launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.NCCLError, Fatal: true, Rank: 3}, Decision: strategy.Decision{Relaunch: true, Reason: "attempt: NCCL error"}})
+		v.Attempts = append(v.Attempts, launcher.AttemptSummary{N: n, Plan: plan, Cause: cause.NCCLError, Seconds: strategy.Seconds(50 * time.Second)})
+	}
+	v.Outcome, v.Reason = strategy.Failed, "attempt 9999: NCCL error"
+	page := pageOf(t, journaled(t, append(events, launcher.Finished{Verdict: v})...))
+	for _, want := range []string{"attempt 0", "attempt 9999", "after 10000 attempts"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
 	}
 }
