@@ -20,6 +20,7 @@ the global batch or the learning rate.`
 // manFiles are the files that gpurun reads and writes by default.
 var manFiles = []commandline.HelpEntry{
 	{Names: []string{"~/.config/gpurun/config.toml"}, About: "defaults for all your jobs: the tables of a train.toml that gpurun help config names"},
+	{Names: []string{"/etc/gpurun/config.toml"}, About: "the same for all users of this machine, and the keys that they may not loosen"},
 	{Names: []string{".gpurun/JOB/RUN/"}, About: "a run: journal.jsonl, verdict.json, report.html, and the ranks' output"},
 	{Names: []string{"~/.local/state/gpurun/"}, About: "what fitted, remembered from run to run"},
 }
