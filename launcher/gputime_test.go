@@ -57,3 +57,34 @@ func TestGPUTimeIsTheSameAfterARestart(t *testing.T) {
 		t.Errorf("stopped: %+v, want %+v", s.Verdict.GPUTime, want)
 	}
 }
+
+// TestClockThatIsPutBackGivesNoNegativeTime: of a resumed run only the journal's times are known.
+func TestClockThatIsPutBackGivesNoNegativeTime(t *testing.T) {
+	for _, jump := range []time.Duration{-time.Hour, -365 * 24 * time.Hour, 365 * 24 * time.Hour} {
+		events := gpuTimeRun()
+		for i, e := range events {
+			switch e := e.(type) {
+			case Ended:
+				e.Evidence.Ended = e.Evidence.Ended.Add(jump)
+				events[i] = e
+			case Decided:
+				e.Inventory.CheckpointWritten = e.Inventory.CheckpointWritten.Add(jump)
+				events[i] = e
+			}
+		}
+		s, _ := Resume(nil, "r", events)
+		for _, a := range s.Verdict.Attempts {
+			if a.Seconds < 0 {
+				t.Errorf("%s: attempt %d took %s", jump, a.N, a.Seconds)
+			}
+		}
+		if g := s.Verdict.GPUTime; g.Total < 0 || g.Lost < 0 || g.Rescued < 0 || g.Lost > g.Total || g.Rescued > g.Total {
+			t.Errorf("%s: %+v", jump, *g)
+		}
+		for _, d := range Replay(events, "v") {
+			if d.Decision.After < 0 {
+				t.Errorf("%s: %+v", jump, d.Decision)
+			}
+		}
+	}
+}

@@ -173,5 +173,5 @@ type Attempt struct {
 	InPlaceRefused *InPlaceRefusal `json:"in_place_refused,omitempty"`
 }
 
-// Lasted returns the duration of the attempt.
-func (a Attempt) Lasted() time.Duration { return a.Ended.Sub(a.Started) }
+// Lasted returns the duration of the attempt; 0 if the clock was put back meanwhile.
+func (a Attempt) Lasted() time.Duration { return max(a.Ended.Sub(a.Started), 0) }

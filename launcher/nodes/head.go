@@ -46,6 +46,7 @@ type Head struct {
 	final   *Final
 	paused  bool
 	beat    time.Duration // time of the head's last sign of life
+	ticked  time.Duration // time of the last Tick
 }
 
 // A headOwner carries out the actions of a Head. It must not call the Head meanwhile.

@@ -109,7 +109,7 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 	reject := h.terms.refuses(hello)
 	switch {
 	case n.expelled != "" && again:
-		reject = &Reject{Code: strategy.CodeFailed, Why: "it was excluded from this launch"}
+		reject = &Reject{Code: strategy.CodeRetry, Why: "it was excluded from this launch"}
 	case reject == nil && hello.Node != node:
 		reject = &Reject{Code: strategy.CodeUsage, Why: "its number differs from that of its credentials"}
 	case hello.Restart > h.terms.Restart && hello.Run == h.terms.Run:

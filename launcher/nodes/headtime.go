@@ -8,6 +8,7 @@ import (
 
 // Tick detects lost nodes, and sends signs of life.
 func (h *Head) Tick(now time.Duration) {
+	h.forgiveLeap(now)
 	if h.paused && h.final == nil {
 		return
 	}
@@ -30,6 +31,19 @@ func (h *Head) Tick(now time.Duration) {
 		}
 	}
 	h.check()
+}
+
+// leapBound is the time between two ticks, which are a second apart, from which on the clock has leapt: this process
+// or its machine stood still, so that the silence of others meanwhile means nothing.
+const leapBound = 10 * time.Second
+
+func (h *Head) forgiveLeap(now time.Duration) {
+	if leap := now - h.ticked; h.ticked > 0 && leap > leapBound {
+		for _, n := range h.others() {
+			n.heard, n.warned, n.gone, n.since = n.heard+leap, n.warned+leap, n.gone+leap, n.since+leap
+		}
+	}
+	h.ticked = now
 }
 
 // Gone takes in the end of a link.

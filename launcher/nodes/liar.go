@@ -95,7 +95,7 @@ func (h *Head) owns(node, rank int) bool {
 // expel excludes a node from the launch for good, and names the reason to it and to the user.
 func (h *Head) expel(now time.Duration, node int, why string) {
 	n := &h.nodes[node]
-	link, reject := n.link, Reject{Code: strategy.CodeFailed, Why: "it was excluded: " + why}
+	link, reject := n.link, Reject{Code: strategy.CodeRetry, Why: "it was excluded: " + why}
 	n.expelled = n.hello.Inc
 	h.lose(now, node, reject.Why, false)
 	h.owner.send(link, reject)
