@@ -13,7 +13,7 @@
 # can be. Commands run in /shared, which all nodes have, and which is share in SLURM_RUN. Needs
 # root, Debian and overlayfs; where that cannot be had, build and up say why and end with 3.
 # SLURM_OWNER is a process with whose end all of it ends at the latest; SLURMD_TIMEOUT is after
-# how many seconds Slurm gives a silent node up.
+# how many seconds Slurm gives a silent node up; SLURM_EXTRA are more lines of slurm.conf.
 set -eu
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/gpurun/slurm
 LAB=${SLURM_RUN:-$CACHE/up}
@@ -151,6 +151,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=main Nodes=n[1-3] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=40
 PartitionName=urgent Nodes=n[1-3] MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+${SLURM_EXTRA:-}
 C
     # Slurm 23 and later look for cgroups by themselves.
     if [ "$(chroot "$ROOT" slurmctld -V | sed 's/[^0-9]*//; s/\..*//')" -lt 23 ]; then

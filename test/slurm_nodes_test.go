@@ -118,11 +118,35 @@ func (j *slurmJob) preempted(t *testing.T) {
 	}
 }
 
+// TestSlurmRequeuesDocumented runs the scripts whose notice comes otherwise: where Slurm requeues by the exit code, and
+// where it signals the batch shell only. Both jobs continue and train.
+func TestSlurmRequeuesDocumented(t *testing.T) {
+	lab(t)
+	s := openSlurm(t, "SLURM_EXTRA=RequeueExit=75,137")
+	examples := contents(t, filepath.Join(testenv.Root(t), "examples", "slurm"))
+	for name, signal := range map[string]string{"requeue-exit": "", "signal-batch": "--batch "} {
+		t.Run(name, func(t *testing.T) {
+			j := s.nodesJob(t, name)
+			j.documented(t, examples[name+".sbatch"])
+			await(t, "steps of "+j.name, func() bool { _, err := os.Stat(filepath.Join(j.here, "rank0")); return err == nil })
+			j.x(t, "scancel "+signal+"--signal=USR1 "+j.id)
+			await(t, "the requeue of "+j.name, func() bool { return j.field(t, "Restarts") == "1" })
+			rest(t, j.here)
+			await(t, "the end of "+j.name, func() bool { return j.field(t, "JobState") == "COMPLETED" })
+			j.has(t, `SIGUSR1: a notice that the time here ends`, 1)
+			j.has(t, `resuming the run: `, 1)
+			if v := j.verdict(t); v.Code != 0 || len(v.Attempts) != 2 {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+}
+
 // documentedScripts returns the batch scripts of docs and examples that run one command, by name.
 func documentedScripts(t *testing.T) map[string]string {
 	t.Helper()
 	examples := contents(t, filepath.Join(testenv.Root(t), "examples", "slurm"))
-	scripts := map[string]string{"one-node": examples["one-node.sbatch"], "many-nodes": examples["many-nodes.sbatch"]}
+	scripts := map[string]string{"one-node": examples["one-node.sbatch"], "many-nodes": examples["many-nodes.sbatch"], "preemptible": examples["preemptible.sbatch"], "signal-batch": examples["signal-batch.sbatch"]}
 	docs := contents(t, filepath.Join(testenv.Root(t), "docs"))
 	for _, page := range []string{"cluster.md", "schedulers.md"} {
 		blocks, err := testenv.Blocks(docs[page])
@@ -144,7 +168,7 @@ func documentedScripts(t *testing.T) map[string]string {
 func (j *slurmJob) documented(t *testing.T, script string) {
 	t.Helper()
 	t.Cleanup(func() { _ = j.do("x", "scancel "+j.id).Run() }) // it has ended, or the test has
-	script = regexp.MustCompile(` ?--(gpus-per-node|begin|chdir)=\S+`).ReplaceAllString(strings.ReplaceAll(script, "--nodes=4", "--nodes=3"), "")
+	script = regexp.MustCompile(` ?--(gpus-per-node|begin|chdir|partition)=\S+`).ReplaceAllString(strings.ReplaceAll(script, "--nodes=4", "--nodes=3"), "")
 	script = regexp.MustCompile(`(?m)^#SBATCH\n|^#!.*\n`).ReplaceAllString(script, "")
 	own := "#!/bin/bash\n#SBATCH --mem=100 -o " + j.there + "/out\n"
 	begin := "cd " + j.there + "; export PATH=$PATH:" + j.slurm.there + " FITS=8 XDG_STATE_HOME=" + j.there + "/state " + crewMark + j.here + "\n"
