@@ -20,7 +20,7 @@ type Adviser interface {
 }
 
 const (
-	// adviceBound is the time that next steps may take.
+	// adviceBound is the time that the interpreter may take to read patched source. All else takes milliseconds.
 	adviceBound = 2 * time.Second
 	// mostSteps is how many are shown.
 	mostSteps = 3
@@ -55,7 +55,7 @@ func (l *Launcher) addSteps(ctx context.Context, steps *[]model.NextStep, s Stat
 		if p := step.Expected; p != nil && p.Mean > 0 {
 			written.Peak = []int64{p.Mean, p.Bound}
 		}
-		if *steps = append(*steps, written); len(*steps) == mostSteps || ctx.Err() != nil {
+		if *steps = append(*steps, written); len(*steps) == mostSteps {
 			return
 		}
 	}

@@ -44,9 +44,8 @@ type NextStep struct {
 	// joined by commas for SettingNever; empty removes the setting.
 	Setting, Value string
 	// Plan is the plan with which the job starts in a step of kind NextRun or NextPatch; nil: that
-	// of the job as written. Patched: a patch of the source is needed first.
-	Plan    Plan
-	Patched bool
+	// of the job as written.
+	Plan Plan
 	// Init: gpurun init shows what the job lacks; for NextInspect.
 	Init bool
 	// Missing are arguments that the job requires and did not get.
@@ -279,14 +278,33 @@ func (e Ending) patched() []NextStep {
 	if e.Patched == nil {
 		return nil
 	}
-	d, words, fits := e.with(e.Patched.Written).whatIf(func(_ *Policy, j *Job) { *j = *e.Patched })
-	if !fits {
-		return nil
+	patched := *e.Patched
+	patched.Knobs = confirmed(patched.Knobs)
+	d, words, fits := e.with(patched.Written).whatIf(func(_ *Policy, j *Job) { *j = patched })
+	if fits {
+		batch := maps.Clone(d.Changed).only(MicroBatchSize, GradientAccumulationSteps).values()
+		return []NextStep{{
+			Kind: NextPatch, Plan: patched.Written.With(batch), Expected: d.Expected, preference: max(preferPatch, preferenceOf(d.Training)),
+			Reason: fmt.Sprintf("adds the arguments for the same training with %s%s", d.Changed, words),
+		}}
 	}
-	return []NextStep{{
-		Kind: NextPatch, Patched: true, Plan: d.Next, Expected: d.Expected, preference: max(preferPatch, preferenceOf(d.Training)),
-		Reason: fmt.Sprintf("adds the arguments for the same training with %s%s", d.Changed, words),
-	}}
+	other := e.with(patched.Written)
+	other.Job = patched
+	steps := other.batches()
+	for i := range steps {
+		steps[i].Kind, steps[i].Reason = NextPatch, "adds an argument, and "+steps[i].Reason
+	}
+	return steps
+}
+
+// confirmed returns the knobs as if the job's processes had confirmed them, as those of the next run will.
+func confirmed(knobs map[Knob]Range) map[Knob]Range {
+	knobs = maps.Clone(knobs)
+	for k, r := range knobs {
+		r.Confirm = false
+		knobs[k] = r
+	}
+	return knobs
 }
 
 // with returns the ending with values for knobs that the plans of its attempts lack.
@@ -317,7 +335,8 @@ func (e Ending) drafted() []NextStep {
 	}
 	single := Plan{GradientAccumulationSteps: "1"}
 	d, words, fits := e.with(single).whatIf(func(_ *Policy, j *Job) {
-		j.Knobs[GradientAccumulationSteps], j.Written = Range{Min: 1}, j.Written.With(single)
+		j.Knobs, j.Written = confirmed(j.Knobs), j.Written.With(single)
+		j.Knobs[GradientAccumulationSteps] = Range{Min: 1}
 	})
 	if !fits {
 		return nil
@@ -350,7 +369,10 @@ func (e Ending) batches() []NextStep {
 	if a, known := e.Job.Knobs[GradientAccumulationSteps]; known && a.Absent == "" {
 		return nil
 	}
-	d, words, fits := e.whatIf(func(_ *Policy, j *Job) { j.Knobs[GradientAccumulationSteps] = Range{Scope: ScopeDerived} })
+	d, words, fits := e.whatIf(func(_ *Policy, j *Job) {
+		j.Knobs = confirmed(j.Knobs)
+		j.Knobs[GradientAccumulationSteps] = Range{Scope: ScopeDerived}
+	})
 	pair, changed := d.Changed[MicroBatchSize]
 	if !fits || !changed {
 		return nil

@@ -110,6 +110,11 @@ func TestNextSteps(t *testing.T) {
 			predicting(nil), Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{}}, []Attempt{ended(0, Plan{}, oom(cause.Forward))}, patchable,
 			[]string{"patch: adds the arguments for the same training with micro batch 16→8, accumulation 1→2; whether it fits is not known"},
 		},
+		"a constant batch, and a loop that cannot accumulate": {
+			predicting(nil), Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{}}, []Attempt{ended(0, Plan{}, oom(cause.Forward))},
+			func(e *Ending) { j := batchOnly(); e.Patched = &j },
+			[]string{"patch: adds an argument, and trains with another global batch: micro batch 16→8 without accumulation; whether it fits is not known"},
+		},
 		"states that cannot fit": {
 			predicting(nil), batchOnly(), []Attempt{failedAt(0, batch, 5<<30)}, patchable,
 			[]string{"hardware: held between steps: parameters 1.5 + gradients 1.5 + optimizer states 3.0 = 6.0 of 4.9 GiB that can be used, after every allowed shard and offload; "},

@@ -70,3 +70,33 @@ func TestPrintedAdviceFits(t *testing.T) {
 		}
 	}
 }
+
+// Each next step of a run that the policy ended, pasted as it is printed, trains.
+func TestPrintedStepsTrain(t *testing.T) {
+	python := testenv.Torch(t)
+	t.Parallel()
+	dir := copyOf(t, filepath.Join("testdata", "cpu"))
+	var before, peak int
+	if _, err := fmt.Sscanf(lastLine(runLine(t, dir, python, "noaccum.py"), "data "), "data %d %d", &before, &peak); err != nil {
+		t.Fatal(err)
+	}
+	ceiling := fmt.Sprintf("%dMiB", before+(peak-before)*19/20)
+	const bars = "checkpointing,split,loss-parts"
+	cmd := osexec.CommandContext(t.Context(), binary(t), "--run-dir", "run", "--no-in-place", "--never", bars, "--device-memory", ceiling, python, "noaccum.py", "-b", "1024")
+	cmd.Dir, cmd.Env = dir, append(insideEnv(), onCPU...)
+	said, _ := cmd.CombinedOutput() // exit code 12
+	v := verdictOf(t, filepath.Join(dir, "run"))
+	kinds := map[strategy.NextKind]int{}
+	for _, step := range v.Next {
+		kinds[step.Kind]++
+		shell := osexec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(step.Command, "gpurun ", binary(t)+" "))
+		shell.Dir, shell.Env = dir, append(insideEnv(), onCPU...)
+		if out, err := shell.CombinedOutput(); err != nil || len(step.Peak) != 2 {
+			t.Errorf("%s, predicted %v: %v\n%s", step.Command, step.Peak, err, tail(out, 20))
+		}
+	}
+	// A busy machine may take more than the 2 s in which the patched script has to be read.
+	if kinds[strategy.NextPolicy] == 0 || kinds[strategy.NextPatch]+kinds[strategy.NextInspect] == 0 || strings.Count(string(said), "gpurun: next: ") != len(v.Next) {
+		t.Errorf("%v\n%s", kinds, said)
+	}
+}

@@ -6,8 +6,8 @@ import (
 )
 
 // nextWriter writes the next steps of a run, and keeps their diffs in its directory.
-func nextWriter(p *prepared, dir string) job.NextWriter {
-	return job.NextWriter{
+func nextWriter(p *prepared, dir string) *job.NextWriter {
+	return &job.NextWriter{
 		Prepared: p.Prepared, Typed: p.WithoutNumber(p.begun.Args), Dir: dir, From: p.begun.Dir, Mask: p.secrets(),
 		Keep: func(diff string) (string, error) { return journal.KeepPatch(dir, diff) },
 	}

@@ -1,18 +1,23 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -25,13 +30,67 @@ type NextWriter struct {
 	Mask      *mask.Masker
 	// Keep writes a diff into the run directory, and returns its path.
 	Keep func(diff string) (path string, err error)
+
+	patch    string    // the diff of Patched
+	patched  *Prepared // the job of Patched
+	constant string    // the line of the batch size that it makes an argument; empty: none
 }
 
-// Patched is the job after a patch of its source; see launcher.Adviser.
-func (w NextWriter) Patched(context.Context) *strategy.Job { return nil }
+// Patched is the job after gpurun init --patch; see launcher.Adviser.
+func (w *NextWriter) Patched(ctx context.Context) *strategy.Job {
+	changeable := func(k strategy.Knob) bool { r, known := w.knobs[k]; return known && r.Absent == "" }
+	if changeable(strategy.MicroBatchSize) && changeable(strategy.GradientAccumulationSteps) {
+		return nil
+	}
+	change, err := w.Patch(ctx)
+	if err != nil || !slices.ContainsFunc(change.Added, func(part script.PatchPart) bool { return part != script.PatchResume }) {
+		return nil
+	}
+	p, err := w.patchedBy(ctx, change)
+	if err != nil {
+		return nil
+	}
+	job := p.StrategyJob()
+	if w.patch, w.patched = change.Diff, p; slices.Contains(change.Added, script.PatchBatch) {
+		w.constant = removedWith(change.Diff, string(job.Written[strategy.MicroBatchSize]))
+	}
+	return &job
+}
+
+// patchedBy prepares the job with a patched script.
+func (p *Prepared) patchedBy(ctx context.Context, change script.Patch) (*Prepared, error) {
+	s := p.Inspected
+	s.source, s.reading.Facts = change.Text, change.Facts
+	r, err := Resolve(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return Read(ctx, r)
+}
+
+// hunkHeader matches the header of a hunk, with the first line of the old file.
+var hunkHeader = lazy.Regexp(`^@@ -(\d+)`)
+
+// removedWith is the first line that a diff removes and that has a number in it: "train.py:8 (BATCH_SIZE = 64)".
+func removedWith(diff, number string) string {
+	file, at := "", 0
+	for text := range strings.Lines(diff) {
+		switch m := hunkHeader().FindStringSubmatch(text); {
+		case strings.HasPrefix(text, "--- a/"):
+			file = strings.TrimSpace(strings.TrimPrefix(text, "--- a/"))
+		case m != nil:
+			at, _ = strconv.Atoi(m[1])
+		case text[0] == '-' && slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsDigit(r) && !unicode.IsLetter(r) && r != '_' }), number):
+			return fmt.Sprintf("%s:%d (%s)", file, at, strings.TrimSpace(text[1:]))
+		case text[0] != '+' && !strings.HasPrefix(text, "--- "):
+			at++
+		}
+	}
+	return ""
+}
 
 // Write makes the command and the diff of a step; see launcher.Adviser.
-func (w NextWriter) Write(step strategy.NextStep, log model.LogPlace) (next model.NextStep, ok bool) {
+func (w *NextWriter) Write(step strategy.NextStep, log model.LogPlace) (next model.NextStep, ok bool) {
 	if next, ok = w.write(step, log); !ok || next.Diff == "" {
 		return next, ok
 	}
@@ -39,11 +98,11 @@ func (w NextWriter) Write(step strategy.NextStep, log model.LogPlace) (next mode
 	if err != nil {
 		return next, false
 	}
-	next.Command = w.apply(file)
+	next.Command = "git apply " + w.path(file) + " && " + cmp.Or(next.Command, w.start())
 	return next, true
 }
 
-func (w NextWriter) write(step strategy.NextStep, log model.LogPlace) (next model.NextStep, ok bool) {
+func (w *NextWriter) write(step strategy.NextStep, log model.LogPlace) (next model.NextStep, ok bool) {
 	next = model.NextStep{Kind: step.Kind, Reason: w.asTyped(step.Reason)}
 	switch step.Kind {
 	case strategy.NextHardware:
@@ -73,17 +132,30 @@ func (w NextWriter) write(step strategy.NextStep, log model.LogPlace) (next mode
 			return next, next.Command != ""
 		}
 	case strategy.NextPatch:
-		return next, false
+		return w.patchWith(next, step)
 	}
-	next.Command, next.Diff = w.planned(step)
+	next.Command, next.Diff = w.planned(w.Prepared, step)
 	if next.Diff != "" && step.Kind == strategy.NextRun {
 		next.Kind = strategy.NextPatch
 	}
 	return next, next.Command != "" || next.Diff != ""
 }
 
+// patchWith makes the step of Patched: its diff, and the command with the plan.
+func (w *NextWriter) patchWith(next model.NextStep, step strategy.NextStep) (model.NextStep, bool) {
+	if w.patched == nil || w.Job.Workdir != w.From { // the diff's paths are from the job's folder
+		return next, false
+	}
+	if w.constant != "" {
+		next.Reason = fmt.Sprintf("makes %s an argument, and %s", w.constant, next.Reason)
+	}
+	command, more := w.planned(w.patched, step)
+	next.Command, next.Diff = command, w.patch+more
+	return next, command != "" || more != ""
+}
+
 // asTyped names files from where the user is, and the flag in place of the key if the user typed the flag.
-func (w NextWriter) asTyped(reason string) string {
+func (w *NextWriter) asTyped(reason string) string {
 	reason = strings.ReplaceAll(reason, w.From+string(filepath.Separator), "")
 	const key, flag = strategy.SettingCeiling, "--device-memory"
 	if slices.ContainsFunc(w.Typed, func(word string) bool { return word == flag || strings.HasPrefix(word, flag+"=") }) {
@@ -93,7 +165,7 @@ func (w NextWriter) asTyped(reason string) string {
 }
 
 // path is a path as short as it can be typed in From.
-func (w NextWriter) path(path string) string {
+func (w *NextWriter) path(path string) string {
 	if rel, err := filepath.Rel(w.From, path); err == nil && !strings.HasPrefix(rel, "..") {
 		path = rel
 	}
@@ -104,7 +176,7 @@ func (w NextWriter) path(path string) string {
 const linesBefore, linesAfter = 20, 5
 
 // inspect is the command that shows the failure in the log.
-func (w NextWriter) inspect(log model.LogPlace) string {
+func (w *NextWriter) inspect(log model.LogPlace) string {
 	attempt := filepath.Join(w.Dir, fmt.Sprintf("attempt-%d", log.Attempt))
 	name := filepath.Join(fmt.Sprintf("rank%d", log.Rank), log.Stream+".log")
 	path := filepath.Join(attempt, name)
@@ -124,7 +196,7 @@ func (w NextWriter) inspect(log model.LogPlace) string {
 }
 
 // draft is the command that shows the settings of the job; empty if it would show none.
-func (w NextWriter) draft() string {
+func (w *NextWriter) draft() string {
 	if _, err := w.Draft(); err != nil || w.script == nil {
 		return ""
 	}
@@ -132,7 +204,7 @@ func (w NextWriter) draft() string {
 }
 
 // otherPython is how to select the environment that has a module.
-func (w NextWriter) otherPython() string {
+func (w *NextWriter) otherPython() string {
 	switch by := w.Job.PythonBy(); by {
 	case "command":
 		return "write the python of the environment that has it into the command"
@@ -144,13 +216,13 @@ func (w NextWriter) otherPython() string {
 }
 
 // shown reports whether words can be printed as they are: without a secret, on one line.
-func (w NextWriter) shown(words []string) bool {
+func (w *NextWriter) shown(words []string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return strings.ContainsAny(word, "\n\r\x1b") }) &&
 		slices.Equal(w.Mask.Words(words), words)
 }
 
 // gpurun is a command of gpurun; empty if it cannot be printed.
-func (w NextWriter) gpurun(args []string) string {
+func (w *NextWriter) gpurun(args []string) string {
 	if !w.shown(args) {
 		return ""
 	}
@@ -158,12 +230,12 @@ func (w NextWriter) gpurun(args []string) string {
 }
 
 // resumed is the command that starts the job of the run again, in a new run, with an option for gpurun.
-func (w NextWriter) resumed(option ...string) string {
+func (w *NextWriter) resumed(option ...string) string {
 	return commandline.Quote(slices.Concat([]string{"gpurun", "resume", "--fresh"}, option)) + " " + w.path(w.Dir)
 }
 
 // again is the command that starts the job again.
-func (w NextWriter) again() string {
+func (w *NextWriter) again() string {
 	line, err := readTorchrun(w.Typed, nil, false)
 	switch {
 	case err != nil:
@@ -177,7 +249,7 @@ func (w NextWriter) again() string {
 }
 
 // completed is the command with the arguments that the job requires, for the user to fill in.
-func (w NextWriter) completed(missing []string) string {
+func (w *NextWriter) completed(missing []string) string {
 	if w.Job.Path != "" {
 		return ""
 	}
@@ -194,7 +266,7 @@ func (w NextWriter) completed(missing []string) string {
 }
 
 // policy is the command that starts the job again with another policy, or the diff of the train.toml.
-func (w NextWriter) policy(step strategy.NextStep) (command, diff string) {
+func (w *NextWriter) policy(step strategy.NextStep) (command, diff string) {
 	key := step.Setting[strings.LastIndex(step.Setting, ".")+1:]
 	option := strings.ReplaceAll(key, "_", "-")
 	switch {
@@ -214,7 +286,7 @@ func (w NextWriter) policy(step strategy.NextStep) (command, diff string) {
 }
 
 // inFile reports whether the job's train.toml has a key.
-func (w NextWriter) inFile(table, key string) bool {
+func (w *NextWriter) inFile(table, key string) bool {
 	text, err := os.ReadFile(w.Job.Path)
 	if err != nil {
 		return false
@@ -225,7 +297,7 @@ func (w NextWriter) inFile(table, key string) bool {
 
 // edited is the diff of the job's train.toml with another value at a path, written as TOML; empty if the
 // path has no value there, or if other values would change.
-func (w NextWriter) edited(path []string, value string) string {
+func (w *NextWriter) edited(path []string, value string) string {
 	text, err := os.ReadFile(w.Job.Path)
 	if err != nil || w.Job.Path == "" {
 		return ""
@@ -241,18 +313,13 @@ func (w NextWriter) edited(path []string, value string) string {
 	return string(format.Unified("a/"+name, text, "b/"+name, next))
 }
 
-// apply is the command that changes files by a patch, and starts the job again.
-func (w NextWriter) apply(file string) string {
-	start := w.gpurun(commandline.WithOption(w.Typed, "", ""))
-	if start == "" {
-		start = w.resumed()
-	}
-	return "git apply " + w.path(file) + " && " + start
+// start is the command that starts the job in a new run.
+func (w *NextWriter) start() string {
+	return cmp.Or(w.gpurun(commandline.WithOption(w.Typed, "", "")), w.resumed())
 }
 
-// planned is the command that starts the job with the plan of a step, or the diff of the files that have it.
-func (w NextWriter) planned(step strategy.NextStep) (command, diff string) {
-	p := w.Prepared
+// planned is the command that starts a job with the plan of a step, or the diff of the files that have it.
+func (w *NextWriter) planned(p *Prepared, step strategy.NextStep) (command, diff string) {
 	if p.unpinned != nil {
 		p = p.unpinned
 	}
@@ -299,7 +366,7 @@ func asWritten(p model.Proposal) string {
 }
 
 // means reports whether a changed command, read again, has the values of a plan.
-func (w NextWriter) means(p *Prepared, change model.Command, plan strategy.Plan) bool {
+func (w *NextWriter) means(p *Prepared, change model.Command, plan strategy.Plan) bool {
 	command := p.command
 	command.Argv = change.Argv
 	read, _, err := p.recipe.Read(command, p.at)

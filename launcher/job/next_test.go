@@ -12,22 +12,27 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// nextWriter is that of a command line, or of the train.toml that it names.
-func nextWriter(t *testing.T, dir string, words ...string) NextWriter {
+// batchKnobs are the arguments of a script for its batch.
+var batchKnobs = map[string]any{
+	"micro_batch_size": map[string]any{"arg": []any{"--batchSize", "-b"}}, "gradient_accumulation_steps": map[string]any{"arg": "--accum", "default": int64(1)},
+}
+
+// nextWriter is that of a command line, which has knobs, or of the train.toml that it names.
+func nextWriter(t *testing.T, dir string, knobs map[string]any, words ...string) *NextWriter {
 	t.Helper()
 	t.Chdir(dir)
 	j, _, err := Open(t.Context(), words, os.Environ(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if j.Path == "" { // a command line has no [knobs]
-		j.Knobs = map[string]any{"micro_batch_size": map[string]any{"arg": []any{"--batchSize", "-b"}}, "gradient_accumulation_steps": map[string]any{"arg": "--accum", "default": int64(1)}}
+	if j.Path == "" {
+		j.Knobs = knobs
 	}
 	p, err := Prepare(t.Context(), j, Surroundings{Environ: os.Environ()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NextWriter{Prepared: p, Typed: words, Dir: filepath.Join(dir, ".gpurun", "train", "r1"), From: dir, Mask: mask.New(p.Job.Argv, p.Environ()),
+	return &NextWriter{Prepared: p, Typed: words, Dir: filepath.Join(dir, ".gpurun", "train", "r1"), From: dir, Mask: mask.New(p.Job.Argv, p.Environ()),
 		Keep: func(string) (string, error) { return filepath.Join(dir, "next.patch"), nil }}
 }
 
@@ -78,7 +83,7 @@ func TestNextStepsUseTheWordsOfTheJob(t *testing.T) {
 		"a log after the flag for memory":  {[]string{"--device-memory", "1GiB", "python3", "train.py"}, policy, "gpurun --numerics mixed-precision --device-memory 1GiB python3 train.py"},
 		"a plan that no argument can give": {typed, strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.Precision: "bf16"}}, ""},
 	} {
-		w := nextWriter(t, dir, test.typed...)
+		w := nextWriter(t, dir, batchKnobs, test.typed...)
 		next, ok := w.Write(test.step, model.LogPlace{})
 		got := next.Command
 		if next.Diff != "" {
@@ -118,7 +123,7 @@ func TestInspectShowsTheLinesOfTheFailure(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w := nextWriter(t, dir, "python3", "train.py")
+	w := nextWriter(t, dir, nil, "python3", "train.py")
 	rank := filepath.Join(w.Dir, "attempt-2", "node-1", "rank3")
 	if err := os.MkdirAll(rank, 0o755); err != nil {
 		t.Fatal(err)
@@ -145,10 +150,53 @@ func TestMissingModuleNamesTheInterpreter(t *testing.T) {
 	for by, typed := range map[string][]string{
 		"write the python of the environment that has it into the command": {"python3", "train.py"}, "activate the environment that has it, or name its interpreter with --python": {"train.py"},
 	} {
-		w := nextWriter(t, dir, typed...)
+		w := nextWriter(t, dir, nil, typed...)
 		next, _ := w.Write(strategy.NextStep{Kind: strategy.NextInspect, Module: true}, model.LogPlace{})
 		if want := "the job ran with " + w.Python() + ": install the module there, or " + by; next.Reason != want {
 			t.Errorf("%q: %q, want %q", typed, next.Reason, want)
+		}
+	}
+}
+
+// TestPatchMakesTheConstantAnArgument: the patched script, read again, has the plan, and the command starts
+// with it. A job that has the arguments gets no patch.
+func TestPatchMakesTheConstantAnArgument(t *testing.T) {
+	dir := t.TempDir()
+	const loop = `loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(256, 4)), batch_size=BATCH_SIZE)
+model = torch.nn.Linear(4, 2)
+opt = torch.optim.Adam(model.parameters())
+for x in loader:
+    loss = model(x[0]).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+`
+	for name, text := range map[string]string{
+		"train.py": "import torch\n# 64 fits on the large cards\nBATCH_SIZE = 64\n" + loop, "train.toml": "[job]\nscript = \"train.py\"\nargs = [\"--lr\", \"1\"]\n[launch]\nnproc_per_node = 1\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step := strategy.NextStep{Kind: strategy.NextPatch, Reason: "adds arguments", Plan: strategy.Plan{strategy.MicroBatchSize: "16", strategy.GradientAccumulationSteps: "4"}}
+	for typed, want := range map[string]string{
+		"python3 train.py --lr 1": "git apply next.patch && gpurun python3 train.py --lr 1 --batch-size 16 --accum 4", "train.toml": "git apply next.patch && gpurun train.toml",
+	} {
+		w := nextWriter(t, dir, nil, strings.Fields(typed)...)
+		if _, ok := w.Write(step, model.LogPlace{}); ok {
+			t.Errorf("%s: a step without a patch is written", typed)
+		}
+		patched := w.Patched(t.Context())
+		if patched == nil || patched.Written[strategy.MicroBatchSize] != "64" || patched.Written[strategy.GradientAccumulationSteps] != "1" {
+			t.Fatalf("%s: the patched job is %v", typed, patched)
+		}
+		next, ok := w.Write(step, model.LogPlace{})
+		if !ok || next.Command != want || next.Reason != "makes train.py:3 (BATCH_SIZE = 64) an argument, and adds arguments" {
+			t.Errorf("%s: %t, %q, %q", typed, ok, next.Command, next.Reason)
+		}
+		applies(t, dir, next.Diff)
+		if toml := strings.Contains(next.Diff, `+args = ["--lr", "1", "--batch-size", "16", "--accum", "4"]`); toml != (typed == "train.toml") {
+			t.Errorf("%s: %s", typed, next.Diff)
 		}
 	}
 }

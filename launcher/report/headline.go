@@ -9,8 +9,15 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A hint says what to do next; Paste is the command in it, empty for none.
-type hint struct{ Text, Paste string }
+// A hint says what to do next; Paste is the command in it, and Diff the lines of the change that it makes; empty
+// for none.
+type hint struct {
+	Text, Paste string
+	Diff        []string
+}
+
+// mostDiff is how many lines of a diff are shown, and longDiff how many characters.
+const mostDiff, longDiff = 60, 6000
 
 // Outcome is how the run ended, or its state, in a word or two.
 func (d *Data) Outcome() string {
@@ -93,11 +100,19 @@ func (d *Data) Line() string {
 
 // Next are the hints, with the commands in them that can be pasted.
 func (d *Data) Next() (hints []hint) {
+	if d.Verdict != nil && d.Verdict.Next != nil {
+		for _, step := range d.Verdict.Next[:min(len(d.Verdict.Next), mostListed)] {
+			h := hint{Text: d.say.clip(step.Reason, longSentence), Paste: d.say.clip(step.Command, longSentence)}
+			h.Diff, _ = d.say.config(step.Diff, mostDiff, longDiff)
+			hints = append(hints, h)
+		}
+		return hints
+	}
 	for _, words := range d.Hints[:min(len(d.Hints), mostListed)] {
 		words = d.say.clip(words, longSentence)
 		h := hint{Text: words}
 		if before, paste, found := strings.Cut(words, ": "); found && (strings.HasPrefix(words, "to start with this plan next time") || strings.HasPrefix(words, "the next start begins with this plan by itself")) {
-			h = hint{before, paste}
+			h = hint{Text: before, Paste: paste}
 		}
 		hints = append(hints, h)
 	}

@@ -56,7 +56,8 @@ func hostile(t *testing.T, text string, attempts int) string {
 					Changed: plan.Changed(next), Skipped: slices.Repeat([]strategy.Skip{{Rung: strategy.Rung(n), Reason: n}}, times), Ineffective: plan.Changed(next)}})
 		summaries = append(summaries, launcher.AttemptSummary{N: k, Price: &strategy.Price{Rungs: []strategy.Rung{strategy.Rung(n)}, Changed: plan.Changed(next), BytesBefore: 9, BytesAfter: 5, SecondsAfter: 1}})
 	}
-	events = append(events, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Reason: n, Run: n, Attempts: summaries}})
+	events = append(events, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Reason: n, Run: n, Attempts: summaries,
+		Next: slices.Repeat([]model.NextStep{{Kind: strategy.NextKind(n), Reason: n, Command: n + " --hub-token " + secret, Diff: "-" + n + "\n+token: " + secret + "\n"}}, 1+attempts%2)}})
 	dir := journaled(t, events...)
 	for k := range attempts {
 		folder := filepath.Join(dir, fmt.Sprintf("attempt-%d", k))

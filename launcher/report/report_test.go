@@ -90,6 +90,29 @@ func TestStacksShowMeasurements(t *testing.T) {
 	}
 }
 
+// The page of a run that did not train has its next steps: the reason, the command, the diff.
+func TestReportShowsTheNextSteps(t *testing.T) {
+	v := launcher.Verdict{Outcome: strategy.Failed, Reason: "it failed", Attempts: []launcher.AttemptSummary{}, Next: []model.NextStep{
+		{Kind: strategy.NextPatch, Reason: "makes train.py:8 an argument", Command: "git apply next.patch", Diff: "--- a/train.py\n+++ b/train.py\n-BATCH = 64\n+BATCH = args.batch\n"},
+		{Kind: strategy.NextHardware, Reason: "a card of 24 GB would do"},
+	}}
+	dir := journaled(t, launcher.Began{Name: "gpt", At: day}, launcher.Started{At: day}, launcher.Ended{}, launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Failed}}, launcher.Finished{Verdict: v})
+	if err := os.WriteFile(filepath.Join(dir, journal.HintsFile), []byte(`["another hint"]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	page := pageOf(t, dir)
+	for _, want := range []string{
+		`<dd>makes train.py:8 an argument: <code class="paste">git apply next.patch</code><pre class="diff">--- a/train.py`, "BATCH = args.batch\n</pre>", "<dd>a card of 24 GB would do</dd>",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if strings.Contains(page, "another hint") {
+		t.Error("the hints are shown as well")
+	}
+}
+
 // What readers look for first comes first: the outcome, the cause, the change, the hint.
 func TestTheOrderOfThePage(t *testing.T) {
 	dir, _, _ := rescued(t)

@@ -39,6 +39,7 @@ type Patch struct {
 	// Notes are reasons why gpurun does not use an added argument by itself.
 	Notes []string `json:"notes,omitempty"`
 	Text  []byte   `json:"-"`    // the patched script
+	Facts *Facts   `json:"-"`    // what the patched script shows
 	Diff  string   `json:"diff"` // unified, for git apply; empty if nothing is added
 }
 
@@ -122,7 +123,7 @@ func MakePatch(sources []format.Source, parts []PatchPart, ask func(program stri
 		}
 		part, reason := s.unread(found.Added)
 		if reason == "" {
-			p := Patch{Added: found.Added, Missing: missing, Text: []byte(found.Text)}
+			p := Patch{Added: found.Added, Missing: missing, Text: []byte(found.Text), Facts: found.Reading.Facts}
 			p.Diff = string(format.Unified("a/"+script.Path, script.Text, "b/"+script.Path, p.Text))
 			if micro, known := s.Certain(strategy.MicroBatchSize); known && micro.Refusal != "" {
 				p.Notes = append(p.Notes, "gpurun does not lower the batch size by itself: "+micro.Refusal)
