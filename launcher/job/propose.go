@@ -53,7 +53,7 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(
 	maps.Copy(proposal.Env, change.Env)
 	proposal.EnvSources = maps.Clone(r.Job.origin.envSources)
 	maps.DeleteFunc(proposal.EnvSources, func(name, _ string) bool { _, changed := change.Env[name]; return changed })
-	proposal.Code = inPython(change.Calls)
+	proposal.Code = inPython(change.Calls, r.reading.Code)
 	proposal.Turned, proposal.Unchanged = turned, len(change.Env) == 0 && slices.Equal(change.Argv, r.Job.Argv)
 	proposal.Remembered = p.Memory(variable, false).startsWith(plan)
 	if r.Job.Path != "" {
@@ -62,8 +62,8 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(
 	return proposal, nil
 }
 
-// inPython writes calls as Python code, one for each called function.
-func inPython(calls []strategy.Call) []string {
+// inPython writes calls as Python code, one for each called function, as they are written in the job's code.
+func inPython(calls []strategy.Call, code format.ScriptCode) []string {
 	var names, all []string
 	arguments := map[string][]string{}
 	for _, c := range calls {
@@ -73,9 +73,28 @@ func inPython(calls []strategy.Call) []string {
 		arguments[c.Name] = append(arguments[c.Name], c.Keyword+"="+format.Literal(c.To))
 	}
 	for _, name := range names {
-		all = append(all, fmt.Sprintf("%s(…, %s)", name, strings.Join(arguments[name], ", ")))
+		written, place := asInCode(name, code)
+		all = append(all, fmt.Sprintf("%s(…, %s)%s", written, strings.Join(arguments[name], ", "), place))
 	}
 	return all
+}
+
+// asInCode is a function's name as the code calls it, and where it does; the full name if it is called in
+// several places, or in none.
+func asInCode(name string, code format.ScriptCode) (written, place string) {
+	written = name
+	for _, file := range code {
+		for _, call := range file.Calls {
+			switch {
+			case !slices.Contains(call.Whole, name):
+			case place != "":
+				return name, ""
+			default:
+				written, place = call.Name, fmt.Sprintf(" (%s:%d)", file.Path, call.Line)
+			}
+		}
+	}
+	return written, place
 }
 
 // with replaces the old words of the job with new ones.

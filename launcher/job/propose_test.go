@@ -3,11 +3,13 @@ package job
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -98,5 +100,21 @@ func TestAProposalIsWhereTheJobWasWritten(t *testing.T) {
 				t.Errorf("-want +got\n%s", diff)
 			}
 		})
+	}
+}
+
+// Arguments in the code are proposed in the code's own words, with the line.
+func TestProposedCallsAreNamedAsInTheCode(t *testing.T) {
+	calls := []strategy.Call{{Name: "lightning.pytorch.Trainer", Keyword: "accumulate_grad_batches", To: 4}, {Name: "lightning.pytorch.Trainer", Keyword: "precision", To: "bf16"}}
+	trainer := format.CodeCall{Name: "pl.Trainer", Whole: []string{"lightning.pytorch.Trainer"}, Line: 8}
+	other := format.CodeCall{Name: "pl.LightningModule", Whole: []string{"lightning.pytorch.LightningModule"}, Line: 2}
+	for want, found := range map[string][]format.CodeCall{
+		`pl.Trainer(…, accumulate_grad_batches=4, precision="bf16") (train.py:8)`:     {other, trainer},
+		`lightning.pytorch.Trainer(…, accumulate_grad_batches=4, precision="bf16")`:   {other},
+		`lightning.pytorch.Trainer(…, accumulate_grad_batches=4, precision="bf16")  `: {trainer, trainer},
+	} {
+		if got := inPython(calls, format.ScriptCode{{Path: "train.py", Calls: found}}); len(got) != 1 || got[0] != strings.TrimSpace(want) {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
