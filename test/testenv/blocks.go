@@ -53,11 +53,11 @@ func Blocks(page string) (all []Block, err error) {
 }
 
 // Shown compares what a page shows of an output with the output. "…" stands for any text, a line of "…" for any
-// lines. With vary, a number stands for any number.
+// lines. With vary, a number stands for any number, and 23s for 1m6s.
 func Shown(shown, printed string, vary bool) error {
 	want := regexp.QuoteMeta(strings.TrimSpace(shown))
 	if vary {
-		want = regexp.MustCompile(`\d+(\\\.\d+)?`).ReplaceAllString(want, `\d+(\.\d+)?`)
+		want = regexp.MustCompile(`\d+(\\\.\d+)?`).ReplaceAllString(want, `\d+(\.\d+)?(m\d+)?`)
 	}
 	want = regexp.MustCompile(`(?m)^…$\n?`).ReplaceAllString(want, `(?:.*\n)*?`)
 	want = strings.ReplaceAll(want, "…", ".*")
