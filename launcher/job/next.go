@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -342,14 +343,25 @@ func (w *NextWriter) planned(p *Prepared, step strategy.NextStep) (command, diff
 	}
 	proposal := r.Job.origin.with(r.Job.Argv, change.Argv)
 	switch {
-	case proposal.Key == "" && len(change.Env) == 0:
-		return w.gpurun(p.WithoutNumber(proposal.Words)[1:]), ""
+	case proposal.Key == "":
+		return w.withVariables(change.Env, w.gpurun(p.WithoutNumber(proposal.Words)[1:])), ""
 	case len(change.Env) > 0 || proposal.NoArgs || !w.shown(proposal.Words):
 		return "", ""
 	case proposal.Key == "command":
 		return "", w.edited([]string{"job", proposal.Key}, tomlValue(asWritten(proposal)))
 	}
 	return "", w.edited([]string{"job", proposal.Key}, tomlValue(proposal.Words))
+}
+
+// withVariables puts variables in front of a command; empty if one of them is a secret.
+func (w *NextWriter) withVariables(env map[string]string, command string) string {
+	if command == "" || !maps.Equal(w.Mask.Env(env), env) {
+		return ""
+	}
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(env))) {
+		command = name + "=" + commandline.QuoteWord(env[name]) + " " + command
+	}
+	return command
 }
 
 // asWritten is a command with the variables that the user wrote.
@@ -368,7 +380,7 @@ func asWritten(p model.Proposal) string {
 // means reports whether a changed command, read again, has the values of a plan.
 func (w *NextWriter) means(p *Prepared, change model.Command, plan strategy.Plan) bool {
 	command := p.command
-	command.Argv = change.Argv
+	command.Argv, command.Env = change.Argv, p.env.With(change.Env)
 	read, _, err := p.recipe.Read(command, p.at)
 	return err == nil && !slices.ContainsFunc(strategy.Knobs, func(k strategy.Knob) bool {
 		return plan[k] != "" && plan[k] != p.plan[k] && read[k] != plan[k]

@@ -15,6 +15,7 @@ import (
 // batchKnobs are the arguments of a script for its batch.
 var batchKnobs = map[string]any{
 	"micro_batch_size": map[string]any{"arg": []any{"--batchSize", "-b"}}, "gradient_accumulation_steps": map[string]any{"arg": "--accum", "default": int64(1)},
+	"eval_batch_size": map[string]any{"env": "EVAL", "default": int64(8)},
 }
 
 // nextWriter is that of a command line, which has knobs, or of the train.toml that it names.
@@ -66,6 +67,7 @@ func TestNextStepsUseTheWordsOfTheJob(t *testing.T) {
 		"a policy, in front of a file":     {file, policy, "gpurun --numerics mixed-precision train.toml"},
 		"a policy, and a secret":           {secret, policy, "gpurun resume --fresh --numerics mixed-precision .gpurun/train/r1"},
 		"a smaller batch":                  {typed, smaller, "gpurun --numerics=preserve python3 train.py -b 16"},
+		"a variable":                       {typed, strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.EvalBatchSize: "4"}}, "EVAL=4 gpurun --numerics=preserve python3 train.py -b 64"},
 		"a smaller batch, and a secret":    {append(secret, "-b", "64"), smaller, ""},
 		"a smaller batch, in a file":       {file, strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.MicroBatchSize: "4"}}, "-args = [\"--bs\", \"8\"]   # as on the cluster\n+args = [\"--bs\", \"4\"]   # as on the cluster"},
 		"the batch that the job has":       {typed, strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.MicroBatchSize: "64"}}, "gpurun --numerics=preserve python3 train.py -b 64"},
