@@ -1,0 +1,30 @@
+package console
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/runstate"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// TestSummaryShowsLostGPUTime: also of a run that was rescued in place, and not of one that lost nothing.
+func TestSummaryShowsLostGPUTime(t *testing.T) {
+	again := []strategy.RankInPlace{{InPlace: strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Times: 1}}}
+	for name, test := range map[string]struct {
+		verdict launcher.Verdict
+		want    string
+	}{
+		"rescued":  {launcher.Verdict{Outcome: strategy.Trained, Attempts: make([]launcher.AttemptSummary, 2), GPUTime: &strategy.GPUTime{Total: 9000, Lost: 31, Rescued: 8640, Rescues: 1}}, "gpurun:   GPU time 2.5 GPU-h: 31 GPU-s lost, 2.4 GPU-h trained since the first rescue\n"},
+		"failed":   {launcher.Verdict{Outcome: strategy.Failed, Attempts: make([]launcher.AttemptSummary, 1), GPUTime: &strategy.GPUTime{Total: 90, Lost: 90, AtLeast: true}}, "gpurun:   GPU time 90 GPU-s: at least 90 GPU-s lost\n"},
+		"in place": {launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{InPlace: again}}, GPUTime: &strategy.GPUTime{Total: 100, Rescued: 70, Rescues: 1}}, "gpurun:   GPU time 100 GPU-s: 0 GPU-s lost, 70 GPU-s trained since the first rescue\n"},
+		"trained":  {launcher.Verdict{Outcome: strategy.Trained, Attempts: make([]launcher.AttemptSummary, 1), GPUTime: &strategy.GPUTime{Total: 9000}}, ""},
+	} {
+		var out strings.Builder
+		Verdict(&out, "run", runstate.Of([]launcher.Event{launcher.Began{Run: "r"}}), test.verdict, "")
+		if got := strings.Contains(out.String(), "GPU time"); got != (test.want != "") || !strings.Contains(out.String(), test.want) {
+			t.Errorf("%s:\n%s", name, out.String())
+		}
+	}
+}
