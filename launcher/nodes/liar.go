@@ -10,11 +10,12 @@ import (
 // A node of the launch has its credentials, and may still be wrong: a changed gpurun, or damaged memory. The
 // head excludes a node that reports what it cannot know, or that sends without an end.
 
-// Bounds of a node's messages: how many it may send at once, and later in a second. Facts stay in memory, and
+// Bounds of a node's messages for each of its ranks: how many it may send at once, and later in a second. A rank
+// has some 1,200 findings at most, and reports of its process a few times in a second. Facts may stay in memory, and
 // notes are shown to the user.
 const (
 	mostMessages, messagesPerSecond = 50_000, 2_000
-	mostFacts, factsPerSecond       = 20_000, 10
+	mostFacts, factsPerSecond       = 10_000, 10
 	mostNotes, notesPerSecond       = 200, 0.1
 )
 
@@ -33,17 +34,17 @@ func (a *allowance) take(now time.Duration, most, perSecond float64) bool {
 
 // deceives returns why a node's message cannot be true, or is one too many; empty if it may be.
 func (h *Head) deceives(now time.Duration, node int, message Message) string {
-	n := &h.nodes[node]
-	if !n.messages.take(now, mostMessages, messagesPerSecond) {
+	n, ranks := &h.nodes[node], float64(max(h.terms.Ranks, 1))
+	if !n.messages.take(now, mostMessages*ranks, messagesPerSecond*ranks) {
 		return "it sends messages without an end"
 	}
 	switch m := message.(type) {
 	case Note:
-		if !n.notes.take(now, mostNotes, notesPerSecond) {
+		if !n.notes.take(now, mostNotes*ranks, notesPerSecond*ranks) {
 			return "it sends notes without an end"
 		}
 	case Event:
-		if !n.facts.take(now, mostFacts, factsPerSecond) {
+		if !n.facts.take(now, mostFacts*ranks, factsPerSecond*ranks) {
 			return "it reports facts without an end"
 		}
 		return h.forged(node, m.Fact)

@@ -66,17 +66,17 @@ func TestLyingNodeIsExcludedAndNamed(t *testing.T) {
 	}
 }
 
-// TestEndlessMessagesExcludeANode: messages, facts and notes have bounds that no real node reaches.
+// TestEndlessMessagesExcludeANode: messages, facts and notes have bounds that no real node reaches; these have two ranks.
 func TestEndlessMessagesExcludeANode(t *testing.T) {
 	for name, test := range map[string]struct {
 		message func(i int) Message
 		most    int
 		rate    float64 // in a second, which is allowed for ever
 	}{
-		"signs of life": {func(int) Message { return Alive{Attempt: 3} }, mostMessages, messagesPerSecond},
-		"repeats":       {func(int) Message { return Started{Attempt: 1} }, mostMessages, messagesPerSecond},
-		"facts":         {func(i int) Message { return Event{Attempt: 3, Seq: i + 1, Fact: strategy.Fact{Rank: 2}} }, mostFacts, factsPerSecond},
-		"notes":         {func(int) Message { return Note{Text: "hello"} }, mostNotes, notesPerSecond},
+		"signs of life": {func(int) Message { return Alive{Attempt: 3} }, 2 * mostMessages, 2 * messagesPerSecond},
+		"repeats":       {func(int) Message { return Started{Attempt: 1} }, 2 * mostMessages, 2 * messagesPerSecond},
+		"facts":         {func(i int) Message { return Event{Attempt: 3, Seq: i + 1, Fact: strategy.Fact{Rank: 2}} }, 2 * mostFacts, 2 * factsPerSecond},
+		"notes":         {func(int) Message { return Note{Text: "hello"} }, 2 * mostNotes, 2 * notesPerSecond},
 	} {
 		for _, steady := range []bool{false, true} {
 			said := &told{}
