@@ -473,6 +473,35 @@ func TestPlainWords(t *testing.T) {
 	}
 }
 
+// dialect are words of the code, and phrases that users had to read twice. docs/glossary.md has the words for users.
+var dialect = regexp.MustCompile(`(?i)\b(rungs?|instants?|climb(ed|s)?|probes?|riders?|told|tells?|whoever|nobody|anew|exhausted|hushed|outlived|of (its|their) own|all the same|in words|go(es)? on|beside|gives? up|stands (in|at)|rides along)\b`)
+
+// inDialect returns the lines of a page with such words, outside of code and links.
+func inDialect(page string) (found []string) {
+	page = regexp.MustCompile("(?ms)^```.*?^```|`[^`\n]*`|\\]\\([^)\n]*\\)").ReplaceAllStringFunc(page, func(code string) string { return strings.Repeat("\n", strings.Count(code, "\n")) })
+	for i, line := range strings.Split(page, "\n") {
+		if word := dialect.FindString(line); word != "" {
+			found = append(found, fmt.Sprintf("%d: %s", i+1, word))
+		}
+	}
+	return found
+}
+
+// README.md and the manual have the words of docs/glossary.md.
+func TestPagesHaveTheWordsOfUsers(t *testing.T) {
+	for _, name := range commandPages(t) {
+		if name == "docs/json.md" {
+			continue // it has the names of fields
+		}
+		for _, where := range inDialect(testenv.Page(t, name)) {
+			t.Errorf("%s:%s", name, where)
+		}
+	}
+	if got := inDialect("the `rung` of\n```sh\ntold\n```\n[x](tells.md), who told it\n\nis a Rung"); !slices.Equal(got, []string{"5: told", "7: Rung"}) {
+		t.Errorf("found %q", got)
+	}
+}
+
 // wordIn returns the line of a word, alone or within a name; 0 for none.
 func wordIn(text, word string) int {
 	if !strings.Contains(strings.ToLower(text), word) {

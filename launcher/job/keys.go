@@ -170,7 +170,7 @@ var launchKeys = []FileKey{
 		About: "how long to train after a notice where the time limit is not known", at: func(j *Job) any { return &j.Launch.NoticeGrace },
 	},
 	{Name: "tty", Form: TextForm, Words: ttys, Default: `"auto"`, About: "a pseudo-terminal for a single rank", at: func(j *Job) any { return &j.Launch.TTY }},
-	{Name: "log_limit", Form: SizeForm, Words: []string{"off"}, Least: leastLogLimit, Default: `"256MiB"`, About: "of each log of a rank: head and tail are kept; off: no limit",
+	{Name: "log_limit", Form: SizeForm, Words: []string{"off"}, Least: leastLogLimit, Default: `"256MiB"`, About: "of each log of a rank: the beginning and the end are kept; off: no limit",
 		at: func(j *Job) any { return func(v any) { j.Launch.LogLimit, _ = v.(int64) } }}, // "off" is 0
 }
 
