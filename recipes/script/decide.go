@@ -140,7 +140,7 @@ func (s *Analysis) reaching(k strategy.Knob, loaders []loader, what func(loader)
 		t, why := s.facts.pure(s.known(what(l)))
 		switch {
 		case why != "":
-			unknown = cmp.Or(unknown, fmt.Sprintf("of the %s of %s in %s, %s", of, l.maker(), l.location, why))
+			unknown = cmp.Or(unknown, fmt.Sprintf("the %s of %s (%s): %s", of, l.maker(), l.location, why))
 		case found == nil:
 			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
 		case found.target.key != t.key:

@@ -23,7 +23,7 @@ def refusal(root, value="full"):
         return "it is on already"
     switches, lists = parts(root)
     if not switches and not lists:
-        return "the model has no repeated blocks and no switch of its own"
+        return "the model has no repeated blocks and no method for checkpointing"
     for switch in switches:
         if value == "selective" and not layered(switch):
             return "the switch of %s knows only all of its blocks" % type(switch).__name__

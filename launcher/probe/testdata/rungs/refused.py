@@ -99,7 +99,7 @@ class Refused(unittest.TestCase):
         self.refused(model, precision="GPT.forward was replaced on the instance")
 
     def test_no_blocks(self):
-        self.refused(models.Plain(), activation_checkpointing="the model has no repeated blocks and no switch of its own")
+        self.refused(models.Plain(), activation_checkpointing="the model has no repeated blocks and no method for checkpointing")
 
     def test_on_already(self):
         model = models.GPT()
