@@ -10,8 +10,8 @@ COUNT ?= 50
 KILLS ?= 300
 SHOTS ?=
 HOSTILE ?= 1000
-# Half a second each: half an hour and more.
-ATTEMPTS ?= 4000
+# Some 0.4 s each: half an hour and more.
+ATTEMPTS ?= 4500
 REPEATS ?= 2000
 # A file of measured plans; the project's own where none is given.
 LANDSCAPE ?=
