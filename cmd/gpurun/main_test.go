@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// placeVariables are empty in the tests, which run as on a plain host without GPUs, whatever the machine is.
+var placeVariables = []string{"CUDA_VISIBLE_DEVICES", "PET_NNODES", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "VIRTUAL_ENV", "CONDA_PREFIX"}
+
 // TestScripts runs testdata/script: one promise a file. Trainers in it are small
 // shell programs, so that every way to fail can be had at will; that the promises
 // hold with PyTorch itself is shown by TestQuickstart.
@@ -56,8 +59,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE") != "",
 		Setup: func(env *testscript.Env) error {
-			// A plain host without GPUs, whatever the machine is.
-			for _, name := range []string{"CUDA_VISIBLE_DEVICES", "PET_NNODES", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "VIRTUAL_ENV", "CONDA_PREFIX"} {
+			for _, name := range placeVariables {
 				env.Setenv(name, "")
 			}
 			env.Setenv("PYTHON_EXEC", python)

@@ -56,7 +56,10 @@ func newPageRunner(t *testing.T, name string) *pageRunner {
 	t.Helper()
 	p := &pageRunner{dir: t.TempDir()}
 	p.env = append(os.Environ(), "HOME="+p.dir, "PATH="+filepath.Join(p.dir, "bin")+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(p.dir, ".state"),
-		"PYTHON_EXEC="+testenv.Python(t), "CUDA_VISIBLE_DEVICES=", "VIRTUAL_ENV=", "CONDA_PREFIX=", "TERM=dumb", "COLUMNS=")
+		"PYTHON_EXEC="+testenv.Python(t), "TERM=dumb")
+	for _, name := range placeVariables {
+		p.env = append(p.env, name+"=")
+	}
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "pages", strings.TrimSuffix(name, ".md")+".txtar"))
 	if errors.Is(err, os.ErrNotExist) {
 		return p

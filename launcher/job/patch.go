@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -52,8 +51,11 @@ func WritePatch(out, notes io.Writer, p script.Patch, asJSON bool) error {
 	if len(p.Added) == 0 && len(missing) > 0 && !asJSON {
 		return errext.Errorf("change the script there by hand, or name its arguments in train.toml", "nothing can be patched with certainty:\n  %s", strings.Join(missing, "\n  "))
 	}
-	for _, text := range slices.Concat(missing, p.Notes) {
+	for _, text := range missing {
 		fmt.Fprintf(notes, "gpurun: not patched: %s\n", text)
+	}
+	for _, text := range p.Notes {
+		fmt.Fprintf(notes, "gpurun: note: %s\n", text)
 	}
 	if asJSON {
 		p.Added, p.Missing = append([]script.PatchPart{}, p.Added...), append([]script.Gap{}, p.Missing...)

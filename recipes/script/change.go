@@ -126,7 +126,7 @@ func MakePatch(sources []format.Source, parts []PatchPart, ask func(program stri
 			p := Patch{Added: found.Added, Missing: missing, Text: []byte(found.Text), Facts: found.Reading.Facts}
 			p.Diff = string(format.Unified("a/"+script.Path, script.Text, "b/"+script.Path, p.Text))
 			if micro, known := s.Certain(strategy.MicroBatchSize); known && micro.Refusal != "" {
-				p.Notes = append(p.Notes, "gpurun does not lower the batch size by itself: "+micro.Refusal)
+				p.Notes = append(p.Notes, "gpurun does not lower the batch size of the patched script: "+micro.Refusal)
 			}
 			return p, nil
 		}
