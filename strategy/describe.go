@@ -274,6 +274,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return d.leak()
 	case d.Cause.OutOfMemory():
 		return c.spread(d, ev)
+	case best.finding != nil && best.code != cause.SharedMemory && c.fileSystem(best.finding) != nil:
+		return c.fileSystem(best.finding).advise(best.code)
 	case best.finding != nil && best.finding.Says(cause.SaysDamaged):
 		return "the file that the job reads is incomplete, or another file than it expects: start from an older checkpoint, or fetch the file again"
 	case best.finding != nil && best.finding.Says(cause.SaysNotOpened):

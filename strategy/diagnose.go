@@ -213,7 +213,7 @@ func (c *fold) candidates(ev Evidence) []candidate {
 			}
 			t = max(t, tierWarning)
 		}
-		all = append(all, candidate{fact: s.fact, code: s.finding.Code, tier: t, rank: s.rank, finding: s.finding})
+		all = append(all, candidate{fact: s.fact, code: c.code(s.finding), tier: t, rank: s.rank, finding: s.finding})
 	}
 	all = append(all, c.unrecovered(all)...)
 	for rank, i := range c.exits {

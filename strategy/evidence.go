@@ -114,6 +114,7 @@ type fold struct {
 	lost        []int
 	gaps        []int
 	processEnds []int
+	fileSystems []*FileSystem
 	nodes       []string     // the hosts of several nodes
 	ranks       map[int]bool // that some fact is about
 
@@ -232,6 +233,8 @@ func (c *fold) take(i int) {
 		if _, known := c.stacks[f.Rank]; !known {
 			c.stacks[f.Rank] = i
 		}
+	case f.FileSystem != nil:
+		c.fileSystems = append(c.fileSystems, f.FileSystem)
 	case f.ProcessEnd != nil:
 		c.processEnds = append(c.processEnds, i)
 	case f.Gap != "":

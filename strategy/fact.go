@@ -38,6 +38,8 @@ type Fact struct {
 	Sign       *Sign               `json:"sign,omitempty"`
 	Stall      *Stall              `json:"stall,omitempty"`
 	Stack      *Stack              `json:"stack,omitempty"`
+	// FileSystem is that of a path in an error.
+	FileSystem *FileSystem `json:"file_system,omitempty"`
 	// Nodes are the hosts of the attempt by node number, if there are several.
 	Nodes []string `json:"nodes,omitempty"`
 	Lost  *Lost    `json:"lost,omitempty"`

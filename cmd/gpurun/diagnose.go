@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/artifacts"
 	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/host"
 )
 
 func diagnoseCommand(s stdio) *cli.Command {
@@ -33,7 +34,7 @@ func diagnoseCommand(s stdio) *cli.Command {
 // diagnose prints a diagnosis of each argument, and reports unreadable ones at the end.
 func diagnose(c *cli.Context, s stdio) error {
 	ask := artifacts.DiagnoseRequest{
-		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in,
+		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in, FileSystem: host.This().FileSystemOf,
 		Show: func(d artifacts.FileDiagnosis) error {
 			if c.Bool("json") {
 				return console.WriteJSON(s.out, nil, d)

@@ -10,12 +10,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // Artifacts are the evidence that one run left on disk.
@@ -38,6 +40,8 @@ type Collector struct {
 	Stdin    io.Reader // read for the name -
 	Attempt  int       // of a directory; -1 for the last one
 	ExitCode *int      // of the job, 128+n or -n for signal n; nil: not known
+	// FileSystem is that of a path on this machine; nil: not known. full: an error says that it is.
+	FileSystem func(path string, full bool) *strategy.FileSystem
 }
 
 // Collect reads a file, standard input, or a directory that a launcher left.
@@ -112,8 +116,9 @@ type DiagnoseRequest struct {
 	// Names are files and folders, - for Stdin, which is also read where nothing is named.
 	// Ranks are outputs of single ranks of one run, as K=FILE.
 	Names, Ranks []string
-	Attempt      int  // as in Collector
-	ExitCode     *int // as in Collector
+	Attempt      int                                               // as in Collector
+	ExitCode     *int                                              // as in Collector
+	FileSystem   func(path string, full bool) *strategy.FileSystem // as in Collector
 	Stdin        *os.File
 	Show         func(FileDiagnosis) error // prints a diagnosis; its error ends all
 }
@@ -132,13 +137,14 @@ func (q DiagnoseRequest) Run() error {
 	if n := q.ExitCode; n != nil && (*n < -lastSignal || *n > 255) {
 		return errext.Errorf(fmt.Sprintf("a process ends with 0 to 255; -1 to -%d is for a signal", lastSignal), "--exit-code: %d is not an exit code that a job can end with", *n)
 	}
-	in := Collector{Stdin: q.Stdin, Attempt: q.Attempt, ExitCode: q.ExitCode}
+	in := Collector{Stdin: q.Stdin, Attempt: q.Attempt, ExitCode: q.ExitCode, FileSystem: q.FileSystem}
 	jobs, failed := in.jobsOf(q.Names)
 	show := func(a Artifacts, err error) error {
 		if err != nil {
 			failed = append(failed, err)
 			return nil
 		}
+		in.addFileSystems(&a.Evidence)
 		return q.Show(Diagnose(a))
 	}
 	if len(q.Ranks) > 0 {
@@ -155,6 +161,26 @@ func (q DiagnoseRequest) Run() error {
 		return errext.WithHint(err, cmp.Or(errext.Hint(err), "diagnose reads files of output, folders with such files, run directories of gpurun, and torchrun's --log-dir"))
 	}
 	return nil
+}
+
+// addFileSystems adds the file systems of the paths in errors about storage, unless a run noted
+// them. The output may come from another machine: the root is everywhere, so only a mount counts.
+func (c Collector) addFileSystems(e *strategy.Evidence) {
+	if c.FileSystem == nil || slices.ContainsFunc(e.Facts, func(f strategy.Fact) bool { return f.FileSystem != nil }) {
+		return
+	}
+	seen := map[string]bool{}
+	for _, f := range e.Facts {
+		path := strategy.StoragePath(f.Finding)
+		if path == "" || seen[path] {
+			continue
+		}
+		seen[path] = true
+		if found := c.FileSystem(path, f.Finding.Code != cause.Unknown); found != nil && found.Mount != "/" {
+			found.Saved = true
+			e.Add(strategy.Fact{Rank: -1, Source: "machine", FileSystem: found})
+		}
+	}
 }
 
 // holdsData reports whether standard input is a file or a pipe: not a terminal, where reading

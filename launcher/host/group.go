@@ -2,6 +2,7 @@ package host
 
 import (
 	"io/fs"
+	"iter"
 	"path"
 	"slices"
 	"strconv"
@@ -181,21 +182,26 @@ type cgroupMount struct {
 	top   string // the group that is seen there
 }
 
-// groupMounts finds the hierarchies that a controller can be in, by version.
-// A line of mountinfo is: id parent dev root point options [tag …] - type source
-// superoptions (proc_pid_mountinfo(5)).
-func (m Machine) groupMounts(controller string) map[int][]cgroupMount {
-	text, err := fs.ReadFile(m.root, "proc/self/mountinfo")
-	if err != nil {
-		return nil
-	}
-	mounts := map[int][]cgroupMount{}
-	for line := range strings.Lines(string(text)) {
-		left, right, found := strings.Cut(strings.TrimSpace(line), " - ")
-		place, system := strings.Fields(left), strings.Fields(right)
-		if !found || len(place) < 5 || len(system) < 3 {
-			continue
+// mounts yields the mounts of this process, the fields before and after the dash. A line of
+// mountinfo is: id parent dev root point options [tag …] - type source superoptions
+// (proc_pid_mountinfo(5)).
+func (m Machine) mounts() iter.Seq2[[]string, []string] {
+	return func(yield func(place, system []string) bool) {
+		text, _ := fs.ReadFile(m.root, "proc/self/mountinfo") // a machine without the file has no mounts here
+		for line := range strings.Lines(string(text)) {
+			left, right, found := strings.Cut(strings.TrimSpace(line), " - ")
+			place, system := strings.Fields(left), strings.Fields(right)
+			if found && len(place) > 5 && len(system) > 2 && !yield(place, system) {
+				return
+			}
 		}
+	}
+}
+
+// groupMounts finds the hierarchies that a controller can be in, by version.
+func (m Machine) groupMounts(controller string) map[int][]cgroupMount {
+	mounts := map[int][]cgroupMount{}
+	for place, system := range m.mounts() {
 		if !strings.HasPrefix(system[0], "cgroup") {
 			continue
 		}

@@ -47,6 +47,7 @@ type attempt struct {
 	stopSettings func()
 	// stopSampling takes a last sample, and ends the sampling.
 	stopSampling func()
+	stored       storedPaths
 	swap         *swap    // nil without offloading to NVMe
 	ends         *os.File // nil if it cannot be created
 	// lingering is cancelled by linger, when processes that ranks left behind get no more time.
@@ -68,7 +69,10 @@ type attempt struct {
 // Facts returns the channel of observations, which collect closes.
 func (a *attempt) Facts() <-chan strategy.Fact { return a.facts }
 
-func (a *attempt) emit(f strategy.Fact) { a.facts <- f }
+func (a *attempt) emit(f strategy.Fact) {
+	a.stored.note(&f)
+	a.facts <- f
+}
 
 // alarm passes on the state of the devices, and warns the user of other users' memory and of broken devices.
 func (a *attempt) alarm(f strategy.Fact) {

@@ -57,7 +57,7 @@ func (a *attempt) collect() {
 	if err := a.swap.close(); err != nil {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("remove the files offloaded to NVMe: %v", err)}
 	}
-	for _, f := range a.counters.Rise() {
+	for _, f := range append(a.counters.Rise(), a.stored.facts()...) {
 		a.facts <- f
 	}
 }
