@@ -32,7 +32,7 @@ func examples(t *testing.T, pattern string) map[string]string {
 }
 
 // slurmFlags are the flags of sbatch that the examples use.
-var slurmFlags = []string{"job-name", "array", "begin", "nodes", "ntasks-per-node", "gpus-per-node", "time", "signal", "requeue", "no-requeue", "open-mode", "output"}
+var slurmFlags = []string{"job-name", "array", "begin", "partition", "nodes", "ntasks-per-node", "gpus-per-node", "time", "signal", "requeue", "no-requeue", "open-mode", "output"}
 
 // Each batch script is a shell script, and requests from Slurm what gpurun needs, before its first command.
 func TestExamplesOfSlurm(t *testing.T) {
@@ -54,7 +54,11 @@ func TestExamplesOfSlurm(t *testing.T) {
 				commands = commands || !strings.HasPrefix(line, "#") && line != "\n"
 			}
 		}
-		if asked["ntasks-per-node"] != "1" || asked["open-mode"] != "append" || asked["signal"] != "USR1@300" {
+		signal := "USR1@300"
+		if strings.Contains(text, "\ntrap 'kill -USR1 ") { // the shell passes the signal on
+			signal = "B:" + signal
+		}
+		if asked["ntasks-per-node"] != "1" || asked["open-mode"] != "append" || asked["signal"] != signal {
 			t.Errorf("%s: it asks for %v", name, asked)
 		}
 		if alone := asked["nodes"] == "1"; alone == strings.Contains(text, "srun --mpi=pmi2 gpurun ") || alone != strings.Contains(text, "srun gpurun ") {
@@ -78,6 +82,8 @@ func TestExamplesOfSlurmStartAgain(t *testing.T) {
 			switch {
 			case strings.Contains(name, "array") && again:
 				want = "requeue 75_3\n"
+			case strings.Contains(name, "requeue-exit"): // Slurm requeues
+				want = ""
 			case strings.Contains(name, "nightly"): // the next night is queued already
 				want = map[bool]string{false: "scancel 78\n"}[again]
 			}
