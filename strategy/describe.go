@@ -417,6 +417,19 @@ var troubles = map[cause.Remark]string{
 	cause.SaysStorage: "the storage failed", cause.SaysDamaged: "a file cannot be read", cause.SaysNotOpened: "a file cannot be saved",
 }
 
+// trouble is the beginning of the sentence about a failure that has no cause; empty: none.
+func (d Diagnosis) trouble() string {
+	for _, r := range cause.Remarks(d.Cause, d.Error) {
+		if words := troubles[r]; words != "" {
+			return words
+		}
+	}
+	return ""
+}
+
+// Named reports whether the output names the failure, though its cause is unknown.
+func (d Diagnosis) Named() bool { return d.trouble() != "" }
+
 func (d Diagnosis) title() string {
 	if d.Lost != nil {
 		return d.Lost.String()
@@ -441,10 +454,8 @@ func (d Diagnosis) title() string {
 			return "a node failed"
 		}
 	case cause.Unknown:
-		for _, r := range cause.Remarks(d.Cause, d.Error) {
-			if words := troubles[r]; words != "" {
-				return words + ": " + clip(d.Error, 160)
-			}
+		if words := d.trouble(); words != "" {
+			return words + ": " + clip(d.Error, 160)
 		}
 		if d.ExitCode == 0 {
 			return "ended for an unknown reason"

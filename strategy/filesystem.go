@@ -43,11 +43,10 @@ func (s *FileSystem) String() string {
 	if s.Total > 0 {
 		text += fmt.Sprintf(", %s free of %s", GiB(s.Free), GiB(s.Total))
 	}
-	text += ")"
 	if s.Saved {
 		text += ", if this is the machine of the job"
 	}
-	return text
+	return text + ")"
 }
 
 // StoragePath is the path in an error about the storage; empty: none.

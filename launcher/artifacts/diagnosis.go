@@ -171,7 +171,7 @@ func (r FileDiagnosis) paragraph() []string {
 		first = "the run has not ended; so far its output shows " + first
 	case !r.Fatal && r.Cause == cause.None:
 		first = "the output shows nothing fatal"
-	case r.Cause == cause.Unknown && d.ExitCode == 0:
+	case r.Cause == cause.Unknown && d.ExitCode == 0 && !d.Named():
 		first = "the job failed, and nothing here proves why"
 	case !r.Fatal:
 		first = fmt.Sprintf("the output shows %s, but not that it ended the job", r.Cause)
