@@ -97,10 +97,11 @@ func (s Inspected) base(ctx context.Context) (recipeChoice, error) {
 	switch name := s.Job.Recipe; {
 	case name == "none":
 	case s.auto():
-		c.warnings = guest(usedFramework, func() (err error) {
+		warnings := guest(usedFramework, func() (err error) {
 			c, err = s.recognise(ctx)
 			return err
 		})
+		c.warnings = append(c.warnings, warnings...)
 	case strings.ContainsRune(name, filepath.Separator):
 		c.recipe, err = recipeFile(name)
 	default:
@@ -144,6 +145,7 @@ func (s Inspected) recognise(ctx context.Context) (recipeChoice, error) {
 		// A framework may have several recipes, for different versions.
 		c.command.Packages = s.packages(ctx)
 		c, _ = s.detect(c.command, likely)
+		c.warnings = script.Outdated(c.command, likely, c.recipe.Recipe)
 	}
 	return c, nil
 }

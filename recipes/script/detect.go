@@ -3,6 +3,7 @@ package script
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,6 +31,30 @@ func Detect(cmd format.Command, among []format.Recipe) (found format.Recipe, evi
 		return format.Recipe{}, nil, false
 	}
 	return found, evidence, true
+}
+
+// Outdated lists, for people, the recipes that only the versions of the installed packages keep
+// from being chosen, one for each package. A package that the chosen recipe knows is not in it.
+func Outdated(cmd format.Command, among []format.Recipe, chosen format.Recipe) []string {
+	installed, known := cmd.Packages, maps.Clone(chosen.Versions)
+	if known == nil {
+		known = format.Versions{}
+	}
+	cmd.Packages = nil
+	instead := "gpurun does not use it"
+	if chosen.Name != "" {
+		instead = "gpurun uses the recipe " + chosen.Name
+	}
+	var all []string
+	for _, c := range Candidates(cmd, among) {
+		name, here, outside := strings.Cut(c.Recipe.Versions.Outside(installed), " ")
+		if !c.Matched || c.Yields != "" || !outside || known[name] != "" {
+			continue
+		}
+		known[name] = here
+		all = append(all, fmt.Sprintf("the recipe %s needs %s %s, and here is %s: %s", c.Recipe.Name, name, c.Recipe.Versions[name], here, instead))
+	}
+	return all
 }
 
 // A Match is a recipe with some of its signs in a command.

@@ -1,12 +1,14 @@
 package script_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -105,6 +107,45 @@ func TestDetectNanoGPT(t *testing.T) {
 	for _, line := range []string{"sample.py --out_dir=out --dtype=float16", "bench.py --batch_size=4"} {
 		if r, evidence, found := script.Detect(recipes.Command{Argv: strings.Fields(line), Script: bench, Code: script.CodeOf(t, string(bench))}, all); found {
 			t.Errorf("%s: %s by %q", line, r.Name, evidence)
+		}
+	}
+}
+
+// TestOutdated: a framework in a version that its recipe does not know is named with both
+// versions, once, and not where the recipe of another version of it matches.
+func TestOutdated(t *testing.T) {
+	all, err := recipes.Embedded(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		lightning = "import pytorch_lightning as pl\nfrom torch.utils.data import DataLoader\npl.Trainer(max_epochs=3).fit(model, DataLoader(data, batch_size=8, shuffle=True))\n"
+		trainer   = "from transformers import HfArgumentParser, TrainingArguments\nHfArgumentParser((TrainingArguments,))\n"
+	)
+	for _, test := range []struct {
+		argv, text, packages string
+		want                 []string
+	}{
+		{"x.py", lightning, "pytorch-lightning 1.9.5", []string{"the recipe lightning-code needs pytorch-lightning >=2, and here is 1.9.5: gpurun does not use it"}},
+		{"x.py", lightning, "pytorch-lightning 2.1.0", nil},
+		{"x.py", lightning, "lightning 1.9.5 pytorch-lightning 1.9.5", []string{"the recipe lightning-code needs lightning >=2, and here is 1.9.5: gpurun does not use it"}},
+		{"x.py --output_dir out --per_device_train_batch_size 8", trainer, "transformers 4.20.1 trl 0.11", []string{"the recipe hf-trainer needs transformers >=4.31, and here is 4.20.1: gpurun does not use it"}},
+		{"x.py --output_dir out --per_device_train_batch_size 8 --deepspeed ds.json", "import deepspeed\n" + trainer, "transformers 4.20.1 deepspeed 0.14", []string{"the recipe hf-trainer needs transformers >=4.31, and here is 4.20.1: gpurun uses the recipe deepspeed"}},
+		{"swift.cli.sft --dataset x", "", "ms-swift 1.5", []string{"the recipe ms-swift needs ms-swift >=3, and here is 1.5: gpurun does not use it"}},
+		{"swift.cli.sft --dataset x", "", "ms-swift 3.1", nil},
+		{"torchtitan.train --job.config_file a.toml", "", "torchtitan 0.3.1", nil},
+		{"torchtitan.train --job.config_file a.toml", "", "torchtitan 0.2", nil},
+	} {
+		cmd := format.Command{Argv: strings.Fields(test.argv), Packages: map[string]string{}}
+		if test.text != "" {
+			cmd.Script, cmd.Code = []byte(test.text), script.CodeOf(t, test.text)
+		}
+		for pair := range slices.Chunk(strings.Fields(test.packages), 2) {
+			cmd.Packages[pair[0]] = pair[1]
+		}
+		chosen, _, _ := script.Detect(cmd, all)
+		if got := script.Outdated(cmd, all, chosen); !slices.Equal(got, test.want) {
+			t.Errorf("%s with %s: %q, want %q", test.argv, test.packages, got, test.want)
 		}
 	}
 }
