@@ -80,7 +80,7 @@ func TestCallsInCode(t *testing.T) {
 	if len(c.Calls) != 2 || c.Calls[0].To != want[0].To || c.Calls[0].From != want[0].From || c.Calls[1].From != nil || c.Calls[1].To != want[1].To {
 		t.Errorf("calls %+v, want %+v", c.Calls, want)
 	}
-	if !strings.Contains(c.Diff, "-transformers.TrainingArguments(per_device_train_batch_size=16)\n") {
+	if !strings.Contains(c.Diff, "-TrainingArguments(per_device_train_batch_size=16)\n") {
 		t.Errorf("diff %s", c.Diff)
 	}
 }

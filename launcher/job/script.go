@@ -58,8 +58,12 @@ func (s Inspected) ownBatch(ctx context.Context, c recipeChoice) (recipeChoice, 
 	knob := c.recipe.Knobs[k]
 	knob.Fixed, knob.Confirm = mine[k], true
 	knob.Reported = mine[k] == "" && own.Knobs[k].Reported
-	if certain, known := found.Certain(k); known && ranges[k].Absent != "" && knob.Absent == "" && knob.Given {
-		knob = format.Knob{Absent: fmt.Sprintf("the micro batch is %s, which the recipe %s does not change", certain.Name(), c.recipe.Name), Fixed: mine[k], Reported: mine[k] == ""}
+	if ranges[k].Absent != "" && knob.Absent == "" && knob.Given {
+		absent := fmt.Sprintf("the recipe %s changes the %s, which the command does not have", c.recipe.Name, knob.Places[0].Needs())
+		if certain, known := found.Certain(k); known {
+			absent = fmt.Sprintf("the micro batch is %s, which the recipe %s does not change", certain.Name(), c.recipe.Name)
+		}
+		knob = format.Knob{Absent: absent, Fixed: knob.Fixed, Reported: knob.Reported}
 	}
 	c.recipe.Knobs = maps.Clone(c.recipe.Knobs)
 	c.recipe.Knobs[k] = knob

@@ -51,6 +51,15 @@ func (a *argument) complete(n *keyTable, p *Place) {
 
 func (a argument) String() string { return "argument " + a.names[0] }
 
+// needs names all spellings.
+func (a argument) needs() string {
+	last := len(a.names) - 1
+	if last == 0 {
+		return a.String()
+	}
+	return "argument " + strings.Join(a.names[:last], ", ") + " or " + a.names[last]
+}
+
 func (a argument) Present(d *Draft) bool { return d.args.has(a.names, a.no) }
 
 func (a argument) Read(d *Draft) (any, bool, error) {

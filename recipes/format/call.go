@@ -39,7 +39,16 @@ var calledSpecs = []spec[called]{
 func (c *called) complete(n *keyTable, _ *Place) { c.knob = n.k }
 
 func (c called) String() string { return fmt.Sprintf("%s of %s", c.keyword, c.name) }
-func (c called) needs() string  { return "call of " + c.name }
+
+// spelled is the call's name as the job's code writes it.
+func (c called) spelled(d *Draft) string {
+	if calls := c.calls(d); len(calls) > 0 {
+		return calls[0].Name
+	}
+	return c.name
+}
+
+func (c called) needs() string { return "call of " + c.name }
 
 // calls lists the selected calls in the job's own sources.
 func (c called) calls(d *Draft) []CodeCall {
@@ -106,7 +115,7 @@ func (c called) Write(d *Draft, word any, _ bool) error {
 func (c called) Unwritable(d *Draft) string {
 	switch n := len(c.calls(d)); {
 	case n > 1:
-		return fmt.Sprintf("the job's code calls %s in %d places", c.name, n)
+		return fmt.Sprintf("the job's code calls %s in %d places", c.spelled(d), n)
 	case n == 0:
 		return c.Missing(d)
 	case d.Original.Closed:
@@ -117,7 +126,7 @@ func (c called) Unwritable(d *Draft) string {
 
 func (c called) Missing(d *Draft) string {
 	if !c.Present(d) {
-		return "the job's code has no call of " + c.name
+		return "no call of " + c.name + " was found in the job's code"
 	}
 	return ""
 }
@@ -144,8 +153,8 @@ func (r Recipe) CalledBy(cmd Command) []string {
 	d := NewDraft(r, cmd)
 	for _, p := range r.Places() {
 		c, ok := p.PlaceKind.(called)
-		if ok && !slices.Contains(found, c.name) && c.Present(d) {
-			found = append(found, c.name)
+		if ok && c.Present(d) && !slices.Contains(found, c.spelled(d)) {
+			found = append(found, c.spelled(d))
 		}
 	}
 	slices.Sort(found)

@@ -152,12 +152,12 @@ func (d *Draft) diff(change model.Command) string {
 		next.WriteString(name + "=" + change.Env[name] + "\n")
 	}
 	b.Write(Unified("environment", old.Bytes(), "environment", next.Bytes()))
-	b.Write(Unified("calls in the process", callLines(change.Calls, false), "calls in the process", callLines(change.Calls, true)))
+	b.Write(Unified("calls in the process", d.callLines(change.Calls, false), "calls in the process", d.callLines(change.Calls, true)))
 	return b.String()
 }
 
 // callLines prints the calls of the process in Python; next: with their new arguments.
-func callLines(calls []strategy.Call, next bool) []byte {
+func (d *Draft) callLines(calls []strategy.Call, next bool) []byte {
 	var b bytes.Buffer
 	for _, c := range calls {
 		value := "…"
@@ -167,7 +167,7 @@ func callLines(calls []strategy.Call, next bool) []byte {
 		case c.From != nil:
 			value = Literal(c.From)
 		}
-		fmt.Fprintf(&b, "%s(%s=%s)\n", c.Name, c.Keyword, value)
+		fmt.Fprintf(&b, "%s(%s=%s)\n", called{name: c.Name, where: c.Where}.spelled(d), c.Keyword, value)
 	}
 	return b.Bytes()
 }

@@ -63,6 +63,10 @@ func (knob Knob) Spelling() string {
 	}
 	words := make([]string, 0, len(knob.Places))
 	for _, p := range knob.Places {
+		if p.spellings() != nil {
+			words = append(words, p.Needs())
+			continue
+		}
 		words = append(words, p.String())
 	}
 	return strings.Join(words, ", ")

@@ -49,8 +49,9 @@ class Training(Settings):
         found = []
         for scope in self.live:
             for call in scope.calls:
-                if call.args and (dotted(call.func) in LOADS or last(call.func) in ("fromfile", "merge_from_file", "import_module", "import_config", "compose")):
-                    found.append({"file": scope.file.path, "line": call.lineno, "value": plain(opened(self.value(call.args[0], scope)))})
+                given = call.args[:1] or [k.value for k in call.keywords[:1]]
+                if given and (dotted(call.func) in LOADS or last(call.func) in ("fromfile", "merge_from_file", "import_module", "import_config", "compose")):
+                    found.append({"file": scope.file.path, "line": call.lineno, "value": plain(opened(self.value(given[0], scope)))})
         return found[:WIDTH]
 
     def split(self, node):
