@@ -362,6 +362,13 @@ def version(tensor):
         return 0
 
 
+def copied(value):
+    """Return a copy of a tensor, or of those in a dictionary, to which a run for a try may write; other values unchanged."""
+    if isinstance(value, dict):
+        return {k: copied(v) for k, v in value.items()}
+    return value.detach().clone() if is_tensor(value) else value
+
+
 def equal(one, other):
     import torch
 

@@ -8,7 +8,7 @@ import contextlib
 import sys
 import warnings
 
-from . import exclusions, model, recompute, trainerloss
+from . import exclusions, model, places, recompute, trainerloss
 
 ROWS = 4
 # How far the same row may be apart, by the bits of a number: with batches of one size, where
@@ -61,7 +61,12 @@ def answer(root, args, kwargs, batch, more):
         found = {}
 
         def forward(rows):
-            return module.forward(*batch.take(args, rows), **batch.take(kwargs, rows))
+            given = batch.take(args, rows), batch.take(kwargs, rows)
+            before = versions(given)
+            output = module.forward(*given[0], **given[1])
+            if versions(given) != before:
+                raise Unknown("%s writes to its inputs" % type(module).__name__)
+            return output
 
         def run(rows):
             found[len(rows)] = forward(rows)
@@ -180,7 +185,7 @@ class Batch:
         torch = sys.modules["torch"]
         if isinstance(value, torch.Tensor):
             if not self.counts(value):
-                return value.detach()
+                return value.detach() if isinstance(rows, slice) else places.copied(value)
             if isinstance(rows, slice):
                 return value.detach().narrow(self.dim, rows.start, rows.stop - rows.start)
             return value.detach().index_select(self.dim, torch.tensor(rows, device=value.device))
@@ -188,8 +193,9 @@ class Batch:
             return value
         if type(value) in (list, tuple):
             if depth and len(value) == self.rows and all(isinstance(v, (dict, torch.Tensor)) for v in value):
-                value = value[rows] if isinstance(rows, slice) else [value[i] for i in rows]
-                return [self.row(v) for v in value]
+                if isinstance(rows, slice):
+                    return [self.row(v) for v in value[rows]]
+                return [places.copied(value[i]) for i in rows]
             return type(value)(self.take(v, rows, depth + 1) for v in value)
         if type(value) is dict or hasattr(value, "keys") and hasattr(value, "items"):
             return {k: self.take(v, rows, depth + 1) for k, v in value.items()}
@@ -203,6 +209,11 @@ class Batch:
 
     def row(self, value):
         return value.detach() if hasattr(value, "detach") else dict(value)
+
+
+def versions(given):
+    """Return the versions of the tensors in arguments."""
+    return list(map(places.version, tensors(given)))
 
 
 def tensors(value, depth=0):

@@ -423,10 +423,13 @@ class Parts:
         args, kwargs = self.batch.take(list(self.call.args), rows_of), self.batch.take(dict(self.call.kwargs), rows_of)
         if leaves:
             args, kwargs = replaced((args, kwargs), (list(self.call.args), dict(self.call.kwargs)), leaves)
+        before = rows.versions((args, kwargs))
         try:
             output = Output(self.plain(self.module, *args, **kwargs), self.call.grad)
         finally:
             self.torch.clear_autocast_cache()  # what was cast without gradients, or belongs to a graph that is gone
+        if rows.versions((args, kwargs)) != before:
+            raise Unfit("the forward writes to its inputs")
         if len(output.tensors) != len(self.answer.dims):
             raise Unfit("a part of the batch has other outputs")
         return output
@@ -562,6 +565,8 @@ class Parts:
     def judge(self, e, low, high, drawn=False):
         """Return an error that memory ran out, if the part can be halved; raises it if not. The
         halves of a part would draw other random numbers than the output that it gave."""
+        if isinstance(e, Unfit):
+            self.split.fail(str(e))
         if not self.split.halves or high - low < 2 or drawn or not ranout.is_one(e):
             raise e
         return e

@@ -5,7 +5,7 @@
 import contextlib
 import sys
 
-from . import exclusions, loss, model as model_part, process, recompute
+from . import exclusions, loss, model as model_part, places, process, recompute
 
 
 ROWS = 2  # losses that compare samples are 0 with one
@@ -119,7 +119,7 @@ class Run:
         with contextlib.ExitStack() as stack:
             for each in self.untouched(accumulation):
                 stack.enter_context(each)
-            self.step(self.trainer, self.model, dict(inputs) if hasattr(inputs, "keys") else inputs, *self.counted(items))
+            self.step(self.trainer, self.model, places.copied(dict(inputs)) if hasattr(inputs, "keys") else inputs, *self.counted(items))
         return self.got
 
     def counted(self, items):

@@ -365,11 +365,20 @@ class Split(unittest.TestCase):
             ("use_reentrant=True", Whole(lambda self, x: checkpoint(self.w, x.requires_grad_(), use_reentrant=True)), (x,)),
             ("neither a mean nor a sum", Whole(lambda self, x: self.w(x).square().mean().sqrt()), (x,)),
             ("follows from the whole batch", Whole(lambda self, x: (self.w(x), len(x))), (x,)),
+            ("writes to its inputs", Whole(lambda self, x: self.w(x.add_(1))), (x,)),
             ("a batch of one row", Whole(linear), (x[:1],)),
             ("DataParallel", nn.DataParallel(Whole(linear)), (x,)),
         ):
             with self.subTest(why):
                 self.assertIn(why, refused(model, args, {}))
+
+    def test_inputs_stay_as_they_are_when_the_first_call_is_looked_at(self):
+        """Whether they are rows of the batch, or not."""
+        x, counter = torch.randn(8, 6), torch.zeros(3)
+        for samples in (x, [row for row in x]):
+            given = [row.clone() for row in samples]
+            refused(Whole(lambda self, samples, counter: self.w(torch.stack([s.add_(counter.add_(1)[0]) for s in samples]))), (samples, counter), {})
+            self.assertEqual((all(map(torch.equal, given, samples)), counter.tolist()), (True, [0.0] * 3))
 
     def test_norms_in_evaluation_take_no_statistics(self):
         model = with_norm()
@@ -436,6 +445,13 @@ class Split(unittest.TestCase):
         whole = model.body(model, x)
         self.assertTrue(torch.allclose(out["y"], whole["y"], rtol=1e-12) and torch.equal(out["n"], whole["n"]))
         self.assertFalse(out["y"].requires_grad)
+
+    def test_parts_that_write_to_their_inputs_end_the_forward(self):
+        """The few rows of the first look are not written to."""
+        model, x = Whole(lambda self, x: self.w(x.add_(1) if len(x) > 4 else x)), torch.randn(12, 6)
+        turned(model, (x,), {}, 2)
+        with self.assertRaisesRegex(RuntimeError, "runs no part of the batch.*the forward writes to its inputs"):
+            model(x)
 
     def test_gradients_of_gradients_end_the_backward(self):
         model, x = Whole(lambda self, x: self.w(x).tanh()), torch.randn(8, 6)
