@@ -56,6 +56,19 @@ func TestDiagnoseStalledRanks(t *testing.T) {
 	}
 }
 
+// The lines about a hang name the time, the rank and its place, and the next step.
+func TestAHangIsReported(t *testing.T) {
+	stop := Stop{Reason: StopStalled, For: Seconds(20 * time.Minute)}
+	if got, want := stop.Notice(), "no rank has made a step for 20m0s: the job hangs, and all ranks are stopped"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	hung := ended(0, plain, Diagnosis{Cause: cause.Hang, Fatal: true, Rank: 1, Error: "rank 1 at train.py:13 in fetch; ranks 0, 2–7 waiting at train.py:23 in step, in all_reduce"})
+	d := Decide(Policy{TransientRetries: 3, RestartFromZero: Seconds(time.Hour)}, Job{}, []Attempt{hung}, Inventory{})
+	if want := "attempt 0: the job hung on rank 1 (rank 1 at train.py:13 in fetch; ranks 0, 2–7 waiting at train.py:23 in step, in all_reduce) → the same plan again (1 of 3)"; d.Reason != want {
+		t.Errorf("%q, want %q", d.Reason, want)
+	}
+}
+
 // A job that hangs at the same place each time does not need another day.
 func TestSameHangAgainFails(t *testing.T) {
 	hang := func(n int, at string) Attempt {

@@ -4,9 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // inShells has, for each shell, a script that prints the completions of each of its arguments: one candidate
@@ -47,6 +50,16 @@ var inShell = [][2]string{
 // The completion works in each installed shell.
 func TestCompletionInShells(t *testing.T) {
 	t.Parallel()
+	blocks, err := testenv.Blocks(testenv.Page(t, "docs/install.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blocks {
+		shell := regexp.MustCompile(`completion (bash|zsh)`).FindStringSubmatch(b.Text)
+		if shell != nil && !strings.Contains(inShells[shell[1]], strings.TrimSpace(b.Text)) {
+			t.Errorf("docs/install.md: another line for %s: %s", shell[1], b.Text)
+		}
+	}
 	dir := t.TempDir()
 	for _, name := range []string{"train.toml", "other.py", ".gpurun/gpt/night-1/journal.jsonl"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {

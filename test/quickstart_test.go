@@ -8,6 +8,7 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,10 +28,8 @@ func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	job := copyOf(t, filepath.Join("..", "examples", "quickstart"))
 	before := contents(t, job)
-	run := filepath.Join(t.TempDir(), "run")
-
-	cmd := osexec.Command(binary(t), "--run-dir", run, filepath.Join(job, "train.toml"))
-	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+python)
+	cmd := osexec.Command("sh", "-c", binary(t)+strings.TrimPrefix(quickstartCommand(t), "gpurun"))
+	cmd.Dir, cmd.Env = job, append(os.Environ(), "PYTHON_EXEC="+python)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
@@ -43,6 +42,11 @@ func TestQuickstart(t *testing.T) {
 	if strings.HasPrefix(string(version), "1.13") { // others need more memory, and get another plan
 		checkREADME(t, out.String())
 	}
+	runs, err := filepath.Glob(filepath.Join(job, ".gpurun", "*", "*"))
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("runs %v, %v", runs, err)
+	}
+	run := runs[0]
 	checkVerdict(t, run)
 	checkAllocatorsOwnWords(t, run)
 	checkLoss(t, out.String())
@@ -51,6 +55,61 @@ func TestQuickstart(t *testing.T) {
 			t.Errorf("%s was changed", name)
 		}
 	}
+}
+
+// TestQuickstartLosses runs the command of the example's page as printed, and with another division of the global
+// batch. Both print the losses that the page shows.
+func TestQuickstartLosses(t *testing.T) {
+	python := testenv.Torch(t)
+	t.Parallel()
+	blocks, err := testenv.Blocks(testenv.Page(t, "examples/quickstart/README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(blocks, func(b testenv.Block) bool { return b.Lang == "console" })
+	command, shown, _ := strings.Cut(blocks[max(at, 0)].Text, "\n")
+	whole := "--micro-batch-size 8 --accumulation 1"
+	if !strings.HasPrefix(command, "$ gpurun ") || !strings.Contains(command, whole) {
+		t.Fatalf("the page shows %q", command)
+	}
+	for _, division := range []string{whole, "--micro-batch-size 4 --accumulation 2 --checkpointing full"} {
+		line := binary(t) + strings.TrimPrefix(strings.Replace(command, whole, division, 1), "$ gpurun")
+		cmd := osexec.Command("sh", "-c", line)
+		cmd.Dir, cmd.Env = copyOf(t, filepath.Join("..", "examples", "quickstart")), append(os.Environ(), "PYTHON_EXEC="+python, "CUDA_VISIBLE_DEVICES=")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		if err := testenv.Shown(shown, string(out), false); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// quickstartCommand returns the command that the pages show for the quickstart: make quickstart runs the same, and each
+// page that says that this test runs a command has one of the two.
+func quickstartCommand(t *testing.T) string {
+	t.Helper()
+	const command, target = "gpurun train.toml", "make quickstart"
+	for _, page := range []string{"docs/quickstart.md", "examples/quickstart/README.md"} {
+		blocks, err := testenv.Blocks(testenv.Page(t, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range blocks {
+			text := strings.TrimSpace(b.Text)
+			if by, _ := b.Mark("run by"); by == "TestQuickstart" && text != command && text != target {
+				t.Errorf("%s: %s", page, text)
+			}
+		}
+	}
+	dry := osexec.Command("sh", "-c", target+" --dry-run")
+	dry.Dir = testenv.Root(t)
+	out, err := dry.CombinedOutput()
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "PYTHON_EXEC=$python bin/gpurun examples/quickstart/train.toml") {
+		t.Errorf("%s: %v\n%s", target, err, out)
+	}
+	return command
 }
 
 // checkREADME checks that README.md begins with the quickstart's output.

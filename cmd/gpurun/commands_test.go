@@ -162,14 +162,7 @@ func writeFile(t *testing.T, path, text string) {
 
 // Every command line of gpurun's in a block of code on a page is one that gpurun accepts.
 func TestCommandsOfThePagesAreAccepted(t *testing.T) {
-	names := pages(t)
-	examples, err := filepath.Glob(filepath.Join(testenv.Root(t), "examples", "*", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range examples {
-		names = append(names, strings.TrimPrefix(name, testenv.Root(t)+string(filepath.Separator)))
-	}
+	names := append(pages(t), examplePages(t)...)
 	shown, seen := map[string][][]string{}, 0
 	for _, name := range slices.DeleteFunc(names, func(name string) bool { return name == "CHANGELOG.md" }) { // it tells of the past
 		shown[name] = shownCommands(t, testenv.Page(t, name))

@@ -83,7 +83,7 @@ func TestFilesThatThePagesNameExist(t *testing.T) {
 			continue // it tells of the past
 		}
 		for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(testenv.Page(t, name), -1) {
-			if !tests[m[1]] {
+			if tests[m[1]] == nil {
 				t.Errorf("%s names %s, which is no test", name, m[1])
 			}
 		}
@@ -101,10 +101,10 @@ func TestFilesThatThePagesNameExist(t *testing.T) {
 	}
 }
 
-// allTests are the names of all tests.
-func allTests(t *testing.T) map[string]bool {
+// allTests returns the files of all tests, by the test's name.
+func allTests(t *testing.T) map[string][]string {
 	t.Helper()
-	names := map[string]bool{}
+	names := map[string][]string{}
 	for _, p := range packages(t) {
 		files, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
 		if err != nil {
@@ -112,7 +112,9 @@ func allTests(t *testing.T) map[string]bool {
 		}
 		for _, file := range files {
 			for _, name := range declared(t, file) {
-				names[name] = names[name] || strings.HasPrefix(name, "Test")
+				if strings.HasPrefix(name, "Test") {
+					names[name] = append(names[name], file)
+				}
 			}
 		}
 	}

@@ -5,12 +5,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,22 +22,38 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// commandPages are the pages whose commands are run: README.md and those of docs.
+// commandPages are the pages whose commands are run: README.md, and those of docs and the examples.
 func commandPages(t *testing.T) []string {
-	return slices.DeleteFunc(pages(t), func(name string) bool { return name != "README.md" && !strings.HasPrefix(name, "docs/") })
+	names := slices.DeleteFunc(pages(t), func(name string) bool { return name != "README.md" && !strings.HasPrefix(name, "docs/") })
+	return append(names, examplePages(t)...)
 }
 
-// Every command in a block of code on a page is run as it is printed, and prints what the page shows, unless a mark
-// in the line above the block names another test that runs it, or why it is not run.
+// examplePages are the README.md files of the examples.
+func examplePages(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(testenv.Root(t), "examples", "*", "README.md"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	for _, file := range files {
+		names = append(names, strings.TrimPrefix(file, testenv.Root(t)+string(filepath.Separator)))
+	}
+	return names
+}
+
+// Every command in a block of code on a page is run as it is printed, and prints what the page shows, and every output
+// that a page shows is one that a test expects. A comment in the line above a block names the test, if it is another
+// one, or why the block is not run.
 func TestCommandsOfThePagesRun(t *testing.T) {
+	tests := allTests(t)
 	for _, name := range commandPages(t) {
-		t.Run(path.Base(name), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			blocks, err := testenv.Blocks(testenv.Page(t, name))
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			p := newPageRunner(t, path.Base(name))
+			p := newPageRunner(t, name, tests)
 			for _, b := range blocks {
 				if err := p.check(t, b); err != nil {
 					t.Errorf("%s:%d: %v", name, b.Line, err)
@@ -46,21 +65,24 @@ func TestCommandsOfThePagesRun(t *testing.T) {
 
 // pageRunner runs the commands of a page, one after the other, in a folder.
 type pageRunner struct {
-	dir string
-	env []string
+	page  string
+	tests map[string][]string // the files of all tests
+	dir   string
+	env   []string
 }
 
 // newPageRunner prepares a folder with the files of testdata/pages/NAME.txtar, and runs its first part as a shell
 // script.
-func newPageRunner(t *testing.T, name string) *pageRunner {
+func newPageRunner(t *testing.T, page string, tests map[string][]string) *pageRunner {
 	t.Helper()
-	p := &pageRunner{dir: t.TempDir()}
+	p := &pageRunner{page: page, tests: tests, dir: t.TempDir()}
 	p.env = append(os.Environ(), "HOME="+p.dir, "PATH="+filepath.Join(p.dir, "bin")+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(p.dir, ".state"),
 		"PYTHON_EXEC="+testenv.Python(t), "TERM=dumb")
 	for _, name := range placeVariables {
 		p.env = append(p.env, name+"=")
 	}
-	archive, err := txtar.ParseFile(filepath.Join("testdata", "pages", strings.TrimSuffix(name, ".md")+".txtar"))
+	name := strings.TrimSuffix(strings.TrimPrefix(page, "docs/"), ".md")
+	archive, err := txtar.ParseFile(filepath.Join("testdata", "pages", name+".txtar"))
 	if errors.Is(err, os.ErrNotExist) {
 		return p
 	} else if err != nil {
@@ -85,26 +107,33 @@ func (p *pageRunner) run(t *testing.T, lines string) (string, error) {
 	return out.String(), err
 }
 
-// check runs the commands of a block.
+// inText finds a command of gpurun, or an output, in a block that is not for a shell.
+var inText = regexp.MustCompile(`(?m)^\$ .*|.*\bgpurun[", ] *[^\s{].*`)
+
+// check runs the commands of a block, or checks the test that does.
 func (p *pageRunner) check(t *testing.T, b testenv.Block) error {
 	reason, notRun := b.Mark("not run")
 	by, elsewhere := b.Mark("run by")
+	_, shown := b.Mark("shown by")
 	switch {
-	case b.Lang != "sh" && b.Lang != "bash" && b.Lang != "console":
-		if line := regexp.MustCompile(`(?m)^(\$ .*|gpurun .*)`).FindString(b.Text); line != "" {
-			return fmt.Errorf("a command in a block of %s: %s", b.Lang, line)
-		}
-		return nil
 	case notRun:
 		if len(reason) < 10 {
 			return fmt.Errorf("it is not run, for no reason: %q", reason)
 		}
 		return nil
 	case elsewhere:
-		if !allTests(t)[by] {
-			return fmt.Errorf("it is run by %q, which is no test", by)
+		return p.readBy(by)
+	case shown:
+		return p.shownBy(b)
+	case b.Lang == "text":
+		return errors.New("a text that no test expects: name one, <!-- shown by TestName -->")
+	case b.Lang != "sh" && b.Lang != "bash" && b.Lang != "console":
+		if line := inText.FindString(b.Text); line != "" {
+			return fmt.Errorf("a command in a block of %s: %s", b.Lang, line)
 		}
 		return nil
+	case b.Lang == "console" && !strings.HasPrefix(b.Text, "$ "):
+		return fmt.Errorf("a block of console without a command: %s", b.Text)
 	case b.Lang == "console":
 		for _, command := range strings.Split("\n"+b.Text, "\n$ ")[1:] {
 			line, shown, _ := strings.Cut(command, "\n")
@@ -135,18 +164,118 @@ func (p *pageRunner) compare(t *testing.T, b testenv.Block, lines, shown string)
 	return testenv.Shown(shown, printed, vary)
 }
 
+// readBy checks that a test which is to run a block reads the page.
+func (p *pageRunner) readBy(test string) error {
+	if p.tests[test] == nil {
+		return fmt.Errorf("it is run by %q, which is no test", test)
+	}
+	for _, file := range p.tests[test] {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if regexp.MustCompile(`"(docs/)?` + regexp.QuoteMeta(strings.TrimPrefix(p.page, "docs/")) + `"`).Match(text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("it is run by %s, which does not read %s", test, p.page)
+}
+
+// shownBy checks that each line of a block is in the texts that its tests expect.
+func (p *pageRunner) shownBy(b testenv.Block) error {
+	var texts []string
+	for _, mark := range b.Marks {
+		test, found := strings.CutPrefix(mark, "shown by ")
+		if !found {
+			continue
+		}
+		if p.tests[test] == nil {
+			return fmt.Errorf("it is shown by %q, which is no test", test)
+		}
+		for _, file := range p.tests[test] {
+			more, err := literalTexts(file)
+			if err != nil {
+				return err
+			}
+			texts = append(texts, more...)
+		}
+	}
+	for line := range strings.Lines(b.Text) {
+		line = strings.TrimSpace(regexp.MustCompile(`^gpurun: ((error|warning|hint): )?`).ReplaceAllString(line, ""))
+		if line == "" || line == "…" || strings.HasPrefix(line, "$ ") {
+			continue
+		}
+		if !slices.ContainsFunc(texts, func(text string) bool { return expects(text, line) }) {
+			return fmt.Errorf("no text of its tests has %q", line)
+		}
+	}
+	return nil
+}
+
+// expects reports whether a text of a test has a line that a page shows, but for its numbers. "…" on the page is for
+// any part of the text, "…" in the text for any part of the line.
+func expects(text, line string) bool {
+	text, line = numberless(text), numberless(line)
+	pattern := func(text string) string { return strings.ReplaceAll(regexp.QuoteMeta(text), "…", ".*") }
+	if regexp.MustCompile(pattern(line)).MatchString(text) {
+		return true
+	}
+	return strings.Contains(text, "…") && len(text) > 40 && regexp.MustCompile("^"+pattern(text)+"$").MatchString(line)
+}
+
+// numberless returns a text with 0 for each number, and single blanks.
+func numberless(text string) string {
+	text = regexp.MustCompile(`\d+([.,]\d+)*`).ReplaceAllString(text, "0")
+	return regexp.MustCompile(` +`).ReplaceAllString(text, " ")
+}
+
+// literalTexts returns the texts that a file has as literals, with "…" for what is not one in a sum of texts.
+func literalTexts(file string) (all []string, err error) {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	var text func(e ast.Expr) string
+	text = func(e ast.Expr) string {
+		switch e := e.(type) {
+		case *ast.BasicLit:
+			if s, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
+				return s
+			}
+		case *ast.BinaryExpr:
+			if e.Op == token.ADD {
+				return text(e.X) + text(e.Y)
+			}
+		}
+		return "…"
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if e, ok := n.(ast.Expr); ok && text(e) != "…" {
+			all = append(all, text(e))
+		}
+		return true
+	})
+	return all, nil
+}
+
 // The check finds a new command that does not run, another output, and blocks in which it would find no command.
 func TestCommandsOfThePagesRunFinds(t *testing.T) {
-	p := newPageRunner(t, "none")
+	p := newPageRunner(t, "docs/none.md", allTests(t))
 	for text, want := range map[string]string{
-		"```sh\ngpurun nothing.py\n```":                                                   "ends with 2",
-		"```console\n$ gpurun version\nversion none\n```":                                 "and printed is",
-		"```console\n$ gpurun version\n…\n$ gpurun nothing.py\n…\n```":                    "ends with 2",
-		"<!-- not run -->\n```sh\ngpurun nothing.py\n```":                                 "for no reason",
-		"<!-- run by TestNothing -->\n```sh\ngpurun nothing.py\n```":                      "which is no test",
-		"x\n\n    gpurun nothing.py\n":                                                    "without a fence",
-		"```\ngpurun nothing.py\n```":                                                     "without a language",
-		"```text\ngpurun nothing.py\n```":                                                 "a command in a block of text",
+		"```sh\ngpurun nothing.py\n```":                                               "ends with 2",
+		"```console\n$ gpurun version\nversion none\n```":                             "and printed is",
+		"```console\n$ gpurun version\n…\n$ gpurun nothing.py\n…\n```":                "ends with 2",
+		"<!-- not run -->\n```sh\ngpurun nothing.py\n```":                             "for no reason",
+		"<!-- run by TestNothing -->\n```sh\ngpurun nothing.py\n```":                  "which is no test",
+		"x\n\n    gpurun nothing.py\n":                                                "without a fence",
+		"```\ngpurun nothing.py\n```":                                                 "without a language",
+		"```text\nrank 1 failed\n```":                                                 "a text that no test expects",
+		"```yaml\nscript:\n  - gpurun nothing.py\n```":                                "a command in a block of yaml",
+		"```console\ngpurun version\n```":                                             "without a command",
+		"<!-- run by TestQuickstart -->\n```sh\ngpurun nothing.py\n```":               "which does not read docs/none.md",
+		"<!-- shown by TestNothing -->\n```text\nrank 1 failed\n```":                  "which is no test",
+		"<!-- shown by TestPrices -->\n```text\nmicro batch 16→9 saved a little\n```": "no text of its tests has",
+		"<!-- shown by TestPrices -->\n```text\ngpurun:   micro batch 64→8 saved 9.9 GiB (22.4→12) for the same step time\n```": "",
 		"<!-- exits 2 -->\n```sh\ngpurun nothing.py\n```":                                 "",
 		"<!-- not run: it needs a GPU of another maker -->\n```sh\ngpurun x.py\n```":      "",
 		"<!-- numbers vary -->\n```console\n$ echo a 12.5 b; echo; echo c\na 7 …\n…\n```": "",

@@ -59,6 +59,17 @@ var priced = &strategy.Price{
 	Changed: first.Changed(next), BytesBefore: 15 << 30, AtLeast: true, BytesAfter: 9 << 30, SecondsBefore: 1, SecondsAfter: 1.1, Estimated: true,
 }
 
+func TestRecalledPlanIsShown(t *testing.T) {
+	var out bytes.Buffer
+	show(people(&out, true), launcher.Began{Name: "gpt", Plan: first, Job: strategy.Job{Recalled: &strategy.Recalled{
+		At: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Peak: 71 << 30, Room: 80 << 30,
+		Changed: strategy.Changes{strategy.MicroBatchSize: {"16", "8"}, strategy.GradientAccumulationSteps: {"1", "2"}, strategy.ActivationCheckpointing: {"none", "full"}},
+	}}})
+	if want := "gpurun: starting with the plan that fitted on 21 Nov (micro batch 8, full checkpointing, peak 71 of 80 GiB); --fresh for the job as written\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
 func TestTheEndOfARunThatTrained(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)

@@ -127,7 +127,7 @@ func (f torchFacts) fits(c cards) Result {
 	case c.count() == 0:
 		return found("%s", built)
 	case c.cuda > 0 && major(f.CUDA) > c.cuda:
-		return problem(fmt.Sprintf("have the driver updated (%s), or install a torch for CUDA %d", leastDriver(major(f.CUDA)), c.cuda),
+		return problem(fmt.Sprintf("have the driver updated (%s), or install a PyTorch for CUDA %d", leastDriver(major(f.CUDA)), c.cuda),
 			"%s is built for CUDA %s, and driver %s knows CUDA %d at most", f.Torch, f.CUDA, c.version, c.cuda)
 	}
 	for _, d := range c.view.Devices {

@@ -10,8 +10,8 @@ import (
 )
 
 var shown = []Result{
-	{"interpreter", "python", OK, "Python 3.12.3, /usr/bin/python3", ""},
-	{"torch", "python", Problem, "2.9.0 is built for CUDA 13.0, and driver 550.54.15 knows CUDA 12 at most", "have the driver updated (580 or newer), or install a PyTorch for CUDA 12"},
+	{"interpreter", "python", OK, "Python 3.12.3, /opt/venv/bin/python (VIRTUAL_ENV)", ""},
+	{"torch", "python", Problem, "2.9.0+cu130 is built for CUDA 13.0, and driver 550.54.15 knows CUDA 12 at most", "have the driver updated (580 or newer), or install a PyTorch for CUDA 12"},
 	{"speed", "nvme", Skipped, "no folder is named", ""},
 	{"libaio", "nvme", Skipped, "no folder is named", ""},
 	{"operations", "deepspeed", Skipped, "busy", ""},
@@ -21,9 +21,9 @@ var shown = []Result{
 }
 
 const page = `Python
-  ✓ interpreter    Python 3.12.3, /usr/bin/python3
-  ✗ torch          2.9.0 is built for CUDA 13.0, and driver 550.54.15 knows CUDA
-                   12 at most
+  ✓ interpreter    Python 3.12.3, /opt/venv/bin/python (VIRTUAL_ENV)
+  ✗ torch          2.9.0+cu130 is built for CUDA 13.0, and driver 550.54.15
+                   knows CUDA 12 at most
     → have the driver updated (580 or newer), or install a PyTorch for CUDA 12
 NVMe – no folder is named
 DeepSpeed

@@ -47,6 +47,7 @@ func TestLine(t *testing.T) {
 		want    string
 	}{
 		{"all of it", training(), 120, "attempt 1 · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 12m · ~48m left"},
+		{"the limit of attempts", training(), 140, "attempt 1 (second of at most 20) · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 12m · ~48m left"},
 		{"80 columns", training(), 79, "attempt 1 · step 412/2000 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · ~48m left"},
 		{"40 columns", training(), 39, "attempt 1 · step 412/2000 · ~48m left"},
 		{"60 columns", training(), 59, "attempt 1 · step 412/2000 · GPU 71/80 GiB · 12m · ~48m left"},

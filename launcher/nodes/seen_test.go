@@ -146,6 +146,8 @@ func TestASlowNodeIsNamed(t *testing.T) {
 		"a node":    {2, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/4)) * time.Second }, []string{"2m0s ranks 4–5 of node 2 (n2) are slow: a step takes 3 s, and the others' 1 s", "12m0s ranks 4–5 of node 2 (n2) are slow: a step takes 3 s, and the others' 1 s"}},
 		"no nodes":  {0, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/5)) * time.Second }, []string{"2m0s rank 5 is slow: a step takes 3 s, and the others' 1 s", "12m0s rank 5 is slow: a step takes 3 s, and the others' 1 s"}},
 		"waits":     {2, func(int, time.Duration) time.Duration { return time.Second }, []string{"2m0s rank 5 of node 2 (n2) is slow: a step of 1 s waits 0.4 s for data, and the others' 0.001 s", "12m0s rank 5 of node 2 (n2) is slow: a step of 1 s waits 0.4 s for data, and the others' 0.001 s"}},
+		"forward":   {2, func(int, time.Duration) time.Duration { return time.Second }, []string{"2m0s rank 5 of node 2 (n2) is slow: the forward pass takes 0.4 s of a step's 1 s, and the others' 0.1 s", "12m0s rank 5 of node 2 (n2) is slow: the forward pass takes 0.4 s of a step's 1 s, and the others' 0.1 s"}},
+		"stopped":   {2, func(int, time.Duration) time.Duration { return time.Second }, []string{"3m0s ranks 4–5 of node 2 (n2) are slow: at step 41, where the others are at 181; its last step was 2m20s ago", "13m0s ranks 4–5 of node 2 (n2) are slow: at step 41, where the others are at 781; its last step was 12m20s ago"}},
 		"a moment":  {2, func(rank int, at time.Duration) time.Duration { return time.Second }, nil},
 		"in place":  {2, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/5)) * time.Second }, nil},
 		"no counts": {2, func(int, time.Duration) time.Duration { return 0 }, nil},
@@ -162,6 +164,12 @@ func TestASlowNodeIsNamed(t *testing.T) {
 				}
 				if name == "a moment" && rank == 3 && at > 170*time.Second && at < 190*time.Second {
 					sample.Counted, sample.CountedAt = 100, start.Add(100*time.Second) // it saves
+				}
+				if name == "forward" {
+					sample.Forward = strategy.Seconds(time.Duration(100+300*(rank/5)) * time.Millisecond)
+				}
+				if name == "stopped" && rank >= 4 && at > 40*time.Second {
+					sample.Counted, sample.CountedAt = 41, start.Add(40*time.Second)
 				}
 				if name == "waits" {
 					sample.Data = strategy.Seconds(time.Duration(1+399*(rank/5)) * time.Millisecond)
