@@ -54,7 +54,7 @@ _install() {
     printf '#!/bin/sh\nexit 101\n' >"$ROOT/usr/sbin/policy-rc.d" # no daemon is started
     chmod +x "$ROOT/usr/sbin/policy-rc.d"
     export DEBIAN_FRONTEND=noninteractive
-    set -- slurmd slurmctld slurm-client iproute2 hostname
+    set -- slurmd slurmctld slurm-client iproute2 hostname openmpi-bin
     # The lists may be old, or not there at all.
     chroot "$ROOT" apt-get install -qq -y --no-install-recommends "$@" </dev/null ||
         { chroot "$ROOT" apt-get update -qq && chroot "$ROOT" apt-get install -qq -y --no-install-recommends "$@" </dev/null; }

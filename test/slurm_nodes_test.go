@@ -56,7 +56,7 @@ func TestSlurmNodes(t *testing.T) {
 		for name, scene := range map[string]func(*testing.T, *slurmJob){
 			"head killed": nodesHeadKilled, "rank killed": nodesRankKilled, "exhausted": nodesExhausted, "bug": nodesBug, "requeued": nodesRequeued,
 			"array": nodesArray, "cancelled": nodesCancelled, "notice": nodesNotice, "other version": nodesOtherVersion, "stranger": nodesStranger,
-			"two generations": nodesTwoGenerations, "task numbers": nodesTaskNumbers, "pipe": nodesPipe, "declined": nodesDeclined, "comment": nodesComment,
+			"two generations": nodesTwoGenerations, "task numbers": nodesTaskNumbers, "pipe": nodesPipe, "declined": nodesDeclined, "comment": nodesComment, "mpirun": nodesMpirun,
 		} {
 			t.Run(name, func(t *testing.T) {
 				lab(t)
@@ -300,6 +300,21 @@ func nodesPipe(t *testing.T, j *slurmJob) {
 	}
 	if losses := lossesOf(j.out()); len(losses) != 3 {
 		t.Errorf("losses %q", losses)
+	}
+}
+
+// mpirun in a batch script starts gpurun on the nodes of the job, with the numbers and names that Slurm lists.
+func nodesMpirun(t *testing.T, j *slurmJob) {
+	if j.x(t, "command -v mpirun || true") == "" {
+		t.Skip("there is no mpirun")
+	}
+	rest(t, j.here)
+	j.launch(t, "", `export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; mpirun --map-by ppr:1:node sh each.sh`)
+	j.await(t, `=== code 0`)
+	j.has(t, `(?m)^ended with 0$`, 3)
+	v := j.verdict(t)
+	if len(v.Attempts) != 2 || v.Attempts[0].Rank == nil || *v.Attempts[0].Rank != 2 || v.Attempts[1].Plan[strategy.MicroBatchSize] != "4" {
+		t.Errorf("%+v", v)
 	}
 }
 

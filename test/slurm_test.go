@@ -176,7 +176,7 @@ func (j *slurmJob) has(t *testing.T, pattern string, times int) {
 // runs returns the run directories of the job.
 func (j *slurmJob) runs(t *testing.T, want int) []string {
 	t.Helper()
-	dirs, err := filepath.Glob(filepath.Join(j.here, ".gpurun", "*", "*"))
+	dirs, err := filepath.Glob(filepath.Join(j.here, ".gpurun", "*", "[^.]*"))
 	if err != nil || len(dirs) != want {
 		t.Fatalf("%d run directories, want %d (%v)", len(dirs), want, err)
 	}

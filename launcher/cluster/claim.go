@@ -253,7 +253,11 @@ func (p Placement) reached(claims []claim) (_ Placement, err error) {
 		}
 	}
 	if p.NodeRank > 0 && p.Head == "" {
-		return Placement{}, errext.Errorf("name it by --master-addr, or by GPURUN_HEAD", "this is node %d of %d, and nothing shows where node 0 is", p.NodeRank, p.Nodes)
+		hint := "name it by --master-addr, or by GPURUN_HEAD"
+		if p.Kind == MPI {
+			hint += ": mpirun -x GPURUN_HEAD=HOST …, the first host of its host file"
+		}
+		return Placement{}, errext.Errorf(hint, "this is node %d of %d, and nothing shows where node 0 is", p.NodeRank, p.Nodes)
 	}
 	if p.By == "" {
 		return p, nil

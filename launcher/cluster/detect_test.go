@@ -96,6 +96,15 @@ func TestDetectPlace(t *testing.T) {
 		{[]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2"}, Placement{Kind: MPI, Nodes: 2, TasksPerNode: 2}},
 		{[]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_RANK=3", "GPURUN_HEAD=h"},
 			Placement{Kind: MPI, Nodes: 4, NodeRank: 3, Head: "h", TasksPerNode: 1}},
+		// mpirun in a batch script of three nodes: gpurun on the first node is no task of a step, and those on the
+		// others are tasks of a step of two nodes.
+		{append(slices.Clone(envs["batch3.p0"]), "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_RANK=0"),
+			Placement{Kind: SlurmStep, Job: "1", Node: "n1", Nodes: 3, Hosts: []string{"n1", "n2", "n3"}, Head: "n1", GangID: "1", TasksPerNode: 1}},
+		{append(slices.Clone(envs["substep-r1.p1"]), "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_RANK=2"),
+			Placement{Kind: SlurmStep, Job: "1", Node: "n3", Nodes: 3, Hosts: []string{"n1", "n2", "n3"}, NodeRank: 2, Head: "n1", GangID: "1", TasksPerNode: 1}},
+		// mpirun on other nodes than Slurm lists, or an outer mpirun's variables.
+		{append(slices.Clone(envs["step3.p1"]), "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_RANK=2"),
+			Placement{Kind: SlurmStep, Job: "1", Step: "0", Node: "n2", Nodes: 3, Hosts: []string{"n1", "n2", "n3"}, NodeRank: 1, Head: "n1", GangID: "1", TasksPerNode: 1}},
 		// mpirun's daemons are a step of one task a node, and gpurun several of their processes.
 		{append(slices.Clone(envs["step3.p1"]), "OMPI_COMM_WORLD_SIZE=6", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "OMPI_COMM_WORLD_RANK=3"),
 			Placement{Kind: MPI, Nodes: 3, NodeRank: 1, TasksPerNode: 2}},
@@ -188,6 +197,21 @@ func TestRefuseHints(t *testing.T) {
 		if err := p.Refuse(); err == nil || !strings.Contains(errext.Hint(err), want) {
 			t.Errorf("%s: %v, want a hint with %q", name, err, want)
 		}
+	}
+}
+
+// Several gpuruns on a node, and nodes that do not know node 0, get the line for mpirun.
+func TestRefuseMpirun(t *testing.T) {
+	p, err := Detect([]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "OMPI_COMM_WORLD_RANK=1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Refuse(); err == nil || err.Error() != "mpirun starts gpurun 2 times on a node, and gpurun starts a rank for each GPU by itself" || errext.Hint(err) != "mpirun --map-by ppr:1:node gpurun torchrun …" {
+		t.Errorf("%v, %s", err, errext.Hint(err))
+	}
+	_, err = Detect([]string{"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_RANK=1"})
+	if err == nil || !strings.Contains(errext.Hint(err), "mpirun -x GPURUN_HEAD=HOST") {
+		t.Errorf("%v, %s", err, errext.Hint(err))
 	}
 }
 

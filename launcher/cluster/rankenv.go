@@ -9,8 +9,8 @@ import (
 
 // RankEnv returns a copy of an environment for the ranks, without the variables that describe
 // gpurun itself: torchrun's options (PET_…), which a torchrun inside the job would read; the secret
-// of gpurun's nodes; and the task numbers of Slurm and MPI, which count one task a node: ranks get
-// their own numbers (TaskNumbers). The variables of the job (its id, nodes, GPUs, memory) stay.
+// of gpurun's nodes; mpirun's connection; and the task numbers of Slurm and MPI, which count one task a
+// node: ranks get their own numbers (TaskNumbers). The variables of the job (its id, nodes, GPUs, memory) stay.
 //
 // Frameworks read torchrun's variables on several nodes, too:
 //
@@ -69,6 +69,9 @@ func TaskNumbers(env []string) map[string]string {
 // foreign are the beginnings of names that belong to another launcher.
 var foreign = []string{
 	"PET_", "GPURUN_TOKEN", "GPURUN_SECRET", "PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_", "MV2_COMM_WORLD_", "MPI_LOCAL",
+	// mpirun counts one process a node, gpurun: with these MPI_Init fails in ranks, and without them each
+	// rank is an MPI job by itself, which mpirun does not end with.
+	"OMPI_MCA_ess", "OMPI_MCA_orte_", "OMPI_MCA_pmix",
 }
 
 func misleads(name string) bool {

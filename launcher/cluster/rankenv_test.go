@@ -12,7 +12,7 @@ func TestRankEnv(t *testing.T) {
 	kept := []string{
 		"PATH=/bin", "SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n[1-2]", "SLURM_NODEID=0", "SLURM_STEP_ID=0",
 		"SLURM_STEP_NODELIST=n1", "SLURM_GPUS_ON_NODE=2", "CUDA_VISIBLE_DEVICES=0,1", "SLURM_CPUS_PER_TASK=4",
-		"PETSC_DIR=/opt/petsc", "OMP_NUM_THREADS=4", "GPURUN_NNODES=1", "PMIXX=1",
+		"PETSC_DIR=/opt/petsc", "OMP_NUM_THREADS=4", "GPURUN_NNODES=1", "PMIXX=1", "OMPI_MCA_btl=tcp,self",
 	}
 	gone := []string{
 		"PET_NNODES=2", "PET_NPROC_PER_NODE=8", "GPURUN_SECRET=secret", "GPURUN_SECRET_FILE=/run/secret",
@@ -20,6 +20,7 @@ func TestRankEnv(t *testing.T) {
 		"SLURM_GTIDS=0", "SLURM_TASKS_PER_NODE=1(x2)", "SLURM_STEP_TASKS_PER_NODE=1(x2)", "SLURM_STEP_NUM_TASKS=2",
 		"SLURM_NTASKS_PER_NODE_HET_GROUP_0=1", "SLURM_TASKS_PER_NODE_PACK_GROUP_1=1",
 		"PMI_RANK=0", "PMI_SIZE=2", "PMIX_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
+		"OMPI_MCA_ess=^singleton", "OMPI_MCA_ess_base_vpid=0", "OMPI_MCA_orte_hnp_uri=1.0;tcp://h:1", "OMPI_MCA_pmix=^s1",
 	}
 	env := slices.Concat(gone[:5], kept, gone[5:])
 	before := slices.Clone(env)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -33,9 +34,12 @@ func (p Placement) srun() string {
 
 // refuseTasks refuses several gpuruns on a node: one starts all of the node's ranks.
 func (p Placement) refuseTasks() error {
-	if p.Kind == SlurmStep {
+	switch p.Kind {
+	case SlurmStep:
 		return errext.Errorf("use --ntasks-per-node=1: gpurun starts a rank for each GPU by itself",
 			"Slurm step %s starts gpurun %d times on a node", jobStep(p), p.TasksPerNode)
+	case MPI:
+		return errext.Errorf(commandline.Mpirun, "mpirun starts gpurun %d times on a node, and gpurun starts a rank for each GPU by itself", p.TasksPerNode)
 	}
 	return errext.Errorf("start gpurun once, it starts a rank for each GPU by itself",
 		"gpurun is started %d times on a node (%s)", p.TasksPerNode, p.Evidence)

@@ -20,7 +20,9 @@ func fromSlurm(vars variables) (Placement, error) {
 		return Placement{}, nil
 	}
 	p := Placement{Job: slurmJob(vars), End: slurmEnd(vars), Node: vars["SLURMD_NODENAME"]}
-
+	if mpi, ok := vars.mpirunStep(p); ok {
+		return mpi, nil
+	}
 	step, reason := readStep(vars)
 	if reason == "" {
 		p.Kind, p.Step = SlurmStep, step.id
@@ -41,6 +43,21 @@ func fromSlurm(vars variables) (Placement, error) {
 		p.Evidence += fmt.Sprintf(", SLURM_STEP_ID=%s ignored: %s", vars["SLURM_STEP_ID"], reason)
 	}
 	return p, nil
+}
+
+// mpirunStep returns the placement of a process that mpirun started on each node of a Slurm job. mpirun
+// numbers the nodes as Slurm lists them. It starts its processes in the batch script itself on the first
+// node, and on the others in a step of these.
+func (v variables) mpirunStep(p Placement) (Placement, bool) {
+	mpi, err := fromMPI(v)
+	hosts, _ := Hosts(v["SLURM_JOB_NODELIST"])
+	if err != nil || mpi.TasksPerNode != 1 || mpi.Nodes < 2 || mpi.Nodes != len(hosts) || mpi.NodeRank >= mpi.Nodes || hosts[mpi.NodeRank] != p.Node {
+		return Placement{}, false
+	}
+	p.Kind, p.Nodes, p.NodeRank, p.TasksPerNode, p.Head, p.Hosts = SlurmStep, mpi.Nodes, mpi.NodeRank, 1, hosts[0], hosts
+	_, variable, _ := strings.Cut(mpi.Evidence, " via ")
+	p.Evidence = p.evidence(variable)
+	return p, true
 }
 
 // slurmJob names the job. The last element of an array has the array's own

@@ -23,6 +23,8 @@ type Foreign struct {
 	Wrap  string
 	// Needs describes what else is necessary.
 	Needs string
+	// Once is the word of mpirun's options that starts the command once on each node; Mpirun has it.
+	Once string
 }
 
 // A MisplacedCommand is a command line that gpurun must not precede.
@@ -68,6 +70,10 @@ func (f *Foreign) subcommand(words []string) bool {
 
 // locate finds the command, and writes the line with gpurun in front of it.
 func (m *MisplacedCommand) locate(before, words, own []string) {
+	if m.Once != "" && !slices.Contains(words, m.Once) {
+		m.Line = Mpirun
+		return
+	}
 	put := func(at int) { m.Line = Quote(slices.Concat(before, words[:at], own, words[at:])) }
 	if m.Dashes {
 		if at := slices.Index(words, "--"); at >= 0 && at+1 < len(words) {
@@ -139,6 +145,9 @@ const (
 	oneANode    = "gpurun starts the ranks of a node itself: start it once for each node"
 )
 
+// Mpirun is how Open MPI's mpirun starts one gpurun a node.
+const Mpirun = "mpirun --map-by ppr:1:node gpurun torchrun …"
+
 // foreign are the known programs that start commands elsewhere.
 var foreign = []Foreign{
 	{Wrapper: Wrapper{Command: []string{"srun"}, Grammar: slurm}, Where: onNodes, Needs: oneANode},
@@ -146,7 +155,7 @@ var foreign = []Foreign{
 	{Wrapper: Wrapper{Command: []string{"sbatch"}, Grammar: slurm}, Where: "starts a script later", Batch: true, Wrap: "wrap"},
 	{Wrapper: Wrapper{Command: []string{"qsub"}}, Where: "starts a script later", Batch: true},
 	{Wrapper: Wrapper{Command: []string{"bsub"}, Grammar: getopt("", "q n R W o e oo eo J P M m gpu G w app cwd x K I Is")}, Where: "starts a script later", Batch: true},
-	{Wrapper: Wrapper{Command: []string{"mpirun"}, Grammar: mpi}, Aliases: []string{"mpiexec", "orterun", "prterun", "mpiexec.hydra"}, Where: onNodes, Needs: oneANode},
+	{Wrapper: Wrapper{Command: []string{"mpirun"}, Grammar: mpi}, Aliases: []string{"mpiexec", "orterun", "prterun", "mpiexec.hydra"}, Where: onNodes, Needs: oneANode, Once: "ppr:1:node"},
 	{Wrapper: Wrapper{Command: []string{"ssh"}, Operands: 1, Grammar: getopt("4 6 A a C f G g K k M N n q s T t V v X x Y y", "B b c D E e F I i J L l m O o P p Q R S W w")},
 		Where: "starts the command on another machine", Needs: "gpurun has to be installed there"},
 	{Wrapper: Wrapper{Command: []string{"docker", "compose", "run"}, Subcommands: []string{"exec"}, Operands: 1, Grammar: docker}, Where: inContainer, Needs: needsImage},

@@ -1,0 +1,142 @@
+package test
+
+import (
+	"errors"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
+)
+
+// mpirun returns a command of Open MPI's mpirun in a job's folder. Without it the test is skipped.
+func mpirun(t *testing.T, dir string, words ...string) *osexec.Cmd {
+	t.Helper()
+	program, err := osexec.LookPath("mpirun")
+	if err != nil {
+		t.Skip("there is no mpirun")
+	}
+	if version, err := osexec.Command(program, "--version").Output(); err != nil || !strings.Contains(string(version), "Open MPI") {
+		t.Skipf("%s is not Open MPI's: %v", program, err)
+	}
+	cmd := osexec.Command(program, words...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), crewMark+dir, "XDG_STATE_HOME="+filepath.Join(dir, "state"), "PATH="+filepath.Dir(binary(t))+":"+os.Getenv("PATH"),
+		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+	return cmd
+}
+
+// ended runs a command to its end, checks that none of its processes is left, and returns its output and exit code.
+func ended(t *testing.T, cmd *osexec.Cmd) (string, int) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if exit := (*osexec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	await(t, "the end of all processes", func() bool { return len(marked(crewMark+cmd.Dir)) == 0 })
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// nodesProgram is the command of nodesTOML.
+const nodesProgram = `program = ["sh", "train.sh"]
+args = ["--batch-size", "8"]
+[launch]
+nproc_per_node = 1`
+
+// asNode starts a command on a "node": this machine under another host name.
+const asNode = "#!/bin/sh\nhost=$1; shift\nexec unshare -Uru sh -c \"hostname $host; $*\"\n"
+
+// TestMpirunOnNodes runs the documented line, which starts gpurun once on each of three nodes. Rank 2 runs out of memory, and all nodes
+// continue with another plan.
+func TestMpirunOnNodes(t *testing.T) {
+	t.Parallel()
+	unshared(t, "-Uru")
+	dir := home(t, map[string]string{"train.sh": nodesTrainer, "oom": nodesOOM, "train.toml": strings.Replace(nodesTOML, nodesProgram, `command = "torchrun --nproc-per-node 1 --no-python sh train.sh --batch-size 8"`, 1), "agent": asNode, "hosts": "n1 slots=4\nn2 slots=4\nn3 slots=4\n"})
+	blocks, err := testenv.Blocks(contents(t, filepath.Join(testenv.Root(t), "docs"))["cluster.md"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(blocks, func(b testenv.Block) bool { return strings.HasPrefix(b.Text, "mpirun ") })
+	words := strings.Fields(strings.NewReplacer("GPURUN_HEAD=n1", "GPURUN_HEAD=127.0.0.1", "torchrun --nproc-per-node 8 train.py", "--run-dir run train.toml").Replace(blocks[at].Text))
+	out, code := ended(t, mpirun(t, dir, append([]string{"--mca", "plm_rsh_agent", filepath.Join(dir, "agent")}, words[1:]...)...))
+	if code != 0 {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	v := readVerdict(t, filepath.Join(dir, "run"))
+	if len(v.Attempts) != 2 || v.Attempts[0].Rank == nil || *v.Attempts[0].Rank != 2 || v.Attempts[1].Plan[strategy.MicroBatchSize] != "4" {
+		t.Errorf("%+v\n%s", v, out)
+	}
+}
+
+// Several gpuruns on a node are refused, with the line to type.
+func TestMpirunSeveralTimesOnANode(t *testing.T) {
+	t.Parallel()
+	dir := home(t, map[string]string{"train.sh": nodesTrainer, "train.toml": nodesTOML})
+	out, code := ended(t, mpirun(t, dir, "--oversubscribe", "-np", "2", "gpurun", "train.toml"))
+	if code != 2 || !strings.Contains(out, "gpurun: hint: mpirun --map-by ppr:1:node gpurun torchrun …\n") {
+		t.Errorf("code %d\n%s", code, out)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".gpurun")); err == nil {
+		t.Error("there is a run directory")
+	}
+}
+
+// initsMPI calls MPI_Init in each rank. With batches of 8 it then runs out of memory.
+const initsMPI = `import ctypes, os, sys
+mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
+if mpi.MPI_Init(None, None):
+    sys.exit("MPI_Init failed")
+print("MPI_Init in rank", os.environ["RANK"], flush=True)
+batch = int(sys.argv[2])
+if batch > 4:
+    sys.stderr.write(open("oom").read())
+    sys.stderr.flush()
+    os._exit(1)
+print("step 1", flush=True)
+mpi.MPI_Finalize()
+`
+
+// Ranks that call MPI_Init are rescued, too: they are no processes of mpirun, which would end with them.
+func TestMpirunWithRanksThatUseMPI(t *testing.T) {
+	t.Parallel()
+	python := testenv.Python(t)
+	dir := home(t, map[string]string{"train.py": initsMPI, "oom": nodesOOM, "train.toml": strings.Replace(nodesTOML, nodesProgram, `command = "torchrun --nproc-per-node 2 train.py --batch-size 8"`, 1)})
+	cmd := mpirun(t, dir, "--map-by", "ppr:1:node", "gpurun", "--run-dir", "run", "train.toml")
+	cmd.Env = append(cmd.Env, "PYTHON_EXEC="+python)
+	if err := osexec.Command(python, "-c", `import ctypes; ctypes.CDLL("libmpi.so.40")`).Run(); err != nil {
+		t.Skip("there is no libmpi.so.40")
+	}
+	out, code := ended(t, cmd)
+	if code != 0 {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	v := readVerdict(t, filepath.Join(dir, "run"))
+	if len(v.Attempts) != 2 || v.Attempts[1].Plan[strategy.MicroBatchSize] != "4" || strings.Count(out, "MPI_Init in rank 0\n") != 2 {
+		t.Errorf("%+v\n%s", v, out)
+	}
+}
+
+// SIGTERM to mpirun ends the ranks within the time that odls_base_sigkill_timeout gives gpurun, and the verdict is written.
+func TestMpirunStopped(t *testing.T) {
+	t.Parallel()
+	dir := nodesJob(t)
+	cmd := mpirun(t, dir, "--map-by", "ppr:1:node", "--mca", "odls_base_sigkill_timeout", "5", "gpurun", "--run-dir", "run", "train.toml")
+	cmd.Env = append(cmd.Env, "FITS=8")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "steps", func() bool { _, err := os.Stat(filepath.Join(dir, "rank0")); return err == nil })
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // its code is mpirun's own
+	await(t, "the end of all processes", func() bool { return len(marked(crewMark+dir)) == 0 })
+	if v := readVerdict(t, filepath.Join(dir, "run")); v.Code != 143 || v.Outcome != strategy.Stopped {
+		t.Errorf("%+v", v)
+	}
+}
