@@ -87,7 +87,7 @@ func attention(s *situation) ([]Plan, string) {
 // inParts runs each call of the model in parts of its batch, of at least one sample.
 func inParts(s *situation) ([]Plan, string) {
 	if s.diagnosis.Phase == cause.Eval && s.cannot(EvalBatchSize) == "" {
-		return nil, "the evaluation has a batch size of its own"
+		return nil, "the evaluation has its own batch size"
 	}
 	if v := s.plan[Sharding]; v != "" && v != "none" {
 		return nil, wholeModel

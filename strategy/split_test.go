@@ -50,7 +50,7 @@ func TestForwardPartsFollowCheckpointing(t *testing.T) {
 		"ranks that share the model": {history: []Attempt{asked(ended(0, full.With(Plan{Sharding: "zero3"}), forward))}, skipped: wholeModel},
 		"an evaluation with a batch": {
 			history: []Attempt{asked(ended(0, full.With(Plan{EvalBatchSize: "8"}), evaluation))},
-			change:  func(_ *Policy, j *Job) { j.Knobs[EvalBatchSize] = Range{Min: 1} }, skipped: "the evaluation has a batch size of its own",
+			change:  func(_ *Policy, j *Job) { j.Knobs[EvalBatchSize] = Range{Min: 1} }, skipped: "the evaluation has its own batch size",
 		},
 		"an evaluation without one": {history: []Attempt{asked(ended(0, full, evaluation))}, parts: "2"},
 	} {

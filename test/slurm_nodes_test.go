@@ -560,7 +560,7 @@ func nodesCut(t *testing.T, j *slurmJob) {
 	j.steps(t)
 	j.slurm.run(t, "cut", "n2")
 	t.Cleanup(func() { _ = j.slurm.do("heal", "n2").Run() })
-	j.await(t, `0: gpurun: warning: nothing was heard of node 1 \(n2\) for 3\ds`)
+	j.await(t, `0: gpurun: warning: nothing was received from node 1 \(n2\) for 3\ds`)
 	j.slurm.run(t, "heal", "n2")
 	rest(t, j.here)
 	j.await(t, `=== code 0`)

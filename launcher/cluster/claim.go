@@ -197,7 +197,7 @@ func (v variables) settle(claims []claim, found Placement, how string) (Placemen
 	claims = slices.DeleteFunc(claims, func(c claim) bool { return c.counts() && c.nodes != p.Nodes })
 	rank, by, err := rankOf(claims, p)
 	if found.Kind == SlurmStep && found.Nodes == p.Nodes && p.By != "" && by != "" && rank != found.NodeRank {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%s says that this is node %d, and Slurm says node %d, which counts: where the batch script itself puts in a variable such as $SLURM_NODEID, it is the same on all nodes",
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s gives this node the number %d, and Slurm %d, which is used: a variable such as $SLURM_NODEID that the batch script itself expands is the same on all nodes",
 			by, rank, found.NodeRank))
 		claims, rank = []claim{found.claim()}, found.NodeRank
 	}
@@ -227,7 +227,7 @@ func rankOf(claims []claim, p Placement) (rank int, by string, err error) {
 		rank, err = whole(claims[i].otherwise)
 	}
 	if err == nil && rank >= p.Nodes {
-		err = errext.Errorf("nodes are numbered from 0; say how many there are, too, by --nnodes or GPURUN_NNODES",
+		err = errext.Errorf("nodes are numbered from 0; set their number, too, with --nnodes or GPURUN_NNODES",
 			"%s=%d, but the launch has %s", by, rank, strategy.Count(p.Nodes, "node"))
 	}
 	if err != nil {

@@ -145,7 +145,7 @@ func TestSlurmsNodeNumberTakesPrecedence(t *testing.T) {
 		slurm + "GPURUN_NNODES=2 GPURUN_NODE_RANK=0 GPURUN_HEAD=other": {},
 	} {
 		p, err := DetectLaunch(words(env), asked)
-		if err != nil || p.line() != "slurm-step 1/2 n2 id=7" || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "says that this is node 0, and Slurm says node 1, which counts") {
+		if err != nil || p.line() != "slurm-step 1/2 n2 id=7" || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "gives this node the number 0, and Slurm 1, which is used") {
 			t.Errorf("%s: %s, %q, %v", env, p.line(), p.Warnings, err)
 		}
 	}

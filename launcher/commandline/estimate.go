@@ -25,7 +25,7 @@ type Estimate struct {
 var estimateOptions = []Option{
 	{Name: "precision", Value: "WHICH", Whole: true, About: "what is computed in: fp32, tf32, bf16 or fp16"},
 	{Name: "weights", Value: "WHICH", Whole: true, About: "what the bytes follow: fp32 (autocast casts a copy), bf16 or fp16 (states too), deepspeed (16-bit\n" +
-		"weights beside a master copy in fp32); by default deepspeed with --zero 1 or more, else fp32"},
+		"weights and a master copy in fp32); by default deepspeed with --zero 1 or more, else fp32"},
 	{Name: "optimizer", Value: "NAME", Whole: true, About: "adamw, adamw-fused, adamw-8bit, adamw-4bit, paged-adamw-8bit, adafactor, lion, momentum, sgd"},
 	{Name: "gpus", Value: "N", Whole: true, About: "data-parallel ranks, on one host"},
 	{Name: "zero", Value: "STAGE", Whole: true, About: "DeepSpeed's stage, 0 to 3; --fsdp: PyTorch's FSDP, as FULL_SHARD"},
@@ -34,7 +34,7 @@ var estimateOptions = []Option{
 	{Name: "sequence", Value: "N", Aliases: []string{"sequence-length"}, Whole: true, About: "tokens of a sample"},
 	{Name: "checkpointing", Value: "H", Whole: true, About: "of activations: none, selective or full"},
 	{Name: "attention", Value: "KIND", Whole: true, About: "sdpa or flash, which do not hold the scores, or eager, which does"},
-	{Name: "offload", Value: "WHAT", Whole: true, About: "optimizer, param or activations, joined by commas, to host memory; as flags of their own\n" +
+	{Name: "offload", Value: "WHAT", Whole: true, About: "optimizer, param or activations, joined by commas, to host memory; as separate flags\n" +
 		"--offload-optimizer, --offload-param (both also =nvme), --offload-activations"},
 	{Name: "config", Value: "FILE", Whole: true, About: "the config.json of a model of Hugging Face's, or its folder"},
 	{Name: "parameters", Value: "SIZE", Whole: true, About: "the number of parameters, of a job too; --layers N, --hidden N, --heads N, --kv-heads N,\n" +

@@ -75,7 +75,7 @@ func TestHelpTextHasColumns(t *testing.T) {
 			"with code 75, and starts\n                          no attempt",
 		},
 		"plan":     {"--json              print one JSON document on stdout\n", "\n-m, --module        the script is a module"},
-		"estimate": {"\n--weights WHICH     what the bytes follow", "(16-bit\n                    weights beside"},
+		"estimate": {"\n--weights WHICH     what the bytes follow", "(16-bit\n                    weights and"},
 	} {
 		for _, want := range lines {
 			if text := HelpText(verb); !strings.Contains(text, want) {

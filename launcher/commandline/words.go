@@ -176,7 +176,7 @@ func (s *splitter) refuse(at int, what, hint string) error {
 // operator refuses a shell's operator, with a hint for the usual reasons to have
 // one.
 func (s *splitter) operator(at int) error {
-	const ownFiles = throughShell + "; gpurun keeps each rank's output in a file of its own"
+	const ownFiles = throughShell + "; gpurun keeps each rank's output in a separate file"
 	c, two := s.line[at], s.line[at:min(at+2, len(s.line))]
 	switch {
 	case two == "&&":

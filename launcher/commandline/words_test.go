@@ -65,7 +65,7 @@ func TestWordsRefusesShellSyntax(t *testing.T) {
 		{`source venv/bin/activate && b`, "&& joins", "job.python"},
 		{`export A=1; b`, "; joins", "job.env"},
 		{`a &`, "background", "sh"},
-		{`a > log`, "> redirects", "file of its own"},
+		{`a > log`, "> redirects", "separate file"},
 		{`a 2>&1`, "> redirects", "sh"},
 		{`a < in`, "< redirects", "sh"},
 		{`a $HOME`, "$ stands", "value"},

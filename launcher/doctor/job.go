@@ -23,7 +23,7 @@ func jobNamed(p *patient) string {
 
 // trainFile checks that the job of a train.toml can be started as written.
 func trainFile(_ context.Context, p *patient) Result {
-	more := "gpurun plan " + p.job.Path + " says more"
+	more := "gpurun plan " + p.job.Path + " shows more"
 	if p.refused != nil {
 		return problem(cmp.Or(errext.Hint(p.refused), more), "%v", p.refused)
 	}

@@ -103,7 +103,7 @@ func (a *Forecast) assumed() []string {
 		lines = append(lines, fmt.Sprintf("attention: %s, which does not hold the scores (--attention eager does)", a.Plan.Attention))
 	}
 	if e := a.DeepSpeed; e.Device > 0 {
-		lines = append(lines, fmt.Sprintf("DeepSpeed's own estimator says %s on a GPU and %s on the host, for the states alone (Adam, all GPUs in one host)", strategy.GiB(e.Device), strategy.GiB(e.Host)))
+		lines = append(lines, fmt.Sprintf("DeepSpeed's own estimator gives %s on a GPU and %s on the host, for the states alone (Adam, all GPUs in one host)", strategy.GiB(e.Device), strategy.GiB(e.Host)))
 	}
 	lines = append(lines,
 		"cards: what PyTorch sees of the smallest one that is sold as that size, such as 79.1 GiB of 80 GB; at most: activations and logits × 1.5, as no process has measured them")

@@ -64,7 +64,7 @@ func (r Resolved) limitFraction(ctx context.Context, bytes int64) (ceiling, erro
 		}
 	}
 	if total == 0 {
-		return ceiling{}, errext.Errorf("gpurun version says whether NVML is built in; the driver's libnvidia-ml.so.1 must be there",
+		return ceiling{}, errext.Errorf("gpurun version shows whether NVML is built in; the driver's libnvidia-ml.so.1 must be there",
 			"limits.device_memory needs the GPUs' capacity, which NVML does not report")
 	}
 	if bytes > total {

@@ -39,7 +39,7 @@ func (r *reader) readNodes(t *fileTable) {
 	}
 	count := fmt.Sprint(v)
 	if given := r.job.nodes.Count; given.Value != "" && given.Value != count {
-		t.Bad("nnodes", "contradicts %s in the command, which says %s; keep one", given.By, given.Value)
+		t.Bad("nnodes", "contradicts %s in the command, which is %s; keep one", given.By, given.Value)
 	}
 	r.job.nodes.Count = commandline.NodeValue{Value: count, By: "launch.nnodes"}
 }

@@ -136,7 +136,7 @@ func (r *reader) table(name string) *fileTable {
 func (r *reader) problem(section string) {
 	r.problems = append(r.problems, Problem{
 		Key: []string{section}, AtValue: true,
-		Message: fmt.Sprintf("want a table, found %s; write [%s] on a line of its own", document.Describe(r.root[section]), section),
+		Message: fmt.Sprintf("want a table, found %s; write [%s] on a separate line", document.Describe(r.root[section]), section),
 	})
 }
 

@@ -91,7 +91,7 @@ func TestNodesContradict(t *testing.T) {
 	dir, env := typedAt(t)
 	path := filepath.Join(dir, "t.toml")
 	put(t, path, "[job]\ncommand = \"torchrun --nnodes 2 train.py\"\n[launch]\nnnodes = 3\n")
-	if _, _, err := Open(t.Context(), []string{path}, env, dir); err == nil || !strings.Contains(err.Error(), "4:10: launch.nnodes: contradicts --nnodes in the command, which says 2; keep one") {
+	if _, _, err := Open(t.Context(), []string{path}, env, dir); err == nil || !strings.Contains(err.Error(), "4:10: launch.nnodes: contradicts --nnodes in the command, which is 2; keep one") {
 		t.Errorf("%v", err)
 	}
 }

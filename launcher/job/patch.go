@@ -21,7 +21,7 @@ func (p *Prepared) Patch(ctx context.Context) (script.Patch, error) {
 	case p.source == nil:
 		return script.Patch{}, errext.Errorf("name the script: gpurun init --patch train.py", "the source of the job's script is not known")
 	case name != "" && name != script.RecipeName:
-		return script.Patch{}, errext.Errorf(hint, "the recipe %s knows this job's settings: a patch is for scripts with a training loop of their own", name)
+		return script.Patch{}, errext.Errorf(hint, "the recipe %s knows this job's settings: a patch is for scripts with their own training loop", name)
 	case p.reader() == nil:
 		return script.Patch{}, errext.Errorf("install Python", "no interpreter was found that reads %s", p.shown(p.sourcePath))
 	}

@@ -84,7 +84,7 @@ func (n *Node) newPort() (int, error) {
 			return port, nil
 		}
 	}
-	return 0, errext.WithCode(errext.Errorf("net.ipv4.ip_local_port_range says which ports there are",
+	return 0, errext.WithCode(errext.Errorf("net.ipv4.ip_local_port_range has the range of ports",
 		"find a free port: attempts of this run have had each of %d", portTries), strategy.CodeRetry)
 }
 

@@ -156,7 +156,7 @@ func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
 
 // notOnNVMe adds a hint and an exit code to an error in the folder: a full disk may have space later.
 func notOnNVMe(err error) error {
-	err = errext.WithHint(err, "recovery.nvme_path says where")
+	err = errext.WithHint(err, "recovery.nvme_path names the folder")
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return errext.WithCode(err, strategy.CodeRetry)
 	}

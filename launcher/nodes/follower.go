@@ -253,7 +253,7 @@ func (f *Follower) Tick(now time.Duration) {
 	case f.gen != "" && f.refused.lasts(now, refusedBound):
 		f.alone(now, "the gpurun of node 0 is gone")
 	case f.gen != "" && now-f.heard >= lostAfter:
-		f.alone(now, "nothing was heard of node 0 for "+(now-f.heard).Round(time.Second).String())
+		f.alone(now, "nothing was received from node 0 for "+(now-f.heard).Round(time.Second).String())
 	case f.gen == "" && f.mistrusts.lasts(now, mistrustBound):
 		f.leave(strategy.CodeUsage, f.unlinked+": GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes, and two launches need two names (GPURUN_JOB_ID)")
 	case now-f.gone >= f.join:

@@ -82,7 +82,7 @@ func (h *Head) watchSilence(now time.Duration, k int, n *nodeState) {
 }
 
 func silent(d time.Duration) string {
-	return fmt.Sprintf("nothing was heard of it for %s", d.Round(time.Second))
+	return fmt.Sprintf("nothing was received from it for %s", d.Round(time.Second))
 }
 
 // overdue returns why a participating node counts as lost, empty if it does not. A silent node may stay as

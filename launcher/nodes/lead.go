@@ -196,7 +196,7 @@ func (l *Lead) drop(n int) {
 }
 
 func (l *Lead) silent(node int, d time.Duration) {
-	l.opts.Note(fmt.Sprintf("warning: nothing was heard of %s for %s", l.name(node), d.Round(time.Second)))
+	l.opts.Note(fmt.Sprintf("warning: nothing was received from %s for %s", l.name(node), d.Round(time.Second)))
 }
 
 func (l *Lead) allPaused() { l.paused() }

@@ -41,7 +41,7 @@ func TestClockThatLeapsLosesNoNode(t *testing.T) {
 		now += time.Second
 		h.Tick(now)
 	}
-	if !slices.ContainsFunc(*said, func(s string) bool { return strings.HasPrefix(s, "lost 1: nothing was heard of it for") }) {
+	if !slices.ContainsFunc(*said, func(s string) bool { return strings.HasPrefix(s, "lost 1: nothing was received from it for") }) {
 		t.Errorf("node 1 is silent: %q", *said)
 	}
 	if slices.ContainsFunc(*said, func(s string) bool { return strings.HasPrefix(s, "lost 2") }) {

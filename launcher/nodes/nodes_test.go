@@ -376,7 +376,7 @@ func TestLostNodeChangesNoPlan(t *testing.T) {
 		if ends[0].Code != 75 || !ends[0].Told {
 			t.Errorf("the node that is there ended with %+v", ends[0])
 		}
-		if ends[1].Code != 75 || ends[1].Told || !strings.Contains(ends[1].Reason, "nothing was heard of node 0") && !strings.Contains(ends[1].Reason, "gone") {
+		if ends[1].Code != 75 || ends[1].Told || !strings.Contains(ends[1].Reason, "nothing was received from node 0") && !strings.Contains(ends[1].Reason, "gone") {
 			t.Errorf("the one that is not, with %+v", ends[1])
 		}
 	})

@@ -132,7 +132,7 @@ func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w Wel
 	if end.Told {
 		return end.Code, nil
 	}
-	return end.Code, errext.WithCode(errext.Errorf("gpurun verdict RUNDIR says how the run ended, and so does what node 0 printed", "%s: %s", strategy.NodeName(p.opts.At.NodeRank, p.host()), end.Reason), end.Code)
+	return end.Code, errext.WithCode(errext.Errorf("gpurun verdict RUNDIR shows how the run ended, and so does the output of node 0", "%s: %s", strategy.NodeName(p.opts.At.NodeRank, p.host()), end.Reason), end.Code)
 }
 
 func (p *Part) follow(ctx context.Context, o FollowOptions) End {

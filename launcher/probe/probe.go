@@ -179,7 +179,7 @@ func (p *Installed) Next(dir string, orders Orders, names ...string) (*Installed
 	}
 	next, err := install(dir, before, orders)
 	if err != nil {
-		return nil, fmt.Errorf("install the probe: %w", err)
+		return nil, fmt.Errorf("install gpurun's hook: %w", err)
 	}
 	next.names = strings.Join(names, ",")
 	return next, nil

@@ -129,7 +129,7 @@ func TestRecordedAllocations(t *testing.T) {
 // of all of it.
 func TestLongSnapshotIsTrimmed(t *testing.T) {
 	all, dir := snapshots(t, "huge,large", RecordFirst, "2 << 20")
-	for i, want := range []string{"history and stacks are left out, for the size of the file 1 forward runs_out ", "the history is the latest"} {
+	for i, want := range []string{"history and stacks are omitted, because of the file's size 1 forward runs_out ", "the history is the latest"} {
 		path := filepath.Join(dir, "snapshot-0"+all[i].Number+".pickle")
 		info, err := os.Stat(path)
 		if err != nil || info.Size() > 2<<20 || info.Mode().Perm() != 0o600 {

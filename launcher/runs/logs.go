@@ -24,7 +24,7 @@ import (
 const LogsDescription = `Prints a rank's stdout to stdout, and its stderr to stderr, unchanged. The default attempt is the newest, the default
 rank the one that failed in it, else rank 0; a line on stderr names both. With --stdout or --stderr only that stream is
 shown, and nothing is added. With -f new output follows, also of later attempts, until the run ends. In a log that was
-longer than launch.log_limit a line says where it was cut and how much.
+longer than launch.log_limit a line shows where it was cut, and how much.
 A RUN is named as for gpurun resume. With --json: {"run", "attempt", "rank", "stdout", "stderr"}, the paths of the files.`
 
 // Any stands for an attempt or a rank that is not named.

@@ -10,7 +10,7 @@ EXAMPLES:
 
    gpurun init train.py                                 a train.toml with the settings that a script's source shows
 
-   What the source does not say goes into train.toml:
+   What is not in the source goes into train.toml:
 
      [job]
      script = "train.py"
@@ -27,7 +27,7 @@ EXIT STATUS:
 
 // runStatus are the exit codes of a run.
 const runStatus = `   0    trained
-   1    the job failed for a reason of its own
+   1    the job itself failed
    2    usage, configuration or environment: nothing was started
    12   memory: every allowed remedy was tried or is impossible, or a bound was reached
    70   a bug in gpurun

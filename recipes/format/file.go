@@ -104,7 +104,7 @@ func (in InFile) Unwritable(d *Draft) string {
 		return ""
 	}
 	return file + " is named by no argument or variable of the command, so gpurun cannot pass a changed copy to the job: " +
-		"say how with via = { arg = … } or via = { env = … }"
+		"set via = { arg = … } or via = { env = … }"
 }
 
 // missing is the reason why a value of the file cannot be written.

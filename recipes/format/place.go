@@ -222,7 +222,7 @@ func (p Place) Understand(k strategy.Knob, word any) (strategy.Value, error) {
 	case p.Words == nil && slices.Contains(words, strategy.Value(text)):
 		return strategy.Value(text), nil
 	case p.Words == nil:
-		return "", fmt.Errorf("%q is not one of %s: say with values = { … } what each is called", text, Join(words))
+		return "", fmt.Errorf("%q is not one of %s: name each with values = { … }", text, Join(words))
 	}
 	return "", fmt.Errorf("%q is not one of the words that the recipe knows: %s", text, p.words())
 }

@@ -48,7 +48,7 @@ var catalogue = []Cause{
 		[]Code{NCCLTimeout, NCCLError}},
 	{Diverged, "the training diverged", "loss or gradients are no longer finite: lower the learning rate, or use a precision with a larger range",
 		[]Code{DeviceAssert, NCCLTimeout, NCCLError}},
-	{UserError, "the job failed with an error of its own", "look at the last lines that it wrote",
+	{UserError, "the job itself failed", "look at the last lines that it wrote",
 		[]Code{NCCLTimeout, NCCLError}},
 	{Unknown, "unknown cause", "look at the end of each rank's log", nil},
 	{None, "nothing fatal", "", nil},

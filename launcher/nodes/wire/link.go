@@ -28,7 +28,7 @@ var (
 	errFull   = errors.New("the other side takes no messages any more")
 	errClosed = errors.New("the connection is closed")
 	errHungUp = errors.New("the other side has closed the connection")
-	errSilent = fmt.Errorf("nothing was heard for %s", silence)
+	errSilent = fmt.Errorf("nothing was received for %s", silence)
 )
 
 // A Link is a connection between the head and a follower. A message is its length in four bytes, and its bytes.

@@ -40,7 +40,7 @@ def weights_asked(root):
     """Return the reason if this call requests the attention's weights, or masks heads."""
     for name, value in forwards.keywords(root).items():
         if name == "output_attentions" and value is True:
-            return "the script asks for the attention's weights"
+            return "the script requests the attention's weights"
         if name.endswith("head_mask") and value is not None:
             return "the script masks heads"
     return ""

@@ -20,7 +20,7 @@ def refusal(root, value="bf16"):
     if dtypes != {torch.float32}:
         return "the weights are not all fp32 but " + ", ".join(sorted(str(d).replace("torch.", "") for d in dtypes))
     if exclusions.is_sharded(root) or hasattr(root, "zero_optimization"):
-        return "FSDP and DeepSpeed have a precision of their own"
+        return "FSDP and DeepSpeed have their own precision"
     device = next(root.parameters()).device
     if is_enabled(torch, device.type):
         return "the script runs under autocast already"

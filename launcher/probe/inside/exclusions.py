@@ -78,7 +78,7 @@ def is_quantised(kind):
 def of_parameters(root):
     for parameter in root.parameters():
         if hasattr(parameter, "ds_id"):
-            return "DeepSpeed ZeRO-3 gathers the parameters of each block in an order of its own"
+            return "DeepSpeed ZeRO-3 gathers the parameters of each block in its own order"
         if parameter.device.type in ("meta", "xla"):
             return "the model is on the device %s" % parameter.device.type
         kind = type(parameter)

@@ -73,7 +73,7 @@ class Again:
                 own = self.parameters[n] = own.requires_grad_()
             return own.view_as(own)
         if tensor.requires_grad:
-            raise Unproven("the loss follows from a tensor that the model keeps beside its output")
+            raise Unproven("the loss follows from a tensor that the model keeps apart from its output")
         return tensor.detach().clone() if tensor.numel() <= tapes.SMALL else tensor.detach()
 
     def run(self, op):

@@ -66,7 +66,7 @@ def refused(torch):
         if name in os.environ:
             return "%s turns PyTorch's caching allocator off, which is what snapshots are of" % name
     if not hasattr(torch._C, "_cuda_attach_out_of_memory_observer") or not hasattr(torch.cuda.memory, "_snapshot"):
-        return "PyTorch %s does not tell when memory runs out: snapshots need 2.0" % torch.__version__
+        return "PyTorch %s does not report when memory runs out: snapshots need 2.0" % torch.__version__
     backend = getattr(torch.cuda.memory, "get_allocator_backend", lambda: "native")()
     if backend != "native":
         return "snapshots are of PyTorch's own allocator, and the job's is %s" % backend
@@ -266,13 +266,13 @@ def fitted(found):
         text = pickle.dumps(found, 4)
     if len(text) > MOST and total:
         found["device_traces"] = [[] for _ in traces]
-        found["gpurun"]["trimmed"] = "the history is left out, for the size of the file"
+        found["gpurun"]["trimmed"] = "the history is omitted, because of the file's size"
         text = pickle.dumps(found, 4)
     if len(text) > MOST:
         for segment in found["segments"]:
             segment["frames"] = []
             for block in segment.get("blocks", []):
                 block["frames"] = []
-        found["gpurun"]["trimmed"] = "history and stacks are left out, for the size of the file"
+        found["gpurun"]["trimmed"] = "history and stacks are omitted, because of the file's size"
         text = pickle.dumps(found, 4)
     return text if len(text) <= MOST else None

@@ -25,7 +25,7 @@ def unfit(trainer, model):
     """Return why training_step cannot be run for a try, "" if it can."""
     kind = type(trainer)
     if not kind._prepare_inputs.__module__.startswith("transformers."):
-        return "%s prepares its batches by a function of its own" % kind.__name__
+        return "%s prepares its batches with its own function" % kind.__name__
     shards = getattr(trainer.accelerator, "parallelism_config", None)
     if shards is not None and (getattr(shards, "cp_enabled", False) or getattr(shards, "sp_enabled", False)):
         return "the ranks share the tokens of a sample"
@@ -64,12 +64,12 @@ def judge(one, more, doubled, counted, exact, name):
             return "wrong", "the loss of %s is divided by num_items_in_batch, but is no sum over the rows" % name
         return "kept", "the loss is a sum that is divided by the items of all micro batches (num_items_in_batch)", True
     if near(more, 1):
-        why = "computes its loss without num_items_in_batch" if counted else "has a loss of its own"
+        why = "computes its loss without num_items_in_batch" if counted else "has its own loss"
         return "wrong", "%s %s, and Trainer does not divide it by the accumulation" % (name, why)
     if not near(more, MORE):
         return "wrong", "only a part of the loss of %s is divided by the accumulation" % name
     if doubled is None:
-        return "", "the rows of a batch cannot be told apart"
+        return "", "the rows of a batch cannot be distinguished"
     if near(doubled, 0.5):
         return "wrong", "the loss of %s is a sum over the rows, and Trainer divides it by the accumulation" % name
     if not near(doubled, 1):

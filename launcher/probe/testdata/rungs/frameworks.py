@@ -105,7 +105,7 @@ class Frameworks(unittest.TestCase):
             self.assertLess(abs(a - b), 1e-5 * abs(b))
         self.assertEqual(rungs().survey(turned.model)["attention"], "it is sdpa already")
         asked = Training(make, models.words, turn={"attention": "sdpa"}, kwargs={"output_attentions": True}, steps=1)
-        self.assertEqual(asked.result["refused"], {"attention": "the script asks for the attention's weights"})
+        self.assertEqual(asked.result["refused"], {"attention": "the script requests the attention's weights"})
 
     def test_timm(self):
         timm = self.timm()
