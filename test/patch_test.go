@@ -52,6 +52,43 @@ func TestPatchedScriptsTrainTheSame(t *testing.T) {
 	}
 }
 
+// A loop that runs a function of a module with another backward pass is refused, and a loop in a module is named.
+func TestPatchReadsModules(t *testing.T) {
+	python := testenv.Python(t)
+	const attack = "def perturb(model, x):\n    loss = model(x).sum()\n    loss.backward()\n    return x + x.grad.sign()\n"
+	const loop = `import torch
+from torch.utils.data import DataLoader, TensorDataset
+from other import perturb
+loader = DataLoader(TensorDataset(torch.randn(48, 4)), batch_size=8)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, in loader:
+    x = perturb(model, x.requires_grad_())
+    optimizer.zero_grad()
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+`
+	for name, test := range map[string]struct{ script, module, want string }{
+		"an attack":        {loop, attack, "train.py:8: accumulation: perturb() has a backward pass, too"},
+		"a loop":           {"from other import train\ntrain()\n", "def train():\n    for x in loader:\n        model(x).backward()\n", "train.py: accumulation: the loop with the backward pass is in other.py, and a patch changes only the script"},
+		"an older Python":  {"import torch\nprint 'x'\n", "", "train.py:2: accumulation: it is not valid Python (SyntaxError)"},
+		"another function": {loop, strings.Replace(attack, "loss.backward()", "x.grad = torch.autograd.grad(loss, x)[0]", 1), ""},
+	} {
+		sources := []format.Source{{Path: "train.py", Text: []byte(test.script)}, {Path: "other.py", Text: []byte(test.module)}}
+		p, err := script.MakePatch(sources, []script.PatchPart{script.PatchAccumulation}, func(program string, input []byte) ([]byte, error) {
+			return runner.At(python, t.TempDir(), environ.Parse(os.Environ())).Output(t.Context(), program, input)
+		})
+		got := ""
+		for _, gap := range p.Missing {
+			got += gap.String()
+		}
+		if err != nil || got != test.want || len(p.Added) == 0 != (test.want != "") {
+			t.Errorf("%s: %q, %v, %q, want %q", name, p.Added, err, got, test.want)
+		}
+	}
+}
+
 // patchedScript reads a script with its label, patches it, and reads the patched one as plan does.
 func patchedScript(t *testing.T, python, file string) *patchTrial {
 	t.Helper()

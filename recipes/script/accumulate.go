@@ -42,6 +42,9 @@ func (s *Analysis) divisors() []divisor {
 	return all
 }
 
+// batchUncertain is the doubt about an accumulation that is otherwise certain.
+const batchUncertain = "it may divide the batch size, which is not certain"
+
 // accumulation finds the setting that gates the optimizer's step; nil if there is none.
 func (s *Analysis) accumulation(micro *FoundKnob) *FoundKnob {
 	const k = strategy.GradientAccumulationSteps
@@ -76,14 +79,14 @@ func (s *Analysis) accumulation(micro *FoundKnob) *FoundKnob {
 	if found.Doubt == "" && !found.Derived && s.divides(found.target) {
 		found.Doubt = "the batch size is divided by " + found.Name()
 	}
-	if found.Doubt == "" && (micro == nil || micro.Doubt != "") {
-		found.Doubt = "it may divide the batch size, which is not certain"
-	}
 	if found.Doubt == "" && !found.Derived {
 		found.Doubt = s.doubtOf(k, found.target)
 	}
 	if found.Doubt == "" {
 		found.Doubt = s.gateDoubt(found, of, micro)
+	}
+	if found.Doubt == "" && (micro == nil || micro.Doubt != "") {
+		found.Doubt = batchUncertain
 	}
 	if found.Doubt == "" {
 		s.refuseAccumulation(found, of, micro)

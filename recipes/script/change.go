@@ -127,6 +127,8 @@ func MakePatch(sources []format.Source, parts []PatchPart, ask func(program stri
 			p.Diff = string(format.Unified("a/"+script.Path, script.Text, "b/"+script.Path, p.Text))
 			if micro, known := s.Certain(strategy.MicroBatchSize); known && micro.Refusal != "" {
 				p.Notes = append(p.Notes, "gpurun does not lower the batch size of the patched script: "+micro.Refusal)
+			} else if !known && slices.Contains(p.Added, PatchAccumulation) {
+				p.Notes = append(p.Notes, "gpurun does not raise the accumulation of the patched script by itself: the batch size is not certain")
 			}
 			return p, nil
 		}
@@ -143,6 +145,9 @@ func (s *Analysis) unread(added []PatchPart) (part PatchPart, reason string) {
 		switch part {
 		case PatchAccumulation:
 			reason = cmp.Or(s.compares(), s.uncertainty(strategy.GradientAccumulationSteps))
+			if reason == batchUncertain { // the patch divides no batch by it
+				reason = ""
+			}
 		case PatchBatch:
 			if _, known := s.Certain(strategy.MicroBatchSize); !known {
 				reason = s.uncertainty(strategy.MicroBatchSize)

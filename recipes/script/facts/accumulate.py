@@ -11,11 +11,28 @@ SHUFFLES = {"shuffle", "sampler", "batch_sampler"}
 METERS = re.compile(r"meter|progress|tqdm|bar\b|log|print|write|format|info|str$|set_|round|time", re.I)
 
 
+def sliced(loop, given):
+    """The step of a loop over slices: batch_size in range(0, len(x), batch_size), whose body reads
+    x[i:i + batch_size]."""
+    target = getattr(loop, "target", None)
+    name = target.elts[-1] if isinstance(target, ast.Tuple) else target
+    if not (isinstance(given, ast.Call) and last(given.func) in ("range", "trange") and len(given.args) == 3 and constant(given.args[0]) == (0, True) and isinstance(name, ast.Name)):
+        return None
+    step = given.args[2]
+    for n in [n for b in loop.body for n in inside(b)] if whole(step) and BATCH.match(last(step).lower()) else []:
+        if isinstance(n, ast.Subscript):
+            of = index(n).elts[0] if isinstance(index(n), ast.Tuple) and index(n).elts else index(n)
+            if isinstance(of, ast.Slice) and of.step is None and text(of.lower) == name.id and "%s + %s" % (name.id, text(step)) in text(of.upper):
+                return step
+    return None
+
+
 class Accumulation:
     """The change of one loop over batches."""
 
-    def __init__(self, script, loop, backwards, undivided):
+    def __init__(self, script, loop, backwards, undivided, inner=None, call=None):
         self.s, self.loop, self.backwards, self.undivided = script, loop, backwards, undivided
+        self.inner, self.call = inner, call  # the function that the loop calls for each batch, and the call
         self.function, self.gated, self.runs, self.flagged, self.optimizers = script.scope(loop), set(), 0, "", set()
 
     def change(self):
@@ -37,11 +54,13 @@ class Accumulation:
         if not self.drops:
             self.ends += " or %s == %s" % (done.strip("()"), size)
             self.share = "min(%s, %s - %s // %s * %s)" % (self.by, size, now, self.by, self.by)
+        self.handed = {}
         many = self.count_runs(loop.body) > 1
         if many:
             self.flagged = s.fresh("update_now", "is_update_step", "ends_group")
             s.before(loop.body[0], ["%s = %s" % (self.flagged, self.ends)])
         self.sequence(loop.body)
+        self.hand()
         if self.drops and not any(self.gates(n, True) for n in self.heads(loop.body)):
             s.before(loop, ["%s.zero_grad()" % o for o in sorted(self.optimizers)])
         Lengths(self).change()
@@ -49,9 +68,10 @@ class Accumulation:
     # The head of the loop.
 
     def header(self):
-        """Finds the index of the loop, and the object that makes the batches."""
+        """Finds the index of the loop, and the object that makes the batches, or the step of a loop
+        over slices."""
         loop, s = self.loop, self.s
-        given, self.i, self.first, self.enumerated = getattr(loop, "iter", None), "", 0, None
+        given, self.i, self.first, self.enumerated, self.step = getattr(loop, "iter", None), "", 0, None, None
         while isinstance(given, ast.Call):
             name = last(given.func)
             if name == "enumerate" and given.args and self.enumerated is None:
@@ -68,13 +88,14 @@ class Accumulation:
                 given = given.args[0]
             else:
                 break
-        if not isinstance(loop, ast.For) or isinstance(given, ast.Call) and last(given.func) in ("range", "count", "trange"):
+        self.step = sliced(loop, given)
+        if self.step is None and (not isinstance(loop, ast.For) or isinstance(given, ast.Call) and last(given.func) in ("range", "count", "trange")):
             raise Unclear("the loop counts steps, and is not over a loader", loop)
-        if not whole(given):
+        if self.step is None and not whole(given):
             raise Unclear("the loop is not over a loader with a name: %s" % self.s.code(loop.iter)[:50], loop)
         self.data, self.given = text(given), given
-        self.made = s.origins(given, self.function)
-        if not self.made or not all(isinstance(n, ast.Call) and last(n.func).endswith("DataLoader") for n, _ in self.made):
+        self.made = s.origins(given, self.function) if self.step is None else []
+        if self.step is None and not self.made or not all(isinstance(n, ast.Call) and last(n.func).endswith("DataLoader") for n, _ in self.made):
             raise Unclear("%s is not seen to be a DataLoader" % self.data, loop)
         if self.enumerated is not None:
             target = loop.target
@@ -82,14 +103,14 @@ class Accumulation:
                 raise Unclear("the index of the loop has no name", loop)
             self.i = target.elts[0].id
         for node in [n for b in loop.body for n in inside(b)]:
-            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store) and text(node) in (self.i, self.data):
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store) and (text(node) in (self.i, self.data) or self.step is not None and text(node) in reads_of(given)):
                 raise Unclear("%s changes in the loop" % text(node), node)
 
     def length(self):
         """Requires that the number of batches is known, and finds out whether the last one may be
         short."""
         words = [self.words(n, at) for n, at in self.made]
-        self.drops = all(constant(w.get("drop_last"))[0] is True for w in words if w.get("drop_last") is not None) and all(w.get("drop_last") is not None for w in words)
+        self.drops = self.step is None and all(constant(w.get("drop_last"))[0] is True for w in words if w.get("drop_last") is not None) and all(w.get("drop_last") is not None for w in words)
         for w in words:
             if "drop_last" in w and not isinstance(constant(w["drop_last"])[0], bool):
                 raise Unclear("whether the last batch is dropped is not known (drop_last)", w["drop_last"])
@@ -144,13 +165,50 @@ class Accumulation:
 
     # What happens once for each step.
 
+    def body(self):
+        """The nodes of the loop, and of the function that it calls for each batch."""
+        return [n for b in self.loop.body + (self.inner.body if self.inner is not None else []) for n in inside(b)]
+
+    def within(self):
+        """Writes the changes of the function that the loop calls for each batch: its parameters
+        stand for the conditions of the loop."""
+        s, call = self.s, self.call
+        if self.i and any(isinstance(n, ast.Name) and n.id == self.i for a in call.args + [k.value for k in call.keywords] for n in ast.walk(a)):
+            raise Unclear("the number of the batch is given to %s()" % self.inner.name, call)
+        if self.inner.args.vararg or self.inner.args.kwarg or self.inner.args.kwonlyargs or self.inner.decorator_list:
+            raise Unclear("the parameters of %s() are not known" % self.inner.name, self.inner)
+        for n in inside(self.inner):
+            if isinstance(n, ast.Return) and s.above[id(n)] is not self.inner:
+                raise Unclear("%s() may end before the step" % self.inner.name, n)
+        outer = self.begins, self.flagged or self.ends, self.share
+        names = s.fresh("begin", "begins_step", "is_first"), s.fresh("update", "makes_step", "is_last"), s.fresh("parts", "step_parts", "n_parts")
+        self.handed = dict(zip(names, outer))
+        self.begins, self.flagged, self.share = names
+        self.sequence(self.inner.body)
+        self.begins, self.flagged, self.share = outer[0], outer[1] if outer[1] != self.ends else "", outer[2]
+
+    def hand(self):
+        """Adds the parameters that the function uses, and their values to the call."""
+        used = {n for n in self.handed if any(re.search(r"\b%s\b" % n, e[3]) for e in self.s.edits)}
+        for name, value in self.handed.items():
+            if name in used:
+                self.s.insert_last(self.inner, self.inner.args.args, self.inner.args.defaults, "%s=%s" % (name, "1" if value is self.share else "True"))
+                self.s.insert_last(self.call, self.call.args + [k.value for k in self.call.keywords], [], "%s=%s" % (name, value))
+
     def expectations(self):
-        body = [n for b in self.loop.body for n in inside(b)]
-        self.names = {n.id for n in body if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        body = self.body()
+        self.names = {n.id for n in body + (inside(self.loop.target) if isinstance(self.loop, ast.For) else []) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if self.inner is not None:  # its parameters that follow from the batch
+            words = [p.arg for p in self.inner.args.args if p.arg != "self"]
+            given = list(zip(words, self.call.args)) + [(k.arg, k.value) for k in self.call.keywords]
+            self.names |= {word for word, value in given if reads_of(value) & self.names}
         self.schedulers = False
+        attacks = {self.s.scope(n) for n in self.s.elsewhere if is_backward(n) and is_function(self.s.scope(n))}
         for node in body:
             if not isinstance(node, ast.Call):
                 continue
+            if any(self.runs_other(node, f) for f in attacks):
+                raise Unclear("%s() has a backward pass, too" % text(node.func), node)
             if last(node.func) == "step" and self.once(node):
                 of = self.of(node)
                 if node.args and not of.startswith("scaler") and isinstance(node.args[0], (ast.Name, ast.Lambda)) and "closure" in text(node.args[0]):
@@ -160,18 +218,27 @@ class Accumulation:
                 else:
                     self.schedulers = True
         if not self.optimizers:
-            raise Unclear("no optimizer makes a step in this loop", self.loop)
+            outer = [c for c in calls_in(self.s.above[id(self.loop)]) if last(c.func) == "step" and c.lineno > self.loop.end_lineno]
+            raise Unclear("it accumulates gradients already: the optimizer's step is behind the loop" if outer else "no optimizer makes a step in this loop", self.loop)
         if len(self.optimizers) > 1 and len(self.backwards) > 1:
             raise Unclear("several optimizers make steps in this loop: %s" % ", ".join(sorted(self.optimizers)), self.loop)
         if not any(isinstance(n, ast.Call) and last(n.func) == "zero_grad" for n in body):
             raise Unclear("nothing sets the gradients to zero in this loop", self.loop)
+
+    def runs_other(self, call, function):
+        """Whether a call in the loop runs a function of a module."""
+        s, name, of = self.s, last(call.func), self.s.above[id(function)]
+        if not isinstance(of, ast.ClassDef):
+            return name == function.name and (isinstance(call.func, ast.Name) or text(call.func.value) in s.imports)
+        made = [last(n.func) for n, _ in s.origins(call.func.value if isinstance(call.func, ast.Attribute) else call.func, s.scope(call)) if isinstance(n, ast.Call)]
+        return of.name in made
 
     def of(self, call):
         """The optimizer of a call of step; empty for a schedule."""
         base = call.func.value
         if re.search("scaler", text(base), re.I):
             return text(call.args[0]) if call.args else text(base)
-        made = [last(n.func) for n, _ in self.s.origins(base, self.function) if isinstance(n, ast.Call)]
+        made = [last(n.func) for n, _ in self.s.origins(base, self.s.scope(call)) if isinstance(n, ast.Call)]
         if any(re.search(r"LR$|[Ss]chedule|Plateau$", m) for m in made) or not any(MADE.search(m) for m in made) and re.search(r"sched|warm|(^|[._])lr", text(base), re.I):
             return ""
         if any(m == "LBFGS" for m in made):
@@ -185,7 +252,7 @@ class Accumulation:
         if name in ("step", "step_update"):
             if PROFILES.search(base):
                 return False
-            made = [last(n.func) for n, _ in self.s.origins(call.func.value, self.function) if isinstance(n, ast.Call)] if base else []
+            made = [last(n.func) for n, _ in self.s.origins(call.func.value, self.s.scope(call)) if isinstance(n, ast.Call)] if base else []
             if STEPS_ALONE.search(base) or any(MADE.search(m) for m in made):
                 return True
             raise Unclear("it is not known what %s() does" % text(call.func), call)
@@ -195,7 +262,7 @@ class Accumulation:
 
     def find_gated(self):
         """The names and counters that change once for each step."""
-        body = [n for b in self.loop.body for n in inside(b)]
+        body = self.body()
         for node in body:
             if self.counts(node):
                 target = text(node.target if isinstance(node, ast.AugAssign) else node.targets[0])
@@ -209,7 +276,7 @@ class Accumulation:
         one = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and constant(node.value) == (1, True) and isinstance(node.target, (ast.Name, ast.Attribute))
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
             one = text(node.value.left) == text(node.targets[0]) and constant(node.value.right) == (1, True)
-        if not one or self.s.statement(node) not in [s for b in self.s_blocks(self.loop) for s in b]:
+        if not one or self.s.statement(node) not in [s for b in self.s_blocks() for s in b]:
             return False
         name = text(node.target if isinstance(node, ast.AugAssign) else node.targets[0])
         for n in self.s.nodes:
@@ -217,9 +284,9 @@ class Accumulation:
                 return False
         return True
 
-    def s_blocks(self, loop):
+    def s_blocks(self):
         """The lists of statements of the loop, not those of loops in it."""
-        todo = [loop.body]
+        todo = [self.loop.body] + ([self.inner.body] if self.inner is not None else [])
         while todo:
             block = todo.pop()
             yield block
@@ -230,7 +297,7 @@ class Accumulation:
     # The statements of the loop.
 
     def has_backward(self, node):
-        return any(n in self.backwards for n in inside(node))
+        return any(n in self.backwards or n is self.call for n in inside(node))
 
     def parts(self, block):
         places = [n for n, s in enumerate(block) if self.has_backward(s)]
@@ -241,6 +308,8 @@ class Accumulation:
     def heads(self, block):
         """The statements before the backward pass."""
         before, core, _ = self.parts(block)
+        if self.calls_inner(core):
+            before = before + self.heads(self.inner.body)
         if isinstance(core, ast.With):
             before = before + self.heads(core.body)
         elif isinstance(core, ast.If):
@@ -249,6 +318,10 @@ class Accumulation:
                     before = before + self.heads(branch)
         return before
 
+    def calls_inner(self, core):
+        """Whether a statement is the call of the function that trains with a batch."""
+        return self.call is not None and isinstance(core, (ast.Expr, ast.Assign, ast.AugAssign)) and any(n is self.call for n in inside(core))
+
     def count_runs(self, block):
         """How many conditions for the step are in a block, of branches the most."""
         before, core, behind = self.parts(block)
@@ -256,6 +329,8 @@ class Accumulation:
         for s in behind:
             now = self.gates(s, False)
             runs, open_run = runs + (now and not open_run), now
+        if self.calls_inner(core):
+            runs += self.count_runs(self.inner.body)
         if isinstance(core, ast.With):
             runs += self.count_runs(core.body)
         elif isinstance(core, ast.If):
@@ -265,7 +340,9 @@ class Accumulation:
     def sequence(self, block):
         before, core, behind = self.parts(block)
         self.grouped(before, True)
-        if isinstance(core, ast.Expr):
+        if self.calls_inner(core):
+            self.within()
+        elif isinstance(core, ast.Expr):
             self.divide(core)
         elif isinstance(core, ast.With):
             if any("scale_loss" in text(i.context_expr) for i in core.items):
@@ -390,9 +467,9 @@ class Accumulation:
         """Checks a statement that runs for each batch."""
         nodes = inside(s)
         for node in nodes:
-            if isinstance(node, (ast.Continue,)) and not self.in_loop(node, s):
+            if isinstance(node, ast.Continue) and (s is node or not self.in_loop(node, s)):
                 raise Unclear("it leaves out the rest of the loop for some batches", node)
-            if isinstance(node, (ast.Break, ast.Return)) and not self.in_loop(node, s):
+            if isinstance(node, (ast.Break, ast.Return)) and s is not node and not self.in_loop(node, s):
                 self.leaves(node, s, before)
             if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):
                 raise Unclear("the loop is in a generator", node)
@@ -464,6 +541,92 @@ class Accumulation:
                         scripts.edit(scripts.start(n.right), scripts.end(n.right), "(%s * %s)" % (scripts.code(n.right), self.by))
 
 
+class Counted(Accumulation):
+    """The change of one loop over steps, which draws a batch in each: it draws several."""
+
+    DRAWS = re.compile(r"^(next|get_batch|sample_batch|next_batch|randint|randperm|sample)$|get_\w*batch$")
+
+    def header(self):
+        self.i = self.loop.target.id if isinstance(self.loop, ast.For) and isinstance(self.loop.target, ast.Name) else ""
+        self.made, self.data, self.first, self.step = [], "", 0, None
+
+    def change(self):
+        s, loop = self.s, self.loop
+        if loop.orelse or self.inner is not None:
+            raise Unclear("the loop counts steps, and is not over a loader", loop)
+        self.header()
+        self.expectations()
+        before, core, behind = self.parts(loop.body)
+        if not isinstance(core, ast.Expr) or not any(self.has_step(b) for b in behind):
+            raise Unclear("the loop counts steps, and its backward pass is in a %s" % type(core).__name__.lower(), core)
+        drawn = self.drawn(before, core)
+        self.by = s.argument("accum", 'type=int, default=1, help="batches for each optimizer step"', loop, 0)
+        moved = [m for m in before[before.index(drawn[0]):] if m not in drawn]
+        for m in moved:
+            self.move(m, drawn[0])
+        s.before(drawn[0], ["for _ in range(%s):" % self.by])
+        for part in drawn + [core]:
+            s.shift(part, part, s.unit(loop))
+        self.share = self.by
+        self.divide(core)
+
+    def has_step(self, node):
+        return any(self.once(c) and last(c.func) == "step" for c in calls_in(node))
+
+    def drawn(self, before, core):
+        """The statements that draw a batch and compute its loss."""
+        needed, drawn = reads_of(core), []
+        for s in reversed(before):
+            assigned = {n.id for n in inside(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            if assigned & needed:
+                drawn.insert(0, s)
+                needed |= reads_of(s)
+        if not drawn or not any(self.DRAWS.search(last(c.func)) for d in drawn for c in calls_in(d)):
+            raise Unclear("the loop counts steps, and no batch is seen to be drawn in it: it may train with all data in each", self.loop)
+        for n in [n for d in drawn for n in inside(d)]:
+            if isinstance(n, (ast.Break, ast.Continue, ast.Return)) or isinstance(n, ast.Name) and self.i and n.id == self.i:
+                raise Unclear("the batch depends on the number of the step", n)
+        self.carries(drawn + [core], set())
+        for m in before[before.index(drawn[0]):]:
+            if m not in drawn and not (isinstance(m, ast.Expr) and self.gates(m, True)):
+                raise Unclear("a statement between the batch and its loss may not be for each batch", m)
+        if any(self.once(c) for d in drawn for c in calls_in(d)):
+            raise Unclear("a part of the step is computed with the loss", drawn[0])
+        return drawn
+
+    def carries(self, block, known):
+        """Requires that the statements of a batch read no name that an earlier batch assigned."""
+        for d in block:
+            parts = [d]
+            if isinstance(d, (ast.If, ast.With, ast.For)):
+                parts = [d.test] if isinstance(d, ast.If) else [d.iter, d.target] if isinstance(d, ast.For) else d.items
+            nodes = [n for p in parts for n in inside(p)]
+            bound = {n.id for c in nodes if isinstance(c, ast.comprehension) for n in ast.walk(c.target) if isinstance(n, ast.Name)}
+            bound |= {text(a) for c in nodes if isinstance(c, ast.Call) and last(c.func) == "next" for a in c.args}
+            read = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)} | {text(n.target) for n in nodes if isinstance(n, ast.AugAssign)}
+            if read & self.names - bound - known:
+                raise Unclear("a batch leaves values for the next one: %s" % ", ".join(sorted(read & self.names - bound - known)), d)
+            known |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} - bound
+            if isinstance(d, ast.If):
+                after = [set(known), set(known)]
+                self.carries(d.body, after[0])
+                self.carries(d.orelse, after[1])
+                known |= after[0] & after[1]
+            elif isinstance(d, (ast.With, ast.For)):
+                self.carries(d.body, known)
+
+    def move(self, node, target):
+        """Moves a statement of one or more lines before another."""
+        s = self.s
+        start, end = s.starts[node.lineno - 1], s.starts[node.end_lineno]
+        s.indent(node)
+        if end > len(s.bytes) or s.bytes[s.end(node):end].strip(b" \r\n") and not s.bytes[s.end(node):end].strip().startswith(b"#"):
+            raise Unclear("several statements are in one line", node)
+        s.edit(start, end, "")
+        at = s.starts[target.lineno - 1]
+        s.edit(at, at, s.bytes[start:end].decode("utf-8"))
+
+
 class Lengths:
     """Lets the length of a schedule that counts steps follow from the number of steps."""
 
@@ -473,6 +636,8 @@ class Lengths:
     def change(self):
         if not self.of.schedulers and not self.of.counters:
             return  # nothing counts steps
+        if self.of.step is not None:
+            raise Unclear("the loop is over slices, and counts its steps or changes the learning rate", self.of.loop)
         for node in self.s.nodes:
             if isinstance(node, ast.Call) and last(node.func) == "len" and isinstance(node.func, ast.Name) and len(node.args) == 1 and self.counts(node.args[0]):
                 use = self.use(node, 0)

@@ -466,6 +466,8 @@ class Changes:
                     continue
                 node = ast.Name(id=name, ctx=ast.Load())
                 if self.owner(name, scope) is at and self.is_space(node, at):
+                    if at is self.tree and scope is not at and self.spawned and all(self.guarded(what if how == "value" else what[0]) for how, what in ways if how in ("value", "item")):
+                        continue  # not assigned in a process that is spawned
                     if at is scope and line and all(how != "param" and self.statement(what if how == "value" else what[0]).end_lineno >= line for how, what in ways):
                         continue  # assigned later
                     return name
@@ -479,6 +481,7 @@ class Changes:
     def prepare(self):
         """Finds the parser to which arguments are added; without one, the script gets one."""
         self.parsed, self.parser, self.made = self.parsings(), "", False
+        self.spawned = any(isinstance(n, ast.Call) and last(n.func) in ("spawn", "Process", "start_processes") for n in self.nodes)
         if self.parsed:
             if len(self.parsed) > 1:
                 raise Unclear("several parsers read the command line", self.parsed[1])
@@ -500,6 +503,12 @@ class Changes:
         if other:
             raise Unclear("it reads its command line with %s" % other)
         self.made = True
+
+    def guarded(self, node):
+        """Whether a statement runs only in the process that starts the script."""
+        while node is not None and not is_main(node):
+            node = self.above.get(id(node))
+        return node is not None
 
     def dests(self):
         """The arguments of the script, with their names."""

@@ -995,8 +995,8 @@ class Loss(Rows):
         for scope in self.live:
             for loop in self.trains_in(scope):
                 names = set()
-                if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and last(loop.iter.func) == "range" and len(loop.iter.args) == 3:
-                    names.add(last(loop.target))
+                if isinstance(loop, ast.For) and strided(loop) is not None:
+                    names.add(last(loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target))
                 for n in walk(loop):
                     piece = index(n) if isinstance(n, ast.Subscript) else None
                     if isinstance(piece, ast.Slice) and isinstance(piece.lower, ast.Name) and isinstance(piece.upper, ast.BinOp) and isinstance(piece.upper.op, ast.Add) and (

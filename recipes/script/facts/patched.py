@@ -11,6 +11,12 @@ class Batch:
     def change(self):
         s = self.s
         found = []
+        if self.loop.step is not None:  # a loop over slices
+            found = [m for m, _ in s.origins(self.loop.step, s.scope(self.loop.step))]
+        elif not self.loop.made:  # a loop over steps
+            found = [n.value for n in s.tree.body if isinstance(n, ast.Assign) and len(n.targets) == 1 and BATCH.match(text(n.targets[0]).lower()) and constant(n.value)[1]]
+            if not found:
+                raise Unclear("the loop counts steps, and no constant of the script is the size of its batches", self.loop.loop)
         for call, scope in self.loop.made:
             given = self.loop.words(call, scope).get("batch_size")
             if given is None:
@@ -23,8 +29,10 @@ class Batch:
         for node in found:
             numbers += [m for m in self.literals(node) if m not in numbers]
         if len(numbers) != 1 or type(constant(numbers[0])[0]) is not int or constant(numbers[0])[0] < 1:
-            raise Unclear("the batch size is not one number: %s" % ", ".join(text(n) for n in numbers or found), (numbers or found)[0])
+            raise Unclear("the batch size is not one number: %s" % ", ".join(text(n) for n in numbers or found), (numbers or found or [self.loop.loop])[0])
         number = numbers[0]
+        if constant(number)[0] == 1:
+            raise Unclear("the batch size is 1", number)
         if number not in s.nodes:
             raise Unclear("the batch size is %s in a module" % text(number))
         self.shapes(number)
@@ -156,7 +164,7 @@ class Continuation:
         loop = s.above.get(id(node))
         if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name) or not (isinstance(loop.iter, ast.Call) and last(loop.iter.func) in ("range", "trange")) or loop.iter.keywords:
             raise Unclear("it does not save in a loop over epochs", save)
-        trains = [n for n in inside(loop) if is_backward(n)] or [c for c in calls_in(loop) if s.called(c, s.scope(c)) is not None and any(is_backward(n) for n in inside(s.called(c, s.scope(c))))]
+        trains = self.trains(loop, 0)
         if not trains:
             raise Unclear("it does not save in the loop that trains", save)
         behind = loop.body[loop.body.index(node) + 1:]
@@ -166,6 +174,14 @@ class Continuation:
         if any(isinstance(n, ast.AugAssign) and text(n.target) == loop.target.id for n in inside(loop)):
             raise Unclear("the number of the epoch changes in the loop", loop)
         return loop
+
+    def trains(self, node, depth):
+        """The backward passes in a node, and the calls that lead to one."""
+        found = [n for n in inside(node) if is_backward(n)]
+        for call in calls_in(node) if depth < 4 else []:
+            if any(f.name == last(call.func) and f is not node and self.trains(f, depth + 1) for f in self.s.functions):
+                found.append(call)
+        return found
 
     def state(self, state, scope, loop):
         """The objects whose state is loaded, and the variables that are set."""
@@ -238,11 +254,28 @@ def backward_loops(script):
             continue
         known = [f for f in found if f[0] is loop]
         known[0][1].append(node) if known else found.append((loop, [node]))
-    if alone:
-        raise Unclear("the backward pass is in a function that is called for each batch", alone[0])
+    for node in alone:
+        found.append(called_for_each(script, node))
     if not found:
-        raise Unclear("it has no loop with a backward pass")
+        others = [path for path, module in sorted(script.modules.items()) if any(is_backward(n) for n in ast.walk(module))]
+        raise Unclear("the loop with the backward pass is in %s, and a patch changes only the script" % others[0] if others else "it has no loop with a backward pass")
     return found
+
+
+def called_for_each(script, node):
+    """The loop that calls a function with a backward pass for each batch."""
+    function = script.scope(node)
+    sites = script.sites(function) if isinstance(function, ast.FunctionDef) else []
+    if len(sites) != 1 or getattr(sites[0], "spawned", False):
+        raise Unclear("the backward pass is not in a loop over batches", node)
+    call = sites[0]
+    above = script.statement(call)
+    while isinstance(script.above[id(above)], (ast.With, ast.If)):
+        above = script.above[id(above)]
+    loop = script.above[id(above)]
+    if not isinstance(loop, (ast.For, ast.While)):
+        raise Unclear("the backward pass is not in a loop over batches", node)
+    return loop, [node], function, call
 
 
 def changed(source, tree, modules, wants, undivided):
@@ -278,8 +311,9 @@ def apply_part(script, part, undivided):
     if part == "resume":
         Continuation(script).change()
         return
-    for loop, backwards in backward_loops(script):
-        change = Accumulation(script, loop, backwards, undivided)
+    for loop, backwards, *inner in backward_loops(script):
+        counts = isinstance(loop, ast.While) or isinstance(loop.iter, ast.Call) and last(loop.iter.func) in ("range", "trange", "count") and sliced(loop, loop.iter) is None
+        change = (Counted if counts else Accumulation)(script, loop, backwards, undivided, *inner)
         if part == "batch":
             change.header()
             Batch(script, change).change()
@@ -292,7 +326,11 @@ def patched(given):
     source, wanted = given["sources"][0], given["patch"]
     tree, why = parsed(dict(source))
     if tree is None:
-        return json.dumps({"missing": [{"part": p, "reason": "it is not valid Python (%s)" % why, "line": 0} for p in wanted["parts"]]})
+        try:
+            line = ast.parse(source["text"]) and 0
+        except Exception as fault:
+            line = getattr(fault, "lineno", 0) or 0
+        return json.dumps({"missing": [{"part": p, "reason": "it is not valid Python (%s)" % why, "line": line} for p in wanted["parts"]]})
     modules = [(m["path"], parsed(dict(m))[0]) for m in given["sources"][1:]]
     text_, added, missing = changed(source["text"], tree, [(path, t) for path, t in modules if t is not None], wanted["parts"], wanted["undivided"])
     found = {"text": text_, "added": added, "missing": missing}

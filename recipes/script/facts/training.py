@@ -24,6 +24,17 @@ def is_backward(node):
     return isinstance(node, ast.Call) and last(node.func) in ("backward", "manual_backward")
 
 
+def strided(loop):
+    """The range of a loop over slices, such as range(0, n, batch_size); with an index only if its step is
+    named so."""
+    made = loop.iter
+    while isinstance(made, ast.Call) and last(made.func) in ("enumerate", "tqdm") and made.args:
+        made = made.args[0]
+    if isinstance(made, ast.Call) and last(made.func) == "range" and len(made.args) == 3 and (made is loop.iter or BATCH.match(last(made.args[2]).lower())):
+        return made
+    return None
+
+
 def joined(some, more):
     """The union of two sets, of which only a few elements are kept: omitted ones are doubtful."""
     if not more or not some:
@@ -165,7 +176,7 @@ class Training(Settings):
             for loop in self.trains_in(scope):
                 counted |= {last(n.target) for n in loop.body if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add) and constant(n.value) == (1, True)}
                 for call in [n for n in walk(loop.iter) if isinstance(n, ast.Call)] if isinstance(loop, ast.For) else []:
-                    if (last(call.func) == "range" and call is not loop.iter or last(call.func) == "islice") and call.args:
+                    if (last(call.func) == "range" and call is not loop.iter and call is not strided(loop) or last(call.func) == "islice") and call.args:
                         found.append({"counter": "", "kind": "batch", "file": scope.file.path, "line": loop.lineno, "value": plain(self.value(call.args[-1], scope))})
         for b in found:
             b["kind"] = "batch" if b["counter"] in counted else b.get("kind", "")
@@ -483,9 +494,10 @@ class Training(Settings):
                                 found.append({"kind": "slice", "file": scope.file.path, "line": node.lineno, "target": self.target(node), "function": scope.name, "data": text(node.value),
                                               "sampler": "", "shuffle": None, "role": "", "local": False, "batch": plain(self.value(side, scope)), "workers": {"name": "absent"}})
             for loop in scope.fors:
-                if isinstance(loop.iter, ast.Call) and last(loop.iter.func) == "range" and len(loop.iter.args) == 3 and self.backward_in(loop.body):
+                made = strided(loop)
+                if made is not None and self.backward_in(loop.body):
                     found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
-                                  "local": False, "batch": plain(self.value(loop.iter.args[2], scope)), "workers": {"name": "absent"}})
+                                  "local": False, "batch": plain(self.value(made.args[2], scope)), "workers": {"name": "absent"}})
         return found
 
     def yields(self, f):
