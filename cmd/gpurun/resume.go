@@ -14,7 +14,7 @@ func resumeCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "resume",
 		Usage:       "start a run again where it stopped",
-		UsageText:   "gpurun resume [--json] [--quiet] [--deadline TIME] [--fresh [--numerics …]] [RUN]",
+		UsageText:   "gpurun resume [--json] [--quiet] [--deadline TIME] [--fresh [--numerics …]] [RUN [-- ARGUMENT…]]",
 		Description: runs.ResumeDescription,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print events as JSON lines on stdout, the verdict last", DisableDefaultText: true},
@@ -32,11 +32,7 @@ func resumeCommand(s stdio) *cli.Command {
 }
 
 func resume(c *cli.Context, s stdio) error {
-	r, err := namedRun(c)
-	if err != nil {
-		return err
-	}
-	start, err := r.Start(c.Bool("fresh"), c.String)
+	r, start, err := runs.Start(c.Args().Slice(), c.Bool("fresh"), c.String)
 	if err != nil {
 		return err
 	}

@@ -344,13 +344,34 @@ func (w *NextWriter) planned(p *Prepared, step strategy.NextStep) (command, diff
 	proposal := r.Job.origin.with(r.Job.Argv, change.Argv)
 	switch {
 	case proposal.Key == "":
-		return w.withVariables(change.Env, w.gpurun(p.WithoutNumber(proposal.Words)[1:])), ""
+		return w.withVariables(change.Env, cmp.Or(w.gpurun(p.WithoutNumber(proposal.Words)[1:]), w.resumedWith(p, change, plan))), ""
 	case len(change.Env) > 0 || proposal.NoArgs || !w.shown(proposal.Words):
 		return "", ""
 	case proposal.Key == "command":
 		return "", w.edited([]string{"job", proposal.Key}, tomlValue(asWritten(proposal)))
 	}
 	return "", w.edited([]string{"job", proposal.Key}, tomlValue(proposal.Words))
+}
+
+// resumedWith is the command that starts the run again with the changed arguments of a command that cannot be
+// printed; empty if the job does not read them at its end.
+func (w *NextWriter) resumedWith(p *Prepared, change model.Command, plan strategy.Plan) string {
+	old := p.command.Argv
+	var more []string
+	for i, word := range change.Argv {
+		if i < len(old) && word == old[i] {
+			continue
+		}
+		if option := change.Argv[max(i-1, 0)]; i < len(old) && strings.HasPrefix(option, "-") && !strings.HasPrefix(word, "-") {
+			more = append(more, option)
+		}
+		more = append(more, word)
+	}
+	change.Argv = slices.Concat(old, more)
+	if proposal := p.Resolved.Job.origin.with(p.Resolved.Job.Argv, change.Argv); len(more) == 0 || !slices.Equal(proposal.Words, slices.Concat(p.Resolved.Job.origin.words, more)) || !w.shown(more) || !w.means(p, change, plan) {
+		return ""
+	}
+	return w.resumed() + " -- " + commandline.Quote(more)
 }
 
 // withVariables puts variables in front of a command; empty if one of them is a secret.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -104,14 +105,31 @@ const ResumeDescription = `Starts a run again where it stopped, with its origina
 of memory, from its newest checkpoint. A RUN is a run directory, job/run, a run's name or the beginning of one, or a job's
 name, which means its newest run; without one it is the newest below the working directory.
 A run that is done, that still runs, or whose train.toml has changed since is refused. With --fresh the command is
-started again from the beginning, as a new run; the other options then replace those of the command.`
+started again from the beginning, as a new run; the other options then replace those of the command, and arguments after
+-- are added to it.`
 
 // policyOptions are the options that replace those of a command that is started again.
 var policyOptions = []string{"mode", "numerics", "never", "max-attempts", "device-memory"}
 
-// Start is how to start the run again, or its command in a new run with the given options. An error says why
-// that is not possible, with a hint.
-func (r Entry) Start(fresh bool, given func(option string) string) (journal.CommandLine, error) {
+// Start is how to start the run again that the first of some arguments names, with fresh its command in a new run
+// with the given options and the other arguments. An error says why that is not possible, with a hint.
+func Start(args []string, fresh bool, given func(option string) string) (r Entry, start journal.CommandLine, err error) {
+	name, more := "", args
+	if len(args) > 0 {
+		name, more = args[0], args[1:]
+	}
+	if len(more) > 0 && (!fresh || !strings.HasPrefix(more[0], "-") && !strings.Contains(more[0], "=")) {
+		return r, start, errext.Errorf("gpurun help resume shows its usage", "unexpected argument %q for gpurun resume", more[0])
+	}
+	if r, err = Find(".", name); err != nil {
+		return r, start, err
+	}
+	start, err = r.start(fresh, given)
+	start.Args = append(start.Args, more...)
+	return r, start, err
+}
+
+func (r Entry) start(fresh bool, given func(option string) string) (journal.CommandLine, error) {
 	options := slices.DeleteFunc(slices.Clone(policyOptions), func(name string) bool { return given(name) == "" })
 	switch {
 	case len(options) > 0 && !fresh:
