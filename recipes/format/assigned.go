@@ -43,7 +43,7 @@ var assignment = lazy.Regexp(`(?m)^([A-Za-z_]\w*)[ \t]*=[ \t]*([^=\n][^\n]*)$`)
 
 // pythonFiles are the words of the command that are Python files, in order.
 func (d *Draft) pythonFiles() []string {
-	return slices.DeleteFunc(plainWords(d.Argv), func(w string) bool { return !strings.HasSuffix(w, ".py") })
+	return slices.DeleteFunc(PlainWords(d.Argv), func(w string) bool { return !strings.HasSuffix(w, ".py") })
 }
 
 // assigned is the literal that a Python file of the command line, or the script itself, assigns

@@ -63,7 +63,7 @@ func (v Via) String() string {
 
 // follow returns the path of the file.
 func (v Via) follow(d *Draft) (file string, there bool) {
-	switch words := plainWords(d.Argv); {
+	switch words := PlainWords(d.Argv); {
 	case v.arg != "":
 		return d.Argument(v.arg)
 	case v.env != "":
@@ -117,9 +117,9 @@ func (v Via) point(d *Draft, from, to string) error {
 	return nil
 }
 
-// plainWords are the words of a command that are neither options nor an option's value nor
+// PlainWords are the words of a command that are neither options nor an option's value nor
 // key=value.
-func plainWords(argv []string) []string {
+func PlainWords(argv []string) []string {
 	var words []string
 	for i := 1; i < len(argv); i++ {
 		before := argv[i-1]

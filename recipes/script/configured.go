@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/lazy"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/patch"
 )
 
@@ -17,8 +18,9 @@ type configuration struct {
 	text []byte
 	kind patch.Format
 	root any
-	// via is the argument that names it; nil: code does, or a word.
+	// via is the argument that names it; nil: code does, or a word of the command, counted from 1.
 	via *Argument
+	nth int
 }
 
 // largestTree bounds the number of values of a file that are searched for one.
@@ -63,7 +65,11 @@ func (s *Analysis) add(name string, via *Argument) {
 	if text == nil || err != nil {
 		return
 	}
-	s.files = append(s.files, configuration{name, text, kind, root, via})
+	c := configuration{name: name, text: text, kind: kind, root: root, via: via}
+	if via == nil {
+		c.nth = 1 + slices.Index(format.PlainWords(s.argv), name)
+	}
+	s.files = append(s.files, c)
 }
 
 // pathOf is the path that a value has with this command; empty if it is not known.
@@ -122,6 +128,11 @@ func (s *Analysis) known(v value) value {
 			return value{found: &t}
 		}
 	}
+	if v.File != nil && v.File.Name != "" {
+		if t, found := s.positional(v.Path); found {
+			return value{found: &t}
+		}
+	}
 	of := func(parts []value) []value {
 		if parts == nil {
 			return nil
@@ -134,6 +145,16 @@ func (s *Analysis) known(v value) value {
 	}
 	v.Of, v.Any = of(v.Of), of(v.Any)
 	return v
+}
+
+// positional is a key of the only file that a word of the command names without an option.
+func (s *Analysis) positional(key []string) (t target, found bool) {
+	named := slices.DeleteFunc(slices.Clone(s.configurations()), func(c configuration) bool { return c.nth == 0 })
+	if len(named) != 1 || len(key) == 0 {
+		return target{}, false
+	}
+	n, there := number(named[0].root, key)
+	return s.inFile(named[0], key, n), there
 }
 
 // lookUp finds the setting that an attribute of a configuration object is.
@@ -150,7 +171,7 @@ func (s *Analysis) lookUp(keys []string) (t target, found bool) {
 	for _, c := range s.configurations() {
 		for from := 1; from < len(keys); from++ {
 			if n, there := number(c.root, keys[from:]); there {
-				return c.target(keys[from:], n), true
+				return s.inFile(c, keys[from:], n), true
 			}
 		}
 	}
@@ -158,7 +179,7 @@ func (s *Analysis) lookUp(keys []string) (t target, found bool) {
 	for _, c := range s.configurations() {
 		for _, at := range leaves(c.root, nil, last) {
 			if n, there := number(c.root, at); there && !slices.ContainsFunc(at, evalWord().MatchString) {
-				ends = append(ends, c.target(at, n))
+				ends = append(ends, s.inFile(c, at, n))
 			}
 		}
 	}
@@ -182,6 +203,15 @@ func (s *Analysis) typed(key string) (target, bool) {
 		}
 	}
 	return target{}, false
+}
+
+// inFile is a key of a file, which words of the command may override.
+func (s *Analysis) inFile(c configuration, at []string, n int64) target {
+	t := c.target(at, n)
+	if t.dotted = s.facts.Dotted; t.dotted && t.via == nil {
+		t.fallback = float64(n)
+	}
+	return t
 }
 
 // number is the whole number at a path of a decoded file.
@@ -229,7 +259,7 @@ func leaves(root any, at []string, key string) [][]string {
 
 // target is a key of the file.
 func (c configuration) target(at []string, n int64) target {
-	t := target{key: "file " + c.name + " " + strings.Join(at, "."), path: at, via: c.via, fixed: n, place: c.place(at)}
+	t := target{key: "file " + c.name + " " + strings.Join(at, "."), path: at, via: c.via, nth: c.nth, fixed: n, place: c.place(at)}
 	if c.via != nil {
 		t.key = "file " + strings.Join(c.via.Options, " ") + " " + strings.Join(at, ".")
 	}

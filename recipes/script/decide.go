@@ -71,7 +71,12 @@ func Decide(f Facts, script string, argv []string, read func(path string) []byte
 			s.Found = append(s.Found, *found)
 		}
 	}
-	for i, found := range s.Found {
+	for i := range s.Found {
+		s.overlaid(&s.Found[i])
+		found := s.Found[i]
+		if n, known := s.below(found.target.under); known {
+			s.Found[i].target.fallback = n
+		}
 		if inherited, known := s.inherited(found.target); known && found.target.via != nil {
 			s.Found[i].target.fallback = inherited
 		}

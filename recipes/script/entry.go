@@ -15,7 +15,7 @@ const RecipeName = "own-script"
 
 // Entry describes the knob as an entry of [knobs]; nil for a place without such a form.
 func (f FoundKnob) Entry() map[string]any {
-	if f.Derived || len(f.target.settings) == 0 && (f.target.path == nil || !f.target.hydra && f.target.via == nil) {
+	if f.Derived || len(f.target.settings) == 0 && (f.target.path == nil || !f.target.hydra && !f.target.dotted && f.target.nth == 0 && f.target.via == nil) {
 		return nil
 	}
 	entry := f.target.entry()
@@ -35,16 +35,23 @@ func (t target) entry() map[string]any {
 	switch {
 	case t.settings != nil:
 		return map[string]any{"arg": argument(t.settings[0].long())}
-	case t.hydra:
+	case t.hydra, t.dotted && t.via == nil && t.nth == 0:
 		return map[string]any{"override": strings.Join(t.path, ".")}
 	}
-	vias := []any{}
-	for _, name := range t.via.long() {
-		vias = append(vias, map[string]any{"arg": name, "any": len(t.via.Options) > 1})
+	var vias []any
+	if t.via == nil {
+		vias = []any{map[string]any{"word": int64(t.nth)}}
+	} else {
+		for _, name := range t.via.long() {
+			vias = append(vias, map[string]any{"arg": name, "any": len(t.via.Options) > 1})
+		}
 	}
 	entry := map[string]any{"path": patch.Join(t.path), "via": vias}
-	if t.pairs {
+	if t.pairs || t.dotted {
 		return map[string]any{"alternatives": []any{map[string]any{"override": strings.Join(t.path, ".")}, entry}}
+	}
+	if t.via == nil {
+		return entry
 	}
 	if file, ok := t.via.Default.(string); ok && file != "" {
 		entry["file"] = file
@@ -159,7 +166,7 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 		}
 		if doubt != "" && found.Doubt == "" {
 			s.Found[i].Doubt = doubt
-			knob = format.Knob{Absent: s.Found[i].uncertain()}
+			knob = format.Knob{Absent: s.Found[i].uncertain(), Reported: found.Knob == strategy.MicroBatchSize}
 		}
 		r.Knobs[found.Knob] = knob
 	}
@@ -183,9 +190,7 @@ func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 	}
 	knob = parsed.Knobs[found.Knob]
 	knob.Confirm = true
-	if found.target.hydra && knob.Given {
-		knob.Reported = found.Knob == strategy.MicroBatchSize
-	}
+	knob.Reported = knob.Given && found.Knob == strategy.MicroBatchSize
 	if found.Refusal != "" {
 		knob.Unless = append(knob.Unless, format.Condition{Always: true, Reason: found.Refusal})
 	}

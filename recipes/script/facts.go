@@ -81,31 +81,35 @@ type SourceReading struct {
 
 // Facts are the relevant statements and expressions of all sources together.
 type Facts struct {
-	Settings    []Argument `json:"settings"`
-	Loaders     []loader   `json:"loaders"`
-	Gates       []gate     `json:"gates"`
-	Conditions  []use      `json:"conditions"`
-	Steps       []use      `json:"steps"`
-	Losses      []use      `json:"losses"`
-	Rates       []use      `json:"rates"`
-	Schedules   []use      `json:"schedules"`
-	Bounds      []use      `json:"bounds"`
-	Asserts     []use      `json:"asserts"`
-	Files       []use      `json:"files"` // that are read as configurations
-	Checkpoints []use      `json:"checkpoints"`
-	Unlike      []use      `json:"unlike"`
-	Trained     []trained  `json:"trained"`
-	Offsets     []use      `json:"offsets"` // loops that count samples, not batches
-	Draws       []use      `json:"draws"`   // of random numbers, for each micro batch
-	Saves       []use      `json:"saves"`
-	Loads       []use      `json:"loads"`
-	Made        []use      `json:"made"`
-	Split       []use      `json:"split"`
-	Backwards   []use      `json:"backwards"`
-	Namespace   string     `json:"namespace"` // the name of the result of parse_args
-	Restores    bool       `json:"restores"`  // an optimizer's state is loaded
-	Hydra       *hydra     `json:"hydra"`
-	Modules     int        `json:"modules"`
+	Settings   []Argument `json:"settings"`
+	Loaders    []loader   `json:"loaders"`
+	Gates      []gate     `json:"gates"`
+	Conditions []use      `json:"conditions"`
+	Steps      []use      `json:"steps"`
+	Losses     []use      `json:"losses"`
+	Rates      []use      `json:"rates"`
+	Schedules  []use      `json:"schedules"`
+	Bounds     []use      `json:"bounds"`
+	Asserts    []use      `json:"asserts"`
+	Files      []use      `json:"files"` // that are read as configurations
+	// Overlays are files that give arguments: defaults (kind default), or later changes (over).
+	Overlays []use `json:"overlays"`
+	// Dotted: words a.b=c of the command override the files.
+	Dotted      bool      `json:"dotted"`
+	Checkpoints []use     `json:"checkpoints"`
+	Unlike      []use     `json:"unlike"`
+	Trained     []trained `json:"trained"`
+	Offsets     []use     `json:"offsets"` // loops that count samples, not batches
+	Draws       []use     `json:"draws"`   // of random numbers, for each micro batch
+	Saves       []use     `json:"saves"`
+	Loads       []use     `json:"loads"`
+	Made        []use     `json:"made"`
+	Split       []use     `json:"split"`
+	Backwards   []use     `json:"backwards"`
+	Namespace   string    `json:"namespace"` // the name of the result of parse_args
+	Restores    bool      `json:"restores"`  // an optimizer's state is loaded
+	Hydra       *hydra    `json:"hydra"`
+	Modules     int       `json:"modules"`
 	// Unread is why only the settings and the loaders were read; empty: all was.
 	Unread string `json:"unread"`
 }
@@ -208,6 +212,8 @@ type value struct {
 	Default any           `json:"default"`
 	// Pairs: words KEY VALUE of the command override the file.
 	Pairs bool `json:"pairs"`
+	// Under is the value where the file has no such key: another file, or a default.
+	Under *value `json:"under"`
 
 	found *target // what a name stands for
 }

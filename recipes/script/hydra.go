@@ -3,25 +3,36 @@ package script
 import (
 	"fmt"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/patch"
 )
 
 // hydraNumber is the value of a key in Hydra's configuration that no word of the command sets: in
 // the files that its list of defaults names, and in its own file.
-func (s *Analysis) hydraNumber(key []string) (int64, bool) {
+func (s *Analysis) hydraNumber(key []string) (int64, bool) { return s.hydraValue(key, 0) }
+
+// referenced matches a value that is another key: ${train.batch_size}.
+var referenced = lazy.Regexp(`^\$\{(\w+(?:\.\w+)*)\}$`)
+
+func (s *Analysis) hydraValue(key []string, depth int) (int64, bool) {
 	h := s.facts.Hydra
-	if h == nil || h.Name == nil || s.read == nil {
+	if h == nil || h.Name == nil || s.read == nil || depth > 5 {
 		return 0, false
 	}
-	folder := path.Dir(h.File)
+	folder, name := path.Dir(h.File), *h.Name
 	if h.Folder != nil {
 		folder = path.Join(folder, *h.Folder)
 	}
-	primary := s.read(path.Join(folder, strings.TrimSuffix(strings.TrimSuffix(*h.Name, ".yaml"), ".yml")+".yaml"))
+	if word, given := s.word([]string{"--config-name", "-cn"}); given {
+		name = word
+	}
+	primary := s.read(path.Join(folder, strings.TrimSuffix(strings.TrimSuffix(name, ".yaml"), ".yml")+".yaml"))
 	groups, known := defaults(primary)
-	if primary == nil || !known {
+	if primary == nil || !known || s.elsewhere() {
 		return 0, false
 	}
 	var found []any
@@ -30,10 +41,7 @@ func (s *Analysis) hydraNumber(key []string) (int64, bool) {
 			found = append(found, value)
 		}
 	}
-	for _, g := range groups {
-		if s.overridden(g.name) {
-			return 0, false
-		}
+	for _, g := range s.chosen(groups) {
 		text := s.read(path.Join(folder, g.name, g.option+".yaml"))
 		below, inside := strings.CutPrefix(strings.Join(key, "/"), g.name+"/")
 		has := func(word string) bool { return strings.Contains(string(text), word) }
@@ -51,26 +59,48 @@ func (s *Analysis) hydraNumber(key []string) (int64, bool) {
 	if len(found) != 1 {
 		return 0, false
 	}
-	switch n := found[0].(type) {
-	case int:
-		return int64(n), true
-	case int64:
-		return n, true
+	if text, isText := found[0].(string); isText && referenced().MatchString(text) {
+		other := referenced().FindStringSubmatch(text)[1]
+		if word, given := s.override(other); given {
+			n, err := strconv.ParseInt(word, 10, 64)
+			return n, err == nil
+		}
+		return s.hydraValue(strings.Split(other, "."), depth+1)
 	}
-	return 0, false
+	return whole(found[0])
 }
 
-// overridden reports whether the command chooses another file of a group, or another
-// configuration.
-func (s *Analysis) overridden(group string) bool {
+// override is the value of a word a.b=c of the command.
+func (s *Analysis) override(key string) (value string, given bool) {
 	for _, word := range s.argv {
-		name, _, _ := strings.Cut(strings.TrimLeft(word, "+~"), "=")
-		switch name {
-		case group, "--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd", "experiment":
+		if name, after, cut := strings.Cut(strings.TrimLeft(word, "+~"), "="); cut && name == key {
+			value, given = after, true
+		}
+	}
+	return value, given
+}
+
+// elsewhere reports whether the command chooses another folder of configurations, or one that
+// changes the list of defaults.
+func (s *Analysis) elsewhere() bool {
+	for _, word := range s.argv {
+		switch name, _, _ := strings.Cut(strings.TrimLeft(word, "+~"), "="); name {
+		case "--config-path", "-cp", "--config-dir", "-cd", "experiment":
 			return true
 		}
 	}
 	return false
+}
+
+// chosen replaces the options of groups by those that the command chooses.
+func (s *Analysis) chosen(groups []defaultsGroup) []defaultsGroup {
+	groups = slices.Clone(groups)
+	for i, g := range groups {
+		if word, given := s.override(g.name); given && g.name != "" {
+			groups[i].option = strings.TrimSuffix(word, ".yaml")
+		}
+	}
+	return groups
 }
 
 // A defaultsGroup is an entry of Hydra's list of defaults.
@@ -102,9 +132,10 @@ func defaults(text []byte) ([]defaultsGroup, bool) {
 				if strings.HasPrefix(name, "override ") || strings.Contains(name, "@") {
 					continue
 				}
-				if option != nil {
-					groups = append(groups, defaultsGroup{name, fmt.Sprint(option)})
+				if option == nil {
+					option = "null" // no file, unless the command chooses one
 				}
+				groups = append(groups, defaultsGroup{name, fmt.Sprint(option)})
 			}
 		default:
 			return nil, false

@@ -16,6 +16,7 @@ type target struct {
 	key      string
 	settings []Argument // one of them is in force; nil for a key of a file
 	via      *Argument  // the argument that names the file
+	nth      int        // the word of the command that does, from 1; 0: none
 	path     []string
 	hydra    bool
 	// fallback is the default at the place where the key is read.
@@ -24,6 +25,9 @@ type target struct {
 	constants []any
 	// pairs: words KEY VALUE of the command override the file.
 	pairs bool
+	// dotted: words a.b=c of the command override the file, and under is what it is merged into.
+	dotted bool
+	under  *value
 	// fixed is the value in the file, and place its file and line, if they were read.
 	fixed int64
 	place string
@@ -103,7 +107,7 @@ func (f Facts) single(v value) (t target, ok bool) {
 				return target{}, false
 			}
 		}
-		return target{key: "file " + named.key + " " + strings.Join(v.Path, "."), via: &named.settings[0], path: v.Path, fallback: v.Default, pairs: v.Pairs}, true
+		return target{key: "file " + named.key + " " + strings.Join(v.Path, "."), via: &named.settings[0], path: v.Path, fallback: v.Default, pairs: v.Pairs, dotted: f.Dotted, under: v.Under}, true
 	}
 	return target{}, false
 }

@@ -8,6 +8,8 @@ class Settings(Values):
         self.splits, self.courses, self.stepping, self.stepped, self.made = {}, {}, {}, {}, None
         self.params, self.configured, self.taken, self.hydra = {}, {}, {}, None
         self.rest = set()  # the names of the words that are no options
+        self.overlays = []  # files that give settings, unless the command does (kind default), or whatever it gives (over)
+        self.dests = {}  # attributes of the arguments that are instances of a class
         super().__init__(sources)
         for scope in self.live:
             for call in scope.calls:
@@ -16,10 +18,43 @@ class Settings(Values):
         for name, all_of in self.classes.items():
             if any("Tap" in c["bases"] for c in all_of):
                 self.take_class(name, "tap", "")
+        self.overlay()
         for call, _ in self.calls.get("set_defaults", []):
             for k in call.keywords:
                 for n in self.by_dest.get(k.arg, []):
                     self.settings[n].update(literal(k.value))
+
+    def overlay(self):
+        """Finds the files that give settings: defaults of a parser, or later changes of the
+        arguments."""
+        found = [("default", k.value, s, c) for c, s in self.calls.get("set_defaults", []) for k in c.keywords if k.arg is None]
+        found += [("default", None, s, c) for name, all_of in self.classes.items() if any("Tap" in d["bases"] for d in all_of) for c, s in self.calls.get(name, []) if any(k.arg == "config_files" for k in c.keywords)]
+        for name in ("parse_json_file", "parse_yaml_file"):
+            found += [("whole", c.args[0], s, c) for c, s in self.calls.get(name, []) if c.args]
+        for c, s in self.calls.get("setattr", []):
+            if len(c.args) == 3 and not constant(c.args[1])[1] and self.is_namespace(c.args[0], s):
+                found.append(("over", next((loop.iter.func.value for loop in s.fors if isinstance(loop.iter, ast.Call) and last(loop.iter.func) == "items" and any(n is c for n in walk(loop))), None), s, c))
+        for c, s in self.calls.get("update", []):
+            base = c.func.value if isinstance(c.func, ast.Attribute) else None
+            inner = base.args[0] if isinstance(base, ast.Call) and last(base.func) == "vars" and base.args else base.value if isinstance(base, ast.Attribute) and base.attr == "__dict__" else None
+            if inner is not None and c.args and self.is_namespace(inner, s):
+                found.append(("over", c.args[0], s, c))
+        for kind, node, scope, call in found[:WIDTH]:
+            value = self.value(node, scope) if node is not None else None
+            if kind == "whole":
+                kind, value = "over", {"file": plain(opened(value)), "path": []}
+            if not (value and ("namespace" in value or "literal" in value)):
+                self.overlays.append({"kind": kind, "file": scope.file.path, "line": call.lineno, "value": plain(value)})
+        self.memo.clear()
+        self.all = 0
+
+    def is_namespace(self, node, scope):
+        value = self.value(node, scope)
+        return bool(value) and ("namespace" in value or any("namespace" in v for v in value.get("any", [])))
+
+    def config_file(self, call, scope, n):
+        """Notes that an argument names a file with the defaults of the others."""
+        self.overlays.append({"kind": "default", "file": scope.file.path, "line": call.lineno, "value": {"file": {"set": n}, "path": []}})
 
     def add(self, node, scope, kind, options, dest, **more):
         known = {"id": len(self.settings), "kind": kind, "options": options, "dest": dest, "file": scope.file.path, "line": node.lineno, "read": False}
@@ -36,7 +71,7 @@ class Settings(Values):
         func = self.shortened(call.func, scope)
         name, words = last(func), {k.arg: k.value for k in call.keywords}
         first, known = constant(call.args[0]) if call.args else (None, False)
-        if name == "add_argument" and known and isinstance(first, str) and first.startswith("-"):
+        if name in ("add_argument", "add", "add_arg") and known and isinstance(first, str) and first.startswith("-"):
             options = [v for v, known in map(constant, call.args) if known and isinstance(v, str)]
             long = [o for o in options if o.startswith("--")] or options
             dest = constant(words["dest"])[0] if "dest" in words else long[0].lstrip("-").replace("-", "_")
@@ -47,7 +82,9 @@ class Settings(Values):
                 more.update(default=False, known=True)
             if "required" in words and constant(words["required"])[0] is True:
                 more.update(default=None, known=False)
-            self.add(call, scope, "argparse", options, dest, **more)
+            n = self.add(call, scope, "argparse", options, dest, **more)
+            if "is_config_file" in words or more["action"].endswith("ActionConfigFile"):
+                self.config_file(call, scope, n)
         elif name == "add_argument" and known and isinstance(first, str) and "nargs" in words and re.search("REMAINDER|\\*", text(words["nargs"])):
             self.rest.add(first)
         elif name.startswith("DEFINE_") and known and isinstance(first, str) and len(call.args) + len(words) >= 2:
@@ -60,16 +97,26 @@ class Settings(Values):
         elif name in ("HfArgumentParser", "TrlParser"):
             for inner in (call.args[0].elts if call.args and isinstance(call.args[0], (ast.Tuple, ast.List)) else call.args[:1]):
                 self.take_class(last(inner), "hf", "")
+            if name == "TrlParser":
+                self.config_file(call, scope, self.add(call, scope, "hf", ["--config"], "config", type="str", default=None, known=True))
         elif name in ("cli", "parse", "add_arguments", "wrap") and (call.args or words):
             full = dotted(call.func).split(".")[0]
             kind = {"tyro": "tyro", "pyrallis": "pyrallis", "draccus": "pyrallis"}.get(full, "simple" if full == "simple_parsing" or name == "add_arguments" else "")
             inner = words.get("config_class", call.args[0] if call.args else None)
             if kind and inner is not None and last(inner) in self.classes:
                 self.take_class(last(inner), kind, "")
+                dest = constant(words.get("dest", call.args[1] if len(call.args) > 1 else None))[0] if name == "add_arguments" and len(call.args) + len(words) > 1 else None
+                if isinstance(dest, str):
+                    self.dests[dest] = last(inner)
             elif kind == "tyro" and inner is not None and last(inner) in self.functions:
                 self.take_function(self.functions[last(inner)][0], "tyro")
         elif name == "Fire" and call.args and last(call.args[0]) in self.functions:
             self.take_function(self.functions[last(call.args[0])][0], "fire")
+        elif name == "Fire" and call.args and "__init__" in self.classes.get(last(call.args[0]), [{"methods": {}}])[0]["methods"]:
+            self.take_function(self.classes[last(call.args[0])][0]["methods"]["__init__"], "fire")
+        elif name in ("CLI", "auto_cli") and call.args and last(call.args[0]) in self.functions:
+            self.config_file(call, scope, self.add(call, scope, "argparse", ["--config"], "config", type="str", default=None, known=True))
+            self.take_function(self.functions[last(call.args[0])][0], "jsonargparse")
         elif name == "run" and dotted(call.func) == "typer.run" and call.args and last(call.args[0]) in self.functions:
             self.take_function(self.functions[last(call.args[0])][0], "typer")
 
@@ -113,7 +160,7 @@ class Settings(Values):
                 self.fields[name, field] = self.add(at, scope, kind, options, field, type=of, help=described(help_text), **given)
 
     def take_function(self, scope, kind):
-        for p in scope.params() + [a.arg for a in scope.node.args.kwonlyargs]:
+        for p in [p for p in scope.params() if p != "self"] + [a.arg for a in scope.node.args.kwonlyargs]:
             default, annotation = scope.default(p), scope.annotation(p)
             of, options = text(annotation) if annotation is not None else "", ["--" + p]
             if kind in ("typer", "tyro"):

@@ -236,6 +236,10 @@ class Sources:
         elif isinstance(node, ast.Call):
             scope.calls.append(node)
             self.calls.setdefault(last(node.func), []).append((node, scope))
+            if last(node.func) == "update" and isinstance(node.func, ast.Attribute) and node.keywords and CONFIG.search((chain(node.func.value) or [""])[0]):
+                for k in node.keywords:
+                    if k.arg:
+                        self.stores.setdefault(k.arg, []).append((k.value, scope, text(node.func.value)))
         elif isinstance(node, ast.Return) and node.value is not None:
             scope.returns.append(node.value)
         elif isinstance(node, ast.Global):
@@ -310,6 +314,6 @@ class Sources:
         if isinstance(scope.node, ast.Module) or id(scope.node) in seen:
             return True
         if scope.cls is not None:
-            framework = any(set(c["bases"]) - {"object", "ABC"} for c in self.classes.get(scope.cls, []))
+            framework = any(c.args and last(c.args[0]) == scope.cls for c, _ in self.calls.get("Fire", [])) or any(set(c["bases"]) - {"object", "ABC"} for c in self.classes.get(scope.cls, []))
             return scope.cls in used and (framework or scope.name in used or scope.name.startswith("__"))
         return scope.parent is not None and not isinstance(scope.parent.node, ast.Module) and self.alive(scope.parent, seen, used)

@@ -447,6 +447,11 @@ class Training(Settings):
                     if given and given[0] == "value":
                         found.append({"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""), "data": "", "sampler": "", "shuffle": None,
                                       "role": "", "local": False, "batch": plain(self.value(given[1], given[2])), "workers": {"name": "absent"}})
+                made = self.subclass(name, call, scope)
+                if made is not None:
+                    found.append({"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""), "data": " ".join(text(a) for a in call.args[:1]), "sampler": "",
+                                  "shuffle": constant(words["shuffle"])[0] if "shuffle" in words else None, "role": "", "local": True, "batch": plain(made), "workers": {"name": "absent"}})
+                    continue
                 if not makes.search(name):
                     continue
                 stars = [k.value for k in call.keywords if k.arg is None]
@@ -499,6 +504,26 @@ class Training(Settings):
                     found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
                                   "local": False, "batch": plain(self.value(made.args[2], scope)), "workers": {"name": "absent"}})
         return found
+
+    def subclass(self, name, call, scope):
+        """The batch size of a call of a subclass of the DataLoader; None for another call, or if the
+        class does not pass on one of its arguments."""
+        for c in self.classes.get(name, [])[:1]:
+            if not any(b.endswith("DataLoader") for b in c["bases"]):
+                break
+            words, init = {k.arg: k.value for k in call.keywords}, c["methods"].get("__init__")
+            if init is None:
+                given = words.get("batch_size", call.args[1] if len(call.args) > 1 else None)
+                return self.value(given, scope) if given is not None else None
+            for inner in init.calls:
+                size = {k.arg: k.value for k in inner.keywords}.get("batch_size")
+                if last(inner.func) != "__init__" or size is None and not any(k.arg is None for k in inner.keywords):
+                    continue
+                if size is None:
+                    return self.value(words["batch_size"], scope) if "batch_size" in words and "batch_size" not in init.params() else None
+                given = self.bound(call, scope, init, last(size), 1) if isinstance(size, ast.Name) and init.has(size.id) else None
+                return self.value(given[1], given[2]) if given and given[0] == "value" else self.value(size, init)
+        return None
 
     def yields(self, f):
         """The parameter of a generator of batches that is their size; empty if there is none."""
@@ -648,7 +673,7 @@ class Training(Settings):
 
     def facts(self):
         self.mark_read()
-        self.first = {"settings": self.settings, "loaders": self.loaders(), "files": self.loaded(), "hydra": self.hydra, "modules": len(self.files)}
+        self.first = {"settings": self.settings, "loaders": self.loaders(), "files": self.loaded(), "hydra": self.hydra, "overlays": self.overlays, "dotted": any(n in self.calls for n in ("from_cli", "from_dotlist", "merge_with_dotlist", "merge_with_cli")), "modules": len(self.files)}
         saved, loaded, made, restored = self.saves()
         split = [{"file": s.file.path, "line": c.lineno} for c, s in self.calls.get("Accelerator", []) + self.calls.get("DataLoaderConfiguration", [])
                  for k in c.keywords if k.arg == "split_batches" and constant(k.value)[0] is not False]

@@ -344,7 +344,11 @@ class Values(Sources):
         if "set" in of and key == "value":
             return of
         if "namespace" in of:
-            return self.setting(key, active, depth, base) or {"name": key}
+            return {"instance": self.dests[key]} if key in self.dests else self.setting(key, active, depth, base) or {"name": key}
+        if "merged" in of:
+            found = [self.project(v, key, active, depth, base) for v in of["merged"]]
+            found = [v for v in found if v is not None and v.get("name") != "absent"]
+            return {"merged": found} if len(found) > 1 else found[0] if found else {"name": key}
         if "file" in of:
             found = dict(of, path=of["path"] + [key])
             stored = self.stored(key, active, depth, base)
@@ -359,19 +363,27 @@ class Values(Sources):
 
     def within(self, literal, key, active, depth, base):
         node, scope = literal
+        mark = ("within", id(node), key)
+        if mark in active:
+            self.cuts += 1
+            return None
+        active = active + (mark,)
         stored = self.stored(key, active, depth, base)
         if isinstance(node, ast.Call):
             for k in node.keywords:
                 if k.arg == key:
                     return alternatives([self.value(k.value, scope, active, depth)] + stored, key)
         elif isinstance(node, ast.Dict):
-            for k, v in zip(node.keys, node.values):
+            given = []  # the last one wins
+            for k, v in zip(node.keys[::-1], node.values[::-1]):
                 if k is None:
                     inner = self.project(self.value(v, scope, active, depth), key, active, depth)
                     if inner is not None and inner.get("name") not in ("absent", key):
-                        return inner
+                        given.append(inner)
                 elif constant(k) == (key, True):
-                    return alternatives([self.value(v, scope, active, depth)] + stored, key)
+                    return alternatives(given + [self.value(v, scope, active, depth)] + stored, key)
+            if given:
+                return alternatives(given + stored, key)
         return alternatives(stored, key) if stored else {"name": "absent"}
 
     def stored(self, key, active, depth, base):
@@ -499,6 +511,10 @@ class Values(Sources):
             key, known = constant(args[1])
             if known and isinstance(key, str):
                 return self.member(args[0], key, node, scope, active, depth, None)
+        if name == "merge" and full.split(".")[0] == "OmegaConf":
+            return {"merged": [self.value(a, scope, active, depth) for a in args]}
+        if name in ("from_cli", "from_dotlist"):
+            return {"literal": (ast.Dict(keys=[], values=[]), scope)}
         if name == "dict" and not args and words:
             return {"literal": (node, scope)}
         if name in PASSED and name not in self.classes:
@@ -584,6 +600,9 @@ def plain(value):
         return {"name": "?"}
     if "any" in value:
         return {"any": [plain(v) for v in value["any"]], "size": sized(value)}
+    if "merged" in value:
+        under, above = value["merged"][:-1], plain(value["merged"][-1])
+        return dict(above, under=plain({"merged": under})) if under and "file" in above else above
     for kind in ("literal", "instance", "class", "namespace"):
         if kind in value:
             return {"name": kind}
