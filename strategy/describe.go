@@ -76,7 +76,7 @@ func (c *fold) lastError(all []candidate, best candidate) string {
 		if o.rank >= 0 && o.tier <= tierSymptom && ownWord(c.facts[o.fact].Source) {
 			return o.finding.Text
 		}
-		if o.finding.Raised && o.fact > at {
+		if o.finding.Raised && o.fact > at && (!passedOn(o.finding) || best.finding == nil || best.finding.Raised || best.finding.Weight != cause.WeightCause) {
 			text, at = o.finding.Text, o.fact
 		}
 	}
@@ -286,6 +286,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return "look at " + d.Place.Words()
 	case (d.Cause == cause.UserError || d.Cause == cause.Unknown) && slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysElsewhere):
 		return "this is the report of a process about another one, whose own error is not here: look at the failed rank's stderr, which torchrun keeps with --log-dir DIR --redirects 3"
+	case d.Cause == cause.NCCLError && c.peer() != "":
+		return fmt.Sprintf("look at %s first: its process ended before this one, or the network to it failed", c.peer())
 	case d.Cause == cause.Hang && ev.Ranks == 1:
 		return "look at where it was: it waits for something that does not come, such as a lock, a loader's worker, a file or the network"
 	case d.Cause == cause.None:
@@ -361,11 +363,22 @@ func (d *Diagnosis) leak() string {
 	return text + "; look for tensors that outlive their step: losses summed without .item(), outputs kept in lists, graphs kept by retain_graph"
 }
 
+// peer is the address of the other side of a connection that failed; empty: none is named.
+func (c *fold) peer() string {
+	for _, s := range c.findings {
+		if address := cause.PeerIn(s.finding.Text); address != "" && s.finding.Code == cause.NCCLError {
+			return address
+		}
+	}
+	return ""
+}
+
 // spread explains what it means that only some ranks ran out of memory, or that all did; empty if
 // only one rank is known.
 func (c *fold) spread(d *Diagnosis, ev Evidence) string {
-	known := ev.Ranks
+	known, here := ev.Ranks, ""
 	if known == 0 {
+		here = " in this output"
 		for rank := range c.ranks {
 			if rank >= 0 {
 				known++ // there may be others without a fact
@@ -376,9 +389,9 @@ func (c *fold) spread(d *Diagnosis, ev Evidence) string {
 	case known < 2 || len(d.Ranks) == 0:
 		return ""
 	case len(d.Ranks) == known:
-		return fmt.Sprintf("all %d ranks ran out: the plan does not fit; use less memory on every rank", known)
+		return fmt.Sprintf("all %d ranks%s ran out: the plan does not fit; use less memory on every rank", known, here)
 	case len(d.Ranks) == 1:
-		return fmt.Sprintf("rank %d of %d alone ran out: look for imbalance (longer samples, a larger pipeline stage, work that one rank does for all), or for another process on its device", d.Ranks[0], known)
+		return fmt.Sprintf("rank %d of %d%s alone ran out: look for imbalance (longer samples, a larger pipeline stage, work that one rank does for all), or for another process on its device", d.Ranks[0], known, here)
 	}
 	return fmt.Sprintf("%d of %d ranks ran out, the first on rank %d", len(d.Ranks), known, d.Rank)
 }

@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -19,6 +20,15 @@ const (
 	oneLine = "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.90 GiB total capacity; 14.80 GiB already allocated; 200.00 MiB free; 15.00 GiB reserved in total by PyTorch)\n"
 	bound   = "[W socket.cpp:426] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).\n"
 )
+
+// counted is the output of a run that counts its steps with a word of its choice.
+var counted = func() string {
+	var b strings.Builder
+	for i := range 8 {
+		fmt.Fprintf(&b, "it %04d | nll 1.3%d | 12.0 ms\n", 3*i, 9-i)
+	}
+	return b.String()
+}()
 
 // steps are lines of a training: enough to fill a buffer that Python writes when it ends.
 func steps(n int) string {
@@ -78,6 +88,16 @@ var unseen = []struct {
 	{"absl's usage error", "FATAL Flags parsing error:\n  Unknown command line flag 'batchsize'. Did you mean: batch_size ?\nPass --helpshort or --helpfull to see help on flags.\n", 1, cause.UserError, true, ""},
 	{"exit code 1, and nothing that explains it", "step 1 loss 2\nstep 2 loss 1\n", 1, cause.Unknown, true, ""},
 	{"exit code 1, and the words of sys.exit", "step 1 loss 2\nno validation data found in data/val\n", 1, cause.UserError, true, ""},
+	{"a class that begins with an underscore", oldDriver + raise("torch._C._LinAlgError: torch.linalg.solve: The solver failed because the input matrix is singular.", "t.py 3 <module>"), -1, cause.UserError, true, ""},
+	{"a crash of a loader's worker, cut off", "Epoch:   0%|  | 0/75 [00:00<?, ?ep/sERROR: Unexpected segmentation fault encountered in worker.\nEpoch:   0%|  | 0/75 [00:01<?, ?ep/s]\n", -1, cause.Segfault, true, ""},
+	{"a loss that is not finite, in the job's words", raise("RuntimeError: non-finite loss nan at iteration 20, aborting", "t.py 3 <module>"), -1, cause.Diverged, true, ""},
+	{"gradients that are not finite", raise("ValueError: the gradients are not finite after 12 steps", "t.py 3 <module>"), -1, cause.Diverged, true, ""},
+	{"data that is not finite", raise("ValueError: Input contains NaN, which the loss cannot handle", "t.py 3 <module>"), -1, cause.UserError, true, ""},
+	{"a counter of any name begins again", counted + leftByValue + counted + "saved model to out/last.pt\n", -1, cause.None, false, ""},
+	{"a counter of any name, and an interrupt of its second run", counted + leftByValue + counted + raise("KeyboardInterrupt", "t.py 3 <module>"), -1, cause.Preempted, true, ""},
+	{"places are no counters", leftByValue + "rank 0: 1.5 GiB\nrank 1: 1.5 GiB\nrank 2: 1.5 GiB\nrank 3: 1.5 GiB\nrank 4: 1.5 GiB\n", -1, cause.UserError, true, ""},
+	{"wrong arguments, and then another program's output", "t.py: error: unrecognized arguments: --optimizer adam\n" + strings.Repeat("Added mp-1120732 to the set of graphs\n", 2000), -1, cause.None, false, ""},
+	{"wrong arguments, and then a few lines", "t.py: error: unrecognized arguments: --optimizer adam\n" + strings.Repeat("Added mp-1120732 to the set of graphs\n", 20), -1, cause.UserError, true, ""},
 	{"those words, and no exit code", "no validation data found in data/val\n", -1, cause.None, false, ""},
 }
 

@@ -78,6 +78,10 @@ func Diagnose(in Artifacts) FileDiagnosis {
 func withMissing(r FileDiagnosis, ev strategy.Evidence) string {
 	complaint := slices.IndexFunc(ev.Facts, func(f strategy.Fact) bool { return f.Finding != nil && f.Finding.Says(cause.SaysComplaint) })
 	switch {
+	case r.Fatal && r.Cause == cause.Preempted && r.Advice == "" && slices.ContainsFunc(r.Evidence, func(q Quote) bool {
+		return strings.Contains(q.Text, "KeyboardInterrupt") || strings.Contains(q.Text, "SIGINT")
+	}):
+		return "SIGINT ended it: Ctrl-C, or the scheduler, whose record shows it (sacct -j JOB, kubectl describe pod POD)"
 	case r.Fatal && r.Cause == cause.Preempted && r.Advice == "":
 		return "the output does not show who stopped it: the scheduler's record does (sacct -j JOB, kubectl describe pod POD)"
 	case r.Fatal || r.Cause == cause.None && r.Advice != "":

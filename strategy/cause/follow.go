@@ -1,6 +1,9 @@
 package cause
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // follow reads a line of the writer's traceback. It returns true if the line ended the traceback
 // and was reported.
@@ -146,5 +149,21 @@ func exceptionPattern(class, text string, whole bool) *pattern {
 			return &pattern{code: CUDAOOM}
 		}
 	}
+	if notFinite(text) {
+		return &pattern{code: Diverged}
+	}
 	return &pattern{code: UserError}
+}
+
+// notFinite reports whether an exception's message says that a quantity of the training is no
+// longer finite, in any words: "non-finite loss nan at iteration 20". One about the data's NaNs
+// is a mistake in the data.
+func notFinite(text string) bool {
+	text = strings.ToLower(text)
+	if !contains(text, []string{"loss", "gradient", "grad ", "grad_norm", "network output", "model output", "logits"}) || strings.Contains(text, "input") {
+		return false
+	}
+	return slices.ContainsFunc(strings.FieldsFunc(text, func(c rune) bool { return c != '-' && (c < 'a' || c > 'z') }), func(word string) bool {
+		return slices.Contains([]string{"nan", "nans", "inf", "infinite", "infinity", "non-finite", "nonfinite", "not-finite"}, word)
+	}) || strings.Contains(text, "not finite")
 }

@@ -61,7 +61,9 @@ func (s *Scanner) outlive(p *pending, well, sure bool) {
 		p.finding.Weight = before.Outlived()
 	}
 	again := p.steps >= startedAgain && p.bytes >= buffered
-	if !p.top && (p.steps >= wentOn || sure) || p.top && (well && p.steps >= wentOn || again) {
+	// Wrong arguments end every rank before it works: so much output is that of another program.
+	other := p.finding.Code == UserError && !p.finding.Raised && p.bytes >= buffered
+	if other || !p.top && (p.steps >= wentOn || sure) || p.top && (well && p.steps >= wentOn || again) {
 		p.finding.Weight = p.finding.Weight.Handled()
 	}
 	if p.finding.Weight != before {

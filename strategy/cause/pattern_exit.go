@@ -52,6 +52,8 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("Signal 11 (SIGSEGV) received by PID")}, // elastic
 	{code: Segfault, words: words("Signal 7 (SIGBUS) received by PID")},
 	{code: Segfault, words: words("DataLoader worker", "is killed by signal: Segmentation fault")},
+	{code: Segfault, words: words("Unexpected segmentation fault encountered in worker")}, // torch/csrc/DataLoader.cpp
+	{code: Segfault, words: words("Unexpected floating-point exception encountered in worker")},
 	{code: Segfault, words: words("terminated with signal SIGSEGV")}, // torch.multiprocessing.spawn
 	{code: Segfault, words: words("died with <Signals.SIGSEGV")},     // subprocess: accelerate's launcher
 	{code: Segfault, words: words("exits with return code = -11")},   // DeepSpeed's launcher

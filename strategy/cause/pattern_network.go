@@ -1,5 +1,23 @@
 package cause
 
+import "strings"
+
+// peerMarks precede the address of the other side of a connection that failed: NCCL's InfiniBand
+// plugin, its bootstrap and its proxy, gloo.
+var peerMarks = []string{"completion from peer ", "Connect to ", "closed by remote peer ", "closed by peer [", "Read error [", "] connect ["}
+
+// PeerIn is the address of the other side in a message about a connection that failed; empty:
+// none.
+func PeerIn(text string) string {
+	for _, mark := range peerMarks {
+		_, rest, _ := strings.Cut(text, mark)
+		if i := strings.IndexAny(rest, "<] ,"); i > 0 && i < 64 && strings.ContainsAny(rest[:i], ".:") {
+			return rest[:i]
+		}
+	}
+	return ""
+}
+
 // networkPatterns match reports about collectives, stores and ports. Ranks print nearly all of
 // them when another rank dies.
 var networkPatterns = []pattern{

@@ -57,7 +57,32 @@ func moves(text string) move {
 		return move{n, 1, true}
 	}
 	n, ok := numberAfterAny(text, "poch", "tep", "teration", "Iter", "iter")
+	if !ok {
+		n, ok = leads(text)
+	}
 	return move{n, 1, ok}
+}
+
+// placeWords precede the number of a place, rather than a counter.
+var placeWords = []string{"rank", "gpu", "cuda", "device", "node", "worker", "process", "pid", "line", "port", "version", "layer", "top"}
+
+// leads reads the counter at the beginning of a line, after a word of any kind and before a
+// separator: "it 0018 | nll 1.36", "Round 5: acc 0.81".
+func leads(text string) (int, bool) {
+	end := 0
+	for end < len(text) && letter(text[end]) {
+		end++
+	}
+	if end < 2 || end > 12 || slices.Contains(placeWords, strings.ToLower(text[:end])) {
+		return 0, false
+	}
+	number, rest := leadingDigits(strings.TrimLeft(text[end:], " :=#[("), 12)
+	rest = strings.TrimLeft(rest, " ")
+	if rest == "" || strings.IndexByte("|,:;/])", rest[0]) < 0 {
+		return 0, false
+	}
+	n, err := strconv.Atoi(number)
+	return n, err == nil
 }
 
 // hasDecimal reports whether a line has a number with a decimal point after a space or a sign.

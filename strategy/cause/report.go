@@ -217,6 +217,16 @@ func (s *Scanner) LastStep() int {
 	return 0
 }
 
+// lastMove is the number in the last line that shows progress of any kind; 0: none.
+func (s *Scanner) lastMove() int {
+	for line := range s.recent(64) {
+		if m := moves(string(line)); m.ok {
+			return m.number
+		}
+	}
+	return 0
+}
+
 // recent yields the given number of last lines, the last one first.
 func (s *Scanner) recent(lines int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {

@@ -356,7 +356,7 @@ func (s *Scanner) ends(w *writer, at *Finding, t *traceback) {
 		s.begin(w, SignEnd, at.Line, at.Text)
 	}
 	if r.ending == notEnded {
-		r.kept, r.before = s.remembered, s.LastStep()
+		r.kept, r.before = s.remembered, s.lastMove()
 		for line := range s.recent(64) {
 			if r.time = stamp(string(line)); r.time != 0 {
 				break

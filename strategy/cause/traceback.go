@@ -290,7 +290,7 @@ func exception(text string) (class, message string, ok bool) {
 func exceptionName(s string) bool {
 	// Ray: "ray.exceptions.RayTaskError(ValueError)".
 	s, _, _ = strings.Cut(s, "(")
-	last := s[strings.LastIndexByte(s, '.')+1:]
+	last := strings.TrimLeft(s[strings.LastIndexByte(s, '.')+1:], "_") // "torch._C._LinAlgError"
 	if last == "" || strings.HasPrefix(s, ".") {
 		return false
 	}
