@@ -258,6 +258,38 @@ func literalTexts(file string) (all []string, err error) {
 	return all, nil
 }
 
+// The messages that docs/troubleshooting.md quotes are in the source.
+func TestQuotedMessagesExist(t *testing.T) {
+	var source strings.Builder
+	for _, p := range packages(t) {
+		for _, name := range p.GoFiles {
+			texts, err := literalTexts(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			source.WriteString(strings.Join(texts, "\n"))
+		}
+	}
+	others := regexp.MustCompile(`^(gpurun (resume|version|diagnose)|man) |GLIBC|^command not found`) // commands, and messages of other programs
+	seen := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(testenv.Page(t, "docs/troubleshooting.md"), -1) {
+		for _, quoted := range regexp.MustCompile("`([^`]+ [^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			if others.MatchString(quoted[1]) {
+				continue
+			}
+			seen++
+			for _, part := range regexp.MustCompile(`…|: | \(|"[^"]*"`).Split(quoted[1], -1) { // what is printed in between varies
+				if part = strings.TrimSpace(part); strings.Contains(part, " ") && !strings.Contains(source.String(), part) {
+					t.Errorf("docs/troubleshooting.md quotes %q, and no text of the source has %q", quoted[1], part)
+				}
+			}
+		}
+	}
+	if seen < 8 {
+		t.Errorf("only %d messages were found", seen)
+	}
+}
+
 // The check finds a new command that does not run, another output, and blocks in which it would find no command.
 func TestCommandsOfThePagesRunFinds(t *testing.T) {
 	p := newPageRunner(t, "docs/none.md", allTests(t))

@@ -12,32 +12,32 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// tomlBlock is the one block of TOML on a page.
-func tomlBlock(t *testing.T, name string) string {
-	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) != 1 {
-		t.Fatalf("%s has %d blocks of TOML, want 1", name, len(blocks))
-	}
-	return blocks[0][1]
-}
-
-// The train.toml files of the README and of the manual can be run.
+// The train.toml files of README.md and of the manual can be run; those of a part have a job in front.
 func TestDocumentedTrainFiles(t *testing.T) {
-	for _, name := range []string{"README.md", filepath.Join("docs", "train-toml.md")} {
-		dir := t.TempDir()
-		for name, text := range map[string]string{"train.py": "", "train.toml": tomlBlock(t, name)} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
+	seen := 0
+	for _, name := range commandPages(t) {
+		blocks, err := testenv.Blocks(testenv.Page(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range blocks {
+			if b.Lang != "toml" || name == "docs/administration.md" { // which has configurations of a site
+				continue
+			}
+			seen++
+			if !strings.Contains(b.Text, "[job]") {
+				b.Text = "[job]\nscript = \"train.py\"\n" + b.Text
+			}
+			dir := t.TempDir()
+			writeFile(t, filepath.Join(dir, "train.py"), "")
+			writeFile(t, filepath.Join(dir, "train.toml"), b.Text)
+			if _, _, err := job.Open(t.Context(), []string{filepath.Join(dir, "train.toml")}, os.Environ(), dir); err != nil {
+				t.Errorf("%s:%d: %v", name, b.Line, err)
 			}
 		}
-		if _, _, err := job.Open(t.Context(), []string{filepath.Join(dir, "train.toml")}, os.Environ(), dir); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d files were found", seen)
 	}
 }
 

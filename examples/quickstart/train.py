@@ -1,13 +1,13 @@
-"""Trains a small GPT on the text beside this file, in plain PyTorch.
+"""Trains a small GPT on the text next to this file, in plain PyTorch.
 
 One process a rank, as torchrun or gpurun start them: RANK, WORLD_SIZE,
 LOCAL_RANK, MASTER_ADDR and MASTER_PORT come from the environment, and without
 them the script trains alone. It runs on PyTorch 1.13 and on every 2.x.
 
-What a step learns from depends on the step's number and on the global batch
-(micro batch x accumulation x ranks), never on how the global batch is cut. Two
-runs whose cuts differ therefore see the same samples, take the same steps and
-print the same losses, to rounding.
+The samples of a step depend on the step's number and on the global batch
+(micro batch x accumulation x ranks), not on how the global batch is divided.
+Two runs that divide it differently see the same samples, take the same steps
+and print the same losses, up to rounding.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def parse_arguments():
     add("--steps", type=int, default=6, help="optimizer steps in the whole training")
     add("--save-every", type=int, default=0, help="steps between checkpoints (0: none)")
     add("--out", type=pathlib.Path, default=pathlib.Path("out"), help="folder of the checkpoints, ckpt-STEP.pt")
-    add("--resume", type=pathlib.Path, help="checkpoint to go on from")
+    add("--resume", type=pathlib.Path, help="checkpoint to continue from")
     add("--data-workers", type=int, default=0, help="loader processes a rank")
     add("--learning-rate", type=float, default=3e-2)
     add("--seed", type=int, default=1730)
