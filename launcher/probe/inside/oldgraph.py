@@ -47,22 +47,17 @@ class Walk:
     def below_outputs(self, parameters):
         """Go through the model's own part of the graph. Raises where a repeated call could not give
         a leaf its gradient."""
-        own, todo, seen = {id(p) for p in parameters}, list(self.below), set()
-        while todo:
-            node = todo.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
+        own = {id(p) for p in parameters}
+        for node in nodes_from(self.below):
             if hasattr(node, "variable"):
                 if id(node.variable) not in own and is_held(node):
                     raise rootstate.Unrepeatable("the model uses a tensor with a gradient that is no parameter of it")
                 continue
-            if node.name().startswith("CheckpointFunction"):
+            if is_reentrant(node):
                 raise rootstate.Unrepeatable("the model uses reentrant checkpointing")
             self.functions = self.functions or isinstance(node, sys.modules["torch"].autograd.function.BackwardCFunction)
-            todo += [child for child, _ in node.next_functions]
-        # Leaves, and autocast's copies of them, are those of other graphs, too.
-        self.inner = {node for node in seen if not hasattr(node, "variable") and not node.name().startswith("ToCopy")}
+            if not node.name().startswith("ToCopy"):  # autocast's copies of leaves are those of other graphs, too
+                self.inner.add(node)
 
     def used_calls(self):
         """Return the calls that the losses follow from, in their order."""
@@ -95,20 +90,33 @@ class Walk:
         """Return whether a tensor is of this graph, or follows from its outputs; apart has nodes of
         which it is known that they do not."""
         try:
-            todo, seen = [tensor.grad_fn], set()
+            last, seen = tensor.grad_fn, set()
         except (RuntimeError, ReferenceError):
             return False
-        if todo[0] in self.inner:
+        if last in self.inner:
             return True
-        while todo:
-            node = todo.pop()
+        for node in nodes_from([last], apart):
             if node in self.nodes:
                 return True
-            if node is not None and node not in seen and node not in apart:
-                seen.add(node)
-                todo += [child for child, _ in node.next_functions]
+            seen.add(node)
         apart |= seen
         return False
+
+
+def nodes_from(todo, without=()):
+    """Yield once each node of the graphs that end in some nodes, but those in without and what only they lead to."""
+    todo, seen = list(todo), {None}
+    while todo:
+        node = todo.pop()
+        if node not in seen and node not in without:
+            seen.add(node)
+            yield node
+            todo += [child for child, _ in node.next_functions]
+
+
+def is_reentrant(node):
+    """Return whether a node is of torch.utils.checkpoint with use_reentrant=True, which hides what it computes."""
+    return node.name().startswith("CheckpointFunction")
 
 
 def all_tensors():

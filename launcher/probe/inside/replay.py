@@ -5,7 +5,7 @@
 # shows that it computes each row by itself. No tensor of the job is written to.
 import sys
 
-from . import room, tape as tapes
+from . import oldgraph, room, tape as tapes
 
 Unproven, Call = tapes.Unproven, tapes.Call
 version, numbers, filled = tapes.version, tapes.numbers, tapes.filled
@@ -203,7 +203,7 @@ def prove(tape, ops, loss, rows, dims):
         raise Unproven("the loss is too large to be computed again")
     if loss.device.type == "cuda" and room.free(loss.device) < TIMES * tape.bytes:
         raise Unproven("too little of the GPU's memory is left to compute the loss again")
-    check_functions(loss, {id(f) for f in (tape.tensors[o].grad_fn for op in ops if isinstance(op, Call) for o in op.outs) if f is not None})
+    check_functions(loss, {tape.tensors[o].grad_fn for op in ops if isinstance(op, Call) for o in op.outs})
     again = Again(tape, ops, tape.find(loss), rows, dims)
     plain = again(list(range(rows)))
     if far(plain[0], loss.detach(), torch):
@@ -263,14 +263,8 @@ def close(one, other):
 
 def check_functions(loss, outputs):
     """Raises Unproven if a function of the job has its own backward pass."""
-    torch, seen, left = sys.modules["torch"], set(), [loss.grad_fn]
-    while left:
-        node = left.pop()
-        if node is None or node in seen or id(node) in outputs:
-            continue
-        seen.add(node)
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
+    for n, node in enumerate(oldgraph.nodes_from([loss.grad_fn], outputs)):
+        if isinstance(node, sys.modules["torch"].autograd.function.BackwardCFunction):
             raise Unproven("%s has a backward pass of the job's own" % type(node).__name__.replace("Backward", ""))
-        if len(seen) > tapes.MOST_OPS:
+        if n > tapes.MOST_OPS:
             raise Unproven("too much is computed before the backward pass")
-        left += [child for child, _ in node.next_functions]

@@ -12,7 +12,7 @@ import traceback
 import typing
 import weakref
 
-from . import exclusions, forwards, loaders, model as model_part, places, process, ranout, recompute, repeats, rootstate, rows
+from . import exclusions, forwards, loaders, model as model_part, oldgraph, places, process, ranout, recompute, repeats, rootstate, rows
 
 VALUES = (2, 4, 8, 16, 32)
 
@@ -325,23 +325,17 @@ class Graph:
 
     def __init__(self, outputs):
         self.leaves, self.parameters, self.ignored, self.hidden = set(), [], set(), ""
-        todo, seen = [t.grad_fn for t in outputs], set()
         for t in outputs:
             if t.grad_fn is None and t.requires_grad:
                 self.leaf(t)
-        while todo:
-            node = todo.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
+        for node in oldgraph.nodes_from(t.grad_fn for t in outputs):
             if hasattr(node, "variable"):
                 self.leaf(node.variable)
-            if node.name() == "CheckpointFunctionBackward":
+            if oldgraph.is_reentrant(node):
                 self.hidden = "torch.utils.checkpoint with use_reentrant=True"
             if hasattr(node, "_saved_ignore_index"):
                 value = node._saved_ignore_index
                 self.ignored.add(value - (1 << 64) if value >= 1 << 63 else value)
-            todo += [next_node for next_node, _ in node.next_functions]
 
     def leaf(self, tensor):
         if id(tensor) not in self.leaves:
