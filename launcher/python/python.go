@@ -42,6 +42,9 @@ var describe string
 const (
 	// bound is how long an interpreter may take to answer.
 	bound = 30 * time.Second
+	// importBound is the bound if a program imports what the job imports: from a network file system, or on
+	// a busy machine, PyTorch alone takes minutes.
+	importBound = 5 * time.Minute
 	// installBound is the bound if a wrapper such as uv run first installs missing packages. Ending that
 	// half-way does harm, and the job would wait for it too.
 	installBound = 15 * time.Minute
@@ -236,7 +239,7 @@ func cutLastLine(text string) (before, last string) {
 // job's packages are there, its working directory is not among the folders that it imports
 // from. It returns what the program prints, up to 4 MiB; errors are as in Output.
 func (i *Interpreter) OutputInJob(ctx context.Context, program string, set map[string]string) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, i.bound)
+	limited, cancel := context.WithTimeout(ctx, max(i.bound, importBound))
 	defer cancel()
 	inside := &Interpreter{command: i.command, dir: i.dir, env: i.env.With(set)}
 	text, err := inside.output(limited, nil, "-c", i.program("import sys; sys.path[:] = [p for p in sys.path if p]\n"+program))

@@ -180,6 +180,16 @@ func hanging(t *testing.T) (i *Interpreter, child string) {
 	return At(path, t.TempDir(), environ.Vars{"PATH": os.Getenv("PATH")}), child
 }
 
+// A program that imports what the job imports may take longer than the other questions.
+func TestImportsTakeTheirTime(t *testing.T) {
+	path, _ := counting(t, "sleep 0.3; echo 7")
+	i := At(path, t.TempDir(), environ.Vars{"PATH": os.Getenv("PATH")})
+	i.bound = time.Millisecond
+	if text, err := i.OutputInJob(t.Context(), "import torch", nil); err != nil || strings.TrimSpace(text) != "7" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
 // gone waits until the process is gone that a file names.
 func gone(t *testing.T, child string) {
 	t.Helper()
