@@ -158,6 +158,11 @@ func runUnder(t *testing.T, dir string, environ, words, line []string) (l launch
 		t.Fatal(err)
 	}
 	l.out, l.errs = out.String(), errs.String()
+	defer func() {
+		if t.Failed() {
+			t.Log(l.errs)
+		}
+	}()
 	l.verdict = verdictOf(t, words[slices.Index(words, "--run-dir")+1])
 	return l
 }

@@ -639,7 +639,8 @@ class Call:
             raise rootstate.Unrepeatable("an input of the model has a gradient")
         for i in met:
             if i not in self.gradients:
-                raise rootstate.Unrepeatable("an output has not got its gradient yet")
+                later = " or of a later call of the model" if len(self.guard.calls()) > 1 else ""
+                raise rootstate.Unrepeatable("memory ran out in the backward pass of the loss%s, before an output of the model had its gradient" % later)
             if self.gradients[i] is None:
                 raise rootstate.Unrepeatable("the gradient of an output is too large to be kept")
         self.gradients = {i: g for i, g in self.gradients.items() if i in met}

@@ -375,10 +375,10 @@ class Refused(Guarded):
         self.fails(lambda net: net(before(torch.ones(2, loops.WIDTH))).sum().backward(), "an input of the model has a gradient", ("backward", 1), net=net)
 
     def test_output_without_its_gradient(self):
-        self.fails(lambda net: self.backward(net, lambda out: loops.Falls.apply(out).sum()), "has not got its gradient yet", ("backward", 1))
+        self.fails(lambda net: self.backward(net, lambda out: loops.Falls.apply(out).sum()), "the backward pass of the loss, before an output of the model had its gradient", ("backward", 1))
 
     def test_call_whose_output_has_no_gradient_yet(self):
-        self.fails(loops.several, "has not got its gradient yet", ("backward", 2))
+        self.fails(loops.several, "the backward pass of the loss or of a later call of the model, before", ("backward", 2))
 
     def test_tensor_that_is_no_parameter(self):
         net = loops.Net()
