@@ -163,9 +163,9 @@ func conformanceTable(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("# Conformance\n\n" +
 		"`make conformance` gives the commands of the golden files, before and after their changes, to the frameworks' own parsers and\n" +
-		"configuration classes, and compares what they read with the plan. It writes this page. A rung counts where every one of its\n" +
-		"commands was read as planned.\n\n" +
-		"| recipe | with | commands | rungs verified |\n|---|---|---|---|\n")
+		"configuration classes, and compares what they read with the plan. It writes this page. A remedy counts if all of its\n" +
+		"commands were read as planned.\n\n" +
+		"| recipe | with | commands | remedies verified |\n|---|---|---|---|\n")
 	for _, r := range all {
 		v := reported(t, r.Name)
 		if v == nil {

@@ -203,7 +203,7 @@ func (r Rung) known() bool {
 func (r Rung) row() *rungRow {
 	at := slices.IndexFunc(rungRows, func(row rungRow) bool { return row.rung == r })
 	if at < 0 {
-		panic(fmt.Sprintf("strategy: the rung %s has no row: add one to rung.go", r))
+		panic(fmt.Sprintf("strategy: the remedy %s has no row: add one to rung.go", r))
 	}
 	return &rungRows[at]
 }

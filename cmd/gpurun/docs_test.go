@@ -504,6 +504,35 @@ func TestPagesHaveTheWordsOfUsers(t *testing.T) {
 	}
 }
 
+// The messages that gpurun prints have the words of docs/glossary.md.
+func TestMessagesHaveTheWordsOfUsers(t *testing.T) {
+	names := regexp.MustCompile(`"[^"]*"|\w+\.\w+|exhausted, stopped`) // of keys and outcomes
+	seen := 0
+	for _, p := range packages(t) {
+		for _, name := range p.GoFiles {
+			if strings.HasPrefix(name, "pattern_") {
+				continue // it has the messages of others
+			}
+			texts, err := literalTexts(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range texts {
+				if !strings.Contains(text, " ") {
+					continue
+				}
+				seen++
+				if word := dialect.FindString(names.ReplaceAllString(text, "")); word != "" {
+					t.Errorf("%s: %s: %q", name, word, text)
+				}
+			}
+		}
+	}
+	if seen < 1000 {
+		t.Errorf("only %d texts were looked at", seen)
+	}
+}
+
 // wordIn returns the line of a word, alone or within a name; 0 for none.
 func wordIn(text, word string) int {
 	if !strings.Contains(strings.ToLower(text), word) {
