@@ -255,8 +255,8 @@ var countsBatches = []string{
 func countedBatches(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	for _, text := range d.Original.Sources() {
 		for _, word := range countsBatches {
-			if bytes.Contains(text, []byte(word)) && ranges[strategy.MicroBatchSize].Absent == "" {
-				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code counts batches (" + word + "), of which there would be more"}
+			if micro := ranges[strategy.MicroBatchSize]; bytes.Contains(text, []byte(word)) && micro.Absent == "" {
+				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code counts batches (" + word + "), of which there would be more", Told: micro.Told}
 			}
 		}
 	}

@@ -30,15 +30,22 @@ func (p paste) hints() []string {
 	}
 	for _, k := range strategy.Knobs {
 		if v, turned := p.Turned[k]; turned {
-			hints = append(hints, fmt.Sprintf("gpurun set %s to %s inside the process; %s", k.Short(), v, inCode[k]))
+			how := inCode[k]
+			if p.OwnModel && k == strategy.ActivationCheckpointing {
+				how = strings.Replace(how, ofLibraries, "", 1)
+			}
+			hints = append(hints, fmt.Sprintf("gpurun set %s to %s inside the process; %s", k.Short(), v, how))
 		}
 	}
 	return hints
 }
 
+// ofLibraries is the part of a hint that only models of libraries have.
+const ofLibraries = "model.gradient_checkpointing_enable() where the model has it, or "
+
 // inCode describes how a job itself can set what gpurun set in its process.
 var inCode = map[strategy.Knob]string{
-	strategy.ActivationCheckpointing: "to have it without gpurun, call model.gradient_checkpointing_enable() where the model has it, or torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block",
+	strategy.ActivationCheckpointing: "to have it without gpurun, call " + ofLibraries + "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block",
 	strategy.ForwardParts:            "there is no setting for it in PyTorch: gpurun runs the model on each part of the batch",
 	strategy.OffloadActivations:      "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
 	strategy.LossParts:               "to have it without gpurun, compute the loss of a part of the rows at a time, each in torch.utils.checkpoint.checkpoint",

@@ -55,6 +55,9 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(
 	maps.DeleteFunc(proposal.EnvSources, func(name, _ string) bool { _, changed := change.Env[name]; return changed })
 	proposal.Code = inPython(change.Calls, r.reading.Code)
 	proposal.Turned, proposal.Unchanged = turned, len(change.Env) == 0 && slices.Equal(change.Argv, r.Job.Argv)
+	proposal.OwnModel = len(turned) > 0 && len(r.command.Script) > 0 && !slices.ContainsFunc(r.command.Sources(), func(text []byte) bool {
+		return bytes.Contains(text, []byte("transformers")) || bytes.Contains(text, []byte("diffusers"))
+	})
 	proposal.Remembered = p.Memory(variable, false).startsWith(plan)
 	if r.Job.Path != "" {
 		proposal.File = filepath.Base(r.Job.Path)
@@ -64,37 +67,56 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(
 
 // inPython writes calls as Python code, one for each called function, as they are written in the job's code.
 func inPython(calls []strategy.Call, code format.ScriptCode) []string {
-	var names, all []string
+	var names, places, all []string
 	arguments := map[string][]string{}
 	for _, c := range calls {
-		if arguments[c.Name] == nil {
-			names = append(names, c.Name)
+		name, place := asInCode(c, code)
+		if key := name + place; arguments[key] == nil {
+			names = append(names, name)
+			places = append(places, place)
 		}
-		arguments[c.Name] = append(arguments[c.Name], c.Keyword+"="+format.Literal(c.To))
+		arguments[name+place] = append(arguments[name+place], c.Keyword+"="+format.Literal(c.To))
 	}
-	for _, name := range names {
-		written, place := asInCode(name, code)
-		all = append(all, fmt.Sprintf("%s(…, %s)%s", written, strings.Join(arguments[name], ", "), place))
+	for i, name := range names {
+		all = append(all, fmt.Sprintf("%s(…, %s)%s", name, strings.Join(arguments[name+places[i]], ", "), places[i]))
 	}
 	return all
 }
 
-// asInCode is a function's name as the code calls it, and where it does; the full name if it is called in
-// several places, or in none.
-func asInCode(name string, code format.ScriptCode) (written, place string) {
-	written = name
-	for _, file := range code {
-		for _, call := range file.Calls {
-			switch {
-			case !slices.Contains(call.Whole, name):
-			case place != "":
-				return name, ""
-			default:
-				written, place = call.Name, fmt.Sprintf(" (%s:%d)", file.Path, call.Line)
-			}
+// asInCode is the call's name as the code writes it, and its place; the full name if there are several such
+// calls, or none. An argument that a class of the job passes on is named in the call of the class.
+func asInCode(c strategy.Call, code format.ScriptCode) (written, place string) {
+	written, place, value := onlyCall(code, c.Keyword, func(call format.CodeCall) bool { return call.Means(c.Name) && call.Gives(c.Where) })
+	if written == "" {
+		return c.Name, ""
+	}
+	if value.Code == c.Keyword || strings.HasSuffix(value.Code, "."+c.Keyword) {
+		own, at, _ := onlyCall(code, c.Keyword, func(call format.CodeCall) bool {
+			v, given := call.Given(c.Keyword)
+			return given && v.Known && code.Defines(call.Name)
+		})
+		if own != "" {
+			return own, at
 		}
 	}
 	return written, place
+}
+
+// onlyCall is the only wanted call of the code with its place, and the argument that it gives for a keyword.
+func onlyCall(code format.ScriptCode, keyword string, wanted func(format.CodeCall) bool) (name, place string, value format.Expression) {
+	for _, file := range code {
+		for _, call := range file.Calls {
+			switch {
+			case !wanted(call):
+			case name != "":
+				return "", "", format.Expression{}
+			default:
+				name, place = call.Name, fmt.Sprintf(" (%s:%d)", file.Path, call.Line)
+				value, _ = call.Given(keyword)
+			}
+		}
+	}
+	return name, place, value
 }
 
 // with replaces the old words of the job with new ones.

@@ -2,6 +2,7 @@ package format
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,12 +53,13 @@ func (c called) needs() string { return "call of " + c.name }
 
 // calls lists the selected calls in the job's own sources.
 func (c called) calls(d *Draft) []CodeCall {
-	return slices.DeleteFunc(d.Original.Code.CallsOf(c.name), func(call CodeCall) bool { return !c.means(call) })
+	return slices.DeleteFunc(d.Original.Code.CallsOf(c.name), func(call CodeCall) bool { return !call.Gives(c.where) })
 }
 
-func (c called) means(call CodeCall) bool {
-	for keyword, want := range c.where {
-		if v, given := call.Given(keyword); !given || !v.Known || literalOf(v.Text) != want {
+// Gives reports whether a call gives keywords these values.
+func (c CodeCall) Gives(where map[string]any) bool {
+	for keyword, want := range where {
+		if v, given := c.Given(keyword); !given || !v.Known || literalOf(v.Text) != want {
 			return false
 		}
 	}
@@ -125,10 +127,22 @@ func (c called) Unwritable(d *Draft) string {
 }
 
 func (c called) Missing(d *Draft) string {
-	if !c.Present(d) {
-		return "no call of " + c.name + " was found in the job's code"
+	switch others := d.Original.Code.CallsOf(c.name); {
+	case c.Present(d):
+		return ""
+	case len(others) > 0: // the wanted ones are selected by a keyword
+		return fmt.Sprintf("no %s in the job's code has %s", others[0].Name, written(c.where))
 	}
-	return ""
+	return "no call of " + c.name + " was found in the job's code"
+}
+
+// written is keywords and their values in Python.
+func written(where map[string]any) string {
+	var all []string
+	for _, keyword := range slices.Sorted(maps.Keys(where)) {
+		all = append(all, keyword+"="+Literal(where[keyword]))
+	}
+	return strings.Join(all, ", ")
 }
 
 // InCode reports whether settings of the recipe are arguments of calls in the job's code.

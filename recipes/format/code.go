@@ -88,11 +88,21 @@ var families = map[string][]string{
 // CallsOf lists the calls of a module's name ("transformers.TrainingArguments"), or of its
 // family, under the names that the imports give it.
 func (c ScriptCode) CallsOf(name string) []CodeCall {
+	return c.calls(func(call CodeCall) bool { return call.Means(name) })
+}
+
+// Means reports whether a call is one of a module's name, or of its family.
+func (c CodeCall) Means(name string) bool {
 	members := append([]string{name}, families[name]...)
-	return c.calls(func(call CodeCall) bool {
-		return slices.ContainsFunc(call.Whole, func(whole string) bool {
-			return slices.ContainsFunc(members, func(member string) bool { return sameName(whole, member) })
-		})
+	return slices.ContainsFunc(c.Whole, func(whole string) bool {
+		return slices.ContainsFunc(members, func(member string) bool { return sameName(whole, member) })
+	})
+}
+
+// Defines reports whether a class of this name is the job's own.
+func (c ScriptCode) Defines(class string) bool {
+	return slices.ContainsFunc(c, func(file CodeFile) bool {
+		return slices.ContainsFunc(file.Classes, func(own CodeClass) bool { return own.Name == class })
 	})
 }
 

@@ -468,7 +468,7 @@ class Training(Settings):
                     else:
                         item["batch"] = plain(self.given(batch, stars, "batch_size", scope))
                         if batch is None and item["batch"].get("name") == "absent":
-                            item["batch"] = {"const": 1}
+                            item["batch"] = {"name": "**" + text(stars[0])} if stars and "batch_size" in self.stores else {"const": 1}
                     if item["shuffle"] is None and stars:
                         shuffled = self.given(None, stars, "shuffle", scope)
                         item["shuffle"] = shuffled.get("const") if shuffled else None
