@@ -272,6 +272,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return fmt.Sprintf("a single request of %s is more than the memory there is: look for a wrong shape, a batch or a sequence that is far too long", GiB(*d.Requested))
 	case d.Growth != nil:
 		return d.leak()
+	case d.Cause == cause.HostOOM && len(c.kills) == 0 && best.finding != nil && best.finding.Says(cause.SaysWorker):
+		return "SIGKILL ended a loader's worker, probably by the kernel for want of memory, which dmesg shows: " + hint(d.Cause)
 	case d.Cause.OutOfMemory():
 		return c.spread(d, ev)
 	case best.finding != nil && best.code != cause.SharedMemory && c.fileSystem(best.finding) != nil:
@@ -282,12 +284,16 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return "the file that the job saves could not be made: its folder has to exist, to be writable and to have space"
 	case best.finding != nil && best.finding.Says(cause.SaysCut):
 		return "the output ends before the exception is named: look for the rest of it, in another file or in the scheduler's log"
+	case best.finding != nil && best.finding.Says(cause.SaysLocalRank):
+		return "torch.distributed.launch passes --local-rank: start the script by torchrun, which sets LOCAL_RANK, or let it accept the argument"
 	case d.Place != nil:
 		return "look at " + d.Place.Words()
 	case (d.Cause == cause.UserError || d.Cause == cause.Unknown) && slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysElsewhere):
 		return "this is the report of a process about another one, whose own error is not here: look at the failed rank's stderr, which torchrun keeps with --log-dir DIR --redirects 3"
-	case d.Cause == cause.NCCLError && c.peer() != "":
-		return fmt.Sprintf("look at %s first: its process ended before this one, or the network to it failed", c.peer())
+	case d.Cause == cause.NCCLError || d.Cause == cause.NCCLTimeout:
+		return c.adviseNetwork(d.Cause)
+	case d.Cause == cause.Driver && cause.DriverVersion(d.Error) != "":
+		return fmt.Sprintf("the driver supports CUDA %s: install a PyTorch that was built for it or for an older one, or a newer driver", cause.DriverVersion(d.Error))
 	case d.Cause == cause.Hang && ev.Ranks == 1:
 		return "look at where it was: it waits for something that does not come, such as a lock, a loader's worker, a file or the network"
 	case d.Cause == cause.None:
@@ -304,6 +310,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return "several processes of this job listen on the same port, so each believes to be rank 0: start them by torchrun or srun so that each has a different RANK"
 	case d.Cause == cause.GPUHardware && best.finding != nil && cause.HostIn(best.finding.Text) != "":
 		return fmt.Sprintf("drain the node %s, and check its GPU and its links before jobs use it again", cause.HostIn(best.finding.Text))
+	case d.Cause == cause.GPUHardware && best.finding != nil && best.finding.Says(cause.SaysXid):
+		return "drain the node, and reset or power off its GPU before jobs use it again; errors of its PCIe slot before this line point to the slot, the riser or the power"
 	case d.Cause == cause.Unknown && len(c.ranks) < 2 && ev.Ranks < 2:
 		return "look at the last lines of the output"
 	case d.Cause == cause.Unknown && len(c.stuck) > 0:
@@ -363,6 +371,20 @@ func (d *Diagnosis) leak() string {
 	return text + "; look for tensors that outlive their step: losses summed without .item(), outputs kept in lists, graphs kept by retain_graph"
 }
 
+// adviseNetwork names the peer that was lost, or the ranks that waited.
+func (c *fold) adviseNetwork(code cause.Code) string {
+	peer, ranks := c.peer(), c.reporters()
+	switch {
+	case code == cause.NCCLError && cause.LinkLocal(peer):
+		return fmt.Sprintf("look at %s first: its process ended before this one, or the network to it failed; its address is link-local: set NCCL_SOCKET_FAMILY=AF_INET, or name the interface in NCCL_SOCKET_IFNAME", peer)
+	case code == cause.NCCLError && peer != "":
+		return fmt.Sprintf("look at %s first: its process ended before this one, or the network to it failed", peer)
+	case code == cause.NCCLTimeout && len(ranks) > 0:
+		return fmt.Sprintf("reported by rank %s: %s", strings.Join(ranks, ", "), hint(code))
+	}
+	return hint(code)
+}
+
 // peer is the address of the other side of a connection that failed; empty: none is named.
 func (c *fold) peer() string {
 	for _, s := range c.findings {
@@ -373,15 +395,26 @@ func (c *fold) peer() string {
 	return ""
 }
 
+// reporters are the ranks whose watchdogs report that a collective timed out.
+func (c *fold) reporters() (ranks []string) {
+	for _, s := range c.findings {
+		if rank := cause.ReporterIn(s.finding.Text); rank != "" && s.finding.Code == cause.NCCLTimeout && !slices.Contains(ranks, rank) {
+			ranks = append(ranks, rank)
+		}
+	}
+	slices.Sort(ranks)
+	return ranks
+}
+
 // spread explains what it means that only some ranks ran out of memory, or that all did; empty if
 // only one rank is known.
 func (c *fold) spread(d *Diagnosis, ev Evidence) string {
-	known, here := ev.Ranks, ""
+	known, of, shown := ev.Ranks, fmt.Sprintf(" of %d", ev.Ranks), ""
 	if known == 0 {
-		here = " in this output"
+		of, shown = "", " in this output" // there may be others that the output does not show
 		for rank := range c.ranks {
 			if rank >= 0 {
-				known++ // there may be others without a fact
+				known++
 			}
 		}
 	}
@@ -389,11 +422,11 @@ func (c *fold) spread(d *Diagnosis, ev Evidence) string {
 	case known < 2 || len(d.Ranks) == 0:
 		return ""
 	case len(d.Ranks) == known:
-		return fmt.Sprintf("all %d ranks%s ran out: the plan does not fit; use less memory on every rank", known, here)
+		return fmt.Sprintf("all %d ranks%s ran out: the plan does not fit; use less memory on every rank", known, shown)
 	case len(d.Ranks) == 1:
-		return fmt.Sprintf("rank %d of %d%s alone ran out: look for imbalance (longer samples, a larger pipeline stage, work that one rank does for all), or for another process on its device", d.Ranks[0], known, here)
+		return fmt.Sprintf("rank %d%s alone ran out: look for imbalance (longer samples, a larger pipeline stage, work that one rank does for all), or for another process on its device", d.Ranks[0], of)
 	}
-	return fmt.Sprintf("%d of %d ranks ran out, the first on rank %d", len(d.Ranks), known, d.Rank)
+	return fmt.Sprintf("%d%s ranks ran out, the first on rank %d", len(d.Ranks), of, d.Rank)
 }
 
 // Sentence is the diagnosis in a few words, without a full stop: "CUDA out of memory in backward
@@ -407,7 +440,8 @@ func (d Diagnosis) Sentence() string {
 	if d.Late {
 		b.WriteString(" late in the run")
 	}
-	if d.Phase != "" && d.Phase != cause.NoPhase {
+	// A port is taken, and a collective fails, where each job starts and waits.
+	if d.Phase != "" && d.Phase != cause.NoPhase && d.Phase != cause.Collective && d.Cause != cause.PortInUse {
 		fmt.Fprintf(&b, " in %s", d.Phase)
 	}
 	if d.Rank >= 0 {
@@ -465,6 +499,12 @@ func (d Diagnosis) title() string {
 	case cause.GPUHardware:
 		if slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysNode) {
 			return "a node failed"
+		}
+		fallthrough
+	case cause.NCCLTimeout, cause.NCCLError:
+		c, _ := cause.Lookup(d.Cause)
+		if words := cause.Failed(d.Error); words != "" {
+			return c.Title + ": " + clip(words, 160)
 		}
 	case cause.Unknown:
 		if words := d.trouble(); words != "" {

@@ -81,7 +81,7 @@ func withMissing(r FileDiagnosis, ev strategy.Evidence) string {
 	case r.Fatal && r.Cause == cause.Preempted && r.Advice == "" && slices.ContainsFunc(r.Evidence, func(q Quote) bool {
 		return strings.Contains(q.Text, "KeyboardInterrupt") || strings.Contains(q.Text, "SIGINT")
 	}):
-		return "SIGINT ended it: Ctrl-C, or the scheduler, whose record shows it (sacct -j JOB, kubectl describe pod POD)"
+		return "SIGINT ended it: Ctrl-C in its terminal, a notebook's interrupt, or kill -INT; schedulers send SIGTERM"
 	case r.Fatal && r.Cause == cause.Preempted && r.Advice == "":
 		return "the output does not show who stopped it: the scheduler's record does (sacct -j JOB, kubectl describe pod POD)"
 	case r.Fatal || r.Cause == cause.None && r.Advice != "":

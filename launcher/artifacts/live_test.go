@@ -117,7 +117,7 @@ func TestAdvice(t *testing.T) {
 		"complaint.out":   `its last line may be an error, "config.yaml: unknown key lr_min": add --exit-code N if the job failed`,
 		"nothing.out":     "the output is empty and does not show how the job ended: read the file of its stderr",
 		"warned.out":      "add --exit-code N if the job failed: run with NCCL_DEBUG=INFO",
-		"interrupted.out": "SIGINT ended it: Ctrl-C, or the scheduler",
+		"interrupted.out": "SIGINT ended it: Ctrl-C in its terminal",
 		"child.out":       "this is the report of a process about another one, whose own error is not here: look at the failed rank's stderr",
 		"cpu.out":         "use fewer loader workers",
 		"held":            "limits.device_memory holds each rank to 1.7 GiB: raise it",

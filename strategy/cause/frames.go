@@ -39,9 +39,10 @@ const (
 	longestCode = 200
 )
 
-// frameLine matches a frame's line in a traceback; the function is empty if it does not parse.
+// frameLine matches a frame's line in a traceback of Python, or of rich; the function is empty if
+// it does not parse.
 var frameLine = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, in (.{1,200}))?$`)
+	return regexp.MustCompile(`^\s*(?:File "([^"<][^"]*)", line (\d{1,9})(?:, in (.{1,200}))?|(/\S+\.py):(\d{1,9}) in (\S{1,200}))$`)
 })
 
 // Place is the line that raised the finding's exception: the innermost line of the job's own
@@ -49,6 +50,9 @@ var frameLine = sync.OnceValue(func() *regexp.Regexp {
 func (f *Finding) Place() (found *SourceLine) {
 	for i, line := range f.Traceback {
 		m := frameLine().FindStringSubmatch(line)
+		if m != nil && m[1] == "" {
+			copy(m[1:], m[4:]) // rich's
+		}
 		if m == nil || len(m[1]) > longestFile || ofHook().MatchString(m[1]) || found != nil && installed(m[1]) && found.Own() {
 			continue
 		}

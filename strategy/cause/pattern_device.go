@@ -1,5 +1,11 @@
 package cause
 
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
 // devicePatterns match errors of GPUs, their kernels and their driver.
 var devicePatterns = []pattern{
 	// Triton and Numba: on-chip resources, not memory.
@@ -64,4 +70,16 @@ var devicePatterns = []pattern{
 	{code: Unknown, words: words("CUBLAS_STATUS_NOT_INITIALIZED")},
 	{code: Unknown, words: words("CUBLAS_STATUS_INTERNAL_ERROR")},
 	{code: Unknown, words: words("CUBLAS_STATUS_EXECUTION_FAILED")},
+}
+
+// DriverVersion is the version of CUDA that a driver supports, by PyTorch's message that it is
+// too old: "11.4"; empty: not in the message.
+func DriverVersion(text string) string {
+	_, rest, _ := strings.Cut(text, "is too old (found version ")
+	number, _ := leadingDigits(rest, 6)
+	v, err := strconv.Atoi(number)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", v/1000, v%1000/10)
 }

@@ -6,6 +6,45 @@ import "strings"
 // plugin, its bootstrap and its proxy, gloo.
 var peerMarks = []string{"completion from peer ", "Connect to ", "closed by remote peer ", "closed by peer [", "Read error [", "] connect ["}
 
+// Failed is the part of a message that names what failed in NCCL or in a GPU: the operation that
+// timed out, the warning, the driver's event; empty: none.
+func Failed(text string) string {
+	between := func(begin, end string) string {
+		_, rest, _ := strings.Cut(text, begin)
+		value, _, ok := strings.Cut(rest, end)
+		if !ok {
+			return ""
+		}
+		return value
+	}
+	if op, number, limit := between("OpType=", ","), between("SeqNum=", ","), between("Timeout(ms)=", ")"); op != "" && number != "" && limit != "" {
+		seconds, whole := strings.CutSuffix(limit, "000")
+		if !whole {
+			return op + " " + number + ", after " + limit + " ms"
+		}
+		return op + " " + number + ", after " + seconds + " s"
+	}
+	for _, mark := range []string{"NCCL WARN ", "NVRM: ", "CUDA error: "} {
+		if _, words, ok := strings.Cut(text, mark); ok {
+			return strings.TrimSuffix(words, ".")
+		}
+	}
+	return ""
+}
+
+// LinkLocal reports whether an address is valid in its network segment only.
+func LinkLocal(address string) bool { return strings.HasPrefix(address, "fe80:") }
+
+// ReporterIn is the number of the rank whose watchdog wrote a message; empty: none.
+func ReporterIn(text string) string {
+	_, rest, _ := strings.Cut(text, "[Rank ")
+	number, end := leadingDigits(rest, 7)
+	if !strings.HasPrefix(end, "]") {
+		return ""
+	}
+	return number
+}
+
 // PeerIn is the address of the other side in a message about a connection that failed; empty:
 // none.
 func PeerIn(text string) string {
@@ -82,6 +121,7 @@ var networkPatterns = []pattern{
 	{code: NCCLError, weight: WeightSymptom, words: words("NCCL INFO init.cc:", " -> "), phase: Collective},
 	{code: NCCLError, weight: WeightSymptom, words: words("NCCL INFO enqueue.cc:", " -> "), phase: Collective},
 	{code: NCCLError, weight: WeightSymptom, words: words("NCCL WARN [", "Failed to execute operation ", "retcode "), phase: Collective},
+	{code: NCCLError, weight: WeightSymptom, words: words("NCCL WARN ", "Connect to ", " failed")},
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ")},
 	// Gloo's peers, and NCCL's bootstrap over the store.
 	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection closed by peer")},

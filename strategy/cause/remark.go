@@ -63,6 +63,12 @@ const (
 	SaysNotCopied Remark = "not-copied"
 	// SaysOrchestrator: an assertion failed in Ray's own code, often after the worker's error.
 	SaysOrchestrator Remark = "orchestrator"
+	// SaysXid: the driver's line about an event of a GPU.
+	SaysXid Remark = "xid"
+	// SaysResult: NCCL's trace of the functions that returned an error, which does not name it.
+	SaysResult Remark = "result"
+	// SaysLocalRank: the script does not know the argument of torch.distributed.launch.
+	SaysLocalRank Remark = "local-rank"
 	// SaysIgnored: Python ignores the exception, because it was raised while an object was removed.
 	SaysIgnored Remark = "ignored"
 )
@@ -133,6 +139,9 @@ var remarks = []remarkPattern{
 	{remark: SaysNoGroup, code: UserError, words: []string{"rocess group has not been initialized", "rocess group is not initialized"}},
 	{remark: SaysNotCopied, code: CUDAOOM, words: []string{"Failed to clone() tensor with name"}},
 	{remark: SaysNode, code: GPUHardware, words: []string{"DUE TO NODE FAIL", "Node failure on"}},
+	{remark: SaysXid, code: GPUHardware, words: []string{"NVRM: Xid"}},
+	{remark: SaysResult, code: NCCLError, words: []string{"NCCL INFO "}},
+	{remark: SaysLocalRank, code: UserError, words: []string{"unrecognized arguments: --local-rank", "unrecognized arguments: --local_rank"}},
 	{remark: SaysWatchdog, words: []string{"atchdog", "eartbeat monitor", "Some NCCL operations have failed or timed out"}},
 }
 
