@@ -6,8 +6,10 @@ import (
 	"debug/buildinfo"
 	"debug/elf"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -57,6 +59,42 @@ func TestDist(t *testing.T) {
 		}
 	}
 	checkSums(t, dist)
+	if modules, err := filepath.Glob(filepath.Join(dist, "gpurun-*.lua")); err != nil || len(modules) != 1 {
+		t.Errorf("modules %v, %v", modules, err)
+	}
+}
+
+// Lmod loads the environment module under the version of its name. Without Lmod, Lua parses the module.
+func TestDistModule(t *testing.T) {
+	text, err := os.ReadFile("../.ci/dist/module.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "gpurun", "1.2.3.lua")
+	text = bytes.Replace(text, []byte(`"/opt/apps/gpurun"`), []byte(strconv.Quote(dir)), 1)
+	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.WriteFile(path, text, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	const lmod = "/usr/share/lmod/lmod/libexec/lmod"
+	if _, err := os.Stat(lmod); err == nil {
+		cmd := osexec.Command("sh", "-c", `eval "$("$0" bash load gpurun/1.2.3)"; echo "$PATH"; eval "$("$0" bash unload gpurun)"; echo "$PATH"`, lmod)
+		cmd.Env = []string{"MODULEPATH=" + dir, "PATH=/usr/bin:/bin", "HOME=" + dir}
+		out, err := cmd.Output()
+		if want := dir + "/1.2.3/bin:/usr/bin:/bin\n/usr/bin:/bin\n"; err != nil || string(out) != want {
+			t.Errorf("%v: %q, want %q", err, out, want)
+		}
+		return
+	}
+	for _, lua := range []string{"luac", "luac5.4", "luac5.3", "luac5.1"} {
+		if program, err := osexec.LookPath(lua); err == nil {
+			if out, err := osexec.Command(program, "-p", path).CombinedOutput(); err != nil {
+				t.Errorf("%v %s", err, out)
+			}
+			return
+		}
+	}
+	t.Skip("there is no Lmod and no Lua")
 }
 
 // The checks can fail. A binary from go build is for one architecture, names the folder in which it was

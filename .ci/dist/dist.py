@@ -1,7 +1,7 @@
 """Builds what users install.
 
     dist.py build OUT            wheels, debs, rpms and plain binaries for both architectures, each binary's bill
-                                 of materials, and the SHA-256 sums of them all
+                                 of materials, an environment module, and the SHA-256 sums of them all
     dist.py binary OUT           the plain binary for this machine's architecture
     dist.py wheel BINARY OUT     a wheel of a binary, which says itself what it was built for, and from what
     dist.py version VERSION...   versions of Go's as Python's packages spell them, a line each
@@ -213,6 +213,8 @@ def build(out):
             compiled(arch, compiler, made / f"gpurun-linux-{machine}")
             wheel(made / f"gpurun-linux-{machine}", made, licences)
         finish(made, Path(staged), licences)
+        # The module has its version from its own name.
+        shutil.copyfile(str(HERE / "module.lua"), str(made / f"gpurun-{pep440(Built(made / f'gpurun-linux-{machine}').version)}.lua"))
         files = sorted(made.iterdir())
         sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
         out.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ func DetectLaunch(env []string, flags commandline.Nodes) (Placement, error) {
 		return found, nil
 	}
 	for _, detect := range []func(variables) (Placement, error){fromProcess, fromMPI} {
-		if p, err := detect(vars); err != nil || p.TasksPerNode > 1 {
+		if p, err := detect(vars); err != nil || p.TasksPerNode > 1 && (p.Kind == MPI || !vars.numbersTasks(found)) {
 			return p, err
 		}
 	}
@@ -96,6 +96,12 @@ func fromProcess(v variables) (Placement, error) {
 	p, err := v.processes(Torchrun, "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK")
 	p.Evidence = fmt.Sprintf("%s process %s/%s via LOCAL_RANK", Torchrun, v["RANK"], v["WORLD_SIZE"])
 	return p, err
+}
+
+// numbersTasks reports whether RANK, WORLD_SIZE and LOCAL_RANK number the tasks of a step that has one task a
+// node: enroot's hook for PyTorch sets them so in containers of pyxis.
+func (v variables) numbersTasks(found Placement) bool {
+	return found.Kind == SlurmStep && v["LOCAL_RANK"] == "0" && v["LOCAL_WORLD_SIZE"] == "" && v["WORLD_SIZE"] == strconv.Itoa(found.Nodes) && v["RANK"] == strconv.Itoa(found.NodeRank)
 }
 
 // fromMPI reads the variables that mpirun gives its processes. Within a Slurm job mpirun starts

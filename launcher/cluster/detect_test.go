@@ -96,6 +96,11 @@ func TestDetectPlace(t *testing.T) {
 		{[]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2"}, Placement{Kind: MPI, Nodes: 2, TasksPerNode: 2}},
 		{[]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_RANK=3", "GPURUN_HEAD=h"},
 			Placement{Kind: MPI, Nodes: 4, NodeRank: 3, Head: "h", TasksPerNode: 1}},
+		// pyxis with enroot's hook for PyTorch.
+		{append(slices.Clone(envs["step3.p1"]), "RANK=1", "WORLD_SIZE=3", "LOCAL_RANK=0", "MASTER_ADDR=n1", "MASTER_PORT=61001"),
+			Placement{Kind: SlurmStep, Job: "1", Step: "0", Node: "n2", Nodes: 3, Hosts: []string{"n1", "n2", "n3"}, NodeRank: 1, By: "WORLD_SIZE", Head: "n1", GangID: "1", TasksPerNode: 1}},
+		{append(slices.Clone(envs["step3.p1"]), "RANK=1", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=3"),
+			Placement{Kind: Torchrun, Nodes: 1, TasksPerNode: 3}},
 		// mpirun in a batch script of three nodes: gpurun on the first node is no task of a step, and those on the
 		// others are tasks of a step of two nodes.
 		{append(slices.Clone(envs["batch3.p0"]), "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_RANK=0"),

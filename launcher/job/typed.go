@@ -126,7 +126,12 @@ func (t typedLine) misplaced() error {
 	if len(seen.Inner) > len(t.typed) {
 		return nil // uv run -m
 	}
-	m, ok := commandline.Known.Misplaced(before, seen.Inner, append([]string{"gpurun"}, t.own...))
+	return misplaced(before, seen.Inner, append([]string{"gpurun"}, t.own...), t.typed)
+}
+
+// misplaced refuses a command that starts others elsewhere, as ProgramTable.Misplaced. typed is the whole line.
+func misplaced(before, words, own, typed []string) error {
+	m, ok := commandline.Known.Misplaced(before, words, own)
 	if !ok {
 		return nil
 	}
@@ -136,7 +141,7 @@ func (t typedLine) misplaced() error {
 	case m.Line != "":
 		hint = m.Line
 	case m.Script != "":
-		hint = "put gpurun into " + m.Script + ", in front of the command that trains, and type: " + commandline.Quote(t.typed)
+		hint = "put gpurun into " + m.Script + ", in front of the command that trains, and type: " + commandline.Quote(typed)
 	case m.Batch:
 		hint = "put gpurun into the script, in front of the command that trains"
 	}

@@ -146,7 +146,11 @@ func unwrapTorchrun(words []string, env map[string]string) (*command, error) {
 
 // refuseInner refuses a launcher that gpurun would start on each rank.
 func refuseInner(kind Kind, argv []string) error {
-	return refused(commandline.Known.StartsRanks(kind, argv))
+	err := refused(commandline.Known.StartsRanks(kind, argv))
+	if err == nil && kind == Program {
+		err = misplaced(nil, argv, []string{"gpurun"}, argv)
+	}
+	return err
 }
 
 // refused returns the error for a launcher that would start on each rank; nil for none.
