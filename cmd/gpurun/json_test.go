@@ -251,3 +251,20 @@ func TestJSONCheckFinds(t *testing.T) {
 		t.Error("saidInRow")
 	}
 }
+
+// The plan and the changes that docs/json.md shows are written as gpurun writes them.
+func TestShownPlansAreAsWritten(t *testing.T) {
+	shown := regexp.MustCompile("`({\"micro_batch_size\": .*?})`").FindAllStringSubmatch(testenv.Page(t, "docs/json.md"), -1)
+	if len(shown) != 2 {
+		t.Fatalf("%d examples, want a plan and changes", len(shown))
+	}
+	for i, value := range []any{&strategy.Plan{}, &strategy.Changes{}} {
+		if err := json.Unmarshal([]byte(shown[i][1]), value); err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(value)
+		if want := strings.ReplaceAll(shown[i][1], " ", ""); err != nil || string(text) != want {
+			t.Errorf("%s, %v, want %s", text, err, want)
+		}
+	}
+}
