@@ -3,6 +3,7 @@ package test
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpurun/gpurun/launcher/cluster"
@@ -127,12 +129,9 @@ var nodesOf = map[string]struct {
 // Each manifest makes four nodes of one launch, which know the head and have the secret as a private file. It
 // stops trying if another try cannot help.
 func TestExamplesOfKubernetes(t *testing.T) {
-	for name, text := range examples(t, "kubernetes/*.yaml") {
-		of, known := nodesOf[name]
-		if !known {
-			t.Fatalf("%s: what it says of nodes is not known here", name)
-		}
-		spec := at(documents(t, text)[of.document], of.spec...)
+	texts := examples(t, "kubernetes/*.yaml")
+	for name, of := range nodesOf {
+		spec := at(documents(t, texts[name])[of.document], of.spec...)
 		pod := at(spec, "template", "spec")
 		container := at(pod, "containers", 0)
 		env := append([]string{"KUBERNETES_SERVICE_HOST=10.96.0.1", "JOB_COMPLETION_INDEX=2"}, of.env...)
@@ -162,9 +161,87 @@ func TestExamplesOfKubernetes(t *testing.T) {
 	}
 }
 
+// Each manifest satisfies the Pod Security Standard "restricted", by user, privileges and root file system. It has
+// requests and limits, bounded volumes in memory, an end of its finished pods, and the volume, the policy and the monitor
+// of the other files select it.
+func TestExamplesOfKubernetesAreRestricted(t *testing.T) {
+	texts := examples(t, "kubernetes/*.yaml")
+	policy, monitor := documents(t, texts["network.yaml"])[0], documents(t, texts["pod-monitor.yaml"])[0]
+	label := object{"app.kubernetes.io/name": "train"}
+	for name, of := range nodesOf {
+		all := documents(t, texts[name])
+		template := at(all[of.document], append(slices.Clone(of.spec), "template")...)
+		pod, container := at(template, "spec"), at(template, "spec", "containers", 0)
+		resources := at(container, "resources")
+		if resources == nil { // the trainer adds them
+			resources = at(all[1], "spec", "trainer", "resourcesPerNode")
+		}
+		whole := of.spec // with all Jobs of the launch
+		if i := slices.Index(whole, any("replicatedJobs")); i >= 0 {
+			whole = whole[:i]
+		}
+		for what, test := range map[string]struct{ got, want any }{
+			"user":                 {at(pod, "securityContext", "runAsNonRoot"), true},
+			"number of the user":   {at(pod, "securityContext", "runAsUser"), 10001},
+			"group of the volumes": {at(pod, "securityContext", "fsGroup"), 10001},
+			"system calls":         {at(pod, "securityContext", "seccompProfile", "type"), "RuntimeDefault"},
+			"token":                {at(pod, "automountServiceAccountToken"), false},
+			"privileges":           {at(container, "securityContext", "allowPrivilegeEscalation"), false},
+			"root file system":     {at(container, "securityContext", "readOnlyRootFilesystem"), true},
+			"capabilities":         {at(container, "securityContext", "capabilities", "drop"), []any{"ALL"}},
+			"requested memory":     {at(resources, "requests", "memory"), at(resources, "limits", "memory")},
+			"GPUs":                 {at(resources, "limits", "nvidia.com/gpu"), 8},
+			"labels":               {at(template, "metadata", "labels"), label},
+			"metrics":              {at(container, "ports", 0, "name"), at(monitor, "spec", "podMetricsEndpoints", 0, "port")},
+			"end":                  {at(all[of.document], append(slices.Clone(whole), "ttlSecondsAfterFinished")...), 604800},
+		} {
+			if diff := cmp.Diff(test.want, test.got); diff != "" || test.got == nil {
+				t.Errorf("%s: %s: (-want +got)\n%s", name, what, diff)
+			}
+		}
+		if at(resources, "requests", "cpu") == nil {
+			t.Errorf("%s: it requests no processors", name)
+		}
+		checkVolumes(t, name, pod, at(documents(t, texts["volume.yaml"])[0], "metadata", "name"))
+	}
+	from := at(policy, "spec", "ingress", 0)
+	if diff := cmp.Diff(label, at(policy, "spec", "podSelector", "matchLabels")); diff != "" || !cmp.Equal(label, at(from, "from", 0, "podSelector", "matchLabels")) || at(from, "ports") != nil {
+		t.Errorf("the pods do not reach each other on all ports: %v\n%s", from, diff)
+	}
+	if selector := at(monitor, "spec", "selector", "matchLabels"); at(selector, "app.kubernetes.io/name") != "train" || at(selector, "batch.kubernetes.io/job-completion-index") != "0" {
+		t.Errorf("metrics of %v", selector)
+	}
+}
+
+// checkVolumes checks that each volume of a manifest is mounted, that the emptyDirs are bounded, with /dev/shm alone in
+// memory, and that the runs are in the claim.
+func checkVolumes(t *testing.T, name string, pod, claim any) {
+	t.Helper()
+	mounted := map[any]any{} // path by volume
+	for _, m := range list(pod, "containers", 0, "volumeMounts") {
+		mounted[at(m, "name")] = at(m, "mountPath")
+	}
+	for _, v := range list(pod, "volumes") {
+		path := mounted[at(v, "name")]
+		if at(v, "emptyDir") != nil && at(v, "emptyDir", "sizeLimit") == nil || path == nil {
+			t.Errorf("%s: the volume %v is unbounded or unused", name, v)
+		}
+		if at(v, "emptyDir", "medium") == "Memory" != (path == "/dev/shm") || path == "/runs" != (at(v, "persistentVolumeClaim", "claimName") == claim) {
+			t.Errorf("%s: the volume at %v is %v", name, path, v)
+		}
+	}
+	for _, path := range []any{"/runs", "/dev/shm", "/tmp"} {
+		if !slices.Contains(slices.Collect(maps.Values(mounted)), path) {
+			t.Errorf("%s: no volume at %v", name, path)
+		}
+	}
+}
+
 // paths are the API server's paths for the kinds of the manifests.
 var paths = map[string]string{
-	"Service": "/api/v1/namespaces/default/services", "Job": jobs, "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
+	"Service": "/api/v1/namespaces/default/services", "PersistentVolumeClaim": "/api/v1/namespaces/default/persistentvolumeclaims", "Job": jobs,
+	"NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", "PodMonitor": "/apis/monitoring.coreos.com/v1/namespaces/default/podmonitors",
+	"JobSet":          jobSets,
 	"TrainingRuntime": "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainingruntimes", "TrainJob": "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs",
 }
 
@@ -181,20 +258,9 @@ func TestManyNodesOnKubernetes(t *testing.T) {
 		"12": {"echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB is free.' >&2\nexit 1\n", "Failed", []int{12, 12}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &kubelet{&kubernetes{t, c.url, c.http}, newUnwatched(t), map[string]bool{}, map[string]int{}, map[string]*osexec.Cmd{}}
-			if test.script != "" {
-				put(t, filepath.Join(k.n.dir, "train.sh"), test.script)
-			}
-			secret := filepath.Join(k.n.dir, "secret")
-			if err := os.WriteFile(secret, []byte(strings.Repeat("07", 32)), 0o400); err != nil {
-				t.Fatal(err)
-			}
-			text := strings.NewReplacer("/runs/gpt", "/srv/gpt", `value: "4"`, `value: "2"`, "completions: 4", "completions: 2", "parallelism: 4", "parallelism: 2",
-				"train-0.train", "127.0.0.1", "/run/gpurun/secret", secret).Replace(examples(t, "kubernetes/*.yaml")["job.yaml"])
-			if said, code := k.make(jobs, documents(t, text)[1]); code != 201 {
-				t.Fatalf("%d: %v", code, at(said, "message"))
-			}
-			condition, codes := k.waits("train", nil)
+			k := newKubelet(t, c)
+			k.pair(test.script, "job.yaml", "train-0.train", jobs)
+			condition, codes := k.waits(jobs+"/train", nil)
 			if condition["type"] != test.condition || !slices.Equal(codes, test.codes) {
 				t.Errorf("%v after %v", condition, codes)
 			}
@@ -208,31 +274,23 @@ func TestManyNodesOnKubernetes(t *testing.T) {
 	}
 }
 
-// A real API server accepts the manifests as written. Kinds that Kubernetes itself does not have need their
-// CRDs, in files of the folder GPURUN_KUBE_CRDS.
+// A real API server accepts the manifests as written, without unknown fields, and their pods where the Pod Security
+// Standard "restricted" is enforced. Kinds that Kubernetes itself does not have need their CRDs.
 func TestExamplesOnKubernetes(t *testing.T) {
 	lab(t)
 	c := newKubernetes(t)
-	crds, _ := filepath.Glob(filepath.Join(os.Getenv("GPURUN_KUBE_CRDS"), "*.yaml"))
-	if os.Getenv("GPURUN_KUBE_CRDS") == "" {
-		crds = nil
-	}
-	for _, name := range crds {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if said, code := c.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", documents(t, string(text))[0]); code != 201 {
-			t.Fatalf("%s: %d: %v", name, code, at(said, "message"))
-		}
-	}
+	known := c.makeCRDs()
+	c.restrict()
 	for name, text := range examples(t, "kubernetes/*.yaml") {
 		t.Run(name, func(t *testing.T) {
-			c := &kubernetes{t, c.url, c.http}
+			c := c.of(t)
+			if of, launch := nodesOf[name]; launch {
+				c.admits(at(documents(t, text)[of.document], append(slices.Clone(of.spec), "template")...).(object))
+			}
 			for _, o := range documents(t, text) {
 				path := paths[o["kind"].(string)]
-				if strings.HasPrefix(path, "/apis/") && !strings.HasPrefix(path, "/apis/batch/") {
-					if len(crds) == 0 {
+				if strings.Contains(path, ".x-k8s.io/") || strings.Contains(path, ".kubeflow.org/") || strings.Contains(path, ".coreos.com/") {
+					if !known {
 						t.Skip("GPURUN_KUBE_CRDS names no folder of CRDs")
 					}
 					c.await("the API of "+path, func() bool { _, code, _ := c.ask("GET", path, nil); return code == 200 })
@@ -247,5 +305,21 @@ func TestExamplesOnKubernetes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// admits checks, without creating it, that the pod of a template is admitted, and that it is not with a capability.
+func (c *kubernetes) admits(template object) {
+	c.t.Helper()
+	pod := object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "admitted"}, "spec": template["spec"]}
+	container := at(pod, "spec", "containers", 0, "securityContext").(object)
+	for _, test := range []struct {
+		capabilities any
+		code         int
+	}{{container["capabilities"], 201}, {object{"add": []any{"SYS_ADMIN"}}, 403}} {
+		container["capabilities"] = test.capabilities
+		if said, code, err := c.ask("POST", pods+"?dryRun=All&fieldValidation=Strict", pod); code != test.code {
+			c.t.Errorf("a pod with the capabilities %v: %d: %v, %v", test.capabilities, code, at(said, "message"), err)
+		}
 	}
 }

@@ -22,14 +22,15 @@ import (
 
 // A kubernetes is a real API server with the controllers of jobs and cron jobs, and no node.
 type kubernetes struct {
-	t    *testing.T
-	url  string
-	http *http.Client
+	t      *testing.T
+	url    string
+	http   *http.Client
+	config string // path of a configuration for clients
 }
 
 // newKubernetes starts the programs in the folder of GPURUN_KUBE_APISERVER, a path: etcd, kube-apiserver and
-// kube-controller-manager.
-func newKubernetes(t *testing.T) *kubernetes {
+// kube-controller-manager, with more controllers than those of jobs.
+func newKubernetes(t *testing.T, controllers ...string) *kubernetes {
 	t.Helper()
 	server := os.Getenv("GPURUN_KUBE_APISERVER")
 	if server == "" {
@@ -42,18 +43,51 @@ func newKubernetes(t *testing.T) *kubernetes {
 	}
 	put(t, tokens, "lab,lab,1,system:masters\n")
 	store, peers, port := "http://"+freeAddress(t), "http://"+freeAddress(t), strings.TrimPrefix(freeAddress(t), "127.0.0.1:")
-	c := &kubernetes{t, "https://127.0.0.1:" + port, &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}} // its own, on this machine
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // its own, on this machine
+	config := filepath.Join(dir, "config")
+	c := &kubernetes{t, "https://127.0.0.1:" + port, client, config}
 	daemon(t, filepath.Join(bin, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", store, "--advertise-client-urls", store,
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers, "--unsafe-no-fsync")
 	daemon(t, filepath.Join(bin, "kube-apiserver"), "--etcd-servers", store, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", port,
 		"--cert-dir", filepath.Join(dir, "certs"), "--token-auth-file", tokens, "--authorization-mode", "RBAC", "--service-account-issuer", "https://lab",
 		"--service-account-key-file", key, "--service-account-signing-key-file", key, "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount")
 	c.await("the API server", func() bool { _, code, _ := c.ask("GET", "/readyz", nil); return code == 200 })
-	config := filepath.Join(dir, "config")
 	put(t, config, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "lab", "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
 "clusters": [{"name": "lab", "cluster": {"server": %q, "insecure-skip-tls-verify": true}}], "users": [{"name": "lab", "user": {"token": "lab"}}]}`, c.url))
-	daemon(t, filepath.Join(bin, "kube-controller-manager"), "--kubeconfig", config, "--leader-elect=false", "--controllers=job-controller,cronjob-controller", "--secure-port", "0")
+	daemon(t, filepath.Join(bin, "kube-controller-manager"), "--kubeconfig", config, "--leader-elect=false", "--controllers="+strings.Join(append(controllers, "job-controller", "cronjob-controller"), ","), "--secure-port", "0")
 	return c
+}
+
+// of returns the same cluster for a subtest.
+func (c *kubernetes) of(t *testing.T) *kubernetes { return &kubernetes{t, c.url, c.http, c.config} }
+
+// makeCRDs creates the CRDs of the files in the folder GPURUN_KUBE_CRDS; false for none.
+func (c *kubernetes) makeCRDs() bool {
+	c.t.Helper()
+	folder := os.Getenv("GPURUN_KUBE_CRDS")
+	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	if folder == "" || err != nil {
+		return false
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if said, code := c.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", documents(c.t, string(text))[0]); code != 201 {
+			c.t.Fatalf("%s: %d: %v", name, code, at(said, "message"))
+		}
+	}
+	return len(files) > 0
+}
+
+// restrict enforces the Pod Security Standard "restricted".
+func (c *kubernetes) restrict() {
+	c.t.Helper()
+	label := object{"metadata": object{"labels": object{"pod-security.kubernetes.io/enforce": "restricted"}}}
+	if said, code, err := c.ask("PATCH", "/api/v1/namespaces/default", label); err != nil || code != 200 {
+		c.t.Fatalf("%d: %v, %v", code, at(said, "message"), err)
+	}
 }
 
 func (c *kubernetes) await(what string, there func() bool) {
@@ -119,7 +153,12 @@ func list(v any, path ...any) []any {
 	return all
 }
 
-const pods, jobs, cronJobs = "/api/v1/namespaces/default/pods", "/apis/batch/v1/namespaces/default/jobs", "/apis/batch/v1/namespaces/default/cronjobs"
+const (
+	pods     = "/api/v1/namespaces/default/pods"
+	jobs     = "/apis/batch/v1/namespaces/default/jobs"
+	cronJobs = "/apis/batch/v1/namespaces/default/cronjobs"
+	jobSets  = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+)
 
 // A kubelet runs the pods of a cluster as processes of this machine. It supports one container per pod, and
 // fields in its environment.
@@ -129,6 +168,29 @@ type kubelet struct {
 	begun   map[string]bool // by pod
 	codes   map[string]int
 	running map[string]*osexec.Cmd
+}
+
+func newKubelet(t *testing.T, c *kubernetes) *kubelet {
+	return &kubelet{c.of(t), newUnwatched(t), map[string]bool{}, map[string]int{}, map[string]*osexec.Cmd{}}
+}
+
+// pair creates the launch of an example, with two nodes on this machine, that runs a script; empty for the one that loses
+// its GPU once.
+func (k *kubelet) pair(script, example, head, path string) {
+	k.t.Helper()
+	if script != "" {
+		put(k.t, filepath.Join(k.n.dir, "train.sh"), script)
+	}
+	secret := filepath.Join(k.n.dir, "secret")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("07", 32)), 0o400); err != nil {
+		k.t.Fatal(err)
+	}
+	text := strings.NewReplacer("/runs/gpt", "/srv/gpt", `value: "4"`, `value: "2"`, "completions: 4", "completions: 2", "parallelism: 4", "parallelism: 2",
+		head, "127.0.0.1", "/run/gpurun/secret", secret).Replace(examples(k.t, "kubernetes/*.yaml")[example])
+	all := documents(k.t, text)
+	if said, code := k.make(path, all[len(all)-1]); code != 201 {
+		k.t.Fatalf("%d: %v", code, at(said, "message"))
+	}
 }
 
 // looks starts new pods, and reports ended ones.
@@ -214,21 +276,21 @@ func (k *kubelet) tells(name, phase string, state object) {
 	}
 }
 
-// waits runs the pods until the named job is over, and returns its last condition and the exit codes of its
+// waits runs the pods until the job at a path is over, and returns its last condition and the exit codes of its
 // pods, in order.
-func (k *kubelet) waits(job string, now func()) (condition object, codes []int) {
+func (k *kubelet) waits(path string, now func()) (condition object, codes []int) {
 	k.t.Helper()
-	k.await("the end of "+job, func() bool {
+	k.await("the end of "+path, func() bool {
 		k.looks()
 		if now != nil {
 			now()
 		}
-		standing, _, err := k.ask("GET", jobs+"/"+job, nil)
+		standing, _, err := k.ask("GET", path, nil)
 		if err != nil {
 			k.t.Fatal(err)
 		}
 		for _, c := range list(standing, "status", "conditions") {
-			if kind := at(c, "type"); at(c, "status") == "True" && (kind == "Complete" || kind == "Failed") {
+			if kind := at(c, "type"); at(c, "status") == "True" && (kind == "Complete" || kind == "Completed" || kind == "Failed") {
 				condition = c.(object)
 			}
 		}
@@ -258,7 +320,7 @@ func TestNightlyOnKubernetes(t *testing.T) {
 	lab(t)
 	c := newKubernetes(t)
 	t.Run("strictly", func(t *testing.T) {
-		c := &kubernetes{t, c.url, c.http}
+		c := c.of(t)
 		cron := written(t)
 		if said, code := c.make(cronJobs, cron); code != 201 {
 			t.Fatalf("%d: %v", code, at(said, "message"))
@@ -271,7 +333,7 @@ func TestNightlyOnKubernetes(t *testing.T) {
 		c.ask("DELETE", cronJobs+"/nightly", nil)
 	})
 	on := func(t *testing.T) *kubelet {
-		return &kubelet{&kubernetes{t, c.url, c.http}, newUnwatched(t), map[string]bool{}, map[string]int{}, map[string]*osexec.Cmd{}}
+		return newKubelet(t, c)
 	}
 	t.Run("75", func(t *testing.T) {
 		k, cron := on(t), written(t)
@@ -286,7 +348,7 @@ func TestNightlyOnKubernetes(t *testing.T) {
 			return name != ""
 		})
 		k.ask("DELETE", cronJobs+"/nightly?propagationPolicy=Orphan", nil)
-		condition, codes := k.waits(name, nil)
+		condition, codes := k.waits(jobs+"/"+name, nil)
 		if condition["type"] != "Complete" || !slices.Equal(codes, []int{0, 75}) {
 			t.Errorf("%v after %v", condition, codes)
 		}
@@ -302,7 +364,7 @@ func TestNightlyOnKubernetes(t *testing.T) {
 		if said, code := k.make(jobs, once(written(t), "exhausted")); code != 201 {
 			t.Fatalf("%d: %v", code, at(said, "message"))
 		}
-		condition, codes := k.waits("exhausted", nil)
+		condition, codes := k.waits(jobs+"/exhausted", nil)
 		if condition["type"] != "Failed" || condition["reason"] != "PodFailurePolicy" || !slices.Equal(codes, []int{12}) {
 			t.Errorf("%v after %v", condition, codes)
 		}
@@ -320,7 +382,7 @@ func evicted(t *testing.T, k *kubelet) {
 		t.Fatalf("%d: %v", code, at(said, "message"))
 	}
 	gone := false
-	condition, codes := k.waits("evicted", func() {
+	condition, codes := k.waits(jobs+"/evicted", func() {
 		if _, err := os.Stat(filepath.Join(k.n.dir, "been")); err == nil && !gone {
 			gone = true
 			name := slices.Collect(maps.Keys(k.begun))[0]
