@@ -170,9 +170,13 @@ type Refused struct{ Path, Why string }
 
 func (e *Refused) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Why) }
 
-// ownedOnly refuses files and folders that belong to another user, or that others may write to.
+// ownedOnly refuses files and folders that belong to another user, or that others may write to. Those of a volume's
+// group are its users' own.
 func ownedOnly(path string, info fs.FileInfo) error {
 	const groupAndOthers = 0o022
+	if private.ForGroup(path, info) {
+		return nil
+	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int64(stat.Uid) != int64(os.Geteuid()) {
 		return &Refused{path, fmt.Sprintf("it belongs to another user (uid %d)", stat.Uid)}
 	}

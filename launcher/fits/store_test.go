@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // writerRole makes the test binary a process that writes fits: a folder and its number.
@@ -190,6 +191,30 @@ func TestFilesWritableByOthersAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused(t, name, store)
+	}
+}
+
+// Pods of a volume's group read the plans that another of its users remembered next to the job.
+func TestCopyOnAVolumeIsRead(t *testing.T) {
+	store := filled(t)
+	store.Copy = filepath.Join(testenv.Volume(t), "gpt.fits.json")
+	if err := store.Update(func(known []Fit) []Fit { return known }); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []int{os.Geteuid(), 4242} {
+		if err := os.Chown(store.Copy, uid, -1); err != nil {
+			t.Fatal(err)
+		}
+		if fits, err := store.LoadCopy(); err != nil || len(fits) == 0 {
+			t.Errorf("of user %d: %v, %v", uid, fits, err)
+		}
+	}
+	if err := os.Chmod(store.Copy, 0o662); err != nil {
+		t.Fatal(err)
+	}
+	var why *Refused
+	if _, err := store.LoadCopy(); !errors.As(err, &why) {
+		t.Errorf("written by all: %v", err)
 	}
 }
 

@@ -95,7 +95,7 @@ func create(path string, own lockHolder) error {
 		return err
 	}
 	written := path + "." + own.Token
-	if err := os.WriteFile(written, append(text, '\n'), 0o600); err != nil {
+	if err := private.WriteCopy(written, append(text, '\n'), private.Mode); err != nil {
 		return err
 	}
 	return errors.Join(os.Link(written, path), os.Remove(written))

@@ -26,6 +26,7 @@ import (
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -574,6 +575,28 @@ func TestFilesThatOthersCouldWriteAreNotSent(t *testing.T) {
 		if p.events() != "" {
 			t.Errorf("%s: sent %s", name, p.events())
 		}
+	}
+}
+
+// An event that a pod has left is sent by a pod of another user of the volume's group.
+func TestEventsOnAVolumeAreSent(t *testing.T) {
+	dir := testenv.Volume(t)
+	box := outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}
+	m := Notification{ID: strings.Repeat("a", 32), Event: Trained, Run: "left", Time: time.Now()}
+	body, err := json.Marshal(m)
+	if err == nil {
+		_, err = box.put(m.ID, body)
+	}
+	for _, name := range []string{"", eventFile} {
+		err = errors.Join(err, os.Chown(filepath.Join(box.dir, m.ID, name), 4242, -1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &post{}
+	begin(t, t.Context(), dir, "now", p).over(t)
+	if p.events() == "" {
+		t.Error("nothing was sent")
 	}
 }
 

@@ -45,7 +45,7 @@ const (
 // was sent.
 func (o outbox) put(id string, body []byte) (fresh bool, err error) {
 	folder := filepath.Join(o.dir, id)
-	if err := errors.Join(journal.MakeFolder(o.dir), private.Mkdir(folder), private.CheckOwn(folder)); err != nil {
+	if err := errors.Join(journal.MakeFolder(o.dir), private.Mkdir(folder), private.CheckShared(folder)); err != nil {
 		return false, err
 	}
 	for _, name := range []string{eventFile, sentFile} {
@@ -69,7 +69,7 @@ func (o outbox) read(id string) ([]byte, error) {
 	if _, err := os.Lstat(filepath.Join(o.dir, id, sentFile)); err == nil {
 		return nil, fs.ErrNotExist
 	}
-	if err := private.CheckOwn(filepath.Join(o.dir, id)); err != nil {
+	if err := private.CheckShared(filepath.Join(o.dir, id)); err != nil {
 		return nil, err
 	}
 	return o.readOwn(filepath.Join(id, eventFile))
@@ -78,7 +78,7 @@ func (o outbox) read(id string) ([]byte, error) {
 // readOwn reads a file of the outbox, if the user owns it.
 func (o outbox) readOwn(name string) ([]byte, error) {
 	path := filepath.Join(o.dir, name)
-	if err := private.CheckOwn(path); err != nil {
+	if err := private.CheckShared(path); err != nil {
 		return nil, err
 	}
 	return private.ReadHead(path, largest)
@@ -151,7 +151,7 @@ func (o outbox) remove(id string) bool {
 // folder is not touched.
 func (o outbox) isEntry(id string) bool {
 	info, err := os.Lstat(filepath.Join(o.dir, id))
-	if err != nil || !info.IsDir() || private.CheckOwn(filepath.Join(o.dir, id)) != nil {
+	if err != nil || !info.IsDir() || private.CheckShared(filepath.Join(o.dir, id)) != nil {
 		return false
 	}
 	return !slices.ContainsFunc(list(filepath.Join(o.dir, id), mostFiles), func(name string) bool { return !isEntryFile(name) })

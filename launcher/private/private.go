@@ -1,7 +1,7 @@
 // Package private creates and opens gpurun's own files and folders. Their modes are 0600 and 0700, because
 // command lines, outputs and configurations may have content that other users must not read. It follows no
 // links, because a link that a job, or another user, put in place of a file must not make gpurun write
-// elsewhere.
+// elsewhere. On a volume of Kubernetes that a group shares, the modes are 0660 and 2770 (shared.go).
 //
 // Links above the run directory are allowed: .gpurun may be a link to a larger disk.
 package private
@@ -26,13 +26,27 @@ const Mode fs.FileMode = 0o600
 const dirMode fs.FileMode = 0o700
 
 // MkdirAll creates a folder and the missing folders above it.
-func MkdirAll(dir string) error { return os.MkdirAll(dir, dirMode) }
+func MkdirAll(dir string) error {
+	above := filepath.Dir(dir)
+	if _, err := os.Stat(above); above != dir && errors.Is(err, fs.ErrNotExist) {
+		if err := MkdirAll(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, dirMode); err == nil {
+		return shareFolder(dir)
+	}
+	return os.MkdirAll(dir, dirMode) // it exists, or cannot be made
+}
 
 // Mkdir creates one folder. If the path exists, it must be a folder that CheckOwner accepts, and not a link.
 // The error is an *os.PathError.
 func Mkdir(dir string) error {
 	err := os.Mkdir(dir, dirMode)
-	if err == nil || !errors.Is(err, fs.ErrExist) {
+	if err == nil {
+		return shareFolder(dir)
+	}
+	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	info, err := os.Lstat(dir)
@@ -43,6 +57,15 @@ func Mkdir(dir string) error {
 		return &os.PathError{Op: "mkdir", Path: dir, Err: unix.ENOTDIR}
 	}
 	return CheckOwner(dir)
+}
+
+// MkdirTemp creates a folder with a new name, as os.MkdirTemp does.
+func MkdirTemp(dir, pattern string) (string, error) {
+	made, err := os.MkdirTemp(dir, pattern)
+	if err != nil {
+		return "", err
+	}
+	return made, shareFolder(made)
 }
 
 // MkdirBelow creates a folder below root, and the folders between, as Mkdir does.
@@ -79,6 +102,9 @@ func OpenFile(path string, flag int) (*os.File, error) {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = &os.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	if err == nil && flag&os.O_CREATE != 0 && info.Mode().Perm() == Mode && sharedByGroup(filepath.Dir(path)) {
+		err = f.Chmod(Mode | forGroup)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -156,7 +182,8 @@ func Within[T any](patience time.Duration, do func() T) (result T, over bool) {
 }
 
 // WriteFile writes a file atomically: a temporary file in the same folder is synced, then renamed over the
-// old file or link. mode is Mode, or the mode of the file that it copies. The owner can always read it.
+// old file or link. mode is Mode, or the mode of the file that it copies. The owner can always read it, and the
+// group that shares a volume a file of Mode.
 func WriteFile(path string, content []byte, mode fs.FileMode) error {
 	if err := replace(path, content, mode, (*os.File).Sync); err != nil {
 		return err
@@ -173,6 +200,9 @@ func replace(path string, content []byte, mode fs.FileMode, sync func(*os.File) 
 	f, err := os.CreateTemp(filepath.Dir(path), ".gpurun-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if mode == Mode && sharedByGroup(filepath.Dir(path)) {
+		mode |= forGroup
 	}
 	_, err = f.Write(content)
 	err = errors.Join(err, f.Chmod(0o400|mode.Perm()), sync(f), f.Close())

@@ -193,7 +193,7 @@ func install(dir, before string, orders Orders) (*Installed, error) {
 	if strings.ContainsRune(dir, os.PathListSeparator) {
 		return nil, fmt.Errorf("PYTHONPATH cannot hold %q, which contains a colon", dir)
 	}
-	folder, err := os.MkdirTemp(dir, "probe-*")
+	folder, err := private.MkdirTemp(dir, "probe-*")
 	if err != nil {
 		return nil, err
 	}
@@ -275,8 +275,8 @@ func plantParts(folder, before string) error {
 		return err
 	}
 	compiled, err := compiledFolder(hex.EncodeToString(digest.Sum(nil)[:16]))
-	if err != nil {
-		return nil // Python compiles the parts in each attempt
+	if err != nil { // Python compiles the parts in each attempt
+		return private.Mkdir(filepath.Join(folder, "__pycache__"))
 	}
 	return os.Symlink(compiled, filepath.Join(folder, "__pycache__"))
 }
@@ -310,7 +310,7 @@ func compiledFolder(digest string) (string, error) {
 		return "", err // there is no home to make one in
 	}
 	folder := filepath.Join(cache, "gpurun", "probe-"+digest)
-	if err := private.MkdirAll(folder); err != nil {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return "", err
 	}
 	if err := private.CheckOwner(cache); err != nil {

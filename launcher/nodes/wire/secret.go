@@ -106,6 +106,10 @@ func readSecret(f *os.File) ([]byte, error) {
 	if err := isPrivate(f.Name(), stat); err != nil {
 		return nil, err
 	}
+	return parseFile(f)
+}
+
+func parseFile(f *os.File) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(f, mostSecretText+1))
 	if err != nil {
 		return nil, err

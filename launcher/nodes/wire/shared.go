@@ -70,12 +70,15 @@ func awaitSecret(ctx context.Context, path string, there func(context.Context) s
 	}
 }
 
-// readOwn reads a secret that a gpurun of the same user wrote.
+// readOwn reads a secret that a gpurun of the same user wrote, or of the group that shares the volume.
 func readOwn(path string) ([]byte, error) {
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && private.ForGroup(path, info) {
+		return parseFile(f)
+	}
 	return readSecret(f)
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/hex"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestNewSecret(t *testing.T) {
@@ -121,6 +123,24 @@ func TestOwnersOfSecrets(t *testing.T) {
 	}
 	if err := isPrivate("f", unix.Stat_t{Uid: 0, Mode: unix.S_IFREG | 0o440}); (err == nil) != (me != 0) {
 		t.Errorf("a volume with an fsGroup, as user %d: %v", me, err)
+	}
+}
+
+// A pod reads the secret that another user of the volume's group left, and none that others can write to.
+func TestSecretOnAVolume(t *testing.T) {
+	path := filepath.Join(testenv.Volume(t), "runs", "secret")
+	left, err := leaveSecret(path)
+	if err = errors.Join(err, os.Chown(path, 4242, -1)); err != nil {
+		t.Fatal(err)
+	}
+	if read, err := leaveSecret(path); err != nil || !bytes.Equal(read, left) {
+		t.Errorf("%x, %v, want %x", read, err, left)
+	}
+	if err := os.Chmod(path, 0o662); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leaveSecret(path); err == nil || !strings.Contains(err.Error(), "another user (uid 4242)") {
+		t.Errorf("written by all: %v", err)
 	}
 }
 

@@ -187,6 +187,11 @@ def leads(path):
         return True  # it is another user's, and so was not told
 
 
+def mode(path):
+    """Return the mode of a new file: the group of a volume that shares the folder can read it."""
+    return 0o640 if os.stat(os.path.dirname(path)).st_mode & 0o2070 == 0o2070 else 0o600
+
+
 def claim(path):
     """Makes this process the rank, unless a living one is. Claims follow each other:
     the next one bears the number of the process that held the one before."""

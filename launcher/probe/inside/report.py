@@ -181,7 +181,7 @@ def save(path, told):
 
     text = json.dumps(told).encode("ascii")
     part = path + ".part"
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, rank.mode(path))
     try:
         whole = os.write(fd, text) == len(text)
     finally:

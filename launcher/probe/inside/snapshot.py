@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from . import digest, memory, process, repeats, report, steps
+from . import digest, memory, process, rank, repeats, report, steps
 
 
 STEPS = 3  # that are recorded, unless all are
@@ -238,7 +238,7 @@ def digested(found):
 def save(path, text):
     """Writes a file atomically."""
     part = path + ".part"
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, rank.mode(path))
     try:
         left = memoryview(text)
         while left:

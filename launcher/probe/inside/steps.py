@@ -304,7 +304,8 @@ def write():
     n = clock["base"] + clock["n"]
     own = "%12.6f %12.6f" % (pace.own() if "over" in clock else (0, 0))
     record = "%12d %12d %24.10g %20.6f %s %5s %s %12d\n" % (n, total, loss, clock["at"], "%3d %15d %15d %15d %9d" % held(), clock["phase"], own, n)
-    fd = os.open(process.file("steps"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    path = process.file("steps")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, rank.mode(path))
     try:
         os.pwrite(fd, record.encode("ascii"), 0)
     finally:
