@@ -182,7 +182,7 @@ func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 		return format.Knob{Scope: strategy.ScopeDerived}, ""
 	}
 	if found.Entry() == nil {
-		return format.Knob{Absent: fmt.Sprintf("%s is not named by an argument of the command, so that gpurun cannot change it", found.target.name()), Fixed: strategy.Number(int(found.target.fixed))}, ""
+		return format.Knob{Absent: fmt.Sprintf("no word of the command is the path of the file, so that gpurun cannot replace %s", found.target.name()), Fixed: strategy.Number(int(found.target.fixed))}, ""
 	}
 	parsed, problems := format.FromKnobs(map[string]any{string(found.Knob): found.Entry()})
 	if len(problems) > 0 {

@@ -257,8 +257,12 @@ func (f Facts) text(v value) string {
 	switch {
 	case v.Const.known:
 		return fmt.Sprint(v.Const.value)
+	case v.Name == "absent":
+		return "…"
 	case v.Name != "":
 		return v.Name
+	case len(v.Any) > 1:
+		return "(" + f.text(v.Any[0]) + " or …)"
 	case v.Any != nil:
 		return f.text(v.Any[0])
 	case len(v.Of) == 2 && !regexp.MustCompile(`[a-z]`).MatchString(v.Op):
