@@ -202,7 +202,7 @@ func (r *Request) complete(p memory.RankPlan) error {
 	if r.Job != nil {
 		who = "the job does"
 	}
-	return errext.Errorf("add "+strings.Join(flags, " "), "%s not say the %s", who, join(names))
+	return errext.Errorf("add "+strings.Join(flags, " "), "%s not give the %s", who, join(names))
 }
 
 // join returns a list for a sentence.
