@@ -394,6 +394,7 @@ func TestSpeedUpAfterRepeatsInPlace(t *testing.T) {
 			o.inv.Checkpoint, o.inv.CheckpointWritten = "ckpt-1", o.inv.At
 		}, "", "ckpt-1"},
 		"it resumed":                   {func(o *prospects) { o.now.From = "ckpt-0" }, "the attempt has written no complete checkpoint", ""},
+		"nothing was done again":       {func(o *prospects) { o.now.InPlace = nil }, "no attempt of this run has resumed from a checkpoint and made a step", ""},
 		"switched off":                 {func(o *prospects) { o.policy.Climb = false }, "recovery.climb = false", ""},
 		"once":                         {func(o *prospects) { o.history = []Attempt{{Climb: &Decision{}}} }, "a run speeds up once", ""},
 		"not worth it":                 {func(o *prospects) { o.now.Stepping.Total = 700 }, "it would save", ""},

@@ -93,6 +93,7 @@ func TestRemediesOfEarlierAttemptsAreArmed(t *testing.T) {
 		"nothing known":       {nil, nil, plan, nil, nil},
 		"this run":            {nil, before, plan, nil, []ArmedRung{{RungCheckpointing, 2048, 512, 0}}},
 		"another plan":        {nil, before, smaller, nil, nil},
+		"calls of no size":    {nil, []Attempt{{Plan: plan, InPlace: []RankInPlace{repeat(0, 3, 0, 0)}}}, plan, nil, nil}, // in an evaluation
 		"an earlier run":      {earlier, nil, plan, nil, earlier.Rungs},
 		"an earlier run's":    {earlier, nil, smaller, nil, nil},
 		"both":                {earlier, before, plan, nil, []ArmedRung{{RungCheckpointing, 1000, 512, 0}, {RungOffloadActivations, 8192, 0, 0}}},
@@ -110,6 +111,19 @@ func TestRemediesOfEarlierAttemptsAreArmed(t *testing.T) {
 	}
 }
 
+// A batch in four parts needs other sizes than one in two. The remedies are in their order.
+func TestRemediesAreArmedForEachNumberOfParts(t *testing.T) {
+	in := func(rung Rung, parts int, elements int64) RankInPlace {
+		r := repeat(0, 1, elements, 0)
+		r.Rung, r.Parts = rung, parts
+		return r
+	}
+	got := Arm(nil, []RankInPlace{in(RungOffloadActivations, 0, 512), in(RungSplit, 4, 4096), in(RungSplit, 2, 2048)})
+	if diff := cmp.Diff([]ArmedRung{{RungSplit, 2048, 0, 2}, {RungSplit, 4096, 0, 4}, {RungOffloadActivations, 512, 0, 0}}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // The process that acts in place reports no setting that did not take effect, and no rank differs from the others.
 func TestRepeatsInPlaceChangeNoSetting(t *testing.T) {
 	j := changeable()
@@ -119,6 +133,7 @@ func TestRepeatsInPlaceChangeNoSetting(t *testing.T) {
 		want  Plan
 	}{
 		"in place":     {[]InPlace{repeat(1, 3, 1, 1).InPlace}, Plan{MicroBatchSize: "8"}},
+		"optimizer":    {[]InPlace{{Phase: "optimizer"}}, Plan{MicroBatchSize: "8", ActivationCheckpointing: "full"}},
 		"not in place": {nil, Plan{MicroBatchSize: "8", ActivationCheckpointing: "full"}},
 	} {
 		e := Evidence{Plan: j.Written, Ranks: 2}
@@ -138,12 +153,21 @@ func TestRepeatsOfARanksProcessesAreOneEntry(t *testing.T) {
 	backward.Phase = "backward"
 	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 5, InPlace: []InPlace{one}}})
 	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 4, InPlace: []InPlace{other, backward}, InPlaceRefused: &InPlaceRefusal{"forward", 9, "the model is compiled", nil}}})
+	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 6, InPlaceRefused: &InPlaceRefusal{"forward", 12, "the model is compiled", nil}}})
 	got := e.InPlace()
 	if len(got) != 2 || got[0].Times != 4 || got[0].Seconds != secondsOf(1.5) || got[0].Step != 3 || got[0].LastStep != 7 || got[0].Elements != 2048 || got[0].Longest != 512 {
 		t.Errorf("repeats %+v", got)
 	}
-	if rank, refused := e.InPlaceRefused(); rank != 0 || refused.Step != 9 {
+	if rank, refused := e.InPlaceRefused(); rank != 0 || refused.Step != 12 {
 		t.Errorf("refused %+v on rank %d", refused, rank)
+	}
+	all := slices.Repeat([]InPlace{one}, 2*mostInPlace)
+	for i := range all {
+		all[i].Parts = i + 2
+	}
+	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 5, InPlace: all}})
+	if got := e.InPlace(); len(got) != mostInPlace {
+		t.Errorf("%d kinds of repeats", len(got))
 	}
 }
 
@@ -176,6 +200,7 @@ func TestSentencesAboutRepeats(t *testing.T) {
 		"rank 1 ran out of memory in forward at step 1841; the step was done again with recomputed blocks (0.29 s)":                                                                                                                  with(func(r *RankInPlace) { r.Requested, r.Elements, r.Longest = 0, 0, 0 }).Sentence(false),
 		"rank 1 ran out of memory in backward at step 1841 (wanted 2.0 GiB); the step was done again in 4 parts (0.29 s); steps with inputs of 4096 tokens and more are split from here on":                                          with(func(r *RankInPlace) { r.Rung, r.Phase, r.Parts = "", "backward", 4 }).Sentence(true),
 		"rank 1 ran out of memory in optimizer at step 1841 (wanted 2.0 GiB); the step was done again one parameter at a time (0.29 s)":                                                                                              with(func(r *RankInPlace) { r.Rung, r.Phase = "", "optimizer" }).Sentence(true),
+		"rank 1 had little memory left for the optimizer's step at step 1841; it is done one parameter at a time (0.29 s)":                                                                                                           with(func(r *RankInPlace) { r.Rung, r.Phase, r.Requested = "", "optimizer", 0 }).Sentence(true),
 		"rank 1 had little memory left for the loss at step 1841; the forward pass was done again with recomputed blocks (0.29 s); steps with inputs of 4096 tokens and more are recomputed from here on":                            with(func(r *RankInPlace) { r.Phase, r.Requested = "loss", 0 }).Sentence(true),
 		"rank 1 ran out of memory in forward 12 more times, the last time at step 1900; the steps were done again with recomputed blocks (0.29 s in all)":                                                                            with(func(r *RankInPlace) { r.LastStep = 1900 }).Repeats(12),
 		"rank 1 ran out of memory in forward once more, the last time at step 1841; the steps were done again with its activations in host memory (0.29 s in all)":                                                                   with(func(r *RankInPlace) { r.Rung = RungOffloadActivations }).Repeats(1),

@@ -19,7 +19,7 @@ func TestMemoryPressureNamesWhatWouldEndIt(t *testing.T) {
 		"allocator default→expandable, or activation offload none→cpu": {
 			[]string{"checkpointing"}, plan.With(Plan{OffloadActivations: "none"}),
 		},
-		"": {[]string{"allocator", "checkpointing", "offload-activations"}, plan},
+		"": {[]string{"allocator", "checkpointing", "offload-activations"}, plan.With(Plan{Precision: "fp32"})},
 	} {
 		test.plan = test.plan.With(Plan{Attention: "sdpa"})
 		if got := EndsPressure(Policy{Numerics: MixedPrecision, NumericsSaid: true, Never: test.never}, job, test.plan, gpu); got != want {
@@ -49,6 +49,7 @@ func TestMemoryPressureIsOfTheLatestReport(t *testing.T) {
 	for _, f := range []Fact{
 		{Rank: 1, Said: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30}}},
 		{Rank: 0, Said: &ProcessReport{PID: 6}},
+		{Rank: 2, Said: &ProcessReport{PID: 8, Pressure: &Pressure{}}},
 		{Rank: 1, Said: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30, Tried: RungCheckpointing}}},
 	} {
 		e.Add(f)

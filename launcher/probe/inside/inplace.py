@@ -255,9 +255,9 @@ class Guard:
         try:
             call.ended(output)
         except rootstate.Unrepeatable as e:
-            call.never = str(e)
+            call.never = self.why = str(e)
         except Exception as e:
-            call.never = unlooked(e)
+            call.never = self.why = unlooked(e)
         if len(self.pending) >= MOST_CALLS:
             self.pending = [each for each in self.pending if each() is not None][1 - MOST_CALLS:]
         self.pending.append(weakref.ref(call))

@@ -8,6 +8,7 @@ import pickle
 import sys
 import tempfile
 import time
+import traceback
 import types
 import unittest
 import weakref
@@ -15,6 +16,7 @@ from unittest import mock
 
 import harness
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 sys.path.append(os.path.join(harness.HERE, ".."))
@@ -435,6 +437,59 @@ class Refused(Guarded):
 
         self.fails(run, "anomalies", ("forward", 2))
 
+    def test_main_gradients(self):
+        net = loops.Net()
+        net.head.weight.main_grad = torch.zeros(1)
+        self.fails(self.backward, "main_grad", ("backward", 2), net=net)
+
+    def test_sparse_gradients(self):
+        net = loops.Net()
+        net.embed = nn.Embedding(loops.WORDS, loops.WIDTH, sparse=True)
+        self.fails(lambda net: [self.backward(net) for _ in range(2)], "gradients are sparse", ("backward", 5), net=net)
+
+    def test_many_outputs(self):
+        class Many(loops.Net):
+            def forward(self, x):
+                x = super().forward(x)
+                return [x + i for i in range(65)]
+
+        self.fails(lambda net: self.backward(net, lambda out: sum(out).sum()), "more than 64 outputs", ("backward", 2), net=Many())
+
+    def test_argument_that_is_an_iterator(self):
+        class Drawing(loops.Net):
+            def forward(self, rows):
+                return super().forward(next(rows))
+
+        self.fails(lambda net: net(iter([self.x] * 2)), "an argument is an iterator", ("forward", 2), net=Drawing())
+
+    def test_reentrant_checkpointing(self):
+        class Reentrant(loops.Net):
+            def forward(self, x):
+                x = self.blocks[0](self.embed(x))
+                return self.head(self.blocks[2](torch.utils.checkpoint.checkpoint(self.blocks[1], x, use_reentrant=True)))
+
+        self.fails(self.backward, "reentrant checkpointing", ("backward", 1), net=Reentrant())
+        self.fails(self.backward, "runs another one in it", ("backward", 3), net=Reentrant())
+
+    def test_modules_that_were_switched(self):
+        def run(net):
+            loss = net(self.x).sum()
+            net.blocks[1].eval()
+            loss.backward()
+
+        self.fails(run, "switched between training and evaluation", ("backward", 2))
+
+    def test_another_process(self):
+        def run(net):
+            guard.pid = 0  # as after a fork
+            self.backward(net)
+
+        net, plain = loops.Net(), self.guard
+        guard = plain(net)
+        self.guard = lambda net: None
+        self.fails(run, "", ("forward", 2), net=net)
+        self.assertIsNone(self.refused())
+
     def test_scripted_module(self):
         net = loops.Net()
         net.norm = torch.jit.script(nn.LayerNorm(4))
@@ -562,6 +617,7 @@ class Refused(Guarded):
 
     def test_second_failure_in_one_step(self):
         error = self.fails(self.backward, "can't allocate memory", ("forward", 2), ("forward", 3))
+        self.assertEqual(traceback.extract_tb(error.__traceback__)[-1].name, "fail")
         self.assertIsNone(error.__cause__)
         self.fails(self.backward, "can't allocate memory", ("backward", 2), ("forward", 5))
 
