@@ -14,14 +14,32 @@ import (
 // Apply changes the original command so that the job runs with the whole plan. The caller writes
 // the new files under dir, as model.Command describes. A knob that already has its value is not changed.
 func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) (model.Command, error) {
-	d := format.NewDraft(r.Recipe, cmd)
-	old, ranges, err := r.read(d, at)
+	d, err := r.draft(cmd, plan, at)
 	if err != nil {
 		return model.Command{}, err
 	}
+	return d.Finish(dir)
+}
+
+// Edit changes the original command like Apply. Its files are the changed ones under their own names, for the user
+// to change.
+func (r Recipe) Edit(cmd Command, plan strategy.Plan, at Topology) (model.Command, error) {
+	d, err := r.draft(cmd, plan, at)
+	if err != nil {
+		return model.Command{}, err
+	}
+	return d.Edited()
+}
+
+func (r Recipe) draft(cmd Command, plan strategy.Plan, at Topology) (*format.Draft, error) {
+	d := format.NewDraft(r.Recipe, cmd)
+	old, ranges, err := r.read(d, at)
+	if err != nil {
+		return nil, err
+	}
 	next := old.With(plan)
 	if err := settle(d, len(old.Changed(next)) > 0); err != nil {
-		return model.Command{}, err
+		return nil, err
 	}
 	for _, k := range strategy.Knobs {
 		value, wanted := plan[k]
@@ -29,23 +47,23 @@ func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) 
 			continue
 		}
 		if err := turn(d, k, value, ranges[k]); err != nil {
-			return model.Command{}, fmt.Errorf("set %s to %s: %w", k, value, err)
+			return nil, fmt.Errorf("set %s to %s: %w", k, value, err)
 		}
 	}
 	if err := applyGlobal(d, old, next, ranges[strategy.GradientAccumulationSteps]); err != nil {
-		return model.Command{}, err
+		return nil, err
 	}
 	if err := scale(d, old, next); err != nil {
-		return model.Command{}, err
+		return nil, err
 	}
 	for _, name := range r.Rules {
 		if apply := rules[name].Apply; apply != nil {
 			if err := apply(d, old, next); err != nil {
-				return model.Command{}, err
+				return nil, err
 			}
 		}
 	}
-	return d.Finish(dir)
+	return d, nil
 }
 
 // settle writes the settings of every attempt, and those of every changed command.

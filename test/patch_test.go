@@ -73,6 +73,7 @@ for x, in loader:
 		"an attack":        {loop, attack, "train.py:8: accumulation: perturb() has a backward pass, too"},
 		"a loop":           {"from other import train\ntrain()\n", "def train():\n    for x in loader:\n        model(x).backward()\n", "train.py: accumulation: the loop with the backward pass is in other.py, and a patch changes only the script"},
 		"an older Python":  {"import torch\nprint 'x'\n", "", "train.py:2: accumulation: it is not valid Python (SyntaxError)"},
+		"a sum":            {strings.Replace(loop, "model(x).mean()", "(model(x) - perturb(x)).pow(2).sum()", 1), "", "train.py: accumulation: whether the loss is a mean over the samples is not certain: (model(x) - perturb(x)).pow(2).sum()"},
 		"another function": {loop, strings.Replace(attack, "loss.backward()", "x.grad = torch.autograd.grad(loss, x)[0]", 1), ""},
 	} {
 		sources := []format.Source{{Path: "train.py", Text: []byte(test.script)}, {Path: "other.py", Text: []byte(test.module)}}

@@ -326,21 +326,45 @@ func (w *NextWriter) planned(p *Prepared, step strategy.NextStep) (command, diff
 	}
 	r := p.Resolved
 	plan, turned := p.split(step.Plan)
-	change, err := r.recipe.Apply(r.command, plan, r.at, w.Dir)
+	change, err := r.recipe.Edit(r.command, plan, r.at)
 	if err != nil || len(turned)+len(change.Calls) > 0 {
 		return "", ""
 	}
 	if step.Checkpoint != "" {
-		if !exists(r.under(step.Checkpoint)) {
+		if !exists(r.under(step.Checkpoint)) || len(change.Files) > 0 {
 			return "", ""
 		}
-		if change, err = r.recipe.ResumeFrom(change, r.command, plan, step.Checkpoint, w.Dir); err != nil {
+		if change, err = r.recipe.ResumeFrom(change, r.command, plan, step.Checkpoint, w.Dir); err != nil || len(change.Files) > 0 {
 			return "", ""
 		}
 	}
-	if len(change.Files) > 0 || !w.means(p, change, plan) {
+	files, ok := w.filesDiff(r, change.Files)
+	if !ok || !w.means(p, change, plan) {
 		return "", ""
 	}
+	command, diff = w.startWith(p, change, plan)
+	if command == "" && diff == "" && (files == "" || !slices.Equal(change.Argv, r.command.Argv) || len(change.Env) > 0) {
+		return "", ""
+	}
+	return command, files + diff
+}
+
+// filesDiff is the diff of the job's own configuration files; not ok if git cannot apply it here, or if it shows a secret.
+func (w *NextWriter) filesDiff(r Resolved, files map[string][]byte) (diff string, ok bool) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path, err := filepath.Rel(w.From, r.under(name))
+		if old := r.command.Files[name]; err != nil || strings.HasPrefix(path, "..") || old == nil {
+			return "", false
+		} else {
+			diff += string(format.Unified("a/"+path, old, "b/"+path, files[name]))
+		}
+	}
+	return diff, w.Mask.Config(diff) == diff
+}
+
+// startWith is the command that starts a changed command, or the diff of the train.toml that has it.
+func (w *NextWriter) startWith(p *Prepared, change model.Command, plan strategy.Plan) (command, diff string) {
+	r := p.Resolved
 	proposal := r.Job.origin.with(r.Job.Argv, change.Argv)
 	switch {
 	case proposal.Key == "":
@@ -402,6 +426,10 @@ func asWritten(p model.Proposal) string {
 func (w *NextWriter) means(p *Prepared, change model.Command, plan strategy.Plan) bool {
 	command := p.command
 	command.Argv, command.Env = change.Argv, p.env.With(change.Env)
+	if len(change.Files) > 0 {
+		command.Files = maps.Clone(command.Files)
+		maps.Copy(command.Files, change.Files)
+	}
 	read, _, err := p.recipe.Read(command, p.at)
 	return err == nil && !slices.ContainsFunc(strategy.Knobs, func(k strategy.Knob) bool {
 		return plan[k] != "" && plan[k] != p.plan[k] && read[k] != plan[k]

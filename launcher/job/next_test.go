@@ -101,6 +101,48 @@ func TestNextStepsUseTheWordsOfTheJob(t *testing.T) {
 	}
 }
 
+// TestNextStepsChangeTheFilesOfTheJob: a setting in the job's own configuration file is changed there.
+func TestNextStepsChangeTheFilesOfTheJob(t *testing.T) {
+	dir := t.TempDir()
+	const conf = "train:\n  batch: 64   # per GPU\n  lr: 0.1\n"
+	for name, text := range map[string]string{
+		"train.py": "import torch\n", "conf/base.yaml": conf, "secret.yaml": strings.Replace(conf, "  lr", "  token: hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567\n  lr", 1),
+		"train.toml": "[job]\nscript = \"train.py\"\n[launch]\nnproc_per_node = 1\n[knobs]\nmicro_batch_size = { file = \"conf/base.yaml\", path = \"train.batch\", via = { arg = \"--config\" } }\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	knobs := func(file string) map[string]any {
+		return map[string]any{"micro_batch_size": map[string]any{"file": file, "path": "train.batch"}}
+	}
+	for name, test := range map[string]struct {
+		typed []string
+		file  string
+		want  string // the command; empty: none
+	}{
+		"a command line": {[]string{"--run-id", "r1", "python3", "train.py", "--config", "conf/base.yaml"}, "conf/base.yaml", "git apply next.patch && gpurun python3 train.py --config conf/base.yaml"},
+		"a train.toml":   {[]string{"train.toml"}, "", "git apply next.patch && gpurun train.toml"},
+		"a secret":       {[]string{"python3", "train.py", "--config", "secret.yaml"}, "secret.yaml", ""},
+	} {
+		w := nextWriter(t, dir, knobs(test.file), test.typed...)
+		next, ok := w.Write(strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.MicroBatchSize: "16"}}, model.LogPlace{})
+		if ok != (test.want != "") || next.Command != test.want {
+			t.Errorf("%s: %t, %q, want %q", name, ok, next.Command, test.want)
+		}
+		if !ok {
+			continue
+		}
+		if got, want := changedLines(next.Diff), "-  batch: 64   # per GPU\n+  batch: 16   # per GPU"; got != want || next.Kind != strategy.NextPatch {
+			t.Errorf("%s: %s %q, want %q", name, next.Kind, got, want)
+		}
+		applies(t, dir, next.Diff)
+	}
+}
+
 // changedLines are the lines that a diff removes and adds.
 func changedLines(diff string) string {
 	var lines []string

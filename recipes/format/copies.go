@@ -58,6 +58,20 @@ func (d *Draft) Finish(dir string) (model.Command, error) {
 	return change, nil
 }
 
+// Edited turns the draft into a change of the files themselves.
+func (d *Draft) Edited() (model.Command, error) {
+	change := model.Command{Files: map[string][]byte{}}
+	for _, file := range d.changedFiles() {
+		if !inline(file) {
+			change.Files[file] = d.files[file]
+		} else if err := d.point(file, string(d.files[file])); err != nil {
+			return model.Command{}, err
+		}
+	}
+	change.Argv, change.Env, change.Calls = d.Argv, d.Env, d.Calls
+	return change, nil
+}
+
 // nextChanged returns a changed file that has no copy yet, first those that other files name;
 // empty: all have one.
 func (d *Draft) nextChanged() string {

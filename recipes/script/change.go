@@ -121,7 +121,10 @@ func MakePatch(sources []format.Source, parts []PatchPart, ask func(program stri
 			undivided = true // gradients of sums add up
 			continue
 		}
-		part, reason := s.unread(found.Added)
+		part, reason := PatchAccumulation, found.Summed
+		if reason == "" {
+			part, reason = s.unread(found.Added)
+		}
 		if reason == "" {
 			p := Patch{Added: found.Added, Missing: missing, Text: []byte(found.Text), Facts: found.Reading.Facts}
 			p.Diff = string(format.Unified("a/"+script.Path, script.Text, "b/"+script.Path, p.Text))
@@ -145,6 +148,9 @@ func (s *Analysis) unread(added []PatchPart) (part PatchPart, reason string) {
 		switch part {
 		case PatchAccumulation:
 			reason = cmp.Or(s.compares(), s.uncertainty(strategy.GradientAccumulationSteps))
+			if s.facts.unrelated() {
+				reason = "it is not known how the loss follows from a batch"
+			}
 			if reason == batchUncertain { // the patch divides no batch by it
 				reason = ""
 			}
@@ -195,6 +201,7 @@ type changed struct {
 		Reason string
 		Line   int
 	}
+	Summed  string // why the loss may be a sum, which the patch divides
 	Reading SourceReading
 }
 

@@ -129,6 +129,12 @@ func (f Facts) roots(g *gate) []trained {
 	return all
 }
 
+// unrelated reports whether no loss was seen to follow from a batch.
+func (f Facts) unrelated() bool {
+	all := f.roots(nil)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(t trained) bool { return t.Kind != "free" })
+}
+
 // sum returns a loss that adds up the samples.
 func (f Facts) sum(g *gate) (trained, bool) {
 	all := f.roots(g)
@@ -231,7 +237,7 @@ func (s *Analysis) classified(all []trained, sums bool, divided func(trained) (b
 	average := func(reason string, args ...any) strategy.Loss {
 		return strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf(reason, args...)}
 	}
-	if len(all) == 0 {
+	if len(all) == 0 || s.facts.unrelated() {
 		return average(unknownLoss)
 	}
 	loss := strategy.Loss{}

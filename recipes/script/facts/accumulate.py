@@ -393,6 +393,7 @@ class Accumulation:
         of, s = call.func.value, self.s
         if self.undivided:
             return
+        self.summed(of.args[0] if isinstance(of, ast.Call) and last(of.func) == "scale" and of.args else of)
         if isinstance(of, ast.Call) and last(of.func) == "scale":
             loss = of.args[0]
             opened = "(" if not simple(loss) else ""
@@ -403,6 +404,18 @@ class Accumulation:
         dot = s.bytes.rindex(b".", s.end(of), s.end(call.func))
         s.edit(s.start(core), s.start(core), "(")
         s.edit(dot, dot, " / " + self.share + ")")
+
+    def summed(self, loss):
+        """Notes a loss that is written as a sum."""
+        todo = [n for n, _ in self.s.origins(loss, self.s.scope(loss))]
+        while todo:
+            n = todo.pop()
+            if isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Add, ast.Sub, ast.Mult)):
+                todo += [n.left, n.right]
+            elif isinstance(n, ast.Call):
+                made = [n] + [m for m, _ in self.s.origins(n.func, self.s.scope(n)) if isinstance(m, ast.Call)]
+                if last(n.func) == "sum" and isinstance(n.func, ast.Attribute) or any(constant(k.value) == ("sum", True) for m in made for k in m.keywords if k.arg == "reduction"):
+                    self.s.summed = "whether the loss is a mean over the samples is not certain: %s" % text(n)[:50]
 
     def gates(self, s, before):
         """Whether a statement runs once for each step."""
@@ -567,6 +580,10 @@ class Counted(Accumulation):
         s.before(drawn[0], ["for _ in range(%s):" % self.by])
         for part in drawn + [core]:
             s.shift(part, part, s.unit(loop))
+        within = {line for part in drawn + [core] + moved for line in range(part.lineno, part.end_lineno + 1)}
+        for line in range(drawn[0].lineno, core.lineno):
+            if line not in within and s.bytes[s.starts[line - 1]:s.starts[line]].strip().startswith(b"#"):
+                s.edit(s.starts[line - 1], s.starts[line - 1], s.unit(loop))
         self.share = self.by
         self.divide(core)
 

@@ -83,7 +83,7 @@ class Changes:
         self.imports = {}
         for node in self.nodes:
             self.bind(node)
-        self.added, self.block, self.signatures = {}, "", {}
+        self.added, self.block, self.signatures, self.summed = {}, "", {}, ""
 
     # Positions and edits.
 

@@ -329,7 +329,8 @@ class Loss(Rows):
             return self.loss(node.args[0] if name in ("scale", "prepare") and node.args else of, scope, depth, n, active)
         known = self.through(node, scope, depth, n, active)
         if known is not None:
-            return known
+            draws = re.search(r"batch$", name) and known["kind"] in ("free", "data", "rows") and all(g is None or g["kind"] == "free" or g.get("count") for g in map(follow, node.args))
+            return self.rows(node, scope, box=True) if draws else known
         given = [follow(a) for a in ([of] if of is not None else []) + list(args) + [k.value for k in node.keywords]]
         if isinstance(node.func, ast.Name) and name in BUILTINS | {"sorted", "reversed", "iter", "next"}:
             return self.builtin(node, name, scope, given, follow)

@@ -304,7 +304,7 @@ def changed(source, tree, modules, wants, undivided):
         for part in added:
             apply_part(script, part, undivided)
         script.finish()
-    return script.result(), added, missing
+    return script.result(), added, missing, script.summed
 
 
 def apply_part(script, part, undivided):
@@ -332,8 +332,8 @@ def patched(given):
             line = getattr(fault, "lineno", 0) or 0
         return json.dumps({"missing": [{"part": p, "reason": "it is not valid Python (%s)" % why, "line": line} for p in wanted["parts"]]})
     modules = [(m["path"], parsed(dict(m))[0]) for m in given["sources"][1:]]
-    text_, added, missing = changed(source["text"], tree, [(path, t) for path, t in modules if t is not None], wanted["parts"], wanted["undivided"])
-    found = {"text": text_, "added": added, "missing": missing}
+    text_, added, missing, summed = changed(source["text"], tree, [(path, t) for path, t in modules if t is not None], wanted["parts"], wanted["undivided"])
+    found = {"text": text_, "added": added, "missing": missing, "summed": summed}
     if added or not wanted["parts"]:
         found["reading"] = json.loads(answer(dict(given, sources=[dict(source, text=text_)] + given["sources"][1:])))
     return json.dumps(found)
