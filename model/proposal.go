@@ -20,7 +20,8 @@ type Proposal struct {
 	// the job: gpurun's hook sets it in the process.
 	Code       []string
 	Turned     strategy.Plan
-	OwnModel   bool // no library whose models have methods for Turned is in the code
-	Unchanged  bool // words and variables are those of the job
-	Remembered bool // the next start begins with the plan anyway
+	Model      *strategy.Model // the one that the process trains; nil: not known
+	OwnModel   bool            // no library whose models have methods for Turned is in the code
+	Unchanged  bool            // words and variables are those of the job
+	Remembered bool            // the next start begins with the plan anyway
 }

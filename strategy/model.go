@@ -2,15 +2,20 @@ package strategy
 
 import "fmt"
 
-// Model names the largest model that a process trained, by its class and the number of its
-// parameters: "GPT2LMHeadModel 124M"; empty: none was reported.
-func (e *Evidence) Model() string {
-	var largest *Model
+// LargestModel is the largest model that a process trained; nil: none was reported.
+func (e *Evidence) LargestModel() (largest *Model) {
 	for _, r := range e.folded().reports() {
 		if r.Model != nil && (largest == nil || r.Model.Parameters > largest.Parameters) {
 			largest = r.Model
 		}
 	}
+	return largest
+}
+
+// Model names the largest model that a process trained, by its class and the number of its
+// parameters: "GPT2LMHeadModel 124M"; empty: none was reported.
+func (e *Evidence) Model() string {
+	largest := e.LargestModel()
 	if largest == nil || largest.Class == "" {
 		return ""
 	}

@@ -31,7 +31,11 @@ func (p paste) hints() []string {
 	for _, k := range strategy.Knobs {
 		if v, turned := p.Turned[k]; turned {
 			how := inCode[k]
-			if p.OwnModel && k == strategy.ActivationCheckpointing {
+			switch {
+			case k != strategy.ActivationCheckpointing:
+			case p.Model != nil:
+				how = checkpointing(p.Model)
+			case p.OwnModel:
 				how = strings.Replace(how, ofLibraries, "", 1)
 			}
 			hints = append(hints, fmt.Sprintf("gpurun set %s to %s inside the process; %s", k.Short(), v, how))
@@ -51,6 +55,18 @@ var inCode = map[strategy.Knob]string{
 	strategy.LossParts:               "to have it without gpurun, compute the loss of a part of the rows at a time, each in torch.utils.checkpoint.checkpoint",
 	strategy.Attention:               `to have it without gpurun, load the model with attn_implementation="sdpa"`,
 	strategy.Precision:               `to have it without gpurun, run the forward pass in: with torch.autocast("cuda", torch.bfloat16)`,
+}
+
+// checkpointing describes how a model can recompute its activations.
+func checkpointing(m *strategy.Model) string {
+	blocks := "each block"
+	switch {
+	case m.Switch != "":
+		return fmt.Sprintf("to have it without gpurun, call %s() of the model (%s)", m.Switch, m.Class)
+	case len(m.Blocks) > 0:
+		blocks = fmt.Sprintf("each %s of %s", m.Blocks[0].Class, m.Blocks[0].Path)
+	}
+	return "to have it without gpurun, call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on " + blocks
 }
 
 // next returns when the proposal takes effect.

@@ -8,6 +8,7 @@ import (
 	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
 	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // awkward are words that shells and TOML read in their own ways.
@@ -93,5 +94,20 @@ func TestVariablesStay(t *testing.T) {
 	want := `command = "LR=$LR X=1 train.py --seed $SEED $MORE --bs 4"`
 	if got := p.hints(); len(got) != 1 || !strings.HasSuffix(got[0], want) {
 		t.Errorf("%q, want %s", got, want)
+	}
+}
+
+// TestCheckpointingHintNamesWhatTheModelHas: its method, its blocks, or neither.
+func TestCheckpointingHintNamesWhatTheModelHas(t *testing.T) {
+	for want, m := range map[string]*strategy.Model{
+		"call set_grad_checkpointing() of the model (VisionTransformer)":                                        {Class: "VisionTransformer", Switch: "set_grad_checkpointing", Blocks: []strategy.Blocks{{Path: "blocks", Class: "Block", Count: 12}}},
+		"call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each Layer of encoder.layers": {Class: "Net", Blocks: []strategy.Blocks{{Path: "encoder.layers", Class: "Layer", Count: 4}}},
+		"call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block":                   {Class: "Net"},
+	} {
+		proposal := model.Proposal{Turned: strategy.Plan{strategy.ActivationCheckpointing: "full"}, Unchanged: true, Model: m}
+		hints := paste{proposal}.hints()
+		if len(hints) != 1 || !strings.HasSuffix(hints[0], "inside the process; to have it without gpurun, "+want) {
+			t.Errorf("%q, want %q", hints, want)
+		}
 	}
 }

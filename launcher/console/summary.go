@@ -223,6 +223,7 @@ func (p *People) proposal(v launcher.Verdict) {
 	if err != nil {
 		return // no hint is better than an error here
 	}
+	proposal.Model = p.state.Last().Evidence.LargestModel()
 	masked := proposal
 	masked.Words, masked.Env = p.Mask.Words(proposal.Words), p.Mask.Env(proposal.Env)
 	for _, hint := range (paste{masked}).hints() {
