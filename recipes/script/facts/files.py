@@ -174,6 +174,7 @@ class Surface:
                 self.imported(node)
             elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
                 self.assigned.setdefault(dotted(node.targets[0]), []).append(node)
+        self.within = {id(n): c for c in self.nodes if isinstance(c, ast.ClassDef) for n in ast.walk(c) if isinstance(n, ast.Attribute)}
         for node in self.nodes:
             if isinstance(node, ast.Call):
                 self.called(node)
@@ -202,7 +203,31 @@ class Surface:
         return {}
 
     def given(self, node, prefix=""):
-        return dict(self.literal(node), code=prefix + self.code(node))
+        return dict(self.literal(node) or self.through(node), code=prefix + self.code(node))
+
+    def through(self, node):
+        """The literal that the only instance of a class gives to an attribute: the 64 of DM(batch_size=64) for
+        self.batch_size; empty if it is not certain."""
+        made, name = self.within.get(id(node)), last(node)
+        init = next((f for f in made.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None) if made else None
+        stores = [n for n in self.nodes if isinstance(n, ast.Attribute) and n.attr == name and not isinstance(n.ctx, ast.Load)]
+        calls = [n for n in self.nodes if isinstance(n, ast.Call) and last(n.func) == made.name] if init else []
+        if len(calls) != 1 or any(isinstance(a, ast.Starred) for a in calls[0].args) or any(last(b) == made.name for c in self.nodes if isinstance(c, ast.ClassDef) for b in c.bases):
+            return {}
+        param = name
+        if dotted(node) == "self." + name and len(stores) == 1:
+            kept = next((s.value for s in init.body if isinstance(s, (ast.Assign, ast.AnnAssign)) and stores[0] in (s.targets if isinstance(s, ast.Assign) else [s.target])), None)
+            param = kept.id if isinstance(kept, ast.Name) else ""
+        elif dotted(node) != "self.hparams." + name or stores or not any(isinstance(n, ast.Call) and last(n.func) == "save_hyperparameters" and not n.args for n in ast.walk(init)):
+            return {}
+        if any(isinstance(n, ast.Name) and n.id == param and not isinstance(n.ctx, ast.Load) for n in ast.walk(init)):
+            return {}
+        words, call = [a.arg for a in init.args.args], calls[0]
+        given = dict(zip(reversed(words), reversed(init.args.defaults)))
+        given.update(zip(words[1:], call.args))
+        given.update({k.arg: k.value for k in call.keywords})
+        value = self.literal(given[param]) if param in words and param in given and None not in given else {}
+        return value if value.get("known") else {}
 
     def reads(self, node):
         """Whether a node reads the command line."""
