@@ -224,7 +224,8 @@ func TestSlowSharedFolderDelaysNothing(t *testing.T) {
 		if time.Since(began) != Patience || s.Err() != nil {
 			t.Errorf("the end took %s, %v", time.Since(began), s.Err())
 		}
-		close(stuck) // the disk answers again
+		close(stuck)    // the disk answers again
+		synctest.Wait() // for the writes that it held up
 	})
 }
 
