@@ -119,6 +119,9 @@ func (c *fold) memory(d *Diagnosis, ev Evidence, best candidate) {
 	if !d.Cause.OutOfMemory() {
 		return
 	}
+	if c.crashed(best) {
+		d.Device = "cpu"
+	}
 	d.Late = c.late(best)
 	c.grew(d, ev, best)
 	if d.Requested == nil {

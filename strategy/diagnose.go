@@ -235,7 +235,7 @@ func (c *fold) candidates(ev Evidence) []candidate {
 	if h, stalled := c.hangs(); stalled {
 		all = append(all, h)
 	}
-	return consequences(c.unfit(c.ownEvents(confirmWarnings(all))))
+	return consequences(c.unfit(c.ownEvents(confirmWarnings(c.starved(ev, all)))))
 }
 
 // recoveryReach is the largest number of lines between a handled error and the exception that
@@ -310,6 +310,21 @@ func exitMeans(e *Exit) (cause.Code, tier) {
 	default:
 		return cause.Preempted, tierSymptom // another process sent it
 	}
+}
+
+// starved turns crashes of processes in which memory had run out before, and a step was done again, into want of
+// memory. Under a limit of the process's data, native code that does not check its allocations crashes.
+func (c *fold) starved(ev Evidence, all []candidate) []candidate {
+	if ev.Accelerator != "cpu" {
+		return all
+	}
+	short, _ := c.reporting(func(r *ProcessReport) bool { return len(r.InPlace) > 0 })
+	for i, a := range all {
+		if a.code == cause.Segfault && slices.Contains(short, a.rank) {
+			all[i].code = cause.HostOOM
+		}
+	}
+	return all
 }
 
 // killed returns a rank that died by SIGKILL, or that reports that SIGKILL ended a worker of its

@@ -118,6 +118,27 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 	}
 }
 
+// A crash in native code is memory that ran out if memory had run out in the process before, under a limit of its
+// data, which only a job on the CPU has.
+func TestCrashWithoutMemoryIsMemory(t *testing.T) {
+	for _, test := range []struct {
+		accelerator string
+		again       []InPlace
+		want        cause.Code
+		device      string
+	}{
+		{"cpu", []InPlace{{Rung: RungCheckpointing}}, cause.HostOOM, "cpu"},
+		{"cpu", nil, cause.Segfault, ""},
+		{"cuda", []InPlace{{Rung: RungCheckpointing}}, cause.Segfault, ""},
+	} {
+		report := Fact{Rank: 0, Source: "probe", Said: &ProcessReport{PID: 7, InPlace: test.again}}
+		d := Diagnose(Evidence{Ranks: 1, Accelerator: test.accelerator, Facts: append([]Fact{report}, exits(0, 3, 139)...)})
+		if d.Cause != test.want || d.Device != test.device || d.ExitCode != 139 {
+			t.Errorf("%s with %v: %s on %q", test.accelerator, test.again, d.Cause, d.Device)
+		}
+	}
+}
+
 // If there is only one rank, no other rank waits for it.
 func TestHintForAHangOfOneRank(t *testing.T) {
 	for ranks, others := range map[int]bool{1: false, 2: true} {

@@ -111,7 +111,7 @@ func TestRules(t *testing.T) {
 // TestRulesAreExplained: every rule has a sentence.
 func TestRulesAreExplained(t *testing.T) {
 	for _, r := range []Rule{
-		RuleMessage, RuleError, RuleSymptom, RuleWarning, RuleExit, RuleCounter, RuleDriver, RuleNothing,
+		RuleMessage, RuleError, RuleSymptom, RuleWarning, RuleExit, RuleCounter, RuleDriver, RuleNothing, RuleCrash,
 		RuleLastStart, RuleOutlived, RuleIgnored, RuleConsequence, RuleSignal, RuleRoot, RuleUnrecovered,
 	} {
 		if r.Words() == "" {

@@ -19,6 +19,7 @@ const (
 	RuleCounter Rule = "counter"
 	RuleDriver  Rule = "driver-event"
 	RuleNothing Rule = "nothing"
+	RuleCrash   Rule = "crash-without-memory"
 )
 
 // The rules that omit evidence, or put it in its place, before the cause is chosen.
@@ -41,6 +42,7 @@ var ruleWords = map[Rule]string{
 	RuleExit:        "only the exit code is known",
 	RuleCounter:     "the kernel counted a kill for lack of memory",
 	RuleDriver:      "the driver reported an event of the GPU",
+	RuleCrash:       "native code crashed in a process in which memory had run out before: under a limit, it does not check what it allocates",
 	RuleNothing:     "nothing that ends a job was seen",
 	RuleLastStart:   "the output holds several starts of the job, and the last one is diagnosed",
 	RuleOutlived:    "the job made many steps after an error, so the error did not end it",
@@ -61,8 +63,15 @@ func (c *fold) rule(best candidate) Rule {
 		return RuleDriver
 	case c.facts[best.fact].Kills != nil:
 		return RuleCounter
+	case c.crashed(best):
+		return RuleCrash
 	}
 	return map[tier]Rule{tierCause: RuleMessage, tierOwn: RuleError, tierSymptom: RuleSymptom, tierWarning: RuleWarning, tierExit: RuleExit}[best.tier]
+}
+
+// crashed reports whether a candidate is a crash for want of memory; see starved.
+func (c *fold) crashed(a candidate) bool {
+	return a.code == cause.HostOOM && (c.facts[a.fact].Exit != nil || a.finding != nil && a.finding.Code == cause.Segfault)
 }
 
 // Rule is the rule that chose the cause.
