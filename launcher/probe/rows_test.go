@@ -44,3 +44,17 @@ func TestRowsThatDependOnEachOtherAreFound(t *testing.T) {
 		t.Errorf("%d forwards", seen)
 	}
 }
+
+// Large outputs are compared where little memory is left: the question comes after memory ran out.
+func TestLargeOutputsAreComparedInPieces(t *testing.T) {
+	needs(t)
+	folder, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newTrial(t)
+	r.bare = true
+	if got := r.warmed(t, testdata(t, "rows_memory.py"), folder); strings.TrimSpace(got) != "False True" {
+		t.Errorf("%q", got)
+	}
+}

@@ -5,6 +5,7 @@
 # random numbers, the cache of autocast. Hooks on the module itself are not run; where a
 # module in it has a forward hook, or ranks would wait for each other, nothing is run.
 import contextlib
+import math
 import sys
 import warnings
 
@@ -15,6 +16,8 @@ ROWS = 4
 # the kernels are the same, and of several.
 ALIKE = {16: 2e-3, 32: 1e-5, 64: 1e-10}
 NEARLY = {16: 5e-2, 32: 2e-3, 64: 1e-6}
+# Large outputs are compared in pieces of so many numbers: memory may be short.
+AT_ONCE = 1 << 20
 OTHERS = "computes a row from others"
 
 
@@ -146,8 +149,10 @@ def far(one, other, apart):
     if not one.is_floating_point() and not one.is_complex():
         return not torch.equal(one, other)
     bits = 16 if torch.is_autocast_enabled() else torch.finfo(other.dtype).bits
-    one, other = one.double(), other.double()
-    size, gap = float(other.norm()), float((one - other).norm())
+    size = gap = 0.0
+    for some, others in zip(one.reshape(-1).split(AT_ONCE), other.reshape(-1).split(AT_ONCE)):
+        some, others = some.double(), others.double()
+        size, gap = math.hypot(size, float(others.norm())), math.hypot(gap, float((some - others).norm()))
     return not gap <= apart.get(bits, 1e-1) * size + 1e-12 and not (gap != gap and size != size)
 
 
