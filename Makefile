@@ -74,7 +74,7 @@ unit-calm:
 	@GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m ./launcher/probe $$($(GO) list ./... | grep -vE '/(cmd/gpurun|test)$$' | grep -vxF "$$($(LIVELY))")
 
 # Scenes that take long, or more of the machine than a test should.
-SCENES := SecondNight|UsersOfASite|Mpirun|RayJobs|TestPodman|DistModule|Slurm(Nodes|Series|Requeues)|SlurmSubmitit|SlurmLightning|TestNodes$$|ASlowNodeIsNamed|NodesOutlive|Nights|NightlyByCron|OnKubernetes|ReadOnlyPod|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere|ScriptWithoutAGPU
+SCENES := SecondNight|UsersOfASite|Mpirun|RayJobs|TestPodman|DistModule|Slurm(Nodes|Series|Requeues)|SlurmSubmitit|SlurmLightning|TestNodes$$|ASlowNodeIsNamed|NodesOutlive|Nights|NightlyByCron|OnKubernetes|ReadOnlyPod|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere|ScriptWithoutAGPU|ScriptsOfDifferentMake
 
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
