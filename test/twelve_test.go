@@ -45,7 +45,7 @@ var scriptsOfDifferentMake = []struct {
 	{"03-bert-hf-trainer", "torch transformers accelerate", answers{inPlace, inPlace}},
 	{"04-unet-lightning19", "torch pytorch_lightning", answers{inPlace, notRescued}},
 	{"05-vit-lightning2", "torch lightning timm", answers{inPlace, inPlace}},
-	{"06-gpt-accelerate", "torch transformers accelerate", answers{inPlace, notRescued}},
+	{"06-gpt-accelerate", "torch transformers accelerate", answers{inPlace, relaunched}},
 	{"07-lstm-hydra", "torch hydra", answers{relaunched, notRescued}},
 	{"08-audio-ddp", "torch", answers{inPlace, inPlace}},
 	{"09-dcgan", "torch", answers{notRescued, notRescued}},
