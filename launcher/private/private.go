@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -196,7 +197,25 @@ func WriteCopy(path string, content []byte, mode fs.FileMode) error {
 	return replace(path, content, mode, func(*os.File) error { return nil })
 }
 
-func replace(path string, content []byte, mode fs.FileMode, sync func(*os.File) error) error {
+// WriteForOwner is like WriteCopy with Mode, but gives a file that root writes to the owner and group of the folder,
+// who could not read it otherwise.
+func WriteForOwner(path string, content []byte) error {
+	return replace(path, content, Mode, func(f *os.File) error { return giveAway(f, filepath.Dir(path)) })
+}
+
+// giveAway gives a new file of root to the owner and group of its folder.
+func giveAway(f *os.File, dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil || os.Geteuid() != 0 {
+		return err
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 {
+		return f.Chown(int(owner.Uid), int(owner.Gid))
+	}
+	return nil
+}
+
+func replace(path string, content []byte, mode fs.FileMode, finish func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".gpurun-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -205,7 +224,7 @@ func replace(path string, content []byte, mode fs.FileMode, sync func(*os.File) 
 		mode |= forGroup
 	}
 	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(0o400|mode.Perm()), sync(f), f.Close())
+	err = errors.Join(err, f.Chmod(0o400|mode.Perm()), finish(f), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -91,5 +92,30 @@ func TestLinksOfAReportElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	if path, err := Make(run, "-", "v9", &out); err != nil || path != "" || !strings.Contains(out.String(), "journal.jsonl") || strings.Contains(out.String(), `href="journal`) {
 		t.Errorf("%q, %v", path, err)
+	}
+}
+
+// A report that root writes into a user's run directory stays the user's.
+func TestReportOfRootBelongsToTheOwnerOfTheRun(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can write into the folder of another user")
+	}
+	run, above := copied(t, "lightning"), t.TempDir()
+	if err := os.Chown(run, 4242, 4243); err != nil {
+		t.Fatal(err)
+	}
+	for to, want := range map[string][2]uint32{"": {4242, 4243}, filepath.Join(above, "x.html"): {0, uint32(os.Getegid())}} {
+		path, err := Make(run, to, "v9", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stat := info.Sys().(*syscall.Stat_t)
+		if got := [2]uint32{stat.Uid, stat.Gid}; got != want || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s belongs to %v, want %v, mode %v", path, got, want, info.Mode())
+		}
 	}
 }

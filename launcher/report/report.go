@@ -65,6 +65,9 @@ func (d Data) toFile(path string) (err error) {
 	if err := Write(&page, d); err != nil {
 		return err
 	}
+	if d.From == "." { // the user's own folder, also where root writes the report
+		return launcher.RunDirError(d.Dir, private.WriteForOwner(path, page.Bytes()))
+	}
 	return launcher.RunDirError(d.Dir, private.WriteCopy(path, page.Bytes(), private.Mode))
 }
 
