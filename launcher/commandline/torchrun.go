@@ -112,7 +112,7 @@ var policyOptions = []Option{
 	{Name: "never", Value: "NAME,…", Whole: true, About: "remedies or knobs to leave alone; may be given several times"},
 	{Name: "no-in-place", Bare: true, Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.NotInPlace },
 		About: "do not do a step again inside the process that ran out of memory: relaunch the job"},
-	{Name: "max-attempts", Value: "N", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.MaxAttempts }, About: "how often the job is started at most"},
+	{Name: "max-attempts", Value: "N", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.MaxAttempts }, About: "the most attempts; one that a signal or the scheduler ended does not count"},
 	{Name: "device-memory", Value: "SIZE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.DeviceMemory },
 		About: "a ceiling for each rank, such as 24GiB"},
 }

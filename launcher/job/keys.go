@@ -188,7 +188,7 @@ var recoveryKeys = []FileKey{
 		Name: "climb", Form: TruthForm, Default: "true",
 		About: "one relaunch, at a checkpoint, to a faster plan where memory is left; false: only proposed", at: func(j *Job) any { return &j.Policy.Climb },
 	},
-	{Name: "max_attempts", Form: NumberForm, Least: 1, Most: many, Default: "20", About: "how often the job is started at most", at: func(j *Job) any { return &j.Policy.MaxAttempts }},
+	{Name: "max_attempts", Form: NumberForm, Least: 1, Most: many, Default: "20", About: "the most attempts; one that a signal or the scheduler ended does not count", at: func(j *Job) any { return &j.Policy.MaxAttempts }},
 	{
 		Name: "numerics", Form: TextForm, Words: numerics, Default: `"mixed-precision"`,
 		About: "preserve: same dtypes and optimizer; any: also the remedies optimizer and sequence", at: func(j *Job) any { return &j.Policy.Numerics },
