@@ -94,6 +94,7 @@ var groups = []group{
 		{name: "memory", examine: memory},
 		{name: "shared memory", examine: sharedMemory, lateFix: "/dev/shm does not answer: restart the container or the machine"},
 		{name: "clock", examine: clock},
+		{name: "configurations", examine: configurations, lateFix: diskHangs},
 	}},
 	{"limits", "Limits", []check{
 		{name: "locked memory", needs: limitsKnown, examine: lockedMemory},

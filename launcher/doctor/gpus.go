@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/procfs"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy"
@@ -87,9 +89,12 @@ func devices(ctx context.Context, p *patient) Result {
 
 // none returns the result if there are no GPUs, with the reason if it is visible.
 func none(ctx context.Context, p *patient, c cards) Result {
+	promise := job.CheckPromise(ctx, p.job, job.Surroundings{Environ: p.environ}, c.view)
 	switch {
 	case p.forCPU(ctx) && (c.hidden || !onTheBus(p.root)):
 		return found("none, and the job trains on the CPU")
+	case promise != nil:
+		return problem(errext.Hint(promise), "none: %v", promise)
 	case c.hidden:
 		return warn("unset CUDA_VISIBLE_DEVICES, unless the job is to train on the CPU", "none: CUDA_VISIBLE_DEVICES hides all")
 	case c.nvml != nil:

@@ -106,6 +106,19 @@ func TestNoGPU(t *testing.T) {
 	wants(t, devices(t.Context(), p), OK, "2 × AMD GPU", "")
 }
 
+// In a step of Slurm that promised GPUs, none is the problem that ends each job.
+func TestNoGPUWherePromised(t *testing.T) {
+	p := onPaper(t, nil)
+	p.environ = []string{"SLURM_JOB_ID=7", "SLURMD_NODENAME=n1", "SLURM_JOB_NODELIST=n1", "SLURM_STEP_GPUS=0", "CUDA_VISIBLE_DEVICES=0"}
+	r := resultOf(t, p, "devices")
+	wants(t, r, Problem, "none: Slurm promised GPUs (CUDA_VISIBLE_DEVICES=0), and none is usable: there is no NVIDIA driver on n1", "try another node")
+	if code := newReport([]Result{r}, nil).Code(); code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	p.environ[4] = "CUDA_VISIBLE_DEVICES="
+	wants(t, devices(t.Context(), p), Warning, "none", "--gpus=1")
+}
+
 // tries is a patient on whose GPUs things can be tried.
 func tries(t *testing.T, settings map[string]any, devices int) *patient {
 	t.Helper()

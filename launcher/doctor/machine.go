@@ -1,17 +1,22 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy"
@@ -193,4 +198,27 @@ func processes(_ context.Context, p *patient) Result {
 		return warn(fix, "%s: few for %s, whose threads count, too", text, counted(p.ranks(), "rank"))
 	}
 	return found("%s", text)
+}
+
+// configurations checks the defaults for all jobs, of the site and of the user, which each run reads.
+func configurations(_ context.Context, p *patient) Result {
+	j, err := job.Configured(environ.Parse(p.environ))
+	if err == nil {
+		err = j.Refused()
+	}
+	switch {
+	case err != nil:
+		return problem(cmp.Or(errext.Hint(err), "correct the file: gpurun refuses each run until then"), "%s", withoutExcerpts(err))
+	case len(j.Warnings) > 0:
+		return warn("gpurun help config shows what counts", "%s", strings.Join(j.Warnings, "; "))
+	case len(j.Settings()) == 0:
+		return found("none")
+	}
+	return found("%s (gpurun help config)", counted(len(j.Settings()), "key"))
+}
+
+// withoutExcerpts returns the lines of an error without the lines of the file below each.
+func withoutExcerpts(err error) string {
+	lines := slices.DeleteFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.HasPrefix(line, " ") })
+	return strings.Join(lines, "; ")
 }

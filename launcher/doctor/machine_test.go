@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/job"
 )
 
 // tmpfs mounts a file system of that many bytes, which takes root.
@@ -112,4 +113,33 @@ func TestRoomInAFolderOfAnotherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	wants(t, room(dir, 0, "free some"), Problem, "permission denied", "make it writable")
+}
+
+// A mistake in a configuration, with which each run fails, is a problem also without a train.toml.
+func TestConfigurations(t *testing.T) {
+	before := job.SiteConfig
+	job.SiteConfig = ""
+	t.Cleanup(func() { job.SiteConfig = before })
+	home := t.TempDir()
+	file := filepath.Join(home, "gpurun", "config.toml")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := onPaper(t, nil)
+	p.environ = []string{"XDG_CONFIG_HOME=" + home, "XDG_CONFIG_DIRS=" + t.TempDir()}
+	wants(t, resultOf(t, p, "configurations"), OK, "none", "")
+	for _, test := range []struct {
+		text       string
+		state      CheckStatus
+		found, fix string
+	}{
+		{"[recovery]\nmax_attempts = 3\n", OK, "1 key", ""},
+		{"[recovery]\nmax_attempt = 3\nx = 1\n", Problem, file + `:2:1: recovery.max_attempt: unknown key (did you mean "max_attempts"?); ` + file + ":3:1: recovery.x", "correct the file"},
+		{"[recovery\n", Problem, file, "correct the file"},
+	} {
+		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wants(t, resultOf(t, p, "configurations"), test.state, test.found, test.fix)
+	}
 }

@@ -54,6 +54,20 @@ func (s Inspected) checkPromise(ctx context.Context, m Surroundings) (warnings [
 		"%s, and none is usable: %s", said, reason), strategy.CodeRetry)
 }
 
+// CheckPromise returns the error with which a job would end here, if its scheduler promised GPUs and it would see
+// none that is usable. A nil job is any job that uses GPUs.
+func CheckPromise(ctx context.Context, j *Job, m Surroundings, gpus gpu.View) error {
+	if j == nil {
+		j = defaults()
+	}
+	place, err := j.place(m.Environ)
+	if err != nil {
+		return nil // another error of the job
+	}
+	_, err = Inspected{Job: *j, Where: place, env: inherited(m.Environ).With(j.Env), GPUs: gpus}.checkPromise(ctx, m)
+	return err
+}
+
 func (s Inspected) nodeName() string {
 	if s.Where.Node != "" {
 		return s.Where.Node
