@@ -163,7 +163,7 @@ func TestMistypedWordGetsASuggestion(t *testing.T) {
 		"diagnos x":           "did you mean gpurun diagnose?",
 		"--json exlpain":      "did you mean gpurun explain?",
 		"help recipe":         "did you mean gpurun recipes?",
-		"nonesuch":            "gpurun help lists the verbs",
+		"nonesuch":            "gpurun has no such verb (gpurun help lists them)",
 		"diagnose --exitcode": "did you mean --exit-code?",
 	} {
 		code, _, errs := gpurunSays(t, strings.Fields(typed)...)

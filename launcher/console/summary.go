@@ -223,7 +223,9 @@ func (p *People) proposal(v launcher.Verdict) {
 	if err != nil {
 		return // no hint is better than an error here
 	}
-	proposal.Model = p.state.Last().Evidence.LargestModel()
+	if a := p.state.Last(); a != nil {
+		proposal.Model = a.Evidence.LargestModel()
+	}
 	masked := proposal
 	masked.Words, masked.Env = p.Mask.Words(proposal.Words), p.Mask.Env(proposal.Env)
 	for _, hint := range (paste{masked}).hints() {

@@ -174,7 +174,15 @@ class Surface:
                 self.imported(node)
             elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
                 self.assigned.setdefault(dotted(node.targets[0]), []).append(node)
-        self.within = {id(n): c for c in self.nodes if isinstance(c, ast.ClassDef) for n in ast.walk(c) if isinstance(n, ast.Attribute)}
+        self.classes = [n for n in self.nodes if isinstance(n, ast.ClassDef)]
+        self.within = {id(n): c for c in self.classes for n in ast.walk(c) if isinstance(n, ast.Attribute)}
+        self.stores, self.makes = {}, {}  # by name: attributes that are set, and calls
+        for node in self.nodes:
+            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                self.stores.setdefault(node.attr, []).append(node)
+            elif isinstance(node, ast.Call):
+                self.makes.setdefault(last(node.func), []).append(node)
+        self.bases = {last(b) for c in self.classes for b in c.bases}
         for node in self.nodes:
             if isinstance(node, ast.Call):
                 self.called(node)
@@ -210,9 +218,8 @@ class Surface:
         self.batch_size; empty if it is not certain."""
         made, name = self.within.get(id(node)), last(node)
         init = next((f for f in made.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None) if made else None
-        stores = [n for n in self.nodes if isinstance(n, ast.Attribute) and n.attr == name and not isinstance(n.ctx, ast.Load)]
-        calls = [n for n in self.nodes if isinstance(n, ast.Call) and last(n.func) == made.name] if init else []
-        if len(calls) != 1 or any(isinstance(a, ast.Starred) for a in calls[0].args) or any(last(b) == made.name for c in self.nodes if isinstance(c, ast.ClassDef) for b in c.bases):
+        stores, calls = self.stores.get(name, []), self.makes.get(made.name, []) if init else []
+        if len(calls) != 1 or any(isinstance(a, ast.Starred) for a in calls[0].args) or made.name in self.bases:
             return {}
         param = name
         if dotted(node) == "self." + name and len(stores) == 1:
