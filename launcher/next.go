@@ -19,12 +19,12 @@ type Adviser interface {
 	Write(step strategy.NextStep, log model.LogPlace) (model.NextStep, bool)
 }
 
-const (
-	// adviceBound is the time that the interpreter may take to read patched source. All else takes milliseconds.
-	adviceBound = 2 * time.Second
-	// mostSteps is how many are shown.
-	mostSteps = 3
-)
+// AdviceBound is the time that the interpreter may take to read patched source; all else takes milliseconds. If it is over,
+// there are fewer steps, so tests of the steps allow more.
+var AdviceBound = 2 * time.Second
+
+// mostSteps is how many are shown.
+const mostSteps = 3
 
 // next returns what the user can do after a run that ended without training. A failure here does not change
 // how the run ended: then there are fewer steps, or none.
@@ -32,7 +32,7 @@ func (l *Launcher) next(ctx context.Context, s State, d strategy.Decision) []mod
 	if l.Adviser == nil || d.Outcome == strategy.Trained || len(s.History) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), adviceBound)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), AdviceBound)
 	defer cancel()
 	steps := []model.NextStep{}
 	_ = errext.Recovered(func() error { // a bug leaves the steps so far
