@@ -58,6 +58,7 @@ type Journal struct {
 	since   time.Time // when the run's latest gpurun began
 	started int       // attempts
 
+	wrote    bool  // something was appended, or removed
 	size     int64 // of the whole lines
 	reserved int64 // how far the file has room on the disk
 }
@@ -91,15 +92,43 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 	for _, e := range events {
 		j.count(e)
 	}
-	if err := j.cutAt(whole); err != nil {
+	if err := j.continueAt(whole); err != nil {
 		return nil, nil, errors.Join(err, j.Close())
 	}
 	return j, events, nil
 }
 
+// continueAt sets where the next event is written, and cuts off a torn last line. A journal without one stays
+// unchanged: the time of its last write is the end of a run whose verdict is only shown again.
+func (j *Journal) continueAt(size int64) error {
+	info, err := j.file.Stat()
+	if err != nil {
+		return fmt.Errorf("read the journal's size: %w", err)
+	}
+	if info.Size() != size {
+		return j.cutAt(size)
+	}
+	j.size = size
+	_, err = j.file.Seek(size, 0)
+	return err
+}
+
 // Lock takes a lock file outside run directories, and makes it where it is missing. Its folder has one lock
 // only. The error is ErrLocked where another process has it.
 func Lock(path string) (io.Closer, error) { return acquire(path, os.O_CREATE|os.O_RDWR) }
+
+// A lockedFile is a lock file that this process holds.
+type lockedFile struct {
+	*os.File
+	before []byte // the text of the holder before
+}
+
+// restore writes the text of the holder before. Without it, only the host of an ended run is wrong.
+func (l *lockedFile) restore() {
+	if len(l.before) > 0 && l.Truncate(0) == nil {
+		_, _ = l.WriteAt(l.before, 0)
+	}
+}
 
 // acquire takes the lock file, which it opens with a flag; the kernel releases it when the process ends.
 func acquire(path string, flag int) (io.Closer, error) {
@@ -107,10 +136,11 @@ func acquire(path string, flag int) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
-	if err := lockNow(lock); err != nil {
-		holder := make([]byte, 256)
-		n, _ := lock.ReadAt(holder, 0)
-		holder = holder[:n]
+	err = lockNow(lock)
+	holder := make([]byte, 256)
+	n, _ := lock.ReadAt(holder, 0)
+	holder = holder[:n]
+	if err != nil {
 		lock.Close()
 		switch {
 		case errors.Is(err, unix.EWOULDBLOCK):
@@ -127,7 +157,7 @@ func acquire(path string, flag int) (io.Closer, error) {
 			return nil, errors.Join(fmt.Errorf("write the lock: %w", err), lock.Close())
 		}
 	}
-	return lock, nil
+	return &lockedFile{lock, holder}, nil
 }
 
 // lockNow locks a file, or fails where a gpurun has locked it. Processes that only check the lock (locked) hold
@@ -158,6 +188,7 @@ func Read(dir string) ([]launcher.Event, error) {
 
 // cutAt drops a torn last line, so that the next event starts on a new line.
 func (j *Journal) cutAt(size int64) error {
+	j.wrote = true
 	if err := j.file.Truncate(size); err != nil {
 		return fmt.Errorf("cut the journal's torn end: %w", err)
 	}
@@ -210,6 +241,7 @@ func (j *Journal) count(e launcher.Event) {
 }
 
 func (j *Journal) write(line []byte, sync bool) error {
+	j.wrote = true
 	if _, err := j.file.Write(line); err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
@@ -254,9 +286,14 @@ func (j *Journal) Draft(v launcher.Verdict) error {
 	return private.WriteFile(filepath.Join(j.dir, verdictFile), append(j.mask.JSON(text), '\n'), private.Mode)
 }
 
-// Close releases the directory, and the space that was reserved for the journal.
+// Close releases the directory, and the space that was reserved for the journal. If nothing was written, the lock
+// names the run's last gpurun again.
 func (j *Journal) Close() error {
-	_ = j.file.Truncate(j.size) // the rest is reserved space
+	if j.wrote {
+		_ = j.file.Truncate(j.size) // the rest is reserved space
+	} else if l, ok := j.lock.(*lockedFile); ok {
+		l.restore()
+	}
 	return errors.Join(j.file.Close(), j.lock.Close())
 }
 
