@@ -15,7 +15,8 @@ type Adviser interface {
 	// is no such patch.
 	Patched(ctx context.Context) *strategy.Job
 	// Write makes a step's command or diff. It returns false if the job has no words for the step, or if the
-	// result is not what the step needs.
+	// result is not what the step needs. In place of a change of the policy that the site does not allow, it
+	// returns a step of kind NextInspect, with the reason.
 	Write(step strategy.NextStep, log model.LogPlace) (model.NextStep, bool)
 }
 
@@ -47,9 +48,14 @@ func (l *Launcher) addSteps(ctx context.Context, steps *[]model.NextStep, s Stat
 	if d.Outcome == strategy.Exhausted {
 		e.Patched = l.Adviser.Patched(ctx)
 	}
+	var locked []model.NextStep // in place of those that the site does not allow
 	for _, step := range e.NextSteps() {
 		written, ok := l.Adviser.Write(step, s.ending.log)
-		if !ok {
+		switch {
+		case !ok:
+			continue
+		case step.Kind == strategy.NextPolicy && written.Kind == strategy.NextInspect:
+			locked = append(locked, written)
 			continue
 		}
 		if p := step.Expected; p != nil && p.Mean > 0 {
@@ -58,6 +64,9 @@ func (l *Launcher) addSteps(ctx context.Context, steps *[]model.NextStep, s Stat
 		if *steps = append(*steps, written); len(*steps) == mostSteps {
 			return
 		}
+	}
+	if len(locked) > 0 {
+		*steps = append(*steps, locked[0])
 	}
 }
 

@@ -123,6 +123,12 @@ func (w *NextWriter) write(step strategy.NextStep, log model.LogPlace) (next mod
 			return next, true
 		}
 	case strategy.NextPolicy:
+		value, refused := w.Job.allowed(step.Setting, step.Value)
+		if refused != "" {
+			next.Kind, next.Reason, next.Command = strategy.NextInspect, "the site's configuration allows no more: "+refused, w.inspect(log)
+			return next, true
+		}
+		step.Value = value
 		next.Command, next.Diff = w.policy(step)
 		return next, next.Command != "" || next.Diff != ""
 	case strategy.NextRun:

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -221,13 +222,43 @@ type siteLock struct {
 	at   string // "/etc/gpurun/config.toml:3"
 }
 
+// allowed returns the value that a site lets a job have for a key of the policy in place of a looser one: a smaller number
+// of attempts than wanted, if that is more than the job has. refused is why there is none.
+func (j *Job) allowed(key, value string) (allowed, refused string) {
+	wanted, own := *j, Own{}
+	switch key {
+	case strategy.SettingMaxAttempts:
+		own.MaxAttempts = value
+	case strategy.SettingNumerics:
+		own.Numerics = value
+	case strategy.SettingNever:
+		own.Never, wanted.Policy.Never = value, nil
+	}
+	if err := wanted.takePolicy(own); err != nil {
+		return value, ""
+	}
+	for _, l := range wanted.hold() {
+		if l.rule.key != key {
+			continue
+		}
+		if n := wanted.Policy.MaxAttempts; key == strategy.SettingMaxAttempts && n > j.Policy.MaxAttempts {
+			return strconv.Itoa(n), ""
+		}
+		return "", fmt.Sprintf("%s is %s", key, l.locked())
+	}
+	return value, ""
+}
+
 // message says what is locked, and what may be set.
-func (l siteLock) message() string {
+func (l siteLock) message() string { return l.locked() + "; only " + l.rule.tighter + " is allowed" }
+
+// locked says at which value a key is locked, and where.
+func (l siteLock) locked() string {
 	value := ""
 	if set := l.value(); set != "" {
 		value = " at " + set
 	}
-	return fmt.Sprintf("locked%s by %s; only %s is allowed", value, l.at, l.rule.tighter)
+	return "locked" + value + " by " + l.at
 }
 
 // value is the locked value as in a file; empty for a secret.
@@ -402,6 +433,30 @@ func (j *Job) Held() (lines []string) {
 		for _, f := range file.Faults {
 			lines = append(lines, fmt.Sprintf("%s:%d: %s: %s", file.File, f.Line, f.Key, f.Message))
 		}
+	}
+	return lines
+}
+
+// Replaced names the settings whose value at the beginning of a run was looser than now, a line each: the stricter one
+// counts.
+func (j *Job) Replaced(began, now strategy.Policy) (lines []string) {
+	for _, l := range strategy.Limits {
+		counts, ours := began, began
+		l.Tighten(&counts, now)
+		l.Tighten(&ours, j.Policy)
+		if reflect.DeepEqual(counts, began) {
+			continue
+		}
+		setting := l.Key + " as in an earlier start"
+		if reflect.DeepEqual(counts, ours) {
+			setting = l.Key
+			for _, s := range j.Settings() {
+				if s.Key == l.Key {
+					setting = s.String()
+				}
+			}
+		}
+		lines = append(lines, setting+": this is stricter than at the beginning of the run, and counts from now on")
 	}
 	return lines
 }

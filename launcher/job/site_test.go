@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
@@ -174,6 +176,57 @@ func TestFlagsDoNotLoosenLockedKeys(t *testing.T) {
 		_, _, err := Open(t.Context(), append(strings.Fields(words), "train.py"), env, dir)
 		if got := fmt.Sprint(err); (err == nil) != (want == "") || want != "" && !strings.Contains(got, want) {
 			t.Errorf("%s: %v, want %s", words, err, want)
+		}
+	}
+}
+
+// A next step has no command that a locked key refuses: its reason says what is locked, and where.
+func TestNextStepsKeepToLockedKeys(t *testing.T) {
+	needRoot(t)
+	dir, file, env := siteAt(t, "locked = [\"recovery.max_attempts\", \"recovery.numerics\", \"recovery.never\"]\n[recovery]\nmax_attempts = 5\nnever = [\"nvme\"]\n")
+	for _, test := range []struct{ typed, setting, value, command, reason string }{
+		{"train.py", strategy.SettingMaxAttempts, "10", "", "the site's configuration allows no more: recovery.max_attempts is locked at 5 by " + file + ":1"},
+		{"--max-attempts 3 train.py", strategy.SettingMaxAttempts, "6", "gpurun --max-attempts 5 train.py", ""},
+		{"--max-attempts 2 train.py", strategy.SettingMaxAttempts, "4", "gpurun --max-attempts 4 train.py", ""},
+		{"train.py", strategy.SettingNumerics, "any", "", `the site's configuration allows no more: recovery.numerics is locked at "mixed-precision" by ` + file + ":1"},
+		{"--numerics preserve train.py", strategy.SettingNumerics, "mixed-precision", "gpurun --numerics mixed-precision train.py", ""},
+		{"train.py", strategy.SettingNever, "", "", `the site's configuration allows no more: recovery.never is locked at ["nvme"] by ` + file + ":1"},
+		{"--never shard,nvme train.py", strategy.SettingNever, "nvme", "gpurun --never nvme train.py", ""},
+	} {
+		typed := strings.Fields(test.typed)
+		j, _, err := Open(t.Context(), typed, env, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := NextWriter{Prepared: &Prepared{Resolved: Resolved{Inspected: Inspected{Job: *j}}}, Typed: typed, Dir: dir, From: dir, Mask: mask.New(nil, nil)}
+		next, ok := w.Write(strategy.NextStep{Kind: strategy.NextPolicy, Setting: test.setting, Value: test.value}, model.LogPlace{})
+		if refused := next.Kind == strategy.NextInspect; !ok || refused != (test.command == "") || next.Reason != test.reason || !refused && next.Command != test.command || strings.Contains(next.Command, "--") && refused {
+			t.Errorf("%s, %s = %q: %+v", test.typed, test.setting, test.value, next)
+		}
+	}
+}
+
+// A run that began with a looser policy continues with the stricter one, and the warning names where it was set.
+func TestReplacedSettingIsNamed(t *testing.T) {
+	needRoot(t)
+	dir, file, env := siteAt(t, "locked = [\"recovery.max_attempts\"]\n[recovery]\nmax_attempts = 1\n")
+	j, _, err := Open(t.Context(), []string{"train.py"}, env, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looser, stricter := j.Policy, j.Policy
+	looser.MaxAttempts, stricter.InPlace = 8, false
+	for _, test := range []struct {
+		began, now strategy.Policy
+		want       string
+	}{
+		{looser, j.Policy, "recovery.max_attempts = 1 (" + file + ":3, locked by " + file + ":1): this is stricter than at the beginning of the run, and counts from now on"},
+		{j.Policy, j.Policy, ""},
+		{stricter, stricter, ""},
+		{j.Policy, stricter, "recovery.in_place as in an earlier start: this is stricter than at the beginning of the run, and counts from now on"},
+	} {
+		if got := strings.Join(j.Replaced(test.began, test.now), "\n"); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
 		}
 	}
 }
