@@ -75,7 +75,7 @@ func GoOn(dir string, now Began, events []Event) (s State, done bool, err error)
 	}
 	s.Job = now.Job
 	s.tighten(policy, done)
-	if len(s.History) == 0 && policy.Forbids(job, s.Next.Plan) != "" {
+	if s.relaunch.attempts == 0 && !s.undecided && policy.Forbids(job, s.Next.Plan) != "" {
 		s.Next.Plan, job.Recalled = now.Plan, nil
 	}
 	s.began, s.fresh = job, first

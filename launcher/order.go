@@ -45,7 +45,7 @@ type order struct {
 	decision     *strategy.Decision
 	closed       bool // the run has its last verdict
 	policy       strategy.Policy
-	stricter     bool // the latest gpurun process has another policy than the one before
+	relaunched   strategy.Policy // the policy of the latest decision to launch the job again
 }
 
 func (o *order) take(e Event) error {
@@ -87,7 +87,6 @@ func (o *order) begin(b Began) error {
 	if o.open && o.exited {
 		o.undecided, o.decision = true, nil
 	}
-	o.stricter = o.began && !reflect.DeepEqual(o.policy, b.Policy)
 	o.began, o.open, o.fresh, o.policy = true, false, true, b.Policy
 	return errors.Join(b.Job.Written.Validate(), b.Plan.Validate())
 }
@@ -143,14 +142,17 @@ func (o *order) end(e strategy.Evidence) error {
 }
 
 func (o *order) decide(d strategy.Decision) error {
-	again := o.fresh && o.decision != nil && (o.decision.Outcome == strategy.Stopped || o.decision.Relaunch && o.stricter)
+	continues := o.decision != nil && (o.decision.Relaunch || !o.decision.Outcome.Final())
+	again := o.fresh && continues && (o.decision.Outcome == strategy.Stopped || !reflect.DeepEqual(o.policy, o.relaunched))
 	switch {
 	case !o.undecided && !again:
 		return errors.New("a decision follows no attempt that has ended")
 	case !d.Relaunch && !d.Outcome.Valid():
 		return fmt.Errorf("the decision's outcome is %q, which does not exist", d.Outcome)
 	}
-	o.undecided, o.decision = false, &d
+	if o.undecided, o.decision = false, &d; d.Relaunch {
+		o.relaunched = o.policy
+	}
 	return d.Next.Validate()
 }
 

@@ -31,6 +31,20 @@ func cutOffAfter(t *testing.T, ran bool) []Event {
 	return nil
 }
 
+// stoppedAfter has the events of a run that was stopped by SIGTERM in the attempt after one that ran out of memory.
+func stoppedAfter(t *testing.T) []Event {
+	t.Helper()
+	events := cutOffAfter(t, true)
+	started := events[len(events)-1].(Started)
+	e := strategy.Evidence{Attempt: 1, Plan: started.Plan, Ranks: 2, Started: started.At, Ended: started.At.Add(time.Second), StopSignal: 15}
+	for rank := range 2 {
+		e.Facts = append(e.Facts, strategy.Fact{Rank: rank, Source: "exit", Exit: &strategy.Exit{Code: 143, Signal: 15}})
+	}
+	d := strategy.Interrupted(15)
+	v := Verdict{Outcome: d.Outcome, Code: d.Code, Reason: d.Reason}
+	return append(events, Ended{Evidence: e}, Decided{Diagnosis: strategy.Diagnose(e), Decision: d}, Finished{Verdict: v})
+}
+
 // Between two starts of a run its policy may become stricter. Then a plan that it forbids does not run, no attempt
 // beyond it is made, and the run is not refused. A looser policy changes nothing.
 func TestStricterPolicyOfALaterStartCounts(t *testing.T) {
@@ -44,9 +58,12 @@ func TestStricterPolicyOfALaterStartCounts(t *testing.T) {
 		"as many as were": {func(p *strategy.Policy) { p.MaxAttempts = 2 }, strategy.Trained, "full"},
 		"never":           {func(p *strategy.Policy) { p.Never = []string{"checkpointing"} }, strategy.Trained, "none"},
 	} {
-		for ran, number := range map[bool]int{false: 1, true: 2} {
+		for ran, number := range map[string]int{"not started": 1, "cut off": 2, "stopped": 2} {
 			synctest.Test(t, func(t *testing.T) {
-				earlier := cutOffAfter(t, ran)
+				earlier := stoppedAfter(t)
+				if ran != "stopped" {
+					earlier = cutOffAfter(t, ran == "cut off")
+				}
 				again := &stage{t: t, events: earlier, scripts: []script{{}, {}, {}}[:number]}
 				again.scripts = append(again.scripts, script{acts: []act{exit(time.Second, 0, 0), exit(time.Second, 1, 0)}})
 				next := newLauncher(again)
@@ -63,23 +80,23 @@ func TestStricterPolicyOfALaterStartCounts(t *testing.T) {
 				}
 				v, err := next.Run(t.Context(), state)
 				if err != nil || v.Outcome != test.outcome {
-					t.Errorf("%s, ran %v: %s, %s, %v", name, ran, v.Outcome, v.Reason, err)
+					t.Errorf("%s, %s: %s, %s, %v", name, ran, v.Outcome, v.Reason, err)
 				}
 				last := v.Attempts[len(v.Attempts)-1]
 				if test.next != "" && (last.Plan[strategy.ActivationCheckpointing] != test.next || last.N != number) {
-					t.Errorf("%s, ran %v: attempt %d with %v", name, ran, last.N, last.Plan)
+					t.Errorf("%s, %s: attempt %d with %v", name, ran, last.N, last.Plan)
 				}
 				if fault := CheckOrder(again.events); fault != nil {
-					t.Errorf("%s, ran %v: %v", name, ran, fault)
+					t.Errorf("%s, %s: %v", name, ran, fault)
 				}
 				for _, r := range Replay(again.events, now.Version) {
 					if !r.Same {
-						t.Errorf("%s, ran %v: attempt %d is replayed otherwise: %s", name, ran, r.Attempt, r.Decision.Reason)
+						t.Errorf("%s, %s: attempt %d is replayed otherwise: %s", name, ran, r.Attempt, r.Decision.Reason)
 					}
 				}
 				state, done, err = GoOn("run", now, again.events)
 				if err != nil || !done || state.Verdict.Outcome != test.outcome {
-					t.Errorf("%s, ran %v: read again: %v, %+v, %v", name, ran, done, state.Verdict, err)
+					t.Errorf("%s, %s: read again: %v, %+v, %v", name, ran, done, state.Verdict, err)
 				}
 			})
 		}

@@ -31,6 +31,8 @@ type State struct {
 	inventory strategy.Inventory
 	// undecided: the last attempt of the history has no decision yet.
 	undecided bool
+	// relaunch is the decision that led to Next.
+	relaunch relaunch
 	// account adds up the GPU time of all attempts that were started.
 	account strategy.GPUAccount
 	// ending is the end of the last attempt of the history.
@@ -38,6 +40,13 @@ type State struct {
 	// cutOffArmed has the remedies in place of an attempt that ended together with gpurun, which is no part of
 	// the history; nil: none.
 	cutOffArmed *strategy.ArmedPlan
+}
+
+// A relaunch is a decision to launch the job again.
+type relaunch struct {
+	attempts int             // of the history, up to the one after which it was made; 0: there was no relaunch
+	ending   attemptEnd      // of that attempt
+	policy   strategy.Policy // that allowed it
 }
 
 // arming is the job with the remedies in place that are known from outside the history.
@@ -161,6 +170,7 @@ func (s *State) decide(d Decided) (done bool) {
 	s.inventory = d.Inventory
 	s.Verdict.GPUTime = s.gpuTime(d.Decision, d.Inventory)
 	if d.Decision.Relaunch {
+		s.relaunch = relaunch{attempts: len(s.History), ending: s.ending, policy: s.Policy}
 		s.Next = Next{
 			N: max(last.N+1, s.Next.N), Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected,
 			Written: s.written(d.Decision.Resume, d.Inventory), Rescue: last.Climb == nil,
@@ -195,14 +205,18 @@ func (s *State) reopen() {
 	}
 }
 
-// tighten takes in the policy of another start of the run. If it forbids the next attempt, the decision is made
-// again, unless it is settled.
+// tighten takes in the policy of another start of the run. If it forbids the next attempt, the decision that led to it
+// is made again, unless it is settled. Attempts since then, which were stopped from outside or can be tried again, had
+// the same plan: they leave the history, because the decisions after them choose no plan.
 func (s *State) tighten(p strategy.Policy, settled bool) {
-	fewer := p.MaxAttempts < s.Policy.MaxAttempts && len(s.History) >= p.MaxAttempts
-	if len(s.History) > 0 && !settled && !reflect.DeepEqual(p, s.Policy) && (fewer || p.Forbids(s.Job, s.Next.Plan) != "") {
-		s.undecided = true
-	}
 	s.Policy = p
+	if s.relaunch.attempts == 0 || s.undecided || settled || reflect.DeepEqual(p, s.relaunch.policy) {
+		return
+	}
+	fewer := p.MaxAttempts < s.relaunch.policy.MaxAttempts && s.relaunch.attempts >= p.MaxAttempts
+	if fewer || p.Forbids(s.Job, s.Next.Plan) != "" {
+		s.History, s.ending, s.undecided = s.History[:s.relaunch.attempts:s.relaunch.attempts], s.relaunch.ending, true
+	}
 }
 
 // Resume rebuilds the state from a journal's events. done reports that the end of the run is decided, even if
@@ -305,6 +319,7 @@ func (s *State) goUp(c Climbed) {
 	a.Checkpoint, a.CheckpointWritten = c.Inventory.Checkpoint, c.Inventory.CheckpointWritten
 	s.spend(a)
 	s.History, s.undecided = append(s.History, a), false
+	s.relaunch = relaunch{attempts: len(s.History), policy: s.Policy}
 	s.Next = Next{N: a.N + 1, Plan: c.Decision.Next, Checkpoint: c.Decision.Resume, Expected: c.Decision.Expected, Written: s.written(c.Decision.Resume, c.Inventory)}
 }
 

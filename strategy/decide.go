@@ -71,7 +71,7 @@ func rules() []rule {
 			"the job cannot start twice in the same folder until it makes it with exist_ok=True, or resumes in it ([resume])")},
 		{"failed-relaunch", (*situation).relaunchFailed, failedRelaunch},
 		{"max-attempts", func(s *situation) bool { return s.outOfMemory() && s.counted() >= s.policy.MaxAttempts }, func(s *situation) Decision {
-			return s.bound("%d attempts were made, and recovery.max_attempts = %d", s.counted(), s.policy.MaxAttempts)
+			return s.bound("recovery.max_attempts = %d allows no further attempt", s.policy.MaxAttempts)
 		}},
 		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
 		{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
@@ -258,11 +258,11 @@ func (d Diagnosis) blameless() bool {
 
 // counted is the number of attempts that count towards max_attempts. Not counted are attempts
 // that failed without fault, whose change had no effect, that tried a faster plan, or that were
-// stopped for one.
+// stopped for one or from outside.
 func (s *situation) counted() int {
 	n := 0
 	for i, a := range s.history {
-		if a.Climb != nil || a.Diagnosis.Fatal && s.wentUp(i) {
+		if a.Climb != nil || a.StopSignal != 0 || a.CutShort != "" || a.Diagnosis.Fatal && s.wentUp(i) {
 			continue
 		}
 		if !a.Diagnosis.blameless() && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {

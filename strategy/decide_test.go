@@ -136,6 +136,7 @@ func TestDecide(t *testing.T) {
 			rule: "job-failed", code: CodeFailed},
 		{name: "nor where it died the same way twice", job: gpt(1), policy: func(p *Policy) { p.Restarts = 5 }, history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.UserError, Fatal: true, Error: "KeyError: 1"}), ended(1, plain, Diagnosis{Cause: cause.UserError, Fatal: true, Error: "KeyError: 1"})},
 			rule: "deterministic", code: CodeFailed},
+		{name: "a stopped attempt is not counted", job: gpt(1), policy: func(p *Policy) { p.MaxAttempts = 2 }, history: []Attempt{{Plan: plain, Diagnosis: Diagnosis{Fatal: true}, StopSignal: 15}, ended(1, plain, oom(cause.Forward))}, rule: RuleOutOfMemory, rung: RungCheckpointing},
 		{name: "a busy port is not counted", job: gpt(1), policy: func(p *Policy) { p.MaxAttempts = 1 }, history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.PortInUse, Fatal: true})}, rule: "another-port"},
 		{name: "the network has its own budget", job: gpt(2), history: []Attempt{ended(0, plain, oom(cause.Forward)), ended(1, plain.With(Plan{ActivationCheckpointing: "full"}), Diagnosis{Cause: cause.NCCLError, Fatal: true})},
 			rule: "transient", reason: "again (1 of 3)"},

@@ -227,6 +227,9 @@ func goOn(
 	case done:
 		return state, true, launcher.Finish(log, state.Verdict)
 	}
+	if len(events) > 0 {
+		w.warnings = append(w.warnings, p.Job.Replaced(before.First.Policy, state.Policy)...)
+	}
 	w.began.Policy, w.launcher.Policy = state.Policy, state.Policy
 	state, notice, err := state.Restart(w.launcher.Job, p.FoundCheckpoints(w.run.Began))
 	if err != nil {

@@ -84,7 +84,7 @@ func width(parts []linePart, taken []bool) (n int) {
 // parts are all parts of the line, in order.
 func parts(s launcher.Status) []linePart {
 	all := []linePart{{text: fmt.Sprintf("attempt %d", s.Attempt), worth: 9}}
-	if s.MaxAttempts > 0 {
+	if s.MaxAttempts > s.Attempt { // attempts that were stopped from outside do not count
 		all = append(all, linePart{text: fmt.Sprintf(" (%s of at most %d)", ordinal(s.Attempt+1), s.MaxAttempts), worth: -1})
 	}
 	all = append(all, linePart{text: steps(s), behind: dot, worth: 10})

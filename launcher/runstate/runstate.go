@@ -108,8 +108,8 @@ func (r *Run) Add(e launcher.Event) {
 		last.Phase, last.Evidence = Ended, e.Evidence
 		r.Model = cmp.Or(e.Evidence.Model(), r.Model)
 	case launcher.Decided:
-		if last != nil {
-			last.Phase, last.Decided = Decided, e
+		if a := r.decided(); a != nil {
+			a.Phase, a.Decided = Decided, e
 		}
 		r.Decision, r.GPUTime = &e.Decision, cmp.Or(e.GPUTime, r.GPUTime)
 	case launcher.Noticed:
@@ -117,6 +117,21 @@ func (r *Run) Add(e launcher.Event) {
 	case launcher.Finished:
 		r.Verdict, r.GPUTime, r.Model = &e.Verdict, cmp.Or(e.Verdict.GPUTime, r.GPUTime), cmp.Or(e.Verdict.Model, r.Model)
 	}
+}
+
+// decided returns the attempt that the next decision is about: the latest, or the one after which a plan was chosen that
+// the policy of a later start does not allow.
+func (r *Run) decided() *AttemptState {
+	last := r.Last()
+	if last == nil || last.Phase != CutOff && (last.Phase != Decided || last.Diagnosis.OutOfMemory()) {
+		return last
+	}
+	for i := range slices.Backward(r.Attempts) {
+		if a := &r.Attempts[i]; a.Phase == Decided && a.Decision.Relaunch {
+			return a
+		}
+	}
+	return last
 }
 
 // CutOff records that the run's gpurun has ended.

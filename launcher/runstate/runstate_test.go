@@ -129,3 +129,19 @@ func TestEndWithoutAVerdict(t *testing.T) {
 		t.Errorf("a new run: %+v", r)
 	}
 }
+
+// A decision that a stricter policy requires is about the attempt that ran out of memory, not about one that was
+// stopped or killed after it.
+func TestDecisionAgainIsAboutTheFailedAttempt(t *testing.T) {
+	began, start := launcher.Began{Run: "r"}, func(n int) launcher.Started { return launcher.Started{N: n} }
+	stop := launcher.Decided{Decision: strategy.Interrupted(15)}
+	last := launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM}, Decision: strategy.Decision{Outcome: strategy.Exhausted}}
+	for name, since := range map[string][]launcher.Event{
+		"killed": {start(1), began}, "stopped": {start(1), ended(1), stop, began}, "stopped, and killed": {start(1), ended(1), stop, began, start(2), began},
+	} {
+		r := Of(append(append([]launcher.Event{began, start(0), ended(0), relaunch()}, since...), last))
+		if first, second := r.Attempts[0], r.Attempts[1]; first.Decision.Outcome != strategy.Exhausted || second.Diagnosis.Cause == cause.CUDAOOM {
+			t.Errorf("%s: %+v, %+v", name, first.Decision, second.Decided)
+		}
+	}
+}
