@@ -196,7 +196,7 @@ func (s SharedStore) Save(code string, fits []Fit) error {
 	}
 	root, err := os.Stat(s.Dir)
 	if err != nil {
-		return fmt.Errorf("share the plans of this job: %w", err)
+		return err
 	}
 	mine := slices.DeleteFunc(slices.Clone(fits), func(f Fit) bool { return f.Code != code })
 	if len(mine) == 0 {
@@ -212,12 +212,12 @@ func (s SharedStore) Save(code string, fits []Fit) error {
 	folder := s.folder(code)
 	for _, dir := range []string{filepath.Dir(folder), folder} {
 		if err := makeShared(dir, root.Mode()); err != nil {
-			return fmt.Errorf("share the plans of this job: %w", err)
+			return err
 		}
 	}
 	path := filepath.Join(folder, s.own())
 	if err := private.WriteCopy(path, text, private.Mode|root.Mode().Perm()&0o044); err != nil {
-		return fmt.Errorf("share the plans of this job: %w", err)
+		return err
 	}
 	s.prune(code)
 	return nil

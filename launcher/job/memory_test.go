@@ -179,6 +179,30 @@ func TestDigestHasScriptsOfAShell(t *testing.T) {
 // nowhere gives variables that name no folder.
 func nowhere(string) string { return "" }
 
+// Where only the folder that users share cannot be written, the message names it: the user's own memory has the plan.
+func TestErrorOfSharingNamesTheSharedFolder(t *testing.T) {
+	dir, _ := folder(t, remembered)
+	p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Job.Fits.Shared = filepath.Join(dir, "missing")
+	state := t.TempDir()
+	variables := func(name string) string { return map[string]string{"XDG_STATE_HOME": state}[name] }
+	j, inv := p.StrategyJob(), strategy.Inventory{At: time.Now(), Device: p.Device(nil)}
+	failed := strategy.Attempt{Plan: j.Written, Ended: inv.At, Diagnosis: strategy.Diagnosis{Cause: cause.HostOOM, Fatal: true}}
+	trained := strategy.Attempt{N: 1, Plan: j.Written.With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"}), Ended: inv.At}
+	m := p.Memory(variables, false)
+	err = m.Keep(t.Context(), j, []strategy.Attempt{failed, trained}, strategy.Decision{Outcome: strategy.Trained}, inv)
+	want := "cannot share the plans of this job: stat " + p.Job.Fits.Shared + ": no such file or directory"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if own, err := m.store.Load(); len(own) != 1 || err != nil {
+		t.Errorf("the user's own memory: %v, %v", own, err)
+	}
+}
+
 // TestAJobIsRemembered goes through two nights, with all that may be in between.
 func TestAJobIsRemembered(t *testing.T) {
 	dir, _ := folder(t, remembered)

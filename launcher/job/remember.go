@@ -218,12 +218,15 @@ func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []st
 		if !d.Relaunch { // the end of the run
 			m.shared.Close(ctx)
 		}
-		return errors.Join(err, m.shared.Err())
+		return err
 	})
 	if err != nil {
-		return fmt.Errorf("cannot remember the plans of this job: %w", err)
+		err = fmt.Errorf("cannot remember the plans of this job: %w", err)
 	}
-	return nil
+	if failed := m.shared.Err(); failed != nil { // the user's own memory may have been written
+		err = errors.Join(err, fmt.Errorf("cannot share the plans of this job: %w", failed))
+	}
+	return err
 }
 
 // codeOf returns the digest of the job's code.
