@@ -3,6 +3,7 @@ package strategy
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -40,9 +41,10 @@ func (t *GPUTime) Words() string {
 }
 
 // Comment is a line for a scheduler's record of the job: "rescued 8x4, 2 attempts, 31 GPU-s lost", with
-// the micro batch and the accumulation of the plan; empty if the run trained and was not rescued. An
-// empty outcome means that the last of the attempts is about to start.
-func (t *GPUTime) Comment(outcome Outcome, plan Plan, attempts int) string {
+// the micro batch and the accumulation of the plan, or with the remedies that lead to it from the plan of the
+// first attempt: "rescued by loss-parts, …"; empty if the run trained and was not rescued. An empty outcome
+// means that the last of the attempts is about to start.
+func (t *GPUTime) Comment(outcome Outcome, first, plan Plan, attempts int) string {
 	if t == nil || outcome == Trained && t.Rescues == 0 {
 		return ""
 	}
@@ -51,11 +53,30 @@ func (t *GPUTime) Comment(outcome Outcome, plan Plan, attempts int) string {
 		how = "rescued"
 		if attempts == 1 {
 			how += " in place"
-		} else if micro := plan[MicroBatchSize]; micro != "" {
-			how += fmt.Sprintf(" %sx%s", micro, cmp.Or(plan[GradientAccumulationSteps], "1"))
+		} else if batch := batchWords(plan); batch != batchWords(first) {
+			how += " " + batch
+		} else if by := remedyWords(first, plan); by != "" {
+			how += " by " + by
 		}
 	}
 	return fmt.Sprintf("%s, %s, %s lost", how, Count(attempts, "attempt"), GPUSeconds(t.Lost))
+}
+
+// batchWords is the micro batch and the accumulation of a plan: "8x4"; empty if not known.
+func batchWords(p Plan) string {
+	if p[MicroBatchSize] == "" {
+		return ""
+	}
+	return string(p[MicroBatchSize] + "x" + cmp.Or(p[GradientAccumulationSteps], "1"))
+}
+
+// remedyWords names what leads from one plan to another.
+func remedyWords(from, to Plan) string {
+	var names []string
+	for _, r := range needs(from, to) {
+		names = append(names, string(r))
+	}
+	return cmp.Or(strings.Join(names, " and "), from.Changed(to).Names())
 }
 
 // GPUSeconds formats GPU time for people: "31 GPU-s", "2.4 GPU-h".

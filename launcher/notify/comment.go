@@ -63,11 +63,11 @@ func (c *Comment) see(e launcher.Event) {
 	switch e := e.(type) {
 	case launcher.Decided:
 		if last := c.state.Last(); last != nil && e.Decision.Relaunch {
-			text = e.GPUTime.Comment("", e.Decision.Next, last.N+2)
+			text = e.GPUTime.Comment("", c.state.Attempts[0].Plan, e.Decision.Next, last.N+2)
 		}
 	case launcher.Finished:
 		if last := c.state.Launched(); last != nil {
-			text = e.Verdict.GPUTime.Comment(e.Verdict.Outcome, last.Plan, last.N+1)
+			text = e.Verdict.GPUTime.Comment(e.Verdict.Outcome, c.state.Attempts[0].Plan, last.Plan, last.N+1)
 		}
 	}
 	if text != "" {

@@ -71,20 +71,26 @@ func TestSlowSchedulerDelaysNothing(t *testing.T) {
 func TestCommentWords(t *testing.T) {
 	lost := &strategy.GPUTime{Total: 90, Lost: 90}
 	rescued := &strategy.GPUTime{Total: 7300, Lost: 7200.4, Rescues: 1}
+	first := strategy.Plan{strategy.MicroBatchSize: "32"}
 	plan := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "4"}
 	for want, got := range map[string]string{
-		"":             lost.Comment(strategy.Trained, plan, 1),
-		rescuedComment: (&strategy.GPUTime{Lost: 31, Rescues: 1}).Comment(strategy.Trained, plan, 2),
-		"rescued in place, 1 attempt, 2.0 GPU-h lost": rescued.Comment(strategy.Trained, plan, 1),
-		"rescued, 3 attempts, 2.0 GPU-h lost":         rescued.Comment("", strategy.Plan{"activation_checkpointing": "full"}, 3),
-		"exhausted, 4 attempts, 90 GPU-s lost":        lost.Comment(strategy.Exhausted, plan, 4),
-		"retry, 1 attempt, 90 GPU-s lost":             lost.Comment(strategy.Retry, plan, 1),
+		"":             lost.Comment(strategy.Trained, first, plan, 1),
+		rescuedComment: (&strategy.GPUTime{Lost: 31, Rescues: 1}).Comment(strategy.Trained, first, plan, 2),
+		"rescued in place, 1 attempt, 2.0 GPU-h lost":                         rescued.Comment(strategy.Trained, first, plan, 1),
+		"rescued, 3 attempts, 2.0 GPU-h lost":                                 rescued.Comment("", plan, plan, 3), // the same plan again
+		"rescued 32x1, 2 attempts, 2.0 GPU-h lost":                            rescued.Comment("", nil, first, 2), // the process reported the batch
+		"rescued by checkpointing, 3 attempts, 2.0 GPU-h lost":                rescued.Comment("", nil, strategy.Plan{strategy.ActivationCheckpointing: "full"}, 3),
+		"rescued by loss-parts, 2 attempts, 2.0 GPU-h lost":                   rescued.Comment("", first, first.With(strategy.Plan{strategy.GradientAccumulationSteps: "1", strategy.LossParts: "on"}), 2),
+		"rescued by checkpointing and loss-parts, 3 attempts, 2.0 GPU-h lost": rescued.Comment("", first, first.With(strategy.Plan{strategy.ActivationCheckpointing: "full", strategy.LossParts: "on"}), 3),
+		"rescued by loader workers, 2 attempts, 2.0 GPU-h lost":               rescued.Comment("", strategy.Plan{strategy.DataloaderWorkers: "4"}, strategy.Plan{strategy.DataloaderWorkers: "0"}, 2),
+		"exhausted, 4 attempts, 90 GPU-s lost":                                lost.Comment(strategy.Exhausted, first, plan, 4),
+		"retry, 1 attempt, 90 GPU-s lost":                                     lost.Comment(strategy.Retry, first, plan, 1),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := (*strategy.GPUTime)(nil).Comment(strategy.Failed, plan, 1); got != "" {
+	if got := (*strategy.GPUTime)(nil).Comment(strategy.Failed, first, plan, 1); got != "" {
 		t.Errorf("without figures: %q", got)
 	}
 }
