@@ -172,8 +172,9 @@ func readOnly(path string) bool {
 
 // A lockRule describes a key that a site may lock.
 type lockRule struct {
-	key, tighter string // as in strategy.Limit
-	exact        bool   // the value must stay as it is
+	key     string               // as in strategy.Limit
+	tighter func(by *Job) string // the values that are allowed if it is locked at that of a job
+	exact   bool                 // the value must stay as it is
 	// take replaces j's value by that of by, where that is stricter.
 	take func(j, by *Job)
 }
@@ -182,16 +183,22 @@ type lockRule struct {
 var lockRules = sync.OnceValue(func() []lockRule {
 	var rules []lockRule
 	for _, l := range strategy.Limits {
-		rules = append(rules, lockRule{key: l.Key, tighter: l.Tighter, take: func(j, by *Job) { l.Tighten(&j.Policy, by.Policy) }})
+		rules = append(rules, lockRule{key: l.Key, tighter: func(by *Job) string { return l.Tighter(by.Policy) }, take: func(j, by *Job) { l.Tighten(&j.Policy, by.Policy) }})
 	}
 	checks := []string{PreflightOff, PreflightAuto, PreflightOn}
-	rules = append(rules, lockRule{key: "launch.preflight", tighter: "a more thorough check (false, \"auto\", true)", take: func(j, by *Job) {
+	thorough := func(by *Job) string {
+		if by.Launch.Preflight == PreflightAuto {
+			return `"auto" or true`
+		}
+		return "true"
+	}
+	rules = append(rules, lockRule{key: "launch.preflight", tighter: thorough, take: func(j, by *Job) {
 		if slices.Index(checks, by.Launch.Preflight) > slices.Index(checks, j.Launch.Preflight) {
 			j.Launch.Preflight = by.Launch.Preflight
 		}
 	}})
 	for _, key := range notifyWhere {
-		rules = append(rules, lockRule{key: "notify." + key, tighter: "this destination", exact: true, take: keepTarget})
+		rules = append(rules, lockRule{key: "notify." + key, tighter: func(*Job) string { return "this destination" }, exact: true, take: keepTarget})
 	}
 	return rules
 })
@@ -220,6 +227,8 @@ type siteLock struct {
 	rule lockRule
 	by   *Job   // has the locked value
 	at   string // "/etc/gpurun/config.toml:3"
+	// events: the destination is allowed, and only the events that are sent to it are too few.
+	events bool
 }
 
 // allowed returns the value that a site lets a job have for a key of the policy in place of a looser one: a smaller number
@@ -250,7 +259,20 @@ func (j *Job) allowed(key, value string) (allowed, refused string) {
 }
 
 // message says what is locked, and what may be set.
-func (l siteLock) message() string { return l.locked() + "; only " + l.rule.tighter + " is allowed" }
+func (l siteLock) message() string {
+	if l.events {
+		return fmt.Sprintf("events can only be added to `on`: %s (%s is locked by %s)", strings.Join(l.by.Notify.On, ", "), l.rule.key, l.at)
+	}
+	return l.locked() + "; only " + l.rule.tighter(l.by) + " is allowed"
+}
+
+// set is the key whose value is too loose.
+func (l siteLock) set() string {
+	if l.events {
+		return "notify.on"
+	}
+	return l.rule.key
+}
 
 // locked says at which value a key is locked, and where.
 func (l siteLock) locked() string {
@@ -316,9 +338,11 @@ func lineOf(text []byte, key ...string) int {
 // hold makes the values of the job as strict as the locks require. It returns the locks of those that were not.
 func (j *Job) hold() (loose []siteLock) {
 	for _, l := range j.site.locks {
-		before := j.lockable()
+		before := *j
 		l.rule.take(j, l.by)
-		if !reflect.DeepEqual(before, j.lockable()) {
+		if !reflect.DeepEqual(before.lockable(), j.lockable()) {
+			before.Notify.On = j.Notify.On
+			l.events = l.rule.exact && reflect.DeepEqual(before.lockable(), j.lockable())
 			loose = append(loose, l)
 		}
 	}
@@ -361,7 +385,7 @@ func (j *Job) note(s model.Setting, all bool, loose []siteLock) {
 	_, known := j.site.set[s.Key]
 	locked := slices.ContainsFunc(j.site.locks, func(l siteLock) bool { return l.rule.key == s.Key })
 	replaced := func(l siteLock) bool {
-		return l.rule.key == s.Key || l.rule.exact && strings.HasPrefix(s.Key, "notify.")
+		return l.set() == s.Key || l.rule.exact && !l.events && strings.HasPrefix(s.Key, "notify.")
 	}
 	if !all && !known && !locked || slices.ContainsFunc(loose, replaced) {
 		return
@@ -385,7 +409,7 @@ func spelled(value any) string {
 func (j *Job) refuse(file, kind string, text []byte, loose []siteLock) {
 	var problems []Problem
 	for _, l := range loose {
-		problems = append(problems, Problem{Key: strings.Split(l.rule.key, "."), AtValue: true, Message: l.message()})
+		problems = append(problems, Problem{Key: strings.Split(l.set(), "."), AtValue: true, Message: l.message()})
 	}
 	if problems != nil {
 		j.site.refused = append(j.site.refused, &Error{File: file, Kind: kind, Faults: hushed(text, document.Faults(text, problems))})

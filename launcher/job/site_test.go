@@ -231,6 +231,47 @@ func TestReplacedSettingIsNamed(t *testing.T) {
 	}
 }
 
+// Where the destination of notifications is locked, events can be added to those that the site sends, and not removed.
+func TestLockedDestinationKeepsItsEvents(t *testing.T) {
+	needRoot(t)
+	dir, file, env := siteAt(t, "locked = [\"notify.url_file\"]\n[notify]\nurl_file = \"/etc/gpurun/url\"\non = [\"exhausted\", \"failed\"]\n")
+	user := filepath.Join(dir, ".config/gpurun/config.toml")
+	kept := ":2: notify.on: events can only be added to `on`: exhausted, failed (notify.url_file is locked by " + file + ":1)"
+	for text, want := range map[string]string{
+		`on = ["rescued"]`: kept, `on = []`: kept, `on = ["failed", "rescued", "exhausted"]`: "",
+		"url_file = \"/tmp/url\"\non = [\"rescued\"]": ":2: notify.url_file: locked by " + file + ":1; only this destination is allowed",
+	} {
+		put(t, user, "[notify]\n"+text+"\n")
+		j, _, err := OpenToRun(t.Context(), []string{"train.py"}, env, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(j.Held(), "\n"); want == "" && got != "" || want != "" && got != user+want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// The message about a looser value lists the values that are allowed.
+func TestLockedKeyListsAllowedValues(t *testing.T) {
+	needRoot(t)
+	for locked, want := range map[string]string{
+		"numerics = \"mixed-precision\"": `only "preserve" or "mixed-precision" is allowed`, "numerics = \"preserve\"": `only "preserve" is allowed`,
+	} {
+		dir, _, env := siteAt(t, "locked = [\"recovery.numerics\"]\n[recovery]\n"+locked+"\n")
+		if _, _, err := Open(t.Context(), []string{"--numerics", "any", "train.py"}, env, dir); !strings.HasSuffix(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v, want %s", locked, err, want)
+		}
+	}
+	for locked, want := range map[string]string{"true": "only true is allowed", `"auto"`: `only "auto" or true is allowed`} {
+		dir, _, env := siteAt(t, "locked = [\"launch.preflight\"]\n[launch]\npreflight = "+locked+"\n")
+		put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "[launch]\npreflight = false\n")
+		if _, _, err := Open(t.Context(), []string{"train.py"}, env, dir); !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v, want %s", locked, err, want)
+		}
+	}
+}
+
 // Two files of the site hold both: of each key, the stricter value counts.
 func TestTwoSiteFilesHoldBoth(t *testing.T) {
 	needRoot(t)
