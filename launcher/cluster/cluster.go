@@ -83,6 +83,15 @@ func (p Placement) Identity() string {
 	return string(p.Kind) + " " + p.Job
 }
 
+// Requeue is the command that makes the scheduler start the job again; empty if none is known, and for a shell of
+// salloc, which has no script.
+func (p Placement) Requeue() string {
+	if !p.Slurm() || p.Kind == SlurmLogin || p.Job == "" {
+		return ""
+	}
+	return "scontrol requeue " + p.Job
+}
+
 // Slurm reports whether a Slurm job placed gpurun here.
 func (p Placement) Slurm() bool { return strings.HasPrefix(string(p.Kind), "slurm") }
 

@@ -236,6 +236,17 @@ func TestTracebackEndsOnce(t *testing.T) {
 	}
 }
 
+// A run of a Slurm job continues when the job is requeued: gpurun resume would train on the login node.
+func TestUnfinishedRunOfSlurmNamesItsRequeue(t *testing.T) {
+	var out bytes.Buffer
+	p := people(&out, true)
+	show(p, launcher.Began{Name: "gpt", Scheduler: "slurm 70_2"}, launcher.Ended{}, launcher.Decided{},
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Attempts: make([]launcher.AttemptSummary, 1)}})
+	if want := "gpurun: hint: scontrol requeue 70_2 continues the run; within a job, so does gpurun resume " + p.Dir + "\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, out.String())
+	}
+}
+
 // A run that is not done names the command that continues it, and no other does.
 func TestUnfinishedRunNamesTheNextCommand(t *testing.T) {
 	for outcome, want := range map[strategy.Outcome]bool{strategy.Stopped: true, strategy.Retry: true, strategy.Failed: false, strategy.Exhausted: false, strategy.Trained: false} {

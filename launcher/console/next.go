@@ -72,7 +72,7 @@ func (p *People) unwritten(v launcher.Verdict) (lines []string) {
 		hints = append(hints, launcher.Advice(last.Diagnosis, last.Evidence, p.state.Began.Job.Ceiling))
 	}
 	if !v.Outcome.Final() {
-		hints = append(hints, fmt.Sprintf("gpurun resume %s continues the run", p.Dir))
+		hints = append(hints, launcher.ContinueHint(p.state.Began.Scheduler, p.Dir))
 	}
 	for _, hint := range slices.DeleteFunc(hints, func(hint string) bool { return hint == "" }) {
 		p.hints = append(p.hints, p.line("%s", hint))

@@ -120,6 +120,10 @@ func (w *NextWriter) write(step strategy.NextStep, log model.LogPlace) (next mod
 	case strategy.NextResume:
 		if step.Checkpoint == "" {
 			next.Command = "gpurun resume " + w.path(w.Dir)
+			if requeue := w.Where.Requeue(); requeue != "" { // typed on a login node, resume would train there
+				next.Reason += "; within a job, so does " + next.Command
+				next.Command = requeue
+			}
 			return next, true
 		}
 	case strategy.NextPolicy:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
@@ -35,6 +36,18 @@ func nextWriter(t *testing.T, dir string, knobs map[string]any, words ...string)
 	}
 	return &NextWriter{Prepared: p, Typed: words, Dir: filepath.Join(dir, ".gpurun", "train", "r1"), From: dir, Mask: mask.New(p.Job.Argv, p.Environ()),
 		Keep: func(string) (string, error) { return filepath.Join(dir, "next.patch"), nil }}
+}
+
+// A run of a Slurm job continues when the job is requeued: gpurun resume would train on the login node.
+func TestNextStepOfARunOfSlurmRequeuesTheJob(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "train.py"), "import torch\n")
+	w := nextWriter(t, dir, nil, "python3", "train.py")
+	w.Where.Kind, w.Where.Job = cluster.SlurmBatch, "70_2"
+	next, ok := w.Write(strategy.NextStep{Kind: strategy.NextResume, Reason: "continues the run"}, model.LogPlace{})
+	if !ok || next.Command != "scontrol requeue 70_2" || next.Reason != "continues the run; within a job, so does gpurun resume .gpurun/train/r1" {
+		t.Errorf("%+v, %t", next, ok)
+	}
 }
 
 // TestNextStepsUseTheWordsOfTheJob: each command is the one that was typed, with what the step changes.

@@ -113,7 +113,7 @@ func where(r RunStatus) string {
 func ending(r RunStatus) string {
 	switch {
 	case r.Gone:
-		return public.Sprintf("gpurun (pid %d) is gone; gpurun resume %s continues the run\n", r.PID, r.Dir)
+		return public.Sprintf("gpurun (pid %d) is gone; %s\n", r.PID, r.Continue)
 	case r.Reason == "":
 		return ""
 	}

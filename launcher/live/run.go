@@ -29,11 +29,13 @@ type RunStatus struct {
 	Reason string   `json:"-"` // why it ended; empty while it runs
 	Next   []string `json:"-"` // the summary's hints; nil while it runs
 	Gone   bool     `json:"-"` // its gpurun has ended without a verdict
+	// Continue is the hint how to continue the run.
+	Continue string `json:"-"`
 }
 
 // statusIn reads the status of a run.
 func statusIn(run runs.Entry) (RunStatus, error) {
-	r := RunStatus{Dir: run.Path}
+	r := RunStatus{Dir: run.Path, Continue: run.ContinueHint()}
 	s := lenient{Status: &r.Status}
 	if _, err := private.ReadJSON(filepath.Join(run.Path, journal.StatusFile), largestStatus, &s); err != nil {
 		return r, fmt.Errorf("read the status: %w", err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -81,7 +82,7 @@ func (d *Data) Line() string {
 		}
 		return fmt.Sprintf("after %s in %s", strategy.Count(len(d.Attempts), "attempt"), brief(sum))
 	case !d.Running:
-		return fmt.Sprintf("in attempt %d, together with gpurun: gpurun resume %s continues the run", last.N, d.say.clip(d.Dir, longLine))
+		return fmt.Sprintf("in attempt %d, together with gpurun: %s", last.N, d.say.clip(launcher.ContinueHint(d.Began.Scheduler, d.Dir), longLine))
 	case last.ended():
 		return fmt.Sprintf("attempt %d has ended, and the next is about to start", last.N)
 	}

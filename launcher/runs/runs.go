@@ -78,6 +78,8 @@ type Entry struct {
 	// was too large to measure in full.
 	Bytes   int64 `json:"bytes,omitempty"`
 	AtLeast bool  `json:"at_least,omitempty"`
+	// Scheduler is the name that the scheduler of the latest gpurun has for the job; empty for none.
+	Scheduler string `json:"-"`
 	// End is how the run ended, also while its gpurun is still at work; nil where it has not ended.
 	End *launcher.Verdict `json:"-"`
 	// Broken says why the directory cannot be read, empty where it can.
@@ -153,7 +155,7 @@ func (r Entry) State() string {
 // fill adds what the journal says, except how the run ended.
 func (r *Entry) fill(run *runstate.Run) {
 	r.Job = cmp.Or(run.Began.Name, r.Job)
-	r.Began, r.Since = run.First.At, run.Began.At
+	r.Began, r.Since, r.Scheduler = run.First.At, run.Began.At, run.Began.Scheduler
 	last := run.Launched()
 	if last == nil {
 		return

@@ -92,12 +92,15 @@ func (r Entry) show(w io.Writer, v launcher.Verdict) error {
 	return nil
 }
 
+// ContinueHint names the command that continues the run.
+func (r Entry) ContinueHint() string { return launcher.ContinueHint(r.Scheduler, r.Path) }
+
 // next is what to do with a run that has no verdict.
 func (r Entry) next() string {
 	if r.Outcome == Running {
 		return "gpurun status " + r.Path + " shows its progress"
 	}
-	return "gpurun resume " + r.Path + " continues the run"
+	return r.ContinueHint()
 }
 
 // ResumeDescription is the help of the verb resume.

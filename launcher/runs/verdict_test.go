@@ -57,6 +57,17 @@ func TestTellVerdict(t *testing.T) {
 	}
 }
 
+// A killed run of a Slurm job names the job to requeue.
+func TestVerdictOfAKilledRunOfSlurmNamesItsRequeue(t *testing.T) {
+	t.Chdir(t.TempDir())
+	start := launcher.Began{Name: "gpt", Scheduler: "slurm 77", At: morning}
+	write(t, ".gpurun/gpt/killed", start, started(0, "8"))
+	var out strings.Builder
+	if _, err := ShowVerdict(&out, "killed", false); err != nil || !strings.Contains(out.String(), "gpurun: hint: scontrol requeue 77 continues the run; within a job, so does gpurun resume ") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
 // What another node keeps of a run is no run.
 func TestNodesAreNoRuns(t *testing.T) {
 	t.Chdir(t.TempDir())
