@@ -40,6 +40,8 @@ func TestLine(t *testing.T) {
 	little.Memory = &launcher.StatusMemory{Used: gib / 3, Peak: 19 * gib / 2, Allowed: 80 * gib}
 	small := training()
 	small.Memory = &launcher.StatusMemory{Device: "cpu", Used: 300 * mib, Allowed: 512 * mib}
+	stopped := training()
+	stopped.MaxAttempts = 1 // attempt 0 was stopped from outside
 	for _, test := range []struct {
 		name    string
 		status  launcher.Status
@@ -48,6 +50,7 @@ func TestLine(t *testing.T) {
 	}{
 		{"all of it", training(), 120, "attempt 1 · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 12m · ~48m left"},
 		{"the limit of attempts", training(), 140, "attempt 1 (second of at most 20) · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 12m · ~48m left"},
+		{"more starts than count", stopped, 140, "attempt 1 · step 412/2000 · loss 2.312 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · 12m · ~48m left"},
 		{"80 columns", training(), 79, "attempt 1 · step 412/2000 · 3.1 it/s · GPU 71/80 GiB (peak 76) ███▊ · ~48m left"},
 		{"40 columns", training(), 39, "attempt 1 · step 412/2000 · ~48m left"},
 		{"60 columns", training(), 59, "attempt 1 · step 412/2000 · GPU 71/80 GiB · 12m · ~48m left"},
