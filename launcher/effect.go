@@ -58,10 +58,13 @@ func (e *effect) lostBatch() strategy.Changes {
 // breaksBatch reports whether a change to the batch has no effect, by all reports of the job.
 func (e *effect) breaksBatch() bool { return e.job.BatchBroken(e.plan, e.evidence.Observed(e.job)) }
 
-// lostScale returns why the plan's accumulation would change the scale of the gradients; empty if it would
-// not, or if the processes have not reported that.
+// lostScale returns why the plan's batch would change the scale of the gradients, or the samples; empty if it
+// would not, or if the processes have not reported that.
 func (e *effect) lostScale() string {
 	seen := e.evidence.Loss()
+	if why := e.evidence.Follows(e.history); why != "" {
+		return "the job would train on other samples, since " + why
+	}
 	if seen.Scale != strategy.ScaleWrong || !e.job.Redivides(e.plan) {
 		return ""
 	}

@@ -131,7 +131,7 @@ func decideAgain(s *situation) Decision {
 		d.Changed = s.last.Plan.Changed(d.Next)
 	}
 	why := strings.TrimPrefix(s.lost(), "; ")
-	if seen := s.last.Loss; why == "" && seen.Scale == ScaleWrong {
+	if seen := lossSeen(s.all); why == "" && seen.Scale == ScaleWrong {
 		why = seen.wrong()
 	}
 	if u := s.last.Unstarted; u != nil {

@@ -73,6 +73,19 @@ type LossSeen struct {
 	// Numbers are numbers of the training that its batch should not change: "weight_decay of
 	// AdamW", "a number in train.py:40".
 	Numbers map[string]float64 `json:"numbers,omitempty"`
+	// Samples is the number of samples in the data set of the loader that gives the batches, and Batch
+	// the loader's micro batch; 0: not known.
+	Samples int64 `json:"samples,omitempty"`
+	Batch   int64 `json:"batch,omitempty"`
+}
+
+// follows returns why the number of samples follows from the micro batch, by two reports: with half the batch
+// the data set has half the samples, and the job would make half the steps. Empty if it does not.
+func (l LossSeen) follows(other LossSeen) string {
+	if min(l.Samples, l.Batch, other.Samples, other.Batch) <= 0 || l.Batch == other.Batch || l.Samples*other.Batch != other.Samples*l.Batch {
+		return ""
+	}
+	return fmt.Sprintf("the number of samples follows from the micro batch: the data set has %d with %d, and had %d with %d", other.Samples, other.Batch, l.Samples, l.Batch)
 }
 
 // A LossScale is the effect of another accumulation on the scale of the gradients.
@@ -87,6 +100,12 @@ const (
 
 // with adds another report: the worse one counts, with its reason.
 func (l LossSeen) with(other LossSeen) LossSeen {
+	if why := l.follows(other); why != "" {
+		other.Scale, other.Reason = ScaleWrong, why
+	}
+	if l.Samples == 0 {
+		l.Samples, l.Batch = other.Samples, other.Batch
+	}
 	worse := other.Scale == ScaleWrong && l.Scale != ScaleWrong || other.Uniform == "no" && l.Uniform != "no" && l.Scale != ScaleWrong
 	if worse || l.Reason == "" {
 		l.Reason = other.Reason
@@ -126,11 +145,23 @@ func (e *Evidence) Loss() LossSeen {
 	return seen
 }
 
+// Follows returns why this attempt would train on another number of samples than those before it; empty if it
+// would not, or if the processes have not reported that.
+func (e *Evidence) Follows(history []Attempt) string {
+	now := e.Loss()
+	for i := range history {
+		if why := history[i].Loss.follows(now); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
 // lossSeen combines the reports of all attempts.
 func lossSeen(history []Attempt) LossSeen {
 	var seen LossSeen
 	for i := range history { // attempts are large
-		if l := &history[i].Loss; l.Scale != "" || l.Weighted || l.Uniform != "" || l.Reason != "" || l.Rows != "" || l.Numbers != nil {
+		if l := &history[i].Loss; l.Scale != "" || l.Weighted || l.Uniform != "" || l.Reason != "" || l.Rows != "" || l.Numbers != nil || l.Samples > 0 {
 			seen = seen.with(*l)
 		}
 	}

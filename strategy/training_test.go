@@ -24,6 +24,9 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 	with := func(rows, reason string, numbers map[string]float64) LossSeen {
 		return LossSeen{Scale: ScaleKept, Uniform: "yes", Rows: rows, RowsReason: reason, Numbers: numbers}
 	}
+	samples := func(n, batch int64) LossSeen {
+		return LossSeen{Scale: ScaleKept, Uniform: "yes", Rows: "yes", Samples: n, Batch: batch}
+	}
 	for _, test := range []struct {
 		name    string
 		changes Plan
@@ -51,6 +54,10 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 		{"own source, not known", smaller, own, []LossSeen{with("unknown", "the model is compiled", nil)}, Average, "depend on each other: the model is compiled"},
 		{"a framework's loss, not known", smaller, nil, []LossSeen{with("unknown", "the model is compiled", nil)}, Exact, "confirmed by the process"},
 		{"a number follows from the batch", smaller, own, []LossSeen{with("yes", "", map[string]float64{"decay": .32}), with("yes", "", map[string]float64{"decay": .16})}, Average, "decay is 0.16, and was 0.32"},
+		{"the samples follow from the batch", smaller, own, []LossSeen{{Scale: ScaleKept, Samples: 80, Batch: 8}, {Scale: ScaleKept, Samples: 40, Batch: 4}}, Changed, "the data set has 40 with 4, and had 80 with 8"},
+		{"the same samples", smaller, own, []LossSeen{samples(80, 8), samples(80, 4)}, Exact, ""},
+		{"samples rounded to whole batches", smaller, own, []LossSeen{samples(96, 8), samples(100, 4)}, Exact, ""},
+		{"another data set", smaller, own, []LossSeen{samples(80, 8), samples(40, 8)}, Exact, ""},
 		{"the same numbers", smaller, own, []LossSeen{with("yes", "", map[string]float64{"decay": .32}), with("yes", "", map[string]float64{"decay": .32, "rate": 1})}, Exact, ""},
 		{"the weakest counts", smaller.With(Plan{Precision: "bf16"}), unproven, nil, Changed, ""},
 		{"average beside checkpointing", smaller.With(Plan{ActivationCheckpointing: "full"}), unproven, nil, Average, "nothing proves"},

@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"regexp"
@@ -98,5 +99,35 @@ func TestPrintedStepsTrain(t *testing.T) {
 	// A busy machine may take more than the 2 s in which the patched script has to be read.
 	if kinds[strategy.NextPolicy] == 0 || kinds[strategy.NextPatch]+kinds[strategy.NextInspect] == 0 || strings.Count(string(said), "gpurun: next: ") != len(v.Next) {
 		t.Errorf("%v\n%s", kinds, said)
+	}
+}
+
+// A job whose number of samples follows from its micro batch would make fewer steps with a smaller one. Such an
+// attempt is stopped before its first step.
+func TestSamplesThatFollowFromTheBatch(t *testing.T) {
+	python := testenv.Torch(t)
+	t.Parallel()
+	dir := copyOf(t, filepath.Join("testdata", "cpu"))
+	script := filepath.Join(dir, "arguments.py")
+	text, err := os.ReadFile(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	follows := strings.ReplaceAll(string(text), "(64, 160", "(2 * args.batch_size, 160")
+	if err := os.WriteFile(script, []byte(follows), 0o644); err != nil || strings.Count(follows, "2 * args.batch_size") != 2 {
+		t.Fatal(err, follows)
+	}
+	var before, peak int
+	if _, err := fmt.Sscanf(lastLine(runLine(t, dir, python, "arguments.py"), "data "), "data %d %d", &before, &peak); err != nil {
+		t.Fatal(err)
+	}
+	cmd := osexec.CommandContext(t.Context(), binary(t), "--run-dir", "run", "--no-in-place", "--never", "checkpointing,split,loss-parts",
+		"--device-memory", fmt.Sprintf("%dMiB", before+(peak-before)*3/4), python, "arguments.py")
+	cmd.Dir, cmd.Env = dir, append(insideEnv(), onCPU...)
+	said, _ := cmd.CombinedOutput() // exit code 12
+	const why = "the number of samples follows from the micro batch: the data set has "
+	v := verdictOf(t, filepath.Join(dir, "run"))
+	if v.Outcome != strategy.Exhausted || len(v.Attempts) != 2 || !strings.Contains(v.Reason, why) || !strings.Contains(string(said), why) || strings.Contains(string(said), "\nloss ") {
+		t.Errorf("%s after %d attempts: %s\n%s", v.Outcome, len(v.Attempts), v.Reason, said)
 	}
 }

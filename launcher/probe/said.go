@@ -90,6 +90,9 @@ func reasons(of map[strategy.Knob]string) map[strategy.Knob]string {
 	return of
 }
 
+// mostSamples bounds the samples of a data set: the product of two such numbers is an int64.
+const mostSamples = 1 << 31
+
 // keepKnown keeps the words of a loss that are known.
 func keepKnown(l *strategy.LossSeen) {
 	if l == nil {
@@ -104,6 +107,9 @@ func keepKnown(l *strategy.LossSeen) {
 	}
 	if l.Rows != "yes" && l.Rows != "no" && l.Rows != "unknown" {
 		l.Rows, l.RowsReason = "", ""
+	}
+	if l.Samples < 0 || l.Batch < 0 || l.Samples > mostSamples || l.Batch > mostSamples {
+		l.Samples, l.Batch = 0, 0
 	}
 	if len(l.Numbers) > mostItems {
 		l.Numbers = nil

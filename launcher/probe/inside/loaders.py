@@ -2,7 +2,7 @@
 import sys
 import weakref
 
-from . import imports, process, samples
+from . import imports, loss, process, samples
 
 hook: dict = {"drawn": [], "open": None}
 
@@ -13,7 +13,7 @@ def arm(torch):
     like = imports.like
     Loader, Iter = loaders.DataLoader, loaders._BaseDataLoaderIter
     opened, drawn = Loader.__iter__, Iter.__next__
-    hook["open"] = weakref.WeakKeyDictionary()
+    hook["open"], hook["samples"] = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
 
     def __iter__(self):
         it = opened(self)
@@ -56,6 +56,7 @@ def opens(loader, iterator):
             "class": type(loader).__name__, "batch_size": size(loader), "num_workers": loader.num_workers, "pin_memory": bool(loader.pin_memory),
             "sampler": type(loader.sampler).__name__, "batch_sampler": type(loader.batch_sampler).__name__, "drop_last": bool(getattr(loader, "drop_last", False)),
         }
+        hook["samples"][iterator] = length(loader.dataset)
 
 
 @process.guarded
@@ -73,6 +74,7 @@ def draw(iterator):
         if loader != hook["root"]["loader"]:
             doubt()
         return
+    hook["latest"] = hook["samples"].get(iterator)
     hook["drawn"] = [kept for kept in hook["drawn"] if kept != loader][-7:] + [loader]
 
 
@@ -141,6 +143,8 @@ def first(args, kwargs):
     if fits or len(drawn) == 1:
         process.settle("dataloader_workers", loader["num_workers"], by, process.LOADER)
         process.settle("pin_memory", loader["pin_memory"], by, process.LOADER)
+    if told is not None and fits and len(drawn) == 1:
+        loss.say(samples=hook["latest"], batch=told)
     given = {k: v for k, v in loader.items() if k != "class"}
     process.told.setdefault("calls", []).append({"call": by, "class": loader["class"], "arguments": given})
 
@@ -151,6 +155,14 @@ def size(loader):
         if isinstance(found, int) and not isinstance(found, bool) and found > 0:
             return found
     return None
+
+
+def length(dataset):
+    """Return the number of samples of a data set, None where it has no length."""
+    try:
+        return len(dataset)
+    except Exception:  # the job's own code
+        return None
 
 
 def one(shapes):

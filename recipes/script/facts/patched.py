@@ -1,6 +1,10 @@
 # The parts of a patch: the batch size, the accumulation of gradients, the continuation; and the
 # answer to a request for one.
 
+# Functions that make data of a size, and names of numbers of samples.
+MAKES = {"range", "arange", "linspace", "randn", "rand", "randint", "zeros", "ones", "empty", "full", "normal", "standard_normal", "random", "uniform", "randperm", "permutation"}
+AMOUNTS = re.compile(r"^(self\.)?(n|m|num|size|len|length|total|samples?|n_\w+|num_\w+|total_\w+|\w*_(size|len|length|samples|examples|images))$")
+
 
 class Batch:
     """Makes the constant batch size of a loop's loader an argument."""
@@ -36,6 +40,7 @@ class Batch:
         if number not in s.nodes:
             raise Unclear("the batch size is %s in a module" % text(number))
         self.shapes(number)
+        self.amounts(number)
         words = 'type=int, default=%s, help="samples of a batch"' % s.code(number)
         name = "batch_size"
         at = s.statement(number)
@@ -81,6 +86,37 @@ class Batch:
                 raise Unclear("", node)  # the reader knows why it is not certain
             raise Unclear("where the batch size comes from is not known: %s" % text(node), node)
         raise Unclear("the batch size is computed: %s" % text(node)[:50], node)
+
+    def amounts(self, number):
+        """Refuses a batch size from which the number of samples or steps follows: BATCH * STEPS samples
+        are half as many with half the batch."""
+        s, at = self.s, self.s.statement(number)
+        name = last(at.targets[0]) if isinstance(at, ast.Assign) and len(at.targets) == 1 else ""
+        sizes = [n for n in s.nodes if name and isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load) and last(n) == name]
+        for n in sizes:
+            above = s.above.get(id(n))
+            if isinstance(above, ast.BinOp) and isinstance(above.op, ast.Mult) and self.amount(above):
+                raise Unclear("the number of samples may follow from the batch size: %s" % text(above)[:50], above)
+        if self.loop.step is None and not self.loop.made:
+            for bound in getattr(getattr(self.loop.loop, "iter", None), "args", []):
+                for value in [bound] + [m for m, _ in s.origins(bound, s.scope(bound))]:
+                    if any(n in sizes for n in ast.walk(value)):
+                        raise Unclear("the number of steps follows from the batch size: %s" % text(value)[:50], value)
+
+    def amount(self, node):
+        """Whether a product is a number of samples: a length, a bound, or the size of new data."""
+        s = self.s
+        while True:
+            of, node = node, s.above.get(id(node))
+            if node is None or isinstance(node, (ast.Slice, ast.JoinedStr, ast.FunctionDef)):
+                return False
+            if isinstance(node, ast.Call) and node.func is not of:
+                return last(node.func) in MAKES or last(node.func).endswith("Dataset")
+            if isinstance(node, ast.Return):
+                function = s.above.get(id(node))
+                return isinstance(function, ast.FunctionDef) and function.name == "__len__"
+            if isinstance(node, ast.Assign):
+                return bool(AMOUNTS.match(text(node.targets[0]).lower()))
 
     def shapes(self, number):
         """Refuses a number that is also in the shape of a tensor."""
