@@ -229,19 +229,24 @@ func (e *Evidence) InPlaceRefused() (rank int, refused *InPlaceRefusal) {
 }
 
 // InPlaceCost sums up the steps that ranks did again: how many steps, and the time that they took
-// more. Ranks that repeat one step do so at the same time.
+// more. Ranks that repeat one step do so at the same time. A step may be done again several times, with
+// one remedy after another.
 func InPlaceCost(all []RankInPlace) (steps int, took Seconds) {
 	type entry struct {
 		phase string
 		step  int
 	}
-	times, longest := map[entry]int{}, map[entry]Seconds{}
+	from, longest := map[int]int{}, map[entry]Seconds{} // steps by the first of them
 	for _, one := range all {
 		at := entry{one.Phase, one.Step}
-		times[at], longest[at] = max(times[at], one.Times), max(longest[at], one.Seconds)
+		longest[at] = max(longest[at], one.Seconds)
+		from[one.Step] = max(from[one.Step], min(one.Times, max(one.LastStep-one.Step, 0)+1))
 	}
-	for at := range times {
-		steps, took = steps+times[at], took+longest[at]
+	for _, n := range from {
+		steps += n
+	}
+	for _, seconds := range longest {
+		took += seconds
 	}
 	return steps, took
 }

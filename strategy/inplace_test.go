@@ -177,9 +177,11 @@ func secondsOf(s float64) (out Seconds) {
 	return out
 }
 
-// Ranks that repeat one step do so at the same time; other steps add up.
+// Ranks that repeat one step do so at the same time, and a step that several remedies repeated is one; other
+// steps add up.
 func TestCostOfRepeats(t *testing.T) {
 	a, b, c := repeat(0, 3, 1, 1), repeat(1, 3, 1, 1), repeat(1, 8, 1, 1)
+	b.Times, c.LastStep = 2, 11
 	a.Seconds, b.Seconds, c.Seconds, c.Times, c.Phase = secondsOf(.5), secondsOf(.75), secondsOf(2), 4, "backward"
 	if steps, took := InPlaceCost([]RankInPlace{a, b, c}); steps != 5 || took != secondsOf(2.75) {
 		t.Errorf("%d steps, %s", steps, took)

@@ -110,6 +110,8 @@ func (e Ending) continued() []NextStep {
 	reason := "continues the run"
 	if c := e.Inventory.Checkpoint; c != "" {
 		reason += " from " + c
+	} else if e.last().Stepping.Last > 0 {
+		reason += ", from its beginning: no checkpoint is known"
 	}
 	if e.Advice != "" && e.Decision.Outcome != Stopped {
 		reason = e.Advice + "; then this " + reason

@@ -154,6 +154,10 @@ func TestNextSteps(t *testing.T) {
 			predicting(nil), gpt(1), []Attempt{ended(0, one, Diagnosis{Cause: cause.GPUHardware, Fatal: true})}, saved,
 			[]string{"resume: the advice; then this continues the run from out/ckpt-10"},
 		},
+		"try again later, without a checkpoint": {
+			predicting(nil), gpt(1), []Attempt{ended(0, one, Diagnosis{Cause: cause.GPUHardware, Fatal: true})}, func(e *Ending) { e.History[0].Stepping.Last = 8 },
+			[]string{"resume: the advice; then this continues the run, from its beginning: no checkpoint is known"},
+		},
 		"trained": {predicting(nil), gpt(1), []Attempt{ended(0, one, Diagnosis{Cause: cause.None})}, nil, nil},
 	} {
 		e := Ending{Policy: test.policy, Job: test.job, History: test.history, Inventory: h100, Advice: "the advice"}

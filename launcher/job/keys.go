@@ -78,7 +78,7 @@ var Sections = []Section{
 	{Name: "launch", About: "how the ranks are started", Config: true, Keys: launchKeys},
 	{Name: "recovery", About: "what gpurun may do to get the job trained", Config: true, Keys: recoveryKeys},
 	{Name: "limits", About: "ceilings that gpurun puts on each rank", Config: true, Keys: []FileKey{
-		{Name: "device_memory", Form: SizeForm, Example: `"24GiB"`, About: "of the memory that the model trains in, for each rank", at: func(j *Job) any { return &j.DeviceMemory }},
+		{Name: "device_memory", Form: SizeForm, Example: `"24GiB"`, About: "the most memory that each rank may use: of its GPU, or of the host where the job trains on the CPU", at: func(j *Job) any { return &j.DeviceMemory }},
 	}},
 	{Name: "knobs", About: "where a script of your own keeps its settings (recipes/README.md); a recipe's entries are replaced"},
 	{Name: "resume", About: "how the job continues from a checkpoint", Keys: []FileKey{

@@ -77,7 +77,7 @@ func TestInterruptedAttemptHasATime(t *testing.T) {
 
 // An attempt has the steps that were done again in place, and what they cost.
 func TestRepeatsInPlaceAreReported(t *testing.T) {
-	again := strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 7, Times: 2, Seconds: strategy.Seconds(time.Second), Elements: 4096, Longest: 512}
+	again := strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 7, LastStep: 8, Times: 2, Seconds: strategy.Seconds(time.Second), Elements: 4096, Longest: 512}
 	events := failedAlike()
 	events = append(events[:2:2], append([]launcher.Event{launcher.InPlace{RankInPlace: strategy.RankInPlace{Rank: 3, InPlace: again}}}, events[2:]...)...)
 	page := pageOf(t, journaled(t, events...))
