@@ -58,6 +58,7 @@ var equalJobs = map[string]label{
 	"prototypes":          provenExact,
 	"reshaped_targets":    provenExact,
 	"segmentation":        provenExact,
+	"slices":              provenExact,
 	"sum_undivided":       provenExact,
 	"total_batch":         provenExact,
 	"trainer_class":       provenExact,
@@ -104,7 +105,6 @@ var equalJobs = map[string]label{
 	"sum_over_the_global_batch": unproven, // equal, but not recognised
 	"weighted_by_its_share":     unproven, // as well
 	"memory_map":                unproven, // which argument is the batch is not certain
-	"slices":                    unproven, // as well
 	"worst_sample":              unproven,
 
 	"barlow_twins":              notOffered,

@@ -80,7 +80,7 @@ func (s *Analysis) accumulation(micro *FoundKnob) *FoundKnob {
 		found.Doubt = "the batch size is divided by " + found.Name()
 	}
 	if found.Doubt == "" && !found.Derived {
-		found.Doubt = s.doubtOf(k, found.target)
+		found.Doubt = s.doubtOf(k, found.target, false)
 	}
 	if found.Doubt == "" {
 		found.Doubt = s.gateDoubt(found, of, micro)

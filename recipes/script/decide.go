@@ -147,7 +147,7 @@ func (s *Analysis) reaching(k strategy.Knob, loaders []loader, what func(loader)
 		case why != "":
 			unknown = cmp.Or(unknown, fmt.Sprintf("the %s of %s (%s): %s", of, l.maker(), l.location, why))
 		case found == nil:
-			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
+			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t, l.Sliced)}
 		case found.target.key != t.key:
 			found.Doubt = fmt.Sprintf("%s and %s both %s (%s)", found.Name(), t.name(), both, l.location)
 		}
@@ -234,8 +234,9 @@ func (v value) fraction() bool {
 	})
 }
 
-// doubtOf is the reason why a target that reaches the right place may still not be the knob.
-func (s *Analysis) doubtOf(k strategy.Knob, t target) string {
+// doubtOf is the reason why a target that reaches the right place may still not be the knob; anyName is
+// set where its use shows what it is, whatever its name.
+func (s *Analysis) doubtOf(k strategy.Knob, t target, anyName bool) string {
 	for _, one := range t.settings {
 		if why := one.countsAll(); why != "" && k == strategy.MicroBatchSize {
 			return why
@@ -244,7 +245,7 @@ func (s *Analysis) doubtOf(k strategy.Knob, t target) string {
 			return why
 		}
 	}
-	if !t.speaks(k) {
+	if !anyName && !t.speaks(k) {
 		return fmt.Sprintf("%s is a name that gpurun does not know for a %s", t.name(), called[k])
 	}
 	if t.settings == nil && k == strategy.MicroBatchSize && ofSum().MatchString(t.word()) {

@@ -166,6 +166,7 @@ type loader struct {
 	Shuffle  *bool  `json:"shuffle"`
 	Role     string `json:"role"`
 	Batch    value  `json:"batch"`
+	Sliced   bool   `json:"sliced"` // the batch is the width of the slices of a training loop, whatever its name is
 	Workers  value  `json:"workers"`
 }
 

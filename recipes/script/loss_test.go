@@ -115,6 +115,30 @@ func TestLossIsRecognised(t *testing.T) {
 	}
 }
 
+// Slices of a loop that numbers them are samples, whatever the name of their width is.
+func TestLossOfNumberedSlicesIsRecognised(t *testing.T) {
+	s := decided(t, map[string]string{"train.py": `import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, default=32)
+parser.add_argument("--accum", type=int, default=2)
+args = parser.parse_args()
+B = args.width
+model, criterion = torch.nn.Linear(4, 4), torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+x, y = torch.randn(64, 4), torch.randint(4, (64,))
+for n, i in enumerate(range(0, len(x), B)):
+    xb, yb = x[i:i + B], y[i:i + B]
+    loss = criterion(model(xb), yb) / args.accum
+    loss.backward()
+    if (n + 1) % args.accum == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+`})
+	if got := s.Loss(); got.Class != strategy.Exact || s.summary(strategy.MicroBatchSize) != "--width" {
+		t.Errorf("%+v, %s", got, s.summary(strategy.MicroBatchSize))
+	}
+}
+
 // A step after the first micro batch covers fewer samples.
 func TestStepAfterTheFirstMicroBatchIsNotExact(t *testing.T) {
 	script := strings.Replace(trains("", "loss = F.mse_loss(out, y) / args.accum\nloss.backward()"), "(i + 1) % args.accum", "i % args.accum", 1)

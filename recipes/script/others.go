@@ -51,7 +51,7 @@ func (s *Analysis) sequence() *FoundKnob {
 	case !candidates[0].Read:
 		found.Doubt = "nothing reads it"
 	default:
-		found.Doubt = s.doubtOf(k, found.target)
+		found.Doubt = s.doubtOf(k, found.target, false)
 	}
 	return found
 }

@@ -94,6 +94,24 @@ func TestCertain(t *testing.T) {
 	}{
 		"argparse": {map[string]string{"train.py": head + loop},
 			map[strategy.Knob]string{strategy.DataloaderWorkers: "--workers"}, "argument --batch-size"},
+		"slices, by a name that says nothing": {map[string]string{"train.py": strings.ReplaceAll(head, "--batch-size", "--width") + `
+for step, i in enumerate(range(0, len(x), args.width)):
+    end = min(i + args.width, len(x))
+    loss = criterion(model(x[i:end]), y[i:end]) / args.accum
+    loss.backward()
+    if (step + 1) % args.accum == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+`}, nil, "argument --width"},
+		"samples that are drawn, by a name that says nothing": {map[string]string{"train.py": strings.ReplaceAll(head, "--batch-size", "--width") + `
+for step in range(1000):
+    for _ in range(args.accum):
+        rows = torch.randperm(len(x))[:args.width]
+        loss = criterion(model(x[rows]), y[rows]) / args.accum
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+`}, nil, "argument --width"},
 		"argparse by a short name": {map[string]string{"train.py": strings.NewReplacer("parser.add_argument(", "add(", "ArgumentParser()", "ArgumentParser()\nadd = parser.add_argument").Replace(head) + loop},
 			map[strategy.Knob]string{strategy.DataloaderWorkers: "--workers"}, "argument --batch-size"},
 		"through modules and attributes": {map[string]string{

@@ -108,6 +108,8 @@ func (l loader) maker() string {
 		return "the slices of " + l.Data
 	case "range":
 		return "the loop over the samples"
+	case "draw":
+		return "the samples drawn for each step"
 	}
 	return l.Kind
 }

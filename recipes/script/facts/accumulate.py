@@ -11,19 +11,20 @@ SHUFFLES = {"shuffle", "sampler", "batch_sampler"}
 METERS = re.compile(r"meter|progress|tqdm|bar\b|log|print|write|format|info|str$|set_|round|time", re.I)
 
 
-def sliced(loop, given):
-    """The step of a loop over slices: batch_size in range(0, len(x), batch_size), whose body reads
-    x[i:i + batch_size]."""
+def sliced(script, loop, given):
+    """The width of the slices that a loop reads, as x[i:i + size] in a loop over range(0, len(x), size), or
+    x[i * size:(i + 1) * size] in one over range(len(x) // size)."""
     target = getattr(loop, "target", None)
     name = target.elts[-1] if isinstance(target, ast.Tuple) else target
-    if not (isinstance(given, ast.Call) and last(given.func) in ("range", "trange") and len(given.args) == 3 and constant(given.args[0]) == (0, True) and isinstance(name, ast.Name)):
+    if not (isinstance(given, ast.Call) and last(given.func) in ("range", "trange") and isinstance(name, ast.Name)):
         return None
-    step = given.args[2]
-    for n in [n for b in loop.body for n in inside(b)] if whole(step) and BATCH.match(last(step).lower()) else []:
-        if isinstance(n, ast.Subscript):
-            of = index(n).elts[0] if isinstance(index(n), ast.Tuple) and index(n).elts else index(n)
-            if isinstance(of, ast.Slice) and of.step is None and text(of.lower) == name.id and "%s + %s" % (name.id, text(step)) in text(of.upper):
-                return step
+    if len(given.args) == 3 and constant(given.args[0]) == (0, True):
+        step = given.args[2]
+        return step if (whole(step) or constant(step)[1]) and text(step) in [text(w) for w in widths(loop)] else None
+    bounds = script.origins(given.args[0], script.scope(given)) if len(given.args) == 1 and isinstance(target, ast.Name) else []
+    floor = bounds[0][0] if len(bounds) == 1 else None
+    if isinstance(floor, ast.BinOp) and isinstance(floor.op, ast.FloorDiv) and whole(floor.right) and text(floor.right) in [text(w) for w in widths(loop)]:
+        return floor.right
     return None
 
 
@@ -88,7 +89,7 @@ class Accumulation:
                 given = given.args[0]
             else:
                 break
-        self.step = sliced(loop, given)
+        self.step = sliced(s, loop, given)
         if self.step is None and (not isinstance(loop, ast.For) or isinstance(given, ast.Call) and last(given.func) in ("range", "count", "trange")):
             raise Unclear("the loop counts steps, and is not over a loader", loop)
         if self.step is None and not whole(given):
@@ -97,6 +98,8 @@ class Accumulation:
         self.made = s.origins(given, self.function) if self.step is None else []
         if self.step is None and not self.made or not all(isinstance(n, ast.Call) and last(n.func).endswith("DataLoader") for n, _ in self.made):
             raise Unclear("%s is not seen to be a DataLoader" % self.data, loop)
+        if self.step is not None and len(given.args) == 1 and self.enumerated is None:
+            self.i = loop.target.id
         if self.enumerated is not None:
             target = loop.target
             if not isinstance(target, ast.Tuple) or not isinstance(target.elts[0], ast.Name):
@@ -110,7 +113,7 @@ class Accumulation:
         """Requires that the number of batches is known, and finds out whether the last one may be
         short."""
         words = [self.words(n, at) for n, at in self.made]
-        self.drops = self.step is None and all(constant(w.get("drop_last"))[0] is True for w in words if w.get("drop_last") is not None) and all(w.get("drop_last") is not None for w in words)
+        self.drops = len(self.given.args) == 1 if self.step is not None else all(constant(w.get("drop_last"))[0] is True for w in words if w.get("drop_last") is not None) and all(w.get("drop_last") is not None for w in words)
         for w in words:
             if "drop_last" in w and not isinstance(constant(w["drop_last"])[0], bool):
                 raise Unclear("whether the last batch is dropped is not known (drop_last)", w["drop_last"])
@@ -598,6 +601,8 @@ class Counted(Accumulation):
             if assigned & needed:
                 drawn.insert(0, s)
                 needed |= reads_of(s)
+        if widths(self.loop):
+            raise Unclear("the batch depends on the number of the step", self.loop)
         if not drawn or not any(self.DRAWS.search(last(c.func)) for d in drawn for c in calls_in(d)):
             raise Unclear("the loop counts steps, and no batch is seen to be drawn in it: it may train with all data in each", self.loop)
         for n in [n for d in drawn for n in inside(d)]:

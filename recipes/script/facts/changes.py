@@ -1,5 +1,8 @@
 # Changes a script: arguments for its batch size and for the accumulation of gradients, and the
 # continuation from its own checkpoint. Only code that is recognised with certainty is changed.
+import io
+import tokenize
+
 SAFE = re.compile(r"print|log|write|save|checkpoint|append|add|scalar|update|set_|synchronize|empty_cache|collect|train$|eval|valid|test|display|plot|show|dump|flush|push|record|report|track|close|sleep|barrier|reduce|gather|tick|tock|start|stop|end|item|sum|mean|max|metric|acc|children|modules|named_|state_dict|tolist|detach|numpy|cpu|len|size")
 OTHER_READERS = {"click", "fire", "typer", "absl", "hydra", "tyro", "simple_parsing", "pyrallis", "draccus", "jsonargparse", "gin", "tap", "sacred", "configargparse", "plac", "docopt", "ml_collections"}
 TQDM = {"tqdm", "track", "progress_bar", "trange", "tqdm_notebook", "atpbar", "auto_tqdm", "prefetch"}
@@ -83,7 +86,7 @@ class Changes:
         self.imports = {}
         for node in self.nodes:
             self.bind(node)
-        self.added, self.block, self.signatures, self.summed = {}, "", {}, ""
+        self.added, self.block, self.signatures, self.summed, self.within = {}, "", {}, "", None
 
     # Positions and edits.
 
@@ -133,19 +136,26 @@ class Changes:
         self.edit(at, at, "".join(blanks + line + self.newline if line else self.newline for line in lines))
 
     def shift(self, first, last, unit):
-        """Indents the lines of some statements."""
-        strings = set()
-        for node in preorder([first, last]) if first is not last else preorder([first]):
-            if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)) or isinstance(node, ast.JoinedStr):
-                strings.update(range(node.lineno + 1, node.end_lineno + 1))
+        """Indents the lines of some statements, except those that begin in a text: it stays as it is."""
         for line in range(first.lineno, last.end_lineno + 1):
             at = self.starts[line - 1]
-            if line in strings:
-                raise Unclear("a text spans several lines", first)
-            if self.bytes[at:self.starts[line] - 1].strip():
+            if line not in self.texts() and self.bytes[at:self.starts[line] - 1].strip():
                 self.edit(at, at, unit)
         if self.bytes[self.end(last):self.starts[last.end_lineno] - 1].lstrip().startswith(b";"):
             raise Unclear("several statements are in one line", last)
+
+    def texts(self):
+        """The lines that begin in a text, as in one with three quotes."""
+        if self.within is None:
+            self.within, opened = set(), []
+            for token in tokenize.tokenize(io.BytesIO(self.bytes).readline):
+                kind = tokenize.tok_name[token.type]
+                if kind == "FSTRING_START":  # from Python 3.12 on
+                    opened.append(token.start[0])
+                first = opened.pop() if kind == "FSTRING_END" else token.start[0] if kind == "STRING" else 0
+                if first:
+                    self.within.update(range(first + 1, token.end[0] + 1))
+        return self.within
 
     def result(self):
         """The changed text."""

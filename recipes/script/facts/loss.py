@@ -647,7 +647,7 @@ class Loss(Rows):
         key, known = (node.attr, True) if isinstance(node, ast.Attribute) else constant(index(node))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
             return self.own_attribute(node, scope, depth, n, active)
-        if known and isinstance(key, str) and BATCH.match(key):
+        if known and isinstance(key, str) and self.is_batch(key):
             return self.count(node, scope)
         if isinstance(node, ast.Attribute) and CONFIG.search(last(node.value) or ""):
             return self.free(node, scope)
@@ -722,7 +722,7 @@ class Loss(Rows):
         changed = self.kept(scope.cls).get(node.attr)
         if changed is not None and node.attr not in ("training", "model", "optimizer", "device"):
             return self.doubtful(changed, scope, "self.%s is kept from one micro batch to the next" % node.attr)
-        return self.count(node, scope) if BATCH.match(node.attr) else self.free(node, scope)
+        return self.count(node, scope) if self.is_batch(node.attr) else self.free(node, scope)
 
     # Comparisons of the samples of a micro batch with each other.
 

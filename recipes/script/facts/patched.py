@@ -15,10 +15,17 @@ class Batch:
     def change(self):
         s = self.s
         found = []
-        if self.loop.step is not None:  # a loop over slices
+        step, counted = self.loop.step, self.loop.step is None and not self.loop.made
+        if step is not None and constant(step)[1]:
+            raise Unclear("the batch size is the number %s in the loop and in its slices: give it a name there, such as BATCH_SIZE = %s" % (text(step), text(step)), step)
+        if counted and widths(self.loop.loop):
+            raise Unclear("the number of steps does not follow from the batch size: %s" % text(self.loop.loop.iter)[:50], self.loop.loop)
+        if step is not None:  # a loop over slices
             found = [m for m, _ in s.origins(self.loop.step, s.scope(self.loop.step))]
-        elif not self.loop.made:  # a loop over steps
-            found = [n.value for n in s.tree.body if isinstance(n, ast.Assign) and len(n.targets) == 1 and BATCH.match(text(n.targets[0]).lower()) and constant(n.value)[1]]
+        elif counted:  # a loop over steps
+            drawn = [d for d in [draws(n) for b in self.loop.loop.body for n in inside(b)] if isinstance(d, (ast.Name, ast.Attribute))]
+            found = [m for d in drawn for m, _ in s.origins(d, s.scope(d))] or [
+                n.value for n in s.tree.body if isinstance(n, ast.Assign) and len(n.targets) == 1 and BATCH.match(text(n.targets[0]).lower()) and constant(n.value)[1]]
             if not found:
                 raise Unclear("the loop counts steps, and no constant of the script is the size of its batches", self.loop.loop)
         for call, scope in self.loop.made:
@@ -348,7 +355,7 @@ def apply_part(script, part, undivided):
         Continuation(script).change()
         return
     for loop, backwards, *inner in backward_loops(script):
-        counts = isinstance(loop, ast.While) or isinstance(loop.iter, ast.Call) and last(loop.iter.func) in ("range", "trange", "count") and sliced(loop, loop.iter) is None
+        counts = isinstance(loop, ast.While) or isinstance(loop.iter, ast.Call) and last(loop.iter.func) in ("range", "trange", "count") and sliced(script, loop, loop.iter) is None
         change = (Counted if counts else Accumulation)(script, loop, backwards, undivided, *inner)
         if part == "batch":
             change.header()

@@ -140,7 +140,7 @@ class Rows(Training):
         for how, what in given[:WIDTH]:
             where = what[0] if isinstance(what, tuple) else what.node if isinstance(what, Scope) else what
             if how in ("set", "function"):
-                found.append(self.count(node, scope) if BATCH.match(node.id) else self.free(node, scope))
+                found.append(self.count(node, scope) if self.is_batch(node.id) else self.free(node, scope))
                 continue
             inside = [m for _, _, m in self.path(where, at) if id(m) in loops]
             if how == "loop":
@@ -176,7 +176,7 @@ class Rows(Training):
         """A value made outside the training loops is the same for all micro batches, except their
         size and their number."""
         value = what[0] if isinstance(what, tuple) else what
-        if self.sizes(value):
+        if self.sizes(value) or self.is_batch(node.id) and not constant(value)[1]:
             return self.count(node, at)
         if not self.path(value, at) and id(value) not in self.paths(at):
             return self.doubtful(node, at, "%s is set elsewhere" % node.id)  # by a function, as a global
@@ -184,7 +184,7 @@ class Rows(Training):
 
     def sizes(self, value):
         """Whether a number is the size of a micro batch, or the number of them."""
-        return any(isinstance(m, (ast.Attribute, ast.Name)) and isinstance(m.ctx, ast.Load) and BATCH.match(last(m)) or isinstance(m, ast.Call) and last(m.func) == "len" and m.args and re.search(r"load|(^|_)dl$", last(m.args[0]), re.I)
+        return any(isinstance(m, (ast.Attribute, ast.Name)) and isinstance(m.ctx, ast.Load) and self.is_batch(last(m)) or isinstance(m, ast.Call) and last(m.func) == "len" and m.args and re.search(r"load|(^|_)dl$", last(m.args[0]), re.I)
                    for m in walk(value)) and not any(isinstance(m, ast.Call) and last(m.func) not in ("len", "int", "float", "max", "min", "round") for m in walk(value))
 
     def drawn(self, loop, node, at, depth, active):
@@ -194,7 +194,8 @@ class Rows(Training):
             of = of.args[0]
         kind = last(of.func) if isinstance(of, ast.Call) else ""
         first = target.elts[0] if isinstance(target, (ast.Tuple, ast.List)) and target.elts else None
-        if kind in ("range", "trange", "count") or kind == "enumerate" and first is not None and last(first) == node.id:
+        numbers = kind == "enumerate" and of.args and isinstance(of.args[0], ast.Call) and last(of.args[0].func) in ("range", "trange")
+        if kind in ("range", "trange", "count") or numbers or kind == "enumerate" and first is not None and last(first) == node.id:
             return dict(self.doubtful(node, at, "%s counts the micro batches" % node.id), counter=True)
         return self.rows(node, at, box=isinstance(target, ast.Name) or isinstance(target, ast.Tuple) and any(t is not first and last(t) == node.id for t in target.elts if kind == "enumerate"))
 
@@ -293,7 +294,7 @@ class Rows(Training):
         name, default = node.id, at.default(node.id)
         plain_default = default is not None and constant(default)[1] and constant(default)[0] is not None
         if id(at) in self.params and any(p.get("param") == name for p in self.params[id(at)]):
-            return self.count(node, at) if BATCH.match(name) else self.free(node, at)
+            return self.count(node, at) if self.is_batch(name) else self.free(node, at)
         if name in ("self", "cls"):
             return self.free(node, at)
         if at.cls and at.name in ENTRIES:

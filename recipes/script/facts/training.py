@@ -26,12 +26,66 @@ def is_backward(node):
 
 def strided(loop):
     """The range of a loop over slices, such as range(0, n, batch_size); with an index only if its step is
-    named so."""
+    named so, or is the width of the slices."""
     made = loop.iter
     while isinstance(made, ast.Call) and last(made.func) in ("enumerate", "tqdm") and made.args:
         made = made.args[0]
-    if isinstance(made, ast.Call) and last(made.func) == "range" and len(made.args) == 3 and (made is loop.iter or BATCH.match(last(made.args[2]).lower())):
+    if isinstance(made, ast.Call) and last(made.func) == "range" and len(made.args) == 3 and (
+            made is loop.iter or BATCH.match(last(made.args[2]).lower()) or text(made.args[2]) in [text(w) for w in widths(loop)]):
         return made
+    return None
+
+
+def widths(loop):
+    """The numbers of samples in the slices that a loop reads at its target: b of x[i:i + b],
+    x[i:min(i + b, n)], x[slice(i, i + b)] and x[i * b:(i + 1) * b]."""
+    target, made, found = getattr(loop, "target", None), {}, []
+    target = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else target
+    nodes = [n for b in loop.body for n in walk(b)]
+    for n in nodes:
+        if isinstance(n, ast.Assign) and len(n.targets) == 1:
+            of, value = n.targets[0], n.value
+            pairs = zip(of.elts, value.elts) if isinstance(of, ast.Tuple) and isinstance(value, ast.Tuple) else [(of, value)]
+            for name, value in pairs:
+                made.setdefault(text(name), []).append(value)
+    meaning = lambda n: made[n.id][0] if isinstance(n, ast.Name) and len(made.get(n.id, ())) == 1 else n
+    for n in nodes:
+        bounds = (n.lower, n.upper) if isinstance(n, ast.Slice) and n.step is None else n.args if isinstance(n, ast.Call) and last(n.func) == "slice" and len(n.args) == 2 else (None, None)
+        if bounds[0] is None or bounds[1] is None:
+            continue
+        lower, upper = meaning(bounds[0]), meaning(bounds[1])
+        for end in upper.args if isinstance(upper, ast.Call) and last(upper.func) == "min" else [upper]:
+            size = width(bounds[0], end) or width(lower, end)
+            if size is not None and (text(lower) == text(target) or isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Mult) and text(target) in (text(lower.left), text(lower.right))):
+                found.append(size)
+    return found
+
+
+def draws(node):
+    """The number of random samples that a node draws: b of randint(n, (b,)), choice(n, b), sample(x, b) and
+    randperm(n)[:b]; None for another node."""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call) and last(node.value.func) == "randperm" and isinstance(index(node), ast.Slice):
+        return index(node).upper if index(node).lower is None else None
+    if not isinstance(node, ast.Call) or last(node.func) not in ("randint", "choice", "sample", "choices"):
+        return None
+    words = {k.arg: k.value for k in node.keywords}
+    given = words.get("size", words.get("k", node.args[-1] if len(node.args) > 1 else None))
+    if isinstance(given, ast.Tuple):
+        return given.elts[0] if len(given.elts) == 1 else None
+    return None if last(node.func) == "randint" and "size" not in words and len(node.args) < 3 else given
+
+
+def width(lower, upper):
+    """The distance of a slice's bounds; None if it is not seen."""
+    if not isinstance(upper, ast.BinOp):
+        return None
+    sides = (upper.left, upper.right), (upper.right, upper.left)
+    if isinstance(upper.op, ast.Add):
+        return next((size for start, size in sides if text(start) == text(lower)), None)
+    if isinstance(upper.op, ast.Mult) and isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Mult):
+        for n, size in ((lower.left, lower.right), (lower.right, lower.left)):
+            if any(text(s) == text(size) and text(following) in (text(n) + " + 1", "1 + " + text(n)) for following, s in sides):
+                return size
     return None
 
 
@@ -500,10 +554,23 @@ class Training(Settings):
                                               "sampler": "", "shuffle": None, "role": "", "local": False, "batch": plain(self.value(side, scope)), "workers": {"name": "absent"}})
             for loop in scope.fors:
                 made = strided(loop)
-                if made is not None and self.backward_in(loop.body):
+                sizes = widths(loop) if made is None else made.args[2:]
+                if sizes and self.backward_in(loop.body):
                     found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
-                                  "local": False, "batch": plain(self.value(made.args[2], scope)), "workers": {"name": "absent"}})
-        return found
+                                  "local": False, "batch": plain(self.value(sizes[0], scope)), "workers": {"name": "absent"}, "sliced": text(sizes[0]) in [text(w) for w in widths(loop)]})
+        return found or self.drawn_samples()
+
+    def drawn_samples(self):
+        """The random samples that training loops draw, where nothing else makes batches."""
+        return [{"kind": "draw", "file": scope.file.path, "line": size.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
+                 "local": False, "batch": plain(self.value(size, scope)), "workers": {"name": "absent"}, "sliced": True}
+                for scope in self.live for loop in self.trains_in(scope) for b in loop.body for size in map(draws, walk(b)) if isinstance(size, (ast.Name, ast.Attribute))]
+
+    def is_batch(self, name):
+        """Whether a name is a batch size by its form, or as the width of the slices of a training
+        loop."""
+        return bool(BATCH.match(name)) or name in self.once_known("widths", lambda: {
+            last(w) for scope in self.live for loop in scope.fors if self.backward_in(loop.body) for w in widths(loop)} - {""})
 
     def subclass(self, name, call, scope):
         """The batch size of a call of a subclass of the DataLoader; None for another call, or if the
