@@ -42,6 +42,7 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 		}
 		return job.WritePatch(s.out, s.err, change, own.JSON)
 	}
+	typed := args
 	text, err := p.Draft()
 	if err == nil && flag == "" {
 		err, text, args = job.WriteNew("train.toml", text), "wrote train.toml\n", []string{"train.toml"}
@@ -53,7 +54,7 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 	if own.JSON { // stdout is the plan's
 		page, args = console.NewPage(s.err, p.secrets()), append([]string{"--json"}, args...)
 	}
-	for line := range strings.SplitSeq(text+"\n"+p.Snippet(), "\n") {
+	for line := range strings.SplitSeq(text+"\n"+p.Snippet()+p.OfferPatch(ctx, typed), "\n") {
 		page.Printf("%s\n", line)
 	}
 	return plan(ctx, args, s)

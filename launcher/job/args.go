@@ -19,7 +19,7 @@ func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error)
 		return nil, err
 	}
 	j.Kind, j.Argv = line.Kind, slices.Clone(line.Command)
-	j.origin.words = slices.Concat([]string{"gpurun"}, line.Flags, line.Command)
+	j.origin.words, j.origin.line = slices.Concat([]string{"gpurun"}, line.Flags, line.Command), line
 	j.Workdir = dir
 	j.Name = nameOf(j.Argv[0])
 	j.Launch, j.nodes = j.Launch.typed(line, dir), line.Nodes

@@ -24,9 +24,13 @@ func (p *Prepared) Draft() (string, error) {
 	if file := p.Job.Path; file != "" {
 		return "", errext.Errorf("name the script or the command that it is to be written for; gpurun plan shows what the file means", "%s is a train.toml already", file)
 	}
-	d := &draft{Prepared: p}
+	d := &draft{Prepared: p, typed: p.Job.origin.line}
+	if err := d.refused(); err != nil {
+		return "", err
+	}
 	d.line("# Written by gpurun init. gpurun plan train.toml shows what it means, gpurun train.toml runs it.")
 	d.job()
+	d.policy()
 	d.knobs()
 	d.resume()
 	return d.text.String(), nil
@@ -49,11 +53,35 @@ func (p *Prepared) Snippet() string {
 // A draft is a train.toml while it is written.
 type draft struct {
 	*Prepared
-	text strings.Builder
+	typed *commandline.TorchrunCommand
+	text  strings.Builder
 }
 
 func (d *draft) line(format string, args ...any) {
 	fmt.Fprintf(&d.text, strings.TrimRight(format, "\n")+"\n", args...)
+}
+
+// launcher returns the words of the command before the job's own: a launcher, an interpreter, a wrapper.
+func (d *draft) launcher() []string {
+	return d.typed.Command[:max(0, len(d.typed.Command)-len(d.Job.Argv))]
+}
+
+// torchrun returns the flags of torchrun before the command.
+func (d *draft) torchrun() []string {
+	return slices.DeleteFunc(slices.Clone(d.typed.Torchrun), func(word string) bool { return word == "--" })
+}
+
+// refused refuses a flag of torchrun before another command, where neither the command nor its train.toml has it.
+func (d *draft) refused() error {
+	if len(d.launcher()) == 0 || len(d.torchrun()) == 0 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.typed.Set)) {
+		if source := d.typed.Set[name]; commandline.IsTorchrunOption(name) && strings.HasPrefix(source, "-") {
+			return errext.Errorf("omit it here, and "+inFile(name, source)+" in the train.toml", "%s is a flag of torchrun, and is before %s", source, d.launcher()[0])
+		}
+	}
+	return nil
 }
 
 // job writes the command as typed.
@@ -61,13 +89,12 @@ func (d *draft) job() {
 	j := d.Job
 	d.line("\n[job]")
 	d.line("name = %s", tomlValue(j.Name))
-	words := j.origin.words
-	flags := words[min(1, len(words)):max(min(1, len(words)), len(words)-len(j.Argv))]
+	flags := d.launcher()
+	if own := d.torchrun(); len(own) > 0 {
+		flags = append([]string{"torchrun"}, own...)
+	}
 	switch {
 	case len(flags) > 0:
-		if strings.HasPrefix(flags[0], "-") {
-			flags = append([]string{"torchrun"}, flags...)
-		}
 		d.line("command = %s", tomlValue(commandline.Quote(slices.Concat(flags, j.Argv))))
 	case j.Kind == Program:
 		d.line("program = %s", tomlValue(j.Argv))
@@ -81,6 +108,9 @@ func (d *draft) job() {
 			d.line("args = %s", tomlValue(j.Argv[1:]))
 		}
 	}
+	if named := d.typed.Python; named != "" {
+		d.line("python = %s", tomlValue(named))
+	}
 	if len(flags) == 0 {
 		defer d.launch()
 	}
@@ -89,6 +119,51 @@ func (d *draft) job() {
 		d.line("# recipe = %s   # recognised by: %s", tomlValue(name), strings.Join(evidence, ", "))
 	case d.script != nil:
 		d.line("# No recipe knows this script; the settings below were read from its source.")
+	}
+}
+
+// policy writes gpurun's own flags: those of the policy as keys, and others, which no file has, as a comment.
+func (d *draft) policy() {
+	own := d.typed.Own
+	given := policyFlags(own)
+	if own.NotInPlace {
+		given = append(given, policyFlag{"recovery.in_place", "--no-in-place", "false"})
+	}
+	for _, section := range []string{"recovery", "limits"} {
+		heading := "\n[" + section + "]"
+		for _, f := range given {
+			name, is := strings.CutPrefix(f.key, section+".")
+			if !is {
+				continue
+			}
+			if heading != "" {
+				d.line("%s", heading)
+			}
+			heading = ""
+			value := f.value
+			switch Said(section, name).Form {
+			case NumberForm, TruthForm:
+			case ListForm:
+				var all []string
+				for word := range strings.SplitSeq(value, ",") {
+					all = append(all, strings.TrimSpace(word))
+				}
+				value = tomlValue(all)
+			default:
+				value = tomlValue(value)
+			}
+			d.line("%s = %s", name, value)
+		}
+	}
+	var each []string
+	for name, source := range d.typed.Set {
+		hasKey := slices.ContainsFunc(given, func(f policyFlag) bool { return f.flag == "--"+name })
+		if commandline.IsOwnOption(name) && name != "json" && !hasKey {
+			each = append(each, source)
+		}
+	}
+	if slices.Sort(each); len(each) > 0 {
+		d.line("\n# No key has the meaning of %s: type it with each run, before train.toml.", strings.Join(each, ", "))
 	}
 }
 

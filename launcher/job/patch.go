@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/script"
@@ -39,6 +40,21 @@ func (p *Prepared) Patch(ctx context.Context) (script.Patch, error) {
 		return script.Patch{}, errext.WithHint(err, hint)
 	}
 	return found, nil
+}
+
+// OfferPatch is a text about a patch that would give the job's script arguments that it lacks, with the command that
+// prints it; typed are the words of the job. It is empty if there is no such patch.
+func (p *Prepared) OfferPatch(ctx context.Context, typed []string) string {
+	found, err := p.Patch(ctx)
+	if err != nil || len(found.Added) == 0 {
+		return "" // init is for jobs of any kind
+	}
+	var parts []string
+	for _, part := range found.Added {
+		parts = append(parts, string(part))
+	}
+	return fmt.Sprintf("A patch gives the script arguments that it lacks (%s); with their defaults it trains as before. This prints it, for git apply:\n\n    %s\n\n",
+		strings.Join(parts, ", "), commandline.Quote(append([]string{"gpurun", "init", "--patch"}, typed...)))
 }
 
 // WritePatch writes a patch to out, as JSON if asJSON is set, and what it does not contain to notes. The error

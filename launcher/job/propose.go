@@ -22,7 +22,8 @@ type origin struct {
 	key string // key of [job]; empty for a command line
 	// words are all typed words, including those before the job's Argv: gpurun's flags, a launcher.
 	words []string
-	env   map[string]string // variables before the words of job.command
+	line  *commandline.TorchrunCommand // the typed line; nil for a train.toml
+	env   map[string]string            // variables before the words of job.command
 	// sources are the words as written, by index, as in Proposal. envSources are the same for env.
 	sources    map[int]string
 	envSources map[string]string

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -136,7 +137,7 @@ func TestInterpreterThatFailsIsOneWarning(t *testing.T) {
 	}
 }
 
-// What init writes is read without a problem, and means the same plan; a refusal stays.
+// What init writes is read without a problem, and means the same plan under the same policy; a refusal stays.
 func TestDraftMeansTheSameJob(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
@@ -144,9 +145,12 @@ func TestDraftMeansTheSameJob(t *testing.T) {
 	}{
 		"all certain":      {map[string]string{"train.py": ownLoop, "net.py": ownNet}, []string{"train.py", "--batch-size", "16", "it's \"odd\"\t"}},
 		"torchrun's flags": {map[string]string{"train.py": ownLoop, "net.py": ownNet}, []string{"--nproc-per-node", "2", "train.py", "a b"}},
-		"refused":          {map[string]string{"train.py": ownLoop + "torch.nn.BatchNorm2d(3)\n", "net.py": ownNet}, []string{"train.py"}},
-		"a module":         {map[string]string{"pkg/train.py": strings.Replace(ownLoop, "from net", "from .net", 1), "pkg/net.py": ownNet, "pkg/__init__.py": ""}, []string{"-m", "pkg.train"}},
-		"nothing":          {map[string]string{"train.py": "import os\n"}, []string{"train.py"}},
+		"gpurun's flags": {map[string]string{"train.py": ownLoop, "net.py": ownNet}, []string{"--mode", "ladder", "--numerics=preserve", "--never", "nvme,shard", "--never", "split",
+			"--no-in-place", "--max-attempts", "3", "--device-memory", "4GiB", "--run-dir", "x", "--", "torchrun", "--nproc-per-node", "1", "train.py"}},
+		"gpurun's flags and torchrun's": {map[string]string{"train.py": ownLoop, "net.py": ownNet}, []string{"--mode", "off", "--nproc-per-node", "2", "--device-memory", "4GiB", "train.py"}},
+		"refused":                       {map[string]string{"train.py": ownLoop + "torch.nn.BatchNorm2d(3)\n", "net.py": ownNet}, []string{"train.py"}},
+		"a module":                      {map[string]string{"pkg/train.py": strings.Replace(ownLoop, "from net", "from .net", 1), "pkg/net.py": ownNet, "pkg/__init__.py": ""}, []string{"-m", "pkg.train"}},
+		"nothing":                       {map[string]string{"train.py": "import os\n"}, []string{"train.py"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, p := ownScript(t, test.files, test.args...)
@@ -169,8 +173,8 @@ func TestDraftMeansTheSameJob(t *testing.T) {
 			if diff := cmp.Diff(p.Plan(), again.Plan()); diff != "" || again.Ranks != p.Ranks || again.Plain != p.Plain {
 				t.Errorf("%s\n%d and %d ranks\n%s", diff, p.Ranks, again.Ranks, text)
 			}
-			if diff := cmp.Diff(p.Job.Argv, again.Job.Argv); diff != "" {
-				t.Error(diff)
+			if diff := cmp.Diff(p.Job.Argv, again.Job.Argv) + cmp.Diff(p.Job.Policy, again.Job.Policy); diff != "" || again.Job.DeviceMemory != p.Job.DeviceMemory {
+				t.Errorf("%s%s", diff, text)
 			}
 			for k, r := range p.StrategyJob().Knobs {
 				if got := again.StrategyJob().Knobs[k]; (got.Absent == "") != (r.Absent == "") || got.Scope != r.Scope || got.Min != r.Min {
@@ -181,5 +185,13 @@ func TestDraftMeansTheSameJob(t *testing.T) {
 				t.Error("a train.toml is drafted for a train.toml")
 			}
 		})
+	}
+}
+
+// A flag of torchrun before another command has no place in a train.toml: init refuses it and names the key.
+func TestDraftRefusesTorchrunFlagsBeforeOtherCommands(t *testing.T) {
+	_, p := ownScript(t, map[string]string{"train.py": ownLoop, "net.py": ownNet}, "--nproc-per-node", "2", "python3", "train.py")
+	if text, err := p.Draft(); err == nil || !strings.Contains(errext.Hint(err), "set launch.nproc_per_node") {
+		t.Errorf("%v\n%s", err, text)
 	}
 }

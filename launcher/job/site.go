@@ -416,16 +416,22 @@ func (j *Job) refuse(file, kind string, text []byte, loose []siteLock) {
 	}
 }
 
+// A policyFlag is a flag of the policy, with the key of a train.toml that has its meaning.
+type policyFlag struct{ key, flag, value string }
+
+// policyFlags are those with a value that are given.
+func policyFlags(own Own) []policyFlag {
+	return slices.DeleteFunc([]policyFlag{
+		{"recovery.mode", "--mode", own.Mode}, {"recovery.numerics", "--numerics", own.Numerics}, {"recovery.max_attempts", "--max-attempts", own.MaxAttempts},
+		{"recovery.never", "--never", own.Never}, {"limits.device_memory", "--device-memory", own.DeviceMemory},
+	}, func(f policyFlag) bool { return f.value == "" })
+}
+
 // holdFlags holds the values of gpurun's own flags.
 func (j *Job) holdFlags(own Own) {
 	loose := j.hold()
-	for _, f := range []struct{ key, flag, value string }{
-		{"recovery.mode", "--mode", own.Mode}, {"recovery.numerics", "--numerics", own.Numerics}, {"recovery.max_attempts", "--max-attempts", own.MaxAttempts},
-		{"recovery.never", "--never", own.Never}, {"limits.device_memory", "--device-memory", own.DeviceMemory},
-	} {
-		if f.value != "" {
-			j.note(model.Setting{Key: f.key, Value: f.value, By: f.flag}, false, loose)
-		}
+	for _, f := range policyFlags(own) {
+		j.note(model.Setting{Key: f.key, Value: f.value, By: f.flag}, false, loose)
 		for _, l := range loose {
 			if l.rule.key == f.key {
 				j.site.refused = append(j.site.refused, errext.Errorf("omit "+f.flag+"; gpurun help config shows what the site sets", "%s %s: %s is %s", f.flag, f.value, f.key, l.message()))

@@ -103,7 +103,7 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 		return nil, err
 	}
 	j.Name = t.name(j)
-	j.origin.words = slices.Concat([]string{"gpurun"}, t.line.Flags, t.typed)
+	j.origin.words, j.origin.line = slices.Concat([]string{"gpurun"}, t.line.Flags, t.typed), t.line
 	if err := judge(j); err != nil {
 		return nil, err
 	}
