@@ -408,12 +408,31 @@ func (e *Evidence) Asked() bool {
 }
 
 // silent reports whether a rank, or a process that a rank started as one, reported no model
-// though others did.
+// though others did. A process that ran out of memory in an evaluation before its first step had
+// none to report.
 func (e *Evidence) silent() bool {
-	ranks, all := e.folded().reporting(func(*ProcessReport) bool { return true })
-	ranks = slices.DeleteFunc(ranks, func(rank int) bool { return rank < 0 || rank >= e.Ranks })
-	_, processes := e.folded().reporting(func(r *ProcessReport) bool { return r.Model != nil })
-	return all > 0 && len(ranks) < e.Ranks || processes > 0 && processes < e.World()
+	c := e.folded()
+	reported := map[int]bool{}
+	training, early := 0, 0
+	for id, i := range c.reported {
+		reported[id.rank] = true
+		if c.facts[i].Said.Model != nil {
+			training++
+		}
+	}
+	for id, i := range c.measured {
+		if m := c.facts[i].Memory; m.Failed == "evaluation" && m.Model == nil {
+			reported[id.rank] = true
+			early++
+		}
+	}
+	ranks := 0
+	for rank := range reported {
+		if rank >= 0 && rank < e.Ranks {
+			ranks++
+		}
+	}
+	return len(c.reported) > 0 && ranks < e.Ranks || training > 0 && training+early < e.World()
 }
 
 // Alone is the number of ranks if there are several, each has reached its first optimizer step,

@@ -51,6 +51,17 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
+// The peak of an attempt is what a rank held when memory ran out in a step that was done again, not what its steps
+// held from then on. No larger batch and no smaller card is proposed.
+func TestPeakCountsStepsDoneAgainInPlace(t *testing.T) {
+	a := trainedAt(40<<30, 80<<30)
+	a.InPlace = []RankInPlace{{Rank: 0, InPlace: InPlace{Rung: RungCheckpointing, Phase: "forward", Times: 1, Requested: 2 << 30, Held: 39 << 30}}}
+	h := Decide(predicting(nil), gpt(1), []Attempt{a}, h100).Headroom
+	if a.Peak() != 39<<30 || h == nil || h.Peak != 39<<30 || h.MicroBatch != 0 || h.Card != 0 {
+		t.Errorf("peak %s, headroom %+v", GiB(a.Peak()), h)
+	}
+}
+
 // TestSmallestCardHasRoom: on a suggested card the planner would choose the plan, including the
 // allocator's overhead.
 func TestSmallestCardHasRoom(t *testing.T) {

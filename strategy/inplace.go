@@ -20,8 +20,9 @@ type InPlace struct {
 	Step      int     `json:"step"`
 	LastStep  int     `json:"last_step"`
 	Times     int     `json:"times"`
-	Requested int64   `json:"requested_bytes"` // 0: not known
-	Seconds   Seconds `json:"seconds"`         // of all repeats together
+	Requested int64   `json:"requested_bytes"`      // 0: not known
+	Held      int64   `json:"held_bytes,omitempty"` // the most that was held when memory ran out; 0: not known
+	Seconds   Seconds `json:"seconds"`              // of all repeats together
 	// Calls with as many elements in their inputs, or with as long a longest dimension, use the
 	// remedy from then on, in Parts where it divides the batch.
 	Elements int64     `json:"elements"`
@@ -85,7 +86,7 @@ func (o *InPlaceOrders) String() string {
 	for _, rung := range o.Rungs {
 		word := string(rung)
 		if i := slices.IndexFunc(o.Armed, func(a ArmedRung) bool { return a.Rung == rung }); i >= 0 {
-			word += fmt.Sprintf(" (from the beginning with inputs of %d elements or a longest dimension of %d)", o.Armed[i].Elements, o.Armed[i].Longest)
+			word = o.Armed[i].words()
 		}
 		words = append(words, word)
 	}
@@ -93,6 +94,25 @@ func (o *InPlaceOrders) String() string {
 		return "the optimizer's step only"
 	}
 	return strings.Join(words, ", ")
+}
+
+// ArmedWords lists the remedies that are on from the beginning, not those that are only permitted.
+func (o *InPlaceOrders) ArmedWords() string {
+	var words []string
+	for i, a := range o.Armed {
+		if i+1 == len(o.Armed) || o.Armed[i+1].Rung != a.Rung { // the most parts
+			words = append(words, a.words())
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func (a ArmedRung) words() string {
+	word := string(a.Rung)
+	if a.Parts > 0 {
+		word += fmt.Sprintf(" in %d parts", a.Parts)
+	}
+	return fmt.Sprintf("%s (from the beginning with inputs of %d elements or a longest dimension of %d)", word, a.Elements, a.Longest)
 }
 
 // An ArmedRung is a remedy in place that calls of these sizes need: see InPlace.
@@ -213,7 +233,7 @@ func (r RankInPlace) SameKind(other RankInPlace) bool {
 func (r *InPlace) add(other InPlace) {
 	r.Times, r.Seconds, r.LastStep = r.Times+other.Times, r.Seconds+other.Seconds, max(r.LastStep, other.LastStep)
 	r.Elements, r.Longest = smaller(r.Elements, other.Elements), smaller(r.Longest, other.Longest)
-	r.Step, r.Requested, r.At = min(r.Step, other.Step), max(r.Requested, other.Requested), earlier(r.At, other.At)
+	r.Step, r.Requested, r.Held, r.At = min(r.Step, other.Step), max(r.Requested, other.Requested), max(r.Held, other.Held), earlier(r.At, other.At)
 }
 
 // InPlaceRefused is the latest error of memory that a process did not answer in place, and its
@@ -258,16 +278,65 @@ func InPlaceWords(all []RankInPlace) string {
 	}
 	steps, took := InPlaceCost(all)
 	var with []string
+	few, many := 0, 0 // parts
 	for _, one := range all {
-		if how, _ := one.remedy(); !slices.Contains(with, how) {
+		how, from := one.remedy()
+		switch {
+		case from == "split":
+			few, many = int(smaller(int64(few), int64(one.Parts))), max(many, one.Parts)
+		case !slices.Contains(with, how):
 			with = append(with, how)
 		}
+	}
+	switch {
+	case few < many:
+		with = append(with, fmt.Sprintf("in %d to %d parts", few, many))
+	case many > 0:
+		with = append(with, fmt.Sprintf("in %d parts", many))
 	}
 	words := "memory ran out in %s, done again in place %s, which took %.2f s"
 	if !slices.ContainsFunc(all, RankInPlace.failed) {
 		words = "memory was short in %s, done in place %s, which took %.2f s"
 	}
 	return fmt.Sprintf(words, Count(steps, "step"), strings.Join(with, " and "), took.Duration().Seconds())
+}
+
+// KeptInPlace is what remains changed in the processes after steps were done again: a plan of these settings, and a
+// line for people about the calls that they apply to and about their cost. Both are empty for nothing.
+func KeptInPlace(all []RankInPlace) (kept Plan, words string) {
+	var lines []string
+	armed := Arm(nil, all)
+	for i, sizes := range armed {
+		if i+1 < len(armed) && armed[i+1].Rung == sizes.Rung {
+			continue // fewer parts did not suffice
+		}
+		did, cost := sizes.effect()
+		if row := sizes.Rung.row(); sizes.Rung == RungSplit {
+			kept = kept.With(Plan{ForwardParts: Number(sizes.Parts)})
+		} else if values := row.turns[0].words(); len(values) > 0 {
+			kept = kept.With(Plan{row.turns[0]: values[len(values)-1]})
+		}
+		lines = append(lines, fmt.Sprintf("calls with inputs of %d elements or a longest dimension of %d, and larger ones, %s: %s", sizes.Elements, sizes.Longest, did, cost))
+	}
+	if len(lines) > 0 {
+		words = "changed in the process, with the same training: " + strings.Join(lines, "; ")
+	}
+	return kept, words
+}
+
+// effect is what calls do with a remedy in place, and what that costs.
+func (a ArmedRung) effect() (did, cost string) {
+	switch a.Rung {
+	case RungSplit:
+		return fmt.Sprintf("run in %d parts", a.Parts), "their forward pass is computed twice"
+	case RungCheckpointing:
+		return "recompute their blocks", "the forward pass of these is computed twice"
+	case RungOffloadActivations:
+		return "keep their activations in host memory", "these are copied there and back"
+	case RungLossParts:
+		return "compute the loss in parts of its rows", "the parts are computed one after another"
+	}
+	return "use less memory", "they take longer"
 }
 
 // failed reports whether memory ran out. In the loss and in the optimizer's step it may have been

@@ -190,6 +190,14 @@ func TestCostOfRepeats(t *testing.T) {
 	if got := InPlaceWords([]RankInPlace{a, b, c}); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	in := func(parts int) RankInPlace {
+		r := repeat(0, 3, 1, 1)
+		r.Rung, r.Parts = RungSplit, parts
+		return r
+	}
+	if got := InPlaceWords([]RankInPlace{in(2), a, in(16), in(4)}); !strings.Contains(got, "done again in place with recomputed blocks and in 2 to 16 parts, which took") {
+		t.Errorf("parts that grew: %q", got)
+	}
 }
 
 func TestSentencesAboutRepeats(t *testing.T) {

@@ -26,7 +26,7 @@ func TestCrossEntropyInParts(t *testing.T) {
 	}{
 		"taken": {history: []Attempt{first}, next: "on", reason: "cross entropy in parts off→on"},
 		"no large logits": {
-			history: []Attempt{asked(told(first, seen, map[Knob]string{LossParts: "no call of cross_entropy had 256 MiB of logits"}))},
+			history: []Attempt{asked(told(first, seen, map[Knob]string{LossParts: "no call of cross_entropy had large logits"}))},
 		},
 		"barred by the policy":         {history: []Attempt{first}, never: []string{"loss-parts"}},
 		"barred by the name of knob":   {history: []Attempt{first}, never: []string{"loss_parts"}},

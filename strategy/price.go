@@ -246,12 +246,17 @@ func (s *situation) headroom() *Headroom {
 		return nil
 	}
 	used := p.memory(s.ran(s.last))
-	h := &Headroom{Room: p.fit.Capacity(used)}
+	held := heldInPlace(s.last.InPlace)
+	h := &Headroom{Room: p.fit.Capacity(used), Peak: held}
 	for _, m := range s.last.Measured {
 		h.Peak = max(h.Peak, m.Peak)
 	}
 	if h.Peak == 0 || h.Room == 0 {
 		return nil
+	}
+	if d := s.device(); held > 0 { // what is free is free only since steps are done in place
+		h.Free = d.CPU && s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
+		return h
 	}
 	if h.MicroBatch = largest(p.fit, used); h.MicroBatch > 0 && s.cannot(MicroBatchSize) != "" {
 		h.Called = used.MicroBatch

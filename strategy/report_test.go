@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 func say(rank int, s ProcessReport) Fact { return Fact{Rank: rank, Source: "probe", Said: &s} }
@@ -40,10 +42,12 @@ func TestChangeMustTakeEffectInEveryRank(t *testing.T) {
 		facts []Fact
 		want  Value
 	}{
-		"both":                     {2, []Fact{say(0, with(turned, 1, 2)), say(1, with(turned, 2, 2))}, "full"},
-		"one has not":              {2, []Fact{say(0, with(turned, 1, 2)), say(1, ProcessReport{PID: 2, Model: model, Settings: Plan{ActivationCheckpointing: "none"}})}, "none"},
-		"the first has not":        {2, []Fact{say(1, with(turned, 1, 2)), say(0, ProcessReport{PID: 2, Model: model, Settings: Plan{ActivationCheckpointing: "none"}})}, "none"},
-		"one is silent":            {2, []Fact{say(0, with(turned, 1, 2))}, "none"},
+		"both":              {2, []Fact{say(0, with(turned, 1, 2)), say(1, with(turned, 2, 2))}, "full"},
+		"one has not":       {2, []Fact{say(0, with(turned, 1, 2)), say(1, ProcessReport{PID: 2, Model: model, Settings: Plan{ActivationCheckpointing: "none"}})}, "none"},
+		"the first has not": {2, []Fact{say(1, with(turned, 1, 2)), say(0, ProcessReport{PID: 2, Model: model, Settings: Plan{ActivationCheckpointing: "none"}})}, "none"},
+		"one is silent":     {2, []Fact{say(0, with(turned, 1, 2))}, "none"},
+		"one ended in its first evaluation": {2, []Fact{say(0, with(turned, 1, 2)),
+			{Rank: 1, Memory: &memory.Measurement{PID: 2, Failed: "evaluation"}}}, "full"},
 		"ranks of its own":         {1, []Fact{say(0, with(turned, 1, 2)), say(0, with(turned, 2, 2))}, "full"},
 		"one of its own is silent": {1, []Fact{say(0, with(turned, 1, 2))}, "none"},
 		"its parent is no rank":    {1, []Fact{say(0, ProcessReport{PID: 9}), say(0, with(turned, 1, 2)), say(0, with(turned, 2, 2))}, "full"},

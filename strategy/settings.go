@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // Ineffective lists the changes that had no effect: knobs that a plan changes and that the job
@@ -210,6 +211,10 @@ func (j Job) Redivides(plan Plan) bool {
 // process has run yet.
 func (s *situation) unturnable(k Knob) string {
 	if len(s.history) > 0 && s.inside[k] == "" && s.plan[k] == "" {
+		bare := func(m memory.Measurement) bool { return m.Failed != "" && m.Model == nil }
+		if all := s.last.Measured; len(all) > 0 && slices.IndexFunc(all, func(m memory.Measurement) bool { return !bare(m) }) < 0 {
+			return "no nn.Module had been called in the job's process when memory ran out, and gpurun changes the calls of modules only"
+		}
 		return "the job's process did not report whether it can be changed there"
 	}
 	return s.inside[k]

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // parted is gpt with a hook that can run the model in parts of its batch.
@@ -26,6 +27,12 @@ func TestTwoFailuresInPartsAreEnough(t *testing.T) {
 	}
 }
 
+// moduleless is an attempt whose process trained plain tensors.
+func moduleless(a Attempt) Attempt {
+	a.Measured = []memory.Measurement{{Failed: "load", Allocated: 1 << 30, Requested: 1 << 28}}
+	return a
+}
+
 // The parts of the forward follow checkpointing in the order of remedies.
 func TestForwardPartsFollowCheckpointing(t *testing.T) {
 	full := plain.With(Plan{ActivationCheckpointing: "full", Allocator: "expandable"})
@@ -44,6 +51,7 @@ func TestForwardPartsFollowCheckpointing(t *testing.T) {
 		"checkpointing first":        {history: []Attempt{asked(ended(0, plain, forward))}},
 		"the process refuses":        {history: []Attempt{refuses}, skipped: "the model takes statistics over the batch"},
 		"the process reports no try": {history: []Attempt{ended(0, full, forward)}, skipped: "the job's process did not report whether it can be changed there"},
+		"no module was called":       {history: []Attempt{moduleless(ended(0, full, forward))}, skipped: "no nn.Module had been called in the job's process when memory ran out"},
 		"the policy bars the remedy": {history: []Attempt{asked(ended(0, full, forward))}, change: func(p *Policy, _ *Job) { p.Never = []string{"split"} }, skipped: `recovery.never lists "split"`},
 		"the policy bars the knob":   {history: []Attempt{asked(ended(0, full, forward))}, change: func(p *Policy, _ *Job) { p.Never = []string{"forward_parts"} }, skipped: `recovery.never lists "forward_parts"`},
 		"the optimizer's step":       {history: []Attempt{asked(ended(0, full, oom(cause.Optimizer)))}, skipped: "the optimizer step holds no live activations"},

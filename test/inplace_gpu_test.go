@@ -69,6 +69,27 @@ func TestInPlaceOnAGPU(t *testing.T) {
 	}
 }
 
+// TestCostOnAGPU trains 300 steps without gpurun and with it, three times in turn, while nothing fails.
+func TestCostOnAGPU(t *testing.T) {
+	python, installed, devices := rescueMachine(t)
+	if why := (scene{gpus: 1, needs: []string{"torch"}}).lacks(installed, len(devices)); why != "" {
+		t.Skip(why)
+	}
+	job := inside{name: "gpt", env: []string{"LONG=1"}}
+	dir, line := copyOf(t, filepath.Join("testdata", "inside")), []string{python, "gpt.py"}
+	table := []string{"| median step, ms: untouched | with gpurun | ratio | largest difference of a loss |\n|--:|--:|--:|--:|"}
+	for range 3 {
+		untouched := job.script(t, dir, line)
+		watched, v := job.rescue(t, dir, line, "70GiB", "--fresh")
+		if t.Failed() || len(v.Attempts) != 1 || len(v.Attempts[0].InPlace) > 0 {
+			t.Fatalf("%+v", v.Attempts)
+		}
+		before, with := 1e3*median(untouched.Each[20:]), 1e3*median(watched.Each[20:])
+		table = append(table, fmt.Sprintf("| %.3f | %.3f | %.4f | %.2g |", before, with, with/before, apart(watched, untouched)))
+	}
+	t.Log("\n" + strings.Join(table, "\n"))
+}
+
 // again runs a job of TestInside twice without gpurun, then under each ceiling. It returns its lines of the table.
 func (s inside) again(t *testing.T, python string, count func(attempts int)) (lines []string) {
 	dir := copyOf(t, filepath.Join("testdata", "inside"))
@@ -176,4 +197,9 @@ func lostSeconds(v launcher.Verdict) (sum float64) {
 		sum += inPlaceSeconds(a.InPlace)
 	}
 	return sum
+}
+
+func median(all []float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	return all[len(all)/2]
 }

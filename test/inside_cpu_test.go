@@ -133,7 +133,7 @@ func TestLoopThatNeverStepsHasNotTrained(t *testing.T) {
 	if _, err := fmt.Sscanf(lastLine(runLine(t, dir, python, "offsets.py"), "data "), "data %d %d", &before, &peak); err != nil {
 		t.Fatal(err)
 	}
-	cmd := osexec.CommandContext(t.Context(), binary(t), "--run-dir", "run", "--no-in-place", "--never", "split", "--device-memory", fmt.Sprintf("%dMiB", before+(peak-before)*3/4), "offsets.toml")
+	cmd := osexec.CommandContext(t.Context(), binary(t), "--run-dir", "run", "--no-in-place", "--never", "checkpointing", "--never", "split", "--device-memory", fmt.Sprintf("%dMiB", before+(peak-before)*3/4), "offsets.toml")
 	cmd.Dir, cmd.Env = dir, append(insideEnv(), "PYTHON_EXEC="+python, "XDG_STATE_HOME="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	v := verdictOf(t, filepath.Join(dir, "run"))

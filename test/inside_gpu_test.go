@@ -24,6 +24,7 @@ import (
 type inside struct {
 	name  string
 	line  []string // words after the interpreter, or a launcher's whole line if torchrun is its first word
+	env   []string
 	needs []string
 	gpus  int
 	// share is the part of the untouched job's peak that it may use.
@@ -39,6 +40,8 @@ var insides = []inside{
 	{name: "lightning", line: []string{"lit.py"}, needs: []string{"lightning"}, share: .6, batch: true},
 	{name: "accelerate", line: []string{"loop.py"}, needs: []string{"transformers", "accelerate"}, share: .6, own: true},
 	{name: "ddp", line: []string{"torchrun", "--standalone", "--nproc-per-node", "2", "ddp.py"}, gpus: 2, share: .75},
+	// Rank 0 holds more than rank 1, on the same GPU.
+	{name: "short-rank", line: []string{"torchrun", "--standalone", "--nproc-per-node", "2", "ddp.py"}, env: []string{"BACKEND=gloo", "HELD=8"}, share: .85},
 	{name: "vit", line: []string{"vision.py", "vit_large_patch16_224", "64"}, needs: []string{"timm"}, share: .6, own: true},
 	{name: "swin", line: []string{"vision.py", "swin_base_patch4_window7_224", "64"}, needs: []string{"timm"}, share: .85, own: true},
 	{name: "resnet", line: []string{"vision.py", "tv_resnet152", "128"}, needs: []string{"torchvision"}, share: .75},
@@ -130,7 +133,7 @@ func (s inside) play(t *testing.T, python string) string {
 // script is one run without gpurun.
 func (s inside) script(t *testing.T, dir string, line []string, env ...string) outcome {
 	cmd := osexec.CommandContext(t.Context(), line[0], line[1:]...)
-	cmd.Dir, cmd.Env = dir, append(insideEnv(), env...)
+	cmd.Dir, cmd.Env = dir, slices.Concat(insideEnv(), s.env, env)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -145,7 +148,7 @@ func (s inside) rescue(t *testing.T, dir string, line []string, ceiling string, 
 	defer cancel()
 	run := filepath.Join(t.TempDir(), "run")
 	cmd := osexec.CommandContext(ctx, binary(t), append([]string{"--run-dir", run, "--device-memory", ceiling}, append(flags, line...)...)...)
-	cmd.Dir, cmd.Env = dir, insideEnv()
+	cmd.Dir, cmd.Env = dir, append(insideEnv(), s.env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -164,8 +167,13 @@ func (s inside) rescue(t *testing.T, dir string, line []string, ceiling string, 
 	return resultIn(t, out.Bytes()), v
 }
 
+// insideEnv is the environment of the jobs, which import testdata/alone.
 func insideEnv() []string {
-	return append(os.Environ(), "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "TOKENIZERS_PARALLELISM=false")
+	alone, err := filepath.Abs(filepath.Join("testdata", "alone"))
+	if err != nil {
+		panic(err) // the test's own directory is gone
+	}
+	return append(os.Environ(), "PYTHONPATH="+alone+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"), "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "TOKENIZERS_PARALLELISM=false")
 }
 
 func resultIn(t *testing.T, out []byte) (o outcome) {

@@ -32,7 +32,8 @@ const comparisonHead = "| job | ceiling GiB (of the written plan's peak) | mode 
 type comparison struct {
 	python   string
 	shares   []float64 // ceilings, as shares of the written plan's peak
-	fresh    []string  // --fresh, if gpurun has it
+	modes    []string
+	fresh    []string // --fresh, if gpurun has it
 	cards    *cards
 	deadline time.Time // zero: none
 
@@ -43,10 +44,11 @@ type comparison struct {
 // TestPlanner trains real jobs under ceilings, from out of memory to trained, by the ladder and by the
 // planner, and compares them with the best of all candidate plans. Each GPU has one job at a time.
 // GPURUN_PLANNER selects jobs, GPURUN_PLANNER_SHARES the ceilings, GPURUN_PLANNER_GPUS the devices by index,
-// GPURUN_PLANNER_TABLE a file for the rows.
+// GPURUN_PLANNER_MODES the ways of planning, GPURUN_PLANNER_TABLE a file for the rows. GPURUN_PLANNER_AT_ONCE jobs
+// start on a GPU at once; with GPURUN_GPU_LOCK one of them trains, and the others wait with their packages imported.
 func TestPlanner(t *testing.T) {
 	python, installed, devices := rescueMachine(t)
-	cmp := &comparison{python: python, shares: shares(t), fresh: freshFlag(t), cards: newCards(devices)}
+	cmp := &comparison{python: python, shares: shares(t), modes: modes(), fresh: freshFlag(t), cards: newCards(devices)}
 	cmp.deadline, _ = t.Deadline()
 	chosen := strings.Fields(os.Getenv("GPURUN_PLANNER"))
 	cmp.row(t, comparisonHead)
@@ -117,6 +119,14 @@ func shares(t *testing.T) []float64 {
 	return all
 }
 
+// modes are the ways of planning that are compared: those of --mode, which relaunch; "in-place" is the default.
+func modes() []string {
+	if all := strings.Fields(os.Getenv("GPURUN_PLANNER_MODES")); len(all) > 0 {
+		return all
+	}
+	return []string{"ladder", "predict"}
+}
+
 // freshFlag is --fresh, or nothing for a gpurun that does not remember.
 func freshFlag(t *testing.T) []string {
 	t.Helper()
@@ -157,11 +167,15 @@ type cards struct {
 }
 
 func newCards(devices []gpu.Device) *cards {
-	c := &cards{free: make(chan int, len(devices))}
+	atOnce, _ := strconv.Atoi(os.Getenv("GPURUN_PLANNER_AT_ONCE"))
+	atOnce = max(atOnce, 1)
+	c := &cards{free: make(chan int, len(devices)*atOnce)}
 	some := strings.Fields(os.Getenv("GPURUN_PLANNER_GPUS"))
 	for i := range devices {
 		if len(some) == 0 || slices.Contains(some, strconv.Itoa(i)) {
-			c.free <- i
+			for range atOnce {
+				c.free <- i
+			}
 		}
 	}
 	return c
@@ -218,12 +232,16 @@ func (m *match) play(t *testing.T) {
 			m.row(t, fmt.Sprintf("| %s | %.2f (%.2f) | no candidate fits |", m.name, gib(float64(ceiling)), share))
 			continue
 		}
-		ladder, there := m.under(t, "ladder", share, ceiling, best)
-		if !there {
-			return
+		results := map[string]rescue{}
+		for _, mode := range m.modes {
+			result, there := m.under(t, mode, share, ceiling, best)
+			if !there {
+				return
+			}
+			results[mode] = result
 		}
-		if predict, there := m.under(t, "predict", share, ceiling, best); there {
-			m.judge(t, share, ladder, predict, best)
+		if predict, there := results["predict"]; there {
+			m.judge(t, share, results["ladder"], predict, best)
 		}
 	}
 }
@@ -396,7 +414,11 @@ type rescue struct {
 // under runs the job as written under a ceiling, and writes its row. There is no rescue if nothing trained.
 func (m *match) under(t *testing.T, mode string, share float64, ceiling int64, best trial) (rescue, bool) {
 	t.Helper()
-	c := call{dir: m.folderWith(t, m.written), flags: append([]string{"--mode", mode, "--no-in-place", "--numerics", "mixed-precision", "--device-memory", strconv.FormatInt(ceiling>>20, 10) + "MiB"}, m.fresh...)}
+	flags := []string{"--mode", mode, "--no-in-place"}
+	if mode == "in-place" {
+		flags = nil
+	}
+	c := call{dir: m.folderWith(t, m.written), flags: slices.Concat(flags, []string{"--numerics", "mixed-precision", "--device-memory", strconv.FormatInt(ceiling>>20, 10) + "MiB"}, m.fresh)}
 	v, said, err := m.timed(t, c)
 	t.Logf("%s at %.2f:\n%s", mode, share, said)
 	if err != nil || len(v.Attempts) == 0 {

@@ -109,6 +109,12 @@ func contests() []contest {
 		},
 		{name: "constants", folder: "constants", gpus: 1, written: sixteen, settings: map[strategy.Knob]setting{strategy.ActivationCheckpointing: constant}, kinds: both, least: 16},
 		{name: "hf-trainer", folder: "hf-trainer", toml: "train.toml", gpus: 1, needs: []string{"transformers", "accelerate"}, written: sixteen, settings: trainer("train.toml"), kinds: both, least: 1},
+		{name: "hf-gpt", folder: "hf-trainer", toml: "gpt.toml", gpus: 1, needs: []string{"transformers", "accelerate"}, written: sixteen, settings: trainer("gpt.toml"), kinds: both, least: 1},
+		{name: "plain-small", folder: "plain", toml: "small.toml", gpus: 1, written: asWritten(64, nil), settings: ownLoop("small.toml"), kinds: both, least: 4},
+		shape("vit", 128, both),
+		shape("mae", 128, both),
+		shape("unet", 32, both),
+		shape("lstm", 128, nil),
 		{
 			name: "lightning", folder: "lightning", toml: "train.toml", gpus: 1, needs: []string{"lightning"}, written: sixteen, kinds: both, least: 1,
 			settings: map[strategy.Knob]setting{
@@ -136,6 +142,17 @@ func contests() []contest {
 			}),
 		},
 	}
+}
+
+// shape is a job of testdata/planner/shapes. Without kinds it has no switch for recomputation.
+func shape(name string, micro int, kinds []strategy.Plan) contest {
+	c := contest{name: name, folder: "shapes", toml: name + ".toml", gpus: 1, needs: []string{"timm"}, written: asWritten(micro, nil), settings: ownLoop(name + ".toml"), kinds: kinds, least: 2}
+	if kinds == nil {
+		delete(c.settings, strategy.ActivationCheckpointing)
+		delete(c.written, strategy.ActivationCheckpointing)
+		c.kinds = []strategy.Plan{{}}
+	}
+	return c
 }
 
 // lacks returns what the machine does not have, empty for nothing.

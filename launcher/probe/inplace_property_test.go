@@ -44,6 +44,9 @@ func TestRepeatedStepsAreExact(t *testing.T) {
 	if wanted, _ := strconv.Atoi(cases); got.Counts["repeated"] < wanted/4 {
 		t.Errorf("few steps of %s were repeated: %v", cases, got.Counts)
 	}
+	if wanted, _ := strconv.Atoi(cases); got.Counts["with chosen parts"] < wanted/10 {
+		t.Errorf("few steps of %s were repeated with parts that were chosen: %v", cases, got.Counts)
+	}
 	if len(got.Problems) > 0 {
 		t.Errorf("errors of the hook: %q", got.Problems)
 	}

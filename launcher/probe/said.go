@@ -136,7 +136,7 @@ func inPlace(of []json.RawMessage) (all []strategy.InPlace) {
 		if one.At > 0 && one.At < mostSeconds*10 {
 			one.InPlace.At = unixTime(one.At)
 		}
-		for _, of := range []any{&one.Step, &one.LastStep, &one.Times, &one.Requested, &one.Seconds, &one.Elements, &one.Longest, &one.Parts} {
+		for _, of := range []any{&one.Step, &one.LastStep, &one.Times, &one.Requested, &one.Held, &one.Seconds, &one.Elements, &one.Longest, &one.Parts} {
 			bound(of)
 		}
 		all = append(all, one.InPlace)

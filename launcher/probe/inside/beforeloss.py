@@ -16,7 +16,7 @@ def foresee(call, output):
     if not found or any(t.numel() == 1 for t in found):  # the root has computed its loss: its backward pass can be repeated
         return False
     size = sum(map(losspart.size, found))
-    if size < losspart.LEAST:
+    if not losspart.is_large(size, found[0].device):
         return False
     free = room.free(found[0].device)
     return free is not None and free < size * (IN_PARTS if losscalls.follows(size) else NEEDS)

@@ -1,6 +1,9 @@
 # Activation checkpointing of a model that is running already: the repeated blocks are
-# recomputed in the backward pass, one by one, or the model's own switch is turned.
-from . import blocks, compared, exclusions, forwards, recompute
+# recomputed in the backward pass, one by one, or the model's own switch is turned. A model without
+# either is recomputed in the parts that segments.py chooses.
+import weakref
+
+from . import blocks, compared, exclusions, forwards, process, recompute, segments
 
 VALUES = ("selective", "full")
 
@@ -22,7 +25,7 @@ def refusal(root, value="full"):
     if is_on(root):
         return "it is on already"
     switches, lists = parts(root)
-    if not switches and not lists:
+    if not switches and not lists and (value == "selective" or not segments.by_depth(root)):
         return "the model has no repeated blocks and no method for checkpointing"
     for switch in switches:
         if value == "selective" and not layered(switch):
@@ -31,7 +34,46 @@ def refusal(root, value="full"):
         reason = unfit(each)
         if reason:
             return reason
-    return cached(root) if lists else ""
+    return "" if switches and not lists else cached(root)
+
+
+undoing = weakref.WeakKeyDictionary()  # by root: what undoes turn() or cover(), where it has put nothing but blocks before forwards
+
+
+def can_cover(root):
+    """Return whether other parts of the model can be recomputed than those that are."""
+    if blocks.unwrap(root) not in undoing and (parts(root)[0] or is_on(root) or exclusions.reason(root) or cached(root)):
+        return False
+    return bool(segments.by_depth(root))
+
+
+def recomputed(root):
+    """Return the modules that turn() recomputes, where they are the model's repeated blocks or its switches."""
+    switches, lists = parts(root)
+    return switches + [m for each in lists for m in each["modules"]]
+
+
+def cover(root, chosen, tell=None, count=None, when=None, reads=False):
+    """Recompute the chosen parts of a model, in place of its repeated blocks. Reads: none writes to its inputs."""
+    model = blocks.unwrap(root)
+    undoing.pop(model, bool)()
+    undoing[model] = segments.wrap(chosen, lambda module: recompute.Block(tell, count, when, reads))
+
+
+def cover_later(root, tell=None, count=None, when=None):
+    """Choose the parts to recompute at the first call of a model."""
+    model = blocks.unwrap(root)
+
+    def run(module, forward, args, kwargs):
+        if not recompute.trains(module, args, kwargs) or getattr(recompute.running, "again", False):
+            return forward(module, *args, **kwargs)
+        undoing.pop(module)()
+        measured = process.guarded(segments.measured)(module, forward, args, kwargs)
+        chosen = measured.choose() if measured is not None else []
+        cover(module, chosen or segments.by_depth(module), tell, count, when, reads=bool(chosen))
+        return type(module).forward(module, *args, **kwargs)
+
+    undoing[model] = forwards.wrap("checkpointing", [model], lambda module: run)
 
 
 def turn(root, value="full", tell=None, count=None, when=None):
@@ -39,8 +81,19 @@ def turn(root, value="full", tell=None, count=None, when=None):
 
     It gives [what was, what is]. tell(reason) is called where it has to be given up in
     a later step: the blocks then run as they would have. count() gives the number of the
-    job's optimizer steps so far.
+    job's optimizer steps so far. Without when(), other models that the job trains, such as
+    the generator of a GAN, are recomputed, too.
     """
+    from . import steps
+
+    for other in steps.other_models(root) if when is None else ():
+        if not refusal(other, value):
+            turn_model(other, value, tell, count)
+    turn_model(root, value, tell, count, when)
+    return ["none", value]
+
+
+def turn_model(root, value, tell=None, count=None, when=None):
     switches, lists = parts(root)
     done = []
     try:
@@ -53,11 +106,16 @@ def turn(root, value="full", tell=None, count=None, when=None):
         if modules:
             block = recompute.Block
             done.append(forwards.wrap("checkpointing", unique(modules), lambda module: block(tell, count, when)))
+        if not switches and modules:
+            undoing[blocks.unwrap(root)] = done[-1]
+        elif not switches and forwards.running(root):  # its forward was looked up already
+            cover(root, segments.by_depth(root), tell, count, when)
+        elif not switches:
+            cover_later(root, tell, count, when)
     except BaseException:
         for undo in reversed(done):
             undo()
         raise
-    return ["none", value]
 
 
 def unique(modules):

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 import traceback
+import types
 import weakref
 
 from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, places, process, ranout, remedies, repeats, root as root_part, rootcalls, rootstate
@@ -104,6 +105,7 @@ class Guard:
         self.foresee, self.largest = None, (0, 0)  # largest: the elements and the longest dimension of the largest call's inputs
         self.hooks_allowed = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", lambda: True)
         self.undo = []  # of install()
+        self.failed = False  # whether memory ran out in the pass that is repeated
         self.nested = False  # whether the backward pass under way has run another one
         self.searched = True  # whether all objects were looked at for garbage in this repeat
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
@@ -267,6 +269,7 @@ class Guard:
         that ended well; it is returned where the call cannot be repeated."""
         began, why, tried = time.monotonic(), None, call.remedies
         trace = failure.__traceback__ if failure is not None else None
+        self.failed = failure is not None
         try:
             self.check(failure, [call])
             behind = call.state.norms_behind(norm_in(failure))
@@ -314,6 +317,21 @@ class Guard:
         finally:
             self.busy = ""
         return output, None
+
+    def measured(self, call, measure):
+        """Repeat a call within a context that measures it, and leave nothing of that; return the context."""
+        self.busy, present = "forward", None
+        norms = {norm: [n for n, b in norm._buffers.items() if b is not None] for norm in self.known.norms}
+        try:
+            with self.using(()), self.torch.enable_grad(), rootstate.cast_as(call.state.cast), rootstate.lent(norms):
+                present = call.rewind()
+                with measure:
+                    self.run(call.plain, self.root(), call.args, call.kwargs)
+        finally:
+            self.busy = ""
+            if present is not None:
+                present.put_back()
+        return measure
 
     def helping(self, calls):
         """Return the remedies that can help these calls. Raises where there is none."""
@@ -384,7 +402,7 @@ class Guard:
         """Raise the job's own error as it was. Tried has the names of the remedies that did not suffice."""
         if not isinstance(why, Exception):
             raise why  # somebody ends the process
-        repeats.refused(phase, why, [r.name for r in self.remedies if r.name in tried])
+        repeats.refused(phase, why, [r.name for r in self.remedies if r.name in tried and not process.guarded(r.reaches_further)()])
         raise failure.with_traceback(trace)
 
     def given_up(self, reason):
@@ -444,14 +462,14 @@ class Guard:
             raise
 
     def gradients(self):
-        """Return the version of each parameter's gradient, -1 for none; None where they cannot be read."""
+        """Return which tensor each parameter's gradient is, and its version, None for none; None where they cannot be read."""
         try:
             grads = list(map(GRAD, self.known.parameters))
             none = [None] * len(grads)
             # To compare a tensor with None takes microseconds.
             if grads and grads[0] is None and grads[-1] is None and grads == none:
-                return [-1] * len(grads)
-            return [-1 if g is None else g._version for g in grads]
+                return none
+            return [None if g is None else (id(g), g._version) for g in grads]
         except Exception as e:
             process.problem("inplace", e)
             return None
@@ -460,6 +478,7 @@ class Guard:
         """Do the part of a backward pass again that was not done."""
         began, trace, why, tried = time.monotonic(), failure.__traceback__, None, NONE
         losses = [tensors] if self.torch.is_tensor(tensors) else list(tensors)
+        self.failed = True
         try:
             self.check_backward(random, more)
             walk = oldgraph.Walk(losses, calls)
@@ -522,9 +541,9 @@ class Guard:
             g = p.grad
             if g is not None and g.layout != self.torch.strided:
                 raise rootstate.Unrepeatable("gradients are sparse")
-            if g is not None and g._base is not None and max(before) >= 0:
+            if g is not None and g._base is not None and any(before):
                 raise rootstate.Unrepeatable("gradients are views of one bucket")
-            if (-1 if g is None else g._version) == version:
+            if (None if g is None else (id(g), g._version)) == version:
                 found.append(p)
         if not found:
             raise rootstate.Unrepeatable("every parameter has its gradient")
@@ -811,15 +830,40 @@ def release(failure):
     collect()
 
 
+def drain():
+    """Have the autograd engine forget what a failed backward pass has left in this thread's queue: until the
+    next pass in this thread that holds whole branches of the failed pass's graph."""
+    import torch
+
+    with torch.enable_grad():
+        end = torch.zeros(1, requires_grad=True)
+        torch.autograd.grad(end.clone(), end)
+
+
 def clear(failure):
     """Lets go what a failed pass holds."""
+    process.guarded(drain)()
     error = failure
     for _ in range(8):
         if error is None:
             break
         traceback.clear_frames(error.__traceback__)
+        empty(error.__traceback__)
         error = error.__cause__ or error.__context__
     failure.__traceback__ = None
+
+
+def empty(trace):
+    """Let go the inputs of a block that was recomputed when its backward pass failed: a frame keeps its function,
+    and that its closure, for as long as there is a traceback."""
+    checkpoint = sys.modules.get("torch.utils.checkpoint")
+    for frame in ranout.frames_of(trace) if checkpoint is not None else ():
+        if frame.f_code.co_filename != checkpoint.__file__:
+            continue
+        for function in gc.get_referents(frame):
+            if isinstance(function, types.FunctionType) and function.__code__ is frame.f_code:
+                for cell in function.__closure__ or ():
+                    cell.cell_contents = None
 
 
 def collect():

@@ -12,17 +12,28 @@ VALUES = ("on",)
 KNOB = "loss_parts"
 RUNG = "loss-parts"
 NEEDS = 3  # times the logits' bytes in fp32: what PyTorch's own needs, with its backward
-UNSEEN = "no call of cross_entropy had 256 MiB of logits"
+UNSEEN = "no call of cross_entropy had large logits"
 
 # plain: PyTorch's function, while another is in front; least: the elements of the smallest logits that
-# are computed in parts in place, None where that is not permitted.
-state: dict = {"largest": 0, "on": False, "tell": None, "least": None}
+# are computed in parts in place, None where that is not permitted; allowed: the bytes that the
+# process may have, 0 where that is not known.
+state: dict = {"largest": 0, "on": False, "tell": None, "least": None, "allowed": 0}
+
+
+def before_root(torch):
+    """Compute the losses of evaluations before the root's first call in parts, too, if the plan has parts."""
+    orders = process.orders()
+    if orders.get("hooks") and (orders.get("turn") or {}).get(KNOB) in VALUES and not replaced(torch):
+        listen(torch)
+        state["on"] = True
 
 
 def first(root, args, kwargs):
     """Begin to look at the calls, before the root's first forward."""
     torch = sys.modules["torch"]
+    state["on"] = False  # turn() decides for the root
     state["expected"] = expected(torch, root, args, kwargs)
+    state["allowed"] = room.allowed(next(root.parameters()).device)
     if not replaced(torch):
         listen(torch)
         permit(root)
@@ -36,6 +47,11 @@ def permit(root):
         return
     armed = [entry.get("elements") for entry in inside.get("armed") or () if entry.get("rung") == RUNG]
     state["least"] = min([n for n in armed if n], default=float("inf"))
+
+
+def large():
+    """Return the bytes of logits in fp32 from which parts are used."""
+    return losspart.least(state["allowed"])
 
 
 def follows(size):
@@ -65,8 +81,7 @@ def refusal(root, value=None):
         return "cross_entropy is replaced by %s" % other
     if state["on"]:
         return "it is on already"
-    large = value or max(state["largest"], state.get("expected", 0)) >= losspart.LEAST
-    return "" if large else UNSEEN
+    return "" if value or max(state["largest"], state.get("expected", 0)) >= large() else UNSEEN
 
 
 def replaced(torch):
@@ -176,21 +191,21 @@ def seen(size):
     if size <= state["largest"]:
         return
     before, state["largest"] = state["largest"], size
-    if before < losspart.LEAST <= size and (process.told.get("refused") or {}).get(KNOB) == UNSEEN:
+    if before < large() <= size and (process.told.get("refused") or {}).get(KNOB) == UNSEEN:
         del process.told["refused"][KNOB]
         process.save()
 
 
 def computed():
     """Called where the first backward pass begins: the job has computed a loss, perhaps otherwise."""
-    if state["largest"] < losspart.LEAST and not state["on"] and KNOB not in (process.told.get("refused") or {}):
+    if state["largest"] < large() and not state["on"] and KNOB not in (process.told.get("refused") or {}):
         process.note("refused", {KNOB: UNSEEN})
 
 
 def stepped():
     """Called before the first optimizer step: small calls are not looked at any more."""
     computed()
-    if state["largest"] < losspart.LEAST // 8 and not state["on"] and state["least"] is None:
+    if state["largest"] < large() // 8 and not state["on"] and state["least"] is None:
         leave()
 
 

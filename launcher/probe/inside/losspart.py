@@ -2,10 +2,12 @@
 # forward and again in the backward, so that copies of the logits in fp32 exist for one part at a time.
 import sys
 
-from . import rootstate
+from . import room, rootstate
 
-LEAST = 256 << 20  # bytes of the logits in fp32 from which parts are used
-PART, MOST = 32 << 20, 64  # bytes of one part's logits in fp32, or of this many parts where they are larger
+# Bytes of the logits in fp32 from which parts are used, and the part of the memory that the process may
+# have: under a small limit it is smaller logits that decide, where PyTorch holds three such copies.
+LEAST, SHARE = 256 << 20, .05
+PART, MOST, FEW = 32 << 20, 64, 16  # bytes of one part's logits in fp32; the most parts, and those of logits below LEAST
 NONE, MEAN = 0, 1  # reductions, as torch.nn._reduction numbers them
 
 made: dict = {}
@@ -16,10 +18,20 @@ def size(logits):
     return logits.numel() * 4
 
 
+def least(allowed):
+    """Return the bytes of logits in fp32 from which parts are used, where the process may have so many bytes."""
+    return min(LEAST, int(SHARE * allowed)) if allowed else LEAST
+
+
+def is_large(size, device):
+    """Return whether logits of so many bytes in fp32 can be computed in parts. To ask for the memory takes microseconds."""
+    return size >= LEAST or size >= LEAST // 16 and size >= least(room.allowed(device))
+
+
 def works(torch, logits, target, weight, reduction, ignore, smoothing):
     """Return whether parts give what PyTorch's function gives for these arguments."""
     plain = (torch.Tensor, torch.nn.Parameter)
-    if type(logits) not in plain or size(logits) < LEAST or logits.dim() < 2 or not logits.is_floating_point() or logits.layout != torch.strided:
+    if type(logits) not in plain or not is_large(size(logits), logits.device) or logits.dim() < 2 or not logits.is_floating_point() or logits.layout != torch.strided:
         return False
     if type(target) not in plain or target.requires_grad or weight is not None and (type(weight) not in plain or weight.requires_grad):
         return False
@@ -62,7 +74,7 @@ def weights(torch, losses, target, weight, ignore, wide):
 def parts(logits):
     """Return the parts, each as (first row, rows, first place, places): in the first dimension, and
     in the third where a single row is too large."""
-    rows, one = logits.shape[0], max(PART, size(logits) // MOST)
+    rows, one = logits.shape[0], max(PART if size(logits) >= LEAST else min(PART, size(logits) // FEW), size(logits) // MOST)
     row = size(logits) // rows
     each = max(one // row, 1)
     first = [(i, min(each, rows - i)) for i in range(0, rows, each)]

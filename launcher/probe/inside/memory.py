@@ -148,6 +148,8 @@ class Memory:
         and this step none like the others. requested are the bytes that it did not get, 0 where it
         did not fail."""
         seen = self.oomed or self.raised
+        if seen and requested:
+            repeats.state["held"] = holding(self.meter, seen["allocated"], requested)
         if seen and requested and self.n < ARMED and "ran_out" not in self.said:
             self.said["ran_out"] = {
                 "failed": seen["instant"], "allocated_bytes": seen["allocated"], "requested_bytes": requested, "marks": self.said.get("marks"),

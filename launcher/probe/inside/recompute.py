@@ -1,16 +1,19 @@
 # One block under activation checkpointing: what its forward saves is dropped, and its
 # backward runs the forward once more. That second run must see what the first saw, and
 # leave no trace: statistics, counters and random numbers are as if it had not been.
+import threading
 import weakref
 
 from . import compared, exclusions, places
+
+running = threading.local()  # "again": whether a block's second run is under way in this thread
 
 
 class Block:
     """Runs the forward of one block, in every step."""
 
-    def __init__(self, tell=None, count=None, when=None):
-        self.tell, self.when = tell, when
+    def __init__(self, tell=None, count=None, when=None, reads=False):
+        self.tell, self.when, self.reads = tell, when, reads  # reads: it is known that its inputs are not written to
         self.given_up = False
         self.compared = compared
         self.steps = self.compared.Steps(count)
@@ -19,7 +22,7 @@ class Block:
     def __call__(self, module, forward, args, kwargs):
         call = None
         try:
-            if not self.given_up and (self.when is None or self.when()) and trains(module, args, kwargs):
+            if not self.given_up and (self.when is None or self.when()) and not getattr(running, "again", False) and trains(module, args, kwargs):
                 call = self.prepare(module, forward, args, kwargs)
         except Exception as e:
             self.give_up("%s: %s" % (type(e).__name__, e))
@@ -78,9 +81,9 @@ class Call:
         from torch.utils.checkpoint import checkpoint
 
         try:
-            self.copied = self.first or self.state.writes_inputs
+            self.copied = self.first and not self.block.reads or self.state.writes_inputs
             saved = [kept(t) for t in self.tensors] if self.copied else self.tensors
-            versions = [places.version(t) for t in self.tensors]
+            versions = self.versions = [places.version(t) for t in self.tensors]
             if self.compares:
                 with self.block.compared.early_stop_off():
                     output = checkpoint(self.step, *saved, use_reentrant=False)
@@ -134,6 +137,7 @@ class Call:
         return self.output
 
     def again(self, tensors):
+        written = not self.copied and self.versions != [places.version(t) for t in tensors]
         if self.copied:
             # No leaf, which cannot be written to, and there may be a third run.
             tensors = [t.clone() for t in tensors]
@@ -142,10 +146,15 @@ class Call:
         try:
             if self.lost:
                 raise places.Unrepeatable("%s changed for the first time" % self.lost)
+            if written:
+                raise places.Unrepeatable("an input was written to since")
             with Rewound(self.state, self.before, self.modes, self.log):
+                running.again = True  # what is recomputed already is not divided once more
                 output = self.forward(self.module, *args, **kwargs)
         except places.Unrepeatable as e:
             self.block.compared.fail(type(self.module).__name__, str(e), self.block.give_up)
+        finally:
+            running.again = False
         self.block.steps.backward = True
         if self.sketch is not None:
             why = self.block.compared.difference(self.sketch, self.block.compared.sketch(output))

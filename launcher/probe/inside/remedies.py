@@ -4,7 +4,7 @@ import time
 import typing
 import weakref
 
-from . import checkpointing, offload, ranout, repeats, root as root_part, rows, split
+from . import checkpointing, offload, ranout, repeats, root as root_part, rootstate, rows, segments, split, steps
 
 
 class Remedy:
@@ -40,6 +40,10 @@ class Remedy:
 
     def turn(self):
         """Turn the remedy on in the model, for the calls in which it is active."""
+
+    def reaches_further(self):
+        """Return whether the remedy needs less memory where it is on from the beginning of the run."""
+        return False
 
     def arm(self, size, longest, parts=0):
         """Use the remedy for calls of these sizes."""
@@ -81,9 +85,49 @@ class Turned(Remedy):
 
 
 class Recompute(Turned):
-    """The blocks are recomputed in the backward pass, or the model's own switch is turned."""
+    """The blocks are recomputed in the backward pass, or the model's own switch is turned. Where that is
+    not enough, or there are no blocks, a forward measures which parts of the model to recompute."""
 
     name, part, value = "checkpointing", checkpointing, "full"
+    measured = False  # whether the parts were chosen by a measurement
+
+    def refusal(self, calls):
+        why, root = super().refusal(calls), self.guard.root()
+        if self.measured or not checkpointing.can_cover(root):
+            return why
+        if self.guard.failed:
+            return ""
+        return why if self.turned or checkpointing.recomputed(root) else "the model has no repeated blocks"
+
+    def levels(self, calls):
+        root = self.guard.root()
+        now = checkpointing.recomputed(root)
+        if Remedy.refusal(self, calls) == "" and (self.turned or now):
+            self.turn()
+            yield
+        if self.measured or not checkpointing.can_cover(root):
+            return
+        measured = self.measure(max(calls, key=lambda call: call.size)) if self.guard.failed else None
+        chosen = measured.choose(now) if measured is not None else []
+        if chosen:
+            checkpointing.cover(root, chosen, tell=self.guard.given_up, when=lambda: self.active, reads=True)
+            self.measured = self.turned = True
+            yield
+
+    def reaches_further(self):
+        """Other models, such as the generator of a GAN, hold what their forward saved before this one ran out."""
+        return any(not checkpointing.refusal(other) for other in steps.other_models(self.guard.root()))
+
+    def measure(self, call):
+        """Return what a forward of the call saves, None where it cannot be measured."""
+        measure = segments.Measured(self.guard.root())
+        try:
+            return self.guard.measured(call, measure)
+        except Exception as e:
+            if not (ranout.is_one(e) or isinstance(e, rootstate.Unrepeatable) or measure.differentiates):
+                raise
+        self.guard.collect()
+        return None
 
 
 class Offload(Turned):

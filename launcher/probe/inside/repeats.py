@@ -6,7 +6,9 @@ from . import memory, pace, process, ranout, snapshot, steps
 
 MOST = 32  # entries
 
-state: dict = {"again": False, "active": frozenset()}  # whether a pass is done again now; the remedies that were on in the current step
+# Whether a pass is done again now; the remedies that were on in the current step; the bytes held when memory ran
+# out in the last repeated pass.
+state: dict = {"again": False, "active": frozenset(), "held": 0}
 entries: list = []
 
 
@@ -28,13 +30,14 @@ def end():
 def done(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0):
     """Report a repeat that ended well. Calls with so many elements in their inputs, or with so long
     a longest dimension, use the remedy from then on."""
+    state["held"] = 0
     memory.repeated(ranout.figure(ranout.SIZE, failure))
     pace.tell("spoilt")
     snapshot.keep()
-    entry(phase, remedy, seconds, failure, elements, longest, parts)
+    entry(phase, remedy, seconds, failure, elements, longest, parts, state["held"])
 
 
-def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0):
+def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0, held=0):
     """Report a pass that was done in another way, without or with a failure."""
     step = steps.clock["n"]
     same = (each for each in entries if (each["rung"], each["phase"], each["parts"]) == (remedy, phase, parts))
@@ -44,10 +47,10 @@ def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0):
             return
         found = {
             "rung": remedy, "phase": phase, "step": step, "times": 0, "requested_bytes": ranout.figure(ranout.SIZE, failure), "seconds": 0.0,
-            "parts": parts, "at": time.time(),
+            "parts": parts, "at": time.time(), "held_bytes": 0,
         }
         entries.append(found)
-    found.update(times=found["times"] + 1, last_step=step, seconds=found["seconds"] + seconds, elements=elements, longest=longest)
+    found.update(times=found["times"] + 1, last_step=step, seconds=found["seconds"] + seconds, elements=elements, longest=longest, held_bytes=max(found["held_bytes"], held))
     process.told["in_place"] = entries
     process.save()
 

@@ -17,3 +17,11 @@ def free(device):
     unused = cuda.memory_reserved(device) - given
     fraction = getattr(cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
     return max(min(left + unused, int(total * fraction) - given), 0)
+
+
+def allowed(device):
+    """Return the bytes that this process may have on a device, 0 where that is not known."""
+    if device.type == "cuda":
+        found = meters.of(device)
+        return found.allowed() or found.total()
+    return meters.of(None).limit if device.type == "cpu" else 0

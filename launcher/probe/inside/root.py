@@ -5,7 +5,7 @@ import functools
 import sys
 import weakref
 
-from . import calls, exclusions, imports, loaders, model, process, rank, rootcalls, scratch, snapshot, stacks, steps
+from . import calls, exclusions, imports, loaders, losscalls, model, process, rank, rootcalls, scratch, snapshot, stacks, steps
 
 torch = None
 hook: dict = {}
@@ -37,6 +37,7 @@ def arrived(name, module):
     late(sys.modules["torch.utils.data.dataloader"].DataLoader, "__iter__", loaders)
     late(sys.modules["torch.optim.optimizer"].Optimizer, "__init__", steps)
     process.guarded(lambda: scratch.arrived(torch))()
+    process.guarded(lambda: losscalls.before_root(torch))()
     if process.orders().get("stalls"):
         process.guarded(lambda: stacks.arm(process.orders()["stalls"]))()
     if process.orders().get("record"):

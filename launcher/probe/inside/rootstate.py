@@ -116,7 +116,7 @@ class Beginning:
     """The state before one call."""
 
     def __init__(self, known, whole):
-        self.known, self.whole = known, whole
+        self.known, self.whole, self.number, self.base = known, whole, known.calls, None
         self.numbers = [draw() for draw in known.generators]
         self.cast = autocast(known.torch)
         self.versions = list(map(VERSION, known.tensors))
@@ -143,7 +143,7 @@ class Beginning:
         if self.whole:
             self.values, self.whole = [(p, v) for p, v in self.values if p.key in known.found or p in known.random], False
             # What did not change is compared with its present state after a failure.
-            known.base = [(p, p.read()) for p in known.all_places() if known.is_unknown(p) and p.kind not in ("random", "_parameters")]
+            known.base = self.base = [(p, p.read()) for p in known.all_places() if known.is_unknown(p) and p.kind not in ("random", "_parameters")]
             known.noted = set()
         elif self.log.entries:
             known.noted |= self.log.keys()
@@ -168,6 +168,11 @@ class Beginning:
         for place, value in self.values:
             if places.is_lost(value):
                 raise Unrepeatable("%s changed and was not copied" % place.words())
+        if self.base is known.base and self.number == known.calls:
+            # All places were read when this call ended, the latest: what differs now was changed after it.
+            later = [(p, v) for p, v in self.base if known.is_unknown(p) and p.changed(v) and not places.is_lost(v)]
+            self.values += later
+            known.learn(later)
         words = "" if self.whole else known.changes(known.base, known.noted | self.log.keys())
         if words:
             raise Unrepeatable("%s may have changed in this call" % words)

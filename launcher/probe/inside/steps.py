@@ -2,6 +2,7 @@
 # rank waits for the others if gpurun has changed its batch.
 import atexit
 import functools
+import gc
 import os
 import sys
 import time
@@ -150,6 +151,26 @@ def others(root):
         return 0  # a framework has handed on copies
     found = {id(p): p for o in known if not trains(o, root) for group in o.param_groups for p in group["params"]}
     return sum(p.numel() * p.element_size() for p in found.values())
+
+
+def other_models(root):
+    """Return the models besides the root that optimizers of this process train, without the modules in them."""
+    own = {id(p) for p in root.parameters()}
+    known = [o for o in (each() for each in made) if o is not None]
+    if not any(trains(o, root) for o in known):
+        return []
+    theirs = {id(p) for o in known for group in o.param_groups for p in group["params"]} - own
+    if not theirs:
+        return []
+    Module = sys.modules["torch"].nn.Module
+    found = []
+    for each in gc.get_objects():
+        if issubclass(type(each), Module):
+            ids = {id(p) for p in each.parameters()}
+            if ids & theirs and not ids & own:
+                found.append(each)
+    inner = {id(m) for each in found for m in each.modules() if m is not each}
+    return [each for each in found if id(each) not in inner]
 
 
 def before(optimizer, args, kwargs):

@@ -1,4 +1,5 @@
-# Data-parallel training, as torchrun starts it.
+# Data-parallel training, as torchrun starts it. With BACKEND=gloo, ranks may share a GPU. HELD is what rank 0 alone
+# holds besides, in GiB.
 import json
 import os
 import time
@@ -8,9 +9,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+import alone  # noqa: F401
+
+dist.init_process_group(os.environ.get("BACKEND") or ("nccl" if torch.cuda.is_available() else "gloo"))
 rank = int(os.environ["LOCAL_RANK"])
-device = torch.device("cuda", rank) if torch.cuda.is_available() else torch.device("cpu")
+device = torch.device("cuda", rank % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
 if device.type == "cuda":
     torch.cuda.set_device(device)
 WIDTH, DEPTH, BATCH = (1024, 16, 32) if device.type == "cuda" else (32, 4, 4)
@@ -28,6 +31,7 @@ class Layer(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
+held = torch.empty(int(os.environ.get("HELD", "0")) << 30 if rank == 0 else 0, dtype=torch.uint8, device=device)
 torch.manual_seed(0)
 model = DistributedDataParallel(nn.Sequential(nn.Sequential(*(Layer() for _ in range(DEPTH))), nn.Linear(WIDTH, WIDTH)).to(device))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)

@@ -5,6 +5,8 @@ import time
 import torch
 import torchvision
 
+import alone  # noqa: F401
+
 torch.manual_seed(0)
 model = torchvision.models.detection.fasterrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=10).cuda().train()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import alone  # noqa: F401
+
 try:
     import lightning.pytorch as pl
 except ImportError:

@@ -7,6 +7,8 @@ import torch
 from accelerate import Accelerator
 from transformers import BertConfig, BertForMaskedLM
 
+import alone  # noqa: F401
+
 torch.manual_seed(0)
 accelerator = Accelerator(mixed_precision="bf16")
 model = BertForMaskedLM(BertConfig(vocab_size=8192, hidden_size=1024, num_hidden_layers=16, num_attention_heads=16, intermediate_size=4096))

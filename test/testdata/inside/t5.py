@@ -6,6 +6,8 @@ import time
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
+import alone  # noqa: F401
+
 torch.manual_seed(0)
 model = T5ForConditionalGeneration(T5Config(vocab_size=8192, d_model=1024, d_ff=4096, num_layers=12, num_heads=16, d_kv=64, decoder_start_token_id=0)).cuda()
 if os.environ.get("OWN"):

@@ -6,6 +6,8 @@ import time
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
+import alone  # noqa: F401
+
 torch.manual_seed(0)
 
 

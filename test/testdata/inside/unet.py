@@ -6,6 +6,8 @@ import time
 import torch
 from diffusers import DDPMScheduler, UNet2DModel
 
+import alone  # noqa: F401
+
 torch.manual_seed(0)
 model = UNet2DModel(sample_size=64, in_channels=3, out_channels=3, block_out_channels=(128, 256, 512), layers_per_block=2,
                     down_block_types=("DownBlock2D", "AttnDownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "AttnUpBlock2D", "UpBlock2D")).cuda()

@@ -6,6 +6,8 @@ import time
 
 import torch
 
+import alone  # noqa: F401
+
 name, batch = sys.argv[1], int(sys.argv[2])
 torch.manual_seed(0)
 if name.startswith("tv_"):

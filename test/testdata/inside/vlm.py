@@ -6,6 +6,8 @@ import time
 import torch
 from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
+import alone  # noqa: F401
+
 torch.manual_seed(0)
 vision = CLIPVisionConfig(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, image_size=224, patch_size=16, projection_dim=768)
 text = LlamaConfig(vocab_size=8192, hidden_size=1024, intermediate_size=2816, num_hidden_layers=12, num_attention_heads=16, max_position_embeddings=1024)

@@ -199,6 +199,36 @@ class Loss(unittest.TestCase):
         self.calls.stepped()  # nothing large was seen: PyTorch's own is back
         self.assertIs(torch._C._nn.cross_entropy_loss, PLAIN)
 
+    def test_large_is_less_under_a_small_limit(self):
+        """Logits of a twentieth of the memory are large, as those of 256 MiB are."""
+        model, allowed = models.GPT(), part("room")
+        self.loss.LEAST, self.loss.PART = 4000, 1000
+        cpu = torch.device("cpu")
+        for limit, large in ((0, 4000), (1 << 20, 4000), (20 * 1000, 1000)):
+            allowed.allowed = lambda device, limit=limit: limit
+            self.assertEqual([self.loss.is_large(size, cpu) for size in (large - 1, large)], [False, True])
+            self.calls.first(model, (torch.zeros(2, 3, dtype=torch.long),), {})
+            self.calls.state["largest"] = 1000
+            self.assertEqual(self.rungs.survey(model)["loss_parts"], "" if large == 1000 else self.calls.UNSEEN)
+        x, y = torch.randn(10, 33), torch.randint(0, 33, (10,))
+        self.assertTrue(self.loss.works(torch, x, y, None, 1, -100, 0.0))
+        self.assertGreater(len(self.loss.parts(x)), 8)
+
+    def test_losses_of_the_first_evaluation(self):
+        """An evaluation before the first step, of which the root is not known yet, uses parts if the plan does."""
+        self.loss.LEAST, self.loss.PART = 64, 1000
+        counts, orders = self.counted(), part("process").state["orders"]
+        x, y = torch.randn(50, 33), torch.randint(0, 33, (50,))
+        for turn, hooks, called in (({}, True, 0), (ON, False, 0), (ON, True, 1)):
+            orders.update(turn=turn, hooks=hooks)
+            self.calls.before_root(torch)
+            with torch.no_grad():
+                found = F.cross_entropy(x, y)
+            self.assertEqual(len(counts), called)
+            self.assertTrue(torch.allclose(found, PLAIN(x, y, None, 1, -100, 0.0)))
+        self.calls.first(models.GPT(), (torch.zeros(2, 3, dtype=torch.long),), {})
+        self.assertEqual(self.rungs.apply(models.GPT(), ON)["applied"], {"loss_parts": ["off", "on"]})
+
     def test_tokens_promise_large_logits(self):
         self.calls.first(models.GPT(), (torch.zeros(1 << 20, dtype=torch.long),), {})
         self.assertEqual(self.rungs.survey(models.GPT())["loss_parts"], "")

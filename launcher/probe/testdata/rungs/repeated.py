@@ -103,6 +103,41 @@ class Loops(Guarded):
         self.doCleanups()
         return calls
 
+    def test_number_that_the_job_changes_after_the_first_call(self):
+        """As Lightning's self.log does: it is put back for the repeated call, and stays as the job has set it."""
+
+        class Counts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks, self.note = nn.ModuleList(nn.Sequential(nn.Linear(3, 3), nn.Tanh()) for _ in range(3)), 1.0
+
+            def forward(self, x):
+                for block in self.blocks:
+                    x = block(x) * self.note
+                return x
+
+        def fails_once(engine):
+            def run(*args, **kwargs):
+                guard.engine = engine
+                guard.calls()[0].gradients[0] = torch.ones(2, 3)  # as if the output had got its gradient
+                raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+            return run
+
+        found = []
+        for guarded in (False, True):
+            torch.manual_seed(4)
+            net = Counts()
+            if guarded:
+                guard = self.guard(net)
+                guard.engine = fails_once(guard.engine)
+            loss = net(torch.ones(2, 3)).sum()
+            net.note = 2.0
+            loss.backward()
+            found.append((loss.item(), [p.grad.tolist() for p in net.parameters()], net.note))
+        self.assertEqual((len(self.repeats()), self.refused()), (1, None))
+        self.assertEqual(found[1], found[0])
+
     def test_late_batch_alone_is_recomputed(self):
         loops.expect()
         want = loops.Outcome("late")

@@ -11,6 +11,8 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
+import alone  # noqa: F401
+
 
 def parse_args():
     p = argparse.ArgumentParser()

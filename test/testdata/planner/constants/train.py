@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import alone  # noqa: F401
+
 RECOMPUTE = False
 BATCH, SEQUENCE, WIDTH, HEADS, DEPTH, VOCABULARY, STEPS = 16, 1024, 1536, 12, 14, 12288, 12
 if os.environ.get("TINY"):

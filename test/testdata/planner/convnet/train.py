@@ -9,6 +9,8 @@ import time
 import timm
 import torch
 
+import alone  # noqa: F401
+
 
 def main():
     p = argparse.ArgumentParser()

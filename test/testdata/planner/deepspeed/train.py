@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from transformers import HfArgumentParser, Qwen2Config, Qwen2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
+import alone  # noqa: F401
+
 
 @dataclass
 class ModelArguments:

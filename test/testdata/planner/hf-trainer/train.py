@@ -1,4 +1,4 @@
-"""A Qwen2 with random weights, trained by Hugging Face's Trainer; DeepSpeed is the command line's business."""
+"""A Qwen2 or a GPT-2 with random weights, trained by Hugging Face's Trainer; DeepSpeed is the command line's business."""
 
 import json
 import os
@@ -8,11 +8,14 @@ import time
 from dataclasses import dataclass, field
 
 import torch
-from transformers import HfArgumentParser, Qwen2Config, Qwen2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Qwen2Config, Qwen2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+import alone  # noqa: F401
 
 
 @dataclass
 class ModelArguments:
+    architecture: str = field(default="qwen2")
     layers: int = field(default=20)
     width: int = field(default=1024)
     vocabulary: int = field(default=24576)
@@ -46,6 +49,27 @@ class Watch(TrainerCallback):
         self.seconds.append(time.perf_counter() - self.begun)
 
 
+def created(shape):
+    if shape.architecture == "gpt2":
+        return GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=shape.vocabulary, n_positions=shape.sequence, n_embd=shape.width, n_layer=shape.layers, n_head=shape.width // 64, use_cache=False
+            )
+        )
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=shape.vocabulary,
+            max_position_embeddings=shape.sequence,
+            hidden_size=shape.width,
+            intermediate_size=4 * shape.width,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.width // 64,
+            num_key_value_heads=max(1, shape.width // 256),
+            use_cache=False,
+        )
+    )
+
+
 def main():
     if not torch.cuda.is_available():
         sys.argv += ["--use_cpu", "true"]  # which bf16 asks for
@@ -53,19 +77,9 @@ def main():
     if os.environ.get("TINY"):
         shape.layers, shape.width, shape.vocabulary, shape.sequence = 2, 128, 256, 32
     torch.manual_seed(arguments.seed)
-    config = Qwen2Config(
-        vocab_size=shape.vocabulary,
-        max_position_embeddings=shape.sequence,
-        hidden_size=shape.width,
-        intermediate_size=4 * shape.width,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.width // 64,
-        num_key_value_heads=max(1, shape.width // 256),
-        use_cache=False,
-    )
     watch = Watch()
     trainer = Trainer(
-        model=Qwen2ForCausalLM(config),
+        model=created(shape),
         args=arguments,
         train_dataset=Tokens(shape.vocabulary, shape.sequence),
         callbacks=[watch],

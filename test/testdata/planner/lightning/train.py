@@ -16,6 +16,8 @@ try:
 except ImportError:
     import pytorch_lightning as pl
 
+import alone  # noqa: F401
+
 RECOMPUTE = False
 
 

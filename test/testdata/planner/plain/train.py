@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import alone  # noqa: F401
+
 
 class Block(nn.Module):
     def __init__(self, width, heads):

@@ -7,6 +7,8 @@ import time
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
+import alone  # noqa: F401
+
 RECOMPUTE = False
 BATCH, SOURCE, TARGET, WIDTH, DEPTH, STEPS = 16, 640, 320, 896, 12, 12
 if os.environ.get("TINY"):
