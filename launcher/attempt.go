@@ -33,7 +33,7 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 	}
 	// A notice that could not be journaled is lost; the next event decides whether the run can continue.
 	_ = w.run(ctx)
-	evidence.Ended, evidence.Notice = time.Now(), l.World.Notice()
+	evidence.Ended, evidence.Notice = evidence.Clock(time.Now()), l.World.Notice()
 	if signal := signalled(ctx); evidence.StopSignal == 0 && signal != 0 && evidence.EndedBy(signal) >= 0 {
 		evidence.StopSignal = signal // the ranks got it too, and ended before gpurun knew its meaning
 	}
@@ -89,7 +89,7 @@ func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error)
 	if errors.As(err, &stop) || code == strategy.CodeBug && !bug {
 		return evidence, err
 	}
-	evidence.Ended = time.Now()
+	evidence.Ended = evidence.Clock(time.Now())
 	evidence.Unstarted = &strategy.Unstarted{
 		Reason: strings.ReplaceAll(err.Error(), "\n", "; "), Hint: errext.Hint(err), Wait: code == strategy.CodeRetry, RunDir: code == strategy.CodeRunDir, Bug: bug,
 	}

@@ -122,7 +122,7 @@ func (w *watch) ascend(inventory strategy.Inventory) {
 	if w.stopped || w.launcher.World.Notice() != nil {
 		return
 	}
-	for _, f := range w.running.Progress() {
+	for _, f := range w.progress() {
 		w.evidence.Add(f)
 	}
 	now := attemptOf(w.effect.job, *w.evidence, strategy.Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1}, w.climb.next)

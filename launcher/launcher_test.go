@@ -17,6 +17,7 @@ import (
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A script is the behaviour of the ranks in one attempt. The loop is tested with scripts, because real
@@ -36,6 +37,8 @@ type script struct {
 	// step is the time of the last step.
 	step time.Duration
 	own  bool
+	// jump is how far the wall clock was put forward after the start.
+	jump time.Duration
 	// stacks are the ranks' stacks on request.
 	stacks []strategy.Fact
 }
@@ -177,7 +180,9 @@ func (a *played) play() {
 		select {
 		case <-next:
 			f := acts[0].fact
-			f.Time = time.Now()
+			if f.Time = time.Now(); a.script.jump != 0 {
+				f.Time = testenv.SetClock(a.stage.t, f.Time, a.script.jump)
+			}
 			if f.Source == "stderr" {
 				a.sign()
 			}

@@ -88,8 +88,9 @@ func (w *watch) run(ctx context.Context) error {
 // add takes in a fact.
 func (w *watch) add(f strategy.Fact) {
 	if f.Sign != nil && !f.Sign.Saved.IsZero() {
-		f.Sign.Saved = time.Now() // the time at which the detector gets it, so that a replay decides the same
+		f.Sign.Saved = w.evidence.Clock(time.Now()) // the time at which the detector gets it, so that a replay decides the same
 	}
+	f.Time = w.evidence.Clock(f.Time)
 	if f.Observed != nil {
 		w.notice(w.effect.learn(*f.Observed))
 	}
@@ -130,11 +131,20 @@ func (w *watch) exited() {
 	if e.Exits() < e.Ranks {
 		return
 	}
-	e.Ended, e.Notice = time.Now(), w.launcher.World.Notice()
-	e.Facts = slices.Concat(e.Facts, w.running.Progress())
+	e.Ended, e.Notice = e.Clock(time.Now()), w.launcher.World.Notice()
+	e.Facts = slices.Concat(e.Facts, w.progress())
 	if e.EndedWell() && !e.Unproven() || !w.stopped && strategy.Diagnose(e).OutOfMemory() {
 		w.failed = errors.Join(w.failed, w.launcher.Store.Append(Exited{Evidence: e}))
 	}
+}
+
+// progress is the latest step of each rank.
+func (w *watch) progress() []strategy.Fact {
+	all := w.running.Progress()
+	for i := range all {
+		all[i].Time = w.evidence.Clock(all[i].Time)
+	}
+	return all
 }
 
 // judge has the detector judge the attempt, with the latest signs of the suspects. It stops ranks if the
@@ -146,7 +156,10 @@ func (w *watch) judge() {
 	}
 	for _, rank := range w.detector.Watched() {
 		sign, now := w.running.LastSign(rank), time.Now()
-		w.detector.Add(strategy.Fact{Time: now, Rank: rank, Source: "gpurun", Sign: &sign}, now)
+		for _, at := range []*time.Time{&sign.Output, &sign.Step, &sign.Others, &sign.Anyone, &sign.Awake} {
+			*at = w.evidence.Clock(*at)
+		}
+		w.detector.Add(strategy.Fact{Time: w.evidence.Clock(now), Rank: rank, Source: "gpurun", Sign: &sign}, now)
 	}
 	switch stop, now := w.detector.Verdict(time.Now()); {
 	case now && stop.Reason == strategy.StopPeers:
@@ -166,9 +179,9 @@ func (w *watch) judge() {
 
 // stalled ends an attempt that makes no steps, once its ranks have written their stacks.
 func (w *watch) stalled(stop strategy.Stop) {
-	w.detector.Add(strategy.Fact{Time: stop.At, Rank: -1, Source: "gpurun", Stall: &strategy.Stall{For: stop.For}}, stop.At)
+	w.detector.Add(strategy.Fact{Time: w.evidence.Clock(stop.At), Rank: -1, Source: "gpurun", Stall: &strategy.Stall{For: stop.For}}, stop.At)
 	w.notice(stop.Notice())
-	w.notice(w.evidence.Behind(w.running.Progress()))
+	w.notice(w.evidence.Behind(w.progress()))
 	w.stopped = true
 	w.stopping.Go(func() {
 		w.running.Stacks()

@@ -527,6 +527,16 @@ func compareMeasured(a, b Fact) int {
 // highest is the most that a process is known to have held.
 func highest(m *memory.Measurement) int64 { return max(m.Peak, m.Allocated) }
 
+// Clock returns a moment by the wall clock as it was when the attempt started: evidence is journaled by the wall
+// clock, and one that is set meanwhile must not change how long things took. A moment without a monotonic
+// clock, such as the time of a file, is returned unchanged.
+func (e *Evidence) Clock(moment time.Time) time.Time {
+	if e.Started.IsZero() || moment == moment.Round(0) {
+		return moment
+	}
+	return e.Started.Add(moment.Sub(e.Started))
+}
+
 // RecordAllAllocations reports whether the next attempt records its allocations from start to
 // end. It does if the last one ran out of a GPU's memory late, by a leak, or in an unknown phase,
 // which a record of the first steps does not explain.

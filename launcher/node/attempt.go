@@ -57,13 +57,14 @@ type attempt struct {
 	patient      context.Context
 	lostPatience context.CancelFunc
 
-	mu     sync.Mutex                  // guards what follows
-	ended  map[int]bool                // ranks
-	well   map[int]bool                // ranks that ended with 0
-	steps  map[int]probe.OptimizerStep // latest step of each rank's process
-	again  map[int]int                 // by rank, how often it did steps again in place
-	paused bool                        // the ranks are stopped until SIGCONT
-	awake  time.Time                   // end of the last pause
+	mu       sync.Mutex                  // guards what follows
+	ended    map[int]bool                // ranks
+	well     map[int]bool                // ranks that ended with 0
+	steps    map[int]probe.OptimizerStep // latest step of each rank's process; its time is by onClock
+	reported map[int]time.Time           // this time as the process reported it
+	again    map[int]repeated            // by rank, the steps that it did again in place
+	paused   bool                        // the ranks are stopped until SIGCONT
+	awake    time.Time                   // end of the last pause
 }
 
 // Facts returns the channel of observations, which collect closes.

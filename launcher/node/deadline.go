@@ -16,7 +16,8 @@ const farthest = 1
 // ReadDeadline parses the time by which a run must be over: a time in RFC 3339, seconds since 1970, the next
 // time that a clock shows "07:30", or a duration from now, such as "4h" or "90m". Empty means no deadline. It
 // is an error if the run would have less time than the notice's grace and the last minute, since it would be
-// stopped before it begins. The error has an exit code.
+// stopped before it begins. The error has an exit code. The time has now's monotonic clock: it stays as far away if
+// the wall clock is set.
 func (o NoticeOptions) ReadDeadline(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -43,7 +44,7 @@ func (o NoticeOptions) ReadDeadline(text string, now time.Time) (time.Time, erro
 	case at.After(now.AddDate(farthest, 0, 0)):
 		err = errext.Errorf("give a time within a year; a number is seconds since 1970", "--deadline: %s is in the year %d", text, at.UTC().Year())
 	}
-	return at, errext.WithCode(err, strategy.CodeUsage)
+	return now.Add(at.Sub(now)), errext.WithCode(err, strategy.CodeUsage)
 }
 
 // nextClock returns the next time at which a clock here shows the given time of day.

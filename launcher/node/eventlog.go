@@ -51,13 +51,18 @@ func OpenEventLog(store RunDir) *EventLog {
 const checkInterval = time.Second
 
 func (l *EventLog) serve() {
-	check := time.NewTicker(checkInterval)
+	check, before := time.NewTicker(checkInterval), time.Now()
 	defer check.Stop()
 	for {
 		select {
 		case text := <-l.notes:
 			l.notice(text)
 		case <-check.C:
+			now := time.Now()
+			if text := clockSet(before, now); text != "" {
+				l.notice(text)
+			}
+			before = now
 			if err := l.store.Check(); err != nil {
 				check.Stop()
 				l.notice(fmt.Sprintf("warning: the run directory %s has disappeared: the ranks continue, and no further attempt is started", l.store.Dir()))
@@ -66,6 +71,18 @@ func (l *EventLog) serve() {
 			return
 		}
 	}
+}
+
+// clockSet returns a warning if the wall clock was set between two moments, else nothing. Small steps correct a
+// clock.
+func clockSet(before, now time.Time) string {
+	switch by := (now.Round(0).Sub(before.Round(0)) - now.Sub(before)).Round(time.Second); {
+	case by >= time.Minute:
+		return fmt.Sprintf("warning: the clock was put forward by %s, or the machine was suspended: the durations of attempts do not include that", by)
+	case by <= -time.Minute:
+		return fmt.Sprintf("warning: the clock was put back by %s: checkpoints whose files look older than the run are not resumed", -by)
+	}
+	return ""
 }
 
 // Note journals and shows a notice soon. The notice is lost if too many wait, or after the verdict.

@@ -15,6 +15,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // full is a run directory on a disk without room.
@@ -103,4 +104,17 @@ func TestLostRunDirectoryIsReported(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestClockThatIsSetIsReported: a jump of a minute or more, in either direction.
+func TestClockThatIsSetIsReported(t *testing.T) {
+	before := time.Now()
+	for jump, want := range map[time.Duration]string{
+		0: "", time.Second: "", -30 * time.Second: "", 24 * time.Hour: "warning: the clock was put forward by 24h0m0s, ", -time.Hour: "warning: the clock was put back by 1h0m0s: ",
+	} {
+		got := clockSet(before, testenv.SetClock(t, before.Add(checkInterval), jump))
+		if (got == "") != (want == "") || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, want %q", jump, got, want)
+		}
+	}
 }

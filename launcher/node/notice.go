@@ -73,10 +73,23 @@ func (o NoticeOptions) ends(ctx context.Context) (end time.Time, again bool) {
 		defer cancel()
 		end, again = o.Scheduler(ctx)
 	}
-	if end.IsZero() || !o.Deadline.IsZero() && o.Deadline.Before(end) {
-		end = o.Deadline
+	if deadline := byClock(o.Deadline, time.Now()); end.IsZero() || !deadline.IsZero() && deadline.Before(end) {
+		end = deadline
 	}
 	return end, again
+}
+
+// byClock returns the time that the wall clock will show at a deadline: the deadline is as far away as when it was
+// read, though the clock may have been set since. Differences below a second are drift, and change nothing.
+func byClock(deadline, now time.Time) time.Time {
+	if deadline.IsZero() {
+		return deadline
+	}
+	shown := now.Round(0).Add(deadline.Sub(now))
+	if shown.Sub(deadline.Round(0)).Abs() < time.Second {
+		return deadline
+	}
+	return shown
 }
 
 // Ends returns the time by which the run must be over, zero if not known.

@@ -13,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestEffectOfANotice(t *testing.T) {
@@ -142,5 +143,25 @@ func TestDeadlineMustBeInTheFuture(t *testing.T) {
 	}
 	if _, err := o.ReadDeadline("1769864400000", now); err == nil || !strings.Contains(err.Error(), "is in the year 58054") {
 		t.Errorf("milliseconds: %v", err)
+	}
+}
+
+// TestDeadlineStaysAsFarAwayWhenTheClockIsSet: "4h" is four hours, whatever the wall clock shows meanwhile.
+func TestDeadlineStaysAsFarAwayWhenTheClockIsSet(t *testing.T) {
+	now := time.Now()
+	for _, text := range []string{"4h", now.Add(4 * time.Hour).Format(time.RFC3339Nano)} {
+		deadline, err := NoticeOptions{}.ReadDeadline(text, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, jump := range []time.Duration{0, 24 * time.Hour, -time.Hour} {
+			later := testenv.SetClock(t, now.Add(time.Hour), jump)
+			if left := byClock(deadline, later).Sub(later.Round(0)); left != 3*time.Hour {
+				t.Errorf("--deadline %s: %s are left an hour later, on a clock put forward by %s", text, left, jump)
+			}
+		}
+	}
+	if end := byClock(time.Time{}, now); !end.IsZero() {
+		t.Errorf("no deadline is %s", end)
 	}
 }

@@ -20,9 +20,14 @@ const samplePause = time.Second
 
 // stepped takes in an optimizer step that a rank's process reports.
 func (a *attempt) stepped(rank int, s probe.OptimizerStep) {
+	reported := s.At
+	s.At = onClock(reported, time.Now())
 	a.mu.Lock()
-	again := a.steps[rank].N == s.N && a.steps[rank].At.Equal(s.At)
-	a.steps[rank] = s
+	again := a.steps[rank].N == s.N && a.reported[rank].Equal(reported)
+	if again {
+		s.At = a.steps[rank].At
+	}
+	a.steps[rank], a.reported[rank] = s, reported
 	a.mu.Unlock()
 	if again { // a new phase of the same step is no step
 		return
@@ -30,17 +35,37 @@ func (a *attempt) stepped(rank int, s probe.OptimizerStep) {
 	a.out.Stepped(rank, s.N, s.At)
 }
 
+// A repeated has how often a rank did steps again in place, and the most that it held when memory ran out in them:
+// the process forgets the peak of a pass that it repeats.
+type repeated struct {
+	times int
+	held  int64
+}
+
+// lateReport bounds how long a step's report may be on its way.
+const lateReport = time.Minute
+
+// onClock returns a moment that a process reported by the wall clock as one of this process's monotonic clock: if the
+// wall clock is set later, the ranks have been neither silent for an hour nor ahead of time. A report that cannot be of
+// the last minute is of now.
+func onClock(reported, now time.Time) time.Time {
+	if age := now.Round(0).Sub(reported); age >= 0 && age <= lateReport {
+		return now.Add(-age)
+	}
+	return now
+}
+
 // repeats wraps an emit to remember how often each rank did steps again in place.
 func (a *attempt) repeats(emit func(strategy.Fact)) func(strategy.Fact) {
 	return func(f strategy.Fact) {
 		if f.Said != nil && len(f.Said.InPlace) > 0 {
-			times := 0
+			var now repeated
 			for _, one := range f.Said.InPlace {
-				times += one.Times
+				now.times, now.held = now.times+one.Times, max(now.held, one.Held)
 			}
 			a.mu.Lock()
-			more := times > a.again[f.Rank]
-			a.again[f.Rank] = times
+			more := now.times > a.again[f.Rank].times
+			a.again[f.Rank] = now
 			a.mu.Unlock()
 			if more {
 				a.out.Repeated(f.Rank)
@@ -91,7 +116,8 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []mo
 	var all []model.Sample
 	for _, rank := range a.ranks() {
 		step, known := a.latest(rank)
-		s := model.Sample{Time: now, Rank: rank, Phase: "load", InPlace: a.repeated(rank)}
+		again := a.repeated(rank)
+		s := model.Sample{Time: now, Rank: rank, Phase: "load", InPlace: again.times > 0}
 		addSteps(&s, a.out.Shown(rank), step)
 		if s.Step > 0 {
 			s.Phase = cmp.Or(step.Phase, "train")
@@ -104,6 +130,7 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []mo
 		if known && step.Held.Peak > 0 {
 			device = step.Held.Device
 			addHeld(&s, step.Held)
+			s.Peak = max(s.Peak, again.held)
 		}
 		if device >= 0 && device < len(devices) {
 			s.Device = fmt.Sprintf("cuda:%d", device)
@@ -117,10 +144,10 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []mo
 	return all
 }
 
-func (a *attempt) repeated(rank int) bool {
+func (a *attempt) repeated(rank int) repeated {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.again[rank] > 0
+	return a.again[rank]
 }
 
 func (a *attempt) gone(rank int) bool {

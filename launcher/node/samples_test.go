@@ -2,10 +2,12 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,13 +25,14 @@ import (
 // What ranks print, what their processes report and what the driver reports of the devices is
 // joined while they run, and once more when they are gone.
 func TestRanksAreSampled(t *testing.T) {
-	f := newFixture(t, `#!/bin/sh
+	stepped := time.Now().Truncate(time.Second)
+	f := newFixture(t, fmt.Sprintf(`#!/bin/sh
 [ $RANK = 1 ] && exit
 echo 'step 3 loss 0.25'
-echo 5 100 nan 1700000000 1 10 20 30 2 train 0.25 0.5 5 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
+echo 5 100 nan %d 1 10 20 30 2 train 0.25 0.5 5 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
 until [ -e go-on ]; do sleep 0.02; done
 echo 7 100 0.5 1700000001 1 11 21 31 2 eval 0 0 7 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
-`)
+`, stepped.Unix()))
 	f.opts.Output.Step = regexp.MustCompile(`step (?P<step>\d+) loss (?P<loss>\S+)`)
 	f.opts.Devices = func(context.Context) (func() []gpu.Device, func()) {
 		return func() []gpu.Device { return []gpu.Device{{Used: 50, Total: 100}, {Used: 60, Total: 200}} }, func() {}
@@ -55,7 +58,7 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 eval 0 0 7 >$(dirname $TORCHELASTIC_ERROR
 	await(t, "the steps", func() bool { s := now(); return len(s) == 2 && s[0].Step == 5 && s[0].Loss != nil })
 	loss := .25
 	want := []model.Sample{
-		{Rank: 0, Device: "cuda:1", Step: 5, Total: 100, Loss: &loss, Counted: 5, CountedAt: time.Unix(1700000000, 0), Data: strategy.Seconds(time.Second / 4), Forward: strategy.Seconds(time.Second / 2), Phase: "train", Allocated: 10, Reserved: 20, Peak: 30, Retries: 2, Allowed: 200, Used: 60, Capacity: 200},
+		{Rank: 0, Device: "cuda:1", Step: 5, Total: 100, Loss: &loss, Counted: 5, CountedAt: stepped, Data: strategy.Seconds(time.Second / 4), Forward: strategy.Seconds(time.Second / 2), Phase: "train", Allocated: 10, Reserved: 20, Peak: 30, Retries: 2, Allowed: 200, Used: 60, Capacity: 200},
 		{Rank: 1, Device: "cuda:1", Phase: "load", Allowed: 200, Used: 60, Capacity: 200},
 	}
 	if diff := cmp.Diff(want, now(), cmpopts.IgnoreFields(model.Sample{}, "Time")); diff != "" {
@@ -113,6 +116,25 @@ func TestHostShare(t *testing.T) {
 	}
 }
 
+// TestStepsAreTimedByTheMonotonicClock: a process reports the wall clock, which can be set while it trains.
+func TestStepsAreTimedByTheMonotonicClock(t *testing.T) {
+	for name, test := range map[string]struct{ early, want time.Duration }{
+		"just now": {0, 0}, "two seconds ago": {2 * time.Second, 2 * time.Second},
+		"before the clock was put forward a day": {24 * time.Hour, 0}, "before it was put back an hour": {-time.Hour, 0},
+	} {
+		a := &attempt{steps: map[int]probe.OptimizerStep{}, reported: map[int]time.Time{}, out: &output.Output{}}
+		wall := time.Now().Round(0).Add(-test.early)
+		a.stepped(0, probe.OptimizerStep{N: 7, At: wall})
+		at := a.steps[0].At
+		if early := time.Since(at); !strings.Contains(at.String(), " m=") || early < test.want || early > test.want+time.Minute {
+			t.Errorf("%s: %s, %s ago, want %s", name, at, early, test.want)
+		}
+		if a.stepped(0, probe.OptimizerStep{N: 7, At: wall, Phase: "eval"}); a.steps[0].At != at || a.steps[0].Phase != "eval" {
+			t.Errorf("%s: the next phase of the same step: %+v, want the time %s", name, a.steps[0], at)
+		}
+	}
+}
+
 // Lines and process may count different things: one of them is taken, with its total.
 func TestAddSteps(t *testing.T) {
 	lost, own := .5, .25
@@ -137,16 +159,22 @@ func TestAddSteps(t *testing.T) {
 	}
 }
 
-// A rank that did steps again in place is marked: it computes longer than the others.
+// A rank that did steps again in place is marked: it computes longer than the others. Its peak counts what it held
+// when memory ran out, which the process forgets.
 func TestRanksThatRepeatStepsAreMarked(t *testing.T) {
-	a := &attempt{node: &Node{}, local: 1, steps: map[int]probe.OptimizerStep{}, again: map[int]int{}, out: &output.Output{}}
+	a := &attempt{node: &Node{}, local: 1, steps: map[int]probe.OptimizerStep{}, again: map[int]repeated{}, out: &output.Output{}}
 	a.node.opts.Accelerator = "cuda"
 	passed := 0
 	emit := a.repeats(func(strategy.Fact) { passed++ })
-	for _, said := range []*strategy.ProcessReport{nil, {PID: 1}, {PID: 1, InPlace: []strategy.InPlace{{Times: 1}}}} {
+	a.steps[0] = probe.OptimizerStep{N: 1, Held: probe.HeldMemory{Allocated: 3, Peak: 5}}
+	for _, said := range []*strategy.ProcessReport{nil, {PID: 1}, {PID: 1, InPlace: []strategy.InPlace{{Times: 1, Held: 7}}}} {
 		emit(strategy.Fact{Said: said})
-		if got := a.samples(time.Now(), nil, 0)[0].InPlace; got != (said != nil && len(said.InPlace) > 0) {
-			t.Errorf("%+v: marked %v", said, got)
+		marked, peak := said != nil && len(said.InPlace) > 0, int64(5)
+		if marked {
+			peak = 7
+		}
+		if got := a.samples(time.Now(), nil, 0)[0]; got.InPlace != marked || got.Peak != peak || got.Allocated != 3 {
+			t.Errorf("%+v: %+v", said, got)
 		}
 	}
 	if passed != 3 {
