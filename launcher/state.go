@@ -77,7 +77,15 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	if e.EndedWell() {
 		e.StopSignal = 0 // it came too late
 	}
-	s.History = append(s.History, attemptOf(s.Job, e, d, s.Next))
+	a := attemptOf(s.Job, e, d, s.Next)
+	if n := len(s.History); n > 0 {
+		before := &s.History[n-1]
+		share(&a.Plan, before.Plan)
+		share(&a.Observed, before.Observed)
+		share(&a.Refused, before.Refused)
+		share(&a.Diagnosis, before.Diagnosis)
+	}
+	s.History = append(s.History, a)
 	s.Verdict.Model = cmp.Or(e.Model(), s.Verdict.Model)
 	if e.Unstarted == nil {
 		s.spend(s.History[len(s.History)-1])

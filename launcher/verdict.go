@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"slices"
 
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -109,21 +110,21 @@ func endingOf(e strategy.Evidence, d strategy.Diagnosis, ceiling int64) attemptE
 
 // record adds an attempt, how it ended, and the decision that followed it.
 func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end attemptEnd, d strategy.Decision) {
-	a := history[len(history)-1]
+	a := &history[len(history)-1]
 	t := AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
 		Seconds: strategy.Seconds(a.Lasted()),
 		Rung:    d.Rung, Rungs: d.Rungs, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted, Untaken: d.Ineffective, Alone: a.Alone,
 		ExitCode: end.code, Error: a.Diagnosis.Error, Traceback: end.traceback,
-		Peak: a.Peak(), SamplesPerSecond: job.Throughput(a), InPlace: a.InPlace, MemoryPressure: end.pressure,
+		Peak: a.Peak(), SamplesPerSecond: job.Throughput(*a), InPlace: a.InPlace, MemoryPressure: end.pressure,
 		Retries: a.Retries(),
 	}
 	t.Training, _ = job.Training(a.Plan, history)
 	if a.Expected != nil {
 		t.Predicted = []int64{a.Expected.Mean, a.Expected.Bound}
 	}
-	if a.Diagnosis.Rank >= 0 {
-		t.Rank = &a.Diagnosis.Rank
+	if rank := a.Diagnosis.Rank; rank >= 0 {
+		t.Rank = &rank // not a pointer into the attempt, which would keep all of it
 	}
 	if t.Changed == nil {
 		t.Changed = strategy.Changes{}
@@ -131,14 +132,43 @@ func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end attem
 	if t.Skipped == nil {
 		t.Skipped = []strategy.Skip{}
 	}
+	if n := len(v.Attempts); n > 0 {
+		t.share(&v.Attempts[n-1])
+	}
 	v.Attempts = append(v.Attempts, t)
+}
+
+// share makes a summary keep what is equal in the one before it only once: attempts that fail alike are many.
+func (t *AttemptSummary) share(before *AttemptSummary) {
+	share(&t.Plan, before.Plan)
+	share(&t.Rungs, before.Rungs)
+	share(&t.Changed, before.Changed)
+	share(&t.Skipped, before.Skipped)
+	share(&t.Outvoted, before.Outvoted)
+	share(&t.Untaken, before.Untaken)
+	share(&t.Predicted, before.Predicted)
+	share(&t.Rank, before.Rank)
+	share(&t.MemoryPressure, before.MemoryPressure)
+	share(&t.Error, before.Error)
+	share(&t.Traceback, before.Traceback)
+}
+
+// share replaces a value by an equal one of an earlier attempt. Neither is modified later.
+func share[T any](value *T, before T) {
+	if reflect.DeepEqual(*value, before) {
+		*value = before
+	}
 }
 
 // price adds what the changes saved and cost.
 func (v *Verdict) price(history []strategy.Attempt, prices []*strategy.Price) {
+	of := map[int]*strategy.Price{}
+	for i := range slices.Backward(history) { // the first of a number counts
+		of[history[i].N] = prices[i]
+	}
 	for i := range v.Attempts {
-		if at := slices.IndexFunc(history, func(a strategy.Attempt) bool { return a.N == v.Attempts[i].N }); at >= 0 {
-			v.Attempts[i].Price = prices[at]
+		if price, known := of[v.Attempts[i].N]; known {
+			v.Attempts[i].Price = price
 		}
 	}
 }

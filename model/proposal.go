@@ -24,4 +24,5 @@ type Proposal struct {
 	OwnModel   bool            // no library whose models have methods for Turned is in the code
 	Unchanged  bool            // words and variables are those of the job
 	Remembered bool            // the next start begins with the plan anyway
+	Armed      bool            // the next start begins with the remedies that processes needed in place
 }

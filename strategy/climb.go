@@ -392,6 +392,23 @@ func (s *situation) wentUp(i int) bool {
 	return up
 }
 
+// climbs reports of each attempt of the history whether it runs with the plan of a speed-up, as wentUp does of one.
+func (s *situation) climbs() []bool {
+	up, from := make([]bool, len(s.history)), -1 // from: the attempt that was stopped for the plan
+	for i := range s.history {
+		if i > 0 {
+			switch before := &s.history[i-1]; {
+			case before.Climb != nil:
+				from = i - 1
+			case !maps.Equal(before.Plan, s.history[i].Plan):
+				from = -1
+			}
+		}
+		up[i] = from >= 0 && maps.Equal(s.history[from].Climb.Next, s.history[i].Plan)
+	}
+	return up
+}
+
 // climbFailed reports whether the faster plan ran out of memory, did not take effect, could not
 // be started, or failed sooner than the one before and with a new error.
 func (s *situation) climbFailed() bool {

@@ -260,9 +260,9 @@ func (d Diagnosis) blameless() bool {
 // that failed without fault, whose change had no effect, that tried a faster plan, or that were
 // stopped for one or from outside.
 func (s *situation) counted() int {
-	n := 0
+	n, up := 0, s.climbs()
 	for i, a := range s.history {
-		if a.Climb != nil || a.StopSignal != 0 || a.CutShort != "" || a.Diagnosis.Fatal && s.wentUp(i) {
+		if a.Climb != nil || a.StopSignal != 0 || a.CutShort != "" || a.Diagnosis.Fatal && up[i] {
 			continue
 		}
 		if !a.Diagnosis.blameless() && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
@@ -286,9 +286,9 @@ func (s *situation) inARow(c cause.Code) int {
 
 // restarts counts the relaunches of an unchanged plan after a failure of the job itself.
 func (s *situation) restarts() int {
-	n := 0
+	n, up := 0, s.climbs()
 	for i, a := range s.history[:len(s.history)-1] {
-		wentBack := s.wentUp(i) && !maps.Equal(a.Plan, s.history[i+1].Plan)
+		wentBack := up[i] && !maps.Equal(a.Plan, s.history[i+1].Plan)
 		if !wentBack && a.Diagnosis.Fatal && !a.Diagnosis.Cause.OutOfMemory() && !a.Diagnosis.blameless() {
 			n++
 		}

@@ -104,6 +104,9 @@ func (o Outcome) Words() string {
 	if o == Retry {
 		return fmt.Sprintf("not finished (%d)", CodeRetry)
 	}
+	if o == Exhausted {
+		return "no plan left"
+	}
 	return string(o)
 }
 

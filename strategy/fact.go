@@ -47,6 +47,14 @@ type Fact struct {
 	Gap string `json:"gap,omitempty"`
 }
 
+// Reporter names the source of the fact for people.
+func (f Fact) Reporter() string {
+	if f.Source == "probe" {
+		return "gpurun's hook"
+	}
+	return f.Source
+}
+
 // An Exit is the end of one rank's process.
 type Exit struct {
 	Code   int `json:"code"`             // 0–255; 128+n where a signal ended it

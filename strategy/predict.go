@@ -21,9 +21,9 @@ type predictor struct {
 func (s *situation) predictor() (predictor, string) {
 	var seen []memory.Measurement // the newest first
 	var t translator
-	alike := s.evaluatesAlike()
+	alike, unplanned := s.evaluatesAlike(), s.unplanned()
 	for _, a := range slices.Backward(s.history) {
-		a.Observed = s.reported(a)
+		a.Observed = a.reported(unplanned)
 		used := s.job.used(a)
 		for _, m := range s.job.Measured(a) {
 			if m.Model != nil && t.ran == nil {
@@ -74,10 +74,9 @@ func (p predictor) predict(plan Plan) memory.Prediction { return p.fit.Predict(p
 
 func (p predictor) room(plan Plan) int64 { return p.fit.Room(p.memory(plan)) }
 
-// reported returns the plan that an attempt's processes reported, with the reports of other
-// attempts for knobs that its plan does not have. Attempts whose plan has a knob show nothing about
-// those that ran without it: gpurun had changed it.
-func (s *situation) reported(a Attempt) Plan {
+// unplanned returns what the processes of all attempts reported about knobs that their plan does not have.
+// Attempts whose plan has a knob show nothing about those that ran without it: gpurun had changed it.
+func (s *situation) unplanned() Plan {
 	others := make([]Attempt, len(s.history))
 	for i, o := range s.history {
 		o.Observed = o.Observed.With(nil)
@@ -85,6 +84,13 @@ func (s *situation) reported(a Attempt) Plan {
 		others[i] = o
 	}
 	reported, _ := s.job.learn(others)
+	return reported
+}
+
+// reported returns the plan that an attempt's processes reported, with what others reported of knobs that
+// its plan does not have.
+func (a Attempt) reported(unplanned Plan) Plan {
+	reported := unplanned.With(nil)
 	maps.DeleteFunc(reported, func(k Knob, _ Value) bool { _, planned := a.Plan[k]; return planned })
 	return reported.With(a.Observed)
 }

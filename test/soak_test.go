@@ -86,8 +86,9 @@ func TestSoak(t *testing.T) {
 	if last.descriptors > warm.descriptors+2 || last.threads > warm.threads+8 || last.goroutines > warm.goroutines+8 || last.children > warm.children {
 		t.Errorf("grown from %+v to %+v", warm, last)
 	}
-	// A run keeps the evidence of each attempt: some kilobytes each.
-	if limit := warm.memory*3/2 + 32*attempts; last.memory > limit {
+	// A run keeps what decisions and the verdict read of each attempt, in KiB.
+	const mostKept, noise = 4, 8 << 10
+	if limit := warm.memory + mostKept*attempts + noise; last.memory > limit {
 		t.Errorf("memory grew from %d to %d KiB, more than %d", warm.memory, last.memory, limit)
 	}
 	// Nor may what it writes: a long run is read again at each start.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,14 +54,32 @@ func (p *People) Warn(format string, args ...any) { p.say("warning: "+format, ar
 
 // Recall records the events of an earlier process of the run, without printing them again.
 func (p *People) Recall(events []launcher.Event) {
-	p.state = *runstate.Of(events)
+	p.state = runstate.Run{Most: runstate.Recent}
+	for _, e := range events {
+		p.state.Add(e)
+	}
 	if last := p.state.Launched(); last != nil {
 		p.plan = last.Plan.With(nil)
 	} else if p.state.First.Job.Recalled != nil {
 		p.plan = p.state.First.Plan.With(nil)
 	}
-	p.before, p.recalled = p.resuming(), len(p.state.Over())
+	p.before, p.recalled = p.resuming(), p.over()
 }
+
+// over returns how many attempts are over.
+func (p *People) over() int { return p.state.Omitted.Attempts + len(p.state.Over()) }
+
+// listed returns the attempts that a summary lists, and how many it omits after the first runstate.First of them.
+func (p *People) listed() (attempts []runstate.AttemptState, omitted int) {
+	attempts, omitted = p.state.Over(), p.state.Omitted.Attempts
+	if more := len(attempts) - runstate.Recent; more > 0 {
+		return slices.Delete(slices.Clone(attempts), runstate.First, runstate.First+more), omitted + more
+	}
+	return attempts, omitted
+}
+
+// more is the line for attempts that a summary omits.
+func (p *People) more(n int) string { return p.line("  … %s", strategy.Count(n, "more attempt")) }
 
 // last returns the latest attempt that is over, nil for none.
 func (p *People) last() *runstate.AttemptState {
@@ -157,7 +176,7 @@ func (p *People) start(e launcher.Started) {
 		from = ", from checkpoint " + e.Checkpoint
 	}
 	if e.InPlace != nil && len(e.InPlace.Armed) > 0 {
-		from += ", in place " + e.InPlace.String()
+		from += ", in place " + e.InPlace.ArmedWords()
 	}
 	p.chat("attempt %d: %s%s%s", e.N, p.describe(e.Plan), from, predicted(e.Expected))
 	p.plan = e.Plan.With(nil)

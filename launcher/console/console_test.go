@@ -121,7 +121,7 @@ Root Cause (first observed failure):
       File "train.py", line 3, in <module>
     OutOfMemoryError: CUDA out of memory
 ============================================================
-gpurun: summary: exhausted after 1 attempt in 1m30s
+gpurun: summary: no plan left after 1 attempt in 1m30s
 gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1
 gpurun: error: attempt 0: nothing is left
 gpurun: next: 1. trains with a smaller batch

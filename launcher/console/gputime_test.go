@@ -28,3 +28,13 @@ func TestSummaryShowsLostGPUTime(t *testing.T) {
 		}
 	}
 }
+
+// A job on the CPU uses no GPU time.
+func TestSummaryOfAJobOnTheCPUShowsNoGPUTime(t *testing.T) {
+	var out strings.Builder
+	events := []launcher.Event{launcher.Began{Run: "r"}, launcher.Started{}, launcher.Ended{Evidence: strategy.Evidence{Accelerator: "cpu"}}}
+	Verdict(&out, "run", runstate.Of(events), launcher.Verdict{Outcome: strategy.Failed, Attempts: make([]launcher.AttemptSummary, 1), GPUTime: &strategy.GPUTime{Total: 90, Lost: 90}}, "")
+	if got := out.String(); strings.Contains(got, "GPU") || !strings.Contains(got, "gpurun:   time of all ranks 90 rank-s: 90 rank-s lost\n") {
+		t.Error(got)
+	}
+}

@@ -78,7 +78,7 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	armed := &strategy.InPlaceOrders{Rungs: []strategy.Rung{strategy.RungCheckpointing}, Armed: []strategy.ArmedRung{{Rung: strategy.RungCheckpointing, Elements: 4096, Longest: 512}}}
+	armed := &strategy.InPlaceOrders{Rungs: []strategy.Rung{strategy.RungCheckpointing, strategy.RungSplit}, Armed: []strategy.ArmedRung{{Rung: strategy.RungCheckpointing, Elements: 4096, Longest: 512}}}
 	show(people(&out, false), launcher.Started{N: 1, Plan: first, InPlace: armed})
 	if want := ", in place checkpointing (from the beginning with inputs of 4096 elements or a longest dimension of 512)\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("%s\nwants %s", out.String(), want)
@@ -88,5 +88,43 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 	show(people(&out, false), append(events, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Attempts: []launcher.AttemptSummary{{Plan: first}}}})...)
 	if !strings.Contains(out.String(), "; rank 1 ran out of memory in forward 12 more times") || !strings.Contains(out.String(), "on rank 1; "+cost) {
 		t.Error(out.String())
+	}
+}
+
+// After a rescue in place the summary names what stays changed, its cost, and how the job itself can have it. The next
+// run is said to begin with it only if that is remembered.
+func TestChangesInPlaceAreSummed(t *testing.T) {
+	again := func(rung strategy.Rung, parts int) strategy.RankInPlace {
+		return strategy.RankInPlace{InPlace: strategy.InPlace{Rung: rung, Phase: "forward", Times: 1, Requested: 2 << 30, Elements: 65536, Longest: 4096, Parts: parts}}
+	}
+	const calls = "gpurun:   changed in the process, with the same training: calls with inputs of 65536 elements or a longest dimension of 4096, and larger ones, "
+	for name, test := range map[string]struct {
+		again []strategy.RankInPlace
+		armed bool
+		want  []string
+	}{
+		"blocks": {[]strategy.RankInPlace{again(strategy.RungCheckpointing, 0)}, true, []string{
+			calls + "recompute their blocks: the forward pass of these is computed twice\n", "gpurun:   the next run begins with it; --fresh begins as written\n",
+			"gpurun: hint: gpurun set checkpointing to full inside the process; to have it without gpurun, call ",
+		}},
+		"parts": {[]strategy.RankInPlace{again(strategy.RungSplit, 2), again(strategy.RungSplit, 4)}, false, []string{
+			calls + "run in 4 parts: their forward pass is computed twice\n", "gpurun: hint: gpurun set forward parts to 4 inside the process; there is no setting for it in PyTorch; a smaller micro batch ",
+		}},
+	} {
+		var out bytes.Buffer
+		p := people(&out, false)
+		p.Propose = func(plan strategy.Plan, _ int) (model.Proposal, error) {
+			return model.Proposal{Turned: strategy.Plan{}.With(plan), Unchanged: true, Armed: test.armed}, nil
+		}
+		show(p, launcher.Began{Name: "gpt"}, launcher.Started{}, launcher.Ended{}, launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
+			launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{InPlace: test.again}}}})
+		for _, want := range test.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: %s\nwants %s", name, out.String(), want)
+			}
+		}
+		if strings.Contains(out.String(), "2 parts:") || strings.Contains(out.String(), "next run begins") != test.armed {
+			t.Errorf("%s: %s", name, out.String())
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
@@ -24,7 +25,7 @@ func (p *People) ending(v launcher.Verdict) {
 	head := func(short bool) []string {
 		lines := []string{p.prefixed("summary: %s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))}
 		lines = append(lines, p.tried(short)...)
-		if words := v.GPUTime.Words(); words != "" {
+		if words := p.state.TimeWords(v.GPUTime); words != "" {
 			lines = append(lines, p.prefixed("  %s", words))
 		}
 		return append(lines, p.prefixed("error: %s", v.Reason))
@@ -108,15 +109,17 @@ func stepWords(step model.NextStep) string {
 // tried has a line for each attempt; short: at most a row of the screen, and without those in the middle if
 // there are many.
 func (p *People) tried(short bool) (lines []string) {
-	over := p.state.Over()
+	over, omitted := p.listed()
 	for i := range over {
 		a := &over[i]
 		words := p.prefixed("  attempt %d%s: %s", a.N, p.course(a), outcome(a))
-		switch left := len(over) - firstTried - lastTried; {
+		switch left := len(over) + omitted - firstTried - lastTried; {
+		case !short && i == runstate.First && omitted > 0:
+			lines = append(lines, p.prefixed("%s", p.more(omitted)), words)
 		case !short:
 			lines = append(lines, words)
 		case left > 1 && i == firstTried:
-			lines = append(lines, p.prefixed("  … %s", strategy.Count(left, "more attempt")))
+			lines = append(lines, p.prefixed("%s", p.more(left)))
 		case left <= 1 || i < firstTried || i >= len(over)-lastTried:
 			lines = append(lines, terminal.Cut(words, screenColumns-1))
 		}

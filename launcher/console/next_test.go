@@ -3,15 +3,45 @@ package console
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
+
+// TestSummaryOfALongRunIsBounded: the process that ran it prints the same as gpurun verdict, with the time of all attempts.
+func TestSummaryOfALongRunIsBounded(t *testing.T) {
+	for _, outcome := range []strategy.Outcome{strategy.Trained, strategy.Failed} {
+		const attempts = runstate.Recent + 30
+		v := launcher.Verdict{Outcome: outcome, Reason: "the end"}
+		events := []launcher.Event{launcher.Began{Name: "gpt", Plan: first}}
+		for n := range attempts {
+			events = append(events, launcher.Started{N: n, Plan: first}, launcher.Ended{Evidence: strategy.Evidence{Attempt: n, Started: time.Unix(0, 0), Ended: time.Unix(60, 0)}},
+				launcher.Decided{Decision: strategy.Decision{Relaunch: n < attempts-1, Outcome: outcome}})
+			v.Attempts = append(v.Attempts, launcher.AttemptSummary{N: n})
+		}
+		var live, later bytes.Buffer
+		p := people(&live, true)
+		p.Recall(events[:1])
+		show(p, append(events[1:], launcher.Finished{Verdict: v})...)
+		Verdict(&later, p.Dir, runstate.Of(events), v, "")
+		_, end, _ := strings.Cut(live.String(), "gpurun: summary: ")
+		if _, same, _ := strings.Cut(later.String(), "gpurun: summary: "); end != same || !strings.Contains(end, " after 130 attempts in 2h10m0s\n") || strings.Count(end, "\n") > runstate.Recent+10 {
+			t.Errorf("%s: printed\n%s\nand later\n%s", outcome, end, same)
+		}
+		lines := strings.Split(end, "\n")
+		gap := slices.IndexFunc(lines, func(line string) bool { return strings.HasSuffix(line, " more attempts") })
+		if gap < 0 || !strings.Contains(end, "attempt 129") || outcome == strategy.Trained && lines[gap] != "gpurun:   … 30 more attempts" {
+			t.Errorf("%s:\n%s", outcome, end)
+		}
+	}
+}
 
 // TestEndFitsAScreen: after the traceback, the end of a run that did not train takes at most 24 rows of 100
 // columns, with every command whole; of a diff it shows all or nothing.

@@ -50,7 +50,7 @@ const ofLibraries = "model.gradient_checkpointing_enable() where the model has i
 // inCode describes how a job itself can set what gpurun set in its process.
 var inCode = map[strategy.Knob]string{
 	strategy.ActivationCheckpointing: "to have it without gpurun, call " + ofLibraries + "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block",
-	strategy.ForwardParts:            "there is no setting for it in PyTorch: gpurun runs the model on each part of the batch",
+	strategy.ForwardParts:            "there is no setting for it in PyTorch; a smaller micro batch with more accumulation needs as little memory without gpurun; gpurun init --patch gives a script arguments for both",
 	strategy.OffloadActivations:      "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
 	strategy.LossParts:               "to have it without gpurun, compute the loss of a part of the rows at a time, each in torch.utils.checkpoint.checkpoint",
 	strategy.Attention:               `to have it without gpurun, load the model with attn_implementation="sdpa"`,

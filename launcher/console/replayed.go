@@ -49,7 +49,7 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 		p.Printf("  not begun at once: %s\n", r.Decision.Late)
 	}
 	if why := r.Decision.Unpredicted; why != "" {
-		p.Printf("  by the ladder: %s\n", why)
+		p.Printf("  one remedy at a time: %s\n", why)
 	}
 	for _, o := range r.Decision.Outvoted {
 		p.Printf("  rather than %s, predicted %s: %s\n", o.Plan, strategy.Interval(o.Expected.Mean, o.Expected.Bound), o.Reason)

@@ -25,20 +25,7 @@ func (p *People) finish(v launcher.Verdict) {
 	p.hints = nil
 	p.apart(v)
 	if v.Outcome == strategy.Trained && len(v.Attempts) == 1 {
-		p.say("trained in %s; logs: %s", Brief(p.total()), p.Dir)
-		if words := strategy.InPlaceWords(v.Attempts[0].InPlace); words != "" {
-			p.say("  %s", words)
-			if words := v.GPUTime.Words(); words != "" {
-				p.say("  %s", words)
-			}
-		}
-		p.pressure(v.Attempts[0], "")
-		p.headroom()
-		if lost := v.Attempts[0].Untaken.Lost(); lost != "" {
-			p.say("warning: trained, but %s", lost)
-		}
-		p.faster(v)
-		p.reported(p.chat)
+		p.trainedAtOnce(v)
 		return
 	}
 	if v.Outcome != strategy.Trained {
@@ -55,8 +42,11 @@ func (p *People) finish(v launcher.Verdict) {
 		return
 	}
 	p.say("summary: %s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))
-	over := p.state.Over()
+	over, omitted := p.listed()
 	for i := range over {
+		if i == runstate.First && omitted > 0 {
+			p.say("%s", p.more(omitted))
+		}
 		a := &over[i]
 		p.say("  attempt %d%s: %s", a.N, p.course(a), outcome(a))
 		if said := filled(a.Diagnosis, &a.Evidence).Brief(); said != "" {
@@ -69,7 +59,7 @@ func (p *People) finish(v launcher.Verdict) {
 		}
 		p.pressure(a, fmt.Sprintf("attempt %d: ", a.N))
 	}
-	if words := v.GPUTime.Words(); words != "" {
+	if words := p.state.TimeWords(v.GPUTime); words != "" {
 		p.say("  %s", words)
 	}
 	p.headroom()
@@ -77,6 +67,27 @@ func (p *People) finish(v launcher.Verdict) {
 	p.faster(v)
 	p.say("logs: %s%s", filepath.Join(p.Dir, "attempt-*", "rank*"), p.otherNodes())
 	p.reported(p.say)
+}
+
+// trainedAtOnce prints the summary of a run whose first attempt trained.
+func (p *People) trainedAtOnce(v launcher.Verdict) {
+	p.say("trained in %s; logs: %s", Brief(p.total()), p.Dir)
+	if words := strategy.InPlaceWords(v.Attempts[0].InPlace); words != "" {
+		p.say("  %s", words)
+		if words := p.state.TimeWords(v.GPUTime); words != "" {
+			p.say("  %s", words)
+		}
+	}
+	p.pressure(v.Attempts[0], "")
+	p.headroom()
+	if len(v.Attempts[0].InPlace) > 0 {
+		p.proposal(v)
+	}
+	if lost := v.Attempts[0].Untaken.Lost(); lost != "" {
+		p.say("warning: trained, but %s", lost)
+	}
+	p.faster(v)
+	p.reported(p.chat)
 }
 
 // pressure warns of memory that was short in an attempt, without an error.
@@ -168,7 +179,10 @@ func Brief(d time.Duration) time.Duration {
 }
 
 func (p *People) total() time.Duration {
-	var sum time.Duration
+	sum := p.state.Omitted.Lasted
+	for _, s := range p.state.Omitted.CutOff {
+		sum += p.lasted(&runstate.AttemptState{Started: s, Phase: runstate.CutOff})
+	}
 	over := p.state.Over()
 	for i := range over {
 		sum += p.lasted(&over[i])
@@ -204,27 +218,33 @@ func outcome(a *runstate.AttemptState) string {
 	return words
 }
 
-// proposal prints how the plan that trained differs from the job as written, and how to start the next run
-// with it.
+// proposal prints how the plan that trained differs from the job as written, what processes changed in place, and how
+// to start the next run with that.
 func (p *People) proposal(v launcher.Verdict) {
 	if len(v.Attempts) == 0 {
 		return
 	}
 	last := v.Attempts[len(v.Attempts)-1]
 	changed := p.state.Began.Plan.Changed(last.Used())
-	if len(changed) == 0 {
+	if len(changed) > 0 {
+		p.say("  changed from the job as written: %s", changed)
+	}
+	kept, words := strategy.KeptInPlace(last.InPlace)
+	if words != "" {
+		p.say("  %s", words)
+	}
+	if p.Propose == nil || len(changed)+len(kept) == 0 {
 		return
 	}
-	p.say("  changed from the job as written: %s", changed)
-	if p.Propose == nil {
-		return
-	}
-	proposal, err := p.Propose(last.Used(), last.N)
+	proposal, err := p.Propose(last.Used().With(kept), last.N)
 	if err != nil {
 		return // no hint is better than an error here
 	}
 	if a := p.state.Last(); a != nil {
 		proposal.Model = a.Evidence.LargestModel()
+	}
+	if words != "" && proposal.Armed {
+		p.say("  the next run begins with it; --fresh begins as written")
 	}
 	masked := proposal
 	masked.Words, masked.Env = p.Mask.Words(proposal.Words), p.Mask.Env(proposal.Env)
@@ -273,7 +293,7 @@ func (p *People) rootCause(a *runstate.AttemptState) {
 // justShown reports whether the job's output with the traceback is right above the summary. That is so only
 // for a single rank, since the output of several is mixed.
 func (p *People) justShown(a *runstate.AttemptState) bool {
-	if !p.SameTerminal || p.state.Began.Job.Ranks != 1 || len(p.state.Over()) <= p.recalled {
+	if !p.SameTerminal || p.state.Began.Job.Ranks != 1 || p.over() <= p.recalled {
 		return false
 	}
 	lines := launcher.Traceback(a.Evidence, a.Diagnosis)

@@ -59,7 +59,8 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(
 	proposal.OwnModel = len(turned) > 0 && len(r.command.Script) > 0 && !slices.ContainsFunc(r.command.Sources(), func(text []byte) bool {
 		return bytes.Contains(text, []byte("transformers")) || bytes.Contains(text, []byte("diffusers"))
 	})
-	proposal.Remembered = p.Memory(variable, false).startsWith(plan)
+	memory := p.Memory(variable, false)
+	proposal.Remembered, proposal.Armed = memory.startsWith(plan), memory.arms()
 	if r.Job.Path != "" {
 		proposal.File = filepath.Base(r.Job.Path)
 	}

@@ -186,6 +186,15 @@ func (m *RememberedPlans) startsWith(plan strategy.Plan) bool {
 	return err == nil && len(known) > 0 && known[0].Begins(m.job.Plan(), plan)
 }
 
+// arms reports whether the next run would begin with remedies in place, by the latest memory.
+func (m *RememberedPlans) arms() bool {
+	if m.nowhere != nil {
+		return false
+	}
+	known, err := m.store.Load()
+	return err == nil && len(known) > 0 && len(known[0].Tried) > 0 && len(known[0].Tried[0].InPlace) > 0
+}
+
 // notUsed explains why a remembered plan is not used.
 func notUsed(what string, err error) string {
 	return fmt.Sprintf("warning: cannot use %s: %s", what, strings.ReplaceAll(err.Error(), "\n", "; "))

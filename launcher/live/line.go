@@ -219,7 +219,7 @@ const mib, gib = 1 << 20, 1 << 30
 // figure is a size in the unit that fits another.
 func figure(bytes, beside int64) string {
 	if beside < gib {
-		return fmt.Sprint(bytes / mib)
+		return fmt.Sprintf("%.0f", float64(bytes)/mib)
 	}
 	if bytes < 10*gib {
 		return fmt.Sprintf("%.1f", float64(bytes)/gib)

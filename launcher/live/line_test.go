@@ -39,7 +39,7 @@ func TestLine(t *testing.T) {
 	little := training()
 	little.Memory = &launcher.StatusMemory{Used: gib / 3, Peak: 19 * gib / 2, Allowed: 80 * gib}
 	small := training()
-	small.Memory = &launcher.StatusMemory{Device: "cpu", Used: 300 * mib, Allowed: 512 * mib}
+	small.Memory = &launcher.StatusMemory{Device: "cpu", Used: 300*mib + 1, Allowed: 512*mib - 1} // rounded as in all messages
 	stopped := training()
 	stopped.MaxAttempts = 1 // attempt 0 was stopped from outside
 	for _, test := range []struct {

@@ -81,6 +81,7 @@ type sampleBatch struct {
 func Open(o Display) *Monitor {
 	m := &Monitor{
 		silent: o.Silent, colour: os.Getenv("NO_COLOR") == "", record: journal.NewRecord(o.Dir, o.Mask), writer: background.New(),
+		state: runstate.Run{Most: runstate.Recent},
 	}
 	if !o.Silent {
 		m.Screen = output.NewScreen(o.Stdout, o.Stderr)

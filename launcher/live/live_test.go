@@ -287,7 +287,7 @@ func TestPage(t *testing.T) {
 	if err := p.show(t.Context(), RunStatus{Status: s, Dir: "/r", Reason: "every remedy was tried", Next: []string{"raise \x1b[2J it"}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); !strings.HasSuffix(got, Line(s, 120, false)+"\nexhausted: every remedy was tried\nnext: raise \\x1b[2J it\ngpurun logs /r shows the rank's output, gpurun report /r why it failed\n") {
+	if got := out.String(); !strings.HasSuffix(got, Line(s, 120, false)+"\nno plan left: every remedy was tried\nnext: raise \\x1b[2J it\ngpurun logs /r shows the rank's output, gpurun report /r why it failed\n") {
 		t.Errorf("%q", got)
 	}
 	out.Reset()

@@ -8,7 +8,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
-	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // A family is one metric. All have the labels job_name and run, so that the files of several
@@ -133,33 +132,18 @@ func (t valueSender) run(r *runstate.Run, ended time.Time) {
 	for _, o := range outcomes {
 		t(runOutcome, number(o == outcome), string(o))
 	}
-	causes, rungs := map[cause.Code]int{}, map[strategy.Rung]int{}
-	var again struct {
-		steps int
-		took  strategy.Seconds
-	}
-	for _, a := range r.Attempts {
-		steps, took := strategy.InPlaceCost(a.Again)
-		again.steps, again.took = again.steps+steps, again.took+took
-		if a.Phase != runstate.Decided {
-			continue
-		}
-		causes[a.Diagnosis.Cause]++
-		for _, rung := range a.Decision.Rungs {
-			rungs[rung]++
-		}
-	}
-	t(inPlaceSteps, float64(again.steps))
-	t(inPlaceSeconds, again.took.Duration().Seconds())
+	all := r.Tally()
+	t(inPlaceSteps, float64(all.InPlaceSteps))
+	t(inPlaceSeconds, all.InPlaceTime.Duration().Seconds())
 	if r.GPUTime != nil {
 		t(gpuSeconds, r.GPUTime.Total)
 		t(gpuLost, r.GPUTime.Lost)
 		t(gpuRescued, r.GPUTime.Rescued)
 	}
-	for c, n := range causes {
+	for c, n := range all.Causes {
 		t(attemptsEnded, float64(n), string(c))
 	}
-	for rung, n := range rungs {
+	for rung, n := range all.Rungs {
 		t(rungsTaken, float64(n), string(rung))
 	}
 }

@@ -82,7 +82,7 @@ func New(s model.Notify, r NotifiedRun, show func(launcher.Event)) (*Notifier, f
 		return nil, show
 	}
 	n := &Notifier{
-		run: r, on: s.On, sender: senderOf(s, r), box: outbox{filepath.Join(r.Workdir, ".gpurun", journal.OutboxName)}, story: story{dir: r.Dir, host: hostname()},
+		run: r, on: s.On, sender: senderOf(s, r), box: outbox{filepath.Join(r.Workdir, ".gpurun", journal.OutboxName)}, story: newStory(r.Dir, hostname()),
 		worker: background.New(), warned: map[string]bool{},
 	}
 	return n, func(e launcher.Event) {

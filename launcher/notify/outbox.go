@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -245,10 +246,8 @@ func (n *Notifier) catchUp(ctx context.Context) {
 
 // catchUpWith does so for one run, for the last time if that is over.
 func (n *Notifier) catchUpWith(ctx context.Context, w watched) {
-	s := story{dir: w.Dir}
-	if s.host, _, _ = journal.Holder(w.Dir); s.host == "" {
-		s.host = hostname()
-	}
+	host, _, _ := journal.Holder(w.Dir)
+	s := newStory(w.Dir, cmp.Or(host, hostname()))
 	for _, m := range s.read(ctx, w.Dir) {
 		if !slices.Contains(w.On, m.Event) || time.Since(m.Time) > keepFor {
 			continue

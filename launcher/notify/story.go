@@ -85,6 +85,10 @@ type story struct {
 	state     runstate.Run
 }
 
+func newStory(dir, host string) story {
+	return story{dir: dir, host: host, state: runstate.Run{Most: runstate.Recent}}
+}
+
 // over reports whether the run has its last verdict.
 func (s *story) over() bool { return s.state.Verdict != nil && s.state.Verdict.Outcome.Final() }
 
@@ -126,7 +130,7 @@ func (s *story) changed() strategy.Changes {
 	return written.Changed(s.state.First.Plan)
 }
 
-// course returns how many attempts and which changes the training needed.
+// course returns how many attempts and which changes the training needed, once it has ended.
 func (s *story) course() string {
 	words := ""
 	if last := s.state.Launched(); last != nil && last.N > 0 {
@@ -136,8 +140,8 @@ func (s *story) course() string {
 		}
 	}
 	var again []strategy.RankInPlace
-	for _, a := range s.state.Attempts {
-		again = append(again, a.Again...)
+	for _, a := range s.state.Verdict.Attempts {
+		again = append(again, a.InPlace...)
 	}
 	if in := strategy.InPlaceWords(again); in != "" {
 		words += "; " + in

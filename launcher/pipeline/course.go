@@ -77,8 +77,8 @@ func (c *course) cases() (all []outcome, left int) {
 		}
 		all = append(all, o)
 	}
-	left = max(len(all)-mostCases, 0)
-	return all[left:], left
+	more := max(len(all)-mostCases, 0)
+	return all[more:], c.state.Omitted.Attempts + more
 }
 
 // decided returns the outcome of an attempt that a decision followed.
@@ -154,7 +154,8 @@ func (c *course) unfinished(why string) outcome {
 }
 
 // took returns the total time of the attempts.
-func (c *course) took() (sum time.Duration) {
+func (c *course) took() time.Duration {
+	sum := c.state.Omitted.Lasted
 	for i := range c.state.Attempts {
 		sum += c.state.Attempts[i].Lasted()
 	}

@@ -62,6 +62,9 @@ func Open(s Setup) (*Pipeline, error) {
 	if onGitHub(s.Getenv) {
 		p.github = &github{stdout: s.Stdout, summary: s.Getenv("GITHUB_STEP_SUMMARY"), workspace: s.Getenv("GITHUB_WORKSPACE"), workdir: s.Workdir}
 	}
+	if p.course.state.Most = runstate.Recent; s.JUnit != "" || p.github != nil {
+		p.course.state.Most = runstate.First + mostCases
+	}
 	if s.JUnit == "" {
 		return p, nil
 	}
@@ -96,8 +99,8 @@ func (p *Pipeline) Recall(events []launcher.Event) { p.before = events }
 // Events returns a function that reports an event to the pipeline, and then calls show.
 func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 	return func(e launcher.Event) {
-		if p.before != nil {
-			p.course.state = *runstate.Of(p.before)
+		for _, earlier := range p.before {
+			p.course.state.Add(earlier)
 		}
 		p.before, p.setup.Held = nil, false
 		p.course.state.Add(e)

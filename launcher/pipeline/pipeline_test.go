@@ -244,10 +244,10 @@ func TestReportOfHostileText(t *testing.T) {
 		}
 	}
 	long := []launcher.Event{launcher.Began{At: start}}
-	for n := range mostCases + 10 {
+	for n := range mostCases + 50 {
 		long = append(long, attempt(n, frames, oom, smaller)...)
 	}
-	if got := reportOf(t, "gpt", long, nil).Suites[0]; got.Tests != mostCases+1 || got.Testcases[0].Name != "attempt 10" {
+	if got := reportOf(t, "gpt", long, nil).Suites[0]; got.Tests != mostCases+1 || got.Testcases[0].Name != "attempt 50" {
 		t.Errorf("%d cases, the first %q", got.Tests, got.Testcases[0].Name)
 	}
 }

@@ -56,15 +56,22 @@ func Load(dir, version string, m *mask.Masker) (Data, error) {
 	if err != nil {
 		return Data{}, err
 	}
-	return loaded(dir, events, version, m), nil
+	return loaded(dir, runstate.Of(events), version, m), nil
 }
 
 // loaded is Load for a run whose events are known.
-func loaded(dir string, events []launcher.Event, version string, m *mask.Masker) Data {
-	d := Data{Dir: dir, Version: version, Made: time.Now(), Run: runstate.Of(events), say: text{m}}
+func loaded(dir string, run *runstate.Run, version string, m *mask.Masker) Data {
+	d := Data{Dir: dir, Version: version, Made: time.Now(), Run: run, say: text{m}}
 	d.Running = d.Verdict == nil && journal.Locked(dir)
-	for i := range d.Run.Attempts {
-		d.Attempts = append(d.Attempts, d.attempt(&d.Run.Attempts[i]))
+	summaries := map[int]*launcher.AttemptSummary{}
+	if d.Verdict != nil {
+		for i := range d.Verdict.Attempts {
+			summaries[d.Verdict.Attempts[i].N] = &d.Verdict.Attempts[i]
+		}
+	}
+	for i := range run.Attempts {
+		of := &run.Attempts[i]
+		d.Attempts = append(d.Attempts, d.attempt(of, summaries[of.N]))
 	}
 	for _, i := range shownInFull(len(d.Attempts), most.full) {
 		d.Attempts[i].read(dir)
@@ -73,20 +80,16 @@ func loaded(dir string, events []launcher.Event, version string, m *mask.Masker)
 	return d
 }
 
-// attempt adds to an attempt what follows from all events.
-func (d *Data) attempt(of *runstate.AttemptState) ReportedAttempt {
+// attempt adds to an attempt what follows from all events. The verdict has a summary of it, or there is none.
+func (d *Data) attempt(of *runstate.AttemptState, summary *launcher.AttemptSummary) ReportedAttempt {
 	a := ReportedAttempt{AttemptState: of}
 	if a.Phase == runstate.Ended {
 		a.Diagnosis = strategy.Diagnose(a.Evidence)
 	}
-	ran := strategy.Attempt{N: a.N, Plan: a.Plan, Measured: a.Evidence.Measured(), Observed: a.Evidence.Observed(d.Began.Job), World: a.Evidence.World()}
+	ran := strategy.Attempt{N: a.N, Plan: a.Plan, Measured: a.Evidence.Measured(), InPlace: a.Again, Observed: a.Evidence.Observed(d.Began.Job), World: a.Evidence.World()}
 	a.Measured, a.Peak = d.Began.Job.Measured(ran), ran.Peak()
-	if d.Verdict != nil {
-		for _, s := range d.Verdict.Attempts {
-			if s.N == a.N {
-				a.Price, a.Peak = s.Price, cmp.Or(s.Peak, a.Peak)
-			}
-		}
+	if summary != nil {
+		a.Price, a.Peak = summary.Price, cmp.Or(summary.Peak, a.Peak)
 	}
 	a.Words, a.Class = a.ending(d.Running && of == d.Last())
 	return a

@@ -55,13 +55,13 @@ func (r *sameReports) by(f strategy.Fact) {
 	if !slices.Contains(r.ranks, f.Rank) {
 		r.ranks = append(r.ranks, f.Rank)
 	}
-	if !slices.Contains(r.sources, f.Source) {
-		r.sources = append(r.sources, f.Source)
+	if by := f.Reporter(); !slices.Contains(r.sources, by) {
+		r.sources = append(r.sources, by)
 	}
 }
 
 // String is the line of one fact, or of several with their ranks and sources: "ranks 0–7,
-// probe and stderr: RuntimeError: …".
+// gpurun's hook and stderr: RuntimeError: …".
 func (r *sameReports) String() string {
 	if len(r.ranks) == 1 && len(r.sources) == 1 || r.first.Rank < 0 {
 		return launcher.Describe(r.first)

@@ -45,7 +45,7 @@ func TestJobsOwnErrorComesFirst(t *testing.T) {
 	before := -1
 	for _, part := range []string{
 		`<section id="error">`, "KeyError: &#39;lr&#39;", "/home/u/train.py:41, in setup: return cfg[&#34;lr&#34;]", "</section>", `id="attempt-0"`,
-		"<li>ranks 0–7, probe and stderr: KeyError: &#39;lr&#39;</li>", "<summary>traceback</summary>", "<figure",
+		"<li>ranks 0–7, gpurun&#39;s hook and stderr: KeyError: &#39;lr&#39;</li>", "<summary>traceback</summary>", "<figure",
 	} {
 		at := strings.Index(page[max(before, 0):], part)
 		if at < 0 {

@@ -114,10 +114,11 @@ func atEnd(p console.People, version string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := journal.KeepHints(p.Dir, p.Hints(runstate.Of(events))); err != nil {
+	run := runstate.Of(events)
+	if err := journal.KeepHints(p.Dir, p.Hints(run)); err != nil {
 		return err
 	}
-	return loaded(p.Dir, events, version, p.Mask).toFile(filepath.Join(p.Dir, File))
+	return loaded(p.Dir, run, version, p.Mask).toFile(filepath.Join(p.Dir, File))
 }
 
 // hints say what to do next: as printed at the end of the run, else by the journal.

@@ -5,6 +5,7 @@ package runstate
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -18,9 +19,13 @@ import (
 type Run struct {
 	First launcher.Began // the start of the run
 	Began launcher.Began // the start of its latest gpurun
-	// Attempts are in order. A journal's outline may omit some.
+	// Most is how many attempts are kept, the first ones and the latest; 0: all. It is for a process that
+	// follows a run to its end, whose memory must not grow with the attempts.
+	Most int
+	// Attempts are in order. A journal's outline may omit some, and those beyond Most are in Omitted.
 	Attempts []AttemptState
-	Notices  []string
+	Omitted  Tally
+	Notices  []string // at most Most, the latest
 	// Decision is the latest, and Verdict the end of the run; nil where it continued since.
 	Decision *strategy.Decision
 	Verdict  *launcher.Verdict
@@ -86,7 +91,7 @@ func (r *Run) Add(e launcher.Event) {
 		r.starts = append(r.starts, runStart{e.Restart, len(r.Attempts)})
 	case launcher.Started:
 		r.CutOff()
-		r.Attempts = append(r.Attempts, AttemptState{Started: e, launched: true})
+		r.begin(AttemptState{Started: e, launched: true})
 		r.Decision, r.Verdict, r.Progress = nil, nil, StepProgress{Stepped: e.At}
 	case launcher.InPlace:
 		if last != nil {
@@ -102,7 +107,7 @@ func (r *Run) Add(e launcher.Event) {
 		}
 	case launcher.Ended:
 		if last == nil || !last.open() { // it could not be started
-			r.Attempts = append(r.Attempts, AttemptState{Started: launcher.Started{N: e.Evidence.Attempt, Plan: e.Evidence.Plan, At: e.Evidence.Started}})
+			r.begin(AttemptState{Started: launcher.Started{N: e.Evidence.Attempt, Plan: e.Evidence.Plan, At: e.Evidence.Started}})
 			last = r.Last()
 		}
 		last.Phase, last.Evidence = Ended, e.Evidence
@@ -113,7 +118,9 @@ func (r *Run) Add(e launcher.Event) {
 		}
 		r.Decision, r.GPUTime = &e.Decision, cmp.Or(e.GPUTime, r.GPUTime)
 	case launcher.Noticed:
-		r.Notices = append(r.Notices, e.Text)
+		if r.Notices = append(r.Notices, e.Text); r.Most > 0 {
+			r.Notices = r.Notices[max(0, len(r.Notices)-r.Most):]
+		}
 	case launcher.Finished:
 		r.Verdict, r.GPUTime, r.Model = &e.Verdict, cmp.Or(e.Verdict.GPUTime, r.GPUTime), cmp.Or(e.Verdict.Model, r.Model)
 	}
@@ -212,7 +219,19 @@ func (a *AttemptState) Lasted() time.Duration {
 }
 
 // Peak returns the most that any rank allocated, in bytes; 0 if no rank measured it.
-func (a *AttemptState) Peak() int64 { return strategy.Attempt{Measured: a.Evidence.Measured()}.Peak() }
+func (a *AttemptState) Peak() int64 {
+	return strategy.Attempt{Measured: a.Evidence.Measured(), InPlace: a.Again}.Peak()
+}
+
+// TimeWords is a line about the time that the run used and lost; empty if there is nothing to show. A job on the CPU
+// uses no GPU time.
+func (r *Run) TimeWords(t *strategy.GPUTime) string {
+	words := t.Words()
+	if last := r.Last(); last != nil && last.Evidence.Accelerator == "cpu" {
+		words = strings.NewReplacer("GPU time", "time of all ranks", "GPU-", "rank-").Replace(words)
+	}
+	return words
+}
 
 // Used returns the plan without the changes that had no effect.
 func (a *AttemptState) Used() strategy.Plan { return a.Plan.Using(a.Decision.Ineffective) }

@@ -1,0 +1,88 @@
+package strategy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// longRun is a history of n measured attempts that the network ended, each after a new checkpoint, before one that ends
+// with a diagnosis.
+func longRun(n int, last Diagnosis) []Attempt {
+	var history []Attempt
+	for i := range n {
+		a := ended(i, sixteen, Diagnosis{Cause: cause.NCCLError, Fatal: true, Rank: 0})
+		a.Checkpoint, a.CheckpointWritten = fmt.Sprint("ckpt-", i), a.Ended
+		a.Observed = Plan{MicroBatchSize: "16", DataloaderWorkers: "4"}
+		a.Measured = []memory.Measurement{recomputed(16)}
+		history = append(history, a)
+	}
+	history[n-1].Diagnosis = last
+	return history
+}
+
+// TestDecisionTimeIsLinearInAttempts: ten times as many attempts take about ten times as long, not a hundred times.
+func TestDecisionTimeIsLinearInAttempts(t *testing.T) {
+	const few, many, most = 300, 3_000, 35
+	policy := predicting(func(p *Policy) { p.MaxAttempts, p.Restarts, p.InPlace = 2*many, 2*many, true })
+	for name, test := range map[string]func(history []Attempt){
+		"a failure of the job":   func(h []Attempt) { Decide(policy, gpt(1), h, h100) },
+		"the prices of a run":    func(h []Attempt) { Prices(gpt(1), h, h100) },
+		"a faster plan":          func(h []Attempt) { Climb(policy, gpt(1), h[:len(h)-1], h[len(h)-1], h100) },
+		"steps done in place":    func(h []Attempt) { AllowInPlace(policy, gpt(1), h, sixteen, "cuda") },
+		"out of memory at last":  func(h []Attempt) { Decide(policy, gpt(1), withLast(h, oom(cause.Forward)), h100) },
+		"the network once again": func(h []Attempt) { Decide(policy, gpt(1), withLast(h, h[0].Diagnosis), h100) },
+	} {
+		took := func(n int) time.Duration {
+			history, least := longRun(n, Diagnosis{Cause: cause.UserError, Fatal: true, Error: "E"}), time.Hour
+			for range 5 {
+				start := time.Now()
+				test(history)
+				least = min(least, time.Since(start))
+			}
+			return least
+		}
+		short, long := took(few), took(many)
+		t.Logf("%s: %s after %d attempts, %s after %d", name, short, few, long, many)
+		if long > most*max(short, 100*time.Microsecond) {
+			t.Errorf("%s: %s after %d attempts, %s after %d", name, short, few, long, many)
+		}
+	}
+}
+
+func withLast(history []Attempt, d Diagnosis) []Attempt {
+	last := history[len(history)-1]
+	last.Diagnosis = d
+	return append(history[:len(history)-1:len(history)-1], last)
+}
+
+// TestClimbsAreThoseOfEachAttempt: one pass over a history finds the same speed-ups as a search for each attempt.
+func TestClimbsAreThoseOfEachAttempt(t *testing.T) {
+	chance := rand.New(rand.NewPCG(1, 0))
+	plans, ups := []Plan{nil, sixteen, sixteen.With(Plan{MicroBatchSize: "32"})}, 0
+	for range 5_000 {
+		s := situation{}
+		for range 1 + chance.IntN(7) {
+			a := Attempt{Plan: plans[chance.IntN(len(plans))]}
+			if chance.IntN(3) == 0 {
+				a.Climb = &Decision{Next: plans[chance.IntN(len(plans))]}
+			}
+			s.history = append(s.history, a)
+		}
+		for i, up := range s.climbs() {
+			if up {
+				ups++
+			}
+			if up != s.wentUp(i) {
+				t.Fatalf("attempt %d of %+v: %v", i, s.history, up)
+			}
+		}
+	}
+	if ups < 1_000 {
+		t.Errorf("%d speed-ups", ups)
+	}
+}
