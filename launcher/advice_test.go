@@ -42,6 +42,7 @@ func TestAdviceAboutMemory(t *testing.T) {
 		"saving":             {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Save}, want: "save the checkpoint in shards", not: "micro batch"},
 		"loading on a host":  {d: strategy.Diagnosis{Cause: cause.HostOOM, Phase: cause.Load}, want: "the model is loaded through host memory", not: "workers"},
 		"a huge array":       {d: strategy.Diagnosis{Cause: cause.HostOOM, Device: "cpu", Figures: cause.Figures{Requested: &capacity}}, want: "a single request of 16.0 GiB of host memory failed: look for a wrong shape", not: "workers"},
+		"forward on the CPU": {d: strategy.Diagnosis{Cause: cause.HostOOM, Device: "cpu", Phase: cause.Forward}, want: "the forward pass ran out of host memory: use a smaller micro batch or activation checkpointing", not: "workers"},
 		"a small array":      {d: strategy.Diagnosis{Cause: cause.HostOOM, Device: "cpu", Figures: cause.Figures{Requested: &wanted}}, want: "use fewer loader workers"},
 		"held by others":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &none, ReservedUnallocated: &none}}, want: "15.5 GiB are held outside PyTorch", not: "shard"},
 		"held by itself":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &half, ReservedUnallocated: &none}}, want: "the model does not fit", not: "held"},

@@ -20,7 +20,7 @@ func Describe(f strategy.Fact) string {
 	}
 	switch {
 	case f.Finding != nil:
-		return fmt.Sprintf("%s, %s, line %d: %s", who, f.Source, f.Finding.Line, f.Finding.Text)
+		return fmt.Sprintf("%s, %s, line %d: %s", who, f.Reporter(), f.Finding.Line, f.Finding.Text)
 	case f.Exit != nil && f.Exit.Signal != 0:
 		return fmt.Sprintf("%s was ended by signal %d", who, f.Exit.Signal)
 	case f.Exit != nil:
@@ -118,6 +118,8 @@ func closeAdvice(d strategy.Diagnosis, ev strategy.Evidence) string {
 		return fmt.Sprintf("a single request of %s of host memory failed: look for a wrong shape, data type or size, or work on the data in pieces", strategy.GiB(*d.Requested))
 	case d.Cause == cause.HostOOM && d.Phase == cause.Load && ev.Accelerator != "cpu":
 		return "the model is loaded through host memory: load it in its own dtype and without a second copy (low_cpu_mem_usage, mmap), on fewer ranks at a time, or ask for more host memory"
+	case d.Cause == cause.HostOOM && d.Device == "cpu" && ev.Accelerator == "" && (d.Phase == cause.Forward || d.Phase == cause.Backward):
+		return "the " + string(d.Phase) + " pass ran out of host memory: use a smaller micro batch or activation checkpointing, or ask for more host memory"
 	case d.Cause != cause.CUDAOOM:
 		return ""
 	}

@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,6 +70,9 @@ func (l *Launcher) addSteps(ctx context.Context, steps *[]model.NextStep, s Stat
 			locked = append(locked, written)
 			continue
 		}
+		if slices.ContainsFunc(*steps, func(s model.NextStep) bool { return sameAction(s, written) }) {
+			continue // the better one has the same command
+		}
 		if p := step.Expected; p != nil && p.Mean > 0 {
 			written.Peak = []int64{p.Mean, p.Bound}
 		}
@@ -79,6 +83,12 @@ func (l *Launcher) addSteps(ctx context.Context, steps *[]model.NextStep, s Stat
 	if len(locked) > 0 {
 		*steps = append(*steps, locked[0])
 	}
+}
+
+// sameAction reports whether two steps are one action for the user: the same command and diff, or without both the
+// same words.
+func sameAction(a, b model.NextStep) bool {
+	return a.Command == b.Command && a.Diff == b.Diff && (a.Command+a.Diff != "" || a.Reason == b.Reason)
 }
 
 // logPlace is where the log shows the failure of an attempt.

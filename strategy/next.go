@@ -282,17 +282,23 @@ func (e Ending) patched() []NextStep {
 	}
 	patched := *e.Patched
 	patched.Knobs = confirmed(patched.Knobs)
-	d, words, fits := e.with(patched.Written).whatIf(func(_ *Policy, j *Job) { *j = patched })
-	if fits {
-		batch := maps.Clone(d.Changed).only(MicroBatchSize, GradientAccumulationSteps).values()
-		return []NextStep{{
-			Kind: NextPatch, Plan: patched.Written.With(batch), Expected: d.Expected, preference: max(preferPatch, preferenceOf(d.Training)),
-			Reason: fmt.Sprintf("adds the arguments for the same training with %s%s", d.Changed, words),
-		}}
+	var other []string // remedies that need no patch
+	for range rungRows {
+		d, words, fits := e.with(patched.Written).whatIf(func(p *Policy, j *Job) { *j, p.Never = patched, append(p.Never, other...) })
+		if !fits {
+			break
+		}
+		if batch := maps.Clone(d.Changed).only(MicroBatchSize, GradientAccumulationSteps).values(); len(batch) > 0 {
+			return []NextStep{{
+				Kind: NextPatch, Plan: patched.Written.With(batch), Expected: d.Expected, preference: max(preferPatch, preferenceOf(d.Training)),
+				Reason: fmt.Sprintf("adds the arguments for the same training with %s%s", d.Changed, words),
+			}}
+		}
+		other = append(other, string(d.Rung))
 	}
-	other := e.with(patched.Written)
-	other.Job = patched
-	steps := other.batches()
+	alone := e.with(patched.Written)
+	alone.Job = patched
+	steps := alone.batches()
 	for i := range steps {
 		steps[i].Kind, steps[i].Reason = NextPatch, "adds an argument, and "+steps[i].Reason
 	}
@@ -404,8 +410,7 @@ func (e Ending) moreMemory() []NextStep {
 	switch ceiling := e.Job.Ceiling; {
 	case ceiling == 0:
 	case need > ceiling && (total == 0 || need <= total):
-		raise.Value = mebibytes(need)
-		raise.Reason = fmt.Sprintf("gives each rank %s in place of %s, enough for the plan that needs least", GiB(need), GiB(ceiling))
+		raise.Value, raise.Reason = enoughMemory(need, ceiling)
 		steps = append(steps, raise)
 	case need == 0 && total > ceiling:
 		raise.Value = mebibytes(min(2*ceiling, total))
@@ -416,6 +421,12 @@ func (e Ending) moreMemory() []NextStep {
 		steps = append(steps, NextStep{Kind: NextHardware, Reason: short.words + short.enough, Expected: short.expected, preference: preferHardware})
 	}
 	return steps
+}
+
+// enoughMemory is a ceiling for a need, as flags take it, and the reason for it; both have one rounded size.
+func enoughMemory(need, ceiling int64) (value, reason string) {
+	need = (need + 1<<20 - 1) >> 20 << 20
+	return mebibytes(need), fmt.Sprintf("gives each rank %s in place of %s, enough for the plan that needs least", GiB(need), GiB(ceiling))
 }
 
 // mebibytes is a size as flags take it, rounded up.

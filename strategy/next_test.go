@@ -22,6 +22,13 @@ func accumulating() *Job {
 	return &j
 }
 
+// blocks is a job that can recompute its blocks.
+func blocks(j Job) Job {
+	j.Knobs[ActivationCheckpointing] = Range{Values: []Value{"none", "full"}}
+	j.Written = j.Written.With(Plan{ActivationCheckpointing: "none"})
+	return j
+}
+
 // stepWords are steps for comparison: "kind setting=value: reason", in their order.
 func stepWords(steps []NextStep) []string {
 	var all []string
@@ -135,6 +142,11 @@ func TestNextSteps(t *testing.T) {
 				"hardware: the plan that ran needs least",
 			},
 		},
+		"a bound, and a remedy without the patch": {
+			Policy{Mode: Ladder, MaxAttempts: 1, Numerics: MixedPrecision}, blocks(batchOnly()), []Attempt{ended(0, batch.With(Plan{ActivationCheckpointing: "none"}), oom(cause.Forward))},
+			func(e *Ending) { patched := blocks(*accumulating()); e.Patched = &patched },
+			[]string{"policy recovery.max_attempts=2: allows the next plan: checkpointing none→full", "patch: adds the arguments for the same training with micro batch 16→8, accumulation 1→2"},
+		},
 		"a leak": {predicting(nil), batchOnly(), []Attempt{ended(0, batch, leak)}, patchable, []string{"inspect: the advice"}},
 		"late, with a checkpoint": {
 			predicting(nil), Job{LocalRanks: 1}, []Attempt{ended(0, Plan{}, late)}, saved,
@@ -200,5 +212,13 @@ func TestNextStepsFit(t *testing.T) {
 	}
 	if proposed < 20 {
 		t.Errorf("only %d steps were predicted", proposed)
+	}
+}
+
+// A limit that is proposed is the one in its reason: both are rounded up to whole MiB.
+func TestProposedLimitIsRoundedOnce(t *testing.T) {
+	value, reason := enoughMemory(940<<20+1, 700<<20)
+	if value != "941MiB" || !strings.Contains(reason, "941 MiB in place of 700 MiB") {
+		t.Errorf("%s: %s", value, reason)
 	}
 }

@@ -131,9 +131,9 @@ func whereOf(f strategy.Fact, several bool) string {
 	case !several:
 		return ""
 	case f.Rank < 0:
-		return fmt.Sprintf("%s, ", f.Source)
+		return f.Reporter() + ", "
 	}
-	return fmt.Sprintf("rank %d, %s, ", f.Rank, f.Source)
+	return fmt.Sprintf("rank %d, %s, ", f.Rank, f.Reporter())
 }
 
 // WriteTo writes the diagnosis for people: a paragraph, then the lines that prove it, without

@@ -104,6 +104,7 @@ func TestAdvice(t *testing.T) {
 		"small/journal.jsonl": began(`"ceiling_bytes":268435456`),
 		"free/journal.jsonl":  began(``),
 		"saved.out":           "gpurun: job train: 2 ranks, recipe [knobs], host, CPU, at most 600 MiB in each rank\nstep 1\n" + cpuOOM,
+		"cpu-job.out":         "gpurun: job train: 2 ranks, recipe [knobs], host, CPU\nstep 1\n" + cpuOOM,
 		"gpu.out":             "gpurun: job train: 2 ranks, recipe [knobs], host, 2 × H100, at most 6.0 GiB in each rank\nstep 1\n" + cpuOOM,
 
 		"held/attempt-0/rank0/stderr.log": cpuOOM,
@@ -119,10 +120,11 @@ func TestAdvice(t *testing.T) {
 		"warned.out":      "add --exit-code N if the job failed: run with NCCL_DEBUG=INFO",
 		"interrupted.out": "SIGINT ended it: Ctrl-C in its terminal",
 		"child.out":       "this is the report of a process about another one, whose own error is not here: look at the failed rank's stderr",
-		"cpu.out":         "use fewer loader workers",
+		"cpu.out":         "the backward pass ran out of host memory: use a smaller micro batch",
 		"held":            "limits.device_memory holds each rank to 1.7 GiB: raise it",
 		"small":           "a single request of 384 MiB is more than limits.device_memory = 256 MiB: raise it",
 		"saved.out":       "limits.device_memory holds each rank to 600 MiB: raise it",
+		"cpu-job.out":     "the job trains on the CPU: use a smaller micro batch",
 		"gpu.out":         "use fewer loader workers",
 		"free":            "the job trains on the CPU: use a smaller micro batch",
 

@@ -98,8 +98,8 @@ func changed(path string) time.Time {
 // headed is how many bytes of saved output are searched for gpurun's first line.
 const headed = 64 << 10
 
-// firstLine matches gpurun's first line for a job that trains on the CPU with a memory limit.
-var firstLine = lazy.Regexp(`(?m)^gpurun: job .*, CPU, at most (\d+(?:\.\d+)?) ([KMGT])iB in each rank\r?$`)
+// firstLine matches gpurun's first line about a job: its devices, and the memory limit of each rank.
+var firstLine = lazy.Regexp(`(?m)^gpurun: job .*, (CPU|\d+ × [^,\r\n]+)(?:, at most (\d+(?:\.\d+)?) ([KMGT])iB in each rank)?\r?$`)
 
 // An outputHead keeps the first bytes that are written to it.
 type outputHead struct{ text bytes.Buffer }
@@ -109,14 +109,20 @@ func (h *outputHead) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ceiling is the memory limit of each rank on the CPU by gpurun's first line, 0 for none.
-func (h *outputHead) ceiling() int64 {
+// job is what gpurun's first line shows: the accelerator, empty if there is no such line, and the memory limit of
+// each rank on the CPU, 0 for none.
+func (h *outputHead) job() (accelerator string, ceiling int64) {
 	m := firstLine().FindSubmatch(h.text.Bytes())
-	if m == nil {
-		return 0
+	switch {
+	case m == nil:
+		return "", 0
+	case string(m[1]) != "CPU":
+		return "cuda", 0
+	case m[3] == nil:
+		return "cpu", 0
 	}
-	number, _ := strconv.ParseFloat(string(m[1]), 64)
-	return int64(number * float64(int64(1)<<map[byte]int{'K': 10, 'M': 20, 'G': 30, 'T': 40}[m[2][0]]))
+	number, _ := strconv.ParseFloat(string(m[2]), 64)
+	return "cpu", int64(number * float64(int64(1)<<map[byte]int{'K': 10, 'M': 20, 'G': 30, 'T': 40}[m[3][0]]))
 }
 
 // setCeiling sets the memory limit of a file's job: from the journal of the run directory that
@@ -131,9 +137,8 @@ func (a *Artifacts) setCeiling(name string, output *outputHead) {
 		}
 		return
 	}
-	if a.Ceiling = output.ceiling(); a.Ceiling > 0 {
-		a.Evidence.Accelerator = "cpu"
-	}
+	accelerator, ceiling := output.job()
+	a.Ceiling, a.Evidence.Accelerator = ceiling, cmp.Or(accelerator, a.Evidence.Accelerator)
 }
 
 func isFile(path string) bool {

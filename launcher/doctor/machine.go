@@ -91,7 +91,7 @@ func sharedMemory(_ context.Context, p *patient) Result {
 // size formats bytes for people, in MiB where GiB would be too coarse.
 func size(bytes int64) string {
 	if bytes < 1<<30 {
-		return fmt.Sprintf("%d MiB", bytes>>20)
+		return fmt.Sprintf("%.0f MiB", float64(bytes)/(1<<20))
 	}
 	return strategy.GiB(bytes)
 }

@@ -13,6 +13,9 @@ var hostPatterns = []pattern{
 	{code: HostOOM, words: words("Cannot allocate memory"), device: "cpu"},                         // ENOMEM of any call
 	{code: HostOOM, words: words("MemoryError"), whole: true, device: "cpu"},
 	{code: HostOOM, words: words("ArrowMemoryError"), device: "cpu"},
+	// OpenBLAS ends the process with exit code 1, or with a signal.
+	{code: HostOOM, words: words("OpenBLAS", "malloc failed in"), device: "cpu"},
+	{code: HostOOM, words: words("OpenBLAS", "emory allocation still failed"), device: "cpu"},
 	{code: HostOOM, words: words("os error 12"), device: "cpu"}, // Rust: safetensors, tokenizers
 	// Linux kernel log, in dmesg or a pod's events.
 	{code: HostOOM, words: words("oom-kill:constraint=")},

@@ -249,6 +249,16 @@ RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator:
 		want: []want{{code: HostOOM, phase: Load, device: "cpu", raised: true, figures: &Figures{Requested: b(2359296)}}},
 	},
 	{
+		name: "OpenBLAS ends the process where it gets no memory",
+		log:  "OpenBLAS: malloc failed in gemm_driver\n",
+		want: []want{{code: HostOOM, device: "cpu"}},
+	},
+	{
+		name: "OpenBLAS stops trying",
+		log:  "OpenBLAS error: Memory allocation still failed after 10 retries, giving up.\n",
+		want: []want{{code: HostOOM, device: "cpu"}},
+	},
+	{
 		name: "saving to a full disk",
 		log: `Traceback (most recent call last):
   File "run.py", line 2, in <module>
