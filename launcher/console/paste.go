@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -64,9 +65,22 @@ func checkpointing(m *strategy.Model) string {
 	case m.Switch != "":
 		return fmt.Sprintf("to have it without gpurun, call %s() of the model (%s)", m.Switch, m.Class)
 	case len(m.Blocks) > 0:
-		blocks = fmt.Sprintf("each %s of %s", m.Blocks[0].Class, m.Blocks[0].Path)
+		blocks = fmt.Sprintf("each %s of %s", m.Blocks[0].Class, inPython(m.Blocks[0].Path))
 	}
 	return "to have it without gpurun, call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on " + blocks
+}
+
+// inPython writes the path of a module as code: 0.layers is model[0].layers.
+func inPython(path string) string {
+	code := "model"
+	for part := range strings.SplitSeq(path, ".") {
+		if _, err := strconv.Atoi(part); err == nil {
+			code += "[" + part + "]"
+		} else {
+			code += "." + part
+		}
+	}
+	return code
 }
 
 // next returns when the proposal takes effect.

@@ -100,9 +100,10 @@ func TestVariablesStay(t *testing.T) {
 // TestCheckpointingHintNamesWhatTheModelHas: its method, its blocks, or neither.
 func TestCheckpointingHintNamesWhatTheModelHas(t *testing.T) {
 	for want, m := range map[string]*strategy.Model{
-		"call set_grad_checkpointing() of the model (VisionTransformer)":                                        {Class: "VisionTransformer", Switch: "set_grad_checkpointing", Blocks: []strategy.Blocks{{Path: "blocks", Class: "Block", Count: 12}}},
-		"call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each Layer of encoder.layers": {Class: "Net", Blocks: []strategy.Blocks{{Path: "encoder.layers", Class: "Layer", Count: 4}}},
-		"call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block":                   {Class: "Net"},
+		"call set_grad_checkpointing() of the model (VisionTransformer)":                                              {Class: "VisionTransformer", Switch: "set_grad_checkpointing", Blocks: []strategy.Blocks{{Path: "blocks", Class: "Block", Count: 12}}},
+		"call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each Layer of model.encoder.layers": {Class: "Net", Blocks: []strategy.Blocks{{Path: "encoder.layers", Class: "Layer", Count: 4}}},
+		"call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each Layer of model[0]":             {Class: "Sequential", Blocks: []strategy.Blocks{{Path: "0", Class: "Layer", Count: 4}}},
+		"call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block":                         {Class: "Net"},
 	} {
 		proposal := model.Proposal{Turned: strategy.Plan{strategy.ActivationCheckpointing: "full"}, Unchanged: true, Model: m}
 		hints := paste{proposal}.hints()
