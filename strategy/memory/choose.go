@@ -271,9 +271,6 @@ func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string
 	return "as fast, but later in the order of remedies"
 }
 
-// gib formats bytes in GiB, for people.
-func gib(bytes float64) string { return fmt.Sprintf("%.1f", bytes/(1<<30)) }
-
 const (
 	climbRoom = 0.08 // the share of the available memory that the measured peak must leave
 	climbGain = 0.08 // of a step's time

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -175,3 +176,6 @@ func TestClimbToACertainPlan(t *testing.T) {
 		t.Error("no memory is between what is likely and what is certain")
 	}
 }
+
+// gib formats bytes in GiB, for people.
+func gib(bytes float64) string { return fmt.Sprintf("%.1f", bytes/(1<<30)) }
