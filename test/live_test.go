@@ -140,7 +140,7 @@ func lab(t *testing.T) {
 // at the end. The job's bytes are unchanged.
 func TestTheLineOnATerminal(t *testing.T) {
 	t.Parallel()
-	line := regexp.MustCompile(`^attempt 0(/20)? · step \d+/1000.* · CPU \S+ [GM]iB`)
+	line := regexp.MustCompile(`^attempt 0( \(first of at most 20\))? · step \d+/1000.* · CPU \S+ [GM]iB`)
 	for _, columns := range []int{80, 120} {
 		t.Run(strconv.Itoa(columns), func(t *testing.T) {
 			t.Parallel()
