@@ -359,7 +359,7 @@ func confirmWarnings(all []candidate) []candidate {
 			if f.Says(cause.SaysCut) && f.Stream == warning.finding.Stream {
 				return warning.code == cause.SharedMemory || warning.code == cause.DiskFull || warning.code == cause.Driver
 			}
-			denied := warning.code == cause.Driver && f.Code == cause.UserError && (f.Says(cause.SaysNoDevice) || f.Says(cause.SaysNoGroup))
+			denied := f.Code == cause.UserError && (warning.code == cause.Driver && f.Says(cause.SaysNoDevice) || warning.code.LeavesNoGroup() && f.Says(cause.SaysNoGroup))
 			return denied || warning.finding.Says(cause.SaysMismatch) && f.Code == cause.NCCLError
 		})
 		if confirmed {

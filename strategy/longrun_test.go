@@ -3,8 +3,9 @@ package strategy
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -25,31 +26,54 @@ func longRun(n int, last Diagnosis) []Attempt {
 	return history
 }
 
-// TestDecisionTimeIsLinearInAttempts: ten times as many attempts take about ten times as long, not a hundred times.
-func TestDecisionTimeIsLinearInAttempts(t *testing.T) {
-	const few, many, most = 300, 3_000, 35
-	policy := predicting(func(p *Policy) { p.MaxAttempts, p.Restarts, p.InPlace = 2*many, 2*many, true })
-	for name, test := range map[string]func(history []Attempt){
+// decisions are what gpurun decides about a long run.
+func decisions(most int) map[string]func(history []Attempt) {
+	policy := predicting(func(p *Policy) { p.MaxAttempts, p.Restarts, p.InPlace = 2*most, 2*most, true })
+	return map[string]func(history []Attempt){
 		"a failure of the job":   func(h []Attempt) { Decide(policy, gpt(1), h, h100) },
 		"the prices of a run":    func(h []Attempt) { Prices(gpt(1), h, h100) },
 		"a faster plan":          func(h []Attempt) { Climb(policy, gpt(1), h[:len(h)-1], h[len(h)-1], h100) },
 		"steps done in place":    func(h []Attempt) { AllowInPlace(policy, gpt(1), h, sixteen, "cuda") },
 		"out of memory at last":  func(h []Attempt) { Decide(policy, gpt(1), withLast(h, oom(cause.Forward)), h100) },
 		"the network once again": func(h []Attempt) { Decide(policy, gpt(1), withLast(h, h[0].Diagnosis), h100) },
-	} {
-		took := func(n int) time.Duration {
-			history, least := longRun(n, Diagnosis{Cause: cause.UserError, Fatal: true, Error: "E"}), time.Hour
-			for range 5 {
-				start := time.Now()
-				test(history)
-				least = min(least, time.Since(start))
-			}
-			return least
+	}
+}
+
+// endedByTheJob is how a long run ends before its decision.
+var endedByTheJob = Diagnosis{Cause: cause.UserError, Fatal: true, Error: "E"}
+
+// TestDecisionsAllocateLinearly: ten times as many attempts take about ten times the memory, not a hundred times.
+// BenchmarkLongRuns measures the time.
+func TestDecisionsAllocateLinearly(t *testing.T) {
+	const few, many, most = 300, 3_000, 15
+	for name, decide := range decisions(many) {
+		allocates := func(n int) uint64 {
+			history := longRun(n, endedByTheJob)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			decide(history)
+			runtime.ReadMemStats(&after)
+			return after.TotalAlloc - before.TotalAlloc
 		}
-		short, long := took(few), took(many)
-		t.Logf("%s: %s after %d attempts, %s after %d", name, short, few, long, many)
-		if long > most*max(short, 100*time.Microsecond) {
-			t.Errorf("%s: %s after %d attempts, %s after %d", name, short, few, long, many)
+		short, long := allocates(few), allocates(many)
+		t.Logf("%s: %d bytes after %d attempts, %d after %d", name, short, few, long, many)
+		if long > most*max(short, 16<<10) {
+			t.Errorf("%s: %d bytes after %d attempts, %d after %d", name, short, few, long, many)
+		}
+	}
+}
+
+// BenchmarkLongRuns measures a decision after 300 and after 3,000 attempts: it should take ten times as long, not a
+// hundred times.
+func BenchmarkLongRuns(b *testing.B) {
+	for name, decide := range decisions(3_000) {
+		for _, n := range []int{300, 3_000} {
+			b.Run(fmt.Sprintf("%s/%d", strings.ReplaceAll(name, " ", "-"), n), func(b *testing.B) {
+				history := longRun(n, endedByTheJob)
+				for b.Loop() {
+					decide(history)
+				}
+			})
 		}
 	}
 }

@@ -104,7 +104,7 @@ func overrules(all []candidate, best candidate) (rules []Rule) {
 		case f == nil || a.fact == best.fact:
 		case a.tier == tierConsequence && !slices.Contains(rules, RuleConsequence):
 			rules = append(rules, RuleConsequence)
-		case (f.Says(cause.SaysOrchestrator) || best.code == cause.Driver && f.Says(cause.SaysNoGroup)) && !slices.Contains(rules, RuleRoot):
+		case (f.Says(cause.SaysOrchestrator) || best.code.LeavesNoGroup() && f.Says(cause.SaysNoGroup)) && !slices.Contains(rules, RuleRoot):
 			rules = append(rules, RuleRoot)
 		}
 	}

@@ -49,3 +49,6 @@ const (
 	Collective Phase = "collective"
 	NoPhase    Phase = "unknown"
 )
+
+// LeavesNoGroup reports whether a job that goes on after a failure with this cause has joined no process group.
+func (c Code) LeavesNoGroup() bool { return c == Driver || c == PortInUse }

@@ -11,6 +11,7 @@ type allocator struct {
 
 var allocators = []allocator{
 	{"faiss", "faiss/gpu/StandardGpuResources.cpp", [][]string{{"alloc fail type ", "(cudaMalloc error"}, {"cudaMalloc error out of memory"}}, false},
+	{"faiss, to 1.6 and in its first rewrite", "faiss/gpu/utils/DeviceTensor-inl.cuh, MemorySpace.cpp", [][]string{{"could not cudaMalloc ", " bytes"}, {"faiss", "Failed to cudaMalloc "}}, false},
 	{"TensorRT", "nvinfer's logger, rtSafe/safeRuntime.cpp, to 8.0", [][]string{{"Cuda Error in ", "allocate: 2 (out of memory)"}}, false},
 	{"TensorRT", "nvinfer's logger, defaultAllocator.cpp and virtualMemoryBuffer.cpp, 8.2 on: the builder drops the tactic", [][]string{
 		{"Error Code 1: Cuda Runtime (out of memory)"}, {"Error Code 2: OutOfMemory"}, {"Requested amount of GPU memory (", "could not be allocated"},

@@ -11,6 +11,8 @@ func TestAllocators(t *testing.T) {
 		weight     Weight
 	}{
 		{"faiss", "RuntimeError: Error in virtual void* faiss::gpu::StandardGpuResourcesImpl::allocMemory(const faiss::gpu::AllocRequest&) at faiss/gpu/StandardGpuResources.cpp:452: Error: 'err == cudaSuccess' failed: StandardGpuResources: alloc fail type TemporaryMemoryOverflow dev 0 space Device stream 0x1 size 1073741824 bytes (cudaMalloc error out of memory [2])", WeightCause},
+		{"faiss, to 1.6 and in its first rewrite", "could not cudaMalloc 4000000 bytes!", WeightCause},
+		{"faiss, to 1.6 and in its first rewrite", "RuntimeError: Error in virtual void* faiss::gpu::StandardGpuResourcesImpl::allocMemory(const faiss::gpu::AllocRequest&) at faiss/gpu/StandardGpuResources.cpp:443: Error: 'err == cudaSuccess' failed: Failed to cudaMalloc 536870912 bytes on device 1 (error 2 out of memory", WeightCause},
 		{"TensorRT", "[E] [TRT] ../rtSafe/safeRuntime.cpp (25) - Cuda Error in allocate: 2 (out of memory)", WeightCause},
 		{"TensorRT", "[E] Error Code 1: Cuda Runtime (out of memory)", WeightWarning},
 		{"TensorRT", "[E] [virtualMemoryBuffer.cpp::resizePhysical::154] Error Code 2: OutOfMemory (Requested size was 1073741824 bytes.)", WeightWarning},

@@ -89,5 +89,5 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("larger than the maximum number of tokens that can be stored in KV cache"), phase: Load},
 	{code: CUDAOOM, words: words("No available memory for the cache blocks"), phase: Load},
 	{code: CUDAOOM, words: words("KV cache is needed, which is larger than the available KV cache memory"), phase: Load},
-	{code: CUDAOOM, words: words("Free memory on device", "is less than desired GPU memory utilization"), phase: Load},
+	{code: GPUOccupied, words: words("Free memory on device", "is less than desired GPU memory utilization"), phase: Load}, // at its start
 }

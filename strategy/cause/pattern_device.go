@@ -53,6 +53,7 @@ var devicePatterns = []pattern{
 	{code: Driver, words: words("forward compatibility was attempted on non supported HW")},
 	{code: Driver, words: words("provided PTX was compiled with an unsupported toolchain")},
 	{code: Driver, words: words("CUDA unknown error - this may be due to an incorrectly set up environment")},
+	{code: Driver, words: words("cuda runtime error (30) : unknown error", "THCGeneral")}, // the same, to PyTorch 1.4
 	// NVML: NCCL works without it if it can, and otherwise reports it in its last error.
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ", "Driver/library version mismatch")},
 	{code: Driver, words: words("Driver/library version mismatch")},

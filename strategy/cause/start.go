@@ -390,6 +390,8 @@ func (s *Scanner) another(w *writer, at *Finding, t *traceback) bool {
 		return false // raised from the error before it, or while that was handled
 	case !at.Raised && (at.Code.OutOfMemory() && s.below(w) && w.since <= messageReach || w.continuesBare()) || at.Code == UserError && contains(t.second.file, atExitWriters):
 		return false // in the message of the error before it, or raised as its process ended
+	case slices.ContainsFunc(r.codes, Code.LeavesNoGroup) && slices.Contains(Remarks(at.Code, at.Text), SaysNoGroup):
+		return false // the job went on without the process group that it failed to make
 	case at.Code == Preempted:
 		return false // a scheduler cancels what hangs after an error
 	case w.key != "" && r.ending == processLeft && !w.left && !r.begun:
