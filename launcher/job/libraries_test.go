@@ -19,6 +19,10 @@ func TestConfigurationLibraries(t *testing.T) {
 		fields = "from dataclasses import dataclass, field\n@dataclass\nclass Args:\n    batch_size: int = 16\n    accum: int = 1\n"
 		parse  = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--config', default='a.yaml')\nargs = p.parse_args()\n"
 	)
+	const parseGPUs = "import argparse\nimport pytorch_lightning as pl\np = argparse.ArgumentParser()\np.add_argument('--batch_size', type=int, default=8)\np.add_argument('--gpus', type=int, default=1)\nargs = p.parse_args()\n"
+	fit := func(size string) string {
+		return "pl.Trainer(gpus=args.gpus).fit(pl.LightningModule(), DataLoader(data, batch_size=" + size + ", shuffle=True))\n"
+	}
 	train := func(size, accum string) string {
 		return strings.NewReplacer("SIZE", size, "ACCUM", accum).Replace(loop)
 	}
@@ -67,6 +71,12 @@ func TestConfigurationLibraries(t *testing.T) {
 		"a positional file":             {"import argparse, yaml\np = argparse.ArgumentParser()\np.add_argument('config')\np.add_argument('--seed', type=int)\nargs = p.parse_args()\nwith open(args.config) as f:\n    cfg = yaml.safe_load(f)\n" + train("cfg['train']['batch_size']", "cfg['train']['accum']"), map[string]string{"a.yaml": yaml}, "--seed 3 a.yaml", "16", "+  batch_size: 2"},
 		"a file in sys.argv":            {"import sys, yaml\ncfg = yaml.safe_load(open(sys.argv[1]))\n" + train("cfg['train']['batch_size']", "cfg['train']['accum']"), map[string]string{"a.yaml": yaml}, "a.yaml", "16", "+  batch_size: 2"},
 
+		"Lightning, divided by the GPUs":  {parseGPUs + "args.batch_size //= args.gpus\n" + fit("args.batch_size"), nil, "--batch_size 512 --gpus 2", "the job's process will report it", ""},
+		"Lightning, multiplied":           {parseGPUs + fit("2 * args.batch_size"), nil, "--batch_size 512 --gpus 2", "the job's process will report it", ""},
+		"Lightning, a constant":           {parseGPUs + fit("32"), nil, "--batch_size 512 --gpus 2", "the job's process will report it", ""},
+		"Lightning, replaced by code":     {parseGPUs + "args.batch_size = 64\n" + fit("args.batch_size"), nil, "--batch_size 512 --gpus 2", "the job's process will report it", ""},
+		"Lightning, the argument":         {parseGPUs + fit("args.batch_size"), nil, "--batch_size 512 --gpus 2", "512", "--batch_size 2"},
+		"Accelerate that splits batches":  {strings.Replace(parseGPUs, "import pytorch_lightning as pl\n", "", 1) + "from accelerate import Accelerator\naccelerator = Accelerator(split_batches=True)\n" + train("args.batch_size", "1"), nil, "--batch_size 512", "the job's process will report it", ""},
 		"sys.argv":                        {"import sys\nbatch_size = int(sys.argv[1])\n" + train("batch_size", "1"), nil, "8", "the job's process will report it", ""},
 		"argparse into a dataclass":       {fields + "import argparse\np = argparse.ArgumentParser()\np.add_argument('--bs', type=int, default=4)\na = p.parse_args()\nargs = Args(batch_size=a.bs)\n" + train("args.batch_size", "args.accum"), nil, "--bs 8", "8", "--bs 2"},
 		"a subclass of the loader":        {"import argparse\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=4)\nargs = p.parse_args()\nclass Fast(DataLoader):\n    def __init__(self, data, **words):\n        super().__init__(data, **words)\nfor x in Fast(data, batch_size=args.batch_size, shuffle=True):\n    model(x).mean().backward()\n    optimizer.step()\n", nil, "--batch-size 8", "8", "--batch-size 2"},

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,21 +42,28 @@ func (s Inspected) own(ctx context.Context, c recipeChoice) (recipeChoice, error
 	return c, nil
 }
 
-// ownBatch reads the micro batch from the script's source if the recipe's places do not show it: the recipe of
-// a library such as Accelerate knows few of the settings of the scripts that use it.
+// ownBatch reads the micro batch from the script's source if the recipe's places do not show it, or show an argument
+// of which the script computes another one: the recipe of a library such as Accelerate knows few of the settings of
+// the scripts that use it.
 func (s Inspected) ownBatch(ctx context.Context, c recipeChoice) (recipeChoice, error) {
 	const k = strategy.MicroBatchSize
 	plan, ranges := s.planOf(c.command, c.recipe)
-	if plan == nil || plan[k] != "" || ranges[k].Scope == strategy.ScopeDerived {
+	if plan == nil || plan[k] != "" && !c.recipe.Knobs[k].Given || ranges[k].Scope == strategy.ScopeDerived {
 		return c, nil
 	}
 	found, err := s.analyse(ctx)
-	if found == nil {
+	if found == nil || plan[k] != "" && !found.Unlike {
 		return c, err
 	}
 	own := found.Recipe(func(r format.Recipe) string { return s.unsuited(c.command, r) })
 	mine, _ := s.planOf(c.command, recipes.Recipe{Recipe: own})
 	knob := c.recipe.Knobs[k]
+	if found.Unlike && plan[k] != "" {
+		knob = own.Knobs[k]
+		c.recipe.Knobs = maps.Clone(c.recipe.Knobs)
+		c.recipe.Knobs[k] = format.Knob{Absent: cmp.Or(knob.Absent, "the script computes the micro batch from the argument"), Fixed: mine[k], Reported: mine[k] == ""}
+		return c, nil
+	}
 	knob.Fixed, knob.Confirm = mine[k], true
 	knob.Reported = mine[k] == "" && own.Knobs[k].Reported
 	if ranges[k].Absent != "" && knob.Absent == "" && knob.Given {

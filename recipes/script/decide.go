@@ -41,6 +41,9 @@ type Analysis struct {
 	Resume  Continuation
 	// Reported: the micro batch is not known from the sources, and the job's process reports it.
 	Reported bool
+	// Unlike: the micro batch is not the value of an argument alone, whatever its name is: a loader
+	// of the training has a constant, or computes it.
+	Unlike bool
 
 	files  []configuration
 	facts  Facts
@@ -162,6 +165,7 @@ func (s *Analysis) microBatch() *FoundKnob {
 	batches := slices.DeleteFunc(slices.Clone(train), func(l loader) bool { return l.Batch.none() }) // whole batches come from elsewhere
 	found, unknown := s.reaching(k, batches, func(l loader) value { return s.forTraining(l.Batch) }, "batch size", "size batches of training")
 	s.Reported = (found == nil || unknown != "") && s.reported(unknown)
+	s.Unlike = len(s.facts.Split) > 0 || strings.Contains(unknown, " the constant ") || strings.Contains(unknown, computedText)
 	if found == nil {
 		doubt := cmp.Or(unknown, "no DataLoader, nor anything else that makes batches, was found that takes it")
 		if draft := s.likely(k, doubt); draft != nil {

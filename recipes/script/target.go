@@ -175,8 +175,8 @@ func (f Facts) without(v value, factor target) (value, bool) {
 	return v, false
 }
 
-// constantText begins the reason why a batch has no setting.
-const constantText = "it is the constant "
+// constantText and computedText begin the reasons why a batch is not a setting.
+const constantText, computedText = "it is the constant ", "it is computed"
 
 // pure returns the only target whose unchanged value it is; why is the reason if there is none.
 func (f Facts) pure(v value) (t target, why string) {
@@ -230,13 +230,13 @@ func (f Facts) explain(v value) string {
 	switch v.Op {
 	case "/", "//", "*", "+", "-", "max", "min", "round", "float", "%":
 		if t, ok := f.first(v); ok {
-			return fmt.Sprintf("it is computed from %s: %s", t.name(), f.text(v))
+			return fmt.Sprintf("%s from %s: %s", computedText, t.name(), f.text(v))
 		}
 	}
 	if v.Name != "" {
 		return fmt.Sprintf("the value of %s is not known", v.Name)
 	}
-	return "it is computed: " + f.text(v)
+	return computedText + ": " + f.text(v)
 }
 
 // first returns a target inside a value.

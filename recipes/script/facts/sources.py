@@ -2,6 +2,7 @@
 # assignments, attributes and calls of local functions, in any order of execution: a name that
 # cannot be resolved stays a name.
 DEPTH, STEPS, ALL, WIDTH, LARGEST = 24, 600, 20000, 12, 400
+PARSES = "parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_intermixed_args", "parse_args_and_config", "parse_sys_args"
 CONFIG = re.compile(r"(^|_)(args?|opts?|options?|cfg|conf|configs?|configuration|hparams?|hps?|hp|flags?|params?|settings?|namespace|parsed|training_args|model_args|data_args)$", re.I)
 OPTIMIZER = re.compile(r"optim|scaler|(^|[._])opts?\d*($|[._\[])|(^|[._])(o|opt_[a-z]+|engine|model_engine)($|\[)", re.I)
 PASSED = {"EasyDict", "edict", "Namespace", "SimpleNamespace", "Munch", "munchify", "AttrDict", "DotMap", "Box", "create", "to_container", "structured",
@@ -236,6 +237,8 @@ class Sources:
         elif isinstance(node, ast.Call):
             scope.calls.append(node)
             self.calls.setdefault(last(node.func), []).append((node, scope))
+            if last(node.func) == "setattr" and len(node.args) == 3 and isinstance(constant(node.args[1])[0], str):
+                self.stores.setdefault(constant(node.args[1])[0], []).append((node.args[2], scope, text(node.args[0])))
             if last(node.func) == "update" and isinstance(node.func, ast.Attribute) and node.keywords and CONFIG.search((chain(node.func.value) or [""])[0]):
                 for k in node.keywords:
                     if k.arg:

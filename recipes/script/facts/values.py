@@ -409,8 +409,13 @@ class Values(Sources):
     def setting(self, dest, active, depth, base):
         found = [{"set": n} for n in self.by_dest.get(dest, [])]
         if dest in self.stores:
-            found += self.once_known(("setting", dest), lambda: self.given_to(dest, active, depth, CONFIG.search))
+            found += self.once_known(("setting", dest), lambda: self.given_to(dest, active, depth, self.is_config))
         return alternatives(found, dest) if found else None
+
+    def is_config(self, owner):
+        """Whether a name is that of a configuration, by its form or since a parser's result has it."""
+        return bool(CONFIG.search(owner)) or owner in self.once_known("parsed", lambda: {
+            name for made in PARSES + ("vars",) for call, _ in self.calls.get(made, []) for name in re.findall(r"\w+", self.target(call))})
 
     def attribute(self, cls, key, active, depth):
         return self.once_known(("attribute", cls, key), lambda: self.of_class(cls, key, active, depth))
@@ -485,7 +490,7 @@ class Values(Sources):
         if isinstance(node.func, ast.Name):
             name = self.real(name, scope)
         words = {k.arg: k.value for k in node.keywords}
-        if name in ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_intermixed_args", "parse_args_and_config", "parse_sys_args") :
+        if name in PARSES:
             if full.split(".")[0] in self.classes or name != "parse_args" or isinstance(node.func, ast.Attribute):
                 return {"namespace": True}
         if name in ("cli", "parse") and full.split(".")[0] in ("tyro", "simple_parsing", "pyrallis", "draccus", "chz"):
