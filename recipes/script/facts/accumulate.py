@@ -273,19 +273,24 @@ class Accumulation:
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and self.once(node.value):
                 self.gated |= {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
         self.counters = {text(n.target if isinstance(n, ast.AugAssign) else n.targets[0]) for n in body if self.counts(n)}
+        self.divisors = {text(n.target if isinstance(n, ast.AugAssign) else n.targets[0]) for n in body if self.increments(n)} - self.counters
 
     def counts(self, node):
         """Whether a statement counts steps, rather than what an average is divided by."""
-        one = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and constant(node.value) == (1, True) and isinstance(node.target, (ast.Name, ast.Attribute))
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
-            one = text(node.value.left) == text(node.targets[0]) and constant(node.value.right) == (1, True)
-        if not one or self.s.statement(node) not in [s for b in self.s_blocks() for s in b]:
+        if not self.increments(node):
             return False
         name = text(node.target if isinstance(node, ast.AugAssign) else node.targets[0])
         for n in self.s.nodes:
-            if isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.FloorDiv)) and name in reads_of(n.right):
+            if isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.FloorDiv)) and name in reads_of(n.right) and ("." in name or self.s.scope(n) is self.function):
                 return False
         return True
+
+    def increments(self, node):
+        """Whether a statement of the loop adds one to a number."""
+        one = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and constant(node.value) == (1, True) and isinstance(node.target, (ast.Name, ast.Attribute))
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+            one = text(node.value.left) == text(node.targets[0]) and constant(node.value.right) == (1, True)
+        return one and self.s.statement(node) in [s for b in self.s_blocks() for s in b]
 
     def s_blocks(self):
         """The lists of statements of the loop, not those of loops in it."""
@@ -482,6 +487,8 @@ class Accumulation:
     def stays(self, s, before):
         """Checks a statement that runs for each batch."""
         nodes = inside(s)
+        if before and not (isinstance(s, ast.Expr) and LOGS.match(last(getattr(s.value, "func", None)))):
+            self.follows_steps(s)
         for node in nodes:
             if isinstance(node, ast.Continue) and (s is node or not self.in_loop(node, s)):
                 raise Unclear("it leaves out the rest of the loop for some batches", node)
@@ -499,6 +506,17 @@ class Accumulation:
                 raise Unclear("it is not known what %s does with the optimizer" % text(call)[:50], call)
         if isinstance(s, ast.If) and self.i and self.i in reads_of(s.test):
             self.scaled(s)
+
+    def follows_steps(self, s):
+        """Requires that what is computed before the backward pass does not follow from a number of batches."""
+        for name in sorted(reads_of(s) & self.divisors):
+            if not self.increments(s):
+                raise Unclear("the loss may follow from %s, which counts batches and is a divisor" % name, s)
+        for n in inside(s):
+            if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div) and reads_of(n.left) & self.counters:
+                parts = [m for name in walk(n.right) if isinstance(name, (ast.Name, ast.Attribute)) for m, _ in self.s.origins(name, self.s.scope(name))] + [n.right]
+                if any("len(%s)" % self.data in text(m) for m in parts):
+                    raise Unclear("the loss may follow from the part of the batches that are done: %s" % text(n)[:50], s)
 
     def in_loop(self, node, top):
         node = self.s.above[id(node)]

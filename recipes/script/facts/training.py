@@ -30,7 +30,7 @@ def strided(loop):
     made = loop.iter
     while isinstance(made, ast.Call) and last(made.func) in ("enumerate", "tqdm") and made.args:
         made = made.args[0]
-    if isinstance(made, ast.Call) and last(made.func) == "range" and len(made.args) == 3 and (
+    if isinstance(made, ast.Call) and last(made.func) == "range" and len(made.args) == 3 and not windows(loop) and (
             made is loop.iter or BATCH.match(last(made.args[2]).lower()) or text(made.args[2]) in [text(w) for w in widths(loop)]):
         return made
     return None
@@ -38,9 +38,12 @@ def strided(loop):
 
 def widths(loop):
     """The numbers of samples in the slices that a loop reads at its target: b of x[i:i + b],
-    x[i:min(i + b, n)], x[slice(i, i + b)] and x[i * b:(i + 1) * b]."""
+    x[i:min(i + b, n)], x[slice(i, i + b)] and x[i * b:(i + 1) * b]. Slices of another dimension than the
+    first, and those of a loop that hands a state on, such as windows of a text, have no samples."""
     target, made, found = getattr(loop, "target", None), {}, []
     target = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else target
+    if windows(loop):
+        return []
     nodes = [n for b in loop.body for n in walk(b)]
     for n in nodes:
         if isinstance(n, ast.Assign) and len(n.targets) == 1:
@@ -59,6 +62,27 @@ def widths(loop):
             if size is not None and (text(lower) == text(target) or isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Mult) and text(target) in (text(lower.left), text(lower.right))):
                 found.append(size)
     return found
+
+
+def windows(loop):
+    """Whether a loop goes along its samples, as along a text, not from some samples to others: it slices
+    another dimension than the first, or hands a state on to its next turn, as in out, state = model(x, state)."""
+    nodes = [n for b in loop.body for n in walk(b)]
+    names = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
+    for n in nodes:
+        later = index(n).elts[1:] if isinstance(n, ast.Subscript) and isinstance(index(n), ast.Tuple) else ()
+        if any(isinstance(e, ast.Slice) and any(isinstance(m, ast.Name) and m.id in names for m in walk(e)) for e in later):
+            return True
+    assigned, calls = {}, set()
+    for n in nodes:
+        if isinstance(n, ast.Assign) and len(n.targets) == 1:
+            names = [m.id for m in walk(n.targets[0]) if isinstance(m, ast.Name)]
+            for name in names:
+                uses = any(isinstance(m, ast.Name) and m.id == name for m in walk(n.value))
+                assigned[name] = assigned.get(name, True) and uses
+                if uses and len(names) > 1 and isinstance(n.value, ast.Call):
+                    calls.add(name)
+    return any(assigned[name] for name in calls)
 
 
 def draws(node):
