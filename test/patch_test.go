@@ -70,14 +70,20 @@ for x, in loader:
     optimizer.step()
 `
 	for name, test := range map[string]struct{ script, module, want string }{
-		"an attack":        {loop, attack, "train.py:8: accumulation: perturb() has a backward pass, too"},
-		"a loop":           {"from other import train\ntrain()\n", "def train():\n    for x in loader:\n        model(x).backward()\n", "train.py: accumulation: the loop with the backward pass is in other.py, and a patch changes only the script"},
+		"an attack": {loop, attack, "train.py:8: accumulation: perturb() has a backward pass, too"},
+		"a loop":    {"from other import train\ntrain()\n", "def train():\n    for x in loader:\n        model(x).backward()\n", "train.py: accumulation: the loop with the backward pass is in other.py, and a patch changes only the script"},
+		"a batch of a module": {"from torch.utils.data import DataLoader\n" + strings.Replace(loop, "from other import perturb\nloader = DataLoader(TensorDataset(torch.randn(48, 4)), batch_size=8)", "from other import made\nloader = made()", 1),
+			"import os\nfrom torch.utils.data import DataLoader\ndef made():\n    return DataLoader([1], batch_size=int(os.environ['B']) // 2)\n", "other.py:4: batch: the batch size is computed: int(os.environ['B']) // 2"},
 		"an older Python":  {"import torch\nprint 'x'\n", "", "train.py:2: accumulation: it is not valid Python (SyntaxError)"},
 		"a sum":            {strings.Replace(loop, "model(x).mean()", "(model(x) - perturb(x)).pow(2).sum()", 1), "", "train.py: accumulation: whether the loss is a mean over the samples is not certain: (model(x) - perturb(x)).pow(2).sum()"},
 		"another function": {loop, strings.Replace(attack, "loss.backward()", "x.grad = torch.autograd.grad(loss, x)[0]", 1), ""},
 	} {
 		sources := []format.Source{{Path: "train.py", Text: []byte(test.script)}, {Path: "other.py", Text: []byte(test.module)}}
-		p, err := script.MakePatch(sources, []script.PatchPart{script.PatchAccumulation}, func(program string, input []byte) ([]byte, error) {
+		parts := []script.PatchPart{script.PatchAccumulation}
+		if name == "a batch of a module" {
+			parts = []script.PatchPart{script.PatchBatch}
+		}
+		p, err := script.MakePatch(sources, parts, func(program string, input []byte) ([]byte, error) {
 			return runner.At(python, t.TempDir(), environ.Parse(os.Environ())).Output(t.Context(), program, input)
 		})
 		got := ""

@@ -81,8 +81,8 @@ func (s *Analysis) lacks() []PatchPart {
 func MakePatch(sources []format.Source, parts []PatchPart, ask func(program string, input []byte) ([]byte, error)) (Patch, error) {
 	script := sources[0]
 	var missing []Gap
-	miss := func(part PatchPart, reason string, line int) {
-		missing = append(missing, Gap{part, reason, script.Path, line})
+	miss := func(part PatchPart, reason string, line int, module string) {
+		missing = append(missing, Gap{part, reason, cmp.Or(module, script.Path), line})
 		parts = slices.DeleteFunc(slices.Clone(parts), func(p PatchPart) bool { return p == part })
 	}
 	if !utf8.Valid(script.Text) {
@@ -108,7 +108,7 @@ func MakePatch(sources []format.Source, parts []PatchPart, ask func(program stri
 			return Patch{}, err
 		}
 		for _, gap := range found.Missing {
-			miss(gap.Part, cmp.Or(gap.Reason, doubt, "it is an argument already"), gap.Line)
+			miss(gap.Part, cmp.Or(gap.Reason, doubt, "it is an argument already"), gap.Line, gap.File)
 		}
 		if len(found.Added) == 0 {
 			return Patch{Missing: missing}, nil
@@ -135,7 +135,7 @@ func MakePatch(sources []format.Source, parts []PatchPart, ask func(program stri
 			}
 			return p, nil
 		}
-		miss(part, reason, 0)
+		miss(part, reason, 0, "")
 	}
 }
 
@@ -200,6 +200,7 @@ type changed struct {
 		Part   PatchPart
 		Reason string
 		Line   int
+		File   string // a module; empty: the script
 	}
 	Summed  string // why the loss may be a sum, which the patch divides
 	Reading SourceReading

@@ -16,7 +16,7 @@ class Unclear(Exception):
 
     def __init__(self, why, node=None):
         Exception.__init__(self, why)
-        self.line = getattr(node, "lineno", 0)
+        self.node, self.line = node, getattr(node, "lineno", 0)
 
 
 def simple(node):
@@ -189,6 +189,12 @@ class Changes:
         while not isinstance(scope, ast.Module):
             scope = self.scope(scope)
         return scope
+
+    def module(self, node):
+        """The path of the module in which a node is; empty for the script, and for no node."""
+        while node is not None and not isinstance(node, ast.Module):
+            node = self.above.get(id(node))
+        return next((path for path, module in self.modules.items() if module is node), "")
 
     def statement(self, node):
         while not isinstance(node, ast.stmt):

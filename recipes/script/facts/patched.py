@@ -167,7 +167,11 @@ class Continuation:
     def saved(self):
         """The call that saves the state of the training, and the dictionary of the state."""
         s, found, weights = self.s, [], None
-        saves = [n for n in s.nodes if isinstance(n, ast.Call) and dotted(n.func).endswith("torch.save") and len(n.args) > 1]
+        is_save = lambda n: isinstance(n, ast.Call) and dotted(n.func).endswith("torch.save") and len(n.args) > 1
+        saves = list(filter(is_save, s.nodes))
+        elsewhere = next(filter(is_save, s.elsewhere), None)
+        if not saves and elsewhere is not None:
+            raise Unclear("its checkpoint is written here, and a patch changes only the script", elsewhere)
         if not saves:
             raise Unclear("it writes no checkpoint (torch.save)")
         if any(isinstance(n, ast.Call) and dotted(n.func) == "torch.load" for n in s.nodes) and any(isinstance(n, ast.Call) and last(n.func) == "load_state_dict" and re.search("opt", text(n.func), re.I) for n in s.nodes):
@@ -336,7 +340,7 @@ def changed(source, tree, modules, wants, undivided):
             compile(script.result(), "script", "exec")
             added.append(part)
         except Unclear as why:
-            failed = {"part": part, "reason": str(why), "line": why.line}
+            failed = {"part": part, "reason": str(why), "line": why.line, "file": script.module(why.node)}
         except (SyntaxError, RecursionError, KeyError, ValueError, IndexError, AttributeError) as fault:
             failed = {"part": part, "reason": "its change was not possible (%s: %s)" % (type(fault).__name__, fault), "line": 0}
         if failed:
