@@ -80,7 +80,7 @@ for x, in loader:
 	} {
 		sources := []format.Source{{Path: "train.py", Text: []byte(test.script)}, {Path: "other.py", Text: []byte(test.module)}}
 		parts := []script.PatchPart{script.PatchAccumulation}
-		if name == "a batch of a module" {
+		if strings.Contains(test.want, ": batch: ") {
 			parts = []script.PatchPart{script.PatchBatch}
 		}
 		p, err := script.MakePatch(sources, parts, func(program string, input []byte) ([]byte, error) {

@@ -59,9 +59,9 @@ func (s Inspected) ownBatch(ctx context.Context, c recipeChoice) (recipeChoice, 
 	mine, _ := s.planOf(c.command, recipes.Recipe{Recipe: own})
 	knob := c.recipe.Knobs[k]
 	if found.Unlike && plan[k] != "" {
-		knob = own.Knobs[k]
+		knob = format.Knob{Absent: cmp.Or(own.Knobs[k].Absent, "the script computes the micro batch from the argument"), Fixed: mine[k], Reported: mine[k] == ""}
 		c.recipe.Knobs = maps.Clone(c.recipe.Knobs)
-		c.recipe.Knobs[k] = format.Knob{Absent: cmp.Or(knob.Absent, "the script computes the micro batch from the argument"), Fixed: mine[k], Reported: mine[k] == ""}
+		c.recipe.Knobs[k] = knob
 		return c, nil
 	}
 	knob.Fixed, knob.Confirm = mine[k], true

@@ -28,6 +28,11 @@ def sliced(script, loop, given):
     return None
 
 
+def assigned(node):
+    """What an assignment with one target sets."""
+    return text(node.target if isinstance(node, ast.AugAssign) else node.targets[0])
+
+
 class Accumulation:
     """The change of one loop over batches."""
 
@@ -268,18 +273,17 @@ class Accumulation:
         body = self.body()
         for node in body:
             if self.counts(node):
-                target = text(node.target if isinstance(node, ast.AugAssign) else node.targets[0])
-                self.gated.add(target)
+                self.gated.add(assigned(node))
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and self.once(node.value):
                 self.gated |= {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-        self.counters = {text(n.target if isinstance(n, ast.AugAssign) else n.targets[0]) for n in body if self.counts(n)}
-        self.divisors = {text(n.target if isinstance(n, ast.AugAssign) else n.targets[0]) for n in body if self.increments(n)} - self.counters
+        self.counters = {assigned(n) for n in body if self.counts(n)}
+        self.divisors = {assigned(n) for n in body if self.increments(n)} - self.counters
 
     def counts(self, node):
         """Whether a statement counts steps, rather than what an average is divided by."""
         if not self.increments(node):
             return False
-        name = text(node.target if isinstance(node, ast.AugAssign) else node.targets[0])
+        name = assigned(node)
         for n in self.s.nodes:
             if isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.FloorDiv)) and name in reads_of(n.right) and ("." in name or self.s.scope(n) is self.function):
                 return False
