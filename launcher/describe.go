@@ -3,11 +3,9 @@ package launcher
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -74,41 +72,6 @@ func Advice(d strategy.Diagnosis, ev strategy.Evidence, ceiling int64) string {
 	return advice
 }
 
-// outsidePyTorch is the device's memory that PyTorch does not hold in this process, if that is most of it and the
-// message does not name other processes; else 0.
-func outsidePyTorch(d strategy.Diagnosis, ev strategy.Evidence) int64 {
-	f := d.Figures
-	if f.Capacity == nil || f.Free == nil || f.Allocated == nil || f.OtherProcess != nil || f.Process != nil || f.Allowed != nil {
-		return 0
-	}
-	reserved := reservedInTotal(d, ev)
-	if f.ReservedUnallocated != nil {
-		reserved = *f.Allocated + *f.ReservedUnallocated
-	}
-	held := *f.Capacity - *f.Free - reserved
-	if reserved < *f.Allocated || held < *f.Capacity/2 {
-		return 0
-	}
-	return held
-}
-
-// reserved matches what PyTorch before 2.1 says of its allocator's memory.
-var reserved = lazy.Regexp(`(\d+(?:\.\d+)?) ([KMG])iB reserved in total by PyTorch`)
-
-// reservedInTotal is the allocator's memory by the out-of-memory message; -1: not known.
-func reservedInTotal(d strategy.Diagnosis, ev strategy.Evidence) int64 {
-	for _, fact := range d.Facts(&ev) {
-		if fact.Finding == nil {
-			continue
-		}
-		if m := reserved().FindStringSubmatch(fact.Finding.Text); m != nil {
-			number, _ := strconv.ParseFloat(m[1], 64)
-			return int64(number * float64(int64(1)<<map[string]int{"K": 10, "M": 20, "G": 30}[m[2]]))
-		}
-	}
-	return -1
-}
-
 // closeAdvice is advice that fits the evidence better than the catalogue's: about memory that others hold, or that ran
 // out where no activations are live, so that a smaller batch does not help. It is empty elsewhere.
 func closeAdvice(d strategy.Diagnosis, ev strategy.Evidence) string {
@@ -123,7 +86,7 @@ func closeAdvice(d strategy.Diagnosis, ev strategy.Evidence) string {
 	case d.Cause != cause.CUDAOOM:
 		return ""
 	}
-	if held := outsidePyTorch(d, ev); held > 0 {
+	if held := d.OutsidePyTorch(ev); d.Capacity != nil && held >= *d.Capacity/2 {
 		return fmt.Sprintf("%s are held outside PyTorch in this process or by others: stop what holds them (nvidia-smi or rocm-smi lists it), or choose another device", strategy.GiB(held))
 	}
 	switch d.Phase {

@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,9 +69,12 @@ func (c *fold) quote(d *Diagnosis, o, best candidate) {
 // lastError is the exception that the failed rank reported itself, or else the last one in its
 // output.
 func (c *fold) lastError(all []candidate, best candidate) string {
+	if best.finding != nil && best.finding.Weight.Dismissed() {
+		return best.finding.Text // the exceptions after it follow from it
+	}
 	text, at := "", -1
 	for _, o := range all {
-		if o.finding == nil || o.rank != best.rank {
+		if o.finding == nil || o.rank != best.rank || o.code == cause.Preempted && best.code != cause.Preempted {
 			continue
 		}
 		if o.rank >= 0 && o.tier <= tierSymptom && ownWord(c.facts[o.fact].Source) {
@@ -132,10 +136,42 @@ func (c *fold) memory(d *Diagnosis, ev Evidence, best candidate) {
 		room = d.Allowed
 	}
 	d.Impossible = room != nil && *d.Requested > *room
-	d.Fragmented = d.ReservedUnallocated != nil && *d.ReservedUnallocated >= *d.Requested
+	d.Fragmented = d.ReservedUnallocated != nil && *d.ReservedUnallocated >= *d.Requested && !d.refusedWithRoom()
 	if d.Cause == cause.CUDAOOM && !d.Impossible && c.occupied(d) {
 		d.Cause = cause.GPUOccupied
 	}
+}
+
+// OutsidePyTorch is the device's memory that PyTorch does not hold in this process, in bytes; 0 if
+// the message does not show it, or names other processes.
+func (d *Diagnosis) OutsidePyTorch(ev Evidence) int64 {
+	if d.Capacity == nil || d.Free == nil || d.Allocated == nil || d.OtherProcess != nil || d.Process != nil || d.Allowed != nil {
+		return 0
+	}
+	reserved := int64(-1)
+	if d.ReservedUnallocated != nil {
+		reserved = *d.Allocated + *d.ReservedUnallocated
+	}
+	for _, f := range d.Facts(&ev) {
+		if f.Finding == nil {
+			continue
+		}
+		if total := cause.ReservedIn(f.Finding.Text); total != nil { // PyTorch to 2.0
+			reserved = *total
+			break
+		}
+	}
+	if reserved < *d.Allocated {
+		return 0
+	}
+	return max(0, *d.Capacity-*d.Free-reserved)
+}
+
+// refusedWithRoom reports whether the device had far more free memory than the request, and the
+// message names no limit: it is not full.
+func (d *Diagnosis) refusedWithRoom() bool {
+	const spare = 1 << 30 // bytes; PyTorch rounds a request up by less
+	return d.Cause == cause.CUDAOOM && d.Requested != nil && d.Free != nil && d.Allowed == nil && *d.Free > 2**d.Requested+spare
 }
 
 // late reports whether the rank had made at least lateSteps steps.
@@ -241,197 +277,6 @@ func (c *fold) because(d *Diagnosis, all []candidate, best candidate) []int {
 	return facts
 }
 
-// handled quotes the out-of-memory errors that the job handled itself.
-func (c *fold) handled(d *Diagnosis) {
-	for _, s := range c.findings {
-		if s.finding.Code.OutOfMemory() {
-			d.Because = append(d.Because, s.fact)
-		}
-	}
-	d.Advice = c.adviseHandled()
-}
-
-// adviseHandled is the advice about out-of-memory errors that the job handled. A warning without
-// an amount only mentions such errors.
-func (c *fold) adviseHandled() string {
-	for _, s := range c.findings {
-		if s.finding.Says(cause.SaysNotCopied) {
-			return "FSDP had no memory to copy a tensor into the state dict, so the checkpoint may be broken: save with offload to the CPU, or a sharded state dict"
-		}
-		oom := s.finding.Code.OutOfMemory()
-		if oom && (!s.finding.Weight.Warning() || s.finding.Figures.Requested != nil) {
-			return "the job handled an out-of-memory error itself, by skipping, retrying or falling back: begin with a smaller batch where that matters"
-		}
-	}
-	return ""
-}
-
-// advise is the advice for the user, in one sentence.
-func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
-	switch {
-	case d.Cause == cause.Unknown && c.saysKilled(best):
-		return c.adviseKill()
-	case d.Impossible && d.Requested != nil:
-		return fmt.Sprintf("a single request of %s is more than the memory there is: look for a wrong shape, a batch or a sequence that is far too long", GiB(*d.Requested))
-	case d.Growth != nil:
-		return d.leak()
-	case d.Cause == cause.HostOOM && len(c.kills) == 0 && best.finding != nil && best.finding.Says(cause.SaysWorker):
-		return "SIGKILL ended a loader's worker, probably by the kernel for want of memory, which dmesg shows: " + hint(d.Cause)
-	case d.Cause.OutOfMemory():
-		return c.spread(d, ev)
-	case best.finding != nil && best.code != cause.SharedMemory && c.fileSystem(best.finding) != nil:
-		return c.fileSystem(best.finding).advise(best.code)
-	case best.finding != nil && best.finding.Says(cause.SaysDamaged):
-		return "the file that the job reads is incomplete, or another file than it expects: start from an older checkpoint, or fetch the file again"
-	case best.finding != nil && best.finding.Says(cause.SaysNotOpened):
-		return "the file that the job saves could not be made: its folder has to exist, to be writable and to have space"
-	case best.finding != nil && best.finding.Says(cause.SaysCut):
-		return "the output ends before the exception is named: look for the rest of it, in another file or in the scheduler's log"
-	case best.finding != nil && best.finding.Says(cause.SaysLocalRank):
-		return "torch.distributed.launch passes --local-rank: start the script by torchrun, which sets LOCAL_RANK, or let it accept the argument"
-	case d.Place != nil:
-		return "look at " + d.Place.Words()
-	case (d.Cause == cause.UserError || d.Cause == cause.Unknown) && slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysElsewhere):
-		return "this is the report of a process about another one, whose own error is not here: look at the failed rank's stderr, which torchrun keeps with --log-dir DIR --redirects 3"
-	case d.Cause == cause.NCCLError || d.Cause == cause.NCCLTimeout:
-		return c.adviseNetwork(d.Cause)
-	case d.Cause == cause.Driver && cause.DriverVersion(d.Error) != "":
-		return fmt.Sprintf("the driver supports CUDA %s: install a PyTorch that was built for it or for an older one, or a newer driver", cause.DriverVersion(d.Error))
-	case d.Cause == cause.Hang && ev.Ranks == 1:
-		return "look at where it was: it waits for something that does not come, such as a lock, a loader's worker, a file or the network"
-	case d.Cause == cause.None:
-		return c.adviseHandled()
-	case d.Cause == cause.Preempted && slices.ContainsFunc(c.findings, func(s found) bool { return s.finding.Says(cause.SaysTimeLimit) }):
-		return "the scheduler's time limit ended the job: ask for more time, or let the job save checkpoints and start it again from the newest one"
-	case best.finding != nil && best.finding.Says(cause.SaysNode):
-		return "a node of the job failed: start the job again on other nodes, and report it to the cluster's administrators"
-	case d.Cause == cause.Unknown && best.finding != nil && best.finding.Says(cause.SaysStorage):
-		return "the file system failed to read or write: look at the kernel log and at the state of the disk or the file server, before the job is started again"
-	case d.Cause == cause.DiskFull && cause.PathIn(d.Error) != "":
-		return fmt.Sprintf("free space or quota on the file system of %s, or point the job elsewhere (TMPDIR for temporary files)", cause.PathIn(d.Error))
-	case d.Cause == cause.PortInUse && c.severalListen():
-		return "several processes of this job listen on the same port, so each believes to be rank 0: start them by torchrun or srun so that each has a different RANK"
-	case d.Cause == cause.GPUHardware && best.finding != nil && cause.HostIn(best.finding.Text) != "":
-		return fmt.Sprintf("drain the node %s, and check its GPU and its links before jobs use it again", cause.HostIn(best.finding.Text))
-	case d.Cause == cause.GPUHardware && best.finding != nil && best.finding.Says(cause.SaysXid):
-		return "drain the node, and reset or power off its GPU before jobs use it again; errors of its PCIe slot before this line point to the slot, the riser or the power"
-	case d.Cause == cause.Unknown && len(c.ranks) < 2 && ev.Ranks < 2:
-		return "look at the last lines of the output"
-	case d.Cause == cause.Unknown && len(c.stuck) > 0:
-		return "a process does not end even by SIGKILL, which points to the driver or to storage: check the kernel log, and restart the node if it stays"
-	}
-	return hint(d.Cause)
-}
-
-// severalListen reports whether several processes failed to listen on a port: only rank 0 does.
-func (c *fold) severalListen() bool {
-	n := 0
-	for _, s := range c.findings {
-		if f := s.finding; f.Code == cause.PortInUse && f.Raised && f.Weight == cause.WeightCause {
-			n++
-		}
-	}
-	return n > 1
-}
-
-// saysKilled reports whether the candidate is an end by SIGKILL: an exit, or a line of torchrun
-// or a shell that reports one.
-func (c *fold) saysKilled(best candidate) bool {
-	if best.finding == nil {
-		return c.facts[best.fact].Exit != nil && signalOf(c.exitAt(best.fact)) == sigKILL
-	}
-	return best.finding.Says(cause.SaysKilled)
-}
-
-// adviseKill returns where to look for the sender of the signal.
-func (c *fold) adviseKill() string {
-	text := "a rank was killed by SIGKILL and nothing shows which process sent it: look for oom-kill in the kernel log (dmesg), oom_kill in the cgroup's memory.events, or for a user who killed it"
-	for _, i := range c.gaps {
-		if strings.Contains(c.facts[i].Gap, "cgroup") {
-			return text + "; the cgroup's counter could not be read here"
-		}
-	}
-	return text
-}
-
-// hint is the catalogue's hint for a cause.
-func hint(code cause.Code) string {
-	entry, _ := cause.Lookup(code)
-	return entry.Hint
-}
-
-// leak describes the growth, and after how many steps the next attempt will fail.
-func (d *Diagnosis) leak() string {
-	g := d.Growth
-	text := fmt.Sprintf("memory leaks: %q grew by %s a step, from %s at step %d to %s at step %d",
-		g.Word, GiB(g.PerStep), GiB(g.From), g.FromStep, GiB(g.To), g.ToStep)
-	if d.Again > 0 {
-		text += fmt.Sprintf(", and a relaunch runs out again after about %d steps", d.Again)
-	}
-	if d.Cause == cause.HostOOM && d.Device != "cpu" {
-		return text + "; look for samples or results that are kept in lists, and for loader workers that cache what they read"
-	}
-	return text + "; look for tensors that outlive their step: losses summed without .item(), outputs kept in lists, graphs kept by retain_graph"
-}
-
-// adviseNetwork names the peer that was lost, or the ranks that waited.
-func (c *fold) adviseNetwork(code cause.Code) string {
-	peer, ranks := c.peer(), c.reporters()
-	switch {
-	case code == cause.NCCLError && cause.LinkLocal(peer):
-		return fmt.Sprintf("look at %s first: its process ended before this one, or the network to it failed; its address is link-local: set NCCL_SOCKET_FAMILY=AF_INET, or name the interface in NCCL_SOCKET_IFNAME", peer)
-	case code == cause.NCCLError && peer != "":
-		return fmt.Sprintf("look at %s first: its process ended before this one, or the network to it failed", peer)
-	case code == cause.NCCLTimeout && len(ranks) > 0:
-		return fmt.Sprintf("reported by rank %s: %s", strings.Join(ranks, ", "), hint(code))
-	}
-	return hint(code)
-}
-
-// peer is the address of the other side of a connection that failed; empty: none is named.
-func (c *fold) peer() string {
-	for _, s := range c.findings {
-		if address := cause.PeerIn(s.finding.Text); address != "" && s.finding.Code == cause.NCCLError {
-			return address
-		}
-	}
-	return ""
-}
-
-// reporters are the ranks whose watchdogs report that a collective timed out.
-func (c *fold) reporters() (ranks []string) {
-	for _, s := range c.findings {
-		if rank := cause.ReporterIn(s.finding.Text); rank != "" && s.finding.Code == cause.NCCLTimeout && !slices.Contains(ranks, rank) {
-			ranks = append(ranks, rank)
-		}
-	}
-	slices.Sort(ranks)
-	return ranks
-}
-
-// spread explains what it means that only some ranks ran out of memory, or that all did; empty if
-// only one rank is known.
-func (c *fold) spread(d *Diagnosis, ev Evidence) string {
-	known, of, shown := ev.Ranks, fmt.Sprintf(" of %d", ev.Ranks), ""
-	if known == 0 {
-		of, shown = "", " in this output" // there may be others that the output does not show
-		for rank := range c.ranks {
-			if rank >= 0 {
-				known++
-			}
-		}
-	}
-	switch {
-	case known < 2 || len(d.Ranks) == 0:
-		return ""
-	case len(d.Ranks) == known:
-		return fmt.Sprintf("all %d ranks%s ran out: the plan does not fit; use less memory on every rank", known, shown)
-	case len(d.Ranks) == 1:
-		return fmt.Sprintf("rank %d%s alone ran out: look for imbalance (longer samples, a larger pipeline stage, work that one rank does for all), or for another process on its device", d.Ranks[0], of)
-	}
-	return fmt.Sprintf("%d%s ranks ran out, the first on rank %d", len(d.Ranks), of, d.Rank)
-}
-
 // Sentence is the diagnosis in a few words, without a full stop: "CUDA out of memory in backward
 // on rank 5 at train.py:25 (wanted 2.0 GiB, 0.3 GiB free of 80 GiB)".
 func (d Diagnosis) Sentence() string {
@@ -462,28 +307,14 @@ func (d Diagnosis) Sentence() string {
 	return b.String()
 }
 
-// troubles begin the sentences about failures that are named, but have no cause.
-var troubles = map[cause.Remark]string{
-	cause.SaysStorage: "the storage failed", cause.SaysDamaged: "a file cannot be read", cause.SaysNotOpened: "a file cannot be saved",
-}
-
-// trouble is the beginning of the sentence about a failure that has no cause; empty: none.
-func (d Diagnosis) trouble() string {
-	for _, r := range cause.Remarks(d.Cause, d.Error) {
-		if words := troubles[r]; words != "" {
-			return words
-		}
-	}
-	return ""
-}
-
 // Named reports whether the output names the failure, though its cause is unknown.
-func (d Diagnosis) Named() bool { return d.trouble() != "" }
+func (d Diagnosis) Named() bool { return cause.Explain(d.Cause, d.Error).Title != "" }
 
 func (d Diagnosis) title() string {
 	if d.Lost != nil {
 		return d.Lost.String()
 	}
+	explained := cause.Explain(d.Cause, d.Error).Title
 	switch d.Cause {
 	case cause.CUDAOOM:
 		return cause.Accelerator(d.Error) + " out of memory"
@@ -500,8 +331,8 @@ func (d Diagnosis) title() string {
 			return clip(d.Error, 160)
 		}
 	case cause.GPUHardware:
-		if slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysNode) {
-			return "a node failed"
+		if explained != "" {
+			return explained
 		}
 		fallthrough
 	case cause.NCCLTimeout, cause.NCCLError:
@@ -510,8 +341,8 @@ func (d Diagnosis) title() string {
 			return c.Title + ": " + clip(words, 160)
 		}
 	case cause.Unknown:
-		if words := d.trouble(); words != "" {
-			return words + ": " + clip(d.Error, 160)
+		if explained != "" {
+			return explained + ": " + clip(d.Error, 160)
 		}
 		if d.ExitCode == 0 {
 			return "ended for an unknown reason"
@@ -522,7 +353,7 @@ func (d Diagnosis) title() string {
 		return fmt.Sprintf("ended with exit code %d for an unknown reason", d.ExitCode)
 	}
 	if c, known := cause.Lookup(d.Cause); known {
-		return c.Title
+		return cmp.Or(explained, c.Title)
 	}
 	return string(d.Cause)
 }

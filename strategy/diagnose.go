@@ -336,7 +336,7 @@ func (c *fold) killed() (rank int, ok bool) {
 		}
 	}
 	for _, s := range c.findings {
-		if s.finding.Says(cause.SaysWorker) {
+		if s.finding.Says(cause.SaysWorker) && s.finding.Code != cause.Segfault {
 			return s.rank, true
 		}
 	}

@@ -36,6 +36,8 @@ type FileDiagnosis struct {
 	Running bool `json:"running,omitempty"`
 
 	whole strategy.Diagnosis
+	// outside is the memory that PyTorch does not hold, in bytes; 0: not known.
+	outside int64
 }
 
 // evidenceShown is how many lines of evidence are shown; --json has all.
@@ -63,6 +65,7 @@ func Diagnose(in Artifacts) FileDiagnosis {
 	if d.Device != "" {
 		r.Device = &d.Device
 	}
+	r.outside = d.OutsidePyTorch(in.Evidence)
 	r.Symptoms = append(r.Symptoms, d.Symptoms...)
 	r.Running, r.Advice = in.Running, launcher.Advice(d, in.Evidence, in.Ceiling)
 	switch {
@@ -212,6 +215,9 @@ func (r FileDiagnosis) holders() []string {
 	}
 	if r.ReservedUnallocated != nil && *r.ReservedUnallocated >= worthSaying {
 		words = append(words, strategy.GiB(*r.ReservedUnallocated)+" held unused by PyTorch")
+	}
+	if r.Capacity != nil && r.outside >= *r.Capacity/8 { // CUDA itself takes less
+		words = append(words, strategy.GiB(r.outside)+" outside PyTorch")
 	}
 	if r.OtherProcess != nil && *r.OtherProcess >= worthSaying {
 		words = append(words, strategy.GiB(*r.OtherProcess)+" in other processes")

@@ -25,7 +25,7 @@ var catalogue = []Cause{
 		[]Code{DiskFull, Segfault, NCCLTimeout, NCCLError}},
 	{DiskFull, "a disk cannot be written", "free space or quota where the job writes, or point its output elsewhere",
 		[]Code{NCCLTimeout, NCCLError}},
-	{KernelResources, "a GPU kernel needs more resources than a multiprocessor has", "use a smaller block size or fewer stages for the kernel, or another attention implementation",
+	{KernelResources, "a GPU kernel needs more resources than a multiprocessor has", "use a smaller block size or fewer stages for the kernel",
 		[]Code{NCCLTimeout, NCCLError}},
 	{IllegalAccess, "illegal memory access on the GPU", "run once with CUDA_LAUNCH_BLOCKING=1 to find the kernel, and suspect custom kernels first",
 		[]Code{NCCLTimeout, NCCLError}},

@@ -132,7 +132,7 @@ func parseFigures(text string) Figures {
 	f := Figures{
 		Requested: after(text, "ried to allocate ", "trying to allocate ", "nable to allocate ", "Out of memory allocating ",
 			"llocate request for ", "Attempting to allocate ", "Attempting to reserve ", "memory space hbm. Used ", "alloc of size ",
-			"requested buffer of size ", "memory to allocate ", "Cannot allocate ", "INTERNAL: Failed to allocate ", "Requested               : "),
+			"requested buffer of size ", "CUDA calloc async ", "CUDA calloc ", "CUDA malloc ", "memory to allocate ", "Cannot allocate ", "INTERNAL: Failed to allocate ", "Requested               : "),
 		Capacity:            after(text, "total capacity of ", "total capacty of ", "Device limit            : "),
 		Free:                after(text, "of which ", "available memory is only ", "Free (according to CUDA): "),
 		Allowed:             before(text, " allowed;"),
@@ -155,6 +155,10 @@ func parseFigures(text string) Figures {
 	f.tenants(text)
 	return f
 }
+
+// ReservedIn is the memory of PyTorch's allocator by its messages before 2.1, in bytes; nil if the
+// text does not give it.
+func ReservedIn(text string) *int64 { return before(text, " reserved in total") }
 
 // known is the number of figures that the text gives.
 func (f *Figures) known() int {
@@ -210,7 +214,7 @@ func parseDevice(text string) string {
 	for _, mark := range []string{"(GPU ", "GPU ", "device:GPU:", "device ordinal ", "on device cuda:"} {
 		for rest := range behind(text, mark) {
 			number, rest := leadingDigits(rest, 4)
-			if number != "" && (rest == "" || strings.IndexByte("; .)", rest[0]) >= 0) {
+			if number != "" && (rest == "" || strings.IndexByte("; .):", rest[0]) >= 0) {
 				return kind + number
 			}
 		}

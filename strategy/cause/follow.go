@@ -62,11 +62,17 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	return true
 }
 
+// pipeEnded is the exception in a process whose pipe to another one ended: the other one has ended.
+var pipeEnded = &pattern{code: Unknown, weight: WeightSymptom}
+
 // conclude reports the exception that ends the writer's traceback.
 func (s *Scanner) conclude(w *writer, seg segment, text, class, message string) {
 	t := &w.traceback
 	t.keep(text)
 	p := exceptionPattern(class, text, s.whole)
+	if p.code == UserError && class == "EOFError" && strings.Contains(t.last.file, "multiprocessing/connection.py") {
+		p = pipeEnded
+	}
 	if p.code == UserError && message == "" && strings.Contains(t.last.file, "torch/multiprocessing/spawn.py") {
 		p = &pattern{code: Unknown, weight: WeightSymptom} // the message is the traceback of another process
 	}
@@ -88,6 +94,8 @@ func (s *Scanner) announces(w *writer, text string) bool {
 	switch {
 	case strings.HasPrefix(trimmed, "Exception ignored "), strings.Contains(trimmed, "--- Logging error ---"):
 		t.ignored, t.removal, t.announced = true, trimmed[0] == 'E', s.line
+	case strings.HasPrefix(trimmed, "Error in sys.excepthook:"):
+		t.ignored, t.announced = true, s.line // the program's own exception follows
 	case strings.HasPrefix(trimmed, "Exception in thread"):
 		t.thread, t.announced = true, s.line
 	case s.chained(w, trimmed):

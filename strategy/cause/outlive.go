@@ -91,7 +91,7 @@ func (s *Scanner) recover() {
 // continuations begin the lines onto which terminals and people wrap PyTorch's message.
 var continuations = []string{
 	"GPU ", "Including non-PyTorch", "Of the allocated memory", "allocated in private pools", "and is reserved",
-	"by PyTorch", "PyTorch but unallocated", "Process ", "this process has",
+	"by PyTorch", "GiB reserved in total", "MiB reserved in total", "PyTorch but unallocated", "Process ", "this process has",
 }
 
 // A wrapping is the way in which a message may continue on further lines.

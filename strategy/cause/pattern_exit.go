@@ -91,6 +91,7 @@ var otherPatterns = []pattern{
 	{code: Diverged, weight: WeightWarning, words: words("NaN or Inf found in input tensor")}, // tensorboardX
 	{code: Diverged, weight: WeightWarning, words: words("grad_norm': nan")},
 	{code: Diverged, weight: WeightWarning, words: words("grad_norm\": NaN")},
+	{code: Unknown, weight: WeightSymptom, words: words("Error in sys.excepthook:")}, // an exception ended the program
 	// Pipes of Python's multiprocessing run out of descriptors without reporting it.
 	{code: Unknown, words: words("received 0 items of ancdata")},
 	{code: Unknown, words: words("Too many open files")},

@@ -50,7 +50,7 @@ func ReporterIn(text string) string {
 func PeerIn(text string) string {
 	for _, mark := range peerMarks {
 		_, rest, _ := strings.Cut(text, mark)
-		if i := strings.IndexAny(rest, "<] ,"); i > 0 && i < 64 && strings.ContainsAny(rest[:i], ".:") {
+		if i := strings.IndexAny(rest, "<] ,"); i > 0 && i < 64 && (rest[i] == '<' || strings.ContainsAny(rest[:i], ".:")) {
 			return rest[:i]
 		}
 	}
@@ -123,6 +123,7 @@ var networkPatterns = []pattern{
 	{code: NCCLError, weight: WeightSymptom, words: words("NCCL WARN [", "Failed to execute operation ", "retcode "), phase: Collective},
 	{code: NCCLError, weight: WeightSymptom, words: words("NCCL WARN ", "Connect to ", " failed")},
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ")},
+	{code: NCCLError, weight: WeightSymptom, words: words("Connection closed by remote peer")}, // the last error of an exception
 	// Gloo's peers, and NCCL's bootstrap over the store.
 	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection closed by peer")},
 	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection reset by peer")},

@@ -11,7 +11,7 @@ import (
 func triggers() []string {
 	t := []string{
 		"Traceback (most", "File \"", "File ~", "File /", ".py in ", ".py](http", `File c:\`, `File C:\`, "Cell In[", "│ ❱ ",
-		"Exception ignored ", "Exception in thread", "Logging error",
+		"Exception ignored ", "Exception in thread", "Logging error", "Error in sys.excepthook",
 		"MemoryError", "OutOfMemoryError", "KeyboardInterrupt",
 	}
 	for _, p := range patterns {

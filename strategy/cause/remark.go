@@ -51,10 +51,6 @@ const (
 	SaysConsequence Remark = "consequence"
 	// SaysStorage: the storage failed to read or write, though it is not full.
 	SaysStorage Remark = "storage"
-	// SaysNotOpened: PyTorch could not make the file that it saves.
-	SaysNotOpened Remark = "not-opened"
-	// SaysDamaged: a file that the program reads is incomplete.
-	SaysDamaged Remark = "damaged-file"
 	// SaysCut: the output ends within the traceback of the exception that ends the program.
 	SaysCut Remark = "cut"
 	// SaysNoGroup: the process joined no process group.
@@ -63,12 +59,8 @@ const (
 	SaysNotCopied Remark = "not-copied"
 	// SaysOrchestrator: an assertion failed in Ray's own code, often after the worker's error.
 	SaysOrchestrator Remark = "orchestrator"
-	// SaysXid: the driver's line about an event of a GPU.
-	SaysXid Remark = "xid"
 	// SaysResult: NCCL's trace of the functions that returned an error, which does not name it.
 	SaysResult Remark = "result"
-	// SaysLocalRank: the script does not know the argument of torch.distributed.launch.
-	SaysLocalRank Remark = "local-rank"
 	// SaysIgnored: Python ignores the exception, because it was raised while an object was removed.
 	SaysIgnored Remark = "ignored"
 )
@@ -96,9 +88,9 @@ var remarks = []remarkPattern{
 		"multiprocessing.errors.ChildFailedError", "Some NCCL operations have failed or timed out", "CalledProcessError: Command",
 		"ProcessExitedException", "ProcessRaisedException", "process pool was terminated abruptly",
 		"subprocesses has abruptly died", "TerminatedWorkerError", "RayTaskError", "ray.exceptions.", "See root cause above",
-		"See stack trace", "It usually means the child failed", "EngineDeadError", "unhandled cuda error",
+		"See stack trace", "terminated with the following error", "It usually means the child failed", "EngineDeadError", "unhandled cuda error",
 	}},
-	{remark: SaysWorker, words: []string{"DataLoader worker"}},
+	{remark: SaysWorker, words: []string{"DataLoader worker", "encountered in worker"}},
 	{remark: SaysKilled, words: []string{"SIGKILL", "exitcode: -9", "Killed"}},
 	// Slurm, PBS, LSF.
 	{remark: SaysTimeLimit, code: Preempted, words: []string{"DUE TO TIME LIMIT", "walltime", "TERM_RUNLIMIT"}},
@@ -131,17 +123,10 @@ var remarks = []remarkPattern{
 	{remark: SaysCancelled, code: Preempted, words: []string{"CANCELLED AT"}},
 	{remark: SaysConsequence, code: Preempted, words: []string{"*** STEP", "Main process received SIG"}},
 	{remark: SaysStorage, code: Unknown, words: []string{"[Errno 5] Input/output error", "failed with Input/output error", "[Errno 116] Stale file handle"}},
-	{remark: SaysNotOpened, code: Unknown, words: []string{" cannot be opened."}},
-	{remark: SaysDamaged, code: Unknown, words: []string{
-		"PytorchStreamReader", "The file might be corrupted", "corrupt file", "Error while deserializing header", "UnpicklingError", "BadZipFile",
-		"nable to open file (",
-	}},
 	{remark: SaysNoGroup, code: UserError, words: []string{"rocess group has not been initialized", "rocess group is not initialized"}},
 	{remark: SaysNotCopied, code: CUDAOOM, words: []string{"Failed to clone() tensor with name"}},
 	{remark: SaysNode, code: GPUHardware, words: []string{"DUE TO NODE FAIL", "Node failure on"}},
-	{remark: SaysXid, code: GPUHardware, words: []string{"NVRM: Xid"}},
 	{remark: SaysResult, code: NCCLError, words: []string{"NCCL INFO "}},
-	{remark: SaysLocalRank, code: UserError, words: []string{"unrecognized arguments: --local-rank", "unrecognized arguments: --local_rank"}},
 	{remark: SaysWatchdog, words: []string{"atchdog", "eartbeat monitor", "Some NCCL operations have failed or timed out"}},
 }
 

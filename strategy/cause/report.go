@@ -55,12 +55,18 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	if raised && at.Code == UserError && strings.HasPrefix(at.Text, "AssertionError") && strings.Contains(t.last.file, "/ray/") {
 		at.Remarks = []Remark{SaysOrchestrator}
 	}
+	if p == pipeEnded {
+		at.Remarks = []Remark{SaysElsewhere}
+	}
 	if raised && at.Code == Preempted && w.link == implicit {
 		s.interrupts(w)
 	}
 	s.ends(w, &at, &t)
-	if at.Code.OutOfMemory() {
+	switch {
+	case at.Code.OutOfMemory():
 		at.Figures, at.Step, at.Growth = parseFigures(at.Text), s.LastStep(), s.recentGrowth()
+	case at.Code == Diverged:
+		at.Step = s.LastStep()
 	}
 	at.Start, at.Seq = s.start.number, s.number(&at)
 	s.give(at)
@@ -108,6 +114,8 @@ func (s *Scanner) refine(at *Finding, t *traceback, raised bool) {
 		if at.Code == CUDAOOM {
 			at.Device = parseDevice(at.Text)
 		}
+	case GPUHardware:
+		at.Device = parseDevice(at.Text)
 	case DiskFull:
 		if path := PathIn(at.Text); t.tracker.shared && (path == "" || strings.HasPrefix(path, "/dev/shm")) {
 			at.Code = SharedMemory
@@ -159,7 +167,7 @@ func (s *Scanner) weigh(at *Finding, t *traceback, logged bool) {
 	switch {
 	case t.removal && at.Code != Preempted: // a signal may arrive there, too
 		at.Weight, at.Remarks = WeightHarmless, []Remark{SaysIgnored}
-	case t.ignored, t.thread && at.Code == UserError:
+	case t.ignored && t.open, t.thread && at.Code == UserError:
 		at.Weight = at.Weight.Warned()
 	}
 	// A killed worker of a loader ends the job only through the exception that its parent raises;
@@ -197,10 +205,13 @@ func hearsay(text string) bool {
 	return false
 }
 
+// beyondText are the remarks that a finding's text does not show.
+var beyondText = []Remark{SaysIgnored, SaysOrchestrator, SaysCut, SaysElsewhere}
+
 func (s *Scanner) give(at Finding) {
 	if s.OnFinding != nil {
 		if !at.Says(SaysComplaint) {
-			shown := slices.DeleteFunc(at.Remarks, func(r Remark) bool { return r != SaysIgnored && r != SaysOrchestrator && r != SaysCut })
+			shown := slices.DeleteFunc(at.Remarks, func(r Remark) bool { return !slices.Contains(beyondText, r) })
 			at.Remarks = append(Remarks(at.Code, at.Text), shown...) // those that the text does not show
 		}
 		s.OnFinding(at)
