@@ -426,7 +426,7 @@ func (e Ending) moreMemory() []NextStep {
 // enoughMemory is a ceiling for a need, as flags take it, and the reason for it; both have one rounded size.
 func enoughMemory(need, ceiling int64) (value, reason string) {
 	need = (need + 1<<20 - 1) >> 20 << 20
-	return mebibytes(need), fmt.Sprintf("gives each rank %s in place of %s, enough for the plan that needs least", GiB(need), GiB(ceiling))
+	return mebibytes(need), fmt.Sprintf("gives each rank %s in place of %s, as predicted for the plan that needs least", GiB(need), GiB(ceiling))
 }
 
 // mebibytes is a size as flags take it, rounded up.

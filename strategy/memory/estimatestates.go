@@ -7,14 +7,15 @@ import (
 )
 
 // An optimizerCost is the memory of an optimizer: bytes for each parameter with states in fp32
-// and with states that follow 16-bit weights, and the temporary bytes of its step as a share of
-// the weights' bytes.
+// and with states that follow 16-bit weights, and the temporary bytes of its step: moment as a
+// share of the weights' bytes if it takes all weights at once, single as a share of the largest
+// parameter's bytes if it takes one after the other.
 type optimizerCost struct {
 	name string
 	// marks are parts of the names of its classes, in lower case.
-	marks      []string
-	full, half float64
-	moment     float64
+	marks          []string
+	full, half     float64
+	moment, single float64
 	// embeddings: those of embeddings keep states in fp32, whatever the rest has. doubt: there
 	// may be one more state, which its name does not show: momentum of SGD, the first moment of
 	// Adafactor.
@@ -23,21 +24,24 @@ type optimizerCost struct {
 
 // optimizers are those that plans name. Adam has two states. By default torch's own step uses the
 // foreach implementation, which needs the weights' bytes once more ("~ sizeof(params) more peak
-// memory", torch.optim); the fused one does not. 8-bit states are a byte each and a scale in fp32
+// memory", torch.optim); the fused one does not. On a CPU it takes one parameter after the other,
+// and Adam then makes two tensors of its size (torch/optim/adam.py, _single_tensor_adam: the root
+// of the second moment, and that by the bias correction), and a third one for the weight decay of
+// Adam, as SGD does. One that a class may lack counts, as it may have it. 8-bit states are a byte each and a scale in fp32
 // for 256 of them (bitsandbytes); those of embeddings stay in fp32. Adafactor without a first
 // moment, as transformers call it, holds rows and columns only; with one it holds 4 bytes and a
 // little.
 var optimizers = []optimizerCost{
-	{name: "adamw", full: 8, half: 4, moment: 1},
-	{name: "adam", full: 8, half: 4, moment: 1},
+	{name: "adamw", full: 8, half: 4, moment: 1, single: 2},
+	{name: "adam", full: 8, half: 4, moment: 1, single: 3},
 	{name: "adamw-fused", full: 8, half: 4},
 	{name: "adamw-8bit", marks: []string{"8bit", "8-bit"}, full: 2 + 2*4.0/256, half: 2 + 2*4.0/256, embeddings: true},
 	{name: "paged-adamw-8bit", full: 2 + 2*4.0/256, half: 2 + 2*4.0/256, embeddings: true},
 	{name: "adamw-4bit", full: 1 + 2*4.0/128, half: 1 + 2*4.0/128},
-	{name: "lion", marks: []string{"lion"}, full: 4, half: 2},
-	{name: "momentum", marks: []string{"adagrad", "rmsprop", "muon"}, full: 4, half: 2},
-	{name: "sgd", marks: []string{"sgd"}, full: 0, half: 0, doubt: true},
-	{name: "adafactor", marks: []string{"adafactor"}, full: 0.01, half: 0.01, doubt: true},
+	{name: "lion", marks: []string{"lion"}, full: 4, half: 2, single: 2},
+	{name: "momentum", marks: []string{"adagrad", "rmsprop", "muon"}, full: 4, half: 2, single: 1},
+	{name: "sgd", marks: []string{"sgd"}, full: 0, half: 0, single: 1, doubt: true},
+	{name: "adafactor", marks: []string{"adafactor"}, full: 0.01, half: 0.01, single: 2, doubt: true},
 }
 
 // Optimizers are the names of the optimizers whose bytes are known.

@@ -39,8 +39,11 @@ func (f *Predictor) states(p RankPlan) states {
 	} else {
 		whole.optimizer = f.optimizer(p)
 	}
-	if f.foreach(p) {
+	switch {
+	case f.foreach(p):
 		whole.step = whole.gradients // intermediates as large as the parameters (torch.optim's documentation)
+	case unsharded(p) && !fused(f.named(p)):
+		whole.step = optimizerOf(f.named(p)).single * float64(f.model.Largest) * width(p.Weights)
 	}
 	block, outside := f.largestBlock(), float64(f.model.Outside)
 	if p.Sharding == "fsdp" && f.model.UnitOutermost+f.model.UnitLargest > 0 {
@@ -99,7 +102,7 @@ func perParameter(optimizer string, width, embedding float64) float64 {
 // PyTorch uses foreach on a GPU by default; a measurement decides.
 func (f *Predictor) foreach(p RankPlan) bool {
 	name := f.named(p)
-	if o := optimizerOf(name); o.embeddings || o.name == "adafactor" || strings.Contains(strings.ToLower(name), "fused") {
+	if o := optimizerOf(name); o.embeddings || o.name == "adafactor" || fused(name) {
 		return false
 	}
 	for _, s := range f.sights {
@@ -109,6 +112,9 @@ func (f *Predictor) foreach(p RankPlan) bool {
 	}
 	return true
 }
+
+// fused reports whether an optimizer's step is one kernel, without intermediates.
+func fused(optimizer string) bool { return strings.Contains(strings.ToLower(optimizer), "fused") }
 
 // unsharded reports whether a rank holds all of the model's states.
 func unsharded(p RankPlan) bool {
