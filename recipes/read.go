@@ -237,7 +237,7 @@ func restrict(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]stra
 		}
 		for _, c := range d.Unless(knob, plan) {
 			if c.Values == nil {
-				r = strategy.Range{Absent: c.Reason, Told: r.Told}
+				r = strategy.Range{Absent: c.Reason, Told: r.Told, Against: c.Against, Floor: c.Floor}
 				if c.Unknown || d.Recipe.Creation != nil && slices.Contains(deepspeed.Created, k) && !d.Given(knob) {
 					delete(plan, k) // the other setting decides about the parts of a new configuration
 				}

@@ -101,6 +101,10 @@ type Range struct {
 	Max int `json:"max,omitempty"`
 	// Absent is the reason why the job cannot change the knob; empty: it can.
 	Absent string `json:"absent,omitempty"`
+	// Against is set if the knob is absent only since a change would change the training: what
+	// speaks against it. Floor: the user can allow it by a minimum.
+	Against string `json:"against,omitempty"`
+	Floor   bool   `json:"floor,omitempty"`
 	// Follows is the knob that gives an absent one its value: the evaluation's batch may be the
 	// training's.
 	Follows Knob `json:"follows,omitempty"`

@@ -299,6 +299,10 @@ func (e Ending) patched() []NextStep {
 	alone := e.with(patched.Written)
 	alone.Job = patched
 	steps := alone.batches()
+	if own, known := e.Job.Knobs[MicroBatchSize]; known && (own.Absent == "" || own.Against != "") {
+		// The job has the argument for another global batch without the patch.
+		steps = slices.DeleteFunc(steps, func(s NextStep) bool { return s.Kind == NextRun })
+	}
 	for i := range steps {
 		steps[i].Kind, steps[i].Reason = NextPatch, "adds an argument, and "+steps[i].Reason
 	}
@@ -331,7 +335,7 @@ func (e Ending) drafted() []NextStep {
 	if actsOnCalls[e.last().Diagnosis.Phase] != "" || e.last().Diagnosis.Phase == cause.Eval || e.Patched != nil {
 		return nil
 	}
-	if !known || micro.Absent != "" {
+	if !known || micro.Absent != "" && micro.Against == "" {
 		step.preference = preferOther
 		if step.Reason = "shows which settings of the job gpurun knows, and which it lacks"; e.Decision.Unpredicted == nothingFits {
 			return nil
@@ -357,6 +361,9 @@ func (e Ending) drafted() []NextStep {
 // the minimum, or without accumulation, so that the global batch changes.
 func (e Ending) batches() []NextStep {
 	r, known := e.Job.Knobs[MicroBatchSize]
+	if known && r.Against != "" {
+		return append(e.allowed(r), e.smallerGlobal()...)
+	}
 	if !known || r.Absent != "" {
 		return nil
 	}
@@ -377,8 +384,36 @@ func (e Ending) batches() []NextStep {
 	if a, known := e.Job.Knobs[GradientAccumulationSteps]; known && a.Absent == "" {
 		return nil
 	}
+	return e.smallerGlobal()
+}
+
+// allowed is the step that sets a minimum of the micro batch, where the training speaks against a
+// smaller one unless the user allows it.
+func (e Ending) allowed(r Range) []NextStep {
+	if a, known := e.Job.Knobs[GradientAccumulationSteps]; !r.Floor || !known || a.Absent != "" {
+		return nil
+	}
 	d, words, fits := e.whatIf(func(_ *Policy, j *Job) {
 		j.Knobs = confirmed(j.Knobs)
+		j.Knobs[MicroBatchSize] = Range{Min: 1}
+	})
+	micro, _ := d.Next.Number(MicroBatchSize)
+	if _, changed := d.Changed[MicroBatchSize]; !fits || !changed || micro < 1 {
+		return nil
+	}
+	return []NextStep{{
+		Kind: NextPolicy, Setting: SettingLeastBatch, Value: fmt.Sprint(micro), Plan: d.Next, Expected: d.Expected, preference: preferNumerics,
+		Reason: fmt.Sprintf("allows %s, although %s%s", d.Changed, r.Against, words),
+	}}
+}
+
+// smallerGlobal is the step that trains with a smaller global batch.
+func (e Ending) smallerGlobal() []NextStep {
+	d, words, fits := e.whatIf(func(_ *Policy, j *Job) {
+		j.Knobs = confirmed(j.Knobs)
+		if r := j.Knobs[MicroBatchSize]; r.Against != "" {
+			j.Knobs[MicroBatchSize] = Range{Min: 1}
+		}
 		j.Knobs[GradientAccumulationSteps] = Range{Scope: ScopeDerived}
 	})
 	pair, changed := d.Changed[MicroBatchSize]

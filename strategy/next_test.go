@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -26,6 +27,14 @@ func accumulating() *Job {
 func blocks(j Job) Job {
 	j.Knobs[ActivationCheckpointing] = Range{Values: []Value{"none", "full"}}
 	j.Written = j.Written.With(Plan{ActivationCheckpointing: "none"})
+	return j
+}
+
+// dependent is a job whose training speaks against a smaller micro batch; floor: unless the user allows it.
+func dependent(j Job, floor bool) Job {
+	j.Knobs = maps.Clone(j.Knobs)
+	j.Knobs[MicroBatchSize] = Range{Absent: "BatchNorm", Against: "BatchNorm (t.py:3) has the statistics of one micro batch", Floor: floor}
+	j.Knobs[ActivationCheckpointing] = Range{Absent: "none"}
 	return j
 }
 
@@ -146,6 +155,27 @@ func TestNextSteps(t *testing.T) {
 			Policy{Mode: Ladder, MaxAttempts: 1, Numerics: MixedPrecision}, blocks(batchOnly()), []Attempt{ended(0, batch.With(Plan{ActivationCheckpointing: "none"}), oom(cause.Forward))},
 			func(e *Ending) { patched := blocks(*accumulating()); e.Patched = &patched },
 			[]string{"policy recovery.max_attempts=2: allows the next plan: checkpointing none→full", "patch: adds the arguments for the same training with micro batch 16→8, accumulation 1→2"},
+		},
+		"BatchNorm": {
+			predicting(nil), dependent(gpt(1), true), []Attempt{failedAt(0, sixteen.With(Plan{Precision: "bf16", Allocator: "expandable"}), 24<<30)}, nil,
+			[]string{
+				"policy knobs.micro_batch_size.min=4: allows micro batch 16→4, accumulation 1→4, although BatchNorm (t.py:3) has the statistics of one micro batch; predicted ",
+				"run: trains with another global batch: micro batch 16→4 without accumulation; predicted ",
+				"hardware: the plan that ran needs least",
+			},
+		},
+		"BatchNorm, and no argument for the accumulation": {
+			predicting(nil), dependent(batchOnly(), true), []Attempt{failedAt(0, batch, 24<<30)},
+			func(e *Ending) { j := dependent(*accumulating(), true); e.Patched = &j },
+			[]string{
+				"patch knobs.micro_batch_size.min=4: adds an argument, and allows micro batch 16→4, accumulation 1→4, although BatchNorm (t.py:3) has",
+				"run: trains with another global batch: micro batch 16→4 without accumulation; predicted ",
+				"hardware: the plan that ran needs least",
+			},
+		},
+		"a loss over pairs": {
+			predicting(nil), dependent(gpt(1), false), []Attempt{failedAt(0, sixteen.With(Plan{Precision: "bf16", Allocator: "expandable"}), 24<<30)}, nil,
+			[]string{"run: trains with another global batch: micro batch 16→4 without accumulation; predicted ", "hardware: the plan that ran needs least"},
 		},
 		"a leak": {predicting(nil), batchOnly(), []Attempt{ended(0, batch, leak)}, patchable, []string{"inspect: the advice"}},
 		"late, with a checkpoint": {

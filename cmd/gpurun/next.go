@@ -9,6 +9,6 @@ import (
 func nextWriter(p *prepared, dir string) *job.NextWriter {
 	return &job.NextWriter{
 		Prepared: p.Prepared, Typed: p.WithoutNumber(p.begun.Args), Dir: dir, From: p.begun.Dir, Mask: p.secrets(),
-		Keep: func(diff string) (string, error) { return journal.KeepPatch(dir, diff) },
+		Keep: func(n int, diff string) (string, error) { return journal.KeepPatch(dir, n, diff) },
 	}
 }

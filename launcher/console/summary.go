@@ -227,7 +227,11 @@ func (p *People) proposal(v launcher.Verdict) {
 	last := v.Attempts[len(v.Attempts)-1]
 	changed := p.state.Began.Plan.Changed(last.Used())
 	if len(changed) > 0 {
-		p.say("  changed from the job as written: %s", changed)
+		words := changed.String()
+		if last.Training.Weaker(strategy.Exact) {
+			words += "; " + last.Training.Words("")
+		}
+		p.say("  changed from the job as written: %s", words)
 	}
 	kept, words := strategy.KeptInPlace(last.InPlace)
 	if words != "" {

@@ -69,17 +69,59 @@ func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 		c.loss = c.script.LossDividedBy(arguments)
 		c.loss.Own = true
 	}
+	if micro, found := over.Knobs[strategy.MicroBatchSize]; found {
+		over.Knobs[strategy.MicroBatchSize] = c.allowed(micro)
+	}
 	if c.recipe.Name == "" && len(over.Knobs) > 0 {
 		c.evidence = []string{"[knobs] in train.toml"}
 	}
 	c.recipe, c.written = c.recipe.With(over), recipes.Recipe{}.With(over)
-	if c.recipe.Name != "" && s.source != nil {
+	if (c.recipe.Name != "" || len(over.Knobs) > 0) && s.source != nil {
 		c.warnings = append(c.warnings, guest(scriptArguments, func() (err error) {
 			c.command.Parser, err = s.parser(ctx, c.recipe.Recipe)
 			return err
 		})...)
+		c.warnings = append(c.warnings, s.mistyped(over, c.command.Parser)...)
 	}
 	return c, nil
+}
+
+// mistyped returns warnings about arguments in [knobs] that the script does not define.
+func (s Inspected) mistyped(over recipes.Recipe, parser *format.Parser) (warnings []string) {
+	if !parser.Complete() {
+		return nil
+	}
+	for _, k := range strategy.Knobs {
+		for _, place := range over.Knobs[k].Places {
+			for _, name := range place.Arguments() {
+				if parser.Has(name, true) || slices.Contains(s.Job.Argv, name) {
+					continue
+				}
+				text := fmt.Sprintf("[knobs] %s: %s defines no argument %s", k, s.shown(s.sourcePath), name)
+				if near := Nearest(name, parser.Names()); near != "" {
+					text += fmt.Sprintf("; did you mean %s?", near)
+				}
+				warnings = append(warnings, text)
+			}
+		}
+	}
+	return warnings
+}
+
+// allowed returns the user's description of the micro batch. What speaks against a smaller one remains, unless the
+// user gives a minimum.
+func (c *recipeChoice) allowed(micro format.Knob) format.Knob {
+	i := slices.IndexFunc(c.recipe.Knobs[strategy.MicroBatchSize].Unless, func(u format.Condition) bool { return u.Against != "" })
+	if i < 0 || micro.Places == nil {
+		return micro
+	}
+	u := c.recipe.Knobs[strategy.MicroBatchSize].Unless[i]
+	if micro.Min == 0 {
+		micro.Unless = append(slices.Clip(micro.Unless), u)
+		return micro
+	}
+	c.loss = strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf("min = %d for micro_batch_size allows a smaller one, though %s", micro.Min, u.Against)}
+	return micro
 }
 
 // accumulationArguments returns the names of the arguments that hold the accumulation.

@@ -20,11 +20,14 @@ import (
 // Draft returns a train.toml for a job on a command line, with everything that gpurun found out about the
 // job: certain values as entries, likely ones as comments with the reason. It stands for the same plan as the
 // command line. The error has a hint.
-func (p *Prepared) Draft() (string, error) {
+func (p *Prepared) Draft() (string, error) { return p.draft(0) }
+
+// draft is Draft with a minimum of the micro batch, by which the user allows a smaller one; 0: none.
+func (p *Prepared) draft(least int) (string, error) {
 	if file := p.Job.Path; file != "" {
 		return "", errext.Errorf("name the script or the command that it is to be written for; gpurun plan shows what the file means", "%s is a train.toml already", file)
 	}
-	d := &draft{Prepared: p, typed: p.Job.origin.line}
+	d := &draft{Prepared: p, typed: p.Job.origin.line, least: least}
 	if err := d.refused(); err != nil {
 		return "", err
 	}
@@ -54,6 +57,7 @@ func (p *Prepared) Snippet() string {
 type draft struct {
 	*Prepared
 	typed *commandline.TorchrunCommand
+	least int
 	text  strings.Builder
 }
 
@@ -203,6 +207,12 @@ func (d *draft) knobs() {
 		case found.Doubt != "":
 			d.line("# It is not certain: %s.", found.Doubt)
 			comment = "# "
+		case k == strategy.MicroBatchSize && d.least > 0:
+			d.line("# A smaller one is allowed, although %s.", d.Prepared.knobs[k].Against)
+			entry := found.Entry()
+			entry["min"] = d.least
+			d.line("%s = %s", k, tomlValue(entry))
+			continue
 		case found.Refusal != "":
 			d.line("# It is left unchanged: %s.", found.Refusal)
 			comment = "# "

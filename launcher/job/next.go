@@ -29,12 +29,13 @@ type NextWriter struct {
 	Typed     []string
 	Dir, From string
 	Mask      *mask.Masker
-	// Keep writes a diff into the run directory, and returns its path.
-	Keep func(diff string) (path string, err error)
+	// Keep writes the nth diff, from 0, into the run directory, and returns its path.
+	Keep func(n int, diff string) (path string, err error)
 
 	patch    string    // the diff of Patched
 	patched  *Prepared // the job of Patched
 	constant string    // the line of the batch size that it makes an argument; empty: none
+	kept     []string  // the diffs so far
 }
 
 // Patched is the job after gpurun init --patch; see launcher.Adviser.
@@ -95,7 +96,10 @@ func (w *NextWriter) Write(step strategy.NextStep, log model.LogPlace) (next mod
 	if next, ok = w.write(step, log); !ok || next.Diff == "" {
 		return next, ok
 	}
-	file, err := w.Keep(next.Diff)
+	if !slices.Contains(w.kept, next.Diff) {
+		w.kept = append(w.kept, next.Diff)
+	}
+	file, err := w.Keep(slices.Index(w.kept, next.Diff), next.Diff)
 	if err != nil {
 		return next, false
 	}
@@ -160,7 +164,12 @@ func (w *NextWriter) patchWith(next model.NextStep, step strategy.NextStep) (mod
 	if w.constant != "" {
 		next.Reason = fmt.Sprintf("makes %s an argument, and %s", w.constant, next.Reason)
 	}
-	command, more := w.planned(w.patched, step)
+	command, more := "", ""
+	if step.Setting == strategy.SettingLeastBatch {
+		command, more = w.leastBatch(w.patched, step.Value)
+	} else {
+		command, more = w.planned(w.patched, step)
+	}
 	next.Command, next.Diff = command, w.patch+more
 	return next, command != "" || more != ""
 }
@@ -282,7 +291,7 @@ func (w *NextWriter) policy(step strategy.NextStep) (command, diff string) {
 	option := strings.ReplaceAll(key, "_", "-")
 	switch {
 	case step.Setting == strategy.SettingLeastBatch:
-		return "", w.edited([]string{"knobs", string(strategy.MicroBatchSize), key}, step.Value)
+		return w.leastBatch(w.Prepared, step.Value)
 	case step.Value == "" && w.inFile("recovery", key):
 		return "", w.edited([]string{"recovery", key}, "[]")
 	}
@@ -309,19 +318,7 @@ func (w *NextWriter) inFile(table, key string) bool {
 // edited is the diff of the job's train.toml with another value at a path, written as TOML; empty if the
 // path has no value there, or if other values would change.
 func (w *NextWriter) edited(path []string, value string) string {
-	text, err := os.ReadFile(w.Job.Path)
-	if err != nil || w.Job.Path == "" {
-		return ""
-	}
-	next, err := patch.SetTOML(text, path, value)
-	if err != nil {
-		return ""
-	}
-	name, err := filepath.Rel(w.From, w.Job.Path)
-	if err != nil || strings.HasPrefix(name, "..") {
-		return ""
-	}
-	return string(format.Unified("a/"+name, text, "b/"+name, next))
+	return w.changed(func(text []byte) ([]byte, error) { return patch.SetTOML(text, path, value) })
 }
 
 // start is the command that starts the job in a new run.
@@ -336,7 +333,7 @@ func (w *NextWriter) planned(p *Prepared, step strategy.NextStep) (command, diff
 	}
 	r := p.Resolved
 	plan, turned := p.split(step.Plan)
-	change, err := r.recipe.Edit(r.command, plan, r.at)
+	change, err := r.recipe.Without(strategy.MicroBatchSize).Edit(r.command, plan, r.at)
 	if err != nil || len(turned)+len(change.Calls) > 0 {
 		return "", ""
 	}

@@ -35,7 +35,7 @@ func nextWriter(t *testing.T, dir string, knobs map[string]any, words ...string)
 		t.Fatal(err)
 	}
 	return &NextWriter{Prepared: p, Typed: words, Dir: filepath.Join(dir, ".gpurun", "train", "r1"), From: dir, Mask: mask.New(p.Job.Argv, p.Environ()),
-		Keep: func(string) (string, error) { return filepath.Join(dir, "next.patch"), nil }}
+		Keep: func(int, string) (string, error) { return filepath.Join(dir, "next.patch"), nil }}
 }
 
 // A run of a Slurm job continues when the job is requeued: gpurun resume would train on the login node.

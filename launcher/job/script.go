@@ -241,7 +241,7 @@ func (s Inspected) judge(ctx context.Context, c recipeChoice) (recipeChoice, err
 	if why := found.Unequal(of.Computed()); why != "" {
 		c.recipe.Knobs = maps.Clone(c.recipe.Knobs)
 		micro := c.recipe.Knobs[strategy.MicroBatchSize]
-		micro.Unless = append(slices.Clip(micro.Unless), format.Condition{Always: true, Reason: why})
+		micro.Unless = append(slices.Clip(micro.Unless), script.Against(why))
 		c.recipe.Knobs[strategy.MicroBatchSize] = micro
 	}
 	own, computed := found.LibraryLoss()

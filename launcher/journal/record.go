@@ -87,9 +87,13 @@ func ReadHints(dir string) (hints []string, ok bool) {
 	return hints, err == nil
 }
 
-// KeepPatch writes a diff of the job's files into the run directory, and returns its path.
-func KeepPatch(dir, diff string) (string, error) {
-	path := filepath.Join(dir, "next.patch")
+// KeepPatch writes the nth diff of the job's files, from 0, into the run directory, and returns its path.
+func KeepPatch(dir string, n int, diff string) (string, error) {
+	name := "next.patch"
+	if n > 0 {
+		name = fmt.Sprintf("next-%d.patch", n+1)
+	}
+	path := filepath.Join(dir, name)
 	return path, private.WriteCopy(path, []byte(diff), private.Mode)
 }
 

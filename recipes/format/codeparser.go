@@ -1,6 +1,7 @@
 package format
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -70,6 +71,9 @@ func (p *Parser) Complete() bool { return p != nil && !p.open && len(p.options) 
 
 // Incomplete records that sources which define arguments were not read.
 func (p *Parser) Incomplete() { p.open = true }
+
+// Names lists the names of its arguments, sorted.
+func (p *Parser) Names() []string { return slices.Sorted(maps.Keys(p.options)) }
 
 // Has reports whether there is an argument. With dashes, dashes and underscores inside a name are
 // the same.

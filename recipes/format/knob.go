@@ -114,6 +114,10 @@ type Condition struct {
 	Unknown bool
 	// Missing: it counts only if the command has none of the knob's places.
 	Missing bool
+	// Against is what speaks against a change that the job could make: the training would be
+	// another one. Floor: a minimum by the user allows it.
+	Against string
+	Floor   bool
 	// Is are the words that count; nil: any.
 	Is []string
 	// Values are the knob's values that are ruled out; nil: all.

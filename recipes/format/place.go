@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -356,7 +357,7 @@ func (knob Knob) Lacking(d *Draft, places []Place, value strategy.Value) string 
 // stronger than the recipe's. unknown is the reason why there is none.
 func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unknown string) {
 	if knob.Own {
-		return knob.Default, ""
+		return cmp.Or(knob.Default, d.ownDefault(k, knob)), ""
 	}
 	for _, p := range knob.Places {
 		if p.Present(d) {
@@ -379,6 +380,21 @@ func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unk
 		}
 	}
 	return knob.Default, ""
+}
+
+// ownDefault is the default of the job's own parser for an argument that the user named; empty if it
+// is not known.
+func (d *Draft) ownDefault(k strategy.Knob, knob Knob) strategy.Value {
+	for _, p := range knob.Places {
+		for _, name := range p.spellings() {
+			if v, has := d.Original.Parser.Default(name); has && v.Known && !v.None {
+				if value, err := p.Understand(k, v.Text); err == nil {
+					return value
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // parserDefault is a default that the job's own sources give to an argument.

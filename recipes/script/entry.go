@@ -192,7 +192,7 @@ func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 	knob.Confirm = true
 	knob.Reported = knob.Given && found.Knob == strategy.MicroBatchSize
 	if found.Refusal != "" {
-		knob.Unless = append(knob.Unless, format.Condition{Always: true, Reason: found.Refusal})
+		knob.Unless = append(knob.Unless, Against(found.Refusal))
 	}
 	return knob, ""
 }

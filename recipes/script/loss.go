@@ -6,11 +6,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // bounded explains how a user can allow a smaller micro batch anyway.
 const bounded = "; to allow it, write how small it may be in train.toml: min = … for micro_batch_size in [knobs]"
+
+// Against is the condition that a training speaks against any change of a knob.
+func Against(reason string) format.Condition {
+	plain, floor := strings.CutSuffix(reason, bounded)
+	return format.Condition{Always: true, Reason: reason, Against: plain, Floor: floor}
+}
 
 // unknownLoss is the reason why the class of a job with an unknown loss is not exact.
 const unknownLoss = "the loss was not recognised"
