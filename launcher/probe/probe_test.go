@@ -130,6 +130,9 @@ func TestEndIsReported(t *testing.T) {
 		{name: "SystemExit with words", script: "import sys; sys.exit('no data')", code: 1},
 		{name: "SystemExit out of an exception", script: "try:\n  1/0\nexcept Exception as e: raise SystemExit(4)", code: 4},
 		{name: "KeyboardInterrupt", script: "raise KeyboardInterrupt()", code: -1},
+		{name: "interrupt in a callback", code: -1, script: "import os, signal, weakref\nclass A: pass\na = A()\nr = weakref.ref(a, lambda _: (os.kill(os.getpid(), signal.SIGINT), [i for i in range(9)]))\ndel a\nimport time\ntime.sleep(60)\nos._exit(7)"},
+		{name: "interrupt in a finalizer", code: -1, script: "import os, signal\nclass A:\n  def __del__(self): os.kill(os.getpid(), signal.SIGINT)\na = A()\ndel a\nimport time\ntime.sleep(60)\nos._exit(7)"},
+		{name: "exception in a finalizer", code: 7, script: "import os\nclass A:\n  def __del__(self): 1/0\na = A()\ndel a\nos._exit(7)"},
 		{name: "os._exit", script: "import os; os._exit(3)", code: 3},
 		{name: "thread", script: "import threading\nt = threading.Thread(target=lambda: 1/0); t.start(); t.join()"},
 		{name: "thread without threading", script: "import _thread, time\nl = _thread.allocate_lock(); l.acquire()\ndef f():\n  try: 1/0\n  finally: l.release()\n_thread.start_new_thread(f, ()); l.acquire(); time.sleep(0.05)"},
@@ -309,7 +312,7 @@ func TestPythonLooksAsWithoutTheHook(t *testing.T) {
 import os, site, sys
 print(sys.path, sorted(set(sys.modules) - {'atexit'}), sorted(sys.path_importer_cache))
 print(sorted((k, v) for k, v in os.environ.items() if not k.startswith("_")))
-print(sys.excepthook is sys.__excepthook__, getattr(sys.modules.get("sitecustomize"), "__file__", None))
+print(sys.excepthook is sys.__excepthook__, sys.unraisablehook is sys.__unraisablehook__, getattr(sys.modules.get("sitecustomize"), "__file__", None))
 def f(): raise ValueError("bad")
 f()
 `

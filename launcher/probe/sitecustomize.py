@@ -134,6 +134,19 @@ def watch(where, names):
             pass
         previous(kind, value, trace)
 
+    def again(signal):
+        time.sleep(.01)
+        signal.pthread_kill(thread, signal.SIGINT)
+
+    def unraisablehook(unraisable):
+        # An interrupt that arrives in a callback of a weak reference or in a
+        # finalizer would be ignored. A thread raises it again after that.
+        kind = unraisable.exc_type
+        if kind is None or not issubclass(kind, KeyboardInterrupt) or os.getpid() != pid or get_ident() != thread:
+            ignored(unraisable)
+        else:
+            __import__("_thread").start_new_thread(again, (__import__("_signal"),))
+
     def at_exit():
         # The program may have put a hook of its own in place of this one. Python
         # keeps what it handed to the hook.
@@ -152,6 +165,11 @@ def watch(where, names):
     if previous is sys.__excepthook__:
         sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
+    if sys.version_info >= (3, 8):
+        ignored = sys.unraisablehook
+        if ignored is sys.__unraisablehook__:
+            sys.__unraisablehook__ = unraisablehook
+        sys.unraisablehook = unraisablehook
     atexit.register(at_exit)
 
 
