@@ -91,7 +91,7 @@ func (s *situation) shortage() (shortage, bool) {
 }
 
 // heldWords is a sum: "held between steps: parameters 12.0 + gradients 12.0 + optimizer states
-// 24.0 = 48.0 of 38.9 GiB that can be used".
+// 24.0 = 48.0 of 38.9 GiB usable".
 func heldWords(h memory.Held, room int64) string {
 	size, unit := memory.Unit(h.Sum(), room)
 	var parts []string
@@ -103,7 +103,7 @@ func heldWords(h memory.Held, room int64) string {
 			parts = append(parts, part.name+" "+size(part.bytes))
 		}
 	}
-	return fmt.Sprintf("held between steps: %s = %s of %s%s that can be used", strings.Join(parts, " + "), size(h.Sum()), size(room), unit)
+	return fmt.Sprintf("held between steps: %s = %s of %s%s usable", strings.Join(parts, " + "), size(h.Sum()), size(room), unit)
 }
 
 // enough returns how much memory would do for a plan.

@@ -78,7 +78,7 @@ func TestNoRelaunchThatItsPredictionExcludes(t *testing.T) {
 // TestStatesThatCannotFit: a model of 6.0 GiB of states ends at once with the arithmetic, unless a
 // shard or an offload that is allowed would make it fit.
 func TestStatesThatCannotFit(t *testing.T) {
-	const arithmetic = "held between steps: parameters 1.5 + gradients 1.5 + optimizer states 3.0 = 6.0 of 4.7 GiB that can be used, after every allowed shard and offload"
+	const arithmetic = "held between steps: parameters 1.5 + gradients 1.5 + optimizer states 3.0 = 6.0 of 4.7 GiB usable, after every allowed shard and offload"
 	sharding := gpt(4)
 	sharding.Knobs[Sharding] = Range{Values: []Value{"none", "fsdp"}}
 	never := predicting(func(p *Policy) { p.Never = []string{"shard"} })

@@ -133,7 +133,7 @@ func TestNextSteps(t *testing.T) {
 		},
 		"states that cannot fit": {
 			predicting(nil), batchOnly(), []Attempt{failedAt(0, batch, 5<<30)}, patchable,
-			[]string{"hardware: held between steps: parameters 1.5 + gradients 1.5 + optimizer states 3.0 = 6.0 of 4.9 GiB that can be used, after every allowed shard and offload; "},
+			[]string{"hardware: held between steps: parameters 1.5 + gradients 1.5 + optimizer states 3.0 = 6.0 of 4.9 GiB usable, after every allowed shard and offload; "},
 		},
 		"a ceiling below the states": {
 			predicting(nil), capped, []Attempt{failedAt(0, sixteen, 5<<30)}, nil,

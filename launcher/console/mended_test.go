@@ -42,7 +42,7 @@ func TestRememberedPlanIsProposed(t *testing.T) {
 
 // The method of libraries' models is in the hint only if the job's code uses such a library.
 func TestHintOfCheckpointingIsForTheModel(t *testing.T) {
-	for own, want := range map[bool]string{true: "call torch.utils.checkpoint.checkpoint(", false: "call model.gradient_checkpointing_enable() where the model has it, or torch.utils.checkpoint.checkpoint("} {
+	for own, want := range map[bool]string{true: "and call torch.utils.checkpoint.checkpoint(", false: "call model.gradient_checkpointing_enable() where the model has it, or import torch.utils.checkpoint and call torch.utils.checkpoint.checkpoint("} {
 		got := (paste{model.Proposal{Turned: strategy.Plan{strategy.ActivationCheckpointing: "full"}, OwnModel: own, Unchanged: true}}).hints()
 		if len(got) != 1 || !strings.Contains(got[0], want) {
 			t.Errorf("%q, want %q", got, want)

@@ -70,7 +70,7 @@ func TestEndFitsAScreen(t *testing.T) {
 		v.Next = []model.NextStep{
 			{Kind: strategy.NextPatch, Reason: "adds the arguments", Command: "git apply next.patch && " + command, Diff: diff(test.diff)},
 			{Kind: strategy.NextPolicy, Reason: "allows precision fp32→bf16", Command: command},
-			{Kind: strategy.NextHardware, Reason: "held between steps: parameters 154 = 462 of 436 MiB that can be used"},
+			{Kind: strategy.NextHardware, Reason: "held between steps: parameters 154 = 462 of 436 MiB usable"},
 		}
 		show(p, launcher.Finished{Verdict: v})
 		_, end, found := strings.Cut(out.String(), "gpurun: summary: ")

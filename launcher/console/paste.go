@@ -46,11 +46,11 @@ func (p paste) hints() []string {
 }
 
 // ofLibraries is the part of a hint that only models of libraries have.
-const ofLibraries = "model.gradient_checkpointing_enable() where the model has it, or "
+const ofLibraries = "call model.gradient_checkpointing_enable() where the model has it, or "
 
 // inCode describes how a job itself can set what gpurun set in its process.
 var inCode = map[strategy.Knob]string{
-	strategy.ActivationCheckpointing: "to have it without gpurun, call " + ofLibraries + "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block",
+	strategy.ActivationCheckpointing: "to have it without gpurun, " + ofLibraries + checkpointCall + "each block",
 	strategy.ForwardParts:            "there is no setting for it in PyTorch; a smaller micro batch with more accumulation needs as little memory without gpurun; gpurun init --patch gives a script arguments for both",
 	strategy.OffloadActivations:      "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
 	strategy.LossParts:               "to have it without gpurun, compute the loss of a part of the rows at a time, each in torch.utils.checkpoint.checkpoint",
@@ -60,15 +60,29 @@ var inCode = map[strategy.Knob]string{
 
 // checkpointing describes how a model can recompute its activations.
 func checkpointing(m *strategy.Model) string {
-	blocks := "each block"
-	switch {
-	case m.Switch != "":
+	if m.Switch != "" {
 		return fmt.Sprintf("to have it without gpurun, call %s() of the model (%s)", m.Switch, m.Class)
-	case len(m.Blocks) > 0:
-		blocks = fmt.Sprintf("each %s of %s", m.Blocks[0].Class, inPython(m.Blocks[0].Path))
 	}
-	return "to have it without gpurun, call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on " + blocks
+	blocks := "each block"
+	for i, list := range m.Blocks {
+		switch {
+		case i == 0:
+			blocks = ""
+		case i == mostLists:
+			return "to have it without gpurun, " + checkpointCall + blocks + " and of other lists"
+		default:
+			blocks += " and "
+		}
+		blocks += fmt.Sprintf("each %s of %s", list.Class, inPython(list.Path))
+	}
+	return "to have it without gpurun, " + checkpointCall + blocks
 }
+
+// mostLists is how many lists of blocks a hint names.
+const mostLists = 3
+
+// checkpointCall is how to recompute what a block computes; what it is called on follows.
+const checkpointCall = "import torch.utils.checkpoint and call torch.utils.checkpoint.checkpoint(block, *arguments, use_reentrant=False) in place of "
 
 // inPython writes the path of a module as code: 0.layers is model[0].layers.
 func inPython(path string) string {

@@ -100,14 +100,15 @@ func TestVariablesStay(t *testing.T) {
 // TestCheckpointingHintNamesWhatTheModelHas: its method, its blocks, or neither.
 func TestCheckpointingHintNamesWhatTheModelHas(t *testing.T) {
 	for want, m := range map[string]*strategy.Model{
-		"call set_grad_checkpointing() of the model (VisionTransformer)":                                              {Class: "VisionTransformer", Switch: "set_grad_checkpointing", Blocks: []strategy.Blocks{{Path: "blocks", Class: "Block", Count: 12}}},
-		"call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each Layer of model.encoder.layers": {Class: "Net", Blocks: []strategy.Blocks{{Path: "encoder.layers", Class: "Layer", Count: 4}}},
-		"call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each Layer of model[0]":             {Class: "Sequential", Blocks: []strategy.Blocks{{Path: "0", Class: "Layer", Count: 4}}},
-		"call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block":                         {Class: "Net"},
+		"call set_grad_checkpointing() of the model (VisionTransformer)": {Class: "VisionTransformer", Switch: "set_grad_checkpointing", Blocks: []strategy.Blocks{{Path: "blocks", Class: "Block", Count: 12}}},
+		"import torch.utils.checkpoint and call torch.utils.checkpoint.checkpoint(block, *arguments, use_reentrant=False) in place of each Layer of model.encoder.layers": {Class: "Net", Blocks: []strategy.Blocks{{Path: "encoder.layers", Class: "Layer", Count: 4}}},
+		"import torch.utils.checkpoint and call torch.utils.checkpoint.checkpoint(block, *arguments, use_reentrant=False) in place of each Layer of model[0]":             {Class: "Sequential", Blocks: []strategy.Blocks{{Path: "0", Class: "Layer", Count: 4}}},
+		"import torch.utils.checkpoint and call torch.utils.checkpoint.checkpoint(block, *arguments, use_reentrant=False) in place of each block":                         {Class: "Net"},
+		"in place of each Layer of model.encoder.layers and each Head of model.heads and each C of model.c and of other lists":                                            {Class: "Net", Blocks: []strategy.Blocks{{Path: "encoder.layers", Class: "Layer"}, {Path: "heads", Class: "Head"}, {Path: "c", Class: "C"}, {Path: "d", Class: "D"}}},
 	} {
 		proposal := model.Proposal{Turned: strategy.Plan{strategy.ActivationCheckpointing: "full"}, Unchanged: true, Model: m}
 		hints := paste{proposal}.hints()
-		if len(hints) != 1 || !strings.HasSuffix(hints[0], "inside the process; to have it without gpurun, "+want) {
+		if len(hints) != 1 || !strings.HasSuffix(hints[0], want) {
 			t.Errorf("%q, want %q", hints, want)
 		}
 	}

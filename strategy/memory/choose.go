@@ -255,7 +255,7 @@ func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string
 		host := whole(float64(max(p.Host, p.Pinned)) * float64(max(f.device.LocalRanks, 1)))
 		return fmt.Sprintf("needs %s of free host memory", Of(host, host, f.device.Host))
 	case !r.fits():
-		return fmt.Sprintf("needs %s that can be used", Of(p.Mean, p.Bound, r.room))
+		return fmt.Sprintf("needs %s usable", Of(p.Mean, p.Bound, r.room))
 	case best < 0:
 		return ""
 	}
