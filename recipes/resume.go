@@ -25,8 +25,12 @@ func (r Recipe) ResumeGlob(cmd Command) (glob string, ok bool) {
 	return glob, known && glob != "" && !r.cannotResume(d)
 }
 
-// cannotResume reports whether the job's parser has none of the arguments that resume.
+// cannotResume reports whether the job's parser has none of the arguments that resume, or whether
+// its code puts the checkpoints elsewhere.
 func (r Recipe) cannotResume(d *format.Draft) bool {
+	if !r.Resume.Own && slices.ContainsFunc(r.Resume.Elsewhere, func(p format.Place) bool { return p.SetInCode(d) }) {
+		return true
+	}
 	return !r.Resume.Own && slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.WordOption) bool { return !o.Override && d.Lacks(o.Name) != "" })
 }
 
@@ -100,8 +104,11 @@ func filled(d *format.Draft, text string) (string, bool) {
 // resumeValue is one of the recipe's [resume.values].
 func resumeValue(d *format.Draft, name string) (string, bool) {
 	for _, p := range d.Existing(d.Recipe.Resume.Values[name]) {
-		if word, found, err := p.Read(d); err == nil && found && word != nil {
+		switch word, found, err := p.Read(d); {
+		case err == nil && found && word != nil:
 			return fmt.Sprint(word), true
+		case err != nil && p.SetInCode(d):
+			return "", false // the code computes it
 		}
 	}
 	value, given := d.Recipe.Resume.Defaults[name]

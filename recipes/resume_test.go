@@ -30,6 +30,23 @@ func TestResumeGlob(t *testing.T) {
 	}
 }
 
+// TestResumeGlobOfLightning: a logger or a callback of the code puts the checkpoints into a folder of its own.
+func TestResumeGlobOfLightning(t *testing.T) {
+	for code, want := range map[string]string{
+		"pl.Trainer()": "./lightning_logs/version_*/checkpoints/*.ckpt",
+		"pl.Trainer(default_root_dir='out', logger=True)":      "out/lightning_logs/version_*/checkpoints/*.ckpt",
+		"pl.Trainer(default_root_dir=args.dir)":                "",
+		"pl.Trainer(logger=TensorBoardLogger('tb'))":           "",
+		"pl.Trainer(callbacks=[ModelCheckpoint()])":            "./lightning_logs/version_*/checkpoints/*.ckpt",
+		"pl.Trainer(callbacks=[ModelCheckpoint(dirpath='c')])": "",
+	} {
+		cmd := recipes.Command{Argv: []string{"x.py"}, Script: []byte("import lightning.pytorch as pl\nfrom lightning.pytorch.callbacks import ModelCheckpoint\n" + code + "\n")}
+		if glob, ok := catalogued(t, "lightning-code").ResumeGlob(parsed(t, cmd)); ok != (want != "") || ok && glob != want {
+			t.Errorf("%s: %q, %t; want %q", code, glob, ok, want)
+		}
+	}
+}
+
 // TestResumeFromTrainerState: the Trainer takes its batch size from the checkpoint, so the
 // checkpoint is copied with the new one.
 func TestResumeFromTrainerState(t *testing.T) {

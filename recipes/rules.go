@@ -98,7 +98,7 @@ var givenToAccelerator = map[string][]strategy.Knob{
 	},
 }
 
-func readAcceleratorCall(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+func readAcceleratorCall(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	for _, call := range d.Original.Code.Calls("Accelerator", "accelerate.Accelerator") {
 		for keyword, knobs := range givenToAccelerator {
 			value, given := call.Keyword[keyword]
@@ -107,7 +107,10 @@ func readAcceleratorCall(d *format.Draft, _ strategy.Plan, ranges map[strategy.K
 			}
 			for _, knob := range knobs {
 				if r, there := ranges[knob]; there && r.Absent == "" && !argumentOf(value.Code, d, knob) {
-					ranges[knob] = strategy.Range{Absent: fmt.Sprintf("the script gives the Accelerator %s, which is stronger than the launcher's", keyword)}
+					ranges[knob] = strategy.Range{Absent: fmt.Sprintf("the script gives the Accelerator %s, which is stronger than the launcher's", keyword), Told: knob == strategy.Precision}
+					if knob == strategy.Precision {
+						delete(plan, knob) // the process reports it
+					}
 				}
 			}
 		}

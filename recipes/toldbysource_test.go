@@ -23,13 +23,17 @@ func TestAcceleratorCall(t *testing.T) {
 		if strings.HasPrefix(call, "def ") {
 			cmd.Script = []byte(call + "\n")
 		}
-		_, ranges, err := catalogued(t, "accelerate").Read(parsed(t, cmd), recipes.Topology{Ranks: 2})
+		plan, ranges, err := catalogued(t, "accelerate").Read(parsed(t, cmd), recipes.Topology{Ranks: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if absent := ranges[strategy.Precision].Absent; (absent == "") != turned {
-			t.Errorf("%s: precision %q", call, absent)
+		if absent := ranges[strategy.Precision].Absent; (absent == "") != turned || (plan[strategy.Precision] == "fp32") != turned {
+			t.Errorf("%s: precision %q, %q", call, plan[strategy.Precision], absent)
 		}
+	}
+	own := recipes.Command{Argv: []string{"train.py", "--mixed-precision", "bf16"}, Script: []byte("import accelerate\na = accelerate.Accelerator(mixed_precision=args.mixed_precision)\n")}
+	if plan, _, err := catalogued(t, "accelerate").Read(parsed(t, own), recipes.Topology{Ranks: 1}); err != nil || plan[strategy.Precision] != "" {
+		t.Errorf("the script's own argument: %v, %v", plan, err)
 	}
 	plugin := recipes.Command{Argv: []string{"train.py"}, Env: env, Script: []byte("Accelerator(deepspeed_plugin=plugin)\n")}
 	_, ranges, err := catalogued(t, "accelerate").Read(parsed(t, plugin), recipes.Topology{Ranks: 2})

@@ -124,7 +124,7 @@ func (s *situation) partsRanOut() (n int) {
 }
 
 // wholeModel is the reason why sharding and parts of the forward exclude each other.
-const wholeModel = "each part of the batch needs the whole model on the rank, and the ranks share it"
+const wholeModel = "each part of the batch has its own backward pass, and the ranks share gradients or parameters"
 
 func smallerBatch(s *situation) ([]Plan, string) {
 	evaluates := s.diagnosis.Phase == cause.Eval && !s.evaluatesAlike()

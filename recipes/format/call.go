@@ -90,6 +90,14 @@ func (c called) Read(d *Draft) (any, bool, error) {
 	return literalOf(v.Text), true, nil
 }
 
+// set reports whether one of the calls gives the keyword a value other than None and True.
+func (c called) set(d *Draft) bool {
+	return slices.ContainsFunc(c.calls(d), func(call CodeCall) bool {
+		v, given := call.Given(c.keyword)
+		return given && !v.None && !(v.Known && v.Text == "True")
+	})
+}
+
 // literalOf converts a literal of Python to its JSON form.
 func literalOf(text string) any {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {

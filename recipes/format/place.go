@@ -71,6 +71,12 @@ type Place struct {
 	Implied strategy.Value
 }
 
+// SetInCode reports whether a call in the job's code sets the place.
+func (p Place) SetInCode(d *Draft) bool {
+	c, ok := p.PlaceKind.(called)
+	return ok && c.set(d)
+}
+
 // Needs names what a command has to have so that the place exists.
 func (p Place) Needs() string {
 	if in := p.InFile(); in != nil && len(in.vias) > 0 {

@@ -97,6 +97,9 @@ type Resume struct {
 	// Also are settings with which the job resumes, in addition to Args: "{latest}" in a value is
 	// the checkpoint.
 	Also []Setting
+	// Elsewhere are arguments of calls in the job's code with which its checkpoints are not where
+	// Latest says.
+	Elsewhere []Place
 	// Values are places whose text Latest and Args use, alternatives each.
 	Values map[string][]Place
 	// Defaults are the texts of Values that no place has.

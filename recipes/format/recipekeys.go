@@ -94,6 +94,7 @@ var resumeSpecs = []spec[Resume]{
 	{"data", "what the job does with the samples that it has seen, if it does not continue with the next; `\"kept\"`: it does, whatever the micro batch", func(r *Resume) any { return &r.Data }, ""},
 	{"shifts", "what a changed knob does to the place in the data", func(r *Resume) any { return leaf(r.readShifts) }, ""},
 	{"values", "places, and a default, for `{name}` in the texts of this table", func(r *Resume) any { return resumeValues{r} }, ""},
+	{"unless", "arguments of calls with which the checkpoints are in a folder that the recipe does not know", func(r *Resume) any { return &r.Elsewhere }, ""},
 	{"also", "settings that resume, besides `args`, with `{latest}` in a value", func(r *Resume) any { return &r.Also }, ""},
 }
 
