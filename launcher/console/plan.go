@@ -47,11 +47,7 @@ type Survey struct {
 func (v Survey) Show(out io.Writer, m *mask.Masker) error {
 	page := NewPage(out, m)
 	page.Printf("job %s: %s, recipe %s, %s\n", v.Job, v.Launches, v.Recipe, v.Place)
-	kind := ""
-	if v.Plain {
-		kind = ", a process without a rank"
-	}
-	page.Printf("  ranks: %d%s: %s\n", v.Ranks, kind, v.Why)
+	page.Printf("  ranks: %d: %s\n", v.Ranks, v.Why)
 	for _, line := range v.Evidence {
 		page.Printf("  recognised by: %s\n", line)
 	}
@@ -86,16 +82,32 @@ func (v Survey) knobs(page *Page, out io.Writer) error {
 	page.Printf("\nplan:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows, said := page.On(table), false
+	var texts []string
+	unknown := map[string][]string{} // by the reason why there is no value
 	for _, k := range strategy.Knobs {
-		if value := v.Value(k); value != "" {
+		value := v.Value(k)
+		said = said || value != ""
+		switch {
+		case value == "":
+		case v.Plan[k] != "":
 			rows.Printf("  %s\t%s\n", k, value)
-			said = true
+		default:
+			if unknown[value] == nil {
+				texts = append(texts, value)
+			}
+			unknown[value] = append(unknown[value], string(k))
 		}
 	}
 	if !said {
 		page.Printf("  gpurun does not know this job: no recipe matches, and there is no [knobs] table (gpurun recipes lists the frameworks)\n")
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, text := range texts {
+		page.Printf("  %s: %s\n", strings.Join(unknown[text], ", "), text)
+	}
+	return nil
 }
 
 // rungs lists the remedies that can be taken in their order, then the others, a line for each reason.

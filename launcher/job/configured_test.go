@@ -24,7 +24,7 @@ func TestConfiguredBatch(t *testing.T) {
 		phases = torch + parse + "opt = yaml.safe_load(open(args.config))\ndef make(dataset_opt):\n    return DataLoader(data, batch_size=dataset_opt['per_gpu_batch'], shuffle=True)\nfor phase, dataset_opt in opt['datasets'].items():\n    if phase == 'train':\n        train_loader = make(dataset_opt)\n" + train
 		dict   = torch + "def defaults():\n    return dict(batch_size=1, lr=1e-4)\np = argparse.ArgumentParser()\nfor k, v in defaults().items():\n    p.add_argument('--' + k, default=v, type=type(v))\nargs = p.parse_args()\ntrain_loader = DataLoader(data, batch_size=args.batch_size, shuffle=True)\n" + train
 	)
-	const reported = "the job's process will report it"
+	const reported = "to be reported by the job's process"
 	for name, test := range map[string]struct {
 		files map[string]string
 		words string

@@ -29,21 +29,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 		Quoted: t.quoted, From: t.from, Phase: p.phase, Rank: seg.rank, Device: p.device,
 		Stream: s.stream, Line: s.line + 1, Text: clip(strings.TrimSpace(seg.text), textLimit),
 	}
-	if at.Phase == "" && (t.open || raised || t.frames > 0) {
-		at.Phase = t.tracker.result()
-	}
-	if at.Phase == NoPhase && at.Code == CUDAOOM {
-		at.Phase = t.tracker.suggestion() // only computing takes a device's memory there
-	}
-	if at.Phase == "" {
-		at.Phase = NoPhase
-	}
-	if at.Code == Preempted || at.Text != "" && strings.Contains(at.Text, "DataLoader worker") {
-		at.Phase = NoPhase // a signal can arrive in any phase
-	}
-	if (at.Code == NCCLError || at.Code == NCCLTimeout) && t.tracker.collective && !t.tracker.firm {
-		at.Phase = Collective // part of any phase
-	}
+	at.setPhase(&t, raised)
 	if raised {
 		at.Traceback = t.kept()
 	}
@@ -72,6 +58,25 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	s.give(at)
 	if at.Code.OutOfMemory() || at.Code == PortInUse || at.Weight == WeightCause || at.Raised && at.Weight != WeightSymptom {
 		s.remind(w, at, raised && t.top)
+	}
+}
+
+// setPhase completes the phase by the traceback.
+func (at *Finding) setPhase(t *traceback, raised bool) {
+	if at.Phase == "" && (t.open || raised || t.frames > 0) {
+		at.Phase = t.tracker.result()
+	}
+	if at.Phase == NoPhase && at.Code == CUDAOOM {
+		at.Phase = t.tracker.suggestion() // only computing takes a device's memory there
+	}
+	if at.Phase == "" {
+		at.Phase = NoPhase
+	}
+	if at.Code == Preempted || at.Text != "" && strings.Contains(at.Text, "DataLoader worker") {
+		at.Phase = NoPhase // a signal can arrive in any phase
+	}
+	if (at.Code == NCCLError || at.Code == NCCLTimeout) && t.tracker.collective && !t.tracker.firm {
+		at.Phase = Collective // part of any phase
 	}
 }
 
