@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -143,6 +144,14 @@ func (v Survey) rungs(page *Page, out io.Writer) error {
 	return nil
 }
 
+// measured is a measured peak in bytes, for people; empty if it is not known.
+func measured(peak int64) string {
+	if peak <= 0 {
+		return ""
+	}
+	return strategy.GiB(peak) + " measured"
+}
+
 // candidatesShown is how many plans the page shows; the JSON has all of them.
 const candidatesShown = 12
 
@@ -154,6 +163,9 @@ func (v Survey) candidates(page *Page, out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows := page.On(table)
 	rows.Printf("  predicted peak\ts a step\tplan\tverdict\n")
+	if r := v.Recalled; r != nil && !slices.ContainsFunc(v.Candidates, func(c strategy.Candidate) bool { return len(c.Plan.Changed(r.Plan)) == 0 }) {
+		rows.Printf("  %s\t–\t%s\tfitted; the next run starts with it\n", cmp.Or(measured(r.Peak), "–"), r.Changed)
+	}
 	for _, c := range v.Candidates[:min(len(v.Candidates), candidatesShown)] {
 		plan, seconds := v.Plan.Changed(c.Plan).String(), "–"
 		if plan == "" {
