@@ -112,7 +112,7 @@ func (a ArmedRung) words() string {
 	if a.Parts > 0 {
 		word += fmt.Sprintf(" in %d parts", a.Parts)
 	}
-	return fmt.Sprintf("%s (from the beginning with inputs of %d elements or a longest dimension of %d)", word, a.Elements, a.Longest)
+	return fmt.Sprintf("%s (from the beginning with inputs of at least %d elements, or a dimension of %d)", word, a.Elements, a.Longest)
 }
 
 // An ArmedRung is a remedy in place that calls of these sizes need: see InPlace.
@@ -316,7 +316,7 @@ func KeptInPlace(all []RankInPlace) (kept Plan, words string) {
 		} else if values := row.turns[0].words(); len(values) > 0 {
 			kept = kept.With(Plan{row.turns[0]: values[len(values)-1]})
 		}
-		lines = append(lines, fmt.Sprintf("calls with inputs of %d elements or a longest dimension of %d, and larger ones, %s: %s", sizes.Elements, sizes.Longest, did, cost))
+		lines = append(lines, fmt.Sprintf("calls with inputs of at least %d elements, or a dimension of %d, %s: %s", sizes.Elements, sizes.Longest, did, cost))
 	}
 	if len(lines) > 0 {
 		words = "changed in the process, with the same training: " + strings.Join(lines, "; ")
@@ -371,7 +371,7 @@ func (r RankInPlace) Sentence(tokens bool) string {
 	case tokens && r.Longest > 0:
 		words += fmt.Sprintf("; steps with inputs of %d tokens and more are %s from here on", r.Longest, from)
 	case r.Elements > 0 || r.Longest > 0:
-		words += fmt.Sprintf("; steps with inputs of %d elements or a longest dimension of %d are %s from here on", r.Elements, r.Longest, from)
+		words += fmt.Sprintf("; steps with inputs of at least %d elements, or a dimension of %d, are %s from here on", r.Elements, r.Longest, from)
 	}
 	return words
 }
@@ -383,7 +383,7 @@ func (r InPlace) remedy() (with, from string) {
 	case r.Phase == "optimizer":
 		return "one parameter at a time", ""
 	case r.Rung == RungCheckpointing:
-		return "with recomputed blocks", "recomputed"
+		return "with activation checkpointing", "recomputed"
 	case r.Rung == RungOffloadActivations:
 		return "with its activations in host memory", "offloaded"
 	case r.Rung == RungLossParts:

@@ -20,7 +20,7 @@ func changeable() Job {
 	}}
 }
 
-// repeat is a step of a rank that was done again with recomputed blocks.
+// repeat is a step of a rank that was done again with activation checkpointing.
 func repeat(rank, step int, elements, longest int64) RankInPlace {
 	return RankInPlace{rank, InPlace{Rung: RungCheckpointing, Phase: "forward", Step: step, LastStep: step, Times: 1, Elements: elements, Longest: longest}}
 }
@@ -186,7 +186,7 @@ func TestCostOfRepeats(t *testing.T) {
 	if steps, took := InPlaceCost([]RankInPlace{a, b, c}); steps != 5 || took != secondsOf(2.75) {
 		t.Errorf("%d steps, %s", steps, took)
 	}
-	want := "memory ran out in 5 steps, done again in place with recomputed blocks, which took 2.75 s"
+	want := "memory ran out in 5 steps, done again in place with activation checkpointing, which took 2.75 s"
 	if got := InPlaceWords([]RankInPlace{a, b, c}); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -195,7 +195,7 @@ func TestCostOfRepeats(t *testing.T) {
 		r.Rung, r.Parts = RungSplit, parts
 		return r
 	}
-	if got := InPlaceWords([]RankInPlace{in(2), a, in(16), in(4)}); !strings.Contains(got, "done again in place with recomputed blocks and in 2 to 16 parts, which took") {
+	if got := InPlaceWords([]RankInPlace{in(2), a, in(16), in(4)}); !strings.Contains(got, "done again in place with activation checkpointing and in 2 to 16 parts, which took") {
 		t.Errorf("parts that grew: %q", got)
 	}
 }
@@ -205,14 +205,14 @@ func TestSentencesAboutRepeats(t *testing.T) {
 	full.Requested, full.Seconds = 2<<30, secondsOf(.29)
 	with := func(change func(*RankInPlace)) RankInPlace { r := full; change(&r); return r }
 	for want, got := range map[string]string{
-		"rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with recomputed blocks (0.29 s); steps with inputs of 4096 tokens and more are recomputed from here on":                          full.Sentence(true),
-		"rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with recomputed blocks (0.29 s); steps with inputs of 65536 elements or a longest dimension of 4096 are recomputed from here on": full.Sentence(false),
-		"rank 1 ran out of memory in forward at step 1841; the step was done again with recomputed blocks (0.29 s)":                                                                                                                  with(func(r *RankInPlace) { r.Requested, r.Elements, r.Longest = 0, 0, 0 }).Sentence(false),
+		"rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with activation checkpointing (0.29 s); steps with inputs of 4096 tokens and more are recomputed from here on":                          full.Sentence(true),
+		"rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with activation checkpointing (0.29 s); steps with inputs of at least 65536 elements, or a dimension of 4096, are recomputed from here on": full.Sentence(false),
+		"rank 1 ran out of memory in forward at step 1841; the step was done again with activation checkpointing (0.29 s)":                                                                                                                  with(func(r *RankInPlace) { r.Requested, r.Elements, r.Longest = 0, 0, 0 }).Sentence(false),
 		"rank 1 ran out of memory in backward at step 1841 (wanted 2.0 GiB); the step was done again in 4 parts (0.29 s); steps with inputs of 4096 tokens and more are split from here on":                                          with(func(r *RankInPlace) { r.Rung, r.Phase, r.Parts = "", "backward", 4 }).Sentence(true),
 		"rank 1 ran out of memory in optimizer at step 1841 (wanted 2.0 GiB); the step was done again one parameter at a time (0.29 s)":                                                                                              with(func(r *RankInPlace) { r.Rung, r.Phase = "", "optimizer" }).Sentence(true),
 		"rank 1 had little memory left for the optimizer's step at step 1841; it is done one parameter at a time (0.29 s)":                                                                                                           with(func(r *RankInPlace) { r.Rung, r.Phase, r.Requested = "", "optimizer", 0 }).Sentence(true),
-		"rank 1 had little memory left for the loss at step 1841; the forward pass was done again with recomputed blocks (0.29 s); steps with inputs of 4096 tokens and more are recomputed from here on":                            with(func(r *RankInPlace) { r.Phase, r.Requested = "loss", 0 }).Sentence(true),
-		"rank 1 ran out of memory in forward 12 more times, the last time at step 1900; the steps were done again with recomputed blocks (0.29 s in all)":                                                                            with(func(r *RankInPlace) { r.LastStep = 1900 }).Repeats(12),
+		"rank 1 had little memory left for the loss at step 1841; the forward pass was done again with activation checkpointing (0.29 s); steps with inputs of 4096 tokens and more are recomputed from here on":                            with(func(r *RankInPlace) { r.Phase, r.Requested = "loss", 0 }).Sentence(true),
+		"rank 1 ran out of memory in forward 12 more times, the last time at step 1900; the steps were done again with activation checkpointing (0.29 s in all)":                                                                            with(func(r *RankInPlace) { r.LastStep = 1900 }).Repeats(12),
 		"rank 1 ran out of memory in forward once more, the last time at step 1841; the steps were done again with its activations in host memory (0.29 s in all)":                                                                   with(func(r *RankInPlace) { r.Rung = RungOffloadActivations }).Repeats(1),
 	} {
 		if got != want {
@@ -226,7 +226,7 @@ func TestTrainedAfterRepeatsInPlace(t *testing.T) {
 	one := repeat(0, 3, 1, 1)
 	one.Seconds = secondsOf(.25)
 	d := Decide(Policy{Mode: Predict, InPlace: true}, changeable(), []Attempt{{Diagnosis: Diagnosis{Rank: -1}, InPlace: []RankInPlace{one}}}, Inventory{})
-	if d.Outcome != Trained || !strings.HasSuffix(d.Reason, "trained; memory ran out in 1 step, done again in place with recomputed blocks, which took 0.25 s") {
+	if d.Outcome != Trained || !strings.HasSuffix(d.Reason, "trained; memory ran out in 1 step, done again in place with activation checkpointing, which took 0.25 s") {
 		t.Errorf("%s: %s", d.Outcome, d.Reason)
 	}
 }

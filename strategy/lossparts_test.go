@@ -72,7 +72,7 @@ func TestForeseenShortagesReadAsSuch(t *testing.T) {
 	for want, one := range map[string]InPlace{
 		"rank 1 had little memory left for the optimizer's step at step 0; it is done one parameter at a time":                       {Phase: "optimizer", Times: 1},
 		"rank 1 ran out of memory in optimizer at step 0 (wanted 2.0 GiB); the step was done again one parameter at a time (0.50 s)": {Phase: "optimizer", Times: 1, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
-		"rank 1 had little memory left for the loss at step 3; the forward pass was done again with recomputed blocks (0.50 s); steps with inputs of 64 elements or a longest dimension of 8 are recomputed from here on": {
+		"rank 1 had little memory left for the loss at step 3; the forward pass was done again with activation checkpointing (0.50 s); steps with inputs of at least 64 elements, or a dimension of 8, are recomputed from here on": {
 			Rung: RungCheckpointing, Phase: "loss", Step: 3, Seconds: Seconds(time.Second / 2), Elements: 64, Longest: 8,
 		},
 		"rank 1 had too little memory for the loss at step 3 (wanted 2.0 GiB); it was computed in parts of its rows (0.50 s)": {Rung: RungLossParts, Phase: "loss", Step: 3, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},

@@ -47,8 +47,8 @@ func TestStepIsDoneAgainInPlace(t *testing.T) {
 	if all := attempt.InPlace; len(all) != 1 || all[0].Rung != strategy.RungCheckpointing || all[0].Times < 1 || all[0].Seconds <= 0 || all[0].Elements <= 0 {
 		t.Errorf("the verdict has %+v", all)
 	}
-	line := regexp.MustCompile(`(?m)^gpurun: rank 0 ran out of memory in (forward|backward) at step \d+ \(wanted [^)]+\); the step was done again with recomputed blocks \(\d+\.\d\d s\); steps with inputs of \d+ elements or a longest dimension of \d+ are recomputed from here on$`)
-	summary := regexp.MustCompile(`(?m)^gpurun:   memory ran out in \d+ steps?, done again in place with recomputed blocks, which took \d+\.\d\d s$`)
+	line := regexp.MustCompile(`(?m)^gpurun: rank 0 ran out of memory in (forward|backward) at step \d+ \(wanted [^)]+\); the step was done again with activation checkpointing \(\d+\.\d\d s\); steps with inputs of at least \d+ elements, or a dimension of \d+, are recomputed from here on$`)
+	summary := regexp.MustCompile(`(?m)^gpurun:   memory ran out in \d+ steps?, done again in place with activation checkpointing, which took \d+\.\d\d s$`)
 	if !line.MatchString(console) || !summary.MatchString(console) {
 		t.Errorf("no line, or no summary: %s", console)
 	}

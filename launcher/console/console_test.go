@@ -411,7 +411,7 @@ func TestReasonOfAStepThatWasNotRepeatedIsShown(t *testing.T) {
 		want   string
 	}{
 		{permitted, refusal("the model holds an iterator, it"), "gpurun: the step could not be done again: the model holds an iterator, it\n"},
-		{permitted, refusal("CUDA out of memory. Tried to allocate 2.00 GiB", strategy.RungCheckpointing), "gpurun: the step could not be done again: memory ran out with recomputed blocks, too (CUDA out of memory. Tried to allocate 2.00 GiB)\n"},
+		{permitted, refusal("CUDA out of memory. Tried to allocate 2.00 GiB", strategy.RungCheckpointing), "gpurun: the step could not be done again: memory ran out with activation checkpointing, too (CUDA out of memory. Tried to allocate 2.00 GiB)\n"},
 		{permitted, refusal(strings.Repeat("x", 300)), "gpurun: the step could not be done again: " + strings.Repeat("x", 120) + "…\n"},
 		{permitted, strategy.Fact{}, ""},
 		{nil, refusal("the model holds an iterator, it"), ""},

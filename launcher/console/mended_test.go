@@ -56,15 +56,15 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 	again := strategy.RankInPlace{Rank: 1, InPlace: strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 7, LastStep: 7, Times: 1, Requested: 2 << 30, Seconds: strategy.Seconds(290 * time.Millisecond), Elements: 65536, Longest: 4096}}
 	more := again
 	more.Times, more.LastStep = 13, 90
-	const one = "gpurun: rank 1 ran out of memory in forward at step 7 (wanted 2.0 GiB); the step was done again with recomputed blocks (0.29 s); "
-	const others = "gpurun: rank 1 ran out of memory in forward 12 more times, the last time at step 90; the steps were done again with recomputed blocks (0.29 s in all)\n"
-	const cost = "memory ran out in 13 steps, done again in place with recomputed blocks, which took 0.29 s"
+	const one = "gpurun: rank 1 ran out of memory in forward at step 7 (wanted 2.0 GiB); the step was done again with activation checkpointing (0.29 s); "
+	const others = "gpurun: rank 1 ran out of memory in forward 12 more times, the last time at step 90; the steps were done again with activation checkpointing (0.29 s in all)\n"
+	const cost = "memory ran out in 13 steps, done again in place with activation checkpointing, which took 0.29 s"
 	for name, test := range map[string]struct {
 		plan  strategy.Plan
 		quiet bool
 		want  []string
 	}{
-		"unknown inputs": {first, false, []string{one + "steps with inputs of 65536 elements or a longest dimension of 4096 are recomputed from here on\n" + others, "gpurun:   " + cost + "\n"}},
+		"unknown inputs": {first, false, []string{one + "steps with inputs of at least 65536 elements, or a dimension of 4096, are recomputed from here on\n" + others, "gpurun:   " + cost + "\n"}},
 		"tokens":         {first.With(strategy.Plan{strategy.SequenceLength: "4096"}), true, []string{one + "steps with inputs of 4096 tokens and more are recomputed from here on\n" + others, "gpurun:   " + cost + "\n"}},
 	} {
 		var out bytes.Buffer
@@ -80,7 +80,7 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 	var out bytes.Buffer
 	armed := &strategy.InPlaceOrders{Rungs: []strategy.Rung{strategy.RungCheckpointing, strategy.RungSplit}, Armed: []strategy.ArmedRung{{Rung: strategy.RungCheckpointing, Elements: 4096, Longest: 512}}}
 	show(people(&out, false), launcher.Started{N: 1, Plan: first, InPlace: armed})
-	if want := ", in place checkpointing (from the beginning with inputs of 4096 elements or a longest dimension of 512)\n"; !strings.HasSuffix(out.String(), want) {
+	if want := ", in place checkpointing (from the beginning with inputs of at least 4096 elements, or a dimension of 512)\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("%s\nwants %s", out.String(), want)
 	}
 	out.Reset()
@@ -97,7 +97,7 @@ func TestChangesInPlaceAreSummed(t *testing.T) {
 	again := func(rung strategy.Rung, parts int) strategy.RankInPlace {
 		return strategy.RankInPlace{InPlace: strategy.InPlace{Rung: rung, Phase: "forward", Times: 1, Requested: 2 << 30, Elements: 65536, Longest: 4096, Parts: parts}}
 	}
-	const calls = "gpurun:   changed in the process, with the same training: calls with inputs of 65536 elements or a longest dimension of 4096, and larger ones, "
+	const calls = "gpurun:   changed in the process, with the same training: calls with inputs of at least 65536 elements, or a dimension of 4096, "
 	for name, test := range map[string]struct {
 		again []strategy.RankInPlace
 		armed bool

@@ -64,7 +64,7 @@ type Entry struct {
 	InPlace int                `json:"in_place,omitempty"`
 	// GPUTime is what the run used, lost and rescued until its latest decision; nil where it is not known.
 	GPUTime *strategy.GPUTime `json:"gpu_time,omitempty"`
-	// Changed is how the newest attempt's plan differs from that of attempt 0, and Plan its
+	// Changed is how the newest attempt's plan differs from that of the job as written, and Plan its
 	// text: "micro batch 8→4"; empty where it does not.
 	Changed strategy.Changes `json:"changed,omitempty"`
 	Plan    string           `json:"plan,omitempty"`
@@ -162,7 +162,7 @@ func (r *Entry) fill(run *runstate.Run) {
 	}
 	r.Attempts, r.Script = last.N+1, scriptOf(last.Command.Argv, r.Job)
 	first := run.First.Plan
-	if run.Attempts[0].N == 0 {
+	if run.Attempts[0].N == 0 && run.First.Job.Recalled == nil { // a remembered plan is a change itself
 		first = run.Attempts[0].Plan
 	}
 	if r.Changed = first.Changed(last.Plan); len(r.Changed) > 0 {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -24,7 +25,11 @@ func WriteTable(w io.Writer, all []Entry, now time.Time) error {
 		if !r.Began.IsZero() {
 			age = Age(now.Sub(r.Began))
 		}
-		if plan == "" && r.Broken == "" {
+		switch {
+		case r.Broken != "":
+		case r.InPlace > 0:
+			plan = strings.TrimPrefix(plan+", in place", ", ")
+		case plan == "":
 			plan = "unchanged"
 		}
 		fmt.Fprint(table, secrets.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", names[i], r.Name, age, r.State(), r.Attempts, cmp.Or(plan, "-"), r.size(), cmp.Or(r.Host, "-")))

@@ -285,17 +285,17 @@ RuntimeError: CUDA error: out of memory
 	},
 	{
 		name: "gpurun's line about a step that was done again",
-		log:  "gpurun: rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with recomputed blocks (0.29 s)\nstep 1842 loss 1.0\n",
+		log:  "gpurun: rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with activation checkpointing (0.29 s)\nstep 1842 loss 1.0\n",
 		want: []want{{code: CUDAOOM, weight: WeightHandled}},
 	},
 	{
 		name: "gpurun's line about more of them",
-		log:  "gpurun: rank 1 ran out of memory in forward 12 more times, the last time at step 1900; the steps were done again with recomputed blocks (0.29 s in all)\n",
+		log:  "gpurun: rank 1 ran out of memory in forward 12 more times, the last time at step 1900; the steps were done again with activation checkpointing (0.29 s in all)\n",
 		want: []want{{code: CUDAOOM, weight: WeightHandled}},
 	},
 	{
 		name: "gpurun's summary of them",
-		log:  "gpurun: attempt 0: trained; memory ran out in 5 steps, done again in place with recomputed blocks, which took 2.75 s\n",
+		log:  "gpurun: attempt 0: trained; memory ran out in 5 steps, done again in place with activation checkpointing, which took 2.75 s\n",
 		want: []want{{code: CUDAOOM, weight: WeightHandled}},
 	},
 	{

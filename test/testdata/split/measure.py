@@ -1,4 +1,4 @@
-"""Memory and time of a step on a GPU: as written, with recomputed blocks, and in parts of the batch.
+"""Memory and time of a step on a GPU: as written, with activation checkpointing, and in parts of the batch.
 
     python measure.py FOLDER_OF_THE_HOOK gpt|towers|convnet
 

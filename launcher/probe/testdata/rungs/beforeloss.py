@@ -1,4 +1,4 @@
-"""Too little memory for the loss: the forward is done again with recomputed blocks before its outputs
+"""Too little memory for the loss: the forward is done again with activation checkpointing before its outputs
 are handed over, or the cross entropy is computed in parts."""
 import unittest
 
