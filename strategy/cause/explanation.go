@@ -32,6 +32,8 @@ var explanations = []struct {
 		"the data loader timed out", "a worker of the loader did not deliver a batch in time: look at the storage and at what a sample does, and raise the loader's timeout"}},
 	{codes: []Code{Unknown}, words: words("Error in sys.excepthook:"), Explanation: Explanation{
 		"an exception ended the job, and its text is not here", "a hook of the job for exceptions failed itself: look for the exception in the hook's own log, or run without the hook"}},
+	{codes: []Code{UserError}, words: words(": undefined symbol: "), Explanation: Explanation{
+		"", "a compiled package was built for another version of PyTorch or of CUDA: install its build for this one, or build it again here"}},
 	// Launchers.
 	{codes: []Code{UserError}, words: words("unrecognized arguments: --local-rank", "unrecognized arguments: --local_rank"), Explanation: Explanation{
 		"", "torch.distributed.launch passes --local-rank: start the script by torchrun, which sets LOCAL_RANK, or let it accept the argument"}},

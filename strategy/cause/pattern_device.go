@@ -34,6 +34,7 @@ var devicePatterns = []pattern{
 	{code: GPUHardware, words: words("uncorrectable NVLink error")},
 	{code: GPUHardware, words: words("fallen off the bus")}, // the driver breaks the sentence over several lines if it finds the GPU gone
 	{code: GPUHardware, words: words("GPU is lost")},
+	{code: GPUHardware, words: words("Unable to determine the device handle for GPU")}, // nvidia-smi
 	{code: GPUHardware, words: words("ouble bit ECC")},
 	{code: GPUHardware, words: words("ouble-bit ECC")},
 	{code: GPUHardware, words: words("GPU requires reset")},

@@ -9,8 +9,8 @@ var hostPatterns = []pattern{
 	// Python and numpy.
 	{code: HostOOM, words: words("MemoryError: Unable to allocate"), device: "cpu"},
 	{code: HostOOM, words: words("MemoryError: std::bad_alloc"), device: "cpu"},
-	{code: HostOOM, words: words("std::bad_alloc"), without: words("CUDA", "cuda"), device: "cpu"}, // C++ runtime
-	{code: HostOOM, words: words("Cannot allocate memory"), device: "cpu"},                         // ENOMEM of any call
+	{code: HostOOM, words: words("std::bad_alloc"), without: words("CUDA", "cuda"), device: "cpu"},         // C++ runtime
+	{code: HostOOM, words: words("Cannot allocate memory"), without: words("CUDA Error: "), device: "cpu"}, // ENOMEM of any call; darknet prints errno after CUDA's error
 	{code: HostOOM, words: words("MemoryError"), whole: true, device: "cpu"},
 	{code: HostOOM, words: words("ArrowMemoryError"), device: "cpu"},
 	// OpenBLAS ends the process with exit code 1, or with a signal.
@@ -66,6 +66,7 @@ var sharedMemoryPatterns = []pattern{
 	{code: SharedMemory, words: words("Unexpected bus error encountered in worker")},
 	{code: SharedMemory, words: words("DataLoader worker", "is killed by signal: Bus error")},
 	{code: SharedMemory, words: words("insufficient shared memory (shm)")},
+	{code: SharedMemory, words: words("dataloader's workers are out of shared memory")},
 	{code: SharedMemory, words: words("/dev/shm", "No space left on device")},
 	{code: SharedMemory, words: words("No space left on device", "/dev/shm")},
 	{code: SharedMemory, weight: WeightWarning, words: words("[Errno 28] No space left on device", "joblib will operate in serial mode")}, // it makes a semaphore
