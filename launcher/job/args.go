@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -58,7 +59,11 @@ func judge(j *Job) error {
 	case j.Kind != Script:
 		return refuseInner(j.Kind, j.Argv)
 	case isFolder(under(j.Workdir, first)):
-		return errext.Errorf("name a script, or a train.toml", "%s is a folder, not a script", under(j.Workdir, first))
+		hint := "name a script, or a train.toml"
+		if !strings.ContainsAny(first, "/.") {
+			hint = fmt.Sprintf("name a script, or a train.toml; no program %s is in PATH: if it is one, activate the environment that has it", first)
+		}
+		return errext.Errorf(hint, "%s is a folder, not a script", under(j.Workdir, first))
 	case notPython(first) != "":
 		return errext.Errorf("name a script or a train.toml; a program is started by its path, once it is executable: gpurun ./…, or once a rank with --no-python",
 			"%s is %s, not a Python script", first, notPython(first))
