@@ -34,8 +34,8 @@ func TestMemoryPressureNamesWhatWouldEndIt(t *testing.T) {
 	for want, got := range map[string]string{
 		common: p.Sentence(""),
 		"rank 1: the allocator had to free and retry 24 times in 20 steps up to step 40; this slows training; what would end it: allocator default→expandable, or checkpointing none→full": p.Sentence("allocator default→expandable, or checkpointing none→full"),
-		common + "; a step takes 0.25 s with activation checkpointing, and took 0.50 s: they stay on for inputs of this size":                                                                     kept.Sentence("x"),
-		common + "; a step takes 1.00 s with activation checkpointing, and took 0.50 s: that was undone; what would end it: a smaller micro batch":                                                undone.Sentence("a smaller micro batch"),
+		common + "; a step takes 0.25 s with activation checkpointing, and took 0.50 s: they stay on for inputs of this size":                                                              kept.Sentence("x"),
+		common + "; a step takes 1.00 s with activation checkpointing, and took 0.50 s: that was undone; what would end it: a smaller micro batch":                                         undone.Sentence("a smaller micro batch"),
 	} {
 		if got != want {
 			t.Errorf("%s\nwant %s", got, want)
