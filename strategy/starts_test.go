@@ -43,6 +43,8 @@ func TestStarts(t *testing.T) {
 		{"the same cause again", leftByOOM + "nohup: ignoring input\n" + leftByOOM, []cause.Sign{cause.SignLauncher}, []cause.Code{cause.CUDAOOM, cause.CUDAOOM}},
 		{"steps from the first", stepLines(1, 30) + leftByOOM + stepLines(1, 300) + leftByValue, []cause.Sign{cause.SignSteps}, []cause.Code{cause.CUDAOOM, cause.UserError}},
 		{"steps from a checkpoint", stepLines(1, 730) + leftByOOM + stepLines(501, 1000), []cause.Sign{cause.SignSteps}, []cause.Code{cause.CUDAOOM, cause.None}},
+		{"steps after a program that lacked a module", raise("ModuleNotFoundError: No module named 'httpx'", "t.py 7 <module>") + stepLines(5, 9), []cause.Sign{cause.SignSteps}, []cause.Code{cause.UserError, cause.None}},
+		{"the buffer of a program that lacked a module late", raise("ModuleNotFoundError: No module named 'httpx'", "t.py 90 <module>", "t.py 7 train") + stepLines(5, 9), nil, nil},
 		{"the buffer of the process that failed", leftByOOM + stepLines(1, 30), nil, nil},
 		{"more than a buffer holds", leftByOOM + stepLines(1, 900), []cause.Sign{cause.SignSteps}, []cause.Code{cause.CUDAOOM, cause.None}},
 		{"a report of a good end", leftByOOM + stepLines(1, 30) + "Training complete\n", []cause.Sign{cause.SignSteps}, []cause.Code{cause.CUDAOOM, cause.None}},

@@ -71,7 +71,9 @@ type start struct {
 	kept    int  // Scanner.remembered at the first error
 	bytes   int  // since the last error
 	before  int  // the last step before the error; 0: none
-	steps   struct {
+	// imported: the program ended at one of its imports, before it could make a step.
+	imported bool
+	steps    struct {
 		weight, first, last int
 		grows, direct       bool // the numbers only rise; the lines are not buffered
 		text                string
@@ -262,6 +264,8 @@ func (r *start) stepsAgain(text string, m move, redrawn bool) bool {
 	switch {
 	case c.weight < wentOn:
 		return false
+	case r.imported:
+		return true
 	case c.first > 1 && c.first >= r.before:
 		return false
 	}
@@ -365,6 +369,7 @@ func (s *Scanner) ends(w *writer, at *Finding, t *traceback) {
 	}
 	r.bytes, r.steps.weight, r.well, r.again.lines, r.again.next = 0, 0, false, 0, 0
 	r.ending = max(r.ending, how)
+	r.imported = r.before == 0 && how >= processLeft && at.Top && t.frames == t.modules && LacksModule(at.Text)
 	if at.Weight == WeightCause {
 		r.several = r.several || how == processLeft && w.left && slices.Contains(r.codes, at.Code)
 		r.codes = append(r.codes, at.Code)
