@@ -103,7 +103,7 @@ func (s *Analysis) unequal(accumulation, micro *FoundKnob) string {
 	for _, u := range s.facts.Unlike {
 		switch {
 		case u.Kind == "norm":
-			return fmt.Sprintf("BatchNorm (%s) has the statistics of one micro batch, whatever is accumulated", u.location) + bounded
+			return fmt.Sprintf("the code has BatchNorm (%s), with the statistics of one micro batch, whatever is accumulated", u.location) + bounded
 		case u.Kind == "models":
 			return fmt.Sprintf("the model of %s (%s) may have BatchNorm, with the statistics of one micro batch", u.Text, u.location) + bounded
 		case u.Kind == "pairs":

@@ -373,7 +373,7 @@ func TestSettingsThatAreNotKnobs(t *testing.T) {
 		"batches that are cut off":              {with("enumerate(train_loader)", "zip(range(args.workers), train_loader)"), accumulation, "--accum ! --workers counts micro batches (train.py:10)"},
 		"batches that another counter counts":   {with("    if (i + 1)", "    done += 1\n    if done > args.workers:\n        break\n    if (i + 1)"), accumulation, "--accum ! --workers counts micro batches (train.py:14)"},
 		"a multiple that is asserted":           {with("train_loader", "def check():\n    assert args.workers % args.accum == 0\ncheck()\ntrain_loader"), accumulation, "--accum ! the script asserts that another number is a multiple of it"},
-		"BatchNorm":                             {with("train_loader", "model = torch.nn.Sequential(torch.nn.BatchNorm2d(3))\ntrain_loader"), micro, "--batch-size ! BatchNorm (train.py:9)"},
+		"BatchNorm":                             {with("train_loader", "model = torch.nn.Sequential(torch.nn.BatchNorm2d(3))\ntrain_loader"), micro, "--batch-size ! the code has BatchNorm (train.py:9)"},
 		"a model that may have some":            {with("train_loader", "import torchvision\nmodel = torchvision.models.resnet50()\ntrain_loader"), micro, "--batch-size ! the model of torchvision.models.resnet50"},
 		"pairs of a batch":                      {with("train_loader", "model = SupConLoss()\ntrain_loader"), micro, "--batch-size ! the loss compares the samples"},
 		"labels that are an arange":             {with("    loss.backward", "    labels = torch.arange(len(batch))\n    loss = F.cross_entropy(loss, labels)\n    loss.backward"), micro, "--batch-size ! the loss compares the samples"},
