@@ -81,15 +81,25 @@ func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 			c.command.Parser, err = s.parser(ctx, c.recipe.Recipe)
 			return err
 		})...)
-		c.warnings = append(c.warnings, s.mistyped(over, c.command.Parser)...)
+		c.leave(s.mistyped(over, c.command.Parser))
 	}
 	return c, nil
 }
 
-// mistyped returns warnings about arguments in [knobs] that the script does not define.
-func (s Inspected) mistyped(over recipes.Recipe, parser *format.Parser) (warnings []string) {
+// leave removes knobs of the user that cannot be changed, by their reasons, and warns of them.
+func (c *recipeChoice) leave(reasons map[strategy.Knob]string) {
+	c.recipe.Knobs = maps.Clone(c.recipe.Knobs)
+	for _, k := range slices.Sorted(maps.Keys(reasons)) {
+		c.recipe.Knobs[k] = format.Knob{Absent: reasons[k]}
+		c.warnings = append(c.warnings, fmt.Sprintf("[knobs] %s: %s", k, reasons[k]))
+	}
+}
+
+// mistyped returns the knobs whose arguments in [knobs] the script does not define, with that as the reason.
+func (s Inspected) mistyped(over recipes.Recipe, parser *format.Parser) map[strategy.Knob]string {
+	reasons := map[strategy.Knob]string{}
 	if !parser.Complete() {
-		return nil
+		return reasons
 	}
 	for _, k := range strategy.Knobs {
 		for _, place := range over.Knobs[k].Places {
@@ -97,15 +107,15 @@ func (s Inspected) mistyped(over recipes.Recipe, parser *format.Parser) (warning
 				if parser.Has(name, true) || slices.Contains(s.Job.Argv, name) {
 					continue
 				}
-				text := fmt.Sprintf("[knobs] %s: %s defines no argument %s", k, s.shown(s.sourcePath), name)
+				text := fmt.Sprintf("%s defines no argument %s", s.shown(s.sourcePath), name)
 				if near := Nearest(name, parser.Names()); near != "" {
 					text += fmt.Sprintf("; did you mean %s?", near)
 				}
-				warnings = append(warnings, text)
+				reasons[k] = text
 			}
 		}
 	}
-	return warnings
+	return reasons
 }
 
 // allowed returns the user's description of the micro batch. What speaks against a smaller one remains, unless the
