@@ -112,8 +112,9 @@ func (f Facts) single(v value) (t target, ok bool) {
 	return target{}, false
 }
 
-// ownDevices matches a count of the GPUs that one process has.
-var ownDevices = lazy.Regexp(`(?i)n_?gpus?\b|num_?gpus?\b|device_count\(|gpu_?count|len\([\w.]*gpu|^(list\()?\w+\.gpus\)?$`)
+// ownDevices matches a call that counts the GPUs that one process has. A number, or a list, that an argument or a
+// configuration gives is a factor like any other.
+var ownDevices = lazy.Regexp(`(?i)(device|gpu)_?count\(\)`)
 
 // byDevices removes the number of the process's own GPUs from a product.
 func (f Facts) byDevices(v value) (value, bool) {
@@ -123,7 +124,7 @@ func (f Facts) byDevices(v value) (value, bool) {
 	for i, other := range v.Of {
 		counts := other.holds(func(p value) bool { return ownDevices().MatchString(p.Name) })
 		strange := other.holds(func(p value) bool {
-			return p.Set != nil && !ownDevices().MatchString(f.Settings[*p.Set].Dest) || p.Name != "" && !ownDevices().MatchString(p.Name) || p.File != nil || p.Hydra != nil ||
+			return p.Set != nil || p.Name != "" && !ownDevices().MatchString(p.Name) || p.File != nil || p.Hydra != nil ||
 				p.Const.value != nil && p.Const.value != 0.0 && p.Const.value != 1.0
 		})
 		if counts && !strange {

@@ -1,0 +1,51 @@
+package script
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A following is a script whose values must be followed correctly, or said to be unknown.
+type following struct {
+	files map[string]string
+	argv  string
+	knob  strategy.Knob
+	want  string // of the summary: all of it if it has no space, otherwise its beginning
+}
+
+func follow(t *testing.T, tests map[string]following) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := decided(t, test.files, strings.Fields(test.argv)...)
+			if got := s.summary(test.knob); !strings.HasPrefix(got, test.want) || !strings.Contains(test.want, " ") && got != test.want {
+				t.Errorf("%s is %s, want %s", test.knob, got, test.want)
+			}
+		})
+	}
+}
+
+// one is a script alone.
+func one(text string) map[string]string { return map[string]string{"train.py": text} }
+
+// opens and learns are the ends of a script, and noSize begins what is said of one without a batch size.
+const (
+	opens  = "import argparse, torch\nfrom torch.utils.data import DataLoader\np = argparse.ArgumentParser()\n"
+	learns = "\nfor batch in train_loader:\n    model(batch).mean().backward()\n    optimizer.step()\n"
+	noSize = "none: no batch size found: looked for --batch-size, --batch_size, --bs, --per-gpu-batch-size … in train.py"
+)
+
+// TestFactorsAreNotOmitted: only a count of the process's own GPUs, which is 1 for a rank, is no factor of its batch.
+func TestFactorsAreNotOmitted(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	arguments := opens + "p.add_argument('--batch_size', type=int, default=32)\np.add_argument('--ngpu', type=int, default=4)\np.add_argument('--cfg')\nargs = p.parse_args()\n"
+	loader := func(size string) string { return "train_loader = DataLoader(data, batch_size=" + size + ")" + learns }
+	follow(t, map[string]following{
+		"GPUs that are counted":     {one(arguments + loader("args.batch_size * torch.cuda.device_count()")), "", micro, "--batch_size"},
+		"GPUs that are listed":      {one(arguments + "cards = list(config.GPUS)\n" + loader("args.batch_size * len(cards)")), "", micro, "--batch_size ? the batch size of DataLoader (train.py:9): it is computed from --batch_size: --batch_size * len(list(config.GPUS))"},
+		"GPUs that an argument has": {one(arguments + loader("args.batch_size * args.ngpu")), "", micro, "--batch_size ? the batch size of DataLoader (train.py:8): it is computed from --batch_size: --batch_size * --ngpu"},
+	})
+}
