@@ -146,6 +146,9 @@ func (s *Analysis) only(k strategy.Knob, candidates []Argument, doubt string) *F
 func (s *Analysis) reaching(k strategy.Knob, loaders []loader, what func(loader) value, of, both string) (found *FoundKnob, unknown string) {
 	for _, l := range loaders {
 		t, why := s.facts.pure(s.known(what(l)))
+		if why == "" {
+			why = s.replaced(t)
+		}
 		switch {
 		case why != "":
 			unknown = cmp.Or(unknown, fmt.Sprintf("the %s of %s (%s): %s", of, l.maker(), l.location, why))

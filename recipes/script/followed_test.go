@@ -49,3 +49,21 @@ func TestFactorsAreNotOmitted(t *testing.T) {
 		"GPUs that an argument has": {one(arguments + loader("args.batch_size * args.ngpu")), "", micro, "--batch_size ? the batch size of DataLoader (train.py:8): it is computed from --batch_size: --batch_size * --ngpu"},
 	})
 }
+
+// TestTextsOverFiles: a text of the command, or a default, that sets a key may be merged over the file that has it.
+func TestTextsOverFiles(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	script := func(more string) map[string]string {
+		return map[string]string{"train.py": opens + "import json\np.add_argument('--preset')\np.add_argument('--hparams'" + more + ")\nargs = p.parse_args()\nhparams = Values()\nhparams.fill(json.load(open(args.preset)))\nhparams.parse(args.hparams)\n" +
+			"train_loader = DataLoader(data, batch_size=hparams.batch_size)" + learns, "a.json": `{"batch_size": 4}`}
+	}
+	const replaced = noSize + "; the batch size of DataLoader (train.py:11): batch_size in the file of --preset may be replaced by "
+	follow(t, map[string]following{
+		"no text":        {script(""), "--preset=a.json", micro, "batch_size in the file of --preset"},
+		"another key":    {script(""), "--preset a.json --hparams test_batch_size=2", micro, "batch_size in the file of --preset"},
+		"a text":         {script(""), "--preset=a.json --hparams=batch_size=2", micro, replaced + "--hparams=batch_size=2"},
+		"one of several": {script(""), "--preset a.json --hparams lr=1,batch_size=2", micro, replaced + "lr=1,batch_size=2"},
+		"JSON":           {script(""), `--preset a.json --hparams {"batch_size":2}`, micro, replaced + `{"batch_size":2}`},
+		"a default":      {script(", default='batch_size=2'"), "--preset a.json", micro, replaced + "the default of --hparams, batch_size=2"},
+	})
+}

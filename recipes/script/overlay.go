@@ -3,6 +3,7 @@ package script
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -40,6 +41,34 @@ func (s *Analysis) overlaid(f *FoundKnob) {
 		}
 		s.Reported = s.Reported || found == nil && f.Knob == strategy.MicroBatchSize
 	}
+}
+
+// replaced is the reason why a key of a file may have another value: an option of the command, or its default, is a text
+// that sets a key of this name, as --hparams=batch_size=2 does, and may be merged over the file. It is empty for a key that
+// words of the command override in a known way.
+func (s *Analysis) replaced(t target) string {
+	if t.settings != nil || t.hydra || t.pairs || t.dotted || len(t.path) == 0 {
+		return ""
+	}
+	sets := regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(t.path[len(t.path)-1]) + `["']?\s*[=:]`)
+	for i, word := range s.argv {
+		text := word
+		if strings.HasPrefix(word, "-") {
+			_, text, _ = strings.Cut(word, "=")
+		}
+		if i > 0 && sets.MatchString(text) {
+			return fmt.Sprintf("%s may be replaced by %s", t.name(), word)
+		}
+	}
+	for _, one := range s.facts.Settings {
+		if _, given := s.word(one.Options); given {
+			continue
+		}
+		if text, isText := one.Default.(string); isText && sets.MatchString(text) {
+			return fmt.Sprintf("%s may be replaced by the default of %s, %s", t.name(), one.long()[0], text)
+		}
+	}
+	return ""
 }
 
 // overlay is the number that a file has at a key; unknown: it may have another one.
