@@ -45,18 +45,20 @@ type Analysis struct {
 	// of the training has a constant, or computes it.
 	Unlike bool
 
-	files  []configuration
-	facts  Facts
-	loss   strategy.Loss
-	script string
-	argv   []string
-	read   func(path string) []byte
+	files   []configuration
+	omitted string // why a loader of another branch makes no batches
+	facts   Facts
+	loss    strategy.Loss
+	script  string
+	argv    []string
+	read    func(path string) []byte
 }
 
 // Decide separates the certain knobs from the likely ones. script is the script's name for
 // people, argv its words; read returns a file by a path in Facts, nil if there is none.
 func Decide(f Facts, script string, argv []string, read func(path string) []byte) Analysis {
 	s := Analysis{Missing: map[strategy.Knob]string{}, facts: f, script: script, argv: argv, read: read}
+	s.taken()
 	micro := s.microBatch()
 	accumulation := s.accumulation(micro)
 	if f.Unread != "" {
@@ -151,6 +153,9 @@ func (s *Analysis) reaching(k strategy.Knob, loaders []loader, what func(loader)
 		}
 		switch {
 		case why != "":
+			if strings.HasPrefix(why, constantText) {
+				why += s.where(l)
+			}
 			unknown = cmp.Or(unknown, fmt.Sprintf("the %s of %s (%s): %s", of, l.maker(), l.location, why))
 		case found == nil:
 			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t, l.Sliced)}
@@ -170,7 +175,7 @@ func (s *Analysis) microBatch() *FoundKnob {
 	s.Reported = (found == nil || unknown != "") && s.reported(unknown)
 	s.Unlike = len(s.facts.Split) > 0 || strings.Contains(unknown, " the constant ") || strings.Contains(unknown, computedText)
 	if found == nil {
-		doubt := cmp.Or(unknown, "no DataLoader, nor anything else that makes batches, was found that takes it")
+		doubt := cmp.Or(unknown, s.omitted, "no DataLoader, nor anything else that makes batches, was found that takes it")
 		if draft := s.likely(k, doubt); draft != nil {
 			return draft
 		}

@@ -168,6 +168,15 @@ type loader struct {
 	Batch    value  `json:"batch"`
 	Sliced   bool   `json:"sliced"` // the batch is the width of the slices of a training loop, whatever its name is
 	Workers  value  `json:"workers"`
+	// Branches are the conditions of its function under which it is made.
+	Branches []branch `json:"branches"`
+}
+
+// A branch is a condition, and whether it holds where some code runs.
+type branch struct {
+	Test  value  `json:"test"`
+	Text  string `json:"text"`
+	Holds bool   `json:"holds"`
 }
 
 // A gate decides when an optimizer makes its step.

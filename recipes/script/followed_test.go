@@ -67,3 +67,26 @@ func TestTextsOverFiles(t *testing.T) {
 		"a default":      {script(", default='batch_size=2'"), "--preset a.json", micro, replaced + "the default of --hparams, batch_size=2"},
 	})
 }
+
+// TestLoadersOfOtherBranches: a loader under a condition that does not hold with the command makes no batches.
+func TestLoadersOfOtherBranches(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	script := func(test, otherwise string) map[string]string {
+		return map[string]string{"train.py": opens + "import json\np.add_argument('--task', default='sort')\np.add_argument('--depth', type=int, default=2)\np.add_argument('--cfg', default='a.json')\np.add_argument('--batch_size', type=int, default=32)\nargs = p.parse_args()\ncfg = json.load(open(args.cfg))\n" +
+			"def load():\n    if " + test + ":\n        return DataLoader(data, batch_size=args.batch_size, shuffle=True)\n    else:\n        return " + otherwise + "\ntrain_loader = load()" + learns, "a.json": `{"kind": "small"}`}
+	}
+	const constant = "DataLoader(data, batch_size=8, shuffle=True)"
+	const draft = "--batch_size ? "
+	const omitted = draft + "DataLoader (train.py:13) makes no batches with this command: "
+	follow(t, map[string]following{
+		"the default":              {script("args.task == 'sort'", constant), "", micro, "--batch_size"},
+		"another word":             {script("args.task == 'sort'", "[]"), "--task=copy", micro, omitted + "args.task == 'sort' is false"},
+		"an abbreviation":          {script("args.task == 'sort'", constant), "--tas copy", micro, draft + "the batch size of DataLoader (train.py:15): it is the constant 8 unless args.task == 'sort'"},
+		"a number, and not":        {script("args.depth != 2 and args.task == 'copy'", "[]"), "--task copy", micro, omitted + "args.depth != 2 and args.task == 'copy' is false"},
+		"one of a list":            {script("args.task in ['copy', 'sort']", constant), "--task copy", micro, "--batch_size"},
+		"none of a list":           {script("args.task not in ('copy', 'sort')", "[]"), "--task copy", micro, omitted},
+		"a key of a file":          {script("cfg['kind'] == 'small'", constant), "", micro, "--batch_size"},
+		"a key that it lacks":      {script("cfg['size'] == 'small'", constant), "", micro, draft + "the batch size of DataLoader (train.py:15): it is the constant 8 unless cfg['size'] == 'small'"},
+		"a test that is not known": {script("small(args.task)", constant), "", micro, draft + "the batch size of DataLoader (train.py:15): it is the constant 8 unless small(args.task)"},
+	})
+}

@@ -126,14 +126,19 @@ func (c configuration) spelled(at []string) string {
 
 // has reports whether the file has a key.
 func (c configuration) has(at []string) bool {
-	root, there := c.root, true
-	for _, key := range at {
+	inner, _ := c.at(at[:len(at)-1]).(map[string]any)
+	_, there := inner[at[len(at)-1]]
+	return there
+}
+
+// at is the value at a key of the file; nil if it has none.
+func (c configuration) at(keys []string) any {
+	root := c.root
+	for _, key := range keys {
 		inner, _ := root.(map[string]any)
-		if root, there = inner[key]; !there {
-			return false
-		}
+		root = inner[key]
 	}
-	return true
+	return root
 }
 
 // below is the number of a key that the file lacks: of the file or the default that it is merged

@@ -524,11 +524,11 @@ class Training(Settings):
                     given = self.bound(call, scope, f, size, 1 if f.cls else 0) if size else None
                     if given and given[0] == "value":
                         found.append({"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""), "data": "", "sampler": "", "shuffle": None,
-                                      "role": "", "local": False, "batch": plain(self.value(given[1], given[2])), "workers": {"name": "absent"}})
+                                      "role": "", "local": False, "batch": plain(self.value(given[1], given[2])), "workers": {"name": "absent"}, "branches": self.branches(call, scope)})
                 made = self.subclass(name, call, scope)
                 if made is not None:
                     found.append({"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""), "data": " ".join(text(a) for a in call.args[:1]), "sampler": "",
-                                  "shuffle": constant(words["shuffle"])[0] if "shuffle" in words else None, "role": "", "local": True, "batch": plain(made), "workers": {"name": "absent"}})
+                                  "shuffle": constant(words["shuffle"])[0] if "shuffle" in words else None, "role": "", "local": True, "batch": plain(made), "workers": {"name": "absent"}, "branches": self.branches(call, scope)})
                     continue
                 if not makes.search(name):
                     continue
@@ -536,7 +536,7 @@ class Training(Settings):
                 item = {"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""),
                         "data": " ".join(text(a) for a in call.args[:1]) or text(words["dataset"]) if call.args or "dataset" in words else "",
                         "sampler": text(words["sampler"]) if "sampler" in words else "", "shuffle": constant(words["shuffle"])[0] if "shuffle" in words else None,
-                        "role": "", "local": name in self.classes or name in self.functions}
+                        "role": "", "local": name in self.classes or name in self.functions, "branches": self.branches(call, scope)}
                 local = name in self.classes
                 if name.endswith("DataLoader") and not local or name in ("BucketIterator", "MultiEpochsDataLoader") or name == "splits" and "Iterator" in text(call.func):
                     batch = words.get("batch_size", call.args[1] if len(call.args) > 1 and not isinstance(call.args[1], ast.Starred) else None)
@@ -583,6 +583,30 @@ class Training(Settings):
                     found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
                                   "local": False, "batch": plain(self.value(sizes[0], scope)), "workers": {"name": "absent"}, "sliced": text(sizes[0]) in [text(w) for w in widths(loop)]})
         return found or self.drawn_samples()
+
+    def branches(self, node, scope):
+        """The conditions under which a node of a function runs: the test, its text, and whether it holds there."""
+        found, above = [], getattr(node, "gpurun_up", None)
+        while above is not None and not isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            if isinstance(above, (ast.If, ast.IfExp)) and node is not above.test and not is_main(above):
+                body = above.body if isinstance(above.body, list) else [above.body]
+                found.append({"test": self.comparison(above.test, scope), "text": text(above.test)[:80], "holds": any(b is node for b in body)})
+            node, above = above, getattr(above, "gpurun_up", None)
+        return found
+
+    def comparison(self, test, scope):
+        """A test that compares values with literals."""
+        if isinstance(test, ast.BoolOp):
+            return {"op": "and" if isinstance(test.op, ast.And) else "or", "of": [self.comparison(v, scope) for v in test.values]}
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return {"op": "not", "of": [self.comparison(test.operand, scope)]}
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            kind, right = type(test.ops[0]), test.comparators[0]
+            listed = right.elts if kind in (ast.In, ast.NotIn) and isinstance(right, (ast.List, ast.Tuple, ast.Set)) else [right] if kind in (ast.Eq, ast.NotEq, ast.Is, ast.IsNot) else []
+            if listed and all(constant(r)[1] for r in listed):
+                same = {"op": "in", "of": [plain(self.value(n, scope)) for n in [test.left] + listed]}
+                return {"op": "not", "of": [same]} if kind in (ast.NotIn, ast.NotEq, ast.IsNot) else same
+        return {"name": "?"}
 
     def drawn_samples(self):
         """The random samples that training loops draw, where nothing else makes batches."""
