@@ -133,6 +133,16 @@ func (s *Analysis) known(v value) value {
 			return value{found: &t}
 		}
 	}
+	if v.File != nil && s.read != nil && !v.Pairs {
+		if name, isText := v.File.Const.value.(string); isText {
+			if c := s.configuration(name, nil); c != nil && len(v.Path) > 0 {
+				if n, there := number(c.root, v.Path); there {
+					t := s.inFile(*c, v.Path, n)
+					return value{found: &t}
+				}
+			}
+		}
+	}
 	of := func(parts []value) []value {
 		if parts == nil {
 			return nil

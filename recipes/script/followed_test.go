@@ -90,3 +90,25 @@ func TestLoadersOfOtherBranches(t *testing.T) {
 		"a test that is not known": {script("small(args.task)", constant), "", micro, draft + "the batch size of DataLoader (train.py:15): it is the constant 8 unless small(args.task)"},
 	})
 }
+
+// TestDefaultsThatAreReplaced: the attribute of a class, or of a configuration that a file is merged into, is a default.
+func TestDefaultsThatAreReplaced(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	class := func(init, call string) map[string]string {
+		return one(opens + "p.add_argument('--batch_size', type=int, default=32)\nargs = p.parse_args()\nclass Plan:\n    batch_size = 64\n    def __init__(self, **kwargs):\n        " + init + "\n    def change(self, key, value):\n        self.changed = value\nplan = " + call + "\ntrain_loader = DataLoader(data, batch_size=plan.batch_size)" + learns)
+	}
+	const each = "for k, v in kwargs.items():\n            setattr(self, k, v)"
+	const constant = "--batch_size ? the batch size of DataLoader (train.py:13): it is the constant 64"
+	merged := map[string]string{"train.py": opens + "from yacs.config import CfgNode as CN\np.add_argument('--opts', nargs='*')\nargs = p.parse_args()\nclass Config:\n    def __init__(self, path):\n        self.tree = CN()\n        self.tree.DATA = CN()\n        self.tree.DATA.BATCH = 1\n        self.tree.merge_from_file(path)\n        self.tree.merge_from_list(args.opts)\n    def __getattr__(self, name):\n        return getattr(self.tree, name)\n" +
+		"cfg = Config('a.yaml')\ntrain_loader = DataLoader(data, batch_size=cfg.DATA.BATCH)" + learns, "a.yaml": "DATA:\n  BATCH: 16\n"}
+	follow(t, map[string]following{
+		"a keyword that a loop sets": {class(each, "Plan(batch_size=args.batch_size)"), "", micro, "--batch_size"},
+		"a keyword of a dictionary":  {class("self.__dict__.update(kwargs)", "Plan(batch_size=args.batch_size)"), "", micro, "--batch_size"},
+		"another keyword":            {class(each, "Plan(lr=1)"), "", micro, strings.Replace(constant, ":13", ":14", 1)},
+		"unpacked keywords":          {class(each, "Plan(**read())"), "", micro, "--batch_size ? the batch size of DataLoader (train.py:14): the value of plan.batch_size is not known"},
+		"a keyword that is not set":  {class("pass", "Plan(batch_size=args.batch_size)"), "", micro, constant},
+		"a method that sets any":     {one(strings.Replace(class("pass", "Plan()")["train.py"], "self.changed = value", "setattr(self, key, value)", 1)), "", micro, "--batch_size ? the batch size of DataLoader (train.py:13): the value of plan.batch_size is not known"},
+		"a file that is merged":      {merged, "", micro, "DATA.BATCH in a.yaml:2"},
+		"words that are merged":      {merged, "--opts DATA.BATCH 4", micro, noSize + "; the batch size of DataLoader (train.py:17): DATA.BATCH in a.yaml:2 may be replaced by DATA.BATCH"},
+	})
+}

@@ -44,7 +44,7 @@ func (s *Analysis) overlaid(f *FoundKnob) {
 }
 
 // replaced is the reason why a key of a file may have another value: an option of the command, or its default, is a text
-// that sets a key of this name, as --hparams=batch_size=2 does, and may be merged over the file. It is empty for a key that
+// that sets a key of this name, as --hparams=batch_size=2 or --opts DATA.BATCH_SIZE 2 do, and may be merged over the file. It is empty for a key that
 // words of the command override in a known way.
 func (s *Analysis) replaced(t target) string {
 	if t.settings != nil || t.hydra || t.pairs || t.dotted || len(t.path) == 0 {
@@ -56,7 +56,7 @@ func (s *Analysis) replaced(t target) string {
 		if strings.HasPrefix(word, "-") {
 			_, text, _ = strings.Cut(word, "=")
 		}
-		if i > 0 && sets.MatchString(text) {
+		if i > 0 && (sets.MatchString(text) || len(t.path) > 1 && word == strings.Join(t.path, ".")) {
 			return fmt.Sprintf("%s may be replaced by %s", t.name(), word)
 		}
 	}

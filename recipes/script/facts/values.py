@@ -315,14 +315,21 @@ class Values(Sources):
         those that code sets later, other than constants."""
         return self.once_known("defaults", self.find_defaults)
 
+    def is_node(self, node):
+        """Whether a call makes a part of a configuration of yacs."""
+        return isinstance(node, ast.Call) and last(node.func) in ("CN", "CfgNode", "ConfigNode", "CfgNode_")
+
     def find_defaults(self):
         self.memo["defaults"], found, roots = {}, {}, set()
         for scope in self.live:
-            roots |= {name for name, given in scope.assigned.items() for how, what in given if how == "value" and isinstance(what, ast.Call) and last(what.func) in ("CN", "CfgNode", "ConfigNode", "CfgNode_")}
+            roots |= {name for name, given in scope.assigned.items() for how, what in given if how == "value" and self.is_node(what)}
+        roots |= {"self." + name for name, stores in self.stores.items() for what, _, owner in stores if owner == "self" and self.is_node(what)}
         for key, stores in self.stores.items():
             for value, scope, owner in stores:
                 names = owner.split(".")
-                if names[0] in roots | {"_C"} and constant(value)[1] and all(n.isidentifier() for n in names):
+                if names[0] == "self":
+                    names[:2] = [".".join(names[:2])]
+                if names[0] in roots | {"_C"} and constant(value)[1] and all(n.isidentifier() for n in names[1:]):
                     found.setdefault(tuple(names[1:] + [key]), []).insert(0, constant(value)[0])
         for key, stores in self.stores.items():
             for value, scope, owner in stores:
@@ -428,7 +435,7 @@ class Values(Sources):
             elif key in c["fields"] and c["fields"][key][1] is not None and text(c["fields"][key][1]) in self.classes:
                 found.append({"instance": text(c["fields"][key][1])})
             elif key in c["fields"] and c["fields"][key][0] is not None:
-                given = [] if "__init__" in c["methods"] else [self.field(call, s, c, key, active, depth) for call, s in self.calls.get(cls, [])[:WIDTH]]
+                given = self.written_over(cls, c, key, active, depth) if "__init__" in c["methods"] else [self.field(call, s, c, key, active, depth) for call, s in self.calls.get(cls, [])[:WIDTH]]
                 found += [g for g in given if g is not None]
                 if None in given or not given:
                     found.append(self.value(c["fields"][key][0], c["scope"], active, depth))
@@ -448,6 +455,25 @@ class Values(Sources):
             if dest is None:
                 found.append(self.setting(key, active, depth, name))
         return alternatives(found, key) if found else {"name": key}
+
+    def written_over(self, cls, c, key, active, depth):
+        """The values that replace an attribute of a class whose methods set attributes by names that are not written
+        out, as setattr(self, k, v) does: those of the keywords of its calls, None for a call without one."""
+        sets = [m for m in c["methods"].values() if any(
+            last(n.func) == "setattr" and len(n.args) == 3 and last(n.args[0]) == "self" and not constant(n.args[1])[1] or text(n.func) in ("self.__dict__.update", "vars(self).update") for n in m.calls)]
+        calls = [pair for name in [cls] + [n for n, _ in self.subclasses.get(cls, [])] for pair in self.calls.get(name, [])]
+        if not sets:
+            return []
+        if any(m.name != "__init__" for m in sets):
+            return [{"name": cls + "." + key}]
+        found = []
+        for call, scope in calls[:WIDTH]:
+            given, mark = {k.arg: k.value for k in call.keywords}, ("field", id(call), key)
+            if key in given and mark not in active:
+                found.append(self.value(given[key], scope, active + (mark,), depth))
+            else:
+                found.append({"name": "**" + text(given[None])} if None in given else None)
+        return found
 
     def field(self, call, scope, c, key, active, depth):
         """The value that a call of a class of fields gives for one of them; None if it gives
