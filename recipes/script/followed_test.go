@@ -112,3 +112,19 @@ func TestDefaultsThatAreReplaced(t *testing.T) {
 		"words that are merged":      {merged, "--opts DATA.BATCH 4", micro, noSize + "; the batch size of DataLoader (train.py:17): DATA.BATCH in a.yaml:2 may be replaced by DATA.BATCH"},
 	})
 }
+
+// TestMethodsOfOneName: a call is one of a method that makes batches only if its object is of the class.
+func TestMethodsOfOneName(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	script := func(more string) map[string]string {
+		return one(opens + "p.add_argument('--batch_size', type=int, default=32)\nargs = p.parse_args()\nclass Memory:\n    def get(self, size):\n        for i in range(0, 100, size):\n            yield self.kept[i:i + size]\nclass Larger(Memory):\n    pass\n" + more)
+	}
+	const learns = ":\n    model(batch).mean().backward()\n    optimizer.step()\n"
+	follow(t, map[string]following{
+		"its own class":   {script("kept = Memory()\nfor batch in kept.get(args.batch_size)" + learns), "", micro, "--batch_size"},
+		"a subclass":      {script("kept = Larger()\nfor batch in kept.get(args.batch_size)" + learns), "", micro, "--batch_size"},
+		"a dictionary":    {script("kept = Memory()\nnotes = {}\nlast = notes.get('last', False)\nfor batch in kept.get(args.batch_size)" + learns), "", micro, "--batch_size"},
+		"another object":  {script("for batch in read().get(args.batch_size)" + learns), "", micro, "--batch_size ? no DataLoader"},
+		"no whole number": {one(opens + "train_loader = DataLoader(data, batch_size=0.5)\nfor batch in train_loader" + learns), "", micro, noSize + "; the batch size of DataLoader (train.py:4): 0.5 is not a whole number"},
+	})
+}

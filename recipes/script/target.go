@@ -193,7 +193,7 @@ func (f Facts) pure(v value) (t target, why string) {
 			if inner.Op == "*" && !devices {
 				inner, devices = f.byDevices(inner)
 			}
-			if inner.Const.known && !devices {
+			if n, isNumber := inner.Const.value.(float64); inner.Const.known && !devices && isNumber && n >= 0 && n == float64(int64(n)) {
 				constants, defaulted = append(constants, inner.Const.value), defaulted || inner.Default == true
 				continue
 			}
@@ -236,6 +236,9 @@ func (f Facts) explain(v value) string {
 	}
 	if v.Name != "" {
 		return fmt.Sprintf("the value of %s is not known", v.Name)
+	}
+	if v.Const.known {
+		return fmt.Sprintf("%v is not a whole number", v.Const.value)
 	}
 	return computedText + ": " + f.text(v)
 }

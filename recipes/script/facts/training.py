@@ -520,7 +520,7 @@ class Training(Settings):
             for call in scope.calls:
                 name, words = last(call.func), {k.arg: k.value for k in call.keywords}
                 for f in self.functions.get(name, [])[:1]:
-                    size = self.once_known(("yields", id(f)), lambda: self.yields(f))
+                    size = self.once_known(("yields", id(f)), lambda: self.yields(f)) if self.may_call(call, scope, f) else ""
                     given = self.bound(call, scope, f, size, 1 if f.cls else 0) if size else None
                     if given and given[0] == "value":
                         found.append({"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""), "data": "", "sampler": "", "shuffle": None,
@@ -639,6 +639,18 @@ class Training(Settings):
                 given = self.bound(call, scope, init, last(size), 1) if isinstance(size, ast.Name) and init.has(size.id) else None
                 return self.value(given[1], given[2]) if given and given[0] == "value" else self.value(size, init)
         return None
+
+    def may_call(self, call, scope, f):
+        """Whether a call is one of a function, or of a method of an object that is certainly of its class."""
+        if not f.cls or not isinstance(call.func, ast.Attribute):
+            return not f.cls
+        of, family, todo = self.value(call.func.value, scope), set(), [f.cls]
+        while todo:
+            cls = todo.pop()
+            if cls not in family:
+                family.add(cls)
+                todo += [name for name, _ in self.subclasses.get(cls, [])] + [b for c in self.classes.get(cls, []) for b in c["bases"]]
+        return any(v and v.get("instance", v.get("class")) in family for v in (of.get("any", [of]) if of else []))
 
     def yields(self, f):
         """The parameter of a generator of batches that is their size; empty if there is none."""
