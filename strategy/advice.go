@@ -36,7 +36,7 @@ func (c *fold) adviseHandled() string {
 
 // advise is the advice for the user, in one sentence.
 func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
-	explained := cause.Explain(d.Cause, d.Error).Advice
+	explained := c.explained(d)
 	switch {
 	case d.Cause == cause.Unknown && c.saysKilled(best):
 		return c.adviseKill()
@@ -60,14 +60,35 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return fmt.Sprintf("drain the node %s, and check its GPU and its links before jobs use it again", cause.HostIn(best.finding.Text))
 	case explained != "":
 		return explained
+	case d.Cause == cause.GPUOccupied && d.OtherProcess != nil && *d.OtherProcess > 0:
+		return fmt.Sprintf("other processes hold %s of %s: wait for them, stop them (nvidia-smi lists them), or use another GPU", GiB(*d.OtherProcess), cmp.Or(d.Device, "the GPU"))
+	case d.Cause == cause.GPUOccupied:
+		return hint(d.Cause)
+	case d.Cause == cause.UserError && best.finding != nil && cause.LacksName(d.Error) && best.finding.BetweenPackages():
+		return "two installed packages do not match: upgrade the one that lacks the name, or take an older version of the one that asks for it"
 	case d.Place != nil:
 		return "look at " + d.Place.Words()
 	case (d.Cause == cause.UserError || d.Cause == cause.Unknown) && slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysElsewhere):
 		return "this is the report of a process about another one, whose own error is not here: look at the failed rank's stderr, which torchrun keeps with --log-dir DIR --redirects 3"
 	case d.Cause == cause.DiskFull && cause.PathIn(d.Error) != "":
-		return fmt.Sprintf("free space or quota on the file system of %s, or point the job elsewhere (TMPDIR for temporary files)", cause.PathIn(d.Error))
+		return fmt.Sprintf("free space or quota on the file system of %s, or point the job elsewhere (%s)", cause.PathIn(d.Error), cause.FolderVariable(cause.PathIn(d.Error)))
 	}
 	return cmp.Or(c.adviseCause(d, ev, best), hint(d.Cause))
+}
+
+// explained is the advice of a message of the cause, the error's own first; empty: none.
+func (c *fold) explained(d *Diagnosis) string {
+	if advice := cause.Explain(d.Cause, d.Error).Advice; advice != "" {
+		return advice
+	}
+	for _, s := range c.findings {
+		if s.finding.Code == d.Cause && !s.finding.Weight.Over() {
+			if advice := cause.Explain(d.Cause, s.finding.Text).Advice; advice != "" {
+				return advice
+			}
+		}
+	}
+	return ""
 }
 
 // adviseCause is the advice that depends on the cause and on what else was seen; empty: none.
@@ -182,6 +203,8 @@ func (d *Diagnosis) leak() string {
 func (c *fold) adviseNetwork(code cause.Code) string {
 	peer, ranks := c.peer(), c.reporters(code)
 	switch {
+	case code == cause.NCCLError && cause.Loopback(peer):
+		return fmt.Sprintf("a connection to %s failed, which is the same node: a rank there ended first, or NCCL chose the wrong interface: name it in NCCL_SOCKET_IFNAME, and look at the host's name in /etc/hosts", peer)
 	case code == cause.NCCLError && cause.LinkLocal(peer):
 		return fmt.Sprintf("look at %s first: its process ended before this one, or the network to it failed; its address is link-local: set NCCL_SOCKET_FAMILY=AF_INET, or name the interface in NCCL_SOCKET_IFNAME", peer)
 	case code == cause.NCCLError && peer != "":

@@ -288,8 +288,9 @@ func (d Diagnosis) Sentence() string {
 	if d.Late {
 		b.WriteString(" late in the run")
 	}
-	// A port is taken, and a collective fails, where each job starts and waits.
-	if d.Phase != "" && d.Phase != cause.NoPhase && d.Phase != cause.Collective && d.Cause != cause.PortInUse {
+	// A port is taken, and a collective fails, where each job starts and waits; a GPU, a disk and a
+	// driver do not depend on the phase.
+	if d.Phase != "" && d.Phase != cause.NoPhase && d.Phase != cause.Collective && !slices.Contains(phaseless, d.Cause) {
 		fmt.Fprintf(&b, " in %s", d.Phase)
 	}
 	if d.Rank >= 0 {
@@ -309,6 +310,9 @@ func (d Diagnosis) Sentence() string {
 
 // Named reports whether the output names the failure, though its cause is unknown.
 func (d Diagnosis) Named() bool { return cause.Explain(d.Cause, d.Error).Title != "" }
+
+// phaseless are the causes that do not depend on the phase of the training.
+var phaseless = []cause.Code{cause.PortInUse, cause.GPUOccupied, cause.DiskFull, cause.SharedMemory, cause.Driver}
 
 func (d Diagnosis) title() string {
 	if d.Lost != nil {

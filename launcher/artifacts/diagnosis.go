@@ -181,7 +181,8 @@ func (r FileDiagnosis) paragraph() []string {
 	case r.Cause == cause.Unknown && d.ExitCode == 0 && !d.Named():
 		first = "the job failed, and nothing here proves why"
 	case !r.Fatal:
-		first = fmt.Sprintf("the output shows %s, but not that it ended the job", r.Cause)
+		entry, _ := cause.Lookup(r.Cause)
+		first = entry.Title + ", but the output does not show that this ended the job"
 	}
 	parts := []string{fmt.Sprintf("%s (%s)", first, r.Cause)}
 	if r.Cause == cause.CUDAOOM || r.Cause == cause.GPUOccupied {

@@ -34,6 +34,9 @@ var explanations = []struct {
 		"an exception ended the job, and its text is not here", "a hook of the job for exceptions failed itself: look for the exception in the hook's own log, or run without the hook"}},
 	{codes: []Code{UserError}, words: words(": undefined symbol: "), Explanation: Explanation{
 		"", "a compiled package was built for another version of PyTorch or of CUDA: install its build for this one, or build it again here"}},
+	{codes: []Code{UserError, Unknown}, words: words("CalledProcessError: Command '['/usr/bin/gcc'", "gcc', ", "g++', ", "c++', ", "nvcc', ", "'ninja', "), Explanation: Explanation{
+		"", "a compiler failed: run its command for its own message; often the headers of Python (python3-dev) or CUDA, or libcuda, are missing there"}},
+	{codes: []Code{Unknown}, remark: SaysKilled, Explanation: Explanation{"a process was killed by SIGKILL", ""}},
 	// Launchers.
 	{codes: []Code{UserError}, words: words("unrecognized arguments: --local-rank", "unrecognized arguments: --local_rank"), Explanation: Explanation{
 		"", "torch.distributed.launch passes --local-rank: start the script by torchrun, which sets LOCAL_RANK, or let it accept the argument"}},
@@ -53,6 +56,11 @@ var explanations = []struct {
 		"a GPU kernel ran too long", "the GPU also drives a display, so the driver ends kernels after some seconds: use a GPU without a display, or smaller kernels"}},
 	{codes: []Code{Unknown}, words: words("CUDNN_STATUS_", "CUBLAS_STATUS_", "Unable to find a valid cuDNN algorithm"), Explanation: Explanation{
 		"a library of CUDA failed", "the message does not say why: look first whether the GPU's memory is full (nvidia-smi), then whether another version of cuDNN or cuBLAS is in LD_LIBRARY_PATH; CUDA_LAUNCH_BLOCKING=1 shows a kernel that failed before"}},
+	// Assertions on the device, by their expressions.
+	{codes: []Code{DeviceAssert}, words: words("t >= 0 && t < n_classes", "cur_target >= 0", "t >= 0 && t < C"), Explanation: Explanation{
+		"", "a label is none of the classes: compare the labels' least and largest value with the number of the model's outputs, and ignore_index"}},
+	{codes: []Code{DeviceAssert}, words: words("srcIndex < srcSelectDimSize", "index out of bounds", "-sizes[i] <= index"), Explanation: Explanation{
+		"", "an index is out of range: compare token ids with the rows of the embedding, and positions with its length"}},
 	// The driver.
 	{codes: []Code{Driver}, words: words("forward compatibility was attempted on non supported HW"), Explanation: Explanation{
 		"the loaded libcuda is newer than the driver", "this GPU does not support a cuda-compat package: remove it from LD_LIBRARY_PATH or from the image, or update the host's driver"}},

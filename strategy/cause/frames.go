@@ -65,6 +65,22 @@ func (f *Finding) Place() (found *SourceLine) {
 	return found
 }
 
+// BetweenPackages reports whether an installed package raised the error in the code of another
+// file that is installed.
+func (f *Finding) BetweenPackages() bool {
+	var files []string
+	for _, line := range f.Traceback {
+		if m := frameLine().FindStringSubmatch(line); m != nil {
+			if m[1] == "" {
+				copy(m[1:], m[4:]) // rich's
+			}
+			files = append(files, m[1])
+		}
+	}
+	n := len(files)
+	return n > 1 && installed(files[n-1]) && installed(files[n-2]) && files[n-1] != files[n-2]
+}
+
 // Own reports whether the line is in the job's own code, not in a package.
 func (p *SourceLine) Own() bool { return !installed(p.File) }
 

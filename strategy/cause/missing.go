@@ -20,5 +20,22 @@ func MissingArguments(text string) []string {
 	return strings.Split(m[1], ", ")
 }
 
+// LacksName reports whether an error is that a module has no object of a name.
+func LacksName(text string) bool {
+	return strings.HasPrefix(text, "AttributeError: module '") || strings.HasPrefix(text, "ImportError: cannot import name '")
+}
+
+// FolderVariable describes the variable by which a job moves a folder: for a path of wandb or of
+// Hugging Face's cache theirs, else that of temporary files.
+func FolderVariable(path string) string {
+	switch {
+	case strings.Contains(path, "/wandb/"):
+		return "WANDB_DATA_DIR and WANDB_DIR"
+	case strings.Contains(path, "/huggingface/"):
+		return "HF_HOME"
+	}
+	return "TMPDIR for temporary files"
+}
+
 // LacksModule reports whether an error is that the interpreter has no module of a name.
 func LacksModule(text string) bool { return strings.HasPrefix(text, "ModuleNotFoundError") }

@@ -32,6 +32,11 @@ func Failed(text string) string {
 	return ""
 }
 
+// Loopback reports whether an address is that of any machine itself.
+func Loopback(address string) bool {
+	return strings.HasPrefix(address, "127.") || address == "::1" || address == "localhost"
+}
+
 // LinkLocal reports whether an address is valid in its network segment only.
 func LinkLocal(address string) bool { return strings.HasPrefix(address, "fe80:") }
 

@@ -145,9 +145,12 @@ func PathIn(text string) string {
 	if !ok {
 		return ""
 	}
-	path, _, ok := strings.Cut(rest, "'")
+	path, rest, ok := strings.Cut(rest, "'")
 	if !ok {
 		return ""
+	}
+	if to, isCopy := strings.CutPrefix(rest, " -> '/"); isCopy { // the file that cannot be written is the second one
+		path, _, _ = strings.Cut(to, "'")
 	}
 	return "/" + path
 }
