@@ -47,6 +47,25 @@ parser.add_argument('-j', '--workers', type=int, default=8)
 parser.add_argument('--experiment', default='')
 `
 
+// TestLoadersOfScriptsWithoutTheArgument: a script whose parser lacks a framework's argument for its loader has another
+// number there than the framework's default.
+func TestLoadersOfScriptsWithoutTheArgument(t *testing.T) {
+	const line, text = "train.py --pretrained_model_name_or_path m --train_batch_size 2", "import argparse\nimport diffusers\np = argparse.ArgumentParser()\np.add_argument('--pretrained_model_name_or_path')\np.add_argument('--train_batch_size', type=int, default=4)\n"
+	for more, want := range map[string]strategy.Value{
+		"": "",
+		"p.add_argument('--dataloader_num_workers', type=int, default=3)\n": "3",
+		"for name in others:\n    p.add_argument(name)\n":                   "",
+	} {
+		plan, all := ranges(t, "diffusers", ownScript(t, line, text+more), 1)
+		if got := plan[strategy.DataloaderWorkers]; got != want || want == "" && !strings.Contains(all[strategy.DataloaderWorkers].Absent, "no argument --dataloader_num_workers") {
+			t.Errorf("%q: %q workers, want %q: %q", more, got, want, all[strategy.DataloaderWorkers].Absent)
+		}
+		if plan[strategy.MicroBatchSize] != "2" || plan[strategy.GradientAccumulationSteps] != "1" {
+			t.Errorf("%q: %v", more, plan)
+		}
+	}
+}
+
 // TestArgumentsMissingInTheParserAreNotAdded: a script derived from a framework's gets no
 // argument that its own parser would refuse.
 func TestArgumentsMissingInTheParserAreNotAdded(t *testing.T) {

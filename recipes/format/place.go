@@ -385,7 +385,30 @@ func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unk
 			return "", fmt.Sprintf("the script's default of %s, %s, is none that the recipe knows", name, v.Text)
 		}
 	}
+	if name := d.undefined(knob); name != "" && slices.Contains(ofLoaders, k) {
+		return "", fmt.Sprintf("the script defines no argument %s, and its loader's own number is not known", name)
+	}
 	return knob.Default, ""
+}
+
+// ofLoaders are the knobs whose number a loader has, whether or not an argument gives it.
+var ofLoaders = []strategy.Knob{strategy.MicroBatchSize, strategy.EvalBatchSize, strategy.DataloaderWorkers}
+
+// undefined is the name of an argument that holds a knob if the job's own sources define arguments, but none of the knob's;
+// empty if one is defined, or if the framework or a file may have it.
+func (d *Draft) undefined(knob Knob) string {
+	parser, first := d.Original.Parser, ""
+	if d.Recipe.Definitions == nil || parser == nil || len(parser.options) == 0 || d.args.file() != "" || len(d.Recipe.Definitions) > 0 && !parser.Complete() {
+		return ""
+	}
+	for _, p := range knob.Places {
+		names := p.spellings()
+		if len(names) == 0 || p.Present(d) || slices.ContainsFunc(names, func(name string) bool { return parser.Has(name, d.grammar.Dashes) }) {
+			return ""
+		}
+		first = cmp.Or(first, names[0])
+	}
+	return first
 }
 
 // ownDefault is the default of the job's own parser for an argument that the user named; empty if it
