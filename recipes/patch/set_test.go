@@ -214,3 +214,25 @@ func TestFormatOf(t *testing.T) {
 		t.Errorf("FormatOf(train.sh) = %q", got)
 	}
 }
+
+// TestLine: the line of a key is that of its own path, whatever has a key of this name before.
+func TestLine(t *testing.T) {
+	const tree = "others:\n  - data:\n      size: 1\nmore: {data: {size: 2}}\ndata:\n  size: 3\n"
+	for _, test := range []struct {
+		f    patch.Format
+		text string
+		at   string
+		want int
+	}{
+		{patch.YAML, tree, "data.size", 6},
+		{patch.YAML, tree, "more.data.size", 4},
+		{patch.YAML, tree, "data.width", 0},
+		{patch.YAML, "base: &base {size: 1}\ndata:\n  <<: *base\n", "data.size", 0},
+		{patch.JSON, "{\n\t\"more\": {\"size\": 1},\n\t\"size\": 2\n}\n", "size", 3},
+		{patch.TOML, "[data]\nsize = 1\n", "data.size", 0},
+	} {
+		if got := patch.Line(test.f, []byte(test.text), patch.Split(test.at)); got != test.want {
+			t.Errorf("%s of %q: line %d, want %d", test.at, test.text, got, test.want)
+		}
+	}
+}

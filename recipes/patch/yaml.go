@@ -225,3 +225,23 @@ func yamlChild(n *yaml.Node, name string) (key, value *yaml.Node) {
 	}
 	return nil, nil
 }
+
+// Line is the line of a key in YAML or JSON text; 0 if it is not found, as one of a merged mapping or of TOML.
+func Line(f Format, text []byte, keys []string) int {
+	at, err := parseYAML(text)
+	if f == TOML || err != nil {
+		return 0
+	}
+	line := 0
+	for _, name := range keys {
+		if at == nil {
+			return 0
+		}
+		key, child := yamlChild(at, name)
+		if key == nil {
+			return 0
+		}
+		line, at = key.Line, child
+	}
+	return line
+}

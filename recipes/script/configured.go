@@ -276,19 +276,12 @@ func (c configuration) target(at []string, n int64) target {
 	return t
 }
 
-// place is the file and the line of a key.
+// place is the file of a key, and its line if it is known.
 func (c configuration) place(at []string) string {
-	lines, line := strings.Split(string(c.text), "\n"), 0
-	for _, key := range at {
-		for i := line; i < len(lines); i++ {
-			head := strings.TrimLeft(lines[i], " \t,-")
-			if name, rest, cut := strings.Cut(strings.Trim(head, `"'`), key); cut && name == "" && strings.HasPrefix(strings.TrimLeft(rest, `"' `), ":") {
-				line = i
-				break
-			}
-		}
+	if line := patch.Line(c.kind, c.text, at); line > 0 {
+		return fmt.Sprintf("%s:%d", c.name, line)
 	}
-	return fmt.Sprintf("%s:%d", c.name, line+1)
+	return c.name
 }
 
 // base is the value of a key in the files that a configuration extends, as those of yacs, Detectron2
