@@ -1,6 +1,7 @@
 package recipes
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"path"
@@ -31,7 +32,16 @@ func (r Recipe) cannotResume(d *format.Draft) bool {
 	if !r.Resume.Own && slices.ContainsFunc(r.Resume.Elsewhere, func(p format.Place) bool { return p.SetInCode(d) }) {
 		return true
 	}
+	if !r.Resume.Own && slices.Contains(r.Rules, "trainer-arguments") && neverResumes(d.Original.Script) {
+		return true
+	}
 	return !r.Resume.Own && slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.WordOption) bool { return !o.Override && d.Lacks(o.Name) != "" })
+}
+
+// neverResumes reports whether a script calls the Trainer's train, but hands no checkpoint to it: the
+// Trainer itself does not use resume_from_checkpoint of its arguments (transformers/training_args.py).
+func neverResumes(script []byte) bool {
+	return bytes.Contains(script, []byte(".train(")) && !bytes.Contains(script, []byte("resume_from_checkpoint")) && !bytes.Contains(script, []byte("get_last_checkpoint"))
 }
 
 // Pointer is the file that names the newest checkpoint; empty if the framework writes none.

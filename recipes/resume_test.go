@@ -25,6 +25,14 @@ func TestResumeGlob(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", argv, glob, ok, want)
 		}
 	}
+	for script, want := range map[string]bool{
+		"trainer.train()": false, "trainer.train(model_path=a.model)": false, "model.train()\ntrainer.train(resume_from_checkpoint=a.resume_from_checkpoint)": true, "run(trainer)": true,
+		"trainer.train()  # after get_last_checkpoint": true,
+	} {
+		if _, ok := hf.ResumeGlob(recipes.Command{Argv: strings.Fields("x.py --output_dir out"), Script: []byte(script)}); ok != want {
+			t.Errorf("%q: %t, want %t", script, ok, want)
+		}
+	}
 	if glob, ok := catalogued(t, "deepspeed").ResumeGlob(recipes.Command{}); ok {
 		t.Errorf("a recipe without checkpoints gives %q", glob)
 	}
