@@ -59,7 +59,8 @@ func (s *Analysis) isTrue(test value) (is, known bool) {
 		left, known := s.literal(test.Of[0])
 		return known && slices.ContainsFunc(test.Of[1:], func(right value) bool { return right.Const.value == left }), known
 	}
-	return false, false
+	is, known = test.Const.value.(bool)
+	return is, known
 }
 
 // literal is the value of an argument, or of a key of a file, with this command. Of several alternatives those that are

@@ -109,7 +109,9 @@ func (s *Analysis) lookedIn() string {
 // miss records that a knob was not found; how describes the code in its place.
 func (s *Analysis) miss(k strategy.Knob, how string) *FoundKnob {
 	text := fmt.Sprintf("no %s found: looked for %s in %s", called[k], examples[k], s.lookedIn())
-	if how != "" {
+	if given := s.like(k); given != nil {
+		text = fmt.Sprintf("%s may be the %s, but it is not certain: %s", strings.Join(given, " or "), called[k], cmp.Or(how, notFollowed))
+	} else if how != "" {
 		text += "; " + how
 	}
 	s.Missing[k] = text
@@ -125,6 +127,29 @@ func (s *Analysis) named(k strategy.Knob) []Argument {
 		}
 	}
 	return found
+}
+
+// notFollowed is the doubt about an argument that only its name suggests.
+const notFollowed = "where its value goes was not followed"
+
+// like lists the arguments of the script and of the command that have the name of a batch size, or of a number of workers.
+func (s *Analysis) like(k strategy.Knob) (given []string) {
+	if k != strategy.MicroBatchSize && k != strategy.DataloaderWorkers {
+		return nil
+	}
+	for _, one := range s.named(k) {
+		if k == strategy.MicroBatchSize || strings.Contains(one.Dest, "worker") {
+			given = append(given, one.long()[0])
+		}
+	}
+	for i, word := range s.argv {
+		head, _, _ := strings.Cut(word, "=")
+		known := slices.ContainsFunc(s.facts.Settings, func(one Argument) bool { return slices.Contains(one.Options, head) })
+		if i > 0 && strings.HasPrefix(head, "--") && !known && !slices.Contains(given, head) && names[k]().MatchString(strings.ReplaceAll(bare(head), "-", "_")) {
+			given = append(given, head)
+		}
+	}
+	return given
 }
 
 // likely drafts a knob that only a name suggests; nil if none or several do.

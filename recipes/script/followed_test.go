@@ -87,6 +87,7 @@ func TestLoadersOfOtherBranches(t *testing.T) {
 		"none of a list":           {script("args.task not in ('copy', 'sort')", "[]"), "--task copy", micro, omitted},
 		"a key of a file":          {script("cfg['kind'] == 'small'", constant), "", micro, "--batch_size"},
 		"a key that it lacks":      {script("cfg['size'] == 'small'", constant), "", micro, draft + "the batch size of DataLoader (train.py:15): it is the constant 8 unless cfg['size'] == 'small'"},
+		"a literal":                {script("True", constant), "", micro, "--batch_size"},
 		"a test that is not known": {script("small(args.task)", constant), "", micro, draft + "the batch size of DataLoader (train.py:15): it is the constant 8 unless small(args.task)"},
 	})
 }
@@ -126,5 +127,35 @@ func TestMethodsOfOneName(t *testing.T) {
 		"a dictionary":    {script("kept = Memory()\nnotes = {}\nlast = notes.get('last', False)\nfor batch in kept.get(args.batch_size)" + learns), "", micro, "--batch_size"},
 		"another object":  {script("for batch in read().get(args.batch_size)" + learns), "", micro, "--batch_size ? no DataLoader"},
 		"no whole number": {one(opens + "train_loader = DataLoader(data, batch_size=0.5)\nfor batch in train_loader" + learns), "", micro, noSize + "; the batch size of DataLoader (train.py:4): 0.5 is not a whole number"},
+	})
+}
+
+// TestSubclassesOfTheLoader: the arguments of a subclass are followed into the DataLoader, by name and by place.
+func TestSubclassesOfTheLoader(t *testing.T) {
+	const micro, workers = strategy.MicroBatchSize, strategy.DataloaderWorkers
+	script := func(class, call string) map[string]string {
+		return one(opens + "p.add_argument('--batch_size', type=int, default=32)\np.add_argument('--num_workers', type=int, default=4)\nargs = p.parse_args()\nclass Endless(DataLoader):\n    def __init__(self, " + class + "\ntrain_loader = Endless(data, " + call + ")" + learns)
+	}
+	const by = "batch_size=args.batch_size, num_workers=args.num_workers"
+	follow(t, map[string]following{
+		"passed on":          {script("*args, **words):\n        super().__init__(*args, **words)", by), "", workers, "--num_workers"},
+		"by place":           {script("data, size=1, shuffle=True, **words):\n        super().__init__(data, size, shuffle, **words)", "args.batch_size, num_workers=args.num_workers"), "", micro, "--batch_size"},
+		"by the class":       {script("data, batch_size=1, **words):\n        DataLoader.__init__(self, data, batch_size, **words)", by), "", micro, "--batch_size"},
+		"workers by keyword": {script("data, batch_size=1, **words):\n        super(Endless, self).__init__(data, batch_size, **words)", by), "", workers, "--num_workers"},
+		"a constant":         {script("data, batch_size, num_workers):\n        super().__init__(data, batch_size, num_workers=1)", by), "", workers, "--num_workers ? the workers of Endless (train.py:10): it is the constant 1"},
+		"the default":        {script("data, batch_size, n=3):\n        super().__init__(data, batch_size, num_workers=n)", "args.batch_size"), "", workers, "--num_workers ? the workers of Endless (train.py:10): it is the constant 3"},
+	})
+}
+
+// TestArgumentsThatAreThere: an argument of the script or of the command is named, although its value was not followed.
+func TestArgumentsThatAreThere(t *testing.T) {
+	const micro, workers = strategy.MicroBatchSize, strategy.DataloaderWorkers
+	const unfollowed = " it is not certain: where its value goes was not followed"
+	follow(t, map[string]following{
+		"of the script":      {one(opens + "p.add_argument('--workers', type=int, default=4)\nargs = p.parse_args()\ntrain_loader = make(args)" + learns), "", workers, "--workers ? where its value goes was not followed"},
+		"of the command":     {one(opens + "for flag in flags:\n    p.add_argument(flag)\ntrain_loader = make(p.parse_args())" + learns), "--bs=8", micro, "none: --bs may be the batch size, but" + unfollowed},
+		"two of the script":  {one(opens + "p.add_argument('--batch')\np.add_argument('--batch-gpu')\ntrain_loader = make(p.parse_args())" + learns), "", micro, "none: --batch or --batch-gpu may be the batch size, but it is not certain: "},
+		"none":               {one(opens + "train_loader = make(p.parse_args())" + learns), "--batch-norm 8", micro, noSize},
+		"processes, no load": {one(opens + "p.add_argument('--num-processes', type=int)\ntrain_loader = make(p.parse_args())" + learns), "", workers, "none: no number of loader workers found: looked for --num-workers, --workers … in train.py"},
 	})
 }

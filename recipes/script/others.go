@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,11 +28,11 @@ func (s *Analysis) workers() *FoundKnob {
 	const k = strategy.DataloaderWorkers
 	loaders := slices.DeleteFunc(slices.Clone(s.training()), func(l loader) bool { return l.Workers.Name == "absent" })
 	found, unknown := s.reaching(k, loaders, func(l loader) value { return l.Workers }, "workers", "count workers of training")
-	if found == nil && unknown != "" {
-		found = s.likely(k, unknown)
+	if found == nil && (unknown != "" || len(s.like(k)) == 1) {
+		found = s.likely(k, cmp.Or(unknown, notFollowed))
 	}
 	if found == nil {
-		return s.miss(k, "")
+		return s.miss(k, unknown)
 	}
 	return found
 }

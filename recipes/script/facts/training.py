@@ -7,6 +7,14 @@ NOTHING, MOST = frozenset(), 64
 LEAVES = {ast.Name, ast.Constant}
 
 
+def handed(call, key, place):
+    """The argument of a call, by its name or its place; None if it is not written out."""
+    for k in call.keywords:
+        if k.arg == key:
+            return k.value
+    return call.args[place] if len(call.args) > place and not any(isinstance(a, ast.Starred) for a in call.args[:place + 1]) else None
+
+
 def place(node):
     return node.lineno * 1000 + node.col_offset
 
@@ -529,6 +537,8 @@ class Training(Settings):
                 if made is not None:
                     found.append({"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""), "data": " ".join(text(a) for a in call.args[:1]), "sampler": "",
                                   "shuffle": constant(words["shuffle"])[0] if "shuffle" in words else None, "role": "", "local": True, "batch": plain(made), "workers": {"name": "absent"}, "branches": self.branches(call, scope)})
+                    workers = self.subclass(name, call, scope, "num_workers", 5)
+                    found[-1]["workers"] = plain(workers) if workers is not None else {"name": "absent"}
                     continue
                 if not makes.search(name):
                     continue
@@ -596,6 +606,8 @@ class Training(Settings):
 
     def comparison(self, test, scope):
         """A test that compares values with literals."""
+        if constant(test)[1]:
+            return {"const": bool(constant(test)[0])}
         if isinstance(test, ast.BoolOp):
             return {"op": "and" if isinstance(test.op, ast.And) else "or", "of": [self.comparison(v, scope) for v in test.values]}
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -620,24 +632,29 @@ class Training(Settings):
         return bool(BATCH.match(name)) or name in self.once_known("widths", lambda: {
             last(w) for scope in self.live for loop in scope.fors if self.backward_in(loop.body) for w in widths(loop)} - {""})
 
-    def subclass(self, name, call, scope):
-        """The batch size of a call of a subclass of the DataLoader; None for another call, or if the
-        class does not pass on one of its arguments."""
+    def subclass(self, name, call, scope, key="batch_size", place=1):
+        """The value of an argument of the DataLoader, by its name and place, in a call of a subclass; None for another
+        call, or if the class does not pass it on."""
         for c in self.classes.get(name, [])[:1]:
             if not any(b.endswith("DataLoader") for b in c["bases"]):
                 break
-            words, init = {k.arg: k.value for k in call.keywords}, c["methods"].get("__init__")
+            init = c["methods"].get("__init__")
+            given = handed(call, key, place)
             if init is None:
-                given = words.get("batch_size", call.args[1] if len(call.args) > 1 else None)
                 return self.value(given, scope) if given is not None else None
             for inner in init.calls:
-                size = {k.arg: k.value for k in inner.keywords}.get("batch_size")
-                if last(inner.func) != "__init__" or size is None and not any(k.arg is None for k in inner.keywords):
+                if last(inner.func) != "__init__":
                     continue
-                if size is None:
-                    return self.value(words["batch_size"], scope) if "batch_size" in words and "batch_size" not in init.params() else None
-                given = self.bound(call, scope, init, last(size), 1) if isinstance(size, ast.Name) and init.has(size.id) else None
-                return self.value(given[1], given[2]) if given and given[0] == "value" else self.value(size, init)
+                first = 0 if isinstance(inner.func, ast.Attribute) and isinstance(inner.func.value, ast.Call) else 1  # self
+                passed = handed(inner, key, place + first)
+                if isinstance(passed, ast.Name) and init.has(passed.id):
+                    found = self.bound(call, scope, init, passed.id, 1)
+                    default = init.default(passed.id)
+                    return self.value(found[1], found[2]) if found and found[0] == "value" else self.value(default, init) if found is None and default is not None else None
+                if passed is not None:
+                    return self.value(passed, init)
+                if any(k.arg is None for k in inner.keywords) and not init.has(key) and given is not None:
+                    return self.value(given, scope)
         return None
 
     def may_call(self, call, scope, f):
