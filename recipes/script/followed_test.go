@@ -159,3 +159,18 @@ func TestArgumentsThatAreThere(t *testing.T) {
 		"processes, no load": {one(opens + "p.add_argument('--num-processes', type=int)\ntrain_loader = make(p.parse_args())" + learns), "", workers, "none: no number of loader workers found: looked for --num-workers, --workers … in train.py"},
 	})
 }
+
+// TestReasonsHaveNoGaps: a reason says what a value is computed from, and no more than is known.
+func TestReasonsHaveNoGaps(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	script := func(size string) map[string]string {
+		return one(opens + "import yaml\np.add_argument('--size', type=int, default=32)\np.add_argument('--most', type=int)\nargs = p.parse_args()\ncfg = yaml.safe_load(open(find()))\ndef run(number=None, **more):\n    train_loader = DataLoader(data, batch_size=" + size + ")\n    for batch in train_loader:\n        model(batch).mean().backward()\n        optimizer.step()\nwords = read()\nrun(**words)\n")
+	}
+	const why = noSize + "; the batch size of DataLoader (train.py:10): it is "
+	follow(t, map[string]following{
+		"all that a function gets": {script("min(args.size, args.most, len(data))"), "", micro, why + "computed from --size: min(--size, --most, len(data))"},
+		"all alternatives":         {script("int(args.size if big else args.most)"), "", micro, why + "computed: int(--size or --most)"},
+		"unpacked keywords":        {script("number // ranks()"), "", micro, why + "computed: a value of words // ranks()"},
+		"a file that is not known": {script("cfg['train']['size']"), "", micro, why + "train.size of a file whose path was not followed"},
+	})
+}

@@ -226,11 +226,16 @@ func (f Facts) pure(v value) (t target, why string) {
 	return t, ""
 }
 
+// mostText is the length up to which a reason has the text of a value.
+const mostText = 120
+
 // explain describes a value that is no target.
 func (f Facts) explain(v value) string {
 	switch v.Op {
 	case "/", "//", "*", "+", "-", "max", "min", "round", "float", "%":
-		if t, ok := f.first(v); ok {
+		if t, ok := f.first(v); ok && len(f.text(v)) > mostText {
+			return fmt.Sprintf("%s from %s and other values", computedText, t.name())
+		} else if ok {
 			return fmt.Sprintf("%s from %s: %s", computedText, t.name(), f.text(v))
 		}
 	}
@@ -240,7 +245,15 @@ func (f Facts) explain(v value) string {
 	if v.Const.known {
 		return fmt.Sprintf("%v is not a whole number", v.Const.value)
 	}
-	return computedText + ": " + f.text(v)
+	if v.File != nil && len(v.Path) > 0 {
+		return fmt.Sprintf("it is %s whose path was not followed", f.text(v))
+	}
+	if text := f.text(v); len(text) > mostText {
+		return computedText + " from several values"
+	} else if text != unfollowed {
+		return computedText + ": " + text
+	}
+	return "it is not known where it comes from"
 }
 
 // first returns a target inside a value.
@@ -256,28 +269,53 @@ func (f Facts) first(v value) (target, bool) {
 	return target{}, false
 }
 
+// unfollowed is the text of a value that the reader did not follow.
+const unfollowed = "another value"
+
 // text is a value as a person would write it, shortened.
 func (f Facts) text(v value) string {
 	switch {
 	case v.Const.known:
 		return fmt.Sprint(v.Const.value)
-	case v.Name == "absent":
-		return "…"
-	case v.Name != "":
+	case strings.HasPrefix(v.Name, "**"):
+		return "a value of " + v.Name[2:]
+	case v.Name != "" && v.Name != "absent":
+		if name, _, cut := strings.Cut(v.Name, "("); cut && name != "" && len(v.Name) > 50 {
+			return name + "()"
+		}
 		return v.Name
 	case len(v.Any) > 1:
-		return "(" + f.text(v.Any[0]) + " or …)"
+		return "(" + f.texts(v.Any, " or ") + ")"
 	case v.Any != nil:
 		return f.text(v.Any[0])
 	case len(v.Of) == 2 && !regexp.MustCompile(`[a-z]`).MatchString(v.Op):
 		return f.text(v.Of[0]) + " " + v.Op + " " + f.text(v.Of[1])
 	case len(v.Of) > 0:
-		return v.Op + "(" + f.text(v.Of[0]) + ")"
+		if len(v.Of) == 1 && len(v.Of[0].Any) > 1 {
+			return v.Op + f.text(v.Of[0])
+		}
+		return v.Op + "(" + f.texts(v.Of, ", ") + ")"
 	}
 	if t, ok := f.single(v); ok {
 		return t.name()
 	}
-	return "…"
+	if v.File != nil && len(v.Path) > 0 {
+		return strings.Join(v.Path, ".") + " of a file"
+	}
+	return unfollowed
+}
+
+// texts joins the texts of some values, those that were not followed last.
+func (f Facts) texts(all []value, by string) string {
+	var said []string
+	for _, one := range all {
+		if text := f.text(one); len(said) < 3 && text != unfollowed && !slices.Contains(said, text) {
+			said = append(said, text)
+		} else if !slices.Contains(said, text) && !slices.Contains(said, unfollowed) {
+			said = append(said, unfollowed)
+		}
+	}
+	return strings.Join(said, by)
 }
 
 // uses reports whether a target is part of a value.
