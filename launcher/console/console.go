@@ -42,11 +42,12 @@ type People struct {
 	Report string
 
 	state    runstate.Run
-	diff     string        // last diff that was shown
-	before   string        // how far an earlier process of this run came; empty once shown
-	plan     strategy.Plan // plan of the latest attempt; nil before the first
-	hints    []string      // hints of the summary
-	recalled int           // attempts of an earlier process, whose output is not on this console
+	diff     string           // last diff that was shown
+	before   string           // how far an earlier process of this run came; empty once shown
+	plan     strategy.Plan    // plan of the latest attempt; nil before the first
+	hints    []string         // hints of the summary
+	recalled int              // attempts of an earlier process, whose output is not on this console
+	parted   launcher.InPlace // the latest step in parts of which a line was shown
 }
 
 // Warn prints a warning that is not about an attempt.
@@ -141,7 +142,9 @@ func (p *People) Show(e launcher.Event) {
 			p.say("%s", last.NotInPlace())
 		}
 	case launcher.InPlace:
-		p.say("%s", inPlace(e, p.plan))
+		if p.shows(e) {
+			p.say("%s", inPlace(e, p.plan))
+		}
 	case launcher.Climbed:
 		p.say("%s", e.Decision.Reason)
 	case launcher.Noticed:
@@ -198,6 +201,23 @@ func (p *People) describe(plan strategy.Plan) string {
 	default:
 		return changed.String()
 	}
+}
+
+// morePartsShown is by how many times as many parts of the same step are worth another line: a step that runs out in
+// 2 parts is done again in 4, 8 and so on, and the summary has them all.
+const morePartsShown = 16
+
+// shows reports whether a step that was done again gets a line.
+func (p *People) shows(e launcher.InPlace) bool {
+	if e.Parts == 0 {
+		return true
+	}
+	last := p.parted
+	if last.N == e.N && last.Rank == e.Rank && last.Step == e.Step && last.Parts > 0 && e.More >= e.Times && e.Parts < morePartsShown*last.Parts {
+		return false
+	}
+	p.parted = e
+	return true
 }
 
 // inPlace describes steps that a rank did again. Only a plan that has a sequence length shows that the inputs are
