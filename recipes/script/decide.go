@@ -198,7 +198,7 @@ func (s *Analysis) microBatch() *FoundKnob {
 	batches := slices.DeleteFunc(slices.Clone(train), func(l loader) bool { return l.Batch.none() }) // whole batches come from elsewhere
 	found, unknown := s.reaching(k, batches, func(l loader) value { return s.forTraining(l.Batch) }, "batch size", "size batches of training")
 	s.Reported = (found == nil || unknown != "") && s.reported(unknown)
-	s.Unlike = len(s.facts.Split) > 0 || strings.Contains(unknown, " the constant ") || strings.Contains(unknown, computedText)
+	s.Unlike = len(s.facts.Split) > 0 || strings.Contains(unknown, " the constant ") || strings.Contains(unknown, computedText) || strings.HasSuffix(unknown, notOpened)
 	if found == nil {
 		doubt := cmp.Or(unknown, s.omitted, "no DataLoader, nor anything else that makes batches, was found that takes it")
 		if draft := s.likely(k, doubt); draft != nil {

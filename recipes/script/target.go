@@ -176,8 +176,8 @@ func (f Facts) without(v value, factor target) (value, bool) {
 	return v, false
 }
 
-// constantText and computedText begin the reasons why a batch is not a setting.
-const constantText, computedText = "it is the constant ", "it is computed"
+// constantText and computedText begin, and notOpened ends, the reasons why a batch is not a setting.
+const constantText, computedText, notOpened = "it is the constant ", "it is computed", " whose path was not followed"
 
 // pure returns the only target whose unchanged value it is; why is the reason if there is none.
 func (f Facts) pure(v value) (t target, why string) {
@@ -246,14 +246,14 @@ func (f Facts) explain(v value) string {
 		return fmt.Sprintf("%v is not a whole number", v.Const.value)
 	}
 	if v.File != nil && len(v.Path) > 0 {
-		return fmt.Sprintf("it is %s whose path was not followed", f.text(v))
+		return "it is " + f.text(v) + notOpened
 	}
 	if text := f.text(v); len(text) > mostText {
 		return computedText + " from several values"
 	} else if text != unfollowed {
 		return computedText + ": " + text
 	}
-	return "it is not known where it comes from"
+	return computedText + " from a value that was not followed"
 }
 
 // first returns a target inside a value.
