@@ -200,7 +200,7 @@ func (s *Analysis) microBatch() *FoundKnob {
 	s.Reported = (found == nil || unknown != "") && s.reported(unknown)
 	s.Unlike = len(s.facts.Split) > 0 || strings.Contains(unknown, " the constant ") || strings.Contains(unknown, computedText) || strings.HasSuffix(unknown, notOpened)
 	if found == nil {
-		doubt := cmp.Or(unknown, s.omitted, "no DataLoader, nor anything else that makes batches, was found that takes it")
+		doubt := cmp.Or(unknown, s.omitted, "no DataLoader was found that takes it")
 		if draft := s.likely(k, doubt); draft != nil {
 			return draft
 		}

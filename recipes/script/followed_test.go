@@ -125,7 +125,7 @@ func TestMethodsOfOneName(t *testing.T) {
 		"its own class":   {script("kept = Memory()\nfor batch in kept.get(args.batch_size)" + learns), "", micro, "--batch_size"},
 		"a subclass":      {script("kept = Larger()\nfor batch in kept.get(args.batch_size)" + learns), "", micro, "--batch_size"},
 		"a dictionary":    {script("kept = Memory()\nnotes = {}\nlast = notes.get('last', False)\nfor batch in kept.get(args.batch_size)" + learns), "", micro, "--batch_size"},
-		"another object":  {script("for batch in read().get(args.batch_size)" + learns), "", micro, "--batch_size ? no DataLoader"},
+		"another object":  {script("for batch in read().get(args.batch_size)" + learns), "", micro, "--batch_size ? no DataLoader was found that takes it"},
 		"no whole number": {one(opens + "train_loader = DataLoader(data, batch_size=0.5)\nfor batch in train_loader" + learns), "", micro, noSize + "; the batch size of DataLoader (train.py:4): 0.5 is not a whole number"},
 	})
 }

@@ -1,4 +1,4 @@
-# batch: nor anything else that makes batches
+# batch: no DataLoader was found that takes it
 # accumulation: it is not known how the loss follows from a batch
 import torch
 from torch import nn
