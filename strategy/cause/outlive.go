@@ -38,6 +38,11 @@ func (s *Scanner) advance(w *writer, text string, m move) {
 			p.steps++
 			p.last = text
 		}
+		if strings.HasPrefix(text, trainedIn) || strings.HasPrefix(text, trainedAfter) {
+			p.finding.Weight = p.finding.Weight.Handled()
+			s.give(p.finding)
+			continue
+		}
 		s.outlive(p, well, sure)
 		if p.units < afterLimit && !p.finding.Weight.Dismissed() {
 			kept = append(kept, p)

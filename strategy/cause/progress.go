@@ -154,12 +154,15 @@ func numberAfterAny(text string, words ...string) (int, bool) {
 	return 0, false
 }
 
+// trainedIn and trainedAfter are gpurun's own lines about a run that trained, whatever came before.
+const trainedIn, trainedAfter = "gpurun: trained in ", "gpurun: summary: trained after "
+
 // endings are the messages by which training scripts and frameworks report their end.
 var endings = []string{
 	"raining complete", "raining is complete", "raining finished", "raining has finished", "inished training", "raining done",
 	"ompleted training", "one training", "raining ended", "'train_runtime'", "\"train_runtime\"", "train_runtime  ",
 	"`Trainer.fit` stopped: `max_", "ended successfully", "finished successfully", "completed successfully",
-	"uccessfully completed", "uccessfully finished", "exited with code 0", "finished with exit code 0", "epochs completed in ",
+	trainedIn, trainedAfter, "uccessfully completed", "uccessfully finished", "exited with code 0", "finished with exit code 0", "epochs completed in ",
 }
 
 // durations are the messages about the training's time, which also appear after a failure: hooks
