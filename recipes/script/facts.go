@@ -125,6 +125,7 @@ func (p location) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) 
 // An Argument is an argument, or a field of a class that is read from the command line.
 type Argument struct {
 	location
+	ID      int      `json:"id"`
 	Kind    string   `json:"kind"` // "argparse", "hf", "click" …
 	Options []string `json:"options"`
 	Dest    string   `json:"dest"`
@@ -154,6 +155,7 @@ type use struct {
 	Keys    []string `json:"keys"`
 	Value   value    `json:"value"`
 	Path    value    `json:"path"`
+	Of      []int    `json:"of"` // the settings that it may change; nil: all
 }
 
 type loader struct {

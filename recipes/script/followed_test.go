@@ -174,3 +174,21 @@ func TestReasonsHaveNoGaps(t *testing.T) {
 		"a file that is not known": {script("cfg['train']['size']"), "", micro, why + "train.size of a file whose path was not followed"},
 	})
 }
+
+// TestParsersAreKeptApart: an argument is one of the parser that reads the command, however many parsers have its name.
+func TestParsersAreKeptApart(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	script := func(other string) map[string]string {
+		return map[string]string{"train.py": "import argparse, shared\ndef run(size):\n    other = shared.read({'lr': 1})\n    train_loader = DataLoader(data, batch_size=size, shuffle=other.shuffle)\n    for batch in train_loader:\n        model(batch).mean().backward()\n        optimizer.step()\np = argparse.ArgumentParser()\ng = p.add_argument_group()\ng.add_argument('--batch_size', type=int, default=32)\nargs = p.parse_args()\nrun(args.batch_size)\n",
+			"shared.py": "import argparse\ndef add(parser):\n    parser.add_argument('--batch-size', type=int, default=8)\n    return parser\n" + other}
+	}
+	const made = "def read(values):\n    parser = argparse.ArgumentParser()\n    parser = add(parser)\n    args = parser.parse_args([])\n"
+	const set = "    for k, v in values.items():\n        setattr(args, k, v)\n    return args\n"
+	const either = "none: --batch_size or --batch-size may be the batch size, but it is not certain: the batch size of DataLoader (train.py:4): it may come from "
+	follow(t, map[string]following{
+		"another parser":          {script(made + "    return args\n"), "", micro, "--batch_size"},
+		"another namespace":       {script(made + set), "", micro, "--batch_size"},
+		"parents":                 {script(strings.Replace(made, "ArgumentParser()", "ArgumentParser(parents=[add(argparse.ArgumentParser())])", 1) + set), "", micro, "--batch_size"},
+		"a parser from elsewhere": {map[string]string{"train.py": strings.Replace(script("")["train.py"], "p = argparse.ArgumentParser()", "p = make()", 1), "shared.py": script(made + set)["shared.py"]}, "", micro, either},
+	})
+}

@@ -18,7 +18,7 @@ func (s *Analysis) overlaid(f *FoundKnob) {
 			return
 		}
 		first := f.target.settings[0]
-		if _, given := s.word(first.Options); given && o.Kind == "default" {
+		if _, given := s.word(first.Options); given && o.Kind == "default" || o.Of != nil && !slices.Contains(o.Of, first.ID) {
 			continue
 		}
 		found, unknown := s.overlay(o.Value, strings.Split(first.Dest, "."))

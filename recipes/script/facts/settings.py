@@ -9,6 +9,7 @@ class Settings(Values):
         self.params, self.configured, self.taken, self.hydra = {}, {}, {}, None
         self.rest = set()  # the names of the words that are no options
         self.overlays = []  # files that give settings, unless the command does (kind default), or whatever it gives (over)
+        self.makers = {}  # the parsers to which settings are added, by the calls that make them
         self.dests = {}  # attributes of the arguments that are instances of a class
         super().__init__(sources)
         for scope in self.live:
@@ -41,16 +42,23 @@ class Settings(Values):
                 found.append(("over", c.args[0], s, c))
         for kind, node, scope, call in found[:WIDTH]:
             value = self.value(node, scope) if node is not None else None
+            changed = call.args[0] if last(call.func) == "setattr" else call.func.value.args[0] if isinstance(getattr(call.func, "value", None), ast.Call) and call.func.value.args else getattr(getattr(call.func, "value", None), "value", None)
             if kind == "whole":
                 kind, value = "over", {"file": plain(opened(value)), "path": []}
             if not (value and ("namespace" in value or "literal" in value)):
-                self.overlays.append({"kind": kind, "file": scope.file.path, "line": call.lineno, "value": plain(value)})
+                self.overlays.append({"kind": kind, "file": scope.file.path, "line": call.lineno, "value": plain(value), "of": self.belonging(changed, scope) if kind == "over" else None})
         self.memo.clear()
         self.all = 0
 
     def is_namespace(self, node, scope):
         value = self.value(node, scope)
         return bool(value) and ("namespace" in value or any("namespace" in v for v in value.get("any", [])))
+
+    def belonging(self, node, scope):
+        """The settings that a namespace may have; None if all."""
+        value = self.value(node, scope) if node is not None else None
+        parser = value.get("namespace") if value else None
+        return [n for n in range(len(self.settings)) if self.adds(parser, n)] if parser else None
 
     def config_file(self, call, scope, n):
         """Notes that an argument names a file with the defaults of the others."""
@@ -83,6 +91,7 @@ class Settings(Values):
             if "required" in words and constant(words["required"])[0] is True:
                 more.update(default=None, known=False)
             n = self.add(call, scope, "argparse", options, dest, **more)
+            self.makers[n] = self.parser(func.value, scope) if isinstance(func, ast.Attribute) else None
             if "is_config_file" in words or more["action"].endswith("ActionConfigFile"):
                 self.config_file(call, scope, n)
         elif name == "add_argument" and known and isinstance(first, str) and "nargs" in words and re.search("REMAINDER|\\*", text(words["nargs"])):

@@ -67,7 +67,7 @@ def widths(loop):
         lower, upper = meaning(bounds[0]), meaning(bounds[1])
         for end in upper.args if isinstance(upper, ast.Call) and last(upper.func) == "min" else [upper]:
             size = width(bounds[0], end) or width(lower, end)
-            if size is not None and (text(lower) == text(target) or isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Mult) and text(target) in (text(lower.left), text(lower.right))):
+            if size is not None and not (isinstance(size, ast.BinOp) and isinstance(size.op, (ast.Add, ast.Sub))) and (text(lower) == text(target) or isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Mult) and text(target) in (text(lower.left), text(lower.right))):
                 found.append(size)
     return found
 

@@ -351,7 +351,7 @@ class Values(Sources):
         if "set" in of and key == "value":
             return of
         if "namespace" in of:
-            return {"instance": self.dests[key]} if key in self.dests else self.setting(key, active, depth, base) or {"name": key}
+            return {"instance": self.dests[key]} if key in self.dests else self.setting(key, active, depth, base, of["namespace"]) or {"name": key}
         if "merged" in of:
             found = [self.project(v, key, active, depth, base) for v in of["merged"]]
             found = [v for v in found if v is not None and v.get("name") != "absent"]
@@ -413,11 +413,42 @@ class Values(Sources):
             found.append(self.value(value, scope, active + (mark,), depth))
         return [f for f in found if f is not None]
 
-    def setting(self, dest, active, depth, base):
-        found = [{"set": n} for n in self.by_dest.get(dest, [])]
+    def setting(self, dest, active, depth, base, parser=None):
+        found = [{"set": n} for n in self.by_dest.get(dest, []) if self.adds(parser, n)]
         if dest in self.stores:
             found += self.once_known(("setting", dest), lambda: self.given_to(dest, active, depth, self.is_config))
         return alternatives(found, dest) if found else None
+
+    def adds(self, parser, n):
+        """Whether a parser may be the one to which a setting was added."""
+        made = self.makers.get(n)
+        return not parser or not made or not made.isdisjoint(parser)
+
+    def parser(self, node, scope, active=()):
+        """The calls, by their ids, that made a parser and its parents; None if they are not known."""
+        key, found = (id(node), id(scope)), []
+        if key in active or len(active) > DEPTH:
+            return frozenset() if key in active else None
+        active = active + (key,)
+        if isinstance(node, ast.Name):
+            while scope is not None and node.id not in scope.assigned and not scope.has(node.id):
+                scope = scope.parent
+            for how, what in scope.assigned.get(node.id, []) if scope is not None else []:
+                found.append(self.parser(what, scope, active) if how == "value" else None)
+            for call, at, ahead in self.sites(scope) if scope is not None and scope.has(node.id) else []:
+                given = self.bound(call, at, scope, node.id, ahead)
+                found.append(self.parser(given[1], given[2], active) if given and given[0] == "value" else None)
+        elif not isinstance(node, ast.Call):
+            return None
+        elif last(node.func) in ("add_argument_group", "add_mutually_exclusive_group"):
+            return self.parser(node.func.value, scope, active)
+        elif last(node.func) == "ArgumentParser":
+            parents = [p for k in node.keywords if k.arg == "parents" for p in (k.value.elts if isinstance(k.value, (ast.List, ast.Tuple)) else [None])]
+            found = [frozenset([id(node)])] + [self.parser(p, scope, active) for p in parents]
+        else:
+            made = self.functions.get(last(node.func), [])
+            found = [self.parser(r, made[0], active) for r in made[0].returns] if len(made) == 1 else []
+        return frozenset().union(*found) if found and None not in found else None
 
     def is_config(self, owner):
         """Whether a name is that of a configuration, by its form or since a parser's result has it."""
@@ -518,11 +549,11 @@ class Values(Sources):
         words = {k.arg: k.value for k in node.keywords}
         if name in PARSES:
             if full.split(".")[0] in self.classes or name != "parse_args" or isinstance(node.func, ast.Attribute):
-                return {"namespace": True}
+                return {"namespace": self.parser(node.func.value, scope) if isinstance(node.func, ast.Attribute) else None}
         if name in ("cli", "parse") and full.split(".")[0] in ("tyro", "simple_parsing", "pyrallis", "draccus", "chz"):
-            return {"namespace": True}
+            return {"namespace": None}
         if name in ("DEFINE_integer", "DEFINE_bool", "DEFINE_boolean", "DEFINE_string", "DEFINE_float") or name == "add_argument":
-            return {"namespace": True}
+            return {"namespace": None}
         if name == "value" and not args:
             return self.value(node.func.value, scope, active, depth)
         if (full in LOADS or name == "fromfile") and args:
