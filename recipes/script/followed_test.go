@@ -192,3 +192,15 @@ func TestParsersAreKeptApart(t *testing.T) {
 		"a parser from elsewhere": {map[string]string{"train.py": strings.Replace(script("")["train.py"], "p = argparse.ArgumentParser()", "p = make()", 1), "shared.py": script(made + set)["shared.py"]}, "", micro, either},
 	})
 }
+
+// TestConstantsBesideAnArgument: it is said what the code gives, not what the batch may be.
+func TestConstantsBesideAnArgument(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	script := func(more string) map[string]string {
+		return one(opens + "p.add_argument('--batch_size', type=int, default=32)\nargs = p.parse_args()\nclass Fit:\n    def __init__(self, size=16):\n        for batch in DataLoader(data, batch_size=size):\n            model(batch).mean().backward()\n            optimizer.step()\n" + more)
+	}
+	follow(t, map[string]following{
+		"a call that is not seen": {script("wrapped(Fit, size=args.batch_size)\n"), "", micro, "--batch_size ? the batch size of DataLoader (train.py:8): no call was found that passes one, and the default is 16"},
+		"two values":              {script("conf = settings()\nconf.batch = 100\nconf.batch = args.batch_size\nFit(conf.batch)\n"), "", micro, "--batch_size ? the batch size of DataLoader (train.py:8): besides --batch_size the code gives it the constant 100"},
+	})
+}

@@ -210,7 +210,7 @@ func (f Facts) pure(v value) (t target, why string) {
 	switch {
 	case len(found) == 0 && len(constants) == 1:
 		if defaulted {
-			return target{}, fmt.Sprintf("the code passes none, and the default is %v", constants[0])
+			return target{}, fmt.Sprintf("no call was found that passes one, and the default is %v", constants[0])
 		}
 		return target{}, constantText + fmt.Sprint(constants[0])
 	case len(found) == 0:
@@ -221,7 +221,7 @@ func (f Facts) pure(v value) (t target, why string) {
 	t = found[0]
 	t.constants = constants
 	if len(constants) > 0 && (t.settings == nil || t.settings[0].Default != nil) {
-		return target{}, fmt.Sprintf("besides %s it may be the constant %v", t.name(), constants[0])
+		return target{}, fmt.Sprintf("besides %s the code gives it the constant %v", t.name(), constants[0])
 	}
 	return t, ""
 }
