@@ -29,13 +29,14 @@ func (r Recipe) ResumeGlob(cmd Command) (glob string, ok bool) {
 // cannotResume reports whether the job's parser has none of the arguments that resume, or whether
 // its code puts the checkpoints elsewhere.
 func (r Recipe) cannotResume(d *format.Draft) bool {
-	if !r.Resume.Own && slices.ContainsFunc(r.Resume.Elsewhere, func(p format.Place) bool { return p.SetInCode(d) }) {
+	switch {
+	case r.Resume.Own:
+		return false
+	case slices.ContainsFunc(r.Resume.Elsewhere, func(p format.Place) bool { return p.SetInCode(d) }),
+		slices.Contains(r.Rules, "trainer-arguments") && neverResumes(d.Original.Script):
 		return true
 	}
-	if !r.Resume.Own && slices.Contains(r.Rules, "trainer-arguments") && neverResumes(d.Original.Script) {
-		return true
-	}
-	return !r.Resume.Own && slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.WordOption) bool { return !o.Override && d.Lacks(o.Name) != "" })
+	return slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.WordOption) bool { return !o.Override && d.Lacks(o.Name) != "" })
 }
 
 // neverResumes reports whether a script calls the Trainer's train, but hands no checkpoint to it: the

@@ -38,7 +38,7 @@ func TestResumeGlob(t *testing.T) {
 	}
 }
 
-// TestResumeGlobOfLightning: a logger or a callback of the code puts the checkpoints into a folder of its own.
+// TestResumeGlobOfLightning: with a logger, or a callback that has a folder, the checkpoints are elsewhere.
 func TestResumeGlobOfLightning(t *testing.T) {
 	for code, want := range map[string]string{
 		"pl.Trainer()": "./lightning_logs/version_*/checkpoints/*.ckpt",

@@ -215,7 +215,7 @@ func TestFormatOf(t *testing.T) {
 	}
 }
 
-// TestLine: the line of a key is that of its own path, whatever has a key of this name before.
+// TestLine: a key is found by its path, not by its name.
 func TestLine(t *testing.T) {
 	const tree = "others:\n  - data:\n      size: 1\nmore: {data: {size: 2}}\ndata:\n  size: 3\n"
 	for _, test := range []struct {

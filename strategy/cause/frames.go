@@ -49,10 +49,7 @@ var frameLine = sync.OnceValue(func() *regexp.Regexp {
 // code, or else of any; nil if its traceback names none.
 func (f *Finding) Place() (found *SourceLine) {
 	for i, line := range f.Traceback {
-		m := frameLine().FindStringSubmatch(line)
-		if m != nil && m[1] == "" {
-			copy(m[1:], m[4:]) // rich's
-		}
+		m := frameParts(line)
 		if m == nil || len(m[1]) > longestFile || ofHook().MatchString(m[1]) || found != nil && installed(m[1]) && found.Own() {
 			continue
 		}
@@ -65,15 +62,21 @@ func (f *Finding) Place() (found *SourceLine) {
 	return found
 }
 
+// frameParts returns the file, the line and the function of a frame, from index 1; nil for another line.
+func frameParts(line string) []string {
+	m := frameLine().FindStringSubmatch(line)
+	if m != nil && m[1] == "" {
+		copy(m[1:], m[4:]) // rich's
+	}
+	return m
+}
+
 // BetweenPackages reports whether an installed package raised the error in the code of another
 // file that is installed.
 func (f *Finding) BetweenPackages() bool {
 	var files []string
 	for _, line := range f.Traceback {
-		if m := frameLine().FindStringSubmatch(line); m != nil {
-			if m[1] == "" {
-				copy(m[1:], m[4:]) // rich's
-			}
+		if m := frameParts(line); m != nil {
 			files = append(files, m[1])
 		}
 	}
