@@ -65,7 +65,7 @@ func withLeast(text []byte, own *script.Analysis, value string) ([]byte, error) 
 	return patch.Set(patch.TOML, text, at+".min", least)
 }
 
-// changed is the diff of the job's train.toml after a change; empty if it cannot be changed, or if it shows a secret.
+// changed is the diff of the job's train.toml after a change; empty if it cannot be changed.
 func (w *NextWriter) changed(change func(text []byte) ([]byte, error)) string {
 	text, err := os.ReadFile(w.Job.Path)
 	if err != nil || w.Job.Path == "" {
