@@ -3,6 +3,7 @@
 # two losses is the original loss, the loss is a sum of its samples' parts. The root's
 # forward is not run again: what it gave for a sample goes with that sample, since rows.py
 # shows that it computes each row by itself. No tensor of the job is written to.
+import math
 import sys
 
 from . import oldgraph, room, tape as tapes
@@ -11,7 +12,7 @@ Unproven, Call = tapes.Unproven, tapes.Call
 version, numbers, filled = tapes.version, tapes.numbers, tapes.filled
 
 MOST_BYTES = 1 << 27  # of all results: larger losses are not computed again
-TIMES = 8  # as many bytes as the results have are needed: gradients, and copies in double precision
+TIMES = 6  # as many bytes as the results have are needed: copies of the outputs, and gradients
 PIECE = 1 << 18  # elements compared at once: a batch needs several times its memory in double precision
 ALIKE = {16: 3e-2, 32: 1e-4, 64: 1e-6}
 
@@ -41,6 +42,7 @@ class Again:
                 with torch.set_grad_enabled(op.grad):
                     self.call(op) if isinstance(op, Call) else self.run(op)
             loss = self.value(self.loss)
+            self.values = {}  # what the backward pass needs is kept by the loss
             leaves = [leaf for leaf in self.outs + list(self.parameters.values()) if leaf is not None]
             with torch.enable_grad():
                 found = torch.autograd.grad(loss, leaves, allow_unused=True) if leaves and loss.requires_grad else [None] * len(leaves)
@@ -50,7 +52,7 @@ class Again:
         found, gradients = list(found), []
         for leaf in self.outs:
             gradients.append(None if leaf is None else found.pop(0))
-        self.values = {}
+        self.outs = []
         return loss.detach(), gradients, dict(zip(self.parameters, found))
 
     def value(self, n):
@@ -116,18 +118,18 @@ class Again:
         value = self.tape.tensors[n]
         if version(value) != self.tape.versions[n]:
             raise Unproven("the output of the model is written to before the backward pass")
-        requires, value = value.requires_grad, value.detach()
+        requires, value, own = value.requires_grad, value.detach(), False
         dim = self.dims[i] if self.dims is not None and i < len(self.dims) else None
         moved: tuple = (n, None, None)
         if where is not None and dim is not None:
             size, rows = value.shape[dim], where[1]
             each = size // len(rows)
             index = [r * each + k for r in rows for k in range(each)]
-            value, moved = pick(value, dim, index), (n, dim, index)
+            value, moved, own = pick(value, dim, index), (n, dim, index), True
         elif dim is None and value.is_floating_point():
-            value, moved = value * self.scale, (n, None, None)
+            value, moved, own = value * self.scale, (n, None, None), True
         self.maps.append(moved)
-        leaf = value.clone().requires_grad_() if requires else None
+        leaf = (value if own else value.clone()).requires_grad_() if requires else None
         self.outs.append(leaf)
         return value if leaf is None else leaf.view_as(leaf)
 
@@ -189,11 +191,28 @@ def halves(rows, seed):
 
 
 def far(one, other, torch):
+    """Return whether a tensor is further from another than by rounding."""
     if one is None or other is None:
         return (one is None) != (other is None) and bool((other if one is None else one).any())
-    bits = 16 if torch.is_autocast_enabled() or torch.finfo(one.dtype).bits < 32 or torch.finfo(other.dtype).bits < 32 else torch.finfo(one.dtype).bits
-    size, gap = float(other.double().norm()), float((one.double() - other.double()).norm())
-    return not gap <= ALIKE[bits] * size + 1e-12
+    return apart(zip(pieces(one), pieces(other)), bits(one, other, torch))
+
+
+def pieces(tensor):
+    return tensor.reshape(-1).split(PIECE)
+
+
+def bits(one, other, torch):
+    """Return the bits of the less precise of two tensors' numbers."""
+    return 16 if torch.is_autocast_enabled() else min(torch.finfo(one.dtype).bits, torch.finfo(other.dtype).bits)
+
+
+def apart(pairs, bits):
+    """Return whether pairs of pieces are further apart in all than by rounding."""
+    size = gap = 0.0
+    for one, other in pairs:
+        one, other = one.double(), other.double()
+        size, gap = math.hypot(size, float(other.norm())), math.hypot(gap, float((one - other).norm()))
+    return not gap <= ALIKE[max(bits, 16)] * size + 1e-12
 
 
 def prove(tape, ops, loss, rows, dims):
@@ -201,8 +220,9 @@ def prove(tape, ops, loss, rows, dims):
     torch = sys.modules["torch"]
     if tape.bytes > MOST_BYTES:
         raise Unproven("the loss is too large to be computed again")
-    if loss.device.type == "cuda" and room.free(loss.device) < TIMES * tape.bytes:
-        raise Unproven("too little of the GPU's memory is left to compute the loss again")
+    left = room.free(loss.device)
+    if left is not None and left < TIMES * tape.bytes:
+        raise Unproven("too little memory is left to compute the loss again")
     check_functions(loss, {tape.tensors[o].grad_fn for op in ops if isinstance(op, Call) for o in op.outs})
     again = Again(tape, ops, tape.find(loss), rows, dims)
     plain = again(list(range(rows)))
@@ -217,22 +237,36 @@ def prove(tape, ops, loss, rows, dims):
 
 def compare(again, plain, orders, torch):
     """Compares a loss and its gradients with those of half the samples twice, and of the others."""
-    found = [again(order, scale) + (again.maps,) for order, scale in zip(orders, (1.5, 0.5))]
-    losses = [f[0] for f in found]
-    wrong = far((losses[0].double() + losses[1].double()) / 2, plain[0].double(), torch)
-    for _, gradients, _, moved in found:
-        for gradient, before, (_, dim, index) in zip(gradients, plain[1], moved):
-            if before is not None and dim is not None:
-                before = pick(before, dim, index)
-            wrong = wrong or far(gradient, before, torch)
+    losses, parameters, wrong = [], [], False
+    for order, scale in zip(orders, (1.5, 0.5)):
+        loss, gradients, found = again(order, scale)
+        losses.append(loss)
+        parameters.append(found)
+        wrong = wrong or any(changed(*each, torch) for each in zip(gradients, plain[1], again.maps))
+        del gradients  # they are as large as the outputs
+    wrong = wrong or far((losses[0].double() + losses[1].double()) / 2, plain[0], torch)
     for n, before in plain[2].items():
-        one, other = (f[2].get(n) for f in found)
+        one, other = (found.get(n) for found in parameters)
         if one is None or other is None or before is None:
             wrong = wrong or not (one is None and other is None and before is None)
         else:
-            wrong = wrong or far((one.double() + other.double()) / 2, before.double(), torch)
+            means = ((a.double() + b.double()) / 2 for a, b in zip(pieces(one), pieces(other)))
+            wrong = wrong or apart(zip(means, pieces(before)), bits(one, before, torch))
     if wrong:
         raise Coupled(culprit(again, orders))
+
+
+def changed(gradient, before, moved, torch):
+    """Return whether an output's gradient is another than that of the same samples before."""
+    _, dim, index = moved
+    if gradient is None or before is None or dim is None:
+        return far(gradient, before, torch)
+    if gradient.shape[dim] != len(index):
+        return True
+    few = max(PIECE * len(index) // max(gradient.numel(), 1), 1)  # rows at a time
+    starts = range(0, len(index), few)
+    pairs = ((gradient.narrow(dim, n, min(few, len(index) - n)), pick(before, dim, index[n:n + few])) for n in starts)
+    return apart(pairs, bits(gradient, before, torch))
 
 
 def culprit(again, orders):
