@@ -43,7 +43,7 @@ func (j Job) translator(ran Plan, m memory.Measurement) translator {
 		}
 	}
 	if t.samples == 0 {
-		t.samples = m.Batch * max(m.Calls, 1)
+		t.samples = m.Batch * m.Passes()
 	}
 	return t
 }
@@ -122,7 +122,7 @@ func (j Job) Measured(a Attempt) []memory.Measurement {
 	for _, m := range a.Measured {
 		m.Plan = j.translator(ran, m).memory(ran)
 		if m.Plan.MicroBatch == 0 {
-			m.Plan.MicroBatch, m.Plan.Accumulation = m.Batch, max(m.Calls, 1)
+			m.Plan.MicroBatch, m.Plan.Accumulation = m.Batch, m.Passes()
 		}
 		m.Plan.Evaluation = cmp.Or(m.Plan.Evaluation, m.EvaluationBatch)
 		failed, ranOut := m.WithoutRemedies()

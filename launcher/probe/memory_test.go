@@ -125,6 +125,16 @@ func TestAccumulationIsMeasured(t *testing.T) {
 	}
 }
 
+// A loss may be made of several calls. The gradients of a step may be held in the next one: in its forward, and as
+// zeros in its backward, too.
+func TestGradientsThatAreHeldAreReported(t *testing.T) {
+	for way, want := range map[string]struct{ linger, kept bool }{"zeroed": {true, true}, "let_go": {}, "let_go_late": {linger: true}} {
+		if m := measure(t, way, false); m.Together != 2 || m.Calls != 2 || m.Linger != want.linger || m.Kept != want.kept {
+			t.Errorf("%s: %d of %d calls together, linger %v, kept %v", way, m.Together, m.Calls, m.Linger, m.Kept)
+		}
+	}
+}
+
 // The instants of a model that is nothing but its weights: gradients and two states.
 func TestPhasesAreMeasured(t *testing.T) {
 	m := measure(t, "heavy", false)
@@ -315,5 +325,22 @@ func TestRepeatedStepsAreMeasured(t *testing.T) {
 		if a := m.RanOut; a != nil && (a.Failed != "forward" || a.Requested <= 0 || a.Allocated <= m.Start || m.Peak != 0 || len(a.Marks) != 1 || len(a.Marks[0].Bytes) < 2) {
 			t.Errorf("%s: ran out %+v of %s", rows, a, text)
 		}
+	}
+}
+
+// A step that runs out of memory when it is done again, too, is no measurement of the job as written: the first
+// failure is.
+func TestFailedRepeatIsNoMeasurement(t *testing.T) {
+	r := repeating(t, "loops.py", strategy.RungCheckpointing)
+	if out, errs, code := testenv.Warmed(t, r.job(t, needs(t), r.orders.Script, "6,6", "37")); code == 0 {
+		t.Fatalf("it fitted:\n%s%s", out, errs)
+	}
+	text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, ok := parseMeasured(text)
+	if !ok || m.Failed != "backward" || m.RanOut == nil || m.RanOut.Failed != "forward" || m.First.Forward != 0 || len(m.Marks) > 0 {
+		t.Errorf("%s", text)
 	}
 }

@@ -73,7 +73,7 @@ func (m Measurement) moment() peakMoment {
 			step = m.Second
 		}
 		at.forward = step.Forward
-		at.later = (at.instant == "forward" || at.instant == "loss") && step.Forward > 0 && step.After == 0 && m.Calls > 1
+		at.later = (at.instant == "forward" || at.instant == "loss") && step.Forward > 0 && step.After == 0 && m.Calls > m.together()
 		return at
 	}
 	best := peakMoment{instant: "evaluation", held: m.Evaluation, stepped: m.First.After > 0}

@@ -22,6 +22,8 @@ type Predictor struct {
 	launches    []launching
 	host        float64 // resident bytes of a process without what offload adds
 	linger      bool    // a step's gradients are held until after the next one's forward
+	kept        bool    // gradients are set to zero, and held in all phases
+	together    bool    // the model is called several times for one loss
 	twice       bool    // the job differentiates twice
 	others      float64 // parameters of other models that the process trains
 	wider       float64 // by how much bounds of this job were too low
@@ -75,6 +77,7 @@ func NewPredictor(m TrainedModel, d DeviceMemory, seen []Measurement) *Predictor
 	}
 	for _, s := range seen {
 		f.longest, f.linger, f.twice = max(f.longest, longestOf(s)), f.linger || s.Linger, f.twice || s.Twice != ""
+		f.kept, f.together = f.kept || s.Kept, f.together || s.Together > 1
 	}
 	for _, s := range seen {
 		f.others = max(f.others, float64(s.Others)/4)
@@ -163,7 +166,7 @@ func (f *Predictor) unexplained(s Measurement) float64 {
 	if f.device.CPU {
 		own = processData
 	}
-	made := float64(s.First.After-s.First.Before) > .5*st.optimizer // in the first step
+	made := float64(s.First.After-s.First.Before) > .5*st.optimizer || f.stateless(s) // in the first step, all that there are
 	if s.Plan.DeepSpeed || !made && extra-own > .8*st.optimizer && st.optimizer > 0 {
 		extra -= st.optimizer // DeepSpeed's are made with the engine; a resumed run's are loaded
 	}

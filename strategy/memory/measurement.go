@@ -28,6 +28,9 @@ type Measurement struct {
 	Others int64 `json:"others_bytes,omitempty"`
 	// Linger: the gradients of a step are held until after the next one's forward.
 	Linger bool `json:"gradients_linger,omitempty"`
+	// Kept: the gradients of a step are set to zero and not let go, and so are held in the next one's forward
+	// and backward, too.
+	Kept bool `json:"gradients_kept,omitempty"`
 	// Optimizer is the optimizer's class; Foreach and Fused its implementation.
 	Optimizer string `json:"optimizer,omitempty"`
 	Foreach   bool   `json:"foreach,omitempty"`
@@ -36,6 +39,9 @@ type Measurement struct {
 	States int64 `json:"state_bytes,omitempty"`
 	// Calls is the number of root calls before the first optimizer step.
 	Calls int `json:"calls,omitempty"`
+	// Together is the number of those before the first backward pass: a model that is called twice for one loss,
+	// as by contrastive training, has the gradients of the later call held until the earlier one's are added.
+	Together int `json:"calls_together,omitempty"`
 
 	// Start is the bytes held when the root is first called.
 	Start int64 `json:"start_bytes,omitempty"`
@@ -112,11 +118,11 @@ type Launch struct {
 	AtMost   bool    `json:"at_most,omitempty"`
 }
 
-// WithoutRemedies is the measurement of the process as if it had ended by the error of memory that it answered in
-// place; false if there was none.
+// WithoutRemedies is the measurement of the process as if it had ended by the first error of memory, after which it
+// did the step again; false if there was none.
 func (m Measurement) WithoutRemedies() (Measurement, bool) {
 	r := m.RanOut
-	if r == nil || m.Failed != "" {
+	if r == nil {
 		return Measurement{}, false
 	}
 	m.Failed, m.Allocated, m.Requested, m.Marks, m.Launch = r.Failed, r.Allocated, r.Requested, r.Marks, r.Launch
@@ -161,6 +167,12 @@ type StepMemory struct {
 	OptimizerPeak int64 `json:"optimizer_peak_bytes,omitempty"`
 	After         int64 `json:"after_bytes,omitempty"`
 }
+
+// together is the number of root calls for one loss, 1 if that is not known.
+func (m Measurement) together() int { return max(m.Together, 1) }
+
+// Passes is the number of backward passes before the first optimizer step, 1 if that is not known.
+func (m Measurement) Passes() int { return max(m.Calls/m.together(), 1) }
 
 // stepPeak is the highest peak of the measured steps.
 func (m Measurement) stepPeak() int64 {

@@ -87,6 +87,7 @@ type extra struct{ blocks, head, headBytes, loss, window, states, late, lateByte
 // are numbered: those of the backward are at the blocks' lists.
 func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phase string, moment int) {
 	st := &s.states
+	multiple = multiple || s.kept
 	kept := s.base + st.weights + st.optimizer
 	gather, bucket, workspace := st.gather*(1+x.states), st.bucket*(1+x.states), s.workspace*(1+x.workspace)
 	during := kept + gather + given(multiple)*(st.held+st.forming)
@@ -101,10 +102,15 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 	}
 	head, temporary := s.head*(1+x.head)+x.headBytes, s.temporary*(1+x.loss)
 	part, outputs, all := m, 0., 0.
+	if s.together {
+		// Those of the later call, and the one that is being added to them: autograd hands a sum on when
+		// the backward of the earlier call has come to it.
+		all = st.gradients + s.largest
+	}
 	if k := float64(s.mode.ForwardParts); k > 1 {
 		// What is alive with each part: the outputs of the batch, their gradient, and the sum of
 		// the parameters' gradients. A loss inside the model is not told apart from one outside.
-		part, outputs, all = math.Ceil(m/k), 2*head*m, st.gradients
+		part, outputs, all = math.Ceil(m/k), 2*head*m, all+st.gradients
 		most(forward+s.copies+(head+temporary)*m, "loss")
 		most(during+s.copies+all+outputs+(blocks+head+temporary)*part, "recompute")
 	} else {
@@ -121,13 +127,14 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 		// Autocast's copies are freed with the blocks that were held for the backward.
 		most(during+(1-w.gradients)*s.copies+g+outputs+(w.held*(1+x.blocks)+w.block*(1+x.window))*part+w.weights+st.made(multiple)+w.gradients*bucket+workspace, "recompute")
 	}
-	most(kept+st.gradients*(1+x.late)+gather+st.ready+bucket+s.late+given(multiple)*s.again+x.lateBytes, "backward")
+	most(kept+given(s.together && multiple)*all+st.gradients*(1+x.late)+gather+st.ready+bucket+s.late+given(multiple)*s.again+x.lateBytes, "backward")
 	most(kept+st.gradients+st.step*(1+x.states), "optimizer")
 	return bytes, phase, moment
 }
 
 // bound is the peak with all uncertainties added.
 func (s *modePeaks) bound(m float64, multiple bool) float64 {
+	multiple = multiple || s.kept
 	most, _, _ := s.peak(m, multiple, extra{
 		blocks: s.blocksMore, head: s.headMore, loss: math.Max(s.headMore, s.lossMore), headBytes: s.unseen, window: s.windowMore, states: s.statesMore, late: marginLate, lateBytes: .5 * s.lateMore, workspace: 1,
 	})

@@ -18,6 +18,9 @@ type modePeaks struct {
 	windows    []window
 	workspace  float64 // bytes that kernels need in the backward
 	linger     bool    // gradients are held until after the forward
+	kept       bool    // gradients are held in all phases
+	together   bool    // the model is called several times for one loss
+	largest    float64 // the largest gradient
 	late       float64 // bytes at the end of the backward
 	lateMore   float64 // the bound's addition to late
 	again      float64 // the last gradient in addition to the one that it is added to
@@ -53,7 +56,7 @@ func (f *Predictor) shape(p *RankPlan) *modePeaks {
 
 // newShape computes a mode for the first time.
 func (f *Predictor) newShape(mode RankPlan) *modePeaks {
-	s := &modePeaks{mode: mode, states: f.states(mode), base: f.base, linger: f.linger}
+	s := &modePeaks{mode: mode, states: f.states(mode), base: f.base, linger: f.linger, kept: f.kept, together: f.together, largest: float64(f.model.Largest) * width(mode.Weights)}
 	if f.twice { // the graph of the first derivative holds what recomputed blocks compute
 		s.mode.Checkpointing = "none"
 	}

@@ -24,8 +24,9 @@ type sight struct {
 	window float64
 	// temporaryLeast is a lower bound of temporary, if memory ran out in it.
 	temporaryLeast float64
-	// states are the optimizer's bytes on the device.
+	// states are the optimizer's bytes on the device. stateless: it stepped, and has none.
 	states                 float64
+	stateless              bool
 	foreach, optimizerSeen bool
 	class                  string // the optimizer's
 	micro, prior           float64
@@ -97,13 +98,14 @@ func (f *Predictor) sight(m Measurement) (sight, bool) {
 		s.optimizerSeen, s.foreach, s.class = true, m.Foreach, m.Optimizer
 	}
 	s.states = float64(m.States)
+	s.stateless = f.stateless(m)
 	if m.Evaluation > 0 && m.EvaluationBatch > 0 && m.Start > 0 {
 		s.evaluation = math.Max(float64(m.Evaluation-m.Start), 0) / float64(m.EvaluationBatch)
 	}
 	if s.micro <= 0 || m.Start <= 0 {
 		return s, s.states > 0 || s.optimizerSeen
 	}
-	each := f.stretch(m) / s.micro
+	each := f.stretch(m) / s.micro * float64(m.together())
 	marks := slices.Clone(m.Marks)
 	marks = slices.DeleteFunc(marks, func(l Marks) bool { return len(l.Bytes) == 0 })
 	slices.SortStableFunc(marks, func(a, b Marks) int { return int(min(max(a.Bytes[0]-b.Bytes[0], -1), 1)) })
@@ -112,13 +114,21 @@ func (f *Predictor) sight(m Measurement) (sight, bool) {
 		if i+1 < len(marks) {
 			next = marks[i+1].Bytes[0]
 		}
-		s.lists = append(s.lists, f.list(m, s.plan, l, next, each))
+		list := f.list(m, s.plan, l, next, each)
+		list.most /= float64(m.together()) // the blocks of one call run at a time
+		s.lists = append(s.lists, list)
 	}
 	if len(marks) > 0 {
 		s.stem = math.Max(float64(marks[0].Bytes[0])-float64(m.Start), 0) * each
 	}
 	f.ends(&s, m, marks, each)
 	return s, true
+}
+
+// stateless reports whether the optimizer was seen to step and to keep no state.
+func (f *Predictor) stateless(m Measurement) bool {
+	onDevice := m.Plan.OffloadOptimizer == "" || m.Plan.OffloadOptimizer == "none"
+	return onDevice && m.States == 0 && m.First.Before > 0 && m.First.After > 0 && float64(m.First.After-m.First.Before) < .25*f.weights(m.Plan)
 }
 
 // computeOf is the dtype of the activations in the measured run.
@@ -247,6 +257,9 @@ func (f *Predictor) ends(s *sight, m Measurement, marks []Marks, each float64) {
 	if wanted := float64(m.Allocated + m.Requested); m.Failed == "loss" || m.Failed == "backward" && m.First.BackwardPeak == 0 &&
 		(m.Allocated <= m.First.Forward+2*m.Requested || f.twice) { // in the loss's own backward, or the output's, or the first of two
 		s.temporaryLeast = max(wanted-float64(m.First.Forward), 0) * each
+	}
+	if m.together() > 1 {
+		return // the peak of the backward is not the loss's: it has the later calls' activations and gradients
 	}
 	peak := m.First.BackwardPeak
 	if s.plan.Accumulation > 1 {

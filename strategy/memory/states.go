@@ -67,7 +67,7 @@ func (f *Predictor) states(p RankPlan) states {
 // that ran, or else by its kind.
 func (f *Predictor) optimizer(p RankPlan) float64 {
 	for _, s := range f.sights {
-		if s.states > 0 && s.plan.Optimizer == p.Optimizer && s.plan.Weights == p.Weights && unsharded(s.plan) {
+		if (s.states > 0 || s.stateless) && s.plan.Optimizer == p.Optimizer && s.plan.Weights == p.Weights && unsharded(s.plan) {
 			return s.states
 		}
 	}

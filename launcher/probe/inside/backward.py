@@ -3,7 +3,7 @@
 # function show the divisor. Where that is not certain, nothing is reported.
 import math
 
-from . import batches as batches_part, huggingface, imports, loss, losscalls, process, samples
+from . import batches as batches_part, huggingface, imports, loss, losscalls, memory, process, samples
 
 
 MEAN, SUM = 1, 2  # PyTorch's numbers of reductions
@@ -42,6 +42,7 @@ def see(tensor, args, kwargs):
     if len(state["passes"]) == MOST:  # what steps is no optimizer of PyTorch
         leave()
         return
+    memory.passes()
     strange = bool(args or kwargs) and (len(args) != 1 or args[0] is not None)
     samples.backward(tensor, strange)
     found = Pass(tensor, strange)

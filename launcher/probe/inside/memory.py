@@ -65,6 +65,8 @@ class Memory:
         self.phase = "forward"
         if self.ended is not None and self.calls:
             self.close()
+            if self.n == 1 and self.gradient() is not None:
+                self.said["gradients_linger"] = True
         if self.n == 0 and (not self.made or self.oomed or self.raised or loaders.hook.get("root") is not self.draws):
             # The first forward failed, and the job caught that; or it was only tried.
             self.oomed = self.raised = None
@@ -181,6 +183,27 @@ class Memory:
         Accelerate's forward does."""
         self.said["autocast"] = self.said.get("autocast") or self.autocast()
 
+    def passes(self):
+        """Called before a backward pass."""
+        if self.n == 0 and "calls_together" not in self.said:
+            self.said["calls_together"] = self.calls
+            if optimizers.zeroes(steps.made):
+                self.said["gradients_kept"] = True  # until the second step shows it
+
+    def gradient(self):
+        """Return a gradient of the root, None where there is none."""
+        root = self.root()
+        return next((p.grad for p in root.parameters() if p.grad is not None), None) if root is not None else None
+
+    def gradients(self):
+        """Looks in the first two steps whether the gradients of one are the tensors of the other."""
+        own = self.gradient()
+        if self.n == 1 and self.held is not None:
+            self.said["gradients_kept"] = own is not None and self.held() is own
+        self.held = weakref.ref(own) if self.n == 0 and own is not None else None
+
+    held = None
+
     def differentiates(self, how):
         """Called when the job turns out to differentiate twice."""
         self.said["twice"] = how
@@ -238,6 +261,7 @@ class Memory:
         self.timers["optimizer"] = self.meter.timer()
         held, peak = self.peaks.take()
         self.step.update(before_bytes=held, backward_peak_bytes=peak)
+        self.gradients()
         if self.n == 0:
             self.said.update(optimizers.of(optimizer))
 
@@ -366,7 +390,7 @@ class Hooks:
 
 
 hooks = Hooks()
-before, after, failing, repeated = (kept(each) for each in (Memory.before, Memory.after, Memory.failing, Memory.repeated))
+before, after, failing, repeated, passes = (kept(each) for each in (Memory.before, Memory.after, Memory.failing, Memory.repeated, Memory.passes))
 
 
 def first(root, model, compiled, args, kwargs):
@@ -432,7 +456,7 @@ def words(memory):
         found["allowed_bytes"] = memory.oomed["allowed"]
     if memory.marks is not None:
         found["marks"] = [told for told in memory.marks.lists if told["bytes"]]
-    if memory.armed and memory.step:  # as far as it came
+    if memory.armed and memory.step and not memory.spoilt and memory.alike(sorted(repeats.state["active"])):  # as far as it came
         found[{0: "first", 1: "second"}.get(memory.n, "longer")] = memory.step
     return found
 

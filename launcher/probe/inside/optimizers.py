@@ -1,5 +1,6 @@
 # The properties of the optimizer that decide its memory: the class, whether it works on all parameters at
 # once, and the bytes of its state.
+import inspect
 import sys
 
 
@@ -20,6 +21,13 @@ def default(optimizer, group):
         return False
     parameters = [p for g in optimizer.param_groups for p in g["params"]]
     return ask(parameters, bool(group.get("differentiable")), use_fused=False)[1]
+
+
+def zeroes(made):
+    """Return whether one of the optimizers, given as weak references, sets gradients to zero by default and does
+    not let them go, as before PyTorch 2.0."""
+    functions = [type(o).zero_grad for o in (each() for each in made) if o is not None]
+    return any(getattr(inspect.signature(f).parameters.get("set_to_none"), "default", None) is False for f in functions)
 
 
 def states(optimizer, meter):

@@ -285,6 +285,20 @@ def forward_mode():
     twice(loss)
 
 
+def pairs(to_none, before_forward):
+    """A model that is called twice for one loss, with gradients that are set to zero or let go."""
+    net = Deep(2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    for _ in range(3):
+        if before_forward:
+            optimizer.zero_grad(set_to_none=to_none)
+        loss = (net(samples(1)) - net(samples(1))).mean()
+        if not before_forward:
+            optimizer.zero_grad(set_to_none=to_none)
+        loss.backward()
+        optimizer.step()
+
+
 def forgets():
     """A model that is dropped leaves nothing behind."""
     import weakref
@@ -303,6 +317,7 @@ WAYS = {
     "plain": lambda: several(Deep(), 2, 2, 2, 2, 2), "accumulate": lambda: train(Deep(), [samples(1)] * 12, accumulate=3),
     "pair": lambda: train(Pair(), [(samples(1), samples(2))] * 2), "stages": lambda: several(Stages(), 1, 1),
     "recompute": lambda: train(Deep(recompute=True), [samples(1).requires_grad_()] * 2), "heavy": lambda: train(Heavy(), [rows()] * 4, kind=torch.optim.Adam),
+    "zeroed": lambda: pairs(False, True), "let_go": lambda: pairs(True, True), "let_go_late": lambda: pairs(True, False),
     "evaluation_first": lambda: evaluation(trains=False), "longer": lambda: several(Deep(), 1, 2, 1, 1, 4, 1, 3, 5, 1),
 }
 
