@@ -45,9 +45,10 @@ func (s *situation) freed(origin Plan) Plan {
 	return free.With(more)
 }
 
-// origin returns the job as it is written, with the values that its processes reported.
+// origin returns the job as it is written, with the values that its processes reported where gpurun had not
+// changed them.
 func (s *situation) origin() Plan {
-	origin := s.learned.With(s.job.base(s.history[0]))
+	origin := s.learned.With(s.unplanned()).With(s.job.base(s.history[0]))
 	for k, v := range s.job.Written {
 		if s.doubts[k] == "" {
 			origin[k] = v

@@ -205,6 +205,38 @@ func (e Ending) whatIf(change func(*Policy, *Job)) (d Decision, words string, fi
 	return d, words, d.ByMean || room == 0 || d.Expected.Bound <= room
 }
 
+// anotherBatch is whatIf for a run that starts as the job is written, but with another batch: with that alone if it
+// fits, else with what gpurun changes in its process, too. changed is relative to the job as written.
+func (e Ending) anotherBatch(change func(*Policy, *Job)) (d Decision, changed Changes, words string, fits bool) {
+	p, j := e.Policy, e.Job
+	p.Never, j.Knobs = slices.Clone(p.Never), maps.Clone(j.Knobs)
+	change(&p, &j)
+	origin := situationOf(p, j, e.History, e.Inventory).origin()
+	alone := func(d Decision) Changes {
+		changed := origin.Changed(origin.With(d.Next))
+		maps.DeleteFunc(changed, func(k Knob, _ [2]Value) bool { return freeKnob(k) })
+		return changed
+	}
+	d, words, fits = e.whatIf(func(p *Policy, j *Job) {
+		change(p, j)
+		for _, row := range rungRows {
+			if !row.free && row.rung != RungMicroBatch {
+				p.Never = append(p.Never, string(row.rung))
+			}
+		}
+	})
+	if changed = alone(d); fits && len(changed) == len(maps.Clone(changed).only(MicroBatchSize, GradientAccumulationSteps)) {
+		return d, changed, words, fits
+	}
+	d, words, fits = e.whatIf(change)
+	return d, alone(d), words, fits
+}
+
+// freeKnob reports whether a remedy that costs nothing turns a knob.
+func freeKnob(k Knob) bool {
+	return slices.ContainsFunc(rungRows, func(r rungRow) bool { return r.free && slices.Contains(r.turns, k) })
+}
+
 // bounds are the steps where a limit of the run ended it, not the lack of plans.
 func (e Ending) bounds() []NextStep {
 	step := NextStep{Kind: NextPolicy}
@@ -284,14 +316,14 @@ func (e Ending) patched() []NextStep {
 	patched.Knobs = confirmed(patched.Knobs)
 	var other []string // remedies that need no patch
 	for range rungRows {
-		d, words, fits := e.with(patched.Written).whatIf(func(p *Policy, j *Job) { *j, p.Never = patched, append(p.Never, other...) })
+		d, changed, words, fits := e.with(patched.Written).anotherBatch(func(p *Policy, j *Job) { *j, p.Never = patched, append(p.Never, other...) })
 		if !fits {
 			break
 		}
-		if batch := maps.Clone(d.Changed).only(MicroBatchSize, GradientAccumulationSteps).values(); len(batch) > 0 {
+		if batch := maps.Clone(changed).only(MicroBatchSize, GradientAccumulationSteps).values(); len(batch) > 0 {
 			return []NextStep{{
 				Kind: NextPatch, Plan: patched.Written.With(batch), Expected: d.Expected, preference: max(preferPatch, preferenceOf(d.Training)),
-				Reason: fmt.Sprintf("adds the arguments for the same training with %s%s", d.Changed, words),
+				Reason: fmt.Sprintf("adds the arguments for the same training with %s%s", changed, words),
 			}}
 		}
 		other = append(other, string(d.Rung))
@@ -346,14 +378,14 @@ func (e Ending) drafted() []NextStep {
 		return nil
 	}
 	single := Plan{GradientAccumulationSteps: "1"}
-	d, words, fits := e.with(single).whatIf(func(_ *Policy, j *Job) {
+	d, changed, words, fits := e.with(single).anotherBatch(func(_ *Policy, j *Job) {
 		j.Knobs, j.Written = confirmed(j.Knobs), j.Written.With(single)
 		j.Knobs[GradientAccumulationSteps] = Range{Min: 1}
 	})
 	if !fits {
 		return nil
 	}
-	step.Reason, step.Expected = fmt.Sprintf("shows the lines that the script lacks for the same training with %s%s", d.Changed, words), d.Expected
+	step.Reason, step.Expected = fmt.Sprintf("shows the lines that the script lacks for the same training with %s%s", changed, words), d.Expected
 	return []NextStep{step}
 }
 
@@ -409,16 +441,21 @@ func (e Ending) allowed(r Range) []NextStep {
 
 // smallerGlobal is the step that trains with a smaller global batch.
 func (e Ending) smallerGlobal() []NextStep {
-	d, words, fits := e.whatIf(func(_ *Policy, j *Job) {
+	d, changes, words, fits := e.anotherBatch(func(_ *Policy, j *Job) {
 		j.Knobs = confirmed(j.Knobs)
 		if r := j.Knobs[MicroBatchSize]; r.Against != "" {
 			j.Knobs[MicroBatchSize] = Range{Min: 1}
 		}
 		j.Knobs[GradientAccumulationSteps] = Range{Scope: ScopeDerived}
 	})
-	pair, changed := d.Changed[MicroBatchSize]
+	pair, changed := changes[MicroBatchSize]
 	if !fits || !changed {
 		return nil
+	}
+	delete(changes, MicroBatchSize)
+	delete(changes, GradientAccumulationSteps)
+	if len(changes) > 0 {
+		words = fmt.Sprintf(", with %s%s", changes, words)
 	}
 	return []NextStep{{
 		Kind: NextRun, Plan: e.Job.Written.With(Plan{MicroBatchSize: pair[1]}), Expected: d.Expected, preference: preferOther,

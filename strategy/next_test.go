@@ -30,6 +30,22 @@ func blocks(j Job) Job {
 	return j
 }
 
+// turnable is a job whose blocks gpurun can recompute in the process.
+func turnable(j Job) Job {
+	j.Knobs[ActivationCheckpointing] = Range{Values: []Value{"none", "full"}, By: ByHook}
+	return j
+}
+
+// turned is an attempt that ran out of memory after gpurun's hook had changed the checkpointing.
+func turned(n int, plan Plan, checkpointing Value) Attempt {
+	if n > 0 {
+		plan = plan.With(Plan{ActivationCheckpointing: checkpointing})
+	}
+	a := failedAt(n, plan, 12<<30)
+	a.Asked, a.Observed = true, Plan{ActivationCheckpointing: checkpointing}
+	return a
+}
+
 // dependent is a job whose training speaks against a smaller micro batch; floor: unless the user allows it.
 func dependent(j Job, floor bool) Job {
 	j.Knobs = maps.Clone(j.Knobs)
@@ -154,7 +170,19 @@ func TestNextSteps(t *testing.T) {
 		"a bound, and a remedy without the patch": {
 			Policy{Mode: Ladder, MaxAttempts: 1, Numerics: MixedPrecision}, blocks(batchOnly()), []Attempt{ended(0, batch.With(Plan{ActivationCheckpointing: "none"}), oom(cause.Forward))},
 			func(e *Ending) { patched := blocks(*accumulating()); e.Patched = &patched },
-			[]string{"policy recovery.max_attempts=2: allows the next plan: checkpointing none→full", "patch: adds the arguments for the same training with micro batch 16→8, accumulation 1→2"},
+			[]string{
+				"policy recovery.max_attempts=2: allows the next plan: checkpointing none→full", "patch: adds the arguments for the same training with micro batch 16→8, accumulation 1→2",
+				"run: trains with another global batch: micro batch 16→8 without accumulation; whether it fits is not known",
+			},
+		},
+		"after remedies in the process, a command starts without them": {
+			predicting(nil), turnable(batchOnly()), []Attempt{turned(0, batch, "none"), turned(1, batch, "full")},
+			func(e *Ending) { patched := turnable(*accumulating()); e.Patched = &patched },
+			[]string{
+				"patch: adds the arguments for the same training with micro batch 16→1, accumulation 1→16; predicted ",
+				"run: trains with another global batch: micro batch 16→1 without accumulation; predicted ",
+				"hardware: ",
+			},
 		},
 		"BatchNorm": {
 			predicting(nil), dependent(gpt(1), true), []Attempt{failedAt(0, sixteen.With(Plan{Precision: "bf16", Allocator: "expandable"}), 24<<30)}, nil,
