@@ -13,7 +13,7 @@ import (
 // sample and block 100 MiB that its backward needs.
 var (
 	small = memory.TrainedModel{
-		Class: "GPT", Parameters: 400e6, Trainable: 400e6, Bytes: map[string]int64{"float32": 1600e6}, Outside: 50e6, Cast: 390e6, CastOutside: 50e6,
+		Class: "GPTForPreTraining", Parameters: 400e6, Trainable: 400e6, Bytes: map[string]int64{"float32": 1600e6}, Outside: 50e6, Cast: 390e6, CastOutside: 50e6,
 		Largest: 50e6, Embedding: 50e6, Tied: true, Vocabulary: 50000, Hidden: 1024,
 		Blocks: []memory.BlockList{{Path: "h", Class: "Block", Count: 24, Parameters: 350e6}},
 	}

@@ -135,6 +135,15 @@ func TestGradientsThatAreHeldAreReported(t *testing.T) {
 	}
 }
 
+// A resumed job has its optimizer's state before the first call.
+func TestLoadedStateIsReported(t *testing.T) {
+	for way, want := range map[string]int64{"resumes": 128 * mib, "heavy": 0} {
+		if m := measure(t, way, false); m.StartStates == nil || !near(*m.StartStates, want) {
+			t.Errorf("%s: %v bytes of state were loaded, want %d", way, m.StartStates, want)
+		}
+	}
+}
+
 // The instants of a model that is nothing but its weights: gradients and two states.
 func TestPhasesAreMeasured(t *testing.T) {
 	m := measure(t, "heavy", false)

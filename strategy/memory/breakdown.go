@@ -107,7 +107,7 @@ func (f *Predictor) divide(m Measurement, at peakMoment) Breakdown {
 	buckets := st.again // states counts them with weights and optimizer
 	st.weights, st.optimizer = st.weights-buckets, st.optimizer-buckets
 	early, base := st.early, float64(m.Start)-st.weights-st.early-buckets
-	if base > .8*st.optimizer && st.optimizer > 0 && !m.Plan.DeepSpeed && f.hasState(m.Plan) { // a resumed run has loaded it
+	if !m.Plan.DeepSpeed && f.hasState(m.Plan) && m.resumed(st.optimizer, base) { // a resumed run has loaded it
 		early, base = st.optimizer, base-st.optimizer
 	}
 	if m.Start == 0 {

@@ -167,7 +167,7 @@ func (f *Predictor) unexplained(s Measurement) float64 {
 		own = processData
 	}
 	made := float64(s.First.After-s.First.Before) > .5*st.optimizer || f.stateless(s) // in the first step, all that there are
-	if s.Plan.DeepSpeed || !made && extra-own > .8*st.optimizer && st.optimizer > 0 {
+	if s.Plan.DeepSpeed || !made && s.resumed(st.optimizer, extra-own) {
 		extra -= st.optimizer // DeepSpeed's are made with the engine; a resumed run's are loaded
 	}
 	if s.Others > 0 { // another model's gradients and states come later
@@ -224,9 +224,20 @@ func modeOf(p RankPlan) RankPlan {
 }
 
 // Room is the number of bytes that the allocator may give out on the device under a plan: its
-// limit, or the memory that is free of other processes and of the process's own use outside the
-// allocator, less the allocator's overhead, which differs between its two kinds.
+// Capacity less the allocator's overhead, which differs between its two kinds. On the CPU, what a
+// process held before the model has no overhead: it was there, and is not freed.
 func (f *Predictor) Room(p RankPlan) int64 {
+	capacity := f.capacity(p)
+	sure := f.sure(capacity)
+	return int64(sure + (capacity-sure)/f.overhead(p))
+}
+
+// Capacity is the number of bytes that the allocator may hold on the device with a plan: its limit,
+// or the memory that is free of other processes and of the process's own use outside the allocator.
+// Users know this figure: a ceiling, or the free memory of a card. 0: not known.
+func (f *Predictor) Capacity(p RankPlan) int64 { return int64(f.capacity(p) + .5) }
+
+func (f *Predictor) capacity(p RankPlan) float64 {
 	room := float64(f.device.Total-f.device.Others) - f.heldOutside(p)
 	if f.device.Total == 0 {
 		room = math.Inf(1)
@@ -237,13 +248,16 @@ func (f *Predictor) Room(p RankPlan) int64 {
 	if math.IsInf(room, 1) || room <= 0 {
 		return 0
 	}
-	return int64(room / f.overhead(p))
+	return room
 }
 
-// Capacity is the number of bytes that the allocator may hold on the device with a plan: Room
-// with the allocator's overhead. Users know this figure: a ceiling, or the free memory of a card.
-// 0: not known.
-func (f *Predictor) Capacity(p RankPlan) int64 { return int64(float64(f.Room(p))*f.overhead(p) + .5) }
+// sure is the part of a number of bytes in which the allocator has no overhead.
+func (f *Predictor) sure(bytes float64) float64 {
+	if !f.device.CPU {
+		return 0
+	}
+	return math.Min(f.base, bytes)
+}
 
 // Suffices is the limit of the allocator that is certain to do for a plan which allocates so many
 // bytes at its peak.
@@ -255,7 +269,8 @@ func (f *Predictor) Suffices(p RankPlan, peak int64) int64 {
 	case p.Allocator == "expandable":
 		most = expandableMost
 	}
-	return whole(most * float64(peak))
+	sure := f.sure(float64(peak))
+	return whole(sure + most*(float64(peak)-sure))
 }
 
 // Outside is the number of bytes that a process holds outside its allocator under a plan, without

@@ -83,8 +83,14 @@ func (f *Predictor) headWhole(mode RankPlan) (held, temporary float64) {
 	case "half":
 		return .6, 1
 	}
-	return 1.2, headTemporary
+	if f.lossInside() {
+		return 1.2, headTemporary
+	}
+	return 1.2, headTemporaryOutside
 }
+
+// lossInside reports whether the model computes its loss itself, as transformers' do, whose logits are let go then.
+func (f *Predictor) lossInside() bool { return f.causal() || strings.Contains(f.model.Class, "For") }
 
 // headOf computes the needs of head and loss: as measured in this kind of mode, or else by the
 // prior, corrected by a measurement in another.
@@ -150,7 +156,7 @@ func (f *Predictor) unseenHead(s *modePeaks, kinds kindLists) {
 	switch {
 	case f.logits(s.mode) == 0 && !f.model.Convolutional && n > 1 && kinds.lists[0].seen && !kinds.lists[n-1].seen:
 		s.unseen = kinds.lists[n-1].each
-	case autocast(s.mode) && !f.causal() && !strings.Contains(f.model.Class, "For"):
+	case autocast(s.mode) && !f.lossInside():
 		s.lossMore = marginHeadUnseen
 	}
 }

@@ -6,10 +6,11 @@ import "testing"
 // where a model has none, and a little more time.
 func TestLossInPartsNeedsLessForItsLogits(t *testing.T) {
 	words := TrainedModel{
-		Class: "GPT", Parameters: 124e6, Bytes: map[string]int64{"float32": 496e6}, Embedding: 39e6, Outside: 39e6, Cast: 124e6, Tied: true,
+		Class: "GPTForPreTraining", Parameters: 124e6, Bytes: map[string]int64{"float32": 496e6}, Embedding: 39e6, Outside: 39e6, Cast: 124e6, Tied: true,
 		Vocabulary: 50257, Hidden: 768, Attention: true, Blocks: []BlockList{{Path: "h", Class: "Block", Count: 12, Parameters: 85e6}},
 	}
-	images := words
+	outside, images := words, words
+	outside.Class = "GPT" // its loss is outside of the model, and the job holds the logits until the next step
 	images.Vocabulary, images.Hidden, images.Embedding = 1000, 768, 0
 	device := DeviceMemory{Name: "H100", Total: 80 << 30}
 	for _, test := range []struct {
@@ -19,6 +20,7 @@ func TestLossInPartsNeedsLessForItsLogits(t *testing.T) {
 		least, most   float64 // what parts save, in units of the logits in fp32
 	}{
 		{words, "fp32", "full", .9, 1},
+		{outside, "fp32", "full", 1.9, 2},
 		{words, "bf16", "full", 1.3, 1.5},
 		{images, "fp32", "full", 0, 0},
 	} {

@@ -43,8 +43,10 @@ type Measurement struct {
 	// as by contrastive training, has the gradients of the later call held until the earlier one's are added.
 	Together int `json:"calls_together,omitempty"`
 
-	// Start is the bytes held when the root is first called.
-	Start int64 `json:"start_bytes,omitempty"`
+	// Start is the bytes held when the root is first called; StartStates those of the optimizer's state among them,
+	// which a resumed run has loaded: nil: not known.
+	Start       int64  `json:"start_bytes,omitempty"`
+	StartStates *int64 `json:"start_state_bytes,omitempty"`
 	// Marks are the bytes held when each block of a list begins in the first forward.
 	Marks []Marks `json:"marks,omitempty"`
 	// First and Second are of the first and the second optimizer step.
@@ -173,6 +175,15 @@ func (m Measurement) together() int { return max(m.Together, 1) }
 
 // Passes is the number of backward passes before the first optimizer step, 1 if that is not known.
 func (m Measurement) Passes() int { return max(m.Calls/m.together(), 1) }
+
+// resumed reports whether the optimizer's state, of so many bytes, was there when the root was first called: as
+// reported, or else by the bytes that were held in addition to all others known.
+func (m Measurement) resumed(states, rest float64) bool {
+	if m.StartStates != nil {
+		return float64(*m.StartStates) > .5*states && states > 0
+	}
+	return rest > .8*states && states > 0
+}
 
 // stepPeak is the highest peak of the measured steps.
 func (m Measurement) stepPeak() int64 {

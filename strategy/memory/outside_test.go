@@ -1,6 +1,9 @@
 package memory
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 // Room excludes the memory that the process holds outside its allocator: by the driver's report,
 // or else by measurements on an H200; for more ranks than were seen, with their addition.
@@ -50,5 +53,37 @@ func TestChooseReservesMemoryForNCCL(t *testing.T) {
 		if got := Choose(NewPredictor(TrainedModel{}, device, []Measurement{m}), []PlanCandidate{{Plan: plan}}, ""); (got.Rule == "fastest") != c.fits {
 			t.Errorf("%.0f bytes with %.0f beside them: chosen as %q", bound, c.beside, got.Rule)
 		}
+	}
+}
+
+// What a process on the CPU held before its model needs no margin for the heap: a limit just above it leaves little
+// room, but some.
+func TestMarginOnTheCPUIsOfWhatTheModelNeeds(t *testing.T) {
+	none := int64(0)
+	m := Measurement{
+		Model: &TrainedModel{Parameters: 1e6, Bytes: map[string]int64{"float32": 4e6}}, Batch: 4, Start: 420e6, StartStates: &none, Failed: "forward",
+		Allocated: 440e6, Requested: 1e6, Allowed: 450e6,
+	}
+	plan := RankPlan{MicroBatch: 4, Weights: "fp32"}
+	f := NewPredictor(TrainedModel{}, DeviceMemory{CPU: true, Allowed: 450e6}, []Measurement{m})
+	if room, want := f.Room(plan), 416e6+34e6/1.1; math.Abs(float64(room)-want) > 1 || f.Capacity(plan) != 450e6 {
+		t.Errorf("a room of %d in %d, want %.0f", room, f.Capacity(plan), want)
+	}
+	if need, want := f.Suffices(plan, 440e6), 416e6+24e6*1.1; math.Abs(float64(need)-want) > 1 {
+		t.Errorf("%d suffice, want %.0f", need, want)
+	}
+}
+
+// A state that was not loaded is not subtracted from what was held before the model, however much that is.
+func TestOnlyAReportedStateWasLoaded(t *testing.T) {
+	model := TrainedModel{Parameters: 5e6, Bytes: map[string]int64{"float32": 20e6}}
+	base := func(states *int64) float64 {
+		m := Measurement{Model: &model, Batch: 4, Start: 460e6, StartStates: states, Failed: "forward", Allocated: 470e6, Requested: 1e6, Optimizer: "AdamW"}
+		m.Plan = RankPlan{MicroBatch: 4, Weights: "fp32", Optimizer: "adamw"}
+		return NewPredictor(TrainedModel{}, DeviceMemory{CPU: true}, []Measurement{m}).base
+	}
+	none, all := int64(0), int64(40e6)
+	if fresh, resumed := base(&none), base(&all); fresh != 440e6 || resumed != 400e6 {
+		t.Errorf("%g bytes before the model, %g if its state was loaded", fresh, resumed)
 	}
 }

@@ -66,6 +66,10 @@ const (
 	// to half as much more.
 	headHeld      = 1.05
 	headTemporary = 2.0
+	// headTemporaryOutside is the same in fp32 for a loss that the job computes outside of its model: the
+	// log-softmax, and the gradients of it and of the logits, which the job still holds (traced on a CPU with
+	// torch 1.13).
+	headTemporaryOutside = 3.0
 	// headForward is the most inside the forward under autocast: the logits in 16 bit, in
 	// fp32 and their log-softmax (landscape: 2.56).
 	headForward = 2.5

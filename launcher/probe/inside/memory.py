@@ -41,6 +41,8 @@ class Memory:
     def opens(self, args, kwargs):
         own = inputs.largest(args, kwargs)
         self.said.update(start_bytes=self.peaks.take()[0], batch=inputs.samples(args, kwargs), autocast=self.autocast(), calls=0)
+        made = [o for o in (each() for each in steps.made) if o is not None]
+        self.said["start_state_bytes"] = sum(optimizers.states(o, self.meter) for o in made if steps.trains(o, self.root()))
         others = steps.others(self.root())
         if others:
             self.said["others_bytes"] = others

@@ -299,6 +299,16 @@ def pairs(to_none, before_forward):
         optimizer.step()
 
 
+def resumes():
+    """An optimizer whose state was loaded before the first call."""
+    net = Heavy()
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.0)
+    for p in net.parameters():
+        optimizer.state[p] = {"step": torch.tensor(1.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+    net(rows()).mean().backward()
+    optimizer.step()
+
+
 def forgets():
     """A model that is dropped leaves nothing behind."""
     import weakref
