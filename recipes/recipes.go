@@ -114,7 +114,7 @@ func Embedded(files []string) ([]format.Recipe, error) {
 		one, _ := embedded.Load(file)
 		all[i] = one.(format.Recipe)
 	}
-	slices.SortFunc(all, func(a, b format.Recipe) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(all, func(a, b format.Recipe) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

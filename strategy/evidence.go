@@ -279,7 +279,7 @@ func (c *fold) exitOf(rank int) *Exit {
 
 // processes lists the processes that reported, in the order of ranks.
 func (c *fold) processes() []processID {
-	return slices.SortedFunc(maps.Keys(c.reported), func(a, b processID) int { return cmp.Or(a.rank-b.rank, a.pid-b.pid) })
+	return slices.SortedStableFunc(maps.Keys(c.reported), func(a, b processID) int { return cmp.Or(a.rank-b.rank, a.pid-b.pid) })
 }
 
 // reports lists the last reports of all processes, in the same order.
@@ -501,7 +501,7 @@ const mostMeasured = 4
 // then those with the highest peaks. Their plans are not set: see Job.Measured.
 func (e *Evidence) Measured() []memory.Measurement {
 	c := e.folded()
-	facts := slices.SortedFunc(maps.Values(c.measured), func(a, b int) int { return compareMeasured(c.facts[a], c.facts[b]) })
+	facts := slices.SortedStableFunc(maps.Values(c.measured), func(a, b int) int { return compareMeasured(c.facts[a], c.facts[b]) })
 	var all []memory.Measurement
 	for _, i := range facts[:min(len(facts), mostMeasured)] {
 		m := *c.facts[i].Memory

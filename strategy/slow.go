@@ -167,7 +167,7 @@ func behind(progress []Fact) (ranks []int, step, others int) {
 	if len(counted) < 2 {
 		return nil, 0, 0
 	}
-	slices.SortFunc(counted, func(a, b Fact) int { return cmp.Or(a.Progress.Last-b.Progress.Last, a.Rank-b.Rank) })
+	slices.SortStableFunc(counted, func(a, b Fact) int { return cmp.Or(a.Progress.Last-b.Progress.Last, a.Rank-b.Rank) })
 	front := counted[len(counted)/2].Progress
 	made := front.Last - front.First
 	for _, f := range counted[:len(counted)/2] {

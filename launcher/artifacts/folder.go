@@ -70,7 +70,7 @@ func foldersOf(dir string, prefixes ...string) []folder {
 			all = append(all, folder{n, path})
 		}
 	}
-	slices.SortFunc(all, func(a, b folder) int { return cmp.Compare(a.number, b.number) })
+	slices.SortStableFunc(all, func(a, b folder) int { return cmp.Compare(a.number, b.number) })
 	return all
 }
 

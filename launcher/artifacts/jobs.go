@@ -212,7 +212,7 @@ func (s *search) folder(dir string, depth int) {
 	if err != nil || depth > deepestLogs {
 		return
 	}
-	slices.SortFunc(entries, func(a, b os.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
+	slices.SortStableFunc(entries, func(a, b os.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		switch {

@@ -34,7 +34,7 @@ func newestCheckpoint(o opener, dir, glob string, since time.Time, needs []strin
 	for _, path := range matches {
 		left = append(left, &checkpoint{path: path, numbers: numbersIn(path), until: o.until})
 	}
-	slices.SortFunc(left, func(a, b *checkpoint) int { return compareCheckpoints(b, a) })
+	slices.SortStableFunc(left, func(a, b *checkpoint) int { return compareCheckpoints(b, a) })
 	for _, newest := range left {
 		if time.Now().After(o.until) {
 			return "", fmt.Errorf("look for checkpoints: %w", ErrSlow)

@@ -104,7 +104,7 @@ func entriesOf(folder, pattern string) []entry {
 
 // add counts files, also those in folders.
 func (a *amount) add(ctx context.Context, all []entry) {
-	slices.SortFunc(all, func(a, b entry) int {
+	slices.SortStableFunc(all, func(a, b entry) int {
 		if newer := b.info.ModTime().Compare(a.info.ModTime()); newer != 0 {
 			return newer
 		}

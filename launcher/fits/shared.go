@@ -99,7 +99,7 @@ func (s SharedStore) load(code string) (all SharedFits, err error) {
 			files = append(files, f)
 		}
 	}
-	slices.SortFunc(files, func(a, b sharedFile) int { return b.written.Compare(a.written) })
+	slices.SortStableFunc(files, func(a, b sharedFile) int { return b.written.Compare(a.written) })
 	for _, f := range files[:min(len(files), mostUsers)] {
 		switch f.from {
 		case byCaller:

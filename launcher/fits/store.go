@@ -129,7 +129,7 @@ func trim(dir, keep string) error {
 			files, sum = append(files, info), sum+info.Size()
 		}
 	}
-	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	slices.SortStableFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
 	for left := len(files); len(files) > 0 && (left > mostFiles || sum > largestStore); files = files[1:] {
 		if oldest := files[0]; oldest.Name() != keep {
 			if err := os.Remove(filepath.Join(dir, oldest.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {

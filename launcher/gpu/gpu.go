@@ -150,7 +150,7 @@ func (n *NVML) Processes(d Device) ([]DeviceProcess, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list processes on GPU %d: %w", d.Index, err)
 	}
-	slices.SortFunc(processes, func(a, b DeviceProcess) int { return a.PID - b.PID })
+	slices.SortStableFunc(processes, func(a, b DeviceProcess) int { return a.PID - b.PID })
 	return slices.CompactFunc(processes, func(a, b DeviceProcess) bool { return a.PID == b.PID }), nil
 }
 

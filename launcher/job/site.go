@@ -508,5 +508,5 @@ func (j *Job) Settings() []model.Setting {
 		}
 		all[l.rule.key] = s
 	}
-	return slices.SortedFunc(maps.Values(all), func(a, b model.Setting) int { return cmp.Compare(a.Key, b.Key) })
+	return slices.SortedStableFunc(maps.Values(all), func(a, b model.Setting) int { return cmp.Compare(a.Key, b.Key) })
 }

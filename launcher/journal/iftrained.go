@@ -55,7 +55,7 @@ func (s RunSearch) newestTrained() (string, error) {
 // newestFirst are the runs below the job's folder.
 func (s RunSearch) newestFirst() ([]string, error) {
 	runs, err := Runs(s.Root)
-	slices.SortFunc(runs, func(a, b string) int { return written(b).Compare(written(a)) })
+	slices.SortStableFunc(runs, func(a, b string) int { return written(b).Compare(written(a)) })
 	return runs, err
 }
 

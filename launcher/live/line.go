@@ -50,7 +50,7 @@ func fitting(parts []linePart, columns int) (found []linePart) {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return parts[b].worth - parts[a].worth })
+	slices.SortStableFunc(order, func(a, b int) int { return parts[b].worth - parts[a].worth })
 	taken := make([]bool, len(parts))
 	for _, i := range order {
 		taken[i] = true

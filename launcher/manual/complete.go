@@ -146,7 +146,7 @@ func (l partialLine) options() []commandline.HelpEntry {
 			all = append(all, commandline.HelpEntry{Names: []string{name}})
 		}
 	}
-	slices.SortFunc(all, func(a, b commandline.HelpEntry) int { return strings.Compare(a.Names[0], b.Names[0]) })
+	slices.SortStableFunc(all, func(a, b commandline.HelpEntry) int { return strings.Compare(a.Names[0], b.Names[0]) })
 	return all
 }
 

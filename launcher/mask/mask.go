@@ -36,7 +36,7 @@ func New(argv []string, env map[string]string, given ...string) *Masker {
 	maskEnv(env, learn)
 	var patterns []string
 	values := slices.Concat(spellings(found), slices.DeleteFunc(given, func(v string) bool { return len(v) < shortest }))
-	slices.SortFunc(values, longest)
+	slices.SortStableFunc(values, longest)
 	for _, value := range values {
 		pattern := regexp.QuoteMeta(value)
 		if isWord(value) {
@@ -69,7 +69,7 @@ func spellings(values []string) []string {
 	all = slices.DeleteFunc(all, func(v string) bool {
 		return len(v) < shortest || isWord(v) && len(v) < shortestWord || trivial(v)
 	})
-	slices.SortFunc(all, longest)
+	slices.SortStableFunc(all, longest)
 	return slices.Compact(all)
 }
 

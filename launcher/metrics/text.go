@@ -27,7 +27,7 @@ func (m *Exporter) text() []byte {
 		samples[f] = append(samples[f], f.name+"{"+strings.Join(pairs, ",")+"} "+strconv.FormatFloat(value, 'g', -1, 64)+"\n")
 	})
 	var b bytes.Buffer
-	for _, f := range slices.SortedFunc(slices.Values(families), func(a, b *family) int { return cmp.Compare(a.name, b.name) }) {
+	for _, f := range slices.SortedStableFunc(slices.Values(families), func(a, b *family) int { return cmp.Compare(a.name, b.name) }) {
 		if lines := samples[f]; lines != nil {
 			slices.Sort(lines)
 			fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n%s", f.name, f.help, f.name, f.kind, strings.Join(lines, ""))

@@ -110,7 +110,7 @@ func (s *seen) with(attempt int, own []model.Sample, now time.Time) []model.Samp
 			all = append(all, n.samples...)
 		}
 	}
-	slices.SortFunc(all, func(a, b model.Sample) int { return a.Rank - b.Rank })
+	slices.SortStableFunc(all, func(a, b model.Sample) int { return a.Rank - b.Rank })
 	return all
 }
 
@@ -134,7 +134,7 @@ func nearest(all []model.Sample, most int) []model.Sample {
 	rest := slices.Clone(all[1:])
 	slices.SortStableFunc(rest, func(a, b model.Sample) int { return cmp.Compare(share(b), share(a)) })
 	chosen := append(all[:1:1], rest[:most-1]...)
-	slices.SortFunc(chosen, func(a, b model.Sample) int { return a.Rank - b.Rank })
+	slices.SortStableFunc(chosen, func(a, b model.Sample) int { return a.Rank - b.Rank })
 	return chosen
 }
 

@@ -113,7 +113,7 @@ func (o outbox) left(ctx context.Context, now time.Time) (ids []string, dropped 
 			o.remove(name)
 		}
 	}
-	slices.SortFunc(ids, func(a, b string) int { return written[a].Compare(written[b]) })
+	slices.SortStableFunc(ids, func(a, b string) int { return written[a].Compare(written[b]) })
 	return ids, dropped
 }
 

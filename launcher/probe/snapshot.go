@@ -78,7 +78,7 @@ func newestFirst(folder string) []string {
 			times[name] = info.ModTime()
 		}
 	}
-	return slices.SortedFunc(maps.Keys(times), func(a, b string) int {
+	return slices.SortedStableFunc(maps.Keys(times), func(a, b string) int {
 		return cmp.Or(times[b].Compare(times[a]), strings.Compare(a, b))
 	})
 }

@@ -120,7 +120,7 @@ func (t processTable) alive(set, spare map[int]bool) []process {
 			procs = append(procs, p)
 		}
 	}
-	slices.SortFunc(procs, func(a, b process) int { return a.PID - b.PID })
+	slices.SortStableFunc(procs, func(a, b process) int { return a.PID - b.PID })
 	return procs
 }
 

@@ -80,7 +80,7 @@ func tailsOf(path string) ([]tailFile, error) {
 			if errors.Is(err, io.EOF) {
 				err = nil
 			}
-			slices.SortFunc(found, func(a, b tailFile) int { return int(max(-1, min(1, a.from-b.from))) })
+			slices.SortStableFunc(found, func(a, b tailFile) int { return int(max(-1, min(1, a.from-b.from))) })
 			return found, err
 		}
 	}

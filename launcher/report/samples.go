@@ -92,7 +92,7 @@ func readSamples(path string, from, to time.Time) []Series {
 		slices.SortStableFunc(s.Samples, func(a, b model.Sample) int { return a.Time.Compare(b.Time) })
 		series = append(series, *s)
 	}
-	slices.SortFunc(series, func(a, b Series) int { return cmp.Or(a.Rank-b.Rank, cmp.Compare(a.Device, b.Device)) })
+	slices.SortStableFunc(series, func(a, b Series) int { return cmp.Or(a.Rank-b.Rank, cmp.Compare(a.Device, b.Device)) })
 	return series
 }
 

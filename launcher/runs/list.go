@@ -55,7 +55,7 @@ func look(paths []string, read func(path string) Entry) []Entry {
 		})
 	}
 	readers.Wait()
-	slices.SortFunc(all, func(a, b Entry) int {
+	slices.SortStableFunc(all, func(a, b Entry) int {
 		return cmp.Or(b.Since.Compare(a.Since), strings.Compare(b.Name, a.Name), strings.Compare(a.Path, b.Path))
 	})
 	return all

@@ -293,7 +293,7 @@ func (p Place) writable(order []strategy.Value) []strategy.Value {
 	if order == nil {
 		return own
 	}
-	slices.SortFunc(own, func(a, b strategy.Value) int { return slices.Index(order, a) - slices.Index(order, b) })
+	slices.SortStableFunc(own, func(a, b strategy.Value) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return own
 }
 
