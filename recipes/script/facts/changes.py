@@ -633,7 +633,9 @@ class Changes:
         if place is None:
             raise Unclear("it does not begin with imports")
         lines = [] if "argparse" in self.imports else ["import argparse"]
-        lines += ["", "%s = argparse.ArgumentParser()" % parser] + ["%s.add_argument(%s)" % (parser, words) for words in self.added.values()] + ["%s = %s.parse_args()" % (self.block, parser)]
+        # A module that imports the script has words of another command. The ranks that it spawns have its own.
+        given = 'None if __name__ in ("__main__", "__mp_main__") else []' if any(map(is_main, self.tree.body)) else ""
+        lines += ["", "%s = argparse.ArgumentParser()" % parser] + ["%s.add_argument(%s)" % (parser, words) for words in self.added.values()] + ["%s = %s.parse_args(%s)" % (self.block, parser, given)]
         self.indent(place)
         self.after(place, lines)
         rest = self.bytes[self.starts[place.end_lineno]:].split(b"\n", 1)[0].strip()
