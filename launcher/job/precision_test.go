@@ -43,6 +43,28 @@ func TestPrecisionIsDoubted(t *testing.T) {
 	}
 }
 
+// TestReplacedArgumentIsNotKnown: an argument that the code sets again may have no effect.
+func TestReplacedArgumentIsNotKnown(t *testing.T) {
+	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+	for line, want := range map[string]string{
+		"args.per_device_train_batch_size = 64 # 32":                                        "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
+		"args.per_device_train_batch_size=other.batch_size":                                 "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
+		"args.per_device_train_batch_size = given.per_device_train_batch_size":              "",
+		"print(args.per_device_train_batch_size == 64)":                                     "",
+		"class Own:\n    def __init__(self):\n        self.per_device_train_batch_size = 8": "",
+	} {
+		dir, _ := folder(t, map[string]string{"train.py": trainer + line + "\n"})
+		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := p.Plan()[strategy.MicroBatchSize]
+		if knob := p.StrategyJob().Knobs[strategy.MicroBatchSize]; knob.Absent != want || knob.Told != (want != "") || (value == "2") != (want == "") {
+			t.Errorf("%s: %q, %+v", line, value, knob)
+		}
+	}
+}
+
 // TestTypedLineKeepsAKnob: what the user has typed against a change is not turned in the
 // process either.
 func TestTypedLineKeepsAKnob(t *testing.T) {

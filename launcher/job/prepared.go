@@ -104,6 +104,7 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 			plan, knobs := maps.Clone(plan), maps.Clone(knobs)
 			r.inside(plan, knobs)
 			r.doubtPrecision(plan, knobs)
+			r.doubtReplaced(plan, knobs)
 			p.plan, p.knobs = plan, knobs
 			return nil
 		}),

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -330,4 +331,41 @@ func (r Resolved) doubtPrecision(plan strategy.Plan, knobs map[strategy.Knob]str
 	delete(plan, strategy.Precision)
 	own.Doubtful = true
 	knobs[strategy.Precision] = own
+}
+
+// assignment matches a statement that sets an attribute of an object of the job's code: the object, the attribute, and
+// the value's last name if it is an attribute. A class that sets one of its own declares it.
+var assignment = lazy.Regexp(`(?m)^[ \t]*(\w+)\.(\w+)[ \t]*=(?:[ \t]*[\w.]+\.(\w+)[ \t]*(?:#.*)?$|[^=])`)
+
+// doubtReplaced removes a value that the job's code may replace after its parser has read the arguments: an argument
+// may have no effect then. The process's report counts instead.
+func (r Resolved) doubtReplaced(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
+	if r.recipe.Name == "own-script" { // the search for the script's settings has followed them
+		return
+	}
+	for k, own := range knobs {
+		names := r.recipe.Knobs[k].Attributes()
+		if own.Absent != "" || r.recipe.Knobs[k].Own || len(names) == 0 {
+			continue
+		}
+		if place := r.replaces(names); place != "" {
+			delete(plan, k)
+			own.Absent, own.Told, own.Doubtful = fmt.Sprintf("the code may replace it: %s", place), true, true
+			knobs[k] = own
+		}
+	}
+}
+
+// replaces is the place where the job's code sets an attribute with one of the names: "train.py:620 sets args.bf16".
+func (r Resolved) replaces(names []string) string {
+	for _, source := range r.sources() {
+		for _, m := range assignment().FindAllSubmatchIndex(source.Text, -1) {
+			object, name := string(source.Text[m[2]:m[3]]), string(source.Text[m[4]:m[5]])
+			copied := m[6] >= 0 && string(source.Text[m[6]:m[7]]) == name // args.fp16 = accelerator.fp16
+			if object != "self" && object != "cls" && !copied && slices.Contains(names, name) {
+				return fmt.Sprintf("%s:%d sets %s.%s", r.shown(source.Path), 1+bytes.Count(source.Text[:m[2]], []byte("\n")), object, name)
+			}
+		}
+	}
+	return ""
 }

@@ -56,6 +56,18 @@ type Knob struct {
 	Unless []Condition
 }
 
+// Attributes are the names under which a parser keeps the knob's arguments: per_device_train_batch_size.
+func (knob Knob) Attributes() (names []string) {
+	for _, p := range knob.Places {
+		for _, name := range p.spellings() {
+			if long, ok := strings.CutPrefix(name, "--"); ok {
+				names = append(names, strings.ReplaceAll(long, "-", "_"))
+			}
+		}
+	}
+	return names
+}
+
 // Spelling lists the places of the knob in one line.
 func (knob Knob) Spelling() string {
 	if knob.Absent != "" {
