@@ -1,6 +1,10 @@
 package strategy
 
-import "github.com/gpurun/gpurun/strategy/cause"
+import (
+	"cmp"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
 
 // An Offer is the possible effect of one remedy on a job that runs with a plan.
 type Offer struct {
@@ -45,5 +49,8 @@ func (s *situation) offer(rung Rung) Offer {
 	job := s.job
 	job.Written = s.plan
 	offered.Training, offered.Reason = job.Training(next, nil)
+	for k := range offered.Changed {
+		offered.Reason = cmp.Or(s.job.Knobs[k].Caveat, offered.Reason)
+	}
 	return offered
 }

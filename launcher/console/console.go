@@ -47,6 +47,7 @@ type People struct {
 	plan     strategy.Plan    // plan of the latest attempt; nil before the first
 	hints    []string         // hints of the summary
 	recalled int              // attempts of an earlier process, whose output is not on this console
+	armed    string           // the remedies in place with which the attempt began
 	parted   launcher.InPlace // the latest step in parts of which a line was shown
 }
 
@@ -178,8 +179,9 @@ func (p *People) start(e launcher.Started) {
 	if e.Checkpoint != "" {
 		from = ", from checkpoint " + e.Checkpoint
 	}
-	if e.InPlace != nil && len(e.InPlace.Armed) > 0 {
-		from += ", in place " + e.InPlace.ArmedWords()
+	if p.armed = ""; e.InPlace != nil && len(e.InPlace.Armed) > 0 {
+		p.armed = e.InPlace.ArmedWords()
+		from += ", in place " + p.armed
 	}
 	p.chat("attempt %d: %s%s%s", e.N, p.describe(e.Plan), from, predicted(e.Expected))
 	p.plan = e.Plan.With(nil)

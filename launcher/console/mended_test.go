@@ -84,6 +84,11 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 		t.Errorf("%s\nwants %s", out.String(), want)
 	}
 	out.Reset()
+	show(people(&out, false), launcher.Started{Plan: first, InPlace: armed}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: first}}}})
+	if want := "  it began with checkpointing (from the beginning with inputs of at least 4096 elements, or a dimension of 512), which an earlier run needed; --fresh begins as written\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%s\nwants %s", out.String(), want)
+	}
+	out.Reset()
 	events := append([]launcher.Event{launcher.Began{Name: "gpt", Plan: first}, launcher.Started{Plan: first}, launcher.InPlace{RankInPlace: more, More: 13}}, ranOut(0, lessBatch())...)
 	show(people(&out, false), append(events, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Attempts: []launcher.AttemptSummary{{Plan: first}}}})...)
 	if !strings.Contains(out.String(), "; rank 1 ran out of memory in forward 12 more times") || !strings.Contains(out.String(), "on rank 1; "+cost) {

@@ -78,6 +78,9 @@ func (p *People) trainedAtOnce(v launcher.Verdict) {
 			p.say("  %s", words)
 		}
 	}
+	if p.armed != "" && len(v.Attempts[0].InPlace) == 0 {
+		p.say("  it began with %s, which an earlier run needed; --fresh begins as written", p.armed)
+	}
 	p.pressure(v.Attempts[0], "")
 	p.headroom()
 	if len(v.Attempts[0].InPlace) > 0 {

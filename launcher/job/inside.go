@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
@@ -51,6 +52,9 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 		default:
 			delete(plan, k) // the process reports it
 			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
+			if k == strategy.ForwardParts && strings.Contains(knobs[strategy.MicroBatchSize].Against, "BatchNorm") {
+				knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: "the process refuses to divide a model with BatchNorm"}
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -51,6 +52,23 @@ func TestTurnedInside(t *testing.T) {
 				t.Errorf("turned %v, changed %q, %v", c.Turn, c.Diff, err)
 			}
 		})
+	}
+}
+
+// Only the process knows whether its model has the BatchNorm that the code has.
+func TestDividedBatchOfCodeWithBatchNorm(t *testing.T) {
+	const loop = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\na = p.parse_args()\nmodel = torch.nn.Sequential(%s)\n" +
+		"opt = torch.optim.SGD(model.parameters(), lr=1)\nfor x, y in torch.utils.data.DataLoader(data, batch_size=a.batch_size):\n" +
+		"    loss = torch.nn.functional.cross_entropy(model(x), y)\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
+	for layer, want := range map[string]string{"torch.nn.BatchNorm1d(4)": "the process refuses to divide a model with BatchNorm", "torch.nn.LayerNorm(4)": ""} {
+		dir, _ := folder(t, map[string]string{"train.py": fmt.Sprintf(loop, layer)})
+		p, err := prepared(t, dir, machine(dir), "train.py")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parts := p.StrategyJob().Knobs[strategy.ForwardParts]; parts.By != strategy.ByHook || parts.Caveat != want {
+			t.Errorf("%s: %+v", layer, parts)
+		}
 	}
 }
 

@@ -62,6 +62,8 @@ type Entry struct {
 	// that were done again in place.
 	Causes  map[cause.Code]int `json:"causes,omitempty"`
 	InPlace int                `json:"in_place,omitempty"`
+	// Armed: its newest attempt began with remedies in place that an earlier run needed.
+	Armed bool `json:"-"`
 	// GPUTime is what the run used, lost and rescued until its latest decision; nil where it is not known.
 	GPUTime *strategy.GPUTime `json:"gpu_time,omitempty"`
 	// Changed is how the newest attempt's plan differs from that of the job as written, and Plan its
@@ -161,6 +163,7 @@ func (r *Entry) fill(run *runstate.Run) {
 		return
 	}
 	r.Attempts, r.Script = last.N+1, scriptOf(last.Command.Argv, r.Job)
+	r.Armed = last.InPlace != nil && len(last.InPlace.Armed) > 0
 	first := run.First.Plan
 	if run.Attempts[0].N == 0 && run.First.Job.Recalled == nil { // a remembered plan is a change itself
 		first = run.Attempts[0].Plan

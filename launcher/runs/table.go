@@ -27,7 +27,7 @@ func WriteTable(w io.Writer, all []Entry, now time.Time) error {
 		}
 		switch {
 		case r.Broken != "":
-		case r.InPlace > 0:
+		case r.InPlace > 0 || r.Armed:
 			plan = strings.TrimPrefix(plan+", in place", ", ")
 		case plan == "":
 			plan = "unchanged"
