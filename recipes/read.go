@@ -118,13 +118,15 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 	if knob.Scope == strategy.ScopeDerived || knob.Given && !d.Given(knob) {
 		return "", nil
 	}
-	value, from := strategy.Value(""), format.Place{}
-	for _, p := range d.Places(knob) {
+	value, from, autos := strategy.Value(""), format.Place{}, 0
+	places := d.Places(knob)
+	for _, p := range places {
 		v, found, err := p.Get(d, k)
 		switch {
 		case errors.Is(err, format.ErrAuto) && knob.Alternatives:
 			return "", nil // the framework's own, for any values of weaker places
 		case errors.Is(err, format.ErrAuto):
+			autos++
 			continue
 		case err != nil && deepspeed.Holds(d, p):
 			return "", &misreadConfig{fmt.Errorf("%s: %w", p, err)}
@@ -148,6 +150,9 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 		case v != value:
 			return "", fmt.Errorf("%s sets %s, but %s sets %s: make them agree", from, value, p, v)
 		}
+	}
+	if value == "" && autos > 0 && autos == len(places) { // what it is left to, the recipe does not know
+		return "", nil
 	}
 	if value == "" {
 		value, _ = d.DefaultOf(k, knob)

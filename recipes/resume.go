@@ -33,7 +33,9 @@ func (r Recipe) cannotResume(d *format.Draft) bool {
 	case r.Resume.Own:
 		return false
 	case slices.ContainsFunc(r.Resume.Elsewhere, func(p format.Place) bool { return p.SetInCode(d) }),
-		slices.Contains(r.Rules, "trainer-arguments") && neverResumes(d.Original.Script):
+		slices.Contains(r.Rules, "trainer-arguments") && neverResumes(d.Original.Script),
+		slices.Contains(r.Resume.Needs, acceleratorState) && neverSaves(d.Original.Script),
+		strings.Contains(r.Resume.Latest, lightningLogs) && movesLogs(d):
 		return true
 	}
 	return slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.WordOption) bool { return !o.Override && d.Lacks(o.Name) != "" })
@@ -43,6 +45,34 @@ func (r Recipe) cannotResume(d *format.Draft) bool {
 // Trainer itself does not use resume_from_checkpoint of its arguments (transformers/training_args.py).
 func neverResumes(script []byte) bool {
 	return bytes.Contains(script, []byte(".train(")) && !bytes.Contains(script, []byte("resume_from_checkpoint")) && !bytes.Contains(script, []byte("get_last_checkpoint"))
+}
+
+// acceleratorState is a file that only Accelerator.save_state writes.
+const acceleratorState = "random_states_0.pkl"
+
+// neverSaves reports whether a script of Accelerate neither saves its state nor reads one.
+func neverSaves(script []byte) bool {
+	return len(script) > 0 && !slices.ContainsFunc([]string{"save_state", "load_state", "resume"}, func(word string) bool { return bytes.Contains(script, []byte(word)) })
+}
+
+// lightningLogs is the folder of Lightning's checkpoints below its root.
+const lightningLogs = "lightning_logs"
+
+// Settings that put Lightning's checkpoints elsewhere: in a configuration file, and in a call that takes the other
+// arguments from the command.
+var (
+	movesInFile = lazy.Regexp(`(?m)^[ \t-]*(?:default_root_dir|dirpath|save_dir)[ \t]*:[ \t]*(?:[^\sn~#]|n[^u])`)
+	movesInCall = lazy.Regexp(`(?s)from_argparse_args\(.{0,400}?\b(?:default_root_dir|logger)\s*=`)
+)
+
+// movesLogs reports whether a job of Lightning has its checkpoints in another folder than by default.
+func movesLogs(d *format.Draft) bool {
+	for _, text := range d.Original.Files {
+		if movesInFile().Match(text) {
+			return true
+		}
+	}
+	return movesInCall().Match(d.Original.Script)
 }
 
 // Pointer is the file that names the newest checkpoint; empty if the framework writes none.

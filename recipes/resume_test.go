@@ -55,6 +55,40 @@ func TestResumeGlobOfLightning(t *testing.T) {
 	}
 }
 
+// TestResumeGlobOfMovedLogs: a file of LightningCLI, or a call that takes the rest from the command, may name another
+// folder than Lightning's own.
+func TestResumeGlobOfMovedLogs(t *testing.T) {
+	for yaml, want := range map[string]bool{
+		"trainer:\n  max_epochs: 1\n":                                         true,
+		"trainer:\n  default_root_dir: out\n":                                 false,
+		"trainer:\n  default_root_dir: null\n":                                true,
+		"trainer:\n  callbacks:\n  - init_args:\n      dirpath: \"a/b\"\n":    false,
+		"trainer:\n  logger:\n    init_args:\n      save_dir: ${root}/logs\n": false,
+	} {
+		cmd := recipes.Command{Argv: strings.Fields("x.py fit --config a.yaml"), Files: map[string][]byte{"a.yaml": []byte(yaml)}}
+		if _, ok := catalogued(t, "lightning").ResumeGlob(cmd); ok != want {
+			t.Errorf("%q: %t, want %t", yaml, ok, want)
+		}
+	}
+	for code, want := range map[string]bool{
+		"Trainer.from_argparse_args(args)":                                            true,
+		"Trainer.from_argparse_args(args, max_epochs=1, default_root_dir=join(a, b))": false,
+	} {
+		if _, ok := catalogued(t, "lightning-script").ResumeGlob(recipes.Command{Argv: []string{"x.py"}, Script: []byte(code)}); ok != want {
+			t.Errorf("%s: %t, want %t", code, ok, want)
+		}
+	}
+}
+
+// TestResumeGlobOfAccelerate: only a script that saves its state can continue from one.
+func TestResumeGlobOfAccelerate(t *testing.T) {
+	for code, want := range map[string]bool{"accelerator.save_state(path)": true, "load(args.resume_from_checkpoint)": true, "model.save_pretrained(path)": false} {
+		if _, ok := catalogued(t, "accelerate").ResumeGlob(recipes.Command{Argv: strings.Fields("x.py --output_dir out"), Script: []byte(code)}); ok != want {
+			t.Errorf("%s: %t, want %t", code, ok, want)
+		}
+	}
+}
+
 // TestResumeFromTrainerState: the Trainer takes its batch size from the checkpoint, so the
 // checkpoint is copied with the new one.
 func TestResumeFromTrainerState(t *testing.T) {

@@ -204,3 +204,29 @@ func TestConstantsBesideAnArgument(t *testing.T) {
 		"two values":              {script("conf = settings()\nconf.batch = 100\nconf.batch = args.batch_size\nFit(conf.batch)\n"), "", micro, "--batch_size ? the batch size of DataLoader (train.py:8): besides --batch_size the code gives it the constant 100"},
 	})
 }
+
+// TestLoadersOfOtherNames: a function, or a class of a module that was not read, is not PyTorch's DataLoader because of
+// its name: without a batch size it has none of one sample.
+func TestLoadersOfOtherNames(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	arguments := opens + "p.add_argument('--batch_size', type=int, default=32)\nargs = p.parse_args()\n"
+	follow(t, map[string]following{
+		"a function":        {one(arguments + "def CreateDataLoader(a):\n    return DataLoader(data, batch_size=a.batch_size)\ntrain_loader = CreateDataLoader(args)" + learns), "", micro, "--batch_size"},
+		"an unknown module": {one(strings.Replace(arguments, "torch.utils.data", "ours.loader", 1) + "rows = DataLoader(path='a')\ntrain_loader = torch.utils.data.DataLoader(rows, batch_size=args.batch_size)" + learns), "", micro, "--batch_size"},
+		"PyTorch's":         {one(arguments + "train_loader = DataLoader(rows)" + learns), "", micro, "--batch_size ? the batch size of DataLoader (train.py:6): it is the constant 1"},
+	})
+}
+
+// TestNewNamesReplaceNone: a configuration whose names are added to the arguments only where they have none replaces
+// no argument.
+func TestNewNamesReplaceNone(t *testing.T) {
+	script := func(test string) map[string]string {
+		return map[string]string{"a.json": `{"batch_size": 4}`, "train.py": opens + "import json\np.add_argument('--batch_size', type=int, default=32)\np.add_argument('--cfg')\nargs = p.parse_args()\nfor k, v in json.load(open(args.cfg)).items():\n    if " + test + ":\n        setattr(args, k, v)\n" +
+			"train_loader = DataLoader(data, batch_size=args.batch_size)" + learns}
+	}
+	follow(t, map[string]following{
+		"not in":   {script("k not in vars(args)"), "--cfg a.json", strategy.MicroBatchSize, "--batch_size"},
+		"hasattr":  {script("not hasattr(args, k)"), "--cfg a.json", strategy.MicroBatchSize, "--batch_size"},
+		"any name": {script("v is not None"), "--cfg a.json", strategy.MicroBatchSize, "batch_size in the file of --cfg"},
+	})
+}

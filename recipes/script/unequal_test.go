@@ -58,6 +58,8 @@ func TestUnequalMicroBatches(t *testing.T) {
 func TestEqualMicroBatches(t *testing.T) {
 	const divided = "\n(loss / args.accum).backward()"
 	for name, test := range map[string]struct{ before, loss string }{
+		"boxes matched by image": {"def matched(boxes, targets):\n    sizes = [len(v) for v in targets]\n    cost = torch.cdist(boxes, targets)\n    return sum(c[i].mean() for i, c in enumerate(cost.split(sizes, -1))) / len(boxes)",
+			"loss = matched(out, y)" + divided},
 		"attention":                    {"class Net(nn.Module):\n    def forward(self, x):\n        q, k, v = self.qkv(x).chunk(3, -1)\n        a = (q @ k.transpose(-2, -1)).softmax(-1)\n        return self.head(a @ v)\nnet = Net()", "loss = F.cross_entropy(net(x), y)" + divided},
 		"attention by letters":         {"class Net(nn.Module):\n    def forward(self, q, k):\n        return torch.einsum('bhid,bhjd->bhij', q, k)\nnet = Net()", "loss = F.cross_entropy(net(x, x), y)" + divided},
 		"a weight":                     {"class Net(nn.Module):\n    def forward(self, x):\n        return x @ self.weight.T\nnet = Net()", "loss = F.cross_entropy(net(x), y)" + divided},

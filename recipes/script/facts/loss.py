@@ -775,7 +775,7 @@ class Loss(Rows):
                     if inner is not None and self.samples(inner, scope) and self.samples(a, scope):
                         return text(node)[:60]
         if name in ("inner", "linear", "cdist", "pdist") and name not in self.functions and dotted(node.func).split(".")[0] in ("torch", "F", "nn") and node.args:
-            if name == "pdist" or len(node.args) > 1 and all(self.samples(a, scope) for a in node.args[:2]):
+            if name == "pdist" or len(node.args) > 1 and all(self.samples(a, scope) for a in node.args[:2]) and not self.by_sample(scope):
                 return text(node)[:60]
         if name == "einsum" and node.args:
             letters = re.match(r"^\s*([a-z]+)\s*,\s*([a-z]+)\s*->\s*([a-z]*)\s*$", str(constant(node.args[0])[0]), re.I)
@@ -784,6 +784,13 @@ class Loss(Rows):
                 if a[0] != b[0] and len(a) > 1 and len(b) > 1 and a[0] in out and b[0] in out and a[0] not in b and b[0] not in a or a[0] == b[0] and a[0] not in out and len(out) > 1:
                     return text(node)[:60]
         return self.broadcast(node, name, scope) or self.statistic(node, name, scope)
+
+    def by_sample(self, scope):
+        """Whether a function takes the parts of each sample out of what it compares, as a matcher of boxes does: it
+        splits by a list of lengths."""
+        inside = [n for n in ast.walk(scope.node)] if getattr(scope, "node", None) is not None else []
+        lengths = {t.id for n in inside if isinstance(n, ast.Assign) and isinstance(n.value, ast.ListComp) and isinstance(n.value.elt, ast.Call) and last(n.value.elt.func) == "len" for t in n.targets if isinstance(t, ast.Name)}
+        return any(isinstance(n, ast.Call) and last(n.func) == "split" and any(isinstance(a, ast.Name) and a.id in lengths for a in n.args) for n in inside)
 
     def broadcast(self, node, name, scope):
         """A comparison of each sample with each other one: x[:, None] - x[None]."""

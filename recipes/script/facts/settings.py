@@ -45,7 +45,7 @@ class Settings(Values):
             changed = call.args[0] if last(call.func) == "setattr" else call.func.value.args[0] if isinstance(getattr(call.func, "value", None), ast.Call) and call.func.value.args else getattr(getattr(call.func, "value", None), "value", None)
             if kind == "whole":
                 kind, value = "over", {"file": plain(opened(value)), "path": []}
-            if not (value and ("namespace" in value or "literal" in value)):
+            if not (value and ("namespace" in value or "literal" in value)) and not adds_only(call):
                 self.overlays.append({"kind": kind, "file": scope.file.path, "line": call.lineno, "value": plain(value), "of": self.belonging(changed, scope) if kind == "over" else None})
         self.memo.clear()
         self.all = 0
@@ -221,3 +221,15 @@ class Settings(Values):
                     self.configured[scope.node] = {"instance": text(annotation)}
             elif full.endswith(".command") and any(m[0] == "typer" or m[1] == "typer" for m in scope.file.imports.values()):
                 self.take_function(scope, "typer")
+
+
+def adds_only(call):
+    """Whether a change of a namespace is under a test that it does not have the name yet."""
+    node, above = call, getattr(call, "gpurun_up", None)
+    while above is not None and not isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(above, ast.If) and any(node is b for b in above.body):
+            test = above.test
+            if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn) or isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and isinstance(test.operand, ast.Call) and last(test.operand.func) == "hasattr":
+                return True
+        node, above = above, getattr(above, "gpurun_up", None)
+    return False

@@ -556,6 +556,8 @@ class Training(Settings):
                     else:
                         item["batch"] = plain(self.given(batch, stars, "batch_size", scope))
                         if batch is None and item["batch"].get("name") == "absent":
+                            if not self.default_is_one(name, call, scope):
+                                continue
                             item["batch"] = {"name": "**" + text(stars[0])} if stars and "batch_size" in self.stores else {"const": 1}
                     if item["shuffle"] is None and stars:
                         shuffled = self.given(None, stars, "shuffle", scope)
@@ -593,6 +595,12 @@ class Training(Settings):
                     found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
                                   "local": False, "batch": plain(self.value(sizes[0], scope)), "workers": {"name": "absent"}, "sliced": text(sizes[0]) in [text(w) for w in widths(loop)]})
         return found or self.drawn_samples()
+
+    def default_is_one(self, name, call, scope):
+        """Whether a call is of PyTorch's DataLoader, or of one that is made from it: not a function of that name, and
+        no class of a module of the job's that was not read."""
+        module = scope.file.imports.get(name, ("", name))[0] if isinstance(call.func, ast.Name) else ""
+        return name not in self.functions and (not module or module.split(".")[0] in ("torch", "torch_geometric", "torchdata", "dgl", "monai", "accelerate", "lightning"))
 
     def branches(self, node, scope):
         """The conditions under which a node of a function runs: the test, its text, and whether it holds there."""
