@@ -320,3 +320,17 @@ func TestBatchOfATrainerWithOneProcess(t *testing.T) {
 		}
 	}
 }
+
+// TestPrecisionLeftToTheFramework: a DeepSpeed configuration that leaves both dtypes to the framework's arguments does
+// not say that the job trains in fp32.
+func TestPrecisionLeftToTheFramework(t *testing.T) {
+	for dtypes, want := range map[string]strategy.Value{
+		`"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}`: "", `"bf16": {"enabled": "auto"}`: "", `"bf16": {"enabled": true}, "fp16": {"enabled": "auto"}`: "bf16", `"steps_per_print": 1`: "fp32",
+	} {
+		cmd := recipes.Command{Argv: []string{"x.py", "--deepspeed", "ds.json"}, Files: map[string][]byte{"ds.json": []byte(`{"train_micro_batch_size_per_gpu": 1, ` + dtypes + `}`)}}
+		plan, _, err := catalogued(t, "deepspeed").Read(cmd, recipes.Topology{Ranks: 1})
+		if err != nil || plan[strategy.Precision] != want {
+			t.Errorf("%s: %q, %v; want %q", dtypes, plan[strategy.Precision], err, want)
+		}
+	}
+}
