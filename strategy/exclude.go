@@ -98,7 +98,7 @@ func heldWords(h memory.Held, room int64) string {
 	for _, part := range []struct {
 		name  string
 		bytes int64
-	}{{"parameters", h.Parameters}, {"gradients", h.Gradients}, {"optimizer states", h.Optimizer}, {"before the model", h.Other}} {
+	}{{"parameters", h.Parameters}, {"gradients", h.Gradients}, {"optimizer states", h.Optimizer}, {"PyTorch and data, before the model,", h.Other}} {
 		if part.bytes > 0 {
 			parts = append(parts, part.name+" "+size(part.bytes))
 		}

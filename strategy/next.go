@@ -483,7 +483,10 @@ func (e Ending) moreMemory() []NextStep {
 	case ceiling == 0:
 	case need > ceiling && (total == 0 || need <= total):
 		raise.Value, raise.Reason = enoughMemory(need, ceiling)
-		steps = append(steps, raise)
+		if short.words != "" {
+			raise.Reason += ": " + short.words
+		}
+		return append(steps, raise)
 	case need == 0 && total > ceiling:
 		raise.Value = mebibytes(min(2*ceiling, total))
 		raise.Reason = fmt.Sprintf("raises the limit of %s for each rank, of %s that are there; how much the job needs is not known", GiB(ceiling), GiB(total))
@@ -498,7 +501,7 @@ func (e Ending) moreMemory() []NextStep {
 // enoughMemory is a ceiling for a need, as flags take it, and the reason for it; both have one rounded size.
 func enoughMemory(need, ceiling int64) (value, reason string) {
 	need = (need + 1<<20 - 1) >> 20 << 20
-	return mebibytes(need), fmt.Sprintf("gives each rank %s in place of %s, as predicted for the plan that needs least", GiB(need), GiB(ceiling))
+	return mebibytes(need), fmt.Sprintf("gives each rank %s in place of %s, which is predicted to be enough", GiB(need), GiB(ceiling))
 }
 
 // mebibytes is a size as flags take it, rounded up.

@@ -153,7 +153,7 @@ func TestNextSteps(t *testing.T) {
 		},
 		"a ceiling below the states": {
 			predicting(nil), capped, []Attempt{failedAt(0, sixteen, 5<<30)}, nil,
-			[]string{"policy limits.device_memory=", "hardware: held between steps: "},
+			[]string{"policy limits.device_memory=7079MiB: gives each rank 6.9 GiB in place of 5.0 GiB, which is predicted to be enough: held between steps: parameters 1.5 "},
 		},
 		"a ceiling, and nothing measured": {
 			predicting(nil), Job{Ceiling: 1 << 30, LocalRanks: 1}, []Attempt{ended(0, Plan{}, oom(cause.Load))},
