@@ -459,7 +459,7 @@ func (e Ending) smallerGlobal() []NextStep {
 	}
 	return []NextStep{{
 		Kind: NextRun, Plan: e.Job.Written.With(Plan{MicroBatchSize: pair[1]}), Expected: d.Expected, preference: preferOther,
-		Reason: fmt.Sprintf("trains with another global batch: micro batch %s→%s without accumulation%s", pair[0], pair[1], words),
+		Reason: fmt.Sprintf("trains with another global batch, and other results: micro batch %s→%s without accumulation%s", pair[0], pair[1], words),
 	}}
 }
 

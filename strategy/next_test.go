@@ -126,7 +126,7 @@ func TestNextSteps(t *testing.T) {
 			predicting(nil), batchOnly(), []Attempt{failedAt(0, batch, 24<<30)}, patchable,
 			[]string{
 				"patch: adds the arguments for the same training with micro batch 16→4, accumulation 1→4; predicted ",
-				"run: trains with another global batch: micro batch 16→4 without accumulation; predicted ",
+				"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ",
 				"hardware: the plan that ran needs least",
 			},
 		},
@@ -134,7 +134,7 @@ func TestNextSteps(t *testing.T) {
 			predicting(nil), batchOnly(), []Attempt{failedAt(0, batch, 24<<30)}, nil,
 			[]string{
 				"inspect: shows the lines that the script lacks for the same training with micro batch 16→4, accumulation 1→4; predicted ",
-				"run: trains with another global batch: micro batch 16→4 without accumulation; predicted ",
+				"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ",
 				"hardware: the plan that ran needs least",
 			},
 		},
@@ -145,7 +145,7 @@ func TestNextSteps(t *testing.T) {
 		"a constant batch, and a loop that cannot accumulate": {
 			predicting(nil), Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{}}, []Attempt{ended(0, Plan{}, oom(cause.Forward))},
 			func(e *Ending) { j := batchOnly(); e.Patched = &j },
-			[]string{"patch: adds an argument, and trains with another global batch: micro batch 16→8 without accumulation; whether it fits is not known"},
+			[]string{"patch: adds an argument, and trains with another global batch, and other results: micro batch 16→8 without accumulation; whether it fits is not known"},
 		},
 		"states that cannot fit": {
 			predicting(nil), batchOnly(), []Attempt{failedAt(0, batch, 5<<30)}, patchable,
@@ -172,7 +172,7 @@ func TestNextSteps(t *testing.T) {
 			func(e *Ending) { patched := blocks(*accumulating()); e.Patched = &patched },
 			[]string{
 				"policy recovery.max_attempts=2: allows the next plan: checkpointing none→full", "patch: adds the arguments for the same training with micro batch 16→8, accumulation 1→2",
-				"run: trains with another global batch: micro batch 16→8 without accumulation; whether it fits is not known",
+				"run: trains with another global batch, and other results: micro batch 16→8 without accumulation; whether it fits is not known",
 			},
 		},
 		"after remedies in the process, a command starts without them": {
@@ -180,7 +180,7 @@ func TestNextSteps(t *testing.T) {
 			func(e *Ending) { patched := turnable(*accumulating()); e.Patched = &patched },
 			[]string{
 				"patch: adds the arguments for the same training with micro batch 16→1, accumulation 1→16; predicted ",
-				"run: trains with another global batch: micro batch 16→1 without accumulation; predicted ",
+				"run: trains with another global batch, and other results: micro batch 16→1 without accumulation; predicted ",
 				"hardware: ",
 			},
 		},
@@ -188,7 +188,7 @@ func TestNextSteps(t *testing.T) {
 			predicting(nil), dependent(gpt(1), true), []Attempt{failedAt(0, sixteen.With(Plan{Precision: "bf16", Allocator: "expandable"}), 24<<30)}, nil,
 			[]string{
 				"policy knobs.micro_batch_size.min=4: allows micro batch 16→4, accumulation 1→4, although BatchNorm (t.py:3) has the statistics of one micro batch; predicted ",
-				"run: trains with another global batch: micro batch 16→4 without accumulation; predicted ",
+				"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ",
 				"hardware: the plan that ran needs least",
 			},
 		},
@@ -197,13 +197,13 @@ func TestNextSteps(t *testing.T) {
 			func(e *Ending) { j := dependent(*accumulating(), true); e.Patched = &j },
 			[]string{
 				"patch knobs.micro_batch_size.min=4: adds an argument, and allows micro batch 16→4, accumulation 1→4, although BatchNorm (t.py:3) has",
-				"run: trains with another global batch: micro batch 16→4 without accumulation; predicted ",
+				"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ",
 				"hardware: the plan that ran needs least",
 			},
 		},
 		"a loss over pairs": {
 			predicting(nil), dependent(gpt(1), false), []Attempt{failedAt(0, sixteen.With(Plan{Precision: "bf16", Allocator: "expandable"}), 24<<30)}, nil,
-			[]string{"run: trains with another global batch: micro batch 16→4 without accumulation; predicted ", "hardware: the plan that ran needs least"},
+			[]string{"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ", "hardware: the plan that ran needs least"},
 		},
 		"a leak": {predicting(nil), batchOnly(), []Attempt{ended(0, batch, leak)}, patchable, []string{"inspect: the advice"}},
 		"late, with a checkpoint": {
