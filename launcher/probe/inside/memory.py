@@ -29,7 +29,7 @@ class Memory:
         self.step, self.part, self.optimizers, self.timers = {}, 0, {}, {}
         self.enabled, self.largest = self.torch.is_grad_enabled, inputs.largest
         self.evaluations, self.evaluated, self.draws = 0, 0, None
-        self.oomed, self.raised, self.told = None, None, False
+        self.oomed, self.raised, self.told, self.held = None, None, False, []
         self.launches = self.launching()
 
     def launching(self):
@@ -200,11 +200,9 @@ class Memory:
     def gradients(self):
         """Looks in the first two steps whether the gradients of one are the tensors of the other."""
         own = self.gradient()
-        if self.n == 1 and self.held is not None:
-            self.said["gradients_kept"] = own is not None and self.held() is own
-        self.held = weakref.ref(own) if self.n == 0 and own is not None else None
-
-    held = None
+        if self.n == 1 and self.held:
+            self.said["gradients_kept"] = own is not None and self.held[0]() is own
+        self.held = [weakref.ref(own)] if self.n == 0 and own is not None else []
 
     def differentiates(self, how):
         """Called when the job turns out to differentiate twice."""
