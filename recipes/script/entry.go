@@ -150,7 +150,7 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 	r := format.Recipe{Name: RecipeName, Title: "a script of one's own", Knobs: map[strategy.Knob]format.Knob{}, Resume: s.Resume.recipe()}
 	for _, k := range strategy.Knobs {
 		if why, looked := s.Missing[k]; looked {
-			r.Knobs[k] = format.Knob{Absent: why + hint(k, "--…"), Reported: s.Reported && k == strategy.MicroBatchSize}
+			r.Knobs[k] = format.Knob{Absent: why + hintFor(k, why), Reported: s.Reported && k == strategy.MicroBatchSize}
 		} else if k != strategy.Allocator {
 			r.Knobs[k] = format.Knob{Absent: "no [knobs] entry for it"}
 		}
@@ -203,6 +203,14 @@ func (f FoundKnob) uncertain() string {
 		return fmt.Sprintf("%s, but it is not certain: %s", strings.Join(f.Why, ", "), f.Doubt) + hint(f.Knob, "--…")
 	}
 	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt) + hint(f.Knob, f.target.name())
+}
+
+// hintFor is what a user can do about a setting that was not found. gpurun makes a constant batch size an argument.
+func hintFor(k strategy.Knob, why string) string {
+	if k == strategy.MicroBatchSize && strings.Contains(why, constantText) {
+		return "; gpurun init --patch makes it an argument, where it recognises the training loop"
+	}
+	return hint(k, "--…")
 }
 
 // hint is the entry that a user can add.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -229,4 +230,17 @@ func TestNewNamesReplaceNone(t *testing.T) {
 		"hasattr":  {script("not hasattr(args, k)"), "--cfg a.json", strategy.MicroBatchSize, "--batch_size"},
 		"any name": {script("v is not None"), "--cfg a.json", strategy.MicroBatchSize, "batch_size in the file of --cfg"},
 	})
+}
+
+// TestConstantBatchSizeHasAPatch: an entry in a train.toml cannot name a constant; a patch makes it an argument.
+func TestConstantBatchSizeHasAPatch(t *testing.T) {
+	for loader, want := range map[string]string{
+		"DataLoader(data, batch_size=64)":     "it is the constant 64; gpurun init --patch makes it an argument, where it recognises the training loop",
+		"DataLoader(data, batch_size=find())": `; if the script takes it from an argument, name it in train.toml: [knobs] micro_batch_size = { arg = "--…" }`,
+	} {
+		s := decided(t, one("from torch.utils.data import DataLoader\ntrain_loader = "+loader+learns))
+		if got := s.Recipe(func(format.Recipe) string { return "" }).Knobs[strategy.MicroBatchSize].Absent; !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s", loader, got)
+		}
+	}
 }
