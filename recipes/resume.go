@@ -50,9 +50,13 @@ func neverResumes(script []byte) bool {
 // acceleratorState is a file that only Accelerator.save_state writes.
 const acceleratorState = "random_states_0.pkl"
 
-// neverSaves reports whether a script of Accelerate neither saves its state nor reads one.
+// neverSaves reports whether a script of Accelerate neither saves its state nor reads one, or has it in folders of
+// other names than step_100 and epoch_2.
 func neverSaves(script []byte) bool {
-	return len(script) > 0 && !slices.ContainsFunc([]string{"save_state", "load_state", "resume"}, func(word string) bool { return bytes.Contains(script, []byte(word)) })
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(script, []byte(word)) })
+	}
+	return len(script) > 0 && (!has("save_state", "load_state", "resume") || has("checkpoint-") && !has("step_{", "epoch_{"))
 }
 
 // lightningLogs is the folder of Lightning's checkpoints below its root.

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -52,11 +52,33 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 		default:
 			delete(plan, k) // the process reports it
 			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
-			if k == strategy.ForwardParts && strings.Contains(knobs[strategy.MicroBatchSize].Against, "BatchNorm") {
-				knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: "the process refuses to divide a model with BatchNorm"}
+			if caveat := r.caveat(k); caveat != "" {
+				knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: caveat}
 			}
 		}
 	}
+}
+
+// What the code says of changes that only the process can refuse: BatchNorm, which may be of a model that the job does
+// not use, and a cross entropy, which a framework's model may compute.
+var (
+	batchNorm    = lazy.Regexp(`\b(?:Sync)?BatchNorm(?:[123]d)?\b`)
+	crossEntropy = lazy.Regexp(`(?i)cross_?entropy|nll_?loss|log_?softmax|LMHead|CausalLM|MaskedLM|PreTraining|Seq2SeqLM|ConditionalGeneration|from_pretrained|\bTrainer\b`)
+)
+
+// caveat is why the process may refuse to change a knob, as far as the code shows that.
+func (r Resolved) caveat(k strategy.Knob) string {
+	sources := r.sources()
+	names := func(pattern *regexp.Regexp) bool {
+		return slices.ContainsFunc(sources, func(s format.Source) bool { return pattern.Match(s.Text) })
+	}
+	switch {
+	case k == strategy.ForwardParts && names(batchNorm()):
+		return "the process refuses to divide a model with BatchNorm"
+	case k == strategy.LossParts && len(sources) > 0 && !names(crossEntropy()):
+		return "the process refuses it without a cross entropy, and the code names none"
+	}
+	return ""
 }
 
 // refusals match a word of a command, with its value, if any, by which the user excludes a change of a knob.

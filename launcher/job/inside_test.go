@@ -72,6 +72,20 @@ func TestDividedBatchOfCodeWithBatchNorm(t *testing.T) {
 	}
 }
 
+// Only the process knows whether a library computes a cross entropy that the code does not name.
+func TestLossInPartsWithoutCrossEntropy(t *testing.T) {
+	for loss, want := range map[string]string{"torch.nn.functional.cross_entropy(out, y)": "", "torch.nn.CrossEntropyLoss()(out, y)": "", "(out - y).pow(2).mean()": "the process refuses it without a cross entropy, and the code names none"} {
+		dir, _ := folder(t, map[string]string{"train.py": "import torch\nout = model(x)\nloss = " + loss + "\nloss.backward()\n"})
+		p, err := prepared(t, dir, machine(dir), "train.py")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parts := p.StrategyJob().Knobs[strategy.LossParts]; parts.By != strategy.ByHook || parts.Caveat != want {
+			t.Errorf("%s: %+v", loss, parts)
+		}
+	}
+}
+
 // A call in the code is changed by the probe, and what it computes is left to the
 // process to say.
 func TestCallsInCode(t *testing.T) {
