@@ -62,7 +62,7 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 // What the code says of changes that only the process can refuse: BatchNorm, which may be of a model that the job does
 // not use, and a cross entropy, which a framework's model may compute.
 var (
-	batchNorm    = lazy.Regexp(`\b(?:Sync)?BatchNorm(?:[123]d)?\b`)
+	batchNorm    = lazy.Regexp(`\b(?:Sync)?BatchNorm(?:[123]d)?\(`)
 	crossEntropy = lazy.Regexp(`(?i)cross_?entropy|nll_?loss|log_?softmax|LMHead|CausalLM|MaskedLM|PreTraining|Seq2SeqLM|ConditionalGeneration|from_pretrained|\bTrainer\b`)
 )
 

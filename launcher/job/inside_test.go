@@ -72,6 +72,23 @@ func TestDividedBatchOfCodeWithBatchNorm(t *testing.T) {
 	}
 }
 
+// LightningCLI makes the models that its files name: their modules are read, too.
+func TestClassesThatAFileNamesAreRead(t *testing.T) {
+	for layer, want := range map[string]string{"BatchNorm1d(4)": "the code has BatchNorm (nets/unet.py:2)", "LayerNorm(4)": ""} {
+		dir, _ := folder(t, map[string]string{
+			"train.py": "from lightning.pytorch.cli import LightningCLI\nLightningCLI()\n", "nets/__init__.py": "", "nets/unet.py": "import torch\nlayer = torch.nn." + layer + "\nclass UNet(torch.nn.Module):\n    def training_step(self, batch, i):\n        return torch.nn.functional.cross_entropy(self(batch), batch)\n",
+			"a.yaml": "model:\n  class_path: nets.unet.UNet\ndata:\n  batch_size: 8\ntrainer:\n  accumulate_grad_batches: 1\n",
+		})
+		p, err := prepared(t, dir, machine(dir), "train.py", "fit", "--config", "a.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if micro := p.StrategyJob().Knobs[strategy.MicroBatchSize]; !strings.HasPrefix(micro.Against, want) || want == "" && micro.Against != "" {
+			t.Errorf("%s: %+v", layer, micro)
+		}
+	}
+}
+
 // Only the process knows whether a library computes a cross entropy that the code does not name.
 func TestLossInPartsWithoutCrossEntropy(t *testing.T) {
 	for loss, want := range map[string]string{"torch.nn.functional.cross_entropy(out, y)": "", "torch.nn.CrossEntropyLoss()(out, y)": "", "(out - y).pow(2).mean()": "the process refuses it without a cross entropy, and the code names none"} {

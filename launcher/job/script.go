@@ -239,7 +239,7 @@ func (s Inspected) judge(ctx context.Context, c recipeChoice) (recipeChoice, err
 	if found == nil || found.Unread() != "" {
 		return c, err
 	}
-	if why := found.Unequal(of.Computed()); why != "" {
+	if why := cmp.Or(found.Unequal(of.Computed()), s.normOfNamedClass(c.recipe.Name)); why != "" {
 		c.recipe.Knobs = maps.Clone(c.recipe.Knobs)
 		micro := c.recipe.Knobs[strategy.MicroBatchSize]
 		micro.Unless = append(slices.Clip(micro.Unless), script.Against(why))
@@ -254,6 +254,20 @@ func (s Inspected) judge(ctx context.Context, c recipeChoice) (recipeChoice, err
 		c.loss = own
 	}
 	return c, nil
+}
+
+// normOfNamedClass is the reason against a smaller micro batch of LightningCLI, which makes the models that its files
+// name: no code calls their classes.
+func (s Inspected) normOfNamedClass(recipe string) string {
+	if recipe != "lightning" {
+		return ""
+	}
+	for _, source := range s.sources() {
+		if at := batchNorm().FindIndex(source.Text); at != nil {
+			return script.HasBatchNorm(fmt.Sprintf("%s:%d", s.shown(source.Path), 1+bytes.Count(source.Text[:at[0]], []byte("\n"))))
+		}
+	}
+	return ""
 }
 
 // ownSchedules are the recipes whose jobs make the learning rate's schedule themselves. The frameworks of the

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -70,13 +72,39 @@ func (s Inspected) readModules() []format.Source {
 	if f.only == "" {
 		f.roots = append(f.roots, s.importPath()...)
 	}
-	script := format.Source{Path: s.sourcePath, Text: s.source}
+	script := format.Source{Path: s.sourcePath, Text: append(slices.Clip(s.source), s.classImports()...)}
 	f.widen(script)
 	for folders := -1; folders < len(f.near); { // again, with the folders that the sources add
 		folders = len(f.near)
 		f.follow(append([]format.Source{script}, f.found...), importLevels)
 	}
 	return f.found
+}
+
+// classPath matches a class that a file of LightningCLI names.
+var classPath = lazy.Regexp(`(?m)^[ \t-]*class_path:[ \t]*["']?([\w.]+)\.\w+["']?[ \t]*(?:#.*)?$`)
+
+// classImports are imports of the modules whose classes LightningCLI's files name, in the words of the command.
+func (s Inspected) classImports() []byte {
+	var text []byte
+	if !bytes.Contains(s.source, []byte("CLI")) {
+		return nil
+	}
+	for _, word := range s.Job.Argv {
+		_, value, _ := strings.Cut(word, "=")
+		file := cmp.Or(value, word)
+		if ext := filepath.Ext(file); ext != ".yaml" && ext != ".yml" {
+			continue
+		}
+		config, err := ReadFile(s.under(file), largestFile)
+		if err != nil {
+			continue // its reader reports it
+		}
+		for _, m := range classPath().FindAllSubmatch(config, -1) {
+			text = fmt.Appendf(text, "\nimport %s\n", m[1])
+		}
+	}
+	return text
 }
 
 // importPath returns the folders from which the job imports: the given ones, and those of PYTHONPATH.

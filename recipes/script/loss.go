@@ -19,6 +19,11 @@ func Against(reason string) format.Condition {
 	return format.Condition{Always: true, Reason: reason, Against: plain, Floor: floor}
 }
 
+// HasBatchNorm is the reason against a smaller micro batch of a job whose code has BatchNorm at a place.
+func HasBatchNorm(place string) string {
+	return fmt.Sprintf("the code has BatchNorm (%s), with the statistics of one micro batch, whatever is accumulated", place) + bounded
+}
+
 // unknownLoss is the reason why the class of a job with an unknown loss is not exact.
 const unknownLoss = "the loss was not recognised"
 
@@ -103,7 +108,7 @@ func (s *Analysis) unequal(accumulation, micro *FoundKnob) string {
 	for _, u := range s.facts.Unlike {
 		switch {
 		case u.Kind == "norm":
-			return fmt.Sprintf("the code has BatchNorm (%s), with the statistics of one micro batch, whatever is accumulated", u.location) + bounded
+			return HasBatchNorm(fmt.Sprint(u.location))
 		case u.Kind == "models":
 			return fmt.Sprintf("the model of %s (%s) may have BatchNorm, with the statistics of one micro batch", u.Text, u.location) + bounded
 		case u.Kind == "pairs":
