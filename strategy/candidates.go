@@ -29,20 +29,24 @@ func (s *situation) candidates() ([]Plan, []Skip) {
 // freed returns the changes that every candidate has: those of the free remedies, taken or
 // possible, and earlier changes for the host or for an evaluation.
 func (s *situation) freed(origin Plan) Plan {
-	knobs := []Knob{EvalBatchSize, DataloaderWorkers, PinMemory}
-	for _, row := range rungRows {
-		if row.free {
-			knobs = append(knobs, row.turns...)
-		}
-	}
 	free := Plan{}
-	for _, k := range knobs {
+	for _, k := range append(freeKnobs(), EvalBatchSize, DataloaderWorkers, PinMemory) {
 		if saves(k, origin[k], s.plan[k]) && s.doubts[k] == "" {
 			free[k] = s.plan[k]
 		}
 	}
 	_, more := s.riders()
 	return free.With(more)
+}
+
+// freeKnobs are the knobs that remedies turn which cost nothing.
+func freeKnobs() (knobs []Knob) {
+	for _, row := range rungRows {
+		if row.free {
+			knobs = append(knobs, row.turns...)
+		}
+	}
+	return knobs
 }
 
 // origin returns the job as it is written, with the values that its processes reported where gpurun had not

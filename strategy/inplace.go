@@ -96,8 +96,11 @@ func (o *InPlaceOrders) String() string {
 	return strings.Join(words, ", ")
 }
 
-// ArmedWords lists the remedies that are on from the beginning, not those that are only permitted.
+// ArmedWords lists the remedies that are on from the beginning, not those that are only permitted; empty for none.
 func (o *InPlaceOrders) ArmedWords() string {
+	if o == nil {
+		return ""
+	}
 	var words []string
 	for i, a := range o.Armed {
 		if i+1 == len(o.Armed) || o.Armed[i+1].Rung != a.Rung { // the most parts

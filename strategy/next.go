@@ -187,12 +187,7 @@ func (e Ending) lessMemory() []NextStep {
 // whatIf decides again as if a new run with a changed policy or job had come to the end of the history. The
 // words are a clause about the prediction. fits is false if there is no plan, or none that fits.
 func (e Ending) whatIf(change func(*Policy, *Job)) (d Decision, words string, fits bool) {
-	p, j, inv := e.Policy, e.Job, e.Inventory
-	p.Never, j.Knobs, j.Written = slices.Clone(p.Never), maps.Clone(j.Knobs), maps.Clone(j.Written)
-	p.MaxAttempts, p.RestartFromZero = math.MaxInt, 0
-	inv.Checkpoint, inv.NoCheckpoint = "", ""
-	change(&p, &j)
-	s := situationOf(p, j, e.History, inv)
+	s := e.supposing(change)
 	d = s.decide()
 	switch {
 	case !d.Relaunch || d.Rule != "out-of-memory":
@@ -205,16 +200,23 @@ func (e Ending) whatIf(change func(*Policy, *Job)) (d Decision, words string, fi
 	return d, words, d.ByMean || room == 0 || d.Expected.Bound <= room
 }
 
+// supposing is the situation of a new run with a changed policy or job, at the end of the history.
+func (e Ending) supposing(change func(*Policy, *Job)) *situation {
+	p, j, inv := e.Policy, e.Job, e.Inventory
+	p.Never, j.Knobs, j.Written = slices.Clone(p.Never), maps.Clone(j.Knobs), maps.Clone(j.Written)
+	p.MaxAttempts, p.RestartFromZero = math.MaxInt, 0
+	inv.Checkpoint, inv.NoCheckpoint = "", ""
+	change(&p, &j)
+	return situationOf(p, j, e.History, inv)
+}
+
 // anotherBatch is whatIf for a run that starts as the job is written, but with another batch: with that alone if it
 // fits, else with what gpurun changes in its process, too. changed is relative to the job as written.
 func (e Ending) anotherBatch(change func(*Policy, *Job)) (d Decision, changed Changes, words string, fits bool) {
-	p, j := e.Policy, e.Job
-	p.Never, j.Knobs = slices.Clone(p.Never), maps.Clone(j.Knobs)
-	change(&p, &j)
-	origin := situationOf(p, j, e.History, e.Inventory).origin()
-	alone := func(d Decision) Changes {
-		changed := origin.Changed(origin.With(d.Next))
-		maps.DeleteFunc(changed, func(k Knob, _ [2]Value) bool { return freeKnob(k) })
+	origin := e.supposing(change).origin()
+	fromWritten := func(d Decision) Changes {
+		changed, free := origin.Changed(origin.With(d.Next)), freeKnobs()
+		maps.DeleteFunc(changed, func(k Knob, _ [2]Value) bool { return slices.Contains(free, k) })
 		return changed
 	}
 	d, words, fits = e.whatIf(func(p *Policy, j *Job) {
@@ -225,16 +227,11 @@ func (e Ending) anotherBatch(change func(*Policy, *Job)) (d Decision, changed Ch
 			}
 		}
 	})
-	if changed = alone(d); fits && len(changed) == len(maps.Clone(changed).only(MicroBatchSize, GradientAccumulationSteps)) {
+	if changed = fromWritten(d); fits && len(changed) == len(maps.Clone(changed).only(MicroBatchSize, GradientAccumulationSteps)) {
 		return d, changed, words, fits
 	}
 	d, words, fits = e.whatIf(change)
-	return d, alone(d), words, fits
-}
-
-// freeKnob reports whether a remedy that costs nothing turns a knob.
-func freeKnob(k Knob) bool {
-	return slices.ContainsFunc(rungRows, func(r rungRow) bool { return r.free && slices.Contains(r.turns, k) })
+	return d, fromWritten(d), words, fits
 }
 
 // bounds are the steps where a limit of the run ended it, not the lack of plans.

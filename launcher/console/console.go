@@ -179,8 +179,7 @@ func (p *People) start(e launcher.Started) {
 	if e.Checkpoint != "" {
 		from = ", from checkpoint " + e.Checkpoint
 	}
-	if p.armed = ""; e.InPlace != nil && len(e.InPlace.Armed) > 0 {
-		p.armed = e.InPlace.ArmedWords()
+	if p.armed = e.InPlace.ArmedWords(); p.armed != "" {
 		from += ", in place " + p.armed
 	}
 	p.chat("attempt %d: %s%s%s", e.N, p.describe(e.Plan), from, predicted(e.Expected))

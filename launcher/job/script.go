@@ -264,10 +264,15 @@ func (s Inspected) normOfNamedClass(recipe string) string {
 	}
 	for _, source := range s.sources() {
 		if at := batchNorm().FindIndex(source.Text); at != nil {
-			return script.HasBatchNorm(fmt.Sprintf("%s:%d", s.shown(source.Path), 1+bytes.Count(source.Text[:at[0]], []byte("\n"))))
+			return script.HasBatchNorm(s.place(source, at[0]))
 		}
 	}
 	return ""
+}
+
+// place is an offset in a source as a user would write it: "train.py:3".
+func (s Inspected) place(source format.Source, offset int) string {
+	return fmt.Sprintf("%s:%d", s.shown(source.Path), 1+bytes.Count(source.Text[:offset], []byte("\n")))
 }
 
 // ownSchedules are the recipes whose jobs make the learning rate's schedule themselves. The frameworks of the
@@ -348,7 +353,7 @@ func (r Resolved) doubtPrecision(plan strategy.Plan, knobs map[strategy.Knob]str
 }
 
 // assignment matches a statement that sets an attribute of an object of the job's code: the object, the attribute, and
-// the value's last name if it is an attribute. A class that sets one of its own declares it.
+// the value's last name if it is an attribute.
 var assignment = lazy.Regexp(`(?m)^[ \t]*(\w+)\.(\w+)[ \t]*=(?:[ \t]*[\w.]+\.(\w+)[ \t]*(?:#.*)?$|[^=])`)
 
 // doubtReplaced removes a value that the job's code may replace after its parser has read the arguments: an argument
@@ -357,29 +362,32 @@ func (r Resolved) doubtReplaced(plan strategy.Plan, knobs map[strategy.Knob]stra
 	if r.recipe.Name == "own-script" { // the search for the script's settings has followed them
 		return
 	}
+	set := r.assigned()
 	for k, own := range knobs {
-		names := r.recipe.Knobs[k].Attributes()
-		if own.Absent != "" || r.recipe.Knobs[k].Own || len(names) == 0 {
+		if own.Absent != "" || r.recipe.Knobs[k].Own {
 			continue
 		}
-		if place := r.replaces(names); place != "" {
+		names := r.recipe.Knobs[k].Attributes()
+		if i := slices.IndexFunc(names, func(name string) bool { return set[name] != "" }); i >= 0 {
 			delete(plan, k)
-			own.Absent, own.Told, own.Doubtful = fmt.Sprintf("the code may replace it: %s", place), true, true
+			own.Absent, own.Told, own.Doubtful = "the code may replace it: "+set[names[i]], true, true
 			knobs[k] = own
 		}
 	}
 }
 
-// replaces is the place where the job's code sets an attribute with one of the names: "train.py:620 sets args.bf16".
-func (r Resolved) replaces(names []string) string {
-	for _, source := range r.sources() {
+// assigned has the first place where the job's code sets an attribute, by its name: "train.py:620 sets args.bf16". An
+// object that sets an attribute of itself only declares it, and a copy of another object's has the same value.
+func (s Inspected) assigned() map[string]string {
+	set := map[string]string{}
+	for _, source := range s.sources() {
 		for _, m := range assignment().FindAllSubmatchIndex(source.Text, -1) {
 			object, name := string(source.Text[m[2]:m[3]]), string(source.Text[m[4]:m[5]])
 			copied := m[6] >= 0 && string(source.Text[m[6]:m[7]]) == name // args.fp16 = accelerator.fp16
-			if object != "self" && object != "cls" && !copied && slices.Contains(names, name) {
-				return fmt.Sprintf("%s:%d sets %s.%s", r.shown(source.Path), 1+bytes.Count(source.Text[:m[2]], []byte("\n")), object, name)
+			if object != "self" && object != "cls" && !copied && set[name] == "" {
+				set[name] = fmt.Sprintf("%s sets %s.%s", s.place(source, m[2]), object, name)
 			}
 		}
 	}
-	return ""
+	return set
 }

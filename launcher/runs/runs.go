@@ -163,7 +163,7 @@ func (r *Entry) fill(run *runstate.Run) {
 		return
 	}
 	r.Attempts, r.Script = last.N+1, scriptOf(last.Command.Argv, r.Job)
-	r.Armed = last.InPlace != nil && len(last.InPlace.Armed) > 0
+	r.Armed = last.InPlace.ArmedWords() != ""
 	first := run.First.Plan
 	if run.Attempts[0].N == 0 && run.First.Job.Recalled == nil { // a remembered plan is a change itself
 		first = run.Attempts[0].Plan

@@ -210,8 +210,7 @@ func (f *Predictor) sameMode(s *modePeaks) {
 func (f *Predictor) lateOf(s *modePeaks) {
 	if f.logits(s.mode) == 0 {
 		s.late = 0.01 * s.states.gradients
-		s.again = float64(f.model.Largest) * width(s.mode.Weights)
-		s.lateMore = float64(f.model.Largest) * width(s.mode.Weights)
+		s.again, s.lateMore = s.largest, s.largest
 		return
 	}
 	embedding := float64(f.model.Vocabulary*f.model.Hidden) * width(s.mode.Weights)
