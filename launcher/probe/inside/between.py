@@ -39,7 +39,7 @@ def leave():
 def look():
     """Return short forms of the parameters, of their gradients, and the optimizers' numbers."""
     torch = sys.modules["torch"]
-    optimizers = [o for o in (made() for made in steps.made) if o is not None]
+    optimizers = steps.optimizers()
     all_of = {id(p): p for o in optimizers for group in o.param_groups for p in group["params"]}.values()
     with torch.no_grad():
         parameters = [form(p.detach().reshape(-1)[:PART], torch) for p in all_of]

@@ -29,7 +29,8 @@ class Memory:
         self.step, self.part, self.optimizers, self.timers = {}, 0, {}, {}
         self.enabled, self.largest = self.torch.is_grad_enabled, inputs.largest
         self.evaluations, self.evaluated, self.draws = 0, 0, None
-        self.oomed, self.raised, self.told, self.held = None, None, False, []
+        self.oomed, self.raised, self.told = None, None, False
+        self.first_gradient: list = []  # of the first step, weakly
         self.launches = self.launching()
 
     def launching(self):
@@ -41,8 +42,7 @@ class Memory:
     def opens(self, args, kwargs):
         own = inputs.largest(args, kwargs)
         self.said.update(start_bytes=self.peaks.take()[0], batch=inputs.samples(args, kwargs), autocast=self.autocast(), calls=0)
-        made = [o for o in (each() for each in steps.made) if o is not None]
-        self.said["start_state_bytes"] = sum(optimizers.states(o, self.meter) for o in made if steps.trains(o, self.root()))
+        self.said["start_state_bytes"] = sum(optimizers.states(o, self.meter) for o in steps.optimizers() if steps.trains(o, self.root()))
         others = steps.others(self.root())
         if others:
             self.said["others_bytes"] = others
@@ -189,7 +189,7 @@ class Memory:
         """Called before a backward pass."""
         if self.n == 0 and "calls_together" not in self.said:
             self.said["calls_together"] = self.calls
-            if optimizers.zeroes(steps.made):
+            if any(map(optimizers.zeroes, steps.optimizers())):
                 self.said["gradients_kept"] = True  # until the second step shows it
 
     def gradient(self):
@@ -200,9 +200,9 @@ class Memory:
     def gradients(self):
         """Looks in the first two steps whether the gradients of one are the tensors of the other."""
         own = self.gradient()
-        if self.n == 1 and self.held:
-            self.said["gradients_kept"] = own is not None and self.held[0]() is own
-        self.held = [weakref.ref(own)] if self.n == 0 and own is not None else []
+        if self.n == 1 and self.first_gradient:
+            self.said["gradients_kept"] = own is not None and self.first_gradient[0]() is own
+        self.first_gradient = [weakref.ref(own)] if self.n == 0 and own is not None else []
 
     def differentiates(self, how):
         """Called when the job turns out to differentiate twice."""
@@ -249,8 +249,7 @@ class Memory:
         root = self.root()
         if root is None:
             return False
-        others = [o for o in (made() for made in steps.made) if o is not None]
-        return steps.trains(optimizer, root) or not any(steps.trains(o, root) for o in others)
+        return steps.trains(optimizer, root) or not any(steps.trains(o, root) for o in steps.optimizers())
 
     def before(self, optimizer):
         if not self.mine(optimizer):

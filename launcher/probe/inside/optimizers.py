@@ -23,11 +23,10 @@ def default(optimizer, group):
     return ask(parameters, bool(group.get("differentiable")), use_fused=False)[1]
 
 
-def zeroes(made):
-    """Return whether one of the optimizers, given as weak references, sets gradients to zero by default and does
-    not let them go, as before PyTorch 2.0."""
-    functions = [type(o).zero_grad for o in (each() for each in made) if o is not None]
-    return any(getattr(inspect.signature(f).parameters.get("set_to_none"), "default", None) is False for f in functions)
+def zeroes(optimizer):
+    """Return whether an optimizer sets gradients to zero by default and does not let them go, as before PyTorch 2.0."""
+    given = inspect.signature(type(optimizer).zero_grad).parameters.get("set_to_none")
+    return getattr(given, "default", None) is False
 
 
 def states(optimizer, meter):

@@ -3,10 +3,9 @@
 # two losses is the original loss, the loss is a sum of its samples' parts. The root's
 # forward is not run again: what it gave for a sample goes with that sample, since rows.py
 # shows that it computes each row by itself. No tensor of the job is written to.
-import math
 import sys
 
-from . import oldgraph, room, tape as tapes
+from . import oldgraph, room, rows as rows_part, tape as tapes
 
 Unproven, Call = tapes.Unproven, tapes.Call
 version, numbers, filled = tapes.version, tapes.numbers, tapes.filled
@@ -194,24 +193,21 @@ def far(one, other, torch):
     """Return whether a tensor is further from another than by rounding."""
     if one is None or other is None:
         return (one is None) != (other is None) and bool((other if one is None else one).any())
-    return apart(zip(pieces(one), pieces(other)), bits(one, other, torch))
+    return apart(zip(pieces(one), pieces(other)), precision(one, other, torch))
 
 
 def pieces(tensor):
     return tensor.reshape(-1).split(PIECE)
 
 
-def bits(one, other, torch):
+def precision(one, other, torch):
     """Return the bits of the less precise of two tensors' numbers."""
     return 16 if torch.is_autocast_enabled() else min(torch.finfo(one.dtype).bits, torch.finfo(other.dtype).bits)
 
 
 def apart(pairs, bits):
     """Return whether pairs of pieces are further apart in all than by rounding."""
-    size = gap = 0.0
-    for one, other in pairs:
-        one, other = one.double(), other.double()
-        size, gap = math.hypot(size, float(other.norm())), math.hypot(gap, float((one - other).norm()))
+    size, gap = rows_part.distance(pairs)
     return not gap <= ALIKE[max(bits, 16)] * size + 1e-12
 
 
@@ -251,7 +247,7 @@ def compare(again, plain, orders, torch):
             wrong = wrong or not (one is None and other is None and before is None)
         else:
             means = ((a.double() + b.double()) / 2 for a, b in zip(pieces(one), pieces(other)))
-            wrong = wrong or apart(zip(means, pieces(before)), bits(one, before, torch))
+            wrong = wrong or apart(zip(means, pieces(before)), precision(one, before, torch))
     if wrong:
         raise Coupled(culprit(again, orders))
 
@@ -266,7 +262,7 @@ def changed(gradient, before, moved, torch):
     few = max(PIECE * len(index) // max(gradient.numel(), 1), 1)  # rows at a time
     starts = range(0, len(index), few)
     pairs = ((gradient.narrow(dim, n, min(few, len(index) - n)), pick(before, dim, index[n:n + few])) for n in starts)
-    return apart(pairs, bits(gradient, before, torch))
+    return apart(pairs, precision(gradient, before, torch))
 
 
 def culprit(again, orders):

@@ -149,11 +149,18 @@ def far(one, other, apart):
     if not one.is_floating_point() and not one.is_complex():
         return not torch.equal(one, other)
     bits = 16 if torch.is_autocast_enabled() else torch.finfo(other.dtype).bits
-    size = gap = 0.0
-    for some, others in zip(one.reshape(-1).split(AT_ONCE), other.reshape(-1).split(AT_ONCE)):
-        some, others = some.double(), others.double()
-        size, gap = math.hypot(size, float(others.norm())), math.hypot(gap, float((some - others).norm()))
+    size, gap = distance(zip(one.reshape(-1).split(AT_ONCE), other.reshape(-1).split(AT_ONCE)))
     return not gap <= apart.get(bits, 1e-1) * size + 1e-12 and not (gap != gap and size != size)
+
+
+def distance(pairs):
+    """Return the norm of the second of pairs of tensors, and that of the differences, in double precision: a pair at a
+    time."""
+    size = gap = 0.0
+    for one, other in pairs:
+        one, other = one.double(), other.double()
+        size, gap = math.hypot(size, float(other.norm())), math.hypot(gap, float((one - other).norm()))
+    return size, gap
 
 
 def check(root, module):

@@ -199,7 +199,7 @@ def first(root, args, kwargs):
 def tell_numbers(more):
     """Reports the numbers with which the job trains that its batch should not change, where its
     optimizers begin again."""
-    optimizers = [o for o in (made() for made in steps.made) if o is not None]
+    optimizers = steps.optimizers()
     if any(o.state for o in optimizers):
         return
     found = {}

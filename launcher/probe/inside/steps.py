@@ -121,7 +121,7 @@ def name(optimizers):
 def first(root, compiled, args, kwargs):
     """Begins to count the root's calls between steps, and to measure them."""
     renew()
-    name([o for o in (r() for r in made) if o is not None and trains(o, root)])
+    name([o for o in optimizers() if trains(o, root)])
     cycles = cycles_part.cycles
     if not compiled and rootcalls.listen(root, cycles, memory.hooks, batches.first(root, args, kwargs), samples.first(root, args, kwargs)):
         cycles.start(root)
@@ -138,6 +138,11 @@ def renew():
     count.clear()
 
 
+def optimizers():
+    """Return the optimizers that were made, and are there still."""
+    return [o for o in (each() for each in made) if o is not None]
+
+
 def trains(optimizer, root):
     """Return whether an optimizer has a parameter of the root."""
     own = {id(p) for p in root.parameters()}
@@ -146,7 +151,7 @@ def trains(optimizer, root):
 
 def others(root):
     """Return the bytes of the parameters of other models that the process trains besides the root."""
-    known = [o for o in (each() for each in made) if o is not None]
+    known = optimizers()
     if not any(trains(o, root) for o in known):
         return 0  # a framework has handed on copies
     found = {id(p): p for o in known if not trains(o, root) for group in o.param_groups for p in group["params"]}
@@ -156,7 +161,7 @@ def others(root):
 def other_models(root):
     """Return the models besides the root that optimizers of this process train, without the modules in them."""
     own = {id(p) for p in root.parameters()}
-    known = [o for o in (each() for each in made) if o is not None]
+    known = optimizers()
     if not any(trains(o, root) for o in known):
         return []
     theirs = {id(p) for o in known for group in o.param_groups for p in group["params"]} - own

@@ -788,9 +788,11 @@ class Loss(Rows):
     def by_sample(self, scope):
         """Whether a function takes the parts of each sample out of what it compares, as a matcher of boxes does: it
         splits by a list of lengths."""
-        inside = [n for n in ast.walk(scope.node)] if getattr(scope, "node", None) is not None else []
-        lengths = {t.id for n in inside if isinstance(n, ast.Assign) and isinstance(n.value, ast.ListComp) and isinstance(n.value.elt, ast.Call) and last(n.value.elt.func) == "len" for t in n.targets if isinstance(t, ast.Name)}
-        return any(isinstance(n, ast.Call) and last(n.func) == "split" and any(isinstance(a, ast.Name) and a.id in lengths for a in n.args) for n in inside)
+        def is_lengths(node):
+            return isinstance(node, ast.ListComp) and isinstance(node.elt, ast.Call) and last(node.elt.func) == "len"
+
+        lengths = {name for name, values in scope.assigned.items() for _, value in values if is_lengths(value)}
+        return any(last(c.func) == "split" and any(isinstance(a, ast.Name) and a.id in lengths for a in c.args) for c in scope.calls)
 
     def broadcast(self, node, name, scope):
         """A comparison of each sample with each other one: x[:, None] - x[None]."""
