@@ -52,9 +52,13 @@ func plan(ctx context.Context, args []string, s stdio) error {
 // survey returns the content of gpurun plan for a job, with its remembered plans.
 func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) console.Survey {
 	_, evidence := p.Recipe()
+	unit := "rank"
+	if p.OwnRanks {
+		unit = "process"
+	}
 	v := console.Survey{
 		Job: p.Job.Name, Recipe: p.RecipeName(), Evidence: evidence, Python: p.Python(), Place: p.Place(),
-		Ranks: p.Ranks, Launches: strategy.Count(job.Ranks, "rank"), Plain: p.Plain, Why: p.WhyRanks,
+		Ranks: p.Ranks, Launches: strategy.Count(job.Ranks, unit), Plain: p.Plain, OwnRanks: p.OwnRanks, Why: p.WhyRanks,
 		Settings: p.Job.Settings(), Plan: p.Plan(), Value: p.Value, Recalled: job.Recalled, Resumes: p.Resumption(), Warnings: p.Warnings,
 		Rungs:      strategy.Survey(p.Policy(), job, p.Plan(), inv),
 		Candidates: strategy.Candidates(p.Policy(), job, p.Plan(), inv),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -36,6 +37,7 @@ type Survey struct {
 	// Only for the page: a description of the job's ranks, its place, the evidence for the recipe, warnings,
 	// what happens on a restart, what is remembered and not used, and each knob's value, or why it has none.
 	Launches   string                     `json:"-"`
+	OwnRanks   bool                       `json:"-"` // the process may start more ranks: their number is not known
 	Place      string                     `json:"-"`
 	Evidence   []string                   `json:"-"`
 	Warnings   []string                   `json:"-"`
@@ -48,7 +50,11 @@ type Survey struct {
 func (v Survey) Show(out io.Writer, m *mask.Masker) error {
 	page := NewPage(out, m)
 	page.Printf("job %s: %s, recipe %s, %s\n", v.Job, v.Launches, v.Recipe, v.Place)
-	page.Printf("  ranks: %d: %s\n", v.Ranks, v.Why)
+	ranks := strconv.Itoa(v.Ranks)
+	if v.OwnRanks {
+		ranks = "not known"
+	}
+	page.Printf("  ranks: %s: %s\n", ranks, v.Why)
 	for _, line := range v.Evidence {
 		page.Printf("  recognised by: %s\n", line)
 	}

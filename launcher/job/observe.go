@@ -140,9 +140,9 @@ func (p *Prepared) Resumption() string {
 	case c.Glob != "" || c.Pointer != "":
 		return fmt.Sprintf("continues from: the newest complete %s", cmp.Or(c.Glob, c.Pointer))
 	case bound > 0:
-		return fmt.Sprintf("continues from: the beginning, since the job's checkpoints are not known; %s: set [resume] in train.toml", ends)
+		return fmt.Sprintf("continues from: the beginning, unless the script finds a checkpoint by itself: gpurun does not know where they are; %s: set [resume] in train.toml", ends)
 	}
-	return "continues from: the beginning, since the job's checkpoints are not known: set [resume] in train.toml"
+	return "continues from: the beginning, unless the script finds a checkpoint by itself: gpurun does not know where they are; [resume] in train.toml tells it"
 }
 
 var anyNumber = lazy.Regexp(`\d+`)

@@ -66,6 +66,8 @@ type processes struct {
 	// single: nothing shows that it trains together with the other nodes.
 	single   bool
 	WhyRanks string // why there are so many, for messages
+	// OwnRanks: the process may start more ranks by itself, so that their number is not known.
+	OwnRanks bool
 	// unknown are warnings about facts that could not be read.
 	unknown []string
 }
@@ -131,7 +133,7 @@ func (s Inspected) countAuto(c recipeChoice) processes {
 	case l.Auto == AutoDevices:
 		return processes{Ranks: gpus, WhyRanks: "one for each usable GPU, as torchrun does"}
 	case l.Auto == AutoTyped:
-		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: "the command is one process, as it was typed"}
+		return s.asTyped()
 	case l.Auto == AutoLauncher && gpus == 0 && l.Launcher.NUMA:
 		return processes{Ranks: numaNodes(s.env["LOCAL_SIZE"]), WhyRanks: "one for each NUMA node, as " + l.Launcher.Wrapper + " does without a GPU"}
 	case l.Auto == AutoLauncher && gpus == 0:
@@ -140,6 +142,18 @@ func (s Inspected) countAuto(c recipeChoice) processes {
 		return processes{Ranks: gpus, Plain: gpus == 1 && l.Launcher.Alone, WhyRanks: "one for each usable GPU, as " + l.Launcher.Wrapper + " does"}
 	}
 	return s.countByScript(c)
+}
+
+// asTyped is the one process that the user has typed, which may start others.
+func (s Inspected) asTyped() processes {
+	p := processes{Ranks: 1, Plain: true, single: true, WhyRanks: "the command is one process, as it was typed"}
+	p.unknown = guest(joinsGroup, func() error {
+		if own := script.OwnRanks(s.sources(), s.reading.Code); own != "" {
+			p.OwnRanks, p.WhyRanks = true, p.WhyRanks+", which may start several ranks: "+own
+		}
+		return nil
+	})
+	return p
 }
 
 // countByScript decides by the script: copies of a script that knows no ranks would write to the same folder.

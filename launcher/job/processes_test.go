@@ -129,6 +129,25 @@ func TestNumberOfRanksFollowsTheScript(t *testing.T) {
 	}
 }
 
+// The number of ranks of one process is not known where its code can start more.
+func TestOneProcessMayStartRanks(t *testing.T) {
+	for name, test := range map[string]struct {
+		script, evidence string
+	}{
+		"trains alone": {"import torch\n", ""},
+		"spawns":       {"import torch.multiprocessing as mp\nmp.spawn(main, nprocs=4)\n", "train.py starts its ranks itself, by mp.spawn"},
+		"starts processes that join": {"import torch.distributed as dist\nimport torch.multiprocessing as mp\ndef run():\n    dist.init_process_group('nccl')\nmp.Process(target=run).start()\n",
+			"train.py calls init_process_group"},
+		"Lightning":         {"import pytorch_lightning as pl\npl.Trainer(gpus=8)\n", "imports pytorch_lightning, which starts one for each device"},
+		"another framework": {"from transformers import Trainer\n", ""}, // it starts none
+	} {
+		got := counted(t, 2, map[string]string{"train.py": test.script}, "", "python3", "train.py")
+		if got.Ranks != 1 || got.OwnRanks != (test.evidence != "") || !strings.Contains(got.WhyRanks, test.evidence) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // A job whose one process is given no rank keeps its own variables, and the user gets a note.
 func TestRankVariablesOfOneProcess(t *testing.T) {
 	for toml, want := range map[string]int{

@@ -2,6 +2,7 @@ package script
 
 import (
 	"path"
+	"slices"
 
 	"github.com/gpurun/gpurun/recipes/format"
 )
@@ -18,6 +19,9 @@ type Joining struct {
 
 // spawners are frameworks that start the ranks of a script themselves.
 var spawners = []string{"ultralytics", "detectron2.engine.launch", "ray.train", "torch.multiprocessing.spawn"}
+
+// deviceRanks are frameworks whose Trainer starts a rank for each of its devices, if nobody has started one.
+var deviceRanks = []string{"lightning", "pytorch_lightning", "lightning_fabric"}
 
 // frameworks join a process group if there is one. The marked ones train as a single process
 // without one; the others need a rank, or the variables of one.
@@ -60,4 +64,22 @@ func Joins(sources []format.Source, code format.ScriptCode) (Joining, bool) {
 		}
 	}
 	return Joining{}, false
+}
+
+// OwnRanks is the evidence that a script may train with several ranks though it is started as one process; empty for
+// none. Whether it does depends on its settings, and on the devices.
+func OwnRanks(sources []format.Source, code format.ScriptCode) string {
+	for _, name := range deviceRanks {
+		for _, s := range sources {
+			if imports(s, name) {
+				return path.Base(s.Path) + " imports " + name + ", which starts one for each device that it is given"
+			}
+		}
+	}
+	j, joins := Joins(sources, code)
+	calls := slices.ContainsFunc(code, func(file format.CodeFile) bool { return file.Joins != "" })
+	if !joins || !j.Spawns && !calls { // other frameworks start none
+		return ""
+	}
+	return j.By
 }
