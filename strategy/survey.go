@@ -11,8 +11,10 @@ type Offer struct {
 	Rung      Rung `json:"rung"`
 	Available bool `json:"available"`
 	// Reason is why it is not available; if it is, the reason for its class of training.
-	Reason  string  `json:"reason"`
-	By      string  `json:"by,omitempty"` // "recipe" or "hook" changes the plan; empty: nothing changes
+	Reason string `json:"reason"`
+	By     string `json:"by,omitempty"` // "recipe" or "hook" changes the plan; empty: nothing changes
+	// Caveat is what the job's process may do instead: it follows "the process, which".
+	Caveat  string  `json:"caveat,omitempty"`
 	Changed Changes `json:"changed"`
 	// Training is the effect of the change on the training; for a remedy that is not available,
 	// the effect that is known without the job.
@@ -50,7 +52,7 @@ func (s *situation) offer(rung Rung) Offer {
 	job.Written = s.plan
 	offered.Training, offered.Reason = job.Training(next, nil)
 	for k := range offered.Changed {
-		offered.Reason = cmp.Or(s.job.Knobs[k].Caveat, offered.Reason)
+		offered.Caveat = cmp.Or(offered.Caveat, s.job.Knobs[k].Caveat)
 	}
 	return offered
 }

@@ -136,6 +136,9 @@ func (v Survey) rungs(page *Page, out io.Writer) error {
 		if o.By == string(strategy.ByHook) {
 			text += ", inside the process"
 		}
+		if o.Caveat != "" {
+			text += ", which " + o.Caveat
+		}
 		if o.Reason != "" && len(o.Changed) > 0 {
 			text += "; " + o.Training.Words(o.Reason)
 		}

@@ -58,7 +58,7 @@ func TestConfiguredBatch(t *testing.T) {
 			if got := p.Value(strategy.MicroBatchSize); got != test.want {
 				t.Errorf("%q, want %q: %+v", got, test.want, p.StrategyJob().Knobs[strategy.MicroBatchSize])
 			}
-			if why := p.StrategyJob().Knobs[strategy.MicroBatchSize].Absent; test.files["configs/cifar.yml"] != "" && why != "no word of the command is the path of the file, so that gpurun cannot replace training.batch_size in configs/cifar.yml:4" {
+			if why := p.StrategyJob().Knobs[strategy.MicroBatchSize].Absent; test.files["configs/cifar.yml"] != "" && !strings.HasPrefix(why, "which argument names the file is not known, so that gpurun cannot replace training.batch_size in configs/cifar.yml:4; ") {
 				t.Error(why)
 			}
 		})

@@ -8,7 +8,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/python"
-	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -60,23 +59,43 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 }
 
 // What the code says of changes that only the process can refuse: BatchNorm, which may be of a model that the job does
-// not use, and a cross entropy, which a framework's model may compute.
+// not use, a cross entropy, which a framework's model may compute, and checkpointing that is on without gpurun.
 var (
-	batchNorm    = lazy.Regexp(`\b(?:Sync)?BatchNorm(?:[123]d)?\(`)
-	crossEntropy = lazy.Regexp(`(?i)cross_?entropy|nll_?loss|log_?softmax|LMHead|CausalLM|MaskedLM|PreTraining|Seq2SeqLM|ConditionalGeneration|from_pretrained|\bTrainer\b`)
+	batchNorm     = lazy.Regexp(`\b(?:Sync)?BatchNorm(?:[123]d)?\(`)
+	crossEntropy  = lazy.Regexp(`(?i)cross_?entropy|nll_?loss|log_?softmax|LMHead|CausalLM|MaskedLM|PreTraining|Seq2SeqLM|ConditionalGeneration|from_pretrained|\bTrainer\b`)
+	checkpointing = lazy.Regexp(`\w*(?:gradient|grad|activation)_checkpoint(?:ing)?\w*(?:\s*:\s*bool)?\s*=\s*True\b|\.(?:gradient_checkpointing_enable|enable_gradient_checkpointing|set_grad_checkpointing)\(`)
+	checkpointArg = lazy.Regexp(`(?i)^-*(?:[\w.]*\.)?(?:use[-_])?(?:gradient|grad|activation)[-_]checkpoint(?:ing)?(?:=(?:true|1|yes|on))?$`)
 )
 
-// caveat is why the process may refuse to change a knob, as far as the code shows that.
+// caveat is why the process may refuse to change a knob, as far as the code shows that: it follows "the process, which".
 func (r Resolved) caveat(k strategy.Knob) string {
-	sources := r.sources()
-	names := func(pattern *regexp.Regexp) bool {
-		return slices.ContainsFunc(sources, func(s format.Source) bool { return pattern.Match(s.Text) })
+	switch k {
+	case strategy.ForwardParts:
+		if at := r.first(batchNorm()); at != "" {
+			return "refuses to divide a model with BatchNorm (" + at + ")"
+		}
+	case strategy.LossParts:
+		if len(r.sources()) > 0 && r.first(crossEntropy()) == "" {
+			return "refuses it without a cross entropy, and the code names none"
+		}
+	case strategy.ActivationCheckpointing:
+		at := r.first(checkpointing())
+		if i := slices.IndexFunc(r.Job.Argv, checkpointArg().MatchString); i >= 0 {
+			at = r.Job.Argv[i]
+		}
+		if at != "" {
+			return "leaves it as it is where the job turns it on (" + at + ")"
+		}
 	}
-	switch {
-	case k == strategy.ForwardParts && names(batchNorm()):
-		return "the process refuses to divide a model with BatchNorm"
-	case k == strategy.LossParts && len(sources) > 0 && !names(crossEntropy()):
-		return "the process refuses it without a cross entropy, and the code names none"
+	return ""
+}
+
+// first is the first place of the job's code that matches a pattern; empty if none does.
+func (s Inspected) first(pattern *regexp.Regexp) string {
+	for _, source := range s.sources() {
+		if at := pattern.FindIndex(source.Text); at != nil {
+			return s.place(source, at[0])
+		}
 	}
 	return ""
 }

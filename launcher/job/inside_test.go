@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func TestTurnedInside(t *testing.T) {
 		"no PyTorch":          {files: map[string]string{"train.py": "import jax\n"}, reason: "nothing that the script imports uses PyTorch"},
 		"compiled":            {files: map[string]string{"train.py": torch + "model = Net()\nmodel = torch.compile(model)\n"}, reason: "the code compiles the model with torch.compile"},
 		"hooks off":           {files: map[string]string{"train.py": torch}, launch: "hooks = false", reason: "launch.hooks = false"},
-		"no probe":            {files: map[string]string{"train.py": torch}, launch: "probe = false", reason: "no switch for activation checkpointing found"},
+		"no probe":            {files: map[string]string{"train.py": torch}, launch: "probe = false", reason: "no switch for activation checkpointing recognised"},
 		"a switch of its own": {files: map[string]string{"train.py": "from transformers import HfArgumentParser, TrainingArguments\n"}, argv: "--output_dir out"},
 		"FSDP's own is ruled out": {
 			files: map[string]string{"train.py": "from transformers import HfArgumentParser, TrainingArguments\n", "fsdp.json": `{"activation_checkpointing": true}`},
@@ -55,19 +56,33 @@ func TestTurnedInside(t *testing.T) {
 	}
 }
 
-// Only the process knows whether its model has the BatchNorm that the code has.
-func TestDividedBatchOfCodeWithBatchNorm(t *testing.T) {
-	const loop = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\na = p.parse_args()\nmodel = torch.nn.Sequential(%s)\n" +
-		"opt = torch.optim.SGD(model.parameters(), lr=1)\nfor x, y in torch.utils.data.DataLoader(data, batch_size=a.batch_size):\n" +
-		"    loss = torch.nn.functional.cross_entropy(model(x), y)\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
-	for layer, want := range map[string]string{"torch.nn.BatchNorm1d(4)": "the process refuses to divide a model with BatchNorm", "torch.nn.LayerNorm(4)": ""} {
-		dir, _ := folder(t, map[string]string{"train.py": fmt.Sprintf(loop, layer)})
-		p, err := prepared(t, dir, machine(dir), "train.py")
+// Only the process knows whether its model has the BatchNorm that the code has, whether a library computes a cross entropy
+// that the code does not name, and whether checkpointing is on.
+func TestWhatTheProcessMayRefuse(t *testing.T) {
+	const script = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--gradient_checkpointing', action='store_true')\nmodel = torch.nn.Sequential(%s)\nloss = %s\nloss.backward()\n%s\n"
+	const entropy = "torch.nn.functional.cross_entropy(model(x), y)"
+	for name, test := range map[string]struct {
+		layer, loss, more, arg string
+		knob                   strategy.Knob
+		want                   string
+	}{
+		"BatchNorm":            {layer: "torch.nn.BatchNorm1d(4)", knob: strategy.ForwardParts, want: "refuses to divide a model with BatchNorm (train.py:4)"},
+		"LayerNorm":            {layer: "torch.nn.LayerNorm(4)", knob: strategy.ForwardParts},
+		"a cross entropy":      {loss: entropy, knob: strategy.LossParts},
+		"its class":            {loss: "torch.nn.CrossEntropyLoss()(model(x), y)", knob: strategy.LossParts},
+		"squares":              {loss: "(model(x) - y).pow(2).mean()", knob: strategy.LossParts, want: "refuses it without a cross entropy, and the code names none"},
+		"no checkpointing":     {knob: strategy.ActivationCheckpointing},
+		"a field of the model": {more: "model.gradient_checkpointing = True", knob: strategy.ActivationCheckpointing, want: "leaves it as it is where the job turns it on (train.py:7)"},
+		"a call":               {more: "model.gradient_checkpointing_enable()", knob: strategy.ActivationCheckpointing, want: "leaves it as it is where the job turns it on (train.py:7)"},
+		"an argument":          {arg: "--gradient_checkpointing", knob: strategy.ActivationCheckpointing, want: "leaves it as it is where the job turns it on (--gradient_checkpointing)"},
+	} {
+		dir, _ := folder(t, map[string]string{"train.py": fmt.Sprintf(script, cmp.Or(test.layer, "torch.nn.Linear(4, 4)"), cmp.Or(test.loss, entropy), test.more)})
+		p, err := prepared(t, dir, machine(dir), append([]string{"train.py"}, strings.Fields(test.arg)...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if parts := p.StrategyJob().Knobs[strategy.ForwardParts]; parts.By != strategy.ByHook || parts.Caveat != want {
-			t.Errorf("%s: %+v", layer, parts)
+		if own := p.StrategyJob().Knobs[test.knob]; own.By != strategy.ByHook || own.Caveat != test.want {
+			t.Errorf("%s: %+v", name, own)
 		}
 	}
 }
@@ -85,20 +100,6 @@ func TestClassesThatAFileNamesAreRead(t *testing.T) {
 		}
 		if micro := p.StrategyJob().Knobs[strategy.MicroBatchSize]; !strings.HasPrefix(micro.Against, want) || want == "" && micro.Against != "" {
 			t.Errorf("%s: %+v", layer, micro)
-		}
-	}
-}
-
-// Only the process knows whether a library computes a cross entropy that the code does not name.
-func TestLossInPartsWithoutCrossEntropy(t *testing.T) {
-	for loss, want := range map[string]string{"torch.nn.functional.cross_entropy(out, y)": "", "torch.nn.CrossEntropyLoss()(out, y)": "", "(out - y).pow(2).mean()": "the process refuses it without a cross entropy, and the code names none"} {
-		dir, _ := folder(t, map[string]string{"train.py": "import torch\nout = model(x)\nloss = " + loss + "\nloss.backward()\n"})
-		p, err := prepared(t, dir, machine(dir), "train.py")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if parts := p.StrategyJob().Knobs[strategy.LossParts]; parts.By != strategy.ByHook || parts.Caveat != want {
-			t.Errorf("%s: %+v", loss, parts)
 		}
 	}
 }

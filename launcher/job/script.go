@@ -262,10 +262,8 @@ func (s Inspected) normOfNamedClass(recipe string) string {
 	if recipe != "lightning" {
 		return ""
 	}
-	for _, source := range s.sources() {
-		if at := batchNorm().FindIndex(source.Text); at != nil {
-			return script.HasBatchNorm(s.place(source, at[0]))
-		}
+	if at := s.first(batchNorm()); at != "" {
+		return script.HasBatchNorm(at)
 	}
 	return ""
 }

@@ -27,6 +27,7 @@ type CodeFile struct {
 	Reads    bool              `json:"reads"`    // the command line
 	Joins    string            `json:"joins"`    // the function with which it joins a process group
 	Spawns   string            `json:"spawns"`   // the function that starts ranks
+	Starts   string            `json:"starts"`   // the class whose objects are processes that it starts
 	Pipeline bool              `json:"pipeline"` // it makes a PipelineModule
 	Fixed    string            `json:"fixed"`    // the call that certainly compiles the whole model, so that parts of it cannot change
 	Schedule *BatchSchedule    `json:"schedule"`

@@ -132,13 +132,16 @@ func (f Facts) derived(v value, micro target) bool {
 	return false
 }
 
+// eachBatch is in the reason for a script without accumulation.
+const eachBatch = " is called for each batch"
+
 // noAccumulation records that there is no accumulation, unless one is likely.
 func (s *Analysis) noAccumulation() *FoundKnob {
 	const k = strategy.GradientAccumulationSteps
 	how := ""
 	if len(s.facts.Steps) > 0 {
 		first := s.facts.Steps[0]
-		how = fmt.Sprintf("%s() is called for each batch (%s)", first.Text, first.location)
+		how = fmt.Sprintf("%s()%s (%s)", first.Text, eachBatch, first.location)
 	}
 	doubt := "nothing that it reaches was seen to gate the optimizer's step"
 	if draft := s.likely(k, ""); draft != nil && s.divides(draft.target) {

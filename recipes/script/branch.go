@@ -7,24 +7,72 @@ import (
 	"strings"
 )
 
-// taken omits the loaders of branches that this command does not take.
+// taken omits the loaders, the optimizer's steps and the values of branches that this command does not take.
 func (s *Analysis) taken() {
 	s.facts.Loaders = slices.DeleteFunc(slices.Clone(s.facts.Loaders), func(l loader) bool {
-		for _, b := range l.Branches {
-			if is, known := s.isTrue(b.Test); known && is != b.Holds {
-				if s.omitted == "" {
-					s.omitted = fmt.Sprintf("%s (%s) makes no batches with this command: %s is %t", l.maker(), l.location, b.Text, is)
-				}
-				return true
-			}
+		b, omitted := s.refuted(l.Branches)
+		if omitted && s.omitted == "" {
+			s.omitted = fmt.Sprintf("%s (%s) makes no batches with this command: %s is %t", l.maker(), l.location, b.Text, !b.Holds)
 		}
-		return false
+		return omitted
 	})
+	s.facts.Steps = slices.DeleteFunc(slices.Clone(s.facts.Steps), func(u use) bool {
+		_, omitted := s.refuted(u.Branches)
+		return omitted
+	})
+	for i, l := range s.facts.Loaders {
+		s.facts.Loaders[i].Batch, s.facts.Loaders[i].Workers = s.possible(l.Batch), s.possible(l.Workers)
+	}
+}
+
+// refuted returns a condition that this command does not fulfil.
+func (s *Analysis) refuted(branches []branch) (branch, bool) {
+	i := slices.IndexFunc(branches, func(b branch) bool {
+		is, known := s.isTrue(b.Test)
+		return known && is != b.Holds
+	})
+	if i < 0 {
+		return branch{}, false
+	}
+	return branches[i], true
+}
+
+// asksFor reports whether a condition asks if an argument was given whose value it is, as in if args.workers:
+// config.workers = args.workers.
+func (s *Analysis) asksFor(b branch, v value) bool {
+	t, ok := s.facts.single(v)
+	return ok && s.facts.uses(b.Test, t)
+}
+
+// possible omits those of several values that the code gives only in branches that this command does not take.
+func (s *Analysis) possible(v value) value {
+	var left []value
+	for _, one := range v.Any {
+		if b, out := s.refuted(one.When); !out || s.asksFor(b, one) {
+			left = append(left, s.possible(one))
+		}
+	}
+	switch {
+	case len(left) == 1:
+		return left[0]
+	case left != nil:
+		v.Any = left
+	}
+	if v.Of != nil {
+		v.Of = slices.Clone(v.Of)
+		for i, part := range v.Of {
+			v.Of[i] = s.possible(part)
+		}
+	}
+	return v
 }
 
 // where describes the conditions of a loader of which it is not known if they hold; empty: it is certainly made.
 func (s *Analysis) where(l loader) string {
 	for _, b := range l.Branches {
+		if b.Before {
+			continue
+		}
 		if _, known := s.isTrue(b.Test); !known && b.Holds {
 			return " if " + b.Text
 		} else if !known {
@@ -58,6 +106,12 @@ func (s *Analysis) isTrue(test value) (is, known bool) {
 		}
 		left, known := s.literal(test.Of[0])
 		return known && slices.ContainsFunc(test.Of[1:], func(right value) bool { return right.Const.value == left }), known
+	case "true":
+		if len(test.Of) == 0 {
+			return false, false
+		}
+		set, known := s.literal(test.Of[0])
+		return known && set != nil && set != false && set != 0.0 && set != "", known
 	}
 	is, known = test.Const.value.(bool)
 	return is, known
@@ -67,6 +121,9 @@ func (s *Analysis) isTrue(test value) (is, known bool) {
 // None, as arguments that are not given, are left out.
 func (s *Analysis) literal(v value) (found any, known bool) {
 	for _, one := range v.alternatives() {
+		if _, out := s.refuted(one.When); out {
+			continue
+		}
 		is, certain := s.one(one)
 		if !certain || found != nil && is != nil && is != found {
 			return nil, false
@@ -84,13 +141,23 @@ func (s *Analysis) one(v value) (is any, known bool) {
 		return v.Const.value, true
 	case v.Set != nil && *v.Set >= 0 && *v.Set < len(s.facts.Settings) && len(s.facts.Overlays) == 0:
 		return s.given(s.facts.setting(*v.Set))
-	case v.File != nil && s.read != nil && !s.facts.Dotted && !v.Pairs && len(v.Path) > 0 && s.replaced(target{path: v.Path}) == "":
+	case v.File != nil && s.read != nil && len(v.Path) > 0 && !s.mentioned(v.Path) && s.replaced(target{path: v.Path}) == "":
 		name, via := s.pathOf(*v.File)
-		if c := s.configuration(name, via); c != nil {
+		c := s.configuration(name, via)
+		switch {
+		case c == nil || c.extends():
+		case c.at(v.Path) != nil:
 			return c.scalar(v.Path)
+		case v.Default != nil:
+			return v.Default, true
 		}
 	}
 	return nil, false
+}
+
+// mentioned reports whether a word of the command contains the last part of a key, and so may set it.
+func (s *Analysis) mentioned(key []string) bool {
+	return slices.ContainsFunc(s.argv[min(1, len(s.argv)):], func(word string) bool { return strings.Contains(word, key[len(key)-1]) })
 }
 
 // given is the value of an argument with this command. An abbreviation of it leaves it unknown.
@@ -101,7 +168,11 @@ func (s *Analysis) given(t target) (is any, known bool) {
 			words++
 		}
 	}
-	switch text, found := s.word(first.Options); {
+	text, found := s.word(first.Options)
+	flag := words == 1 || slices.ContainsFunc(first.Options, func(o string) bool { return slices.Contains(s.argv[min(1, len(s.argv)):], o) })
+	switch {
+	case first.Action == "store_true" && words < 2:
+		return flag || first.Default == true, true
 	case first.Nargs != "" || first.Action != "" && first.Action != "store" || words > 1 || words == 1 && !found:
 		return nil, false
 	case found && (first.Type == "" && first.Kind == "argparse" || first.Type == "str"):

@@ -41,14 +41,25 @@ func (s *Analysis) configurations() []configuration {
 	}
 	for i, word := range s.argv {
 		if len(s.facts.Files) > 0 && i > 0 {
-			_, tail, cut := strings.Cut(word, "=")
+			head, tail, cut := strings.Cut(word, "=")
 			if !cut {
-				tail = word
+				head, tail = s.argv[i-1], word
 			}
-			s.add(tail, nil)
+			s.add(tail, s.option(head))
 		}
 	}
 	return s.files
+}
+
+// option is the argument of the script with a name that takes a value; nil if there is none.
+func (s *Analysis) option(name string) *Argument {
+	i := slices.IndexFunc(s.facts.Settings, func(one Argument) bool {
+		return slices.Contains(one.Options, name) && (one.Action == "" || one.Action == "store") && one.Nargs == ""
+	})
+	if i < 0 {
+		return nil
+	}
+	return &s.facts.Settings[i]
 }
 
 // add reads a configuration; a file that does not exist, or has another format, is none.
@@ -284,6 +295,15 @@ func (c configuration) place(at []string) string {
 	return c.name
 }
 
+// bases are the keys with the files that a configuration extends.
+var bases = []string{"_BASE_", "_base_", "BASE"}
+
+// extends reports whether other files have keys of the configuration.
+func (c configuration) extends() bool {
+	root, _ := c.root.(map[string]any)
+	return slices.ContainsFunc(append(bases, "__include__", "defaults", "includes"), func(key string) bool { return root[key] != nil })
+}
+
 // base is the value of a key in the files that a configuration extends, as those of yacs, Detectron2
 // and MMEngine do.
 func (s *Analysis) base(c configuration, at []string, depth int) (n int64, found bool) {
@@ -291,7 +311,7 @@ func (s *Analysis) base(c configuration, at []string, depth int) (n int64, found
 		return n, found
 	}
 	root, _ := c.root.(map[string]any)
-	for _, key := range []string{"_BASE_", "_base_", "BASE"} {
+	for _, key := range bases {
 		names, isList := root[key].([]any)
 		if one, isText := root[key].(string); isText {
 			names, isList = []any{one}, true

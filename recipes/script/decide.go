@@ -108,8 +108,8 @@ func (s *Analysis) lookedIn() string {
 
 // miss records that a knob was not found; how describes the code in its place.
 func (s *Analysis) miss(k strategy.Knob, how string) *FoundKnob {
-	text := fmt.Sprintf("no %s found: looked for %s in %s", called[k], examples[k], s.lookedIn())
-	if given := s.like(k); given != nil {
+	text := fmt.Sprintf("no %s recognised in %s", called[k], s.lookedIn())
+	if given := s.like(k); given != nil && !followed(how) {
 		text = fmt.Sprintf("%s may be the %s, but it is not certain: %s", strings.Join(given, " or "), called[k], cmp.Or(how, notFollowed))
 	} else if how != "" {
 		text += "; " + how
@@ -122,11 +122,16 @@ func (s *Analysis) miss(k strategy.Knob, how string) *FoundKnob {
 func (s *Analysis) named(k strategy.Knob) []Argument {
 	var found []Argument
 	for _, one := range s.facts.Settings {
-		if names[k]().MatchString(strings.ToLower(one.Dest)) && !slices.ContainsFunc(found, func(o Argument) bool { return slices.Equal(o.Options, one.Options) }) {
+		if !one.Idle && names[k]().MatchString(strings.ToLower(one.Dest)) && !slices.ContainsFunc(found, func(o Argument) bool { return slices.Equal(o.Options, one.Options) }) {
 			found = append(found, one)
 		}
 	}
 	return found
+}
+
+// followed reports whether the reason for a missing knob says what its value is, so that a name alone does not count.
+func followed(why string) bool {
+	return strings.Contains(why, constantText) || strings.Contains(why, computedText)
 }
 
 // notFollowed is the doubt about an argument that only its name suggests.
@@ -196,6 +201,9 @@ func (s *Analysis) microBatch() *FoundKnob {
 	const k = strategy.MicroBatchSize
 	train := s.training()
 	batches := slices.DeleteFunc(slices.Clone(train), func(l loader) bool { return l.Batch.none() }) // whole batches come from elsewhere
+	if own := slices.DeleteFunc(slices.Clone(batches), s.evaluates); len(own) > 0 {
+		batches = own
+	}
 	found, unknown := s.reaching(k, batches, func(l loader) value { return s.forTraining(l.Batch) }, "batch size", "size batches of training")
 	s.Reported = (found == nil || unknown != "") && s.reported(unknown)
 	s.Unlike = len(s.facts.Split) > 0 || strings.Contains(unknown, " the constant ") || strings.Contains(unknown, computedText) || strings.HasSuffix(unknown, notOpened)
@@ -214,6 +222,12 @@ func (s *Analysis) microBatch() *FoundKnob {
 		found.Doubt = fmt.Sprintf("Accelerate splits each batch among the ranks (%s)", s.facts.Split[0].location)
 	}
 	return found
+}
+
+// evaluates reports whether the batch of a loader is a setting of the evaluation, whatever the loader's name is.
+func (s *Analysis) evaluates(l loader) bool {
+	t, why := s.facts.pure(s.known(l.Batch))
+	return why == "" && (slices.ContainsFunc(t.path, evalWord().MatchString) || evalWord().MatchString(t.word()))
 }
 
 // evidence formats one sentence.
@@ -307,6 +321,9 @@ func (s *Analysis) equivalent(micro, accumulation *FoundKnob) {
 		return
 	}
 	if why := s.unequal(accumulation, micro); why != "" {
+		if plain, floor := strings.CutSuffix(why, bounded); floor && accumulation == nil {
+			why = plain + boundedAlone
+		}
 		micro.Refusal = why
 		return
 	}

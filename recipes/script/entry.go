@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
@@ -150,7 +151,7 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 	r := format.Recipe{Name: RecipeName, Title: "a script of one's own", Knobs: map[strategy.Knob]format.Knob{}, Resume: s.Resume.recipe()}
 	for _, k := range strategy.Knobs {
 		if why, looked := s.Missing[k]; looked {
-			r.Knobs[k] = format.Knob{Absent: why + hintFor(k, why), Reported: s.Reported && k == strategy.MicroBatchSize}
+			r.Knobs[k] = format.Knob{Absent: why + advice(k, why, target{}), Reported: s.Reported && k == strategy.MicroBatchSize}
 		} else if k != strategy.Allocator {
 			r.Knobs[k] = format.Knob{Absent: "no [knobs] entry for it"}
 		}
@@ -182,7 +183,7 @@ func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 		return format.Knob{Scope: strategy.ScopeDerived}, ""
 	}
 	if found.Entry() == nil {
-		return format.Knob{Absent: fmt.Sprintf("no word of the command is the path of the file, so that gpurun cannot replace %s", found.target.name()), Fixed: strategy.Number(int(found.target.fixed))}, ""
+		return format.Knob{Absent: fmt.Sprintf("which argument names the file is not known, so that gpurun cannot replace %s", found.target.name()) + advice(found.Knob, "", found.target), Fixed: strategy.Number(int(found.target.fixed))}, ""
 	}
 	parsed, problems := format.FromKnobs(map[string]any{string(found.Knob): found.Entry()})
 	if len(problems) > 0 {
@@ -199,27 +200,47 @@ func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 
 // uncertain is the reason why a likely knob must not change.
 func (f FoundKnob) uncertain() string {
-	if f.Derived { // it has no name
-		return fmt.Sprintf("%s, but it is not certain: %s", strings.Join(f.Why, ", "), f.Doubt) + hint(f.Knob, "--…")
+	switch {
+	case f.Derived: // it has no name
+		return fmt.Sprintf("%s, but it is not certain: %s", strings.Join(f.Why, ", "), f.Doubt) + advice(f.Knob, f.Doubt, target{})
+	case followed(f.Doubt):
+		return f.Doubt + advice(f.Knob, f.Doubt, f.target)
 	}
-	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt) + hint(f.Knob, f.target.name())
+	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt) + advice(f.Knob, f.Doubt, f.target)
 }
 
-// hintFor is what a user can do about a setting that was not found. gpurun makes a constant batch size an argument.
-func hintFor(k strategy.Knob, why string) string {
-	if k == strategy.MicroBatchSize && strings.Contains(why, constantText) {
+// advice is what a user can do about a setting that is not certain. An entry in [knobs] names it, but for a constant, and
+// for a number from which the setting is computed: the entry would mean another number.
+func advice(k strategy.Knob, why string, likely target) string {
+	constant := strings.Contains(why, constantText)
+	switch {
+	case k == strategy.GradientAccumulationSteps && strings.Contains(why, eachBatch):
+		return "; gpurun init --patch adds an argument for it, where it recognises the training loop"
+	case constant && k == strategy.MicroBatchSize && !conditional().MatchString(why):
 		return "; gpurun init --patch makes it an argument, where it recognises the training loop"
+	case constant, strings.Contains(why, computedText), strings.Contains(why, countsMore):
+		return ""
+	case likely.settings == nil && likely.path != nil && likely.place != "":
+		file, _, _ := strings.Cut(likely.place, ":")
+		return fmt.Sprintf("; if it is the %s, name it in train.toml: [knobs] %s = { file = %q, path = %q }", ofRank(k), k, file, patch.Join(likely.path))
 	}
-	return hint(k, "--…")
+	name := "--…"
+	if likely.settings != nil {
+		name = likely.name()
+	}
+	return fmt.Sprintf("; if an argument is the %s, name it in train.toml: [knobs] %s = { arg = %q }", ofRank(k), k, name)
 }
 
-// hint is the entry that a user can add.
-func hint(k strategy.Knob, name string) string {
-	if strings.Contains(name, " ") {
-		name = "--…"
+// ofRank is a knob's name for people, who may have a number for all ranks.
+func ofRank(k strategy.Knob) string {
+	if k == strategy.MicroBatchSize || k == strategy.DataloaderWorkers {
+		return called[k] + " of one rank"
 	}
-	return fmt.Sprintf("; if the script takes it from an argument, name it in train.toml: [knobs] %s = { arg = %q }", k, name)
+	return called[k]
 }
+
+// conditional matches the reason for a constant of only one branch.
+var conditional = lazy.Regexp(constantText + `\S+ (if|unless) `)
 
 // Evidence has a sentence for each certain knob.
 func (s *Analysis) Evidence() []string {

@@ -19,6 +19,8 @@ var (
 	filesPart string
 	//go:embed facts/sources.py
 	sourcesPart string
+	//go:embed facts/conditions.py
+	conditionsPart string
 	//go:embed facts/values.py
 	valuesPart string
 	//go:embed facts/settings.py
@@ -39,7 +41,7 @@ var (
 func (r SourceRequest) Program() string {
 	parts := []string{filesPart}
 	if r.Deep {
-		parts = append(parts, sourcesPart, valuesPart, settingsPart, trainingPart, rowsPart, lossPart, loopsPart)
+		parts = append(parts, sourcesPart, conditionsPart, valuesPart, settingsPart, trainingPart, rowsPart, lossPart, loopsPart)
 	}
 	return strings.Join(append(parts, programEnd), "\n\n")
 }
@@ -137,6 +139,7 @@ type Argument struct {
 	Known   bool     `json:"known"` // the default is a literal, or there is none
 	Read    bool     `json:"read"`
 	Flag    bool     `json:"flag"`
+	Idle    bool     `json:"idle"`   // the command does not have it: only code reads it that does not run
 	Parser  string   `json:"parser"` // the object to which its argument is added
 }
 
@@ -156,6 +159,8 @@ type use struct {
 	Value   value    `json:"value"`
 	Path    value    `json:"path"`
 	Of      []int    `json:"of"` // the settings that it may change; nil: all
+	// Branches are the conditions under which a step of an optimizer is made.
+	Branches []branch `json:"branches"`
 }
 
 type loader struct {
@@ -179,6 +184,8 @@ type branch struct {
 	Test  value  `json:"test"`
 	Text  string `json:"text"`
 	Holds bool   `json:"holds"`
+	// Before: the code would have ended before, if it held.
+	Before bool `json:"before"`
 }
 
 // A gate decides when an optimizer makes its step.
@@ -226,6 +233,8 @@ type value struct {
 	Pairs bool `json:"pairs"`
 	// Under is the value where the file has no such key: another file, or a default.
 	Under *value `json:"under"`
+	// When are the conditions under which the code gives it, as far as they are known.
+	When []branch `json:"when"`
 
 	found *target // what a name stands for
 }

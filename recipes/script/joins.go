@@ -1,6 +1,7 @@
 package script
 
 import (
+	"fmt"
 	"path"
 	"slices"
 
@@ -76,10 +77,13 @@ func OwnRanks(sources []format.Source, code format.ScriptCode) string {
 			}
 		}
 	}
-	j, joins := Joins(sources, code)
-	calls := slices.ContainsFunc(code, func(file format.CodeFile) bool { return file.Joins != "" })
-	if !joins || !j.Spawns && !calls { // other frameworks start none
-		return ""
+	joins := slices.IndexFunc(code, func(file format.CodeFile) bool { return file.Joins != "" })
+	starts := slices.IndexFunc(code, func(file format.CodeFile) bool { return file.Starts != "" })
+	switch j, _ := Joins(sources, code); {
+	case j.Spawns:
+		return j.By
+	case joins >= 0 && starts >= 0:
+		return fmt.Sprintf("%s starts processes by %s, and %s calls %s", path.Base(code[starts].Path), code[starts].Starts, path.Base(code[joins].Path), code[joins].Joins)
 	}
-	return j.By
+	return ""
 }

@@ -13,15 +13,21 @@ import (
 // bounded explains how a user can allow a smaller micro batch anyway.
 const bounded = "; to allow it, write how small it may be in train.toml: min = … for micro_batch_size in [knobs]"
 
+// boundedAlone ends it for a script that accumulates no gradients.
+const boundedAlone = "; to allow it, the script needs gradient accumulation, which gpurun init --patch adds, and train.toml how small it may be: min = … for micro_batch_size in [knobs]"
+
 // Against is the condition that a training speaks against any change of a knob.
 func Against(reason string) format.Condition {
 	plain, floor := strings.CutSuffix(reason, bounded)
+	if !floor {
+		plain, floor = strings.CutSuffix(reason, boundedAlone)
+	}
 	return format.Condition{Always: true, Reason: reason, Against: plain, Floor: floor}
 }
 
 // HasBatchNorm is the reason against a smaller micro batch of a job whose code has BatchNorm at a place.
 func HasBatchNorm(place string) string {
-	return fmt.Sprintf("the code has BatchNorm (%s), with the statistics of one micro batch, whatever is accumulated", place) + bounded
+	return fmt.Sprintf("the code has BatchNorm (%s): in training mode it takes the statistics of one micro batch, whatever is accumulated", place) + bounded
 }
 
 // unknownLoss is the reason why the class of a job with an unknown loss is not exact.

@@ -199,7 +199,7 @@ func (f Facts) pure(v value) (t target, why string) {
 			}
 			t, ok := f.single(inner)
 			if !ok {
-				return target{}, f.explain(inner)
+				return target{}, f.explain(inner, v)
 			}
 			t.devices = devices
 			if !slices.ContainsFunc(found, func(other target) bool { return other.key == t.key }) {
@@ -229,14 +229,15 @@ func (f Facts) pure(v value) (t target, why string) {
 // mostText is the length up to which a reason has the text of a value.
 const mostText = 120
 
-// explain describes a value that is no target.
-func (f Facts) explain(v value) string {
+// explain describes a value that is no target, one of several.
+func (f Facts) explain(v, all value) string {
 	switch v.Op {
 	case "/", "//", "*", "+", "-", "max", "min", "round", "float", "%":
-		if t, ok := f.first(v); ok && len(f.text(v)) > mostText {
+		text := f.texts(all.alternatives(), " or ")
+		if t, ok := f.first(v); ok && len(text) > mostText {
 			return fmt.Sprintf("%s from %s and other values", computedText, t.name())
 		} else if ok {
-			return fmt.Sprintf("%s from %s: %s", computedText, t.name(), f.text(v))
+			return fmt.Sprintf("%s from %s: %s", computedText, t.name(), text)
 		}
 	}
 	if v.Name != "" {
@@ -289,7 +290,7 @@ func (f Facts) text(v value) string {
 	case v.Any != nil:
 		return f.text(v.Any[0])
 	case len(v.Of) == 2 && !regexp.MustCompile(`[a-z]`).MatchString(v.Op):
-		return f.text(v.Of[0]) + " " + v.Op + " " + f.text(v.Of[1])
+		return f.operand(v.Of[0]) + " " + v.Op + " " + f.operand(v.Of[1])
 	case len(v.Of) > 0:
 		if len(v.Of) == 1 && len(v.Of[0].Any) > 1 {
 			return v.Op + f.text(v.Of[0])
@@ -303,6 +304,14 @@ func (f Facts) text(v value) string {
 		return strings.Join(v.Path, ".") + " of a file"
 	}
 	return unfollowed
+}
+
+// operand is the text of a part of an operation.
+func (f Facts) operand(v value) string {
+	if text := f.text(v); v.Op == "" || len(v.Of) != 2 || strings.HasPrefix(text, v.Op) {
+		return text
+	}
+	return "(" + f.text(v) + ")"
 }
 
 // texts joins the texts of some values, those that were not followed last.

@@ -89,6 +89,15 @@ func TestEqualMicroBatches(t *testing.T) {
 	}
 }
 
+// The function that ignite calls for each micro batch is read like a loop over them.
+func TestUpdateOfAnEngine(t *testing.T) {
+	script := head + "import torch.nn.functional as F\nmodel = torch.nn.Linear(4, 4)\ndef update(engine, batch):\n    loss = F.mse_loss(model(batch), batch) / args.accum\n    loss.backward()\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    if engine.state.iteration % args.accum == 0:\n        optimizer.step()\n        optimizer.zero_grad()\nEngine(update).run(DataLoader(data, batch_size=args.batch_size))\n"
+	s := decided(t, map[string]string{"train.py": script})
+	if got := s.summary(strategy.GradientAccumulationSteps); !strings.Contains(got, "clip_grad_norm_() changes the gradients of each micro batch") {
+		t.Error(got)
+	}
+}
+
 // A loop over offsets counts samples, not micro batches.
 func TestLoopOverOffsetsCountsSamples(t *testing.T) {
 	loop := func(each, test string) string {

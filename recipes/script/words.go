@@ -21,16 +21,6 @@ var names = map[strategy.Knob]func() *regexp.Regexp{
 	strategy.SequenceLength:            lazy.Regexp(`^(max_)?(train_)?(seq|sequence|context|ctx|block)_?(len|length|size)$|^n_ctx$|^model_max_length$`),
 }
 
-// examples are names that were searched for, as a user would write them.
-var examples = map[strategy.Knob]string{
-	strategy.MicroBatchSize:            "--batch-size, --batch_size, --bs, --per-gpu-batch-size …",
-	strategy.GradientAccumulationSteps: "--gradient-accumulation-steps, --accum-iter, --update-freq, --grad-acc …",
-	strategy.EvalBatchSize:             "--eval-batch-size, --val_batch_size …",
-	strategy.ActivationCheckpointing:   "--gradient-checkpointing, --use-checkpoint, --grad-ckpt …",
-	strategy.DataloaderWorkers:         "--num-workers, --workers …",
-	strategy.SequenceLength:            "--seq-len, --max-seq-length, --block-size, --context-length …",
-}
-
 // called are the knobs' names for people.
 var called = map[strategy.Knob]string{
 	strategy.MicroBatchSize: "batch size", strategy.GradientAccumulationSteps: "gradient accumulation", strategy.EvalBatchSize: "batch size of the evaluation",
@@ -47,6 +37,9 @@ var (
 	ofOne = lazy.Regexp(`(?i)(per|each|single|one|for a|for each|a) ?-?(gpu|device|rank|process|card|worker|node)|_per_(gpu|device)|per_(gpu|device)_`)
 	ofSum = lazy.Regexp(`(^|_)(total|global|effective|eff|overall|all)(_|$)`)
 )
+
+// countsMore is in the reasons of countsAll.
+const countsMore = " counts "
 
 // countsAll is the reason why an argument counts the samples of all ranks, or of several micro
 // batches, by its name or help; empty if it does not.
@@ -97,6 +90,30 @@ func (l loader) role() string {
 	}
 	if l.Shuffle != nil && *l.Shuffle {
 		return "train"
+	}
+	for _, b := range l.Branches {
+		if phase := b.phase(); phase != "" {
+			return phase
+		}
+	}
+	return ""
+}
+
+// phase is the use of what a branch makes, by a comparison with one word, as in split == "train"; empty if it does not
+// say.
+func (b branch) phase() string {
+	test, holds := b.Test, b.Holds
+	if test.Op == "not" && len(test.Of) == 1 {
+		test, holds = test.Of[0], !holds
+	}
+	if test.Op != "in" || len(test.Of) != 2 || !holds {
+		return ""
+	}
+	switch word, _ := test.Of[1].Const.value.(string); {
+	case strings.HasPrefix(word, "train"):
+		return "train"
+	case evalWord().MatchString(word):
+		return "eval"
 	}
 	return ""
 }

@@ -3,6 +3,7 @@
 # code runs: its calls, its classes, the arguments of its parsers, and how it takes part in a
 # training. The later parts, which are sent only if deep is set, read all files together.
 import ast
+import collections
 import gc
 import itertools
 import json
@@ -168,7 +169,7 @@ class Surface:
         self.nodes = library + preorder([s for s in tree.body if is_main(s)])
         self.names, self.imports, self.assigned = CALLED | set(names), {}, {}
         self.found = {"path": path, "calls": [], "classes": [], "options": [], "defaults": {}, "open": False, "exact": False, "aliases": {},
-                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "pipeline": False}
+                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "starts": "", "pipeline": False}
         for node in self.nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.imported(node)
@@ -274,6 +275,8 @@ class Surface:
         spawns = SPAWNS.search(full)
         if spawns:
             self.found["spawns"] = self.found["spawns"] or spawns.group(1)
+        if name == "Process" and "target" in words or name == "Popen":
+            self.found["starts"] = name
         self.found["pipeline"] = self.found["pipeline"] or name == "PipelineModule"
         self.found["exact"] = self.found["exact"] or constant(words.get("allow_abbrev")) == (False, True)
         if "schedule" not in self.found and SCHEDULERS.match(name):

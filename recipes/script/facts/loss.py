@@ -887,8 +887,9 @@ class Loss(Rows):
     def micro_batches(self):
         """The code that runs once for each micro batch, and the scope of its loop."""
         if self.batches is None:
+            updates = {"training_step"} | {last(c.args[0]) for c, _ in self.calls.get("Engine", []) if c.args}  # ignite calls it for each
             self.batches = [(scope, list(self.once(body))) for scope in self.live
-                            for body in [l.body for l in self.trains_in(scope)] + ([scope.node.body] if scope.name == "training_step" else [])]
+                            for body in [l.body for l in self.trains_in(scope)] + ([scope.node.body] if scope.name in updates else [])]
         return self.batches
 
     def synchronized(self, scope):

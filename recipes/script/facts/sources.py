@@ -2,8 +2,14 @@
 # assignments, attributes and calls of local functions, in any order of execution: a name that
 # cannot be resolved stays a name.
 DEPTH, STEPS, ALL, WIDTH, LARGEST = 24, 600, 20000, 12, 400
+CONDITIONS = 24  # the parts of the conditions that a value keeps
+NEAREST = 4  # conditions before a statement that count
+UNCONDITIONAL = "name", "literal", "instance", "class", "namespace", "merged"  # the values without conditions
+LABELS = {"when", "size"}  # what belongs to the place of a value
+FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda
 PARSES = "parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_intermixed_args", "parse_args_and_config", "parse_sys_args"
 CONFIG = re.compile(r"(^|_)(args?|opts?|options?|cfg|conf|configs?|configuration|hparams?|hps?|hp|flags?|params?|settings?|namespace|parsed|training_args|model_args|data_args)$", re.I)
+EVALUATION = re.compile(r"(^|[._])(val|valid|validation|test|eval|evaluation)([._]|$)", re.I)
 OPTIMIZER = re.compile(r"optim|scaler|(^|[._])opts?\d*($|[._\[])|(^|[._])(o|opt_[a-z]+|engine|model_engine)($|\[)", re.I)
 PASSED = {"EasyDict", "edict", "Namespace", "SimpleNamespace", "Munch", "munchify", "AttrDict", "DotMap", "Box", "create", "to_container", "structured",
           "dict", "vars", "deepcopy", "copy", "ConfigDict", "Dict", "DictConfig", "asdict", "Path", "str", "abspath", "expanduser", "Config", "CfgNode", "HParams"}
@@ -75,15 +81,19 @@ class Sources:
         self.steps = self.all = self.cuts = 0  # of one value, of all, and where a value was cut short
         self.memo = {}
         self.read = set()  # names, keys and attributes that are read somewhere
+        self.named_times = collections.Counter()  # how often a name is read
+        self.idle = []  # the calls that would read a command line in code that does not run
+        self.testing = set()  # the conditions that are being read
         for n, source in enumerate(sources):
             tree = source["tree"]
             if tree is None:
                 continue
             file = File(source["path"], tree)
             self.files.append(file)
-            if n:
-                tree.body = [s for s in tree.body if not is_main(s)]
-            self.collect(tree, file, None, None)
+            mains = [s for s in tree.body if n and is_main(s)]
+            tree.body = [s for s in tree.body if s not in mains]
+            scope = self.collect(tree, file, None, None)
+            self.idle += [(c, scope) for s in mains for c in walk(s) if isinstance(c, ast.Call) and last(c.func) in PARSES]
         self.original()
         self.reach()
         self.modules, self.subclasses, self.mine = {}, {}, {}
@@ -183,6 +193,7 @@ class Sources:
         elif kind is ast.Name:
             if isinstance(node.ctx, ast.Load):
                 self.read.add("=" + node.id)
+                self.named_times[node.id] += 1
         elif kind is ast.Constant:
             if isinstance(node.value, str) and len(node.value) < 60:
                 self.read.add("'" + node.value)
@@ -277,15 +288,11 @@ class Sources:
 
     def reach(self):
         """Omits functions and classes that no running code names."""
-        used, todo = set(), [s.node for s in self.scopes if isinstance(s.node, ast.Module)]
-        names = {}
-        for name, scopes in self.functions.items():
-            names.setdefault(name, []).extend(s.node for s in scopes if s.cls is None)
-        for name, all_of in self.classes.items():
-            names.setdefault(name, []).extend(c["node"] for c in all_of)
-        seen = set()
+        used, todo = set(), [(s.node, s.file) for s in self.scopes if isinstance(s.node, ast.Module)]
+        defined, places = self.definitions(), {part for f in self.files for part in re.split(r"/|\.py$", f.path)} - {""}
+        seen, looked = set(), set()
         while todo:
-            node = todo.pop()
+            node, file = todo.pop()
             if id(node) in seen:
                 continue
             seen.add(id(node))
@@ -298,20 +305,30 @@ class Sources:
                 if nested and isinstance(node, ast.Module):
                     stack.extend(inner.decorator_list)
                     if inner.decorator_list and isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                        todo.append(inner)  # called by what decorates it
+                        todo.append((inner, file))  # called by what decorates it
                     continue
                 name = inner.id if isinstance(inner, ast.Name) else inner.attr if isinstance(inner, ast.Attribute) else ""
-                if name and name not in used:
-                    used.add(name)
-                    todo.extend(names.get(name, []))
-                    for original in self.aliases.get(name, ()):
-                        used.add(original)
-                        todo.extend(names.get(original, []))
+                key = (file.path, isinstance(inner, ast.Name), name)
+                if name and key not in looked:
+                    looked.add(key)
+                    for one in [name, *self.aliases.get(name, ())]:
+                        used.add(one)
+                        todo.extend(meant(inner, one, file, defined.get(one, []), places))
                 stack.extend(children(inner))
         self.live = [s for s in self.scopes if self.alive(s, seen, used)]
         lives = {id(s) for s in self.live}
+        self.idle += [(c, s) for name in PARSES for c, s in self.calls.get(name, []) if id(s) not in lives]
         self.calls = {name: [(c, s) for c, s in found if id(s) in lives] for name, found in self.calls.items()}
         self.stores = {name: [x for x in found if id(x[1]) in lives] for name, found in self.stores.items()}
+
+    def definitions(self):
+        """The functions and classes of each name, other than methods, with their files."""
+        found = {}
+        for name, scopes in self.functions.items():
+            found.setdefault(name, []).extend((s.node, s.file) for s in scopes if s.cls is None)
+        for name, all_of in self.classes.items():
+            found.setdefault(name, []).extend((c["node"], c["file"]) for c in all_of)
+        return found
 
     def alive(self, scope, seen, used):
         if isinstance(scope.node, ast.Module) or id(scope.node) in seen:
@@ -320,3 +337,15 @@ class Sources:
             framework = any(c.args and last(c.args[0]) == scope.cls for c, _ in self.calls.get("Fire", [])) or any(set(c["bases"]) - {"object", "ABC"} for c in self.classes.get(scope.cls, []))
             return scope.cls in used and (framework or scope.name in used or scope.name.startswith("__"))
         return scope.parent is not None and not isinstance(scope.parent.node, ast.Module) and self.alive(scope.parent, seen, used)
+
+
+def meant(node, name, file, known, places):
+    """Those of several definitions of a name that a node in a file can mean: a name of the file's own, or of the module
+    from which it is imported, hides the others, and an attribute of a library is none of them. places are the names of
+    the files and their folders."""
+    if isinstance(node, ast.Attribute):
+        module, original = file.imports.get(node.value.id, ("", "")) if isinstance(node.value, ast.Name) else ("", "")
+        return [] if original and places.isdisjoint(module.split(".") + original.split(".")) else known
+    own = [one for one in known if one[1] is file]
+    module = file.imports.get(name, ("", ""))[0].rsplit(".", 1)[-1]
+    return own or [one for one in known if module and one[1].stem == module] or known

@@ -141,6 +141,18 @@ class Training(Settings):
         for s in self.settings:
             s["read"] = s["dest"] in self.read or "'" + s["dest"] in self.read and s["kind"] != "argparse" or bool(s.get("param")) and "=" + s["dest"] in self.read
 
+    def mark_idle(self):
+        """Marks the settings that this command does not have: of a parser that only code reads which does not run, as
+        that of another program in the same file, or of one that reads a file and no command."""
+        calls = [pair for name in PARSES for pair in self.calls.get(name, [])]
+        read, idle = ([self.parser(c.func.value, s) for c, s in some if isinstance(c.func, ast.Attribute)] for some in (calls, self.idle))
+        others = frozenset().union(*[made for made in idle if made])
+        files = (self.calls.get("parse_json_file") or self.calls.get("parse_yaml_file")) and not self.calls.get("parse_args_into_dataclasses")
+        for n, s in enumerate(self.settings):
+            made = self.makers.get(n) or frozenset()
+            elsewhere = None not in read and not made.isdisjoint(others) and all(made.isdisjoint(one) for one in read)
+            s["idle"] = elsewhere or s["kind"] == "hf" and bool(files) or s["kind"] == "argparse" and bool(self.hydra) and not calls
+
     def loaded(self):
         """The files that are read as configurations."""
         found = []
@@ -221,7 +233,7 @@ class Training(Settings):
             OPTIMIZER.search(text(call.func.value) if isinstance(call.func, ast.Attribute) else "") or any(OPTIMIZER.search(text(a)) for a in call.args))
 
     def all_steps(self):
-        return [{"id": place(c), "file": s.file.path, "line": c.lineno, "text": text(c.func)} for c, s in self.calls.get("step", []) if self.is_step(c)]
+        return [{"id": place(c), "file": s.file.path, "line": c.lineno, "text": text(c.func), "branches": self.branches(c, s)} for c, s in self.calls.get("step", []) if self.is_step(c)]
 
     def rates(self):
         """The values from which learning rates are computed."""
@@ -587,13 +599,13 @@ class Training(Settings):
                         for side in (bound.left, bound.right):
                             if BATCH.match(last(side)) and isinstance(node.ctx, ast.Load):
                                 found.append({"kind": "slice", "file": scope.file.path, "line": node.lineno, "target": self.target(node), "function": scope.name, "data": text(node.value),
-                                              "sampler": "", "shuffle": None, "role": "", "local": False, "batch": plain(self.value(side, scope)), "workers": {"name": "absent"}})
+                                              "sampler": "", "shuffle": None, "role": "", "local": False, "batch": plain(self.value(side, scope)), "workers": {"name": "absent"}, "branches": self.branches(node, scope)})
             for loop in scope.fors:
                 made = strided(loop)
                 sizes = widths(loop) if made is None else made.args[2:]
                 if sizes and self.backward_in(loop.body):
                     found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
-                                  "local": False, "batch": plain(self.value(sizes[0], scope)), "workers": {"name": "absent"}, "sliced": text(sizes[0]) in [text(w) for w in widths(loop)]})
+                                  "local": False, "batch": plain(self.value(sizes[0], scope)), "workers": {"name": "absent"}, "sliced": text(sizes[0]) in [text(w) for w in widths(loop)], "branches": self.branches(loop, scope)})
         return found or self.drawn_samples()
 
     def default_is_one(self, name, call, scope):
@@ -601,32 +613,6 @@ class Training(Settings):
         no class of a module of the job's that was not read."""
         module = scope.file.imports.get(name, ("", name))[0] if isinstance(call.func, ast.Name) else ""
         return name not in self.functions and (not module or module.split(".")[0] in ("torch", "torch_geometric", "torchdata", "dgl", "monai", "accelerate", "lightning"))
-
-    def branches(self, node, scope):
-        """The conditions under which a node of a function runs: the test, its text, and whether it holds there."""
-        found, above = [], getattr(node, "gpurun_up", None)
-        while above is not None and not isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            if isinstance(above, (ast.If, ast.IfExp)) and node is not above.test and not is_main(above):
-                body = above.body if isinstance(above.body, list) else [above.body]
-                found.append({"test": self.comparison(above.test, scope), "text": text(above.test)[:80], "holds": any(b is node for b in body)})
-            node, above = above, getattr(above, "gpurun_up", None)
-        return found
-
-    def comparison(self, test, scope):
-        """A test that compares values with literals."""
-        if constant(test)[1]:
-            return {"const": bool(constant(test)[0])}
-        if isinstance(test, ast.BoolOp):
-            return {"op": "and" if isinstance(test.op, ast.And) else "or", "of": [self.comparison(v, scope) for v in test.values]}
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            return {"op": "not", "of": [self.comparison(test.operand, scope)]}
-        if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            kind, right = type(test.ops[0]), test.comparators[0]
-            listed = right.elts if kind in (ast.In, ast.NotIn) and isinstance(right, (ast.List, ast.Tuple, ast.Set)) else [right] if kind in (ast.Eq, ast.NotEq, ast.Is, ast.IsNot) else []
-            if listed and all(constant(r)[1] for r in listed):
-                same = {"op": "in", "of": [plain(self.value(n, scope)) for n in [test.left] + listed]}
-                return {"op": "not", "of": [same]} if kind in (ast.NotIn, ast.NotEq, ast.IsNot) else same
-        return {"name": "?"}
 
     def drawn_samples(self):
         """The random samples that training loops draw, where nothing else makes batches."""
@@ -825,6 +811,7 @@ class Training(Settings):
 
     def facts(self):
         self.mark_read()
+        self.mark_idle()
         self.first = {"settings": self.settings, "loaders": self.loaders(), "files": self.loaded(), "hydra": self.hydra, "overlays": self.overlays, "dotted": any(n in self.calls for n in ("from_cli", "from_dotlist", "merge_with_dotlist", "merge_with_cli")), "modules": len(self.files)}
         saved, loaded, made, restored = self.saves()
         split = [{"file": s.file.path, "line": c.lineno} for c, s in self.calls.get("Accelerator", []) + self.calls.get("DataLoaderConfiguration", [])

@@ -2,7 +2,7 @@
 # order of execution.
 
 
-class Values(Sources):
+class Values(Conditions):
     """The values of expressions, with their names resolved."""
 
     def value(self, node, scope, active=(), depth=0):
@@ -55,7 +55,10 @@ class Values(Sources):
         if isinstance(node, ast.IfExp):
             if constant(node.body)[1] and constant(node.orelse)[1] and isinstance(constant(node.body)[0], bool):
                 return self.value(node.test, scope, active, depth)
-            return alternatives([self.value(node.body, scope, active, depth), self.value(node.orelse, scope, active, depth)], text(node))
+            found = [self.value(v, scope, active, depth) for v in (node.body, node.orelse)]
+            if not isinstance(node.test, ast.Name):  # a parameter, most often, of many callers
+                found = [self.conditioned(v, part, scope) for v, part in zip(found, (node.body, node.orelse))]
+            return alternatives(found, text(node))
         if isinstance(node, ast.BoolOp):
             if isinstance(node.op, ast.Or):
                 return alternatives([self.value(v, scope, active, depth) for v in node.values], text(node))
@@ -94,7 +97,7 @@ class Values(Sources):
         found = []
         for how, what in at.assigned.get(name, []):
             if how == "value":
-                found.append(self.value(what, at, active, depth))
+                found.append(self.conditioned(self.value(what, at, active, depth), what, at))
             elif how == "item":
                 found.append(self.part(what[0], what[1], at, active, depth))
             elif how == "function":
@@ -401,16 +404,17 @@ class Values(Sources):
         return self.once_known(("stored", key, end), lambda: self.given_to(key, active, depth, lambda owner: owner.rsplit(".", 1)[-1] == end or CONFIG.search(end) and CONFIG.search(owner)))
 
     def given_to(self, key, active, depth, fits):
-        """The values assigned to a key of an object whose name fits."""
-        found = []
+        """The values assigned to a key of an object whose name fits: where one is a part for training, not those of
+        the parts for evaluation."""
+        found, evaluates = [], any("train" in owner for _, _, owner in self.stores.get(key, []))
         for value, scope, owner in self.stores.get(key, []):
-            if owner == "self" or not fits(owner):
+            if owner == "self" or not fits(owner) or evaluates and EVALUATION.search(owner):
                 continue
             mark = ("store", id(value))
             if mark in active:
                 self.cuts += 1
                 continue
-            found.append(self.value(value, scope, active + (mark,), depth))
+            found.append(self.conditioned(self.value(value, scope, active + (mark,), depth), value, scope))
         return [f for f in found if f is not None]
 
     def setting(self, dest, active, depth, base, parser=None):
@@ -481,7 +485,7 @@ class Values(Sources):
         if (cls, key) in self.fields:
             stores = [(value, scope, owner) for value, scope, owner in self.stores.get(key, []) if owner == "self" and scope.cls == cls or owner != "self" and scope.cls != cls and CONFIG.search(owner)]
         for value, scope, owner in stores:
-            found.append(self.value(value, scope, active, depth))
+            found.append(self.conditioned(self.value(value, scope, active, depth), value, scope))
         for name, dest in self.taken.get(cls, []):
             if dest is None:
                 found.append(self.setting(key, active, depth, name))
@@ -676,7 +680,7 @@ def alternatives(values, name):
     flat = []
     for v in values:
         for one in (v["any"] if v is not None and "any" in v else [v]):
-            if one is not None and len(flat) < WIDTH and one not in flat:
+            if one is not None and one not in flat and len(flat) < WIDTH and not repeats(one, flat):
                 flat.append(one)
     if not flat:
         return {"name": name} if not values else None

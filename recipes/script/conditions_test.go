@@ -1,0 +1,77 @@
+package script
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// conditional is the head of a script with arguments for its conditions.
+const conditionalScript = opens + "p.add_argument('--batch_size', type=int, default=32)\np.add_argument('--launcher', default='none')\np.add_argument('--eval', action='store_true')\np.add_argument('--size', type=int)\nargs = p.parse_args()\n"
+
+// TestValuesOfOtherBranches: a value that the code gives under a condition that does not hold with the command is none.
+func TestValuesOfOtherBranches(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	script := func(lines ...string) map[string]string {
+		return one(conditionalScript + strings.Join(lines, "\n") + learns)
+	}
+	const loads = "train_loader = DataLoader(data, batch_size=size)"
+	distributed := script("if args.launcher == 'none':\n    args.distributed = False\nelse:\n    args.distributed = True",
+		"if args.distributed:\n    size = args.batch_size // world()\nelse:\n    size = args.batch_size", loads)
+	function := func(call string) map[string]string {
+		return script("def evaluate():\n    return DataLoader(data, batch_size=1)", "def load():\n    return DataLoader(data, batch_size=args.batch_size)", "train_loader = "+call)
+	}
+	follow(t, map[string]following{
+		"a flag that is not given":     {script("size = args.batch_size", "if args.eval:\n    size = 1", loads), "", micro, "--batch_size"},
+		"a flag that is given":         {script("size = args.batch_size", "if args.eval:\n    size = 1", loads), "--eval", micro, "--batch_size ? "},
+		"a value of another condition": {distributed, "", micro, "--batch_size"},
+		"which holds":                  {distributed, "--launcher slurm", micro, "--batch_size ? the batch size of DataLoader (train.py:17): it is computed from --batch_size: --batch_size // world()"},
+		"after an early end":           {script("def load():\n    if not args.eval:\n        return DataLoader(data, batch_size=args.batch_size)\n    return DataLoader(data, batch_size=1)", "train_loader = load()"), "", micro, "--batch_size"},
+		"a function of another branch": {function("load() if not args.eval else evaluate()"), "", micro, "--batch_size"},
+		"a number that is not 0":       {script("size = args.batch_size", "if args.size:\n    size = args.batch_size * 2", loads), "", micro, "--batch_size"},
+		"an argument that is asked for": {script("class Config:\n    workers = 2\nconfig = Config()", "if args.size:\n    config.size = args.size", "train_loader = DataLoader(data, batch_size=config.size)"), "",
+			micro, "--size ? "},
+		"a condition of itself": {script("size = args.batch_size", "while size:\n    if size:\n        size = size * 2", loads), "", micro, "--batch_size ? "},
+		"the parts of an evaluation": {map[string]string{"train.py": conditionalScript + "config = load()\nconfig.train.size = args.batch_size\nconfig.val.size = args.batch_size * 2\ndef make(part):\n    return DataLoader(data, batch_size=config.train.size)\ntrain_loader = make(config.train)" + learns},
+			"", micro, "--batch_size"},
+	})
+}
+
+// TestPhaseOfABranch: a comparison with one word shows which of two loaders is for training.
+func TestPhaseOfABranch(t *testing.T) {
+	script := one(conditionalScript + "def make(phase):\n    if phase == 'train':\n        return DataLoader(data, batch_size=args.batch_size)\n    elif phase == 'val':\n        return DataLoader(data, batch_size=1)\nfor phase in phases():\n    loaders[phase] = make(phase)\nfor batch in loaders['train']:\n    model(batch).mean().backward()\n    optimizer.step()\n")
+	follow(t, map[string]following{"phases": {script, "", strategy.MicroBatchSize, "--batch_size"}})
+}
+
+// TestArgumentsOfOtherPrograms: the job's command has no argument of a parser that only another program reads.
+func TestArgumentsOfOtherPrograms(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	const tool = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch_size', type=int)\ndef enhance(model):\n    pass\ndef main():\n    return parser.parse_args()\n"
+	const trains = "import torch\ntrain_loader = make()" + learns
+	follow(t, map[string]following{
+		"read in its main":         {map[string]string{"train.py": "from tool import enhance\nenhance(model)\n" + trains, "tool.py": tool + "if __name__ == '__main__':\n    main()\n"}, "", micro, noSize},
+		"the same name":            {map[string]string{"train.py": "from tool import enhance\ndef main():\n    enhance(model)\nmain()\n" + trains, "tool.py": tool}, "", micro, noSize},
+		"read at the end of it":    {map[string]string{"train.py": "from tool import enhance\nenhance(model)\n" + trains, "tool.py": strings.Replace(tool, "def main", "if __name__ == '__main__':\n    parser.parse_args()\ndef main", 1)}, "", micro, noSize},
+		"read by the job":          {map[string]string{"train.py": "from tool import main\nmain()\n" + trains, "tool.py": tool}, "", micro, "--batch_size ? "},
+		"a job of Hydra":           {map[string]string{"train.py": "import hydra\nfrom tool import parser\n@hydra.main(config_path='conf')\ndef run(cfg):\n    pass\nrun()\n" + trains, "tool.py": tool}, "", micro, noSize},
+		"a file instead of a line": {map[string]string{"train.py": "from dataclasses import dataclass\nfrom transformers import HfArgumentParser\n@dataclass\nclass Args:\n    batch_size: int = 4\nargs, = HfArgumentParser(Args).parse_json_file(json_file='a.json')\n" + trains}, "", micro, noSize},
+	})
+}
+
+// TestAdviceForAnUncertainSetting: an entry of [knobs] is proposed only where it would mean the setting.
+func TestAdviceForAnUncertainSetting(t *testing.T) {
+	arguments := opens + "p.add_argument('--batch_size', type=int, default=32)\nargs = p.parse_args()\n"
+	for loader, want := range map[string]string{
+		"DataLoader(data, batch_size=64)":                         "it is the constant 64; gpurun init --patch makes it an argument, where it recognises the training loop",
+		"DataLoader(data, batch_size=find())":                     `; if an argument is the batch size of one rank, name it in train.toml: [knobs] micro_batch_size = { arg = "--batch_size" }`,
+		"DataLoader(data, batch_size=args.batch_size // world())": "it is computed from --batch_size: --batch_size // world()",
+		"make(args)": `; if an argument is the batch size of one rank, name it in train.toml: [knobs] micro_batch_size = { arg = "--batch_size" }`,
+	} {
+		s := decided(t, one(arguments+"train_loader = "+loader+learns))
+		if got := s.Recipe(func(format.Recipe) string { return "" }).Knobs[strategy.MicroBatchSize].Absent; !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s", loader, got)
+		}
+	}
+}
