@@ -42,6 +42,31 @@ func TestAcceleratorCall(t *testing.T) {
 	}
 }
 
+// TestSettingsThatAreGivenOtherwise: a flag that sets the optimizer, and a strategy with settings in the code, leave none
+// for the argument, or the variable, that the recipe would read.
+func TestSettingsThatAreGivenOtherwise(t *testing.T) {
+	const lightning = "import lightning as L\nfrom pytorch_lightning.strategies import DeepSpeedStrategy\n"
+	for name, test := range map[string]struct {
+		recipe, script, argv string
+		knob                 strategy.Knob
+		want                 strategy.Value
+	}{
+		"the default":          {"hf-trainer", "", "--output_dir out", strategy.Optimizer, "adamw"},
+		"--adafactor":          {"hf-trainer", "", "--output_dir out --adafactor", strategy.Optimizer, ""},
+		"--adafactor False":    {"hf-trainer", "", "--output_dir out --adafactor False", strategy.Optimizer, "adamw"},
+		"no strategy":          {"lightning-script", lightning, "--precision 32 --strategy ddp", strategy.Sharding, "none"},
+		"a computed file":      {"lightning-script", lightning + "s = DeepSpeedStrategy(config=args.config)\n", "--precision 32 --strategy ddp", strategy.Sharding, ""},
+		"a stage":              {"lightning-script", lightning + "s = DeepSpeedStrategy(stage=3)\n", "--precision 32 --strategy ddp", strategy.Sharding, ""},
+		"a strategy's default": {"lightning-script", lightning + "s = DeepSpeedStrategy()\n", "--precision 32 --strategy ddp", strategy.Sharding, ""},
+	} {
+		cmd := recipes.Command{Argv: append([]string{"train.py"}, strings.Fields(test.argv)...), Script: []byte(test.script)}
+		plan, _, err := catalogued(t, test.recipe).Read(parsed(t, cmd), recipes.Topology{Ranks: 2})
+		if err != nil || plan[test.knob] != test.want {
+			t.Errorf("%s: %q, %v", name, plan[test.knob], err)
+		}
+	}
+}
+
 // TestTrainersDefaultsUnderTrlParser: a TrlParser that reads TrainingArguments has the Trainer's
 // defaults, and TRL's if the class is one of TRL's.
 func TestTrainersDefaultsUnderTrlParser(t *testing.T) {

@@ -26,7 +26,7 @@ func TestLossOfAJob(t *testing.T) {
 		reason  string
 		refused string // why the micro batch is not offered
 	}{
-		"a library's model": {map[string]string{"train.py": arguments + "Trainer(model, args).train()\n"}, strategy.Exact, "the Trainer divides the loss by the accumulation", ""},
+		"a library's model": {map[string]string{"train.py": arguments + "Trainer(model, args).train()\n"}, strategy.Exact, "the Trainer scales the loss for the accumulation", ""},
 		"a loss of the job's own": {map[string]string{"train.py": arguments + "import torch.nn.functional as F\nclass Mine(Trainer):\n    def compute_loss(self, model, inputs, **kwargs):\n        return F.cross_entropy(model(**inputs), inputs['labels'], ignore_index=0)\nMine(model, args).train()\n"},
 			strategy.Average, "the mean leaves out ignore_index (train.py:6)", ""},
 		"a model of the job's own": {map[string]string{"train.py": arguments + "from net import Net\nTrainer(Net(), args).train()\n", "net.py": "import torch.nn as nn\nimport torch.nn.functional as F\nclass Net(nn.Module):\n    def forward(self, x, labels):\n        loss = F.mse_loss(self.net(x), labels)\n        return {'loss': loss}\n"},

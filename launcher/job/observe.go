@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/checkpoint"
@@ -97,13 +98,27 @@ func (r Resolved) checkpoints() (search checkpoint.Location, warnings []string) 
 		if found.Pointer != "" {
 			found.Pointer = r.under(found.Pointer)
 		}
-		if glob, ok := r.recipe.ResumeGlob(r.command); ok {
+		if glob, ok := r.recipe.ResumeGlob(r.command); ok && !r.movesCheckpoints() {
 			found.Glob = glob
 		}
 		search = found
 		return nil
 	})
 	return search, warnings
+}
+
+// folderArgument matches an argument in the pattern of a recipe's checkpoints: {--output_dir}, {--output_dir|out}.
+var folderArgument = lazy.Regexp(`\{--([\w-]+)[|}]`)
+
+// movesCheckpoints reports whether the job's code sets the argument with the folder of its checkpoints again.
+func (r Resolved) movesCheckpoints() bool {
+	if r.recipe.Resume.Own {
+		return false
+	}
+	set := r.assigned()
+	return slices.ContainsFunc(folderArgument().FindAllStringSubmatch(r.recipe.Resume.Latest, -1), func(m []string) bool {
+		return set[strings.ReplaceAll(m[1], "-", "_")] != ""
+	})
 }
 
 // NewestCheckpoint returns the newest complete checkpoint of a run that began at the given time, and when it

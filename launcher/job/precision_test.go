@@ -1,6 +1,7 @@
 package job
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -47,11 +48,13 @@ func TestPrecisionIsDoubted(t *testing.T) {
 func TestReplacedArgumentIsNotKnown(t *testing.T) {
 	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
 	for line, want := range map[string]string{
-		"args.per_device_train_batch_size = 64 # 32":                                        "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
-		"args.per_device_train_batch_size=other.batch_size":                                 "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
-		"args.per_device_train_batch_size = given.per_device_train_batch_size":              "",
-		"print(args.per_device_train_batch_size == 64)":                                     "",
-		"class Own:\n    def __init__(self):\n        self.per_device_train_batch_size = 8": "",
+		"args.per_device_train_batch_size = 64 # 32":                                              "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
+		"args.per_device_train_batch_size=other.batch_size":                                       "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
+		"args.per_device_train_batch_size = given.per_device_train_batch_size":                    "",
+		"print(args.per_device_train_batch_size == 64)":                                           "",
+		"if args.per_device_train_batch_size is None:\n    args.per_device_train_batch_size = 64": "",
+		"if big:\n    args.per_device_train_batch_size = 64":                                      "the code may replace it: train.py:4 sets args.per_device_train_batch_size",
+		"class Own:\n    def __init__(self):\n        self.per_device_train_batch_size = 8":       "",
 	} {
 		dir, _ := folder(t, map[string]string{"train.py": trainer + line + "\n"})
 		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
@@ -61,6 +64,41 @@ func TestReplacedArgumentIsNotKnown(t *testing.T) {
 		value := p.Plan()[strategy.MicroBatchSize]
 		if knob := p.StrategyJob().Knobs[strategy.MicroBatchSize]; knob.Absent != want || knob.Told != (want != "") || (value == "2") != (want == "") {
 			t.Errorf("%s: %q, %+v", line, value, knob)
+		}
+	}
+}
+
+// TestCheckpointsOfAMovedFolder: a script that sets the folder again has its checkpoints where gpurun does not look.
+func TestCheckpointsOfAMovedFolder(t *testing.T) {
+	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+	for line, want := range map[string]string{
+		"Trainer(model, args).train(resume_from_checkpoint=args.resume_from_checkpoint)":                                                     "out/checkpoint-*",
+		"args.output_dir = args.output_dir + '/models'\nTrainer(model, args).train(resume_from_checkpoint=args.resume_from_checkpoint)":      "",
+		"if not args.output_dir:\n    args.output_dir = 'a'\nTrainer(model, args).train(resume_from_checkpoint=args.resume_from_checkpoint)": "out/checkpoint-*",
+	} {
+		dir, _ := folder(t, map[string]string{"train.py": trainer + line + "\n"})
+		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Checkpoints().Glob; got != want {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+}
+
+// TestWorkersThatDivideTheData: a dataset that gives each worker a part has other batches with another number of them.
+func TestWorkersThatDivideTheData(t *testing.T) {
+	const loop = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\np.add_argument('--batch-size', type=int, default=4)\na = p.parse_args()\n" +
+		"loader = torch.utils.data.DataLoader(data, batch_size=a.batch_size, num_workers=a.workers)\nfor x in loader:\n    model(x).mean().backward()\n    optimizer.step()\n"
+	for dataset, want := range map[string]string{"part = torch.utils.data.get_worker_info().id": "the dataset divides its samples among the workers (train.py:10)", "": ""} {
+		dir, _ := folder(t, map[string]string{"train.py": loop + dataset + "\n"})
+		p, err := prepared(t, dir, machine(dir), "train.py")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.StrategyJob().Knobs[strategy.DataloaderWorkers].Absent; !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %q", dataset, got)
 		}
 	}
 }

@@ -105,6 +105,7 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 			r.inside(plan, knobs)
 			r.doubtPrecision(plan, knobs)
 			r.doubtReplaced(plan, knobs)
+			r.keepWorkers(knobs)
 			p.plan, p.knobs = plan, knobs
 			return nil
 		}),

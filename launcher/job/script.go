@@ -350,6 +350,23 @@ func (r Resolved) doubtPrecision(plan strategy.Plan, knobs map[strategy.Knob]str
 	knobs[strategy.Precision] = own
 }
 
+// ownShares matches code that divides a dataset among the loader's workers.
+var ownShares = lazy.Regexp(`\bget_worker_info\(`)
+
+// keepWorkers refuses another number of loader workers where the job's dataset divides its samples among them: the
+// batches would have other samples, and without workers some datasets read all of them on each rank.
+func (r Resolved) keepWorkers(knobs map[strategy.Knob]strategy.Range) {
+	own := knobs[strategy.DataloaderWorkers]
+	named := r.recipe.Knobs[strategy.DataloaderWorkers].Own && r.recipe.Name != script.RecipeName // by the user
+	if own.Absent != "" || named {
+		return
+	}
+	if at := r.first(ownShares()); at != "" {
+		own.Absent = "the dataset divides its samples among the workers (" + at + "): with another number the batches would have others"
+		knobs[strategy.DataloaderWorkers] = own
+	}
+}
+
 // assignment matches a statement that sets an attribute of an object of the job's code: the object, the attribute, and
 // the value's last name if it is an attribute.
 var assignment = lazy.Regexp(`(?m)^[ \t]*(\w+)\.(\w+)[ \t]*=(?:[ \t]*[\w.]+\.(\w+)[ \t]*(?:#.*)?$|[^=])`)
@@ -357,7 +374,7 @@ var assignment = lazy.Regexp(`(?m)^[ \t]*(\w+)\.(\w+)[ \t]*=(?:[ \t]*[\w.]+\.(\w
 // doubtReplaced removes a value that the job's code may replace after its parser has read the arguments: an argument
 // may have no effect then. The process's report counts instead.
 func (r Resolved) doubtReplaced(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
-	if r.recipe.Name == "own-script" { // the search for the script's settings has followed them
+	if r.recipe.Name == script.RecipeName { // the search for the script's settings has followed them
 		return
 	}
 	set := r.assigned()
@@ -374,6 +391,17 @@ func (r Resolved) doubtReplaced(plan strategy.Plan, knobs map[strategy.Knob]stra
 	}
 }
 
+// unset matches a test whether an attribute has no value.
+var unset = lazy.Regexp(`^(?:el)?if (?:not .*\b(\w+)|.*\b(\w+) (?:is None|== None|== ""|== '')):`)
+
+// isDefault reports whether the line before a statement, given the text before it, asks whether the attribute has no
+// value: the statement then sets a default.
+func isDefault(before []byte, name string) bool {
+	lines := bytes.Split(bytes.TrimRight(before, " \t\n"), []byte("\n"))
+	m := unset().FindSubmatch(bytes.TrimSpace(lines[len(lines)-1]))
+	return m != nil && (string(m[1]) == name || string(m[2]) == name)
+}
+
 // assigned has the first place where the job's code sets an attribute, by its name: "train.py:620 sets args.bf16". An
 // object that sets an attribute of itself only declares it, and a copy of another object's has the same value.
 func (s Inspected) assigned() map[string]string {
@@ -382,7 +410,7 @@ func (s Inspected) assigned() map[string]string {
 		for _, m := range assignment().FindAllSubmatchIndex(source.Text, -1) {
 			object, name := string(source.Text[m[2]:m[3]]), string(source.Text[m[4]:m[5]])
 			copied := m[6] >= 0 && string(source.Text[m[6]:m[7]]) == name // args.fp16 = accelerator.fp16
-			if object != "self" && object != "cls" && !copied && set[name] == "" {
+			if object != "self" && object != "cls" && !copied && set[name] == "" && !isDefault(source.Text[:m[0]], name) {
 				set[name] = fmt.Sprintf("%s sets %s.%s", s.place(source, m[2]), object, name)
 			}
 		}

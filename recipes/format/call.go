@@ -34,7 +34,7 @@ func Where(p Place, keyword string, value any) Place {
 
 var calledSpecs = []spec[called]{
 	{"call", "the whole name of what the job's code calls", func(c *called) any { return &c.name }, ""},
-	{"keyword", "the keyword argument of the call", func(c *called) any { return &c.keyword }, ""},
+	{"keyword", "the keyword argument of the call; without it, the call itself is the condition", func(c *called) any { return &c.keyword }, ""},
 }
 
 func (c *called) complete(n *keyTable, _ *Place) { c.knob = n.k }
@@ -90,8 +90,12 @@ func (c called) Read(d *Draft) (any, bool, error) {
 	return literalOf(v.Text), true, nil
 }
 
-// set reports whether one of the calls gives the keyword a value other than None and True.
+// set reports whether one of the calls gives the keyword a value other than None and True; without a keyword, whether
+// there is a call.
 func (c called) set(d *Draft) bool {
+	if c.keyword == "" {
+		return c.Present(d)
+	}
 	return slices.ContainsFunc(c.calls(d), func(call CodeCall) bool {
 		v, given := call.Given(c.keyword)
 		return given && !v.None && !(v.Known && v.Text == "True")

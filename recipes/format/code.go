@@ -81,10 +81,11 @@ type BatchSchedule struct {
 // the classes that extend it. TRL's classes are missing if their loss depends on the samples that
 // share a batch.
 var families = map[string][]string{
-	"transformers.TrainingArguments":              {"transformers.Seq2SeqTrainingArguments", "trl.SFTConfig", "trl.DPOConfig", "trl.RewardConfig"},
-	"lightning.pytorch.Trainer":                   {"lightning.Trainer", "pytorch_lightning.Trainer"},
-	"lightning.pytorch.callbacks.ModelCheckpoint": {"pytorch_lightning.callbacks.ModelCheckpoint"},
-	"torch.utils.data.DataLoader":                 {"torch.utils.data.dataloader.DataLoader"},
+	"transformers.TrainingArguments":                 {"transformers.Seq2SeqTrainingArguments", "trl.SFTConfig", "trl.DPOConfig", "trl.RewardConfig"},
+	"lightning.pytorch.Trainer":                      {"lightning.Trainer", "pytorch_lightning.Trainer"},
+	"lightning.pytorch.callbacks.ModelCheckpoint":    {"pytorch_lightning.callbacks.ModelCheckpoint"},
+	"lightning.pytorch.strategies.DeepSpeedStrategy": {"pytorch_lightning.strategies.DeepSpeedStrategy"},
+	"torch.utils.data.DataLoader":                    {"torch.utils.data.dataloader.DataLoader"},
 }
 
 // CallsOf lists the calls of a module's name ("transformers.TrainingArguments"), or of its

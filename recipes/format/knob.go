@@ -227,6 +227,9 @@ func (c Condition) word(d *Draft, plan strategy.Plan) (any, bool) {
 	if c.Place.Versions.Outside(d.Original.Packages) != "" {
 		return nil, false
 	}
+	if c.Is == nil && c.Place.SetInCode(d) { // also if the code computes it
+		return "", true
+	}
 	word, found, err := c.Place.Read(d)
 	if errors.Is(err, ErrNoValue) { // a flag that is on
 		return "true", true

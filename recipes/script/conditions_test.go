@@ -75,3 +75,14 @@ func TestAdviceForAnUncertainSetting(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandsWhoseWordsAreCounted: a script that asks for the number of words takes no more of them.
+func TestCommandsWhoseWordsAreCounted(t *testing.T) {
+	const script = opens + "import sys\np.add_argument('--workers', type=int, default=2)\nif len(sys.argv) == 2:\n    args = p.parse_args(['@' + sys.argv[1]])\nelse:\n    args = p.parse_args()\ntrain_loader = DataLoader(data, batch_size=8, num_workers=args.workers)" + learns
+	for argv, want := range map[string]bool{"args.txt": true, "--workers 4": false} {
+		s := decided(t, one(script), strings.Fields(argv)...)
+		if got := s.Recipe(func(format.Recipe) string { return "" }).Knobs[strategy.DataloaderWorkers]; got.Given != want {
+			t.Errorf("%s: %+v", argv, got)
+		}
+	}
+}

@@ -191,6 +191,7 @@ func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 	}
 	knob = parsed.Knobs[found.Knob]
 	knob.Confirm = true
+	knob.Given = knob.Given || slices.Contains(s.facts.Counted, len(s.argv)) // no word may be added
 	knob.Reported = knob.Given && found.Knob == strategy.MicroBatchSize
 	if found.Refusal != "" {
 		knob.Unless = append(knob.Unless, Against(found.Refusal))

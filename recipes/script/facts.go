@@ -111,7 +111,9 @@ type Facts struct {
 	Namespace   string    `json:"namespace"` // the name of the result of parse_args
 	Restores    bool      `json:"restores"`  // an optimizer's state is loaded
 	Hydra       *hydra    `json:"hydra"`
-	Modules     int       `json:"modules"`
+	// Counted are the numbers of words of the command that the code asks for.
+	Counted []int `json:"counted"`
+	Modules int   `json:"modules"`
 	// Unread is why only the settings and the loaders were read; empty: all was.
 	Unread string `json:"unread"`
 }

@@ -819,6 +819,8 @@ class Training(Settings):
         gates = self.gates()
         return {**self.first, "gates": gates, "conditions": self.conditions, "steps": self.all_steps(), "rates": self.rates(), "schedules": self.schedules(), "bounds": self.bounds(), "asserts": self.asserts(), "losses": self.losses(), "checkpoints": self.checkpoints(), "unlike": self.unlike(),
                 "saves": saved, "loads": loaded, "made": made, "restores": restored, "split": split,
+                "counted": [constant(t.comparators[0])[0] for s in self.live for n in s.ifs for t in walk(n.test)
+                            if isinstance(t, ast.Compare) and text(t.left) in ("len(sys.argv)", "sys.argv.__len__()") and isinstance(constant(t.comparators[0])[0], int)],
                 "namespace": next((t for c, _ in self.calls.get("parse_args", []) + self.calls.get("parse_known_args", []) for t in [self.target(c)] if re.match(r"^\w+$", t)), ""),
                 "backwards": [{"file": s.file.path, "line": c.lineno, "text": text(c.func.value)} for c, s in self.calls.get("backward", []) if isinstance(c.func, ast.Attribute)]}
 
