@@ -139,7 +139,7 @@ func (c *config) batch() (b batchSizes, err error) {
 // does, but refuses numbers that DeepSpeed would round.
 func (b batchSizes) derived(ranks int) (batchSizes, error) {
 	if b.micro == 0 && b.train == 0 {
-		return b, fmt.Errorf("neither %s nor %s is given", dsTrain, dsMicro)
+		return b, fmt.Errorf("neither %s nor %s is given as a number", dsTrain, dsMicro)
 	}
 	full := b
 	switch {

@@ -139,7 +139,7 @@ func (s *Analysis) one(v value) (is any, known bool) {
 	switch {
 	case v.Const.known:
 		return v.Const.value, true
-	case v.Set != nil && *v.Set >= 0 && *v.Set < len(s.facts.Settings) && len(s.facts.Overlays) == 0:
+	case v.Set != nil && *v.Set >= 0 && *v.Set < len(s.facts.Settings) && !s.inFiles(s.facts.Settings[*v.Set]):
 		return s.given(s.facts.setting(*v.Set))
 	case v.File != nil && s.read != nil && len(v.Path) > 0 && !s.mentioned(v.Path) && s.replaced(target{path: v.Path}) == "":
 		name, via := s.pathOf(*v.File)
@@ -153,6 +153,17 @@ func (s *Analysis) one(v value) (is any, known bool) {
 		}
 	}
 	return nil, false
+}
+
+// inFiles reports whether a file may give an argument another value than the command.
+func (s *Analysis) inFiles(one Argument) bool {
+	return slices.ContainsFunc(s.facts.Overlays, func(o use) bool {
+		if o.Of != nil && !slices.Contains(o.Of, one.ID) {
+			return false
+		}
+		found, unknown := s.overlay(o.Value, strings.Split(one.Dest, "."))
+		return found != nil || unknown
+	})
 }
 
 // mentioned reports whether a word of the command contains the last part of a key, and so may set it.

@@ -86,3 +86,13 @@ func TestCommandsWhoseWordsAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestFieldsThatCodeMaySet: the default of a field is no constant where code sets fields by any name.
+func TestFieldsThatCodeMaySet(t *testing.T) {
+	const class = "import torch\nfrom dataclasses import dataclass\nfrom torch.utils.data import DataLoader\n@dataclass\nclass Config:\n    size: int = 4\ndef update(config, **kwargs):\n    for k, v in kwargs.items():\n        SET\n" +
+		"def main(**kwargs):\n    config = Config()\n    update(config, **kwargs)\n    for x in DataLoader(data, batch_size=config.size, shuffle=True):\n        model(x).mean().backward()\n        optimizer.step()\nmain()\n"
+	follow(t, map[string]following{
+		"any name": {one(strings.Replace(class, "SET", "setattr(config, k, v)", 1)), "", strategy.MicroBatchSize, noSize + "; the batch size of DataLoader (train.py:13): no call was found that passes one, and the default is 4"},
+		"no name":  {one(strings.Replace(class, "SET", "print(k, v)", 1)), "", strategy.MicroBatchSize, noSize + "; the batch size of DataLoader (train.py:13): it is the constant 4"},
+	})
+}

@@ -179,7 +179,7 @@ func (s *Analysis) reaching(k strategy.Knob, loaders []loader, what func(loader)
 	for _, l := range loaders {
 		t, why := s.facts.pure(s.known(what(l)))
 		if why == "" {
-			why = s.replaced(t)
+			t.origin, why = s.origin(t), s.replaced(t)
 		}
 		switch {
 		case why != "":
@@ -224,10 +224,36 @@ func (s *Analysis) microBatch() *FoundKnob {
 	return found
 }
 
+// origin says where a key of a configuration has its value from, if not from the file that an argument names.
+func (s *Analysis) origin(t target) string {
+	if t.via == nil || len(t.path) == 0 {
+		return ""
+	}
+	name, given := s.word(t.via.Options)
+	if text, isText := t.via.Default.(string); !given && isText {
+		name = text
+	}
+	switch c := s.configuration(name, t.via); {
+	case slices.ContainsFunc(s.argv, func(word string) bool {
+		head, _, _ := strings.Cut(word, "=")
+		return (t.pairs || t.dotted) && head == strings.Join(t.path, ".")
+	}):
+		return "given by the command"
+	case c != nil && !c.extends() && c.at(t.path) == nil:
+		return "a default of the code"
+	}
+	return ""
+}
+
 // evaluates reports whether the batch of a loader is a setting of the evaluation, whatever the loader's name is.
 func (s *Analysis) evaluates(l loader) bool {
 	t, why := s.facts.pure(s.known(l.Batch))
-	return why == "" && (slices.ContainsFunc(t.path, evalWord().MatchString) || evalWord().MatchString(t.word()))
+	return why == "" && t.evaluates()
+}
+
+// evaluates reports whether a setting is one of the evaluation, by its name and those of the parts that it is in.
+func (t target) evaluates() bool {
+	return evalWord().MatchString(t.word()) || slices.ContainsFunc(t.path, evalWord().MatchString)
 }
 
 // evidence formats one sentence.
@@ -269,7 +295,7 @@ func (s *Analysis) forTraining(v value) value {
 	}
 	left := slices.DeleteFunc(slices.Clone(all), func(one value) bool {
 		t, ok := s.facts.first(one)
-		return ok && evalWord().MatchString(t.word()) || one.fraction()
+		return ok && t.evaluates() || one.fraction()
 	})
 	if len(left) == 0 {
 		return v

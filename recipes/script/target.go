@@ -31,6 +31,8 @@ type target struct {
 	// fixed is the value in the file, and place its file and line, if they were read.
 	fixed int64
 	place string
+	// origin is where a key has its value from, if not from its file: "a default of the code".
+	origin string
 	// devices: it is multiplied by the number of the process's own GPUs.
 	devices bool
 }
@@ -43,7 +45,10 @@ func (t target) name() string {
 	case t.hydra:
 		return strings.Join(t.path, ".")
 	}
-	if t.via == nil {
+	switch {
+	case t.origin != "":
+		return strings.Join(t.path, ".") + ", " + t.origin + ","
+	case t.via == nil:
 		return strings.Join(t.path, ".") + " in " + t.place
 	}
 	return strings.Join(t.path, ".") + " in the file of " + t.via.long()[0]

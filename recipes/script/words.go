@@ -13,7 +13,7 @@ import (
 // has to reach the same place as the knob's.
 var names = map[strategy.Knob]func() *regexp.Regexp{
 	strategy.MicroBatchSize: lazy.Regexp(
-		`^((per_(device|gpu|rank|replica)|micro|mini|train|training|tr|data|loader|device|local)_?)*(batch_?size|batch_?sz|batch|bs|bsz|minibatch)(_?(per_(gpu|device|rank|process|replica)|gpu|device|train|training))*$|^b$`),
+		`^((per_(device|gpu|rank|replica)|micro|mini|train|training|tr|data|loader|device|local)_?)*(batch_?size|batch_?sz|batch|bs|bsz|minibatch)(_?(per_(gpu|device|rank|process|replica)|gpu|device|train|training))*$|^b$|^ims_per_batch$|^(imgs|samples)_per_gpu$`),
 	strategy.GradientAccumulationSteps: lazy.Regexp(`accum|grad(ient)?_acc|update_freq|iter_size|^gas$|^ga_steps$|grad_step_freq|optim(izer)?_step_every`),
 	strategy.EvalBatchSize:             lazy.Regexp(`batch|bs$|bsz`),
 	strategy.ActivationCheckpointing:   lazy.Regexp(`checkpoint|ckpt|remat|recompute|^with_cp$|^use_cp$`),

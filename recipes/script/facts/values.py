@@ -473,7 +473,8 @@ class Values(Conditions):
                 given = self.written_over(cls, c, key, active, depth) if "__init__" in c["methods"] else [self.field(call, s, c, key, active, depth) for call, s in self.calls.get(cls, [])[:WIDTH]]
                 found += [g for g in given if g is not None]
                 if None in given or not given:
-                    found.append(self.value(c["fields"][key][0], c["scope"], active, depth))
+                    default = self.value(c["fields"][key][0], c["scope"], active, depth)
+                    found.append(dict(default, default=True) if default and "const" in default and self.sets_any() else default)
             for base in c["bases"]:
                 if base in self.classes and base != cls:
                     if depth >= DEPTH:
@@ -509,6 +510,13 @@ class Values(Conditions):
             else:
                 found.append({"name": "**" + text(given[None])} if None in given else None)
         return found
+
+    def sets_any(self):
+        """Whether code sets attributes by names that are not written out, of an object that a function is given: any
+        field of a class may be replaced."""
+        return self.once_known("sets any", lambda: any(
+            len(c.args) == 3 and not constant(c.args[1])[1] and isinstance(c.args[0], ast.Name) and c.args[0].id != "self" and not self.is_namespace(c.args[0], s)
+            for c, s in self.calls.get("setattr", [])))
 
     def field(self, call, scope, c, key, active, depth):
         """The value that a call of a class of fields gives for one of them; None if it gives
