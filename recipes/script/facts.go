@@ -161,7 +161,7 @@ type use struct {
 	Value   value    `json:"value"`
 	Path    value    `json:"path"`
 	Of      []int    `json:"of"` // the settings that it may change; nil: all
-	// Branches are the conditions under which a step of an optimizer is made.
+	// Branches are the conditions under which a step of an optimizer is made, or a file loaded.
 	Branches []branch `json:"branches"`
 }
 

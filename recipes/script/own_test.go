@@ -469,6 +469,28 @@ net = Net(remat=args.grad_ckpt)
 	}
 }
 
+// TestScriptsThatResumeThemselves: a script that loads what it has saved, under the same name, needs no argument.
+func TestScriptsThatResumeThemselves(t *testing.T) {
+	script := func(load string) string {
+		return head + "from pathlib import Path\nparser.add_argument('--out', default='run')\nparser.add_argument('--eval', action='store_true')\nfolder = Path(args.out)\n" + load +
+			"for epoch in range(9):\n    for x in DataLoader(data, batch_size=args.batch_size):\n        model(x).mean().backward()\n        optimizer.step()\n    torch.save({'epoch': epoch, 'optimizer': optimizer.state_dict()}, folder / 'last.pth')\n"
+	}
+	const loads = "    state = torch.load(folder / 'last.pth')\n    optimizer.load_state_dict(state['optimizer'])\n"
+	for name, test := range map[string]struct{ load, want string }{
+		"where it is there":       {"if (folder / 'last.pth').is_file():\n" + loads, "{--out|run}/last.pth"},
+		"always":                  {"if True:\n" + loads, "{--out|run}/last.pth"},
+		"for a flag":              {"if args.eval:\n" + loads, ""},
+		"for an unknown reason":   {"if again():\n" + loads, ""},
+		"another file":            {"if (folder / 'last.pth').is_file():\n" + strings.ReplaceAll(loads, "last", "first"), ""},
+		"a file of a given epoch": {"if True:\n" + strings.ReplaceAll(loads, "'last.pth'", "f'{args.accum}.pth'"), ""},
+		"weights alone":           {"if True:\n" + strings.ReplaceAll(loads, "optimizer.load", "model.load"), ""},
+	} {
+		if r := decided(t, one(script(test.load))).Resume; r.Latest != test.want || r.Args != nil || (r.Doubt == "") != (test.want != "") {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
 // TestResume: the files that a script loads and saves show how it resumes.
 func TestResume(t *testing.T) {
 	script := func(save string) string {

@@ -36,6 +36,9 @@ var (
 func (s *Analysis) resumption() Continuation {
 	argument, at, ok := s.resumeArgument()
 	if !ok {
+		if own, found := s.resumesItself(); found {
+			return own
+		}
 		return Continuation{Doubt: "no argument such as --resume was found whose value is loaded: looked in " + s.lookedIn()}
 	}
 	r := Continuation{Args: []string{argument.Options[0], "{latest}"}, Why: []string{argument.Options[0] + " (" + argument.String() + ") is loaded (" + at.String() + ")"}}
@@ -66,6 +69,33 @@ func (s *Analysis) resumption() Continuation {
 		r.Doubt = argument.Options[0] + " was found, but the script saves to several places: " + strings.Join(globs, ", ")
 	}
 	return r
+}
+
+// asksForFiles matches a condition that asks whether there is a file.
+var asksForFiles = lazy.Regexp(`exists\(|is_?file\(|is_?dir\(|listdir\(|glob\(`)
+
+// resumesItself finds a checkpoint of one fixed name that the script saves, and loads when it starts, if it is there.
+func (s *Analysis) resumesItself() (Continuation, bool) {
+	if !s.facts.Restores {
+		return Continuation{}, false
+	}
+	for _, l := range s.facts.Loads {
+		glob, known := s.glob(s.possible(l.Value))
+		unconditional := !slices.ContainsFunc(l.Branches, func(b branch) bool {
+			is, decided := s.isTrue(b.Test)
+			return decided && is != b.Holds || !decided && !(b.Holds && asksForFiles().MatchString(b.Text))
+		})
+		if !known || !unconditional || best().MatchString(glob) || strings.Contains(glob, "*") {
+			continue
+		}
+		for _, save := range s.facts.Saves {
+			saved, known := s.glob(s.possible(save.Path))
+			if known && saved == glob && slices.ContainsFunc(save.Keys, complete().MatchString) {
+				return Continuation{Latest: glob, Why: []string{fmt.Sprintf("%s is saved (%s), and loaded by the script itself (%s)", glob, save.location, l.location)}}, true
+			}
+		}
+	}
+	return Continuation{}, false
 }
 
 // resumeArgument returns the only argument whose value is loaded, and where.

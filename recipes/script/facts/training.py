@@ -744,7 +744,7 @@ class Training(Settings):
         for scope in self.live:
             for call in scope.calls:
                 name, full, words = last(call.func), dotted(call.func), {k.arg: k.value for k in call.keywords}
-                where = {"file": scope.file.path, "line": call.lineno}
+                where = {"file": scope.file.path, "line": call.lineno, "branches": self.branches(call, scope)}
                 if full.endswith("torch.save") and len(call.args) + ("f" in words) >= 2 or name == "save_on_master" and len(call.args) >= 2:
                     path = call.args[1] if len(call.args) > 1 else words["f"]
                     saved.append(dict(where, path=plain(self.value(path, scope)), keys=self.keys(call.args[0], scope)))
