@@ -35,7 +35,8 @@ func (r Recipe) cannotResume(d *format.Draft) bool {
 	case slices.ContainsFunc(r.Resume.Elsewhere, func(p format.Place) bool { return p.SetInCode(d) }),
 		slices.Contains(r.Rules, "trainer-arguments") && neverResumes(d.Original.Script),
 		slices.Contains(r.Resume.Needs, acceleratorState) && neverSaves(d.Original.Script),
-		strings.Contains(r.Resume.Latest, lightningLogs) && movesLogs(d):
+		strings.Contains(r.Resume.Latest, lightningLogs) && movesLogs(d),
+		r.Name == "lightning-script" && len(d.Original.Script) > 0 && !mentions(d.Original, "ckpt_path"): // its parser would refuse the argument
 		return true
 	}
 	return slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.WordOption) bool { return !o.Override && d.Lacks(o.Name) != "" })
@@ -66,17 +67,18 @@ const lightningLogs = "lightning_logs"
 // arguments from the command.
 var (
 	movesInFile = lazy.Regexp(`(?m)^[ \t-]*(?:default_root_dir|dirpath|save_dir)[ \t]*:[ \t]*(?:[^\sn~#]|n[^u])`)
-	movesInCall = lazy.Regexp(`(?s)from_argparse_args\(.{0,400}?\b(?:default_root_dir|logger)\s*=`)
+	movesInCall = lazy.Regexp(`(?s)from_argparse_args\(.{0,400}?\b(?:default_root_dir|logger)\s*=|\.default_root_dir\s*=[^=]|@hydra\.main\(`)
 )
 
-// movesLogs reports whether a job of Lightning has its checkpoints in another folder than by default.
+// movesLogs reports whether a job of Lightning has its checkpoints in another folder than by default: Hydra starts it in
+// a new one.
 func movesLogs(d *format.Draft) bool {
 	for _, text := range d.Original.Files {
 		if movesInFile().Match(text) {
 			return true
 		}
 	}
-	return movesInCall().Match(d.Original.Script)
+	return slices.ContainsFunc(d.Original.Sources(), movesInCall().Match)
 }
 
 // Pointer is the file that names the newest checkpoint; empty if the framework writes none.

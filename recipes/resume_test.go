@@ -73,9 +73,13 @@ func TestResumeGlobOfMovedLogs(t *testing.T) {
 	for code, want := range map[string]bool{
 		"Trainer.from_argparse_args(args)":                                            true,
 		"Trainer.from_argparse_args(args, max_epochs=1, default_root_dir=join(a, b))": false,
+		"if not args.default_root_dir:\n    args.default_root_dir = args.data":        false,
+		"@hydra.main(config_path='conf')\ndef main(cfg): pass":                        false,
 	} {
-		if _, ok := catalogued(t, "lightning-script").ResumeGlob(recipes.Command{Argv: []string{"x.py"}, Script: []byte(code)}); ok != want {
-			t.Errorf("%s: %t, want %t", code, ok, want)
+		for resumes, has := range map[string]bool{"\ntrainer.fit(model, ckpt_path=args.ckpt_path)\n": true, "\ntrainer.fit(model)\n": false} {
+			if _, ok := catalogued(t, "lightning-script").ResumeGlob(recipes.Command{Argv: []string{"x.py"}, Script: []byte(code + resumes)}); ok != (want && has) {
+				t.Errorf("%s: %t, want %t", code+resumes, ok, want && has)
+			}
 		}
 	}
 }

@@ -29,6 +29,7 @@ var rules = format.Rules{
 	"ultralytics-batch":       {Shape: ultralyticsBatch},
 	"training-loader":         {Shape: shufflingLoader, Read: countedBatches},
 	"accumulated-features":    {Read: accumulatedFeatures},
+	"timm-script":             {Read: timmScript},
 }
 
 // From transformers 4.36 to 5.1 a resumed run of the Trainer takes its batch size from the
@@ -135,6 +136,26 @@ func textEncoder(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]stra
 	script := d.Original.Script
 	if script == nil || bytes.Contains(script, []byte("Gradient accumulation is not supported when training the text encoder")) {
 		format.LeaveBatch(ranges, "the script refuses to accumulate with --train_text_encoder on several ranks")
+	}
+	return nil
+}
+
+// timmScript is for scripts made from timm's: one of an older version, or with models of its own, has other arguments. A
+// key of its configuration file without an argument has no effect.
+func timmScript(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	for k, names := range map[strategy.Knob][]string{
+		strategy.ActivationCheckpointing:   {"--grad-checkpointing"},
+		strategy.GradientAccumulationSteps: {"--grad-accum-steps"},
+		strategy.EvalBatchSize:             {"--validation-batch-size"},
+	} {
+		if why := d.Lacks(names...); why != "" && !d.Recipe.Knobs[k].Own {
+			delete(plan, k)
+			ranges[k] = strategy.Range{Absent: why}
+		}
+	}
+	if slices.ContainsFunc(d.Original.Sources(), func(text []byte) bool { return bytes.Contains(text, []byte("@register_model")) }) {
+		delete(plan, strategy.Attention)
+		ranges[strategy.Attention] = strategy.Range{Absent: "the job's code defines the models"}
 	}
 	return nil
 }

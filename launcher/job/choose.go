@@ -69,6 +69,17 @@ func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 		c.loss = c.script.LossDividedBy(arguments)
 		c.loss.Own = true
 	}
+	for k, bound := range over.Knobs {
+		if !bound.OnlyBounded() {
+			continue
+		}
+		found := c.recipe.Knobs[k]
+		if found.Places == nil {
+			return recipeChoice{}, errext.Errorf("name its place, too: "+string(k)+" = { arg = \"--…\", min = … }", "[knobs] %s has only a minimum, and gpurun found no place for it in the job", k)
+		}
+		found.Min = bound.Min
+		over.Knobs[k] = found
+	}
 	if micro, found := over.Knobs[strategy.MicroBatchSize]; found {
 		over.Knobs[strategy.MicroBatchSize] = c.allowed(micro)
 	}
@@ -130,6 +141,7 @@ func (c *recipeChoice) allowed(micro format.Knob) format.Knob {
 		micro.Unless = append(slices.Clip(micro.Unless), u)
 		return micro
 	}
+	micro.Unless = slices.DeleteFunc(slices.Clone(micro.Unless), func(u format.Condition) bool { return u.Against != "" })
 	c.loss = strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf("min = %d for micro_batch_size allows a smaller one, though %s", micro.Min, u.Against)}
 	return micro
 }
@@ -225,6 +237,10 @@ func (s Inspected) detect(command recipes.Command, among []format.Recipe) (recip
 	found, evidence, ok := script.Detect(command, among)
 	if !ok {
 		return recipeChoice{command: command}, false
+	}
+	packages := slices.Sorted(maps.Keys(found.Versions))
+	if !slices.ContainsFunc(packages, func(name string) bool { return command.Packages[name] != "" }) && len(packages) > 0 {
+		evidence = append(evidence, fmt.Sprintf("the version of %s is not known: the recipe is for %s", strings.Join(packages, " or "), found.Versions[packages[0]]))
 	}
 	return recipeChoice{recipe: recipes.Recipe{Recipe: found}, evidence: evidence, command: command}, true
 }

@@ -1,9 +1,14 @@
 package job
 
 import (
+	"bytes"
 	"fmt"
+	"github.com/gpurun/gpurun/recipes/format"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
@@ -62,8 +67,9 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 // not use, a cross entropy, which a framework's model may compute, and checkpointing that is on without gpurun.
 var (
 	batchNorm     = lazy.Regexp(`\b(?:Sync)?BatchNorm(?:[123]d)?\(`)
-	crossEntropy  = lazy.Regexp(`(?i)cross_?entropy|nll_?loss|log_?softmax|LMHead|CausalLM|MaskedLM|PreTraining|Seq2SeqLM|ConditionalGeneration|from_pretrained|\bTrainer\b`)
-	checkpointing = lazy.Regexp(`\w*(?:gradient|grad|activation)_checkpoint(?:ing)?\w*(?:\s*:\s*bool)?\s*=\s*True\b|\.(?:gradient_checkpointing_enable|enable_gradient_checkpointing|set_grad_checkpointing)\(`)
+	crossEntropy  = lazy.Regexp(`(?i)\w*cross_?entropy|LMHead|CausalLM|MaskedLM|PreTraining|Seq2SeqLM|ConditionalGeneration|from_pretrained|\bTrainer\b`)
+	binary        = lazy.Regexp(`(?i)binary`)
+	checkpointing = lazy.Regexp(`\w*(?:gradient|grad|activation)_checkpoint(?:ing)?\w*(?:\s*:\s*bool)?\s*=\s*(?:True|not)\b|\.(?:gradient_checkpointing_enable|enable_gradient_checkpointing|set_grad_checkpointing)\(|\bprepare_model_for_(?:int8|kbit)_training\(`)
 	checkpointArg = lazy.Regexp(`(?i)^-*(?:[\w.]*\.)?(?:use[-_])?(?:gradient|grad|activation)[-_]checkpoint(?:ing)?(?:=(?:true|1|yes|on))?$`)
 )
 
@@ -71,15 +77,15 @@ var (
 func (r Resolved) caveat(k strategy.Knob) string {
 	switch k {
 	case strategy.ForwardParts:
-		if at := r.first(batchNorm()); at != "" {
-			return "refuses to divide a model with BatchNorm (" + at + ")"
+		if at := r.first(batchNorm(), nil); at != "" {
+			return "refuses to divide a model with BatchNorm; the code has one (" + at + ")"
 		}
 	case strategy.LossParts:
-		if len(r.sources()) > 0 && r.first(crossEntropy()) == "" {
+		if len(r.sources()) > 0 && r.first(crossEntropy(), binary()) == "" {
 			return "refuses it without a cross entropy, and the code names none"
 		}
 	case strategy.ActivationCheckpointing:
-		at := r.first(checkpointing())
+		at := r.first(checkpointing(), nil)
 		if i := slices.IndexFunc(r.Job.Argv, checkpointArg().MatchString); i >= 0 {
 			at = r.Job.Argv[i]
 		}
@@ -90,14 +96,23 @@ func (r Resolved) caveat(k strategy.Knob) string {
 	return ""
 }
 
-// first is the first place of the job's code that matches a pattern; empty if none does.
-func (s Inspected) first(pattern *regexp.Regexp) string {
+// first is the first place of the job's code that matches a pattern, by a text that does not match another, if it
+// is given; empty if none does.
+func (s Inspected) first(pattern, but *regexp.Regexp) string {
 	for _, source := range s.sources() {
-		if at := pattern.FindIndex(source.Text); at != nil {
-			return s.place(source, at[0])
+		for _, at := range pattern.FindAllIndex(source.Text, -1) {
+			if !inText(source.Text[:at[0]]) && (but == nil || !but.Match(source.Text[at[0]:at[1]])) {
+				return s.place(source, at[0])
+			}
 		}
 	}
 	return ""
+}
+
+// inText reports whether the end of a source's text is within a string or a comment, by its last line alone.
+func inText(before []byte) bool {
+	line := before[bytes.LastIndexByte(before, '\n')+1:]
+	return bytes.Count(line, []byte(`"`))%2 == 1 || bytes.Count(line, []byte("'"))%2 == 1 || bytes.ContainsRune(line, '#')
 }
 
 // refusals match a word of a command, with its value, if any, by which the user excludes a change of a knob.
@@ -135,13 +150,30 @@ func (r Resolved) notInside() string {
 		return "the program is not a Python script, so gpurun cannot change it in the process"
 	case len(sources) == 0:
 		return "" // a shell script may run anything
-	case r.recipe.Name == "" && !script.Torch(sources):
+	case r.recipe.Name == "" && !script.Torch(sources) && !r.unreadPackage():
 		return "nothing that the script imports uses PyTorch"
 	}
 	if code := r.reading.Code; code != nil && code[0].Fixed != "" {
 		return fmt.Sprintf("the code compiles the model with %s, so gpurun cannot change parts of it", code[0].Fixed)
 	}
 	return ""
+}
+
+// unreadPackage reports whether a source imports a package of the job of which no file was read: one that is installed
+// from a folder of the same name, with its setup.py.
+func (r Resolved) unreadPackage() bool {
+	sources := r.sources()
+	for _, source := range sources {
+		for _, i := range script.Imports(source.Text) {
+			top, _, _ := strings.Cut(i.Module, ".")
+			folder := filepath.Join(filepath.Dir(r.sourcePath), top)
+			info, err := os.Stat(folder)
+			if top != "" && err == nil && info.IsDir() && !slices.ContainsFunc(sources, func(s format.Source) bool { return strings.HasPrefix(s.Path, folder+string(filepath.Separator)) }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // runsOthers reports whether the job's command may start Python: a module, a shell, a

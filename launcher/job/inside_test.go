@@ -66,10 +66,13 @@ func TestWhatTheProcessMayRefuse(t *testing.T) {
 		knob                   strategy.Knob
 		want                   string
 	}{
-		"BatchNorm":            {layer: "torch.nn.BatchNorm1d(4)", knob: strategy.ForwardParts, want: "refuses to divide a model with BatchNorm (train.py:4)"},
+		"BatchNorm":            {layer: "torch.nn.BatchNorm1d(4)", knob: strategy.ForwardParts, want: "refuses to divide a model with BatchNorm; the code has one (train.py:4)"},
 		"LayerNorm":            {layer: "torch.nn.LayerNorm(4)", knob: strategy.ForwardParts},
 		"a cross entropy":      {loss: entropy, knob: strategy.LossParts},
 		"its class":            {loss: "torch.nn.CrossEntropyLoss()(model(x), y)", knob: strategy.LossParts},
+		"a binary one":         {loss: "torch.nn.functional.binary_cross_entropy(model(x), y)", knob: strategy.LossParts, want: "refuses it without a cross entropy, and the code names none"},
+		"BatchNorm in a text":  {more: "print('BatchNorm1d()')", knob: strategy.ForwardParts},
+		"8 bits of PEFT":       {more: "model = prepare_model_for_int8_training(model)", knob: strategy.ActivationCheckpointing, want: "leaves it as it is where the job turns it on (train.py:7)"},
 		"squares":              {loss: "(model(x) - y).pow(2).mean()", knob: strategy.LossParts, want: "refuses it without a cross entropy, and the code names none"},
 		"no checkpointing":     {knob: strategy.ActivationCheckpointing},
 		"a field of the model": {more: "model.gradient_checkpointing = True", knob: strategy.ActivationCheckpointing, want: "leaves it as it is where the job turns it on (train.py:7)"},

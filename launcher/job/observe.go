@@ -157,7 +157,7 @@ func (p *Prepared) Resumption() string {
 	case bound > 0:
 		return fmt.Sprintf("continues from: the beginning, unless the script finds a checkpoint by itself: gpurun does not know where they are; %s: set [resume] in train.toml", ends)
 	}
-	return "continues from: the beginning, unless the script finds a checkpoint by itself: gpurun does not know where they are; [resume] in train.toml tells it"
+	return "continues from: the beginning, unless the script finds a checkpoint by itself: gpurun does not know where they are: set [resume] in train.toml"
 }
 
 var anyNumber = lazy.Regexp(`\d+`)

@@ -87,6 +87,25 @@ func TestCheckpointsOfAMovedFolder(t *testing.T) {
 	}
 }
 
+// TestNumbersComputedFromTheBatchSize: a warmup that the code computes from the micro batch alone would be another one.
+func TestNumbersComputedFromTheBatchSize(t *testing.T) {
+	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+	for line, want := range map[string]string{
+		"args.warmup_steps = len(data) // args.per_device_train_batch_size":                                      "the code divides a number by it (train.py:3), which would be another one",
+		"args.warmup_steps = len(data) // (args.per_device_train_batch_size * args.gradient_accumulation_steps)": "",
+		"print(args.per_device_train_batch_size * 2)":                                                            "",
+	} {
+		dir, _ := folder(t, map[string]string{"train.py": trainer + line + "\n"})
+		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.StrategyJob().Knobs[strategy.MicroBatchSize].Absent; got != want {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+}
+
 // TestWorkersThatDivideTheData: a dataset that gives each worker a part has other batches with another number of them.
 func TestWorkersThatDivideTheData(t *testing.T) {
 	const loop = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\np.add_argument('--batch-size', type=int, default=4)\na = p.parse_args()\n" +

@@ -106,6 +106,7 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 			r.doubtPrecision(plan, knobs)
 			r.doubtReplaced(plan, knobs)
 			r.keepWorkers(knobs)
+			r.keepComputed(knobs)
 			p.plan, p.knobs = plan, knobs
 			return nil
 		}),

@@ -86,7 +86,7 @@ func (s Inspected) count(c recipeChoice) (processes, error) {
 	case said && n > mostRanks:
 		return processes{}, errext.Errorf("set nproc_per_node to the number of GPUs of a node", "nproc_per_node is %d: gpurun starts at most %d ranks on a node", n, mostRanks)
 	case said:
-		p = processes{Ranks: n, Plain: n == 1 && l.Launcher.Alone, WhyRanks: l.told(n)}
+		p = processes{Ranks: n, Plain: n == 1 && l.Launcher.Alone, WhyRanks: l.given(n)}
 	case l.NprocPerNode == "gpu" && s.GPUs.Count == 0:
 		return processes{}, errext.Errorf("set CUDA_VISIBLE_DEVICES, or ask for a number of processes", "nproc_per_node is \"gpu\", and no GPU is visible")
 	case l.NprocPerNode == "gpu":
@@ -105,10 +105,10 @@ func (s Inspected) count(c recipeChoice) (processes, error) {
 	return s.together(p)
 }
 
-// told is the reason for a given number of ranks of a node.
-func (l LaunchSettings) told(n int) string {
+// given is the reason for a given number of ranks of a node.
+func (l LaunchSettings) given(n int) string {
 	if w := l.Launcher.Wrapper; w != "" && w != "torchrun" {
-		return fmt.Sprintf("%s is told %d for each node", w, n)
+		return fmt.Sprintf("%s starts %d on each node", w, n)
 	}
 	return fmt.Sprintf("nproc_per_node is %d", n)
 }

@@ -137,9 +137,9 @@ func TestOneProcessMayStartRanks(t *testing.T) {
 		"trains alone": {"import torch\n", ""},
 		"spawns":       {"import torch.multiprocessing as mp\nmp.spawn(main, nprocs=4)\n", "train.py starts its ranks itself, by mp.spawn"},
 		"starts processes that join": {"import torch.distributed as dist\nimport torch.multiprocessing as mp\ndef run():\n    dist.init_process_group('nccl')\nmp.Process(target=run).start()\n",
-			"train.py starts processes by Process, and train.py calls init_process_group"},
+			"train.py starts processes by torch.multiprocessing.Process, and train.py calls init_process_group"},
 		"only joins":        {"import torch.distributed as dist\ndist.init_process_group('nccl')\n", ""},
-		"Lightning":         {"import pytorch_lightning as pl\npl.Trainer(gpus=8)\n", "imports pytorch_lightning, which starts one for each device"},
+		"Lightning":         {"import pytorch_lightning as pl\npl.Trainer(gpus=8)\n", "imports pytorch_lightning, which can start one for each device"},
 		"another framework": {"from transformers import Trainer\n", ""}, // it starts none
 	} {
 		got := counted(t, 2, map[string]string{"train.py": test.script}, "", "python3", "train.py")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -262,7 +263,7 @@ func (s Inspected) normOfNamedClass(recipe string) string {
 	if recipe != "lightning" {
 		return ""
 	}
-	if at := s.first(batchNorm()); at != "" {
+	if at := s.first(batchNorm(), nil); at != "" {
 		return script.HasBatchNorm(at)
 	}
 	return ""
@@ -350,6 +351,25 @@ func (r Resolved) doubtPrecision(plan strategy.Plan, knobs map[strategy.Knob]str
 	knobs[strategy.Precision] = own
 }
 
+// keepComputed refuses another micro batch where the job's code divides a number by the framework's argument, as for the
+// steps of a warmup, and not by the accumulation: gpurun would change that number, too.
+func (r Resolved) keepComputed(knobs map[strategy.Knob]strategy.Range) {
+	own, recipe := knobs[strategy.MicroBatchSize], r.recipe.Knobs[strategy.MicroBatchSize]
+	if own.Absent != "" || recipe.Own || r.recipe.Name == script.RecipeName {
+		return
+	}
+	for _, name := range recipe.Attributes() {
+		by := regexp.MustCompile(`/[ \t]*\(?[ \t]*[\w.]+\.` + regexp.QuoteMeta(name) + `\b.*`)
+		if at := r.first(by, accumulates()); at != "" {
+			own.Absent = "the code divides a number by it (" + at + "), which would be another one"
+			knobs[strategy.MicroBatchSize] = own
+			return
+		}
+	}
+}
+
+var accumulates = lazy.Regexp(`(?i)accum`)
+
 // ownShares matches code that divides a dataset among the loader's workers.
 var ownShares = lazy.Regexp(`\bget_worker_info\(`)
 
@@ -361,7 +381,7 @@ func (r Resolved) keepWorkers(knobs map[strategy.Knob]strategy.Range) {
 	if own.Absent != "" || named {
 		return
 	}
-	if at := r.first(ownShares()); at != "" {
+	if at := r.first(ownShares(), nil); at != "" {
 		own.Absent = "the dataset divides its samples among the workers (" + at + "): with another number the batches would have others"
 		knobs[strategy.DataloaderWorkers] = own
 	}

@@ -109,6 +109,11 @@ type Setting struct {
 	Reason string
 }
 
+// OnlyBounded reports whether an entry has a minimum, and no place: it is for the setting that is found without it.
+func (k Knob) OnlyBounded() bool {
+	return k.Min > 0 && k.Places == nil && k.Absent == "" && k.Global == nil && k.Scope == ""
+}
+
 // A Condition is a property of the user's command that prevents a change of a knob, or of some of
 // its values.
 type Condition struct {

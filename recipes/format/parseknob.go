@@ -65,6 +65,7 @@ func (n *keyTable) knobAt(k strategy.Knob) Knob {
 		switch {
 		case several && weaker:
 			inner.fault("alternatives", "a knob has either places, which agree, or alternatives")
+		case len(v) == 1 && knob.Min > 0: // of the setting that is found without an entry
 		case !several && !weaker && knob.Absent == "" && knob.Global == nil:
 			knob.Places = []Place{inner.place()}
 		}

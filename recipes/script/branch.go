@@ -16,10 +16,12 @@ func (s *Analysis) taken() {
 		}
 		return omitted
 	})
-	s.facts.Steps = slices.DeleteFunc(slices.Clone(s.facts.Steps), func(u use) bool {
-		_, omitted := s.refuted(u.Branches)
-		return omitted
-	})
+	for _, uses := range []*[]use{&s.facts.Overlays, &s.facts.Steps, &s.facts.Unlike} {
+		*uses = slices.DeleteFunc(slices.Clone(*uses), func(u use) bool {
+			_, omitted := s.refuted(u.Branches)
+			return omitted
+		})
+	}
 	for i, l := range s.facts.Loaders {
 		s.facts.Loaders[i].Batch, s.facts.Loaders[i].Workers = s.possible(l.Batch), s.possible(l.Workers)
 	}
@@ -175,7 +177,7 @@ func (s *Analysis) mentioned(key []string) bool {
 func (s *Analysis) given(t target) (is any, known bool) {
 	first, words := t.settings[0], 0
 	for i, word := range s.argv {
-		if head := bare(word); i > 0 && strings.HasPrefix(word, "--") && slices.ContainsFunc(first.Options, func(o string) bool { return strings.HasPrefix(bare(o), head) }) {
+		if head := bare(word); i > 0 && strings.HasPrefix(word, "--") && !s.isOther(word, first) && slices.ContainsFunc(first.Options, func(o string) bool { return strings.HasPrefix(bare(o), head) }) {
 			words++
 		}
 	}
@@ -193,6 +195,14 @@ func (s *Analysis) given(t target) (is any, known bool) {
 		return n, err == nil && (first.Type == "int" || first.Type == "float")
 	}
 	return first.Default, !slices.ContainsFunc(t.settings, func(one Argument) bool { return !one.Known || one.Default != first.Default })
+}
+
+// isOther reports whether a word is the whole name of another argument.
+func (s *Analysis) isOther(word string, than Argument) bool {
+	head, _, _ := strings.Cut(word, "=")
+	return slices.ContainsFunc(s.facts.Settings, func(one Argument) bool {
+		return slices.Contains(one.Options, head) && !slices.Contains(than.Options, head)
+	})
 }
 
 // scalar is the text or the number of the file at a key.

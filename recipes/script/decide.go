@@ -200,7 +200,7 @@ func (s *Analysis) reaching(k strategy.Knob, loaders []loader, what func(loader)
 func (s *Analysis) microBatch() *FoundKnob {
 	const k = strategy.MicroBatchSize
 	train := s.training()
-	batches := slices.DeleteFunc(slices.Clone(train), func(l loader) bool { return l.Batch.none() }) // whole batches come from elsewhere
+	batches := slices.DeleteFunc(slices.Clone(train), func(l loader) bool { return l.Batch.none() || l.Batch.Const.value == 0.0 }) // whole batches come from elsewhere
 	if own := slices.DeleteFunc(slices.Clone(batches), s.evaluates); len(own) > 0 {
 		batches = own
 	}
@@ -267,7 +267,11 @@ func evidence(t target, how string, at location) string {
 // training are the loaders that training reads from.
 func (s *Analysis) training() []loader {
 	var train, unknown []loader
+	trains := slices.ContainsFunc(s.facts.Loaders, func(l loader) bool { return l.Loop != "other" && l.role() != "eval" })
 	for _, l := range s.facts.Loaders {
+		if l.Loop == "other" && trains {
+			continue // for a picture of some samples, or their mean
+		}
 		switch l.role() {
 		case "train":
 			train = append(train, l)
@@ -326,7 +330,7 @@ func (s *Analysis) doubtOf(k strategy.Knob, t target, anyName bool) string {
 		return fmt.Sprintf("%s is a name that gpurun does not know for a %s", t.name(), called[k])
 	}
 	if t.settings == nil && k == strategy.MicroBatchSize && ofSum().MatchString(t.word()) {
-		return t.name() + " counts the samples of all ranks, by its name"
+		return t.name() + " counts the samples of all GPUs, by its name"
 	}
 	return ""
 }
@@ -346,16 +350,14 @@ func (s *Analysis) equivalent(micro, accumulation *FoundKnob) {
 		micro.Refusal = notRead + s.facts.Unread
 		return
 	}
-	if why := s.unequal(accumulation, micro); why != "" {
-		if plain, floor := strings.CutSuffix(why, bounded); floor && accumulation == nil {
-			why = plain + boundedAlone
-		}
-		micro.Refusal = why
-		return
+	why := s.unequal(accumulation, micro)
+	plain, floor := strings.CutSuffix(why, bounded)
+	if at, follows := s.rateFollows(micro.target, accumulation); follows && (why == "" || floor) {
+		why = fmt.Sprintf("the learning rate is computed from it (%s), and would change with it", at)
+	} else if floor && accumulation == nil {
+		why = plain + boundedAlone
 	}
-	if at, follows := s.rateFollows(micro.target, accumulation); follows {
-		micro.Refusal = fmt.Sprintf("the learning rate is computed from it (%s), and would change with it", at)
-	}
+	micro.Refusal = why
 }
 
 // rateFollows reports whether a learning rate is computed from the micro batch, and not from the

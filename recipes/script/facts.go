@@ -161,7 +161,8 @@ type use struct {
 	Value   value    `json:"value"`
 	Path    value    `json:"path"`
 	Of      []int    `json:"of"` // the settings that it may change; nil: all
-	// Branches are the conditions under which a step of an optimizer is made, or a file loaded.
+	// Branches are the conditions under which it runs, of an optimizer's step, of what loads a file, and of what makes a
+	// batch more than its samples.
 	Branches []branch `json:"branches"`
 }
 
@@ -174,6 +175,7 @@ type loader struct {
 	Sampler  string `json:"sampler"`
 	Shuffle  *bool  `json:"shuffle"`
 	Role     string `json:"role"`
+	Loop     string `json:"loop"` // "train" or "other": what reads its batches, if it is known
 	Batch    value  `json:"batch"`
 	Sliced   bool   `json:"sliced"` // the batch is the width of the slices of a training loop, whatever its name is
 	Workers  value  `json:"workers"`

@@ -171,7 +171,7 @@ func TestReasonsHaveNoGaps(t *testing.T) {
 		"all that a function gets": {script("min(args.size, args.most, len(data))"), "", micro, why + "computed from --size: min(--size, --most, len(data))"},
 		"all alternatives":         {script("int(args.size if big else args.most)"), "", micro, why + "computed: int(--size or --most)"},
 		"unpacked keywords":        {script("number // ranks()"), "", micro, why + "computed: a value of words // ranks()"},
-		"a file that is not known": {script("cfg['train']['size']"), "", micro, why + "train.size of a file whose path was not followed"},
+		"a file that is not known": {script("cfg['train']['size']"), "", micro, why + "train.size of a configuration that was not followed"},
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/recipes/format"
 )
@@ -19,7 +20,7 @@ type Joining struct {
 }
 
 // spawners are frameworks that start the ranks of a script themselves.
-var spawners = []string{"ultralytics", "detectron2.engine.launch", "ray.train", "torch.multiprocessing.spawn"}
+var spawners = []string{"ultralytics.YOLO", "ultralytics.RTDETR", "detectron2.engine.launch", "ray.train", "torch.multiprocessing.spawn"}
 
 // deviceRanks are frameworks whose Trainer starts a rank for each of its devices, if nobody has started one.
 var deviceRanks = []string{"lightning", "pytorch_lightning", "lightning_fabric"}
@@ -73,17 +74,21 @@ func OwnRanks(sources []format.Source, code format.ScriptCode) string {
 	for _, name := range deviceRanks {
 		for _, s := range sources {
 			if imports(s, name) {
-				return path.Base(s.Path) + " imports " + name + ", which starts one for each device that it is given"
+				return path.Base(s.Path) + " imports " + name + ", which can start one for each device"
 			}
 		}
 	}
 	joins := slices.IndexFunc(code, func(file format.CodeFile) bool { return file.Joins != "" })
 	starts := slices.IndexFunc(code, func(file format.CodeFile) bool { return file.Starts != "" })
-	switch j, _ := Joins(sources, code); {
+	switch j, joined := Joins(sources, code); {
 	case j.Spawns:
 		return j.By
+	case !joined && len(code) > 0 && code[0].Runs != "" && !Torch(sources):
+		return path.Base(code[0].Path) + " runs other programs, by " + code[0].Runs
 	case joins >= 0 && starts >= 0:
 		return fmt.Sprintf("%s starts processes by %s, and %s calls %s", path.Base(code[starts].Path), code[starts].Starts, path.Base(code[joins].Path), code[joins].Joins)
+	case starts >= 0 && strings.HasPrefix(code[starts].Starts, "torch."):
+		return fmt.Sprintf("%s starts processes by %s", path.Base(code[starts].Path), code[starts].Starts)
 	}
 	return ""
 }

@@ -11,10 +11,10 @@ import (
 )
 
 // bounded explains how a user can allow a smaller micro batch anyway.
-const bounded = "; to allow it, write how small it may be in train.toml: min = … for micro_batch_size in [knobs]"
+const bounded = "; to allow it, write how small it may be in train.toml: [knobs] micro_batch_size = { min = … }"
 
 // boundedAlone ends it for a script that accumulates no gradients.
-const boundedAlone = "; to allow it, the script needs gradient accumulation, which gpurun init --patch adds, and train.toml how small it may be: min = … for micro_batch_size in [knobs]"
+const boundedAlone = "; to allow it, the script needs gradient accumulation, which gpurun init --patch adds where it recognises the training loop, and train.toml how small it may be: [knobs] micro_batch_size = { min = … }"
 
 // Against is the condition that a training speaks against any change of a knob.
 func Against(reason string) format.Condition {
@@ -26,8 +26,10 @@ func Against(reason string) format.Condition {
 }
 
 // HasBatchNorm is the reason against a smaller micro batch of a job whose code has BatchNorm at a place.
-func HasBatchNorm(place string) string {
-	return fmt.Sprintf("the code has BatchNorm (%s): in training mode it takes the statistics of one micro batch, whatever is accumulated", place) + bounded
+func HasBatchNorm(place string) string { return hasBatchNorm(place) + bounded }
+
+func hasBatchNorm(place string) string {
+	return fmt.Sprintf("the code has BatchNorm (%s): in training mode it takes the statistics of one micro batch, whatever is accumulated", place)
 }
 
 // unknownLoss is the reason why the class of a job with an unknown loss is not exact.
@@ -104,28 +106,39 @@ func (s *Analysis) Unequal(computed bool) string {
 	return ""
 }
 
-// unequal is the reason why a batch is more than the sum of its samples. Statements that the gate
+// unequal is the reason why a batch is more than the sum of its samples, first one that no minimum of the user allows.
+// Statements that the gate
 // of the accumulation covers run once per step; nil is the gate of a framework.
 func (s *Analysis) unequal(accumulation, micro *FoundKnob) string {
 	var covered map[int]bool
 	if accumulation != nil && micro != nil {
 		covered = s.covered(accumulation, micro)
 	}
+	allowed, kinds := []string{}, map[string]bool{}
 	for _, u := range s.facts.Unlike {
+		why := ""
 		switch {
-		case u.Kind == "norm":
-			return HasBatchNorm(fmt.Sprint(u.location))
-		case u.Kind == "models":
-			return fmt.Sprintf("the model of %s (%s) may have BatchNorm, with the statistics of one micro batch", u.Text, u.location) + bounded
 		case u.Kind == "pairs":
 			return fmt.Sprintf("the loss compares the samples of one micro batch with each other (%s): in smaller ones each has fewer to be compared with", u.location)
-		case u.Kind == "state" && !covered[u.ID]:
-			return fmt.Sprintf("each micro batch updates what later ones use (%s: %s)", u.location, u.Text) + bounded
 		case u.Kind == "optimizers":
 			return fmt.Sprintf("two optimizers make steps in one loop, as for a GAN (%s: %s)", u.location, u.Text)
+		case u.Kind == "norm":
+			why = hasBatchNorm(fmt.Sprint(u.location))
+		case u.Kind == "models":
+			why = fmt.Sprintf("the model of %s (%s) may have BatchNorm, with the statistics of one micro batch", u.Text, u.location)
+		case u.Kind == "first":
+			why = fmt.Sprintf("the first micro batch sets what later ones use (%s: %s)", u.location, u.Text)
+		case u.Kind == "state" && !covered[u.ID]:
+			why = fmt.Sprintf("each micro batch updates what later ones use (%s: %s)", u.location, u.Text)
+		}
+		if why != "" && !kinds[u.Kind] {
+			allowed, kinds[u.Kind] = append(allowed, why), true
 		}
 	}
-	return ""
+	if len(allowed) == 0 {
+		return ""
+	}
+	return strings.Join(allowed, "; ") + bounded
 }
 
 // roots lists the expressions that are backpropagated; in a job whose gate makes the steps, those

@@ -345,8 +345,8 @@ func TestSettingsThatAreNotKnobs(t *testing.T) {
 		knob   strategy.Knob
 		want   string
 	}{
-		"a total by its name":         {strings.NewReplacer(`"--batch-size", "-b"`, `"--total-batch-size"`, "args.batch_size", "args.total_batch_size").Replace(head + loop), micro, "--total-batch-size ? --total-batch-size counts the samples of all ranks, by its name"},
-		"a total by its description":  {with("samples of one GPU", "samples of all GPUs together"), micro, "--batch-size ? --batch-size counts more than one rank's samples, by its description (\"all GPUs\")"},
+		"a total by its name":         {strings.NewReplacer(`"--batch-size", "-b"`, `"--total-batch-size"`, "args.batch_size", "args.total_batch_size").Replace(head + loop), micro, "--total-batch-size ? --total-batch-size counts the samples of all GPUs, by its name"},
+		"a total by its description":  {with("samples of one GPU", "samples of all GPUs together"), micro, "--batch-size ? --batch-size counts the samples of all GPUs, by its description (\"all GPUs\")"},
 		"divided by the ranks":        {with("batch_size=args.batch_size", "batch_size=args.batch_size // world_size"), micro, "--batch-size ? the batch size of DataLoader (train.py:9): it is computed from --batch-size: --batch-size // world_size"},
 		"one of several factors":      {with("batch_size=args.batch_size", "batch_size=args.batch_size * (2 if big else 3)"), micro, "--batch-size ? the batch size of DataLoader (train.py:9): it is computed from --batch-size: --batch-size * (2 or 3)"},
 		"divided somewhere before":    {with("train_loader", "if distributed:\n    args.batch_size = int(args.batch_size / ngpus)\ntrain_loader"), micro, "--batch-size ? the batch size of DataLoader"},

@@ -182,13 +182,13 @@ func (f Facts) without(v value, factor target) (value, bool) {
 }
 
 // constantText and computedText begin, and notOpened ends, the reasons why a batch is not a setting.
-const constantText, computedText, notOpened = "it is the constant ", "it is computed", " whose path was not followed"
+const constantText, computedText, notOpened = "it is the constant ", "it is computed", " of a configuration that was not followed"
 
 // pure returns the only target whose unchanged value it is; why is the reason if there is none.
 func (f Facts) pure(v value) (t target, why string) {
 	var found []target
 	var constants []any
-	defaulted := false // a default may be replaced by what calls the function
+	defaulted, when := false, "" // a default may be replaced by what calls the function
 	for _, one := range v.alternatives() {
 		if one.none() {
 			continue
@@ -199,7 +199,7 @@ func (f Facts) pure(v value) (t target, why string) {
 				inner, devices = f.byDevices(inner)
 			}
 			if n, isNumber := inner.Const.value.(float64); inner.Const.known && !devices && isNumber && n >= 0 && n == float64(int64(n)) {
-				constants, defaulted = append(constants, inner.Const.value), defaulted || inner.Default == true
+				constants, defaulted, when = append(constants, inner.Const.value), defaulted || inner.Default == true, one.under()
 				continue
 			}
 			t, ok := f.single(inner)
@@ -217,7 +217,7 @@ func (f Facts) pure(v value) (t target, why string) {
 		if defaulted {
 			return target{}, fmt.Sprintf("no call was found that passes one, and the default is %v", constants[0])
 		}
-		return target{}, constantText + fmt.Sprint(constants[0])
+		return target{}, constantText + fmt.Sprint(constants[0]) + when
 	case len(found) == 0:
 		return target{}, "it is not known where it comes from"
 	case len(found) > 1:
@@ -229,6 +229,16 @@ func (f Facts) pure(v value) (t target, why string) {
 		return target{}, fmt.Sprintf("besides %s the code gives it the constant %v", t.name(), constants[0])
 	}
 	return t, ""
+}
+
+// under describes a condition under which the code gives a value; empty for none.
+func (v value) under() string {
+	for _, b := range v.When {
+		if b.Holds && !b.Before {
+			return " if " + b.Text
+		}
+	}
+	return ""
 }
 
 // mostText is the length up to which a reason has the text of a value.
@@ -252,7 +262,7 @@ func (f Facts) explain(v, all value) string {
 		return fmt.Sprintf("%v is not a whole number", v.Const.value)
 	}
 	if v.File != nil && len(v.Path) > 0 {
-		return "it is " + f.text(v) + notOpened
+		return "it is " + strings.Join(v.Path, ".") + notOpened
 	}
 	if text := f.text(v); len(text) > mostText {
 		return computedText + " from several values"

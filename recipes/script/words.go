@@ -45,10 +45,10 @@ const countsMore = " counts "
 // batches, by its name or help; empty if it does not.
 func (s Argument) countsAll() string {
 	if ofSum().MatchString(strings.ToLower(s.Dest)) {
-		return fmt.Sprintf("%s counts the samples of all ranks, by its name", s.Options[0])
+		return fmt.Sprintf("%s counts the samples of all GPUs, by its name", s.Options[0])
 	}
 	if found := ofAll().FindString(s.Help); found != "" && !ofOne().MatchString(s.Help) && !ofOne().MatchString(s.Dest) {
-		return fmt.Sprintf("%s counts more than one rank's samples, by its description (%q)", s.Options[0], found)
+		return fmt.Sprintf("%s counts the samples of all GPUs, by its description (%q)", s.Options[0], found)
 	}
 	return ""
 }
@@ -125,6 +125,8 @@ func (l loader) maker() string {
 		return "the slices of " + l.Data
 	case "range":
 		return "the loop over the samples"
+	case "randint":
+		return "the samples that randint draws"
 	case "draw":
 		return "the samples drawn for each step"
 	}

@@ -169,7 +169,7 @@ class Surface:
         self.nodes = library + preorder([s for s in tree.body if is_main(s)])
         self.names, self.imports, self.assigned = CALLED | set(names), {}, {}
         self.found = {"path": path, "calls": [], "classes": [], "options": [], "defaults": {}, "open": False, "exact": False, "aliases": {},
-                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "starts": "", "pipeline": False}
+                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "starts": "", "runs": "", "pipeline": False}
         for node in self.nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.imported(node)
@@ -277,6 +277,10 @@ class Surface:
             self.found["spawns"] = self.found["spawns"] or spawns.group(1)
         if name == "Process" and "target" in words or name == "Popen":
             self.found["starts"] = name
+        if name == "Process" and any(whole.startswith("torch.multiprocessing") for whole in self.imports.get(full.split(".")[0], [])):
+            self.found["starts"] = "torch.multiprocessing.Process"
+        if full == "os.system" or full.startswith("subprocess.") and name in ("run", "call", "check_call", "Popen"):
+            self.found["runs"] = full
         self.found["pipeline"] = self.found["pipeline"] or name == "PipelineModule"
         self.found["exact"] = self.found["exact"] or constant(words.get("allow_abbrev")) == (False, True)
         if "schedule" not in self.found and SCHEDULERS.match(name):

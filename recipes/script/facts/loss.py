@@ -803,9 +803,14 @@ class Loss(Rows):
             sides = node.left, node.comparators[0]
         elif name in ("cosine_similarity", "eq", "pairwise_distance") and len(node.args) > 1:
             sides = node.args[0], node.args[1]
-        if sides and {self.widened(s) for s in sides} == {0, 1} and all(self.samples(s, scope) for s in sides):
+        if sides and {self.widened(s) for s in sides} == {0, 1} and all(self.samples(s, scope) and not self.counts_up(s, scope) for s in sides):
             return text(node)[:60]
         return ""
+
+    def counts_up(self, node, scope):
+        """Whether a widened tensor has numbers in order, as the positions that a mask compares with lengths."""
+        base = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node.value if isinstance(node, ast.Subscript) else node
+        return any(isinstance(one, ast.Call) and last(one.func) in ("arange", "range", "linspace") for one in self.one_step(base, scope))
 
     def widened(self, node):
         """The position, among the first two dimensions, at which one is added."""
@@ -943,25 +948,27 @@ class Loss(Rows):
     def states(self):
         found = []
         for scope in self.forwards():
+            once = re.match(r"_?(ddi|init)", scope.name or "") or any(re.search(r"init|ddi", b["text"]) for b in self.branches(scope.node.body[0], scope))
             for node in walk(scope.node):
                 if self.keeps(node, scope.cls) or isinstance(node, ast.For) and self.is_state(node):
                     what = text(node)[:60] if isinstance(node, (ast.Assign, ast.Call)) else "for %s in %s" % (text(node.target), text(node.iter)[:40])
-                    found.append({"kind": "state", "id": 0, "file": scope.file.path, "line": node.lineno, "text": what})
+                    found.append({"kind": "first" if once else "state", "id": 0, "file": scope.file.path, "line": node.lineno, "text": what, "branches": self.branches(node, scope)})
         for scope, nodes in self.micro_batches():
             for node in nodes:
                 if self.is_state(node) and id(node) not in self.synchronized(scope):
                     what = text(node)[:60] if not isinstance(node, ast.For) else "for %s in %s" % (text(node.target), text(node.iter)[:40])
-                    found.append({"kind": "state", "id": node.lineno * 1000 + node.col_offset, "file": self.owner(node, scope), "line": node.lineno, "text": what})
+                    found.append({"kind": "state", "id": node.lineno * 1000 + node.col_offset, "file": self.owner(node, scope), "line": node.lineno, "text": what, "branches": self.branches(node, self.place_of(node, scope))})
         return found[:10]
 
     def owner(self, node, scope):
         """The file of a statement that a loop runs, perhaps in a function that it calls."""
+        return self.place_of(node, scope).file.path
+
+    def place_of(self, node, scope):
+        """The scope of a statement that a loop of a scope runs."""
         if id(node) in self.paths(scope):
-            return scope.file.path
-        for s in self.live:
-            if id(node) in self.paths(s):
-                return s.file.path
-        return scope.file.path
+            return scope
+        return next((s for s in self.live if id(node) in self.paths(s)), scope)
 
     def adversaries(self):
         """Two optimizers that make steps in one loop, each after a separate backward pass."""

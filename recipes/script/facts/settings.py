@@ -28,27 +28,49 @@ class Settings(Values):
     def overlay(self):
         """Finds the files that give settings: defaults of a parser, or later changes of the
         arguments."""
-        found = [("default", k.value, s, c) for c, s in self.calls.get("set_defaults", []) for k in c.keywords if k.arg is None]
-        found += [("default", None, s, c) for name, all_of in self.classes.items() if any("Tap" in d["bases"] for d in all_of) for c, s in self.calls.get(name, []) if any(k.arg == "config_files" for k in c.keywords)]
-        for name in ("parse_json_file", "parse_yaml_file"):
-            found += [("whole", c.args[0], s, c) for c, s in self.calls.get(name, []) if c.args]
-        for c, s in self.calls.get("setattr", []):
-            if len(c.args) == 3 and not constant(c.args[1])[1] and self.is_namespace(c.args[0], s):
-                found.append(("over", next((loop.iter.func.value for loop in s.fors if isinstance(loop.iter, ast.Call) and last(loop.iter.func) == "items" and any(n is c for n in walk(loop))), None), s, c))
-        for c, s in self.calls.get("update", []):
-            base = c.func.value if isinstance(c.func, ast.Attribute) else None
-            inner = base.args[0] if isinstance(base, ast.Call) and last(base.func) == "vars" and base.args else base.value if isinstance(base, ast.Attribute) and base.attr == "__dict__" else None
-            if inner is not None and c.args and self.is_namespace(inner, s):
-                found.append(("over", c.args[0], s, c))
-        for kind, node, scope, call in found[:WIDTH]:
-            value = self.value(node, scope) if node is not None else None
-            changed = call.args[0] if last(call.func) == "setattr" else call.func.value.args[0] if isinstance(getattr(call.func, "value", None), ast.Call) and call.func.value.args else getattr(getattr(call.func, "value", None), "value", None)
+        for kind, node, scope, place, changed in self.replacements()[:WIDTH]:
+            value, of = self.value(node, scope) if node is not None else None, None
             if kind == "whole":
                 kind, value = "over", {"file": plain(opened(value)), "path": []}
-            if not (value and ("namespace" in value or "literal" in value)) and not adds_only(call):
-                self.overlays.append({"kind": kind, "file": scope.file.path, "line": call.lineno, "value": plain(value), "of": self.belonging(changed, scope) if kind == "over" else None})
+            elif kind == "over":
+                of = self.belonging(changed, scope)
+            keys = self.keys_of(value)
+            if keys is not None:
+                of = [n for n in (of if of is not None else range(len(self.settings))) if self.settings[n]["dest"] in keys]
+            if not (value and "namespace" in value) and of != [] and not adds_only(place):
+                self.overlays.append({"kind": kind, "file": scope.file.path, "line": place.lineno, "value": plain(value), "of": of, "branches": self.branches(place, scope)})
         self.memo.clear()
         self.all = 0
+
+    def replacements(self):
+        """The places that may change arguments: the kind, the expression with the values, the scope, the node, and the
+        namespace."""
+        found = [("default", k.value, s, c, None) for c, s in self.calls.get("set_defaults", []) for k in c.keywords if k.arg is None]
+        found += [("default", None, s, c, None) for name, all_of in self.classes.items() if any("Tap" in d["bases"] for d in all_of) for c, s in self.calls.get(name, []) if any(k.arg == "config_files" for k in c.keywords)]
+        for name in ("parse_json_file", "parse_yaml_file"):
+            found += [("whole", c.args[0], s, c, None) for c, s in self.calls.get(name, []) if c.args]
+        for c, s in self.calls.get("setattr", []):
+            if len(c.args) == 3 and not constant(c.args[1])[1] and self.is_namespace(c.args[0], s):
+                found.append(("over", pairs_around(c, s), s, c, c.args[0]))
+        for c, s in self.calls.get("update", []):
+            inner = namespace_of(c.func.value) if isinstance(c.func, ast.Attribute) else None
+            if inner is not None and c.args and self.is_namespace(inner, s):
+                found.append(("over", c.args[0], s, c, inner))
+        for target, s in self.indexed:
+            inner = namespace_of(target.value)
+            if inner is not None and self.is_namespace(inner, s):
+                found.append(("over", pairs_around(target, s), s, target, inner))
+        return found
+
+    def keys_of(self, value):
+        """The keys of dictionaries that are written out; None for another value."""
+        keys = set()
+        for one in (value.get("any", [value]) if value else [None]):
+            node = one["literal"][0] if one and "literal" in one else None
+            if not isinstance(node, ast.Dict) or not all(k is not None and isinstance(constant(k)[0], str) for k in node.keys):
+                return None
+            keys |= {constant(k)[0] for k in node.keys}
+        return keys
 
     def is_namespace(self, node, scope):
         value = self.value(node, scope)
@@ -221,6 +243,22 @@ class Settings(Values):
                     self.configured[scope.node] = {"instance": text(annotation)}
             elif full.endswith(".command") and any(m[0] == "typer" or m[1] == "typer" for m in scope.file.imports.values()):
                 self.take_function(scope, "typer")
+
+
+def namespace_of(node):
+    """The object of obj.__dict__ and of vars(obj); None for another expression."""
+    if isinstance(node, ast.Call) and last(node.func) == "vars" and node.args:
+        return node.args[0]
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "__dict__" else None
+
+
+def pairs_around(node, scope):
+    """What the loop around a node takes its names and values from; None if it is not known."""
+    for loop in scope.fors:
+        if isinstance(loop.iter, ast.Call) and last(loop.iter.func) == "items" and isinstance(loop.iter.func, ast.Attribute) and any(n is node for n in walk(loop)):
+            inner = namespace_of(loop.iter.func.value)
+            return loop.iter.func.value if inner is None else inner
+    return None
 
 
 def adds_only(call):

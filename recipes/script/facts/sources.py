@@ -4,7 +4,7 @@
 DEPTH, STEPS, ALL, WIDTH, LARGEST = 24, 600, 20000, 12, 400
 CONDITIONS = 24  # the parts of the conditions that a value keeps
 NEAREST = 4  # conditions before a statement that count
-UNCONDITIONAL = "name", "literal", "instance", "class", "namespace", "merged"  # the values without conditions
+UNCONDITIONAL = "literal", "instance", "class", "namespace", "merged"  # the values without conditions
 LABELS = {"when", "size"}  # what belongs to the place of a value
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda
 PARSES = "parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_intermixed_args", "parse_args_and_config", "parse_sys_args"
@@ -82,6 +82,7 @@ class Sources:
         self.memo = {}
         self.read = set()  # names, keys and attributes that are read somewhere
         self.named_times = collections.Counter()  # how often a name is read
+        self.indexed = []  # what is assigned to an item whose key is not written out, and the scope
         self.idle = []  # the calls that would read a command line in code that does not run
         self.testing = set()  # the conditions that are being read
         for n, source in enumerate(sources):
@@ -283,6 +284,8 @@ class Sources:
             self.stores.setdefault(target.attr, []).append((value, scope, text(target.value)))
         elif isinstance(target, ast.Subscript):
             key, known = constant(index(target))
+            if not known:
+                self.indexed.append((target, scope))
             if known and isinstance(key, str):
                 self.stores.setdefault(key, []).append((value, scope, text(target.value)))
 

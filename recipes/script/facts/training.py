@@ -606,7 +606,20 @@ class Training(Settings):
                 if sizes and self.backward_in(loop.body):
                     found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
                                   "local": False, "batch": plain(self.value(sizes[0], scope)), "workers": {"name": "absent"}, "sliced": text(sizes[0]) in [text(w) for w in widths(loop)], "branches": self.branches(loop, scope)})
+        for one in found:
+            one["loop"] = self.read_by(one)
         return found or self.drawn_samples()
+
+    def read_by(self, loader):
+        """What reads the batches of a loader, by a loop over its name in the same file: "train" for one with a backward
+        pass, "other" for one without; empty if it is not known."""
+        name, found = loader["target"], set()
+        loops = self.once_known("loops", lambda: [(s.file.path, loop) for s in self.live for loop in s.fors])
+        for path, loop in loops if name.isidentifier() else []:
+            over = loop.iter.args[0] if isinstance(loop.iter, ast.Call) and last(loop.iter.func) in ("enumerate", "tqdm") and loop.iter.args else loop.iter
+            if path == loader["file"] and isinstance(over, ast.Name) and over.id == name:
+                found.add("train" if self.backward_in(loop.body) else "other")
+        return found.pop() if len(found) == 1 else ""
 
     def default_is_one(self, name, call, scope):
         """Whether a call is of PyTorch's DataLoader, or of one that is made from it: not a function of that name, and
@@ -761,7 +774,8 @@ class Training(Settings):
                 elif name in ("makedirs", "mkdir") and (call.args or isinstance(call.func, ast.Attribute)):
                     if constant(words.get("exist_ok", ast.Constant(value=False)))[0] is not True and not self.guarded(call):
                         path = call.args[0] if call.args and full.startswith("os.") else call.func.value if isinstance(call.func, ast.Attribute) else call.args[0]
-                        made.append(dict(where, value=plain(self.value(path, scope))))
+                        if not any(last(c.func) == "rmtree" and c.args and text(c.args[0]) == text(path) for c in scope.calls):
+                            made.append(dict(where, value=plain(self.value(path, scope))))
         restored = any(last(c.func) == "load_state_dict" and re.search(r"opt", text(c.func), re.I) for calls in self.calls.values() for c, _ in calls)
         return saved, loaded, made, restored
 
@@ -806,7 +820,7 @@ class Training(Settings):
                     if any("arange" in str(v.get("name", "")) for v in (target.get("any", [target]) if target else [])):
                         kind = "pairs"
                 if kind and len(found) < 20:
-                    found.append({"file": scope.file.path, "line": call.lineno, "text": text(call.func)[:60], "kind": kind})
+                    found.append({"file": scope.file.path, "line": call.lineno, "text": text(call.func)[:60], "kind": kind, "branches": self.branches(call, scope)})
         return found
 
     def facts(self):

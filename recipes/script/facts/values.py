@@ -213,7 +213,7 @@ class Values(Conditions):
         elif at.cls:
             static = any(last(d) == "staticmethod" for d in at.node.decorator_list)
             for c, s in self.calls.get(name, []):
-                if isinstance(c.func, ast.Attribute):
+                if isinstance(c.func, ast.Attribute) and fits(c, at, 0 if static else 1):
                     yield c, s, 0 if static else 1
         else:
             for c, s in self.calls.get(name, []):
@@ -276,7 +276,7 @@ class Values(Conditions):
         found = self.project(of, attr, active, depth, text(base))
         if found is None:
             return None
-        if "name" in found and len(found) == 1:
+        if "name" in found and len(without(found)) == 1:
             found = {"name": text(node)}
             if CONFIG.search(last(base) or "") or isinstance(base, ast.Call) and last(base.func) in PASSED:
                 if not (of and "name" in of and of["name"].split(".")[0] in ("wandb",)):
@@ -349,7 +349,7 @@ class Values(Conditions):
             return None
         if "any" in of:
             found = [self.project(v, key, active, depth, base) for v in of["any"]]
-            said = [v for v in found if v is None or len(v) > 1 or "name" not in v]
+            said = [v for v in found if v is None or len(without(v)) > 1 or "name" not in v]
             return alternatives(said if any(v is not None for v in said) else found, key)
         if "set" in of and key == "value":
             return of
@@ -548,6 +548,8 @@ class Values(Conditions):
 
     def item(self, node, scope, active, depth):
         key, known = constant(index(node))
+        if dotted(node.value) == "os.environ":
+            return {"name": text(node)}
         if known and isinstance(key, str):
             return self.member(node.value, key, node, scope, active, depth, None)
         if known and isinstance(key, int):
@@ -577,7 +579,7 @@ class Values(Conditions):
                 return {"op": "join", "of": [plain(self.value(a, scope, active, depth)) for a in args]}
             if inner is not None:
                 return {"op": "open", "of": [plain(self.value(inner, scope, active, depth))]}
-        if name == "get" and args and isinstance(node.func, ast.Attribute):
+        if name == "get" and args and isinstance(node.func, ast.Attribute) and dotted(node.func.value) != "os.environ":
             key, known = constant(args[0])
             if known and isinstance(key, str):
                 return self.member(node.func.value, key, node, scope, active, depth, args[1] if len(args) > 1 else None)
@@ -618,6 +620,14 @@ class Values(Conditions):
             for r in f.returns[:WIDTH]:
                 found.append(self.value(r, f, active + (("call", id(f)),), depth))
         return alternatives(found, text(node)) if found else None
+
+
+def fits(call, at, ahead):
+    """Whether a call gives a method all that it needs: model.train() is no call of train(self, loader)."""
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return True
+    given = set(at.params()[ahead:][:len(call.args)]) | {k.arg for k in call.keywords}
+    return all(p in given or at.default(p) is not None for p in at.params()[ahead:])
 
 
 def chain(node):
