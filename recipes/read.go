@@ -181,7 +181,11 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 		return strategy.Range{Absent: knob.Places[0].Versions.Outside(d.Original.Packages) + " has no " + knob.Places[0].String()}
 	}
 	if knob.Given && !d.Given(knob) {
-		return strategy.Range{Absent: "the command has no " + knob.Places[0].Needs(), Told: knob.Reported}
+		why := "the command has no " + knob.Places[0].Needs()
+		if knob.Confirm { // of the script's own, which takes it
+			why += ", and its default is not known"
+		}
+		return strategy.Range{Absent: why, Told: knob.Reported}
 	}
 	places, _, reason := written(d, k, knob)
 	if reason == "" && value == "" {

@@ -60,6 +60,34 @@ func TestArgumentsOfOtherPrograms(t *testing.T) {
 	})
 }
 
+// TestDefaultsThatOtherCodeMaySet: the code of a model that is chosen by name is not read, and may set defaults.
+func TestDefaultsThatOtherCodeMaySet(t *testing.T) {
+	const micro = strategy.MicroBatchSize
+	script := func(line string) map[string]string {
+		return one(opens + "import deepspeed\np.add_argument('--batch_size', type=int, default=1)\n" + strings.ReplaceAll(line, "p)", "parser)") + "\nargs = p.parse_args()\ntrain_loader = DataLoader(data, batch_size=args.batch_size)" + learns)
+	}
+	for line, given := range map[string]bool{
+		"setter = find(name)\nsetter(p)":             true,
+		"getattr(models, name).options(p)":           true,
+		"deepspeed.add_config_arguments(p)":          false,
+		"def options(parser):\n    pass\noptions(p)": false,
+	} {
+		s := decided(t, script(line))
+		if got := s.Recipe(func(format.Recipe) string { return "" }).Knobs[micro]; got.Given != given || given != (got.Default == "") {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+}
+
+// TestBatchesOfTokens: a batch whose size another function counts has not so many samples.
+func TestBatchesOfTokens(t *testing.T) {
+	const script = opens + "from torchtext.data import BucketIterator\np.add_argument('--batch_size', type=int, default=1500)\nargs = p.parse_args()\ntrain_loader = BucketIterator(data, batch_size=args.batch_size"
+	follow(t, map[string]following{
+		"tokens":  {one(script + ", batch_size_fn=count)" + learns), "", strategy.MicroBatchSize, "--batch_size ? "},
+		"samples": {one(script + ")" + learns), "", strategy.MicroBatchSize, "--batch_size"},
+	})
+}
+
 // TestAdviceForAnUncertainSetting: an entry of [knobs] is proposed only where it would mean the setting.
 func TestAdviceForAnUncertainSetting(t *testing.T) {
 	arguments := opens + "p.add_argument('--batch_size', type=int, default=32)\nargs = p.parse_args()\n"

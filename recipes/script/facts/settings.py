@@ -39,8 +39,25 @@ class Settings(Values):
                 of = [n for n in (of if of is not None else range(len(self.settings))) if self.settings[n]["dest"] in keys]
             if not (value and "namespace" in value) and of != [] and not adds_only(place):
                 self.overlays.append({"kind": kind, "file": scope.file.path, "line": place.lineno, "value": plain(value), "of": of, "branches": self.branches(place, scope)})
+        self.unknown_defaults()
         self.memo.clear()
         self.all = 0
+
+    def unknown_defaults(self):
+        """Forgets the defaults of a parser that code which was not read is given: it may set others."""
+        if any(self.is_handed(c, s) for calls in self.calls.values() for c, s in calls):
+            for s in self.settings:
+                s["known"] = s["known"] and s["kind"] != "argparse"
+
+    def is_handed(self, call, scope):
+        """Whether a call hands a parser to a function that is known by a variable alone, as a model's own."""
+        name, root = last(call.func), call.func
+        if not any(isinstance(a, ast.Name) and re.search(r"parser$", a.id) for a in call.args) or name in self.functions or name in self.classes:
+            return False
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        variable = isinstance(root, ast.Name) and root.id not in scope.file.imports and (root.id in scope.assigned or scope.has(root.id))
+        return variable or isinstance(root, ast.Call) and last(root.func) == "getattr"
 
     def replacements(self):
         """The places that may change arguments: the kind, the expression with the values, the scope, the node, and the

@@ -565,6 +565,8 @@ class Training(Settings):
                     item["workers"] = plain(self.given(words.get("num_workers"), stars, "num_workers", scope))
                     if "batch_sampler" in words and constant(words["batch_sampler"]) != (None, True):
                         item["batch"] = plain(self.sampled(words["batch_sampler"], scope))
+                    elif "batch_size_fn" in words:  # it counts something else, such as tokens
+                        item["batch"] = {"name": text(words["batch_size_fn"])}
                     else:
                         item["batch"] = plain(self.given(batch, stars, "batch_size", scope))
                         if batch is None and item["batch"].get("name") == "absent":
