@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/gpurun/gpurun/recipes/deepspeed"
 	"github.com/gpurun/gpurun/recipes/format"
@@ -182,6 +183,9 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 	}
 	if knob.Given && !d.Given(knob) {
 		why := "the command has no " + knob.Places[0].Needs()
+		if needs := knob.Places[0].Needs(); strings.HasPrefix(needs, "-") { // --deepspeed alone names none
+			why = "the command names no file by " + needs
+		}
 		if knob.Confirm { // of the script's own, which takes it
 			why += ", and its default is not known"
 		}

@@ -66,8 +66,8 @@ const lightningLogs = "lightning_logs"
 // Settings that put Lightning's checkpoints elsewhere: in a configuration file, and in a call that takes the other
 // arguments from the command.
 var (
-	movesInFile = lazy.Regexp(`(?m)^[ \t-]*(?:default_root_dir|dirpath|save_dir)[ \t]*:[ \t]*(?:[^\sn~#]|n[^u])`)
-	movesInCall = lazy.Regexp(`(?s)from_argparse_args\(.{0,400}?\b(?:default_root_dir|logger)\s*=|\.default_root_dir\s*=[^=]|@hydra\.main\(`)
+	movesInFile = lazy.Regexp(`(?m)^[ \t-]*(?:default_root_dir|dirpath|save_dir)[ \t]*:[ \t]*(?:[^\sn~#]|n[^u])|\bWandbLogger\b`)
+	movesInCall = lazy.Regexp(`(?s)from_argparse_args\(.{0,400}?\b(?:default_root_dir|logger)\s*=|\.default_root_dir\s*=[^=]|@hydra\.main\(|\bWandbLogger\(`)
 )
 
 // movesLogs reports whether a job of Lightning has its checkpoints in another folder than by default: Hydra starts it in

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,7 +133,7 @@ func (v Survey) rungs(page *Page, out io.Writer) error {
 			barred[o.Reason] = append(barred[o.Reason], string(o.Rung))
 			continue
 		}
-		text := cmp.Or(o.Changed.String(), "changes nothing in the job")
+		text := cmp.Or(v.known(o.Changed).String(), "changes nothing in the job")
 		if o.By == string(strategy.ByHook) {
 			text += ", inside the process"
 		}
@@ -151,6 +152,17 @@ func (v Survey) rungs(page *Page, out io.Writer) error {
 		page.Printf("  – %s: %s\n", strings.Join(barred[reason], ", "), reason)
 	}
 	return nil
+}
+
+// known leaves out the present values of knobs that the job's own code may have set: only its process knows them.
+func (v Survey) known(changed strategy.Changes) strategy.Changes {
+	shown := maps.Clone(changed)
+	for _, k := range []strategy.Knob{strategy.ActivationCheckpointing, strategy.Precision, strategy.Attention} {
+		if pair, there := shown[k]; there && v.Plan[k] == "" {
+			shown[k] = [2]strategy.Value{"", pair[1]}
+		}
+	}
+	return shown
 }
 
 // measured is a measured peak in bytes, for people; empty if it is not known.

@@ -44,7 +44,7 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	for k, values := range turnedInside {
 		switch own := knobs[k]; {
 		case own.Confirm && plan[k] == "" && reason == "": // the source does not show its value
-			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
+			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: r.caveat(k)}
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
 		case plan[k] != "" && plan[k] != values[0]:
 		case against(r.Job.Argv, k) != "":
@@ -55,10 +55,7 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 			knobs[k] = own
 		default:
 			delete(plan, k) // the process reports it
-			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
-			if caveat := r.caveat(k); caveat != "" {
-				knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: caveat}
-			}
+			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: r.caveat(k)}
 		}
 	}
 }
@@ -82,7 +79,7 @@ func (r Resolved) caveat(k strategy.Knob) string {
 		}
 	case strategy.LossParts:
 		if len(r.sources()) > 0 && r.first(crossEntropy(), binary()) == "" {
-			return "refuses it without a cross entropy, and the code names none"
+			return "refuses it without a cross entropy, and the code that was read names none"
 		}
 	case strategy.ActivationCheckpointing:
 		at := r.first(checkpointing(), nil)

@@ -113,7 +113,7 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 	)
 	p.Resolved = r
 	_, warnings := p.checkpoints()
-	p.Warnings = append(p.Warnings, warnings...)
+	p.Warnings = slices.Concat(p.Warnings, warnings, r.unparsed())
 	return p, nil
 }
 

@@ -257,6 +257,14 @@ func (s Inspected) judge(ctx context.Context, c recipeChoice) (recipeChoice, err
 	return c, nil
 }
 
+// unparsed warns of a script that the job's own interpreter does not parse: it would end at once.
+func (s Inspected) unparsed() []string {
+	if code := s.reading.Code; len(code) > 0 && code[0].Failed != "" {
+		return []string{fmt.Sprintf("the job's Python does not parse %s (%s): it was written for another version, or has a mistake", s.shown(s.sourcePath), code[0].Failed)}
+	}
+	return nil
+}
+
 // normOfNamedClass is the reason against a smaller micro batch of LightningCLI, which makes the models that its files
 // name: no code calls their classes.
 func (s Inspected) normOfNamedClass(recipe string) string {

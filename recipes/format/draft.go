@@ -206,7 +206,7 @@ func (d *Draft) Value(file, at string) (any, bool, error) {
 	}
 	format, known := patch.FormatOf(file, text)
 	if !known {
-		return nil, false, fmt.Errorf("%s is neither JSON, YAML nor TOML", Shown(file))
+		return nil, false, fmt.Errorf("gpurun reads JSON, YAML and TOML, and does not know the format of %s", Shown(file))
 	}
 	value, found, err := patch.Get(format, text, at)
 	if err != nil {
@@ -223,7 +223,7 @@ func (d *Draft) setValue(file, at string, value any) error {
 	}
 	format, known := patch.FormatOf(file, text)
 	if !known {
-		return fmt.Errorf("%s is neither JSON, YAML nor TOML", Shown(file))
+		return fmt.Errorf("gpurun reads JSON, YAML and TOML, and does not know the format of %s", Shown(file))
 	}
 	next, err := patch.Set(format, text, at, value)
 	if err != nil {

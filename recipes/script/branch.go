@@ -16,7 +16,7 @@ func (s *Analysis) taken() {
 		}
 		return omitted
 	})
-	for _, uses := range []*[]use{&s.facts.Overlays, &s.facts.Steps, &s.facts.Unlike} {
+	for _, uses := range []*[]use{&s.facts.Overlays, &s.facts.Made, &s.facts.Steps, &s.facts.Unlike} {
 		*uses = slices.DeleteFunc(slices.Clone(*uses), func(u use) bool {
 			_, omitted := s.refuted(u.Branches)
 			return omitted

@@ -116,8 +116,8 @@ func (t detection) match(r format.Recipe, cmd format.Command, sources []format.S
 			return nil, false
 		}
 		for _, name := range t.Imports {
-			if anyImports(sources, name) {
-				evidence = append(evidence, who(sources[0], name)+" imports "+name)
+			if line := who(sources[0], name) + " imports " + spelled(name); anyImports(sources, name) && !slices.Contains(evidence, line) {
+				evidence = append(evidence, line)
 			}
 		}
 		for _, text := range t.Text {
@@ -133,6 +133,16 @@ func (t detection) match(r format.Recipe, cmd format.Command, sources []format.S
 }
 
 // who names the source that imports a name: the script, or its module that reads the arguments.
+// spelled is a member of a package for people, who may import it from another module of the package.
+func spelled(name string) string {
+	dot := strings.LastIndexByte(name, '.')
+	if member := name[dot+1:]; dot > 0 && strings.ToLower(member) != member {
+		root, _, _ := strings.Cut(name, ".")
+		return member + " (" + root + ")"
+	}
+	return name
+}
+
 func who(script format.Source, name string) string {
 	if imports(script, name) {
 		return "the script"

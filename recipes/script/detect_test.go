@@ -21,7 +21,7 @@ func TestDetect(t *testing.T) {
 		evidence                   []string
 	}{
 		{"from import", hfArgs, "from transformers import HfArgumentParser, Trainer\nfrom transformers import TrainingArguments\n", "", "hf-trainer", []string{
-			"the script imports transformers.HfArgumentParser", "the command has --output_dir", "the command has --per_device_train_batch_size"}},
+			"the script imports HfArgumentParser (transformers)", "the command has --output_dir", "the command has --per_device_train_batch_size"}},
 		{"import over lines", hfArgs, "from transformers import (  # all\n    AutoModel,\n    HfArgumentParser as P,\n)\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},
 		{"qualified", hfArgs, "import numpy as np, transformers as tf\np = tf.HfArgumentParser(X)\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},
 		{"continued line", hfArgs, "from transformers import Trainer, \\\n  HfArgumentParser\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},

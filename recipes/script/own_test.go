@@ -506,12 +506,14 @@ for epoch in range(10):
 ` + save
 	}
 	for name, test := range map[string]struct{ save, latest, doubt string }{
-		"a file an epoch":      {"    torch.save({'model': m, 'optimizer': o}, os.path.join(args.out, f'ckpt_{epoch}.pt'))\n", "{--out|runs}/ckpt_*.pt", ""},
-		"a state that is kept": {"    state = {'model': m, 'optimizer': o}\n    torch.save(state, '{}/last-{}.pt'.format(args.out, epoch))\n", "", "is saved"},
-		"a list of paths":      {"    paths = [args.out + '/step-%d.pt' % epoch]\n    for path in paths:\n        torch.save({'optimizer': o}, path)\n", "{--out|runs}/step-*.pt", ""},
-		"weights alone":        {"    torch.save(m.state_dict(), os.path.join(args.out, 'w.pt'))\n", "", "not where the script saves an optimizer's state"},
-		"the best beside":      {"    torch.save(dict(optimizer=o), os.path.join(args.out, 'last.pth'))\n    torch.save(dict(optimizer=o), os.path.join(args.out, 'best.pth'))\n", "{--out|runs}/last.pth", ""},
-		"two places":           {"    torch.save(dict(optimizer=o), os.path.join(args.out, 'a.pth'))\n    torch.save(dict(optimizer=o), os.path.join(args.out, 'b.pth'))\n", "", "several places"},
+		"a file an epoch":        {"    torch.save({'epoch': epoch, 'model': m, 'optimizer': o}, os.path.join(args.out, f'ckpt_{epoch}.pt'))\n", "{--out|runs}/ckpt_*.pt", ""},
+		"a state that is kept":   {"    state = {'epoch': epoch, 'model': m, 'optimizer': o}\n    torch.save(state, '{}/last-{}.pt'.format(args.out, epoch))\n", "", "is saved"},
+		"a list of paths":        {"    paths = [args.out + '/step-%d.pt' % epoch]\n    for path in paths:\n        torch.save({'optimizer': o, 'step': 1}, path)\n", "{--out|runs}/step-*.pt", ""},
+		"an epoch that is added": {"    state = {'model': m, 'optimizer': o}\n    state['epoch'] = epoch\n    torch.save(state, os.path.join(args.out, 'last.pt'))\n", "{--out|runs}/last.pt", ""},
+		"no epoch":               {"    torch.save({'model': m, 'optimizer': o}, os.path.join(args.out, 'last.pt'))\n", "", "neither an epoch nor a step (train.py:10)"},
+		"weights alone":          {"    torch.save(m.state_dict(), os.path.join(args.out, 'w.pt'))\n", "", "not where the script saves an optimizer's state"},
+		"the best beside":        {"    torch.save(dict(optimizer=o, epoch=epoch), os.path.join(args.out, 'last.pth'))\n    torch.save(dict(optimizer=o, epoch=epoch), os.path.join(args.out, 'best.pth'))\n", "{--out|runs}/last.pth", ""},
+		"two places":             {"    torch.save(dict(optimizer=o, epoch=epoch), os.path.join(args.out, 'a.pth'))\n    torch.save(dict(optimizer=o, epoch=epoch), os.path.join(args.out, 'b.pth'))\n", "", "several places"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -532,14 +534,28 @@ for epoch in range(10):
 	}
 }
 
+// TestResumeThatTheCommandRulesOut: the argument has no effect where another one, which the command has, comes first.
+func TestResumeThatTheCommandRulesOut(t *testing.T) {
+	const script = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--resume', type=str)\np.add_argument('--weights', type=str)\nargs = p.parse_args()\nif args.weights:\n    model.load_state_dict(torch.load(args.weights))\nelif args.resume:\n" +
+		"    state = torch.load(args.resume)\n    optimizer.load_state_dict(state['optimizer'])\nfor epoch in range(9):\n    torch.save({'optimizer': o, 'epoch': epoch}, 'last.pt')\n"
+	for argv, want := range map[string]string{"": "", "--weights w.pt": "what it names is not loaded (train.py:9): args.weights is true"} {
+		if r := decided(t, one(script), strings.Fields(argv)...).Resume; !strings.Contains(r.Doubt, want) || want == "" && r.Doubt != "" {
+			t.Errorf("%s: %+v", argv, r)
+		}
+	}
+}
+
 // TestFolders: a folder that must not exist prevents a second start of a script.
 func TestFolders(t *testing.T) {
 	const argument = "import argparse, os\np = argparse.ArgumentParser()\np.add_argument('--out', default='runs')\nargs = p.parse_args()\n"
 	for text, warns := range map[string]bool{
-		"os.makedirs(args.out)\n":                                       true,
-		"os.makedirs(args.out, exist_ok=True)\n":                        false,
-		"if not os.path.exists(args.out):\n    os.makedirs(args.out)\n": false,
-		"os.makedirs(os.path.join(args.out, stamp))\n":                  false,
+		"os.makedirs(args.out)\n":                                                           true,
+		"os.makedirs(args.out, exist_ok=True)\n":                                            false,
+		"if not os.path.exists(args.out):\n    os.makedirs(args.out)\n":                     false,
+		"if os.path.exists(args.out):\n    raise ValueError\n":                              true,
+		"if os.path.exists(args.out):\n    load(args.out)\n":                                false,
+		"if os.path.isdir(args.out):\n    shutil.rmtree(args.out)\nos.makedirs(args.out)\n": false,
+		"os.makedirs(os.path.join(args.out, stamp))\n":                                      false,
 	} {
 		if got := (decided(t, map[string]string{"train.py": argument + text})).warned(); got != warns {
 			t.Errorf("%q warns: %v", text, got)

@@ -46,10 +46,18 @@ func (s *Analysis) resumption() Continuation {
 		r.Doubt = argument.Options[0] + " was found, but nothing that loads an optimizer's state"
 		return r
 	}
+	if why := s.notLoaded(argument); why != "" {
+		r.Doubt = why
+		return r
+	}
 	var globs []string
 	for _, save := range s.facts.Saves {
 		if !slices.ContainsFunc(save.Keys, complete().MatchString) {
 			continue // weights alone are not a checkpoint for further training
+		}
+		if counted, known := save.counts(); known && !counted {
+			r.Doubt = fmt.Sprintf("%s was found, but the checkpoint has neither an epoch nor a step (%s): the training would begin again with its weights", argument.Options[0], save.location)
+			return r
 		}
 		glob, known := s.glob(save.Path)
 		if !known || best().MatchString(glob) {
@@ -71,6 +79,30 @@ func (s *Analysis) resumption() Continuation {
 	return r
 }
 
+// counts reports whether a checkpoint says how far the training was, if its keys are known.
+func (u use) counts() (is, known bool) {
+	return slices.ContainsFunc(u.Keys, counters().MatchString), len(u.Keys) > 1 && !slices.Contains(u.Keys, "state")
+}
+
+var counters = lazy.Regexp(`(?i)epoch|step|iter|round|batch|progress|state`)
+
+// notLoaded is the reason why this command does not load what an argument for resuming names; empty if it may.
+func (s *Analysis) notLoaded(argument Argument) string {
+	why := ""
+	for _, l := range s.facts.Loads {
+		t, named := s.resumed(l.Value)
+		if !named || t.settings[0].Dest != argument.Dest {
+			continue
+		}
+		b, out := s.refuted(slices.DeleteFunc(slices.Clone(l.Branches), func(b branch) bool { return s.facts.uses(b.Test, t) }))
+		if !out {
+			return ""
+		}
+		why = fmt.Sprintf("%s was found, but what it names is not loaded (%s): %s is %t", argument.Options[0], l.location, b.Text, !b.Holds)
+	}
+	return why
+}
+
 // asksForFiles matches a condition that asks whether there is a file.
 var asksForFiles = lazy.Regexp(`exists\(|is_?file\(|is_?dir\(|listdir\(|glob\(`)
 
@@ -90,7 +122,7 @@ func (s *Analysis) resumesItself() (Continuation, bool) {
 		}
 		for _, save := range s.facts.Saves {
 			saved, known := s.glob(s.possible(save.Path))
-			if known && saved == glob && slices.ContainsFunc(save.Keys, complete().MatchString) {
+			if counted, _ := save.counts(); known && saved == glob && counted && slices.ContainsFunc(save.Keys, complete().MatchString) {
 				return Continuation{Latest: glob, Why: []string{fmt.Sprintf("%s is saved (%s), and loaded by the script itself (%s)", glob, save.location, l.location)}}, true
 			}
 		}
@@ -196,6 +228,9 @@ func (s *Analysis) Warnings() []string {
 			continue
 		}
 		text := fmt.Sprintf("the script makes the folder of %s and fails where it is there already (%s), as it is after an attempt: with exist_ok=True a relaunch would work", t.name(), m.location)
+		if m.Kind == "refused" {
+			text = fmt.Sprintf("the script ends where %s is there already (%s), as it may be after an attempt: a relaunch would end so", t.name(), m.location)
+		}
 		if !slices.Contains(all, text) {
 			all = append(all, text)
 		}

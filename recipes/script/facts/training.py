@@ -778,6 +778,12 @@ class Training(Settings):
                         path = call.args[0] if call.args and full.startswith("os.") else call.func.value if isinstance(call.func, ast.Attribute) else call.args[0]
                         if not any(last(c.func) == "rmtree" and c.args and text(c.args[0]) == text(path) for c in scope.calls):
                             made.append(dict(where, value=plain(self.value(path, scope))))
+            for node in scope.ifs:
+                test = node.test
+                if isinstance(node, ast.If) and isinstance(test, ast.Call) and last(test.func) in ("exists", "isdir", "is_dir", "isfile", "is_file") and (
+                        isinstance(node.body[-1], ast.Raise) or quits(node.body) and not isinstance(node.body[-1], (ast.Return, ast.Continue, ast.Break))):
+                    path = test.args[0] if test.args else getattr(test.func, "value", test)
+                    made.append({"file": scope.file.path, "line": node.lineno, "kind": "refused", "value": plain(self.value(path, scope)), "branches": self.branches(node, scope)})
         restored = any(last(c.func) == "load_state_dict" and re.search(r"opt", text(c.func), re.I) for calls in self.calls.values() for c, _ in calls)
         return saved, loaded, made, restored
 
@@ -797,6 +803,8 @@ class Training(Settings):
                 found += [str(constant(k)[0]) for k in v["literal"][0].keys if k is not None]
             elif "literal" in v and isinstance(v["literal"][0], ast.Call):
                 found += [k.arg for k in v["literal"][0].keywords if k.arg]
+        if isinstance(node, ast.Name):  # state["epoch"] = epoch
+            found += [key for key, stores in self.stores.items() if any(owner == node.id and s is scope for _, s, owner in stores)]
         return found
 
     def unlike(self):
@@ -813,7 +821,7 @@ class Training(Settings):
                 kind = ""
                 if norm.match(name):
                     kind = "norm"
-                elif torchvision and not re.match(r"vit_|swin|convnext|alexnet|vgg\d+$", name) or name == "create_model" and root[0].startswith("timm"):
+                elif torchvision and "FrozenBatchNorm2d" not in self.classes and not re.match(r"vit_|swin|convnext|alexnet|vgg\d+$", name) or name == "create_model" and root[0].startswith("timm"):
                     kind = "models"
                 elif pairs.search(name) and not re.search(r"(Net|Model|Encoder|Dataset|Sampler|Collator)$", name):
                     kind = "pairs"
