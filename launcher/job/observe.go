@@ -154,10 +154,20 @@ func (p *Prepared) Resumption() string {
 		return fmt.Sprintf("continues from: the newest complete %s; while there is none, %s", c.Glob, ends)
 	case c.Glob != "" || c.Pointer != "":
 		return fmt.Sprintf("continues from: the newest complete %s", cmp.Or(c.Glob, c.Pointer))
+	case p.loadsNothing() && bound > 0:
+		return fmt.Sprintf("continues from: the beginning: no code that was read loads a checkpoint; %s", ends)
 	case bound > 0:
 		return fmt.Sprintf("continues from: the beginning, unless the script finds a checkpoint by itself: gpurun does not know where they are; %s: set [resume] in train.toml", ends)
 	}
 	return "continues from: the beginning, unless the script finds a checkpoint by itself: gpurun does not know where they are: set [resume] in train.toml"
+}
+
+// continues matches code that may load a checkpoint.
+var continues = lazy.Regexp(`(?i)torch\.load|load_state_dict|load_checkpoint|load_ckpt|from_checkpoint|resum|restor|Trainer\b`)
+
+// loadsNothing reports whether no code of the job that was read loads a checkpoint.
+func (r Resolved) loadsNothing() bool {
+	return len(r.sources()) > 0 && r.recipe.Resume.Latest == "" && r.first(continues(), nil) == ""
 }
 
 var anyNumber = lazy.Regexp(`\d+`)

@@ -151,7 +151,7 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 	r := format.Recipe{Name: RecipeName, Title: "a script of one's own", Knobs: map[strategy.Knob]format.Knob{}, Resume: s.Resume.recipe()}
 	for _, k := range strategy.Knobs {
 		if why, looked := s.Missing[k]; looked {
-			r.Knobs[k] = format.Knob{Absent: why + advice(k, why, target{}), Reported: s.Reported && k == strategy.MicroBatchSize}
+			r.Knobs[k] = format.Knob{Absent: why + s.advice(k, why, target{}), Reported: s.Reported && k == strategy.MicroBatchSize}
 		} else if k != strategy.Allocator {
 			r.Knobs[k] = format.Knob{Absent: "no [knobs] entry for it"}
 		}
@@ -167,7 +167,7 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 		}
 		if doubt != "" && found.Doubt == "" {
 			s.Found[i].Doubt = doubt
-			knob = format.Knob{Absent: s.Found[i].uncertain(), Reported: found.Knob == strategy.MicroBatchSize}
+			knob = format.Knob{Absent: s.uncertain(s.Found[i]), Reported: found.Knob == strategy.MicroBatchSize}
 		}
 		r.Knobs[found.Knob] = knob
 	}
@@ -177,13 +177,13 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 // knob converts a finding to its form in a recipe.
 func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 	if found.Doubt != "" {
-		return format.Knob{Absent: found.uncertain(), Reported: s.Reported && found.Knob == strategy.MicroBatchSize}, ""
+		return format.Knob{Absent: s.uncertain(found), Reported: s.Reported && found.Knob == strategy.MicroBatchSize}, ""
 	}
 	if found.Derived {
 		return format.Knob{Scope: strategy.ScopeDerived}, ""
 	}
 	if found.Entry() == nil {
-		return format.Knob{Absent: fmt.Sprintf("which argument names the file is not known, so that gpurun cannot replace %s", found.target.name()) + advice(found.Knob, "", found.target), Fixed: strategy.Number(int(found.target.fixed))}, ""
+		return format.Knob{Absent: fmt.Sprintf("which argument names the file is not known, so that gpurun cannot replace %s", found.target.name()) + s.advice(found.Knob, "", found.target), Fixed: strategy.Number(int(found.target.fixed))}, ""
 	}
 	parsed, problems := format.FromKnobs(map[string]any{string(found.Knob): found.Entry()})
 	if len(problems) > 0 {
@@ -200,24 +200,24 @@ func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 }
 
 // uncertain is the reason why a likely knob must not change.
-func (f FoundKnob) uncertain() string {
+func (s *Analysis) uncertain(f FoundKnob) string {
 	switch {
 	case f.Derived: // it has no name
-		return fmt.Sprintf("%s, but it is not certain: %s", strings.Join(f.Why, ", "), f.Doubt) + advice(f.Knob, f.Doubt, target{})
+		return fmt.Sprintf("%s, but it is not certain: %s", strings.Join(f.Why, ", "), f.Doubt) + s.advice(f.Knob, f.Doubt, target{})
 	case followed(f.Doubt):
-		return f.Doubt + advice(f.Knob, f.Doubt, f.target)
+		return f.Doubt + s.advice(f.Knob, f.Doubt, f.target)
 	}
-	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt) + advice(f.Knob, f.Doubt, f.target)
+	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt) + s.advice(f.Knob, f.Doubt, f.target)
 }
 
 // advice is what a user can do about a setting that is not certain. An entry in [knobs] names it, but for a constant, and
 // for a number from which the setting is computed: the entry would mean another number.
-func advice(k strategy.Knob, why string, likely target) string {
+func (s *Analysis) advice(k strategy.Knob, why string, likely target) string {
 	constant := strings.Contains(why, constantText)
 	switch {
-	case k == strategy.GradientAccumulationSteps && strings.Contains(why, eachBatch):
+	case k == strategy.GradientAccumulationSteps && strings.Contains(why, eachBatch) && s.trainsItself():
 		return "; gpurun init --patch adds an argument for it, where it recognises the training loop"
-	case constant && k == strategy.MicroBatchSize && !conditional().MatchString(why):
+	case constant && k == strategy.MicroBatchSize && !conditional().MatchString(why) && s.trainsItself():
 		return "; gpurun init --patch makes it an argument, where it recognises the training loop"
 	case constant, strings.Contains(why, computedText), strings.Contains(why, countsMore):
 		return ""
@@ -238,6 +238,12 @@ func ofRank(k strategy.Knob) string {
 		return called[k] + " of one rank"
 	}
 	return called[k]
+}
+
+// trainsItself reports whether the training loop is in the script, and not in one of its modules: a patch changes the
+// script alone.
+func (s *Analysis) trainsItself() bool {
+	return slices.ContainsFunc(s.facts.Backwards, func(u use) bool { return u.File == s.script })
 }
 
 // conditional matches the reason for a constant of only one branch.

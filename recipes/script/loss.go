@@ -16,11 +16,16 @@ const bounded = "; to allow it, write how small it may be in train.toml: [knobs]
 // boundedAlone ends it for a script that accumulates no gradients.
 const boundedAlone = "; to allow it, the script needs gradient accumulation, which gpurun init --patch adds where it recognises the training loop, and train.toml how small it may be: [knobs] micro_batch_size = { min = … }"
 
+// boundedElsewhere ends it where the training loop is in a module, which a patch does not change.
+const boundedElsewhere = "; to allow it, the script needs gradient accumulation, and train.toml how small it may be: [knobs] micro_batch_size = { min = … }"
+
 // Against is the condition that a training speaks against any change of a knob.
 func Against(reason string) format.Condition {
 	plain, floor := strings.CutSuffix(reason, bounded)
-	if !floor {
-		plain, floor = strings.CutSuffix(reason, boundedAlone)
+	for _, end := range []string{boundedAlone, boundedElsewhere} {
+		if !floor {
+			plain, floor = strings.CutSuffix(reason, end)
+		}
 	}
 	return format.Condition{Always: true, Reason: reason, Against: plain, Floor: floor}
 }

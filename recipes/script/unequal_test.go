@@ -89,6 +89,26 @@ func TestEqualMicroBatches(t *testing.T) {
 	}
 }
 
+// TestLoopsOverAGivenNumberOfSteps: a loop that ends after a number of micro batches makes fewer steps of the optimizer
+// with more accumulation, however the number is written.
+func TestLoopsOverAGivenNumberOfSteps(t *testing.T) {
+	for loop, test := range map[string]string{
+		"for i in range(args.workers):":                   "(i + 1) % args.accum == 0",
+		"for i in range(1, args.workers + 1):":            "i % args.accum == 0",
+		"for i in range(1, 1 + args.workers):":            "i % args.accum == 0",
+		"for i in tqdm(range(1, args.workers + 1)):":      "i % args.accum == 0",
+		"i = 0\nwhile i < args.workers:\n    i += 1":      "i % args.accum == 0",
+		"i = 0\nwhile i <= args.workers - 1:\n    i += 1": "i % args.accum == 0",
+	} {
+		script := head + "import torch.nn.functional as F\nmodel = torch.nn.Linear(4, 4)\nbatches = iter(DataLoader(data, batch_size=args.batch_size))\n" + loop +
+			"\n    x = next(batches)\n    loss = F.mse_loss(model(x), x) / args.accum\n    loss.backward()\n    if " + test + ":\n        optimizer.step()\n        optimizer.zero_grad()\n"
+		s := decided(t, one(script))
+		if got := s.summary(strategy.GradientAccumulationSteps); !strings.Contains(got, "--workers counts micro batches") {
+			t.Errorf("%s: %s", loop, got)
+		}
+	}
+}
+
 // The function that ignite calls for each micro batch is read like a loop over them.
 func TestUpdateOfAnEngine(t *testing.T) {
 	script := head + "import torch.nn.functional as F\nmodel = torch.nn.Linear(4, 4)\ndef update(engine, batch):\n    loss = F.mse_loss(model(batch), batch) / args.accum\n    loss.backward()\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    if engine.state.iteration % args.accum == 0:\n        optimizer.step()\n        optimizer.zero_grad()\nEngine(update).run(DataLoader(data, batch_size=args.batch_size))\n"

@@ -278,6 +278,7 @@ class Training(Settings):
                         found.append({"counter": "", "kind": "batch", "file": scope.file.path, "line": loop.lineno, "value": plain(self.value(call.args[-1], scope))})
         for b in found:
             b["kind"] = "batch" if b["counter"] in counted else b.get("kind", "")
+            b["value"] = shifted(b["value"])
         return [b for b in found if "set" in b["value"] or "any" in b["value"] or "file" in b["value"] or "hydra" in b["value"]]
 
     def trains_in(self, scope):
@@ -847,6 +848,13 @@ class Training(Settings):
                             if isinstance(t, ast.Compare) and text(t.left) in ("len(sys.argv)", "sys.argv.__len__()") and isinstance(constant(t.comparators[0])[0], int)],
                 "namespace": next((t for c, _ in self.calls.get("parse_args", []) + self.calls.get("parse_known_args", []) for t in [self.target(c)] if re.match(r"^\w+$", t)), ""),
                 "backwards": [{"file": s.file.path, "line": c.lineno, "text": text(c.func.value)} for c, s in self.calls.get("backward", []) if isinstance(c.func, ast.Attribute)]}
+
+
+def shifted(value):
+    """A value without a constant that is added to it, as in range(1, args.steps + 1)."""
+    while value.get("op") in ("+", "-") and len(value["of"]) == 2 and any("const" in part for part in value["of"]):
+        value = next((part for part in value["of"] if "const" not in part), {"name": "?"})
+    return value
 
 
 def described(node):
