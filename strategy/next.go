@@ -333,7 +333,7 @@ func (e Ending) patched() []NextStep {
 		steps = slices.DeleteFunc(steps, func(s NextStep) bool { return s.Kind == NextRun })
 	}
 	for i := range steps {
-		steps[i].Kind, steps[i].Reason = NextPatch, "adds an argument, and "+steps[i].Reason
+		steps[i].Kind, steps[i].Reason = NextPatch, "adds an argument for accumulation, and "+steps[i].Reason
 	}
 	return steps
 }

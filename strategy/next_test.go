@@ -145,7 +145,7 @@ func TestNextSteps(t *testing.T) {
 		"a constant batch, and a loop that cannot accumulate": {
 			predicting(nil), Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{}}, []Attempt{ended(0, Plan{}, oom(cause.Forward))},
 			func(e *Ending) { j := batchOnly(); e.Patched = &j },
-			[]string{"patch: adds an argument, and trains with another global batch, and other results: micro batch 16→8 without accumulation; whether it fits is not known"},
+			[]string{"patch: adds an argument for accumulation, and trains with another global batch, and other results: micro batch 16→8 without accumulation; whether it fits is not known"},
 		},
 		"states that cannot fit": {
 			predicting(nil), batchOnly(), []Attempt{failedAt(0, batch, 5<<30)}, patchable,
@@ -196,7 +196,7 @@ func TestNextSteps(t *testing.T) {
 			predicting(nil), dependent(batchOnly(), true), []Attempt{failedAt(0, batch, 24<<30)},
 			func(e *Ending) { j := dependent(*accumulating(), true); e.Patched = &j },
 			[]string{
-				"patch knobs.micro_batch_size.min=4: adds an argument, and allows micro batch 16→4, accumulation 1→4, although BatchNorm (t.py:3) has",
+				"patch knobs.micro_batch_size.min=4: adds an argument for accumulation, and allows micro batch 16→4, accumulation 1→4, although BatchNorm (t.py:3) has",
 				"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ",
 				"hardware: the plan that ran needs least",
 			},

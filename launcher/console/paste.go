@@ -51,7 +51,7 @@ const ofLibraries = "call model.gradient_checkpointing_enable() where the model 
 // inCode describes how a job itself can set what gpurun set in its process.
 var inCode = map[strategy.Knob]string{
 	strategy.ActivationCheckpointing: "to have it without gpurun, " + ofLibraries + checkpointCall + "each block",
-	strategy.ForwardParts:            "there is no setting for it in PyTorch; a smaller micro batch with more accumulation needs as little memory without gpurun; gpurun init --patch gives a script arguments for both",
+	strategy.ForwardParts:            "there is no setting for it in PyTorch; where the loss is a mean over the samples, a smaller micro batch with more accumulation needs as little memory",
 	strategy.OffloadActivations:      "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
 	strategy.LossParts:               "to have it without gpurun, compute the loss of a part of the rows at a time, each in torch.utils.checkpoint.checkpoint",
 	strategy.Attention:               `to have it without gpurun, load the model with attn_implementation="sdpa"`,

@@ -3,6 +3,7 @@ package script
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -29,11 +30,19 @@ func (s *Analysis) Snippet() []string {
 	} else {
 		lines = append(lines, "accum = 1   # from the command line, such as --accum")
 	}
-	return append(lines,
+	if i := slices.IndexFunc(s.facts.Bounds, func(b use) bool { return b.Kind == "batch" }); i >= 0 {
+		b := s.facts.Bounds[i]
+		lines = append(lines, fmt.Sprintf("# %s: make the loop %s times as long: it counts batches, and a step then takes %s of them", b.location, value, value))
+	}
+	lines = append(lines,
 		fmt.Sprintf("(%s / %s).backward()   # in place of %s.backward(), %s", back.Text, value, back.Text, back.location),
-		fmt.Sprintf("if (i + 1) %% %s == 0:   # i counts the batches: for i, … in enumerate(…), %s", value, made.location),
-		fmt.Sprintf("    %s.step()", call),
-		fmt.Sprintf("    %s.zero_grad()   # and nowhere else in the loop", call))
+		fmt.Sprintf("if (i + 1) %% %s == 0:   # i counts the batches from 0: for i, … in enumerate(…), %s", value, made.location))
+	for _, u := range s.facts.Unlike {
+		if u.Kind == "gradients" && strings.Contains(u.Text, "clip") {
+			lines = append(lines, fmt.Sprintf("    %s   # of %s: here, and not for each batch", u.Text, u.location))
+		}
+	}
+	return append(lines, fmt.Sprintf("    %s.step()", call), fmt.Sprintf("    %s.zero_grad()   # and nowhere else in the loop", call))
 }
 
 // parser is the name of the script's parser, and the place where its last argument is added.

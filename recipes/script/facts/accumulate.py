@@ -625,7 +625,7 @@ class Counted(Accumulation):
                 needed |= reads_of(s)
         if widths(self.loop):
             raise Unclear("the batch depends on the number of the step", self.loop)
-        if not drawn or not any(self.DRAWS.search(last(c.func)) for d in drawn for c in calls_in(d)):
+        if not drawn or not any(self.draws_samples(c) for d in drawn for c in calls_in(d)):
             raise Unclear("the loop counts steps, and no batch is seen to be drawn in it: it may train with all data in each", self.loop)
         for n in [n for d in drawn for n in inside(d)]:
             if isinstance(n, (ast.Break, ast.Continue, ast.Return)) or isinstance(n, ast.Name) and self.i and n.id == self.i:
@@ -637,6 +637,11 @@ class Counted(Accumulation):
         if any(self.once(c) for d in drawn for c in calls_in(d)):
             raise Unclear("a part of the step is computed with the loss", drawn[0])
         return drawn
+
+    def draws_samples(self, call):
+        """Whether a call draws a batch, by its name, or by what a function of the script does."""
+        own = [n for n in self.s.nodes if isinstance(n, ast.FunctionDef) and n.name == last(call.func) and isinstance(call.func, ast.Name)]
+        return bool(self.DRAWS.search(last(call.func))) or any(self.DRAWS.search(last(c.func)) for f in own for s in f.body for c in calls_in(s))
 
     def carries(self, block, known):
         """Requires that the statements of a batch read no name that an earlier batch assigned."""

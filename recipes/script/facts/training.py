@@ -269,15 +269,16 @@ class Training(Settings):
                         inner = inner.args[0]
                     if last(inner.func) in ("range", "trange") and inner.args:
                         found.append({"counter": node.target.id, "file": scope.file.path, "line": node.lineno, "value": plain(self.value(inner.args[min(1, len(inner.args) - 1)], scope))})
-        counted = set()
+        counted, trains = set(), set()
         for scope in self.live:
             for loop in self.trains_in(scope):
+                trains.add((scope.file.path, loop.lineno))
                 counted |= {last(n.target) for n in loop.body if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add) and constant(n.value) == (1, True)}
                 for call in [n for n in walk(loop.iter) if isinstance(n, ast.Call)] if isinstance(loop, ast.For) else []:
                     if (last(call.func) == "range" and call is not loop.iter and call is not strided(loop) or last(call.func) == "islice") and call.args:
                         found.append({"counter": "", "kind": "batch", "file": scope.file.path, "line": loop.lineno, "value": plain(self.value(call.args[-1], scope))})
         for b in found:
-            b["kind"] = "batch" if b["counter"] in counted else b.get("kind", "")
+            b["kind"] = "batch" if b["counter"] in counted or (b["file"], b["line"]) in trains else b.get("kind", "")
             b["value"] = shifted(b["value"])
         return [b for b in found if "set" in b["value"] or "any" in b["value"] or "file" in b["value"] or "hydra" in b["value"]]
 
