@@ -113,7 +113,7 @@ func TestChangesInPlaceAreSummed(t *testing.T) {
 			"gpurun: hint: gpurun set checkpointing to full inside the process; to have it without gpurun, call ",
 		}},
 		"parts": {[]strategy.RankInPlace{again(strategy.RungSplit, 2), again(strategy.RungSplit, 4)}, false, []string{
-			calls + "run in 4 parts: their forward pass is computed twice\n", "gpurun: hint: gpurun set forward parts to 4 inside the process; there is no setting for it in PyTorch; a smaller micro batch ",
+			calls + "run in 4 parts: their forward pass is computed twice\n", "gpurun: hint: gpurun set forward parts to 4 inside the process; there is no setting for it in PyTorch; where the loss is a mean ",
 		}},
 	} {
 		var out bytes.Buffer
