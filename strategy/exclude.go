@@ -69,6 +69,10 @@ func (s *situation) shortage() (shortage, bool) {
 	for i, c := range w.candidates {
 		plans, words = append(plans, c.Plan), append(words, s.plan.Changed(w.plans[i]).String())
 	}
+	for _, change := range s.tooLarge() {
+		plan := s.plan.With(change)
+		plans, words = append(plans, w.memory(plan)), append(words, s.plan.Changed(plan).String())
+	}
 	held := func(i int) int64 { return w.fit.Held(plans[i]).Sum() }
 	holds, least := 0, -1
 	for i, plan := range plans {
@@ -88,6 +92,18 @@ func (s *situation) shortage() (shortage, bool) {
 			words[least], span(w.fit.Predict(plans[least]), w.fit.Capacity(plans[least])), GiB(w.fit.Held(plans[least]).Sum()))
 	}
 	return short, short.words != ""
+}
+
+// tooLarge lists the changes of the remedies that only their prediction excludes.
+func (s *situation) tooLarge() (all []Plan) {
+	possible := *s
+	possible.excluding = false
+	for _, row := range rungRows {
+		if changes, skip := possible.consider(row.rung); skip == nil && len(changes) > 0 {
+			all = append(all, changes[0])
+		}
+	}
+	return all
 }
 
 // heldWords is a sum: "held between steps: parameters 12.0 + gradients 12.0 + optimizer states

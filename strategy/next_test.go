@@ -74,6 +74,11 @@ func TestNextSteps(t *testing.T) {
 	capped.Ceiling = 5 << 30
 	floored := gpt(1)
 	floored.Knobs[MicroBatchSize], floored.Knobs[ActivationCheckpointing] = Range{Min: 16}, Range{Absent: "none"}
+	recomputing := gpt(1)
+	recomputing.Knobs[MicroBatchSize], recomputing.Knobs[Precision] = Range{Min: 16}, Range{Absent: "none"}
+	delete(recomputing.Knobs, Allocator)
+	recomputed := failedAt(0, sixteen, 7<<30)
+	recomputed.InPlaceRefused = &InPlaceRefusal{Phase: "forward", Rungs: []Rung{RungCheckpointing}}
 	barred := predicting(func(p *Policy) { p.Never, p.Numerics = []string{"checkpointing", "micro-batch"}, Preserve })
 	patchable := func(e *Ending) { e.Patched = accumulating() }
 	saved := func(e *Ending) { e.Inventory.Checkpoint = "out/ckpt-10" }
@@ -113,6 +118,10 @@ func TestNextSteps(t *testing.T) {
 				"policy recovery.never=checkpointing: allows micro batch 16→",
 				"hardware: the plan that ran needs least, and is predicted to need 51.7–53.5 of 24.0 GiB, 6.0 GiB of it between steps; 60.9 GiB for each rank would do",
 			},
+		},
+		"a remedy that its prediction excludes": {
+			predicting(nil), recomputing, []Attempt{recomputed}, nil,
+			[]string{"hardware: checkpointing none→full needs least"},
 		},
 		"recovery is off": {
 			predicting(func(p *Policy) { p.Mode = Off }), gpt(1), []Attempt{failedAt(0, sixteen, 24<<30)}, nil,
