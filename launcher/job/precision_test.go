@@ -106,6 +106,24 @@ func TestNumbersComputedFromTheBatchSize(t *testing.T) {
 	}
 }
 
+// TestEvaluationOfTheJobsOwn: the argument is not the batch size of an evaluation that the code does itself.
+func TestEvaluationOfTheJobsOwn(t *testing.T) {
+	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+	for class, want := range map[string]strategy.Value{
+		"class Own(Trainer):\n    def evaluate(self, data):\n        return score(self.model)\n":          "",
+		"class Own(Trainer):\n    def compute_loss(self, model, inputs):\n        return model(inputs)\n": "8",
+	} {
+		dir, _ := folder(t, map[string]string{"train.py": trainer + class})
+		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Plan()[strategy.EvalBatchSize]; got != want {
+			t.Errorf("%s: %q", class, got)
+		}
+	}
+}
+
 // TestWorkersThatDivideTheData: a dataset that gives each worker a part has other batches with another number of them.
 func TestWorkersThatDivideTheData(t *testing.T) {
 	const loop = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\np.add_argument('--batch-size', type=int, default=4)\na = p.parse_args()\n" +

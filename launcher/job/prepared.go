@@ -107,6 +107,7 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 			r.doubtReplaced(plan, knobs)
 			r.keepWorkers(knobs)
 			r.keepComputed(knobs)
+			r.doubtEvaluation(plan, knobs)
 			p.plan, p.knobs = plan, knobs
 			return nil
 		}),

@@ -376,6 +376,22 @@ func (r Resolved) keepComputed(knobs map[strategy.Knob]strategy.Range) {
 	}
 }
 
+// ownEvaluation matches a class of the job's that replaces the evaluation of a Trainer.
+var ownEvaluation = lazy.Regexp(`(?s)class \w+\([^)]*Trainer[^)]*\):.*?\n[ \t]+def (?:evaluate|evaluation_loop|prediction_loop|get_eval_dataloader)\(self`)
+
+// doubtEvaluation removes the batch size of an evaluation that the job's code does itself.
+func (r Resolved) doubtEvaluation(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
+	own, recipe := knobs[strategy.EvalBatchSize], r.recipe.Knobs[strategy.EvalBatchSize]
+	if own.Absent != "" || recipe.Own || r.recipe.Name == script.RecipeName {
+		return
+	}
+	if at := r.first(ownEvaluation(), nil); at != "" {
+		delete(plan, strategy.EvalBatchSize)
+		own.Absent, own.Doubtful = "the code evaluates by itself ("+at+")", true
+		knobs[strategy.EvalBatchSize] = own
+	}
+}
+
 var accumulates = lazy.Regexp(`(?i)accum`)
 
 // ownShares matches code that divides a dataset among the loader's workers.

@@ -33,7 +33,9 @@ func TestValuesOfOtherBranches(t *testing.T) {
 		"a number that is not 0":       {script("size = args.batch_size", "if args.size:\n    size = args.batch_size * 2", loads), "", micro, "--batch_size"},
 		"an argument that is asked for": {script("class Config:\n    workers = 2\nconfig = Config()", "if args.size:\n    config.size = args.size", "train_loader = DataLoader(data, batch_size=config.size)"), "",
 			micro, "--size ? "},
-		"a condition of itself": {script("size = args.batch_size", "while size:\n    if size:\n        size = size * 2", loads), "", micro, "--batch_size ? "},
+		"a value that comes later": {script("size = args.batch_size", loads, "for x in data:\n    size = x.size(0)"), "", micro, "--batch_size"},
+		"a later value of a loop":  {script("size = args.batch_size", "for x in data:\n    train_loader = DataLoader(data, batch_size=size)\n    size = x.size(0)"), "", micro, "--batch_size ? "},
+		"a condition of itself":    {script("size = args.batch_size", "while size:\n    if size:\n        size = size * 2", loads), "", micro, "--batch_size ? "},
 		"the parts of an evaluation": {map[string]string{"train.py": conditionalScript + "config = load()\nconfig.train.size = args.batch_size\nconfig.val.size = args.batch_size * 2\ndef make(part):\n    return DataLoader(data, batch_size=config.train.size)\ntrain_loader = make(config.train)" + learns},
 			"", micro, "--batch_size"},
 	})

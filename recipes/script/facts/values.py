@@ -79,7 +79,8 @@ class Values(Conditions):
             return {"instance": scope.cls}
         while at is not None:
             if name in at.assigned or at.has(name):
-                return self.variable(name, at, active, depth)
+                later = self.assigned_later(node, at) if at is scope else 0
+                return self.variable(name, at, active, depth, later)
             at = at.parent
         module, original = scope.file.imports.get(name, (None, None))
         if module is not None:
@@ -90,12 +91,37 @@ class Values(Conditions):
             return {"class": name}
         return {"name": name}
 
-    def variable(self, name, at, active, depth):
-        return self.once_known(("variable", name, id(at)), lambda: self.assigned(name, at, active, depth))
+    def variable(self, name, at, active, depth, later=0):
+        return self.once_known(("variable", name, id(at), later), lambda: self.assigned(name, at, active, depth, later))
 
-    def assigned(self, name, at, active, depth):
+    def assigned_later(self, node, at):
+        """How many of the last assignments of a name cannot count at a node: they are below it, and no loop is around
+        both."""
+        given, line, later = at.assigned.get(node.id, []), getattr(node, "lineno", 0), 0
+        if len(given) < 2 or not line:
+            return 0
+        for how, what in reversed(given[1:]):
+            if how not in ("value", "item"):
+                break
+            value = what[0] if how == "item" else what
+            if getattr(value, "lineno", 0) <= getattr(node, "end_lineno", line) or self.loops_around(node, at) & self.loops_around(value, at):
+                break
+            later += 1
+        return later
+
+    def loops_around(self, node, at):
+        """The loops of a function around a node, by their ids."""
+        found, above = set(), getattr(node, "gpurun_up", None)
+        while above is not None and above is not at.node:
+            if isinstance(above, (ast.For, ast.AsyncFor, ast.While)):
+                found.add(id(above))
+            above = getattr(above, "gpurun_up", None)
+        return found
+
+    def assigned(self, name, at, active, depth, later=0):
         found = []
-        for how, what in at.assigned.get(name, []):
+        given = at.assigned.get(name, [])
+        for how, what in given[:len(given) - later]:
             if how == "value":
                 found.append(self.conditioned(self.value(what, at, active, depth), what, at))
             elif how == "item":
