@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"time"
 
@@ -53,17 +52,9 @@ func plan(ctx context.Context, args []string, s stdio) error {
 // survey returns the content of gpurun plan for a job, with its remembered plans.
 func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) console.Survey {
 	_, evidence := p.Recipe()
-	unit := "rank"
-	why := p.WhyRanks
-	if job.Ranks > p.Ranks {
-		why = fmt.Sprintf("on this node, of %d: %s", job.Ranks, why)
-	}
-	if p.OwnRanks {
-		unit = "process"
-	}
 	v := console.Survey{
 		Job: p.Job.Name, Recipe: p.RecipeName(), Evidence: evidence, Python: p.Python(), Place: p.Place(),
-		Ranks: p.Ranks, Launches: strategy.Count(job.Ranks, unit), Plain: p.Plain, OwnRanks: p.OwnRanks, Why: why,
+		Ranks: p.Ranks, Launches: p.Launches(job.Ranks), Plain: p.Plain, OwnRanks: p.OwnRanks, Why: p.WhyOf(job.Ranks),
 		Settings: p.Job.Settings(), Plan: p.Plan(), Value: p.Value, Recalled: job.Recalled, Resumes: p.Resumption(), Warnings: p.Warnings,
 		Rungs:      strategy.Survey(p.Policy(), job, p.Plan(), inv),
 		Candidates: strategy.Candidates(p.Policy(), job, p.Plan(), inv),

@@ -69,16 +69,8 @@ func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 		c.loss = c.script.LossDividedBy(arguments)
 		c.loss.Own = true
 	}
-	for k, bound := range over.Knobs {
-		if !bound.OnlyBounded() {
-			continue
-		}
-		found := c.recipe.Knobs[k]
-		if found.Places == nil {
-			return recipeChoice{}, errext.Errorf("name its place, too: "+string(k)+" = { arg = \"--…\", min = … }", "[knobs] %s has only a minimum, and gpurun found no place for it in the job", k)
-		}
-		found.Min = bound.Min
-		over.Knobs[k] = found
+	if err := c.bound(over.Knobs); err != nil {
+		return recipeChoice{}, err
 	}
 	if micro, found := over.Knobs[strategy.MicroBatchSize]; found {
 		over.Knobs[strategy.MicroBatchSize] = c.allowed(micro)
@@ -95,6 +87,22 @@ func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 		c.leave(s.mistyped(over, c.command.Parser))
 	}
 	return c, nil
+}
+
+// bound gives the user's minimum to a setting that was found without an entry in [knobs].
+func (c *recipeChoice) bound(over map[strategy.Knob]format.Knob) error {
+	for k, own := range over {
+		if !own.OnlyBounded() {
+			continue
+		}
+		found := c.recipe.Knobs[k]
+		if found.Places == nil {
+			return errext.Errorf("name its place, too: "+string(k)+" = { arg = \"--…\", min = … }", "[knobs] %s has only a minimum, and gpurun found no place for it in the job", k)
+		}
+		found.Min = own.Min
+		over[k] = found
+	}
+	return nil
 }
 
 // leave removes knobs of the user that cannot be changed, by their reasons, and warns of them.

@@ -167,3 +167,32 @@ func TestTypedLineKeepsAKnob(t *testing.T) {
 		}
 	}
 }
+
+// TestMinimumAlone: an entry with only a minimum is for the setting that gpurun found, and needs one.
+func TestMinimumAlone(t *testing.T) {
+	const loop = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\np.add_argument('--accum', type=int, default=1)\na = p.parse_args()\nmodel = torch.nn.Sequential(torch.nn.BatchNorm1d(4))\n" +
+		"for i, x in enumerate(torch.utils.data.DataLoader(data, batch_size=a.batch_size)):\n    (model(x).mean() / a.accum).backward()\n    if (i + 1) % a.accum == 0:\n        opt.step()\n        opt.zero_grad()\n"
+	for name, test := range map[string]struct {
+		script string
+		least  int
+		want   string
+	}{
+		"found":     {loop, 4, ""},
+		"not found": {"import torch\n", 0, "[knobs] micro_batch_size has only a minimum, and gpurun found no place for it in the job"},
+	} {
+		dir, _ := folder(t, map[string]string{"train.py": test.script, "train.toml": "[job]\nscript = \"train.py\"\n[knobs]\nmicro_batch_size = { min = 4 }\n"})
+		p, err := prepared(t, dir, machine(dir), "train.toml")
+		switch {
+		case test.want != "":
+			if err == nil || err.Error() != test.want {
+				t.Errorf("%s: %v", name, err)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		default:
+			if micro := p.StrategyJob().Knobs[strategy.MicroBatchSize]; micro.Min != test.least || micro.Absent != "" || p.Plan()[strategy.MicroBatchSize] != "8" {
+				t.Errorf("%s: %+v, %s", name, micro, p.Plan())
+			}
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes/script"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // An Auto is the meaning of "auto" as a number of ranks, which depends on where it was set.
@@ -111,6 +112,22 @@ func (l LaunchSettings) given(n int) string {
 		return fmt.Sprintf("%s starts %d on each node", w, n)
 	}
 	return fmt.Sprintf("nproc_per_node is %d", n)
+}
+
+// Launches describes, for people, what gpurun starts on all nodes.
+func (p processes) Launches(all int) string {
+	if p.OwnRanks {
+		return strategy.Count(all, "process")
+	}
+	return strategy.Count(all, "rank")
+}
+
+// WhyOf is why there are so many ranks on this node, of those of all nodes.
+func (p processes) WhyOf(all int) string {
+	if all > p.Ranks {
+		return fmt.Sprintf("on this node, of %d: %s", all, p.WhyRanks)
+	}
+	return p.WhyRanks
 }
 
 // together makes the single process of each of several nodes a rank. It refuses a process that would train

@@ -247,7 +247,7 @@ func (s *Analysis) trainsItself() bool {
 }
 
 // conditional matches the reason for a constant of only one branch.
-var conditional = lazy.Regexp(constantText + `\S+ (if|unless) `)
+var conditional = lazy.Regexp(`it is the constant \S+ (if|unless) `)
 
 // Evidence has a sentence for each certain knob.
 func (s *Analysis) Evidence() []string {
