@@ -34,7 +34,7 @@ func TestHintsNameTheJobsOwnCode(t *testing.T) {
 		"Accelerate with an argument": {map[string]string{"train.py": torch + arguments + accelerate + "loader = DataLoader(data, batch_size=args.bs, shuffle=True)\n" + loop},
 			"accelerate launch train.py --bs 4", "the micro batch is --bs, which the recipe accelerate does not change", "--per_device_train_batch_size"},
 		"a loader that is not shuffled": {map[string]string{"train.py": torch + "import lightning as L\nL.Trainer(max_epochs=3).fit(L.LightningModule(), DataLoader(data, batch_size=16))\n"},
-			"", "no DataLoader in the job's code has shuffle=True", "no call of"},
+			"", "no DataLoader in the job's code is seen to have shuffle=True", "no call of"},
 		"no loader": {map[string]string{"train.py": "import torch\nimport lightning as L\nL.Trainer(max_epochs=3).fit(L.LightningModule(), loader)\n"},
 			"", "no call of torch.utils.data.DataLoader was found in the job's code", "has no call"},
 		"the default of a dataclass": {map[string]string{"train.py": torch + "from dataclasses import dataclass\n@dataclass\nclass Args:\n    batch_size: int = 4\n" + arguments + "cfg = Args(batch_size=args.bs)\nloader = DataLoader(data, batch_size=cfg.batch_size, shuffle=True)\n" + plain},

@@ -124,6 +124,25 @@ func TestEvaluationOfTheJobsOwn(t *testing.T) {
 	}
 }
 
+// TestCheckpointingThatTheCodeTurnsOn: the argument's default is not its value where the code turns it on.
+func TestCheckpointingThatTheCodeTurnsOn(t *testing.T) {
+	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+	for line, want := range map[string]strategy.Value{
+		"model.gradient_checkpointing_enable()":                                      "",
+		"if args.gradient_checkpointing:\n    model.gradient_checkpointing_enable()": "none",
+		"pass": "none",
+	} {
+		dir, _ := folder(t, map[string]string{"train.py": trainer + line + "\n"})
+		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Plan()[strategy.ActivationCheckpointing]; got != want {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+}
+
 // TestWorkersThatDivideTheData: a dataset that gives each worker a part has other batches with another number of them.
 func TestWorkersThatDivideTheData(t *testing.T) {
 	const loop = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\np.add_argument('--batch-size', type=int, default=4)\na = p.parse_args()\n" +

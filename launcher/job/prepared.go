@@ -108,6 +108,7 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 			r.keepWorkers(knobs)
 			r.keepComputed(knobs)
 			r.doubtEvaluation(plan, knobs)
+			r.doubtCheckpointing(plan, knobs)
 			p.plan, p.knobs = plan, knobs
 			return nil
 		}),

@@ -376,6 +376,24 @@ func (r Resolved) keepComputed(knobs map[strategy.Knob]strategy.Range) {
 	}
 }
 
+// doubtCheckpointing removes the value none of a setting of a framework where the job's code turns checkpointing on
+// itself, and not only for the setting.
+func (r Resolved) doubtCheckpointing(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
+	const k = strategy.ActivationCheckpointing
+	own := knobs[k]
+	if plan[k] != "none" || own.Absent != "" || r.recipe.Knobs[k].Own || r.recipe.Name == script.RecipeName {
+		return
+	}
+	if at := r.first(checkpointing(), nil); at != "" && r.first(askedCheckpointing(), nil) == "" {
+		delete(plan, k)
+		own.Absent, own.Doubtful = "the job's code turns it on ("+at+")", true
+		knobs[k] = own
+	}
+}
+
+// askedCheckpointing matches a test of the setting.
+var askedCheckpointing = lazy.Regexp(`(?m)^[ \t]*(?:el)?if\b.*checkpoint`)
+
 // ownEvaluation matches a class of the job's that replaces the evaluation of a Trainer.
 var ownEvaluation = lazy.Regexp(`(?s)class \w+\([^)]*Trainer[^)]*\):.*?\n[ \t]+def (?:evaluate|evaluation_loop|prediction_loop|get_eval_dataloader)\(self`)
 

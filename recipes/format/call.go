@@ -143,7 +143,7 @@ func (c called) Missing(d *Draft) string {
 	case c.Present(d):
 		return ""
 	case len(others) > 0: // the wanted ones are selected by a keyword
-		return fmt.Sprintf("no %s in the job's code has %s", others[0].Name, written(c.where))
+		return fmt.Sprintf("no %s in the job's code is seen to have %s", others[0].Name, written(c.where))
 	}
 	return "no call of " + c.name + " was found in the job's code"
 }

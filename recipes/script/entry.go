@@ -215,6 +215,8 @@ func (s *Analysis) uncertain(f FoundKnob) string {
 func (s *Analysis) advice(k strategy.Knob, why string, likely target) string {
 	constant := strings.Contains(why, constantText)
 	switch {
+	case k == strategy.MicroBatchSize && strings.HasSuffix(why, constantText+"1"): // it cannot be smaller
+		return ""
 	case k == strategy.GradientAccumulationSteps && strings.Contains(why, eachBatch) && s.trainsItself():
 		return "; gpurun init --patch adds an argument for it, where it recognises the training loop"
 	case constant && k == strategy.MicroBatchSize && !conditional().MatchString(why) && s.trainsItself():

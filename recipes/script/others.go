@@ -34,6 +34,7 @@ func (s *Analysis) workers() *FoundKnob {
 	if found == nil {
 		return s.miss(k, unknown)
 	}
+	found.Doubt = cmp.Or(unknown, found.Doubt) // another loader may be the one that trains
 	return found
 }
 
