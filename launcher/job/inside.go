@@ -3,7 +3,6 @@ package job
 import (
 	"bytes"
 	"fmt"
-	"github.com/gpurun/gpurun/recipes/format"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -74,7 +74,7 @@ var (
 func (r Resolved) caveat(k strategy.Knob) string {
 	switch k {
 	case strategy.ForwardParts:
-		if at := r.first(batchNorm(), nil); at != "" {
+		if at := r.first(batchNorm()); at != "" {
 			return "refuses to divide a model with BatchNorm; the code has one (" + at + ")"
 		}
 	case strategy.LossParts:
@@ -82,7 +82,7 @@ func (r Resolved) caveat(k strategy.Knob) string {
 			return "refuses it without a cross entropy, and the code that was read names none"
 		}
 	case strategy.ActivationCheckpointing:
-		at := r.first(checkpointing(), nil)
+		at := r.first(checkpointing())
 		if i := slices.IndexFunc(r.Job.Argv, checkpointArg().MatchString); i >= 0 {
 			at = r.Job.Argv[i]
 		}
@@ -93,12 +93,13 @@ func (r Resolved) caveat(k strategy.Knob) string {
 	return ""
 }
 
-// first is the first place of the job's code that matches a pattern, by a text that does not match another, if it
-// is given; empty if none does.
-func (s Inspected) first(pattern, but *regexp.Regexp) string {
+// first is the first place of the job's code that matches a pattern, by a text that matches none of the others; empty if
+// none does.
+func (s Inspected) first(pattern *regexp.Regexp, but ...*regexp.Regexp) string {
 	for _, source := range s.sources() {
 		for _, at := range pattern.FindAllIndex(source.Text, -1) {
-			if !inText(source.Text[:at[0]]) && (but == nil || !but.Match(source.Text[at[0]:at[1]])) {
+			excluded := slices.ContainsFunc(but, func(other *regexp.Regexp) bool { return other.Match(source.Text[at[0]:at[1]]) })
+			if !excluded && !inText(source.Text[:at[0]]) {
 				return s.place(source, at[0])
 			}
 		}

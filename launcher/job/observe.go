@@ -115,9 +115,8 @@ func (r Resolved) movesCheckpoints() bool {
 	if r.recipe.Resume.Own {
 		return false
 	}
-	set := r.assigned()
 	return slices.ContainsFunc(folderArgument().FindAllStringSubmatch(r.recipe.Resume.Latest, -1), func(m []string) bool {
-		return set[strings.ReplaceAll(m[1], "-", "_")] != ""
+		return r.set[strings.ReplaceAll(m[1], "-", "_")] != ""
 	})
 }
 
@@ -167,7 +166,7 @@ var continues = lazy.Regexp(`(?i)torch\.load|load_state_dict|load_checkpoint|loa
 
 // loadsNothing reports whether no code of the job that was read loads a checkpoint.
 func (r Resolved) loadsNothing() bool {
-	return len(r.sources()) > 0 && r.recipe.Resume.Latest == "" && r.first(continues(), nil) == ""
+	return len(r.sources()) > 0 && r.recipe.Resume.Latest == "" && r.first(continues()) == ""
 }
 
 var anyNumber = lazy.Regexp(`\d+`)

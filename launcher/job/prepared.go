@@ -98,17 +98,13 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 		return nil, err
 	}
 	p := &Prepared{plan: plan, knobs: knobs}
+	r.set = r.assigned()
 	r.Warnings = slices.Concat(r.Warnings,
 		r.keepSchedule(knobs),
 		guest(inProcess, func() error {
 			plan, knobs := maps.Clone(plan), maps.Clone(knobs)
 			r.inside(plan, knobs)
-			r.doubtPrecision(plan, knobs)
-			r.doubtReplaced(plan, knobs)
-			r.keepWorkers(knobs)
-			r.keepComputed(knobs)
-			r.doubtEvaluation(plan, knobs)
-			r.doubtCheckpointing(plan, knobs)
+			r.doubts(plan, knobs)
 			p.plan, p.knobs = plan, knobs
 			return nil
 		}),
@@ -332,6 +328,7 @@ type Resolved struct {
 	processes
 	at recipes.Topology
 	recipeChoice
+	set map[string]string // the attributes that the job's code sets, as assigned finds them
 }
 
 // Resolve finds the number of ranks of a job, and its recipe. Only a job with a framework waits until its

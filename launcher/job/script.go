@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -271,7 +270,7 @@ func (s Inspected) normOfNamedClass(recipe string) string {
 	if recipe != "lightning" {
 		return ""
 	}
-	if at := s.first(batchNorm(), nil); at != "" {
+	if at := s.first(batchNorm()); at != "" {
 		return script.HasBatchNorm(at)
 	}
 	return ""
@@ -325,157 +324,4 @@ func (r Resolved) scheduleOfBatches() string {
 		}
 	}
 	return ""
-}
-
-// Code that may make a job's precision differ from its settings: weights that are cast, or loaded in 16 bits.
-// Autocast counts if no setting of a recipe is known to control it. From transformers 5 on, a model is loaded
-// in the type in which it was saved.
-var (
-	casts     = lazy.Regexp(`\.half\(\)|\.bfloat16\(\)|\btorch_dtype\s*=|\bdtype\s*=\s*(?:torch\.)?(?:bfloat16|float16|half)\b|\.to\([^()\n]*torch\.(?:bfloat16|float16|half)\b|set_default_dtype\(|load_in_[48]bit|BitsAndBytesConfig|\b(?:fp16|bf16)\s*=\s*True`)
-	autocasts = lazy.Regexp(`\bautocast\(|mixed_precision\s*=|GradScaler\(|\bprecision\s*=`)
-	loads     = lazy.Regexp(`\.from_pretrained\(`)
-	inType    = format.Versions{"transformers": "<5"}
-)
-
-// loadsAsSaved are the recipes whose framework loads a model in the type in which it was saved, unless an
-// argument sets another (LLaMA-Factory: model/patcher.py).
-var loadsAsSaved = []string{"llama-factory"}
-
-// doubtPrecision removes an assumed precision that the job's code may change. The process's report counts
-// instead.
-func (r Resolved) doubtPrecision(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
-	own := knobs[strategy.Precision]
-	told := own.By == strategy.ByHook || own.Told
-	if own.Absent != "" || r.recipe.Knobs[strategy.Precision].Own || !told && plan[strategy.Precision] != "fp32" {
-		return
-	}
-	if !slices.Contains(loadsAsSaved, r.recipe.Name) && !slices.ContainsFunc(r.sources(), func(f format.Source) bool {
-		return casts().Match(f.Text) || told && autocasts().Match(f.Text) || inType.Outside(r.command.Packages) != "" && loads().Match(f.Text)
-	}) {
-		return
-	}
-	delete(plan, strategy.Precision)
-	own.Doubtful = true
-	knobs[strategy.Precision] = own
-}
-
-// keepComputed refuses another micro batch where the job's code divides a number by the framework's argument, as for the
-// steps of a warmup, and not by the accumulation: gpurun would change that number, too.
-func (r Resolved) keepComputed(knobs map[strategy.Knob]strategy.Range) {
-	own, recipe := knobs[strategy.MicroBatchSize], r.recipe.Knobs[strategy.MicroBatchSize]
-	if own.Absent != "" || recipe.Own || r.recipe.Name == script.RecipeName {
-		return
-	}
-	for _, name := range recipe.Attributes() {
-		by := regexp.MustCompile(`/[ \t]*\(?[ \t]*[\w.]+\.` + regexp.QuoteMeta(name) + `\b.*`)
-		if at := r.first(by, accumulates()); at != "" {
-			own.Absent = "the code divides a number by it (" + at + "), which would be another one"
-			knobs[strategy.MicroBatchSize] = own
-			return
-		}
-	}
-}
-
-// doubtCheckpointing removes the value none of a setting of a framework where the job's code turns checkpointing on
-// itself, and not only for the setting.
-func (r Resolved) doubtCheckpointing(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
-	const k = strategy.ActivationCheckpointing
-	own := knobs[k]
-	if plan[k] != "none" || own.Absent != "" || r.recipe.Knobs[k].Own || r.recipe.Name == script.RecipeName {
-		return
-	}
-	if at := r.first(checkpointing(), nil); at != "" && r.first(askedCheckpointing(), nil) == "" {
-		delete(plan, k)
-		own.Absent, own.Doubtful = "the job's code turns it on ("+at+")", true
-		knobs[k] = own
-	}
-}
-
-// askedCheckpointing matches a test of the setting.
-var askedCheckpointing = lazy.Regexp(`(?m)^[ \t]*(?:el)?if\b.*checkpoint`)
-
-// ownEvaluation matches a class of the job's that replaces the evaluation of a Trainer.
-var ownEvaluation = lazy.Regexp(`(?s)class \w+\([^)]*Trainer[^)]*\):.*?\n[ \t]+def (?:evaluate|evaluation_loop|prediction_loop|get_eval_dataloader)\(self`)
-
-// doubtEvaluation removes the batch size of an evaluation that the job's code does itself.
-func (r Resolved) doubtEvaluation(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
-	own, recipe := knobs[strategy.EvalBatchSize], r.recipe.Knobs[strategy.EvalBatchSize]
-	if own.Absent != "" || recipe.Own || r.recipe.Name == script.RecipeName {
-		return
-	}
-	if at := r.first(ownEvaluation(), nil); at != "" {
-		delete(plan, strategy.EvalBatchSize)
-		own.Absent, own.Doubtful = "the code evaluates by itself ("+at+")", true
-		knobs[strategy.EvalBatchSize] = own
-	}
-}
-
-var accumulates = lazy.Regexp(`(?i)accum`)
-
-// ownShares matches code that divides a dataset among the loader's workers.
-var ownShares = lazy.Regexp(`\bget_worker_info\(`)
-
-// keepWorkers refuses another number of loader workers where the job's dataset divides its samples among them: the
-// batches would have other samples, and without workers some datasets read all of them on each rank.
-func (r Resolved) keepWorkers(knobs map[strategy.Knob]strategy.Range) {
-	own := knobs[strategy.DataloaderWorkers]
-	named := r.recipe.Knobs[strategy.DataloaderWorkers].Own && r.recipe.Name != script.RecipeName // by the user
-	if own.Absent != "" || named {
-		return
-	}
-	if at := r.first(ownShares(), nil); at != "" {
-		own.Absent = "the dataset divides its samples among the workers (" + at + "): with another number the batches would have others"
-		knobs[strategy.DataloaderWorkers] = own
-	}
-}
-
-// assignment matches a statement that sets an attribute of an object of the job's code: the object, the attribute, and
-// the value's last name if it is an attribute.
-var assignment = lazy.Regexp(`(?m)^[ \t]*(\w+)\.(\w+)[ \t]*=(?:[ \t]*[\w.]+\.(\w+)[ \t]*(?:#.*)?$|[^=])`)
-
-// doubtReplaced removes a value that the job's code may replace after its parser has read the arguments: an argument
-// may have no effect then. The process's report counts instead.
-func (r Resolved) doubtReplaced(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
-	if r.recipe.Name == script.RecipeName { // the search for the script's settings has followed them
-		return
-	}
-	set := r.assigned()
-	for k, own := range knobs {
-		if own.Absent != "" || r.recipe.Knobs[k].Own {
-			continue
-		}
-		names := r.recipe.Knobs[k].Attributes()
-		if i := slices.IndexFunc(names, func(name string) bool { return set[name] != "" }); i >= 0 {
-			delete(plan, k)
-			own.Absent, own.Told, own.Doubtful = "the code may replace it: "+set[names[i]], true, true
-			knobs[k] = own
-		}
-	}
-}
-
-// unset matches a test whether an attribute has no value.
-var unset = lazy.Regexp(`^(?:el)?if (?:not .*\b(\w+)|.*\b(\w+) (?:is None|== None|== ""|== '')):`)
-
-// isDefault reports whether the line before a statement, given the text before it, asks whether the attribute has no
-// value: the statement then sets a default.
-func isDefault(before []byte, name string) bool {
-	lines := bytes.Split(bytes.TrimRight(before, " \t\n"), []byte("\n"))
-	m := unset().FindSubmatch(bytes.TrimSpace(lines[len(lines)-1]))
-	return m != nil && (string(m[1]) == name || string(m[2]) == name)
-}
-
-// assigned has the first place where the job's code sets an attribute, by its name: "train.py:620 sets args.bf16". An
-// object that sets an attribute of itself only declares it, and a copy of another object's has the same value.
-func (s Inspected) assigned() map[string]string {
-	set := map[string]string{}
-	for _, source := range s.sources() {
-		for _, m := range assignment().FindAllSubmatchIndex(source.Text, -1) {
-			object, name := string(source.Text[m[2]:m[3]]), string(source.Text[m[4]:m[5]])
-			copied := m[6] >= 0 && string(source.Text[m[6]:m[7]]) == name // args.fp16 = accelerator.fp16
-			if object != "self" && object != "cls" && !copied && set[name] == "" && !isDefault(source.Text[:m[0]], name) {
-				set[name] = fmt.Sprintf("%s sets %s.%s", s.place(source, m[2]), object, name)
-			}
-		}
-	}
-	return set
 }

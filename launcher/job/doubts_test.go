@@ -44,9 +44,20 @@ func TestPrecisionIsDoubted(t *testing.T) {
 	}
 }
 
+// withTrainer prepares a script that reads the arguments of the Trainer, and then runs a code.
+func withTrainer(t *testing.T, code string) *Prepared {
+	t.Helper()
+	const reads = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+	dir, _ := folder(t, map[string]string{"train.py": reads + code})
+	p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // TestReplacedArgumentIsNotKnown: an argument that the code sets again may have no effect.
 func TestReplacedArgumentIsNotKnown(t *testing.T) {
-	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
 	for line, want := range map[string]string{
 		"args.per_device_train_batch_size = 64 # 32":                                              "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
 		"args.per_device_train_batch_size=other.batch_size":                                       "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
@@ -56,11 +67,7 @@ func TestReplacedArgumentIsNotKnown(t *testing.T) {
 		"if big:\n    args.per_device_train_batch_size = 64":                                      "the code may replace it: train.py:4 sets args.per_device_train_batch_size",
 		"class Own:\n    def __init__(self):\n        self.per_device_train_batch_size = 8":       "",
 	} {
-		dir, _ := folder(t, map[string]string{"train.py": trainer + line + "\n"})
-		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := withTrainer(t, line+"\n")
 		value := p.Plan()[strategy.MicroBatchSize]
 		if knob := p.StrategyJob().Knobs[strategy.MicroBatchSize]; knob.Absent != want || knob.Told != (want != "") || (value == "2") != (want == "") {
 			t.Errorf("%s: %q, %+v", line, value, knob)
@@ -70,17 +77,12 @@ func TestReplacedArgumentIsNotKnown(t *testing.T) {
 
 // TestCheckpointsOfAMovedFolder: a script that sets the folder again has its checkpoints where gpurun does not look.
 func TestCheckpointsOfAMovedFolder(t *testing.T) {
-	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
 	for line, want := range map[string]string{
 		"Trainer(model, args).train(resume_from_checkpoint=args.resume_from_checkpoint)":                                                     "out/checkpoint-*",
 		"args.output_dir = args.output_dir + '/models'\nTrainer(model, args).train(resume_from_checkpoint=args.resume_from_checkpoint)":      "",
 		"if not args.output_dir:\n    args.output_dir = 'a'\nTrainer(model, args).train(resume_from_checkpoint=args.resume_from_checkpoint)": "out/checkpoint-*",
 	} {
-		dir, _ := folder(t, map[string]string{"train.py": trainer + line + "\n"})
-		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := withTrainer(t, line+"\n")
 		if got := p.Checkpoints().Glob; got != want {
 			t.Errorf("%s: %q", line, got)
 		}
@@ -89,17 +91,12 @@ func TestCheckpointsOfAMovedFolder(t *testing.T) {
 
 // TestNumbersComputedFromTheBatchSize: a warmup that the code computes from the micro batch alone would be another one.
 func TestNumbersComputedFromTheBatchSize(t *testing.T) {
-	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
 	for line, want := range map[string]string{
 		"args.warmup_steps = len(data) // args.per_device_train_batch_size":                                      "the code divides a number by it (train.py:3), which would be another one",
 		"args.warmup_steps = len(data) // (args.per_device_train_batch_size * args.gradient_accumulation_steps)": "",
 		"print(args.per_device_train_batch_size * 2)":                                                            "",
 	} {
-		dir, _ := folder(t, map[string]string{"train.py": trainer + line + "\n"})
-		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := withTrainer(t, line+"\n")
 		if got := p.StrategyJob().Knobs[strategy.MicroBatchSize].Absent; got != want {
 			t.Errorf("%s: %q", line, got)
 		}
@@ -108,16 +105,11 @@ func TestNumbersComputedFromTheBatchSize(t *testing.T) {
 
 // TestEvaluationOfTheJobsOwn: the argument is not the batch size of an evaluation that the code does itself.
 func TestEvaluationOfTheJobsOwn(t *testing.T) {
-	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
 	for class, want := range map[string]strategy.Value{
 		"class Own(Trainer):\n    def evaluate(self, data):\n        return score(self.model)\n":          "",
 		"class Own(Trainer):\n    def compute_loss(self, model, inputs):\n        return model(inputs)\n": "8",
 	} {
-		dir, _ := folder(t, map[string]string{"train.py": trainer + class})
-		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := withTrainer(t, class)
 		if got := p.Plan()[strategy.EvalBatchSize]; got != want {
 			t.Errorf("%s: %q", class, got)
 		}
@@ -126,17 +118,12 @@ func TestEvaluationOfTheJobsOwn(t *testing.T) {
 
 // TestCheckpointingThatTheCodeTurnsOn: the argument's default is not its value where the code turns it on.
 func TestCheckpointingThatTheCodeTurnsOn(t *testing.T) {
-	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nargs, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
 	for line, want := range map[string]strategy.Value{
 		"model.gradient_checkpointing_enable()":                                      "",
 		"if args.gradient_checkpointing:\n    model.gradient_checkpointing_enable()": "none",
 		"pass": "none",
 	} {
-		dir, _ := folder(t, map[string]string{"train.py": trainer + line + "\n"})
-		p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := withTrainer(t, line+"\n")
 		if got := p.Plan()[strategy.ActivationCheckpointing]; got != want {
 			t.Errorf("%s: %q", line, got)
 		}
