@@ -182,8 +182,9 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 		return strategy.Range{Absent: knob.Places[0].Versions.Outside(d.Original.Packages) + " has no " + knob.Places[0].String()}
 	}
 	if knob.Given && !d.Given(knob) {
-		why := "the command has no " + knob.Places[0].Needs()
-		if needs := knob.Places[0].Needs(); strings.HasPrefix(needs, "-") { // --deepspeed alone names none
+		needs := knob.Places[0].Needs()
+		why := "the command has no " + needs
+		if strings.HasPrefix(needs, "-") { // --deepspeed alone names none
 			why = "the command names no file by " + needs
 		}
 		if knob.Confirm { // of the script's own, which takes it

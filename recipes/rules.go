@@ -140,8 +140,8 @@ func textEncoder(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]stra
 	return nil
 }
 
-// timmScript is for scripts made from timm's: one of an older version, or with models of its own, has other arguments. A
-// key of its configuration file without an argument has no effect.
+// timmScript is for scripts that began as a copy of timm's: they may lack its newer arguments, and may have models of their
+// own. A key of the configuration file has no effect without its argument.
 func timmScript(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	for k, names := range map[strategy.Knob][]string{
 		strategy.ActivationCheckpointing:   {"--grad-checkpointing"},

@@ -198,15 +198,24 @@ func (d *Draft) text(file string) ([]byte, error) {
 	return text, nil
 }
 
-// Value reads one value of a file.
-func (d *Draft) Value(file, at string) (any, bool, error) {
+// structured is the text of a file, and the format of its values.
+func (d *Draft) structured(file string) (patch.Format, []byte, error) {
 	text, err := d.text(file)
 	if err != nil {
-		return nil, false, err
+		return "", nil, err
 	}
 	format, known := patch.FormatOf(file, text)
 	if !known {
-		return nil, false, fmt.Errorf("gpurun reads JSON, YAML and TOML, and does not know the format of %s", Shown(file))
+		return "", nil, fmt.Errorf("gpurun reads JSON, YAML and TOML, and does not know the format of %s", Shown(file))
+	}
+	return format, text, nil
+}
+
+// Value reads one value of a file.
+func (d *Draft) Value(file, at string) (any, bool, error) {
+	format, text, err := d.structured(file)
+	if err != nil {
+		return nil, false, err
 	}
 	value, found, err := patch.Get(format, text, at)
 	if err != nil {
@@ -217,13 +226,9 @@ func (d *Draft) Value(file, at string) (any, bool, error) {
 
 // setValue changes one value of a file.
 func (d *Draft) setValue(file, at string, value any) error {
-	text, err := d.text(file)
+	format, text, err := d.structured(file)
 	if err != nil {
 		return err
-	}
-	format, known := patch.FormatOf(file, text)
-	if !known {
-		return fmt.Errorf("gpurun reads JSON, YAML and TOML, and does not know the format of %s", Shown(file))
 	}
 	next, err := patch.Set(format, text, at, value)
 	if err != nil {

@@ -91,11 +91,7 @@ func (s *Analysis) pathOf(v value) (name string, via *Argument) {
 		return text, nil
 	case v.Set != nil && *v.Set >= 0 && *v.Set < len(s.facts.Settings):
 		one := s.facts.Settings[*v.Set]
-		if word, given := s.word(one.Options); given {
-			return word, &one
-		}
-		text, _ = one.Default.(string)
-		return text, &one
+		return s.textOf(&one), &one
 	case v.Op == "join":
 		for _, part := range v.Of {
 			of, _ := s.pathOf(part)
@@ -107,6 +103,15 @@ func (s *Analysis) pathOf(v value) (name string, via *Argument) {
 		return name, nil
 	}
 	return "", nil
+}
+
+// textOf is the value of an argument as text: of the command line, else its default; empty if that is no text.
+func (s *Analysis) textOf(one *Argument) string {
+	if word, given := s.word(one.Options); given {
+		return word
+	}
+	text, _ := one.Default.(string)
+	return text
 }
 
 // word is the value of an option on the command line.

@@ -229,11 +229,7 @@ func (s *Analysis) origin(t target) string {
 	if t.via == nil || len(t.path) == 0 {
 		return ""
 	}
-	name, given := s.word(t.via.Options)
-	if text, isText := t.via.Default.(string); !given && isText {
-		name = text
-	}
-	switch c := s.configuration(name, t.via); {
+	switch c := s.configuration(s.textOf(t.via), t.via); {
 	case slices.ContainsFunc(s.argv, func(word string) bool {
 		head, _, _ := strings.Cut(word, "=")
 		return (t.pairs || t.dotted) && head == strings.Join(t.path, ".")

@@ -132,7 +132,6 @@ func (t detection) match(r format.Recipe, cmd format.Command, sources []format.S
 	return append(evidence, marks.all()...), enough
 }
 
-// who names the source that imports a name: the script, or its module that reads the arguments.
 // spelled is a member of a package for people, who may import it from another module of the package.
 func spelled(name string) string {
 	dot := strings.LastIndexByte(name, '.')
@@ -143,6 +142,7 @@ func spelled(name string) string {
 	return name
 }
 
+// who names the source that imports a name: the script, or its module that reads the arguments.
 func who(script format.Source, name string) string {
 	if imports(script, name) {
 		return "the script"

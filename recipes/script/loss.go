@@ -21,13 +21,12 @@ const boundedElsewhere = "; to allow it, the script needs gradient accumulation,
 
 // Against is the condition that a training speaks against any change of a knob.
 func Against(reason string) format.Condition {
-	plain, floor := strings.CutSuffix(reason, bounded)
-	for _, end := range []string{boundedAlone, boundedElsewhere} {
-		if !floor {
-			plain, floor = strings.CutSuffix(reason, end)
+	for _, end := range []string{bounded, boundedAlone, boundedElsewhere} {
+		if plain, floor := strings.CutSuffix(reason, end); floor {
+			return format.Condition{Always: true, Reason: reason, Against: plain, Floor: true}
 		}
 	}
-	return format.Condition{Always: true, Reason: reason, Against: plain, Floor: floor}
+	return format.Condition{Always: true, Reason: reason, Against: reason}
 }
 
 // HasBatchNorm is the reason against a smaller micro batch of a job whose code has BatchNorm at a place.
@@ -111,9 +110,8 @@ func (s *Analysis) Unequal(computed bool) string {
 	return ""
 }
 
-// unequal is the reason why a batch is more than the sum of its samples, first one that no minimum of the user allows.
-// Statements that the gate
-// of the accumulation covers run once per step; nil is the gate of a framework.
+// unequal is the reason why a batch is more than the sum of its samples: first a reason that no minimum of the user
+// allows. Statements that the gate of the accumulation covers run once per step; nil is the gate of a framework.
 func (s *Analysis) unequal(accumulation, micro *FoundKnob) string {
 	var covered map[int]bool
 	if accumulation != nil && micro != nil {

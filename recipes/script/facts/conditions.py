@@ -10,15 +10,21 @@ class Conditions(Sources):
         call of its function count."""
         return self.once_known(("branches", id(node)), lambda: self.conditions_of(node, scope, 0))
 
+    def located(self, node, scope):
+        """The place of a node, with the conditions under which it runs."""
+        return {"file": scope.file.path, "line": node.lineno, "branches": self.branches(node, scope)}
+
     def conditions_of(self, node, scope, depth):
-        found, above = [], getattr(node, "gpurun_up", None)
-        while above is not None and not isinstance(above, FUNCTIONS):
-            if isinstance(above, (ast.If, ast.IfExp)) and node is not above.test and not is_main(above):
+        found, top = [], node
+        for inner, above in ancestors(node):
+            if isinstance(above, FUNCTIONS):
+                break
+            if isinstance(above, (ast.If, ast.IfExp)) and inner is not above.test and not is_main(above):
                 body = above.body if isinstance(above.body, list) else [above.body]
-                found.append(self.condition(above.test, scope, any(b is node for b in body)))
-            found += self.ended_before(node, above, scope)
-            node, above = above, getattr(above, "gpurun_up", None)
-        found += self.ended_before(node, scope.node, scope)
+                found.append(self.condition(above.test, scope, any(b is inner for b in body)))
+            found += self.ended_before(inner, above, scope)
+            top = above
+        found += self.ended_before(top, scope.node, scope)
         site = self.only_call(scope) if depth < 4 else None
         return found + (self.conditions_of(site[0], site[1], depth + 1) if site else [])
 

@@ -275,10 +275,10 @@ class Surface:
         spawns = SPAWNS.search(full)
         if spawns:
             self.found["spawns"] = self.found["spawns"] or spawns.group(1)
-        if name == "Process" and "target" in words or name == "Popen":
-            self.found["starts"] = name
         if name == "Process" and any(whole.startswith("torch.multiprocessing") for whole in self.imports.get(full.split(".")[0], [])):
             self.found["starts"] = "torch.multiprocessing.Process"
+        elif name == "Process" and "target" in words or name == "Popen":
+            self.found["starts"] = name
         if full == "os.system" or full.startswith("subprocess.") and name in ("run", "call", "check_call", "Popen"):
             self.found["runs"] = full
         self.found["pipeline"] = self.found["pipeline"] or name == "PipelineModule"

@@ -952,12 +952,12 @@ class Loss(Rows):
             for node in walk(scope.node):
                 if self.keeps(node, scope.cls) or isinstance(node, ast.For) and self.is_state(node):
                     what = text(node)[:60] if isinstance(node, (ast.Assign, ast.Call)) else "for %s in %s" % (text(node.target), text(node.iter)[:40])
-                    found.append({"kind": "first" if once else "state", "id": 0, "file": scope.file.path, "line": node.lineno, "text": what, "branches": self.branches(node, scope)})
+                    found.append(dict(self.located(node, scope), kind="first" if once else "state", id=0, text=what))
         for scope, nodes in self.micro_batches():
             for node in nodes:
                 if self.is_state(node) and id(node) not in self.synchronized(scope):
                     what = text(node)[:60] if not isinstance(node, ast.For) else "for %s in %s" % (text(node.target), text(node.iter)[:40])
-                    found.append({"kind": "state", "id": node.lineno * 1000 + node.col_offset, "file": self.owner(node, scope), "line": node.lineno, "text": what, "branches": self.branches(node, self.place_of(node, scope))})
+                    found.append(dict(self.located(node, self.place_of(node, scope)), kind="state", id=place(node), text=what))
         return found[:10]
 
     def owner(self, node, scope):

@@ -38,7 +38,7 @@ class Settings(Values):
             if keys is not None:
                 of = [n for n in (of if of is not None else range(len(self.settings))) if self.settings[n]["dest"] in keys]
             if not (value and "namespace" in value) and of != [] and not adds_only(place):
-                self.overlays.append({"kind": kind, "file": scope.file.path, "line": place.lineno, "value": plain(value), "of": of, "branches": self.branches(place, scope)})
+                self.overlays.append(dict(self.located(place, scope), kind=kind, value=plain(value), of=of))
         self.unknown_defaults()
         self.memo.clear()
         self.all = 0
@@ -280,11 +280,11 @@ def pairs_around(node, scope):
 
 def adds_only(call):
     """Whether a change of a namespace is under a test that it does not have the name yet."""
-    node, above = call, getattr(call, "gpurun_up", None)
-    while above is not None and not isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    for node, above in ancestors(call):
+        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            break
         if isinstance(above, ast.If) and any(node is b for b in above.body):
             test = above.test
             if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn) or isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and isinstance(test.operand, ast.Call) and last(test.operand.func) == "hasattr":
                 return True
-        node, above = above, getattr(above, "gpurun_up", None)
     return False

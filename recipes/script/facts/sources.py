@@ -23,6 +23,14 @@ READ = {ast.Name, ast.Attribute, ast.Constant}
 NOTED = {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.BinOp, ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.If, ast.While, ast.Assert, ast.IfExp, ast.Call, ast.Return, ast.Global, ast.Subscript}
 
 
+def ancestors(node):
+    """Each node around a node, inmost first, after the node in it on the way."""
+    above = getattr(node, "gpurun_up", None)
+    while above is not None:
+        yield node, above
+        node, above = above, getattr(above, "gpurun_up", None)
+
+
 class Scope:
     """A module or a function, with its assignments."""
 

@@ -233,7 +233,7 @@ class Training(Settings):
             OPTIMIZER.search(text(call.func.value) if isinstance(call.func, ast.Attribute) else "") or any(OPTIMIZER.search(text(a)) for a in call.args))
 
     def all_steps(self):
-        return [{"id": place(c), "file": s.file.path, "line": c.lineno, "text": text(c.func), "branches": self.branches(c, s)} for c, s in self.calls.get("step", []) if self.is_step(c)]
+        return [dict(self.located(c, s), id=place(c), text=text(c.func)) for c, s in self.calls.get("step", []) if self.is_step(c)]
 
     def rates(self):
         """The values from which learning rates are computed."""
@@ -545,29 +545,27 @@ class Training(Settings):
                     size = self.once_known(("yields", id(f)), lambda: self.yields(f)) if self.may_call(call, scope, f) else ""
                     given = self.bound(call, scope, f, size, 1 if f.cls else 0) if size else None
                     if given and given[0] == "value":
-                        found.append({"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""), "data": "", "sampler": "", "shuffle": None,
-                                      "role": "", "local": False, "batch": plain(self.value(given[1], given[2])), "workers": {"name": "absent"}, "branches": self.branches(call, scope)})
+                        found.append(self.loader(call, scope, kind=name, batch=plain(self.value(given[1], given[2]))))
                 made = self.subclass(name, call, scope)
                 if made is not None:
-                    found.append({"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""), "data": " ".join(text(a) for a in call.args[:1]), "sampler": "",
-                                  "shuffle": constant(words["shuffle"])[0] if "shuffle" in words else None, "role": "", "local": True, "batch": plain(made), "workers": {"name": "absent"}, "branches": self.branches(call, scope)})
                     workers = self.subclass(name, call, scope, "num_workers", 5)
-                    found[-1]["workers"] = plain(workers) if workers is not None else {"name": "absent"}
+                    found.append(self.loader(call, scope, kind=name, local=True, data=" ".join(text(a) for a in call.args[:1]), batch=plain(made),
+                                             shuffle=constant(words["shuffle"])[0] if "shuffle" in words else None,
+                                             workers=plain(workers) if workers is not None else {"name": "absent"}))
                     continue
                 if not makes.search(name):
                     continue
                 stars = [k.value for k in call.keywords if k.arg is None]
-                item = {"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""),
-                        "data": " ".join(text(a) for a in call.args[:1]) or text(words["dataset"]) if call.args or "dataset" in words else "",
-                        "sampler": text(words["sampler"]) if "sampler" in words else "", "shuffle": constant(words["shuffle"])[0] if "shuffle" in words else None,
-                        "role": "", "local": name in self.classes or name in self.functions, "branches": self.branches(call, scope)}
+                item = self.loader(call, scope, kind=name, local=name in self.classes or name in self.functions,
+                                   data=" ".join(text(a) for a in call.args[:1]) or text(words["dataset"]) if call.args or "dataset" in words else "",
+                                   sampler=text(words["sampler"]) if "sampler" in words else "", shuffle=constant(words["shuffle"])[0] if "shuffle" in words else None)
                 local = name in self.classes
                 if name.endswith("DataLoader") and not local or name in ("BucketIterator", "MultiEpochsDataLoader") or name == "splits" and "Iterator" in text(call.func):
                     batch = words.get("batch_size", call.args[1] if len(call.args) > 1 and not isinstance(call.args[1], ast.Starred) else None)
                     item["workers"] = plain(self.given(words.get("num_workers"), stars, "num_workers", scope))
                     if "batch_sampler" in words and constant(words["batch_sampler"]) != (None, True):
                         item["batch"] = plain(self.sampled(words["batch_sampler"], scope))
-                    elif "batch_size_fn" in words:  # it counts something else, such as tokens
+                    elif "batch_size_fn" in words:  # the batch size is a number of tokens, or what else the function counts
                         item["batch"] = {"name": text(words["batch_size_fn"])}
                     else:
                         item["batch"] = plain(self.given(batch, stars, "batch_size", scope))
@@ -602,17 +600,22 @@ class Training(Settings):
                     if isinstance(bound, ast.BinOp) and isinstance(bound.op, ast.Mult):
                         for side in (bound.left, bound.right):
                             if BATCH.match(last(side)) and isinstance(node.ctx, ast.Load):
-                                found.append({"kind": "slice", "file": scope.file.path, "line": node.lineno, "target": self.target(node), "function": scope.name, "data": text(node.value),
-                                              "sampler": "", "shuffle": None, "role": "", "local": False, "batch": plain(self.value(side, scope)), "workers": {"name": "absent"}, "branches": self.branches(node, scope)})
+                                found.append(self.loader(node, scope, kind="slice", function=scope.name, data=text(node.value), batch=plain(self.value(side, scope))))
             for loop in scope.fors:
                 made = strided(loop)
                 sizes = widths(loop) if made is None else made.args[2:]
                 if sizes and self.backward_in(loop.body):
-                    found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
-                                  "local": False, "batch": plain(self.value(sizes[0], scope)), "workers": {"name": "absent"}, "sliced": text(sizes[0]) in [text(w) for w in widths(loop)], "branches": self.branches(loop, scope)})
+                    found.append(self.loader(loop, scope, kind="range", target="train", function=scope.name, role="train", batch=plain(self.value(sizes[0], scope)),
+                                             sliced=text(sizes[0]) in [text(w) for w in widths(loop)]))
         for one in found:
             one["loop"] = self.read_by(one)
         return found or self.drawn_samples()
+
+    def loader(self, node, scope, **more):
+        """A place where batches are made, with what is known of it."""
+        known = {"target": self.target(node), "function": scope.name + " " + (scope.cls or ""), "data": "", "sampler": "", "shuffle": None,
+                 "role": "", "local": False, "workers": {"name": "absent"}}
+        return {**self.located(node, scope), **known, **more}
 
     def read_by(self, loader):
         """What reads the batches of a loader, by a loop over its name in the same file: "train" for one with a backward
@@ -761,40 +764,39 @@ class Training(Settings):
         for scope in self.live:
             for call in scope.calls:
                 name, full, words = last(call.func), dotted(call.func), {k.arg: k.value for k in call.keywords}
-                where = {"file": scope.file.path, "line": call.lineno, "branches": self.branches(call, scope)}
                 if full.endswith("torch.save") and len(call.args) + ("f" in words) >= 2 or name == "save_on_master" and len(call.args) >= 2:
                     path = call.args[1] if len(call.args) > 1 else words["f"]
-                    saved.append(dict(where, path=plain(self.value(path, scope)), keys=self.keys(call.args[0], scope)))
+                    saved.append(dict(self.located(call, scope), path=plain(self.value(path, scope)), keys=self.keys(call.args[0], scope)))
                 elif full in ("torch.load",) and call.args:
-                    loaded.append(dict(where, call=full, value=plain(self.value(call.args[0], scope))))
+                    loaded.append(dict(self.located(call, scope), call=full, value=plain(self.value(call.args[0], scope))))
                 elif name in ("load_state",) and call.args:
-                    loaded.append(dict(where, call=name, value=plain(self.value(call.args[0], scope))))
+                    loaded.append(dict(self.located(call, scope), call=name, value=plain(self.value(call.args[0], scope))))
                 elif name == "save_state" and call.args:
-                    saved.append(dict(where, path=plain(self.value(call.args[0], scope)), keys=["optimizer", "state"]))
+                    saved.append(dict(self.located(call, scope), path=plain(self.value(call.args[0], scope)), keys=["optimizer", "state"]))
                 elif name in ("train", "fit"):
                     for k in ("resume_from_checkpoint", "ckpt_path"):
                         if k in words:
-                            loaded.append(dict(where, call=name + "(" + k + ")", value=plain(self.value(words[k], scope))))
+                            loaded.append(dict(self.located(call, scope), call=name + "(" + k + ")", value=plain(self.value(words[k], scope))))
                 elif name in ("makedirs", "mkdir") and (call.args or isinstance(call.func, ast.Attribute)):
                     if constant(words.get("exist_ok", ast.Constant(value=False)))[0] is not True and not self.guarded(call):
                         path = call.args[0] if call.args and full.startswith("os.") else call.func.value if isinstance(call.func, ast.Attribute) else call.args[0]
                         if not any(last(c.func) == "rmtree" and c.args and text(c.args[0]) == text(path) for c in scope.calls):
-                            made.append(dict(where, value=plain(self.value(path, scope))))
+                            made.append(dict(self.located(call, scope), value=plain(self.value(path, scope))))
             for node in scope.ifs:
                 test = node.test
                 if isinstance(node, ast.If) and isinstance(test, ast.Call) and last(test.func) in ("exists", "isdir", "is_dir", "isfile", "is_file") and (
                         isinstance(node.body[-1], ast.Raise) or quits(node.body) and not isinstance(node.body[-1], (ast.Return, ast.Continue, ast.Break))):
                     path = test.args[0] if test.args else getattr(test.func, "value", test)
-                    made.append({"file": scope.file.path, "line": node.lineno, "kind": "refused", "value": plain(self.value(path, scope)), "branches": self.branches(node, scope)})
+                    made.append(dict(self.located(node, scope), kind="refused", value=plain(self.value(path, scope))))
         restored = any(last(c.func) == "load_state_dict" and re.search(r"opt", text(c.func), re.I) for calls in self.calls.values() for c, _ in calls)
         return saved, loaded, made, restored
 
     def guarded(self, call):
-        node = getattr(call, "gpurun_up", None)
-        while node is not None and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if isinstance(node, ast.Try) or isinstance(node, ast.If) and re.search(r"exists|isdir", text(node.test)):
+        for _, above in ancestors(call):
+            if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                break
+            if isinstance(above, ast.Try) or isinstance(above, ast.If) and re.search(r"exists|isdir", text(above.test)):
                 return True
-            node = getattr(node, "gpurun_up", None)
         return False
 
     def keys(self, node, scope):
@@ -832,7 +834,7 @@ class Training(Settings):
                     if any("arange" in str(v.get("name", "")) for v in (target.get("any", [target]) if target else [])):
                         kind = "pairs"
                 if kind and len(found) < 20:
-                    found.append({"file": scope.file.path, "line": call.lineno, "text": text(call.func)[:60], "kind": kind, "branches": self.branches(call, scope)})
+                    found.append(dict(self.located(call, scope), text=text(call.func)[:60], kind=kind))
         return found
 
     def facts(self):

@@ -111,12 +111,8 @@ class Values(Conditions):
 
     def loops_around(self, node, at):
         """The loops of a function around a node, by their ids."""
-        found, above = set(), getattr(node, "gpurun_up", None)
-        while above is not None and above is not at.node:
-            if isinstance(above, (ast.For, ast.AsyncFor, ast.While)):
-                found.add(id(above))
-            above = getattr(above, "gpurun_up", None)
-        return found
+        around = itertools.takewhile(lambda above: above is not at.node, (above for _, above in ancestors(node)))
+        return {id(above) for above in around if isinstance(above, (ast.For, ast.AsyncFor, ast.While))}
 
     def assigned(self, name, at, active, depth, later=0):
         found = []
