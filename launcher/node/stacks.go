@@ -39,7 +39,7 @@ func (a *attempt) Stacks() {
 	}
 	for until := time.Now().Add(stacksBound); len(silent) > 0 && time.Now().Before(until); time.Sleep(stacksPause) {
 		for rank, pids := range silent {
-			if s, ok := probe.Stacks(a.dir, rank, pids[0]); ok {
+			if s, whole := probe.Stacks(a.dir, rank, pids[0]); whole {
 				emit(rank, s)
 			}
 		}
@@ -47,6 +47,9 @@ func (a *attempt) Stacks() {
 	for rank, pids := range silent {
 		s, ok := probe.Spied(pids[0])
 		if !ok {
+			s, _ = probe.Stacks(a.dir, rank, pids[0])
+		}
+		if len(s.Frames) == 0 {
 			s = strategy.Stack{PID: pids[0], State: proc.State(pids[0])}
 		}
 		emit(rank, s)

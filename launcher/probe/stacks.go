@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,17 +28,17 @@ const (
 	longestName   = 512 // bytes of a file's name, or a function's
 )
 
-// Stacks reads where a rank's process with this pid was at the last signal; false until all of
-// it is written.
+// Stacks reads where a rank's process with this pid was at the last signal; false until the main
+// thread's stack is whole. What is written until then may have its innermost calls.
 func Stacks(dir string, rank, pid int) (strategy.Stack, bool) {
 	for _, name := range []string{stacksFile + "-" + strconv.Itoa(pid), stacksFile} {
 		text, err := private.ReadHead(filepath.Join(rankFolder(dir, rank), name), largestStacks)
 		if os.IsNotExist(err) {
 			continue
 		}
-		if s, ok := parseStacks(text); err == nil && ok {
+		if s, whole := parseStacks(text); err == nil && len(s.Frames) > 0 {
 			s.PID = pid
-			return s, true
+			return s, whole
 		}
 	}
 	return strategy.Stack{}, false
@@ -50,13 +51,22 @@ var (
 	frameLine  = lazy.Regexp(`^  File "(.*)", line (\d+) in (.*)$`)
 )
 
+// programs are the outermost calls of a program: a module's own code, and what runs one for
+// python -m.
+var programs = []string{"<module>", "_run_module_as_main"}
+
 // parseStacks finds the main thread: the one that the signal found, if it began with a
-// module's code, else one that did, else the last. It reports false for half of a dump.
+// program, else one that did, else the last. It reports whether its outermost call is a
+// program's: the file has no mark at its end, and may be read at any line. False, too, for the
+// innermost hundred calls of a deeper stack, of which no more is written.
 func parseStacks(text []byte) (s strategy.Stack, whole bool) {
 	var threads [][]cause.StackFrame
 	current := -1
 	for line := range bytes.Lines(text) {
-		line, whole = bytes.CutSuffix(line, []byte("\n"))
+		line, ended := bytes.CutSuffix(line, []byte("\n"))
+		if !ended {
+			break
+		}
 		if m := threadLine().FindSubmatch(line); m != nil {
 			if string(m[1]) == "Current thread" {
 				current = len(threads)
@@ -70,7 +80,7 @@ func parseStacks(text []byte) (s strategy.Stack, whole bool) {
 	}
 	best := len(threads) - 1
 	for i, frames := range threads {
-		if outermost(frames) == "<module>" && (outermost(threads[best]) != "<module>" || i == current) {
+		if begins(frames) && (!begins(threads[best]) || i == current) {
 			best = i
 		}
 	}
@@ -78,14 +88,12 @@ func parseStacks(text []byte) (s strategy.Stack, whole bool) {
 		return s, false
 	}
 	s.Threads, s.Frames = len(threads), threads[best][:min(mostFrames, len(threads[best]))]
-	return s, whole
+	return s, begins(threads[best])
 }
 
-func outermost(frames []cause.StackFrame) string {
-	if len(frames) == 0 {
-		return ""
-	}
-	return frames[len(frames)-1].Function
+// begins reports whether the outermost call is a program's.
+func begins(frames []cause.StackFrame) bool {
+	return len(frames) > 0 && slices.Contains(programs, frames[len(frames)-1].Function)
 }
 
 func short(word []byte) string {

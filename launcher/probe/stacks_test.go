@@ -17,24 +17,31 @@ func TestParseStacks(t *testing.T) {
 	const worker = "Thread 0x00007f0000000001 (most recent call first):\n  File \"/usr/lib/python3.11/threading.py\", line 320 in wait\n  File \"/usr/lib/python3.11/threading.py\", line 995 in _bootstrap\n\n"
 	const main = "Thread 0x00007f0000000002 (most recent call first):\n  File \"/home/u/my, \"dear\" job.py\", line 7 in step\n  File \"/home/u/train.py\", line 9 in <module>\n"
 	want := []cause.StackFrame{{File: "/home/u/my, \"dear\" job.py", Line: 7, Function: "step"}, {File: "/home/u/train.py", Line: 9, Function: "<module>"}}
+	const torch = "Thread 0x00007f0000000002 (most recent call first):\n  File \"/usr/lib/torch/autograd/__init__.py\", line 197 in backward\n"
+	backward := []cause.StackFrame{{File: "/usr/lib/torch/autograd/__init__.py", Line: 197, Function: "backward"}}
+	const runpy = "  File \"<frozen runpy>\", line 198 in _run_module_as_main\n"
 	for name, test := range map[string]struct {
 		text    string
 		frames  []cause.StackFrame
 		threads int
+		whole   bool
 	}{
-		"one thread":            {"Current " + strings.ToLower(main[:1]) + main[1:], want, 1},
-		"behind a worker":       {worker + "Current " + strings.ToLower(main[:1]) + main[1:], want, 2},
-		"a worker was found":    {"Current " + strings.ToLower(worker[:1]) + worker[1:] + main, want, 2},
-		"names, as of 3.14":     {strings.Replace(main, "2 (most", "2 [python] (most", 1), want, 1},
-		"no module":             {worker, []cause.StackFrame{{File: "/usr/lib/python3.11/threading.py", Line: 320, Function: "wait"}, {File: "/usr/lib/python3.11/threading.py", Line: 995, Function: "_bootstrap"}}, 1},
-		"half":                  {strings.TrimSuffix(main, "\n"), nil, 0},
-		"no frame":              {"Thread 0x00007f0000000001 (most recent call first):\n  <no Python frame>\n", nil, 0},
-		"nothing":               {"", nil, 0},
-		"frames without thread": {"  File \"a.py\", line 1 in b\n", nil, 0},
+		"one thread":            {"Current " + strings.ToLower(main[:1]) + main[1:], want, 1, true},
+		"behind a worker":       {worker + "Current " + strings.ToLower(main[:1]) + main[1:], want, 2, true},
+		"a worker was found":    {"Current " + strings.ToLower(worker[:1]) + worker[1:] + main, want, 2, true},
+		"names, as of 3.14":     {strings.Replace(main, "2 (most", "2 [python] (most", 1), want, 1, true},
+		"no module":             {worker, []cause.StackFrame{{File: "/usr/lib/python3.11/threading.py", Line: 320, Function: "wait"}, {File: "/usr/lib/python3.11/threading.py", Line: 995, Function: "_bootstrap"}}, 1, false},
+		"half a line":           {strings.TrimSuffix(main, "\n"), want[:1], 1, false},
+		"its innermost calls":   {worker + torch, backward, 2, false},
+		"python -m":             {worker + torch + runpy, append(backward[:1:1], cause.StackFrame{File: "<frozen runpy>", Line: 198, Function: "_run_module_as_main"}), 2, true},
+		"a hundred calls":       {worker + torch + "  ...\n", backward, 2, false},
+		"no frame":              {"Thread 0x00007f0000000001 (most recent call first):\n  <no Python frame>\n", nil, 0, false},
+		"nothing":               {"", nil, 0, false},
+		"frames without thread": {"  File \"a.py\", line 1 in b\n", nil, 0, false},
 	} {
-		got, ok := parseStacks([]byte(test.text))
-		if ok != (test.frames != nil) || ok && (cmp.Diff(test.frames, got.Frames) != "" || got.Threads != test.threads) {
-			t.Errorf("%s: %+v, %v", name, got, ok)
+		got, whole := parseStacks([]byte(test.text))
+		if whole != test.whole || cmp.Diff(test.frames, got.Frames) != "" || got.Threads != test.threads {
+			t.Errorf("%s: %+v, %v", name, got, whole)
 		}
 	}
 }
