@@ -24,6 +24,9 @@ func Isolate(m *testing.M) Isolated {
 	if err != nil {
 		panic(err)
 	}
+	if cache, err := os.UserCacheDir(); err == nil && os.Getenv("GOCACHE") == "" {
+		os.Setenv("GOCACHE", filepath.Join(cache, "go-build")) // where go keeps it: a test that builds need not compile all
+	}
 	os.Setenv("XDG_CONFIG_HOME", os.DevNull)
 	os.Setenv("XDG_CONFIG_DIRS", os.DevNull)
 	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
