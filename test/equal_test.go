@@ -1,8 +1,8 @@
 package test
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -435,16 +435,34 @@ func runBothWays(t *testing.T, python string, pairs []gradientPair, trials []*eq
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := osexec.CommandContext(t.Context(), python, append([]string{filepath.Join("testdata", "equal_gradients.py")}, modules...)...)
-	cmd.Stdin = bytes.NewReader(input)
-	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
-	var failed bytes.Buffer
-	cmd.Stderr = &failed
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, failed.Bytes())
-	}
-	if err := json.Unmarshal(out, &trials); err != nil {
+	file := filepath.Join(t.TempDir(), "pairs.json")
+	if err := os.WriteFile(file, input, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	cmd := osexec.CommandContext(t.Context(), python, append([]string{filepath.Join("testdata", "equal_gradients.py"), file}, modules...)...)
+	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
+	if err := json.Unmarshal(outputOf(t, cmd), &trials); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outputOf runs a script to its end, in a fork of the warm interpreter if its own is the same.
+func outputOf(t *testing.T, cmd *osexec.Cmd) []byte {
+	t.Helper()
+	if cmd.Args[0] == testenv.Torch(t) {
+		out, errs, code := testenv.Warmed(t, cmd)
+		if code != 0 {
+			t.Fatalf("exit code %d: %s", code, errs)
+		}
+		return []byte(out)
+	}
+	out, err := cmd.Output()
+	var exit *osexec.ExitError
+	if errors.As(err, &exit) {
+		t.Fatalf("%v: %s", err, exit.Stderr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

@@ -1,10 +1,10 @@
-# Runs jobs two ways and compares the gradients of their first optimizer steps. Standard
-# input has the jobs as JSON: [{"script": path, "lines": [[argument, …], [argument, …]]}, …].
+# Runs jobs two ways and compares the gradients of their first optimizer steps. The file of the
+# first argument has the jobs as JSON: [{"script": path, "lines": [[argument, …], [argument, …]]}, …].
 # Standard output has, for each, how far the gradients of the second line are from those of
 # the first, in the norm, for each step: [{"differences": [d, …], "error": ""}, …].
 # A job is a process of its own, forked from one that has imported PyTorch. It is not changed:
 # its optimizers note their gradients as they make a step, and end it after the last.
-# Arguments are further modules to import before.
+# Further arguments are modules to import before.
 import importlib
 import json
 import os
@@ -18,7 +18,7 @@ import torch
 
 STEPS = 3
 torch.set_num_threads(1)
-for name in sys.argv[1:]:
+for name in sys.argv[2:]:
     importlib.import_module(name)
 
 
@@ -97,7 +97,9 @@ def compare(job, folder):
 stdout = os.dup(1)
 os.dup2(2, 1)  # modules and jobs print
 compared = []
-for job in json.load(sys.stdin):
+with open(sys.argv[1], encoding="utf-8") as file:
+    jobs = json.load(file)
+for job in jobs:
     with tempfile.TemporaryDirectory() as folder:
         compared.append(compare(job, folder))
 os.write(stdout, json.dumps(compared).encode())
