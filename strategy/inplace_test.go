@@ -15,8 +15,8 @@ import (
 func changeable() Job {
 	return Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{
 		ActivationCheckpointing: {By: ByHook, Values: []Value{"none", "full"}}, OffloadActivations: {By: ByHook, Values: []Value{"none", "cpu"}},
-		LossParts:    {Absent: "nothing that the script imports uses PyTorch"},
-		ForwardParts: {Absent: "nothing that the script imports uses PyTorch"},
+		LossParts:    {Absent: "no code that was read uses PyTorch"},
+		ForwardParts: {Absent: "no code that was read uses PyTorch"},
 	}}
 }
 

@@ -148,8 +148,8 @@ func (r Resolved) notInside() string {
 		return "the program is not a Python script, so gpurun cannot change it in the process"
 	case len(sources) == 0:
 		return "" // a shell script may run anything
-	case r.recipe.Name == "" && !script.Torch(sources) && !r.unreadPackage():
-		return "nothing that the script imports uses PyTorch"
+	case r.recipe.Name == "" && !script.Torch(sources) && !r.unreadPackage() && script.RunsPrograms(sources, r.reading.Code) == "":
+		return "no code that was read uses PyTorch"
 	}
 	if code := r.reading.Code; code != nil && code[0].Fixed != "" {
 		return fmt.Sprintf("the code compiles the model with %s, so gpurun cannot change parts of it", code[0].Fixed)
@@ -158,16 +158,18 @@ func (r Resolved) notInside() string {
 }
 
 // unreadPackage reports whether a source imports a package of the job of which no file was read: one that is installed
-// from a folder of the same name, with its setup.py.
+// from a folder of the same name, with its setup.py, beside the script's folder or in it.
 func (r Resolved) unreadPackage() bool {
 	sources := r.sources()
 	for _, source := range sources {
 		for _, i := range script.Imports(source.Text) {
 			top, _, _ := strings.Cut(i.Module, ".")
-			folder := filepath.Join(filepath.Dir(r.sourcePath), top)
-			info, err := os.Stat(folder)
-			if top != "" && err == nil && info.IsDir() && !slices.ContainsFunc(sources, func(s format.Source) bool { return strings.HasPrefix(s.Path, folder+string(filepath.Separator)) }) {
-				return true
+			for _, around := range []string{".", ".."} {
+				folder := filepath.Join(filepath.Dir(r.sourcePath), around, top)
+				info, err := os.Stat(folder)
+				if top != "" && err == nil && info.IsDir() && !slices.ContainsFunc(sources, func(s format.Source) bool { return strings.HasPrefix(s.Path, folder+string(filepath.Separator)) }) {
+					return true
+				}
 			}
 		}
 	}
@@ -176,12 +178,12 @@ func (r Resolved) unreadPackage() bool {
 
 // runsOthers reports whether the job's command may start Python: a module, a shell, a
 // script of one.
-func (r Resolved) runsOthers() bool {
-	first := r.Job.Argv[0]
-	if r.Job.Kind != Program || slices.Contains(commandline.Shells, nameOf(first)) || commandline.IsPython(first) {
+func (s Inspected) runsOthers() bool {
+	first := s.Job.Argv[0]
+	if s.Job.Kind != Program || slices.Contains(commandline.Shells, nameOf(first)) || commandline.IsPython(first) {
 		return true
 	}
-	path, err := python.Finder{Dir: r.Job.Workdir, Env: r.env}.InPath(first)
+	path, err := python.Finder{Dir: s.Job.Workdir, Env: s.env}.InPath(first)
 	if err != nil {
 		return false
 	}

@@ -23,7 +23,7 @@ func TestTurnedInside(t *testing.T) {
 	}{
 		"a loop of one's own": {files: map[string]string{"train.py": torch}, by: strategy.ByHook},
 		"through a module":    {files: map[string]string{"train.py": "import model\n", "model.py": torch}, by: strategy.ByHook},
-		"no PyTorch":          {files: map[string]string{"train.py": "import jax\n"}, reason: "nothing that the script imports uses PyTorch"},
+		"no PyTorch":          {files: map[string]string{"train.py": "import jax\n"}, reason: "no code that was read uses PyTorch"},
 		"compiled":            {files: map[string]string{"train.py": torch + "model = Net()\nmodel = torch.compile(model)\n"}, reason: "the code compiles the model with torch.compile"},
 		"hooks off":           {files: map[string]string{"train.py": torch}, launch: "hooks = false", reason: "launch.hooks = false"},
 		"no probe":            {files: map[string]string{"train.py": torch}, launch: "probe = false", reason: "no switch for activation checkpointing recognised"},

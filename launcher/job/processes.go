@@ -173,7 +173,11 @@ func (s Inspected) countAuto(c recipeChoice) processes {
 func (s Inspected) asTyped() processes {
 	p := processes{Ranks: 1, Plain: true, single: true, WhyRanks: "the command is one process, as it was typed"}
 	p.unknown = guest(joinsGroup, func() error {
-		if own := script.OwnRanks(s.sources(), s.reading.Code); own != "" {
+		own := script.OwnRanks(s.sources(), s.reading.Code)
+		if len(s.sources()) == 0 && s.Job.Kind == Program && s.runsOthers() {
+			own = filepath.Base(s.Job.Argv[0]) + " may run any program"
+		}
+		if own != "" {
 			p.OwnRanks, p.WhyRanks = true, p.WhyRanks+", which may start several ranks: "+own
 		}
 		return nil

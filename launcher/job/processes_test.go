@@ -109,7 +109,7 @@ func TestNumberOfRanksFollowsTheScript(t *testing.T) {
 		"a framework, one GPU":     {map[string]string{"train.py": "import lightning as L\n"}, "", 1, processes{Ranks: 1, Plain: true}, "lightning"},
 		"a framework, no GPU":      {map[string]string{"train.py": "from transformers import Trainer\n"}, "", 0, processes{Ranks: 1, Plain: true}, "no GPU"},
 		"only a model":             {map[string]string{"train.py": "from transformers import AutoModel\n"}, "", 4, processes{Ranks: 1, Plain: true}, "neither"},
-		"spawns":                   {map[string]string{"train.py": joins + "import torch.multiprocessing as mp\nmp.spawn(setup, nprocs=4)\n"}, "", 4, processes{Ranks: 1, Plain: true}, "starts its ranks itself"},
+		"spawns":                   {map[string]string{"train.py": joins + "import torch.multiprocessing as mp\nmp.spawn(setup, nprocs=4)\n"}, "", 4, processes{Ranks: 1, Plain: true}, "calls mp.spawn, which starts ranks"},
 		"four levels away":         {map[string]string{"train.py": "import a\n", "a.py": "from b.c import d\n", "b/__init__.py": "", "b/c.py": "from . import e\n", "b/e.py": "import f.g as h, os\n", "f/g.py": joins}, "", 2, processes{Ranks: 2}, "g.py calls init_process_group"},
 		"five levels away":         {map[string]string{"train.py": "import a\n", "a.py": "import b\n", "b.py": "import c\n", "c.py": "import d\n", "d.py": "import e\n", "e.py": joins}, "", 2, processes{Ranks: 1, Plain: true}, "neither"},
 		"a ring":                   {map[string]string{"train.py": "import a\n", "a.py": "from train import x\nimport a\n"}, "", 2, processes{Ranks: 1, Plain: true}, "neither"},
@@ -135,12 +135,17 @@ func TestOneProcessMayStartRanks(t *testing.T) {
 		script, evidence string
 	}{
 		"trains alone": {"import torch\n", ""},
-		"spawns":       {"import torch.multiprocessing as mp\nmp.spawn(main, nprocs=4)\n", "train.py starts its ranks itself, by mp.spawn"},
+		"spawns":       {"import torch.multiprocessing as mp\nmp.spawn(main, nprocs=4)\n", "train.py calls mp.spawn, which starts ranks"},
 		"starts processes that join": {"import torch.distributed as dist\nimport torch.multiprocessing as mp\ndef run():\n    dist.init_process_group('nccl')\nmp.Process(target=run).start()\n",
 			"train.py starts processes by torch.multiprocessing.Process, and train.py calls init_process_group"},
-		"only joins":        {"import torch.distributed as dist\ndist.init_process_group('nccl')\n", ""},
-		"Lightning":         {"import pytorch_lightning as pl\npl.Trainer(gpus=8)\n", "imports pytorch_lightning, which can start one for each device"},
-		"another framework": {"from transformers import Trainer\n", ""}, // it starts none
+		"only joins":                         {"import torch.distributed as dist\ndist.init_process_group('nccl')\n", ""},
+		"Lightning":                          {"import pytorch_lightning as pl\npl.Trainer(gpus=8)\n", "imports pytorch_lightning, which can start one for each device"},
+		"Lightning, one device":              {"import pytorch_lightning as pl\npl.Trainer(devices=1)\n", ""},
+		"Lightning, dp":                      {"import pytorch_lightning as pl\npl.Trainer(gpus=-1, accelerator='dp')\n", ""},
+		"gives a function that takes a rank": {"import torch\nfrom gsplat.distributed import cli\ndef main(local_rank, world_rank, world_size, cfg):\n    torch.cuda.set_device(local_rank)\ncli(main, {})\n", "train.py gives main to cli, which may start one for each device"},
+		"calls such a function":              {"import torch\ndef main(rank):\n    torch.zeros(rank)\nmain(0)\n", ""},
+		"runs a program":                     {"import os\nos.system('python train_derived.py --multiprocessing-distributed')\n", "train.py runs other programs, by os.system"},
+		"another framework":                  {"from transformers import Trainer\n", ""}, // it starts none
 	} {
 		got := counted(t, 2, map[string]string{"train.py": test.script}, "", "python3", "train.py")
 		if got.Ranks != 1 || got.OwnRanks != (test.evidence != "") || !strings.Contains(got.WhyRanks, test.evidence) {

@@ -28,6 +28,7 @@ type CodeFile struct {
 	Joins    string            `json:"joins"`    // the function with which it joins a process group
 	Spawns   string            `json:"spawns"`   // the function that starts ranks
 	Starts   string            `json:"starts"`   // the class whose objects are processes that it starts
+	Given    string            `json:"given"`    // "main to cli": a function that takes a rank, and the imported one that it is given to
 	Runs     string            `json:"runs"`     // the function with which it runs other programs
 	Pipeline bool              `json:"pipeline"` // it makes a PipelineModule
 	Fixed    string            `json:"fixed"`    // the call that certainly compiles the whole model, so that parts of it cannot change

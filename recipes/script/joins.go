@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
@@ -43,7 +44,7 @@ var frameworks = []struct {
 func Joins(sources []format.Source, code format.ScriptCode) (Joining, bool) {
 	for _, file := range code {
 		if file.Spawns != "" {
-			return Joining{By: path.Base(file.Path) + " starts its ranks itself, by " + file.Spawns, Spawns: true}, true
+			return Joining{By: path.Base(file.Path) + " calls " + file.Spawns + ", which starts ranks", Spawns: true}, true
 		}
 	}
 	for _, s := range sources {
@@ -73,22 +74,52 @@ func Joins(sources []format.Source, code format.ScriptCode) (Joining, bool) {
 func OwnRanks(sources []format.Source, code format.ScriptCode) string {
 	for _, name := range deviceRanks {
 		for _, s := range sources {
-			if imports(s, name) {
+			if imports(s, name) && !oneDevice(code) {
 				return path.Base(s.Path) + " imports " + name + ", which can start one for each device"
 			}
 		}
 	}
+	given := slices.IndexFunc(code, func(file format.CodeFile) bool { return file.Given != "" })
 	joins := slices.IndexFunc(code, func(file format.CodeFile) bool { return file.Joins != "" })
 	starts := slices.IndexFunc(code, func(file format.CodeFile) bool { return file.Starts != "" })
 	switch j, joined := Joins(sources, code); {
 	case j.Spawns:
 		return j.By
-	case !joined && len(code) > 0 && code[0].Runs != "" && !Torch(sources):
-		return path.Base(code[0].Path) + " runs other programs, by " + code[0].Runs
+	case !joined && RunsPrograms(sources, code) != "":
+		return path.Base(sources[0].Path) + " runs other programs, by " + RunsPrograms(sources, code)
+	case given >= 0:
+		return path.Base(code[given].Path) + " gives " + code[given].Given + ", which may start one for each device"
 	case joins >= 0 && starts >= 0:
 		return fmt.Sprintf("%s starts processes by %s, and %s calls %s", path.Base(code[starts].Path), code[starts].Starts, path.Base(code[joins].Path), code[joins].Joins)
 	case starts >= 0 && strings.HasPrefix(code[starts].Starts, "torch."):
 		return fmt.Sprintf("%s starts processes by %s", path.Base(code[starts].Path), code[starts].Starts)
 	}
 	return ""
+}
+
+// RunsPrograms returns the function with which a script runs other programs, where it does not use PyTorch itself:
+// empty for none.
+func RunsPrograms(sources []format.Source, code format.ScriptCode) string {
+	switch {
+	case len(sources) == 0 || Torch(sources):
+		return ""
+	case len(code) > 0:
+		return code[0].Runs
+	}
+	if m := runsCall().FindSubmatch(sources[0].Text); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+// runsCall is such a call in a script that is not parsed, because it does not name PyTorch.
+var runsCall = lazy.Regexp(`(?m)^[^#\n]*\b(os\.system|subprocess\.(?:run|call|check_call|Popen))\(`)
+
+// oneDevice reports whether each Trainer of the code has one device, or is one process for all: "dp".
+func oneDevice(code format.ScriptCode) bool {
+	trainers := code.CallsOf("lightning.pytorch.Trainer")
+	return len(trainers) > 0 && !slices.ContainsFunc(trainers, func(call format.CodeCall) bool {
+		devices, gpus := call.Keyword["devices"], call.Keyword["gpus"]
+		return devices.Text != "1" && gpus.Text != "1" && call.Keyword["accelerator"].Text != "dp" && call.Keyword["strategy"].Text != "dp"
+	})
 }

@@ -133,6 +133,7 @@ CALLED = {"initialize", "model", "fit", "train"}
 READERS = re.compile(r"^(\w*Argument[pP]arser|TrlParser|parse_args|parse_known_args|parse_args_into_dataclasses|Fire|LightningCLI|from_cli|CLI|auto_cli|make_cli|default_argument_parser)$"
                      r"|(^|\.)(hydra\.main|typer\.(Typer|run)|click\.command|app\.run|tyro\.cli)$")
 JOINS = {"init_process_group", "init_device_mesh", "init_distributed", "init_distributed_mode", "init_distributed_device"}
+RANK = re.compile(r"^(local_|global_|world_)?rank$")
 SPAWNS = re.compile(r"(?:^|\.)((?:mp|multiprocessing|xmp)\.spawn|notebook_launcher|debug_launcher|elastic_launch)$")
 SCHEDULERS = re.compile(r"^(\w*(OneCycleLR|CosineAnnealing\w*|LinearLR|PolynomialLR|LambdaLR|CosineLRScheduler|CyclicLR)|get_(\w+_)?schedule(r|_with_\w+)?)$")
 COUNTS = re.compile(r"\blen\([^()]*(load|dl\b|iter|train|data)[^()]*\)")
@@ -169,7 +170,7 @@ class Surface:
         self.nodes = library + preorder([s for s in tree.body if is_main(s)])
         self.names, self.imports, self.assigned = CALLED | set(names), {}, {}
         self.found = {"path": path, "calls": [], "classes": [], "options": [], "defaults": {}, "open": False, "exact": False, "aliases": {},
-                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "starts": "", "runs": "", "pipeline": False}
+                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "starts": "", "given": "", "runs": "", "pipeline": False}
         for node in self.nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.imported(node)
@@ -184,6 +185,7 @@ class Surface:
             elif isinstance(node, ast.Call):
                 self.makes.setdefault(last(node.func), []).append(node)
         self.bases = {last(b) for c in self.classes for b in c.bases}
+        self.ranked = {n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.args.args and RANK.match(n.args.args[0].arg)}
         for node in self.nodes:
             if isinstance(node, ast.Call):
                 self.called(node)
@@ -279,6 +281,9 @@ class Surface:
             self.found["starts"] = "torch.multiprocessing.Process"
         elif name == "Process" and "target" in words or name == "Popen":
             self.found["starts"] = name
+        ranked = next((a.id for a in call.args[:1] if isinstance(a, ast.Name) and a.id in self.ranked), "")
+        if ranked and full.split(".")[0] in self.imports:
+            self.found["given"] = "%s to %s" % (ranked, full)
         if full == "os.system" or full.startswith("subprocess.") and name in ("run", "call", "check_call", "Popen"):
             self.found["runs"] = full
         self.found["pipeline"] = self.found["pipeline"] or name == "PipelineModule"
