@@ -24,7 +24,7 @@ func TestCatalog(t *testing.T) {
 	var names []string
 	for _, r := range all {
 		names = append(names, r.Name)
-		marks := [][]string{r.Detection.Args, r.Detection.Imports, r.Detection.Programs, r.Detection.Overrides, r.Detection.Text, r.Detection.Source}
+		marks := [][]string{r.Detection.Args, r.Detection.Imports, r.Detection.Programs, r.Detection.Overrides, r.Detection.Text, slices.Concat(r.Detection.Source...)}
 		if r.Title == "" || len(slices.Concat(marks...)) == 0 {
 			t.Errorf("%s has no title or no marks", r.Name)
 		}

@@ -67,7 +67,7 @@ const lightningLogs = "lightning_logs"
 // arguments from the command.
 var (
 	movesInFile = lazy.Regexp(`(?m)^[ \t-]*(?:default_root_dir|dirpath|save_dir)[ \t]*:[ \t]*(?:[^\sn~#]|n[^u])|\bWandbLogger\b`)
-	movesInCall = lazy.Regexp(`(?s)from_argparse_args\(.{0,400}?\b(?:default_root_dir|logger)\s*=|\.default_root_dir\s*=[^=]|@hydra\.main\(|\bWandbLogger\(|\bdirpath["']?\s*[:=]`)
+	movesInCall = lazy.Regexp(`(?s)from_argparse_args\(.{0,400}?\b(?:default_root_dir|logger)\s*=|\.default_root_dir\s*=[^=]|@hydra\.main\(|\bWandbLogger\(|["']trainer\.(?:logger|default_root_dir)["']|\bdirpath["']?\s*[:=]`)
 )
 
 // movesLogs reports whether a job of Lightning has its checkpoints in another folder than by default: Hydra starts it in

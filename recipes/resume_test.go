@@ -71,6 +71,7 @@ func TestResumeGlobOfMovedLogs(t *testing.T) {
 		}
 	}
 	for code, want := range map[string]bool{
+		"parser.set_defaults({'trainer.logger': lazy_instance(CSVLogger, save_dir='output')})": false,
 		"Trainer.from_argparse_args(args)":                                            true,
 		"Trainer.from_argparse_args(args, max_epochs=1, default_root_dir=join(a, b))": false,
 		"if not args.default_root_dir:\n    args.default_root_dir = args.data":        false,

@@ -98,12 +98,25 @@ func (r Resolved) doubtEvaluation(plan strategy.Plan, knobs map[strategy.Knob]st
 // askedCheckpointing matches a test of the setting.
 var askedCheckpointing = lazy.Regexp(`(?m)^[ \t]*(?:el)?if\b.*checkpoint`)
 
+// ownPretrained matches a class of the job's that extends the base of transformers' models, supports a word with which
+// one allows checkpointing (transformers/modeling_utils.py: gradient_checkpointing_enable).
+var (
+	ownPretrained = lazy.Regexp(`(?m)^class \w+\([^)\n]*\bPreTrainedModel\b`)
+	supports      = lazy.Regexp(`\bsupports_gradient_checkpointing\b|_supports_gradient|def (?:_set_gradient_checkpointing|gradient_checkpointing_enable)\(`)
+)
+
 // doubtCheckpointing removes the value none of a setting where the job's code turns checkpointing on itself, and not only
 // for the setting.
 func (r Resolved) doubtCheckpointing(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
 	const k = strategy.ActivationCheckpointing
-	if own, is := r.ofFramework(k, knobs); is && plan[k] == "none" {
-		if at := r.first(checkpointing()); at != "" && r.first(askedCheckpointing()) == "" {
+	own, is := r.ofFramework(k, knobs)
+	if at := r.first(ownPretrained()); is && at != "" && r.first(supports()) == "" {
+		own.Absent = "transformers refuses it for a model that does not say supports_gradient_checkpointing, as the job's own (" + at + ")"
+		knobs[k] = own
+		return
+	}
+	if is && plan[k] == "none" {
+		if at := r.first(checkpointing(), supports()); at != "" && r.first(askedCheckpointing()) == "" {
 			delete(plan, k)
 			own.Absent, own.Doubtful = "the job's code turns it on ("+at+")", true
 			knobs[k] = own
@@ -114,6 +127,10 @@ func (r Resolved) doubtCheckpointing(plan strategy.Plan, knobs map[strategy.Knob
 // ownShares matches code that divides a dataset among the loader's workers.
 var ownShares = lazy.Regexp(`\bget_worker_info\(`)
 
+// collates matches the head of a function that puts a batch together, and no other function after it: it divides
+// nothing.
+var collates = lazy.Regexp(`\bdef \w*collate\w*\((?:[^d]|d[^e]|de[^f]|def[^ ])*$`)
+
 // keepWorkers refuses another number of loader workers where the job's dataset divides its samples among them: the
 // batches would have other samples, and without workers some datasets read all of them on each rank.
 func (r Resolved) keepWorkers(knobs map[strategy.Knob]strategy.Range) {
@@ -122,13 +139,16 @@ func (r Resolved) keepWorkers(knobs map[strategy.Knob]strategy.Range) {
 	if own.Absent != "" || users {
 		return
 	}
-	if at := r.first(ownShares()); at != "" {
+	if at := r.firstWhere(ownShares(), func(before, _ []byte) bool { return !collates().Match(before) }); at != "" {
 		own.Absent = "the dataset divides its samples among the workers (" + at + "): with another number the batches would have others"
 		knobs[k] = own
 	}
 }
 
 // accumulation matches the rest of a line that also counts the accumulation.
+// derivedBatch is a property of TrainingArguments that is computed from the micro batch size.
+const derivedBatch = "train_batch_size"
+
 var accumulation = lazy.Regexp(`(?i)accum`)
 
 // keepComputed refuses another micro batch where the job's code divides a number by the framework's argument, as for the
@@ -139,7 +159,11 @@ func (r Resolved) keepComputed(knobs map[strategy.Knob]strategy.Range) {
 	if !is {
 		return
 	}
-	for _, name := range r.recipe.Knobs[k].Attributes() {
+	names := r.recipe.Knobs[k].Attributes()
+	if slices.Contains(names, "per_device_train_batch_size") {
+		names = append(names, derivedBatch)
+	}
+	for _, name := range names {
 		by := regexp.MustCompile(`/[ \t]*\(?[ \t]*[\w.]+\.` + regexp.QuoteMeta(name) + `\b.*`)
 		if at := r.first(by, accumulation()); at != "" {
 			own.Absent = "the code divides a number by it (" + at + "), which would be another one"
@@ -160,15 +184,25 @@ func isDefault(before []byte, name string) bool {
 	return m != nil && (string(m[1]) == name || string(m[2]) == name)
 }
 
+// inArguments reports whether a text ends in the method of a class that extends TrainingArguments which runs after its
+// fields are set.
+func inArguments(before []byte) bool {
+	class := before[max(bytes.LastIndex(before, []byte("\nclass ")), 0):]
+	head, body, _ := bytes.Cut(class, []byte(":"))
+	method := body[max(bytes.LastIndex(body, []byte("    def ")), 0):]
+	return bytes.Contains(head, []byte("TrainingArguments")) && bytes.HasPrefix(method, []byte("    def __post_init__("))
+}
+
 // assigned has the first place where the job's code sets an attribute, by its name: "train.py:620 sets args.bf16". An
-// object that sets an attribute of itself only declares it, and a copy of another object's has the same value.
+// object that sets an attribute of itself only declares it, unless it is the framework's arguments; and a copy of another object's has the same value.
 func (s Inspected) assigned() map[string]string {
 	set := map[string]string{}
 	for _, source := range s.sources() {
 		for _, m := range assignment().FindAllSubmatchIndex(source.Text, -1) {
 			object, name := string(source.Text[m[2]:m[3]]), string(source.Text[m[4]:m[5]])
 			copied := m[6] >= 0 && string(source.Text[m[6]:m[7]]) == name // args.fp16 = accelerator.fp16
-			if object != "self" && object != "cls" && !copied && set[name] == "" && !isDefault(source.Text[:m[0]], name) {
+			own := object == "self" && inArguments(source.Text[:m[0]])
+			if (own || object != "self" && object != "cls") && !copied && set[name] == "" && !isDefault(source.Text[:m[0]], name) {
 				set[name] = fmt.Sprintf("%s sets %s.%s", s.place(source, m[2]), object, name)
 			}
 		}

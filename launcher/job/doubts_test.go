@@ -59,13 +59,15 @@ func withTrainer(t *testing.T, code string) *Prepared {
 // TestReplacedArgumentIsNotKnown: an argument that the code sets again may have no effect.
 func TestReplacedArgumentIsNotKnown(t *testing.T) {
 	for line, want := range map[string]string{
-		"args.per_device_train_batch_size = 64 # 32":                                              "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
-		"args.per_device_train_batch_size=other.batch_size":                                       "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
-		"args.per_device_train_batch_size = given.per_device_train_batch_size":                    "",
-		"print(args.per_device_train_batch_size == 64)":                                           "",
-		"if args.per_device_train_batch_size is None:\n    args.per_device_train_batch_size = 64": "",
-		"if big:\n    args.per_device_train_batch_size = 64":                                      "the code may replace it: train.py:4 sets args.per_device_train_batch_size",
-		"class Own:\n    def __init__(self):\n        self.per_device_train_batch_size = 8":       "",
+		"args.per_device_train_batch_size = 64 # 32":                                                                                                 "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
+		"args.per_device_train_batch_size=other.batch_size":                                                                                          "the code may replace it: train.py:3 sets args.per_device_train_batch_size",
+		"args.per_device_train_batch_size = given.per_device_train_batch_size":                                                                       "",
+		"print(args.per_device_train_batch_size == 64)":                                                                                              "",
+		"if args.per_device_train_batch_size is None:\n    args.per_device_train_batch_size = 64":                                                    "",
+		"if big:\n    args.per_device_train_batch_size = 64":                                                                                         "the code may replace it: train.py:4 sets args.per_device_train_batch_size",
+		"class Own:\n    def __init__(self):\n        self.per_device_train_batch_size = 8":                                                          "",
+		"class Own(TrainingArguments):\n    def __init__(self):\n        self.per_device_train_batch_size = 8":                                       "",
+		"class Own(TrainingArguments):\n    def __post_init__(self):\n        super().__post_init__()\n        self.per_device_train_batch_size = 8": "the code may replace it: train.py:6 sets self.per_device_train_batch_size",
 	} {
 		p := withTrainer(t, line+"\n")
 		value := p.Plan()[strategy.MicroBatchSize]
@@ -94,6 +96,7 @@ func TestNumbersComputedFromTheBatchSize(t *testing.T) {
 	for line, want := range map[string]string{
 		"args.warmup_steps = len(data) // args.per_device_train_batch_size":                                      "the code divides a number by it (train.py:3), which would be another one",
 		"args.warmup_steps = len(data) // (args.per_device_train_batch_size * args.gradient_accumulation_steps)": "",
+		"args.warmup_steps = round(args.warmup_steps * (32 / args.train_batch_size))":                            "the code divides a number by it (train.py:3), which would be another one",
 		"print(args.per_device_train_batch_size * 2)":                                                            "",
 	} {
 		p := withTrainer(t, line+"\n")
@@ -134,7 +137,8 @@ func TestCheckpointingThatTheCodeTurnsOn(t *testing.T) {
 func TestWorkersThatDivideTheData(t *testing.T) {
 	const loop = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\np.add_argument('--batch-size', type=int, default=4)\na = p.parse_args()\n" +
 		"loader = torch.utils.data.DataLoader(data, batch_size=a.batch_size, num_workers=a.workers)\nfor x in loader:\n    model(x).mean().backward()\n    optimizer.step()\n"
-	for dataset, want := range map[string]string{"part = torch.utils.data.get_worker_info().id": "the dataset divides its samples among the workers (train.py:10)", "": ""} {
+	for dataset, want := range map[string]string{"part = torch.utils.data.get_worker_info().id": "the dataset divides its samples among the workers (train.py:10)", "": "",
+		"def naive_collate(batch):\n    if torch.utils.data.get_worker_info() is not None:\n        pass": ""} {
 		dir, _ := folder(t, map[string]string{"train.py": loop + dataset + "\n"})
 		p, err := prepared(t, dir, machine(dir), "train.py")
 		if err != nil {
@@ -199,6 +203,36 @@ func TestMinimumAlone(t *testing.T) {
 			if micro := p.StrategyJob().Knobs[strategy.MicroBatchSize]; micro.Min != test.least || micro.Absent != "" || p.Plan()[strategy.MicroBatchSize] != "8" {
 				t.Errorf("%s: %+v, %s", name, micro, p.Plan())
 			}
+		}
+	}
+}
+
+// TestModelsThatRefuseCheckpointing: transformers ends a job that asks for it of a model that does not allow it.
+func TestModelsThatRefuseCheckpointing(t *testing.T) {
+	for code, want := range map[string]string{
+		"":                                      "",
+		"class Own(PreTrainedModel):\n    pass": "transformers refuses it for a model that does not say supports_gradient_checkpointing, as the job's own (train.py:3)",
+		"class Own(PreTrainedModel):\n    supports_gradient_checkpointing = True": "",
+	} {
+		if got := withTrainer(t, code+"\n").StrategyJob().Knobs[strategy.ActivationCheckpointing].Absent; got != want {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
+}
+
+// TestScriptsThatRefuseToStartAgain: where the first attempt's outputs would end the second, plan says so.
+func TestScriptsThatRefuseToStartAgain(t *testing.T) {
+	const says = "; the script may not start again where its outputs are there already (train.py:3)"
+	for code, want := range map[string]bool{
+		"if os.path.exists(out_dir):\n    raise FileExistsError(out_dir)":                     true,
+		"if out_dir.is_dir():\n    if not overwrite:\n        raise FileExistsError(out_dir)": true,
+		"if os.path.isdir(log_dir):\n    answer = input('delete it?')":                        true,
+		"if not os.path.exists(out_dir):\n    raise FileNotFoundError(out_dir)":               false,
+		"if os.path.exists(out_dir):\n    print('continues')":                                 false,
+		"if os.path.exists(data):\n    raise ValueError('both')":                              false,
+	} {
+		if got := withTrainer(t, code+"\n").Resumption(); strings.HasSuffix(got, says) != want {
+			t.Errorf("%s: %q", code, got)
 		}
 	}
 }

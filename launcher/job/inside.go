@@ -75,14 +75,14 @@ func (r Resolved) caveat(k strategy.Knob) string {
 	switch k {
 	case strategy.ForwardParts:
 		if at := r.first(batchNorm()); at != "" {
-			return "refuses to divide a model with BatchNorm; the code has one (" + at + ")"
+			return "refuses to divide a model with BatchNorm; " + at + " makes one, which the model may not have"
 		}
 	case strategy.LossParts:
 		if len(r.sources()) > 0 && r.first(crossEntropy(), binary()) == "" {
 			return "refuses it without a cross entropy, and the code that was read names none"
 		}
 	case strategy.ActivationCheckpointing:
-		at := r.first(checkpointing())
+		at := r.first(checkpointing(), supports())
 		if i := slices.IndexFunc(r.Job.Argv, checkpointArg().MatchString); i >= 0 {
 			at = r.Job.Argv[i]
 		}
@@ -96,10 +96,16 @@ func (r Resolved) caveat(k strategy.Knob) string {
 // first is the first place of the job's code that matches a pattern, by a text that matches none of the others; empty if
 // none does.
 func (s Inspected) first(pattern *regexp.Regexp, but ...*regexp.Regexp) string {
+	return s.firstWhere(pattern, func(_, text []byte) bool {
+		return !slices.ContainsFunc(but, func(other *regexp.Regexp) bool { return other.Match(text) })
+	})
+}
+
+// firstWhere is the first place of the job's code that matches a pattern, and counts by the text before it and its own.
+func (s Inspected) firstWhere(pattern *regexp.Regexp, counts func(before, text []byte) bool) string {
 	for _, source := range s.sources() {
 		for _, at := range pattern.FindAllIndex(source.Text, -1) {
-			excluded := slices.ContainsFunc(but, func(other *regexp.Regexp) bool { return other.Match(source.Text[at[0]:at[1]]) })
-			if !excluded && !inText(source.Text[:at[0]]) {
+			if before := source.Text[:at[0]]; counts(before, source.Text[at[0]:at[1]]) && !inText(before) {
 				return s.place(source, at[0])
 			}
 		}
@@ -158,18 +164,16 @@ func (r Resolved) notInside() string {
 }
 
 // unreadPackage reports whether a source imports a package of the job of which no file was read: one that is installed
-// from a folder of the same name, with its setup.py, beside the script's folder or in it.
+// from a folder of the same name, with its setup.py.
 func (r Resolved) unreadPackage() bool {
 	sources := r.sources()
 	for _, source := range sources {
 		for _, i := range script.Imports(source.Text) {
 			top, _, _ := strings.Cut(i.Module, ".")
-			for _, around := range []string{".", ".."} {
-				folder := filepath.Join(filepath.Dir(r.sourcePath), around, top)
-				info, err := os.Stat(folder)
-				if top != "" && err == nil && info.IsDir() && !slices.ContainsFunc(sources, func(s format.Source) bool { return strings.HasPrefix(s.Path, folder+string(filepath.Separator)) }) {
-					return true
-				}
+			folder := filepath.Join(filepath.Dir(r.sourcePath), top)
+			info, err := os.Stat(folder)
+			if top != "" && err == nil && info.IsDir() && !slices.ContainsFunc(sources, func(s format.Source) bool { return strings.HasPrefix(s.Path, folder+string(filepath.Separator)) }) {
+				return true
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func TestWhatTheProcessMayRefuse(t *testing.T) {
 		knob                   strategy.Knob
 		want                   string
 	}{
-		"BatchNorm":            {layer: "torch.nn.BatchNorm1d(4)", knob: strategy.ForwardParts, want: "refuses to divide a model with BatchNorm; the code has one (train.py:4)"},
+		"BatchNorm":            {layer: "torch.nn.BatchNorm1d(4)", knob: strategy.ForwardParts, want: "refuses to divide a model with BatchNorm; train.py:4 makes one, which the model may not have"},
 		"LayerNorm":            {layer: "torch.nn.LayerNorm(4)", knob: strategy.ForwardParts},
 		"a cross entropy":      {loss: entropy, knob: strategy.LossParts},
 		"its class":            {loss: "torch.nn.CrossEntropyLoss()(model(x), y)", knob: strategy.LossParts},

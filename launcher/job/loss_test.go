@@ -32,7 +32,7 @@ func TestLossOfAJob(t *testing.T) {
 		"a model of the job's own": {map[string]string{"train.py": arguments + "from net import Net\nTrainer(Net(), args).train()\n", "net.py": "import torch.nn as nn\nimport torch.nn.functional as F\nclass Net(nn.Module):\n    def forward(self, x, labels):\n        loss = F.mse_loss(self.net(x), labels)\n        return {'loss': loss}\n"},
 			strategy.Exact, "the loss is a mean over the samples (net.py:5), divided by the framework; the Trainer", ""},
 		"a model that compares samples": {map[string]string{"train.py": arguments + "from fgclip import FGCLIP\nTrainer(FGCLIP(), args).train()\n", "fgclip.py": clip},
-			"", "", "the loss compares the samples of one micro batch with each other (fgclip.py:"},
+			"", "", "the code compares the samples of one micro batch with each other (fgclip.py:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, p := ownScript(t, test.files, "train.py", "--output_dir", "out", "--per_device_train_batch_size", "8")
@@ -67,7 +67,7 @@ func TestLossDividedByTheNamedAccumulation(t *testing.T) {
 		"a mean":              {"loss = F.cross_entropy(model(x), y) / args.parts", strategy.Exact, "the loss is a mean over the samples (train.py:12), divided by --parts"},
 		"a mean, not divided": {"loss = F.cross_entropy(model(x), y)", strategy.Average, "the loss is not seen to be divided by --parts (train.py:1"},
 		"a sum":               {"loss = F.cross_entropy(model(x), y, reduction='sum') / args.parts", strategy.Average, "the loss is a sum over the samples"},
-		"pairs":               {"a = model(x); loss = F.cross_entropy(a @ model(y).t(), torch.arange(len(a))) / args.parts", strategy.Average, "the loss compares the samples of one micro batch with each other"},
+		"pairs":               {"a = model(x); loss = F.cross_entropy(a @ model(y).t(), torch.arange(len(a))) / args.parts", strategy.Average, "the code compares the samples of one micro batch with each other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, p := ownScript(t, map[string]string{"train.toml": file, "train.py": script(test.loss)}, "train.toml")

@@ -145,6 +145,23 @@ func (p *Prepared) FoundCheckpoints(began time.Time) func(decided string) strate
 
 // Resumption describes to the user from where an attempt continues, or that it starts from the beginning.
 func (p *Prepared) Resumption() string {
+	if at := p.refusesAgain(); at != "" {
+		return p.resumption() + "; the script may not start again where its outputs are there already (" + at + ")"
+	}
+	return p.resumption()
+}
+
+// refusesAgain is the place of the job's code that ends a second attempt, as far as it is seen; empty for none.
+func (p *Prepared) refusesAgain() string {
+	for _, file := range p.reading.Code {
+		if file.Again > 0 {
+			return fmt.Sprintf("%s:%d", p.shown(file.Path), file.Again)
+		}
+	}
+	return ""
+}
+
+func (p *Prepared) resumption() string {
 	c, bound := p.Checkpoints(), p.Policy().RestartFromZero
 	ends := fmt.Sprintf("an attempt that runs out of memory after more than %s ends the run with exit code %d (recovery.restart_from_zero)",
 		bound, strategy.CodeExhausted)
@@ -156,9 +173,9 @@ func (p *Prepared) Resumption() string {
 	case p.loadsNothing() && bound > 0:
 		return fmt.Sprintf("continues from: the beginning: no code that was read loads a checkpoint; %s", ends)
 	case bound > 0:
-		return fmt.Sprintf("continues from: the beginning, unless the script finds a checkpoint by itself: gpurun does not know where they are; %s: set [resume] in train.toml", ends)
+		return fmt.Sprintf("continues from: the beginning, unless the script finds a checkpoint by itself or its command names one: gpurun does not know where they are; %s: set [resume] in train.toml", ends)
 	}
-	return "continues from: the beginning, unless the script finds a checkpoint by itself: gpurun does not know where they are: set [resume] in train.toml"
+	return "continues from: the beginning, unless the script finds a checkpoint by itself or its command names one: gpurun does not know where they are: set [resume] in train.toml"
 }
 
 // continues matches code that may load a checkpoint.

@@ -117,20 +117,40 @@ func (s Inspected) importPath(folders ...string) []string {
 	return folders
 }
 
-// packagesAbove returns the folders between the working directory and the script, each with its parent
-// folder.
+// projectFiles mark the folder of a project that is installed from there.
+var projectFiles = []string{"setup.py", "pyproject.toml", "setup.cfg"}
+
+// project returns the folder of the project that has the script: the working directory, or one above it from which
+// the project is installed.
+func (s Inspected) project() string {
+	const levels = 3
+	folder := s.Job.Workdir
+	for range levels {
+		for _, name := range projectFiles {
+			if _, err := os.Stat(filepath.Join(folder, name)); err == nil {
+				return folder
+			}
+		}
+		folder = filepath.Dir(folder)
+	}
+	return s.Job.Workdir
+}
+
+// packagesAbove returns the folders between the project's and the script, each with its parent folder.
 func (s Inspected) packagesAbove() map[string]string {
 	above := map[string]string{}
-	for folder := filepath.Dir(s.sourcePath); strings.HasPrefix(folder, s.Job.Workdir+string(filepath.Separator)); folder = filepath.Dir(folder) {
+	project := s.project()
+	for folder := filepath.Dir(s.sourcePath); strings.HasPrefix(folder, project+string(filepath.Separator)); folder = filepath.Dir(folder) {
 		above[filepath.Base(folder)] = filepath.Dir(folder)
 	}
 	return above
 }
 
-// around returns the folders from the script's own up to the working directory.
+// around returns the folders from the script's own up to the project's.
 func (s Inspected) around() []string {
 	folders := []string{filepath.Dir(s.sourcePath)}
-	for folder := folders[0]; strings.HasPrefix(folder, s.Job.Workdir+string(filepath.Separator)); {
+	project := s.project()
+	for folder := folders[0]; strings.HasPrefix(folder, project+string(filepath.Separator)); {
 		folder = filepath.Dir(folder)
 		folders = append(folders, folder)
 	}

@@ -12,6 +12,19 @@ import (
 
 // Installed packages are not read as the job's own code, whether PYTHONPATH names their folder
 // or one of them is what runs.
+func TestPackageAboveTheWorkingDirectoryIsRead(t *testing.T) {
+	for file, want := range map[string]bool{"setup.py": true, "pyproject.toml": true, "README.md": false} {
+		dir, _ := folder(t, map[string]string{file: "", "agents/__init__.py": "", "agents/deep.py": "import torch\n", "scripts/train.py": "from agents import deep\n"})
+		p, err := prepared(t, filepath.Join(dir, "scripts"), machine(dir), "train.py")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.StrategyJob().Knobs[strategy.ForwardParts].Absent == ""; got != want {
+			t.Errorf("%s: PyTorch was seen: %t", file, got)
+		}
+	}
+}
+
 func TestInstalledPackagesAreNotRead(t *testing.T) {
 	const loop = "from lib import helper\n" + "import argparse, torch\nfrom torch.utils.data import DataLoader\np = argparse.ArgumentParser()\np.add_argument(\"--batch-size\", type=int, default=8)\nargs = p.parse_args()\nfor x in DataLoader(data, batch_size=args.batch_size):\n    net(x).backward()\n    optimizer.step()\n"
 	dir, p := ownScript(t, map[string]string{

@@ -72,8 +72,8 @@ type Detection struct {
 	Env []string
 	// Text are pieces of the script's source; one counts as an import.
 	Text []string
-	// Source are pieces of the script's source that need no other sign, if all are there.
-	Source []string
+	// Source are lists of pieces of the script's source: it needs no other sign if all of one are there.
+	Source [][]string
 	// Programs are modules, or ends of scripts' paths, of the framework itself: such a command
 	// needs no other sign.
 	Programs []string

@@ -42,7 +42,7 @@ var detectSpecs = []spec[Detection]{
 	{"env", "variables that the framework's launcher sets", func(d *Detection) any { return &d.Env }, ""},
 	{"keys", "keys of a configuration file, which has one of them", func(d *Detection) any { return &d.Keys }, ""},
 	{"over", "recipes that give way to this one where both match", func(d *Detection) any { return &d.Over }, ""},
-	{"source", "pieces of the script's source, of which it has one, or all those of an inner list", func(d *Detection) any { return leaf(d.readSource) }, ""},
+	{"source", "pieces of the script's source, of which it has one, or all those of one inner list", func(d *Detection) any { return leaf(d.readSource) }, ""},
 	{"programs", "modules and ends of script paths that are the framework's own", func(d *Detection) any { return &d.Programs }, ""},
 }
 
@@ -69,11 +69,13 @@ func (d *Detection) readSource(n *keyTable, key string) {
 		case string:
 			d.Text = append(d.Text, item)
 		case []any:
-			for _, piece := range item {
+			pieces := make([]string, len(item))
+			for i, piece := range item {
 				words, isText := piece.(string)
 				ok = ok && isText
-				d.Source = append(d.Source, words)
+				pieces[i] = words
 			}
+			d.Source = append(d.Source, pieces)
 		default:
 			ok = false
 		}

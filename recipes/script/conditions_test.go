@@ -1,6 +1,7 @@
 package script
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -79,6 +80,20 @@ func TestDefaultsThatOtherCodeMaySet(t *testing.T) {
 			t.Errorf("%s: %+v", line, got)
 		}
 	}
+}
+
+// TestNumbersThatAreNoBatchSize: a range's step of one, the random steps of a diffusion, and a constant that the command
+// may replace say nothing of the batch size.
+func TestNumbersThatAreNoBatchSize(t *testing.T) {
+	const loop = "p.add_argument('--epochs', type=int, default=9)\nargs = p.parse_args()\n"
+	const draws = "def get_batch():\n    ix = torch.randint(%s, (batch_size,))\n    return data[ix]\nfor it in range(1000):\n    loss = model(get_batch()).mean()\n    loss.backward()\n    optimizer.step()\n"
+	const sets = "batch_size = 12\nfor arg in sys.argv[1:]:\n    key, val = arg.split('=')\n    globals()[key] = val\n"
+	follow(t, map[string]following{
+		"a step of one":      {one(opens + loop + "for epoch in range(1, args.epochs + 1, 1):\n    for batch in made():\n        loss = model(batch).mean()\n        loss.backward()\n        optimizer.step()\n"), "", strategy.MicroBatchSize, noSize},
+		"samples":            {one(opens + "batch_size = 12\n" + fmt.Sprintf(draws, "len(data) - 8")), "", strategy.MicroBatchSize, noSize + "; the batch size of the samples that randint draws (train.py:6): it is the constant 12"},
+		"steps of diffusion": {one(opens + "batch_size = 12\n" + fmt.Sprintf(draws, "self.num_train_timesteps")), "", strategy.MicroBatchSize, noSize},
+		"set by globals()":   {one(opens + sets + fmt.Sprintf(draws, "len(data) - 8")), "", strategy.MicroBatchSize, noSize + "; the batch size of the samples that randint draws (train.py:9): the value of batch_size is not known"},
+	})
 }
 
 // TestBatchesOfTokens: a batch whose size another function counts has not so many samples.

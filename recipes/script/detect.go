@@ -100,8 +100,8 @@ func (t detection) match(r format.Recipe, cmd format.Command, sources []format.S
 	if program := t.program(cmd); program != "" {
 		return append([]string{"the job is " + program}, t.marks(r, cmd).all()...), true
 	}
-	if t.source(cmd) {
-		return append([]string{"the script has " + strings.Join(t.Source, " and ")}, t.marks(r, cmd).all()...), true
+	if pieces := t.source(cmd); pieces != nil {
+		return append([]string{"the script has " + strings.Join(pieces, " and ")}, t.marks(r, cmd).all()...), true
 	}
 	marks := t.marks(r, cmd)
 	enough := len(marks.all()) > 0
@@ -188,9 +188,14 @@ func (t detection) program(cmd format.Command) string {
 	return ""
 }
 
-// source reports whether the script's source alone identifies the framework.
-func (t detection) source(cmd format.Command) bool {
-	return len(t.Source) > 0 && !slices.ContainsFunc(t.Source, func(text string) bool { return !bytes.Contains(cmd.Script, []byte(text)) })
+// source returns the pieces of the script's source that alone identify the framework; nil if none do.
+func (t detection) source(cmd format.Command) []string {
+	for _, pieces := range t.Source {
+		if !slices.ContainsFunc(pieces, func(text string) bool { return !bytes.Contains(cmd.Script, []byte(text)) }) {
+			return pieces
+		}
+	}
+	return nil
 }
 
 // marks are the arguments, the variables and the keys of configuration files, and the calls in

@@ -57,7 +57,7 @@ var signs = sync.OnceValues(func() ([]fileSigns, error) {
 func (t detection) mayMatch(cmd format.Command) bool {
 	others := len(t.Args) + len(t.Overrides) + len(t.Env) + len(t.Keys)
 	switch {
-	case t.program(cmd) != "" || t.source(cmd):
+	case t.program(cmd) != "" || t.source(cmd) != nil:
 		return true
 	case len(t.Imports)+len(t.Text) == 0 && len(t.Programs)+len(t.Source) > 0 && others == 0:
 		return false // it has no other signs

@@ -80,7 +80,7 @@ func commandsOf(r format.Recipe) []format.Command {
 		}
 		commands = append(commands, format.Command{Argv: append([]string{"train.py"}, argv...), Script: []byte(script)})
 	}
-	if source := r.Detection.Source; source != nil {
+	for _, source := range r.Detection.Source {
 		commands = append(commands,
 			format.Command{Argv: []string{"train.py"}, Script: []byte(strings.Join(source, "\n"))},
 			format.Command{Argv: []string{"train.py"}, Script: []byte(source[0] + "\n")})

@@ -122,7 +122,7 @@ func (s *Analysis) unequal(accumulation, micro *FoundKnob) string {
 		why := ""
 		switch {
 		case u.Kind == "pairs":
-			return fmt.Sprintf("the loss compares the samples of one micro batch with each other (%s): in smaller ones each has fewer to be compared with", u.location)
+			return fmt.Sprintf("the code compares the samples of one micro batch with each other (%s): in smaller ones each has fewer to be compared with", u.location)
 		case u.Kind == "optimizers":
 			return fmt.Sprintf("two optimizers make steps in one loop, as for a GAN (%s: %s)", u.location, u.Text)
 		case u.Kind == "norm":

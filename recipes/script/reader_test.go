@@ -55,6 +55,7 @@ func TestDetectThroughModules(t *testing.T) {
 		{"detectron2, a configuration in Python", "train_net.py --config-file c.py", []string{"from detectron2.engine import default_argument_parser\nfrom detectron2.config import LazyConfig\n"}, nil, ""},
 		{"vLLM's server", "vllm serve m --max-model-len 8192", nil, nil, "vllm"},
 		{"vLLM's benchmark", "vllm bench serve --model m", nil, nil, ""},
+		{"nanoGPT with its configurator inside", "train.py c.py --batch_size=15", []string{"import sys\nbatch_size = 12\ngradient_accumulation_steps = 5\nfor arg in sys.argv[1:]:\n    key, val = arg.split('=')\n    globals()[key] = val\nfor m in range(gradient_accumulation_steps): pass\n"}, nil, "nanogpt-ranks"},
 		{"nanoGPT before it divided", "train.py", []string{"batch_size = 12\ngradient_accumulation_steps = 5\nexec(open('configurator.py').read())\nfor m in range(gradient_accumulation_steps): pass\n"}, nil, "nanogpt-ranks"},
 	}
 	all, err := recipes.Embedded(nil)

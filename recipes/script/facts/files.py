@@ -133,6 +133,7 @@ CALLED = {"initialize", "model", "fit", "train"}
 READERS = re.compile(r"^(\w*Argument[pP]arser|TrlParser|parse_args|parse_known_args|parse_args_into_dataclasses|Fire|LightningCLI|from_cli|CLI|auto_cli|make_cli|default_argument_parser)$"
                      r"|(^|\.)(hydra\.main|typer\.(Typer|run)|click\.command|app\.run|tyro\.cli)$")
 JOINS = {"init_process_group", "init_device_mesh", "init_distributed", "init_distributed_mode", "init_distributed_device"}
+OUTPUTS = re.compile(r"out|save|log|exp|run|work_?dir|model_?dir|result|ckpt|checkpoint", re.I)
 RANK = re.compile(r"^(local_|global_|world_)?rank$")
 SPAWNS = re.compile(r"(?:^|\.)((?:mp|multiprocessing|xmp)\.spawn|notebook_launcher|debug_launcher|elastic_launch)$")
 SCHEDULERS = re.compile(r"^(\w*(OneCycleLR|CosineAnnealing\w*|LinearLR|PolynomialLR|LambdaLR|CosineLRScheduler|CyclicLR)|get_(\w+_)?schedule(r|_with_\w+)?)$")
@@ -170,7 +171,7 @@ class Surface:
         self.nodes = library + preorder([s for s in tree.body if is_main(s)])
         self.names, self.imports, self.assigned = CALLED | set(names), {}, {}
         self.found = {"path": path, "calls": [], "classes": [], "options": [], "defaults": {}, "open": False, "exact": False, "aliases": {},
-                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "starts": "", "given": "", "runs": "", "pipeline": False}
+                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "starts": "", "given": "", "runs": "", "again": 0, "pipeline": False}
         for node in self.nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.imported(node)
@@ -191,7 +192,17 @@ class Surface:
                 self.called(node)
             elif isinstance(node, ast.ClassDef):
                 self.declared(node)
+            elif isinstance(node, ast.If) and not self.found["again"]:
+                self.found["again"] = self.refuses(node)
         self.found["fixed"] = self.fixed(tree.body)
+
+    def refuses(self, node):
+        """The line of a test whether a folder of outputs is there already, if an error or a question follows; 0 for
+        another test."""
+        there = [text(c) for c in walk(node.test) if isinstance(c, ast.Call) and last(c.func) in ("exists", "isdir", "is_dir", "listdir")]
+        outputs = any(OUTPUTS.search(t) and "not " + t not in text(node.test) for t in there)
+        ends = any(isinstance(n, ast.Raise) or isinstance(n, ast.Call) and dotted(n.func) == "input" for s in node.body for n in walk(s))
+        return node.lineno if outputs and ends else 0
 
     def code(self, node):
         """The text of a node as it is written."""

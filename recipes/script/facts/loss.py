@@ -750,7 +750,9 @@ class Loss(Rows):
         return None
 
     def samples(self, node, scope):
-        """Whether a tensor may have the samples of a batch as rows."""
+        """Whether a tensor may have the samples of a batch as rows: the weight of a module has none."""
+        if any(isinstance(form, ast.Attribute) and form.attr == "weight" for form in self.one_step(node, scope)):
+            return False
         return self.loss(node, scope, 0, None, ())["kind"] != "free"
 
     def one_step(self, node, scope):

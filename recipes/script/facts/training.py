@@ -38,7 +38,7 @@ def strided(loop):
     made = loop.iter
     while isinstance(made, ast.Call) and last(made.func) in ("enumerate", "tqdm") and made.args:
         made = made.args[0]
-    if isinstance(made, ast.Call) and last(made.func) == "range" and len(made.args) == 3 and not windows(loop) and (
+    if isinstance(made, ast.Call) and last(made.func) == "range" and len(made.args) == 3 and constant(made.args[2])[0] != 1 and not windows(loop) and (
             made is loop.iter or BATCH.match(last(made.args[2]).lower()) or text(made.args[2]) in [text(w) for w in widths(loop)]):
         return made
     return None
@@ -91,6 +91,10 @@ def windows(loop):
                 if uses and len(names) > 1 and isinstance(n.value, ast.Call):
                     calls.add(name)
     return any(assigned[name] for name in calls)
+
+
+# What a random number below it is the index of a sample: of len(data) - block_size, not of a diffusion's steps.
+OF_SAMPLES = re.compile(r"\blen\(|\bshape\b|size|data|samples|\bn\b|numel", re.I)
 
 
 def draws(node):
@@ -588,7 +592,7 @@ class Training(Settings):
                             given = self.bound(call, scope, init, p, 1)
                             if given and given[0] == "value" and self.makes(name, p):
                                 found.append(dict(item, batch=plain(self.value(given[1], given[2])), workers={"name": "absent"}))
-                elif name == "randint":
+                elif name == "randint" and OF_SAMPLES.search(" ".join(text(a) for a in call.args)):
                     for a in call.args + list(words.values()):
                         if isinstance(a, ast.Tuple) and len(a.elts) == 1 and re.search(r"batch|^B$|bs", text(a.elts[0]), re.I):
                             found.append(dict(item, batch=plain(self.value(a.elts[0], scope)), workers={"name": "absent"}))
@@ -815,7 +819,7 @@ class Training(Settings):
         """Code that makes a batch more than the sum of its samples: statistics over it, or a loss
         over its pairs."""
         found = []
-        norm = re.compile(r"^(Sync)?BatchNorm(\d[dD])?$|^batch_norm$|^convert_sync_batchnorm$")
+        norm = re.compile(r"^(Sync)?BatchNorm(\d[dD])?$|^batch_norm$|^convert_sync_batchnorm$")  # the last one makes none by itself
         pairs = re.compile(r"InfoNCE|NTXent|NT_Xent|SupCon|contrastive_?loss|ContrastiveLoss|ClipLoss|clip_loss|TripletLoss|triplet_loss|MultipleNegatives|BiEncoderNllLoss|in_batch_neg|inbatch", re.I)
         for scope in self.live:
             for call in scope.calls:
@@ -835,7 +839,7 @@ class Training(Settings):
                         kind = "pairs"
                 if kind and len(found) < 20:
                     found.append(dict(self.located(call, scope), text=text(call.func)[:60], kind=kind))
-        return found
+        return sorted(found, key=lambda one: "convert_sync" in one["text"])
 
     def facts(self):
         self.mark_read()

@@ -130,7 +130,14 @@ class Values(Conditions):
                 found += self.elements(name, what, at, active, depth)
         if at.has(name):
             found.append(self.argument(name, at, active, depth))
+        if at.parent is None and found and at.file.path in self.once_known("replaced", self.replaced):
+            found.append({"name": name})
         return alternatives(found, name)
+
+    def replaced(self):
+        """The files whose variables code sets by names that are not written out: by globals(), or by text that it runs."""
+        runs = {s.file.path for c, s in self.calls.get("exec", []) if len(c.args) == 1 and s.parent is None}
+        return runs | {s.file.path for target, s in self.indexed if isinstance(target.value, ast.Call) and last(target.value.func) == "globals"}
 
     def elements(self, name, node, at, active, depth):
         """The possible values of a loop's variable."""
