@@ -110,7 +110,7 @@ var (
 func (r Resolved) doubtCheckpointing(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
 	const k = strategy.ActivationCheckpointing
 	own, is := r.ofFramework(k, knobs)
-	if at := r.first(ownPretrained()); is && at != "" && r.first(supports()) == "" {
+	if at := r.first(ownPretrained()); is && own.By != strategy.ByHook && at != "" && r.first(supports()) == "" {
 		own.Absent = "transformers refuses it for a model that does not say supports_gradient_checkpointing, as the job's own (" + at + ")"
 		knobs[k] = own
 		return

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -175,7 +176,7 @@ func (s Inspected) asTyped() processes {
 	p.unknown = guest(joinsGroup, func() error {
 		own := script.OwnRanks(s.sources(), s.reading.Code)
 		if len(s.sources()) == 0 && s.Job.Kind == Program && s.runsOthers() {
-			own = filepath.Base(s.Job.Argv[0]) + " may run other programs"
+			own = filepath.Base(cmp.Or(s.Job.shellScript(), s.Job.Argv[0])) + " may run other programs"
 		}
 		if own != "" {
 			p.OwnRanks, p.WhyRanks = true, p.WhyRanks+", which may start several ranks: "+own

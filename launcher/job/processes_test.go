@@ -154,6 +154,14 @@ func TestOneProcessMayStartRanks(t *testing.T) {
 	}
 }
 
+// A shell script may start ranks, too.
+func TestShellScriptMayStartRanks(t *testing.T) {
+	got := counted(t, 2, map[string]string{"run.sh": "python -m torch.distributed.launch --nproc_per_node=8 train.py\n"}, "", "bash", "run.sh")
+	if want := "which may start several ranks: run.sh may run other programs"; !got.OwnRanks || !strings.HasSuffix(got.WhyRanks, want) {
+		t.Errorf("%+v, want %q", got, want)
+	}
+}
+
 // A job whose one process is given no rank keeps its own variables, and the user gets a note.
 func TestRankVariablesOfOneProcess(t *testing.T) {
 	for toml, want := range map[string]int{

@@ -191,11 +191,21 @@ func (t detection) program(cmd format.Command) string {
 // source returns the pieces of the script's source that alone identify the framework; nil if none do.
 func (t detection) source(cmd format.Command) []string {
 	for _, pieces := range t.Source {
-		if !slices.ContainsFunc(pieces, func(text string) bool { return !bytes.Contains(cmd.Script, []byte(text)) }) {
+		if !slices.ContainsFunc(pieces, func(text string) bool { return !hasCode(cmd.Script, text) }) {
 			return pieces
 		}
 	}
 	return nil
+}
+
+// hasCode reports whether a script has a piece of code, outside of comments.
+func hasCode(script []byte, piece string) bool {
+	for before, rest, found := bytes.Cut(script, []byte(piece)); found; before, rest, found = bytes.Cut(rest, []byte(piece)) {
+		if line := before[bytes.LastIndexByte(before, '\n')+1:]; !bytes.ContainsRune(line, '#') {
+			return true
+		}
+	}
+	return false
 }
 
 // marks are the arguments, the variables and the keys of configuration files, and the calls in

@@ -56,6 +56,7 @@ func TestDetectThroughModules(t *testing.T) {
 		{"vLLM's server", "vllm serve m --max-model-len 8192", nil, nil, "vllm"},
 		{"vLLM's benchmark", "vllm bench serve --model m", nil, nil, ""},
 		{"nanoGPT with its configurator inside", "train.py c.py --batch_size=15", []string{"import sys\nbatch_size = 12\ngradient_accumulation_steps = 5\nfor arg in sys.argv[1:]:\n    key, val = arg.split('=')\n    globals()[key] = val\nfor m in range(gradient_accumulation_steps): pass\n"}, nil, "nanogpt-ranks"},
+		{"nanoGPT without its configurator", "train.py", []string{"batch_size = 12\ngradient_accumulation_steps = 5\n# exec(open('configurator.py').read())\nfor m in range(gradient_accumulation_steps): pass\n"}, nil, ""},
 		{"nanoGPT before it divided", "train.py", []string{"batch_size = 12\ngradient_accumulation_steps = 5\nexec(open('configurator.py').read())\nfor m in range(gradient_accumulation_steps): pass\n"}, nil, "nanogpt-ranks"},
 	}
 	all, err := recipes.Embedded(nil)
