@@ -106,7 +106,11 @@ func (v Survey) knobs(page *Page, out io.Writer) error {
 			unknown[value] = append(unknown[value], string(k))
 		}
 	}
-	if !said {
+	switch {
+	case said:
+	case v.Recipe != "none":
+		page.Printf("  the value of no setting is known\n")
+	default:
 		page.Printf("  gpurun does not know this job: no recipe matches, and there is no [knobs] table (gpurun recipes lists the frameworks)\n")
 	}
 	if err := table.Flush(); err != nil {

@@ -224,15 +224,31 @@ func TestModelsThatRefuseCheckpointing(t *testing.T) {
 func TestScriptsThatRefuseToStartAgain(t *testing.T) {
 	const says = "; the script may not start again where its outputs are there already (train.py:3)"
 	for code, want := range map[string]bool{
-		"if os.path.exists(out_dir):\n    raise FileExistsError(out_dir)":                     true,
-		"if out_dir.is_dir():\n    if not overwrite:\n        raise FileExistsError(out_dir)": true,
-		"if os.path.isdir(log_dir):\n    answer = input('delete it?')":                        true,
-		"if not os.path.exists(out_dir):\n    raise FileNotFoundError(out_dir)":               false,
-		"if os.path.exists(out_dir):\n    print('continues')":                                 false,
-		"if os.path.exists(data):\n    raise ValueError('both')":                              false,
+		"if os.path.exists(out_dir):\n    raise FileExistsError(out_dir)":                               true,
+		"if out_dir.is_dir():\n    if not overwrite:\n        raise FileExistsError(out_dir)":           true,
+		"if os.path.isdir(log_dir):\n    answer = input('delete it?')":                                  true,
+		"if not os.path.exists(out_dir):\n    raise FileNotFoundError(out_dir)":                         false,
+		"if os.path.exists(out_dir):\n    print('continues')":                                           false,
+		"if os.path.exists(data):\n    raise ValueError('both')":                                        false,
+		"if os.path.exists(args.output_dir) and not args.overwrite_output_dir:\n    raise ValueError()": true,
 	} {
 		if got := withTrainer(t, code+"\n").Resumption(); strings.HasSuffix(got, says) != want {
 			t.Errorf("%s: %q", code, got)
+		}
+	}
+}
+
+// TestScriptsThatMayOverwrite: the word of the command lets the script start again.
+func TestScriptsThatMayOverwrite(t *testing.T) {
+	const code = "import sys, os\nif os.path.exists('out') and '--overwrite' not in sys.argv:\n    raise ValueError()\n"
+	for word, want := range map[string]bool{"--fast": true, "--overwrite": false} {
+		dir, _ := folder(t, map[string]string{"train.py": code + "import torch\n"})
+		p, err := prepared(t, dir, machine(dir), "train.py", word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Resumption(); strings.Contains(got, "may not start again") != want {
+			t.Errorf("%s: %s", word, got)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (r Resolved) caveat(k strategy.Knob) string {
 		}
 	case strategy.LossParts:
 		if len(r.sources()) > 0 && r.first(crossEntropy(), binary()) == "" {
-			return "refuses it without a cross entropy, and the code that was read names none"
+			return "refuses it without a cross entropy over classes, and the code that was read names none"
 		}
 	case strategy.ActivationCheckpointing:
 		at := r.first(checkpointing(), supports())

@@ -153,8 +153,9 @@ func (p *Prepared) Resumption() string {
 
 // refusesAgain is the place of the job's code that ends a second attempt, as far as it is seen; empty for none.
 func (p *Prepared) refusesAgain() string {
+	over := slices.ContainsFunc(p.Job.Argv, func(word string) bool { return strings.Contains(word, "overwrite") })
 	for _, file := range p.reading.Code {
-		if file.Again > 0 {
+		if file.Again > 0 && !over {
 			return fmt.Sprintf("%s:%d", p.shown(file.Path), file.Again)
 		}
 	}
@@ -179,7 +180,7 @@ func (p *Prepared) resumption() string {
 }
 
 // continues matches code that may load a checkpoint.
-var continues = lazy.Regexp(`(?i)torch\.load|load_state_dict|load_checkpoint|load_ckpt|from_checkpoint|resum|restor|Trainer\b`)
+var continues = lazy.Regexp(`(?i)torch\.load|load_state_dict|load_checkpoint|load_ckpt|from_checkpoint|from_pretrained\(\s*[a-z_]|resum|restor|Trainer\b`)
 
 // loadsNothing reports whether no code of the job that was read loads a checkpoint.
 func (r Resolved) loadsNothing() bool {

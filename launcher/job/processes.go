@@ -112,6 +112,9 @@ func (l LaunchSettings) given(n int) string {
 	if w := l.Launcher.Wrapper; w != "" && w != "torchrun" {
 		return fmt.Sprintf("%s starts %d on each node", w, n)
 	}
+	if n == 1 {
+		return "nproc_per_node is 1, as torchrun has it by default"
+	}
 	return fmt.Sprintf("nproc_per_node is %d", n)
 }
 

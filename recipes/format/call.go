@@ -129,7 +129,7 @@ func (c called) Write(d *Draft, word any, _ bool) error {
 func (c called) Unwritable(d *Draft) string {
 	switch n := len(c.calls(d)); {
 	case n > 1:
-		return fmt.Sprintf("the job's code calls %s in %d places", c.spelled(d), n)
+		return fmt.Sprintf("the job's code calls %s in several places", c.spelled(d))
 	case n == 0:
 		return c.Missing(d)
 	case d.Original.Closed:

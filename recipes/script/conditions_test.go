@@ -96,6 +96,16 @@ func TestNumbersThatAreNoBatchSize(t *testing.T) {
 	})
 }
 
+// TestArgumentsThatUnpackThemselves: functions that hand their keywords to each other end no reading.
+func TestArgumentsThatUnpackThemselves(t *testing.T) {
+	const made = "def one(size, options=None):\n    options = options if options is not None else {}\n    two(**options)\n    return DataLoader(data, batch_size=options, shuffle=1)\n" +
+		"def two(options=None):\n    one(1, options)\n"
+	s := decided(t, one(opens+"p.add_argument('--batch_size', type=int, default=8)\nargs = p.parse_args()\n"+made+"train_loader = one(args.batch_size)"+learns))
+	if s.facts.Unread != "" {
+		t.Error(s.facts.Unread)
+	}
+}
+
 // TestBatchesOfTokens: a batch whose size another function counts has not so many samples.
 func TestBatchesOfTokens(t *testing.T) {
 	const script = opens + "from torchtext.data import BucketIterator\np.add_argument('--batch_size', type=int, default=1500)\nargs = p.parse_args()\ntrain_loader = BucketIterator(data, batch_size=args.batch_size"

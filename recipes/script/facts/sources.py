@@ -90,6 +90,7 @@ class Sources:
         self.memo = {}
         self.read = set()  # names, keys and attributes that are read somewhere
         self.named_times = collections.Counter()  # how often a name is read
+        self.unpacked = set()  # the ** arguments whose values are being searched
         self.indexed = []  # what is assigned to an item whose key is not written out, and the scope
         self.idle = []  # the calls that would read a command line in code that does not run
         self.testing = set()  # the conditions that are being read

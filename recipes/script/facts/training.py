@@ -97,6 +97,12 @@ def windows(loop):
 OF_SAMPLES = re.compile(r"\blen\(|\bshape\b|size|data|samples|\bn\b|numel", re.I)
 
 
+def switch(node):
+    """Whether an argument turns something on: True, or 1; None if that is not known."""
+    value, known = constant(node) if node is not None else (None, False)
+    return bool(value) if known and value is not None else None
+
+
 def draws(node):
     """The number of random samples that a node draws: b of randint(n, (b,)), choice(n, b), sample(x, b) and
     randperm(n)[:b]; None for another node."""
@@ -554,7 +560,7 @@ class Training(Settings):
                 if made is not None:
                     workers = self.subclass(name, call, scope, "num_workers", 5)
                     found.append(self.loader(call, scope, kind=name, local=True, data=" ".join(text(a) for a in call.args[:1]), batch=plain(made),
-                                             shuffle=constant(words["shuffle"])[0] if "shuffle" in words else None,
+                                             shuffle=switch(words.get("shuffle")),
                                              workers=plain(workers) if workers is not None else {"name": "absent"}))
                     continue
                 if not makes.search(name):
@@ -562,7 +568,7 @@ class Training(Settings):
                 stars = [k.value for k in call.keywords if k.arg is None]
                 item = self.loader(call, scope, kind=name, local=name in self.classes or name in self.functions,
                                    data=" ".join(text(a) for a in call.args[:1]) or text(words["dataset"]) if call.args or "dataset" in words else "",
-                                   sampler=text(words["sampler"]) if "sampler" in words else "", shuffle=constant(words["shuffle"])[0] if "shuffle" in words else None)
+                                   sampler=text(words["sampler"]) if "sampler" in words else "", shuffle=switch(words.get("shuffle")))
                 local = name in self.classes
                 if name.endswith("DataLoader") and not local or name in ("BucketIterator", "MultiEpochsDataLoader") or name == "splits" and "Iterator" in text(call.func):
                     batch = words.get("batch_size", call.args[1] if len(call.args) > 1 and not isinstance(call.args[1], ast.Starred) else None)
@@ -579,7 +585,7 @@ class Training(Settings):
                             item["batch"] = {"name": "**" + text(stars[0])} if stars and "batch_size" in self.stores else {"const": 1}
                     if item["shuffle"] is None and stars:
                         shuffled = self.given(None, stars, "shuffle", scope)
-                        item["shuffle"] = shuffled.get("const") if shuffled else None
+                        item["shuffle"] = bool(shuffled["const"]) if shuffled and "const" in shuffled else None
                     found.append(item)
                 elif name in ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "GRPOConfig") and not local:
                     for word, role in (("per_device_train_batch_size", "train"), ("per_device_eval_batch_size", "eval")):

@@ -287,7 +287,12 @@ class Values(Conditions):
                 return "value", call.args[n], scope
         for k in call.keywords:
             if k.arg is None:
+                if id(k) in self.unpacked:  # what it unpacks depends on itself
+                    self.cuts += 1
+                    return "known", {"name": "**" + text(k.value)}
+                self.unpacked.add(id(k))
                 value = self.project(self.value(k.value, scope, (("kw", id(k)),)), name, (("kw", id(k)),), 0)
+                self.unpacked.discard(id(k))
                 if value is not None and "name" not in value:
                     return "known", value
                 if value is None or value.get("name") != "absent":
