@@ -231,6 +231,7 @@ func TestScriptsThatRefuseToStartAgain(t *testing.T) {
 		"if os.path.exists(out_dir):\n    print('continues')":                                           false,
 		"if os.path.exists(data):\n    raise ValueError('both')":                                        false,
 		"if os.path.exists(args.output_dir) and not args.overwrite_output_dir:\n    raise ValueError()": true,
+		"if os.path.exists(out_dir):\n    sys.exit(1)":                                                  true,
 	} {
 		if got := withTrainer(t, code+"\n").Resumption(); strings.HasSuffix(got, says) != want {
 			t.Errorf("%s: %q", code, got)

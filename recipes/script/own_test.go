@@ -552,7 +552,6 @@ func TestFolders(t *testing.T) {
 		"os.makedirs(args.out)\n":                                                           true,
 		"os.makedirs(args.out, exist_ok=True)\n":                                            false,
 		"if not os.path.exists(args.out):\n    os.makedirs(args.out)\n":                     false,
-		"if os.path.exists(args.out):\n    raise ValueError\n":                              true,
 		"if os.path.exists(args.out):\n    load(args.out)\n":                                false,
 		"if os.path.isdir(args.out):\n    shutil.rmtree(args.out)\nos.makedirs(args.out)\n": false,
 		"os.makedirs(os.path.join(args.out, stamp))\n":                                      false,

@@ -228,9 +228,6 @@ func (s *Analysis) Warnings() []string {
 			continue
 		}
 		text := fmt.Sprintf("the script makes the folder of %s and fails where it is there already (%s), as it is after an attempt: with exist_ok=True a relaunch would work", t.name(), m.location)
-		if m.Kind == "refused" {
-			text = fmt.Sprintf("the script ends where %s is there already (%s), as it may be after an attempt: a relaunch would end so", t.name(), m.location)
-		}
 		if !slices.Contains(all, text) {
 			all = append(all, text)
 		}

@@ -201,7 +201,7 @@ class Surface:
         another test."""
         there = [text(c) for c in walk(node.test) if isinstance(c, ast.Call) and last(c.func) in ("exists", "isdir", "is_dir", "listdir")]
         outputs = any(OUTPUTS.search(t) and "not " + t not in text(node.test) for t in there)
-        ends = any(isinstance(n, ast.Raise) or isinstance(n, ast.Call) and dotted(n.func) == "input" for s in node.body for n in walk(s))
+        ends = any(isinstance(n, ast.Raise) or isinstance(n, ast.Call) and last(n.func) in ("input", "exit", "quit") for s in node.body for n in walk(s))
         return node.lineno if outputs and ends else 0
 
     def code(self, node):

@@ -792,12 +792,6 @@ class Training(Settings):
                         path = call.args[0] if call.args and full.startswith("os.") else call.func.value if isinstance(call.func, ast.Attribute) else call.args[0]
                         if not any(last(c.func) == "rmtree" and c.args and text(c.args[0]) == text(path) for c in scope.calls):
                             made.append(dict(self.located(call, scope), value=plain(self.value(path, scope))))
-            for node in scope.ifs:
-                test = node.test
-                if isinstance(node, ast.If) and isinstance(test, ast.Call) and last(test.func) in ("exists", "isdir", "is_dir", "isfile", "is_file") and (
-                        isinstance(node.body[-1], ast.Raise) or quits(node.body) and not isinstance(node.body[-1], (ast.Return, ast.Continue, ast.Break))):
-                    path = test.args[0] if test.args else getattr(test.func, "value", test)
-                    made.append(dict(self.located(node, scope), kind="refused", value=plain(self.value(path, scope))))
         restored = any(last(c.func) == "load_state_dict" and re.search(r"opt", text(c.func), re.I) for calls in self.calls.values() for c, _ in calls)
         return saved, loaded, made, restored
 
