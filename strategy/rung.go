@@ -128,7 +128,7 @@ func deviceRows() []rungRow {
 // hostRows lists the remedies for host memory, in the order in which they are tried.
 func hostRows() []rungRow {
 	return []rungRow{
-		{rung: RungWorkers, turns: []Knob{DataloaderWorkers}, training: Exact, host: true, remedy: fewerWorkers},
+		{rung: RungWorkers, turns: []Knob{DataloaderWorkers}, training: Average, host: true, remedy: fewerWorkers},
 		{rung: RungPinnedMemory, turns: []Knob{PinMemory}, training: Exact, host: true, remedy: stepRemedy(PinMemory)},
 		{
 			rung: RungUndoOffload, turns: []Knob{OffloadParam, OffloadOptimizer}, anyKnob: true, training: Exact, host: true,

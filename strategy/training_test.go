@@ -38,6 +38,8 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 		{"as written", nil, nil, nil, Exact, ""},
 		{"checkpointing", Plan{ActivationCheckpointing: "full"}, nil, nil, Exact, ""},
 		{"offload and sharding", Plan{Sharding: "zero3", OffloadOptimizer: "cpu"}, nil, nil, Exact, ""},
+		{"fewer workers", Plan{DataloaderWorkers: "1"}, nil, nil, Average, otherDraws},
+		{"fewer workers, lower precision", Plan{DataloaderWorkers: "1", Precision: "bf16"}, nil, nil, Changed, ""},
 		{"evaluation alone", Plan{EvalBatchSize: "4"}, unproven, nil, Exact, ""},
 		{"precision", Plan{Precision: "bf16"}, nil, nil, Changed, ""},
 		{"before a run", smaller, nil, nil, Exact, "the loss is a mean; to be confirmed by the process"},
