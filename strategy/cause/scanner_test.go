@@ -565,3 +565,15 @@ func TestEndlessExceptionsKeepTheLastOne(t *testing.T) {
 		t.Errorf("the last one is %q, want %q", got, want)
 	}
 }
+
+// TestRepeatedErrorsAreKeptOnce: a job that skips each batch that is too large has the same error some hundred thousand
+// times, and each is compared with the causes before it.
+func TestRepeatedErrorsAreKeptOnce(t *testing.T) {
+	s := NewScanner("stdout")
+	for range 1000 {
+		fmt.Fprint(s, "Traceback (most recent call last):\n  File \"train.py\", line 7, in <module>\n    model(x)\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\nstep 12 loss 2.0\n")
+	}
+	if len(s.start.codes) != 1 || s.start.codes[0] != CUDAOOM {
+		t.Errorf("%d causes are kept", len(s.start.codes))
+	}
+}

@@ -63,7 +63,7 @@ type start struct {
 	number int     // 0: the first
 	begins Finding // of its first line
 	ending ending
-	codes  []Code // of the errors
+	codes  []Code // of the errors, each once
 	// several: the same cause ended several processes, as it ends the ranks of one job.
 	several bool
 	begun   bool // a line since may begin a start, or come from a buffer
@@ -372,7 +372,9 @@ func (s *Scanner) ends(w *writer, at *Finding, t *traceback) {
 	r.imported = r.before == 0 && how >= processLeft && at.Top && t.frames == t.modules && LacksModule(at.Text)
 	if at.Weight == WeightCause {
 		r.several = r.several || how == processLeft && w.left && slices.Contains(r.codes, at.Code)
-		r.codes = append(r.codes, at.Code)
+		if !slices.Contains(r.codes, at.Code) { // a job may outlive its errors by the hundred thousand
+			r.codes = append(r.codes, at.Code)
+		}
 		w.left = w.left || how == processLeft
 	}
 	s.watch = max(s.watch, afterLimit)
