@@ -35,6 +35,10 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	}
 	reason := r.notInside()
 	inCode := r.recipe.InCode()
+	if own := knobs[strategy.MicroBatchSize]; reason == "" && own.Absent != "" && plan[strategy.MicroBatchSize] == "" && (len(r.sources()) == 0 || script.RunsPrograms(r.sources(), r.reading.Code) != "") {
+		own.Told = true // by the program that trains, which was not read
+		knobs[strategy.MicroBatchSize] = own
+	}
 	for k, own := range knobs {
 		if own.Absent == "" && plan[k] == "" && inCode {
 			own.Told = true

@@ -161,3 +161,25 @@ func TestResumeInCode(t *testing.T) {
 		t.Errorf("calls %+v", c.Calls)
 	}
 }
+
+// The program that a shell script or another script starts was not read: its process reports the micro batch.
+func TestProgramsThatOthersStartReportTheirBatch(t *testing.T) {
+	for name, test := range map[string]struct {
+		files   map[string]string
+		command []string
+		told    bool
+	}{
+		"a shell script": {map[string]string{"run.sh": "python train.py\n"}, []string{"bash", "run.sh"}, true},
+		"os.system":      {map[string]string{"run.py": "import os\nos.system('python train.py')\n"}, []string{"python3", "run.py"}, true},
+		"no training":    {map[string]string{"run.py": "print(1)\n"}, []string{"python3", "run.py"}, false},
+	} {
+		dir, _ := folder(t, test.files)
+		p, err := prepared(t, dir, machine(dir), test.command...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.StrategyJob().Knobs[strategy.MicroBatchSize].Told; got != test.told {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -177,7 +177,8 @@ func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 // knob converts a finding to its form in a recipe.
 func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
 	if found.Doubt != "" {
-		return format.Knob{Absent: s.uncertain(found), Reported: s.Reported && found.Knob == strategy.MicroBatchSize}, ""
+		reported := found.Knob == strategy.MicroBatchSize && (s.Reported || !strings.Contains(found.Doubt, constantText))
+		return format.Knob{Absent: s.uncertain(found), Reported: reported}, ""
 	}
 	if found.Derived {
 		return format.Knob{Scope: strategy.ScopeDerived}, ""
