@@ -205,19 +205,16 @@ func (c *classifier) class(plan Plan) (class Training, reason string) {
 			if !class.Weaker(c.divided) {
 				class, reason = c.divided, c.why
 			}
-		case k != DataloaderWorkers && k.training().Weaker(class):
-			class, reason = k.training(), ""
+		case k.training().Weaker(class):
+			class, reason = k.training(), effects[k]
 		}
-	}
-	if v, turned := plan[DataloaderWorkers]; turned && v != c.original[DataloaderWorkers] && Average.Weaker(class) {
-		return Average, otherDraws
 	}
 	return class, reason
 }
 
-// otherDraws is the effect of another number of loader workers: each has random numbers of its own
-// (torch/utils/data/_utils/worker.py), and without workers the rank draws them itself.
-const otherDraws = "random augmentation draws other numbers"
+// effects explain the class of a knob's remedy, where its name does not. Each loader worker draws its own random numbers
+// (torch/utils/data/_utils/worker.py), and without workers the rank draws them.
+var effects = map[Knob]string{DataloaderWorkers: "random augmentation draws other numbers"}
 
 // training is the class of the remedy that changes a knob.
 func (k Knob) training() Training {
