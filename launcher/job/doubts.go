@@ -105,17 +105,22 @@ var (
 	supports      = lazy.Regexp(`\bsupports_gradient_checkpointing\b|_supports_gradient|def (?:_set_gradient_checkpointing|gradient_checkpointing_enable)\(`)
 )
 
-// doubtCheckpointing removes the value none of a setting where the job's code turns checkpointing on itself, and not only
-// for the setting.
+// doubtCheckpointing refuses a setting that transformers refuses for the job's own model. It removes the value none of a
+// setting where the job's code turns checkpointing on itself, and not only for the setting.
 func (r Resolved) doubtCheckpointing(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
 	const k = strategy.ActivationCheckpointing
 	own, is := r.ofFramework(k, knobs)
-	if at := r.first(ownPretrained()); is && own.By != strategy.ByHook && at != "" && r.first(supports()) == "" {
-		own.Absent = "transformers refuses it for a model that does not say supports_gradient_checkpointing, as the job's own (" + at + ")"
-		knobs[k] = own
+	if !is {
 		return
 	}
-	if is && plan[k] == "none" {
+	if own.By != strategy.ByHook {
+		if at := r.first(ownPretrained()); at != "" && r.first(supports()) == "" {
+			own.Absent = "transformers refuses it for a model that does not say supports_gradient_checkpointing, as the job's own (" + at + ")"
+			knobs[k] = own
+			return
+		}
+	}
+	if plan[k] == "none" {
 		if at := r.first(checkpointing(), supports()); at != "" && r.first(askedCheckpointing()) == "" {
 			delete(plan, k)
 			own.Absent, own.Doubtful = "the job's code turns it on ("+at+")", true
@@ -146,9 +151,6 @@ func (r Resolved) keepWorkers(knobs map[strategy.Knob]strategy.Range) {
 }
 
 // accumulation matches the rest of a line that also counts the accumulation.
-// derivedBatch is a property of TrainingArguments that is computed from the micro batch size.
-const derivedBatch = "train_batch_size"
-
 var accumulation = lazy.Regexp(`(?i)accum`)
 
 // keepComputed refuses another micro batch where the job's code divides a number by the framework's argument, as for the
@@ -161,7 +163,7 @@ func (r Resolved) keepComputed(knobs map[strategy.Knob]strategy.Range) {
 	}
 	names := r.recipe.Knobs[k].Attributes()
 	if slices.Contains(names, "per_device_train_batch_size") {
-		names = append(names, derivedBatch)
+		names = append(names, "train_batch_size") // a property of TrainingArguments that is computed from it
 	}
 	for _, name := range names {
 		by := regexp.MustCompile(`/[ \t]*\(?[ \t]*[\w.]+\.` + regexp.QuoteMeta(name) + `\b.*`)
@@ -194,15 +196,18 @@ func inArguments(before []byte) bool {
 }
 
 // assigned has the first place where the job's code sets an attribute, by its name: "train.py:620 sets args.bf16". An
-// object that sets an attribute of itself only declares it, unless it is the framework's arguments; and a copy of another object's has the same value.
+// object that sets an attribute of itself only declares it, unless it is the framework's arguments. A copy of another
+// object's attribute has the same value.
 func (s Inspected) assigned() map[string]string {
 	set := map[string]string{}
 	for _, source := range s.sources() {
 		for _, m := range assignment().FindAllSubmatchIndex(source.Text, -1) {
 			object, name := string(source.Text[m[2]:m[3]]), string(source.Text[m[4]:m[5]])
 			copied := m[6] >= 0 && string(source.Text[m[6]:m[7]]) == name // args.fp16 = accelerator.fp16
-			own := object == "self" && inArguments(source.Text[:m[0]])
-			if (own || object != "self" && object != "cls") && !copied && set[name] == "" && !isDefault(source.Text[:m[0]], name) {
+			if copied || set[name] != "" || object == "cls" || isDefault(source.Text[:m[0]], name) {
+				continue
+			}
+			if object != "self" || inArguments(source.Text[:m[0]]) {
 				set[name] = fmt.Sprintf("%s sets %s.%s", s.place(source, m[2]), object, name)
 			}
 		}

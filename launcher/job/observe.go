@@ -153,15 +153,18 @@ func (p *Prepared) Resumption() string {
 
 // refusesAgain is the place of the job's code that ends a second attempt, as far as it is seen; empty for none.
 func (p *Prepared) refusesAgain() string {
-	over := slices.ContainsFunc(p.Job.Argv, func(word string) bool { return strings.Contains(word, "overwrite") })
+	if slices.ContainsFunc(p.Job.Argv, func(word string) bool { return strings.Contains(word, "overwrite") }) {
+		return ""
+	}
 	for _, file := range p.reading.Code {
-		if file.Again > 0 && !over {
+		if file.Again > 0 {
 			return fmt.Sprintf("%s:%d", p.shown(file.Path), file.Again)
 		}
 	}
 	return ""
 }
 
+// resumption describes from where an attempt continues, if the script starts again.
 func (p *Prepared) resumption() string {
 	c, bound := p.Checkpoints(), p.Policy().RestartFromZero
 	ends := fmt.Sprintf("an attempt that runs out of memory after more than %s ends the run with exit code %d (recovery.restart_from_zero)",

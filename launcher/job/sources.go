@@ -66,8 +66,9 @@ func (s Inspected) readModules() []format.Source {
 		}
 	default:
 		f.roots = []string{filepath.Dir(s.sourcePath)}
-		f.packages = s.packagesAbove()
-		f.near, f.site, f.tops = s.around(), s.sitePackages(), map[string][]string{}
+		project := s.project()
+		f.packages = s.packagesAbove(project)
+		f.near, f.site, f.tops = s.around(project), s.sitePackages(), map[string][]string{}
 	}
 	if f.only == "" {
 		f.roots = append(f.roots, s.importPath()...)
@@ -137,9 +138,8 @@ func (s Inspected) project() string {
 }
 
 // packagesAbove returns the folders between the project's and the script, each with its parent folder.
-func (s Inspected) packagesAbove() map[string]string {
+func (s Inspected) packagesAbove(project string) map[string]string {
 	above := map[string]string{}
-	project := s.project()
 	for folder := filepath.Dir(s.sourcePath); strings.HasPrefix(folder, project+string(filepath.Separator)); folder = filepath.Dir(folder) {
 		above[filepath.Base(folder)] = filepath.Dir(folder)
 	}
@@ -147,9 +147,8 @@ func (s Inspected) packagesAbove() map[string]string {
 }
 
 // around returns the folders from the script's own up to the project's.
-func (s Inspected) around() []string {
+func (s Inspected) around(project string) []string {
 	folders := []string{filepath.Dir(s.sourcePath)}
-	project := s.project()
 	for folder := folders[0]; strings.HasPrefix(folder, project+string(filepath.Separator)); {
 		folder = filepath.Dir(folder)
 		folders = append(folders, folder)

@@ -82,11 +82,12 @@ func OwnRanks(sources []format.Source, code format.ScriptCode) string {
 	given := slices.IndexFunc(code, func(file format.CodeFile) bool { return file.Given != "" })
 	joins := slices.IndexFunc(code, func(file format.CodeFile) bool { return file.Joins != "" })
 	starts := slices.IndexFunc(code, func(file format.CodeFile) bool { return file.Starts != "" })
+	runs := RunsPrograms(sources, code)
 	switch j, joined := Joins(sources, code); {
 	case j.Spawns:
 		return j.By
-	case !joined && RunsPrograms(sources, code) != "":
-		return path.Base(sources[0].Path) + " runs other programs, by " + RunsPrograms(sources, code)
+	case !joined && runs != "":
+		return path.Base(sources[0].Path) + " runs other programs, by " + runs
 	case given >= 0:
 		return path.Base(code[given].Path) + " gives " + code[given].Given + ", which may start one for each device"
 	case joins >= 0 && starts >= 0:
