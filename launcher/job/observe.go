@@ -167,7 +167,7 @@ func (p *Prepared) refusesAgain() string {
 // resumption describes from where an attempt continues, if the script starts again.
 func (p *Prepared) resumption() string {
 	c, bound := p.Checkpoints(), p.Policy().RestartFromZero
-	ends := fmt.Sprintf("an attempt that runs out of memory after more than %s ends the run with exit code %d (recovery.restart_from_zero)",
+	ends := fmt.Sprintf("if out of memory ends an attempt after more than %s, the run ends with exit code %d (recovery.restart_from_zero)",
 		bound, strategy.CodeExhausted)
 	switch {
 	case c.Glob != "" && bound > 0:
