@@ -125,7 +125,7 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 		v, found, err := p.Get(d, k)
 		switch {
 		case errors.Is(err, format.ErrAuto) && knob.Alternatives:
-			return "", nil // the framework's own, for any values of weaker places
+			return knob.Fixed, nil // the framework's own, for any values of weaker places, unless the source says it
 		case errors.Is(err, format.ErrAuto):
 			autos++
 			continue

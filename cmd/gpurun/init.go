@@ -54,7 +54,7 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 	if own.JSON { // stdout is the plan's
 		page, args = console.NewPage(s.err, p.secrets()), append([]string{"--json"}, args...)
 	}
-	for line := range strings.SplitSeq(text+"\n"+p.Snippet()+p.OfferPatch(ctx, typed), "\n") {
+	for line := range strings.SplitSeq(text+"\n"+p.OfferPatch(ctx, typed), "\n") {
 		page.Printf("%s\n", line)
 	}
 	return plan(ctx, args, s)

@@ -56,7 +56,7 @@ func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 	}
 	if c.script == nil && c.recipe.Name != "" && s.auto() {
 		c.warnings = append(c.warnings, guest(scriptSettings, func() (err error) {
-			c, err = s.ownBatch(ctx, c)
+			c, err = s.ownSettings(ctx, c)
 			return err
 		})...)
 	}

@@ -42,7 +42,7 @@ func TestConfiguredBatch(t *testing.T) {
 		"arguments with computed names":  {map[string]string{"train.py": dict}, "--batch_size 48", "48"},
 		"no such argument":               {map[string]string{"train.py": dict}, "--lr 1", reported},
 		"a registry":                     {map[string]string{"train.py": torch + parse + "from registry import make\nconfig = json.load(open(args.config))\ntrain_loader = make(config)\n" + train, "a.json": "{\"loader\": {\"batch_size\": 8}}"}, "-c a.json", reported},
-		"a constant":                     {map[string]string{"train.py": torch + "train_loader = DataLoader(data, batch_size=8)\n" + train}, "", ""},
+		"a constant":                     {map[string]string{"train.py": torch + "train_loader = DataLoader(data, batch_size=8)\n" + train}, "", reported},
 		"the default of a function":      {map[string]string{"train.py": torch + "import argbind\n@argbind.bind\ndef make(batch_size=8):\n    return DataLoader(data, batch_size=batch_size, shuffle=True)\ntrain_loader = make()\n" + train}, "", reported},
 		"a script in a folder of tools": {map[string]string{"tools/train.py": torch + "import _path\nfrom core import make\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int)\nargs = p.parse_args()\ntrain_loader = make(args)\n" + train,
 			"tools/_path.py": "import sys, os.path as osp\nsys.path.insert(0, osp.join(osp.dirname(__file__), '..', 'lib'))\n", "lib/core.py": torch + "def make(args):\n    return DataLoader(data, batch_size=args.batch_size, shuffle=True)\n"}, "--batch-size 6", "6"},

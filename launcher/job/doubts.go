@@ -2,7 +2,9 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 
@@ -15,6 +17,7 @@ import (
 // doubts removes values, and refuses changes, where the job's code may set or use a setting otherwise than its recipe
 // says. The process's report counts instead.
 func (r Resolved) doubts(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
+	r.doubtDefaults(plan, knobs)
 	r.doubtPrecision(plan, knobs)
 	r.doubtReplaced(plan, knobs)
 	r.doubtEvaluation(plan, knobs)
@@ -28,6 +31,28 @@ func (r Resolved) doubts(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 func (r Resolved) ofFramework(k strategy.Knob, knobs map[strategy.Knob]strategy.Range) (own strategy.Range, is bool) {
 	own = knobs[k]
 	return own, own.Absent == "" && !r.recipe.Knobs[k].Own && r.recipe.Name != script.RecipeName
+}
+
+// doubtDefaults removes the defaults of a framework that was recognised if a shell script starts its program: another program, as a fork of
+// the framework's, may read the same arguments and have other defaults.
+func (r Resolved) doubtDefaults(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
+	if r.Job.shellScript() == "" || r.recipe.Name == "" || r.recipe.Name == script.RecipeName || !r.auto() {
+		return
+	}
+	d := format.NewDraft(r.recipe.Recipe, r.command)
+	for k, own := range knobs {
+		knob := r.recipe.Knobs[k]
+		if plan[k] == "" || knob.Own || own.By == strategy.ByHook || slices.ContainsFunc(d.Places(knob), func(p format.Place) bool {
+			_, found, err := p.Get(d, k)
+			return found || err != nil
+		}) {
+			continue
+		}
+		delete(plan, k)
+		own.Told, own.Doubtful = true, true
+		own.Absent = cmp.Or(own.Absent, "the command does not have it, and "+filepath.Base(r.Job.shellScript())+" starts a program that was not read, whose default is not known")
+		knobs[k] = own
+	}
 }
 
 // Code that may make a job's precision differ from its settings: weights that are cast, or loaded in 16 bits.

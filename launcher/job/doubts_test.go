@@ -1,6 +1,7 @@
 package job
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +42,49 @@ func TestPrecisionIsDoubted(t *testing.T) {
 				t.Errorf("precision %q, %+v", p.Plan()[strategy.Precision], knob)
 			}
 		})
+	}
+}
+
+// TestDefaultsOfAProgramThatWasNotRead: a shell script may start a fork of the framework, whose defaults are others; what
+// the command and its file say holds.
+func TestDefaultsOfAProgramThatWasNotRead(t *testing.T) {
+	dir, _ := folder(t, map[string]string{"run.sh": "python3 -m fork.train $*\n", "a.toml": "[training]\nseq_len = 4096\n"})
+	p, err := prepared(t, dir, machine(dir), "sh", "run.sh", "--job.config_file", "a.toml", "--training.batch_size", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.RecipeName() != "torchtitan-toml" {
+		t.Fatalf("recipe %s", p.RecipeName())
+	}
+	for k, want := range map[strategy.Knob]strategy.Value{strategy.MicroBatchSize: "1", strategy.SequenceLength: "4096", strategy.EvalBatchSize: "", strategy.DataloaderWorkers: "", strategy.Precision: ""} {
+		if got := p.Plan()[k]; got != want {
+			t.Errorf("%s is %q, want %q", k, got, want)
+		}
+	}
+	if why := p.StrategyJob().Knobs[strategy.GradientAccumulationSteps].Absent; why != "torchtitan with training.batch_size has no training.global_batch_size" {
+		t.Errorf("accumulation: %q", why)
+	}
+}
+
+// TestSettingsOfAScriptThatUsesALibrary: the script has names of its own for what the library's recipe changes.
+func TestSettingsOfAScriptThatUsesALibrary(t *testing.T) {
+	const script = "import argparse\nfrom accelerate import Accelerator\nfrom torch.utils.data import DataLoader\nimport torch.nn.functional as F\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\np.add_argument('--grad-accum-steps', type=int, default=1)\np.add_argument('--n-workers', type=int, default=6)\nargs = p.parse_args()\n" +
+		"accelerator = Accelerator(gradient_accumulation_steps=args.grad_accum_steps)\ntrain_loader = accelerator.prepare(DataLoader(data, batch_size=args.batch_size, shuffle=True, num_workers=args.n_workers))\nfor x, y in train_loader:\n    with accelerator.accumulate(model):\n        loss = F.cross_entropy(model(x), y)\n        accelerator.backward(loss)\n        optimizer.step()\n        optimizer.zero_grad()\n"
+	dir, _ := folder(t, map[string]string{"train.py": script})
+	p, err := prepared(t, dir, machine(dir), "train.py", "--batch-size", "32", "--mixed_precision", "no")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, evidence := p.Recipe()
+	if !slices.Contains(evidence, "the command has --batch-size") {
+		t.Error(evidence)
+	}
+	change, err := p.Apply(p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "16", strategy.GradientAccumulationSteps: "2", strategy.DataloaderWorkers: "3"}), "", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(change.Argv, " "); p.Plan()[strategy.DataloaderWorkers] != "6" || !strings.HasSuffix(got, "--batch-size 16 --mixed_precision no --grad-accum-steps 2 --n-workers 3") {
+		t.Errorf("%v becomes %s", p.Plan(), got)
 	}
 }
 

@@ -39,20 +39,6 @@ func (p *Prepared) draft(least int) (string, error) {
 	return d.text.String(), nil
 }
 
-// Snippet returns the lines of Python that the user's script needs to accumulate gradients; empty if it
-// accumulates already, or if that is not known.
-func (p *Prepared) Snippet() string {
-	if p.script == nil {
-		return ""
-	}
-	lines := p.script.Snippet()
-	if lines == nil {
-		return ""
-	}
-	return "The script does not accumulate gradients, so that a smaller micro batch would change the global one. These lines would:\n\n    " +
-		strings.Join(lines, "\n    ") + "\n\n"
-}
-
 // A draft is a train.toml while it is written.
 type draft struct {
 	*Prepared
@@ -65,9 +51,10 @@ func (d *draft) line(format string, args ...any) {
 	fmt.Fprintf(&d.text, strings.TrimRight(format, "\n")+"\n", args...)
 }
 
-// launcher returns the words of the command before the job's own: a launcher, an interpreter, a wrapper.
-func (d *draft) launcher() []string {
-	return d.typed.Command[:max(0, len(d.typed.Command)-len(d.Job.Argv))]
+// asLine reports whether the job is written as the line that was typed: it begins with a launcher, an interpreter, a
+// wrapper or another program.
+func (d *draft) asLine() bool {
+	return d.Job.Kind == Program || d.typed.Command[0] != d.Job.Argv[0]
 }
 
 // torchrun returns the flags of torchrun before the command.
@@ -77,12 +64,12 @@ func (d *draft) torchrun() []string {
 
 // refused refuses a flag of torchrun before another command, where neither the command nor its train.toml has it.
 func (d *draft) refused() error {
-	if len(d.launcher()) == 0 || len(d.torchrun()) == 0 {
+	if !d.asLine() || len(d.torchrun()) == 0 {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.typed.Set)) {
 		if source := d.typed.Set[name]; commandline.IsTorchrunOption(name) && strings.HasPrefix(source, "-") {
-			return errext.Errorf("omit it here, and "+inFile(name, source)+" in the train.toml", "%s is a flag of torchrun, and is before %s", source, d.launcher()[0])
+			return errext.Errorf("omit it here, and "+inFile(name, source)+" in the train.toml", "%s is a flag of torchrun, and is before %s", source, d.typed.Command[0])
 		}
 	}
 	return nil
@@ -93,15 +80,13 @@ func (d *draft) job() {
 	j := d.Job
 	d.line("\n[job]")
 	d.line("name = %s", tomlValue(j.Name))
-	flags := d.launcher()
-	if own := d.torchrun(); len(own) > 0 {
-		flags = append([]string{"torchrun"}, own...)
-	}
+	own := d.torchrun()
+	line := len(own) > 0 || d.asLine()
 	switch {
-	case len(flags) > 0:
-		d.line("command = %s", tomlValue(commandline.Quote(slices.Concat(flags, j.Argv))))
-	case j.Kind == Program:
-		d.line("program = %s", tomlValue(j.Argv))
+	case len(own) > 0:
+		d.line("command = %s", tomlValue(commandline.Quote(slices.Concat([]string{"torchrun"}, own, d.typed.Command))))
+	case line:
+		d.line("command = %s", tomlValue(commandline.Quote(d.typed.Command)))
 	default:
 		key := "script"
 		if j.Kind == Module {
@@ -115,7 +100,7 @@ func (d *draft) job() {
 	if named := d.typed.Python; named != "" {
 		d.line("python = %s", tomlValue(named))
 	}
-	if len(flags) == 0 {
+	if !line {
 		defer d.launch()
 	}
 	switch name, evidence := d.Recipe(); {
@@ -241,7 +226,7 @@ func (d *draft) resume() {
 		d.line("args = %s", tomlValue(r.Args))
 		return
 	}
-	d.line("\n# Without these, a run that runs out of memory late ends: %s.", found.Doubt)
+	d.line("\n# Without these, each attempt begins as the command says: %s.", found.Doubt)
 	d.line("# [resume]\n# latest = \"out/checkpoint-*\"\n# args = [\"--resume\", \"{latest}\"]")
 }
 

@@ -35,8 +35,8 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	}
 	reason := r.notInside()
 	inCode := r.recipe.InCode()
-	if own := knobs[strategy.MicroBatchSize]; reason == "" && own.Absent != "" && plan[strategy.MicroBatchSize] == "" && (len(r.sources()) == 0 || script.RunsPrograms(r.sources(), r.reading.Code) != "") {
-		own.Told = true // by the program that trains, which was not read
+	if own := knobs[strategy.MicroBatchSize]; reason == "" && plan[strategy.MicroBatchSize] == "" && own.By != strategy.ByHook {
+		own.Told = true // by what its loader, or its first batches, show
 		knobs[strategy.MicroBatchSize] = own
 	}
 	for k, own := range knobs {
@@ -48,7 +48,7 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	for k, values := range turnedInside {
 		switch own := knobs[k]; {
 		case own.Confirm && plan[k] == "" && reason == "": // the source does not show its value
-			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: r.caveat(k, plan)}
+			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: r.caveat(k)}
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
 		case plan[k] != "" && plan[k] != values[0]:
 		case against(r.Job.Argv, k) != "":
@@ -59,47 +59,34 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 			knobs[k] = own
 		default:
 			delete(plan, k) // the process reports it
-			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: r.caveat(k, plan)}
+			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: r.caveat(k)}
 		}
 	}
 }
 
 // What the code says of changes that only the process can refuse: BatchNorm, which may be of a model that the job does
-// not use, or of one that a library makes by its name; a cross entropy, which a framework's model may compute; and
-// checkpointing that is on without gpurun.
+// not use, or of one that a library makes by its name; and checkpointing that is on without gpurun.
 var (
 	batchNorm     = lazy.Regexp(`\b(?:Sync)?BatchNorm(?:[123]d)?\(|=\s*(?:torch\.)?(?:nn\.)?BatchNorm[123]d\b`)
 	libraryModel  = lazy.Regexp(`\btorchvision(?:\.| import .*\b)models\b.*|\btimm\.create_model\(|\btorch\.hub\.load\(|\b(?:import|from)\s+(?:segmentation_models_pytorch|monai|efficientnet_pytorch|pretrainedmodels|ultralytics|mm(?:cv|det|seg|pretrain|engine|action|pose|cls)|detectron2|torch_geometric|fastai|kornia|torchreid|open_clip|speechbrain|nnunetv2|fastreid)\b`)
 	normless      = lazy.Regexp(`(?i)\b(?:vit|swin|convnext|alexnet)_?\w*\b`)
-	crossEntropy  = lazy.Regexp(`(?i)\w*cross_?entropy`)
-	lossInside    = lazy.Regexp(`LMHead|CausalLM|MaskedLM|PreTraining|Seq2SeqLM|ConditionalGeneration|from_pretrained|\bTrainer\b`)
-	binary        = lazy.Regexp(`(?i)binary`)
 	checkpointing = lazy.Regexp(`\w*(?:gradient|grad|activation)_checkpoint(?:ing)?\w*(?:\s*:\s*bool)?\s*=\s*(?:True|not)\b|\.(?:gradient_checkpointing_enable|enable_gradient_checkpointing|set_grad_checkpointing)\(|\bprepare_model_for_(?:int8|kbit)_training\(`)
 	checkpointArg = lazy.Regexp(`(?i)^-*(?:[\w.]*\.)?(?:use[-_])?(?:gradient|grad|activation)[-_]checkpoint(?:ing)?(?:=(?:true|1|yes|on))?$`)
 )
 
-// caveat is why the process may refuse to change a knob, as far as the code shows that: it follows "the process, which".
-func (r Resolved) caveat(k strategy.Knob, plan strategy.Plan) string {
+// caveat is why the process may refuse to change a knob: it follows "the process, which".
+func (r Resolved) caveat(k strategy.Knob) string {
 	switch k {
 	case strategy.ForwardParts:
-		var refused []string
-		if plan[strategy.MicroBatchSize] == "" {
-			refused = append(refused, "cannot divide a batch of one sample")
-		}
+		const text = "needs several independent samples, and a model without state"
 		if at := r.first(batchNorm()); at != "" {
-			refused = append(refused, "refuses to divide a model with BatchNorm; "+at+" makes one, which the model may not have")
+			return text + " (BatchNorm at " + at + " is neither, if the model has it)"
 		} else if at := r.first(libraryModel(), normless()); at != "" {
-			refused = append(refused, "refuses to divide a model with BatchNorm; one of the library that "+at+" names may have it")
+			return text + " (a model of the library at " + at + " may have BatchNorm)"
 		}
-		return strings.Join(refused, ", and ")
+		return text
 	case strategy.LossParts:
-		switch {
-		case len(r.sources()) == 0 || r.first(crossEntropy(), binary()) != "":
-		case r.first(lossInside()) != "":
-			return "refuses it without a cross entropy over classes"
-		default:
-			return "refuses it without a cross entropy over classes, and the code that was read names none"
-		}
+		return "needs one over classes, with large logits"
 	case strategy.ActivationCheckpointing:
 		at := r.first(checkpointing(), supports())
 		if i := slices.IndexFunc(r.Job.Argv, checkpointArg().MatchString); i >= 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/lazy"
+	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -187,7 +188,8 @@ var continues = lazy.Regexp(`(?i)torch\.load|load_state_dict|load_checkpoint|loa
 
 // loadsNothing reports whether no code of the job that was read loads a checkpoint.
 func (r Resolved) loadsNothing() bool {
-	return len(r.sources()) > 0 && r.recipe.Resume.Latest == "" && r.first(continues()) == ""
+	runsOthers := script.RunsPrograms(r.sources(), r.reading.Code) != ""
+	return len(r.sources()) > 0 && !runsOthers && r.recipe.Resume.Latest == "" && r.first(continues()) == ""
 }
 
 var anyNumber = lazy.Regexp(`\d+`)

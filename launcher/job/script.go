@@ -43,40 +43,57 @@ func (s Inspected) own(ctx context.Context, c recipeChoice) (recipeChoice, error
 	return c, nil
 }
 
-// ownBatch reads the micro batch from the script's source if the recipe's places do not show it, or show an argument
-// of which the script computes another one: the recipe of a library such as Accelerate knows few of the settings of
-// the scripts that use it.
-func (s Inspected) ownBatch(ctx context.Context, c recipeChoice) (recipeChoice, error) {
+// ownSettings reads settings from the script's source that the recipe's places do not show: the recipe of a library such
+// as Accelerate knows few of the settings of the scripts that use it.
+func (s Inspected) ownSettings(ctx context.Context, c recipeChoice) (recipeChoice, error) {
 	const k = strategy.MicroBatchSize
 	plan, ranges := s.planOf(c.command, c.recipe)
-	if plan == nil || plan[k] != "" && !c.recipe.Knobs[k].Given || ranges[k].Scope == strategy.ScopeDerived {
+	if plan == nil {
+		return c, nil
+	}
+	batch := (plan[k] == "" || c.recipe.Knobs[k].Given) && ranges[k].Scope != strategy.ScopeDerived
+	lacks := slices.DeleteFunc([]strategy.Knob{strategy.GradientAccumulationSteps, strategy.DataloaderWorkers}, func(k strategy.Knob) bool {
+		return plan[k] != "" || ranges[k].Absent == "" || !c.recipe.Knobs[k].Given
+	})
+	if !batch && len(lacks) == 0 {
 		return c, nil
 	}
 	found, err := s.analyse(ctx)
-	if found == nil || plan[k] != "" && !found.Unlike {
+	if found == nil {
 		return c, err
 	}
 	own := found.Recipe(func(r format.Recipe) string { return s.unsuited(c.command, r) })
-	mine, _ := s.planOf(c.command, recipes.Recipe{Recipe: own})
-	knob := c.recipe.Knobs[k]
-	if found.Unlike && plan[k] != "" {
-		knob = format.Knob{Absent: cmp.Or(own.Knobs[k].Absent, "the script computes the micro batch from the argument"), Fixed: mine[k], Reported: mine[k] == ""}
-		c.recipe.Knobs = maps.Clone(c.recipe.Knobs)
-		c.recipe.Knobs[k] = knob
-		return c, nil
-	}
-	knob.Fixed, knob.Confirm = mine[k], true
-	knob.Reported = mine[k] == "" && own.Knobs[k].Reported
-	if ranges[k].Absent != "" && knob.Absent == "" && knob.Given {
-		absent := fmt.Sprintf("the recipe %s changes the %s, which the command does not have", c.recipe.Name, knob.Places[0].Needs())
-		if certain, known := found.Certain(k); known {
-			absent = fmt.Sprintf("the micro batch is %s, which the recipe %s does not change", certain.Name(), c.recipe.Name)
-		}
-		knob = format.Knob{Absent: absent, Fixed: knob.Fixed, Reported: knob.Reported}
-	}
 	c.recipe.Knobs = maps.Clone(c.recipe.Knobs)
-	c.recipe.Knobs[k] = knob
+	for _, k := range lacks {
+		if knob := own.Knobs[k]; knob.Places != nil {
+			c.recipe.Knobs[k] = knob
+		}
+	}
+	if batch && (plan[k] == "" || found.Unlike) {
+		mine, _ := s.planOf(c.command, recipes.Recipe{Recipe: own})
+		c.recipe.Knobs[k] = ownBatch(c.recipe, own.Knobs[k], ranges[k].Absent, plan[k], mine[k], found)
+	}
 	return c, nil
+}
+
+// ownBatch is the micro batch of a recipe by the script's source: its value, if the recipe's place does not show it, or
+// shows an argument, written, of which the script computes another one, mine. absent is why the recipe cannot change it.
+func ownBatch(r recipes.Recipe, own format.Knob, absent string, written, mine strategy.Value, found *script.Analysis) format.Knob {
+	const k = strategy.MicroBatchSize
+	knob := r.Knobs[k]
+	if written != "" {
+		return format.Knob{Absent: cmp.Or(own.Absent, "the script computes the micro batch from the argument"), Fixed: mine, Reported: mine == ""}
+	}
+	knob.Fixed, knob.Confirm = mine, true
+	knob.Reported = mine == "" && own.Reported
+	if absent != "" && knob.Absent == "" && knob.Given {
+		why := fmt.Sprintf("the recipe %s changes the %s, which the command does not have", r.Name, knob.Places[0].Needs())
+		if certain, known := found.Certain(k); known {
+			why = fmt.Sprintf("the micro batch is %s, which the recipe %s does not change", certain.Name(), r.Name)
+		}
+		knob = format.Knob{Absent: why, Fixed: knob.Fixed, Reported: knob.Reported}
+	}
+	return knob
 }
 
 // planOf reads a plan by a recipe on one rank; nil if that fails.
@@ -95,7 +112,7 @@ func (s Inspected) planOf(command recipes.Command, r recipes.Recipe) (strategy.P
 // analyse finds the settings of a script in its source and its modules; nil if there is no source, or if
 // nothing in it trains.
 func (s Inspected) analyse(ctx context.Context) (*script.Analysis, error) {
-	if s.Interpreter == nil || s.source == nil || s.unread || installed(s.sourcePath) {
+	if s.Interpreter == nil || s.source == nil || s.unread || installed(s.sourcePath) || s.unparsed() != nil {
 		return nil, nil
 	}
 	reading := s.reading

@@ -147,10 +147,12 @@ func TestDraftMeansTheSameJob(t *testing.T) {
 		"torchrun's flags": {map[string]string{"train.py": ownLoop, "net.py": ownNet}, []string{"--nproc-per-node", "2", "train.py", "a b"}},
 		"gpurun's flags": {map[string]string{"train.py": ownLoop, "net.py": ownNet}, []string{"--mode", "ladder", "--numerics=preserve", "--never", "nvme,shard", "--never", "split",
 			"--no-in-place", "--max-attempts", "3", "--device-memory", "4GiB", "--run-dir", "x", "--", "torchrun", "--nproc-per-node", "1", "train.py"}},
-		"gpurun's flags and torchrun's": {map[string]string{"train.py": ownLoop, "net.py": ownNet}, []string{"--mode", "off", "--nproc-per-node", "2", "--device-memory", "4GiB", "train.py"}},
-		"refused":                       {map[string]string{"train.py": ownLoop + "torch.nn.BatchNorm2d(3)\n", "net.py": ownNet}, []string{"train.py"}},
-		"a module":                      {map[string]string{"pkg/train.py": strings.Replace(ownLoop, "from net", "from .net", 1), "pkg/net.py": ownNet, "pkg/__init__.py": ""}, []string{"-m", "pkg.train"}},
-		"nothing":                       {map[string]string{"train.py": "import os\n"}, []string{"train.py"}},
+		"gpurun's flags and torchrun's":  {map[string]string{"train.py": ownLoop, "net.py": ownNet}, []string{"--mode", "off", "--nproc-per-node", "2", "--device-memory", "4GiB", "train.py"}},
+		"refused":                        {map[string]string{"train.py": ownLoop + "torch.nn.BatchNorm2d(3)\n", "net.py": ownNet}, []string{"train.py"}},
+		"a module":                       {map[string]string{"pkg/train.py": strings.Replace(ownLoop, "from net", "from .net", 1), "pkg/net.py": ownNet, "pkg/__init__.py": ""}, []string{"-m", "pkg.train"}},
+		"a shell script":                 {map[string]string{"run.sh": "python3 train.py\n", "train.py": ownLoop, "net.py": ownNet}, []string{"sh", "run.sh", "$HOME it's"}},
+		"DeepSpeed's launcher, a module": {map[string]string{"pkg/train.py": strings.Replace(ownLoop, "from net", "from .net", 1), "pkg/net.py": ownNet, "pkg/__init__.py": ""}, []string{"deepspeed", "--num_gpus=2", "--module", "pkg.train", "--batch-size", "4"}},
+		"nothing":                        {map[string]string{"train.py": "import os\n"}, []string{"train.py"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, p := ownScript(t, test.files, test.args...)
@@ -170,7 +172,7 @@ func TestDraftMeansTheSameJob(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
-			if diff := cmp.Diff(p.Plan(), again.Plan()); diff != "" || again.Ranks != p.Ranks || again.Plain != p.Plain {
+			if diff := cmp.Diff(p.Plan(), again.Plan()); diff != "" || again.Ranks != p.Ranks || again.Plain != p.Plain || again.OwnRanks != p.OwnRanks {
 				t.Errorf("%s\n%d and %d ranks\n%s", diff, p.Ranks, again.Ranks, text)
 			}
 			if diff := cmp.Diff(p.Job.Argv, again.Job.Argv) + cmp.Diff(p.Job.Policy, again.Job.Policy); diff != "" || again.Job.DeviceMemory != p.Job.DeviceMemory {

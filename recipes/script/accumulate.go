@@ -132,18 +132,21 @@ func (f Facts) derived(v value, micro target) bool {
 	return false
 }
 
-// eachBatch is in the reason for a script without accumulation.
-const eachBatch = " is called for each batch"
+// noGate is in the reason for a script without accumulation.
+const noGate = " has no condition that counts batches"
 
 // noAccumulation records that there is no accumulation, unless one is likely.
 func (s *Analysis) noAccumulation() *FoundKnob {
 	const k = strategy.GradientAccumulationSteps
-	how := ""
+	how, doubt := "", "it was not recognised in a condition of the optimizer's step"
 	if len(s.facts.Steps) > 0 {
 		first := s.facts.Steps[0]
-		how = fmt.Sprintf("%s()%s (%s)", first.Text, eachBatch, first.location)
+		how = fmt.Sprintf("%s() (%s)%s", first.Text, first.location, noGate)
+		if c, counts := s.counting(first.ID); counts {
+			how = fmt.Sprintf("%s() has the condition %s (%s)", first.Text, c.Text, c.location)
+			doubt = how
+		}
 	}
-	doubt := "nothing that it reaches was seen to gate the optimizer's step"
 	if draft := s.likely(k, ""); draft != nil && s.divides(draft.target) {
 		doubt = "the batch size is divided by " + draft.Name()
 	}
@@ -151,6 +154,17 @@ func (s *Analysis) noAccumulation() *FoundKnob {
 		return draft
 	}
 	return s.miss(k, how)
+}
+
+// counting returns the condition of a statement that counts, such as the batches.
+func (s *Analysis) counting(statement int) (use, bool) {
+	for _, c := range s.facts.Conditions {
+		counts := c.Value.holds(func(v value) bool { return v.Op == "%" || v.Op == "compare" })
+		if counts && slices.Contains(c.Covers, statement) {
+			return c, true
+		}
+	}
+	return use{}, false
 }
 
 // divides reports whether a batch of some loader is divided by a target.

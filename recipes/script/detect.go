@@ -214,13 +214,24 @@ type marks struct{ arguments, variables, keys, calls []string }
 
 func (m marks) all() []string { return slices.Concat(m.arguments, m.variables, m.keys, m.calls) }
 
+// typed is the name of an argument as a command spells it, with dashes or underscores.
+func typed(cmd format.Command, name string) string {
+	plain := func(word string) string { return strings.ReplaceAll(word, "-", "_") }
+	for _, word := range cmd.Argv {
+		if word, _, _ := strings.Cut(word, "="); plain(word) == plain(name) {
+			return word
+		}
+	}
+	return name
+}
+
 // marks lists the signs in a command.
 func (t detection) marks(r format.Recipe, cmd format.Command) marks {
 	var found marks
 	d := format.NewDraft(r, cmd)
 	for _, name := range t.Args {
 		if d.Has(name) {
-			found.arguments = append(found.arguments, "the command has "+name)
+			found.arguments = append(found.arguments, "the command has "+typed(cmd, name))
 		}
 	}
 	for _, key := range t.Overrides {

@@ -218,7 +218,7 @@ func (s *Analysis) advice(k strategy.Knob, why string, likely target) string {
 	switch {
 	case k == strategy.MicroBatchSize && strings.HasSuffix(why, constantText+"1"): // it cannot be smaller
 		return ""
-	case k == strategy.GradientAccumulationSteps && strings.Contains(why, eachBatch) && s.trainsItself():
+	case k == strategy.GradientAccumulationSteps && strings.Contains(why, noGate) && s.trainsItself():
 		return "; gpurun init --patch adds an argument for it, where it recognises the training loop"
 	case constant && k == strategy.MicroBatchSize && !conditional().MatchString(why) && s.trainsItself():
 		return "; gpurun init --patch makes it an argument, where it recognises the training loop"
@@ -229,8 +229,13 @@ func (s *Analysis) advice(k strategy.Knob, why string, likely target) string {
 		return fmt.Sprintf("; if it is the %s, name it in train.toml: [knobs] %s = { file = %q, path = %q }", ofRank(k), k, file, patch.Join(likely.path))
 	}
 	name := "--…"
-	if likely.settings != nil {
+	switch {
+	case likely.settings != nil:
 		name = likely.name()
+	case s.facts.Hydra != nil:
+		return fmt.Sprintf("; if a key is the %s, name it in train.toml: [knobs] %s = { override = \"…\" }", ofRank(k), k)
+	case len(s.facts.Settings) == 0:
+		return ""
 	}
 	return fmt.Sprintf("; if an argument is the %s, name it in train.toml: [knobs] %s = { arg = %q }", ofRank(k), k, name)
 }

@@ -108,8 +108,7 @@ type Facts struct {
 	Made        []use     `json:"made"`
 	Split       []use     `json:"split"`
 	Backwards   []use     `json:"backwards"`
-	Namespace   string    `json:"namespace"` // the name of the result of parse_args
-	Restores    bool      `json:"restores"`  // an optimizer's state is loaded
+	Restores    bool      `json:"restores"` // an optimizer's state is loaded
 	Hydra       *hydra    `json:"hydra"`
 	// Counted are the numbers of words of the command that the code asks for.
 	Counted []int `json:"counted"`

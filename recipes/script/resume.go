@@ -28,6 +28,7 @@ func (r Continuation) recipe() format.Resume {
 var (
 	resumes  = lazy.Regexp(`^(resume|resume_(from|path|file|ckpt|checkpoint|model|training|from_checkpoint|from_ckpt|checkpoint_path)|(load|restore|from|continue_from|continue)_?(checkpoint|ckpt)?(_path)?|checkpoint(_path)?|ckpt(_path)?|load_dir|init_from)$`)
 	complete = lazy.Regexp(`(?i)optim|^opt$`)
+	besides  = lazy.Regexp(`(?i)optim|^opt$|sched|scaler|epoch|step|iter|loss|best|arg|conf|cfg|hparam|rng|random|^lr|seed|metric|acc|time|hist`) // what a checkpoint has beside the weights
 	best     = lazy.Regexp(`(?i)best|final`)
 )
 
@@ -39,11 +40,11 @@ func (s *Analysis) resumption() Continuation {
 		if own, found := s.resumesItself(); found {
 			return own
 		}
-		return Continuation{Doubt: "no argument such as --resume was found whose value is loaded: looked in " + s.lookedIn()}
+		return Continuation{Doubt: "how the script continues from a checkpoint was not recognised in " + s.lookedIn()}
 	}
 	r := Continuation{Args: []string{argument.Options[0], "{latest}"}, Why: []string{argument.Options[0] + " (" + argument.String() + ") is loaded (" + at.String() + ")"}}
 	if !s.facts.Restores {
-		r.Doubt = argument.Options[0] + " was found, but nothing that loads an optimizer's state"
+		r.Doubt = argument.Options[0] + " was found, but no code was recognised that loads an optimizer's state"
 		return r
 	}
 	if why := s.notLoaded(argument); why != "" {
@@ -55,8 +56,12 @@ func (s *Analysis) resumption() Continuation {
 		if !slices.ContainsFunc(save.Keys, complete().MatchString) {
 			continue // weights alone are not a checkpoint for further training
 		}
-		if counted, known := save.counts(); known && !counted {
+		switch counted, known := save.counts(); {
+		case known && !counted:
 			r.Doubt = fmt.Sprintf("%s was found, but the checkpoint has neither an epoch nor a step (%s): the training would begin again with its weights", argument.Options[0], save.location)
+			return r
+		case known && !slices.ContainsFunc(save.Keys, func(key string) bool { return !besides().MatchString(key) }):
+			r.Doubt = fmt.Sprintf("%s was found, but the checkpoint has no weights of the model (%s)", argument.Options[0], save.location)
 			return r
 		}
 		glob, known := s.glob(save.Path)
@@ -70,7 +75,7 @@ func (s *Analysis) resumption() Continuation {
 	}
 	switch len(globs) {
 	case 0:
-		r.Doubt = argument.Options[0] + " was found, but not where the script saves an optimizer's state"
+		r.Doubt = argument.Options[0] + " was found, but where the script saves an optimizer's state was not recognised"
 	case 1:
 		r.Latest = globs[0]
 	default:

@@ -54,7 +54,6 @@ func TestDecideAcceptsAnyValues(t *testing.T) {
 			s := Decide(*r.Facts, "train.py", []string{"train.py"}, func(string) []byte { return nil })
 			s.Recipe(func(format.Recipe) string { return "" })
 			s.Evidence()
-			s.Snippet()
 			s.Warnings()
 			s.Loss()
 			s.Unequal(true)

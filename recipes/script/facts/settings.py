@@ -162,6 +162,9 @@ class Settings(Values):
             self.take_function(self.functions[last(call.args[0])][0], "fire")
         elif name == "Fire" and call.args and "__init__" in self.classes.get(last(call.args[0]), [{"methods": {}}])[0]["methods"]:
             self.take_function(self.classes[last(call.args[0])][0]["methods"]["__init__"], "fire")
+        elif name == "Fire" and exposes(call):
+            for f in [s for all_of in self.functions.values() for s in all_of if s.file is scope.file and s.cls is None and isinstance(s.parent.node, ast.Module)]:
+                self.take_function(f, "fire")
         elif name in ("CLI", "auto_cli") and call.args and last(call.args[0]) in self.functions:
             self.config_file(call, scope, self.add(call, scope, "argparse", ["--config"], "config", type="str", default=None, known=True))
             self.take_function(self.functions[last(call.args[0])][0], "jsonargparse")

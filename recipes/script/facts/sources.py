@@ -327,6 +327,8 @@ class Sources:
                         used.add(one)
                         todo.extend(meant(inner, one, file, defined.get(one, []), places))
                 stack.extend(children(inner))
+                if type(inner) is ast.Call and exposes(inner):
+                    todo.extend((n, file) for n in file.tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef)))
         self.live = [s for s in self.scopes if self.alive(s, seen, used)]
         lives = {id(s) for s in self.live}
         self.idle += [(c, s) for name in PARSES for c, s in self.calls.get(name, []) if id(s) not in lives]
@@ -349,6 +351,11 @@ class Sources:
             framework = any(c.args and last(c.args[0]) == scope.cls for c, _ in self.calls.get("Fire", [])) or any(set(c["bases"]) - {"object", "ABC"} for c in self.classes.get(scope.cls, []))
             return scope.cls in used and (framework or scope.name in used or scope.name.startswith("__"))
         return scope.parent is not None and not isinstance(scope.parent.node, ast.Module) and self.alive(scope.parent, seen, used)
+
+
+def exposes(call):
+    """Whether a call makes commands of all functions of its file: fire.Fire() without one."""
+    return last(call.func) == "Fire" and not call.args and all(k.arg != "component" for k in call.keywords)
 
 
 def meant(node, name, file, known, places):

@@ -374,7 +374,7 @@ class Training(Settings):
         if ends:
             under |= behind[0] | behind[1]
         if under:
-            self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": sorted(under)})
+            self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": sorted(under), "file": scope.file.path, "line": s.lineno, "text": text(s.test)[:60]})
         if self.interesting(s.test) and (body and not otherwise or ends and behind[0]):
             found.append({"file": scope.file.path, "line": s.lineno, "text": text(s.test), "kind": "if", "value": plain(self.value(s.test, scope)), "counters": counters(s.test, scope)})
 
@@ -779,9 +779,9 @@ class Training(Settings):
                     saved.append(dict(self.located(call, scope), path=plain(self.value(path, scope)), keys=self.keys(call.args[0], scope)))
                 elif full in ("torch.load",) and call.args:
                     loaded.append(dict(self.located(call, scope), call=full, value=plain(self.value(call.args[0], scope))))
-                elif name in ("load_state",) and call.args:
+                elif name == "load_state" and call.args and name not in self.functions:
                     loaded.append(dict(self.located(call, scope), call=name, value=plain(self.value(call.args[0], scope))))
-                elif name == "save_state" and call.args:
+                elif name == "save_state" and call.args and name not in self.functions:
                     saved.append(dict(self.located(call, scope), path=plain(self.value(call.args[0], scope)), keys=["optimizer", "state"]))
                 elif name in ("train", "fit"):
                     for k in ("resume_from_checkpoint", "ckpt_path"):
@@ -853,7 +853,6 @@ class Training(Settings):
                 "saves": saved, "loads": loaded, "made": made, "restores": restored, "split": split,
                 "counted": [constant(t.comparators[0])[0] for s in self.live for n in s.ifs for t in walk(n.test)
                             if isinstance(t, ast.Compare) and text(t.left) in ("len(sys.argv)", "sys.argv.__len__()") and isinstance(constant(t.comparators[0])[0], int)],
-                "namespace": next((t for c, _ in self.calls.get("parse_args", []) + self.calls.get("parse_known_args", []) for t in [self.target(c)] if re.match(r"^\w+$", t)), ""),
                 "backwards": [{"file": s.file.path, "line": c.lineno, "text": text(c.func.value)} for c, s in self.calls.get("backward", []) if isinstance(c.func, ast.Attribute)]}
 
 

@@ -398,7 +398,9 @@ class Values(Conditions):
             stored = self.stored(key, active, depth, base)
             return alternatives([found] + stored, key) if stored else found
         if "hydra" in of:
-            return {"hydra": of["hydra"] + [key]}
+            found = {"hydra": of["hydra"] + [key]}
+            stored = self.stored(key, active, depth, base)
+            return alternatives([found] + stored, key) if stored else found
         if "class" in of or "instance" in of:
             return self.attribute(of.get("class") or of.get("instance"), key, active, depth)
         if "literal" in of:
