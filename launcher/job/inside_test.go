@@ -26,7 +26,7 @@ func TestTurnedInside(t *testing.T) {
 		"no PyTorch":          {files: map[string]string{"train.py": "import jax\n"}, reason: "no code that was read uses PyTorch"},
 		"compiled":            {files: map[string]string{"train.py": torch + "model = Net()\nmodel = torch.compile(model)\n"}, reason: "the code compiles the model with torch.compile"},
 		"hooks off":           {files: map[string]string{"train.py": torch}, launch: "hooks = false", reason: "launch.hooks = false"},
-		"no probe":            {files: map[string]string{"train.py": torch}, launch: "probe = false", reason: "no switch for activation checkpointing recognised"},
+		"no probe":            {files: map[string]string{"train.py": torch}, launch: "probe = false", reason: "switch for activation checkpointing not recognised"},
 		"a switch of its own": {files: map[string]string{"train.py": "from transformers import HfArgumentParser, TrainingArguments\n"}, argv: "--output_dir out"},
 		"FSDP's own is ruled out": {
 			files: map[string]string{"train.py": "from transformers import HfArgumentParser, TrainingArguments\n", "fsdp.json": `{"activation_checkpointing": true}`},

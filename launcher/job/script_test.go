@@ -89,7 +89,7 @@ func TestOwnScript(t *testing.T) {
 	if got := strings.Join(c.Argv, " "); got != "train.py --batch-size 8 --accum 4 --remat-checkpoint" {
 		t.Errorf("command %s", got)
 	}
-	if absent := knobs[strategy.DataloaderWorkers].Absent; !strings.Contains(absent, "no number of loader workers recognised") || !strings.Contains(absent, "train.py and 1 module") {
+	if absent := knobs[strategy.DataloaderWorkers].Absent; !strings.Contains(absent, "number of loader workers not recognised") || !strings.Contains(absent, "train.py and 1 module") {
 		t.Errorf("workers: %s", absent)
 	}
 }

@@ -159,7 +159,7 @@ func (s *Analysis) noAccumulation() *FoundKnob {
 // counting returns the condition of a statement that counts, such as the batches.
 func (s *Analysis) counting(statement int) (use, bool) {
 	for _, c := range s.facts.Conditions {
-		counts := c.Value.holds(func(v value) bool { return v.Op == "%" || v.Op == "compare" })
+		counts := c.Value.holds(func(v value) bool { return v.Op == "%" })
 		if counts && slices.Contains(c.Covers, statement) {
 			return c, true
 		}

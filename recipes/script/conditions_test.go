@@ -90,9 +90,9 @@ func TestNumbersThatAreNoBatchSize(t *testing.T) {
 	const sets = "batch_size = 12\nfor arg in sys.argv[1:]:\n    key, val = arg.split('=')\n    globals()[key] = val\n"
 	follow(t, map[string]following{
 		"a step of one":      {one(opens + loop + "for epoch in range(1, args.epochs + 1, 1):\n    for batch in made():\n        loss = model(batch).mean()\n        loss.backward()\n        optimizer.step()\n"), "", strategy.MicroBatchSize, noSize},
-		"samples":            {one(opens + "batch_size = 12\n" + fmt.Sprintf(draws, "len(data) - 8")), "", strategy.MicroBatchSize, noSize + "; the batch size of the samples that randint draws (train.py:6): it is the constant 12"},
+		"samples":            {one(opens + "batch_size = 12\n" + fmt.Sprintf(draws, "len(data) - 8")), "", strategy.MicroBatchSize, "none: the batch size of the samples that randint draws (train.py:6): it is the constant 12"},
 		"steps of diffusion": {one(opens + "batch_size = 12\n" + fmt.Sprintf(draws, "self.num_train_timesteps")), "", strategy.MicroBatchSize, noSize},
-		"set by globals()":   {one(opens + sets + fmt.Sprintf(draws, "len(data) - 8")), "", strategy.MicroBatchSize, noSize + "; the batch size of the samples that randint draws (train.py:9): the value of batch_size is not known"},
+		"set by globals()":   {one(opens + sets + fmt.Sprintf(draws, "len(data) - 8")), "", strategy.MicroBatchSize, "none: the batch size of the samples that randint draws (train.py:9): the value of batch_size is not known"},
 	})
 }
 
@@ -147,7 +147,7 @@ func TestFieldsThatCodeMaySet(t *testing.T) {
 	const class = "import torch\nfrom dataclasses import dataclass\nfrom torch.utils.data import DataLoader\n@dataclass\nclass Config:\n    size: int = 4\ndef update(config, **kwargs):\n    for k, v in kwargs.items():\n        SET\n" +
 		"def main(**kwargs):\n    config = Config()\n    update(config, **kwargs)\n    for x in DataLoader(data, batch_size=config.size, shuffle=True):\n        model(x).mean().backward()\n        optimizer.step()\nmain()\n"
 	follow(t, map[string]following{
-		"any name": {one(strings.Replace(class, "SET", "setattr(config, k, v)", 1)), "", strategy.MicroBatchSize, noSize + "; the batch size of DataLoader (train.py:13): no call was found that passes one, and the default is 4"},
-		"no name":  {one(strings.Replace(class, "SET", "print(k, v)", 1)), "", strategy.MicroBatchSize, noSize + "; the batch size of DataLoader (train.py:13): it is the constant 4"},
+		"any name": {one(strings.Replace(class, "SET", "setattr(config, k, v)", 1)), "", strategy.MicroBatchSize, "none: the batch size of DataLoader (train.py:13): no call was found that passes one, and the default is 4"},
+		"no name":  {one(strings.Replace(class, "SET", "print(k, v)", 1)), "", strategy.MicroBatchSize, "none: the batch size of DataLoader (train.py:13): it is the constant 4"},
 	})
 }

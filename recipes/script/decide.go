@@ -108,10 +108,15 @@ func (s *Analysis) lookedIn() string {
 
 // miss records that a knob was not found; how describes the code in its place.
 func (s *Analysis) miss(k strategy.Knob, how string) *FoundKnob {
-	text := fmt.Sprintf("no %s recognised in %s", called[k], s.lookedIn())
-	if given := s.like(k); given != nil && !followed(how) {
+	text := fmt.Sprintf("%s not recognised in %s", called[k], s.lookedIn())
+	switch given := s.like(k); {
+	case followed(how):
+		text = how
+	case given != nil:
 		text = fmt.Sprintf("%s may be the %s, but it is not certain: %s", strings.Join(given, " or "), called[k], cmp.Or(how, notFollowed))
-	} else if how != "" {
+	case how != "" && (k == strategy.MicroBatchSize || k == strategy.DataloaderWorkers):
+		text = how // which says of what loader
+	case how != "":
 		text += "; " + how
 	}
 	s.Missing[k] = text

@@ -35,7 +35,7 @@ func one(text string) map[string]string { return map[string]string{"train.py": t
 const (
 	opens  = "import argparse, torch\nfrom torch.utils.data import DataLoader\np = argparse.ArgumentParser()\n"
 	learns = "\nfor batch in train_loader:\n    model(batch).mean().backward()\n    optimizer.step()\n"
-	noSize = "none: no batch size recognised in train.py"
+	noSize = "none: batch size not recognised in train.py"
 )
 
 // TestFactorsAreNotOmitted: only a count of the process's own GPUs, which is 1 for a rank, is no factor of its batch.
@@ -57,7 +57,7 @@ func TestTextsOverFiles(t *testing.T) {
 		return map[string]string{"train.py": opens + "import json\np.add_argument('--preset')\np.add_argument('--hparams'" + more + ")\nargs = p.parse_args()\nhparams = Values()\nhparams.fill(json.load(open(args.preset)))\nhparams.parse(args.hparams)\n" +
 			"train_loader = DataLoader(data, batch_size=hparams.batch_size)" + learns, "a.json": `{"batch_size": 4}`}
 	}
-	const replaced = noSize + "; the batch size of DataLoader (train.py:11): batch_size in the file of --preset may be replaced by "
+	const replaced = "none: the batch size of DataLoader (train.py:11): batch_size in the file of --preset may be replaced by "
 	follow(t, map[string]following{
 		"no text":        {script(""), "--preset=a.json", micro, "batch_size in the file of --preset"},
 		"another key":    {script(""), "--preset a.json --hparams test_batch_size=2", micro, "batch_size in the file of --preset"},
@@ -110,7 +110,7 @@ func TestDefaultsThatAreReplaced(t *testing.T) {
 		"a keyword that is not set":  {class("pass", "Plan(batch_size=args.batch_size)"), "", micro, constant},
 		"a method that sets any":     {one(strings.Replace(class("pass", "Plan()")["train.py"], "self.changed = value", "setattr(self, key, value)", 1)), "", micro, "--batch_size ? the batch size of DataLoader (train.py:13): the value of plan.batch_size is not known"},
 		"a file that is merged":      {merged, "", micro, "DATA.BATCH in a.yaml:2"},
-		"words that are merged":      {merged, "--opts DATA.BATCH 4", micro, noSize + "; the batch size of DataLoader (train.py:17): DATA.BATCH in a.yaml:2 may be replaced by DATA.BATCH"},
+		"words that are merged":      {merged, "--opts DATA.BATCH 4", micro, "none: the batch size of DataLoader (train.py:17): DATA.BATCH in a.yaml:2 may be replaced by DATA.BATCH"},
 	})
 }
 
@@ -126,7 +126,7 @@ func TestMethodsOfOneName(t *testing.T) {
 		"a subclass":      {script("kept = Larger()\nfor batch in kept.get(args.batch_size)" + learns), "", micro, "--batch_size"},
 		"a dictionary":    {script("kept = Memory()\nnotes = {}\nlast = notes.get('last', False)\nfor batch in kept.get(args.batch_size)" + learns), "", micro, "--batch_size"},
 		"another object":  {script("for batch in read().get(args.batch_size)" + learns), "", micro, "--batch_size ? no DataLoader was found that takes it"},
-		"no whole number": {one(opens + "train_loader = DataLoader(data, batch_size=0.5)\nfor batch in train_loader" + learns), "", micro, noSize + "; the batch size of DataLoader (train.py:4): 0.5 is not a whole number"},
+		"no whole number": {one(opens + "train_loader = DataLoader(data, batch_size=0.5)\nfor batch in train_loader" + learns), "", micro, "none: the batch size of DataLoader (train.py:4): 0.5 is not a whole number"},
 	})
 }
 
@@ -156,7 +156,7 @@ func TestArgumentsThatAreThere(t *testing.T) {
 		"of the command":     {one(opens + "for flag in flags:\n    p.add_argument(flag)\ntrain_loader = make(p.parse_args())" + learns), "--bs=8", micro, "none: --bs may be the batch size, but" + unfollowed},
 		"two of the script":  {one(opens + "p.add_argument('--batch')\np.add_argument('--batch-gpu')\ntrain_loader = make(p.parse_args())" + learns), "", micro, "none: --batch or --batch-gpu may be the batch size, but it is not certain: "},
 		"none":               {one(opens + "train_loader = make(p.parse_args())" + learns), "--batch-norm 8", micro, noSize},
-		"processes, no load": {one(opens + "p.add_argument('--num-processes', type=int)\ntrain_loader = make(p.parse_args())" + learns), "", workers, "none: no number of loader workers recognised in train.py"},
+		"processes, no load": {one(opens + "p.add_argument('--num-processes', type=int)\ntrain_loader = make(p.parse_args())" + learns), "", workers, "none: number of loader workers not recognised in train.py"},
 	})
 }
 
@@ -166,7 +166,7 @@ func TestReasonsHaveNoGaps(t *testing.T) {
 	script := func(size string) map[string]string {
 		return one(opens + "import yaml\np.add_argument('--size', type=int, default=32)\np.add_argument('--most', type=int)\nargs = p.parse_args()\ncfg = yaml.safe_load(open(find()))\ndef run(number=None, **more):\n    train_loader = DataLoader(data, batch_size=" + size + ")\n    for batch in train_loader:\n        model(batch).mean().backward()\n        optimizer.step()\nwords = read()\nrun(**words)\n")
 	}
-	const why = noSize + "; the batch size of DataLoader (train.py:10): it is "
+	const why = "none: the batch size of DataLoader (train.py:10): it is "
 	follow(t, map[string]following{
 		"all that a function gets": {script("min(args.size, args.most, len(data))"), "", micro, why + "computed from --size: min(--size, --most, len(data))"},
 		"all alternatives":         {script("int(args.size if big else args.most)"), "", micro, why + "computed: int(--size or --most)"},

@@ -374,7 +374,8 @@ class Training(Settings):
         if ends:
             under |= behind[0] | behind[1]
         if under:
-            self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": sorted(under), "file": scope.file.path, "line": s.lineno, "text": text(s.test)[:60]})
+            said = text(s.test)[:60] if body or otherwise else "not (%s)" % text(s.test)[:60]
+            self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": sorted(under), "file": scope.file.path, "line": s.lineno, "text": said})
         if self.interesting(s.test) and (body and not otherwise or ends and behind[0]):
             found.append({"file": scope.file.path, "line": s.lineno, "text": text(s.test), "kind": "if", "value": plain(self.value(s.test, scope)), "counters": counters(s.test, scope)})
 
@@ -598,7 +599,7 @@ class Training(Settings):
                             given = self.bound(call, scope, init, p, 1)
                             if given and given[0] == "value" and self.makes(name, p):
                                 found.append(dict(item, batch=plain(self.value(given[1], given[2])), workers={"name": "absent"}))
-                elif name == "randint" and OF_SAMPLES.search(" ".join(text(a) for a in call.args)):
+                elif name == "randint" and OF_SAMPLES.search(" ".join(text(a) for a in call.args if not isinstance(a, ast.Tuple))):
                     for a in call.args + list(words.values()):
                         if isinstance(a, ast.Tuple) and len(a.elts) == 1 and re.search(r"batch|^B$|bs", text(a.elts[0]), re.I):
                             found.append(dict(item, batch=plain(self.value(a.elts[0], scope)), workers={"name": "absent"}))
