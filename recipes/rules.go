@@ -280,7 +280,7 @@ func countedBatches(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]s
 	for _, text := range d.Original.Sources() {
 		for _, word := range countsBatches {
 			if micro := ranges[strategy.MicroBatchSize]; bytes.Contains(text, []byte(word)) && micro.Absent == "" {
-				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code may count batches (" + word + "), of which there would be more", Told: micro.Told}
+				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code may count batches (" + word + strings.Repeat(")", strings.Count(word, "(")) + "), of which there would be more", Told: micro.Told}
 			}
 		}
 	}

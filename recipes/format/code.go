@@ -135,19 +135,21 @@ func (c ScriptCode) calls(wanted func(CodeCall) bool) (found []CodeCall) {
 	return found
 }
 
-// positions are the keywords that a call can give by position.
-var positions = []string{"output_dir"} // of TrainingArguments
+// positions are the places of the keywords that a call can give without a name: those of TrainingArguments and of
+// DataLoader.
+var positions = map[string]int{"output_dir": 0, "batch_size": 1, "shuffle": 2}
 
 // Given returns the argument that a call gives for a keyword; false if it gives none. A value
-// that is not a literal, and a call with **, are not known.
+// that is not a literal, and a call with * or **, are not known.
 func (c CodeCall) Given(keyword string) (Expression, bool) {
 	if v, given := c.Keyword[keyword]; given {
 		return v, true
 	}
-	if i := slices.Index(positions, keyword); i >= 0 && i < len(c.Positional) && !strings.HasPrefix(c.Positional[i].Code, "*") {
+	starred := slices.IndexFunc(c.Positional, func(v Expression) bool { return strings.HasPrefix(v.Code, "*") })
+	if i, placed := positions[keyword]; placed && i < len(c.Positional) && (starred < 0 || i < starred) {
 		return c.Positional[i], true
 	}
-	return Expression{}, slices.ContainsFunc(c.Positional, func(v Expression) bool { return strings.HasPrefix(v.Code, "**") })
+	return Expression{}, starred >= 0
 }
 
 // Roots lists the classes from outside the sources that a class of that name extends, directly or

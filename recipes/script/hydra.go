@@ -30,7 +30,10 @@ func (s *Analysis) hydraValue(key []string, depth int) (int64, bool) {
 	if word, given := s.word([]string{"--config-name", "-cn"}); given {
 		name = word
 	}
-	primary := s.read(path.Join(folder, strings.TrimSuffix(strings.TrimSuffix(name, ".yaml"), ".yml")+".yaml"))
+	if extension := path.Ext(name); extension != ".yaml" && extension != ".yml" { // hydra/_internal/config_repository.py keeps both
+		name += ".yaml"
+	}
+	primary := s.read(path.Join(folder, name))
 	groups, known := defaults(primary)
 	if primary == nil || !known || s.elsewhere() {
 		return 0, false
