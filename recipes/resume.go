@@ -66,8 +66,8 @@ const lightningLogs = "lightning_logs"
 // Settings that put Lightning's checkpoints elsewhere: in a configuration file, and in a call that takes the other
 // arguments from the command.
 var (
-	movesInFile = lazy.Regexp(`(?m)^[ \t-]*(?:default_root_dir|dirpath|save_dir)[ \t]*:[ \t]*(?:[^\sn~#]|n[^u])|\bWandbLogger\b`)
-	movesInCall = lazy.Regexp(`(?s)from_argparse_args\(.{0,400}?\b(?:default_root_dir|logger)\s*=|\.default_root_dir\s*=[^=]|@hydra\.main\(|\bWandbLogger\(|["']trainer\.(?:logger|default_root_dir)["']|\bdirpath["']?\s*[:=]`)
+	movesInFile = lazy.Regexp(`(?m)^[ \t-]*(?:default_root_dir|dirpath|save_dir)[ \t]*:[ \t]*(?:[^\sn~#]|n[^u])|\bWandbLogger\b|save_weights_only:[ \t]*true`)
+	movesInCall = lazy.Regexp(`(?s)from_argparse_args\(.{0,400}?\b(?:default_root_dir|logger)\s*=|\.default_root_dir\s*=[^=]|@hydra\.main\(|\bWandbLogger\(|["']trainer\.(?:logger|default_root_dir)["']|default_config_files|\bsave_weights_only\s*=\s*True|\bdirpath["']?\s*[:=]`)
 )
 
 // movesLogs reports whether a job of Lightning has its checkpoints in another folder than by default: Hydra starts it in
@@ -78,7 +78,8 @@ func movesLogs(d *format.Draft) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(d.Original.Sources(), movesInCall().Match)
+	logger := func(word string) bool { return strings.HasPrefix(word, "--trainer.logger") || strings.HasPrefix(word, "--trainer.callbacks") }
+	return slices.ContainsFunc(d.Original.Argv, logger) || slices.ContainsFunc(d.Original.Sources(), movesInCall().Match)
 }
 
 // Pointer is the file that names the newest checkpoint; empty if the framework writes none.

@@ -61,6 +61,7 @@ func TestResumeGlobOfMovedLogs(t *testing.T) {
 	for yaml, want := range map[string]bool{
 		"trainer:\n  max_epochs: 1\n":                                         true,
 		"trainer:\n  default_root_dir: out\n":                                 false,
+		"trainer:\n  callbacks:\n  - init_args: {save_weights_only: true}\n":  false,
 		"trainer:\n  default_root_dir: null\n":                                true,
 		"trainer:\n  callbacks:\n  - init_args:\n      dirpath: \"a/b\"\n":    false,
 		"trainer:\n  logger:\n    init_args:\n      save_dir: ${root}/logs\n": false,
@@ -70,12 +71,17 @@ func TestResumeGlobOfMovedLogs(t *testing.T) {
 			t.Errorf("%q: %t, want %t", yaml, ok, want)
 		}
 	}
+	logged := recipes.Command{Argv: strings.Fields("x.py fit --trainer.max_epochs=1 --trainer.logger.save_dir=logs")}
+	if glob, ok := catalogued(t, "lightning").ResumeGlob(logged); ok {
+		t.Errorf("a logger of the command: %s", glob)
+	}
 	for code, want := range map[string]bool{
+		"super().add_arguments(default_config_files=['trainer.yaml'])":                         false,
 		"parser.set_defaults({'trainer.logger': lazy_instance(CSVLogger, save_dir='output')})": false,
-		"Trainer.from_argparse_args(args)":                                            true,
-		"Trainer.from_argparse_args(args, max_epochs=1, default_root_dir=join(a, b))": false,
-		"if not args.default_root_dir:\n    args.default_root_dir = args.data":        false,
-		"@hydra.main(config_path='conf')\ndef main(cfg): pass":                        false,
+		"Trainer.from_argparse_args(args)":                                                     true,
+		"Trainer.from_argparse_args(args, max_epochs=1, default_root_dir=join(a, b))":          false,
+		"if not args.default_root_dir:\n    args.default_root_dir = args.data":                 false,
+		"@hydra.main(config_path='conf')\ndef main(cfg): pass":                                 false,
 	} {
 		for resumes, has := range map[string]bool{"\ntrainer.fit(model, ckpt_path=args.ckpt_path)\n": true, "\ntrainer.fit(model)\n": false} {
 			if _, ok := catalogued(t, "lightning-script").ResumeGlob(recipes.Command{Argv: []string{"x.py"}, Script: []byte(code + resumes)}); ok != (want && has) {

@@ -36,6 +36,7 @@ func TestConfiguredBatch(t *testing.T) {
 		"yacs, words":                    {map[string]string{"train.py": useYacs, "defaults.py": yacs, "a.yaml": "TRAIN:\n  BATCH_SIZE: 16\n"}, "--cfg a.yaml TRAIN.BATCH_SIZE 12", "12"},
 		"a namespace made of YAML":       {map[string]string{"train.py": space, "configs/cifar.yml": "sampling:\n  batch_size: 64\ntraining:\n  batch_size: 128\n"}, "--config cifar.yml", "128"},
 		"sizes in a list":                {map[string]string{"train.py": zipped, "a.yaml": "batch_size: 75\n"}, "-c a.yaml", "75"},
+		"yacs, merged with another node": {map[string]string{"train.py": strings.Replace(useYacs, "cfg.merge_from_file(args.cfg)", "cfg.merge_from_other_cfg(loaded(args.cfg))", 1), "defaults.py": yacs, "a.yaml": "TRAIN:\n  BATCH_SIZE: 16\n"}, "--cfg a.yaml", reported},
 		"a default file":                 {map[string]string{"train.py": zipped, "base.yaml": "batch_size: 32\n"}, "", "32"},
 		"one of several parts":           {map[string]string{"train.py": phases, "a.yaml": "datasets:\n  train:\n    per_gpu_batch: 4\n  val:\n    per_gpu_batch: 1\n"}, "-c a.yaml", "4"},
 		"several parts of the same kind": {map[string]string{"train.py": phases, "a.yaml": "datasets:\n  train_a:\n    per_gpu_batch: 4\n  train_b:\n    per_gpu_batch: 8\n"}, "-c a.yaml", reported},

@@ -24,6 +24,10 @@ func (r Resolved) doubts(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	r.doubtCheckpointing(plan, knobs)
 	r.keepWorkers(knobs)
 	r.keepComputed(knobs)
+	if own := knobs[strategy.MicroBatchSize]; plan[strategy.MicroBatchSize] == "1" && own.Against != "" {
+		own.Absent, own.Against, own.Floor = "the micro batch is 1 already", "", false // no minimum would allow a smaller one
+		knobs[strategy.MicroBatchSize] = own
+	}
 }
 
 // ofFramework returns the range of a knob that a framework's recipe can change; false for another knob, and for one that

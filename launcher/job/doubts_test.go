@@ -150,6 +150,21 @@ func TestNumbersComputedFromTheBatchSize(t *testing.T) {
 	}
 }
 
+// TestSmallestMicroBatch: a micro batch of one is not smaller for any minimum.
+func TestSmallestMicroBatch(t *testing.T) {
+	for size, want := range map[string]string{"1": "the micro batch is 1 already", "2": "the code has BatchNorm (train.py:6)"} {
+		dir, _ := folder(t, map[string]string{"train.py": "import argparse, torch\nfrom torch.utils.data import DataLoader\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=" + size + ")\na = p.parse_args()\n" +
+			"model = torch.nn.Sequential(torch.nn.BatchNorm1d(4))\nfor x in DataLoader(data, batch_size=a.batch_size):\n    model(x).mean().backward()\n    opt.step()\n"})
+		p, err := prepared(t, dir, machine(dir), "train.py")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own := p.StrategyJob().Knobs[strategy.MicroBatchSize]; !strings.HasPrefix(own.Absent, want) || own.Floor != (size == "2") {
+			t.Errorf("%s: %+v", size, own)
+		}
+	}
+}
+
 // TestEvaluationOfTheJobsOwn: the argument is not the batch size of an evaluation that the code does itself.
 func TestEvaluationOfTheJobsOwn(t *testing.T) {
 	for class, want := range map[string]strategy.Value{
@@ -278,6 +293,12 @@ func TestScriptsThatRefuseToStartAgain(t *testing.T) {
 		"if os.path.exists(out_dir):\n    sys.exit(1)":                                                  true,
 	} {
 		if got := withTrainer(t, code+"\n").Resumption(); strings.HasSuffix(got, says) != want {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
+	const unused = "def start():\n    if os.path.exists(out_dir):\n        raise FileExistsError(out_dir)\n"
+	for code, want := range map[string]bool{unused: false, unused + "timer.start()\n": false, unused + "start()\n": true, unused + "run(start)\n": true} {
+		if got := withTrainer(t, code).Resumption(); strings.Contains(got, "may not start again where its outputs are there already (train.py:4)") != want {
 			t.Errorf("%s: %q", code, got)
 		}
 	}

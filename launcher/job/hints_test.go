@@ -36,7 +36,7 @@ func TestHintsNameTheJobsOwnCode(t *testing.T) {
 		"a loader that is not shuffled": {map[string]string{"train.py": torch + "import lightning as L\nL.Trainer(max_epochs=3).fit(L.LightningModule(), DataLoader(data, batch_size=16))\n"},
 			"", "no DataLoader in the job's code is seen to have shuffle=True", "no call of"},
 		"no loader": {map[string]string{"train.py": "import torch\nimport lightning as L\nL.Trainer(max_epochs=3).fit(L.LightningModule(), loader)\n"},
-			"", "no call of torch.utils.data.DataLoader was found in the job's code", "has no call"},
+			"", "no call of torch.utils.data.DataLoader was recognised in the job's code", "has no call"},
 		"the default of a dataclass": {map[string]string{"train.py": torch + "from dataclasses import dataclass\n@dataclass\nclass Args:\n    batch_size: int = 4\n" + arguments + "cfg = Args(batch_size=args.bs)\nloader = DataLoader(data, batch_size=cfg.batch_size, shuffle=True)\n" + plain},
 			"train.py --bs 32", "32", "the constant 4"},
 		"the default of yacs": {map[string]string{"a.yaml": "TRAIN:\n  BATCH: 48\n", "train.py": torch + "import argparse\nfrom yacs.config import CfgNode as CN\n_C = CN()\n_C.TRAIN = CN()\n_C.TRAIN.BATCH = 64\np = argparse.ArgumentParser()\np.add_argument('--cfg')\nargs = p.parse_args()\ncfg = _C.clone()\ncfg.merge_from_file(args.cfg)\nloader = DataLoader(data, batch_size=cfg.TRAIN.BATCH, shuffle=True)\n" + plain},

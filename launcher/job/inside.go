@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -49,6 +50,8 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 		switch own := knobs[k]; {
 		case own.Confirm && plan[k] == "" && reason == "": // the source does not show its value
 			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: r.caveat(k)}
+		case k == strategy.ForwardParts && r.shards() != "":
+			knobs[k] = strategy.Range{Absent: r.shards()}
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
 		case plan[k] != "" && plan[k] != values[0]:
 		case against(r.Job.Argv, k) != "":
@@ -64,12 +67,25 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	}
 }
 
+// shards is the reason why the ranks need each backward pass as a whole: accelerate launch was told to use DeepSpeed's
+// higher ZeRO stages or FSDP. Empty if nothing shows that.
+func (r Resolved) shards() string {
+	zero, _ := strconv.Atoi(r.env["ACCELERATE_DEEPSPEED_ZERO_STAGE"])
+	switch on := func(name string) bool { return strings.EqualFold(r.env[name], "true") }; {
+	case r.Ranks < 2:
+		return ""
+	case on("ACCELERATE_USE_FSDP"):
+		return "accelerate launch uses FSDP: each part of the batch would have its own backward pass, and the ranks share parameters"
+	case on("ACCELERATE_USE_DEEPSPEED") && zero > 0:
+		return fmt.Sprintf("accelerate launch uses ZeRO stage %d: each part of the batch would have its own backward pass, and the ranks share gradients or parameters", zero)
+	}
+	return ""
+}
+
 // What the code says of changes that only the process can refuse: BatchNorm, which may be of a model that the job does
-// not use, or of one that a library makes by its name; and checkpointing that is on without gpurun.
+// not use, and checkpointing that is on without gpurun.
 var (
 	batchNorm     = lazy.Regexp(`\b(?:Sync)?BatchNorm(?:[123]d)?\(|=\s*(?:torch\.)?(?:nn\.)?BatchNorm[123]d\b`)
-	libraryModel  = lazy.Regexp(`\btorchvision(?:\.| import .*\b)models\b.*|\btimm\.create_model\(|\btorch\.hub\.load\(|\b(?:import|from)\s+(?:segmentation_models_pytorch|monai|efficientnet_pytorch|pretrainedmodels|ultralytics|mm(?:cv|det|seg|pretrain|engine|action|pose|cls)|detectron2|torch_geometric|fastai|kornia|torchreid|open_clip|speechbrain|nnunetv2|fastreid)\b`)
-	normless      = lazy.Regexp(`(?i)\b(?:vit|swin|convnext|alexnet)_?\w*\b`)
 	checkpointing = lazy.Regexp(`\w*(?:gradient|grad|activation)_checkpoint(?:ing)?\w*(?:\s*:\s*bool)?\s*=\s*(?:True|not)\b|\.(?:gradient_checkpointing_enable|enable_gradient_checkpointing|set_grad_checkpointing)\(|\bprepare_model_for_(?:int8|kbit)_training\(`)
 	checkpointArg = lazy.Regexp(`(?i)^-*(?:[\w.]*\.)?(?:use[-_])?(?:gradient|grad|activation)[-_]checkpoint(?:ing)?(?:=(?:true|1|yes|on))?$`)
 )
@@ -81,8 +97,6 @@ func (r Resolved) caveat(k strategy.Knob) string {
 		const text = "needs several independent samples, and a model without state"
 		if at := r.first(batchNorm()); at != "" {
 			return text + " (BatchNorm at " + at + " is neither, if the model has it)"
-		} else if at := r.first(libraryModel(), normless()); at != "" {
-			return text + " (a model of the library at " + at + " may have BatchNorm)"
 		}
 		return text
 	case strategy.LossParts:

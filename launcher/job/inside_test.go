@@ -69,9 +69,6 @@ func TestWhatTheProcessMayRefuse(t *testing.T) {
 		"BatchNorm":            {layer: "torch.nn.BatchNorm1d(4)", knob: strategy.ForwardParts, want: depend + " (BatchNorm at train.py:4 is neither, if the model has it)"},
 		"BatchNorm by default": {more: "def block(norm=torch.nn.BatchNorm2d): pass", knob: strategy.ForwardParts, want: depend + " (BatchNorm at train.py:7 is neither, if the model has it)"},
 		"a test for BatchNorm": {more: "isinstance(model[0], torch.nn.BatchNorm2d)", knob: strategy.ForwardParts, want: depend},
-		"torchvision":          {more: "from torchvision import datasets, models", knob: strategy.ForwardParts, want: depend + " (a model of the library at train.py:7 may have BatchNorm)"},
-		"its transforms":       {more: "from torchvision import transforms", knob: strategy.ForwardParts, want: depend},
-		"a ViT":                {more: "import torchvision; torchvision.models.vit_b_16()", knob: strategy.ForwardParts, want: depend},
 		"LayerNorm":            {layer: "torch.nn.LayerNorm(4)", knob: strategy.ForwardParts, want: depend},
 		"a cross entropy":      {knob: strategy.LossParts, want: "needs one over classes, with large logits"},
 		"BatchNorm in a text":  {more: "print('BatchNorm1d()')", knob: strategy.ForwardParts, want: depend},
@@ -88,6 +85,24 @@ func TestWhatTheProcessMayRefuse(t *testing.T) {
 		}
 		if own := p.StrategyJob().Knobs[test.knob]; own.By != strategy.ByHook || own.Caveat != test.want {
 			t.Errorf("%s: %+v", name, own)
+		}
+	}
+}
+
+// Ranks that share gradients or parameters need each backward pass as a whole.
+func TestNoPartsForShardedRanks(t *testing.T) {
+	for config, want := range map[string]string{
+		"distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n": "accelerate launch uses ZeRO stage 3",
+		"distributed_type: FSDP\nfsdp_config: {}\n":                         "accelerate launch uses FSDP",
+		"distributed_type: MULTI_GPU\n":                                     "",
+	} {
+		dir, _ := folder(t, map[string]string{"train.py": "import torch\nfrom transformers import Trainer\nTrainer().train()\n", "a.yaml": "num_processes: 2\nnum_machines: 1\nmachine_rank: 0\n" + config})
+		p, err := prepared(t, dir, machine(dir), "accelerate", "launch", "--config_file", "a.yaml", "train.py")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if why := p.StrategyJob().Knobs[strategy.ForwardParts].Absent; !strings.HasPrefix(why, want) || want == "" && why != "" {
+			t.Errorf("%s: %q", config, why)
 		}
 	}
 }

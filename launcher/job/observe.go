@@ -3,6 +3,8 @@ package job
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/lazy"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -158,11 +161,22 @@ func (p *Prepared) refusesAgain() string {
 		return ""
 	}
 	for _, file := range p.reading.Code {
-		if file.Again > 0 {
+		if file.Again > 0 && (file.AgainIn == "" || p.uses(file)) {
 			return fmt.Sprintf("%s:%d", p.shown(file.Path), file.Again)
 		}
 	}
 	return ""
+}
+
+// uses reports whether the job's code calls, or passes on, the function of a file that may end a second attempt.
+func (s Inspected) uses(file format.CodeFile) bool {
+	module := regexp.QuoteMeta(strings.TrimSuffix(filepath.Base(file.Path), ".py")) + "|" + regexp.QuoteMeta(filepath.Base(filepath.Dir(file.Path)))
+	name := regexp.QuoteMeta(file.AgainIn)
+	uses := regexp.MustCompile(`(?m)(?:^|[^.\w])(?:(?:` + module + `)\.)?` + name + `\(|[(=,][ \t]*` + name + `[ \t]*[,)]`)
+	defines := regexp.MustCompile(`\bdef[ \t]+` + name + `\(`)
+	return slices.ContainsFunc(s.sources(), func(f format.Source) bool {
+		return len(uses.FindAll(f.Text, -1)) > len(defines.FindAll(f.Text, -1))
+	})
 }
 
 // resumption describes from where an attempt continues, if the script starts again.

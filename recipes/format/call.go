@@ -145,7 +145,7 @@ func (c called) Missing(d *Draft) string {
 	case len(others) > 0: // the wanted ones are selected by a keyword
 		return fmt.Sprintf("no %s in the job's code is seen to have %s", others[0].Name, written(c.where))
 	}
-	return "no call of " + c.name + " was found in the job's code"
+	return "no call of " + c.name + " was recognised in the job's code"
 }
 
 // written is keywords and their values in Python.

@@ -31,6 +31,7 @@ type CodeFile struct {
 	Given    string            `json:"given"`    // "main to cli": a function that takes a rank, and the imported one that it is given to
 	Runs     string            `json:"runs"`     // the function with which it runs other programs
 	Again    int               `json:"again"`    // the line that raises an error, or asks, where a folder or file is there already; 0 for none
+	AgainIn  string            `json:"again_in"` // the function that has it; empty for none
 	Pipeline bool              `json:"pipeline"` // it makes a PipelineModule
 	Fixed    string            `json:"fixed"`    // the call that certainly compiles the whole model, so that parts of it cannot change
 	Schedule *BatchSchedule    `json:"schedule"`

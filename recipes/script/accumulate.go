@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -156,10 +158,13 @@ func (s *Analysis) noAccumulation() *FoundKnob {
 	return s.miss(k, how)
 }
 
+// compared matches a condition that compares a count.
+var compared = lazy.Regexp(`^[^(].*[<>]`)
+
 // counting returns the condition of a statement that counts, such as the batches.
 func (s *Analysis) counting(statement int) (use, bool) {
 	for _, c := range s.facts.Conditions {
-		counts := c.Value.holds(func(v value) bool { return v.Op == "%" })
+		counts := compared().MatchString(c.Text) && !strings.HasPrefix(c.Text, "not (") || c.Value.holds(func(v value) bool { return v.Op == "%" })
 		if counts && slices.Contains(c.Covers, statement) {
 			return c, true
 		}

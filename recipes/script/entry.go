@@ -222,7 +222,7 @@ func (s *Analysis) advice(k strategy.Knob, why string, likely target) string {
 		return "; gpurun init --patch adds an argument for it, where it recognises the training loop"
 	case constant && k == strategy.MicroBatchSize && !conditional().MatchString(why) && s.trainsItself():
 		return "; gpurun init --patch makes it an argument, where it recognises the training loop"
-	case constant, strings.Contains(why, computedText), strings.Contains(why, countsMore):
+	case constant, strings.Contains(why, computedText), strings.Contains(why, countsMore), strings.Contains(why, codeGives):
 		return ""
 	case likely.settings == nil && likely.path != nil && likely.place != "":
 		file, _, _ := strings.Cut(likely.place, ":")

@@ -14,10 +14,10 @@ import (
 const bounded = "; to allow it, write how small it may be in train.toml: [knobs] micro_batch_size = { min = … }"
 
 // boundedAlone ends it for a script that accumulates no gradients.
-const boundedAlone = "; to allow it, the script needs gradient accumulation, which gpurun init --patch adds where it recognises the training loop, and train.toml how small it may be: [knobs] micro_batch_size = { min = … }"
+const boundedAlone = "; to allow it, gpurun has to know the script's gradient accumulation, which gpurun init --patch adds where it recognises the training loop, and how small it may be, in train.toml: [knobs] micro_batch_size = { min = … }"
 
 // boundedElsewhere ends it where the training loop is in a module, which a patch does not change.
-const boundedElsewhere = "; to allow it, the script needs gradient accumulation, and train.toml how small it may be: [knobs] micro_batch_size = { min = … }"
+const boundedElsewhere = "; to allow it, gpurun has to know the script's gradient accumulation, and how small it may be, in train.toml: [knobs] micro_batch_size = { min = … }"
 
 // Against is the condition that a training speaks against any change of a knob.
 func Against(reason string) format.Condition {

@@ -30,6 +30,7 @@ func TestLossIsRecognised(t *testing.T) {
 		reason       string
 	}{
 		"a function":                     {"", "loss = F.cross_entropy(out, y) / args.accum\nloss.backward()", exact, "the loss is a mean over the samples (train.py:15), divided by --accum"},
+		"a subclass's method":            {"class Base:\n    def total(self, a, b):\n        return self.step(a, b)\n    def step(self, a, b):\n        raise NotImplementedError()\nclass Own(Base):\n    def step(self, a, b):\n        return F.cross_entropy(a, b)\ntask = Own()", "loss = task.total(out, y)\n(loss / args.accum).backward()", exact, ""},
 		"in two steps":                   {"", "loss = F.mse_loss(out, y)\nloss = loss / args.accum\nloss.backward()", exact, "(train.py:15), divided by --accum"},
 		"in place":                       {"", "loss = F.mse_loss(out, y)\nloss /= args.accum\nloss.backward()", exact, ""},
 		"a criterion":                    {"criterion = nn.CrossEntropyLoss(label_smoothing=.1).cuda()", "loss = criterion(out, y)\n(loss / args.accum).backward()", exact, ""},

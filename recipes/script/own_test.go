@@ -386,6 +386,8 @@ func TestSettingsThatAreNotKnobs(t *testing.T) {
 		"a gate that divides them":              {head + "for i in range(0, len(X), args.batch_size):\n    loss = model(X[i:i + args.batch_size]) / args.accum\n    loss.backward()\n    if (i // args.batch_size + 1) % args.accum == 0:\n        optimizer.step()\n", accumulation, "--accum"},
 		"none":                                  {"import torch\nfor x in DataLoader(train_set, batch_size=8):\n    model(x).backward()\n    optimizer.step()\n", micro, "none: the batch size of DataLoader (train.py:2): it is the constant 8"},
 		"no accumulation":                       {"import torch\nfor x in DataLoader(train_set, batch_size=8):\n    model(x).backward()\n    optimizer.step()\n", accumulation, "none: gradient accumulation not recognised in train.py; optimizer.step() (train.py:4) has no condition that counts batches"},
+		"accumulation by a counter":             {"import torch\nseen = 0\nfor x in DataLoader(train_set, batch_size=8):\n    seen += 1\n    (model(x) / steps()).backward()\n    if seen >= steps():\n        optimizer.step()\n", accumulation, "none: gradient accumulation not recognised in train.py; optimizer.step() has the condition seen >= steps() (train.py:6)"},
+		"a scaler or none":                      {"import torch\nfor x in DataLoader(train_set, batch_size=8):\n    model(x).backward()\n    if scaler is not None:\n        scaler.step(optimizer)\n    else:\n        optimizer.step()\n", accumulation, "none: gradient accumulation not recognised in train.py; scaler.step() (train.py:5) has no condition that counts batches"},
 		"accumulation by a constant":            {"import torch\nclass Config:\n    ACCUM = 2\nfor i, x in enumerate(DataLoader(train_set, batch_size=8)):\n    (model(x) / Config.ACCUM).backward()\n    if (i + 1) % Config.ACCUM == 0:\n        optimizer.step()\n", accumulation, "none: gradient accumulation not recognised in train.py; optimizer.step() has the condition (i + 1) % Config.ACCUM == 0 (train.py:6)"},
 		"evaluation of its own":                 {with("for i,", "parser.add_argument('--eval-bs', type=int, default=64)\nval_loader = DataLoader(val_set, batch_size=args.eval_bs)\nfor i,"), strategy.EvalBatchSize, "--eval-bs"},
 		"evaluation of training's":              {with("for i,", "val_loader = DataLoader(val_set, batch_size=args.batch_size)\nfor i,"), strategy.EvalBatchSize, "none: batch size of the evaluation not recognised in train.py; evaluation takes the batches of training, --batch-size"},
@@ -547,6 +549,17 @@ func TestResumeThatTheCommandRulesOut(t *testing.T) {
 	}
 }
 
+// TestResumeWithDeepSpeed: its engine saves folders, whatever else the script can save.
+func TestResumeWithDeepSpeed(t *testing.T) {
+	const script = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--resume', type=str)\np.add_argument('--enable_deepspeed', action='store_true')\nargs = p.parse_args()\nif args.resume:\n" +
+		"    state = torch.load(args.resume)\n    optimizer.load_state_dict(state['optimizer'])\nfor epoch in range(9):\n    torch.save({'model': m, 'optimizer': o, 'epoch': epoch}, 'last.pt')\n"
+	for argv, want := range map[string]string{"": "", "--enable_deepspeed": "--resume was found, but with --enable_deepspeed the checkpoints may be DeepSpeed's own folders"} {
+		if r := decided(t, one(script), strings.Fields(argv)...).Resume; r.Doubt != want {
+			t.Errorf("%s: %+v", argv, r)
+		}
+	}
+}
+
 // TestFolders: a folder that must not exist prevents a second start of a script.
 func TestFolders(t *testing.T) {
 	const argument = "import argparse, os\np = argparse.ArgumentParser()\np.add_argument('--out', default='runs')\nargs = p.parse_args()\n"
@@ -557,6 +570,7 @@ func TestFolders(t *testing.T) {
 		"if os.path.exists(args.out):\n    load(args.out)\n":                                false,
 		"if os.path.isdir(args.out):\n    shutil.rmtree(args.out)\nos.makedirs(args.out)\n": false,
 		"os.makedirs(os.path.join(args.out, stamp))\n":                                      false,
+		"os.makedirs(os.path.join(args.out, 'samples'))\n":                                  true,
 	} {
 		if got := (decided(t, map[string]string{"train.py": argument + text})).warned(); got != warns {
 			t.Errorf("%q warns: %v", text, got)

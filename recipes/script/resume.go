@@ -47,6 +47,10 @@ func (s *Analysis) resumption() Continuation {
 		r.Doubt = argument.Options[0] + " was found, but no code was recognised that loads an optimizer's state"
 		return r
 	}
+	if i := slices.IndexFunc(s.argv, func(word string) bool { return strings.HasPrefix(word, "-") && strings.Contains(word, "deepspeed") }); i >= 0 {
+		r.Doubt = argument.Options[0] + " was found, but with " + s.argv[i] + " the checkpoints may be DeepSpeed's own folders"
+		return r
+	}
 	if why := s.notLoaded(argument); why != "" {
 		r.Doubt = why
 		return r
@@ -223,16 +227,27 @@ var (
 // wild replaces the placeholders of a text.
 func wild(text string) string { return percent().ReplaceAllString(text, "*") }
 
+// lasting reports whether a path is the same in each attempt: an argument's value, perhaps with words that are written out.
+func (s *Analysis) lasting(path value) bool {
+	t, single := s.facts.single(path)
+	switch {
+	case single && t.settings != nil:
+		return t.settings[0].Action == "" || t.settings[0].Action == "store"
+	case path.Op == "join" || path.Op == "/" || path.Op == "+":
+		return len(path.Of) > 0 && !slices.ContainsFunc(path.Of, func(part value) bool { return !part.Const.known && !s.lasting(part) })
+	}
+	return false
+}
+
 // Warnings lists what prevents a second start of the script: folders that it makes and that must
 // not exist.
 func (s *Analysis) Warnings() []string {
 	var all []string
 	for _, m := range s.facts.Made {
-		t, why := s.facts.pure(m.Value)
-		if why != "" || t.settings == nil || t.settings[0].Action != "" && t.settings[0].Action != "store" {
+		if !s.lasting(m.Value) {
 			continue
 		}
-		text := fmt.Sprintf("the script makes the folder of %s and fails where it is there already (%s), as it is after an attempt: with exist_ok=True a relaunch would work", t.name(), m.location)
+		text := fmt.Sprintf("the script makes a folder and fails where it is there already (%s), as it is after an attempt: with exist_ok=True a relaunch would work", m.location)
 		if !slices.Contains(all, text) {
 			all = append(all, text)
 		}

@@ -182,7 +182,7 @@ func (f Facts) without(v value, factor target) (value, bool) {
 }
 
 // constantText and computedText begin, and notOpened ends, the reasons why a batch is not a setting.
-const constantText, computedText, notOpened = "it is the constant ", "it is computed", " of a configuration that was not followed"
+const constantText, computedText, codeGives, notOpened = "it is the constant ", "it is computed", " the code gives it the constant ", " of a configuration that was not followed"
 
 // pure returns the only target whose unchanged value it is; why is the reason if there is none.
 func (f Facts) pure(v value) (t target, why string) {
@@ -226,7 +226,7 @@ func (f Facts) pure(v value) (t target, why string) {
 	t = found[0]
 	t.constants = constants
 	if len(constants) > 0 && (t.settings == nil || t.settings[0].Default != nil) {
-		return target{}, fmt.Sprintf("besides %s the code gives it the constant %v", t.name(), constants[0])
+		return target{}, fmt.Sprintf("besides %s%s%v", t.name(), codeGives, constants[0])
 	}
 	return t, ""
 }

@@ -58,6 +58,7 @@ func TestUnequalMicroBatches(t *testing.T) {
 func TestEqualMicroBatches(t *testing.T) {
 	const divided = "\n(loss / args.accum).backward()"
 	for name, test := range map[string]struct{ before, loss string }{
+		"the window of SSIM": {"from math import exp\ndef gaussian(size):\n    line = torch.Tensor([exp(-(i - size // 2) ** 2) for i in range(size)])\n    return line / line.sum()\ndef create(size, channel):\n    line = gaussian(size).unsqueeze(1)\n    window = line.mm(line.t()).unsqueeze(0)\n    return window.expand(channel, 1, size, size)\nclass SSIM(nn.Module):\n    def __init__(self, window_size=11):\n        super().__init__()\n        self.window_size = window_size\n    def forward(self, a, b):\n        (_, channel, _, _) = a.size()\n        w = create(self.window_size, channel)\n        return F.mse_loss(F.conv2d(a, w), F.conv2d(b, w))\nssim = SSIM()", "loss = ssim(out, y)" + divided},
 		"boxes matched by image": {"def matched(boxes, targets):\n    sizes = [len(v) for v in targets]\n    cost = torch.cdist(boxes, targets)\n    return sum(c[i].mean() for i, c in enumerate(cost.split(sizes, -1))) / len(boxes)",
 			"loss = matched(out, y)" + divided},
 		"attention":                    {"class Net(nn.Module):\n    def forward(self, x):\n        q, k, v = self.qkv(x).chunk(3, -1)\n        a = (q @ k.transpose(-2, -1)).softmax(-1)\n        return self.head(a @ v)\nnet = Net()", "loss = F.cross_entropy(net(x), y)" + divided},

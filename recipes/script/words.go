@@ -14,7 +14,7 @@ import (
 var names = map[strategy.Knob]func() *regexp.Regexp{
 	strategy.MicroBatchSize: lazy.Regexp(
 		`^((per_(device|gpu|rank|replica)|micro|mini|train|training|tr|data|loader|device|local)_?)*(batch_?size|batch_?sz|batch|bs|bsz|minibatch)(_?(per_(gpu|device|rank|process|replica)|gpu|device|train|training))*$|^b$|^ims_per_batch$|^(imgs|samples)_per_gpu$`),
-	strategy.GradientAccumulationSteps: lazy.Regexp(`accum|grad(ient)?_acc|update_freq|iter_size|^gas$|^ga_steps$|grad_step_freq|optim(izer)?_step_every`),
+	strategy.GradientAccumulationSteps: lazy.Regexp(`accum|grad(ient)?_ac|^(grad(ient)?_)?update_freq$|iter_size|^gas$|^ga_steps$|grad_step_freq|optim(izer)?_step_every`),
 	strategy.EvalBatchSize:             lazy.Regexp(`batch|bs$|bsz`),
 	strategy.ActivationCheckpointing:   lazy.Regexp(`checkpoint|ckpt|remat|recompute|^with_cp$|^use_cp$`),
 	strategy.DataloaderWorkers:         lazy.Regexp(`worker|^n_?cpu|num_?threads|n_?threads|^j$|num_?proc`),

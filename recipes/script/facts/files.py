@@ -171,7 +171,7 @@ class Surface:
         self.nodes = library + preorder([s for s in tree.body if is_main(s)])
         self.names, self.imports, self.assigned = CALLED | set(names), {}, {}
         self.found = {"path": path, "calls": [], "classes": [], "options": [], "defaults": {}, "open": False, "exact": False, "aliases": {},
-                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "starts": "", "given": "", "runs": "", "again": 0, "pipeline": False}
+                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "starts": "", "given": "", "runs": "", "again": 0, "again_in": "", "pipeline": False}
         for node in self.nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.imported(node)
@@ -194,6 +194,8 @@ class Surface:
                 self.declared(node)
             elif isinstance(node, ast.If) and not self.found["again"]:
                 self.found["again"] = self.refuses(node)
+                if self.found["again"]:
+                    self.found["again_in"] = self.function_of(node)
         self.found["fixed"] = self.fixed(tree.body)
 
     def refuses(self, node):
@@ -203,6 +205,11 @@ class Surface:
         outputs = any(OUTPUTS.search(t) and "not " + t not in text(node.test) for t in there)
         ends = any(isinstance(n, ast.Raise) or isinstance(n, ast.Call) and last(n.func) in ("input", "exit", "quit") for s in node.body for n in walk(s))
         return node.lineno if outputs and ends else 0
+
+    def function_of(self, node):
+        """The name of the innermost function around a node; empty for none."""
+        around = [n for n in self.nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)) and n.lineno <= node.lineno <= n.end_lineno]
+        return max(around, key=lambda n: n.lineno).name if around else ""
 
     def code(self, node):
         """The text of a node as it is written."""

@@ -18,6 +18,11 @@ LOSSY = ("mean", "sum", "masked", "unknown", "pairs")
 BUILDS = re.compile(r"^_*(init|build|create|make|load|setup|configure|reset_param|register|prepare|set_up)")
 
 
+def abstract(function):
+    """Whether a method only raises an error: those of its subclasses run."""
+    return isinstance(function.body, list) and isinstance(function.body[-1], ast.Raise) and all(isinstance(s, (ast.Raise, ast.Expr)) for s in function.body)
+
+
 class Loss(Rows):
     """The kind of a job's loss."""
 
@@ -522,7 +527,7 @@ class Loss(Rows):
             if found:
                 return self.either(found, node, scope)
             name = self.real(name, scope)
-        functions = [f for f in self.functions.get(name, []) if f.cls is None or isinstance(node.func, ast.Attribute)]
+        functions = [f for f in self.functions.get(name, []) if (f.cls is None or isinstance(node.func, ast.Attribute)) and not abstract(f.node)]
         if functions and isinstance(node.func, ast.Attribute) and dotted(node.func.value) == "self":
             functions = [f for f in functions if f.cls == scope.cls] or functions
         if functions and name not in ("forward", "__call__", "backward"):
@@ -750,8 +755,9 @@ class Loss(Rows):
         return None
 
     def samples(self, node, scope):
-        """Whether a tensor may have the samples of a batch as rows: the weight of a module has none."""
-        if any(isinstance(form, ast.Attribute) and form.attr == "weight" for form in self.one_step(node, scope)):
+        """Whether a tensor may have the samples of a batch as rows: the weight of a module, and a filter's window, have
+        none."""
+        if any(isinstance(form, ast.Attribute) and form.attr == "weight" or re.search(r"window|kernel|gauss", text(form), re.I) for form in self.one_step(node, scope)):
             return False
         return self.loss(node, scope, 0, None, ())["kind"] != "free"
 

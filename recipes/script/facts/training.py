@@ -374,8 +374,8 @@ class Training(Settings):
         if ends:
             under |= behind[0] | behind[1]
         if under:
-            said = text(s.test)[:60] if body or otherwise else "not (%s)" % text(s.test)[:60]
-            self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": sorted(under), "file": scope.file.path, "line": s.lineno, "text": said})
+            said = text(s.test) if len(text(s.test)) <= 80 else text(s.test)[:79] + "…"
+            self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": sorted(under), "file": scope.file.path, "line": s.lineno, "text": said if body or otherwise else "not (%s)" % said})
         if self.interesting(s.test) and (body and not otherwise or ends and behind[0]):
             found.append({"file": scope.file.path, "line": s.lineno, "text": text(s.test), "kind": "if", "value": plain(self.value(s.test, scope)), "counters": counters(s.test, scope)})
 
@@ -828,6 +828,8 @@ class Training(Settings):
                 root = scope.file.imports.get(full.split(".")[0], ("", ""))
                 torchvision = "torchvision.models" in full or root[0].startswith("torchvision.models") or root[0] == "torchvision" and root[1] == "models"
                 kind = ""
+                if SCORES.search(scope.file.path + " " + scope.name + " " + name):
+                    torchvision = False
                 if norm.match(name):
                     kind = "norm"
                 elif torchvision and "FrozenBatchNorm2d" not in self.classes and not re.match(r"vit_|swin|convnext|alexnet|vgg\d+$", name) or name == "create_model" and root[0].startswith("timm"):
@@ -855,6 +857,10 @@ class Training(Settings):
                 "counted": [constant(t.comparators[0])[0] for s in self.live for n in s.ifs for t in walk(n.test)
                             if isinstance(t, ast.Compare) and text(t.left) in ("len(sys.argv)", "sys.argv.__len__()") and isinstance(constant(t.comparators[0])[0], int)],
                 "backwards": [{"file": s.file.path, "line": c.lineno, "text": text(c.func.value)} for c, s in self.calls.get("backward", []) if isinstance(c.func, ast.Attribute)]}
+
+
+# Where a known model only compares images, as for the FID or a perceptual loss: it is not trained.
+SCORES = re.compile(r"(^|[/_. ])(fid|scores?|metrics?|lpips|perceptual\w*|evaluat\w*|inception\w*)([/_. ]|$)", re.I)
 
 
 def shifted(value):

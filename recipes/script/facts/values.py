@@ -437,7 +437,8 @@ class Values(Conditions):
         if key not in self.stores:
             return []
         end = base.rsplit(".", 1)[-1]
-        return self.once_known(("stored", key, end), lambda: self.given_to(key, active, depth, lambda owner: owner.rsplit(".", 1)[-1] == end or CONFIG.search(end) and CONFIG.search(owner)))
+        found = self.once_known(("stored", key, end), lambda: self.given_to(key, active, depth, lambda owner: owner.rsplit(".", 1)[-1] == end or CONFIG.search(end) and CONFIG.search(owner)))
+        return found + [{"name": base + "." + key}] if found and CONFIG.search(base.split(".")[0]) and self.calls.get("merge_from_other_cfg") else found
 
     def given_to(self, key, active, depth, fits):
         """The values assigned to a key of an object whose name fits: where one is a part for training, not those of
