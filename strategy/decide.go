@@ -64,6 +64,7 @@ func rules() []rule {
 			return s.end(Failed, "the job reports that it did nothing: %s", s.last.Nothing) // it ended with 0, but trained nothing
 		}},
 		{"no-step", (*situation).untrained, madeNoStep},
+		{"no-model", (*situation).modelless, hadNoModel},
 		{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
 		{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
 		{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, stops(Exhausted, `recovery.mode is "off"`)},

@@ -91,6 +91,20 @@ func madeNoStep(s *situation) Decision {
 	return s.end(Failed, "the job ended with 0, but its optimizer made no step with %s: it has not trained; the loop may never come to its step with that accumulation", s.batchChanges())
 }
 
+// modelless reports whether the last attempt ended with 0 from the beginning, and no process of it reported a model, as
+// those of an attempt before it did that ran out of memory while it trained.
+func (s *situation) modelless() bool {
+	saw := func(a Attempt) bool {
+		return a.Asked && a.Diagnosis.OutOfMemory() && a.Diagnosis.Phase != cause.Eval && a.Diagnosis.Phase != cause.Save
+	}
+	last := s.last
+	return !s.diagnosis.Fatal && !last.Asked && last.Steps == 0 && last.From == "" && slices.ContainsFunc(s.history[:len(s.history)-1], saw)
+}
+
+func hadNoModel(s *situation) Decision {
+	return s.end(Failed, "the job ended with 0, but none of its processes had a model, as one of an earlier attempt had: it has not trained; it may end where the outputs of that attempt are")
+}
+
 // Unstarted is the reason why the ranks of an attempt could not be started.
 type Unstarted struct {
 	Reason string `json:"reason"`

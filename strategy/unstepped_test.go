@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
@@ -57,6 +58,30 @@ func TestChangedJobWithoutAStepHasNotTrained(t *testing.T) {
 		d := Decide(Policy{Mode: Predict, MaxAttempts: 20}, j, test.history, Inventory{Accelerator: "cuda"})
 		if test.failed != (d.Outcome == Failed && d.Code == CodeFailed && strings.Contains(d.Reason, "its optimizer made no step with micro batch 8→4, accumulation 1→2: it has not trained")) || !test.failed && d.Outcome != Trained {
 			t.Errorf("%s: %s, %d: %s", name, d.Outcome, d.Code, d.Reason)
+		}
+	}
+}
+
+func TestJobThatEndsWhereItsOutputsAreHasNotTrained(t *testing.T) {
+	j := meanLoss()
+	smaller := j.Written.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"})
+	failed := Attempt{Plan: j.Written, Diagnosis: oom("backward"), Asked: true}
+	for name, test := range map[string]struct {
+		history []Attempt
+		failed  bool
+	}{
+		"no model":                          {[]Attempt{failed, {N: 1, Plan: smaller}}, true},
+		"a model":                           {[]Attempt{failed, {N: 1, Plan: smaller, Asked: true}}, false},
+		"steps in the output":               {[]Attempt{failed, {N: 1, Plan: smaller, Steps: 3}}, false},
+		"resumed":                           {[]Attempt{failed, {N: 1, Plan: smaller, From: "ckpt"}}, false},
+		"no model before either":            {[]Attempt{{Plan: j.Written, Diagnosis: oom("backward")}, {N: 1, Plan: smaller}}, false},
+		"ran out in an evaluation":          {[]Attempt{{Plan: j.Written, Diagnosis: oom("eval"), Asked: true}, {N: 1, Plan: smaller}}, false},
+		"another cause before":              {[]Attempt{{Plan: j.Written, Diagnosis: Diagnosis{Fatal: true, Cause: cause.NCCLTimeout}, Asked: true}, {N: 1, Plan: j.Written}}, false},
+		"the only attempt, without a model": {[]Attempt{{Plan: j.Written}}, false},
+	} {
+		d := Decide(Policy{Mode: Predict, MaxAttempts: 20}, j, test.history, Inventory{Accelerator: "cuda"})
+		if test.failed != (d.Rule == "no-model" && d.Outcome == Failed && strings.Contains(d.Reason, "it has not trained")) || !test.failed && d.Outcome != Trained {
+			t.Errorf("%s: %s: %s", name, d.Outcome, d.Reason)
 		}
 	}
 }
