@@ -83,11 +83,14 @@ func judge(j *Job) error {
 	return errext.Errorf(hint, "%s does not exist", under(j.Workdir, first))
 }
 
+// shellScript describes a file with a shell's extension.
+const shellScript = "a shell script"
+
 // notPython describes a file that Python cannot run, by its name; empty if the file may be a script.
 func notPython(name string) string {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".sh", ".bash", ".sbatch", ".slurm":
-		return "a shell script"
+		return shellScript
 	case ".yaml", ".yml", ".json", ".ini", ".cfg":
 		return "a configuration file"
 	case ".ipynb":

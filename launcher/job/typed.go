@@ -73,16 +73,39 @@ func pythonScript(file string) bool {
 
 // interpreterLine returns the words after #! in a file's first line; false if it has none.
 func interpreterLine(file string) ([]string, bool) {
+	first, _, _ := strings.Cut(beginning(file), "\n")
+	line, is := strings.CutPrefix(first, "#!")
+	if !is {
+		return nil, false
+	}
+	return strings.Fields(line), true
+}
+
+// beginning returns the first bytes of a file; none if it cannot be read.
+func beginning(file string) string {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, false
+		return ""
 	}
 	defer f.Close()
 	start := make([]byte, 256)
-	n, _ := f.Read(start) // an unreadable file is no script
-	first, _, _ := strings.Cut(string(start[:n]), "\n")
-	line, is := strings.CutPrefix(first, "#!")
-	return strings.Fields(line), is
+	n, _ := f.Read(start)
+	return string(start[:n])
+}
+
+// throughShell puts a shell in front of a shell script whose first line does not say what runs it, as the shell does in
+// which the line was typed: the system refuses to execute such a file.
+func (w words) throughShell(argv []string) []string {
+	first := argv[0]
+	start := beginning(under(w.dir, first))
+	if start == "" || !strings.Contains(first, "/") || notPython(first) != shellScript || strings.HasPrefix(start, "#!") {
+		return argv
+	}
+	shell := "sh"
+	if exists("/bin/bash") {
+		shell = "bash"
+	}
+	return append([]string{shell}, argv...)
 }
 
 // job makes a job of the command, with the same meaning as without gpurun.
@@ -308,10 +331,10 @@ func Off(args, env []string, dir string) (*Exec, error) {
 		return nil, errext.Errorf("put gpurun in front of the job's command, or leave the variable out", "%s=off: %s is a file for gpurun, not a command", offVariable, t.typed[0])
 	}
 	argv := t.typed
-	if !t.isCommand() {
-		if argv, err = t.torchrun(); err != nil {
-			return nil, err
-		}
+	if t.isCommand() {
+		argv = t.throughShell(argv)
+	} else if argv, err = t.torchrun(); err != nil {
+		return nil, err
 	}
 	path, err := python.Finder{Dir: dir, Env: vars}.InPath(argv[0])
 	if err != nil {

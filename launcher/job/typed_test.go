@@ -298,3 +298,19 @@ func TestAProgramOfAnEnvironment(t *testing.T) {
 		}
 	}
 }
+
+// TestShellScriptsWithoutAFirstLine: the shell in which a line is typed runs a script that does not say what runs it.
+func TestShellScriptsWithoutAFirstLine(t *testing.T) {
+	dir, env := typedAt(t)
+	put(t, filepath.Join(dir, "go.sh"), "echo python3 train.py\n")
+	put(t, filepath.Join(dir, "train.toml"), "[job]\ncommand = \"./go.sh --lr 1\"\n")
+	for _, line := range []string{"./go.sh --lr 1", "env A=1 ./go.sh --lr 1", "train.toml"} {
+		p, err := prepared(t, dir, machine(dir, env...), strings.Fields(line)...)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if got := strings.Join(p.Job.Argv, " "); got != "bash ./go.sh --lr 1" && got != "sh ./go.sh --lr 1" || !p.OwnRanks {
+			t.Errorf("%s: %s, %+v", line, got, p.OwnRanks)
+		}
+	}
+}

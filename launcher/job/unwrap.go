@@ -89,6 +89,9 @@ func (w words) command() (*command, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.kind == Program {
+		c.argv = w.throughShell(c.argv)
+	}
 	c.env, c.warnings = assigned, w.seen.Warnings
 	c.behind(w.seen)
 	if len(c.through.Wrappers)+len(c.through.Options) > 0 {
