@@ -78,7 +78,9 @@ func movesLogs(d *format.Draft) bool {
 			return true
 		}
 	}
-	logger := func(word string) bool { return strings.HasPrefix(word, "--trainer.logger") || strings.HasPrefix(word, "--trainer.callbacks") }
+	logger := func(word string) bool {
+		return strings.HasPrefix(word, "--trainer.logger") || strings.HasPrefix(word, "--trainer.callbacks")
+	}
 	return slices.ContainsFunc(d.Original.Argv, logger) || slices.ContainsFunc(d.Original.Sources(), movesInCall().Match)
 }
 

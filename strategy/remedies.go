@@ -393,5 +393,5 @@ func undoOffload(s *situation) ([]Plan, string) {
 		}
 		return plans, ""
 	}
-	return nil, "nothing is offloaded to host memory"
+	return nil, "no offload to host memory is known"
 }

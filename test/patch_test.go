@@ -74,9 +74,10 @@ for x, in loader:
 		"a loop":    {"from other import train\ntrain()\n", "def train():\n    for x in loader:\n        model(x).backward()\n", "train.py: accumulation: the loop with the backward pass is in other.py, and a patch changes only the script"},
 		"a batch of a module": {"from torch.utils.data import DataLoader\n" + strings.Replace(loop, "from other import perturb\nloader = DataLoader(TensorDataset(torch.randn(48, 4)), batch_size=8)", "from other import made\nloader = made()", 1),
 			"import os\nfrom torch.utils.data import DataLoader\ndef made():\n    return DataLoader([1], batch_size=int(os.environ['B']) // 2)\n", "other.py:4: batch: the batch size is computed: int(os.environ['B']) // 2"},
-		"an older Python":  {"import torch\nprint 'x'\n", "", "train.py:2: accumulation: it is not valid Python (SyntaxError)"},
-		"a sum":            {strings.Replace(loop, "model(x).mean()", "(model(x) - perturb(x)).pow(2).sum()", 1), "", "train.py: accumulation: whether the loss is a mean over the samples is not certain: (model(x) - perturb(x)).pow(2).sum()"},
-		"another function": {loop, strings.Replace(attack, "loss.backward()", "x.grad = torch.autograd.grad(loss, x)[0]", 1), ""},
+		"a parser of a module": {strings.Replace(strings.Replace(loop, "import perturb", "import parse", 1), "    x = perturb(model, x.requires_grad_())\n", "", 1) + "args = parse()\n", "import argparse\ndef parse():\n    return argparse.ArgumentParser().parse_args()\n", "train.py: accumulation: other.py reads the command line: a second parser would refuse its arguments"},
+		"an older Python":      {"import torch\nprint 'x'\n", "", "train.py:2: accumulation: it is not valid Python (SyntaxError)"},
+		"a sum":                {strings.Replace(loop, "model(x).mean()", "(model(x) - perturb(x)).pow(2).sum()", 1), "", "train.py: accumulation: whether the loss is a mean over the samples is not certain: (model(x) - perturb(x)).pow(2).sum()"},
+		"another function":     {loop, strings.Replace(attack, "loss.backward()", "x.grad = torch.autograd.grad(loss, x)[0]", 1), ""},
 	} {
 		sources := []format.Source{{Path: "train.py", Text: []byte(test.script)}, {Path: "other.py", Text: []byte(test.module)}}
 		parts := []script.PatchPart{script.PatchAccumulation}

@@ -191,6 +191,9 @@ func (d *draft) knobs() {
 		switch {
 		case found.Doubt != "":
 			d.line("# It is not certain: %s.", found.Doubt)
+			if !found.IsGuess() {
+				continue
+			}
 			comment = "# "
 		case k == strategy.MicroBatchSize && d.least > 0:
 			d.line("# A smaller one is allowed, although %s.", d.Prepared.knobs[k].Against)

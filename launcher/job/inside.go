@@ -172,15 +172,30 @@ func (r Resolved) notInside() string {
 		return "launch.hooks = false keeps gpurun from changing it in the process"
 	case len(sources) == 0 && !r.runsOthers():
 		return "the program is not a Python script, so gpurun cannot change it in the process"
+	case len(sources) == 0 && r.hidesProbe():
+		return filepath.Base(r.Job.shellScript()) + " replaces PYTHONPATH, so gpurun does not reach the process"
 	case len(sources) == 0:
 		return "" // a shell script may run anything
-	case r.recipe.Name == "" && !script.Torch(sources) && !r.unreadPackage() && script.RunsPrograms(sources, r.reading.Code) == "":
+	case r.recipe.Name == "" && !script.Torch(sources) && !r.unreadPackage() && !r.importsMore() && script.RunsPrograms(sources, r.reading.Code) == "":
 		return "no code that was read uses PyTorch"
 	}
 	if code := r.reading.Code; code != nil && code[0].Fixed != "" {
 		return fmt.Sprintf("the code compiles the model with %s, so gpurun cannot change parts of it", code[0].Fixed)
 	}
 	return ""
+}
+
+// newPythonPath matches a line that sets PYTHONPATH, and its value.
+var newPythonPath = lazy.Regexp(`(?m)^[^#\n]*?\bPYTHONPATH=(.*)`)
+
+// hidesProbe reports whether the job's shell script sets PYTHONPATH without the folders that are in it: gpurun's own is
+// one of them.
+func (r Resolved) hidesProbe() bool {
+	text, err := ReadFile(under(r.Job.Workdir, r.Job.shellScript()), largestFile)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(newPythonPath().FindAllSubmatch(text, -1), func(m [][]byte) bool { return !bytes.Contains(m[1], []byte("PYTHONPATH")) })
 }
 
 // unreadPackage reports whether a source imports a package of the job of which no file was read: one that is installed

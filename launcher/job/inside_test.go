@@ -107,6 +107,37 @@ func TestNoPartsForShardedRanks(t *testing.T) {
 	}
 }
 
+// A shell script that replaces PYTHONPATH keeps gpurun's hook out of the process.
+func TestShellScriptThatHidesTheHook(t *testing.T) {
+	for line, hidden := range map[string]bool{"export PYTHONPATH=/opt/lib": true, "PYTHONPATH=. python3 train.py": true, "export PYTHONPATH=$PYTHONPATH:/opt/lib": false, "export PYTHONPATH=\"lib:${PYTHONPATH}\"": false, "# PYTHONPATH=x": false, `PYTHONPATH="$(dirname $0)/..":$PYTHONPATH \\`: false, "python3 train.py": false} {
+		dir, _ := folder(t, map[string]string{"run.sh": "#!/bin/sh\n" + line + "\n"})
+		p, err := prepared(t, dir, machine(dir), "sh", "run.sh")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own := p.StrategyJob().Knobs[strategy.ActivationCheckpointing]; strings.HasSuffix(own.Absent, "run.sh replaces PYTHONPATH, so gpurun does not reach the process") != hidden || p.StrategyJob().Knobs[strategy.MicroBatchSize].Told == hidden {
+			t.Errorf("%s: %+v", line, own)
+		}
+	}
+}
+
+// A module that a word of the command chooses is read, and one that another name chooses is not held to be absent.
+func TestModulesThatAreImportedByName(t *testing.T) {
+	const script = "import importlib, sys\nimportlib.import_module(f\"models.{sys.argv[1]}\").train()\n"
+	const model = "import torch\nfrom torch.utils.data import DataLoader\ndef train():\n    for x in DataLoader(data, batch_size=8):\n        model(x).mean().backward()\n        optimizer.step()\n"
+	for word, want := range map[string]string{"small": "models/small.py:4", "other": ""} {
+		dir, _ := folder(t, map[string]string{"train.py": script, "models/__init__.py": "", "models/small.py": model})
+		p, err := prepared(t, dir, machine(dir), "train.py", word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		knobs := p.StrategyJob().Knobs
+		if knobs[strategy.ActivationCheckpointing].By != strategy.ByHook || !strings.Contains(knobs[strategy.MicroBatchSize].Absent, want) || strings.Contains(p.Resumption(), "no code that was read") {
+			t.Errorf("%s: %+v, %s", word, knobs[strategy.MicroBatchSize], p.Resumption())
+		}
+	}
+}
+
 // LightningCLI makes the models that its files name: their modules are read, too.
 func TestClassesThatAFileNamesAreRead(t *testing.T) {
 	for layer, want := range map[string]string{"BatchNorm1d(4)": "the code has BatchNorm (nets/unet.py:2)", "LayerNorm(4)": ""} {

@@ -203,7 +203,7 @@ var continues = lazy.Regexp(`(?i)torch\.load|load_state_dict|load_checkpoint|loa
 // loadsNothing reports whether no code of the job that was read loads a checkpoint.
 func (r Resolved) loadsNothing() bool {
 	runsOthers := script.RunsPrograms(r.sources(), r.reading.Code) != ""
-	return len(r.sources()) > 0 && !runsOthers && r.recipe.Resume.Latest == "" && r.first(continues()) == ""
+	return len(r.sources()) > 0 && !runsOthers && !r.importsMore() && r.recipe.Resume.Latest == "" && r.first(continues()) == ""
 }
 
 var anyNumber = lazy.Regexp(`\d+`)

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -134,6 +135,17 @@ func TestInterpreterThatFailsIsOneWarning(t *testing.T) {
 	warnings := strings.Join(p.Warnings, "\n")
 	if p.RecipeName() != "none" || strings.Count(warnings, "is not known: ask "+dir+"/python3") != 1 {
 		t.Errorf("%s: %s", p.RecipeName(), warnings)
+	}
+}
+
+// An argument from which the code computes the knob is no entry: it would mean another number.
+func TestDraftHasNoEntryForAComputedBatch(t *testing.T) {
+	const script = "import argparse, torch\nfrom torch.utils.data import DataLoader\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\nargs = p.parse_args()\nfor x in DataLoader(data, batch_size=%s, shuffle=True):\n    model(x).mean().backward()\n    optimizer.step()\n"
+	for size, entry := range map[string]bool{"args.batch_size * chunks": false, "args.batch_size": true} {
+		_, p := ownScript(t, map[string]string{"train.py": fmt.Sprintf(script, size)}, "train.py")
+		if text, err := p.Draft(); err != nil || strings.Contains(text, "micro_batch_size = {") != entry {
+			t.Errorf("%s: %v\n%s", size, err, text)
+		}
 	}
 }
 

@@ -73,7 +73,7 @@ func (s Inspected) readModules() []format.Source {
 	if f.only == "" {
 		f.roots = append(f.roots, s.importPath()...)
 	}
-	script := format.Source{Path: s.sourcePath, Text: append(slices.Clip(s.source), s.classImports()...)}
+	script := format.Source{Path: s.sourcePath, Text: slices.Concat(s.source, s.classImports(), s.chosenImports())}
 	f.widen(script)
 	for folders := -1; folders < len(f.near); { // again, with the folders that the sources add
 		folders = len(f.near)
@@ -106,6 +106,33 @@ func (s Inspected) classImports() []byte {
 		}
 	}
 	return text
+}
+
+// importsByName matches an import of a module whose name begins with a literal: import_module(f"models.{name}").
+var importsByName = lazy.Regexp(`import_module\([ \t\n]*f?["']([\w.]*\w)\.(?:["'][ \t]*\+|\{|%s)`)
+
+// chosenImports are imports of the modules that a word of the command chooses, where the script imports by name.
+func (s Inspected) chosenImports() []byte {
+	var text []byte
+	for _, m := range importsByName().FindAllSubmatch(s.source, -1) {
+		for _, word := range s.Job.Argv[1:] {
+			_, value, _ := strings.Cut(word, "=")
+			if name := cmp.Or(value, word); identifier().MatchString(name) {
+				text = fmt.Appendf(text, "\nimport %s.%s\n", m[1], name)
+			}
+		}
+	}
+	return text
+}
+
+// identifier matches a name that a module may have.
+var identifier = lazy.Regexp(`^[A-Za-z_]\w*$`)
+
+// importsMore reports whether the job's code imports modules by names that are not written out, so that some were not read.
+func (s Inspected) importsMore() bool {
+	return slices.ContainsFunc(s.sources(), func(f format.Source) bool {
+		return bytes.Contains(f.Text, []byte("import_module(")) || bytes.Contains(f.Text, []byte("__import__("))
+	})
 }
 
 // importPath returns the folders from which the job imports: the given ones, and those of PYTHONPATH.

@@ -44,6 +44,9 @@ func (s *Analysis) divisors() []divisor {
 	return all
 }
 
+// dividedBy begins the doubt about an accumulation by which the code divides the batch.
+const dividedBy = "the batch size is divided by "
+
 // batchUncertain is the doubt about an accumulation that is otherwise certain.
 const batchUncertain = "it may divide the batch size, which is not certain"
 
@@ -79,7 +82,7 @@ func (s *Analysis) accumulation(micro *FoundKnob) *FoundKnob {
 	found.Why = []string{s.gated(found, of.gate)}
 	found.Doubt = doubt
 	if found.Doubt == "" && !found.Derived && s.divides(found.target) {
-		found.Doubt = "the batch size is divided by " + found.Name()
+		found.Doubt = dividedBy + found.Name()
 	}
 	if found.Doubt == "" && !found.Derived {
 		found.Doubt = s.doubtOf(k, found.target, false)
@@ -150,7 +153,7 @@ func (s *Analysis) noAccumulation() *FoundKnob {
 		}
 	}
 	if draft := s.likely(k, ""); draft != nil && s.divides(draft.target) {
-		doubt = "the batch size is divided by " + draft.Name()
+		doubt = dividedBy + draft.Name()
 	}
 	if draft := s.likely(k, doubt); draft != nil {
 		return draft

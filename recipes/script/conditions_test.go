@@ -151,3 +151,18 @@ func TestFieldsThatCodeMaySet(t *testing.T) {
 		"no name":  {one(strings.Replace(class, "SET", "print(k, v)", 1)), "", strategy.MicroBatchSize, "none: the batch size of DataLoader (train.py:13): it is the constant 4"},
 	})
 }
+
+// TestConstantsOfModules: a name of a module that the script imports has the module's value, and decides over branches.
+func TestConstantsOfModules(t *testing.T) {
+	const branches = "import torch\nfrom torch.utils.data import DataLoader\nIMPORT\nif c.TPU:\n    train_loader = DataLoader(data, batch_size=2)\nelse:\n    train_loader = DataLoader(data, batch_size=c.SIZE // 2)" + learns
+	script := func(imports, config string) map[string]string {
+		return map[string]string{"train.py": strings.Replace(branches, "IMPORT", imports, 1), "c.py": config}
+	}
+	const constant = "none: the batch size of DataLoader (train.py:7): it is the constant 8"
+	follow(t, map[string]following{
+		"a module":             {script("import c", "SIZE = 16\nTPU = False\n"), "", strategy.MicroBatchSize, constant},
+		"one of a package":     {script("from . import c", "SIZE = 16\nTPU = False\n"), "", strategy.MicroBatchSize, constant},
+		"another name":         {script("import c as d, os as c", "SIZE = 16\nTPU = False\n"), "", strategy.MicroBatchSize, "none: the batch size of DataLoader (train.py:5): it is the constant 2 if c.TPU"},
+		"one that is set here": {script("import c\nc.SIZE = size()", "SIZE = 16\nTPU = False\n"), "", strategy.MicroBatchSize, "none: the batch size of DataLoader (train.py:8): it is computed"},
+	})
+}

@@ -123,10 +123,12 @@ func (f FoundKnob) switchEntry(entry map[string]any) map[string]any {
 	case s.Kind == "click" && len(s.Options) == 2:
 		entry["no"] = s.Options[1]
 	}
-	switch s.Default {
-	case true, 1.0:
+	switch {
+	case !s.Known:
+		entry["given"] = true // its value is not known otherwise
+	case s.Default == true, s.Default == 1.0:
 		entry["default"] = "full"
-	case false, 0.0:
+	case s.Default == false, s.Default == 0.0:
 		entry["default"] = "none"
 	}
 	return entry
@@ -222,7 +224,7 @@ func (s *Analysis) advice(k strategy.Knob, why string, likely target) string {
 		return "; gpurun init --patch adds an argument for it, where it recognises the training loop"
 	case constant && k == strategy.MicroBatchSize && !conditional().MatchString(why) && s.trainsItself():
 		return "; gpurun init --patch makes it an argument, where it recognises the training loop"
-	case constant, strings.Contains(why, computedText), strings.Contains(why, countsMore), strings.Contains(why, codeGives):
+	case !(FoundKnob{Doubt: why}).IsGuess():
 		return ""
 	case likely.settings == nil && likely.path != nil && likely.place != "":
 		file, _, _ := strings.Cut(likely.place, ":")
@@ -240,6 +242,12 @@ func (s *Analysis) advice(k strategy.Knob, why string, likely target) string {
 	return fmt.Sprintf("; if an argument is the %s, name it in train.toml: [knobs] %s = { arg = %q }", ofRank(k), k, name)
 }
 
+// IsGuess reports whether an entry in [knobs] for an uncertain finding might be right: the setting may be the knob, and
+// not a number from which the code computes another one.
+func (f FoundKnob) IsGuess() bool {
+	return !slices.ContainsFunc([]string{constantText, computedText, countsMore, codeGives, dividedBy}, func(why string) bool { return strings.Contains(f.Doubt, why) })
+}
+
 // ofRank is a knob's name for people, who may have a number for all ranks.
 func ofRank(k strategy.Knob) string {
 	if k == strategy.MicroBatchSize || k == strategy.DataloaderWorkers {
@@ -248,10 +256,10 @@ func ofRank(k strategy.Knob) string {
 	return called[k]
 }
 
-// trainsItself reports whether the training loop is in the script, and not in one of its modules: a patch changes the
-// script alone.
+// trainsItself reports whether the training loop is in the script, and not in one of its modules, and no library reads the
+// command line: a patch changes the script alone, and adds arguments of argparse.
 func (s *Analysis) trainsItself() bool {
-	return slices.ContainsFunc(s.facts.Backwards, func(u use) bool { return u.File == s.script })
+	return s.facts.Hydra == nil && slices.ContainsFunc(s.facts.Backwards, func(u use) bool { return u.File == s.script })
 }
 
 // conditional matches the reason for a constant of only one branch.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -38,15 +39,21 @@ func (s *Analysis) workers() *FoundKnob {
 	return found
 }
 
+// shortestSequence is the least default that a sequence length has.
+const shortestSequence = 16
+
 // sequence is the length of a sample. It is recognised by its name alone, because its value goes
 // to a hundred places.
 func (s *Analysis) sequence() *FoundKnob {
 	const k = strategy.SequenceLength
-	candidates := s.named(k)
+	candidates := slices.DeleteFunc(s.named(k), func(one Argument) bool { // as the side of a block of pixels
+		n, isNumber := one.Default.(float64)
+		return one.Known && isNumber && n < shortestSequence
+	})
 	if len(candidates) == 0 {
 		return s.miss(k, "")
 	}
-	found := s.likely(k, "")
+	found := s.only(k, candidates, "")
 	switch {
 	case found == nil:
 		return s.miss(k, fmt.Sprintf("%s and %s may both be it", candidates[0].Options[0], candidates[1].Options[0]))
@@ -57,6 +64,9 @@ func (s *Analysis) sequence() *FoundKnob {
 	}
 	return found
 }
+
+// ofFiles matches the name of a switch about checkpoints that are files.
+var ofFiles = lazy.Regexp(`(?i)save|load|resum|keep|from|best|last|final|overwrite|delete|all_|every`)
 
 // checkpointing is the switch under which activations are computed again.
 func (s *Analysis) checkpointing() *FoundKnob {
@@ -82,7 +92,7 @@ func (s *Analysis) checkpointing() *FoundKnob {
 	if found != nil {
 		return found
 	}
-	flags := slices.DeleteFunc(s.named(k), func(one Argument) bool { return one.switched() == nil })
+	flags := slices.DeleteFunc(s.named(k), func(one Argument) bool { return one.switched() == nil || ofFiles().MatchString(one.Dest) })
 	if draft := s.only(k, flags, "nothing that recomputes activations was seen to depend on it"); draft != nil {
 		return draft
 	}

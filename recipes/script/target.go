@@ -255,7 +255,10 @@ func (f Facts) explain(v, all value) string {
 			return fmt.Sprintf("%s from %s: %s", computedText, t.name(), text)
 		}
 	}
-	if v.Name != "" {
+	switch {
+	case v.Name == "absent":
+		return "no value was found that is given to it"
+	case v.Name != "":
 		return fmt.Sprintf("the value of %s is not known", v.Name)
 	}
 	if v.Const.known {

@@ -518,6 +518,9 @@ class Changes:
         other = self.foreign()
         if other:
             raise Unclear("it reads its command line with %s" % other)
+        for path, module in self.modules.items():
+            if any(isinstance(n, ast.Call) and last(n.func) in ("parse_args", "parse_known_args") for s in module.body if not is_main(s) for n in ast.walk(s)):
+                raise Unclear("%s reads the command line: a second parser would refuse its arguments" % path)
         self.made = True
 
     def guarded(self, node):

@@ -51,6 +51,10 @@ class Values(Conditions):
             left, right = self.value(node.left, scope, active, depth), self.value(node.right, scope, active, depth)
             if left is None or right is None:
                 return None
+            if type(left.get("const")) is int and type(right.get("const")) is int and abs(left["const"] * right["const"]) < 1 << 31:
+                a, b = left["const"], right["const"]
+                if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)) or isinstance(node.op, ast.FloorDiv) and b:
+                    return {"const": a + b if isinstance(node.op, ast.Add) else a - b if isinstance(node.op, ast.Sub) else a * b if isinstance(node.op, ast.Mult) else a // b}
             return {"op": OPERATORS.get(type(node.op), "?"), "of": [plain(left), plain(right)]}
         if isinstance(node, ast.IfExp):
             if constant(node.body)[1] and constant(node.orelse)[1] and isinstance(constant(node.body)[0], bool):
@@ -304,6 +308,10 @@ class Values(Conditions):
         declared = self.declared(node)
         if declared:
             return declared
+        module = self.module_of(base, scope)
+        if module is not None and attr in module.assigned:
+            found = [self.variable(attr, module, active, depth)] + self.stored(attr, active, depth, base.id)
+            return alternatives(found, attr)
         of = self.value(base, scope, active, depth)
         if isinstance(base, ast.Name) and base.id == "self" and scope.cls:
             of = {"instance": scope.cls}
@@ -322,6 +330,18 @@ class Values(Conditions):
             if known:
                 found = dict(found, default=value)
         return found
+
+    def module_of(self, base, scope):
+        """The job's own module that a name is: the config of "from . import config"; None for another expression."""
+        if not isinstance(base, ast.Name) or base.id not in scope.file.imports:
+            return None
+        at = scope
+        while at is not None:
+            if base.id in at.assigned or at.has(base.id):
+                return None
+            at = at.parent
+        found = self.modules.get(scope.file.imports[base.id][1].rsplit(".", 1)[-1], [])
+        return found[0] if len(found) == 1 else None
 
     def declared(self, node):
         """The key of a configuration whose defaults are declared, and merged with a file:
