@@ -157,7 +157,8 @@ func goOnToTheEnd(t *testing.T, name string, cut int, state State, events []Even
 	t.Helper()
 	started := len(only[Started](events[:cut]))
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{t: t, scripts: slices.Repeat([]script{{acts: []act{exit(time.Second, 0, 0), exit(time.Second, 1, 0)}}}, started+1)}
+		model := act{time.Second, strategy.Fact{Rank: 0, Source: "probe", Said: &strategy.ProcessReport{PID: 1, Model: &strategy.Model{}}}}
+		s := &stage{t: t, scripts: slices.Repeat([]script{{acts: []act{model, exit(time.Second, 0, 0), exit(time.Second, 1, 0)}}}, started+1)}
 		l := newLauncher(s)
 		l.Policy, l.Job = state.Policy, only[Began](events)[0].Job
 		s.inv = only[Decided](events)[0].Inventory

@@ -283,14 +283,15 @@ func TestModelsThatRefuseCheckpointing(t *testing.T) {
 func TestScriptsThatRefuseToStartAgain(t *testing.T) {
 	const says = "; the script may not start again where its outputs are there already (train.py:3)"
 	for code, want := range map[string]bool{
-		"if os.path.exists(out_dir):\n    raise FileExistsError(out_dir)":                               true,
-		"if out_dir.is_dir():\n    if not overwrite:\n        raise FileExistsError(out_dir)":           true,
-		"if os.path.isdir(log_dir):\n    answer = input('delete it?')":                                  true,
-		"if not os.path.exists(out_dir):\n    raise FileNotFoundError(out_dir)":                         false,
-		"if os.path.exists(out_dir):\n    print('continues')":                                           false,
-		"if os.path.exists(data):\n    raise ValueError('both')":                                        false,
-		"if os.path.exists(args.output_dir) and not args.overwrite_output_dir:\n    raise ValueError()": true,
-		"if os.path.exists(out_dir):\n    sys.exit(1)":                                                  true,
+		"if os.path.exists(out_dir):\n    raise FileExistsError(out_dir)":                                          true,
+		"if out_dir.is_dir():\n    if not overwrite:\n        raise FileExistsError(out_dir)":                      true,
+		"if os.path.isdir(log_dir):\n    answer = input('delete it?')":                                             true,
+		"if not os.path.exists(out_dir):\n    raise FileNotFoundError(out_dir)":                                    false,
+		"if os.path.exists(out_dir):\n    print('continues')":                                                      false,
+		"if os.path.exists(data):\n    raise ValueError('both')":                                                   false,
+		"if os.path.exists(args.output_dir) and not args.overwrite_output_dir:\n    raise ValueError()":            true,
+		"if os.path.exists(out_dir):\n    sys.exit(1)":                                                             true,
+		"if os.path.exists(out_dir):\n    if found(out_dir):\n        go()\n    else:\n        raise ValueError()": false,
 	} {
 		if got := withTrainer(t, code+"\n").Resumption(); strings.HasSuffix(got, says) != want {
 			t.Errorf("%s: %q", code, got)

@@ -140,10 +140,10 @@ func TestInterpreterThatFailsIsOneWarning(t *testing.T) {
 
 // An argument from which the code computes the knob is no entry: it would mean another number.
 func TestDraftHasNoEntryForAComputedBatch(t *testing.T) {
-	const script = "import argparse, torch\nfrom torch.utils.data import DataLoader\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\nargs = p.parse_args()\nfor x in DataLoader(data, batch_size=%s, shuffle=True):\n    model(x).mean().backward()\n    optimizer.step()\n"
-	for size, entry := range map[string]bool{"args.batch_size * chunks": false, "args.batch_size": true} {
+	const script = "import argparse, torch\nfrom torch.utils.data import DataLoader\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\np.add_argument('--text', default='8')\nargs = p.parse_args()\nfor x in DataLoader(data, batch_size=%s, shuffle=True):\n    model(x).mean().backward()\n    optimizer.step()\n"
+	for size, entry := range map[string]bool{"args.batch_size * chunks": false, "args.batch_size": true, "args.text": false} {
 		_, p := ownScript(t, map[string]string{"train.py": fmt.Sprintf(script, size)}, "train.py")
-		if text, err := p.Draft(); err != nil || strings.Contains(text, "micro_batch_size = {") != entry {
+		if text, err := p.Draft(); err != nil || strings.Contains(text, "micro_batch_size = {") != entry || !entry && strings.Contains(p.StrategyJob().Knobs[strategy.MicroBatchSize].Absent, "name it in train.toml") {
 			t.Errorf("%s: %v\n%s", size, err, text)
 		}
 	}

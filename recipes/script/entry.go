@@ -245,7 +245,7 @@ func (s *Analysis) advice(k strategy.Knob, why string, likely target) string {
 // IsGuess reports whether an entry in [knobs] for an uncertain finding might be right: the setting may be the knob, and
 // not a number from which the code computes another one.
 func (f FoundKnob) IsGuess() bool {
-	return !slices.ContainsFunc([]string{constantText, computedText, countsMore, codeGives, dividedBy}, func(why string) bool { return strings.Contains(f.Doubt, why) })
+	return !slices.ContainsFunc([]string{constantText, computedText, countsMore, codeGives, dividedBy, noInteger}, func(why string) bool { return strings.Contains(f.Doubt, why) })
 }
 
 // ofRank is a knob's name for people, who may have a number for all ranks.

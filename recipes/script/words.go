@@ -38,6 +38,9 @@ var (
 	ofSum = lazy.Regexp(`(^|_)(total|global|effective|eff|overall|all)(_|$)`)
 )
 
+// noInteger ends the doubt about an argument that the script takes as a text: a changed one would break it.
+const noInteger = " has not the type int"
+
 // countsMore is in the reasons of countsAll.
 const countsMore = " counts "
 
@@ -66,7 +69,7 @@ func (s Argument) whole() string {
 			return ""
 		}
 	}
-	return s.Options[0] + " has not the type int"
+	return s.Options[0] + noInteger
 }
 
 var (

@@ -203,8 +203,16 @@ class Surface:
         another test."""
         there = [text(c) for c in walk(node.test) if isinstance(c, ast.Call) and last(c.func) in ("exists", "isdir", "is_dir", "listdir")]
         outputs = any(OUTPUTS.search(t) and "not " + t not in text(node.test) for t in there)
-        ends = any(isinstance(n, ast.Raise) or isinstance(n, ast.Call) and last(n.func) in ("input", "exit", "quit") for s in node.body for n in walk(s))
-        return node.lineno if outputs and ends else 0
+        return node.lineno if outputs and self.ends(node.body) and not re.search(r"preproc|dataset|download|prepare", self.function_of(node)) else 0
+
+    def ends(self, body):
+        """Whether statements raise an error or ask, at once or under a further condition, but not otherwise than it."""
+        for s in body:
+            if isinstance(s, ast.If) and self.ends(s.body) or isinstance(s, ast.Raise):
+                return True
+            if not isinstance(s, ast.If) and any(isinstance(n, ast.Call) and last(n.func) in ("input", "exit", "quit") for n in walk(s)):
+                return True
+        return False
 
     def function_of(self, node):
         """The name of the innermost function around a node; empty for none."""
