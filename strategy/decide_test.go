@@ -124,7 +124,7 @@ func TestDecide(t *testing.T) {
 			history: []Attempt{ended(0, Plan{EvalBatchSize: "16", MicroBatchSize: "8", GradientAccumulationSteps: "1", ActivationCheckpointing: "none"}, oom(cause.Eval))}, rung: RungMicroBatch, changed: "eval batch 16→8"},
 		{name: "host memory: loader workers", job: Job{Knobs: map[Knob]Range{DataloaderWorkers: {}, MicroBatchSize: {}}}, history: []Attempt{ended(0, Plan{DataloaderWorkers: "8", MicroBatchSize: "8"}, host)},
 			rung: RungWorkers, changed: "loader workers 8→4"},
-		{name: "host memory: never a rung for the device", job: gpt(1), history: []Attempt{ended(0, plain, host)}, rule: "out-of-memory", code: CodeExhausted, reason: "host out of memory on rank 0", skipped: "undo-offload: nothing is offloaded"},
+		{name: "host memory: never a rung for the device", job: gpt(1), history: []Attempt{ended(0, plain, host)}, rule: "out-of-memory", code: CodeExhausted, reason: "host out of memory on rank 0", skipped: "undo-offload: no offload to host memory is known"},
 		{name: "a job on the CPU takes rungs 1 to 3", job: gpt(2), inv: func(i *Inventory) { i.Accelerator = "cpu" }, history: []Attempt{ended(0, plain, cpu)},
 			rung: RungCheckpointing, changed: "checkpointing none→full", skipped: "allocator: the job trains on the CPU"},
 		{name: "mode off", job: gpt(1), policy: func(p *Policy) { p.Mode = Off }, history: []Attempt{ended(0, plain, oom(cause.Forward))}, rule: "recovery-off", code: CodeExhausted},

@@ -198,7 +198,7 @@ func (p *Prepared) resumption() string {
 }
 
 // continues matches code that may load a checkpoint.
-var continues = lazy.Regexp(`(?i)torch\.load|load_state_dict|load_checkpoint|load_ckpt|from_checkpoint|from_pretrained\(\s*[a-z_]|resum|restor|Trainer\b`)
+var continues = lazy.Regexp(`(?i)torch\.load|load_state_dict|load_checkpoint|load_ckpt|from_checkpoint|from_pretrained\(\s*[a-z_]|\b(?:solver|engine|model|net|agent|learner|runner)\.load\w*\(|resum|restor|Trainer\b`)
 
 // loadsNothing reports whether no code of the job that was read loads a checkpoint.
 func (r Resolved) loadsNothing() bool {

@@ -166,3 +166,15 @@ func TestConstantsOfModules(t *testing.T) {
 		"one that is set here": {script("import c\nc.SIZE = size()", "SIZE = 16\nTPU = False\n"), "", strategy.MicroBatchSize, "none: the batch size of DataLoader (train.py:8): it is computed"},
 	})
 }
+
+// TestParsersOfOtherPrograms: parser.parse_args() does not call the function of this name of another program's module.
+func TestParsersOfOtherPrograms(t *testing.T) {
+	const tool = "import argparse\ndef measure():\n    return 1\ndef parse_args():\n    parser = argparse.ArgumentParser()\n    parser.add_argument('--batch_size', type=int, default=1)\n    return parser.parse_args()\n"
+	script := func(read string) map[string]string {
+		return map[string]string{"train.py": opens + "import tool\ntool.measure()\nargs = " + read + "\ntrain_loader = made(args)" + learns, "tool.py": tool}
+	}
+	follow(t, map[string]following{
+		"its own parser":      {script("p.parse_args()"), "", strategy.MicroBatchSize, noSize},
+		"the module's parser": {script("tool.parse_args()"), "", strategy.MicroBatchSize, "--batch_size ? "},
+	})
+}

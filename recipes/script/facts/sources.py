@@ -364,7 +364,8 @@ def meant(node, name, file, known, places):
     the files and their folders."""
     if isinstance(node, ast.Attribute):
         module, original = file.imports.get(node.value.id, ("", "")) if isinstance(node.value, ast.Name) else ("", "")
-        return [] if original and places.isdisjoint(module.split(".") + original.split(".")) else known
+        reads = name in PARSES and not original and isinstance(node.value, ast.Name)  # a parser's own method
+        return [] if reads or original and places.isdisjoint(module.split(".") + original.split(".")) else known
     own = [one for one in known if one[1] is file]
     module = file.imports.get(name, ("", ""))[0].rsplit(".", 1)[-1]
     return own or [one for one in known if module and one[1].stem == module] or known
