@@ -105,7 +105,7 @@ type Range struct {
 	// speaks against it. Floor: the user can allow it by a minimum.
 	Against string `json:"against,omitempty"`
 	Floor   bool   `json:"floor,omitempty"`
-	// Caveat is what the job's process may refuse, by its code: it follows "the process, which".
+	// Caveat is what the job's process needs, or may refuse: it follows "the process, which".
 	Caveat string `json:"caveat,omitempty"`
 	// Follows is the knob that gives an absent one its value: the evaluation's batch may be the
 	// training's.
