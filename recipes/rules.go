@@ -280,7 +280,8 @@ func countedBatches(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]s
 	for _, text := range d.Original.Sources() {
 		for _, word := range countsBatches {
 			if micro := ranges[strategy.MicroBatchSize]; bytes.Contains(text, []byte(word)) && micro.Absent == "" {
-				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code may count batches (" + word + strings.Repeat(")", strings.Count(word, "(")) + "), of which there would be more", Told: micro.Told}
+				closed := word + strings.Repeat(")", strings.Count(word, "(")) // the word may end within a call
+				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code may count batches (" + closed + "), of which there would be more", Told: micro.Told}
 			}
 		}
 	}

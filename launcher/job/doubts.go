@@ -24,10 +24,7 @@ func (r Resolved) doubts(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	r.doubtCheckpointing(plan, knobs)
 	r.keepWorkers(knobs)
 	r.keepComputed(knobs)
-	if own := knobs[strategy.MicroBatchSize]; plan[strategy.MicroBatchSize] == "1" && own.Against != "" {
-		own.Absent, own.Against, own.Floor = "the micro batch is 1 already", "", false // no minimum would allow a smaller one
-		knobs[strategy.MicroBatchSize] = own
-	}
+	keepSmallest(plan, knobs)
 }
 
 // ofFramework returns the range of a knob that a framework's recipe can change; false for another knob, and for one that
@@ -37,23 +34,34 @@ func (r Resolved) ofFramework(k strategy.Knob, knobs map[strategy.Knob]strategy.
 	return own, own.Absent == "" && !r.recipe.Knobs[k].Own && r.recipe.Name != script.RecipeName
 }
 
-// doubtDefaults removes the defaults of a framework that was recognised if a shell script starts its program: another program, as a fork of
-// the framework's, may read the same arguments and have other defaults.
+// keepSmallest replaces the reason against a smaller micro batch where it is 1: no minimum would allow a smaller one.
+func keepSmallest(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
+	const k = strategy.MicroBatchSize
+	if own := knobs[k]; plan[k] == "1" && own.Against != "" {
+		own.Absent, own.Against, own.Floor = "the micro batch is 1 already", "", false
+		knobs[k] = own
+	}
+}
+
+// doubtDefaults removes a recognised framework's defaults if a shell script starts the program. The program was not read:
+// it may be a fork of the framework's, with the same arguments and other defaults.
 func (r Resolved) doubtDefaults(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
 	if r.Job.shellScript() == "" || r.recipe.Name == "" || r.recipe.Name == script.RecipeName || !r.auto() {
 		return
 	}
 	d := format.NewDraft(r.recipe.Recipe, r.command)
-	for k, own := range knobs {
-		knob := r.recipe.Knobs[k]
-		if plan[k] == "" || knob.Own || own.By == strategy.ByHook || slices.ContainsFunc(d.Places(knob), func(p format.Place) bool {
+	set := func(k strategy.Knob) bool {
+		return slices.ContainsFunc(d.Places(r.recipe.Knobs[k]), func(p format.Place) bool {
 			_, found, err := p.Get(d, k)
 			return found || err != nil
-		}) {
+		})
+	}
+	for k, own := range knobs {
+		if plan[k] == "" || r.recipe.Knobs[k].Own || own.By == strategy.ByHook || set(k) {
 			continue
 		}
 		delete(plan, k)
-		own.Told, own.Doubtful = true, true
+		own.Told, own.Doubtful = true, true // the process reports it
 		own.Absent = cmp.Or(own.Absent, "the command does not have it, and "+filepath.Base(r.Job.shellScript())+" starts a program that was not read, whose default is not known")
 		knobs[k] = own
 	}

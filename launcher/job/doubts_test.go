@@ -66,7 +66,7 @@ func TestDefaultsOfAProgramThatWasNotRead(t *testing.T) {
 	}
 }
 
-// TestSettingsOfAScriptThatUsesALibrary: the script has names of its own for what the library's recipe changes.
+// TestSettingsOfAScriptThatUsesALibrary: the recipe changes arguments that the script spells in another way.
 func TestSettingsOfAScriptThatUsesALibrary(t *testing.T) {
 	const script = "import argparse\nfrom accelerate import Accelerator\nfrom torch.utils.data import DataLoader\nimport torch.nn.functional as F\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\np.add_argument('--grad-accum-steps', type=int, default=1)\np.add_argument('--n-workers', type=int, default=6)\nargs = p.parse_args()\n" +
 		"accelerator = Accelerator(gradient_accumulation_steps=args.grad_accum_steps)\ntrain_loader = accelerator.prepare(DataLoader(data, batch_size=args.batch_size, shuffle=True, num_workers=args.n_workers))\nfor x, y in train_loader:\n    with accelerator.accumulate(model):\n        loss = F.cross_entropy(model(x), y)\n        accelerator.backward(loss)\n        optimizer.step()\n        optimizer.zero_grad()\n"

@@ -35,9 +35,9 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 		return
 	}
 	reason := r.notInside()
-	inCode := r.recipe.InCode()
+	inCode, shards := r.recipe.InCode(), r.shards()
 	if own := knobs[strategy.MicroBatchSize]; reason == "" && plan[strategy.MicroBatchSize] == "" && own.By != strategy.ByHook {
-		own.Told = true // by what its loader, or its first batches, show
+		own.Told = true // the process sees the loader's batch size, or the first batches
 		knobs[strategy.MicroBatchSize] = own
 	}
 	for k, own := range knobs {
@@ -50,8 +50,8 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 		switch own := knobs[k]; {
 		case own.Confirm && plan[k] == "" && reason == "": // the source does not show its value
 			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: r.caveat(k)}
-		case k == strategy.ForwardParts && r.shards() != "":
-			knobs[k] = strategy.Range{Absent: r.shards()}
+		case k == strategy.ForwardParts && shards != "":
+			knobs[k] = strategy.Range{Absent: shards}
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
 		case plan[k] != "" && plan[k] != values[0]:
 		case against(r.Job.Argv, k) != "":
@@ -67,17 +67,18 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	}
 }
 
-// shards is the reason why the ranks need each backward pass as a whole: accelerate launch was told to use DeepSpeed's
-// higher ZeRO stages or FSDP. Empty if nothing shows that.
+// shards is the reason against parts of the batch if accelerate launch shards the job, by FSDP or a ZeRO stage: its ranks
+// communicate in each backward pass. It is empty if nothing shows that.
 func (r Resolved) shards() string {
+	const parts = ": each part of the batch would have its own backward pass, and the ranks share "
 	zero, _ := strconv.Atoi(r.env["ACCELERATE_DEEPSPEED_ZERO_STAGE"])
 	switch on := func(name string) bool { return strings.EqualFold(r.env[name], "true") }; {
 	case r.Ranks < 2:
 		return ""
 	case on("ACCELERATE_USE_FSDP"):
-		return "accelerate launch uses FSDP: each part of the batch would have its own backward pass, and the ranks share parameters"
+		return "accelerate launch uses FSDP" + parts + "parameters"
 	case on("ACCELERATE_USE_DEEPSPEED") && zero > 0:
-		return fmt.Sprintf("accelerate launch uses ZeRO stage %d: each part of the batch would have its own backward pass, and the ranks share gradients or parameters", zero)
+		return fmt.Sprintf("accelerate launch uses ZeRO stage %d%sgradients or parameters", zero, parts)
 	}
 	return ""
 }

@@ -101,8 +101,7 @@ type Facts struct {
 	Checkpoints []use     `json:"checkpoints"`
 	Unlike      []use     `json:"unlike"`
 	Trained     []trained `json:"trained"`
-	Offsets     []use     `json:"offsets"` // loops that count samples, not batches
-	Draws       []use     `json:"draws"`   // of random numbers, for each micro batch
+	Draws       []use     `json:"draws"` // of random numbers, for each micro batch
 	Saves       []use     `json:"saves"`
 	Loads       []use     `json:"loads"`
 	Made        []use     `json:"made"`
@@ -140,8 +139,7 @@ type Argument struct {
 	Known   bool     `json:"known"` // the default is a literal, or there is none
 	Read    bool     `json:"read"`
 	Flag    bool     `json:"flag"`
-	Idle    bool     `json:"idle"`   // the command does not have it: only code reads it that does not run
-	Parser  string   `json:"parser"` // the object to which its argument is added
+	Idle    bool     `json:"idle"` // the command does not have it: only code reads it that does not run
 }
 
 // A use is a value in the sources. A schedule sets the learning rate for each batch (kind batch),

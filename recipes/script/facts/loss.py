@@ -1014,23 +1014,6 @@ class Loss(Rows):
         outside = re.match(r"(np|numpy)\.random\.|random\.", full) and name not in ("seed", "shuffle", "choice", "sample")
         return bool(name in RANDOM or outside or re.search(r"mixup|cutmix", name, re.I)) and name not in self.functions
 
-    def offsets(self):
-        """The training loops that count samples, not batches: their slices go from i to i +
-        batch."""
-        found = []
-        for scope in self.live:
-            for loop in self.trains_in(scope):
-                names = set()
-                if isinstance(loop, ast.For) and strided(loop) is not None:
-                    names.add(last(loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target))
-                for n in walk(loop):
-                    piece = index(n) if isinstance(n, ast.Subscript) else None
-                    if isinstance(piece, ast.Slice) and isinstance(piece.lower, ast.Name) and isinstance(piece.upper, ast.BinOp) and isinstance(piece.upper.op, ast.Add) and (
-                            piece.lower.id in (last(piece.upper.left), last(piece.upper.right))):
-                        names.add(piece.lower.id)
-                found += [{"file": scope.file.path, "line": loop.lineno, "counter": name} for name in sorted(names) if name]
-        return found
-
     # Backpropagated expressions.
 
     def roots(self):
@@ -1093,5 +1076,4 @@ class Loss(Rows):
                   or isinstance(n, ast.Dict) and any(k is not None and constant(k)[0] == "return_loss" and constant(v)[0] is True for k, v in zip(n.keys, n.values))][:1]
         found["unlike"] = found["unlike"] + self.adversaries() + pairs + self.states()
         found["draws"] = self.draws()
-        found["offsets"] = self.offsets()
         return found

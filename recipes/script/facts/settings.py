@@ -123,7 +123,7 @@ class Settings(Values):
             long = [o for o in options if o.startswith("--")] or options
             dest = constant(words["dest"])[0] if "dest" in words else long[0].lstrip("-").replace("-", "_")
             more = {"type": text(words["type"]) if "type" in words else "", "action": str(constant(words["action"])[0] or text(words["action"])) if "action" in words else "",
-                    "nargs": text(words["nargs"]) if "nargs" in words else "", "help": described(words.get("help")), "parser": text(func.value) if isinstance(func, ast.Attribute) else ""}
+                    "nargs": text(words["nargs"]) if "nargs" in words else "", "help": described(words.get("help"))}
             more.update(literal(words.get("default")))
             if more["action"] == "store_true" and "default" not in words:
                 more.update(default=False, known=True)

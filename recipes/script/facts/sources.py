@@ -3,6 +3,7 @@
 # cannot be resolved stays a name.
 DEPTH, STEPS, ALL, WIDTH, LARGEST = 24, 600, 20000, 12, 400
 CONDITIONS = 24  # the parts of the conditions that a value keeps
+COMPUTED = {ast.Add: int.__add__, ast.Sub: int.__sub__, ast.Mult: int.__mul__, ast.FloorDiv: int.__floordiv__}  # of two constants
 NEAREST = 4  # conditions before a statement that count
 UNCONDITIONAL = "literal", "instance", "class", "namespace", "merged"  # the values without conditions
 LABELS = {"when", "size"}  # what belongs to the place of a value

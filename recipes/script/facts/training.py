@@ -374,7 +374,8 @@ class Training(Settings):
         if ends:
             under |= behind[0] | behind[1]
         if under:
-            said = text(s.test) if len(text(s.test)) <= 80 else text(s.test)[:79] + "…"
+            said = text(s.test)
+            said = said if len(said) <= 80 else said[:79] + "…"
             self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": sorted(under), "file": scope.file.path, "line": s.lineno, "text": said if body or otherwise else "not (%s)" % said})
         if self.interesting(s.test) and (body and not otherwise or ends and behind[0]):
             found.append({"file": scope.file.path, "line": s.lineno, "text": text(s.test), "kind": "if", "value": plain(self.value(s.test, scope)), "counters": counters(s.test, scope)})

@@ -51,10 +51,9 @@ class Values(Conditions):
             left, right = self.value(node.left, scope, active, depth), self.value(node.right, scope, active, depth)
             if left is None or right is None:
                 return None
-            if type(left.get("const")) is int and type(right.get("const")) is int and abs(left["const"] * right["const"]) < 1 << 31:
-                a, b = left["const"], right["const"]
-                if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)) or isinstance(node.op, ast.FloorDiv) and b:
-                    return {"const": a + b if isinstance(node.op, ast.Add) else a - b if isinstance(node.op, ast.Sub) else a * b if isinstance(node.op, ast.Mult) else a // b}
+            compute, a, b = COMPUTED.get(type(node.op)), left.get("const"), right.get("const")
+            if compute and type(a) is int and type(b) is int and abs(a * b) < 1 << 31 and (b or compute is not int.__floordiv__):
+                return {"const": compute(a, b)}
             return {"op": OPERATORS.get(type(node.op), "?"), "of": [plain(left), plain(right)]}
         if isinstance(node, ast.IfExp):
             if constant(node.body)[1] and constant(node.orelse)[1] and isinstance(constant(node.body)[0], bool):
