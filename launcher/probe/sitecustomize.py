@@ -121,7 +121,7 @@ def watch(where, names):
         if state["told"] or os.getpid() != pid or get_ident() != thread:
             return
         if not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-            package.report.report(where(), names, began, kind, value, trace)
+            package.report.report(where(), names, began, kind, value, trace, previous is plain)
         state["told"] = True
 
     def excepthook(kind, value, trace):
@@ -159,7 +159,7 @@ def watch(where, names):
         except BaseException:
             pass
 
-    previous = sys.excepthook
+    previous, plain = sys.excepthook, sys.__excepthook__
     # Programs ask whether the hook is the original one, and their own hooks call
     # the original: both are to go on as they would.
     if previous is sys.__excepthook__:

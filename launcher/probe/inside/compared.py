@@ -66,8 +66,9 @@ def tensors(value, torch, depth):
     return [tensor for each in value for tensor in tensors(each, torch, depth + 1)]
 
 
-def difference(first, second):
-    """Return how a second run's output differs from the first one's; "" if it does not."""
+def difference(first, second, apart=APART):
+    """Return how a second run's output differs from the first one's; "" if it does not. Apart: by the bits of a number, how
+    far they may be apart."""
     if [one[:2] for one in first] != [other[:2] for other in second]:
         return "its output has another shape or type"
     if not first:
@@ -76,12 +77,12 @@ def difference(first, second):
 
     with torch.no_grad():
         far = torch.stack([torch.stack([(a - b).norm(), n, m]) for (_, _, a, n), (_, _, b, m) in zip(first, second)]).tolist()
-    for (_, dtype, _, _), (apart, one, other) in zip(first, far):
-        size, least = max(one, other), APART.get(torch.finfo(dtype).bits, 1e-1)
+    for (_, dtype, _, _), (gap, one, other) in zip(first, far):
+        size, least = max(one, other), apart.get(torch.finfo(dtype).bits, 1e-1)
         if not finite(one) and not finite(other):
             continue
-        if not finite(apart) or apart > least * size:
-            return "its output is another, by %.2g %%" % (100 * apart / size) if finite(apart) else "its output is not finite"
+        if not finite(gap) or gap > least * size:
+            return "its output is another, by %.2g %%" % (100 * gap / size) if finite(gap) else "its output is not finite"
     return ""
 
 

@@ -16,7 +16,7 @@ import traceback
 import types
 import weakref
 
-from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, places, process, ranout, remedies, repeats, root as root_part, rootcalls, rootstate
+from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, places, process, proof, ranout, remedies, repeats, root as root_part, rootcalls, rootstate
 
 
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
@@ -109,6 +109,7 @@ class Guard:
         self.nested = False  # whether the backward pass under way has run another one
         self.searched = True  # whether all objects were looked at for garbage in this repeat
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
+        self.proven: set = set()  # the remedies under which two runs of a forward were the same
 
     def install(self):
         """Have the backward passes of this process come here, and hooks on tensors noticed."""
@@ -266,7 +267,7 @@ class Guard:
 
     def forward_again(self, call, phase, failure, kept):
         """Return the output of a call that is done again with a remedy. Kept has the output of one
-        that ended well; it is returned where the call cannot be repeated."""
+        that ended well; where no remedy helps, the call is made as the job makes it."""
         began, why, tried = time.monotonic(), None, call.remedies
         trace = failure.__traceback__ if failure is not None else None
         self.failed = failure is not None
@@ -292,15 +293,30 @@ class Guard:
                 release(why)
                 behind = call.state.norms_behind(None)
             else:
-                why = why or rootstate.Unrepeatable("no remedy could be turned on")
+                why = why or rootstate.Unrepeatable(self.barred or "no remedy could be turned on")
+            if why is not None and failure is None:
+                refuse(phase, why)
+                return self.plain_again(call)
         if why is not None:
-            self.give_up(phase, failure or why, why, trace, tried)
+            self.give_up(phase, failure, why, trace, tried)
         self.done(phase, failure, remedy, names, [call], began)
         return output
 
-    def attempt(self, call, names, behind):
+    def plain_again(self, call):
+        """Return the output of a call that ended well, and whose output was let go."""
+        output, why = self.attempt(call, NONE, call.state.norms_behind(None), proves=False)
+        if why is not None:
+            raise why
+        return output
+
+    def attempt(self, call, names, behind, proves=True):
         """Return the output of a repeated call, and None; or None, and the exception."""
-        output = present = None
+        output = present = proven = None
+        if proves and names not in self.proven:
+            proven = proof.Proof(self, [call])
+            why = proven.first(names)
+            if why is not None:
+                return None, why
         self.busy = "forward"
         try:
             with self.using(names), rootstate.lent(*behind) as norms:
@@ -310,9 +326,13 @@ class Guard:
             norms.check()
             if sequences() != call.sequence:
                 raise rootstate.Unrepeatable("the forward pass communicates")
+            if proven is not None:
+                proven.second([with_bases(tensors_in(output))])
+                self.proven.add(names)
         except BaseException as e:
+            output = None
             if present is not None:
-                present.drop()
+                process.guarded(present.put_back)()
             return None, e
         finally:
             self.busy = ""
@@ -349,6 +369,9 @@ class Guard:
             try:
                 for _ in remedy.levels(calls):
                     yield remedy, names | {remedy.name}
+            except rootstate.Unrepeatable as e:  # the model is not as it was: no pass may be repeated any more
+                self.barred = self.barred or str(e)
+                return
             except Exception as e:
                 process.problem("inplace " + remedy.name, e)
                 continue
@@ -402,7 +425,7 @@ class Guard:
         """Raise the job's own error as it was. Tried has the names of the remedies that did not suffice."""
         if not isinstance(why, Exception):
             raise why  # somebody ends the process
-        repeats.refused(phase, why, [r.name for r in self.remedies if r.name in tried and not process.guarded(r.reaches_further)()])
+        refuse(phase, why, [r.name for r in self.remedies if r.name in tried and not process.guarded(r.reaches_further)()])
         raise failure.with_traceback(trace)
 
     def given_up(self, reason):
@@ -430,7 +453,7 @@ class Guard:
             return self.unguarded(tensors, grads, more)
         for call in calls:
             call.gradients.clear()
-        before, random, failure = self.gradients(), [draw() for draw in self.known.generators], None
+        before, random, failure = self.gradients(), self.numbers(), None
         self.busy, self.nested = "backward", False
         try:
             self.engine(tensors, grads, **more)
@@ -451,6 +474,10 @@ class Guard:
                     call.let_go()
                 else:
                     self.pending.append(weakref.ref(call))
+
+    def numbers(self):
+        """Return the state of the random numbers of Python and NumPy, and of PyTorch's."""
+        return [read() for _, read in places.READERS.values() if read], [draw() for draw in self.known.generators]
 
     def unguarded(self, tensors, grads, more):
         """Run a backward pass that follows from no call that can be repeated."""
@@ -508,7 +535,7 @@ class Guard:
                 tried = names
                 release(why)
             else:
-                why = why or rootstate.Unrepeatable("no remedy could be turned on")
+                why = why or rootstate.Unrepeatable(self.barred or "no remedy could be turned on")
         if why is not None:
             self.give_up("backward", failure, why, trace, tried)
         self.done("backward", failure, remedy, names, used, began)
@@ -525,7 +552,7 @@ class Guard:
             raise rootstate.Unrepeatable("the backward pass runs another one in it")
         if any(hasattr(p, "main_grad") for p in self.known.parameters):
             raise rootstate.Unrepeatable("the backward pass adds to main_grad")
-        if not all(map(self.torch.equal, random, (draw() for draw in self.known.generators))):
+        if not all(map(operator.eq, random[0], self.numbers()[0])) or not all(map(self.torch.equal, random[1], self.numbers()[1])):
             raise rootstate.Unrepeatable("the backward pass draws random numbers")
         if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in self.known.parameters):
             raise rootstate.Unrepeatable("a hook follows each parameter's gradient")
@@ -553,17 +580,26 @@ class Guard:
         """Repeat calls, and the backward pass from their outputs to the leaves that have no gradient
         yet. Return None, or the exception. Compares: whether the failed pass may have changed what
         the forward pass changes, too."""
-        outputs, gradients = [], []
+        outputs, gradients, proven = [], [], None
+        if names not in self.proven:
+            proven = proof.Proof(self, calls)
+            why = proven.first(names)
+            if why is not None:
+                return why
         self.busy = "backward"
         try:
             left = self.left(before)
-            for call, made in zip(calls, self.outputs_again(calls, names, compares)):
+            repeated = self.outputs_again(calls, names, compares)
+            if proven is not None:
+                proven.second(repeated)
+                self.proven.add(names)
+            for call, made in zip(calls, repeated):
                 for i, gradient in call.gradients.items():
                     outputs.append(made[i])
                     gradients.append(gradient)
                     # It has what comes from outputs that follow from this one, too: that is not to be added again.
                     self.register_hook(made[i], lambda _, whole=gradient: whole)
-            del made
+            del made, repeated
             done = self.others(left)
             self.engine(outputs, gradients, inputs=left)
             # DistributedDataParallel writes to all of them at the end.
@@ -586,10 +622,14 @@ class Guard:
         try:
             for call in calls:
                 presents.append(call.rewind())
+                sequence = sequences()
                 norms = {norm: [n for n, b in norm._buffers.items() if b is not None] for norm in self.known.norms}
                 with self.using(names), self.torch.enable_grad(), rootstate.cast_as(call.state.cast), rootstate.lent(norms):
                     found.append(with_bases(tensors_in(self.run(call.plain, self.root(), call.args, call.kwargs))))
-                call.same_outputs(found[-1])
+                if sequences() != sequence:
+                    raise rootstate.Unrepeatable("the forward pass communicates")
+                if call.returned:
+                    call.same_outputs(found[-1])
             if compares:
                 presents[0].compare()
         finally:
@@ -602,6 +642,7 @@ class Call:
     """One call of the root that a backward pass may follow. Its graph keeps it alive."""
 
     never, hooked = "", False  # why it cannot be repeated; whether the job hung a hook on a tensor of its graph
+    returned = False
 
     def __init__(self, guard, plain, args, kwargs):
         self.guard, self.plain, self.args, self.kwargs = guard, plain, args, kwargs.copy()
@@ -629,6 +670,7 @@ class Call:
 
     def ended(self, output):
         """Comes after the call: the gradients of its outputs will be seen."""
+        self.returned = True
         self.state.returned()
         if sequences() != self.sequence:
             raise rootstate.Unrepeatable("the forward pass communicates")
@@ -697,6 +739,13 @@ class Call:
                     raise rootstate.Unrepeatable("the repeated call has other outputs")
                 if was.is_floating_point() and was.device.type == "cpu" and not torch.equal(was, now) and not torch.allclose(was, now, rtol=1e-4, atol=1e-6, equal_nan=True):
                     raise rootstate.Unrepeatable("the repeated call has other outputs")
+
+
+def refuse(phase, why, tried=()):
+    """Report why a pass was not repeated, or that the hook failed."""
+    if not isinstance(why, (rootstate.Unrepeatable, compared.Differs)) and not ranout.is_one(why):
+        process.problem("inplace", why)
+    repeats.refused(phase, why, tried)
 
 
 def unlooked(error):

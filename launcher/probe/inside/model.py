@@ -1,7 +1,7 @@
 # Examines the root module once: at its first call in training, before its forward.
 import sys
 
-from . import blocks, huggingface, inplace, lightning, loaders, losscalls, memory, precision, process, rungs, samples, steps, switches
+from . import blocks, huggingface, inplace, lightning, loaders, losscalls, memory, precision, process, rungs, split, steps, switches
 
 
 
@@ -18,7 +18,7 @@ def first(root, args, kwargs):
         lambda: huggingface.first(),
         lambda: lightning.first(),
         lambda: losscalls.first(root, args, kwargs),
-        lambda: samples.ask(root, args, kwargs),
+        lambda: split.planned(root, args, kwargs),
         lambda: turn(root),
         lambda: memory.first(root, model, compiled(root), args, kwargs),
         lambda: steps.first(root, compiled(root), args, kwargs),

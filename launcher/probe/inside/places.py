@@ -1,10 +1,10 @@
 # What a forward may change beside its output: attributes, buffers, classes, globals, objects that
 # modules hold, sources of random numbers. Each is a place: it is read before a forward, compared
 # after it, and put back before the forward runs again.
+import array
 import collections
 import ctypes
 import functools
-import os
 import random
 import sys
 import types
@@ -12,27 +12,19 @@ import typing
 import weakref
 import zlib
 
+from . import reach
+
 MISSING, PRESENT = object(), object()
 SMALL = 64 << 10  # bytes of a tensor or array that is always copied
 MOST_BYTES = 16 << 20  # of a tensor or array that a forward writes to: it is copied before each call
-MOST_ITEMS = 10000  # in a container
-MOST_HELD = 16  # objects in an attribute that are looked into
-MOST_FUNCTIONS = 300  # that forwards call
-DEEPEST = 4  # containers in containers
+MOST_ITEMS = 10000  # in a container; of a longer one all are numbers or words, or it cannot be compared
+DEEPEST = 16  # containers in containers
 ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
 CONTAINERS = (list, tuple, set, dict, collections.deque)
-HERE = os.path.dirname(__file__) + os.sep
-# Modules of these packages change nothing but their attributes and buffers.
-LIBRARIES = frozenset(("torch", "torchvision", "torchaudio", "transformers", "diffusers", "timm", "peft", "accelerate", "lightning", "pytorch_lightning",
-                       "deepspeed", "numpy", "einops", "builtins", "collections", "functools", "typing", "abc", "random", "math", "inside"))
 
 
 class Unrepeatable(Exception):
     """Raised with the reason why a forward cannot be repeated."""
-
-
-def is_library(module):
-    return str(module).partition(".")[0] in LIBRARIES
 
 
 # Values that were read.
@@ -50,10 +42,12 @@ def keep(value, copies=0, hold=False, depth=0):
         return value
     if isinstance(value, torch.Tensor):
         return Tensor(value, 0 if isinstance(value, torch.nn.Parameter) else copies, copies, hold)
-    if isinstance(value, CONTAINERS) and depth < DEEPEST:
-        return Items(value, copies, hold, depth) if len(value) <= MOST_ITEMS else Long(value)
+    if isinstance(value, CONTAINERS):
+        return Items(value, copies, hold, depth) if reach.size(value) <= MOST_ITEMS and depth < DEEPEST else Long(value, depth)
     if is_array(value):
         return Array(value, copies)
+    if isinstance(value, (bytearray, array.array)):
+        return Bytes(value)
     if is_stream(value):
         return Stream(value)
     return Other(value, hold)
@@ -101,6 +95,10 @@ class Kept:
         return False
 
     def written(self):
+        return False
+
+    def blind(self):
+        """Return whether its content is too much to be compared."""
         return False
 
 
@@ -171,31 +169,34 @@ class Items(Kept):
 
     def __init__(self, value, copies, hold, depth):
         self.id, self.kind = id(value), type(value)
-        self.keys = list(value) if isinstance(value, dict) else None
-        items = set(value) if isinstance(value, set) else values(value)
+        self.keys = list(dict.keys(value)) if isinstance(value, dict) else None
+        items = reach.items(value)
         self.plain = isinstance(value, set) or ATOMS.issuperset(map(type, items))
         self.items = items if self.plain else [keep(v, copies, hold, depth + 1) for v in items]
         whole = self.plain or all(not isinstance(i, Kept) or i.value is not None for i in self.items)
         self.value = value if hold or whole else None
 
-    def same(self, now):
-        if type(now) is not self.kind or len(now) != len(self.items) or id(now) != self.id and not isinstance(now, tuple):
+    def alike(self, now):
+        """Return whether a value is a container of this kind, with the same keys or, a set, the same members."""
+        if type(now) is not self.kind or reach.size(now) != len(self.items):
             return False
         if isinstance(now, set):
-            return now == self.items
-        items = values(now)
-        if self.keys is not None and list(now) != self.keys:
+            return set(map(id, self.items)) == set(map(id, reach.items(now))) or ATOMS.issuperset(map(type, self.items)) and set.__eq__(now, set(self.items))
+        return self.keys is None or all(map(is_one, dict.keys(now), self.keys))
+
+    def same(self, now):
+        if not self.alike(now) or id(now) != self.id and not isinstance(now, tuple):
             return False
+        return isinstance(now, set) or self.equals(now, same)
+
+    def equals(self, now, alike):
+        items = reach.items(now)
         if self.plain:
             return ATOMS.issuperset(map(type, items)) and items == self.items
-        return all(map(same, self.items, items))
+        return all(map(alike, self.items, items))
 
     def matches(self, now):
-        if type(now) is not self.kind or len(now) != len(self.items):
-            return False
-        if self.plain or isinstance(now, set):
-            return self.same(now) or not isinstance(now, set) and values(now) == self.items
-        return all(map(matches, self.items, values(now)))
+        return self.alike(now) and (isinstance(now, set) or self.equals(now, matches))
 
     def lost(self):
         return not self.plain and any(map(is_lost, self.items))
@@ -211,36 +212,75 @@ class Items(Kept):
             return Gone()
         items = self.items
         if not self.plain:
-            present = dict(zip(now if self.keys is not None else range(len(now)), values(now))) if type(now) is self.kind else {}
-            items = [full(item, present.get(key, MISSING)) for key, item in zip(self.keys or range(len(items)), items)]
+            there = reach.items(now)
+            present = dict(zip(map(id, dict.keys(now)) if self.keys is not None else range(len(there)), there)) if type(now) is self.kind else {}
+            names = map(id, self.keys) if self.keys is not None else range(len(items))
+            items = [full(item, present.get(name, MISSING)) for name, item in zip(names, items)]
         if issubclass(self.kind, tuple):
             if value is not None:
                 return value
             return self.kind._make(items) if hasattr(self.kind, "_make") else self.kind(items)
-        value.clear()
-        value.extend(items) if hasattr(value, "extend") else value.update(items if self.keys is None else dict(zip(self.keys, items)))
+        base = next(base for base in CONTAINERS if issubclass(self.kind, base))
+        base.clear(value)
+        if self.keys is not None:
+            for key, item in zip(self.keys, items):
+                dict.__setitem__(value, key, item)
+        else:
+            (set.update if base is set else base.extend)(value, items)
         return value
 
 
-def values(container):
-    return list(container.values()) if isinstance(container, dict) else list(container)
+def is_one(a, b):
+    return a is b or type(a) in ATOMS and type(a) is type(b) and a == b
 
 
 class Long(Kept):
-    """A container of too many items: a change of its length is seen."""
+    """A container of many items, or deep in others: numbers and words in it are compared."""
 
-    def __init__(self, value):
-        self.value, self.length = value, len(value)
+    def __init__(self, value, depth):
+        self.value = value
+        items = reach.items(value)
+        self.items = None if depth >= DEEPEST or not ATOMS.issuperset(map(type, items)) else items
+        self.keys = list(dict.keys(value)) if isinstance(value, dict) else None
+        self.length = len(items)
 
     def same(self, now):
-        return now is self.value and len(now) == self.length
+        if now is not self.value:
+            return False
+        items = reach.items(now)
+        if self.items is None or len(items) != self.length:
+            return len(items) == self.length
+        return (items == self.items or set(items) == set(self.items) and isinstance(now, set)) and (self.keys is None or all(map(is_one, dict.keys(now), self.keys)))
 
     def lost(self):
-        return len(self.value) != self.length
+        return not self.same(self.value)
+
+    def blind(self):
+        return self.items is None
 
     def restore(self, now):
         if self.lost():
             raise Unrepeatable("a container of more than %d items was changed" % MOST_ITEMS)
+        return self.value
+
+
+class Bytes(Kept):
+    """A bytearray, or an array of Python."""
+
+    def __init__(self, value):
+        self.value, self.copy = value, value[:]
+
+    def same(self, now):
+        return now is self.value and self.matches(now)
+
+    def matches(self, now):
+        return type(now) is type(self.value) and now == self.copy
+
+    def written(self):
+        return self.value != self.copy
+
+    def restore(self, now):
+        self.value[:] = self.copy
         return self.value
 
 
@@ -421,24 +461,11 @@ def is_special(value):
     import torch
 
     if isinstance(value, tuple):
-        return any(is_special(each) for each in value[:MOST_HELD])
+        return any(is_special(each) for each in value)
     return isinstance(value, (torch.Tensor,) + CONTAINERS) or is_array(value) or is_stream(value)
 
 
 # Places.
-
-
-def names_of(owner):
-    """Return the attributes of an object, a class or a file, by name."""
-    if type(owner) is dict:
-        return owner
-    found = getattr(owner, "__dict__", None)
-    return {name: getattr(owner, name) for name in slots(owner) if hasattr(owner, name)} if found is None else found
-
-
-def slots(owner):
-    names = getattr(type(owner), "__slots__", ())
-    return (names,) if isinstance(names, str) else names
 
 
 class Place:
@@ -448,14 +475,14 @@ class Place:
     def __init__(self, owner, name, kind="__dict__"):
         self.name, self.kind, self.copies = name, kind, 0
         self.key: tuple = (id(owner), kind, name)
-        self.noted = hasattr(owner, "_modules")  # a log has what is set here
+        self.noted = reach.kind(owner) == reach.MODULE  # a log has what is set here
         self.owner = reference(owner)
 
     def space(self):
         owner = self.owner()
         if owner is None or type(owner) is dict:
             return owner or {}
-        found = names_of(owner) if self.kind == "__dict__" else getattr(owner, self.kind) or ()
+        found = reach.space_of(owner) if self.kind == "__dict__" else getattr(owner, self.kind) or ()
         return dict(enumerate(found)) if isinstance(found, tuple) else found
 
     def words(self):
@@ -490,17 +517,19 @@ class Place:
 
     def give(self, name, value):
         owner = self.owner()
-        if not isinstance(owner, type) and (self.kind != "__dict__" or type(owner) is dict or hasattr(owner, "__dict__")):
+        if type(owner) is not dict and self.kind == "__dict__" and not isinstance(owner, type) and name not in reach.slots(type(owner)):
+            put(object.__getattribute__(owner, "__dict__"), name, value)
+        elif not isinstance(owner, type) and (self.kind != "__dict__" or type(owner) is dict):
             put(self.space(), name, value)
         elif value is MISSING:
-            delattr(owner, name)
+            (type if isinstance(owner, type) else object).__delattr__(owner, name)
         else:
-            setattr(owner, name, value)
+            (type if isinstance(owner, type) else object).__setattr__(owner, name, value)
 
     def is_steady(self):
         """Return whether only a library's code would change it."""
         owner = self.owner()
-        return self.kind != "_buffers" and is_library((owner if isinstance(owner, type) else type(owner)).__module__) and type(owner) is not dict
+        return self.kind != "_buffers" and reach.is_library((owner if isinstance(owner, type) else type(owner)).__module__) and type(owner) is not dict
 
 
 def put(space, name, value):
@@ -533,7 +562,7 @@ class Numbers(Place):
         if self.names is not None:
             items = [(name, space[name]) for name in self.names if name in space]
         else:
-            items = [(name, value) for name, value in list(space.items()) if not is_internal(name)]
+            items = [(name, value) for name, value in list(space.items()) if not reach.is_internal(name)]
         found = Names((name, value if type(value) in ATOMS else PRESENT) for name, value in items if not isinstance(value, types.FunctionType))
         found.names = self.names
         return found
@@ -581,6 +610,53 @@ class Cell(Place):
     def give(self, name, value):
         if value is not MISSING:
             self.cell.cell_contents = value
+
+    def is_steady(self):
+        return False
+
+
+class Held(Place):
+    """A container, or a source of random numbers, that is known by no name: a method of it is."""
+
+    def __init__(self, value, name):
+        super().__init__(value, name, "held")
+        self.name = name
+
+    def words(self):
+        return "what %s belongs to" % self.name
+
+    def take(self):
+        return self.owner()
+
+    def give(self, name, value):
+        pass
+
+    def is_steady(self):
+        return False
+
+
+class Cache(Place):
+    """The results that functools.lru_cache keeps of a function: how many, and how often they were looked for."""
+
+    def __init__(self, function, name):
+        super().__init__(function, name, "cache")
+        self.function = function
+
+    def words(self):
+        return "the cache of %s" % self.name
+
+    def take(self):
+        return self.function
+
+    def read(self, copies=0, hold=False):
+        return Sketch(self.results, self.words)
+
+    def results(self):
+        info = self.function.cache_info()
+        return info.misses, info.currsize
+
+    def give(self, name, value):
+        pass
 
     def is_steady(self):
         return False
@@ -713,140 +789,6 @@ def checked(name, stream, source):
         return None
     read = memoryview((ctypes.c_char * size).from_address(at)).tobytes  # no frame of Python
     return read if memoryview(read()).cast("I").tolist() == list(expected) else None
-
-
-# Which places there are.
-
-
-def of_modules(modules, norms=()):
-    """Return the places that forwards of modules may change; norms have statistics that are not among them."""
-    found, own, skipped = [], {id(m) for m in modules}, {id(m) for m in norms}
-    for module in modules:
-        found += [Place(module, name, "_parameters") for name, p in module._parameters.items() if p is not None]
-        if id(module) not in skipped:
-            found += [Place(module, name, "_buffers") for name in module._buffers]
-        # PyTorch's own modules set their attributes as a log sees it.
-        found += of_space(module) + ([] if is_library(type(module).__module__) else [Numbers(module)])
-    kinds = list({c: None for m in modules for c in type(m).__mro__ if not is_library(c.__module__)})
-    others = {id(o): o for m in modules for value in list(module_space(m).values()) for o in held(value) if id(o) not in own}
-    cells, spaces, more = reached(kinds, own)
-    for each in kinds + list({**others, **more}.values()):
-        found += [Numbers(each)] + of_space(each)
-    for space, names in spaces.values():
-        names = {name for name in names if name in space}
-        found.append(Numbers(space, {name for name in names if type(space[name]) in ATOMS}))
-        found += [Place(space, name) for name in names if is_special(space[name])]
-    found += [cell for cell in map(Cell, cells) if type(cell.take()) in ATOMS or is_special(cell.take())]
-    return list({place.key: place for place in found + [Hooks(modules), Random("Python"), Random("NumPy")]}.values())
-
-
-def arisen(read, now):
-    """Return those of the places now, with their values before, where a forward has put a tensor or a
-    container in place of a number or nothing; read has the places and values before it."""
-    own, before = {p.key for p, _ in read}, {p.id: value for p, value in read if isinstance(p, Numbers)}
-    found = []
-    for place in now:
-        names = before.get(place.key[0])
-        if names is None or place.key in own or place.kind != "__dict__" or names.names is not None and place.name not in names.names:
-            continue
-        value = names.get(place.name, MISSING)
-        if value is not PRESENT:
-            found.append((place, value))
-    return found
-
-
-def module_space(module):
-    return {name: value for name, value in module.__dict__.items() if not is_internal(name) and name != "_parameters"}
-
-
-def of_space(owner):
-    """Return the places of an object's attributes, and a function's defaults, that may change without being replaced."""
-    found = [Place(owner, name) for name, value in list(names_of(owner).items()) if not is_internal(name) and is_special(value)]
-    if isinstance(owner, types.FunctionType):
-        found += [Place(owner, i, "__defaults__") for i, value in enumerate(owner.__defaults__ or ()) if is_special(value)]
-        found += [Place(owner, name, "__kwdefaults__") for name, value in (owner.__kwdefaults__ or {}).items() if is_special(value)]
-    return found
-
-
-def is_internal(name):
-    """Return whether an attribute is one that PyTorch's modules, or classes, have for themselves, or
-    the switch that is turned between a call that failed and its repeat."""
-    if name[:1] == "_":
-        return name in ("_parameters", "_buffers", "_modules", "_gradient_checkpointing_func") or "hook" in name or name.startswith(("_fsdp", "__"))
-    return name in ("training", "gradient_checkpointing")
-
-
-def held(value):
-    """Return the objects that an attribute refers to, as the parent of a block."""
-    inner = value.values() if isinstance(value, dict) else value
-    found = list(inner) if isinstance(value, CONTAINERS) and len(value) <= MOST_HELD else [value]
-    return [v for v in (v() if isinstance(v, weakref.ref) else v for v in found) if is_object(v)]
-
-
-def is_object(value):
-    import torch
-
-    skipped = (type, types.ModuleType, types.FunctionType, types.MethodType, functools.partial, torch.Tensor)
-    return not isinstance(value, skipped) and (type(getattr(value, "__dict__", None)) is dict or bool(slots(value)) and not is_library(type(value).__module__))
-
-
-def iterator(modules):
-    """Return the name of an attribute that is an iterator, "" if there is none: its state cannot be read."""
-    for module in modules:
-        for name, value in list(module.__dict__.items()):
-            if hasattr(value, "__next__") and not hasattr(value, "read"):
-                return name
-    return ""
-
-
-def reached(kinds, own):
-    """Return what the methods of classes, and functions that they call, refer to by name.
-
-    These are the variables of enclosing functions, by namespace the names, and objects.
-    """
-    cells, spaces, done = {}, {}, set()
-    objects: dict = {}
-    todo = [f for kind in kinds for f in functions(kind)]
-    while todo and len(done) < MOST_FUNCTIONS:
-        function = todo.pop()
-        if function in done or is_library(function.__module__) or function.__code__.co_filename.startswith(HERE):
-            todo += [f for f in (getattr(function, "__wrapped__", None),) if isinstance(f, types.FunctionType) and function not in done]
-            done.add(function)
-            continue
-        done.add(function)
-        names, space = named(function.__code__), function.__globals__
-        spaces.setdefault(id(space), (space, set()))[1].update(names)
-        found = [space[name] for name in names if name in space]
-        for cell in function.__closure__ or ():
-            cells[id(cell)] = cell
-            found += [] if Cell(cell).take() is MISSING else [cell.cell_contents]
-        found += function.__defaults__ or ()
-        if function.__defaults__ or function.__kwdefaults__ or not all(map(is_internal, function.__dict__)):
-            objects[id(function)] = function
-        for value in found:
-            if isinstance(value, types.ModuleType) and not is_library(value.__name__):
-                spaces.setdefault(id(vars(value)), (vars(value), set()))[1].update(names)
-                found += [v for n, v in vars(value).items() if n in names and isinstance(v, types.FunctionType)]
-            elif isinstance(value, types.FunctionType):
-                todo.append(value)
-            elif isinstance(value, type) and not is_library(value.__module__):
-                objects[id(value)] = value
-                todo += functions(value)
-            elif is_object(value) and id(value) not in own and not is_library(type(value).__module__):
-                objects[id(value)] = value
-                todo += functions(type(value))
-    return list(cells.values()), spaces, objects
-
-
-def functions(kind):
-    found = [getattr(f, "__func__", getattr(f, "fget", f)) for f in vars(kind).values()]
-    return [each for each in found if isinstance(each, types.FunctionType)]
-
-
-@functools.lru_cache(maxsize=4096)
-def named(code):
-    """Return the names that a function's code looks up, also inside it."""
-    return frozenset(code.co_names).union(*(named(each) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 # Attributes that modules set while they are called.

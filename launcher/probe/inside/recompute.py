@@ -4,7 +4,7 @@
 import threading
 import weakref
 
-from . import compared, exclusions, places
+from . import compared, exclusions, places, reach
 
 running = threading.local()  # "again": whether a block's second run is under way in this thread
 
@@ -57,9 +57,9 @@ class Call:
         self.kwargs = {key: self.put(value, torch.Tensor) for key, value in kwargs.items()}
         self.given = (args, kwargs)
         self.first, self.lost = block.state is None, ""
-        if self.first and places.iterator(module.modules()):
-            raise places.Unrepeatable("%s holds an iterator" % type(module).__name__)
         self.state = State(module) if self.first else block.state
+        if self.first and self.state.unreadable:
+            raise places.Unrepeatable("%s holds %s" % (type(module).__name__, self.state.unreadable))
         self.tensors += [torch.empty(0, device=d) for d in self.state.devices - {t.device for t in self.tensors}]
         self.modes = self.state.modes()
         self.before = self.state.read()
@@ -246,7 +246,8 @@ class State:
         places.watch()
         # PyTorch keeps the random numbers of the devices that it sees among the inputs.
         self.devices = {p.device for p in module.parameters() if p.device.type != "cpu"}
-        self.places, self.copies = places.of_modules(modules, norms), float("inf")
+        walk = reach.Walk(modules, norms)
+        self.places, self.copies, self.unreadable = walk.list(), float("inf"), walk.unreadable()
 
     def read(self):
         """Return the places with their values."""
@@ -265,8 +266,8 @@ class State:
         if self.copies:
             # What the first forward makes, as a tensor where None was, is another object after each.
             modules, norms = [m for m in (ref() for ref in self.modules) if m is not None], [ref() for ref, _ in self.norms]
-            now, own = places.of_modules(modules, norms), {p.key for p in self.places}
-            made = places.arisen(before, now)
+            now, own = reach.Walk(modules, norms).list(), {p.key for p in self.places}
+            made = reach.arisen(before, now)
             before, changed = before + made, changed | {p.key for p, _ in made}
             self.places = [p for p in self.places if p.key in changed or not p.is_steady()] + [p for p in now if p.key not in own and not p.is_steady()]
             self.copies = 0

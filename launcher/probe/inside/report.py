@@ -6,8 +6,9 @@ import sys
 from . import rank
 
 
-def report(path, names, began, kind, value, trace):
-    """Writes what was raised, and then the devices' memory, which may take time.
+def report(path, names, began, kind, value, trace, alone=False):
+    """Writes what was raised, and then the devices' memory, which may take time; then asks what the next
+    attempt depends on. Alone: nothing will look at the variables of the traceback's frames.
 
     Names are variables of the environment that gpurun has set, joined by commas.
     """
@@ -23,6 +24,26 @@ def report(path, names, began, kind, value, trace):
     memory = devices()
     if memory:
         told["memory"] = memory
+        save(path, told)
+    ask(path, told, value, trace, alone)
+
+
+def ask(path, told, value, trace, alone):
+    """Asks the process questions that are open, which takes time; the file says so meanwhile."""
+    asking = []
+
+    def began(seconds):
+        asking.append(seconds)
+        save(path, dict(told, asking=seconds))
+
+    try:
+        if "torch" in sys.modules and sys.version_info >= (3, 8):
+            from . import questions
+
+            questions.ask(value, trace, alone, began)
+    except Exception:
+        pass
+    if asking:
         save(path, told)
 
 

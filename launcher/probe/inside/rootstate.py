@@ -8,7 +8,7 @@ import contextlib
 import operator
 import weakref
 
-from . import places, recompute
+from . import places, reach, recompute
 
 Unrepeatable, version = places.Unrepeatable, places.version
 PythonRandom = places.Random
@@ -23,7 +23,7 @@ def versions(tensors):
         return list(map(places.version, tensors))
 
 
-FIRST = 3  # calls around which all places are compared
+FIRST = 2  # calls around which all places are compared
 
 
 class Root:
@@ -33,7 +33,9 @@ class Root:
         import torch
 
         self.torch, self.root = torch, weakref.ref(root)
-        self.calls, self.largest, self.iterator = 0, 0, ""
+        self.calls, self.largest, self.unreadable = 0, 0, ""
+        self.written = False  # whether the forward writes to parameters
+        self.last: list = []  # all places after the latest call around which they were compared
         self.next = 64  # the number of the call around which all places are compared again
         self.found: dict = {}  # by key the places that forwards were seen to change
         self.base, self.noted = [], set()  # all places, as last read; the keys of what was set since
@@ -49,14 +51,15 @@ class Root:
         self.refs = [weakref.ref(m) for m in modules]
         self.parameters, self.buffers = list(root.parameters()), list(root.buffers())
         self.tensors = [t for t in self.parameters + self.buffers if not t.is_inference()]
+        self.counted = [t for t in self.buffers if not t.is_inference()]  # around later calls; parameters are compared when a pass is repeated
         self.devices = sorted({t.device for t in self.tensors if t.device.type == "cuda"}, key=str)
         self.generators = generators(self.devices)
-        self.iterator = places.iterator(modules)
+        self.last = []
 
     def forget(self):
         """Keep nothing of the model, which no longer exists."""
-        self.refs, self.parameters, self.buffers, self.tensors = [], [], [], []
-        self.found, self.base, self.places = {}, [], []
+        self.refs, self.parameters, self.buffers, self.tensors, self.counted = [], [], [], [], []
+        self.found, self.base, self.places, self.last = {}, [], [], []
 
     @property
     def modules(self):
@@ -87,7 +90,9 @@ class Root:
         return Beginning(self, whole)
 
     def all_places(self):
-        return places.of_modules(self.modules, self.norms)
+        walk = reach.Walk(self.modules, self.norms)
+        self.unreadable = walk.unreadable()
+        return walk.list()
 
     def learn(self, changed):
         """Has places read before each call from now on, by those and their values before a change."""
@@ -119,12 +124,14 @@ class Beginning:
         self.known, self.whole, self.number, self.base = known, whole, known.calls, None
         self.numbers = [draw() for draw in known.generators]
         self.cast = autocast(known.torch)
-        self.versions = list(map(VERSION, known.tensors))
+        self.tensors = known.tensors if whole else known.counted
+        self.versions = list(map(VERSION, self.tensors))
         self.switched = places.switched[0]
         reads, copies = known.places, 0
         if whole:
             found, copies = {p.key for p in reads}, places.SMALL
-            reads = reads + [p for p in known.all_places() if isinstance(p, places.Numbers) or p.key not in found and p.kind != "_parameters"]
+            known.last = known.last or known.all_places()
+            reads = reads + [p for p in known.last if isinstance(p, places.Numbers) or p.key not in found and p.kind != "_parameters"]
         self.values = [(place, place.read(copies)) for place in reads]
         self.log = places.Log()
 
@@ -136,14 +143,16 @@ class Beginning:
         for place, value in self.values[:len(known.random)]:
             drawn = drawn or place.changed(value)
         if self.whole:
-            self.values += places.arisen(self.values, self.known.all_places())
+            known.written = known.written or any(t._version != v for t, v in zip(self.tensors, self.versions) if isinstance(t, known.torch.nn.Parameter))
+            known.last = known.all_places()
+            self.values += reach.arisen(self.values, known.last)
         if self.whole or drawn:
             changed = [(p, v) for p, v in self.values if p.changed(v)]
             known.learn(changed)
         if self.whole:
             self.values, self.whole = [(p, v) for p, v in self.values if p.key in known.found or p in known.random], False
             # What did not change is compared with its present state after a failure.
-            known.base = self.base = [(p, p.read()) for p in known.all_places() if known.is_unknown(p) and p.kind not in ("random", "_parameters")]
+            known.base = self.base = [(p, p.read()) for p in known.last if known.is_unknown(p) and p.kind not in ("random", "_parameters")]
             known.noted = set()
         elif self.log.entries:
             known.noted |= self.log.keys()
@@ -154,17 +163,17 @@ class Beginning:
         """Runs after a failure: raises where something was changed that cannot be put back."""
         self.log.close()
         known = self.known
-        if known.iterator:
-            raise Unrepeatable("the model holds an iterator, %s" % known.iterator)
+        known.all_places()
+        if known.unreadable:
+            raise Unrepeatable("the model holds %s" % known.unreadable if known.unreadable.startswith("an ") else known.unreadable)
         if known.is_stale():
             known.renew()
             raise Unrepeatable("the model has other modules or parameters than before")
         if places.switched[0] != self.switched:
             raise Unrepeatable("modules were switched between training and evaluation")
         mine = {id(b) for m in known.norms for b in m._buffers.values()} | {id(p.take()) for p, _ in self.values if p.kind == "_buffers"}
-        for t, v in zip(known.tensors, self.versions):
-            if t._version != v and id(t) not in mine:
-                raise Unrepeatable("a parameter or buffer was written to")
+        if known.written or any(t._version != v and id(t) not in mine for t, v in zip(self.tensors, self.versions)):
+            raise Unrepeatable("a parameter or buffer was written to")
         for place, value in self.values:
             if places.is_lost(value):
                 raise Unrepeatable("%s changed and was not copied" % place.words())
@@ -180,7 +189,7 @@ class Beginning:
     def rewind(self):
         """Restores the state before the call; returns the present state."""
         if self.whole:
-            self.values += places.arisen(self.values, self.known.all_places())
+            self.values += reach.arisen(self.values, self.known.all_places())
         present = Present(self)
         set_random(self.known.devices, self.numbers)
         self.log.undo()
@@ -198,7 +207,7 @@ class Beginning:
         """
         import torch
 
-        versions = {id(t): v for t, v in zip(self.known.tensors, self.versions)}
+        versions = {id(t): v for t, v in zip(self.tensors, self.versions)}
         found, uses = {}, {}
         for norm in self.known.norms:
             statistics = [name for name, b in norm._buffers.items() if b is not None]

@@ -15,6 +15,8 @@ import weakref
 from . import exclusions, forwards, loaders, model as model_part, oldgraph, places, process, ranout, recompute, repeats, rootstate, rows
 
 VALUES = (2, 4, 8, 16, 32)
+KNOB = "forward_parts"
+UNASKED = "whether its rows depend on each other is asked when memory runs out"
 
 CANDIDATES = 8  # inputs whose first dimension may be the batch by chance
 IGNORED = -100  # PyTorch's label that counts for no loss
@@ -30,8 +32,7 @@ class Unfit(Exception):
 
 
 def look(root, args, kwargs):
-    """Examines the root's first call: so the remedy can be refused before it is planned. Returns
-    whether the rows depend on each other, as rows.py does."""
+    """Examines a call of the root. Returns whether the rows depend on each other, as rows.py does."""
     split = state["first"] = Split(root)
     try:
         call = split.call_of(args, kwargs)
@@ -46,9 +47,15 @@ def look(root, args, kwargs):
     return call.said
 
 
+def planned(root, args, kwargs):
+    """Examine the first call of an attempt that is planned to run in parts."""
+    if KNOB in (process.orders().get("turn") or {}):
+        look(root, args, kwargs)
+
+
 def refusal(root, value=2):
     """Return why the model cannot run in parts of its batch, "" if it can."""
-    return exclusions.reason(root) or state.get("refusal", "no call of the model was seen")
+    return exclusions.reason(root) or state.get("refusal", UNASKED)
 
 
 def turn(root, value=2, tell=None):
@@ -307,10 +314,10 @@ class Changes:
     times."""
 
     def __init__(self, module):
-        held = places.iterator(list(module.modules()))
-        if held:
-            raise rows.Unknown("the model holds an iterator, %s" % held)
-        self.name, self.before, self.log = type(module).__name__, recompute.State(module).read(), places.Log()
+        state = recompute.State(module)
+        if state.unreadable:
+            raise rows.Unknown("the model holds %s" % state.unreadable)
+        self.name, self.before, self.log = type(module).__name__, state.read(), places.Log()
 
     def check(self):
         self.log.close()

@@ -141,12 +141,12 @@ class Differs(unittest.TestCase):
         self.fails(lambda: models.GPT(block=LaterDrawing), rounds=4, why="Python's random numbers changed for the first time")
 
     def test_iterator(self):
-        self.set(FACTORS=itertools.count(1))
-        self.fails(lambda: models.GPT(block=ByIterator))
-
-    def test_iterator_in_the_second_step(self):
-        self.set(FACTORS=itertools.chain([1] * 8, itertools.count(1)))
-        self.fails(lambda: models.GPT(block=ByIterator), rounds=2)
+        """It cannot be put back: blocks that use one are not recomputed."""
+        results = []
+        for turn in ({}, FULL):
+            self.set(FACTORS=itertools.count(1))
+            results.append(Training(lambda: models.GPT(block=ByIterator), models.words, turn=turn))
+        compare(self, *results)
 
     def test_attribute_of_the_parent(self):
         compare(self, Training(Cooling, models.words, turn=FULL), Training(Cooling, models.words))

@@ -144,8 +144,8 @@ class Loops(Guarded):
         calls = dict(loops.fail.count)
         self.assertEqual(calls, {"forward": 600, "backward": 600})
         got = self.outcome("late", ("forward", 362))
-        # Two blocks of the first try, and three that are recomputed.
-        self.assertEqual(loops.fail.count, {"forward": 600 + 2 + 3, "backward": 600})
+        # Two blocks of the first try, three of the run that proves the repeat, and three that are recomputed.
+        self.assertEqual(loops.fail.count, {"forward": 600 + 2 + 3 + 3, "backward": 600})
         self.assertTrue(got.same(want))
         self.assertEqual([(e["longest"], e["times"]) for e in self.repeats()], [(31, 1)])
 
@@ -341,7 +341,7 @@ class Memory(Guarded):
             def forward(self, x):
                 if seen.made:
                     gc.collect()
-                    seen.made.append([each() for each in seen.made])
+                    seen.made.append([each() for each in seen.made if callable(each)])
                 for block in self.blocks:
                     x = block(x)
                 seen.made.append(weakref.ref(x))
@@ -620,9 +620,12 @@ class Refused(Guarded):
             def forward(self, x):
                 return super().forward(x) * secret()
 
+        seen = loops.Fail()  # of a library, and so not looked at
+        seen.runs = []
+
         def secret():
-            os.environ["SECRET"] = str(int(os.environ.get("SECRET", "1")) + 1)
-            return float(os.environ["SECRET"])
+            seen.runs.append(True)
+            return float(len(seen.runs) // 9)  # another from the third run of the whole forward on
 
         net = loops.Net()
         net.blocks = nn.ModuleList(Secret() for _ in range(3))
