@@ -1,4 +1,5 @@
 """The model in parts of its batch: losses, gradients and statistics are those of the whole batch."""
+import math
 import os
 import unittest
 
@@ -231,7 +232,12 @@ class Split(unittest.TestCase):
     def test_autocast(self):
         torch.set_default_dtype(torch.float32)
         make, batch, loss_of = JOBS["GPT with the loss outside"]
-        self.same(Job(make, batch, loss_of, 4, cast=True), Job(make, batch, loss_of, cast=True), near=1e-2)
+        exact, whole, parts = Job(make, batch, loss_of), Job(make, batch, loss_of, cast=True), Job(make, batch, loss_of, 4, cast=True)
+        # How bfloat16 is rounded is the processor's matter: parts are no further from the exact result than the whole.
+        for precise, a, b in zip(exact.gradients, whole.gradients, parts.gradients):
+            away, apart = (math.sqrt(sum(float((x - y).norm()) ** 2 for x, y in zip(each, precise) if y is not None)) for each in (a, b))
+            self.assertLessEqual(apart, 1.5 * away)
+        self.assertEqual(whole.noise, parts.noise)
 
     def test_dropout_of_the_backward_is_that_of_the_forward(self):
         torch.manual_seed(1)
