@@ -40,7 +40,7 @@ func Isolate(m *testing.M) Isolated {
 // Run runs the tests, and then ends and removes shared resources.
 func (m Isolated) Run() int {
 	defer os.RemoveAll(m.Folder)
-	defer func() { started.stop() }()
+	defer stopWarm()
 	return m.M.Run()
 }
 

@@ -25,17 +25,35 @@ type warmInterpreter struct {
 	cmd    *exec.Cmd
 }
 
-var (
-	warm    = sync.OnceValues(startWarm)
-	started *warmInterpreter // nil until a test needs it
-)
+// started are the interpreters that tests needed, by their paths.
+var started struct {
+	mu sync.Mutex
+	by map[string]*warmInterpreter
+}
 
-func startWarm() (*warmInterpreter, error) {
+// warm returns the interpreter with a path, which it starts if it is the first to need it.
+func warm(path string) (*warmInterpreter, error) {
+	started.mu.Lock()
+	defer started.mu.Unlock()
+	if w := started.by[path]; w != nil {
+		return w, nil
+	}
+	w, err := startWarm(path)
+	if err == nil {
+		if started.by == nil {
+			started.by = map[string]*warmInterpreter{}
+		}
+		started.by[path] = w
+	}
+	return w, err
+}
+
+func startWarm(path string) (*warmInterpreter, error) {
 	folder, err := os.MkdirTemp("", "gpurun-warm-")
 	if err != nil {
 		return nil, err
 	}
-	w := &warmInterpreter{folder: folder, cmd: exec.Command(os.Getenv("GPURUN_TEST_PYTHON"), "-c", warmProgram, filepath.Join(folder, "socket"))}
+	w := &warmInterpreter{folder: folder, cmd: exec.Command(path, "-c", warmProgram, filepath.Join(folder, "socket"))}
 	// The variables that the C library and OpenMP read at the start, as gpurun sets them for a job on the CPU
 	// under a ceiling, so that freed memory is returned.
 	w.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "CUDA_VISIBLE_DEVICES=", "MALLOC_MMAP_THRESHOLD_=131072", "MALLOC_ARENA_MAX=1", "OMP_NUM_THREADS=1"}
@@ -53,25 +71,24 @@ func startWarm() (*warmInterpreter, error) {
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		return nil, fmt.Errorf("start an interpreter with PyTorch: %w", err)
 	}
-	started = w
 	return w, nil
 }
 
-func (w *warmInterpreter) stop() {
-	if w != nil {
+func stopWarm() {
+	for _, w := range started.by {
 		w.stdin.Close() // closing its input ends it
 		_ = w.cmd.Wait()
 		os.RemoveAll(w.folder)
 	}
 }
 
-// Warmed runs the script of a command, whose first word is the interpreter of Torch, to its end. The script
+// Warmed runs the script of a command, whose program is an interpreter that has PyTorch, to its end. The script
 // runs in its own session like a rank, but in a fork of an interpreter that has already imported PyTorch,
 // which takes a second. The test's package must use Isolate.
 func Warmed(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, code int) {
 	t.Helper()
 	Torch(t)
-	w, err := warm()
+	w, err := warm(cmd.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
