@@ -298,7 +298,7 @@ def functions_of_torch_are_as_they_were():
     facts = []
 
     def loss_of(output, y):
-        facts.append([sys.excepthook is sys.__excepthook__, sorted(k for k in os.environ if k.startswith("GPURUN")), os.environ.get("PYTHONPATH"),
+        facts.append([sys.excepthook is sys.__excepthook__, sorted(k for k in os.environ if k.startswith("GPURUN_PROBE")), os.environ.get("PYTHONPATH"),
                       len(nn.modules.module._global_forward_hooks), torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled()])
         return F.cross_entropy(output, y)
 
