@@ -743,7 +743,7 @@ class Call:
 
 def refuse(phase, why, tried=()):
     """Report why a pass was not repeated, or that the hook failed."""
-    if not isinstance(why, (rootstate.Unrepeatable, compared.Differs)) and not ranout.is_one(why):
+    if not isinstance(why, rootstate.Unrepeatable) and not compared.is_difference(why) and not ranout.is_one(why):
         process.problem("inplace", why)
     repeats.refused(phase, why, tried)
 

@@ -84,7 +84,10 @@ def compiled(root):
 
 def model_of(root, model):
     sizes, count, trainable = {}, 0, 0
+    lazy = sys.modules["torch"].nn.parameter.is_lazy
     for p in root.parameters():
+        if lazy(p):
+            continue  # its size is known after the first forward
         n = int(getattr(p, "ds_numel", 0) or p.numel())
         count += n
         trainable += n if p.requires_grad else 0
