@@ -20,7 +20,7 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 	next := state.Next
 	evidence := strategy.Evidence{
 		Attempt: next.N, Plan: next.Plan, Ranks: l.Job.Ranks, Facts: next.Facts, Accelerator: l.Accelerator, Started: time.Now(),
-		HangTimeout: strategy.Seconds(l.HangTimeout), Stalls: l.Stalls,
+		HangTimeout: strategy.Seconds(l.HangTimeout), Stalls: l.Stalls, Questions: l.Policy.Questions,
 	}
 	running, err := l.start(ctx, state, &evidence)
 	if err != nil {

@@ -22,6 +22,9 @@ const (
 	// StrongWindow is how long a rank may live after it reported its end, and how long its peers
 	// may live while the job's checkpoint grows.
 	StrongWindow = 5 * time.Second
+	// AskingMargin is how much longer than Evidence.Questions a rank may be asked: it ends its
+	// questions by a clock of its own.
+	AskingMargin = 2 * time.Second
 )
 
 // When a rank that printed an out-of-memory traceback counts as hanging.
@@ -98,9 +101,10 @@ type Detector struct {
 	// exits has the ranks that ended badly, and raised the ranks that reported their end, which
 	// is strong evidence.
 	exits, raised map[int]failure
-	named         time.Time // time of the first evidence of a cause outside the output: a kill, a crash
-	due           time.Time // when suspects have to be checked again; zero: never
-	woke          time.Time // when gpurun was last found to have been suspended
+	asks          map[int]asking // by rank that reported questions
+	named         time.Time      // time of the first evidence of a cause outside the output: a kill, a crash
+	due           time.Time      // when suspects have to be checked again; zero: never
+	woke          time.Time      // when gpurun was last found to have been suspended
 	// apart: the peers of the ranks that named a cause have been stopped. From then on gpurun
 	// itself may have caused messages and exits.
 	apart bool
@@ -113,9 +117,12 @@ type failure struct {
 	victim bool // caused by another rank's failure
 }
 
+// An asking is when a rank reported its first question, and when the last has to be answered.
+type asking struct{ since, until time.Time }
+
 // NewDetector returns a detector that adds facts to the evidence of a new attempt.
 func NewDetector(e *Evidence) *Detector {
-	return &Detector{evidence: e, seen: map[int]time.Time{}, exits: map[int]failure{}, raised: map[int]failure{}}
+	return &Detector{evidence: e, seen: map[int]time.Time{}, exits: map[int]failure{}, raised: map[int]failure{}, asks: map[int]asking{}}
 }
 
 // Add adds a fact that arrived now to the evidence, and reports whether it may change the
@@ -145,6 +152,8 @@ func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 		d.unfit = d.unfit || f.DriverEvent.Kind == cause.UnfitEvent
 	case f.Finding != nil:
 		d.find(f, now)
+	case f.Asking != nil:
+		d.ask(f.Rank, f.Asking.For, now)
 	default:
 		return f.Sign != nil
 	}
@@ -191,6 +200,25 @@ func (d *Detector) find(f Fact, now time.Time) {
 		d.raised[f.Rank] = failure{at: now, victim: victim}
 	}
 }
+
+// ask notes that a rank asks questions for a time, or with 0 that all are answered. All questions of a rank
+// together are bounded.
+func (d *Detector) ask(rank int, bound Seconds, now time.Time) {
+	limit := d.evidence.Questions.Duration()
+	if limit <= 0 {
+		return
+	}
+	a, again := d.asks[rank]
+	if !again {
+		a.since = now
+	}
+	a.until = earlier(now.Add(max(bound.Duration(), 0)), a.since.Add(limit+AskingMargin))
+	d.asks[rank] = a
+}
+
+// ends is the time from which a rank that reported its end has StrongWindow: its report, or the end of its
+// questions.
+func (d *Detector) ends(rank int, f failure) time.Time { return latest(f.at, d.asks[rank].until) }
 
 // strong reports whether a rank reported its end. SystemExit and KeyboardInterrupt are not
 // failures.
@@ -276,9 +304,10 @@ func (d *Detector) deadline() time.Time {
 
 // partings returns until when ranks may live after one has reported a root cause. Its peers have
 // PeerWindow, or StrongWindow if the job's checkpoint grows meanwhile. Each rank that reported a
-// cause has StrongWindow, or until it ends. Both times are zero if no rank has reported one.
+// cause has StrongWindow, or until it ends; none is stopped while one of them is asked questions.
+// Both times are zero if no rank has reported one.
 func (d *Detector) partings() (peers, named time.Time) {
-	var first, living time.Time
+	var first, living, asked time.Time
 	c := d.evidence.folded()
 	for rank, f := range d.raised {
 		if f.victim {
@@ -286,7 +315,8 @@ func (d *Detector) partings() (peers, named time.Time) {
 		}
 		first = earlier(first, f.at)
 		if _, ended := c.exits[rank]; !ended {
-			living = earlier(living, f.at.Add(StrongWindow))
+			living = earlier(living, d.ends(rank, f).Add(StrongWindow))
+			asked = latest(asked, d.asks[rank].until)
 		}
 	}
 	if first.IsZero() {
@@ -298,7 +328,7 @@ func (d *Detector) partings() (peers, named time.Time) {
 			peers = first.Add(StrongWindow)
 		}
 	}
-	return peers, latest(first, living)
+	return peers, latest(latest(first, living), asked)
 }
 
 // peersDue is the time at which the peers of the ranks that reported a cause have to be stopped
@@ -357,7 +387,7 @@ func (d *Detector) lingering() (rank int, f failure, ok bool) {
 		if named && of.victim {
 			continue
 		}
-		if _, ended := d.evidence.folded().exits[r]; !ended && (!ok || of.at.Before(f.at)) {
+		if _, ended := d.evidence.folded().exits[r]; !ended && (!ok || d.ends(r, of).Before(d.ends(rank, f))) {
 			rank, f, ok = r, of, true
 		}
 	}
@@ -397,7 +427,7 @@ func (d *Detector) silence(now time.Time) (Stop, bool) {
 		if trains(d.seen[i], sign) || sign.Output.Sub(d.seen[i]) >= outliving*patience {
 			continue
 		}
-		last := latest(latest(d.seen[i], sign.Output), latest(sign.Others, d.woke))
+		last := latest(latest(d.ends(rank, failure{at: d.seen[i]}), sign.Output), latest(sign.Others, d.woke))
 		if silent := now.Sub(last); silent >= patience {
 			return Stop{At: now, Reason: StopSilent, Rank: rank, For: Seconds(silent)}, true
 		}
@@ -423,7 +453,7 @@ func trains(traceback time.Time, sign Sign) bool {
 // suspended, nor when others stopped the ranks. Without a hang timeout, as in saved output,
 // no rank is suspected.
 func Replay(e Evidence) (Stop, bool) {
-	again := Evidence{Ranks: e.Ranks, Started: e.Started, HangTimeout: e.HangTimeout, Stalls: e.Stalls}
+	again := Evidence{Ranks: e.Ranks, Started: e.Started, HangTimeout: e.HangTimeout, Stalls: e.Stalls, Questions: e.Questions}
 	if again.HangTimeout == 0 {
 		again.HangTimeout = unlimited
 	}

@@ -23,6 +23,11 @@ func byGpurun(after time.Duration, rank int) seen {
 	return s
 }
 
+// asks is a rank that begins to ask questions for a time; with 0 it ends them.
+func asks(after time.Duration, rank int, bound time.Duration) seen {
+	return seen{after, Fact{Rank: rank, Source: "probe", Asking: &Asking{For: Seconds(bound)}}}
+}
+
 // partings are running attempts of three ranks in which one reports the cause of its end: when
 // its peers are stopped before it, and when and why all ranks are.
 var partings = []struct {
@@ -51,6 +56,23 @@ var partings = []struct {
 	{"the checkpoint grew before", []seen{saved(sec), own(min1, 0, cause.CUDAOOM, asCause, "probe"), left(min1+tenth, 0, 1)}, never, min1 + 3*tenth, StopFailed},
 	{"the checkpoint grows too late to tell", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), saved(min1 + 4*tenth), left(min1+sec, 0, 1)}, min1 + 3*tenth, min1 + sec, StopFailed},
 
+	// A rank that is asked has the bound of its questions, and then the time of any other. Its peers do not wait for it.
+	{"it answers, and exits", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1, 0, 10*sec), asks(min1+6*sec, 0, 0), left(min1+7*sec, 0, 1)}, min1 + 3*tenth, min1 + 7*sec, StopFailed},
+	{"it exits while it is asked", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1, 0, 10*sec), left(min1+8*sec, 0, 1)}, min1 + 3*tenth, min1 + 8*sec, StopFailed},
+	{"it hangs in a question", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1+tenth, 0, 10*sec)}, min1 + 3*tenth, min1 + tenth + 15*sec, StopLingering},
+	{"it answers, and hangs", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1, 0, 10*sec), asks(min1+2*sec, 0, 0)}, min1 + 3*tenth, min1 + 7*sec, StopLingering},
+	{"it wants more time than it may have", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1, 0, time.Hour)}, min1 + 3*tenth, min1 + 17*sec, StopLingering},
+	{"it begins its questions again", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1, 0, 10*sec), asks(min1+9*sec, 0, 10*sec)}, min1 + 3*tenth, min1 + 17*sec, StopLingering},
+	{"its questions are known before its word", []seen{asks(min1, 0, 10*sec), own(min1+tenth, 0, cause.CUDAOOM, asCause, "probe")}, min1 + 4*tenth, min1 + 15*sec, StopLingering},
+	{"one is asked, and another hangs", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1, 0, 9*sec), own(min1+tenth, 1, cause.CUDAOOM, asCause, "probe")}, min1 + 3*tenth, min1 + 9*sec, StopLingering},
+	{"one is asked, and another answered and hangs", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1, 0, 9*sec), own(min1, 1, cause.CUDAOOM, asCause, "probe"), asks(min1, 1, 9*sec), asks(min1+sec, 1, 0)}, min1 + 3*tenth, min1 + 9*sec, StopLingering},
+	{"all are asked, and the last exits late", []seen{
+		own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1, 0, 9*sec), own(min1, 1, cause.CUDAOOM, asCause, "probe"), asks(min1, 1, 9*sec), own(min1, 2, cause.CUDAOOM, asCause, "probe"), asks(min1, 2, 9*sec),
+		left(min1+6*sec, 0, 1), left(min1+6*sec, 1, 1), left(min1+8*sec, 2, 1),
+	}, never, min1 + 8*sec, StopFailed},
+	{"a rank that named no cause is asked", []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1, 1, 9*sec)}, min1 + 3*tenth, min1 + 5*sec, StopLingering},
+	{"a rank that suffers is asked", []seen{own(min1, 0, cause.NCCLError, asSymptom, "probe"), asks(min1, 0, 20*sec)}, never, min1 + 10*sec, StopLingering},
+
 	// No other evidence is certain.
 	{"a symptom", []seen{own(min1, 0, cause.NCCLError, asSymptom, "probe"), left(min1+tenth, 0, 1)}, never, min1 + 10*sec, StopFailed},
 	{"SystemExit", []seen{own(min1, 0, cause.UserError, asSymptom, "probe"), left(min1+tenth, 0, 1)}, never, min1 + tenth + 2*sec, StopFailed},
@@ -70,6 +92,38 @@ func TestPeersOfARankThatNamedItsCause(t *testing.T) {
 				t.Errorf("replayed %+v, %v, want %+v", again, stopped, stop)
 			}
 		})
+	}
+}
+
+// Without recovery.questions, and where the journal of an earlier version does not have it, what a process writes about
+// questions is no reason to wait.
+func TestQuestionsThatAreOff(t *testing.T) {
+	ev := Evidence{Started: t0, Ranks: 1}
+	d := NewDetector(&ev)
+	for _, s := range []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), asks(min1, 0, 10*sec)} {
+		d.Add(s.fact, t0.Add(s.after))
+	}
+	if got := d.Next().Sub(t0); got != min1+5*sec {
+		t.Errorf("the rank is stopped after %s", got)
+	}
+}
+
+// A rank that is asked neither hangs nor stalls, however short the timeouts are.
+func TestQuestionsAreNoSilence(t *testing.T) {
+	for name, ev := range map[string]Evidence{
+		"hang_timeout":  {HangTimeout: Seconds(sec)},
+		"stall_timeout": {HangTimeout: Seconds(min1), Stalls: &StallRule{After: Seconds(2 * sec)}},
+	} {
+		ev.Started, ev.Ranks, ev.Questions = t0, 1, Seconds(10*sec)
+		d := NewDetector(&ev)
+		for _, s := range []seen{printed(sec, 0, cause.CUDAOOM, asCause), own(sec, 0, cause.CUDAOOM, asCause, "probe"), asks(sec, 0, 8*sec)} {
+			d.Add(s.fact, t0.Add(s.after))
+		}
+		for next := d.Next(); next.Before(t0.Add(9 * sec)); next = d.Next() {
+			if stop, ok := d.Verdict(next); ok {
+				t.Fatalf("%s: the rank is stopped after %s: %s", name, next.Sub(t0), stop.Reason)
+			}
+		}
 	}
 }
 

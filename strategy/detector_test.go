@@ -49,7 +49,7 @@ func (s shown) at(now, wrote time.Time) Sign {
 // watched drives a detector through facts as the launcher does. It returns the evidence, when and
 // why all ranks are stopped, and when some were stopped before; never if none.
 func watched(facts []seen, ranks shown, end time.Duration) (_ Evidence, _ Stop, peers time.Duration, _ bool) {
-	ev := Evidence{Started: t0, Ranks: 3, HangTimeout: Seconds(30 * sec)}
+	ev := Evidence{Started: t0, Ranks: 3, HangTimeout: Seconds(30 * sec), Questions: Seconds(10 * sec)}
 	d := NewDetector(&ev)
 	wrote := map[int]time.Time{}
 	peers = never
@@ -249,9 +249,11 @@ func drawFacts(r *rand.Rand) ([]seen, shown) {
 	for range 1 + r.IntN(6) {
 		after += time.Duration(1+r.IntN(40)) * 500 * time.Millisecond
 		rank := r.IntN(3)
-		switch r.IntN(8) {
+		switch r.IntN(9) {
 		case 0:
 			facts = append(facts, left(after, rank, []int{0, 1, 134, 137}[r.IntN(4)]))
+		case 8:
+			facts = append(facts, asks(after, rank, time.Duration(r.IntN(15))*sec))
 		case 1:
 			facts = append(facts, seen{after, Fact{Rank: -1, Source: "cgroup", Kills: &Kills{Count: int64(r.IntN(2))}}})
 		default:

@@ -24,6 +24,8 @@ type Evidence struct {
 	// HangTimeout is the silence after an out-of-memory traceback from which a rank counts as
 	// hanging; 0: the ranks were not watched.
 	HangTimeout Seconds `json:"hang_timeout_seconds,omitempty"`
+	// Questions is how long a failed process may be asked about its model; 0: not at all.
+	Questions Seconds `json:"questions_seconds,omitempty"`
 	// Stalls is the rule by which the job counts as hanging; nil: never.
 	Stalls *StallRule `json:"stalls,omitempty"`
 	// StopSignal is the signal by which a user stopped gpurun; 0: none.

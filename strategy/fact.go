@@ -33,6 +33,7 @@ type Fact struct {
 	// Said and Memory come from a rank's process; a later one replaces an earlier one.
 	Said       *ProcessReport      `json:"said,omitempty"`
 	ProcessEnd *ProcessEnd         `json:"process_end,omitempty"`
+	Asking     *Asking             `json:"asking,omitempty"`
 	Memory     *memory.Measurement `json:"memory,omitempty"`
 	Snapshot   *Snapshot           `json:"snapshot,omitempty"`
 	Sign       *Sign               `json:"sign,omitempty"`
@@ -185,6 +186,12 @@ type ProcessReport struct {
 	InPlaceRefused *InPlaceRefusal `json:"in_place_refused,omitempty"`
 	// Pressure is memory pressure without an error.
 	Pressure *Pressure `json:"pressure,omitempty"`
+}
+
+// Asking: a process that reported the error that ends it is asked about its model before it ends, for a time;
+// 0: it has answered.
+type Asking struct {
+	For Seconds `json:"for_seconds"`
 }
 
 // A Model is the root module that a process trains.

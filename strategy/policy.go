@@ -28,6 +28,8 @@ type Policy struct {
 	Climb bool `json:"climb,omitempty"`
 	// InPlace lets processes do a step again that ran out of memory.
 	InPlace bool `json:"in_place,omitempty"`
+	// Questions is how long a failed process may be asked about its model before it ends; 0: not at all.
+	Questions Seconds `json:"questions_seconds,omitempty"`
 }
 
 // A Mode is the way in which the next plan is found.

@@ -88,6 +88,9 @@ func (d *Detector) stalled(now time.Time) (Stop, bool) {
 	for _, i := range c.exits {
 		last = latest(last, c.facts[i].Time)
 	}
+	for _, a := range d.asks {
+		last = latest(last, a.until)
+	}
 	if rule.After == 0 {
 		if patience = max(leastStall, stallTimes*longest); steps < stallSteps {
 			d.due = earlier(d.due, now.Add(patience))

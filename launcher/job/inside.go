@@ -41,7 +41,7 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 		knobs[strategy.MicroBatchSize] = own
 	}
 	for k, own := range knobs {
-		if own.Absent == "" && plan[k] == "" && inCode {
+		if own.Absent == "" && plan[k] == "" && inCode && r.Job.Launch.Hooks {
 			own.Told = true
 			knobs[k] = own
 		}

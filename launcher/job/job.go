@@ -126,10 +126,8 @@ type LaunchSettings struct {
 	Stalls *strategy.StallRule
 	// Preflight is PreflightAuto, PreflightOn or PreflightOff.
 	Preflight string
-	// Probe: gpurun's hook is loaded into the ranks' Python.
-	Probe bool
-	// Hooks: the hook may change settings inside the process.
-	Hooks bool
+	// Probe and Hooks: gpurun's hook is loaded into the ranks' Python, see Job.LoadsHook.
+	Probe, Hooks bool
 	// Snapshot is when the GPU allocator's snapshot is written: "oom", "always" (all allocations are recorded
 	// from the start), or "off".
 	Snapshot string
@@ -142,6 +140,11 @@ type LaunchSettings struct {
 	TTY string
 	// LogLimit bounds each log of a rank, in bytes; 0 for none.
 	LogLimit int64
+}
+
+// LoadsHook reports whether gpurun's hook is loaded into the ranks' Python.
+func (j *Job) LoadsHook() bool {
+	return j.Launch.Probe && j.Launch.Hooks && j.Policy.Mode != strategy.Off
 }
 
 // Shown reports whether the console shows all output of the first rank.

@@ -159,7 +159,7 @@ var launchKeys = []FileKey{
 		Name: "probe", Form: TruthForm, Default: "true",
 		About: "the small Python hook: it reports the state of the process, and changes settings there", at: func(j *Job) any { return &j.Launch.Probe },
 	},
-	{Name: "hooks", Form: TruthForm, Default: "true", About: "settings may be changed inside the process; false: they are only read", at: func(j *Job) any { return &j.Launch.Hooks }},
+	{Name: "hooks", Form: TruthForm, Default: "true", About: "false: nothing is loaded into the job, as with mode = \"off\"", at: func(j *Job) any { return &j.Launch.Hooks }},
 	{
 		Name: "snapshot", Form: TextForm, Words: snapshots, Default: `"oom"`,
 		About: "when the GPU allocator's snapshot is written: what filled its memory, by line of code", at: func(j *Job) any { return &j.Launch.Snapshot },
@@ -183,6 +183,10 @@ var recoveryKeys = []FileKey{
 	{
 		Name: "in_place", Form: TruthForm, Default: "true",
 		About: "a step that runs out of memory is done again inside the process, with less memory, where that is exact", at: func(j *Job) any { return &j.Policy.InPlace },
+	},
+	{
+		Name: "questions", Form: DurationForm, Default: `"10s"`,
+		About: "how long a process that ran out of memory may be asked about its model before its error goes up; 0: not at all", at: func(j *Job) any { return &j.Policy.Questions },
 	},
 	{
 		Name: "climb", Form: TruthForm, Default: "true",

@@ -107,6 +107,7 @@ func TestLockedKeysAreNotLoosened(t *testing.T) {
 		"recovery.restart_from_zero": {`"10m"`, `"11m"`, `"5m"`},
 		"recovery.never":             {`["nvme"]`, `["shard"]`, `["shard", "nvme"]`},
 		"recovery.in_place":          {"false", "true", "false"},
+		"recovery.questions":         {`"5s"`, `"6s"`, `"0"`},
 		"launch.preflight":           {`"auto"`, "false", "true"},
 		"notify.url":                 {`"https://site.example/hook"`, `"https://other.example/hook"`, ""},
 		"notify.url_file":            {`"/etc/gpurun/url"`, `"/tmp/url"`, ""},

@@ -43,8 +43,10 @@ type Options struct {
 	RunID string
 	// MaxRestarts is passed to the ranks, as torchrun does.
 	MaxRestarts int
-	// Probe puts gpurun's hook into the ranks' Python; Hooks lets it change settings there.
-	Probe, Hooks bool
+	// Hook puts gpurun's hook into the ranks' Python. Questions is how long a failed process may be asked
+	// before it ends, 0 for not at all.
+	Hook      bool
+	Questions time.Duration
 	// Snapshot is when the GPU allocator's snapshot is written: "oom", "always" or "off".
 	Snapshot string
 	// Stalls: stacks of the ranks may be requested.

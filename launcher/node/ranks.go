@@ -93,7 +93,7 @@ func (n *Node) workerVars(a *attempt, local int) map[string]string {
 // without the hook, and a fact reports it.
 func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) map[string]string {
 	none := func(int, []string) map[string]string { return nil }
-	if !n.opts.Probe {
+	if !n.opts.Hook {
 		return none
 	}
 	installed, err := n.probe.Next(l.Dir, n.orders(a, l), slices.Sorted(maps.Keys(l.Command.Env))...)
@@ -111,8 +111,8 @@ func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
 		return c.Knob == strategy.MicroBatchSize || c.Knob == strategy.GradientAccumulationSteps
 	}
 	return probe.Orders{
-		Script: n.opts.Script, Module: n.opts.Module, Hooks: n.opts.Hooks, Turn: l.Command.Turn, Calls: l.Command.Calls, InPlace: l.InPlace,
+		Script: n.opts.Script, Module: n.opts.Module, Hooks: true, Turn: l.Command.Turn, Calls: l.Command.Calls, InPlace: l.InPlace,
 		Batch: l.Confirm || slices.ContainsFunc(l.Command.Calls, batch), Ranks: a.meeting.World,
-		Record: n.record(l), Stalls: n.opts.stacks(),
+		Record: n.record(l), Stalls: n.opts.stacks(), Questions: n.opts.Questions.Seconds(),
 	}
 }

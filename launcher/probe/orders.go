@@ -33,6 +33,8 @@ type Orders struct {
 	// Record selects the allocations on GPUs that are recorded with their stacks, for a
 	// snapshot when memory runs out. Where it is empty, there is no snapshot.
 	Record Recording `json:"record,omitempty"`
+	// Questions is how many seconds the process may be asked after the error that ends it; 0: not at all.
+	Questions float64 `json:"questions,omitempty"`
 	// Stalls is the signal at which a process writes where it is; 0 for none.
 	Stalls int `json:"stalls,omitempty"`
 }

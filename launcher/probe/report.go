@@ -36,6 +36,8 @@ type report struct {
 	Inner  bool       `json:"inner"`  // below a Python program of the job's own that one may hide
 	// Trained: the process, or one that it started, trained a model.
 	Trained bool `json:"trained"`
+	// Asking is how many seconds the process may yet be asked before it ends; 0: it is not, or has answered.
+	Asking float64 `json:"asking"`
 	// Environ are variables that gpurun has set, as they were when the exception
 	// was raised; empty where the job had removed them.
 	Environ map[string]string `json:"environ"`
@@ -109,6 +111,16 @@ func processEnd(path, name string, f strategy.Fact) (strategy.Fact, bool) {
 		end.Failed = f.Finding.Code
 	}
 	return strategy.Fact{Rank: f.Rank, Source: "probe", ProcessEnd: end}, true
+}
+
+// asking reads for how long a process that reported its error may yet be asked; false if it reported none.
+func asking(path string) (bound strategy.Seconds, written time.Time, ok bool) {
+	text, written, err := slurp(path)
+	var r report
+	if err != nil || json.Unmarshal(text, &r) != nil || r.Type == "" {
+		return 0, written, false
+	}
+	return strategy.Seconds(min(max(r.Asking, 0), mostSeconds) * float64(time.Second)), written, true
 }
 
 func unixTime(seconds float64) time.Time {

@@ -229,9 +229,31 @@ func (w *watcher) lookAtEnd(rank int, name, path string) {
 	if raised && w.isNews(path, *fact.Finding) {
 		w.emit(fact)
 	}
+	w.lookAtQuestions(rank, name, path)
 	if masked && w.isNews(fmt.Sprintf("%s of %d", path, end.ProcessEnd.PID), *end.ProcessEnd) {
 		w.ends.add(end)
 	}
+}
+
+// asked is for how long a process may yet be asked, and how often that changed.
+type asked struct {
+	bound strategy.Seconds
+	times int
+}
+
+// mostAsked bounds the changes. A process begins with its questions once, and ends them once.
+const mostAsked = 16
+
+func (w *watcher) lookAtQuestions(rank int, name, path string) {
+	plain, _ := unnumbered(name)
+	bound, written, ok := asking(path)
+	key := path + ": asked"
+	before, _ := w.last[key].(asked)
+	if plain != probeFile || !ok || bound == before.bound || before.times == mostAsked {
+		return
+	}
+	w.last[key] = asked{bound, before.times + 1}
+	w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Asking: &strategy.Asking{For: bound}})
 }
 
 func (w *watcher) lookAtProcess(rank int, path string) {
