@@ -81,6 +81,11 @@ func rules() []rule {
 		{"hardware", (*situation).hardwareFailed, notOnThisNode},
 		{"transient", func(s *situation) bool { return s.diagnosis.passes() }, transient},
 		{"retry-later", func(s *situation) bool { return s.cause(cause.Driver, cause.Preempted) }, stops(Retry, retryLater)},
+		{"hook-failed", (*situation).hookFailed, func(s *situation) Decision {
+			d := s.stop(Failed, "this is a bug of gpurun; without its hook the job runs as it is written (--mode off, or launch.hooks = false)")
+			d.Code = CodeBug
+			return d
+		}},
 		{"deterministic", (*situation).sameAgain, stops(Failed, "it failed in the same way before, with the same plan, and got no further: another try would not help")},
 		{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, by --max-restarts")},
 		{"job-failed", func(*situation) bool { return true }, stops(Failed, "no change of its settings can fix that")},
@@ -206,6 +211,11 @@ func (s *situation) end(o Outcome, format string, args ...any) Decision {
 // done.
 func (s *situation) stop(o Outcome, why string) Decision {
 	return s.end(o, "%s; %s", s.diagnosis.Sentence(), why)
+}
+
+// hookFailed reports whether gpurun's own code in the process raised the error that ended the attempt.
+func (s *situation) hookFailed() bool {
+	return slices.Contains(cause.Remarks(s.diagnosis.Cause, s.diagnosis.Error), cause.SaysHook)
 }
 
 func stops(o Outcome, why string) func(*situation) Decision {

@@ -36,6 +36,8 @@ var explanations = []struct {
 		"", "a compiled package was built for another version of PyTorch or of CUDA: install its build for this one, or build it again here"}},
 	{codes: []Code{UserError, Unknown}, words: words("CalledProcessError: Command '['/usr/bin/gcc'", "gcc', ", "g++', ", "c++', ", "nvcc', ", "'ninja', "), Explanation: Explanation{
 		"", "a compiler failed: run its command for its own message; often the headers of Python (python3-dev) or CUDA, or libcuda, are missing there"}},
+	{codes: []Code{Unknown}, remark: SaysHook, Explanation: Explanation{
+		"an error of gpurun's own hook ended the process", "this is a bug of gpurun, not of the job: run it with --mode off, which loads no hook, and report the traceback"}},
 	{codes: []Code{Unknown}, remark: SaysKilled, Explanation: Explanation{"a process was killed by SIGKILL", ""}},
 	// Launchers.
 	{codes: []Code{UserError}, words: words("unrecognized arguments: --local-rank", "unrecognized arguments: --local_rank"), Explanation: Explanation{

@@ -96,6 +96,9 @@ func installed(file string) bool {
 // are never the place of an error.
 var ofHook = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`/probe-\d+/(?:inside/\w+|sitecustomize)\.py$`) })
 
+// hookPackage begins the full names of the exceptions of gpurun's own code in the process.
+const hookPackage = "gpurun-probe."
+
 // frameBeginning matches any line of a frame, with any prefix of a logger.
 var frameBeginning = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(.{0,200}?)File "([^"]*)", line \d`) })
 

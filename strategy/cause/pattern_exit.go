@@ -153,6 +153,7 @@ var otherPatterns = []pattern{
 	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", "Killed")},
 	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", ": Aborted")},
 	// The job is called with wrong arguments: argparse, Python, shells.
+	{code: Unknown, words: words(hookPackage), without: words("<", "/")}, // not a module's or an object's name in the output,
 	{code: UserError, words: words(": error: unrecognized arguments")},
 	{code: UserError, words: words(": error: the following arguments are required")},
 	{code: UserError, words: words(": error: argument ")},

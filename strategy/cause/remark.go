@@ -61,6 +61,8 @@ const (
 	SaysOrchestrator Remark = "orchestrator"
 	// SaysResult: NCCL's trace of the functions that returned an error, which does not name it.
 	SaysResult Remark = "result"
+	// SaysHook: gpurun's own code in the process raised the exception.
+	SaysHook Remark = "hook"
 	// SaysIgnored: Python ignores the exception, because it was raised while an object was removed.
 	SaysIgnored Remark = "ignored"
 )
@@ -75,6 +77,7 @@ type remarkPattern struct {
 
 // remarks is the catalogue of these patterns. A finding may match several.
 var remarks = []remarkPattern{
+	{remark: SaysHook, code: Unknown, words: []string{hookPackage}},
 	// Shells, srun, IDEs, docker compose.
 	{remark: SaysEnded, code: Unknown, not: " code 137", words: []string{
 		"Aborted (core dumped)", ": Aborted", "zsh: abort", "terminate called after throwing an instance of", "Exited with exit code",

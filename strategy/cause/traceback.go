@@ -289,7 +289,7 @@ func exception(text string) (class, message string, ok bool) {
 // exceptionName reports whether s can be the dotted name of an exception class.
 func exceptionName(s string) bool {
 	// Ray: "ray.exceptions.RayTaskError(ValueError)".
-	s, _, _ = strings.Cut(s, "(")
+	s, _, _ = strings.Cut(strings.TrimPrefix(s, hookPackage), "(")
 	last := strings.TrimLeft(s[strings.LastIndexByte(s, '.')+1:], "_") // "torch._C._LinAlgError"
 	if last == "" || strings.HasPrefix(s, ".") {
 		return false
