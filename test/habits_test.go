@@ -48,7 +48,7 @@ func TestHealthyJobIsUntouched(t *testing.T) {
 				case "defaults":
 				case "launch.hooks = false":
 					words = append(words, filepath.Join(t.TempDir(), "train.toml"))
-					text := fmt.Sprintf("[job]\nprogram = %q\nargs = [\"-B\", %q, %q]\nworkdir = %q\n[launch]\nhooks = false\n", python, script, habit, dir)
+					text := fmt.Sprintf("[job]\nprogram = [%q, \"-B\", %q, %q]\nworkdir = %q\n[launch]\nhooks = false\n", python, script, habit, dir)
 					if err := os.WriteFile(words[2], []byte(text), 0o600); err != nil {
 						t.Fatal(err)
 					}
