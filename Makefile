@@ -100,11 +100,12 @@ fuzz: ## each fuzz target for FUZZTIME
 RANDOM_ROOMS = grep -rl launcher/testseed --include='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u
 
 stress: export GPURUN_SEED := $(SEED)
-stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times, REPEATS steps repeated in place; SEED repeats a run
+stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times, REPEATS steps repeated in place, all habits of scripts in all places; SEED repeats a run
 	@echo "SEED=$$GPURUN_SEED"
 	$(GO) test -count=1 -timeout 60m $$($(RANDOM_ROOMS)) -rapid.checks=1000
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|GenuineIsStillSeen' ./launcher/probe
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_REPEATS=$(REPEATS) GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 60m -run RepeatedStepsAreExact -v ./launcher/probe
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_HABITS=all GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 180m -run '^TestHabits' ./launcher/probe
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run HostileText -v ./launcher/probe ./strategy
 	$(GO) test -race -count=$(COUNT) -timeout 60m -run Stress ./launcher/journal
 	$(GO) test -count=1 -timeout 30m ./strategy -run 'Ends|Walks' -rapid.checks=20000
@@ -116,11 +117,12 @@ stress: ## the process tests and the random suites COUNT times in a row, hostile
 soak: ## ATTEMPTS attempts in one run, half an hour of them, ended by random kills: memory, descriptors, journal and report stay small
 	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 180m -run TestSoak -v ./test
 
-bench: build ## launch, recovery and output compared with torchrun; many nodes; large logs; the classifier compared with grep; planning; decisions of long runs; a step that may be repeated; KEEP=1 keeps the ratios
+bench: build ## launch, recovery and output compared with torchrun; many nodes; large logs; the classifier compared with grep; planning; decisions of long runs; a step that may be repeated; a healthy job with the hook; KEEP=1 keeps the ratios
 	$(GO) test -run '^$$' -bench Planning ./strategy/memory
 	$(GO) test -run '^$$' -bench LongRuns ./strategy
 	$(GO) test -run '^$$' -bench 'Large|Gunzip' -benchtime 1x ./launcher/artifacts
 	GOFLAGS= $(GO) test -run '^$$' -bench ThousandNodes -benchtime 1x ./launcher/nodes # its peer speaks HTTP/2, which a release omits
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GPURUN_TEST_PYTHON=$$python $(GO) test -run '^$$' -bench HealthyJob -benchtime 1x ./launcher/probe
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GO='$(GO)' $$python .ci/bench.py bin/gpurun $(if $(KEEP),--keep)
 
 conformance: ## the recipes compared with the real frameworks (RECIPES="a b" for some of them)
