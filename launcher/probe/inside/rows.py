@@ -179,28 +179,32 @@ def check(root, module):
 
 
 class Batch:
-    """Which dimension of which tensor counts the rows."""
+    """Which dimension of which tensor counts the rows: dim of most, and the other of the first two where that alone fits,
+    as of the hidden state of an LSTM."""
 
     def __init__(self, args, kwargs, size, whole=()):
         self.whole = set(whole)
         found = [t for t in tensors((list(args), dict(kwargs))) if t.dim()]
         self.dim, self.rows = 0, 0
-        largest = max(found, key=lambda t: t.numel()) if found else None
         for dim in (0, 1):
             if size and not self.rows and any(t.dim() > dim and t.shape[dim] == size for t in found):
                 self.dim, self.rows = dim, size
-        if not self.rows and largest is not None:
-            self.rows = largest.shape[0]
+        if not self.rows and found:
+            def fits(t):
+                return sum(t.shape[0] in other.shape[:2] for other in found), t.numel()
+
+            self.rows = max(found, key=fits).shape[0]
 
     def take(self, value, rows, depth=0):
         """Return those rows of a batch: a list of them, or a slice."""
         torch = sys.modules["torch"]
         if isinstance(value, torch.Tensor):
-            if not self.counts(value):
+            dim = self.dim_of(value)
+            if dim is None:
                 return value.detach() if isinstance(rows, slice) else places.copied(value)
             if isinstance(rows, slice):
-                return value.detach().narrow(self.dim, rows.start, rows.stop - rows.start)
-            return value.detach().index_select(self.dim, torch.tensor(rows, device=value.device))
+                return value.detach().narrow(dim, rows.start, rows.stop - rows.start)
+            return value.detach().index_select(dim, torch.tensor(rows, device=value.device))
         if depth > 4 or isinstance(value, (str, bytes, int, float, bool, type(None), torch.device, torch.dtype)):
             return value
         if type(value) in (list, tuple):
@@ -217,7 +221,13 @@ class Batch:
 
     def counts(self, tensor):
         """Return whether a tensor has the rows of the batch."""
-        return tensor.dim() > self.dim and tensor.shape[self.dim] == self.rows and id(tensor) not in self.whole
+        return self.dim_of(tensor) is not None
+
+    def dim_of(self, tensor):
+        """Return the dimension of a tensor that counts the rows, None for none."""
+        if id(tensor) in self.whole:
+            return None
+        return next((dim for dim in (self.dim, 1 - self.dim) if tensor.dim() > dim and tensor.shape[dim] == self.rows), None)
 
     def row(self, value):
         return value.detach() if hasattr(value, "detach") else dict(value)

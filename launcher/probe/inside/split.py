@@ -190,7 +190,7 @@ class Call:
     def signature(self):
         """Return what calls of one kind have in common."""
         trained = tuple(p.requires_grad for p in self.module.parameters())
-        inputs = tuple((path, t.dim(), self.batch.counts(t), t.dtype, t.requires_grad) for path, t in self.given.items())
+        inputs = tuple((path, t.dim(), self.batch.dim_of(t), t.dtype, t.requires_grad) for path, t in self.given.items())
         return self.module.training, self.grad, self.batch.dim, trained, inputs
 
     def ids(self, paths):
@@ -294,7 +294,7 @@ def equally_many(call, batch, ignored):
     for path, t in call.given.items():
         if not batch.counts(t) or t.is_complex():
             continue
-        each = t.movedim(batch.dim, 0).reshape(batch.rows, -1)
+        each = t.movedim(batch.dim_of(t), 0).reshape(batch.rows, -1)
         name = str(path[-1])
         if t.is_floating_point() or t.dtype.is_floating_point:
             if "mask" not in name and "weight" not in name:
@@ -645,8 +645,8 @@ class Sums:
         found = {}
         for t in self.parts.given:
             if t.requires_grad:
-                d = self.parts.batch.dim
-                found[id(t)] = (t.narrow(d, low, high - low) if self.parts.batch.counts(t) else t).detach().requires_grad_()
+                d = self.parts.batch.dim_of(t)
+                found[id(t)] = (t if d is None else t.narrow(d, low, high - low)).detach().requires_grad_()
         return found
 
     def add(self, outputs, theirs, leaves, left, low, high):
@@ -668,7 +668,7 @@ class Sums:
             if j < n and self.parts.batch.counts(self.tensors[j]):
                 if self.sums[j] is None:
                     self.sums[j] = torch.zeros_like(self.tensors[j])
-                self.sums[j].narrow(self.parts.batch.dim, low, high - low).copy_(gradient)
+                self.sums[j].narrow(self.parts.batch.dim_of(self.tensors[j]), low, high - low).copy_(gradient)
             else:
                 self.sum(j, gradient)
             left.discard(j)
