@@ -244,6 +244,7 @@ func possible(d *format.Draft, knob format.Knob, places []format.Place, values [
 // restrict removes the values that the user's other settings rule out, and fills in bounds that
 // are other knobs' values.
 func restrict(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+	decided(d, plan, ranges)
 	for _, k := range strategy.Knobs {
 		knob, r := d.Recipe.Knobs[k], ranges[k]
 		if r.Absent != "" {

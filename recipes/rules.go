@@ -17,6 +17,11 @@ var rules = format.Rules{
 	"deepspeed-config":        deepspeed.Rule,
 	"trainer-state":           {Checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){"trainer_state.json": rewriteTrainBatchSize}},
 	"accelerate-accumulation": {Read: readLaunched, Apply: applyLaunched},
+	"lightning-strategy":      {Shape: guardStrategy},
+	"axolotl-fsdp":            {Shape: guardAxolotl},
+	"fsdp-always":             {Shape: guardFSDP},
+	"accelerate-launch":       {Shape: guardLaunch},
+	"trainer-launch":          {Shape: guardTrainer},
 	"accelerator-call":        {Read: readAcceleratorCall},
 	"trainer-arguments":       {Shape: func(r *format.Recipe) { r.Detection.Not = noTrainerArguments }},
 	"trl-arguments":           {Shape: func(r *format.Recipe) { r.Detection.Not = noTRLArguments }, Read: trainerDefaults},
@@ -230,12 +235,7 @@ func mergedConfigs(r *format.Recipe) {
 		if len(knob.Places) == 0 {
 			continue
 		}
-		// Certain conditions come first.
-		at := slices.IndexFunc(knob.Unless, func(c format.Condition) bool { return c.Unknown })
-		if at < 0 {
-			at = len(knob.Unless)
-		}
-		knob.Unless = slices.Insert(slices.Clone(knob.Unless), at, several)
+		knob.Unless = slices.Insert(slices.Clone(knob.Unless), behind(knob.Unless, false), several)
 		r.Knobs[k] = knob
 	}
 }

@@ -63,7 +63,7 @@ func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 func (r Resolved) understand() (p *Prepared, err error) {
 	inferred := r.auto()
 	for _, recipe := range []recipes.Recipe{r.recipe, r.written} {
-		r.recipe = recipe
+		r.recipe = recipe.Guarded(r.command)
 		var refused error
 		warnings := guest(currentPlan, func() error {
 			p, refused = r.byRecipe()
@@ -78,7 +78,7 @@ func (r Resolved) understand() (p *Prepared, err error) {
 		r.Warnings = slices.Concat(r.Warnings, warnings)
 		r.evidence, r.script, r.loss, inferred = nil, nil, strategy.Loss{}, false
 	}
-	r.recipe = recipes.Recipe{}
+	r.recipe = recipes.Recipe{}.Guarded(r.command)
 	return r.byRecipe()
 }
 

@@ -10,7 +10,7 @@ import (
 func apply(d *format.Draft, old, plan strategy.Plan) error {
 	c := configOf(d)
 	if c == nil && d.Recipe.Creation != nil {
-		if made, err := create(d, plan); !made || err != nil {
+		if made, err := create(d, old, plan); !made || err != nil {
 			return err
 		}
 		c = configOf(d)

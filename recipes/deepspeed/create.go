@@ -35,11 +35,12 @@ func offer(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strateg
 	}
 }
 
-// create makes the configuration of a plan that needs one.
-func create(d *format.Draft, plan strategy.Plan) (made bool, err error) {
+// create makes the configuration of a plan that needs one. What the job has already, by another setting, is not
+// created.
+func create(d *format.Draft, old, plan strategy.Plan) (made bool, err error) {
 	needed := false
 	for _, k := range Created {
-		needed = needed || plan[k] != "none" && plan[k] != ""
+		needed = needed || plan[k] != "none" && plan[k] != "" && plan[k] != old[k]
 	}
 	if !needed {
 		return false, nil

@@ -166,6 +166,11 @@ func (k fileKey) Write(d *Draft, word any, _ bool) error { return k.Change(d, k.
 func (k fileKey) Missing(d *Draft) string                { return k.missing(d, k.String()) }
 func (k fileKey) Values() []strategy.Value               { return nil }
 
+// KeyByVariable is the place of a key in the file that an environment variable names.
+func KeyByVariable(path, variable string) Place {
+	return Place{PlaceKind: fileKey{path: path, InFile: InFile{vias: []Via{{env: variable, any: true}}, optional: true}}}
+}
+
 // Key is the place of a key in the file that one of these arguments names.
 func Key(path string, arguments ...string) Place {
 	k := fileKey{path: path, InFile: InFile{optional: true}}

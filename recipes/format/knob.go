@@ -129,7 +129,10 @@ type Condition struct {
 	Always bool
 	// Unknown: the knob's value is then not that of its places, either.
 	Unknown bool
-	// Missing: it counts only if the command has none of the knob's places.
+	// Value is the knob's value then, unless the job's own setting already turns the knob on; empty: it
+	// is as read. Of several conditions the first with a value counts. A rule sets it.
+	Value strategy.Value
+	// Missing: it counts only if the command has none of the knob's places; a rule sets it.
 	Missing bool
 	// Against is what speaks against a change that the job could make: the training would be
 	// another one. Floor: a minimum by the user allows it.

@@ -211,7 +211,6 @@ var conditionSpecs = []spec[Condition]{
 	{"values", "the knob's values that are ruled out; without it, all", func(c *Condition) any { return &c.Values }, ""},
 	{"reason", "why the knob cannot be turned", func(c *Condition) any { return &c.Reason }, "why it cannot be turned is missing"},
 	{"unknown", "the knob's value is unknown although its places have one", func(c *Condition) any { return &c.Unknown }, ""},
-	{"missing", "it counts only where the command has none of the knob's places", func(c *Condition) any { return &c.Missing }, ""},
 }
 
 func (c *Condition) check(n *keyTable) {

@@ -87,6 +87,11 @@ type Detection struct {
 	Not func(Command) string
 }
 
+// Signs reports whether a framework can be recognised.
+func (d Detection) Signs() bool {
+	return len(d.Imports)+len(d.Args)+len(d.Overrides)+len(d.Env)+len(d.Text)+len(d.Source)+len(d.Programs)+len(d.Keys) > 0
+}
+
 // Resume describes how a job continues from its newest checkpoint.
 type Resume struct {
 	// Latest is a glob of complete checkpoints. "{--output_dir}" in it is the value of that

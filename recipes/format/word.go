@@ -16,6 +16,9 @@ var variableSpecs = []spec[variable]{
 	{"env", "an environment variable", func(v *variable) any { return &v.name }, ""},
 }
 
+// Variable is the place of an environment variable.
+func Variable(name string) Place { return Place{PlaceKind: variable{name: name}} }
+
 func (v variable) String() string { return "variable " + v.name }
 
 func (v variable) Present(d *Draft) bool {
