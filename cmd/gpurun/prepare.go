@@ -59,6 +59,7 @@ func prepareArgs(ctx context.Context, args []string) (*prepared, job.Own, error)
 	if err != nil {
 		return nil, own, err
 	}
+	j.OnAnyNode()
 	p, err := prepare(ctx, j, false)
 	return p, own, err
 }

@@ -32,7 +32,10 @@ var estimateOptions = []Option{
 	{Name: "micro-batch", Value: "N", Aliases: []string{"micro-batch-size"}, Whole: true,
 		About: "samples of one forward on one GPU; --accumulation N: forwards for each optimizer step"},
 	{Name: "sequence", Value: "N", Aliases: []string{"sequence-length"}, Whole: true, About: "tokens of a sample"},
-	{Name: "checkpointing", Value: "H", Whole: true, About: "of activations: none, selective or full"},
+	{Name: "checkpointing", Value: "H", Whole: true, About: "of activations: none, selective (every second matrix product is kept, as torchtitan does) or full"},
+	{Name: "loss", Value: "WHICH", Whole: true, About: "whole: of all logits at once, in fp32; chunked: a part at a time, of logits in 16 bits, as torchtune\n" +
+		"does; fused: without logits, as Liger does"},
+	{Name: "optimizer-in-backward", Bare: true, Whole: true, About: "each parameter's optimizer step follows its gradient in the backward pass"},
 	{Name: "attention", Value: "KIND", Whole: true, About: "sdpa or flash, which do not hold the scores, or eager, which does"},
 	{Name: "offload", Value: "WHAT", Whole: true, About: "optimizer, param or activations, joined by commas, to host memory; as separate flags\n" +
 		"--offload-optimizer, --offload-param (both also =nvme), --offload-activations"},

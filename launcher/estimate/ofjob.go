@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/job"
@@ -33,8 +34,32 @@ func (r *Request) Of(p *job.Prepared, remembered []memory.Measurement) {
 	r.plan.Optimizer, r.plan.DataParallel = r.optimizer(r.plan.Optimizer), cmp.Or(s.DataParallel, s.Ranks, 1)
 	r.weights = s.Knobs[strategy.Precision].Weights
 	recipe, _ := p.Recipe()
-	r.plan.DeepSpeed = recipe == "deepspeed"
+	r.plan.DeepSpeed = recipe == "deepspeed" || strings.EqualFold(p.Environ()["ACCELERATE_USE_DEEPSPEED"], "true")
+	r.ofFSDP(p)
+	r.ofFramework(p, recipe)
 	r.ofModel(p)
+}
+
+// ofFramework sets what only some frameworks have, and gives their words the meaning that memory has for them.
+func (r *Request) ofFramework(p *job.Prepared, recipe string) {
+	switch {
+	case strings.HasPrefix(recipe, "megatron") && r.plan.Checkpointing == "selective":
+		// It computes the attention's scores again, which a fused attention does not hold anyway.
+		r.plan.Checkpointing, r.plan.Attention = "none", "flash"
+		r.notes = append(r.notes, "checkpointing: Megatron's selective spares the attention's scores only")
+	case strings.HasPrefix(recipe, "torchtune"):
+		given := map[string]bool{} // an argument outranks the file
+		settings(p.Job, func(key, value string) {
+			switch {
+			case key == "optimizer_in_bwd":
+				if !given[key] {
+					given[key], r.plan.StepInBackward = true, strings.EqualFold(value, "true")
+				}
+			case strings.HasSuffix(value, "CEWithChunkedOutputLoss"), strings.HasSuffix(value, "LinearCrossEntropyLoss"):
+				r.plan.LossParts = "chunked"
+			}
+		})
+	}
 }
 
 // ofModel finds the shape of the job's model, preferably from a process's report.
@@ -88,17 +113,27 @@ func (r *Request) optimizer(name string) string {
 // configurations first, arguments before files.
 func modelsNamed(j job.Job) []string {
 	var configs, models []string
+	settings(j, func(key, value string) {
+		switch {
+		case slices.Contains(configArguments, key):
+			configs = append(configs, value)
+		case slices.Contains(modelArguments, key):
+			models = append(models, value)
+		}
+	})
+	return slices.Concat(configs, models)
+}
+
+// settings calls found for each setting in the job's arguments, and then in the configuration files that they
+// name, by its name without dashes and tables.
+func settings(j job.Job, found func(key, value string)) {
 	take := func(key, value string) {
 		key = strings.ReplaceAll(strings.TrimLeft(key, "-"), "-", "_")
 		if dot := strings.LastIndexByte(key, '.'); dot >= 0 { // Hydra's model.partial_pretrain
 			key = key[dot+1:]
 		}
-		switch {
-		case value == "" || strings.HasPrefix(value, "-"):
-		case slices.Contains(configArguments, key):
-			configs = append(configs, value)
-		case slices.Contains(modelArguments, key):
-			models = append(models, value)
+		if value != "" && !strings.HasPrefix(value, "-") {
+			found(key, value)
 		}
 	}
 	for i, word := range j.Argv[min(1, len(j.Argv)):] {
@@ -116,7 +151,6 @@ func modelsNamed(j job.Job) []string {
 		f, text := fileOf(j.Workdir, word)
 		named(f, text, take)
 	}
-	return slices.Concat(configs, models)
 }
 
 // fileOf returns the text and the format of the configuration file that a word may name.
@@ -134,7 +168,7 @@ func fileOf(dir, word string) (patch.Format, []byte) {
 	return f, text
 }
 
-// named calls take for each key with a text value in a configuration, including its tables.
+// named calls take for each key with a text or a truth value in a configuration, including its tables.
 func named(f patch.Format, text []byte, take func(key, value string)) {
 	if text == nil {
 		return
@@ -147,8 +181,11 @@ func named(f patch.Format, text []byte, take func(key, value string)) {
 	walk = func(v any) {
 		table, _ := v.(map[string]any)
 		for _, key := range slices.Sorted(maps.Keys(table)) {
-			if value, is := table[key].(string); is {
+			switch value := table[key].(type) {
+			case string:
 				take(key, value)
+			case bool:
+				take(key, strconv.FormatBool(value))
 			}
 			walk(table[key])
 		}

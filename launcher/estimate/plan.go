@@ -22,6 +22,7 @@ var flagWords = map[string][]string{
 	"weights":       {"fp32", "bf16", "fp16", "deepspeed"},
 	"optimizer":     memory.Optimizers(),
 	"checkpointing": {"none", "selective", "full"},
+	"loss":          {"whole", "chunked", "fused"},
 	"attention":     {"eager", "sdpa", "flash"},
 	"zero":          {"0", "1", "2", "3"},
 	"offload":       {"optimizer", "param", "activations"},
@@ -56,7 +57,7 @@ func (r *Request) planned() (memory.RankPlan, error) {
 	for _, f := range []struct {
 		name string
 		into *string
-	}{{"precision", &p.Compute}, {"optimizer", &p.Optimizer}, {"checkpointing", &p.Checkpointing}, {"attention", &p.Attention}} {
+	}{{"precision", &p.Compute}, {"optimizer", &p.Optimizer}, {"checkpointing", &p.Checkpointing}, {"attention", &p.Attention}, {"loss", &p.LossParts}} {
 		value, err := r.word(f.name)
 		if err != nil {
 			return p, err
@@ -71,6 +72,14 @@ func (r *Request) planned() (memory.RankPlan, error) {
 		if given {
 			*into = n
 		}
+	}
+	if p.LossParts == "whole" {
+		p.LossParts = ""
+	}
+	_, stepped := r.Given["optimizer-in-backward"]
+	p.StepInBackward = p.StepInBackward || stepped
+	if p.StepInBackward && p.Accumulation > 1 {
+		return p, errext.Errorf("leave one of them out: a step in the backward pass needs the whole gradient", "--optimizer-in-backward contradicts an accumulation of %d", p.Accumulation)
 	}
 	p.Optimizer = cmp.Or(p.Optimizer, "adamw")
 	if err := r.shard(&p); err != nil {

@@ -79,6 +79,15 @@ func (a *Forecast) planLine() string {
 		words = append(words, fmt.Sprintf("accumulation %d", p.Accumulation))
 	}
 	words = append(words, strings.Replace(p.Checkpointing, "none", "no", 1)+" checkpointing")
+	switch p.LossParts {
+	case "chunked":
+		words = append(words, "loss in chunks")
+	case "fused":
+		words = append(words, "fused loss")
+	}
+	if p.StepInBackward {
+		words = append(words, "optimizer in the backward pass")
+	}
 	for _, o := range []struct{ name, where string }{{"optimizer", p.OffloadOptimizer}, {"parameters", p.OffloadParam}, {"activations", p.OffloadActivations}} {
 		if o.where != "none" {
 			words = append(words, o.name+" on "+o.where)

@@ -268,6 +268,14 @@ func (j *Job) place(environ []string) (cluster.Placement, error) {
 	return place, place.Refuse()
 }
 
+// OnAnyNode prepares the job for a verb that starts nothing: where no setting numbers this node, it counts as
+// the first.
+func (j *Job) OnAnyNode() {
+	if j.nodes.Default.Value == "" {
+		j.nodes.Default = commandline.NodeValue{Value: "0", By: "the first node"}
+	}
+}
+
 // Follows reports whether gpurun on another node decides for this job. It ignores contradictory variables,
 // which Prepare reports.
 func (j *Job) Follows(environ []string) bool {

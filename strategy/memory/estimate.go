@@ -94,13 +94,22 @@ func Estimate(a Architecture, p RankPlan) Estimated {
 	e := Estimated{Architecture: a, Plan: p, Instants: instants(a, p, expected), Bounds: instants(a, p, cautious), Outside: int64(outsidePrior(p))}
 	e.Mean, e.Instant = e.Instants.peak()
 	bound, _ := e.Bounds.peak()
-	e.Bound = scaled(bound, cautious.allocator)
+	e.Bound = scaled(bound, roomOf(p))
 	e.Host, e.NVMe, e.Loading = hostBytes(a, p)
 	if p.DeepSpeed && stage(p) >= 2 {
 		e.DeepSpeed = deepSpeedEstimate(a, p)
 	}
 	e.Cards = cards(e.Mean, e.Bound, e.Outside)
 	return e
+}
+
+// roomOf is the ratio of the allocator's bytes to those in use, for a bound. Gathered weights come and go in
+// buffers of many sizes, which leaves gaps.
+func roomOf(p RankPlan) float64 {
+	if stage(p) == 3 {
+		return defaultMost
+	}
+	return cautious.allocator
 }
 
 // Usual fills in the unknown settings of a plan.

@@ -126,6 +126,10 @@ func share(parameters int64, each float64, n int) int64 {
 func statesOf(a Architecture, p RankPlan) states {
 	r, o, all := RateOf(p), optimizerOf(p.Optimizer), float64(a.Parameters)
 	whole := states{weights: r.Weights * all, gradients: r.Gradients * all, optimizer: r.States * all, step: r.Weights * all * o.moment}
+	if p.StepInBackward { // the largest gradient, and its parameter's step
+		largest := math.Min(float64(a.largest()), all)
+		whole.gradients, whole.step = r.Gradients*largest, r.Weights*largest*o.moment
+	}
 	if o.embeddings {
 		whole.optimizer += float64(min(a.embedding(), a.Parameters)) * (8 - o.full)
 	}
@@ -183,22 +187,53 @@ func activations(a Architecture, p RankPlan, factor float64) activated {
 	x := hidden(a, p) * m
 	b := block(a, p) * m
 	logits := 4 * seq * float64(a.Vocabulary) * m // in fp32, as the loss has them
-	blocks := float64(a.Layers) * b
-	late := 0.0
-	if p.Checkpointing == "full" {
-		blocks, late = float64(a.Layers)*x, recomputed*b
-		if p.OffloadActivations != "none" {
-			blocks = min(blocks, 2*x) // one that is copied while the next is computed
-		}
-	} else if p.OffloadActivations != "none" {
-		blocks = min(blocks, 2*b)
+	kept, late := b, recomputed*b
+	switch p.Checkpointing {
+	case "full":
+		kept = x
+	case "selective":
+		kept = min(selected(a, p)*m, b)
+	default:
+		late = 0
 	}
+	blocks := float64(a.Layers) * kept
+	if p.OffloadActivations != "none" {
+		blocks = min(blocks, 2*kept) // one that is copied while the next is computed
+	}
+	head, temporary := headOfPlan(p)
 	return activated{
-		held:   ceil(factor * (blocks + x + headHeld*logits)),
-		loss:   ceil(factor * headTemporary * logits),
+		held:   ceil(factor * (blocks + x + head*logits)),
+		loss:   ceil(factor * temporary * logits),
 		window: ceil(factor * (blocks + x + late)),
 		late:   ceil(factor * late),
 	}
+}
+
+// headOfPlan is the bytes that head and loss hold, and need for a moment, in units of the logits in fp32.
+func headOfPlan(p RankPlan) (held, temporary float64) {
+	switch p.LossParts {
+	case "fused":
+		return 0, headFused
+	case "chunked": // logits and their gradients in 16 bits, a part at a time in fp32
+		return .5, .5 + headPart
+	}
+	return headHeld, headTemporary
+}
+
+// selected is the bytes of one sample that selective checkpointing keeps of a block: its input, the output of
+// the attention, and of every second matrix product (torchtitan's selective activation checkpointing by
+// operation): the queries, the values, the first product inside, and the last. Megatron's selective checkpointing
+// keeps more: it spares the scores of the attention only.
+func selected(a Architecture, p RankPlan) float64 {
+	each := 2.0
+	if p.Compute == "fp32" {
+		each = 4
+	}
+	products := a.queries() + a.keys() + a.Intermediate + a.Hidden
+	if !a.Gated { // one product makes queries, keys and values
+		products = a.queries() + 2*a.keys() + a.Intermediate
+	}
+	return each * float64(p.Sequence) * float64(products+a.queries()+a.Hidden)
 }
 
 // hidden is the bytes of one sample's hidden state.
@@ -231,7 +266,7 @@ const eagerly = 1.25
 // ("Reducing Activation Recomputation in Large Transformer Models"); an activation function of
 // several operations holds 6·s·f more. Attention that computes its scores holds, with dropout, 5 bytes of
 // each in 16 bits and 9 in fp32 (the same paper), 7 under autocast as measured; without
-// dropout, as in Llama, 4 in fp32 and 6 else. Selective checkpointing spares these.
+// dropout, as in Llama, 4 in fp32 and 6 else. A block that is checkpointed selectively does not hold them.
 func block(a Architecture, p RankPlan) float64 {
 	seq, h, f := float64(p.Sequence), float64(a.Hidden), float64(a.Intermediate)
 	scale, score := 1.0, 5.0

@@ -25,12 +25,18 @@ type RankPlan struct {
 	// Sharding is none, zero1, zero2, zero3 or fsdp, over DataParallel ranks.
 	Sharding     string `json:"sharding,omitempty"`
 	DataParallel int    `json:"data_parallel,omitempty"`
+	// StepInBackward: each parameter's step follows its gradient, which is then let go.
+	StepInBackward bool `json:"step_in_backward,omitempty"`
+	// KeepGathered: FSDP keeps the gathered weights from the forward to the backward, as SHARD_GRAD_OP and
+	// reshard_after_forward=False do.
+	KeepGathered bool `json:"keep_gathered,omitempty"`
 	// Parts held in host memory, or on NVMe, in place of the device: none, cpu, nvme.
 	OffloadOptimizer   string `json:"offload_optimizer,omitempty"`
 	OffloadParam       string `json:"offload_param,omitempty"`
 	OffloadActivations string `json:"offload_activations,omitempty"`
-	// LossParts is on if large cross entropies are computed in parts of their rows, and fused if a
-	// kernel of the framework computes output and loss together and makes no logits.
+	// LossParts is on if large cross entropies are computed in parts of their rows, chunked if the
+	// framework does so with logits in 16 bits, and fused if a kernel of the framework computes output
+	// and loss together and makes no logits.
 	LossParts string `json:"loss_parts,omitempty"`
 	// Allocator is default or expandable.
 	Allocator string `json:"allocator,omitempty"`

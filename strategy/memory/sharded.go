@@ -55,6 +55,9 @@ func (s states) on(n parameterCounts, p RankPlan) states {
 func (s *states) fsdp(n parameterCounts, p RankPlan) {
 	ranks, compute := float64(p.DataParallel), width(p.Compute)
 	s.gather = compute * (3*n.block + n.outside)
+	if p.KeepGathered {
+		s.gather = compute * n.all
+	}
 	s.ready, s.bucket = compute*n.outside, compute*2*n.block
 	s.weights, s.gradients, s.held, s.optimizer, s.step = s.weights/ranks, s.gradients/ranks, s.held/ranks, s.optimizer/ranks, s.step/ranks
 	s.sharded = true
