@@ -115,6 +115,7 @@ func TestTrainerSettingsDecideWhereverTheyAre(t *testing.T) {
 		{"axolotl", bare(nil, map[string][]byte{"a.yaml": []byte("fsdp_config:\n  activation_checkpointing: true\n")}, "a.yaml"), "full", "fsdp"},
 		{"hf-trainer-code", recipes.Command{Argv: []string{"train.py"}, Code: code("fsdp")}, "", "fsdp"},
 		{"hf-trainer", bare(nil, nil, "--fsdp", "no_shard"), "none", "none"},
+		{"hf-trainer", bare(nil, map[string][]byte{"a.json": []byte(`{"fsdp": "full_shard", "fsdp_config": {"activation_checkpointing": true}}`)}, "a.json"), "full", "fsdp"},
 	} {
 		i := slices.IndexFunc(ofRule(t, "trainer-launch"), func(r recipes.Recipe) bool { return r.Name == test.recipe })
 		r := ofRule(t, "trainer-launch")[i]

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -128,6 +129,10 @@ func (d *Draft) Argument(name string) (string, bool) {
 	word, found, err := d.args.get([]string{name})
 	if !found || err != nil || word == nil {
 		return "", false
+	}
+	if table, is := word.(map[string]any); is { // of a file of arguments: as JSON that the command could have
+		text, err := json.Marshal(table)
+		return string(text), err == nil
 	}
 	return fmt.Sprint(word), true
 }
