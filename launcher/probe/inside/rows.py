@@ -190,10 +190,10 @@ class Batch:
             if size and not self.rows and any(t.dim() > dim and t.shape[dim] == size for t in found):
                 self.dim, self.rows = dim, size
         if not self.rows and found:
-            def fits(t):
-                return sum(t.shape[0] in other.shape[:2] for other in found), t.numel()
-
-            self.rows = max(found, key=fits).shape[0]
+            largest = max(found, key=lambda t: t.numel())
+            # Tokens or labels have the rows first; a hidden state beside them may be larger, and has them second.
+            named = [t.shape[0] for t in found if not t.is_floating_point() and t.shape[0] in largest.shape[:2]]
+            self.rows = max(named, default=largest.shape[0])
 
     def take(self, value, rows, depth=0):
         """Return those rows of a batch: a list of them, or a slice."""
