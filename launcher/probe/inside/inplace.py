@@ -748,6 +748,27 @@ def refuse(phase, why, tried=()):
     repeats.refused(phase, why, tried)
 
 
+def unanswered(value, trace):
+    """Report why an error that ends the process was not answered, where no pass of the guarded module was under way."""
+    guard, error = state.get("guard"), ranout.reason(value)
+    root = guard.root() if guard is not None else None
+    if root is None or error is None or "in_place_refused" in process.told:
+        return
+    frames = ranout.frames_of(trace)
+    called = [frame.f_locals.get("self") for frame in reversed(frames) if frame.f_code.co_name == "_call_impl"]
+    if root in called:
+        return
+    phase, name = ranout.instant(frames), type(root).__name__
+    if called:
+        phase, where = "forward", "%s, which is not a part of %s" % (type(called[0]).__name__, name)
+    elif phase == "backward":
+        where = "a backward pass that does not follow from %s alone" % name
+    else:
+        where = "the job's own code"
+    if phase != "optimizer":
+        repeats.refused(phase or "unknown", "memory ran out in %s: only passes of %s, the model that was called first, are done again" % (where, name))
+
+
 def unlooked(error):
     """Return why a call cannot be repeated that could not be looked at."""
     if not ranout.is_one(error):

@@ -101,9 +101,10 @@ def measured(value, trace):
     """Reports what was measured of the process's memory, where that ran out."""
     try:
         if "torch" in sys.modules and sys.version_info >= (3, 8):
-            from . import memory
+            from . import inplace, memory
 
             memory.last(value, trace)
+            inplace.unanswered(value, trace)
     except Exception:
         pass
 
