@@ -64,7 +64,7 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	}
 	evidence.Started = time.Now()
 	return l.Starter.Start(ctx, Launch{
-		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Checkpoint: next.Checkpoint, InPlace: inPlace, Confirm: l.Job.Unproven(next.Plan) || l.Job.Redivides(next.Plan), Closely: strategy.RecordAllAllocations(state.History),
+		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Checkpoint: next.Checkpoint, InPlace: inPlace, Outside: l.Job.Untouched(state.History), Confirm: l.Job.Unproven(next.Plan) || l.Job.Redivides(next.Plan), Closely: strategy.RecordAllAllocations(state.History),
 	})
 }
 

@@ -65,7 +65,13 @@ func (e *effect) lostScale() string {
 	if why := e.evidence.Follows(e.history); why != "" {
 		return "the job would train on other samples, since " + why
 	}
-	if seen.Scale != strategy.ScaleWrong || !e.job.Redivides(e.plan) {
+	if !e.job.Redivides(e.plan) {
+		return ""
+	}
+	if why := e.evidence.Refused()[strategy.MicroBatchSize]; why != "" {
+		return "the job would train otherwise, since " + why
+	}
+	if seen.Scale != strategy.ScaleWrong {
 		return ""
 	}
 	return "the gradients would not have the scale that they had: " + seen.Reason
@@ -75,12 +81,12 @@ func (e *effect) lostScale() string {
 // that does not report then may not have the change.
 func (e *effect) inProcess() bool { return e.job.Unproven(e.plan) || e.evidence.AppliedBatch() }
 
-// padded returns a notice, once, if padding, or samples that depend on each other, appear in an attempt:
-// without them its plan would be exact.
+// padded returns a notice, once, if padding, samples that depend on each other, or other changes between two
+// optimizer steps appear in an attempt: without them its plan would be exact.
 func (e *effect) padded() (notice string) {
 	seen := e.evidence.Loss()
 	before, _ := e.job.Training(e.plan, e.history)
-	if e.average || seen.Uniform != "no" && seen.Rows != "no" || before != strategy.Exact {
+	if e.average || seen.Uniform != "no" && seen.Rows != "no" && seen.ModelRows != "no" && seen.Differs == "" || before != strategy.Exact {
 		return ""
 	}
 	now := strategy.Attempt{Plan: e.plan, Loss: seen, Observed: e.evidence.Observed(e.job)}

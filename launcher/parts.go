@@ -94,6 +94,8 @@ type Launch struct {
 	Closely bool
 	// InPlace are the remedies that processes may take in the step that runs out of memory; nil: none.
 	InPlace *strategy.InPlaceOrders
+	// Outside are the changes that the job itself made with its own batch; nil: not known.
+	Outside *strategy.Outside
 	// Meeting is the ranks' rendezvous.
 	Meeting Meeting
 }

@@ -122,7 +122,7 @@ func (s *situation) look(history []Attempt) {
 	s.learned, s.inside = s.job.learn(history)
 	s.job = s.job.seeing(last.World)
 	s.plan = s.learned.With(s.job.base(last))
-	if lossSeen(s.all).Scale == ScaleWrong {
+	if undividable(s.all) != "" {
 		s.job.restoreBatch(s.plan)
 	}
 }

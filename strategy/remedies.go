@@ -31,8 +31,8 @@ func (s *situation) cannot(k Knob) string {
 		return r.Absent
 	case s.doubts[k] != "":
 		return s.doubts[k]
-	case k == MicroBatchSize && lossSeen(s.all).Scale == ScaleWrong:
-		return lossSeen(s.all).wrong()
+	case k == MicroBatchSize && undividable(s.all) != "":
+		return undividable(s.all)
 	case r.By == ByHook && s.unturnable(k) != "":
 		return s.unturnable(k)
 	case s.unconfirmed(k) != "":

@@ -132,9 +132,7 @@ func decideAgain(s *situation) Decision {
 		d.Changed = s.last.Plan.Changed(d.Next)
 	}
 	why := strings.TrimPrefix(s.lost(), "; ")
-	if seen := lossSeen(s.all); why == "" && seen.Scale == ScaleWrong {
-		why = seen.wrong()
-	}
+	why = cmp.Or(why, undividable(s.all))
 	if u := s.last.Unstarted; u != nil {
 		why = "could not be started: " + u.Reason
 	}

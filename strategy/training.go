@@ -66,10 +66,17 @@ type LossSeen struct {
 	// Uniform is "yes" if all batches had one shape and no padding, else "no".
 	Uniform string `json:"uniform,omitempty"`
 	Reason  string `json:"reason,omitempty"` // how the process found out, as the end of a sentence
-	// Rows is "yes" if each sample's part of the loss depends on that sample alone, else "no" or
-	// "unknown" with the reason.
+	// Rows is "yes" if each sample's part of the loss depends on that sample's outputs alone, else "no" or
+	// "unknown" with the reason: the graph of the loss shows it.
 	Rows       string `json:"rows,omitempty"`
 	RowsReason string `json:"rows_reason,omitempty"`
+	// ModelRows is the same of the model's forward: a process that ran out of memory is asked for it.
+	ModelRows       string `json:"model_rows,omitempty"`
+	ModelRowsReason string `json:"model_rows_reason,omitempty"`
+	// Outside are the changes that the job itself makes; nil: not observed. Differs is how they differ from
+	// those of the attempt with the job's own batch.
+	Outside *Outside `json:"outside,omitempty"`
+	Differs string   `json:"differs,omitempty"`
 	// Numbers are numbers of the training that its batch should not change: "weight_decay of
 	// AdamW", "a number in train.py:40".
 	Numbers map[string]float64 `json:"numbers,omitempty"`
@@ -77,6 +84,27 @@ type LossSeen struct {
 	// the loader's micro batch; 0: not known.
 	Samples int64 `json:"samples,omitempty"`
 	Batch   int64 `json:"batch,omitempty"`
+}
+
+// Outside counts what a job changes outside of the optimizer's step and the model's forward: the intervals
+// between these in which parameters, buffers or the optimizer's numbers changed, in so many optimizer steps.
+type Outside struct {
+	Steps      int `json:"steps"`
+	Parameters int `json:"parameters,omitempty"`
+	Buffers    int `json:"buffers,omitempty"`
+	Numbers    int `json:"numbers,omitempty"`
+}
+
+// Untouched is the latest report of Outside from an attempt with the job's own batch; nil for none.
+func (j Job) Untouched(history []Attempt) *Outside {
+	for i := len(history) - 1; i >= 0; i-- {
+		a := &history[i]
+		own := func(k Knob) bool { v, set := a.Plan[k]; return !set || v == j.Written[k] }
+		if o := a.Loss.Outside; o != nil && o.Steps > 0 && own(MicroBatchSize) && own(GradientAccumulationSteps) {
+			return o
+		}
+	}
+	return nil
 }
 
 // follows returns why the number of samples follows from the micro batch, by two reports: with half the batch
@@ -119,9 +147,14 @@ func (l LossSeen) with(other LossSeen) LossSeen {
 	if l.Uniform == "" || other.Uniform == "no" {
 		l.Uniform = cmp.Or(other.Uniform, l.Uniform)
 	}
-	if known := []string{"", "unknown", "yes", "no"}; slices.Index(known, other.Rows) > slices.Index(known, l.Rows) {
+	known := []string{"", "unknown", "yes", "no"}
+	if slices.Index(known, other.Rows) > slices.Index(known, l.Rows) {
 		l.Rows, l.RowsReason = other.Rows, other.RowsReason
 	}
+	if slices.Index(known, other.ModelRows) > slices.Index(known, l.ModelRows) {
+		l.ModelRows, l.ModelRowsReason = other.ModelRows, other.ModelRowsReason
+	}
+	l.Outside, l.Differs = cmp.Or(l.Outside, other.Outside), cmp.Or(l.Differs, other.Differs)
 	for _, name := range slices.Sorted(maps.Keys(other.Numbers)) {
 		was, known := l.Numbers[name]
 		if apart := math.Abs(other.Numbers[name] - was); l.Rows != "no" && known && apart > 1e-6*math.Abs(was) {
@@ -161,16 +194,25 @@ func (e *Evidence) Follows(history []Attempt) string {
 func lossSeen(history []Attempt) LossSeen {
 	var seen LossSeen
 	for i := range history { // attempts are large
-		if l := &history[i].Loss; l.Scale != "" || l.Weighted || l.Uniform != "" || l.Reason != "" || l.Rows != "" || l.Numbers != nil || l.Samples > 0 {
+		if l := &history[i].Loss; l.Scale != "" || l.Weighted || l.Uniform != "" || l.Reason != "" || l.Rows != "" || l.ModelRows != "" || l.Differs != "" || l.Numbers != nil || l.Samples > 0 {
 			seen = seen.with(*l)
 		}
 	}
 	return seen
 }
 
-// wrong returns why accumulation is not offered.
-func (l LossSeen) wrong() string {
-	return cmp.Or(l.Reason, "the gradients do not keep their scale with another accumulation")
+// undividable returns why no accumulation keeps the training; empty if some may. A loss that selects among the
+// samples of a micro batch is refused by the process, as a knob that it cannot change.
+func undividable(history []Attempt) string {
+	for i := range history { // attempts are large
+		if why := history[i].Refused[MicroBatchSize]; why != "" {
+			return why
+		}
+	}
+	if seen := lossSeen(history); seen.Scale == ScaleWrong {
+		return cmp.Or(seen.Reason, "the gradients do not keep their scale with another accumulation")
+	}
+	return ""
 }
 
 // Training is the effect of a plan on the training, by the evidence of all attempts of the run,
@@ -255,19 +297,25 @@ func (j Job) divided(history []Attempt) (class Training, reason string) {
 	if j.Loss.Reason != "" {
 		proof = j.Loss.Reason + "; "
 	}
-	switch {
-	case seen.Scale == ScaleWrong:
-		return Changed, seen.wrong()
+	switch why := undividable(history); {
+	case why != "":
+		return Changed, why
 	case j.Loss.Class != Exact:
 		return Average, cmp.Or(j.Loss.Reason, "nothing proves that the loss is a mean that is divided by the accumulation")
 	case len(history) == 0:
 		return Exact, proof + "to be confirmed by the process"
+	case seen.Differs != "":
+		return Average, seen.Differs
 	case seen.Rows == "no":
 		return Average, cmp.Or(seen.RowsReason, "the samples of a batch depend on each other")
+	case seen.ModelRows == "no":
+		return Average, cmp.Or(seen.ModelRowsReason, "the samples of a batch depend on each other")
 	case seen.Scale != ScaleKept:
 		return Average, proof + "the process has not confirmed it"
 	case j.Loss.Own && seen.Rows != "yes":
-		return Average, "the process has not shown that samples do not depend on each other: " + cmp.Or(seen.RowsReason, "no loss was seen")
+		return Average, unshown + cmp.Or(seen.RowsReason, "no loss was seen")
+	case j.Loss.Own && seen.ModelRows != "yes":
+		return Average, unshown + cmp.Or(seen.ModelRowsReason, "the model was not asked")
 	case j.Loss.Weighted || seen.Weighted || seen.Uniform == "yes":
 		return Exact, proof + "confirmed by the process"
 	case seen.Uniform == "no":
@@ -275,5 +323,7 @@ func (j Job) divided(history []Attempt) (class Training, reason string) {
 	}
 	return Average, "no process has reported whether the batches are padded"
 }
+
+const unshown = "the process has not shown that samples do not depend on each other: "
 
 const padded = "the batches are padded and the mean is taken per micro batch"

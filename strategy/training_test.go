@@ -22,10 +22,10 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 	unproven := func(j *Job) { j.Loss = Loss{} }
 	own := func(j *Job) { j.Loss.Own = true }
 	with := func(rows, reason string, numbers map[string]float64) LossSeen {
-		return LossSeen{Scale: ScaleKept, Uniform: "yes", Rows: rows, RowsReason: reason, Numbers: numbers}
+		return LossSeen{Scale: ScaleKept, Uniform: "yes", Rows: rows, RowsReason: reason, ModelRows: "yes", Numbers: numbers}
 	}
 	samples := func(n, batch int64) LossSeen {
-		return LossSeen{Scale: ScaleKept, Uniform: "yes", Rows: "yes", Samples: n, Batch: batch}
+		return LossSeen{Scale: ScaleKept, Uniform: "yes", Rows: "yes", ModelRows: "yes", Samples: n, Batch: batch}
 	}
 	for _, test := range []struct {
 		name    string
@@ -53,6 +53,10 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 		{"wrong in one attempt of two", smaller, nil, []LossSeen{{Scale: ScaleWrong, Reason: "num_items_in_batch is ignored"}, kept}, Changed, "num_items_in_batch is ignored"},
 		{"samples depend on each other in the second attempt", smaller, nil, []LossSeen{with("yes", "", nil), with("no", "sort mixes the samples", nil)}, Average, "sort mixes the samples"},
 		{"own source, samples independent", smaller, own, []LossSeen{with("unknown", "one row", nil), with("yes", "", nil)}, Exact, "confirmed by the process"},
+		{"the model computes rows from others", smaller, nil, []LossSeen{{Scale: ScaleKept, Uniform: "yes", Rows: "yes", ModelRows: "no", ModelRowsReason: "Net has BatchNorm1d"}}, Average, "Net has BatchNorm1d"},
+		{"the model was not asked", smaller, own, []LossSeen{{Scale: ScaleKept, Uniform: "yes", Rows: "yes"}}, Average, "the model was not asked"},
+		{"the loss is known of one attempt, the model of another", smaller, own, []LossSeen{{ModelRows: "yes", Rows: "unknown"}, {Scale: ScaleKept, Uniform: "yes", Rows: "yes"}}, Exact, "confirmed by the process"},
+		{"something else changes between two steps", smaller, own, []LossSeen{with("yes", "", nil), {Differs: "the job changes parameters"}}, Average, "the job changes parameters"},
 		{"own source, not known", smaller, own, []LossSeen{with("unknown", "the model is compiled", nil)}, Average, "depend on each other: the model is compiled"},
 		{"a framework's loss, not known", smaller, nil, []LossSeen{with("unknown", "the model is compiled", nil)}, Exact, "confirmed by the process"},
 		{"a number follows from the batch", smaller, own, []LossSeen{with("yes", "", map[string]float64{"decay": .32}), with("yes", "", map[string]float64{"decay": .16})}, Average, "decay is 0.16, and was 0.32"},
@@ -109,6 +113,45 @@ func TestWrongScaleBarsAccumulation(t *testing.T) {
 		}
 	}
 	t.Errorf("micro-batch is not skipped with the process's reason: %+v", d.Skipped)
+}
+
+// A loss that selects among the samples of a micro batch bars every accumulation, also where the attempt that
+// shows it already has another one.
+func TestSelectingLossBarsAccumulation(t *testing.T) {
+	why := "topk selects among the samples of a micro batch, in the loss of train.py:9"
+	refused := map[Knob]string{MicroBatchSize: why, GradientAccumulationSteps: why}
+	j := meanLoss()
+	j.Knobs = map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}}
+	four := j.Written.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"})
+	p := Policy{Mode: Predict, MaxAttempts: 20, Numerics: MixedPrecision}
+	for name, history := range map[string][]Attempt{
+		"before a change": {{Plan: j.Written, Diagnosis: oom("backward"), Refused: refused}},
+		"after a change":  {{Plan: j.Written, Diagnosis: oom("forward")}, {N: 1, Plan: four, Rung: RungMicroBatch, Halted: true, Refused: refused}},
+	} {
+		d := Decide(p, j, history, Inventory{Accelerator: "cuda"})
+		skipped := slices.ContainsFunc(d.Skipped, func(s Skip) bool { return s.Rung == RungMicroBatch && s.Reason == why })
+		if d.Relaunch || !skipped {
+			t.Errorf("%s: %v, %s, skipped %+v", name, d.Next, d.Reason, d.Skipped)
+		}
+		if class, reason := j.Training(four, history); class != Changed || reason != why {
+			t.Errorf("%s: %s, %s", name, class, reason)
+		}
+	}
+}
+
+// The changes that the untouched job makes are those of the latest attempt with its own batch.
+func TestUntouchedChanges(t *testing.T) {
+	j := meanLoss()
+	seen := func(steps int) LossSeen { return LossSeen{Outside: &Outside{Steps: steps, Parameters: steps}} }
+	own, changed := j.Written, j.Written.With(Plan{MicroBatchSize: "4"})
+	for want, history := range map[int][]Attempt{
+		0: {{Plan: own}, {Plan: changed, Loss: seen(9)}},
+		5: {{Plan: own, Loss: seen(3)}, {Plan: own.With(Plan{ActivationCheckpointing: "full"}), Loss: seen(5)}, {Plan: changed, Loss: seen(9)}},
+	} {
+		if got := j.Untouched(history); got == nil && want != 0 || got != nil && got.Steps != want {
+			t.Errorf("%+v, want %d steps", got, want)
+		}
+	}
 }
 
 func TestRelaunchNamesAverageChanges(t *testing.T) {

@@ -111,7 +111,7 @@ func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
 		return c.Knob == strategy.MicroBatchSize || c.Knob == strategy.GradientAccumulationSteps
 	}
 	return probe.Orders{
-		Script: n.opts.Script, Module: n.opts.Module, Hooks: true, Turn: l.Command.Turn, Calls: l.Command.Calls, InPlace: l.InPlace,
+		Script: n.opts.Script, Module: n.opts.Module, Hooks: true, Turn: l.Command.Turn, Calls: l.Command.Calls, InPlace: l.InPlace, Changes: l.Outside,
 		Batch: l.Confirm || slices.ContainsFunc(l.Command.Calls, batch), Ranks: a.meeting.World,
 		Record: n.record(l), Stalls: n.opts.stacks(), Questions: n.opts.Questions.Seconds(),
 	}

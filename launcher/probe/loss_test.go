@@ -28,8 +28,9 @@ func withTransformers(t *testing.T, test func(t *testing.T, python string), modu
 	}
 }
 
-// Before the first forward a Trainer's process says whether its loss keeps its scale with
-// another accumulation, which the gradients of the same rows confirm. It leaves no trace.
+// A Trainer's process whose training step failed says whether its loss keeps its scale with another
+// accumulation, which the gradients of the same rows confirm. The question leaves no trace, and a step that
+// does not fail is called once.
 func TestTransformersLossScale(t *testing.T) {
 	type job struct {
 		Job     string
@@ -37,6 +38,7 @@ func TestTransformersLossScale(t *testing.T) {
 		Loss    strategy.LossSeen
 		Divided strategy.LossScale // what was said with 4 micro batches
 		Left    string
+		Same    bool // the question has changed nothing
 	}
 	withTransformers(t, func(t *testing.T, path string) {
 		r := newTrial(t)
@@ -68,6 +70,8 @@ func TestTransformersLossScale(t *testing.T) {
 				t.Errorf("%s: said %+v, but the gradients are %.2g apart", j.Job, j.Loss, j.Apart)
 			case kept && j.Apart <= 1e-5 && j.Loss.Rows == "no":
 				t.Errorf("%s: samples are said to depend on each other: %s", j.Job, j.Loss.RowsReason)
+			case !j.Same:
+				t.Errorf("%s: the question has changed the model or the random numbers", j.Job)
 			case j.Left != without[i].Left:
 				t.Errorf("%s: left %s, without the probe %s", j.Job, j.Left, without[i].Left)
 			}
@@ -111,7 +115,8 @@ func TestLoopLossScale(t *testing.T) {
 	}
 }
 
-// Batches of one shape without padding are reported as such, and others as soon as one is seen.
+// Batches of one shape without padding are reported as such, and others as soon as one is seen. The contents of
+// masks and labels are read only where gpurun has changed the batch.
 func TestUniformBatches(t *testing.T) {
 	needs(t)
 	for kind, want := range map[string]string{
@@ -120,16 +125,59 @@ func TestUniformBatches(t *testing.T) {
 		"words, zeros": "the batches are padded (the loss ignores labels of 0)", "words, masked": "the batches are padded (attention_mask)",
 		"words, masked later": "the batches are padded (attention_mask)", "words, lengths": "batches are of several shapes: 0 4×6, then 4×7",
 	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			r := newTrial(t)
-			r.orders.Script = testdata(t, "loop_loss.py")
-			r.warmed(t, r.orders.Script, kind, "1", "8")
-			said, _ := r.told(t)
-			if said == nil || said.Loss == nil || want == "yes" != (said.Loss.Uniform == "yes") || want != "yes" && (said.Loss.Uniform != "no" || said.Loss.Reason != want) {
-				t.Errorf("told %+v, want %s", said.Loss, want)
-			}
-		})
+		for _, changed := range []bool{false, true} {
+			t.Run(fmt.Sprint(kind, changed), func(t *testing.T) {
+				t.Parallel()
+				want := want
+				if strings.HasPrefix(kind, "words") && !changed && !strings.HasPrefix(want, "batches are of several shapes") {
+					want = "" // only the contents show it
+				}
+				r := newTrial(t)
+				r.orders = Orders{Script: testdata(t, "loop_loss.py"), Batch: changed}
+				cmd := r.job(t, needs(t), r.orders.Script, kind, "1", "8")
+				if err := r.installed.Go(); err != nil {
+					t.Fatal(err)
+				}
+				if out, errs, code := testenv.Warmed(t, cmd); code != 0 {
+					t.Fatalf("exit code %d:\n%s%s", code, out, errs)
+				}
+				said, _ := r.told(t)
+				if said == nil || said.Loss == nil {
+					t.Fatal("the process reports no loss")
+				}
+				uniform := map[string]string{"yes": "yes", "": ""}
+				got, known := uniform[want]
+				if !known {
+					got = "no"
+				}
+				if said.Loss.Uniform != got || got == "no" && said.Loss.Reason != want {
+					t.Errorf("told %+v, want %s", said.Loss, want)
+				}
+			})
+		}
+	}
+}
+
+// A process that ends can say whether its latest batch is padded, which it does not read before.
+func TestPaddingIsAskedAtTheEnd(t *testing.T) {
+	needs(t)
+	folder, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newTrial(t)
+	r.bare = true
+	for line := range strings.Lines(r.warmed(t, testdata(t, "padding.py"), folder)) {
+		var got struct {
+			Batch, Want   string
+			Before, After strategy.LossSeen
+		}
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if got.Before.Uniform != "" || got.After.Uniform != got.Want {
+			t.Errorf("%s: %+v, then %+v, want %s", got.Batch, got.Before, got.After, got.Want)
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ type Orders struct {
 	// waits before its first optimizer step until Installed.Go is called.
 	Batch bool `json:"batch"`
 	Ranks int  `json:"ranks"`
+	// Changes are those that the job itself made with its own batch; nil: not known.
+	Changes *strategy.Outside `json:"changes,omitempty"`
 	// Record selects the allocations on GPUs that are recorded with their stacks, for a
 	// snapshot when memory runs out. Where it is empty, there is no snapshot.
 	Record Recording `json:"record,omitempty"`

@@ -93,20 +93,28 @@ func reasons(of map[strategy.Knob]string) map[strategy.Knob]string {
 // mostSamples bounds the samples of a data set: the product of two such numbers is an int64.
 const mostSamples = 1 << 31
 
+var answers = []string{"yes", "no", "unknown"}
+
 // keepKnown keeps the words of a loss that are known.
 func keepKnown(l *strategy.LossSeen) {
 	if l == nil {
 		return
 	}
-	l.Reason, l.RowsReason = cut(l.Reason), cut(l.RowsReason)
+	l.Reason, l.RowsReason, l.ModelRowsReason, l.Differs = cut(l.Reason), cut(l.RowsReason), cut(l.ModelRowsReason), cut(l.Differs)
 	if l.Scale != strategy.ScaleKept && l.Scale != strategy.ScaleWrong {
 		l.Scale = ""
 	}
 	if l.Uniform != "yes" && l.Uniform != "no" {
 		l.Uniform = ""
 	}
-	if l.Rows != "yes" && l.Rows != "no" && l.Rows != "unknown" {
+	if !slices.Contains(answers, l.Rows) {
 		l.Rows, l.RowsReason = "", ""
+	}
+	if !slices.Contains(answers, l.ModelRows) {
+		l.ModelRows, l.ModelRowsReason = "", ""
+	}
+	if o := l.Outside; o != nil && min(o.Steps, o.Parameters, o.Buffers, o.Numbers) < 0 {
+		l.Outside = nil
 	}
 	if l.Samples < 0 || l.Batch < 0 || l.Samples > mostSamples || l.Batch > mostSamples {
 		l.Samples, l.Batch = 0, 0

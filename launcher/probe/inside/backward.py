@@ -1,9 +1,12 @@
-# What the job's loop backpropagates in its first optimizer step: whether the mean over a
-# micro batch was divided by the number of micro batches. The nodes of the graph above the loss
-# function show the divisor. Where that is not certain, nothing is reported.
+# What the job's loop backpropagates in its first optimizer steps: whether the mean over a micro
+# batch was divided by the number of micro batches, and whether each sample's part of the loss is
+# computed from that sample alone (lossgraph.py). The nodes of the graph show both: nothing is computed.
+# Where the scale is not certain, nothing is reported.
 import math
+import os
+import sys
 
-from . import batches as batches_part, huggingface, imports, loss, losscalls, memory, process, samples
+from . import batches as batches_part, huggingface, imports, loss, losscalls, lossgraph, memory, microbatches, process, rootcalls
 
 
 MEAN, SUM = 1, 2  # PyTorch's numbers of reductions
@@ -11,8 +14,9 @@ ROWS = 3  # a sum over what has an entry for each sample, such as a loss without
 SAME = ("ToCopyBackward", "CloneBackward", "AliasBackward", "ViewBackward", "SqueezeBackward", "NegBackward")
 DEPTH = 200  # nodes between the loss and its functions
 MOST = 4096  # passes before a step
+READS = 8  # passes whose graph is read
 
-state: dict = {"passes": []}
+state: dict = {"passes": [], "reads": 0, "first": None}
 
 
 def arm(torch):
@@ -22,7 +26,6 @@ def arm(torch):
     def backward(self, *args, **kwargs):
         see(self, args, kwargs)
         plain(self, *args, **kwargs)
-        samples.after()
 
     mine = imports.like(plain, backward)
     torch.Tensor.backward = mine
@@ -39,23 +42,89 @@ def leave():
 def see(tensor, args, kwargs):
     if not process.here():
         return
-    if len(state["passes"]) == MOST:  # what steps is no optimizer of PyTorch
+    if len(state["passes"]) == MOST or capturing():  # what steps is no optimizer of PyTorch
         leave()
         return
     memory.passes()
     strange = bool(args or kwargs) and (len(args) != 1 or args[0] is not None)
-    samples.backward(tensor, strange)
+    microbatches.backward()
     found = Pass(tensor, strange)
     state["passes"].append(found)
-    for value, target in found.ignoring:
-        batches = batches_part.state.get("batches")
-        if batches is not None:
+    batches = batches_part.state.get("batches")
+    if batches is not None:
+        for value, target in found.ignoring:
             batches.ignores(value, target)
     found.ignoring = []
+    if state["reads"] < READS:
+        state["reads"] += 1
+        samples(found)
+    found.node = None
     if len(state["passes"]) == 1:
         losscalls.computed()
     if len(state["passes"]) == 1 and found.factor == 1 and found.divided and found.reduction == MEAN:
         say("kept", "the loss is a mean that is divided by the accumulation, which is 1")
+
+
+def capturing():
+    """Return whether a CUDA graph is being recorded: what is read from the device would end it."""
+    torch = sys.modules["torch"]
+    return rootcalls.state.get("compiling", bool)() or torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def samples(found):
+    """Reports whether each sample's part of the loss is computed from that sample alone."""
+    how: tuple = ((), ())
+    word, why = "unknown", "a backward pass was given more than the loss"
+    if found.node is not None and not found.strange:
+        word, why, how = lossgraph.read(found.node, microbatches.state["rows"], microbatches.given())
+    if state["first"] is None:
+        state["first"] = how
+        hook = hooked(microbatches.state["module"]())
+        word, why = ("no", hook) if hook and word != "refused" else (word, why)
+        loss.numbers({"number %d in the loss (%s)" % (i + 1, name): value for i, (name, value) in enumerate(how[1])})
+    if word == "yes" and found.computed:
+        word, why = "unknown", "the loss is divided by a tensor that may differ from one micro batch to the next"
+    if word == "yes" and len(state["passes"]) > 1 and not huggingface.trainers:
+        word, why = alike(state["passes"][-2].how, how)
+    found.how = how
+    if word == "refused":
+        why = "%s, in the loss of %s" % (why, place())
+        process.note("refused", {"micro_batch_size": why, "gradient_accumulation_steps": why})
+        word = "no"
+    loss.rows(word, why)
+
+
+def alike(before, now):
+    """Compares two micro batches of a step."""
+    if before[0] != now[0]:
+        return "no", "the micro batches of a step compute their losses in several ways"
+    if before[1] != now[1]:
+        return "no", "a number in the loss is another in each micro batch"
+    return "yes", ""
+
+
+def hooked(root):
+    """Return which hook may change the gradients of each micro batch, "" for none."""
+    why = "a hook may change the gradients of each micro batch (%s)"
+    for name, p in root.named_parameters():
+        if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
+            return why % name
+    for m in root.modules():
+        if m._backward_hooks or getattr(m, "_backward_pre_hooks", None):
+            return why % type(m).__name__
+    return ""
+
+
+def place():
+    """Return file and line of the job's own code that runs now."""
+    skipped = os.path.dirname(sys.modules["torch"].__file__) + os.sep, os.path.dirname(place.__code__.co_filename) + os.sep, "<"
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(skipped):
+            return "%s:%d" % (os.path.basename(name), frame.f_lineno)
+        frame = frame.f_back
+    return "the job"
 
 
 def step(calls, each, optimizers):
@@ -80,7 +149,7 @@ def step(calls, each, optimizers):
         say("wrong", "the loss is a mean over a micro batch, and is not divided by their number")
     elif one.reduction == SUM and whole and (n > 1 or one.divided):
         say("wrong", "the loss is a sum over the samples, and is divided by the accumulation")
-    elif one.reduction in (SUM, ROWS) and abs(one.factor * n * samples.state["rows"] - 1) < 1e-6:
+    elif one.reduction in (SUM, ROWS) and abs(one.factor * n * microbatches.state["rows"] - 1) < 1e-6:
         say("kept", "the loss is a sum over the samples, divided by the samples of a step")
     elif one.reduction == SUM and one.factor == 1 and not one.scaled:
         say("kept", "the loss is a sum over the samples")
@@ -91,6 +160,11 @@ def step(calls, each, optimizers):
 def say(word, reason):
     if not huggingface.trainers:
         loss.scale(word, reason)
+
+
+def question():
+    """Return what asks the process that ends about its batches, None where nothing is open."""
+    return batches_part.question()
 
 
 def withdraw():
@@ -106,9 +180,21 @@ class Pass:
 
     def __init__(self, tensor, strange):
         self.factor, self.divided, self.scaled, self.strange, self.ignoring = 1.0, False, False, strange or tensor.numel() != 1, []
-        self.left = DEPTH
-        node = tensor.grad_fn
-        while node is not None:
+        self.left, self.computed, self.how = DEPTH, False, ((), ())
+        self.node, self.reduction = None, None
+        try:
+            self.read(tensor)
+        except lossgraph.Hooked:
+            self.node = None
+
+    def read(self, tensor):
+        self.node = self.outer(tensor.grad_fn)
+        kinds = set() if self.node is None else self.kinds(self.node)
+        self.reduction = kinds.pop() if len(kinds) == 1 else None
+
+    def outer(self, node):
+        """Follows the numbers that the whole loss is multiplied by, and returns the node below them."""
+        while node is not None and not lossgraph.marked(node, 0):
             value = scalar(node)
             if value is None:
                 if not node.name().startswith(SAME):
@@ -117,9 +203,9 @@ class Pass:
                 self.scaled = True
             else:
                 self.factor, self.divided = self.factor * value, True
+                self.computed = self.computed or lossgraph.number(lossgraph.saved(node, "other")) is None
             node = node.next_functions[0][0]
-        kinds = set() if node is None else self.kinds(node)
-        self.reduction = kinds.pop() if len(kinds) == 1 else None
+        return node
 
     def kinds(self, node, divided=False):
         """Return the reductions of the loss functions that a sum is made of; {None} where one
@@ -130,18 +216,18 @@ class Pass:
         if self.left < 0:
             return {None}
         if hasattr(node, "_saved_reduction"):
-            ignored, target = getattr(node, "_saved_ignore_index", None), getattr(node, "_saved_target", None)
+            ignored, target = lossgraph.saved(node, "ignore_index"), lossgraph.saved(node, "target")
             if ignored is not None and target is not None:
-                self.ignoring.append((signed(ignored), target))
+                self.ignoring.append((lossgraph.signed(ignored), target))
             return {MEAN if divided and node._saved_reduction == SUM else node._saved_reduction if node._saved_reduction in (MEAN, SUM) else None}
         if name.startswith("MeanBackward"):
             return {MEAN}
         if name.startswith("SumBackward0"):
             sizes = getattr(node, "_saved_self_sym_sizes", None) or getattr(node, "_saved_self_sizes", ())
-            rows = samples.state["rows"]
+            rows = microbatches.state["rows"]
             return {None if not rows or not sizes or sizes[0] != rows else MEAN if divided else ROWS}
         if scalar(node) is not None or name.startswith(SAME):
-            divided = divided or abs((scalar(node) or 0) * samples.state["rows"] - 1) < 1e-6
+            divided = divided or abs((scalar(node) or 0) * microbatches.state["rows"] - 1) < 1e-6
             return self.kinds(node.next_functions[0][0], divided)
         if name.startswith(("AddBackward", "SubBackward", "RsubBackward")):
             found = set()
@@ -156,7 +242,7 @@ def scalar(node):
     name, children = node.name(), [child for child, _ in node.next_functions]
     if not name.startswith(("DivBackward", "MulBackward")) or not children or children[0] is None or any(children[1:]):
         return None
-    other = getattr(node, "_saved_other", None)
+    other = lossgraph.saved(node, "other")
     if other is None or hasattr(other, "dim") and other.dim() != 0:
         return None
     value = float(other)
@@ -167,10 +253,5 @@ def scalar(node):
 
 def is_scale(node, value):
     """Return whether a number is that of a GradScaler: a power of two, on the device."""
-    device = getattr(getattr(node, "_saved_other", None), "device", None)
+    device = getattr(lossgraph.saved(node, "other"), "device", None)
     return device is not None and device.type != "cpu" and value >= 1 and math.log2(value).is_integer()
-
-
-def signed(value):
-    """PyTorch gives the number of an ignored label without its sign."""
-    return value - (1 << 64) if value >= 1 << 63 else value

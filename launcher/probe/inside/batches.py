@@ -1,11 +1,12 @@
 # Whether all batches had one shape and no padding: then a smaller micro batch weighs every
-# sample as the whole batch did. Shapes are compared at each call of the root; what is in
-# masks and labels is checked where they come from a DataLoader in host memory, and on a
-# device in the first steps only, since it would have to be waited for. Once it is "no",
-# nothing is looked at any more.
+# sample as the whole batch did. Shapes are compared at each call of the root. What is in masks and
+# labels is read only where gpurun has changed the batch, or by question() once the process ends: in
+# host memory, and on a device in the first steps, since it would have to be waited for. Once it is
+# "no", nothing is looked at any more.
 import os
 import sys
 import time
+import weakref
 
 from . import imports, loss, process, rootcalls
 
@@ -26,6 +27,8 @@ class Batches:
         self.torch, self.enabled, self.root = torch, torch.is_grad_enabled, None
         self.drawn, self.shapes, self.counted, self.calls, self.ignored, self.rows = [], {}, {}, 0, {-100}, 0
         self.due, self.pid = 0.0, os.getpid()
+        self.reads = bool(process.orders().get("batch"))
+        self.latest, self.ignoring = [], []  # weakly: of the latest batch what may be padded, and what the loss ignores of it
 
     def begin(self, args, kwargs):
         root = self.root()
@@ -33,7 +36,7 @@ class Batches:
             del self.drawn[:]
             return
         self.calls += 1
-        if self.calls > LOOKS and not self.drawn and self.same(args, kwargs):
+        if self.calls > LOOKS and not self.drawn and self.reads and self.same(args, kwargs):
             return
         guarded(self, args, kwargs)
 
@@ -57,19 +60,24 @@ class Batches:
         given: dict = dict(enumerate(args))
         given.update((str(k), v) for k, v in kwargs.items())
         why = self.unlike(given, "", self.shapes, 0)
-        for name, tensor in leaves(given, "", 0):
-            if why:
-                break
-            if self.calls == 1 and tensor.dim() > 1:
-                self.rows = self.rows or len(tensor)
-            if self.calls <= LOOKS or tensor.device.type == "cpu":
-                why = self.padded(name, tensor)
-        drawn, self.drawn = self.drawn, []
-        for name, tensor in drawn:
-            why = why or self.padded(name, tensor)
+        found, drawn, self.drawn = leaves(given, "", 0), self.drawn, []
+        if self.calls == 1:
+            self.rows = next((len(tensor) for _, tensor in found if tensor.dim() > 1), 0)
         if why:
             self.no(why)
-        elif self.calls == 1:
+        elif self.reads:
+            self.read([(name, t) for name, t in found if self.calls <= LOOKS or t.device.type == "cpu"] + drawn)
+        else:
+            self.latest = [(name, weakref.ref(t)) for name, t in found + drawn]
+            if self.calls == 1 and not any(map(can_be_padded, found + drawn)):
+                loss.say(uniform="yes")
+
+    def read(self, found):
+        """Reads what may be padded."""
+        why = next((why for why in (self.padded(name, tensor) for name, tensor in found) if why), "")
+        if why:
+            self.no(why)
+        elif self.calls == 1 or not self.reads:
             loss.say(uniform="yes")
 
     def unlike(self, value, name, known, depth):
@@ -97,7 +105,7 @@ class Batches:
     def padded(self, name, tensor):
         """Return whether some rows of a mask or of labels count more than others."""
         torch, last = self.torch, str(name).rpartition(".")[2]
-        if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > LARGE or tensor.dim() < 2:
+        if not can_be_padded((name, tensor)) or tensor.numel() > LARGE:
             return ""
         if "mask" in last:
             if tensor.dim() == 2 and not bool(tensor.all()):
@@ -123,8 +131,12 @@ class Batches:
     def ignores(self, value, target):
         """Notes labels that the loss ignores, in the first steps."""
         self.ignored.add(value)
-        if target.numel() > LARGE:
-            return
+        if not self.reads:
+            self.ignoring = [(value, weakref.ref(target))]
+        elif target.numel() <= LARGE:
+            self.ignores_of(value, target)
+
+    def ignores_of(self, value, target):
         rows = self.rows if self.rows and target.numel() % self.rows == 0 else 1
         ignored = (target == value).reshape(rows, -1).sum(1)
         why = self.counts(("target", value), ignored)
@@ -133,10 +145,28 @@ class Batches:
         if why:
             self.no(why)
 
+    def ask(self):
+        """Reads the latest batch, as far as it is still there."""
+        found = [(name, ref()) for name, ref in self.latest]
+        ignoring = [(value, ref()) for value, ref in self.ignoring]
+        if any(t is None for _, t in found):
+            return
+        for value, target in ignoring:
+            if target is not None and target.numel() <= LARGE and "batches" in state:
+                self.ignores_of(value, target)
+        if "batches" in state:
+            self.read(found)
+
     def no(self, why):
         """Ends the observation: what was seen stays true."""
         leave()
         loss.no(why)
+
+
+def can_be_padded(named):
+    """Return whether a tensor may be a mask, or labels."""
+    tensor = named[1]
+    return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dim() > 1
 
 
 def size(shape):
@@ -167,17 +197,23 @@ def guarded(batches, args, kwargs):
 
 def first(root, args, kwargs):
     """Begins with the root's first call, and gives the listener."""
-    import weakref
-
     batches = state["batches"] = Batches(sys.modules["torch"])
     batches.root = weakref.ref(root)
     batches.begin(args, kwargs)
     return batches
 
 
+def question():
+    """Return what asks the process that ends whether its latest batch is padded, None where that is known."""
+    batches = state.get("batches")
+    if batches is None or batches.reads or loss.known().get("uniform"):
+        return None
+    return batches.ask
+
+
 def follow():
     """Keeps masks and labels that DataLoaders give until the next call of the root."""
-    if "batches" not in state:
+    if "batches" not in state or not state["batches"].reads:
         return
     kind = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
     plain = kind.__next__

@@ -109,25 +109,26 @@ def trainer(kind):
         withhold(self)
         pass_gradients(self)
         remember(self)
-        scale(kind)
+        follow(kind)
         return train(self, *args, **kwargs)
 
     kind.__init__, kind.train = __init__, again
 
 
 @process.guarded
-def scale(kind):
-    """Measures the scale of the loss before the first training step."""
+def follow(kind):
+    """Notes what the latest training step was called with: a process that runs out of memory in it is asked."""
     plain = kind.training_step
     if hasattr(plain, "gpurun") or not process.here():
         return
+    noted, forgotten = process.guarded(trainerloss.note), trainerloss.forget
 
     @functools.wraps(plain)
     def training_step(self, model, inputs, *args, **kwargs):
-        kind.training_step = plain
-        items = args[0] if args else kwargs.get("num_items_in_batch")
-        trainerloss.before(self, plain, model, inputs, items)
-        return plain(self, model, inputs, *args, **kwargs)
+        noted(self, plain, model, inputs, args[0] if args else kwargs.get("num_items_in_batch"))
+        found = plain(self, model, inputs, *args, **kwargs)
+        forgotten()
+        return found
 
     training_step.__dict__["gpurun"] = True
     kind.training_step = training_step

@@ -2,7 +2,7 @@
 import sys
 import weakref
 
-from . import imports, loss, process, samples
+from . import imports, loss, microbatches, process
 
 hook: dict = {"drawn": [], "open": None}
 
@@ -21,10 +21,9 @@ def arm(torch):
         return it
 
     def __next__(self):
-        samples.drawing()
         batch = drawn(self)
         draw(self)
-        samples.drawn(batch)
+        microbatches.drawn(batch)
         return batch
 
     Loader.__iter__, Iter.__next__ = like(opened, __iter__), like(drawn, __next__)

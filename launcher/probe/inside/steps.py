@@ -9,7 +9,7 @@ import time
 import types
 import weakref
 
-from . import backward, batches, calls, cycles as cycles_part, ends, forwards, gate, imports, loaders, losscalls, memory, optimizerstep, pace, precision, pressure, process, rank, root as root_part, rootcalls, samples, snapshot, switches, words
+from . import backward, batches, calls, changes, cycles as cycles_part, ends, forwards, gate, imports, loaders, losscalls, memory, microbatches, optimizerstep, pace, precision, pressure, process, rank, root as root_part, rootcalls, snapshot, switches, words
 
 
 # Those of the job itself, where a framework knows them: a function that gives the number
@@ -123,8 +123,9 @@ def first(root, compiled, args, kwargs):
     renew()
     name([o for o in optimizers() if trains(o, root)])
     cycles = cycles_part.cycles
-    if not compiled and rootcalls.listen(root, cycles, memory.hooks, batches.first(root, args, kwargs), samples.first(root, args, kwargs)):
+    if not compiled and rootcalls.listen(root, cycles, memory.hooks, batches.first(root, args, kwargs), microbatches.first(root, args, kwargs), changes.first(root, args, kwargs)):
         cycles.start(root)
+        changes.tell(optimizers())
         process.guarded(backward.arm)(sys.modules["torch"])
 
 
@@ -184,6 +185,7 @@ def before(optimizer, args, kwargs):
     another one then."""
     if handles["compiling"]():
         return None
+    changes.before(optimizer)
     if "over" not in clock or memory.armed():
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if callable(closure):
@@ -224,7 +226,7 @@ def opens(optimizer):
     """Handles one of the first steps: the report on the job's batches becomes known."""
     process.trains()
     cycles = cycles_part.cycles
-    each = process.guarded(samples.step)() or []
+    each = process.guarded(microbatches.step)() or []
     process.guarded(backward.step)(cycles.calls, each, len(cycles.optimizers | {id(optimizer)}))
     cycles.step(optimizer)
     if "first" not in clock:
@@ -234,7 +236,7 @@ def opens(optimizer):
         clock["over"] = True
         loaders.disarm()
         backward.leave()
-        process.guarded(samples.leave)()
+        process.guarded(microbatches.leave)()
         process.guarded(batches.follow)()
         pace.arm(memory.state.get("memory"))
 
@@ -280,8 +282,9 @@ def after(optimizer, args, kwargs):
     if handles["compiling"]() or os.getpid() != clock["pid"]:
         return
     memory.after(optimizer)
+    changes.after(optimizer)
     # Not before: while PyTorch goes through its hooks, none of them can be removed.
-    if "over" in clock and "pre" in handles and not memory.armed():
+    if "over" in clock and "pre" in handles and not memory.armed() and not changes.active():
         handles.pop("pre").remove()
     try:
         key = id(optimizer)
@@ -353,6 +356,7 @@ def held():
 def end():
     """Reports the last step at the end of the program."""
     memory.end()
+    changes.end()
     try:
         if os.getpid() == clock["pid"] and clock["n"]:
             clock["phase"] = "train"

@@ -1,9 +1,10 @@
-# How transformers' Trainer scales its loss with another accumulation. Its own training_step
-# is run before the first forward, with two rows of the batch and without gradients, and what
-# it would pass to the backward pass is compared: with more micro batches, with twice the
-# items, and with each row twice. Nothing of that is left behind.
+# How transformers' Trainer scales its loss with another accumulation, asked of a process that ran out
+# of memory and ends: its own training_step is run with two rows of the latest batch and without
+# gradients, and what it would pass to the backward pass is compared: with more micro batches, with
+# twice the items, and with each row twice. Nothing of that is left behind.
 import contextlib
 import sys
+import weakref
 
 from . import exclusions, loss, model as model_part, places, process, recompute
 
@@ -12,8 +13,33 @@ ROWS = 2  # losses that compare samples are 0 with one
 MORE = 3  # times as many micro batches, of twice the items: 2 and 3 tell which counts
 
 
-def before(trainer, step, model, inputs, items):
-    """Runs before a Trainer's first training step. A failure leaves the scale unknown."""
+state: dict = {"latest": None}
+
+
+def note(trainer, step, model, inputs, items):
+    """Keeps what the latest training_step was called with, and no copy of it."""
+    state["latest"] = weakref.ref(trainer), step, weakref.ref(model), inputs, items
+
+
+def forget():
+    """Lets the latest batch go once its step has ended."""
+    state["latest"] = None
+
+
+def question():
+    """Return what asks the process that ends how its loss is scaled, None where that is known or there is no
+    Trainer. It reports by loss.scale."""
+    latest = state["latest"]
+    if latest is None or loss.known().get("scale"):
+        return None
+    trainer, model = latest[0](), latest[2]()
+    if trainer is None or model is None:
+        return None
+    return lambda: answer(trainer, latest[1], model, latest[3], latest[4])
+
+
+def answer(trainer, step, model, inputs, items):
+    """Asks. A failure leaves the scale unknown."""
     try:
         why = unfit(trainer, model)
         loss.scale(*(("", why) if why else ask(trainer, step, model, inputs, items)))

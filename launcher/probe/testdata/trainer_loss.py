@@ -131,7 +131,7 @@ def rows(name):
     return found
 
 
-def step(name, model, batch, accumulation):
+def step(name, model, batch, accumulation, backward=None):
     make, kind, given, options = JOBS[name]
     args = t.TrainingArguments if kind is not t.Seq2SeqTrainer else t.Seq2SeqTrainingArguments
     torch.manual_seed(3)
@@ -139,6 +139,8 @@ def step(name, model, batch, accumulation):
         "out", per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=1, learning_rate=1.0, lr_scheduler_type="constant",
         optim="sgd", max_grad_norm=0.0, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True, logging_strategy="no", **options)
     trainer = kind(model, args, train_dataset=rows(name), **given)
+    if backward is not None:
+        trainer.accelerator.backward = backward
     trainer.train()
     return trainer
 
@@ -150,17 +152,48 @@ def told():
         return json.load(f).get("loss", {})
 
 
-for name in JOBS:
+class Failure(Exception):
+    pass
+
+
+def ask(name, model, batch, accumulation):
+    """Ends a training step as out of memory would, and asks then."""
+    def backward(*args, **kwargs):
+        raise Failure
+
+    if not os.path.exists(sys.argv[1]):
+        return True
+    try:
+        step(name, model, batch, accumulation, backward)
+    except Failure:
+        before = left(model)
+        cells = [c.cell_contents for c in t.Trainer.training_step.__closure__ or ()]
+        question = next((c.__globals__["question"] for c in cells if getattr(c, "__name__", "") == "forget"), None)
+        if question is None:  # without the hook
+            return True
+        question.__globals__["loss"].say(scale="", reason="", weighted="")
+        question()()
+        return before == left(model)
+
+
+def left(model):
+    states = [(k, v.double().sum().item()) for k, v in model.state_dict().items()]
+    return repr((states, getattr(model, "calls", 0), getattr(model, "words", 0), torch.get_rng_state().sum().item()))
+
+
+for name in sys.argv[2:] or JOBS:
     torch.manual_seed(1)
     model = JOBS[name][0]()
     start = [p.detach().clone() for p in model.parameters()]
     apart = copy.deepcopy(model)
     step(name, apart, 2, 4)
+    asked = copy.deepcopy(model)
+    same = ask(name, asked, 2, 4)
     divided = told().get("scale")
     trainer = step(name, model, 8, 1)
     moved = [[q.detach() - p for p, q in zip(start, m.parameters())] for m in (model, apart)]
     whole = sum(float(d.pow(2).sum()) for d in moved[0]) ** 0.5
-    found = {"job": name, "apart": sum(float((a - b).pow(2).sum()) for a, b in zip(*moved)) ** 0.5 / whole, "loss": told(), "divided": divided, "left": ""}
+    found = {"job": name, "apart": sum(float((a - b).pow(2).sum()) for a, b in zip(*moved)) ** 0.5 / whole, "loss": told(), "divided": divided, "left": "", "same": same}
     if hasattr(model, "draws"):
         found["left"] = repr((model.calls, model.words, model.norm.num_batches_tracked.item(), getattr(trainer, "seen", 0), trainer.label_names, model.draws))
     print(json.dumps(found))
