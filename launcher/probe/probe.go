@@ -45,9 +45,10 @@
 //	loss.py trainerloss.py backward.py batches.py
 //	                  whether the loss keeps its scale with another accumulation, and
 //	                  whether all batches have one shape and no padding
-//	samples.py rows.py tape.py replay.py between.py
-//	                  whether samples depend on each other in the model and in the loss,
-//	                  and whether all micro batches of a step are computed alike
+//	microbatches.py lossgraph.py
+//	                  whether samples depend on each other in the loss, by its graph
+//	rows.py           whether they do in the model
+//	changes.py        what the job changes beside its optimizer
 //	steps.py gate.py  optimizer steps; where ranks wait for each other
 //	pace.py           a rank's own share of a step, where there are several ranks
 //	huggingface.py lightning.py deepspeed.py words.py
