@@ -22,7 +22,8 @@ func TestProcessReportIsReadWhole(t *testing.T) {
 		"told_by": {"micro_batch_size": "Trainer"}, "refused": {"attention": "no"}, "applied": {"activation_checkpointing": ["none", "full"], "micro_batch_size": ["", 8]}, "failed": {"precision": "x"},
 		"model": {"class": "Net", "parameters": 3, "trainable": 2, "bytes": {"float32": 12}, "blocks": [{"path": "h", "class": "B", "count": 4}], "switch": "gradient_checkpointing_enable", "compiled": true},
 		"waiting": true, "total_steps": 9, "problems": ["steps: KeyError"], "loss": {"scale": "wrong", "uniform": "no", "reason": "num_items_in_batch is ignored",
-		"rows": "no", "rows_reason": "sort mixes the samples", "numbers": {"lr of SGD": 0.1}}}`
+		"rows": "no", "rows_reason": "sort mixes the samples", "model_rows": "yes", "differs": "parameters change",
+		"outside": {"steps": 9, "numbers": 2}, "numbers": {"lr of SGD": 0.1}}}`
 	said, problems, ok := parseSaid([]byte(text))
 	want := strategy.ProcessReport{
 		PID: 7, World: 2, Settings: strategy.Plan{"micro_batch_size": "16", "pin_memory": "true", "precision": "bf16", "optimizer": "adamw"},
@@ -32,7 +33,7 @@ func TestProcessReportIsReadWhole(t *testing.T) {
 			Class: "Net", Parameters: 3, Trainable: 2, Bytes: map[string]int64{"float32": 12}, Switch: "gradient_checkpointing_enable", Compiled: true,
 			Blocks: []strategy.Blocks{{Path: "h", Class: "B", Count: 4}},
 		},
-		Waiting: true, TotalSteps: 9, Loss: &strategy.LossSeen{Scale: strategy.ScaleWrong, Uniform: "no", Reason: "num_items_in_batch is ignored", Rows: "no", RowsReason: "sort mixes the samples", Numbers: map[string]float64{"lr of SGD": 0.1}},
+		Waiting: true, TotalSteps: 9, Loss: &strategy.LossSeen{Scale: strategy.ScaleWrong, Uniform: "no", Reason: "num_items_in_batch is ignored", Rows: "no", RowsReason: "sort mixes the samples", ModelRows: "yes", Differs: "parameters change", Outside: &strategy.Outside{Steps: 9, Numbers: 2}, Numbers: map[string]float64{"lr of SGD": 0.1}},
 	}
 	if diff := cmp.Diff(want, said); diff != "" || !ok || len(problems) != 1 {
 		t.Errorf("%v, %q: %s", ok, problems, diff)
