@@ -23,6 +23,9 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 	if words := r.Decision.Training.Words(""); words != "" {
 		p.Printf("  training: %s\n", words)
 	}
+	if why := r.Evidence.Loss().Differs; why != "" {
+		p.Printf("  this attempt's training: %s\n", strategy.Average.Words(why))
+	}
 	p.diagnosed(r)
 	for _, line := range filled(r.Diagnosis, &r.Evidence).Words() {
 		p.Printf("  %s\n", line)
