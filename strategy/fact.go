@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -54,6 +55,20 @@ func (f Fact) Reporter() string {
 		return "gpurun's hook"
 	}
 	return f.Source
+}
+
+// WithText returns the fact with the job's own text in it changed, such as by masking its secrets.
+func (f Fact) WithText(change func(string) string) Fact {
+	if f.Finding == nil {
+		return f
+	}
+	finding := *f.Finding
+	finding.Text, finding.Traceback = change(finding.Text), slices.Clone(finding.Traceback)
+	for i, line := range finding.Traceback {
+		finding.Traceback[i] = change(line)
+	}
+	f.Finding = &finding
+	return f
 }
 
 // An Exit is the end of one rank's process.

@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"launcher/output":      {"launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/gpu":         {"strategy", "strategy/cause", "launcher/procfs"},
 	"launcher/host":        {"strategy", "strategy/cause", "launcher/procfs"},
-	"launcher/probe":       {"launcher/private", "launcher/procfs", "strategy", "strategy/memory", "strategy/cause"},
+	"launcher/probe":       {"launcher/mask", "launcher/private", "launcher/procfs", "strategy", "strategy/memory", "strategy/cause"},
 	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext"},
 	"launcher/fits":        {"launcher/background", "launcher/private", "strategy", "strategy/memory"},
 	"launcher/lazy":        {}, // which each room but strategy may import

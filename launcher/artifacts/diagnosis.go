@@ -139,11 +139,13 @@ func whereOf(f strategy.Fact, several bool) string {
 	return fmt.Sprintf("rank %d, %s, ", f.Rank, f.Reporter())
 }
 
+// shapes masks secrets by their names and their form: the job's command is not known.
+var shapes *mask.Masker
+
 // WriteTo writes the diagnosis for people: a paragraph, then the lines that prove it, without
 // secrets, and with control characters escaped.
 func (r FileDiagnosis) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
-	var shapes *mask.Masker // the job's own secrets are not known here
 	b.WriteString(shapes.Sprintf("%s: %s\n", r.File, strings.Join(r.paragraph(), "; ")))
 	for _, line := range r.earlier() {
 		b.WriteString(shapes.Sprintf("  %s\n", line))

@@ -168,7 +168,7 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 			facts[i].Time = at
 		}
 	}
-	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Finding: &raised})
+	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Finding: &raised}.WithText(shapes.Output))
 	return facts, files + 1, nil
 }
 

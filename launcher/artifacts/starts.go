@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -67,7 +66,6 @@ func (r FileDiagnosis) earlier() []string {
 // WriteRules writes the rules by which the diagnosis was made, and the signs of the starts.
 func (r FileDiagnosis) WriteRules(w io.Writer) error {
 	var b strings.Builder
-	var shapes *mask.Masker
 	for _, s := range r.Starts {
 		if s.Sign != "" {
 			b.WriteString(shapes.Sprintf("  start at line %d, by %s: %s\n", s.Line, s.Sign, terminal.Cut(s.text, widestLine)))

@@ -106,7 +106,7 @@ func (r *streamReader) found(f cause.Finding) {
 	if from.writer != "" {
 		source = from.writer
 	}
-	r.evidence.Add(strategy.Fact{Rank: rank, Time: from.at, Source: source, Finding: &f})
+	r.evidence.Add(strategy.Fact{Rank: rank, Time: from.at, Source: source, Finding: &f}.WithText(shapes.Output))
 }
 
 // read reads text to its end.

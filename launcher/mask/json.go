@@ -52,7 +52,12 @@ func (w *jsonMasker) space() byte {
 
 // value copies the value of a name.
 func (w *jsonMasker) value(name string) {
-	switch w.space() {
+	first := w.space()
+	if name != "" && strings.IndexByte(`"tfn`, first) < 0 && Certain(name) { // true, false and null are switches
+		w.whole()
+		return
+	}
+	switch first {
 	case '{':
 		w.copyTo(w.at + 1)
 		for w.space() != '}' {
@@ -74,6 +79,15 @@ func (w *jsonMasker) value(name string) {
 		}
 		w.copyTo(end)
 	}
+}
+
+// whole masks a whole value, a number or several values.
+func (w *jsonMasker) whole() {
+	var value json.RawMessage
+	decoder := json.NewDecoder(bytes.NewReader(w.text[w.at:]))
+	_ = decoder.Decode(&value) // the document is valid
+	w.out.WriteString(`"` + Mask + `"`)
+	w.at += int(decoder.InputOffset())
 }
 
 // array copies an array; strings in it that follow each other are one command.

@@ -82,6 +82,17 @@ func longest(a, b string) int {
 // write them.
 func (m *Masker) Text(text string) string { return maskText(m.known(text), prose, ignore) }
 
+// Output masks the job's own text, in which a value after a colon may have several words.
+func (m *Masker) Output(text string) string { return maskText(m.known(text), output, ignore) }
+
+// Values returns the learned secrets, for the hook in the ranks' processes.
+func (m *Masker) Values() []string {
+	if m == nil {
+		return nil
+	}
+	return m.values
+}
+
 // Config masks lines of configuration files and diffs of them, where a value may
 // reach to the end of the line, or over several.
 func (m *Masker) Config(text string) string { return maskConfig(m.known(text)) }

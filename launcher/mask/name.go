@@ -29,11 +29,14 @@ var (
 // Secret reports whether a name is that of a secret, and the value is none of the things that
 // such names also have: a number, a truth value, a path, a word of a vocabulary.
 func Secret(name, value string) bool {
-	if !containsAny(strings.ToLower(name), lastWords) {
+	if !containsAny(strings.ToLower(name), certainHints) && !containsAny(strings.ToLower(name), lastWords) {
 		return false
 	}
 	words := wordsOf(name)
-	if len(words) == 0 {
+	switch {
+	case Certain(name):
+		return !isHarmless(value)
+	case len(words) == 0:
 		return false
 	}
 	last, before := words[len(words)-1], ""

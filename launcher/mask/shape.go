@@ -13,41 +13,52 @@ import (
 // one, the whole match.
 type secretShape struct {
 	hints   []string // in small letters: a text without one of them has none of these
+	text    string   // of the pattern
 	pattern func() *regexp.Regexp
+}
+
+func shape(text string, hints ...string) secretShape {
+	return secretShape{hints, text, lazy.Regexp(text)}
 }
 
 // shapes are by the documentation of the services that issue such secrets.
 var shapes = []secretShape{
-	{[]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"}, lazy.Regexp(`\bgh[pousr]_[A-Za-z0-9]{16,}`)},
-	{[]string{"github_pat_"}, lazy.Regexp(`\bgithub_pat_[A-Za-z0-9_]{16,}`)},
-	{[]string{"glpat-"}, lazy.Regexp(`\bglpat-[A-Za-z0-9_\-]{16,}`)},
-	{[]string{"sk-"}, lazy.Regexp(`\bsk-(?:[a-z0-9]{2,8}-)*[A-Za-z0-9_]{16,}[\w\-]*`)}, // OpenAI, Anthropic
-	{[]string{"sk_live_", "sk_test_"}, lazy.Regexp(`\bsk_(?:live|test)_[A-Za-z0-9]{16,}`)},
-	{[]string{"akia", "asia"}, lazy.Regexp(`\b(?:AKIA|ASIA)[0-9A-Z]{12,}`)}, // AWS
-	{[]string{"xox"}, lazy.Regexp(`\bxox[a-z]-[A-Za-z0-9\-]{8,}`)},          // Slack
-	{[]string{"aiza"}, lazy.Regexp(`\bAIza[0-9A-Za-z_\-]{30,}`)},            // Google
-	{[]string{"ya29."}, lazy.Regexp(`\bya29\.[0-9A-Za-z_\-]{16,}`)},
-	{[]string{"nvapi-"}, lazy.Regexp(`\bnvapi-[A-Za-z0-9_\-]{16,}`)},
-	{[]string{"npm_", "r8_", "gsk_", "dckr_pat_"}, lazy.Regexp(`\b(?:npm|r8|gsk|dckr_pat)_[A-Za-z0-9_\-]{20,}`)}, // npm, Replicate, Groq, Docker
-	{[]string{"pypi-"}, lazy.Regexp(`\bpypi-[A-Za-z0-9_\-]{16,}`)},
-	{[]string{"api_org_"}, lazy.Regexp(`\bapi_org_[A-Za-z]{16,}`)}, // Hugging Face, of organisations
-	{[]string{"wandb_v1_"}, lazy.Regexp(`\bwandb_v1_[A-Za-z0-9_\-]{16,}`)},
-	{[]string{"eyj"}, lazy.Regexp(`\beyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+`)}, // JSON web tokens
-	{[]string{"bearer", "basic"}, lazy.Regexp(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/\-]{12,}=*)`)},
-	{[]string{"hooks.slack.com", "/api/webhooks/"}, lazy.Regexp(`(?i)https://[a-z0-9.\-]*(?:hooks\.slack\.com/services/|/api/webhooks/)([^\s"'?]+)`)},
-	{[]string{"sig=", "signature=", "security-token="}, lazy.Regexp(`(?i)[?&](?:sig|x-amz-signature|x-amz-security-token|x-goog-signature)=([^&\s"']+)`)},
-	{[]string{"private key-----"}, privateKey},
+	shape(`\bgh[pousr]_[A-Za-z0-9]{16,}`, "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+	shape(`\bgithub_pat_[A-Za-z0-9_]{16,}`, "github_pat_"),
+	shape(`\bglpat-[A-Za-z0-9_\-]{16,}`, "glpat-"),
+	shape(`\bsk-(?:[a-z0-9]{2,8}-)*[A-Za-z0-9_]{16,}[\w\-]*`, "sk-"), // OpenAI, Anthropic
+	shape(`\bsk_(?:live|test)_[A-Za-z0-9]{16,}`, "sk_live_", "sk_test_"),
+	shape(`\b(?:AKIA|ASIA)[0-9A-Z]{12,}`, "akia", "asia"), // AWS
+	shape(`\bxox[a-z]-[A-Za-z0-9\-]{8,}`, "xox"),          // Slack
+	shape(`\bAIza[0-9A-Za-z_\-]{30,}`, "aiza"),            // Google
+	shape(`\bya29\.[0-9A-Za-z_\-]{16,}`, "ya29."),
+	shape(`\bnvapi-[A-Za-z0-9_\-]{16,}`, "nvapi-"),
+	shape(`\b(?:npm|r8|gsk|dckr_pat)_[A-Za-z0-9_\-]{20,}`, "npm_", "r8_", "gsk_", "dckr_pat_"), // npm, Replicate, Groq, Docker
+	shape(`\bpypi-[A-Za-z0-9_\-]{16,}`, "pypi-"),
+	shape(`\bapi_org_[A-Za-z]{16,}`, "api_org_"), // Hugging Face, of organisations
+	shape(`\bwandb_v1_[A-Za-z0-9_\-]{16,}`, "wandb_v1_"),
+	shape(`\beyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+`, "eyj"), // JSON web tokens
+	shape(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/\-]{12,}=*)`, "bearer", "basic"),
+	shape(`(?i)https://[a-z0-9.\-]*(?:hooks\.slack\.com/services/|/api/webhooks/)([^\s"'?]+)`, "hooks.slack.com", "/api/webhooks/"),
+	shape(`(?i)[?&](?:sig|x-amz-signature|x-amz-security-token|x-goog-signature)=([^&\s"']+)`, "sig=", "signature=", "security-token="),
+	shape(privateKeyText, "private key-----"),
 }
 
 // privateKey is a key in the files of SSH and TLS, over many lines.
-var privateKey = lazy.Regexp(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|$)`)
+const privateKeyText = `(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|$)`
+
+var privateKey = lazy.Regexp(privateKeyText)
 
 // hugging is the shape of Hugging Face's tokens, which names of modules share.
-var hugging = lazy.Regexp(`\bhf_[A-Za-z0-9]{16,}`)
+const huggingText = `\bhf_[A-Za-z0-9]{16,}`
+
+var hugging = lazy.Regexp(huggingText)
 
 // userinfo is the part between an address's scheme and its host. A password may hold a slash,
 // which is invalid in an address, and typed nevertheless.
-var userinfo = lazy.Regexp(`\b[A-Za-z][A-Za-z0-9+.\-]*://(?:[^\s/"'<>|]*|[^\s/"'<>|@:]+:[^\s"'<>|]*)@`)
+const userinfoText = `\b[A-Za-z][A-Za-z0-9+.\-]*://(?:[^\s/"'<>|]*|[^\s/"'<>|@:]+:[^\s"'<>|]*)@`
+
+var userinfo = lazy.Regexp(userinfoText)
 
 // port is a host with a port and a path, which userinfo takes for a password.
 var port = lazy.Regexp(`^[^:/]+:[0-9]+/`)

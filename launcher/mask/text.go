@@ -11,7 +11,8 @@ import (
 type textKind int
 
 const (
-	prose  textKind = iota // sentences, output, source code, commands
+	prose  textKind = iota // sentences, source code, commands
+	output                 // the job's own text, a line or several
 	config                 // lines of a configuration file
 )
 
@@ -43,7 +44,7 @@ func maskText(text string, as textKind, found func(string)) string {
 			found(password)
 		}
 	}
-	text = maskShapes(text)
+	text = maskCertain(maskShapes(text), as, found)
 	if !strings.ContainsAny(text, "=:-") || !containsAny(strings.ToLower(text), lastWords) {
 		return text
 	}
@@ -111,9 +112,9 @@ func valueAfter(text string, start, end int, as textKind) (from, to int) {
 	switch {
 	case !Secret(name, bare):
 		return 0, 0
-	case as == prose && colon && isBare(rest) && isWord(firstWord(bare)): // invalid token: unexpected end
+	case as != config && colon && isBare(rest) && isWord(firstWord(bare)): // invalid token: unexpected end
 		return 0, 0
-	case as == prose && (isCode(bare, name) || strings.HasPrefix(value[length:], "(") || strings.HasPrefix(value[length:], "[")):
+	case as != config && (isCode(bare, name) || strings.HasPrefix(value[length:], "(") || strings.HasPrefix(value[length:], "[")):
 		return 0, 0
 	}
 	return from, from + length

@@ -20,7 +20,7 @@ func maskWords(argv []string, found func(string)) []string {
 	masked := make([]string, len(argv))
 	name := "" // of the option before
 	for i, word := range argv {
-		if name != "" && !isOption(word) && Secret(name, word) {
+		if name != "" && (!isOption(word) || Certain(name) && len(word) > 2 && !strings.HasPrefix(word, "--")) && Secret(name, word) {
 			found(word)
 			masked[i], name = Mask, ""
 			continue

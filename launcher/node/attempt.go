@@ -72,7 +72,8 @@ func (a *attempt) Facts() <-chan strategy.Fact { return a.facts }
 
 func (a *attempt) emit(f strategy.Fact) {
 	a.stored.note(&f)
-	a.facts <- f
+	// The job's own text is part of gpurun's sentences from here on.
+	a.facts <- f.WithText(a.node.opts.Output.Mask.Output)
 }
 
 // alarm passes on the state of the devices, and warns the user of other users' memory and of broken devices.

@@ -101,6 +101,7 @@ func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) 
 		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: err.Error()})
 		return none
 	}
+	installed.Hide(n.opts.Output.Mask.Values())
 	a.probe, n.probe = installed, installed
 	return installed.Variables
 }

@@ -71,6 +71,16 @@ type Installed struct {
 	dir    string // the attempt's folder
 	folder string // the hook's
 	names  string
+	// secrets are values that no file of the hook may have, as JSON.
+	secrets string
+}
+
+// Hide keeps secrets out of the hook's files.
+func (p *Installed) Hide(secrets []string) {
+	p.secrets = ""
+	if text, err := json.Marshal(secrets); err == nil && len(secrets) > 0 {
+		p.secrets = string(text)
+	}
 }
 
 // Go lets the ranks of orders with Batch begin with their first optimizer step. It may
@@ -98,6 +108,9 @@ func (p *Installed) Variables(rank int, env []string) map[string]string {
 	}
 	if p.names != "" {
 		variables[namesVariable] = p.names
+	}
+	if p.secrets != "" {
+		variables[secretsVariable] = p.secrets
 	}
 	return variables
 }

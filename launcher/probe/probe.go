@@ -71,6 +71,7 @@
 //	compared.py       recomputed blocks compared with their first run
 //	report.py         the end, and how a file is written
 //	ends.py           the exit code, where the kernel does not report it
+//	masked.py         no secret is in a file: the rules of package mask
 //
 // # What the hook promises
 //
@@ -124,18 +125,23 @@
 package probe
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
@@ -159,6 +165,8 @@ const (
 	fileVariable   = "GPURUN_PROBE_FILE"   // probe.json; without it the hook does nothing
 	namesVariable  = "GPURUN_PROBE_NAMES"  // variables whose values are reported with the end
 	ordersVariable = "GPURUN_PROBE_ORDERS" // the file of the orders
+	// secretsVariable is a list in JSON. It is no file, so that no secret is in the run directory.
+	secretsVariable = "GPURUN_PROBE_SECRETS"
 )
 
 // Install puts the hook into a new folder below the attempt's, whose name
@@ -229,15 +237,19 @@ func plantedFiles() ([]plantedFile, error) {
 	}
 	start.size = info.Size()
 	entries, err := hook.ReadDir("inside")
+	add := func(name string, size int64) {
+		parts.head += fmt.Sprintf("%q: (%d, %d), ", strings.TrimSuffix(name, ".py"), parts.size, size)
+		parts.texts = append(parts.texts, "inside/"+name)
+		parts.size += size
+	}
 	for _, entry := range entries {
 		info, failed := entry.Info()
 		if err = errors.Join(err, failed); err != nil {
 			return nil, err
 		}
-		parts.head += fmt.Sprintf("%q: (%d, %d), ", strings.TrimSuffix(entry.Name(), ".py"), parts.size, info.Size())
-		parts.texts = append(parts.texts, "inside/"+entry.Name())
-		parts.size += info.Size()
+		add(entry.Name(), info.Size())
 	}
+	add(path.Base(rulesPart), int64(len(rulesText())))
 	parts.head += "}\n"
 	parts.size += int64(len(parts.head))
 	return []plantedFile{start, parts}, err
@@ -250,13 +262,28 @@ func (f plantedFile) copyTo(to io.Writer) error {
 		if err != nil {
 			break
 		}
-		var text []byte
-		if text, err = hook.ReadFile(name); err == nil {
+		text := rulesText()
+		if name != rulesPart {
+			text, err = hook.ReadFile(name)
+		}
+		if err == nil {
 			_, err = to.Write(text)
 		}
 	}
 	return err
 }
+
+// rulesPart is the module with the rules of package mask.
+const rulesPart = "inside/rules.py"
+
+var rulesText = sync.OnceValue(func() []byte {
+	var text bytes.Buffer
+	text.WriteString("RULES = ")
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // Python 2 would not read it
+	_ = encoder.Encode(mask.Rules())
+	return text.Bytes()
+})
 
 // plantParts writes the Python files, or links those of an earlier folder, empty for none. Their compiled forms
 // are kept for all attempts and runs where that is safe.

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-NAMES = ("GPURUN_PROBE_FILE", "GPURUN_PROBE_NAMES", "GPURUN_PROBE_ORDERS", "GPURUN_PROBE_JOB")
+NAMES = ("GPURUN_PROBE_FILE", "GPURUN_PROBE_NAMES", "GPURUN_PROBE_ORDERS", "GPURUN_PROBE_JOB", "GPURUN_PROBE_SECRETS")
 PACKAGE = "gpurun-probe"  # no statement can import it
 
 
@@ -210,7 +210,7 @@ def main():
         return
     if sys.version_info >= (3, 8) and sys.dont_write_bytecode and not os.path.exists(globals().get("__cached__") or here):
         compiled(__spec__.loader)  # for the processes to come
-    role = "rank"
+    role, package.rank.start["secrets"] = "rank", told["GPURUN_PROBE_SECRETS"]
     try:
         followed = package.rank.note(path, "began")
         role = package.rank.role(told)

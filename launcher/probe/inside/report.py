@@ -198,10 +198,12 @@ def devices():
 
 
 def save(path, told):
-    """Writes a file atomically."""
+    """Writes a file atomically, without secrets."""
     import json
 
-    text = json.dumps(told).encode("ascii")
+    from . import masked
+
+    text = json.dumps(masked.copy(told)).encode("ascii")
     part = path + ".part"
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, rank.mode(path))
     try:
