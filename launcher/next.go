@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
@@ -15,10 +16,11 @@ import (
 // ContinueHint is the sentence that names the command that continues a run, by the scheduler of Began. A run of Slurm trains on the node where
 // gpurun resume is typed, so its job is to be requeued.
 func ContinueHint(scheduler, dir string) string {
+	resume := "gpurun resume " + commandline.PastePath(dir)
 	if id, slurm := strings.CutPrefix(scheduler, "slurm "); slurm {
-		return fmt.Sprintf("scontrol requeue %s continues the run; within a job, so does gpurun resume %s", id, dir)
+		return fmt.Sprintf("scontrol requeue %s continues the run; within a job, so does %s", id, resume)
 	}
-	return fmt.Sprintf("gpurun resume %s continues the run", dir)
+	return resume + " continues the run"
 }
 
 // An Adviser writes next steps in the words of the job, and checks them.

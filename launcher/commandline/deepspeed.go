@@ -139,7 +139,7 @@ func (inner *Inner) use(devices string) {
 
 // oneANodeOf returns how to start the launch with one gpurun per node.
 func oneANodeOf(l *RankLauncher, args []string, nodes int) string {
-	line := Quote(append([]string{"gpurun", l.Name()}, args...))
+	line := Paste(append([]string{"gpurun", l.Name()}, args...)...)
 	return fmt.Sprintf("deepspeed's own pdsh would start the ranks behind gpurun's back, so start gpurun once a node: "+
 		"srun --mpi=pmi2 --nodes=%d --ntasks-per-node=1 %s; or by ssh on each host, numbered from 0 as in the hostfile: GPURUN_NODE_RANK=0 %s", nodes, line, line)
 }

@@ -74,7 +74,7 @@ func (m *MisplacedCommand) locate(before, words, own []string) {
 		m.Line = Mpirun
 		return
 	}
-	put := func(at int) { m.Line = Quote(slices.Concat(before, words[:at], own, words[at:])) }
+	put := func(at int) { m.Line = Paste(slices.Concat(before, words[:at], own, words[at:])...) }
 	if m.Dashes {
 		if at := slices.Index(words, "--"); at >= 0 && at+1 < len(words) {
 			put(at + 1)
@@ -109,7 +109,7 @@ func (m *MisplacedCommand) locate(before, words, own []string) {
 		} else {
 			next[at+1] = own + next[at+1]
 		}
-		m.Line = Quote(slices.Concat(before, next))
+		m.Line = Paste(slices.Concat(before, next)...)
 	} else if len(read.Rest) > 0 {
 		m.Script = read.Rest[0]
 	}
@@ -118,7 +118,8 @@ func (m *MisplacedCommand) locate(before, words, own []string) {
 // skipped replaces an option that has no meaning here.
 const skipped = "gpurun-skipped"
 
-// Quote joins words to a line that a POSIX shell, and job.command, parse back into the same words.
+// Quote joins words to a line that a POSIX shell, and job.command, parse back into the same words. For a terminal there
+// is Paste.
 func Quote(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {

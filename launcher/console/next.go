@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/model"
@@ -32,7 +33,7 @@ func (p *People) ending(v launcher.Verdict) {
 	}
 	foot := []string{p.prefixed("logs: %s%s", filepath.Join(p.Dir, "attempt-*", "rank*"), p.otherNodes())}
 	if n := len(v.Attempts); n > 0 && v.Outcome == strategy.Exhausted && len(v.Attempts[n-1].Skipped) > 0 {
-		foot = append([]string{p.prefixed("gpurun explain %s shows the remedies that were not taken, and why", p.Dir)}, foot...)
+		foot = append([]string{p.prefixed("gpurun explain %s shows the remedies that were not taken, and why", commandline.PastePath(p.Dir))}, foot...)
 	}
 	if p.Report != "" {
 		foot = append(foot, p.prefixed("report: %s", p.Report))

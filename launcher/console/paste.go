@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/BurntSushi/toml"
 
@@ -137,11 +136,11 @@ func (p paste) commandHints() []string {
 func (p paste) line() string {
 	var line []string
 	for _, k := range slices.Sorted(maps.Keys(p.Env)) {
-		line = append(line, cmp.Or(p.EnvSources[k], shellLine(map[string]string{k: p.Env[k]}, nil)))
+		line = append(line, cmp.Or(p.EnvSources[k], k+"="+commandline.QuoteWord(p.Env[k])))
 	}
 	for i, w := range p.Words {
 		if source, written := p.Sources[i]; !written {
-			line = append(line, shellWord(w))
+			line = append(line, commandline.QuoteWord(w)) // job.command is no shell
 		} else if source != "" {
 			line = append(line, source)
 		}
@@ -153,37 +152,12 @@ func (p paste) line() string {
 func shellLine(env map[string]string, words []string) string {
 	var line []string
 	for _, k := range slices.Sorted(maps.Keys(env)) {
-		line = append(line, k+"="+shellWord(env[k]))
+		line = append(line, k+"="+commandline.PasteWord(env[k]))
 	}
 	for _, w := range words {
-		line = append(line, shellWord(w))
+		line = append(line, commandline.PasteWord(w))
 	}
 	return strings.Join(line, " ")
-}
-
-// shellWord quotes one word for every POSIX shell. A word with control characters stays on one
-// line of the terminal.
-func shellWord(w string) string {
-	if strings.ContainsFunc(w, unicode.IsControl) && !strings.HasSuffix(w, "\n") { // $() removes line breaks at the end
-		return `"$(printf '` + printfFormat(w) + `')"`
-	}
-	return commandline.QuoteWord(w)
-}
-
-// printfFormat escapes a text for printf(1) within single quotes.
-func printfFormat(text string) string {
-	var b strings.Builder
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '%':
-			b.WriteString("%%")
-		case c < ' ' || c >= 0x7f || c == '\'' || c == '\\':
-			fmt.Fprintf(&b, `\%03o`, c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
 }
 
 // tomlText writes a text, or an array of texts, in TOML.

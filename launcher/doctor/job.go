@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/python"
 )
@@ -23,7 +24,7 @@ func jobNamed(p *patient) string {
 
 // trainFile checks that the job of a train.toml can be started as written.
 func trainFile(_ context.Context, p *patient) Result {
-	more := "gpurun plan " + p.job.Path + " shows more"
+	more := "gpurun plan " + commandline.PastePath(p.job.Path) + " shows more"
 	if p.refused != nil {
 		return problem(cmp.Or(errext.Hint(p.refused), more), "%v", p.refused)
 	}

@@ -326,7 +326,7 @@ func onlyScript(dir string) (string, error) {
 func WriteNew(name, text string) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return errext.Errorf("gpurun init --dry-run prints what it would hold; gpurun plan "+name+" shows what it means", "%s is there already, and is not overwritten", name)
+		return errext.Errorf("gpurun init --dry-run prints what it would hold; gpurun plan "+commandline.PastePath(name)+" shows what it means", "%s is there already, and is not overwritten", name)
 	}
 	if err != nil {
 		return fmt.Errorf("write the job: %w", err)

@@ -189,7 +189,7 @@ func (w *NextWriter) path(path string) string {
 	if rel, err := filepath.Rel(w.From, path); err == nil && !strings.HasPrefix(rel, "..") {
 		path = rel
 	}
-	return commandline.QuoteWord(path)
+	return commandline.PastePath(path)
 }
 
 // The lines of a log that are shown before and after the failure.
@@ -246,12 +246,12 @@ func (w *NextWriter) gpurun(args []string) string {
 	if !w.shown(args) {
 		return ""
 	}
-	return commandline.Quote(append([]string{"gpurun"}, args...))
+	return commandline.Paste(append([]string{"gpurun"}, args...)...)
 }
 
 // resumed is the command that starts the job of the run again, in a new run, with an option for gpurun.
 func (w *NextWriter) resumed(option ...string) string {
-	return commandline.Quote(slices.Concat([]string{"gpurun", "resume", "--fresh"}, option)) + " " + w.path(w.Dir)
+	return commandline.Paste(slices.Concat([]string{"gpurun", "resume", "--fresh"}, option)...) + " " + w.path(w.Dir)
 }
 
 // again is the command that starts the job again.
@@ -402,7 +402,7 @@ func (w *NextWriter) resumedWith(p *Prepared, change model.Command, plan strateg
 	if proposal := p.Resolved.Job.origin.with(p.Resolved.Job.Argv, change.Argv); len(more) == 0 || !slices.Equal(proposal.Words, slices.Concat(p.Resolved.Job.origin.words, more)) || !w.shown(more) || !w.means(p, change, plan) {
 		return ""
 	}
-	return w.resumed() + " -- " + commandline.Quote(more)
+	return w.resumed() + " -- " + commandline.Paste(more...)
 }
 
 // withVariables puts variables in front of a command; empty if one of them is a secret.
@@ -411,7 +411,7 @@ func (w *NextWriter) withVariables(env map[string]string, command string) string
 		return ""
 	}
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(env))) {
-		command = name + "=" + commandline.QuoteWord(env[name]) + " " + command
+		command = name + "=" + commandline.PasteWord(env[name]) + " " + command
 	}
 	return command
 }

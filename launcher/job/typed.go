@@ -164,7 +164,7 @@ func misplaced(before, words, own, typed []string) error {
 	case m.Line != "":
 		hint = m.Line
 	case m.Script != "":
-		hint = "put gpurun into " + m.Script + ", in front of the command that trains, and type: " + commandline.Quote(typed)
+		hint = "put gpurun into " + m.Script + ", in front of the command that trains, and type: " + commandline.Paste(typed...)
 	case m.Batch:
 		hint = "put gpurun into the script, in front of the command that trains"
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/runs"
 	"github.com/gpurun/gpurun/strategy"
@@ -125,7 +126,7 @@ func ending(r RunStatus) string {
 		said += public.Sprintf("next: %s\n", hint)
 	}
 	if r.Outcome != strategy.Trained {
-		said += public.Sprintf("gpurun logs %s shows the rank's output, gpurun report %s why it failed\n", r.Dir, r.Dir)
+		said += public.Sprintf("gpurun logs %[1]s shows the rank's output, gpurun report %[1]s why it failed\n", commandline.PastePath(r.Dir))
 	}
 	return said
 }

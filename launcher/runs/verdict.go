@@ -98,7 +98,7 @@ func (r Entry) ContinueHint() string { return launcher.ContinueHint(r.Scheduler,
 // next is what to do with a run that has no verdict.
 func (r Entry) next() string {
 	if r.Outcome == Running {
-		return "gpurun status " + r.Path + " shows its progress"
+		return "gpurun status " + commandline.PastePath(r.Path) + " shows its progress"
 	}
 	return r.ContinueHint()
 }
@@ -138,15 +138,15 @@ func (r Entry) start(fresh bool, given func(option string) string) (journal.Comm
 	case len(options) > 0 && !fresh:
 		return journal.CommandLine{}, errext.Errorf("add --fresh to start the job again", "--%s goes with --fresh: a run keeps its policy", options[0])
 	case r.Locked:
-		return journal.CommandLine{}, errext.Errorf("gpurun logs -f "+r.Path+" follows its output", "the run %s still runs (host %s, pid %d)", r.short(), r.Host, r.PID)
+		return journal.CommandLine{}, errext.Errorf("gpurun logs -f "+commandline.PastePath(r.Path)+" follows its output", "the run %s still runs (host %s, pid %d)", r.short(), r.Host, r.PID)
 	case r.Outcome.Done() && !fresh:
-		return journal.CommandLine{}, errext.Errorf("gpurun resume --fresh "+r.Path+" starts its command again, in a new run", "the run %s is done: %s", r.short(), r.Outcome)
+		return journal.CommandLine{}, errext.Errorf("gpurun resume --fresh "+commandline.PastePath(r.Path)+" starts its command again, in a new run", "the run %s is done: %s", r.short(), r.Outcome)
 	case r.Broken != "":
 		return journal.CommandLine{}, errext.Errorf("start the job itself again, for a new run", "the run %s cannot be continued: %s", r.short(), r.Broken)
 	}
 	start, err := journal.ReadStart(r.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = errext.Errorf("start the same command again with --run-dir "+r.Path, "the command of the run %s was not recorded", r.short())
+		err = errext.Errorf("start the same command again with --run-dir "+commandline.PastePath(r.Path), "the command of the run %s was not recorded", r.short())
 	}
 	for _, name := range options {
 		start.Args = commandline.WithOption(start.Args, name, given(name))

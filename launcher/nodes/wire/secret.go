@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -135,7 +136,7 @@ func isPrivate(path string, stat unix.Stat_t) error {
 	case stat.Uid != 0 && int64(stat.Uid) != int64(os.Geteuid()):
 		return errext.Errorf("make a copy of your own, with mode 0600", "%s belongs to another user (uid %d)", path, stat.Uid)
 	case stat.Mode&foreign != 0:
-		return errext.Errorf(fmt.Sprintf("chmod 600 %s; for a volume of Kubernetes set defaultMode: 0400", path),
+		return errext.Errorf(fmt.Sprintf("chmod 600 %s; for a volume of Kubernetes set defaultMode: 0400", commandline.PastePath(path)),
 			"%s is open to other users (mode %#o)", path, stat.Mode&0o777)
 	}
 	return nil
