@@ -23,21 +23,17 @@ type GPUTime struct {
 	AtLeast bool `json:"at_least,omitempty"`
 }
 
-// Words is a line for people: "GPU time 2.4 GPU-h: 31 GPU-s lost, 2.3 GPU-h trained since the first
-// rescue"; empty for a run that lost less than a GPU-second and was not rescued.
+// Words is for the end of a sentence: "used 2.4 GPU-h, 31 GPU-s of it for nothing"; empty for a run that lost less than a
+// GPU-second.
 func (t *GPUTime) Words() string {
-	if t == nil || t.Lost < 1 && t.Rescued < 1 {
+	if t == nil || t.Lost < 1 {
 		return ""
 	}
-	lost := GPUSeconds(t.Lost) + " lost"
+	lost := GPUSeconds(t.Lost)
 	if t.AtLeast {
 		lost = "at least " + lost
 	}
-	words := "GPU time " + GPUSeconds(t.Total) + ": " + lost
-	if t.Rescues > 0 {
-		words += ", " + GPUSeconds(t.Rescued) + " trained since the first rescue"
-	}
-	return words
+	return "used " + GPUSeconds(t.Total) + ", " + lost + " of it for nothing"
 }
 
 // Comment is a line for a scheduler's record of the job: "rescued 8x4, 2 attempts, 31 GPU-s lost", with

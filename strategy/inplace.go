@@ -61,7 +61,7 @@ func (r *InPlaceRefusal) Sentence() string {
 		}
 		reason = "memory ran out " + strings.Join(with, " and ") + ", too (" + reason + ")"
 	}
-	return "the step could not be done again: " + reason
+	return "the step could not be repeated in place: " + reason
 }
 
 // A RankInPlace is an InPlace of a rank.
@@ -115,7 +115,7 @@ func (a ArmedRung) words() string {
 	if a.Parts > 0 {
 		word += fmt.Sprintf(" in %d parts", a.Parts)
 	}
-	return fmt.Sprintf("%s (from the beginning with inputs of at least %d elements, or a dimension of %d)", word, a.Elements, a.Longest)
+	return fmt.Sprintf("%s (for inputs of at least %d elements, or a dimension of %d)", word, a.Elements, a.Longest)
 }
 
 // An ArmedRung is a remedy in place that calls of these sizes need: see InPlace.
@@ -297,15 +297,15 @@ func InPlaceWords(all []RankInPlace) string {
 	case many > 0:
 		with = append(with, fmt.Sprintf("in %d parts", many))
 	}
-	words := "memory ran out in %s, done again in place %s, which took %.2f s"
+	words := "%s repeated in place %s (%.2f s)"
 	if !slices.ContainsFunc(all, RankInPlace.failed) {
-		words = "memory was short in %s, done in place %s, which took %.2f s"
+		words = "%s done in place %s (%.2f s)"
 	}
 	return fmt.Sprintf(words, Count(steps, "step"), strings.Join(with, " and "), took.Duration().Seconds())
 }
 
-// KeptInPlace is what remains changed in the processes after steps were done again: a plan of these settings, and a
-// line for people about the calls that they apply to and about their cost. Both are empty for nothing.
+// KeptInPlace is what remains changed in the processes after steps were done again, with the same training: a plan of these
+// settings, and words for people. Both are empty for nothing.
 func KeptInPlace(all []RankInPlace) (kept Plan, words string) {
 	var lines []string
 	armed := Arm(nil, all)
@@ -313,33 +313,33 @@ func KeptInPlace(all []RankInPlace) (kept Plan, words string) {
 		if i+1 < len(armed) && armed[i+1].Rung == sizes.Rung {
 			continue // fewer parts did not suffice
 		}
-		did, cost := sizes.effect()
+		did := sizes.effect()
 		if row := sizes.Rung.row(); sizes.Rung == RungSplit {
 			kept = kept.With(Plan{ForwardParts: Number(sizes.Parts)})
 		} else if values := row.turns[0].words(); len(values) > 0 {
 			kept = kept.With(Plan{row.turns[0]: values[len(values)-1]})
 		}
-		lines = append(lines, fmt.Sprintf("calls with inputs of at least %d elements, or a dimension of %d, %s: %s", sizes.Elements, sizes.Longest, did, cost))
+		lines = append(lines, did)
 	}
 	if len(lines) > 0 {
-		words = "changed in the process, with the same training: " + strings.Join(lines, "; ")
+		words = "large inputs now " + strings.Join(lines, " and ")
 	}
 	return kept, words
 }
 
-// effect is what calls do with a remedy in place, and what that costs.
-func (a ArmedRung) effect() (did, cost string) {
+// effect is what calls do with a remedy in place.
+func (a ArmedRung) effect() string {
 	switch a.Rung {
 	case RungSplit:
-		return fmt.Sprintf("run in %d parts", a.Parts), "their forward pass is computed twice"
+		return fmt.Sprintf("run in %d parts", a.Parts)
 	case RungCheckpointing:
-		return "recompute their blocks", "the forward pass of these is computed twice"
+		return "recompute activations"
 	case RungOffloadActivations:
-		return "keep their activations in host memory", "these are copied there and back"
+		return "keep activations in host memory"
 	case RungLossParts:
-		return "compute the loss in parts of its rows", "the parts are computed one after another"
+		return "compute the loss in parts"
 	}
-	return "use less memory", "they take longer"
+	return "use less memory"
 }
 
 // failed reports whether memory ran out. In the loss and in the optimizer's step it may have been
@@ -348,35 +348,36 @@ func (r RankInPlace) failed() bool {
 	return r.Requested > 0 || r.Phase != "loss" && r.Phase != "optimizer"
 }
 
-// Sentence is for people. Tokens: the longest dimension of the inputs is a number of
-// tokens.
-func (r RankInPlace) Sentence(tokens bool) string {
-	wanted := ""
+// Sentence is for people, as PyTorch writes: "rank 0: out of memory in forward at step 7 (tried to allocate 384 MiB); step
+// repeated with activation checkpointing (0.35 s)".
+func (r RankInPlace) Sentence() string {
+	tried, took := "", ""
 	if r.Requested > 0 {
-		wanted = fmt.Sprintf(" (wanted %s)", GiB(r.Requested))
+		tried = fmt.Sprintf(" (tried to allocate %s)", GiB(r.Requested))
 	}
-	words := fmt.Sprintf("rank %d ran out of memory in %s at step %d%s; the step was done again", r.Rank, r.Phase, r.Step, wanted)
+	if r.Seconds > 0 {
+		took = fmt.Sprintf(" (%.2f s)", r.Seconds.Duration().Seconds())
+	}
+	what, done := "out of memory in "+r.Phase, "step repeated"
 	switch foreseen := !r.failed(); {
 	case r.Phase == "loss" && r.Rung == RungLossParts:
-		words = fmt.Sprintf("rank %d had too little memory for the loss at step %d%s; it was computed", r.Rank, r.Step, wanted)
+		what, done = "not enough memory for the loss", "step done"
 	case r.Phase == "loss" && foreseen:
-		words = fmt.Sprintf("rank %d had little memory left for the loss at step %d; the forward pass was done again", r.Rank, r.Step)
+		what, done = "little memory left for the loss", "forward repeated"
 	case r.Phase == "optimizer" && foreseen:
-		words = fmt.Sprintf("rank %d had little memory left for the optimizer's step at step %d; it is done", r.Rank, r.Step)
+		what, done = "little memory left for the optimizer", "step done"
 	}
-	with, from := r.remedy()
-	words += " " + with
-	if r.Seconds > 0 {
-		words += fmt.Sprintf(" (%.2f s)", r.Seconds.Duration().Seconds())
+	with, _ := r.remedy()
+	return fmt.Sprintf("rank %d: %s at step %d%s; %s %s%s", r.Rank, what, r.Step, tried, done, with, took)
+}
+
+// Later is a sentence about the later calls that are changed without running out of memory first; empty for none.
+func (r RankInPlace) Later() string {
+	_, from := r.remedy()
+	if from == "" || r.Elements == 0 && r.Longest == 0 {
+		return ""
 	}
-	switch {
-	case from == "":
-	case tokens && r.Longest > 0:
-		words += fmt.Sprintf("; steps with inputs of %d tokens and more are %s from here on", r.Longest, from)
-	case r.Elements > 0 || r.Longest > 0:
-		words += fmt.Sprintf("; steps with inputs of at least %d elements, or a dimension of %d, are %s from here on", r.Elements, r.Longest, from)
-	}
-	return words
+	return fmt.Sprintf("from then on, inputs as large as these (%d elements, longest dimension %d) are %s at once", r.Elements, r.Longest, from)
 }
 
 // remedy names the remedy of a repeat, and what later steps of its size are; from is empty if
@@ -388,24 +389,19 @@ func (r InPlace) remedy() (with, from string) {
 	case r.Rung == RungCheckpointing:
 		return "with activation checkpointing", "recomputed"
 	case r.Rung == RungOffloadActivations:
-		return "with its activations in host memory", "offloaded"
+		return "with activations in host memory", "offloaded"
 	case r.Rung == RungLossParts:
-		return "in parts of its rows", ""
+		return "with the loss in parts", ""
 	case r.Parts > 0:
 		return fmt.Sprintf("in %d parts", r.Parts), "split"
 	}
 	return "with less memory", "done so"
 }
 
-// Repeats is a sentence about more repeats of one kind.
-func (r RankInPlace) Repeats(more int) string {
+// Repeats is a sentence about all repeats of one kind.
+func (r RankInPlace) Repeats() string {
 	with, _ := r.remedy()
-	times := "once more"
-	if more > 1 {
-		times = fmt.Sprintf("%d more times", more)
-	}
-	return fmt.Sprintf("rank %d ran out of memory in %s %s, the last time at step %d; the steps were done again %s (%.2f s in all)",
-		r.Rank, r.Phase, times, r.LastStep, with, r.Seconds.Duration().Seconds())
+	return fmt.Sprintf("rank %d: out of memory in %s %d times, from step %d to %d; steps repeated %s (%.2f s in all)", r.Rank, r.Phase, r.Times, r.Step, r.LastStep, with, r.Seconds.Duration().Seconds())
 }
 
 // insufficient lists the changes that were in force in place when memory ran out for good.

@@ -186,7 +186,7 @@ func TestCostOfRepeats(t *testing.T) {
 	if steps, took := InPlaceCost([]RankInPlace{a, b, c}); steps != 5 || took != secondsOf(2.75) {
 		t.Errorf("%d steps, %s", steps, took)
 	}
-	want := "memory ran out in 5 steps, done again in place with activation checkpointing, which took 2.75 s"
+	want := "5 steps repeated in place with activation checkpointing (2.75 s)"
 	if got := InPlaceWords([]RankInPlace{a, b, c}); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -195,7 +195,7 @@ func TestCostOfRepeats(t *testing.T) {
 		r.Rung, r.Parts = RungSplit, parts
 		return r
 	}
-	if got := InPlaceWords([]RankInPlace{in(2), a, in(16), in(4)}); !strings.Contains(got, "done again in place with activation checkpointing and in 2 to 16 parts, which took") {
+	if got := InPlaceWords([]RankInPlace{in(2), a, in(16), in(4)}); !strings.Contains(got, "repeated in place with activation checkpointing and in 2 to 16 parts (") {
 		t.Errorf("parts that grew: %q", got)
 	}
 }
@@ -205,15 +205,16 @@ func TestSentencesAboutRepeats(t *testing.T) {
 	full.Requested, full.Seconds = 2<<30, secondsOf(.29)
 	with := func(change func(*RankInPlace)) RankInPlace { r := full; change(&r); return r }
 	for want, got := range map[string]string{
-		"rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with activation checkpointing (0.29 s); steps with inputs of 4096 tokens and more are recomputed from here on":                             full.Sentence(true),
-		"rank 1 ran out of memory in forward at step 1841 (wanted 2.0 GiB); the step was done again with activation checkpointing (0.29 s); steps with inputs of at least 65536 elements, or a dimension of 4096, are recomputed from here on": full.Sentence(false),
-		"rank 1 ran out of memory in forward at step 1841; the step was done again with activation checkpointing (0.29 s)":                                                                                                                     with(func(r *RankInPlace) { r.Requested, r.Elements, r.Longest = 0, 0, 0 }).Sentence(false),
-		"rank 1 ran out of memory in backward at step 1841 (wanted 2.0 GiB); the step was done again in 4 parts (0.29 s); steps with inputs of 4096 tokens and more are split from here on":                                                    with(func(r *RankInPlace) { r.Rung, r.Phase, r.Parts = "", "backward", 4 }).Sentence(true),
-		"rank 1 ran out of memory in optimizer at step 1841 (wanted 2.0 GiB); the step was done again one parameter at a time (0.29 s)":                                                                                                        with(func(r *RankInPlace) { r.Rung, r.Phase = "", "optimizer" }).Sentence(true),
-		"rank 1 had little memory left for the optimizer's step at step 1841; it is done one parameter at a time (0.29 s)":                                                                                                                     with(func(r *RankInPlace) { r.Rung, r.Phase, r.Requested = "", "optimizer", 0 }).Sentence(true),
-		"rank 1 had little memory left for the loss at step 1841; the forward pass was done again with activation checkpointing (0.29 s); steps with inputs of 4096 tokens and more are recomputed from here on":                               with(func(r *RankInPlace) { r.Phase, r.Requested = "loss", 0 }).Sentence(true),
-		"rank 1 ran out of memory in forward 12 more times, the last time at step 1900; the steps were done again with activation checkpointing (0.29 s in all)":                                                                               with(func(r *RankInPlace) { r.LastStep = 1900 }).Repeats(12),
-		"rank 1 ran out of memory in forward once more, the last time at step 1841; the steps were done again with its activations in host memory (0.29 s in all)":                                                                             with(func(r *RankInPlace) { r.Rung = RungOffloadActivations }).Repeats(1),
+		"rank 1: out of memory in forward at step 1841 (tried to allocate 2.0 GiB); step repeated with activation checkpointing (0.29 s)": full.Sentence(),
+		"rank 1: out of memory in forward at step 1841; step repeated with activation checkpointing (0.29 s)":                             with(func(r *RankInPlace) { r.Requested = 0 }).Sentence(),
+		"rank 1: out of memory in backward at step 1841 (tried to allocate 2.0 GiB); step repeated in 4 parts (0.29 s)":                   with(func(r *RankInPlace) { r.Rung, r.Phase, r.Parts = "", "backward", 4 }).Sentence(),
+		"rank 1: out of memory in optimizer at step 1841 (tried to allocate 2.0 GiB); step repeated one parameter at a time (0.29 s)":     with(func(r *RankInPlace) { r.Rung, r.Phase = "", "optimizer" }).Sentence(),
+		"rank 1: little memory left for the optimizer at step 1841; step done one parameter at a time (0.29 s)":                           with(func(r *RankInPlace) { r.Rung, r.Phase, r.Requested = "", "optimizer", 0 }).Sentence(),
+		"rank 1: little memory left for the loss at step 1841; forward repeated with activation checkpointing (0.29 s)":                   with(func(r *RankInPlace) { r.Phase, r.Requested = "loss", 0 }).Sentence(),
+		"rank 1: not enough memory for the loss at step 1841 (tried to allocate 2.0 GiB); step done with the loss in parts (0.29 s)":      with(func(r *RankInPlace) { r.Phase, r.Rung = "loss", RungLossParts }).Sentence(),
+		"rank 1: out of memory in forward 13 times, from step 1841 to 1900; steps repeated with activation checkpointing (0.29 s in all)": with(func(r *RankInPlace) { r.Times, r.LastStep = 13, 1900 }).Repeats(),
+		"from then on, inputs as large as these (65536 elements, longest dimension 4096) are recomputed at once":                          full.Later(),
+		"": with(func(r *RankInPlace) { r.Elements, r.Longest = 0, 0 }).Later(),
 	} {
 		if got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
@@ -226,7 +227,7 @@ func TestTrainedAfterRepeatsInPlace(t *testing.T) {
 	one := repeat(0, 3, 1, 1)
 	one.Seconds = secondsOf(.25)
 	d := Decide(Policy{Mode: Predict, InPlace: true}, changeable(), []Attempt{{Diagnosis: Diagnosis{Rank: -1}, InPlace: []RankInPlace{one}}}, Inventory{})
-	if d.Outcome != Trained || !strings.HasSuffix(d.Reason, "trained; memory ran out in 1 step, done again in place with activation checkpointing, which took 0.25 s") {
+	if d.Outcome != Trained || !strings.HasSuffix(d.Reason, "trained; 1 step repeated in place with activation checkpointing (0.25 s)") {
 		t.Errorf("%s: %s", d.Outcome, d.Reason)
 	}
 }

@@ -70,14 +70,14 @@ func TestMemoryPlanHasLossInParts(t *testing.T) {
 // they were answered.
 func TestForeseenShortagesReadAsSuch(t *testing.T) {
 	for want, one := range map[string]InPlace{
-		"rank 1 had little memory left for the optimizer's step at step 0; it is done one parameter at a time":                       {Phase: "optimizer", Times: 1},
-		"rank 1 ran out of memory in optimizer at step 0 (wanted 2.0 GiB); the step was done again one parameter at a time (0.50 s)": {Phase: "optimizer", Times: 1, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
-		"rank 1 had little memory left for the loss at step 3; the forward pass was done again with activation checkpointing (0.50 s); steps with inputs of at least 64 elements, or a dimension of 8, are recomputed from here on": {
+		"rank 1: little memory left for the optimizer at step 0; step done one parameter at a time":                                {Phase: "optimizer", Times: 1},
+		"rank 1: out of memory in optimizer at step 0 (tried to allocate 2.0 GiB); step repeated one parameter at a time (0.50 s)": {Phase: "optimizer", Times: 1, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
+		"rank 1: little memory left for the loss at step 3; forward repeated with activation checkpointing (0.50 s)": {
 			Rung: RungCheckpointing, Phase: "loss", Step: 3, Seconds: Seconds(time.Second / 2), Elements: 64, Longest: 8,
 		},
-		"rank 1 had too little memory for the loss at step 3 (wanted 2.0 GiB); it was computed in parts of its rows (0.50 s)": {Rung: RungLossParts, Phase: "loss", Step: 3, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
+		"rank 1: not enough memory for the loss at step 3 (tried to allocate 2.0 GiB); step done with the loss in parts (0.50 s)": {Rung: RungLossParts, Phase: "loss", Step: 3, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
 	} {
-		if got := (RankInPlace{1, one}).Sentence(false); got != want {
+		if got := (RankInPlace{1, one}).Sentence(); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
@@ -85,8 +85,8 @@ func TestForeseenShortagesReadAsSuch(t *testing.T) {
 	failed := short
 	failed.Requested = 1 << 30
 	for want, all := range map[string][]RankInPlace{
-		"memory was short in 1 step, done in place in parts of its rows, which took 1.00 s":     {short},
-		"memory ran out in 1 step, done again in place in parts of its rows, which took 1.00 s": {short, failed},
+		"1 step done in place with the loss in parts (1.00 s)":     {short},
+		"1 step repeated in place with the loss in parts (1.00 s)": {short, failed},
 	} {
 		if got := InPlaceWords(all); got != want {
 			t.Errorf("%s\nwant %s", got, want)

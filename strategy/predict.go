@@ -309,7 +309,11 @@ func (s *situation) chosen(choice memory.Choice) Decision {
 	d.Riders = slices.DeleteFunc(slices.Clone(rungs), func(r Rung) bool { return !r.row().free || r == d.Rung })
 	d.Outvoted = s.outvoted(choice)
 	room := w.fit.Capacity(w.candidates[choice.Index].Plan)
-	d.Reason = s.attempt("%s%s → %s%s; predicted %s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed), span(choice.Prediction, room))
+	predicted := "predicted " + span(choice.Prediction, room)
+	if room > 0 && choice.Prediction.Mean > room {
+		predicted = "no plan is likely to fit, and this one may come closest: " + predicted
+	}
+	d.Reason = s.attempt("%s%s → %s%s; %s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed), predicted)
 	if d.ByMean {
 		d.Margin = w.candidates[choice.Index].Margin
 		d.Reason += fmt.Sprintf(", by its expected peak and %.0f %%: a step that needs more would be done again in place", 100*d.Margin)

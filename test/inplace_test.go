@@ -47,15 +47,15 @@ func TestStepIsDoneAgainInPlace(t *testing.T) {
 	if all := attempt.InPlace; len(all) != 1 || all[0].Rung != strategy.RungCheckpointing || all[0].Times < 1 || all[0].Seconds <= 0 || all[0].Elements <= 0 {
 		t.Errorf("the verdict has %+v", all)
 	}
-	line := regexp.MustCompile(`(?m)^gpurun: rank 0 ran out of memory in (forward|backward) at step \d+ \(wanted [^)]+\); the step was done again with activation checkpointing \(\d+\.\d\d s\); steps with inputs of at least \d+ elements, or a dimension of \d+, are recomputed from here on$`)
-	summary := regexp.MustCompile(`(?m)^gpurun:   memory ran out in \d+ steps?, done again in place with activation checkpointing, which took \d+\.\d\d s$`)
+	line := regexp.MustCompile(`(?m)^gpurun: rank 0: out of memory in (forward|backward) at step \d+ \(tried to allocate [^)]+\); step repeated with activation checkpointing \(\d+\.\d\d s\)$`)
+	summary := regexp.MustCompile(`(?m)^gpurun:   \d+ steps? repeated in place with activation checkpointing \(\d+\.\d\d s\); large inputs now recompute activations`)
 	if !line.MatchString(console) || !summary.MatchString(console) {
 		t.Errorf("no line, or no summary: %s", console)
 	}
 	if n := bytes.Count(journal, []byte(`"kind":"in_place"`)); n < 1 {
 		t.Errorf("the journal has %d events in place", n)
 	}
-	if said := runLine(t, dir, binary(t), "explain", "rescued"); !regexp.MustCompile(`(?m)^  in place: rank 0 ran out of memory`).MatchString(said) || bytes.Contains([]byte(said), []byte("then: ")) {
+	if said := runLine(t, dir, binary(t), "explain", "rescued"); !regexp.MustCompile(`(?m)^  in place: rank 0: out of memory`).MatchString(said) || bytes.Contains([]byte(said), []byte("then: ")) {
 		t.Errorf("explain: %s", said)
 	}
 	_, attempt, journal = run("next")

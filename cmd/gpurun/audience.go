@@ -39,7 +39,7 @@ func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *pipeline.P
 	a.monitor = live.Open(live.Display{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: a.secrets})
 	a.said = pipe.Words(a.monitor.Words, a.secrets)
 	a.people = &console.People{
-		W: a.said, Quiet: own.Quiet, Dir: dir, Mask: a.secrets, SameTerminal: a.monitor.Screen != nil && p.Job.Launch.Shown(),
+		W: a.said, Quiet: own.Quiet, Dir: dir, Mask: a.secrets,
 		Typed: p.WithoutNumber(p.begun.Args), Propose: p.propose(dir),
 	}
 	show := a.people.Show

@@ -19,7 +19,6 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/runstate"
-	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -30,8 +29,6 @@ type People struct {
 	Quiet bool         // show failures and the end only
 	Dir   string       // the run directory
 	Mask  *mask.Masker // masks the job's secrets; nil: only those known by name or shape
-	// SameTerminal: the job's output is on the same terminal, and need not be repeated.
-	SameTerminal bool
 	// Typed is the typed command line without gpurun's name, for hints on what to type next; nil if not
 	// known.
 	Typed []string
@@ -41,14 +38,13 @@ type People struct {
 	// Report is the path of the run's report, for the summary; empty for none.
 	Report string
 
-	state    runstate.Run
-	diff     string           // last diff that was shown
-	before   string           // how far an earlier process of this run came; empty once shown
-	plan     strategy.Plan    // plan of the latest attempt; nil before the first
-	hints    []string         // hints of the summary
-	recalled int              // attempts of an earlier process, whose output is not on this console
-	armed    string           // the remedies in place with which the attempt began
-	parted   launcher.InPlace // the latest step in parts of which a line was shown
+	state   runstate.Run
+	diff    string             // last diff that was shown
+	before  string             // how far an earlier process of this run came; empty once shown
+	plan    strategy.Plan      // plan of the latest attempt; nil before the first
+	hints   []string           // hints of the summary
+	armed   string             // the remedies in place with which the attempt began
+	repeats []launcher.InPlace // of which a line was shown
 }
 
 // Warn prints a warning that is not about an attempt.
@@ -65,11 +61,8 @@ func (p *People) Recall(events []launcher.Event) {
 	} else if p.state.First.Job.Recalled != nil {
 		p.plan = p.state.First.Plan.With(nil)
 	}
-	p.before, p.recalled = p.resuming(), p.over()
+	p.before = p.resuming()
 }
-
-// over returns how many attempts are over.
-func (p *People) over() int { return p.state.Omitted.Attempts + len(p.state.Over()) }
 
 // listed returns the attempts that a summary lists, and how many it omits after the first runstate.First of them.
 func (p *People) listed() (attempts []runstate.AttemptState, omitted int) {
@@ -139,12 +132,9 @@ func (p *People) Show(e launcher.Event) {
 		if e.Decision.Relaunch {
 			p.say("%s", e.Decision.Reason)
 		}
-		if last := p.state.Last(); last != nil && last.NotInPlace() != "" {
-			p.say("%s", last.NotInPlace())
-		}
 	case launcher.InPlace:
 		if p.shows(e) {
-			p.say("%s", inPlace(e, p.plan))
+			p.say("%s", e.Sentence())
 		}
 	case launcher.Climbed:
 		p.say("%s", e.Decision.Reason)
@@ -182,12 +172,12 @@ func (p *People) start(e launcher.Started) {
 	if p.armed = e.InPlace.ArmedWords(); p.armed != "" {
 		from += ", in place " + p.armed
 	}
-	p.chat("attempt %d: %s%s%s", e.N, p.describe(e.Plan), from, predicted(e.Expected))
-	p.plan = e.Plan.With(nil)
-	if e.Diff != p.diff && !p.Quiet {
-		p.showDiff(e.Diff)
+	files := ""
+	if e.Diff != p.diff && strings.Contains(e.Diff, "\n+++ ") {
+		files = fmt.Sprintf("; diff: attempt-%d/diff.patch", e.N)
 	}
-	p.diff = e.Diff
+	p.chat("attempt %d: %s%s%s%s", e.N, p.describe(e.Plan), from, predicted(e.Expected), files)
+	p.plan, p.diff = e.Plan.With(nil), e.Diff
 }
 
 // describe returns the plan of the first attempt, or the changes of a later one.
@@ -204,46 +194,23 @@ func (p *People) describe(plan strategy.Plan) string {
 	}
 }
 
-// morePartsShown is by how many times as many parts of the same step are worth another line: a step that runs out in
-// 2 parts is done again in 4, 8 and so on, and the summary has them all.
+// morePartsShown is by how many times as many parts are worth another line: a step that runs out in 2 parts is repeated in
+// 4, 8 and so on.
 const morePartsShown = 16
 
-// shows reports whether a step that was done again gets a line.
+// shows reports whether a step that was done again gets a line: the first of its kind in any rank. The summary has all of them.
 func (p *People) shows(e launcher.InPlace) bool {
-	if e.Parts == 0 {
-		return true
-	}
-	last := p.parted
-	if last.N == e.N && last.Rank == e.Rank && last.Step == e.Step && last.Parts > 0 && e.More >= e.Times && e.Parts < morePartsShown*last.Parts {
-		return false
-	}
-	p.parted = e
-	return true
-}
-
-// inPlace describes steps that a rank did again. Only a plan that has a sequence length shows that the inputs are
-// tokens.
-func inPlace(e launcher.InPlace, plan strategy.Plan) string {
-	if e.More < e.Times {
-		return e.Repeats(e.More)
-	}
-	_, tokens := plan.Number(strategy.SequenceLength)
-	words := e.Sentence(tokens)
-	if e.Times > 1 {
-		words += "; " + e.Repeats(e.Times-1)
-	}
-	return words
-}
-
-// showDiff prints a diff with gpurun's prefix, between the lines of the job. The prefix and an
-// indent distinguish it from other messages.
-func (p *People) showDiff(diff string) {
-	for line := range strings.Lines(terminal.Lines(p.Mask.Config(diff))) {
-		if !strings.ContainsRune("+-@ ", rune(line[0])) {
-			line = " " + line
+	for i, last := range p.repeats {
+		if last.N == e.N && last.Rung == e.Rung && last.Phase == e.Phase && (e.Parts == 0 || e.Parts < morePartsShown*last.Parts || last.Parts == 0) {
+			return false
 		}
-		fmt.Fprint(p.W, "gpurun:   "+line)
+		if last.N == e.N && last.Rung == e.Rung && last.Phase == e.Phase {
+			p.repeats[i] = e
+			return true
+		}
 	}
+	p.repeats = append(p.repeats, e)
+	return true
 }
 
 // say prints one line, even if the arguments have several. chat does so unless quiet.

@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,8 +14,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// The end of a run that did not train fits a screen of this size.
-const screenRows, screenColumns = 24, 100
+// The end of a run that did not train fits into the last twenty lines of a log, the first of which is rootCause, in so many
+// columns.
+const screenRows, screenColumns = 19, 100
 
 // firstTried and lastTried are how many of the attempts are listed, from each end.
 const firstTried, lastTried = 2, 3
@@ -24,19 +24,17 @@ const firstTried, lastTried = 2, 3
 // ending prints what happened, what was tried, and what the user can do: one screen.
 func (p *People) ending(v launcher.Verdict) {
 	head := func(short bool) []string {
-		lines := []string{p.prefixed("summary: %s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))}
-		lines = append(lines, p.tried(short)...)
-		if words := p.state.TimeWords(v.GPUTime); words != "" {
-			lines = append(lines, p.prefixed("  %s", words))
+		lines := append([]string{p.prefixed("summary: %s%s", p.tally(v), p.used(v))}, p.tried(short)...)
+		if last := p.last(); last != nil {
+			if words := filled(last.Diagnosis, &last.Evidence).Brief(); words != "" {
+				lines = append(lines, p.prefixed("  %s", words))
+			}
 		}
 		return append(lines, p.prefixed("error: %s", v.Reason))
 	}
-	foot := []string{p.prefixed("logs: %s%s", filepath.Join(p.Dir, "attempt-*", "rank*"), p.otherNodes())}
+	foot := []string{p.prefixed("%s", p.places())}
 	if n := len(v.Attempts); n > 0 && v.Outcome == strategy.Exhausted && len(v.Attempts[n-1].Skipped) > 0 {
-		foot = append([]string{p.prefixed("gpurun explain %s shows the remedies that were not taken, and why", commandline.PastePath(p.Dir))}, foot...)
-	}
-	if p.Report != "" {
-		foot = append(foot, p.prefixed("report: %s", p.Report))
+		foot[0] = p.prefixed("gpurun explain %s shows the remedies that were not taken, and why; %s", commandline.PastePath(p.Dir), p.places())
 	}
 	next := p.next(v, screenRows-rows(head(true), foot))
 	for _, part := range [][]string{head(rows(head(false), next, foot) > screenRows), next, foot} {
@@ -46,20 +44,25 @@ func (p *People) ending(v launcher.Verdict) {
 	}
 }
 
+// stepsShown is how many of the next steps the console has; explain and the report have all.
+const stepsShown = 2
+
 // next lists what the user can do, with the diffs that fit into a number of rows.
 func (p *People) next(v launcher.Verdict, room int) (lines []string) {
 	if v.Next == nil {
 		return p.unwritten(v)
 	}
-	steps := make([][]string, len(v.Next))
+	steps := make([][]string, min(len(v.Next), stepsShown))
 	for i, step := range v.Next {
-		p.hints = append(p.hints, p.line("%s", stepWords(step)))
+		if p.hints = append(p.hints, p.line("%s", stepWords(step))); i >= stepsShown {
+			continue
+		}
 		if steps[i] = []string{p.prefixed("next: %d. %s", i+1, step.Reason)}; step.Command != "" {
 			steps[i] = append(steps[i], p.line("    %s", step.Command))
 		}
 		room -= rows(steps[i])
 	}
-	for i, step := range v.Next {
+	for i, step := range v.Next[:len(steps)] {
 		if diff := p.diffLines(step.Diff); rows(diff) <= room {
 			steps[i], room = append(steps[i], diff...), room-rows(diff)
 		}
@@ -107,10 +110,13 @@ func stepWords(step model.NextStep) string {
 	return step.Reason + ": " + step.Command
 }
 
-// tried has a line for each attempt; short: at most a row of the screen, and without those in the middle if
-// there are many.
+// tried has a line for each attempt but the last, about which the verdict has a sentence; short: at most a row of the screen,
+// and without those in the middle if there are many.
 func (p *People) tried(short bool) (lines []string) {
 	over, omitted := p.listed()
+	if n := len(over); n > 0 && over[n-1].Phase == runstate.Decided && !over[n-1].Decision.Relaunch {
+		over = over[:n-1]
+	}
 	for i := range over {
 		a := &over[i]
 		words := p.prefixed("  attempt %d%s: %s", a.N, p.course(a), outcome(a))
@@ -123,9 +129,6 @@ func (p *People) tried(short bool) (lines []string) {
 			lines = append(lines, p.prefixed("%s", p.more(left)))
 		case left <= 1 || i < firstTried || i >= len(over)-lastTried:
 			lines = append(lines, terminal.Cut(words, screenColumns-1))
-		}
-		if said := filled(a.Diagnosis, &a.Evidence).Brief(); said != "" && !short && i < len(over)-1 {
-			lines = append(lines, p.prefixed("    %s", said))
 		}
 	}
 	return lines

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestStepInMoreAndMoreParts: a step that runs out again and again has few lines, and another step its own.
+// TestStepInMoreAndMoreParts: a step that runs out again and again has few lines.
 func TestStepInMoreAndMoreParts(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)
@@ -23,10 +23,10 @@ func TestStepInMoreAndMoreParts(t *testing.T) {
 	again(7, 4)
 	var shown []string
 	for line := range strings.Lines(out.String()) {
-		_, with, _ := strings.Cut(line, "done again in ")
+		_, with, _ := strings.Cut(line, "repeated in ")
 		shown = append(shown, strings.Fields(with)[0])
 	}
-	if got := strings.Join(shown, " "); got != "2 32 512 4" {
+	if got := strings.Join(shown, " "); got != "2 32 512" {
 		t.Errorf("lines with %s parts", got)
 	}
 }

@@ -28,6 +28,11 @@ func (p paste) hints() []string {
 	if len(p.Code) > 0 {
 		hints = append(hints, p.next()+"write in the code: "+strings.Join(p.Code, ", "))
 	}
+	return hints
+}
+
+// codeHints returns hints on how the job's own code can have what gpurun changed in its process.
+func (p paste) codeHints() (hints []string) {
 	for _, k := range strategy.Knobs {
 		if v, turned := p.Turned[k]; turned {
 			how := inCode[k]
@@ -89,7 +94,7 @@ func inPython(path string) string {
 	for part := range strings.SplitSeq(path, ".") {
 		if _, err := strconv.Atoi(part); err == nil {
 			code += "[" + part + "]"
-		} else {
+		} else if part != "" { // a list may be the model itself
 			code += "." + part
 		}
 	}

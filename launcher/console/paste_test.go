@@ -107,7 +107,7 @@ func TestCheckpointingHintNamesWhatTheModelHas(t *testing.T) {
 		"in place of each Layer of model.encoder.layers and each Head of model.heads and each C of model.c and of other lists":                                            {Class: "Net", Blocks: []strategy.Blocks{{Path: "encoder.layers", Class: "Layer"}, {Path: "heads", Class: "Head"}, {Path: "c", Class: "C"}, {Path: "d", Class: "D"}}},
 	} {
 		proposal := model.Proposal{Turned: strategy.Plan{strategy.ActivationCheckpointing: "full"}, Unchanged: true, Model: m}
-		hints := paste{proposal}.hints()
+		hints := paste{proposal}.codeHints()
 		if len(hints) != 1 || !strings.HasSuffix(hints[0], want) {
 			t.Errorf("%q, want %q", hints, want)
 		}

@@ -31,9 +31,12 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 		p.Printf("  %s\n", line)
 	}
 	for _, again := range r.InPlace {
-		p.Printf("  in place: %s\n", again.Sentence(false))
+		p.Printf("  in place: %s\n", again.Sentence())
 		if again.Times > 1 {
-			p.Printf("  in place: %s\n", again.Repeats(again.Times-1))
+			p.Printf("  in place: %s\n", again.Repeats())
+		}
+		if words := again.Later(); words != "" {
+			p.Printf("    %s\n", words)
 		}
 	}
 	if f := r.Refused; f != nil {

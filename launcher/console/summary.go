@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -20,7 +19,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// finish prints the summary: what happened, what was changed, and what to do.
+// finish prints the summary: what happened, what was changed, and what to do. Explain and the report have more.
 func (p *People) finish(v launcher.Verdict) {
 	p.hints = nil
 	p.apart(v)
@@ -31,9 +30,6 @@ func (p *People) finish(v launcher.Verdict) {
 	if v.Outcome != strategy.Trained {
 		if last := p.last(); last != nil {
 			p.rootCause(last)
-			for _, line := range filled(last.Diagnosis, &last.Evidence).Words() {
-				p.say("%s", line)
-			}
 		}
 		for _, a := range v.Attempts {
 			p.pressure(a, fmt.Sprintf("attempt %d: ", a.N))
@@ -41,56 +37,83 @@ func (p *People) finish(v launcher.Verdict) {
 		p.ending(v)
 		return
 	}
-	p.say("summary: %s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))
-	over, omitted := p.listed()
-	for i := range over {
-		if i == runstate.First && omitted > 0 {
-			p.say("%s", p.more(omitted))
-		}
-		a := &over[i]
-		p.say("  attempt %d%s: %s", a.N, p.course(a), outcome(a))
-		if said := filled(a.Diagnosis, &a.Evidence).Brief(); said != "" {
-			p.say("    %s", said)
-		}
+	training := ""
+	if n := len(v.Attempts); n > 0 && v.Attempts[n-1].Training.Weaker(strategy.Exact) {
+		training = "; " + v.Attempts[n-1].Training.Words("")
+	}
+	if last := p.last(); last != nil && last.Decision.Ineffective.Lost() != "" {
+		training += "; " + last.Decision.Ineffective.Lost()
+	}
+	p.say("summary: %s%s%s%s", p.tally(v), training, p.used(v), p.headroom())
+	for _, line := range p.tried(len(v.Attempts) > firstTried+lastTried) {
+		fmt.Fprintln(p.W, line)
 	}
 	for _, a := range v.Attempts {
-		if a.Price != nil && a.Price.String() != "" {
-			p.say("  %s", a.Price)
-		}
 		p.pressure(a, fmt.Sprintf("attempt %d: ", a.N))
 	}
-	if words := p.state.TimeWords(v.GPUTime); words != "" {
-		p.say("  %s", words)
-	}
-	p.headroom()
 	p.proposal(v)
 	p.faster(v)
-	p.say("logs: %s%s", filepath.Join(p.Dir, "attempt-*", "rank*"), p.otherNodes())
-	p.reported(p.say)
+	p.say("%s", p.places())
+}
+
+// tally is how a run ended, after how many attempts, and in what time.
+func (p *People) tally(v launcher.Verdict) string {
+	return fmt.Sprintf("%s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))
+}
+
+// used is the time of the GPUs that was lost, for the end of a sentence.
+func (p *People) used(v launcher.Verdict) string {
+	if words := p.state.TimeWords(v.GPUTime); words != "" {
+		return "; " + words
+	}
+	return ""
+}
+
+// places are where logs and report are.
+func (p *People) places() string {
+	logs := fmt.Sprintf("logs: %s%s", filepath.Join(p.Dir, "attempt-*", "rank*"), p.otherNodes())
+	if p.Report == "" {
+		return logs
+	}
+	return fmt.Sprintf("report: %s; %s", p.Report, logs)
 }
 
 // trainedAtOnce prints the summary of a run whose first attempt trained.
 func (p *People) trainedAtOnce(v launcher.Verdict) {
-	p.say("trained in %s; logs: %s", Brief(p.total()), p.Dir)
-	if words := strategy.InPlaceWords(v.Attempts[0].InPlace); words != "" {
-		p.say("  %s", words)
-		if words := p.state.TimeWords(v.GPUTime); words != "" {
-			p.say("  %s", words)
-		}
+	logs := "logs"
+	if p.Report != "" && !p.Quiet {
+		logs = "logs and report"
 	}
-	if p.armed != "" && len(v.Attempts[0].InPlace) == 0 {
+	a := v.Attempts[0]
+	p.say("trained in %s%s; %s: %s", Brief(p.total()), p.headroom(), logs, p.Dir)
+	if words := strategy.InPlaceWords(a.InPlace); words != "" {
+		p.say("  %s%s%s", words, p.used(v), p.kept(a))
+	}
+	if p.armed != "" && len(a.InPlace) == 0 {
 		p.say("  it began with %s, which an earlier run needed; --fresh begins as written", p.armed)
 	}
-	p.pressure(v.Attempts[0], "")
-	p.headroom()
-	if len(v.Attempts[0].InPlace) > 0 {
+	p.pressure(a, "")
+	if len(a.InPlace) > 0 {
 		p.proposal(v)
 	}
-	if lost := v.Attempts[0].Untaken.Lost(); lost != "" {
+	if lost := a.Untaken.Lost(); lost != "" {
 		p.say("warning: trained, but %s", lost)
 	}
 	p.faster(v)
-	p.reported(p.chat)
+}
+
+// kept is what stays changed in the processes, for the end of a sentence.
+func (p *People) kept(a launcher.AttemptSummary) string {
+	kept, words := strategy.KeptInPlace(a.InPlace)
+	if words == "" {
+		return ""
+	}
+	if p.Propose != nil {
+		if proposal, err := p.Propose(a.Used().With(kept), a.N); err == nil && proposal.Armed {
+			words += ", and so does the next run; --fresh begins as written"
+		}
+	}
+	return "; " + words
 }
 
 // pressure warns of memory that was short in an attempt, without an error.
@@ -126,18 +149,15 @@ func Verdict(w io.Writer, dir string, run *runstate.Run, v launcher.Verdict, rep
 	p.finish(v)
 }
 
-// reported prints the path of the run's report, if there is one.
-func (p *People) reported(say func(format string, args ...any)) {
-	if p.Report != "" {
-		say("report: %s", p.Report)
-	}
-}
-
 // advise prints a hint, and keeps it for the report.
 func (p *People) advise(format string, args ...any) {
-	hint := p.line(format, args...)
-	p.hints = append(p.hints, hint)
-	fmt.Fprintf(p.W, "gpurun: hint: %s\n", hint)
+	fmt.Fprintf(p.W, "gpurun: hint: %s\n", p.keep(format, args...))
+}
+
+// keep keeps a hint for the report.
+func (p *People) keep(format string, args ...any) string {
+	p.hints = append(p.hints, p.line(format, args...))
+	return p.hints[len(p.hints)-1]
 }
 
 // Hints are the hints in the summary of a run.
@@ -221,26 +241,15 @@ func outcome(a *runstate.AttemptState) string {
 	return words
 }
 
-// proposal prints how the plan that trained differs from the job as written, what processes changed in place, and how
-// to start the next run with that.
+// proposal prints how to start the next run with the plan that trained; how the job's own code can have what gpurun changed in its
+// process is for the report.
 func (p *People) proposal(v launcher.Verdict) {
-	if len(v.Attempts) == 0 {
+	if len(v.Attempts) == 0 || p.Propose == nil {
 		return
 	}
 	last := v.Attempts[len(v.Attempts)-1]
-	changed := p.state.Began.Plan.Changed(last.Used())
-	if len(changed) > 0 {
-		words := changed.String()
-		if last.Training.Weaker(strategy.Exact) {
-			words += "; " + last.Training.Words("")
-		}
-		p.say("  changed from the job as written: %s", words)
-	}
-	kept, words := strategy.KeptInPlace(last.InPlace)
-	if words != "" {
-		p.say("  %s", words)
-	}
-	if p.Propose == nil || len(changed)+len(kept) == 0 {
+	kept, _ := strategy.KeptInPlace(last.InPlace)
+	if len(p.state.Began.Plan.Changed(last.Used()))+len(kept) == 0 {
 		return
 	}
 	proposal, err := p.Propose(last.Used().With(kept), last.N)
@@ -250,64 +259,35 @@ func (p *People) proposal(v launcher.Verdict) {
 	if a := p.state.Last(); a != nil {
 		proposal.Model = a.Evidence.LargestModel()
 	}
-	if words != "" && proposal.Armed {
-		p.say("  the next run begins with it; --fresh begins as written")
-	}
-	masked := proposal
+	masked := paste{proposal}
 	masked.Words, masked.Env = p.Mask.Words(proposal.Words), p.Mask.Env(proposal.Env)
-	for _, hint := range (paste{masked}).hints() {
+	for _, hint := range masked.hints() {
 		p.advise("%s", hint)
 	}
-	if !slices.Equal(paste{masked}.hints(), paste{proposal}.hints()) {
+	if !slices.Equal(masked.hints(), paste{proposal}.hints()) {
 		p.advise("%s replaces a secret there; %s has the whole command", mask.Mask, filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
+	}
+	for _, hint := range masked.codeHints() {
+		p.keep("%s", hint)
 	}
 }
 
-// faster prints a faster plan that would have fitted.
+// faster prints a faster plan that would have fitted. One hint is enough on the console.
 func (p *People) faster(v launcher.Verdict) {
-	if v.Proposal != "" {
+	switch {
+	case v.Proposal == "":
+	case len(p.hints) > 0:
+		p.keep("%s", v.Proposal)
+	default:
 		p.advise("%s", v.Proposal)
 	}
 }
 
-// rootCause prints the failing rank's last traceback in a block like torchrun's, which log
-// scrapers look for.
+// rootCause names the failing rank in the words of torchrun, which log scrapers look for.
 func (p *People) rootCause(a *runstate.AttemptState) {
-	if !a.Diagnosis.Fatal || a.Diagnosis.Rank < 0 {
-		return
+	if a.Diagnosis.Fatal && a.Diagnosis.Rank >= 0 {
+		p.say("Root Cause (first observed failure): rank %d, exitcode  : %s, logs: %s", a.Diagnosis.Rank, exitCode(a), ranklog.FolderOf(filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", a.N)), a.Diagnosis.Rank))
 	}
-	const bar = "============================================================"
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s FAILED\n%s\n", bar, p.line("%s", p.state.Began.Name), strings.ReplaceAll(bar, "=", "-"))
-	fmt.Fprintf(&b, "Root Cause (first observed failure):\n")
-	fmt.Fprintf(&b, "  rank      : %d\n", a.Diagnosis.Rank)
-	fmt.Fprintf(&b, "  exitcode  : %s\n", exitCode(a))
-	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", ranklog.FolderOf(filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", a.N)), a.Diagnosis.Rank)))
-	lines := traceback(a)
-	if p.justShown(a) {
-		fmt.Fprintf(&b, "  traceback : above\n")
-		lines = lines[len(lines)-1:]
-	} else {
-		fmt.Fprintf(&b, "  traceback :\n")
-	}
-	for _, line := range lines {
-		fmt.Fprintf(&b, "    %s\n", p.line("%s", line))
-	}
-	fmt.Fprintf(&b, "%s\n", bar)
-	fmt.Fprint(p.W, b.String())
-}
-
-// justShown reports whether the job's output with the traceback is right above the summary. That is so only
-// for a single rank, since the output of several is mixed.
-func (p *People) justShown(a *runstate.AttemptState) bool {
-	if !p.SameTerminal || p.state.Began.Job.Ranks != 1 || p.over() <= p.recalled {
-		return false
-	}
-	lines := launcher.Traceback(a.Evidence, a.Diagnosis)
-	return len(lines) > 0 && slices.ContainsFunc(a.Evidence.Facts, func(f strategy.Fact) bool {
-		own := f.Source == "stderr" || f.Source == "stdout"
-		return own && f.Finding != nil && f.Finding.Raised && f.Finding.Text == lines[len(lines)-1]
-	})
 }
 
 func exitCode(a *runstate.AttemptState) string {
@@ -319,25 +299,6 @@ func exitCode(a *runstate.AttemptState) string {
 		return fmt.Sprintf("-%d (pid: %d)", exit.Signal, exit.PID)
 	}
 	return fmt.Sprintf("%d (pid: %d)", exit.Code, exit.PID)
-}
-
-// tracebackShown is how many lines of a traceback are shown; the verdict has more.
-const tracebackShown = 13
-
-// traceback returns the last traceback of the failing rank, or the line that proves the diagnosis.
-func traceback(a *runstate.AttemptState) []string {
-	if lines := launcher.Traceback(a.Evidence, a.Diagnosis); len(lines) > 0 {
-		return cause.Shown(lines, tracebackShown)
-	}
-	for _, f := range a.Diagnosis.Facts(&a.Evidence) {
-		if f.Finding != nil {
-			return []string{f.Finding.Text}
-		}
-	}
-	if a.Diagnosis.Error != "" {
-		return []string{a.Diagnosis.Error}
-	}
-	return []string{"none was printed; see the end of its stderr.log"}
 }
 
 // predicted returns the predicted peak of an attempt's plan; empty if not known.
@@ -358,11 +319,12 @@ func peaks(a *runstate.AttemptState) string {
 	return "; " + words
 }
 
-// headroom prints how much memory was free, and which larger micro batch or smaller card fits.
-func (p *People) headroom() {
-	if last := p.last(); last != nil && last.Decision.Headroom != nil {
-		p.chat("  %s", last.Decision.Headroom.Words())
+// headroom is how much memory was free, and which larger micro batch or smaller card fits, for the end of a sentence.
+func (p *People) headroom() string {
+	if last := p.last(); last != nil && last.Decision.Headroom != nil && !p.Quiet {
+		return "; " + last.Decision.Headroom.Words()
 	}
+	return ""
 }
 
 // filled returns the snapshot of an attempt that ran out of memory on the GPU, if possible that of the rank

@@ -10,7 +10,6 @@
 package job
 
 import (
-	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -145,11 +144,6 @@ type LaunchSettings struct {
 // LoadsHook reports whether gpurun's hook is loaded into the ranks' Python.
 func (j *Job) LoadsHook() bool {
 	return j.Launch.Probe && j.Launch.Hooks && j.Policy.Mode != strategy.Off
-}
-
-// Shown reports whether the console shows all output of the first rank.
-func (l LaunchSettings) Shown() bool {
-	return l.Redirects.For(0) == commandline.NoStd && (l.LocalRanksFilter == nil || slices.Contains(l.LocalRanksFilter, 0))
 }
 
 // defaults returns a job with all defaults and no command.

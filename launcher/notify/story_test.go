@@ -42,7 +42,7 @@ func TestTrainedAfterRepeatsInPlace(t *testing.T) {
 			told = append(told, m)
 		}
 	}
-	if want := "gpt: trained; memory ran out in 2 steps, done again in place with activation checkpointing, which took 1.00 s"; len(told) != 1 || told[0].Summary != want {
+	if want := "gpt: trained; 2 steps repeated in place with activation checkpointing (1.00 s)"; len(told) != 1 || told[0].Summary != want {
 		t.Errorf("told %+v, want one: %s", told, want)
 	}
 }

@@ -85,7 +85,7 @@ func (v attemptView) Facts() []fact {
 	}
 	all.add("in place", strategy.InPlaceWords(v.Again))
 	for _, again := range v.Again[:min(len(v.Again), mostListed)] {
-		all.add("", again.Sentence(false))
+		all.add("", again.Sentence())
 	}
 	pressed := v.Evidence.Pressure()
 	for _, r := range pressed {

@@ -81,7 +81,7 @@ func TestRepeatsInPlaceAreReported(t *testing.T) {
 	events := failedAlike()
 	events = append(events[:2:2], append([]launcher.Event{launcher.InPlace{RankInPlace: strategy.RankInPlace{Rank: 3, InPlace: again}}}, events[2:]...)...)
 	page := pageOf(t, journaled(t, events...))
-	for _, want := range []string{"memory ran out in 2 steps, done again in place with activation checkpointing, which took 1.00 s", "rank 3 ran out of memory in forward at step 7;"} {
+	for _, want := range []string{"2 steps repeated in place with activation checkpointing (1.00 s)", "rank 3: out of memory in forward at step 7;"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -94,7 +94,7 @@ func TestCauseNamesWhyAStepWasNotRepeated(t *testing.T) {
 	a := &runstate.AttemptState{Evidence: evidence, Started: launcher.Started{InPlace: &strategy.InPlaceOrders{}}}
 	a.Diagnosis = strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Phase: cause.Forward}
 	view := attemptView{ReportedAttempt: &ReportedAttempt{AttemptState: a}}
-	if words := view.Cause(); !strings.HasSuffix(words, "; the step could not be done again: the model is compiled") {
+	if words := view.Cause(); !strings.HasSuffix(words, "; the step could not be repeated in place: the model is compiled") {
 		t.Error(words)
 	}
 }

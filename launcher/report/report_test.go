@@ -201,7 +201,7 @@ func TestReportShowsLostGPUTime(t *testing.T) {
 		v := launcher.Verdict{Outcome: strategy.Trained, GPUTime: g, Attempts: []launcher.AttemptSummary{{}}}
 		return pageOf(t, journaled(t, launcher.Began{Run: "r", Name: "gpt", At: day}, launcher.Started{At: day}, launcher.Ended{}, launcher.Decided{}, launcher.Finished{Verdict: v}))
 	}
-	const want = "<dt>time</dt><dd>GPU time 2.5 GPU-h: 31 GPU-s lost, 2.4 GPU-h trained since the first rescue</dd>"
+	const want = "<dt>time</dt><dd>used 2.5 GPU-h, 31 GPU-s of it for nothing</dd>"
 	if page := run(&strategy.GPUTime{Total: 9000, Lost: 31, Rescued: 8640, Rescues: 1}); !strings.Contains(page, want) {
 		t.Errorf("no %q in\n%.3000s", want, page)
 	}

@@ -5,7 +5,6 @@ package runstate
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -226,11 +225,10 @@ func (a *AttemptState) Peak() int64 {
 // TimeWords is a line about the time that the run used and lost; empty if there is nothing to show. A job on the CPU
 // uses no GPU time.
 func (r *Run) TimeWords(t *strategy.GPUTime) string {
-	words := t.Words()
 	if last := r.Last(); last != nil && last.Evidence.Accelerator == "cpu" {
-		words = strings.NewReplacer("GPU time", "time of all ranks", "GPU-", "rank-").Replace(words)
+		return ""
 	}
-	return words
+	return t.Words()
 }
 
 // Used returns the plan without the changes that had no effect.
