@@ -66,6 +66,7 @@ func rules() []rule {
 		{"no-step", (*situation).untrained, madeNoStep},
 		{"no-model", (*situation).modelless, hadNoModel},
 		{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
+		{"exit-code", (*situation).asked, answerExit},
 		{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
 		{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, stops(Exhausted, `recovery.mode is "off"`)},
 		{"folder-exists", (*situation).ownFolderExists, stops(Failed, "the relaunch found files of an earlier attempt; neither the change nor memory is the cause: "+

@@ -30,7 +30,22 @@ type Policy struct {
 	InPlace bool `json:"in_place,omitempty"`
 	// Questions is how long a failed process may be asked about its model before it ends; 0: not at all.
 	Questions Seconds `json:"questions_seconds,omitempty"`
+	// ExitCodes are what the job asks for by its own exit codes.
+	ExitCodes map[string]ExitAnswer `json:"exit_codes,omitempty"`
 }
+
+// An ExitAnswer is what an exit code of the job asks for.
+type ExitAnswer string
+
+// Requeue ends the run with 75, NoRetry with 1; RetryExit runs the same plan again, under the budget for transient failures.
+const (
+	Requeue   ExitAnswer = "requeue"
+	NoRetry   ExitAnswer = "no-retry"
+	RetryExit ExitAnswer = "retry"
+)
+
+// ExitAnswers are the words in their order.
+var ExitAnswers = []string{string(Requeue), string(NoRetry), string(RetryExit)}
 
 // A Mode is the way in which the next plan is found.
 type Mode string

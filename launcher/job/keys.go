@@ -202,6 +202,8 @@ var recoveryKeys = []FileKey{
 		Name: "nvme_path", Form: PathForm, Default: `""`,
 		About: "a folder on a local disk, for the remedy nvme", at: func(j *Job) any { return &j.Policy.NVMePath },
 	},
+	{Name: "exit_codes", Form: TableForm, Words: strategy.ExitAnswers, Example: `{ "75" = "requeue", "3" = "no-retry", "4" = "retry" }`,
+		About: "what the job's own exit codes ask for; requeue: gpurun ends with 75; no-retry: with 1; retry: the same plan again, up to transient_retries"},
 	{Name: "transient_retries", Form: NumberForm, Most: many, Default: "3", About: "restarts for failures that pass, such as a lost network", at: func(j *Job) any { return &j.Policy.TransientRetries }},
 	{
 		Name: "restart_from_zero", Form: DurationForm, Default: `"30m"`,

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,31 @@ func (r *reader) readRecovery() {
 	t := r.readKeys("recovery")
 	r.job.Policy.NumericsSaid = r.job.Policy.NumericsSaid || t.Has("numerics")
 	r.checkNever(t)
+	r.readExitCodes(t)
+}
+
+// readExitCodes reads recovery.exit_codes.
+func (r *reader) readExitCodes(t *fileTable) {
+	value, _ := t.Get("exit_codes")
+	table, isTable := value.(map[string]any)
+	if value != nil && !isTable {
+		t.Bad("exit_codes", "is not a table of exit codes, such as %s", Said("recovery", "exit_codes").Example)
+	}
+	for _, code := range slices.Sorted(maps.Keys(table)) {
+		path := []string{"recovery", "exit_codes", code}
+		answer, _ := table[code].(string)
+		switch n, err := strconv.Atoi(code); {
+		case err != nil || n < 1 || n > 255 || strconv.Itoa(n) != code:
+			r.problems = append(r.problems, Problem{Key: path, Message: fmt.Sprintf("%q is no exit code, which is a number from 1 to 255", code)})
+		case !slices.Contains(strategy.ExitAnswers, answer):
+			r.problems = append(r.problems, Problem{Key: path, AtValue: true, Suggest: Nearest(answer, strategy.ExitAnswers), Message: fmt.Sprintf("unknown value, want %s", document.Either(strategy.ExitAnswers))})
+		default:
+			if r.job.Policy.ExitCodes == nil {
+				r.job.Policy.ExitCodes = map[string]strategy.ExitAnswer{}
+			}
+			r.job.Policy.ExitCodes[code] = strategy.ExitAnswer(answer)
+		}
+	}
 }
 
 // checkNever reports words in recovery.never that exclude nothing.
