@@ -94,6 +94,10 @@ func keySchema(k job.FileKey) (object, error) {
 		schema["type"], schema["items"] = "array", items
 	case job.TableForm:
 		schema["type"], schema["additionalProperties"] = "object", object{"type": "string"}
+		if k.Words != nil { // exit codes
+			schema["propertyNames"] = object{"pattern": "^([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])$"}
+			schema["additionalProperties"] = object{"enum": k.Words}
+		}
 	default:
 		return nil, fmt.Errorf("%s: the schema does not know the form %q", k.Name, k.Form)
 	}
