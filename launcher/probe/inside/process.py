@@ -187,7 +187,8 @@ def save():
     """Writes the report, if it is new. A process that does not report writes nothing."""
     if not state["speaks"] or not here():
         return
-    whole = dict(told, pid=os.getpid(), rank=number("RANK"), world=world(), versions=versions())
+    state["world"] = world() or state.get("world", 0)  # a job may end its process group before it ends
+    whole = dict(told, pid=os.getpid(), rank=number("RANK"), world=state["world"], versions=versions())
     whole["settings"], whole["told_by"] = settings()
     if state["problems"]:
         whole["problems"] = state["problems"]
