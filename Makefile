@@ -131,8 +131,8 @@ conformance: ## the recipes compared with the real frameworks (RECIPES="a b" for
 transformers: ## the probe with transformers 4 and 5, which are installed first
 	@pythons=$${GPURUN_TEST_TRANSFORMERS:-$$(.ci/transformers.sh)} && GPURUN_TEST_TRANSFORMERS=$$pythons $(GO) test -count=1 -timeout 60m -run 'TestTransformers' -v ./launcher/probe ./test
 
-corpus-report: ## how well the causes of failures are recognised
-	CORPUS_REPORT=1 $(GO) test -count=1 -run Corpus -v ./strategy
+corpus-report: ## how well the causes of failures are recognised, and which answers changed; ANSWERS=keep keeps the new ones
+	CORPUS_REPORT=1 $(GO) test -count=1 -run Corpus -v ./strategy $(if $(ANSWERS),-args -update-answers)
 
 landscape-report: ## the planner replayed on measured plans, compared with the ladder (LANDSCAPE=file for others)
 	@last=$$(mktemp) && trap 'rm -f "$$last"' EXIT && \

@@ -66,21 +66,24 @@ func (c *fold) quote(d *Diagnosis, o, best candidate) {
 	}
 }
 
-// lastError is the exception that the failed rank reported itself, or else the last one in its
-// output.
+// lastError is the exception that the failed rank reported itself, or else the one in its output that
+// ended it: the last of those that Python joined to the chosen one. A launcher's report is none.
 func (c *fold) lastError(all []candidate, best candidate) string {
 	if best.finding != nil && best.finding.Weight.Dismissed() {
 		return best.finding.Text // the exceptions after it follow from it
 	}
-	text, at := "", -1
-	for _, o := range all {
-		if o.finding == nil || o.rank != best.rank || o.code == cause.Preempted && best.code != cause.Preempted {
-			continue
-		}
+	own := ofRank(all, best)
+	for _, o := range own {
 		if o.rank >= 0 && o.tier <= tierSymptom && ownWord(c.facts[o.fact].Source) {
 			return o.finding.Text
 		}
-		if o.finding.Raised && o.fact > at && (!passedOn(o.finding) || best.finding == nil || best.finding.Raised || best.finding.Weight != cause.WeightCause) {
+	}
+	if f := best.finding; f != nil && f.Raised && !passedOn(f) {
+		return outermost(own, f).Text
+	}
+	text, at := "", -1
+	for _, o := range own {
+		if o.finding.Raised && o.fact > at && (!passedOn(o.finding) || text == "" && (best.finding == nil || best.finding.Weight != cause.WeightCause)) {
 			text, at = o.finding.Text, o.fact
 		}
 	}
@@ -88,6 +91,30 @@ func (c *fold) lastError(all []candidate, best candidate) string {
 		text = best.finding.Text
 	}
 	return text
+}
+
+// ofRank lists the messages of the chosen one's rank that may name its error.
+func ofRank(all []candidate, best candidate) (own []candidate) {
+	for _, o := range all {
+		if o.finding != nil && o.rank == best.rank && (o.code != cause.Preempted || best.code == cause.Preempted) {
+			own = append(own, o)
+		}
+	}
+	return own
+}
+
+// outermost follows an exception to the last one that was raised from it, or while it was handled.
+func outermost(own []candidate, f *cause.Finding) *cause.Finding {
+	for range own {
+		at := slices.IndexFunc(own, func(o candidate) bool {
+			return o.finding.After > 0 && o.finding.After == f.Seq && o.finding.Stream == f.Stream && !passedOn(o.finding)
+		})
+		if at < 0 {
+			break
+		}
+		f = own[at].finding
+	}
+	return f
 }
 
 // place is the source line at which the rank's error was raised; nil if no traceback shows it.
@@ -98,7 +125,7 @@ func place(d *Diagnosis, all []candidate, best candidate) (found *cause.SourceLi
 		return nil
 	}
 	for _, o := range all {
-		if o.finding == nil || o.rank != best.rank || o.finding.Text != d.Error || passedOn(o.finding) {
+		if o.finding == nil || o.rank != best.rank || o.finding.Text != d.Error || passedOn(o.finding) && (oom || o.finding.ByLauncher()) {
 			continue
 		}
 		if at := o.finding.Place(); at != nil && (at.Own() || !oom) {

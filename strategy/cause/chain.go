@@ -28,6 +28,7 @@ const linkReach = 8
 type lastException struct {
 	code, from Code
 	text       string
+	seq        int
 }
 
 // chained reads the line between two tracebacks of a chain. Python puts blank lines around it:

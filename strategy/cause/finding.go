@@ -15,6 +15,9 @@ type Finding struct {
 	// Quoted: the traceback is directly below the message of an exception that left the program,
 	// as a part of it.
 	Quoted bool `json:"quoted,omitempty"`
+	// After is the Seq of the exception that this one was raised from, or during whose handling it was
+	// raised; 0: none.
+	After int `json:"after,omitempty"`
 	// From is the cause of the exception that this one was raised from; empty: none.
 	From    Code     `json:"from,omitempty"`
 	Remarks []Remark `json:"remarks,omitempty"`

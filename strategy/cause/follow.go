@@ -77,9 +77,12 @@ func (s *Scanner) conclude(w *writer, seg segment, text, class, message string) 
 		p = &pattern{code: Unknown, weight: WeightSymptom} // the message is the traceback of another process
 	}
 	t.from = w.from(t, class, text)
-	s.see(w, seg, p, true)
+	if w.link != noLink {
+		t.after = w.ended.seq
+	}
+	seq := s.see(w, seg, p, true)
 	w.closed, w.since, w.link = *t, 0, noLink
-	w.ended = lastException{code: p.code, from: t.from, text: text}
+	w.ended = lastException{code: p.code, from: t.from, text: text, seq: seq}
 	if t.top && p.code == UserError {
 		s.left, s.leftBy = s.line+1, w
 	}

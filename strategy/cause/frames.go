@@ -71,6 +71,14 @@ func frameParts(line string) []string {
 	return m
 }
 
+// ByLauncher reports whether the exception was raised in a launcher's code.
+func (f *Finding) ByLauncher() bool {
+	return slices.ContainsFunc(f.Traceback, func(line string) bool {
+		m := frameParts(line)
+		return m != nil && contains(m[1], launcherFiles)
+	})
+}
+
 // BetweenPackages reports whether an installed package raised the error in the code of another
 // file that is installed.
 func (f *Finding) BetweenPackages() bool {

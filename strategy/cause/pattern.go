@@ -49,6 +49,12 @@ func (p *pattern) raised() Weight {
 	return WeightCause
 }
 
+// reports reports whether the line is about the end of another process, and so no part of the message
+// above it.
+func (p *pattern) reports() bool {
+	return p.weight == WeightSymptom && (p.code == UserError || p.code == Unknown || p.code == Preempted)
+}
+
 // classify returns the first pattern of the table that the line matches.
 func classify(text string) *pattern {
 	first := len(patterns)

@@ -181,7 +181,11 @@ var otherPatterns = []pattern{
 	{code: UserError, weight: WeightWarning, words: words("sh: line ", ": No such file or directory")},
 	// A Python process ends with 1 by an exception or by sys.exit with a message.
 	{code: UserError, weight: WeightWarning, words: words("returned non-zero exit status 1.")}, // accelerate's launcher
-	{code: Unknown, weight: WeightWarning, words: words("CalledProcessError: Command", "returned non-zero exit status")},
+	{code: Segfault, words: words("returned non-zero exit status 139")},
+	{code: Unknown, weight: WeightSymptom, words: words("returned non-zero exit status 137")},
+	{code: Unknown, weight: WeightSymptom, words: words("returned non-zero exit status 134")},
+	{code: Preempted, weight: WeightSymptom, words: words("returned non-zero exit status 143")},
+	{code: UserError, weight: WeightWarning, words: words("CalledProcessError: Command", "returned non-zero exit status")},
 	{code: UserError, weight: WeightSymptom, words: words("failed (exitcode: 1)")},
 	{code: UserError, weight: WeightSymptom, words: words("exitcode  : 1 (pid: ")}, // elastic's table of failures
 	{code: Unknown, weight: WeightSymptom, words: words("multiprocessing.errors.ChildFailedError")},

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// see reports a finding of the pattern.
-func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
+// see reports a finding of the pattern, and returns its number; 0: there is none.
+func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) int {
 	if p.recovery || p.weight == WeightHandled {
 		s.recover()
 	}
 	if p.recovery {
-		return
+		return 0
 	}
 	t := w.traceback
-	if !raised && !t.open && w.since <= messageReach {
+	if !raised && !t.open && w.since <= messageReach && !p.reports() {
 		t = w.closed // the message continues under the exception's name
 	}
 	weight := p.weight
@@ -26,7 +26,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	}
 	at := Finding{
 		Code: p.code, Weight: weight, Raised: raised && !t.ignored, Top: raised && t.top && !t.ignored && !t.thread && leavesProgram(t.first, t.second),
-		Quoted: t.quoted, From: t.from, Phase: p.phase, Rank: seg.rank, Device: p.device,
+		Quoted: t.quoted, After: t.after, From: t.from, Phase: p.phase, Rank: seg.rank, Device: p.device,
 		Stream: s.stream, Line: s.line + 1, Text: clip(strings.TrimSpace(seg.text), textLimit),
 	}
 	at.setPhase(&t, raised)
@@ -36,7 +36,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	s.refine(&at, &t, raised)
 	s.weigh(&at, &t, p.weight == WeightCause && !raised)
 	if !s.wanted(&at) {
-		return
+		return 0
 	}
 	if raised && at.Code == UserError && strings.HasPrefix(at.Text, "AssertionError") && strings.Contains(t.last.file, "/ray/") {
 		at.Remarks = []Remark{SaysOrchestrator}
@@ -59,6 +59,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	if at.Code.OutOfMemory() || at.Code == PortInUse || at.Weight == WeightCause || at.Raised && at.Weight != WeightSymptom {
 		s.remind(w, at, raised && t.top)
 	}
+	return at.Seq
 }
 
 // setPhase completes the phase by the traceback.

@@ -385,6 +385,8 @@ func (s *Scanner) ends(w *writer, at *Finding, t *traceback) {
 func (s *Scanner) another(w *writer, at *Finding, t *traceback) bool {
 	r := &s.start
 	switch {
+	case t.launcher && at.Weight == WeightSymptom:
+		return false // it reports the end of what it started
 	case at.Code == Preempted && at.Top && t.importing():
 		return r.ending >= processLeft // it had just begun
 	case len(r.codes) == 0 || at.Quoted:

@@ -18,6 +18,9 @@ type traceback struct {
 	thread  bool // it ends a thread, not the program
 	quoted  bool // it begins directly below an exception that left the program
 	from    Code // the cause of the exception that this one is raised from
+	after   int  // the number of that exception; 0: none
+	// launcher: a frame is in the code of a launcher, which waits for the processes that it started.
+	launcher bool
 	// first and second are the outermost frames, last is the innermost.
 	first, second, last frame
 	// announced is the line of the message that set ignored or thread.
@@ -167,6 +170,7 @@ func (t *traceback) frame(f frame, text string) {
 		t.modules++
 	}
 	t.quiet = 0
+	t.launcher = t.launcher || contains(f.file, launcherFiles)
 	t.tracker.add(f)
 	t.keep(text)
 	if !installed(f.file) && !strings.HasPrefix(f.file, "<") && !ofHook().MatchString(f.file) {
@@ -316,6 +320,13 @@ func exceptionName(s string) bool {
 // traceback, does not show that the process continued.
 var atExitWriters = []string{
 	"/wandb/", "/tqdm/", "/deepspeed/", "/comet_ml/", "/mlflow/", "/clearml/", "/neptune/", "/tensorboard", "/multiprocessing/resource_tracker.py",
+}
+
+// launcherFiles are parts of the paths of files in which launchers wait for the processes that they
+// started.
+var launcherFiles = []string{
+	"torch/distributed/run.py", "torch/distributed/launch.py", "torch/distributed/launcher/", "torch/distributed/elastic/agent/",
+	"accelerate/commands/", "deepspeed/launcher/", "torch/multiprocessing/spawn.py", "horovod/runner/", "colossalai/cli/launcher/",
 }
 
 // startedByProgram is the outermost frame of a process that the program started: Python's
