@@ -79,6 +79,9 @@ func (c *fold) lastError(all []candidate, best candidate) string {
 		}
 	}
 	if f := best.finding; f != nil && f.Raised && !passedOn(f) {
+		if best.code == cause.Preempted {
+			return f.Text // what is raised from an interrupt does not name it
+		}
 		return outermost(own, f).Text
 	}
 	text, at := "", -1
@@ -374,6 +377,9 @@ func (d Diagnosis) title() string {
 	case cause.Unknown:
 		if explained != "" {
 			return explained + ": " + clip(d.Error, 160)
+		}
+		if d.ExitCode == 0 {
+			d.ExitCode = cause.ExitIn(d.Error)
 		}
 		if d.ExitCode == 0 {
 			return "ended for an unknown reason"

@@ -65,6 +65,9 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 // pipeEnded is the exception in a process whose pipe to another one ended: the other one has ended.
 var pipeEnded = &pattern{code: Unknown, weight: WeightSymptom}
 
+// interrupted is SIGINT, in the program or while it dealt with it.
+var interrupted = &pattern{code: Preempted, weight: WeightSymptom}
+
 // conclude reports the exception that ends the writer's traceback.
 func (s *Scanner) conclude(w *writer, seg segment, text, class, message string) {
 	t := &w.traceback
@@ -79,6 +82,9 @@ func (s *Scanner) conclude(w *writer, seg segment, text, class, message string) 
 	t.from = w.from(t, class, text)
 	if w.link != noLink {
 		t.after = w.ended.seq
+	}
+	if p.code == UserError && t.after > 0 && w.ended.code == Preempted {
+		p = interrupted
 	}
 	seq := s.see(w, seg, p, true)
 	w.closed, w.since, w.link = *t, 0, noLink
@@ -136,10 +142,13 @@ func exceptionPattern(class, text string, whole bool) *pattern {
 	if p := classify(text); p != nil && !p.recovery && !quotes(class, text, p, whole) {
 		return p
 	}
+	if _, message, _ := exception(text); strings.HasPrefix(message, "KeyboardInterrupt") {
+		return interrupted // an import, or C++ code, made another exception of it
+	}
 	last := class[strings.LastIndexByte(class, '.')+1:]
 	switch last {
 	case "KeyboardInterrupt":
-		return &pattern{code: Preempted, weight: WeightSymptom}
+		return interrupted
 	case "SystemExit":
 		return &pattern{code: UserError, weight: WeightSymptom}
 	case "MemoryError", "_ArrayMemoryError":

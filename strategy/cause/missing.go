@@ -2,6 +2,7 @@ package cause
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -18,6 +19,19 @@ func MissingArguments(text string) []string {
 		return nil
 	}
 	return strings.Split(m[1], ", ")
+}
+
+// ExitIn is the exit code in a report that a process ended; 0: none.
+func ExitIn(text string) int {
+	for _, words := range []string{"xit code ", "xit status ", "exitcode  : ", "(exitcode: ", "return code = "} {
+		if _, rest, ok := strings.Cut(text, words); ok {
+			number, _ := leadingDigits(rest, 3)
+			if n, err := strconv.Atoi(number); err == nil {
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 // LacksName reports whether an error is that a module has no object of a name.

@@ -11,10 +11,23 @@ var stopPatterns = []pattern{
 	{code: Preempted, words: words("DUE TO TIME LIMIT")},
 	{code: Preempted, weight: WeightSymptom, words: words("*** STEP", "CANCELLED AT")},
 	{code: Preempted, words: words("Received SIGTERM", "preempt")},
-	{code: Preempted, words: words("job killed: walltime")},                     // PBS
-	{code: Preempted, words: words("timeout: sending signal ", " to command")},  // coreutils' timeout -v
-	{code: Preempted, words: words("TERM_RUNLIMIT")},                            // LSF
-	{code: Preempted, words: words("TERM_OWNER")},                               // LSF
+	{code: Preempted, words: words("job killed: walltime")}, // PBS
+	{code: Preempted, words: words("job killed: cput")},
+	{code: Preempted, words: words("PBS: job killed by ")},
+	{code: Preempted, words: words("timeout: sending signal ", " to command")}, // coreutils' timeout -v
+	// LSF, lsf.conf's reasons of termination.
+	{code: Preempted, words: words("TERM_RUNLIMIT")},
+	{code: Preempted, words: words("TERM_CPULIMIT")},
+	{code: Preempted, words: words("TERM_DEADLINE: ")},
+	{code: Preempted, words: words("TERM_WINDOW: ")},
+	{code: Preempted, words: words("TERM_OWNER")},
+	{code: Preempted, words: words("TERM_ADMIN: ")},
+	{code: Preempted, words: words("TERM_FORCE_")},
+	{code: Preempted, words: words("TERM_REQUEUE_")},
+	{code: Preempted, words: words("TERM_PREEMPT: ")},
+	{code: Preempted, words: words("TERM_LOAD: ")},
+	{code: Preempted, words: words("TERM_BUCKET_KILL: ")},
+	{code: Preempted, words: words("TERM_EXTERNAL_SIGNAL: ")},
 	{code: Preempted, weight: WeightSymptom, words: words("pod was preempted")}, // Kubernetes
 	// Shells, Python and Lightning.
 	{code: Preempted, weight: WeightSymptom, words: words("Terminated"), whole: true},
@@ -58,6 +71,9 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("died with <Signals.SIGSEGV")},     // subprocess: accelerate's launcher
 	{code: Segfault, words: words("exits with return code = -11")},   // DeepSpeed's launcher
 	{code: Segfault, words: words("Bus error (core dumped)")},
+	{code: Segfault, words: words("srun: error:", ": Bus error")},
+	{code: Segfault, words: words("srun: error:", ": Illegal instruction")},
+	{code: Segfault, words: words("srun: error:", ": Floating point exception")},
 	{code: Segfault, words: words("Bus error"), whole: true},
 	{code: Segfault, words: words(": line ", " Bus error ")},
 	{code: Segfault, words: words("double free or corruption")},
@@ -175,6 +191,11 @@ var otherPatterns = []pattern{
 	{code: UserError, words: words("can't open file", "[Errno 2] No such file or directory")},
 	{code: UserError, words: words("python", ": No module named ")},
 	{code: UserError, words: words("Error while finding module specification for")},
+	// A shell does not run a script, or what is left of it, in which it finds a mistake.
+	{code: UserError, weight: WeightSymptom, words: words(": syntax error near unexpected token")},
+	{code: UserError, weight: WeightSymptom, words: words(": syntax error: unexpected end of file")},
+	{code: UserError, weight: WeightSymptom, words: words(": unexpected EOF while looking for matching")},
+	{code: UserError, weight: WeightSymptom, words: words("sh: ", ": Syntax error: ")},
 	{code: UserError, weight: WeightWarning, words: words(": command not found")},
 	{code: UserError, weight: WeightWarning, words: words("sh: ", ": not found")},
 	{code: UserError, weight: WeightWarning, words: words("sh: line ", ": Permission denied")},
@@ -201,6 +222,14 @@ var otherPatterns = []pattern{
 	{code: Unknown, weight: WeightSymptom, words: words("Killed: 9")},
 	{code: Unknown, weight: WeightSymptom, words: words("terminate called after throwing an instance of")},
 	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", "Exited with exit code")},
+	// LSF's report.
+	{code: Preempted, weight: WeightSymptom, words: words("Exited with exit code 130.")},
+	{code: Preempted, weight: WeightSymptom, words: words("Exited with exit code 140.")}, // SIGUSR2, by which LSF ends a job whose time is up
+	{code: Preempted, weight: WeightSymptom, words: words("Exited with exit code 143.")},
+	{code: Segfault, words: words("Exited with signal termination: 11")},
+	{code: Segfault, words: words("Exited with signal termination: 7")},
+	{code: Unknown, weight: WeightSymptom, words: words("Exited with signal termination")},
+	{code: Unknown, weight: WeightSymptom, words: words("Exited with exit code ")},
 	{code: Unknown, weight: WeightSymptom, words: words("exited on signal 9 (Killed)")},
 	{code: Unknown, weight: WeightSymptom, words: words("exited on signal 6 (Aborted)")},
 	{code: Unknown, weight: WeightSymptom, words: words("detected that one or more processes exited with non-zero status")},

@@ -37,7 +37,11 @@ var hostPatterns = []pattern{
 	{code: HostOOM, words: words("low on resource: memory")},
 	// LSF and PBS.
 	{code: HostOOM, words: words("TERM_MEMLIMIT")},
+	{code: HostOOM, words: words("TERM_SWAP: ")},
 	{code: HostOOM, words: words("job killed: mem", "exceeded limit")},
+	{code: HostOOM, words: words("job killed: pmem", "exceeded limit")},
+	{code: HostOOM, words: words("job killed: vmem", "exceeded limit")},
+	{code: HostOOM, words: words("job killed: pvmem", "exceeded limit")},
 	// Ray's memory monitor kills workers before the kernel does. A RayTaskError(OutOfMemoryError)
 	// alone does not name the memory.
 	{code: HostOOM, words: words("killed due to the node running low on memory")},

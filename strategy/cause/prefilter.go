@@ -12,7 +12,7 @@ func triggers() []string {
 	t := []string{
 		"Traceback (most", "File \"", "File ~", "File /", ".py in ", ".py](http", `File c:\`, `File C:\`, "Cell In[", "│ ❱ ",
 		"Exception ignored ", "Exception in thread", "Logging error", "Error in sys.excepthook",
-		"MemoryError", "OutOfMemoryError", "KeyboardInterrupt",
+		"MemoryError", "OutOfMemoryError", "KeyboardInterrupt", lsfBegins,
 	}
 	for _, p := range patterns {
 		t = append(t, trigger(p.words))

@@ -81,6 +81,7 @@ var remarks = []remarkPattern{
 	// Shells, srun, IDEs, docker compose.
 	{remark: SaysEnded, code: Unknown, not: " code 137", words: []string{
 		"Aborted (core dumped)", ": Aborted", "zsh: abort", "terminate called after throwing an instance of", "Exited with exit code",
+		"Exited with signal termination",
 		"exited on signal 6 (Aborted)", "detected that one or more processes exited with non-zero status",
 		"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "make: *** [", "finished with exit code 1",
 		"terminated with exit code 1", "exited with code 1",
@@ -91,21 +92,21 @@ var remarks = []remarkPattern{
 		"multiprocessing.errors.ChildFailedError", "Some NCCL operations have failed or timed out", "CalledProcessError: Command",
 		"ProcessExitedException", "ProcessRaisedException", "process pool was terminated abruptly",
 		"subprocesses has abruptly died", "TerminatedWorkerError", "RayTaskError", "ray.exceptions.", "See root cause above",
-		"See stack trace", "terminated with the following error", "It usually means the child failed", "EngineDeadError", "unhandled cuda error",
+		"See stack trace", "terminated with the following error", "It usually means the child failed", "EngineDeadError", "unhandled cuda error", "Error in sys.excepthook:",
 	}},
 	{remark: SaysWorker, words: []string{"DataLoader worker", "encountered in worker"}},
 	{remark: SaysKilled, words: []string{"SIGKILL", "exitcode: -9", "Killed"}},
 	// Slurm, PBS, LSF.
-	{remark: SaysTimeLimit, code: Preempted, words: []string{"DUE TO TIME LIMIT", "walltime", "TERM_RUNLIMIT"}},
+	{remark: SaysTimeLimit, code: Preempted, words: []string{"DUE TO TIME LIMIT", "walltime", "job killed: cput", "TERM_RUNLIMIT", "TERM_CPULIMIT", "TERM_DEADLINE"}},
 	// The kernel, as dmesg shows it; slurmstepd, srun, sacct; Kubernetes; LSF and PBS.
 	{remark: SaysOOMKill, code: HostOOM, words: []string{
 		"oom-kill", "oom_kill", "ut of memory: Kill", "OOM Killed", "OOMKilled", "srun: error:", "xceeded step memory limit",
-		"xceeded job memory limit", "being killed", "OUT_OF_MEMORY", "low on resource: memory", "TERM_MEMLIMIT", "job killed: mem",
+		"xceeded job memory limit", "being killed", "OUT_OF_MEMORY", "low on resource: memory", "TERM_MEMLIMIT", "TERM_SWAP", "job killed: mem", "job killed: pmem", "job killed: vmem", "job killed: pvmem",
 		" killed due to ",
 	}},
 	{remark: SaysNotRun, code: UserError, words: []string{
 		": error: ", "can't open file", ": No module named ", "Error while finding module specification for", ": command not found",
-		": not found", ": Permission denied", ": No such file or directory", "SyntaxError: ", "IndentationError: ", "TabError: ",
+		": not found", ": Permission denied", ": No such file or directory", ": syntax error", ": Syntax error: ", "SyntaxError: ", "IndentationError: ", "TabError: ",
 	}},
 	{remark: SaysNotRun, code: Unknown, words: []string{" Killed ", "Aborted"}},
 	{remark: SaysNotRun, code: Segfault, words: []string{"egmentation fault", "Bus error"}},

@@ -56,7 +56,8 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) int {
 	}
 	at.Start, at.Seq = s.start.number, s.number(&at)
 	s.give(at)
-	if at.Code.OutOfMemory() || at.Code == PortInUse || at.Weight == WeightCause || at.Raised && at.Weight != WeightSymptom {
+	remembered := at.Code.OutOfMemory() || at.Code == PortInUse || at.Weight == WeightCause || at.Raised && at.Weight != WeightSymptom
+	if (remembered || slices.Contains(Remarks(at.Code, at.Text), SaysNotRun)) && !s.lsf.inside {
 		s.remind(w, at, raised && t.top)
 	}
 	return at.Seq

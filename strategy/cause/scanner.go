@@ -83,6 +83,7 @@ type Scanner struct {
 	torn       *writer  // the writer whose frame a terminal broke at the end of the line before
 	tornText   string
 	start      start
+	lsf        lsf
 	// lastStart is the number of the finding that begins start number startsLimit.
 	lastStart int
 }
@@ -384,6 +385,10 @@ func (s *Scanner) text(w *writer, seg segment) {
 
 // piece reads a line, or a part of it that another output precedes or follows.
 func (s *Scanner) piece(w *writer, seg segment) {
+	seg.text = strings.TrimPrefix(seg.text, "^C") // a terminal shows it for Ctrl-C
+	if s.report(seg.text) {
+		return
+	}
 	w = s.mend(w, &seg)
 	s.noteHead(w, seg.text)
 	if s.start.ending != notEnded || len(w.pending) > 0 {

@@ -352,8 +352,8 @@ func (s *Scanner) supersede() {
 // begins another one first.
 func (s *Scanner) ends(w *writer, at *Finding, t *traceback) {
 	how := endingOf(at, t)
-	if how == notEnded {
-		return
+	if how == notEnded || s.lsf.inside {
+		return // the output of the job may follow LSF's report
 	}
 	r := &s.start
 	if s.another(w, at, t) {
