@@ -55,7 +55,7 @@ func (c *fold) quote(d *Diagnosis, o, best candidate) {
 	}
 	f := o.finding.Figures
 	fuller := d.Requested != nil && f.Requested != nil && *d.Requested == *f.Requested && d.Free == nil && f.Free != nil
-	if d.Requested == nil && (f.Requested != nil || o.fact == best.fact) || fuller {
+	if d.Requested == nil && (f.Requested != nil || o.fact == best.fact || d.Figures == (cause.Figures{})) || fuller {
 		d.Figures = f
 	}
 	if d.Device == "" {

@@ -38,6 +38,8 @@ var explanations = []struct {
 		"", "a compiler failed: run its command for its own message; often the headers of Python (python3-dev) or CUDA, or libcuda, are missing there"}},
 	{codes: []Code{Unknown}, remark: SaysHook, Explanation: Explanation{
 		"an error of gpurun's own hook ended the process", "this is a bug of gpurun, not of the job: run it with --mode off, which loads no hook, and report the traceback"}},
+	{codes: []Code{Unknown}, words: words("A worker died or was killed while executing", "WorkerCrashedError", "ActorDiedError", "RayActorError"), Explanation: Explanation{
+		"a Ray worker died", "Ray does not know why, and lists guesses: look at the worker's own log (ray logs, python-core-worker-*.log), and for oom-kill in the kernel log of its node (dmesg)"}},
 	{codes: []Code{Unknown}, remark: SaysKilled, Explanation: Explanation{"a process was killed by SIGKILL", ""}},
 	// Launchers.
 	{codes: []Code{UserError}, words: words("unrecognized arguments: --local-rank", "unrecognized arguments: --local_rank"), Explanation: Explanation{
@@ -79,6 +81,8 @@ var explanations = []struct {
 	{codes: []Code{Driver}, words: words("provided PTX was compiled with an unsupported toolchain"), Explanation: Explanation{
 		"the driver is older than the CUDA that compiled a kernel", "update the driver, or install packages that were compiled with an older CUDA"}},
 	// Memory.
+	{codes: []Code{HostOOM}, words: words("1455"), Explanation: Explanation{
+		"", "Windows' page file is too small: enlarge it, or use fewer loader workers, each of which loads the libraries of CUDA again"}},
 	{codes: []Code{CUDAOOM}, words: words("NCCL WARN", "Failed to CUDA calloc", "Failed to CUDA malloc"), Explanation: Explanation{
 		"", "NCCL found no memory for its own buffers, so the GPU was full before: look at nvidia-smi for other processes, give each rank its own GPU (torch.cuda.set_device), and leave some hundred MiB free"}},
 	{codes: []Code{CUDAOOM}, words: words("MPS backend"), Explanation: Explanation{

@@ -153,7 +153,29 @@ func parseFigures(text string) Figures {
 		f.Allowed = after(text, "limit set to: ", "memory fraction) : ")
 	}
 	f.tenants(text)
+	f.ofRay(text)
 	return f
+}
+
+// ofRay reads the message of Ray's memory monitor: "… (…, memory used=2.22GB) was running was 59.49GB /
+// 62.58GB (0.95), which exceeds the memory usage threshold of 0.9". The threshold is a share.
+func (f *Figures) ofRay(text string) {
+	_, rest, ok := strings.Cut(text, " was running was ")
+	used, n := quantity(rest)
+	if !ok || used == nil {
+		return
+	}
+	total, _ := quantity(strings.TrimPrefix(rest[n:], " / "))
+	if total == nil || *used > *total {
+		return
+	}
+	free := *total - *used
+	f.Capacity, f.Free, f.Process = total, &free, after(text, "memory used=")
+	_, rest, _ = strings.Cut(rest, "threshold of ")
+	if share, err := strconv.ParseFloat(strings.TrimRight(rest[:min(strings.IndexByte(rest+" ", ' '), len(rest))], ".,;"), 64); err == nil && share > 0 && share < 1 {
+		allowed := int64(share * float64(*total))
+		f.Allowed = &allowed
+	}
 }
 
 // ReservedIn is the memory of PyTorch's allocator by its messages before 2.1, in bytes; nil if the
@@ -182,7 +204,20 @@ func (f *Figures) tenants(text string) {
 		return
 	}
 	own := -1
-	if f.Process == nil && f.Allocated != nil {
+	if f.Process == nil && f.Allocated == nil {
+		// The message is cut before it says what PyTorch holds here: any entry may be this process. Only
+		// what the others hold at least is proven.
+		largest := slices.Max(all)
+		var others int64
+		for _, b := range all {
+			others += b
+		}
+		if others -= largest; others > 0 {
+			f.Process, f.OtherProcess = &largest, &others
+		}
+		return
+	}
+	if f.Process == nil {
 		held := *f.Allocated
 		if f.ReservedUnallocated != nil {
 			held += *f.ReservedUnallocated
@@ -208,10 +243,12 @@ func (f *Figures) tenants(text string) {
 // parseDevice reads which device a message is about: "cuda:3", "xpu:0", "cpu".
 func parseDevice(text string) string {
 	kind := "cuda:"
-	if strings.Contains(text, "XPU out of memory") {
-		kind = "xpu:"
+	for _, other := range []string{"XPU", "MUSA", "MLU"} {
+		if strings.Contains(text, other+" out of memory") {
+			kind = strings.ToLower(other) + ":"
+		}
 	}
-	for _, mark := range []string{"(GPU ", "GPU ", "device:GPU:", "device ordinal ", "on device cuda:"} {
+	for _, mark := range []string{"(GPU ", "(MLU ", "GPU ", "device:GPU:", "device ordinal ", "on device cuda:"} {
 		for rest := range behind(text, mark) {
 			number, rest := leadingDigits(rest, 4)
 			if number != "" && (rest == "" || strings.IndexByte("; .):", rest[0]) >= 0) {
@@ -224,7 +261,8 @@ func parseDevice(text string) string {
 
 // accelerators are words of messages of stacks and devices other than CUDA's.
 var accelerators = []struct{ word, name string }{
-	{"MPS backend", "MPS (Apple)"}, {"HIP ", "HIP (AMD)"}, {"hipError", "HIP (AMD)"}, {"XPU ", "XPU (Intel)"}, {"NPU ", "NPU (Ascend)"}, {"EL0004", "NPU (Ascend)"},
+	{"MPS backend", "MPS (Apple)"}, {"HIP ", "HIP (AMD)"}, {"hipError", "HIP (AMD)"}, {"XPU ", "XPU (Intel)"}, {"UR_RESULT_ERROR", "XPU (Intel)"}, {"PI_ERROR_", "XPU (Intel)"}, {"ZE_RESULT_ERROR", "XPU (Intel)"},
+	{"MUSA ", "MUSA (Moore Threads)"}, {"MLU ", "MLU (Cambricon)"}, {"NPU ", "NPU (Ascend)"}, {"EL0004", "NPU (Ascend)"},
 	{"hbm", "TPU"}, {"XlaRuntimeError", "device (JAX)"}, {"JaxRuntimeError", "device (JAX)"}, {"RESOURCE_EXHAUSTED", "device (XLA)"},
 	{"ResourceExhaustedError", "GPU (TensorFlow)"}, {"OOM when allocating tensor", "GPU (TensorFlow)"}, {"cudaMalloc error", "GPU (faiss)"},
 }

@@ -37,8 +37,15 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("Failed to CUDA calloc")}, // NCCL's last error, 2.19 on
 	{code: CUDAOOM, words: words("Failed to CUDA malloc")},
 	{code: CUDAOOM, words: words("Cuda failure", "out of memory")}, // NCCL, all versions; 2.x quotes the words
+	// SYCL on Intel's GPUs: the unified runtime, the plugin interface before it, Level Zero.
 	{code: CUDAOOM, words: words("UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY")},
 	{code: CUDAOOM, words: words("UR_RESULT_ERROR_OUT_OF_RESOURCES")},
+	{code: CUDAOOM, words: words("UR_RESULT_ERROR_MEM_OBJECT_ALLOCATION_FAILURE")},
+	{code: CUDAOOM, words: words("PI_ERROR_OUT_OF_RESOURCES")},
+	{code: CUDAOOM, words: words("PI_ERROR_MEM_OBJECT_ALLOCATION_FAILURE")},
+	{code: CUDAOOM, words: words("ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY")},
+	{code: CUDAOOM, words: words("MUSA out of memory")},
+	{code: CUDAOOM, words: words("MLU out of memory")},
 	// Loops that catch it and stop: accelerate, Composer, fairseq.
 	{code: CUDAOOM, words: words("No executable batch size found, reached zero")},
 	{code: CUDAOOM, words: words("The train loop failed with an internal microbatch of size 1")},

@@ -6,6 +6,16 @@ var hostPatterns = []pattern{
 	{code: HostOOM, words: words("DefaultCPUAllocator: can't allocate memory"), device: "cpu"},
 	{code: HostOOM, words: words("DefaultCPUAllocator: not enough memory"), device: "cpu"},
 	{code: HostOOM, words: words("not enough memory: you tried to allocate"), device: "cpu"},
+	// Intel's GPUs: the host's part of a transfer.
+	{code: HostOOM, words: words("UR_RESULT_ERROR_OUT_OF_HOST_MEMORY")},
+	{code: HostOOM, words: words("PI_ERROR_OUT_OF_HOST_MEMORY")},
+	{code: HostOOM, words: words("ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY")},
+	// Windows: the page file is too small, by Python, by Rust, for shared tensors. The words are the system's language.
+	{code: HostOOM, words: words("[WinError 1455]")},
+	{code: HostOOM, words: words("(os error 1455)")},
+	{code: HostOOM, words: words("Os { code: 1455,")},
+	{code: HostOOM, words: words("Couldn't open shared", "<1455>")},
+	{code: HostOOM, words: words("[WinError 8] ")}, // ERROR_NOT_ENOUGH_MEMORY
 	// Python and numpy.
 	{code: HostOOM, words: words("MemoryError: Unable to allocate"), device: "cpu"},
 	{code: HostOOM, words: words("MemoryError: std::bad_alloc"), device: "cpu"},
@@ -45,6 +55,8 @@ var hostPatterns = []pattern{
 	// Ray's memory monitor kills workers before the kernel does. A RayTaskError(OutOfMemoryError)
 	// alone does not name the memory.
 	{code: HostOOM, words: words("killed due to the node running low on memory")},
+	{code: HostOOM, words: words("Memory on the node (", "exceeds the memory usage threshold")},
+	{code: HostOOM, words: words("Refer to the documentation on how to address the out of memory issue: https://docs.ray.io")},
 	{code: HostOOM, words: words(" killed due to memory pressure (OOM)"), without: words(": 0 Workers (tasks")},
 	// PyTorch's DataLoader: only the kernel kills one worker and leaves its
 	// parent. Without a traceback the line may stem from a shutdown, see scanner.
@@ -62,8 +74,8 @@ var sharedMemoryPatterns = []pattern{
 	{code: SharedMemory, words: words("unable to open shared memory object")},
 	{code: SharedMemory, words: words("unable to write to file </torch_")},
 	{code: SharedMemory, words: words("unable to resize file </torch_")},
-	{code: SharedMemory, words: words("unable to mmap", "bytes from file <")}, // without a name for an anonymous segment
-	{code: SharedMemory, words: words("Couldn't open shared")},                // Windows
+	{code: SharedMemory, words: words("unable to mmap", "bytes from file <")},            // without a name for an anonymous segment
+	{code: SharedMemory, words: words("Couldn't open shared"), without: words("<1455>")}, // Windows
 	{code: SharedMemory, words: words("unable to allocate shared memory")},
 	{code: SharedMemory, words: words("error executing torch_shm_manager")},
 	{code: SharedMemory, words: words("RuntimeError: torch_shm_manager at")},

@@ -95,7 +95,7 @@ var remarks = []remarkPattern{
 		"See stack trace", "terminated with the following error", "It usually means the child failed", "EngineDeadError", "unhandled cuda error", "Error in sys.excepthook:",
 	}},
 	{remark: SaysWorker, words: []string{"DataLoader worker", "encountered in worker"}},
-	{remark: SaysKilled, words: []string{"SIGKILL", "exitcode: -9", "Killed"}},
+	{remark: SaysKilled, not: "SIGKILL by OOM killer", words: []string{"SIGKILL", "exitcode: -9", "Killed"}}, // not Ray's guess
 	// Slurm, PBS, LSF.
 	{remark: SaysTimeLimit, code: Preempted, words: []string{"DUE TO TIME LIMIT", "walltime", "job killed: cput", "TERM_RUNLIMIT", "TERM_CPULIMIT", "TERM_DEADLINE"}},
 	// The kernel, as dmesg shows it; slurmstepd, srun, sacct; Kubernetes; LSF and PBS.
