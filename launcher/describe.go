@@ -96,6 +96,8 @@ func closeAdvice(d strategy.Diagnosis, ev strategy.Evidence) string {
 		return "shard or offload the optimizer's state (ZeRO, FSDP), or use one with less state (8-bit, Adafactor); a smaller batch hardly helps"
 	case cause.Eval:
 		return "use a smaller evaluation batch, evaluate under torch.no_grad(), and move the results to the host as they come"
+	case cause.Rollout:
+		return "memory ran out in generation: give the engine a smaller share of the device (gpu_memory_utilization, mem_fraction_static), let it sleep while the model trains, or generate for fewer samples at once (the rollout's micro batch, max_num_seqs)"
 	case cause.Save:
 		return "save the checkpoint in shards, or gather it in host memory; the one that was being written may be incomplete, so resume from the one before"
 	}

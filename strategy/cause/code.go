@@ -45,6 +45,7 @@ const (
 	Backward   Phase = "backward"
 	Optimizer  Phase = "optimizer"
 	Eval       Phase = "eval"
+	Rollout    Phase = "rollout" // generation, by an engine or by the model
 	Save       Phase = "save"
 	Collective Phase = "collective"
 	NoPhase    Phase = "unknown"

@@ -7,6 +7,11 @@ var cudaPatterns = []pattern{
 	// the figures out differently, see figures.go.
 	// In its trial run, vLLM takes as many requests as it may ever have at once.
 	{code: CUDAOOM, words: words("CUDA out of memory occurred when warming up sampler with"), phase: Eval},
+	// SGLang's scheduler; vLLM's allocator, as the engine takes its memory back after sleep.
+	{code: CUDAOOM, words: words("Prefill out of memory. Try to lower your batch size"), phase: Rollout},
+	{code: CUDAOOM, words: words("Decode out of memory. Try to lower your batch size"), phase: Rollout},
+	{code: CUDAOOM, words: words("CUDA Error: out of memory at ", "cumem_allocator"), phase: Rollout},
+	{code: CUDAOOM, words: words("Not enough memory. Please try to increase --mem-fraction-static"), phase: Load},
 	{code: CUDAOOM, words: words("CUDA out of memory")},
 	{code: CUDAOOM, words: words("HIP out of memory")},
 	{code: CUDAOOM, words: words("XPU out of memory")},

@@ -80,6 +80,8 @@ func (t *phaseTracker) add(f frame) {
 	}
 	if suggestsEval(f) {
 		t.maybe = Eval
+	} else if t.maybe == "" && (suggestsRollout(f) || t.phase == "" && strings.Contains(f.file, "/transformers/generation/")) {
+		t.maybe = Rollout
 	}
 	if p := stage(f); p != "" {
 		t.compute(p)
@@ -135,6 +137,8 @@ func purpose(f frame) Phase {
 		strings.Contains(name, "_save_") && !contains(name, []string{"eval", "should"}), // safe_save_model_for_hf_trainer
 		strings.HasSuffix(file, "distributed/fsdp/_state_dict_utils.py") && !strings.Contains(name, "load"):
 		return Save
+	case generates(file, name):
+		return Rollout
 	case strings.HasPrefix(name, "load_fsdp_"), strings.HasPrefix(name, "load_megatron_"):
 		return "" // verl moves states back to the device in every step
 	case slices.Contains(loadNames, name), strings.HasPrefix(name, "_load_"), strings.HasPrefix(name, "load_"):
@@ -167,6 +171,31 @@ var (
 		"broadcast_params", "_broadcast_model",
 	}
 )
+
+// rolloutNames are functions of RL frameworks, and of the engines that they run beside the training:
+// verl, OpenRLHF, TRL, vLLM and SGLang. Those of engines count in the engines' files only.
+var (
+	rolloutNames = []string{
+		"generate_sequences", "actor_rollout_generate_sequences", "_generate_minibatch", "generate_rollouts", "generate_rollout", "do_rollout",
+		"rollout", "_rollout", "make_experience", "make_experience_list", "make_experience_batch", "generate_samples", "_generate_vllm",
+		"wake_up", "resume_memory_occupation",
+	}
+	engineNames = []string{
+		"generate", "_generate", "_run_engine", "step", "step_with_batch_queue", "_process_engine_step", "run_busy_loop", "execute_model", "sample_tokens",
+		"event_loop_normal", "event_loop_overlap", "run_batch", "forward_batch_generation", "async_generate",
+	}
+	engineFiles = []string{"/vllm/", "/sglang/", "/lmdeploy/"}
+)
+
+// generates reports whether a function generates samples, whatever runs within.
+func generates(file, name string) bool {
+	return slices.Contains(rolloutNames, name) || slices.Contains(engineNames, name) && contains(file, engineFiles)
+}
+
+// suggestsRollout reports a name that may mean generation by the model: it counts only if a model computes within.
+func suggestsRollout(f frame) bool {
+	return slices.Contains([]string{"generate", "_generate", "generate_completions"}, f.function)
+}
 
 // suggestsEval reports a name that may mean evaluation of a model: it counts only if a model
 // computes within.
