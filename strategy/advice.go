@@ -53,7 +53,7 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 	case d.Cause.OutOfMemory():
 		return cmp.Or(explained, c.spread(d, ev))
 	case best.finding != nil && best.code != cause.SharedMemory && c.fileSystem(best.finding) != nil:
-		return c.fileSystem(best.finding).advise(best.code)
+		return c.fileSystem(best.finding).advise(best.finding.Code)
 	case best.finding != nil && best.finding.Says(cause.SaysCut):
 		return "the output ends before the exception is named: look for the rest of it, in another file or in the scheduler's log"
 	case d.Cause == cause.GPUHardware && best.finding != nil && cause.HostIn(best.finding.Text) != "":

@@ -75,6 +75,7 @@ func rules() []rule {
 		{"max-attempts", func(s *situation) bool { return s.outOfMemory() && s.counted() >= s.policy.MaxAttempts }, func(s *situation) Decision {
 			return s.bound("recovery.max_attempts = %d allows no further attempt", s.policy.MaxAttempts)
 		}},
+		{"disk-full", func(s *situation) bool { return s.cause(cause.DiskFull) }, diskFull},
 		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
 		{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
 		{RuleOutOfMemory, (*situation).outOfMemory, relieve},
@@ -259,13 +260,13 @@ func (s *situation) outOfMemory() bool { return s.diagnosis.Cause.OutOfMemory() 
 // recoverable reports whether a relaunch can help, with less memory or because the failure is
 // transient. A busy port has a separate rule, which comes before.
 func (s *situation) recoverable() bool {
-	return s.outOfMemory() || s.cause(cause.GPUOccupied) || s.diagnosis.passes()
+	return s.outOfMemory() || s.cause(cause.GPUOccupied, cause.DiskFull) || s.diagnosis.passes()
 }
 
 // blameless reports whether neither the plan nor the job is at fault: the failure is transient,
-// or another process had the port or the memory.
+// a disk is full, or another process had the port or the memory.
 func (d Diagnosis) blameless() bool {
-	return d.Cause == cause.PortInUse || d.Cause == cause.GPUOccupied || d.passes()
+	return d.Cause == cause.PortInUse || d.Cause == cause.GPUOccupied || d.Cause == cause.DiskFull || d.passes()
 }
 
 // counted is the number of attempts that count towards max_attempts. Not counted are attempts
@@ -350,8 +351,11 @@ func (s *situation) ownFolderExists() bool {
 // losesTooMuch reports whether a relaunch would repeat more work than the user allows because
 // there is no checkpoint.
 func (s *situation) losesTooMuch() bool {
-	return s.recoverable() && s.inventory.Checkpoint == "" && s.policy.RestartFromZero > 0 &&
-		s.last.Lasted() > s.policy.RestartFromZero.Duration()
+	return s.recoverable() && s.repeatsTooMuch()
+}
+
+func (s *situation) repeatsTooMuch() bool {
+	return s.inventory.Checkpoint == "" && s.policy.RestartFromZero > 0 && s.last.Lasted() > s.policy.RestartFromZero.Duration()
 }
 
 // bound ends the run because it reached one of its bounds.

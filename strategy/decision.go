@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -88,6 +89,7 @@ const (
 	CodeExhausted = 12 // memory: no plan left, or a bound was reached (ENOMEM)
 	CodeBug       = 70 // a bug in gpurun (EX_SOFTWARE)
 	CodeRunDir    = 74 // the run directory cannot be written (EX_IOERR)
+	CodeDisk      = 74 // a disk that the job writes is full
 	CodeRetry     = 75 // try again later (EX_TEMPFAIL)
 )
 
@@ -102,12 +104,20 @@ func (o Outcome) Final() bool { return o == Trained || o == Failed || o == Exhau
 // Words is the outcome for people: a run that another start continues is not finished.
 func (o Outcome) Words() string {
 	if o == Retry {
-		return fmt.Sprintf("not finished (%d)", CodeRetry)
+		return "not finished"
 	}
 	if o == Exhausted {
 		return "no plan left"
 	}
 	return string(o)
+}
+
+// WordsOf is Words with the exit code of a run that is not finished: 74 and 75 ask for other things.
+func (o Outcome) WordsOf(code int) string {
+	if o == Retry {
+		return fmt.Sprintf("%s (%d)", o.Words(), cmp.Or(code, CodeRetry))
+	}
+	return o.Words()
 }
 
 // Valid reports whether the outcome exists.

@@ -359,10 +359,16 @@ func (d Diagnosis) title() string {
 		return "host out of memory"
 	case cause.UserError:
 		switch {
+		case explained != "":
+			return explained + ": " + clip(d.Error, 160)
 		case d.Place != nil:
 			return clip(d.Place.String(), 80) + ": " + clip(d.Error, 160)
 		case d.Error != "":
 			return clip(d.Error, 160)
+		}
+	case cause.Storage:
+		if c, _ := cause.Lookup(d.Cause); d.Error != "" {
+			return c.Title + ": " + clip(d.Error, 160)
 		}
 	case cause.GPUHardware:
 		if explained != "" {

@@ -287,8 +287,8 @@ func tierOf(s *cause.Finding) tier {
 		return tierWarning
 	case s.Weight == cause.WeightSymptom:
 		return tierSymptom
-	case s.Code == cause.UserError || s.Code == cause.Unknown:
-		return tierOwn
+	case s.Code == cause.UserError || s.Code == cause.Unknown, s.Code == cause.Storage && !s.Raised:
+		return tierOwn // a line about the storage may be one of a write that is tried again
 	}
 	return tierCause
 }
@@ -357,7 +357,7 @@ func confirmWarnings(all []candidate) []candidate {
 				return false
 			}
 			if f.Says(cause.SaysCut) && f.Stream == warning.finding.Stream {
-				return warning.code == cause.SharedMemory || warning.code == cause.DiskFull || warning.code == cause.Driver
+				return warning.code == cause.SharedMemory || warning.code == cause.DiskFull || warning.code == cause.Storage || warning.code == cause.Driver
 			}
 			denied := f.Code == cause.UserError && (warning.code == cause.Driver && f.Says(cause.SaysNoDevice) || warning.code.LeavesNoGroup() && f.Says(cause.SaysNoGroup))
 			return denied || warning.finding.Says(cause.SaysMismatch) && f.Code == cause.NCCLError

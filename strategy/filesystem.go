@@ -51,7 +51,7 @@ func (s *FileSystem) String() string {
 
 // StoragePath is the path in an error about the storage; empty: none.
 func StoragePath(f *cause.Finding) string {
-	if f == nil || f.Code != cause.DiskFull && f.Code != cause.SharedMemory && !f.Says(cause.SaysStorage) {
+	if f == nil || f.Code != cause.DiskFull && f.Code != cause.SharedMemory && f.Code != cause.Storage {
 		return ""
 	}
 	return cause.PathIn(f.Text)
@@ -68,10 +68,17 @@ func (c *fold) fileSystem(f *cause.Finding) *FileSystem {
 	return nil
 }
 
-// code is the finding's cause. A full /dev/shm is shared memory under whatever path it was reached.
+// code is the finding's cause. A full /dev/shm is shared memory under whatever path it was reached. An
+// error that says that a file system is full, though the machine shows space there, comes from a quota,
+// or from space that was freed since: the next write may succeed.
 func (c *fold) code(f *cause.Finding) cause.Code {
-	if s := c.fileSystem(f); s != nil && f.Code == cause.DiskFull && s.Mount == "/dev/shm" {
+	s := c.fileSystem(f)
+	switch {
+	case s == nil || f.Code != cause.DiskFull:
+	case s.Mount == "/dev/shm":
 		return cause.SharedMemory
+	case s.spacious() && !s.ReadOnly && !s.inMemory() && !s.Saved:
+		return cause.Storage
 	}
 	return f.Code
 }
@@ -79,6 +86,8 @@ func (c *fold) code(f *cause.Finding) cause.Code {
 // plenty is the share of a file system, as a divisor, and plentyBytes the bytes, that are too much
 // for it to be full.
 const plenty, plentyBytes = 20, 1 << 30
+
+func (s *FileSystem) spacious() bool { return s.Free > plentyBytes && s.Free > s.Total/plenty }
 
 // advise says what to do about the file system.
 func (s *FileSystem) advise(code cause.Code) string {
@@ -91,7 +100,7 @@ func (s *FileSystem) advise(code cause.Code) string {
 		return fmt.Sprintf("%s is read-only: point the job elsewhere, or look in the kernel log why it is", s)
 	case s.inMemory():
 		return fmt.Sprintf("%s is in host memory: make it larger, or point the job elsewhere (TMPDIR for temporary files)", s)
-	case s.Free > plentyBytes && s.Free > s.Total/plenty:
+	case s.spacious():
 		return fmt.Sprintf("%s has space: look for a quota or a limit of files (df -i), or for what freed space since", s)
 	}
 	return fmt.Sprintf("free space or quota on %s, or point the job elsewhere (TMPDIR for temporary files)", s)

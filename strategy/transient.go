@@ -22,7 +22,7 @@ const unprovenRefills = 20
 // waits are the waiting times before a relaunch, by the number of transient failures that count.
 var waits = []time.Duration{0, 0, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute}
 
-var transientCauses = []cause.Code{cause.NCCLError, cause.NCCLTimeout, cause.Hang}
+var transientCauses = []cause.Code{cause.NCCLError, cause.NCCLTimeout, cause.Hang, cause.Storage}
 
 // A Stepping sums up the observed training steps of one attempt: each figure is the largest of
 // all ranks. It is zero if no steps can be seen.
@@ -147,6 +147,17 @@ func transient(s *situation) Decision {
 	}
 	d := samePlan(fmt.Sprintf("%s (%d of %d)", how, n.counted, budget))(s)
 	d.After = Seconds(wait)
+	return d
+}
+
+// diskFull runs the same plan again once, since space may be freed meanwhile, and then ends the run.
+func diskFull(s *situation) Decision {
+	n, budget := s.spent(func(d Diagnosis) bool { return d.Cause == cause.DiskFull }), min(s.policy.TransientRetries, 1)
+	if n.counted <= budget && n.unproven <= unprovenRefills && !s.repeatsTooMuch() {
+		return samePlan("once more, in case that space was freed")(s)
+	}
+	d := s.stop(Retry, "started again once there is space, the job continues with the same plan")
+	d.Code = CodeDisk
 	return d
 }
 

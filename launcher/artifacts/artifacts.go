@@ -176,7 +176,7 @@ func (c Collector) addFileSystems(e *strategy.Evidence) {
 			continue
 		}
 		seen[path] = true
-		if found := c.FileSystem(path, f.Finding.Code != cause.Unknown); found != nil && found.Mount != "/" {
+		if found := c.FileSystem(path, f.Finding.Code != cause.Storage); found != nil && found.Mount != "/" {
 			found.Saved = true
 			e.Add(strategy.Fact{Rank: -1, Source: "machine", FileSystem: found})
 		}

@@ -58,7 +58,7 @@ func (p *People) finish(v launcher.Verdict) {
 
 // tally is how a run ended, after how many attempts, and in what time.
 func (p *People) tally(v launcher.Verdict) string {
-	return fmt.Sprintf("%s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))
+	return fmt.Sprintf("%s after %s in %s", v.Outcome.WordsOf(v.Code), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))
 }
 
 // used is the time of the GPUs that was lost, for the end of a sentence.
@@ -226,7 +226,7 @@ func outcome(a *runstate.AttemptState) string {
 	case a.Evidence.Unstarted != nil:
 		words = "could not be started"
 	case !a.Diagnosis.Fatal && !a.Decision.Relaunch:
-		words = a.Decision.Outcome.Words()
+		words = a.Decision.Outcome.WordsOf(a.Decision.Code)
 	}
 	if lost := a.Decision.Ineffective.Lost(); lost != "" {
 		words += "; " + lost

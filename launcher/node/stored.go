@@ -30,7 +30,7 @@ func (s *storedPaths) note(f *strategy.Fact) {
 		s.full = map[string]bool{}
 	}
 	if len(s.full) < mostStored {
-		s.full[path] = s.full[path] || f.Finding.Code != cause.Unknown
+		s.full[path] = s.full[path] || f.Finding.Code != cause.Storage
 	}
 }
 

@@ -31,7 +31,7 @@ const runStatus = `   0    trained
    2    usage, configuration or environment: nothing was started
    12   memory: every allowed remedy was tried or is impossible, or a bound was reached
    70   a bug in gpurun
-   74   the run directory cannot be written
+   74   the run directory cannot be written, or a disk of the job is full
    75   try again later
    129  stopped by SIGHUP; 130 by SIGINT, 143 by SIGTERM`
 

@@ -17,6 +17,7 @@ const (
 	SharedMemory    Code = "shm"
 	DiskFull        Code = "disk-full"
 	KernelResources Code = "kernel-resources"
+	Storage         Code = "storage"
 	IllegalAccess   Code = "illegal-access"
 	DeviceAssert    Code = "device-assert"
 	NCCLTimeout     Code = "nccl-timeout"

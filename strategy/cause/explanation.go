@@ -20,12 +20,10 @@ var explanations = []struct {
 	Explanation
 }{
 	// Files.
-	{codes: []Code{Unknown}, words: words("PytorchStreamReader", "The file might be corrupted", "corrupt file", "Error while deserializing header", "UnpicklingError", "BadZipFile", "nable to open file ("), Explanation: Explanation{
+	{codes: []Code{UserError}, words: words("PytorchStreamReader", "The file might be corrupted", "corrupt file", "Error while deserializing header", "UnpicklingError", "BadZipFile", "EOFError: Ran out of input", "nable to open file ("), Explanation: Explanation{
 		"a file cannot be read", "the file that the job reads is incomplete, or another file than it expects: start from an older checkpoint, or fetch the file again"}},
 	{codes: []Code{Unknown}, words: words(" cannot be opened."), Explanation: Explanation{
 		"a file cannot be saved", "the file that the job saves could not be made: its folder has to exist, to be writable and to have space"}},
-	{codes: []Code{Unknown}, remark: SaysStorage, Explanation: Explanation{
-		"the storage failed", "the file system failed to read or write: look at the kernel log and at the state of the disk or the file server, before the job is started again"}},
 	{codes: []Code{Unknown, UserError}, words: words("Too many open files", "received 0 items of ancdata"), Explanation: Explanation{
 		"too many files are open", `the process has as many open files as "ulimit -n" allows: raise it, or let the loader share tensors by files (torch.multiprocessing.set_sharing_strategy("file_system"))`}},
 	{codes: []Code{Unknown}, words: words("DataLoader timed out after"), Explanation: Explanation{

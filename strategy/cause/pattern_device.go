@@ -28,6 +28,7 @@ var devicePatterns = []pattern{
 	{code: IllegalAccess, words: words("CUDA error: invalid address space")},
 	{code: IllegalAccess, words: words("operation not supported on global/shared address space")}, // a wild pointer
 	{code: IllegalAccess, words: words("an illegal instruction was encountered")},
+	{code: IllegalAccess, words: words("CUBLAS_STATUS_EXECUTION_FAILED")},  // a kernel failed: mostly this one's arguments, or one before it
 	{code: IllegalAccess, words: words("Memory access fault by GPU node")}, // ROCm
 	{code: GPUHardware, words: words("uncorrectable ECC error")},
 	{code: GPUHardware, words: words("CUDA_ERROR_ECC_UNCORRECTABLE")},
@@ -71,7 +72,6 @@ var devicePatterns = []pattern{
 	{code: Unknown, words: words("Unable to find a valid cuDNN algorithm to run convolution")}, // often memory, which the message does not prove
 	{code: Unknown, words: words("CUBLAS_STATUS_NOT_INITIALIZED")},
 	{code: Unknown, words: words("CUBLAS_STATUS_INTERNAL_ERROR")},
-	{code: Unknown, words: words("CUBLAS_STATUS_EXECUTION_FAILED")},
 }
 
 // DriverVersion is the version of CUDA that a driver supports, by PyTorch's message that it is

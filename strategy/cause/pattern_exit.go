@@ -112,19 +112,15 @@ var otherPatterns = []pattern{
 	{code: Unknown, words: words("received 0 items of ancdata")},
 	{code: Unknown, words: words("Too many open files")},
 	{code: Unknown, words: words("DataLoader timed out after")},
-	// Storage that fails, but is not full.
-	{code: Unknown, words: words("[Errno 5] Input/output error")},
-	{code: Unknown, words: words("failed with Input/output error")}, // PyTorch to 1.5
-	{code: Unknown, words: words("[Errno 116] Stale file handle")},
 	// Files that are incomplete: PyTorch, safetensors, pickle, zip, HDF5.
-	{code: Unknown, words: words("Error: PytorchStreamReader")},
-	{code: Unknown, words: words("unexpected EOF, expected ", "The file might be corrupted")},
-	{code: Unknown, words: words("nvalid magic number; corrupt file")},
-	{code: Unknown, words: words("Error while deserializing header: ")},
-	{code: Unknown, words: words("UnpicklingError: ")},
-	{code: Unknown, words: words("BadZipFile: ")},
-	{code: Unknown, words: words("nable to open file (truncated file: ")},
-	{code: Unknown, words: words("nable to open file (file signature not found)")},
+	{code: UserError, words: words("Error: PytorchStreamReader")},
+	{code: UserError, words: words("unexpected EOF, expected ", "The file might be corrupted")},
+	{code: UserError, words: words("nvalid magic number; corrupt file")},
+	{code: UserError, words: words("Error while deserializing header: ")},
+	{code: UserError, words: words("UnpicklingError: ")},
+	{code: UserError, words: words("BadZipFile: ")},
+	{code: UserError, words: words("nable to open file (truncated file: ")},
+	{code: UserError, words: words("nable to open file (file signature not found)")},
 	// torch.distributed.elastic's report of a worker that ended; 1.9 on.
 	{code: Unknown, weight: WeightSymptom, words: words("Signal 9 (SIGKILL) received by PID")},
 	{code: Unknown, weight: WeightSymptom, words: words("(exitcode: -9)")},

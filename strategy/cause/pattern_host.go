@@ -108,8 +108,25 @@ var diskPatterns = []pattern{
 	// numpy's tofile and save, 1.x and 2.x, when a write comes up short.
 	{code: DiskFull, words: words("OSError: ", " requested and ", " written")},
 	{code: DiskFull, words: words("open file failed with strerror: Read-only file system"), phase: Save}, // PyTorch's zip writer, 2.x
-	// PyTorch's zip writer when a write comes up short; 1.6 on.
-	{code: DiskFull, words: words("PytorchStreamWriter failed writing file"), phase: Save},
-	{code: DiskFull, words: words("inline_container.cc", "unexpected pos"), phase: Save},
+	// Storage that fails, and may not fail again: errno's of a disk, of NFS, Lustre, CIFS and FUSE, as Python, Rust, HDF5 and
+	// PyTorch to 1.5 print them.
+	{code: Storage, words: words("[Errno 5] Input/output error")},
+	{code: Storage, words: words("failed with Input/output error")},
+	{code: Storage, words: words("error message = 'Input/output error'")},
+	{code: Storage, words: words("message: \"Input/output error\"")},
+	{code: Storage, words: words("Input/output error (os error 5)")},
+	{code: Storage, words: words("Stale file handle")},
+	{code: Storage, words: words("Stale NFS file handle")},
+	{code: Storage, words: words("kind: StaleNetworkFileHandle")},
+	{code: Storage, words: words("[Errno 70] Communication error on send")},
+	{code: Storage, words: words("[Errno 107] Transport endpoint is not connected")},
+	{code: Storage, words: words("[Errno 108] Cannot send after transport endpoint shutdown")},
+	{code: Storage, words: words("[Errno 121] Remote I/O error")},
+	{code: Storage, words: words("[Errno 112] Host is down: '")},
+	{code: Storage, words: words("[Errno 110] Connection timed out: '/")},
+	// PyTorch's zip writer when a write comes up short, which does not say why; 1.6 on.
+	{code: Storage, words: words("PytorchStreamWriter failed writing"), phase: Save},
+	{code: Storage, words: words("inline_container.cc", "unexpected pos"), phase: Save},
+	{code: Storage, words: words("inline_container.cc", "file write failed"), phase: Save},
 	{code: Unknown, words: words("RuntimeError: File ", " cannot be opened."), phase: Save},
 }

@@ -49,8 +49,6 @@ const (
 	SaysExists Remark = "exists"
 	// SaysConsequence: a scheduler or a launcher ends what is left of a job after a task has ended.
 	SaysConsequence Remark = "consequence"
-	// SaysStorage: the storage failed to read or write, though it is not full.
-	SaysStorage Remark = "storage"
 	// SaysCut: the output ends within the traceback of the exception that ends the program.
 	SaysCut Remark = "cut"
 	// SaysNoGroup: the process joined no process group.
@@ -126,7 +124,6 @@ var remarks = []remarkPattern{
 	{remark: SaysDevice, words: []string{"CUDA error", "CUDNN_STATUS", "CUBLAS_STATUS", "HIP error"}},
 	{remark: SaysCancelled, code: Preempted, words: []string{"CANCELLED AT"}},
 	{remark: SaysConsequence, code: Preempted, words: []string{"*** STEP", "Main process received SIG"}},
-	{remark: SaysStorage, code: Unknown, words: []string{"[Errno 5] Input/output error", "failed with Input/output error", "[Errno 116] Stale file handle"}},
 	{remark: SaysNoGroup, code: UserError, words: []string{"rocess group has not been initialized", "rocess group is not initialized"}},
 	{remark: SaysNotCopied, code: CUDAOOM, words: []string{"Failed to clone() tensor with name"}},
 	{remark: SaysNode, code: GPUHardware, words: []string{"DUE TO NODE FAIL", "Node failure on"}},

@@ -466,8 +466,8 @@ func blames(at *Finding) bool {
 
 // endingOf returns the way in which an error may end a start.
 func endingOf(at *Finding, t *traceback) ending {
-	if at.Weight.Over() || at.Weight == WeightWarning && !at.Raised || strings.HasPrefix(at.Text, "Search for `cuda") {
-		return notEnded // the last is a part of PyTorch's messages
+	if at.Weight.Over() || !at.Raised && (at.Weight == WeightWarning || at.Code == Storage) || strings.HasPrefix(at.Text, "Search for `cuda") {
+		return notEnded // a write may be tried again; the last is a part of PyTorch's messages
 	}
 	for _, r := range Remarks(at.Code, at.Text) {
 		switch r {

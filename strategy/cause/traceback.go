@@ -326,7 +326,7 @@ var atExitWriters = []string{
 // started.
 var launcherFiles = []string{
 	"torch/distributed/run.py", "torch/distributed/launch.py", "torch/distributed/launcher/", "torch/distributed/elastic/agent/",
-	"accelerate/commands/", "deepspeed/launcher/", "torch/multiprocessing/spawn.py", "horovod/runner/", "colossalai/cli/launcher/",
+	"/bin/torchrun", "/bin/accelerate", "/bin/deepspeed", "/bin/horovodrun", "accelerate/commands/", "deepspeed/launcher/", "torch/multiprocessing/spawn.py", "horovod/runner/", "colossalai/cli/launcher/",
 }
 
 // startedByProgram is the outermost frame of a process that the program started: Python's

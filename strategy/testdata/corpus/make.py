@@ -51,9 +51,9 @@ CPU = [
     ("shm-loader", "shm", "unknown", "unshare -m sh -c 'mount -t tmpfs -o size=8m tmpfs /dev/shm && exec python host.py shm'", {}),
     ("shm-file-system", "shm", "unknown", "unshare -m sh -c 'mount -t tmpfs -o size=8m tmpfs /dev/shm && exec python host.py shm_file_system'", {}),
     ("shm-share", "shm", "unknown", "unshare -m sh -c 'mount -t tmpfs -o size=8m tmpfs /dev/shm && exec python host.py shm_share'", {}),
-    *[(f"disk-{p.replace('_', '-')}", "disk-full", q, f"unshare -m sh -c 'mkdir full && mount -t tmpfs -o size=16m tmpfs full && exec python host.py {p}'", {}) for p, q in [
-        ("save_torch", "save"), ("save_numpy", "save"), ("write_log", "unknown")]],
-    ("disk-file-limit", "disk-full", "save", "sh -c 'mkdir full && ulimit -f 2048 && exec python host.py save_torch'", {}),
+    *[(f"disk-{p.replace('_', '-')}", c, q, f"unshare -m sh -c 'mkdir full && mount -t tmpfs -o size=16m tmpfs full && exec python host.py {p}'", {}) for p, c, q in [
+        ("save_torch", "storage", "save"), ("save_numpy", "disk-full", "save"), ("write_log", "disk-full", "unknown")]],  # PyTorch does not say why
+    ("disk-file-limit", "storage", "save", "sh -c 'mkdir full && ulimit -f 2048 && exec python host.py save_torch'", {}),
     ("disk-read-only", "disk-full", "unknown", "unshare -m sh -c 'mkdir full && mount -t tmpfs -o ro tmpfs full && exec python host.py write_log'", {}),
     ("port-store", "port-in-use", "unknown", "python taken.py python host.py listen", {}),
     ("port-init", "port-in-use", "load", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 python taken.py sh -c 'MASTER_PORT=TAKEN exec python host.py init'", {}),
