@@ -132,7 +132,7 @@ func diagnose(ev Evidence) Diagnosis {
 // vagueness is 1 for a message if other messages in the same tier are more exact.
 func (c *fold) vagueness(a candidate) int {
 	f := a.finding
-	if c.vague(a) || f != nil && (f.Says(cause.SaysResult) || f.Says(cause.SaysOrchestrator) || a.tier == tierExit || a.tier == tierSymptom && f.Says(cause.SaysElsewhere)) {
+	if c.vague(a) || f != nil && (a.tier == tierOwn && f.Says(cause.SaysPrinted) || f.Says(cause.SaysResult) || f.Says(cause.SaysOrchestrator) || a.tier == tierExit || a.tier == tierSymptom && f.Says(cause.SaysElsewhere)) {
 		return 1
 	}
 	return 0

@@ -25,6 +25,9 @@ func (s *Scanner) advance(w *writer, text string, m move) {
 	well, sure := endsWell(text)
 	well, sure = well && !m.ok, sure && !m.ok
 	goesOn := !m.ok && !well && w.logged() && progresses(text)
+	if goesOnFrom(text) {
+		s.dismiss(w)
+	}
 	kept := w.pending[:0]
 	for _, p := range w.pending {
 		p.units++
@@ -49,6 +52,36 @@ func (s *Scanner) advance(w *writer, text string, m move) {
 		}
 	}
 	w.pending = kept
+}
+
+// goingOn are words of a program that goes on after an exception that it printed.
+var goingOn = []string{"kipping", "kipped", "gnoring", "ontinuing", "etrying", "rying again", "alling back"}
+
+// goesOnFrom reports whether a line says that the program goes on.
+func goesOnFrom(text string) bool {
+	return len(text) <= complaintLimit && contains(text, goingOn) && !strings.HasPrefix(text, "wandb: ")
+}
+
+// goesOnReach is the largest number of lines between an exception that a program printed, and the line that says that
+// it goes on.
+const goesOnReach = 3
+
+// dismiss reports again the last exception as handled, if it is a mistake or the storage's: for memory there are
+// recoveryPatterns.
+func (s *Scanner) dismiss(w *writer) {
+	p := w.pending[len(w.pending)-1]
+	f := &p.finding
+	if !f.Raised || p.units >= goesOnReach || f.Weight != WeightCause || f.Code != UserError && f.Code != Storage {
+		return
+	}
+	f.Weight = WeightHandled
+	s.give(*f)
+	if r := &s.start; !r.several {
+		r.ending, r.codes = notEnded, nil
+	}
+	if s.leftBy == w {
+		s.left, s.leftBy = 0, nil
+	}
 }
 
 // logged reports whether there is a remembered error that no exception raised.

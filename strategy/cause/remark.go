@@ -61,6 +61,8 @@ const (
 	SaysResult Remark = "result"
 	// SaysHook: gpurun's own code in the process raised the exception.
 	SaysHook Remark = "hook"
+	// SaysPrinted: the traceback begins within the program, which caught the exception and printed it, and may go on.
+	SaysPrinted Remark = "printed"
 	// SaysIgnored: Python ignores the exception, because it was raised while an object was removed.
 	SaysIgnored Remark = "ignored"
 )

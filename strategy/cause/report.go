@@ -41,6 +41,9 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) int {
 	if raised && at.Code == UserError && strings.HasPrefix(at.Text, "AssertionError") && strings.Contains(t.last.file, "/ray/") {
 		at.Remarks = []Remark{SaysOrchestrator}
 	}
+	if raised && t.printed() {
+		at.Remarks = append(at.Remarks, SaysPrinted)
+	}
 	if p == pipeEnded {
 		at.Remarks = []Remark{SaysElsewhere}
 	}
@@ -216,7 +219,7 @@ func hearsay(text string) bool {
 }
 
 // beyondText are the remarks that a finding's text does not show.
-var beyondText = []Remark{SaysIgnored, SaysOrchestrator, SaysCut, SaysElsewhere}
+var beyondText = []Remark{SaysIgnored, SaysOrchestrator, SaysCut, SaysElsewhere, SaysPrinted}
 
 func (s *Scanner) give(at Finding) {
 	if s.OnFinding != nil {

@@ -333,6 +333,14 @@ var launcherFiles = []string{
 // multiprocessing runs a string.
 const startedByProgram = "<string>"
 
+// processFiles are parts of the paths of files in which a process, or a thread, that the program started begins.
+var processFiles = []string{"/multiprocessing/", "/threading.py", "/concurrent/futures/", "/ray/", "/joblib/", "/runpy.py"}
+
+// printed reports whether the traceback, which is whole, begins within the program: the program caught the exception.
+func (t *traceback) printed() bool {
+	return t.header && !t.top && t.frames > 0 && !t.tracker.torn && t.first.file != startedByProgram && !contains(t.first.file, processFiles)
+}
+
 // leavesProgram reports whether a traceback with these outermost frames leaves the program
 // itself, rather than a process that it started or the code that runs at its end.
 func leavesProgram(first, second frame) bool {
