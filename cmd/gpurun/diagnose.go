@@ -18,6 +18,7 @@ func diagnoseCommand(s stdio) *cli.Command {
 			"is piped in. Files of one job, such as slurm-7.out and slurm-7.err, or rank0.log and rank1.log, are read together.\n" +
 			"A directory is a run of gpurun, a folder above one, or torchrun's --log-dir; of several runs, the newest is taken.\n" +
 			"Any other directory is searched for output.\n" +
+			"Ctrl-C ends the reading of a pipe, and prints the answer so far.\n" +
 			"If a file holds several starts of the job, the diagnosis and the exit code are those of the last one.\n" +
 			"With --json: one object for each job, on a separate line.",
 		Flags: []cli.Flag{

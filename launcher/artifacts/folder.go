@@ -34,7 +34,7 @@ func (c Collector) directory(dir string) (Artifacts, error) {
 		}
 		at = cmp.Or(at, dir) // the entry of that name is a file
 	}
-	r.Evidence, err = c.attemptFolder(at)
+	r.Evidence, r.unread, err = c.attemptFolder(at)
 	return r, err
 }
 
@@ -77,27 +77,27 @@ func foldersOf(dir string, prefixes ...string) []folder {
 var errNothingThere = errors.New("holds no stdout.log, stderr.log or error.json of a rank")
 
 // attemptFolder reads the folders of all ranks of one attempt, or the folder of
-// one rank.
-func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
-	ev := strategy.Evidence{}
+// one rank. unread are the errors of files that could not be read, if others could.
+func (c Collector) attemptFolder(dir string) (ev strategy.Evidence, unread []error, err error) {
 	folders, alone := ranksIn(dir)
 	files := 0
 	for _, f := range folders {
-		facts, n, err := c.rankFolder(f)
-		if err != nil {
-			return ev, err
-		}
+		facts, n, failed := c.rankFolder(f)
+		unread = append(unread, failed...)
 		files += n
 		ev.Facts = append(ev.Facts, facts...)
 	}
-	if files == 0 {
-		return ev, fmt.Errorf("%s %w", strings.TrimSuffix(dir, "/"), errNothingThere)
+	switch {
+	case files == 0 && len(unread) > 0:
+		return ev, nil, errors.Join(unread...)
+	case files == 0:
+		return ev, nil, fmt.Errorf("%s %w", strings.TrimSuffix(dir, "/"), errNothingThere)
 	}
-	if !alone { // one folder does not show how many ranks there were
+	if !alone && len(unread) == 0 { // one folder does not show how many ranks there were
 		ev.Ranks = len(folders)
 	}
 	ev.Facts = append(ev.Facts, c.exit()...)
-	return ev, nil
+	return ev, unread, nil
 }
 
 // ranksIn lists the folders of an attempt's ranks. alone: the folder itself is one. Numbers that
@@ -133,7 +133,7 @@ func rankOf(dir string) int {
 
 // rankFolder reads what one rank left, and counts the files. The exception has its time from
 // error.json; the output shows none.
-func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err error) {
+func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, failed []error) {
 	step := 0
 	for _, name := range []string{"stdout.log", "stderr.log"} {
 		if !isLeft(filepath.Join(f.path, name)) {
@@ -144,7 +144,8 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 			continue
 		}
 		if err != nil {
-			return nil, 0, err
+			failed = append(failed, fmt.Errorf("rank %d: %w", f.number, err))
+			continue
 		}
 		files++
 		step = max(step, read.step)
@@ -152,8 +153,9 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 	}
 	var text []byte
 	if path := filepath.Join(f.path, "error.json"); isLeft(path) {
+		var err error
 		if text, err = os.ReadFile(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, 0, fmt.Errorf("read the rank's error file: %w", err)
+			failed = append(failed, fmt.Errorf("rank %d: read its error file: %w", f.number, err))
 		}
 	}
 	raised, at, ok := cause.ErrorFile(text)
@@ -161,7 +163,7 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 		setStep(fact, step)
 	}
 	if !ok {
-		return facts, files, nil
+		return facts, files, failed
 	}
 	for i, fact := range facts {
 		if fact.Finding != nil && fact.Finding.Raised {
@@ -169,7 +171,7 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 		}
 	}
 	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Finding: &raised}.WithText(shapes.Output))
-	return facts, files + 1, nil
+	return facts, files + 1, failed
 }
 
 // setStep sets the last step before a finding from the rank's other stream: the steps are on

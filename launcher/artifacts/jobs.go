@@ -201,7 +201,7 @@ const (
 type search struct {
 	collector Collector
 	found     []group
-	unread    []error // output that is compressed in another way than diagnose reads
+	unread    []error // of output that may not be read, or is compressed in another way than diagnose reads
 }
 
 // notSearched are folders that hold no output of jobs.
@@ -252,6 +252,7 @@ var ofOutput = lazy.Regexp(`(^|[._-])(log|logs|out|err|output|stdout|stderr|slur
 func (s *search) file(path string) {
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
+		s.unread = append(s.unread, fmt.Errorf("read the job's output: %w", err))
 		return
 	}
 	defer f.Close()
@@ -271,7 +272,8 @@ func (c Collector) together(files []place) (Artifacts, error) {
 	for _, f := range files {
 		found, err := c.stream(f.rank, filepath.Base(f.path), f.path)
 		if err != nil {
-			return r, err
+			r.unread = append(r.unread, err)
+			continue
 		}
 		r.Files = append(r.Files, f.path)
 		r.Evidence.Facts = append(r.Evidence.Facts, found.facts...)
@@ -283,6 +285,9 @@ func (c Collector) together(files []place) (Artifacts, error) {
 		if r.Ceiling == 0 {
 			r.setCeiling(f.path, &found.head)
 		}
+	}
+	if len(r.Files) == 0 {
+		return r, errors.Join(r.unread...)
 	}
 	for _, f := range r.Evidence.Facts {
 		setStep(f, steps[f.Rank])

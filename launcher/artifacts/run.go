@@ -43,7 +43,7 @@ func (c Collector) run(dir string) (Artifacts, error) {
 	if _, err := os.Stat(at); err != nil {
 		return r, fmt.Errorf("%s has no attempt %d", dir, max(wanted, 0))
 	}
-	r.Evidence, err = c.attemptFolder(at)
+	r.Evidence, r.unread, err = c.attemptFolder(at)
 	if r.Running && errors.Is(err, errNothingThere) {
 		return r, nil // it has just begun
 	}
