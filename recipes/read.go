@@ -206,6 +206,9 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 		}
 		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope, Confirm: knob.Confirm, Told: knob.Reported && value == ""}
 	}
+	if k.Share() {
+		return strategy.Range{Confirm: knob.Confirm}
+	}
 	values, reason := possible(d, knob, places, format.Writable(k, places), value)
 	if reason != "" {
 		return strategy.Range{Absent: reason}

@@ -24,7 +24,7 @@ var rules = format.Rules{
 	"trainer-launch":          {Shape: guardTrainer},
 	"accelerator-call":        {Read: readAcceleratorCall},
 	"trainer-arguments":       {Shape: func(r *format.Recipe) { r.Detection.Not = noTrainerArguments }},
-	"trl-arguments":           {Shape: func(r *format.Recipe) { r.Detection.Not = noTRLArguments }, Read: trainerDefaults},
+	"trl-arguments":           {Shape: func(r *format.Recipe) { r.Detection.Not = noTRLArguments }, Read: trlArguments},
 	"text-encoder":            {Read: textEncoder},
 	"vllm-serve":              {Shape: vllmServe},
 	"swift-version":           {Shape: swiftVersion},

@@ -123,12 +123,25 @@ func mentions(cmd Command, word string) bool {
 	return slices.ContainsFunc(cmd.Sources(), func(text []byte) bool { return bytes.Contains(text, []byte(word)) })
 }
 
+// trlArguments completes what TRL's arguments say: its own defaults are the Trainer's for a class of the Trainer, and
+// the settings of vLLM count with --use_vllm only.
+func trlArguments(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	trainerDefaults(d, plan)
+	if !saysArgument(d, "--use_vllm") {
+		for _, k := range []strategy.Knob{strategy.RolloutMemory, strategy.RolloutSleep} {
+			delete(plan, k)
+			ranges[k] = strategy.Range{Absent: "the job generates without vLLM"}
+		}
+	}
+	return nil
+}
+
 // trainerDefaults corrects the defaults of a job whose parser reads TrainingArguments that are
 // not TRL's.
-func trainerDefaults(d *format.Draft, plan strategy.Plan, _ map[strategy.Knob]strategy.Range) error {
+func trainerDefaults(d *format.Draft, plan strategy.Plan) {
 	p := parsingOf(d.Original, "TrlParser", "trl.TrlParser")
 	if p.trl || !p.trainer {
-		return nil
+		return
 	}
 	for _, is := range []struct {
 		knob  strategy.Knob
@@ -142,7 +155,6 @@ func trainerDefaults(d *format.Draft, plan strategy.Plan, _ map[strategy.Knob]st
 			plan[is.knob] = is.value
 		}
 	}
-	return nil
 }
 
 // saysArgument reports whether an argument is on the command, or in a file that it names.

@@ -30,7 +30,7 @@ func (s *situation) candidates() ([]Plan, []Skip) {
 // possible, and earlier changes for the host or for an evaluation.
 func (s *situation) freed(origin Plan) Plan {
 	free := Plan{}
-	for _, k := range append(freeKnobs(), EvalBatchSize, DataloaderWorkers, PinMemory) {
+	for _, k := range append(freeKnobs(), EvalBatchSize, RolloutBatchSize, RolloutMemory, RolloutSleep, DataloaderWorkers, PinMemory) {
 		if saves(k, origin[k], s.plan[k]) && s.doubts[k] == "" {
 			free[k] = s.plan[k]
 		}
@@ -190,6 +190,11 @@ func saves(k Knob, from, to Value) bool {
 	if k.Whole() {
 		a, known := from.Number()
 		b, also := to.Number()
+		return !known || also && b < a
+	}
+	if k.Share() {
+		a, known := from.Share()
+		b, also := to.Share()
 		return !known || also && b < a
 	}
 	words := k.words()

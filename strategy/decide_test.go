@@ -25,6 +25,15 @@ func gpt(ranks int) Job {
 	}
 }
 
+// generating is a job that generates samples by an engine beside the training.
+func generating() Job {
+	j := gpt(1)
+	j.Knobs[RolloutMemory], j.Knobs[RolloutBatchSize], j.Knobs[RolloutSleep] = Range{}, Range{Min: 1}, Range{Values: []Value{"off", "on"}}
+	return j
+}
+
+var engine = Plan{RolloutMemory: "0.5", RolloutBatchSize: "8", RolloutSleep: "off"}
+
 // zero is a DeepSpeed job with all settings of ZeRO.
 func zero(ranks int) Job {
 	j := gpt(ranks)
@@ -149,6 +158,12 @@ func TestDecide(t *testing.T) {
 		{name: "and no second time", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.DiskFull, Fatal: true}), ended(1, plain, Diagnosis{Cause: cause.DiskFull, Fatal: true})},
 			rule: "disk-full", code: CodeDisk, reason: "once there is space"},
 		{name: "nor without retries", job: gpt(1), policy: func(p *Policy) { p.TransientRetries = 0 }, history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.DiskFull, Fatal: true})}, rule: "disk-full", code: CodeDisk},
+		{name: "an engine gets a smaller share", job: generating(), history: []Attempt{ended(0, plain.With(engine), oom(cause.Rollout))}, rule: RuleOutOfMemory, rung: RungRollout, changed: "engine's share of the device 0.5→0.4",
+			reason: "CUDA out of memory in rollout"},
+		{name: "then fewer samples at once", job: generating(), history: []Attempt{ended(0, plain.With(engine).With(Plan{RolloutMemory: "0.15"}), oom(cause.Rollout))}, rule: RuleOutOfMemory, rung: RungRollout, changed: "rollout batch 8→4"},
+		{name: "then it sleeps while the model trains", job: generating(), history: []Attempt{ended(0, plain.With(engine).With(Plan{RolloutMemory: "0.1", RolloutBatchSize: "1"}), oom(cause.Rollout))}, rule: RuleOutOfMemory, rung: RungRollout, changed: "engine's sleep off→on"},
+		{name: "generation has no remedy of the training", job: gpt(1), history: []Attempt{ended(0, plain, oom(cause.Rollout))}, rule: RuleOutOfMemory, code: CodeExhausted, skipped: "checkpointing: generation keeps no activations"},
+		{name: "and the training none of generation", job: generating(), history: []Attempt{ended(0, plain.With(engine), oom(cause.Forward))}, rule: RuleOutOfMemory, rung: RungCheckpointing},
 		{name: "a foreign tenant is waited for", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUOccupied, Fatal: true})}, rule: "gpu-occupied", rung: RungWait},
 		{name: "faulty hardware", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUHardware, Fatal: true})}, rule: "hardware", code: CodeRetry},
 		{name: "a process that cannot be killed", job: gpt(1), history: []Attempt{{Plan: plain, Diagnosis: oom(cause.Forward), Stuck: &Stuck{PID: 7, Channel: "uvm_lock"}}},

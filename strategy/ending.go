@@ -95,7 +95,7 @@ func madeNoStep(s *situation) Decision {
 // those of an attempt before it did that ran out of memory while it trained.
 func (s *situation) modelless() bool {
 	saw := func(a Attempt) bool {
-		return a.Asked && a.Diagnosis.OutOfMemory() && a.Diagnosis.Phase != cause.Eval && a.Diagnosis.Phase != cause.Save
+		return a.Asked && a.Diagnosis.OutOfMemory() && !slices.Contains([]cause.Phase{cause.Eval, cause.Rollout, cause.Save}, a.Diagnosis.Phase)
 	}
 	last := s.last
 	return !s.diagnosis.Fatal && !last.Asked && last.Steps == 0 && last.From == "" && slices.ContainsFunc(s.history[:len(s.history)-1], saw)

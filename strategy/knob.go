@@ -14,6 +14,9 @@ const (
 	MicroBatchSize            Knob = "micro_batch_size"
 	GradientAccumulationSteps Knob = "gradient_accumulation_steps"
 	EvalBatchSize             Knob = "eval_batch_size"
+	RolloutBatchSize          Knob = "rollout_batch_size"
+	RolloutMemory             Knob = "rollout_memory"
+	RolloutSleep              Knob = "rollout_sleep"
 	SequenceLength            Knob = "sequence_length"
 	ActivationCheckpointing   Knob = "activation_checkpointing"
 	ForwardParts              Knob = "forward_parts"
@@ -39,28 +42,32 @@ type knobRow struct {
 	// least; nil for whole numbers and open vocabularies (an optimizer's name).
 	values []Value
 	whole  bool // its values are whole numbers
+	share  bool // its values are parts of a whole, between 0 and 1
 }
 
 // knobRows has one row for each knob, in the order in which plans are printed.
 var knobRows = []knobRow{
-	{MicroBatchSize, "micro batch", nil, true},
-	{GradientAccumulationSteps, "accumulation", nil, true},
-	{EvalBatchSize, "eval batch", nil, true},
-	{SequenceLength, "sequence length", nil, true},
-	{ActivationCheckpointing, "checkpointing", []Value{"none", "selective", "full"}, false},
-	{ForwardParts, "forward parts", []Value{"1", "2", "4", "8", "16", "32"}, false},
-	{LossParts, "cross entropy in parts", []Value{"off", "on"}, false},
-	{FusedLoss, "fused loss", []Value{"off", "on"}, false},
-	{Precision, "precision", []Value{"fp32", "tf32", "fp16", "bf16", "fp8"}, false},
-	{Attention, "attention", []Value{"eager", "sdpa", "flash"}, false},
-	{Optimizer, "optimizer", nil, false},
-	{Sharding, "sharding", []Value{"none", "zero1", "zero2", "zero3", "fsdp"}, false},
-	{OffloadOptimizer, "optimizer offload", []Value{"none", "cpu", "nvme"}, false},
-	{OffloadParam, "parameter offload", []Value{"none", "cpu", "nvme"}, false},
-	{OffloadActivations, "activation offload", []Value{"none", "cpu"}, false},
-	{Allocator, "allocator", []Value{"default", "expandable"}, false},
-	{DataloaderWorkers, "loader workers", nil, true},
-	{PinMemory, "pinned memory", []Value{"true", "false"}, false},
+	{MicroBatchSize, "micro batch", nil, true, false},
+	{GradientAccumulationSteps, "accumulation", nil, true, false},
+	{EvalBatchSize, "eval batch", nil, true, false},
+	{RolloutBatchSize, "rollout batch", nil, true, false},
+	{RolloutMemory, "engine's share of the device", nil, false, true},
+	{RolloutSleep, "engine's sleep", []Value{"off", "on"}, false, false},
+	{SequenceLength, "sequence length", nil, true, false},
+	{ActivationCheckpointing, "checkpointing", []Value{"none", "selective", "full"}, false, false},
+	{ForwardParts, "forward parts", []Value{"1", "2", "4", "8", "16", "32"}, false, false},
+	{LossParts, "cross entropy in parts", []Value{"off", "on"}, false, false},
+	{FusedLoss, "fused loss", []Value{"off", "on"}, false, false},
+	{Precision, "precision", []Value{"fp32", "tf32", "fp16", "bf16", "fp8"}, false, false},
+	{Attention, "attention", []Value{"eager", "sdpa", "flash"}, false, false},
+	{Optimizer, "optimizer", nil, false, false},
+	{Sharding, "sharding", []Value{"none", "zero1", "zero2", "zero3", "fsdp"}, false, false},
+	{OffloadOptimizer, "optimizer offload", []Value{"none", "cpu", "nvme"}, false, false},
+	{OffloadParam, "parameter offload", []Value{"none", "cpu", "nvme"}, false, false},
+	{OffloadActivations, "activation offload", []Value{"none", "cpu"}, false, false},
+	{Allocator, "allocator", []Value{"default", "expandable"}, false, false},
+	{DataloaderWorkers, "loader workers", nil, true, false},
+	{PinMemory, "pinned memory", []Value{"true", "false"}, false, false},
 }
 
 // Knobs lists every knob in the order in which plans are printed.
@@ -87,6 +94,9 @@ func (k Knob) words() []Value { return rowOfKnob[k].values }
 
 // Whole reports whether a knob's values are whole numbers.
 func (k Knob) Whole() bool { return rowOfKnob[k].whole }
+
+// Share reports whether a knob's values are parts of a whole, between 0 and 1.
+func (k Knob) Share() bool { return rowOfKnob[k].share }
 
 // Short is the knob's name in a sentence: "micro batch".
 func (k Knob) Short() string { return cmp.Or(rowOfKnob[k].short, string(k)) }

@@ -155,7 +155,7 @@ func (s *situation) idle(row *rungRow) string {
 	if s.onCPU && !row.host && !row.onCPU {
 		return "the job trains on the CPU"
 	}
-	if row.rung == RungSequence && s.diagnosis.Phase == cause.Load && s.serves() {
+	if row.rung == RungSequence && s.diagnosis.Phase == cause.Load && s.serves() || row.rung == RungMicroBatch && s.diagnosis.Phase == cause.Rollout && s.serves() {
 		return ""
 	}
 	return row.idle[s.diagnosis.Phase]
@@ -317,8 +317,11 @@ func (s *situation) request() (request, bool) {
 			r.room = *limit
 		}
 	}
-	if d.Phase == cause.Eval {
+	switch d.Phase {
+	case cause.Eval:
 		r.knob = EvalBatchSize
+	case cause.Rollout:
+		r.knob = RolloutBatchSize
 	}
 	batch, known := s.job.used(s.last).Number(r.knob)
 	if d.Requested == nil || !known || batch < 1 || r.room == 0 || *d.Requested <= r.room {

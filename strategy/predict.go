@@ -169,7 +169,7 @@ func (s *situation) unpredictable() string {
 		return "memory leaked"
 	case d.Late:
 		return "memory ran out late"
-	case d.Phase == cause.Eval, d.Phase == cause.Save:
+	case d.Phase == cause.Eval, d.Phase == cause.Rollout, d.Phase == cause.Save:
 		return fmt.Sprintf("memory ran out in %s", d.Phase)
 	}
 	return ""
@@ -283,7 +283,7 @@ func needed(a Attempt) int64 {
 // uncaught reports whether an attempt ran out of memory in a phase in which a step can be done
 // again.
 func (a Attempt) uncaught() bool {
-	return a.Diagnosis.OutOfMemory() && !slices.Contains([]cause.Phase{cause.Load, cause.Optimizer, cause.Eval, cause.Save}, a.Diagnosis.Phase)
+	return a.Diagnosis.OutOfMemory() && !slices.Contains([]cause.Phase{cause.Load, cause.Optimizer, cause.Eval, cause.Rollout, cause.Save}, a.Diagnosis.Phase)
 }
 
 // chosen is the decision for a choice.

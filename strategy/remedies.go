@@ -127,7 +127,7 @@ func (s *situation) partsRanOut() (n int) {
 const wholeModel = "each part of the batch has its own backward pass, and the ranks share gradients or parameters"
 
 func smallerBatch(s *situation) ([]Plan, string) {
-	evaluates := s.diagnosis.Phase == cause.Eval && !s.evaluatesAlike()
+	evaluates := s.diagnosis.Phase == cause.Eval && !s.evaluatesAlike() || s.diagnosis.Phase == cause.Rollout && s.serves()
 	knob := MicroBatchSize
 	if evaluates {
 		knob = EvalBatchSize

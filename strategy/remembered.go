@@ -240,7 +240,7 @@ func (r Recalled) In(place *time.Location) string {
 		switch {
 		case k == GradientAccumulationSteps && batch: // it follows from the batch
 			return ""
-		case k.Whole() || k == LossParts || k == Optimizer || k == Allocator || k == PinMemory:
+		case k.Whole() || k == LossParts || k == RolloutMemory || k == RolloutSleep || k == Optimizer || k == Allocator || k == PinMemory:
 			return fmt.Sprintf("%s %s", k.Short(), v)
 		case k == OffloadOptimizer || k == OffloadParam || k == OffloadActivations:
 			return fmt.Sprintf("%s to %s", k.Short(), v)

@@ -20,6 +20,7 @@ const (
 	RungSplit              Rung = "split"
 	RungLossParts          Rung = "loss-parts"
 	RungMicroBatch         Rung = "micro-batch"
+	RungRollout            Rung = "rollout"
 	RungPrecision          Rung = "precision"
 	RungShard              Rung = "shard"
 	RungOffloadActivations Rung = "offload-activations"
@@ -84,7 +85,7 @@ func setRungs(rows []rungRow) {
 // deviceRows lists the remedies for device memory, in their order.
 func deviceRows() []rungRow {
 	return []rungRow{
-		{rung: RungAllocator, turns: []Knob{Allocator}, training: Exact, free: true, remedy: stepRemedy(Allocator)},
+		{rung: RungAllocator, turns: []Knob{Allocator}, training: Exact, free: true, remedy: stepRemedy(Allocator), idle: actsWithoutPool},
 		{rung: RungWait, training: Exact, remedy: wait, takes: neverTaken},
 		{rung: RungAttention, turns: []Knob{Attention}, training: Exact, free: true, remedy: attention, idle: actsOnCalls},
 		{
@@ -97,8 +98,12 @@ func deviceRows() []rungRow {
 			rung: RungMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,
 			remedy: smallerBatch, plans: (*situation).divided, takes: lowers(MicroBatchSize, EvalBatchSize), idle: actsOnCalls,
 		},
+		{
+			rung: RungRollout, turns: []Knob{RolloutMemory, RolloutBatchSize, RolloutSleep}, anyKnob: true, training: Average, remedy: lessGeneration,
+			takes: lowers(RolloutMemory, RolloutBatchSize, RolloutSleep), idle: actsOnGeneration,
+		},
 		// Not on a CPU, which may take several times as long in 16 bits.
-		{rung: RungPrecision, turns: []Knob{Precision}, training: Changed, remedy: lowerPrecision, idle: actsOnTraining},
+		{rung: RungPrecision, turns: []Knob{Precision}, training: Changed, remedy: lowerPrecision, idle: actsOnTraining.with(cause.Rollout, actsOnCalls[cause.Rollout])},
 		{rung: RungShard, turns: []Knob{Sharding}, training: Exact, remedy: shard, takes: takesShard, idle: actsOnTraining},
 		{
 			rung: RungOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact, inPlace: true,
@@ -148,7 +153,10 @@ var (
 		cause.Load:      "loading the model holds no live activations",
 		cause.Optimizer: "the optimizer step holds no live activations",
 		cause.Save:      "saving a checkpoint gathers weights; it does not depend on the batch or the activations",
+		cause.Rollout:   "generation keeps no activations, and has settings of its own",
 	}
+	// vLLM's memory pool, which sleeps, refuses expandable segments.
+	actsWithoutPool   = idleIn{cause.Rollout: "the memory pools of engines refuse expandable segments"}
 	actsOnActivations = actsOnCalls.with(cause.Eval, "evaluation keeps no activations for a backward pass")
 	actsOnSamples     = actsOnCalls.with(cause.Eval, actsOnTraining[cause.Eval])
 	actsOnTraining    = idleIn{

@@ -75,7 +75,7 @@ func TestNewRungNeedsOneRow(t *testing.T) {
 	const madeUp, rung = Knob("made_up"), Rung("made-up")
 	knobs, rungs := knobRows, rungRows
 	defer func() { setKnobs(knobs); setRungs(rungs) }()
-	setKnobs(append(slices.Clone(knobs), knobRow{madeUp, "made up", []Value{"off", "on"}, false}))
+	setKnobs(append(slices.Clone(knobs), knobRow{madeUp, "made up", []Value{"off", "on"}, false, false}))
 	at := slices.IndexFunc(rungs, func(r rungRow) bool { return r.rung == RungMicroBatch })
 	setRungs(slices.Insert(slices.Clone(rungs), at, rungRow{
 		rung: rung, turns: []Knob{madeUp}, training: Exact, onCPU: true, remedy: stepRemedy(madeUp), idle: actsOnCalls,

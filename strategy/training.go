@@ -256,7 +256,12 @@ func (c *classifier) class(plan Plan) (class Training, reason string) {
 
 // effects explain the class of a knob's remedy, where its name does not. Each loader worker draws its own random numbers
 // (torch/utils/data/_utils/worker.py), and without workers the rank draws them.
-var effects = map[Knob]string{DataloaderWorkers: "random augmentation draws other numbers"}
+var effects = map[Knob]string{
+	DataloaderWorkers: "random augmentation draws other numbers",
+	RolloutBatchSize:  otherSamples, RolloutMemory: otherSamples, RolloutSleep: otherSamples,
+}
+
+const otherSamples = "generation draws other random numbers"
 
 // training is the class of the remedy that changes a knob.
 func (k Knob) training() Training {

@@ -150,6 +150,9 @@ func (p Place) write(k strategy.Knob, value strategy.Value) (any, error) {
 	if n, whole := value.Number(); whole && k.Whole() {
 		return int64(n), nil
 	}
+	if part, ok := value.Share(); ok && k.Share() {
+		return part, nil
+	}
 	if words := p.Words[value]; len(words) > 0 {
 		return words[0], nil
 	}
@@ -205,6 +208,12 @@ func (p Place) Understand(k strategy.Knob, word any) (strategy.Value, error) {
 			return "", fmt.Errorf("%q is not a whole number of at least %d", text, Least(k))
 		}
 		return strategy.Number(n), nil
+	}
+	if value := strategy.Value(strings.TrimSpace(text)); k.Share() {
+		if _, ok := value.Share(); !ok {
+			return "", fmt.Errorf("%q is not a number between 0 and 1", text)
+		}
+		return value, nil
 	}
 	if p.flag() {
 		truth, known := patch.Truth(text)

@@ -45,6 +45,10 @@ func TestDetect(t *testing.T) {
 		{"deepspeed keys", "x.py --deepspeed_config ds.json", "", `{"zero_optimization": {}, "train_batch_size": 8}`, "deepspeed", []string{
 			"the command has --deepspeed_config", "ds.json has train_batch_size, zero_optimization"}},
 		{"both", hfArgs + " --deepspeed ds.json", "import deepspeed\nfrom transformers import HfArgumentParser\nfrom transformers import TrainingArguments\n", "{}", "hf-trainer", nil},
+		{"verl's RL trainer", "verl.trainer.main_ppo algorithm.adv_estimator=grpo", "", "", "verl-rl", nil},
+		{"another of verl's programs", "verl.trainer.main_eval data.path=x", "", "", "", nil},
+		{"OpenRLHF", "openrlhf.cli.train_ppo_ray --micro_rollout_batch_size 8", "", "", "openrlhf", nil},
+		{"OpenRLHF's supervised trainer", "openrlhf.cli.train_sft --micro_train_batch_size 8", "", "", "", nil},
 		{"neither", "x.py --lr 1", "import torch\n", "", "", nil},
 	}
 	all, err := recipes.Embedded(nil)
