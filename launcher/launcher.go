@@ -74,7 +74,7 @@ func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 			state.Next.Facts = l.settle(ctx, decided.Decision.After.Duration())
 		}
 		if end, called := l.called(ctx, decided.Decision); called || !decided.Decision.Relaunch {
-			state.Verdict.Next = l.next(ctx, state, end)
+			state.Verdict.Next = l.next(state, end)
 			return state.Close(l.Store, end)
 		}
 	}

@@ -1,11 +1,9 @@
 package launcher
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -25,43 +23,31 @@ func ContinueHint(scheduler, dir string) string {
 
 // An Adviser writes next steps in the words of the job, and checks them.
 type Adviser interface {
-	// Patched returns the job as read from a patched copy of its source that adds missing settings; nil: there
-	// is no such patch.
-	Patched(ctx context.Context) *strategy.Job
 	// Write makes a step's command or diff. It returns false if the job has no words for the step, or if the
 	// result is not what the step needs. In place of a change of the policy that the site does not allow, it
 	// returns a step of kind NextInspect, with the reason.
 	Write(step strategy.NextStep, log model.LogPlace) (model.NextStep, bool)
 }
 
-// AdviceBound is the time that the interpreter may take to read patched source; all else takes milliseconds. If it is over,
-// there are fewer steps, so tests of the steps allow more.
-var AdviceBound = 2 * time.Second
-
 // mostSteps is how many are shown.
 const mostSteps = 3
 
 // next returns what the user can do after a run that ended without training. A failure here does not change
 // how the run ended: then there are fewer steps, or none.
-func (l *Launcher) next(ctx context.Context, s State, d strategy.Decision) []model.NextStep {
+func (l *Launcher) next(s State, d strategy.Decision) []model.NextStep {
 	if l.Adviser == nil || d.Outcome == strategy.Trained || len(s.History) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), AdviceBound)
-	defer cancel()
 	steps := []model.NextStep{}
 	_ = errext.Recovered(func() error { // a bug leaves the steps so far
-		l.addSteps(ctx, &steps, s, d)
+		l.addSteps(&steps, s, d)
 		return nil
 	})
 	return steps
 }
 
-func (l *Launcher) addSteps(ctx context.Context, steps *[]model.NextStep, s State, d strategy.Decision) {
+func (l *Launcher) addSteps(steps *[]model.NextStep, s State, d strategy.Decision) {
 	e := strategy.Ending{Policy: l.Policy, Job: s.Job, History: s.History, Inventory: s.inventory, Decision: d, Advice: s.ending.advice}
-	if d.Outcome == strategy.Exhausted {
-		e.Patched = l.Adviser.Patched(ctx)
-	}
 	var locked []model.NextStep // in place of those that the site does not allow
 	for _, step := range e.NextSteps() {
 		written, ok := l.Adviser.Write(step, s.ending.log)

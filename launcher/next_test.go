@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"context"
 	"testing"
 
 	"github.com/gpurun/gpurun/model"
@@ -11,8 +10,6 @@ import (
 
 // oneCommand is an adviser that has the same command for each step.
 type oneCommand struct{ wrote int }
-
-func (*oneCommand) Patched(context.Context) *strategy.Job { return nil }
 
 func (a *oneCommand) Write(step strategy.NextStep, _ model.LogPlace) (model.NextStep, bool) {
 	a.wrote++
@@ -25,7 +22,7 @@ func TestNextStepsDoNotRepeat(t *testing.T) {
 	l := Launcher{Adviser: adviser}
 	failed := strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Rank: -1}
 	s := State{History: []strategy.Attempt{{Diagnosis: failed}}, ending: attemptEnd{advice: "look at the log"}}
-	got := l.next(t.Context(), s, strategy.Decision{Outcome: strategy.Failed})
+	got := l.next(s, strategy.Decision{Outcome: strategy.Failed})
 	if adviser.wrote < 2 || len(got) != 1 || got[0].Kind != strategy.NextInspect {
 		t.Errorf("%d steps were written, and shown are %+v", adviser.wrote, got)
 	}

@@ -78,8 +78,6 @@ type Ending struct {
 	History   []Attempt
 	Inventory Inventory
 	Decision  Decision
-	// Patched is the job after a patch of its source that adds missing settings; nil: there is none.
-	Patched *Job
 	// Advice is one sentence about the failure.
 	Advice string
 }
@@ -174,7 +172,6 @@ func (e Ending) lessMemory() []NextStep {
 	}
 	steps = append(steps, e.bounds()...)
 	steps = append(steps, e.permissions()...)
-	steps = append(steps, e.patched()...)
 	steps = append(steps, e.drafted()...)
 	steps = append(steps, e.batches()...)
 	steps = append(steps, e.moreMemory()...)
@@ -304,40 +301,6 @@ func (e Ending) permissions() []NextStep {
 	return steps
 }
 
-// patched is the step that adds settings to the job's source.
-func (e Ending) patched() []NextStep {
-	if e.Patched == nil {
-		return nil
-	}
-	patched := *e.Patched
-	patched.Knobs = confirmed(patched.Knobs)
-	var other []string // remedies that need no patch
-	for range rungRows {
-		d, changed, words, fits := e.with(patched.Written).anotherBatch(func(p *Policy, j *Job) { *j, p.Never = patched, append(p.Never, other...) })
-		if !fits {
-			break
-		}
-		if batch := maps.Clone(changed).only(MicroBatchSize, GradientAccumulationSteps).values(); len(batch) > 0 {
-			return []NextStep{{
-				Kind: NextPatch, Plan: patched.Written.With(batch), Expected: d.Expected, preference: max(preferPatch, preferenceOf(d.Training)),
-				Reason: fmt.Sprintf("adds the arguments for the same training with %s%s", changed, words),
-			}}
-		}
-		other = append(other, string(d.Rung))
-	}
-	alone := e.with(patched.Written)
-	alone.Job = patched
-	steps := alone.batches()
-	if own, known := e.Job.Knobs[MicroBatchSize]; known && (own.Absent == "" || own.Against != "") {
-		// The job has the argument for another global batch without the patch.
-		steps = slices.DeleteFunc(steps, func(s NextStep) bool { return s.Kind == NextRun })
-	}
-	for i := range steps {
-		steps[i].Kind, steps[i].Reason = NextPatch, "adds an argument for accumulation, and "+steps[i].Reason
-	}
-	return steps
-}
-
 // confirmed returns the knobs as if the job's processes had confirmed them, as those of the next run will.
 func confirmed(knobs map[Knob]Range) map[Knob]Range {
 	knobs = maps.Clone(knobs)
@@ -348,42 +311,19 @@ func confirmed(knobs map[Knob]Range) map[Knob]Range {
 	return knobs
 }
 
-// with returns the ending with values for knobs that the plans of its attempts lack.
-func (e Ending) with(values Plan) Ending {
-	e.History = slices.Clone(e.History)
-	for i := range e.History {
-		e.History[i].Plan = values.With(e.History[i].Plan)
-	}
-	return e
-}
-
-// drafted is the step that shows the settings which the job lacks, where no patch adds them.
+// drafted is the step that shows the settings which the job lacks.
 func (e Ending) drafted() []NextStep {
-	step := NextStep{Kind: NextInspect, Init: true, preference: preferPatch}
 	micro, known := e.Job.Knobs[MicroBatchSize]
-	if actsOnCalls[e.last().Diagnosis.Phase] != "" || e.last().Diagnosis.Phase == cause.Eval || e.Patched != nil {
+	if actsOnCalls[e.last().Diagnosis.Phase] != "" || e.last().Diagnosis.Phase == cause.Eval {
 		return nil
 	}
 	if !known || micro.Absent != "" && micro.Against == "" {
-		step.preference = preferOther
-		if step.Reason = "shows which settings of the job gpurun knows, and which it lacks"; e.Decision.Unpredicted == nothingFits {
+		if e.Decision.Unpredicted == nothingFits {
 			return nil
 		}
-		return []NextStep{step}
+		return []NextStep{{Kind: NextInspect, Init: true, preference: preferOther, Reason: "shows which settings of the job gpurun knows, and which it lacks"}}
 	}
-	if a, known := e.Job.Knobs[GradientAccumulationSteps]; known && a.Absent == "" {
-		return nil
-	}
-	single := Plan{GradientAccumulationSteps: "1"}
-	d, changed, words, fits := e.with(single).anotherBatch(func(_ *Policy, j *Job) {
-		j.Knobs, j.Written = confirmed(j.Knobs), j.Written.With(single)
-		j.Knobs[GradientAccumulationSteps] = Range{Min: 1}
-	})
-	if !fits {
-		return nil
-	}
-	step.Reason, step.Expected = fmt.Sprintf("shows the lines that the script lacks for the same training with %s%s", changed, words), d.Expected
-	return []NextStep{step}
+	return nil
 }
 
 // batches are the steps that lower the micro batch where the job or the user forbids that: below

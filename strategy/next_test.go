@@ -15,37 +15,6 @@ func batchOnly() Job {
 	}, Written: Plan{MicroBatchSize: "16", Allocator: "expandable"}}
 }
 
-// accumulating is batchOnly with an argument for the accumulation.
-func accumulating() *Job {
-	j := batchOnly()
-	j.Knobs[GradientAccumulationSteps] = Range{Min: 1}
-	j.Written = j.Written.With(Plan{GradientAccumulationSteps: "1"})
-	return &j
-}
-
-// blocks is a job that can recompute its blocks.
-func blocks(j Job) Job {
-	j.Knobs[ActivationCheckpointing] = Range{Values: []Value{"none", "full"}}
-	j.Written = j.Written.With(Plan{ActivationCheckpointing: "none"})
-	return j
-}
-
-// turnable is a job whose blocks gpurun can recompute in the process.
-func turnable(j Job) Job {
-	j.Knobs[ActivationCheckpointing] = Range{Values: []Value{"none", "full"}, By: ByHook}
-	return j
-}
-
-// turned is an attempt that ran out of memory after gpurun's hook had changed the checkpointing.
-func turned(n int, plan Plan, checkpointing Value) Attempt {
-	if n > 0 {
-		plan = plan.With(Plan{ActivationCheckpointing: checkpointing})
-	}
-	a := failedAt(n, plan, 12<<30)
-	a.Asked, a.Observed = true, Plan{ActivationCheckpointing: checkpointing}
-	return a
-}
-
 // dependent is a job whose training speaks against a smaller micro batch; floor: unless the user allows it.
 func dependent(j Job, floor bool) Job {
 	j.Knobs = maps.Clone(j.Knobs)
@@ -80,7 +49,6 @@ func TestNextSteps(t *testing.T) {
 	recomputed := failedAt(0, sixteen, 7<<30)
 	recomputed.InPlaceRefused = &InPlaceRefusal{Phase: "forward", Rungs: []Rung{RungCheckpointing}}
 	barred := predicting(func(p *Policy) { p.Never, p.Numerics = []string{"checkpointing", "micro-batch"}, Preserve })
-	patchable := func(e *Ending) { e.Patched = accumulating() }
 	saved := func(e *Ending) { e.Inventory.Checkpoint = "out/ckpt-10" }
 	wrong := Diagnosis{Cause: cause.UserError, Fatal: true, Error: "KeyError: 'x'"}
 	lacking := wrong
@@ -132,32 +100,14 @@ func TestNextSteps(t *testing.T) {
 			[]string{"policy recovery.max_attempts=2: allows the next plan: checkpointing none→full"},
 		},
 		"no argument for the accumulation": {
-			predicting(nil), batchOnly(), []Attempt{failedAt(0, batch, 24<<30)}, patchable,
-			[]string{
-				"patch: adds the arguments for the same training with micro batch 16→4, accumulation 1→4; predicted ",
-				"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ",
-				"hardware: the plan that ran needs least",
-			},
-		},
-		"no argument for the accumulation, and no patch": {
 			predicting(nil), batchOnly(), []Attempt{failedAt(0, batch, 24<<30)}, nil,
 			[]string{
-				"inspect: shows the lines that the script lacks for the same training with micro batch 16→4, accumulation 1→4; predicted ",
 				"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ",
 				"hardware: the plan that ran needs least",
 			},
 		},
-		"a constant batch": {
-			predicting(nil), Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{}}, []Attempt{ended(0, Plan{}, oom(cause.Forward))}, patchable,
-			[]string{"patch: adds the arguments for the same training with micro batch 16→8, accumulation 1→2; whether it fits is not known"},
-		},
-		"a constant batch, and a loop that cannot accumulate": {
-			predicting(nil), Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{}}, []Attempt{ended(0, Plan{}, oom(cause.Forward))},
-			func(e *Ending) { j := batchOnly(); e.Patched = &j },
-			[]string{"patch: adds an argument for accumulation, and trains with another global batch, and other results: micro batch 16→8 without accumulation; whether it fits is not known"},
-		},
 		"states that cannot fit": {
-			predicting(nil), batchOnly(), []Attempt{failedAt(0, batch, 5<<30)}, patchable,
+			predicting(nil), batchOnly(), []Attempt{failedAt(0, batch, 5<<30)}, nil,
 			[]string{"hardware: held between steps: parameters 1.5 + gradients 1.5 + optimizer states 3.0 = 6.0 of 4.9 GiB usable, after every allowed shard and offload; "},
 		},
 		"a ceiling below the states": {
@@ -176,23 +126,6 @@ func TestNextSteps(t *testing.T) {
 				"hardware: the plan that ran needs least",
 			},
 		},
-		"a bound, and a remedy without the patch": {
-			Policy{Mode: Ladder, MaxAttempts: 1, Numerics: MixedPrecision}, blocks(batchOnly()), []Attempt{ended(0, batch.With(Plan{ActivationCheckpointing: "none"}), oom(cause.Forward))},
-			func(e *Ending) { patched := blocks(*accumulating()); e.Patched = &patched },
-			[]string{
-				"policy recovery.max_attempts=2: allows the next plan: checkpointing none→full", "patch: adds the arguments for the same training with micro batch 16→8, accumulation 1→2",
-				"run: trains with another global batch, and other results: micro batch 16→8 without accumulation; whether it fits is not known",
-			},
-		},
-		"after remedies in the process, a command starts without them": {
-			predicting(nil), turnable(batchOnly()), []Attempt{turned(0, batch, "none"), turned(1, batch, "full")},
-			func(e *Ending) { patched := turnable(*accumulating()); e.Patched = &patched },
-			[]string{
-				"patch: adds the arguments for the same training with micro batch 16→1, accumulation 1→16; predicted ",
-				"run: trains with another global batch, and other results: micro batch 16→1 without accumulation; predicted ",
-				"hardware: ",
-			},
-		},
 		"BatchNorm": {
 			predicting(nil), dependent(gpt(1), true), []Attempt{failedAt(0, sixteen.With(Plan{Precision: "bf16", Allocator: "expandable"}), 24<<30)}, nil,
 			[]string{
@@ -201,20 +134,11 @@ func TestNextSteps(t *testing.T) {
 				"hardware: the plan that ran needs least",
 			},
 		},
-		"BatchNorm, and no argument for the accumulation": {
-			predicting(nil), dependent(batchOnly(), true), []Attempt{failedAt(0, batch, 24<<30)},
-			func(e *Ending) { j := dependent(*accumulating(), true); e.Patched = &j },
-			[]string{
-				"patch knobs.micro_batch_size.min=4: adds an argument for accumulation, and allows micro batch 16→4, accumulation 1→4, although BatchNorm (t.py:3) has",
-				"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ",
-				"hardware: the plan that ran needs least",
-			},
-		},
 		"a loss over pairs": {
 			predicting(nil), dependent(gpt(1), false), []Attempt{failedAt(0, sixteen.With(Plan{Precision: "bf16", Allocator: "expandable"}), 24<<30)}, nil,
 			[]string{"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ", "hardware: the plan that ran needs least"},
 		},
-		"a leak": {predicting(nil), batchOnly(), []Attempt{ended(0, batch, leak)}, patchable, []string{"inspect: the advice"}},
+		"a leak": {predicting(nil), batchOnly(), []Attempt{ended(0, batch, leak)}, nil, []string{"inspect: the advice"}},
 		"late, with a checkpoint": {
 			predicting(nil), Job{LocalRanks: 1}, []Attempt{ended(0, Plan{}, late)}, saved,
 			[]string{"resume: starts from out/ckpt-10: memory ran out only late", "inspect: shows which settings of the job"},
@@ -264,7 +188,7 @@ func TestNextStepsFit(t *testing.T) {
 		for _, job := range []Job{gpt(1), batchOnly()} {
 			e := Ending{
 				Policy: predicting(func(p *Policy) { p.Never, p.Numerics = []string{"checkpointing", "micro-batch"}, Preserve }),
-				Job:    job, History: []Attempt{failedAt(0, sixteen, room)}, Inventory: h100, Patched: accumulating(),
+				Job:    job, History: []Attempt{failedAt(0, sixteen, room)}, Inventory: h100,
 			}
 			e.Decision = Decide(e.Policy, e.Job, e.History, e.Inventory)
 			for _, s := range e.NextSteps() {

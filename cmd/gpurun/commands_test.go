@@ -126,7 +126,7 @@ func accepted(t *testing.T, words []string) error {
 				c.Action = manual.Help(documents)
 			case "run", "plan", "detect", "init":
 				c.Action = func(c *cli.Context) error {
-					args := slices.DeleteFunc(c.Args().Slice(), func(w string) bool { return w == "--dry-run" || w == "--patch" })
+					args := slices.DeleteFunc(c.Args().Slice(), func(w string) bool { return w == "--dry-run" })
 					return read(c.Context, args)
 				}
 			case "estimate":

@@ -15,7 +15,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/runs"
 	"github.com/gpurun/gpurun/launcher/verb"
-	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -43,7 +42,7 @@ var documents = manual.Documents{
 		{Verb: "run", Title: "the events of a run, the verdict last; journal.jsonl", Types: []any{lastLine}, Events: launcher.EventTypes()},
 		{Verb: "resume", Title: "the events of a run, the verdict last", Types: []any{lastLine}, Events: launcher.EventTypes()},
 		{Verb: "plan", Title: "a plan", Types: []any{console.Survey{}}},
-		{Verb: "init", Title: "the plan of the job, or with --patch the patch of its script", Types: []any{console.Survey{}, script.Patch{}}},
+		{Verb: "init", Title: "the plan of the job", Types: []any{console.Survey{}}},
 		{Verb: "estimate", Title: "an estimate", Types: []any{estimate.Forecast{}}},
 		{Verb: "diagnose", Title: "the diagnosis of a job", Types: []any{artifacts.FileDiagnosis{}}, Lines: true},
 		{Verb: "explain", Title: "replayed decisions", Types: []any{[]launcher.Replayed{}}},

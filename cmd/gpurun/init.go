@@ -15,18 +15,16 @@ func initCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "init",
 		Usage:     "write a train.toml for a script or a command, with the settings that its source shows",
-		UsageText: "gpurun init [--dry-run | --patch] [torchrun's flags] [script.py [arguments …]] [--dry-run | --patch]",
+		UsageText: "gpurun init [--dry-run] [torchrun's flags] [script.py [arguments …]] [--dry-run]",
 		Description: "Certain settings are entries, likely ones are comments with a reason; run gpurun plan next. The default script is\n" +
-			"the one in the working directory. With --dry-run, first or last, nothing is written. A file that exists is never overwritten.\n" +
-			"With --patch it prints a diff for git apply, which gives the script the arguments that it lacks: batch size,\n" +
-			"gradient accumulation, and the checkpoint to resume from. With their defaults the script trains as before.",
+			"the one in the working directory. With --dry-run, first or last, nothing is written. A file that exists is never overwritten.",
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return verb.OrHelp(c, initJob(c.Context, c.Args().Slice(), s)) },
 	}
 }
 
 func initJob(ctx context.Context, args []string, s stdio) error {
-	args, flag, err := job.DraftArgs(args)
+	args, dry, err := job.DraftArgs(args)
 	if err != nil {
 		return err
 	}
@@ -35,16 +33,8 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 		return err
 	}
 	defer p.close()
-	if flag == "--patch" {
-		change, err := p.Patch(ctx)
-		if err != nil {
-			return err
-		}
-		return job.WritePatch(s.out, s.err, change, own.JSON)
-	}
-	typed := args
 	text, err := p.Draft()
-	if err == nil && flag == "" {
+	if err == nil && !dry {
 		err, text, args = job.WriteNew("train.toml", text), "wrote train.toml\n", []string{"train.toml"}
 	}
 	if err != nil {
@@ -54,7 +44,7 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 	if own.JSON { // stdout is the plan's
 		page, args = console.NewPage(s.err, p.secrets()), append([]string{"--json"}, args...)
 	}
-	for line := range strings.SplitSeq(text+"\n"+p.OfferPatch(ctx, typed), "\n") {
+	for line := range strings.SplitSeq(text+"\n", "\n") {
 		page.Printf("%s\n", line)
 	}
 	return plan(ctx, args, s)

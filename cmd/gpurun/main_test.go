@@ -13,7 +13,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/test/testenv"
@@ -30,7 +29,6 @@ func TestMain(m *testing.M) {
 	testscript.Main(tests, map[string]func(){
 		"gpurun": func() {
 			job.SiteConfig = os.Getenv("GPURUN_TEST_SITE") // only the test binary reads it
-			launcher.AdviceBound = time.Minute             // the machine may be busy
 			os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 		},
 	})

@@ -282,23 +282,23 @@ func tomlEscapes(text string) string {
 	return b.String()
 }
 
-// DraftArgs reads the arguments of gpurun init: the job, with one of its flags, --dry-run or --patch, before or
-// after it. Without a job it takes the only script in the working directory that trains. The error has a hint.
-func DraftArgs(args []string) (rest []string, flag string, err error) {
-	takes := func(word string) bool { return word == "--dry-run" || word == "--patch" }
-	n := slices.IndexFunc(args, func(word string) bool { return takes(word) || !strings.HasPrefix(word, "-") })
-	if n < 0 || !takes(args[n]) {
+// DraftArgs reads the arguments of gpurun init: the job, with --dry-run before or after it. Without a job it takes
+// the only script in the working directory that trains. The error has a hint.
+func DraftArgs(args []string) (rest []string, dry bool, err error) {
+	const flag = "--dry-run"
+	n := slices.IndexFunc(args, func(word string) bool { return word == flag || !strings.HasPrefix(word, "-") })
+	if n < 0 || args[n] != flag {
 		n = len(args) - 1 // behind the job
 	}
-	if n >= 0 && takes(args[n]) {
-		flag = args[n]
+	if n >= 0 && args[n] == flag {
+		dry = true
 		args = slices.Delete(slices.Clone(args), n, n+1)
 	}
 	if slices.ContainsFunc(args, func(word string) bool { return word != "--json" }) {
-		return args, flag, nil
+		return args, dry, nil
 	}
 	script, err := onlyScript(".")
-	return append(slices.Clone(args), script), flag, err
+	return append(slices.Clone(args), script), dry, err
 }
 
 // onlyScript returns the training script in a folder: train.py, or the only Python file with a backward pass.

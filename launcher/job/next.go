@@ -2,23 +2,18 @@ package job
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/patch"
-	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -32,63 +27,7 @@ type NextWriter struct {
 	// Keep writes the nth diff, from 0, into the run directory, and returns its path.
 	Keep func(n int, diff string) (path string, err error)
 
-	patch    string    // the diff of Patched
-	patched  *Prepared // the job of Patched
-	constant string    // the line of the batch size that it makes an argument; empty: none
-	kept     []string  // the diffs so far
-}
-
-// Patched is the job after gpurun init --patch; see launcher.Adviser.
-func (w *NextWriter) Patched(ctx context.Context) *strategy.Job {
-	changeable := func(k strategy.Knob) bool { r, known := w.knobs[k]; return known && r.Absent == "" }
-	if changeable(strategy.MicroBatchSize) && changeable(strategy.GradientAccumulationSteps) {
-		return nil
-	}
-	change, err := w.Patch(ctx)
-	if err != nil || !slices.ContainsFunc(change.Added, func(part script.PatchPart) bool { return part != script.PatchResume }) {
-		return nil
-	}
-	p, err := w.patchedBy(ctx, change)
-	if err != nil {
-		return nil
-	}
-	job := p.StrategyJob()
-	if w.patch, w.patched = change.Diff, p; slices.Contains(change.Added, script.PatchBatch) {
-		w.constant = removedWith(change.Diff, string(job.Written[strategy.MicroBatchSize]))
-	}
-	return &job
-}
-
-// patchedBy prepares the job with a patched script.
-func (p *Prepared) patchedBy(ctx context.Context, change script.Patch) (*Prepared, error) {
-	s := p.Inspected
-	s.source, s.reading.Facts = change.Text, change.Facts
-	r, err := Resolve(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return Read(ctx, r)
-}
-
-// hunkHeader matches the header of a hunk, with the first line of the old file.
-var hunkHeader = lazy.Regexp(`^@@ -(\d+)`)
-
-// removedWith is the first line that a diff removes and that has a number in it: "train.py:8 (BATCH_SIZE = 64)".
-func removedWith(diff, number string) string {
-	file, at := "", 0
-	for text := range strings.Lines(diff) {
-		switch m := hunkHeader().FindStringSubmatch(text); {
-		case strings.HasPrefix(text, "--- a/"):
-			file = strings.TrimSpace(strings.TrimPrefix(text, "--- a/"))
-		case m != nil:
-			at, _ = strconv.Atoi(m[1])
-		case text[0] == '-' && slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsDigit(r) && !unicode.IsLetter(r) && r != '_' }), number):
-			return fmt.Sprintf("%s:%d (%s)", file, at, strings.TrimSpace(text[1:]))
-		case text[0] != '+' && !strings.HasPrefix(text, "--- "):
-			at++
-		}
-	}
-	return ""
+	kept []string // the diffs so far
 }
 
 // Write makes the command and the diff of a step; see launcher.Adviser.
@@ -146,32 +85,12 @@ func (w *NextWriter) write(step strategy.NextStep, log model.LogPlace) (next mod
 			}
 			return next, next.Command != ""
 		}
-	case strategy.NextPatch:
-		return w.patchWith(next, step)
 	}
 	next.Command, next.Diff = w.planned(w.Prepared, step)
 	if next.Diff != "" && step.Kind == strategy.NextRun {
 		next.Kind = strategy.NextPatch
 	}
 	return next, next.Command != "" || next.Diff != ""
-}
-
-// patchWith makes the step of Patched: its diff, and the command with the plan.
-func (w *NextWriter) patchWith(next model.NextStep, step strategy.NextStep) (model.NextStep, bool) {
-	if w.patched == nil || w.Job.Workdir != w.From { // the diff's paths are from the job's folder
-		return next, false
-	}
-	if w.constant != "" {
-		next.Reason = fmt.Sprintf("makes %s an argument, and %s", w.constant, next.Reason)
-	}
-	command, more := "", ""
-	if step.Setting == strategy.SettingLeastBatch {
-		command, more = w.leastBatch(w.patched, step.Value)
-	} else {
-		command, more = w.planned(w.patched, step)
-	}
-	next.Command, next.Diff = command, w.patch+more
-	return next, command != "" || more != ""
 }
 
 // asTyped names files from where the user is, and the flag in place of the key if the user typed the flag.

@@ -355,8 +355,6 @@ func (s *Analysis) equivalent(micro, accumulation *FoundKnob) {
 	plain, floor := strings.CutSuffix(why, bounded)
 	if at, follows := s.rateFollows(micro.target, accumulation); follows && (why == "" || floor) {
 		why = fmt.Sprintf("the learning rate is computed from it (%s), and would change with it", at)
-	} else if floor && accumulation == nil && s.trainsItself() {
-		why = plain + boundedAlone
 	} else if floor && accumulation == nil {
 		why = plain + boundedElsewhere
 	}

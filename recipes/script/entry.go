@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
@@ -216,14 +215,9 @@ func (s *Analysis) uncertain(f FoundKnob) string {
 // advice is what a user can do about a setting that is not certain. An entry in [knobs] names it, but for a constant, and
 // for a number from which the setting is computed: the entry would mean another number.
 func (s *Analysis) advice(k strategy.Knob, why string, likely target) string {
-	constant := strings.Contains(why, constantText)
 	switch {
 	case k == strategy.MicroBatchSize && strings.HasSuffix(why, constantText+"1"): // it cannot be smaller
 		return ""
-	case k == strategy.GradientAccumulationSteps && strings.Contains(why, noGate) && s.trainsItself():
-		return "; gpurun init --patch adds an argument for it, where it recognises the training loop"
-	case constant && k == strategy.MicroBatchSize && !conditional().MatchString(why) && s.trainsItself():
-		return "; gpurun init --patch makes it an argument, where it recognises the training loop"
 	case !(FoundKnob{Doubt: why}).IsGuess():
 		return ""
 	case likely.settings == nil && likely.path != nil && likely.place != "":
@@ -255,15 +249,6 @@ func ofRank(k strategy.Knob) string {
 	}
 	return called[k]
 }
-
-// trainsItself reports whether the training loop is in the script, and not in one of its modules, and no library reads the
-// command line: a patch changes the script alone, and adds arguments of argparse.
-func (s *Analysis) trainsItself() bool {
-	return s.facts.Hydra == nil && slices.ContainsFunc(s.facts.Backwards, func(u use) bool { return u.File == s.script })
-}
-
-// conditional matches the reason for a constant of only one branch.
-var conditional = lazy.Regexp(`it is the constant \S+ (if|unless) `)
 
 // Evidence has a sentence for each certain knob.
 func (s *Analysis) Evidence() []string {

@@ -13,15 +13,12 @@ import (
 // bounded explains how a user can allow a smaller micro batch anyway.
 const bounded = "; to allow it, write how small it may be in train.toml: [knobs] micro_batch_size = { min = … }"
 
-// boundedAlone ends it for a script that accumulates no gradients.
-const boundedAlone = "; to allow it, gpurun has to know the script's gradient accumulation, which gpurun init --patch adds where it recognises the training loop, and how small it may be, in train.toml: [knobs] micro_batch_size = { min = … }"
-
-// boundedElsewhere ends it where the training loop is in a module, which a patch does not change.
+// boundedElsewhere ends it for a script that accumulates no gradients.
 const boundedElsewhere = "; to allow it, gpurun has to know the script's gradient accumulation, and how small it may be, in train.toml: [knobs] micro_batch_size = { min = … }"
 
 // Against is the condition that a training speaks against any change of a knob.
 func Against(reason string) format.Condition {
-	for _, end := range []string{bounded, boundedAlone, boundedElsewhere} {
+	for _, end := range []string{bounded, boundedElsewhere} {
 		if plain, floor := strings.CutSuffix(reason, end); floor {
 			return format.Condition{Always: true, Reason: reason, Against: plain, Floor: true}
 		}
