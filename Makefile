@@ -61,7 +61,7 @@ unit-rooms: unit-lively unit-calm
 # find nothing, and make the tests some five times as slow. In a few lively rooms one part
 # does, and the rest takes long: with the detector they run the tests of that part.
 AT_ONCE := \bgo (func|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|sync\.(Cond|Map|Mutex|Pool|RWMutex|WaitGroup)|"sync/atomic"
-PARTLY := ./launcher/artifacts ./launcher/probe ./launcher/report ./recipes ./recipes/script
+PARTLY := ./launcher/artifacts ./launcher/probe ./launcher/report ./recipes ./recipes/detect
 PARTS := Watch|MeasurementsAreReported|StopLooks|RubbishIs|ManyProcesses|RanksWait|AtEnd|FewRecipes|TestCatalog$$|ReadsOfAnySize|FilesOfOneJob|NeverEnds
 LIVELY = grep -rlE '$(AT_ONCE)' --include='*.go' --exclude='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u | grep -vxF "$$(printf '%s\n' $(PARTLY))" | xargs $(GO) list
 

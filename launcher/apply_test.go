@@ -19,11 +19,11 @@ type faultyRecipe struct {
 	in func(strategy.Plan) bool
 }
 
-func (r faultyRecipe) Apply(p strategy.Plan, checkpoint, dir string) (model.Command, error) {
+func (r faultyRecipe) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error) {
 	if r.in(p) {
 		panic("planted")
 	}
-	return r.stage.Apply(p, checkpoint, dir)
+	return r.stage.Apply(p, by, checkpoint, dir)
 }
 
 // After a panic of a recipe, the job's own error stays in the verdict. A plan without the changes that could

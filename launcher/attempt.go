@@ -50,12 +50,13 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	if err != nil {
 		return nil, err
 	}
-	command, err := l.apply(next, dir)
+	by := l.Job.Arguments(next.Plan, state.History)
+	command, err := l.apply(next, by, dir)
 	if err != nil {
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}
 	inPlace := strategy.AllowInPlace(l.Policy, state.arming(), state.History, next.Plan, l.Accelerator)
-	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Written: next.Written, Rescue: next.Rescue, Expected: next.Expected, InPlace: inPlace, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
+	started := Started{N: next.N, Plan: next.Plan, Arguments: by, Rung: next.Rung, Checkpoint: next.Checkpoint, Written: next.Written, Rescue: next.Rescue, Expected: next.Expected, InPlace: inPlace, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
 	if err := l.Store.Append(started); err != nil {
 		return nil, err
 	}
@@ -64,15 +65,15 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	}
 	evidence.Started = time.Now()
 	return l.Starter.Start(ctx, Launch{
-		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Checkpoint: next.Checkpoint, InPlace: inPlace, Outside: l.Job.Untouched(state.History), Confirm: l.Job.Unproven(next.Plan) || l.Job.Redivides(next.Plan), Closely: strategy.RecordAllAllocations(state.History),
+		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Arguments: by, Checkpoint: next.Checkpoint, InPlace: inPlace, Outside: l.Job.Untouched(state.History), Confirm: l.Job.Unproven(next.Plan) || l.Job.Redivides(next.Plan), Closely: strategy.RecordAllAllocations(state.History),
 	})
 }
 
 // apply makes the command of an attempt. A panic becomes an error with the exit code of a bug, so that the
 // verdict still says how the job ended before.
-func (l *Launcher) apply(next Next, dir string) (command model.Command, err error) {
+func (l *Launcher) apply(next Next, by strategy.Arguments, dir string) (command model.Command, err error) {
 	err = errext.Recovered(func() (err error) {
-		command, err = l.Recipe.Apply(next.Plan, next.Checkpoint, dir)
+		command, err = l.Recipe.Apply(next.Plan, by, next.Checkpoint, dir)
 		return err
 	})
 	if errext.Panicked(err) {

@@ -135,11 +135,11 @@ func TestAPlanThatCannotBeApplied(t *testing.T) {
 // brokenAfterFirst applies one plan.
 type brokenAfterFirst struct{ stage *stage }
 
-func (b brokenAfterFirst) Apply(p strategy.Plan, checkpoint, dir string) (model.Command, error) {
+func (b brokenAfterFirst) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error) {
 	if len(b.stage.applied) > 0 {
 		return model.Command{}, errors.New("no such key")
 	}
-	return b.stage.Apply(p, checkpoint, dir)
+	return b.stage.Apply(p, by, checkpoint, dir)
 }
 
 // A signal that comes before ranks run ends the run with its verdict.

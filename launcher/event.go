@@ -50,8 +50,10 @@ type Started struct {
 	Plan       strategy.Plan `json:"plan"`
 	Rung       strategy.Rung `json:"rung,omitempty"`
 	Checkpoint string        `json:"checkpoint,omitempty"`
-	Written    time.Time     `json:"checkpoint_written,omitzero"`
-	Rescue     bool          `json:"rescue,omitempty"` // it follows a failure
+	// Arguments are the settings by which the plan changes knobs that only names suggest.
+	Arguments strategy.Arguments `json:"arguments,omitempty"`
+	Written   time.Time          `json:"checkpoint_written,omitzero"`
+	Rescue    bool               `json:"rescue,omitempty"` // it follows a failure
 	// Expected is the prediction for the plan; nil without one.
 	Expected *memory.Prediction `json:"expected,omitempty"`
 	// InPlace are the remedies that processes may take in the step that runs out of memory; nil: none.

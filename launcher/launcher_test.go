@@ -93,7 +93,7 @@ type parted struct {
 	after  time.Duration
 }
 
-func (s *stage) Apply(p strategy.Plan, checkpoint, _ string) (model.Command, error) {
+func (s *stage) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, _ string) (model.Command, error) {
 	s.applied, s.from = append(s.applied, p), append(s.from, checkpoint)
 	return model.Command{Argv: []string{"train.py"}}, nil
 }

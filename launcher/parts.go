@@ -16,7 +16,7 @@ import (
 type Recipe interface {
 	// Apply returns the command for a plan, and the files that it changes, which belong into dir. The command
 	// resumes from checkpoint, unless that is empty. Apply writes nothing.
-	Apply(plan strategy.Plan, checkpoint, dir string) (model.Command, error)
+	Apply(plan strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error)
 }
 
 // A Starter starts all ranks of one attempt, or none.
@@ -87,7 +87,9 @@ type Launch struct {
 	Plan    strategy.Plan
 	// Checkpoint is where the ranks start from, empty for the beginning.
 	Checkpoint string
-	// Confirm: gpurun changed the batch or the accumulation only through what it read in the job's source.
+	// Arguments are the settings by which the plan changes knobs that only names suggest.
+	Arguments strategy.Arguments
+	// Confirm: gpurun changed the batch or the accumulation by a setting that only its name suggests.
 	// The ranks train only once the processes have confirmed the change.
 	Confirm bool
 	// Closely: an earlier attempt ran out of memory in a way that only a record of all allocations can explain.

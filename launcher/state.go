@@ -78,6 +78,7 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 		e.StopSignal = 0 // it came too late
 	}
 	a := attemptOf(s.Job, e, d, s.Next)
+	a.Arguments = s.Job.Arguments(a.Plan, s.History)
 	if n := len(s.History); n > 0 {
 		before := &s.History[n-1]
 		share(&a.Plan, before.Plan)
@@ -100,7 +101,7 @@ func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next N
 		N: e.Attempt, Plan: e.Plan, Rung: next.Rung, Expected: next.Expected, From: next.Checkpoint, Diagnosis: d,
 		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
 		Observed: e.Observed(j), World: e.World(), Alone: e.Alone(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstepped: e.Unstepped(), Unstarted: e.Unstarted,
-		Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Climb: e.StoppedToClimb(), Kept: e.Kept, InPlace: e.InPlace(),
+		Parsed: e.Parsed(j), Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Climb: e.StoppedToClimb(), Kept: e.Kept, InPlace: e.InPlace(),
 	}
 	_, a.InPlaceRefused = e.InPlaceRefused()
 	if d.Fatal {

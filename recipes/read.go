@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +35,10 @@ func (r Recipe) read(d *format.Draft, at Topology) (strategy.Plan, map[strategy.
 		knob, known := r.Knobs[k]
 		if !known {
 			ranges[k] = strategy.Range{Absent: r.unknown()}
+			continue
+		}
+		if len(knob.Likely) > 0 {
+			ranges[k] = likely(d, k, knob)
 			continue
 		}
 		value, err := current(d, k, knob)
@@ -67,6 +72,42 @@ func (r Recipe) read(d *format.Draft, at Topology) (strategy.Plan, map[strategy.
 		restrict(d, plan, ranges)
 	}
 	return plan, ranges, errors.Join(faults...)
+}
+
+// likely returns the range of a knob that only names suggest: its value is the process's to report.
+func likely(d *format.Draft, k strategy.Knob, knob format.Knob) strategy.Range {
+	r := strategy.Range{Told: true}
+	if k.Whole() {
+		r.Min = format.Least(k)
+	}
+	for _, one := range knob.Likely {
+		found := strategy.Likely{Name: one.Name, Key: one.Key, Choices: one.Choices}
+		if len(one.Knob.Places) > 0 {
+			if value, err := current(d, k, one.Knob); err == nil {
+				found.Value = value
+			}
+		}
+		r.Likely = append(r.Likely, found)
+	}
+	return r
+}
+
+// Using returns the recipe with the settings by which a plan changes likely knobs. ranks is the largest number of
+// ranks that one of them counts together.
+func (r Recipe) Using(by strategy.Arguments) (chosen Recipe, ranks int) {
+	r.Knobs = maps.Clone(r.Knobs)
+	for k, argument := range by {
+		i := slices.IndexFunc(r.Knobs[k].Likely, func(one format.LikelyPlace) bool { return one.Name == argument.Name })
+		if i < 0 {
+			continue
+		}
+		one := r.Knobs[k].Likely[i]
+		if argument.Times > 1 {
+			one.Knob.Scope, ranks = strategy.ScopeGlobal, max(ranks, argument.Times)
+		}
+		r.Knobs[k], r.Grammar = one.Knob, one.Grammar
+	}
+	return r, ranks
 }
 
 // unknown is the reason why a knob that the recipe does not have cannot be changed.
@@ -187,9 +228,6 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 		if strings.HasPrefix(needs, "-") { // --deepspeed alone names none
 			why = "the command names no file by " + needs
 		}
-		if knob.Confirm { // of the script's own, which takes it
-			why += ", and its default is not known"
-		}
 		return strategy.Range{Absent: why, Told: knob.Reported}
 	}
 	places, _, reason := written(d, k, knob)
@@ -204,16 +242,16 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 		if k != strategy.GradientAccumulationSteps {
 			scope = "" // plans count each rank
 		}
-		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope, Confirm: knob.Confirm, Told: knob.Reported && value == ""}
+		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope, Told: knob.Reported && value == ""}
 	}
 	if k.Share() {
-		return strategy.Range{Confirm: knob.Confirm}
+		return strategy.Range{}
 	}
 	values, reason := possible(d, knob, places, format.Writable(k, places), value)
 	if reason != "" {
 		return strategy.Range{Absent: reason}
 	}
-	return strategy.Range{Values: values, Weights: knob.Weights, Confirm: knob.Confirm}
+	return strategy.Range{Values: values, Weights: knob.Weights}
 }
 
 // possible lists the values whose arguments the job's parser has, including the current one. The
@@ -255,7 +293,7 @@ func restrict(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]stra
 		}
 		for _, c := range d.Unless(knob, plan) {
 			if c.Values == nil {
-				r = strategy.Range{Absent: c.Reason, Told: r.Told, Against: c.Against, Floor: c.Floor}
+				r = strategy.Range{Absent: c.Reason, Told: r.Told}
 				if c.Unknown || d.Recipe.Creation != nil && slices.Contains(deepspeed.Created, k) && !d.Given(knob) {
 					delete(plan, k) // the other setting decides about the parts of a new configuration
 				}

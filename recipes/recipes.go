@@ -10,7 +10,6 @@
 package recipes
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -40,16 +39,6 @@ type (
 func ParseFile(file string, text []byte) (Recipe, error) {
 	r, err := format.Parse(file, text, rules)
 	return Recipe{r}, err
-}
-
-// Without returns the recipe without what speaks for the training against a change of a knob, for
-// a change by the user.
-func (r Recipe) Without(k strategy.Knob) Recipe {
-	knob := r.Knobs[k]
-	knob.Unless = slices.DeleteFunc(slices.Clone(knob.Unless), func(c format.Condition) bool { return c.Against != "" })
-	r.Knobs = maps.Clone(r.Knobs)
-	r.Knobs[k] = knob
-	return r
 }
 
 // FromKnobs reads the [knobs] table of a train.toml, in the form that a TOML decoder returns. The

@@ -111,10 +111,6 @@ type Range struct {
 	Max int `json:"max,omitempty"`
 	// Absent is the reason why the job cannot change the knob; empty: it can.
 	Absent string `json:"absent,omitempty"`
-	// Against is set if the knob is absent only since a change would change the training: what
-	// speaks against it. Floor: the user can allow it by a minimum.
-	Against string `json:"against,omitempty"`
-	Floor   bool   `json:"floor,omitempty"`
 	// Caveat is what the job's process needs, or may refuse: it follows "the process, which".
 	Caveat string `json:"caveat,omitempty"`
 	// Follows is the knob that gives an absent one its value: the evaluation's batch may be the
@@ -129,9 +125,9 @@ type Range struct {
 	By    By     `json:"by,omitempty"`
 	// Told: the job's code computes the value, and its process reports it.
 	Told bool `json:"told,omitempty"`
-	// Confirm: the value was read from the job's source, and is changed only after a process has
-	// reported it.
-	Confirm bool `json:"confirm,omitempty"`
+	// Likely are the settings that may be the knob, in the order of their names. The plan has no value of it
+	// before a process has reported one; nil: its place is known.
+	Likely []Likely `json:"likely,omitempty"`
 	// Doubtful: the job's code may set the value, so none is assumed before a process has
 	// reported it.
 	Doubtful bool `json:"doubtful,omitempty"`

@@ -131,7 +131,7 @@ func (s *situation) consider(rung Rung) (changes []Plan, skip *Skip) {
 		changes, reason = row.remedy(s)
 	}
 	if reason == "" {
-		changes, reason = keep(changes, s.job.unstaged)
+		changes, reason = keep(changes, s.unstaged)
 	}
 	if reason == "" {
 		changes, reason = keep(changes, s.doubted)
@@ -183,10 +183,10 @@ func keep(changes []Plan, objection func(Plan) string) (left []Plan, reason stri
 	return left, reason
 }
 
-// unstaged returns why DeepSpeed's pipeline refuses a change; empty if it does not.
-func (j Job) unstaged(change Plan) string {
-	if j.Pipeline && (change[Sharding] == "zero2" || change[Sharding] == "zero3") {
-		return "DeepSpeed's pipeline refuses ZeRO 2 and 3 at its start; it works with ZeRO 1"
+// unstaged returns why DeepSpeed's pipeline, as the process reports it, refuses a change; empty if it does not.
+func (s *situation) unstaged(change Plan) string {
+	if change[Sharding] == "zero2" || change[Sharding] == "zero3" {
+		return s.inside[Sharding]
 	}
 	return ""
 }

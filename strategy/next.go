@@ -46,6 +46,8 @@ type NextStep struct {
 	// Plan is the plan with which the job starts in a step of kind NextRun or NextPatch; nil: that
 	// of the job as written.
 	Plan Plan
+	// Arguments are the settings by which the plan changes likely knobs.
+	Arguments Arguments
 	// Init: gpurun init shows what the job lacks; for NextInspect.
 	Init bool
 	// Missing are arguments that the job requires and did not get.
@@ -96,6 +98,9 @@ func (e Ending) NextSteps() []NextStep {
 		steps = e.lessMemory()
 	default:
 		return e.repaired()
+	}
+	for i, step := range steps {
+		steps[i].Arguments = e.Job.Arguments(step.Plan, e.History)
 	}
 	slices.SortStableFunc(steps, func(a, b NextStep) int { return cmp.Compare(a.preference, b.preference) })
 	return steps
@@ -301,23 +306,14 @@ func (e Ending) permissions() []NextStep {
 	return steps
 }
 
-// confirmed returns the knobs as if the job's processes had confirmed them, as those of the next run will.
-func confirmed(knobs map[Knob]Range) map[Knob]Range {
-	knobs = maps.Clone(knobs)
-	for k, r := range knobs {
-		r.Confirm = false
-		knobs[k] = r
-	}
-	return knobs
-}
-
 // drafted is the step that shows the settings which the job lacks.
 func (e Ending) drafted() []NextStep {
 	micro, known := e.Job.Knobs[MicroBatchSize]
 	if actsOnCalls[e.last().Diagnosis.Phase] != "" || e.last().Diagnosis.Phase == cause.Eval {
 		return nil
 	}
-	if !known || micro.Absent != "" && micro.Against == "" {
+	_, _, unconfirmed := e.Job.confirmed(MicroBatchSize, e.History)
+	if !known || micro.Absent != "" || len(micro.Likely) > 0 && unconfirmed != "" {
 		if e.Decision.Unpredicted == nothingFits {
 			return nil
 		}
@@ -330,9 +326,6 @@ func (e Ending) drafted() []NextStep {
 // the minimum, or without accumulation, so that the global batch changes.
 func (e Ending) batches() []NextStep {
 	r, known := e.Job.Knobs[MicroBatchSize]
-	if known && r.Against != "" {
-		return append(e.allowed(r), e.smallerGlobal()...)
-	}
 	if !known || r.Absent != "" {
 		return nil
 	}
@@ -356,33 +349,10 @@ func (e Ending) batches() []NextStep {
 	return e.smallerGlobal()
 }
 
-// allowed is the step that sets a minimum of the micro batch, where the training speaks against a
-// smaller one unless the user allows it.
-func (e Ending) allowed(r Range) []NextStep {
-	if a, known := e.Job.Knobs[GradientAccumulationSteps]; !r.Floor || !known || a.Absent != "" {
-		return nil
-	}
-	d, words, fits := e.whatIf(func(_ *Policy, j *Job) {
-		j.Knobs = confirmed(j.Knobs)
-		j.Knobs[MicroBatchSize] = Range{Min: 1}
-	})
-	micro, _ := d.Next.Number(MicroBatchSize)
-	if _, changed := d.Changed[MicroBatchSize]; !fits || !changed || micro < 1 {
-		return nil
-	}
-	return []NextStep{{
-		Kind: NextPolicy, Setting: SettingLeastBatch, Value: fmt.Sprint(micro), Plan: d.Next, Expected: d.Expected, preference: preferNumerics,
-		Reason: fmt.Sprintf("allows %s, although %s%s", d.Changed, r.Against, words),
-	}}
-}
-
 // smallerGlobal is the step that trains with a smaller global batch.
 func (e Ending) smallerGlobal() []NextStep {
 	d, changes, words, fits := e.anotherBatch(func(_ *Policy, j *Job) {
-		j.Knobs = confirmed(j.Knobs)
-		if r := j.Knobs[MicroBatchSize]; r.Against != "" {
-			j.Knobs[MicroBatchSize] = Range{Min: 1}
-		}
+		j.Knobs = maps.Clone(j.Knobs)
 		j.Knobs[GradientAccumulationSteps] = Range{Scope: ScopeDerived}
 	})
 	pair, changed := changes[MicroBatchSize]

@@ -1,7 +1,6 @@
 package strategy
 
 import (
-	"maps"
 	"strings"
 	"testing"
 
@@ -13,14 +12,6 @@ func batchOnly() Job {
 	return Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{
 		MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Absent: "the script does not accumulate"}, Allocator: {Values: []Value{"expandable"}},
 	}, Written: Plan{MicroBatchSize: "16", Allocator: "expandable"}}
-}
-
-// dependent is a job whose training speaks against a smaller micro batch; floor: unless the user allows it.
-func dependent(j Job, floor bool) Job {
-	j.Knobs = maps.Clone(j.Knobs)
-	j.Knobs[MicroBatchSize] = Range{Absent: "BatchNorm", Against: "BatchNorm (t.py:3) has the statistics of one micro batch", Floor: floor}
-	j.Knobs[ActivationCheckpointing] = Range{Absent: "none"}
-	return j
 }
 
 // stepWords are steps for comparison: "kind setting=value: reason", in their order.
@@ -125,18 +116,6 @@ func TestNextSteps(t *testing.T) {
 				"policy knobs.micro_batch_size.min=4: allows micro batch 16→4, accumulation 1→4, if the job can train with so small a micro batch; predicted ",
 				"hardware: the plan that ran needs least",
 			},
-		},
-		"BatchNorm": {
-			predicting(nil), dependent(gpt(1), true), []Attempt{failedAt(0, sixteen.With(Plan{Precision: "bf16", Allocator: "expandable"}), 24<<30)}, nil,
-			[]string{
-				"policy knobs.micro_batch_size.min=4: allows micro batch 16→4, accumulation 1→4, although BatchNorm (t.py:3) has the statistics of one micro batch; predicted ",
-				"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ",
-				"hardware: the plan that ran needs least",
-			},
-		},
-		"a loss over pairs": {
-			predicting(nil), dependent(gpt(1), false), []Attempt{failedAt(0, sixteen.With(Plan{Precision: "bf16", Allocator: "expandable"}), 24<<30)}, nil,
-			[]string{"run: trains with another global batch, and other results: micro batch 16→4 without accumulation; predicted ", "hardware: the plan that ran needs least"},
 		},
 		"a leak": {predicting(nil), batchOnly(), []Attempt{ended(0, batch, leak)}, nil, []string{"inspect: the advice"}},
 		"late, with a checkpoint": {

@@ -104,9 +104,7 @@ type Job struct {
 	Armed *ArmedPlan `json:"armed,omitempty"`
 	// NotInside is the reason why gpurun's hook must not change anything in the job's processes;
 	// empty: it may.
-	NotInside string `json:"not_inside,omitempty"`
-	// Pipeline: DeepSpeed trains the model as a pipeline, which supports ZeRO 1 only.
-	Pipeline   bool       `json:"pipeline,omitempty"`
+	NotInside  string     `json:"not_inside,omitempty"`
 	Resumption Resumption `json:"resumption,omitzero"`
 	Loss       Loss       `json:"loss,omitzero"`
 }
@@ -164,6 +162,10 @@ type Attempt struct {
 	StopSignal        int       `json:"stop_signal,omitempty"` // by which a user stopped gpurun
 	CutShort          string    `json:"cut_short,omitempty"`   // see Evidence.CutShort
 	Observed          Plan      `json:"observed,omitempty"`    // reported by the job; absent: not known
+	// Arguments are the likely settings by which the plan was changed, Parsed the values of such settings that
+	// the processes reported.
+	Arguments Arguments        `json:"arguments,omitempty"`
+	Parsed    map[string]Value `json:"parsed,omitempty"`
 	// From is the checkpoint that the attempt started from. Fresh: the job started from the
 	// beginning anyway.
 	From  string `json:"from,omitempty"`

@@ -142,10 +142,10 @@ func smallerBatch(s *situation) ([]Plan, string) {
 	now, _ := batchOf(s.plan, s.job)
 	floor := max(s.job.Knobs[MicroBatchSize].Min, 1)
 	switch {
-	case !known || accumulation.Absent != "":
+	case !known || accumulation.Absent != "" || s.unconfirmed(GradientAccumulationSteps) != "":
 		reason := "gradient accumulation cannot be raised, so the global batch would change"
-		if accumulation.Absent != "" {
-			reason += ": " + accumulation.Absent
+		if why := cmp.Or(accumulation.Absent, s.unconfirmed(GradientAccumulationSteps)); why != "" {
+			reason += ": " + why
 		}
 		return nil, reason
 	case accumulation.Scope != ScopeDerived && s.plan[GradientAccumulationSteps] == "":
@@ -172,9 +172,11 @@ func (s *situation) divided() []Plan {
 func (s *situation) accumulable(batches []batch) (plans []Plan) {
 	limit := s.job.Knobs[GradientAccumulationSteps].Max
 	for _, b := range batches {
-		if limit == 0 || b.accumulation <= limit {
-			plans = append(plans, b.plan())
+		change := b.plan()
+		if limit > 0 && b.accumulation > limit || !s.accepts(MicroBatchSize, change[MicroBatchSize]) || !s.accepts(GradientAccumulationSteps, change[GradientAccumulationSteps]) {
+			continue
 		}
+		plans = append(plans, change)
 	}
 	return plans
 }

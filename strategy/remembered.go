@@ -47,7 +47,7 @@ func Admit(p Policy, j Job, inv Inventory, past Past) string {
 			return fmt.Sprintf("the job cannot set the %s to %s", k.Short(), pair[1])
 		}
 	}
-	return cmp.Or(j.unstaged(changed.values()), keepsBatch(j, plan), forbidden(p, j, inv, changed, past.Needed), lacking(p, inv, changed), past.crowded(j, inv))
+	return cmp.Or(keepsBatch(j, plan), forbidden(p, j, inv, changed, past.Needed), lacking(p, inv, changed), past.crowded(j, inv))
 }
 
 // keepsBatch returns how a plan's global batch differs from that of the job as written; empty if

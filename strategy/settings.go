@@ -69,6 +69,8 @@ func (j Job) restoreBatch(p Plan) {
 	for _, k := range []Knob{MicroBatchSize, GradientAccumulationSteps} {
 		if v, known := j.Written[k]; known {
 			p[k] = v
+		} else if len(j.Knobs[k].Likely) > 0 {
+			delete(p, k)
 		}
 	}
 }
@@ -79,6 +81,9 @@ func (j Job) doubts(history []Attempt) map[Knob]string {
 	doubts := map[Knob]string{}
 	for _, a := range history {
 		for k, pair := range j.Ineffective(a.Plan, a.Observed) {
+			if len(j.Knobs[k].Likely) > 0 {
+				continue // another one may: see confirmed
+			}
 			doubts[k] = fmt.Sprintf("%s %s did not take effect in attempt %d: the job used %s", k.Short(), pair[0], a.N, pair[1])
 			if reason := a.Refused[k]; reason != "" {
 				doubts[k] += " (" + reason + ")"
@@ -151,6 +156,12 @@ func (j Job) learn(history []Attempt) (settings Plan, refused map[Knob]string) {
 		maps.Copy(refused, a.Refused)
 		asked = asked || a.Asked
 	}
+	// A job that ran out in its first step has not accumulated yet.
+	if k := GradientAccumulationSteps; settings[k] == "" && len(j.Knobs[k].Likely) > 0 {
+		if of, _, why := j.confirmed(k, history); why == "" {
+			settings[k] = of.value(history)
+		}
+	}
 	// A process reports these only while they are on.
 	for _, k := range []Knob{ActivationCheckpointing, ForwardParts, OffloadActivations, LossParts} {
 		if asked && j.Knobs[k].By == ByHook && settings[k] == "" && refused[k] == "" {
@@ -172,29 +183,30 @@ func (s *situation) without(next Plan, changes Plan) Plan {
 	return next
 }
 
-// unconfirmed returns why a knob that was read from the job's source must not be changed. It is
-// empty if a process has reported the value that was read, or another that gpurun had set.
+// unconfirmed returns why a knob that only names suggest must not be changed; empty if a process has confirmed one of
+// the settings.
 func (s *situation) unconfirmed(k Knob) string {
-	if !s.job.Knobs[k].Confirm || len(s.history) == 0 {
+	likely := s.job.Knobs[k].Likely
+	switch {
+	case len(likely) == 0 || s.job.Knobs[k].By == ByHook:
 		return ""
-	}
-	for _, a := range s.history {
-		if v := a.Observed[k]; v == s.job.Written[k] || v != "" && v == a.Plan[k] {
-			return ""
+	case len(s.history) == 0:
+		var names []string
+		for _, one := range likely {
+			names = append(names, one.Name)
 		}
+		return fmt.Sprintf("only a process can confirm %s, likely by name", strings.Join(names, " or "))
 	}
-	if k == GradientAccumulationSteps && s.unconfirmed(MicroBatchSize) == "" {
-		return "" // a job that ran out in its first step has not accumulated yet: the next attempt is stopped before that step
-	}
-	return k.Short() + " is in the source, and no process of the job has confirmed it yet"
+	_, _, why := s.job.confirmed(k, s.all)
+	return why
 }
 
-// Unproven reports whether a plan changes a batch that was only read from a script's source: its
+// Unproven reports whether a plan changes a batch by a setting that only its name suggests: the
 // processes have to confirm it before they train.
 func (j Job) Unproven(plan Plan) bool {
 	return slices.ContainsFunc([]Knob{MicroBatchSize, GradientAccumulationSteps}, func(k Knob) bool {
 		v, set := plan[k]
-		return set && v != j.Written[k] && j.Knobs[k].Confirm
+		return set && v != j.Written[k] && len(j.Knobs[k].Likely) > 0
 	})
 }
 

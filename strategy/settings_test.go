@@ -122,43 +122,6 @@ func TestChangesInTheProcess(t *testing.T) {
 	}
 }
 
-// A value from the source is changed only after a process has confirmed it, and a computed value
-// is the process's report.
-func TestSourceValuesNeedConfirmation(t *testing.T) {
-	j := gpt(1)
-	j.Knobs[MicroBatchSize] = Range{Min: 1, Confirm: true}
-	j.Knobs[GradientAccumulationSteps] = Range{Min: 1, Confirm: true}
-	j.Knobs[Precision], j.Knobs[ActivationCheckpointing] = Range{Absent: "none"}, Range{Absent: "none"}
-	read := Plan{MicroBatchSize: "8", GradientAccumulationSteps: "2", Allocator: "expandable"}
-	unread := Plan{Allocator: "expandable"}
-	for name, test := range map[string]struct {
-		written, observed Plan
-		next              Plan
-		skipped           string
-	}{
-		"confirmed":            {read, Plan{MicroBatchSize: "8"}, read.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"}), ""},
-		"not said":             {read, nil, nil, "micro batch is in the source, and no process of the job has confirmed it yet"},
-		"another":              {read, Plan{MicroBatchSize: "32"}, nil, "micro batch was read as 8, and the job reported in attempt 0 that it used 32"},
-		"another accumulation": {read, Plan{MicroBatchSize: "8", GradientAccumulationSteps: "1"}, nil, "accumulation was read as 2, and the job reported in attempt 0 that it used 1"},
-		"not read":             {unread, Plan{MicroBatchSize: "16", GradientAccumulationSteps: "1"}, nil, "micro batch is in the source, and no process of the job has confirmed it yet"},
-	} {
-		j.Written = test.written
-		d := Decide(Policy{Mode: Ladder, MaxAttempts: 20, Numerics: Preserve}, j, []Attempt{told(ended(0, test.written, oom(cause.Forward)), test.observed, nil)}, Inventory{Accelerator: "cuda"})
-		if diff := cmp.Diff(test.next, d.Next); diff != "" {
-			t.Errorf("%s: next (-want +got):\n%s%s", name, diff, d.Reason)
-		}
-		skipped := ""
-		for _, s := range d.Skipped {
-			if s.Rung == RungMicroBatch {
-				skipped = s.Reason
-			}
-		}
-		if skipped != test.skipped && test.next == nil {
-			t.Errorf("%s: skipped for %q, want %q", name, skipped, test.skipped)
-		}
-	}
-}
-
 // A computed value is the process's report.
 func TestComputedValuesComeFromTheProcess(t *testing.T) {
 	j, read := gpt(1), Plan{Allocator: "expandable"}

@@ -25,8 +25,18 @@ type Offer struct {
 // the phase of the failure.
 func Survey(p Policy, j Job, plan Plan, inv Inventory) []Offer {
 	s := &situation{policy: p, job: j, inventory: inv, plan: plan, onCPU: inv.Accelerator == "cpu"}
+	return s.offers()
+}
+
+// SurveyAfter is Survey for a job of which an attempt has reported what its processes run with.
+func SurveyAfter(p Policy, j Job, a Attempt, inv Inventory) []Offer {
+	s := &situation{policy: p, job: j, inventory: inv, onCPU: inv.Accelerator == "cpu"}
+	s.look([]Attempt{a})
+	return s.offers()
+}
+
+func (s *situation) offers() (offers []Offer) {
 	s.diagnosis = Diagnosis{Cause: cause.CUDAOOM, Phase: cause.NoPhase, Rank: -1}
-	var offers []Offer
 	for _, row := range rungRows {
 		offers = append(offers, s.offer(row.rung))
 	}
@@ -50,7 +60,7 @@ func (s *situation) offer(rung Rung) Offer {
 	}
 	job := s.job
 	job.Written = s.plan
-	offered.Training, offered.Reason = job.Training(next, nil)
+	offered.Training, offered.Reason = job.Training(next, s.all)
 	for k := range offered.Changed {
 		offered.Caveat = cmp.Or(offered.Caveat, s.job.Knobs[k].Caveat)
 	}

@@ -44,8 +44,8 @@ func (t Training) Words(reason string) string {
 // A Loss is the knowledge, before a run, about a job's loss when the samples of an optimizer step
 // are divided among more micro batches.
 type Loss struct {
-	// Class is Exact if the framework's recipe or the script's source proves that the loss is a
-	// mean that is divided by the accumulation; else Average or empty.
+	// Class is Exact or Average by the recipe of the job's framework; empty: the process is asked when memory has
+	// run out.
 	Class Training `json:"class,omitempty"`
 	// Reason is the proof, or the reason why there is none: "the loss is a mean over the samples,
 	// divided by --accum (train.py:40)".
@@ -53,7 +53,7 @@ type Loss struct {
 	// Weighted: micro batches are weighted by their tokens or samples, as by transformers'
 	// num_items_in_batch, so padding does not matter.
 	Weighted bool `json:"weighted,omitempty"`
-	// Own: the job's source computes the loss. Then the process has to show that no sample's part
+	// Own: the job's code may compute the loss. Then the process has to show that no sample's part
 	// of it depends on other samples.
 	Own bool `json:"own,omitempty"`
 }
@@ -294,8 +294,8 @@ func (j Job) original(history []Attempt) Plan {
 	return original.With(j.Written)
 }
 
-// divided is the class of a smaller micro batch with more accumulation: exact if the framework's
-// recipe or the script's source proves it, and the process has confirmed it.
+// divided is the class of a smaller micro batch with more accumulation: exact if the process has shown it at the
+// failure, and the framework's recipe does not say otherwise.
 func (j Job) divided(history []Attempt) (class Training, reason string) {
 	seen := lossSeen(history)
 	proof := ""
@@ -305,8 +305,10 @@ func (j Job) divided(history []Attempt) (class Training, reason string) {
 	switch why := undividable(history); {
 	case why != "":
 		return Changed, why
-	case j.Loss.Class != Exact:
-		return Average, cmp.Or(j.Loss.Reason, "nothing proves that the loss is a mean that is divided by the accumulation")
+	case j.Loss.Class == Average:
+		return Average, cmp.Or(j.Loss.Reason, "the framework's loss is not a mean that is divided by the accumulation")
+	case j.Loss.Class == "" && !ranOut(history):
+		return Average, askedAtFailure
 	case len(history) == 0:
 		return Exact, proof + "to be confirmed by the process"
 	case seen.Differs != "":
@@ -317,9 +319,9 @@ func (j Job) divided(history []Attempt) (class Training, reason string) {
 		return Average, cmp.Or(seen.ModelRowsReason, "the samples of a batch depend on each other")
 	case seen.Scale != ScaleKept:
 		return Average, proof + "the process has not confirmed it"
-	case j.Loss.Own && seen.Rows != "yes":
+	case (j.Loss.Own || j.Loss.Class == "") && seen.Rows != "yes":
 		return Average, unshown + cmp.Or(seen.RowsReason, "no loss was seen")
-	case j.Loss.Own && seen.ModelRows != "yes":
+	case (j.Loss.Own || j.Loss.Class == "") && seen.ModelRows != "yes":
 		return Average, unshown + cmp.Or(seen.ModelRowsReason, "the model was not asked")
 	case j.Loss.Weighted || seen.Weighted || seen.Uniform == "yes":
 		return Exact, proof + "confirmed by the process"
@@ -330,5 +332,13 @@ func (j Job) divided(history []Attempt) (class Training, reason string) {
 }
 
 const unshown = "the process has not shown that samples do not depend on each other: "
+
+// ranOut reports whether an attempt ran out of memory.
+func ranOut(history []Attempt) bool {
+	return slices.ContainsFunc(history, func(a Attempt) bool { return a.Diagnosis.OutOfMemory() })
+}
+
+// askedAtFailure is the reason for a class that only the process can give, when memory has run out.
+const askedAtFailure = "asked at the failure"
 
 const padded = "the batches are padded and the mean is taken per micro batch"

@@ -1,13 +1,16 @@
 package strategy
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // unprovenLoss ends a sentence about a smaller micro batch of a job with an unknown loss.
-const unprovenLoss = "; equal on average: nothing proves that the loss is a mean that is divided by the accumulation"
+const unprovenLoss = "; equal on average: the process has not confirmed it"
 
 // meanLoss is a job whose source proves that its loss is a mean.
 func meanLoss() Job {
@@ -44,7 +47,9 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 		{"precision", Plan{Precision: "bf16"}, nil, nil, Changed, ""},
 		{"before a run", smaller, nil, nil, Exact, "the loss is a mean; to be confirmed by the process"},
 		{"confirmed", smaller, nil, []LossSeen{kept}, Exact, "confirmed by the process"},
-		{"nothing proves it", smaller, unproven, []LossSeen{kept}, Average, "nothing proves"},
+		{"nothing known before, and no samples seen", smaller, unproven, []LossSeen{kept}, Average, "no loss was seen"},
+		{"nothing known before, shown at the failure", smaller, unproven, []LossSeen{with("yes", "", nil)}, Exact, "confirmed by the process"},
+		{"nothing known before the run", smaller, unproven, nil, Average, askedAtFailure},
 		{"not confirmed", smaller, nil, []LossSeen{{}}, Average, "has not confirmed"},
 		{"padded", smaller, nil, []LossSeen{{Scale: ScaleKept, Uniform: "no"}}, Average, padded},
 		{"padded in one attempt of two", smaller, nil, []LossSeen{{Scale: ScaleKept, Uniform: "no"}, kept}, Average, padded},
@@ -66,7 +71,7 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 		{"another data set", smaller, own, []LossSeen{samples(80, 8), samples(40, 8)}, Exact, ""},
 		{"the same numbers", smaller, own, []LossSeen{with("yes", "", map[string]float64{"decay": .32}), with("yes", "", map[string]float64{"decay": .32, "rate": 1})}, Exact, ""},
 		{"the weakest counts", smaller.With(Plan{Precision: "bf16"}), unproven, nil, Changed, ""},
-		{"average beside checkpointing", smaller.With(Plan{ActivationCheckpointing: "full"}), unproven, nil, Average, "nothing proves"},
+		{"average beside checkpointing", smaller.With(Plan{ActivationCheckpointing: "full"}), unproven, nil, Average, askedAtFailure},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			j := meanLoss()
@@ -75,7 +80,7 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 			}
 			var history []Attempt
 			for i, seen := range test.seen {
-				history = append(history, Attempt{N: i, Plan: j.Written, Loss: seen})
+				history = append(history, Attempt{N: i, Plan: j.Written, Loss: seen, Diagnosis: oom(cause.Forward)})
 			}
 			class, reason := j.Training(j.Written.With(test.changes), history)
 			if class != test.class || !strings.Contains(reason, test.reason) || test.reason == "" && class != Exact && reason != "" {
@@ -252,31 +257,26 @@ func TestLateWrongScaleRestoresTheBatch(t *testing.T) {
 	}
 }
 
-// DeepSpeed refuses ZeRO 2 and 3 with a pipeline when it starts.
+// DeepSpeed refuses ZeRO 2 and 3 with a pipeline when it starts, as the process reports.
 func TestPipelineAllowsOnlyZeRO1(t *testing.T) {
 	j := zero(8)
-	plan := Plan{MicroBatchSize: "8", GradientAccumulationSteps: "1", Precision: "bf16", Sharding: "zero1", OffloadOptimizer: "none", OffloadParam: "none"}
-	offers := func(j Job, plan Plan) map[Rung]Offer {
-		all := map[Rung]Offer{}
-		for _, o := range Survey(Policy{NVMePath: "/scratch"}, j, plan, Inventory{Accelerator: "cuda"}) {
-			all[o.Rung] = o
+	j.Knobs = maps.Clone(j.Knobs)
+	for _, k := range []Knob{MicroBatchSize, ActivationCheckpointing, Precision, OffloadActivations} {
+		j.Knobs[k] = Range{Absent: "none"}
+	}
+	const pipeline = "DeepSpeed trains the model as a pipeline, which supports ZeRO 1 only"
+	for written, want := range map[Value]Value{"none": "zero1", "zero1": ""} {
+		plan := Plan{MicroBatchSize: "8", GradientAccumulationSteps: "1", Precision: "bf16", Sharding: written, OffloadOptimizer: "none", OffloadParam: "none"}
+		j.Written = plan
+		for refused, next := range map[string]Value{pipeline: want, "": "zero2"} {
+			if refused == "" && written == "none" {
+				next = "zero1"
+			}
+			d := Decide(Policy{Mode: Ladder, MaxAttempts: 20, Numerics: Preserve}, j, []Attempt{told(ended(0, plan, oom(cause.Backward)), nil, map[Knob]string{Sharding: refused})}, Inventory{Accelerator: "cuda"})
+			if d.Next[Sharding] != next {
+				t.Errorf("after %s with %q: %s, want %q: %s", written, refused, d.Next, next, d.Reason)
+			}
 		}
-		return all
-	}
-	whole := offers(j, plan)
-	j.Pipeline = true
-	for _, rung := range []Rung{RungShard, RungOffloadOptimizer, RungOffloadParam, RungNVMe} {
-		if got := offers(j, plan)[rung]; !whole[rung].Available || got.Available || !strings.Contains(got.Reason, "pipeline refuses ZeRO 2 and 3") {
-			t.Errorf("%s: %+v, without a pipeline %+v", rung, got, whole[rung])
-		}
-	}
-	plan[Sharding] = "none"
-	if got := offers(j, plan)[RungShard]; !got.Available || got.Changed[Sharding][1] != "zero1" {
-		t.Errorf("the first stage: %+v", got)
-	}
-	j.Written = plan
-	if why := Admit(Policy{Mode: Predict}, j, Inventory{}, Past{Plan: plan.With(Plan{Sharding: "zero2"})}); !strings.Contains(why, "pipeline") {
-		t.Errorf("a remembered stage: %q", why)
 	}
 }
 

@@ -38,14 +38,14 @@ var mayImport = map[string][]string{
 	"recipes/document":     {"recipes/patch"},
 	"recipes/format":       {"strategy", "recipes/document", "recipes/patch", "launcher/commandline"},
 	"recipes/patch":        {},
-	"recipes/script":       {"strategy", "recipes/catalog", "recipes/format", "recipes/patch"},
+	"recipes/detect":       {"strategy", "recipes/catalog", "recipes/format", "recipes/patch"},
 	"launcher":             {"strategy", "strategy/memory", "strategy/cause", "recipes", "launcher/commandline", "launcher/errext"},
 	"launcher/background":  {},
 	"launcher/environ":     {},
 	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
 	"launcher/checkpoint":  {"strategy", "launcher/errext"},
 	"launcher/errext":      {},
-	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/document", "recipes/format", "recipes/patch", "recipes/script", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/mask", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/document", "recipes/format", "recipes/patch", "recipes/detect", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/mask", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/doctor":      {"launcher", "launcher/cluster", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/gpu", "launcher/host", "launcher/job", "launcher/mask", "launcher/proc", "launcher/python", "launcher/verb", "strategy", "strategy/cause", "launcher/procfs"},
 	"launcher/estimate":    {"strategy", "strategy/memory", "recipes/patch", "launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/python":      {"launcher/proc", "launcher/environ", "launcher/errext"},
@@ -72,6 +72,7 @@ var mayImport = map[string][]string{
 	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/nodes/wire", "strategy", "strategy/memory"},
 	"launcher/nodes/wire":  {"launcher/commandline", "launcher/environ", "launcher/errext", "launcher/private", "launcher/procfs"},
+	"launcher/trial":       {"launcher", "launcher/commandline", "launcher/errext", "launcher/journal", "launcher/runs", "strategy"},
 	"launcher/verb":        {"launcher/console", "launcher/mask", "launcher/terminal", "strategy", "launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/manual":      {"launcher/commandline", "launcher/environ", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/runs", "launcher/verb", "recipes"},
 	"launcher/runs":        {"launcher", "launcher/commandline", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/procfs", "launcher/ranklog", "strategy", "strategy/cause", "launcher/runstate"},
@@ -86,7 +87,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or a clock; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/lazy", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/script"}
+	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/lazy", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/detect"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"runtime", "slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

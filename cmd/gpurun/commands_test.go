@@ -19,6 +19,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/estimate"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/manual"
+	"github.com/gpurun/gpurun/launcher/trial"
 	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/test/testenv"
 )
@@ -127,7 +128,11 @@ func accepted(t *testing.T, words []string) error {
 			case "run", "plan", "detect", "init":
 				c.Action = func(c *cli.Context) error {
 					args := slices.DeleteFunc(c.Args().Slice(), func(w string) bool { return w == "--dry-run" })
-					return read(c.Context, args)
+					if slices.Contains(args, "--from") { // a run that a page names
+						return nil
+					}
+					_, args, err := trial.Read(args)
+					return cmp.Or(err, read(c.Context, args))
 				}
 			case "estimate":
 				c.Action = func(c *cli.Context) error { _, err := estimate.Read(c.Args().Slice()); return err }

@@ -2,22 +2,24 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/trial"
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 func initCommand(s stdio) *cli.Command {
 	return &cli.Command{
-		Name:      "init",
-		Usage:     "write a train.toml for a script or a command, with the settings that its source shows",
-		UsageText: "gpurun init [--dry-run] [torchrun's flags] [script.py [arguments …]] [--dry-run]",
-		Description: "Certain settings are entries, likely ones are comments with a reason; run gpurun plan next. The default script is\n" +
-			"the one in the working directory. With --dry-run, first or last, nothing is written. A file that exists is never overwritten.",
+		Name:  "init",
+		Usage: "write a train.toml for a script or a command",
+		UsageText: "gpurun init [--dry-run] [--start [--start-timeout TIME]] [flags] [script.py [arguments …]] [--dry-run]\n" +
+			"gpurun init [--dry-run] --from RUN",
+		Description: "Settings whose names suggest batch size, accumulation and the like are comments; those that the job's process\n" +
+			"confirmed, with --start (see gpurun plan) or in the run that --from names, are entries. The default script is the one in the\n" +
+			"working directory. With --dry-run, first or last, nothing is written. A file that exists is never overwritten.",
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return verb.OrHelp(c, initJob(c.Context, c.Args().Slice(), s)) },
 	}
@@ -28,12 +30,20 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 	if err != nil {
 		return err
 	}
+	question, args, err := trial.Read(args)
+	if err != nil {
+		return err
+	}
 	p, own, err := prepareArgs(ctx, args)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	text, err := p.Draft()
+	history, err := question.Ask(ctx, args, s.err)
+	if err != nil {
+		return err
+	}
+	text, err := p.Draft(history)
 	if err == nil && !dry {
 		err, text, args = job.WriteNew("train.toml", text), "wrote train.toml\n", []string{"train.toml"}
 	}
@@ -44,8 +54,6 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 	if own.JSON { // stdout is the plan's
 		page, args = console.NewPage(s.err, p.secrets()), append([]string{"--json"}, args...)
 	}
-	for line := range strings.SplitSeq(text+"\n", "\n") {
-		page.Printf("%s\n", line)
-	}
+	page.Text(text + "\n")
 	return plan(ctx, args, s)
 }

@@ -73,8 +73,8 @@ func (p *prepared) secrets() *mask.Masker {
 }
 
 // propose returns the words that start a plan from the beginning, in the run in dir.
-func (p *prepared) propose(dir string) func(strategy.Plan, int) (model.Proposal, error) {
-	return func(plan strategy.Plan, n int) (model.Proposal, error) {
-		return p.Propose(plan, dir, n, os.Getenv)
+func (p *prepared) propose(dir string) func(strategy.Plan, strategy.Arguments, int) (model.Proposal, error) {
+	return func(plan strategy.Plan, by strategy.Arguments, n int) (model.Proposal, error) {
+		return p.Propose(plan, by, dir, n, os.Getenv)
 	}
 }

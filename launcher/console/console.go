@@ -34,7 +34,7 @@ type People struct {
 	Typed []string
 	// Propose returns the words that start the plan of attempt n from the beginning; nil if the job is not
 	// known.
-	Propose func(plan strategy.Plan, n int) (model.Proposal, error)
+	Propose func(plan strategy.Plan, by strategy.Arguments, n int) (model.Proposal, error)
 	// Report is the path of the run's report, for the summary; empty for none.
 	Report string
 

@@ -45,7 +45,7 @@ func show(s interface{ Show(launcher.Event) }, events ...launcher.Event) {
 }
 
 func people(w *bytes.Buffer, quiet bool) *People {
-	return &People{W: w, Dir: "/runs/r1", Quiet: quiet, Propose: func(p strategy.Plan, _ int) (model.Proposal, error) {
+	return &People{W: w, Dir: "/runs/r1", Quiet: quiet, Propose: func(p strategy.Plan, _ strategy.Arguments, _ int) (model.Proposal, error) {
 		return model.Proposal{Words: []string{"gpurun", "train.py", "--bs", string(p[strategy.MicroBatchSize]), "it's"}, Env: map[string]string{"B": "2", "A": "1"}}, nil
 	}}
 }
@@ -316,7 +316,7 @@ func TestHintsAndReport(t *testing.T) {
 		launcher.Started{N: 1, Plan: strategy.Plan{strategy.MicroBatchSize: "4"}}, launcher.Ended{Evidence: strategy.Evidence{Attempt: 1}}, launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
 		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{}, {N: 1, Plan: strategy.Plan{strategy.MicroBatchSize: "4"}}}, Proposal: "a faster plan"}},
 	}
-	propose := func(strategy.Plan, int) (model.Proposal, error) {
+	propose := func(strategy.Plan, strategy.Arguments, int) (model.Proposal, error) {
 		return model.Proposal{Words: []string{"train.py", "--api-key", "abcdefgh1234"}}, nil
 	}
 	want := []string{"to start with this plan next time, type: train.py --api-key '***'", "*** replaces a secret there; /runs/r1/attempt-1/command.json has the whole command", "a faster plan"}

@@ -115,7 +115,7 @@ func TestChangesInPlaceAreSummed(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := people(&out, false)
-		p.Propose = func(plan strategy.Plan, _ int) (model.Proposal, error) {
+		p.Propose = func(plan strategy.Plan, _ strategy.Arguments, _ int) (model.Proposal, error) {
 			return model.Proposal{Turned: strategy.Plan{}.With(plan), Unchanged: true, Armed: test.armed}, nil
 		}
 		show(p, launcher.Began{Name: "gpt"}, launcher.Started{}, launcher.Ended{}, launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},

@@ -26,11 +26,18 @@ type Survey struct {
 	Ceiling *int64           `json:"ceiling_bytes"` // of each rank; null for none
 	Plan    strategy.Plan    `json:"plan"`
 	Rungs   []strategy.Offer `json:"rungs"`
+	// Likely are the settings that may be knobs, by their names.
+	Likely map[strategy.Knob][]strategy.Likely `json:"likely,omitempty"`
 	// Recalled is the plan that the next run starts with; nil: the job as written.
 	Recalled *strategy.Recalled `json:"recalled,omitempty"`
 	// Candidates are the plans that could come first or next, the preferred one first; empty before the job
 	// has been measured.
 	Candidates []strategy.Candidate `json:"candidates,omitempty"`
+
+	// Reported are the values with which the job's processes ran, after a start; nil: nothing was started.
+	Reported strategy.Plan `json:"reported,omitempty"`
+	// Confirmed are the likely settings whose values the processes use.
+	Confirmed strategy.Arguments `json:"confirmed,omitempty"`
 
 	// Settings are what configuration files have set or locked for all jobs.
 	Settings []model.Setting `json:"settings,omitempty"`
@@ -45,6 +52,47 @@ type Survey struct {
 	Remembered []string                   `json:"-"`
 	Resumes    string                     `json:"-"`
 	Value      func(strategy.Knob) string `json:"-"`
+}
+
+// Started takes in what the processes of a start reported.
+func (v *Survey) Started(history []strategy.Attempt, p strategy.Policy, j strategy.Job, inv strategy.Inventory) {
+	if len(history) == 0 {
+		return
+	}
+	a := history[len(history)-1]
+	v.Reported, v.Confirmed, v.Rungs = j.Reported(history), j.Confirmed(history), strategy.SurveyAfter(p, j, a, inv)
+	if a.World > 0 {
+		v.Ranks, v.OwnRanks, v.Why = a.World, false, "as torch.distributed has them"
+	}
+	before := v.Value
+	v.Value = func(k strategy.Knob) string {
+		value, by := v.Reported[k], v.Confirmed[k]
+		switch {
+		case value == "":
+			return before(k)
+		case by.Times > 1:
+			return fmt.Sprintf("%s in the process, by %s for %d ranks together", value, by.Name, by.Times)
+		case by.Name != "":
+			return fmt.Sprintf("%s in the process, by %s", value, by.Name)
+		}
+		return string(value) + " in the process"
+	}
+}
+
+// Limit is a limit in bytes; nil for none.
+func Limit(bytes int64) *int64 {
+	if bytes <= 0 {
+		return nil
+	}
+	return &bytes
+}
+
+// Write prints the survey, for people or as JSON.
+func (v Survey) Write(out io.Writer, m *mask.Masker, asJSON bool) error {
+	if asJSON {
+		return WriteJSON(out, m, v)
+	}
+	return v.Show(out, m)
 }
 
 // Show prints the survey for people.
@@ -83,6 +131,9 @@ func (v Survey) Show(out io.Writer, m *mask.Masker) error {
 			return fmt.Errorf("print the plan: %w", err)
 		}
 	}
+	if v.Reported == nil {
+		page.Printf("\nnothing was started: gpurun plan --start … asks the job's process\n")
+	}
 	return nil
 }
 
@@ -97,7 +148,7 @@ func (v Survey) knobs(page *Page, out io.Writer) error {
 		said = said || value != ""
 		switch {
 		case value == "":
-		case v.Plan[k] != "":
+		case v.Plan[k] != "" || v.Reported[k] != "" || len(v.Likely[k]) > 0:
 			rows.Printf("  %s\t%s\n", k, value)
 		default:
 			if unknown[value] == nil {
@@ -129,7 +180,12 @@ func (v Survey) rungs(page *Page, out io.Writer) error {
 	rows := page.On(table)
 	var reasons []string
 	barred := map[string][]string{} // by reason
+	var inside []string             // what the hook can change, if the process allows it
 	for _, o := range v.Rungs {
+		if o.Available && o.By == string(strategy.ByHook) {
+			inside = append(inside, string(o.Rung))
+			continue
+		}
 		if !o.Available {
 			if barred[o.Reason] == nil {
 				reasons = append(reasons, o.Reason)
@@ -138,12 +194,6 @@ func (v Survey) rungs(page *Page, out io.Writer) error {
 			continue
 		}
 		text := cmp.Or(v.known(o.Changed).String(), "changes nothing in the job")
-		if o.By == string(strategy.ByHook) {
-			text += ", inside the process"
-		}
-		if o.Caveat != "" {
-			text += ", which " + o.Caveat
-		}
 		if o.Reason != "" && len(o.Changed) > 0 {
 			text += "; " + o.Training.Words(o.Reason)
 		}
@@ -151,6 +201,9 @@ func (v Survey) rungs(page *Page, out io.Writer) error {
 	}
 	if err := table.Flush(); err != nil {
 		return err
+	}
+	if len(inside) > 0 {
+		page.Printf("  ✓ if the process allows it: %s\n", strings.Join(inside, ", "))
 	}
 	for _, reason := range reasons {
 		page.Printf("  – %s: %s\n", strings.Join(barred[reason], ", "), reason)

@@ -88,7 +88,7 @@ func TestNoSecretIsReported(t *testing.T) {
 		key := rapid.SampledFrom([]string{"", "argv", "command", "args", "program"}).Draw(t, "key")
 		m := mask.New(command.Argv, command.Env)
 		var said, lines bytes.Buffer
-		p := &People{W: &said, Dir: "/runs/r1", Propose: func(strategy.Plan, int) (model.Proposal, error) {
+		p := &People{W: &said, Dir: "/runs/r1", Propose: func(strategy.Plan, strategy.Arguments, int) (model.Proposal, error) {
 			return model.Proposal{File: "train.toml", Key: key, Words: command.Argv, Env: command.Env}, nil
 		}}
 		p.Mask = m

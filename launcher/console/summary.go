@@ -109,11 +109,19 @@ func (p *People) kept(a launcher.AttemptSummary) string {
 		return ""
 	}
 	if p.Propose != nil {
-		if proposal, err := p.Propose(a.Used().With(kept), a.N); err == nil && proposal.Armed {
+		if proposal, err := p.Propose(a.Used().With(kept), p.arguments(), a.N); err == nil && proposal.Armed {
 			words += ", and so does the next run; --fresh begins as written"
 		}
 	}
 	return "; " + words
+}
+
+// arguments are the likely knobs that the last attempt changed.
+func (p *People) arguments() strategy.Arguments {
+	if a := p.state.Last(); a != nil {
+		return a.Arguments
+	}
+	return nil
 }
 
 // pressure warns of memory that was short in an attempt, without an error.
@@ -252,7 +260,7 @@ func (p *People) proposal(v launcher.Verdict) {
 	if len(p.state.Began.Plan.Changed(last.Used()))+len(kept) == 0 {
 		return
 	}
-	proposal, err := p.Propose(last.Used().With(kept), last.N)
+	proposal, err := p.Propose(last.Used().With(kept), p.arguments(), last.N)
 	if err != nil {
 		return // no hint is better than an error here
 	}

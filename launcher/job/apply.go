@@ -17,11 +17,21 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Apply returns the command for a plan. It always starts from the job as written, and resumes from checkpoint
+// using returns the job with the settings by which a plan changes knobs that only names suggest.
+func (p *Prepared) using(by strategy.Arguments) *Prepared {
+	next := *p
+	var ranks int
+	if next.recipe, ranks = p.recipe.Using(by); ranks > 0 {
+		next.at.DataParallel = ranks
+	}
+	return &next
+}
+
+// Apply returns the command for a plan, which changes knobs that only names suggest by the given settings. It always starts from the job as written, and resumes from checkpoint
 // unless that is empty. Changed files belong into a folder below dir, the attempt's folder. Apply writes
 // nothing.
-func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Command, error) {
-	r, files := p.Resolved, filepath.Join(dir, "files")
+func (p *Prepared) Apply(plan strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error) {
+	r, files := p.using(by).Resolved, filepath.Join(dir, "files")
 	at := r.at
 	at.NVMePath = host.SwapDir(r.Job.Policy.NVMePath, dir)
 	written, turned := p.split(plan)

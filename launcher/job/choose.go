@@ -11,8 +11,8 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -21,11 +21,10 @@ type recipeChoice struct {
 	recipe   recipes.Recipe
 	evidence []string
 	command  recipes.Command
-	script   *script.Analysis // set only for a script that no recipe knows
 	// written is the recipe that the user wrote in train.toml, without the recognised parts.
 	written  recipes.Recipe
 	warnings []string
-	// loss describes the job's loss, by recipe and source.
+	// loss describes the job's loss, by the recipe.
 	loss strategy.Loss
 }
 
@@ -38,26 +37,20 @@ func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 	if c.recipe.Name != "" && c.command.Packages == nil {
 		c.command.Packages = s.packages(ctx)
 	}
-	if c.recipe.Name == "" && s.auto() {
-		c.warnings = append(c.warnings, guest(scriptSettings, func() (err error) {
-			c, err = s.own(ctx, c)
-			return err
+	if c.recipe.Name != "" {
+		c.warnings = append(c.warnings, guest(lossOfJob, func() error {
+			command, err := s.load(c.command, c.recipe.Recipe)
+			if err != nil {
+				command = c.command // reading the plan reports a missing file
+			}
+			c.loss = c.recipe.LossOf(command).Known()
+			return nil
 		})...)
 	}
-	switch {
-	case c.script != nil:
-		c.loss = c.script.Loss()
-		c.loss.Own = true
-	case c.recipe.Name != "":
-		c.warnings = append(c.warnings, guest(lossOfSource, func() (err error) {
-			c, err = s.judge(ctx, c)
-			return err
-		})...)
-	}
-	if c.script == nil && c.recipe.Name != "" && s.auto() {
-		c.warnings = append(c.warnings, guest(scriptSettings, func() (err error) {
-			c, err = s.ownSettings(ctx, c)
-			return err
+	if s.auto() {
+		c.warnings = append(c.warnings, guest(scriptSettings, func() error {
+			c = s.own(c)
+			return nil
 		})...)
 	}
 	over, problems := recipes.FromKnobs(s.Job.Knobs)
@@ -65,15 +58,8 @@ func (s Inspected) choose(ctx context.Context) (recipeChoice, error) {
 		return recipeChoice{}, errors.New(problems[0].Message)
 	}
 	over.Resume, over.Progress.Step = s.Job.Resume, s.Job.Step
-	if arguments := accumulationArguments(over); c.script != nil && c.loss.Class == "" && len(arguments) > 0 {
-		c.loss = c.script.LossDividedBy(arguments)
-		c.loss.Own = true
-	}
 	if err := c.bound(over.Knobs); err != nil {
 		return recipeChoice{}, err
-	}
-	if micro, found := over.Knobs[strategy.MicroBatchSize]; found {
-		over.Knobs[strategy.MicroBatchSize] = c.allowed(micro)
 	}
 	if c.recipe.Name == "" && len(over.Knobs) > 0 {
 		c.evidence = []string{"[knobs] in train.toml"}
@@ -137,31 +123,6 @@ func (s Inspected) mistyped(over recipes.Recipe, parser *format.Parser) map[stra
 	return reasons
 }
 
-// allowed returns the user's description of the micro batch. What speaks against a smaller one remains, unless the
-// user gives a minimum.
-func (c *recipeChoice) allowed(micro format.Knob) format.Knob {
-	i := slices.IndexFunc(c.recipe.Knobs[strategy.MicroBatchSize].Unless, func(u format.Condition) bool { return u.Against != "" })
-	if i < 0 || micro.Places == nil {
-		return micro
-	}
-	u := c.recipe.Knobs[strategy.MicroBatchSize].Unless[i]
-	if micro.Min == 0 {
-		micro.Unless = append(slices.Clip(micro.Unless), u)
-		return micro
-	}
-	micro.Unless = slices.DeleteFunc(slices.Clone(micro.Unless), func(u format.Condition) bool { return u.Against != "" })
-	c.loss = strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf("min = %d for micro_batch_size allows a smaller one, though %s", micro.Min, u.Against)}
-	return micro
-}
-
-// accumulationArguments returns the names of the arguments that hold the accumulation.
-func accumulationArguments(r recipes.Recipe) (names []string) {
-	for _, place := range r.Knobs[strategy.GradientAccumulationSteps].Places {
-		names = append(names, place.Arguments()...)
-	}
-	return names
-}
-
 // base finds the recipe that train.toml's tables override; a zero one if there is none.
 func (s Inspected) base(ctx context.Context) (recipeChoice, error) {
 	c := recipeChoice{command: s.asWritten()}
@@ -217,14 +178,14 @@ func (s Inspected) recognise(ctx context.Context) (recipeChoice, error) {
 		// A framework may have several recipes, for different versions.
 		c.command.Packages = s.packages(ctx)
 		c, _ = s.detect(c.command, likely)
-		c.warnings = script.Outdated(c.command, likely, c.recipe.Recipe)
+		c.warnings = detect.Outdated(c.command, likely, c.recipe.Recipe)
 	}
 	return c, nil
 }
 
 // likely returns the recipes of the catalog that could fit the job.
 func (s Inspected) likely() ([]format.Recipe, error) {
-	files, err := script.Likely(s.asWritten())
+	files, err := detect.LikelyFiles(s.asWritten())
 	if err != nil {
 		return nil, fmt.Errorf("load the recipes: %w", err)
 	}
@@ -242,7 +203,7 @@ func (s Inspected) detect(command recipes.Command, among []format.Recipe) (recip
 		// A missing file matches nothing. Read reports it if the chosen recipe needs it.
 		command, _ = s.load(command, r)
 	}
-	found, evidence, ok := script.Detect(command, among)
+	found, evidence, ok := detect.Detect(command, among)
 	if !ok {
 		return recipeChoice{command: command}, false
 	}

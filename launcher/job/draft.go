@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,21 +14,19 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/recipes/script"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // Draft returns a train.toml for a job on a command line, with everything that gpurun found out about the
-// job: certain values as entries, likely ones as comments with the reason. It stands for the same plan as the
+// job: settings that the processes of some attempts confirmed as entries, likely ones as comments. It stands for the same plan as the
 // command line. The error has a hint.
-func (p *Prepared) Draft() (string, error) { return p.draft(0) }
-
-// draft is Draft with a minimum of the micro batch, by which the user allows a smaller one; 0: none.
-func (p *Prepared) draft(least int) (string, error) {
+func (p *Prepared) Draft(history []strategy.Attempt) (string, error) {
 	if file := p.Job.Path; file != "" {
 		return "", errext.Errorf("name the script or the command that it is to be written for; gpurun plan shows what the file means", "%s is a train.toml already", file)
 	}
-	d := &draft{Prepared: p, typed: p.Job.origin.line, least: least}
+	described := p.StrategyJob()
+	d := &draft{Prepared: p, typed: p.Job.origin.line, reported: described.Reported(history), confirmed: described.Confirmed(history)}
 	if err := d.refused(); err != nil {
 		return "", err
 	}
@@ -43,8 +42,10 @@ func (p *Prepared) draft(least int) (string, error) {
 type draft struct {
 	*Prepared
 	typed *commandline.TorchrunCommand
-	least int
-	text  strings.Builder
+	// reported are the values of the processes, confirmed the likely settings that they use.
+	reported  strategy.Plan
+	confirmed strategy.Arguments
+	text      strings.Builder
 }
 
 func (d *draft) line(format string, args ...any) {
@@ -104,10 +105,10 @@ func (d *draft) job() {
 		defer d.launch()
 	}
 	switch name, evidence := d.Recipe(); {
-	case name != "" && name != script.RecipeName:
+	case name != "" && name != ownScript:
 		d.line("# recipe = %s   # recognised by: %s", tomlValue(name), strings.Join(evidence, ", "))
-	case d.script != nil:
-		d.line("# No recipe knows this script; the settings below were read from its source.")
+	case name == ownScript:
+		d.line("# No recipe knows this script; the settings below have the names of knobs.")
 	}
 }
 
@@ -166,79 +167,47 @@ func (d *draft) launch() {
 	d.line("nproc_per_node = %s   # \"auto\": a rank for each usable GPU, where the script is distributed", count)
 }
 
-// knobs writes certain values as entries, and likely ones as comments.
+// knobs writes settings that a process confirmed as entries, and others as comments.
 func (d *draft) knobs() {
-	s := d.script
-	if s == nil {
+	if d.recipe.Name == "" || d.recipe.Name != ownScript && len(d.reported) == 0 {
 		d.line("\n# [knobs]")
-		for _, k := range strategy.Knobs {
-			if value := d.Value(k); value != "" {
-				d.line("# %s: %s", k, value)
+	} else {
+		d.line("\n[knobs]")
+	}
+	for _, k := range strategy.Knobs {
+		if value := d.Value(k); value != "" && len(d.Prepared.knobs[k].Likely) == 0 {
+			d.line("# %s: %s", k, cmp.Or(string(d.reported[k]), value))
+		}
+		for _, one := range d.Prepared.knobs[k].Likely {
+			i := slices.IndexFunc(d.recipe.Knobs[k].Likely, func(o format.LikelyPlace) bool { return o.Name == one.Name })
+			switch {
+			case i < 0 || len(d.recipe.Knobs[k].Likely[i].Knob.Places) == 0:
+				d.line("# %s: likely %s", k, one.Name)
+			case d.confirmed[k].Name == one.Name:
+				d.line("# The process uses its value, %s.", d.reported[k])
+				d.line("%s = %s", k, tomlValue(entryOf(d.recipe.Knobs[k].Likely[i], d.confirmed[k])))
+			default:
+				d.line("# likely, by its name:\n# %s = %s", k, tomlValue(entryOf(d.recipe.Knobs[k].Likely[i], strategy.Argument{})))
 			}
 		}
-		return
 	}
-	d.line("\n[knobs]")
-	for _, k := range script.Knobs {
-		i := slices.IndexFunc(s.Found, func(f script.FoundKnob) bool { return f.Knob == k })
-		if i < 0 {
-			d.line("# %s", s.Missing[k])
-			continue
-		}
-		found := s.Found[i]
-		d.line("# %s: %s", k, strings.Join(found.Why, ", "))
-		comment := ""
-		switch {
-		case found.Doubt != "":
-			d.line("# It is not certain: %s.", found.Doubt)
-			if !found.IsGuess() {
-				continue
-			}
-			comment = "# "
-		case k == strategy.MicroBatchSize && d.least > 0:
-			d.line("# A smaller one is allowed, although %s.", d.Prepared.knobs[k].Against)
-			entry := found.Entry()
-			entry["min"] = d.least
-			d.line("%s = %s", k, tomlValue(entry))
-			continue
-		case found.Refusal != "":
-			d.line("# It is left unchanged: %s.", found.Refusal)
-			comment = "# "
-		}
-		if entry := found.Entry(); entry != nil {
-			d.line("%s%s = %s", comment, k, tomlValue(entry))
-		} else if found.Derived {
-			d.line("%s%s = \"derived\"", comment, k)
-		}
+}
+
+// entryOf is a setting as an entry of [knobs].
+func entryOf(of format.LikelyPlace, by strategy.Argument) map[string]any {
+	entry := maps.Clone(of.Entry)
+	if by.Times > 1 {
+		entry["scope"] = strategy.ScopeGlobal
 	}
-	d.line("# gpurun does not look for the other knobs, such as precision, in the source: add an entry for each.")
+	return entry
 }
 
 // resume writes where an attempt finds its checkpoint.
 func (d *draft) resume() {
-	c := d.Checkpoints()
-	r := d.recipe.Resume
-	if d.script == nil {
-		d.line("\n# [resume]\n# %s", d.Resumption())
-		return
+	d.line("\n# [resume]\n# %s", d.Resumption())
+	if d.recipe.Resume.Latest == "" {
+		d.line("# latest = \"out/checkpoint-*\"\n# args = [\"--resume\", \"{latest}\"]")
 	}
-	found := d.script.Resume
-	if found.Doubt == "" && c.Glob != "" {
-		d.line("\n[resume]   # %s", strings.Join(found.Why, ", "))
-		d.line("latest = %s", tomlValue(d.fromHere(c.Glob)))
-		d.line("args = %s", tomlValue(r.Args))
-		return
-	}
-	d.line("\n# Without these, each attempt begins as the command says: %s.", found.Doubt)
-	d.line("# [resume]\n# latest = \"out/checkpoint-*\"\n# args = [\"--resume\", \"{latest}\"]")
-}
-
-// fromHere returns a path relative to the working directory, if it is below.
-func (d *draft) fromHere(path string) string {
-	if rel, err := filepath.Rel(d.Job.Workdir, path); err == nil && filepath.IsAbs(path) && !strings.HasPrefix(rel, "..") {
-		return rel
-	}
-	return path
 }
 
 // tomlValue writes a text, a list or a table as TOML in one line.
@@ -294,7 +263,10 @@ func DraftArgs(args []string) (rest []string, dry bool, err error) {
 		dry = true
 		args = slices.Delete(slices.Clone(args), n, n+1)
 	}
-	if slices.ContainsFunc(args, func(word string) bool { return word != "--json" }) {
+	named := slices.ContainsFunc(args, func(word string) bool {
+		return word != "--json" && !strings.HasPrefix(word, "--start")
+	})
+	if named {
 		return args, dry, nil
 	}
 	script, err := onlyScript(".")

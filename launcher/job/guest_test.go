@@ -54,7 +54,7 @@ func use(t *testing.T, p *Prepared) (warnings []string) {
 	m := p.Memory(func(name string) string { return map[string]string{"XDG_STATE_HOME": t.TempDir()}[name] }, false)
 	inventory := func() strategy.Inventory { return strategy.Inventory{} }
 	_, words := m.Recall(t.Context(), p.Policy(), p.StrategyJob(), inventory)
-	if _, err := p.Apply(p.Plan(), "", "/run/attempt-0"); err != nil {
+	if _, err := p.Apply(p.Plan(), nil, "", "/run/attempt-0"); err != nil {
 		t.Error(err)
 	}
 	return slices.Concat(p.Warnings, words)

@@ -3,7 +3,6 @@ package job
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,8 +12,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/python"
-	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -48,8 +45,8 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	}
 	for k, values := range turnedInside {
 		switch own := knobs[k]; {
-		case own.Confirm && plan[k] == "" && reason == "": // the source does not show its value
-			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: r.caveat(k)}
+		case len(own.Likely) > 0 && reason == "": // a name is no proof of what the argument does
+			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: caveats[k], Likely: own.Likely}
 		case k == strategy.ForwardParts && shards != "":
 			knobs[k] = strategy.Range{Absent: shards}
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
@@ -62,7 +59,7 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 			knobs[k] = own
 		default:
 			delete(plan, k) // the process reports it
-			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: r.caveat(k)}
+			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: caveats[k]}
 		}
 	}
 }
@@ -83,61 +80,10 @@ func (r Resolved) shards() string {
 	return ""
 }
 
-// What the code says of changes that only the process can refuse: BatchNorm, which may be of a model that the job does
-// not use, and checkpointing that is on without gpurun.
-var (
-	batchNorm     = lazy.Regexp(`\b(?:Sync)?BatchNorm(?:[123]d)?\(|=\s*(?:torch\.)?(?:nn\.)?BatchNorm[123]d\b`)
-	checkpointing = lazy.Regexp(`\w*(?:gradient|grad|activation)_checkpoint(?:ing)?\w*(?:\s*:\s*bool)?\s*=\s*(?:True|not)\b|\.(?:gradient_checkpointing_enable|enable_gradient_checkpointing|set_grad_checkpointing)\(|\bprepare_model_for_(?:int8|kbit)_training\(`)
-	checkpointArg = lazy.Regexp(`(?i)^-*(?:[\w.]*\.)?(?:use[-_])?(?:gradient|grad|activation)[-_]checkpoint(?:ing)?(?:=(?:true|1|yes|on))?$`)
-)
-
-// caveat is why the process may refuse to change a knob: it follows "the process, which".
-func (r Resolved) caveat(k strategy.Knob) string {
-	switch k {
-	case strategy.ForwardParts:
-		const text = "needs several independent samples, and a model without state"
-		if at := r.first(batchNorm()); at != "" {
-			return text + " (BatchNorm at " + at + " is neither, if the model has it)"
-		}
-		return text
-	case strategy.LossParts:
-		return "needs one over classes, with large logits"
-	case strategy.ActivationCheckpointing:
-		at := r.first(checkpointing(), supports())
-		if i := slices.IndexFunc(r.Job.Argv, checkpointArg().MatchString); i >= 0 {
-			at = r.Job.Argv[i]
-		}
-		if at != "" {
-			return "leaves it as it is where the job turns it on (" + at + ")"
-		}
-	}
-	return ""
-}
-
-// first is the first place of the job's code that matches a pattern, by a text that matches none of the others; empty if
-// none does.
-func (s Inspected) first(pattern *regexp.Regexp, but ...*regexp.Regexp) string {
-	return s.firstWhere(pattern, func(_, text []byte) bool {
-		return !slices.ContainsFunc(but, func(other *regexp.Regexp) bool { return other.Match(text) })
-	})
-}
-
-// firstWhere is the first place of the job's code that matches a pattern, and counts by the text before it and its own.
-func (s Inspected) firstWhere(pattern *regexp.Regexp, counts func(before, text []byte) bool) string {
-	for _, source := range s.sources() {
-		for _, at := range pattern.FindAllIndex(source.Text, -1) {
-			if before := source.Text[:at[0]]; counts(before, source.Text[at[0]:at[1]]) && !inText(before) {
-				return s.place(source, at[0])
-			}
-		}
-	}
-	return ""
-}
-
-// inText reports whether the end of a source's text is within a string or a comment, by its last line alone.
-func inText(before []byte) bool {
-	line := before[bytes.LastIndexByte(before, '\n')+1:]
-	return bytes.Count(line, []byte(`"`))%2 == 1 || bytes.Count(line, []byte("'"))%2 == 1 || bytes.ContainsRune(line, '#')
+// caveats are what the process needs to change a knob: they follow "the process, which".
+var caveats = map[strategy.Knob]string{
+	strategy.ForwardParts: "needs several independent samples, and a model without state",
+	strategy.LossParts:    "needs one over classes, with large logits",
 }
 
 // refusals match a word of a command, with its value, if any, by which the user excludes a change of a knob.
@@ -177,11 +123,6 @@ func (r Resolved) notInside() string {
 		return filepath.Base(r.Job.shellScript()) + " replaces PYTHONPATH, so gpurun does not reach the process"
 	case len(sources) == 0:
 		return "" // a shell script may run anything
-	case r.recipe.Name == "" && !script.Torch(sources) && !r.unreadPackage() && !r.importsMore() && script.RunsPrograms(sources, r.reading.Code) == "":
-		return "no code that was read uses PyTorch"
-	}
-	if code := r.reading.Code; code != nil && code[0].Fixed != "" {
-		return fmt.Sprintf("the code compiles the model with %s, so gpurun cannot change parts of it", code[0].Fixed)
 	}
 	return ""
 }
@@ -197,23 +138,6 @@ func (r Resolved) hidesProbe() bool {
 		return false
 	}
 	return slices.ContainsFunc(newPythonPath().FindAllSubmatch(text, -1), func(m [][]byte) bool { return !bytes.Contains(m[1], []byte("PYTHONPATH")) })
-}
-
-// unreadPackage reports whether a source imports a package of the job of which no file was read: one that is installed
-// from a folder of the same name, with its setup.py.
-func (r Resolved) unreadPackage() bool {
-	sources := r.sources()
-	for _, source := range sources {
-		for _, i := range script.Imports(source.Text) {
-			top, _, _ := strings.Cut(i.Module, ".")
-			folder := filepath.Join(filepath.Dir(r.sourcePath), top)
-			info, err := os.Stat(folder)
-			if top != "" && err == nil && info.IsDir() && !slices.ContainsFunc(sources, func(s format.Source) bool { return strings.HasPrefix(s.Path, folder+string(filepath.Separator)) }) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // runsOthers reports whether the job's command may start Python: a module, a shell, a

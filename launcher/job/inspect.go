@@ -16,8 +16,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/script"
 )
 
 // An Inspected job is a job whose surroundings are known. It is immutable.
@@ -31,7 +31,7 @@ type Inspected struct {
 	// sourcePath is the source's file, empty for none.
 	sourcePath string
 	modules    []format.Source      // modules that it imports and that belong to the job
-	reading    script.SourceReading // the interpreter's findings in these
+	reading    detect.SourceReading // the interpreter's findings in these
 	unread     bool                 // the interpreter could not read them; a warning says why
 	Warnings   []string
 }
@@ -62,7 +62,7 @@ func Inspect(ctx context.Context, j *Job, m Surroundings) (Inspected, error) {
 	})...)
 	unread := guest(sourceCode, func() (err error) {
 		known := s.framework()
-		s.reading, err = s.read(ctx, s.sources(), s.computes() || !known, known)
+		s.reading, err = s.read(ctx, s.sources(), known)
 		return err
 	})
 	s.Warnings, s.unread = append(s.Warnings, unread...), unread != nil
@@ -151,7 +151,7 @@ func (s Inspected) asWritten() recipes.Command {
 // package's code.
 func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string) {
 	likely, err := s.likely()
-	if err != nil || script.OwnProgram(s.asWritten(), likely) {
+	if err != nil || detect.OwnProgram(s.asWritten(), likely) {
 		return nil, "" // choose reports errors of the recipes
 	}
 	base := strings.ReplaceAll(s.Job.Argv[0], ".", "/")

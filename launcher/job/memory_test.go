@@ -245,11 +245,11 @@ func TestAJobIsRemembered(t *testing.T) {
 	}
 	// People are told that the plan is remembered, and only of that plan.
 	for at, want := range map[*strategy.Plan]bool{&smaller: true, &j.Written: false} {
-		if words, err := p.Propose(*at, dir, 1, variables); err != nil || words.Remembered != want {
+		if words, err := p.Propose(*at, nil, dir, 1, variables); err != nil || words.Remembered != want {
 			t.Errorf("%s is said to be remembered: %v, %v", *at, words.Remembered, err)
 		}
 	}
-	if words, _ := p.Propose(smaller, dir, 1, nowhere); words.Remembered {
+	if words, _ := p.Propose(smaller, nil, dir, 1, nowhere); words.Remembered {
 		t.Error("nothing is remembered nowhere")
 	}
 

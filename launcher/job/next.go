@@ -136,10 +136,10 @@ func (w *NextWriter) inspect(log model.LogPlace) string {
 
 // draft is the command that shows the settings of the job; empty if it would show none.
 func (w *NextWriter) draft() string {
-	if _, err := w.Draft(); err != nil || w.script == nil {
+	if _, err := w.Draft(nil); err != nil {
 		return ""
 	}
-	return w.gpurun(append([]string{"init", "--dry-run"}, commandline.WithOption(w.Typed, "", "")...))
+	return w.gpurun([]string{"init", "--dry-run", "--from", w.path(w.Dir)})
 }
 
 // otherPython is how to select the environment that has a module.
@@ -210,7 +210,7 @@ func (w *NextWriter) policy(step strategy.NextStep) (command, diff string) {
 	option := strings.ReplaceAll(key, "_", "-")
 	switch {
 	case step.Setting == strategy.SettingLeastBatch:
-		return w.leastBatch(w.Prepared, step.Value)
+		return "", w.leastBatch(step.Value)
 	case step.Value == "" && w.inFile("recovery", key):
 		return "", w.edited([]string{"recovery", key}, "[]")
 	}
@@ -250,9 +250,10 @@ func (w *NextWriter) planned(p *Prepared, step strategy.NextStep) (command, diff
 	if p.unpinned != nil {
 		p = p.unpinned
 	}
+	p = p.using(step.Arguments)
 	r := p.Resolved
 	plan, turned := p.split(step.Plan)
-	change, err := r.recipe.Without(strategy.MicroBatchSize).Edit(r.command, plan, r.at)
+	change, err := r.recipe.Edit(r.command, plan, r.at)
 	if err != nil || len(turned)+len(change.Calls) > 0 {
 		return "", ""
 	}

@@ -3,17 +3,12 @@ package job
 import (
 	"cmp"
 	"fmt"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -102,26 +97,13 @@ func (r Resolved) checkpoints() (search checkpoint.Location, warnings []string) 
 		if found.Pointer != "" {
 			found.Pointer = r.under(found.Pointer)
 		}
-		if glob, ok := r.recipe.ResumeGlob(r.command); ok && !r.movesCheckpoints() {
+		if glob, ok := r.recipe.ResumeGlob(r.command); ok {
 			found.Glob = glob
 		}
 		search = found
 		return nil
 	})
 	return search, warnings
-}
-
-// folderArgument matches an argument in the pattern of a recipe's checkpoints: {--output_dir}, {--output_dir|out}.
-var folderArgument = lazy.Regexp(`\{--([\w-]+)[|}]`)
-
-// movesCheckpoints reports whether the job's code sets the argument with the folder of its checkpoints again.
-func (r Resolved) movesCheckpoints() bool {
-	if r.recipe.Resume.Own {
-		return false
-	}
-	return slices.ContainsFunc(folderArgument().FindAllStringSubmatch(r.recipe.Resume.Latest, -1), func(m []string) bool {
-		return r.set[strings.ReplaceAll(m[1], "-", "_")] != ""
-	})
 }
 
 // NewestCheckpoint returns the newest complete checkpoint of a run that began at the given time, and when it
@@ -149,38 +131,6 @@ func (p *Prepared) FoundCheckpoints(began time.Time) func(decided string) strate
 
 // Resumption describes to the user from where an attempt continues, or that it starts from the beginning.
 func (p *Prepared) Resumption() string {
-	if at := p.refusesAgain(); at != "" {
-		return p.resumption() + "; the script may not start again where its outputs are there already (" + at + ")"
-	}
-	return p.resumption()
-}
-
-// refusesAgain is the place of the job's code that ends a second attempt, as far as it is seen; empty for none.
-func (p *Prepared) refusesAgain() string {
-	if slices.ContainsFunc(p.Job.Argv, func(word string) bool { return strings.Contains(word, "overwrite") }) {
-		return ""
-	}
-	for _, file := range p.reading.Code {
-		if file.Again > 0 && (file.AgainIn == "" || p.uses(file)) {
-			return fmt.Sprintf("%s:%d", p.shown(file.Path), file.Again)
-		}
-	}
-	return ""
-}
-
-// uses reports whether the job's code calls, or passes on, the function of a file that may end a second attempt.
-func (s Inspected) uses(file format.CodeFile) bool {
-	module := regexp.QuoteMeta(strings.TrimSuffix(filepath.Base(file.Path), ".py")) + "|" + regexp.QuoteMeta(filepath.Base(filepath.Dir(file.Path)))
-	name := regexp.QuoteMeta(file.AgainIn)
-	uses := regexp.MustCompile(`(?m)(?:^|[^.\w])(?:(?:` + module + `)\.)?` + name + `\(|[(=,][ \t]*` + name + `[ \t]*[,)]`)
-	defines := regexp.MustCompile(`\bdef[ \t]+` + name + `\(`)
-	return slices.ContainsFunc(s.sources(), func(f format.Source) bool {
-		return len(uses.FindAll(f.Text, -1)) > len(defines.FindAll(f.Text, -1))
-	})
-}
-
-// resumption describes from where an attempt continues, if the script starts again.
-func (p *Prepared) resumption() string {
 	c, bound := p.Checkpoints(), p.Policy().RestartFromZero
 	ends := fmt.Sprintf("if out of memory ends an attempt after more than %s, the run ends with exit code %d (recovery.restart_from_zero)",
 		bound, strategy.CodeExhausted)
@@ -189,21 +139,10 @@ func (p *Prepared) resumption() string {
 		return fmt.Sprintf("continues from: the newest complete %s; while there is none, %s", c.Glob, ends)
 	case c.Glob != "" || c.Pointer != "":
 		return fmt.Sprintf("continues from: the newest complete %s", cmp.Or(c.Glob, c.Pointer))
-	case p.loadsNothing() && bound > 0:
-		return fmt.Sprintf("continues from: the beginning: no code that was read loads a checkpoint; %s", ends)
 	case bound > 0:
 		return fmt.Sprintf("continues from: the beginning, unless the script finds a checkpoint by itself or its command names one: gpurun does not know where they are; %s: set [resume] in train.toml", ends)
 	}
 	return "continues from: the beginning, unless the script finds a checkpoint by itself or its command names one: gpurun does not know where they are: set [resume] in train.toml"
-}
-
-// continues matches code that may load a checkpoint.
-var continues = lazy.Regexp(`(?i)torch\.load|load_state_dict|load_checkpoint|load_ckpt|from_checkpoint|from_pretrained\(\s*[a-z_]|\b(?:solver|engine|model|net|agent|learner|runner)\.load\w*\(|resum|restor|Trainer\b`)
-
-// loadsNothing reports whether no code of the job that was read loads a checkpoint.
-func (r Resolved) loadsNothing() bool {
-	runsOthers := script.RunsPrograms(r.sources(), r.reading.Code) != ""
-	return len(r.sources()) > 0 && !runsOthers && !r.importsMore() && r.recipe.Resume.Latest == "" && r.first(continues()) == ""
 }
 
 var anyNumber = lazy.Regexp(`\d+`)

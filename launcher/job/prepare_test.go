@@ -97,7 +97,7 @@ func TestAPreparedJobDoesNotChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := p.Apply(p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "4"}), "", "/run/attempt-1")
+	before, err := p.Apply(p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "4"}), nil, "", "/run/attempt-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestAPreparedJobDoesNotChange(t *testing.T) {
 	if _, known := p.StrategyJob().Knobs[strategy.MicroBatchSize]; !known || p.Environ()["HOST_VAR"] != "1" {
 		t.Error("a caller's change is seen by the next one")
 	}
-	after, err := p.Apply(p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "4"}), "", "/run/attempt-1")
+	after, err := p.Apply(p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "4"}), nil, "", "/run/attempt-1")
 	want := []string{"train.py", "--per_device_train_batch_size", "4", "--output_dir", "out"}
 	if diff := cmp.Diff(want, after.Argv); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -136,7 +136,7 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	pinned := p.Pinned("r1")
-	change, err := pinned.Propose(pinned.Plan(), "/run", 0, nowhere)
+	change, err := pinned.Propose(pinned.Plan(), nil, "/run", 0, nowhere)
 	if err != nil || !slices.Equal(change.Words, []string{"--run_name", "r1"}) {
 		t.Errorf("%q, %v", change.Words, err)
 	}
@@ -146,7 +146,7 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 	if c := pinned.Checkpoints(); c.Glob != "r1/c-*" || c.Dir != dir || c.Pointer != "" || c.Only {
 		t.Errorf("%+v", c)
 	}
-	if change, err := p.Propose(p.Plan(), "/run", 0, nowhere); err != nil || len(change.Words) != 0 || len(p.Warnings) != 0 || p.Checkpoints().Glob != "" {
+	if change, err := p.Propose(p.Plan(), nil, "/run", 0, nowhere); err != nil || len(change.Words) != 0 || len(p.Warnings) != 0 || p.Checkpoints().Glob != "" {
 		t.Errorf("the job itself: %q, %v, %q", change.Words, err, p.Warnings)
 	}
 	if p.Digest != pinned.Digest {

@@ -18,7 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/recipes"
-	"github.com/gpurun/gpurun/recipes/script"
+	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -76,7 +76,7 @@ func (r Resolved) understand() (p *Prepared, err error) {
 			return p, refused
 		}
 		r.Warnings = slices.Concat(r.Warnings, warnings)
-		r.evidence, r.script, r.loss, inferred = nil, nil, strategy.Loss{}, false
+		r.evidence, r.loss, inferred = nil, strategy.Loss{}, false
 	}
 	r.recipe = recipes.Recipe{}.Guarded(r.command)
 	return r.byRecipe()
@@ -98,13 +98,11 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 		return nil, err
 	}
 	p := &Prepared{plan: plan, knobs: knobs}
-	r.set = r.assigned()
 	r.Warnings = slices.Concat(r.Warnings,
-		r.keepSchedule(knobs),
 		guest(inProcess, func() error {
 			plan, knobs := maps.Clone(plan), maps.Clone(knobs)
 			r.inside(plan, knobs)
-			r.doubts(plan, knobs)
+			r.assumed(plan, knobs)
 			p.plan, p.knobs = plan, knobs
 			return nil
 		}),
@@ -174,7 +172,7 @@ func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.Resolved
 	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.Ranks, DataParallel: r.at.DataParallel, Written: p.Plan(),
-		Ceiling: r.Job.DeviceMemory, NotInside: r.notInside(), Loss: r.loss, Pipeline: script.Pipeline(r.sources(), r.reading.Code),
+		Ceiling: r.Job.DeviceMemory, NotInside: r.notInside(), Loss: r.loss,
 		Resumption: strategy.Resumption{
 			Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts, Own: r.recipe.Name == "" || r.recipe.Resume.Own, Exact: r.recipe.Resume.Exact,
 		}}
@@ -192,6 +190,9 @@ func (p *Prepared) Recipe() (name string, evidence []string) {
 	return p.recipe.Name, slices.Clone(p.evidence)
 }
 
+// Evidence lists the signs by which the recipe was recognised.
+func (p *Prepared) Evidence() []string { return slices.Clone(p.evidence) }
+
 // RecipeName returns the recipe's name for messages.
 func (p *Prepared) RecipeName() string {
 	switch r := p.recipe; {
@@ -204,12 +205,12 @@ func (p *Prepared) RecipeName() string {
 }
 
 // Candidates returns the recipes whose patterns match the job in part.
-func (p *Prepared) Candidates() ([]script.Match, error) {
+func (p *Prepared) Candidates() ([]detect.Match, error) {
 	all, err := recipes.Embedded(nil)
 	if err != nil {
 		return nil, fmt.Errorf("load the recipes: %w", err)
 	}
-	return script.Candidates(p.command, all), nil
+	return detect.Candidates(p.command, all), nil
 }
 
 // Place describes to the user where the job runs, and on which devices.
@@ -272,6 +273,8 @@ func (p *Prepared) Value(k strategy.Knob) string {
 	switch {
 	case p.plan[k] != "":
 		return string(p.plan[k])
+	case known && len(r.Likely) > 0:
+		return likelyWords(r.Likely)
 	case known && r.Scope == strategy.ScopeDerived:
 		return "derived by the job"
 	case known && (r.By == strategy.ByHook || r.Told):
@@ -280,6 +283,15 @@ func (p *Prepared) Value(k strategy.Knob) string {
 		return "not known: name it in the job, or give the knob a default in [knobs]"
 	}
 	return ""
+}
+
+// likelyWords describes the settings that may be a knob: "likely 16 by --batch-size".
+func likelyWords(likely []strategy.Likely) string {
+	var words []string
+	for _, one := range likely {
+		words = append(words, strings.TrimSpace(string(one.Value)+" by "+one.Name))
+	}
+	return "likely " + strings.Join(words, ", or ")
 }
 
 // Surroundings describe the machine on which a job is prepared.
@@ -328,7 +340,6 @@ type Resolved struct {
 	processes
 	at recipes.Topology
 	recipeChoice
-	set map[string]string // the attributes that the job's code sets, as assigned finds them
 }
 
 // Resolve finds the number of ranks of a job, and its recipe. Only a job with a framework waits until its

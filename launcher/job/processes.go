@@ -1,7 +1,6 @@
 package job
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,7 +16,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/recipes/script"
+	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -175,38 +174,25 @@ func (s Inspected) countAuto(c recipeChoice) processes {
 
 // asTyped is the one process that the user has typed, which may start others.
 func (s Inspected) asTyped() processes {
-	p := processes{Ranks: 1, Plain: true, single: true, WhyRanks: "the command is one process, as it was typed"}
-	p.unknown = guest(joinsGroup, func() error {
-		own := script.OwnRanks(s.sources(), s.reading.Code)
-		if len(s.sources()) == 0 && s.Job.Kind == Program && s.runsOthers() {
-			own = filepath.Base(cmp.Or(s.Job.shellScript(), s.Job.Argv[0])) + " may run other programs"
-		}
-		if own != "" {
-			p.OwnRanks, p.WhyRanks = true, p.WhyRanks+", which may start several ranks: "+own
-		}
-		return nil
-	})
-	return p
+	return processes{Ranks: 1, Plain: true, single: true, OwnRanks: true, WhyRanks: "the command is one process, as it was typed; whether it starts ranks, it reports"}
 }
 
 // countByScript decides by the script: copies of a script that knows no ranks would write to the same folder.
 func (s Inspected) countByScript(c recipeChoice) processes {
-	var j script.Joining
+	var j detect.Joining
 	joins := false
 	unknown := guest(joinsGroup, func() error {
-		j, joins = script.Joins(s.sources(), s.reading.Code)
+		j, joins = detect.Joins(s.sources(), s.reading.Code)
 		return nil
 	})
 	if !joins && c.recipe.Name != "" {
-		j, joins = script.Joining{By: "the job is of " + c.recipe.Title}, true
+		j, joins = detect.Joining{By: "the job is of " + c.recipe.Title}, true
 	}
 	switch {
 	case j.Spawns:
 		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: j.By, unknown: unknown}
-	case !joins && s.source == nil:
-		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: "nothing shows that the job joins a process group", unknown: unknown}
 	case !joins:
-		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: "neither " + filepath.Base(s.sourcePath) + " nor what it imports joins a process group", unknown: unknown}
+		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: "nothing shows that the job joins a process group", unknown: unknown}
 	case s.GPUs.Count == 0:
 		return processes{Ranks: 1, Plain: j.Alone, WhyRanks: j.By + ", and no GPU is usable", unknown: unknown}
 	}

@@ -33,8 +33,8 @@ type origin struct {
 // Propose returns the words that start a plan from the beginning, without the ceiling, which only gpurun can
 // apply. Changed files are those of attempt n of the run in dir. variable returns variables of gpurun's
 // environment.
-func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(name string) string) (model.Proposal, error) {
-	r := p.Resolved
+func (p *Prepared) Propose(plan strategy.Plan, by strategy.Arguments, dir string, n int, variable func(name string) string) (model.Proposal, error) {
+	r := p.using(by).Resolved
 	written, turned := p.split(plan)
 	change, err := r.recipe.Apply(r.command, written, r.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
 	if err != nil {

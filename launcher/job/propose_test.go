@@ -88,7 +88,7 @@ func TestAProposalIsWhereTheJobWasWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			plan := p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"})
-			got, err := p.Propose(plan, dir, 1, nowhere)
+			got, err := p.Propose(plan, nil, dir, 1, nowhere)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,12 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// ownScript is a job whose settings are its own, with its interpreter.
-func ownScript(t *testing.T, files map[string]string, args ...string) (string, *Prepared) {
+// ownJob is a job whose settings are its own, with its interpreter.
+func ownJob(t *testing.T, files map[string]string, args ...string) (string, *Prepared) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -66,60 +64,51 @@ class Net(torch.nn.Module):
         return self.block(x)
 `
 
-// What is certain of a script's own settings is its plan, changes the command as any
-// recipe's, and has to be confirmed by the process.
+// Names alone are likely: the plan has no value of them. A change that the process has confirmed is written into the
+// command, also for an argument that counts the samples of all ranks.
 func TestOwnScript(t *testing.T) {
-	_, p := ownScript(t, map[string]string{"train.py": ownLoop, "net.py": ownNet}, "train.py", "--batch-size", "16")
-	want := strategy.Plan{strategy.MicroBatchSize: "16", strategy.GradientAccumulationSteps: "2", strategy.ActivationCheckpointing: "none"}
-	if diff := cmp.Diff(want, p.Plan()); diff != "" {
+	_, p := ownJob(t, map[string]string{"train.py": ownLoop, "net.py": ownNet}, "train.py", "--batch-size", "16")
+	if p.RecipeName() != ownScript || len(p.Plan().With(nil)) > 1 {
+		t.Errorf("recipe %s, plan %v", p.RecipeName(), p.Plan())
+	}
+	want := map[strategy.Knob][]strategy.Likely{
+		strategy.MicroBatchSize:            {{Name: "--batch-size", Key: "batch_size", Value: "16"}},
+		strategy.GradientAccumulationSteps: {{Name: "--accum", Key: "accum", Value: "2"}},
+	}
+	if diff := cmp.Diff(want, p.StrategyJob().Likely()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	knobs := p.StrategyJob().Knobs
-	for k := range want {
-		if !knobs[k].Confirm || knobs[k].Absent != "" {
-			t.Errorf("%s: %+v", k, knobs[k])
+	plan := p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "4"})
+	for times, want := range map[int]string{1: "train.py --batch-size 4 --accum 4", 2: "train.py --batch-size 8 --accum 4"} {
+		by := strategy.Arguments{strategy.MicroBatchSize: {Name: "--batch-size", Times: times}, strategy.GradientAccumulationSteps: {Name: "--accum", Times: 1}}
+		c, err := p.Apply(plan, by, "", "/run/attempt-1")
+		if err != nil || strings.Join(c.Argv, " ") != want {
+			t.Errorf("%d: %s, want %s, %v", times, c.Argv, want, err)
 		}
 	}
-	if p.RecipeName() != script.RecipeName {
-		t.Errorf("recipe %s", p.RecipeName())
+}
+
+// A setting that a process has confirmed is an entry of the drafted file, and another one is a comment.
+func TestDraftHasConfirmedSettings(t *testing.T) {
+	dir, p := ownJob(t, map[string]string{"train.py": ownLoop, "net.py": ownNet}, "train.py", "--batch-size", "16")
+	text, err := p.Draft([]strategy.Attempt{{Observed: strategy.Plan{strategy.MicroBatchSize: "16"}}})
+	if err != nil || !strings.Contains(text, "\nmicro_batch_size = {") || !strings.Contains(text, "\n# gradient_accumulation_steps = {") {
+		t.Fatalf("%v\n%s", err, text)
 	}
-	c, err := p.Apply(p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "4", strategy.ActivationCheckpointing: "full"}), "", "/run/attempt-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(c.Argv, " "); got != "train.py --batch-size 8 --accum 4 --remat-checkpoint" {
-		t.Errorf("command %s", got)
-	}
-	if absent := knobs[strategy.DataloaderWorkers].Absent; !strings.Contains(absent, "number of loader workers not recognised") || !strings.Contains(absent, "train.py and 1 module") {
-		t.Errorf("workers: %s", absent)
+	put(t, filepath.Join(dir, "train.toml"), text)
+	again, err := prepared(t, dir, machine(dir, "PYTHON_EXEC="+p.Python()), filepath.Join(dir, "train.toml"))
+	if err != nil || again.Plan()[strategy.MicroBatchSize] != "16" || again.StrategyJob().Knobs[strategy.GradientAccumulationSteps].Likely == nil {
+		t.Errorf("%v: %v", err, again.Plan())
 	}
 }
 
 // The user's own entries need no confirmation, and are stronger.
 func TestUsersEntriesOverride(t *testing.T) {
-	_, p := ownScript(t, map[string]string{"train.py": ownLoop, "net.py": ownNet,
+	_, p := ownJob(t, map[string]string{"train.py": ownLoop, "net.py": ownNet,
 		"train.toml": "[job]\nscript = \"train.py\"\n[knobs]\nmicro_batch_size = { arg = \"--batch-size\", default = 4 }\n"}, "train.toml")
 	knobs := p.StrategyJob().Knobs
-	if p.Plan()[strategy.MicroBatchSize] != "4" || knobs[strategy.MicroBatchSize].Confirm || !knobs[strategy.GradientAccumulationSteps].Confirm {
+	if p.Plan()[strategy.MicroBatchSize] != "4" || knobs[strategy.MicroBatchSize].Likely != nil || knobs[strategy.GradientAccumulationSteps].Likely == nil {
 		t.Errorf("%v, %+v", p.Plan(), knobs)
-	}
-}
-
-// A setting in a file that is not there, or that holds no number, is not certain; the
-// job is not refused for it.
-func TestAFileThatDoesNotHoldTheSetting(t *testing.T) {
-	script := strings.Replace(ownLoop, "net = Net", "import yaml\ncfg = yaml.safe_load(open(args.config))\nnet = Net", 1)
-	script = strings.Replace(script, "batch_size=args.batch_size", "batch_size=cfg['train']['batch_size']", 1)
-	for text, want := range map[string]string{"": "there is no", "train:\n  batch_size: many\n": "not a whole number", "train:\n  batch_size: 6\n": ""} {
-		files := map[string]string{"train.py": script, "net.py": ownNet}
-		if text != "" {
-			files["conf.yaml"] = text
-		}
-		_, p := ownScript(t, files, "train.py", "--config", "conf.yaml")
-		got := p.StrategyJob().Knobs[strategy.MicroBatchSize].Absent
-		if want == "" && (got != "" || p.Plan()[strategy.MicroBatchSize] != "6") || want != "" && got == "" {
-			t.Errorf("%q: %s, %v", text, got, p.Plan())
-		}
 	}
 }
 
@@ -138,17 +127,6 @@ func TestInterpreterThatFailsIsOneWarning(t *testing.T) {
 	}
 }
 
-// An argument from which the code computes the knob is no entry: it would mean another number.
-func TestDraftHasNoEntryForAComputedBatch(t *testing.T) {
-	const script = "import argparse, torch\nfrom torch.utils.data import DataLoader\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\np.add_argument('--text', default='8')\nargs = p.parse_args()\nfor x in DataLoader(data, batch_size=%s, shuffle=True):\n    model(x).mean().backward()\n    optimizer.step()\n"
-	for size, entry := range map[string]bool{"args.batch_size * chunks": false, "args.batch_size": true, "args.text": false} {
-		_, p := ownScript(t, map[string]string{"train.py": fmt.Sprintf(script, size)}, "train.py")
-		if text, err := p.Draft(); err != nil || strings.Contains(text, "micro_batch_size = {") != entry || !entry && strings.Contains(p.StrategyJob().Knobs[strategy.MicroBatchSize].Absent, "name it in train.toml") {
-			t.Errorf("%s: %v\n%s", size, err, text)
-		}
-	}
-}
-
 // What init writes is read without a problem, and means the same plan under the same policy; a refusal stays.
 func TestDraftMeansTheSameJob(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -160,15 +138,14 @@ func TestDraftMeansTheSameJob(t *testing.T) {
 		"gpurun's flags": {map[string]string{"train.py": ownLoop, "net.py": ownNet}, []string{"--mode", "ladder", "--numerics=preserve", "--never", "nvme,shard", "--never", "split",
 			"--no-in-place", "--max-attempts", "3", "--device-memory", "4GiB", "--run-dir", "x", "--", "torchrun", "--nproc-per-node", "1", "train.py"}},
 		"gpurun's flags and torchrun's":  {map[string]string{"train.py": ownLoop, "net.py": ownNet}, []string{"--mode", "off", "--nproc-per-node", "2", "--device-memory", "4GiB", "train.py"}},
-		"refused":                        {map[string]string{"train.py": ownLoop + "torch.nn.BatchNorm2d(3)\n", "net.py": ownNet}, []string{"train.py"}},
 		"a module":                       {map[string]string{"pkg/train.py": strings.Replace(ownLoop, "from net", "from .net", 1), "pkg/net.py": ownNet, "pkg/__init__.py": ""}, []string{"-m", "pkg.train"}},
 		"a shell script":                 {map[string]string{"run.sh": "python3 train.py\n", "train.py": ownLoop, "net.py": ownNet}, []string{"sh", "run.sh", "$HOME it's"}},
 		"DeepSpeed's launcher, a module": {map[string]string{"pkg/train.py": strings.Replace(ownLoop, "from net", "from .net", 1), "pkg/net.py": ownNet, "pkg/__init__.py": ""}, []string{"deepspeed", "--num_gpus=2", "--module", "pkg.train", "--batch-size", "4"}},
 		"nothing":                        {map[string]string{"train.py": "import os\n"}, []string{"train.py"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, p := ownScript(t, test.files, test.args...)
-			text, err := p.Draft()
+			dir, p := ownJob(t, test.files, test.args...)
+			text, err := p.Draft(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +172,7 @@ func TestDraftMeansTheSameJob(t *testing.T) {
 					t.Errorf("%s: %+v, want %+v", k, got, r)
 				}
 			}
-			if _, err := again.Draft(); err == nil {
+			if _, err := again.Draft(nil); err == nil {
 				t.Error("a train.toml is drafted for a train.toml")
 			}
 		})
@@ -204,8 +181,8 @@ func TestDraftMeansTheSameJob(t *testing.T) {
 
 // A flag of torchrun before another command has no place in a train.toml: init refuses it and names the key.
 func TestDraftRefusesTorchrunFlagsBeforeOtherCommands(t *testing.T) {
-	_, p := ownScript(t, map[string]string{"train.py": ownLoop, "net.py": ownNet}, "--nproc-per-node", "2", "python3", "train.py")
-	if text, err := p.Draft(); err == nil || !strings.Contains(errext.Hint(err), "set launch.nproc_per_node") {
+	_, p := ownJob(t, map[string]string{"train.py": ownLoop, "net.py": ownNet}, "--nproc-per-node", "2", "python3", "train.py")
+	if text, err := p.Draft(nil); err == nil || !strings.Contains(errext.Hint(err), "set launch.nproc_per_node") {
 		t.Errorf("%v\n%s", err, text)
 	}
 }

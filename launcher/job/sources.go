@@ -1,8 +1,6 @@
 package job
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -15,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/lazy"
+	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/script"
 )
 
 const (
@@ -73,66 +71,13 @@ func (s Inspected) readModules() []format.Source {
 	if f.only == "" {
 		f.roots = append(f.roots, s.importPath()...)
 	}
-	script := format.Source{Path: s.sourcePath, Text: slices.Concat(s.source, s.classImports(), s.chosenImports())}
+	script := format.Source{Path: s.sourcePath, Text: s.source}
 	f.widen(script)
 	for folders := -1; folders < len(f.near); { // again, with the folders that the sources add
 		folders = len(f.near)
 		f.follow(append([]format.Source{script}, f.found...), importLevels)
 	}
 	return f.found
-}
-
-// classPath matches a class that a file of LightningCLI names.
-var classPath = lazy.Regexp(`(?m)^[ \t-]*class_path:[ \t]*["']?([\w.]+)\.\w+["']?[ \t]*(?:#.*)?$`)
-
-// classImports are imports of the modules whose classes LightningCLI's files name, in the words of the command.
-func (s Inspected) classImports() []byte {
-	var text []byte
-	if !bytes.Contains(s.source, []byte("CLI")) {
-		return nil
-	}
-	for _, word := range s.Job.Argv {
-		_, value, _ := strings.Cut(word, "=")
-		file := cmp.Or(value, word)
-		if ext := filepath.Ext(file); ext != ".yaml" && ext != ".yml" {
-			continue
-		}
-		config, err := ReadFile(s.under(file), largestFile)
-		if err != nil {
-			continue // its reader reports it
-		}
-		for _, m := range classPath().FindAllSubmatch(config, -1) {
-			text = fmt.Appendf(text, "\nimport %s\n", m[1])
-		}
-	}
-	return text
-}
-
-// importsByName matches an import of a module whose name begins with a literal: import_module(f"models.{name}").
-var importsByName = lazy.Regexp(`import_module\([ \t\n]*f?["']([\w.]*\w)\.(?:["'][ \t]*\+|\{|%s)`)
-
-// chosenImports are imports of the modules that a word of the command chooses, where the script imports by name.
-func (s Inspected) chosenImports() []byte {
-	var text []byte
-	for _, m := range importsByName().FindAllSubmatch(s.source, -1) {
-		for _, word := range s.Job.Argv[1:] {
-			_, value, _ := strings.Cut(word, "=")
-			if name := cmp.Or(value, word); identifier().MatchString(name) {
-				text = fmt.Appendf(text, "\nimport %s.%s\n", m[1], name)
-			}
-		}
-	}
-	return text
-}
-
-// identifier matches a name that a module may have.
-var identifier = lazy.Regexp(`^[A-Za-z_]\w*$`)
-
-// importsMore reports whether the job's code imports modules by names that are not written out, so that some were not read.
-func (s Inspected) importsMore() bool {
-	return slices.ContainsFunc(s.sources(), func(f format.Source) bool {
-		return bytes.Contains(f.Text, []byte("import_module(")) || bytes.Contains(f.Text, []byte("__import__("))
-	})
 }
 
 // importPath returns the folders from which the job imports: the given ones, and those of PYTHONPATH.
@@ -285,7 +230,7 @@ func moduleRoot(file, module string) string {
 // imports reads the modules that one source imports, except those read already.
 func (f *importFollower) imports(source format.Source) []format.Source {
 	var next []format.Source
-	for _, i := range script.Imports(source.Text) {
+	for _, i := range detect.Imports(source.Text) {
 		up, files := i.Files()
 		roots := f.roots
 		if up >= 0 {
@@ -343,7 +288,7 @@ func (s Inspected) parser(ctx context.Context, r format.Recipe) (*format.Parser,
 	if len(r.Definitions) == 0 || code == nil {
 		return code.Parser(), nil
 	}
-	defined, err := s.read(ctx, s.definitions(ctx, r.Definitions), false, false)
+	defined, err := s.read(ctx, s.definitions(ctx, r.Definitions), false)
 	p := slices.Concat(code, defined.Code).Parser()
 	if defined.Code == nil {
 		p.Incomplete()

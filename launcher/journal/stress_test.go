@@ -154,7 +154,7 @@ func (l *life) Finish(v launcher.Verdict) error {
 	return err
 }
 
-func (l *life) Apply(p strategy.Plan, checkpoint, dir string) (model.Command, error) {
+func (l *life) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error) {
 	if checkpoint != "" && checkpoint != l.run.checkpoint {
 		l.t.Errorf("attempt %d starts from %q, and %q is there", l.run.started, checkpoint, l.run.checkpoint)
 	}

@@ -90,7 +90,7 @@ func (l *localAttempt) ready() ([]strategy.Fact, error) {
 	if err != nil {
 		return nil, launcher.RunDirError(l.rundir, err)
 	}
-	command, err := here.Recipe.Apply(launch.Plan, launch.Checkpoint, dir)
+	command, err := here.Recipe.Apply(launch.Plan, launch.Arguments, launch.Checkpoint, dir)
 	if err != nil {
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}

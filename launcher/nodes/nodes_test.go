@@ -131,7 +131,7 @@ const perNode = 2
 
 type recipe struct{}
 
-func (recipe) Apply(p strategy.Plan, checkpoint, dir string) (model.Command, error) {
+func (recipe) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error) {
 	return model.Command{Argv: []string{"train.py", dir, string(p[strategy.MicroBatchSize])}}, nil
 }
 
@@ -532,7 +532,7 @@ func TestOneUnstartableNodeStopsAll(t *testing.T) {
 
 type other struct{}
 
-func (other) Apply(strategy.Plan, string, string) (model.Command, error) {
+func (other) Apply(strategy.Plan, strategy.Arguments, string, string) (model.Command, error) {
 	return model.Command{Argv: []string{"another.py"}}, nil
 }
 

@@ -16,14 +16,18 @@ func parseSaid(text []byte) (said strategy.ProcessReport, problems []string, ok 
 		// the others.
 		Settings map[strategy.Knob]json.RawMessage `json:"settings"`
 		Applied  map[strategy.Knob]json.RawMessage `json:"applied"`
-		Problems []string                          `json:"problems"`
-		InPlace  []json.RawMessage                 `json:"in_place"`
+		// Of the parser's result only numbers and truth values are kept: a text may be a secret.
+		Arguments map[string]json.RawMessage `json:"arguments"`
+		Problems  []string                   `json:"problems"`
+		InPlace   []json.RawMessage          `json:"in_place"`
 	}
 	if json.Unmarshal(text, &p) != nil || p.PID <= 0 {
 		return said, nil, false
 	}
 	said = p.ProcessReport
 	said.Settings, said.Applied = settings(p.Settings), applied(p.Applied)
+	said.Arguments = arguments(p.Arguments)
+	said.Programs = said.Programs[:min(len(said.Programs), mostItems)]
 	maps.DeleteFunc(p.By, func(k strategy.Knob, _ string) bool { _, known := said.Settings[k]; return !known })
 	said.By, said.Refused, said.Failed = reasons(p.By), reasons(p.Refused), reasons(p.Failed)
 	keepKnown(said.Loss)
@@ -34,13 +38,40 @@ func parseSaid(text []byte) (said strategy.ProcessReport, problems []string, ok 
 	if r := said.Pressure; r != nil && !slices.Contains(strategy.DeviceRungs, r.Tried) {
 		r.Tried, r.Kept = "", false
 	}
-	for _, of := range []any{&said.PID, &said.World, &said.TotalSteps, said.Model, said.InPlaceRefused, said.Pressure} {
+	for _, of := range []any{&said.PID, &said.World, &said.TotalSteps, &said.ModelCalls, &said.BackwardCalls, &said.Batches, &said.Epochs, said.Model, said.InPlaceRefused, said.Pressure} {
 		bound(of)
 	}
 	for _, text := range p.Problems[:min(len(p.Problems), mostProblems)] {
 		problems = append(problems, cut(text))
 	}
 	return said, problems, true
+}
+
+// mostArguments bounds the values of a parser's result.
+const mostArguments = 512
+
+// arguments are the whole numbers and truth values in the result of the job's parser.
+func arguments(of map[string]json.RawMessage) (found map[string]strategy.Value) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if len(found) == mostArguments || len(name) > longestText {
+			break
+		}
+		var number int64
+		var truth bool
+		switch raw := of[name]; {
+		case string(raw) == "null":
+			continue
+		case json.Unmarshal(raw, &number) == nil:
+		case json.Unmarshal(raw, &truth) == nil:
+		default:
+			continue
+		}
+		if found == nil {
+			found = map[string]strategy.Value{}
+		}
+		found[name] = strategy.Value(of[name])
+	}
+	return found
 }
 
 // settings are the values that their knobs have.

@@ -24,7 +24,9 @@ func TestAtEnd(t *testing.T) {
 	var warned bytes.Buffer
 	words := []string{"train.py", "--api-key", "verysecretvalue1", "--checkpointing"}
 	people := &console.People{
-		W: &warned, Dir: dir, Mask: mask.New(words, nil), Propose: func(strategy.Plan, int) (model.Proposal, error) { return model.Proposal{Words: words}, nil },
+		W: &warned, Dir: dir, Mask: mask.New(words, nil), Propose: func(strategy.Plan, strategy.Arguments, int) (model.Proposal, error) {
+			return model.Proposal{Words: words}, nil
+		},
 	}
 	show := AtEnd(func(e launcher.Event) {
 		_, err := os.Stat(filepath.Join(dir, File))
@@ -59,7 +61,7 @@ func errorOr(err error, word string) string {
 
 // A report that cannot be written is one warning; the run's end is shown anyway.
 func TestAtEndWithoutAReport(t *testing.T) {
-	broken := func(strategy.Plan, int) (model.Proposal, error) { panic("no words") }
+	broken := func(strategy.Plan, strategy.Arguments, int) (model.Proposal, error) { panic("no words") }
 	for name, e := range map[string]console.People{
 		"no run directory": {Dir: filepath.Join(t.TempDir(), "gone")},
 		"a bug":            {Dir: copied(t, "lightning"), Propose: broken},

@@ -2,7 +2,6 @@ package format
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,22 +141,10 @@ func (c called) Unwritable(d *Draft) string {
 }
 
 func (c called) Missing(d *Draft) string {
-	switch others := d.Original.Code.CallsOf(c.name); {
-	case c.Present(d):
+	if c.Present(d) {
 		return ""
-	case len(others) > 0: // the wanted ones are selected by a keyword
-		return fmt.Sprintf("no %s in the job's code is seen to have %s", others[0].Name, written(c.where))
 	}
-	return "no call of " + c.name + " was recognised in the job's code"
-}
-
-// written is keywords and their values in Python.
-func written(where map[string]any) string {
-	var all []string
-	for _, keyword := range slices.Sorted(maps.Keys(where)) {
-		all = append(all, keyword+"="+Literal(where[keyword]))
-	}
-	return strings.Join(all, ", ")
+	return "only a process can say where it calls " + c.name
 }
 
 // InCode reports whether settings of the recipe are arguments of calls in the job's code.

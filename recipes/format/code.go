@@ -23,18 +23,38 @@ type CodeFile struct {
 	// Exact: a parser accepts no abbreviations.
 	Exact bool `json:"exact"`
 	// Aliases are the names of imported objects, by their names in the file.
-	Aliases  map[string]string `json:"aliases"`
-	Reads    bool              `json:"reads"`    // the command line
-	Joins    string            `json:"joins"`    // the function with which it joins a process group
-	Spawns   string            `json:"spawns"`   // the function that starts ranks
-	Starts   string            `json:"starts"`   // the class whose objects are processes that it starts
-	Given    string            `json:"given"`    // "main to cli": a function that takes a rank, and the imported one that it is given to
-	Runs     string            `json:"runs"`     // the function with which it runs other programs
-	Again    int               `json:"again"`    // the line that raises an error, or asks, where a folder or file is there already; 0 for none
-	AgainIn  string            `json:"again_in"` // the function that has it; empty for none
-	Pipeline bool              `json:"pipeline"` // it makes a PipelineModule
-	Fixed    string            `json:"fixed"`    // the call that certainly compiles the whole model, so that parts of it cannot change
-	Schedule *BatchSchedule    `json:"schedule"`
+	Aliases map[string]string `json:"aliases"`
+	Reads   bool              `json:"reads"`  // the command line
+	Joins   string            `json:"joins"`  // the function with which it joins a process group
+	Spawns  string            `json:"spawns"` // the function that starts ranks
+	// Declared are the arguments of its parsers, Parsed the calls that make arguments of classes.
+	Declared []DeclaredArgument `json:"declared"`
+	Parsed   []ParsedClasses    `json:"parsed"`
+	Hydra    *HydraMain         `json:"hydra"` // nil: it has no hydra.main
+}
+
+// A DeclaredArgument is an argument of a parser.
+type DeclaredArgument struct {
+	Kind    string     `json:"kind"` // "argparse", "click", "absl", "fire", "typer", "hf", "tyro" …
+	Names   []string   `json:"names"`
+	Dest    string     `json:"dest"` // its name in the parser's result
+	Type    string     `json:"type"`
+	Action  string     `json:"action"`
+	Choices []string   `json:"choices"`
+	Default Expression `json:"default"`
+	Line    int        `json:"line"`
+}
+
+// ParsedClasses are the names in a call that makes arguments of classes, and the form of these.
+type ParsedClasses struct {
+	Form    string   `json:"form"`
+	Classes []string `json:"classes"`
+}
+
+// A HydraMain is the decorator hydra.main: the folder and the name of the configuration.
+type HydraMain struct {
+	Folder string `json:"folder"`
+	Name   string `json:"name"`
 }
 
 // A CodeCall is one call in the job's code.
@@ -64,21 +84,16 @@ type CodeClass struct {
 	Name    string                `json:"name"`
 	Bases   []string              `json:"bases"` // by their last names
 	Fields  map[string]Expression `json:"fields"`
+	Types   map[string]string     `json:"types"`   // the annotations of the fields
+	Data    bool                  `json:"data"`    // it is a dataclass, or one of the like
 	Forward int                   `json:"forward"` // required arguments of its forward
+	Line    int                   `json:"line"`
 }
 
 // A ParserOption is an argument that a call adds to a parser.
 type ParserOption struct {
 	Names   []string   `json:"names"`
 	Default Expression `json:"default"`
-}
-
-// A BatchSchedule is a schedule of the learning rate whose length is counted in batches of a
-// loader.
-type BatchSchedule struct {
-	Name string `json:"name"` // the called class: "OneCycleLR"
-	Line int    `json:"line"`
-	Text string `json:"text"` // the argument with the length: "steps_per_epoch=len(loader)"
 }
 
 // families lists the classes that can replace a name with the same keywords: its other names and

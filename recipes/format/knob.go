@@ -47,13 +47,22 @@ type Knob struct {
 	Given bool
 	// Own: the job's user, who knows its arguments, described the knob.
 	Own bool
-	// Confirm: it was read from the source of a script, and is changed only if the process
-	// reports the same value.
-	Confirm bool
+	// Likely are the settings that may be the knob, by their names; the knob has no other places then.
+	Likely []LikelyPlace
 	// Also are settings that are written when the knob is changed.
 	Also []Setting
 	// Unless are settings of the user that prevent a change of the knob.
 	Unless []Condition
+}
+
+// A LikelyPlace is a setting that may be a knob, by its name alone.
+type LikelyPlace struct {
+	// Name is its name for people: "--batch-size"; Key its name in the parser's result.
+	Name, Key string
+	Choices   []string // the values that the parser accepts; nil: any
+	Grammar   ArgumentGrammar
+	Knob      Knob
+	Entry     map[string]any // its place, as in [knobs]
 }
 
 // Attributes are the names under which a parser keeps the knob's arguments: per_device_train_batch_size.
@@ -134,10 +143,6 @@ type Condition struct {
 	Value strategy.Value
 	// Missing: it counts only if the command has none of the knob's places; a rule sets it.
 	Missing bool
-	// Against is what speaks against a change that the job could make: the training would be
-	// another one. Floor: a minimum by the user allows it.
-	Against string
-	Floor   bool
 	// Is are the words that count; nil: any.
 	Is []string
 	// Values are the knob's values that are ruled out; nil: all.

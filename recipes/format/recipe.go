@@ -182,6 +182,9 @@ func (r Recipe) Places() []Place {
 	settings := slices.Concat(r.OwnOOM, r.Relaunch)
 	for _, knob := range r.Knobs {
 		all = append(append(all, knob.Places...), knob.Scales...)
+		for _, one := range knob.Likely {
+			all = append(all, one.Knob.Places...)
+		}
 		if knob.Global != nil {
 			all = append(all, knob.Global.Places...)
 		}
@@ -372,18 +375,17 @@ func (r Recipe) LossOf(cmd Command) LossRule {
 	return LossRule{}
 }
 
-// Computed reports whether the job's own code may compute the loss.
-func (l LossRule) Computed() bool { return l.Class == LossScript || l.Class == LossLibrary }
-
 // Known is the training by the framework alone.
 func (l LossRule) Known() strategy.Loss {
 	switch l.Class {
-	case LossExact, LossLibrary:
+	case LossExact:
 		return strategy.Loss{Class: strategy.Exact, Reason: l.Reason}
+	case LossLibrary:
+		return strategy.Loss{Class: strategy.Exact, Reason: l.Reason, Own: true}
 	case LossWeighted:
 		return strategy.Loss{Class: strategy.Exact, Reason: l.Reason, Weighted: true}
 	case LossScript:
-		return strategy.Loss{Class: strategy.Average, Reason: "the loss was not recognised"}
+		return strategy.Loss{}
 	}
 	return strategy.Loss{Class: strategy.Average, Reason: cmp.Or(l.Reason, "the recipe does not state how the framework divides the loss")}
 }
