@@ -3,6 +3,7 @@ package probe
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -199,5 +200,14 @@ func TestManyProcesses(t *testing.T) {
 	stop()
 	if n == 0 || n > mostFiles {
 		t.Errorf("%d facts", n)
+	}
+}
+
+// Of a parser's result only whole numbers and truth values are kept: a text may be a secret.
+func TestArgumentsOfTheParser(t *testing.T) {
+	said, _, ok := parseSaid([]byte(`{"pid": 7, "arguments": {"batch_size": 16, "amp": true, "lr": 0.1, "token": "hf_secret", "none": null, "list": [1]}, "backward_calls": 2, "batches": -3}`))
+	want := map[string]strategy.Value{"batch_size": "16", "amp": "true"}
+	if !ok || !maps.Equal(said.Arguments, want) || said.BackwardCalls != 2 || said.Batches != 0 {
+		t.Errorf("%t, %+v, want %v", ok, said, want)
 	}
 }
