@@ -100,12 +100,13 @@ fuzz: ## each fuzz target for FUZZTIME
 RANDOM_ROOMS = grep -rl launcher/testseed --include='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u
 
 stress: export GPURUN_SEED := $(SEED)
-stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times, REPEATS steps repeated in place, all habits of scripts in all places; SEED repeats a run
+stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times, REPEATS steps repeated in place, all habits of scripts in all places, an error in each function of the hook; SEED repeats a run
 	@echo "SEED=$$GPURUN_SEED"
 	$(GO) test -count=1 -timeout 60m $$($(RANDOM_ROOMS)) -rapid.checks=1000
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|GenuineIsStillSeen' ./launcher/probe
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_REPEATS=$(REPEATS) GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 60m -run RepeatedStepsAreExact -v ./launcher/probe
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_HABITS=all GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 180m -run '^TestHabits' ./launcher/probe
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_WALL=1 GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 120m -run ErrorOfTheHookIsNotTheJobs -v ./launcher/probe
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run HostileText -v ./launcher/probe ./strategy
 	$(GO) test -race -count=$(COUNT) -timeout 60m -run Stress ./launcher/journal
 	$(GO) test -count=1 -timeout 30m ./strategy -run 'Ends|Walks' -rapid.checks=20000

@@ -15,6 +15,7 @@
 //   - memory.json: what the process measured of its memory;
 //   - steps: the latest optimizer step;
 //   - programs: how far each Python process below a shell has come;
+//   - hook-error.txt: the traceback of the first error in the hook itself;
 //   - stacks: where the process was, each time that it received the signal;
 //   - snapshot-0.json, snapshot-0.pickle, snapshot-1…: what the allocator held when memory ran
 //     out: a digest, which gpurun reads, and PyTorch's own file, for people.
@@ -31,6 +32,8 @@
 //	imports.py        what is done once a module is imported
 //	children.py       the processes that the job starts itself
 //	process.py        process.json
+//	wall.py           the wall between the job's code and the hook
+//	wall.py           what the job's code comes through into the hook: an error of the hook is not the job's
 //	root.py model.py  the module that is trained, at its first call
 //	precision.py switches.py loaders.py cycles.py
 //	                  what is seen of it, of its batches, and of how many make a step
@@ -91,8 +94,9 @@
 // of the job; of a compiled root only steps and their peaks are reported.
 //
 // Nothing that the job can read is reset: PyTorch's peaks are what they would be, unless a
-// pass that ran out of memory was done again, which would have ended the job. So the peak of a phase is known only if it is a new maximum of the process. An error in a hook is noted
-// in process.json, and the job continues.
+// pass that ran out of memory was done again, which would have ended the job. So the peak of a phase is known only if it is a new maximum of the process.
+// An error in the hook is noted in process.json, and its traceback is in hook-error.txt. The hook is off from then on in
+// this process, except for remedies that are on and the count of steps, and the job gets what it would have got: see wall.py.
 //
 // The rank is the first Python process below gpurun's child that runs the job's script
 // or module, behind any wrapper. A wrapper that is Python itself keeps gpurun's

@@ -227,8 +227,13 @@ def main():
 
 
 here, born = os.path.dirname(__file__), time.time()
-package, builtins = Package(PACKAGE), importer()
-kept = hide()  # Python 2 empties a module that nothing refers to
+package, builtins = Package(PACKAGE), None
+try:
+    builtins = importer()
+    kept = hide()  # Python 2 empties a module that nothing refers to
+except Exception:
+    sys.path[:] = [p for p in sys.path if p != here]
+    kept = sys.modules.pop("sitecustomize", None)
 try:
     # The one that would have been found; without one, the error that says so.
     import sitecustomize  # noqa: F401

@@ -28,6 +28,8 @@ var explanations = []struct {
 		"too many files are open", `the process has as many open files as "ulimit -n" allows: raise it, or let the loader share tensors by files (torch.multiprocessing.set_sharing_strategy("file_system"))`}},
 	{codes: []Code{Unknown}, words: words("DataLoader timed out after"), Explanation: Explanation{
 		"the data loader timed out", "a worker of the loader did not deliver a batch in time: look at the storage and at what a sample does, and raise the loader's timeout"}},
+	{codes: []Code{Unknown}, words: words("gpurun's hook failed in a pass"), Explanation: Explanation{
+		"gpurun's hook failed", "this is an error of gpurun, whose traceback is in the rank's hook-error.txt: run the job with --no-in-place, and report it"}},
 	{codes: []Code{Unknown}, words: words("Error in sys.excepthook:"), Explanation: Explanation{
 		"an exception ended the job, and its text is not here", "a hook of the job for exceptions failed itself: look for the exception in the hook's own log, or run without the hook"}},
 	{codes: []Code{UserError}, words: words(": undefined symbol: "), Explanation: Explanation{

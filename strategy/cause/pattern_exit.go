@@ -108,6 +108,8 @@ var otherPatterns = []pattern{
 	{code: Diverged, weight: WeightWarning, words: words("grad_norm': nan")},
 	{code: Diverged, weight: WeightWarning, words: words("grad_norm\": NaN")},
 	{code: Unknown, weight: WeightSymptom, words: words("Error in sys.excepthook:")}, // an exception ended the program
+	// A remedy in the process failed in the middle of a pass.
+	{code: Unknown, words: words("gpurun's hook failed in a pass")},
 	// Pipes of Python's multiprocessing run out of descriptors without reporting it.
 	{code: Unknown, words: words("received 0 items of ancdata")},
 	{code: Unknown, words: words("Too many open files")},

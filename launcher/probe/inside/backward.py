@@ -6,7 +6,7 @@ import math
 import os
 import sys
 
-from . import batches as batches_part, huggingface, imports, loss, losscalls, lossgraph, memory, microbatches, process, rootcalls
+from . import batches as batches_part, huggingface, imports, loss, losscalls, lossgraph, memory, microbatches, process, rootcalls, wall
 
 
 MEAN, SUM = 1, 2  # PyTorch's numbers of reductions
@@ -23,11 +23,11 @@ def arm(torch):
     """Listens to backward passes until the first steps are over."""
     plain = torch.Tensor.backward
 
-    def backward(self, *args, **kwargs):
+    def backward(own, self, *args, **kwargs):
         see(self, args, kwargs)
-        plain(self, *args, **kwargs)
+        own(self, *args, **kwargs)
 
-    mine = imports.like(plain, backward)
+    mine = imports.like(plain, wall.wrapped(plain, backward))
     torch.Tensor.backward = mine
     state["undo"] = lambda: setattr(torch.Tensor, "backward", plain) if torch.Tensor.backward is mine else None
 

@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 
-from . import imports, loss, process, rootcalls
+from . import imports, loss, process, rootcalls, wall
 
 
 LARGE = 1 << 20  # elements of a mask or of labels: larger ones are not looked at
@@ -218,13 +218,13 @@ def follow():
     kind = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
     plain = kind.__next__
 
-    def __next__(self):
-        batch = plain(self)
+    def __next__(own, self):
+        batch = own(self)
         if "batches" in state:
             keep(batch)
         return batch
 
-    mine = imports.like(plain, __next__)
+    mine = imports.like(plain, wall.wrapped(plain, __next__))
     kind.__next__ = mine
     state["undo"] = lambda: setattr(kind, "__next__", plain) if kind.__next__ is mine else None
 

@@ -5,7 +5,7 @@ import importlib
 import inspect
 import sys
 
-from . import process, words
+from . import process, wall, words
 
 
 # Knobs that are changed together or not at all: their product is the batch.
@@ -159,7 +159,7 @@ def replaced(kind, name, call, who, after=None):
         try:
             (_, *args), kwargs = rearranged(call, who(self), plain, (self, *args), kwargs)
         except Exception as e:
-            process.problem(call, e)
+            wall.failed(e)
         got = plain(self, *args, **kwargs)
         if after is not None:
             after(self)

@@ -3,7 +3,7 @@
 # either is recomputed in the parts that segments.py chooses.
 import weakref
 
-from . import blocks, compared, exclusions, forwards, process, recompute, segments
+from . import blocks, compared, exclusions, forwards, recompute, segments, wall
 
 VALUES = ("selective", "full")
 
@@ -68,10 +68,10 @@ def cover_later(root, tell=None, count=None, when=None):
         if not recompute.trains(module, args, kwargs) or getattr(recompute.running, "again", False):
             return forward(module, *args, **kwargs)
         undoing.pop(module)()
-        measured = process.guarded(segments.measured)(module, forward, args, kwargs)
+        measured = wall.alone(segments.measured)(module, forward, args, kwargs)
         chosen = measured.choose() if measured is not None else []
         cover(module, chosen or segments.by_depth(module), tell, count, when, reads=bool(chosen))
-        return type(module).forward(module, *args, **kwargs)
+        return wall.inner(forward, type(module).forward, module, *args, **kwargs)
 
     undoing[model] = forwards.wrap("checkpointing", [model], lambda module: run)
 

@@ -4,7 +4,7 @@
 import os
 import sys
 
-from . import imports, rank
+from . import imports, rank, wall
 
 # The marker of PyInstaller's programs, within so many bytes before their end.
 FROZEN, FROZEN_TAIL = b"MEI\014\013\012\013\016", 1 << 16
@@ -26,7 +26,7 @@ def instead(name, plain):
 
 def execv(plain, path, args):
     env = extended([path], args, os.environ)
-    return plain(path, args) if env is None else imports.plain["execve"](path, args, env)
+    return plain(path, args) if env is None else wall.part(imports.plain["execve"], path, args, env)
 
 
 def handed(path, args, env):
@@ -40,10 +40,10 @@ def arrived(name, module):
         return
     plain = module.fork_exec
 
-    def fork_exec(args, executables, close_fds, pass_fds, cwd, env, *rest):
-        return plain(args, executables, close_fds, pass_fds, cwd, listed(args, executables, env), *rest)
+    def fork_exec(own, args, executables, close_fds, pass_fds, cwd, env, *rest):
+        return own(args, executables, close_fds, pass_fds, cwd, listed(args, executables, env), *rest)
 
-    module.fork_exec = imports.like(plain, fork_exec)
+    module.fork_exec = imports.like(plain, wall.wrapped(plain, fork_exec))
 
 
 def listed(args, executables, env):

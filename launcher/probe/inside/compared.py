@@ -4,7 +4,7 @@
 import contextlib
 import sys
 
-from . import places
+from . import places, wall
 
 STEPS = 2
 LATEST = 16  # steps after which blocks that are never run again are not compared
@@ -14,8 +14,7 @@ BUCKETS = 1021  # a prime: no dimension of a model is a multiple of it
 APART = {16: 1e-2, 32: 1e-3, 64: 1e-6}
 
 
-class Differs(RuntimeError):
-    """Ends a backward pass whose gradients would differ from the job's own."""
+Differs = wall.Differs
 
 
 def is_difference(error):
@@ -116,17 +115,18 @@ class early_stop_off:
 def checkpoint(function, tell, steps, kind):
     """Return a function to checkpoint with, for a model's own switch, that compares the runs."""
 
-    def checked(run, *args, **kwargs):
+    def checked(own, run, *args, **kwargs):
         compares, kept, before = steps.forward(), [], []
 
+        @wall.remedy
         def compared(*args, **kwargs):
             if not before:
                 before.append(drawn())
-                output = run(*args, **kwargs)
+                output = wall.inner(own, run, *args, **kwargs)
                 kept.append(sketch(output) if compares else None)
                 return output
             with drawing(before[0]):
-                output = run(*args, **kwargs)
+                output = wall.inner(own, run, *args, **kwargs)
             if kept and kept[0] is not None:
                 steps.backward = True
                 why = difference(kept[0], sketch(output))
@@ -137,7 +137,7 @@ def checkpoint(function, tell, steps, kind):
         with early_stop_off() if compares else contextlib.nullcontext():
             return function(compared, *args, **kwargs)
 
-    return checked
+    return wall.wrapped(lambda run, *args, **kwargs: run(*args, **kwargs), checked, wall.ALL)
 
 
 def drawn():

@@ -1,7 +1,7 @@
 # The settings of DeepSpeed, read once it has made its engine.
 import functools
 
-from . import process
+from . import process, wall
 
 
 def arrived(name, module):
@@ -9,13 +9,12 @@ def arrived(name, module):
         return
     plain = module.initialize
 
-    @functools.wraps(plain)
-    def initialize(*args, **kwargs):
-        made = plain(*args, **kwargs)
+    def initialize(own, *args, **kwargs):
+        made = own(*args, **kwargs)
         tell(made[0])
         return made
 
-    module.initialize = initialize
+    module.initialize = functools.wraps(plain)(wall.wrapped(plain, initialize))
 
 
 @process.guarded

@@ -5,7 +5,7 @@ import atexit
 import os
 import sys
 
-from . import imports, rank
+from . import imports, rank, wall
 
 state: dict = {"code": 0}  # of the last call of sys.exit
 
@@ -30,7 +30,7 @@ def arm(path):
         else:
             ended(state["code"] or 2 * unopened(script))
 
-    atexit.register(finish)
+    atexit.register(wall.alone(finish))
     if os.path.exists(os.path.join(os.path.dirname(path), "ends")):
         wrap(pid, ended)
 
@@ -44,17 +44,17 @@ def unopened(script):
 def wrap(pid, ended):
     leave, end = sys.exit, os._exit
 
-    def exit(*status):
+    def exit(own, *status):
         if os.getpid() == pid:
             state["code"] = code(*status)
-        leave(*status)
+        own(*status)
 
-    def _exit(status):
+    def _exit(own, status):
         if os.getpid() == pid:
             ended(status)
-        end(status)
+        own(status)
 
-    sys.exit, os._exit = imports.like(leave, exit), imports.like(end, _exit)
+    sys.exit, os._exit = imports.like(leave, wall.wrapped(leave, exit)), imports.like(end, wall.wrapped(end, _exit))
     setattr(sys.modules["posix"], "_exit", os._exit)  # where pickle looks it up
 
 

@@ -6,7 +6,7 @@ import functools
 import types
 import weakref
 
-from . import imports
+from . import imports, wall
 
 
 class Table(dict):
@@ -53,7 +53,7 @@ def wrap(rung, modules, make):
             if kind not in layers:
                 layers[kind] = layer(kind)
                 TABLES.setdefault(rung, []).append(layers[kind][0])
-            add(layers[kind][0], module, make(module))
+            add(layers[kind][0], module, wall.passes(make(module)))
     except BaseException:
         undo(layers)
         raise
@@ -67,7 +67,7 @@ def add(table, module, run):
         if key in table and table[key][0] is reference:
             del table[key]
 
-    table[key] = (weakref.ref(module, gone), run)
+    table[key] = (weakref.ref(module, wall.alone(gone)), run)
 
 
 def layer(kind):
@@ -104,7 +104,7 @@ def call(module, run):
 
     plain = kind.__call__
     imports.placed(kind, "__call__", functools.wraps(plain)(types.FunctionType(__call__.__code__, plain.__globals__, closure=__call__.__closure__)))
-    add(table, module, run)
+    add(table, module, wall.passes(run))
 
 
 STATES: dict = {}  # by class: the modules whose copies have other attributes
@@ -199,7 +199,7 @@ def around(rung, root, enter, leave, convert=None, failed=None):
         while opened:
             state, handle = opened.pop()
             handle.remove()
-            leave(state)
+            wall.alone(leave)(state)
 
     def run(module, forward, args, kwargs):
         close()  # a first call that raised, before PyTorch 2.1
@@ -209,7 +209,7 @@ def around(rung, root, enter, leave, convert=None, failed=None):
         try:
             output = forward(module, *args, **kwargs)
         finally:
-            leave(state[0])
+            wall.alone(leave)(state[0])
         return converted(output)
 
     def after(module, args, output):
@@ -222,7 +222,7 @@ def around(rung, root, enter, leave, convert=None, failed=None):
     if running(root):
         state = entered()
         if state:
-            opened.append((state[0], register(root, after)))
+            opened.append((state[0], register(root, wall.alone(after))))
     return off
 
 

@@ -2,7 +2,7 @@
 import functools
 import weakref
 
-from . import calls, deepspeed, process, steps, trainerloss, words
+from . import calls, deepspeed, process, steps, trainerloss, wall, words
 
 trainers: list = []  # weakly, the one that trains last
 hook: dict = {}
@@ -220,7 +220,7 @@ def loading(kind):
         try:
             (_, *args), kwargs = calls.rearranged(call, cls.__name__, plain, (cls, *args), kwargs)
         except Exception as e:
-            process.problem(call, e)
+            wall.failed(e)
         return plain(cls, *args, **kwargs)
 
     kind.from_pretrained = classmethod(from_pretrained)

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from . import children, deepspeed, huggingface, lightning, process, rank, root
+from . import children, deepspeed, huggingface, lightning, rank, root, wall
 
 # By module, the part whose arrived is called once it is imported.
 ARRIVALS = {
@@ -55,12 +55,11 @@ def follow(role, told, folder, watch):
 
 def late(name):
     """Return the replacement of a function of os: children.py is read once it is called."""
+    def begins(own, *args, **kwargs):
+        return children.instead(name, own)(*args, **kwargs)
+
     def call(*args, **kwargs):
-        try:
-            function = children.instead(name, plain[name])
-        except Exception:
-            function = plain[name]
-        return function(*args, **kwargs)
+        return wall.call(plain[name], begins, wall.LOOKS, *args, **kwargs)
 
     call.__dict__["__wrapped__"] = plain[name]  # for inspect.signature
     return like(plain[name], call)
@@ -84,14 +83,17 @@ class Finder:
     wanted, gone = {}, False
 
     def find_spec(self, name, path=None, target=None):
+        if self.gone or name in self.wanted:
+            return wall.call(nothing, self.find, wall.LOOKS, name, path, target)
+        return None
+
+    def find(self, own, name, path, target):
         if self.gone:
             return found(name, path, target)  # the caller may pass over the next finder
-        if name not in self.wanted:
-            return None
         try:
             spec = found(name, path, target)
-        except ImportError:
-            raise
+        except ImportError as e:
+            raise wall.raising(e)
         except Exception:
             return None
         if spec is not None and hasattr(spec.loader, "exec_module"):
@@ -100,6 +102,10 @@ class Finder:
 
     def invalidate_caches(self):
         pass
+
+
+def nothing(name, path, target):
+    """Leave a module to the finders after the hook's."""
 
 
 finder = Finder()
@@ -131,6 +137,9 @@ class Loader:
         return create(spec) if create is not None else None
 
     def exec_module(self, module):
+        wall.call(self._gpurun[0].exec_module, self.executes, wall.LOOKS, module)
+
+    def executes(self, own, module):
         loader, name = self._gpurun
         spec = getattr(module, "__spec__", None)
         if spec is not None and spec.loader is self:
@@ -139,12 +148,12 @@ class Loader:
             module.__loader__ = loader
         part = finder.wanted.get(name)
         if part is None:
-            loader.exec_module(module)
+            own(module)
             return
         # Hooks of a part that is at work already step aside for what comes.
         aside = tell(part, "arriving", name, None)
         try:
-            loader.exec_module(module)
+            own(module)
         except BaseException:
             if aside:
                 tell(part, "arrived", name, None)
@@ -160,10 +169,7 @@ def tell(part, what, name, module):
             return None
         return getattr(part, what)(name, module)
     except Exception as e:
-        try:
-            process.problem(what + " " + name, e)
-        except Exception:
-            pass
+        wall.failed(e)
 
 
 def done():

@@ -16,7 +16,7 @@ import traceback
 import types
 import weakref
 
-from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, places, process, proof, ranout, remedies, repeats, root as root_part, rootcalls, rootstate
+from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, places, process, proof, ranout, remedies, repeats, root as root_part, rootcalls, rootstate, wall
 
 
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
@@ -24,6 +24,8 @@ MOST_OUTPUTS = 64
 MOST_ITEMS = 512  # in the arguments of a call
 GRADIENT = 8 << 20  # bytes of an output whose gradient is always kept; of others where it is at most this part of the peak
 PART = 64
+
+FAILED = "gpurun's hook failed in this process"
 
 GRAD = operator.attrgetter("grad")
 NONE: frozenset = frozenset()
@@ -98,7 +100,7 @@ class Guard:
     def __init__(self, root, orders, barred=""):
         import torch
 
-        self.torch, self.root, self.known, self.barred = torch, weakref.ref(root, self.gone), rootstate.Root(root), barred
+        self.torch, self.root, self.known, self.barred = torch, weakref.ref(root, wall.alone(self.gone)), rootstate.Root(root), barred
         self.remedies = [remedies.KINDS[name](self) for name in orders.get("rungs") or () if name in remedies.KINDS]
         self.pending, self.busy, self.pid = [], "", os.getpid()  # busy: the pass under way
         self.failure, self.current, self.why = None, None, ""  # the latest that a remedy was found for; the call under way; why it cannot be repeated
@@ -122,7 +124,7 @@ class Guard:
             more = {"retain_graph": retain_graph, "create_graph": create_graph, "inputs": inputs}
             if grad_variables is not None:
                 more["grad_variables"] = grad_variables
-            return self.backward(tensors, grad_tensors, more)
+            return wall.call(self.engine, self.backward, wall.ALL, tensors, grad_tensors, **more)
 
         torch.autograd.backward = backward
         self.undo.append(lambda: setattr(torch.autograd, "backward", engine))
@@ -133,11 +135,11 @@ class Guard:
     def notice(self, name):
         """Note where the job hangs a hook on a tensor of a graph."""
         Tensor = self.torch.Tensor
-        plain, own = getattr(Tensor, name), name in vars(Tensor)
+        plain, own, hooked = getattr(Tensor, name), name in vars(Tensor), wall.alone(self.hooked)
 
         def method(tensor, *args, **kwargs):
             if not tensor.is_leaf:
-                self.hooked()
+                hooked()
             return plain(tensor, *args, **kwargs)
 
         setattr(Tensor, name, functools.wraps(plain)(method))
@@ -163,7 +165,7 @@ class Guard:
         names = [r.name for r in self.remedies]
         if entry["rung"] in names:
             for remedy in self.remedies[:names.index(entry["rung"]) + 1]:
-                process.guarded(remedy.arm)(entry.get("elements") or float("inf"), entry.get("longest") or float("inf"), entry.get("parts") or 0)
+                wall.alone(remedy.arm)(entry.get("elements") or float("inf"), entry.get("longest") or float("inf"), entry.get("parts") or 0)
 
     def calls(self):
         """Return the calls whose graphs are alive, in their order."""
@@ -192,6 +194,7 @@ class Guard:
             if failure is None:
                 self.lost(call, e)
                 raise
+            wall.raises(plain, e)
         finally:
             self.busy = ""
         if failure is not None or self.foresee is not None and call is not None and self.foresee(call, output):
@@ -211,6 +214,8 @@ class Guard:
 
     def begin(self, plain, args, kwargs):
         """Return the call that begins, None for one that cannot be repeated."""
+        if wall.state["off"] and not self.barred:
+            self.stay()
         self.why = self.barred
         if self.barred:
             return None
@@ -222,11 +227,19 @@ class Guard:
             self.why = unlooked(e)
         return None
 
+    def stay(self):
+        """Repeat no pass any more, since the hook has failed. Remedies that are on stay on, in all calls."""
+        self.barred = FAILED
+        for remedy in self.remedies:
+            remedy.active = min(remedy.size, remedy.longest) < float("inf")
+
     def run(self, plain, root, args, kwargs):
         """Call the root as the active remedies do."""
         for remedy in self.remedies:
             if remedy.active and remedy.run is not None:
-                return remedy.run(plain, root, args, kwargs)
+                output = remedy.run(plain, root, args, kwargs)
+                wall.gives(plain, output)
+                return output
         return plain(root, *args, **kwargs)
 
     def lost(self, call, error):
@@ -282,6 +295,7 @@ class Guard:
                 return kept[0]
             self.give_up(phase, failure, why, trace, tried)
         kept.clear()
+        wall.let_go(call.own)
         with self.repeating(phase, failure):
             for remedy, names in self.each(helping, [call]):
                 output, why = self.attempt(call, names, behind)
@@ -299,6 +313,7 @@ class Guard:
                 return self.plain_again(call)
         if why is not None:
             self.give_up(phase, failure, why, trace, tried)
+        wall.gives(call.own, output)
         self.done(phase, failure, remedy, names, [call], began)
         return output
 
@@ -307,6 +322,7 @@ class Guard:
         output, why = self.attempt(call, NONE, call.state.norms_behind(None), proves=False)
         if why is not None:
             raise why
+        wall.gives(call.own, output)
         return output
 
     def attempt(self, call, names, behind, proves=True):
@@ -324,6 +340,7 @@ class Guard:
                 output = self.run(call.plain, self.root(), call.args, call.kwargs)
                 present.check()
             norms.check()
+            self.works()
             if sequences() != call.sequence:
                 raise rootstate.Unrepeatable("the forward pass communicates")
             if proven is not None:
@@ -332,7 +349,7 @@ class Guard:
         except BaseException as e:
             output = None
             if present is not None:
-                process.guarded(present.put_back)()
+                wall.alone(present.put_back)()
             return None, e
         finally:
             self.busy = ""
@@ -373,14 +390,14 @@ class Guard:
                 self.barred = self.barred or str(e)
                 return
             except Exception as e:
-                process.problem("inplace " + remedy.name, e)
+                wall.failed(e)
                 continue
             names |= {remedy.name}
 
     def check(self, failure, calls):
         """Raises where the calls may not be repeated."""
-        if self.barred:
-            raise rootstate.Unrepeatable(self.barred)
+        if self.barred or wall.state["off"]:
+            raise rootstate.Unrepeatable(self.barred or FAILED)
         if self.torch.is_anomaly_enabled():
             raise rootstate.Unrepeatable("PyTorch looks for anomalies")
         by = caught.by_a_caller() if failure is not None else ""
@@ -391,6 +408,11 @@ class Guard:
             raise rootstate.Unrepeatable(hook)
         for call in calls:
             call.check()
+
+    def works(self):
+        """Raises where the hook has failed since: what it has noted is not complete."""
+        if wall.state["off"]:
+            raise rootstate.Unrepeatable(FAILED)
 
     @contextlib.contextmanager
     def repeating(self, phase, failure):
@@ -425,8 +447,8 @@ class Guard:
         """Raise the job's own error as it was. Tried has the names of the remedies that did not suffice."""
         if not isinstance(why, Exception):
             raise why  # somebody ends the process
-        refuse(phase, why, [r.name for r in self.remedies if r.name in tried and not process.guarded(r.reaches_further)()])
-        raise failure.with_traceback(trace)
+        refuse(phase, why, [r.name for r in self.remedies if r.name in tried and not wall.alone(r.reaches_further)()])
+        raise wall.raising(failure).with_traceback(trace)
 
     def given_up(self, reason):
         """Called where a recomputed block turns out to compute something else."""
@@ -443,20 +465,20 @@ class Guard:
 
     # The backward pass.
 
-    def backward(self, tensors, grads, more):
-        """Run torch.autograd.backward."""
+    def backward(self, engine, tensors, grads, **more):
+        """Run torch.autograd.backward, engine."""
         calls = [] if self.busy or os.getpid() != self.pid else self.calls()
         if not calls:
             if self.busy == "forward" and self.current is not None:
                 self.current.never = "the forward pass runs a backward pass"
             self.nested = True
-            return self.unguarded(tensors, grads, more)
+            return self.unguarded(tensors, grads, more, engine)
         for call in calls:
             call.gradients.clear()
         before, random, failure = self.gradients(), self.numbers(), None
         self.busy, self.nested = "backward", False
         try:
-            self.engine(tensors, grads, **more)
+            engine(tensors, grads, **more)
         except BaseException as e:
             if not ranout.is_one(e) and not compared.is_difference(e):
                 raise
@@ -467,6 +489,7 @@ class Guard:
             self.give_up("backward", self.failure or failure, failure, None)
         elif failure is not None:
             self.backward_again(tensors, calls, before, random, failure, more)
+            wall.gives(engine, None)
         elif not (more["retain_graph"] or more["create_graph"]):
             self.pending = []
             for call in calls:
@@ -479,10 +502,10 @@ class Guard:
         """Return the state of the random numbers of Python and NumPy, and of PyTorch's."""
         return [read() for _, read in places.READERS.values() if read], [draw() for draw in self.known.generators]
 
-    def unguarded(self, tensors, grads, more):
+    def unguarded(self, tensors, grads, more, engine):
         """Run a backward pass that follows from no call that can be repeated."""
         try:
-            self.engine(tensors, grads, **more)
+            engine(tensors, grads, **more)
         except BaseException as e:
             if self.why and not self.busy and ranout.is_one(e):
                 repeats.refused("backward", self.why)
@@ -498,7 +521,7 @@ class Guard:
                 return none
             return [None if g is None else (id(g), g._version) for g in grads]
         except Exception as e:
-            process.problem("inplace", e)
+            wall.failed(e)
             return None
 
     def backward_again(self, tensors, calls, before, random, failure, more):
@@ -603,6 +626,7 @@ class Guard:
             done = self.others(left)
             self.engine(outputs, gradients, inputs=left)
             # DistributedDataParallel writes to all of them at the end.
+            self.works()
             if sequences() is None and any(a is not b or v != w for (a, v), (b, w) in zip(done, self.others(left))):
                 raise rootstate.Unrepeatable("the backward pass writes to gradients in its own way")
         except BaseException as e:
@@ -645,7 +669,7 @@ class Call:
     returned = False
 
     def __init__(self, guard, plain, args, kwargs):
-        self.guard, self.plain, self.args, self.kwargs = guard, plain, args, kwargs.copy()
+        self.guard, self.own, self.plain, self.args, self.kwargs = guard, plain, wall.plain(plain), args, kwargs.copy()
         self.given = given = tensors_in([*args, kwargs] if kwargs else args)
         self.versions = rootstate.versions(given)
         size = longest = 0
@@ -687,7 +711,7 @@ class Call:
             if size > most == GRADIENT:
                 most = max(GRADIENT, self.guard.peak() // PART)  # what is asked costs time
             node.metadata.setdefault(oldgraph.KEY, {})[tensor.output_nr] = (self, i)
-            self.guard.register_hook(tensor, receiver(self, i, size <= most))
+            self.guard.register_hook(tensor, wall.guarded(receiver(self, i, size <= most)))
 
     def seen(self, met):
         """Raises where the gradient of an output that the losses follow from was not seen, or is
@@ -708,7 +732,7 @@ class Call:
 
     def let_go(self):
         """Comes after the backward pass: the graph may live on."""
-        self.args = self.kwargs = self.given = self.containers = self.state = None
+        self.args = self.kwargs = self.given = self.containers = self.state = self.own = None
         self.gradients = {}
 
     def check(self):
@@ -744,8 +768,8 @@ class Call:
 def refuse(phase, why, tried=()):
     """Report why a pass was not repeated, or that the hook failed."""
     if not isinstance(why, rootstate.Unrepeatable) and not compared.is_difference(why) and not ranout.is_one(why):
-        process.problem("inplace", why)
-    repeats.refused(phase, why, tried)
+        wall.failed(why)
+    wall.alone(repeats.refused)(phase, why, tried)
 
 
 def unanswered(value, trace):
@@ -772,7 +796,7 @@ def unanswered(value, trace):
 def unlooked(error):
     """Return why a call cannot be repeated that could not be looked at."""
     if not ranout.is_one(error):
-        process.problem("inplace", error)
+        wall.failed(error)
     return "the call could not be looked at: %s" % type(error).__name__
 
 
@@ -912,7 +936,7 @@ def drain():
 
 def clear(failure):
     """Lets go what a failed pass holds."""
-    process.guarded(drain)()
+    wall.alone(drain)()
     error = failure
     for _ in range(8):
         if error is None:

@@ -2,7 +2,7 @@
 import sys
 import weakref
 
-from . import imports, loss, microbatches, process
+from . import imports, loss, microbatches, process, wall
 
 hook: dict = {"drawn": [], "open": None}
 
@@ -15,18 +15,18 @@ def arm(torch):
     opened, drawn = Loader.__iter__, Iter.__next__
     hook["open"], hook["samples"] = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
 
-    def __iter__(self):
-        it = opened(self)
+    def __iter__(own, self):
+        it = own(self)
         opens(self, it)
         return it
 
-    def __next__(self):
-        batch = drawn(self)
+    def __next__(own, self):
+        batch = own(self)
         draw(self)
         microbatches.drawn(batch)
         return batch
 
-    Loader.__iter__, Iter.__next__ = like(opened, __iter__), like(drawn, __next__)
+    Loader.__iter__, Iter.__next__ = like(opened, wall.wrapped(opened, __iter__)), like(drawn, wall.wrapped(drawn, __next__))
     hook.update(classes=(Loader, Iter), plain=(opened, drawn), mine=(Loader.__iter__, Iter.__next__))
 
 

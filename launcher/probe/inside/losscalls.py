@@ -1,11 +1,12 @@
 # The calls of PyTorch's cross entropy: how large their logits are, and whether they are computed in
 # parts. Every name of the function, imported by the job or not, calls torch._C._nn.cross_entropy_loss,
 # which has another function in front for as long.
+import functools
 import sys
 import time
 import types
 
-from . import caught, exclusions, figures, imports, inputs, losspart, process, ranout, repeats, room, root as root_part
+from . import caught, exclusions, figures, imports, inputs, losspart, process, ranout, repeats, room, root as root_part, wall
 
 VALUES = ("on",)
 
@@ -117,12 +118,17 @@ def listen(torch):
     compiling, tensors = root_part.compiling(torch), (torch.Tensor, torch.nn.Parameter)
 
     def cross_entropy_loss(*args, **kwargs):
-        if kwargs or len(args) != 6 or type(args[0]) not in tensors or compiling():
+        if kwargs or len(args) != 6 or type(args[0]) not in tensors:
             return plain(*args, **kwargs)
+        return wall.call(plain, computes, wall.ALL, *args)
+
+    def computes(own, *args):
+        if compiling():
+            return own(*args)
         seen(losspart.size(args[0]))
         if (state["on"] or state["least"] is not None) and losspart.works(torch, *args):
-            return in_parts(plain, args) if state["on"] else in_place(plain, args)
-        return plain(*args)
+            return in_parts(own, args) if state["on"] else in_place(own, args)
+        return own(*args)
 
     mine = imports.like(plain, cross_entropy_loss)
     mine.__dict__["gpurun"] = True
@@ -134,7 +140,7 @@ def listen(torch):
 
 def in_parts(plain, args):
     try:
-        return losspart.cross_entropy(plain, *args)
+        return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
     except Exception as e:
         if ranout.is_one(e):
             raise
@@ -149,8 +155,8 @@ def in_place(plain, args):
     logits, failure, began = args[0], None, time.monotonic()
     if logits.numel() >= state["least"]:
         repeats.active([RUNG])
-        return losspart.cross_entropy(plain, *args)
-    free = process.guarded(room.free)(logits.device)
+        return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
+    free = wall.alone(room.free)(logits.device)
     if free is None or free >= NEEDS * losspart.size(logits):
         try:
             return plain(*args)
@@ -169,14 +175,15 @@ def again(plain, args, failure, began):
         repeats.begin("loss")
         inplace.release(failure)
     try:
-        output = losspart.cross_entropy(plain, *args)
+        output = losspart.cross_entropy(functools.partial(wall.part, wall.plain(plain)), *args)
+        wall.gives(plain, output)
     except BaseException as e:
         why = failure or e
     finally:
         repeats.end()
     if why is not None:
         repeats.refused("loss", why)
-        raise why.with_traceback(trace or why.__traceback__)
+        raise (wall.raising(why) if failure is not None else why).with_traceback(trace or why.__traceback__)
     state["least"] = min(state["least"], args[0].numel())
     if failure is not None:
         repeats.done("loss", RUNG, time.monotonic() - began, failure, elements=args[0].numel(), longest=max(args[0].shape))

@@ -2,7 +2,7 @@
 # forward and again in the backward, so that copies of the logits in fp32 exist for one part at a time.
 import sys
 
-from . import room, rootstate
+from . import room, rootstate, wall
 
 # Bytes of the logits in fp32 from which parts are used, and the part of the memory that the process may
 # have: under a small limit it is smaller logits that decide, where PyTorch holds three such copies.
@@ -111,12 +111,13 @@ def function(torch):
             return losses
 
         @staticmethod
+        @wall.remedy
         def backward(ctx, gradient):
             try:
                 logits, target, weight = ctx.saved_tensors
-            except RuntimeError:  # they were written to since
-                made.get("changed", bool)()
-                raise
+            except RuntimeError as e:  # they were written to since
+                wall.alone(made.get("changed", bool))()
+                raise wall.raising(e)
             plain, ignore, smoothing = ctx.rest
             if torch.is_grad_enabled():  # the gradient is differentiated again: as PyTorch does it
                 with rootstate.cast_as(ctx.cast):

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 
-from . import blocks, figures, inputs, launches, lightning, loaders, marks, meters, optimizers, precision, process, ranout, repeats, report, root as root_part, rootcalls, steps, twice
+from . import blocks, figures, inputs, launches, lightning, loaders, marks, meters, optimizers, precision, process, ranout, repeats, report, root as root_part, rootcalls, steps, twice, wall
 
 
 ARMED = 3  # optimizer steps
@@ -362,8 +362,8 @@ def kept(function):
             function(memory, *args)
         except Exception as e:
             state.pop("memory", None)  # another thread may have been here
-            process.guarded(over)(memory)
-            process.guarded(fail)(e)
+            wall.alone(over)(memory)
+            wall.failed(e)
 
     return call
 
@@ -373,10 +373,6 @@ def over(memory):
     twice.leave()
     rootcalls.leave(hooks)
     memory.followed()
-
-
-def fail(e):
-    raise e
 
 
 state: dict = {}
@@ -416,7 +412,7 @@ def attach(torch):
     that the failing code holds is given back."""
     hook = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if hook is not None and state["memory"].meter.resets:
-        hook(observed)
+        hook(wall.alone(observed))
 
 
 def observed(device, wanted, allowed, free):
@@ -528,7 +524,7 @@ def end():
     """Called when the program ends."""
     memory = state.get("memory")
     if memory is not None and process.here():
-        process.guarded(lambda: closing(memory))()
+        wall.alone(closing)(memory)
 
 
 def closing(memory):

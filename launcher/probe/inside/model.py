@@ -1,7 +1,7 @@
 # Examines the root module once: at its first call in training, before its forward.
 import sys
 
-from . import blocks, huggingface, inplace, lightning, loaders, losscalls, memory, precision, process, rungs, split, steps, switches
+from . import blocks, huggingface, inplace, lightning, loaders, losscalls, memory, precision, process, rungs, split, steps, switches, wall
 
 
 
@@ -24,7 +24,7 @@ def first(root, args, kwargs):
         lambda: steps.first(root, compiled(root), args, kwargs),
         lambda: inplace.first(root),
     ):
-        process.guarded(look)()  # what fails keeps the others from nothing
+        wall.alone(look)()  # what fails keeps the others from nothing
     process.save()
 
 
@@ -102,7 +102,7 @@ def model_of(root, model):
     except (OSError, ImportError):
         pass
     except Exception as e:
-        process.problem("blocks", e)
+        wall.failed(e)
     return found
 
 

@@ -8,7 +8,7 @@ import contextlib
 import os
 import weakref
 
-from . import blocks, checkpointing, exclusions, forwards, room
+from . import blocks, checkpointing, exclusions, forwards, room, wall
 
 VALUES = ("cpu",)
 
@@ -72,9 +72,24 @@ def enter(model, room, when=None):
     if when is not None and not when():
         return contextlib.nullcontext()
     hooks = Travel(torch, storages(model), room)
-    entered = torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack)
+    entered = torch.autograd.graph.saved_tensors_hooks(packing(hooks), unpacking(hooks))
     entered.__enter__()
     return entered
+
+
+def packing(hooks):
+    pack = wall.alone(hooks.pack)
+
+    def packed(tensor):
+        found = pack(tensor)
+        return tensor if found is None else found
+
+    return packed
+
+
+def unpacking(hooks):
+    unpack = wall.remedy(hooks.unpack)
+    return lambda packed: unpack(packed) if isinstance(packed, Parcel) else packed
 
 
 def budget():

@@ -7,7 +7,7 @@ import sys
 import time
 import weakref
 
-from . import caught, optimizers, process, ranout, repeats, room, root as root_part
+from . import caught, optimizers, process, ranout, repeats, room, root as root_part, wall
 
 # PyTorch's optimizers whose state is theirs alone, and the parameters that states are as large as.
 KINDS = {
@@ -39,14 +39,17 @@ def wrap(kind):
 
     @functools.wraps(plain)
     def step(optimizer, *args, **kwargs):
+        if optimizer in stepped and optimizer not in singly:
+            return plain(optimizer, *args, **kwargs)
+        return wall.call(plain, steps, wall.ALL, optimizer, *args, **kwargs)
+
+    def steps(own, optimizer, *args, **kwargs):
         if args and args[0] is not None or kwargs.get("closure") is not None or compiling():
-            return plain(optimizer, *args, **kwargs)
+            return own(optimizer, *args, **kwargs)
         if optimizer not in stepped:
-            return first(optimizer, plain, args, kwargs)
-        if optimizer not in singly:
-            return plain(optimizer, *args, **kwargs)
+            return first(optimizer, own, args, kwargs)
         with one_by_one(optimizer):
-            return plain(optimizer, *args, **kwargs)
+            return own(optimizer, *args, **kwargs)
 
     kind.step = hooking(step) if outside else step
     vars(kind.step).update(hooked=True, gpurun_again=True)  # PyTorch puts its own around no more
@@ -54,8 +57,8 @@ def wrap(kind):
 
 def first(optimizer, plain, args, kwargs):
     """Do the first step of an optimizer."""
-    before = process.guarded(Before)(optimizer)
-    short = before is not None and process.guarded(foresee)(optimizer, plain)
+    before = wall.alone(Before)(optimizer)
+    short = before is not None and wall.alone(foresee)(optimizer, plain)
     try:
         with one_by_one(optimizer):
             output = plain(optimizer, *args, **kwargs)
@@ -66,7 +69,7 @@ def first(optimizer, plain, args, kwargs):
     else:
         stepped.add(optimizer)
         if short:
-            process.guarded(repeats.entry)(PHASE, "", 0.0)
+            wall.alone(repeats.entry)(PHASE, "", 0.0)
         return output
     return again(optimizer, plain, args, kwargs, before, failure)
 
@@ -81,18 +84,19 @@ def again(optimizer, plain, args, kwargs, before, failure):
         repeats.begin(PHASE)
         inplace.release(failure)
         before.put_back()
-        if process.world() <= 1 and process.guarded(alike)(optimizer, plain):
+        if process.world() <= 1 and wall.alone(alike)(optimizer, plain):
             singly.add(optimizer)  # ranks that step in different ways would drift apart by rounding
         try:
             with one_by_one(optimizer):
-                output = plain(optimizer, *args, **kwargs)
+                output = wall.plain(plain)(optimizer, *args, **kwargs)
+            wall.gives(plain, output)
         except BaseException as e:
             why = str(e) or type(e).__name__
         finally:
             repeats.end()
     if why:
         repeats.refused(PHASE, why)
-        raise failure.with_traceback(trace)
+        raise wall.raising(failure).with_traceback(trace)
     stepped.add(optimizer)
     repeats.done(PHASE, "", time.monotonic() - began, failure)
     return output

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from . import forwards, imports, memory as memory_part, process, steps
+from . import forwards, imports, memory as memory_part, process, steps, wall
 
 
 KEPT = 16  # steps, of which the middle one counts
@@ -134,11 +134,11 @@ def follow_loaders():
     Iter = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
     plain = Iter.__next__
 
-    def __next__(self):
+    def __next__(own, self):
         pace = state.get("pace")
-        return plain(self) if pace is None or pace.timing is None else pace.draws(plain, self)
+        return own(self) if pace is None or pace.timing is None else pace.draws(own, self)
 
-    Iter.__next__ = imports.like(plain, __next__)
+    Iter.__next__ = imports.like(plain, wall.wrapped(plain, __next__))
 
 
 def tell(what):
@@ -154,7 +154,7 @@ def tell(what):
 
 def failed(e):
     state["pace"] = None
-    process.problem("pace", e)
+    wall.failed(e)
 
 
 def own():

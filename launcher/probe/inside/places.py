@@ -12,7 +12,7 @@ import typing
 import weakref
 import zlib
 
-from . import reach
+from . import reach, wall
 
 MISSING, PRESENT = object(), object()
 SMALL = 64 << 10  # bytes of a tensor or array that is always copied
@@ -853,7 +853,10 @@ def watch():
             if name == "training":
                 switched[0] += 1
             elif LOGS:
-                note(self, name, function.__name__)
+                try:
+                    note(self, name, function.__name__)
+                except Exception as e:
+                    wall.failed(e, wall.ALL)  # what a remedy would restore is not known
             return function(self, name, *args, **kwargs)
 
         return functools.wraps(function)(call)

@@ -2,7 +2,7 @@
 # the weights.
 import sys
 
-from . import imports, process
+from . import imports, process, wall
 
 hook: dict = {}
 
@@ -63,13 +63,13 @@ def listen(torch):
     kind = torch.autocast
     plain = kind.__enter__
 
-    def __enter__(self):
-        got = plain(self)
+    def __enter__(own, self):
+        got = own(self)
         entered()
         return got
 
-    kind.__enter__ = imports.like(plain, __enter__)
-    hook.update(kind=kind, plain=plain, enter=__enter__)
+    mine = kind.__enter__ = imports.like(plain, wall.wrapped(plain, __enter__))
+    hook.update(kind=kind, plain=plain, enter=mine)
 
 
 @process.guarded

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from . import rank, report
+from . import rank, report, wall
 
 start = rank.start
 
@@ -131,18 +131,7 @@ def where(place):
     return "%s:%d" % (os.path.basename(place.tb_frame.f_code.co_filename), place.tb_lineno)
 
 
-def guarded(function):
-    """Keeps what goes wrong in a hook from the job. The wrapper then gives None."""
-    def call(*args, **kwargs):
-        try:
-            return function(*args, **kwargs)
-        except Exception as e:
-            try:
-                problem(where(e.__traceback__.tb_next or e.__traceback__), e)
-            except Exception:
-                pass
-
-    return call
+guarded = wall.guarded
 
 
 def say(words):

@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 
-from . import backward, inplace, loss, process, ranout, root as root_part, rootcalls, rootstate, split, trainerloss
+from . import backward, inplace, loss, process, ranout, root as root_part, rootcalls, rootstate, split, trainerloss, wall
 
 
 class TimeUp(BaseException):
@@ -36,13 +36,13 @@ def ask(value, trace, alone, began):
             release(value)
         for question in found:
             if time.monotonic() < until:
-                process.guarded(question)()
+                wall.alone(question)()
     process.save()
 
 
 def questions(trace):
     """Return the questions that are open."""
-    found = [process.guarded(part.question)() for part in (trainerloss, backward)]
+    found = [wall.alone(part.question)() for part in (trainerloss, backward)]
     call = latest(trace)
     if call is not None:
         found.append(lambda: rows(*call))

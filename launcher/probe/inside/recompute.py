@@ -4,7 +4,7 @@
 import threading
 import weakref
 
-from . import compared, exclusions, places, reach
+from . import compared, exclusions, places, reach, wall
 
 running = threading.local()  # "again": whether a block's second run is under way in this thread
 
@@ -49,7 +49,7 @@ class Call:
         import torch
 
         self.block, self.module, self.forward = block, module, forward
-        self.phase, self.output, self.error = "new", None, None
+        self.phase, self.output, self.error, self.noted = "new", None, None, True
         self.compares, self.sketch = block.steps.forward(), None
         self.tensors: list = []
         # What is a list now may be longer by the time of the second run.
@@ -80,15 +80,16 @@ class Call:
     def run(self):
         from torch.utils.checkpoint import checkpoint
 
+        step = wall.remedy(self.step)
         try:
             self.copied = self.first and not self.block.reads or self.state.writes_inputs
             saved = [kept(t) for t in self.tensors] if self.copied else self.tensors
             versions = self.versions = [places.version(t) for t in self.tensors]
             if self.compares:
                 with self.block.compared.early_stop_off():
-                    output = checkpoint(self.step, *saved, use_reentrant=False)
+                    output = checkpoint(step, *saved, use_reentrant=False)
             else:
-                output = checkpoint(self.step, *saved, use_reentrant=False)
+                output = checkpoint(step, *saved, use_reentrant=False)
             self.output = None
         except Exception as e:
             if self.phase == "begun":
@@ -117,7 +118,7 @@ class Call:
 
     def forwards(self):
         self.phase = "begun"
-        (args, kwargs), self.given = self.given, None
+        (args, kwargs), self.given, off = self.given, None, wall.state["off"]
         self.log = places.Log(hold=True)
         try:
             self.output = self.forward(self.module, *args, **kwargs)
@@ -126,7 +127,7 @@ class Call:
             # do not see it.
             self.error = e
         self.log.close()
-        self.phase = "done"
+        self.phase, self.noted = "done", wall.state["off"] == off
         try:
             if self.error is None:
                 self.before, self.lost = self.state.keep(self.before, self.log)
@@ -144,13 +145,15 @@ class Call:
         args = [self.get(value, tensors) for value in self.args]
         kwargs = {key: self.get(value, tensors) for key, value in self.kwargs.items()}
         try:
+            if not self.noted:
+                raise places.Unrepeatable("gpurun's hook failed in its first run")
             if self.lost:
                 raise places.Unrepeatable("%s changed for the first time" % self.lost)
             if written:
                 raise places.Unrepeatable("an input was written to since")
             with Rewound(self.state, self.before, self.modes, self.log):
                 running.again = True  # what is recomputed already is not divided once more
-                output = self.forward(self.module, *args, **kwargs)
+                output = wall.part(self.forward, self.module, *args, **kwargs)
         except places.Unrepeatable as e:
             self.block.compared.fail(type(self.module).__name__, str(e), self.block.give_up)
         finally:

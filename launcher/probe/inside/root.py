@@ -5,7 +5,7 @@ import functools
 import sys
 import weakref
 
-from . import calls, exclusions, imports, loaders, losscalls, model, process, rank, rootcalls, scratch, snapshot, stacks, steps
+from . import calls, exclusions, imports, loaders, losscalls, model, process, rank, rootcalls, scratch, snapshot, stacks, steps, wall
 
 torch = None
 hook: dict = {}
@@ -36,12 +36,12 @@ def arrived(name, module):
     arm()
     late(sys.modules["torch.utils.data.dataloader"].DataLoader, "__iter__", loaders)
     late(sys.modules["torch.optim.optimizer"].Optimizer, "__init__", steps)
-    process.guarded(lambda: scratch.arrived(torch))()
-    process.guarded(lambda: losscalls.before_root(torch))()
+    wall.alone(lambda: scratch.arrived(torch))()
+    wall.alone(lambda: losscalls.before_root(torch))()
     if process.orders().get("stalls"):
-        process.guarded(lambda: stacks.arm(process.orders()["stalls"]))()
+        wall.alone(lambda: stacks.arm(process.orders()["stalls"]))()
     if process.orders().get("record"):
-        process.guarded(lambda: snapshot.arrived(torch))()
+        wall.alone(lambda: snapshot.arrived(torch))()
     if process.orders().get("calls"):
         calls.arrived(name, module)
 
@@ -50,14 +50,14 @@ def late(kind, name, part):
     """Arms a part when a class's method is called for the first time."""
     plain = getattr(kind, name)
 
-    @functools.wraps(plain)
-    def first(self, *args, **kwargs):
+    def arms(own, self, *args, **kwargs):
         if getattr(kind, name) is first:
             setattr(kind, name, plain)
-            process.guarded(lambda: part.arm(torch))()
-            return getattr(kind, name)(self, *args, **kwargs)
-        return plain(self, *args, **kwargs)
+            wall.alone(lambda: part.arm(torch))()
+            return wall.inner(own, getattr(kind, name), self, *args, **kwargs)
+        return own(self, *args, **kwargs)
 
+    first = functools.wraps(plain)(wall.wrapped(plain, arms))
     setattr(kind, name, first)
 
 
@@ -68,12 +68,17 @@ def arm():
     busy = compiling(torch)
 
     def __call__(self, *args, **kwargs):
-        if hook["armed"] and self.training and enabled() and not busy() and is_root(self):
-            first(self, args, kwargs)
-            through = hook.pop("through", None)  # what is put around the root's calls counts for this one, too
-            inner = plain if through is None else lambda root, *args, **kwargs: through(plain, args, kwargs)
-            return hook.get("run", called)(inner, self, args, kwargs)
+        if hook["armed"] and self.training and enabled():
+            return wall.call(plain, arrives, wall.ALL, self, *args, **kwargs)
         return plain(self, *args, **kwargs)
+
+    def arrives(own, self, *args, **kwargs):
+        if busy() or not is_root(self):
+            return own(self, *args, **kwargs)
+        first(self, args, kwargs)
+        through = hook.pop("through", None)  # what is put around the root's calls counts for this one, too
+        inner = own if through is None else lambda root, *args, **kwargs: through(own, args, kwargs)
+        return hook.get("run", called)(inner, self, args, kwargs)
 
     hook.update(armed=True, plain=plain, call=imports.placed(Module, "__call__", imports.like(plain, __call__)))
 
@@ -123,7 +128,7 @@ def is_call(frame):
     return "call" in hook and frame.f_code is hook["call"].__code__
 
 
-@process.guarded
+@wall.alone
 def first(root, args, kwargs):
     """Hands over to the part that looks at the root, before its first forward."""
     disarm()

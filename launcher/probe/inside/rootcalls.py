@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import forwards, repeats, root as root_part
+from . import forwards, repeats, root as root_part, wall
 
 listeners: list = []  # each with begin(args, kwargs), end(output), failed(); another list where one leaves
 state: dict = {}
@@ -24,9 +24,19 @@ def listen(root, *those):
 def called(root, plain, args, kwargs):
     if state["compiling"]() or repeats.state["again"] or not listeners and "guard" not in state or os.getpid() != state["pid"]:
         return plain(root, *args, **kwargs)
-    for each in listeners:
-        each.begin(args, kwargs)
+    tell("begin", args, kwargs)
     return run(plain, root, args, kwargs)
+
+
+def tell(what, *args):
+    """Call a method of each listener, unless the hook is off."""
+    if wall.state["off"]:
+        return
+    try:
+        for each in listeners:
+            getattr(each, what)(*args)
+    except Exception as e:
+        wall.failed(e)
 
 
 def leave(listener):
@@ -41,11 +51,9 @@ def run(plain, root, args, kwargs):
     try:
         output = plain(root, *args, **kwargs) if guard is None else guard(plain, root, args, kwargs)
     except BaseException:
-        for each in listeners:
-            each.failed()
+        tell("failed")
         raise
-    for each in listeners:
-        each.end(output)
+    tell("end", output)
     return output
 
 

@@ -4,11 +4,12 @@
 #
 # A forward that saves nothing measures the bytes: each tensor that PyTorch would save is counted, and
 # let go. Where none was run, the stages nearest to the root are taken.
+import functools
 import inspect
 import itertools
 import sys
 
-from . import blocks, forwards, places, ranout, recompute, rootstate
+from . import blocks, forwards, places, ranout, recompute, rootstate, wall
 
 LEAST = .9  # of what the forward saves: parts that need more are not worth a second run
 GAIN = 1.25  # of its inputs' bytes: a part that saves less is not worth a second run
@@ -301,6 +302,6 @@ class Grouped:
         x, at, children = args[0], 0, list(module)
         while at < len(children):
             last, group, block = self.parts.get(at, (at, None, None))
-            x = children[at](x) if group is None else block(group, forward, (x,), {})
+            x = wall.inner(forward, children[at], x) if group is None else block(group, functools.partial(wall.part, forward), (x,), {})
             at = last + 1
         return x

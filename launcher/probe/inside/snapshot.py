@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from . import digest, memory, process, rank, repeats, report, steps
+from . import digest, memory, process, rank, repeats, report, steps, wall
 
 
 STEPS = 3  # that are recorded, unless all are
@@ -52,7 +52,7 @@ def start():
         if process.state["speaks"]:
             report.save(process.file("snapshot-0.json"), {"missing": why})
         return
-    torch._C._cuda_attach_out_of_memory_observer(observed)
+    torch._C._cuda_attach_out_of_memory_observer(wall.alone(observed))
     watch(torch.cuda.memory)
     state["foreign"] = getattr(torch._C, "_cuda_isHistoryEnabled", lambda: False)()
     if not state["foreign"]:

@@ -4,6 +4,7 @@
 # gradients once. It is exact where each row of the output depends on the same row of the
 # input alone, which a few rows show first (rows.py). Dropout draws other numbers than in one
 # call.
+import functools
 import gc
 import random
 import sys
@@ -12,7 +13,7 @@ import traceback
 import typing
 import weakref
 
-from . import exclusions, forwards, loaders, model as model_part, oldgraph, places, process, ranout, recompute, repeats, rootstate, rows
+from . import exclusions, forwards, loaders, model as model_part, oldgraph, places, process, ranout, recompute, repeats, rootstate, rows, wall
 
 VALUES = (2, 4, 8, 16, 32)
 KNOB = "forward_parts"
@@ -96,7 +97,7 @@ class Split:
         """Ends a backward pass that cannot be computed in parts."""
         if self.tell:
             self.tell(why)
-        raise RuntimeError("gpurun runs no part of the batch of this job by itself: " + why)
+        raise wall.Differs("gpurun runs no part of the batch of this job by itself: " + why)
 
     def call_of(self, args, kwargs):
         torch = sys.modules["torch"]
@@ -386,7 +387,7 @@ class Parts:
     """One call of the model in parts."""
 
     def __init__(self, split, plain, call, answer):
-        self.split, self.plain, self.call, self.answer, self.batch = split, plain, call, answer, answer.batch(call)
+        self.split, self.plain, self.call, self.answer, self.batch = split, functools.partial(wall.part, plain), call, answer, answer.batch(call)
         self.torch, self.module = sys.modules["torch"], call.module
         if "mean" in answer.kinds and not equally_many(call, self.batch, answer.ignored):
             raise Unfit("the model's loss is a mean over unequally many items")
@@ -716,9 +717,16 @@ def function(torch):
             return outputs
 
         @staticmethod
+        @wall.remedy
         def backward(ctx, *gradients):
-            ctx.saved_tensors
+            written(ctx)
             return (None,) + ctx.parts.backward(gradients)
+
+    def written(ctx):
+        try:
+            ctx.saved_tensors
+        except RuntimeError as e:  # the job has written to them since
+            raise wall.raising(e)
 
     made["function"] = Whole
     return Whole

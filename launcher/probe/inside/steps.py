@@ -9,7 +9,7 @@ import time
 import types
 import weakref
 
-from . import backward, batches, calls, changes, cycles as cycles_part, ends, forwards, gate, imports, loaders, losscalls, memory, microbatches, optimizerstep, pace, precision, pressure, process, rank, root as root_part, rootcalls, snapshot, switches, words
+from . import backward, batches, calls, changes, cycles as cycles_part, ends, forwards, gate, imports, loaders, losscalls, memory, microbatches, optimizerstep, pace, precision, pressure, process, rank, root as root_part, rootcalls, snapshot, switches, wall, words
 
 
 # Those of the job itself, where a framework knows them: a function that gives the number
@@ -28,26 +28,26 @@ def arm(torch):
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name for it
     handles["compiling"] = root_part.compiling(torch)
     if hasattr(module, "register_optimizer_step_post_hook"):
-        handles["pre"] = module.register_optimizer_step_pre_hook(before)
-        handles["post"] = module.register_optimizer_step_post_hook(after)
+        handles["pre"] = module.register_optimizer_step_pre_hook(wall.alone(before))
+        handles["post"] = module.register_optimizer_step_post_hook(wall.alone(after))
     watch_classes(module.Optimizer)
     follow_saves(torch)
-    atexit.register(end)
+    atexit.register(wall.alone(end))
 
 
 def follow_saves(torch):
     plain = torch.save
 
-    @functools.wraps(plain)
-    def save(*args, **kwargs):
+    def saves(own, *args, **kwargs):
         before, at = clock["phase"], clock["n"]
         process.guarded(phase)("save")
         try:
-            return plain(*args, **kwargs)
+            return own(*args, **kwargs)
         finally:
             if clock["n"] == at:
                 process.guarded(phase)(before)
 
+    save = functools.wraps(plain)(wall.wrapped(plain, saves))
     torch.save = save
     if torch.serialization.save is plain:  # a pickle of the function looks for it there
         torch.serialization.save = save
@@ -70,8 +70,8 @@ def watch_classes(Optimizer):
     there each class's own step is wrapped, as PyTorch itself does to profile it."""
     plain = Optimizer.__init__
 
-    def __init__(self, *args, **kwargs):
-        plain(self, *args, **kwargs)
+    def makes(own, self, *args, **kwargs):
+        own(self, *args, **kwargs)
         noticed(self)
 
     @process.guarded
@@ -83,7 +83,7 @@ def watch_classes(Optimizer):
             wrap(type(self))
 
     handles["optimizer"] = Optimizer, plain
-    Optimizer.__init__ = functools.wraps(plain)(__init__)
+    Optimizer.__init__ = functools.wraps(plain)(wall.wrapped(plain, makes))
 
 
 def wrap(kind):
@@ -91,7 +91,7 @@ def wrap(kind):
     if getattr(plain, "gpurun", False):
         return
     # Where the class is pickled by value, none of the probe goes along: see forwards.py.
-    hooks = forwards.Table(before=before, after=after)
+    hooks = forwards.Table(before=wall.alone(before), after=wall.alone(after))
 
     def step(*args, **kwargs):
         if not hooks:
@@ -133,7 +133,7 @@ def renew():
     """Begins to count, maybe in a fork. Those of multiprocessing run no atexit functions."""
     util = sys.modules.get("multiprocessing.util")
     if os.getpid() != clock["pid"] and util is not None:
-        util.Finalize(None, end, exitpriority=0)
+        util.Finalize(None, wall.alone(end), exitpriority=0)
     clock.update(pid=os.getpid(), n=0, written=0, peak=0)
     clock.pop("meter", None)
     count.clear()
@@ -200,18 +200,17 @@ def before(optimizer, args, kwargs):
 def closed(optimizer, closure):
     begun = []
 
-    @functools.wraps(closure)
-    def call(*args, **kwargs):
-        loss = closure(*args, **kwargs)
+    def call(own, *args, **kwargs):
+        loss = own(*args, **kwargs)
         if not begun:
             begun.append(True)
             begin(optimizer)
         return loss
 
-    return call
+    return functools.wraps(closure)(wall.wrapped(closure, call))
 
 
-@process.guarded
+@wall.alone
 def begin(optimizer):
     if os.getpid() != clock["pid"]:
         if root_part.hook.get("known"):
@@ -244,7 +243,7 @@ def opens(optimizer):
 def listen():
     """Observes the beginning of the next step, too."""
     if "pre" not in handles and "post" in handles:
-        handles["pre"] = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(before)
+        handles["pre"] = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(wall.alone(before))
 
 
 def opening(optimizer):
@@ -306,7 +305,7 @@ def after(optimizer, args, kwargs):
         pass  # the folder is gone, or full: the job is not to know
     except Exception as e:
         clock["pid"] = 0  # never again
-        process.problem("steps", e)
+        wall.failed(e)
 
 
 def base():

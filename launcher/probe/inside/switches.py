@@ -2,7 +2,7 @@
 # spread over the ranks.
 import sys
 
-from . import imports, process, repeats, words
+from . import imports, process, repeats, wall, words
 
 hook: dict = {}
 
@@ -44,11 +44,11 @@ def listen(module):
 
 
 def hearing(plain):
-    def call(*args, **kwargs):
+    def call(own, *args, **kwargs):
         heard()
-        return plain(*args, **kwargs)
+        return own(*args, **kwargs)
 
-    return imports.like(plain, call)
+    return imports.like(plain, wall.wrapped(plain, call))
 
 
 @process.guarded

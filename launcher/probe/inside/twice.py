@@ -4,7 +4,7 @@
 import functools
 import sys
 
-from . import checkpointing, process
+from . import checkpointing, process, wall
 
 KNOB = "activation_checkpointing"
 AT = {"grad": 4, "backward": 3}  # the position of create_graph
@@ -24,12 +24,12 @@ def arm(root, tell):
 def watch(module, name):
     plain, at = getattr(module, name), AT[name]
 
-    @functools.wraps(plain)
-    def call(*args, **kwargs):
+    def looks(own, *args, **kwargs):
         if kwargs.get("create_graph") or len(args) > at and args[at]:
             seen("torch.autograd.%s with create_graph" % name)
-        return plain(*args, **kwargs)
+        return own(*args, **kwargs)
 
+    call = functools.wraps(plain)(wall.wrapped(plain, looks))
     setattr(module, name, call)
     state["undo"].append(lambda: setattr(module, name, plain) if getattr(module, name) is call else None)
 
