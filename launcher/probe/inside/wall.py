@@ -51,7 +51,8 @@ class Own:
     def settle(self, failure, level, args, kwargs):
         """Return, or raise, what the caller gets after a failure of the hook."""
         failed(failure, level)
-        error, trace, context, result, begun, ended = self.error, self.trace, self.context, self.result, self.begun, self.ended
+        error, trace, context = self.error, self.trace, self.context
+        result, begun, ended = self.result, self.begun, self.ended
         self.close()
         if error is not None:
             error.__context__ = context
@@ -116,7 +117,7 @@ def jobs(error):
 
 
 def call(function, run, level, *args, **kwargs):
-    """Return run(own, *args, **kwargs), where own is a function of the job that it calls with these arguments, or others."""
+    """Return run(own, *args, **kwargs), which calls own, a function of the job, with these arguments or others."""
     if state["off"] >= level:
         return function(*args, **kwargs)
     own = Own()
@@ -165,8 +166,8 @@ def passes(run):
 
 
 def guarded(function):
-    """Keep what goes wrong in a part of the hook that only looks from the job. The wrapper then returns None, as it does
-    once the hook is off."""
+    """Keep what goes wrong in a part of the hook that only looks from the job. The wrapper then returns None, as
+    it does once the hook is off."""
     def look(*args, **kwargs):
         if state["off"]:
             return None
@@ -251,7 +252,7 @@ def write(error):
         return
     path = process.file("hook-error.txt")
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0), rank.mode(path))
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, rank.mode(path))
     try:
         os.write(fd, text.encode("utf-8", "backslashreplace")[:1 << 16])
     finally:
