@@ -20,6 +20,7 @@ func TestErrorOfTheHookIsNotTheJobs(t *testing.T) {
 		every = text
 	}
 	cmd := exec.Command(testenv.Torch(t), "-B", testdata(t, "wall.py"), ".", every, strconv.FormatUint(testseed.Of(t), 10))
+	cmd.Env = append(os.Environ(), "GPURUN_TEST_RULES="+string(rulesText()))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

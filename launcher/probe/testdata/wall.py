@@ -32,7 +32,6 @@ import loops  # noqa: E402
 WORDS = "an error that a test put into the hook"
 SECONDS = 60.0
 RAISED = re.compile(r"[\w.-]*(Error|Differs)\b")
-GONE = ("samples", "tape", "replay", "between")
 
 
 # The functions that cannot be protected: those of the wall, which all others are protected by, and those that stand in place
@@ -164,11 +163,9 @@ class Hook:
     def __init__(self, folder):
         self.folder, self.texts, self.codes = folder, {}, {}
         for name in sorted(os.listdir(os.path.join(folder, "inside"))):
-            if name.endswith(".py") and name[:-3] not in GONE + ("__init__",):
+            if name.endswith(".py") and name[:-3] != "__init__":
                 self.texts[name[:-3]] = self.read(os.path.join("inside", name))
-        for name in GONE:
-            if os.path.exists(self.path(name)):
-                self.codes[name] = compile(self.read(os.path.join("inside", name + ".py")), self.path(name), "exec")
+        self.texts["rules"] = os.environ["GPURUN_TEST_RULES"]  # which gpurun writes beside the other parts
         # Logits that are computed in parts are smaller here.
         self.texts["losspart"] = self.texts["losspart"].replace("LEAST, SHARE = 256 << 20", "LEAST, SHARE = 1 << 12").replace("PART, MOST, FEW = 32 << 20", "PART, MOST, FEW = 1 << 13")
         self.texts["sitecustomize"] = self.read("sitecustomize.py")
