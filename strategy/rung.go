@@ -153,7 +153,7 @@ var (
 		cause.Load:      "loading the model holds no live activations",
 		cause.Optimizer: "the optimizer step holds no live activations",
 		cause.Save:      "saving a checkpoint gathers weights; it does not depend on the batch or the activations",
-		cause.Rollout:   "generation keeps no activations, and has settings of its own",
+		cause.Rollout:   "generation keeps no activations; the engine has other settings",
 	}
 	// vLLM's memory pool, which sleeps, refuses expandable segments.
 	actsWithoutPool   = idleIn{cause.Rollout: "the memory pools of engines refuse expandable segments"}

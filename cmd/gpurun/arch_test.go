@@ -10,7 +10,6 @@ import (
 	"go/types"
 	"io"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -19,7 +18,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unicode/utf8"
 )
 
 const module = "github.com/gpurun/gpurun/"
@@ -253,22 +251,26 @@ func clockCalls(f *ast.File) []*ast.SelectorExpr {
 func TestExpressionsAreCompiledOnFirstUse(t *testing.T) {
 	seen := 0
 	for _, p := range packages(t) {
+		set, constants := token.NewFileSet(), map[string]ast.Expr{}
+		var files []*ast.File
 		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles) {
-			set := token.NewFileSet()
 			f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
+			files = append(files, f)
+			addConstants(f, constants)
+		}
+		for _, f := range files {
 			for _, call := range expressionsOf(f, "regexp.MustCompile") {
 				t.Errorf("%s: compiled at each start: use launcher/lazy, or sync.OnceValue", set.Position(call.Pos()))
 			}
 			for _, call := range expressionsOf(f, "lazy.Regexp") {
-				literal, ok := call.Args[0].(*ast.BasicLit)
+				text, ok := constantText(call.Args[0], constants)
 				if !ok {
-					t.Errorf("%s: not a literal", set.Position(call.Pos()))
+					t.Errorf("%s: not a constant", set.Position(call.Pos()))
 					continue
 				}
-				text, _ := strconv.Unquote(literal.Value)
 				if _, err := regexp.Compile(text); err != nil {
 					t.Errorf("%s: %v", set.Position(call.Pos()), err)
 				}
@@ -302,104 +304,42 @@ func expressionsOf(f *ast.File, function string) (found []*ast.CallExpr) {
 	return found
 }
 
-const (
-	// longestFunction is how many lines a function may have: it fits a screen.
-	longestFunction = 60
-	// largestMain is how many statements package main may have: it parses, wires, and
-	// turns a verdict into an exit code.
-	largestMain = 600
-	// widestMain is how many columns a line of it may have.
-	widestMain = 140
-)
-
-// TestFunctionsFitAScreen looks at all files, whatever they are built for.
-func TestFunctionsFitAScreen(t *testing.T) {
-	seen := 0
-	for _, p := range packages(t) {
-		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles, p.IgnoredGoFiles) {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			set := token.NewFileSet()
-			f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, long := range longFunctions(set, f) {
-				t.Error(long)
-			}
-			seen++
-		}
-	}
-	if seen < 100 {
-		t.Errorf("only %d files were looked at", seen)
-	}
-}
-
-// longFunctions names the functions of a file that are too long, literals included.
-func longFunctions(set *token.FileSet, f *ast.File) []string {
-	var long []string
-	ast.Inspect(f, func(n ast.Node) bool {
-		name := "a function literal"
-		switch fn := n.(type) {
-		case *ast.FuncDecl:
-			name = fn.Name.Name
-		case *ast.FuncLit:
-		default:
-			return true
-		}
-		if lines := set.Position(n.End()).Line - set.Position(n.Pos()).Line + 1; lines > longestFunction {
-			long = append(long, fmt.Sprintf("%s: %s has %d lines, at most %d fit a screen", set.Position(n.Pos()), name, lines, longestFunction))
-		}
-		return true
-	})
-	return long
-}
-
-// TestPackageMainIsSmall keeps what is no command line out of it. Statements count, so that
-// a long line is no way to stay small.
-func TestPackageMainIsSmall(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	statements := 0
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
+// addConstants adds the constants of a file that have a value of their own, by name.
+func addConstants(f *ast.File, to map[string]ast.Expr) {
+	for _, d := range f.Decls {
+		group, ok := d.(*ast.GenDecl)
+		if !ok || group.Tok != token.CONST {
 			continue
 		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, text, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		statements += countStatements(f)
-		for i, line := range strings.Split(string(text), "\n") {
-			if columns := utf8.RuneCountInString(line); columns > widestMain {
-				t.Errorf("%s:%d has %d columns, want at most %d", name, i+1, columns, widestMain)
+		for _, s := range group.Specs {
+			one := s.(*ast.ValueSpec)
+			for i, value := range one.Values {
+				to[one.Names[i].Name] = value
 			}
 		}
 	}
-	if statements == 0 || statements > largestMain {
-		t.Errorf("package main has %d statements, want at most %d: what is no command line belongs to a package below launcher", statements, largestMain)
-	}
 }
 
-// countStatements counts what a file's functions do; braces and labels of cases are no statements.
-func countStatements(f *ast.File) int {
-	n := 0
-	ast.Inspect(f, func(node ast.Node) bool {
-		switch node.(type) {
-		case *ast.BlockStmt, *ast.CaseClause, *ast.CommClause, *ast.EmptyStmt:
-		case ast.Stmt:
-			n++
+// constantText returns the text of a constant expression: literals and named constants, joined.
+func constantText(e ast.Expr, constants map[string]ast.Expr) (text string, ok bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil
+	case *ast.ParenExpr:
+		return constantText(e.X, constants)
+	case *ast.Ident:
+		value, known := constants[e.Name]
+		if !known {
+			return "", false
 		}
-		return true
-	})
-	return n
+		return constantText(value, constants)
+	case *ast.BinaryExpr:
+		left, one := constantText(e.X, constants)
+		right, other := constantText(e.Y, constants)
+		return left + right, one && other && e.Op == token.ADD
+	}
+	return "", false
 }
 
 // TestForbiddenImportsAreFound: each kind of import that a room may not have.
@@ -426,8 +366,8 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 	}
 }
 
-// TestChecksCanFail: a file that reads the clock is found, a function that is too
-// long, a room that does not exist, and a package main that has grown.
+// TestChecksCanFail: a file that reads the clock is found, an expression that is compiled at the start, and a room that
+// does not exist.
 func TestChecksCanFail(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nimport clock \"time\"\nvar at = clock.Now()\n", 0)
 	if err != nil {
@@ -442,24 +382,6 @@ func TestChecksCanFail(t *testing.T) {
 	}
 	if got := expressionsOf(f, "regexp.MustCompile"); len(got) != 1 {
 		t.Errorf("%d expressions are compiled at the start, want one", len(got))
-	}
-	set := token.NewFileSet()
-	for lines, want := range map[int]int{longestFunction: 0, longestFunction + 1: 1} {
-		text := "package x\nfunc long() {" + strings.Repeat("\n", lines-1) + "}\nvar f = func() {" + strings.Repeat("\n", lines-1) + "}\n"
-		f, err := parser.ParseFile(set, "x.go", text, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := longFunctions(set, f); len(got) != 2*want {
-			t.Errorf("of two functions with %d lines these are too long: %q", lines, got)
-		}
-	}
-	f, err = parser.ParseFile(set, "x.go", "package x\nfunc f() { a := func() int { return 1 }; if a() > 0 { a(); a() }; for {}; switch { case true: a() } }\n", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := countStatements(f); got != 8 {
-		t.Errorf("counted %d statements, want 8, however few lines they take", got)
 	}
 	if got := missing([]listed{{ImportPath: module + "strategy"}}); len(got) != len(mayImport)-1 || slices.Contains(got, "strategy") {
 		t.Errorf("rooms that do not exist: %v", got)

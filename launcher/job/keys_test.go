@@ -95,6 +95,9 @@ func TestValuesMatchTheReader(t *testing.T) {
 		if k.Form == ListForm {
 			value = "[" + value + "]"
 		}
+		if k.Form == TableForm {
+			value = `{ "3" = ` + value + " }"
+		}
 		if _, faults := withKey(t, s, k.Name, value); (len(faults) == 0) != good {
 			t.Errorf("%s.%s = %s: %v", s.Name, k.Name, value, faults)
 		}
