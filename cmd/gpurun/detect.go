@@ -8,7 +8,7 @@ import (
 
 // detectRecipe shows which recipe a job gets, and what else it could have been.
 func detectRecipe(ctx context.Context, args []string, s stdio) error {
-	p, own, err := prepareArgs(ctx, args)
+	p, own, err := prepareArgs(ctx, args, false)
 	if err != nil {
 		return err
 	}

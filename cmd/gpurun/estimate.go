@@ -28,7 +28,7 @@ func estimateJob(ctx context.Context, args []string, s stdio) error {
 	}
 	var secrets *mask.Masker
 	if asked.Job != nil {
-		p, _, err := prepareArgs(ctx, asked.Job)
+		p, _, err := prepareArgs(ctx, asked.Job, true)
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 	if err != nil {
 		return err
 	}
-	p, own, err := prepareArgs(ctx, args)
+	p, own, err := prepareArgs(ctx, args, false)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func plan(ctx context.Context, args []string, s stdio) error {
 	if err != nil {
 		return err
 	}
-	p, own, err := prepareArgs(ctx, args)
+	p, own, err := prepareArgs(ctx, args, false)
 	if err != nil {
 		return err
 	}

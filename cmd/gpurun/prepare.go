@@ -49,9 +49,10 @@ func readJob(ctx context.Context, args []string) (*job.Job, job.Own, error) {
 	return job.OpenToRun(ctx, args, os.Environ(), dir)
 }
 
-// prepareArgs prepares the job of a command line, for verbs that start nothing.
+// prepareArgs prepares the job of a command line, for verbs that start nothing. onAny: the answer is the same on every
+// node of the launch.
 // The caller closes the result.
-func prepareArgs(ctx context.Context, args []string) (*prepared, job.Own, error) {
+func prepareArgs(ctx context.Context, args []string, onAny bool) (*prepared, job.Own, error) {
 	j, own, err := readJob(ctx, args)
 	if err == nil {
 		err = j.Refused()
@@ -59,8 +60,7 @@ func prepareArgs(ctx context.Context, args []string) (*prepared, job.Own, error)
 	if err != nil {
 		return nil, own, err
 	}
-	j.OnAnyNode()
-	p, err := prepare(ctx, j, false)
+	p, err := prepare(ctx, j.Numbered(onAny), false)
 	return p, own, err
 }
 

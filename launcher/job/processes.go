@@ -254,12 +254,13 @@ func (j *Job) place(environ []string) (cluster.Placement, error) {
 	return place, place.Refuse()
 }
 
-// OnAnyNode prepares the job for a verb that starts nothing: where no setting numbers this node, it counts as
-// the first.
-func (j *Job) OnAnyNode() {
-	if j.nodes.Default.Value == "" {
+// Numbered returns the job. If it may be on any node, because nothing is going to be started, this node counts as
+// the first where no setting numbers it.
+func (j *Job) Numbered(onAny bool) *Job {
+	if onAny && j.nodes.Default.Value == "" {
 		j.nodes.Default = commandline.NodeValue{Value: "0", By: "the first node"}
 	}
+	return j
 }
 
 // Follows reports whether gpurun on another node decides for this job. It ignores contradictory variables,
