@@ -16,6 +16,8 @@ from . import reach, wall
 
 MISSING, PRESENT = object(), object()
 SMALL = 64 << 10  # bytes of a tensor or array that is always copied
+CLOSELY = SMALL + 1  # the same, and the bits of larger tensors are summed: only where a pass is repeated
+PIECE = 1 << 22  # elements whose bits are summed at once
 MOST_BYTES = 16 << 20  # of a tensor or array that a forward writes to: it is copied before each call
 MOST_ITEMS = 10000  # in a container; of a longer one all are numbers or words, or it cannot be compared
 DEEPEST = 16  # containers in containers
@@ -41,7 +43,7 @@ def keep(value, copies=0, hold=False, depth=0):
     if type(value) in ATOMS or value is MISSING:
         return value
     if isinstance(value, torch.Tensor):
-        return Tensor(value, 0 if isinstance(value, torch.nn.Parameter) else copies, copies, hold)
+        return Tensor(value, 0 if isinstance(value, torch.nn.Parameter) else copies, copies > SMALL, hold)
     if isinstance(value, CONTAINERS):
         return Items(value, copies, hold, depth) if reach.size(value) <= MOST_ITEMS and depth < DEEPEST else Long(value, depth)
     if is_array(value):
@@ -416,12 +418,14 @@ def equal(one, other):
 
 
 def bits(tensor):
-    """Return the sum of a tensor's bits as integers: it shows a change that leaves the version."""
+    """Return the sum of a tensor's bits as integers: it shows a change that leaves the version. It is taken in pieces:
+    memory may be short."""
     import torch
 
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     try:
-        return tensor.detach().view(kinds[tensor.element_size()]).sum()
+        pieces = tensor.detach().reshape(-1).split(PIECE)
+        return sum(piece.view(kinds[tensor.element_size()]).sum() for piece in pieces)
     except (RuntimeError, KeyError, NotImplementedError):  # of a kind that has no bits, as a sparse one
         return 0
 

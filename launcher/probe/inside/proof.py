@@ -42,7 +42,7 @@ class Proof:
 
     def read(self):
         """Return all that is in reach of the model, with its values."""
-        before = [(place, place.read(places.SMALL)) for place in self.places(self.guard.known.modules)]
+        before = [(place, place.read(places.CLOSELY)) for place in self.places(self.guard.known.modules)]
         self.known = {place.key for place, _ in before}
         return before
 
@@ -67,7 +67,7 @@ class Proof:
         if trace.writes:
             raise rootstate.Unrepeatable("the forward pass writes output (%s)" % trace.writes)
         found = self.places(self.guard.known.modules, trace.functions(), trace.objects)
-        self.before = [(place, place.read(places.SMALL)) for place in found if place.key not in self.known]
+        self.before = [(place, place.read(places.CLOSELY)) for place in found if place.key not in self.known]
 
     def second(self, outputs):
         """Raises where the second run, with these outputs, differs from the first."""

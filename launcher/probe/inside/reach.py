@@ -2,6 +2,7 @@
 # the functions that a forward may call refer to by name. Only looking: no function, property or method of the job
 # runs, and a container is read by the methods of Python's own type.
 import collections
+import dis
 import functools
 import os
 import random
@@ -300,7 +301,7 @@ class Walk:
             self.default(function, name, value, "__kwdefaults__")
         if function.__dict__:
             self.space(function, function.__dict__, True)
-        self.names(function.__globals__, named(function.__code__))
+        self.names(function.__globals__, loaded(function.__code__), named(function.__code__))
 
     def default(self, function, name, value, what):
         if kind(value) in (TENSOR, CONTAINER):
@@ -308,8 +309,8 @@ class Walk:
         if kind(value) != FOREIGN:
             self.later(value, "a default of %s" % function.__name__)
 
-    def names(self, space, names):
-        """Look at names in the namespace of a file; of a module that is imported there, at the same names."""
+    def names(self, space, names, attributes):
+        """Look at names in the namespace of a file; of a module that is imported there, at the attributes."""
         known = self.spaces.setdefault(id(space), (space, set()))[1]
         fresh = names - known
         if not fresh:
@@ -325,7 +326,7 @@ class Walk:
                 numbers.add(name)
             elif found == NAMESPACE:
                 if not is_library(vars(value).get("__name__")) and not is_standard(value):
-                    self.names(vars(value), names)
+                    self.names(vars(value), attributes, attributes)
             elif found == FOREIGN or found == CLASS and is_library(value.__module__):
                 continue
             else:
@@ -387,6 +388,26 @@ def is_standard(module):
     """Return whether a module is of Python's standard library."""
     path = vars(module).get("__file__")
     return path is None and vars(module).get("__name__") in sys.builtin_module_names or bool(path) and path.startswith(STANDARD) and "-packages" not in path
+
+
+EXTENDED, GLOBAL = dis.opmap["EXTENDED_ARG"], dis.opmap["LOAD_GLOBAL"]
+GLOBALS = frozenset(dis.opmap[name] for name in ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"))
+SHIFT = 1 if sys.version_info >= (3, 11) else 0  # of the number of the name that is loaded
+
+
+@functools.lru_cache(maxsize=4096)
+def loaded(code):
+    """Return the global names that a function's code loads or stores, also inside it: names of attributes are none."""
+    raw, names, found, more = code.co_code, code.co_names, set(), 0
+    for i in range(0, len(raw), 2):
+        operation, argument = raw[i], raw[i + 1] | more
+        more = argument << 8 if operation == EXTENDED else 0
+        if operation in GLOBALS:
+            n = argument >> SHIFT if operation == GLOBAL else argument
+            if n >= len(names):
+                return named(code)
+            found.add(names[n])
+    return frozenset(found).union(*(loaded(each) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 @functools.lru_cache(maxsize=4096)
