@@ -521,7 +521,7 @@ class Place:
 
     def give(self, name, value):
         owner = self.owner()
-        if type(owner) is not dict and self.kind == "__dict__" and not isinstance(owner, type) and name not in reach.slots(type(owner)):
+        if type(owner) is not dict and self.kind == "__dict__" and not isinstance(owner, type) and name not in reach.slots(type(owner)):  # type: ignore[arg-type]
             put(object.__getattribute__(owner, "__dict__"), name, value)
         elif not isinstance(owner, type) and (self.kind != "__dict__" or type(owner) is dict):
             put(self.space(), name, value)

@@ -1,7 +1,6 @@
 # The proof that a pass may be repeated: its forward runs twice from the same state, and both runs give the same outputs
 # and leave the same state. Otherwise it changes something that was not seen, and the steps after it would differ. What
 # the functions that it calls refer to is found by following the first run.
-import contextlib
 import contextvars
 import gc
 import io
@@ -9,7 +8,7 @@ import os
 import sys
 import types
 
-from . import compared, exclusions, places, ranout, reach, rootstate
+from . import compared, places, reach, rootstate
 
 MOST = 2000  # objects whose methods the forward calls
 EQUAL = {16: 1e-3, 32: 1e-6, 64: 1e-12}  # how far two runs of kernels that are not deterministic may be apart, by the bits of a number

@@ -363,7 +363,7 @@ def space_of(owner):
         found = object.__getattribute__(owner, "__dict__")
     except AttributeError:
         found = {}
-    names = slots(type(owner))
+    names = slots(type(owner))  # type: ignore[arg-type]
     if not names:
         return found
     found = dict(found)
