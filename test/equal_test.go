@@ -50,7 +50,7 @@ func TestSmallerMicroBatchIsExactOnlyForEqualGradients(t *testing.T) {
 			if e.Error != "" || len(e.Differences) == 0 {
 				t.Skipf("not measured: %s", e.Error)
 			}
-			seen := []strategy.LossSeen{e.seen(t, nil), e.seen(t, e.line)}
+			seen := []strategy.LossSeen{e.asked(t), e.seen(t, nil), e.seen(t, e.line)}
 			class, reason := e.after(seen...)
 			t.Logf("%s: %s; gradients differ by %.1e", class, reason, e.Differences)
 			if class == strategy.Exact {
@@ -90,7 +90,7 @@ func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
 				see = e.seenUnder
 			}
 			seen := see(t, nil)
-			if class, reason := e.after(seen); class != want {
+			if class, reason := e.after(e.asked(t), seen); class != want {
 				t.Errorf("%s: %s; the process said %+v", class, reason, seen)
 			}
 		})
@@ -113,12 +113,27 @@ func surveyedOne(t *testing.T, name string) *equalTrial {
 // loss.
 func (e *equalTrial) seen(t *testing.T, line []string) strategy.LossSeen {
 	t.Helper()
+	return e.seenWith(t, probe.Orders{}, line)
+}
+
+// asked returns what the process says of its model alone, as one that ran out of memory is asked, and one that is
+// planned to run in parts of its batch.
+func (e *equalTrial) asked(t *testing.T) strategy.LossSeen {
+	t.Helper()
+	seen := e.seenWith(t, probe.Orders{Hooks: true, Turn: strategy.Plan{strategy.ForwardParts: "2"}}, nil)
+	return strategy.LossSeen{ModelRows: seen.ModelRows, ModelRowsReason: seen.ModelRowsReason}
+}
+
+// seenWith runs the job with orders, and returns the report of its hook.
+func (e *equalTrial) seenWith(t *testing.T, orders probe.Orders, line []string) strategy.LossSeen {
+	t.Helper()
 	script, err := filepath.Abs(filepath.Join("testdata", "equal", e.name+".py"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	installed, err := probe.Install(dir, probe.Orders{Script: script})
+	orders.Script = script
+	installed, err := probe.Install(dir, orders)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func TestPrintedStepsTrain(t *testing.T) {
 		}
 	}
 	// The run step changes -b, which only its name suggested, and whose value the process used.
-	if kinds[strategy.NextPolicy] == 0 || kinds[strategy.NextRun] == 0 || strings.Count(string(said), "gpurun: next: ") != len(v.Next) {
+	if kinds[strategy.NextPolicy] == 0 || kinds[strategy.NextRun] == 0 || strings.Count(string(said), "gpurun: next: ") != min(len(v.Next), 2) {
 		t.Errorf("%v\n%s", kinds, said)
 	}
 }

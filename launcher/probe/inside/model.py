@@ -84,7 +84,7 @@ def compiled(root):
 
 def model_of(root, model):
     sizes, count, trainable = {}, 0, 0
-    lazy = sys.modules["torch"].nn.parameter.is_lazy
+    lazy = getattr(sys.modules.get("torch.nn.parameter"), "is_lazy", lambda p: False)
     for p in root.parameters():
         if lazy(p):
             continue  # its size is known after the first forward

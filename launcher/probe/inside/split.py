@@ -13,7 +13,7 @@ import traceback
 import typing
 import weakref
 
-from . import exclusions, forwards, loaders, model as model_part, oldgraph, places, process, ranout, recompute, repeats, rootstate, rows, wall
+from . import exclusions, forwards, loaders, loss, model as model_part, oldgraph, places, process, ranout, recompute, repeats, rootstate, rows, wall
 
 VALUES = (2, 4, 8, 16, 32)
 KNOB = "forward_parts"
@@ -51,7 +51,8 @@ def look(root, args, kwargs):
 def planned(root, args, kwargs):
     """Examine the first call of an attempt that is planned to run in parts."""
     if KNOB in (process.orders().get("turn") or {}):
-        look(root, args, kwargs)
+        answer = look(root, args, kwargs)
+        loss.model_rows(answer.word, answer.reason)
 
 
 def refusal(root, value=2):
