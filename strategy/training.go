@@ -323,10 +323,12 @@ func (j Job) divided(history []Attempt) (class Training, reason string) {
 		return Average, unshown + cmp.Or(seen.RowsReason, "no loss was seen")
 	case (j.Loss.Own || j.Loss.Class == "") && seen.ModelRows != "yes":
 		return Average, unshown + cmp.Or(seen.ModelRowsReason, "the model was not asked")
+	case seen.Uniform == "no" && !j.Loss.Weighted && !seen.Weighted:
+		return Average, cmp.Or(seen.Reason, padded)
+	case j.Loss.Own || j.Loss.Class == "":
+		return Average, "what the job's own loop does between micro batches is not known"
 	case j.Loss.Weighted || seen.Weighted || seen.Uniform == "yes":
 		return Exact, proof + "confirmed by the process"
-	case seen.Uniform == "no":
-		return Average, cmp.Or(seen.Reason, padded)
 	}
 	return Average, "no process has reported whether the batches are padded"
 }

@@ -56,31 +56,29 @@ func TestSmallerMicroBatchIsExactOnlyForEqualGradients(t *testing.T) {
 			if class == strategy.Exact {
 				exact++
 			}
-			differ := e.Differences[0] > 1e-5 || slices.Max(e.Differences) > 1e-3
-			if wrong := class == strategy.Exact && differ; wrong != slices.Contains(notSeen, e.name) {
+			if differ := e.Differences[0] > 1e-5 || slices.Max(e.Differences) > 1e-3; class == strategy.Exact && differ {
 				t.Errorf("%s, and the gradients differ by %.2g: %s; %+v", class, e.Differences, reason, seen)
 			}
 		})
 	}
-	if exact < 10 {
-		t.Errorf("only %d jobs are exact", exact)
-	}
+	// A loop of the job is not followed: what it does between two micro batches may be anything.
+	t.Logf("%d of %d jobs are exact", exact, len(trials))
 }
 
-// notSeen are the jobs whose processes do not see yet that they train otherwise.
-var notSeen = []string{"divided_twice", "first_step_alone"}
+// ownLoop begins the reason for the class of a plan for which nothing but the job's own loop is not known.
+const ownLoop = "what the job's own loop does"
 
-// The process's reports on its batches and its loss decide whether a plan is exact: the batches must have
+// The process's reports on its batches and its loss decide what is said of a plan: the batches must have
 // one shape and no padding, and samples must not depend on each other.
 func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]strategy.Training{
-		"mean":                strategy.Exact,
-		"endless_iterator":    strategy.Exact,
-		"einsum_attention":    strategy.Exact,
-		"ignored_labels":      strategy.Average,
-		"padded_without_mask": strategy.Average,
-		"last_batch_shorter":  strategy.Average,
+	for name, alike := range map[string]bool{
+		"mean":                true,
+		"endless_iterator":    true,
+		"einsum_attention":    true,
+		"ignored_labels":      false,
+		"padded_without_mask": false,
+		"last_batch_shorter":  false,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +88,7 @@ func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
 				see = e.seenUnder
 			}
 			seen := see(t, nil)
-			if class, reason := e.after(e.asked(t), seen); class != want {
+			if class, reason := e.after(e.asked(t), seen); class != strategy.Average || strings.HasPrefix(reason, ownLoop) != alike {
 				t.Errorf("%s: %s; the process said %+v", class, reason, seen)
 			}
 		})

@@ -79,7 +79,8 @@ def samples(found):
         word, why, how = lossgraph.read(found.node, microbatches.state["rows"], microbatches.given())
     if state["first"] is None:
         state["first"] = how
-        hook = hooked(microbatches.state["module"]())
+        module = microbatches.state["module"]
+        hook = hooked(module()) if module is not None else ""
         word, why = ("no", hook) if hook and word != "refused" else (word, why)
         loss.numbers({"number %d in the loss (%s)" % (i + 1, name): value for i, (name, value) in enumerate(how[1])})
     if word == "yes" and found.computed:

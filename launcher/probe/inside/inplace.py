@@ -110,6 +110,7 @@ class Guard:
         self.failed = False  # whether memory ran out in the pass that is repeated
         self.nested = False  # whether the backward pass under way has run another one
         self.searched = True  # whether all objects were looked at for garbage in this repeat
+        self.unfit = ""  # why the latest remedy could not be turned on, where that was seen by running the model
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
         self.proven: set = set()  # the remedies under which two runs of a forward were the same
 
@@ -307,7 +308,7 @@ class Guard:
                 release(why)
                 behind = call.state.norms_behind(None)
             else:
-                why = why or rootstate.Unrepeatable(self.barred or "no remedy could be turned on")
+                why = why or rootstate.Unrepeatable(self.barred or self.unfit or "no remedy could be turned on")
             if why is not None and failure is None:
                 refuse(phase, why)
                 return self.plain_again(call)
@@ -558,7 +559,7 @@ class Guard:
                 tried = names
                 release(why)
             else:
-                why = why or rootstate.Unrepeatable(self.barred or "no remedy could be turned on")
+                why = why or rootstate.Unrepeatable(self.barred or self.unfit or "no remedy could be turned on")
         if why is not None:
             self.give_up("backward", failure, why, trace, tried)
         self.done("backward", failure, remedy, names, used, began)

@@ -169,9 +169,10 @@ class InParts(Remedy):
         # To see whether rows depend on each other some are run, with random numbers of its own.
         proven = proof.Proof(self.guard, calls)
         before = proven.read()
-        unfit = any(self.unfit(call, False) for call in calls)
+        unfit = next((why for why in (self.unfit(call, False) for call in calls) if why), "")
         proven.unchanged(before)
         if unfit:
+            self.guard.unfit = "split: " + unfit
             return
         self.turn()
         yield

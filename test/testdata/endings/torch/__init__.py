@@ -13,9 +13,24 @@ def module(name, **members):
     return made
 
 
-class Parameter:
+class Tensor:
     requires_grad = True
     grad = None
+    device = types.SimpleNamespace(type="cpu", index=None)
+    dtype = types.SimpleNamespace(is_floating_point=True)
+
+    def numel(self):
+        return 1
+
+    def element_size(self):
+        return 4
+
+    def is_inference(self):
+        return False
+
+
+class Parameter(Tensor):
+    pass
 
 
 class Module:
@@ -26,6 +41,18 @@ class Module:
 
     def parameters(self):
         return [Parameter()]
+
+    def buffers(self):
+        return []
+
+    def modules(self):
+        return [self]
+
+    def named_modules(self):
+        return [("", self)]
+
+    def named_parameters(self):
+        return [("weight", each) for each in self.parameters()]
 
 
 class Optimizer:
@@ -45,8 +72,9 @@ def save(what, path):
 
 
 _C = module("_C")
-cuda = module("cuda", is_available=lambda: False, is_initialized=lambda: False)
+cuda = module("cuda", _queued_calls=[], _lazy_call=lambda *args: None, is_available=lambda: False, is_initialized=lambda: False)
 nn = module("nn", Module=Module)
+jit = module("jit", ScriptModule=type("ScriptModule", (), {}))
 optim = module("optim")
 optim.optimizer = module("optim.optimizer", Optimizer=Optimizer)
 utils = module("utils")
