@@ -65,8 +65,8 @@ func TestSmallerMicroBatchIsExactOnlyForEqualGradients(t *testing.T) {
 	t.Logf("%d of %d jobs are exact", exact, len(trials))
 }
 
-// ownLoop begins the reason for the class of a plan for which nothing but the job's own loop is not known.
-const ownLoop = "what the job's own loop does"
+// unknownLoop begins the reason for the class of a plan for which nothing but the job's own loop is not known.
+const unknownLoop = "what the job's own loop does"
 
 // The process's reports on its batches and its loss decide what is said of a plan: the batches must have
 // one shape and no padding, and samples must not depend on each other.
@@ -88,7 +88,7 @@ func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
 				see = e.seenUnder
 			}
 			seen := see(t, nil)
-			if class, reason := e.after(e.asked(t), seen); class != strategy.Average || strings.HasPrefix(reason, ownLoop) != alike {
+			if class, reason := e.after(e.asked(t), seen); class != strategy.Average || strings.HasPrefix(reason, unknownLoop) != alike {
 				t.Errorf("%s: %s; the process said %+v", class, reason, seen)
 			}
 		})
