@@ -33,7 +33,7 @@ func TestJobsWithoutASetting(t *testing.T) {
 		{"constants in the code", nil, []string{"constants.py"}, .6, "checkpointing none→full"},
 		{"two ranks", nil, []string{"-m", "torch.distributed.run", "--nproc-per-node", "2", "constants.py"}, .6, "checkpointing none→full"},
 		{"arguments, which the process confirms", []string{"--never", "checkpointing", "--never", "split"}, []string{"arguments.py"}, .75, "micro batch 32→16, accumulation 1→2"},
-		{"parts of the batch", []string{"--never", "checkpointing", "--never", "micro-batch"}, []string{"arguments.py"}, .75, "forward parts 1→2"},
+		{"parts of the batch", []string{"--never", "checkpointing", "--never", "micro-batch"}, []string{"arguments.py"}, .9, "forward parts 1→2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.name == "two ranks" { // the hook's own tests cover DDP
@@ -61,7 +61,9 @@ func TestJobsWithoutASetting(t *testing.T) {
 			}
 			words[1] = "again" // the next run starts with the changes in the process or in the call
 			again := runLine(t, dir, binary(t), append(append(words, python), test.line...)...)
-			if v := verdictOf(t, filepath.Join(dir, "again")); len(v.Attempts) != 1 || v.Recalled == nil || v.Recalled.Changed.String() != strings.NewReplacer("none→", "", "parts 1→", "parts ").Replace(test.changed) {
+			// A plan with an argument that only its name suggested is not remembered.
+			likely := strings.HasPrefix(test.changed, "micro batch")
+			if v := verdictOf(t, filepath.Join(dir, "again")); !likely && (len(v.Attempts) != 1 || v.Recalled == nil || v.Recalled.Changed.String() != strings.NewReplacer("none→", "", "parts 1→", "parts ").Replace(test.changed)) {
 				t.Errorf("the next night: %s after %d attempts, recalled %+v", v.Outcome, len(v.Attempts), v.Recalled)
 			}
 			if diff := cmp.Diff(losses(untouched), losses(rescued)); diff != "" {
