@@ -325,12 +325,12 @@ func (j Job) divided(history []Attempt) (class Training, reason string) {
 		return Average, unshown + cmp.Or(seen.ModelRowsReason, "the model was not asked")
 	case seen.Uniform == "no" && !j.Loss.Weighted && !seen.Weighted:
 		return Average, cmp.Or(seen.Reason, padded)
+	case seen.Uniform == "" && !j.Loss.Weighted && !seen.Weighted:
+		return Average, "no process has reported whether the batches are padded"
 	case j.Loss.Own || j.Loss.Class == "":
 		return Average, "what the job's own loop does between micro batches is not known"
-	case j.Loss.Weighted || seen.Weighted || seen.Uniform == "yes":
-		return Exact, proof + "confirmed by the process"
 	}
-	return Average, "no process has reported whether the batches are padded"
+	return Exact, proof + "confirmed by the process"
 }
 
 const unshown = "the process has not shown that samples do not depend on each other: "

@@ -7,6 +7,9 @@ from . import blocks, huggingface, inplace, lightning, loaders, losscalls, memor
 
 def first(root, args, kwargs):
     """Examines the root before its first forward, and applies what gpurun ordered."""
+    if any(type(p).__name__ == "UninitializedParameter" for p in root.parameters()):
+        process.save()  # a lazy model has no size before its first forward: it is left alone
+        return
     model = unwrapped(root)
     told = process.told
     told["model"] = {"class": type(model).__name__, "parameters": 0, "blocks": []}
