@@ -395,6 +395,10 @@ class Guard:
                 continue
             names |= {remedy.name}
 
+    def say_unfit(self, why):
+        """Note why a remedy could not be turned on, where the model had to be run to see that."""
+        self.unfit = why
+
     def check(self, failure, calls):
         """Raises where the calls may not be repeated."""
         if self.barred or wall.state["off"]:

@@ -172,7 +172,7 @@ class InParts(Remedy):
         unfit = next((why for why in (self.unfit(call, False) for call in calls) if why), "")
         proven.unchanged(before)
         if unfit:
-            self.guard.unfit = "split: " + unfit
+            self.guard.say_unfit("split: " + unfit)
             return
         self.turn()
         yield
