@@ -1,7 +1,4 @@
 GO ?= go
-# A smaller gpurun: without HTTP/2 and without manual pages by urfave/cli, and what is not run often is not
-# inlined. Each command of go has the same flags, so that all share what is compiled.
-export GOFLAGS := $(shell tr '\n' ' ' <.ci/build-flags)$(GOFLAGS)
 # The interpreter for the quickstart and the tests; .ci/python.sh finds or
 # installs one that has PyTorch where it is not given.
 PYTHON ?=
@@ -122,7 +119,7 @@ bench: build ## launch, recovery and output compared with torchrun; many nodes; 
 	$(GO) test -run '^$$' -bench Planning ./strategy/memory
 	$(GO) test -run '^$$' -bench LongRuns ./strategy
 	$(GO) test -run '^$$' -bench 'Large|Gunzip' -benchtime 1x ./launcher/artifacts
-	GOFLAGS= $(GO) test -run '^$$' -bench ThousandNodes -benchtime 1x ./launcher/nodes # its peer speaks HTTP/2, which a release omits
+	$(GO) test -run '^$$' -bench ThousandNodes -benchtime 1x ./launcher/nodes
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GPURUN_TEST_PYTHON=$$python $(GO) test -run '^$$' -bench HealthyJob -benchtime 1x ./launcher/probe
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GO='$(GO)' $$python .ci/bench.py bin/gpurun $(if $(KEEP),--keep)
 

@@ -100,7 +100,7 @@ def compiled(arch, compiler, binary):
                ZIG=str(compiler), ZIG_TARGET=f"{MACHINES[arch]}-linux-gnu.{GLIBC}",
                ZIG_GLOBAL_CACHE_DIR=cache, ZIG_LOCAL_CACHE_DIR=cache)
     # A build's id depends on the compiler's path.
-    run(GO, "build", *(ROOT / ".ci/build-flags").read_text().split(), "-buildvcs=auto", "-mod=readonly", "-trimpath", "-ldflags=-s -w -buildid=", "-o", binary, "./cmd/gpurun", env=env)
+    run(GO, "build", "-buildvcs=auto", "-mod=readonly", "-trimpath", "-ldflags=-s -w -buildid=", "-o", binary, "./cmd/gpurun", env=env)
 
 
 class Built:
