@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 )
 
 // A Training is the effect of a plan on the training, compared with the job as it is written.
@@ -222,17 +223,16 @@ func (j Job) Training(plan Plan, history []Attempt) (class Training, reason stri
 	return c.class(plan)
 }
 
-// A classifier classifies the plans of a run.
+// A classifier classifies the plans of a run. It reads the history once, and only for plans that
+// change the micro batch: a run may have thousands of attempts.
 type classifier struct {
 	original Plan
-	divided  Training // of a smaller micro batch, with the reason why
-	why      string
+	divided  func() (class Training, reason string) // of a smaller micro batch
 }
 
 func (j Job) classifier(history []Attempt) classifier {
-	c := classifier{original: j.original(history)}
-	c.divided, c.why = j.divided(history)
-	return c
+	divided := sync.OnceValues(func() (Training, string) { return j.divided(history) })
+	return classifier{j.original(history), divided}
 }
 
 // class returns the class of the plan's weakest remedy.
@@ -244,8 +244,8 @@ func (c *classifier) class(plan Plan) (class Training, reason string) {
 		case v == written, k == EvalBatchSize, k == GradientAccumulationSteps && written == "":
 			// An evaluation trains nothing, and an unknown accumulation follows from the batch.
 		case k == MicroBatchSize, k == GradientAccumulationSteps:
-			if !class.Weaker(c.divided) {
-				class, reason = c.divided, c.why
+			if divided, why := c.divided(); !class.Weaker(divided) {
+				class, reason = divided, why
 			}
 		case k.training().Weaker(class):
 			class, reason = k.training(), effects[k]
@@ -337,7 +337,12 @@ const unshown = "the process has not shown that samples do not depend on each ot
 
 // ranOut reports whether an attempt ran out of memory.
 func ranOut(history []Attempt) bool {
-	return slices.ContainsFunc(history, func(a Attempt) bool { return a.Diagnosis.OutOfMemory() })
+	for i := range history { // attempts are large
+		if history[i].Diagnosis.OutOfMemory() {
+			return true
+		}
+	}
+	return false
 }
 
 // askedAtFailure is the reason for a class that only the process can give, when memory has run out.
