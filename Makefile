@@ -16,7 +16,7 @@ LANDSCAPE ?=
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart quick test unit unit-command unit-rooms unit-lively unit-calm lab lint lint-beside fuzz stress soak bench conformance transformers corpus-report landscape-report generate dist dist-check clean
+.PHONY: help build quickstart quick test unit torch cli lab lint fuzz stress soak bench conformance transformers corpus-report landscape-report generate dist dist-check clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,43 +32,39 @@ quick: ## before a push, in a minute: vet, staticcheck of the changed packages, 
 	@changed=$$(.ci/changed) || exit 1; test -z "$$changed" || { set -x; $(GO) tool staticcheck $$changed; }
 	$(GO) test -vet=off -short ./strategy/... ./recipes ./recipes/format ./recipes/patch ./launcher
 
-# What several of its parts need is compiled before them: beside each other each would do so.
-# What takes longest begins first, and lint, which waits for nothing, fills the gaps.
-test: ## all checks that a change must pass
-	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $(GO) build ./... && $(MAKE) --no-print-directory -j3 unit-command unit-rooms lint-beside GPURUN_TEST_PYTHON=$$python
+# Its parts run beside each other: many tests wait for processes. What several of them need is
+# installed and compiled before.
+test: ## all checks that a change must pass: lint, unit, torch, cli
+	@GPURUN_TEST_PYTHON=$$(PYTHON='$(PYTHON)' .ci/python.sh) && export GPURUN_TEST_PYTHON && $(GO) build ./... && \
+		$(MAKE) --no-print-directory --output-sync=target -j4 torch cli unit lint
 
-# The command line's own tests start gpurun some thousand times, which the race detector
-# makes slow: with it run those scripts in which most happens at once, and every room. A
-# script runs with it or without, not both.
-RACY := climb|guard-killed|logs|notice-.*|oom-to-trained|peer-saves|rank-signals|report|resume|signal-.*|status|transient
+# An interpreter that has PyTorch, for the tests. make test has looked for one already.
+WITH_TORCH = GPURUN_TEST_PYTHON="$${GPURUN_TEST_PYTHON:-$$(PYTHON='$(PYTHON)' .ci/python.sh)}"
+# make lint vets: go test need not do so again.
+GO_TEST = $(GO) test -vet=off -timeout 20m
 
-unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
-	@$(MAKE) --no-print-directory -j2 unit-command unit-rooms
+# The race detector makes tests some five times as slow. It watches the packages whose code runs
+# things at once; in the others it would find nothing. Of a few large packages it watches the tests
+# of those parts that do.
+CONCURRENT := \bgo (func|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|sync\.(Cond|Map|Mutex|Pool|RWMutex|WaitGroup)|"sync/atomic"
+LARGE := ./launcher/artifacts ./launcher/probe ./launcher/report ./recipes ./recipes/detect
+LARGE_TESTS := Watch|MeasurementsAreReported|StopLooks|RubbishIs|ManyProcesses|RanksWait|AtEnd|FewRecipes|TestCatalog$$|ReadsOfAnySize|FilesOfOneJob|NeverEnds
+RACE = grep -rlE '$(CONCURRENT)' --include='*.go' --exclude='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u | grep -vxF "$$(printf '%s\n' $(LARGE))" | xargs $(GO) list
+# The scripts of the command line in which most happens at once.
+RACE_SCRIPTS := climb|guard-killed|logs|notice-.*|oom-to-trained|peer-saves|rank-signals|report|resume|signal-.*|status|transient
 
-# Most of them wait for processes, so that more run at once than there are processors. make
-# lint vets: go test need not do so again.
-unit-command:
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m -parallel 4 ./test
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m -parallel 4 -skip 'TestScripts/^($(RACY))$$' ./cmd/gpurun
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -race -parallel 4 -run 'TestScripts/^($(RACY))$$' ./cmd/gpurun
+unit: ## the tests of all packages but those of torch and cli
+	@set -x; $(WITH_TORCH) $(GO_TEST) -race $$($(RACE))
+	@set -x; $(WITH_TORCH) $(GO_TEST) -race -run '$(LARGE_TESTS)' $(LARGE)
+	@$(WITH_TORCH) $(GO_TEST) $$($(GO) list ./... | grep -vE '/(cmd/gpurun|launcher/probe|test)$$' | grep -vxF "$$($(RACE))")
 
-unit-rooms: unit-lively unit-calm
+torch: ## the tests of the hook, with real PyTorch
+	@set -x; $(WITH_TORCH) $(GO_TEST) ./launcher/probe
 
-# A room is lively where its code runs things at once. In the others the race detector would
-# find nothing, and make the tests some five times as slow. In a few lively rooms one part
-# does, and the rest takes long: with the detector they run the tests of that part.
-AT_ONCE := \bgo (func|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|sync\.(Cond|Map|Mutex|Pool|RWMutex|WaitGroup)|"sync/atomic"
-PARTLY := ./launcher/artifacts ./launcher/probe ./launcher/report ./recipes ./recipes/detect
-PARTS := Watch|MeasurementsAreReported|StopLooks|RubbishIs|ManyProcesses|RanksWait|AtEnd|FewRecipes|TestCatalog$$|ReadsOfAnySize|FilesOfOneJob|NeverEnds
-LIVELY = grep -rlE '$(AT_ONCE)' --include='*.go' --exclude='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u | grep -vxF "$$(printf '%s\n' $(PARTLY))" | xargs $(GO) list
-
-unit-lively:
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -race -timeout 20m $$($(LIVELY))
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -race -timeout 20m -run '$(PARTS)' $(PARTLY)
-
-# The probe's take longest, and begin first.
-unit-calm:
-	@GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m ./launcher/probe $$($(GO) list ./... | grep -vE '/(cmd/gpurun|test)$$' | grep -vxF "$$($(LIVELY))")
+cli: ## the tests of the command line and of whole jobs
+	@set -x; $(WITH_TORCH) $(GO_TEST) -parallel 4 ./test
+	@set -x; $(WITH_TORCH) $(GO_TEST) -parallel 4 -skip 'TestScripts/^($(RACE_SCRIPTS))$$' ./cmd/gpurun
+	@set -x; $(WITH_TORCH) $(GO_TEST) -race -parallel 4 -run 'TestScripts/^($(RACE_SCRIPTS))$$' ./cmd/gpurun
 
 # Scenes that take long, or more of the machine than a test should.
 SCENES := SecondNight|UsersOfASite|Mpirun|RayJobs|TestPodman|DistModule|Slurm(Nodes|Series|Requeues)|SlurmSubmitit|SlurmLightning|TestNodes$$|ASlowNodeIsNamed|NodesOutlive|Nights|NightlyByCron|OnKubernetes|ReadOnlyPod|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere|ScriptWithoutAGPU|ScriptsOfDifferentMake
@@ -76,10 +72,6 @@ SCENES := SecondNight|UsersOfASite|Mpirun|RayJobs|TestPodman|DistModule|Slurm(No
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
 		$(GO) test -count=1 -v -timeout 60m -parallel 8 -run '$(SCENES)' ./test ./launcher/report ./launcher/doctor
-
-# lint beside the tests, many of which wait: what it says stands together.
-lint-beside:
-	@said=$$($(MAKE) --no-print-directory lint 2>&1); code=$$?; echo "$$said"; exit $$code
 
 lint: ## formatting, go.mod, vet, staticcheck, ruff and mypy on the hook's Python, known vulnerabilities, a build without cgo for arm64
 	@unformatted=$$(gofmt -l cmd launcher model recipes strategy test); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
@@ -94,12 +86,12 @@ fuzz: ## each fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
 # Their random tests have a fixed seed (launcher/testseed) under every other command.
-RANDOM_ROOMS = grep -rl launcher/testseed --include='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u
+RANDOM_PACKAGES = grep -rl launcher/testseed --include='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u
 
 stress: export GPURUN_SEED := $(SEED)
 stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times, REPEATS steps repeated in place, all habits of scripts in all places, an error in each function of the hook; SEED repeats a run
 	@echo "SEED=$$GPURUN_SEED"
-	$(GO) test -count=1 -timeout 60m $$($(RANDOM_ROOMS)) -rapid.checks=1000
+	$(GO) test -count=1 -timeout 60m $$($(RANDOM_PACKAGES)) -rapid.checks=1000
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|GenuineIsStillSeen' ./launcher/probe
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_REPEATS=$(REPEATS) GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 60m -run RepeatedStepsAreExact -v ./launcher/probe
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_HABITS=all GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 180m -run '^TestHabits' ./launcher/probe

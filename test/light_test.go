@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	largestBinary = 20_000_000 // bytes, without the tables of symbols
+	largestBinary = 25_000_000 // bytes, without the tables of symbols
 	// A package may take slowestInit of a start of gpurun, all together may take slowestStart.
 	slowestInit, slowestStart = 1.0, 5.0 // ms
 	// These do not depend on the machine's speed: 300 KiB of tables take 0.1 ms.
