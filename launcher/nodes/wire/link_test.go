@@ -1,41 +1,60 @@
 package wire
 
 import (
+	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
 )
 
-// A side that takes nothing does not make the other one wait: its connection ends.
+// A side that reads nothing does not make the other one wait: its connection ends. The two sides share a
+// net.Pipe, which has no buffer, so that exactly the bound of the queue is accepted.
 func TestAFullQueue(t *testing.T) {
 	for _, side := range []string{"head", "follower"} {
 		t.Run(side, func(t *testing.T) {
-			from, to := newLaunch(t, 2).join(t, 1)
-			if side == "follower" {
-				from, to = to, from
-			}
+			from, to := pipeOf(t, side == "head")
+			l := NewLink(from, 1)
+			defer l.Close()
 			const large = 100_000
 			var err error
 			sent := 0
-			for ; err == nil; sent++ {
-				err = from.Send([]byte(strings.Repeat("x", large)))
+			for err = l.Send(make([]byte, large)); err == nil; sent++ {
+				err = l.Send(make([]byte, large))
 			}
-			if !errors.Is(err, errFull) || sent < mostQueuedBytes/large-1 || sent > 2*mostQueuedBytes/large {
+			if !errors.Is(err, errFull) || sent != mostQueuedBytes/large {
 				t.Errorf("after %d messages: %v", sent, err)
 			}
-			if err := from.Send([]byte("bye")); !errors.Is(err, errFull) {
+			if err := l.Send([]byte("bye")); !errors.Is(err, errFull) {
 				t.Errorf("after the end: %v", err)
 			}
-			if _, err := from.Receive(t.Context()); !errors.Is(err, errFull) {
-				t.Errorf("who gave up hears: %v", err)
+			if _, err := l.Receive(t.Context()); !errors.Is(err, errFull) {
+				t.Errorf("the sender's next Receive: %v", err)
 			}
-			for err = nil; err == nil; {
-				_, err = to.Receive(t.Context())
-			}
+			_, _ = io.Copy(io.Discard, to) // ends, because the connection is cut
 		})
 	}
+}
+
+// pipeOf connects node 0 and node 1 by TLS over a net.Pipe, and returns the head's side first, or the
+// follower's.
+func pipeOf(t *testing.T, headFirst bool) (one, other *tls.Conn) {
+	t.Helper()
+	near, far := net.Pipe()
+	t.Cleanup(func() { near.Close(); far.Close() })
+	head := tls.Server(near, credentialsOf(t, testSecret, "run", 0, 2).tlsConfig(new(int)))
+	follower := tls.Client(far, credentialsOf(t, testSecret, "run", 1, 2).tlsConfig(new(int)))
+	done := make(chan error, 1)
+	go func() { done <- head.HandshakeContext(t.Context()) }()
+	if err := errors.Join(follower.HandshakeContext(t.Context()), <-done); err != nil {
+		t.Fatal(err)
+	}
+	if headFirst {
+		return head, follower
+	}
+	return follower, head
 }
 
 // Small messages are bounded, too. The connection is cut at once.
