@@ -9,7 +9,6 @@ type Notify struct {
 	// stdin, or if Missing is set.
 	URL     string
 	Command []string
-	Style   string // "json", "slack", "discord" or "teams"
 	Secret  string // signs each request; empty: none
 	On      []string
 	Timeout time.Duration // of each try, and of the command

@@ -154,7 +154,7 @@ func defaults() *Job {
 			RankOptions: commandline.DefaultRankOptions(),
 			Auto:        AutoScript,
 		},
-		Notify: model.Notify{Style: notifyStyles[0], On: notifyEvents, Timeout: defaultNotifyTimeout},
+		Notify: model.Notify{On: notifyEvents, Timeout: defaultNotifyTimeout},
 	}
 	r := reader{root: defaultsOf(), job: j}
 	for _, s := range allSections() {

@@ -111,15 +111,20 @@ var SiteSections = []Section{
 func allSections() []Section { return slices.Concat(Sections, SiteSections) }
 
 var notifyKeys = []FileKey{
-	{Name: "url", Form: TextForm, Example: `"https://example.com/hook"`, About: "where events are posted; a chat's URL is a secret: better one of the next two"},
+	{Name: "url", Form: TextForm, Example: `"https://example.com/hook"`, About: "where events are posted; if it is a secret, use one of the next two"},
 	{Name: "url_env", Form: TextForm, Example: `"GPURUN_NOTIFY_URL"`, About: "or a variable with the URL"},
 	{Name: "url_file", Form: PathForm, Example: `"/etc/gpurun/url"`, About: "or a file with the URL"},
 	{Name: "command", Form: ListForm, Example: `["./tell.sh"]`, About: "or a program and its arguments, which gets each event on its stdin"},
-	{Name: "style", Form: TextForm, Words: notifyStyles, Default: `"json"`, About: "the format of the posts"},
 	{Name: "on", Form: ListForm, Words: notifyEvents, Default: `["rescued", "exhausted", "failed", "trained", "stalled"]`, About: "the events that are sent"},
 	{Name: "timeout", Form: DurationForm, Default: `"10s"`, About: "of each try, from 1s to 1m"},
 	{Name: "secret_env", Form: TextForm, Example: `"GPURUN_NOTIFY_SECRET"`, About: "a variable with the secret that signs posts"},
 	{Name: "secret_file", Form: PathForm, Example: `"/etc/gpurun/secret"`, About: "or a file with it"},
+}
+
+// removedKeys are the keys of earlier versions, and what to use in place of each.
+var removedKeys = map[string]string{
+	"notify.style": "was removed, since each event is sent as gpurun's own JSON; for Slack, Discord or Teams set command " +
+		"to a program that posts to the chat (docs/notifications.md)",
 }
 
 var jobKeys = []FileKey{

@@ -166,9 +166,13 @@ func (r *reader) unknownKeys() {
 }
 
 // unknown reports an unknown key with a guess: a key of the same table, the table that has this key, or the
-// command, for a flag of torchrun. Without a guess it lists the known keys.
+// command, for a flag of torchrun. Without a guess it lists the known keys. A removed key is named as such.
 func (r *reader) unknown(path, near []string, message string) {
 	name := path[len(path)-1]
+	if why, removed := removedKeys[strings.Join(path, ".")]; removed {
+		r.problems = append(r.problems, Problem{Key: path, Message: why})
+		return
+	}
 	p := Problem{Key: path, Message: message, Suggest: Nearest(name, near)}
 	if p.Suggest == "" {
 		p.Message += "; " + r.elsewhere(path, near)

@@ -24,7 +24,6 @@ type notifyFrom struct{ urlEnv, urlFile, secretEnv, secretFile string }
 
 var (
 	notifyEvents = []string{"rescued", "exhausted", "failed", "trained", "stalled"}
-	notifyStyles = []string{"json", "slack", "discord", "teams"}
 	// notifyWhere are the keys for the destination, notifySecret the keys for the signature.
 	notifyWhere  = []string{"url", "url_env", "url_file", "command"}
 	notifySecret = []string{"secret_env", "secret_file"}
@@ -36,8 +35,8 @@ const (
 	largestSecret        = 16 << 10 // bytes of a file that holds a URL or a secret
 )
 
-// readNotify reads [notify]. If a file sets a destination, the style and the secret of the user's
-// configuration do not apply to it.
+// readNotify reads [notify]. If a file sets a destination, the secret of the user's configuration does
+// not apply to it.
 func (r *reader) readNotify() {
 	if _, set := r.root["notify"]; !set {
 		return
@@ -45,7 +44,7 @@ func (r *reader) readNotify() {
 	t, n, from := r.table("notify"), &r.job.Notify, &r.job.notifyFrom
 	where := slices.ContainsFunc(notifyWhere, t.Has)
 	if where {
-		*n, *from = model.Notify{Style: notifyStyles[0], On: n.On, Timeout: n.Timeout}, notifyFrom{}
+		*n, *from = model.Notify{On: n.On, Timeout: n.Timeout}, notifyFrom{}
 	}
 	t.oneOf(notifyWhere)
 	t.oneOf(notifySecret)
@@ -56,10 +55,7 @@ func (r *reader) readNotify() {
 	}
 	from.urlEnv, from.urlFile = t.source("url_env", from.urlEnv), r.path(t.secretFile("url_file", from.urlFile))
 	from.secretEnv, from.secretFile = t.source("secret_env", from.secretEnv), r.path(t.secretFile("secret_file", from.secretFile))
-	if n.Style = t.Text("style", n.Style); !slices.Contains(notifyStyles, n.Style) {
-		t.badWord([]string{"style"}, n.Style, notifyStyles)
-	}
-	for _, key := range append([]string{"style"}, notifySecret...) {
+	for _, key := range notifySecret {
 		if t.Has(key) && t.Has("command") {
 			t.Bad(key, "is only for a URL; a command gets the event as JSON")
 		}

@@ -17,21 +17,21 @@ func TestNotify(t *testing.T) {
 	dir, env := typedAt(t)
 	t.Chdir(dir)
 	config := filepath.Join(dir, ".config/gpurun")
-	put(t, filepath.Join(config, "config.toml"), "[notify]\nurl_file = \"hook\"\nstyle = \"slack\"\nsecret_env = \"KEY\"\ntimeout = \"3s\"\non = [\"failed\"]\n")
+	put(t, filepath.Join(config, "config.toml"), "[notify]\nurl_file = \"hook\"\nsecret_env = \"KEY\"\ntimeout = \"3s\"\non = [\"failed\"]\n")
 	put(t, filepath.Join(config, "hook"), "https://hooks.example/services/T0\n")
 	put(t, filepath.Join(dir, "key"), " signed \n")
 	put(t, filepath.Join(dir, "two"), "a\nb\n")
 	env = append(env, "KEY=very secret", "HOOK=http://10.0.0.1:8080/x", "WRONG=mailto:me")
-	own := model.Notify{URL: "https://hooks.example/services/T0", Style: "slack", Secret: "very secret", On: []string{"failed"}, Timeout: 3 * time.Second}
+	own := model.Notify{URL: "https://hooks.example/services/T0", Secret: "very secret", On: []string{"failed"}, Timeout: 3 * time.Second}
 	place := func(change func(*model.Notify)) model.Notify {
-		n := model.Notify{Style: "json", On: own.On, Timeout: own.Timeout}
+		n := model.Notify{On: own.On, Timeout: own.Timeout}
 		change(&n)
 		return n
 	}
 	for text, want := range map[string]model.Notify{
 		"":                             own,
-		"[notify]\non = [\"trained\"]": {URL: own.URL, Style: "slack", Secret: own.Secret, On: []string{"trained"}, Timeout: own.Timeout},
-		"[notify]\non = []":            {URL: own.URL, Style: "slack", Secret: own.Secret, On: []string{}, Timeout: own.Timeout},
+		"[notify]\non = [\"trained\"]": {URL: own.URL, Secret: own.Secret, On: []string{"trained"}, Timeout: own.Timeout},
+		"[notify]\non = []":            {URL: own.URL, Secret: own.Secret, On: []string{}, Timeout: own.Timeout},
 		"[notify]\nurl = \"https://x.example/y\"\ntimeout = \"1s\"": place(func(n *model.Notify) { n.URL, n.Timeout = "https://x.example/y", time.Second }),
 		"[notify]\nurl_env = \"HOOK\"\nsecret_file = \"key\"":       place(func(n *model.Notify) { n.URL, n.Secret = "http://10.0.0.1:8080/x", "signed" }),
 		"[notify]\ncommand = [\"./tell\", \"-v\"]":                  place(func(n *model.Notify) { n.Command = []string{filepath.Join(dir, "tell"), "-v"} }),
@@ -98,7 +98,7 @@ func TestValuesOfNotifyAreNotShown(t *testing.T) {
 	for _, text := range []string{
 		`url = "https://h.example/a\"HUSH"` + "\nurl = \"https://h.example/b\"", `command = "curl -H 'Authorization: Bearer HUSH'"`, `command = ["curl", 7, "HUSH"]`,
 		`secret_env = "HUSH HUSH"`, `secret_env = "a.HUSH"`, `url_env = "HUSH=x"`, `url_file = "https://h.example/HUSH"`, `secret_file = "x://HUSH"`, `url_file = "~/HUSH"`,
-		`style = "HUSH"`, `on = ["HUSH"]`, `on = "HUSH"`, `timeout = "HUSH"`, `timeout = "99h HUSH"`, `url = HUSH`, `url = "HUSH`, `url = "https://h.example/" HUSH`,
+		`style = "HUSH"`, `stile = "HUSH"`, `on = ["HUSH"]`, `on = "HUSH"`, `timeout = "HUSH"`, `timeout = "99h HUSH"`, `url = HUSH`, `url = "HUSH`, `url = "https://h.example/" HUSH`,
 		`"https://h.example/HUSH" = "url"`, "url_env = \"HOOK\"\nurl_file = \"HUSH\"", "command = [\n  \"HUSH\",\n  HUSH,\n]", `secret_env = ["HUSH"]`, `url = "https://HUSH\u0000"`,
 		"url_env = \"HOOK\" # HUSH\nx = 1 # HUSH", `url = { HUSH = "HUSH" }`,
 	} {

@@ -1,11 +1,10 @@
-// Package notify sends the main events of a run to a web server, a chat, or a program.
+// Package notify sends the main events of a run to a web server or a program.
 //
 //	story.go     the events that are sent
 //	outbox.go    events on the disk until they are sent; events of runs that were killed
 //	deliver.go   the goroutine that sends
 //	webhook.go   delivery to a URL, by go-retryablehttp
 //	program.go   delivery to a program
-//	style.go     the bodies that chats want
 //	notify.go    one run: events in, deliveries out
 //
 // The run does not wait for deliveries: an event enters the outbox once the journal has it,

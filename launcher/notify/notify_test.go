@@ -91,7 +91,7 @@ func begin(t *testing.T, ctx context.Context, dir, name string, p *post, on ...s
 	run := filepath.Join(dir, ".gpurun", "gpt", name)
 	r := NotifiedRun{Dir: run, Workdir: dir, Version: "v9", Mask: mask.New([]string{"--api-key", "verysecretvalue1"}, nil), Page: console.NewPage(&s.page, nil)}
 	var show func(launcher.Event)
-	s.Notifier, show = New(model.Notify{URL: "https://example.org/x", Style: "json", On: on, Timeout: time.Second}, r, func(launcher.Event) {})
+	s.Notifier, show = New(model.Notify{URL: "https://example.org/x", On: on, Timeout: time.Second}, r, func(launcher.Event) {})
 	if s.Notifier != nil {
 		s.sender = p
 	}

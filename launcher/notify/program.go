@@ -53,6 +53,12 @@ func (p *eventCommand) name() string {
 	return p.argv[0]
 }
 
+// Bounds of what is shown of a program's stderr: its bytes, and the characters of its last line.
+const (
+	mostRead  = 4 << 10
+	mostShown = 120
+)
+
 // A firstBytes keeps only the first bytes written to it.
 type firstBytes struct{ text []byte }
 

@@ -30,7 +30,7 @@ const (
 	Stalled   = "stalled" // no rank made a step for launch.stall_timeout
 )
 
-// A Notification is one event; its JSON is the body of style "json".
+// A Notification is one event; its JSON is what is sent.
 type Notification struct {
 	// ID is the same whenever the event is sent.
 	ID    string    `json:"id"`

@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -15,13 +14,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 
-	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/model"
 )
 
@@ -31,8 +27,6 @@ const (
 	// longestWait bounds the pause between two tries. If the server requests a longer one, the event stays in
 	// the outbox.
 	longestWait = time.Minute
-	mostRead    = 4 << 10 // bytes of an answer
-	mostShown   = 120     // characters of an answer in a message
 	redirects   = 3
 )
 
@@ -43,19 +37,15 @@ func (r *refusal) Error() string { return r.why }
 
 // A webhook posts events to a URL.
 type webhook struct {
-	url, host string
-	style     string
-	secret    string
-	agent     string
-	secrets   []string // parts of the URL that no message may show
-	client    *retryablehttp.Client
-	last      error // of the last try of the one event that is being sent
+	url, host, secret, agent string
+	client                   *retryablehttp.Client
+	last                     error // of the last try of the one event that is being sent
 }
 
 func newWebhook(s model.Notify, version string) *webhook {
-	h := &webhook{url: s.URL, host: "its URL", style: s.Style, secret: s.Secret, agent: "gpurun/" + version}
+	h := &webhook{url: s.URL, host: "its URL", secret: s.Secret, agent: "gpurun/" + version}
 	if u, err := url.Parse(s.URL); err == nil {
-		h.host, h.secrets = u.Host, hiddenOf(u)
+		h.host = u.Host
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() // its proxies are those of the environment
 	transport.DisableKeepAlives = true                           // events are rare
@@ -73,7 +63,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	first := before[0]
 	switch {
 	case next.URL.Host != first.URL.Host || next.URL.Scheme != first.URL.Scheme:
-		return &refusal{fmt.Sprintf("it redirects to %s://%s; only redirects within a host are followed", next.URL.Scheme, next.URL.Host)}
+		return &refusal{"it redirects to another host; only redirects within a host are followed"}
 	case next.Method != http.MethodPost:
 		return &refusal{fmt.Sprintf("it redirects with status %d, which drops the posted body", next.Response.StatusCode)}
 	case len(before) > redirects:
@@ -96,7 +86,7 @@ func (h *webhook) again(ctx context.Context, answer *http.Response, err error) (
 		}
 		return true, nil
 	}
-	h.last = fmt.Errorf("the last answer was %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+	h.last = fmt.Errorf("%w was %s", errStatus, status(answer))
 	if !temporary(answer.StatusCode) {
 		return false, nil
 	}
@@ -106,9 +96,13 @@ func (h *webhook) again(ctx context.Context, answer *http.Response, err error) (
 
 // temporary reports whether the server may accept the same event later.
 func temporary(status int) bool {
-	return slices.Contains([]int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests}, status) ||
+	soon := []int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests}
+	return slices.Contains(soon, status) ||
 		status >= 500 && status != http.StatusNotImplemented
 }
+
+// errStatus begins the error of a try that got an answer.
+var errStatus = errors.New("the last answer")
 
 // bare is an error without the URL that the client puts before it.
 func bare(err error) error {
@@ -119,11 +113,7 @@ func bare(err error) error {
 	return err
 }
 
-func (h *webhook) send(ctx context.Context, m Notification, event []byte) error {
-	body, err := styled(h.style, m, event)
-	if err != nil {
-		return &refusal{err.Error()}
-	}
+func (h *webhook) send(ctx context.Context, m Notification, body []byte) error {
 	request, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, h.url, body)
 	if err != nil {
 		return &refusal{"its URL cannot be used"}
@@ -146,25 +136,29 @@ func (h *webhook) send(ctx context.Context, m Notification, event []byte) error 
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused):
-		return &refusal{h.host + ": " + h.redacted(refused.why)}
+		return &refusal{h.host + ": " + refused.why}
 	case err != nil:
-		return fmt.Errorf("%s: %s", h.host, h.words(err))
+		return fmt.Errorf("%s: %s", h.host, shown(err))
 	case answer.StatusCode/100 == 2:
 		return nil
 	case temporary(answer.StatusCode):
-		return fmt.Errorf("%s answers %s", h.host, h.status(answer))
+		return fmt.Errorf("%s answers %s", h.host, status(answer))
 	}
-	return &refusal{h.host + " answers " + h.status(answer)}
+	return &refusal{h.host + " answers " + status(answer)}
 }
 
-// words are an error for a message: one that may quote the server is redacted, one of the
-// network is not.
-func (h *webhook) words(err error) string {
-	var network *net.OpError
-	if errors.As(err, &network) {
+// shown is an error for a message. One that may quote the server's answer is not shown, since the answer may
+// repeat the URL, which is a secret.
+func shown(err error) string {
+	var network net.Error
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.Is(err, errOver), errors.As(err, &untrusted), errors.As(err, &network), errors.Is(err, errStatus):
 		return err.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "it closed the connection without an answer"
 	}
-	return h.redacted(terminal.Line(err.Error()))
+	return "it does not answer as a web server"
 }
 
 // signature is the HMAC-SHA-256 of a body, in hexadecimal.
@@ -174,62 +168,8 @@ func signature(body []byte, secret string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// status is an answer's status with the first line of its body.
-func (h *webhook) status(answer *http.Response) string {
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, mostRead))
-	line, _, _ := strings.Cut(string(bytes.TrimSpace(text)), "\n")
-	words := fmt.Sprintf("%d %s", answer.StatusCode, cmp.Or(http.StatusText(answer.StatusCode), "(not a standard status)"))
-	if line != "" && !strings.HasPrefix(line, "<") { // not a page for browsers
-		words += ": " + terminal.Cut(terminal.Line(h.redacted(line)), mostShown)
-	}
-	return words
+// status is an answer's status. Its body is not shown: it may repeat the URL, which is a secret.
+func status(answer *http.Response) string {
+	text := cmp.Or(http.StatusText(answer.StatusCode), "(not a standard status)")
+	return fmt.Sprintf("%d %s", answer.StatusCode, text)
 }
-
-// secretLength is how many bytes of a URL's path are a secret.
-const secretLength = 6
-
-// hiddenOf are the parts of a URL that no message may show: each sequence of so many bytes
-// before and after its host, and its shorter words.
-func hiddenOf(u *url.URL) (parts []string) {
-	whole := strings.ToLower(u.Path + " " + u.RawQuery + " " + u.User.String())
-	if query, err := url.QueryUnescape(u.RawQuery); err == nil {
-		whole += " " + strings.ToLower(query)
-	}
-	for _, word := range strings.FieldsFunc(whole, func(r rune) bool { return strings.ContainsRune(" /?&=:", r) }) {
-		switch {
-		case len(word) < 3:
-		case len(word) <= secretLength:
-			parts = append(parts, word)
-		default:
-			for at := range len(word) - secretLength + 1 {
-				parts = append(parts, word[at:at+secretLength])
-			}
-		}
-	}
-	if path := strings.Trim(whole, " "); path != "/" && path != "" {
-		parts = append(parts, path)
-	}
-	return parts
-}
-
-// redacted is the text of a server or an error, unless it has a part of the URL but its host,
-// however that is encoded.
-func (h *webhook) redacted(words string) string {
-	spelt := strings.ToLower(strings.ReplaceAll(words, `\`, ""))
-	for {
-		if slices.ContainsFunc(h.secrets, func(part string) bool { return strings.Contains(spelt, part) }) {
-			return "(it repeats the URL, and is not shown)"
-		}
-		next := strings.ToLower(percents().ReplaceAllStringFunc(spelt, func(byte string) string {
-			char, _ := url.PathUnescape(byte)
-			return char
-		}))
-		if next == spelt {
-			return words
-		}
-		spelt = next
-	}
-}
-
-// percents match the bytes that a URL may encode.
-var percents = lazy.Regexp(`%[0-9a-fA-F]{2}`)
