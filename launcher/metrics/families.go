@@ -35,44 +35,62 @@ func newFamily(kind, name, help string, labels []string) *family {
 
 // The metrics. The labels cause, rung and outcome have the words of verdict.json.
 var (
-	runInfo     = gauge("gpurun_run_info", "The run: gpurun's version, the job's recipe, its user, and its model once a process has reported it; always 1.", "version", "recipe", "user", "model")
-	runStart    = gauge("gpurun_run_start_timestamp_seconds", "When the run began, in seconds since 1970.")
-	runEnd      = gauge("gpurun_run_end_timestamp_seconds", "When the run ended, in seconds since 1970; absent before that.")
+	runInfo = gauge("gpurun_run_info",
+		"The run: gpurun's version, the job's recipe, its user, and its model once a process "+
+			"has reported it; always 1.", "version", "recipe", "user", "model")
+	runStart = gauge("gpurun_run_start_timestamp_seconds", "When the run began, in seconds since 1970.")
+	runEnd   = gauge("gpurun_run_end_timestamp_seconds",
+		"When the run ended, in seconds since 1970; absent before that.")
 	runOutcome  = gauge("gpurun_run_outcome", "1 for how the run ended, else 0: all are 0 before that.", "outcome")
 	runExitCode = gauge("gpurun_run_exit_code", "The exit code of the run; absent before its end.")
 
 	attemptsStarted = counter("gpurun_attempts_total", "Attempts that were started.")
 	attemptsLimit   = gauge("gpurun_attempts_limit", "Attempts that the run may have.")
-	attemptsEnded   = counter("gpurun_attempts_ended_total", "Attempts that ended, by cause; none for one that trained to its end.", "cause")
-	rungsTaken      = counter("gpurun_rungs_taken_total", "Remedies that were applied, by name.", "rung")
-	inPlaceSteps    = counter("gpurun_in_place_steps_total", "Steps that ran out of memory and were done again in place.")
-	inPlaceSeconds  = counter("gpurun_in_place_seconds_total", "Time that was spent on doing them again.")
-	gpuSeconds      = gauge("gpurun_gpu_seconds", "GPU time of the attempts that ended: seconds times ranks.")
-	gpuLost         = gauge("gpurun_gpu_lost_seconds", "The part of it that no later attempt continued.")
-	gpuRescued      = gauge("gpurun_gpu_rescued_seconds", "The part of it since the first rescue that was not lost.")
-	attemptNumber   = gauge("gpurun_attempt", "The number of the latest attempt, from 0.")
-	attemptRunning  = gauge("gpurun_attempt_running", "1 while the ranks of the latest attempt run, else 0.")
-	attemptStart    = gauge("gpurun_attempt_start_timestamp_seconds", "When the latest attempt was started, in seconds since 1970.")
+	attemptsEnded   = counter("gpurun_attempts_ended_total",
+		"Attempts that ended, by cause; none for one that trained to its end.", "cause")
+	rungsTaken   = counter("gpurun_rungs_taken_total", "Remedies that were applied, by name.", "rung")
+	inPlaceSteps = counter("gpurun_in_place_steps_total",
+		"Steps that ran out of memory and were done again in place.")
+	inPlaceSeconds = counter("gpurun_in_place_seconds_total", "Time that was spent on doing them again.")
+	gpuSeconds     = gauge("gpurun_gpu_seconds", "GPU time of the attempts that ended: seconds times ranks.")
+	gpuLost        = gauge("gpurun_gpu_lost_seconds", "The part of it that no later attempt continued.")
+	gpuRescued     = gauge("gpurun_gpu_rescued_seconds", "The part of it since the first rescue that was not lost.")
+	attemptNumber  = gauge("gpurun_attempt", "The number of the latest attempt, from 0.")
+	attemptRunning = gauge("gpurun_attempt_running", "1 while the ranks of the latest attempt run, else 0.")
+	attemptStart   = gauge("gpurun_attempt_start_timestamp_seconds",
+		"When the latest attempt was started, in seconds since 1970.")
 
-	trainingStep     = gauge("gpurun_training_step", "The latest step of a rank, for ranks that count the same steps.", "rank")
-	trainingSteps    = gauge("gpurun_training_steps", "The number of all steps, if the job reports it.")
-	lastStep         = gauge("gpurun_last_step_timestamp_seconds", "When the step last changed, in seconds since 1970; before the first step, when the attempt was started.")
+	trainingStep = gauge("gpurun_training_step",
+		"The latest step of a rank, for ranks that count the same steps.", "rank")
+	trainingSteps = gauge("gpurun_training_steps", "The number of all steps, if the job reports it.")
+	lastStep      = gauge("gpurun_last_step_timestamp_seconds",
+		"When the step last changed, in seconds since 1970; before the first step, when the attempt was started.")
 	stepDuration     = gauge("gpurun_step_duration_seconds", "The mean time of a step in the last minute.")
-	samplesPerSecond = gauge("gpurun_samples_per_second", "Samples that all ranks process in a second, in the last minute.")
+	samplesPerSecond = gauge("gpurun_samples_per_second",
+		"Samples that all ranks process in a second, in the last minute.")
 
-	memoryUsed      = gauge("gpurun_memory_used_bytes", "Memory that PyTorch has allocated for a rank now; on the CPU, the process's memory.", "rank", "device")
-	memoryReserved  = gauge("gpurun_memory_reserved_bytes", "Memory that PyTorch has reserved for a rank now.", "rank", "device")
-	memoryPeak      = gauge("gpurun_memory_peak_bytes", "The most memory allocated for a rank in the latest attempt.", "rank", "device")
-	memoryAllowed   = gauge("gpurun_memory_allowed_bytes", "Memory that a rank may use.", "rank", "device")
-	deviceUsed      = gauge("gpurun_device_memory_used_bytes", "Memory of a rank's device in use by all processes, by the driver's count.", "rank", "device")
-	deviceCapacity  = gauge("gpurun_device_memory_capacity_bytes", "The memory of a rank's device.", "rank", "device")
-	retries         = counter("gpurun_allocator_retries_total", "How often PyTorch's allocator released its cache to find memory, in the latest attempt.", "rank", "device")
-	predictedPeak   = gauge("gpurun_predicted_peak_bytes", "The predicted peak of the latest attempt on a device: the mean and the bound.", "estimate")
-	measuredMaximum = gauge("gpurun_measured_peak_bytes", "The most memory allocated for any rank of the latest attempt.")
+	memoryUsed = gauge("gpurun_memory_used_bytes",
+		"Memory that PyTorch has allocated for a rank now; on the CPU, the process's memory.", "rank", "device")
+	memoryReserved = gauge("gpurun_memory_reserved_bytes",
+		"Memory that PyTorch has reserved for a rank now.", "rank", "device")
+	memoryPeak = gauge("gpurun_memory_peak_bytes",
+		"The most memory allocated for a rank in the latest attempt.", "rank", "device")
+	memoryAllowed = gauge("gpurun_memory_allowed_bytes", "Memory that a rank may use.", "rank", "device")
+	deviceUsed    = gauge("gpurun_device_memory_used_bytes",
+		"Memory of a rank's device in use by all processes, by the driver's count.", "rank", "device")
+	deviceCapacity = gauge("gpurun_device_memory_capacity_bytes", "The memory of a rank's device.", "rank", "device")
+	retries        = counter("gpurun_allocator_retries_total",
+		"How often PyTorch's allocator released its cache to find memory, in the latest attempt.", "rank", "device")
+	predictedPeak = gauge("gpurun_predicted_peak_bytes",
+		"The predicted peak of the latest attempt on a device: the mean and the bound.", "estimate")
+	measuredMaximum = gauge("gpurun_measured_peak_bytes",
+		"The most memory allocated for any rank of the latest attempt.")
 )
 
 // outcomes are all outcomes of a run.
-var outcomes = []strategy.Outcome{strategy.Trained, strategy.Failed, strategy.Exhausted, strategy.Stopped, strategy.Retry}
+var outcomes = []strategy.Outcome{
+	strategy.Trained, strategy.Failed, strategy.Exhausted, strategy.Stopped, strategy.Retry,
+}
 
 // collect sends the values of all metrics, with all labels. A run that has not begun has no metrics.
 func (m *Exporter) collect(to valueSender) {

@@ -46,7 +46,10 @@ type Exporter struct {
 // New returns the metrics of a run; nothing is exported before Start. The mask removes the job's
 // secrets from them, and may be nil.
 func New(o model.Metrics, m *mask.Masker) *Exporter {
-	return &Exporter{options: o, mask: m, user: func() string { return private.UserName(uint32(os.Getuid())) }, writer: background.New(), state: runstate.Run{Most: runstate.Recent}}
+	user := func() string { return private.UserName(uint32(os.Getuid())) }
+	return &Exporter{
+		options: o, mask: m, user: user, writer: background.New(), state: runstate.Run{Most: runstate.Recent},
+	}
 }
 
 // Events returns a function that updates the metrics, and then calls show.

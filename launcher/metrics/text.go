@@ -24,10 +24,12 @@ func (m *Exporter) text() []byte {
 			pairs[i] = f.labels[i] + `="` + escapeLabel.Replace(label) + `"`
 		}
 		slices.Sort(pairs)
-		samples[f] = append(samples[f], f.name+"{"+strings.Join(pairs, ",")+"} "+strconv.FormatFloat(value, 'g', -1, 64)+"\n")
+		line := f.name + "{" + strings.Join(pairs, ",") + "} " + strconv.FormatFloat(value, 'g', -1, 64) + "\n"
+		samples[f] = append(samples[f], line)
 	})
 	var b bytes.Buffer
-	for _, f := range slices.SortedStableFunc(slices.Values(families), func(a, b *family) int { return cmp.Compare(a.name, b.name) }) {
+	byName := func(a, b *family) int { return cmp.Compare(a.name, b.name) }
+	for _, f := range slices.SortedStableFunc(slices.Values(families), byName) {
 		if lines := samples[f]; lines != nil {
 			slices.Sort(lines)
 			fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n%s", f.name, f.help, f.name, f.kind, strings.Join(lines, ""))
