@@ -86,10 +86,14 @@ func (p *Pipeline) write(run outcome) error {
 func (c *course) report(run outcome) testsuites {
 	job := c.mask.Line(c.job, longLine)
 	cases, left := c.cases()
-	s := testsuite{Name: job, Time: seconds(c.took()), Hostname: c.mask.Line(c.host, longLine), Timestamp: cmp.Or(c.state.First.At, c.opened).UTC().Format("2006-01-02T15:04:05")}
+	s := testsuite{
+		Name: job, Time: seconds(c.took()), Hostname: c.mask.Line(c.host, longLine),
+		Timestamp: cmp.Or(c.state.First.At, c.opened).UTC().Format("2006-01-02T15:04:05"),
+	}
 	s.Properties = append(s.Properties, property{"run", c.mask.Line(c.run(), longLine)})
 	if v := c.state.Verdict; v != nil {
-		s.Properties = append(s.Properties, property{"outcome", string(v.Outcome)}, property{"code", strconv.Itoa(v.Code)})
+		s.Properties = append(s.Properties,
+			property{"outcome", string(v.Outcome)}, property{"code", strconv.Itoa(v.Code)})
 	}
 	if left > 0 {
 		s.Properties = append(s.Properties, property{"earlier attempts", strconv.Itoa(left)})

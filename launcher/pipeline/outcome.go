@@ -64,7 +64,10 @@ func (c *course) cases() (all []outcome, left int) {
 	attempts := c.state.Over()
 	for i := range attempts {
 		a := &attempts[i]
-		o := outcome{name: fmt.Sprintf("attempt %d", a.N), fate: skipped, kind: string(cause.Unknown), message: "cut off together with gpurun"}
+		o := outcome{
+			name: fmt.Sprintf("attempt %d", a.N), fate: skipped, kind: string(cause.Unknown),
+			message: "cut off together with gpurun",
+		}
 		switch a.Phase {
 		case runstate.CutOff:
 		case runstate.Decided:
@@ -84,7 +87,10 @@ func (c *course) cases() (all []outcome, left int) {
 // decided returns the outcome of an attempt that a decision followed.
 func (c *course) decided(name string, a *runstate.AttemptState) outcome {
 	d, e, next := a.Diagnosis, a.Evidence, a.Decision
-	o := outcome{name: name, took: a.Lasted(), kind: string(d.Cause), fate: fateOf(d, next), message: c.mask.Line(next.Reason, longMessage)}
+	o := outcome{
+		name: name, took: a.Lasted(), kind: string(d.Cause), fate: fateOf(d, next),
+		message: c.mask.Line(next.Reason, longMessage),
+	}
 	if o.fate == failed && !d.Fatal {
 		o.kind = string(next.Outcome)
 	}
@@ -131,7 +137,10 @@ func (c *course) end(err error) outcome {
 	case v == nil:
 		return c.unfinished("gpurun ended without a verdict")
 	}
-	o := outcome{name: runName, took: c.took(), kind: string(v.Outcome), message: c.mask.Line(v.Reason, longMessage), fate: failed}
+	o := outcome{
+		name: runName, took: c.took(), kind: string(v.Outcome), fate: failed,
+		message: c.mask.Line(v.Reason, longMessage),
+	}
 	if cases, _ := c.cases(); len(cases) > 0 {
 		last := cases[len(cases)-1]
 		o.traceback, o.text = last.traceback, last.text

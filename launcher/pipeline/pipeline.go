@@ -1,6 +1,10 @@
 // Package pipeline reports the result of a run to the system that runs gpurun as a step of a
-// pipeline: as a JUnit report, which most of them read, as GitHub's annotations and job
-// summary, and as GitLab's sections.
+// pipeline: as a JUnit report, which most of them read, and as GitHub's annotations.
+//
+//	pipeline.go  one run: events in, reports out
+//	outcome.go   how attempts and the run ended, as text that is safe to show
+//	junit.go     the JUnit report
+//	github.go    GitHub's annotations
 //
 // Text from the job is reported without its secrets (package mask), with control characters
 // escaped (package terminal), short, and so that none of these systems interprets it.
@@ -41,11 +45,7 @@ type Pipeline struct {
 	setup  Setup
 	course course
 	before []launcher.Event // of an earlier gpurun
-	github *github          // nil elsewhere
-	// sections is where GitLab reads sections, nil elsewhere; section is the open one, empty
-	// for none.
-	sections io.Writer
-	section  string
+	github *github          // nil: no annotations
 }
 
 const notEnded = "gpurun has not ended: it is at work, or was killed"
@@ -59,8 +59,8 @@ func Open(s Setup) (*Pipeline, error) {
 	}
 	host, _ := os.Hostname() // empty where it is not known
 	p := &Pipeline{setup: s, course: course{job: s.Job, host: host, opened: time.Now()}}
-	if onGitHub(s.Getenv) {
-		p.github = &github{stdout: s.Stdout, summary: s.Getenv("GITHUB_STEP_SUMMARY"), workspace: s.Getenv("GITHUB_WORKSPACE"), workdir: s.Workdir}
+	if onGitHub(s.Getenv) && s.Stdout != nil {
+		p.github = &github{stdout: s.Stdout, workspace: s.Getenv("GITHUB_WORKSPACE"), workdir: s.Workdir}
 	}
 	if p.course.state.Most = runstate.Recent; s.JUnit != "" || p.github != nil {
 		p.course.state.Most = runstate.First + mostCases
@@ -77,7 +77,8 @@ func Open(s Setup) (*Pipeline, error) {
 		err = p.write(p.course.unfinished(notEnded))
 	}
 	if err != nil {
-		return nil, errext.WithCode(errext.Errorf("name a file in a folder that exists and that you can write to", "--junit %s: %w", s.JUnit, err), strategy.CodeUsage)
+		return nil, errext.WithCode(errext.Errorf("name a file in a folder that exists and that you can write to",
+			"--junit %s: %w", s.JUnit, err), strategy.CodeUsage)
 	}
 	return p, nil
 }
@@ -86,9 +87,6 @@ func Open(s Setup) (*Pipeline, error) {
 // before the first event.
 func (p *Pipeline) Words(w io.Writer, m *mask.Masker) io.Writer {
 	p.course.mask = m
-	if p.setup.Getenv("GITLAB_CI") == "true" {
-		p.sections = w
-	}
 	return Words(w, p.setup.Getenv)
 }
 
@@ -104,12 +102,6 @@ func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 		}
 		p.before, p.setup.Held = nil, false
 		p.course.state.Add(e)
-		switch e := e.(type) {
-		case launcher.Started:
-			p.openSection(e.N)
-		case launcher.Ended, launcher.Finished:
-			p.closeSection()
-		}
 		show(e)
 		if _, decided := e.(launcher.Decided); decided && p.setup.JUnit != "" {
 			_ = p.write(p.course.unfinished(notEnded)) // the last report shows the error
@@ -117,47 +109,20 @@ func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 	}
 }
 
-// openSection begins a section of GitLab's log for an attempt, which a reader can fold.
-// GitLab shows annotations of tests only, by the JUnit report.
-func (p *Pipeline) openSection(n int) {
-	p.closeSection()
-	if p.sections != nil {
-		p.section = fmt.Sprintf("gpurun_attempt_%d", n)
-		p.mark("start", fmt.Sprintf("attempt %d", n))
-	}
-}
-
-func (p *Pipeline) closeSection() {
-	if p.section != "" {
-		p.mark("end", "")
-	}
-	p.section = ""
-}
-
-// mark writes the beginning or the end of a section.
-func (p *Pipeline) mark(what, title string) {
-	fmt.Fprintf(p.sections, "\x1b[0Ksection_%s:%d:%s\r\x1b[0K%s\n", what, time.Now().Unix(), p.section, title)
-}
-
 // End reports how the run ended: by its verdict, or by err, which ended gpurun without one or
 // while it was written. A gpurun that could not lock the run directory leaves the report to
 // the one that holds it. What cannot be reported is a warning, and does not change the exit
 // code.
 func (p *Pipeline) End(err error) {
-	p.closeSection()
 	end := p.course.end(err)
-	if p.setup.JUnit != "" && !p.setup.Held && !errors.Is(err, journal.ErrLocked) {
-		p.warn("--junit", p.write(end))
-	}
 	if p.github != nil {
 		p.github.annotate(&p.course, end)
-		text := markdown(&p.course, end)
-		p.warn("GITHUB_STEP_SUMMARY", private.InTime(func() error { return p.github.summarize(text) }))
 	}
-}
-
-func (p *Pipeline) warn(what string, err error) {
-	if err != nil {
-		fmt.Fprintf(p.setup.Stderr, "gpurun: warning: %s\n", p.course.mask.Line(fmt.Sprintf("%s: %v", what, err), longMessage))
+	if p.setup.JUnit == "" || p.setup.Held || errors.Is(err, journal.ErrLocked) {
+		return
+	}
+	if err := p.write(end); err != nil {
+		warning := p.course.mask.Line(fmt.Sprintf("--junit: %v", err), longMessage)
+		fmt.Fprintf(p.setup.Stderr, "gpurun: warning: %s\n", warning)
 	}
 }
