@@ -378,16 +378,6 @@ func TestNodesReportThatTheyWait(t *testing.T) {
 	away.exits(t, 143)
 }
 
-// Two gpuruns that both claim to be node 0 end at once, with that reason.
-func TestNodesTwoHeads(t *testing.T) {
-	t.Parallel()
-	c := crewOf(t, 2, nodesJob(t), map[int][]string{1: {"GPURUN_NODE_RANK=0"}})
-	c.exits(t, 2, 2)
-	for k := range c.nodes {
-		c.says(t, k, `gpurun: error: .*two gpurun processes claim to be node 0 of this launch: this one, and one at 127\.0\.0\.1`)
-	}
-}
-
 // A second Ctrl-C at node 0 kills the ranks of all nodes, even with a long grace.
 func TestSecondSignalKillsAllNodes(t *testing.T) {
 	t.Parallel()

@@ -69,7 +69,7 @@ var mayImport = map[string][]string{
 	"launcher/notify":      {"launcher", "launcher/background", "launcher/console", "launcher/journal", "launcher/mask", "launcher/private", "launcher/proc", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/nodes/wire", "strategy", "strategy/memory"},
-	"launcher/nodes/wire":  {"launcher/commandline", "launcher/environ", "launcher/errext", "launcher/private", "launcher/procfs"},
+	"launcher/nodes/wire":  {"launcher/commandline", "launcher/environ", "launcher/errext", "launcher/private"},
 	"launcher/trial":       {"launcher", "launcher/commandline", "launcher/errext", "launcher/journal", "launcher/runs", "strategy"},
 	"launcher/verb":        {"launcher/console", "launcher/mask", "launcher/terminal", "strategy", "launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/manual":      {"launcher/commandline", "launcher/environ", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/runs", "launcher/verb", "recipes"},

@@ -28,7 +28,8 @@ type jointAttempt struct {
 
 func newAttempt(l *Lead, local launcher.Attempt, facts []strategy.Fact) *jointAttempt {
 	return &jointAttempt{
-		lead: l, local: local, facts: facts, out: make(chan strategy.Fact), news: make(chan struct{}, 1), over: make(chan struct{}),
+		lead: l, local: local, facts: facts,
+		out: make(chan strategy.Fact), news: make(chan struct{}, 1), over: make(chan struct{}),
 		signs: map[int]strategy.Sign{}, nodes: map[int]strategy.Sign{}, progress: map[int]strategy.Fact{},
 	}
 }
@@ -91,18 +92,12 @@ func (a *jointAttempt) merge() {
 func (a *jointAttempt) alive(node int, c *clockOffset, m Alive) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	per := a.lead.opts.Terms.Ranks
 	for rank, sign := range m.Signs {
-		if rank/per != node {
-			continue
-		}
 		a.signs[rank] = c.sign(sign)
 		a.nodes[node] = a.signs[rank]
 	}
 	for _, f := range m.Progress {
-		if f.Rank/per == node {
-			a.progress[f.Rank] = c.fact(f)
-		}
+		a.progress[f.Rank] = c.fact(f)
 	}
 }
 

@@ -318,7 +318,6 @@ func (f *Follower) pause() {
 	if f.stage == Running {
 		f.owner.do(Pause{})
 	}
-	f.send(Paused{})
 }
 
 // resume ends a pause, and reports the ranks' state at once.

@@ -65,8 +65,6 @@ type headOwner interface {
 	silent(node int, d time.Duration)
 	// refused reports a node that cannot be part of the launch.
 	refused(Hello, Reject)
-	// allPaused reports that the ranks of all nodes that can be reached are paused.
-	allPaused()
 	// superseded reports that the engine has started the launch again, so that this one is over.
 	superseded(Hello)
 }
@@ -79,7 +77,6 @@ type nodeState struct {
 	since   time.Duration // start of the stage
 	lost    bool          // it takes no part in the attempt any more
 	refused bool          // it cannot be part of the launch
-	paused  bool          // it has reported that its ranks are
 	seq     int           // of the last event of the attempt
 	heard   time.Duration // time of its last message
 	gone    time.Duration // when its link broke, while it has none
@@ -87,9 +84,6 @@ type nodeState struct {
 	order   Message       // last order, sent again after a lost connection
 	stale   int           // the attempt whose ranks it must stop, while it is Stopping
 	grace   time.Duration // grace of its ranks
-
-	messages, facts, notes allowance
-	expelled               string // the gpurun that was excluded, by Hello.Inc
 }
 
 // NewHead makes the head of a launch, which accepts followers with welcome.

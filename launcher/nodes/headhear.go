@@ -19,11 +19,6 @@ func (h *Head) Receive(now time.Duration, link, node int, message Message) {
 	}
 	n := &h.nodes[node]
 	n.heard, n.warned = now, now
-	if why := h.deceives(now, node, message); why != "" {
-		h.expel(now, node, why)
-		h.check()
-		return
-	}
 	if h.counts(now, node, message) {
 		h.owner.received(node, message)
 	}
@@ -47,9 +42,6 @@ func (h *Head) counts(now time.Duration, node int, message Message) bool {
 		return h.over(now, n, m)
 	case Alive:
 		return m.Attempt == h.attempt && !n.lost
-	case Paused:
-		n.paused = true
-		h.checkPaused()
 	case Note:
 		return true
 	case Leaving:
@@ -108,8 +100,6 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 	again := n.hello.Inc == hello.Inc
 	reject := h.terms.refuses(hello)
 	switch {
-	case n.expelled != "" && again:
-		reject = &Reject{Code: strategy.CodeRetry, Why: "it was excluded from this launch"}
 	case reject == nil && hello.Node != node:
 		reject = &Reject{Code: strategy.CodeUsage, Why: "its number differs from that of its credentials"}
 	case hello.Restart > h.terms.Restart && hello.Run == h.terms.Run:

@@ -58,7 +58,6 @@ func (h *Head) Gone(now time.Duration, link int) {
 
 func (h *Head) unlink(now time.Duration, n *nodeState) {
 	n.link, n.gone = 0, now
-	h.checkPaused()
 	switch {
 	case h.final != nil:
 		n.move(now, Left)
@@ -141,23 +140,8 @@ func (h *Head) clear(now time.Duration, n *nodeState, attempt int) {
 func (h *Head) Pause() {
 	h.paused = true
 	for _, n := range h.others() {
-		n.paused = false
 		h.send(n, Pause{})
 	}
-	h.checkPaused()
-}
-
-// checkPaused calls allPaused once all nodes with a link have paused.
-func (h *Head) checkPaused() {
-	if !h.paused {
-		return
-	}
-	for _, n := range h.others() {
-		if n.link != 0 && !n.paused {
-			return
-		}
-	}
-	h.owner.allPaused()
 }
 
 // Resume ends a pause. Silence during the pause does not count.

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -40,11 +39,10 @@ type LeadOptions struct {
 	Terms Terms
 	// Links accepts followers; nil on one node.
 	Links links
-	// Mistakes delivers gpuruns that cannot be part of this launch. Way describes the nodes' credentials for
-	// the user. Rival returns the address of another node 0, if any. Each may be nil.
-	Mistakes <-chan wire.Mistake
-	Way      string
-	Rival    func(context.Context) string
+	// Mistrusted delivers gpuruns with another secret; nil: none. Way describes the nodes' credentials for the
+	// user.
+	Mistrusted <-chan wire.Mistrusted
+	Way        string
 	// Local starts the ranks of the head's own node.
 	Local launcher.Starter
 	// Join is the time that nodes have to join. Hosts are their names by number, if known beforehand. Check
@@ -76,8 +74,6 @@ type Lead struct {
 	running  *jointAttempt // nil between attempts
 	failed   error         // why the attempt cannot be started
 	refusal  error         // why a missing node will never join
-	paused   func()        // called when the ranks of all nodes are paused
-	gathered bool          // all nodes were there once
 	newer    error         // why this start of the job is over: a newer one exists
 }
 
@@ -86,7 +82,7 @@ type peer struct {
 	clock     clockOffset
 	addr      string // of the head, as the node reaches it
 	inventory *strategy.Inventory
-	mistake   string // why it may not have joined
+	mistrust  string // why it may not have joined
 }
 
 // A wait lasts until all nodes are at a point.
@@ -105,15 +101,16 @@ func NewLead(o LeadOptions) *Lead {
 		o.Seen = &seen{}
 	}
 	l := &Lead{
-		opts: o, actor: newActor(context.Background()), links: map[int]*wire.Link{}, peers: make([]peer, max(o.Terms.Nodes, 1)), paused: func() {},
+		opts: o, actor: newActor(context.Background()),
+		links: map[int]*wire.Link{}, peers: make([]peer, max(o.Terms.Nodes, 1)),
 	}
 	l.head = NewHead(l, o.Terms, Welcome{Gen: rand.Text(), Dir: o.Dir, Tracked: o.Tracked, Began: o.Began})
 	l.owner.Go(l.loop)
 	if o.Links != nil {
 		l.owner.Go(l.accept)
 	}
-	if o.Mistakes != nil {
-		l.owner.Go(l.takeMistakes)
+	if o.Mistrusted != nil {
+		l.owner.Go(l.takeMistrusted)
 	}
 	return l
 }
@@ -155,6 +152,27 @@ func (l *Lead) accept() {
 		}
 		l.owner.Go(func() { l.serve(link) })
 	}
+}
+
+// takeMistrusted warns about gpuruns that claim to be nodes of this launch, and have another secret.
+func (l *Lead) takeMistrusted() {
+	for {
+		select {
+		case m := <-l.opts.Mistrusted:
+			l.own(func() { l.mistrust(m) })
+		case <-l.done.Done():
+			return
+		}
+	}
+}
+
+func (l *Lead) mistrust(m wire.Mistrusted) {
+	if m.Node >= l.opts.Terms.Nodes || l.peers[m.Node].mistrust != "" {
+		return
+	}
+	text := fmt.Sprintf("a gpurun at %s claims to be node %d, and does not know %s: it is refused", m.Addr, m.Node, l.opts.Way)
+	l.peers[m.Node].mistrust = text
+	l.opts.Note("warning: " + text)
 }
 
 // serve receives from a link until it ends.
@@ -199,8 +217,6 @@ func (l *Lead) silent(node int, d time.Duration) {
 	l.opts.Note(fmt.Sprintf("warning: nothing was received from %s for %s", l.name(node), d.Round(time.Second)))
 }
 
-func (l *Lead) allPaused() { l.paused() }
-
 func (l *Lead) name(node int) string {
 	host := l.head.Host(node)
 	if host == "" && len(l.opts.Hosts) == l.opts.Terms.Nodes {
@@ -227,7 +243,7 @@ func (l *Lead) received(node int, m Message) {
 		p.clock.observe(m.At, time.Now())
 		if l.running != nil {
 			l.running.alive(node, &p.clock, m)
-			l.opts.Seen.add(node, l.opts.Terms.Ranks, l.head.Host(node), &p.clock, m)
+			l.opts.Seen.add(node, l.head.Host(node), &p.clock, m)
 		}
 	case Stopped:
 		p.inventory = &m.Inventory
@@ -286,7 +302,6 @@ func (l *Lead) endGather(why error) {
 }
 
 func (l *Lead) reached(p Point) {
-	l.gathered = l.gathered || p == AllThere
 	if p == AllOver && l.running != nil {
 		close(l.running.over)
 		l.running = nil
@@ -365,9 +380,6 @@ func (l *Lead) gather(ctx context.Context) error {
 		l.opts.Note(fmt.Sprintf("waiting for %s of %d, for %s at most: %s", missing, l.opts.Terms.Nodes, l.opts.Join, l.opts.Check))
 	})
 	defer note.Stop()
-	if l.opts.Rival != nil && l.several() {
-		l.owner.Go(func() { l.lookForRivals(bounded) })
-	}
 	_, err := l.await(bounded, AllThere, func() {
 		if l.refusal != nil {
 			l.fail(l.refusal)
@@ -392,7 +404,7 @@ func (l *Lead) missing() (list, why string) {
 	var names []string
 	l.own(func() {
 		for _, k := range l.head.Missing() {
-			names, why = append(names, l.name(k)), cmp.Or(why, l.peers[k].mistake)
+			names, why = append(names, l.name(k)), cmp.Or(why, l.peers[k].mistrust)
 		}
 	})
 	return strings.Join(names, ", "), why
@@ -502,19 +514,15 @@ func (l *Lead) Notice(signal syscall.Signal) {
 	}
 }
 
-// pause orders all nodes to pause their ranks, and waits for them: afterwards this process is stopped and can
-// send nothing.
+// pause orders all nodes to pause their ranks, and waits until that is sent: afterwards this process is stopped
+// and can send nothing. A node without a connection pauses when it is back.
 func (l *Lead) pause() {
-	all := make(chan struct{})
-	l.own(func() {
-		l.paused = sync.OnceFunc(func() { close(all) })
-		l.head.Pause()
-	})
-	bound := time.NewTimer(pauseBound)
-	defer bound.Stop()
+	l.own(l.head.Pause)
+	if !l.several() {
+		return
+	}
 	select {
-	case <-all:
-	case <-bound.C: // a node without a connection pauses when it is back
+	case <-time.After(pauseWait):
 	case <-l.done.Done():
 	}
 }

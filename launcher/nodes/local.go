@@ -62,7 +62,7 @@ func (l *localAttempt) prepare() {
 			l.f.over(l, notReady(err))
 		default:
 			l.waits = true
-			l.f.machine.Report(l.f.now(), Ready{Digest: launcher.Digest(l.launch.Command, l.launch.Dir), Facts: facts})
+			l.f.machine.Report(l.f.now(), Ready{Facts: facts})
 		}
 	})
 }

@@ -29,8 +29,6 @@ type simulation struct {
 	points  []Point
 	gone    map[int]bool
 	attempt int
-
-	pausedAll bool // the head has heard
 }
 
 // A simulated node is a follower and what its owner does for it.
@@ -101,7 +99,6 @@ func (w *simulation) received(node int, m Message) {
 }
 
 func (w *simulation) lost(node int, _ string, _ bool) { w.gone[node] = true }
-func (w *simulation) allPaused()                      { w.pausedAll = true }
 func (w *simulation) silent(int, time.Duration)       {}
 func (w *simulation) refused(Hello, Reject)           {}
 func (w *simulation) superseded(Hello)                {}
@@ -359,7 +356,6 @@ func (t *told) reached(p Point)                   { t.add("reached %d", p) }
 func (t *told) lost(node int, why string, _ bool) { t.add("lost %d: %s", node, why) }
 func (t *told) silent(node int, d time.Duration)  { t.add("silent %d %s", node, d) }
 func (t *told) refused(h Hello, r Reject)         { t.add("refused %d: %s", h.Node, r.Why) }
-func (t *told) allPaused()                        { t.add("all paused") }
 func (t *told) superseded(h Hello)                { t.add("superseded by %d", h.Restart) }
 func (t *told) has(text string) bool              { return slices.Contains(*t, text) }
 

@@ -30,11 +30,10 @@ type (
 		// Unable is why it cannot take part, nil if it can.
 		Unable *NotReady `json:"unable,omitempty"`
 	}
-	// Ready: the ranks of an attempt can be started. Digest is that of their command. Facts were found
-	// beforehand, such as memory that other processes hold.
+	// Ready: the ranks of an attempt can be started. Facts were found beforehand, such as memory that other
+	// processes hold.
 	Ready struct {
 		Attempt int             `json:"attempt"`
-		Digest  string          `json:"digest"`
 		Facts   []strategy.Fact `json:"facts,omitempty"`
 	}
 	// NotReady: the ranks cannot be started, and none was.
@@ -70,8 +69,6 @@ type (
 	Leaving struct {
 		Why string `json:"why"`
 	}
-	// Paused: none of the node's ranks runs until Resume.
-	Paused struct{}
 	// Bye confirms Final. It is a follower's last message.
 	Bye struct{}
 )
@@ -150,8 +147,9 @@ var kinds = map[string]reflect.Type{}
 
 func init() {
 	for _, m := range []Message{
-		Hello{}, Ready{}, NotReady{}, Started{}, Event{}, Stopped{}, Note{}, Leaving{}, Paused{}, Bye{},
-		Welcome{}, Reject{}, Prepare{}, Start{}, Ack{}, Stop{}, Release{}, Stacks{}, Notice{}, Pause{}, Resume{}, Final{}, Alive{},
+		Hello{}, Ready{}, NotReady{}, Started{}, Event{}, Stopped{}, Note{}, Leaving{}, Bye{},
+		Welcome{}, Reject{}, Prepare{}, Start{}, Ack{}, Stop{}, Release{}, Stacks{}, Notice{}, Pause{}, Resume{},
+		Final{}, Alive{},
 	} {
 		kinds[reflect.TypeOf(m).Name()] = reflect.TypeOf(m)
 	}

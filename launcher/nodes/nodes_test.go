@@ -870,8 +870,7 @@ func TestTheLastSignOfARank(t *testing.T) {
 		steps := at.Add(time.Duration(node) * time.Minute)
 		a.alive(node, &c, Alive{Signs: map[int]strategy.Sign{
 			2 * node: {Output: steps, Steps: 5, Longest: 7, Others: steps}, 2*node + 1: {Output: at, Steps: 5, Longest: 7, Others: steps},
-			0: {Output: at.Add(time.Hour)},
-		}, Progress: []strategy.Fact{{Rank: 2 * node}, {Rank: 0}, {Rank: 600}}})
+		}, Progress: []strategy.Fact{{Rank: 2 * node}}})
 	}
 	last := at.Add(2 * time.Minute)
 	if len(a.progress) != 2 {

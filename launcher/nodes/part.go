@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,7 +74,8 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.At.JoinTimeout(), errJoin)
 	defer cancel()
 	trust, err := wire.Trust(ctx, wire.TrustOptions{
-		Run: p.terms.Run, Restart: p.terms.Restart, Node: o.At.NodeRank, Nodes: o.At.Nodes, Environ: o.Environ, Shared: p.secret, Head: o.At.Head, HeadPort: o.At.HeadPort,
+		Run: p.terms.Run, Restart: p.terms.Restart, Node: o.At.NodeRank, Nodes: o.At.Nodes, Environ: o.Environ,
+		Shared: p.secret,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("meet the other nodes: %w", err)
@@ -87,9 +87,6 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	}
 	if p.links, err = wire.Listen(ctx, trust, o.At.HeadPort); err != nil {
 		return nil, fmt.Errorf("meet the other nodes: %w", err)
-	}
-	if at := p.rival(ctx); at != "" { // check now: the other head holds the run directory
-		return nil, errors.Join(rivalError(at), p.links.Close())
 	}
 	return p, nil
 }
@@ -155,19 +152,10 @@ func (p *Part) Lead(l *launcher.Launcher, run RunInfo) {
 		Join: p.opts.At.JoinTimeout(), Hosts: p.opts.At.Hosts, Check: p.opts.At.WhyMissing(),
 	}
 	if p.links != nil {
-		o.Links, o.Mistakes, o.Way, o.Rival = p.links, p.trust.Mistakes(), p.trust.Way, p.rival
+		o.Links, o.Mistrusted, o.Way = p.links, p.trust.Mistrusted(), p.trust.Way
 	}
 	p.lead = NewLead(o)
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
-}
-
-// rival returns the address of another gpurun that is node 0 of this launch; empty for none. If the engine
-// replaces nodes, the old one may live for a while.
-func (p *Part) rival(ctx context.Context) string {
-	if p.opts.At.Replaces() {
-		return ""
-	}
-	return wire.Rival(ctx, p.trust, cmp.Or(p.opts.At.Head, "127.0.0.1"), p.opts.At.HeadPort)
 }
 
 // Notice passes a notice on to the ranks of all other nodes that have a handler for it.

@@ -25,9 +25,6 @@ func TestAPauseEndsNothing(t *testing.T) {
 		}
 		w.head.Pause()
 		w.settle()
-		if !w.pausedAll {
-			t.Fatal("the head does not know that all have paused")
-		}
 		for range rapid.IntRange(0, 5).Draw(t, "broken links") {
 			w.unlink(w.nodes[rapid.IntRange(0, 1).Draw(t, "node")], false)
 			w.asleep(rapid.IntRange(0, 3000).Draw(t, "seconds"))

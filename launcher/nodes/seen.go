@@ -18,8 +18,6 @@ const (
 	mostDigest, mostSeen = 64, 256
 	// silentBound is how long samples of a silent node count.
 	silentBound = 30 * time.Second
-	// longestDevice bounds the name of a device in bytes; "cuda:0" is one.
-	longestDevice = 64
 )
 
 // seen collects samples: on the head those of the other nodes' ranks, on another node its own.
@@ -75,17 +73,13 @@ func (s *seen) digest(attempt int) []model.Sample {
 	return nearest(s.own, mostDigest)
 }
 
-// add takes in a node's samples of its own ranks, and ignores others.
-func (s *seen) add(node, ranks int, host string, c *clockOffset, m Alive) {
+// add takes in a node's samples.
+func (s *seen) add(node int, host string, c *clockOffset, m Alive) {
 	if len(m.Samples) == 0 {
 		return
 	}
 	n := nodeSamples{host: host, came: time.Now()}
-	for _, sample := range m.Samples[:min(len(m.Samples), mostDigest)] {
-		again := slices.ContainsFunc(n.samples, func(other model.Sample) bool { return other.Rank == sample.Rank })
-		if again || sample.Rank/ranks != node || len(sample.Device) > longestDevice {
-			continue
-		}
+	for _, sample := range m.Samples {
 		sample.Time, sample.CountedAt = c.here(sample.Time), c.here(sample.CountedAt)
 		n.samples = append(n.samples, sample)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +35,7 @@ func TestTheMemoryOfAllNodes(t *testing.T) {
 		follower.Sampled(0, []model.Sample{far})
 		var c clockOffset
 		c.observe(there, time.Now())
-		hear := func(m Alive) { head.seen.add(2, 2, "n3", &c, sent(t, m)) }
+		hear := func(m Alive) { head.seen.add(2, "n3", &c, sent(t, m)) }
 
 		take(0, own)
 		if len(got) != 2 {
@@ -92,17 +91,6 @@ func sent(t *testing.T, m Alive) Alive {
 	return got.(Alive)
 }
 
-// A node reports only its own ranks, each once.
-func TestSamplesOfForeignRanksAreIgnored(t *testing.T) {
-	s := &seen{}
-	s.add(1, 2, "n2", &clockOffset{}, Alive{Samples: []model.Sample{
-		{Rank: 2, Peak: 1}, {Rank: 2, Peak: 2}, {Rank: 1}, {Rank: 4}, {Rank: -3}, {Rank: 3, Device: strings.Repeat("x", 65)},
-	}})
-	if got := s.with(0, nil, time.Now()); len(got) != 1 || got[0].Rank != 2 || got[0].Peak != 1 {
-		t.Errorf("%+v", got)
-	}
-}
-
 // Of a thousand nodes the ranks are shown that are nearest to their limit, and a message is
 // small however many ranks a node has.
 func TestManyNodes(t *testing.T) {
@@ -114,7 +102,7 @@ func TestManyNodes(t *testing.T) {
 		for k := range 8 {
 			m.Samples = append(m.Samples, model.Sample{Rank: 8*node + k, Peak: int64(node), Allowed: 1000})
 		}
-		head.seen.add(node, 8, fmt.Sprint("n", node), &clockOffset{}, m)
+		head.seen.add(node, fmt.Sprint("n", node), &clockOffset{}, m)
 	}
 	take(0, []model.Sample{{Rank: 0}, {Rank: 1}})
 	if len(got) != mostSeen || got[0].Rank != 0 || got[1].Rank < 8*900 || got[mostSeen-1].Rank != 7999 || !slices.IsSorted(ranksOf(got)) {

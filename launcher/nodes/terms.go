@@ -43,8 +43,8 @@ const (
 	// byeBound is how long the head waits for followers to confirm the verdict, and comeBound for
 	// nodes that have not joined yet.
 	byeBound, comeBound = 10 * time.Second, 30 * time.Second
-	// pauseBound is how long node 0 waits for the others to pause, before it is stopped itself.
-	pauseBound = 2 * time.Second
+	// pauseWait is how long node 0 goes on after it has ordered a pause, before it is stopped itself.
+	pauseWait = time.Second
 )
 
 // refuses returns why a node cannot be part of the launch, nil if it can.

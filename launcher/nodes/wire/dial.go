@@ -8,18 +8,15 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 )
 
 const (
 	connect = 10 * time.Second
-	// stagger is the delay before the next place is tried in parallel. After a place has answered, no other
-	// is tried for the duration answering: a head to which a thousand nodes connect at once is slow, and
-	// calls to all of its ports would slow it further.
-	stagger   = 300 * time.Millisecond
-	answering = 2 * time.Second
+	// stagger is the delay before the next place is tried in parallel. It is long, because a head to which a
+	// thousand nodes connect at once answers slowly.
+	stagger   = 2 * time.Second
 	mostHosts = 16 // addresses of one name
 )
 
@@ -47,13 +44,13 @@ func (d *Dialer) Dial(ctx context.Context) (*Link, error) {
 		return nil, err
 	}
 	conn, errs := d.race(ctx, places)
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		if conn != nil {
 			conn.Close()
 		}
 		return nil, context.Cause(ctx)
-	}
-	if conn == nil {
+	case conn == nil:
 		return nil, fmt.Errorf("reach node 0 on %s: %w", d.host, judge(errs))
 	}
 	l, err := open(ctx, conn)
@@ -64,7 +61,7 @@ func (d *Dialer) Dial(ctx context.Context) (*Link, error) {
 }
 
 // places returns all addresses of the head's machine, the likeliest port first.
-func (d *Dialer) places(ctx context.Context) ([]string, error) {
+func (d *Dialer) places(ctx context.Context) (places []string, err error) {
 	hosts, err := net.DefaultResolver.LookupHost(ctx, d.host)
 	if err != nil && len(d.c.hosts) == 0 {
 		return nil, fmt.Errorf("look up the host of node 0: %w", err)
@@ -75,7 +72,6 @@ func (d *Dialer) places(ctx context.Context) ([]string, error) {
 			hosts = append(hosts, known)
 		}
 	}
-	var places []string
 	for _, port := range d.ports {
 		for _, host := range hosts {
 			places = append(places, net.JoinHostPort(host, strconv.Itoa(port)))
@@ -85,51 +81,44 @@ func (d *Dialer) places(ctx context.Context) ([]string, error) {
 }
 
 // race tries one place after the other, and keeps the first connection to the head. It tries the next place
-// as soon as one has failed, or after a delay, which is longer once a place has answered.
-func (d *Dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs []error) {
+// as soon as one has failed, or after a delay.
+func (d *Dialer) race(ctx context.Context, places []string) (*tls.Conn, []error) {
 	type outcome struct {
 		conn *tls.Conn
 		err  error
 	}
-	ctx, stop := context.WithCancel(ctx)
-	outcomes := make(chan outcome, len(places))
-	answered := make(chan struct{}, len(places))
-	var running sync.WaitGroup
-	var patient time.Time // end of the wait for places that have answered
-	pending := 0
-	for won == nil && (len(places) > 0 || pending > 0) {
+	ctx, cancel := context.WithCancel(ctx)
+	outcomes, pending := make(chan outcome, len(places)), 0
+	defer func() {
+		cancel()
+		for range pending {
+			if o := <-outcomes; o.conn != nil {
+				o.conn.Close()
+			}
+		}
+	}()
+	var errs []error
+	for len(places) > 0 || pending > 0 {
 		var next <-chan time.Time
 		if len(places) > 0 {
 			place := places[0]
-			running.Go(func() {
-				conn, err := d.try(ctx, place, answered)
+			go func() {
+				conn, err := d.try(ctx, place)
 				outcomes <- outcome{conn, err}
-			})
+			}()
 			places, pending, next = places[1:], pending+1, time.After(stagger)
 		}
-		for waiting := true; waiting; {
-			select {
-			case o := <-outcomes:
-				pending--
-				won, errs, waiting = o.conn, append(errs, o.err), false
-			case <-answered:
-				if patient.IsZero() {
-					patient = time.Now().Add(answering)
-				}
-				next = time.After(max(stagger, time.Until(patient)))
-			case <-next:
-				waiting = false
+		select {
+		case o := <-outcomes:
+			pending--
+			if o.err == nil {
+				return o.conn, nil
 			}
+			errs = append(errs, o.err)
+		case <-next:
 		}
 	}
-	stop()
-	running.Wait()
-	for close(outcomes); pending > 0; pending-- {
-		if o := <-outcomes; o.conn != nil {
-			o.conn.Close()
-		}
-	}
-	return won, errs
+	return nil, errs
 }
 
 // ErrMistrusted: the head has another secret than this node. ErrRefused: the head's machine answers, but runs
@@ -142,37 +131,38 @@ var (
 // errNotHead: a place answers, and is not the head's.
 var errNotHead = errors.New("the process that answers is not node 0 of this launch")
 
-// try connects, sends to answered, and requires a proof that the other side is the head.
-func (d *Dialer) try(ctx context.Context, place string, answered chan<- struct{}) (*tls.Conn, error) {
+// refusalBound is how long a node with another secret waits until the head has read its certificate.
+const refusalBound = time.Second
+
+// try connects, and requires a proof that the other side is the head.
+func (d *Dialer) try(ctx context.Context, place string) (*tls.Conn, error) {
 	dial := net.Dialer{Timeout: connect, KeepAlive: -1}
 	raw, err := dial.DialContext(ctx, "tcp", place)
 	if err != nil {
 		return nil, err
 	}
-	answered <- struct{}{}
-	ctx, stop := context.WithTimeout(ctx, handshake)
-	defer stop()
-	config, mistrusts := d.c.tlsConfig(new(int)), false
-	verify := config.VerifyConnection
-	config.VerifyConnection = func(s tls.ConnectionState) error {
-		err := verify(s)
-		if node, says := d.c.claims(s); err != nil && says && node == 0 {
-			mistrusts = true // the handshake continues, so that the head learns of this node
-			return nil
+	ctx, cancel := context.WithTimeout(ctx, handshake)
+	defer cancel()
+	mistrusted := false
+	conn := tls.Client(raw, d.c.tlsConfig(func(s tls.ConnectionState) error {
+		_, err := d.c.peer(s)
+		_, claims := d.c.claims(s)
+		if mistrusted = err != nil && claims; mistrusted {
+			return nil // the handshake continues, so that the head can name this node
 		}
 		return err
-	}
-	conn := tls.Client(raw, config)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	}))
+	switch err := conn.HandshakeContext(ctx); {
+	case err != nil && ctx.Err() != nil: // the head may be suspended, or the network cut
 		raw.Close()
-		if ctx.Err() != nil { // the head may be suspended, or the network cut
-			return nil, fmt.Errorf("%s does not answer: %w", place, err)
-		}
+		return nil, fmt.Errorf("%s does not answer: %w", place, err)
+	case err != nil:
+		raw.Close()
 		return nil, fmt.Errorf("%s: %w: %w", place, errNotHead, err)
-	}
-	if mistrusts {
-		awaitRefusal(conn)
-		conn.Close()
+	case mistrusted:
+		_ = raw.SetReadDeadline(time.Now().Add(refusalBound))
+		_, _ = conn.Read(make([]byte, 1))
+		raw.Close()
 		return nil, fmt.Errorf("%s: %w", place, ErrMistrusted)
 	}
 	return conn, nil

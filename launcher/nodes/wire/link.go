@@ -16,9 +16,8 @@ const (
 	// MaxMessage is the largest message in bytes. A larger one ends the connection, on either side.
 	MaxMessage = 1 << 20
 
-	mostQueued      = 4096    // messages that wait to be sent
-	mostQueuedBytes = 4 << 20 // and their bytes
-	flush           = 5 * time.Second
+	mostQueued = 4 << 20 // bytes that wait to be sent
+	flush      = 5 * time.Second
 	// silence is how long a connection may receive nothing before it is closed. The nodes' own time limits
 	// are shorter.
 	silence = 5 * time.Minute
@@ -46,8 +45,6 @@ type Link struct {
 
 	mu      sync.Mutex
 	queue   []byte // framed messages
-	queued  int    // messages in the queue
-	weight  int    // their bytes
 	closing bool
 	wake    chan struct{}
 }
@@ -55,7 +52,8 @@ type Link struct {
 // NewLink starts to send and to receive on a connection.
 func NewLink(conn net.Conn, peer int) *Link {
 	l := &Link{
-		peer: peer, addr: address(conn.LocalAddr()), conn: conn, in: make(chan []byte), wake: make(chan struct{}, 1),
+		peer: peer, addr: address(conn.LocalAddr()), conn: conn,
+		in: make(chan []byte), wake: make(chan struct{}, 1),
 		read: make(chan struct{}), closed: make(chan struct{}), done: make(chan struct{}),
 	}
 	l.ctx, l.end = context.WithCancelCause(context.Background())
@@ -92,12 +90,11 @@ func (l *Link) enqueue(text []byte) error {
 		return context.Cause(l.ctx)
 	case l.closing:
 		return errClosed
-	case l.queued == mostQueued || l.weight+len(text) > mostQueuedBytes:
+	case len(l.queue)+len(text) > mostQueued:
 		l.fail(errFull)
 		return errFull
 	}
 	l.queue = append(binary.BigEndian.AppendUint32(l.queue, uint32(len(text))), text...)
-	l.queued, l.weight = l.queued+1, l.weight+len(text)
 	l.awake()
 	return nil
 }
@@ -110,11 +107,11 @@ func (l *Link) awake() {
 }
 
 // dequeue takes everything that is queued, and reports whether it is the last.
-func (l *Link) dequeue() (frames []byte, messages, weight int, last bool) {
+func (l *Link) dequeue() (frames []byte, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	frames, l.queue = l.queue, nil
-	return frames, l.queued, l.weight, l.closing
+	return frames, l.closing
 }
 
 // write sends the queue until the link is closed or the connection over, and closes the connection.
@@ -123,15 +120,10 @@ func (l *Link) write() {
 	defer func() { <-l.read }()
 	defer l.conn.Close()
 	for {
-		frames, messages, weight, last := l.dequeue()
-		if len(frames) > 0 {
-			if _, err := l.conn.Write(frames); err != nil {
-				l.fail(reason(err))
-				return
-			}
-			l.mu.Lock()
-			l.queued, l.weight = l.queued-messages, l.weight-weight
-			l.mu.Unlock()
+		frames, last := l.dequeue()
+		if _, err := l.conn.Write(frames); err != nil {
+			l.fail(reason(err))
+			return
 		}
 		if last {
 			break

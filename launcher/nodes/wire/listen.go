@@ -2,7 +2,9 @@ package wire
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -15,9 +17,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// codeRetry is the exit code where a later try may help.
-const codeRetry = 75
-
 const (
 	handshake = 10 * time.Second
 	// spareHandshakes is how many strangers may be in their handshakes in addition to all nodes.
@@ -26,21 +25,37 @@ const (
 	acceptPause = 50 * time.Millisecond
 )
 
-// Links accepts followers at the head.
-type Links struct {
-	c        *Credentials
-	listener net.Listener
-	half     *halfOpen
-	came     chan *Link
-	ctx      context.Context // done when Close is called
-	stop     context.CancelFunc
-	served   sync.WaitGroup // open connections
-	mu       sync.Mutex
-	open     map[*Link]bool
+// The head listens on one of a few ports that all nodes can compute. They are below the range of ephemeral
+// ports.
+const (
+	firstPort = 20011
+	portRange = 12000
+	portCount = 16
+)
+
+// candidates returns the possible ports of a launch's head, which takes the first free one.
+func candidates(run string, restart int) []int {
+	ports := make([]int, portCount)
+	for k := range ports {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%d|%d|%s", restart, k, run))
+		ports[k] = firstPort + int(binary.BigEndian.Uint64(sum[:])%portRange)
+	}
+	return ports
 }
 
-// Listen opens the head's port to the launch's nodes: the given one, or with 0 the first free one of those that all nodes
-// know.
+// Links accepts followers at the head.
+type Links struct {
+	c          *Credentials
+	listener   net.Listener
+	accepted   chan *Link
+	handshakes chan struct{}   // has an element for each handshake in progress
+	ctx        context.Context // done when Close is called
+	stop       context.CancelFunc
+	served     sync.WaitGroup // open connections
+}
+
+// Listen opens the head's port to the launch's nodes: the given one, or with 0 the first free one of those
+// that all nodes know.
 func Listen(ctx context.Context, c *Credentials, port int) (*Links, error) {
 	if err := enoughFiles(c.nodes); err != nil {
 		return nil, err
@@ -58,25 +73,12 @@ func Listen(ctx context.Context, c *Credentials, port int) (*Links, error) {
 
 // newLinks accepts nodes from a listener.
 func newLinks(c *Credentials, listener net.Listener) *Links {
-	h := &Links{c: c, listener: listener, half: &halfOpen{most: c.nodes + spareHandshakes}, came: make(chan *Link), open: map[*Link]bool{}}
+	h := &Links{
+		c: c, listener: listener, accepted: make(chan *Link), handshakes: make(chan struct{}, c.nodes+spareHandshakes),
+	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.served.Go(h.accept)
 	return h
-}
-
-// accept accepts connections until the listener is closed.
-func (h *Links) accept() {
-	for {
-		conn, err := h.listener.Accept()
-		switch {
-		case err == nil:
-			h.served.Go(func() { h.serve(conn) })
-		case h.ctx.Err() != nil:
-			return
-		default: // too many files are open, for example
-			time.Sleep(acceptPause)
-		}
-	}
 }
 
 // listenOn opens the first free port, for all addresses of the machine.
@@ -92,37 +94,77 @@ func listenOn(ctx context.Context, ports []int) (net.Listener, error) {
 			break
 		}
 	}
-	return nil, errext.WithHint(fmt.Errorf("listen for the other nodes: %w", err), "name a port that is free here and reachable from the other nodes")
+	return nil, errext.WithHint(fmt.Errorf("listen for the other nodes: %w", err),
+		"name a port that is free here and reachable from the other nodes")
+}
+
+// accept accepts connections until the listener is closed. While too many are in their handshakes, it accepts
+// none.
+func (h *Links) accept() {
+	for {
+		select {
+		case h.handshakes <- struct{}{}:
+		case <-h.ctx.Done():
+			return
+		}
+		conn, err := h.listener.Accept()
+		if err == nil {
+			h.served.Go(func() { h.serve(conn) })
+			continue
+		}
+		<-h.handshakes
+		if h.ctx.Err() != nil {
+			return
+		}
+		time.Sleep(acceptPause) // too many files are open, for example
+	}
 }
 
 // serve handles one connection until it ends.
 func (h *Links) serve(raw net.Conn) {
 	conn, node, err := h.prove(raw)
+	<-h.handshakes
 	if err != nil {
 		raw.Close()
 		return
 	}
 	l := NewLink(conn, node)
-	h.mu.Lock()
-	h.open[l] = true
-	h.mu.Unlock()
+	defer context.AfterFunc(h.ctx, func() { l.Close() })()
 	select {
-	case h.came <- l:
-	case <-h.ctx.Done():
-		l.hangUp()
+	case h.accepted <- l:
 	case <-l.ctx.Done():
 		l.hangUp()
+	case <-h.ctx.Done():
 	}
 	<-l.done
-	h.mu.Lock()
-	delete(h.open, l)
-	h.mu.Unlock()
 }
+
+// prove does the handshake, which identifies the node, and welcomes it.
+func (h *Links) prove(raw net.Conn) (conn *tls.Conn, node int, err error) {
+	defer context.AfterFunc(h.ctx, func() { raw.Close() })()
+	if err := raw.SetDeadline(time.Now().Add(handshake)); err != nil {
+		return nil, 0, err
+	}
+	conn = tls.Server(raw, h.c.tlsConfig(func(s tls.ConnectionState) (err error) {
+		node, err = h.c.peer(s)
+		if claimed, ok := h.c.claims(s); err != nil && ok && !h.c.trusts(s.PeerCertificates[0]) {
+			h.c.mistrust(Mistrusted{Node: claimed, Addr: address(raw.RemoteAddr())})
+		}
+		return err
+	}))
+	if _, err := conn.Write(welcome); err != nil { // after the handshake
+		return nil, 0, err
+	}
+	return conn, node, raw.SetDeadline(time.Time{})
+}
+
+// welcome is the head's first message. It is empty, and sent only to nodes of the launch.
+var welcome = make([]byte, 4)
 
 // Accept waits for the next node's connection.
 func (h *Links) Accept(ctx context.Context) (*Link, error) {
 	select {
-	case l := <-h.came:
+	case l := <-h.accepted:
 		return l, nil
 	case <-h.ctx.Done():
 		return nil, errClosed
@@ -133,16 +175,8 @@ func (h *Links) Accept(ctx context.Context) (*Link, error) {
 
 // Close accepts no more nodes, and ends all connections after their queues are sent, within seconds.
 func (h *Links) Close() error {
-	h.mu.Lock()
 	h.stop()
-	var closed sync.WaitGroup
-	for l := range h.open {
-		closed.Go(func() { l.Close() })
-	}
-	h.mu.Unlock()
 	_ = h.listener.Close() // it may be closed already
-	h.half.close()
-	closed.Wait()
 	h.served.Wait()
 	return nil
 }
@@ -156,73 +190,6 @@ func address(a net.Addr) string {
 	return at.Addr().Unmap().String()
 }
 
-// prove does the handshake, which identifies the node, and welcomes it.
-func (h *Links) prove(raw net.Conn) (conn *tls.Conn, node int, err error) {
-	h.half.add(raw)
-	defer h.half.remove(raw)
-	config := h.c.tlsConfig(&node)
-	verify := config.VerifyConnection
-	config.VerifyConnection = func(s tls.ConnectionState) error {
-		err := verify(s)
-		if err != nil {
-			h.c.mistaken(s, raw.RemoteAddr())
-		}
-		return err
-	}
-	if err := raw.SetDeadline(time.Now().Add(handshake)); err != nil {
-		return nil, 0, err
-	}
-	conn = tls.Server(raw, config)
-	if _, err := conn.Write(welcome); err != nil { // after the handshake
-		return nil, 0, err
-	}
-	return conn, node, raw.SetDeadline(time.Time{})
-}
-
-// welcome is the head's first message. It is empty, and sent only to nodes of the launch.
-var welcome = make([]byte, 4)
-
-// halfOpen has the connections whose other side is not known yet. If there are too many, the oldest is
-// closed: nodes need milliseconds, attackers keep connections open for long.
-type halfOpen struct {
-	mu     sync.Mutex
-	most   int
-	conns  []net.Conn
-	closed bool
-}
-
-func (h *halfOpen) add(c net.Conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.conns = append(h.conns, c); len(h.conns) > h.most {
-		h.conns[0].Close()
-		h.conns = h.conns[1:]
-	}
-	if h.closed {
-		c.Close()
-	}
-}
-
-func (h *halfOpen) remove(c net.Conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i, other := range h.conns {
-		if other == c {
-			h.conns = append(h.conns[:i], h.conns[i+1:]...)
-			return
-		}
-	}
-}
-
-func (h *halfOpen) close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	for _, c := range h.conns {
-		c.Close()
-	}
-}
-
 // filesBeside bounds gpurun's other open files, including those for the ranks' output.
 const filesBeside = 512
 
@@ -234,7 +201,8 @@ func enoughFiles(nodes int) error {
 		return fmt.Errorf("read the limit of open files: %w", err)
 	}
 	if need := uint64(nodes + filesBeside); limit.Cur < need && nodes > 1 {
-		return errext.Errorf(fmt.Sprintf("raise it where the job starts, `ulimit -n %d`", need), "%d nodes need more open files than the limit of %d", nodes, limit.Cur)
+		return errext.Errorf(fmt.Sprintf("raise it where the job starts, `ulimit -n %d`", need),
+			"%d nodes need more open files than the limit of %d", nodes, limit.Cur)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,7 +39,8 @@ type pmi struct {
 // variables belong to another step.
 func openPMI(vars environ.Vars) *pmi {
 	fd, err := strconv.Atoi(vars["PMI_FD"])
-	if err != nil || fd < 3 || vars["SLURM_JOB_ID"] == "" || vars["PMI_JOBID"] != vars["SLURM_JOB_ID"]+"."+vars["SLURM_STEP_ID"] {
+	step := vars["SLURM_JOB_ID"] + "." + vars["SLURM_STEP_ID"]
+	if err != nil || fd < 3 || vars["SLURM_JOB_ID"] == "" || vars["PMI_JOBID"] != step {
 		return nil
 	}
 	if _, err := unix.Getpeername(fd); err != nil {
@@ -53,7 +53,7 @@ func openPMI(vars environ.Vars) *pmi {
 		return nil
 	}
 	size, _ := strconv.Atoi(vars["PMI_SIZE"])
-	return &pmi{conn: conn, in: bufio.NewReaderSize(conn, 4096), job: vars["PMI_JOBID"], rank: vars["PMI_RANK"], size: size}
+	return &pmi{conn: conn, in: bufio.NewReader(conn), job: step, rank: vars["PMI_RANK"], size: size}
 }
 
 func (p *pmi) close() {
@@ -64,7 +64,7 @@ func (p *pmi) close() {
 
 // A card is what a node publishes to the others.
 type card struct {
-	Fingerprint fingerprint
+	Fingerprint [sha256.Size]byte
 	Addrs       []string // addresses of its machine, in no order
 }
 
@@ -85,9 +85,11 @@ func (c card) String() string {
 
 func readCard(text string) (c card, err error) {
 	print, addrs, _ := strings.Cut(text, "|")
-	if n, err := hex.Decode(c.Fingerprint[:], []byte(print[:min(len(print), 2*len(c.Fingerprint))])); err != nil || n != len(c.Fingerprint) || len(print) != 2*n {
+	sum, err := hex.DecodeString(print)
+	if err != nil || len(sum) != len(c.Fingerprint) {
 		return card{}, fmt.Errorf("%.80q is no card of a node", text)
 	}
+	copy(c.Fingerprint[:], sum)
 	for addr := range strings.SplitSeq(addrs, ",") {
 		if _, err := netip.ParseAddr(addr); err == nil && len(c.Addrs) < mostAddrs {
 			c.Addrs = append(c.Addrs, addr)
@@ -148,7 +150,8 @@ func (p *pmi) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if answer := strings.Fields(string(line)); len(answer) < 2 || answer[0] != "cmd=response_to_init" || answer[1] != "pmi_version=2" && answer[1] != "rc=0" {
+	answer := strings.Fields(string(line))
+	if len(answer) < 2 || answer[0] != "cmd=response_to_init" || answer[1] != "pmi_version=2" && answer[1] != "rc=0" {
 		return fmt.Errorf("the answer %.80q is of another protocol", line)
 	}
 	return nil
@@ -163,11 +166,11 @@ func (p *pmi) call(request string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := parseAnswer(text)
-	if err == nil && answer["rc"] != "0" {
-		err = fmt.Errorf("it was refused (rc=%.20q): %.80q", answer["rc"], answer["errmsg"])
+	answer := parseAnswer(text)
+	if answer["rc"] != "0" {
+		return nil, fmt.Errorf("it was refused (rc=%.20q): %.80q", answer["rc"], answer["errmsg"])
 	}
-	return answer, err
+	return answer, nil
 }
 
 func readAnswer(in io.Reader) (string, error) {
@@ -184,26 +187,13 @@ func readAnswer(in io.Reader) (string, error) {
 	return string(text), err
 }
 
-// parseAnswer parses "cmd=kvs-get-response;rc=0;value=x;". A semicolon in a value is doubled.
-func parseAnswer(text string) (map[string]string, error) {
+// parseAnswer parses "cmd=kvs-get-response;rc=0;value=x;". No value that is used has a semicolon.
+func parseAnswer(text string) map[string]string {
 	answer := map[string]string{}
-	for text != "" {
-		name, rest, ok := strings.Cut(text, "=")
-		if !ok || strings.Contains(name, ";") {
-			return nil, errors.New("the answer cannot be read")
+	for field := range strings.SplitSeq(text, ";") {
+		if name, value, ok := strings.Cut(field, "="); ok {
+			answer[name] = value
 		}
-		var value strings.Builder
-		for {
-			part, after, ended := strings.Cut(rest, ";")
-			value.WriteString(part)
-			rest = after
-			if !ended || !strings.HasPrefix(after, ";") {
-				break
-			}
-			value.WriteByte(';')
-			rest = after[1:]
-		}
-		answer[name], text = value.String(), rest
 	}
-	return answer, nil
+	return answer
 }

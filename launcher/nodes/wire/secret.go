@@ -72,10 +72,9 @@ const makeOne = "`gpurun secret` makes one"
 func parseSecret(text string) ([]byte, error) {
 	text = strings.TrimSpace(text)
 	secret, err := hex.DecodeString(text)
-	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
-		if err != nil {
-			secret, err = encoding.DecodeString(text)
-		}
+	if err != nil {
+		standard := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "=")) // base64url, too
+		secret, err = base64.RawStdEncoding.DecodeString(standard)
 	}
 	switch {
 	case text == "":
@@ -136,8 +135,8 @@ func isPrivate(path string, stat unix.Stat_t) error {
 	case stat.Uid != 0 && int64(stat.Uid) != int64(os.Geteuid()):
 		return errext.Errorf("make a copy of your own, with mode 0600", "%s belongs to another user (uid %d)", path, stat.Uid)
 	case stat.Mode&foreign != 0:
-		return errext.Errorf(fmt.Sprintf("chmod 600 %s; for a volume of Kubernetes set defaultMode: 0400", commandline.PastePath(path)),
-			"%s is open to other users (mode %#o)", path, stat.Mode&0o777)
+		hint := fmt.Sprintf("chmod 600 %s; for a volume of Kubernetes set defaultMode: 0400", commandline.PastePath(path))
+		return errext.Errorf(hint, "%s is open to other users (mode %#o)", path, stat.Mode&0o777)
 	}
 	return nil
 }

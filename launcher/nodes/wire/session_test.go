@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -27,6 +28,14 @@ func credentialsOf(t testing.TB, secret, run string, node, nodes int) *Credentia
 		t.Fatal(err)
 	}
 	return c
+}
+
+// testConfig is the configuration of one connection that checks the other side.
+func (c *Credentials) testConfig() *tls.Config {
+	return c.tlsConfig(func(s tls.ConnectionState) error {
+		_, err := c.peer(s)
+		return err
+	})
 }
 
 // freePort returns a port on which no process listens.

@@ -56,7 +56,7 @@ func newPipe(t *testing.T, head, node *Credentials) *pipe {
 	p := &pipe{links: newLinks(head, door)}
 	door.conn <- muted{far, &p.mute}
 	var err error
-	if p.follower, err = open(t.Context(), tls.Client(muted{near, &p.mute}, node.tlsConfig(new(int)))); err != nil {
+	if p.follower, err = open(t.Context(), tls.Client(muted{near, &p.mute}, node.testConfig())); err != nil {
 		t.Fatal(err)
 	}
 	if p.head, err = p.links.Accept(t.Context()); err != nil {

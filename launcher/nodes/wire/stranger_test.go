@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"io"
 	"math/big"
@@ -44,41 +45,21 @@ func refused(t *testing.T, c net.Conn) []byte {
 // Who is not a node of the launch gets nothing through a handshake, and is not heard.
 func TestStrangers(t *testing.T) {
 	l := newLaunch(t, 3)
-	authorityOf := func(secret, run string) *authority {
-		a, err := newAuthority([]byte(secret), run)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
 	key, err := parseSecret(testSecret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := authorityOf(string(key), "run")
-	by := func(a *authority, name string) *tls.Certificate {
-		c, err := a.sign(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &c
-	}
-	alone, err := selfSigned("node-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	named := func(secret, run, name string) *tls.Certificate { return namedCertificate(t, []byte(secret), run, name) }
 	for what, cert := range map[string]*tls.Certificate{
 		"no certificate":           nil,
-		"another secret":           by(authorityOf(strings.Repeat("x", 32), "run"), "node-1"),
-		"another run":              by(authorityOf(string(key), "run2"), "node-1"),
-		"its own certificate":      &alone,
-		"a head":                   by(ours, "head"),
-		"a node that there is not": by(ours, "node-3"),
-		"a node too far":           by(ours, "node-1000000000000000000000"),
-		"a negative node":          by(ours, "node--1"),
-		"a node with a zero":       by(ours, "node-01"),
-		"another name":             by(ours, "nobody"),
-		"a server":                 serverCertificate(t, ours, "node-1"),
+		"another secret":           named(strings.Repeat("x", 32), "run", "node-1"),
+		"another run":              named(string(key), "run2", "node-1"),
+		"a head":                   named(string(key), "run", "node-0"),
+		"a node that there is not": named(string(key), "run", "node-3"),
+		"a node too far":           named(string(key), "run", "node-1000000000000000000000"),
+		"a negative node":          named(string(key), "run", "node--1"),
+		"a node with a zero":       named(string(key), "run", "node-01"),
+		"another name":             named(string(key), "run", "somebody"),
 	} {
 		config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"gpurun"}, InsecureSkipVerify: true}
 		if cert != nil {
@@ -104,20 +85,35 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// serverCertificate is one of a node that was meant for a head's side.
-func serverCertificate(t *testing.T, a *authority, of string) *tls.Certificate {
+// namedCertificate is a certificate by the key of a launch, with any name.
+func namedCertificate(t *testing.T, secret []byte, run, name string) *tls.Certificate {
 	t.Helper()
-	public, private, err := ed25519.GenerateKey(rand.Reader)
+	key, err := launchKey(secret, run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := certificate(of)
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, public, a.key)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// A certificate of the launch without its key proves nothing.
+func TestACopiedCertificate(t *testing.T) {
+	l := newLaunch(t, 2)
+	c := credentialsOf(t, testSecret, "run", 1, 2)
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.own.PrivateKey = key
+	if link, err := NewDialer(c, "127.0.0.1", l.port).Dial(t.Context()); err == nil {
+		link.Close()
+		t.Error("it got through")
+	}
+	l.stillServes(t)
 }
 
 // Text of any kind, and TLS of another version, end in the handshake.
@@ -139,7 +135,7 @@ func TestGarbage(t *testing.T) {
 			t.Errorf("%s: the head says %q", what, said)
 		}
 	}
-	old := credentialsOf(t, testSecret, "run", 1, 2).tlsConfig(new(int))
+	old := credentialsOf(t, testSecret, "run", 1, 2).testConfig()
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 	if conn, err := tls.Dial("tcp", l.at(), old); err == nil {
 		conn.Close()
@@ -198,10 +194,10 @@ func overhear(front net.Listener, to string) []byte {
 	return []byte(said.String())
 }
 
-// Clients that begin handshakes and do not continue block no node.
+// Clients that begin handshakes and do not continue block no node, up to a number.
 func TestSlowHandshakes(t *testing.T) {
 	l := newLaunch(t, 2)
-	for range 2 * (2 + spareHandshakes) {
+	for range spareHandshakes {
 		conn, err := net.Dial("tcp", l.at())
 		if err != nil {
 			t.Fatal(err)
@@ -212,35 +208,11 @@ func TestSlowHandshakes(t *testing.T) {
 	l.stillServes(t)
 }
 
-// Of too many the oldest goes, and of those that are through none.
-func TestTooManyHandshakes(t *testing.T) {
-	half := halfOpen{most: 2}
-	var near, far [4]net.Conn
-	for i := range near {
-		near[i], far[i] = net.Pipe()
-		defer near[i].Close()
-		half.add(far[i])
-		if i == 0 {
-			half.remove(far[i])
-		}
-	}
-	for i, open := range []bool{true, false, true, true} {
-		if err := far[i].SetDeadline(time.Time{}); (err == nil) != open {
-			t.Errorf("connection %d: %v", i, err)
-		}
-	}
-	half.close()
-	if far[0].SetDeadline(time.Time{}) != nil || far[3].SetDeadline(time.Time{}) == nil {
-		t.Error("at the end those go that are not through")
-	}
-	far[0].Close()
-}
-
 // A node that violates the protocol harms no other node: a message that is too large, and a partial message.
 func TestANodeThatMisbehaves(t *testing.T) {
 	l := newLaunch(t, 3)
 	for want, text := range map[string]string{"too large": "\xff\xff\xff\xff" + strings.Repeat("x", MaxMessage), "EOF": "\x00\x00\x00\x09short"} {
-		conn, err := tls.Dial("tcp", l.at(), credentialsOf(t, testSecret, "run", 2, l.nodes).tlsConfig(new(int)))
+		conn, err := tls.Dial("tcp", l.at(), credentialsOf(t, testSecret, "run", 2, l.nodes).testConfig())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,20 +239,10 @@ func TestAFalseHead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := newAuthority(key, "run")
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := ours.sign("node-2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	alone, err := selfSigned("head")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for what, cert := range map[string]tls.Certificate{"a follower": node, "a stranger": alone} {
-		front, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"gpurun"}})
+	for what, cert := range map[string]*tls.Certificate{
+		"a follower": namedCertificate(t, key, "run", "node-2"), "a stranger": namedCertificate(t, make([]byte, 32), "run", "node-0"),
+	} {
+		front, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{*cert}, NextProtos: []string{"gpurun"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,35 +263,26 @@ func TestAFalseHead(t *testing.T) {
 	}
 }
 
-// Certificates are good at any time of any clock, and no two processes have the same.
+// Certificates are good at any time of any clock. The nodes of a launch have one key, other launches have others.
 func TestCertificatesAndClocks(t *testing.T) {
-	a, err := newAuthority(make([]byte, secretBytes), "run")
+	c := credentialsOf(t, testSecret, "run", 1, 2)
+	cert, err := x509.ParseCertificate(c.own.Certificate[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := a.sign("node-1")
-	if err != nil {
-		t.Fatal(err)
+	if cert.NotBefore.Year() != 1970 || cert.NotAfter.Year() != 9999 {
+		t.Errorf("%v to %v", cert.NotBefore, cert.NotAfter)
 	}
-	two, err := a.sign("node-1")
-	if err != nil {
-		t.Fatal(err)
+	for _, test := range []struct {
+		secret, run string
+		trusts      bool
+	}{{testSecret, "run", true}, {testSecret, "run2", false}, {strings.Repeat("ab", 32), "run", false}} {
+		if got := credentialsOf(t, test.secret, test.run, 0, 2).trusts(cert); got != test.trusts {
+			t.Errorf("%+v: %v", test, got)
+		}
 	}
-	parsed, err := x509.ParseCertificate(one.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if parsed.NotBefore.Year() != 1970 || parsed.NotAfter.Year() != 9999 || parsed.SerialNumber.Cmp(big.NewInt(1)) != 0 {
-		t.Errorf("%v to %v", parsed.NotBefore, parsed.NotAfter)
-	}
-	if one.PrivateKey.(ed25519.PrivateKey).Equal(two.PrivateKey) {
-		t.Error("two processes have the same key")
-	}
-	if n, err := a.whose(parsed, x509.ExtKeyUsageClientAuth); n != 1 || err != nil {
-		t.Errorf("node %d, %v", n, err)
-	}
-	config := credentialsOf(t, testSecret, "run", 0, 2).tlsConfig(new(int))
+	config := c.testConfig()
 	if config.Time != nil || !config.InsecureSkipVerify || config.VerifyConnection == nil {
-		t.Error("clocks are asked, or nobody is")
+		t.Error("clocks are asked, or nothing is checked")
 	}
 }

@@ -1,26 +1,32 @@
 // Package wire transports the messages between the nodes of a launch, over one connection per node with
 // mutual TLS, and manages the nodes' credentials.
 //
-//	trust.go        the sources of credentials, the first that applies
+//	credentials.go  the sources of credentials, the first that applies
 //	secret.go       a secret that all nodes have
-//	shared.go       a secret in a folder that all nodes see
+//	folder.go       a secret in a folder that all nodes see
 //	pmi.go          certificates that Slurm distributes
-//	hide.go         keeps credentials from the ranks
 //	certificate.go  the certificates
-//	port.go         the head's ports
 //	listen.go       the head's side
 //	dial.go         a follower's
 //	link.go         a connection, on either side
-//	mistake.go      gpuruns of the launch that cannot be part of it
 //
-// From a stranger, only the TLS handshake is read, bounded in size, time and number. Within a launch the
-// boundary is the user: any process that can read the secret can be a node.
+// From a stranger, only the TLS handshake is read, bounded in size, time and number. A node that has the
+// credentials is trusted: any process that can read the secret can be a node. Its messages are bounded in size.
 package wire
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -38,9 +44,6 @@ type TrustOptions struct {
 	// Shared is the path of a file for a secret, in a folder that all nodes may see; empty for none. The head
 	// writes the secret, or uses that of an earlier start of the same launch.
 	Shared string
-	// Head and HeadPort are the address of node 0. Port 0 means that gpurun chooses.
-	Head     string
-	HeadPort int
 }
 
 // Credentials identify a node to others, and others to the node.
@@ -52,9 +55,26 @@ type Credentials struct {
 	ports       []int
 	hosts       []string // addresses of the head's machine, if known
 	own         tls.Certificate
-	whose       whose
-	tag         string // tag of the launch; empty if Slurm distributes the certificates
-	mistakes    chan Mistake
+	trusts      func(*x509.Certificate) bool // the certificate is of a node of the launch
+	tag         string                       // of the launch; empty if Slurm distributes the certificates
+	mistrusted  chan Mistrusted
+}
+
+// A Mistrusted is a gpurun that claims to be a node of this launch, at an address, and has another secret.
+type Mistrusted struct {
+	Node int
+	Addr string
+}
+
+// Mistrusted delivers the gpuruns that the head has refused because of their secret.
+func (c *Credentials) Mistrusted() <-chan Mistrusted { return c.mistrusted }
+
+// mistrust delivers a gpurun, unless many wait to be read.
+func (c *Credentials) mistrust(m Mistrusted) {
+	select {
+	case c.mistrusted <- m:
+	default:
+	}
 }
 
 // Trust makes credentials from the first source that applies: a secret in the environment, Slurm's exchange
@@ -67,12 +87,14 @@ func Trust(ctx context.Context, o TrustOptions) (*Credentials, error) {
 	if o.Node < 0 || o.Node >= o.Nodes {
 		return nil, fmt.Errorf("node %d of %d nodes", o.Node, o.Nodes)
 	}
-	if err := Hide(); err != nil {
+	if err := hide(); err != nil {
 		return nil, err
 	}
 	p := openPMI(o.Environ)
 	defer p.close()
-	c := &Credentials{node: o.Node, nodes: o.Nodes, ports: candidates(o.Run, o.Restart), mistakes: make(chan Mistake, mostMistakes)}
+	c := &Credentials{
+		node: o.Node, nodes: o.Nodes, ports: candidates(o.Run, o.Restart), mistrusted: make(chan Mistrusted, 1),
+	}
 	for _, way := range []way{c.bySecret, c.bySlurm, c.byFolder} {
 		if applies, err := way(ctx, o, p); err != nil {
 			return nil, err
@@ -87,11 +109,15 @@ func Trust(ctx context.Context, o TrustOptions) (*Credentials, error) {
 func nothing(nodes int, spent bool) error {
 	const what = "the %d nodes of this launch have no credential to authenticate each other"
 	if spent {
-		return errext.Errorf("start each gpurun with a separate srun", what+": Slurm carries one exchange a task, and there was one before", nodes)
+		return errext.Errorf("start each gpurun with a separate srun",
+			what+": Slurm carries one exchange a task, and there was one before", nodes)
 	}
-	return errext.Errorf("on one of them `(umask 077; gpurun secret > FILE)`, then GPURUN_SECRET_FILE=FILE on all of them, each with a copy; under Slurm `srun --mpi=pmi2 gpurun …` does without",
-		what, nodes)
+	return errext.Errorf("on one of them `(umask 077; gpurun secret > FILE)`, then GPURUN_SECRET_FILE=FILE on all of "+
+		"them, each with a copy; under Slurm `srun --mpi=pmi2 gpurun …` does without", what, nodes)
 }
+
+// codeRetry is the exit code where a later try may help.
+const codeRetry = 75
 
 // A way makes credentials from one source, if it applies.
 type way func(context.Context, TrustOptions, *pmi) (applies bool, err error)
@@ -116,7 +142,7 @@ func (c *Credentials) byFolder(ctx context.Context, o TrustOptions, _ *pmi) (boo
 	if o.Node == 0 {
 		secret, err = leaveSecret(o.Shared)
 	} else {
-		secret, err = awaitSecret(ctx, o.Shared, c.headThere(o))
+		secret, err = awaitSecret(ctx, o.Shared)
 	}
 	if err != nil || secret == nil {
 		return false, err
@@ -136,27 +162,55 @@ func (c *Credentials) bySlurm(ctx context.Context, o TrustOptions, p *pmi) (bool
 		p.spent = true
 		return false, nil
 	}
-	own, err := selfSigned(name(o.Node))
+	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
+		return false, fmt.Errorf("make this node's key: %w", err)
+	}
+	if c.own, err = certificate(c.node, key, ""); err != nil {
 		return false, err
 	}
-	cards, err := p.exchange(ctx, o.Node, newCard(own))
+	cards, err := p.exchange(ctx, o.Node, newCard(c.own))
 	if err != nil {
-		return false, errext.WithCode(fmt.Errorf("exchange certificates with the other nodes through Slurm: %w", err), codeRetry)
+		err = fmt.Errorf("exchange certificates with the other nodes through Slurm: %w", err)
+		return false, errext.WithCode(err, codeRetry)
 	}
-	c.Way, c.own, c.hosts, c.whose = "the certificates that Slurm distributed", own, cards[0].Addrs, known(cards)
+	c.Way, c.hosts = "the certificates that Slurm distributed", cards[0].Addrs
+	c.trusts = func(cert *x509.Certificate) bool {
+		print := sha256.Sum256(cert.Raw)
+		return slices.ContainsFunc(cards, func(c card) bool { return c.Fingerprint == print })
+	}
 	return true, nil
 }
 
 // derive makes credentials from a secret, and overwrites it.
 func (c *Credentials) derive(secret []byte, run string) error {
 	defer clear(secret)
-	a, err := newAuthority(secret, run)
+	key, err := launchKey(secret, run)
 	if err != nil {
 		return err
 	}
-	defer clear(a.key)
-	c.own, err = a.sign(name(c.node))
-	c.whose, c.tag = a.whose, a.tag
+	c.trusts = func(cert *x509.Certificate) bool { return key.Public().(ed25519.PublicKey).Equal(cert.PublicKey) }
+	c.tag = tagOf(run)
+	c.own, err = certificate(c.node, key, c.tag)
 	return err
+}
+
+// hide closes gpurun's memory and its first environment, as in /proc, to other processes of the same user, and
+// removes the nodes' credentials from the environment. Ranks and other programs that gpurun runs do not inherit
+// them.
+func hide() error {
+	for _, entry := range os.Environ() {
+		variable, _, _ := strings.Cut(entry, "=")
+		secret := variable == secretVariable || variable == secretFileVariable
+		if !secret && !strings.HasPrefix(variable, "PMI_") && !strings.HasPrefix(variable, "PMI2_") {
+			continue
+		}
+		if err := os.Unsetenv(variable); err != nil {
+			return fmt.Errorf("take %s out of gpurun's environment: %w", variable, err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("close gpurun's memory to other processes: %w", err)
+	}
+	return nil
 }
