@@ -20,9 +20,9 @@ import (
 )
 
 // take takes this node's part of a launch.
-func take(ctx context.Context, p *prepared, own job.Own, s stdio) (*nodes.Part, error) {
+func take(ctx context.Context, p *prepared, own job.Own, s stdio) (*nodes.Node, error) {
 	j := p.Job
-	return nodes.Take(ctx, nodes.PartOptions{
+	return nodes.Join(ctx, nodes.JoinOptions{
 		At: p.Where, Name: j.Name, Digest: p.Digest, Version: manual.Version(),
 		Ranks: p.Ranks, Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
 		Note: func(text string) { note(p.Where, s, text) },
@@ -32,7 +32,7 @@ func take(ctx context.Context, p *prepared, own job.Own, s stdio) (*nodes.Part, 
 // decline reports to the other nodes that this node cannot take part because of err, and returns err.
 func decline(ctx context.Context, err error) error {
 	if at, unknown := cluster.Detect(os.Environ()); unknown == nil && ctx.Err() == nil {
-		nodes.Decline(ctx, nodes.PartOptions{At: at, Version: manual.Version(), Environ: environ.Parse(os.Environ())}, err)
+		nodes.Decline(ctx, nodes.JoinOptions{At: at, Version: manual.Version(), Environ: environ.Parse(os.Environ())}, err)
 	}
 	return err
 }
@@ -49,7 +49,7 @@ func note(at cluster.Placement, s stdio, text string) {
 }
 
 // follow carries out node 0's orders for the ranks of this node, until the run is over.
-func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Signals, s stdio) error {
+func follow(ctx context.Context, p *prepared, thisNode *nodes.Node, signals *node.Signals, s stdio) error {
 	devNull, err := os.OpenFile(os.DevNull, os.O_RDWR, 0) // node 0 shows its own ranks; all have logs
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 	at := p.Where
 	note(at, s, fmt.Sprintf("node 0 decides, on %s, and shows the run", at.Head))
 	grace := p.Job.Launch.ShutdownTimeout
-	code, err := part.Follow(ctx, grace, func(w nodes.Welcome, tellHead func(string)) (nodes.Here, error) {
+	code, err := thisNode.Follow(ctx, grace, func(w nodes.Welcome, tellHead func(string)) (nodes.Here, error) {
 		run := filepath.Base(w.Dir)
 		q := &prepared{p.Pinned(run), p.nvml, p.begun, p.guards}
 		wired, err := wire(q, run, w.Tracked, w.Began, stdio{devNull, devNull, devNull, devNull})
@@ -75,7 +75,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		}
 		store.Mask(p.secrets())
 		log := node.OpenEventLog(store)
-		wired.node.Samples = part.Sampled
+		wired.node.Samples = thisNode.Sampled
 		wired.node.Preflight = doctor.PreflightOf(p.Prepared, wired.before, false)
 		wired.before.Warn = func(text string) { log.Note("warning: " + text) }
 		return nodes.Here{

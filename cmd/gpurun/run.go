@@ -117,16 +117,16 @@ func prepareAndLaunch(
 		return verdict, err
 	}
 	defer release()
-	part, err := take(ctx, p, own, s)
+	thisNode, err := take(ctx, p, own, s)
 	if err != nil {
 		return verdict, err
 	}
-	if part.Follows() {
-		return verdict, follow(ctx, p, part, signals, s)
+	if thisNode.Follows() {
+		return verdict, follow(ctx, p, thisNode, signals, s)
 	}
 	err = errBug
-	defer func() { part.End(verdict, err) }()
-	return launch(ctx, p, own, s, signals, pipe, deadline, part)
+	defer func() { thisNode.End(verdict, err) }()
+	return launch(ctx, p, own, s, signals, pipe, deadline, thisNode)
 }
 
 // errBug is the end of a run that all nodes get if a panic ends node 0.
@@ -150,7 +150,7 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 // launch opens the run directory and runs the job in it.
 func launch(
 	ctx context.Context, p *prepared, own job.Own, s stdio,
-	signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time, part *nodes.Part,
+	signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time, thisNode *nodes.Node,
 ) (launcher.Verdict, error) {
 	place := search(p, own)
 	place.Settled = func(d launcher.Decided) bool {
@@ -182,12 +182,12 @@ func launch(
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	w.part, w.run = part, nodes.RunInfo{
+	w.thisNode, w.run = thisNode, nodes.RunInfo{
 		Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note,
 		Grace: node.FailureGrace, Reach: p.Job.Launch.Preflight != job.PreflightOff,
 	}
 	w.node.Preflight = doctor.PreflightOf(p.Prepared, w.before, before.GPUFailed())
-	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, part.Samples(a.meters.Samples(a.monitor.Sample), log.Note)
+	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, thisNode.Samples(a.meters.Samples(a.monitor.Sample), log.Note)
 	w.notice.Deadline, w.launcher.Memory, w.launcher.Adviser = deadline, p.Memory(os.Getenv, own.Fresh), nextWriter(p, dir)
 	w.world.Deadline = w.notice.Ends
 	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })
@@ -268,8 +268,8 @@ func start(ctx context.Context, w wiring, state launcher.State, log *node.EventL
 	own := node.New(w.node, log, signals)
 	w.launcher.Starter, w.launcher.World, w.launcher.Store = own, world, log
 	w.run.Port = own.Port
-	w.part.Lead(&w.launcher, w.run)
-	signals.Share(w.part.Notice)
+	w.thisNode.MakeHead(&w.launcher, w.run)
+	signals.Share(w.thisNode.Notice)
 	remembered := w.launcher.Recall(ctx, &state)
 	w.began.Job = w.launcher.Job
 	if err := log.Append(w.began); err != nil {

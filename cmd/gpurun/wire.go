@@ -30,7 +30,7 @@ type wiring struct {
 	world    node.WorldOptions
 	before   *gpu.Baseline
 	notice   node.NoticeOptions
-	part     *nodes.Part
+	thisNode *nodes.Node
 	run      nodes.RunInfo
 }
 

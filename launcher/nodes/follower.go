@@ -1,333 +1,297 @@
 package nodes
 
 import (
-	"fmt"
+	"context"
+	"errors"
+	"syscall"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/nodes/wire"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Follower is the state machine of each node but node 0, the counterpart of Head. Its owner dials the head
-// whenever there is no link, and reports the result. Tick must be called once a second.
-type Follower struct {
-	owner followerOwner
-	hello Hello // introduces this node to the head
-	// join is how long the node looks for a head, at the start and after it lost one. replaces: the engine
-	// replaces a lost head while this node lives.
-	join     time.Duration
-	replaces bool
-
-	linked   bool
-	gen      string // generation of the head that it follows
-	attempt  int    // latest attempt that the head ordered, -1 before the first
-	stage    NodeStage
-	seq      int     // of the last event
-	unacked  []Event // events that the head may not have
-	last     Message // last change of stage that it reported, repeated on a new link
-	left     bool
-	paused   bool // until the head resumes it
-	forsaken bool // its ranks are stopped, or being stopped, because their head is gone
-
-	heard     time.Duration // time of the head's last message
-	gone      time.Duration // since when there is no link
-	unlinked  string        // why there is no link
-	refused   since         // the head's machine refuses connections
-	mistrusts since         // the head answers and has another secret
-	alive     time.Duration // time of this node's last sign of life
+// FollowOptions are the options of a follower.
+type FollowOptions struct {
+	Hello Hello
+	// Join and Replaces come from the engine: see followerMachine.
+	Join     time.Duration
+	Replaces bool
+	// Dial connects to the head (wire.Dialer.Dial).
+	Dial func(context.Context) (*wire.Link, error)
+	// Begin returns the means to run attempts here, once the head has named the run. note shows the user a
+	// text on node 0.
+	Begin func(w Welcome, note func(string)) (Here, error)
+	// Grace is the grace of ranks whose head is gone.
+	Grace time.Duration
+	// Waits is called once if node 0 has not been reached for a while, with the reason. May be nil.
+	Waits func(why string)
+	// Samples has samples of this node's ranks; nil for none.
+	Samples *sampleStore
 }
 
-// since is a condition and when it began.
-type since struct {
-	on bool
-	at time.Duration
+// Here has the means to run attempts on a follower's machine.
+type Here struct {
+	Recipe  launcher.Recipe
+	Starter launcher.Starter
+	World   launcher.World
+	Store   launcher.Store
+	// Notice passes a notice on to the ranks that have a handler for it, and pauses them from TSTP to CONT.
+	// Close releases all resources. Both may be nil.
+	Notice func(syscall.Signal)
+	Close  func()
 }
 
-func (s *since) set(now time.Duration, on bool) {
-	if on && !s.on {
-		s.at = now
+// An End is how the launch ended for a follower.
+type End struct {
+	Code   int
+	Reason string
+	Told   bool // the head sent it: it is the end of the run, which node 0 shows
+}
+
+// An follower is the gpurun of a follower. The goroutine of Follow owns it and its state machine.
+type follower struct {
+	*actor
+	opts     FollowOptions
+	dials    context.Context // done once the node has left and dials the head no more
+	stopDial context.CancelFunc
+
+	machine *followerMachine
+	link    *wire.Link // nil without one
+	ended   *End
+	final   bool    // the last message on the link was Final
+	welcome Welcome // from the head that it follows
+	begun   string  // generation of the head that here belongs to
+	here    *Here
+	unable  error // why begin failed
+	local   *localAttempt
+	why     string // why the last ranks were abandoned, empty if none were
+}
+
+// Follow takes part in a launch until it ends and no rank runs any more.
+func Follow(ctx context.Context, o FollowOptions) End {
+	if o.Samples == nil {
+		o.Samples = &sampleStore{}
 	}
-	s.on = on
-}
-
-func (s since) lasts(now, bound time.Duration) bool { return s.on && now-s.at >= bound }
-
-// A followerOwner carries out the actions of a Follower.
-type followerOwner interface {
-	// send sends a message to the head, and drop closes the link.
-	send(Message)
-	drop()
-	// do carries out an order of the head's.
-	do(order Message)
-	// reportAlive reports Alive.
-	reportAlive()
-	// abandon stops the ranks, because their head is gone.
-	abandon(why string)
-	// leave ends the follower, once its ranks are gone.
-	leave(code int, reason string)
-}
-
-// NewFollower makes a node that has not found the head yet.
-func NewFollower(owner followerOwner, h Hello, join time.Duration, replaces bool) *Follower {
-	h.Attempt = -1
-	return &Follower{owner: owner, hello: h, join: join, replaces: replaces, attempt: -1, stage: Idle}
-}
-
-// Linked takes in a new link to the head.
-func (f *Follower) Linked(now time.Duration) {
-	if f.left {
-		return
+	f := &follower{actor: newActor(context.WithoutCancel(ctx)), opts: o}
+	f.machine = newFollowerMachine(f, o.Hello, o.Join, o.Replaces)
+	f.dials, f.stopDial = context.WithCancel(f.done)
+	f.owner.Go(f.dial)
+	defer f.owner.Wait()
+	defer f.end()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	stopped := ctx.Done()
+	for f.ended == nil || f.local != nil {
+		select {
+		case do := <-f.todo:
+			do()
+		case <-tick.C:
+			if why := f.machine.WhyUnlinked(); why != "" && f.opts.Waits != nil && f.now() >= noteAfter {
+				f.opts.Waits(why)
+				f.opts.Waits = nil
+			}
+			f.machine.Tick(f.now())
+		case <-stopped:
+			stopped = nil
+			f.stopped(context.Cause(ctx))
+		}
 	}
-	f.linked, f.refused.on, f.mistrusts.on, f.heard = true, false, false, now
-	f.hello.Attempt = -1
-	if f.stage > Idle {
-		f.hello.Attempt = f.attempt
+	if f.link != nil {
+		_ = f.link.Close() // after the messages sent on it
 	}
-	f.send(f.hello)
+	f.close()
+	return *f.ended
 }
 
-// Gone takes in the end of the link.
-func (f *Follower) Gone(now time.Duration) { f.linked, f.gone = false, now }
-
-// Unreached takes in why there is no link, and whether the head's machine refuses the connection, or the head
-// there has another secret.
-func (f *Follower) Unreached(now time.Duration, why string, refused, mistrusted bool) {
-	f.mistrusts.set(now, mistrusted)
-	f.refused.set(now, refused)
-	f.unlinked = why
+// report sends the head a message, from any goroutine but the owner.
+func (f *follower) report(m Message) {
+	f.own(func() { f.machine.Report(f.now(), m) })
 }
 
-// WhyUnlinked returns why no head has been found yet, empty once one has.
-func (f *Follower) WhyUnlinked() string {
-	if f.gen != "" {
-		return ""
+// stopped ends this node's part at its own signal.
+func (f *follower) stopped(why error) {
+	end := End{Code: strategy.CodeRetry, Reason: "it was stopped"}
+	var signal *launcher.Signal
+	if errors.As(why, &signal) {
+		end.Code, end.Reason = 128+int(signal.Number), signal.Error()
 	}
-	return f.unlinked
+	f.machine.Report(f.now(), Leaving{Why: end.Reason})
+	if f.why != "" {
+		end.Reason += "; its ranks were ended before: " + f.why
+	}
+	if f.ended == nil {
+		f.ended = &end
+	}
+	f.local.stop(sigterm, f.opts.Grace)
 }
 
-// Receive takes in a message from the head.
-func (f *Follower) Receive(now time.Duration, message Message) {
-	f.heard = now
-	switch m := message.(type) {
+// dialPause is the pause between two attempts to reach the head.
+const dialPause = 300 * time.Millisecond
+
+// dial keeps a link to the head.
+func (f *follower) dial() {
+	for f.dials.Err() == nil {
+		link, err := f.opts.Dial(f.dials)
+		if err != nil {
+			f.own(func() {
+				mistrusted := errors.Is(err, wire.ErrMistrusted)
+				f.machine.Unreached(f.now(), err.Error(), mistrusted || errors.Is(err, wire.ErrRefused), mistrusted)
+			})
+			select {
+			case <-time.After(dialPause):
+			case <-f.dials.Done():
+			}
+			continue
+		}
+		f.receive(link)
+	}
+}
+
+// receive takes the head's messages from a link until it ends.
+func (f *follower) receive(link *wire.Link) {
+	f.own(func() {
+		f.link = link
+		f.machine.Linked(f.now())
+	})
+	for {
+		m, err := receive(f.dials, link)
+		if err != nil {
+			break
+		}
+		f.own(func() {
+			_, f.final = m.(Final)
+			f.machine.Receive(f.now(), m)
+		})
+	}
+	f.own(func() {
+		if f.link == link {
+			f.link = nil
+		}
+		f.machine.Gone(f.now())
+	})
+	if f.done.Err() == nil {
+		_ = link.Close()
+	}
+}
+
+// send sends a message with the time of sending, where that matters.
+func (f *follower) send(m Message) {
+	switch stamped := m.(type) {
+	case Event:
+		stamped.At = time.Now()
+		m = stamped
+	case Alive:
+		stamped.At = time.Now()
+		m = stamped
+	}
+	if f.link != nil {
+		_ = send(f.link, m) // no error handling: receive finds that the link has ended
+	}
+}
+
+func (f *follower) drop() {
+	if link := f.link; link != nil {
+		f.link = nil
+		f.owner.Go(func() { _ = link.Close() })
+	}
+}
+
+func (f *follower) reportAlive() { f.machine.Report(f.now(), f.local.alive()) }
+
+func (f *follower) leave(code int, reason string) {
+	if f.ended == nil {
+		f.ended = &End{Code: code, Reason: reason, Told: f.final}
+	}
+	f.stopDial()
+}
+
+// do carries out an order of the head's.
+func (f *follower) do(order Message) {
+	ranks := f.local.running()
+	switch o := order.(type) {
 	case Welcome:
-		f.welcome(m)
-	case Reject:
-		f.leave(m.Code, "node 0 refuses this node: "+m.Why)
+		f.welcome = o
 	case Prepare:
-		f.prepare(m)
+		f.begin(f.welcome)
+		f.why = ""
+		f.local = newLocal(f, o)
+		f.owner.Go(f.local.prepare)
 	case Start:
-		if m.Attempt == f.attempt && f.stage == Prepared {
-			f.stage, f.last = Starting, nil
-			f.owner.do(m)
+		if f.local != nil {
+			f.local.waits = false
+			f.owner.Go(f.local.run)
 		}
 	case Stop:
-		f.stop(m)
+		switch {
+		case len(o.Spare) == 0:
+			f.local.stop(o.Signal, o.Grace)
+		case ranks != nil:
+			ranks.StopPeers(o.Signal, o.Spare)
+		}
+	case Release:
+		if ranks != nil {
+			ranks.Release()
+		}
+	case Stacks:
+		if ranks != nil {
+			f.owner.Go(ranks.Stacks)
+		}
+	case Notice:
+		f.notice(syscall.Signal(o.Signal))
 	case Pause:
-		f.pause()
+		f.notice(syscall.SIGTSTP)
 	case Resume:
-		f.resume()
-	case Release, Stacks, Notice:
-		if f.stage == Running {
-			f.owner.do(m)
-		}
-	case Ack:
-		if m.Attempt == f.attempt {
-			f.acked(m.Seq)
-		}
-	case Final:
-		f.send(Bye{})
-		f.leave(m.Code, m.Reason)
+		f.notice(syscall.SIGCONT)
 	}
 }
 
-// welcome continues at the state that the head knows of this node, or abandons the ranks of an earlier head.
-func (f *Follower) welcome(w Welcome) {
-	if f.gen != "" && f.gen != w.Gen {
-		f.abandon("the gpurun of node 0 was started again")
-	}
-	f.gen = w.Gen
-	f.owner.do(w)
-	f.resume()
-	f.acked(w.Seq)
-	for _, e := range f.unacked {
-		f.send(e)
-	}
-	if f.last != nil {
-		f.send(f.last)
+// notice passes a signal that node 0 got on to the ranks.
+func (f *follower) notice(signal syscall.Signal) {
+	if f.here != nil && f.here.Notice != nil {
+		f.here.Notice(signal)
 	}
 }
 
-func (f *Follower) prepare(p Prepare) {
-	if p.Launch.N <= f.attempt && !f.forsaken || f.stage != Idle {
-		return // a repetition, or the attempt before is not over
-	}
-	f.attempt, f.stage, f.forsaken = p.Launch.N, Preparing, false
-	f.seq, f.unacked, f.last = 0, nil, nil
-	f.owner.do(p)
-}
-
-func (f *Follower) stop(s Stop) {
-	switch {
-	case len(s.Spare) > 0:
-		if f.stage == Running && s.Attempt == f.attempt {
-			f.owner.do(s)
-		}
-	case f.stage == Idle: // no ranks run
-		if s.Attempt > f.attempt {
-			f.attempt, f.seq, f.unacked = s.Attempt, 0, nil
-		}
-		f.last = Stopped{Attempt: f.attempt, Seq: f.seq}
-		f.send(f.last)
-	case s.Attempt >= f.attempt:
-		f.stage = Stopping
-		f.owner.do(s)
-	}
-}
-
-// Report sends the head the result of its orders: Ready, NotReady, Started, an Event, Stopped, a Note, or
-// Alive. After Start, Stop and abandon, Stopped must be reported once, when no rank runs any more.
-func (f *Follower) Report(now time.Duration, message Message) {
-	switch m := message.(type) {
-	case Ready:
-		m.Attempt = f.attempt
-		f.step(Preparing, Prepared, m)
-	case NotReady:
-		if f.stage == Stopping {
-			f.Report(now, Stopped{})
-			return
-		}
-		m.Attempt = f.attempt
-		f.step(f.stage, Idle, m)
-	case Started:
-		m.Attempt = f.attempt
-		f.step(Starting, Running, m)
-		if f.paused && f.stage == Running {
-			f.owner.do(Pause{})
-		}
-	case Event:
-		f.seq++
-		m.Attempt, m.Seq = f.attempt, f.seq
-		f.unacked = append(f.unacked, m)
-		f.send(m)
-	case Stopped:
-		m.Attempt, m.Seq = f.attempt, f.seq
-		f.step(f.stage, Idle, m)
-	case Alive:
-		f.alive = now
-		m.Attempt = f.attempt
-		f.send(m)
-	default:
-		f.send(m)
-	}
-}
-
-// step moves from one stage to the next, and reports that now and again on each new link.
-func (f *Follower) step(from, to NodeStage, m Message) {
-	if f.stage != from {
-		return // the head has stopped it meanwhile
-	}
-	f.stage, f.last = to, m
-	f.send(m)
-}
-
-// acked drops the events that the head has.
-func (f *Follower) acked(seq int) {
-	for len(f.unacked) > 0 && f.unacked[0].Seq <= seq {
-		f.unacked = f.unacked[1:]
-	}
-}
-
-// Tick detects a lost head, and sends signs of life.
-func (f *Follower) Tick(now time.Duration) {
-	switch {
-	case f.left:
-	case f.paused && !f.refused.on: // a paused head is silent
-		f.beat(now, Beat)
-	case f.linked && now-f.heard >= suspectAfter:
-		// After a network fault an old connection may take minutes to recover, but a new one works at once.
-		f.linked, f.gone = false, now
-		f.owner.drop()
-	case f.linked && f.stage == Running: // the head judges ranks by their silence, to the second
-		f.beat(now, time.Second)
-	case f.linked:
-		f.beat(now, Beat)
-	case f.gen != "" && f.refused.lasts(now, refusedBound):
-		f.alone(now, "the gpurun of node 0 is gone")
-	case f.gen != "" && now-f.heard >= lostAfter:
-		f.alone(now, "nothing was received from node 0 for "+(now-f.heard).Round(time.Second).String())
-	case f.gen == "" && f.mistrusts.lasts(now, mistrustBound):
-		f.leave(strategy.CodeUsage, f.unlinked+": GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes, and two launches need two names (GPURUN_JOB_ID)")
-	case now-f.gone >= f.join:
-		f.leave(strategy.CodeRetry, fmt.Sprintf("node 0 could not be reached for %s: %s", f.join, f.unlinked))
-	}
-}
-
-func (f *Follower) beat(now, interval time.Duration) {
-	if f.linked && now-f.alive >= interval {
-		f.alive = now
-		f.owner.reportAlive()
-	}
-}
-
-// alone stops the ranks of a lost head. It waits for another head only if the engine replaces it.
-func (f *Follower) alone(now time.Duration, why string) {
-	if !f.forsaken {
-		f.gone = now
-	}
-	f.abandon(why)
-	if !f.replaces {
-		f.leave(strategy.CodeRetry, why+": the ranks of this node were ended")
+// begin makes f.here, once for each head, while no rank runs.
+func (f *follower) begin(w Welcome) {
+	if f.begun == w.Generation {
 		return
 	}
-	if now-f.gone >= f.join {
-		f.leave(strategy.CodeRetry, fmt.Sprintf("%s, and no other came in %s", why, f.join))
-	}
-}
-
-// abandon stops the ranks, once.
-func (f *Follower) abandon(why string) {
-	if f.forsaken {
+	f.close()
+	f.begun = w.Generation
+	here, err := f.opts.Begin(w, func(text string) {
+		f.owner.Go(func() { f.report(Note{Text: text}) }) // in a goroutine: the caller may block the owner
+	})
+	if err != nil {
+		f.unable = err
 		return
 	}
-	f.forsaken, f.last, f.unacked = true, nil, nil
-	if f.stage > Idle {
-		f.stage = Stopping
-		f.owner.abandon(why)
+	f.here = &here
+}
+
+func (f *follower) close() {
+	if f.here != nil && f.here.Close != nil {
+		f.here.Close()
+	}
+	f.here, f.unable = nil, nil
+}
+
+// abandon stops ranks whose head is gone, and records why in this node's part of the run: the head
+// may never learn it.
+func (f *follower) abandon(why string) {
+	f.why = why
+	f.local.stop(sigterm, f.opts.Grace)
+	if f.here != nil {
+		_ = f.here.Store.Append(launcher.Noticed{Text: "the ranks of this node are ended: " + why}) // best effort
 	}
 }
 
-// leave ends the follower.
-func (f *Follower) leave(code int, reason string) {
-	if f.left {
+// over takes the end of an attempt's ranks, once. The owner calls it.
+func (f *follower) over(l *localAttempt, m Message) {
+	if f.local != l {
 		return
 	}
-	f.left = true
-	f.abandon(reason)
-	f.owner.leave(code, reason)
-}
-
-func (f *Follower) send(m Message) {
-	if f.linked {
-		f.owner.send(m)
-	}
-}
-
-// pause pauses the ranks, even while they are being started, and the time limits for the head's silence. A
-// paused head counts as gone only when its port refuses connections.
-func (f *Follower) pause() {
-	f.paused = true
-	if f.stage == Running {
-		f.owner.do(Pause{})
-	}
-}
-
-// resume ends a pause, and reports the ranks' state at once.
-func (f *Follower) resume() {
-	if !f.paused {
-		return
-	}
-	f.paused = false
-	if f.stage == Running {
-		f.owner.do(Resume{})
-		f.owner.reportAlive()
-	}
+	f.local = nil
+	f.machine.Report(f.now(), m)
 }

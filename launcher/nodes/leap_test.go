@@ -13,9 +13,9 @@ import (
 // could not hear does not count; silence afterwards does.
 func TestClockThatLeapsLosesNoNode(t *testing.T) {
 	said := &told{}
-	h := NewHead(said, launch, Welcome{})
+	h := newHeadMachine(said, launch, Welcome{})
 	for k := 1; k < launch.Nodes; k++ {
-		h.Receive(0, k, k, Hello{Node: k, Inc: "a", Terms: launch, Attempt: -1})
+		h.Receive(0, k, k, Hello{Node: k, Process: "a", Agreement: launch, Attempt: -1})
 	}
 	h.Prepare(0, Prepare{Launch: launcher.Launch{N: 0}}, func(int) string { return "" })
 	for k := 1; k < launch.Nodes; k++ {

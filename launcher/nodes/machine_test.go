@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-var launch = Terms{Run: "slurm 7", Version: "v1", Digest: "d", Nodes: 3, Ranks: 2}
+var launch = Agreement{Run: "slurm 7", Version: "v1", Digest: "d", Nodes: 3, Ranks: 2}
 
 // A simulation is a head and its followers, connected by a network that delays messages, breaks links and
 // loses messages in flight. Worse than any real network, it also loses, repeats and reorders messages on a
@@ -21,7 +21,7 @@ var launch = Terms{Run: "slurm 7", Version: "v1", Digest: "d", Nodes: 3, Ranks: 
 type simulation struct {
 	t     *rapid.T
 	now   time.Duration
-	head  *Head
+	head  *headMachine
 	nodes []*simulated
 	links int
 
@@ -35,7 +35,7 @@ type simulation struct {
 type simulated struct {
 	w        *simulation
 	k        int
-	f        *Follower
+	f        *followerMachine
 	link     int // 0: none
 	inc      int
 	up, down []Message // on their way on the link
@@ -48,7 +48,7 @@ type simulated struct {
 
 func newSimulation(t *rapid.T) *simulation {
 	w := &simulation{t: t, events: map[int][]string{}, gone: map[int]bool{}, attempt: -1}
-	w.head = NewHead(w, launch, Welcome{Gen: "g", Dir: "/run"})
+	w.head = newHeadMachine(w, launch, Welcome{Generation: "g", Dir: "/run"})
 	for k := range launch.Nodes {
 		if k > 0 {
 			w.nodes = append(w.nodes, w.newNode(k, 0))
@@ -58,9 +58,9 @@ func newSimulation(t *rapid.T) *simulation {
 }
 
 func (w *simulation) newNode(k, inc int) *simulated {
-	hello := Hello{Node: k, Inc: fmt.Sprintf("%d.%d", k, inc), Terms: launch}
+	hello := Hello{Node: k, Process: fmt.Sprintf("%d.%d", k, inc), Agreement: launch}
 	n := &simulated{w: w, k: k, inc: inc, ranks: -1, of: -1}
-	n.f = NewFollower(n, hello, 15*time.Minute, true)
+	n.f = newFollowerMachine(n, hello, 15*time.Minute, true)
 	return n
 }
 
@@ -363,9 +363,9 @@ func (t *told) has(text string) bool              { return slices.Contains(*t, t
 // come yet is, so that it need not look for a head that is gone.
 func TestEarlyEndReachesAllNodes(t *testing.T) {
 	said := &told{}
-	h := NewHead(said, launch, Welcome{})
+	h := newHeadMachine(said, launch, Welcome{})
 	h.Gather()
-	other := Hello{Node: 1, Inc: "1", Terms: launch}
+	other := Hello{Node: 1, Process: "1", Agreement: launch}
 	other.Version = "v2"
 	if h.Receive(0, 1, 1, other); !said.has("refused 1: it runs gpurun v2, and node 0 runs v1") {
 		t.Fatalf("%q", *said)
@@ -374,7 +374,7 @@ func TestEarlyEndReachesAllNodes(t *testing.T) {
 	if h.Finish(time.Second, Final{Code: strategy.CodeUsage}); len(*said) != 0 {
 		t.Fatalf("nobody was waited for: %q", *said)
 	}
-	late := Hello{Node: 2, Inc: "2", Terms: launch, Attempt: -1}
+	late := Hello{Node: 2, Process: "2", Agreement: launch, Attempt: -1}
 	if h.Receive(2*time.Second, 2, 2, late); !said.has("send 2 nodes.Final") {
 		t.Fatalf("the late node is not told: %q", *said)
 	}
@@ -386,9 +386,9 @@ func TestEarlyEndReachesAllNodes(t *testing.T) {
 // A node that declines after the end has the head wait for it no more.
 func TestANodeThatDeclinesAfterTheEnd(t *testing.T) {
 	said := &told{}
-	h := NewHead(said, Terms{Run: "r", Nodes: 2}, Welcome{})
+	h := newHeadMachine(said, Agreement{Run: "r", Nodes: 2}, Welcome{})
 	h.Finish(0, Final{})
-	if h.Receive(0, 1, 1, Hello{Node: 1, Inc: "1", Terms: Terms{Run: "r"}, Unable: &NotReady{Why: "no file", Code: 2}}); !said.has(fmt.Sprint("reached ", AllLeft)) {
+	if h.Receive(0, 1, 1, Hello{Node: 1, Process: "1", Agreement: Agreement{Run: "r"}, Unable: &NotReady{Why: "no file", Code: 2}}); !said.has(fmt.Sprint("reached ", AllLeft)) {
 		t.Errorf("%q", *said)
 	}
 }

@@ -22,9 +22,9 @@ type Message any
 type (
 	// Hello is a node's request to join the launch.
 	Hello struct {
-		Terms
+		Agreement
 		Node    int    `json:"node"`    // its number, from 1
-		Inc     string `json:"inc"`     // random name of this gpurun process
+		Process string `json:"process"` // random name of this gpurun process
 		Host    string `json:"host"`    // its name, for people
 		Attempt int    `json:"attempt"` // attempt that it has begun and not ended, -1 for none
 		// Unable is why it cannot take part, nil if it can.
@@ -77,11 +77,11 @@ type (
 type (
 	// Welcome accepts a node.
 	Welcome struct {
-		Gen     string    `json:"gen"`     // random name of this process of the head
-		Dir     string    `json:"dir"`     // the run directory
-		Tracked string    `json:"tracked"` // the run's name for experiment trackers
-		Began   time.Time `json:"began"`   // start of attempt 0
-		Seq     int       `json:"seq"`     // last event of the node's attempt that the head has
+		Generation string    `json:"generation"` // random name of this process of the head
+		Dir        string    `json:"dir"`        // the run directory
+		Tracked    string    `json:"tracked"`    // the run's name for experiment trackers
+		Began      time.Time `json:"began"`      // start of attempt 0
+		Seq        int       `json:"seq"`        // last event of the node's attempt that the head has
 	}
 	// Reject refuses a node.
 	Reject struct {

@@ -1,27 +1,27 @@
 // Package nodes makes many nodes look like one to package launcher. gpurun on node 0, the head, starts the
 // ranks of all nodes as if they were its own. gpurun on each other node, a follower, carries out its orders.
 //
-// Head and Follower are pure state machines. Their owners pass them messages and the time, and carry out
-// their actions: send messages, start and stop ranks. Package wire transports the messages. The head sends a
-// plan as data; a follower applies it to its own command, and a digest shows whether both commands are the
-// same.
+// headMachine and followerMachine are pure state machines. Head and follower own one each: they pass it messages
+// and the time, and carry out its actions, such as to send messages, and to start and stop ranks. Package wire
+// transports the messages. The head sends a plan as data; a follower applies it to its own command, and compares
+// the digests of both commands.
 //
-//	message.go   the messages between nodes
-//	terms.go     what all nodes must agree on, and the time limits
-//	head.go      the head's state machine: orders to the nodes, and their stages
-//	headhear.go  messages from nodes
-//	headtime.go  silence, time limits, lost nodes, pauses
-//	follower.go  a follower's state machine
-//	lead.go      Lead owns a Head: a launcher.Starter over all nodes
-//	mistake.go   gpuruns that cannot be part of the launch
-//	attempt.go   the ranks of all nodes as one launcher.Attempt
-//	follow.go    Follow owns a Follower: a node that follows the head
-//	local.go     an attempt on a follower's own machine
-//	actor.go     the goroutine that owns a state machine
-//	part.go      this node's part of a launch, from the credentials to the end
-//	world.go     the resources of all nodes: the least of each
-//	reach.go     whether the nodes can connect to each other, before ranks wait for that
-//	seen.go      samples of the ranks of all nodes, for people and metrics
-//	slow.go      ranks that stay behind the others
-//	clock.go     conversion of another machine's times
+//	node.go              this node's part of a launch, from the credentials to the end
+//	agreement.go         what all nodes must agree on
+//	message.go           the messages between nodes
+//	timeouts.go          the time limits
+//	head.go              the head: a launcher.Starter over all nodes
+//	head_machine.go      its state machine: orders to the nodes, and their stages
+//	head_receive.go      messages from nodes
+//	head_timeouts.go     silence, time limits, lost nodes, pauses
+//	joint_attempt.go     the ranks of all nodes as one launcher.Attempt
+//	follower.go          a node that follows the head
+//	follower_machine.go  its state machine
+//	follower_attempt.go  an attempt on a follower's own machine
+//	actor.go             the goroutine that owns a state machine
+//	world.go             the resources of all nodes: the least of each
+//	rendezvous.go        whether the nodes can connect to each other, before ranks wait for that
+//	samples.go           samples of the ranks of all nodes, for people and metrics
+//	stragglers.go        ranks that stay behind the others
+//	clock.go             conversion of another machine's times
 package nodes

@@ -169,7 +169,7 @@ func (s *store) Finish(v launcher.Verdict) error                  { return s.App
 // threeNodes is a launch of three nodes, each with ranks whose behaviour is a function.
 type threeNodes struct {
 	net     *wires
-	lead    *Lead
+	head    *Head
 	job     launcher.Launcher
 	store   *store
 	ends    [3]chan End
@@ -185,20 +185,20 @@ func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeN
 // beginOnce is begin, where each node is started once, and one that is dead does not come.
 func beginOnce(t *testing.T, do func(node int) func(context.Context, *fake), once bool, dead int) *threeNodes {
 	n := &threeNodes{net: &wires{links: make(chan *wire.Link), pipes: map[int]*wire.Link{}, dead: dead}, store: &store{dir: "/0"}}
-	launch := Terms{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode, Once: once}
-	n.lead = NewLead(LeadOptions{
-		Terms: launch, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute, Hosts: []string{"n1", "n2", "n3"}, Check: "look at its log",
+	launch := Agreement{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode, Once: once}
+	n.head = NewHead(HeadOptions{
+		Agreement: launch, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute, Hosts: []string{"n1", "n2", "n3"}, Check: "look at its log",
 		RunInfo: RunInfo{Dir: "/run", Port: func(context.Context, int) (int, error) { return 29500, nil }, Note: func(text string) { _ = n.store.Append(launcher.Noticed{Text: text}) }},
 	})
 	for k := 1; k < 3; k++ {
 		n.follow(k, do(k), "")
 	}
-	n.job = jobOn(n.lead, n.store, 3)
+	n.job = jobOn(n.head, n.store, 3)
 	return n
 }
 
 // jobOn is a job on so many nodes.
-func jobOn(l *Lead, s launcher.Store, nodes int) launcher.Launcher {
+func jobOn(l *Head, s launcher.Store, nodes int) launcher.Launcher {
 	return launcher.Launcher{
 		Policy: strategy.Policy{Mode: strategy.Ladder, MaxAttempts: 20, TransientRetries: 3, Numerics: "mixed-precision"},
 		Job: strategy.Job{
@@ -220,7 +220,7 @@ func (n *threeNodes) followWith(k int, inc string, starter launcher.Starter) {
 	n.kept[k] = &store{dir: fmt.Sprintf("/%d", k)}
 	end := n.ends[k]
 	o := FollowOptions{
-		Hello: Hello{Node: k, Inc: fmt.Sprint(k, inc), Terms: Terms{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}, Host: fmt.Sprintf("n%d", k+1)},
+		Hello: Hello{Node: k, Process: fmt.Sprint(k, inc), Agreement: Agreement{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}, Host: fmt.Sprintf("n%d", k+1)},
 		Join:  5 * time.Minute, Dial: dialer{n.net, k}.Dial, Grace: 3 * time.Second,
 		Begin: func(Welcome, func(string)) (Here, error) {
 			return Here{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: n.kept[k]}, nil
@@ -242,8 +242,8 @@ func (n *threeNodes) run(t *testing.T, ctx context.Context) (launcher.Verdict, [
 	if err != nil {
 		t.Errorf("run: %v", err)
 	}
-	n.lead.Finish(v.Code, v.Reason)
-	if err := n.lead.Close(); err != nil {
+	n.head.Finish(v.Code, v.Reason)
+	if err := n.head.Close(); err != nil {
 		t.Error(err)
 	}
 	n.net.mu.Lock()
@@ -393,7 +393,7 @@ func TestNodesStopRanksWithoutAHead(t *testing.T) {
 		n.net.mu.Lock()
 		n.net.down = true
 		n.net.mu.Unlock()
-		if err := n.lead.Close(); err != nil {
+		if err := n.head.Close(); err != nil {
 			t.Error(err)
 		}
 		for k := 1; k < 3; k++ {
@@ -413,8 +413,8 @@ func TestNodesStopRanksWithoutAHead(t *testing.T) {
 // A node that is stopped while it waits for another head still reports the end of its ranks.
 func TestEndNamesWhyRanksWereStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &agent{actor: newActor(t.Context())}
-		f.machine = NewFollower(f, Hello{}, 0, false)
+		f := &follower{actor: newActor(t.Context())}
+		f.machine = newFollowerMachine(f, Hello{}, 0, false)
 		f.abandon("the gpurun of node 0 is gone")
 		f.stopped(&launcher.Signal{Number: syscall.SIGTERM})
 		if f.ended.Code != 143 || !strings.HasSuffix(f.ended.Reason, "; its ranks were ended before: the gpurun of node 0 is gone") {
@@ -439,7 +439,7 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 				t.Errorf("after %s: %+v", noteAfter, n.store.events)
 			}
 		}()
-		_, err := n.lead.Start(t.Context(), launcher.Launch{})
+		_, err := n.head.Start(t.Context(), launcher.Launch{})
 		if err == nil || !strings.Contains(err.Error(), `node 2 (n3) of 3 did not come within 5m0s`) || errext.Code(err, 0) != 75 {
 			t.Error(err)
 		}
@@ -448,8 +448,8 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 			t.Errorf("%+v", n.store.events)
 		}
 		n.store.mu.Unlock()
-		n.lead.Finish(75, "")
-		_ = n.lead.Close()
+		n.head.Finish(75, "")
+		_ = n.head.Close()
 		<-n.ends[1]
 	})
 }
@@ -464,7 +464,7 @@ func TestUnableNodeEndsTheWait(t *testing.T) {
 			n.net.mu.Lock()
 			n.net.dead = 0
 			n.net.mu.Unlock()
-			hello := Hello{Node: 1, Inc: "x", Terms: Terms{Run: "slurm 7"}, Host: "n2", Unable: &NotReady{Why: "no such file", Code: 75}}
+			hello := Hello{Node: 1, Process: "x", Agreement: Agreement{Run: "slurm 7"}, Host: "n2", Unable: &NotReady{Why: "no such file", Code: 75}}
 			n.ends[1] <- Follow(context.Background(), FollowOptions{Hello: hello, Join: time.Minute, Dial: dialer{n.net, 1}.Dial})
 		},
 		"node 2 (n3) was lost: it was stopped": func(n *threeNodes) {
@@ -484,7 +484,7 @@ func TestUnableNodeEndsTheWait(t *testing.T) {
 				time.Sleep(time.Second)
 				leave(n)
 			}()
-			_, err := n.lead.Start(t.Context(), launcher.Launch{})
+			_, err := n.head.Start(t.Context(), launcher.Launch{})
 			if took := time.Since(began); err == nil || err.Error() != want || errext.Code(err, 0) != 75 || took > 15*time.Second {
 				t.Errorf("after %s: %v, want %s", took, err, want)
 			}
@@ -492,7 +492,7 @@ func TestUnableNodeEndsTheWait(t *testing.T) {
 			n.stop[2]()
 			<-n.ends[1]
 			<-n.ends[2]
-			_ = n.lead.Close()
+			_ = n.head.Close()
 		})
 	}
 }
@@ -521,8 +521,8 @@ func TestOneUnstartableNodeStopsAll(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "(n2): for the same plan it would start another command than node 0") && !strings.Contains(err.Error(), "(n3): for the same plan") || errext.Code(err, 0) != 2 {
 			t.Error(err)
 		}
-		n.lead.Finish(2, "")
-		_ = n.lead.Close()
+		n.head.Finish(2, "")
+		_ = n.head.Close()
 		if end := <-n.ends[1]; end.Code != 2 {
 			t.Errorf("%+v", end)
 		}
@@ -549,7 +549,7 @@ func TestRejectedNodesGetTheReason(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := begin(t, all(good))
-			h := Hello{Node: 1, Inc: "x", Terms: Terms{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}}
+			h := Hello{Node: 1, Process: "x", Agreement: Agreement{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}}
 			change(&h)
 			n.stop[1]()
 			<-n.ends[1]
@@ -559,7 +559,7 @@ func TestRejectedNodesGetTheReason(t *testing.T) {
 			}
 			n.stop[2]()
 			<-n.ends[2]
-			_ = n.lead.Close()
+			_ = n.head.Close()
 		})
 	}
 }
@@ -689,7 +689,7 @@ func (s slowStart) Start(ctx context.Context, l launcher.Launch) (launcher.Attem
 func TestNodeLostWhileTheHeadStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
-		n.lead.opts.Local = slowStart{ranks: ranks{0, good}, takes: 40 * time.Second}
+		n.head.opts.Local = slowStart{ranks: ranks{0, good}, takes: 40 * time.Second}
 		go func() {
 			time.Sleep(5 * time.Second)
 			n.stop[2]()
@@ -698,8 +698,8 @@ func TestNodeLostWhileTheHeadStarts(t *testing.T) {
 		if err == nil || errext.Code(err, 0) != 75 || !strings.Contains(err.Error(), "node 2 (n3) was lost") {
 			t.Errorf("%+v, %v", v, err)
 		}
-		n.lead.Finish(75, "")
-		_ = n.lead.Close()
+		n.head.Finish(75, "")
+		_ = n.head.Close()
 		<-n.ends[1]
 		<-n.ends[2]
 	})
@@ -734,8 +734,8 @@ func TestAFollowersFullDisk(t *testing.T) {
 			if errext.Code(err, 0) != strategy.CodeRunDir || !strings.Contains(err.Error(), "node 2 (n3): ") {
 				t.Errorf("%s: %v", what, err)
 			}
-			n.lead.Finish(74, "")
-			_ = n.lead.Close()
+			n.head.Finish(74, "")
+			_ = n.head.Close()
 			<-n.ends[1]
 			<-n.ends[2]
 		})
@@ -748,7 +748,7 @@ func TestTheNewerStartEndsTheOlder(t *testing.T) {
 		n := begin(t, all(good))
 		go func() {
 			time.Sleep(20 * time.Second)
-			h := Hello{Node: 1, Inc: "new", Terms: Terms{Run: "slurm 7", Restart: 1, Version: "v", Digest: "d", Ranks: perNode}}
+			h := Hello{Node: 1, Process: "new", Agreement: Agreement{Run: "slurm 7", Restart: 1, Version: "v", Digest: "d", Ranks: perNode}}
 			Follow(t.Context(), FollowOptions{Hello: h, Join: time.Minute, Dial: dialer{n.net, 1}.Dial})
 		}()
 		v, _ := n.run(t, t.Context())
@@ -762,16 +762,16 @@ func TestTheNewerStartEndsTheOlder(t *testing.T) {
 func TestTheNewerStartComesBetweenAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
-		if err := n.lead.gather(t.Context()); err != nil {
+		if err := n.head.gather(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		n.lead.own(func() { n.lead.superseded(Hello{Terms: Terms{Restart: 1}, Node: 1}) })
+		n.head.own(func() { n.head.superseded(Hello{Agreement: Agreement{Restart: 1}, Node: 1}) })
 		v, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
 		if err == nil || errext.Code(err, 0) != 75 || !strings.Contains(err.Error(), "the job was started again (start 1)") {
 			t.Errorf("%+v, %v", v, err)
 		}
-		n.lead.Finish(75, "")
-		_ = n.lead.Close()
+		n.head.Finish(75, "")
+		_ = n.head.Close()
 		for k := 1; k < 3; k++ {
 			if end := <-n.ends[k]; end.Code != 75 || !end.Told {
 				t.Errorf("node %d: %+v", k, end)
@@ -787,7 +787,7 @@ func TestSecondGpurunOfANodeIsRejected(t *testing.T) {
 		twin := make(chan End, 1)
 		go func() {
 			time.Sleep(20 * time.Second)
-			h := Hello{Node: 1, Inc: "twin", Terms: Terms{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}}
+			h := Hello{Node: 1, Process: "twin", Agreement: Agreement{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}}
 			twin <- Follow(t.Context(), FollowOptions{Hello: h, Join: time.Minute, Dial: dialer{n.net, 1}.Dial})
 		}()
 		v, _ := n.run(t, t.Context())
@@ -805,14 +805,14 @@ func TestLateNodesGetTheVerdict(t *testing.T) {
 			n.stop[k]()
 			<-n.ends[k]
 		}
-		n.lead.own(func() { n.lead.head = NewHead(n.lead, n.lead.opts.Terms, Welcome{}) }) // nobody has been there
-		go n.lead.Finish(12, "the end")
+		n.head.own(func() { n.head.machine = newHeadMachine(n.head, n.head.opts.Agreement, Welcome{}) }) // nobody has been there
+		go n.head.Finish(12, "the end")
 		time.Sleep(15 * time.Second)
 		n.follow(1, good, "late")
 		if end := <-n.ends[1]; end.Code != 12 || !end.Told {
 			t.Errorf("%+v", end)
 		}
-		_ = n.lead.Close()
+		_ = n.head.Close()
 	})
 }
 
@@ -832,7 +832,7 @@ func TestANoticeReachesAllNodes(t *testing.T) {
 		n := begin(t, all(good))
 		go func() {
 			time.Sleep(20 * time.Second)
-			n.lead.Notice(syscall.SIGUSR1)
+			n.head.Notice(syscall.SIGUSR1)
 		}()
 		if v, _ := n.run(t, t.Context()); v.Code != 0 {
 			t.Errorf("%+v", v)
@@ -847,10 +847,10 @@ func TestAPauseReachesAllNodes(t *testing.T) {
 		n := begin(t, all(good))
 		go func() {
 			time.Sleep(20 * time.Second)
-			n.lead.Notice(syscall.SIGTSTP)
+			n.head.Notice(syscall.SIGTSTP)
 			n.hear(t, syscall.SIGTSTP)
 			time.Sleep(20 * time.Second)
-			n.lead.Notice(syscall.SIGCONT)
+			n.head.Notice(syscall.SIGCONT)
 		}()
 		if v, _ := n.run(t, t.Context()); v.Code != 0 {
 			t.Errorf("%+v", v)
@@ -863,7 +863,7 @@ func TestAPauseReachesAllNodes(t *testing.T) {
 // another node's ranks a node can say nothing.
 func TestTheLastSignOfARank(t *testing.T) {
 	at := time.Now()
-	a := newAttempt(&Lead{opts: LeadOptions{Terms: Terms{Nodes: 3, Ranks: 2}}}, signing{strategy.Sign{Output: at, Steps: 2, Longest: 3, Others: at}}, nil)
+	a := newAttempt(&Head{opts: HeadOptions{Agreement: Agreement{Nodes: 3, Ranks: 2}}}, signing{strategy.Sign{Output: at, Steps: 2, Longest: 3, Others: at}}, nil)
 	var c clockOffset
 	c.observe(at, at)
 	for node := 1; node < 3; node++ {

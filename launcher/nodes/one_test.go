@@ -16,7 +16,7 @@ import (
 // nothing behind. synctest waits for goroutines that would keep running.
 func TestOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := Take(t.Context(), PartOptions{At: cluster.Placement{Nodes: 1}, Name: "train", Ranks: perNode})
+		p, err := Join(t.Context(), JoinOptions{At: cluster.Placement{Nodes: 1}, Name: "train", Ranks: perNode})
 		if err != nil || p.Follows() || p.links != nil {
 			t.Fatalf("%+v, %v", p, err)
 		}
@@ -34,7 +34,7 @@ func TestOneNode(t *testing.T) {
 			}},
 		}
 		port := func(_ context.Context, attempt int) (int, error) { return 29500 + attempt, nil }
-		p.Lead(&l, RunInfo{Port: port, Reach: true, Note: func(text string) { t.Errorf("noted: %s", text) }})
+		p.MakeHead(&l, RunInfo{Port: port, Reach: true, Note: func(text string) { t.Errorf("noted: %s", text) }})
 		plan := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1"}
 		v, err := l.Run(t.Context(), launcher.State{Policy: l.Policy, Job: l.Job, Next: launcher.Next{Plan: plan}})
 		p.End(v, err)
@@ -58,7 +58,7 @@ func TestOneNode(t *testing.T) {
 // nothing to end.
 func TestOneNodeThatDoesNotStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := Take(t.Context(), PartOptions{})
+		p, err := Join(t.Context(), JoinOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestOneNodeThatDoesNotStart(t *testing.T) {
 
 		busy := errors.New("the port is in use")
 		var l launcher.Launcher
-		p.Lead(&l, RunInfo{Port: func(context.Context, int) (int, error) { return 0, busy }})
+		p.MakeHead(&l, RunInfo{Port: func(context.Context, int) (int, error) { return 0, busy }})
 		if _, err := l.Starter.Start(t.Context(), launcher.Launch{}); !errors.Is(err, busy) {
 			t.Errorf("%v", err)
 		}
@@ -78,7 +78,7 @@ func TestOneNodeThatDoesNotStart(t *testing.T) {
 // them.
 func TestEndWhileRanksRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := Take(t.Context(), PartOptions{At: cluster.Placement{Nodes: 1}, Name: "train", Ranks: perNode})
+		p, err := Join(t.Context(), JoinOptions{At: cluster.Placement{Nodes: 1}, Name: "train", Ranks: perNode})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestEndWhileRanksRun(t *testing.T) {
 			<-over
 			a.exits(0, false)
 		}}}
-		p.Lead(&l, RunInfo{Port: func(context.Context, int) (int, error) { return 29500, nil }})
+		p.MakeHead(&l, RunInfo{Port: func(context.Context, int) (int, error) { return 29500, nil }})
 		if _, err := l.Starter.Start(t.Context(), launcher.Launch{}); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestWaitForCredentialsIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var said []string
-		_, err := Take(ctx, PartOptions{At: cluster.Placement{Nodes: 2, NodeRank: 1, Head: "n1"}, Name: "train", Folder: folder, Note: func(text string) {
+		_, err := Join(ctx, JoinOptions{At: cluster.Placement{Nodes: 2, NodeRank: 1, Head: "n1"}, Name: "train", Folder: folder, Note: func(text string) {
 			said = append(said, text)
 			cancel()
 		}})

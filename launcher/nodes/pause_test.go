@@ -79,9 +79,9 @@ func (f *followed) leave(code int, reason string) { f.add("leave %d: %s", code, 
 // A head that is killed while it is stopped is gone.
 func TestAHeadThatIsKilledInAPause(t *testing.T) {
 	said := &followed{}
-	f := NewFollower(said, Hello{}, time.Minute, false)
+	f := newFollowerMachine(said, Hello{}, time.Minute, false)
 	f.Linked(0)
-	f.Receive(0, Welcome{Gen: "g"})
+	f.Receive(0, Welcome{Generation: "g"})
 	f.Receive(0, Prepare{})
 	f.Report(0, Ready{})
 	f.Receive(0, Start{})
@@ -102,8 +102,8 @@ func TestAHeadThatIsKilledInAPause(t *testing.T) {
 // are paused waits no longer for a node than else.
 func TestTheEndOfAPausedLaunch(t *testing.T) {
 	said := &told{}
-	h := NewHead(said, Terms{Run: "r", Version: "v", Digest: "d", Nodes: 2, Ranks: 1}, Welcome{Gen: "g"})
-	h.Receive(0, 1, 1, Hello{Node: 1, Inc: "a", Terms: Terms{Run: "r", Version: "v", Digest: "d", Ranks: 1}, Attempt: -1})
+	h := newHeadMachine(said, Agreement{Run: "r", Version: "v", Digest: "d", Nodes: 2, Ranks: 1}, Welcome{Generation: "g"})
+	h.Receive(0, 1, 1, Hello{Node: 1, Process: "a", Agreement: Agreement{Run: "r", Version: "v", Digest: "d", Ranks: 1}, Attempt: -1})
 	h.Pause()
 	h.Finish(0, Final{})
 	for now := time.Second; now <= byeBound; now += time.Second {

@@ -119,8 +119,8 @@ func (s timed) Append(e launcher.Event) error {
 // what CPU time it had taken when all were there.
 func lead(b *testing.B, come links) (times map[string]time.Time, cpu time.Duration) {
 	s := timed{&store{dir: "/0"}, map[string]time.Time{}}
-	l := NewLead(LeadOptions{
-		Terms: Terms{Run: "many", Nodes: manyNodes + 1, Ranks: perNode}, Links: come,
+	l := NewHead(HeadOptions{
+		Agreement: Agreement{Run: "many", Nodes: manyNodes + 1, Ranks: perNode}, Links: come,
 		Local: ranks{0, untilStopped}, Join: time.Minute,
 		RunInfo: RunInfo{Note: func(text string) { b.Log(text) }, Port: func(_ context.Context, attempt int) (int, error) { // is asked for once all are there
 			if attempt == 0 {
@@ -176,7 +176,7 @@ func followMany(b *testing.B, run string) {
 	for k := 1; k <= manyNodes; k++ {
 		nodes.Go(func() {
 			end := Follow(b.Context(), FollowOptions{
-				Hello: Hello{Node: k, Inc: strconv.Itoa(k), Terms: Terms{Run: "many", Ranks: perNode}, Host: fmt.Sprintf("n%d", k)},
+				Hello: Hello{Node: k, Process: strconv.Itoa(k), Agreement: Agreement{Run: "many", Ranks: perNode}, Host: fmt.Sprintf("n%d", k)},
 				Join:  time.Minute, Dial: wire.NewDialer(trusted(b, run, k), "127.0.0.1", 0).Dial, Grace: 3 * time.Second,
 				Begin: func(Welcome, func(string)) (Here, error) {
 					return Here{Recipe: recipe{}, Starter: ranks{k, do}, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil

@@ -12,16 +12,16 @@ import (
 // A world is the head's World, with the least of each resource over all nodes: a plan must fit on every node.
 type world struct {
 	launcher.World
-	lead *Lead
+	head *Head
 }
 
 // World returns the World of all nodes; own is the head's.
-func (l *Lead) World(own launcher.World) launcher.World { return world{own, l} }
+func (h *Head) World(own launcher.World) launcher.World { return world{own, h} }
 
 func (w world) Inventory(ctx context.Context) strategy.Inventory {
 	inv := w.World.Inventory(ctx)
-	w.lead.own(func() {
-		for _, p := range w.lead.peers {
+	w.head.own(func() {
+		for _, p := range w.head.peers {
 			if p.inventory != nil {
 				inv = least(inv, *p.inventory)
 			}

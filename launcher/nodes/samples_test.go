@@ -25,7 +25,7 @@ func ranksOf(all []model.Sample) (ranks []int) {
 // the attempt that runs.
 func TestTheMemoryOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		head, follower := &Part{terms: Terms{Nodes: 3, Ranks: 2}}, &Part{}
+		head, follower := &Node{agreement: Agreement{Nodes: 3, Ranks: 2}}, &Node{}
 		var got []model.Sample
 		take := head.Samples(func(_ int, all []model.Sample) { got = all }, func(string) {})
 		own := []model.Sample{{Rank: 0, Peak: 5}, {Rank: 1}}
@@ -35,14 +35,14 @@ func TestTheMemoryOfAllNodes(t *testing.T) {
 		follower.Sampled(0, []model.Sample{far})
 		var c clockOffset
 		c.observe(there, time.Now())
-		hear := func(m Alive) { head.seen.add(2, "n3", &c, sent(t, m)) }
+		hear := func(m Alive) { head.samples.add(2, "n3", &c, sent(t, m)) }
 
 		take(0, own)
 		if len(got) != 2 {
 			t.Errorf("alone: %+v", got)
 		}
-		hear(Alive{Samples: follower.seen.digest(0)})
-		if again := follower.seen.digest(0); again != nil {
+		hear(Alive{Samples: follower.samples.digest(0)})
+		if again := follower.samples.digest(0); again != nil {
 			t.Errorf("told again at once: %+v", again)
 		}
 		take(0, own)
@@ -55,7 +55,7 @@ func TestTheMemoryOfAllNodes(t *testing.T) {
 		}
 
 		time.Sleep(digestPause)
-		if stale := follower.seen.digest(1); stale != nil {
+		if stale := follower.samples.digest(1); stale != nil {
 			t.Errorf("of the attempt before: %+v", stale)
 		}
 		hear(Alive{}) // each second, without figures
@@ -94,7 +94,7 @@ func sent(t *testing.T, m Alive) Alive {
 // Of a thousand nodes the ranks are shown that are nearest to their limit, and a message is
 // small however many ranks a node has.
 func TestManyNodes(t *testing.T) {
-	head := &Part{terms: Terms{Nodes: 1000, Ranks: 8}}
+	head := &Node{agreement: Agreement{Nodes: 1000, Ranks: 8}}
 	var got []model.Sample
 	take := head.Samples(func(_ int, all []model.Sample) { got = all }, func(string) {})
 	for node := 1; node < 1000; node++ {
@@ -102,20 +102,20 @@ func TestManyNodes(t *testing.T) {
 		for k := range 8 {
 			m.Samples = append(m.Samples, model.Sample{Rank: 8*node + k, Peak: int64(node), Allowed: 1000})
 		}
-		head.seen.add(node, fmt.Sprint("n", node), &clockOffset{}, m)
+		head.samples.add(node, fmt.Sprint("n", node), &clockOffset{}, m)
 	}
 	take(0, []model.Sample{{Rank: 0}, {Rank: 1}})
 	if len(got) != mostSeen || got[0].Rank != 0 || got[1].Rank < 8*900 || got[mostSeen-1].Rank != 7999 || !slices.IsSorted(ranksOf(got)) {
 		t.Errorf("%d ranks, %v", len(got), ranksOf(got))
 	}
 
-	follower := &Part{}
+	follower := &Node{}
 	large := make([]model.Sample, 10_000)
 	for k := range large {
 		large[k] = model.Sample{Time: time.Now(), Rank: k, Device: "cuda:0", Step: 1 << 40, Counted: 1 << 40, CountedAt: time.Now(), Allocated: 1 << 50, Peak: 1 << 50, Allowed: 1 << 50}
 	}
 	follower.Sampled(0, large)
-	text, err := json.Marshal(follower.seen.digest(0))
+	text, err := json.Marshal(follower.samples.digest(0))
 	if err != nil || len(text) > 32<<10 {
 		t.Errorf("a digest of %d bytes: %v", len(text), err)
 	}
@@ -177,7 +177,7 @@ func TestASlowNodeIsNamed(t *testing.T) {
 // One node is not named where there is no other.
 func TestASlowRankOfOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := Take(t.Context(), PartOptions{Ranks: 3})
+		p, err := Join(t.Context(), JoinOptions{Ranks: 3})
 		if err != nil {
 			t.Fatal(err)
 		}

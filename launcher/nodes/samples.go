@@ -20,8 +20,8 @@ const (
 	silentBound = 30 * time.Second
 )
 
-// seen collects samples: on the head those of the other nodes' ranks, on another node its own.
-type seen struct {
+// A sampleStore collects samples: on the head those of the other nodes' ranks, on another node its own.
+type sampleStore struct {
 	mu      sync.Mutex
 	attempt int
 	own     []model.Sample      // of a follower
@@ -37,22 +37,22 @@ type nodeSamples struct {
 }
 
 // Sampled takes in the samples of a follower's ranks, for the head.
-func (p *Part) Sampled(attempt int, own []model.Sample) {
-	p.seen.mu.Lock()
-	defer p.seen.mu.Unlock()
-	p.seen.attempt, p.seen.own = attempt, own
+func (n *Node) Sampled(attempt int, own []model.Sample) {
+	n.samples.mu.Lock()
+	defer n.samples.mu.Unlock()
+	n.samples.attempt, n.samples.own = attempt, own
 }
 
 // Samples wraps next: it adds the samples of all other nodes to those of the head's ranks, and notes slow
 // ranks.
-func (p *Part) Samples(next func(int, []model.Sample), note func(string)) func(int, []model.Sample) {
-	slow := slowness{host: p.seen.host}
-	if p.terms.Nodes > 1 {
-		slow.ranks = p.terms.Ranks
+func (n *Node) Samples(next func(int, []model.Sample), note func(string)) func(int, []model.Sample) {
+	slow := slowness{host: n.samples.host}
+	if n.agreement.Nodes > 1 {
+		slow.ranks = n.agreement.Ranks
 	}
 	return func(attempt int, own []model.Sample) {
 		now := time.Now()
-		all := p.seen.with(attempt, own, now)
+		all := n.samples.with(attempt, own, now)
 		if text := slow.look(now, attempt, all); text != "" {
 			note(text)
 		}
@@ -61,7 +61,7 @@ func (p *Part) Samples(next func(int, []model.Sample), note func(string)) func(i
 }
 
 // digest returns the samples for the head; none if it got some a moment ago.
-func (s *seen) digest(attempt int) []model.Sample {
+func (s *sampleStore) digest(attempt int) []model.Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.attempt != attempt || time.Since(s.sent) < digestPause {
@@ -74,7 +74,7 @@ func (s *seen) digest(attempt int) []model.Sample {
 }
 
 // add takes in a node's samples.
-func (s *seen) add(node int, host string, c *clockOffset, m Alive) {
+func (s *sampleStore) add(node int, host string, c *clockOffset, m Alive) {
 	if len(m.Samples) == 0 {
 		return
 	}
@@ -92,7 +92,7 @@ func (s *seen) add(node int, host string, c *clockOffset, m Alive) {
 }
 
 // with returns the samples of the head's ranks and all others, by rank.
-func (s *seen) with(attempt int, own []model.Sample, now time.Time) []model.Sample {
+func (s *sampleStore) with(attempt int, own []model.Sample, now time.Time) []model.Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.attempt != attempt {
@@ -109,7 +109,7 @@ func (s *seen) with(attempt int, own []model.Sample, now time.Time) []model.Samp
 }
 
 // host returns a node's name for messages.
-func (s *seen) host(node int) string {
+func (s *sampleStore) host(node int) string {
 	if node == 0 {
 		name, _ := os.Hostname()
 		return name

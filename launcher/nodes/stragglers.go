@@ -49,7 +49,8 @@ func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) stri
 	var paces []strategy.Pace
 	for _, sample := range samples {
 		p := strategy.Pace{
-			Rank: sample.Rank, Step: sample.Counted, Idle: strategy.Seconds(now.Sub(sample.CountedAt)), Data: sample.Data, Forward: sample.Forward,
+			Rank: sample.Rank, Step: sample.Counted, Idle: strategy.Seconds(now.Sub(sample.CountedAt)),
+			Data: sample.Data, Forward: sample.Forward,
 		}
 		if m := before[p.Rank]; m.step > 0 && p.Step > m.step {
 			p.Took = strategy.Seconds(sample.CountedAt.Sub(m.at) / time.Duration(p.Step-m.step))
@@ -59,7 +60,8 @@ func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) stri
 	}
 	var still []strategy.Slow
 	for _, slow := range strategy.Stragglers(paces) {
-		if slices.ContainsFunc(samples, func(sample model.Sample) bool { return sample.Rank == slow.Rank && sample.InPlace }) {
+		remedied := func(s model.Sample) bool { return s.Rank == slow.Rank && s.InPlace }
+		if slices.ContainsFunc(samples, remedied) {
 			continue // its remedies take time, which is said
 		}
 		m := s.paces[slow.Rank]

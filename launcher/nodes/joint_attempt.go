@@ -12,7 +12,7 @@ import (
 
 // A jointAttempt is the running ranks of all nodes.
 type jointAttempt struct {
-	lead  *Lead
+	head  *Head
 	local launcher.Attempt
 	out   chan strategy.Fact
 	news  chan struct{} // has an element while there are facts
@@ -26,9 +26,9 @@ type jointAttempt struct {
 	awake    time.Time             // end of the last pause
 }
 
-func newAttempt(l *Lead, local launcher.Attempt, facts []strategy.Fact) *jointAttempt {
+func newAttempt(l *Head, local launcher.Attempt, facts []strategy.Fact) *jointAttempt {
 	return &jointAttempt{
-		lead: l, local: local, facts: facts,
+		head: l, local: local, facts: facts,
 		out: make(chan strategy.Fact), news: make(chan struct{}, 1), over: make(chan struct{}),
 		signs: map[int]strategy.Sign{}, nodes: map[int]strategy.Sign{}, progress: map[int]strategy.Fact{},
 	}
@@ -55,7 +55,7 @@ func (a *jointAttempt) take() (facts []strategy.Fact) {
 	return facts
 }
 
-// merge delivers the facts of all nodes until no node has a rank left, or the Lead is closed.
+// merge delivers the facts of all nodes until no node has a rank left, or the Head is closed.
 func (a *jointAttempt) merge() {
 	defer close(a.out)
 	facts := a.take()
@@ -63,13 +63,13 @@ func (a *jointAttempt) merge() {
 		for _, f := range facts {
 			select {
 			case a.out <- f:
-			case <-a.lead.done.Done():
+			case <-a.head.done.Done():
 			}
 		}
 		facts = nil
 		switch {
-		case a.lead.done.Err() != nil:
-			go drain(a.local.Facts()) // until the process ends: the Lead does not wait for ranks
+		case a.head.done.Err() != nil:
+			go drain(a.local.Facts()) // until the process ends: the Head does not wait for ranks
 			return
 		case local == nil && over == nil:
 			return
@@ -83,7 +83,7 @@ func (a *jointAttempt) merge() {
 			facts = a.take()
 		case <-over:
 			over, facts = nil, a.take()
-		case <-a.lead.done.Done():
+		case <-a.head.done.Done():
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (a *jointAttempt) alive(node int, c *clockOffset, m Alive) {
 
 // lose emits the loss of a node as a fact.
 func (a *jointAttempt) lose(lost strategy.Lost) {
-	per := a.lead.opts.Terms.Ranks
+	per := a.head.opts.Ranks
 	for k := range per {
 		lost.Ranks = append(lost.Ranks, lost.Node*per+k)
 	}
@@ -116,7 +116,7 @@ func (a *jointAttempt) Stop(signal int, grace time.Duration) {
 	a.local.Stop(signal, grace)
 	select {
 	case <-a.over:
-	case <-a.lead.done.Done():
+	case <-a.head.done.Done():
 	}
 }
 
@@ -127,15 +127,15 @@ func (a *jointAttempt) StopPeers(signal int, of []int) {
 }
 
 func (a *jointAttempt) order(s Stop) {
-	a.lead.own(func() {
-		if a.lead.running == a {
-			a.lead.head.Stop(a.lead.now(), s)
+	a.head.own(func() {
+		if a.head.running == a {
+			a.head.machine.Stop(a.head.now(), s)
 		}
 	})
 }
 
 func (a *jointAttempt) broadcast(m Message) {
-	a.lead.own(func() { a.lead.head.Broadcast(m) })
+	a.head.own(func() { a.head.machine.Broadcast(m) })
 }
 
 // Release resumes the ranks that wait before their first optimizer step.

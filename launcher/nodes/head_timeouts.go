@@ -7,7 +7,7 @@ import (
 )
 
 // Tick detects lost nodes, and sends signs of life.
-func (h *Head) Tick(now time.Duration) {
+func (h *headMachine) Tick(now time.Duration) {
 	h.forgiveLeap(now)
 	if h.paused && h.final == nil {
 		return
@@ -26,7 +26,7 @@ func (h *Head) Tick(now time.Duration) {
 		if why := h.overdue(now, n); why != "" {
 			h.lose(now, k, why, false)
 		}
-		if n.stage == Absent && n.hello.Inc != "" && n.link == 0 && now-n.gone >= rejoinBound {
+		if n.stage == Absent && n.hello.Process != "" && n.link == 0 && now-n.gone >= rejoinBound {
 			h.noReturn(k, "its gpurun is gone")
 		}
 	}
@@ -37,7 +37,7 @@ func (h *Head) Tick(now time.Duration) {
 // or its machine stood still, so that the silence of others meanwhile means nothing.
 const leapBound = 10 * time.Second
 
-func (h *Head) forgiveLeap(now time.Duration) {
+func (h *headMachine) forgiveLeap(now time.Duration) {
 	if leap := now - h.ticked; h.ticked > 0 && leap > leapBound {
 		for _, n := range h.others() {
 			n.heard, n.warned, n.gone, n.since = n.heard+leap, n.warned+leap, n.gone+leap, n.since+leap
@@ -47,7 +47,7 @@ func (h *Head) forgiveLeap(now time.Duration) {
 }
 
 // Gone takes in the end of a link.
-func (h *Head) Gone(now time.Duration, link int) {
+func (h *headMachine) Gone(now time.Duration, link int) {
 	for _, n := range h.others() {
 		if n.link == link {
 			h.unlink(now, n)
@@ -56,7 +56,7 @@ func (h *Head) Gone(now time.Duration, link int) {
 	h.check()
 }
 
-func (h *Head) unlink(now time.Duration, n *nodeState) {
+func (h *headMachine) unlink(now time.Duration, n *nodeState) {
 	n.link, n.gone = 0, now
 	switch {
 	case h.final != nil:
@@ -67,7 +67,7 @@ func (h *Head) unlink(now time.Duration, n *nodeState) {
 }
 
 // watchSilence warns about a silent node, and finally counts it as lost.
-func (h *Head) watchSilence(now time.Duration, k int, n *nodeState) {
+func (h *headMachine) watchSilence(now time.Duration, k int, n *nodeState) {
 	silence := now - n.heard
 	switch {
 	case silence >= lostAfter:
@@ -86,11 +86,11 @@ func silent(d time.Duration) string {
 
 // overdue returns why a participating node counts as lost, empty if it does not. A silent node may stay as
 // long as its ranks run. It counts as lost early only if ranks must be stopped.
-func (h *Head) overdue(now time.Duration, n *nodeState) string {
+func (h *headMachine) overdue(now time.Duration, n *nodeState) string {
 	in := now - n.since
 	switch {
 	case h.final != nil:
-		if n.stage != Left && (in >= comeBound || n.hello.Inc != "" && in >= byeBound) {
+		if n.stage != Left && (in >= comeBound || n.hello.Process != "" && in >= byeBound) {
 			n.move(now, Left)
 		}
 	case n.lost || n.stage < Preparing:
@@ -107,7 +107,7 @@ func (h *Head) overdue(now time.Duration, n *nodeState) string {
 }
 
 // lose excludes a node from the attempt. If the node returns, it must stop its ranks first.
-func (h *Head) lose(now time.Duration, k int, why string, left bool) {
+func (h *headMachine) lose(now time.Duration, k int, why string, left bool) {
 	n := &h.nodes[k]
 	if n.lost || n.stage < Preparing || h.final != nil {
 		return
@@ -121,8 +121,8 @@ func (h *Head) lose(now time.Duration, k int, why string, left bool) {
 }
 
 // noReturn ends the wait for a node that has left, if the engine does not start it again.
-func (h *Head) noReturn(k int, why string) {
-	if h.terms.Once && h.awaits == AllThere {
+func (h *headMachine) noReturn(k int, why string) {
+	if h.agreement.Once && h.awaits == AllThere {
 		h.awaits = Nowhere
 		h.owner.lost(k, why, false)
 	}
@@ -130,14 +130,14 @@ func (h *Head) noReturn(k int, why string) {
 
 // clear orders a node to stop its ranks of an attempt during which it was lost. Afterwards the node takes
 // part again.
-func (h *Head) clear(now time.Duration, n *nodeState, attempt int) {
+func (h *headMachine) clear(now time.Duration, n *nodeState, attempt int) {
 	n.lost, n.stale = true, attempt
 	h.order(now, n, Stopping, Stop{Attempt: attempt, Signal: int(syscall.SIGTERM)})
 }
 
 // Pause orders all nodes to pause their ranks, because node 0 is about to be stopped, for example by Ctrl-Z.
 // It is silent until Resume, and no node counts as silent or late until then.
-func (h *Head) Pause() {
+func (h *headMachine) Pause() {
 	h.paused = true
 	for _, n := range h.others() {
 		h.send(n, Pause{})
@@ -145,7 +145,7 @@ func (h *Head) Pause() {
 }
 
 // Resume ends a pause. Silence during the pause does not count.
-func (h *Head) Resume(now time.Duration) {
+func (h *headMachine) Resume(now time.Duration) {
 	if !h.paused {
 		return
 	}

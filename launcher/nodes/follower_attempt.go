@@ -24,10 +24,10 @@ const (
 	checkpointBound = 60 * time.Second
 )
 
-// A localAttempt is an attempt's part on a follower's machine. The agent's goroutine owns its
+// A localAttempt is an attempt's part on a follower's machine. The follower's goroutine owns its
 // fields; prepare and run are separate goroutines, one after the other.
 type localAttempt struct {
-	f      *agent
+	f      *follower
 	here   *Here // nil if begin failed
 	unable error // why begin failed
 	order  Prepare
@@ -42,7 +42,7 @@ type localAttempt struct {
 	stops  sync.WaitGroup
 }
 
-func newLocal(f *agent, order Prepare) *localAttempt {
+func newLocal(f *follower, order Prepare) *localAttempt {
 	l := &localAttempt{f: f, here: f.here, unable: f.unable, order: order, rundir: f.welcome.Dir}
 	l.ctx, l.cancel = context.WithCancelCause(f.done)
 	return l
@@ -186,7 +186,7 @@ func (l *localAttempt) alive() Alive {
 	if ranks == nil {
 		return Alive{}
 	}
-	m := Alive{Signs: map[int]strategy.Sign{}, Progress: ranks.Progress(), Samples: l.f.opts.Seen.digest(l.launch.N)}
+	m := Alive{Signs: map[int]strategy.Sign{}, Progress: ranks.Progress(), Samples: l.f.opts.Samples.digest(l.launch.N)}
 	for k := range l.f.opts.Hello.Ranks {
 		rank := l.launch.Meeting.Offset + k
 		m.Signs[rank] = ranks.LastSign(rank)

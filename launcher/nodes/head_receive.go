@@ -8,7 +8,7 @@ import (
 
 // Receive takes in a message. node is the number in the credentials of its link. Links are numbered from 1,
 // and no number is used twice.
-func (h *Head) Receive(now time.Duration, link, node int, message Message) {
+func (h *headMachine) Receive(now time.Duration, link, node int, message Message) {
 	if hello, ok := message.(Hello); ok {
 		h.greet(now, link, node, hello)
 		h.check()
@@ -27,7 +27,7 @@ func (h *Head) Receive(now time.Duration, link, node int, message Message) {
 
 // counts updates a node's stage by its message. It reports false for a repetition and for a message of an
 // earlier attempt.
-func (h *Head) counts(now time.Duration, node int, message Message) bool {
+func (h *headMachine) counts(now time.Duration, node int, message Message) bool {
 	n := &h.nodes[node]
 	switch m := message.(type) {
 	case Ready:
@@ -59,7 +59,7 @@ func (h *Head) counts(now time.Duration, node int, message Message) bool {
 }
 
 // step takes a node from one stage to the next.
-func (h *Head) step(now time.Duration, n *nodeState, attempt int, from, to NodeStage) bool {
+func (h *headMachine) step(now time.Duration, n *nodeState, attempt int, from, to NodeStage) bool {
 	if attempt != h.attempt || n.lost || n.stage != from {
 		return false
 	}
@@ -69,7 +69,7 @@ func (h *Head) step(now time.Duration, n *nodeState, attempt int, from, to NodeS
 
 // event takes in the next event of a node's ranks. After a gap it waits until the node repeats the lost
 // event.
-func (h *Head) event(n *nodeState, e Event) bool {
+func (h *headMachine) event(n *nodeState, e Event) bool {
 	if e.Attempt != h.attempt || n.lost || e.Seq > n.seq+1 {
 		return false
 	}
@@ -82,7 +82,7 @@ func (h *Head) event(n *nodeState, e Event) bool {
 }
 
 // over takes in the end of a node's ranks, once all their events have arrived.
-func (h *Head) over(now time.Duration, n *nodeState, s Stopped) bool {
+func (h *headMachine) over(now time.Duration, n *nodeState, s Stopped) bool {
 	switch {
 	case n.stage == Stopping && n.lost && s.Attempt == n.stale:
 		n.move(now, Idle) // it may take part in the next attempt
@@ -95,14 +95,14 @@ func (h *Head) over(now time.Duration, n *nodeState, s Stopped) bool {
 }
 
 // greet accepts a node, or rejects it with the reason.
-func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
+func (h *headMachine) greet(now time.Duration, link, node int, hello Hello) {
 	n := &h.nodes[node]
-	again := n.hello.Inc == hello.Inc
-	reject := h.terms.refuses(hello)
+	again := n.hello.Process == hello.Process
+	reject := h.agreement.refuses(hello)
 	switch {
 	case reject == nil && hello.Node != node:
 		reject = &Reject{Code: strategy.CodeUsage, Why: "its number differs from that of its credentials"}
-	case hello.Restart > h.terms.Restart && hello.Run == h.terms.Run:
+	case hello.Restart > h.agreement.Restart && hello.Run == h.agreement.Run:
 		reject = &Reject{Code: strategy.CodeRetry, Why: "node 0 is of an earlier start of the job, and ends"}
 		h.owner.superseded(hello)
 	case reject == nil && !again && n.link != 0 && n.stage > Idle && now-n.heard <= 2*Beat:
@@ -138,7 +138,7 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 }
 
 // resume welcomes a node, and repeats the last order to it.
-func (h *Head) resume(now time.Duration, n *nodeState) {
+func (h *headMachine) resume(now time.Duration, n *nodeState) {
 	welcome := h.welcome
 	welcome.Seq = n.seq
 	h.send(n, welcome)

@@ -57,7 +57,8 @@ func (l *testListener) close() {
 func reach(ctx context.Context, addr string, port int) error {
 	conn, err := (&net.Dialer{Timeout: reachBound}).DialContext(ctx, "tcp", net.JoinHostPort(addr, strconv.Itoa(port)))
 	if err != nil {
-		return errext.WithCode(errext.Errorf("open the ports between the nodes to each other, or set launch.master_port to one that is open; launch.preflight = false skips this check",
+		return errext.WithCode(errext.Errorf("open the ports between the nodes to each other, or set launch.master_port "+
+			"to one that is open; launch.preflight = false skips this check",
 			"the address where rank 0 will serve the rendezvous cannot be reached from here: %w", err), strategy.CodeUsage)
 	}
 	if err := conn.Close(); err != nil {
