@@ -16,7 +16,7 @@ LANDSCAPE ?=
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart quick test unit torch cli lab lint fuzz stress soak bench conformance transformers corpus-report landscape-report generate dist dist-check clean
+.PHONY: help build quickstart quick test unit torch cli lab lint fuzz stress soak bench conformance transformers corpus-report landscape-report docs dist dist-check clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,10 +129,10 @@ landscape-report: ## the planner replayed on measured plans, compared with the l
 	LANDSCAPE='$(abspath $(LANDSCAPE))' LANDSCAPE_REPORT="$$last" $(GO) test -count=1 -run '^TestLandscapeReport$$' -v ./strategy/memory; \
 	status=$$?; cat "$$last"; exit $$status
 
-generate: build ## write the pages that are made of gpurun's own tables: docs/config.md, docs/train.schema.json, docs/schema
+docs: build ## write what is made of gpurun's own tables: docs/config.md, and the JSON Schemas into docs/schema, which git ignores
 	bin/gpurun help config --markdown >docs/config.md.new && mv docs/config.md.new docs/config.md
-	bin/gpurun help schema >docs/train.schema.json.new && mv docs/train.schema.json.new docs/train.schema.json
-	$(GO) test -count=1 -run '^TestSchemaPagesAreUpToDate$$' ./cmd/gpurun -args -update
+	mkdir -p docs/schema && bin/gpurun help schema >docs/schema/train.schema.json
+	$(GO) test -count=1 -run '^TestEachVerbHasASchema$$' ./cmd/gpurun -args -schemas='$(CURDIR)/docs/schema'
 
 dist: ## wheels, debs, rpms, plain binaries and an environment module for x86-64 and arm64 in dist, with bills of materials and SHA-256 sums
 	@GO='$(GO)' python3 .ci/dist/dist.py build dist

@@ -62,7 +62,7 @@ def stage(folder, run, host, licences):
         (folder / name).mkdir(parents=True)
     main = run(host, "help", "man")
     pages = {"gpurun": main}
-    for verb in re.findall(r"^\.BR gpurun\\-([a-z-]+) \(1\)", main, re.MULTILINE):
+    for verb in re.findall(r"\\fBgpurun-([a-z-]+)\(1\)", main):
         pages[f"gpurun-{verb}"] = run(host, "help", "man", verb)
     for name, text in pages.items():
         (folder / "man" / f"{name}.1.gz").write_bytes(packed(text.encode()))

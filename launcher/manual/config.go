@@ -108,11 +108,11 @@ func otherWords(k job.FileKey) string {
 // pageHead precedes the tables of docs/config.md.
 const pageHead = `# The keys of train.toml
 
-<!-- Written by "make generate" from launcher/job/keys.go. -->
+<!-- Written by "make docs" from launcher/job/keys.go. -->
 
 This page is the list; [train-toml.md](train-toml.md) explains it, and ` + "`gpurun help config`" + ` prints it. An editor that knows
-TOML schemas (Taplo, Even Better TOML) completes and checks a file whose first line names [the schema](train.schema.json), which
-` + "`gpurun help schema`" + ` prints, too:
+TOML schemas (Taplo, Even Better TOML) completes and checks a file whose first line names the schema, which
+` + "`gpurun help schema > train.schema.json`" + ` writes:
 
 ` + "```toml\n#:schema ./train.schema.json\n```\n\n"
 

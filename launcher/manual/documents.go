@@ -64,11 +64,8 @@ type Documents struct {
 	As      map[reflect.Type]any
 }
 
-// schemaBase begins the identifiers of the schemas, which are the addresses of their files.
-const schemaBase = "https://github.com/gpurun/gpurun/blob/main/docs/schema/"
-
-// Name is the name of a document's file.
-func (d Document) Name() string { return strings.ReplaceAll(d.Verb, " ", "-") + ".schema.json" }
+// Name is the name of a document's schema.
+func (d Document) Name() string { return strings.ReplaceAll(d.Verb, " ", "-") }
 
 // Write writes the schema of a verb's document, in draft 2020-12. Fields that are not in it may be added later.
 func (d Documents) Write(w io.Writer, verb string) error {
@@ -86,7 +83,7 @@ func (d Documents) Write(w io.Writer, verb string) error {
 	for _, value := range slices.Concat(of.Types, of.lines()) {
 		any = append(any, g.value(value))
 	}
-	schema := object{"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": schemaBase + of.Name(), "title": of.Title, "anyOf": any}
+	schema := object{"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:gpurun:json:" + of.Name(), "title": of.Title, "anyOf": any}
 	if of.Lines || of.Events != nil {
 		schema["description"] = "each line"
 	}

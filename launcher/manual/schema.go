@@ -14,8 +14,8 @@ import (
 // object is a JSON object; its keys are written in order of their names.
 type object = map[string]any
 
-// SchemaID is the schema's identifier and the address of its file.
-const SchemaID = "https://github.com/gpurun/gpurun/blob/main/docs/train.schema.json"
+// schemaID identifies the schema of a train.toml.
+const schemaID = "urn:gpurun:train"
 
 // WriteSchema writes the JSON Schema of a train.toml, in draft 7, which editors support. gpurun refuses
 // everything that the schema refuses, and more that a schema cannot check, such as a missing script.
@@ -39,7 +39,7 @@ func WriteSchema(w io.Writer) error {
 	}
 	relate(tables)
 	text, err := json.MarshalIndent(object{
-		"$schema": "http://json-schema.org/draft-07/schema#", "$id": SchemaID,
+		"$schema": "http://json-schema.org/draft-07/schema#", "$id": schemaID,
 		"title": "train.toml", "description": "a training job that gpurun runs",
 		"type": "object", "required": []string{"job"}, "additionalProperties": false, "properties": tables,
 	}, "", "  ")
