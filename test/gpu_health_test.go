@@ -39,7 +39,7 @@ func TestAnUnfitGPUEndsTheStart(t *testing.T) {
 	if _, err := os.Stat(started); err != nil {
 		t.Errorf("no rank ran: %v", err)
 	}
-	if out, code = start("run", "train.toml"); code != strategy.CodeRetry || !strings.Contains(out, "preflight: each GPU is tried before the ranks are started") {
+	if out, code = start("run", "train.toml"); code != strategy.CodeRetry || !strings.Contains(out, "preflight: the GPUs are checked before the ranks are started") {
 		t.Errorf("after that: code %d\n%s", code, out)
 	}
 	if out, code = start("other", "off.toml"); code != 0 || strings.Contains(out, "GPU-zero") {

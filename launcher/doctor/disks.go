@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,10 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/environ"
@@ -97,7 +98,7 @@ func existing(path string) string {
 
 // tryWriting writes a little into a folder, and syncs it to the disk.
 func tryWriting(dir string) error {
-	f, err := scratch(dir, 0)
+	f, err := scratch(dir)
 	if err != nil {
 		return err
 	}
@@ -108,27 +109,17 @@ func tryWriting(dir string) error {
 	return errors.Unwrap(err)
 }
 
-// scratch opens a new file without a name, which is gone once it is closed, however this process ends. If the
-// file system has no such files, it has a name for a moment.
-func scratch(dir string, flags int) (*os.File, error) {
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC|flags, 0o600)
-	if err == nil {
-		return os.NewFile(uintptr(fd), filepath.Join(dir, "a file without a name")), nil
-	}
-	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EINVAL) {
-		return nil, err
-	}
-	named, err := os.CreateTemp(dir, ".gpurun-doctor-*")
+// scratch opens a new file, and removes its name: the file is gone once it is closed, however this process ends.
+func scratch(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, ".gpurun-doctor-*")
 	if err != nil {
 		return nil, errors.Unwrap(err)
 	}
-	defer named.Close()
-	defer os.Remove(named.Name())
-	fd, err = unix.Open(named.Name(), unix.O_RDWR|unix.O_CLOEXEC|flags, 0)
-	if err != nil {
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), named.Name()), nil
+	return f, nil
 }
 
 const (
@@ -182,11 +173,14 @@ func speed(bytes float64) string { return fmt.Sprintf("%.1f GB/s", bytes/1e9) }
 // measure writes a file of at most so many bytes, bypassing caches, and reads it back. It returns bytes per
 // second.
 func measure(ctx context.Context, dir string, most int64) (write, read float64, err error) {
-	f, err := scratch(dir, unix.O_DIRECT)
+	f, err := scratch(dir)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer f.Close()
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFL, unix.O_DIRECT); err != nil {
+		return 0, 0, err
+	}
 	disk, err := host.DiskAt(dir)
 	if err != nil {
 		return 0, 0, err
@@ -200,10 +194,7 @@ func measure(ctx context.Context, dir string, most int64) (write, read float64, 
 		return 0, 0, fmt.Errorf("map buffers: %w", err)
 	}
 	defer unix.Munmap(memory) //nolint:errcheck // it was mapped above
-	rand.Read(memory[:blockSize])
-	for at := blockSize; at < len(memory); at += blockSize {
-		copy(memory[at:at+blockSize], memory) // a disk may compress zeros
-	}
+	rand.Read(memory)         // a disk may compress zeros
 	written, write, err := moveBlocks(ctx, blocks, memory, f.WriteAt)
 	if err == nil {
 		_, read, err = moveBlocks(ctx, written, memory, f.ReadAt)
@@ -211,37 +202,29 @@ func measure(ctx context.Context, dir string, most int64) (write, read float64, 
 	return write, read, err
 }
 
-// moveBlocks moves so many blocks between a file and buffers, several at once, until all are
-// moved or the time is over. It returns how many, from the first without a gap, and bytes a
-// second.
+// moveBlocks moves so many blocks between a file and buffers, several at once, until all are moved or the time is
+// over. It returns how many, from the first without a gap, and bytes a second.
 func moveBlocks(ctx context.Context, blocks int64, memory []byte, move func(block []byte, at int64) (int, error)) (int64, float64, error) {
 	var next, done atomic.Int64
-	var moving sync.WaitGroup
-	errs := make([]error, depth)
-	begin := time.Now()
+	moving, begin := errgroup.Group{}, time.Now()
 	for i := range depth {
 		block := memory[i*blockSize : (i+1)*blockSize]
-		moving.Go(func() {
-			for errs[i] == nil && ctx.Err() == nil && time.Since(begin) < trialTime {
+		moving.Go(func() error {
+			for ctx.Err() == nil && time.Since(begin) < trialTime {
 				at := next.Add(1) - 1
 				if at >= blocks {
-					return
+					break
 				}
-				if _, errs[i] = move(block, at*blockSize); errs[i] == nil {
-					done.Add(1)
+				if _, err := move(block, at*blockSize); err != nil {
+					return cmp.Or(errors.Unwrap(err), err)
 				}
+				done.Add(1)
 			}
+			return ctx.Err()
 		})
 	}
-	moving.Wait()
-	took := time.Since(begin).Seconds()
-	if err := errors.Join(errs...); err != nil {
-		if path := (*os.PathError)(nil); errors.As(err, &path) {
-			err = path.Err
-		}
-		return 0, 0, err
-	}
-	return done.Load(), float64(done.Load()*blockSize) / took, ctx.Err()
+	err := moving.Wait()
+	return done.Load(), float64(done.Load()*blockSize) / time.Since(begin).Seconds(), err
 }
 
 // libaio checks the library with which DeepSpeed accesses NVMe.

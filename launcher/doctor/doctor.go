@@ -1,6 +1,5 @@
 // Package doctor finds out whether a machine, and a job on it, can train. It checks the interpreter and its
-// PyTorch, the GPUs, memory, limits, disks, DeepSpeed, communication between ranks, and the scheduler. It
-// reports problems and how to fix them.
+// PyTorch, the GPUs, memory, limits, disks, communication between ranks, and the scheduler. It reports problems and how to fix them.
 //
 // A check is one row of groups and one function. A check that needs Python starts the job's interpreter like
 // a rank. When its time is over, the process and its descendants are ended: nothing is left behind.
@@ -15,8 +14,6 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/python"
-	"github.com/gpurun/gpurun/strategy"
-	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // A CheckStatus is how a check ended.
@@ -43,16 +40,12 @@ type Result struct {
 // A check examines one thing.
 type check struct {
 	name, group string
-	// lane: checks of one lane would disturb each other, and run one after another.
-	lane string
 	// bound is the time that the check may take; 0: usualBound.
 	bound time.Duration
 	// torch: the check needs a PyTorch that can be imported; its time begins once that is known.
 	torch bool
 	// needs returns why the check is skipped, empty if it is not; nil: it is never skipped.
 	needs func(*patient) string
-	// watched: an alarm of a GPU during the check is its result.
-	watched bool
 	// lateFix is the fix if the check does not end in time; empty: that is only a warning.
 	lateFix string
 	examine func(context.Context, *patient) Result
@@ -88,7 +81,6 @@ var groups = []group{
 		{name: "devices", examine: devices, lateFix: driverHangs},
 		{name: "health", needs: gpusAnswer, examine: health, lateFix: driverHangs},
 		{name: "other users", needs: gpusAnswer, examine: others, lateFix: driverHangs},
-		{name: "allocator", lane: "gpus", torch: true, needs: freeGPUs(1), watched: true, examine: allocator, bound: pythonTime, lateFix: driverHangs},
 	}},
 	{"machine", "Machine", []check{
 		{name: "memory", examine: memory},
@@ -109,13 +101,8 @@ var groups = []group{
 		{name: "speed", needs: nvmeNamed, examine: nvmeSpeed, bound: pythonTime, lateFix: diskHangs},
 		{name: "libaio", torch: true, needs: nvmeNamed, examine: libaio},
 	}},
-	{"deepspeed", "DeepSpeed", []check{
-		{name: "operations", lane: "torch", torch: true, needs: hasDeepSpeed, examine: operations, bound: pythonTime},
-		{name: "compilers", torch: true, needs: hasDeepSpeed, examine: compilers},
-	}},
 	{"ranks", "Ranks together", []check{
-		{name: "NCCL", lane: "gpus", torch: true, needs: freeGPUs(2), watched: true, examine: nccl, bound: pythonTime, lateFix: ncclMore},
-		{name: "gloo", lane: "torch", torch: true, examine: gloo, bound: pythonTime, lateFix: glooFix},
+		{name: "NCCL", torch: true, needs: twoFreeGPUs, examine: nccl, bound: pythonTime, lateFix: ncclMore},
 	}},
 	{"scheduler", "Scheduler", []check{
 		{name: "place", examine: place},
@@ -159,23 +146,13 @@ const (
 	settle = 6 * time.Second
 )
 
-// run makes all checks, those of one lane one after another, and returns their results in
-// the order of the checks.
+// run makes all checks at once, and returns their results in the order of the checks.
 func (p *patient) run(ctx context.Context, checks []check) []Result {
 	ctx = python.Guarded(ctx)
 	results := make([]Result, len(checks))
-	lanes := map[string][]int{}
-	for i, c := range checks {
-		lane := cmp.Or(c.lane, "only "+c.name)
-		lanes[lane] = append(lanes[lane], i)
-	}
 	var running sync.WaitGroup
-	for _, lane := range lanes {
-		running.Go(func() {
-			for _, i := range lane {
-				results[i] = checks[i].run(ctx, p)
-			}
-		})
+	for i, c := range checks {
+		running.Go(func() { results[i] = c.run(ctx, p) })
 	}
 	running.Wait()
 	return results
@@ -218,29 +195,12 @@ func (c check) within(ctx context.Context, p *patient) Result {
 	return problem(c.lateFix, "no answer after %s", bound)
 }
 
-// result returns the check's own result, or for a watched check an alarm of the hardware, such as an Xid.
+// result returns the check's result, or why it is skipped.
 func (c check) result(ctx context.Context, p *patient) Result {
 	if c.needs != nil {
 		if why := c.needs(p); why != "" {
 			return skip("%s", why)
 		}
 	}
-	if !c.watched {
-		return c.examine(ctx, p)
-	}
-	var alarm string // written before stop returns
-	cards := p.cards()
-	stop := cards.nvml.Watch(ctx, cards.view.Devices, func(f strategy.Fact) {
-		if f.DriverEvent == nil || alarm != "" {
-			return
-		}
-		if finding, means := f.DriverEvent.Finding(); means && finding.Code == cause.GPUHardware {
-			alarm = f.DriverEvent.Text()
-		}
-	})
-	r := c.examine(ctx, p)
-	if stop(); alarm != "" {
-		return problem("dmesg shows more; have the GPU reset or replaced", "%s, as it was tried", alarm)
-	}
-	return r
+	return c.examine(ctx, p)
 }

@@ -121,8 +121,8 @@ func anyPython(t *testing.T) string {
 	return path
 }
 
-// pretend is an environment in which Python has the tests' PyTorch and DeepSpeed, as
-// settings say.
+// pretend is an environment in which Python has the tests' PyTorch, as settings
+// say.
 func pretend(t *testing.T, settings map[string]any) environ.Vars {
 	t.Helper()
 	text, err := json.Marshal(settings)
@@ -186,7 +186,6 @@ func wants(t *testing.T, r Result, state CheckStatus, found, fix string) {
 // the whole's time.
 func TestChecksAreComplete(t *testing.T) {
 	names := map[string]bool{}
-	lanes := map[string]float64{}
 	for _, c := range checks() {
 		if names[c.name] || !slices.ContainsFunc(groups, func(g group) bool { return g.name == c.group && g.title != "" }) || c.examine == nil || len(c.name) > indent-5 {
 			t.Errorf("%+v", c)
@@ -195,15 +194,9 @@ func TestChecksAreComplete(t *testing.T) {
 		if c.bound > whole {
 			t.Errorf("%s may take %s, longer than all together", c.name, c.bound)
 		}
-		lanes[c.lane] += c.bound.Seconds()
 	}
 	if len(names) < 20 {
 		t.Errorf("only %d checks", len(names))
-	}
-	for lane, seconds := range lanes {
-		if lane != "" && seconds > whole.Seconds() {
-			t.Errorf("the checks of lane %s may take %.0f s together", lane, seconds)
-		}
 	}
 	if total := whole + settle + gpu.CloseBound; total > time.Minute {
 		t.Errorf("an examination may take %s", total)

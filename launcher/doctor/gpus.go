@@ -2,21 +2,17 @@ package doctor
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/procfs"
-	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -256,77 +252,16 @@ func (p *patient) free() []int {
 	return free
 }
 
-// freeGPUs returns a function for check.needs: why fewer GPUs can be tried, empty if there are enough.
-func freeGPUs(least int) func(*patient) string {
-	return func(p *patient) string {
-		facts, _ := p.torch()
-		switch {
-		case facts.Devices == 0 || facts.CUDAError != "":
-			return "there is no GPU that torch can use"
-		case facts.Devices < least:
-			return "there is one GPU"
-		case len(p.free()) < least:
-			return "others use the GPUs; --busy tries them anyway"
-		}
-		return ""
+// twoFreeGPUs returns why there are not two GPUs that can be tried together.
+func twoFreeGPUs(p *patient) string {
+	facts, _ := p.torch()
+	switch {
+	case facts.Devices == 0 || facts.CUDAError != "":
+		return "there is no GPU that torch can use"
+	case facts.Devices == 1:
+		return "there is one GPU"
+	case len(p.free()) < 2:
+		return "others use the GPUs; --busy tries them anyway"
 	}
-}
-
-//go:embed allocator.py
-var allocatorScript string
-
-// allocated is the output of allocator.py for one device, in bytes.
-type allocated struct {
-	Total, Free, Largest int64
-	Wanted               int64 // allocation in one piece after fragmentation; 0 if not tried
-	Regained             bool  // that piece was allocated
-	Expandable           bool  // in segments that grow
-	Error                string
-}
-
-// enough is the share of the free memory that one allocation must be able to get.
-const enough = 0.9
-
-func allocator(ctx context.Context, p *patient) Result {
-	free := p.free()
-	s := python.Trial{Text: allocatorScript, Env: environ.Vars{"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": ""}}
-	for _, k := range free {
-		s.Words = append(s.Words, []string{strconv.Itoa(k)})
-	}
-	switch all, err := python.Run[allocated](ctx, p.python, s); {
-	case errors.Is(err, python.ErrBusy):
-		return skip("%v", err)
-	case err != nil:
-		return problem(gpuWorks, "%v", err)
-	default:
-		return judge(free, all)
-	}
-}
-
-const gpuWorks = "nvidia-smi and dmesg show whether the GPU works"
-
-// judge judges the measurements of the devices' allocators, the worst first.
-func judge(devices []int, all []allocated) Result {
-	least := all[0]
-	for i, a := range all {
-		k := devices[i]
-		switch {
-		case a.Error != "":
-			return problem(gpuWorks, "GPU %d: %s", k, python.Shorten(a.Error))
-		case float64(a.Largest) < enough*float64(a.Free):
-			return warn("the memory is fragmented: end the processes that use the GPU, or have it reset", "GPU %d: one allocation gets %s at most of %s that are free", k, strategy.GiB(a.Largest), strategy.GiB(a.Free))
-		case a.Wanted > 0 && !a.Expandable:
-			return warn("try a newer driver; gpurun does without them", "GPU %d: PyTorch has no expandable segments here, which mend fragmentation", k)
-		case a.Wanted > 0 && !a.Regained:
-			return warn("update the driver or PyTorch, or set never = [\"allocator\"] in train.toml", "GPU %d: freed pieces are not merged again, even with expandable segments", k)
-		}
-		if a.Largest < least.Largest {
-			least = a
-		}
-	}
-	text := fmt.Sprintf("one allocation gets %s of %s", strategy.GiB(least.Largest), strategy.GiB(least.Total))
-	if least.Wanted > 0 {
-		text += "; freed pieces are merged again (expandable segments)"
-	}
-	return found("%s", text)
+	return ""
 }

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"context"
 	"errors"
 	"os/exec"
 	"path/filepath"
@@ -130,56 +129,14 @@ func tries(t *testing.T, settings map[string]any, devices int) *patient {
 	return p
 }
 
-// What an allocator gives; no GPU fragments at will.
-func TestAllocator(t *testing.T) {
-	for name, c := range map[string]struct {
-		settings   map[string]any
-		state      CheckStatus
-		found, fix string
-	}{
-		"whole":     {map[string]any{"version": "2.9.0+cu128"}, OK, "one allocation gets 64.0 GiB of 80.0 GiB; freed pieces are merged again", ""},
-		"in pieces": {map[string]any{"pieces": 33 << 30}, Warning, "one allocation gets 33.0 GiB at most of 64.0 GiB", "is fragmented"},
-		"broken":    {map[string]any{"broken": "CUDA error: uncorrectable ECC error encountered"}, Problem, "GPU 0: RuntimeError: CUDA error: uncorrectable ECC", "nvidia-smi"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := tries(t, c.settings, 1)
-			wants(t, resultOf(t, p, "allocator"), c.state, c.found, c.fix)
-		})
-	}
-	wants(t, resultOf(t, tries(t, nil, 0), "allocator"), Skipped, "no GPU that torch can use", "")
-}
-
-func TestJudge(t *testing.T) {
-	whole := allocated{Total: 80 << 30, Free: 79 << 30, Largest: 79 << 30}
-	wants(t, judge([]int{0}, []allocated{whole}), OK, "one allocation gets 79.0 GiB of 80.0 GiB", "")
-	grown := whole
-	grown.Wanted, grown.Regained = 30<<30, true
-	wants(t, judge([]int{0, 3}, []allocated{whole, grown}), Warning, "GPU 3: PyTorch has no expandable segments here", "newer driver")
-	grown.Expandable, grown.Regained = true, false
-	wants(t, judge([]int{0}, []allocated{grown}), Warning, "are not merged again", "update the driver")
-	less := whole
-	less.Largest -= 2 << 30
-	wants(t, judge([]int{0, 1}, []allocated{whole, less}), OK, "one allocation gets 77.0 GiB", "")
-}
-
 // A GPU that others use is tried on request only.
 func TestBusyGPUs(t *testing.T) {
 	p := tries(t, nil, 2)
 	p.cards = func() cards {
 		return cards{view: gpu.View{Count: 2, Devices: []gpu.Device{{Used: 70 << 30}, {Index: 1}}}, users: [][]gpu.DeviceProcess{nil, {{PID: 1}}}}
 	}
-	wants(t, resultOf(t, p, "allocator"), Skipped, "--busy", "")
 	wants(t, resultOf(t, p, "NCCL"), Skipped, "--busy", "")
-	if p.busy = true; freeGPUs(2)(p) != "" || len(p.free()) != 2 {
-		t.Errorf("with --busy: %q, %v", freeGPUs(2)(p), p.free())
+	if p.busy = true; twoFreeGPUs(p) != "" || len(p.free()) != 2 {
+		t.Errorf("with --busy: %q, %v", twoFreeGPUs(p), p.free())
 	}
-}
-
-// The fake driver raises an Xid as soon as a listener is there.
-func TestAlarms(t *testing.T) {
-	env := pretend(t, map[string]any{"cuda": "11.8", "devices": 1}).With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, "-DALONE", "-DIDLE")})
-	wants(t, inChild(t, examination{Only: []string{"allocator"}}, env)["allocator"], Problem, "Xid 79 on GPU-zero: the GPU has fallen off the bus, as it was tried", "dmesg")
-	without := check{watched: true, examine: func(context.Context, *patient) Result { return found("fine") }}
-	wants(t, without.result(t.Context(), onPaper(t, nil)), OK, "fine", "")
 }

@@ -30,7 +30,7 @@ import (
 const (
 	Usage       = "gpurun doctor [--json] [--nvme DIR] [--busy] [train.toml]"
 	Description = `Checks the interpreter and its PyTorch, the GPUs and their users, host memory, limits, disks,
-DeepSpeed, the ranks together and the scheduler, and shows how to repair what is wrong: ✓ is right,
+the ranks together and the scheduler, and shows how to repair what is wrong: ✓ is right,
 ! costs speed or may cause trouble later, ✗ keeps jobs from training, – was not checked. With a
 train.toml it checks what that job uses. It ends within a minute, and leaves nothing behind.
 With --json: {"checks": [{"name", "group", "state": "ok" | "warning" | "problem" | "skipped", "found",
@@ -41,7 +41,7 @@ With --json: {"checks": [{"name", "group", "state": "ok" | "warning" | "problem"
 func Flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "nvme", Usage: "measure how fast `DIR` writes and reads", DefaultText: "recovery.nvme_path"},
-		&cli.BoolFlag{Name: "busy", Usage: "try GPUs that others use, too: it takes all their free memory for some seconds", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "busy", Usage: "try GPUs that others use, too", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON document", DisableDefaultText: true},
 	}
 }

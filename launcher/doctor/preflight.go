@@ -2,12 +2,10 @@ package doctor
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/gpu"
@@ -18,28 +16,22 @@ import (
 )
 
 const (
-	// preflightBound is how long the checks may take together; what they started is gone within
-	// seconds after that, which makes a minute at most.
-	preflightBound = 55 * time.Second
 	// driverBound is how long the driver may take; waking a node's GPUs takes seconds.
 	driverBound = 20 * time.Second
-	// trialBound is how long one trial may take, the import of PyTorch included.
+	// trialBound is how long the trial may take, the import of PyTorch included. With the processes that must
+	// be killed then, both take a minute at most.
 	trialBound = 30 * time.Second
 )
 
-// A preflight tries a node's GPUs before the first attempt, as the job would use them, and finds broken ones.
-// The driver's report on their health is read in parallel with the ranks' start (gpu.Baseline).
+// A preflight waits for the driver's report on a node's GPUs before the first attempt, and tries them together
+// as the job would use them.
 type preflight struct {
-	driver healthReader
+	driver interface {
+		Findings(context.Context) gpu.Findings
+	}
 	python *python.Interpreter // nil if the job's is not known
 	// devices are the CUDA numbers of the devices that the job uses.
 	devices []int
-}
-
-// healthReader is the part of gpu.Baseline that preflight needs.
-type healthReader interface {
-	Findings(context.Context) gpu.Findings
-	Unfit(device int, fault string) cause.DriverEvent
 }
 
 // PreflightOf returns the preflight of a job: nil if launch.preflight is off, or if the job uses no NVIDIA
@@ -57,14 +49,12 @@ func PreflightOf(p *job.Prepared, devices *gpu.Baseline, failed bool) func(ctx c
 	return f.Run
 }
 
-// Run makes the trials one after another until one finds something.
+// Run asks the driver, and if that finds nothing, tries the devices together.
 func (f *preflight) Run(ctx context.Context, warn func(string)) []strategy.Fact {
-	ctx, cancel := context.WithTimeout(ctx, preflightBound)
-	defer cancel()
 	for _, step := range []struct {
 		bound time.Duration
 		try   func(context.Context) (unfit []cause.DriverEvent, warning string)
-	}{{driverBound, f.askDriver}, {trialBound, f.tryDevices}, {trialBound, f.tryTogether}} {
+	}{{driverBound, f.askDriver}, {trialBound, f.tryTogether}} {
 		limited, cancel := context.WithTimeout(ctx, step.bound)
 		unfit, warning := step.try(limited)
 		cancel()
@@ -91,66 +81,16 @@ func (f *preflight) askDriver(ctx context.Context) ([]cause.DriverEvent, string)
 	return found.Unfit, ""
 }
 
-//go:embed device.py
-var deviceScript string
-
-// device is the output of device.py.
-type device struct {
-	Absent string // why CUDA cannot be tried
-	Full   bool   // there was too little memory
-	Wrong  int    // number of words that were read back wrong
-	Error  string
-}
-
-// tryDevices fills 256 MiB on each device, on all at once.
-func (f *preflight) tryDevices(ctx context.Context) (unfit []cause.DriverEvent, warning string) {
-	if f.python == nil {
-		return nil, "the GPUs are not tried: the job is a program, whose interpreter is not known"
-	}
-	faults, warnings := make([]string, len(f.devices)), make([]string, len(f.devices))
-	var trying sync.WaitGroup
-	for i, k := range f.devices {
-		trying.Go(func() {
-			d, err := python.RunOne[device](ctx, f.python, deviceScript, fmt.Sprint(k))
-			faults[i], warnings[i] = d.judge(err)
-		})
-	}
-	trying.Wait()
-	for i, k := range f.devices {
-		if faults[i] != "" {
-			unfit = append(unfit, f.driver.Unfit(k, faults[i]))
-		}
-		if warnings[i] != "" {
-			warning = fmt.Sprintf("cuda:%d is not tried: %s", k, warnings[i])
-		}
-	}
-	return unfit, warning
-}
-
-// judge returns what is wrong with a device, or why nothing was tried.
-func (d device) judge(err error) (fault, warning string) {
-	switch {
-	case err != nil:
-		return blame(err, "256 MiB written and read back")
-	case d.Absent != "":
-		return "", d.Absent
-	case d.Full, mismatch(d.Error):
-		return "", python.Shorten(d.Error)
-	case d.Error != "":
-		return "256 MiB cannot be written and read back: " + python.Shorten(d.Error), ""
-	case d.Wrong > 0:
-		return fmt.Sprintf("of 256 MiB, %d words were not read as they were written", d.Wrong), ""
-	}
-	return "", ""
-}
-
 // tryTogether starts a rank on each device, and lets them compute a sum over NCCL.
 func (f *preflight) tryTogether(ctx context.Context) (unfit []cause.DriverEvent, warning string) {
-	if len(f.devices) < 2 || f.python == nil {
-		return nil, ""
-	}
-	t, err := python.Meet(ctx, f.python, "nccl", f.devices)
 	what := fmt.Sprintf("NCCL between %d GPUs", len(f.devices))
+	switch {
+	case len(f.devices) < 2:
+		return nil, ""
+	case f.python == nil:
+		return nil, what + " is not tried: the job is a program, whose interpreter is not known"
+	}
+	t, err := python.Meet(ctx, f.python, f.devices)
 	fault := ""
 	switch {
 	case err != nil:

@@ -54,11 +54,6 @@ type torchFacts struct {
 	Devices       int      `json:"devices"`
 	CUDAError     string   `json:"cuda_error"`
 	NCCL          bool     `json:"nccl"`
-	Gloo          bool     `json:"gloo"`
-	DeepSpeed     string   `json:"deepspeed"`
-	Compiler      bool     `json:"compiler"`
-	NVCC          string   `json:"nvcc"`
-	NVCCCUDA      string   `json:"nvcc_cuda"`
 	Libaio        bool     `json:"libaio"`
 }
 
@@ -200,92 +195,7 @@ func leastDriver(cuda int) string {
 	return "the CUDA release notes name the oldest"
 }
 
-//go:embed operations.py
-var operationsScript string
-
-// An operation is one of DeepSpeed's operations, in the output of operations.py.
-type operation struct {
-	Name       string `json:"name"`
-	Built      bool   `json:"built"`
-	Compatible bool   `json:"compatible"`
-	Why        string `json:"why"` // it is not compatible, in DeepSpeed's words
-}
-
-func hasDeepSpeed(p *patient) string {
-	if facts, err := p.torch(); err != nil || facts.DeepSpeed == "" {
-		return "the interpreter has no DeepSpeed"
-	}
-	return ""
-}
-
-// operations checks which operations DeepSpeed has built, or can build at their first use.
-func operations(ctx context.Context, p *patient) Result {
-	facts, _ := p.torch()
-	answer, err := python.RunOne[struct {
-		Operations []operation `json:"operations"`
-		Error      string      `json:"error"`
-	}](ctx, p.python, operationsScript)
-	switch {
-	case err != nil:
-		return warn("python -m deepspeed.env_report shows more", "DeepSpeed %s does not list its operations: %v", facts.DeepSpeed, err)
-	case answer.Error != "":
-		return problem("install DeepSpeed for this PyTorch: pip install --upgrade deepspeed", "DeepSpeed %s cannot be imported: %s", facts.DeepSpeed, python.Shorten(answer.Error))
-	}
-	return p.judgeOperations(facts.DeepSpeed, answer.Operations)
-}
-
-// judgeOperations lists operations that cannot be used. Missing access to NVMe is a problem if the job names
-// a folder for that.
-func (p *patient) judgeOperations(version string, operations []operation) Result {
-	var usable, lacking []string
-	judge := warn
-	for _, o := range operations {
-		switch {
-		case o.Built:
-			usable = append(usable, o.Name+" (built)")
-		case o.Compatible:
-			usable = append(usable, o.Name)
-		default:
-			if o.Why != "" {
-				o.Name += " (" + python.Shorten(o.Why) + ")"
-			}
-			lacking = append(lacking, o.Name)
-			if p.nvme != "" && strings.HasPrefix(o.Name, "async_io") {
-				judge = problem
-			}
-		}
-	}
-	text := fmt.Sprintf("DeepSpeed %s: %s", version, strings.Join(usable, ", "))
-	if len(lacking) == 0 {
-		return found("%s", text)
-	}
-	if len(usable) > 0 {
-		text += "; "
-	}
-	return judge("python -m deepspeed.env_report shows what each lacks: nvcc, g++, libaio", "%scannot be used: %s", text, strings.Join(lacking, ", "))
-}
-
-// compilers checks the compilers with which DeepSpeed builds its operations at their first use.
-func compilers(_ context.Context, p *patient) Result {
-	facts, _ := p.torch()
-	toolkit := "install the CUDA toolkit " + facts.CUDA + ", or set CUDA_HOME to where it is"
-	switch {
-	case !facts.Compiler:
-		return warn("install one: apt-get install g++", "no C++ compiler: DeepSpeed cannot build its CPU optimizer, which offload needs")
-	case facts.CUDA == "":
-		return found("a C++ compiler; torch is built for the CPU, and needs no nvcc")
-	case facts.NVCC == "":
-		return warn(toolkit, "no nvcc: DeepSpeed cannot build its CPU optimizer, which offload needs")
-	case facts.NVCCCUDA != "" && major(facts.NVCCCUDA) != major(facts.CUDA):
-		return warn(toolkit, "%s is of CUDA %s, and torch is built for %s: DeepSpeed refuses to build", facts.NVCC, facts.NVCCCUDA, facts.CUDA)
-	}
-	return found("a C++ compiler, and %s of CUDA %s", facts.NVCC, facts.NVCCCUDA)
-}
-
-const (
-	ncclMore = "NCCL_DEBUG=INFO shows more; NCCL_P2P_DISABLE=1 tries another way"
-	glooFix  = "let the host's name resolve: /etc/hosts; or set GLOO_SOCKET_IFNAME=lo"
-)
+const ncclMore = "NCCL_DEBUG=INFO shows more; NCCL_P2P_DISABLE=1 tries another way"
 
 // nccl checks that ranks on GPUs reach each other.
 func nccl(ctx context.Context, p *patient) Result {
@@ -296,7 +206,7 @@ func nccl(ctx context.Context, p *patient) Result {
 	if p.prepared != nil && p.prepared.Ranks > 1 {
 		devices = devices[:min(p.prepared.Ranks, len(devices))]
 	}
-	t, err := python.Meet(ctx, p.python, "nccl", devices)
+	t, err := python.Meet(ctx, p.python, devices)
 	return overNCCL(t, len(devices), err)
 }
 
@@ -311,23 +221,4 @@ func overNCCL(t python.Together, ranks int, err error) Result {
 		return problem("switch off PCI ACS and the IOMMU, or set NCCL_P2P_DISABLE=1", "%d ranks: the sum is wrong", ranks)
 	}
 	return found("%d ranks: all_reduce at %s (bus)", ranks, speed(t.Speed))
-}
-
-// gloo checks that ranks on the CPU reach each other.
-func gloo(ctx context.Context, p *patient) Result {
-	if facts, _ := p.torch(); p.cards().count() > 0 || facts.Devices > 0 {
-		return skip("ranks on GPUs use NCCL")
-	} else if !facts.Gloo {
-		return warn("install another build of PyTorch, unless one rank is all that trains here", "torch %s is built without gloo", facts.Torch)
-	}
-	t, err := python.Meet(ctx, p.python, "gloo", []int{0, 1})
-	switch {
-	case errors.Is(err, python.ErrBusy):
-		return skip("%v", err)
-	case err != nil:
-		return problem(glooFix, "2 ranks: %v", err)
-	case !t.Sum:
-		return problem("have the machine's memory tested", "2 ranks: the sum is wrong")
-	}
-	return found("2 ranks: all_reduce at %s", speed(t.Speed))
 }

@@ -8,10 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/python"
 )
-
-func pythonAt(p *patient) *python.Interpreter { return python.At(p.env["PYTHON_EXEC"], p.dir, p.env) }
 
 func TestInterpreter(t *testing.T) {
 	p := withTorch(t, nil)

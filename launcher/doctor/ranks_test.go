@@ -29,6 +29,7 @@ func TestNCCL(t *testing.T) {
 	wants(t, overNCCL(python.Together{}, 8, nil), Problem, "8 ranks: the sum is wrong", "NCCL_P2P_DISABLE")
 	wants(t, overNCCL(python.Together{}, 8, python.ErrBusy), Skipped, "machine is busy", "")
 	wants(t, resultOf(t, tries(t, nil, 1), "NCCL"), Skipped, "there is one GPU", "")
+	wants(t, resultOf(t, tries(t, nil, 0), "NCCL"), Skipped, "no GPU that torch can use", "")
 	p := tries(t, nil, 2)
 	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0", Devices: 2}, nil }
 	wants(t, resultOf(t, p, "NCCL"), Problem, "without NCCL", "for CUDA")
@@ -47,14 +48,6 @@ func TestNCCLHangs(t *testing.T) {
 	wants(t, nccl(ctx, tries(t, map[string]any{"collective": mark}, 2)), Problem, "deadline exceeded", "NCCL_DEBUG=INFO")
 }
 
-func TestGlooIsSkipped(t *testing.T) {
-	p := tries(t, nil, 1)
-	wants(t, gloo(t.Context(), p), Skipped, "NCCL", "")
-	p.cards = func() cards { return cards{} }
-	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0"}, nil }
-	wants(t, gloo(t.Context(), p), Warning, "without gloo", "another build")
-}
-
 // This machine, with its own PyTorch, which takes seconds to import.
 func TestDoctorOnThisMachine(t *testing.T) {
 	interpreter := testenv.Torch(t)
@@ -65,7 +58,6 @@ func TestDoctorOnThisMachine(t *testing.T) {
 	results := inChild(t, examination{}, env)
 	wants(t, results["interpreter"], OK, interpreter, "")
 	wants(t, results["torch"], OK, "", "")
-	wants(t, results["gloo"], OK, "2 ranks: all_reduce at ", "")
 	if len(results) != len(checks()) {
 		t.Errorf("%d results of %d checks", len(results), len(checks()))
 	}
@@ -74,6 +66,4 @@ func TestDoctorOnThisMachine(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	env["GLOO_SOCKET_IFNAME"] = "nosuch0"
-	wants(t, inChild(t, examination{Only: []string{"gloo"}}, env)["gloo"], Problem, "nosuch0", "GLOO_SOCKET_IFNAME")
 }

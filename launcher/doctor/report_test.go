@@ -14,10 +14,9 @@ var shown = []Result{
 	{"torch", "python", Problem, "2.9.0+cu130 is built for CUDA 13.0, and driver 550.54.15 knows CUDA 12 at most", "have the driver updated (580 or newer), or install a PyTorch for CUDA 12"},
 	{"speed", "nvme", Skipped, "no folder is named", ""},
 	{"libaio", "nvme", Skipped, "no folder is named", ""},
-	{"operations", "deepspeed", Skipped, "busy", ""},
-	{"compilers", "deepspeed", Skipped, "no torch", ""},
 	{"NCCL", "ranks", Skipped, "there is one GPU", ""},
-	{"gloo", "ranks", Warning, "slow", "wait"},
+	{"place", "scheduler", Skipped, "busy", ""},
+	{"time", "scheduler", Warning, "soon", "ask for more"},
 }
 
 const page = `Python
@@ -26,13 +25,11 @@ const page = `Python
                    knows CUDA 12 at most
     → have the driver updated (580 or newer), or install a PyTorch for CUDA 12
 NVMe – no folder is named
-DeepSpeed
-  – operations     busy
-  – compilers      no torch
-Ranks together
-  – NCCL           there is one GPU
-  ! gloo           slow
-    → wait
+Ranks together – there is one GPU
+Scheduler
+  – place          busy
+  ! time           soon
+    → ask for more
 1 problem, 1 warning
 `
 
@@ -51,7 +48,7 @@ func TestText(t *testing.T) {
 		t.Errorf("not ASCII:\n%s", ascii)
 	}
 	coloured := r.text(style{colour: true})
-	if !strings.Contains(coloured, "\x1b[31m✗\x1b[0m torch") || !strings.Contains(coloured, "\x1b[33m!\x1b[0m gloo") || strings.Count(coloured, "\x1b[") != 4 {
+	if !strings.Contains(coloured, "\x1b[31m✗\x1b[0m torch") || !strings.Contains(coloured, "\x1b[33m!\x1b[0m time") || strings.Count(coloured, "\x1b[") != 4 {
 		t.Errorf("%q", coloured)
 	}
 }

@@ -97,7 +97,7 @@ func (b *Baseline) unlisted() cause.DriverEvent {
 // judge is the event of device k, without a fault where it is fit to train on. err: the driver
 // has lost it.
 func (b *Baseline) judge(k int, h strategy.Health, err error) cause.DriverEvent {
-	event := b.Unfit(k, h.Unfit())
+	event := b.unfit(k, h.Unfit())
 	event.Bus, event.Recovery = h.Bus, h.Recovery
 	switch {
 	case err != nil:
@@ -108,8 +108,8 @@ func (b *Baseline) judge(k int, h strategy.Health, err error) cause.DriverEvent 
 	return event
 }
 
-// Unfit is the event of device k with a fault. It is called once the level is read.
-func (b *Baseline) Unfit(k int, fault string) cause.DriverEvent {
+// unfit is the event of device k with a fault. It is called once the level is read.
+func (b *Baseline) unfit(k int, fault string) cause.DriverEvent {
 	e := cause.DriverEvent{Kind: cause.UnfitEvent, Device: deviceName(k), Fault: fault}
 	if k < len(b.devices) {
 		e.UUID, e.Index = b.devices[k].UUID, b.devices[k].Index

@@ -158,7 +158,7 @@ var launchKeys = []FileKey{
 	{Name: "stall_timeout", Form: DurationForm, Words: stalls, Least: int(time.Second), Default: `"off"`, // long enough for a usual step
 		About: "if no rank makes a step for so long, the job hangs; auto: ten times the longest step, at least 10m",
 		at:    func(j *Job) any { return func(v any) { j.Launch.Stalls = stallRule(v) } }},
-	{Name: "preflight", Form: TruthForm, Words: []string{PreflightAuto}, Default: `"auto"`, About: "auto: query the driver for unhealthy GPUs during the start; true: also test each GPU before, for a minute at most",
+	{Name: "preflight", Form: TruthForm, Words: []string{PreflightAuto}, Default: `"auto"`, About: "auto: query the driver for unhealthy GPUs during the start; true: also test NCCL between them before, for a minute at most",
 		at: func(j *Job) any { return &j.Launch.Preflight }},
 	{
 		Name: "probe", Form: TruthForm, Default: "true",

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// preflight tries the devices before the first attempt of this process, and returns the facts that prevent
+// preflight checks the devices before the first attempt of this process, and returns the facts that prevent
 // the start. An error comes from the journal, or means that ctx is done.
 func (n *Node) preflight(ctx context.Context) ([]strategy.Fact, error) {
 	if n.opts.Preflight == nil || n.checked {
@@ -20,7 +20,7 @@ func (n *Node) preflight(ctx context.Context) ([]strategy.Fact, error) {
 			failed = n.log.Append(launcher.Noticed{Text: text})
 		}
 	}
-	show("preflight: each GPU is tried before the ranks are started, for a minute at most")
+	show("preflight: the GPUs are checked before the ranks are started, for a minute at most")
 	unfit := n.opts.Preflight(ctx, func(text string) { show("warning: " + text) })
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

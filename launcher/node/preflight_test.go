@@ -34,7 +34,7 @@ func TestAnUnfitGPUStartsNoRank(t *testing.T) {
 	if len(facts) != 1 || facts[0].DriverEvent != unfit.DriverEvent {
 		t.Errorf("%+v", facts)
 	}
-	want := []string{"preflight: each GPU is tried before the ranks are started, for a minute at most", "warning: a word", "warning: cuda:0 (GPU-0, index 0): it is broken"}
+	want := []string{"preflight: the GPUs are checked before the ranks are started, for a minute at most", "warning: a word", "warning: cuda:0 (GPU-0, index 0): it is broken"}
 	if got := f.store.notices(); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

@@ -263,9 +263,8 @@ type Together struct {
 	Speed float64 `json:"speed"` // bytes a second over the slowest link, as NCCL's tests count them
 }
 
-// Meet has ranks of a backend sum up what each has; devices are their GPUs, or numbers
-// without a meaning.
-func Meet(ctx context.Context, by *Interpreter, backend string, devices []int) (Together, error) {
+// Meet has a rank on each device sum up over NCCL what each has.
+func Meet(ctx context.Context, by *Interpreter, devices []int) (Together, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return Together{}, fmt.Errorf("find a free port: %w", err)
@@ -274,7 +273,7 @@ func Meet(ctx context.Context, by *Interpreter, backend string, devices []int) (
 	l.Close()
 	t := Trial{Text: togetherScript, Env: environ.Vars{"NCCL_DEBUG": "WARN"}}
 	for rank, device := range devices {
-		t.Words = append(t.Words, strings.Fields(fmt.Sprintf("%s %d %d %d %d", backend, rank, len(devices), port, device)))
+		t.Words = append(t.Words, strings.Fields(fmt.Sprintf("%d %d %d %d", rank, len(devices), port, device)))
 	}
 	all, err := Run[Together](ctx, by, t)
 	if err != nil {

@@ -12,7 +12,6 @@ if "hang" in fake:  # with a child of its own, in a session of its own
     os.rename(fake["hang"] + ".new", fake["hang"])
     time.sleep(1000)
 __version__ = fake.get("version", "2.0.0")
-uint8 = None
 
 
 class version:
@@ -25,41 +24,11 @@ class _C:
         raise RuntimeError(fake.get("cuda_error", "no CUDA"))
 
 
-class memory:
-    _set_allocator_settings = staticmethod(lambda text: None)
-
-
 class cuda:
-    memory = memory
     device_count = staticmethod(lambda: fake.get("devices", 0))
     is_available = staticmethod(lambda: "cuda_error" not in fake)
     get_arch_list = staticmethod(lambda: fake.get("arch", []))
-    mem_get_info = staticmethod(lambda: (64 << 30, 80 << 30))
-    memory_snapshot = staticmethod(lambda: [{"is_expandable": fake.get("expandable", True)}])
-    set_device = empty_cache = synchronize = set_per_process_memory_fraction = staticmethod(lambda *_: None)
-
-
-class Tensor:
-    held = 0
-
-    def __init__(self, size):
-        self.size = size
-        Tensor.held += size
-
-    def __del__(self):
-        Tensor.held -= self.size
-
-
-def ones(*_, **__):
-    if "broken" in fake:
-        raise RuntimeError(fake["broken"])
-
-
-def empty(size, **_):
-    largest = fake.get("pieces", 64 << 30) if Tensor.held == 0 else 64 << 30
-    if size > largest or Tensor.held + size > 64 << 30:
-        raise RuntimeError("CUDA out of memory")
-    return Tensor(size)
+    set_device = synchronize = staticmethod(lambda *_: None)
 
 
 class numbers(list):

@@ -1,1 +1,0 @@
-installed_ops = {"cpu_adam": True}
