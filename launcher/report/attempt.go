@@ -11,10 +11,8 @@ import (
 // An attemptView is an attempt that the page shows in full.
 type attemptView struct {
 	*ReportedAttempt
-	page       *reportPage
-	i          int // its index
-	Charts     []memoryChart
-	ChartsLeft string
+	page *reportPage
+	i    int // its index
 }
 
 // Open reports whether the attempt is shown unfolded.
@@ -30,20 +28,6 @@ func (v attemptView) ErrorFirst() bool { return v.failedByItself() }
 
 // Traceback is the end of the failing rank's traceback.
 func (v attemptView) Traceback() []string { return v.traceback(v.page.level) }
-
-// Legend explains the colours behind the charts' lines.
-func (v attemptView) Legend() []legend { return legendOf(v.Charts) }
-
-// NoCharts says why memory over time is not shown.
-func (v attemptView) NoCharts() string {
-	switch {
-	case len(v.Charts) > 0 || v.Evidence.Unstarted != nil:
-		return ""
-	case len(v.Series) > 0:
-		return "Memory over time is not known: no rank reported the end of an optimizer step."
-	}
-	return "Memory over time is not known: the attempt left no samples."
-}
 
 // A shownDiff is the start of a diff, and says how much more there is.
 type shownDiff struct {

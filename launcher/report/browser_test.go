@@ -86,7 +86,7 @@ func asked(t *testing.T, path string) (addresses []string) {
 // network: it applies the style, and its document has the same figures.
 func TestInABrowser(t *testing.T) {
 	chromium := browser(t)
-	dir, _, _ := rescued(t)
+	dir, _ := rescued(t)
 	for name, page := range map[string]string{"a rescue": pageOf(t, dir), "hostile text": pageOf(t, hostile(t, evil, 3))} {
 		at := filepath.Join(t.TempDir(), "report.html")
 		if err := os.WriteFile(at, []byte(page), 0o600); err != nil {
@@ -126,7 +126,7 @@ func TestTheBrowserObeysThePolicy(t *testing.T) {
 // have no policy, so that a script can measure them, and a picture be asked for.
 func TestOnAPhone(t *testing.T) {
 	chromium := browser(t)
-	dir, _, _ := rescued(t)
+	dir, _ := rescued(t)
 	folder := t.TempDir()
 	frame := `<!DOCTYPE html><title>wide</title><script>onmessage=e=>{document.title+=" "+e.data}</script>`
 	for name, page := range map[string]string{"rescue": pageOf(t, dir), "hostile": pageOf(t, hostile(t, evil, 3))} {
@@ -157,7 +157,7 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("REPORT_SHOTS=folder keeps screenshots there: light, dark, 390 pixels wide, printed")
 	}
 	chromium := browser(t)
-	dir, _, _ := rescued(t)
+	dir, _ := rescued(t)
 	at := filepath.Join(folder, "report.html")
 	frame := `<!DOCTYPE html><body style="margin:0"><iframe src="report.html" width="390" height="3000" style="border:0"></iframe>`
 	err := errors.Join(os.WriteFile(at, []byte(pageOf(t, dir)), 0o600), os.WriteFile(filepath.Join(folder, "frame.html"), []byte(frame), 0o600))

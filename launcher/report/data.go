@@ -44,9 +44,9 @@ type ReportedAttempt struct {
 	Peak     int64 // the most that any of them held
 	Price    *strategy.Price
 
-	// Diff and Series are read for the attempts that are shown in full.
-	Diff   string
-	Series []Series
+	// Diff and Samples, the last ones, are read for the attempts that are shown in full.
+	Diff    string
+	Samples []model.Sample
 }
 
 // Load reads a run directory, also of a run that has not ended. m knows the job's secrets; it
@@ -105,7 +105,7 @@ func (a *ReportedAttempt) read(dir string) {
 	if to.IsZero() {
 		to = time.Now()
 	}
-	a.Series = readSamples(filepath.Join(folder, model.SamplesFile), from, to)
+	a.Samples = readSamples(filepath.Join(folder, model.SamplesFile), from, to)
 }
 
 // ending says how the attempt ended, and gives the colour for it.
@@ -154,9 +154,9 @@ func (a *ReportedAttempt) end() time.Time {
 
 // latest is the newest sample of all ranks.
 func (a *ReportedAttempt) latest() (newest model.Sample) {
-	for _, s := range a.Series {
-		if n := len(s.Samples); n > 0 && s.Samples[n-1].Time.After(newest.Time) {
-			newest = s.Samples[n-1]
+	for _, s := range a.Samples {
+		if s.Time.After(newest.Time) {
+			newest = s
 		}
 	}
 	return newest
@@ -168,18 +168,4 @@ func (a *ReportedAttempt) lasted() time.Duration {
 		return 0
 	}
 	return max(a.end().Sub(a.Begin()), 0)
-}
-
-// failedAt is when the attempt failed, by the first fact of the diagnosis that has a time;
-// zero where nothing failed.
-func (a *ReportedAttempt) failedAt() time.Time {
-	if !a.Diagnosis.Fatal {
-		return time.Time{}
-	}
-	for _, f := range a.Diagnosis.Facts(&a.Evidence) {
-		if !f.Time.IsZero() {
-			return f.Time
-		}
-	}
-	return a.end()
 }

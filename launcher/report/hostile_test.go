@@ -93,8 +93,8 @@ func hostileSamples(text string) []byte {
 
 // known are the elements and the attributes that a report is made of.
 var (
-	knownElements   = strings.Fields("html head meta title style body main header footer section h1 h2 h3 p span b i a br dl dt dd ol ul li code pre table thead tbody tr th td div details summary figure figcaption svg rect path text")
-	knownAttributes = strings.Fields("lang charset http-equiv content name class id href scope open width height x y dx dy d viewBox preserveAspectRatio role aria-label aria-hidden text-anchor")
+	knownElements   = strings.Fields("html head meta title style body main header footer section h1 h2 h3 p span b i a br dl dt dd ol ul li code pre table thead tbody tr th td div details summary svg rect path text")
+	knownAttributes = strings.Fields("lang charset http-equiv content name class id href scope open width height x y d viewBox preserveAspectRatio role aria-label aria-hidden")
 )
 
 // faults are what a page has that it should not: elements, attributes and addresses.
@@ -207,8 +207,8 @@ func TestSizeOfALongRun(t *testing.T) {
 	if got := len(elements(page, "data-milliseconds")); got != 40 {
 		t.Errorf("the timeline has %d attempts", got)
 	}
-	if got := len(elements(page, "data-reserved-bytes")); got != most.full*8 {
-		t.Errorf("%d charts", got)
+	if got := len(elements(page, "data-loss")); got != mostLosses {
+		t.Errorf("%d losses", got)
 	}
 	if !strings.Contains(page, "28 attempts in between are not shown in full") {
 		t.Error("what is left out is not said")
@@ -216,37 +216,21 @@ func TestSizeOfALongRun(t *testing.T) {
 	t.Logf("%d bytes", len(page))
 }
 
-// Of many samples a part is read, of each rank about as much, and the end is.
-func TestSomeLinesHasEveryRank(t *testing.T) {
+// Of a large file the end is read, where the loss and the step of the attempt are.
+func TestLastSamplesOfALargeFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), model.SamplesFile)
 	var text bytes.Buffer
-	for i := range 100_000 {
-		fmt.Fprintf(&text, "%d %06d\n", i%8, i)
+	for i := range 50_000 {
+		fmt.Fprintf(&text, `{"time":%q,"rank":%d,"step":%d}`+"\n", day.Format(time.RFC3339), i%8, i)
 	}
-	ranks, last, n := map[byte]int{}, "", 0
-	for line := range someLines(bytes.NewReader(text.Bytes()), int64(text.Len())) {
-		ranks[line[0]]++
-		last = string(line)
-		n++
+	if err := os.WriteFile(path, append(text.Bytes(), `{"time":"torn`...), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if n < mostSamples*9/10 || n > mostSamples*11/10+lastSamples || last != "7 099999\n" || len(ranks) != 8 {
-		t.Errorf("%d lines of %v, the last %q", n, ranks, last)
+	samples := readSamples(path, day, day)
+	if n := len(samples); n < 1000 || n > 10_000 || samples[n-1].Step != 49_999 || samples[0].Step != 50_000-n {
+		t.Errorf("%d samples", n)
 	}
-	for rank, count := range ranks {
-		if count < n/8*9/10 || count > n/8*11/10 {
-			t.Errorf("rank %c has %d lines of %d", rank, count, n)
-		}
-	}
-}
-
-// However long the first lines are, few of those behind them are looked into.
-func TestSomeLinesIsBounded(t *testing.T) {
-	text := append(bytes.Repeat([]byte("x"), 250_000), '\n')
-	text = append(text, bytes.Repeat([]byte("y\n"), 500_000)...)
-	n := 0
-	for range someLines(bytes.NewReader(text), int64(len(text))) {
-		n++
-	}
-	if n < mostSamples/2 || n > 2*mostSamples+lastSamples {
-		t.Errorf("%d lines of 500,001 are looked into, want about %d", n, mostSamples)
+	if samples := readSamples(path, day.Add(time.Hour), day.Add(2*time.Hour)); samples != nil {
+		t.Errorf("%d samples of another attempt", len(samples))
 	}
 }

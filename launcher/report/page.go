@@ -53,15 +53,8 @@ type reportPage struct {
 // write writes a report at one level of detail.
 func write(w io.Writer, d Data, l level) error {
 	p := &reportPage{Data: &d, Policy: policy(), Style: template.CSS(style()), level: l, shown: shownInFull(len(d.Attempts), l.full)}
-	charts := 0
 	for _, i := range p.shown {
-		charts += min(len(d.Attempts[i].Series), mostRanks)
-	}
-	points := min(max(l.points/max(charts, 1)/4, 12), 240)
-	for _, i := range p.shown {
-		v := attemptView{ReportedAttempt: &d.Attempts[i], page: p, i: i}
-		v.Charts, v.ChartsLeft = d.memoryCharts(v.ReportedAttempt, points)
-		p.Full = append(p.Full, v)
+		p.Full = append(p.Full, attemptView{ReportedAttempt: &d.Attempts[i], page: p, i: i})
 	}
 	page, err := pageTemplate().Clone()
 	if err != nil {
@@ -106,20 +99,19 @@ func (f *factList) add(name, value string) {
 
 // A level is how much a report shows, so that it stays below MostBytes for every run.
 type level struct {
-	full   int // attempts that are shown in full
-	points int // of all charts together
-	lines  int // of a diff or a traceback
+	full  int // attempts that are shown in full
+	lines int // of a diff or a traceback
 }
 
-var most = level{full: 12, points: 20_000, lines: 160}
+var most = level{full: 12, lines: 160}
 
 // less is the next lower level; one with no attempt in full is the lowest.
-func (l level) less() level { return level{l.full / 2, l.points / 2, max(l.lines/2, 10)} }
+func (l level) less() level { return level{l.full / 2, max(l.lines/2, 10)} }
 
 // Bounds that no level changes: of rows and lists whose entries are short.
 const (
 	mostRows   = 60 // attempts in the timeline
-	mostRanks  = 8  // charts of an attempt
+	mostRanks  = 8  // ranks whose logs are linked
 	mostListed = 12 // entries of a list
 )
 

@@ -1,6 +1,6 @@
 // Package report writes a run's report: one HTML file, made from the run directory.
 //
-// The file loads nothing: no script, no font, no picture, and its policy forbids them. Charts
+// The file loads nothing: no script, no font, no picture, and its policy forbids them. Bars
 // are SVG. Text from the job is shown without secrets (package mask), with control characters
 // escaped (package terminal), and as text. The file stays below MostBytes for every run.
 package report

@@ -92,11 +92,9 @@ func (a *ReportedAttempt) allowed() int64 {
 
 // allowedTo is what a rank could hold by its samples, 0 where they do not show it.
 func (a *ReportedAttempt) allowedTo(rank int) (bytes int64) {
-	for _, s := range a.Series {
-		for _, one := range s.Samples {
-			if s.Rank == rank && one.Allowed > 0 {
-				bytes = one.Allowed
-			}
+	for _, s := range a.Samples {
+		if s.Rank == rank && s.Allowed > 0 {
+			bytes = s.Allowed
 		}
 	}
 	return bytes

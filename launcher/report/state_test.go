@@ -26,7 +26,7 @@ func TestStatesOfARun(t *testing.T) {
 		want   []string
 	}{
 		"not begun":  {[]launcher.Event{began}, true, []string{`data-outcome="running"`, "no attempt was started"}},
-		"running":    {[]launcher.Event{began, started}, true, []string{`data-outcome="running"`, `attempt 0, for [1-9]\d*m\d+s, step 599 of 600`, `<p class="ended run">running</p>`, "memory over time"}},
+		"running":    {[]launcher.Event{began, started}, true, []string{`data-outcome="running"`, `attempt 0, for [1-9]\d*m\d+s, step 599 of 600`, `<p class="ended run">running</p>`}},
 		"cut off":    {[]launcher.Event{began, started}, false, []string{`data-outcome="cut off"`, "in attempt 0, together with gpurun", "cut off together with gpurun"}},
 		"begun anew": {[]launcher.Event{began, started, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry}}, began}, true, []string{`data-outcome="running"`}},
 		"stopped":    {[]launcher.Event{began, started, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped, Reason: "stopped by SIGINT"}}}, false, []string{`data-outcome="stopped"`, "stopped by SIGINT"}},
