@@ -108,12 +108,6 @@ func (l *Launcher) decide(ctx context.Context, state State) Decided {
 		inventory.Checkpoint = d.Resume // a later checkpoint may be incomplete
 	}
 	d := Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory), Inventory: inventory}
-	if l.Memory != nil && d.Decision.Rule == strategy.RuleOutOfMemory && ctx.Err() == nil {
-		if d.Inventory.Meanwhile = l.Memory.Meanwhile(ctx, l.Policy, l.Job, state.History, inventory); d.Inventory.Meanwhile != nil {
-			inventory = d.Inventory
-			d.Decision = strategy.Decide(l.Policy, l.Job, state.History, inventory)
-		}
-	}
 	d.GPUTime = state.gpuTime(d.Decision, inventory)
 	if l.Conditions != nil && strategy.Settled(d.Decision, state.History[len(state.History)-1], inventory) {
 		d.Conditions = l.Conditions(ctx, inventory)

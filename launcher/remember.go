@@ -14,9 +14,6 @@ type PlanMemory interface {
 	Recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (with strategy.Job, words []string)
 	// Keep remembers the last attempt of the history, and the decision d after it.
 	Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision, inv strategy.Inventory) error
-	// Meanwhile returns a plan that fitted for another element of the job's array since this run began; nil for none.
-	// It may wait for it, a short time.
-	Meanwhile(ctx context.Context, p strategy.Policy, j strategy.Job, history []strategy.Attempt, inv strategy.Inventory) *strategy.Recalled
 }
 
 // Recall adds the remembered plans to the job, and starts the first attempt with the plan that fitted. A

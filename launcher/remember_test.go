@@ -21,8 +21,6 @@ type recollection struct {
 	asked    int
 	kept     []string // rule and plan of each attempt
 	full     error
-
-	meanwhile *strategy.Recalled
 }
 
 func (r *recollection) Recall(_ context.Context, _ strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (strategy.Job, []string) {
@@ -38,10 +36,6 @@ func (r *recollection) Keep(_ context.Context, j strategy.Job, history []strateg
 		r.kept = append(r.kept, "the job is not the one that was recalled")
 	}
 	return r.full
-}
-
-func (r *recollection) Meanwhile(context.Context, strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Inventory) *strategy.Recalled {
-	return r.meanwhile
 }
 
 var rememberedPlan = plan0.With(strategy.Plan{strategy.ActivationCheckpointing: "full"})
@@ -137,32 +131,6 @@ func TestARememberedPlanThatFailsIsFollowedByTheJobAsWritten(t *testing.T) {
 		}
 		if fault := CheckOrder(s.events); fault != nil {
 			t.Error(fault)
-		}
-	})
-}
-
-// The plan of another element of the array is asked for where memory ran out, and is part of the decision's
-// inventory, so that the decision can be repeated.
-func TestPlanOfAnotherElementIsJournaled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &stage{t: t, scripts: []script{
-			{acts: []act{raised(time.Second, 0, cause.CUDAOOM), exit(time.Second, 0, 1), exit(time.Second, 1, 1)}},
-			{acts: []act{exit(time.Second, 0, 0), exit(time.Second, 1, 0)}},
-		}}
-		l := newLauncher(s)
-		small := plan0.With(strategy.Plan{strategy.MicroBatchSize: "2", strategy.GradientAccumulationSteps: "4"})
-		l.Memory = &recollection{meanwhile: &strategy.Recalled{Plan: small}}
-		v, _, err := begun(t, l, s, nil)
-		if err != nil || v.Outcome != strategy.Trained || !maps.Equal(v.Attempts[1].Plan, small) || v.Attempts[0].Rung != strategy.RungMicroBatch {
-			t.Errorf("%+v, %v", v, err)
-		}
-		if d := only[Decided](s.events); d[0].Inventory.Meanwhile == nil || d[1].Inventory.Meanwhile != nil {
-			t.Errorf("%+v", d)
-		}
-		for _, r := range Replay(s.events, only[Began](s.events)[0].Version) {
-			if !r.Same {
-				t.Errorf("replayed otherwise: %s", r.Decision.Reason)
-			}
 		}
 	})
 }

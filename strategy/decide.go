@@ -157,9 +157,6 @@ func (s *situation) decide() Decision {
 
 // relieve looks for a plan that needs less memory: by prediction, or else remedy by remedy.
 func relieve(s *situation) Decision {
-	if d, known := s.meanwhile(); known {
-		return d
-	}
 	d, unpredicted := s.predict()
 	if d.Relaunch {
 		return d

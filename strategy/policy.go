@@ -139,9 +139,7 @@ type Inventory struct {
 	CheckpointWritten time.Time `json:"checkpoint_written,omitzero"`
 	Deadline          time.Time `json:"deadline,omitzero"` // of the run; zero: none is known
 	NoCheckpoint      string    `json:"no_checkpoint,omitempty"`
-	// Meanwhile is a plan that fitted for another element of the job's array since this run began; nil for none.
-	Meanwhile *Recalled `json:"meanwhile,omitempty"`
-	Node      Node      `json:"node,omitzero"`
+	Node              Node      `json:"node,omitzero"`
 }
 
 // An Attempt is one launch of all ranks, as recorded in the history.

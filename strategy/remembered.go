@@ -171,23 +171,6 @@ func asWritten(s *situation) Decision {
 	}
 }
 
-// meanwhile takes the plan that fitted for another element of the job's array, once.
-func (s *situation) meanwhile() (d Decision, known bool) {
-	r := s.inventory.Meanwhile
-	if r == nil || s.policy.Forbids(s.job, r.Plan) != "" || hopeless(r.Plan, s.ranOut()) || slices.ContainsFunc(s.all, func(a Attempt) bool { return len(a.Plan.Changed(r.Plan)) == 0 }) {
-		return d, false
-	}
-	changed := s.last.Plan.Changed(r.Plan)
-	rungs := needs(s.last.Plan, r.Plan)
-	if len(rungs) == 0 {
-		return d, false
-	}
-	return Decision{
-		Relaunch: true, Rung: rungs[len(rungs)-1], Rungs: rungs, Next: r.Plan.With(nil), Changed: changed, Resume: s.inventory.Checkpoint, Expected: s.expected(r.Plan),
-		Reason: s.attempt("%s%s → %s%s, which fitted for another element of the array", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed)),
-	}, true
-}
-
 // priors lists the measurements of earlier runs that hold for the model of this one. Measurements
 // with other code count once the model has turned out to be the same.
 func (j Job) priors(history []Attempt) []memory.Measurement {

@@ -2,8 +2,7 @@
 // processes measured. A fit is what is remembered of a job under one set of conditions.
 //
 // The user's state directory has one file for each job, with measurements and plans only: no command, no
-// path, no variable. Judge checks the entries against the job, its device and its policy. A copy next to the
-// job gives other users' runs its measurements, but no plan to start with.
+// path, no variable. Judge checks the entries against the job, its device and its policy.
 package fits
 
 import (

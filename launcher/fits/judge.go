@@ -44,17 +44,11 @@ const (
 	spare = 0.02
 )
 
-// Judge returns the part of a job's fits that applies today. From the copy next to the job, only measurements
-// count, no plans.
-func Judge(own, copied []Fit, today Today) Remembered {
+// Judge returns the part of a job's fits that applies today.
+func Judge(own []Fit, today Today) Remembered {
 	var r Remembered
 	for _, f := range own {
 		r.take(f, today)
-	}
-	for _, f := range copied {
-		if !slices.ContainsFunc(own, func(o Fit) bool { return o.Conditions == f.Conditions }) {
-			r.take(f, today)
-		}
 	}
 	if i := slices.IndexFunc(own, func(f Fit) bool { return f.Conditions == today.Conditions }); i >= 0 {
 		r.choose(own[i].without(today), today)

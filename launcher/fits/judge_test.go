@@ -95,7 +95,7 @@ func TestRememberedPlanNeedsEqualConditions(t *testing.T) {
 	} {
 		now := today()
 		c.change(&now)
-		got := Judge(night(nil, here, job(), smaller), nil, now)
+		got := Judge(night(nil, here, job(), smaller), now)
 		var plan strategy.Plan
 		if got.Recalled != nil {
 			plan = got.Recalled.Plan
@@ -139,32 +139,22 @@ func TestNumericsNeedConsentOrTwoRuns(t *testing.T) {
 	} {
 		now := today()
 		c.change(&now)
-		if got := Judge(c.fits, nil, now); (got.Recalled != nil) != c.used || c.used == (got.Unused != "") {
+		if got := Judge(c.fits, now); (got.Recalled != nil) != c.used || c.used == (got.Unused != "") {
 			t.Errorf("%s: %v, unused %q", c.name, got.Recalled, got.Unused)
 		}
-	}
-}
-
-func TestCopyNextToTheJobStartsNothing(t *testing.T) {
-	fits := night(nil, here, job(), smaller)
-	if got := Judge(nil, fits, today()); got.Recalled != nil || len(got.Sure) != 2 {
-		t.Errorf("%+v", got)
-	}
-	if got := Judge(fits, fits, today()); len(got.Sure) != 2 {
-		t.Errorf("measurements count twice: %d", len(got.Sure))
 	}
 }
 
 func TestJobAsWrittenReturnsAfterItFitted(t *testing.T) {
 	// It fitted when a user requested it.
 	fits := Learn(night(nil, here, job(), smaller), Observation{Conditions: here, Job: job(), Training: strategy.Exact, Trained: true, Room: 79 * gib, Attempt: strategy.Attempt{Plan: asIs, Ended: lastNight}})
-	if got := Judge(fits, nil, today()); got.Recalled != nil {
+	if got := Judge(fits, today()); got.Recalled != nil {
 		t.Errorf("the job as written fitted last, and %v is started", got.Recalled)
 	}
 	// Another model was seen under the same key.
 	other := Learn(night(nil, here, job(), smaller), Observation{Conditions: here, Job: job(), Training: strategy.Exact, Trained: true, Room: 79 * gib,
 		Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: model(500, 20)}})
-	got := Judge(other, nil, today())
+	got := Judge(other, today())
 	if got.Recalled != nil || len(got.Sure) != 1 || got.Sure[0].Model.Parameters != 500 {
 		t.Errorf("after another model: %+v", got)
 	}
@@ -173,10 +163,10 @@ func TestJobAsWrittenReturnsAfterItFitted(t *testing.T) {
 func TestPlanThatNoLongerFitsIsNotStarted(t *testing.T) {
 	out := Observation{Conditions: here, Job: job(), Room: 79 * gib, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}}
 	fits := Learn(night(nil, here, job(), smaller), out)
-	if got := Judge(fits, nil, today()); got.Recalled != nil {
+	if got := Judge(fits, today()); got.Recalled != nil {
 		t.Errorf("%v", got.Recalled)
 	}
-	if fits := Unlearn(night(nil, here, job(), smaller), here, smaller); Judge(fits, nil, today()).Recalled != nil {
+	if fits := Unlearn(night(nil, here, job(), smaller), here, smaller); Judge(fits, today()).Recalled != nil {
 		t.Error("a forgotten plan is started")
 	}
 }
@@ -205,7 +195,7 @@ func TestUninformativeAttemptsAreNotLearned(t *testing.T) {
 	fits = Learn(fits, Observation{Conditions: here, Job: inside, Trained: true, Attempt: strategy.Attempt{Plan: turned, Ended: lastNight, Observed: turned}})
 	now := today()
 	now.Job = inside
-	if got := Judge(fits, nil, now); got.Recalled == nil || !equal(got.Recalled.Plan, turned) {
+	if got := Judge(fits, now); got.Recalled == nil || !equal(got.Recalled.Plan, turned) {
 		t.Errorf("what was turned inside: %+v, %s", got.Recalled, got.Unused)
 	}
 }
@@ -277,7 +267,7 @@ func TestExactPlansAreRecalledFirst(t *testing.T) {
 	} {
 		d := today()
 		test.policy(&d.Policy)
-		r := Judge(test.fits, nil, d).Recalled
+		r := Judge(test.fits, d).Recalled
 		if r == nil || !equal(r.Plan, test.want) || r.Training != test.class {
 			t.Errorf("%s: %+v, want %s, %s", name, r, test.want, test.class)
 		}
@@ -338,7 +328,7 @@ func TestRemediesInPlaceAreRemembered(t *testing.T) {
 		if test.change != nil {
 			test.change(&now)
 		}
-		r := Judge(fits, nil, now)
+		r := Judge(fits, now)
 		if r.Recalled == nil != (test.plan == nil) || r.Recalled != nil && !equal(r.Recalled.Plan, test.plan) {
 			t.Errorf("%s: recalled %+v, want %v", name, r.Recalled, test.plan)
 		}

@@ -2,7 +2,6 @@ package fits
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,12 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/background"
 	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/private"
 )
@@ -31,7 +27,7 @@ type SharedStore struct {
 	hang func() // waits as a slow disk does, in tests; nil: nothing
 }
 
-// Patience is how long a reader, or the end of a run, waits for a slow folder.
+// Patience is how long a reader or a writer waits for a slow folder.
 const Patience = 2 * time.Second
 
 // Bounds of what is read and kept.
@@ -268,24 +264,13 @@ func (s SharedStore) prune(code string) {
 	}
 }
 
-// A Sharer writes to a SharedStore in the background: a slow folder delays nothing. Its methods must be called from
-// one goroutine.
-type Sharer struct {
-	SharedStore
-	worker *background.Worker // nil before the first write
-	mu     sync.Mutex         // guards what follows
-	next   func() error       // the latest write that has not begun
-	err    error              // of the last write that ended
-}
-
 // Share shares a job's fits after an attempt: those that the caller remembers, or, where nothing can be remembered,
-// those that the caller has shared before, and the attempt. It returns at once; Err has the error of earlier writes.
-func (s *Sharer) Share(code string, remembered []Fit, latest Observation) {
+// those that the caller has shared before, and the attempt. A folder that does not answer in time is an error.
+func (s SharedStore) Share(code string, remembered []Fit, latest Observation) error {
 	if s.Dir == "" {
-		return
+		return nil
 	}
-	s.mu.Lock()
-	s.next = func() error {
+	err, over := private.Within(Patience, func() error {
 		if remembered != nil {
 			return s.Save(code, remembered)
 		}
@@ -294,44 +279,11 @@ func (s *Sharer) Share(code string, remembered []Fit, latest Observation) {
 			return err
 		}
 		return s.Save(code, Learn(all.Own, latest))
+	})
+	if !over {
+		return fmt.Errorf("%s did not answer within %s", s.Dir, Patience)
 	}
-	s.mu.Unlock()
-	if s.worker == nil {
-		s.worker = background.New()
-		s.worker.Start(0, s.write)
-	}
-	s.worker.Wake()
-}
-
-// write carries out the latest write.
-func (s *Sharer) write() {
-	s.mu.Lock()
-	next := s.next
-	s.next = nil
-	s.mu.Unlock()
-	if next == nil {
-		return
-	}
-	err := next()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
-}
-
-// Err returns the error of the last write that has ended.
-func (s *Sharer) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-// Close waits for the last write, a short time at most.
-func (s *Sharer) Close(ctx context.Context) {
-	if s.worker != nil {
-		s.worker.Close()
-		s.worker.Wait(ctx, Patience)
-		s.worker = nil
-	}
+	return err
 }
 
 // Beyond returns the fits of the caller and of trusted users under conditions that the caller's own memory does not
@@ -346,29 +298,4 @@ func (a SharedFits) Beyond(own []Fit) (beyond []Fit) {
 		}
 	}
 	return beyond
-}
-
-// SiblingPatience is how long others wait for the first of several runs of a job that ran out of memory together.
-const SiblingPatience = 10 * time.Second
-
-// Claim reports whether the caller is the first of several runs of a job to look for a plan that fits; the others
-// wait a moment for what it learns.
-func (s JobStore) Claim() bool {
-	path := filepath.Join(s.Dir, strings.TrimSuffix(s.Name, ".json")+".claim")
-	if s.Dir == "" || private.MkdirAll(s.Dir) != nil {
-		return true
-	}
-	for range 2 {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, private.Mode)
-		if err == nil {
-			_ = f.Close()
-			return true
-		}
-		info, err := os.Lstat(path)
-		if err == nil && time.Since(info.ModTime()).Abs() < SiblingPatience {
-			return false
-		}
-		_ = os.Remove(path) // left behind
-	}
-	return true
 }

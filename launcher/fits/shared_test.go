@@ -203,49 +203,40 @@ func TestOpenFolderTrustsNoGroup(t *testing.T) {
 	}
 }
 
-// A folder that does not answer delays a read by its patience at most, and a write by nothing.
-func TestSlowSharedFolderDelaysNothing(t *testing.T) {
+// A folder that does not answer delays a read or a write by its patience at most.
+func TestSlowSharedFolderIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		store := SharedStore{Dir: t.TempDir(), hang: func() { <-stuck }}
-		began := time.Now()
-		if _, err := store.Load(code); err == nil || time.Since(began) != Patience || !strings.Contains(err.Error(), "did not answer within 2s") {
-			t.Errorf("after %s: %v", time.Since(began), err)
-		}
-		began = time.Now()
-		s := &Sharer{SharedStore: store}
-		for range 3 {
-			s.Share(code, sharedFit(2, strategy.Plan{strategy.MicroBatchSize: "8"}), Observation{})
-		}
-		if time.Since(began) != 0 {
-			t.Errorf("a write took %s", time.Since(began))
-		}
-		s.Close(t.Context())
-		if time.Since(began) != Patience || s.Err() != nil {
-			t.Errorf("the end took %s, %v", time.Since(began), s.Err())
+		fit := sharedFit(2, strategy.Plan{strategy.MicroBatchSize: "8"})
+		for name, try := range map[string]func() error{
+			"a read":  func() error { _, err := store.Load(code); return err },
+			"a write": func() error { return store.Share(code, fit, Observation{}) },
+		} {
+			began := time.Now()
+			err := try()
+			if err == nil || time.Since(began) != Patience || !strings.Contains(err.Error(), "did not answer within 2s") {
+				t.Errorf("%s, after %s: %v", name, time.Since(began), err)
+			}
 		}
 		close(stuck)    // the disk answers again
-		synctest.Wait() // for the writes that it held up
+		synctest.Wait() // for what it held up
 	})
 }
 
-// The latest fits of several writes are shared, also those of a user who can remember nothing.
-func TestSharerKeepsTheLatest(t *testing.T) {
-	store := SharedStore{Dir: t.TempDir()}
-	s := &Sharer{SharedStore: store}
-	for n := range 5 {
-		s.Share(code, sharedFit(n+1, strategy.Plan{strategy.MicroBatchSize: "8"}), Observation{})
-	}
-	s.Close(t.Context())
-	got, err := store.Load(code)
-	if err != nil || s.Err() != nil || len(got.Own) != 1 || got.Own[0].DataParallel != 5 {
-		t.Errorf("%+v, %v, %v", got.Own, err, s.Err())
+// A user who can remember nothing adds to what the user has shared before.
+func TestShareWithoutAMemory(t *testing.T) {
+	s := SharedStore{Dir: t.TempDir()}
+	if err := s.Share(code, sharedFit(5, strategy.Plan{strategy.MicroBatchSize: "8"}), Observation{}); err != nil {
+		t.Fatal(err)
 	}
 	for _, batch := range []strategy.Value{"4", "2"} {
-		s.Share(code, nil, trainedWith(Conditions{Code: code, Device: "cpu", DataParallel: 5}, strategy.Plan{strategy.MicroBatchSize: batch}))
-		s.Close(t.Context())
+		latest := trainedWith(Conditions{Code: code, Device: "cpu", DataParallel: 5}, strategy.Plan{strategy.MicroBatchSize: batch})
+		if err := s.Share(code, nil, latest); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if got, err = store.Load(code); err != nil || len(got.Own) != 1 || len(got.Own[0].Tried) != 4 {
+	if got, err := s.Load(code); err != nil || len(got.Own) != 1 || len(got.Own[0].Tried) != 4 {
 		t.Errorf("%+v, %v", got.Own, err)
 	}
 }
@@ -295,12 +286,12 @@ func TestOldSharedFilesArePruned(t *testing.T) {
 func TestSharedFitsAreHintsUnlessTrusted(t *testing.T) {
 	theirs := night(nil, here, job(), smaller)
 	var r Remembered
-	r = Judge(nil, nil, today())
+	r = Judge(nil, today())
 	r.Hint(theirs, today())
 	if r.Recalled != nil || len(r.Sure) != 0 || len(r.Unsure) != 2 || r.Proposed == nil || !equal(r.Proposed.Plan, smaller) {
 		t.Errorf("others: %+v", r)
 	}
-	r = Judge(SharedFits{Trusted: theirs}.Beyond(nil), nil, today())
+	r = Judge(SharedFits{Trusted: theirs}.Beyond(nil), today())
 	if r.Recalled == nil || !equal(r.Recalled.Plan, smaller) || len(r.Sure) != 2 {
 		t.Errorf("trusted: %+v", r)
 	}
@@ -315,24 +306,9 @@ func TestSharedFitsAreHintsUnlessTrusted(t *testing.T) {
 	// Another architecture is a hint without times, and never proposed.
 	elsewhere := today()
 	elsewhere.Device = "NVIDIA A100"
-	r = Judge(nil, nil, elsewhere)
+	r = Judge(nil, elsewhere)
 	r.Hint(theirs, elsewhere)
 	if r.Proposed != nil || r.Recalled != nil || len(r.Unsure) != 2 || r.Unsure[0].StepSeconds != 0 {
 		t.Errorf("another device: %+v", r)
-	}
-}
-
-// Of several runs, one claims to be the first, until that is long ago.
-func TestOneRunIsTheFirst(t *testing.T) {
-	s := JobStore{Dir: filepath.Join(t.TempDir(), "fits"), Name: "job.json"}
-	if !s.Claim() || s.Claim() || s.Claim() {
-		t.Error("not exactly one is the first")
-	}
-	old := time.Now().Add(-SiblingPatience - time.Second)
-	if err := os.Chtimes(filepath.Join(s.Dir, "job.claim"), old, old); err != nil {
-		t.Fatal(err)
-	}
-	if !s.Claim() || s.Claim() {
-		t.Error("an old claim holds")
 	}
 }

@@ -21,7 +21,6 @@ import (
 // A JobStore is one job's file of fits.
 type JobStore struct {
 	Dir, Name string // the folder of all jobs' files, which may be missing, and this one's name
-	Copy      string // path of the copy next to the job; empty for none
 }
 
 // lockFile is locked while a file of the folder is replaced; the kernel unlocks it when its
@@ -40,14 +39,6 @@ func (s JobStore) Load() ([]Fit, error) {
 		return nil, err
 	}
 	return read(filepath.Join(s.Dir, s.Name))
-}
-
-// LoadCopy reads the copy next to the job.
-func (s JobStore) LoadCopy() ([]Fit, error) {
-	if s.Copy == "" {
-		return nil, nil
-	}
-	return read(s.Copy)
 }
 
 // Update changes the remembered plans, one process at a time. A damaged file is replaced; one that
@@ -79,10 +70,6 @@ func (s JobStore) Update(change func([]Fit) []Fit) error {
 	}
 	if err := private.WriteFile(path, text, private.Mode); err != nil {
 		return fmt.Errorf("write the remembered plans: %w", err)
-	}
-	// The copy is written only into an existing folder of the user. Nothing depends on it.
-	if s.Copy != "" && private.CheckOwner(filepath.Dir(s.Copy)) == nil {
-		_ = private.WriteCopy(s.Copy, text, private.Mode)
 	}
 	return trim(s.Dir, s.Name)
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
-	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // writerRole makes the test binary a process that writes fits: a folder and its number.
@@ -194,30 +193,6 @@ func TestFilesWritableByOthersAreRefused(t *testing.T) {
 	}
 }
 
-// Pods of a volume's group read the plans that another of its users remembered next to the job.
-func TestCopyOnAVolumeIsRead(t *testing.T) {
-	store := filled(t)
-	store.Copy = filepath.Join(testenv.Volume(t), "gpt.fits.json")
-	if err := store.Update(func(known []Fit) []Fit { return known }); err != nil {
-		t.Fatal(err)
-	}
-	for _, uid := range []int{os.Geteuid(), 4242} {
-		if err := os.Chown(store.Copy, uid, -1); err != nil {
-			t.Fatal(err)
-		}
-		if fits, err := store.LoadCopy(); err != nil || len(fits) == 0 {
-			t.Errorf("of user %d: %v, %v", uid, fits, err)
-		}
-	}
-	if err := os.Chmod(store.Copy, 0o662); err != nil {
-		t.Fatal(err)
-	}
-	var why *Refused
-	if _, err := store.LoadCopy(); !errors.As(err, &why) {
-		t.Errorf("written by all: %v", err)
-	}
-}
-
 // refused wants a store that is neither read nor written.
 func refused(t *testing.T, name string, store JobStore) {
 	t.Helper()
@@ -364,24 +339,5 @@ func TestFolder(t *testing.T) {
 		if dir != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%+v: %q, %v", c, dir, err)
 		}
-	}
-}
-
-func TestCopyNeedsTheFolderOfRuns(t *testing.T) {
-	store := filled(t)
-	beside := filepath.Join(t.TempDir(), ".gpurun", "job.fits.json")
-	store.Copy = beside
-	same := func(known []Fit) []Fit { return known }
-	if err := store.Update(same); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(beside); err == nil {
-		t.Error("a folder was made for the copy")
-	}
-	if err := errors.Join(os.Mkdir(filepath.Dir(beside), 0o700), store.Update(same)); err != nil {
-		t.Fatal(err)
-	}
-	if fits, err := store.LoadCopy(); err != nil || len(fits) != 1 {
-		t.Errorf("the copy: %v, %v", fits, err)
 	}
 }

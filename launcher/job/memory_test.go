@@ -7,10 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/fits"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -103,63 +101,6 @@ func TestNeutralArgumentsMakeNoOtherJob(t *testing.T) {
 			t.Errorf("%s and %s: %q, %q", test.a, test.b, a, b)
 		}
 	}
-}
-
-// Elements of an array that run out of memory together: the first does not wait, and the others wait for what it
-// learns, a short time at most.
-func TestElementsWaitForTheFirstThatKnows(t *testing.T) {
-	dir, _ := folder(t, remembered)
-	m := machine(dir)
-	m.Environ = append(m.Environ, "SLURM_ARRAY_JOB_ID=70", "SLURM_ARRAY_TASK_ID=2", "SLURM_JOB_ID=72", "SLURMD_NODENAME=n1", "SLURM_JOB_NODELIST=n1")
-	p, err := prepared(t, dir, m, "train.py", "--output_dir", "out", "--per_device_train_batch_size", "8")
-	if err != nil || p.Where.Element != "2" {
-		t.Fatalf("element %q, %v", p.Where.Element, err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		state := t.TempDir()
-		variables := func(name string) string { return map[string]string{"XDG_STATE_HOME": state}[name] }
-		j, inv := p.StrategyJob(), strategy.Inventory{At: time.Now(), Device: p.Device(nil)}
-		policy := strategy.Policy{Mode: strategy.Ladder, Numerics: strategy.MixedPrecision}
-		smaller := j.Written.With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"})
-		failed := strategy.Attempt{Plan: j.Written, Ended: inv.At, Diagnosis: strategy.Diagnosis{Cause: cause.HostOOM, Fatal: true}}
-		trained := strategy.Attempt{N: 1, Plan: smaller, Ended: inv.At}
-		meanwhile := func(history ...strategy.Attempt) (*strategy.Recalled, time.Duration) {
-			began := time.Now()
-			found := p.Memory(variables, false).Meanwhile(t.Context(), policy, j, history, inv)
-			return found, time.Since(began)
-		}
-		if found, took := meanwhile(failed); found != nil || took != 0 {
-			t.Errorf("the first: %+v after %s", found, took)
-		}
-		folder, _ := fits.Folder(variables)
-		claims, err := filepath.Glob(filepath.Join(folder, "*.claim"))
-		if err != nil || len(claims) != 1 {
-			t.Fatalf("%v, %v", claims, err)
-		}
-		claimedNow := func() {
-			if err := os.Chtimes(claims[0], time.Now(), time.Now()); err != nil {
-				t.Error(err)
-			}
-		}
-		claimedNow()
-		if found, took := meanwhile(failed); found != nil || took != fits.SiblingPatience {
-			t.Errorf("another: %+v after %s", found, took)
-		}
-		claimedNow()
-		time.AfterFunc(4*time.Second+time.Millisecond, func() {
-			first := p.Memory(variables, false)
-			if err := errors.Join(first.Keep(t.Context(), j, []strategy.Attempt{failed}, strategy.Decision{Relaunch: true}, inv),
-				first.Keep(t.Context(), j, []strategy.Attempt{failed, trained}, strategy.Decision{Outcome: strategy.Trained}, inv)); err != nil {
-				t.Error(err)
-			}
-		})
-		if found, took := meanwhile(failed); found == nil || found.Plan[strategy.MicroBatchSize] != "4" || took != 5*time.Second {
-			t.Errorf("another, with what the first learned: %+v after %s", found, took)
-		}
-		if found, _ := meanwhile(failed, strategy.Attempt{N: 1, Plan: smaller, Ended: inv.At, Diagnosis: failed.Diagnosis}); found != nil {
-			t.Errorf("a plan that this run has tried: %+v", found)
-		}
-	})
 }
 
 func TestDigestHasScriptsOfAShell(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -33,7 +32,7 @@ type RememberedPlans struct {
 
 	job     *Prepared
 	store   fits.JobStore
-	shared  *fits.Sharer
+	shared  fits.SharedStore
 	nowhere error // why nothing can be remembered
 	fresh   bool
 	code    string          // digest of the job's code; empty: not known yet
@@ -51,9 +50,9 @@ func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Rememb
 	m.Fits = func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool {
 		return strategy.Fitting(p.StrategyJob(), past, plan, device)
 	}
-	m.store = fits.JobStore{Name: p.rememberedAs(), Copy: filepath.Join(j.Workdir, ".gpurun", j.Name+".fits.json")}
+	m.store = fits.JobStore{Name: p.rememberedAs()}
 	m.store.Dir, m.nowhere = fits.Folder(variable)
-	m.shared = &fits.Sharer{SharedStore: fits.SharedStore{Dir: j.Fits.Shared, Group: j.Fits.Trust == TrustGroup}}
+	m.shared = fits.SharedStore{Dir: j.Fits.Shared, Group: j.Fits.Trust == TrustGroup}
 	return m
 }
 
@@ -83,21 +82,17 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 	if err != nil {
 		words = append(words, notUsed("the remembered plans of this job", err))
 	}
-	beside, err := m.store.LoadCopy()
-	if err != nil {
-		words = append(words, notUsed("the copy next to the job", err))
-	}
 	shared, err := m.loadShared()
 	if err != nil {
 		words = append(words, notUsed("the plans that users share", err))
 	}
 	known := slices.Concat(own, shared.Beyond(own))
-	if len(known)+len(beside)+len(shared.Others) == 0 {
+	if len(known)+len(shared.Others) == 0 {
 		return j, words
 	}
 	inv := inventory()
 	today := m.today(ctx, p, j, inv)
-	found := fits.Judge(known, beside, today)
+	found := fits.Judge(known, today)
 	found.Hint(shared.Others, today)
 	j.Recalled, j.Remembered, j.Unsure, j.Armed = found.Recalled, found.Sure, found.Unsure, found.Armed
 	m.name(j.Recalled, own, today)
@@ -132,49 +127,6 @@ func (m *RememberedPlans) name(r *strategy.Recalled, own []fits.Fit, today fits.
 	default:
 		r.Fit = "shared/" + today.Code
 	}
-}
-
-// siblingInterval is how often the fits are read while a run waits for another element of its array.
-const siblingInterval = time.Second
-
-// Meanwhile returns a plan that fitted for another element of the job's array since this run began; nil for none.
-// Of elements that run out of memory together, the first does not wait, and the others wait a moment for it.
-func (m *RememberedPlans) Meanwhile(ctx context.Context, p strategy.Policy, j strategy.Job, history []strategy.Attempt, inv strategy.Inventory) (found *strategy.Recalled) {
-	if m.job.Where.Element == "" || m.fresh {
-		return nil
-	}
-	guest(rememberedPlans, func() error {
-		deadline := time.Now().Add(fits.SiblingPatience)
-		over := time.NewTimer(fits.SiblingPatience)
-		defer over.Stop()
-		look := time.NewTicker(siblingInterval)
-		defer look.Stop()
-		for first := m.store.Claim(); ; {
-			own, _ := m.store.Load() // the start has warned of what cannot be read
-			var shared fits.SharedFits
-			if !first && time.Until(deadline) > fits.Patience { // a slow folder delays nobody
-				shared, _ = m.loadShared()
-			}
-			today := m.today(ctx, p, j, inv)
-			r := fits.Judge(slices.Concat(own, shared.Beyond(own)), nil, today).Recalled
-			if r != nil && !slices.ContainsFunc(history, func(a strategy.Attempt) bool { return len(a.Plan.Changed(r.Plan)) == 0 }) {
-				m.name(r, own, today)
-				found = r
-				return nil
-			}
-			if first {
-				return nil
-			}
-			select {
-			case <-over.C:
-				return nil
-			case <-ctx.Done():
-				return nil
-			case <-look.C:
-			}
-		}
-	})
-	return found
 }
 
 // startsWith reports whether the next run would begin with a plan, by the latest memory.
@@ -212,6 +164,7 @@ func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []st
 	if !wrong && (!seen.Telling() || m.uneventful(seen)) {
 		return nil
 	}
+	var unshared error
 	err := errext.Recovered(func() error {
 		beforeReading(rememberedPlans)
 		seen.Conditions = m.keyOf(ctx, j, inv)
@@ -223,17 +176,14 @@ func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []st
 			learned = fits.Learn(known, seen)
 			return learned
 		})
-		m.shared.Share(seen.Code, learned, seen)
-		if !d.Relaunch { // the end of the run
-			m.shared.Close(ctx)
-		}
+		unshared = m.shared.Share(seen.Code, learned, seen)
 		return err
 	})
 	if err != nil {
 		err = fmt.Errorf("cannot remember the plans of this job: %w", err)
 	}
-	if failed := m.shared.Err(); failed != nil { // the user's own memory may have been written
-		err = errors.Join(err, fmt.Errorf("cannot share the plans of this job: %w", failed))
+	if unshared != nil { // the user's own memory may have been written
+		err = errors.Join(err, fmt.Errorf("cannot share the plans of this job: %w", unshared))
 	}
 	return err
 }
