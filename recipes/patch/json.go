@@ -2,8 +2,6 @@ package patch
 
 import (
 	"bytes"
-	"encoding/json"
-	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -11,51 +9,34 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// jsonSyntax reads JSON with comments and trailing commas. Offsets in hujson's tree start after
-// the byte order mark.
-type jsonSyntax struct{}
-
 func parseJSON(text []byte) (hujson.Value, error) {
-	body := withoutBOM(text)
-	if !utf8.Valid(body) {
-		return hujson.Value{}, &Error{Format: JSON, Reason: Syntax, Message: "is not UTF-8"}
+	if !utf8.Valid(text) {
+		return hujson.Value{}, &Error{Message: "is not UTF-8"}
 	}
-	root, err := hujson.Parse(body)
-	if err != nil {
-		return root, syntaxError(JSON, err)
+	root, err := hujson.Parse(text)
+	if err == nil {
+		return root, nil
 	}
-	return root, nil
+	line, column, message := 0, 0, strings.TrimPrefix(err.Error(), "hujson: ")
+	if at, what, found := strings.Cut(strings.TrimPrefix(message, "line "), ": "); found {
+		l, c, _ := strings.Cut(at, ", column ")
+		line, _ = strconv.Atoi(l)
+		column, _ = strconv.Atoi(c)
+		message = what
+	}
+	return root, notWell(JSON, line, column, message)
 }
 
-// syntaxError separates the position from a parser's message.
-func syntaxError(f Format, err error) *Error {
-	message := err.Error()
-	e := &Error{Format: f, Reason: Syntax}
-	_, message, _ = strings.Cut(": "+message, ": ")
-	message = strings.TrimPrefix(strings.TrimPrefix(message, "hujson: "), "yaml: ")
-	if head, tail, found := strings.Cut(message, ": "); found && strings.HasPrefix(head, "line ") {
-		line, column, _ := strings.Cut(strings.TrimPrefix(head, "line "), ", column ")
-		if n, err := strconv.Atoi(line); err == nil {
-			e.Line, e.Column, message = n, 1, tail
-		}
-		if n, err := strconv.Atoi(column); err == nil {
-			e.Column = n
-		}
-	}
-	e.Message = "is not " + string(f) + ": " + message
-	return e
-}
-
-func (jsonSyntax) decode(text []byte, _ []string) (any, error) {
+func decodeJSON(text []byte) (any, error) {
 	root, err := parseJSON(text)
 	if err != nil {
 		return nil, err
 	}
-	return jsonValue(withoutBOM(text), root, nil)
+	return jsonValue(text, root, nil)
 }
 
 // jsonValue turns a tree into plain values and refuses duplicate keys.
-func jsonValue(body []byte, v hujson.Value, at []string) (any, error) {
+func jsonValue(text []byte, v hujson.Value, at []string) (value any, err error) {
 	switch node := v.Value.(type) {
 	case *hujson.Object:
 		object := make(map[string]any, len(node.Members))
@@ -63,24 +44,20 @@ func jsonValue(body []byte, v hujson.Value, at []string) (any, error) {
 			key := member.Name.Value.(hujson.Literal).String()
 			path := append(at[:len(at):len(at)], key)
 			if _, twice := object[key]; twice {
-				line, column := position(body, member.Name.StartOffset)
-				return nil, &Error{JSON, Duplicate, Join(path), line, column, "the key occurs twice"}
+				line, column := position(text, member.Name.StartOffset)
+				return nil, &Error{Join(path), line, column, "the key occurs twice"}
 			}
-			value, err := jsonValue(body, member.Value, path)
-			if err != nil {
+			if object[key], err = jsonValue(text, member.Value, path); err != nil {
 				return nil, err
 			}
-			object[key] = value
 		}
 		return object, nil
 	case *hujson.Array:
-		list := make([]any, 0, len(node.Elements))
+		list := make([]any, len(node.Elements))
 		for i, element := range node.Elements {
-			value, err := jsonValue(body, element, append(at[:len(at):len(at)], strconv.Itoa(i)))
-			if err != nil {
+			if list[i], err = jsonValue(text, element, append(at[:len(at):len(at)], strconv.Itoa(i))); err != nil {
 				return nil, err
 			}
-			list = append(list, value)
 		}
 		return list, nil
 	}
@@ -99,29 +76,29 @@ func jsonScalar(literal hujson.Literal) any {
 	if n, err := strconv.ParseInt(string(literal), 10, 64); err == nil {
 		return n
 	}
-	x, _ := strconv.ParseFloat(string(literal), 64)
-	return x
+	return literal.Float()
 }
 
-func (jsonSyntax) splice(text []byte, keys []string, value any) ([]byte, error) {
+// editJSON changes the tree of the text, which keeps its comments and white space.
+func editJSON(text []byte, keys []string, value any) ([][]byte, error) {
 	root, err := parseJSON(text)
 	if err != nil {
 		return nil, err
 	}
-	if x, isFloat := value.(float64); isFloat && (math.IsNaN(x) || math.IsInf(x, 0)) {
-		return nil, &Error{Format: JSON, Reason: Value, Path: Join(keys), Message: "JSON has no such number"}
-	}
-	shift := len(text) - len(withoutBOM(text))
-	at := &root
-	for i, key := range keys {
-		next := jsonChild(at, key)
-		if next == nil {
-			s := jsonStyle{text: text, shift: shift, root: root}
-			return s.insert(at, keys[i:], value), nil
+	at, rest := &root, keys
+	for len(rest) > 0 {
+		child := jsonChild(at, rest[0])
+		if child == nil {
+			break
 		}
-		at = next
+		at, rest = child, rest[1:]
 	}
-	return spliced(text, shift+at.StartOffset, shift+at.EndOffset, jsonText(value)), nil
+	if len(rest) == 0 {
+		at.Value = hujson.Literal(JSON.word(value, true))
+	} else {
+		addMember(text, &root, at, rest, value)
+	}
+	return [][]byte{root.Pack()}, nil
 }
 
 // jsonChild is the member or element of that name, or nil.
@@ -141,190 +118,76 @@ func jsonChild(v *hujson.Value, key string) *hujson.Value {
 	return nil
 }
 
-// jsonText writes a scalar. HTML characters are not escaped.
-func jsonText(value any) string {
-	switch v := value.(type) {
-	case string:
-		return string(hujson.String(v))
-	case float64:
-		text, _ := json.Marshal(v) // a float that is neither NaN nor infinite
-		if !bytes.ContainsAny(text, ".e") {
-			text = append(text, ".0"...)
+// addMember adds keys[0], with the objects down to the value, at the end of the object at v, in
+// the layout of its members or, without any, of the outermost object. A null becomes an object.
+func addMember(text []byte, root, v *hujson.Value, keys []string, value any) {
+	unit, gap := lineEnd(text)+"  ", ""
+	if outer, is := root.Value.(*hujson.Object); is && len(outer.Members) > 0 {
+		unit = lastLine(outer.Members[0].Name.BeforeExtra)
+	}
+	object, is := v.Value.(*hujson.Object)
+	if !is {
+		object = &hujson.Object{}
+		v.Value = object
+	}
+	before, own, colon := hujson.Extra(nil), indentation(text, v.StartOffset), hujson.Extra(" ")
+	if n := len(object.Members); n > 0 {
+		if after := object.Members[n-1].Value.BeforeExtra; len(bytes.TrimSpace(after)) == 0 {
+			colon = after
 		}
-		return string(text)
-	}
-	text, _ := json.Marshal(value) // nil, a bool or an integer
-	return string(text)
-}
-
-// jsonStyle inserts members in the style of their neighbours.
-type jsonStyle struct {
-	text  []byte
-	shift int // length of the byte order mark
-	root  hujson.Value
-}
-
-// insert adds keys[0], and the objects down to the value, to the object at v; a
-// null at v becomes an object.
-func (s jsonStyle) insert(v *hujson.Value, keys []string, value any) []byte {
-	object, isObject := v.Value.(*hujson.Object)
-	switch {
-	case !isObject:
-		own := s.indentOf(v.StartOffset)
-		return spliced(s.text, s.shift+v.StartOffset, s.shift+v.EndOffset, s.nested(keys, value, own, s.multiline()))
-	case len(object.Members) == 0:
-		return s.intoEmpty(v, keys, value)
-	}
-	return s.afterLast(v, object, keys, value)
-}
-
-// intoEmpty fills an object that has no members.
-func (s jsonStyle) intoEmpty(v *hujson.Value, keys []string, value any) []byte {
-	open, shut := s.shift+v.StartOffset, s.shift+v.EndOffset
-	own := s.indentOf(v.StartOffset)
-	inside := s.text[open+1 : shut-1]
-	if len(bytes.TrimSpace(inside)) == 0 {
-		multiline := s.multiline() || bytes.ContainsRune(inside, '\n')
-		return spliced(s.text, open, shut, s.nested(keys, value, own, multiline))
-	}
-	// Only comments: the member gets a line after them.
-	end := open + 1 + len(bytes.TrimRight(inside, " \t\r\n"))
-	nl, indent := lineEnd(s.text), own+s.unit()
-	return spliced(s.text, end, shut-1, nl+indent+s.member(keys, value, indent, true)+nl+own)
-}
-
-// afterLast adds a member after the last one, and after a comment on the same line.
-func (s jsonStyle) afterLast(v *hujson.Value, object *hujson.Object, keys []string, value any) []byte {
-	last := object.Members[len(object.Members)-1]
-	end := s.shift + last.Value.EndOffset
-	before := string(last.Name.BeforeExtra)
-	newline := strings.LastIndexByte(before, '\n')
-	if newline < 0 {
-		return s.onSameLine(object, keys, value)
-	}
-	indent := before[newline+1:]
-	if i := strings.IndexFunc(indent, func(r rune) bool { return r != ' ' && r != '\t' }); i >= 0 {
-		indent = indent[:i] // a comment is between the indentation and the name
-	}
-	comma, point := s.lineBehind(end, s.shift+v.EndOffset-1)
-	insertion := lineEnd(s.text) + indent + s.member(keys, value, indent, true)
-	if comma {
-		return spliced(s.text, point, point, insertion+",")
-	}
-	next := spliced(s.text, point, point, insertion)
-	return spliced(next, end, end, ",")
-}
-
-// onSameLine adds a member to an object whose members share a line.
-func (s jsonStyle) onSameLine(object *hujson.Object, keys []string, value any) []byte {
-	last := object.Members[len(object.Members)-1]
-	end := s.shift + last.Value.EndOffset
-	gap := string(last.Name.BeforeExtra)
-	if len(object.Members) == 1 {
-		gap = strings.TrimPrefix(s.colon(), ":")
-	}
-	if strings.Trim(gap, " \t") != "" {
-		gap = " "
-	}
-	return spliced(s.text, end, end, ","+gap+s.member(keys, value, "", false))
-}
-
-// lineBehind reads the text after a value that ends at from, inside an object that ends at to. It
-// reports whether there is a comma, and where the line of both ends.
-func (s jsonStyle) lineBehind(from, to int) (comma bool, point int) {
-	point = from
-	for i := from; i < to; {
-		rest := s.text[i:to]
-		switch {
-		case rest[0] == '\n':
-			return comma, point
-		case bytes.HasPrefix(rest, []byte("//")):
-			n := bytes.IndexByte(rest, '\n')
-			if n < 0 {
-				n = len(rest)
-			}
-			i += n
-			point = i - (n - len(bytes.TrimRight(rest[:n], "\r")))
-		case bytes.HasPrefix(rest, []byte("/*")):
-			i += bytes.Index(rest, []byte("*/")) + 2
-			point = i
-		case rest[0] == ',':
-			comma = true
-			i++
-			point = i
-		default:
-			i++
+		gap = lastLine(object.Members[n-1].Name.BeforeExtra)
+		before, object.AfterExtra = commentBehind(object.AfterExtra)
+	} else {
+		before = bytes.TrimRight(object.AfterExtra, " \t\r\n")
+		if strings.Contains(unit, "\n") {
+			gap, object.AfterExtra = lineEnd(text)+own+strings.Trim(unit, "\r\n"), hujson.Extra(lineEnd(text)+own)
 		}
 	}
-	return comma, point
-}
-
-// member writes "key": value, with the objects in between.
-func (s jsonStyle) member(keys []string, value any, indent string, multiline bool) string {
-	text := string(hujson.String(keys[0])) + s.colon()
-	if len(keys) == 1 {
-		return text + jsonText(value)
+	if gap == "" && len(object.Members)+len(before) > 0 {
+		gap = string(colon)
 	}
-	return text + s.nested(keys[1:], value, indent, multiline)
+	nested := hujson.Literal(jsonNested(keys[1:], JSON.word(value, true), string(colon), gap, strings.Trim(unit, "\r\n")))
+	object.Members = append(object.Members, hujson.ObjectMember{
+		Name:  hujson.Value{BeforeExtra: append(bytes.Clone(before), gap...), Value: hujson.String(keys[0])},
+		Value: hujson.Value{BeforeExtra: colon, Value: nested},
+	})
 }
 
-// nested writes an object that holds keys[0], whose own line is indented by own.
-func (s jsonStyle) nested(keys []string, value any, own string, multiline bool) string {
-	if !multiline {
-		return "{" + s.member(keys, value, "", false) + "}"
-	}
-	nl, indent := lineEnd(s.text), own+s.unit()
-	return "{" + nl + indent + s.member(keys, value, indent, true) + nl + own + "}"
-}
-
-// multiline reports whether the document puts members on separate lines.
-func (s jsonStyle) multiline() bool { return s.unitOf() != "" || s.empty() }
-
-// empty reports whether the document has no member to take a style from.
-func (s jsonStyle) empty() bool {
-	object, isObject := s.root.Value.(*hujson.Object)
-	return !isObject || len(object.Members) == 0
-}
-
-// unit is one step of indentation.
-func (s jsonStyle) unit() string {
-	if unit := s.unitOf(); unit != "" {
-		return unit
-	}
-	return "  "
-}
-
-// unitOf is the indentation of the first member of the outermost object relative to the object's
-// own; empty if members share a line.
-func (s jsonStyle) unitOf() string {
-	object, isObject := s.root.Value.(*hujson.Object)
-	if !isObject || len(object.Members) == 0 {
+// lastLine is the line end and the indentation at the end of the white space before a member;
+// empty if the member begins no line.
+func lastLine(before hujson.Extra) string {
+	n := bytes.LastIndexByte(before, '\n')
+	if n < 0 {
 		return ""
 	}
-	name := object.Members[0].Name
-	if !bytes.ContainsRune(name.BeforeExtra, '\n') {
-		return ""
+	if n > 0 && before[n-1] == '\r' {
+		n--
 	}
-	own := s.indentOf(s.root.StartOffset)
-	return strings.TrimPrefix(s.indentOf(name.StartOffset), own)
+	line := string(before[n:])
+	if i := strings.Index(line, "/*"); i >= 0 { // a comment before the name
+		line = line[:i]
+	}
+	return line
 }
 
-// colon is the text between a name and its value, as in the document's first member.
-func (s jsonStyle) colon() string {
-	if object, isObject := s.root.Value.(*hujson.Object); isObject && len(object.Members) > 0 {
-		first := object.Members[0]
-		between := string(first.Name.AfterExtra) + ":" + string(first.Value.BeforeExtra)
-		if strings.Trim(between, " \t:") == "" {
-			return between
-		}
+// commentBehind separates the comment behind the last member, on its line, from the rest.
+func commentBehind(after hujson.Extra) (comment, rest hujson.Extra) {
+	n := bytes.IndexByte(after, '\n')
+	if n < 0 || len(bytes.TrimSpace(after[:n])) == 0 {
+		return nil, after
 	}
-	return ": "
+	comment = bytes.TrimRight(after[:n], "\r")
+	return comment, after[len(comment):]
 }
 
-// indentOf is the white space at the start of the line of an offset.
-func (s jsonStyle) indentOf(offset int) string {
-	at := s.shift + offset
-	start := 1 + bytes.LastIndexByte(s.text[:at], '\n')
-	line := bytes.TrimPrefix(s.text[start:at], bom)
-	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])
+// jsonNested writes the objects around a word, on lines if the gap before their key is a line.
+func jsonNested(keys []string, word, colon, gap, unit string) string {
+	if len(keys) == 0 {
+		return word
+	}
+	inner, shut := "", ""
+	if strings.Contains(gap, "\n") {
+		inner, shut = gap+unit, gap
+	}
+	return "{" + inner + string(hujson.String(keys[0])) + ":" + colon + jsonNested(keys[1:], word, colon, inner, unit) + shut + "}"
 }

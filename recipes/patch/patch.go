@@ -1,25 +1,25 @@
-// Package patch changes one value in a command line or in a JSON, YAML or TOML text and keeps
-// every other byte: comments, order, indentation, quotes, line ends and byte order mark stay
-// unchanged.
+// Package patch changes one value in a command line or in a JSON, YAML or TOML text. Comments,
+// order and layout around the value stay, so that a diff shows the change and little else.
 //
 // A path names a value by keys joined with dots, list items by their index from 0:
 // "train.groups.0.lr". A dot that belongs to a key is written `\.`.
 //
 // Values are string, bool, int64, float64 and nil; Get also returns []any and map[string]any for
-// values that contain others. If a splice could be wrong (aliases, block scalars, duplicate
-// keys), an *Error with the position is returned and nothing is changed. Every result is parsed
-// again and compared before it is returned.
+// values that contain others. Every result is parsed again and compared before it is returned.
 package patch
 
 import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tailscale/hujson"
 )
 
 // A Format is a syntax of configuration files.
@@ -43,29 +43,14 @@ func FormatOf(name string, text []byte) (Format, bool) {
 	case ".toml":
 		return TOML, true
 	}
-	if trimmed := bytes.TrimSpace(withoutBOM(text)); len(trimmed) > 0 && trimmed[0] == '{' {
+	if bytes.HasPrefix(bytes.TrimSpace(withoutBOM(text)), []byte("{")) {
 		return JSON, true
 	}
 	return "", false
 }
 
-// A Reason is the reason why a value cannot be read or changed.
-type Reason string
-
-// The reasons.
-const (
-	Syntax    Reason = "syntax"    // the text does not parse
-	Duplicate Reason = "duplicate" // a key occurs twice in one object
-	Shared    Reason = "shared"    // an anchor or alias: other places would change too
-	Block     Reason = "block"     // a block or multi-line scalar
-	Shape     Reason = "shape"     // the path runs through a value that is not an object or list
-	Value     Reason = "value"     // the value cannot be written in this format
-)
-
 // An Error is the reason why a text cannot be read or changed, with the position.
 type Error struct {
-	Format       Format
-	Reason       Reason
 	Path         string // as given, or the wrong part of it
 	Line, Column int    // from 1; 0 if there is no position
 	Message      string
@@ -83,37 +68,26 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// A syntax finds and splices values in one format.
-type syntax interface {
-	// decode returns the whole text as plain values, for one path or, if it is nil, for all.
-	decode(text []byte, path []string) (any, error)
-	// splice returns the text with the value at keys replaced or inserted.
-	splice(text []byte, keys []string, value any) ([]byte, error)
-}
-
-func (f Format) syntax() syntax {
-	switch f {
-	case JSON:
-		return jsonSyntax{}
-	case YAML:
-		return yamlSyntax{}
-	case TOML:
-		return tomlSyntax{}
-	}
-	return nil
+// notWell is the error for a text that does not parse.
+func notWell(f Format, line, column int, message string) *Error {
+	return &Error{Line: line, Column: column, Message: "is not " + string(f) + ": " + message}
 }
 
 // Decode returns the whole text as plain values.
-func Decode(f Format, text []byte) (any, error) {
-	return decode(f, text, nil)
-}
+func Decode(f Format, text []byte) (any, error) { return decode(f, text, nil) }
 
+// decode reads the whole text; a key that occurs twice is an error where the path needs it. A nil path needs all.
 func decode(f Format, text []byte, path []string) (any, error) {
-	s := f.syntax()
-	if s == nil {
-		return nil, &Error{Format: f, Reason: Syntax, Message: "neither JSON, YAML nor TOML"}
+	body := withoutBOM(text)
+	switch f {
+	case JSON:
+		return decodeJSON(body)
+	case YAML:
+		return decodeYAML(body, path)
+	case TOML:
+		return decodeTOML(body)
 	}
-	return s.decode(text, path)
+	return nil, &Error{Message: "neither JSON, YAML nor TOML"}
 }
 
 // Get returns the value at a path, and whether there is one. In YAML a key elsewhere may occur
@@ -124,11 +98,11 @@ func Get(f Format, text []byte, at string) (any, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	return lookUp(f, root, keys)
+	return lookUp(root, keys)
 }
 
-// Set returns the text with the value at a path replaced, or inserted in the style of its
-// neighbours if it is missing. A value that is already there changes no byte.
+// Set returns the text with the value at a path replaced, or inserted next to its neighbours if
+// it is missing. A value that is already there changes no byte.
 func Set(f Format, text []byte, at string, value any) ([]byte, error) {
 	value, err := plain(f, at, value)
 	if err != nil {
@@ -139,7 +113,7 @@ func Set(f Format, text []byte, at string, value any) ([]byte, error) {
 		return nil, err
 	}
 	keys := Split(at)
-	old, there, err := lookUp(f, root, keys)
+	old, there, err := lookUp(root, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -148,43 +122,77 @@ func Set(f Format, text []byte, at string, value any) ([]byte, error) {
 	}
 	switch old.(type) {
 	case map[string]any, []any:
-		return nil, &Error{Format: f, Reason: Shape, Path: at, Message: "holds other values, and is not a single one"}
+		return nil, &Error{Path: at, Message: "holds other values, and is not a single one"}
 	}
-	next, err := f.syntax().splice(text, keys, value)
+	body := withoutBOM(text)
+	var drafts [][]byte
+	switch f {
+	case JSON:
+		drafts, err = editJSON(body, keys, value)
+	case YAML:
+		drafts, err = editYAML(body, keys, value)
+	case TOML:
+		drafts, err = editTOML(body, keys, f.word(value, true))
+	}
 	if err != nil {
 		return nil, err
 	}
-	return next, check(f, root, next, keys, value)
+	return firstRight(f, text, replaced(root, keys, value), keys, drafts)
 }
 
-// check parses the new text and compares it with the old values changed in memory, so that a
-// wrong splice is never returned.
-func check(f Format, root any, next []byte, keys []string, value any) error {
-	got, err := Decode(f, next)
-	if err != nil {
-		return fmt.Errorf("parse the changed %s: %w", f, err)
+// firstRight returns the first of several drafts that has the wanted values, with the byte order
+// mark of the text.
+func firstRight(f Format, text []byte, want any, keys []string, drafts [][]byte) ([]byte, error) {
+	for _, draft := range drafts {
+		if got, err := Decode(f, draft); err == nil && reflect.DeepEqual(got, want) {
+			return slices.Concat(text[:len(text)-len(withoutBOM(text))], draft), nil
+		}
 	}
-	want := replaced(root, keys, value)
-	if !reflect.DeepEqual(got, want) {
-		return &Error{Format: f, Reason: Shape, Path: Join(keys), Message: "the value cannot be changed without changing others"}
-	}
-	return nil
+	return nil, &Error{Path: Join(keys), Message: "cannot be changed without changing other values: change it by hand"}
 }
 
-// plain turns a value into one of the types that decode returns.
+// plain turns a value into one of the types that Decode returns.
 func plain(f Format, at string, value any) (any, error) {
 	switch v := value.(type) {
 	case nil:
 		if f == TOML {
-			return nil, &Error{Format: f, Reason: Value, Path: at, Message: "TOML has no null"}
+			return nil, &Error{Path: at, Message: "TOML has no null"}
 		}
 		return nil, nil
-	case string, bool, int64, float64:
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, &Error{Path: at, Message: "is not a finite number"}
+		}
+		return v, nil
+	case string, bool, int64:
 		return v, nil
 	case int:
 		return int64(v), nil
 	}
-	return nil, &Error{Format: f, Reason: Value, Path: at, Message: fmt.Sprintf("a %T cannot be written", value)}
+	return nil, &Error{Path: at, Message: fmt.Sprintf("a %T cannot be written", value)}
+}
+
+// word writes a scalar. Without quote, YAML's texts have quotes only where they need them.
+func (f Format) word(value any, quote bool) string {
+	switch v := value.(type) {
+	case nil:
+		return "null"
+	case string:
+		if f == YAML && !quote && plainText(v) {
+			return v
+		}
+		return strings.ReplaceAll(string(hujson.String(v)), "\x7f", `\u007f`) // the escapes of JSON are YAML's and TOML's, too
+	case float64: // with a point, without which YAML 1.1 reads a text
+		digits, exponent, has := strings.Cut(strconv.FormatFloat(v, 'g', -1, 64), "e")
+		if !strings.Contains(digits, ".") {
+			digits += ".0"
+		}
+		if has {
+			digits += "e" + exponent
+		}
+		return digits
+	}
+	return fmt.Sprint(value)
 }
 
 // Split divides a path into its keys.
@@ -217,12 +225,10 @@ func Join(keys []string) string {
 	return strings.Join(quoted, ".")
 }
 
-var bom = []byte("\xef\xbb\xbf")
-
-func withoutBOM(text []byte) []byte { return bytes.TrimPrefix(text, bom) }
+func withoutBOM(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) }
 
 // lookUp follows keys through plain values.
-func lookUp(f Format, root any, keys []string) (any, bool, error) {
+func lookUp(root any, keys []string) (any, bool, error) {
 	for i, key := range keys {
 		switch node := root.(type) {
 		case map[string]any:
@@ -234,14 +240,13 @@ func lookUp(f Format, root any, keys []string) (any, bool, error) {
 		case []any:
 			n, err := index(key, len(node))
 			if err != nil {
-				return nil, false, &Error{Format: f, Reason: Shape, Path: Join(keys[:i+1]), Message: err.Error()}
+				return nil, false, &Error{Path: Join(keys[:i+1]), Message: err.Error()}
 			}
 			root = node[n]
 		case nil:
 			return nil, false, nil // an empty file, or a key without a value
 		default:
-			return nil, false, &Error{Format: f, Reason: Shape, Path: Join(keys[:i]),
-				Message: fmt.Sprintf("holds %v, so that there is no %q in it", node, key)}
+			return nil, false, &Error{Path: Join(keys[:i]), Message: fmt.Sprintf("holds %v, so that there is no %q in it", node, key)}
 		}
 	}
 	return root, true, nil
@@ -291,10 +296,7 @@ func position(text []byte, offset int) (line, column int) {
 
 // spliced returns text with text[from:to] replaced.
 func spliced(text []byte, from, to int, with string) []byte {
-	next := make([]byte, 0, len(text)+len(with))
-	next = append(next, text[:from]...)
-	next = append(next, with...)
-	return append(next, text[to:]...)
+	return slices.Concat(text[:from], []byte(with), text[to:])
 }
 
 // lineEnd is the line end that the text uses: the first one that occurs.
@@ -303,4 +305,22 @@ func lineEnd(text []byte) string {
 		return "\r\n"
 	}
 	return "\n"
+}
+
+// lineBehind returns the text with a line after the line of an offset.
+func lineBehind(text []byte, at int, line string) []byte {
+	nl := lineEnd(text)
+	if n := bytes.IndexByte(text[at:], '\n'); n >= 0 {
+		return spliced(text, at+n+1, at+n+1, line+nl)
+	}
+	if len(text) == 0 || text[len(text)-1] == '\n' {
+		return spliced(text, len(text), len(text), line+nl)
+	}
+	return spliced(text, len(text), len(text), nl+line)
+}
+
+// indentation is the white space at the start of the line of an offset.
+func indentation(text []byte, at int) string {
+	line := text[1+bytes.LastIndexByte(text[:at], '\n') : at]
+	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])
 }
