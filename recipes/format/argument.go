@@ -26,14 +26,9 @@ func Argument(name string) Place { return Place{PlaceKind: argument{names: []str
 // spellings are names of one argument.
 type spellings []string
 
-var argumentSpecs = []spec[argument]{
-	{"arg", "an argument, `\"--x\"`, or a list of its names of which the first is appended", func(a *argument) any { return &a.names }, ""},
-	{"no", "the opposite of a flag, `\"--no-x\"`", func(a *argument) any { return &a.no }, ""},
-}
-
-func (a *argument) complete(n *keyTable, p *Place) {
-	a.flag = p.flag()
-	for i, name := range a.names {
+// newArgument checks the names of an argument.
+func newArgument(n *keyTable, names spellings, no string, p *Place) argument {
+	for i, name := range names {
 		switch {
 		case name == "" || strings.HasPrefix(name, "-"): // an empty name was already reported
 		case i == 0:
@@ -42,11 +37,13 @@ func (a *argument) complete(n *keyTable, p *Place) {
 			n.fault("arg", "%q is not an argument: it does not start with a dash", name)
 		}
 	}
+	a := argument{names: names, no: no, flag: p.flag()}
 	for value, words := range p.Words {
 		if a.flag && slices.Contains(words, any(false)) {
 			p.Implied = value
 		}
 	}
+	return a
 }
 
 func (a argument) String() string { return "argument " + a.names[0] }

@@ -16,10 +16,6 @@ type assigned struct {
 	name string
 }
 
-var assignedSpecs = []spec[assigned]{
-	{"assigned", "a name that a `.py` word of the command, or the script, assigns: read, never written", func(a *assigned) any { return &a.name }, ""},
-}
-
 func (a assigned) String() string { return "assignment to " + a.name }
 
 func (a assigned) Read(d *Draft) (any, bool, error) {

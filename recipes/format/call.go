@@ -34,13 +34,6 @@ func Where(p Place, keyword string, value any) Place {
 // CallOf is the place of a call in the job's code.
 func CallOf(name string) Place { return Place{PlaceKind: called{name: name}} }
 
-var calledSpecs = []spec[called]{
-	{"call", "the whole name of what the job's code calls", func(c *called) any { return &c.name }, ""},
-	{"keyword", "the keyword argument of the call; without it, the call itself is the condition", func(c *called) any { return &c.keyword }, ""},
-}
-
-func (c *called) complete(n *keyTable, _ *Place) { c.knob = n.k }
-
 func (c called) String() string { return fmt.Sprintf("%s of %s", c.keyword, c.name) }
 
 // spelled is the call's name as the job's code writes it.

@@ -19,40 +19,42 @@ type wordChoice struct {
 	under string // the option that the overrides among them follow
 }
 
-var choiceSpecs = []spec[wordChoice]{
-	{"choose", "what each value of a knob is spelt by: words of the command, or keys of a file", func(c *wordChoice) any { return leaf(c.readWords) }, ""},
-	{"under", "the option behind which overrides among the words are put", func(c *wordChoice) any { return &c.under }, ""},
-}
-
-// eitherChoice reads a choice of words, or of the keys of a file.
-type eitherChoice struct{ kind[wordChoice] }
-
-func (e eitherChoice) read(n *keyTable, p *Place) PlaceKind {
+// newChoice reads a choice of words, or of the keys of a file.
+func newChoice(n *keyTable, under string, in InFile) PlaceKind {
 	inner := n.open("choose")
+	words, byValue := wordChoice{words: map[strategy.Value][]string{}, under: under}, map[strategy.Value]map[string]any{}
 	for _, value := range inner.Keys() {
 		if spelt, _ := inner.Get(value); isA[map[string]any](spelt) {
-			return kind[keyChoice](keyChoiceSpecs).read(n, p)
+			byValue[strategy.Value(value)] = spelt.(map[string]any)
 		}
 	}
-	return e.kind.read(n, p)
-}
-
-func (c *wordChoice) readWords(n *keyTable, key string) {
-	inner := n.open(key)
-	c.words = map[strategy.Value][]string{}
 	for _, value := range inner.Keys() {
 		inner.knobValue(n.k, value, value)
-		words := inner.Words(value)
-		if len(words) > 0 && !strings.HasPrefix(words[0], "-") && !strings.Contains(words[0], "=") {
-			inner.fault(value, "%q is neither an argument nor an override: it does not start with a dash and has no =", words[0])
+		switch {
+		case len(byValue) == 0:
+			words.read(inner, value)
+		case byValue[strategy.Value(value)] == nil:
+			inner.fault(value, "want keys, as its neighbours have: { \"bf16.enabled\" = true }")
 		}
-		for other, taken := range c.words {
-			if slices.Equal(words, taken) {
-				inner.fault(max(value, string(other)), "has the same words as %s", min(value, string(other)))
-			}
-		}
-		c.words[strategy.Value(value)] = words
 	}
+	if len(byValue) > 0 {
+		return keyChoice{in, byValue}
+	}
+	return words
+}
+
+// read reads the words of a value.
+func (c wordChoice) read(n *keyTable, value string) {
+	words := n.Words(value)
+	if len(words) > 0 && !strings.HasPrefix(words[0], "-") && !strings.Contains(words[0], "=") {
+		n.fault(value, "%q is neither an argument nor an override: it does not start with a dash and has no =", words[0])
+	}
+	for other, taken := range c.words {
+		if slices.Equal(words, taken) {
+			n.fault(max(value, string(other)), "has the same words as %s", min(value, string(other)))
+		}
+	}
+	c.words[strategy.Value(value)] = words
 }
 
 func (c wordChoice) String() string { return "arguments " + strings.Join(c.options(), ", ") }
@@ -198,24 +200,6 @@ func (c wordChoice) add(d *Draft, o WordOption) error {
 type keyChoice struct {
 	InFile
 	byValue map[strategy.Value]map[string]any
-}
-
-var keyChoiceSpecs = []spec[keyChoice]{{"choose", "", func(c *keyChoice) any { return leaf(c.readKeys) }, ""}}
-
-func (c *keyChoice) complete(n *keyTable, p *Place) { c.InFile = inFileOf(n, p) }
-
-func (c *keyChoice) readKeys(n *keyTable, key string) {
-	inner := n.open(key)
-	c.byValue = map[strategy.Value]map[string]any{}
-	for _, value := range inner.Keys() {
-		inner.knobValue(n.k, value, value)
-		keys, _ := inner.Get(value)
-		table, ok := keys.(map[string]any)
-		if !ok {
-			inner.fault(value, "want keys, as its neighbours have: { \"bf16.enabled\" = true }")
-		}
-		c.byValue[strategy.Value(value)] = table
-	}
 }
 
 func (c keyChoice) String() string           { return "keys " + strings.Join(c.keys(), ", ") }

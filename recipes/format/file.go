@@ -21,19 +21,6 @@ type InFile struct {
 	auto     bool
 }
 
-var inFileSpecs = []spec[InFile]{
-	{"file", "a file, by its path as the command writes it", func(in *InFile) any { return &in.path }, ""},
-	{"via", "what names the file of the place, or a list of them", func(in *InFile) any { return &in.vias }, ""},
-	{"alone", "the file includes no others, so that a copy needs no siblings", func(in *InFile) any { return &in.alone }, ""},
-}
-
-// inFileOf returns the file of a place.
-func inFileOf(n *keyTable, p *Place) InFile {
-	in := InFile{optional: n.optional, auto: p.Auto}
-	fill(n, inFileSpecs, &in)
-	return in
-}
-
 func (in InFile) inFile() *InFile { return &in }
 
 // Find returns the path of the file, and the via that names it; nil if none does.
@@ -41,7 +28,7 @@ func (in InFile) Find(d *Draft) (file string, named *Via, found bool) {
 	for i, via := range in.vias {
 		value, there := via.follow(d)
 		_, known := patch.FormatOf(value, nil)
-		if there && value != "" && (known || via.any || inline(value) || len(in.vias) == 1 && !in.optional) {
+		if there && value != "" && (known || via.Any || inline(value) || len(in.vias) == 1 && !in.optional) {
 			return value, &in.vias[i], true
 		}
 	}
@@ -136,12 +123,6 @@ type fileKey struct {
 	path string // "train.batch", "groups.0.lr"
 }
 
-var fileKeySpecs = []spec[fileKey]{
-	{"path", "the place of a value in a file: keys joined by dots", func(k *fileKey) any { return &k.path }, ""},
-}
-
-func (k *fileKey) complete(n *keyTable, p *Place) { k.InFile = inFileOf(n, p) }
-
 func (k fileKey) String() string { return "key " + k.path }
 
 func (k fileKey) Read(d *Draft) (any, bool, error) {
@@ -168,14 +149,14 @@ func (k fileKey) Values() []strategy.Value               { return nil }
 
 // KeyByVariable is the place of a key in the file that an environment variable names.
 func KeyByVariable(path, variable string) Place {
-	return Place{PlaceKind: fileKey{path: path, InFile: InFile{vias: []Via{{env: variable, any: true}}, optional: true}}}
+	return Place{PlaceKind: fileKey{path: path, InFile: InFile{vias: []Via{{Env: variable, Any: true}}, optional: true}}}
 }
 
 // Key is the place of a key in the file that one of these arguments names.
 func Key(path string, arguments ...string) Place {
 	k := fileKey{path: path, InFile: InFile{optional: true}}
 	for _, name := range arguments {
-		k.vias = append(k.vias, Via{arg: name})
+		k.vias = append(k.vias, Via{Arg: name})
 	}
 	return Place{PlaceKind: k}
 }

@@ -3,111 +3,81 @@ package format
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 
 	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A spec is one key of a table of the language: its help, and the field that it fills.
-type spec[T any] struct {
-	name string
-	help string // one line of README.md
-	// field is a pointer, whose type decides how the value is read (table.read), or a keyReader.
-	field func(*T) any
-	// missing is the message for a table without the key; empty: the key is optional.
-	missing string
+// The keys of the language are the tags of the fields that they fill: `toml:"name"`, and
+// `missing:"…"`, what is wrong with a table without the key. README.md explains each.
+
+// A special reads the keys whose values have several forms; false: the key has none.
+type special interface {
+	readKey(n *keyTable, key string) bool
 }
 
-// A keyReader reads the value of one key.
-type keyReader interface{ read(n *keyTable, key string) }
-
-// leaf is a keyReader that needs no other table of the language.
-type leaf func(n *keyTable, key string)
-
-func (f leaf) read(n *keyTable, key string) { f(n, key) }
-
-// fill reads a table into t: first the keys, then the checks that concern several keys.
-func fill[T any](n *keyTable, specs []spec[T], t *T) {
-	for _, s := range specs {
-		switch {
-		case slices.Contains(n.taken, s.name):
-		case n.Has(s.name):
-			n.read(s.name, s.field(t))
-		case s.missing != "":
-			n.fault(s.name, "%s", s.missing)
+// keysOf lists the keys of a struct; one with a place also has the keys of places.
+func keysOf(t reflect.Type) (keys []string) {
+	for i := range t.NumField() {
+		switch key, tagged := t.Field(i).Tag.Lookup("toml"); {
+		case key == ",place":
+			keys = append(keys, PlaceKeys()...)
+		case tagged:
+			keys = append(keys, key)
 		}
 	}
-	if c, ok := any(t).(interface{ check(n *keyTable) }); ok {
-		c.check(n)
-	}
-}
-
-// one reads the table at a key.
-func one[T any](n *keyTable, key string, specs []spec[T], t *T) {
-	if inner, there := n.Table(key); there {
-		n := n.of(inner, names(specs))
-		fill(n, specs, t)
-		n.done()
-	}
-}
-
-// many reads the tables at a key, each of which may have further keys.
-func many[T any](n *keyTable, key string, specs []spec[T], further ...[]string) []T {
-	inner, ok := n.Tables(key)
-	if !ok {
-		n.fault(key, "want [[%s]] tables", key)
-	}
-	all := make([]T, len(inner))
-	for i, values := range inner {
-		n := n.of(values, append(further, names(specs))...)
-		fill(n, specs, &all[i])
-		n.done()
-	}
-	return all
-}
-
-func names[T any](specs []spec[T]) []string {
-	all := make([]string, len(specs))
-	for i, s := range specs {
-		all[i] = s.name
-	}
-	return all
-}
-
-// A TableHelp is the help of one table of the language.
-type TableHelp struct {
-	Title string
-	Keys  [][2]string // name and help
-}
-
-func helpOf[T any](title string, specs []spec[T]) TableHelp {
-	h := TableHelp{Title: title}
-	for _, s := range specs {
-		h.Keys = append(h.Keys, [2]string{s.name, s.help})
-	}
-	return h
-}
-
-// Help is the help of all tables, for README.md.
-func Help() []TableHelp {
-	var place TableHelp
-	for _, k := range kinds {
-		place.Keys = append(place.Keys, k.help().Keys...)
-	}
-	place = TableHelp{"A place", slices.Concat(place.Keys, helpOf("", inFileSpecs).Keys, helpOf("", placeSpecs).Keys)}
-	return []TableHelp{
-		helpOf("The file", recipeSpecs), helpOf("`[detect]`", detectSpecs), helpOf("`[resume]`", resumeSpecs), helpOf("`[progress]`", progressSpecs),
-		helpOf("`[deepspeed]`", creationSpecs), helpOf("`[[parallel]]`, besides the keys of a place", parallelSpecs),
-		helpOf("`[[checkpoint]]`", survivalSpecs), helpOf("`[[proof]]`", proofSpecs), helpOf("`[[loss]]`", lossSpecs),
-		helpOf("A knob, besides the keys of its place", knobSpecs), place, helpOf("`via`", viaSpecs),
-		helpOf("`also` and `own_oom`, besides the keys of a place", settingSpecs), helpOf("`unless`, besides the keys of a place", conditionSpecs),
-	}
+	return keys
 }
 
 // KnobKeys lists the keys that a knob, or a place of it, may have, sorted, each once.
 func KnobKeys() []string {
-	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(names(knobSpecs), placeKeys()))))
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(keysOf(reflect.TypeFor[Knob]()), PlaceKeys()))))
+}
+
+// fill reads a table into a struct: first the keys, in the order of the fields, then the checks
+// that concern several keys.
+func (n *keyTable) fill(into any) {
+	v := reflect.ValueOf(into).Elem()
+	forms, _ := into.(special)
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag
+		switch key, missing := tag.Get("toml"), tag.Get("missing"); {
+		case key == "" || key == ",place" || slices.Contains(n.taken, key):
+		case !n.Has(key) && missing != "":
+			n.fault(key, "%s", missing)
+		case n.Has(key) && (forms == nil || !forms.readKey(n, key)):
+			n.read(key, v.Field(i))
+		}
+	}
+	if c, ok := into.(interface{ check(n *keyTable) }); ok {
+		c.check(n)
+	}
+}
+
+// one reads the table at a key into a struct.
+func (n *keyTable) one(key string, into reflect.Value) {
+	if inner, there := n.Table(key); there {
+		n := n.of(inner, keysOf(into.Type()))
+		n.fill(into.Addr().Interface())
+		n.done()
+	}
+}
+
+// many adds the tables at a key to a list of structs.
+func (n *keyTable) many(key string, into reflect.Value) {
+	tables, ok := n.Tables(key)
+	if !ok {
+		n.fault(key, "want [[%s]] tables", key)
+	}
+	for _, values := range tables {
+		element := reflect.New(into.Type().Elem())
+		inner := n.of(values, keysOf(element.Elem().Type()))
+		inner.fill(element.Interface())
+		inner.done()
+		into.Set(reflect.Append(into, element.Elem()))
+	}
 }
 
 const maxNumber = math.MaxInt32
@@ -142,13 +112,8 @@ func (n *keyTable) open(key string) *keyTable {
 }
 
 // read reads the value of a key into a field.
-func (n *keyTable) read(key string, field any) {
-	if n.Read(key, field, 0, maxNumber) {
-		return
-	}
-	switch f := field.(type) {
-	case keyReader:
-		f.read(n, key)
+func (n *keyTable) read(key string, field reflect.Value) {
+	switch f := field.Addr().Interface().(type) {
 	case *any:
 		*f = n.value(key)
 	case *strategy.Knob:
@@ -164,41 +129,23 @@ func (n *keyTable) read(key string, field any) {
 		*f = n.versions(key)
 	case *[]Place:
 		*f = n.optionalPlaces(key)
-	case *map[strategy.Knob]Knob:
-		inner, _ := n.Table(key)
-		n.of(inner, knobNames()).knobs(*f)
-	case *[][]Place:
-		for _, size := range many(n, key, parallelSpecs, placeKeys()) {
-			*f = append(*f, size.places)
-		}
-	case **Creation:
-		*f = &Creation{}
-		one(n, key, creationSpecs, *f)
-	case **Via:
-		*f = &Via{}
-		one(n, key, viaSpecs, *f)
 	case *spellings:
 		*f = n.spellings(key)
 	case *[]Via:
 		*f = n.vias(key)
-	case *[]Setting:
-		*f = append(*f, many(n, key, settingSpecs, placeKeys())...)
-	case *[]Condition:
-		*f = append(*f, many(n, key, conditionSpecs, placeKeys())...)
-	case *[]CheckpointLimit:
-		*f = many(n, key, survivalSpecs)
-	case *[]Proof:
-		*f = many(n, key, proofSpecs)
-	case *[]LossRule:
-		*f = many(n, key, lossSpecs)
-	case *Detection:
-		one(n, key, detectSpecs, f)
-	case *Resume:
-		one(n, key, resumeSpecs, f)
-	case *ProgressLines:
-		one(n, key, progressSpecs, f)
 	default:
-		panic(fmt.Sprintf("format: no key is read into a %T", field))
+		switch {
+		case n.Read(key, f, 0, maxNumber):
+		case field.Kind() == reflect.Pointer:
+			field.Set(reflect.New(field.Type().Elem()))
+			n.one(key, field.Elem())
+		case field.Kind() == reflect.Struct:
+			n.one(key, field)
+		case field.Kind() == reflect.Slice:
+			n.many(key, field)
+		default:
+			panic(fmt.Sprintf("format: no key is read into a %T", f))
+		}
 	}
 }
 
@@ -314,12 +261,11 @@ func (n *keyTable) versions(key string) Versions {
 }
 
 // expression reads a regular expression, as text.
-func expression(text *string) leaf {
-	return func(n *keyTable, key string) {
-		if e := n.Expression(key); e != nil {
-			*text = e.String()
-		}
+func (n *keyTable) expression(key string) string {
+	if e := n.Expression(key); e != nil {
+		return e.String()
 	}
+	return ""
 }
 
 // done reports the keys that the table does not have.

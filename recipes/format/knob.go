@@ -15,44 +15,45 @@ import (
 // it.
 type Knob struct {
 	// Places are changed together, and must agree when they are read.
-	Places []Place
+	Places []Place `toml:"places"`
 	// Alternatives: the places are the same setting, strongest first. The first with a value
 	// counts; changes are written to the first of all.
-	Alternatives bool
+	Alternatives bool `toml:"alternatives"`
 	// Default is the knob's value if no place has one; empty: not known.
-	Default  strategy.Value
-	Min, Max int
+	Default strategy.Value `toml:"default"`
+	Min     int            `toml:"min"`
+	Max     int            `toml:"max"`
 	// MinOf is a knob whose value is the smallest allowed one; empty: none.
 	MinOf strategy.Knob
 	// Scope is the way of counting accumulation, as in strategy.Range. A micro batch or an
 	// evaluation batch of global scope counts all data-parallel ranks.
-	Scope string
+	Scope string `toml:"scope"`
 	// Global is the source from which accumulation is derived; nil: none.
-	Global *Global
+	Global *Global `toml:"global"`
 	// Scales are places that count micro-steps, whose numbers grow with accumulation; a rule adds
 	// them.
 	Scales []Place
 	// Weights: precision also sets the dtype of the weights.
-	Weights bool
+	Weights bool `toml:"weights"`
 	// Absent is the reason why the framework cannot change the knob.
-	Absent string
+	Absent string `toml:"absent"`
 	// Fixed is the value of an absent knob; empty: not known.
 	Fixed strategy.Value
 	// Reported: the job's process reports the value of an absent knob.
 	Reported bool
 	// Follows is the knob from which the framework takes this one's value; empty: none.
-	Follows strategy.Knob
+	Follows strategy.Knob `toml:"knob"`
 	// Given limits the knob to commands in which a place is present: the recipe cannot know
 	// whether every script accepts the argument.
-	Given bool
+	Given bool `toml:"given"`
 	// Own: the job's user, who knows its arguments, described the knob.
 	Own bool
 	// Likely are the settings that may be the knob, by their names; the knob has no other places then.
 	Likely []LikelyPlace
 	// Also are settings that are written when the knob is changed.
-	Also []Setting
+	Also []Setting `toml:"also"`
 	// Unless are settings of the user that prevent a change of the knob.
-	Unless []Condition
+	Unless []Condition `toml:"unless"`
 }
 
 // A LikelyPlace is a setting that may be a knob, by its name alone.
@@ -108,14 +109,14 @@ type Global struct {
 
 // A Setting is a value that gpurun writes at a place.
 type Setting struct {
-	Place Place
-	Value any
+	Place Place `toml:",place"`
+	Value any   `toml:"value" missing:"what is to be written is missing"`
 	// When are the knob's values that require the setting; nil: any.
-	When []strategy.Value
+	When []strategy.Value `toml:"when"`
 	// Keep leaves an existing value unchanged.
-	Keep bool
+	Keep bool `toml:"keep"`
 	// Reason is the reason for the setting, for people.
-	Reason string
+	Reason string `toml:"reason"`
 }
 
 // OnlyBounded reports whether an entry has a minimum, and no place: it is for the setting that is found without it.
@@ -127,36 +128,38 @@ func (k Knob) OnlyBounded() bool {
 // its values.
 type Condition struct {
 	// Place, or Knob, is the setting to check.
-	Place Place
-	Knob  strategy.Knob
+	Place Place         `toml:",place"`
+	Knob  strategy.Knob `toml:"knob"`
 	// Repeated are the names of an argument that is present more than once, in place of both; a
 	// rule adds it.
 	Repeated []string
 	// Ranks is a number of ranks, in place of both.
-	Ranks int
+	Ranks int `toml:"ranks"`
 	// Always: it holds for any command.
 	Always bool
 	// Unknown: the knob's value is then not that of its places, either.
-	Unknown bool
+	Unknown bool `toml:"unknown"`
 	// Value is the knob's value then, unless the job's own setting already turns the knob on; empty: it
 	// is as read. Of several conditions the first with a value counts. A rule sets it.
 	Value strategy.Value
 	// Missing: it counts only if the command has none of the knob's places; a rule sets it.
 	Missing bool
 	// Is are the words that count; nil: any.
-	Is []string
+	Is []string `toml:"is"`
 	// Values are the knob's values that are ruled out; nil: all.
-	Values []strategy.Value
-	Reason string
+	Values []strategy.Value `toml:"values"`
+	Reason string           `toml:"reason" missing:"why it cannot be turned is missing"`
 }
 
 // A Creation describes how a command gets a new DeepSpeed configuration.
 type Creation struct {
 	// Via is the argument or the variable that names the file.
 	Via Via
+	Arg string `toml:"arg"`
+	Env string `toml:"env"`
 	// Auto: the framework replaces values "auto" by its own arguments, and the optimizer by one
 	// that can be offloaded. Otherwise it fills in missing values.
-	Auto bool
+	Auto bool `toml:"auto"`
 }
 
 // TurnedOn reports whether the command has another value than the setting's.

@@ -3,6 +3,7 @@ package format
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/BurntSushi/toml"
@@ -20,8 +21,8 @@ func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 		return Recipe{}, &failed
 	}
 	var problems []document.Problem
-	r, n := newRecipe(), newTable(values, &problems, names(recipeSpecs))
-	fill(n, recipeSpecs, &r)
+	r, n := newRecipe(), newTable(values, &problems, keysOf(reflect.TypeFor[Recipe]()))
+	n.fill(&r)
 	n.done()
 	for _, name := range r.Rules {
 		rule, known := rules[name]
@@ -59,8 +60,8 @@ func Marks(head []byte) (Detection, error) {
 	}
 	var d Detection
 	var problems []document.Problem
-	n := newTable(document.Plain(file.Detect), &problems, names(detectSpecs), "detect")
-	fill(n, detectSpecs, &d)
+	n := newTable(document.Plain(file.Detect), &problems, keysOf(reflect.TypeFor[Detection]()), "detect")
+	n.fill(&d)
 	if n.done(); len(problems) > 0 {
 		return d, fmt.Errorf("read the [detect] table of a recipe: %s", problems[0])
 	}

@@ -1,25 +1,28 @@
 package format
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/gpurun/gpurun/strategy"
 )
 
-var knobSpecs = []spec[Knob]{
-	{"default", "the value where no place holds one", func(k *Knob) any { return &k.Default }, ""},
-	{"min", "the smallest value, a number or the name of another knob whose value it is", func(k *Knob) any { return leaf(k.readLeast) }, ""},
-	{"max", "the largest value of a knob that is a whole number (for files of your own)", func(k *Knob) any { return &k.Max }, ""},
-	{"scope", "`\"global\"`: accumulation, or a batch size, is counted over all data-parallel ranks", func(k *Knob) any { return leaf(k.readScope) }, ""},
-	{"weights", "of precision: it sets the dtype of the weights, too", func(k *Knob) any { return &k.Weights }, ""},
-	{"given", "the knob is there only where the command has its place: not every script takes the argument", func(k *Knob) any { return &k.Given }, ""},
-	{"absent", "the framework cannot turn the knob, and why", func(k *Knob) any { return &k.Absent }, ""},
-	{"knob", "of an `eval_batch_size` that is absent: the knob that evaluations take their batch from", func(k *Knob) any { return leaf(k.readFollowed) }, ""},
-	{"alternatives", "the places of one setting, strongest first", func(k *Knob) any { return knobPlaces{k, true} }, ""},
-	{"places", "places that are changed together and must agree", func(k *Knob) any { return knobPlaces{k, false} }, ""},
-	{"global", "of accumulation: the places of a global batch from which the framework derives it", func(k *Knob) any { return knobGlobal{k} }, ""},
-	{"also", "settings that are written with a new value of the knob", func(k *Knob) any { return &k.Also }, ""},
-	{"unless", "conditions that keep the knob from being turned", func(k *Knob) any { return &k.Unless }, ""},
+func (knob *Knob) readKey(n *keyTable, key string) bool {
+	switch key {
+	case "places", "alternatives":
+		knob.readPlaces(n, key, key == "alternatives")
+	case "global":
+		knob.readGlobal(n, key)
+	case "scope":
+		knob.readScope(n, key)
+	case "knob":
+		knob.readFollowed(n, key)
+	case "min":
+		knob.readLeast(n, key)
+	default:
+		return false
+	}
+	return true
 }
 
 func knobNames() []string { return texts(strategy.Knobs) }
@@ -59,8 +62,8 @@ func (n *keyTable) knobAt(k strategy.Knob) Knob {
 		}
 		knob.Scope = strategy.ScopeDerived
 	case map[string]any:
-		inner := n.of(n.Inner(v, string(k)), names(knobSpecs), placeKeys())
-		fill(inner, knobSpecs, &knob)
+		inner := n.of(n.Inner(v, string(k)), keysOf(reflect.TypeFor[Knob]()), PlaceKeys())
+		inner.fill(&knob)
 		several, weaker := inner.Has("places"), inner.Has("alternatives")
 		switch {
 		case several && weaker:
@@ -71,30 +74,25 @@ func (n *keyTable) knobAt(k strategy.Knob) Knob {
 		}
 		inner.done()
 	default:
-		knobPlaces{&knob, false}.read(n, string(k))
+		knob.readPlaces(n, string(k), false)
 	}
 	checkKnob(n.of(n.Inner(nil, string(k))), k, &knob)
 	return knob
 }
 
-// knobPlaces reads a list of places; keys of the whole knob may be in any of them.
-type knobPlaces struct {
-	*Knob
-	alternatives bool
-}
-
-func (p knobPlaces) read(n *keyTable, key string) {
+// readPlaces reads a list of places; keys of the whole knob may be in any of them.
+func (knob *Knob) readPlaces(n *keyTable, key string, alternatives bool) {
 	tables, ok := n.Tables(key)
 	if !ok || len(tables) == 0 {
 		n.fault(key, "want a table such as { arg = \"--x\" }, or a list of such tables")
 		return
 	}
-	p.Alternatives = p.alternatives
+	knob.Alternatives = alternatives
 	for _, t := range tables {
-		inner := n.of(t, names(knobSpecs), placeKeys())
-		inner.optional = n.optional || p.alternatives
-		fill(inner, knobSpecs, p.Knob)
-		p.Places = append(p.Places, inner.place())
+		inner := n.of(t, keysOf(reflect.TypeFor[Knob]()), PlaceKeys())
+		inner.optional = n.optional || alternatives
+		inner.fill(knob)
+		knob.Places = append(knob.Places, inner.place())
 		inner.done()
 	}
 }
@@ -130,17 +128,15 @@ func isA[T any](value any) bool {
 	return is
 }
 
-// knobGlobal reads the source from which accumulation is derived.
-type knobGlobal struct{ *Knob }
-
-func (g knobGlobal) read(n *keyTable, key string) {
+// readGlobal reads the source from which accumulation is derived.
+func (knob *Knob) readGlobal(n *keyTable, key string) {
 	places := n.optionalPlaces(key)
 	if n.k != strategy.GradientAccumulationSteps {
 		n.fault("", "only gradient_accumulation_steps has global")
 		return
 	}
-	g.Global = &Global{Places: places}
-	g.DefaultIsGlobal()
+	knob.Global = &Global{Places: places}
+	knob.DefaultIsGlobal()
 }
 
 // DefaultIsGlobal makes the knob's default the default of the global batch.
@@ -189,28 +185,12 @@ func checkDefault(n *keyTable, k strategy.Knob, knob *Knob) {
 	}
 }
 
-var settingSpecs = []spec[Setting]{
-	{"value", "what is written", func(s *Setting) any { return &s.Value }, "what is to be written is missing"},
-	{"when", "the knob's values that bring the setting", func(s *Setting) any { return &s.When }, ""},
-	{"keep", "a value that is there stays", func(s *Setting) any { return &s.Keep }, ""},
-	{"reason", "why, for people", func(s *Setting) any { return &s.Reason }, ""},
-}
-
 func (s *Setting) check(n *keyTable) {
 	n.k, n.optional = "", false
 	s.Place = n.place()
 	if a, ok := s.Place.PlaceKind.(flagged); ok && isA[bool](s.Value) {
 		s.Place.PlaceKind = a.asFlag()
 	}
-}
-
-var conditionSpecs = []spec[Condition]{
-	{"knob", "another knob, in place of a place", func(c *Condition) any { return &c.Knob }, ""},
-	{"ranks", "a number of ranks, in place of both", func(c *Condition) any { return &c.Ranks }, ""},
-	{"is", "the words that count; without it, any", func(c *Condition) any { return &c.Is }, ""},
-	{"values", "the knob's values that are ruled out; without it, all", func(c *Condition) any { return &c.Values }, ""},
-	{"reason", "why the knob cannot be turned", func(c *Condition) any { return &c.Reason }, "why it cannot be turned is missing"},
-	{"unknown", "the knob's value is unknown although its places have one", func(c *Condition) any { return &c.Unknown }, ""},
 }
 
 func (c *Condition) check(n *keyTable) {

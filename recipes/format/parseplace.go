@@ -1,70 +1,76 @@
 package format
 
 import (
-	"slices"
+	"reflect"
 
 	"github.com/gpurun/gpurun/strategy"
 )
 
-var placeSpecs = []spec[Place]{
-	{"auto", "the place repeats another: a missing file or key, and the value `\"auto\"`, are left alone", func(p *Place) any { return &p.Auto }, ""},
-	{"there", "of alternatives: the place is changed only where it holds a value, such as a newer name that is stronger", func(p *Place) any { return &p.There }, ""},
-	{"values", "the framework's words for the knob's values, of a list the first is written", func(p *Place) any { return &p.Words }, ""},
-	{"reads", "words that are understood, and never chosen", func(p *Place) any { return &p.Reads }, ""},
-	{"versions", "versions of Python packages in which the place exists", func(p *Place) any { return &p.Versions }, ""},
+// A placeTable is a place as it is written: the keys of one kind, and those of all.
+type placeTable struct {
+	Arg      spellings `toml:"arg"`
+	No       string    `toml:"no"`
+	Env      string    `toml:"env"`
+	Override string    `toml:"override"`
+	Under    string    `toml:"under"`
+	Word     string    `toml:"word"`
+	Assigned string    `toml:"assigned"`
+	Path     string    `toml:"path"`
+	File     string    `toml:"file"`
+	Vias     []Via     `toml:"via"`
+	Alone    bool      `toml:"alone"`
+	Choose   any       `toml:"choose"`
+	Call     string    `toml:"call"`
+	Keyword  string    `toml:"keyword"`
+
+	Auto     bool                     `toml:"auto"`
+	There    bool                     `toml:"there"`
+	Words    map[strategy.Value][]any `toml:"values"`
+	Reads    map[strategy.Value][]any `toml:"reads"`
+	Versions Versions                 `toml:"versions"`
 }
 
-// A kindOfPlace reads the places of one kind, which alone have its first key.
-type kindOfPlace interface {
-	help() TableHelp
-	read(n *keyTable, p *Place) PlaceKind
-}
+// readKey: the kind reads the choices.
+func (*placeTable) readKey(_ *keyTable, key string) bool { return key == "choose" }
 
-// kind is a kind whose places have these keys.
-type kind[T PlaceKind] []spec[T]
+// PlaceKeys are the keys that a place can have.
+func PlaceKeys() []string { return keysOf(reflect.TypeFor[placeTable]()) }
 
-func (k kind[T]) help() TableHelp { return helpOf("", k) }
-
-func (k kind[T]) read(n *keyTable, p *Place) PlaceKind {
-	var t T
-	fill(n, k, &t)
-	if c, ok := any(&t).(interface{ complete(n *keyTable, p *Place) }); ok {
-		c.complete(n, p)
-	}
-	return t
-}
-
-var kinds = []kindOfPlace{
-	kind[argument](argumentSpecs), kind[variable](variableSpecs), kind[override](overrideSpecs), kind[beginning](beginningSpecs),
-	kind[assigned](assignedSpecs), kind[fileKey](fileKeySpecs), eitherChoice{choiceSpecs}, kind[called](calledSpecs),
-}
-
-// placeKeys are the keys that a place can have.
-func placeKeys() []string {
-	keys := slices.Concat(names(placeSpecs), names(inFileSpecs))
-	for _, kind := range kinds {
-		for _, k := range kind.help().Keys {
-			keys = append(keys, k[0])
-		}
-	}
-	return keys
+// kinds are the kinds of place by the keys that only they have.
+var kinds = []struct {
+	key  string
+	make func(n *keyTable, t placeTable, p *Place, in InFile) PlaceKind
+}{
+	{"arg", func(n *keyTable, t placeTable, p *Place, _ InFile) PlaceKind { return newArgument(n, t.Arg, t.No, p) }},
+	{"env", func(_ *keyTable, t placeTable, _ *Place, _ InFile) PlaceKind { return variable{name: t.Env} }},
+	{"override", func(_ *keyTable, t placeTable, _ *Place, _ InFile) PlaceKind {
+		return override{key: t.Override, under: t.Under}
+	}},
+	{"word", func(_ *keyTable, t placeTable, _ *Place, _ InFile) PlaceKind { return beginning{text: t.Word} }},
+	{"assigned", func(_ *keyTable, t placeTable, _ *Place, _ InFile) PlaceKind { return assigned{name: t.Assigned} }},
+	{"path", func(_ *keyTable, t placeTable, _ *Place, in InFile) PlaceKind { return fileKey{in, t.Path} }},
+	{"choose", func(n *keyTable, t placeTable, _ *Place, in InFile) PlaceKind { return newChoice(n, t.Under, in) }},
+	{"call", func(n *keyTable, t placeTable, _ *Place, _ InFile) PlaceKind {
+		return called{name: t.Call, keyword: t.Keyword, knob: n.k}
+	}},
 }
 
 // place reads the place in the table, for its knob or, without one, for another setting.
 func (n *keyTable) place() Place {
-	var p Place
-	fill(n, placeSpecs, &p)
+	var t placeTable
+	n.fill(&t)
+	p := Place{Auto: t.Auto, There: t.There, Words: t.Words, Reads: t.Reads, Versions: t.Versions}
 	if n.k == strategy.PinMemory && p.Words == nil && !n.Has("choose") {
 		p.Words = map[strategy.Value][]any{"true": {true}, "false": {false}}
 	}
 	var found []string
+	in := InFile{path: t.File, vias: t.Vias, alone: t.Alone, optional: n.optional, auto: t.Auto}
 	for _, kind := range kinds {
-		key := kind.help().Keys[0][0]
-		if !n.Has(key) {
+		if !n.Has(kind.key) {
 			continue
 		}
-		if found = append(found, key); len(found) == 1 {
-			p.PlaceKind = kind.read(n, &p)
+		if found = append(found, kind.key); len(found) == 1 {
+			p.PlaceKind = kind.make(n, t, &p, in)
 		}
 	}
 	n.checkPlace(p, found)
@@ -105,7 +111,7 @@ func (n *keyTable) optionalPlaces(key string) []Place {
 	}
 	var places []Place
 	for _, t := range tables {
-		inner := n.of(t, placeKeys())
+		inner := n.of(t, PlaceKeys())
 		inner.k, inner.optional = "", true
 		places = append(places, inner.place())
 		inner.done()

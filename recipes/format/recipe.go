@@ -19,69 +19,69 @@ import (
 
 // A Recipe describes how one framework, or one user's script, spells the knobs.
 type Recipe struct {
-	Name  string
-	Title string
+	Name  string `toml:"name" missing:"a recipe needs a name"`
+	Title string `toml:"title"`
 	// Knobs has the knobs that the recipe supports. Others cannot be changed.
-	Knobs     map[strategy.Knob]Knob
-	Detection Detection
-	Grammar   ArgumentGrammar
+	Knobs     map[strategy.Knob]Knob `toml:"knobs"`
+	Detection Detection              `toml:"detect"`
+	Grammar   ArgumentGrammar        `toml:"parser"`
 	// Definitions are files among the framework's packages that define its arguments, in addition
 	// to the job's own sources. It is nil if the framework itself adds the arguments.
-	Definitions []string
-	Resume      Resume
-	Progress    ProgressLines
+	Definitions []string      `toml:"arguments"`
+	Resume      Resume        `toml:"resume"`
+	Progress    ProgressLines `toml:"progress"`
 	// Verified is nil until make conformance has run the framework itself on the recipe's
 	// results.
 	Verified *Verified
 	// Rules name the framework's own dependencies between settings (rules.go of recipes).
-	Rules []string
+	Rules []string `toml:"rules"`
 	// Creation describes how a new DeepSpeed configuration is added; nil: it cannot be.
-	Creation *Creation
+	Creation *Creation `toml:"deepspeed"`
 	// Versions are those that the recipe is for; nil: all.
-	Versions Versions
+	Versions Versions `toml:"versions"`
 	// Model are numbers of ranks that share one copy of the model (tensor, pipeline, context
 	// parallelism). The number of ranks that see different samples is the number of ranks divided
 	// by their product. The places of each are alternatives, as in Knob.
-	Model [][]Place
+	Model [][]Place `toml:"parallel"`
 	// OwnOOM are the framework's own ways of handling out-of-memory errors. They are switched off
 	// if the command turns them on.
-	OwnOOM []Setting
+	OwnOOM []Setting `toml:"own_oom"`
 	// Relaunch are settings that every changed command needs.
-	Relaunch []Setting
+	Relaunch []Setting `toml:"also"`
 	// Checkpoint has the changes that a checkpoint does not survive.
-	Checkpoint []CheckpointLimit
+	Checkpoint []CheckpointLimit `toml:"checkpoint"`
 	// Proofs are the places that show that a change took effect.
-	Proofs []Proof
+	Proofs []Proof `toml:"proof"`
 	// Losses are the framework's treatments of a micro batch's loss; the first for the installed
 	// versions counts.
-	Losses []LossRule
+	Losses []LossRule `toml:"loss"`
 }
 
 // Detection has the signs by which a command of the framework is recognised.
 type Detection struct {
 	// Imports are names ("transformers.HfArgumentParser") or whole modules ("deepspeed"); the
 	// script imports at least one of them.
-	Imports []string
+	Imports []string `toml:"imports"`
 	// Unless are names or modules that rule the framework out.
-	Unless []string
+	Unless []string `toml:"unless"`
 	// Args are arguments; the command has at least one of them.
-	Args []string
+	Args []string `toml:"args"`
 	// Overrides are keys of words like train.batch=8; one counts as an argument.
 	Overrides []string
 	// Env are variables that the framework's launcher sets; one counts as an argument.
-	Env []string
+	Env []string `toml:"env"`
 	// Text are pieces of the script's source; one counts as an import.
 	Text []string
 	// Source are lists of pieces of the script's source: it needs no other sign if all of one are there.
-	Source [][]string
+	Source [][]string `toml:"source"`
 	// Programs are modules, or ends of scripts' paths, of the framework itself: such a command
 	// needs no other sign.
-	Programs []string
+	Programs []string `toml:"programs"`
 	// Keys are top-level keys; a configuration file of the command has at least one of them. A
 	// key counts as an argument.
-	Keys []string
+	Keys []string `toml:"keys"`
 	// Over names recipes over which this one takes precedence if both match.
-	Over []string
+	Over []string `toml:"over"`
 	// Not is the reason why a command with the signs does not belong to the framework after all,
 	// empty if it does; nil: it does. A rule adds it.
 	Not func(Command) string
@@ -96,39 +96,40 @@ func (d Detection) Signs() bool {
 type Resume struct {
 	// Latest is a glob of complete checkpoints. "{--output_dir}" in it is the value of that
 	// argument, "{--output_dir|out}" with a default, "{name}" for one of Values.
-	Latest string
+	Latest string `toml:"latest"`
 	// Args are put on the command line; "{latest}" in them is the checkpoint.
-	Args []string
+	Args []string `toml:"args"`
 	// Also are settings with which the job resumes, in addition to Args: "{latest}" in a value is
 	// the checkpoint.
-	Also []Setting
+	Also []Setting `toml:"also"`
 	// Elsewhere are arguments of calls in the job's code with which its checkpoints are not where
 	// Latest says.
-	Elsewhere []Place
+	Elsewhere []Place `toml:"unless"`
 	// Values are places whose text Latest and Args use, alternatives each.
-	Values map[string][]Place
+	Values map[string][]Place `toml:"values"`
 	// Defaults are the texts of Values that no place has.
 	Defaults map[string]string
 	// Pointer is a file, written as Latest is, that names the newest checkpoint: its whole text,
 	// trimmed. Pointed is the checkpoint for a text that is not a path: "{pointer}" in it is the
 	// text, "{pointer:7}" with zeros in front.
-	Pointer, Pointed string
+	Pointer string `toml:"pointer"`
+	Pointed string
 	// Needs are globs of files in a checkpoint folder without which it is not complete: those
 	// that the framework writes last.
-	Needs []string
+	Needs []string `toml:"needs"`
 	// Lost is a regular expression for the framework's line when it starts from scratch instead
 	// of resuming.
-	Lost string
+	Lost string `toml:"lost"`
 	// Pin is added to the first command line already, if absent, so that every attempt uses the
 	// same folder; "{job}" in it is a name of the run.
-	Pin []string
+	Pin []string `toml:"pin"`
 	// Env are variables for every attempt with which an experiment tracker continues one run;
 	// "{job}" in them is a name of the run.
-	Env map[string]string
+	Env map[string]string `toml:"env"`
 	// Data describes the effect on the samples that were seen, if the job does not just continue
 	// with the next; Shifts the effect of a changed knob.
-	Data   string
-	Shifts map[strategy.Knob]string
+	Data   string                   `toml:"data"`
+	Shifts map[strategy.Knob]string `toml:"shifts"`
 	// Exact: the job is known to continue with the next sample, for any micro batch.
 	Exact bool
 	// Own: the job's user, who knows its arguments, wrote it.
@@ -138,10 +139,10 @@ type Resume struct {
 // ProgressLines describe the lines of the job's output that show a step.
 type ProgressLines struct {
 	// Step is a regular expression whose first group is the number of the step.
-	Step string
+	Step string `toml:"step"`
 	// Nothing is a regular expression for the line in which a job reports that it did nothing,
 	// for any exit code.
-	Nothing string
+	Nothing string `toml:"nothing"`
 }
 
 // Verified is the result of comparing a recipe with the framework itself.
@@ -238,13 +239,14 @@ func (r Recipe) Under() string {
 // A Proof shows which value of a knob the framework really uses: in a line of the job's output,
 // or in a file that the framework writes.
 type Proof struct {
-	Knob strategy.Knob
+	Knob strategy.Knob `toml:"knob" missing:"there is no knob \"\""`
 	// Line matches a line; its first group is the value. Nil: the proof is a file.
-	Line *regexp.Regexp
+	Line *regexp.Regexp `toml:"line"`
 	// File is a glob, written as Resume.Latest is, and Path a key in the matching files.
-	File, Path string
+	File string `toml:"file"`
+	Path string `toml:"path"`
 	// Words are the framework's words for the knob's values; nil: as in the plan.
-	Words map[strategy.Value][]any
+	Words map[strategy.Value][]any `toml:"values"`
 }
 
 // Value understands the word of a proof; false if it shows nothing, such as a word that the
@@ -260,11 +262,11 @@ func (p Proof) Value(word any) (strategy.Value, bool) {
 
 // A CheckpointLimit has the values of a knob between which a checkpoint survives a change.
 type CheckpointLimit struct {
-	Knob strategy.Knob
+	Knob strategy.Knob `toml:"knob" missing:"there is no knob \"\""`
 	// Families are sets of values; within one, the checkpoint can be loaded. None: it survives no
 	// change of the knob.
-	Families [][]strategy.Value
-	Reason   string
+	Families [][]strategy.Value `toml:"survives" missing:"want a list of lists of values: [[\"zero1\", \"zero2\"], [\"zero3\"]]"`
+	Reason   string             `toml:"reason"`
 }
 
 // A Rule connects settings of one framework in a way that a recipe file cannot describe. Recipe
@@ -331,14 +333,14 @@ func parserNames() []string { return slices.Sorted(maps.Keys(parsers)) }
 
 // A LossRule is a framework's treatment of the loss when a step has more micro batches.
 type LossRule struct {
-	Class  string
-	Reason string
+	Class  string `toml:"class"`
+	Reason string `toml:"reason" missing:"what the framework does with the loss is missing"`
 	// Versions are those to which it applies; nil: all.
-	Versions Versions
+	Versions Versions `toml:"versions"`
 	// Source are pieces of the script's source; it has one of them; nil: any script.
-	Source []string
+	Source []string `toml:"source"`
 	// Unless are settings with which micro batches are equal on average only.
-	Unless []Condition
+	Unless []Condition `toml:"unless"`
 }
 
 // The classes of a recipe's loss. Exact: the framework's own loss is a mean that it divides by

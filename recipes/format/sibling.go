@@ -50,7 +50,7 @@ func (a argument) inside(from, setting, key string) []PlaceKind {
 	if _, ok := a.sibling(from, setting); !ok {
 		return nil
 	}
-	return []PlaceKind{fileKey{path: key, InFile: InFile{vias: []Via{{arg: "--" + setting, any: true}}, optional: true}}}
+	return []PlaceKind{fileKey{path: key, InFile: InFile{vias: []Via{{Arg: "--" + setting, Any: true}}, optional: true}}}
 }
 
 func (k fileKey) sibling(from, setting string) (PlaceKind, bool) {
@@ -70,7 +70,7 @@ func (k fileKey) inside(from, setting, key string) []PlaceKind {
 	table := kind.(fileKey)
 	places := []PlaceKind{fileKey{path: table.path + "." + key, InFile: table.InFile}}
 	for _, via := range table.vias {
-		named := Via{path: table.path, in: &via}
+		named := Via{Path: table.path, In: &via}
 		places = append(places, fileKey{path: key, InFile: InFile{vias: []Via{named}, optional: true}})
 	}
 	return places

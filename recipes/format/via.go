@@ -3,32 +3,26 @@ package format
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"strings"
 )
 
 // A Via names a file: an argument, a variable or an override whose value is the file's path, the
 // n-th word of the command, or a key of a file that another via names.
 type Via struct {
-	arg, env, override, path string
-	word                     int // from 1, options not counted
-	in                       *Via
-	// any: the value is a file's path for any ending, also next to other vias.
-	any bool
-}
-
-var viaSpecs = []spec[Via]{
-	{"arg", "an argument", func(v *Via) any { return &v.arg }, ""},
-	{"env", "a variable", func(v *Via) any { return &v.env }, ""},
-	{"override", "a word `config=conf.yaml`", func(v *Via) any { return &v.override }, ""},
-	{"word", "the n-th word that is no option", func(v *Via) any { return &v.word }, ""},
-	{"path", "a key of a file", func(v *Via) any { return &v.path }, ""},
-	{"via", "what names that file", func(v *Via) any { return &v.in }, ""},
-	{"any", "the value is a file, whatever its ending, also next to other vias", func(v *Via) any { return &v.any }, ""},
+	Arg      string `toml:"arg"`
+	Env      string `toml:"env"`
+	Override string `toml:"override"`
+	Path     string `toml:"path"`
+	Word     int    `toml:"word"` // from 1, options not counted
+	In       *Via   `toml:"via"`
+	// Any: the value is a file's path for any ending, also next to other vias.
+	Any bool `toml:"any"`
 }
 
 func (v *Via) check(n *keyTable) {
 	given := 0
-	for _, set := range []bool{v.arg != "", v.env != "", v.override != "", v.word > 0, v.path != ""} {
+	for _, set := range []bool{v.Arg != "", v.Env != "", v.Override != "", v.Word > 0, v.Path != ""} {
 		if set {
 			given++
 		}
@@ -36,7 +30,7 @@ func (v *Via) check(n *keyTable) {
 	switch {
 	case given != 1:
 		n.fault("", `want { arg = "--config" }, { env = "CONFIG" }, { override = "config" } or { word = 1 }`)
-	case (v.path != "") != n.Has("via"):
+	case (v.Path != "") != n.Has("via"):
 		n.fault("", `a key of a file is { path = "deepspeed", via = { word = 1 } }`)
 	}
 }
@@ -47,50 +41,52 @@ func (n *keyTable) vias(key string) []Via {
 		n.fault(key, `want { arg = "--config" } or { env = "CONFIG" }`)
 		return nil
 	}
-	return many(n, key, viaSpecs)
+	var vias []Via
+	n.many(key, reflect.ValueOf(&vias).Elem())
+	return vias
 }
 
 // String is the via in the form in which a person would name it.
 func (v Via) String() string {
 	switch {
-	case v.word > 0:
-		return fmt.Sprintf("word %d", v.word)
-	case v.path != "":
-		return v.path + " in the file of " + v.in.String()
+	case v.Word > 0:
+		return fmt.Sprintf("word %d", v.Word)
+	case v.Path != "":
+		return v.Path + " in the file of " + v.In.String()
 	}
-	return cmp.Or(v.arg, v.env, v.override)
+	return cmp.Or(v.Arg, v.Env, v.Override)
 }
 
 // follow returns the path of the file.
 func (v Via) follow(d *Draft) (file string, there bool) {
 	switch words := PlainWords(d.Argv); {
-	case v.arg != "":
-		return d.Argument(v.arg)
-	case v.env != "":
-		return d.Variable(v.env)
-	case v.override != "":
-		return d.grammar.Override(d.Argv, v.override)
-	case v.word > 0 && len(words) >= v.word:
-		return words[v.word-1], true
-	case v.path == "":
+	case v.Arg != "":
+		return d.Argument(v.Arg)
+	case v.Env != "":
+		return d.Variable(v.Env)
+	case v.Override != "":
+		return d.grammar.Override(d.Argv, v.Override)
+	case v.Word > 0 && len(words) >= v.Word:
+		return words[v.Word-1], true
+	case v.Path == "":
 		return "", false
 	}
-	outer, there := v.in.follow(d)
+	outer, there := v.In.follow(d)
 	if !there {
 		return "", false
 	}
-	value, there, err := d.Value(outer, v.path)
+	value, there, err := d.Value(outer, v.Path)
 	text, isText := value.(string)
 	return text, there && err == nil && isText
 }
 
 // files lists the files that follow reads.
 func (v Via) files(d *Draft) []string {
-	if v.path == "" {
+	if v.Path == "" {
 		return nil
 	}
-	files := v.in.files(d)
-	if file, there := v.in.follow(d); there {
+	files := v.In.files(d)
+	if file, there := v.In.follow(d); there {
 		files = append(files, file)
 	}
 	return files
@@ -99,20 +95,20 @@ func (v Via) files(d *Draft) []string {
 // point replaces the file that it names by another one.
 func (v Via) point(d *Draft, from, to string) error {
 	switch {
-	case v.arg != "":
-		return d.args.set([]string{v.arg}, to)
-	case v.env != "":
-		d.SetVariable(v.env, to)
-	case v.override != "":
-		d.Argv = d.grammar.SetOverride(d.Argv, "", v.override, to)
-	case v.word > 0:
+	case v.Arg != "":
+		return d.args.set([]string{v.Arg}, to)
+	case v.Env != "":
+		d.SetVariable(v.Env, to)
+	case v.Override != "":
+		d.Argv = d.grammar.SetOverride(d.Argv, "", v.Override, to)
+	case v.Word > 0:
 		d.replaceWords(from, to)
 	default:
-		outer, _ := v.in.follow(d)
+		outer, _ := v.In.follow(d)
 		if _, changed := d.named[outer]; !changed {
-			d.named[outer] = *v.in
+			d.named[outer] = *v.In
 		}
-		return d.setValue(outer, v.path, to)
+		return d.setValue(outer, v.Path, to)
 	}
 	return nil
 }

@@ -12,10 +12,6 @@ type variable struct {
 	name string
 }
 
-var variableSpecs = []spec[variable]{
-	{"env", "an environment variable", func(v *variable) any { return &v.name }, ""},
-}
-
 // Variable is the place of an environment variable.
 func Variable(name string) Place { return Place{PlaceKind: variable{name: name}} }
 
@@ -44,11 +40,6 @@ type override struct {
 	under string // the option that overrides follow; empty: any position
 }
 
-var overrideSpecs = []spec[override]{
-	{"override", "a word `train.batch=8`", func(o *override) any { return &o.key }, ""},
-	{"under", "the option behind which an override, or a pinned one, is put where it is absent", func(o *override) any { return &o.under }, ""},
-}
-
 func (o override) String() string { return "override " + o.key }
 
 func (o override) Read(d *Draft) (any, bool, error) {
@@ -69,10 +60,6 @@ func (o override) leader() string { return o.under }
 type beginning struct {
 	onCommand
 	text string
-}
-
-var beginningSpecs = []spec[beginning]{
-	{"word", "a word with this beginning, `\"ac:\"`", func(b *beginning) any { return &b.text }, ""},
 }
 
 func (b beginning) String() string { return "word " + b.text }
