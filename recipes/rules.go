@@ -33,7 +33,6 @@ var rules = format.Rules{
 	"swift-accumulation":      {Shape: swiftAccumulation},
 	"ultralytics-batch":       {Shape: ultralyticsBatch},
 	"training-loader":         {Shape: shufflingLoader, Read: countedBatches},
-	"accumulated-features":    {Read: accumulatedFeatures},
 	"timm-script":             {Read: timmScript},
 }
 
@@ -286,44 +285,4 @@ func countedBatches(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]s
 		}
 	}
 	return nil
-}
-
-// accumulatedFeatures is for programs derived from open_clip's: the loop of --accum-freq
-// (open_clip_train/train.py) has to call the model with the arguments that the job's own model
-// accepts.
-func accumulatedFeatures(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
-	if why := unlikeForward(d.Original); why != "" {
-		format.LeaveBatch(ranges, why)
-	}
-	return nil
-}
-
-// unlikeForward is the reason why the loop that accumulates cannot call the model; empty if it
-// can.
-func unlikeForward(c Command) string {
-	least := -1
-	texts := c.Sources()
-	for i, file := range c.Code {
-		if !bytes.Contains(texts[i], []byte("accum_freq")) {
-			continue
-		}
-		for _, call := range (format.ScriptCode{file}).Calls("model") {
-			n := len(call.Positional) + len(call.Keyword)
-			if least >= 0 && n != least {
-				return fmt.Sprintf("the loop calls the model with %d arguments, and with %d where --accum-freq is more than 1", max(n, least), min(n, least))
-			}
-			least = n
-		}
-	}
-	if least < 0 {
-		return ""
-	}
-	for _, file := range c.Code {
-		for _, class := range file.Classes {
-			if class.Forward > least && strings.Contains(class.Name, "CLIP") {
-				return fmt.Sprintf("the forward of %s takes %d arguments, and --accum-freq calls it with %d", class.Name, class.Forward, least)
-			}
-		}
-	}
-	return ""
 }

@@ -48,7 +48,7 @@ def text_of(node):
 
 
 # Calls are listed if the called object is a class, or has one of these names.
-CALLED = {"initialize", "model", "fit", "train"}
+CALLED = {"initialize", "fit", "train"}
 READERS = re.compile(r"^(\w*Argument[pP]arser|TrlParser|parse_args|parse_known_args|parse_args_into_dataclasses|Fire|LightningCLI|from_cli|CLI|auto_cli|make_cli|default_argument_parser)$"
                      r"|(^|\.)(hydra\.main|typer\.(Typer|run)|click\.command|app\.run|tyro\.cli)$")
 JOINS = {"init_process_group", "init_device_mesh", "init_distributed", "init_distributed_mode", "init_distributed_device"}
@@ -241,7 +241,7 @@ class Surface:
             self.declare(form, names, arg.arg, of, self.literal(default), arg)
 
     def declared(self, node):
-        known = {"name": node.name, "bases": [last(b) for b in node.bases], "fields": {}, "types": {}, "forward": 0,
+        known = {"name": node.name, "bases": [last(b) for b in node.bases], "fields": {}, "types": {},
                  "data": any(last(getattr(d, "func", d)) in ("dataclass", "define", "frozen") for d in node.decorator_list) or "Tap" in [last(b) for b in node.bases], "line": node.lineno}
         for s in node.body:
             if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name):
@@ -250,8 +250,6 @@ class Surface:
                     value = {k.arg: k.value for k in value.keywords}.get("default")
                 known["fields"][s.target.id] = self.literal(value)
                 known["types"][s.target.id] = self.code(s.annotation)
-            elif isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)) and s.name == "forward":
-                known["forward"] = max(0, len(getattr(s.args, "posonlyargs", []) + s.args.args) - 1 - len(s.args.defaults))
         for n in ast.walk(node) if known["fields"] else ():
             for target in n.targets if isinstance(n, ast.Assign) else [n.target] if isinstance(n, ast.AnnAssign) else ():
                 if isinstance(target, ast.Attribute) and dotted(target) == "self." + target.attr and target.attr in known["fields"]:

@@ -81,13 +81,12 @@ type Expression struct {
 
 // A CodeClass is one of the job's own classes.
 type CodeClass struct {
-	Name    string                `json:"name"`
-	Bases   []string              `json:"bases"` // by their last names
-	Fields  map[string]Expression `json:"fields"`
-	Types   map[string]string     `json:"types"`   // the annotations of the fields
-	Data    bool                  `json:"data"`    // it is a dataclass, or one of the like
-	Forward int                   `json:"forward"` // required arguments of its forward
-	Line    int                   `json:"line"`
+	Name   string                `json:"name"`
+	Bases  []string              `json:"bases"` // by their last names
+	Fields map[string]Expression `json:"fields"`
+	Types  map[string]string     `json:"types"` // the annotations of the fields
+	Data   bool                  `json:"data"`  // it is a dataclass, or one of the like
+	Line   int                   `json:"line"`
 }
 
 // A ParserOption is an argument that a call adds to a parser.
