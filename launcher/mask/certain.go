@@ -85,14 +85,24 @@ func maskCertain(text string, as textKind, found func(string)) string {
 	if !containsAny(strings.ToLower(text), certainHints) {
 		return text
 	}
+	return maskValues(text, certainAt().FindAllStringSubmatchIndex(text, -1), found, func(m []int) (from, to int) {
+		if from, to = certainValue(text, m, as); isHarmless(text[from:to]) {
+			return 0, 0
+		}
+		return from, to
+	})
+}
+
+// maskValues masks the values to which matches lead, and reports them. Value gives the position of one; empty for none.
+func maskValues(text string, matches [][]int, found func(string), value func(m []int) (from, to int)) string {
 	var b strings.Builder
 	done := 0
-	for _, m := range certainAt().FindAllStringSubmatchIndex(text, -1) {
+	for _, m := range matches {
 		if m[0] < done {
-			continue
+			continue // inside the value before
 		}
-		from, to := certainValue(text, m, as)
-		if from == to || isHarmless(text[from:to]) {
+		from, to := value(m)
+		if from == to {
 			continue
 		}
 		found(text[from:to])

@@ -48,22 +48,12 @@ func maskText(text string, as textKind, found func(string)) string {
 	if !strings.ContainsAny(text, "=:-") || !containsAny(strings.ToLower(text), lastWords) {
 		return text
 	}
-	var b strings.Builder
-	done := 0
-	for _, at := range nameAt().FindAllStringIndex(text, -1) {
-		if at[0] < done || at[0] > 0 && text[at[0]-1] == '/' || !Named(text[at[0]:at[1]]) {
-			continue
+	return maskValues(text, nameAt().FindAllStringIndex(text, -1), found, func(at []int) (from, to int) {
+		if at[0] > 0 && text[at[0]-1] == '/' || !Named(text[at[0]:at[1]]) {
+			return 0, 0
 		}
-		from, to := valueAfter(text, at[0], at[1], as)
-		if from == to {
-			continue
-		}
-		found(text[from:to])
-		b.WriteString(text[done:from])
-		b.WriteString(Mask)
-		done = to
-	}
-	return b.String() + text[done:]
+		return valueAfter(text, at[0], at[1], as)
+	})
 }
 
 // lastWords are in every name of a secret, in small letters.
