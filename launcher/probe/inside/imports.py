@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from . import children, deepspeed, huggingface, lightning, rank, root, wall
+from . import arguments, children, deepspeed, huggingface, lightning, rank, root, wall
 
 # By module, the part whose arrived is called once it is imported.
 ARRIVALS = {
@@ -19,6 +19,17 @@ ARRIVALS = {
     "pytorch_lightning.trainer.trainer": lightning,
     "deepspeed": deepspeed,
     "_posixsubprocess": children,
+    "argparse": arguments,
+    "transformers.hf_argparser": arguments,
+    "jsonargparse._core": arguments,
+    "click.core": arguments,
+    "typer._click.core": arguments,
+    "absl.flags._flagvalues": arguments,
+    "fire.core": arguments,
+    "tyro._cli": arguments,
+    "pyrallis.argparsing": arguments,
+    "hydra.core.utils": arguments,
+    "omegaconf.omegaconf": arguments,
 }
 
 # What starts the children of subprocess and multiprocessing.

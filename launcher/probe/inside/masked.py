@@ -35,8 +35,9 @@ class Masked:
         return self.text(value) if isinstance(value, type("")) else value
 
     def member(self, key, value):
-        named = isinstance(value, type("")) and isinstance(key, type("")) and self.suspect(key) and self.pattern("name").search(key)
-        return self.mask if named and not self.harmless(value) else self.copy(value)
+        plain = isinstance(value, (type(""), int)) and not isinstance(value, bool)
+        named = plain and isinstance(key, type("")) and self.suspect(key) and self.pattern("name").search(key)
+        return self.mask if named and not self.harmless(str(value)) else self.copy(value)
 
     def text(self, text):
         for value in self.values:
