@@ -2,6 +2,10 @@ package model
 
 import "github.com/gpurun/gpurun/strategy"
 
+// AllocatorVariables are those from which PyTorch reads its allocator's settings, "key:value,key:value". The second is
+// the name since PyTorch 2.9; it counts if both are set.
+var AllocatorVariables = [2]string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}
+
 // A Command is the command of one attempt. Package recipes returns it with paths of Files and
 // Siblings relative to the folder of the copies, and the originals' as the user wrote them; from
 // launcher/job on, all paths are resolved.

@@ -3,26 +3,22 @@ package recipes
 import (
 	"strings"
 
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// PyTorch reads its allocator's settings, "key:value,key:value", from either of these. The second
-// is the name since PyTorch 2.9; it counts if both are set.
-const (
-	allocatorVariable = "PYTORCH_CUDA_ALLOC_CONF"
-	allocatorNewName  = "PYTORCH_ALLOC_CONF"
-	expandable        = "expandable_segments"
-)
+const expandable = "expandable_segments"
 
 // allocatorOf returns the variable with the job's settings, and its value. Every version reads
 // the old name; the new one only counts if the user has set it.
 func allocatorOf(d *format.Draft) (name, value string) {
-	if value, set := d.Variable(allocatorNewName); set {
-		return allocatorNewName, value
+	old, since := model.AllocatorVariables[0], model.AllocatorVariables[1]
+	if value, set := d.Variable(since); set {
+		return since, value
 	}
-	value, _ = d.Variable(allocatorVariable)
-	return allocatorVariable, value
+	value, _ = d.Variable(old)
+	return old, value
 }
 
 // readAllocator reads a knob that every recipe has. A key that the user set is never replaced.

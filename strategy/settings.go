@@ -89,6 +89,9 @@ func (j Job) doubts(history []Attempt) map[Knob]string {
 				doubts[k] += " (" + reason + ")"
 			}
 		}
+		if why := a.Refused[Allocator]; why != "" && doubts[Allocator] == "" {
+			doubts[Allocator] = why
+		}
 		if k, why := j.gaveUp(a); why != "" {
 			doubts[k] = why
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -114,9 +115,9 @@ func (c ceiling) withAllocator(env, set map[string]string) {
 	if c.allocator == "" {
 		return
 	}
-	name := "PYTORCH_CUDA_ALLOC_CONF"
-	if _, own := env["PYTORCH_ALLOC_CONF"]; own {
-		name = "PYTORCH_ALLOC_CONF"
+	name, since := model.AllocatorVariables[0], model.AllocatorVariables[1]
+	if _, own := env[since]; own {
+		name = since
 	}
 	value, changed := set[name]
 	if !changed {

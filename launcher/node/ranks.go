@@ -12,6 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/probe"
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -106,6 +107,20 @@ func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) 
 	return installed.Variables
 }
 
+// allocator returns the variable of PyTorch's allocator among those that gpurun sets; nil for none.
+func (n *Node) allocator(set map[string]string) *probe.AllocatorOrder {
+	for _, name := range model.AllocatorVariables {
+		if value, is := set[name]; is {
+			order := probe.AllocatorOrder{Name: name, Value: value}
+			if before, had := n.opts.Env.Lookup(name); had {
+				order.Before = &before
+			}
+			return &order
+		}
+	}
+	return nil
+}
+
 // orders returns the changes that the hook makes in the processes of an attempt.
 func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
 	batch := func(c strategy.Call) bool {
@@ -114,6 +129,6 @@ func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
 	return probe.Orders{
 		Script: n.opts.Script, Module: n.opts.Module, Hooks: true, Turn: l.Command.Turn, Calls: l.Command.Calls, InPlace: l.InPlace, Changes: l.Outside,
 		Batch: l.Confirm || slices.ContainsFunc(l.Command.Calls, batch), Ranks: a.meeting.World,
-		Record: n.record(l), Stalls: n.opts.stacks(), Questions: n.opts.Questions.Seconds(),
+		Allocator: n.allocator(l.Command.Env), Record: n.record(l), Stalls: n.opts.stacks(), Questions: n.opts.Questions.Seconds(),
 	}
 }

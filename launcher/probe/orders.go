@@ -30,6 +30,9 @@ type Orders struct {
 	// waits before its first optimizer step until Installed.Go is called.
 	Batch bool `json:"batch"`
 	Ranks int  `json:"ranks"`
+	// Allocator is the variable of PyTorch's allocator that gpurun sets. A process has it from its import of torch on,
+	// unless it has set one of its own by then; nil: gpurun sets none.
+	Allocator *AllocatorOrder `json:"allocator,omitempty"`
 	// Changes are those that the job itself made with its own batch; nil: not known.
 	Changes *strategy.Outside `json:"changes,omitempty"`
 	// Record selects the allocations on GPUs that are recorded with their stacks, for a
@@ -39,6 +42,13 @@ type Orders struct {
 	Questions float64 `json:"questions,omitempty"`
 	// Stalls is the signal at which a process writes where it is; 0 for none.
 	Stalls int `json:"stalls,omitempty"`
+}
+
+// An AllocatorOrder is a variable with its value, and the value that it has without gpurun; nil: none.
+type AllocatorOrder struct {
+	Name   string  `json:"name"`
+	Value  string  `json:"value"`
+	Before *string `json:"before,omitempty"`
 }
 
 // Recording is how much of the allocations is recorded.

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from . import arguments, children, deepspeed, huggingface, lightning, rank, root, wall
+from . import allocator, arguments, children, deepspeed, huggingface, lightning, rank, root, wall
 
 # By module, the part whose arrived is called once it is imported.
 ARRIVALS = {
@@ -44,6 +44,8 @@ def follow(role, told, folder, watch):
     Told has gpurun's variables, folder is the probe's, and watch sets the hook that
     reports the last exception.
     """
+    if "torch" not in sys.modules:
+        allocator.withhold(told)
     wanted = dict(ARRIVALS)
     rank.start.update(role=role, told=told, folder=folder, watch=watch)
     if role == "passer":
@@ -161,6 +163,8 @@ class Loader:
         if part is None:
             own(module)
             return
+        if name == "torch":
+            wall.alone(allocator.give)()
         # Hooks of a part that is at work already step aside for what comes.
         aside = tell(part, "arriving", name, None)
         try:

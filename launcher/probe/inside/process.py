@@ -91,11 +91,11 @@ def settings():
 
 
 def idle(knob):
-    """Return whether a knob has no effect here: without CUDA no memory is pinned, whatever
-    the setting."""
+    """Return whether a knob has no effect here: without CUDA no memory is pinned, and there is no such allocator,
+    whatever the setting."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
-        return knob == "pin_memory" and not cuda.is_available()
+        return knob in ("pin_memory", "allocator") and not cuda.is_available()
     except Exception:
         return False
 

@@ -50,6 +50,12 @@ def note(path, what):
     return True
 
 
+def variable(name):
+    """Return a variable that gpurun has set, "" if it is not set. That of the allocator may be withheld: see allocator.py."""
+    kept, value = start.get("withheld", (None, None))
+    return value if name == kept else os.environ.get(name, "")
+
+
 def read(path):
     """Return the orders, an empty dictionary without any.
 

@@ -14,7 +14,7 @@ def report(path, names, began, kind, value, trace, alone=False):
     """
     told = end(path, began)
     told["type"] = kind.__name__
-    told["environ"] = dict((name, os.environ.get(name, "")) for name in names.split(",") if name)
+    told["environ"] = dict((name, rank.variable(name)) for name in names.split(",") if name)
     try:
         describe(told, kind, value, trace)
     except Exception:
