@@ -27,7 +27,9 @@ type Comment struct {
 }
 
 // NewComment returns the comment of a run, which set writes, and show with it behind.
-func NewComment(set func(ctx context.Context, text string) error, show func(launcher.Event)) (*Comment, func(launcher.Event)) {
+func NewComment(
+	set func(ctx context.Context, text string) error, show func(launcher.Event),
+) (*Comment, func(launcher.Event)) {
 	c := &Comment{set: set, worker: background.New(), state: runstate.Run{Most: runstate.Recent}}
 	return c, func(e launcher.Event) {
 		show(e)

@@ -89,20 +89,22 @@ func (n *Notifier) deliver(ctx context.Context, l letter) (done bool) {
 		err = n.sender.send(ctx, m, body)
 	}
 	var refused *refusal
+	what := fmt.Sprintf("the notification that the run %s has %s", m.Run, happened(m.Event))
 	switch {
 	case err == nil:
 	case errors.As(err, &refused):
-		n.say(fmt.Sprintf("the notification that the run %s has %s was refused: %v", m.Run, happened(m.Event), err))
+		n.say(fmt.Sprintf("%s was refused: %v", what, err))
 	default:
 		if errors.Is(err, context.Canceled) {
 			err = errOver
 		}
-		n.say(fmt.Sprintf("the notification that the run %s has %s was not sent: %v; the next start tries again", m.Run, happened(m.Event), err))
+		n.say(fmt.Sprintf("%s was not sent: %v; the next start tries again", what, err))
 		return false
 	}
 	if l.body == nil {
 		if err := n.box.sent(l.id); err != nil {
-			n.say(fmt.Sprintf("a notification was sent, but the outbox cannot be written (%v): the next start sends it again", err))
+			n.say(fmt.Sprintf("a notification was sent, but the outbox cannot be written (%v): "+
+				"the next start sends it again", err))
 		}
 	}
 	return true

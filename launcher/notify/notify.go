@@ -81,7 +81,8 @@ func New(s model.Notify, r NotifiedRun, show func(launcher.Event)) (*Notifier, f
 		return nil, show
 	}
 	n := &Notifier{
-		run: r, on: s.On, sender: senderOf(s, r), box: outbox{filepath.Join(r.Workdir, ".gpurun", journal.OutboxName)}, story: newStory(r.Dir, hostname()),
+		run: r, on: s.On, sender: senderOf(s, r), story: newStory(r.Dir, hostname()),
+		box:    outbox{filepath.Join(r.Workdir, ".gpurun", journal.OutboxName)},
 		worker: background.New(), warned: map[string]bool{},
 	}
 	return n, func(e launcher.Event) {
@@ -150,7 +151,8 @@ func (n *Notifier) recall() {
 		}
 	}
 	if err := n.box.watch(n.run.Dir, n.on); err != nil {
-		n.warn(fmt.Sprintf("the outbox for notifications cannot be written (%v): a notification that cannot be sent at once is lost", err))
+		n.warn(fmt.Sprintf("the outbox for notifications cannot be written (%v): "+
+			"a notification that cannot be sent at once is lost", err))
 	}
 }
 

@@ -95,41 +95,31 @@ func (o outbox) sent(id string) error {
 // sent long ago, until ctx is done.
 func (o outbox) left(ctx context.Context, now time.Time) (ids []string, dropped int) {
 	written := map[string]time.Time{}
-	for _, name := range list(o.dir, most) {
+	for _, id := range list(o.dir, most) {
+		folder := filepath.Join(o.dir, id)
 		if ctx.Err() != nil {
 			break
 		}
-		if !identity().MatchString(name) || !o.isEntry(name) {
+		info, err := os.Lstat(folder)
+		if err != nil || !identity().MatchString(id) || private.CheckShared(folder) != nil {
 			continue
 		}
-		at, state := o.state(name)
-		switch age := now.Sub(at); {
-		case state == eventFile && age < keepFor:
-			written[name] = at
-			ids = append(ids, name)
-		case state == eventFile && o.remove(name):
+		_, sent := os.Lstat(filepath.Join(folder, sentFile))
+		event, err := os.Lstat(filepath.Join(folder, eventFile))
+		switch {
+		case sent == nil || err != nil: // or it is being made
+			if now.Sub(info.ModTime()) > 2*keepFor {
+				o.remove(id)
+			}
+		case now.Sub(event.ModTime()) < keepFor:
+			written[id] = event.ModTime()
+			ids = append(ids, id)
+		case o.remove(id):
 			dropped++
-		case age > 2*keepFor:
-			o.remove(name)
 		}
 	}
 	slices.SortStableFunc(ids, func(a, b string) int { return written[a].Compare(written[b]) })
 	return ids, dropped
-}
-
-// state is the file that an entry has, and when its event happened, or the entry was made.
-func (o outbox) state(id string) (at time.Time, name string) {
-	if text, err := o.read(id); err == nil {
-		if m, err := decode(text); err == nil {
-			return m.Time, eventFile
-		}
-	}
-	for _, name := range []string{sentFile, eventFile, ""} {
-		if info, err := os.Lstat(filepath.Join(o.dir, id, name)); err == nil {
-			return info.ModTime(), name
-		}
-	}
-	return time.Time{}, ""
 }
 
 // remove removes an entry, unless it is being sent.
@@ -139,32 +129,8 @@ func (o outbox) remove(id string) bool {
 		return false
 	}
 	defer held.Close()
-	folder := filepath.Join(o.dir, id)
-	for _, name := range list(folder, mostFiles) {
-		if isEntryFile(name) {
-			_ = os.Remove(filepath.Join(folder, name)) // or the folder stays, with what else is in it
-		}
-	}
-	return os.Remove(folder) == nil
+	return os.RemoveAll(filepath.Join(o.dir, id)) == nil
 }
-
-// isEntry reports whether a folder is the user's and holds only files of an entry; any other
-// folder is not touched.
-func (o outbox) isEntry(id string) bool {
-	info, err := os.Lstat(filepath.Join(o.dir, id))
-	if err != nil || !info.IsDir() || private.CheckShared(filepath.Join(o.dir, id)) != nil {
-		return false
-	}
-	return !slices.ContainsFunc(list(filepath.Join(o.dir, id), mostFiles), func(name string) bool { return !isEntryFile(name) })
-}
-
-// isEntryFile reports whether a file of an entry, or a temporary one of it, has that name.
-func isEntryFile(name string) bool {
-	return name == eventFile || name == sentFile || name == lockFile || strings.HasPrefix(name, lockFile+".holder") || strings.HasPrefix(name, ".gpurun-")
-}
-
-// mostFiles is more than an entry has, also after kills.
-const mostFiles = 100
 
 // list returns the names in a folder.
 func list(dir string, most int) (names []string) {
@@ -208,24 +174,18 @@ func (o outbox) watched(dir string) bool {
 // unwatch records that the outbox has all events of a run.
 func (o outbox) unwatch(dir string) { _ = os.Remove(o.watchFile(dir)) }
 
-// Bounds for reading killed runs: their number, and the bytes of their journals, of each and of all. Others
-// send their events when they are resumed.
-const (
-	mostRuns       = 1000
-	largestJournal = 16 << 20
-	mostJournals   = 64 << 20
-)
+// largestJournal bounds the journals that are read of killed runs, in bytes. Others send their events when they are
+// resumed.
+const largestJournal = 16 << 20
 
 // catchUp puts into the outbox the events that runs journaled before they were killed, until
 // ctx is done. A run that is locked sends its own.
 func (n *Notifier) catchUp(ctx context.Context) {
-	runs := slices.DeleteFunc(list(n.box.dir, most), func(name string) bool { return !strings.HasPrefix(name, runPrefix) })
-	budget := int64(mostJournals)
-	for _, name := range runs[:min(len(runs), mostRuns)] {
-		if ctx.Err() != nil {
-			return
-		}
+	for _, name := range list(n.box.dir, most) {
 		var w watched
+		if ctx.Err() != nil || !strings.HasPrefix(name, runPrefix) {
+			continue
+		}
 		text, err := n.box.readOwn(name)
 		if err != nil || json.Unmarshal(text, &w) != nil || w.Dir == n.run.Dir {
 			continue
@@ -237,8 +197,7 @@ func (n *Notifier) catchUp(ctx context.Context) {
 		switch {
 		case err != nil || time.Since(info.ModTime()) > keepFor: // gone, or all of its events are too old
 			n.box.unwatch(w.Dir)
-		case info.Size() <= min(largestJournal, budget):
-			budget -= info.Size()
+		case info.Size() <= largestJournal:
 			n.catchUpWith(ctx, w)
 		}
 	}

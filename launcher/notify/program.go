@@ -21,7 +21,8 @@ type eventCommand struct {
 }
 
 func (p *eventCommand) send(ctx context.Context, _ Notification, event []byte) error {
-	timed, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("it took longer than %v and was ended", p.timeout))
+	late := fmt.Errorf("it took longer than %v and was ended", p.timeout)
+	timed, cancel := context.WithTimeoutCause(ctx, p.timeout, late)
 	defer cancel()
 	errs := &firstBytes{}
 	err := proc.Beside(timed, proc.SideCommand{Argv: p.argv, Dir: p.dir, Stdin: append(event, '\n'), Stderr: errs})

@@ -151,7 +151,8 @@ func (s *story) course() string {
 
 func (s *story) message(event string, at time.Time, reason string, changed strategy.Changes) Notification {
 	m := Notification{
-		Event: event, Time: at, Run: filepath.Base(s.dir), Job: clean(s.state.Began.Name), Host: clean(s.host), Reason: clean(reason), Changed: changed,
+		Event: event, Time: at, Run: filepath.Base(s.dir), Job: clean(s.state.Began.Name), Host: clean(s.host),
+		Reason: clean(reason), Changed: changed,
 	}
 	if last := s.state.Launched(); last != nil {
 		m.Attempt, m.Cause = last.N, s.state.Last().Diagnosis.Cause
