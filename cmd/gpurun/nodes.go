@@ -58,12 +58,12 @@ func follow(ctx context.Context, p *prepared, thisNode *nodes.Node, signals *nod
 	at := p.Where
 	note(at, s, fmt.Sprintf("node 0 decides, on %s, and shows the run", at.Head))
 	grace := p.Job.Launch.ShutdownTimeout
-	code, err := thisNode.Follow(ctx, grace, func(w nodes.Welcome, tellHead func(string)) (nodes.Here, error) {
+	code, err := thisNode.Follow(ctx, grace, func(w nodes.Welcome, tellHead func(string)) (nodes.Resources, error) {
 		run := filepath.Base(w.Dir)
 		q := &prepared{p.Pinned(run), p.nvml, p.begun, p.guards}
 		wired, err := wire(q, run, w.Tracked, w.Began, stdio{devNull, devNull, devNull, devNull})
 		if err != nil {
-			return nodes.Here{}, err
+			return nodes.Resources{}, err
 		}
 		store, err := journal.OpenNode(w.Dir, p.Where.NodeRank, func(e launcher.Event) {
 			if n, ok := e.(launcher.Noticed); ok {
@@ -71,14 +71,14 @@ func follow(ctx context.Context, p *prepared, thisNode *nodes.Node, signals *nod
 			}
 		})
 		if err != nil {
-			return nodes.Here{}, err
+			return nodes.Resources{}, err
 		}
 		store.Mask(p.secrets())
 		log := node.OpenEventLog(store)
 		wired.node.Samples = thisNode.Sampled
 		wired.node.Preflight = doctor.PreflightOf(p.Prepared, wired.before, false)
 		wired.before.Warn = func(text string) { log.Note("warning: " + text) }
-		return nodes.Here{
+		return nodes.Resources{
 			Recipe:  wired.launcher.Recipe,
 			Starter: node.New(wired.node, log, signals),
 			World:   node.NewWorld(wired.world, signals, log.Note),

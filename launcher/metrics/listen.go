@@ -61,7 +61,7 @@ func (s *server) close() {
 	if s == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience/4)
+	ctx, cancel := context.WithTimeout(context.Background(), closeBound/4)
 	defer cancel()
 	if s.http.Shutdown(ctx) != nil {
 		_ = s.http.Close() // a client does not read its answer

@@ -103,15 +103,15 @@ func (m *Exporter) begin() {
 	}
 }
 
-// closePatience bounds the wait for the disk and for scrapers at the end.
-const closePatience = 2 * time.Second
+// closeBound bounds the wait for the disk and for scrapers at the end.
+const closeBound = 2 * time.Second
 
 // Close writes the file a last time, and closes the listener. The file stays.
 func (m *Exporter) Close() {
 	m.writer.Wake()
 	m.writer.Close()
 	m.server.close()
-	m.writer.Wait(context.Background(), closePatience)
+	m.writer.Wait(context.Background(), closeBound)
 }
 
 const (

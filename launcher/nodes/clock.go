@@ -39,8 +39,8 @@ func (c *clockOffset) offset() time.Duration {
 	return *c.newer
 }
 
-// here converts a time to this machine's clock. The zero time stays zero.
-func (c *clockOffset) here(t time.Time) time.Time {
+// local converts a time to this machine's clock. The zero time stays zero.
+func (c *clockOffset) local(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
@@ -48,7 +48,7 @@ func (c *clockOffset) here(t time.Time) time.Time {
 }
 
 func (c *clockOffset) fact(f strategy.Fact) strategy.Fact {
-	f.Time, f.Again = c.here(f.Time), c.here(f.Again)
+	f.Time, f.Again = c.local(f.Time), c.local(f.Again)
 	if f.Sign != nil {
 		s := c.sign(*f.Sign)
 		f.Sign = &s
@@ -58,7 +58,7 @@ func (c *clockOffset) fact(f strategy.Fact) strategy.Fact {
 
 func (c *clockOffset) sign(s strategy.Sign) strategy.Sign {
 	for _, t := range []*time.Time{&s.Output, &s.Step, &s.Others, &s.Anyone, &s.Awake, &s.Saved} {
-		*t = c.here(*t)
+		*t = c.local(*t)
 	}
 	return s
 }

@@ -21,7 +21,7 @@ type FollowOptions struct {
 	Dial func(context.Context) (*wire.Link, error)
 	// Begin returns the means to run attempts here, once the head has named the run. note shows the user a
 	// text on node 0.
-	Begin func(w Welcome, note func(string)) (Here, error)
+	Begin func(w Welcome, note func(string)) (Resources, error)
 	// Grace is the grace of ranks whose head is gone.
 	Grace time.Duration
 	// Waits is called once if node 0 has not been reached for a while, with the reason. May be nil.
@@ -30,8 +30,8 @@ type FollowOptions struct {
 	Samples *sampleStore
 }
 
-// Here has the means to run attempts on a follower's machine.
-type Here struct {
+// Resources has the means to run attempts on a follower's machine.
+type Resources struct {
 	Recipe  launcher.Recipe
 	Starter launcher.Starter
 	World   launcher.World
@@ -44,9 +44,9 @@ type Here struct {
 
 // An End is how the launch ended for a follower.
 type End struct {
-	Code   int
-	Reason string
-	Told   bool // the head sent it: it is the end of the run, which node 0 shows
+	Code     int
+	Reason   string
+	FromHead bool // the head sent it: it is the end of the run, which node 0 shows
 }
 
 // An follower is the gpurun of a follower. The goroutine of Follow owns it and its state machine.
@@ -56,16 +56,16 @@ type follower struct {
 	dials    context.Context // done once the node has left and dials the head no more
 	stopDial context.CancelFunc
 
-	machine *followerMachine
-	link    *wire.Link // nil without one
-	ended   *End
-	final   bool    // the last message on the link was Final
-	welcome Welcome // from the head that it follows
-	begun   string  // generation of the head that here belongs to
-	here    *Here
-	unable  error // why begin failed
-	local   *localAttempt
-	why     string // why the last ranks were abandoned, empty if none were
+	machine   *followerMachine
+	link      *wire.Link // nil without one
+	ended     *End
+	final     bool    // the last message on the link was Final
+	welcome   Welcome // from the head that it follows
+	begun     string  // generation of the head that here belongs to
+	resources *Resources
+	unable    error // why begin failed
+	local     *localAttempt
+	why       string // why the last ranks were abandoned, empty if none were
 }
 
 // Follow takes part in a launch until it ends and no rank runs any more.
@@ -201,7 +201,7 @@ func (f *follower) reportAlive() { f.machine.Report(f.now(), f.local.alive()) }
 
 func (f *follower) leave(code int, reason string) {
 	if f.ended == nil {
-		f.ended = &End{Code: code, Reason: reason, Told: f.final}
+		f.ended = &End{Code: code, Reason: reason, FromHead: f.final}
 	}
 	f.stopDial()
 }
@@ -248,33 +248,33 @@ func (f *follower) do(order Message) {
 
 // notice passes a signal that node 0 got on to the ranks.
 func (f *follower) notice(signal syscall.Signal) {
-	if f.here != nil && f.here.Notice != nil {
-		f.here.Notice(signal)
+	if f.resources != nil && f.resources.Notice != nil {
+		f.resources.Notice(signal)
 	}
 }
 
-// begin makes f.here, once for each head, while no rank runs.
+// begin makes f.resources, once for each head, while no rank runs.
 func (f *follower) begin(w Welcome) {
 	if f.begun == w.Generation {
 		return
 	}
 	f.close()
 	f.begun = w.Generation
-	here, err := f.opts.Begin(w, func(text string) {
+	resources, err := f.opts.Begin(w, func(text string) {
 		f.owner.Go(func() { f.report(Note{Text: text}) }) // in a goroutine: the caller may block the owner
 	})
 	if err != nil {
 		f.unable = err
 		return
 	}
-	f.here = &here
+	f.resources = &resources
 }
 
 func (f *follower) close() {
-	if f.here != nil && f.here.Close != nil {
-		f.here.Close()
+	if f.resources != nil && f.resources.Close != nil {
+		f.resources.Close()
 	}
-	f.here, f.unable = nil, nil
+	f.resources, f.unable = nil, nil
 }
 
 // abandon stops ranks whose head is gone, and records why in this node's part of the run: the head
@@ -282,8 +282,8 @@ func (f *follower) close() {
 func (f *follower) abandon(why string) {
 	f.why = why
 	f.local.stop(sigterm, f.opts.Grace)
-	if f.here != nil {
-		_ = f.here.Store.Append(launcher.Noticed{Text: "the ranks of this node are ended: " + why}) // best effort
+	if f.resources != nil {
+		_ = f.resources.Store.Append(launcher.Noticed{Text: "the ranks of this node are ended: " + why}) // best effort
 	}
 }
 

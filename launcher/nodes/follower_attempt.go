@@ -27,14 +27,14 @@ const (
 // A localAttempt is an attempt's part on a follower's machine. The follower's goroutine owns its
 // fields; prepare and run are separate goroutines, one after the other.
 type localAttempt struct {
-	f      *follower
-	here   *Here // nil if begin failed
-	unable error // why begin failed
-	order  Prepare
-	rundir string
-	ctx    context.Context // done once the attempt is stopped
-	cancel context.CancelCauseFunc
-	launch launcher.Launch // prepare makes it for run
+	f         *follower
+	resources *Resources // nil if begin failed
+	unable    error      // why begin failed
+	order     Prepare
+	rundir    string
+	ctx       context.Context // done once the attempt is stopped
+	cancel    context.CancelCauseFunc
+	launch    launcher.Launch // prepare makes it for run
 
 	waits  bool             // prepared, and nothing runs yet
 	killed bool             // stopped without grace
@@ -43,7 +43,7 @@ type localAttempt struct {
 }
 
 func newLocal(f *follower, order Prepare) *localAttempt {
-	l := &localAttempt{f: f, here: f.here, unable: f.unable, order: order, rundir: f.welcome.Dir}
+	l := &localAttempt{f: f, resources: f.resources, unable: f.unable, order: order, rundir: f.welcome.Dir}
 	l.ctx, l.cancel = context.WithCancelCause(f.done)
 	return l
 }
@@ -72,8 +72,8 @@ func notReady(err error) NotReady {
 }
 
 func (l *localAttempt) ready() ([]strategy.Fact, error) {
-	here := l.here
-	if here == nil {
+	resources := l.resources
+	if resources == nil {
 		return nil, l.unable
 	}
 	launch := l.order.Launch
@@ -85,12 +85,12 @@ func (l *localAttempt) ready() ([]strategy.Fact, error) {
 	if err := l.awaitCheckpoint(launch.Checkpoint); err != nil {
 		return nil, err
 	}
-	facts := here.World.Settle(l.ctx, settleBound)
-	dir, err := here.Store.Prepare(launch.N)
+	facts := resources.World.Settle(l.ctx, settleBound)
+	dir, err := resources.Store.Prepare(launch.N)
 	if err != nil {
 		return nil, launcher.RunDirError(l.rundir, err)
 	}
-	command, err := here.Recipe.Apply(launch.Plan, launch.Arguments, launch.Checkpoint, dir)
+	command, err := resources.Recipe.Apply(launch.Plan, launch.Arguments, launch.Checkpoint, dir)
 	if err != nil {
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}
@@ -100,7 +100,7 @@ func (l *localAttempt) ready() ([]strategy.Fact, error) {
 	}
 	launch.Command, launch.Dir = command, dir
 	l.launch = launch
-	return facts, launcher.RunDirError(l.rundir, here.Store.Write(dir, launch.Plan, command))
+	return facts, launcher.RunDirError(l.rundir, resources.Store.Write(dir, launch.Plan, command))
 }
 
 // awaitCheckpoint waits until a checkpoint appears on this node.
@@ -128,7 +128,7 @@ func (l *localAttempt) awaitCheckpoint(path string) error {
 
 // run runs the ranks to their end, and reports their facts.
 func (l *localAttempt) run() {
-	ranks, err := l.here.Starter.Start(l.ctx, l.launch)
+	ranks, err := l.resources.Starter.Start(l.ctx, l.launch)
 	if err != nil {
 		l.f.own(func() { l.f.over(l, notReady(err)) })
 		return
@@ -153,7 +153,7 @@ func (l *localAttempt) run() {
 	}
 	l.f.own(func() { l.ranks = nil }) // nothing is left to stop
 	l.stops.Wait()
-	inventory := l.here.World.Inventory(l.ctx)
+	inventory := l.resources.World.Inventory(l.ctx)
 	l.f.own(func() { l.f.over(l, Stopped{Inventory: inventory}) })
 }
 

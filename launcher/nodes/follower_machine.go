@@ -26,7 +26,7 @@ type followerMachine struct {
 	last       Message // last change of stage that it reported, repeated on a new link
 	left       bool
 	paused     bool // until the head resumes it
-	forsaken   bool // its ranks are stopped, or being stopped, because their head is gone
+	abandoned  bool // its ranks are stopped, or being stopped, because their head is gone
 
 	heard     time.Duration // time of the head's last message
 	gone      time.Duration // since when there is no link
@@ -157,10 +157,10 @@ func (f *followerMachine) welcome(w Welcome) {
 }
 
 func (f *followerMachine) prepare(p Prepare) {
-	if p.Launch.N <= f.attempt && !f.forsaken || f.stage != Idle {
+	if p.Launch.N <= f.attempt && !f.abandoned || f.stage != Idle {
 		return // a repetition, or the attempt before is not over
 	}
-	f.attempt, f.stage, f.forsaken = p.Launch.N, Preparing, false
+	f.attempt, f.stage, f.abandoned = p.Launch.N, Preparing, false
 	f.seq, f.unacked, f.last = 0, nil, nil
 	f.owner.do(p)
 }
@@ -241,19 +241,19 @@ func (f *followerMachine) Tick(now time.Duration) {
 	switch {
 	case f.left:
 	case f.paused && !f.refused.on: // a paused head is silent
-		f.beat(now, Beat)
+		f.sendAlive(now, Beat)
 	case f.linked && now-f.heard >= suspectAfter:
 		// After a network fault an old connection may take minutes to recover, but a new one works at once.
 		f.linked, f.gone = false, now
 		f.owner.drop()
 	case f.linked && f.stage == Running: // the head judges ranks by their silence, to the second
-		f.beat(now, time.Second)
+		f.sendAlive(now, time.Second)
 	case f.linked:
-		f.beat(now, Beat)
+		f.sendAlive(now, Beat)
 	case f.generation != "" && f.refused.lasts(now, refusedBound):
-		f.alone(now, "the gpurun of node 0 is gone")
+		f.headLost(now, "the gpurun of node 0 is gone")
 	case f.generation != "" && now-f.heard >= lostAfter:
-		f.alone(now, "nothing was received from node 0 for "+(now-f.heard).Round(time.Second).String())
+		f.headLost(now, "nothing was received from node 0 for "+(now-f.heard).Round(time.Second).String())
 	case f.generation == "" && f.mistrusts.lasts(now, mistrustBound):
 		f.leave(strategy.CodeUsage, f.unlinked+": GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all "+
 			"nodes, and two launches need two names (GPURUN_JOB_ID)")
@@ -262,16 +262,16 @@ func (f *followerMachine) Tick(now time.Duration) {
 	}
 }
 
-func (f *followerMachine) beat(now, interval time.Duration) {
+func (f *followerMachine) sendAlive(now, interval time.Duration) {
 	if f.linked && now-f.alive >= interval {
 		f.alive = now
 		f.owner.reportAlive()
 	}
 }
 
-// alone stops the ranks of a lost head. It waits for another head only if the engine replaces it.
-func (f *followerMachine) alone(now time.Duration, why string) {
-	if !f.forsaken {
+// headLost stops the ranks of a lost head. It waits for another head only if the engine replaces it.
+func (f *followerMachine) headLost(now time.Duration, why string) {
+	if !f.abandoned {
 		f.gone = now
 	}
 	f.abandon(why)
@@ -286,10 +286,10 @@ func (f *followerMachine) alone(now time.Duration, why string) {
 
 // abandon stops the ranks, once.
 func (f *followerMachine) abandon(why string) {
-	if f.forsaken {
+	if f.abandoned {
 		return
 	}
-	f.forsaken, f.last, f.unacked = true, nil, nil
+	f.abandoned, f.last, f.unacked = true, nil, nil
 	if f.stage > Idle {
 		f.stage = Stopping
 		f.owner.abandon(why)

@@ -235,7 +235,7 @@ func (h *Head) received(node int, m Message) {
 			h.waits.facts = append(h.waits.facts, m.Facts...)
 		}
 	case NotReady:
-		h.unable(node, m)
+		h.notReady(node, m)
 	case Event:
 		p.clock.observe(m.At, time.Now())
 		if h.running != nil {
@@ -264,8 +264,8 @@ func onHost(f strategy.Fact, host string) strategy.Fact {
 	return f
 }
 
-// unable ends an attempt that a node cannot start.
-func (h *Head) unable(node int, m NotReady) {
+// notReady ends an attempt that a node cannot start.
+func (h *Head) notReady(node int, m NotReady) {
 	if h.running != nil { // on other nodes
 		why := "it could not start its ranks: " + m.Why
 		h.running.lose(strategy.Lost{Node: node, Host: h.machine.Host(node), Why: why, Code: m.Code})

@@ -10,7 +10,7 @@ import (
 // and no number is used twice.
 func (h *headMachine) Receive(now time.Duration, link, node int, message Message) {
 	if hello, ok := message.(Hello); ok {
-		h.greet(now, link, node, hello)
+		h.join(now, link, node, hello)
 		h.check()
 		return
 	}
@@ -19,15 +19,15 @@ func (h *headMachine) Receive(now time.Duration, link, node int, message Message
 	}
 	n := &h.nodes[node]
 	n.heard, n.warned = now, now
-	if h.counts(now, node, message) {
+	if h.update(now, node, message) {
 		h.owner.received(node, message)
 	}
 	h.check()
 }
 
-// counts updates a node's stage by its message. It reports false for a repetition and for a message of an
+// update changes a node's stage by its message. It reports false for a repetition and for a message of an
 // earlier attempt.
-func (h *headMachine) counts(now time.Duration, node int, message Message) bool {
+func (h *headMachine) update(now time.Duration, node int, message Message) bool {
 	n := &h.nodes[node]
 	switch m := message.(type) {
 	case Ready:
@@ -94,8 +94,8 @@ func (h *headMachine) over(now time.Duration, n *nodeState, s Stopped) bool {
 	return true
 }
 
-// greet accepts a node, or rejects it with the reason.
-func (h *headMachine) greet(now time.Duration, link, node int, hello Hello) {
+// join accepts a node, or rejects it with the reason.
+func (h *headMachine) join(now time.Duration, link, node int, hello Hello) {
 	n := &h.nodes[node]
 	again := n.hello.Process == hello.Process
 	reject := h.agreement.refuses(hello)

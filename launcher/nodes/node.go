@@ -123,12 +123,12 @@ func (n *Node) Follows() bool { return n.agreement.Nodes > 1 && n.opts.At.NodeRa
 // Follow follows the head until the launch is over, and returns the run's exit code. An error says why this
 // node left early.
 func (n *Node) Follow(
-	ctx context.Context, grace time.Duration, begin func(w Welcome, note func(string)) (Here, error),
+	ctx context.Context, grace time.Duration, begin func(w Welcome, note func(string)) (Resources, error),
 ) (code int, err error) {
 	end := n.follow(ctx, FollowOptions{Begin: begin, Grace: grace, Samples: &n.samples, Waits: func(why string) {
 		n.noteWait("node 0 on "+n.opts.At.Head, why)
 	}})
-	if end.Told {
+	if end.FromHead {
 		return end.Code, nil
 	}
 	err = errext.Errorf("gpurun verdict RUNDIR shows how the run ended, and so does the output of node 0",

@@ -222,8 +222,8 @@ func (n *threeNodes) followWith(k int, inc string, starter launcher.Starter) {
 	o := FollowOptions{
 		Hello: Hello{Node: k, Process: fmt.Sprint(k, inc), Agreement: Agreement{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}, Host: fmt.Sprintf("n%d", k+1)},
 		Join:  5 * time.Minute, Dial: dialer{n.net, k}.Dial, Grace: 3 * time.Second,
-		Begin: func(Welcome, func(string)) (Here, error) {
-			return Here{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: n.kept[k]}, nil
+		Begin: func(Welcome, func(string)) (Resources, error) {
+			return Resources{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: n.kept[k]}, nil
 		},
 	}
 	go func() { end <- Follow(ctx, o) }()
@@ -304,7 +304,7 @@ func TestOutOfMemoryOnOneNodeChangesAllNodes(t *testing.T) {
 			}
 		}
 		for _, end := range ends {
-			if end.Code != 0 || !end.Told {
+			if end.Code != 0 || !end.FromHead {
 				t.Errorf("a follower ended with %+v", end)
 			}
 		}
@@ -373,10 +373,10 @@ func TestLostNodeChangesNoPlan(t *testing.T) {
 		if v.Outcome != strategy.Retry || v.Code != 75 || len(v.Attempts) != 1 || !strings.Contains(v.Reason, "node 2 (n3) was lost: its gpurun is gone") {
 			t.Errorf("%+v", v)
 		}
-		if ends[0].Code != 75 || !ends[0].Told {
+		if ends[0].Code != 75 || !ends[0].FromHead {
 			t.Errorf("the node that is there ended with %+v", ends[0])
 		}
-		if ends[1].Code != 75 || ends[1].Told || !strings.Contains(ends[1].Reason, "nothing was received from node 0") && !strings.Contains(ends[1].Reason, "gone") {
+		if ends[1].Code != 75 || ends[1].FromHead || !strings.Contains(ends[1].Reason, "nothing was received from node 0") && !strings.Contains(ends[1].Reason, "gone") {
 			t.Errorf("the one that is not, with %+v", ends[1])
 		}
 	})
@@ -399,7 +399,7 @@ func TestNodesStopRanksWithoutAHead(t *testing.T) {
 		for k := 1; k < 3; k++ {
 			end := <-n.ends[k]
 			lasted[k] = time.Since(began)
-			if end.Code != 75 || end.Told || !strings.Contains(end.Reason, "the gpurun of node 0 is gone") || lasted[k] > 60*time.Second {
+			if end.Code != 75 || end.FromHead || !strings.Contains(end.Reason, "the gpurun of node 0 is gone") || lasted[k] > 60*time.Second {
 				t.Errorf("node %d ended after %s with %+v", k, lasted[k], end)
 			}
 			if why := (launcher.Noticed{Text: "the ranks of this node are ended: the gpurun of node 0 is gone"}); !slices.Contains(n.kept[k].events, launcher.Event(why)) {
@@ -602,7 +602,7 @@ func TestSignals(t *testing.T) {
 				}
 			}()
 			v, ends := n.run(t, ctx)
-			if v.Code != test.code || ends[1].Code != test.code || ends[1].Told != true {
+			if v.Code != test.code || ends[1].Code != test.code || ends[1].FromHead != true {
 				t.Errorf("signal to node %d: %+v, %+v", test.node, v, ends)
 			}
 		})
@@ -659,13 +659,13 @@ func TestClocks(t *testing.T) {
 		}
 		sent := came.Add(off - 5*time.Millisecond)
 		c.observe(sent, came)
-		got := c.here(sent)
+		got := c.local(sent)
 		if wrong := k >= 100 && k < 230; !wrong && got.Sub(came).Abs() > 10*time.Millisecond {
 			t.Errorf("after %d s: %s", k, got.Sub(came))
 		}
 		came = came.Add(time.Second)
 	}
-	if !c.here(time.Time{}).IsZero() {
+	if !c.local(time.Time{}).IsZero() {
 		t.Error("no time has become one")
 	}
 }
@@ -773,7 +773,7 @@ func TestTheNewerStartComesBetweenAttempts(t *testing.T) {
 		n.head.Finish(75, "")
 		_ = n.head.Close()
 		for k := 1; k < 3; k++ {
-			if end := <-n.ends[k]; end.Code != 75 || !end.Told {
+			if end := <-n.ends[k]; end.Code != 75 || !end.FromHead {
 				t.Errorf("node %d: %+v", k, end)
 			}
 		}
@@ -809,7 +809,7 @@ func TestLateNodesGetTheVerdict(t *testing.T) {
 		go n.head.Finish(12, "the end")
 		time.Sleep(15 * time.Second)
 		n.follow(1, good, "late")
-		if end := <-n.ends[1]; end.Code != 12 || !end.Told {
+		if end := <-n.ends[1]; end.Code != 12 || !end.FromHead {
 			t.Errorf("%+v", end)
 		}
 		_ = n.head.Close()

@@ -80,7 +80,7 @@ func (s *sampleStore) add(node int, host string, c *clockOffset, m Alive) {
 	}
 	n := nodeSamples{host: host, came: time.Now()}
 	for _, sample := range m.Samples {
-		sample.Time, sample.CountedAt = c.here(sample.Time), c.here(sample.CountedAt)
+		sample.Time, sample.CountedAt = c.local(sample.Time), c.local(sample.CountedAt)
 		n.samples = append(n.samples, sample)
 	}
 	s.mu.Lock()

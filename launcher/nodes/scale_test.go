@@ -178,11 +178,11 @@ func followMany(b *testing.B, run string) {
 			end := Follow(b.Context(), FollowOptions{
 				Hello: Hello{Node: k, Process: strconv.Itoa(k), Agreement: Agreement{Run: "many", Ranks: perNode}, Host: fmt.Sprintf("n%d", k)},
 				Join:  time.Minute, Dial: wire.NewDialer(trusted(b, run, k), "127.0.0.1", 0).Dial, Grace: 3 * time.Second,
-				Begin: func(Welcome, func(string)) (Here, error) {
-					return Here{Recipe: recipe{}, Starter: ranks{k, do}, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
+				Begin: func(Welcome, func(string)) (Resources, error) {
+					return Resources{Recipe: recipe{}, Starter: ranks{k, do}, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
 				},
 			})
-			if end.Code != 0 || !end.Told {
+			if end.Code != 0 || !end.FromHead {
 				b.Errorf("node %d ended with %+v", k, end)
 			}
 		})

@@ -11,11 +11,11 @@ import (
 	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
-// commentPatience bounds each try to set a comment, and how long the end of a run waits for the last one.
-const commentPatience = 5 * time.Second
+// commentBound bounds each try to set a comment, and how long the end of a run waits for the last one.
+const commentBound = 5 * time.Second
 
 // A Comment keeps a scheduler's comment on the job up to date, at each rescue and at the end. A nil one does
-// nothing. The run never waits for the scheduler; its end does so within commentPatience.
+// nothing. The run never waits for the scheduler; its end does so within commentBound.
 type Comment struct {
 	set    func(ctx context.Context, text string) error
 	note   func(text string)
@@ -51,9 +51,9 @@ func (c *Comment) Begin(ctx context.Context, events []launcher.Event, note func(
 	c.worker.Start(0, func() { c.write(ctx) })
 	return func() {
 		c.worker.Close()
-		c.worker.Wait(ctx, commentPatience)
+		c.worker.Wait(ctx, commentBound)
 		cancel()
-		c.worker.Wait(context.Background(), cutPatience)
+		c.worker.Wait(context.Background(), cancelBound)
 	}
 }
 
@@ -83,7 +83,7 @@ func (c *Comment) write(ctx context.Context) {
 	c.mu.Lock()
 	text := c.text
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, commentPatience)
+	ctx, cancel := context.WithTimeout(ctx, commentBound)
 	defer cancel()
 	if err := c.set(ctx, text); err != nil && c.note != nil {
 		c.note(fmt.Sprintf("warning: the comment on the job cannot be set: %v", err))

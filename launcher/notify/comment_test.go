@@ -61,7 +61,7 @@ func TestSlowSchedulerDelaysNothing(t *testing.T) {
 			t.Errorf("the events took %s", took)
 		}
 		end()
-		if took := time.Since(begin); took > commentPatience+cutPatience || tries > 2 || len(notes) != 1 {
+		if took := time.Since(begin); took > commentBound+cancelBound || tries > 2 || len(notes) != 1 {
 			t.Errorf("the end took %s, %d tries, notes %q", took, tries, notes)
 		}
 	})

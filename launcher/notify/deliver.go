@@ -21,8 +21,8 @@ func (n *Notifier) survive() {
 	}
 }
 
-// collectPatience bounds the search for events of other runs. The next start finds the rest.
-const collectPatience = 2 * time.Second
+// collectBound bounds the search for events of other runs. The next start finds the rest.
+const collectBound = 2 * time.Second
 
 // collect adds the events that other runs have left, the oldest first; none from an outbox that
 // another user can write to.
@@ -30,7 +30,7 @@ func (n *Notifier) collect(ctx context.Context) {
 	if n.box.check() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, collectPatience)
+	ctx, cancel := context.WithTimeout(ctx, collectBound)
 	defer cancel()
 	n.catchUp(ctx)
 	left, dropped := n.box.left(ctx, time.Now())
@@ -40,8 +40,8 @@ func (n *Notifier) collect(ctx context.Context) {
 		n.warn(fmt.Sprintf("notifications older than %.0f hours were dropped unsent: %d", keepFor.Hours(), dropped))
 	}
 	for _, id := range slices.Backward(left) {
-		if !slices.ContainsFunc(n.waiting, func(l letter) bool { return l.id == id }) {
-			n.waiting = slices.Insert(n.waiting, 0, letter{id: id})
+		if !slices.ContainsFunc(n.waiting, func(l pendingEvent) bool { return l.id == id }) {
+			n.waiting = slices.Insert(n.waiting, 0, pendingEvent{id: id})
 		}
 	}
 }
@@ -54,7 +54,7 @@ func (n *Notifier) deliverAll(ctx context.Context) {
 	todo := n.waiting
 	n.waiting = nil
 	n.mu.Unlock()
-	slices.SortStableFunc(todo, func(a, b letter) int { return cmp.Compare(a.failures, b.failures) })
+	slices.SortStableFunc(todo, func(a, b pendingEvent) int { return cmp.Compare(a.failures, b.failures) })
 	for n.sender != nil && len(todo) > 0 {
 		if !n.deliver(ctx, todo[0]) {
 			todo[0].failures++
@@ -67,9 +67,9 @@ func (n *Notifier) deliverAll(ctx context.Context) {
 	n.mu.Unlock()
 }
 
-// deliver sends one letter, and reports whether it is done: sent, by this gpurun or another
+// deliver sends one pendingEvent, and reports whether it is done: sent, by this gpurun or another
 // one, or refused.
-func (n *Notifier) deliver(ctx context.Context, l letter) (done bool) {
+func (n *Notifier) deliver(ctx context.Context, l pendingEvent) (done bool) {
 	body := l.body
 	if body == nil {
 		held, err := n.box.hold(l.id)

@@ -1,6 +1,6 @@
 // Package notify sends the main events of a run to a web server or a program.
 //
-//	story.go     the events that are sent
+//	events.go    the events that are sent
 //	outbox.go    events on the disk until they are sent; events of runs that were killed
 //	deliver.go   the goroutine that sends
 //	webhook.go   delivery to a URL, by go-retryablehttp
@@ -29,10 +29,10 @@ import (
 )
 
 const (
-	// endPatience is how long the end of a run waits in all, and cutPatience the part of it in
+	// endBound is how long the end of a run waits in all, and cancelBound the part of it in
 	// which a delivery that is cancelled then, or by a signal, may end.
-	endPatience = 5 * time.Second
-	cutPatience = 500 * time.Millisecond
+	endBound    = 5 * time.Second
+	cancelBound = 500 * time.Millisecond
 )
 
 // A NotifiedRun is the run whose events are sent.
@@ -54,16 +54,16 @@ type Notifier struct {
 	worker *background.Worker // sends; woken if something waits to be sent
 
 	mu       sync.Mutex // guards what follows
-	story    story
-	waiting  []letter
+	source   eventSource
+	waiting  []pendingEvent
 	finished bool // the verdict has been shown
 	warned   map[string]bool
 	gone     bool // the goroutine was left behind: warnings have no reader
 }
 
-// A letter is one event that waits to be sent: in the outbox, or here where the outbox cannot
+// A pendingEvent is one event that waits to be sent: in the outbox, or here where the outbox cannot
 // be written.
-type letter struct {
+type pendingEvent struct {
 	id       string
 	body     []byte // nil: it is in the outbox
 	failures int
@@ -81,7 +81,7 @@ func New(s model.Notify, r NotifiedRun, show func(launcher.Event)) (*Notifier, f
 		return nil, show
 	}
 	n := &Notifier{
-		run: r, on: s.On, sender: senderOf(s, r), story: newStory(r.Dir, hostname()),
+		run: r, on: s.On, sender: senderOf(s, r), source: newEventSource(r.Dir, hostname()),
 		box:    outbox{filepath.Join(r.Workdir, ".gpurun", journal.OutboxName)},
 		worker: background.New(), warned: map[string]bool{},
 	}
@@ -105,7 +105,7 @@ func senderOf(s model.Notify, r NotifiedRun) sender {
 
 // Begin recalls what an earlier gpurun did in the run directory, and begins to send, the rest
 // of the outbox first. note prints warnings before the verdict. The caller calls end when the
-// run is over; end waits for deliveries for endPatience at most, and cancels them once ctx is
+// run is over; end waits for deliveries for endBound at most, and cancels them once ctx is
 // done. A disk that does not answer, or a program that cannot be killed, is left behind.
 func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func()) {
 	if n == nil {
@@ -123,9 +123,9 @@ func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func(
 	})
 	return func() {
 		n.worker.Close()
-		n.worker.Wait(ctx, endPatience-cutPatience)
+		n.worker.Wait(ctx, endBound-cancelBound)
 		stop()
-		if !n.worker.Wait(context.WithoutCancel(ctx), cutPatience) {
+		if !n.worker.Wait(context.WithoutCancel(ctx), cancelBound) {
 			n.abandon()
 		}
 	}
@@ -145,7 +145,7 @@ func (n *Notifier) recall() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	known := n.box.check() == nil && n.box.watched(n.run.Dir)
-	for _, m := range n.story.read(context.Background(), n.run.Dir) { // which is open, and so in order
+	for _, m := range n.source.read(context.Background(), n.run.Dir) { // which is open, and so in order
 		if known && n.wanted(m) && time.Since(m.Time) < keepFor {
 			n.put(m)
 		}
@@ -169,11 +169,11 @@ func (n *Notifier) last(e launcher.Event) {
 func (n *Notifier) see(e launcher.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	m, sent := n.story.take(e, time.Now().UTC())
+	m, sent := n.source.take(e, time.Now().UTC())
 	if sent && n.wanted(m) {
 		n.put(m)
 	}
-	if n.story.over() {
+	if n.source.over() {
 		n.box.unwatch(n.run.Dir)
 	}
 }
@@ -187,7 +187,7 @@ func (n *Notifier) put(m Notification) {
 		n.warn(fmt.Sprintf("a notification could not be encoded: %v", err))
 		return
 	}
-	l := letter{id: m.ID}
+	l := pendingEvent{id: m.ID}
 	if fresh, err := n.box.put(m.ID, body); err != nil {
 		l.body = body
 	} else if !fresh {

@@ -246,7 +246,7 @@ func TestTheEndIsBounded(t *testing.T) {
 	for name, test := range map[string]struct {
 		stopped bool
 		took    time.Duration
-	}{"the end": {false, endPatience - cutPatience}, "stopped": {true, 0}} {
+	}{"the end": {false, endBound - cancelBound}, "stopped": {true, 0}} {
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
@@ -596,7 +596,7 @@ func TestUncuttableText(t *testing.T) {
 		s.over(t)
 		close(hang)
 		synctest.Wait()
-		if took := time.Since(at); took != endPatience || strings.Count(s.page.String(), "\n") != 1 || !strings.Contains(s.page.String(), "cannot be cancelled") {
+		if took := time.Since(at); took != endBound || strings.Count(s.page.String(), "\n") != 1 || !strings.Contains(s.page.String(), "cannot be cancelled") {
 			t.Errorf("it took %v, said %q", took, s.page.String())
 		}
 	})

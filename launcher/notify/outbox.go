@@ -206,7 +206,7 @@ func (n *Notifier) catchUp(ctx context.Context) {
 // catchUpWith does so for one run, for the last time if that is over.
 func (n *Notifier) catchUpWith(ctx context.Context, w watched) {
 	host, _, _ := journal.Holder(w.Dir)
-	s := newStory(w.Dir, cmp.Or(host, hostname()))
+	s := newEventSource(w.Dir, cmp.Or(host, hostname()))
 	for _, m := range s.read(ctx, w.Dir) {
 		if !slices.Contains(w.On, m.Event) || time.Since(m.Time) > keepFor {
 			continue

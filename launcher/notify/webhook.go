@@ -53,7 +53,7 @@ func newWebhook(s model.Notify, version string) *webhook {
 	h.client = &retryablehttp.Client{
 		HTTPClient: &http.Client{Transport: transport, Timeout: s.Timeout, CheckRedirect: sameHost},
 		RetryMax:   tries - 1, RetryWaitMin: shortestWait, RetryWaitMax: longestWait,
-		CheckRetry: h.again, Backoff: retryablehttp.DefaultBackoff, ErrorHandler: retryablehttp.PassthroughErrorHandler,
+		CheckRetry: h.retry, Backoff: retryablehttp.DefaultBackoff, ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
 	return h
 }
@@ -72,13 +72,13 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// again reports whether another try soon may succeed, and keeps the error of this one.
-func (h *webhook) again(ctx context.Context, answer *http.Response, err error) (bool, error) {
+// retry reports whether another try soon may succeed, and keeps the error of this one.
+func (h *webhook) retry(ctx context.Context, answer *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
 	if err != nil {
-		h.last = bare(err)
+		h.last = withoutURL(err)
 		var refused *refusal
 		var untrusted *tls.CertificateVerificationError
 		if errors.As(err, &refused) || errors.As(err, &untrusted) {
@@ -104,8 +104,8 @@ func temporary(status int) bool {
 // errStatus begins the error of a try that got an answer.
 var errStatus = errors.New("the last answer")
 
-// bare is an error without the URL that the client puts before it.
-func bare(err error) error {
+// withoutURL is an error without the URL that the client puts before it.
+func withoutURL(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		return wrapped.Err
@@ -129,7 +129,7 @@ func (h *webhook) send(ctx context.Context, m Notification, body []byte) error {
 	if answer != nil {
 		defer answer.Body.Close()
 	}
-	err = bare(err)
+	err = withoutURL(err)
 	if err != nil && ctx.Err() != nil {
 		err = cmp.Or(h.last, errOver)
 	}

@@ -21,25 +21,25 @@ type github struct {
 const mostWarnings = 9
 
 // annotate shows which attempts were rescued, and how the run ended.
-func (g *github) annotate(c *course, run outcome) {
+func (g *github) annotate(c *history, run outcome) {
 	fmt.Fprintln(g.stdout) // the job may have ended within a line
 	warned := 0
 	cases, _ := c.cases()
 	for _, o := range cases {
-		if o.fate == skipped && warned < mostWarnings {
+		if o.status == skipped && warned < mostWarnings {
 			g.say("warning", c, o)
 			warned++
 		}
 	}
 	level := "error"
-	if run.fate == passed {
+	if run.status == passed {
 		level = "notice"
 	}
 	g.say(level, c, run)
 }
 
 // say writes one annotation.
-func (g *github) say(level string, c *course, o outcome) {
+func (g *github) say(level string, c *history, o outcome) {
 	where := ""
 	if file, line := g.place(o.traceback); file != "" {
 		where = fmt.Sprintf(",file=%s,line=%s", escapeProperty.Replace(file), line)
@@ -83,17 +83,17 @@ func (g *github) place(traceback []string) (file, line string) {
 // interpret.
 func Words(w io.Writer, getenv func(string) string) io.Writer {
 	if onGitHub(getenv) {
-		return defused{w}
+		return escaped{w}
 	}
 	return w
 }
 
 func onGitHub(getenv func(string) string) bool { return getenv("GITHUB_ACTIONS") == "true" }
 
-// defused escapes, as a writer, the commands of GitHub's runner: "::add-mask::…" at the
+// escaped escapes, as a writer, the commands of GitHub's runner: "::add-mask::…" at the
 // start of a line, and "##[add-mask]…" anywhere in one. A line of a job's traceback can look
 // like that.
-type defused struct{ w io.Writer }
+type escaped struct{ w io.Writer }
 
 var (
 	command    = lazy.Regexp(`(?m)((?:^|\r)[\t\v\f\p{Z}]*)::`)
@@ -101,7 +101,7 @@ var (
 )
 
 // Write writes p, whose lines are whole.
-func (d defused) Write(p []byte) (int, error) {
+func (d escaped) Write(p []byte) (int, error) {
 	safe := oldCommand().ReplaceAll(command().ReplaceAll(p, []byte(`$1\::`)), []byte(`##\[`))
 	if _, err := d.w.Write(safe); err != nil {
 		return 0, err

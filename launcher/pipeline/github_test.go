@@ -67,7 +67,7 @@ func TestNothingIsACommand(t *testing.T) {
 		pieces := rapid.SliceOf(rapid.SampledFrom([]string{"::", "##[", "#", "[", ":", "add-mask", "\n", "\r", "%0A", "%", " ", "\t", "\u00a0", "\u3000", "x", ",", "file="})).Draw(t, "pieces")
 		text := strings.Join(pieces, "")
 		var words, out strings.Builder
-		if n, err := (defused{&words}).Write([]byte(text + "\n")); err != nil || n != len(text)+1 {
+		if n, err := (escaped{&words}).Write([]byte(text + "\n")); err != nil || n != len(text)+1 {
 			t.Fatal(n, err)
 		}
 		for _, line := range strings.FieldsFunc(words.String(), func(r rune) bool { return r == '\n' || r == '\r' }) {
@@ -76,7 +76,7 @@ func TestNothingIsACommand(t *testing.T) {
 			}
 		}
 		g := &github{stdout: &out, workspace: "/ci"}
-		g.say("error", &course{job: text}, outcome{name: "run", message: text, traceback: []string{`  File "/ci/` + text + `", line 3, in f`}})
+		g.say("error", &history{job: text}, outcome{name: "run", message: text, traceback: []string{`  File "/ci/` + text + `", line 3, in f`}})
 		if lines := strings.FieldsFunc(out.String(), func(r rune) bool { return r == '\n' || r == '\r' }); len(lines) != 1 {
 			t.Fatalf("%q", lines)
 		}

@@ -70,7 +70,7 @@ func (s seconds) MarshalText() ([]byte, error) {
 
 // write writes the whole report of a run with this outcome, or leaves the old file.
 func (p *Pipeline) write(run outcome) error {
-	text, err := xml.MarshalIndent(p.course.report(run), "", " ")
+	text, err := xml.MarshalIndent(p.history.report(run), "", " ")
 	if err != nil {
 		return fmt.Errorf("encode the report: %w", err)
 	}
@@ -83,7 +83,7 @@ func (p *Pipeline) write(run outcome) error {
 }
 
 // report has a case for each attempt, and one for the run.
-func (c *course) report(run outcome) testsuites {
+func (c *history) report(run outcome) testsuites {
 	job := c.mask.Line(c.job, longLine)
 	cases, left := c.cases()
 	s := testsuite{
@@ -122,7 +122,7 @@ func (s *testsuite) add(c testcase) {
 func (o outcome) testcase(class string) testcase {
 	t := testcase{Classname: class, Name: o.name, Time: seconds(o.took)}
 	r := &result{Message: o.message, Type: o.kind, Text: o.text}
-	switch o.fate {
+	switch o.status {
 	case passed:
 		t.Out = o.message
 	case skipped:

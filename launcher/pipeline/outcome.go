@@ -13,8 +13,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A course is the history of a run, as text that is safe to show.
-type course struct {
+// A history is the history of a run, as text that is safe to show.
+type history struct {
 	job, host string
 	opened    time.Time // when this process began
 	mask      *mask.Masker
@@ -22,7 +22,7 @@ type course struct {
 }
 
 // run returns the run's name, empty if it has none yet.
-func (c *course) run() string {
+func (c *history) run() string {
 	if v := c.state.Verdict; v != nil && v.Run != "" {
 		return v.Run
 	}
@@ -31,23 +31,23 @@ func (c *course) run() string {
 
 // An outcome is how an attempt, or the run, ended.
 type outcome struct {
-	name string
-	took time.Duration
-	fate fate
-	kind string // the cause, or the run's outcome where nothing failed
+	name   string
+	took   time.Duration
+	status status
+	kind   string // the cause, or the run's outcome where nothing failed
 	// message is one sentence, and text the evidence and the traceback.
 	message, text string
 	traceback     []string
 }
 
-// A fate is the class in which a reader counts an outcome.
-type fate int
+// A status is the class in which a reader counts an outcome.
+type status int
 
 const (
-	passed  fate = iota
-	skipped      // it failed, or was stopped, and the run continued or can continue
-	failed       // the job failed
-	broken       // something else failed
+	passed  status = iota
+	skipped        // it failed, or was stopped, and the run continued or can continue
+	failed         // the job failed
+	broken         // something else failed
 )
 
 // Bounds of the report, in characters, lines and attempts.
@@ -60,12 +60,12 @@ const (
 
 // cases returns the outcomes of the latest attempts; left is the number of earlier ones. An attempt that
 // another one followed is not a failure of the run.
-func (c *course) cases() (all []outcome, left int) {
+func (c *history) cases() (all []outcome, left int) {
 	attempts := c.state.Over()
 	for i := range attempts {
 		a := &attempts[i]
 		o := outcome{
-			name: fmt.Sprintf("attempt %d", a.N), fate: skipped, kind: string(cause.Unknown),
+			name: fmt.Sprintf("attempt %d", a.N), status: skipped, kind: string(cause.Unknown),
 			message: "cut off together with gpurun",
 		}
 		switch a.Phase {
@@ -75,8 +75,8 @@ func (c *course) cases() (all []outcome, left int) {
 		default:
 			continue
 		}
-		if o.fate != passed && i+1 < len(c.state.Attempts) {
-			o.fate = skipped
+		if o.status != passed && i+1 < len(c.state.Attempts) {
+			o.status = skipped
 		}
 		all = append(all, o)
 	}
@@ -85,13 +85,13 @@ func (c *course) cases() (all []outcome, left int) {
 }
 
 // decided returns the outcome of an attempt that a decision followed.
-func (c *course) decided(name string, a *runstate.AttemptState) outcome {
+func (c *history) decided(name string, a *runstate.AttemptState) outcome {
 	d, e, next := a.Diagnosis, a.Evidence, a.Decision
 	o := outcome{
-		name: name, took: a.Lasted(), kind: string(d.Cause), fate: fateOf(d, next),
+		name: name, took: a.Lasted(), kind: string(d.Cause), status: statusOf(d, next),
 		message: c.mask.Line(next.Reason, longMessage),
 	}
-	if o.fate == failed && !d.Fatal {
+	if o.status == failed && !d.Fatal {
 		o.kind = string(next.Outcome)
 	}
 	lines := []string{next.Reason}
@@ -111,8 +111,8 @@ func (c *course) decided(name string, a *runstate.AttemptState) outcome {
 	return o
 }
 
-// fateOf returns the class of an attempt. A rescued one is not a failure of the run.
-func fateOf(d strategy.Diagnosis, next strategy.Decision) fate {
+// statusOf returns the class of an attempt. A rescued one is not a failure of the run.
+func statusOf(d strategy.Diagnosis, next strategy.Decision) status {
 	switch {
 	case next.Outcome == strategy.Trained:
 		return passed
@@ -125,7 +125,7 @@ func fateOf(d strategy.Diagnosis, next strategy.Decision) fate {
 }
 
 // end returns the run's outcome.
-func (c *course) end(err error) outcome {
+func (c *history) end(err error) outcome {
 	c.state.CutOff()
 	v := c.state.Verdict
 	switch {
@@ -138,7 +138,7 @@ func (c *course) end(err error) outcome {
 		return c.unfinished("gpurun ended without a verdict")
 	}
 	o := outcome{
-		name: runName, took: c.took(), kind: string(v.Outcome), fate: failed,
+		name: runName, took: c.took(), kind: string(v.Outcome), status: failed,
 		message: c.mask.Line(v.Reason, longMessage),
 	}
 	if cases, _ := c.cases(); len(cases) > 0 {
@@ -150,20 +150,22 @@ func (c *course) end(err error) outcome {
 	}
 	switch v.Outcome {
 	case strategy.Trained:
-		o.fate = passed
+		o.status = passed
 	case strategy.Retry, strategy.Stopped:
-		o.fate = broken
+		o.status = broken
 	}
 	return o
 }
 
 // unfinished returns the outcome of a run without a verdict.
-func (c *course) unfinished(why string) outcome {
-	return outcome{name: runName, took: c.took(), fate: broken, kind: "unfinished", message: c.mask.Line(why, longMessage)}
+func (c *history) unfinished(why string) outcome {
+	return outcome{
+		name: runName, took: c.took(), status: broken, kind: "unfinished", message: c.mask.Line(why, longMessage),
+	}
 }
 
 // took returns the total time of the attempts.
-func (c *course) took() time.Duration {
+func (c *history) took() time.Duration {
 	sum := c.state.Omitted.Lasted
 	for i := range c.state.Attempts {
 		sum += c.state.Attempts[i].Lasted()
@@ -175,7 +177,7 @@ func (c *course) took() time.Duration {
 const runName = "run"
 
 // lines joins the lines of some texts that are not empty, and then lines that are safe to show.
-func (c *course) lines(raw, safe []string) string {
+func (c *history) lines(raw, safe []string) string {
 	var all []string
 	for _, text := range raw {
 		for line := range strings.Lines(text) {

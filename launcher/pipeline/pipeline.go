@@ -42,10 +42,10 @@ type Setup struct {
 
 // A Pipeline reports one run. Its methods are called from one goroutine at a time.
 type Pipeline struct {
-	setup  Setup
-	course course
-	before []launcher.Event // of an earlier gpurun
-	github *github          // nil: no annotations
+	setup   Setup
+	history history
+	before  []launcher.Event // of an earlier gpurun
+	github  *github          // nil: no annotations
 }
 
 const notEnded = "gpurun has not ended: it is at work, or was killed"
@@ -58,12 +58,12 @@ func Open(s Setup) (*Pipeline, error) {
 		s = Setup{Job: s.Job, Workdir: s.Workdir, Getenv: func(string) string { return "" }, Stderr: s.Stderr}
 	}
 	host, _ := os.Hostname() // empty where it is not known
-	p := &Pipeline{setup: s, course: course{job: s.Job, host: host, opened: time.Now()}}
+	p := &Pipeline{setup: s, history: history{job: s.Job, host: host, opened: time.Now()}}
 	if onGitHub(s.Getenv) && s.Stdout != nil {
 		p.github = &github{stdout: s.Stdout, workspace: s.Getenv("GITHUB_WORKSPACE"), workdir: s.Workdir}
 	}
-	if p.course.state.Most = runstate.Recent; s.JUnit != "" || p.github != nil {
-		p.course.state.Most = runstate.First + mostCases
+	if p.history.state.Most = runstate.Recent; s.JUnit != "" || p.github != nil {
+		p.history.state.Most = runstate.First + mostCases
 	}
 	if s.JUnit == "" {
 		return p, nil
@@ -74,7 +74,7 @@ func Open(s Setup) (*Pipeline, error) {
 	}
 	private.SweepFolder(filepath.Dir(p.setup.JUnit), time.Minute) // of a gpurun that was killed
 	if err == nil && !s.Held {
-		err = p.write(p.course.unfinished(notEnded))
+		err = p.write(p.history.unfinished(notEnded))
 	}
 	if err != nil {
 		return nil, errext.WithCode(errext.Errorf("name a file in a folder that exists and that you can write to",
@@ -86,7 +86,7 @@ func Open(s Setup) (*Pipeline, error) {
 // Words wraps w for gpurun's messages about the run. m removes the job's secrets. It is called
 // before the first event.
 func (p *Pipeline) Words(w io.Writer, m *mask.Masker) io.Writer {
-	p.course.mask = m
+	p.history.mask = m
 	return Words(w, p.setup.Getenv)
 }
 
@@ -98,13 +98,13 @@ func (p *Pipeline) Recall(events []launcher.Event) { p.before = events }
 func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 	return func(e launcher.Event) {
 		for _, earlier := range p.before {
-			p.course.state.Add(earlier)
+			p.history.state.Add(earlier)
 		}
 		p.before, p.setup.Held = nil, false
-		p.course.state.Add(e)
+		p.history.state.Add(e)
 		show(e)
 		if _, decided := e.(launcher.Decided); decided && p.setup.JUnit != "" {
-			_ = p.write(p.course.unfinished(notEnded)) // the last report shows the error
+			_ = p.write(p.history.unfinished(notEnded)) // the last report shows the error
 		}
 	}
 }
@@ -114,15 +114,15 @@ func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 // the one that holds it. What cannot be reported is a warning, and does not change the exit
 // code.
 func (p *Pipeline) End(err error) {
-	end := p.course.end(err)
+	end := p.history.end(err)
 	if p.github != nil {
-		p.github.annotate(&p.course, end)
+		p.github.annotate(&p.history, end)
 	}
 	if p.setup.JUnit == "" || p.setup.Held || errors.Is(err, journal.ErrLocked) {
 		return
 	}
 	if err := p.write(end); err != nil {
-		warning := p.course.mask.Line(fmt.Sprintf("--junit: %v", err), longMessage)
+		warning := p.history.mask.Line(fmt.Sprintf("--junit: %v", err), longMessage)
 		fmt.Fprintf(p.setup.Stderr, "gpurun: warning: %s\n", warning)
 	}
 }

@@ -79,21 +79,21 @@ func decode(body []byte) (m Notification, err error) {
 	return m, nil
 }
 
-// A story is the state of a run by its events.
-type story struct {
+// An eventSource is the state of a run by its events.
+type eventSource struct {
 	dir, host string
 	state     runstate.Run
 }
 
-func newStory(dir, host string) story {
-	return story{dir: dir, host: host, state: runstate.Run{Most: runstate.Recent}}
+func newEventSource(dir, host string) eventSource {
+	return eventSource{dir: dir, host: host, state: runstate.Run{Most: runstate.Recent}}
 }
 
 // over reports whether the run has its last verdict.
-func (s *story) over() bool { return s.state.Verdict != nil && s.state.Verdict.Outcome.Final() }
+func (s *eventSource) over() bool { return s.state.Verdict != nil && s.state.Verdict.Outcome.Final() }
 
 // take adds one event, and returns its notification, if it has one.
-func (s *story) take(e launcher.Event, at time.Time) (m Notification, sent bool) {
+func (s *eventSource) take(e launcher.Event, at time.Time) (m Notification, sent bool) {
 	over := s.over()
 	s.state.Add(e)
 	switch e := e.(type) {
@@ -119,7 +119,7 @@ func (s *story) take(e launcher.Event, at time.Time) (m Notification, sent bool)
 }
 
 // changed is how the plan of the newest attempt differs from the job as written.
-func (s *story) changed() strategy.Changes {
+func (s *eventSource) changed() strategy.Changes {
 	written := s.state.First.Plan
 	if w := s.state.First.Job.Written; w != nil {
 		written = w
@@ -131,7 +131,7 @@ func (s *story) changed() strategy.Changes {
 }
 
 // course returns how many attempts and which changes the training needed, once it has ended.
-func (s *story) course() string {
+func (s *eventSource) course() string {
 	words := ""
 	if last := s.state.Launched(); last != nil && last.N > 0 {
 		words = fmt.Sprintf(" after %d attempts", last.N+1)
@@ -149,7 +149,7 @@ func (s *story) course() string {
 	return words
 }
 
-func (s *story) message(event string, at time.Time, reason string, changed strategy.Changes) Notification {
+func (s *eventSource) message(event string, at time.Time, reason string, changed strategy.Changes) Notification {
 	m := Notification{
 		Event: event, Time: at, Run: filepath.Base(s.dir), Job: clean(s.state.Began.Name), Host: clean(s.host),
 		Reason: clean(reason), Changed: changed,
@@ -171,7 +171,7 @@ const mostAtOnce = 100
 
 // read reads a journal from its beginning until ctx is done, and returns the newest messages.
 // Of a journal that cannot be read there are none: the gpurun that runs there reports it.
-func (s *story) read(ctx context.Context, dir string) (newest []Notification) {
+func (s *eventSource) read(ctx context.Context, dir string) (newest []Notification) {
 	_ = journal.Walk(dir, func(e launcher.Event, at time.Time) bool {
 		if m, sent := s.take(e, at); sent {
 			newest = append(newest, m)
