@@ -112,6 +112,7 @@ func TestConfigIsJudged(t *testing.T) {
 		"locked = [\"recovery.never\"]\n":                         "1:1: locked: unknown key",
 		"[recovery]\nmode = \"lader\"\n":                          `2:8: recovery.mode: unknown value "lader"`,
 		"[limits]\ndevice_memory = \"24G\"\n":                     `2:17: limits.device_memory: "24G" has an unknown unit`,
+		"[notify]\nstyle = \"json\"\n":                            "2:1: notify.style: was removed, since each event is sent as gpurun's own JSON",
 		"notify = 3\n":                                            "1:10: notify: want a table, found a whole number",
 		"recovery = 3\n":                                          "1:12: recovery: want a table",
 		"[recovery]\nmode = \"off\nx\n":                           "2:12: not TOML",

@@ -67,7 +67,7 @@ func (n *Notifier) deliverAll(ctx context.Context) {
 	n.mu.Unlock()
 }
 
-// deliver sends one pendingEvent, and reports whether it is done: sent, by this gpurun or another
+// deliver sends one event, and reports whether it is done: sent, by this gpurun or another
 // one, or refused.
 func (n *Notifier) deliver(ctx context.Context, l pendingEvent) (done bool) {
 	body := l.body

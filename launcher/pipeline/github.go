@@ -83,17 +83,17 @@ func (g *github) place(traceback []string) (file, line string) {
 // interpret.
 func Words(w io.Writer, getenv func(string) string) io.Writer {
 	if onGitHub(getenv) {
-		return escaped{w}
+		return commandEscaper{w}
 	}
 	return w
 }
 
 func onGitHub(getenv func(string) string) bool { return getenv("GITHUB_ACTIONS") == "true" }
 
-// escaped escapes, as a writer, the commands of GitHub's runner: "::add-mask::…" at the
+// A commandEscaper escapes the commands of GitHub's runner: "::add-mask::…" at the
 // start of a line, and "##[add-mask]…" anywhere in one. A line of a job's traceback can look
 // like that.
-type escaped struct{ w io.Writer }
+type commandEscaper struct{ w io.Writer }
 
 var (
 	command    = lazy.Regexp(`(?m)((?:^|\r)[\t\v\f\p{Z}]*)::`)
@@ -101,9 +101,9 @@ var (
 )
 
 // Write writes p, whose lines are whole.
-func (d escaped) Write(p []byte) (int, error) {
+func (c commandEscaper) Write(p []byte) (int, error) {
 	safe := oldCommand().ReplaceAll(command().ReplaceAll(p, []byte(`$1\::`)), []byte(`##\[`))
-	if _, err := d.w.Write(safe); err != nil {
+	if _, err := c.w.Write(safe); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -67,7 +67,7 @@ func TestNothingIsACommand(t *testing.T) {
 		pieces := rapid.SliceOf(rapid.SampledFrom([]string{"::", "##[", "#", "[", ":", "add-mask", "\n", "\r", "%0A", "%", " ", "\t", "\u00a0", "\u3000", "x", ",", "file="})).Draw(t, "pieces")
 		text := strings.Join(pieces, "")
 		var words, out strings.Builder
-		if n, err := (escaped{&words}).Write([]byte(text + "\n")); err != nil || n != len(text)+1 {
+		if n, err := (commandEscaper{&words}).Write([]byte(text + "\n")); err != nil || n != len(text)+1 {
 			t.Fatal(n, err)
 		}
 		for _, line := range strings.FieldsFunc(words.String(), func(r rune) bool { return r == '\n' || r == '\r' }) {
