@@ -205,69 +205,9 @@ func Literal(value any) string {
 func Unified(oldName string, old []byte, newName string, next []byte) []byte {
 	text := diff.Diff(oneLine(oldName), old, oneLine(newName), next)
 	if i := bytes.IndexByte(text, '\n'); i >= 0 {
-		return merged(text[i+1:])
+		return text[i+1:]
 	}
 	return nil
-}
-
-// mostLines bounds the blocks of a diff that are compared line by line.
-const mostLines = 1000
-
-// merged turns lines that a diff removes and adds again into context: diff.Diff finds only lines that are
-// unique in the file.
-func merged(text []byte) []byte {
-	lines := bytes.SplitAfter(text, []byte("\n"))
-	block := func(from int, sign byte) int {
-		for from < len(lines) && len(lines[from]) > 0 && lines[from][0] == sign {
-			from++
-		}
-		return from
-	}
-	out := lines[:min(2, len(lines)):2] // the names
-	for i := len(out); i < len(lines); {
-		removed := block(i, '-')
-		added := block(removed, '+')
-		if removed == i || added == removed || max(removed-i, added-removed) > mostLines {
-			end := max(added, i+1)
-			out = append(out, lines[i:end]...)
-			i = end
-			continue
-		}
-		out = append(out, common(lines[i:removed], lines[removed:added])...)
-		i = added
-	}
-	return bytes.Join(out, nil)
-}
-
-// common writes removed and added lines, those that both have as context.
-func common(removed, added [][]byte) (out [][]byte) {
-	longest := make([][]int, len(removed)+1) // of the lines from here
-	longest[len(removed)] = make([]int, len(added)+1)
-	for i := len(removed) - 1; i >= 0; i-- {
-		longest[i] = make([]int, len(added)+1)
-		for j := len(added) - 1; j >= 0; j-- {
-			longest[i][j] = max(longest[i+1][j], longest[i][j+1])
-			if bytes.Equal(removed[i][1:], added[j][1:]) {
-				longest[i][j] = longest[i+1][j+1] + 1
-			}
-		}
-	}
-	var pending [][]byte // the added lines after the last removed ones
-	for i, j := 0, 0; i < len(removed) || j < len(added); {
-		switch {
-		case i < len(removed) && j < len(added) && bytes.Equal(removed[i][1:], added[j][1:]):
-			out = append(append(out, pending...), append([]byte(" "), removed[i][1:]...))
-			pending = nil
-			i, j = i+1, j+1
-		case j == len(added) || i < len(removed) && longest[i+1][j] >= longest[i][j+1]:
-			out = append(out, removed[i])
-			i++
-		default:
-			pending = append(pending, added[j])
-			j++
-		}
-	}
-	return append(out, pending...)
 }
 
 func oneLine(name string) string {

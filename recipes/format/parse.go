@@ -15,7 +15,7 @@ import (
 // error has all its faults, each at its position.
 func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 	failed := document.FileError{File: file, Kind: "recipe that can be used"}
-	values, fault := document.Decode(text, "a recipe")
+	values, fault := document.Decode(text)
 	if fault != nil {
 		failed.Faults = []document.FileFault{*fault}
 		return Recipe{}, &failed
