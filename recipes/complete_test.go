@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/txtar"
-
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -25,17 +23,17 @@ func TestEveryRecipeIsComplete(t *testing.T) {
 	for name, rungs := range shown {
 		for rung := range rungs {
 			if !slices.Contains(slices.Concat(strategy.DeviceRungs, strategy.HostRungs), rung) {
-				t.Errorf("recipes/testdata/golden: a file of %s has `rung %s`, which is no rung", name, rung)
+				t.Errorf("recipes/testdata/golden: a scene of %s has `rung %s`, which is no rung", name, rung)
 			}
 		}
 	}
 	for _, r := range all {
 		if len(shown[r.Name]) == 0 {
-			t.Errorf("%s: no file in recipes/testdata/golden has the lines `recipe %s` and `rung …`", r.Name, r.Name)
+			t.Errorf("%s: no scene in recipes/testdata/golden has the lines `recipe %s` and `rung …`", r.Name, r.Name)
 		}
 		for knob, rung := range rungOf {
 			if k, kept := r.Knobs[knob]; kept && k.Absent == "" && !shown[r.Name][rung] {
-				t.Errorf("%s keeps %s: add a file with `recipe %s` and `rung %s` to recipes/testdata/golden", r.Name, knob, r.Name, rung)
+				t.Errorf("%s keeps %s: add a scene with `recipe %s` and `rung %s` to recipes/testdata/golden", r.Name, knob, r.Name, rung)
 			}
 		}
 		parser, why := filepath.Join("conformance", r.Name, "parse.py"), filepath.Join("conformance", r.Name, "UNVERIFIED")
@@ -77,13 +75,9 @@ var rungOf = map[strategy.Knob]strategy.Rung{
 func rungsInGoldenFiles(t *testing.T) map[string]map[strategy.Rung]bool {
 	t.Helper()
 	shown := map[string]map[strategy.Rung]bool{}
-	for _, file := range golden(t) {
-		archive, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, written := range golden(t) {
 		name, rung := "", ""
-		for line := range strings.Lines(string(archive.Comment)) {
+		for line := range strings.Lines(written.lines) {
 			switch word, rest, _ := strings.Cut(strings.TrimSpace(line), " "); word {
 			case "recipe":
 				name = rest

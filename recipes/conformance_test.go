@@ -14,8 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/txtar"
-
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -100,11 +98,11 @@ func environment(t *testing.T, name string) string {
 func realCases(t *testing.T, name string) []realCase {
 	t.Helper()
 	var cases []realCase
-	for file, s := range askedScenes(t, name) {
+	for scene, s := range askedScenes(t, name) {
 		folder := t.TempDir()
 		save(t, folder, s.cmd.Files)
 		c := realCase{
-			Name: strings.TrimSuffix(filepath.Base(file), ".txtar") + " before", Argv: s.cmd.Argv, Env: s.cmd.Env,
+			Name: scene + " before", Argv: s.cmd.Argv, Env: s.cmd.Env,
 			Folder: folder, Attempt: attempt, Ranks: s.at.Ranks, want: s.held, rung: s.rung,
 		}
 		cases = append(cases, c)
@@ -128,16 +126,12 @@ type askedScene struct {
 	held strategy.Plan
 }
 
-// askedScenes yields the scenes of a recipe that its framework reads, by their files: all without
+// askedScenes yields the scenes of a recipe that its framework reads, by their names: all without
 // a golden error.
 func askedScenes(t *testing.T, name string) iter.Seq2[string, askedScene] {
 	return func(yield func(string, askedScene) bool) {
-		for _, file := range golden(t) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := readScene(t, archive)
+		for _, written := range golden(t) {
+			s := readScene(t, written)
 			if s.recipe.Name != name || s.own || s.unparsed != "" {
 				continue
 			}
@@ -147,7 +141,7 @@ func askedScenes(t *testing.T, name string) iter.Seq2[string, askedScene] {
 			}
 			// No setting of the framework holds these: its launcher, or the number of ranks, decides.
 			maps.DeleteFunc(held, func(k strategy.Knob, _ strategy.Value) bool { return s.recipe.Knobs[k].Absent != "" })
-			if !yield(file, askedScene{scene: s, held: held}) {
+			if !yield(written.name, askedScene{scene: s, held: held}) {
 				return
 			}
 		}

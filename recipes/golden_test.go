@@ -27,10 +27,11 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // attempt is the folder that new files go into.
 const attempt = "run/attempt-1"
 
-// A scene is one golden file: a command and a plan, and their results. Its comment has lines
-// `recipe NAME` (or `knobs`, with a knobs.toml), `argv …`, `env NAME=VALUE`, `ranks N`, `nvme
+// A scene is a command and a plan, and their results. A golden file has those of a recipe, each from
+// a file "scene: NAME" of the archive up to the next. That file has lines `recipe NAME` (or none,
+// with a knobs.toml), `argv …`, `env NAME=VALUE`, `ranks N`, `nvme
 // PATH`, `packages NAME=VERSION …`, `rung NAME`, `unparsed REASON`, `settles` and `plan
-// knob=value …`; other files of the archive than those below are configuration files. `read` and
+// knob=value …`; other files than those below are configuration files. `read` and
 // `diff`, or `error`, are golden.
 type scene struct {
 	recipe recipes.Recipe
@@ -45,13 +46,41 @@ type scene struct {
 	settles bool
 }
 
-func golden(t testing.TB) []string {
+// A goldenScene is a scene as it is written.
+type goldenScene struct {
+	name, file string
+	lines      string
+	files      []txtar.File
+}
+
+const sceneFile = "scene: "
+
+// golden lists all scenes by their names.
+func golden(t testing.TB) []*goldenScene {
 	t.Helper()
 	files, err := filepath.Glob("testdata/golden/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no golden files: %v", err)
 	}
-	return files
+	var scenes []*goldenScene
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, f := range archive.Files {
+			if name, begins := strings.CutPrefix(f.Name, sceneFile); begins {
+				scenes = append(scenes, &goldenScene{name: name, file: file, lines: string(f.Data)})
+			} else if i == 0 {
+				t.Fatalf("%s begins with no file %q", file, sceneFile+"NAME")
+			} else {
+				last := scenes[len(scenes)-1]
+				last.files = append(last.files, f)
+			}
+		}
+	}
+	slices.SortFunc(scenes, func(a, b *goldenScene) int { return strings.Compare(a.name+".", b.name+".") })
+	return scenes
 }
 
 // loaded is the catalogue, read once.
@@ -72,11 +101,11 @@ func catalogued(t testing.TB, name string) recipes.Recipe {
 	return recipes.Recipe{}
 }
 
-func readScene(t testing.TB, archive *txtar.Archive) scene {
+func readScene(t testing.TB, written *goldenScene) scene {
 	t.Helper()
 	s := scene{at: recipes.Topology{Ranks: 1}, plan: strategy.Plan{}}
 	s.cmd.Env, s.cmd.Files = map[string]string{}, map[string][]byte{}
-	for _, file := range archive.Files {
+	for _, file := range written.files {
 		switch file.Name {
 		case "read", "diff", "error":
 		case "script":
@@ -88,7 +117,7 @@ func readScene(t testing.TB, archive *txtar.Archive) scene {
 			s.cmd.Files[file.Name] = file.Data
 		}
 	}
-	for line := range strings.Lines(string(archive.Comment)) {
+	for line := range strings.Lines(written.lines) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch word {
 		case "recipe":
@@ -138,20 +167,17 @@ func knobsOf(t testing.TB, text string) recipes.Recipe {
 }
 
 func TestGolden(t *testing.T) {
-	for _, file := range golden(t) {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := playScene(t, readScene(t, archive))
+	all := golden(t)
+	for _, written := range all {
+		t.Run(written.name, func(t *testing.T) {
+			got := playScene(t, readScene(t, written))
 			if *update {
-				rewriteScene(t, file, archive, got)
+				written.put(got)
 				return
 			}
 			want := map[string]string{}
-			for _, f := range archive.Files {
-				if f.Name == "read" || f.Name == "diff" || f.Name == "error" {
+			for _, f := range written.files {
+				if isResult(f) {
 					want[f.Name] = string(f.Data)
 				}
 			}
@@ -159,6 +185,9 @@ func TestGolden(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+	if *update {
+		rewrite(t, all)
 	}
 }
 
@@ -253,17 +282,31 @@ func printed(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) string
 	return b.String()
 }
 
-func rewriteScene(t *testing.T, file string, archive *txtar.Archive, got map[string]string) {
-	t.Helper()
-	archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool {
-		return f.Name == "read" || f.Name == "diff" || f.Name == "error"
-	})
+func isResult(f txtar.File) bool { return f.Name == "read" || f.Name == "diff" || f.Name == "error" }
+
+// put replaces the results of a scene.
+func (s *goldenScene) put(got map[string]string) {
+	s.files = slices.DeleteFunc(s.files, isResult)
 	for _, name := range []string{"read", "diff", "error"} {
 		if text, there := got[name]; there {
-			archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(text)})
+			s.files = append(s.files, txtar.File{Name: name, Data: []byte(text)})
 		}
 	}
-	if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-		t.Fatal(err)
+}
+
+// rewrite writes the golden files.
+func rewrite(t *testing.T, scenes []*goldenScene) {
+	t.Helper()
+	archives := map[string]*txtar.Archive{}
+	for _, s := range scenes {
+		if archives[s.file] == nil {
+			archives[s.file] = &txtar.Archive{}
+		}
+		archives[s.file].Files = append(append(archives[s.file].Files, txtar.File{Name: sceneFile + s.name, Data: []byte(s.lines)}), s.files...)
+	}
+	for file, archive := range archives {
+		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -98,8 +98,8 @@ func quotedList(words []string) string {
 func digestOf(t *testing.T, name string) string {
 	t.Helper()
 	sum := sha256.New()
-	for file, s := range askedScenes(t, name) {
-		asked := []any{filepath.Base(file), s.rung, s.at.Ranks, s.cmd.Argv, s.cmd.Env, s.cmd.Files, s.held}
+	for scene, s := range askedScenes(t, name) {
+		asked := []any{scene + ".txtar", s.rung, s.at.Ranks, s.cmd.Argv, s.cmd.Env, s.cmd.Files, s.held}
 		if change, err := s.recipe.Apply(s.cmd, s.held.With(s.plan), s.at, attempt); err == nil {
 			asked = append(asked, s.plan, change.Argv, change.Env, change.Files, change.Siblings)
 		}
