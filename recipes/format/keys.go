@@ -158,6 +158,11 @@ func (n *keyTable) fault(key, message string, args ...any) {
 	n.Report(p)
 }
 
+// misspelt reports a word that is none of some words, and suggests the nearest.
+func (n *keyTable) misspelt(key, word string, words []string, message string, args ...any) {
+	n.Report(document.Problem{Key: n.Path(key), Message: fmt.Sprintf(message, args...), Suggest: document.Nearest(word, words)})
+}
+
 // value returns a word, a number or a truth value; for any other value, nil and a problem.
 func (n *keyTable) value(key string) any {
 	value, _ := n.Get(key)
@@ -173,7 +178,7 @@ func (n *keyTable) value(key string) any {
 func (n *keyTable) knob(key string) strategy.Knob {
 	k := strategy.Knob(n.Filled(key))
 	if !slices.Contains(strategy.Knobs, k) {
-		n.Report(document.Problem{Key: n.Path(key), Message: fmt.Sprintf("there is no knob %q", k), Suggest: document.Nearest(string(k), knobNames())})
+		n.misspelt(key, string(k), knobNames(), "there is no knob %q", k)
 	}
 	return k
 }
@@ -184,11 +189,7 @@ func (n *keyTable) knobValue(k strategy.Knob, key, word string) bool {
 	if vocabulary == nil || slices.Contains(vocabulary, strategy.Value(word)) {
 		return true
 	}
-	n.Report(document.Problem{
-		Key:     n.Path(key),
-		Message: fmt.Sprintf("%s is not one of %s", word, Join(vocabulary)),
-		Suggest: document.Nearest(word, texts(vocabulary)),
-	})
+	n.misspelt(key, word, texts(vocabulary), "%s is not one of %s", word, Join(vocabulary))
 	return false
 }
 

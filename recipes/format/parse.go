@@ -6,8 +6,6 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/BurntSushi/toml"
-
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
@@ -27,7 +25,7 @@ func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 	for _, name := range r.Rules {
 		rule, known := rules[name]
 		if !known {
-			n.Report(document.Problem{Key: n.Path("rules"), Message: "there is no rule \"" + name + "\"", Suggest: document.Nearest(name, slices.Sorted(maps.Keys(rules)))})
+			n.misspelt("rules", name, slices.Sorted(maps.Keys(rules)), "there is no rule %q", name)
 		}
 		if known && rule.Shape != nil && len(problems) == 0 {
 			rule.Shape(&r)
@@ -54,15 +52,14 @@ func FromKnobs(values map[string]any) (Recipe, []document.Problem) {
 
 // Marks reads only the [detect] table of a recipe, or of its beginning.
 func Marks(head []byte) (Detection, error) {
-	var file struct{ Detect map[string]any }
-	if err := toml.Unmarshal(head, &file); err != nil {
-		return Detection{}, fmt.Errorf("read the [detect] table of a recipe: %w", err)
+	values, fault := document.Decode(head)
+	if fault != nil {
+		return Detection{}, fmt.Errorf("read the [detect] table of a recipe: %s", fault.Message)
 	}
 	var d Detection
 	var problems []document.Problem
-	n := newTable(document.Plain(file.Detect), &problems, keysOf(reflect.TypeFor[Detection]()), "detect")
-	n.fill(&d)
-	if n.done(); len(problems) > 0 {
+	n := newTable(values, &problems, []string{"detect"})
+	if n.one("detect", reflect.ValueOf(&d).Elem()); len(problems) > 0 {
 		return d, fmt.Errorf("read the [detect] table of a recipe: %s", problems[0])
 	}
 	return d, nil

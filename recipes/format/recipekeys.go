@@ -70,7 +70,7 @@ func (d *Detection) readKey(n *keyTable, key string) bool {
 		}
 	}
 	if !ok {
-		n.fault(key, `want an array of texts, or of arrays of texts: ["SFTConfig("], or [["configurator.py", "batch_size ="]]`)
+		n.fault(key, "want an array of texts, or of arrays of texts: %s", `["SFTConfig("], or [["configurator.py", "batch_size ="]]`)
 	}
 	return true
 }
@@ -170,7 +170,8 @@ func (p *ProgressLines) readKey(n *keyTable, key string) bool {
 	if p.Step = text; text == "" {
 		return true
 	}
-	if pattern, unknown := strategy.StepPatternOf(regexp.MustCompile(text).SubexpNames()); pattern.Step == 0 || len(unknown) > 0 {
+	pattern, unknown := strategy.StepPatternOf(regexp.MustCompile(text).SubexpNames())
+	if pattern.Step == 0 || len(unknown) > 0 {
 		n.fault(key, "the expression needs a group around the number of the step; groups with names are step, total and loss")
 	}
 	return true

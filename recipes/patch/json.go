@@ -189,5 +189,6 @@ func jsonNested(keys []string, word, colon, gap, unit string) string {
 	if strings.Contains(gap, "\n") {
 		inner, shut = gap+unit, gap
 	}
-	return "{" + inner + string(hujson.String(keys[0])) + ":" + colon + jsonNested(keys[1:], word, colon, inner, unit) + shut + "}"
+	value := jsonNested(keys[1:], word, colon, inner, unit)
+	return "{" + inner + string(hujson.String(keys[0])) + ":" + colon + value + shut + "}"
 }

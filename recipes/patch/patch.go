@@ -181,7 +181,8 @@ func (f Format) word(value any, quote bool) string {
 		if f == YAML && !quote && plainText(v) {
 			return v
 		}
-		return strings.ReplaceAll(string(hujson.String(v)), "\x7f", `\u007f`) // the escapes of JSON are YAML's and TOML's, too
+		// The escapes of JSON are YAML's and TOML's, too.
+		return strings.ReplaceAll(string(hujson.String(v)), "\x7f", `\u007f`)
 	case float64: // with a point, without which YAML 1.1 reads a text
 		digits, exponent, has := strings.Cut(strconv.FormatFloat(v, 'g', -1, 64), "e")
 		if !strings.Contains(digits, ".") {
@@ -246,7 +247,8 @@ func lookUp(root any, keys []string) (any, bool, error) {
 		case nil:
 			return nil, false, nil // an empty file, or a key without a value
 		default:
-			return nil, false, &Error{Path: Join(keys[:i]), Message: fmt.Sprintf("holds %v, so that there is no %q in it", node, key)}
+			message := fmt.Sprintf("holds %v, so that there is no %q in it", node, key)
+			return nil, false, &Error{Path: Join(keys[:i]), Message: message}
 		}
 	}
 	return root, true, nil

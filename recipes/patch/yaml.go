@@ -250,7 +250,10 @@ func (y yamlText) insert(n *yaml.Node, keys []string, value any) [][]byte {
 		return [][]byte{spliced(y.text, start, start, entry[1:len(entry)-1]+", ")}
 	}
 	block, start := y.block(keys, value, first.Column-1), y.offset(first.Line, 1)
-	return [][]byte{lineBehind(y.text, y.offset(lastLineOf(n), 1), block), spliced(y.text, start, start, block+lineEnd(y.text))}
+	return [][]byte{
+		lineBehind(y.text, y.offset(lastLineOf(n), 1), block),
+		spliced(y.text, start, start, block+lineEnd(y.text)),
+	}
 }
 
 // lastLineOf is the line at which the last of the nodes in a node begins.
