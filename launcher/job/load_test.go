@@ -11,18 +11,30 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// fixtures returns the files that match a pattern in testdata, at least one.
-func fixtures(t *testing.T, pattern string) []string {
+// fixtures returns a folder with the files that a train.toml may name, and in it the train.toml of a kind: those of
+// testdata/KIND.txtar, and those whose bytes an archive cannot hold.
+func fixtures(t testing.TB, kind string) (dir string, files []string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("testdata", pattern))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no fixtures %s: %v", pattern, err)
+	dir = t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata")); err != nil {
+		t.Fatal(err)
 	}
-	return files
+	archive, err := txtar.ParseFile(filepath.Join("testdata", kind+".txtar"))
+	if err == nil {
+		err = txtar.Write(archive, dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files, err = filepath.Glob(filepath.Join(dir, "*."+kind+".toml")); err != nil || len(files) < 10 {
+		t.Fatalf("fixtures %s: %q, %v", kind, files, err)
+	}
+	return dir, files
 }
 
 // wants returns what the "# want:" lines of a fixture say.
@@ -45,11 +57,8 @@ func wants(t *testing.T, file string) []string {
 }
 
 func TestBadFiles(t *testing.T) {
-	dir, err := filepath.Abs("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range fixtures(t, "*.bad.toml") {
+	dir, files := fixtures(t, "bad")
+	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			j, err := Load(file, nil)
 			var wrong *Error
@@ -73,11 +82,8 @@ func TestBadFiles(t *testing.T) {
 }
 
 func TestGoodFiles(t *testing.T) {
-	dir, err := filepath.Abs("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range fixtures(t, "*.good.toml") {
+	dir, files := fixtures(t, "good")
+	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			j, err := Load(file, nil)
 			if err != nil {
@@ -358,11 +364,8 @@ func TestDeepFile(t *testing.T) {
 // FuzzLoad holds that no text makes the loader panic, and that every fault is at
 // a place that is in the text.
 func FuzzLoad(f *testing.F) {
-	for _, pattern := range []string{"*.bad.toml", "*.good.toml"} {
-		files, err := filepath.Glob(filepath.Join("testdata", pattern))
-		if err != nil {
-			f.Fatal(err)
-		}
+	for _, kind := range []string{"bad", "good"} {
+		_, files := fixtures(f, kind)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			if err != nil {
