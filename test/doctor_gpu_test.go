@@ -77,4 +77,3 @@ func TestDoctorOnAGPU(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
-

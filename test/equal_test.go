@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/txtar"
+
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
@@ -20,7 +22,7 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// An equalTrial is one of the jobs in testdata/equal, with the plan of half its micro batch and twice its accumulation,
+// An equalTrial is one of the jobs in testdata/equal.txtar, with the plan of half its micro batch and twice its accumulation,
 // and the difference of the gradients. There are traps: a number of samples that differs between micro batches, a
 // function of the whole batch, a sum, and state that is written for each micro batch.
 type equalTrial struct {
@@ -95,15 +97,30 @@ func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
 	}
 }
 
-// surveyedOne reads one job.
-func surveyedOne(t *testing.T, name string) *equalTrial {
+// equalJobs returns the folder with the jobs of testdata/equal.txtar.
+func equalJobs(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("testdata", "equal"))
+	dir, err := unpackedEqual()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+var unpackedEqual = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(shared, "equal")
+	archive, err := txtar.ParseFile(filepath.Join("testdata", "equal.txtar"))
+	if err == nil {
+		err = errors.Join(os.Mkdir(dir, 0o700), txtar.Write(archive, dir))
+	}
+	return dir, err
+})
+
+// surveyedOne reads one job.
+func surveyedOne(t *testing.T, name string) *equalTrial {
+	t.Helper()
 	e := &equalTrial{name: name}
-	e.survey(t, dir, testenv.Torch(t), name+".py")
+	e.survey(t, equalJobs(t), testenv.Torch(t), name+".py")
 	return e
 }
 
@@ -125,11 +142,7 @@ func (e *equalTrial) asked(t *testing.T) strategy.LossSeen {
 // seenWith runs the job with orders, and returns the report of its hook.
 func (e *equalTrial) seenWith(t *testing.T, orders probe.Orders, line []string) strategy.LossSeen {
 	t.Helper()
-	script, err := filepath.Abs(filepath.Join("testdata", "equal", e.name+".py"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
+	script, dir := filepath.Join(equalJobs(t), e.name+".py"), t.TempDir()
 	orders.Script = script
 	installed, err := probe.Install(dir, orders)
 	if err != nil {
@@ -158,7 +171,7 @@ func (e *equalTrial) seenUnder(t *testing.T, line []string) strategy.LossSeen {
 	t.Helper()
 	run := filepath.Join(t.TempDir(), "run")
 	words := []string{"--run-dir", run, testenv.Torch(t)}
-	l := runUnder(t, filepath.Join("testdata", "equal"), append(onCPU, "PYTHONDONTWRITEBYTECODE=1", "XDG_STATE_HOME="+t.TempDir()), words, append([]string{e.name + ".py"}, line...))
+	l := runUnder(t, equalJobs(t), append(onCPU, "PYTHONDONTWRITEBYTECODE=1", "XDG_STATE_HOME="+t.TempDir()), words, append([]string{e.name + ".py"}, line...))
 	if l.verdict.Outcome != strategy.Trained {
 		t.Fatalf("%s: %s", l.verdict.Outcome, l.verdict.Reason)
 	}
@@ -193,10 +206,7 @@ func (e *equalTrial) after(seen ...strategy.LossSeen) (strategy.Training, string
 // surveyed reads each job.
 func surveyed(t *testing.T, python string) []*equalTrial {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("testdata", "equal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := equalJobs(t)
 	files, err := filepath.Glob(filepath.Join(dir, "*.py"))
 	if err != nil {
 		t.Fatal(err)
@@ -275,11 +285,7 @@ func measureGradients(t *testing.T, python string, trials []*equalTrial) {
 	t.Helper()
 	var pairs []gradientPair
 	for _, e := range trials {
-		script, err := filepath.Abs(filepath.Join("testdata", "equal", e.name+".py"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pairs = append(pairs, gradientPair{script, [][]string{{}, e.line}})
+		pairs = append(pairs, gradientPair{filepath.Join(equalJobs(t), e.name+".py"), [][]string{{}, e.line}})
 	}
 	runBothWays(t, python, pairs, trials)
 }
