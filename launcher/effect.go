@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -37,6 +38,9 @@ func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 func (e *effect) compare(s strategy.ObservedSetting) (notice string) {
 	observed := strategy.Plan{s.Knob: s.Value}
 	if pair, lost := e.job.Ineffective(e.plan, observed)[s.Knob]; lost {
+		if e.unconfirmed(strategy.Changes{s.Knob: pair}) != "" {
+			return "" // the ranks are stopped, with that as the reason
+		}
 		return fmt.Sprintf("warning: %s (%s)", strategy.Changes{s.Knob: pair}.Lost(), s.Text)
 	}
 	if pair, misread := e.job.Misread(e.plan, observed)[s.Knob]; misread {
@@ -53,6 +57,29 @@ func (e *effect) lostBatch() strategy.Changes {
 		return k != strategy.MicroBatchSize && k != strategy.GradientAccumulationSteps
 	})
 	return lost
+}
+
+// unconfirmed returns why the ranks are stopped if changes of the batch by likely arguments are not confirmed; empty if
+// another setting makes one of these changes.
+func (e *effect) unconfirmed(lost strategy.Changes) string {
+	var words []string
+	by := e.job.Arguments(e.plan, e.history)
+	for _, k := range strategy.Knobs {
+		pair, is := lost[k]
+		switch name := by[k].Name; {
+		case !is:
+		case name == "" || len(e.job.Unconfirmed(e.plan, strategy.Plan{k: pair[1]})) == 0:
+			return ""
+		case pair[1] == "":
+			words = append(words, fmt.Sprintf("the process does not confirm that %s sets %s %s", name, k.Short(), pair[0]))
+		default:
+			words = append(words, fmt.Sprintf("%s does not set %s %s, the process uses %s", name, k.Short(), pair[0], pair[1]))
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return strings.Join(words, "; ") + ": all ranks are stopped before their first step"
 }
 
 // breaksBatch reports whether a change to the batch has no effect, by all reports of the job.

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -44,10 +45,16 @@ func (w *watch) compareReported(f strategy.Fact) {
 // release releases the ranks once each has reported its settings, and starts the time limit where some have not.
 func (w *watch) release() {
 	waiting, all := w.evidence.Waiting()
+	if w.stopped || w.hold.released || len(waiting) == 0 {
+		return
+	}
+	lost := w.effect.lostBatch()
+	if len(lost) == 0 && all {
+		lost = w.effect.job.Unconfirmed(w.effect.plan, w.evidence.Observed(w.effect.job))
+	}
 	switch {
-	case w.stopped || w.hold.released || len(waiting) == 0:
-	case len(w.effect.lostBatch()) > 0:
-		w.halt("the ranks would not train with the same batch: all of them are stopped")
+	case len(lost) > 0:
+		w.halt(cmp.Or(w.effect.unconfirmed(lost), "the ranks would not train with the same batch: all of them are stopped"))
 	case all:
 		w.letGo()
 	case !w.hold.set:

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,7 +196,7 @@ func (w *watch) heed() {
 	switch {
 	case w.stopped:
 	case w.effect.breaksBatch():
-		w.halt("the job would train with another global batch: all ranks are stopped")
+		w.halt(cmp.Or(w.effect.unconfirmed(w.effect.lostBatch()), "the job would train with another global batch: all ranks are stopped"))
 	case w.effect.lostScale() != "":
 		w.halt(w.effect.lostScale() + ": all ranks are stopped")
 	}

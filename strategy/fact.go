@@ -194,18 +194,10 @@ type ProcessReport struct {
 	Waiting    bool `json:"waiting,omitempty"`
 	Stepping   bool `json:"stepping,omitempty"`    // it has reached its first optimizer step
 	TotalSteps int  `json:"total_steps,omitempty"` // optimizer steps of the job; 0: unknown
-	// Arguments are the values in the result of the job's parser, when that returned: numbers, truth values and
-	// texts, by name. Those of an inner object are "train.batch_size".
+	// Arguments are the values in the results of the job's parsers, when those returned: whole numbers and truth
+	// values, by name. Those of an inner object are "train.batch_size".
 	Arguments map[string]Value `json:"arguments,omitempty"`
-	// ModelCalls and BackwardCalls are those of the first optimizer step that was made; 0: not known.
-	ModelCalls    int `json:"model_calls,omitempty"`
-	BackwardCalls int `json:"backward_calls,omitempty"`
-	// Batches is the length of the loader, Epochs that of the training; 0: not known.
-	Batches int `json:"batches,omitempty"`
-	Epochs  int `json:"epochs,omitempty"`
-	// Programs are the children that load PyTorch, by their process ids.
-	Programs []int     `json:"programs,omitempty"`
-	Loss     *LossSeen `json:"loss,omitempty"`
+	Loss      *LossSeen        `json:"loss,omitempty"`
 	// InPlace are the steps that it did again after memory had run out in them, InPlaceRefused the
 	// latest failure that it did not answer so.
 	InPlace        []InPlace       `json:"in_place,omitempty"`

@@ -3,6 +3,7 @@ package strategy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -45,6 +46,9 @@ func (j Job) Likely() map[Knob][]Likely {
 
 // Arguments returns the settings by which a plan changes the job's likely knobs, by what its processes have reported.
 func (j Job) Arguments(plan Plan, history []Attempt) Arguments {
+	if r := j.Recalled; r != nil && len(history) == 0 && maps.Equal(plan, r.Plan) {
+		return r.By
+	}
 	var found Arguments
 	for k, v := range plan {
 		if len(j.Knobs[k].Likely) == 0 || v == j.Written[k] {
@@ -85,21 +89,48 @@ func (j Job) Reported(history []Attempt) Plan {
 	return reported
 }
 
+// Unconfirmed lists the changes of the batch by likely settings that the processes' reports do not confirm: with another
+// value, or without one.
+func (j Job) Unconfirmed(plan, observed Plan) Changes {
+	var found Changes
+	for _, k := range []Knob{MicroBatchSize, GradientAccumulationSteps} {
+		if v, set := plan[k]; set && v != j.Written[k] && len(j.Knobs[k].Likely) > 0 && observed[k] != v {
+			if found == nil {
+				found = Changes{}
+			}
+			found[k] = [2]Value{v, observed[k]}
+		}
+	}
+	return found
+}
+
 // confirmed returns the first likely setting of a knob whose value is the one that the job's processes use, or that
 // value for all ranks together: times is their number, or 1. why is the reason if there is none.
 func (j Job) confirmed(k Knob, history []Attempt) (of Likely, times int, why string) {
 	used, untaken := j.original(history)[k], map[string]bool{}
 	n := 0
 	for _, a := range history {
-		if pair := j.Ineffective(a.Plan, a.Observed); len(pair) > 0 && len(a.Arguments) > 0 {
-			n++
-			if _, lost := pair[k]; lost {
-				untaken[a.Arguments[k].Name] = true
-			}
+		lost := j.Ineffective(a.Plan, a.Observed)
+		if len(a.Arguments) == 0 || len(lost) == 0 && !a.Halted {
+			continue
+		}
+		n++
+		if len(lost) == 0 {
+			lost = j.Unconfirmed(a.Plan, a.Observed)
+		}
+		if _, is := lost[k]; is {
+			untaken[a.Arguments[k].Name] = true
 		}
 	}
 	if n >= mostUnconfirmed {
 		return Likely{}, 0, fmt.Sprintf("%d starts with a changed argument were not confirmed by the process", n)
+	}
+	for _, a := range history { // a start with it has been confirmed
+		by, changed := a.Arguments[k]
+		i := slices.IndexFunc(j.Knobs[k].Likely, func(l Likely) bool { return l.Name == by.Name })
+		if changed && i >= 0 && !a.Halted && !untaken[by.Name] && a.Observed[k] == a.Plan[k] {
+			return j.Knobs[k].Likely[i], max(by.Times, 1), ""
+		}
 	}
 	ranks := max(j.DataParallel, 1)
 	if len(history) > 0 {
@@ -133,7 +164,8 @@ func (j Job) confirmed(k Knob, history []Attempt) (of Likely, times int, why str
 // value is the setting's value in the job as it is written, by the first report of a process, else by the command.
 func (l Likely) value(history []Attempt) Value {
 	for _, a := range history {
-		if v := a.Parsed[l.Key]; v != "" {
+		changed := slices.ContainsFunc(slices.Collect(maps.Values(a.Arguments)), func(by Argument) bool { return by.Name == l.Name })
+		if v := a.Parsed[l.Key]; v != "" && !changed {
 			return v
 		}
 	}

@@ -103,3 +103,80 @@ func TestUnconfirmedStartsAreBounded(t *testing.T) {
 		history = append(history, a)
 	}
 }
+
+// An attempt is stopped if a process reports another batch than was asked of an argument, or none.
+func TestUnconfirmedBatches(t *testing.T) {
+	j := likelyJob(1, []Likely{bs}, []Likely{accum})
+	plan := Plan{Allocator: "expandable", MicroBatchSize: "4", GradientAccumulationSteps: "4"}
+	for name, test := range map[string]struct {
+		observed Plan
+		want     Changes
+	}{
+		"as asked":   {Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"}, nil},
+		"another":    {Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"}, Changes{GradientAccumulationSteps: {"4", "2"}}},
+		"no word":    {Plan{MicroBatchSize: "4"}, Changes{GradientAccumulationSteps: {"4", ""}}},
+		"neither":    {nil, Changes{MicroBatchSize: {"4", ""}, GradientAccumulationSteps: {"4", ""}}},
+		"other knob": {Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4", Precision: "bf16"}, nil},
+	} {
+		if diff := cmp.Diff(test.want, j.Unconfirmed(plan, test.observed)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	j.Knobs[GradientAccumulationSteps] = Range{Min: 1}
+	if lost := j.Unconfirmed(plan, Plan{MicroBatchSize: "4"}); lost != nil {
+		t.Errorf("an argument of a recipe: %v", lost)
+	}
+}
+
+// A start whose accumulation the process does not confirm counts as one of the two.
+func TestStartsWithoutAWordAreBounded(t *testing.T) {
+	more := Likely{Name: "--grad-accum", Key: "grad_accum", Value: "2"}
+	third := Likely{Name: "--gas", Key: "gas", Value: "2"}
+	j := likelyJob(1, []Likely{bs}, []Likely{accum, more, third})
+	policy := Policy{Mode: Ladder, MaxAttempts: 20, Numerics: Preserve}
+	history := []Attempt{told(ended(0, j.Written, oom(cause.Forward)), Plan{MicroBatchSize: "8"}, nil)}
+	for _, want := range []string{"--accum", "--grad-accum", ""} {
+		d := Decide(policy, j, history, Inventory{Accelerator: "cuda"})
+		by := j.Arguments(d.Next, history)
+		if by[GradientAccumulationSteps].Name != want || d.Relaunch != (want != "") {
+			t.Fatalf("attempt %d changes %q, want %q: %s", len(history), by[GradientAccumulationSteps].Name, want, d.Reason)
+		}
+		if !d.Relaunch {
+			return
+		}
+		a := told(ended(len(history), d.Next, Diagnosis{Cause: cause.Unknown}), Plan{MicroBatchSize: d.Next[MicroBatchSize]}, nil)
+		a.Halted, a.Arguments, a.Rung = true, by, RungMicroBatch
+		history = append(history, a)
+	}
+}
+
+// A remembered plan is admitted if the job still has the arguments that changed it, and starts by them.
+func TestRememberedPlansNameTheirArguments(t *testing.T) {
+	by := Arguments{MicroBatchSize: {Name: "--train-batch", Times: 2}, GradientAccumulationSteps: {Name: "--accum", Times: 1}}
+	j := likelyJob(2, []Likely{bs, train}, []Likely{accum})
+	plan := j.Written.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"})
+	for name, test := range map[string]struct {
+		by   Arguments
+		want string
+	}{
+		"as then":         {by, ""},
+		"none":            {nil, "the job has no argument that changed the micro batch"},
+		"another":         {Arguments{MicroBatchSize: {Name: "--rows"}, GradientAccumulationSteps: by[GradientAccumulationSteps]}, "the job has no argument that changed the micro batch"},
+		"of no such rank": {Arguments{MicroBatchSize: by[MicroBatchSize], GradientAccumulationSteps: {Name: "--accum", Times: -1}}, "the job has no argument that changed the accumulation"},
+	} {
+		if got := Admit(Policy{Mode: Ladder}, j, Inventory{}, Past{Plan: plan, By: test.by}); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+	j.Recalled = &Recalled{Plan: plan, By: by}
+	if diff := cmp.Diff(by, j.Arguments(plan, nil)); diff != "" {
+		t.Errorf("attempt 0 (-want +got):\n%s", diff)
+	}
+	// Where it runs out of memory, the same arguments are confirmed, and are changed again.
+	a := told(ended(0, plan, oom(cause.Forward)), Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"}, nil)
+	a.Arguments, a.Parsed = by, map[string]Value{"train_batch": "8", "accum": "4"}
+	d := Decide(Policy{Mode: Ladder, MaxAttempts: 20, Numerics: Preserve}, j, []Attempt{a}, Inventory{Accelerator: "cuda"})
+	if d.Next[MicroBatchSize] != "2" || d.Next[GradientAccumulationSteps] != "8" || !cmp.Equal(by, j.Arguments(d.Next, []Attempt{a})) {
+		t.Errorf("%v by %v: %s", d.Next, j.Arguments(d.Next, []Attempt{a}), d.Reason)
+	}
+}

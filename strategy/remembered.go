@@ -19,6 +19,7 @@ const neededOften = 2
 // A Past is a plan with which an earlier run of the job trained.
 type Past struct {
 	Plan     Plan
+	By       Arguments            // by which it changed likely knobs
 	Needed   int                  // number of runs that reached it without remembering it
 	Measured []memory.Measurement // by its processes
 }
@@ -45,6 +46,8 @@ func Admit(p Policy, j Job, inv Inventory, past Past) string {
 			return fmt.Sprintf("the job cannot change the %s: %s", k.Short(), r.Absent)
 		} else if !known || !r.Allows(pair[1]) {
 			return fmt.Sprintf("the job cannot set the %s to %s", k.Short(), pair[1])
+		} else if by := past.By[k]; len(r.Likely) > 0 && r.By != ByHook && (by.Times < 0 || !slices.ContainsFunc(r.Likely, func(l Likely) bool { return l.Name == by.Name })) {
+			return fmt.Sprintf("the job has no argument that changed the %s", k.Short())
 		}
 	}
 	return cmp.Or(keepsBatch(j, plan), forbidden(p, j, inv, changed, past.Needed), lacking(p, inv, changed), past.crowded(j, inv))
@@ -56,6 +59,8 @@ func keepsBatch(j Job, plan Plan) string {
 	now, known := batchOf(j.Written, j)
 	then, also := batchOf(plan, j)
 	switch {
+	case !known && j.Unproven(plan):
+		return "" // it was kept when the processes had reported that of the job as written, under the same conditions
 	case !known && !also, now.scope == ScopeDerived:
 		return ""
 	case known != also:
@@ -195,6 +200,8 @@ type Recalled struct {
 	Fit     string  `json:"fit"` // name of the file with the remembered plan
 	Plan    Plan    `json:"plan"`
 	Changed Changes `json:"changed"` // compared with the job as written
+	// By are the arguments by which likely knobs were changed.
+	By Arguments `json:"arguments,omitempty"`
 	// Training is the effect on the training that was seen when the plan fitted.
 	Training Training `json:"training,omitempty"`
 	// At is the time at which it fitted, and Age how long that was before this run began.

@@ -203,7 +203,7 @@ func launch(
 	if err != nil {
 		return verdict, err
 	}
-	if err := node.TellParent(environ.Parse(os.Environ()), dir, verdict, log.Last()); err != nil {
+	if err := node.TellParent(environ.Parse(os.Environ()), dir, verdict, log.Last(), p.secrets()); err != nil {
 		a.page().Printf("gpurun: warning: %v\n", err)
 	}
 	return verdict, nil

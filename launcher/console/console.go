@@ -172,11 +172,14 @@ func (p *People) start(e launcher.Started) {
 	if p.armed = e.InPlace.ArmedWords(); p.armed != "" {
 		from += ", in place " + p.armed
 	}
-	files := ""
+	files, changed := "", []string(nil)
 	if e.Diff != p.diff && strings.Contains(e.Diff, "\n+++ ") {
-		files = fmt.Sprintf("; diff: attempt-%d/diff.patch", e.N)
+		files, changed = fmt.Sprintf("; diff: attempt-%d/diff.patch", e.N), p.fileChanges(e.Diff)
 	}
 	p.chat("attempt %d: %s%s%s%s", e.N, p.describe(e.Plan), from, predicted(e.Expected), files)
+	if !p.Quiet && len(changed) > 0 {
+		fmt.Fprintln(p.W, strings.Join(changed, "\n"))
+	}
 	p.plan, p.diff = e.Plan.With(nil), e.Diff
 }
 

@@ -134,6 +134,34 @@ func (p *People) tried(short bool) (lines []string) {
 	return lines
 }
 
+// changesShown bounds the lines of a diff on the console.
+const changesShown = 6
+
+// fileChanges returns the changed lines of the configuration files in a diff, and the files' names. The command and the
+// variables are in the attempt's line.
+func (p *People) fileChanges(diff string) (lines []string) {
+	all, inFile := strings.Split(strings.TrimSuffix(p.Mask.Config(diff), "\n"), "\n"), false
+	for i, line := range all {
+		name, header := strings.CutPrefix(line, "--- ")
+		switch header = header && i+1 < len(all) && strings.HasPrefix(all[i+1], "+++ "); {
+		case header:
+			inFile = !slices.Contains([]string{"command", "environment", "calls in the process"}, name)
+		case i > 0 && strings.HasPrefix(line, "+++ ") && strings.HasPrefix(all[i-1], "--- "):
+			continue
+		case !strings.HasPrefix(line, "-") && !strings.HasPrefix(line, "+"):
+			continue
+		}
+		if !inFile {
+			continue
+		}
+		if len(lines) == changesShown {
+			return append(lines, "      …")
+		}
+		lines = append(lines, p.line("      %s", line))
+	}
+	return lines
+}
+
 func (p *People) diffLines(diff string) (lines []string) {
 	if diff == "" {
 		return nil

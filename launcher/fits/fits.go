@@ -38,7 +38,9 @@ type Fit struct {
 type Tried struct {
 	Plan     strategy.Plan     `json:"plan"`
 	Training strategy.Training `json:"training,omitempty"` // the effect of the plan on the training
-	Fitted   bool              `json:"fitted"`             // the job trained to its end, else it ran out of memory
+	// By are the arguments by which the plan changed likely knobs.
+	By     strategy.Arguments `json:"arguments,omitempty"`
+	Fitted bool               `json:"fitted"` // the job trained to its end, else it ran out of memory
 	// Room is the memory in bytes that each rank had on its device, and Peak the most that it used; 0 if not
 	// known.
 	Room    int64     `json:"room_bytes,omitempty"`
@@ -186,7 +188,7 @@ func Unlearn(fits []Fit, under Conditions, plan strategy.Plan) []Fit {
 // tried returns the attempt's result for its plan.
 func (o Observation) tried() Tried {
 	a := o.Attempt
-	t := Tried{Plan: a.Plan.With(nil), Training: o.Training, Fitted: o.fitted(), Room: o.Room, At: a.Ended.UTC(), InPlace: o.InPlace}
+	t := Tried{Plan: a.Plan.With(nil), By: a.Arguments, Training: o.Training, Fitted: o.fitted(), Room: o.Room, At: a.Ended.UTC(), InPlace: o.InPlace}
 	if d := a.Diagnosis; t.Room == 0 && d.Allowed != nil {
 		t.Room = *d.Allowed
 	} else if t.Room == 0 && d.Capacity != nil {

@@ -124,7 +124,7 @@ func (r *Remembered) choose(f Fit, today Today) {
 	past := make([]strategy.Past, len(f.Tried))
 	var ranOut []strategy.Plan
 	for i, t := range f.Tried {
-		past[i] = strategy.Past{Plan: t.Plan, Needed: t.Needed, Measured: t.Measured}
+		past[i] = strategy.Past{Plan: t.Plan, By: t.By, Needed: t.Needed, Measured: t.Measured}
 		if !t.Fitted {
 			ranOut = append(ranOut, t.Plan)
 		}
@@ -149,7 +149,7 @@ func (r *Remembered) choose(f Fit, today Today) {
 		}
 		if why == "" {
 			r.Recalled, r.Unused = &strategy.Recalled{
-				Plan: t.Plan.With(nil), Changed: f.Written.Changed(t.Plan), Training: t.Training, At: t.At, Peak: t.Peak, Room: t.Room,
+				Plan: t.Plan.With(nil), Changed: f.Written.Changed(t.Plan), By: t.By, Training: t.Training, At: t.At, Peak: t.Peak, Room: t.Room,
 				Age: strategy.Seconds(today.Inventory.At.Sub(t.At)),
 			}, ""
 			return

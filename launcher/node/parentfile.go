@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/launcher/ranklog"
 	"github.com/gpurun/gpurun/strategy"
@@ -20,8 +21,8 @@ const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
 // TellParent copies the error.json of the rank where the failure began to the file that gpurun's parent named
 // in env, gpurun's environment. Like torchrun (dump_error_file in
 // torch/distributed/elastic/multiprocessing/errors/error_handler.py), it adds the rank's exit code as
-// message.errorCode, negative for a signal. If that rank has no error.json, it writes nothing.
-func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.Evidence) error {
+// message.errorCode, negative for a signal. If that rank has no error.json, it writes nothing. Secrets are masked.
+func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.Evidence, m *mask.Masker) error {
 	to := env[errorFileVariable]
 	if to == "" || v.Outcome == strategy.Trained || len(v.Attempts) == 0 {
 		return nil
@@ -35,7 +36,7 @@ func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.
 	if err != nil {
 		return nil // most scripts write none
 	}
-	if err := os.WriteFile(to, withErrorCode(text, exitCodeOf(last, *tried.Rank)), private.Mode); err != nil {
+	if err := os.WriteFile(to, m.JSON(withErrorCode(text, exitCodeOf(last, *tried.Rank))), private.Mode); err != nil {
 		return fmt.Errorf("copy the failing rank's error.json: %w", err)
 	}
 	return nil

@@ -27,7 +27,6 @@ func parseSaid(text []byte) (said strategy.ProcessReport, problems []string, ok 
 	said = p.ProcessReport
 	said.Settings, said.Applied = settings(p.Settings), applied(p.Applied)
 	said.Arguments = arguments(p.Arguments)
-	said.Programs = said.Programs[:min(len(said.Programs), mostItems)]
 	maps.DeleteFunc(p.By, func(k strategy.Knob, _ string) bool { _, known := said.Settings[k]; return !known })
 	said.By, said.Refused, said.Failed = reasons(p.By), reasons(p.Refused), reasons(p.Failed)
 	keepKnown(said.Loss)
@@ -38,7 +37,7 @@ func parseSaid(text []byte) (said strategy.ProcessReport, problems []string, ok 
 	if r := said.Pressure; r != nil && !slices.Contains(strategy.DeviceRungs, r.Tried) {
 		r.Tried, r.Kept = "", false
 	}
-	for _, of := range []any{&said.PID, &said.World, &said.TotalSteps, &said.ModelCalls, &said.BackwardCalls, &said.Batches, &said.Epochs, said.Model, said.InPlaceRefused, said.Pressure} {
+	for _, of := range []any{&said.PID, &said.World, &said.TotalSteps, said.Model, said.InPlaceRefused, said.Pressure} {
 		bound(of)
 	}
 	for _, text := range p.Problems[:min(len(p.Problems), mostProblems)] {

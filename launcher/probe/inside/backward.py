@@ -128,9 +128,9 @@ def place():
     return "the job"
 
 
-def step(calls, each, optimizers):
+def step(calls, each, optimizers, made):
     """Runs before the first optimizer step, after so many calls of the root, and so many for
-    each backward pass."""
+    each backward pass. Made is the number of its micro batches where gpurun has changed that, None where it is not known."""
     passes = state["passes"]
     state["passes"] = []
     if not passes or "decided" in state:
@@ -141,7 +141,7 @@ def step(calls, each, optimizers):
     if len(each) == len(passes) and len(set(each)) == 1 and sum(each) == calls:
         calls = len(passes)  # each micro batch is several calls, as of pairs
     if not alike or len(passes) != calls or optimizers > 1 or one.reduction is None:
-        withdraw()
+        withdraw((made or 1) == 1 or any(p.factor != 1 for p in passes))
         return
     n, whole = len(passes), abs(one.factor * len(passes) - 1) < 1e-6
     if one.reduction == MEAN and whole and (n > 1 or one.divided):
@@ -155,7 +155,7 @@ def step(calls, each, optimizers):
     elif one.reduction == SUM and one.factor == 1 and not one.scaled:
         say("kept", "the loss is a sum over the samples")
     else:
-        withdraw()
+        withdraw(True)
 
 
 def say(word, reason):
@@ -168,8 +168,13 @@ def question():
     return batches_part.question()
 
 
-def withdraw():
+def withdraw(divided):
+    """Reports no scale; a wrong one where gpurun has changed the number of micro batches, and what is backpropagated is
+    not divided by anything."""
     if huggingface.trainers:
+        return
+    if not divided:
+        say("wrong", "what a step backpropagates is not seen to be divided by its micro batches")
         return
     loss.say(scale="", **({} if loss.known().get("uniform") == "no" else {"reason": ""}))
     if process.orders().get("batch") and loss.known().get("rows") != "no":

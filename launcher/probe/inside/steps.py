@@ -226,7 +226,11 @@ def opens(optimizer):
     process.trains()
     cycles = cycles_part.cycles
     each = process.guarded(microbatches.step)() or []
-    process.guarded(backward.step)(cycles.calls, each, len(cycles.optimizers | {id(optimizer)}))
+    n = None
+    if "first" not in clock and process.orders().get("batch"):
+        n = process.guarded(made_of)(cycles.calls, each, len(optimizers()))
+        process.settle("gradient_accumulation_steps", n, "the first optimizer step", process.LOADER)
+    process.guarded(backward.step)(cycles.calls, each, len(cycles.optimizers | {id(optimizer)}), n)
     cycles.step(optimizer)
     if "first" not in clock:
         clock["first"] = True
@@ -238,6 +242,18 @@ def opens(optimizer):
         process.guarded(microbatches.leave)()
         process.guarded(batches.follow)()
         pace.arm(memory.state.get("memory"))
+
+
+def made_of(calls, each, optimizers):
+    """Return how many micro batches made the first step, None where that is not certain: after so many calls of the
+    root, so many before each backward pass. A batch may be drawn ahead, and have several backward passes."""
+    draws, passes = loaders.draws(), len(each)
+    if not passes:
+        return None
+    if draws is None:
+        return passes if sum(each) == calls and len(set(each)) == 1 else None
+    fitting = [n for n in (draws, draws - 1) if n > 0 and passes % n == 0]
+    return fitting[0] if len(fitting) == 1 or fitting and optimizers < 2 else None
 
 
 def listen():
