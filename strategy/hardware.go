@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -109,6 +110,7 @@ func (n Node) avoid(h *Hardware) string {
 	}
 	words += " before the GPU is " + mended
 	switch {
+	case !plainName(n.Name) || !plainName(n.Job): // a shell would read something else in a command
 	case n.Scheduler == "slurm" && n.Name != "":
 		return fmt.Sprintf("%s: sbatch --exclude=%s starts it elsewhere, and so does scontrol requeue %s once the node is drained", words, n.Name, n.Job)
 	case n.Scheduler == "kubernetes" && n.Name != "":
@@ -117,6 +119,13 @@ func (n Node) avoid(h *Hardware) string {
 		return fmt.Sprintf("%s: kubectl cordon $(kubectl get pod %s -o jsonpath={.spec.nodeName}), and its next pod is placed elsewhere", words, n.Job)
 	}
 	return words + "; the same command continues from there, or on another node"
+}
+
+// plainName reports whether a name can stand in a command as it is.
+func plainName(name string) bool {
+	return !strings.HasPrefix(name, "-") && !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '-' && r != '_' && r != '.' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
 }
 
 // Health is a GPU's state in the driver's report. Zero: not reported, for example without ECC or
