@@ -141,6 +141,10 @@ func decideAgain(s *situation) Decision {
 	}
 	why := strings.TrimPrefix(s.lost(), "; ")
 	why = cmp.Or(why, undividable(s.all))
+	if lost := s.job.Unconfirmed(s.last.Plan, s.last.Observed); why == "" && s.last.Halted && len(lost) > 0 {
+		planned := lost.each(func(k Knob, planned, _ Value) string { return fmt.Sprintf("%s %s", k.Short(), planned) })
+		why = "the process did not confirm " + strings.Join(planned, " and ")
+	}
 	if u := s.last.Unstarted; u != nil {
 		why = "could not be started: " + u.Reason
 	}

@@ -33,8 +33,9 @@ type Start struct {
 	Output io.Writer
 }
 
-// The flags of a trial: it changes nothing in the job, and begins as the job is written.
-var flags = []string{"--fresh", "--mode", "off", "--no-in-place"}
+// The flags of a trial: it changes nothing in the job, and begins as the job is written. With --mode off nothing would be
+// loaded into the job that could report.
+var flags = []string{"--fresh", "--max-attempts", "1", "--no-in-place"}
 
 // Run starts the job by gpurun itself, with a run directory that it removes. It returns the attempt; an error has a hint.
 func (s Start) Run(ctx context.Context) (_ strategy.Attempt, err error) {

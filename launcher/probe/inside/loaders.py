@@ -73,7 +73,8 @@ def draw(iterator):
         if loader != hook["root"]["loader"]:
             doubt()
         return
-    hook["latest"] = hook["samples"].get(iterator)
+    same = hook["drawn"] and hook["drawn"][-1] == loader
+    hook["latest"], hook["early"] = hook["samples"].get(iterator), hook.get("early", 0) + 1 if same else 1
     hook["drawn"] = [kept for kept in hook["drawn"] if kept != loader][-7:] + [loader]
 
 
@@ -115,6 +116,11 @@ def draws():
     """Return how many batches were drawn since the root was first called; None where no
     loader was used."""
     return hook["root"]["draws"] if "root" in hook and hook["root"]["loader"] is not None else None
+
+
+def ahead():
+    """Return whether more than one batch was drawn before the root was first called."""
+    return hook.get("early", 1) > 1
 
 
 def over():

@@ -246,13 +246,14 @@ def opens(optimizer):
 
 def made_of(calls, each, optimizers):
     """Return how many micro batches made the first step, None where that is not certain: after so many calls of the
-    root, so many before each backward pass. A batch may be drawn ahead, and have several backward passes."""
+    root, so many before each backward pass. A batch may have several backward passes, and be drawn ahead."""
     draws, passes = loaders.draws(), len(each)
     if not passes:
         return None
     if draws is None:
         return passes if sum(each) == calls and len(set(each)) == 1 else None
-    fitting = [n for n in (draws, draws - 1) if n > 0 and passes % n == 0]
+    drawn = (draws, draws - 1) if loaders.ahead() else (draws,)
+    fitting = [n for n in drawn if n > 0 and passes % n == 0]
     return fitting[0] if len(fitting) == 1 or fitting and optimizers < 2 else None
 
 
