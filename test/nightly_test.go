@@ -16,25 +16,18 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// nightly returns the texts of docs/nightly.md, by their file name.
+// nightly returns the files of examples/nightly, by the names that they have where they are used.
 func nightly(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	blocks, err := testenv.Blocks(testenv.Page(t, "docs/nightly.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range blocks {
-		if b.Lang == "sh" {
-			continue // commands
-		}
-		name := regexp.MustCompile(`(?m)^# ([\w./-]+)`).FindStringSubmatch(b.Text)
+	for file, text := range contents(t, filepath.Join("..", "examples", "nightly")) {
+		name := regexp.MustCompile(`(?m)^# ([\w./-]+)`).FindStringSubmatch(text)
 		if name == nil {
-			t.Fatalf("a text does not begin with its file's name:\n%s", b.Text)
+			t.Fatalf("%s does not begin with the name of a file", file)
 		}
-		texts[filepath.Base(name[1])] = b.Text
+		texts[filepath.Base(name[1])] = text
 	}
-	if len(texts) < 10 {
+	if len(texts) < 9 {
 		t.Fatalf("only %d texts", len(texts))
 	}
 	return texts
@@ -73,12 +66,12 @@ func words(list any) string {
 // stubs replace programs that a night waits for, and the scheduler.
 var stubs = map[string]string{
 	"sleep":   "#!/bin/sh\n",
-	"srun":    "#!/bin/sh\nexec env -u SLURM_JOB_ID \"$@\"\n",
+	"srun":    "#!/bin/sh\nshift\nexec env -u SLURM_JOB_ID \"$@\"\n", // --mpi
 	"sbatch":  "#!/bin/sh\necho \"sbatch $*\" >>said\necho 78\n",
 	"scancel": "#!/bin/sh\necho \"scancel $*\" >>said\n",
 }
 
-// airflow has the parts of Airflow that the page uses.
+// airflow has the parts of Airflow that the example uses.
 const airflow = `import sys, types
 class AirflowException(Exception): pass
 class AirflowFailException(Exception): pass
@@ -106,7 +99,7 @@ func newUnwatched(t *testing.T) unwatched {
 	return n
 }
 
-// runs executes a text of the page, and returns its exit code.
+// runs executes a text, and returns its exit code.
 func (n unwatched) runs(t *testing.T, with []string, text string, env ...string) int {
 	t.Helper()
 	cmd := osexec.Command(with[0], append(with[1:], strings.ReplaceAll(text, "/srv/gpt", n.dir))...)
@@ -131,7 +124,7 @@ func (n unwatched) over(t *testing.T) {
 	}
 }
 
-// Each text of the page goes through a night in which the GPU is lost once: it ends with 75, and the restart
+// Each example goes through a night in which the GPU is lost once: it ends with 75, and the restart
 // continues the same run.
 func TestNights(t *testing.T) {
 	t.Parallel()
@@ -172,18 +165,20 @@ func TestNights(t *testing.T) {
 	t.Run("Slurm", func(t *testing.T) {
 		t.Parallel()
 		n := newUnwatched(t)
+		chain := contents(t, filepath.Join("..", "examples", "slurm"))["nightly.sbatch"]
+		chain = strings.Replace(chain, " train.toml", " --junit junit.xml train.toml", 1)
 		for i, want := range []int{75, 0} {
 			env := []string{"SLURM_JOB_ID=" + []string{"76", "78"}[i]}
 			if i > 0 {
-				env = append(env, "RUN=76", "LINK=1")
+				env = append(env, "RUN=76", "NIGHT=1")
 			}
-			if code := n.runs(t, bash, texts["chain.sbatch"], env...); code != want {
+			if code := n.runs(t, bash, chain, env...); code != want {
 				t.Fatalf("link %d: exit code %d, want %d", i, code, want)
 			}
 		}
 		n.over(t)
 		said, _ := os.ReadFile(filepath.Join(n.dir, "said"))
-		if want := "sbatch --parsable --dependency=afternotok:76 chain.sbatch\nsbatch --parsable --dependency=afternotok:78 chain.sbatch\nscancel 78\n"; string(said) != want {
+		if want := "sbatch --parsable --dependency=afternotok:76 nightly.sbatch\nsbatch --parsable --dependency=afternotok:78 nightly.sbatch\nscancel 78\n"; string(said) != want {
 			t.Errorf("%s\nwant %s", said, want)
 		}
 	})

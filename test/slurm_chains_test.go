@@ -3,7 +3,6 @@ package test
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,27 +22,25 @@ while step < 3 or os.path.exists("more"):
         open(out + "/rank0", "w").close()
 `
 
-// TestSlurmSeriesDocumented runs the documented scripts that make several jobs, an array and chains of
+// TestSlurmSeriesDocumented runs the documented scripts that make several jobs, an array and a chain of
 // nights. Preempted jobs continue and train, and a scancel is final.
 func TestSlurmSeriesDocumented(t *testing.T) {
 	lab(t)
 	s := openSlurm(t)
 	examples := contents(t, filepath.Join("..", "examples", "slurm"))
-	page := contents(t, filepath.Join("..", "docs"))["nightly.md"]
 	for _, how := range []string{"preempted", "cancelled"} {
 		series := map[string]*slurmJob{}
 		for name, script := range map[string]string{
 			"array":   strings.Replace(examples["array.sbatch"], "--array=1-6", "--array=1-2", 1),
 			"nightly": examples["nightly.sbatch"],
-			"chain":   regexp.MustCompile("(?s)#!/bin/bash\n# [^\n]*chain.sbatch\n.*?\n```").FindString(page),
 		} {
 			j := s.nodesJob(t, name+" "+how)
 			j.write(t, "train.py", sweepTrainer)
-			j.documented(t, strings.TrimSuffix(script, "```"))
+			j.documented(t, script)
 			series[name] = j
 		}
 		for name, j := range series {
-			for _, mark := range map[string][]string{"array": {"out/1/rank0", "out/2/rank0"}, "nightly": {"rank0"}, "chain": {"rank0"}}[name] {
+			for _, mark := range map[string][]string{"array": {"out/1/rank0", "out/2/rank0"}, "nightly": {"rank0"}}[name] {
 				await(t, "steps of "+j.name, func() bool { _, err := os.Stat(filepath.Join(j.here, mark)); return err == nil })
 			}
 		}
@@ -67,7 +64,7 @@ func TestSlurmSeriesDocumented(t *testing.T) {
 				rest(t, j.here)
 				await(t, "the end of "+j.name, func() bool { return j.ended(t) })
 			}
-			outcome, runs := strategy.Trained, map[string]int{"array": 2, "nightly": 1, "chain": 1}[name]
+			outcome, runs := strategy.Trained, map[string]int{"array": 2, "nightly": 1}[name]
 			if how == "cancelled" {
 				outcome = strategy.Stopped
 			}
