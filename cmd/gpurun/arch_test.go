@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"launcher/host":        {"strategy", "strategy/cause", "launcher/procfs"},
 	"launcher/probe":       {"launcher/mask", "launcher/private", "launcher/procfs", "strategy", "strategy/memory", "strategy/cause"},
 	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext"},
-	"launcher/fits":        {"launcher/background", "launcher/private", "strategy", "strategy/memory"},
+	"launcher/fits":        {"launcher/private", "strategy", "strategy/memory"},
 	"launcher/lazy":        {}, // which each room but strategy may import
 	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy", "strategy/memory", "launcher/runstate", "launcher/procfs"},
 	"launcher/mask":        {"launcher/terminal"},
