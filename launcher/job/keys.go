@@ -306,7 +306,7 @@ var defaultsOf = sync.OnceValue(func() map[string]any {
 			}
 		}
 	}
-	root, fault := document.Decode([]byte(b.String()))
+	root, fault := document.Decode([]byte(b.String()), "the table of keys")
 	if fault != nil {
 		panic("job: the defaults in the table of keys: " + fault.Message)
 	}

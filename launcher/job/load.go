@@ -44,7 +44,7 @@ func load(path string, b base, checks ...Check) (*Job, error) {
 
 // parse makes a job from the text of a file.
 func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault) {
-	root, fault := document.Decode(text)
+	root, fault := document.Decode(text, "a train.toml")
 	if fault != nil {
 		return nil, hushed(text, []Fault{*fault})
 	}

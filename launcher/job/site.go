@@ -100,7 +100,7 @@ func (j *Job) configure(f configFile) error {
 			return nil
 		}
 	}
-	root, fault := document.Decode(text)
+	root, fault := document.Decode(text, "a configuration")
 	if fault != nil {
 		return &Error{File: f.path, Kind: configKind, Faults: hushed(text, []Fault{*fault})}
 	}

@@ -6,15 +6,25 @@
 package document
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // Decode parses TOML into generic values: map[string]any, []any (also of tables), string, int64,
-// float64, bool and times. The fault is the position at which the text is not TOML.
-func Decode(text []byte) (map[string]any, *FileFault) {
+// float64, bool and times. The fault is the position at which the text is not TOML; what is the
+// kind of the file, "a train.toml".
+func Decode(text []byte, what string) (map[string]any, *FileFault) {
+	if at := tooDeep(text); at >= 0 {
+		f := faultAt(text, lineStarts(text), at)
+		f.Message = fmt.Sprintf("not %s: nested more than %d deep", what, deepest)
+		return nil, &f
+	}
 	root := map[string]any{}
 	_, err := toml.Decode(string(text), &root)
 	if err == nil {
@@ -64,4 +74,33 @@ func plain(v any) any {
 		}
 	}
 	return v
+}
+
+// deepest is the largest number of brackets, or parts of a dotted key, inside each other. The
+// parser's memory grows with the square of that; a person's file has ten.
+const deepest = 64
+
+// textOrComment matches what has no structure.
+var textOrComment = lazy.Regexp(`(?s)"""(?:\\.|[^\\])*?"""|'''.*?'''|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*`)
+
+// tooDeep returns the offset at which a TOML text is nested too deeply, or -1.
+func tooDeep(text []byte) int {
+	brackets, dots := 0, 0
+	blank := func(text []byte) []byte { return bytes.Repeat([]byte(" "), len(text)) }
+	for i, c := range textOrComment().ReplaceAllFunc(text, blank) {
+		switch c {
+		case '[', '{':
+			brackets, dots = brackets+1, 0
+		case ']', '}':
+			brackets, dots = max(brackets-1, 0), 0
+		case '\n', '=', ',':
+			dots = 0
+		case '.':
+			dots++
+		}
+		if brackets > deepest || dots > deepest {
+			return i
+		}
+	}
+	return -1
 }

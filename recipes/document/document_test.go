@@ -34,7 +34,7 @@ func FuzzPlaces(f *testing.F) {
 		for bytes.HasPrefix(text, []byte("\uFEFF")) {
 			text = text[3:]
 		}
-		root, fault := Decode(text)
+		root, fault := Decode(text, "a file")
 		if fault == nil {
 			samePlaces(t, text, root, nil, patch.Positions(text))
 		} else if lines := strings.Count(string(text), "\n") + 1; fault.Line < 1 || fault.Line > lines {

@@ -13,7 +13,7 @@ import (
 // error has all its faults, each at its position.
 func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 	failed := document.FileError{File: file, Kind: "recipe that can be used"}
-	values, fault := document.Decode(text)
+	values, fault := document.Decode(text, "a recipe")
 	if fault != nil {
 		failed.Faults = []document.FileFault{*fault}
 		return Recipe{}, &failed
@@ -52,7 +52,7 @@ func FromKnobs(values map[string]any) (Recipe, []document.Problem) {
 
 // Marks reads only the [detect] table of a recipe, or of its beginning.
 func Marks(head []byte) (Detection, error) {
-	values, fault := document.Decode(head)
+	values, fault := document.Decode(head, "a recipe")
 	if fault != nil {
 		return Detection{}, fmt.Errorf("read the [detect] table of a recipe: %s", fault.Message)
 	}
