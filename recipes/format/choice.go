@@ -1,7 +1,6 @@
 package format
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,291 +10,237 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// wordChoice is { choose = { fp32 = [], bf16 = ["--amp", "--dtype", "bf16"] } }: words
-// of the command for each value.
-type wordChoice struct {
-	onCommand
-	words map[strategy.Value][]string
-	under string // the option that the overrides among them follow
+// choice is { choose = { fp32 = [], bf16 = ["--amp", "--dtype", "bf16"] } }, words of the command for each value, or
+// { choose = { bf16 = { "bf16.enabled" = true } }, via = … }, several keys of a file.
+type choice struct {
+	in     *InFile // of the keys; nil: words
+	values map[strategy.Value][]spelled
+}
+
+// A spelled is one setting of a value: an argument, an override or a key.
+type spelled struct {
+	PlaceKind
+	WordOption
+	want any
 }
 
 // newChoice reads a choice of words, or of the keys of a file.
 func newChoice(n *keyTable, under string, in InFile) PlaceKind {
 	inner := n.open("choose")
-	words, byValue := wordChoice{words: map[strategy.Value][]string{}, under: under}, map[strategy.Value]map[string]any{}
+	c, words := choice{values: map[strategy.Value][]spelled{}}, map[string][]string{}
 	for _, value := range inner.Keys() {
-		if spelt, _ := inner.Get(value); isA[map[string]any](spelt) {
-			byValue[strategy.Value(value)] = spelt.(map[string]any)
+		if keys, _ := inner.Get(value); isA[map[string]any](keys) {
+			c.in = &in
 		}
 	}
 	for _, value := range inner.Keys() {
 		inner.knobValue(n.k, value, value)
+		c.values[strategy.Value(value)] = []spelled{}
+		if c.in != nil {
+			c.readKeys(inner, value)
+			continue
+		}
+		words[value] = inner.Words(value)
+		if first := words[value]; len(first) > 0 && !strings.HasPrefix(first[0], "-") && !strings.Contains(first[0], "=") {
+			inner.fault(value, "%q is neither an argument nor an override: it does not start with a dash and has no =", first[0])
+		}
+		for other, taken := range words {
+			if other != value && slices.Equal(words[value], taken) {
+				inner.fault(max(value, other), "has the same words as %s", min(value, other))
+			}
+		}
+		c.readWords(strategy.Value(value), words[value], under)
+	}
+	return c
+}
+
+func (c choice) readKeys(n *keyTable, value string) {
+	keys, _ := n.Get(value)
+	table, ok := keys.(map[string]any)
+	if !ok {
+		n.fault(value, "want keys, as its neighbours have: { \"bf16.enabled\" = true }")
+	}
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		s := spelled{fileKey{*c.in, key}, WordOption{Name: key}, table[key]}
+		c.values[strategy.Value(value)] = append(c.values[strategy.Value(value)], s)
+	}
+}
+
+func (c choice) readWords(value strategy.Value, words []string, under string) {
+	for _, o := range OptionsOf(words) {
+		s := spelled{argument{names: spellings{o.Name}, flag: o.Bare}, o, o.Value}
 		switch {
-		case len(byValue) == 0:
-			words.read(inner, value)
-		case byValue[strategy.Value(value)] == nil:
-			inner.fault(value, "want keys, as its neighbours have: { \"bf16.enabled\" = true }")
+		case o.Override:
+			s.PlaceKind = override{key: o.Name, under: under}
+		case o.Bare:
+			s.want = true
 		}
+		c.values[value] = append(c.values[value], s)
 	}
-	if len(byValue) > 0 {
-		return keyChoice{in, byValue}
-	}
-	return words
 }
 
-// read reads the words of a value.
-func (c wordChoice) read(n *keyTable, value string) {
-	words := n.Words(value)
-	if len(words) > 0 && !strings.HasPrefix(words[0], "-") && !strings.Contains(words[0], "=") {
-		n.fault(value, "%q is neither an argument nor an override: it does not start with a dash and has no =", words[0])
+func (c choice) String() string {
+	if c.in != nil {
+		return "keys " + strings.Join(c.names(), ", ")
 	}
-	for other, taken := range c.words {
-		if slices.Equal(words, taken) {
-			n.fault(max(value, string(other)), "has the same words as %s", min(value, string(other)))
-		}
-	}
-	c.words[strategy.Value(value)] = words
+	return "arguments " + strings.Join(c.names(), ", ")
 }
 
-func (c wordChoice) String() string { return "arguments " + strings.Join(c.options(), ", ") }
+// names lists every argument or key of any value.
+func (c choice) names() []string {
+	var names []string
+	for _, all := range c.values {
+		for _, s := range all {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (c choice) inFile() *InFile { return c.in }
 
 // Present: a choice of no words is also present.
-func (c wordChoice) Present(*Draft) bool { return true }
+func (c choice) Present(d *Draft) bool { return c.in == nil || c.in.Present(d) }
 
-func (c wordChoice) Values() []strategy.Value { return slices.Collect(maps.Keys(c.words)) }
+func (c choice) Files(d *Draft) []string {
+	if c.in == nil {
+		return nil
+	}
+	return c.in.Files(d)
+}
 
-func (c wordChoice) Arguments() []string {
-	return slices.DeleteFunc(c.options(), func(name string) bool { return !startsWithDashes(name) })
+func (c choice) Unwritable(d *Draft) string {
+	if c.in == nil {
+		return ""
+	}
+	return c.in.Unwritable(d)
+}
+
+func (c choice) Missing(d *Draft) string {
+	if c.in == nil {
+		return ""
+	}
+	return c.in.missing(d, c.String())
+}
+
+func (c choice) Values() []strategy.Value { return slices.Collect(maps.Keys(c.values)) }
+
+func (c choice) Arguments() []string {
+	return slices.DeleteFunc(c.names(), func(name string) bool { return c.in != nil || !startsWithDashes(name) })
 }
 
 // optionsOf returns the options of a value.
-func (c wordChoice) optionsOf(value strategy.Value) []WordOption { return OptionsOf(c.words[value]) }
-
-// options lists every argument that any choice uses.
-func (c wordChoice) options() []string {
-	names := map[string]bool{}
-	for _, words := range c.words {
-		for _, o := range OptionsOf(words) {
-			names[o.Name] = true
+func (c choice) optionsOf(value strategy.Value) (options []WordOption) {
+	for _, s := range c.values[value] {
+		if c.in == nil {
+			options = append(options, s.WordOption)
 		}
 	}
-	return slices.Sorted(maps.Keys(names))
+	return options
 }
 
-// holds reports whether the command has the option, with its value.
-func (c wordChoice) holds(d *Draft, o WordOption) (bool, error) {
-	var value any
-	var found bool
-	var err error
+// holds reports whether the job has the setting, and whether it has any value, or leaves it to the framework. A key
+// that is missing counts as false.
+func (c choice) holds(d *Draft, s spelled) (on, found, auto bool, err error) {
+	word, found, err := s.Read(d)
 	switch {
-	case o.Override:
-		value, found = d.grammar.Override(d.Argv, o.Name)
-	case o.Bare:
-		value, found, err = d.args.flag([]string{o.Name}, "")
-		return found && value == true, err
-	default:
-		if value, found, err = d.args.get([]string{o.Name}); errors.Is(err, ErrNoValue) {
-			return false, nil // without a value it is another choice's flag
-		}
+	case errors.Is(err, ErrAuto):
+		return s.want == false, true, true, nil
+	case errors.Is(err, ErrNoValue):
+		return false, true, false, nil // without a value it is another value's flag
+	case !found:
+		return c.in != nil && s.want == false, false, false, err
 	}
-	return found && fmt.Sprint(value) == o.Value, err
+	return fmt.Sprint(word) == fmt.Sprint(s.want), true, false, err
 }
 
-// Read returns the choice for which the command has all options; if there are several, the one
-// with the most options.
-func (c wordChoice) Read(d *Draft) (any, bool, error) {
-	best, most, ties := strategy.Value(""), -1, 0
-	for _, value := range slices.Sorted(maps.Keys(c.words)) {
-		options := OptionsOf(c.words[value])
+// Read returns the value of which the job has all settings; of several, the one with the most words.
+func (c choice) Read(d *Draft) (any, bool, error) {
+	if c.in != nil && c.in.auto && !c.in.Present(d) {
+		return nil, false, nil
+	}
+	best, most, ties, stray, given, auto := strategy.Value(""), -1, 0, false, false, false
+	for _, value := range slices.Sorted(maps.Keys(c.values)) {
 		all := true
-		for _, o := range options {
-			has, err := c.holds(d, o)
+		for _, s := range c.values[value] {
+			on, found, left, err := c.holds(d, s)
 			if err != nil {
-				return "", false, err
+				return nil, false, err
 			}
-			all = all && has
+			all, given, auto = all && on, given || found, auto || left
+			stray = stray || on && s.Bare
 		}
-		switch {
-		case all && len(options) > most:
-			best, most, ties = value, len(options), 1
-		case all && len(options) == most:
+		switch n := len(c.values[value]); {
+		case all && (n > most && c.in == nil || most < 0):
+			best, most, ties = value, n, 1
+		case all && n == most:
 			ties++
 		}
 	}
 	switch {
-	case most > 0 && ties > 1:
-		return "", false, errors.New("more than one of the choices is on the command line")
-	case most <= 0 && c.stray(d):
-		return "", false, errors.New("the arguments make none of the choices that the recipe knows")
+	case c.in != nil && !given && c.in.auto:
+		return nil, false, nil
+	case c.in != nil && most < 0:
+		file, _, _ := c.in.Find(d)
+		return nil, false, fmt.Errorf("in %s make none of the choices that the recipe knows", file)
+	case c.in != nil && auto && !slices.ContainsFunc(c.values[best], func(s spelled) bool { return s.want == true }):
+		return nil, true, ErrAuto
+	case c.in == nil && most > 0 && ties > 1:
+		return nil, false, errors.New("more than one of the choices is on the command line")
+	case c.in == nil && most <= 0 && stray:
+		return nil, false, errors.New("the arguments make none of the choices that the recipe knows")
 	}
 	return string(best), most >= 0, nil
 }
 
-// stray reports whether an option of some choice is on, although no choice is made.
-func (c wordChoice) stray(d *Draft) bool {
-	for _, words := range c.words {
-		for _, o := range OptionsOf(words) {
-			if o.Bare {
-				if on, err := c.holds(d, o); on && err == nil {
-					return true
+// Write removes the words of the other values, and adds the settings of one. A key that is missing or left to the
+// framework stays unchanged if it should be false.
+func (c choice) Write(d *Draft, word any, _ bool) error {
+	wanted, known := c.values[strategy.Value(fmt.Sprint(word))]
+	if !known {
+		return fmt.Errorf("has no words for %q", word)
+	}
+	repeats := c.in != nil && c.in.auto
+	if repeats {
+		if _, found, err := c.Read(d); !found && err == nil || errors.Is(err, ErrAuto) {
+			return nil
+		}
+	}
+	for _, other := range slices.Sorted(maps.Keys(c.values)) {
+		for _, s := range c.values[other] {
+			if c.in == nil && !slices.ContainsFunc(wanted, func(w spelled) bool { return w.Name == s.Name }) {
+				if err := c.drop(d, s); err != nil {
+					return err
 				}
 			}
 		}
 	}
-	return false
-}
-
-// Write removes the options of the other choices and adds those of one.
-func (c wordChoice) Write(d *Draft, word any, _ bool) error {
-	value := strategy.Value(fmt.Sprint(word))
-	words, known := c.words[value]
-	if !known {
-		return fmt.Errorf("has no words for %q", value)
-	}
-	wanted := OptionsOf(words)
-	var err error // the first
-	for _, other := range slices.Sorted(maps.Keys(c.words)) {
-		for _, o := range OptionsOf(c.words[other]) {
-			if !slices.ContainsFunc(wanted, func(w WordOption) bool { return w.Name == o.Name }) {
-				err = cmp.Or(err, c.drop(d, o))
-			}
+	for _, s := range wanted {
+		on, _, auto, err := c.holds(d, s)
+		if err == nil && !on && !(auto && repeats) {
+			err = s.Write(d, s.want, false)
 		}
-	}
-	for _, o := range wanted {
-		err = cmp.Or(err, c.add(d, o))
-	}
-	return err
-}
-
-func (c wordChoice) drop(d *Draft, o WordOption) error {
-	switch {
-	case o.Override:
-		d.Argv = d.grammar.RemoveOverride(d.Argv, o.Name)
-		return nil
-	case !o.Bare:
-		return d.args.remove(o.Name)
-	}
-	if on, err := c.holds(d, o); err != nil || !on {
-		return err
-	}
-	return d.args.setFlag([]string{o.Name}, "", false, false)
-}
-
-func (c wordChoice) add(d *Draft, o WordOption) error {
-	if has, err := c.holds(d, o); err != nil || has {
-		return err
-	}
-	switch {
-	case o.Override:
-		d.Argv = d.grammar.SetOverride(d.Argv, c.under, o.Name, o.Value)
-		return nil
-	case o.Bare:
-		return d.args.setFlag([]string{o.Name}, "", true, false)
-	}
-	return d.args.set([]string{o.Name}, o.Value)
-}
-
-// keyChoice is { choose = { bf16 = { "bf16.enabled" = true } }, via = … }: several
-// keys of a file for each value.
-type keyChoice struct {
-	InFile
-	byValue map[strategy.Value]map[string]any
-}
-
-func (c keyChoice) String() string           { return "keys " + strings.Join(c.keys(), ", ") }
-func (c keyChoice) Missing(d *Draft) string  { return c.missing(d, c.String()) }
-func (c keyChoice) Values() []strategy.Value { return slices.Collect(maps.Keys(c.byValue)) }
-
-// keys lists every key that any value sets.
-func (c keyChoice) keys() []string {
-	names := map[string]bool{}
-	for _, keys := range c.byValue {
-		for key := range keys {
-			names[key] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// Read returns the value for which the file has all keys. A missing key counts as false, and so
-// does "auto" next to a key that is true.
-func (c keyChoice) Read(d *Draft) (any, bool, error) {
-	file, _, named := c.Find(d)
-	if !named && c.auto {
-		return nil, false, nil
-	}
-	if !named {
-		return nil, false, fmt.Errorf("the command names no file that holds them: it needs %s", c.names())
-	}
-	autos, held := false, map[string]any{}
-	for _, key := range c.keys() {
-		value, found, err := d.Value(file, key)
 		if err != nil {
-			return nil, false, err
-		}
-		if found && value == "auto" {
-			autos = true
-		} else if found {
-			held[key] = value
-		}
-	}
-	if len(held) == 0 && !autos && c.auto {
-		return nil, false, nil
-	}
-	for _, value := range slices.Sorted(maps.Keys(c.byValue)) {
-		if matches(c.byValue[value], held) {
-			on := slices.Contains(slices.Collect(maps.Values(c.byValue[value])), any(true))
-			if autos && !on {
-				return nil, true, ErrAuto
-			}
-			return string(value), true, nil
-		}
-	}
-	return nil, false, fmt.Errorf("in %s make none of the choices that the recipe knows", file)
-}
-
-// matches compares the wanted keys with the existing ones.
-func matches(want, held map[string]any) bool {
-	for key, value := range want {
-		have, there := held[key]
-		if !there {
-			have = false
-		}
-		if fmt.Sprint(have) != fmt.Sprint(value) {
-			return false
-		}
-	}
-	return true
-}
-
-// Write sets the keys of one value. A key that is missing or "auto" stays unchanged if it should
-// be false.
-func (c keyChoice) Write(d *Draft, word any, _ bool) error {
-	value := strategy.Value(fmt.Sprint(word))
-	keys, known := c.byValue[value]
-	if !known {
-		return fmt.Errorf("has no keys for %q", value)
-	}
-	if _, found, err := c.Read(d); c.auto && (!found && err == nil || errors.Is(err, ErrAuto)) {
-		return nil
-	}
-	file, _, named := c.Find(d)
-	if !named {
-		return fmt.Errorf("the command names no file that holds %s", strings.Join(c.keys(), ", "))
-	}
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		old, found, err := d.Value(file, key)
-		if err != nil {
-			return err
-		}
-		if !found && keys[key] == false || found && old == "auto" && (c.auto || keys[key] == false) {
-			continue
-		}
-		if err := c.Change(d, key, keys[key]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// drop removes a word of another value.
+func (c choice) drop(d *Draft, s spelled) error {
+	switch {
+	case s.Override:
+		d.Argv = d.grammar.RemoveOverride(d.Argv, s.Name)
+		return nil
+	case !s.Bare:
+		return d.args.remove(s.Name)
+	}
+	if on, _, _, err := c.holds(d, s); err != nil || !on {
+		return err
+	}
+	return d.args.setFlag([]string{s.Name}, "", false, false)
 }
 
 // A WordOption is one argument of a choice, with its value if it has one.

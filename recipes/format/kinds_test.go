@@ -104,7 +104,7 @@ func TestArgumentsInOneFile(t *testing.T) {
 // TestOnlyAKindAssertsItsType: a kind is named only in its own file, in the table of kinds, and
 // where one is made.
 func TestOnlyAKindAssertsItsType(t *testing.T) {
-	asks := regexp.MustCompile(`(?:\.\(|case )\*?(?:argument|variable|override|beginning|assigned|key|choice|keyChoice)\b[,):]`)
+	asks := regexp.MustCompile(`(?:\.\(|case )\*?(?:argument|variable|override|beginning|assigned|key|choice)\b[,):]`)
 	seen := 0
 	for _, pattern := range []string{"*.go", "../*.go", "../*/*.go"} {
 		files, err := filepath.Glob(pattern)
