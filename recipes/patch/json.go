@@ -176,6 +176,9 @@ func commentBehind(after hujson.Extra) (comment, rest hujson.Extra) {
 	if n < 0 || len(bytes.TrimSpace(after[:n])) == 0 {
 		return nil, after
 	}
+	if i := bytes.Index(after[:n], []byte("/*")); i >= 0 && !bytes.Contains(after[:i], []byte("//")) {
+		n = i + bytes.Index(after[i:], []byte("*/")) + len("*/")
+	}
 	comment = bytes.TrimRight(after[:n], "\r")
 	return comment, after[len(comment):]
 }
