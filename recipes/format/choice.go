@@ -157,7 +157,7 @@ func (c choice) holds(d *Draft, s spelled) (on, found, auto bool, err error) {
 
 // Read returns the value of which the job has all settings; of several, the one with the most words.
 func (c choice) Read(d *Draft) (any, bool, error) {
-	if c.in != nil && c.in.auto && !c.in.Present(d) {
+	if c.in != nil && (c.in.auto || c.in.optional) && !c.in.Present(d) {
 		return nil, false, nil
 	}
 	best, most, ties, stray, given, auto := strategy.Value(""), -1, 0, false, false, false

@@ -76,6 +76,22 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// TestChoiceOfKeysWithoutTheFile: keys of a file that the command does not name have no value, as one of several
+// alternatives; alone they are an error.
+func TestChoiceOfKeysWithoutTheFile(t *testing.T) {
+	const keys = `{ choose = { fp32 = { on = false }, bf16 = { on = true } }, via = { arg = "--config" } }`
+	for recipe, fails := range map[string]bool{"[" + keys + "]": true, `{ alternatives = [` + keys + `, { arg = "--dtype" }] }`: false} {
+		r, err := Parse("x.toml", []byte("name = \"x\"\n[knobs]\nprecision = "+recipe), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := NewDraft(r, Command{Argv: []string{"x.py", "--dtype", "bf16"}})
+		if value, found, err := r.Knobs[strategy.Precision].Places[0].Get(d, strategy.Precision); found || (err != nil) != fails {
+			t.Errorf("%s: %q, %v, %v", recipe, value, found, err)
+		}
+	}
+}
+
 // TestArgumentsInOneFile: a file that has all arguments is read and changed in place of the
 // command line.
 func TestArgumentsInOneFile(t *testing.T) {
