@@ -50,6 +50,9 @@ class Own:
 
     def settle(self, failure, level, args, kwargs):
         """Return, or raise, what the caller gets after a failure of the hook."""
+        if self.begun and not self.ended and self.error is None and ran_out(failure):
+            self.close()
+            raise failure
         failed(failure, level)
         error, trace, context = self.error, self.trace, self.context
         result, begun, ended = self.result, self.begun, self.ended
@@ -196,13 +199,20 @@ def remedy(function):
         try:
             return function(*args, **kwargs)
         except BaseException as e:
-            if jobs(e):
+            if jobs(e) or ran_out(e):
                 raise
             failure = e
         failed(failure, ALL)
         raise Differs("gpurun's hook failed in a pass that a remedy had begun: %s" % said(failure))
 
     return run
+
+
+def ran_out(error):
+    """Return whether memory ran out in the hook, in a pass that a remedy has changed: that is no error of the hook."""
+    from . import ranout
+
+    return ranout.is_one(error)
 
 
 def raising(error):
