@@ -38,3 +38,29 @@ func TestQuestionsAreFacts(t *testing.T) {
 		t.Errorf("%d facts", facts)
 	}
 }
+
+// What only the job's own code knows is asked where memory has run out, and not before. It is asked also where less
+// memory is left than a thread's stack takes.
+func TestQuestionsNeedLittleMemory(t *testing.T) {
+	python := needs(t)
+	run := func(args ...string) (string, *strategy.ProcessReport) {
+		r := newTrial(t)
+		r.env = []string{"MALLOC_MMAP_THRESHOLD_=131072", "MALLOC_ARENA_MAX=1", "OMP_NUM_THREADS=1"}
+		r.orders = Orders{Script: testdata(t, "asked.py"), Hooks: true, Questions: 60}
+		out, err := r.job(t, append([]string{python, r.orders.Script}, args...)...).Output()
+		if full := len(args) > 0; (err != nil) != full {
+			t.Fatalf("%v: %s", err, out)
+		}
+		told, _ := r.told(t)
+		return lastLine(string(out)), told
+	}
+	r := newTrial(t)
+	r.bare = true
+	alone := lastLine(r.train(t, python, testdata(t, "asked.py")))
+	if healthy, told := run(); healthy != alone || told.Loss.Samples != 0 {
+		t.Errorf("%s, and alone %s; %d samples", healthy, alone, told.Loss.Samples)
+	}
+	if _, told := run("full"); told.Loss.Samples != 64 || told.Loss.ModelRows != "yes" {
+		t.Errorf("%+v", told.Loss)
+	}
+}

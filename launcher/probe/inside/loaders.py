@@ -55,7 +55,7 @@ def opens(loader, iterator):
             "class": type(loader).__name__, "batch_size": size(loader), "num_workers": loader.num_workers, "pin_memory": bool(loader.pin_memory),
             "sampler": type(loader.sampler).__name__, "batch_sampler": type(loader.batch_sampler).__name__, "drop_last": bool(getattr(loader, "drop_last", False)),
         }
-        hook["samples"][iterator] = length(loader.dataset)
+        hook["samples"][iterator] = length(loader.dataset), weakly(loader.dataset)
 
 
 @process.guarded
@@ -74,7 +74,7 @@ def draw(iterator):
             doubt()
         return
     same = hook["drawn"] and hook["drawn"][-1] == loader
-    hook["latest"], hook["early"] = hook["samples"].get(iterator), hook.get("early", 0) + 1 if same else 1
+    hook["latest"], hook["early"] = hook["samples"].get(iterator, (None, None)), hook.get("early", 0) + 1 if same else 1
     hook["drawn"] = [kept for kept in hook["drawn"] if kept != loader][-7:] + [loader]
 
 
@@ -149,7 +149,7 @@ def first(args, kwargs):
         process.settle("dataloader_workers", loader["num_workers"], by, process.LOADER)
         process.settle("pin_memory", loader["pin_memory"], by, process.LOADER)
     if told is not None and fits and len(drawn) == 1:
-        loss.say(samples=hook["latest"], batch=told)
+        loss.say(samples=hook["latest"][0], batch=told)
     given = {k: v for k, v in loader.items() if k != "class"}
     process.told.setdefault("calls", []).append({"call": by, "class": loader["class"], "arguments": given})
 
@@ -162,11 +162,43 @@ def size(loader):
     return None
 
 
+def weakly(dataset):
+    try:
+        return weakref.ref(dataset)
+    except TypeError:  # a list, whose length is known
+        return None
+
+
 def length(dataset):
-    """Return the number of samples of a data set, None where it has no length."""
+    """Return the number of samples of a data set, None where only the job's own code knows it."""
+    data, kind = sys.modules["torch.utils.data"], type(dataset)
+    if kind in (list, tuple, range, sys.modules["torch"].Tensor):
+        return len(dataset)
+    counts = getattr(kind, "__len__", None)
+    if counts is data.TensorDataset.__len__:
+        return length(dataset.tensors[0])
+    if counts is data.Subset.__len__:
+        return length(dataset.indices)
+    if counts is data.ConcatDataset.__len__:
+        return length(range(dataset.cumulative_sizes[-1]))
+    if getattr(counts, "__module__", "") == "datasets.arrow_dataset":
+        return len(dataset)
+    return asked(dataset) if process.orders().get("batch") else None  # memory ran out before, and the batch is another
+
+
+def question():
+    """Return what asks the process that ends how many samples its data set has, None where that is known."""
+    reference = (hook.get("latest") or (None, None))[1]
+    dataset = reference() if reference is not None else None  # kept until it is asked
+    if dataset is None or "batch" not in loss.known() or "samples" in loss.known():
+        return None
+    return lambda: loss.say(samples=asked(dataset))
+
+
+def asked(dataset):
     try:
         return len(dataset)
-    except Exception:  # the job's own code
+    except Exception:  # the job's own code, or it has no length
         return None
 
 

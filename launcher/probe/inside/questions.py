@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 
-from . import backward, inplace, loss, process, ranout, root as root_part, rootcalls, rootstate, split, trainerloss, wall
+from . import backward, inplace, loaders, loss, process, ranout, root as root_part, rootcalls, rootstate, split, trainerloss, wall
 
 
 class TimeUp(BaseException):
@@ -31,9 +31,9 @@ def ask(value, trace, alone, began):
         return
     began(bound)
     until = time.monotonic() + bound
+    if alone:
+        release(value)  # first: the limit's thread needs memory, too
     with Limit(bound):
-        if alone:
-            release(value)
         for question in found:
             if time.monotonic() < until:
                 wall.alone(question)()
@@ -42,7 +42,7 @@ def ask(value, trace, alone, began):
 
 def questions(trace):
     """Return the questions that are open."""
-    found = [wall.alone(part.question)() for part in (trainerloss, backward)]
+    found = [wall.alone(part.question)() for part in (trainerloss, backward, loaders)]
     call = latest(trace)
     if call is not None:
         found.append(lambda: rows(*call))
@@ -91,6 +91,9 @@ def release(value):
     inplace.collect()
 
 
+STACK = 1 << 18  # bytes of the thread that waits: a usual stack is larger than what may be left of the process's data
+
+
 class Limit:
     """Ends what runs in this thread after so many seconds."""
 
@@ -104,7 +107,11 @@ class Limit:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(TimeUp))
 
     def __enter__(self):
-        self.timer.start()
+        before = threading.stack_size(STACK)
+        try:
+            self.timer.start()
+        finally:
+            threading.stack_size(before)
 
     def __exit__(self, kind, *exception):
         self.over = True
