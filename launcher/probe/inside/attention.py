@@ -1,6 +1,6 @@
 # Scaled dot-product attention in place of scores that are written out, where the class
 # of the model offers both. transformers, diffusers and timm each do this differently.
-from . import exclusions, forwards
+from . import exclusions, forwards, listed
 
 VALUES = ("sdpa",)
 
@@ -49,7 +49,7 @@ def weights_asked(root):
 def hosts(root):
     """Return each module that has an attention setting: (module, why not, change, undo)."""
     found, covered = [], set()
-    for module in root.modules():
+    for module in listed.modules(root):
         if id(module) in covered:
             continue
         if hasattr(getattr(module, "config", None), "_attn_implementation") and hasattr(module, "_supports_sdpa"):

@@ -1,6 +1,6 @@
 # bf16 autocast around the forward of the root, its outputs back in fp32, as Accelerate
 # does it. It changes numerics: the probe turns it on only where that is permitted.
-from . import blocks, exclusions, forwards
+from . import blocks, exclusions, forwards, listed
 
 VALUES = ("bf16",)
 
@@ -14,7 +14,7 @@ def refusal(root, value="bf16"):
         return excluded
     if forwards.is_wrapped("autocast", blocks.unwrap(root)):
         return "it is on already"
-    dtypes = {p.dtype for p in root.parameters() if p.is_floating_point()}
+    dtypes = {p.dtype for p in listed.parameters(root) if p.is_floating_point()}
     if not dtypes:
         return "the model has no parameters"
     if dtypes != {torch.float32}:

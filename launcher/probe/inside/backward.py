@@ -45,6 +45,12 @@ def see(tensor, args, kwargs):
     if len(state["passes"]) == MOST or capturing():  # what steps is no optimizer of PyTorch
         leave()
         return
+    with process.together():
+        looked(tensor, args, kwargs)
+    process.save()
+
+
+def looked(tensor, args, kwargs):
     memory.passes()
     strange = bool(args or kwargs) and (len(args) != 1 or args[0] is not None)
     microbatches.backward()

@@ -17,6 +17,8 @@ WAITING = 64  # masks and labels that were drawn before the call that they are f
 CLOSELY = 100  # calls until which the contents of every batch are looked at
 PAUSE = 0.05  # seconds from then on between two that are
 
+PLAIN = frozenset((type(None), bool, int, float, str))  # types of arguments that are no batch
+
 state: dict = {}
 
 
@@ -28,6 +30,7 @@ class Batches:
         self.drawn, self.shapes, self.counted, self.calls, self.ignored, self.rows = [], {}, {}, 0, {-100}, 0
         self.due, self.pid = 0.0, os.getpid()
         self.reads = bool(process.orders().get("batch"))
+        self.maybe = []  # arguments that may be padded
         self.latest, self.ignoring = [], []  # weakly: of the latest batch what may be padded, and what the loss ignores of it
 
     def begin(self, args, kwargs):
@@ -36,7 +39,9 @@ class Batches:
             del self.drawn[:]
             return
         self.calls += 1
-        if self.calls > LOOKS and not self.drawn and self.reads and self.same(args, kwargs):
+        if self.calls > LOOKS and not self.drawn and self.same(args, kwargs):
+            if self.maybe:
+                self.latest = [(key, weakref.ref(args[key] if type(key) is int else kwargs[key])) for key in self.maybe]
             return
         guarded(self, args, kwargs)
 
@@ -46,19 +51,17 @@ class Batches:
     failed = end
 
     def same(self, args, kwargs):
-        """Return quickly whether the arguments are tensors of the shapes that are known."""
+        """Return quickly whether the arguments are tensors of the shapes that are known, or numbers and the like."""
         shapes = self.shapes
-        for name, value in kwargs.items():
-            if shapes.get(name) != getattr(value, "shape", None):
-                return False
-        for i, value in enumerate(args):
-            if shapes.get(i) != getattr(value, "shape", None):
+        for name, value in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
+            shape = getattr(value, "shape", None)
+            if shapes.get(name) != shape or shape is None and type(value) not in PLAIN:
                 return False
         return True
 
     def look(self, args, kwargs):
         given: dict = dict(enumerate(args))
-        given.update((str(k), v) for k, v in kwargs.items())
+        given.update(kwargs)
         why = self.unlike(given, "", self.shapes, 0)
         found, drawn, self.drawn = leaves(given, "", 0), self.drawn, []
         if self.calls == 1:
@@ -68,7 +71,8 @@ class Batches:
         elif self.reads:
             self.read([(name, t) for name, t in found if self.calls <= LOOKS or t.device.type == "cpu"] + drawn)
         else:
-            self.latest = [(name, weakref.ref(t)) for name, t in found + drawn]
+            maybe = [each for each in found + drawn if can_be_padded(each)]
+            self.latest, self.maybe = [(name, weakref.ref(t)) for name, t in maybe], [key for key, value in given.items() if any(value is t for _, t in maybe)]
             if self.calls == 1 and not any(map(can_be_padded, found + drawn)):
                 loss.say(uniform="yes")
 

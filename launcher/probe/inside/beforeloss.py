@@ -1,15 +1,20 @@
 # Before the loss: what the job computes from the root's outputs cannot be repeated. Where they are
 # large and little memory is left, the root's forward is done again with less memory, before its
 # outputs are handed to the job.
+import sys
+
 from . import losscalls, losspart, process, room
 
 NEEDS = 3  # times the outputs' bytes in fp32: what a loss of the job's own needs, with its backward
+SMALL = losspart.LEAST // 64  # elements of outputs that are never too large
 IN_PARTS = 1.25  # the same for a cross entropy that is computed in parts: the gradient, and one part
 
 
 @process.guarded
 def foresee(call, output):
     """Return whether a forward pass that ended well is to be done again before its output is handed over."""
+    if type(output) is sys.modules["torch"].Tensor and output.numel() < SMALL:
+        return False
     from . import inplace
 
     found = [t for t in inplace.tensors_in(output) if t.requires_grad and t.is_floating_point()]

@@ -1,7 +1,11 @@
 # The repeated blocks of a model: activation checkpointing recomputes them one by one, and
 # the planner counts bytes for each.
+import sys
+
+from . import listed
 
 
+@listed.kept
 def find(root):
     """Return the lists of repeated blocks, innermost where lists nest.
 
@@ -54,16 +58,13 @@ def children(module):
 
 
 def is_container(module):
-    from torch import nn
-
+    nn = sys.modules["torch"].nn
     return isinstance(module, (nn.ModuleList, nn.Sequential, nn.ModuleDict))
 
 
 def is_block(module):
     """Return whether a module has children, and can be called."""
-    from torch import nn
-
-    unimplemented = getattr(nn.Module.forward, "__name__", "")
+    unimplemented = getattr(sys.modules["torch"].nn.Module.forward, "__name__", "")
     forward = getattr(type(module), "forward", None)
     callable_ = forward is not None and getattr(forward, "__name__", "") != unimplemented
     return callable_ and bool(children(module))
@@ -81,7 +82,7 @@ def by_class(members):
     return list(groups.values())
 
 
-def listed(path, modules):
+def as_list(path, modules):
     return {"path": path, "class": class_of(modules[0]).__name__, "count": len(modules), "modules": modules}
 
 
@@ -112,7 +113,7 @@ def in_group(group, path):
     plain = [child for name, child in group if not stages[name]]
     if not is_block(plain[0] if plain else group[0][1]):
         return found + across(plain, path)
-    return found + ([listed(path, plain)] if plain else [])
+    return found + ([as_list(path, plain)] if plain else [])
 
 
 def in_stage(stage, path, least):
@@ -128,7 +129,7 @@ def in_stage(stage, path, least):
         members = children(container)
         alike = len(by_class(members)) == 1 and len(members) >= least
         if alike and all(is_block(child) for _, child in members) and 2 * weight(container) > weight(stage):
-            found += in_group(members, where) or [listed(where, [child for _, child in members])]
+            found += in_group(members, where) or [as_list(where, [child for _, child in members])]
     return found
 
 
@@ -140,7 +141,7 @@ def across(rows, path):
     """Return the columns of a list of bare lists: [[attention, mlp], [attention, mlp], ...]."""
     members = [member for row in rows for member in children(row)]
     return [
-        listed(path, [child for _, child in group])
+        as_list(path, [child for _, child in group])
         for group in by_class(members) if len(group) > 1 and is_block(group[0][1])
     ]
 
@@ -148,7 +149,7 @@ def across(rows, path):
 def siblings(module, path=""):
     """Return the lists of a model that keeps its blocks as attributes: down1, down2, up1, up2."""
     found = [
-        listed(path, [child for _, child in group])
+        as_list(path, [child for _, child in group])
         for group in by_class(children(module)) if len(group) > 1 and is_block(group[0][1])
     ]
     for name, child in children(module) if not found else []:

@@ -11,7 +11,7 @@ import sys
 import time
 import weakref
 
-from . import huggingface, loss, process, rootcalls, trainerloss
+from . import huggingface, listed, loss, process, rootcalls, trainerloss
 
 SAMPLE = 4  # tensors whose versions are compared
 CLOSELY = 32  # steps until which each is looked at; later ones are where the batch is the job's own
@@ -32,7 +32,7 @@ class Changes:
         self.all, self.looks, self.steps, self.counts, self.between = 0, True, 0, dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
         self.before, self.optimizers, self.offset, self.since_step = None, [], 0, False
         self.pid = os.getpid()
-        self.parameters, self.buffers = list(root.parameters()), list(root.buffers())
+        self.parameters, self.buffers = list(listed.parameters(root)), list(listed.buffers(root))
         self.deep, self.held, self.reported, self.written = bool(process.orders().get("batch")), [], None, 0.0
         self.content = self.deep and not trainerloss.is_sharded(root)
         self.sample = len(self.parameters) + len(self.buffers) if self.deep else SAMPLE

@@ -3,7 +3,7 @@
 # either is recomputed in the parts that segments.py chooses.
 import weakref
 
-from . import blocks, compared, exclusions, forwards, recompute, segments, wall
+from . import blocks, compared, exclusions, forwards, listed, recompute, segments, wall
 
 VALUES = ("selective", "full")
 
@@ -124,12 +124,13 @@ def unique(modules):
 
 
 def is_on(root):
-    for module in root.modules():
+    for module in listed.modules(root):
         if forwards.is_wrapped("checkpointing", module):
             return True
         if "CheckpointWrapper" in type(module).__name__:
             return True
-        if any(getattr(module, flag, None) is True for flag in FLAGS):
+        own, kind = module.__dict__, type(module)  # to ask a module for what it has not takes longest
+        if any((flag in own or hasattr(kind, flag)) and getattr(module, flag, None) is True for flag in FLAGS):
             return True
     return False
 
@@ -242,7 +243,7 @@ def cached(root):
 
     if not hasattr(sys.modules.get("transformers"), "DynamicCache"):
         return ""
-    for module in root.modules():
+    for module in listed.modules(root):
         config = getattr(module, "config", None)
         if getattr(config, "use_cache", None) is True and hasattr(module, "supports_gradient_checkpointing") and not has_switch(module):
             return "%s keeps a cache of keys and values, and has no switch that knows of it" % type(module).__name__

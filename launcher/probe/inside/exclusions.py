@@ -1,4 +1,7 @@
 # The models that no remedy inside the process is applied to.
+import sys
+
+from . import listed
 
 
 def reason(root):
@@ -22,8 +25,6 @@ def of_root(root):
 
 
 def compiling():
-    import sys
-
     dynamo = sys.modules.get("torch._dynamo")
     try:
         return bool(dynamo is not None and dynamo.is_compiling())
@@ -31,6 +32,7 @@ def compiling():
         return False
 
 
+@listed.kept
 def of_modules(root):
     import torch
 
@@ -61,8 +63,10 @@ QUANTISED = (
     "torch.nn.quantized", "torch.nn.intrinsic.quantized", "torch.nn.qat", "torch.ao.quantization", "torch.quantization",
     "torchao", "auto_gptq", "gptqmodel", "awq", "hqq", "aqlm", "eetq", "quanto", "optimum.quanto", "transformer_engine",
 )
+BELOW = tuple(name + "." for name in QUANTISED)
 
 
+@listed.kept
 def is_quantised(kind):
     """Return whether a layer computes in 8 bits or fewer, or learns to.
 
@@ -70,13 +74,14 @@ def is_quantised(kind):
     """
     for base in kind.__mro__:
         room = base.__module__
-        if any(room == q or room.startswith(q + ".") for q in QUANTISED):
+        if (room + ".").startswith(BELOW):
             return "Linear" in kind.__name__ or not room.startswith(("bitsandbytes", "transformer_engine"))
     return False
 
 
+@listed.kept
 def of_parameters(root):
-    for parameter in root.parameters():
+    for parameter in listed.parameters(root):
         if hasattr(parameter, "ds_id"):
             return "DeepSpeed ZeRO-3 gathers the parameters of each block in its own order"
         if parameter.device.type in ("meta", "xla"):
@@ -87,10 +92,11 @@ def of_parameters(root):
     return ""
 
 
+@listed.kept
 def is_sharded(root):
     """Return whether FSDP, of either kind, shards the parameters of the model or of parts of it."""
-    for module in root.modules():
-        if {base.__name__ for base in type(module).__mro__} & {"FullyShardedDataParallel", "FSDPModule"}:
+    for kind in {type(module) for module in listed.modules(root)}:
+        if {base.__name__ for base in kind.__mro__} & {"FullyShardedDataParallel", "FSDPModule"}:
             return True
     return False
 

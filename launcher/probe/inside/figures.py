@@ -2,7 +2,7 @@
 # strategy/memory.TrainedModel, whose keys these are.
 import sys
 
-from . import blocks as blocks_part
+from . import blocks as blocks_part, listed
 
 CAST = ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv1D")
 
@@ -10,16 +10,16 @@ CAST = ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspos
 def of(root, model, compiled):
     """Return the figures of the whole model, also where ranks hold parts of it."""
     nn = sys.modules["torch"].nn
-    sizes = {id(p): size(p) for p in root.parameters()}
+    sizes = {id(p): size(p) for p in listed.parameters(root)}
     found = {
         "class": type(model).__name__, "compiled": compiled, "parameters": sum(sizes.values()), "bytes": {},
-        "trainable": sum(sizes[id(p)] for p in root.parameters() if p.requires_grad), "largest": max(sizes.values(), default=0),
-        "buffer_bytes": sum(b.numel() * b.element_size() for b in root.buffers()),
+        "trainable": sum(sizes[id(p)] for p in listed.parameters(root) if p.requires_grad), "largest": max(sizes.values(), default=0),
+        "buffer_bytes": sum(b.numel() * b.element_size() for b in listed.buffers(root)),
     }
-    for p in root.parameters():
+    for p in listed.parameters(root):
         name = str(p.dtype).replace("torch.", "")
         found["bytes"][name] = found["bytes"].get(name, 0) + sizes[id(p)] * p.element_size()
-    modules = list(root.modules())
+    modules = listed.modules(root)
     cast = weights(modules)
     embedded = {id(m.weight) for m in modules if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
 
@@ -57,7 +57,13 @@ def size(p):
 
 
 def kinds(module):
-    return {base.__name__ for base in type(module).__mro__}
+    return names(type(module))
+
+
+@listed.kept
+def names(kind):
+    """Return the names of a class and its bases."""
+    return {base.__name__ for base in kind.__mro__}
 
 
 def weights(modules):

@@ -16,7 +16,7 @@ import traceback
 import types
 import weakref
 
-from . import beforeloss, blocks, caught, compared, exclusions, forwards, model, oldgraph, places, process, proof, ranout, remedies, repeats, root as root_part, rootcalls, rootstate, wall
+from . import beforeloss, blocks, caught, compared, exclusions, forwards, listed, model, oldgraph, places, process, proof, ranout, remedies, repeats, root as root_part, rootcalls, rootstate, wall
 
 
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
@@ -29,6 +29,7 @@ FAILED = "gpurun's hook failed in this process"
 
 GRAD = operator.attrgetter("grad")
 NONE: frozenset = frozenset()
+NOTHING: tuple = ()
 
 state: dict = {}  # "guard"
 
@@ -79,11 +80,11 @@ def barred(root):
     why = exclusions.reason(root)
     if why:
         return why
-    for module in root.modules():
-        for base in type(module).__mro__:
+    for kind in {type(module): None for module in listed.modules(root)}:
+        for base in kind.__mro__:
             if base.__name__ in TOGETHER:
                 return TOGETHER[base.__name__]
-    if any(type(p).__name__ == "DTensor" for p in root.parameters()):
+    if any(type(p).__name__ == "DTensor" for p in listed.parameters(root)):
         return "parameters are shared out among ranks"
     return ""
 
@@ -112,6 +113,7 @@ class Guard:
         self.searched = True  # whether all objects were looked at for garbage in this repeat
         self.unfit = ""  # why the latest remedy could not be turned on, where that was seen by running the model
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
+        self.kinds = frozenset((torch.Tensor, torch.nn.Parameter))
         self.proven: set = set()  # the remedies under which two runs of a forward were the same
 
     def install(self):
@@ -524,7 +526,10 @@ class Guard:
             # To compare a tensor with None takes microseconds.
             if grads and grads[0] is None and grads[-1] is None and grads == none:
                 return none
-            return [None if g is None else (id(g), g._version) for g in grads]
+            try:
+                return list(zip(map(id, grads), map(rootstate.VERSION, grads)))
+            except AttributeError:  # some have none
+                return [None if g is None else (id(g), g._version) for g in grads]
         except Exception as e:
             wall.failed(e)
             return None
@@ -675,7 +680,9 @@ class Call:
 
     def __init__(self, guard, plain, args, kwargs):
         self.guard, self.own, self.plain, self.args, self.kwargs = guard, plain, wall.plain(plain), args, kwargs.copy()
-        self.given = given = tensors_in([*args, kwargs] if kwargs else args)
+        kinds, whole = guard.kinds, [*args, *kwargs.values()]
+        flat = kinds.issuperset(map(type, whole))
+        self.given = given = whole if flat else tensors_in([*args, kwargs] if kwargs else args)
         self.versions = rootstate.versions(given)
         size = longest = 0
         for tensor in given:
@@ -688,11 +695,12 @@ class Call:
             guard.largest = size, longest
         self.remedies = NONE
         for remedy in guard.remedies:
-            if remedy.begins(size, longest):
+            remedy.active = size >= remedy.size or longest >= remedy.longest
+            if remedy.active:
                 self.remedies |= {remedy.name}
         if self.remedies:
             repeats.active(self.remedies)
-        self.containers = containers([*args, *kwargs.values()])
+        self.containers = NOTHING if flat else containers(whole)
         self.outputs, self.gradients = [], {}
         self.sequence = sequences()
         self.state = guard.known.before(size)

@@ -6,7 +6,7 @@ import sys
 import time
 import types
 
-from . import caught, exclusions, figures, imports, inputs, losspart, process, ranout, repeats, room, root as root_part, wall
+from . import caught, exclusions, figures, imports, inputs, listed, losspart, process, ranout, repeats, room, root as root_part, wall
 
 VALUES = ("on",)
 
@@ -67,7 +67,7 @@ def expected(torch, root, args, kwargs):
     tokens = inputs.largest(args, kwargs)
     if type(tokens) is not torch.Tensor or tokens.is_floating_point():
         return 0
-    width, _ = figures.widest(list(root.modules()))
+    width, _ = figures.widest(listed.modules(root))
     return tokens.numel() * width * 4
 
 

@@ -1,18 +1,25 @@
 # Examines the root module once: at its first call in training, before its forward.
 import sys
 
-from . import blocks, huggingface, inplace, lightning, loaders, losscalls, memory, precision, process, rungs, split, steps, switches, wall
+from . import blocks, huggingface, inplace, lightning, listed, loaders, losscalls, memory, precision, process, rungs, split, steps, switches, wall
 
 
 
 def first(root, args, kwargs):
     """Examines the root before its first forward, and applies what gpurun ordered."""
-    if any(type(p).__name__ == "UninitializedParameter" for p in root.parameters()):
+    if any(type(p).__name__ == "UninitializedParameter" for p in listed.parameters(root)):
         process.save()  # a lazy model has no size before its first forward: it is left alone
         return
     model = unwrapped(root)
     told = process.told
     told["model"] = {"class": type(model).__name__, "parameters": 0, "blocks": []}
+    with process.together(), listed.once():
+        looks(root, model, args, kwargs)
+    process.save()
+
+
+def looks(root, model, args, kwargs):
+    told = process.told
     for look in (
         lambda: told.update(model=model_of(root, model)),
         lambda: precision.at(root, model),
@@ -28,7 +35,6 @@ def first(root, args, kwargs):
         lambda: inplace.first(root),
     ):
         wall.alone(look)()  # what fails keeps the others from nothing
-    process.save()
 
 
 def turn(root):
@@ -39,6 +45,7 @@ def turn(root):
     if not wanted or not orders.get("hooks"):
         return
     made = rungs.apply(root, wanted, given_up, lambda: steps.clock["n"])
+    listed.again()
     for key in ("refused", "applied", "failed"):
         process.note(key, made.get(key) or {})
     short = {"activation_checkpointing": "checkpointing", "offload_activations": "activation offload", "loss_parts": "cross entropy in parts",
@@ -76,19 +83,20 @@ def unwrapped(module):
     return module
 
 
+@listed.kept
 def compiled(root):
     """Return whether torch.compile, or TorchScript, runs any of it."""
     torch = sys.modules["torch"]
     return any(
         type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
         or isinstance(m, torch.jit.ScriptModule)
-        for m in root.modules())
+        for m in listed.modules(root))
 
 
 def model_of(root, model):
     sizes, count, trainable = {}, 0, 0
     lazy = getattr(sys.modules.get("torch.nn.parameter"), "is_lazy", lambda p: False)
-    for p in root.parameters():
+    for p in listed.parameters(root):
         if lazy(p):
             continue  # its size is known after the first forward
         n = int(getattr(p, "ds_numel", 0) or p.numel())

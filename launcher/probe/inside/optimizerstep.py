@@ -16,8 +16,14 @@ KINDS = {
 
 PHASE = "optimizer"
 
-stepped: weakref.WeakSet = weakref.WeakSet()  # optimizers whose first step has ended
+stepped: dict = {}  # by id, optimizers whose first step has ended: weak references
 singly: weakref.WeakSet = weakref.WeakSet()  # optimizers that step one parameter at a time
+
+
+def ended(optimizer):
+    """Note that the first step of an optimizer has ended."""
+    key = id(optimizer)
+    stepped[key] = weakref.ref(optimizer, wall.alone(lambda gone: stepped.pop(key, None)))
 
 
 def permitted():
@@ -39,14 +45,14 @@ def wrap(kind):
 
     @functools.wraps(plain)
     def step(optimizer, *args, **kwargs):
-        if optimizer in stepped and optimizer not in singly:
+        if id(optimizer) in stepped and (not singly or optimizer not in singly):
             return plain(optimizer, *args, **kwargs)
         return wall.call(plain, steps, wall.ALL, optimizer, *args, **kwargs)
 
     def steps(own, optimizer, *args, **kwargs):
         if args and args[0] is not None or kwargs.get("closure") is not None or compiling():
             return own(optimizer, *args, **kwargs)
-        if optimizer not in stepped:
+        if id(optimizer) not in stepped:
             return first(optimizer, own, args, kwargs)
         with one_by_one(optimizer):
             return own(optimizer, *args, **kwargs)
@@ -67,7 +73,7 @@ def first(optimizer, plain, args, kwargs):
         if failure is None:
             raise
     else:
-        stepped.add(optimizer)
+        ended(optimizer)
         if short:
             wall.alone(repeats.entry)(PHASE, "", 0.0)
         return output
@@ -97,7 +103,7 @@ def again(optimizer, plain, args, kwargs, before, failure):
     if why:
         repeats.refused(PHASE, why)
         raise wall.raising(failure).with_traceback(trace)
-    stepped.add(optimizer)
+    ended(optimizer)
     repeats.done(PHASE, "", time.monotonic() - began, failure)
     return output
 

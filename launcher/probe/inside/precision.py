@@ -2,7 +2,7 @@
 # the weights.
 import sys
 
-from . import imports, process, wall
+from . import imports, listed, process, wall
 
 hook: dict = {}
 
@@ -10,7 +10,7 @@ hook: dict = {}
 def at(root, model):
     """Reports the precision at the root's first call, and listens for autocast inside it."""
     torch = sys.modules["torch"]
-    devices = {p.device.type for p in root.parameters()}
+    devices = {p.device.type for p in listed.parameters(root)}
     hook.update(torch=torch, devices=devices, weights=weights(torch, root, devices))
     kind = cast(torch, devices)
     if kind is not None:
@@ -39,7 +39,7 @@ def cast(torch, devices):
 def weights(torch, root, devices):
     """Return the word for the weights' type, None where they are of several, or quantised."""
     sizes = {}
-    for p in root.parameters():
+    for p in listed.parameters(root):
         if type(p).__name__ == "UninitializedParameter":
             continue  # its size is known after the first forward
         sizes[p.dtype] = sizes.get(p.dtype, 0) + p.numel()

@@ -20,7 +20,7 @@ said: dict = {}
 SHAPE, LOADER, MEASURED, ARGUMENT, FRAMEWORK, MODEL, GPURUN = range(7)
 
 # Which process this is; a fork of it is another one.
-state: dict = {"pid": os.getpid(), "speaks": start.get("role") == "rank", "trains": False, "path": "", "text": "", "problems": []}
+state: dict = {"pid": os.getpid(), "speaks": start.get("role") == "rank", "trains": False, "path": "", "text": "", "problems": [], "waits": False}
 
 
 def here():
@@ -172,9 +172,19 @@ def versions():
     return found
 
 
+class together:
+    """A context in which nothing is written: its end is followed by a save."""
+
+    def __enter__(self):
+        state["waits"] = True
+
+    def __exit__(self, *exception):
+        state["waits"] = False
+
+
 def save():
     """Writes the report, if it is new. A process that does not report writes nothing."""
-    if not state["speaks"] or not here():
+    if not state["speaks"] or not here() or state["waits"]:
         return
     state["world"] = world() or state.get("world", 0)  # a job may end its process group before it ends
     whole = dict(told, pid=os.getpid(), rank=number("RANK"), world=state["world"], versions=versions())

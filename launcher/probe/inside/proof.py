@@ -48,7 +48,7 @@ class Proof:
     def places(self, modules, functions=(), objects=()):
         walk = reach.Walk(modules, self.guard.known.norms, functions, objects)
         if walk.unreadable():
-            raise rootstate.Unrepeatable("the model holds " + walk.unreadable())
+            raise rootstate.Unrepeatable(rootstate.held(walk.unreadable()))
         # Random numbers are put back after a run, as is all that is noted.
         return [place for place in walk.list() if place.kind != "random"]
 

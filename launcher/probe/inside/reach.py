@@ -254,8 +254,10 @@ class Walk:
         if numbers:
             self.add(places.Numbers(owner))
         for name, value in list(own.items()):
+            if name in skipped:
+                continue
             found = kind(value)
-            if found == ATOM or name in skipped or is_internal(name):
+            if found == ATOM or is_internal(name):
                 continue
             if found in (TENSOR, CONTAINER):
                 self.add(places.Place(owner, name))

@@ -102,8 +102,18 @@ def compiling(torch):
     cuda = torch.cuda
     if not hasattr(cuda, "is_current_stream_capturing"):  # before 1.12
         return lambda: compiles() or tracing() is not None
-    # Only where CUDA is in use: the query itself would initialise it.
-    return lambda: compiles() or tracing() is not None or cuda.is_initialized() and cuda.is_current_stream_capturing()
+    used: list = []
+
+    def busy():
+        if compiles() or tracing() is not None:
+            return True
+        if not used:  # only where CUDA is in use: the query itself would initialise it
+            if not cuda.is_initialized():
+                return False
+            used.append(True)
+        return cuda.is_current_stream_capturing()
+
+    return busy
 
 
 def disarm():

@@ -8,7 +8,7 @@ import contextlib
 import operator
 import weakref
 
-from . import places, reach, recompute
+from . import listed, places, reach, recompute
 
 Unrepeatable, version = places.Unrepeatable, places.version
 PythonRandom = places.Random
@@ -47,9 +47,9 @@ class Root:
     def renew(self):
         """Lists the modules, parameters and buffers."""
         root = self.root()
-        modules = list(root.modules())
+        modules = listed.modules(root)
         self.refs = [weakref.ref(m) for m in modules]
-        self.parameters, self.buffers = list(root.parameters()), list(root.buffers())
+        self.parameters, self.buffers = list(listed.parameters(root)), list(listed.buffers(root))
         self.tensors = [t for t in self.parameters + self.buffers if not t.is_inference()]
         self.counted = [t for t in self.buffers if not t.is_inference()]  # around later calls; parameters are compared when a pass is repeated
         self.devices = sorted({t.device for t in self.tensors if t.device.type == "cuda"}, key=str)
@@ -144,11 +144,14 @@ class Beginning:
             drawn = drawn or place.changed(value)
         if self.whole:
             known.written = known.written or any(t._version != v for t, v in zip(self.tensors, self.versions) if isinstance(t, known.torch.nn.Parameter))
-            known.last = known.all_places()
-            self.values += reach.arisen(self.values, known.last)
         if self.whole or drawn:
             changed = [(p, v) for p, v in self.values if p.changed(v)]
-            known.learn(changed)
+        if self.whole and (changed or self.log.entries or self.number > 1):  # else nothing else is in reach now; the second call shows it
+            known.last = known.all_places()
+            found = reach.arisen(self.values, known.last)
+            self.values += found
+            changed += [(p, v) for p, v in found if p.changed(v)]
+        known.learn(changed)
         if self.whole:
             self.values, self.whole = [(p, v) for p, v in self.values if p.key in known.found or p in known.random], False
             # What did not change is compared with its present state after a failure.
@@ -165,7 +168,7 @@ class Beginning:
         known = self.known
         known.all_places()
         if known.unreadable:
-            raise Unrepeatable("the model holds %s" % known.unreadable if known.unreadable.startswith("an ") else known.unreadable)
+            raise Unrepeatable(held(known.unreadable))
         if known.is_stale():
             known.renew()
             raise Unrepeatable("the model has other modules or parameters than before")
@@ -223,6 +226,11 @@ class Beginning:
             elif written:
                 found[norm] = written
         return found, {norm: n for norm, n in uses.items() if n}
+
+
+def held(unreadable):
+    """Return in a sentence what keeps the state of a model from being known."""
+    return "the model holds %s" % unreadable if unreadable.startswith("an ") else unreadable
 
 
 def generators(devices):

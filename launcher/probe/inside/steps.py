@@ -9,7 +9,7 @@ import time
 import types
 import weakref
 
-from . import backward, batches, calls, changes, cycles as cycles_part, ends, forwards, gate, imports, loaders, losscalls, memory, microbatches, optimizerstep, pace, precision, pressure, process, rank, root as root_part, rootcalls, snapshot, switches, wall, words
+from . import backward, batches, calls, changes, cycles as cycles_part, ends, forwards, gate, imports, listed, loaders, losscalls, memory, microbatches, optimizerstep, pace, precision, pressure, process, rank, root as root_part, rootcalls, snapshot, switches, wall, words
 
 
 # Those of the job itself, where a framework knows them: a function that gives the number
@@ -32,7 +32,24 @@ def arm(torch):
         handles["post"] = module.register_optimizer_step_post_hook(wall.alone(after))
     watch_classes(module.Optimizer)
     follow_saves(torch)
+    ahead()
     atexit.register(wall.alone(end))
+
+
+def ahead():
+    """Have the parts of the hook read that the first step runs, and those that are needed where no memory is left. The
+    job is still being set up."""
+    from . import (
+        attention, autocast, beforeloss, blocks, caught, checkpointing, compared, figures, gate, huggingface, inplace, inputs, lightning, lossgraph, losspart, marks,
+        masked, model, offload, oldgraph, optimizers, places, proof, questions, ranout, reach, recompute, remedies, repeats, report, room, rootstate, rows, rungs,
+        segments, split, trainerloss, twice)
+
+    for part in (
+            attention, autocast, beforeloss, blocks, caught, checkpointing, compared, figures, gate, huggingface, inplace, inputs, lightning, lossgraph, losspart, marks,
+            masked, model, offload, oldgraph, optimizers, places, proof, questions, ranout, reach, recompute, remedies, repeats, report, room, rootstate, rows, rungs,
+            segments, split, trainerloss, twice,
+            backward, batches, calls, changes, cycles_part, ends, losscalls, memory, microbatches, pace, precision, pressure, rootcalls, snapshot, switches, words):
+        hasattr(part, "read")  # to look for any name has a part run
 
 
 def follow_saves(torch):
@@ -146,7 +163,7 @@ def optimizers():
 
 def trains(optimizer, root):
     """Return whether an optimizer has a parameter of the root."""
-    own = {id(p) for p in root.parameters()}
+    own = listed.ids(root)
     return any(id(p) in own for group in optimizer.param_groups for p in group["params"])
 
 
@@ -161,7 +178,7 @@ def others(root):
 
 def other_models(root):
     """Return the models besides the root that optimizers of this process train, without the modules in them."""
-    own = {id(p) for p in root.parameters()}
+    own = listed.ids(root)
     known = optimizers()
     if not any(trains(o, root) for o in known):
         return []

@@ -2,7 +2,7 @@
 # spread over the ranks.
 import sys
 
-from . import imports, process, repeats, wall, words
+from . import imports, listed, process, repeats, wall, words
 
 hook: dict = {}
 
@@ -73,8 +73,8 @@ def leave():
 
 def sharding(root):
     """Return how the model is spread over the ranks, None where that is not known."""
-    names = {type(m).__name__ for m in root.modules()}
-    if "FullyShardedDataParallel" in names or any(n == "FSDPModule" for m in root.modules() for n in (c.__name__ for c in type(m).__mro__)):
+    kinds = {type(m) for m in listed.modules(root)}
+    if any(kind.__name__ == "FullyShardedDataParallel" for kind in kinds) or any(base.__name__ == "FSDPModule" for kind in kinds for base in kind.__mro__):
         return "fsdp"
     if type(root).__name__ == "DeepSpeedEngine":
         return None  # its own part tells
