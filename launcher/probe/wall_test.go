@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/testseed"
+	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
@@ -50,4 +51,32 @@ func TestErrorOfTheHookIsNotTheJobs(t *testing.T) {
 		t.Errorf("few errors were put in, or noted: %v", counts)
 	}
 	t.Logf("%v", counts)
+}
+
+// Memory that runs out in a pass that a remedy has changed is that, and no error of the hook.
+func TestMemoryThatARemedyLacksIsNoErrorOfTheHook(t *testing.T) {
+	python := needs(t)
+	text, err := os.ReadFile("inside/losspart.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const gets, lacks = "whole, inner = torch.empty_like(logits), logits.detach()", `raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes")`
+	if !strings.Contains(string(text), gets) {
+		t.Fatal("losspart.py has changed")
+	}
+	r := newTrial(t)
+	r.parts = map[string]string{"losspart": strings.NewReplacer(gets, lacks, "256 << 20", "1 << 10", "32 << 20", "1 << 10").Replace(string(text))}
+	script := r.module(t, "short", `import torch
+net = torch.nn.Linear(8, 64)
+optimizer = torch.optim.SGD(net.parameters(), lr=.1)
+torch.nn.functional.cross_entropy(net(torch.ones(64, 8)), torch.zeros(64, dtype=torch.long)).backward()
+`)
+	r.orders = Orders{Script: script, Hooks: true, Turn: strategy.Plan{strategy.LossParts: "on"}}
+	out, err := r.job(t, python, script).CombinedOutput()
+	if err == nil || !strings.HasPrefix(lastLine(string(out)), "RuntimeError: DefaultCPUAllocator") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if told, _ := r.told(t); len(told.Applied) == 0 {
+		t.Errorf("the loss is not in parts: %+v", told)
+	}
 }
