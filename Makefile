@@ -36,7 +36,7 @@ quick: ## before a push, in a minute: vet, staticcheck of the changed packages, 
 # installed and compiled before.
 test: ## all checks that a change must pass: lint, unit, torch, cli
 	@GPURUN_TEST_PYTHON=$$(PYTHON='$(PYTHON)' .ci/python.sh) && export GPURUN_TEST_PYTHON && $(GO) build ./... && \
-		$(MAKE) --no-print-directory --output-sync=target -j4 torch cli unit lint
+		$(MAKE) --no-print-directory --output-sync=line -j4 torch cli unit lint
 
 # An interpreter that has PyTorch, for the tests. make test has looked for one already.
 WITH_TORCH = GPURUN_TEST_PYTHON="$${GPURUN_TEST_PYTHON:-$$(PYTHON='$(PYTHON)' .ci/python.sh)}"
