@@ -131,10 +131,16 @@ func (p *pane) log() string {
 // lab skips a variant of another test, unless GPURUN_LAB requests all.
 func lab(t *testing.T) {
 	t.Helper()
-	if os.Getenv("GPURUN_LAB") == "" {
+	if !inLab() {
 		t.Skip("GPURUN_LAB=1 shows this, too")
 	}
 }
+
+// inLab returns whether GPURUN_LAB requests all variants.
+func inLab() bool { return os.Getenv("GPURUN_LAB") != "" }
+
+// oneIn returns whether make test runs this one of many cases that take long; make lab runs them all.
+func oneIn(n, number int) bool { return inLab() || number%n == 0 }
 
 // One line is below the job's output. It fits any width of the terminal, comes back after Ctrl-Z, and is gone
 // at the end. The job's bytes are unchanged.

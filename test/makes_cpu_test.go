@@ -27,12 +27,12 @@ func TestBatchesOfDifferentMake(t *testing.T) {
 		says            string
 	}{
 		{script: "argparse_", by: "--batch-size", attempts: 2, lab: true}, // TestJobsWithoutASetting has one
-		{script: "config_file", modules: "yaml", by: "train.batch_size of conf.yaml", attempts: 2},
-		{script: "constants_", attempts: 1},
+		{script: "config_file", modules: "yaml", by: "train.batch_size of conf.yaml", attempts: 2, lab: true},
+		{script: "constants_", attempts: 1, lab: true},
 		{script: "functions", by: "--per-gpu-batch", attempts: 2, lab: true},
 		{script: "iterable", by: "--batch-size", attempts: 2, lab: true},
 		{script: "two_names", by: "--batch-size", attempts: 3, says: "--train-batch-size does not set micro batch 16, the process uses 32: all ranks are stopped before their first step"},
-		{script: "unused", attempts: 2, says: "--accum does not set accumulation 2, the process uses 1: all ranks are stopped before their first step"},
+		{script: "unused", attempts: 2, says: "--accum does not set accumulation 2, the process uses 1: all ranks are stopped before their first step", lab: true},
 		{script: "undivided", attempts: 2, says: "the gradients would not have the scale that they had"},
 		{script: "gan", by: "--batch-size", attempts: 2, lab: true},
 		{script: "ddp", ranks: "2", by: "--batch-size", attempts: 2, lab: true},

@@ -40,26 +40,19 @@ func openSlurm(t *testing.T, settings ...string) *slurm {
 	return s
 }
 
-// TestSlurmNodes runs gpurun on three nodes of a real Slurm. Some scenes run only with GPURUN_LAB.
+// TestSlurmNodes runs gpurun on three nodes of a real Slurm.
 func TestSlurmNodes(t *testing.T) {
+	lab(t)
 	t.Parallel()
 	s := openSlurm(t)
 	t.Run("at once", func(t *testing.T) {
 		for name, scene := range map[string]func(*testing.T, *slurmJob){
 			"trained and rescued": nodesRescued, "follower killed": nodesFollowerKilled,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				scene(t, s.nodesJob(t, name))
-			})
-		}
-		for name, scene := range map[string]func(*testing.T, *slurmJob){
 			"head killed": nodesHeadKilled, "rank killed": nodesRankKilled, "exhausted": nodesExhausted, "bug": nodesBug, "requeued": nodesRequeued,
 			"array": nodesArray, "cancelled": nodesCancelled, "notice": nodesNotice, "other version": nodesOtherVersion, "stranger": nodesStranger,
 			"two generations": nodesTwoGenerations, "task numbers": nodesTaskNumbers, "pipe": nodesPipe, "declined": nodesDeclined, "comment": nodesComment, "mpirun": nodesMpirun,
 		} {
 			t.Run(name, func(t *testing.T) {
-				lab(t)
 				t.Parallel()
 				scene(t, s.nodesJob(t, name))
 			})
@@ -67,7 +60,6 @@ func TestSlurmNodes(t *testing.T) {
 	})
 	for name, scene := range map[string]func(*testing.T, *slurmJob){"cut and healed": nodesCut, "isolated": nodesIsolated} {
 		t.Run(name, func(t *testing.T) { // alone: the network is shared
-			lab(t)
 			scene(t, s.nodesJob(t, name))
 		})
 	}
