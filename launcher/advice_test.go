@@ -16,7 +16,7 @@ func TestAdviceAboutMemory(t *testing.T) {
 	leak := "memory leaks: \"mem\" grew by 1.0 GiB a step"
 	oldMessage := strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load, Because: []int{0}, Figures: cause.Figures{Capacity: &capacity, Free: &free, Allocated: &gib4}}
 	saidTotal := func(total string) strategy.Evidence {
-		return strategy.Evidence{Facts: []strategy.Fact{{Finding: &cause.Finding{Text: "CUDA out of memory. (GPU 0; 16.00 GiB total capacity; 4.00 GiB already allocated; 512.00 MiB free; " + total + " reserved in total by PyTorch)"}}}}
+		return strategy.Evidence{Facts: []strategy.Fact{{Content: &strategy.Finding{Text: "CUDA out of memory. (GPU 0; 16.00 GiB total capacity; 4.00 GiB already allocated; 512.00 MiB free; " + total + " reserved in total by PyTorch)"}}}}
 	}
 	for name, c := range map[string]struct {
 		d       strategy.Diagnosis
@@ -35,7 +35,7 @@ func TestAdviceAboutMemory(t *testing.T) {
 		"a leak":             {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Growth: &cause.Growth{}, Advice: leak}, ceiling: gib, want: leak, not: "limits"},
 		"on the CPU":         {d: strategy.Diagnosis{Cause: cause.HostOOM}, ev: strategy.Evidence{Accelerator: "cpu"}, ceiling: gib, want: "limits.device_memory holds", not: "workers"},
 		"the host of a GPU":  {d: strategy.Diagnosis{Cause: cause.HostOOM}, ev: strategy.Evidence{Accelerator: "cuda"}, ceiling: gib, want: "use fewer loader workers", not: "limits"},
-		"killed by the host": {d: strategy.Diagnosis{Cause: cause.HostOOM}, ev: strategy.Evidence{Accelerator: "cpu", Facts: []strategy.Fact{{Kills: &strategy.Kills{Count: 1}}}}, ceiling: gib, want: "use fewer loader workers", not: "limits"},
+		"killed by the host": {d: strategy.Diagnosis{Cause: cause.HostOOM}, ev: strategy.Evidence{Accelerator: "cpu", Facts: []strategy.Fact{{Content: &strategy.Kills{Count: 1}}}}, ceiling: gib, want: "use fewer loader workers", not: "limits"},
 		"loading":            {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Load}, want: "the model does not fit: shard it", not: "micro batch"},
 		"optimizer step":     {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Optimizer}, want: "shard or offload the optimizer's state", not: "micro batch"},
 		"evaluation":         {d: strategy.Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Eval}, want: "use a smaller evaluation batch", not: "micro batch"},

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
-	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // saves are the checkpoints of a job, by the time since the beginning of the test.
@@ -43,7 +42,7 @@ var (
 )
 
 func measures(after time.Duration) act {
-	return act{after, strategy.Fact{Rank: 0, Source: "probe", Memory: &memory.Measurement{Steps: 3, Peak: 10 << 30}}}
+	return act{after, strategy.Fact{Rank: 0, Source: "probe", Content: &strategy.Measurement{Steps: 3, Peak: 10 << 30}}}
 }
 
 // climber decides like strategy.Climb if there is a faster plan: at the first new checkpoint.
@@ -145,7 +144,7 @@ func TestNoSpeedUp(t *testing.T) {
 		"recovery.mode":       func(l *Launcher, _ *stage) { l.Policy.Mode = strategy.Ladder },
 		"unknown checkpoints": func(l *Launcher, _ *stage) { l.Checkpoints = nil },
 		"nothing measured":    func(_ *Launcher, s *stage) { s.scripts[1].acts = s.scripts[1].acts[1:] },
-		"a failure measured":  func(_ *Launcher, s *stage) { s.scripts[1].acts[0].fact.Memory.Failed = "backward" },
+		"a failure measured":  func(_ *Launcher, s *stage) { s.scripts[1].acts[0].fact.Memory().Failed = "backward" },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, c, l := ascent(t)

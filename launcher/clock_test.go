@@ -33,7 +33,7 @@ func TestClockSetWithinAnAttemptChangesNoDuration(t *testing.T) {
 		e := strategy.Evidence{Ranks: 1, Started: time.Now()}
 		for n := range 3 {
 			at := testenv.SetClock(t, e.Started.Add(time.Duration(n+1)*time.Minute), jump)
-			e.Add(strategy.Fact{Time: e.Clock(at), Source: "stdout", Progress: &strategy.Progress{Steps: n + 1, First: 1, Last: n + 1, For: strategy.Seconds(time.Duration(n) * time.Minute)}})
+			e.Add(strategy.Fact{Time: e.Clock(at), Source: "stdout", Content: &strategy.Progress{Steps: n + 1, First: 1, Last: n + 1, For: strategy.Seconds(time.Duration(n) * time.Minute)}})
 		}
 		e.Ended = e.Clock(testenv.SetClock(t, e.Started.Add(4*time.Minute), jump))
 		for who, e := range map[string]strategy.Evidence{"this process": e, "a reader": reread(t, []Event{Ended{Evidence: e}})[0].(Ended).Evidence} {

@@ -16,29 +16,31 @@ func Describe(f strategy.Fact) string {
 	if f.Rank >= 0 {
 		who = fmt.Sprintf("rank %d", f.Rank)
 	}
-	switch {
-	case f.Finding != nil:
-		return fmt.Sprintf("%s, %s, line %d: %s", who, f.Reporter(), f.Finding.Line, f.Finding.Text)
-	case f.Exit != nil && f.Exit.Signal != 0:
-		return fmt.Sprintf("%s was ended by signal %d", who, f.Exit.Signal)
-	case f.Exit != nil:
-		return fmt.Sprintf("%s ended with exit code %d", who, f.Exit.Code)
-	case f.Kills != nil:
-		return fmt.Sprintf("%s: the OOM killer ended %d processes of cgroup %s", who, f.Kills.Count, f.Kills.Group)
-	case f.DriverEvent != nil:
-		return fmt.Sprintf("%s, GPU driver at %s: %s", who, f.Time.Format(time.TimeOnly), strings.TrimPrefix(f.DriverEvent.Device+": ", ": ")+f.DriverEvent.Text())
-	case f.Tenant != nil:
-		return fmt.Sprintf("%s: others hold %s on %s", who, strategy.GiB(f.Tenant.Bytes), f.Tenant.Device)
-	case f.Stuck != nil && f.Stuck.Debugger != "":
-		return fmt.Sprintf("%s: process %d is held by a debugger, %s", who, f.Stuck.PID, f.Stuck.Debugger)
-	case f.Stuck != nil:
-		return fmt.Sprintf("%s: process %d cannot be ended (%s)", who, f.Stuck.PID, f.Stuck.Channel)
-	case f.Stall != nil:
-		return fmt.Sprintf("no rank made a step for %s", f.Stall.For.Duration().Round(time.Second))
-	case f.Stack != nil:
-		return fmt.Sprintf("%s, process %d: %s", who, f.Stack.PID, f.Stack.Calls(4))
+	switch content := f.Content.(type) {
+	case *strategy.Finding:
+		return fmt.Sprintf("%s, %s, line %d: %s", who, f.Reporter(), content.Line, content.Text)
+	case *strategy.Exit:
+		if content.Signal != 0 {
+			return fmt.Sprintf("%s was ended by signal %d", who, content.Signal)
+		}
+		return fmt.Sprintf("%s ended with exit code %d", who, content.Code)
+	case *strategy.Kills:
+		return fmt.Sprintf("%s: the OOM killer ended %d processes of cgroup %s", who, content.Count, content.Group)
+	case *strategy.DriverEvent:
+		return fmt.Sprintf("%s, GPU driver at %s: %s", who, f.Time.Format(time.TimeOnly), strings.TrimPrefix(content.Device+": ", ": ")+f.DriverEvent().Text())
+	case *strategy.Tenant:
+		return fmt.Sprintf("%s: others hold %s on %s", who, strategy.GiB(content.Bytes), content.Device)
+	case *strategy.Stuck:
+		if content.Debugger != "" {
+			return fmt.Sprintf("%s: process %d is held by a debugger, %s", who, content.PID, content.Debugger)
+		}
+		return fmt.Sprintf("%s: process %d cannot be ended (%s)", who, content.PID, content.Channel)
+	case *strategy.Stall:
+		return fmt.Sprintf("no rank made a step for %s", content.For.Duration().Round(time.Second))
+	case *strategy.Stack:
+		return fmt.Sprintf("%s, process %d: %s", who, content.PID, content.Calls(4))
 	}
-	return fmt.Sprintf("%s: %s", who, f.Gap)
+	return fmt.Sprintf("%s: %s", who, strategy.As[strategy.Gap](f))
 }
 
 // Advice is one sentence about what the user should do after an attempt; may be empty. ceiling is
@@ -106,7 +108,7 @@ func closeAdvice(d strategy.Diagnosis, ev strategy.Evidence) string {
 
 // hostKilled reports whether the kernel ended processes because host memory ran out.
 func hostKilled(ev strategy.Evidence) bool {
-	return slices.ContainsFunc(ev.Facts, func(f strategy.Fact) bool { return f.Kills != nil })
+	return slices.ContainsFunc(ev.Facts, func(f strategy.Fact) bool { return strategy.As[*strategy.Kills](f) != nil })
 }
 
 // tracebackLines is how many of a traceback's last lines are kept: the frame that raised the exception is at
@@ -141,10 +143,10 @@ func Traceback(e strategy.Evidence, d strategy.Diagnosis) []string {
 
 // tracedBy returns a fact's finding if it has a traceback of the rank, else known.
 func tracedBy(f strategy.Fact, rank int, known *cause.Finding) *cause.Finding {
-	if f.Finding == nil || f.Rank != rank || len(f.Finding.Traceback) == 0 {
+	if f.Finding() == nil || f.Rank != rank || len(f.Finding().Traceback) == 0 {
 		return known
 	}
-	return f.Finding
+	return f.Finding()
 }
 
 // linesOf returns a traceback with its exception, which may be a separate field.

@@ -16,7 +16,7 @@ import (
 func TestReportedSettingsAreCompared(t *testing.T) {
 	says := func(p strategy.ObservedSetting) act {
 		p.Text = "its words"
-		return act{time.Minute, strategy.Fact{Rank: 0, Source: "stdout", Observed: &p}}
+		return act{time.Minute, strategy.Fact{Rank: 0, Source: "stdout", Content: &p}}
 	}
 	micro := func(v strategy.Value) act {
 		return says(strategy.ObservedSetting{Knob: strategy.MicroBatchSize, Value: v})
@@ -82,10 +82,10 @@ func TestReportedSettingsAreCompared(t *testing.T) {
 // is one notice, and the verdict has it.
 func TestLatePaddingIsReportedOnce(t *testing.T) {
 	said := func(after time.Duration, uniform string) act {
-		return act{after, strategy.Fact{Rank: 0, Source: "probe", Said: &strategy.ProcessReport{PID: 100, Loss: &strategy.LossSeen{Scale: strategy.ScaleKept, Uniform: uniform}}}}
+		return act{after, strategy.Fact{Rank: 0, Source: "probe", Content: &strategy.ProcessReport{PID: 100, Loss: &strategy.LossSeen{Scale: strategy.ScaleKept, Uniform: uniform}}}}
 	}
 	mixed := said(time.Minute, "yes")
-	mixed.fact.Said.Loss.Rows, mixed.fact.Said.Loss.RowsReason = "no", "sort mixes the samples of a batch"
+	strategy.As[*strategy.ProcessReport](mixed.fact).Loss.Rows, strategy.As[*strategy.ProcessReport](mixed.fact).Loss.RowsReason = "no", "sort mixes the samples of a batch"
 	const notice = "the plan is equal on average: the batches are padded and the mean is taken per micro batch"
 	for name, test := range map[string]struct {
 		second []act

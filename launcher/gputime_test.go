@@ -14,9 +14,9 @@ func gpuTimeRun() []Event {
 	begin := time.Unix(1_700_000_000, 0).UTC()
 	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
 	ended := func(n, from, to int, code int) Ended {
-		facts := []strategy.Fact{{Source: "exit", Exit: &strategy.Exit{Code: code}}}
+		facts := []strategy.Fact{{Source: "exit", Content: &strategy.Exit{Code: code}}}
 		if code != 0 {
-			facts = append([]strategy.Fact{{Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Rank: -1, Phase: cause.Backward, Line: 1, Text: "torch.cuda.OutOfMemoryError: CUDA out of memory."}}}, facts...)
+			facts = append([]strategy.Fact{{Source: "stderr", Content: &strategy.Finding{Code: cause.CUDAOOM, Raised: true, Rank: -1, Phase: cause.Backward, Line: 1, Text: "torch.cuda.OutOfMemoryError: CUDA out of memory."}}}, facts...)
 		}
 		return Ended{Evidence: strategy.Evidence{Attempt: n, Plan: strategy.Plan{}, Ranks: 4, Started: at(from), Ended: at(to), Facts: facts}}
 	}

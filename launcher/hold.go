@@ -30,10 +30,11 @@ func (h *hold) stop() { h.over.Stop() }
 
 // compareReported warns of reported settings that differ from the plan.
 func (w *watch) compareReported(f strategy.Fact) {
-	settings, observed := w.effect.job.Planned(f.Said.Settings, f.Said.World), w.evidence.Observed(w.effect.job)
+	report := strategy.As[*strategy.ProcessReport](f)
+	settings, observed := w.effect.job.Planned(report.Settings, report.World), w.evidence.Observed(w.effect.job)
 	for _, k := range strategy.Knobs {
 		if v, reported := settings[k]; reported && observed[k] != v {
-			by := f.Said.By[k]
+			by := report.By[k]
 			if by == "" {
 				by = "the process"
 			}

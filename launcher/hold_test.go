@@ -21,12 +21,12 @@ func TestNoRankTrainsBeforeAllHaveTheBatch(t *testing.T) {
 		if micro == "4" {
 			said.Applied = strategy.Changes{strategy.MicroBatchSize: {"8", "4"}, strategy.GradientAccumulationSteps: {"1", "2"}}
 		}
-		return act{after, strategy.Fact{Rank: rank, Source: "probe", Said: &said}}
+		return act{after, strategy.Fact{Rank: rank, Source: "probe", Content: &said}}
 	}
 	scaled := func(a act, scale strategy.LossScale, applied bool) act {
-		a.fact.Said.Loss = &strategy.LossSeen{Scale: scale, Reason: "Net ignores the number of items"}
+		strategy.As[*strategy.ProcessReport](a.fact).Loss = &strategy.LossSeen{Scale: scale, Reason: "Net ignores the number of items"}
 		if !applied {
-			a.fact.Said.Applied = nil
+			strategy.As[*strategy.ProcessReport](a.fact).Applied = nil
 		}
 		return a
 	}

@@ -9,13 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/strategy"
-	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // again is a rank's report of steps that it did again in place.
 func again(after time.Duration, rank, times int) act {
 	one := strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 3, LastStep: 2 + times, Times: times, Seconds: strategy.Seconds(times) * strategy.Seconds(time.Second), Elements: 4096, Longest: 512}
-	return act{after, strategy.Fact{Rank: rank, Source: "probe", Said: &strategy.ProcessReport{PID: 10 + rank, InPlace: []strategy.InPlace{one}}}}
+	return act{after, strategy.Fact{Rank: rank, Source: "probe", Content: &strategy.ProcessReport{PID: 10 + rank, InPlace: []strategy.InPlace{one}}}}
 }
 
 // inPlaceLauncher allows remedies in place.
@@ -89,7 +88,7 @@ func TestResumedRunArmsRemedies(t *testing.T) {
 	job := strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.ActivationCheckpointing: {Values: []strategy.Value{"none", "full"}}}}
 	began, started := Began{Policy: strategy.Policy{InPlace: true}, Job: job}, Started{Plan: plan}
 	event := func(times int) Event {
-		return InPlace{RankInPlace: strategy.RankInPlace{InPlace: again(0, 0, times).fact.Said.InPlace[0]}, More: 1}
+		return InPlace{RankInPlace: strategy.RankInPlace{InPlace: strategy.As[*strategy.ProcessReport](again(0, 0, times).fact).InPlace[0]}, More: 1}
 	}
 	ended := func() Event {
 		e := strategy.Evidence{Plan: plan, Ranks: 1}
@@ -128,7 +127,7 @@ func TestResumedRunArmsRemedies(t *testing.T) {
 func TestFasterPlanIsLookedForAfterRepeatsInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		measured := func(after time.Duration, steps int) act {
-			return act{after, strategy.Fact{Rank: 0, Source: "probe", Memory: &memory.Measurement{Steps: steps}}}
+			return act{after, strategy.Fact{Rank: 0, Source: "probe", Content: &strategy.Measurement{Steps: steps}}}
 		}
 		m := time.Minute
 		s := &stage{t: t, scripts: []script{
@@ -156,7 +155,7 @@ func TestFasterPlanIsLookedForAfterRepeatsInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		acts := []act{again(time.Second, 0, 1)}
 		for n := range 50 {
-			acts = append(acts, act{time.Duration(n+2) * time.Second, strategy.Fact{Rank: 0, Source: "probe", Memory: &memory.Measurement{Steps: n + 2}}})
+			acts = append(acts, act{time.Duration(n+2) * time.Second, strategy.Fact{Rank: 0, Source: "probe", Content: &strategy.Measurement{Steps: n + 2}}})
 		}
 		s := &stage{t: t, scripts: []script{{acts: append(acts, exit(time.Hour, 0, 0), exit(time.Hour, 1, 0))}}}
 		asked := 0

@@ -27,7 +27,7 @@ func (h hurried) Inventory(ctx context.Context) strategy.Inventory {
 // reason, and the next start of the run continues with it.
 func TestARunStopsBeforeAnAttemptThatCouldNotEndInTime(t *testing.T) {
 	const m = time.Minute
-	step := act{6 * m, strategy.Fact{Rank: 0, Source: "stdout", Progress: &strategy.Progress{Steps: 1, Last: 1}}}
+	step := act{6 * m, strategy.Fact{Rank: 0, Source: "stdout", Content: &strategy.Progress{Steps: 1, Last: 1}}}
 	for _, test := range []struct {
 		given   time.Duration
 		outcome strategy.Outcome

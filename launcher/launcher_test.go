@@ -50,11 +50,11 @@ type act struct {
 }
 
 func exit(after time.Duration, rank, code int) act {
-	return act{after, strategy.Fact{Rank: rank, Source: "exit", Exit: &strategy.Exit{Code: code}}}
+	return act{after, strategy.Fact{Rank: rank, Source: "exit", Content: &strategy.Exit{Code: code}}}
 }
 
 func raised(after time.Duration, rank int, c cause.Code) act {
-	return act{after, strategy.Fact{Rank: rank, Source: "stderr", Finding: &cause.Finding{
+	return act{after, strategy.Fact{Rank: rank, Source: "stderr", Content: &strategy.Finding{
 		Code: c, Raised: true, Rank: -1, Phase: cause.Backward, Line: 1, Text: "torch.cuda.OutOfMemoryError: CUDA out of memory."}}}
 }
 
@@ -165,7 +165,7 @@ func (a *played) play() {
 	defer close(a.facts)
 	alive := 0
 	for _, act := range a.script.acts {
-		if act.fact.Exit != nil {
+		if act.fact.Exit() != nil {
 			alive++
 		}
 	}
@@ -187,10 +187,10 @@ func (a *played) play() {
 				a.sign()
 			}
 			a.facts <- f
-			if acts = acts[1:]; f.Exit != nil {
+			if acts = acts[1:]; f.Exit() != nil {
 				alive--
 			}
-			if len(acts) == 0 && alive == 0 && !a.script.chatty && f.Exit != nil {
+			if len(acts) == 0 && alive == 0 && !a.script.chatty && f.Exit() != nil {
 				return
 			}
 		case <-tick.C:
@@ -201,7 +201,7 @@ func (a *played) play() {
 			if a.script.deaf {
 				time.Sleep(grace)
 			}
-			a.facts <- strategy.Fact{Time: time.Now(), Rank: 1, Source: "exit", Exit: &strategy.Exit{Code: 143, Signal: 15, Stopped: true}}
+			a.facts <- strategy.Fact{Time: time.Now(), Rank: 1, Source: "exit", Content: &strategy.Exit{Code: 143, Signal: 15, Stopped: true}}
 			return
 		}
 	}
@@ -237,7 +237,7 @@ func (a *played) Progress() []strategy.Fact {
 	if a.script.steps == nil {
 		return nil
 	}
-	return []strategy.Fact{{Time: time.Now(), Rank: 0, Source: "stdout", Progress: a.script.steps(time.Since(a.begin))}}
+	return []strategy.Fact{{Time: time.Now(), Rank: 0, Source: "stdout", Content: a.script.steps(time.Since(a.begin))}}
 }
 
 func (a *played) StopPeers(signal int, of []int) {
@@ -319,7 +319,7 @@ func TestFromOutOfMemoryToTrained(t *testing.T) {
 // An attempt that follows an error that came late records all its allocations.
 func TestAfterALateErrorAllIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late := act{time.Minute, strategy.Fact{Rank: 0, Source: "stdout", Progress: &strategy.Progress{Steps: 500, Last: 500}}}
+		late := act{time.Minute, strategy.Fact{Rank: 0, Source: "stdout", Content: &strategy.Progress{Steps: 500, Last: 500}}}
 		s := &stage{t: t, scripts: []script{
 			{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}},
 			{acts: []act{late, raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}},
@@ -338,13 +338,13 @@ func TestAfterALateErrorAllIsRecorded(t *testing.T) {
 // told is a rank's report of its end.
 func told(after time.Duration, rank int, c cause.Code, source string) act {
 	a := raised(after, rank, c)
-	a.fact.Source, a.fact.Finding.Stream, a.fact.Finding.Seq = source, source, 1
+	a.fact.Source, a.fact.Finding().Stream, a.fact.Finding().Seq = source, source, 1
 	return a
 }
 
 // as changes an act's finding.
 func as(a act, change func(*cause.Finding)) act {
-	change(a.fact.Finding)
+	change(a.fact.Finding())
 	return a
 }
 
@@ -359,7 +359,7 @@ func numbered(n int) func(*cause.Finding) {
 
 func killed(after time.Duration, rank int) act {
 	a := exit(after, rank, 137)
-	a.fact.Exit.Signal = 9
+	a.fact.Exit().Signal = 9
 	return a
 }
 

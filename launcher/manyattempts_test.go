@@ -21,9 +21,9 @@ func manyAttempts(n int) []Event {
 		saved := at.Add(7 * time.Minute)
 		inventory := strategy.Inventory{At: at.Add(9 * time.Minute), Checkpoint: fmt.Sprintf("out/ckpt-%d", i), CheckpointWritten: saved}
 		evidence := strategy.Evidence{Attempt: i, Plan: plan, Ranks: 8, Started: at, Ended: at.Add(9 * time.Minute), Facts: []strategy.Fact{
-			{Rank: 3, Source: "stderr", Finding: &cause.Finding{Code: cause.NCCLError, Raised: true, Rank: 3, Phase: cause.Collective, Line: 1, Text: "torch.distributed.DistBackendError: NCCL error"}},
-			{Rank: 3, Source: "exit", Exit: &strategy.Exit{Code: 1}},
-			{Rank: 0, Source: "stdout", Progress: &strategy.Progress{Steps: 100, First: 100 * i, Last: 100*i + 99}},
+			{Rank: 3, Source: "stderr", Content: &strategy.Finding{Code: cause.NCCLError, Raised: true, Rank: 3, Phase: cause.Collective, Line: 1, Text: "torch.distributed.DistBackendError: NCCL error"}},
+			{Rank: 3, Source: "exit", Content: &strategy.Exit{Code: 1}},
+			{Rank: 0, Source: "stdout", Content: &strategy.Progress{Steps: 100, First: 100 * i, Last: 100*i + 99}},
 		}}
 		events = append(events, Started{N: i, Plan: plan, Checkpoint: resume, Written: saved.Add(-10 * time.Minute), Rescue: i > 0, At: at}, Ended{Evidence: evidence},
 			Decided{Decision: strategy.Decision{Relaunch: true, Rule: "transient", Next: plan, Resume: inventory.Checkpoint}, Inventory: inventory})

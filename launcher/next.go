@@ -83,8 +83,8 @@ func sameAction(a, b model.NextStep) bool {
 func logPlace(e strategy.Evidence, d strategy.Diagnosis) model.LogPlace {
 	place := model.LogPlace{Attempt: e.Attempt, Rank: max(d.Rank, 0), Stream: "stderr"}
 	for _, f := range d.Facts(&e) {
-		if (f.Source == "stderr" || f.Source == "stdout") && f.Finding != nil && f.Rank == d.Rank {
-			place.Stream, place.Line = f.Source, f.Finding.Line
+		if (f.Source == "stderr" || f.Source == "stdout") && f.Finding() != nil && f.Rank == d.Rank {
+			place.Stream, place.Line = f.Source, f.Finding().Line
 			break
 		}
 	}

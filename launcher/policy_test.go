@@ -38,7 +38,7 @@ func stoppedAfter(t *testing.T) []Event {
 	started := events[len(events)-1].(Started)
 	e := strategy.Evidence{Attempt: 1, Plan: started.Plan, Ranks: 2, Started: started.At, Ended: started.At.Add(time.Second), StopSignal: 15}
 	for rank := range 2 {
-		e.Facts = append(e.Facts, strategy.Fact{Rank: rank, Source: "exit", Exit: &strategy.Exit{Code: 143, Signal: 15}})
+		e.Facts = append(e.Facts, strategy.Fact{Rank: rank, Source: "exit", Content: &strategy.Exit{Code: 143, Signal: 15}})
 	}
 	d := strategy.Interrupted(15)
 	v := Verdict{Outcome: d.Outcome, Code: d.Code, Reason: d.Reason}

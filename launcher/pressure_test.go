@@ -12,7 +12,7 @@ import (
 // pressed is a rank's report of memory pressure.
 func pressed(after time.Duration, rank int, tried strategy.Rung) act {
 	p := &strategy.Pressure{Retries: 24, Steps: 20, Step: 40, Tried: tried}
-	return act{after, strategy.Fact{Rank: rank, Source: "probe", Said: &strategy.ProcessReport{PID: 10 + rank, Pressure: p}}}
+	return act{after, strategy.Fact{Rank: rank, Source: "probe", Content: &strategy.ProcessReport{PID: 10 + rank, Pressure: p}}}
 }
 
 // Memory pressure is warned of once for each rank, and once more when its process has tried a remedy; the

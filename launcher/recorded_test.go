@@ -97,11 +97,11 @@ func TestRecordedDurations(t *testing.T) {
 	for _, ended := range only[Ended](several) {
 		steps := 0
 		for _, f := range ended.Evidence.Facts {
-			if f.Progress == nil {
+			if strategy.As[*strategy.Progress](f) == nil {
 				continue
 			}
 			steps++
-			if longest := f.Progress.Longest.Duration(); longest < 20*time.Millisecond || longest > 20*time.Second {
+			if longest := strategy.As[*strategy.Progress](f).Longest.Duration(); longest < 20*time.Millisecond || longest > 20*time.Second {
 				t.Errorf("the longest step is %s", longest)
 			}
 		}
@@ -157,7 +157,7 @@ func goOnToTheEnd(t *testing.T, name string, cut int, state State, events []Even
 	t.Helper()
 	started := len(only[Started](events[:cut]))
 	synctest.Test(t, func(t *testing.T) {
-		model := act{time.Second, strategy.Fact{Rank: 0, Source: "probe", Said: &strategy.ProcessReport{PID: 1, Model: &strategy.Model{}}}}
+		model := act{time.Second, strategy.Fact{Rank: 0, Source: "probe", Content: &strategy.ProcessReport{PID: 1, Model: &strategy.Model{}}}}
 		s := &stage{t: t, scripts: slices.Repeat([]script{{acts: []act{model, exit(time.Second, 0, 0), exit(time.Second, 1, 0)}}}, started+1)}
 		l := newLauncher(s)
 		l.Policy, l.Job = state.Policy, only[Began](events)[0].Job
@@ -221,7 +221,7 @@ func TestGoOnWithOtherFiles(t *testing.T) {
 // A replay shows both decisions if another version decided differently. With the same version this is a
 // difference.
 func TestReplayOfAnotherVersion(t *testing.T) {
-	ended := Ended{strategy.Evidence{Ranks: 1, Facts: []strategy.Fact{{Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 3}}}}}
+	ended := Ended{strategy.Evidence{Ranks: 1, Facts: []strategy.Fact{{Rank: 0, Source: "exit", Content: &strategy.Exit{Code: 3}}}}}
 	then := Decided{Diagnosis: strategy.Diagnosis{Cause: cause.HostOOM}, Decision: strategy.Decision{Relaunch: true, Reason: "as it was"}}
 	events := []Event{Began{Version: "v1"}, Started{}, ended, then}
 	got := Replay(events, "v2")
@@ -297,8 +297,8 @@ func FuzzStrangeJournals(f *testing.F) {
 // is decided again when it is started again, and replayed so.
 func TestReplayDecidesAStoppedAttemptAgain(t *testing.T) {
 	began := Began{Version: "v1", Policy: strategy.Policy{MaxAttempts: 5}}
-	oom := strategy.Fact{Rank: 0, Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Text: "torch.OutOfMemoryError: CUDA out of memory"}}
-	ended := Ended{strategy.Evidence{Ranks: 1, StopSignal: 15, Facts: []strategy.Fact{oom, {Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 1}}}}}
+	oom := strategy.Fact{Rank: 0, Source: "stderr", Content: &strategy.Finding{Code: cause.CUDAOOM, Raised: true, Text: "torch.OutOfMemoryError: CUDA out of memory"}}
+	ended := Ended{strategy.Evidence{Ranks: 1, StopSignal: 15, Facts: []strategy.Fact{oom, {Rank: 0, Source: "exit", Content: &strategy.Exit{Code: 1}}}}}
 	events := []Event{began, Started{}, ended}
 	var outcomes []strategy.Outcome
 	for range 2 {

@@ -11,7 +11,7 @@ import (
 )
 
 func standing(rank int, frames ...cause.StackFrame) strategy.Fact {
-	return strategy.Fact{Rank: rank, Source: "probe", Stack: &strategy.Stack{PID: 100 + rank, Frames: frames}}
+	return strategy.Fact{Rank: rank, Source: "probe", Content: &strategy.Stack{PID: 100 + rank, Frames: frames}}
 }
 
 // A job that makes no step for the time in the rule is stopped, its ranks' stacks are recorded, and the same

@@ -18,14 +18,14 @@ func trace(rank int, source string, n int) strategy.Fact {
 	for i := range n {
 		lines = append(lines, fmt.Sprintf("  File %q, line %d", source, i))
 	}
-	return strategy.Fact{Rank: rank, Source: source, Finding: &cause.Finding{Raised: true, Text: "KeyError: " + source, Traceback: lines}}
+	return strategy.Fact{Rank: rank, Source: source, Content: &strategy.Finding{Raised: true, Text: "KeyError: " + source, Traceback: lines}}
 }
 
 func TestTraceback(t *testing.T) {
-	exit := strategy.Fact{Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 1}}
-	bare := strategy.Fact{Rank: 0, Source: "stderr", Finding: &cause.Finding{Text: "Killed"}}
+	exit := strategy.Fact{Rank: 0, Source: "exit", Content: &strategy.Exit{Code: 1}}
+	bare := strategy.Fact{Rank: 0, Source: "stderr", Content: &strategy.Finding{Text: "Killed"}}
 	ended := trace(0, "stderr", 1)
-	ended.Finding.Traceback = append(ended.Finding.Traceback, "KeyError: std…")
+	ended.Finding().Traceback = append(ended.Finding().Traceback, "KeyError: std…")
 	tests := []struct {
 		name    string
 		facts   []strategy.Fact
@@ -60,8 +60,8 @@ func TestTraceback(t *testing.T) {
 // The verdict has the traceback, with control characters escaped losslessly.
 func TestTheVerdictHasTheTraceback(t *testing.T) {
 	f := trace(0, "stderr", 1)
-	f.Finding.Code, f.Finding.Traceback[1] = cause.UserError, "  \x1b[31mred\x00"
-	e := strategy.Evidence{Ranks: 1, Facts: []strategy.Fact{f, {Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 1}}}}
+	f.Finding().Code, f.Finding().Traceback[1] = cause.UserError, "  \x1b[31mred\x00"
+	e := strategy.Evidence{Ranks: 1, Facts: []strategy.Fact{f, {Rank: 0, Source: "exit", Content: &strategy.Exit{Code: 1}}}}
 	var s State
 	s.End(e, strategy.Diagnose(e))
 	s.decide(Decided{Decision: strategy.Decision{Outcome: strategy.Failed}})

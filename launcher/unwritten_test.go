@@ -240,7 +240,7 @@ func TestStoppedWhileOutOfMemory(t *testing.T) {
 func TestTheVerdictHasTheRealExitCodes(t *testing.T) {
 	stopped := func(rank, code int) act {
 		a := exit(time.Second, rank, code)
-		a.fact.Exit.Stopped = true
+		a.fact.Exit().Stopped = true
 		return a
 	}
 	for name, test := range map[string]struct {

@@ -96,14 +96,15 @@ type attemptEnd struct {
 func endingOf(e strategy.Evidence, d strategy.Diagnosis, ceiling int64) attemptEnd {
 	end := attemptEnd{traceback: Traceback(e, d), code: d.ExitCode, pressure: pressureWords(e), advice: Advice(d, e, ceiling), log: logPlace(e, d)}
 	for _, f := range e.Facts {
-		if f.Exit == nil || d.ExitCode != 0 {
+		exit := f.Exit()
+		if exit == nil || d.ExitCode != 0 {
 			continue
 		}
 		if own := d.Fatal && f.Rank == d.Rank; own {
-			end.code = f.Exit.Code
+			end.code = exit.Code
 			break
 		}
-		end.code = cmp.Or(end.code, f.Exit.Code)
+		end.code = cmp.Or(end.code, exit.Code)
 	}
 	return end
 }

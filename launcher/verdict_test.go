@@ -17,9 +17,9 @@ func TestTheVerdictHasPrices(t *testing.T) {
 	measured := func(n int, plan strategy.Plan, m memory.Measurement) Ended {
 		e := strategy.Evidence{Attempt: n, Plan: plan, Ranks: 1}
 		if m.Failed != "" {
-			e.Facts = append(e.Facts, strategy.Fact{Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Text: "CUDA out of memory"}})
+			e.Facts = append(e.Facts, strategy.Fact{Source: "stderr", Content: &strategy.Finding{Code: cause.CUDAOOM, Raised: true, Text: "CUDA out of memory"}})
 		}
-		e.Facts = append(e.Facts, strategy.Fact{Source: "probe", Memory: &m})
+		e.Facts = append(e.Facts, strategy.Fact{Source: "probe", Content: (*strategy.Measurement)(&m)})
 		return Ended{Evidence: e}
 	}
 	more := Decided{Decision: strategy.Decision{Relaunch: true, Next: small, Rung: strategy.RungCheckpointing, Changed: first.Changed(small)}}

@@ -68,7 +68,7 @@ func (w *watch) run(ctx context.Context) error {
 				return w.failed
 			}
 			w.add(f)
-			if f.Memory != nil {
+			if f.Memory() != nil {
 				w.measured(ctx, f)
 			}
 		case inventory := <-w.climb.moments:
@@ -88,26 +88,26 @@ func (w *watch) run(ctx context.Context) error {
 
 // add takes in a fact.
 func (w *watch) add(f strategy.Fact) {
-	if f.Sign != nil && !f.Sign.Saved.IsZero() {
-		f.Sign.Saved = w.evidence.Clock(time.Now()) // the time at which the detector gets it, so that a replay decides the same
+	if sign := strategy.As[*strategy.Sign](f); sign != nil && !sign.Saved.IsZero() {
+		sign.Saved = w.evidence.Clock(time.Now()) // the time at which the detector gets it, so that a replay decides the same
 	}
 	f.Time = w.evidence.Clock(f.Time)
-	if f.Observed != nil {
-		w.notice(w.effect.learn(*f.Observed))
+	if strategy.As[*strategy.ObservedSetting](f) != nil {
+		w.notice(w.effect.learn(*strategy.As[*strategy.ObservedSetting](f)))
 	}
-	if f.Said != nil {
+	if strategy.As[*strategy.ProcessReport](f) != nil {
 		w.compareReported(f)
 	}
 	if w.detector.Add(f, time.Now()) {
 		w.judge()
 	}
-	if f.Exit != nil {
+	if f.Exit() != nil {
 		w.exited()
 	}
-	if f.Observed != nil || f.Said != nil {
+	if strategy.As[*strategy.ObservedSetting](f) != nil || strategy.As[*strategy.ProcessReport](f) != nil {
 		w.heed()
 	}
-	if f.Said != nil {
+	if strategy.As[*strategy.ProcessReport](f) != nil {
 		w.again(false)
 		w.warnOfPressure()
 		w.notice(w.effect.padded())
@@ -160,7 +160,7 @@ func (w *watch) judge() {
 		for _, at := range []*time.Time{&sign.Output, &sign.Step, &sign.Others, &sign.Anyone, &sign.Awake} {
 			*at = w.evidence.Clock(*at)
 		}
-		w.detector.Add(strategy.Fact{Time: w.evidence.Clock(now), Rank: rank, Source: "gpurun", Sign: &sign}, now)
+		w.detector.Add(strategy.Fact{Time: w.evidence.Clock(now), Rank: rank, Source: "gpurun", Content: &sign}, now)
 	}
 	switch stop, now := w.detector.Verdict(time.Now()); {
 	case now && stop.Reason == strategy.StopPeers:
@@ -180,7 +180,7 @@ func (w *watch) judge() {
 
 // stalled ends an attempt that makes no steps, once its ranks have written their stacks.
 func (w *watch) stalled(stop strategy.Stop) {
-	w.detector.Add(strategy.Fact{Time: w.evidence.Clock(stop.At), Rank: -1, Source: "gpurun", Stall: &strategy.Stall{For: stop.For}}, stop.At)
+	w.detector.Add(strategy.Fact{Time: w.evidence.Clock(stop.At), Rank: -1, Source: "gpurun", Content: &strategy.Stall{For: stop.For}}, stop.At)
 	w.notice(stop.Notice())
 	w.notice(w.evidence.Behind(w.progress()))
 	w.stopped = true

@@ -15,7 +15,7 @@ import (
 // Its peers have as long while the job's checkpoint grows.
 func TestPeersAreStoppedFirst(t *testing.T) {
 	const m, s = time.Minute, time.Second
-	saving := act{m + s/10, strategy.Fact{Rank: -1, Source: "gpurun", Sign: &strategy.Sign{Saved: time.Unix(1, 0)}}}
+	saving := act{m + s/10, strategy.Fact{Rank: -1, Source: "gpurun", Content: &strategy.Sign{Saved: time.Unix(1, 0)}}}
 	for name, test := range map[string]struct {
 		acts   []act
 		parted []parted

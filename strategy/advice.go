@@ -163,7 +163,7 @@ func (c *fold) severalListen() bool {
 // or a shell that reports one.
 func (c *fold) saysKilled(best candidate) bool {
 	if best.finding == nil {
-		return c.facts[best.fact].Exit != nil && signalOf(c.exitAt(best.fact)) == sigKILL
+		return c.facts[best.fact].Exit() != nil && signalOf(c.exitAt(best.fact)) == sigKILL
 	}
 	return best.finding.Says(cause.SaysKilled)
 }
@@ -172,7 +172,7 @@ func (c *fold) saysKilled(best candidate) bool {
 func (c *fold) adviseKill() string {
 	text := "a rank was killed by SIGKILL and nothing shows which process sent it: look for oom-kill in the kernel log (dmesg), oom_kill in the cgroup's memory.events, or for a user who killed it"
 	for _, i := range c.gaps {
-		if strings.Contains(c.facts[i].Gap, "cgroup") {
+		if strings.Contains(string(As[Gap](c.facts[i])), "cgroup") {
 			return text + "; the cgroup's counter could not be read here"
 		}
 	}

@@ -9,10 +9,10 @@ import (
 // failed or stopped by a user.
 func TestNoticeCutsAttemptShort(t *testing.T) {
 	exit := func(rank, code, signal int, stopped bool) Fact {
-		return Fact{Rank: rank, Source: "exit", Exit: &Exit{Code: code, Signal: signal, Stopped: stopped}}
+		return Fact{Rank: rank, Source: "exit", Content: &Exit{Code: code, Signal: signal, Stopped: stopped}}
 	}
 	steps := func(last, total int) Fact {
-		return Fact{Rank: 0, Source: "stdout", Progress: &Progress{Steps: last, First: 1, Last: last, Total: total}}
+		return Fact{Rank: 0, Source: "stdout", Content: &Progress{Steps: last, First: 1, Last: last, Total: total}}
 	}
 	stop := &Notice{Signal: "SIGUSR1", Number: 10, Stop: true}
 	caught := &Notice{Signal: "SIGUSR1", Number: 10, Stop: true, Caught: true}

@@ -24,10 +24,10 @@ func answer(l labelled) string {
 	d := Diagnose(ev)
 	line := 0
 	for _, f := range d.Facts(&ev) {
-		if f.Finding != nil && (line == 0 || f.Finding.Text == d.Error) {
-			line = f.Finding.Line
+		if f.Finding() != nil && (line == 0 || f.Finding().Text == d.Error) {
+			line = f.Finding().Line
 		}
-		if f.Finding != nil && f.Finding.Text == d.Error {
+		if f.Finding() != nil && f.Finding().Text == d.Error {
 			break
 		}
 	}

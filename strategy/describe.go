@@ -35,7 +35,7 @@ func (c *fold) describe(d *Diagnosis, ev Evidence, all []candidate, best candida
 	} else if c.event(best) && best.rank < 0 {
 		d.ExitCode = c.firstExitCode()
 	}
-	d.Error, d.Lost = c.lastError(all, best), c.facts[best.fact].Lost
+	d.Error, d.Lost = c.lastError(all, best), As[*Lost](c.facts[best.fact])
 	d.Place, d.Node = place(d, all, best), c.nodeOf(ev, d.Rank)
 	if best.code == cause.Hang {
 		d.Ranks, d.Error = c.awaited(), c.whoWaits()
@@ -183,10 +183,10 @@ func (d *Diagnosis) OutsidePyTorch(ev Evidence) int64 {
 		reserved = *d.Allocated + *d.ReservedUnallocated
 	}
 	for _, f := range d.Facts(&ev) {
-		if f.Finding == nil {
+		if f.Finding() == nil {
 			continue
 		}
-		if total := cause.ReservedIn(f.Finding.Text); total != nil { // PyTorch to 2.0
+		if total := cause.ReservedIn(f.Finding().Text); total != nil { // PyTorch to 2.0
 			reserved = *total
 			break
 		}
@@ -211,7 +211,7 @@ func (c *fold) late(best candidate) bool {
 		i, ok = slices.Collect(maps.Values(c.progress))[0], true
 	}
 	if ok {
-		p := c.facts[i].Progress
+		p := As[*Progress](c.facts[i])
 		return max(p.Steps, p.Last-p.First) >= lateSteps
 	}
 	return len(c.progress) == 0 && best.finding != nil && best.finding.Step >= lateSteps
@@ -226,7 +226,7 @@ func (c *fold) grew(d *Diagnosis, ev Evidence, best candidate) {
 	}
 	for _, rank := range []int{best.rank, -1} {
 		if i, ok := c.growth[rank]; ok && g == nil {
-			g = c.facts[i].Growth
+			g = c.facts[i].Growth()
 		}
 	}
 	if g == nil {
@@ -240,8 +240,8 @@ func (c *fold) grew(d *Diagnosis, ev Evidence, best candidate) {
 	d.Growth = g
 	// The next attempt starts as low as this one, and makes as many steps. An unknown first step
 	// counts as step 0, unless the slope contradicts that.
-	if i, ok := c.progress[best.rank]; ok && c.facts[i].Progress.Last > c.facts[i].Progress.First {
-		d.Again = c.facts[i].Progress.Last - c.facts[i].Progress.First
+	if i, ok := c.progress[best.rank]; ok && As[*Progress](c.facts[i]).Last > As[*Progress](c.facts[i]).First {
+		d.Again = As[*Progress](c.facts[i]).Last - As[*Progress](c.facts[i]).First
 	} else if g.PerStep > 0 && g.To-int64(g.ToStep)*g.PerStep >= 0 {
 		d.Again = g.ToStep
 	}
@@ -255,7 +255,7 @@ func (c *fold) occupied(d *Diagnosis) bool {
 	}
 	var others, own int64
 	for _, i := range c.tenants {
-		if t := c.facts[i].Tenant; t.Device == d.Device {
+		if t := As[*Tenant](c.facts[i]); t.Device == d.Device {
 			others += t.Bytes
 		}
 	}

@@ -129,49 +129,50 @@ func NewDetector(e *Evidence) *Detector {
 // verdict.
 func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 	d.evidence.Add(f)
-	switch {
-	case f.Exit != nil:
-		d.exit(f, now)
-	case f.Kills != nil:
-		if f.Kills.Count > 0 {
+	switch content := f.Content.(type) {
+	case *Exit:
+		d.exit(f.Rank, content, now)
+	case *Kills:
+		if content.Count > 0 {
 			d.name(now)
 		}
-	case f.ProcessEnd != nil:
+	case *ProcessEnd:
 		if d.evidence.Ranks == 1 { // the shell above it may start another one
 			delete(d.raised, f.Rank)
 		}
-	case f.Lost != nil: // the other ranks wait in vain for the node's ranks
+	case *Lost: // the other ranks wait in vain for the node's ranks
 		d.name(now)
-		for _, rank := range f.Lost.Ranks {
+		for _, rank := range content.Ranks {
 			d.exits[rank] = failure{at: now}
 		}
-	case f.DriverEvent != nil:
-		if finding, ok := f.DriverEvent.Finding(); ok && finding.Weight == cause.WeightCause {
+	case *DriverEvent:
+		if finding, ok := f.DriverEvent().Finding(); ok && finding.Weight == cause.WeightCause {
 			d.name(now)
 		}
-		d.unfit = d.unfit || f.DriverEvent.Kind == cause.UnfitEvent
-	case f.Finding != nil:
+		d.unfit = d.unfit || content.Kind == cause.UnfitEvent
+	case *Finding:
 		d.find(f, now)
-	case f.Asking != nil:
-		d.ask(f.Rank, f.Asking.For, now)
+	case *Asking:
+		d.ask(f.Rank, content.For, now)
+	case *Sign:
 	default:
-		return f.Sign != nil
+		return false
 	}
 	return true
 }
 
-func (d *Detector) exit(f Fact, now time.Time) {
+func (d *Detector) exit(rank int, exit *Exit, now time.Time) {
 	switch {
-	case f.Exit.Stopped:
-	case f.Exit.Code == 0 && d.evidence.folded().masked(f.Rank):
-		d.exits[f.Rank] = failure{at: now}
-	case f.Exit.Code == 0 && d.apart: // too late: its report has already stopped the others
-	case f.Exit.Code == 0:
-		delete(d.raised, f.Rank) // it ended well after all
+	case exit.Stopped:
+	case exit.Code == 0 && d.evidence.folded().masked(rank):
+		d.exits[rank] = failure{at: now}
+	case exit.Code == 0 && d.apart: // too late: its report has already stopped the others
+	case exit.Code == 0:
+		delete(d.raised, rank) // it ended well after all
 	default:
-		d.exits[f.Rank] = failure{at: now}
+		d.exits[rank] = failure{at: now}
 		// SIGABRT names no cause: NCCL's watchdog ends a rank with it when another one is lost.
-		if slices.Contains([]int{sigKILL, sigSEGV, sigBUS, sigILL, sigFPE}, f.Exit.Signal) {
+		if slices.Contains([]int{sigKILL, sigSEGV, sigBUS, sigILL, sigFPE}, exit.Signal) {
 			d.name(now)
 		}
 	}
@@ -185,7 +186,7 @@ func (d *Detector) name(now time.Time) {
 
 func (d *Detector) find(f Fact, now time.Time) {
 	n := d.evidence.folded().known[identityOf(&f)]
-	if f.Finding.Weight.Over() {
+	if f.Finding().Weight.Over() {
 		delete(d.seen, n) // another one may take its place
 		return
 	}
@@ -195,7 +196,7 @@ func (d *Detector) find(f Fact, now time.Time) {
 	if !strong(f) || d.apart {
 		return // a peer that gpurun has stopped raises, too
 	}
-	victim := f.Finding.Weight == cause.WeightSymptom
+	victim := f.Finding().Weight == cause.WeightSymptom
 	if before, known := d.raised[f.Rank]; !known || before.victim && !victim {
 		d.raised[f.Rank] = failure{at: now, victim: victim}
 	}
@@ -223,13 +224,13 @@ func (d *Detector) ends(rank int, f failure) time.Time { return latest(f.at, d.a
 // strong reports whether a rank reported its end. SystemExit and KeyboardInterrupt are not
 // failures.
 func strong(f Fact) bool {
-	return ownWord(f.Source) && said(f.Finding) && !f.Finding.Beside
+	return ownWord(f.Source) && said(f.Finding()) && !f.Finding().Beside
 }
 
 // NamesCause reports whether a fact is strong evidence: a rank's report of its end with the root
 // cause.
 func (f Fact) NamesCause() bool {
-	return f.Finding != nil && f.Finding.Weight == cause.WeightCause && strong(f)
+	return f.Finding() != nil && f.Finding().Weight == cause.WeightCause && strong(f)
 }
 
 // Next is the time at which Verdict has to be called again if no fact comes before; zero: never.
@@ -265,7 +266,7 @@ func (d *Detector) Verdict(now time.Time) (Stop, bool) {
 func (d *Detector) stepped() bool {
 	c := d.evidence.folded()
 	for _, i := range c.signs {
-		if c.facts[i].Sign.Steps > 0 {
+		if As[*Sign](c.facts[i]).Steps > 0 {
 			return true
 		}
 	}
@@ -324,7 +325,7 @@ func (d *Detector) partings() (peers, named time.Time) {
 	}
 	peers = first.Add(PeerWindow)
 	if i, known := c.signs[-1]; known {
-		if saved := c.facts[i].Sign.Saved; saved.After(first) && saved.Before(peers) {
+		if saved := As[*Sign](c.facts[i]).Saved; saved.After(first) && saved.Before(peers) {
 			peers = first.Add(StrongWindow)
 		}
 	}
@@ -421,7 +422,7 @@ func (d *Detector) silence(now time.Time) (Stop, bool) {
 	for _, i := range d.suspects() {
 		rank, sign := c.findings[i].rank, Sign{}
 		if at, known := c.signs[rank]; known {
-			sign = *c.facts[at].Sign
+			sign = *As[*Sign](c.facts[at])
 		}
 		patience := max(d.evidence.HangTimeout.Duration(), patienceSteps*sign.Longest.Duration())
 		if trains(d.seen[i], sign) || sign.Output.Sub(d.seen[i]) >= outliving*patience {
@@ -459,7 +460,7 @@ func Replay(e Evidence) (Stop, bool) {
 	}
 	d := NewDetector(&again)
 	for _, f := range e.Facts {
-		if f.Sign != nil {
+		if As[*Sign](f) != nil {
 			d.Add(f, e.Started)
 		}
 	}
@@ -468,7 +469,7 @@ func Replay(e Evidence) (Stop, bool) {
 	}
 	for _, m := range moments(e) {
 		before := m.at.Add(-1) // facts of the same moment count
-		if m.fact.Exit != nil && m.fact.Exit.Stopped {
+		if exit := m.fact.Exit(); exit != nil && exit.Stopped {
 			before = m.at // but not this one: the ranks were stopped before it ended
 		}
 		if stop, ok := d.until(before); ok {
@@ -508,18 +509,18 @@ func moments(e Evidence) []moment {
 	var all []moment
 	now := e.Started
 	for _, f := range e.Facts {
-		if f.Sign != nil {
+		if As[*Sign](f) != nil {
 			continue
 		}
 		now = latest(now, f.Time)
-		if f.Finding != nil && f.Again.After(now) && f.Finding.Seq > 0 && f.Finding.Weight.Over() {
+		if f.Finding() != nil && f.Again.After(now) && f.Finding().Seq > 0 && f.Finding().Weight.Over() {
 			all = append(all, moment{f.Again, f})
-			first := *f.Finding
+			first := *f.Finding()
 			first.Weight = cause.WeightCause
-			if f.Finding.Weight.Warning() {
+			if f.Finding().Weight.Warning() {
 				first.Weight = cause.WeightWarning
 			}
-			f.Finding = &first
+			f.Content = (*Finding)(&first)
 		}
 		all = append(all, moment{now, f})
 	}

@@ -12,14 +12,14 @@ import (
 // train, stops no rank.
 func TestDriverEventNamesACause(t *testing.T) {
 	now := time.Now()
-	timeout := Fact{Rank: 0, Source: "stderr", Finding: &cause.Finding{Code: cause.NCCLTimeout, Weight: cause.WeightSymptom, Stream: "stderr", Seq: 1}}
-	exit := Fact{Rank: 0, Source: "exit", Exit: &Exit{Code: 134, Signal: 6}}
+	timeout := Fact{Rank: 0, Source: "stderr", Content: &Finding{Code: cause.NCCLTimeout, Weight: cause.WeightSymptom, Stream: "stderr", Seq: 1}}
+	exit := Fact{Rank: 0, Source: "exit", Content: &Exit{Code: 134, Signal: 6}}
 	for _, c := range []struct {
 		xid    int
 		window time.Duration
 	}{{79, CollectWindow}, {45, SymptomWindow}, {63, SymptomWindow}} {
 		d := NewDetector(&Evidence{Ranks: 2})
-		d.Add(Fact{Rank: -1, Source: "nvml", DriverEvent: &cause.DriverEvent{Kind: cause.XIDEvent, XID: c.xid}}, now)
+		d.Add(Fact{Rank: -1, Source: "nvml", Content: &DriverEvent{Kind: cause.XIDEvent, XID: c.xid}}, now)
 		if at := d.Next(); !at.IsZero() {
 			t.Errorf("Xid %d alone stops the ranks", c.xid)
 		}

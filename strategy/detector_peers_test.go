@@ -13,19 +13,19 @@ const tenth = 100 * time.Millisecond
 
 // saved is a checkpoint that grows.
 func saved(after time.Duration) seen {
-	return seen{after, Fact{Rank: -1, Source: "gpurun", Sign: &Sign{Saved: t0.Add(after)}}}
+	return seen{after, Fact{Rank: -1, Source: "gpurun", Content: &Sign{Saved: t0.Add(after)}}}
 }
 
 // byGpurun is the end of a rank by gpurun's own signal.
 func byGpurun(after time.Duration, rank int) seen {
 	s := left(after, rank, 143)
-	s.fact.Exit.Stopped = true
+	s.fact.Exit().Stopped = true
 	return s
 }
 
 // asks is a rank that begins to ask questions for a time; with 0 it ends them.
 func asks(after time.Duration, rank int, bound time.Duration) seen {
-	return seen{after, Fact{Rank: rank, Source: "probe", Asking: &Asking{For: Seconds(bound)}}}
+	return seen{after, Fact{Rank: rank, Source: "probe", Content: &Asking{For: Seconds(bound)}}}
 }
 
 // partings are running attempts of three ranks in which one reports the cause of its end: when
@@ -144,9 +144,9 @@ func TestSymptomNeverShortensTheWait(t *testing.T) {
 		after := facts[0].after + time.Duration(r.IntN(60))*tenth
 		rank := (facts[0].fact.Rank + 1) % 3
 		symptom := own(after, rank, cause.NCCLError, asSymptom, []string{"probe", "error.json", "stderr"}[r.IntN(3)])
-		symptom.fact.Finding.Seq = 1000
+		symptom.fact.Finding().Seq = 1000
 		more := []seen{symptom}
-		if slices.IndexFunc(facts, func(s seen) bool { return s.fact.Exit != nil && s.fact.Rank == rank }) < 0 && r.IntN(2) == 0 {
+		if slices.IndexFunc(facts, func(s seen) bool { return s.fact.Exit() != nil && s.fact.Rank == rank }) < 0 && r.IntN(2) == 0 {
 			more = append(more, left(after, rank, 134))
 		}
 		with := append(slices.Clone(facts), more...)

@@ -56,7 +56,7 @@ func watched(facts []seen, ranks shown, end time.Duration) (_ Evidence, _ Stop, 
 	ask := func(now time.Time) (Stop, bool) {
 		for _, rank := range d.Watched() {
 			sign := ranks.at(now, wrote[rank])
-			d.Add(Fact{Time: now, Rank: rank, Source: "gpurun", Sign: &sign}, now)
+			d.Add(Fact{Time: now, Rank: rank, Source: "gpurun", Content: &sign}, now)
 		}
 		stop, ok := d.Verdict(now)
 		if ok && stop.Reason == StopPeers {
@@ -102,17 +102,17 @@ func left(after time.Duration, rank, code int) seen {
 	if code > 128 {
 		e.Signal = code - 128
 	}
-	return seen{after, Fact{Rank: rank, Source: "exit", Exit: e}}
+	return seen{after, Fact{Rank: rank, Source: "exit", Content: e}}
 }
 
 // printed is a traceback in a rank's output.
 func printed(after time.Duration, rank int, code cause.Code, w cause.Weight) seen {
-	return seen{after, Fact{Rank: rank, Source: "stderr", Finding: &cause.Finding{Code: code, Weight: w, Raised: true, Rank: -1}}}
+	return seen{after, Fact{Rank: rank, Source: "stderr", Content: &Finding{Code: code, Weight: w, Raised: true, Rank: -1}}}
 }
 
 // numbered is the n-th finding of a rank's stream, or a later state of it.
 func numbered(s seen, n int) seen {
-	s.fact.Finding.Stream, s.fact.Finding.Seq = s.fact.Source, n
+	s.fact.Finding().Stream, s.fact.Finding().Seq = s.fact.Source, n
 	return s
 }
 
@@ -174,12 +174,12 @@ var detections = []struct {
 
 	// Exits: the others have 2 s for their last messages, 10 s while only symptoms are known.
 	{"no word", shown{}, []seen{left(min1, 0, 1)}, min1 + 2*sec, StopFailed},
-	{"stopped by gpurun", shown{}, []seen{{min1, Fact{Rank: 0, Source: "exit", Exit: &Exit{Code: 143, Signal: 15, Stopped: true}}}}, never, ""},
+	{"stopped by gpurun", shown{}, []seen{{min1, Fact{Rank: 0, Source: "exit", Content: &Exit{Code: 143, Signal: 15, Stopped: true}}}}, never, ""},
 	{"a symptom after its exit", shown{}, []seen{left(min1, 0, 1), printed(min1, 0, cause.NCCLError, asSymptom)}, min1 + 10*sec, StopFailed},
 	{"then the cause", shown{}, []seen{printed(min1, 0, cause.NCCLError, asSymptom), left(min1, 0, 1), printed(min1+3*sec, 1, cause.CUDAOOM, asCause)}, min1 + 5*sec, StopFailed},
 	{"then the cause, late", shown{}, []seen{printed(min1, 0, cause.NCCLError, asSymptom), left(min1, 0, 1), printed(min1+9*sec, 1, cause.CUDAOOM, asCause)}, min1 + 10*sec, StopFailed},
 	{"then a kill", shown{}, []seen{printed(min1, 0, cause.NCCLError, asSymptom), left(min1, 0, 1), left(min1+3*sec, 1, 137)}, min1 + 5*sec, StopFailed},
-	{"then the kernel's counter", shown{}, []seen{printed(min1, 0, cause.NCCLError, asSymptom), left(min1, 0, 1), {min1 + 3*sec, Fact{Rank: -1, Source: "cgroup", Kills: &Kills{Count: 1}}}}, min1 + 5*sec, StopFailed},
+	{"then the kernel's counter", shown{}, []seen{printed(min1, 0, cause.NCCLError, asSymptom), left(min1, 0, 1), {min1 + 3*sec, Fact{Rank: -1, Source: "cgroup", Content: &Kills{Count: 1}}}}, min1 + 5*sec, StopFailed},
 	{"then an abort, which is no cause", shown{}, []seen{printed(min1, 0, cause.NCCLError, asSymptom), left(min1, 0, 1), printed(min1+3*sec, 1, cause.NCCLError, asSymptom), left(min1+3*sec, 1, 134)}, min1 + 10*sec, StopFailed},
 	{"then a warning", shown{}, []seen{printed(min1, 0, cause.NCCLError, asSymptom), left(min1, 0, 1), printed(min1+3*sec, 1, cause.CUDAOOM, asWarning)}, min1 + 10*sec, StopFailed},
 	{"a cause that was outlived long ago", shown{}, []seen{printed(sec, 1, cause.CUDAOOM, asOutlived), printed(min1, 0, cause.NCCLError, asSymptom), left(min1, 0, 1)}, min1 + 10*sec, StopFailed},
@@ -255,16 +255,16 @@ func drawFacts(r *rand.Rand) ([]seen, shown) {
 		case 8:
 			facts = append(facts, asks(after, rank, time.Duration(r.IntN(15))*sec))
 		case 1:
-			facts = append(facts, seen{after, Fact{Rank: -1, Source: "cgroup", Kills: &Kills{Count: int64(r.IntN(2))}}})
+			facts = append(facts, seen{after, Fact{Rank: -1, Source: "cgroup", Content: &Kills{Count: int64(r.IntN(2))}}})
 		default:
 			f := printed(after, rank, codes[r.IntN(len(codes))], cause.Weight(r.IntN(3)))
 			f.fact.Source = sources[r.IntN(len(sources))]
-			f.fact.Finding.Raised = r.IntN(4) > 0
+			f.fact.Finding().Raised = r.IntN(4) > 0
 			facts = append(facts, numbered(f, len(facts)+1))
-			if r.IntN(3) == 0 && f.fact.Finding.Weight == asCause {
-				later := *f.fact.Finding
+			if r.IntN(3) == 0 && f.fact.Finding().Weight == asCause {
+				later := *f.fact.Finding()
 				later.Weight = []cause.Weight{asHandled, asOutlived}[r.IntN(2)]
-				f.fact.Finding = &later
+				f.fact.Content = (*Finding)(&later)
 				f.after += time.Duration(1+r.IntN(60)) * 500 * time.Millisecond
 				facts = append(facts, f)
 			}

@@ -416,7 +416,7 @@ func lost(device, cancel candidate) bool {
 }
 
 // event reports whether a candidate is an event of the GPU driver.
-func (c *fold) event(a candidate) bool { return c.facts[a.fact].DriverEvent != nil }
+func (c *fold) event(a candidate) bool { return c.facts[a.fact].DriverEvent() != nil }
 
 // vague reports whether a candidate is an event that the job itself caused. The driver reports a
 // failed assertion like an illegal access, so the job's messages precede it.
@@ -433,7 +433,7 @@ func (c *fold) ownEvents(all []candidate) []candidate {
 		if !c.event(a) && (a.tier <= tierOwn || a.finding == nil) && (failing.IsZero() || at.Before(failing)) {
 			failing = at
 		}
-		exited = exited || c.facts[a.fact].Exit != nil
+		exited = exited || c.facts[a.fact].Exit() != nil
 	}
 	if !exited {
 		all = slices.DeleteFunc(all, c.vague)

@@ -17,7 +17,7 @@ const (
 // drives makes the fact of an event of the driver on cuda:1.
 func drives(seconds int, e cause.DriverEvent) []Fact {
 	e.Device, e.UUID = "cuda:1", "GPU-1"
-	return one(-1, seconds, Fact{Source: "nvml", DriverEvent: &e})
+	return one(-1, seconds, Fact{Source: "nvml", Content: (*DriverEvent)(&e)})
 }
 
 func xid(seconds, n int) []Fact {

@@ -34,7 +34,7 @@ func prefixed(rank int, text string) string {
 func tells(rank, seconds int, e cause.Exception) []Fact {
 	word := cause.LastWord(e)
 	word.Stream, word.Seq = "probe", 1
-	return one(rank, seconds, Fact{Source: "probe", Finding: &word})
+	return one(rank, seconds, Fact{Source: "probe", Content: (*Finding)(&word)})
 }
 
 var keyError = cause.Exception{Class: "KeyError", Message: "'loss'"}
@@ -131,7 +131,7 @@ func TestCrashWithoutMemoryIsMemory(t *testing.T) {
 		{"cpu", nil, cause.Segfault, ""},
 		{"cuda", []InPlace{{Rung: RungCheckpointing}}, cause.Segfault, ""},
 	} {
-		report := Fact{Rank: 0, Source: "probe", Said: &ProcessReport{PID: 7, InPlace: test.again}}
+		report := Fact{Rank: 0, Source: "probe", Content: &ProcessReport{PID: 7, InPlace: test.again}}
 		d := Diagnose(Evidence{Ranks: 1, Accelerator: test.accelerator, Facts: append([]Fact{report}, exits(0, 3, 139)...)})
 		if d.Cause != test.want || d.Device != test.device || d.ExitCode != 139 {
 			t.Errorf("%s with %v: %s on %q", test.accelerator, test.again, d.Cause, d.Device)
@@ -142,7 +142,7 @@ func TestCrashWithoutMemoryIsMemory(t *testing.T) {
 // If there is only one rank, no other rank waits for it.
 func TestHintForAHangOfOneRank(t *testing.T) {
 	for ranks, others := range map[int]bool{1: false, 2: true} {
-		d := Diagnose(Evidence{Ranks: ranks, Facts: []Fact{{Rank: -1, Stall: &Stall{}}}})
+		d := Diagnose(Evidence{Ranks: ranks, Facts: []Fact{{Rank: -1, Content: &Stall{}}}})
 		if d.Cause != cause.Hang || d.Advice == "" || strings.Contains(d.Advice, "others") != others {
 			t.Errorf("%d ranks: %s, %q", ranks, d.Cause, d.Advice)
 		}

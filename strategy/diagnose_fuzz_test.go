@@ -19,10 +19,10 @@ func FuzzDiagnose(f *testing.F) {
 		var facts []Fact
 		for rank, log := range []string{zero, one} {
 			for _, s := range cause.Scan("stderr", log) {
-				facts = append(facts, Fact{Rank: rank, Source: "stderr", Finding: &s})
+				facts = append(facts, Fact{Rank: rank, Source: "stderr", Content: (*Finding)(&s)})
 			}
 			if exited {
-				facts = append(facts, Fact{Rank: rank, Source: "exit", Exit: &Exit{Code: code & 255}})
+				facts = append(facts, Fact{Rank: rank, Source: "exit", Content: &Exit{Code: code & 255}})
 			}
 		}
 		ev := Evidence{Ranks: 2, Facts: facts}

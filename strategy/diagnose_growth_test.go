@@ -19,7 +19,7 @@ func leaking(word, end string) string {
 
 func TestGrowthUpToAnOutOfMemoryErrorIsALeak(t *testing.T) {
 	const hostOOM = "RuntimeError: [enforce fail at alloc_cpu.cpp:75] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 1073741824 bytes.\n"
-	progress := one(0, 1, Fact{Source: "stdout", Progress: &Progress{Steps: 20, First: 100, Last: 120}})
+	progress := one(0, 1, Fact{Source: "stdout", Content: &Progress{Steps: 20, First: 100, Last: 120}})
 	for _, tt := range []struct {
 		name  string
 		facts []Fact
@@ -46,8 +46,8 @@ func TestGrowthUpToAnOutOfMemoryErrorIsALeak(t *testing.T) {
 // A rank that the kernel kills prints no error: its growth is a fact.
 func TestGrowthBeforeAKillIsALeak(t *testing.T) {
 	facts := append(exits(0, 9, 137),
-		at(-1, 9, Fact{Source: "cgroup", Kills: &Kills{Count: 1, Group: "/job", Limit: 64 << 30}}),
-		at(0, 9, Fact{Source: "stdout", Growth: &cause.Growth{Word: "rss", Host: true, PerStep: 1 << 30, FromStep: 1, ToStep: 60, From: 1 << 30, To: 60 << 30}}))
+		at(-1, 9, Fact{Source: "cgroup", Content: &Kills{Count: 1, Group: "/job", Limit: 64 << 30}}),
+		at(0, 9, Fact{Source: "stdout", Content: &Growth{Word: "rss", Host: true, PerStep: 1 << 30, FromStep: 1, ToStep: 60, From: 1 << 30, To: 60 << 30}}))
 	d := Diagnose(Evidence{Facts: facts})
 	if d.Cause != cause.HostOOM || d.Growth == nil || d.Again != 60 {
 		t.Fatalf("%s, growth %+v, again after %d", d.Cause, d.Growth, d.Again)

@@ -25,7 +25,7 @@ func says(rank, seconds int, log string) []Fact {
 	var facts []Fact
 	// Each text is a separate stream.
 	for _, s := range cause.Scan(fmt.Sprintf("rank%d at %d", rank, seconds), log) {
-		facts = append(facts, at(rank, seconds, Fact{Source: "stderr", Finding: &s}))
+		facts = append(facts, at(rank, seconds, Fact{Source: "stderr", Content: (*Finding)(&s)}))
 	}
 	return facts
 }
@@ -35,11 +35,11 @@ func exits(rank, seconds, code int) []Fact {
 	if code > 128 {
 		e.Signal = code - 128
 	}
-	return []Fact{at(rank, seconds, Fact{Source: "exit", Exit: e})}
+	return []Fact{at(rank, seconds, Fact{Source: "exit", Content: e})}
 }
 
 func stopped(rank, seconds int) []Fact {
-	return []Fact{at(rank, seconds, Fact{Source: "exit", Exit: &Exit{Code: 143, Signal: 15, Stopped: true}})}
+	return []Fact{at(rank, seconds, Fact{Source: "exit", Content: &Exit{Code: 143, Signal: 15, Stopped: true}})}
 }
 
 func one(rank, seconds int, f Fact) []Fact { return []Fact{at(rank, seconds, f)} }
@@ -91,7 +91,7 @@ var diagnoses = []struct {
 	},
 	{
 		name:  "no rank makes a step, and all are stopped",
-		facts: slices.Concat([]Fact{at(-1, 40, Fact{Source: "gpurun", Stall: &Stall{For: Seconds(time.Minute)}})}, stopped(0, 41), stopped(1, 41)),
+		facts: slices.Concat([]Fact{at(-1, 40, Fact{Source: "gpurun", Content: &Stall{For: Seconds(time.Minute)}})}, stopped(0, 41), stopped(1, 41)),
 		want:  Diagnosis{Cause: cause.Hang, Fatal: true, Rank: -1},
 	},
 	{
@@ -102,7 +102,7 @@ var diagnoses = []struct {
 	},
 	{
 		name:  "late",
-		facts: slices.Concat(one(1, 1, Fact{Source: "stdout", Progress: &Progress{Steps: 400, First: 1, Last: 400}}), says(1, 2, oomForward), exits(1, 3, 1)),
+		facts: slices.Concat(one(1, 1, Fact{Source: "stdout", Content: &Progress{Steps: 400, First: 1, Last: 400}}), says(1, 2, oomForward), exits(1, 3, 1)),
 		want: Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Phase: cause.Forward, Rank: 1, Ranks: []int{1}, Device: "cuda:1",
 			Fragmented: true, Late: true, ExitCode: 1},
 	},
@@ -119,7 +119,7 @@ var diagnoses = []struct {
 	{
 		name: "the other process is a rank of this job",
 		facts: slices.Concat(says(0, 1, oomCrowded), exits(0, 2, 1),
-			one(-1, 2, Fact{Source: "nvml", Tenant: &Tenant{Device: "cuda:0", Bytes: 100 << 20}})),
+			one(-1, 2, Fact{Source: "nvml", Content: &Tenant{Device: "cuda:0", Bytes: 100 << 20}})),
 		want: Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Rank: 0, Ranks: []int{0}, Device: "cuda:0", ExitCode: 1},
 	},
 	{
@@ -129,7 +129,7 @@ var diagnoses = []struct {
 	},
 	{
 		name:  "SIGKILL and the cgroup's counter",
-		facts: slices.Concat(exits(2, 3, 137), stopped(0, 4), one(-1, 5, Fact{Source: "cgroup", Kills: &Kills{Count: 1, Group: "/job"}}), says(0, 4, watchdog)),
+		facts: slices.Concat(exits(2, 3, 137), stopped(0, 4), one(-1, 5, Fact{Source: "cgroup", Content: &Kills{Count: 1, Group: "/job"}}), says(0, 4, watchdog)),
 		want:  Diagnosis{Cause: cause.HostOOM, Fatal: true, Rank: 2, Ranks: []int{2}, Symptoms: []cause.Code{cause.NCCLTimeout}, ExitCode: 137},
 	},
 	{
@@ -144,7 +144,7 @@ var diagnoses = []struct {
 	},
 	{
 		name:  "a loader's worker dies, and the cgroup's counter says of what",
-		facts: slices.Concat(says(0, 1, workerDied), exits(0, 2, 1), one(-1, 3, Fact{Source: "cgroup", Kills: &Kills{Count: 2, Group: "/job"}})),
+		facts: slices.Concat(says(0, 1, workerDied), exits(0, 2, 1), one(-1, 3, Fact{Source: "cgroup", Content: &Kills{Count: 2, Group: "/job"}})),
 		want:  Diagnosis{Cause: cause.HostOOM, Fatal: true, Rank: 0, Ranks: []int{0}, ExitCode: 1},
 	},
 	{
@@ -159,7 +159,7 @@ var diagnoses = []struct {
 	},
 	{
 		name: "error.json, before its rank has ended",
-		facts: slices.Concat(one(3, 1, Fact{Source: "error.json", Finding: &cause.Finding{Code: cause.UserError, Raised: true, Rank: 3, Text: "ValueError: x", Phase: cause.NoPhase}}),
+		facts: slices.Concat(one(3, 1, Fact{Source: "error.json", Content: &Finding{Code: cause.UserError, Raised: true, Rank: 3, Text: "ValueError: x", Phase: cause.NoPhase}}),
 			stopped(3, 6), stopped(0, 6)),
 		want: Diagnosis{Cause: cause.UserError, Fatal: true, Rank: 3, Ranks: []int{3}},
 	},
@@ -265,7 +265,7 @@ func TestDiagnoseWords(t *testing.T) {
 	if d.Advice != "" {
 		t.Errorf("Advice = %q, want none where a rung answers", d.Advice)
 	}
-	killed := Diagnose(Evidence{Facts: append(exits(0, 3, 137), Fact{Rank: -1, Source: "gpurun", Gap: "no cgroup memory.events on this node"})})
+	killed := Diagnose(Evidence{Facts: append(exits(0, 3, 137), Fact{Rank: -1, Source: "gpurun", Content: Gap("no cgroup memory.events on this node")})})
 	for _, w := range []string{"SIGKILL", "oom_kill", "could not be read"} {
 		if !strings.Contains(killed.Advice, w) {
 			t.Errorf("Advice = %q, want it to mention %q", killed.Advice, w)

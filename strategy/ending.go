@@ -64,7 +64,7 @@ func (e *Evidence) Unstepped() bool {
 	}
 	called := false
 	for _, i := range c.measured {
-		m := c.facts[i].Memory
+		m := c.facts[i].Memory()
 		if m.Steps > 0 {
 			return false
 		}
@@ -225,7 +225,7 @@ func (e *Evidence) endedAfter(n *Notice) string {
 	}
 	last, total := 0, 0
 	for _, i := range e.folded().progress {
-		p := e.Facts[i].Progress
+		p := As[*Progress](e.Facts[i])
 		last, total = max(last, p.Last), max(total, p.Total)
 	}
 	switch {

@@ -49,7 +49,7 @@ type Evidence struct {
 func EvidenceFromLog(findings []cause.Finding, exitCode *int) Evidence {
 	var ev Evidence
 	for i := range findings {
-		ev.Facts = append(ev.Facts, Fact{Rank: findings[i].Rank, Source: findings[i].Stream, Finding: &findings[i]})
+		ev.Facts = append(ev.Facts, Fact{Rank: findings[i].Rank, Source: findings[i].Stream, Content: (*Finding)(&findings[i])})
 	}
 	if exitCode != nil {
 		exit := &Exit{Code: *exitCode}
@@ -57,7 +57,7 @@ func EvidenceFromLog(findings []cause.Finding, exitCode *int) Evidence {
 			exit.Signal = -*exitCode
 			exit.Code = 128 + exit.Signal
 		}
-		ev.Facts = append(ev.Facts, Fact{Rank: -1, Source: "exit", Exit: exit})
+		ev.Facts = append(ev.Facts, Fact{Rank: -1, Source: "exit", Content: exit})
 	}
 	return ev
 }
@@ -65,25 +65,25 @@ func EvidenceFromLog(findings []cause.Finding, exitCode *int) Evidence {
 // Add adds one more fact. A finding in a new state replaces the earlier one, and keeps the time
 // of the first. A newer sign of life or report replaces the older one.
 func (e *Evidence) Add(f Fact) {
-	c := e.folded()
-	if i, again := c.before(&f); again {
-		e.Facts[i] = e.Facts[i].Updated(f)
-		c.take(i)
-		return
-	}
+	c, i := e.folded(), len(e.Facts)
 	e.Facts = append(e.Facts, f)
 	c.facts = e.Facts
-	c.take(len(e.Facts) - 1)
+	if earlier := c.take(i); earlier != first {
+		e.Facts[earlier] = e.Facts[earlier].Updated(f)
+		e.Facts = e.Facts[:i]
+		c.facts = e.Facts
+		c.take(earlier)
+	}
 }
 
 // Same reports whether another fact is about the same finding, in another state.
 func (f Fact) Same(other Fact) bool {
-	return f.Finding != nil && other.Finding != nil && f.Finding.Seq > 0 && identityOf(&f) == identityOf(&other)
+	return f.Finding() != nil && other.Finding() != nil && f.Finding().Seq > 0 && identityOf(&f) == identityOf(&other)
 }
 
-// Updated returns the fact in a later state, with the time of the first.
+// Updated returns the fact in a later state. One with a finding keeps the time of the first.
 func (f Fact) Updated(later Fact) Fact {
-	if later.Sign != nil || later.Said != nil || later.Memory != nil || later.Snapshot != nil || later.Progress != nil {
+	if later.Finding() == nil {
 		return later
 	}
 	if at := latest(later.Time, later.Again); at.After(f.Time) && !f.Time.IsZero() {
@@ -161,109 +161,24 @@ func (e *Evidence) folded() *fold {
 
 // rankOf is the rank of a fact. In output that several ranks share, the line may name it.
 func rankOf(f *Fact) int {
-	if f.Rank < 0 && f.Finding != nil {
-		return f.Finding.Rank
+	if f.Rank < 0 && f.Finding() != nil {
+		return f.Finding().Rank
 	}
 	return f.Rank
 }
 
 func identityOf(f *Fact) findingID {
-	return findingID{rankOf(f), f.Source, f.Finding.Stream, f.Finding.Seq}
+	return findingID{rankOf(f), f.Source, f.Finding().Stream, f.Finding().Seq}
 }
 
-// before finds the fact that a new one replaces.
-func (c *fold) before(f *Fact) (i int, again bool) {
-	switch {
-	case f.Finding != nil && f.Finding.Seq > 0:
-		if i, again = c.known[identityOf(f)]; again {
-			i = c.findings[i].fact
-		}
-	case f.Sign != nil:
-		i, again = c.signs[f.Rank]
-	case f.Said != nil:
-		i, again = c.reported[processID{f.Rank, f.Said.PID}]
-	case f.Progress != nil:
-		i, again = c.progress[f.Rank]
-	case f.Memory != nil:
-		i, again = c.measured[processID{f.Rank, f.Memory.PID}]
-	case f.Snapshot != nil:
-		i, again = c.snapshots[f.Rank]
-	}
-	return i, again
-}
-
-// take adds fact i, or its new state.
-func (c *fold) take(i int) {
+// take adds fact i, or its new state. It returns the index of the fact that this one replaces, or first.
+func (c *fold) take(i int) (earlier int) {
 	f := &c.facts[i]
 	c.ranks[rankOf(f)] = true
-	switch {
-	case f.Finding != nil:
-		c.find(i, f)
-	case f.DriverEvent != nil:
-		if finding, ok := f.DriverEvent.Finding(); ok {
-			c.findings = append(c.findings, found{fact: i, rank: f.Rank, finding: &finding})
-		}
-	case f.Nodes != nil:
-		c.nodes = f.Nodes
-	case f.Lost != nil:
-		c.lost = append(c.lost, i)
-		c.findings = append(c.findings, found{fact: i, rank: -1, finding: f.Lost.finding()})
-	case f.Exit != nil:
-		c.exits[f.Rank] = i
-	case f.Kills != nil && f.Kills.Count > 0:
-		c.kills = append(c.kills, i)
-	case f.Tenant != nil:
-		c.tenants = append(c.tenants, i)
-	case f.Progress != nil:
-		c.progress[f.Rank] = i
-		c.steps = max(c.steps, f.Progress.Steps)
-	case f.Stuck != nil:
-		c.stuck = append(c.stuck, i)
-	case f.Growth != nil:
-		c.growth[f.Rank] = i
-	case f.Observed != nil:
-		c.observe(f.Observed)
-	case f.Sign != nil:
-		c.signs[f.Rank] = i
-	case f.Said != nil:
-		c.reported[processID{f.Rank, f.Said.PID}] = i
-	case f.Memory != nil:
-		c.measured[processID{f.Rank, f.Memory.PID}] = i
-	case f.Snapshot != nil:
-		c.snapshots[f.Rank] = i
-	case f.Stack != nil:
-		if _, known := c.stacks[f.Rank]; !known {
-			c.stacks[f.Rank] = i
-		}
-	case f.FileSystem != nil:
-		c.fileSystems = append(c.fileSystems, f.FileSystem)
-	case f.ProcessEnd != nil:
-		c.processEnds = append(c.processEnds, i)
-	case f.Gap != "":
-		c.gaps = append(c.gaps, i)
+	if f.Content == nil { // of a later version
+		return first
 	}
-}
-
-func (c *fold) find(i int, f *Fact) {
-	id := identityOf(f)
-	if at, again := c.known[id]; again && id.seq > 0 {
-		c.findings[at].finding = f.Finding
-		return
-	}
-	c.known[id] = len(c.findings)
-	c.findings = append(c.findings, found{fact: i, rank: rankOf(f), finding: f.Finding})
-}
-
-// observe keeps the first value of a knob: a framework that changes it later, on its own, starts
-// with the given value.
-func (c *fold) observe(s *ObservedSetting) {
-	c.fresh = c.fresh || s.Fresh
-	if s.Nothing {
-		c.nothing = s.Text
-	}
-	if _, known := c.observed[s.Knob]; s.Knob != "" && !known {
-		c.observed = c.observed.With(Plan{s.Knob: s.Value})
-	}
+	return f.Content.fold(c, f, i)
 }
 
 // exitFacts are the facts of the ranks' exits, in their order.
@@ -289,7 +204,7 @@ func (c *fold) reports() []*ProcessReport {
 	order := c.processes()
 	all := make([]*ProcessReport, len(order))
 	for i, id := range order {
-		all[i] = c.facts[c.reported[id]].Said
+		all[i] = As[*ProcessReport](c.facts[c.reported[id]])
 	}
 	return all
 }
@@ -298,7 +213,7 @@ func (c *fold) reports() []*ProcessReport {
 func (c *fold) reporting(meets func(*ProcessReport) bool) (ranks []int, processes int) {
 	of := map[int]bool{}
 	for id, i := range c.reported {
-		if meets(c.facts[i].Said) {
+		if meets(As[*ProcessReport](c.facts[i])) {
 			of[id.rank] = true
 			processes++
 		}
@@ -323,7 +238,7 @@ func (e *Evidence) Nothing() string { return e.folded().nothing }
 func (e *Evidence) Stuck() *Stuck {
 	c := e.folded()
 	if n := len(c.stuck); n > 0 {
-		return c.facts[c.stuck[n-1]].Stuck
+		return As[*Stuck](c.facts[c.stuck[n-1]])
 	}
 	return nil
 }
@@ -333,7 +248,7 @@ func (e *Evidence) Snapshots() []Snapshot {
 	c := e.folded()
 	var all []Snapshot
 	for _, rank := range slices.Sorted(maps.Keys(c.snapshots)) {
-		s := *c.facts[c.snapshots[rank]].Snapshot
+		s := *As[*Snapshot](c.facts[c.snapshots[rank]])
 		if raised := c.requested(rank); raised > 0 && s.Requested > 0 && !s.OfRequest(raised) {
 			s = s.ofOther(raised)
 		}
@@ -418,12 +333,12 @@ func (e *Evidence) silent() bool {
 	training, early := 0, 0
 	for id, i := range c.reported {
 		reported[id.rank] = true
-		if c.facts[i].Said.Model != nil {
+		if As[*ProcessReport](c.facts[i]).Model != nil {
 			training++
 		}
 	}
 	for id, i := range c.measured {
-		if m := c.facts[i].Memory; m.Failed == "evaluation" && m.Model == nil {
+		if m := c.facts[i].Memory(); m.Failed == "evaluation" && m.Model == nil {
 			reported[id.rank] = true
 			early++
 		}
@@ -506,7 +421,7 @@ func (e *Evidence) Measured() []memory.Measurement {
 	facts := slices.SortedStableFunc(maps.Values(c.measured), func(a, b int) int { return compareMeasured(c.facts[a], c.facts[b]) })
 	var all []memory.Measurement
 	for _, i := range facts[:min(len(facts), mostMeasured)] {
-		m := *c.facts[i].Memory
+		m := *c.facts[i].Memory()
 		m.Rank = c.facts[i].Rank
 		all = append(all, m)
 	}
@@ -514,16 +429,16 @@ func (e *Evidence) Measured() []memory.Measurement {
 }
 
 func compareMeasured(a, b Fact) int {
-	failed := a.Memory.Failed != ""
+	failed := a.Memory().Failed != ""
 	switch {
-	case failed != (b.Memory.Failed != "") && failed:
+	case failed != (b.Memory().Failed != "") && failed:
 		return -1
-	case failed != (b.Memory.Failed != ""):
+	case failed != (b.Memory().Failed != ""):
 		return 1
 	case failed && !a.Time.Equal(b.Time):
 		return a.Time.Compare(b.Time)
 	}
-	return cmp.Or(cmp.Compare(highest(b.Memory), highest(a.Memory)), a.Rank-b.Rank, a.Memory.PID-b.Memory.PID)
+	return cmp.Or(cmp.Compare(highest(b.Memory()), highest(a.Memory())), a.Rank-b.Rank, a.Memory().PID-b.Memory().PID)
 }
 
 // highest is the most that a process is known to have held.

@@ -13,14 +13,14 @@ import (
 
 // numberedFact is a finding of a rank's stderr.
 func numberedFact(rank, seconds, seq int, text string) Fact {
-	return at(rank, seconds, Fact{Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Rank: -1, Stream: "stderr", Seq: seq, Text: text}})
+	return at(rank, seconds, Fact{Source: "stderr", Content: &Finding{Code: cause.CUDAOOM, Rank: -1, Stream: "stderr", Seq: seq, Text: text}})
 }
 
 func texts(facts []Fact) []string {
 	var all []string
 	for _, f := range facts {
-		if f.Finding != nil {
-			all = append(all, f.Finding.Text)
+		if f.Finding() != nil {
+			all = append(all, f.Finding().Text)
 		}
 	}
 	return all
@@ -50,8 +50,8 @@ func TestNewStateReplacesAFinding(t *testing.T) {
 // of the first.
 func TestJournalWithAllStatesOfAFinding(t *testing.T) {
 	handled := numberedFact(0, 9, 1, "CUDA out of memory")
-	handled.Finding.Weight = cause.WeightHandled
-	kept := Evidence{Facts: []Fact{numberedFact(0, 1, 1, "CUDA out of memory"), at(0, 3, Fact{Source: "exit", Exit: &Exit{Code: 1}}), handled}}
+	handled.Finding().Weight = cause.WeightHandled
+	kept := Evidence{Facts: []Fact{numberedFact(0, 1, 1, "CUDA out of memory"), at(0, 3, Fact{Source: "exit", Content: &Exit{Code: 1}}), handled}}
 	var added Evidence
 	for _, f := range kept.Facts {
 		added.Add(f)
@@ -70,7 +70,7 @@ func TestJournalWithAllStatesOfAFinding(t *testing.T) {
 func TestLastSignOfLifeIsKept(t *testing.T) {
 	var ev Evidence
 	sign := func(rank, seconds int) Fact {
-		return at(rank, seconds, Fact{Source: "gpurun", Sign: &Sign{Output: t0.Add(time.Duration(seconds) * time.Second)}})
+		return at(rank, seconds, Fact{Source: "gpurun", Content: &Sign{Output: t0.Add(time.Duration(seconds) * time.Second)}})
 	}
 	ev.Add(sign(0, 1))
 	ev.Add(sign(1, 2))
@@ -84,20 +84,20 @@ func TestFoldOfFacts(t *testing.T) {
 	var ev Evidence
 	ev.Ranks = 2
 	for _, f := range []Fact{
-		{Progress: &Progress{Steps: 7}}, {Rank: 1, Progress: &Progress{Steps: 3}},
-		{Observed: &ObservedSetting{Fresh: true}}, {Observed: &ObservedSetting{Nothing: true, Text: "nothing to do"}},
-		{Stuck: &Stuck{PID: 4}}, {Stuck: &Stuck{PID: 5}}, {Exit: &Exit{}},
+		{Content: &Progress{Steps: 7}}, {Rank: 1, Content: &Progress{Steps: 3}},
+		{Content: &ObservedSetting{Fresh: true}}, {Content: &ObservedSetting{Nothing: true, Text: "nothing to do"}},
+		{Content: &Stuck{PID: 4}}, {Content: &Stuck{PID: 5}}, {Content: &Exit{}},
 	} {
 		ev.Add(f)
 	}
 	if ev.Steps() != 7 || !ev.Fresh() || ev.Nothing() != "nothing to do" || ev.Stuck().PID != 5 || ev.EndedWell() {
 		t.Errorf("%d steps, fresh %v, nothing %q, stuck %+v, ended well %v", ev.Steps(), ev.Fresh(), ev.Nothing(), ev.Stuck(), ev.EndedWell())
 	}
-	ev.Facts = append(ev.Facts, Fact{Rank: 1, Exit: &Exit{}}) // not added by Add, like a journal's facts
+	ev.Facts = append(ev.Facts, Fact{Rank: 1, Content: &Exit{}}) // not added by Add, like a journal's facts
 	if !ev.EndedWell() {
 		t.Error("both ranks ended with 0")
 	}
-	ev.Add(Fact{Rank: 1, Exit: &Exit{Stopped: true}})
+	ev.Add(Fact{Rank: 1, Content: &Exit{Stopped: true}})
 	if ev.EndedWell() {
 		t.Error("one of them was stopped")
 	}
@@ -109,8 +109,8 @@ func TestEvidenceInAJournal(t *testing.T) {
 	for _, f := range says(0, 1, oomForward) {
 		ev.Add(f)
 	}
-	ev.Add(at(0, 2, Fact{Progress: &Progress{Steps: 2, Longest: Seconds(12345678901)}}))
-	ev.Add(at(0, 3, Fact{Sign: &Sign{Step: t0, Longest: Seconds(time.Second)}}))
+	ev.Add(at(0, 2, Fact{Content: &Progress{Steps: 2, Longest: Seconds(12345678901)}}))
+	ev.Add(at(0, 3, Fact{Content: &Sign{Step: t0, Longest: Seconds(time.Second)}}))
 	ev.Add(exits(0, 4, 1)[0])
 	text, err := json.Marshal(ev)
 	if err != nil {

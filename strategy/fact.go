@@ -6,10 +6,9 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
-	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A Fact is one observation. Exactly one of the pointers, Nodes or Gap, is set.
+// A Fact is one observation.
 type Fact struct {
 	Time time.Time `json:"time"`
 	// Again is the time after Time at which a finding changed its state; zero: never.
@@ -19,34 +18,8 @@ type Fact struct {
 	// Source is the observer: "stdout", "stderr", "error.json", "exit", "cgroup", "nvml",
 	// "probe", "gpurun".
 	Source string `json:"source"`
-
-	Finding  *cause.Finding `json:"finding,omitempty"`
-	Exit     *Exit          `json:"exit,omitempty"`
-	Progress *Progress      `json:"progress,omitempty"`
-	Kills    *Kills         `json:"kills,omitempty"`
-	Tenant   *Tenant        `json:"tenant,omitempty"`
-	Stuck    *Stuck         `json:"stuck,omitempty"`
-	// Growth is memory use that rose up to the end of the rank's output. Growth before an error
-	// is in its Finding.
-	Growth      *cause.Growth      `json:"growth,omitempty"`
-	DriverEvent *cause.DriverEvent `json:"driver_event,omitempty"` // about a device of the job
-	Observed    *ObservedSetting   `json:"observed,omitempty"`
-	// Said and Memory come from a rank's process; a later one replaces an earlier one.
-	Said       *ProcessReport      `json:"said,omitempty"`
-	ProcessEnd *ProcessEnd         `json:"process_end,omitempty"`
-	Asking     *Asking             `json:"asking,omitempty"`
-	Memory     *memory.Measurement `json:"memory,omitempty"`
-	Snapshot   *Snapshot           `json:"snapshot,omitempty"`
-	Sign       *Sign               `json:"sign,omitempty"`
-	Stall      *Stall              `json:"stall,omitempty"`
-	Stack      *Stack              `json:"stack,omitempty"`
-	// FileSystem is that of a path in an error.
-	FileSystem *FileSystem `json:"file_system,omitempty"`
-	// Nodes are the hosts of the attempt by node number, if there are several.
-	Nodes []string `json:"nodes,omitempty"`
-	Lost  *Lost    `json:"lost,omitempty"`
-	// Gap names something that could not be observed: "no NVML on node 3".
-	Gap string `json:"gap,omitempty"`
+	// Content is what was observed. In JSON it is a field with the name of its kind.
+	Content Content `json:"-"`
 }
 
 // Reporter names the source of the fact for people.
@@ -59,15 +32,15 @@ func (f Fact) Reporter() string {
 
 // WithText returns the fact with the job's own text in it changed, such as by masking its secrets.
 func (f Fact) WithText(change func(string) string) Fact {
-	if f.Finding == nil {
+	if f.Finding() == nil {
 		return f
 	}
-	finding := *f.Finding
+	finding := Finding(*f.Finding())
 	finding.Text, finding.Traceback = change(finding.Text), slices.Clone(finding.Traceback)
 	for i, line := range finding.Traceback {
 		finding.Traceback[i] = change(line)
 	}
-	f.Finding = &finding
+	f.Content = &finding
 	return f
 }
 

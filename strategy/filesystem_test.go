@@ -31,7 +31,7 @@ func TestFileSystemOfAnError(t *testing.T) {
 		"of a mount point":           {failed, FileSystem{Path: "/data/c.pt", Mount: "/data", Type: "fuse.s3fs", Source: "s3fs"}, cause.Storage, "check the file server"},
 	} {
 		ev := EvidenceFromLog(cause.Scan("log", c.log), nil)
-		ev.Add(Fact{Rank: -1, Source: "gpurun", FileSystem: &c.system})
+		ev.Add(Fact{Rank: -1, Source: "gpurun", Content: &c.system})
 		if d := Diagnose(ev); d.Cause != c.cause || !strings.Contains(d.Advice, c.advice) {
 			t.Errorf("%s: %s, %q; want %s, %q", name, d.Cause, d.Advice, c.cause, c.advice)
 		}

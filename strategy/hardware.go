@@ -25,12 +25,12 @@ func (c *fold) hardware() *Hardware {
 	var worst *Hardware
 	contained := map[string]bool{}
 	for _, f := range c.facts {
-		if e := f.DriverEvent; e != nil && e.Need() == cause.Restart {
+		if e := f.DriverEvent(); e != nil && e.Need() == cause.Restart {
 			contained[e.UUID] = true
 		}
 	}
 	for _, f := range c.facts {
-		e := f.DriverEvent
+		e := f.DriverEvent()
 		if e == nil || e.Need() == "" || e.Need() == cause.ResetUnlessContained && contained[e.UUID] {
 			continue
 		}
@@ -48,7 +48,7 @@ func (c *fold) unfit(all []candidate) []candidate {
 		return all
 	}
 	for i, a := range all {
-		if e := c.facts[a.fact].DriverEvent; e != nil && e.Kind == cause.UnfitEvent {
+		if e := c.facts[a.fact].DriverEvent(); e != nil && e.Kind == cause.UnfitEvent {
 			all[i].tier = tierWarning
 		}
 	}

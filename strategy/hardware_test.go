@@ -11,7 +11,7 @@ import (
 
 func onGPU(seconds int, uuid string, e cause.DriverEvent) []Fact {
 	e.UUID, e.Device = uuid, "cuda:0"
-	return one(-1, seconds, Fact{Source: "nvml", DriverEvent: &e})
+	return one(-1, seconds, Fact{Source: "nvml", Content: (*DriverEvent)(&e)})
 }
 
 // The driver's events show which action is required before the GPU is used again.
@@ -103,7 +103,7 @@ func TestDecideAboutTheNode(t *testing.T) {
 // A GPU that is found broken ends an attempt only if that has made no step.
 func TestUnfitGPUEndsAStart(t *testing.T) {
 	now := time.Now()
-	unfit := Fact{Time: now, Rank: -1, Source: "nvml", DriverEvent: &cause.DriverEvent{Kind: cause.UnfitEvent, Device: "cuda:1", UUID: "GPU-1", Index: 3, Bus: "00000000:4B:00.0", Fault: "broken memory waits to be remapped", Recovery: cause.RecoverByReset}}
+	unfit := Fact{Time: now, Rank: -1, Source: "nvml", Content: &DriverEvent{Kind: cause.UnfitEvent, Device: "cuda:1", UUID: "GPU-1", Index: 3, Bus: "00000000:4B:00.0", Fault: "broken memory waits to be remapped", Recovery: cause.RecoverByReset}}
 	e := Evidence{Ranks: 1}
 	d := NewDetector(&e)
 	if !d.Add(unfit, now) {
@@ -129,7 +129,7 @@ func TestUnfitGPUEndsAStart(t *testing.T) {
 	if !slices.Contains(d.Watched(), 0) {
 		t.Error("nobody asks for the rank's steps")
 	}
-	d.Add(Fact{Time: now, Rank: 0, Source: "gpurun", Sign: &Sign{Steps: 1}}, now)
+	d.Add(Fact{Time: now, Rank: 0, Source: "gpurun", Content: &Sign{Steps: 1}}, now)
 	if stop, now := d.Verdict(now); now {
 		t.Errorf("after a step: %+v", stop)
 	}

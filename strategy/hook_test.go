@@ -28,11 +28,11 @@ func TestErrorOfTheHookIsNotTheJobs(t *testing.T) {
 		"another class":        append(says(0, 1, hookFrames+"gpurun-probe.rootstate.Changed: a buffer has another shape\n"), exits(0, 2, 1)...),
 		"no message":           append(says(0, 1, hookFrames+"gpurun-probe.gate.Late\n"), exits(0, 2, 1)...),
 		"with a rank's prefix": append(says(0, 1, prefixed(1, hookFrames+named+"\n")), exits(0, 2, 1)...),
-		"the last word": append([]Fact{{Rank: 0, Source: "probe", Finding: func() *cause.Finding {
+		"the last word": append([]Fact{{Rank: 0, Source: "probe", Content: (*Finding)(func() *cause.Finding {
 			f := cause.LastWord(cause.Exception{Class: "gpurun-probe.places.Unrepeatable", Message: "no remedy could be turned on", Traceback: hookFrames})
 			f.Stream, f.Seq = "probe", 1
 			return &f
-		}()}}, exits(0, 2, 1)...),
+		}())}}, exits(0, 2, 1)...),
 	} {
 		d := Diagnose(Evidence{Ranks: 1, Facts: facts})
 		if d.Cause != cause.Unknown || !strings.Contains(d.Sentence(), "an error of gpurun's own hook") || !strings.Contains(d.Advice, "--mode off") {

@@ -27,7 +27,7 @@ func TestFirstValueOfASettingCounts(t *testing.T) {
 	for _, s := range []ObservedSetting{
 		{Knob: MicroBatchSize, Value: "8"}, {Fresh: true}, {Knob: MicroBatchSize, Value: "4"}, {Knob: Precision, Value: "bf16"},
 	} {
-		ev.Add(Fact{Observed: &s})
+		ev.Add(Fact{Content: &s})
 	}
 	if diff := cmp.Diff(Plan{MicroBatchSize: "8", Precision: "bf16"}, ev.Observed(Job{})); diff != "" {
 		t.Error(diff)
@@ -209,7 +209,7 @@ func TestAccumulationOfAllRanksIsComparedWithEachRanksPart(t *testing.T) {
 		j := Job{Ranks: test.ranks, DataParallel: test.ranks, Written: written, Knobs: map[Knob]Range{MicroBatchSize: {}, GradientAccumulationSteps: {Scope: test.scope}}}
 		ev := Evidence{Plan: test.asked, Ranks: test.ranks}
 		for rank := range test.ranks {
-			ev.Add(Fact{Rank: rank, Source: "probe", Said: &ProcessReport{PID: 10 + rank, World: test.world, Settings: Plan{GradientAccumulationSteps: test.said}}})
+			ev.Add(Fact{Rank: rank, Source: "probe", Content: &ProcessReport{PID: 10 + rank, World: test.world, Settings: Plan{GradientAccumulationSteps: test.said}}})
 		}
 		observed := ev.Observed(j)
 		if lost := j.Ineffective(test.asked, observed); len(lost) > 0 != test.ineffective || j.BatchBroken(test.asked, observed) != test.ineffective {

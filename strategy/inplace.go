@@ -215,7 +215,7 @@ const mostInPlace = 64
 func (e *Evidence) InPlace() (all []RankInPlace) {
 	c := e.folded()
 	for _, id := range c.processes() {
-		for _, one := range c.facts[c.reported[id]].Said.InPlace {
+		for _, one := range As[*ProcessReport](c.facts[c.reported[id]]).InPlace {
 			r := RankInPlace{id.rank, one}
 			if i := slices.IndexFunc(all, r.SameKind); i >= 0 {
 				all[i].add(one)
@@ -244,7 +244,7 @@ func (r *InPlace) add(other InPlace) {
 func (e *Evidence) InPlaceRefused() (rank int, refused *InPlaceRefusal) {
 	c := e.folded()
 	for _, id := range c.processes() {
-		if r := c.facts[c.reported[id]].Said.InPlaceRefused; r != nil && (refused == nil || r.Step > refused.Step) {
+		if r := As[*ProcessReport](c.facts[c.reported[id]]).InPlaceRefused; r != nil && (refused == nil || r.Step > refused.Step) {
 			rank, refused = id.rank, r
 		}
 	}

@@ -137,8 +137,8 @@ func TestRepeatsInPlaceChangeNoSetting(t *testing.T) {
 		"not in place": {nil, Plan{MicroBatchSize: "8", ActivationCheckpointing: "full"}},
 	} {
 		e := Evidence{Plan: j.Written, Ranks: 2}
-		e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 1, Settings: Plan{MicroBatchSize: "8"}}})
-		e.Add(Fact{Rank: 1, Said: &ProcessReport{PID: 2, Settings: Plan{MicroBatchSize: "8", ActivationCheckpointing: "full"}, InPlace: test.again}})
+		e.Add(Fact{Rank: 0, Content: &ProcessReport{PID: 1, Settings: Plan{MicroBatchSize: "8"}}})
+		e.Add(Fact{Rank: 1, Content: &ProcessReport{PID: 2, Settings: Plan{MicroBatchSize: "8", ActivationCheckpointing: "full"}, InPlace: test.again}})
 		if diff := cmp.Diff(test.want, e.Observed(j)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -151,9 +151,9 @@ func TestRepeatsOfARanksProcessesAreOneEntry(t *testing.T) {
 	one.Seconds, other.Seconds, other.Times = secondsOf(.5), secondsOf(1), 3
 	backward := repeat(0, 9, 1, 1).InPlace
 	backward.Phase = "backward"
-	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 5, InPlace: []InPlace{one}}})
-	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 4, InPlace: []InPlace{other, backward}, InPlaceRefused: &InPlaceRefusal{"forward", 9, "the model is compiled", nil}}})
-	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 6, InPlaceRefused: &InPlaceRefusal{"forward", 12, "the model is compiled", nil}}})
+	e.Add(Fact{Rank: 0, Content: &ProcessReport{PID: 5, InPlace: []InPlace{one}}})
+	e.Add(Fact{Rank: 0, Content: &ProcessReport{PID: 4, InPlace: []InPlace{other, backward}, InPlaceRefused: &InPlaceRefusal{"forward", 9, "the model is compiled", nil}}})
+	e.Add(Fact{Rank: 0, Content: &ProcessReport{PID: 6, InPlaceRefused: &InPlaceRefusal{"forward", 12, "the model is compiled", nil}}})
 	got := e.InPlace()
 	if len(got) != 2 || got[0].Times != 4 || got[0].Seconds != secondsOf(1.5) || got[0].Step != 3 || got[0].LastStep != 7 || got[0].Elements != 2048 || got[0].Longest != 512 {
 		t.Errorf("repeats %+v", got)
@@ -165,7 +165,7 @@ func TestRepeatsOfARanksProcessesAreOneEntry(t *testing.T) {
 	for i := range all {
 		all[i].Parts = i + 2
 	}
-	e.Add(Fact{Rank: 0, Said: &ProcessReport{PID: 5, InPlace: all}})
+	e.Add(Fact{Rank: 0, Content: &ProcessReport{PID: 5, InPlace: all}})
 	if got := e.InPlace(); len(got) != mostInPlace {
 		t.Errorf("%d kinds of repeats", len(got))
 	}
@@ -235,7 +235,7 @@ func TestTrainedAfterRepeatsInPlace(t *testing.T) {
 // Steps that were done again in place change nothing about a later failure: growing memory stays a leak, another process's
 // memory is waited for, and only a plan that ended by an error of memory has run out.
 func TestFailuresAfterRepeatsInPlace(t *testing.T) {
-	report := at(0, 1, Fact{Source: "probe", Said: &ProcessReport{PID: 1, InPlace: []InPlace{repeat(0, 3, 1, 1).InPlace}}})
+	report := at(0, 1, Fact{Source: "probe", Content: &ProcessReport{PID: 1, InPlace: []InPlace{repeat(0, 3, 1, 1).InPlace}}})
 	if d := Diagnose(Evidence{Facts: append(append(says(0, 1, leaking("mem", oomForward)), report), exits(0, 9, 1)...)}); d.Growth == nil || !d.OutOfMemory() {
 		t.Errorf("a leak: %+v", d)
 	}

@@ -45,7 +45,7 @@ func (c *fold) programs(rank int) []*program {
 	of := map[int]*program{}
 	var reports []*ProcessEnd
 	for _, i := range c.processEnds {
-		p := c.facts[i].ProcessEnd
+		p := As[*ProcessEnd](c.facts[i])
 		switch {
 		case c.facts[i].Rank != rank:
 		case len(p.Members) == 0:
@@ -67,7 +67,7 @@ func (c *fold) programs(rank int) []*program {
 		}
 	}
 	for id, i := range c.reported {
-		if whole := of[id.pid]; id.rank == rank && whole != nil && c.facts[i].Said.Stepping {
+		if whole := of[id.pid]; id.rank == rank && whole != nil && As[*ProcessReport](c.facts[i]).Stepping {
 			whole.Trained = true
 		}
 	}
@@ -127,7 +127,7 @@ func (c *fold) failures(rank int) []*program {
 // exitAt returns the end of a rank by the fact of its exit. If a code of 0 hides that the
 // training below it failed, it returns that failure.
 func (c *fold) exitAt(i int) *Exit {
-	e, rank := c.facts[i].Exit, c.facts[i].Rank
+	e, rank := c.facts[i].Exit(), c.facts[i].Rank
 	if e.Code != 0 || e.Stopped {
 		return e
 	}
@@ -147,7 +147,7 @@ func (c *fold) exitAt(i int) *Exit {
 // masked reports whether a rank's exit code 0 hides that its training failed.
 func (c *fold) masked(rank int) bool {
 	i, ended := c.exits[rank]
-	return ended && c.exitAt(i) != c.facts[i].Exit
+	return ended && c.exitAt(i) != c.facts[i].Exit()
 }
 
 // textSaysFailed reports whether a shell's output shows that a program below it failed: by an
@@ -176,7 +176,7 @@ func (c *fold) textSaysFailed(rank int) bool {
 func (e *Evidence) Unproven() bool {
 	c := e.folded()
 	for rank, i := range c.exits {
-		if exit := c.facts[i].Exit; exit.Shell && exit.Code == 0 && !c.trained(rank) {
+		if exit := c.facts[i].Exit(); exit.Shell && exit.Code == 0 && !c.trained(rank) {
 			return true
 		}
 	}

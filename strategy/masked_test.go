@@ -37,11 +37,11 @@ func TestLastTrainingDecidesBelowAShell(t *testing.T) {
 			stream := string(rune('a' + i))
 			at := start.Add(time.Duration(p.at) * time.Second)
 			if p.failed != "" {
-				ev.Add(Fact{Time: at, Source: "probe", Finding: &cause.Finding{Code: p.failed, Weight: cause.WeightCause, Raised: true, Top: true, Rank: -1, Stream: stream, Seq: 1, Beside: i > 0, Text: "E: x"}})
+				ev.Add(Fact{Time: at, Source: "probe", Content: &Finding{Code: p.failed, Weight: cause.WeightCause, Raised: true, Top: true, Rank: -1, Stream: stream, Seq: 1, Beside: i > 0, Text: "E: x"}})
 			}
-			ev.Add(Fact{Time: at, Source: "probe", ProcessEnd: &ProcessEnd{PID: i + 2, Stream: stream, Began: start.Add(time.Duration(p.began) * time.Second), At: at, Trained: p.trained, Failed: p.failed}})
+			ev.Add(Fact{Time: at, Source: "probe", Content: &ProcessEnd{PID: i + 2, Stream: stream, Began: start.Add(time.Duration(p.began) * time.Second), At: at, Trained: p.trained, Failed: p.failed}})
 		}
-		ev.Add(Fact{Time: start.Add(time.Minute), Source: "exit", Exit: &Exit{Code: c.exit, PID: 1}})
+		ev.Add(Fact{Time: start.Add(time.Minute), Source: "exit", Content: &Exit{Code: c.exit, PID: 1}})
 		if d := Diagnose(ev); d.Cause != c.want || d.Fatal != (c.want != cause.None) {
 			t.Errorf("%s: %s, fatal %v, want %s", c.name, d.Cause, d.Fatal, c.want)
 		}
@@ -52,8 +52,8 @@ func TestLastTrainingDecidesBelowAShell(t *testing.T) {
 // that still runs after its last message hangs, and so does a rank of several.
 func TestShellMayRetry(t *testing.T) {
 	start := time.Unix(1000, 0)
-	word := Fact{Time: start, Source: "probe", Finding: &cause.Finding{Code: cause.CUDAOOM, Weight: cause.WeightCause, Raised: true, Rank: -1, Stream: "probe", Seq: 1}}
-	end := Fact{Time: start.Add(time.Second), Source: "probe", ProcessEnd: &ProcessEnd{PID: 2, Stream: "probe", At: start, Trained: true, Failed: cause.CUDAOOM}}
+	word := Fact{Time: start, Source: "probe", Content: &Finding{Code: cause.CUDAOOM, Weight: cause.WeightCause, Raised: true, Rank: -1, Stream: "probe", Seq: 1}}
+	end := Fact{Time: start.Add(time.Second), Source: "probe", Content: &ProcessEnd{PID: 2, Stream: "probe", At: start, Trained: true, Failed: cause.CUDAOOM}}
 	for _, c := range []struct {
 		name  string
 		ranks int
@@ -80,20 +80,20 @@ func TestExitStatusOutranksReports(t *testing.T) {
 	start := time.Unix(1000, 0)
 	end := func(pid, began, at int, runs string, exit *Exit, trained bool) Fact {
 		when := start.Add(time.Duration(at) * time.Second)
-		return Fact{Time: when, Source: "gpurun", ProcessEnd: &ProcessEnd{PID: pid, Began: start.Add(time.Duration(began) * time.Second), At: when, Runs: runs, Members: []int{pid, pid + 1}, Exit: exit, Trained: trained}}
+		return Fact{Time: when, Source: "gpurun", Content: &ProcessEnd{PID: pid, Began: start.Add(time.Duration(began) * time.Second), At: when, Runs: runs, Members: []int{pid, pid + 1}, Exit: exit, Trained: trained}}
 	}
 	inner := func(pid int, failed cause.Code, trained bool) Fact {
-		return Fact{Time: start, Source: "probe", ProcessEnd: &ProcessEnd{PID: pid, Stream: "probe", Inner: true, Failed: failed, Trained: trained}}
+		return Fact{Time: start, Source: "probe", Content: &ProcessEnd{PID: pid, Stream: "probe", Inner: true, Failed: failed, Trained: trained}}
 	}
 	steps := func(pid int) Fact {
-		return Fact{Time: start, Source: "probe", Said: &ProcessReport{PID: pid, Stepping: true}}
+		return Fact{Time: start, Source: "probe", Content: &ProcessReport{PID: pid, Stepping: true}}
 	}
 	text := func(at int, f cause.Finding) Fact {
 		f.Rank, f.Stream, f.Seq, f.Text = -1, "stderr", 1, "E: x"
-		return Fact{Time: start.Add(time.Duration(at) * time.Second), Source: "stderr", Finding: &f}
+		return Fact{Time: start.Add(time.Duration(at) * time.Second), Source: "stderr", Content: (*Finding)(&f)}
 	}
 	left := end(10, 0, 9, "train.py", nil, true)
-	left.ProcessEnd.Left = true
+	As[*ProcessEnd](left).Left = true
 	for _, c := range []struct {
 		name  string
 		facts []Fact
@@ -120,7 +120,7 @@ func TestExitStatusOutranksReports(t *testing.T) {
 		{"a command that is not there, and a training", []Fact{text(1, cause.Finding{Code: cause.UserError, Weight: cause.WeightWarning, Remarks: []cause.Remark{cause.SaysNotRun}}), steps(20), end(20, 3, 5, "train.py", &Exit{}, false)}, cause.None},
 	} {
 		ev := Evidence{Ranks: 1}
-		for _, f := range append(c.facts, Fact{Time: start.Add(time.Minute), Source: "exit", Exit: &Exit{PID: 1, Shell: true}}) {
+		for _, f := range append(c.facts, Fact{Time: start.Add(time.Minute), Source: "exit", Content: &Exit{PID: 1, Shell: true}}) {
 			ev.Add(f)
 		}
 		if d := Diagnose(ev); d.Cause != c.want || d.Fatal != (c.want != cause.None) {

@@ -15,7 +15,7 @@ func TestMeasurementsOfAnAttempt(t *testing.T) {
 	at := time.Unix(1000, 0)
 	fact := func(rank, pid int, seconds int, m memory.Measurement) Fact {
 		m.PID = pid
-		return Fact{Rank: rank, Time: at.Add(time.Duration(seconds) * time.Second), Source: "probe", Memory: &m}
+		return Fact{Rank: rank, Time: at.Add(time.Duration(seconds) * time.Second), Source: "probe", Content: (*Measurement)(&m)}
 	}
 	e := Evidence{Ranks: 6}
 	for _, f := range []Fact{

@@ -30,7 +30,7 @@ type RankPressure struct {
 func (e *Evidence) Pressure() (all []RankPressure) {
 	c := e.folded()
 	for _, id := range c.processes() {
-		if p := c.facts[c.reported[id]].Said.Pressure; p != nil && p.Steps > 0 {
+		if p := As[*ProcessReport](c.facts[c.reported[id]]).Pressure; p != nil && p.Steps > 0 {
 			all = append(all, RankPressure{id.rank, *p})
 		}
 	}

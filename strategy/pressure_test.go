@@ -47,10 +47,10 @@ func TestMemoryPressureNamesWhatWouldEndIt(t *testing.T) {
 func TestMemoryPressureIsOfTheLatestReport(t *testing.T) {
 	var e Evidence
 	for _, f := range []Fact{
-		{Rank: 1, Said: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30}}},
-		{Rank: 0, Said: &ProcessReport{PID: 6}},
-		{Rank: 2, Said: &ProcessReport{PID: 8, Pressure: &Pressure{}}},
-		{Rank: 1, Said: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30, Tried: RungCheckpointing}}},
+		{Rank: 1, Content: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30}}},
+		{Rank: 0, Content: &ProcessReport{PID: 6}},
+		{Rank: 2, Content: &ProcessReport{PID: 8, Pressure: &Pressure{}}},
+		{Rank: 1, Content: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30, Tried: RungCheckpointing}}},
 	} {
 		e.Add(f)
 	}

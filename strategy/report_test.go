@@ -5,19 +5,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-func say(rank int, s ProcessReport) Fact { return Fact{Rank: rank, Source: "probe", Said: &s} }
+func say(rank int, s ProcessReport) Fact { return Fact{Rank: rank, Source: "probe", Content: &s} }
 
 // A process's newer report replaces its older one, and outranks findings in the output, in any
 // order of arrival.
 func TestProcessReportOutranksOutput(t *testing.T) {
 	ev := Evidence{Ranks: 1}
 	ev.Add(say(0, ProcessReport{PID: 7, Settings: Plan{MicroBatchSize: "16"}}))
-	ev.Add(Fact{Observed: &ObservedSetting{Knob: MicroBatchSize, Value: "8"}})
-	ev.Add(Fact{Observed: &ObservedSetting{Knob: Precision, Value: "bf16"}})
+	ev.Add(Fact{Content: &ObservedSetting{Knob: MicroBatchSize, Value: "8"}})
+	ev.Add(Fact{Content: &ObservedSetting{Knob: Precision, Value: "bf16"}})
 	ev.Add(say(0, ProcessReport{PID: 7, Settings: Plan{MicroBatchSize: "4", Attention: "sdpa"}, Refused: map[Knob]string{ActivationCheckpointing: "the model is compiled"}}))
 	if diff := cmp.Diff(Plan{MicroBatchSize: "4", Precision: "bf16", Attention: "sdpa"}, ev.Observed(Job{})); diff != "" {
 		t.Error(diff)
@@ -47,7 +45,7 @@ func TestChangeMustTakeEffectInEveryRank(t *testing.T) {
 		"the first has not": {2, []Fact{say(1, with(turned, 1, 2)), say(0, ProcessReport{PID: 2, Model: model, Settings: Plan{ActivationCheckpointing: "none"}})}, "none"},
 		"one is silent":     {2, []Fact{say(0, with(turned, 1, 2))}, "none"},
 		"one ended in its first evaluation": {2, []Fact{say(0, with(turned, 1, 2)),
-			{Rank: 1, Memory: &memory.Measurement{PID: 2, Failed: "evaluation"}}}, "full"},
+			{Rank: 1, Content: &Measurement{PID: 2, Failed: "evaluation"}}}, "full"},
 		"ranks of its own":         {1, []Fact{say(0, with(turned, 1, 2)), say(0, with(turned, 2, 2))}, "full"},
 		"one of its own is silent": {1, []Fact{say(0, with(turned, 1, 2))}, "none"},
 		"its parent is no rank":    {1, []Fact{say(0, ProcessReport{PID: 9}), say(0, with(turned, 1, 2)), say(0, with(turned, 2, 2))}, "full"},

@@ -61,7 +61,7 @@ func (c *fold) rule(best candidate) Rule {
 	switch {
 	case c.event(best):
 		return RuleDriver
-	case c.facts[best.fact].Kills != nil:
+	case As[*Kills](c.facts[best.fact]) != nil:
 		return RuleCounter
 	case c.crashed(best):
 		return RuleCrash
@@ -71,7 +71,7 @@ func (c *fold) rule(best candidate) Rule {
 
 // crashed reports whether a candidate is a crash for want of memory; see starved.
 func (c *fold) crashed(a candidate) bool {
-	return a.code == cause.HostOOM && (c.facts[a.fact].Exit != nil || a.finding != nil && a.finding.Code == cause.Segfault)
+	return a.code == cause.HostOOM && (c.facts[a.fact].Exit() != nil || a.finding != nil && a.finding.Code == cause.Segfault)
 }
 
 // Rule is the rule that chose the cause.

@@ -28,7 +28,7 @@ func TestExitCodesAboveSignals(t *testing.T) {
 	for code, want := range map[int]string{
 		255: "ended with exit code 255 for an unknown reason", 160: "ended with exit code 160 for an unknown reason", 134: "ended by signal 6 for an unknown reason",
 	} {
-		d := Diagnose(Evidence{Ranks: 1, Facts: []Fact{{Rank: 0, Source: "exit", Exit: &Exit{Code: code}}}})
+		d := Diagnose(Evidence{Ranks: 1, Facts: []Fact{{Rank: 0, Source: "exit", Content: &Exit{Code: code}}}})
 		if d.Cause != cause.Unknown || !strings.HasPrefix(d.Sentence(), want) {
 			t.Errorf("%d: %s, %q, want %q", code, d.Cause, d.Sentence(), want)
 		}

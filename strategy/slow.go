@@ -163,19 +163,19 @@ func (e *Evidence) Behind(progress []Fact) string {
 // and the step of the others. It compares only the processes' own counts: some ranks print fewer
 // lines.
 func behind(progress []Fact) (ranks []int, step, others int) {
-	counted := slices.DeleteFunc(slices.Clone(progress), func(f Fact) bool { return f.Source != "probe" || f.Progress == nil })
+	counted := slices.DeleteFunc(slices.Clone(progress), func(f Fact) bool { return f.Source != "probe" || As[*Progress](f) == nil })
 	if len(counted) < 2 {
 		return nil, 0, 0
 	}
-	slices.SortStableFunc(counted, func(a, b Fact) int { return cmp.Or(a.Progress.Last-b.Progress.Last, a.Rank-b.Rank) })
-	front := counted[len(counted)/2].Progress
+	slices.SortStableFunc(counted, func(a, b Fact) int { return cmp.Or(As[*Progress](a).Last-As[*Progress](b).Last, a.Rank-b.Rank) })
+	front := As[*Progress](counted[len(counted)/2])
 	made := front.Last - front.First
 	for _, f := range counted[:len(counted)/2] {
-		gap := front.Last - f.Progress.Last
+		gap := front.Last - As[*Progress](f).Last
 		if made <= 0 || gap <= 0 || front.For.Duration()/time.Duration(made)*time.Duration(gap) <= countPause {
 			break
 		}
 		ranks = append(ranks, f.Rank)
 	}
-	return ranks, counted[0].Progress.Last, front.Last
+	return ranks, As[*Progress](counted[0]).Last, front.Last
 }

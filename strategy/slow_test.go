@@ -68,7 +68,7 @@ func TestStragglers(t *testing.T) {
 // enough.
 func TestBehind(t *testing.T) {
 	at := func(source string, step int, each time.Duration) Fact {
-		return Fact{Source: source, Progress: &Progress{First: 1, Last: step, For: Seconds(time.Duration(step-1) * each)}}
+		return Fact{Source: source, Content: &Progress{First: 1, Last: step, For: Seconds(time.Duration(step-1) * each)}}
 	}
 	probe := func(step int) Fact { return at("probe", step, 3*time.Second) }
 	for name, test := range map[string]struct {
@@ -87,8 +87,8 @@ func TestBehind(t *testing.T) {
 		"nothing":             {nil, nil, ""},
 	} {
 		ev := Evidence{Ranks: 4}
-		ev.Add(Fact{Rank: -1, Source: "gpurun", Nodes: []string{"n0", "n1"}})
-		ev.Add(Fact{Rank: -1, Source: "gpurun", Stall: &Stall{For: 60}})
+		ev.Add(Fact{Rank: -1, Source: "gpurun", Content: Nodes([]string{"n0", "n1"})})
+		ev.Add(Fact{Rank: -1, Source: "gpurun", Content: &Stall{For: 60}})
 		for rank := range test.progress {
 			test.progress[rank].Rank = rank
 		}

@@ -10,7 +10,7 @@ import (
 // The latest snapshot of a rank counts, for any source of the facts.
 func TestSnapshotsOfRanks(t *testing.T) {
 	var e Evidence
-	for _, f := range []Fact{{Rank: 1, Snapshot: &Snapshot{Rank: 1, Reserved: 1}}, {Rank: 0, Snapshot: &Snapshot{Reserved: 2}}, {Rank: 1, Snapshot: &Snapshot{Rank: 1, Reserved: 3}}} {
+	for _, f := range []Fact{{Rank: 1, Content: &Snapshot{Rank: 1, Reserved: 1}}, {Rank: 0, Content: &Snapshot{Reserved: 2}}, {Rank: 1, Content: &Snapshot{Rank: 1, Reserved: 3}}} {
 		e.Add(f)
 	}
 	again := Evidence{Facts: e.Facts}
@@ -80,8 +80,8 @@ func TestSnapshotWords(t *testing.T) {
 func TestSnapshotOfAnotherRequest(t *testing.T) {
 	of := func(requested int64) Snapshot {
 		e := Evidence{Facts: []Fact{
-			{Rank: 0, Finding: &cause.Finding{Code: cause.CUDAOOM, Weight: cause.WeightCause, Raised: true, Figures: cause.Figures{Requested: bytes(2 << 30)}}},
-			{Rank: 0, Snapshot: &Snapshot{Reserved: 20 << 30, Free: 3 << 30, Largest: 1 << 30, Requested: requested, Giant: &Allocation{Bytes: requested}}},
+			{Rank: 0, Content: &Finding{Code: cause.CUDAOOM, Weight: cause.WeightCause, Raised: true, Figures: cause.Figures{Requested: bytes(2 << 30)}}},
+			{Rank: 0, Content: &Snapshot{Reserved: 20 << 30, Free: 3 << 30, Largest: 1 << 30, Requested: requested, Giant: &Allocation{Bytes: requested}}},
 		}}
 		return e.Snapshots()[0]
 	}

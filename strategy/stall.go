@@ -79,7 +79,7 @@ func (d *Detector) stalled(now time.Time) (Stop, bool) {
 	var longest time.Duration
 	steps := 0
 	for _, i := range c.signs {
-		sign := c.facts[i].Sign
+		sign := As[*Sign](c.facts[i])
 		last, longest, steps = latest(latest(last, sign.Others), sign.Awake), max(longest, sign.Longest.Duration()), max(steps, sign.Steps)
 		if patience == 0 {
 			last = latest(last, sign.Anyone)
@@ -153,7 +153,7 @@ func (c *fold) absent() []int {
 	var away []int
 	places := map[cause.StackFrame][]int{}
 	for _, rank := range ranks {
-		s := c.facts[c.stacks[rank]].Stack
+		s := As[*Stack](c.facts[c.stacks[rank]])
 		if s.waits() == nil {
 			away = append(away, rank)
 		}
@@ -183,7 +183,7 @@ func (c *fold) whoWaits() string {
 	var places []string
 	ranks := map[string][]int{}
 	for _, rank := range c.awaitedFirst() {
-		place := c.facts[c.stacks[rank]].Stack.place()
+		place := As[*Stack](c.facts[c.stacks[rank]]).place()
 		if ranks[place] == nil {
 			places = append(places, place)
 		}
@@ -210,7 +210,7 @@ func (c *fold) awaited() []int {
 
 // hangs is the candidate for a stall.
 func (c *fold) hangs() (candidate, bool) {
-	i := slices.IndexFunc(c.facts, func(f Fact) bool { return f.Stall != nil })
+	i := slices.IndexFunc(c.facts, func(f Fact) bool { return As[*Stall](f) != nil })
 	if i < 0 {
 		return candidate{}, false
 	}

@@ -37,9 +37,9 @@ func TestDiagnoseStalledRanks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ev := Evidence{Ranks: len(test.stacks)}
-			ev.Add(Fact{Rank: -1, Source: "gpurun", Stall: &Stall{For: 60}})
+			ev.Add(Fact{Rank: -1, Source: "gpurun", Content: &Stall{For: 60}})
 			for rank, frames := range test.stacks {
-				ev.Add(Fact{Rank: rank, Source: "probe", Stack: &Stack{PID: rank, Frames: frames, State: "stopped"}})
+				ev.Add(Fact{Rank: rank, Source: "probe", Content: &Stack{PID: rank, Frames: frames, State: "stopped"}})
 			}
 			d := Diagnose(ev)
 			if d.Cause != cause.Hang || !slices.Equal(d.Ranks, test.ranks) || d.Error != test.words {

@@ -28,14 +28,14 @@ func (e *Evidence) startsIn() map[streamID]int {
 	var last map[streamID]int
 	for i := range e.Facts {
 		f := &e.Facts[i]
-		if f.Finding == nil || f.Finding.Begins == "" || f.Finding.Last && !e.endedSilently() {
+		if f.Finding() == nil || f.Finding().Begins == "" || f.Finding().Last && !e.endedSilently() {
 			continue
 		}
 		if last == nil {
 			last = map[streamID]int{}
 		}
-		id := streamID{f.Source, f.Finding.Stream, f.Rank}
-		last[id] = max(last[id], f.Finding.Start)
+		id := streamID{f.Source, f.Finding().Stream, f.Rank}
+		last[id] = max(last[id], f.Finding().Start)
 	}
 	return last
 }
@@ -43,20 +43,22 @@ func (e *Evidence) startsIn() map[streamID]int {
 // endedSilently reports whether the exit is known, and needs no message: a start that shows only
 // its beginning may be the one that ended so.
 func (e *Evidence) endedSilently() bool {
-	return slices.ContainsFunc(e.Facts, func(f Fact) bool { return f.Exit != nil && (signalOf(f.Exit) != 0 || f.Exit.Code == 0) })
+	return slices.ContainsFunc(e.Facts, func(f Fact) bool {
+		return f.Exit() != nil && (signalOf(f.Exit()) != 0 || f.Exit().Code == 0)
+	})
 }
 
 // startsAfter returns how many starts came in the fact's stream after the one that it belongs
 // to. Facts that are not from output belong to the last start.
 func startsAfter(f *Fact, last map[streamID]int) int {
-	if f.Finding == nil || f.Finding.Stream == "" {
+	if f.Finding() == nil || f.Finding().Stream == "" {
 		return 0
 	}
-	n, ok := last[streamID{f.Source, f.Finding.Stream, f.Rank}]
+	n, ok := last[streamID{f.Source, f.Finding().Stream, f.Rank}]
 	if !ok {
-		n = last[streamID{f.Source, f.Finding.Stream, -1}]
+		n = last[streamID{f.Source, f.Finding().Stream, -1}]
 	}
-	return max(0, n-f.Finding.Start)
+	return max(0, n-f.Finding().Start)
 }
 
 // of returns the evidence of the start that so many others follow, and the indexes of its facts.
@@ -65,7 +67,7 @@ func (e *Evidence) of(after int, last map[streamID]int) (Evidence, []int) {
 	part.fold, part.Facts = nil, nil
 	for i := range e.Facts {
 		f := &e.Facts[i]
-		if startsAfter(f, last) != after || f.Finding != nil && f.Finding.Begins != "" {
+		if startsAfter(f, last) != after || f.Finding() != nil && f.Finding().Begins != "" {
 			continue
 		}
 		part.Facts = append(part.Facts, *f)
@@ -98,12 +100,12 @@ func Starts(ev Evidence) []Start {
 	}
 	for i := range ev.Facts {
 		f := &ev.Facts[i]
-		if f.Finding == nil || f.Finding.Begins == "" {
+		if f.Finding() == nil || f.Finding().Begins == "" {
 			continue
 		}
 		s := &starts[n-startsAfter(f, last)]
 		if s.Sign == "" {
-			s.Line, s.Sign, s.Text = f.Finding.Line, f.Finding.Begins, f.Finding.Text
+			s.Line, s.Sign, s.Text = f.Finding().Line, f.Finding().Begins, f.Finding().Text
 		}
 	}
 	return starts

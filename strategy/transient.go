@@ -39,7 +39,7 @@ func (e *Evidence) Stepping() Stepping {
 	var s Stepping
 	c := e.folded()
 	for _, i := range c.progress {
-		p := c.facts[i].Progress
+		p := As[*Progress](c.facts[i])
 		s.Steps, s.Last, s.For, s.Total = max(s.Steps, p.made()), max(s.Last, p.Last), max(s.For, p.For), max(s.Total, p.Total)
 		if at := c.facts[i].Time; !at.IsZero() && !e.Started.IsZero() {
 			s.Before = max(s.Before, Seconds(at.Sub(e.Started))-p.For)

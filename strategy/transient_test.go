@@ -142,7 +142,7 @@ func TestStepping(t *testing.T) {
 		{Steps: 900, First: 7, Last: 7, For: 0},
 		{Steps: 5, First: 40, Last: 2, For: Seconds(time.Hour)},
 	} {
-		e.Add(Fact{Time: at, Rank: rank, Source: "stdout", Progress: &p})
+		e.Add(Fact{Time: at, Rank: rank, Source: "stdout", Content: &p})
 	}
 	if got, want := e.Stepping(), (Stepping{Steps: 201, Last: 300, For: Seconds(time.Hour)}); got != want {
 		t.Errorf("%+v, want %+v", got, want)

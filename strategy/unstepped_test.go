@@ -27,8 +27,8 @@ func TestUnsteppedNeedsAProcessThatCountsSteps(t *testing.T) {
 		s.Model = &model
 		test.of(&s, &m)
 		ev := Evidence{Ranks: 1}
-		ev.Add(Fact{Rank: 0, Source: "probe", Said: &s})
-		ev.Add(Fact{Rank: 0, Source: "probe", Memory: &m})
+		ev.Add(Fact{Rank: 0, Source: "probe", Content: &s})
+		ev.Add(Fact{Rank: 0, Source: "probe", Content: (*Measurement)(&m)})
 		if ev.Unstepped() != test.want {
 			t.Errorf("%s: %v", name, !test.want)
 		}

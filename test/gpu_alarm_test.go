@@ -43,7 +43,7 @@ func driverEvents(t *testing.T, run string) (facts []strategy.Fact) {
 	for _, e := range events {
 		if ended, ok := e.(launcher.Ended); ok {
 			for _, f := range ended.Evidence.Facts {
-				if f.DriverEvent != nil {
+				if f.DriverEvent() != nil {
 					facts = append(facts, f)
 				}
 			}
@@ -71,7 +71,7 @@ func TestAlarmExplainsASilentEnd(t *testing.T) {
 		t.Errorf("attempts %+v\n%s", v.Attempts, &out)
 	}
 	facts := driverEvents(t, run)
-	if len(facts) == 0 || facts[0].DriverEvent.Device != "cuda:0" || facts[0].Time.IsZero() || facts[0].Source != "nvml" {
+	if len(facts) == 0 || facts[0].DriverEvent().Device != "cuda:0" || facts[0].Time.IsZero() || facts[0].Source != "nvml" {
 		t.Errorf("%+v", facts)
 	}
 	explained, err := osexec.Command(program, "explain", run).CombinedOutput()
@@ -110,12 +110,12 @@ os._exit(7 if cuda.cuCtxSynchronize() == 700 else 8)
 	v := readVerdict(t, run)
 	facts := driverEvents(t, run)
 	for _, f := range facts {
-		t.Logf("%s: %s", f.Time, f.DriverEvent.Text())
+		t.Logf("%s: %s", f.Time, f.DriverEvent().Text())
 	}
 	if len(v.Attempts) == 0 || v.Attempts[0].ExitCode != 7 {
 		t.Fatalf("attempts %+v\n%s", v.Attempts, out)
 	}
-	if len(facts) == 0 || v.Attempts[0].Cause != cause.IllegalAccess || facts[0].DriverEvent.Device != "cuda:0" {
+	if len(facts) == 0 || v.Attempts[0].Cause != cause.IllegalAccess || facts[0].DriverEvent().Device != "cuda:0" {
 		t.Errorf("%d events of the driver, attempts %+v\n%s", len(facts), v.Attempts, out)
 	}
 }

@@ -93,7 +93,7 @@ func moments(t *testing.T, run string) (raised, next time.Time) {
 			continue
 		}
 		for _, f := range ended.Evidence.Facts {
-			if f.Finding != nil && f.Finding.Code == cause.CUDAOOM && f.Rank == 1 && raised.IsZero() {
+			if f.Finding() != nil && f.Finding().Code == cause.CUDAOOM && f.Rank == 1 && raised.IsZero() {
 				raised = f.Time
 			}
 		}

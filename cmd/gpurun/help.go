@@ -66,5 +66,8 @@ var documents = manual.Documents{
 		reflect.TypeFor[strategy.Value]():   {"type": []string{"string", "integer", "boolean"}},
 		reflect.TypeFor[cause.Weight]():     {"type": "string"},
 	},
-	As: map[reflect.Type]any{reflect.TypeFor[estimate.Forecast](): (*estimate.Forecast)(nil).JSON()},
+	As: map[reflect.Type]any{
+		reflect.TypeFor[estimate.Forecast](): (*estimate.Forecast)(nil).JSON(),
+		reflect.TypeFor[strategy.Fact]():     reflect.Zero(strategy.FactJSON).Interface(),
+	},
 }

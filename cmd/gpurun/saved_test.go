@@ -115,8 +115,8 @@ func holds(form string, ev strategy.Evidence, d strategy.Diagnosis) bool {
 		sources = append(sources, "error.json")
 	}
 	facts := d.Facts(&ev)
-	return len(facts) > 0 && facts[0].Finding != nil && slices.Contains(sources, facts[0].Source) &&
-		!facts[0].Finding.Says(cause.SaysComplaint) // a failure only together with an exit code
+	return len(facts) > 0 && facts[0].Finding() != nil && slices.Contains(sources, facts[0].Source) &&
+		!facts[0].Finding().Says(cause.SaysComplaint) // a failure only together with an exit code
 }
 
 // check wants a number of comparisons if all scripts ran.

@@ -183,19 +183,19 @@ func (q DiagnoseRequest) Run() error {
 // addFileSystems adds the file systems of the paths in errors about storage, unless a run noted
 // them. The output may come from another machine: the root is everywhere, so only a mount counts.
 func (c Collector) addFileSystems(e *strategy.Evidence) {
-	if c.FileSystem == nil || slices.ContainsFunc(e.Facts, func(f strategy.Fact) bool { return f.FileSystem != nil }) {
+	if c.FileSystem == nil || slices.ContainsFunc(e.Facts, func(f strategy.Fact) bool { return strategy.As[*strategy.FileSystem](f) != nil }) {
 		return
 	}
 	seen := map[string]bool{}
 	for _, f := range e.Facts {
-		path := strategy.StoragePath(f.Finding)
+		path := strategy.StoragePath(f.Finding())
 		if path == "" || seen[path] {
 			continue
 		}
 		seen[path] = true
-		if found := c.FileSystem(path, f.Finding.Code != cause.Storage); found != nil && found.Mount != "/" {
+		if found := c.FileSystem(path, f.Finding().Code != cause.Storage); found != nil && found.Mount != "/" {
 			found.Saved = true
-			e.Add(strategy.Fact{Rank: -1, Source: "machine", FileSystem: found})
+			e.Add(strategy.Fact{Rank: -1, Source: "machine", Content: found})
 		}
 	}
 }

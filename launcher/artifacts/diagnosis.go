@@ -71,7 +71,7 @@ func Diagnose(in Artifacts) FileDiagnosis {
 	switch {
 	case in.Empty:
 		r.Advice = "the output is empty and does not show how the job ended: read the file of its stderr, or the scheduler's record, and add --exit-code N"
-	case !in.Running && !slices.ContainsFunc(in.Evidence.Facts, func(f strategy.Fact) bool { return f.Exit != nil }):
+	case !in.Running && !slices.ContainsFunc(in.Evidence.Facts, func(f strategy.Fact) bool { return f.Exit() != nil }):
 		r.Advice = withMissing(r, in.Evidence)
 	}
 	return r
@@ -79,7 +79,7 @@ func Diagnose(in Artifacts) FileDiagnosis {
 
 // withMissing is the advice for output that does not show how the job ended: it names what would.
 func withMissing(r FileDiagnosis, ev strategy.Evidence) string {
-	complaint := slices.IndexFunc(ev.Facts, func(f strategy.Fact) bool { return f.Finding != nil && f.Finding.Says(cause.SaysComplaint) })
+	complaint := slices.IndexFunc(ev.Facts, func(f strategy.Fact) bool { return f.Finding() != nil && f.Finding().Says(cause.SaysComplaint) })
 	switch {
 	case r.Fatal && r.Cause == cause.Preempted && r.Advice == "" && slices.ContainsFunc(r.Evidence, func(q Quote) bool {
 		return strings.Contains(q.Text, "KeyboardInterrupt") || strings.Contains(q.Text, "SIGINT")
@@ -90,7 +90,7 @@ func withMissing(r FileDiagnosis, ev strategy.Evidence) string {
 	case r.Fatal || r.Cause == cause.None && r.Advice != "":
 		return r.Advice
 	case r.Cause == cause.None && complaint >= 0:
-		return fmt.Sprintf("its last line may be an error, %q: add --exit-code N if the job failed", terminal.Cut(ev.Facts[complaint].Finding.Text, widestComplaint))
+		return fmt.Sprintf("its last line may be an error, %q: add --exit-code N if the job failed", terminal.Cut(ev.Facts[complaint].Finding().Text, widestComplaint))
 	case r.Cause == cause.None:
 		return "if the job failed, its error is not in this output: name the file of its stderr, too, or add --exit-code N"
 	}
@@ -105,9 +105,9 @@ func quotes(d strategy.Diagnosis, in Artifacts) []Quote {
 	all := []Quote{}
 	for _, f := range d.Facts(&in.Evidence) {
 		switch {
-		case f.Finding != nil:
-			all = append(all, Quote{Line: f.Finding.Line, Text: f.Finding.Text, where: whereOf(f, in.Several)})
-		case f.Kills != nil:
+		case f.Finding() != nil:
+			all = append(all, Quote{Line: f.Finding().Line, Text: f.Finding().Text, where: whereOf(f, in.Several)})
+		case strategy.As[*strategy.Kills](f) != nil:
 			all = append(all, Quote{Text: killsOf(f)})
 		case f.Source != given:
 			all = append(all, Quote{Text: launcher.Describe(f)})
@@ -119,11 +119,12 @@ func quotes(d strategy.Diagnosis, in Artifacts) []Quote {
 // killsOf describes a rise of the kernel's counter, with the limit that was reached.
 func killsOf(f strategy.Fact) string {
 	text := launcher.Describe(f)
-	if f.Kills.Limit > 0 {
-		text += ", limit " + strategy.GiB(f.Kills.Limit)
+	kills := strategy.As[*strategy.Kills](f)
+	if kills.Limit > 0 {
+		text += ", limit " + strategy.GiB(kills.Limit)
 	}
-	if f.Kills.Peak > 0 {
-		text += ", peak " + strategy.GiB(f.Kills.Peak)
+	if kills.Peak > 0 {
+		text += ", peak " + strategy.GiB(kills.Peak)
 	}
 	return text
 }

@@ -166,19 +166,19 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, faile
 		return facts, files, failed
 	}
 	for i, fact := range facts {
-		if fact.Finding != nil && fact.Finding.Raised {
+		if fact.Finding() != nil && fact.Finding().Raised {
 			facts[i].Time = at
 		}
 	}
-	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Finding: &raised}.WithText(shapes.Output))
+	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Content: (*strategy.Finding)(&raised)}.WithText(shapes.Output))
 	return facts, files + 1, failed
 }
 
 // setStep sets the last step before a finding from the rank's other stream: the steps are on
 // stdout, the error on stderr.
 func setStep(f strategy.Fact, step int) {
-	if f.Finding != nil && f.Finding.Step == 0 {
-		f.Finding.Step = step
+	if f.Finding() != nil && f.Finding().Step == 0 {
+		f.Finding().Step = step
 	}
 }
 

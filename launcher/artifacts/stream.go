@@ -111,7 +111,7 @@ func (r *streamReader) found(f cause.Finding) {
 	if from.writer != "" {
 		source = from.writer
 	}
-	r.evidence.Add(strategy.Fact{Rank: rank, Time: from.at, Source: source, Finding: &f}.WithText(shapes.Output))
+	r.evidence.Add(strategy.Fact{Rank: rank, Time: from.at, Source: source, Content: (*strategy.Finding)(&f)}.WithText(shapes.Output))
 }
 
 // read reads text to its end.
@@ -150,7 +150,7 @@ func (r *streamReader) end() streamRead {
 	r.scanner.Close()
 	r.result.facts = r.evidence.Facts
 	if g := r.scanner.Growth(); g != nil {
-		r.result.facts = append(r.result.facts, strategy.Fact{Rank: r.rank, Source: r.source, Growth: g})
+		r.result.facts = append(r.result.facts, strategy.Fact{Rank: r.rank, Source: r.source, Content: (*strategy.Growth)(g)})
 	}
 	r.result.step = r.scanner.LastStep()
 	return r.result

@@ -31,8 +31,8 @@ func ranOut(n int, d strategy.Decision) []launcher.Event {
 	diagnosis := strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Phase: cause.Forward, Rank: 1, ExitCode: 1, Because: []int{0}, Advice: "use a larger GPU"}
 	return []launcher.Event{
 		launcher.Ended{Evidence: strategy.Evidence{Attempt: n, Plan: first, Started: start, Ended: start.Add(90 * time.Second), Facts: []strategy.Fact{
-			{Rank: 1, Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Text: "OutOfMemoryError: CUDA out of memory", Traceback: []string{"Traceback (most recent call last):", `  File "train.py", line 3, in <module>`}}},
-			{Rank: 1, Source: "exit", Exit: &strategy.Exit{Code: 1, PID: 42}},
+			{Rank: 1, Source: "stderr", Content: &strategy.Finding{Code: cause.CUDAOOM, Raised: true, Text: "OutOfMemoryError: CUDA out of memory", Traceback: []string{"Traceback (most recent call last):", `  File "train.py", line 3, in <module>`}}},
+			{Rank: 1, Source: "exit", Content: &strategy.Exit{Code: 1, PID: 42}},
 		}}},
 		launcher.Decided{Diagnosis: diagnosis, Decision: d},
 	}
@@ -273,8 +273,8 @@ func TestWhatFilledTheMemory(t *testing.T) {
 		events := ranOut(n, d)
 		ended := events[0].(launcher.Ended)
 		ended.Evidence.Facts = append(ended.Evidence.Facts,
-			strategy.Fact{Rank: 0, Snapshot: &strategy.Snapshot{Reserved: 1 << 30}},
-			strategy.Fact{Rank: 1, Snapshot: &strategy.Snapshot{Rank: 1, Reserved: 22 << 30, Allowed: 24 << 30, Requested: 6 << 30,
+			strategy.Fact{Rank: 0, Content: &strategy.Snapshot{Reserved: 1 << 30}},
+			strategy.Fact{Rank: 1, Content: &strategy.Snapshot{Rank: 1, Reserved: 22 << 30, Allowed: 24 << 30, Requested: 6 << 30,
 				Top: []strategy.Allocation{{Bytes: 9 << 30, Count: 4, File: "/j/" + top, Line: 88, Function: "forward"}}}})
 		events[0] = ended
 		return events

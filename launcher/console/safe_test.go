@@ -29,7 +29,7 @@ func run(text, checkpoint string, command model.Command) []launcher.Event {
 	decision := strategy.Decision{Outcome: strategy.Failed, Code: 1, Reason: text, Skipped: skipped}
 	relaunch := strategy.Decision{Relaunch: true, Reason: text, Next: next, Changed: first.Changed(next)}
 	evidence := strategy.Evidence{Started: start, Ended: start, Facts: []strategy.Fact{{
-		Source: text, Finding: &cause.Finding{Code: cause.UserError, Raised: true, Text: text, Traceback: []string{text, "  File \"" + text + "\", line 1"}},
+		Source: text, Content: &strategy.Finding{Code: cause.UserError, Raised: true, Text: text, Traceback: []string{text, "  File \"" + text + "\", line 1"}},
 	}}}
 	return []launcher.Event{
 		launcher.Began{Name: text, Recipe: text, Python: text, Place: text, Plan: first, Job: strategy.Job{Ranks: 1}},

@@ -63,7 +63,7 @@ func (f *preflight) Run(ctx context.Context, warn func(string)) []strategy.Fact 
 		}
 		var facts []strategy.Fact
 		for _, event := range unfit {
-			facts = append(facts, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", DriverEvent: &event})
+			facts = append(facts, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: (*strategy.DriverEvent)(&event)})
 		}
 		if facts != nil {
 			return facts

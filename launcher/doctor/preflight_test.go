@@ -44,7 +44,7 @@ func runPreflight(t *testing.T, f *preflight) (unfit, warned string) {
 		if fact.Rank != -1 || fact.Source == "" || fact.Time.IsZero() {
 			t.Errorf("%+v", fact)
 		}
-		found = append(found, fact.DriverEvent.Text())
+		found = append(found, fact.DriverEvent().Text())
 	}
 	return strings.Join(found, "; "), strings.Join(words, "; ")
 }

@@ -91,7 +91,7 @@ func (b *Baseline) readLevel(c *Connection, env []string, known View) {
 }
 
 func (b *Baseline) gap(text string) {
-	b.facts = append(b.facts, fact(strategy.Fact{Gap: text}))
+	b.facts = append(b.facts, fact(strategy.Fact{Content: strategy.Gap(text)}))
 }
 
 // await waits for the level, or for ctx.
@@ -165,8 +165,8 @@ func (b *Baseline) adopt(facts []strategy.Fact) {
 	b.late = false
 	for _, f := range facts {
 		for k := range b.level {
-			if f.Tenant != nil && f.Tenant.Device == deviceName(k) {
-				b.level[k].Used = f.Tenant.Bytes
+			if t := strategy.As[*strategy.Tenant](f); t != nil && t.Device == deviceName(k) {
+				b.level[k].Used = t.Bytes
 			}
 		}
 	}
@@ -190,8 +190,8 @@ func (b *Baseline) Watch(ctx context.Context, emit func(strategy.Fact)) (stop fu
 			return
 		}
 		for _, f := range b.first() {
-			if f.Gap != "" && b.Warn != nil {
-				b.Warn(f.Gap)
+			if gap := strategy.As[strategy.Gap](f); gap != "" && b.Warn != nil {
+				b.Warn(string(gap))
 			}
 			emit(f)
 		}
@@ -211,7 +211,7 @@ func (b *Baseline) first() []strategy.Fact {
 	b.emitted = true
 	var facts []strategy.Fact
 	for _, f := range b.facts {
-		if f.Tenant == nil || !b.tooLate() { // else it may be the ranks'
+		if strategy.As[*strategy.Tenant](f) == nil || !b.tooLate() { // else it may be the ranks'
 			facts = append(facts, f)
 		}
 	}

@@ -25,8 +25,8 @@ func slow(b *board, after time.Duration) *Connection {
 func tenants(facts []strategy.Fact) map[string]int64 {
 	held := map[string]int64{}
 	for _, f := range facts {
-		if f.Tenant != nil {
-			held[f.Tenant.Device] = f.Tenant.Bytes
+		if strategy.As[*strategy.Tenant](f) != nil {
+			held[strategy.As[*strategy.Tenant](f).Device] = strategy.As[*strategy.Tenant](f).Bytes
 		}
 	}
 	return held
@@ -54,7 +54,7 @@ func TestBaselineInParallelWithTheStart(t *testing.T) {
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("the end of the watch took %s", took)
 		}
-		if diff := cmp.Diff(map[string]int64{"cuda:1": 20 * gib}, tenants(emitted)); diff != "" || len(emitted) != 2 || emitted[1].DriverEvent == nil {
+		if diff := cmp.Diff(map[string]int64{"cuda:1": 20 * gib}, tenants(emitted)); diff != "" || len(emitted) != 2 || emitted[1].DriverEvent() == nil {
 			t.Errorf("emitted %+v\n%s", emitted, diff)
 		}
 		b.use(uuids[0], 70*gib)
@@ -143,7 +143,7 @@ func TestBaselineReportsFaults(t *testing.T) {
 			before := conn.Baseline([]string{"CUDA_VISIBLE_DEVICES=0,1"}, View{Count: c.listed, Model: "NVIDIA H200"}, 0)
 			var told, gaps []string
 			before.Warn = func(text string) { told = append(told, text) }
-			stop := before.Watch(t.Context(), func(f strategy.Fact) { gaps = append(gaps, f.Gap) })
+			stop := before.Watch(t.Context(), func(f strategy.Fact) { gaps = append(gaps, string(strategy.As[strategy.Gap](f))) })
 			synctest.Wait()
 			stop()
 			if diff := cmp.Diff([][]string{c.want, c.want}, [][]string{told, gaps}); diff != "" {

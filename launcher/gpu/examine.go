@@ -43,7 +43,7 @@ func (b *Baseline) report(ctx context.Context, emit func(strategy.Fact)) {
 		}
 	}
 	for _, event := range found.Unfit {
-		emit(fact(strategy.Fact{DriverEvent: &event}))
+		emit(fact(strategy.Fact{Content: (*strategy.DriverEvent)(&event)}))
 	}
 }
 

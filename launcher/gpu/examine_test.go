@@ -24,8 +24,8 @@ func examined(t *testing.T, b *board, env []string, used int) (events []cause.Dr
 	before.Warn = func(text string) { warned = append(warned, text) }
 	for range 2 { // attempts
 		stop := before.Watch(t.Context(), func(f strategy.Fact) {
-			if f.DriverEvent != nil {
-				events = append(events, *f.DriverEvent)
+			if f.DriverEvent() != nil {
+				events = append(events, *f.DriverEvent())
 			}
 		})
 		time.Sleep(time.Second)
@@ -121,10 +121,10 @@ func TestHealthInParallelWithTheStart(t *testing.T) {
 		}
 		emit := func(f strategy.Fact) {
 			switch {
-			case f.Tenant != nil:
+			case strategy.As[*strategy.Tenant](f) != nil:
 				happens("tenant")
-			case f.DriverEvent != nil:
-				happens(string(f.DriverEvent.Kind))
+			case f.DriverEvent() != nil:
+				happens(string(f.DriverEvent().Kind))
 			}
 		}
 		begin := time.Now()
@@ -164,8 +164,8 @@ func TestRecoveryAction(t *testing.T) {
 		synctest.Wait()
 		var asked []cause.DriverEvent
 		for _, f := range w.rest() {
-			if f.DriverEvent.Kind == cause.RecoveryEvent {
-				asked = append(asked, *f.DriverEvent)
+			if f.DriverEvent().Kind == cause.RecoveryEvent {
+				asked = append(asked, *f.DriverEvent())
 			}
 		}
 		want := []cause.DriverEvent{{Kind: cause.RecoveryEvent, Device: "cuda:1", UUID: uuids[1], Recovery: cause.RecoverByReset}}

@@ -144,12 +144,12 @@ func TestRealSettle(t *testing.T) {
 		t.Fatalf("the tenant said %q, %v", word, err)
 	}
 	facts := n.Settle(t.Context(), view.Devices, 3*settleStep)
-	if len(facts) != 1 || facts[0].Tenant == nil || facts[0].Tenant.Device != "cuda:0" || facts[0].Tenant.Bytes < 2*gib {
+	if len(facts) != 1 || strategy.As[*strategy.Tenant](facts[0]) == nil || strategy.As[*strategy.Tenant](facts[0]).Device != "cuda:0" || strategy.As[*strategy.Tenant](facts[0]).Bytes < 2*gib {
 		t.Errorf("while it is held: %+v", facts)
-	} else if pids := facts[0].Tenant.PIDs; len(pids) > 0 && !slices.Contains(pids, hold.Process.Pid) {
+	} else if pids := strategy.As[*strategy.Tenant](facts[0]).PIDs; len(pids) > 0 && !slices.Contains(pids, hold.Process.Pid) {
 		t.Logf("the driver names %v, in its own numbering; the tenant is %d here", pids, hold.Process.Pid)
 	} else {
-		t.Logf("%+v", *facts[0].Tenant)
+		t.Logf("%+v", *strategy.As[*strategy.Tenant](facts[0]))
 	}
 	stdin.Close()
 	if err := hold.Wait(); err != nil {
@@ -177,10 +177,10 @@ func TestRealXid(t *testing.T) {
 	}
 	select {
 	case f := <-facts:
-		if f.DriverEvent == nil || f.DriverEvent.Device != "cuda:0" || f.DriverEvent.XID == 0 {
+		if f.DriverEvent() == nil || f.DriverEvent().Device != "cuda:0" || f.DriverEvent().XID == 0 {
 			t.Errorf("%+v", f)
 		} else {
-			t.Log(f.DriverEvent.Text())
+			t.Log(f.DriverEvent().Text())
 		}
 	case <-ctx.Done():
 		t.Error("no Xid was heard")

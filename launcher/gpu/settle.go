@@ -34,7 +34,7 @@ func (n *NVML) Settle(ctx context.Context, baseline []Device, bound time.Duratio
 	defer cancel()
 	for pause := firstStep; ; pause = min(pause*3/2, settleStep) {
 		facts := n.held(baseline)
-		held := slices.ContainsFunc(facts, func(f strategy.Fact) bool { return f.Tenant != nil })
+		held := slices.ContainsFunc(facts, func(f strategy.Fact) bool { return strategy.As[*strategy.Tenant](f) != nil })
 		if !held || ctx.Err() != nil { // a device that does not answer will not do so within seconds
 			return facts
 		}
@@ -49,7 +49,7 @@ func (n *NVML) held(baseline []Device) []strategy.Fact {
 		now, err := n.driver.device(before.UUID)
 		if err != nil {
 			facts = append(facts, fact(strategy.Fact{
-				Gap: fmt.Sprintf("cannot read the memory use of %s: %v", deviceName(k), err),
+				Content: strategy.Gap(fmt.Sprintf("cannot read the memory use of %s: %v", deviceName(k), err)),
 			}))
 			continue
 		}
@@ -61,7 +61,7 @@ func (n *NVML) held(baseline []Device) []strategy.Fact {
 		for _, p := range processes {
 			tenant.PIDs = append(tenant.PIDs, p.PID)
 		}
-		facts = append(facts, fact(strategy.Fact{Tenant: tenant}))
+		facts = append(facts, fact(strategy.Fact{Content: tenant}))
 	}
 	return facts
 }

@@ -84,7 +84,7 @@ func TestSettleHeld(t *testing.T) {
 		got := n.Settle(t.Context(), baseline, 10*time.Second)
 		want := []strategy.Fact{{
 			Time: time.Now(), Rank: -1, Source: "nvml",
-			Tenant: &strategy.Tenant{Device: "cuda:1", Bytes: 39 * gib, PIDs: []int{12, 4711}},
+			Content: &strategy.Tenant{Device: "cuda:1", Bytes: 39 * gib, PIDs: []int{12, 4711}},
 		}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
@@ -105,7 +105,7 @@ func TestSettleHolderUnseen(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		got := n.Settle(ctx, baseline, time.Hour)
-		if len(got) != 1 || got[0].Tenant == nil || got[0].Tenant.Bytes != 5*gib || got[0].Tenant.PIDs != nil {
+		if len(got) != 1 || strategy.As[*strategy.Tenant](got[0]) == nil || strategy.As[*strategy.Tenant](got[0]).Bytes != 5*gib || strategy.As[*strategy.Tenant](got[0]).PIDs != nil {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -120,7 +120,7 @@ func TestSettleLost(t *testing.T) {
 		b.broken[uuids[1]] = errLost
 		begin := time.Now()
 		got := n.Settle(t.Context(), baseline, time.Hour)
-		if len(got) != 1 || got[0].Gap != "cannot read the memory use of cuda:1: GPU is lost" || time.Since(begin) > 0 {
+		if len(got) != 1 || strategy.As[strategy.Gap](got[0]) != "cannot read the memory use of cuda:1: GPU is lost" || time.Since(begin) > 0 {
 			t.Errorf("%+v after %v", got, time.Since(begin))
 		}
 	})

@@ -118,7 +118,7 @@ func (w *alarmWatch) alarm(a alarm) {
 // count reports an event so many times at most.
 func (w *alarmWatch) count(event cause.DriverEvent, limit int) {
 	if w.raised[event]++; w.raised[event] <= limit {
-		w.report(fact(strategy.Fact{DriverEvent: &event}))
+		w.report(fact(strategy.Fact{Content: (*strategy.DriverEvent)(&event)}))
 	}
 }
 
@@ -144,7 +144,7 @@ func (w *alarmWatch) loss() {
 	for k, uuid := range w.uuids {
 		if _, err := w.driver.device(uuid); err != nil {
 			found = true
-			w.report(fact(strategy.Fact{DriverEvent: &cause.DriverEvent{Kind: cause.LostEvent, Device: deviceName(k), UUID: uuid}}))
+			w.report(fact(strategy.Fact{Content: &strategy.DriverEvent{Kind: cause.LostEvent, Device: deviceName(k), UUID: uuid}}))
 		}
 	}
 	if !found {
@@ -154,7 +154,7 @@ func (w *alarmWatch) loss() {
 
 func deviceName(k int) string { return fmt.Sprintf("cuda:%d", k) }
 
-func (w *alarmWatch) gap(text string) { w.report(fact(strategy.Fact{Gap: text})) }
+func (w *alarmWatch) gap(text string) { w.report(fact(strategy.Fact{Content: strategy.Gap(text)})) }
 
 // fact fills in who observed it, and when.
 func fact(f strategy.Fact) strategy.Fact {

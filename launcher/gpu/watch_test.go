@@ -57,10 +57,10 @@ func TestWatch(t *testing.T) {
 		synctest.Wait()
 		var got []string
 		for _, f := range w.rest() {
-			if f.DriverEvent == nil || f.Rank != -1 || f.Source != "nvml" || f.Time.IsZero() {
+			if f.DriverEvent() == nil || f.Rank != -1 || f.Source != "nvml" || f.Time.IsZero() {
 				t.Fatalf("%+v", f)
 			}
-			got = append(got, f.DriverEvent.Device+" "+f.DriverEvent.Text())
+			got = append(got, f.DriverEvent().Device+" "+f.DriverEvent().Text())
 		}
 		_, meaning := cause.XID(79)
 		xid := "cuda:1 Xid 79 on " + uuids[0]
@@ -90,7 +90,7 @@ func TestWatchLostGPU(t *testing.T) {
 		}
 		facts := w.rest()
 		want := &cause.DriverEvent{Kind: cause.LostEvent, Device: "cuda:1", UUID: uuids[1]}
-		if len(facts) != 1 || !cmp.Equal(facts[0].DriverEvent, want) {
+		if len(facts) != 1 || !cmp.Equal(facts[0].DriverEvent(), want) {
 			t.Errorf("%+v, want the loss of cuda:1", facts)
 		}
 	})
@@ -103,7 +103,7 @@ func TestWatchAnothersLostGPU(t *testing.T) {
 		w.fail(errLost)
 		synctest.Wait()
 		facts := w.rest()
-		if len(facts) != 1 || facts[0].DriverEvent != nil || facts[0].Gap == "" {
+		if len(facts) != 1 || facts[0].DriverEvent() != nil || strategy.As[strategy.Gap](facts[0]) == "" {
 			t.Errorf("%+v, want a gap", facts)
 		}
 	})
@@ -119,7 +119,7 @@ func TestWatchIsBounded(t *testing.T) {
 		w.raise(alarm{uuid: uuids[0], kind: xidAlarm, xid: 79})
 		synctest.Wait()
 		facts := w.rest()
-		if len(facts) != alarmLimit+1 || facts[alarmLimit].DriverEvent.XID != 79 {
+		if len(facts) != alarmLimit+1 || facts[alarmLimit].DriverEvent().XID != 79 {
 			t.Errorf("%d facts, want %d of Xid 92 and one of Xid 79", len(facts), alarmLimit)
 		}
 	})
@@ -151,7 +151,7 @@ func TestWatchGaps(t *testing.T) {
 		b := newBoard(h100(0), h100(1))
 		b.refuse = errors.New("Not Supported")
 		none := watchBoard(t, b, h100(0)).rest()
-		if len(none) != 1 || !strings.Contains(none[0].Gap, "Not Supported") {
+		if len(none) != 1 || !strings.Contains(string(strategy.As[strategy.Gap](none[0])), "Not Supported") {
 			t.Errorf("%+v, want a gap", none)
 		}
 		// One of two devices is covered: a gap, and alarms of the other.
@@ -163,7 +163,7 @@ func TestWatchGaps(t *testing.T) {
 		some.raise(alarm{uuid: uuids[0], kind: eccAlarm}) // nobody listens any more
 		synctest.Wait()
 		facts := some.rest()
-		if len(facts) != 3 || facts[0].Gap == "" || facts[1].DriverEvent == nil || !strings.Contains(facts[2].Gap, "Unknown Error") {
+		if len(facts) != 3 || strategy.As[strategy.Gap](facts[0]) == "" || facts[1].DriverEvent() == nil || !strings.Contains(string(strategy.As[strategy.Gap](facts[2])), "Unknown Error") {
 			t.Errorf("%+v, want a gap, an event and a gap", facts)
 		}
 	})

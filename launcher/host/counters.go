@@ -36,7 +36,7 @@ func (m Machine) OpenCounters() *Counters {
 func (c *Counters) Rise() []strategy.Fact {
 	if len(c.levels) == 0 {
 		return []strategy.Fact{fact(strategy.Fact{
-			Gap: "no cgroup with a readable count of OOM kills",
+			Content: strategy.Gap("no cgroup with a readable count of OOM kills"),
 		})}
 	}
 	var facts []strategy.Fact
@@ -55,7 +55,7 @@ func (c *Counters) Rise() []strategy.Fact {
 		}
 		kills := &strategy.Kills{Count: rise, Group: g.name()}
 		kills.Limit, kills.Peak = tightest(c.levels[i:])
-		facts = append(facts, fact(strategy.Fact{Kills: kills}))
+		facts = append(facts, fact(strategy.Fact{Content: kills}))
 	}
 	return facts
 }

@@ -168,11 +168,11 @@ func TestRise(t *testing.T) {
 	for _, test := range tests {
 		var got []strategy.Kills
 		for _, f := range rise(test.root, test.files) {
-			if f.Kills == nil || f.Rank != -1 || f.Source != "cgroup" || f.Time.IsZero() {
+			if strategy.As[*strategy.Kills](f) == nil || f.Rank != -1 || f.Source != "cgroup" || f.Time.IsZero() {
 				t.Errorf("%s: %+v", test.name, f)
 				continue
 			}
-			got = append(got, *f.Kills)
+			got = append(got, *strategy.As[*strategy.Kills](f))
 		}
 		if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: -want +got\n%s", test.name, diff)
@@ -190,7 +190,7 @@ func TestRiseGap(t *testing.T) {
 	}
 	for name, root := range map[string]fstest.MapFS{"no groups": {}, "old kernel": old} {
 		facts := at(root).OpenCounters().Rise()
-		if len(facts) != 1 || facts[0].Gap == "" {
+		if len(facts) != 1 || strategy.As[strategy.Gap](facts[0]) == "" {
 			t.Errorf("%s: %+v, want one gap", name, facts)
 		}
 	}
@@ -224,8 +224,8 @@ func FuzzGroups(f *testing.F) {
 			t.Fatalf("%+v, %v", m, err)
 		}
 		for _, fact := range at(root).OpenCounters().Rise() {
-			if fact.Kills != nil {
-				t.Fatalf("%+v though nothing changed", fact.Kills)
+			if strategy.As[*strategy.Kills](fact) != nil {
+				t.Fatalf("%+v though nothing changed", strategy.As[*strategy.Kills](fact))
 			}
 		}
 	})

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // role selects what a child of the test, which is this same program, does.
@@ -47,8 +49,8 @@ func watch() {
 		fmt.Println("limit:", memory.Limit)
 	}
 	for _, f := range counters.Rise() {
-		if f.Kills != nil {
-			fmt.Println("kills:", f.Kills.Count, f.Kills.Limit, f.Kills.Peak, f.Kills.Group)
+		if strategy.As[*strategy.Kills](f) != nil {
+			fmt.Println("kills:", strategy.As[*strategy.Kills](f).Count, strategy.As[*strategy.Kills](f).Limit, strategy.As[*strategy.Kills](f).Peak, strategy.As[*strategy.Kills](f).Group)
 		}
 	}
 }

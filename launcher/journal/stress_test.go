@@ -215,9 +215,9 @@ func facts(c *campaign, p strategy.Plan) chan strategy.Fact {
 	if end == cause.None {
 		code = 0
 	} else {
-		channel <- strategy.Fact{Time: time.Now(), Source: "stderr", Finding: &cause.Finding{Code: end, Raised: true, Rank: -1, Phase: cause.Forward, Line: 1, Text: "Error: it failed"}}
+		channel <- strategy.Fact{Time: time.Now(), Source: "stderr", Content: &strategy.Finding{Code: end, Raised: true, Rank: -1, Phase: cause.Forward, Line: 1, Text: "Error: it failed"}}
 	}
-	channel <- strategy.Fact{Time: time.Now(), Source: "exit", Exit: &strategy.Exit{Code: code, PID: 1}}
+	channel <- strategy.Fact{Time: time.Now(), Source: "exit", Content: &strategy.Exit{Code: code, PID: 1}}
 	return channel
 }
 

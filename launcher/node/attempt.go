@@ -78,11 +78,11 @@ func (a *attempt) emit(f strategy.Fact) {
 
 // alarm passes on the state of the devices, and warns the user of other users' memory and of broken devices.
 func (a *attempt) alarm(f strategy.Fact) {
-	if e := f.DriverEvent; e != nil && e.Kind == cause.UnfitEvent {
+	if e := f.DriverEvent(); e != nil && e.Kind == cause.UnfitEvent {
 		a.node.log.Note("warning: " + e.Text())
 	}
-	if f.Tenant != nil {
-		a.node.log.Note(tenancy(f.Tenant))
+	if strategy.As[*strategy.Tenant](f) != nil {
+		a.node.log.Note(tenancy(strategy.As[*strategy.Tenant](f)))
 	}
 	a.emit(f)
 }

@@ -45,7 +45,7 @@ func (a *attempt) collect() {
 	ctx, cancel := context.WithTimeout(context.Background(), outputBound)
 	defer cancel()
 	if err := a.out.Wait(ctx); err != nil {
-		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("a rank's log is not complete: %v", err)}
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("a rank's log is not complete: %v", err))}
 	}
 	a.programs.Stop()
 	a.stopProbe()
@@ -55,7 +55,7 @@ func (a *attempt) collect() {
 	a.stopAlarms()
 	a.stopSettings()
 	if err := a.swap.close(); err != nil {
-		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("remove the files offloaded to NVMe: %v", err)}
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("remove the files offloaded to NVMe: %v", err))}
 	}
 	for _, f := range append(a.counters.Rise(), a.stored.facts()...) {
 		a.facts <- f
@@ -78,12 +78,12 @@ func (a *attempt) awaitExits() (failed bool) {
 				a.awaitPrograms(&f)
 				a.lookAtProbe() // the hook may report a failure despite exit code 0
 			}
-			failed = failed || f.Exit.Code != 0
+			failed = failed || f.Exit().Code != 0
 			a.mu.Lock()
 			a.ended[f.Rank] = true
-			a.well[f.Rank] = f.Exit.Code == 0
+			a.well[f.Rank] = f.Exit().Code == 0
 			a.mu.Unlock()
-			if early.Stop(); left > 0 && !failed && !f.Exit.Stopped {
+			if early.Stop(); left > 0 && !failed && !f.Exit().Stopped {
 				early.Reset(a.node.opts.Early)
 			}
 			a.facts <- f
@@ -141,6 +141,6 @@ func (a *attempt) awaitLeft() {
 // report makes facts of the processes that could not be ended.
 func (a *attempt) report(r proc.StopReport) {
 	for _, p := range r.Leftover {
-		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Stuck: &strategy.Stuck{PID: p.PID, Channel: p.Channel, Debugger: p.Debugger}}
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: &strategy.Stuck{PID: p.PID, Channel: p.Channel, Debugger: p.Debugger}}
 	}
 }

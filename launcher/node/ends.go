@@ -84,6 +84,6 @@ func ended(dir string, s launcher.Started, count int) strategy.Evidence {
 			e.Ended = end.Time
 		}
 	}
-	e.Add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("gpurun was killed as the ranks of attempt %d ended: the last of their output may be missing", s.N)})
+	e.Add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("gpurun was killed as the ranks of attempt %d ended: the last of their output may be missing", s.N))})
 	return e
 }

@@ -139,8 +139,8 @@ func TestEarlyEndOfARankIsReported(t *testing.T) {
 	go func() {
 		var codes []int
 		for fact := range a.Facts() {
-			if fact.Exit != nil {
-				codes = append(codes, fact.Exit.Code)
+			if fact.Exit() != nil {
+				codes = append(codes, fact.Exit().Code)
 			}
 		}
 		done <- codes
@@ -251,8 +251,8 @@ func TestSettingsInFilesAreObserved(t *testing.T) {
 	}
 	var found []strategy.ObservedSetting
 	for fact := range a.Facts() {
-		if fact.Observed != nil {
-			found = append(found, *fact.Observed)
+		if strategy.As[*strategy.ObservedSetting](fact) != nil {
+			found = append(found, *strategy.As[*strategy.ObservedSetting](fact))
 		}
 	}
 	if len(found) != 1 || found[0].Knob != strategy.MicroBatchSize || found[0].Value != "4" || !strings.HasSuffix(found[0].Text, "new.used.json: used") {

@@ -94,7 +94,7 @@ func (w *settingsWatch) look(glob string) {
 		w.seen[file] = len(found) > 0 // else it may be half written
 		for _, setting := range found {
 			setting.Text = file + ": " + setting.Text
-			w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "file", Observed: &setting})
+			w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "file", Content: &setting})
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (w *settingsWatch) lookAtEnvironments() {
 				continue
 			}
 			for k, v := range w.settings.InVariable(name, w.asked[name], value) {
-				w.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Observed: &strategy.ObservedSetting{
+				w.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Content: &strategy.ObservedSetting{
 					Knob: k, Value: v, Text: fmt.Sprintf("%s=%s in the environment of rank %d", name, value, rank)}})
 			}
 		}

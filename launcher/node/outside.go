@@ -24,11 +24,11 @@ func withOutside(used func(pid int) int64, emit func(strategy.Fact)) func(strate
 }
 
 func (o *outside) add(f strategy.Fact) {
-	if m := f.Memory; m != nil && m.Held > 0 && (m.Steps > 0 || m.Failed != "") {
+	if m := f.Memory(); m != nil && m.Held > 0 && (m.Steps > 0 || m.Failed != "") {
 		if bytes := o.used(m.PID) - m.Held; bytes > 0 && len(o.known) < mostProcesses {
 			o.known[m.PID] = bytes
 		}
-		f.Memory.Outside = o.known[m.PID]
+		f.Memory().Outside = o.known[m.PID]
 	}
 	o.emit(f)
 }

@@ -12,7 +12,7 @@ import (
 func TestMemoryOutsideTheAllocator(t *testing.T) {
 	driver := map[int]int64{7: 1000}
 	var got memory.Measurement
-	add := withOutside(func(pid int) int64 { return driver[pid] }, func(f strategy.Fact) { got = *f.Memory })
+	add := withOutside(func(pid int) int64 { return driver[pid] }, func(f strategy.Fact) { got = *f.Memory() })
 	for i, test := range []struct {
 		used int64
 		m    memory.Measurement
@@ -26,12 +26,12 @@ func TestMemoryOutsideTheAllocator(t *testing.T) {
 		{100, memory.Measurement{PID: 8, Held: 500, Steps: 3}, 0}, // another process's
 	} {
 		driver[test.m.PID] = test.used
-		add(strategy.Fact{Memory: &test.m})
+		add(strategy.Fact{Content: (*strategy.Measurement)(&test.m)})
 		if got.Outside != test.want {
 			t.Errorf("%d: %d bytes are outside, want %d", i, got.Outside, test.want)
 		}
 	}
-	withOutside(nil, func(f strategy.Fact) { got = *f.Memory })(strategy.Fact{Memory: &memory.Measurement{PID: 9}})
+	withOutside(nil, func(f strategy.Fact) { got = *f.Memory() })(strategy.Fact{Content: &strategy.Measurement{PID: 9}})
 	if got.PID != 9 {
 		t.Error("without a driver nothing comes through")
 	}

@@ -64,11 +64,11 @@ func withErrorCode(text []byte, code int) []byte {
 // exitCodeOf returns a rank's exit code in Python's form, -n for signal n.
 func exitCodeOf(ev strategy.Evidence, rank int) int {
 	for _, f := range ev.Facts {
-		if f.Exit != nil && f.Rank == rank {
-			if f.Exit.Signal != 0 {
-				return -f.Exit.Signal
+		if exit := f.Exit(); exit != nil && f.Rank == rank {
+			if exit.Signal != 0 {
+				return -exit.Signal
 			}
-			return f.Exit.Code
+			return exit.Code
 		}
 	}
 	return 0

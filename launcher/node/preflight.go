@@ -27,7 +27,7 @@ func (n *Node) preflight(ctx context.Context) ([]strategy.Fact, error) {
 	}
 	n.checked = true
 	for _, f := range unfit {
-		show("warning: " + f.DriverEvent.Text())
+		show("warning: " + f.DriverEvent().Text())
 	}
 	return unfit, failed
 }

@@ -17,7 +17,7 @@ import (
 // What a preflight finds is the attempt: no rank is started.
 func TestAnUnfitGPUStartsNoRank(t *testing.T) {
 	f := newFixture(t, "#!/bin/sh\ntouch started\n")
-	unfit := strategy.Fact{Rank: -1, Source: "gpurun", DriverEvent: &cause.DriverEvent{Kind: cause.UnfitEvent, Device: "cuda:0", UUID: "GPU-0", Fault: "it is broken"}}
+	unfit := strategy.Fact{Rank: -1, Source: "gpurun", Content: &strategy.DriverEvent{Kind: cause.UnfitEvent, Device: "cuda:0", UUID: "GPU-0", Fault: "it is broken"}}
 	f.opts.Preflight = func(_ context.Context, warn func(string)) []strategy.Fact {
 		warn("a word")
 		return []strategy.Fact{unfit}
@@ -31,7 +31,7 @@ func TestAnUnfitGPUStartsNoRank(t *testing.T) {
 		facts = append(facts, fact)
 	}
 	a.Stop(15, 0)
-	if len(facts) != 1 || facts[0].DriverEvent != unfit.DriverEvent {
+	if len(facts) != 1 || facts[0].DriverEvent() != unfit.DriverEvent() {
 		t.Errorf("%+v", facts)
 	}
 	want := []string{"preflight: the GPUs are checked before the ranks are started, for a minute at most", "warning: a word", "warning: cuda:0 (GPU-0, index 0): it is broken"}

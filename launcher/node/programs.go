@@ -25,7 +25,7 @@ func (n *Node) openPrograms(a *attempt, l launcher.Launch) *probe.Programs {
 	}
 	programs, err := probe.OpenPrograms(l.Dir, a.meeting.Offset, a.emit)
 	if err != nil {
-		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: err.Error()})
+		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(err.Error())})
 	}
 	return programs
 }
@@ -36,15 +36,16 @@ func (a *attempt) awaitPrograms(f *strategy.Fact) {
 	if a.programs == nil {
 		return
 	}
-	f.Exit.Shell = true
-	if f.Exit.Code == 0 && !f.Exit.Stopped {
+	exit := f.Exit()
+	exit.Shell = true
+	if exit.Code == 0 && !exit.Stopped {
 		waited := a.programs.AwaitTraining(a.lingering, a.patience(), func(names string) {
 			a.node.log.Note(fmt.Sprintf("the command has ended and left its training in the background; waiting for it: %s", names))
 		})
 		if waited {
 			f.Time = time.Now()
 		}
-		f.Exit.Stopped = waited && a.lingering.Err() != nil
+		exit.Stopped = waited && a.lingering.Err() != nil
 	}
 	a.programs.Look()
 }

@@ -99,7 +99,7 @@ func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) 
 	}
 	installed, err := n.probe.Next(l.Dir, n.orders(a, l), slices.Sorted(maps.Keys(l.Command.Env))...)
 	if err != nil {
-		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: err.Error()})
+		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(err.Error())})
 		return none
 	}
 	installed.Hide(n.opts.Output.Mask.Values())

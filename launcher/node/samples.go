@@ -58,9 +58,9 @@ func onClock(reported, now time.Time) time.Time {
 // repeats wraps an emit to remember how often each rank did steps again in place.
 func (a *attempt) repeats(emit func(strategy.Fact)) func(strategy.Fact) {
 	return func(f strategy.Fact) {
-		if f.Said != nil && len(f.Said.InPlace) > 0 {
+		if r := strategy.As[*strategy.ProcessReport](f); r != nil && len(r.InPlace) > 0 {
 			var now repeated
-			for _, one := range f.Said.InPlace {
+			for _, one := range r.InPlace {
 				now.times, now.held = now.times+one.Times, max(now.held, one.Held)
 			}
 			a.mu.Lock()

@@ -168,7 +168,7 @@ func TestRanksThatRepeatStepsAreMarked(t *testing.T) {
 	emit := a.repeats(func(strategy.Fact) { passed++ })
 	a.steps[0] = probe.OptimizerStep{N: 1, Held: probe.HeldMemory{Allocated: 3, Peak: 5}}
 	for _, said := range []*strategy.ProcessReport{nil, {PID: 1}, {PID: 1, InPlace: []strategy.InPlace{{Times: 1, Held: 7}}}} {
-		emit(strategy.Fact{Said: said})
+		emit(strategy.Fact{Content: said})
 		marked, peak := said != nil && len(said.InPlace) > 0, int64(5)
 		if marked {
 			peak = 7

@@ -53,7 +53,7 @@ func (w *savingWatch) look() {
 		}
 		if grown(ctx) {
 			now := time.Now()
-			w.emit(strategy.Fact{Time: now, Rank: -1, Source: "gpurun", Sign: &strategy.Sign{Saved: now}})
+			w.emit(strategy.Fact{Time: now, Rank: -1, Source: "gpurun", Content: &strategy.Sign{Saved: now}})
 			return
 		}
 	}

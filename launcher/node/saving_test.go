@@ -14,7 +14,7 @@ import (
 // only then is it looked at.
 func TestSavingIsSeen(t *testing.T) {
 	word := func(source string, weight cause.Weight) strategy.Fact {
-		return strategy.Fact{Source: source, Finding: &cause.Finding{Code: cause.CUDAOOM, Weight: weight}}
+		return strategy.Fact{Source: source, Content: &strategy.Finding{Code: cause.CUDAOOM, Weight: weight}}
 	}
 	for name, c := range map[string]struct {
 		facts []strategy.Fact
@@ -33,10 +33,10 @@ func TestSavingIsSeen(t *testing.T) {
 				w := newSavingWatch(func(context.Context) func(context.Context) bool {
 					return func(context.Context) bool { looks++; return time.Since(begin) >= c.from }
 				}, func(f strategy.Fact) {
-					if f.Sign == nil {
+					if strategy.As[*strategy.Sign](f) == nil {
 						told++
-					} else if signs++; f.Sign.Saved.IsZero() || f.Rank != -1 {
-						t.Errorf("sign %+v of rank %d", f.Sign, f.Rank)
+					} else if signs++; strategy.As[*strategy.Sign](f).Saved.IsZero() || f.Rank != -1 {
+						t.Errorf("sign %+v of rank %d", strategy.As[*strategy.Sign](f), f.Rank)
 					}
 				})
 				for _, f := range c.facts {

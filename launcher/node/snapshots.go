@@ -32,8 +32,8 @@ type measured map[int]*memory.Measurement
 func (m *measured) tap(emit func(strategy.Fact)) func(strategy.Fact) {
 	*m = measured{}
 	return func(f strategy.Fact) {
-		if f.Memory != nil && ((*m)[f.Rank] == nil || f.Memory.Failed != "" || (*m)[f.Rank].Failed == "") {
-			(*m)[f.Rank] = f.Memory
+		if of := f.Memory(); of != nil && ((*m)[f.Rank] == nil || of.Failed != "" || (*m)[f.Rank].Failed == "") {
+			(*m)[f.Rank] = of
 		}
 		emit(f)
 	}
@@ -52,7 +52,7 @@ func (a *attempt) snapshots() {
 		a.mu.Unlock()
 		if well {
 			if err := probe.RemoveSnapshots(a.dir, rank); err != nil {
-				a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "gpurun", Gap: fmt.Sprintf("remove a snapshot that is not needed: %v", err)})
+				a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("remove a snapshot that is not needed: %v", err))})
 			}
 			continue
 		}
@@ -61,7 +61,7 @@ func (a *attempt) snapshots() {
 		}
 		if s, found := probe.NewestSnapshot(a.dir, rank, a.measured[rank]); found {
 			read++
-			a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Snapshot: &s})
+			a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Content: &s})
 		}
 	}
 }

@@ -23,8 +23,8 @@ func TestSnapshotsAreReported(t *testing.T) {
 		}
 		var told []strategy.Snapshot
 		for fact := range a.Facts() {
-			if fact.Snapshot != nil {
-				told = append(told, *fact.Snapshot)
+			if strategy.As[*strategy.Snapshot](fact) != nil {
+				told = append(told, *strategy.As[*strategy.Snapshot](fact))
 			}
 		}
 		if len(told) != want {
@@ -45,9 +45,9 @@ func TestMeasurementThatCounts(t *testing.T) {
 	var m measured
 	see := m.tap(func(strategy.Fact) {})
 	for _, each := range []memory.Measurement{{PID: 1}, {PID: 2, Failed: "forward"}, {PID: 3}} {
-		see(strategy.Fact{Memory: &each})
+		see(strategy.Fact{Content: (*strategy.Measurement)(&each)})
 	}
-	see(strategy.Fact{Rank: 1, Memory: &memory.Measurement{PID: 4}})
+	see(strategy.Fact{Rank: 1, Content: &strategy.Measurement{PID: 4}})
 	if m[0].PID != 2 || m[1].PID != 4 {
 		t.Errorf("%+v", m)
 	}

@@ -35,7 +35,7 @@ func (a *attempt) Stacks() {
 	}
 	emit := func(rank int, s strategy.Stack) {
 		delete(silent, rank)
-		a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Stack: &s})
+		a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Content: &s})
 	}
 	for until := time.Now().Add(stacksBound); len(silent) > 0 && time.Now().Before(until); time.Sleep(stacksPause) {
 		for rank, pids := range silent {

@@ -20,7 +20,7 @@ type storedPaths struct {
 
 // note remembers the path of a finding.
 func (s *storedPaths) note(f *strategy.Fact) {
-	path := strategy.StoragePath(f.Finding)
+	path := strategy.StoragePath(f.Finding())
 	if path == "" {
 		return
 	}
@@ -30,7 +30,7 @@ func (s *storedPaths) note(f *strategy.Fact) {
 		s.full = map[string]bool{}
 	}
 	if len(s.full) < mostStored {
-		s.full[path] = s.full[path] || f.Finding.Code != cause.Storage
+		s.full[path] = s.full[path] || f.Finding().Code != cause.Storage
 	}
 }
 
@@ -40,7 +40,7 @@ func (s *storedPaths) facts() (all []strategy.Fact) {
 	defer s.mu.Unlock()
 	for path, full := range s.full {
 		if found := host.This().FileSystemOf(path, full); found != nil {
-			all = append(all, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", FileSystem: found})
+			all = append(all, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: found})
 		}
 	}
 	return all

@@ -83,8 +83,8 @@ func (w *LocalWorld) Settle(ctx context.Context, bound time.Duration) []strategy
 		return nil // the memory may still be freed
 	}
 	for _, f := range facts {
-		if f.Tenant != nil {
-			w.note(tenancy(f.Tenant))
+		if strategy.As[*strategy.Tenant](f) != nil {
+			w.note(tenancy(strategy.As[*strategy.Tenant](f)))
 		}
 	}
 	return facts

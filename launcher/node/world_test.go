@@ -13,7 +13,7 @@ import (
 // Memory of other processes is noted with its amount and holders, and is evidence for the next
 // attempt: before a relaunch, and once NVML is up during the first attempt.
 func TestMemoryOfOthersIsNoted(t *testing.T) {
-	held := strategy.Fact{Rank: -1, Source: "nvml", Tenant: &strategy.Tenant{Device: "cuda:1", Bytes: 12 << 30, PIDs: []int{1 << 30}}}
+	held := strategy.Fact{Rank: -1, Source: "nvml", Content: &strategy.Tenant{Device: "cuda:1", Bytes: 12 << 30, PIDs: []int{1 << 30}}}
 	var notes []string
 	note := func(text string) { notes = append(notes, text) }
 	w := NewWorld(WorldOptions{Settle: func(context.Context, time.Duration) []strategy.Fact { return []strategy.Fact{held} }}, nil, note)

@@ -49,9 +49,9 @@ func (c *clockOffset) local(t time.Time) time.Time {
 
 func (c *clockOffset) fact(f strategy.Fact) strategy.Fact {
 	f.Time, f.Again = c.local(f.Time), c.local(f.Again)
-	if f.Sign != nil {
-		s := c.sign(*f.Sign)
-		f.Sign = &s
+	if sign := strategy.As[*strategy.Sign](f); sign != nil {
+		s := c.sign(*sign)
+		f.Content = &s
 	}
 	return f
 }

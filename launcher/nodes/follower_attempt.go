@@ -144,10 +144,10 @@ func (l *localAttempt) run() {
 		l.f.machine.Report(l.f.now(), Started{})
 	})
 	for f := range ranks.Facts() {
-		if f.Snapshot != nil && f.Snapshot.File != "" { // relative to the attempt's folder
-			s := *f.Snapshot
+		if of := strategy.As[*strategy.Snapshot](f); of != nil && of.File != "" { // relative to the attempt's folder
+			s := *of
 			s.File = filepath.Join(filepath.Base(l.launch.Dir), s.File)
-			f.Snapshot = &s
+			f.Content = &s
 		}
 		l.f.report(Event{Fact: f})
 	}

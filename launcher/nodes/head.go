@@ -256,10 +256,10 @@ func (h *Head) received(node int, m Message) {
 
 // onHost adds the host to a GPU's alarm.
 func onHost(f strategy.Fact, host string) strategy.Fact {
-	if f.DriverEvent != nil {
-		e := *f.DriverEvent
+	if f.DriverEvent() != nil {
+		e := *f.DriverEvent()
 		e.Node = host
-		f.DriverEvent = &e
+		f.Content = (*strategy.DriverEvent)(&e)
 	}
 	return f
 }
@@ -483,7 +483,7 @@ func (h *Head) hosts() strategy.Fact {
 			hosts = append(hosts, h.machine.Host(k))
 		}
 	})
-	return strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Nodes: hosts}
+	return strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Nodes(hosts)}
 }
 
 // clear cancels the attempt that all nodes have prepared.

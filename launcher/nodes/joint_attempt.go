@@ -107,7 +107,7 @@ func (a *jointAttempt) lose(lost strategy.Lost) {
 	for k := range per {
 		lost.Ranks = append(lost.Ranks, lost.Node*per+k)
 	}
-	a.add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Lost: &lost})
+	a.add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: &lost})
 }
 
 // Stop ends the ranks of all nodes.

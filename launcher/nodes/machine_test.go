@@ -94,7 +94,7 @@ func (w *simulation) reached(p Point) {
 
 func (w *simulation) received(node int, m Message) {
 	if event, ok := m.(Event); ok {
-		w.events[node] = append(w.events[node], event.Fact.Gap)
+		w.events[node] = append(w.events[node], string(strategy.As[strategy.Gap](event.Fact)))
 	}
 }
 
@@ -292,7 +292,7 @@ func (w *simulation) trouble(steps int) {
 		case 3, 4, 5:
 			if n.ranks >= 0 {
 				n.said++
-				n.f.Report(w.now, Event{Fact: strategy.Fact{Rank: -1, Gap: fmt.Sprintf("%d/%d", n.ranks, n.said)}})
+				n.f.Report(w.now, Event{Fact: strategy.Fact{Rank: -1, Content: strategy.Gap(fmt.Sprintf("%d/%d", n.ranks, n.said))}})
 			}
 		case 6:
 			w.unlink(n, true)

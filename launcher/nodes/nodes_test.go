@@ -123,7 +123,7 @@ func (a *fake) exit(code int, ctx context.Context) { a.exits(code, ctx.Err() != 
 
 func (a *fake) exits(code int, stopped bool) {
 	for k := range perNode {
-		a.facts <- strategy.Fact{Time: time.Now(), Rank: a.launch.Meeting.Offset + k, Source: "exit", Exit: &strategy.Exit{Code: code, Stopped: stopped, PID: 7}}
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: a.launch.Meeting.Offset + k, Source: "exit", Content: &strategy.Exit{Code: code, Stopped: stopped, PID: 7}}
 	}
 }
 
@@ -257,7 +257,7 @@ func (n *threeNodes) run(t *testing.T, ctx context.Context) (launcher.Verdict, [
 }
 
 func oom(rank int) strategy.Fact {
-	return strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Finding: &cause.Finding{
+	return strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Content: &strategy.Finding{
 		Code: cause.CUDAOOM, Weight: cause.WeightCause, Raised: true, Top: true, Phase: cause.Backward, Rank: -1, Stream: "probe", Seq: 1,
 		Text: "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"}}
 }
@@ -344,7 +344,7 @@ func TestBrokenConnectionLosesNoFact(t *testing.T) {
 		for _, e := range n.store.events {
 			if ended, ok := e.(launcher.Ended); ok {
 				for _, f := range ended.Evidence.Facts {
-					if f.Exit != nil {
+					if f.Exit() != nil {
 						exits[f.Rank]++
 					}
 				}

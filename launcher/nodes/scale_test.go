@@ -146,7 +146,7 @@ func untilStopped(ctx context.Context, a *fake) {
 	}
 	<-ctx.Done()
 	f := oom(a.launch.Meeting.Offset)
-	f.Finding.Code, f.Finding.Weight, f.Finding.Text = cause.NCCLError, cause.WeightSymptom, strings.Repeat("e", 8<<10)
+	f.Finding().Code, f.Finding().Weight, f.Finding().Text = cause.NCCLError, cause.WeightSymptom, strings.Repeat("e", 8<<10)
 	a.facts <- f
 	a.exits(143, true)
 }

@@ -82,7 +82,7 @@ func (b *budget) rest() []strategy.Fact {
 func (r *rank) found(source string, now time.Time, seen cause.Finding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fact := strategy.Fact{Time: now, Rank: r.global, Source: source, Finding: &seen}
+	fact := strategy.Fact{Time: now, Rank: r.global, Source: source, Content: (*strategy.Finding)(&seen)}
 	known, pass := r.logged.replace(&fact)
 	if !known {
 		known, pass = r.raised.replace(&fact)
@@ -117,5 +117,5 @@ func (r *rank) finish() {
 // stepsNow is the rank's progress; false where it has shown no step. The caller holds mu.
 func (r *rank) stepsNow() (strategy.Fact, bool) {
 	progress := r.progress
-	return strategy.Fact{Time: r.activity.Step, Rank: r.global, Source: r.steppedIn, Progress: &progress}, progress.Steps > 0
+	return strategy.Fact{Time: r.activity.Step, Rank: r.global, Source: r.steppedIn, Content: &progress}, progress.Steps > 0
 }

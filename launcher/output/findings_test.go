@@ -46,7 +46,7 @@ func TestFindingsOfARankAreBounded(t *testing.T) {
 		if fact.Rank != 3 || fact.Source != "stderr" {
 			t.Errorf("a fact of rank %d, %s", fact.Rank, fact.Source)
 		}
-		got = append(got, fmt.Sprint(fact.Finding.Code, " ", fact.Finding.Line))
+		got = append(got, fmt.Sprint(fact.Finding().Code, " ", fact.Finding().Line))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -68,9 +68,9 @@ func TestALaterStateOfAFindingReplacesIt(t *testing.T) {
 	var got []string
 	for _, fact := range end() {
 		if !fact.Time.Equal(t0) {
-			t.Errorf("fact %q has the time %v of a later line", fact.Finding.Text, fact.Time)
+			t.Errorf("fact %q has the time %v of a later line", fact.Finding().Text, fact.Time)
 		}
-		got = append(got, fact.Finding.Text)
+		got = append(got, fact.Finding().Text)
 	}
 	want := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "of stdout", "20"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -89,8 +89,8 @@ func TestALaterStateOfAKeptFindingStaysInItsPlace(t *testing.T) {
 		t.Fatalf("%d facts, want 100", len(facts))
 	}
 	for i, fact := range facts {
-		if (fact.Finding.Weight == cause.WeightHandled) != (i == 89) || !fact.Time.Equal(t0.Add(time.Duration(i)*time.Second)) {
-			t.Errorf("fact %d: %s at %v", i, fact.Finding.Weight, fact.Time)
+		if (fact.Finding().Weight == cause.WeightHandled) != (i == 89) || !fact.Time.Equal(t0.Add(time.Duration(i)*time.Second)) {
+			t.Errorf("fact %d: %s at %v", i, fact.Finding().Weight, fact.Time)
 		}
 	}
 }

@@ -739,13 +739,13 @@ func TestAnOutOfMemoryErrorIsAFactWhileTheRankLives(t *testing.T) {
 	before := time.Now()
 	write(t, stderr, outOfMemory)
 	fact := <-facts
-	if fact.Rank != 1 || fact.Source != "stderr" || fact.Time.Before(before) || fact.Finding == nil {
+	if fact.Rank != 1 || fact.Source != "stderr" || fact.Time.Before(before) || fact.Finding() == nil {
 		t.Fatalf("fact %+v", fact)
 	}
-	if s := fact.Finding; s.Code != cause.CUDAOOM || !s.Raised || s.Device != "cuda:1" {
+	if s := fact.Finding(); s.Code != cause.CUDAOOM || !s.Raised || s.Device != "cuda:1" {
 		t.Errorf("finding %+v", s)
 	}
-	if lines := fact.Finding.Traceback; len(lines) == 0 || !strings.Contains(lines[len(lines)-1], "Tried to allocate 2.00 GiB") {
+	if lines := fact.Finding().Traceback; len(lines) == 0 || !strings.Contains(lines[len(lines)-1], "Tried to allocate 2.00 GiB") {
 		t.Errorf("the traceback is %q", lines)
 	}
 	wait(t, o)

@@ -55,7 +55,7 @@ func TestProgressSumsUpSteps(t *testing.T) {
 	}
 	facts := []strategy.Fact{{
 		Time: t0.Add(126 * time.Second), Rank: 3, Source: "stdout",
-		Progress: &strategy.Progress{Steps: 4, First: 10, Last: 13, Longest: strategy.Seconds(15 * time.Second), For: strategy.Seconds(26 * time.Second)},
+		Content: &strategy.Progress{Steps: 4, First: 10, Last: 13, Longest: strategy.Seconds(15 * time.Second), For: strategy.Seconds(26 * time.Second)},
 	}}
 	if diff := cmp.Diff(facts, end()); diff != "" {
 		t.Error(diff)
@@ -102,7 +102,7 @@ func TestStepsThatTheProcessCounts(t *testing.T) {
 	r.stepped("stdout", t0.Add(20*time.Second), 400, 0) // it counts something else
 	facts := []strategy.Fact{{
 		Time: t0.Add(15 * time.Second), Rank: 3, Source: "probe",
-		Progress: &strategy.Progress{Steps: 40, First: 1, Last: 40, Longest: strategy.Seconds(2 * time.Second), For: strategy.Seconds(5 * time.Second)},
+		Content: &strategy.Progress{Steps: 40, First: 1, Last: 40, Longest: strategy.Seconds(2 * time.Second), For: strategy.Seconds(5 * time.Second)},
 	}}
 	if diff := cmp.Diff(facts, end()); diff != "" {
 		t.Error(diff)
@@ -111,7 +111,7 @@ func TestStepsThatTheProcessCounts(t *testing.T) {
 	o = &Output{ranks: []*rank{r}}
 	r.stepped("stdout", t0, 1, 0)
 	o.Stepped(3, 7, t0.Add(time.Second))
-	if facts := end(); len(facts) != 1 || facts[0].Progress.Last != 1 || facts[0].Source != "stdout" {
+	if facts := end(); len(facts) != 1 || strategy.As[*strategy.Progress](facts[0]).Last != 1 || facts[0].Source != "stdout" {
 		t.Errorf("steps that lines show first: %+v", facts)
 	}
 }
@@ -132,7 +132,7 @@ func TestGroupsOfAStep(t *testing.T) {
 		wait(t, o)
 		if len(facts) != 1 {
 			t.Errorf("%s: %+v", pattern, facts)
-		} else if diff := cmp.Diff(&want, facts[0].Progress); diff != "" {
+		} else if diff := cmp.Diff(&want, strategy.As[*strategy.Progress](facts[0])); diff != "" {
 			t.Errorf("%s: %s", pattern, diff)
 		}
 	}
@@ -154,7 +154,7 @@ func TestAStepIsSeenInARanksOutput(t *testing.T) {
 	if a := o.Activity(0); a != (Activity{}) {
 		t.Errorf("a silent rank has activity %+v", a)
 	}
-	if len(facts) != 1 || facts[0].Rank != 1 || facts[0].Source != "stderr" || facts[0].Progress.Last != 8 {
+	if len(facts) != 1 || facts[0].Rank != 1 || facts[0].Source != "stderr" || strategy.As[*strategy.Progress](facts[0]).Last != 8 {
 		t.Errorf("facts %+v", facts)
 	}
 }
@@ -174,8 +174,8 @@ func TestAProofIsSeenInARanksOutput(t *testing.T) {
 	wait(t, o)
 	var got []strategy.ObservedSetting
 	for _, f := range facts {
-		if f.Observed != nil && f.Rank == 1 && f.Source == "stdout" {
-			got = append(got, *f.Observed)
+		if strategy.As[*strategy.ObservedSetting](f) != nil && f.Rank == 1 && f.Source == "stdout" {
+			got = append(got, *strategy.As[*strategy.ObservedSetting](f))
 		}
 	}
 	want := []strategy.ObservedSetting{

@@ -38,5 +38,5 @@ func (p *settings) search(line []byte) (strategy.ObservedSetting, bool) {
 
 // observed emits a setting of the job.
 func (r *rank) observed(source string, now time.Time, setting strategy.ObservedSetting) {
-	r.facts.emit(strategy.Fact{Time: now, Rank: r.global, Source: source, Observed: &setting})
+	r.facts.emit(strategy.Fact{Time: now, Rank: r.global, Source: source, Content: &setting})
 }

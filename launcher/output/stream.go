@@ -156,7 +156,7 @@ func (s *stream) ended(err error) {
 	}
 	s.rank.facts.emit(strategy.Fact{
 		Time: s.now, Rank: s.rank.global, Source: s.name,
-		Gap: fmt.Sprintf("the rest of the output of rank %d: %v", s.rank.global, err),
+		Content: strategy.Gap(fmt.Sprintf("the rest of the output of rank %d: %v", s.rank.global, err)),
 	})
 }
 
@@ -167,7 +167,7 @@ func (s *stream) finish() {
 	}
 	s.scanner.Close()
 	if growth := s.scanner.Growth(); growth != nil {
-		s.rank.facts.emit(strategy.Fact{Time: s.now, Rank: s.rank.global, Source: s.name, Growth: growth})
+		s.rank.facts.emit(strategy.Fact{Time: s.now, Rank: s.rank.global, Source: s.name, Content: (*strategy.Growth)(growth)})
 	}
 	if s.lines != nil {
 		s.lines.end()

@@ -34,7 +34,7 @@ func attempt(n int, traceback []string, d strategy.Diagnosis, next strategy.Deci
 	e := strategy.Evidence{Attempt: n, Started: began, Ended: began.Add(time.Minute)}
 	if d.Fatal {
 		last := traceback[len(traceback)-1]
-		e.Facts = []strategy.Fact{{Rank: 0, Source: "stderr", Finding: &cause.Finding{Code: d.Cause, Text: last, Line: 7, Traceback: traceback}}}
+		e.Facts = []strategy.Fact{{Rank: 0, Source: "stderr", Content: &strategy.Finding{Code: d.Cause, Text: last, Line: 7, Traceback: traceback}}}
 		d.Because = []int{0}
 	}
 	return []launcher.Event{launcher.Started{N: n, At: began}, launcher.Ended{Evidence: e}, launcher.Decided{Diagnosis: d, Decision: next}}

@@ -21,7 +21,7 @@ func TestQuestionsAreFacts(t *testing.T) {
 	}
 	path, facts := t.TempDir(), 0
 	w := &watcher{emit: func(f strategy.Fact) {
-		if f.Asking != nil {
+		if strategy.As[*strategy.Asking](f) != nil {
 			facts++
 		}
 	}, last: map[string]any{}}

@@ -27,7 +27,7 @@ func newProcessEnds() *processEnds {
 
 // add begins to wait for a process. What it wrote before is replaced.
 func (e *processEnds) add(f strategy.Fact) {
-	pid := f.ProcessEnd.PID
+	pid := strategy.As[*strategy.ProcessEnd](f).PID
 	if i := e.index(pid); i >= 0 {
 		e.pending[i] = f
 		return
@@ -44,7 +44,7 @@ func (e *processEnds) add(f strategy.Fact) {
 }
 
 func (e *processEnds) index(pid int) int {
-	return slices.IndexFunc(e.pending, func(f strategy.Fact) bool { return f.ProcessEnd.PID == pid })
+	return slices.IndexFunc(e.pending, func(f strategy.Fact) bool { return strategy.As[*strategy.ProcessEnd](f).PID == pid })
 }
 
 // emitOne emits how a process ended that is gone.
@@ -66,7 +66,7 @@ func (e *processEnds) stop(emit func(strategy.Fact)) {
 
 func (e *processEnds) emitAll(emit func(strategy.Fact)) {
 	for len(e.pending) > 0 {
-		e.emitOne(e.pending[0].ProcessEnd.PID, emit)
+		e.emitOne(strategy.As[*strategy.ProcessEnd](e.pending[0]).PID, emit)
 	}
 }
 

@@ -80,7 +80,7 @@ func diagnosed(t *testing.T, r *trial, script string) (strategy.Diagnosis, strin
 	for source, text := range map[string][]byte{"stdout": out.Bytes(), "stderr": err.Bytes()} {
 		scanner := cause.NewScanner(source)
 		scanner.OnFinding = func(s cause.Finding) {
-			evidence.Add(strategy.Fact{Time: time.Now(), Rank: 0, Source: source, Finding: &s})
+			evidence.Add(strategy.Fact{Time: time.Now(), Rank: 0, Source: source, Content: (*strategy.Finding)(&s)})
 		}
 		scanner.Write(text) // a Scanner's Write never fails
 		scanner.Close()
@@ -93,7 +93,7 @@ func diagnosed(t *testing.T, r *trial, script string) (strategy.Diagnosis, strin
 		exit.Signal = int(status.Signal())
 		exit.Code = 128 + exit.Signal
 	}
-	evidence.Add(strategy.Fact{Time: time.Now(), Rank: 0, Source: "exit", Exit: exit})
+	evidence.Add(strategy.Fact{Time: time.Now(), Rank: 0, Source: "exit", Content: exit})
 	return strategy.Diagnose(evidence), fmt.Sprintf("stdout:\n%s\nstderr:\n%s\nended with %d", out.String(), err.String(), exit.Code)
 }
 

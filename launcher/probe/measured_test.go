@@ -87,16 +87,16 @@ func TestMeasurementsAreReported(t *testing.T) {
 	stop, _ := Watch(dir, []int{1}, func(f strategy.Fact) { facts <- f }, nil)
 	t.Cleanup(stop)
 	write("memory.json", `{"pid": 7, "time": 1, "peak_bytes": 5}`)
-	if f := next(t, facts); f.Memory == nil || f.Rank != 1 || f.Memory.Rank != 1 || f.Memory.Peak != 5 || f.Source != "probe" {
+	if f := next(t, facts); f.Memory() == nil || f.Rank != 1 || f.Memory().Rank != 1 || f.Memory().Peak != 5 || f.Source != "probe" {
 		t.Errorf("fact %+v", f)
 	}
 	write("memory.json", `{"pid": 7, "time": 2, "peak_bytes": 5}`)
 	write("memory-8.json", `{"pid": 8, "peak_bytes": 6}`)
-	if f := next(t, facts); f.Memory == nil || f.Memory.PID != 8 {
+	if f := next(t, facts); f.Memory() == nil || f.Memory().PID != 8 {
 		t.Errorf("fact %+v", f)
 	}
 	write("memory.json", `{"pid": 7, "time": 3, "peak_bytes": 9}`)
-	if f := next(t, facts); f.Memory == nil || f.Memory.Peak != 9 {
+	if f := next(t, facts); f.Memory() == nil || f.Memory().Peak != 9 {
 		t.Errorf("fact %+v", f)
 	}
 }

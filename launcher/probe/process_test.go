@@ -474,11 +474,11 @@ func TestRanksWaitForEachOther(t *testing.T) {
 	var said *strategy.ProcessReport
 	for said == nil || !said.Waiting {
 		f := next(t, facts)
-		if f.Source != "probe" || f.Said == nil && f.Memory == nil {
+		if f.Source != "probe" || strategy.As[*strategy.ProcessReport](f) == nil && f.Memory() == nil {
 			t.Fatalf("fact %+v", f)
 		}
-		if f.Said != nil {
-			said = f.Said
+		if strategy.As[*strategy.ProcessReport](f) != nil {
+			said = strategy.As[*strategy.ProcessReport](f)
 		}
 	}
 	// Only the loader could be changed: gpurun gets a report, and would stop the ranks now.

@@ -286,7 +286,7 @@ func (p *Programs) missed(pid int, outermost bool) {
 		return
 	}
 	now := time.Now()
-	p.emit(strategy.Fact{Time: now, Rank: p.rank, Source: "gpurun", ProcessEnd: &strategy.ProcessEnd{
+	p.emit(strategy.Fact{Time: now, Rank: p.rank, Source: "gpurun", Content: &strategy.ProcessEnd{
 		PID: pid, Began: now, At: now, Members: []int{pid}, Exit: &strategy.Exit{Code: code & 255, PID: pid}, Trained: p.reaches[pid] == reachedOptimizer,
 	}})
 }
@@ -397,7 +397,7 @@ func (p *Programs) ended(f *followed, exit *strategy.Exit) {
 	emit := len(p.all) > 1 || end.PID != p.leader
 	p.mu.Unlock()
 	if emit {
-		p.emit(strategy.Fact{Time: end.At, Rank: p.rank, Source: "gpurun", ProcessEnd: &end})
+		p.emit(strategy.Fact{Time: end.At, Rank: p.rank, Source: "gpurun", Content: &end})
 	}
 }
 

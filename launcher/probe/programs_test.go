@@ -36,7 +36,7 @@ func TestShellHidesNoExitCode(t *testing.T) {
 		p, err := openPrograms(r.dir, 0, true, func(f strategy.Fact) {
 			mu.Lock()
 			defer mu.Unlock()
-			ends = append(ends, f.ProcessEnd)
+			ends = append(ends, strategy.As[*strategy.ProcessEnd](f))
 		})
 		if err != nil {
 			t.Fatal(err)

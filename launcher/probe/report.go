@@ -86,7 +86,7 @@ func read(path, name string, rank int) (strategy.Fact, bool) {
 	// What is written again replaces what was there.
 	finding.Stream, finding.Seq = stream(name), 1
 	_, finding.Beside = unnumbered(name)
-	fact.Finding = &finding
+	fact.Content = (*strategy.Finding)(&finding)
 	return fact, ok
 }
 
@@ -107,10 +107,10 @@ func processEnd(path, name string, f strategy.Fact) (strategy.Fact, bool) {
 		return strategy.Fact{}, false
 	}
 	end := &strategy.ProcessEnd{PID: r.PID, Stream: stream(name), Began: unixTime(r.Began), At: unixTime(r.Time), Trained: r.Trained, Inner: r.Inner}
-	if f.Finding != nil {
-		end.Failed = f.Finding.Code
+	if f.Finding() != nil {
+		end.Failed = f.Finding().Code
 	}
-	return strategy.Fact{Rank: f.Rank, Source: "probe", ProcessEnd: end}, true
+	return strategy.Fact{Rank: f.Rank, Source: "probe", Content: end}, true
 }
 
 // asking reads for how long a process that reported its error may yet be asked; false if it reported none.

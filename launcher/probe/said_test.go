@@ -147,14 +147,14 @@ func TestWatchProcesses(t *testing.T) {
 	}
 
 	rename(t, in("process.json"), `{"pid": 7, "settings": {"micro_batch_size": 16}, "problems": ["it broke"]}`)
-	if f := next(t, facts); f.Rank != 1 || f.Gap != "the hook in the training process: it broke" {
+	if f := next(t, facts); f.Rank != 1 || strategy.As[strategy.Gap](f) != "the hook in the training process: it broke" {
 		t.Errorf("fact %+v", f)
 	}
-	if f := next(t, facts); f.Rank != 1 || f.Source != "probe" || f.Said == nil || f.Said.PID != 7 || f.Time.IsZero() {
+	if f := next(t, facts); f.Rank != 1 || f.Source != "probe" || strategy.As[*strategy.ProcessReport](f) == nil || strategy.As[*strategy.ProcessReport](f).PID != 7 || f.Time.IsZero() {
 		t.Errorf("fact %+v", f)
 	}
 	rename(t, in("process-8.json"), `{"pid": 8, "waiting": true}`)
-	if f := next(t, facts); f.Rank != 1 || f.Said == nil || f.Said.PID != 8 || !f.Said.Waiting {
+	if f := next(t, facts); f.Rank != 1 || strategy.As[*strategy.ProcessReport](f) == nil || strategy.As[*strategy.ProcessReport](f).PID != 8 || !strategy.As[*strategy.ProcessReport](f).Waiting {
 		t.Errorf("fact %+v", f)
 	}
 	write(t, in("steps"), record(1))

@@ -86,7 +86,7 @@ func (w *watcher) now() {
 }
 
 func (w *watcher) gap(err error) {
-	w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("error reports of the ranks are read only after they have ended: %v", err)})
+	w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("error reports of the ranks are read only after they have ended: %v", err))})
 }
 
 // open watches the ranks' folders, and the folder that they are in: one that is removed may be
@@ -226,11 +226,11 @@ func (w *watcher) lookAtEnd(rank int, name, path string) {
 		fact = strategy.Fact{Rank: rank}
 	}
 	end, masked := processEnd(path, name, fact)
-	if raised && w.isNews(path, *fact.Finding) {
+	if raised && w.isNews(path, *fact.Finding()) {
 		w.emit(fact)
 	}
 	w.lookAtQuestions(rank, name, path)
-	if masked && w.isNews(fmt.Sprintf("%s of %d", path, end.ProcessEnd.PID), *end.ProcessEnd) {
+	if of := strategy.As[*strategy.ProcessEnd](end); masked && w.isNews(fmt.Sprintf("%s of %d", path, of.PID), *of) {
 		w.ends.add(end)
 	}
 }
@@ -253,7 +253,7 @@ func (w *watcher) lookAtQuestions(rank int, name, path string) {
 		return
 	}
 	w.last[key] = asked{bound, before.times + 1}
-	w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Asking: &strategy.Asking{For: bound}})
+	w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Content: &strategy.Asking{For: bound}})
 }
 
 func (w *watcher) lookAtProcess(rank int, path string) {
@@ -267,10 +267,10 @@ func (w *watcher) lookAtProcess(rank int, path string) {
 	}
 	for _, p := range problems {
 		if w.isNews(path+": "+p, true) {
-			w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Gap: "the hook in the training process: " + p})
+			w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Content: strategy.Gap("the hook in the training process: " + p)})
 		}
 	}
-	w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Said: &said})
+	w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Content: &said})
 }
 
 func (w *watcher) lookAtMemory(rank int, path string) {
@@ -280,7 +280,7 @@ func (w *watcher) lookAtMemory(rank int, path string) {
 	}
 	if m, ok := parseMeasured(text); ok && w.isNews(path, m) {
 		m.Rank = rank
-		w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Memory: &m})
+		w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Content: (*strategy.Measurement)(&m)})
 	}
 }
 

@@ -65,7 +65,7 @@ func TestWatchReportsAtOnce(t *testing.T) {
 
 	rename(t, path, fmt.Sprintf(oom, ""))
 	f := next(t, facts)
-	s := f.Finding
+	s := f.Finding()
 	if f.Rank != 1 || f.Source != "probe" || !f.Time.Equal(time.Unix(1700000000, 250e6)) {
 		t.Errorf("fact %+v", f)
 	}
@@ -81,8 +81,8 @@ func TestWatchReportsAtOnce(t *testing.T) {
 	rename(t, path, fmt.Sprintf(oom, devices))
 	f = next(t, facts)
 	want := cause.Figures{Requested: figure(2 << 30), Capacity: figure(80), Free: figure(3), Allocated: figure(70), ReservedUnallocated: figure(5)}
-	if diff := cmp.Diff(want, f.Finding.Figures); diff != "" || f.Finding.Device != "cuda:1" || f.Finding.Seq != 1 {
-		t.Errorf("finding %+v: %s", f.Finding, diff)
+	if diff := cmp.Diff(want, f.Finding().Figures); diff != "" || f.Finding().Device != "cuda:1" || f.Finding().Seq != 1 {
+		t.Errorf("finding %+v: %s", f.Finding(), diff)
 	}
 
 	// The same once more is no news, neither now nor at the end.
@@ -91,8 +91,8 @@ func TestWatchReportsAtOnce(t *testing.T) {
 	now := time.Now()
 	write(t, filepath.Join(dir, "rank0", "error.json"), fmt.Sprintf(recorded, now.Unix()))
 	f = next(t, facts)
-	if f.Rank != 0 || f.Source != "error.json" || f.Finding.Code != cause.UserError || f.Finding.Text != "ValueError: bad" {
-		t.Errorf("fact %+v, %+v", f, f.Finding)
+	if f.Rank != 0 || f.Source != "error.json" || f.Finding().Code != cause.UserError || f.Finding().Text != "ValueError: bad" {
+		t.Errorf("fact %+v, %+v", f, f.Finding())
 	}
 	if off := f.Time.Sub(now); off < -time.Second || off > time.Hour || f.Time.Nanosecond() == 0 {
 		t.Errorf("written at %s, told as of %s", now, f.Time)
@@ -150,7 +150,7 @@ func TestWatchAFileThatGrows(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if f := next(t, facts); f.Source != "error.json" || f.Finding.Text != "ValueError: bad" {
+	if f := next(t, facts); f.Source != "error.json" || f.Finding().Text != "ValueError: bad" {
 		t.Errorf("fact %+v", f)
 	}
 }
@@ -173,7 +173,7 @@ func TestWatchAFolderThatComesBack(t *testing.T) {
 		t.Errorf("fact %+v", f)
 	}
 	rename(t, filepath.Join(folder, "probe.json"), fmt.Sprintf(oom, devices))
-	if f := next(t, facts); f.Rank != 1 || f.Finding.Device != "cuda:1" {
+	if f := next(t, facts); f.Rank != 1 || f.Finding().Device != "cuda:1" {
 		t.Errorf("fact %+v", f)
 	}
 }
@@ -227,7 +227,7 @@ func TestWithoutWatching(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "rank1"), "a file where the rank's folder should be")
 	facts, stop := watching(t, dir)
-	if f := next(t, facts); !strings.Contains(f.Gap, "rank1") || f.Rank != -1 {
+	if f := next(t, facts); !strings.Contains(string(strategy.As[strategy.Gap](f)), "rank1") || f.Rank != -1 {
 		t.Errorf("fact %+v", f)
 	}
 	stop()
@@ -246,10 +246,10 @@ func TestWatchAHangingRank(t *testing.T) {
 		t.Errorf("the rank did not hang: %v", err)
 	}
 	_ = cmd.Wait()
-	if f.Source != "probe" || f.Rank != 0 || f.Finding.Code != cause.HostOOM || !f.Finding.Raised || time.Since(f.Time) > time.Hour {
-		t.Errorf("fact %+v, %+v", f, f.Finding)
+	if f.Source != "probe" || f.Rank != 0 || f.Finding().Code != cause.HostOOM || !f.Finding().Raised || time.Since(f.Time) > time.Hour {
+		t.Errorf("fact %+v, %+v", f, f.Finding())
 	}
-	if n := len(f.Finding.Traceback); n < 3 {
+	if n := len(f.Finding().Traceback); n < 3 {
 		t.Errorf("%d lines of traceback", n)
 	}
 }

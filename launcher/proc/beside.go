@@ -83,15 +83,15 @@ func (g *Group) outcome(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	report := g.Stop(0)
-	switch {
-	case fact.Exit == nil && len(report.Leftover) > 0: // it is in a system call that no signal interrupts
+	switch exit := fact.Exit(); {
+	case exit == nil && len(report.Leftover) > 0: // it is in a system call that no signal interrupts
 		return fmt.Errorf("%w, and it cannot be ended", context.Cause(ctx))
-	case fact.Exit == nil:
+	case exit == nil:
 		return context.Cause(ctx)
-	case fact.Exit.Signal != 0:
-		return fmt.Errorf("signal: %v", syscall.Signal(fact.Exit.Signal))
-	case fact.Exit.Code != 0:
-		return fmt.Errorf("exit status %d", fact.Exit.Code)
+	case exit.Signal != 0:
+		return fmt.Errorf("signal: %v", syscall.Signal(exit.Signal))
+	case exit.Code != 0:
+		return fmt.Errorf("exit status %d", exit.Code)
 	}
 	return nil
 }

@@ -62,8 +62,8 @@ func TestRankHeldByADebugger(t *testing.T) {
 		}
 		select {
 		case f := <-g.Exits():
-			if f.Exit.Signal != int(unix.SIGKILL) || f.Exit.Code != 137 || f.Exit.Stopped {
-				t.Errorf("exit %+v", f.Exit)
+			if f.Exit().Signal != int(unix.SIGKILL) || f.Exit().Code != 137 || f.Exit().Stopped {
+				t.Errorf("exit %+v", f.Exit())
 			}
 		case <-time.After(2 * time.Minute):
 			t.Fatal("the end of the rank is not told")

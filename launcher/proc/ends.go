@@ -53,7 +53,7 @@ func writeEnds(f *os.File, ends []strategy.Fact) error {
 }
 
 func (e processEnd) fact(rank, pid int) strategy.Fact {
-	return strategy.Fact{Time: e.At, Rank: rank, Source: "exit", Exit: &strategy.Exit{Code: e.Code, Signal: e.Signal, Peak: e.Peak, PID: pid}}
+	return strategy.Fact{Time: e.At, Rank: rank, Source: "exit", Content: &strategy.Exit{Code: e.Code, Signal: e.Signal, Peak: e.Peak, PID: pid}}
 }
 
 func (o Options) endsFile() []int {
@@ -77,7 +77,7 @@ func (g *Group) ownEnds() (ends []strategy.Fact) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, r := range g.members {
-		if e := r.end.Exit; g.asked || e == nil || e.Code != 0 {
+		if e := r.end.Exit(); g.asked || e == nil || e.Code != 0 {
 			return nil
 		}
 		ends = append(ends, r.end)

@@ -60,7 +60,7 @@ func TestEndsAreWrittenIfAnyProcessIsKilled(t *testing.T) {
 				t.Errorf("%d ends are written, want %d", len(ends), c.ends)
 			}
 			for rank, f := range ends {
-				if f.Rank != rank || f.Exit == nil || f.Exit.Code != 0 || f.Time.IsZero() {
+				if f.Rank != rank || f.Exit() == nil || f.Exit().Code != 0 || f.Time.IsZero() {
 					t.Errorf("rank %d: %+v", rank, f)
 				}
 			}

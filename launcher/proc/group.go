@@ -269,7 +269,7 @@ func (g *Group) sendExit(r *member, e processEnd) {
 	r.over = true
 	g.reported++
 	f := e.fact(r.rank, r.id.PID)
-	f.Exit.Stopped = (g.stopping || r.stopped) && !r.before
+	f.Exit().Stopped = (g.stopping || r.stopped) && !r.before
 	r.end = f
 	g.exits <- f
 	g.closeIfDone()

@@ -22,7 +22,7 @@ import (
 func exits(g *Group) map[int]strategy.Exit {
 	all := make(map[int]strategy.Exit)
 	for f := range g.Exits() {
-		all[f.Rank] = *f.Exit
+		all[f.Rank] = *f.Exit()
 	}
 	return all
 }
@@ -74,7 +74,7 @@ func TestFactHasRankAndTime(t *testing.T) {
 	before := time.Now()
 	g := h.start(Options{}, h.rank(12, "exit", "3"))
 	f := <-g.Exits()
-	if f.Rank != 12 || f.Source != "exit" || f.Exit == nil || f.Time.Before(before) || f.Time.After(time.Now()) {
+	if f.Rank != 12 || f.Source != "exit" || f.Exit() == nil || f.Time.Before(before) || f.Time.After(time.Now()) {
 		t.Errorf("fact: %+v", f)
 	}
 }

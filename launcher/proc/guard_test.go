@@ -179,8 +179,8 @@ func (h *harness) checkOutlived(g *Group, alive, ids []identity, first strategy.
 	report := g.Stop(time.Hour)
 	h.gone(append(ids, alive...)...)
 	rest := exits(g)
-	if first.Exit.Code != 5 || rest[0].Code != 7 || rest[1].Signal != int(unix.SIGTERM) || rest[0].Peak == 0 {
-		h.t.Errorf("exits %+v, then %+v", first.Exit, rest)
+	if first.Exit().Code != 5 || rest[0].Code != 7 || rest[1].Signal != int(unix.SIGTERM) || rest[0].Peak == 0 {
+		h.t.Errorf("exits %+v, then %+v", first.Exit(), rest)
 	}
 	if report.Swept != 1 || len(report.Killed)+len(report.Leftover) != 0 {
 		h.t.Errorf("report %+v", report)
@@ -226,8 +226,8 @@ func TestExitIsReportedOnceDespiteALostGuard(t *testing.T) {
 		h.kill(guard)
 		n := 0
 		for f := range g.Exits() {
-			if n++; f.Exit.Code != 9 || f.Exit.Stopped {
-				t.Errorf("exit %+v", f.Exit)
+			if n++; f.Exit().Code != 9 || f.Exit().Stopped {
+				t.Errorf("exit %+v", f.Exit())
 			}
 		}
 		if want := 2 + i%2; n != want {
@@ -374,8 +374,8 @@ func TestSuspendedGuardsAreWoken(t *testing.T) {
 		}
 	}
 	h.kill(h.identify(g.PIDs()[1]))
-	if f := <-g.Exits(); f.Rank != 1 || f.Exit.Signal != int(unix.SIGKILL) || f.Exit.Stopped {
-		t.Errorf("rank %d: %+v", f.Rank, f.Exit)
+	if f := <-g.Exits(); f.Rank != 1 || f.Exit().Signal != int(unix.SIGKILL) || f.Exit().Stopped {
+		t.Errorf("rank %d: %+v", f.Rank, f.Exit())
 	}
 }
 

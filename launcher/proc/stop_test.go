@@ -50,8 +50,8 @@ func TestStopLeavesNothing(t *testing.T) {
 			g := h.start(Options{Marker: t.Name()}, h.rank(1, "sleep"), rank)
 			ids := h.readProcesses(test.says + 1)
 			if test.ended {
-				if f := <-g.Exits(); f.Rank != 0 || f.Exit.Stopped || f.Exit.Signal != 0 {
-					t.Errorf("rank %d: exit %+v", f.Rank, f.Exit)
+				if f := <-g.Exits(); f.Rank != 0 || f.Exit().Stopped || f.Exit().Signal != 0 {
+					t.Errorf("rank %d: exit %+v", f.Rank, f.Exit())
 				}
 			}
 			if test.deaf {
@@ -106,9 +106,9 @@ func TestStopDistinguishesEarlierEnds(t *testing.T) {
 	g.Kill()
 	report := <-reports
 	rest := exits(g)
-	rest[second.Rank] = *second.Exit
-	if first.Rank != 0 || first.Exit.Stopped || first.Exit.Code != 3 {
-		t.Errorf("before the stop: %+v", first.Exit)
+	rest[second.Rank] = *second.Exit()
+	if first.Rank != 0 || first.Exit().Stopped || first.Exit().Code != 3 {
+		t.Errorf("before the stop: %+v", first.Exit())
 	}
 	if e := rest[1]; !e.Stopped || e.Signal == 9 {
 		t.Errorf("rank 1 was told to stop: %+v", e)
@@ -234,7 +234,7 @@ func TestUnkillableRankIsReported(t *testing.T) {
 	go func() { reports <- g.Stop(time.Hour) }()
 	all := map[int]int{}
 	for f := range g.Exits() {
-		all[f.Rank] = f.Exit.Signal
+		all[f.Rank] = f.Exit().Signal
 		g.Kill()
 	}
 	report := <-reports

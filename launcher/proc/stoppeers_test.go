@@ -21,7 +21,7 @@ func TestStopPeers(t *testing.T) {
 		t.Helper()
 		select {
 		case f := <-g.Exits():
-			ends = append(ends, strategy.Exit{PID: f.Rank, Code: f.Exit.Code, Signal: f.Exit.Signal, Stopped: f.Exit.Stopped})
+			ends = append(ends, strategy.Exit{PID: f.Rank, Code: f.Exit().Code, Signal: f.Exit().Signal, Stopped: f.Exit().Stopped})
 		case <-time.After(2 * time.Minute):
 			t.Fatalf("no further end after %+v", ends)
 		}

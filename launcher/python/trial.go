@@ -85,8 +85,9 @@ func await(ctx context.Context, group *proc.Group, all []ProcessResult) {
 			if !more {
 				return
 			}
-			all[f.Rank].Code, all[f.Rank].Signal = f.Exit.Code, f.Exit.Signal
-			if f.Exit.Code != 0 && failed == nil {
+			exit := f.Exit()
+			all[f.Rank].Code, all[f.Rank].Signal = exit.Code, exit.Signal
+			if exit.Code != 0 && failed == nil {
 				failed = time.After(peers)
 			}
 		case <-failed:

@@ -139,8 +139,8 @@ func (d *reportPage) Files() []files {
 			}
 		}
 		for _, f := range a.Evidence.Facts {
-			if f.Snapshot != nil && len(names) < 4*mostRanks {
-				names = append(names, f.Snapshot.File)
+			if strategy.As[*strategy.Snapshot](f) != nil && len(names) < 4*mostRanks {
+				names = append(names, strategy.As[*strategy.Snapshot](f).File)
 			}
 		}
 		folder := d.folder(name, names)

@@ -44,8 +44,8 @@ func wordsOf(f strategy.Fact) string {
 	switch {
 	case f.Rank < 0:
 		return launcher.Describe(f)
-	case f.Finding != nil:
-		return f.Finding.Text
+	case f.Finding() != nil:
+		return f.Finding().Text
 	}
 	f.Rank = 0
 	return launcher.Describe(f)
@@ -67,7 +67,7 @@ func (r *sameReports) String() string {
 		return launcher.Describe(r.first)
 	}
 	ranks := strategy.RankWords(r.ranks)
-	if r.first.Finding != nil {
+	if r.first.Finding() != nil {
 		return fmt.Sprintf("%s, %s: %s", ranks, strings.Join(r.sources, " and "), r.words)
 	}
 	_, rest, _ := strings.Cut(r.words, "rank 0")

@@ -18,12 +18,12 @@ func failedAlike() []launcher.Event {
 	var facts []strategy.Fact
 	for rank := range 8 {
 		for _, source := range []string{"probe", "stderr"} {
-			facts = append(facts, strategy.Fact{Time: day.Add(time.Minute), Rank: rank, Source: source, Finding: &cause.Finding{
+			facts = append(facts, strategy.Fact{Time: day.Add(time.Minute), Rank: rank, Source: source, Content: &strategy.Finding{
 				Code: cause.UserError, Raised: true, Top: true, Rank: -1, Stream: fmt.Sprint(source, rank), Seq: 1, Line: 7 + rank, Text: "KeyError: 'lr'", Traceback: lines}})
 		}
-		facts = append(facts, strategy.Fact{Time: day.Add(time.Minute), Rank: rank, Source: "exit", Exit: &strategy.Exit{Code: 1, PID: 100 + rank}})
+		facts = append(facts, strategy.Fact{Time: day.Add(time.Minute), Rank: rank, Source: "exit", Content: &strategy.Exit{Code: 1, PID: 100 + rank}})
 	}
-	facts = append(facts, strategy.Fact{Source: "probe", Snapshot: &strategy.Snapshot{Allocated: 1 << 30, Reserved: 1 << 30}})
+	facts = append(facts, strategy.Fact{Source: "probe", Content: &strategy.Snapshot{Allocated: 1 << 30, Reserved: 1 << 30}})
 	evidence := strategy.Evidence{Ranks: 8, Facts: facts, Started: day, Ended: day.Add(time.Minute)}
 	diagnosis := strategy.Diagnose(evidence)
 	decision := strategy.Decision{Rule: "job-failed", Outcome: strategy.Failed, Code: 1, Reason: "attempt 0: " + diagnosis.Sentence()}
@@ -83,7 +83,7 @@ func TestRepeatsInPlaceAreReported(t *testing.T) {
 
 // The cause of an attempt says why its processes did not do the step again.
 func TestCauseNamesWhyAStepWasNotRepeated(t *testing.T) {
-	evidence := strategy.Evidence{Facts: []strategy.Fact{{Source: "probe", Said: &strategy.ProcessReport{PID: 1, InPlaceRefused: &strategy.InPlaceRefusal{Phase: "forward", Reason: "the model is compiled"}}}}}
+	evidence := strategy.Evidence{Facts: []strategy.Fact{{Source: "probe", Content: &strategy.ProcessReport{PID: 1, InPlaceRefused: &strategy.InPlaceRefusal{Phase: "forward", Reason: "the model is compiled"}}}}}
 	a := &runstate.AttemptState{Evidence: evidence, Started: launcher.Started{InPlace: &strategy.InPlaceOrders{}}}
 	a.Diagnosis = strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Phase: cause.Forward}
 	view := attemptView{ReportedAttempt: &ReportedAttempt{AttemptState: a}}

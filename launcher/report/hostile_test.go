@@ -37,11 +37,11 @@ func hostile(t *testing.T, text string, attempts int) string {
 	finding := &cause.Finding{Code: cause.CUDAOOM, Text: n, Raised: true, Traceback: slices.Repeat([]string{n}, min(times, 40)), Line: 7}
 	loss := 2.5
 	facts := []strategy.Fact{
-		{Time: day.Add(30 * time.Second), Rank: 0, Source: n, Finding: finding},
-		{Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 1}},
-		{Rank: 0, Source: "probe", Progress: &strategy.Progress{Steps: 3, Last: 3, Loss: &loss}},
-		{Rank: 0, Source: "probe", Memory: &memory.Measurement{Failed: "forward", Allocated: bytes, Model: &memory.TrainedModel{Class: n, Parameters: 1 << 28, Bytes: map[string]int64{"float32": 1 << 30}}}},
-		{Rank: 0, Source: "probe", Snapshot: &strategy.Snapshot{File: "../" + n, Missing: n, Allocated: bytes, Reserved: bytes, Giant: &strategy.Allocation{Bytes: bytes, What: n, Advice: n},
+		{Time: day.Add(30 * time.Second), Rank: 0, Source: n, Content: (*strategy.Finding)(finding)},
+		{Rank: 0, Source: "exit", Content: &strategy.Exit{Code: 1}},
+		{Rank: 0, Source: "probe", Content: &strategy.Progress{Steps: 3, Last: 3, Loss: &loss}},
+		{Rank: 0, Source: "probe", Content: &strategy.Measurement{Failed: "forward", Allocated: bytes, Model: &memory.TrainedModel{Class: n, Parameters: 1 << 28, Bytes: map[string]int64{"float32": 1 << 30}}}},
+		{Rank: 0, Source: "probe", Content: &strategy.Snapshot{File: "../" + n, Missing: n, Allocated: bytes, Reserved: bytes, Giant: &strategy.Allocation{Bytes: bytes, What: n, Advice: n},
 			Top: slices.Repeat([]strategy.Allocation{{Bytes: bytes, Count: 3, File: n, Line: 3, Function: n, What: n, Shape: []int{8, 1024}, Dtype: n, Advice: n}}, times), Leaks: []strategy.Allocation{{Bytes: 5, File: n, PerStep: 9}}}},
 	}
 	outvoted := slices.Repeat([]strategy.Outvoted{{Plan: next, Reason: n, Expected: memory.Prediction{Mean: 5, Bound: 6}}}, times)
@@ -179,7 +179,7 @@ func TestSizeOfALongRun(t *testing.T) {
 	events := []launcher.Event{launcher.Began{Run: "r", Name: "long", Version: "v1", At: day, Plan: plan, Job: strategy.Job{Ranks: 8}}}
 	evidence := func(k int) strategy.Evidence {
 		return strategy.Evidence{Attempt: k, Plan: plan, Started: day, Ended: day.Add(3 * time.Hour), Ranks: 8, Facts: []strategy.Fact{
-			{Time: day.Add(time.Hour), Rank: 3, Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Weight: cause.WeightCause, Raised: true, Text: "torch.OutOfMemoryError: CUDA out of memory.", Rank: 3, Phase: cause.Backward}}}}
+			{Time: day.Add(time.Hour), Rank: 3, Source: "stderr", Content: &strategy.Finding{Code: cause.CUDAOOM, Weight: cause.WeightCause, Raised: true, Text: "torch.OutOfMemoryError: CUDA out of memory.", Rank: 3, Phase: cause.Backward}}}}
 	}
 	for k := range 40 {
 		events = append(events, launcher.Started{N: k, Plan: plan, At: day}, launcher.Ended{Evidence: evidence(k)},

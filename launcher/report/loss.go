@@ -3,6 +3,8 @@ package report
 import (
 	"math"
 	"strconv"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // mostLosses is how many attempts the page lists with their loss.
@@ -33,7 +35,7 @@ func (a *ReportedAttempt) loss() (step int, loss float64, known bool) {
 		}
 	}
 	for _, f := range a.Evidence.Facts {
-		if p := f.Progress; p != nil && p.Loss != nil {
+		if p := strategy.As[*strategy.Progress](f); p != nil && p.Loss != nil {
 			return p.Last, *p.Loss, true
 		}
 	}

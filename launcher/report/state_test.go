@@ -70,7 +70,7 @@ func lock(t *testing.T, dir string) {
 func TestPricesAndSnapshots(t *testing.T) {
 	plan := strategy.Plan{strategy.ActivationCheckpointing: "none"}
 	next := plan.With(strategy.Plan{strategy.ActivationCheckpointing: "full"})
-	fact := strategy.Fact{Rank: 2, Source: "probe", Snapshot: &strategy.Snapshot{Rank: 2, File: "rank2/oom-0.pickle", Reserved: 9 << 30, Allocated: 8 << 30, Free: 1 << 30, Largest: 3 << 20,
+	fact := strategy.Fact{Rank: 2, Source: "probe", Content: &strategy.Snapshot{Rank: 2, File: "rank2/oom-0.pickle", Reserved: 9 << 30, Allocated: 8 << 30, Free: 1 << 30, Largest: 3 << 20,
 		Giant: &strategy.Allocation{Bytes: 4 << 30, Count: 1, What: "logits", Shape: []int{8, 2048, 65536}, Dtype: "float32", Advice: "compute the cross entropy in chunks"},
 		Top:   []strategy.Allocation{{Bytes: 2 << 30, Count: 24, File: "model.py", Line: 88, Function: "forward"}}, Leaks: []strategy.Allocation{{Bytes: 5 << 20, File: "train.py", Line: 12, PerStep: 1 << 20}}}}
 	page := pageOf(t, journaled(t,

@@ -31,7 +31,7 @@ func fleetRun(attempts int, middle string) []launcher.Event {
 			events = append(events, second)
 		}
 		events = append(events, launcher.Started{N: n, Plan: plan, At: morning, Command: model.Command{Argv: []string{"python3", "src/gpt.py"}}},
-			launcher.Ended{Evidence: strategy.Evidence{Attempt: n, Plan: plan, Facts: []strategy.Fact{{Gap: middle}}}},
+			launcher.Ended{Evidence: strategy.Evidence{Attempt: n, Plan: plan, Facts: []strategy.Fact{{Content: strategy.Gap(middle)}}}},
 			launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: why}, Decision: strategy.Decision{Relaunch: why != cause.None, Reason: middle}, GPUTime: &strategy.GPUTime{Total: 7200, Lost: 60, Rescues: 1}})
 		v.Attempts = append(v.Attempts, launcher.AttemptSummary{N: n, Plan: plan, Cause: why})
 	}

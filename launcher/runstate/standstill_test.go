@@ -22,8 +22,8 @@ func lives(checkpoints ...string) (events []launcher.Event) {
 
 func TestAStandstillEndsTheRun(t *testing.T) {
 	oom := launcher.Ended{Evidence: strategy.Evidence{Facts: []strategy.Fact{
-		{Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Rank: -1, Phase: cause.Backward, Line: 1, Text: "torch.cuda.OutOfMemoryError: CUDA out of memory."}},
-		{Source: "exit", Exit: &strategy.Exit{Code: 1}},
+		{Source: "stderr", Content: &strategy.Finding{Code: cause.CUDAOOM, Raised: true, Rank: -1, Phase: cause.Backward, Line: 1, Text: "torch.cuda.OutOfMemoryError: CUDA out of memory."}},
+		{Source: "exit", Content: &strategy.Exit{Code: 1}},
 	}}}
 	smaller := plan0.With(strategy.Plan{strategy.MicroBatchSize: "4"})
 	byHand := lives("", "", "", "", "", "", "")

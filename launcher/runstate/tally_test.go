@@ -19,7 +19,7 @@ func attemptEvents(i int) []launcher.Event {
 	again := launcher.InPlace{RankInPlace: strategy.RankInPlace{InPlace: strategy.InPlace{Rung: strategy.RungSplit, Phase: "forward", Step: i, LastStep: i, Times: 1, Seconds: strategy.Seconds(time.Second)}}}
 	facts := make([]strategy.Fact, 20)
 	for rank := range facts {
-		facts[rank] = strategy.Fact{Rank: rank, Source: "stderr", Finding: &cause.Finding{Code: cause.NCCLError, Rank: rank, Text: fmt.Sprintf("NCCL error in attempt %d on rank %d", i, rank)}}
+		facts[rank] = strategy.Fact{Rank: rank, Source: "stderr", Content: &strategy.Finding{Code: cause.NCCLError, Rank: rank, Text: fmt.Sprintf("NCCL error in attempt %d on rank %d", i, rank)}}
 	}
 	decision := strategy.Decision{Relaunch: true, Rule: "transient", Next: plan, Reason: fmt.Sprintf("attempt %d: the network failed", i), Rungs: []strategy.Rung{strategy.RungAllocator}}
 	return []launcher.Event{
