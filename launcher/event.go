@@ -68,7 +68,7 @@ type Started struct {
 // each time that their number has doubled, and one at the attempt's end.
 type InPlace struct {
 	N int `json:"n"` // the attempt
-	strategy.RankInPlace
+	strategy.InPlace
 	More int `json:"more"` // how many repeats no earlier event has
 }
 

@@ -88,7 +88,7 @@ func TestResumedRunArmsRemedies(t *testing.T) {
 	job := strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.ActivationCheckpointing: {Values: []strategy.Value{"none", "full"}}}}
 	began, started := Began{Policy: strategy.Policy{InPlace: true}, Job: job}, Started{Plan: plan}
 	event := func(times int) Event {
-		return InPlace{RankInPlace: strategy.RankInPlace{InPlace: strategy.As[*strategy.ProcessReport](again(0, 0, times).fact).InPlace[0]}, More: 1}
+		return InPlace{InPlace: strategy.As[*strategy.ProcessReport](again(0, 0, times).fact).InPlace[0], More: 1}
 	}
 	ended := func() Event {
 		e := strategy.Evidence{Plan: plan, Ranks: 1}
@@ -174,13 +174,13 @@ func TestFasterPlanIsLookedForAfterRepeatsInPlace(t *testing.T) {
 // A job can write ever more kinds of repeats into its report: the journal has a bounded number of them.
 func TestKindsOfRepeatsAreBounded(t *testing.T) {
 	var events, more []InPlace
-	var shown []strategy.RankInPlace
+	var shown []strategy.InPlace
 	for parts := range 1000 {
-		one := strategy.RankInPlace{InPlace: strategy.InPlace{Phase: "forward", Parts: parts, Times: 1}}
-		more, shown = news(0, shown, []strategy.RankInPlace{one}, false)
+		one := strategy.InPlace{Phase: "forward", Parts: parts, Times: 1}
+		more, shown = news(0, shown, []strategy.InPlace{one}, false)
 		events = append(events, more...)
 	}
-	if len(events) != mostInPlace || len(shown) != mostInPlace {
+	if len(events) != strategy.MostInPlace || len(shown) != strategy.MostInPlace {
 		t.Errorf("%d events about %d kinds", len(events), len(shown))
 	}
 }

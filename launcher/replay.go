@@ -31,7 +31,7 @@ type Replayed struct {
 	// failure that they did not answer so.
 	Permitted     *strategy.InPlaceOrders  `json:"permitted_in_place,omitempty"`
 	PermittedThen *strategy.InPlaceOrders  `json:"permitted_in_place_then,omitempty"`
-	InPlace       []strategy.RankInPlace   `json:"in_place,omitempty"`
+	InPlace       []strategy.InPlace       `json:"in_place,omitempty"`
 	Refused       *strategy.InPlaceRefusal `json:"in_place_refused,omitempty"`
 	// Evidence is the evidence for both decisions; Diagnosis.Because indexes its facts.
 	Evidence strategy.Evidence `json:"-"`

@@ -266,7 +266,7 @@ func (r *resumed) take(e Event) {
 		r.open, r.done, r.Closed = unfinished{started: &e}, false, false
 		r.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected, Written: e.Written, Rescue: e.Rescue}
 	case InPlace:
-		r.open.inPlace = append(r.open.inPlace, e)
+		r.open.inPlace = strategy.FoldInPlace(r.open.inPlace, e.InPlace)
 	case Climbed:
 		r.open.climbed = &e
 	case Exited:
@@ -289,7 +289,7 @@ func (r *resumed) take(e Event) {
 // being stopped, and how they exited. A part is nil if the journal does not have the event.
 type unfinished struct {
 	started *Started
-	inPlace []InPlace
+	inPlace []strategy.InPlace // the repeats that the journal has
 	climbed *Climbed
 	exited  *Exited
 }
@@ -308,13 +308,12 @@ func (s *State) cutOff(u unfinished) {
 	}
 	s.begun = true
 	if u.climbed == nil {
-		s.spend(strategy.Attempt{Started: u.started.At, InPlace: foldInPlace(u.inPlace)})
+		s.spend(strategy.Attempt{Started: u.started.At, InPlace: u.inPlace})
 		s.Next.ran, s.Next.began = true, u.started.At
-		again := foldInPlace(u.inPlace)
-		if len(again) > 0 {
-			s.cutOffArmed = &strategy.ArmedPlan{Plan: u.started.Plan, Rungs: strategy.Arm(strategy.ArmedFor(s.arming(), s.History, u.started.Plan), again)}
+		if len(u.inPlace) > 0 {
+			s.cutOffArmed = &strategy.ArmedPlan{Plan: u.started.Plan, Rungs: strategy.Arm(strategy.ArmedFor(s.arming(), s.History, u.started.Plan), u.inPlace)}
 		}
-		s.Verdict.cutOff(u.started, again)
+		s.Verdict.cutOff(u.started, u.inPlace)
 		return
 	}
 	s.goUp(*u.climbed)

@@ -65,7 +65,7 @@ type AttemptSummary struct {
 	// nothing is known.
 	Price *strategy.Price `json:"price,omitempty"`
 	// InPlace are the steps that ranks did again after memory had run out in them, within the attempt.
-	InPlace []strategy.RankInPlace `json:"in_place,omitempty"`
+	InPlace []strategy.InPlace `json:"in_place,omitempty"`
 	// MemoryPressure are sentences about ranks whose allocator freed its cache in step after step.
 	MemoryPressure []string `json:"memory_pressure,omitempty"`
 	// Retries is the number of times that the allocator of a rank freed its cache to serve a request.
@@ -180,7 +180,7 @@ func unended(n int, plan strategy.Plan, why string) AttemptSummary {
 }
 
 // cutOff adds an attempt that ended because gpurun was killed.
-func (v *Verdict) cutOff(a *Started, inPlace []strategy.RankInPlace) {
+func (v *Verdict) cutOff(a *Started, inPlace []strategy.InPlace) {
 	t := unended(a.N, a.Plan, "cut off together with gpurun")
 	t.InPlace = inPlace
 	v.Attempts = append(v.Attempts, t)

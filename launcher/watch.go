@@ -30,7 +30,7 @@ type watch struct {
 
 	climb climb // to a faster plan
 
-	inPlace []strategy.RankInPlace // the repeats that the journal has
+	inPlace []strategy.InPlace // the repeats that the journal has
 
 	pressure []strategy.RankPressure // the memory pressure that was warned of
 

@@ -366,7 +366,7 @@ func rescuedInPlace() *prospects {
 	m, failed := checkpointed(8, room, 1), ranOutInForward(8, room)
 	m.InPlace, m.Peak = []string{"checkpointing"}, 15<<30
 	m.RanOut = &memory.RanOut{Failed: failed.Failed, Allocated: failed.Allocated, Requested: failed.Requested, Marks: failed.Marks}
-	o.now.N, o.now.Plan, o.now.From, o.now.Measured, o.now.InPlace = 0, ran8, "", []memory.Measurement{m}, []RankInPlace{repeat(0, 0, 8192, 1024)}
+	o.now.N, o.now.Plan, o.now.From, o.now.Measured, o.now.InPlace = 0, ran8, "", []memory.Measurement{m}, []InPlace{repeat(0, 0, 8192, 1024)}
 	o.now.Loss = LossSeen{Scale: ScaleKept, Uniform: "yes"}
 	o.now.Stepping = Stepping{Steps: 6, Last: 6, For: Seconds(6 * time.Second), Before: Seconds(time.Minute), Total: 20000}
 	o.inv.Checkpoint, o.inv.CheckpointWritten = "", time.Time{}

@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -36,28 +37,29 @@ type (
 var contents = []struct {
 	key string
 	of  Content
+	in  any // a value of the type that other packages declare; nil: none
 }{
-	{"finding", (*Finding)(nil)},
-	{"exit", (*Exit)(nil)},
-	{"progress", (*Progress)(nil)},
-	{"kills", (*Kills)(nil)},
-	{"tenant", (*Tenant)(nil)},
-	{"stuck", (*Stuck)(nil)},
-	{"growth", (*Growth)(nil)},
-	{"driver_event", (*DriverEvent)(nil)},
-	{"observed", (*ObservedSetting)(nil)},
-	{"said", (*ProcessReport)(nil)},
-	{"process_end", (*ProcessEnd)(nil)},
-	{"asking", (*Asking)(nil)},
-	{"memory", (*Measurement)(nil)},
-	{"snapshot", (*Snapshot)(nil)},
-	{"sign", (*Sign)(nil)},
-	{"stall", (*Stall)(nil)},
-	{"stack", (*Stack)(nil)},
-	{"file_system", (*FileSystem)(nil)},
-	{"nodes", Nodes(nil)},
-	{"lost", (*Lost)(nil)},
-	{"gap", Gap("")},
+	{"finding", (*Finding)(nil), (*cause.Finding)(nil)},
+	{"exit", (*Exit)(nil), nil},
+	{"progress", (*Progress)(nil), nil},
+	{"kills", (*Kills)(nil), nil},
+	{"tenant", (*Tenant)(nil), nil},
+	{"stuck", (*Stuck)(nil), nil},
+	{"growth", (*Growth)(nil), (*cause.Growth)(nil)},
+	{"driver_event", (*DriverEvent)(nil), (*cause.DriverEvent)(nil)},
+	{"observed", (*ObservedSetting)(nil), nil},
+	{"said", (*ProcessReport)(nil), nil},
+	{"process_end", (*ProcessEnd)(nil), nil},
+	{"asking", (*Asking)(nil), nil},
+	{"memory", (*Measurement)(nil), (*memory.Measurement)(nil)},
+	{"snapshot", (*Snapshot)(nil), nil},
+	{"sign", (*Sign)(nil), nil},
+	{"stall", (*Stall)(nil), nil},
+	{"stack", (*Stack)(nil), nil},
+	{"file_system", (*FileSystem)(nil), nil},
+	{"nodes", Nodes(nil), nil},
+	{"lost", (*Lost)(nil), nil},
+	{"gap", Gap(""), nil},
 }
 
 func (*Finding) fold(c *fold, f *Fact, i int) int {
@@ -185,9 +187,9 @@ var FactJSON = func() reflect.Type {
 	fields := reflect.VisibleFields(reflect.TypeFor[Fact]())
 	fields = fields[:len(fields)-1] // without Content
 	for _, kind := range contents {
-		fields = append(fields, reflect.StructField{
-			Name: strings.ToUpper(kind.key), Type: reflect.TypeOf(kind.of), Tag: reflect.StructTag(`json:"` + kind.key + `,omitempty"`),
-		})
+		of := cmp.Or(reflect.TypeOf(kind.in), reflect.TypeOf(kind.of))
+		tag := reflect.StructTag(`json:"` + kind.key + `,omitempty"`)
+		fields = append(fields, reflect.StructField{Name: strings.ToUpper(kind.key), Type: of, Tag: tag})
 	}
 	return reflect.StructOf(fields)
 }()
@@ -201,7 +203,8 @@ func (f Fact) MarshalJSON() ([]byte, error) {
 	}
 	for i, kind := range contents {
 		if reflect.TypeOf(f.Content) == reflect.TypeOf(kind.of) {
-			fields.Field(common + i).Set(reflect.ValueOf(f.Content))
+			field := fields.Field(common + i)
+			field.Set(reflect.ValueOf(f.Content).Convert(field.Type()))
 		}
 	}
 	return json.Marshal(fields.Interface())
@@ -218,9 +221,9 @@ func (f *Fact) UnmarshalJSON(text []byte) error {
 		to.Field(i).Set(read.Elem().Field(i))
 	}
 	f.Content = nil
-	for i := range contents {
+	for i, kind := range contents {
 		if field := read.Elem().Field(common + i); !field.IsZero() {
-			f.Content = field.Interface().(Content)
+			f.Content = field.Convert(reflect.TypeOf(kind.of)).Interface().(Content)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 // in it. Repeats with one remedy in one phase are one entry: Step, Requested and At are of the
 // first.
 type InPlace struct {
+	Rank  int    `json:"rank"`
 	Rung  Rung   `json:"rung"`
 	Phase string `json:"phase"` // one of InPlacePhases
 	// Step is the number of optimizer steps that the process had made, LastStep that of the last
@@ -62,12 +63,6 @@ func (r *InPlaceRefusal) Sentence() string {
 		reason = "memory ran out " + strings.Join(with, " and ") + ", too (" + reason + ")"
 	}
 	return "the step could not be repeated in place: " + reason
-}
-
-// A RankInPlace is an InPlace of a rank.
-type RankInPlace struct {
-	Rank int `json:"rank"`
-	InPlace
 }
 
 // InPlaceOrders permit the processes of an attempt to do a step again after they ran out of
@@ -182,7 +177,7 @@ type ArmedPlan struct {
 }
 
 // Arm adds the remedies that ranks needed in place to a list, with the smallest sizes of all.
-func Arm(to []ArmedRung, ranks []RankInPlace) []ArmedRung {
+func Arm(to []ArmedRung, ranks []InPlace) []ArmedRung {
 	for _, r := range ranks {
 		if r.Elements <= 0 && r.Longest <= 0 || !r.Rung.known() {
 			continue
@@ -207,28 +202,38 @@ func smaller(a, b int64) int64 {
 	return a
 }
 
-// mostInPlace bounds the entries of an attempt, in the order of ranks.
-const mostInPlace = 64
+// MostInPlace bounds the kinds of repeats that a process may report, and that are kept of an attempt: a job can write
+// anything into its report.
+const MostInPlace = 64
 
 // InPlace lists the steps that the ranks did again, in the order of ranks: one entry of a rank for
 // each kind, also if the rank has started several processes.
-func (e *Evidence) InPlace() (all []RankInPlace) {
+func (e *Evidence) InPlace() (all []InPlace) {
 	c := e.folded()
 	for _, id := range c.processes() {
 		for _, one := range As[*ProcessReport](c.facts[c.reported[id]]).InPlace {
-			r := RankInPlace{id.rank, one}
-			if i := slices.IndexFunc(all, r.SameKind); i >= 0 {
-				all[i].add(one)
-			} else if len(all) < mostInPlace {
-				all = append(all, r)
+			one.Rank = id.rank
+			if i := slices.IndexFunc(all, one.SameKind); i >= 0 {
+				one.add(all[i])
 			}
+			all = FoldInPlace(all, one)
 		}
 	}
 	return all
 }
 
+// FoldInPlace adds repeats to those of an attempt. A later entry of one kind replaces the earlier one.
+func FoldInPlace(all []InPlace, one InPlace) []InPlace {
+	if i := slices.IndexFunc(all, one.SameKind); i >= 0 {
+		all[i] = one
+	} else if len(all) < MostInPlace {
+		all = append(all, one)
+	}
+	return all
+}
+
 // SameKind reports whether two entries are repeats of one rank with one remedy in one phase.
-func (r RankInPlace) SameKind(other RankInPlace) bool {
+func (r InPlace) SameKind(other InPlace) bool {
 	return r.Rank == other.Rank && r.Rung == other.Rung && r.Phase == other.Phase && r.Parts == other.Parts
 }
 
@@ -236,7 +241,17 @@ func (r RankInPlace) SameKind(other RankInPlace) bool {
 func (r *InPlace) add(other InPlace) {
 	r.Times, r.Seconds, r.LastStep = r.Times+other.Times, r.Seconds+other.Seconds, max(r.LastStep, other.LastStep)
 	r.Elements, r.Longest = smaller(r.Elements, other.Elements), smaller(r.Longest, other.Longest)
-	r.Step, r.Requested, r.Held, r.At = min(r.Step, other.Step), max(r.Requested, other.Requested), max(r.Held, other.Held), earlier(r.At, other.At)
+	r.Step, r.Requested, r.Held = min(r.Step, other.Step), max(r.Requested, other.Requested), max(r.Held, other.Held)
+	r.At = earlier(r.At, other.At)
+}
+
+// CountInPlace is how often steps were done again, and the most that a rank held when memory ran out in them; 0: not
+// known. A process forgets the peak of a pass that it repeats.
+func CountInPlace(all []InPlace) (times int, held int64) {
+	for _, one := range all {
+		times, held = times+one.Times, max(held, one.Held)
+	}
+	return times, held
 }
 
 // InPlaceRefused is the latest error of memory that a process did not answer in place, and its
@@ -254,7 +269,7 @@ func (e *Evidence) InPlaceRefused() (rank int, refused *InPlaceRefusal) {
 // InPlaceCost sums up the steps that ranks did again: how many steps, and the time that they took
 // more. Ranks that repeat one step do so at the same time. A step may be done again several times, with
 // one remedy after another.
-func InPlaceCost(all []RankInPlace) (steps int, took Seconds) {
+func InPlaceCost(all []InPlace) (steps int, took Seconds) {
 	type entry struct {
 		phase string
 		step  int
@@ -275,7 +290,7 @@ func InPlaceCost(all []RankInPlace) (steps int, took Seconds) {
 }
 
 // InPlaceWords sums up steps that were done again, for the middle of a sentence; empty for none.
-func InPlaceWords(all []RankInPlace) string {
+func InPlaceWords(all []InPlace) string {
 	if len(all) == 0 {
 		return ""
 	}
@@ -298,7 +313,7 @@ func InPlaceWords(all []RankInPlace) string {
 		with = append(with, fmt.Sprintf("in %d parts", many))
 	}
 	words := "%s repeated in place %s (%.2f s)"
-	if !slices.ContainsFunc(all, RankInPlace.failed) {
+	if !slices.ContainsFunc(all, InPlace.failed) {
 		words = "%s done in place %s (%.2f s)"
 	}
 	return fmt.Sprintf(words, Count(steps, "step"), strings.Join(with, " and "), took.Duration().Seconds())
@@ -306,7 +321,7 @@ func InPlaceWords(all []RankInPlace) string {
 
 // KeptInPlace is what remains changed in the processes after steps were done again, with the same training: a plan of these
 // settings, and words for people. Both are empty for nothing.
-func KeptInPlace(all []RankInPlace) (kept Plan, words string) {
+func KeptInPlace(all []InPlace) (kept Plan, words string) {
 	var lines []string
 	armed := Arm(nil, all)
 	for i, sizes := range armed {
@@ -344,13 +359,13 @@ func (a ArmedRung) effect() string {
 
 // failed reports whether memory ran out. In the loss and in the optimizer's step it may have been
 // foreseen.
-func (r RankInPlace) failed() bool {
+func (r InPlace) failed() bool {
 	return r.Requested > 0 || r.Phase != "loss" && r.Phase != "optimizer"
 }
 
 // Sentence is for people, as PyTorch writes: "rank 0: out of memory in forward at step 7 (tried to allocate 384 MiB); step
 // repeated with activation checkpointing (0.35 s)".
-func (r RankInPlace) Sentence() string {
+func (r InPlace) Sentence() string {
 	tried, took := "", ""
 	if r.Requested > 0 {
 		tried = fmt.Sprintf(" (tried to allocate %s)", GiB(r.Requested))
@@ -372,7 +387,7 @@ func (r RankInPlace) Sentence() string {
 }
 
 // Later is a sentence about the later calls that are changed without running out of memory first; empty for none.
-func (r RankInPlace) Later() string {
+func (r InPlace) Later() string {
 	_, from := r.remedy()
 	if from == "" || r.Elements == 0 && r.Longest == 0 {
 		return ""
@@ -399,7 +414,7 @@ func (r InPlace) remedy() (with, from string) {
 }
 
 // Repeats is a sentence about all repeats of one kind.
-func (r RankInPlace) Repeats() string {
+func (r InPlace) Repeats() string {
 	with, _ := r.remedy()
 	return fmt.Sprintf("rank %d: out of memory in %s %d times, from step %d to %d; steps repeated %s (%.2f s in all)", r.Rank, r.Phase, r.Times, r.Step, r.LastStep, with, r.Seconds.Duration().Seconds())
 }
@@ -409,7 +424,7 @@ func (a Attempt) insufficient() (all []Plan) {
 	if a.InPlaceRefused == nil {
 		return nil
 	}
-	inParts := slices.ContainsFunc(a.InPlace, func(r RankInPlace) bool { return r.Rung == RungLossParts && r.Rank == a.Diagnosis.Rank })
+	inParts := slices.ContainsFunc(a.InPlace, func(r InPlace) bool { return r.Rung == RungLossParts && r.Rank == a.Diagnosis.Rank })
 	for i := range rungRows {
 		row := &rungRows[i]
 		on := slices.Contains(a.InPlaceRefused.Rungs, row.rung) || row.rung == RungLossParts && inParts // it stays on

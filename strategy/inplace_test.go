@@ -21,8 +21,8 @@ func changeable() Job {
 }
 
 // repeat is a step of a rank that was done again with activation checkpointing.
-func repeat(rank, step int, elements, longest int64) RankInPlace {
-	return RankInPlace{rank, InPlace{Rung: RungCheckpointing, Phase: "forward", Step: step, LastStep: step, Times: 1, Elements: elements, Longest: longest}}
+func repeat(rank, step int, elements, longest int64) InPlace {
+	return InPlace{Rank: rank, Rung: RungCheckpointing, Phase: "forward", Step: step, LastStep: step, Times: 1, Elements: elements, Longest: longest}
 }
 
 func TestPolicyJobAndPlanDecideWhatIsAllowedInPlace(t *testing.T) {
@@ -81,7 +81,7 @@ func TestPolicyJobAndPlanDecideWhatIsAllowedInPlace(t *testing.T) {
 // What calls needed once is on from the beginning, with the same plan and for the smallest sizes of all ranks.
 func TestRemediesOfEarlierAttemptsAreArmed(t *testing.T) {
 	plan, smaller := Plan{MicroBatchSize: "8"}, Plan{MicroBatchSize: "4"}
-	before := []Attempt{{Plan: plan, InPlace: []RankInPlace{repeat(0, 3, 4096, 512), repeat(1, 3, 2048, 1024)}}, {Plan: smaller}}
+	before := []Attempt{{Plan: plan, InPlace: []InPlace{repeat(0, 3, 4096, 512), repeat(1, 3, 2048, 1024)}}, {Plan: smaller}}
 	earlier := &ArmedPlan{plan, []ArmedRung{{RungCheckpointing, 1000, 0, 0}, {RungOffloadActivations, 8192, 0, 0}}}
 	for name, test := range map[string]struct {
 		job     *ArmedPlan
@@ -93,7 +93,7 @@ func TestRemediesOfEarlierAttemptsAreArmed(t *testing.T) {
 		"nothing known":       {nil, nil, plan, nil, nil},
 		"this run":            {nil, before, plan, nil, []ArmedRung{{RungCheckpointing, 2048, 512, 0}}},
 		"another plan":        {nil, before, smaller, nil, nil},
-		"calls of no size":    {nil, []Attempt{{Plan: plan, InPlace: []RankInPlace{repeat(0, 3, 0, 0)}}}, plan, nil, nil}, // in an evaluation
+		"calls of no size":    {nil, []Attempt{{Plan: plan, InPlace: []InPlace{repeat(0, 3, 0, 0)}}}, plan, nil, nil}, // in an evaluation
 		"an earlier run":      {earlier, nil, plan, nil, earlier.Rungs},
 		"an earlier run's":    {earlier, nil, smaller, nil, nil},
 		"both":                {earlier, before, plan, nil, []ArmedRung{{RungCheckpointing, 1000, 512, 0}, {RungOffloadActivations, 8192, 0, 0}}},
@@ -113,12 +113,12 @@ func TestRemediesOfEarlierAttemptsAreArmed(t *testing.T) {
 
 // A batch in four parts needs other sizes than one in two. The remedies are in their order.
 func TestRemediesAreArmedForEachNumberOfParts(t *testing.T) {
-	in := func(rung Rung, parts int, elements int64) RankInPlace {
+	in := func(rung Rung, parts int, elements int64) InPlace {
 		r := repeat(0, 1, elements, 0)
 		r.Rung, r.Parts = rung, parts
 		return r
 	}
-	got := Arm(nil, []RankInPlace{in(RungOffloadActivations, 0, 512), in(RungSplit, 4, 4096), in(RungSplit, 2, 2048)})
+	got := Arm(nil, []InPlace{in(RungOffloadActivations, 0, 512), in(RungSplit, 4, 4096), in(RungSplit, 2, 2048)})
 	if diff := cmp.Diff([]ArmedRung{{RungSplit, 2048, 0, 2}, {RungSplit, 4096, 0, 4}, {RungOffloadActivations, 512, 0, 0}}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -132,7 +132,7 @@ func TestRepeatsInPlaceChangeNoSetting(t *testing.T) {
 		again []InPlace
 		want  Plan
 	}{
-		"in place":     {[]InPlace{repeat(1, 3, 1, 1).InPlace}, Plan{MicroBatchSize: "8"}},
+		"in place":     {[]InPlace{repeat(1, 3, 1, 1)}, Plan{MicroBatchSize: "8"}},
 		"optimizer":    {[]InPlace{{Phase: "optimizer"}}, Plan{MicroBatchSize: "8", ActivationCheckpointing: "full"}},
 		"not in place": {nil, Plan{MicroBatchSize: "8", ActivationCheckpointing: "full"}},
 	} {
@@ -147,9 +147,9 @@ func TestRepeatsInPlaceChangeNoSetting(t *testing.T) {
 
 func TestRepeatsOfARanksProcessesAreOneEntry(t *testing.T) {
 	e := Evidence{Ranks: 1}
-	one, other := repeat(0, 3, 4096, 512).InPlace, repeat(0, 7, 2048, 1024).InPlace
+	one, other := repeat(0, 3, 4096, 512), repeat(0, 7, 2048, 1024)
 	one.Seconds, other.Seconds, other.Times = secondsOf(.5), secondsOf(1), 3
-	backward := repeat(0, 9, 1, 1).InPlace
+	backward := repeat(0, 9, 1, 1)
 	backward.Phase = "backward"
 	e.Add(Fact{Rank: 0, Content: &ProcessReport{PID: 5, InPlace: []InPlace{one}}})
 	e.Add(Fact{Rank: 0, Content: &ProcessReport{PID: 4, InPlace: []InPlace{other, backward}, InPlaceRefused: &InPlaceRefusal{"forward", 9, "the model is compiled", nil}}})
@@ -161,12 +161,12 @@ func TestRepeatsOfARanksProcessesAreOneEntry(t *testing.T) {
 	if rank, refused := e.InPlaceRefused(); rank != 0 || refused.Step != 12 {
 		t.Errorf("refused %+v on rank %d", refused, rank)
 	}
-	all := slices.Repeat([]InPlace{one}, 2*mostInPlace)
+	all := slices.Repeat([]InPlace{one}, 2*MostInPlace)
 	for i := range all {
 		all[i].Parts = i + 2
 	}
 	e.Add(Fact{Rank: 0, Content: &ProcessReport{PID: 5, InPlace: all}})
-	if got := e.InPlace(); len(got) != mostInPlace {
+	if got := e.InPlace(); len(got) != MostInPlace {
 		t.Errorf("%d kinds of repeats", len(got))
 	}
 }
@@ -183,19 +183,19 @@ func TestCostOfRepeats(t *testing.T) {
 	a, b, c := repeat(0, 3, 1, 1), repeat(1, 3, 1, 1), repeat(1, 8, 1, 1)
 	b.Times, c.LastStep = 2, 11
 	a.Seconds, b.Seconds, c.Seconds, c.Times, c.Phase = secondsOf(.5), secondsOf(.75), secondsOf(2), 4, "backward"
-	if steps, took := InPlaceCost([]RankInPlace{a, b, c}); steps != 5 || took != secondsOf(2.75) {
+	if steps, took := InPlaceCost([]InPlace{a, b, c}); steps != 5 || took != secondsOf(2.75) {
 		t.Errorf("%d steps, %s", steps, took)
 	}
 	want := "5 steps repeated in place with activation checkpointing (2.75 s)"
-	if got := InPlaceWords([]RankInPlace{a, b, c}); got != want {
+	if got := InPlaceWords([]InPlace{a, b, c}); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	in := func(parts int) RankInPlace {
+	in := func(parts int) InPlace {
 		r := repeat(0, 3, 1, 1)
 		r.Rung, r.Parts = RungSplit, parts
 		return r
 	}
-	if got := InPlaceWords([]RankInPlace{in(2), a, in(16), in(4)}); !strings.Contains(got, "repeated in place with activation checkpointing and in 2 to 16 parts (") {
+	if got := InPlaceWords([]InPlace{in(2), a, in(16), in(4)}); !strings.Contains(got, "repeated in place with activation checkpointing and in 2 to 16 parts (") {
 		t.Errorf("parts that grew: %q", got)
 	}
 }
@@ -203,18 +203,18 @@ func TestCostOfRepeats(t *testing.T) {
 func TestSentencesAboutRepeats(t *testing.T) {
 	full := repeat(1, 1841, 65536, 4096)
 	full.Requested, full.Seconds = 2<<30, secondsOf(.29)
-	with := func(change func(*RankInPlace)) RankInPlace { r := full; change(&r); return r }
+	with := func(change func(*InPlace)) InPlace { r := full; change(&r); return r }
 	for want, got := range map[string]string{
 		"rank 1: out of memory in forward at step 1841 (tried to allocate 2.0 GiB); step repeated with activation checkpointing (0.29 s)": full.Sentence(),
-		"rank 1: out of memory in forward at step 1841; step repeated with activation checkpointing (0.29 s)":                             with(func(r *RankInPlace) { r.Requested = 0 }).Sentence(),
-		"rank 1: out of memory in backward at step 1841 (tried to allocate 2.0 GiB); step repeated in 4 parts (0.29 s)":                   with(func(r *RankInPlace) { r.Rung, r.Phase, r.Parts = "", "backward", 4 }).Sentence(),
-		"rank 1: out of memory in optimizer at step 1841 (tried to allocate 2.0 GiB); step repeated one parameter at a time (0.29 s)":     with(func(r *RankInPlace) { r.Rung, r.Phase = "", "optimizer" }).Sentence(),
-		"rank 1: little memory left for the optimizer at step 1841; step done one parameter at a time (0.29 s)":                           with(func(r *RankInPlace) { r.Rung, r.Phase, r.Requested = "", "optimizer", 0 }).Sentence(),
-		"rank 1: little memory left for the loss at step 1841; forward repeated with activation checkpointing (0.29 s)":                   with(func(r *RankInPlace) { r.Phase, r.Requested = "loss", 0 }).Sentence(),
-		"rank 1: not enough memory for the loss at step 1841 (tried to allocate 2.0 GiB); step done with the loss in parts (0.29 s)":      with(func(r *RankInPlace) { r.Phase, r.Rung = "loss", RungLossParts }).Sentence(),
-		"rank 1: out of memory in forward 13 times, from step 1841 to 1900; steps repeated with activation checkpointing (0.29 s in all)": with(func(r *RankInPlace) { r.Times, r.LastStep = 13, 1900 }).Repeats(),
+		"rank 1: out of memory in forward at step 1841; step repeated with activation checkpointing (0.29 s)":                             with(func(r *InPlace) { r.Requested = 0 }).Sentence(),
+		"rank 1: out of memory in backward at step 1841 (tried to allocate 2.0 GiB); step repeated in 4 parts (0.29 s)":                   with(func(r *InPlace) { r.Rung, r.Phase, r.Parts = "", "backward", 4 }).Sentence(),
+		"rank 1: out of memory in optimizer at step 1841 (tried to allocate 2.0 GiB); step repeated one parameter at a time (0.29 s)":     with(func(r *InPlace) { r.Rung, r.Phase = "", "optimizer" }).Sentence(),
+		"rank 1: little memory left for the optimizer at step 1841; step done one parameter at a time (0.29 s)":                           with(func(r *InPlace) { r.Rung, r.Phase, r.Requested = "", "optimizer", 0 }).Sentence(),
+		"rank 1: little memory left for the loss at step 1841; forward repeated with activation checkpointing (0.29 s)":                   with(func(r *InPlace) { r.Phase, r.Requested = "loss", 0 }).Sentence(),
+		"rank 1: not enough memory for the loss at step 1841 (tried to allocate 2.0 GiB); step done with the loss in parts (0.29 s)":      with(func(r *InPlace) { r.Phase, r.Rung = "loss", RungLossParts }).Sentence(),
+		"rank 1: out of memory in forward 13 times, from step 1841 to 1900; steps repeated with activation checkpointing (0.29 s in all)": with(func(r *InPlace) { r.Times, r.LastStep = 13, 1900 }).Repeats(),
 		"from then on, inputs as large as these (65536 elements, longest dimension 4096) are recomputed at once":                          full.Later(),
-		"": with(func(r *RankInPlace) { r.Elements, r.Longest = 0, 0 }).Later(),
+		"": with(func(r *InPlace) { r.Elements, r.Longest = 0, 0 }).Later(),
 	} {
 		if got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
@@ -226,7 +226,7 @@ func TestSentencesAboutRepeats(t *testing.T) {
 func TestTrainedAfterRepeatsInPlace(t *testing.T) {
 	one := repeat(0, 3, 1, 1)
 	one.Seconds = secondsOf(.25)
-	d := Decide(Policy{Mode: Predict, InPlace: true}, changeable(), []Attempt{{Diagnosis: Diagnosis{Rank: -1}, InPlace: []RankInPlace{one}}}, Inventory{})
+	d := Decide(Policy{Mode: Predict, InPlace: true}, changeable(), []Attempt{{Diagnosis: Diagnosis{Rank: -1}, InPlace: []InPlace{one}}}, Inventory{})
 	if d.Outcome != Trained || !strings.HasSuffix(d.Reason, "trained; 1 step repeated in place with activation checkpointing (0.25 s)") {
 		t.Errorf("%s: %s", d.Outcome, d.Reason)
 	}
@@ -235,11 +235,11 @@ func TestTrainedAfterRepeatsInPlace(t *testing.T) {
 // Steps that were done again in place change nothing about a later failure: growing memory stays a leak, another process's
 // memory is waited for, and only a plan that ended by an error of memory has run out.
 func TestFailuresAfterRepeatsInPlace(t *testing.T) {
-	report := at(0, 1, Fact{Source: "probe", Content: &ProcessReport{PID: 1, InPlace: []InPlace{repeat(0, 3, 1, 1).InPlace}}})
+	report := at(0, 1, Fact{Source: "probe", Content: &ProcessReport{PID: 1, InPlace: []InPlace{repeat(0, 3, 1, 1)}}})
 	if d := Diagnose(Evidence{Facts: append(append(says(0, 1, leaking("mem", oomForward)), report), exits(0, 9, 1)...)}); d.Growth == nil || !d.OutOfMemory() {
 		t.Errorf("a leak: %+v", d)
 	}
-	again := []RankInPlace{repeat(0, 3, 1, 1)}
+	again := []InPlace{repeat(0, 3, 1, 1)}
 	occupied, failed, rescued := ended(0, plain, Diagnosis{Cause: cause.GPUOccupied, Fatal: true}), ended(0, plain, oom(cause.Backward)), ended(0, plain, Diagnosis{Rank: -1})
 	occupied.InPlace, failed.InPlace, rescued.InPlace = again, again, again
 	p := defaults
@@ -266,15 +266,15 @@ func TestRemediesThatFailedInPlaceAreNotRelaunched(t *testing.T) {
 	full, offloaded, inParts := Plan{ActivationCheckpointing: "full"}, Plan{OffloadActivations: "cpu"}, Plan{LossParts: "on"}
 	for name, test := range map[string]struct {
 		refused   *InPlaceRefusal
-		again     []RankInPlace
+		again     []InPlace
 		out, left []Plan
 	}{
 		"nothing was tried":  {refused: refused(), left: []Plan{full, offloaded, inParts}},
 		"no refusal":         {left: []Plan{full, offloaded, inParts}},
 		"recomputed blocks":  {refused: refused(RungCheckpointing), out: []Plan{full, {ActivationCheckpointing: "selective"}}, left: []Plan{offloaded, full.With(offloaded), full.With(Plan{MicroBatchSize: "1"})}},
 		"both":               {refused: refused(RungOffloadActivations, RungCheckpointing), out: []Plan{full, offloaded, full.With(offloaded)}, left: []Plan{inParts}},
-		"the loss in parts":  {refused: refused(), again: []RankInPlace{{Rank: 0, InPlace: InPlace{Rung: RungLossParts}}}, out: []Plan{inParts}, left: []Plan{full}},
-		"of another rank":    {refused: refused(), again: []RankInPlace{{Rank: 1, InPlace: InPlace{Rung: RungLossParts}}}, left: []Plan{inParts}},
+		"the loss in parts":  {refused: refused(), again: []InPlace{{Rank: 0, Rung: RungLossParts}}, out: []Plan{inParts}, left: []Plan{full}},
+		"of another rank":    {refused: refused(), again: []InPlace{{Rank: 1, Rung: RungLossParts}}, left: []Plan{inParts}},
 		"parts of the batch": {refused: refused(RungSplit), left: []Plan{{ForwardParts: "2"}, full}},
 		"unknown words":      {refused: refused("wait", "", "nonsense"), left: []Plan{full}},
 	} {

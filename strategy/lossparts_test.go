@@ -70,21 +70,21 @@ func TestMemoryPlanHasLossInParts(t *testing.T) {
 // they were answered.
 func TestForeseenShortagesReadAsSuch(t *testing.T) {
 	for want, one := range map[string]InPlace{
-		"rank 1: little memory left for the optimizer at step 0; step done one parameter at a time":                                {Phase: "optimizer", Times: 1},
-		"rank 1: out of memory in optimizer at step 0 (tried to allocate 2.0 GiB); step repeated one parameter at a time (0.50 s)": {Phase: "optimizer", Times: 1, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
+		"rank 1: little memory left for the optimizer at step 0; step done one parameter at a time":                                {Rank: 1, Phase: "optimizer", Times: 1},
+		"rank 1: out of memory in optimizer at step 0 (tried to allocate 2.0 GiB); step repeated one parameter at a time (0.50 s)": {Rank: 1, Phase: "optimizer", Times: 1, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
 		"rank 1: little memory left for the loss at step 3; forward repeated with activation checkpointing (0.50 s)": {
-			Rung: RungCheckpointing, Phase: "loss", Step: 3, Seconds: Seconds(time.Second / 2), Elements: 64, Longest: 8,
+			Rank: 1, Rung: RungCheckpointing, Phase: "loss", Step: 3, Seconds: Seconds(time.Second / 2), Elements: 64, Longest: 8,
 		},
-		"rank 1: not enough memory for the loss at step 3 (tried to allocate 2.0 GiB); step done with the loss in parts (0.50 s)": {Rung: RungLossParts, Phase: "loss", Step: 3, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
+		"rank 1: not enough memory for the loss at step 3 (tried to allocate 2.0 GiB); step done with the loss in parts (0.50 s)": {Rank: 1, Rung: RungLossParts, Phase: "loss", Step: 3, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
 	} {
-		if got := (RankInPlace{1, one}).Sentence(); got != want {
+		if got := one.Sentence(); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
-	short := RankInPlace{1, InPlace{Rung: RungLossParts, Phase: "loss", Times: 1, Seconds: Seconds(time.Second)}}
+	short := InPlace{Rank: 1, Rung: RungLossParts, Phase: "loss", Times: 1, Seconds: Seconds(time.Second)}
 	failed := short
 	failed.Requested = 1 << 30
-	for want, all := range map[string][]RankInPlace{
+	for want, all := range map[string][]InPlace{
 		"1 step done in place with the loss in parts (1.00 s)":     {short},
 		"1 step repeated in place with the loss in parts (1.00 s)": {short, failed},
 	} {

@@ -185,7 +185,7 @@ type Attempt struct {
 	Expected *memory.Prediction   `json:"expected,omitempty"`
 	Loss     LossSeen             `json:"loss,omitzero"`
 	Measured []memory.Measurement `json:"measured,omitempty"` // see Evidence.Measured
-	InPlace  []RankInPlace        `json:"in_place,omitempty"`
+	InPlace  []InPlace            `json:"in_place,omitempty"`
 	// InPlaceRefused is the latest error of memory that a process did not answer in place.
 	InPlaceRefused *InPlaceRefusal `json:"in_place_refused,omitempty"`
 }

@@ -246,7 +246,7 @@ func (s *situation) headroom() *Headroom {
 		return nil
 	}
 	used := p.memory(s.ran(s.last))
-	held := heldInPlace(s.last.InPlace)
+	_, held := CountInPlace(s.last.InPlace)
 	h := &Headroom{Room: p.fit.Capacity(used), Peak: held}
 	for _, m := range s.last.Measured {
 		h.Peak = max(h.Peak, m.Peak)

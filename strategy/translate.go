@@ -165,18 +165,10 @@ func (j Job) Throughput(a Attempt) float64 {
 	return 0
 }
 
-// heldInPlace is the most that a rank held in steps that ran out of memory and were done again; 0: not known.
-func heldInPlace(all []RankInPlace) (most int64) {
-	for _, one := range all {
-		most = max(most, one.Held)
-	}
-	return most
-}
-
 // Peak is the most memory that a rank of the attempt is known to have held, in bytes of the
 // device's allocator, also in steps that it did again in place; 0: not measured.
 func (a Attempt) Peak() int64 {
-	peak := heldInPlace(a.InPlace)
+	_, peak := CountInPlace(a.InPlace)
 	for i := range a.Measured {
 		peak = max(peak, highest(&a.Measured[i]))
 	}

@@ -158,14 +158,14 @@ func doneAgain(v launcher.Verdict) string {
 	return strings.Join(all, "; ")
 }
 
-func inPlaceWords(all []strategy.RankInPlace) (words []string) {
+func inPlaceWords(all []strategy.InPlace) (words []string) {
 	for _, e := range all {
 		words = append(words, fmt.Sprintf("%s, %s, %d, %d, %.2f", e.Rung, e.Phase, e.Step, e.Times, e.Seconds.Duration().Seconds()))
 	}
 	return words
 }
 
-func inPlaceSeconds(all []strategy.RankInPlace) (sum float64) {
+func inPlaceSeconds(all []strategy.InPlace) (sum float64) {
 	for _, e := range all {
 		sum += e.Seconds.Duration().Seconds()
 	}

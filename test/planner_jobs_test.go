@@ -224,15 +224,15 @@ type told struct {
 }
 
 type toldAttempt struct {
-	Plan      strategy.Plan          `json:"plan"`
-	Cause     string                 `json:"cause"`
-	Seconds   strategy.Seconds       `json:"seconds"`
-	Peak      int64                  `json:"peak_bytes"`
-	Speed     float64                `json:"samples_per_second"`
-	Predicted []int64                `json:"predicted_peak_bytes"`
-	Changed   strategy.Changes       `json:"changed"`
-	Untaken   strategy.Changes       `json:"untaken"`
-	InPlace   []strategy.RankInPlace `json:"in_place"`
+	Plan      strategy.Plan      `json:"plan"`
+	Cause     string             `json:"cause"`
+	Seconds   strategy.Seconds   `json:"seconds"`
+	Peak      int64              `json:"peak_bytes"`
+	Speed     float64            `json:"samples_per_second"`
+	Predicted []int64            `json:"predicted_peak_bytes"`
+	Changed   strategy.Changes   `json:"changed"`
+	Untaken   strategy.Changes   `json:"untaken"`
+	InPlace   []strategy.InPlace `json:"in_place"`
 }
 
 // ownFigures are the last line of a script.

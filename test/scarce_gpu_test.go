@@ -59,7 +59,7 @@ func (s scarce) play(t *testing.T, python string) (lines []string) {
 			t.Errorf("at %.2f losses differ by %g, those of untouched runs by %g", share, difference, spread)
 		}
 		first := v.Attempts[0]
-		here := slices.ContainsFunc(first.InPlace, func(r strategy.RankInPlace) bool { return r.Phase == s.phase })
+		here := slices.ContainsFunc(first.InPlace, func(r strategy.InPlace) bool { return r.Phase == s.phase })
 		if s.phase != "" && (len(v.Attempts) > 1 || !here) {
 			t.Errorf("at %.2f: %d attempts; in place: %+v", share, len(v.Attempts), first.InPlace)
 		}

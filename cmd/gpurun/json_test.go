@@ -21,7 +21,7 @@ import (
 // jsonSections are the headlines of docs/json.md with the types of which they list the main fields.
 var jsonSections = map[string]any{
 	"Verdict": launcher.Verdict{}, "Next step": model.NextStep{}, "GPU time": strategy.GPUTime{}, "Attempt": launcher.AttemptSummary{},
-	"Done again in place": strategy.RankInPlace{}, "Price": strategy.Price{}, "Diagnosis": artifacts.FileDiagnosis{},
+	"Done again in place": strategy.InPlace{}, "Price": strategy.Price{}, "Diagnosis": artifacts.FileDiagnosis{},
 	"Plan": console.Survey{}, "Status": launcher.Status{}, "Run": runs.Entry{},
 }
 

@@ -53,7 +53,7 @@ func TestHintOfCheckpointingIsForTheModel(t *testing.T) {
 // A run that was rescued in place has a line about the first repeat, and one at the end about all, also if
 // quiet; with several attempts, the summary's line of each attempt has it.
 func TestRepeatsInPlaceAreShown(t *testing.T) {
-	again := strategy.RankInPlace{Rank: 1, InPlace: strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 7, LastStep: 7, Times: 1, Requested: 2 << 30, Seconds: strategy.Seconds(290 * time.Millisecond), Elements: 65536, Longest: 4096}}
+	again := strategy.InPlace{Rank: 1, Rung: strategy.RungCheckpointing, Phase: "forward", Step: 7, LastStep: 7, Times: 1, Requested: 2 << 30, Seconds: strategy.Seconds(290 * time.Millisecond), Elements: 65536, Longest: 4096}
 	more := again
 	more.Times, more.LastStep = 13, 90
 	const one = "gpurun: rank 1: out of memory in forward at step 7 (tried to allocate 2.0 GiB); step repeated with activation checkpointing (0.29 s)\n"
@@ -67,9 +67,9 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 		"quiet": {first.With(strategy.Plan{strategy.SequenceLength: "4096"}), true, []string{one, "gpurun:   " + cost}},
 	} {
 		var out bytes.Buffer
-		show(people(&out, test.quiet), launcher.Began{Name: "gpt", Plan: test.plan}, launcher.Started{Plan: test.plan}, launcher.InPlace{RankInPlace: again, More: 1}, launcher.InPlace{RankInPlace: more, More: 12},
+		show(people(&out, test.quiet), launcher.Began{Name: "gpt", Plan: test.plan}, launcher.Started{Plan: test.plan}, launcher.InPlace{InPlace: again, More: 1}, launcher.InPlace{InPlace: more, More: 12},
 			launcher.Ended{Evidence: strategy.Evidence{Plan: test.plan}}, launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
-			launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: test.plan, InPlace: []strategy.RankInPlace{more}}}}})
+			launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: test.plan, InPlace: []strategy.InPlace{more}}}}})
 		for _, want := range test.want {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s: %s\nwants %s", name, out.String(), want)
@@ -88,7 +88,7 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 		t.Errorf("%s\nwants %s", out.String(), want)
 	}
 	out.Reset()
-	events := append([]launcher.Event{launcher.Began{Name: "gpt", Plan: first}, launcher.Started{Plan: first}, launcher.InPlace{RankInPlace: more, More: 13}}, ranOut(0, lessBatch())...)
+	events := append([]launcher.Event{launcher.Began{Name: "gpt", Plan: first}, launcher.Started{Plan: first}, launcher.InPlace{InPlace: more, More: 13}}, ranOut(0, lessBatch())...)
 	show(people(&out, false), append(events, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Attempts: []launcher.AttemptSummary{{Plan: first}}}})...)
 	if strings.Count(out.String(), "rank 1: out of memory in forward") != 1 {
 		t.Error(out.String())
@@ -98,18 +98,18 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 // After a rescue in place the summary names what stays changed, its cost, and how the job itself can have it. The next
 // run is said to begin with it only if that is remembered.
 func TestChangesInPlaceAreSummed(t *testing.T) {
-	again := func(rung strategy.Rung, parts int) strategy.RankInPlace {
-		return strategy.RankInPlace{InPlace: strategy.InPlace{Rung: rung, Phase: "forward", Times: 1, Requested: 2 << 30, Elements: 65536, Longest: 4096, Parts: parts}}
+	again := func(rung strategy.Rung, parts int) strategy.InPlace {
+		return strategy.InPlace{Rung: rung, Phase: "forward", Times: 1, Requested: 2 << 30, Elements: 65536, Longest: 4096, Parts: parts}
 	}
 	for name, test := range map[string]struct {
-		again []strategy.RankInPlace
+		again []strategy.InPlace
 		armed bool
 		want  []string
 	}{
-		"blocks": {[]strategy.RankInPlace{again(strategy.RungCheckpointing, 0)}, true, []string{
+		"blocks": {[]strategy.InPlace{again(strategy.RungCheckpointing, 0)}, true, []string{
 			"; large inputs now recompute activations, and so does the next run; --fresh begins as written\n", "to have it without gpurun, call ",
 		}},
-		"parts": {[]strategy.RankInPlace{again(strategy.RungSplit, 2), again(strategy.RungSplit, 4)}, false, []string{
+		"parts": {[]strategy.InPlace{again(strategy.RungSplit, 2), again(strategy.RungSplit, 4)}, false, []string{
 			"; large inputs now run in 4 parts\n", "there is no setting for it in PyTorch; where the loss is a mean ",
 		}},
 	} {

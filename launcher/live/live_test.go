@@ -104,7 +104,7 @@ func TestARunIsShown(t *testing.T) {
 		if got := said(); !strings.HasPrefix(got, line) || strings.Count(got, "\n") != 2 {
 			t.Errorf("said %q, want %q and another", got, line)
 		}
-		show(launcher.InPlace{RankInPlace: strategy.RankInPlace{InPlace: strategy.InPlace{Phase: "forward", LastStep: 2, Times: 3}}})
+		show(launcher.InPlace{InPlace: strategy.InPlace{Phase: "forward", LastStep: 2, Times: 3}})
 		time.Sleep(statusPause)
 		m.Sample(0, two(280))
 		if s := status(t, dir); s.InPlace != 3 || !strings.Contains(Line(s, 200, false), " · 3 in place · ") {

@@ -62,7 +62,7 @@ type attempt struct {
 	well     map[int]bool                // ranks that ended with 0
 	steps    map[int]probe.OptimizerStep // latest step of each rank's process; its time is by onClock
 	reported map[int]time.Time           // this time as the process reported it
-	again    map[int]repeated            // by rank, the steps that it did again in place
+	again    map[int][]strategy.InPlace  // by rank, the steps that it did again in place
 	paused   bool                        // the ranks are stopped until SIGCONT
 	awake    time.Time                   // end of the last pause
 }

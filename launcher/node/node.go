@@ -100,7 +100,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 
 // open makes an attempt with everything that its ranks need, but starts no rank.
 func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
-	a := &attempt{node: n, n: l.N, meeting: l.Meeting, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, local: n.opts.Ranks, ended: map[int]bool{}, well: map[int]bool{}, steps: map[int]probe.OptimizerStep{}, reported: map[int]time.Time{}, again: map[int]repeated{}}
+	a := &attempt{node: n, n: l.N, meeting: l.Meeting, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, local: n.opts.Ranks, ended: map[int]bool{}, well: map[int]bool{}, steps: map[int]probe.OptimizerStep{}, reported: map[int]time.Time{}, again: map[int][]strategy.InPlace{}}
 	var err error
 	if a.swap, err = n.openSwap(l); err != nil {
 		return nil, err

@@ -35,13 +35,6 @@ func (a *attempt) stepped(rank int, s probe.OptimizerStep) {
 	a.out.Stepped(rank, s.N, s.At)
 }
 
-// A repeated has how often a rank did steps again in place, and the most that it held when memory ran out in them:
-// the process forgets the peak of a pass that it repeats.
-type repeated struct {
-	times int
-	held  int64
-}
-
 // lateReport bounds how long a step's report may be on its way.
 const lateReport = time.Minute
 
@@ -55,19 +48,16 @@ func onClock(reported, now time.Time) time.Time {
 	return now
 }
 
-// repeats wraps an emit to remember how often each rank did steps again in place.
+// repeats wraps an emit to remember the steps that each rank did again in place.
 func (a *attempt) repeats(emit func(strategy.Fact)) func(strategy.Fact) {
 	return func(f strategy.Fact) {
 		if r := strategy.As[*strategy.ProcessReport](f); r != nil && len(r.InPlace) > 0 {
-			var now repeated
-			for _, one := range r.InPlace {
-				now.times, now.held = now.times+one.Times, max(now.held, one.Held)
-			}
+			now, _ := strategy.CountInPlace(r.InPlace)
 			a.mu.Lock()
-			more := now.times > a.again[f.Rank].times
-			a.again[f.Rank] = now
+			before, _ := strategy.CountInPlace(a.again[f.Rank])
+			a.again[f.Rank] = r.InPlace
 			a.mu.Unlock()
-			if more {
+			if now > before {
 				a.out.Repeated(f.Rank)
 			}
 		}
@@ -116,8 +106,10 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []mo
 	var all []model.Sample
 	for _, rank := range a.ranks() {
 		step, known := a.latest(rank)
-		again := a.repeated(rank)
-		s := model.Sample{Time: now, Rank: rank, Phase: "load", InPlace: again.times > 0}
+		a.mu.Lock()
+		times, held := strategy.CountInPlace(a.again[rank])
+		a.mu.Unlock()
+		s := model.Sample{Time: now, Rank: rank, Phase: "load", InPlace: times > 0}
 		addSteps(&s, a.out.Shown(rank), step)
 		if s.Step > 0 {
 			s.Phase = cmp.Or(step.Phase, "train")
@@ -130,7 +122,7 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []mo
 		if known && step.Held.Peak > 0 {
 			device = step.Held.Device
 			addHeld(&s, step.Held)
-			s.Peak = max(s.Peak, again.held)
+			s.Peak = max(s.Peak, held)
 		}
 		if device >= 0 && device < len(devices) {
 			s.Device = fmt.Sprintf("cuda:%d", device)
@@ -142,12 +134,6 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []mo
 		all = append(all, s)
 	}
 	return all
-}
-
-func (a *attempt) repeated(rank int) repeated {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.again[rank]
 }
 
 func (a *attempt) gone(rank int) bool {

@@ -162,7 +162,7 @@ func TestAddSteps(t *testing.T) {
 // A rank that did steps again in place is marked: it computes longer than the others. Its peak counts what it held
 // when memory ran out, which the process forgets.
 func TestRanksThatRepeatStepsAreMarked(t *testing.T) {
-	a := &attempt{node: &Node{}, local: 1, steps: map[int]probe.OptimizerStep{}, again: map[int]repeated{}, out: &output.Output{}}
+	a := &attempt{node: &Node{}, local: 1, steps: map[int]probe.OptimizerStep{}, again: map[int][]strategy.InPlace{}, out: &output.Output{}}
 	a.node.opts.Accelerator = "cuda"
 	passed := 0
 	emit := a.repeats(func(strategy.Fact) { passed++ })

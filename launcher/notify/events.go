@@ -139,7 +139,7 @@ func (s *eventSource) course() string {
 			words += ", with " + changed.String()
 		}
 	}
-	var again []strategy.RankInPlace
+	var again []strategy.InPlace
 	for _, a := range s.state.Verdict.Attempts {
 		again = append(again, a.InPlace...)
 	}

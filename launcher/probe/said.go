@@ -154,13 +154,10 @@ func keepKnown(l *strategy.LossSeen) {
 	}
 }
 
-// mostInPlace bounds the steps that a process did again: one entry for each remedy and phase.
-const mostInPlace = 32
-
 // inPlace reads the steps that a process did again. An entry that cannot be read does not affect
 // the others.
 func inPlace(of []json.RawMessage) (all []strategy.InPlace) {
-	for _, raw := range of[:min(len(of), mostInPlace)] {
+	for _, raw := range of[:min(len(of), strategy.MostInPlace)] {
 		var one struct {
 			strategy.InPlace
 			At float64 `json:"at"` // seconds since 1970

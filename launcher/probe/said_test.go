@@ -57,7 +57,7 @@ func TestRepeatsInPlaceAreRead(t *testing.T) {
 		"one":                 {good, []strategy.InPlace{read}},
 		"others are nonsense": {`7, null, {}, {"phase": "sleep", "times": 1}, {"phase": "forward", "times": 0}, {"phase": "forward", "times": "x"}, {"phase": "forward", "times": 1, "seconds": 1e300}, ` + good, []strategy.InPlace{read}},
 		"out of bounds":       {`{"rung": "magic", "phase": "optimizer", "times": 1, "step": 9000000000000000000, "requested_bytes": -4, "at": -1}`, []strategy.InPlace{large}},
-		"too many":            {strings.TrimSuffix(strings.Repeat(good+",", 100), ","), slices.Repeat([]strategy.InPlace{read}, 32)},
+		"too many":            {strings.TrimSuffix(strings.Repeat(good+",", 100), ","), slices.Repeat([]strategy.InPlace{read}, strategy.MostInPlace)},
 	} {
 		said, _, ok := parseSaid([]byte(`{"pid": 7, "in_place": [` + test.entries + `], "in_place_refused": {"phase": "backward", "step": 3, "reason": "` + strings.Repeat("x", 1000) + `"}}`))
 		if diff := cmp.Diff(test.want, said.InPlace); diff != "" || !ok || said.InPlaceRefused == nil || len(said.InPlaceRefused.Reason) != longestText {

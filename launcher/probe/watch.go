@@ -262,6 +262,9 @@ func (w *watcher) lookAtProcess(rank int, path string) {
 		return
 	}
 	said, problems, ok := parseSaid(text)
+	for i := range said.InPlace {
+		said.InPlace[i].Rank = rank
+	}
 	if !ok || !w.isNews(path, said) {
 		return
 	}

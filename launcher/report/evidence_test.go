@@ -72,7 +72,9 @@ func TestInterruptedAttemptHasATime(t *testing.T) {
 func TestRepeatsInPlaceAreReported(t *testing.T) {
 	again := strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 7, LastStep: 8, Times: 2, Seconds: strategy.Seconds(time.Second), Elements: 4096, Longest: 512}
 	events := failedAlike()
-	events = append(events[:2:2], append([]launcher.Event{launcher.InPlace{RankInPlace: strategy.RankInPlace{Rank: 3, InPlace: again}}}, events[2:]...)...)
+	ranked := again
+	ranked.Rank = 3
+	events = append(events[:2:2], append([]launcher.Event{launcher.InPlace{InPlace: ranked}}, events[2:]...)...)
 	page := pageOf(t, journaled(t, events...))
 	for _, want := range []string{"2 steps repeated in place with activation checkpointing (1.00 s)", "rank 3: out of memory in forward at step 7;"} {
 		if !strings.Contains(page, want) {

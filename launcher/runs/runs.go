@@ -176,7 +176,7 @@ func (r *Entry) fill(run *runstate.Run) {
 // count adds what the attempts cost.
 func (r *Entry) count(run *runstate.Run) {
 	r.Model, r.GPUTime, r.Causes = run.Model, run.GPUTime, map[cause.Code]int{}
-	add := func(c cause.Code, again []strategy.RankInPlace) {
+	add := func(c cause.Code, again []strategy.InPlace) {
 		if c != "" && c != cause.None {
 			r.Causes[c]++
 		}

@@ -52,10 +52,10 @@ type AttemptState struct {
 	launcher.Started
 	launcher.Decided // zero before stage Decided
 	Phase            AttemptStage
-	Evidence         strategy.Evidence      // zero while it runs, and where it was cut off
-	Climbed          *strategy.Decision     // to stop it for a faster plan; nil: none
-	Again            []strategy.RankInPlace // steps that ranks did again after memory had run out in them
-	launched         bool                   // false for one that could not be prepared
+	Evidence         strategy.Evidence  // zero while it runs, and where it was cut off
+	Climbed          *strategy.Decision // to stop it for a faster plan; nil: none
+	Again            []strategy.InPlace // steps that ranks did again after memory had run out in them
+	launched         bool               // false for one that could not be prepared
 }
 
 // NotInPlace is a sentence about why processes that might do the step again that ran out of memory
@@ -94,7 +94,7 @@ func (r *Run) Add(e launcher.Event) {
 		r.Decision, r.Verdict, r.Progress = nil, nil, StepProgress{Stepped: e.At}
 	case launcher.InPlace:
 		if last != nil {
-			last.Again = launcher.FoldInPlace(last.Again, e)
+			last.Again = strategy.FoldInPlace(last.Again, e.InPlace)
 		}
 	case launcher.Climbed:
 		if last != nil {

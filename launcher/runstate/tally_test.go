@@ -16,7 +16,7 @@ import (
 // attemptEvents are the events of attempt i, which ran for i seconds, did steps again in place, and left much evidence.
 func attemptEvents(i int) []launcher.Event {
 	plan, at := strategy.Plan{strategy.MicroBatchSize: "8"}, time.Unix(1_700_000_000+int64(i)*1000, 0)
-	again := launcher.InPlace{RankInPlace: strategy.RankInPlace{InPlace: strategy.InPlace{Rung: strategy.RungSplit, Phase: "forward", Step: i, LastStep: i, Times: 1, Seconds: strategy.Seconds(time.Second)}}}
+	again := launcher.InPlace{InPlace: strategy.InPlace{Rung: strategy.RungSplit, Phase: "forward", Step: i, LastStep: i, Times: 1, Seconds: strategy.Seconds(time.Second)}}
 	facts := make([]strategy.Fact, 20)
 	for rank := range facts {
 		facts[rank] = strategy.Fact{Rank: rank, Source: "stderr", Content: &strategy.Finding{Code: cause.NCCLError, Rank: rank, Text: fmt.Sprintf("NCCL error in attempt %d on rank %d", i, rank)}}

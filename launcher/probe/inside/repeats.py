@@ -4,8 +4,6 @@ import time
 
 from . import memory, pace, process, ranout, snapshot, steps
 
-MOST = 32  # entries
-
 # Whether a pass is done again now; the remedies that were on in the current step; the bytes held when memory ran
 # out in the last repeated pass.
 state: dict = {"again": False, "active": frozenset(), "held": 0}
@@ -43,8 +41,6 @@ def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0, 
     same = (each for each in entries if (each["rung"], each["phase"], each["parts"]) == (remedy, phase, parts))
     found = next(same, None)
     if found is None:
-        if len(entries) == MOST:
-            return
         found = {
             "rung": remedy, "phase": phase, "step": step, "times": 0, "requested_bytes": ranout.figure(ranout.SIZE, failure), "seconds": 0.0,
             "parts": parts, "at": time.time(), "held_bytes": 0,
