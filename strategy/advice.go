@@ -172,7 +172,7 @@ func (c *fold) saysKilled(best candidate) bool {
 func (c *fold) adviseKill() string {
 	text := "a rank was killed by SIGKILL and nothing shows which process sent it: look for oom-kill in the kernel log (dmesg), oom_kill in the cgroup's memory.events, or for a user who killed it"
 	for _, i := range c.gaps {
-		if strings.Contains(string(As[Gap](c.facts[i])), "cgroup") {
+		if c.facts[i].Source == "cgroup" {
 			return text + "; the cgroup's counter could not be read here"
 		}
 	}

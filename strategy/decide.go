@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -136,7 +135,8 @@ func (s *situation) decide() Decision {
 		}
 		d := r.answer(s)
 		d.Rule, d.Ineffective = r.name, s.job.Ineffective(s.last.Plan, s.last.Observed)
-		if d.Caveat = s.caveat(d); d.Caveat != "" && !strings.Contains(d.Reason, d.Caveat) {
+		named := d.Caveat // in the reason of a speed-up that was decided on before
+		if d.Caveat = s.caveat(d); d.Caveat != "" && d.Caveat != named {
 			d.Reason += "; on resuming, " + d.Caveat
 		}
 		if d.Relaunch && d.Resume == "" && s.inventory.NoCheckpoint != "" {
@@ -157,26 +157,27 @@ func (s *situation) decide() Decision {
 
 // relieve looks for a plan that needs less memory: by prediction, or else remedy by remedy.
 func relieve(s *situation) Decision {
-	d, unpredicted := s.predict()
-	if d.Relaunch {
-		return d
+	predicted := s.predict()
+	if predicted.Relaunch {
+		return predicted
 	}
-	s.excluding = unpredicted == nothingFits
+	s.excluding = predicted.UnpredictedCode == UnpredictedNothing
 	found := s.walk()
 	if found.rung == "" {
-		outvoted := d.Outvoted
 		d := s.stop(Exhausted, s.exhaustion(found.skipped))
-		d.Skipped, d.Unpredicted, d.Outvoted = found.skipped, unpredicted, outvoted
+		d.UnpredictedCode, d.Unpredicted = predicted.UnpredictedCode, predicted.Unpredicted
+		d.Skipped, d.Outvoted = found.skipped, predicted.Outvoted
 		return d
 	}
 	next := s.plan.With(found.changes)
 	changed := s.plan.Changed(next)
-	d = Decision{
+	d := Decision{
 		Relaunch: true, Rung: found.rung, Riders: found.riders, Rungs: needs(s.plan, next), Next: s.without(next, found.changes),
-		Changed: s.learned.With(s.last.Plan).Changed(next), Skipped: found.skipped, Resume: s.inventory.Checkpoint, Expected: s.expected(next), Unpredicted: unpredicted,
+		Changed: s.learned.With(s.last.Plan).Changed(next), Skipped: found.skipped, Resume: s.inventory.Checkpoint, Expected: s.expected(next),
+		UnpredictedCode: predicted.UnpredictedCode, Unpredicted: predicted.Unpredicted,
 		Reason: s.attempt("%s%s → %s%s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed)),
 	}
-	if unpredicted == nothingFits {
+	if s.excluding {
 		d.Reason += "; " + nothingFits + ", and this is the next remedy"
 	}
 	return d

@@ -45,7 +45,8 @@ type Decision struct {
 
 	// Unpredicted is the reason why mode Predict fell back to the order of remedies; empty for
 	// failures that are never predicted.
-	Unpredicted string `json:"unpredicted,omitempty"`
+	Unpredicted     string          `json:"unpredicted,omitempty"`
+	UnpredictedCode UnpredictedCode `json:"unpredicted_code,omitempty"` // empty from an earlier version
 	// Proposal is a faster plan that was not taken, with the reason.
 	Proposal string `json:"proposal,omitempty"`
 

@@ -265,7 +265,7 @@ func TestDiagnoseWords(t *testing.T) {
 	if d.Advice != "" {
 		t.Errorf("Advice = %q, want none where a rung answers", d.Advice)
 	}
-	killed := Diagnose(Evidence{Facts: append(exits(0, 3, 137), Fact{Rank: -1, Source: "gpurun", Content: Gap("no cgroup memory.events on this node")})})
+	killed := Diagnose(Evidence{Facts: append(exits(0, 3, 137), Fact{Rank: -1, Source: "cgroup", Content: Gap("no cgroup memory.events on this node")})})
 	for _, w := range []string{"SIGKILL", "oom_kill", "could not be read"} {
 		if !strings.Contains(killed.Advice, w) {
 			t.Errorf("Advice = %q, want it to mention %q", killed.Advice, w)

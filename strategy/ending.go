@@ -303,5 +303,5 @@ func Settled(d Decision, last Attempt, inv Inventory) bool {
 	alone := inv.Device.Others <= inv.Device.Total/100
 	needs := last.Diagnosis.Cause == cause.CUDAOOM && last.Diagnosis.Growth == nil && !last.Diagnosis.Late
 	return d.Outcome == Exhausted && len(d.Skipped) > 0 && needs && alone && inv.Checkpoint == "" && last.StopSignal == 0 && last.CutShort == "" &&
-		!slices.ContainsFunc(d.Skipped, func(k Skip) bool { return k.Passing })
+		!slices.ContainsFunc(d.Skipped, Skip.passing)
 }

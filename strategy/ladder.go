@@ -91,63 +91,73 @@ func (s *situation) try(rung Rung, failed []Plan, free Plan) (Plan, *Skip) {
 	if skip != nil {
 		return nil, skip
 	}
+	c := considered{changes: changes, skip: Skip{Rung: rung}}
 	if rung.row().free && !(rung == RungAllocator && s.diagnosis.Fragmented) {
-		return nil, &Skip{Rung: rung, Reason: "free: it is applied together with the remedy that is taken"}
+		c.check(SkipFree, "free: it is applied together with the remedy that is taken")
+		return nil, &c.skip
 	}
-	changes, reason := keep(changes, s.unresumable)
-	if reason == "" {
-		changes, reason = s.fitting(changes, free)
+	tried := func(change Plan) string {
+		if hopeless(s.plan.With(free).With(change), failed) {
+			return "every plan that it offers has run out of memory before"
+		}
+		return ""
 	}
-	if reason == "" {
-		changes, reason = keep(changes, func(c Plan) string { return s.unaffordable(free.With(c)) })
+	switch {
+	case c.keep(SkipCheckpoint, s.unresumable),
+		c.reduce(SkipRequest, func(changes []Plan) ([]Plan, string) { return s.fitting(changes, free) }),
+		c.keep(SkipTooLarge, func(change Plan) string { return s.unaffordable(free.With(change)) }),
+		c.keep(SkipPredicted, func(change Plan) string { return s.excluded(free.With(change)) }),
+		c.keep(SkipTried, tried):
+		return nil, &c.skip
 	}
-	if reason == "" {
-		changes, reason = keep(changes, func(c Plan) string { return s.excluded(free.With(c)) })
-	}
-	if reason == "" {
-		changes, reason = keep(changes, func(c Plan) string {
-			if hopeless(s.plan.With(free).With(c), failed) {
-				return "every plan that it offers has run out of memory before"
-			}
-			return ""
-		})
-	}
-	if reason != "" {
-		return nil, &Skip{Rung: rung, Reason: reason}
-	}
-	return changes[0], nil
+	return c.changes[0], nil
 }
 
 // consider lists the possible changes of a remedy to the plan, the gentlest change first, or
 // returns why it is skipped. The reasons are checked in this order: the phase, the job, a missing
 // part, the policy.
 func (s *situation) consider(rung Rung) (changes []Plan, skip *Skip) {
-	row := rung.row()
-	reason := s.idle(row)
-	if reason == "" && len(row.turns) > 0 && !row.anyKnob {
-		reason = s.cannot(row.turns[0])
+	row, c := rung.row(), considered{skip: Skip{Rung: rung}}
+	switch {
+	case c.check(SkipPhase, s.idle(row)),
+		len(row.turns) > 0 && !row.anyKnob && c.check(SkipSetting, s.cannot(row.turns[0])),
+		c.reduce(SkipValue, func([]Plan) ([]Plan, string) { return row.remedy(s) }),
+		c.keep(SkipPipeline, s.unstaged),
+		c.keep(SkipDoubted, s.doubted),
+		c.keep(SkipHostMemory, s.hostTooSmall),
+		c.keep(SkipDisk, s.diskTooSmall),
+		c.check(SkipMissing, s.inventory.Missing[rung]),
+		c.check(SkipPolicy, s.refused(rung, c.changes...)):
+		c.skip.Refused = c.skip.Code == SkipPolicy
+		return nil, &c.skip
 	}
-	if reason == "" {
-		changes, reason = row.remedy(s)
-	}
-	if reason == "" {
-		changes, reason = keep(changes, s.unstaged)
-	}
-	if reason == "" {
-		changes, reason = keep(changes, s.doubted)
-	}
-	passing := reason != "" && (reason == s.hostTooSmall() || reason == s.diskTooSmall())
-	if reason == "" {
-		reason = s.inventory.Missing[rung]
-		passing = reason != ""
-	}
+	return c.changes, nil
+}
+
+// A considered has the changes of a remedy that are left after some checks, or the reason why none is.
+type considered struct {
+	changes []Plan
+	skip    Skip
+}
+
+// check notes a reason, if there is one, and reports whether there is.
+func (c *considered) check(code SkipCode, reason string) bool {
 	if reason != "" {
-		return nil, &Skip{Rung: rung, Reason: reason, Passing: passing}
+		c.skip.Code, c.skip.Reason = code, reason
 	}
-	if reason = s.refused(rung, changes...); reason != "" {
-		return nil, &Skip{Rung: rung, Reason: reason, Refused: true}
-	}
-	return changes, nil
+	return reason != ""
+}
+
+// reduce is check for a function that returns the changes that are left.
+func (c *considered) reduce(code SkipCode, left func([]Plan) ([]Plan, string)) bool {
+	var reason string
+	c.changes, reason = left(c.changes)
+	return c.check(code, reason)
+}
+
+// keep is check for an objection to each change.
+func (c *considered) keep(code SkipCode, objection func(Plan) string) bool {
+	return c.reduce(code, func(changes []Plan) ([]Plan, string) { return keep(changes, objection) })
 }
 
 // idle returns why a remedy cannot help in the phase in which memory ran out, or on the CPU.

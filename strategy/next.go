@@ -314,7 +314,7 @@ func (e Ending) drafted() []NextStep {
 	}
 	_, _, unconfirmed := e.Job.confirmed(MicroBatchSize, e.History)
 	if !known || micro.Absent != "" || len(micro.Likely) > 0 && unconfirmed != "" {
-		if e.Decision.Unpredicted == nothingFits {
+		if e.Decision.UnpredictedCode == UnpredictedNothing {
 			return nil
 		}
 		return []NextStep{{Kind: NextInspect, Init: true, preference: preferOther, Reason: "shows which settings of the job gpurun knows, and which it lacks"}}
@@ -375,7 +375,7 @@ func (e Ending) smallerGlobal() []NextStep {
 func (e Ending) moreMemory() []NextStep {
 	s := situationOf(e.Policy, e.Job, e.History, e.Inventory)
 	var short shortage
-	if w, why := s.weigh(); why == "" && e.Decision.Unpredicted == nothingFits {
+	if w, why := s.weigh(); why == "" && e.Decision.UnpredictedCode == UnpredictedNothing {
 		s.weighing = w
 		short, _ = s.shortage()
 	}

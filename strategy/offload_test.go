@@ -52,8 +52,9 @@ func TestDiskTooSmallForOffload(t *testing.T) {
 		j, policy, inv, d := zero(2), defaults, h100, oom(cause.Optimizer)
 		policy.NVMePath, inv.NVMeFree, d.Allocated = "/scratch", free, bytes(20<<30)
 		s := &situation{policy: policy, job: j, inventory: inv, plan: sharded, diagnosis: d}
-		if _, reason := toNVMe(s); reason != want {
-			t.Errorf("%d bytes free: %q, want %q", free, reason, want)
+		_, skip := s.consider(RungNVMe)
+		if (skip != nil) != (want != "") || skip != nil && (skip.Code != SkipDisk || skip.Reason != want) {
+			t.Errorf("%d bytes free: %+v, want %q", free, skip, want)
 		}
 	}
 }

@@ -158,56 +158,71 @@ func (s *situation) weigh() (*weighing, string) {
 	return w, ""
 }
 
-// unpredictable returns why the need of other plans does not follow from the last failure; empty
-// if it does.
-func (s *situation) unpredictable() string {
-	d := s.diagnosis
-	switch {
-	case d.Cause != cause.CUDAOOM && !(s.inventory.Accelerator == "cpu" && d.Device == "cpu"):
-		return "the host ran out of memory, not the device"
-	case d.Growth != nil:
-		return "memory leaked"
-	case d.Late:
-		return "memory ran out late"
-	case d.Phase == cause.Eval, d.Phase == cause.Rollout, d.Phase == cause.Save:
-		return fmt.Sprintf("memory ran out in %s", d.Phase)
-	}
-	return ""
+// An UnpredictedCode is the kind of reason why mode Predict fell back to the order of remedies.
+type UnpredictedCode string
+
+// The kinds of reasons.
+const (
+	UnpredictedHost       UnpredictedCode = "host"
+	UnpredictedLeak       UnpredictedCode = "leak"
+	UnpredictedLate       UnpredictedCode = "late"
+	UnpredictedPhase      UnpredictedCode = "phase"
+	UnpredictedFragmented UnpredictedCode = "fragmented"
+	UnpredictedNothing    UnpredictedCode = "nothing-fits" // plans are predicted, and none fits
+	UnpredictedUnknown    UnpredictedCode = "unknown"      // too little was measured, or is known of the job
+)
+
+// unpredictedWords are the words for codes; UnpredictedUnknown has others each time.
+var unpredictedWords = map[UnpredictedCode]string{
+	UnpredictedHost: "the host ran out of memory, not the device", UnpredictedLeak: "memory leaked",
+	UnpredictedLate: "memory ran out late", UnpredictedPhase: "memory ran out in %s", UnpredictedFragmented: "the memory was fragmented",
+	UnpredictedNothing: nothingFits,
 }
 
-// nothingFits is the reason to follow the order of remedies although plans are predicted.
 const nothingFits = "no plan is predicted to fit"
+
+// unpredicted is no decision yet: the order of remedies follows.
+func (c UnpredictedCode) unpredicted(args ...any) Decision {
+	return Decision{UnpredictedCode: c, Unpredicted: fmt.Sprintf(unpredictedWords[c], args...)}
+}
 
 // predict chooses among the plans whose predicted bound fits. If too little is known, or nothing
 // may fit, it returns the reason without a relaunch, and the caller follows the order of remedies
 // as far as predictions do not exclude it.
-func (s *situation) predict() (Decision, string) {
+func (s *situation) predict() Decision {
 	if s.policy.Mode != Predict {
-		return Decision{}, ""
+		return Decision{}
 	}
 	w, why := s.weigh()
 	s.weighing = w
-	if why == "" {
-		why = s.unpredictable()
-	}
-	if why != "" {
-		return Decision{}, why
-	}
-	if s.diagnosis.Fragmented && s.defragmented() {
-		return Decision{}, "the memory was fragmented"
+	switch d := s.diagnosis; {
+	case why != "":
+		return Decision{UnpredictedCode: UnpredictedUnknown, Unpredicted: why}
+	case d.Cause != cause.CUDAOOM && !(s.inventory.Accelerator == "cpu" && d.Device == "cpu"):
+		return UnpredictedHost.unpredicted()
+	case d.Growth != nil:
+		return UnpredictedLeak.unpredicted()
+	case d.Late:
+		return UnpredictedLate.unpredicted()
+	case d.Phase == cause.Eval, d.Phase == cause.Rollout, d.Phase == cause.Save:
+		return UnpredictedPhase.unpredicted(d.Phase)
+	case d.Fragmented && s.defragmented():
+		return UnpredictedFragmented.unpredicted()
 	}
 	choice := memory.Choose(w.fit, w.candidates, string(s.policy.Prefer))
 	if choice.Index >= 0 {
-		return s.chosen(choice), ""
+		return s.chosen(choice)
 	}
 	if at := s.unmeasured(); at >= 0 {
 		choice.Index, choice.Prediction = at, w.fit.Predict(w.candidates[at].Plan)
 		choice.Rejected = slices.DeleteFunc(choice.Rejected, func(r memory.RejectedPlan) bool { return r.Index == at })
 		d := s.chosen(choice)
 		d.Reason += "; it is not predicted to fit, and tried once, since the prediction is not from measurements"
-		return d, ""
+		return d
 	}
-	return Decision{Outvoted: s.outvoted(choice)}, nothingFits
+	d := UnpredictedNothing.unpredicted()
+	d.Outvoted = s.outvoted(choice)
+	return d
 }
 
 // outvoted lists the plans that were not chosen.

@@ -281,24 +281,12 @@ func offload(k Knob, stages ...Value) remedy {
 		case !s.job.Knobs[k].Allows("cpu"):
 			return nil, fmt.Sprintf("the job has no %s to host memory", k.Short())
 		}
-		if reason := s.hostTooSmall(); reason != "" {
-			return nil, reason
-		}
 		changes := Plan{k: "cpu"}
 		if s.plan[OffloadOptimizer] == "none" && s.job.Knobs[OffloadOptimizer].Allows("cpu") {
 			changes[OffloadOptimizer] = "cpu"
 		}
 		return s.withStage(changes, stages...)
 	}
-}
-
-// offloadActivations keeps the tensors for the backward pass in host memory.
-func offloadActivations(s *situation) ([]Plan, string) {
-	changes, reason := stepRemedy(OffloadActivations)(s)
-	if reason == "" {
-		reason = s.hostTooSmall()
-	}
-	return changes, reason
 }
 
 // toNVMe moves to disk what is offloaded to host memory, or would be.
@@ -317,9 +305,6 @@ func toNVMe(s *situation) ([]Plan, string) {
 			return nil, reason
 		}
 		return nil, "nothing more can be moved to NVMe"
-	}
-	if reason := s.diskTooSmall(); reason != "" {
-		return nil, reason
 	}
 	return s.withStage(changes, "zero3")
 }
@@ -344,18 +329,22 @@ func (s *situation) withStage(changes Plan, stages ...Value) ([]Plan, string) {
 	return nil, fmt.Sprintf("it needs sharding %s, which the job does not have", stages[0])
 }
 
-func (s *situation) hostTooSmall() string {
-	return s.tooSmall("the host", s.inventory.HostAvailable)
+// hostTooSmall returns why host memory does not take what a change moves there.
+func (s *situation) hostTooSmall(change Plan) string {
+	return s.tooSmall(change, "cpu", "the host", s.inventory.HostAvailable)
 }
 
-func (s *situation) diskTooSmall() string {
-	return s.tooSmall("recovery.nvme_path", s.inventory.NVMeFree)
+// diskTooSmall returns why the disk does not take what a change moves there.
+func (s *situation) diskTooSmall(change Plan) string {
+	return s.tooSmall(change, "nvme", "recovery.nvme_path", s.inventory.NVMeFree)
 }
 
 // tooSmall compares the free bytes of a place, 0 if unknown, with the bytes that the ranks of one
 // node hold in tensors: an upper bound of what offload can move.
-func (s *situation) tooSmall(where string, left int64) string {
-	if left == 0 || s.diagnosis.Allocated == nil {
+func (s *situation) tooSmall(change Plan, to Value, where string, left int64) string {
+	offloads := []Knob{OffloadActivations, OffloadOptimizer, OffloadParam}
+	moves := slices.ContainsFunc(offloads, func(k Knob) bool { return change[k] == to })
+	if !moves || left == 0 || s.diagnosis.Allocated == nil {
 		return ""
 	}
 	need := *s.diagnosis.Allocated * int64(max(s.job.LocalRanks, 1))

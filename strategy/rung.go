@@ -107,7 +107,7 @@ func deviceRows() []rungRow {
 		{rung: RungShard, turns: []Knob{Sharding}, training: Exact, remedy: shard, takes: takesShard, idle: actsOnTraining},
 		{
 			rung: RungOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact, inPlace: true,
-			remedy: offloadActivations, group: groupHost, idle: actsOnActivations,
+			remedy: stepRemedy(OffloadActivations), group: groupHost, idle: actsOnActivations,
 		},
 		{
 			rung: RungOffloadOptimizer, turns: []Knob{OffloadOptimizer, Sharding}, training: Exact,
@@ -236,10 +236,36 @@ func needs(from, to Plan) (rungs []Rung) {
 
 // A Skip is a remedy that was not taken, with the reason.
 type Skip struct {
-	Rung    Rung   `json:"rung"`
-	Reason  string `json:"reason"`
-	Refused bool   `json:"refused,omitempty"` // only the policy bars it
-	// Passing: the reason is temporary, such as too little free host memory or a package that is
-	// not installed.
-	Passing bool `json:"-"`
+	Rung    Rung     `json:"rung"`
+	Code    SkipCode `json:"code,omitempty"` // empty from an earlier version
+	Reason  string   `json:"reason"`
+	Refused bool     `json:"refused,omitempty"` // only the policy bars it
+}
+
+// A SkipCode is the kind of reason why a remedy was not taken.
+type SkipCode string
+
+// The kinds of reasons, in the order in which they are checked.
+const (
+	SkipPhase      SkipCode = "phase"       // it does not help in the phase, or on the device
+	SkipSetting    SkipCode = "setting"     // the job has no setting for it
+	SkipValue      SkipCode = "value"       // the setting has no value that needs less memory
+	SkipPipeline   SkipCode = "pipeline"    // DeepSpeed's pipeline refuses it
+	SkipDoubted    SkipCode = "doubted"     // the job may not train the same with it
+	SkipHostMemory SkipCode = "host-memory" // too little host memory is free
+	SkipDisk       SkipCode = "disk"        // too little of the disk is free
+	SkipMissing    SkipCode = "missing"     // a part is not installed
+	SkipPolicy     SkipCode = "policy"      // the policy bars it
+	SkipFree       SkipCode = "free"        // it is applied together with another one
+	SkipCheckpoint SkipCode = "checkpoint"  // the checkpoint could not be resumed with it
+	SkipRequest    SkipCode = "request"     // the request that failed would fail again
+	SkipTooLarge   SkipCode = "too-large"   // what does not change needs more than there is
+	SkipPredicted  SkipCode = "predicted"   // predictions exclude it
+	SkipTried      SkipCode = "tried"       // it ran out of memory before
+)
+
+// passing reports whether the reason is temporary, such as too little free host memory or a package that is not
+// installed.
+func (k Skip) passing() bool {
+	return slices.Contains([]SkipCode{SkipHostMemory, SkipDisk, SkipMissing}, k.Code)
 }

@@ -139,8 +139,7 @@ func decideAgain(s *situation) Decision {
 	if d.Relaunch {
 		d.Changed = s.last.Plan.Changed(d.Next)
 	}
-	why := strings.TrimPrefix(s.lost(), "; ")
-	why = cmp.Or(why, undividable(s.all))
+	why := cmp.Or(s.job.Ineffective(s.last.Plan, s.last.Observed).Lost(), undividable(s.all))
 	if lost := s.job.Unconfirmed(s.last.Plan, s.last.Observed); why == "" && s.last.Halted && len(lost) > 0 {
 		planned := lost.each(func(k Knob, planned, _ Value) string { return fmt.Sprintf("%s %s", k.Short(), planned) })
 		why = "the process did not confirm " + strings.Join(planned, " and ")

@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -17,7 +18,7 @@ func TestSettled(t *testing.T) {
 		{"a bound was reached", func(d *Decision, _ *Attempt, _ *Inventory) { d.Skipped = nil }, false},
 		{"the host ran out", func(_ *Decision, last *Attempt, _ *Inventory) { last.Diagnosis.Cause = cause.HostOOM }, false},
 		{"another process is there", func(_ *Decision, _ *Attempt, inv *Inventory) { inv.Device.Others = 1 << 30 }, false},
-		{"the host is too small for an offload", func(d *Decision, _ *Attempt, _ *Inventory) { d.Skipped[0].Passing = true }, false},
+		{"the host is too small for an offload", func(d *Decision, _ *Attempt, _ *Inventory) { d.Skipped[0].Code = SkipHostMemory }, false},
 		{"a checkpoint binds the plan", func(_ *Decision, _ *Attempt, inv *Inventory) { inv.Checkpoint = "ckpt-1" }, false},
 		{"somebody stopped it", func(_ *Decision, last *Attempt, _ *Inventory) { last.StopSignal = 15 }, false},
 		{"it trained", func(d *Decision, _ *Attempt, _ *Inventory) { d.Outcome = Trained }, false},
@@ -42,8 +43,51 @@ func TestTooLittleHostMemoryIsTemporary(t *testing.T) {
 		diagnosis: Diagnosis{Cause: cause.CUDAOOM, Figures: cause.Figures{Allocated: &held}},
 	}
 	for rung, want := range map[Rung]bool{RungOffloadActivations: true, RungShard: false} {
-		if _, skip := s.consider(rung); skip == nil || skip.Passing != want {
+		if _, skip := s.consider(rung); skip == nil || skip.passing() != want {
 			t.Errorf("%s: %+v, want passing %v", rung, skip, want)
+		}
+	}
+}
+
+// A journal keeps the kind of each reason, so that a replayed decision is settled, or not, as the first one was.
+func TestReasonsKeepTheirKindInJournals(t *testing.T) {
+	held := int64(8 << 30)
+	offload := Job{Ranks: 1, LocalRanks: 1, Knobs: map[Knob]Range{OffloadActivations: {Values: []Value{"none", "cpu"}}}}
+	s := &situation{
+		job: offload, plan: Plan{OffloadActivations: "none"}, inventory: Inventory{HostAvailable: 1 << 30},
+		diagnosis: Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Forward, Figures: cause.Figures{Allocated: &held}},
+	}
+	for name, test := range map[string]struct {
+		rung    Rung
+		change  func(*situation)
+		code    SkipCode
+		passing bool
+	}{
+		"too little host memory": {RungOffloadActivations, func(*situation) {}, SkipHostMemory, true},
+		"the phase":              {RungOffloadActivations, func(s *situation) { s.diagnosis.Phase = cause.Load }, SkipPhase, false},
+		"no setting":             {RungShard, func(*situation) {}, SkipSetting, false},
+		"no other value":         {RungOffloadActivations, func(s *situation) { s.plan = Plan{OffloadActivations: "cpu"} }, SkipValue, false},
+		"the policy": {RungOffloadActivations, func(s *situation) {
+			s.inventory.HostAvailable, s.policy.Never = 0, []string{"offload-activations"}
+		}, SkipPolicy, false},
+		"a missing part": {RungOffloadActivations, func(s *situation) {
+			s.inventory = Inventory{Missing: map[Rung]string{RungOffloadActivations: "it is not installed"}}
+		}, SkipMissing, true},
+	} {
+		changed := *s
+		test.change(&changed)
+		_, skip := changed.consider(test.rung)
+		if skip == nil {
+			t.Errorf("%s: not skipped", name)
+			continue
+		}
+		text, err := json.Marshal(skip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read Skip
+		if err := json.Unmarshal(text, &read); err != nil || read.Code != test.code || read.passing() != test.passing || read.Refused != (test.code == SkipPolicy) {
+			t.Errorf("%s: %s, %v", name, text, err)
 		}
 	}
 }

@@ -158,7 +158,7 @@ func misplaced(before, words, own, typed []string) error {
 	if !ok {
 		return nil
 	}
-	message := m.Name + " " + m.Where
+	which := m.Where
 	hint := "put gpurun behind " + m.Name + " and its options, in front of the command that it starts"
 	switch {
 	case m.Line != "":
@@ -169,9 +169,9 @@ func misplaced(before, words, own, typed []string) error {
 		hint = "put gpurun into the script, in front of the command that trains"
 	}
 	if m.Needs != "" {
-		message += ": " + m.Needs
+		which += ": " + m.Needs
 	}
-	return errext.Errorf(hint, "gpurun cannot run in front of %s, which %s", m.Name, strings.TrimPrefix(message, m.Name+" "))
+	return errext.Errorf(hint, "gpurun cannot run in front of %s, which %s", m.Name, which)
 }
 
 // onLine adapts an error about a command to a command line, which has no table [launch].

@@ -119,8 +119,8 @@ func ending(r RunStatus) string {
 		return ""
 	}
 	said := public.Sprintf("%s: %s\n", r.Outcome.Words(), r.Reason)
-	if attempt, rest, trained := strings.Cut(r.Reason, ": trained"); trained && r.Outcome == strategy.Trained {
-		said = public.Sprintf("trained in %s%s\n", attempt, rest)
+	if r.Trained != "" {
+		said = public.Sprintf("%s\n", r.Trained)
 	}
 	for _, hint := range r.Next[:min(len(r.Next), mostNext)] {
 		said += public.Sprintf("next: %s\n", hint)

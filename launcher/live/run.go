@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -25,10 +26,11 @@ const largestStatus = 1 << 20
 // A RunStatus is the latest status of a run.
 type RunStatus struct {
 	launcher.Status
-	Dir    string   `json:"-"`
-	Reason string   `json:"-"` // why it ended; empty while it runs
-	Next   []string `json:"-"` // the summary's hints; nil while it runs
-	Gone   bool     `json:"-"` // its gpurun has ended without a verdict
+	Dir     string   `json:"-"`
+	Reason  string   `json:"-"` // why it ended; empty while it runs
+	Trained string   `json:"-"` // the attempt that trained; empty elsewhere
+	Next    []string `json:"-"` // the summary's hints; nil while it runs
+	Gone    bool     `json:"-"` // its gpurun has ended without a verdict
 	// Continue is the hint how to continue the run.
 	Continue string `json:"-"`
 }
@@ -53,11 +55,21 @@ func statusIn(run runs.Entry) (RunStatus, error) {
 	}
 	r.Gone = r.Outcome == ""
 	if run.End != nil {
-		r.Outcome, r.Reason, r.Gone = run.End.Outcome, run.End.Reason, false
+		r.Outcome, r.Reason, r.Trained, r.Gone = run.End.Outcome, run.End.Reason, trained(run.End), false
 	}
 	r.Running, r.ETA = false, nil
 	r.Next, _ = journal.ReadHints(run.Path)
 	return r, nil
+}
+
+// trained is a sentence about the attempt of a run that trained; empty for another run.
+func trained(v *launcher.Verdict) string {
+	if v.Outcome != strategy.Trained || len(v.Attempts) == 0 {
+		return ""
+	}
+	a := v.Attempts[len(v.Attempts)-1]
+	words := []string{fmt.Sprintf("trained in attempt %d", a.N), a.Untaken.Lost(), strategy.InPlaceWords(a.InPlace)}
+	return strings.Join(slices.DeleteFunc(words, func(part string) bool { return part == "" }), "; ")
 }
 
 // lenient reads a status whose durations may be out of range.

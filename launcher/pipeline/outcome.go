@@ -95,7 +95,7 @@ func (c *history) decided(name string, a *runstate.AttemptState) outcome {
 		o.kind = string(next.Outcome)
 	}
 	lines := []string{next.Reason}
-	if again := strategy.InPlaceWords(a.Again); again != "" && !strings.Contains(next.Reason, again) {
+	if again := strategy.InPlaceWords(a.Again); again != "" && next.Outcome != strategy.Trained { // whose reason has it
 		lines = append(lines, again)
 	}
 	facts := d.Facts(&e)
