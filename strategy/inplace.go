@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -130,7 +131,7 @@ func AllowInPlace(p Policy, j Job, history []Attempt, next Plan, accelerator str
 	orders := &InPlaceOrders{Rungs: []Rung{}, Optimizer: true}
 	for i := range rungRows {
 		row := &rungRows[i]
-		if row.inPlace && (accelerator != "cpu" || row.onCPU) && row.allowedInPlace(p, j, next) {
+		if row.inPlace != nil && (accelerator != "cpu" || row.onCPU) && row.allowedInPlace(p, j, next) {
 			orders.Rungs = append(orders.Rungs, row.rung)
 		}
 	}
@@ -343,18 +344,19 @@ func KeptInPlace(all []InPlace) (kept Plan, words string) {
 }
 
 // effect is what calls do with a remedy in place.
-func (a ArmedRung) effect() string {
-	switch a.Rung {
-	case RungSplit:
-		return fmt.Sprintf("run in %d parts", a.Parts)
-	case RungCheckpointing:
-		return "recompute activations"
-	case RungOffloadActivations:
-		return "keep activations in host memory"
-	case RungLossParts:
-		return "compute the loss in parts"
+func (a ArmedRung) effect() string { return withParts(a.Rung.inPlaceWords().does, a.Parts) }
+
+// inPlaceWords are the words about a remedy in place, also about one that is not known as such.
+func (r Rung) inPlaceWords() inPlaceWords {
+	if r.known() && r.row().inPlace != nil {
+		return *r.row().inPlace
 	}
-	return "use less memory"
+	return inPlaceWords{"with less memory", "done so", "use less memory"}
+}
+
+// withParts adds the number of parts to words about a remedy.
+func withParts(words string, parts int) string {
+	return strings.ReplaceAll(words, "%d", strconv.Itoa(parts))
 }
 
 // failed reports whether memory ran out. In the loss and in the optimizer's step it may have been
@@ -401,16 +403,13 @@ func (r InPlace) remedy() (with, from string) {
 	switch {
 	case r.Phase == "optimizer":
 		return "one parameter at a time", ""
-	case r.Rung == RungCheckpointing:
-		return "with activation checkpointing", "recomputed"
-	case r.Rung == RungOffloadActivations:
-		return "with activations in host memory", "offloaded"
-	case r.Rung == RungLossParts:
-		return "with the loss in parts", ""
-	case r.Parts > 0:
-		return fmt.Sprintf("in %d parts", r.Parts), "split"
+	case r.Parts > 0 && !r.Rung.known(): // of a remedy that this version does not know
+		return withParts("in %d parts", r.Parts), "split"
+	case r.Rung == RungSplit && r.Parts == 0:
+		return Rung("").inPlaceWords().with, Rung("").inPlaceWords().from
 	}
-	return "with less memory", "done so"
+	words := r.Rung.inPlaceWords()
+	return withParts(words.with, r.Parts), words.from
 }
 
 // Repeats is a sentence about all repeats of one kind.
@@ -428,7 +427,7 @@ func (a Attempt) insufficient() (all []Plan) {
 	for i := range rungRows {
 		row := &rungRows[i]
 		on := slices.Contains(a.InPlaceRefused.Rungs, row.rung) || row.rung == RungLossParts && inParts // it stays on
-		if !on || !row.inPlace || row.rung == RungSplit {                                               // the number of parts is not known
+		if !on || row.inPlace == nil || row.rung == RungSplit {                                         // the number of parts is not known
 			continue
 		}
 		if words := row.turns[0].words(); len(words) > 0 {

@@ -60,10 +60,15 @@ type rungRow struct {
 	free  bool // it costs nothing and is applied together with the chosen remedy
 	host  bool // it is for host memory
 	onCPU bool // it also helps a job that trains on the CPU
-	// inPlace: a process can take it by itself, in the step that runs out of memory.
-	inPlace bool
+	// inPlace has the words about the remedy where a process takes it by itself, in the step that runs out of memory;
+	// nil: it cannot.
+	inPlace *inPlaceWords
 	idle    idleIn // the phases in which it cannot help
 }
+
+// An inPlaceWords says of a remedy in place how the step was done, what later steps of its size are (empty: as
+// before), and what they do. %d stands for the number of parts.
+type inPlaceWords struct{ with, from, does string }
 
 // rungRows has one row for each remedy, in the order in which they are tried. init sets it
 // because the remedies refer to it.
@@ -89,11 +94,20 @@ func deviceRows() []rungRow {
 		{rung: RungWait, training: Exact, remedy: wait, takes: neverTaken},
 		{rung: RungAttention, turns: []Knob{Attention}, training: Exact, free: true, remedy: attention, idle: actsOnCalls},
 		{
-			rung: RungCheckpointing, turns: []Knob{ActivationCheckpointing}, training: Exact, onCPU: true, inPlace: true,
-			remedy: stepRemedy(ActivationCheckpointing), idle: actsOnActivations,
+			rung: RungCheckpointing, turns: []Knob{ActivationCheckpointing}, training: Exact, onCPU: true,
+			inPlace: &inPlaceWords{"with activation checkpointing", "recomputed", "recompute activations"},
+			remedy:  stepRemedy(ActivationCheckpointing), idle: actsOnActivations,
 		},
-		{rung: RungSplit, turns: []Knob{ForwardParts}, training: Exact, onCPU: true, inPlace: true, remedy: inParts, idle: actsOnCalls},
-		{rung: RungLossParts, turns: []Knob{LossParts}, training: Exact, onCPU: true, inPlace: true, remedy: stepRemedy(LossParts), idle: actsOnCalls},
+		{
+			rung: RungSplit, turns: []Knob{ForwardParts}, training: Exact, onCPU: true,
+			inPlace: &inPlaceWords{"in %d parts", "split", "run in %d parts"},
+			remedy:  inParts, idle: actsOnCalls,
+		},
+		{
+			rung: RungLossParts, turns: []Knob{LossParts}, training: Exact, onCPU: true,
+			inPlace: &inPlaceWords{"with the loss in parts", "", "compute the loss in parts"},
+			remedy:  stepRemedy(LossParts), idle: actsOnCalls,
+		},
 		{
 			rung: RungMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,
 			remedy: smallerBatch, plans: (*situation).divided, takes: lowers(MicroBatchSize, EvalBatchSize), idle: actsOnCalls,
@@ -106,8 +120,9 @@ func deviceRows() []rungRow {
 		{rung: RungPrecision, turns: []Knob{Precision}, training: Changed, remedy: lowerPrecision, idle: actsOnTraining.with(cause.Rollout, actsOnCalls[cause.Rollout])},
 		{rung: RungShard, turns: []Knob{Sharding}, training: Exact, remedy: shard, takes: takesShard, idle: actsOnTraining},
 		{
-			rung: RungOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact, inPlace: true,
-			remedy: stepRemedy(OffloadActivations), group: groupHost, idle: actsOnActivations,
+			rung: RungOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact,
+			inPlace: &inPlaceWords{"with activations in host memory", "offloaded", "keep activations in host memory"},
+			remedy:  stepRemedy(OffloadActivations), group: groupHost, idle: actsOnActivations,
 		},
 		{
 			rung: RungOffloadOptimizer, turns: []Knob{OffloadOptimizer, Sharding}, training: Exact,
