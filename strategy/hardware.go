@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -123,9 +122,13 @@ func (n Node) avoid(h *Hardware) string {
 
 // plainName reports whether a name can stand in a command as it is.
 func plainName(name string) bool {
-	return !strings.HasPrefix(name, "-") && !strings.ContainsFunc(name, func(r rune) bool {
-		return r != '-' && r != '_' && r != '.' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-	})
+	for i, r := range name {
+		letter := r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+		if !letter && r != '_' && r != '.' && (r != '-' || i == 0) { // a "-" in front begins an option
+			return false
+		}
+	}
+	return true
 }
 
 // Health is a GPU's state in the driver's report. Zero: not reported, for example without ECC or
