@@ -695,8 +695,7 @@ class Call:
             guard.largest = size, longest
         self.remedies = NONE
         for remedy in guard.remedies:
-            remedy.active = size >= remedy.size or longest >= remedy.longest
-            if remedy.active:
+            if remedy.begins(size, longest):
                 self.remedies |= {remedy.name}
         if self.remedies:
             repeats.active(self.remedies)

@@ -10,7 +10,7 @@ from . import checkpointing, offload, proof, ranout, repeats, root as root_part,
 class Remedy:
     """One way for a call of the root to need less memory.
 
-    Before each call of the root it is decided by the size of the inputs whether the remedy is on for it (active).
+    Before each call of the root, begins() decides, and returns, whether the remedy is on for it (active).
     After a failure refusal() says, without the use of memory, whether it could help; then
     levels() turns it on, once or to several degrees, and the pass is repeated at each; keep()
     has it on for such calls from then on.
@@ -24,6 +24,10 @@ class Remedy:
     def __init__(self, guard):
         self.guard = weakref.proxy(guard)
         self.active, self.size, self.longest = False, float("inf"), float("inf")
+
+    def begins(self, size, longest):
+        self.active = size >= self.size or longest >= self.longest
+        return self.active
 
     def refusal(self, calls):
         """Return why the remedy cannot help these calls, "" if it can."""

@@ -24,7 +24,9 @@ class Runs:
 
 
 class Ranks(unittest.TestCase):
-    """Each case is a function of Worker, which both ranks run."""
+    """Each case is a function of Worker, which both ranks run. They run once for all cases."""
+
+    together = True
 
     @classmethod
     def setUpClass(cls):
