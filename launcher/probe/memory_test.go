@@ -341,7 +341,7 @@ func TestRepeatedStepsAreMeasured(t *testing.T) {
 // failure is.
 func TestFailedRepeatIsNoMeasurement(t *testing.T) {
 	r := repeating(t, "loops.py", strategy.RungCheckpointing)
-	if out, errs, code := testenv.Warmed(t, r.job(t, needs(t), r.orders.Script, "6,6", "35")); code == 0 {
+	if out, errs, code := testenv.Warmed(t, r.job(t, needs(t), r.orders.Script, "6,6", "32")); code == 0 {
 		t.Fatalf("it fitted:\n%s%s", out, errs)
 	}
 	text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
