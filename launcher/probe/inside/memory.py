@@ -419,7 +419,7 @@ def observed(device, wanted, allowed, free):
     """Called by the allocator when it refuses. That counts if the job ends by it."""
     try:
         memory = state.get("memory")
-        if memory is not None and process.here() and device == memory.meter.device and not repeats.state["again"]:
+        if memory is not None and process.here() and device == memory.meter.device and not repeats.state["again"] and not rootcalls.state["asked"]:
             memory.oomed = {"instant": running(memory), "allocated": memory.meter.read()[0], "requested": wanted}
             if allowed < memory.meter.total():
                 memory.oomed["allowed"] = allowed

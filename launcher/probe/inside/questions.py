@@ -33,10 +33,14 @@ def ask(value, trace, alone, began):
     until = time.monotonic() + bound
     if alone:
         release(value)  # first: the limit's thread needs memory, too
-    with Limit(bound):
-        for question in found:
-            if time.monotonic() < until:
-                wall.alone(question)()
+    rootcalls.state["asked"] = True
+    try:
+        with Limit(bound):
+            for question in found:
+                if time.monotonic() < until:
+                    wall.alone(question)()
+    finally:
+        rootcalls.state["asked"] = False
     process.save()
 
 

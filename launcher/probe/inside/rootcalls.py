@@ -6,7 +6,7 @@ import sys
 from . import forwards, repeats, root as root_part, wall
 
 listeners: list = []  # each with begin(args, kwargs), end(output), failed(); another list where one leaves
-state: dict = {}
+state: dict = {"asked": False}  # whether questions are asked of the ending process: its calls are not the job's
 
 
 def listen(root, *those):
@@ -22,7 +22,7 @@ def listen(root, *those):
 
 
 def called(root, plain, args, kwargs):
-    if state["compiling"]() or repeats.state["again"] or not listeners and "guard" not in state or os.getpid() != state["pid"]:
+    if state["compiling"]() or repeats.state["again"] or state["asked"] or not listeners and "guard" not in state or os.getpid() != state["pid"]:
         return plain(root, *args, **kwargs)
     tell("begin", args, kwargs)
     return run(plain, root, args, kwargs)

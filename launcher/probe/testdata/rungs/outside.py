@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import models
-from harness import Saved, loss_of, rungs
+from harness import Saved, loss_of, part, rungs
 
 TURN = {"activation_checkpointing": "full", "precision": "bf16"}
 
@@ -31,6 +31,27 @@ class Outside(unittest.TestCase):
         before = {n: (sorted(m.__dict__), type(m), list(m.state_dict())) for n, m in model.named_modules()}
         turned(model)
         self.assertEqual(before, {n: (sorted(m.__dict__), type(m), list(m.state_dict())) for n, m in model.named_modules()})
+
+    def test_calls_that_answer_questions_are_not_measured(self):
+        class Listener:
+            def __init__(self):
+                self.heard = []
+
+            def begin(self, args, kwargs):
+                self.heard.append("begin")
+
+            def end(self, output):
+                self.heard.append("end")
+
+        rungs()
+        calls, listener, root = part("rootcalls"), Listener(), nn.Linear(2, 2)
+        calls.listen(root, listener)
+        calls.state["asked"] = True
+        root(torch.ones(1, 2))
+        self.assertEqual(listener.heard, [])
+        calls.state["asked"] = False
+        root(torch.ones(1, 2))
+        self.assertEqual(listener.heard, ["begin", "end"])
 
     def test_pickle(self):
         model = turned(models.GPT())
