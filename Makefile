@@ -67,7 +67,7 @@ cli: ## the tests of the command line and of whole jobs
 	@set -x; $(WITH_TORCH) $(GO_TEST) -race -parallel 4 -run 'TestScripts/^($(RACE_SCRIPTS))$$' ./cmd/gpurun
 
 # Scenes that take long, or more of the machine than a test should.
-SCENES := SecondNight|UsersOfASite|Mpirun|RayJobs|TestPodman|DistModule|Slurm(Nodes|Series|Requeues)|SlurmSubmitit|SlurmLightning|TestNodes$$|ASlowNodeIsNamed|NodesOutlive|Nights|NightlyByCron|OnKubernetes|ReadOnlyPod|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorOnThisMachine|ScriptsOfDifferentMake|BatchesOfDifferentMake|NanoGPTIsRescued|OnlyForEqualGradients|ShellsHide
+SCENES := SecondNight|UsersOfASite|Mpirun|RayJobs|TestPodman|DistModule|Slurm(Nodes|Series|Requeues)|SlurmSubmitit|SlurmLightning|TestNodes$$|ASlowNodeIsNamed|NodesOutlive|Nights|NightlyByCron|OnKubernetes|ReadOnlyPod|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting|PrintedAdviceFits|DoctorOnThisMachine|ScriptsOfDifferentMake|BatchesOfDifferentMake|NanoGPTIsRescued|OnlyForEqualGradients|ShellsHide
 
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \

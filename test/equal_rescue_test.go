@@ -201,9 +201,7 @@ func TestNanoGPTIsRescuedOutOfItsEvaluation(t *testing.T) {
 			.8, "", 512},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if test.name == "two ranks" {
-				lab(t)
-			}
+			lab(t)
 			t.Parallel()
 			dir := copyOf(t, filepath.Join("testdata", "equal_nanogpt"))
 			line := append(test.line, "--max_iters=2", "--n_layer=2", "--n_embd=64", "--vocab_size=16384")
