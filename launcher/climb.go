@@ -104,13 +104,14 @@ const mostEarly = 8
 // measured starts to look for checkpoints once a process has reported its first steps. If steps were done again in
 // place, it also looks at once, when the processes have measured enough.
 func (w *watch) measured(ctx context.Context, f strategy.Fact) {
-	if w.stopped || f.Memory().Failed != "" || f.Memory().Steps == 0 || !w.climb.allowed() {
+	m := f.Memory()
+	if w.stopped || m.Failed != "" || m.Steps == 0 || !w.climb.allowed() {
 		return
 	}
 	if !w.climb.begun {
 		w.climb.begin(ctx)
 	}
-	if f.Memory().Steps > 1 && w.climb.early < mostEarly && len(w.evidence.InPlace()) > 0 {
+	if m.Steps > 1 && w.climb.early < mostEarly && len(w.evidence.InPlace()) > 0 {
 		w.climb.early++
 		w.climb.once()
 	}

@@ -40,4 +40,3 @@ def put(name, value):
         os.environ.pop(name, None)
     else:
         os.environ[name] = value
-

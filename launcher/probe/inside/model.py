@@ -15,7 +15,6 @@ def first(root, args, kwargs):
     told["model"] = {"class": type(model).__name__, "parameters": 0, "blocks": []}
     with process.together(), listed.once():
         looks(root, model, args, kwargs)
-    process.save()
 
 
 def looks(root, model, args, kwargs):

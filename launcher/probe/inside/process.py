@@ -28,11 +28,6 @@ def here():
     return os.getpid() == state["pid"]
 
 
-def is_rank():
-    """Return whether a process reports before it trains: gpurun's rank does."""
-    return start["role"] == "rank"
-
-
 def orders():
     """Return gpurun's orders, read once."""
     if "orders" not in state:
@@ -173,13 +168,15 @@ def versions():
 
 
 class together:
-    """A context in which nothing is written: its end is followed by a save."""
+    """A context in which nothing is written before its end."""
 
     def __enter__(self):
         state["waits"] = True
 
-    def __exit__(self, *exception):
+    def __exit__(self, kind, *exception):
         state["waits"] = False
+        if kind is None:
+            save()
 
 
 def save():

@@ -11,7 +11,6 @@ import weakref
 from . import listed, places, reach, recompute
 
 Unrepeatable, version = places.Unrepeatable, places.version
-PythonRandom = places.Random
 
 VERSION = operator.attrgetter("_version")
 
@@ -273,11 +272,6 @@ class Present:
         for place, value in self.values:
             if place.kind != "random" and not place.matches(value):
                 raise Unrepeatable("%s may have changed in the backward pass" % place.words())
-
-    def drop(self):
-        """Ends a repeated call that failed."""
-        self.log.close()
-        self.log.undo()
 
     def put_back(self):
         """Ends a repeated call whose effects are there already."""
