@@ -47,7 +47,7 @@ GO_TEST = $(GO) test -vet=off -timeout 30m
 # things at once; in the others it would find nothing. Of a few large packages it watches the tests
 # of those parts that do.
 CONCURRENT := \bgo (func|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|sync\.(Cond|Map|Mutex|Pool|RWMutex|WaitGroup)|"sync/atomic"
-LARGE := ./launcher/artifacts ./launcher/probe ./launcher/report ./recipes ./recipes/detect
+LARGE := ./launcher/diagnose ./launcher/hook ./launcher/show ./recipes ./recipes/detect
 LARGE_TESTS := Watch|MeasurementsAreReported|StopLooks|RubbishIs|ManyProcesses|RanksWait|AtEnd|FewRecipes|TestCatalog$$|ReadsOfAnySize|FilesOfOneJob|NeverEnds
 RACE = grep -rlE '$(CONCURRENT)' --include='*.go' --exclude='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u | grep -vxF "$$(printf '%s\n' $(LARGE))" | xargs $(GO) list
 # The scripts of the command line in which most happens at once.
@@ -56,10 +56,10 @@ RACE_SCRIPTS := climb|guard-killed|logs|notice-.*|oom-to-trained|peer-saves|rank
 unit: ## the tests of all packages but those of torch and cli
 	@set -x; $(WITH_TORCH) $(GO_TEST) -race $$($(RACE))
 	@set -x; $(WITH_TORCH) $(GO_TEST) -race -run '$(LARGE_TESTS)' $(LARGE)
-	@$(WITH_TORCH) $(GO_TEST) $$($(GO) list ./... | grep -vE '/(cmd/gpurun|launcher/probe|test)$$' | grep -vxF "$$($(RACE))")
+	@$(WITH_TORCH) $(GO_TEST) $$($(GO) list ./... | grep -vE '/(cmd/gpurun|launcher/hook|test)$$' | grep -vxF "$$($(RACE))")
 
 torch: ## the tests of the hook, with real PyTorch
-	@set -x; $(WITH_TORCH) $(GO_TEST) ./launcher/probe
+	@set -x; $(WITH_TORCH) $(GO_TEST) ./launcher/hook
 
 cli: ## the tests of the command line and of whole jobs
 	@set -x; $(WITH_TORCH) $(GO_TEST) -parallel 4 ./test
@@ -71,10 +71,10 @@ SCENES := SecondNight|UsersOfASite|Mpirun|RayJobs|TestPodman|DistModule|Slurm(No
 
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
-		$(GO) test -count=1 -v -timeout 60m -parallel 8 -run '$(SCENES)' ./test ./launcher/report ./launcher/doctor
+		$(GO) test -count=1 -v -timeout 60m -parallel 8 -run '$(SCENES)' ./test ./launcher/show ./launcher/doctor
 
 lint: ## formatting, go.mod, vet, staticcheck, ruff and mypy on the hook's Python, known vulnerabilities
-	@unformatted=$$(gofmt -l cmd launcher model recipes strategy test); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
+	@unformatted=$$(gofmt -l cmd launcher recipes strategy test); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
@@ -84,21 +84,21 @@ lint: ## formatting, go.mod, vet, staticcheck, ruff and mypy on the hook's Pytho
 fuzz: ## each fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
-# Their random tests have a fixed seed (launcher/testseed) under every other command.
-RANDOM_PACKAGES = grep -rl launcher/testseed --include='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u
+# Their random tests have a fixed seed (test/testenv) under every other command.
+RANDOM_PACKAGES = grep -rl pgregory.net/rapid --include='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u
 
 stress: export GPURUN_SEED := $(SEED)
 stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times, REPEATS steps repeated in place, all habits of scripts in all places, an error in each function of the hook; SEED repeats a run
 	@echo "SEED=$$GPURUN_SEED"
 	$(GO) test -count=1 -timeout 60m $$($(RANDOM_PACKAGES)) -rapid.checks=1000
-	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|GenuineIsStillSeen' ./launcher/probe
-	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_REPEATS=$(REPEATS) GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 60m -run RepeatedStepsAreExact -v ./launcher/probe
-	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_HABITS=all GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 180m -run '^TestHabits' ./launcher/probe
-	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_WALL=1 GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 120m -run ErrorOfTheHookIsNotTheJobs -v ./launcher/probe
-	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run HostileText -v ./launcher/probe ./strategy
+	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|GenuineIsStillSeen' ./launcher/hook
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_REPEATS=$(REPEATS) GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 60m -run RepeatedStepsAreExact -v ./launcher/hook
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_HABITS=all GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 180m -run '^TestHabits' ./launcher/hook
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_WALL=1 GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 120m -run ErrorOfTheHookIsNotTheJobs -v ./launcher/hook
+	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run HostileText -v ./launcher/hook ./strategy
 	$(GO) test -race -count=$(COUNT) -timeout 60m -run Stress ./launcher/journal
 	$(GO) test -count=1 -timeout 30m ./strategy -run 'Ends|Walks' -rapid.checks=20000
-	$(GO) test -race -count=$(COUNT) -timeout 60m ./launcher/proc ./launcher/output ./launcher
+	$(GO) test -race -count=$(COUNT) -timeout 60m ./launcher/ranks ./launcher
 	GPURUN_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run 'KillsAroundTheEnd|ShellsHide' -v ./test
 	$(GO) test -race -count=$(COUNT) -timeout 120m -run Scripts ./cmd/gpurun
 	$(GO) test -count=$(COUNT) -timeout 120m -run 'FirstProcess|FullDisk|Terminal' ./test
@@ -109,16 +109,16 @@ soak: ## ATTEMPTS attempts in one run, half an hour of them, ended by random kil
 bench: build ## launch, recovery and output compared with torchrun; many nodes; large logs; the classifier compared with grep; planning; decisions of long runs; a step that may be repeated; a healthy job with the hook; KEEP=1 keeps the ratios
 	$(GO) test -run '^$$' -bench Planning ./strategy/memory
 	$(GO) test -run '^$$' -bench LongRuns ./strategy
-	$(GO) test -run '^$$' -bench 'Large|Gunzip' -benchtime 1x ./launcher/artifacts
+	$(GO) test -run '^$$' -bench 'Large|Gunzip' -benchtime 1x ./launcher/diagnose
 	$(GO) test -run '^$$' -bench ThousandNodes -benchtime 1x ./launcher/nodes
-	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GPURUN_TEST_PYTHON=$$python $(GO) test -run '^$$' -bench HealthyJob -benchtime 1x ./launcher/probe
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GPURUN_TEST_PYTHON=$$python $(GO) test -run '^$$' -bench HealthyJob -benchtime 1x ./launcher/hook
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GO='$(GO)' $$python .ci/bench.py bin/gpurun $(if $(KEEP),--keep)
 
 conformance: ## the recipes compared with the real frameworks (RECIPES="a b" for some of them)
 	GPURUN_CONFORMANCE='$(or $(RECIPES),all)' $(GO) test -count=1 -timeout 120m -run 'TestConformance' -v ./recipes
 
 transformers: ## the probe with transformers 4 and 5, which are installed first
-	@pythons=$${GPURUN_TEST_TRANSFORMERS:-$$(.ci/transformers.sh)} && GPURUN_TEST_TRANSFORMERS=$$pythons $(GO) test -count=1 -timeout 60m -run 'TestTransformers' -v ./launcher/probe ./test
+	@pythons=$${GPURUN_TEST_TRANSFORMERS:-$$(.ci/transformers.sh)} && GPURUN_TEST_TRANSFORMERS=$$pythons $(GO) test -count=1 -timeout 60m -run 'TestTransformers' -v ./launcher/hook ./test
 
 corpus-report: ## how well the causes of failures are recognised, and which answers changed; ANSWERS=keep keeps the new ones
 	CORPUS_REPORT=1 $(GO) test -count=1 -run Corpus -v ./strategy $(if $(ANSWERS),-args -update-answers)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -19,7 +18,7 @@ type faultyRecipe struct {
 	in func(strategy.Plan) bool
 }
 
-func (r faultyRecipe) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error) {
+func (r faultyRecipe) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (strategy.Command, error) {
 	if r.in(p) {
 		panic("planted")
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -71,7 +70,7 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 
 // apply makes the command of an attempt. A panic becomes an error with the exit code of a bug, so that the
 // verdict still says how the job ended before.
-func (l *Launcher) apply(next Next, by strategy.Arguments, dir string) (command model.Command, err error) {
+func (l *Launcher) apply(next Next, by strategy.Arguments, dir string) (command strategy.Command, err error) {
 	err = errext.Recovered(func() (err error) {
 		command, err = l.Recipe.Apply(next.Plan, by, next.Checkpoint, dir)
 		return err

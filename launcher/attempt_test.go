@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -135,9 +134,9 @@ func TestAPlanThatCannotBeApplied(t *testing.T) {
 // brokenAfterFirst applies one plan.
 type brokenAfterFirst struct{ stage *stage }
 
-func (b brokenAfterFirst) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error) {
+func (b brokenAfterFirst) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (strategy.Command, error) {
 	if len(b.stage.applied) > 0 {
-		return model.Command{}, errors.New("no such key")
+		return strategy.Command{}, errors.New("no such key")
 	}
 	return b.stage.Apply(p, by, checkpoint, dir)
 }

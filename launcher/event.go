@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -59,7 +58,7 @@ type Started struct {
 	// InPlace are the remedies that processes may take in the step that runs out of memory; nil: none.
 	InPlace *strategy.InPlaceOrders `json:"in_place,omitempty"`
 	Dir     string                  `json:"dir"`
-	Command model.Command           `json:"command"`
+	Command strategy.Command        `json:"command"`
 	At      time.Time               `json:"at,omitzero"`
 	Diff    string                  `json:"-"` // for people; diff.patch keeps it
 }

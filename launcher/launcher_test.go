@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/test/testenv"
@@ -93,9 +92,9 @@ type parted struct {
 	after  time.Duration
 }
 
-func (s *stage) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, _ string) (model.Command, error) {
+func (s *stage) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, _ string) (strategy.Command, error) {
 	s.applied, s.from = append(s.applied, p), append(s.from, checkpoint)
-	return model.Command{Argv: []string{"train.py"}}, nil
+	return strategy.Command{Argv: []string{"train.py"}}, nil
 }
 
 func (s *stage) Append(e Event) error {
@@ -106,9 +105,9 @@ func (s *stage) Append(e Event) error {
 	return nil
 }
 
-func (s *stage) Prepare(int) (string, error)                      { return "attempt", nil }
-func (s *stage) Write(string, strategy.Plan, model.Command) error { return nil }
-func (s *stage) Finish(v Verdict) error                           { return s.Append(Finished{Verdict: v}) }
+func (s *stage) Prepare(int) (string, error)                         { return "attempt", nil }
+func (s *stage) Write(string, strategy.Plan, strategy.Command) error { return nil }
+func (s *stage) Finish(v Verdict) error                              { return s.Append(Finished{Verdict: v}) }
 func (s *stage) Draft(v Verdict) error {
 	s.drafts = append(s.drafts, v)
 	return nil

@@ -7,7 +7,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -26,7 +25,7 @@ type Adviser interface {
 	// Write makes a step's command or diff. It returns false if the job has no words for the step, or if the
 	// result is not what the step needs. In place of a change of the policy that the site does not allow, it
 	// returns a step of kind NextInspect, with the reason.
-	Write(step strategy.NextStep, log model.LogPlace) (model.NextStep, bool)
+	Write(step strategy.NextStep, log strategy.LogPlace) (strategy.Advice, bool)
 }
 
 // mostSteps is how many are shown.
@@ -34,11 +33,11 @@ const mostSteps = 3
 
 // next returns what the user can do after a run that ended without training. A failure here does not change
 // how the run ended: then there are fewer steps, or none.
-func (l *Launcher) next(s State, d strategy.Decision) []model.NextStep {
+func (l *Launcher) next(s State, d strategy.Decision) []strategy.Advice {
 	if l.Adviser == nil || d.Outcome == strategy.Trained || len(s.History) == 0 {
 		return nil
 	}
-	steps := []model.NextStep{}
+	steps := []strategy.Advice{}
 	_ = errext.Recovered(func() error { // a bug leaves the steps so far
 		l.addSteps(&steps, s, d)
 		return nil
@@ -46,9 +45,9 @@ func (l *Launcher) next(s State, d strategy.Decision) []model.NextStep {
 	return steps
 }
 
-func (l *Launcher) addSteps(steps *[]model.NextStep, s State, d strategy.Decision) {
+func (l *Launcher) addSteps(steps *[]strategy.Advice, s State, d strategy.Decision) {
 	e := strategy.Ending{Policy: l.Policy, Job: s.Job, History: s.History, Inventory: s.inventory, Decision: d, Advice: s.ending.advice}
-	var locked []model.NextStep // in place of those that the site does not allow
+	var locked []strategy.Advice // in place of those that the site does not allow
 	for _, step := range e.NextSteps() {
 		written, ok := l.Adviser.Write(step, s.ending.log)
 		switch {
@@ -58,7 +57,7 @@ func (l *Launcher) addSteps(steps *[]model.NextStep, s State, d strategy.Decisio
 			locked = append(locked, written)
 			continue
 		}
-		if slices.ContainsFunc(*steps, func(s model.NextStep) bool { return sameAction(s, written) }) {
+		if slices.ContainsFunc(*steps, func(s strategy.Advice) bool { return sameAction(s, written) }) {
 			continue // the better one has the same command
 		}
 		if p := step.Expected; p != nil && p.Mean > 0 {
@@ -75,13 +74,13 @@ func (l *Launcher) addSteps(steps *[]model.NextStep, s State, d strategy.Decisio
 
 // sameAction reports whether two steps are one action for the user: the same command and diff, or without both the
 // same words.
-func sameAction(a, b model.NextStep) bool {
+func sameAction(a, b strategy.Advice) bool {
 	return a.Command == b.Command && a.Diff == b.Diff && (a.Command+a.Diff != "" || a.Reason == b.Reason)
 }
 
 // logPlace is where the log shows the failure of an attempt.
-func logPlace(e strategy.Evidence, d strategy.Diagnosis) model.LogPlace {
-	place := model.LogPlace{Attempt: e.Attempt, Rank: max(d.Rank, 0), Stream: "stderr"}
+func logPlace(e strategy.Evidence, d strategy.Diagnosis) strategy.LogPlace {
+	place := strategy.LogPlace{Attempt: e.Attempt, Rank: max(d.Rank, 0), Stream: "stderr"}
 	for _, f := range d.Facts(&e) {
 		if (f.Source == "stderr" || f.Source == "stdout") && f.Finding() != nil && f.Rank == d.Rank {
 			place.Stream, place.Line = f.Source, f.Finding().Line

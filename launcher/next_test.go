@@ -3,7 +3,6 @@ package launcher
 import (
 	"testing"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -11,9 +10,9 @@ import (
 // oneCommand is an adviser that has the same command for each step.
 type oneCommand struct{ wrote int }
 
-func (a *oneCommand) Write(step strategy.NextStep, _ model.LogPlace) (model.NextStep, bool) {
+func (a *oneCommand) Write(step strategy.NextStep, _ strategy.LogPlace) (strategy.Advice, bool) {
 	a.wrote++
-	return model.NextStep{Kind: step.Kind, Command: "gpurun train.py", Reason: step.Reason}, true
+	return strategy.Advice{Kind: step.Kind, Command: "gpurun train.py", Reason: step.Reason}, true
 }
 
 // Steps with the same command are shown once, as the best of them.

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -16,7 +15,7 @@ import (
 type Recipe interface {
 	// Apply returns the command for a plan, and the files that it changes, which belong into dir. The command
 	// resumes from checkpoint, unless that is empty. Apply writes nothing.
-	Apply(plan strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error)
+	Apply(plan strategy.Plan, by strategy.Arguments, checkpoint, dir string) (strategy.Command, error)
 }
 
 // A Starter starts all ranks of one attempt, or none.
@@ -72,7 +71,7 @@ type Store interface {
 	// Prepare makes the folder of attempt n and returns its path.
 	Prepare(n int) (dir string, err error)
 	// Write puts the plan, the command's changed files and their diff into the attempt's folder.
-	Write(dir string, plan strategy.Plan, c model.Command) error
+	Write(dir string, plan strategy.Plan, c strategy.Command) error
 	// Draft writes how the run ends if gpurun is killed before it can finish. It is no event: the run is not over.
 	Draft(Verdict) error
 	// Finish writes the verdict, atomically, and journals it.
@@ -83,7 +82,7 @@ type Store interface {
 type Launch struct {
 	N       int // the attempt's number
 	Dir     string
-	Command model.Command
+	Command strategy.Command
 	Plan    strategy.Plan
 	// Checkpoint is where the ranks start from, empty for the beginning.
 	Checkpoint string
@@ -125,9 +124,9 @@ const noticeInterval = 500 * time.Millisecond
 
 // Digest returns the SHA-256 of a command in hexadecimal. It does not depend on dir, the attempt's folder,
 // which differs between nodes.
-func Digest(c model.Command, dir string) string {
+func Digest(c strategy.Command, dir string) string {
 	text, err := json.Marshal(struct {
-		model.Command
+		strategy.Command
 		Files map[string][]byte `json:"files"`
 	}{c, c.Files})
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -32,7 +31,7 @@ type Verdict struct {
 	// GPUTime is how much GPU time the run used, lost and rescued; nil if no attempt has ended.
 	GPUTime *strategy.GPUTime `json:"gpu_time,omitempty"`
 	// Next is what the user can do, the best first; nil if the run trained.
-	Next []model.NextStep `json:"next,omitzero"`
+	Next []strategy.Advice `json:"next,omitzero"`
 }
 
 // An AttemptSummary is one attempt in a verdict, with the decision after it.
@@ -90,7 +89,7 @@ type attemptEnd struct {
 	code      int      // the exit code
 	pressure  []string // see pressureWords
 	advice    string   // see Advice
-	log       model.LogPlace
+	log       strategy.LogPlace
 }
 
 func endingOf(e strategy.Evidence, d strategy.Diagnosis, ceiling int64) attemptEnd {

@@ -3,7 +3,6 @@ package recipes
 import (
 	"strings"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -13,7 +12,7 @@ const expandable = "expandable_segments"
 // allocatorOf returns the variable with the job's settings, and its value. Every version reads
 // the old name; the new one only counts if the user has set it.
 func allocatorOf(d *format.Draft) (name, value string) {
-	old, since := model.AllocatorVariables[0], model.AllocatorVariables[1]
+	old, since := strategy.AllocatorVariables[0], strategy.AllocatorVariables[1]
 	if value, set := d.Variable(since); set {
 		return since, value
 	}

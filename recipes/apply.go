@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/deepspeed"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
@@ -13,20 +12,20 @@ import (
 
 // Apply changes the original command so that the job runs with the whole plan. The caller writes
 // the new files under dir, as model.Command describes. A knob that already has its value is not changed.
-func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) (model.Command, error) {
+func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) (strategy.Command, error) {
 	d, err := r.draft(cmd, plan, at)
 	if err != nil {
-		return model.Command{}, err
+		return strategy.Command{}, err
 	}
 	return d.Finish(dir)
 }
 
 // Edit changes the original command like Apply. Its files are the changed ones under their own names, for the user
 // to change.
-func (r Recipe) Edit(cmd Command, plan strategy.Plan, at Topology) (model.Command, error) {
+func (r Recipe) Edit(cmd Command, plan strategy.Plan, at Topology) (strategy.Command, error) {
 	d, err := r.draft(cmd, plan, at)
 	if err != nil {
-		return model.Command{}, err
+		return strategy.Command{}, err
 	}
 	return d.Edited()
 }

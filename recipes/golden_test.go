@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -235,7 +234,7 @@ func playScene(t *testing.T, s scene) map[string]string {
 }
 
 // after returns the changed command.
-func after(cmd recipes.Command, change model.Command) recipes.Command {
+func after(cmd recipes.Command, change strategy.Command) recipes.Command {
 	next := recipes.Command{Argv: change.Argv, Env: maps.Clone(cmd.Env), Files: maps.Clone(cmd.Files), Script: cmd.Script, Code: cmd.Code, Packages: cmd.Packages}
 	maps.Copy(next.Env, change.Env)
 	next.Calls = change.Calls

@@ -10,9 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
+	_ "github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestAppliedIsRead: for any command line, the applied plan is read again, and the plan that the

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -208,14 +207,14 @@ func (r Recipe) ResumeFiles(checkpoint string) []string {
 // ResumeFrom returns a change made by Apply with the checkpoint added to its command line. If the
 // checkpoint itself has a setting that the plan changes, the command names a copy of the
 // checkpoint under dir. Its other files are linked next to the changed one, by Siblings.
-func (r Recipe) ResumeFrom(change model.Command, cmd Command, plan strategy.Plan, checkpoint, dir string) (model.Command, error) {
+func (r Recipe) ResumeFrom(change strategy.Command, cmd Command, plan strategy.Plan, checkpoint, dir string) (strategy.Command, error) {
 	next := change
 	next.Files, next.Siblings = map[string][]byte{}, map[string]string{}
 	maps.Copy(next.Files, change.Files)
 	maps.Copy(next.Siblings, change.Siblings)
 	edited, err := r.editCheckpoint(&next, cmd, plan, checkpoint)
 	if err != nil {
-		return model.Command{}, err
+		return strategy.Command{}, err
 	}
 	if edited != nil {
 		checkpoint = path.Join(dir, checkpointCopy(checkpoint))
@@ -225,18 +224,18 @@ func (r Recipe) ResumeFrom(change model.Command, cmd Command, plan strategy.Plan
 	for i, word := range r.Resume.Args {
 		text, known := filled(format.NewDraft(r.Recipe, cmd), word)
 		if !known {
-			return model.Command{}, fmt.Errorf("resume with %s: the command has no value for it", word)
+			return strategy.Command{}, fmt.Errorf("resume with %s: the command has no value for it", word)
 		}
 		words[i] = strings.ReplaceAll(text, "{latest}", checkpoint)
 	}
 	d := format.NewDraft(r.Recipe, cmd)
 	if err := d.Resume(&next, format.OptionsOf(words), dir); err != nil {
-		return model.Command{}, err
+		return strategy.Command{}, err
 	}
 	for _, s := range r.Resume.Also {
 		value := strings.ReplaceAll(fmt.Sprint(s.Value), "{latest}", checkpoint)
 		if err := s.Place.Put(d, value, false); err != nil {
-			return model.Command{}, fmt.Errorf("resume with %s: %w", s.Place, err)
+			return strategy.Command{}, fmt.Errorf("resume with %s: %w", s.Place, err)
 		}
 	}
 	next.Calls = slices.Concat(change.Calls, d.Calls)
@@ -248,7 +247,7 @@ func checkpointCopy(checkpoint string) string { return path.Join("checkpoint", p
 
 // editCheckpoint adds changed copies of a checkpoint's files, and returns their diff; nil if no
 // change is needed.
-func (r Recipe) editCheckpoint(next *model.Command, cmd Command, plan strategy.Plan, checkpoint string) ([]byte, error) {
+func (r Recipe) editCheckpoint(next *strategy.Command, cmd Command, plan strategy.Plan, checkpoint string) ([]byte, error) {
 	var edited []byte
 	if micro, known := plan.Number(strategy.MicroBatchSize); known {
 		plan = plan.With(strategy.Plan{strategy.MicroBatchSize: strategy.Number(micro * spread(r.Recipe, cmd))})

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
@@ -155,7 +154,7 @@ func TestResumeFromPlainCheckpoint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			change, err := hf.ResumeFrom(model.Command{Argv: cmd.Argv}, cmd, plan, "out/checkpoint-5", attempt)
+			change, err := hf.ResumeFrom(strategy.Command{Argv: cmd.Argv}, cmd, plan, "out/checkpoint-5", attempt)
 			if err != nil || strings.Join(change.Argv, " ") != test.want || len(change.Files) > 0 {
 				t.Errorf("%v, %v, files %d; want %s", change.Argv, err, len(change.Files), test.want)
 			}
@@ -175,7 +174,7 @@ func TestResumeArguments(t *testing.T) {
 		if strings.HasPrefix(args, "--load") {
 			argv = "x.py a=b"
 		}
-		change, err := r.ResumeFrom(model.Command{Argv: strings.Fields(argv)}, recipes.Command{}, nil, "c/1", attempt)
+		change, err := r.ResumeFrom(strategy.Command{Argv: strings.Fields(argv)}, recipes.Command{}, nil, "c/1", attempt)
 		if got := strings.Join(change.Argv, " "); err != nil || got != want {
 			t.Errorf("%s: %q, %v; want %q", args, got, err, want)
 		}

@@ -8,7 +8,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 // ForRank returns the command of one rank of a node: an argument that differs from rank to rank
@@ -29,7 +28,7 @@ type ReadFile func(path string) ([]byte, error)
 // Unwrap removes a framework's launcher from a command. It is false if the command starts with no
 // launcher that gpurun can replace; the error names the option that it cannot handle.
 func Unwrap(words []string, env map[string]string, read ReadFile) (inner commandline.Inner, known bool, err error) {
-	return commandline.Known.UnwrapLauncher(words, environ.Vars(env), commandline.Files{
+	return commandline.Known.UnwrapLauncher(words, commandline.Environ(env), commandline.Files{
 		Exists: func(name string) bool {
 			_, err := read(name)
 			return err == nil

@@ -6,8 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy/cause"
+	_ "github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestSurveysAndWalksAgree: before the first attempt, a survey has the same result for each

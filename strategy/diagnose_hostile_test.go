@@ -4,15 +4,15 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestHostileTextOnManyRanks: ranks print the text of out-of-memory errors, but each ends for
 // another cause, or is stopped because of a rank that does. Then none ran out of memory.
 // GPURUN_SEED repeats a run.
 func TestHostileTextOnManyRanks(t *testing.T) {
-	random := rand.New(rand.NewPCG(testseed.Of(t), 2))
+	random := rand.New(rand.NewPCG(testenv.Of(t), 2))
 	texts := []string{oomTop, oomForward, oomCrowded, oomHuge, kernelOOM, "MemoryError\n", "epoch 3 of 10\n", "step 7 loss 0.3\n", "KeyError: 'x'\n", "\n"}
 	words := []cause.Exception{
 		keyError, {Class: "ValueError", Message: "bad row: " + oomTop}, {Class: "RuntimeError", Message: "CUDA error: device-side assert triggered"},

@@ -20,7 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // machines are the architectures of the packages, as wheels spell them.
@@ -104,7 +104,7 @@ func TestDistChecksFindWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !gpu.BuiltIn() {
+	if !ranks.HasNVML() {
 		t.Skip("without cgo there is no dynamic binary to look at")
 	}
 	for machine, m := range machines {

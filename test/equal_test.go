@@ -14,9 +14,9 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/hook"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/launcher/probe"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/test/testenv"
@@ -128,23 +128,23 @@ func surveyedOne(t *testing.T, name string) *equalTrial {
 // loss.
 func (e *equalTrial) seen(t *testing.T, line []string) strategy.LossSeen {
 	t.Helper()
-	return e.seenWith(t, probe.Orders{}, line)
+	return e.seenWith(t, hook.Orders{}, line)
 }
 
 // asked returns what the process says of its model alone, as one that ran out of memory is asked, and one that is
 // planned to run in parts of its batch.
 func (e *equalTrial) asked(t *testing.T) strategy.LossSeen {
 	t.Helper()
-	seen := e.seenWith(t, probe.Orders{Hooks: true, Turn: strategy.Plan{strategy.ForwardParts: "2"}}, nil)
+	seen := e.seenWith(t, hook.Orders{Hooks: true, Turn: strategy.Plan{strategy.ForwardParts: "2"}}, nil)
 	return strategy.LossSeen{ModelRows: seen.ModelRows, ModelRowsReason: seen.ModelRowsReason}
 }
 
 // seenWith runs the job with orders, and returns the report of its hook.
-func (e *equalTrial) seenWith(t *testing.T, orders probe.Orders, line []string) strategy.LossSeen {
+func (e *equalTrial) seenWith(t *testing.T, orders hook.Orders, line []string) strategy.LossSeen {
 	t.Helper()
 	script, dir := filepath.Join(equalJobs(t), e.name+".py"), t.TempDir()
 	orders.Script = script
-	installed, err := probe.Install(dir, orders)
+	installed, err := hook.Install(dir, orders)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func (e *equalTrial) seenWith(t *testing.T, orders probe.Orders, line []string) 
 		t.Fatalf("exit code %d:\n%s%s", code, out, errs)
 	}
 	evidence := strategy.Evidence{Ranks: 1}
-	stop, _ := probe.Watch(dir, []int{0}, func(f strategy.Fact) { evidence.Add(f) }, nil)
+	stop, _ := hook.Watch(dir, []int{0}, func(f strategy.Fact) { evidence.Add(f) }, nil)
 	stop()
 	return evidence.Loss()
 }

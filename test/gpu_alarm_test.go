@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/test/testenv"
@@ -21,11 +21,11 @@ import (
 func fakeNVML(t *testing.T, flags ...string) (folder string) {
 	t.Helper()
 	compiler, err := osexec.LookPath("cc")
-	if err != nil || !gpu.BuiltIn() {
+	if err != nil || !ranks.HasNVML() {
 		t.Skipf("needs a C compiler and a build with NVML: %v", err)
 	}
 	folder = t.TempDir()
-	source := filepath.Join("..", "launcher", "gpu", "testdata", "nvml.c")
+	source := filepath.Join("..", "launcher", "ranks", "testdata", "nvml.c")
 	args := append(flags, "-shared", "-fPIC", "-o", filepath.Join(folder, "libnvidia-ml.so.1"), source)
 	if out, err := osexec.Command(compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("compile: %v\n%s", err, out)

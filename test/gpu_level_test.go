@@ -11,15 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // A card is one real GPU, whose level of memory in use a test looks at.
 type card struct {
-	nvml   *gpu.NVML
+	nvml   *ranks.NVML
 	python string
 	before int64 // bytes in use when the test began
 	total  int64
@@ -28,7 +28,7 @@ type card struct {
 func realCard(t *testing.T) card {
 	t.Helper()
 	python := os.Getenv("GPURUN_TEST_PYTHON")
-	nvml, err := gpu.Open()
+	nvml, err := ranks.OpenNVML()
 	if err != nil || python == "" {
 		t.Skipf("needs an NVIDIA GPU and GPURUN_TEST_PYTHON: %v", err)
 	}

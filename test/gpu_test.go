@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
@@ -39,7 +39,7 @@ print(f"rank {rank} trained with {a.batch} x {a.accum}", flush=True)
 // next attempt runs, within 10 s of the error.
 func TestRankRunsOutDuringACollective(t *testing.T) {
 	python := os.Getenv("GPURUN_TEST_PYTHON")
-	nvml, err := gpu.Open()
+	nvml, err := ranks.OpenNVML()
 	if err != nil || python == "" {
 		t.Skipf("needs two NVIDIA GPUs and GPURUN_TEST_PYTHON: %v", err)
 	}

@@ -14,10 +14,10 @@ import (
 )
 
 // A healthy job prints and leaves under gpurun what it does alone, in every mode. Without the hook, gpurun puts nothing
-// into the job. launcher/probe tries all habits with the hook alone; GPURUN_HABITS=all does so here.
+// into the job. launcher/hook tries all habits with the hook alone; GPURUN_HABITS=all does so here.
 func TestHealthyJobIsUntouched(t *testing.T) {
 	python := testenv.Torch(t)
-	script, err := filepath.Abs(filepath.Join(testenv.Root(t), "launcher", "probe", "testdata", "habits", "run.py"))
+	script, err := filepath.Abs(filepath.Join(testenv.Root(t), "launcher", "hook", "testdata", "habits", "run.py"))
 	if err != nil {
 		t.Fatal(err)
 	}

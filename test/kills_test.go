@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/testseed"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // endings are scripts of jobs, by how they end.
@@ -31,7 +31,7 @@ var endings = map[string]string{
 // reported as trained. GPURUN_KILLS is the number of kills, GPURUN_SEED the seed for their times.
 func TestKillsAroundTheEnd(t *testing.T) {
 	t.Parallel()
-	kills, seed := uint64(3), testseed.Of(t)
+	kills, seed := uint64(3), testenv.Of(t)
 	if text := os.Getenv("GPURUN_KILLS"); text != "" {
 		var err error
 		if kills, err = strconv.ParseUint(text, 10, 64); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // Missing resources of a machine are named in the message, with the right exit code. Go itself would end with
@@ -35,7 +35,7 @@ func TestALimitedMachineIsNamed(t *testing.T) {
 		"a foreign /proc":      {before: "exec", root: true, code: 2, says: "error: /proc does not show this process: it is of another namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if test.cgo && !gpu.BuiltIn() {
+			if test.cgo && !ranks.HasNVML() {
 				t.Skip("built without cgo: nothing can be said before Go starts")
 			}
 			if test.root && !root {

@@ -20,8 +20,8 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestNodesOutliveFaults injects random faults, start after start: it kills, stops and suspends gpuruns,
@@ -41,7 +41,7 @@ func TestNodesOutliveFaults(t *testing.T) {
 		return n
 	}
 	campaigns := number("GPURUN_CAMPAIGNS", 6)
-	faults, seed := (number("GPURUN_FAULTS", 30)+campaigns-1)/campaigns, testseed.Of(t)
+	faults, seed := (number("GPURUN_FAULTS", 30)+campaigns-1)/campaigns, testenv.Of(t)
 	t.Logf("GPURUN_CAMPAIGNS=%d", campaigns)
 	var mu sync.Mutex
 	all, starts := map[string]int{}, 0

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -18,7 +18,7 @@ import (
 // than four GPUs, four nodes share them, over gloo.
 func TestNodesOnGPUs(t *testing.T) {
 	python := os.Getenv("GPURUN_TEST_PYTHON")
-	nvml, err := gpu.Open()
+	nvml, err := ranks.OpenNVML()
 	if err != nil || python == "" {
 		t.Skipf("needs two NVIDIA GPUs and GPURUN_TEST_PYTHON: %v", err)
 	}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
@@ -17,7 +17,7 @@ func TestASlowNodeIsNamed(t *testing.T) {
 	python := testenv.Torch(t)
 	lab(t)
 	gpus := 0
-	if nvml, err := gpu.Open(); err == nil {
+	if nvml, err := ranks.OpenNVML(); err == nil {
 		defer nvml.Close()
 		devices, _ := nvml.Devices()
 		gpus = len(devices)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/runs"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 const noLocksTrainer = `case "$*" in *"--bs 8"*)
@@ -54,7 +54,7 @@ gradient_accumulation_steps = { arg = "--accumulate", default = 1 }
 		t.Errorf("a second gpurun: %d\n%s", second.ProcessState.ExitCode(), refused.String())
 	}
 	list, _ := gpurun("runs", "--json", "run")
-	var all []runs.Entry
+	var all []show.Entry
 	if text, err := list.Output(); err != nil || json.Unmarshal(text, &all) != nil || len(all) != 1 || !all[0].Locked || all[0].Attempts != 2 {
 		t.Errorf("the list: %v %s", err, text)
 	}

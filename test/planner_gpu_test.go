@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -166,7 +166,7 @@ type cards struct {
 	one  sync.Mutex // held while a job takes several GPUs
 }
 
-func newCards(devices []gpu.Device) *cards {
+func newCards(devices []ranks.Device) *cards {
 	atOnce, _ := strconv.Atoi(os.Getenv("GPURUN_PLANNER_AT_ONCE"))
 	atOnce = max(atOnce, 1)
 	c := &cards{free: make(chan int, len(devices)*atOnce)}
@@ -471,7 +471,7 @@ func (m *match) judge(t *testing.T, share float64, ladder, predict rescue, best 
 
 // A job has its GPUs alone until it returns them.
 func TestCardsAreHandedOutOnce(t *testing.T) {
-	c := newCards(make([]gpu.Device, 3))
+	c := newCards(make([]ranks.Device, 3))
 	two, giveTwo := c.take(2)
 	one, giveOne := c.take(1)
 	if two != "0,1" || one != "2" {

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	interpreter "github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/test/testenv"
@@ -330,7 +330,7 @@ func fastest(t *testing.T) string {
 // smallest plan, so that no mistake in a script costs time on a GPU.
 func TestPlannerJobs(t *testing.T) {
 	python := testenv.Torch(t)
-	installed, err := interpreter.At(python, "", environ.Parse(os.Environ())).Packages(t.Context())
+	installed, err := interpreter.At(python, "", commandline.ParseEnviron(os.Environ())).Packages(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,11 +24,11 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	interpreter "github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -210,10 +210,10 @@ func TestRescue(t *testing.T) {
 }
 
 // rescueMachine returns what the scenes need: an interpreter, its packages, and GPUs.
-func rescueMachine(t *testing.T) (python string, installed map[string]string, devices []gpu.Device) {
+func rescueMachine(t *testing.T) (python string, installed map[string]string, devices []ranks.Device) {
 	t.Helper()
 	python = os.Getenv("GPURUN_TEST_PYTHON")
-	nvml, err := gpu.Open()
+	nvml, err := ranks.OpenNVML()
 	if err != nil || python == "" {
 		t.Skipf("needs an NVIDIA GPU and GPURUN_TEST_PYTHON: %v", err)
 	}
@@ -224,7 +224,7 @@ func rescueMachine(t *testing.T) (python string, installed map[string]string, de
 	if python, err = osexec.LookPath(python); err != nil {
 		t.Fatal(err)
 	}
-	if installed, err = interpreter.At(python, "", environ.Parse(os.Environ())).Packages(t.Context()); err != nil {
+	if installed, err = interpreter.At(python, "", commandline.ParseEnviron(os.Environ())).Packages(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return python, installed, devices
@@ -279,7 +279,7 @@ func (s scene) stage(t *testing.T, python string) *staged {
 // together runs all scenes at once. gpurun waits between attempts until a GPU's memory is back at the level
 // before attempt 0. Scenes that share a GPU would wait for each other, so a part of its memory is held until
 // all of them have begun.
-func together(t *testing.T, python string, devices []gpu.Device, scenes []*staged) {
+func together(t *testing.T, python string, devices []ranks.Device, scenes []*staged) {
 	t.Helper()
 	if len(scenes) == 0 {
 		return
@@ -302,7 +302,7 @@ func together(t *testing.T, python string, devices []gpu.Device, scenes []*stage
 }
 
 // ballast holds two fifths of each GPU, less than gpurun counts as another job, until it is released.
-func ballast(t *testing.T, python string, devices []gpu.Device) (release func()) {
+func ballast(t *testing.T, python string, devices []ranks.Device) (release func()) {
 	t.Helper()
 	cmd := osexec.Command(python, "-c", `
 import sys, torch
@@ -417,7 +417,7 @@ func (st *staged) check(t *testing.T) {
 	<-st.done
 	run := filepath.Join(st.job, "run")
 	t.Logf("%.0f s\n%s", st.seconds, ownLines(st.errs.Bytes()))
-	if slices.Contains(st.scene.rungs, strategy.RungNVMe) && !job.HasLibaio(st.python, environ.Parse(os.Environ())) {
+	if slices.Contains(st.scene.rungs, strategy.RungNVMe) && !job.HasLibaio(st.python, commandline.ParseEnviron(os.Environ())) {
 		st.checkNoLibaio(t, run)
 		return
 	}

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/procfs"
-	"github.com/gpurun/gpurun/launcher/testseed"
+	"github.com/gpurun/gpurun/launcher/system"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // soakTrainer has a loader worker, one in its own session without an environment,
@@ -51,7 +51,7 @@ func TestSoak(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := json.NewDecoder(bufio.NewReader(out))
-	chance := rand.New(rand.NewPCG(testseed.Of(t), 0))
+	chance := rand.New(rand.NewPCG(testenv.Of(t), 0))
 	var warm, last usage
 	var window []usage
 	n := 0
@@ -146,7 +146,7 @@ func killAtRandom(t *testing.T, chance *rand.Rand, gpurun int, ranks []int) {
 	case 1: // with its group, so that the worker is gone too
 		_ = syscall.Kill(-ranks[0], signal)
 	case 2: // the guard first
-		below, _ := procfs.Children(gpurun)
+		below, _ := system.ChildProcesses(gpurun)
 		for _, child := range below {
 			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child))
 			if strings.HasPrefix(string(name), "grd-") {
@@ -175,7 +175,7 @@ func measure(t *testing.T, dir string, pid int) (u usage) {
 	})
 	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	children, _ := procfs.Children(pid)
+	children, _ := system.ChildProcesses(pid)
 	u.descriptors, u.threads, u.children = len(fds), len(threads), len(children)
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(status)) {

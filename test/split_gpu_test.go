@@ -19,7 +19,7 @@ func TestPartsOfTheBatchOnAGPU(t *testing.T) {
 	if why := (scene{gpus: 1, needs: []string{"torch"}}).lacks(installed, len(devices)); why != "" {
 		t.Skip(why)
 	}
-	hook, err := filepath.Abs("../launcher/probe")
+	hook, err := filepath.Abs("../launcher/hook")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,58 +26,37 @@ const module = "github.com/gpurun/gpurun/"
 // package that is not listed may not exist, and a room that does not exist may not
 // be listed.
 var mayImport = map[string][]string{
-	"model":                {"strategy"}, // which each room may import
+	"cmd/gpurun":           {"*"},
+	"launcher":             {"launcher/commandline", "launcher/errext", "strategy", "strategy/cause", "strategy/memory"},
+	"launcher/cluster":     {"launcher/commandline", "launcher/errext", "strategy"},
+	"launcher/commandline": {"launcher/errext"},
+	"launcher/diagnose":    {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "strategy", "strategy/cause"},
+	"launcher/doctor":      {"launcher", "launcher/cluster", "launcher/commandline", "launcher/errext", "launcher/job", "launcher/manual", "launcher/mask", "launcher/python", "launcher/ranks", "launcher/system", "strategy", "strategy/cause"},
+	"launcher/errext":      {},
+	"launcher/estimate":    {"launcher/commandline", "launcher/errext", "launcher/job", "recipes/patch", "strategy", "strategy/memory"},
+	"launcher/hook":        {"launcher/mask", "launcher/system", "strategy", "strategy/cause", "strategy/memory"},
+	"launcher/job":         {"launcher/cluster", "launcher/commandline", "launcher/errext", "launcher/mask", "launcher/python", "launcher/ranks", "launcher/system", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/patch", "strategy", "strategy/memory"},
+	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/system", "strategy", "strategy/cause"},
+	"launcher/lazy":        {}, // which each room but strategy may import
+	"launcher/manual":      {"launcher/commandline", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/mask", "launcher/show", "recipes", "strategy"},
+	"launcher/mask":        {},
+	"launcher/node":        {"launcher", "launcher/commandline", "launcher/errext", "launcher/hook", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "strategy", "strategy/cause", "strategy/memory"},
+	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/commandline", "launcher/errext", "launcher/system", "strategy", "strategy/memory"},
+	"launcher/notify":      {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/show", "launcher/system", "strategy", "strategy/cause"},
+	"launcher/python":      {"launcher/commandline", "launcher/errext", "launcher/ranks"},
+	"launcher/ranks":       {"launcher/mask", "launcher/system", "strategy", "strategy/cause"},
+	"launcher/show":        {"launcher", "launcher/commandline", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "recipes", "strategy", "strategy/cause", "strategy/memory"},
+	"launcher/system":      {},
+	"recipes":              {"launcher/commandline", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "strategy"},
+	"recipes/catalog":      {"recipes/format"},
+	"recipes/deepspeed":    {"recipes/format", "strategy"},
+	"recipes/detect":       {"recipes/catalog", "recipes/format", "recipes/patch", "strategy"},
+	"recipes/document":     {"recipes/patch"},
+	"recipes/format":       {"launcher/commandline", "recipes/document", "recipes/patch", "strategy"},
+	"recipes/patch":        {},
 	"strategy":             {"strategy/cause", "strategy/memory"},
 	"strategy/cause":       {},
 	"strategy/memory":      {},
-	"recipes":              {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "launcher/commandline", "launcher/environ"},
-	"recipes/catalog":      {"recipes/format"},
-	"recipes/deepspeed":    {"strategy", "recipes/format"},
-	"recipes/document":     {"recipes/patch"},
-	"recipes/format":       {"strategy", "recipes/document", "recipes/patch", "launcher/commandline"},
-	"recipes/patch":        {},
-	"recipes/detect":       {"strategy", "recipes/catalog", "recipes/format", "recipes/patch"},
-	"launcher":             {"strategy", "strategy/memory", "strategy/cause", "recipes", "launcher/commandline", "launcher/errext"},
-	"launcher/background":  {},
-	"launcher/environ":     {},
-	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
-	"launcher/checkpoint":  {"strategy", "launcher/errext"},
-	"launcher/errext":      {},
-	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/document", "recipes/format", "recipes/patch", "recipes/detect", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/mask", "launcher/python", "launcher/environ", "launcher/errext"},
-	"launcher/doctor":      {"launcher", "launcher/cluster", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/gpu", "launcher/host", "launcher/job", "launcher/mask", "launcher/proc", "launcher/python", "launcher/verb", "strategy", "strategy/cause", "launcher/procfs"},
-	"launcher/estimate":    {"strategy", "strategy/memory", "recipes/patch", "launcher/commandline", "launcher/errext", "launcher/job"},
-	"launcher/python":      {"launcher/proc", "launcher/environ", "launcher/errext"},
-	"launcher/proc":        {"strategy", "strategy/cause", "launcher/procfs"},
-	"launcher/output":      {"launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause"},
-	"launcher/gpu":         {"strategy", "strategy/cause", "launcher/procfs"},
-	"launcher/host":        {"strategy", "strategy/cause", "launcher/procfs"},
-	"launcher/probe":       {"launcher/mask", "launcher/private", "launcher/procfs", "strategy", "strategy/memory", "strategy/cause"},
-	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext"},
-	"launcher/fits":        {"launcher/private", "strategy", "strategy/memory"},
-	"launcher/lazy":        {}, // which each room but strategy may import
-	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy", "strategy/memory", "launcher/runstate", "launcher/procfs"},
-	"launcher/mask":        {"launcher/terminal"},
-	"launcher/runstate":    {"launcher", "strategy", "strategy/cause"},
-	"launcher/private":     {},
-	"launcher/procfs":      {},
-	"launcher/ranklog":     {"launcher/private"},
-	"launcher/terminal":    {},
-	"launcher/testseed":    {},
-	"launcher/live":        {"launcher", "launcher/background", "launcher/commandline", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/output", "launcher/private", "launcher/runs", "strategy", "launcher/runstate"},
-	"launcher/metrics":     {"launcher", "launcher/background", "launcher/mask", "launcher/private", "strategy", "strategy/cause", "launcher/runstate"},
-	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "launcher/ranklog", "strategy", "strategy/memory", "strategy/cause", "launcher/procfs", "launcher/runstate"},
-	"launcher/notify":      {"launcher", "launcher/background", "launcher/console", "launcher/journal", "launcher/mask", "launcher/private", "launcher/proc", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
-	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
-	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/nodes/wire", "strategy", "strategy/memory"},
-	"launcher/nodes/wire":  {"launcher/commandline", "launcher/environ", "launcher/errext", "launcher/private"},
-	"launcher/trial":       {"launcher", "launcher/commandline", "launcher/errext", "launcher/journal", "launcher/runs", "strategy"},
-	"launcher/verb":        {"launcher/console", "launcher/mask", "launcher/terminal", "strategy", "launcher/commandline", "launcher/errext", "launcher/job"},
-	"launcher/manual":      {"launcher/commandline", "launcher/environ", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/runs", "launcher/verb", "recipes"},
-	"launcher/runs":        {"launcher", "launcher/commandline", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/procfs", "launcher/ranklog", "strategy", "strategy/cause", "launcher/runstate"},
-	"launcher/console":     {"launcher", "launcher/commandline", "recipes", "launcher/mask", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause", "launcher/runstate"},
-	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "strategy", "strategy/cause", "launcher/runstate"},
-	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause", "strategy/memory", "launcher/runstate"},
-	"cmd/gpurun":           {"*"},
 	"test":                 {},
 	"test/testenv":         {},
 }
@@ -85,7 +64,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or a clock; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/lazy", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/detect"}
+	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/errext", "launcher/lazy", "launcher/mask", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/detect"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"runtime", "slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
@@ -151,7 +130,7 @@ func forbidden(p listed) (faults []string) {
 	}
 	for _, path := range p.Imports {
 		room, ours := strings.CutPrefix(path, module)
-		everywhere := room == "model" || room == "launcher/lazy" && !strings.HasPrefix(p.room(), "strategy")
+		everywhere := room == "launcher/lazy" && !strings.HasPrefix(p.room(), "strategy")
 		if ours && !everywhere && !slices.Contains(allowed, room) && !slices.Contains(allowed, "*") {
 			faults = append(faults, fmt.Sprintf("%s imports %s, which it may not", p.room(), room))
 		}
@@ -347,13 +326,12 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 	for _, test := range []struct{ room, path, want string }{
 		{"strategy", module + "launcher", "strategy imports launcher, which it may not"},
 		{"launcher", module + "launcher/node", "launcher imports launcher/node, which it may not"},
-		{"launcher/proc", module + "launcher/output", "launcher/proc imports launcher/output, which it may not"},
+		{"launcher/ranks", module + "launcher/hook", "launcher/ranks imports launcher/hook, which it may not"},
 		{"strategy/cause", "golang.org/x/sys/unix", "strategy/cause imports golang.org/x/sys/unix: it imports the standard library only"},
 		{"recipes/patch", "os", "recipes/patch imports os: it is pure"},
 		{"launcher/attic", "fmt", "launcher/attic: no such room: add it to mayImport in cmd/gpurun/arch_test.go, and to ARCHITECTURE.md"},
 		{"cmd/gpurun", module + "launcher/node", ""},
-		{"launcher/console", module + "model", ""},
-		{"model", module + "launcher", "model imports launcher, which it may not"},
+		{"launcher/show", module + "launcher", ""},
 		{"strategy", module + "strategy/cause", ""},
 		{"strategy", "slices", ""},
 		{"recipes/format", module + "launcher/lazy", ""},

@@ -7,9 +7,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/console"
-	"github.com/gpurun/gpurun/launcher/runs"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/show"
+
+	"github.com/gpurun/gpurun/launcher/manual"
 )
 
 func cleanCommand(s stdio) *cli.Command {
@@ -17,7 +17,7 @@ func cleanCommand(s stdio) *cli.Command {
 		Name:        "clean",
 		Usage:       "remove old run directories",
 		UsageText:   "gpurun clean [--older-than AGE] [--keep N] [--dry-run] [--json] [DIRECTORY]",
-		Description: runs.CleanDescription,
+		Description: show.CleanDescription,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "older-than", Value: "14d", Usage: "how long ago a run has to have ended: 14d, 2w, 36h"},
 			&cli.UintFlag{Name: "keep", Value: 5, Usage: "how many of the newest runs of each job stay"},
@@ -29,17 +29,17 @@ func cleanCommand(s stdio) *cli.Command {
 }
 
 func clean(c *cli.Context, s stdio) error {
-	if err := verb.AtMost(c, 1); err != nil {
+	if err := manual.AtMost(c, 1); err != nil {
 		return err
 	}
-	age, err := runs.ParseAge(c.String("older-than"))
+	age, err := show.ParseAge(c.String("older-than"))
 	if err != nil {
 		return err
 	}
-	cleaning := runs.Cleaning{Age: age, Asked: c.IsSet("older-than"), Keep: int(c.Uint("keep")), Dry: c.Bool("dry-run"), Now: time.Now()}
+	cleaning := show.Cleaning{Age: age, Asked: c.IsSet("older-than"), Keep: int(c.Uint("keep")), Dry: c.Bool("dry-run"), Now: time.Now()}
 	done, failed := cleaning.Clean(cmp.Or(c.Args().First(), "."))
 	if c.Bool("json") && failed == nil { // else the error is the only document
-		return console.WriteJSON(s.out, nil, done)
+		return show.WriteJSON(s.out, nil, done)
 	}
 	if !c.Bool("json") {
 		_, err = done.WriteTo(s.out)

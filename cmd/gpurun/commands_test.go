@@ -19,8 +19,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/estimate"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/manual"
-	"github.com/gpurun/gpurun/launcher/trial"
-	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
@@ -131,7 +129,7 @@ func accepted(t *testing.T, words []string) error {
 					if slices.Contains(args, "--from") { // a run that a page names
 						return nil
 					}
-					_, args, err := trial.Read(args)
+					_, args, err := readQuestion(args)
 					return cmp.Or(err, read(c.Context, args))
 				}
 			case "estimate":
@@ -141,7 +139,7 @@ func accepted(t *testing.T, words []string) error {
 			}
 		}
 	}
-	return cmp.Or(verb.Misnamed(app, words), app.RunContext(t.Context(), verb.Arrange(app, words)))
+	return cmp.Or(manual.Misnamed(app, words), app.RunContext(t.Context(), manual.Arrange(app, words)))
 }
 
 // programs is a folder with the programs that a line names.

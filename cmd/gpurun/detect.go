@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 // detectRecipe shows which recipe a job gets, and what else it could have been.
@@ -18,9 +18,9 @@ func detectRecipe(ctx context.Context, args []string, s stdio) error {
 		return err
 	}
 	if own.JSON {
-		return console.WriteJSON(s.out, p.secrets(), d)
+		return show.WriteJSON(s.out, p.secrets(), d)
 	}
-	page := console.NewPage(s.out, p.secrets())
+	page := show.NewPage(s.out, p.secrets())
 	page.Printf("recipe: %s\n", p.RecipeName())
 	for _, line := range d.Evidence {
 		page.Printf("  %s\n", line)

@@ -3,9 +3,9 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/artifacts"
-	"github.com/gpurun/gpurun/launcher/console"
-	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/diagnose"
+	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 func diagnoseCommand(s stdio) *cli.Command {
@@ -28,17 +28,17 @@ func diagnoseCommand(s stdio) *cli.Command {
 			&cli.StringSliceFlag{Name: "rank", Usage: "the output of one rank, as `K=FILE`; all that are given are one run"},
 			&cli.IntFlag{Name: "attempt", Value: -1, Usage: "which attempt `N` of a directory", DefaultText: "the last one"},
 		},
-		Action: func(c *cli.Context) error { return diagnose(c, s) },
+		Action: func(c *cli.Context) error { return diagnoseFiles(c, s) },
 	}
 }
 
-// diagnose prints a diagnosis of each argument, and reports unreadable ones at the end.
-func diagnose(c *cli.Context, s stdio) error {
-	ask := artifacts.DiagnoseRequest{
-		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in, FileSystem: host.This().FileSystemOf,
-		Show: func(d artifacts.FileDiagnosis) error {
+// diagnoseFiles prints a diagnosis of each argument, and reports unreadable ones at the end.
+func diagnoseFiles(c *cli.Context, s stdio) error {
+	ask := diagnose.Request{
+		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in, FileSystem: ranks.ThisMachine().FileSystemOf,
+		Show: func(d diagnose.FileDiagnosis) error {
 			if c.Bool("json") {
-				return console.WriteJSON(s.out, nil, d)
+				return show.WriteJSON(s.out, nil, d)
 			}
 			if _, err := d.WriteTo(s.out); err != nil || !c.Bool("verbose") {
 				return err

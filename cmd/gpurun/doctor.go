@@ -4,8 +4,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/doctor"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
-	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 func doctorCommand(s stdio) *cli.Command {
@@ -19,7 +19,7 @@ func doctorCommand(s stdio) *cli.Command {
 			if err != nil || code == 0 {
 				return err
 			}
-			return &verb.ExitCode{Code: code}
+			return &manual.ExitCode{Code: code}
 		},
 	}
 }

@@ -5,10 +5,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/estimate"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 func estimateCommand(s stdio) *cli.Command {
@@ -17,7 +17,7 @@ func estimateCommand(s stdio) *cli.Command {
 		Usage:       "estimate the GPU memory of a model or a job before it runs",
 		UsageText:   estimate.Usage,
 		Description: estimate.Description,
-		Action:      func(c *cli.Context) error { return verb.OrHelp(c, estimateJob(c.Context, c.Args().Slice(), s)) },
+		Action:      func(c *cli.Context) error { return manual.OrHelp(c, estimateJob(c.Context, c.Args().Slice(), s)) },
 	}
 }
 
@@ -41,8 +41,8 @@ func estimateJob(ctx context.Context, args []string, s stdio) error {
 		return err
 	}
 	if asked.JSON {
-		return console.WriteJSON(s.out, secrets, answer)
+		return show.WriteJSON(s.out, secrets, answer)
 	}
-	console.NewPage(s.out, secrets).Text(answer.Text())
+	show.NewPage(s.out, secrets).Text(answer.Text())
 	return nil
 }

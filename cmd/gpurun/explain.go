@@ -6,11 +6,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
-	"github.com/gpurun/gpurun/launcher/runstate"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 func explainCommand(s stdio) *cli.Command {
@@ -31,7 +30,7 @@ func explain(c *cli.Context, s stdio) error {
 		return err
 	}
 	if named, err := filepath.Abs(c.Args().First()); err != nil || named != r.Path {
-		console.NewPage(s.err, nil).Printf("gpurun: the run is %s\n", r.Path)
+		show.NewPage(s.err, nil).Printf("gpurun: the run is %s\n", r.Path)
 	}
 	events, err := journal.Read(r.Path)
 	if err != nil {
@@ -39,16 +38,16 @@ func explain(c *cli.Context, s stdio) error {
 	}
 	replayed := launcher.Replay(events, manual.Version())
 	if len(replayed) == 0 {
-		console.NewPage(s.err, nil).Printf("gpurun: nothing has been decided yet in %s\n", r.Path)
+		show.NewPage(s.err, nil).Printf("gpurun: nothing has been decided yet in %s\n", r.Path)
 	}
 	if c.Bool("json") {
-		return console.WriteJSON(s.out, nil, replayed)
+		return show.WriteJSON(s.out, nil, replayed)
 	}
 	for _, d := range replayed {
-		console.NewPage(s.out, nil).Replayed(d, manual.Version())
+		show.NewPage(s.out, nil).Replayed(d, manual.Version())
 	}
-	if v := runstate.Of(events).Verdict; v != nil {
-		console.NewPage(s.out, nil).Next(v.Next)
+	if v := journal.RunOf(events).Verdict; v != nil {
+		show.NewPage(s.out, nil).Next(v.Next)
 	}
 	return nil
 }

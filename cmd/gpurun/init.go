@@ -5,10 +5,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/job"
-	"github.com/gpurun/gpurun/launcher/trial"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/manual"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 func initCommand(s stdio) *cli.Command {
@@ -21,7 +20,7 @@ func initCommand(s stdio) *cli.Command {
 			"confirmed, with --start (see gpurun plan) or in the run that --from names, are entries. The default script is the one in the\n" +
 			"working directory. With --dry-run, first or last, nothing is written. A file that exists is never overwritten.",
 		SkipFlagParsing: true,
-		Action:          func(c *cli.Context) error { return verb.OrHelp(c, initJob(c.Context, c.Args().Slice(), s)) },
+		Action:          func(c *cli.Context) error { return manual.OrHelp(c, initJob(c.Context, c.Args().Slice(), s)) },
 	}
 }
 
@@ -30,7 +29,7 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 	if err != nil {
 		return err
 	}
-	question, args, err := trial.Read(args)
+	question, args, err := readQuestion(args)
 	if err != nil {
 		return err
 	}
@@ -39,7 +38,7 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 		return err
 	}
 	defer p.close()
-	history, err := question.Ask(ctx, args, s.err)
+	history, err := question.ask(ctx, args, s.err)
 	if err != nil {
 		return err
 	}
@@ -50,9 +49,9 @@ func initJob(ctx context.Context, args []string, s stdio) error {
 	if err != nil {
 		return err
 	}
-	page := console.NewPage(s.out, p.secrets())
+	page := show.NewPage(s.out, p.secrets())
 	if own.JSON { // stdout is the plan's
-		page, args = console.NewPage(s.err, p.secrets()), append([]string{"--json"}, args...)
+		page, args = show.NewPage(s.err, p.secrets()), append([]string{"--json"}, args...)
 	}
 	page.Text(text + "\n")
 	return plan(ctx, args, s)

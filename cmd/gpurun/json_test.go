@@ -9,20 +9,19 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/artifacts"
-	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/diagnose"
 	"github.com/gpurun/gpurun/launcher/estimate"
-	"github.com/gpurun/gpurun/launcher/runs"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/show"
+
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // jsonSections are the headlines of docs/json.md with the types of which they list the main fields.
 var jsonSections = map[string]any{
-	"Verdict": launcher.Verdict{}, "Next step": model.NextStep{}, "GPU time": strategy.GPUTime{}, "Attempt": launcher.AttemptSummary{},
-	"Done again in place": strategy.InPlace{}, "Price": strategy.Price{}, "Diagnosis": artifacts.FileDiagnosis{},
-	"Plan": console.Survey{}, "Status": launcher.Status{}, "Run": runs.Entry{},
+	"Verdict": launcher.Verdict{}, "Next step": strategy.Advice{}, "GPU time": strategy.GPUTime{}, "Attempt": launcher.AttemptSummary{},
+	"Done again in place": strategy.InPlace{}, "Price": strategy.Price{}, "Diagnosis": diagnose.FileDiagnosis{},
+	"Plan": show.Survey{}, "Status": launcher.Status{}, "Run": show.Entry{},
 }
 
 // A jsonField is a field of a type as JSON has it.

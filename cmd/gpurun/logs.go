@@ -3,8 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/console"
-	"github.com/gpurun/gpurun/launcher/runs"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 func logsCommand(s stdio) *cli.Command {
@@ -12,11 +11,11 @@ func logsCommand(s stdio) *cli.Command {
 		Name:        "logs",
 		Usage:       "show what a rank wrote, or follow it",
 		UsageText:   "gpurun logs [-f] [--attempt N] [--rank K] [--stdout | --stderr] [RUN]",
-		Description: runs.LogsDescription,
+		Description: show.LogsDescription,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "also show new output, until the run ends", DisableDefaultText: true},
-			&cli.IntFlag{Name: "attempt", Value: runs.Any, Usage: "which attempt `N`", DefaultText: "the newest"},
-			&cli.IntFlag{Name: "rank", Value: runs.Any, Usage: "which rank `K`", DefaultText: "the one that failed, else 0"},
+			&cli.IntFlag{Name: "attempt", Value: show.AnyRank, Usage: "which attempt `N`", DefaultText: "the newest"},
+			&cli.IntFlag{Name: "rank", Value: show.AnyRank, Usage: "which rank `K`", DefaultText: "the one that failed, else 0"},
 			&cli.BoolFlag{Name: "stdout", Usage: "only what it wrote to stdout", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "stderr", Usage: "only what it wrote to stderr", DisableDefaultText: true},
 			jsonFlag(),
@@ -30,9 +29,9 @@ func logs(c *cli.Context, s stdio) error {
 	if err != nil {
 		return err
 	}
-	follow := runs.LogFollower{Run: r, Attempt: c.Int("attempt"), Rank: c.Int("rank")}
+	follow := show.LogFollower{Run: r, Attempt: c.Int("attempt"), Rank: c.Int("rank")}
 	if oneStream := c.Bool("stdout") != c.Bool("stderr"); !oneStream {
-		follow.Begins = func(l runs.Logs) { console.NewPage(s.err, nil).Printf("gpurun: %s\n", l.Title()) }
+		follow.Begins = func(l show.Logs) { show.NewPage(s.err, nil).Printf("gpurun: %s\n", l.Title()) }
 	}
 	if c.Bool("stdout") || !c.Bool("stderr") {
 		follow.To.Stdout = s.out
@@ -46,7 +45,7 @@ func logs(c *cli.Context, s stdio) error {
 		if err != nil {
 			return err
 		}
-		return console.WriteJSON(s.out, nil, l)
+		return show.WriteJSON(s.out, nil, l)
 	case c.Bool("follow"):
 		return follow.Follow()
 	}

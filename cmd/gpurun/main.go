@@ -12,14 +12,14 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/pipeline"
-	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/manual"
+	"github.com/gpurun/gpurun/launcher/notify"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 func main() {
-	proc.MaybeGuard()
+	ranks.MaybeGuard()
 	os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -34,8 +34,8 @@ type stdio struct {
 func Main(args []string, in, out, errs *os.File) (code int) {
 	s := stdio{in: in, out: out, err: errs, json: out}
 	app := newApp(s)
-	fail := verb.Failure{People: pipeline.Words(errs, os.Getenv)}
-	if verb.AsksJSON(app, args) {
+	fail := manual.Failure{People: notify.PipelineMessages(errs, os.Getenv)}
+	if manual.AsksJSON(app, args) {
 		fail.Programs = out
 	}
 	defer func() {
@@ -44,10 +44,10 @@ func Main(args []string, in, out, errs *os.File) (code int) {
 				"this is a bug in gpurun: %v\n%s", bug, debug.Stack()), strategy.CodeBug))
 		}
 	}()
-	if err := verb.Misnamed(app, args); err != nil {
+	if err := manual.Misnamed(app, args); err != nil {
 		return fail.Tell(err)
 	}
-	return fail.Tell(app.Run(verb.Arrange(app, args)))
+	return fail.Tell(app.Run(manual.Arrange(app, args)))
 }
 
 // newApp describes the command line. A first word that is no verb begins a job to run.
@@ -85,6 +85,6 @@ func newApp(s stdio) *cli.App {
 			helpCommand(),
 		},
 	}
-	verb.Prepare(app)
+	manual.Prepare(app)
 	return app
 }

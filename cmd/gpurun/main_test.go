@@ -14,14 +14,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/gpurun/gpurun/launcher/job"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestMain lets the test binary be gpurun: scripts start it under that name, and
 // it starts itself again as the guard of the ranks.
 func TestMain(m *testing.M) {
-	proc.MaybeGuard()
+	ranks.MaybeGuard()
 	var tests testscript.TestingM = m
 	if filepath.Base(os.Args[0]) != "gpurun" {
 		tests = testenv.Isolate(m)

@@ -8,15 +8,14 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/cluster"
-	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/doctor"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/nodes"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 // take takes this node's part of a launch.
@@ -24,7 +23,7 @@ func take(ctx context.Context, p *prepared, own job.Own, s stdio) (*nodes.Node, 
 	j := p.Job
 	return nodes.Join(ctx, nodes.JoinOptions{
 		At: p.Where, Name: j.Name, Digest: p.Digest, Version: manual.Version(),
-		Ranks: p.Ranks, Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
+		Ranks: p.Ranks, Environ: commandline.ParseEnviron(os.Environ()), Folder: searchOf(&j, own).Root,
 		Note: func(text string) { note(p.Where, s, text) },
 	})
 }
@@ -32,7 +31,7 @@ func take(ctx context.Context, p *prepared, own job.Own, s stdio) (*nodes.Node, 
 // decline reports to the other nodes that this node cannot take part because of err, and returns err.
 func decline(ctx context.Context, err error) error {
 	if at, unknown := cluster.Detect(os.Environ()); unknown == nil && ctx.Err() == nil {
-		nodes.Decline(ctx, nodes.JoinOptions{At: at, Version: manual.Version(), Environ: environ.Parse(os.Environ())}, err)
+		nodes.Decline(ctx, nodes.JoinOptions{At: at, Version: manual.Version(), Environ: commandline.ParseEnviron(os.Environ())}, err)
 	}
 	return err
 }
@@ -42,9 +41,9 @@ func decline(ctx context.Context, err error) error {
 func note(at cluster.Placement, s stdio, text string) {
 	switch {
 	case at.NodeRank == 0:
-		console.NewPage(s.err, nil).Printf("gpurun: %s\n", text)
+		show.NewPage(s.err, nil).Printf("gpurun: %s\n", text)
 	case !at.Slurm():
-		console.NewPage(s.err, nil).Printf("gpurun: node %d of %d: %s\n", at.NodeRank, at.Nodes, text)
+		show.NewPage(s.err, nil).Printf("gpurun: node %d of %d: %s\n", at.NodeRank, at.Nodes, text)
 	}
 }
 
@@ -89,7 +88,7 @@ func follow(ctx context.Context, p *prepared, thisNode *nodes.Node, signals *nod
 		note(at, s, fmt.Sprintf("the run ended with %d, see node 0 for the reason", code))
 	}
 	if err == nil && code != 0 {
-		err = &verb.ExitCode{Code: code}
+		err = &manual.ExitCode{Code: code}
 	}
 	return err
 }

@@ -7,10 +7,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
-	"github.com/gpurun/gpurun/launcher/trial"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/show"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -22,7 +21,7 @@ func planCommand(s stdio) *cli.Command {
 			"gpurun plan [--start …] [--json] [torchrun's flags] script.py [arguments …]",
 		Description:     planText,
 		SkipFlagParsing: true,
-		Action:          func(c *cli.Context) error { return verb.OrHelp(c, plan(c.Context, c.Args().Slice(), s)) },
+		Action:          func(c *cli.Context) error { return manual.OrHelp(c, plan(c.Context, c.Args().Slice(), s)) },
 	}
 }
 
@@ -34,7 +33,7 @@ With --json: {"job", "recipe", "python", "ranks", "plain", "ranks_reason", "ceil
 "rungs": [{"rung", "available", "reason", "changed", "by", "training"}], "candidates": [{"plan", "peak_bytes", "seconds"}]}`
 
 func plan(ctx context.Context, args []string, s stdio) error {
-	question, args, err := trial.Read(args)
+	question, args, err := readQuestion(args)
 	if err != nil {
 		return err
 	}
@@ -51,7 +50,7 @@ func plan(ctx context.Context, args []string, s stdio) error {
 	described, words := p.Memory(os.Getenv, false).Recall(ctx, p.Policy(), p.StrategyJob(), func() strategy.Inventory { return inv })
 	shown := p.survey(described, inv)
 	shown.Remembered = words
-	history, err := question.Ask(ctx, args, s.err)
+	history, err := question.ask(ctx, args, s.err)
 	if err != nil {
 		return err
 	}
@@ -60,11 +59,11 @@ func plan(ctx context.Context, args []string, s stdio) error {
 }
 
 // survey returns the content of gpurun plan for a job, with its remembered plans.
-func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) console.Survey {
-	return console.Survey{
+func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) show.Survey {
+	return show.Survey{
 		Job: p.Job.Name, Recipe: p.RecipeName(), Evidence: p.Evidence(), Python: p.Python(), Place: p.Place(),
 		Ranks: p.Ranks, Launches: p.Launches(job.Ranks), Plain: p.Plain, OwnRanks: p.OwnRanks, Why: p.WhyOf(job.Ranks),
-		Settings: p.Job.Settings(), Plan: p.Plan(), Likely: job.Likely(), Value: p.Value, Ceiling: console.Limit(job.Ceiling),
+		Settings: p.Job.Settings(), Plan: p.Plan(), Likely: job.Likely(), Value: p.Value, Ceiling: show.LimitBytes(job.Ceiling),
 		Recalled: job.Recalled, Resumes: p.Resumption(), Warnings: p.Warnings,
 		Rungs:      strategy.Survey(p.Policy(), job, p.Plan(), inv),
 		Candidates: strategy.Candidates(p.Policy(), job, p.Plan(), inv),

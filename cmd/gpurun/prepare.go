@@ -6,31 +6,30 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // A prepared job has the connection to the GPUs' driver that was opened for it: nil if the job sees no GPU.
 type prepared struct {
 	*job.Prepared
-	nvml  *gpu.Connection
+	nvml  *ranks.NVMLConnection
 	begun journal.CommandLine // how the run is started; zero for none
 	// guards start while the job is prepared; nil if no rank will be started.
-	guards *proc.Guards
+	guards *ranks.Guards
 }
 
 // prepare finds out everything about a job, and starts no rank. The caller closes the result. If beside is
 // set, NVML initialises in the background.
 func prepare(ctx context.Context, j *job.Job, beside bool) (*prepared, error) {
 	p := &prepared{}
-	if !gpu.Hidden(environ.Parse(os.Environ()).With(j.Env).Words()) { // else the job does not use the driver
-		p.nvml = gpu.Connect()
+	if !ranks.HidesDevices(commandline.ParseEnviron(os.Environ()).With(j.Env).Words()) { // else the job does not use the driver
+		p.nvml = ranks.ConnectNVML()
 	}
 	var err error
 	if p.Prepared, err = job.Prepare(ctx, j, job.Surroundings{Environ: os.Environ(), NVML: p.nvml, Beside: beside}); err != nil {
@@ -73,8 +72,8 @@ func (p *prepared) secrets() *mask.Masker {
 }
 
 // propose returns the words that start a plan from the beginning, in the run in dir.
-func (p *prepared) propose(dir string) func(strategy.Plan, strategy.Arguments, int) (model.Proposal, error) {
-	return func(plan strategy.Plan, by strategy.Arguments, n int) (model.Proposal, error) {
+func (p *prepared) propose(dir string) func(strategy.Plan, strategy.Arguments, int) (strategy.Proposal, error) {
+	return func(plan strategy.Plan, by strategy.Arguments, n int) (strategy.Proposal, error) {
 		return p.Propose(plan, by, dir, n, os.Getenv)
 	}
 }

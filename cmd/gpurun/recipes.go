@@ -6,10 +6,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/manual"
+	"github.com/gpurun/gpurun/launcher/show"
 	"github.com/gpurun/gpurun/recipes"
 )
 
@@ -26,10 +26,10 @@ func recipesCommand(s stdio) *cli.Command {
 			Usage:           "show which recipe a job gets, and why",
 			UsageText:       "gpurun recipes detect [--json] train.toml\ngpurun recipes detect [torchrun's flags] script.py [arguments …]",
 			SkipFlagParsing: true,
-			Action:          func(c *cli.Context) error { return verb.OrHelp(c, detectRecipe(c.Context, c.Args().Slice(), s)) },
+			Action:          func(c *cli.Context) error { return manual.OrHelp(c, detectRecipe(c.Context, c.Args().Slice(), s)) },
 		}},
 		Action: func(c *cli.Context) error {
-			if err := verb.AtMost(c, 1); err != nil {
+			if err := manual.AtMost(c, 1); err != nil {
 				return err
 			}
 			catalog, err := recipes.Catalog()
@@ -47,7 +47,7 @@ func recipesCommand(s stdio) *cli.Command {
 				}
 				catalog = catalog[i : i+1]
 			}
-			return console.Recipes{Catalog: catalog, Whole: c.Args().Present(), JSON: c.Bool("json")}.Write(s.out)
+			return show.Recipes{Catalog: catalog, Whole: c.Args().Present(), JSON: c.Bool("json")}.Write(s.out)
 		},
 	}
 }

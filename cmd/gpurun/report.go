@@ -3,9 +3,8 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/manual"
-	"github.com/gpurun/gpurun/launcher/report"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 func reportCommand(s stdio) *cli.Command {
@@ -19,14 +18,14 @@ func reportCommand(s stdio) *cli.Command {
 			if err != nil {
 				return err
 			}
-			path, err := report.Make(r.Path, c.String("output"), manual.Version(), s.out)
+			path, err := show.MakeReport(r.Path, c.String("output"), manual.Version(), s.out)
 			switch {
 			case err != nil || path == "":
 				return err
 			case c.Bool("json"):
-				return console.WriteJSON(s.out, nil, map[string]string{"report": path})
+				return show.WriteJSON(s.out, nil, map[string]string{"report": path})
 			}
-			console.NewPage(s.out, nil).Printf("%s\n", path)
+			show.NewPage(s.out, nil).Printf("%s\n", path)
 			return nil
 		},
 	}

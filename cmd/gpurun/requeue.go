@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
-	"github.com/gpurun/gpurun/launcher/runstate"
+	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -15,7 +15,7 @@ import (
 // code 75, "try again", does not help. After a run has begun, runstate.Run.Standstill bounds its restarts.
 func onlyTried(err error, j *job.Job, own job.Own) error {
 	place, bad := cluster.Detect(os.Environ())
-	if bad != nil || errext.Code(err, 0) != strategy.CodeRetry || place.RestartCount < runstate.StandstillBound {
+	if bad != nil || errext.Code(err, 0) != strategy.CodeRetry || place.RestartCount < journal.StandstillBound {
 		return err
 	}
 	s := searchOf(j, own)

@@ -7,7 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/job"
-	"github.com/gpurun/gpurun/launcher/runs"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 func resumeCommand(s stdio) *cli.Command {
@@ -15,7 +15,7 @@ func resumeCommand(s stdio) *cli.Command {
 		Name:        "resume",
 		Usage:       "start a run again where it stopped",
 		UsageText:   "gpurun resume [--json] [--quiet] [--deadline TIME] [--fresh [--numerics …]] [RUN [-- ARGUMENT…]]",
-		Description: runs.ResumeDescription,
+		Description: show.ResumeDescription,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print events as JSON lines on stdout, the verdict last", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "quiet", Usage: "show only failures and the end", DisableDefaultText: true},
@@ -32,7 +32,7 @@ func resumeCommand(s stdio) *cli.Command {
 }
 
 func resume(c *cli.Context, s stdio) error {
-	r, start, err := runs.Start(c.Args().Slice(), c.Bool("fresh"), c.String)
+	r, start, err := show.StartOf(c.Args().Slice(), c.Bool("fresh"), c.String)
 	if err != nil {
 		return err
 	}

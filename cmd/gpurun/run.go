@@ -16,18 +16,16 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/doctor"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/nodes"
-	"github.com/gpurun/gpurun/launcher/pipeline"
-	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/launcher/ranklog"
-	"github.com/gpurun/gpurun/launcher/runstate"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/notify"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -40,7 +38,7 @@ func runCommand(s stdio) *cli.Command {
 			"gpurun [flags] COMMAND…\n" +
 			"gpurun [flags] script.py [arguments …]",
 		SkipFlagParsing: true,
-		Action:          func(c *cli.Context) error { return verb.OrHelp(c, run(c.Context, c.Args().Slice(), s)) },
+		Action:          func(c *cli.Context) error { return manual.OrHelp(c, run(c.Context, c.Args().Slice(), s)) },
 	}
 }
 
@@ -69,14 +67,14 @@ func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*j
 	if err != nil {
 		return err
 	}
-	o := pipeline.Setup{
+	o := notify.PipelineSetup{
 		JUnit: own.JUnit, Held: searchOf(j, own).Held(), Follows: j.Follows(os.Environ()),
 		Job: j.Name, Workdir: j.Workdir, Getenv: os.Getenv, Stdout: s.out, Stderr: s.err,
 	}
 	if own.JSON {
 		s.out, o.Stdout = s.err, nil // stdout carries the events only
 	}
-	pipe, err := pipeline.Open(o)
+	pipe, err := notify.OpenPipeline(o)
 	if err != nil {
 		return err
 	}
@@ -90,14 +88,14 @@ func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*j
 // prepareAndLaunch prepares the job and runs it. The error explains why there is no verdict, or why it was
 // not written.
 func prepareAndLaunch(
-	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s stdio, pipe *pipeline.Pipeline, deadline time.Time,
+	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s stdio, pipe *notify.Pipeline, deadline time.Time,
 ) (verdict launcher.Verdict, err error) {
 	ctx, signals := node.Listen(ctx)
 	defer signals.Close()
 	if at, err := cluster.Detect(os.Environ()); err == nil && at.Slurm() {
 		signals.AskWhether(at.Preempted)
 	}
-	guards := proc.LaunchGuards()
+	guards := ranks.LaunchGuards()
 	defer guards.Close()
 	p, err := launcher.OrStop(ctx, func() (*prepared, error) { return prepare(ctx, j, true) })
 	if err != nil {
@@ -112,7 +110,7 @@ func prepareAndLaunch(
 	if err != nil {
 		return verdict, decline(ctx, err)
 	}
-	release, err := proc.Reap() // for the first process of a container, also between attempts
+	release, err := ranks.Reap() // for the first process of a container, also between attempts
 	if err != nil {
 		return verdict, err
 	}
@@ -144,13 +142,13 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 			code = c
 		}
 	}
-	return &verb.ExitCode{Reason: v.Reason, Code: code}
+	return &manual.ExitCode{Reason: v.Reason, Code: code}
 }
 
 // launch opens the run directory and runs the job in it.
 func launch(
 	ctx context.Context, p *prepared, own job.Own, s stdio,
-	signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time, thisNode *nodes.Node,
+	signals *node.Signals, pipe *notify.Pipeline, deadline time.Time, thisNode *nodes.Node,
 ) (launcher.Verdict, error) {
 	place := search(p, own)
 	place.Settled = func(d launcher.Decided) bool {
@@ -176,7 +174,7 @@ func launch(
 	a.recall(events)
 	defer a.begin(ctx, events, log.Note)()
 
-	before := runstate.Of(events)
+	before := journal.RunOf(events)
 	began := cmp.Or(before.First.At, time.Now())
 	w, err := wire(p, filepath.Base(dir), cmp.Or(before.First.Tracked, journal.TrackerName(filepath.Base(dir))), began, s)
 	if err != nil {
@@ -203,7 +201,7 @@ func launch(
 	if err != nil {
 		return verdict, err
 	}
-	if err := node.TellParent(environ.Parse(os.Environ()), dir, verdict, log.Last(), p.secrets()); err != nil {
+	if err := node.TellParent(commandline.ParseEnviron(os.Environ()), dir, verdict, log.Last(), p.secrets()); err != nil {
 		a.page().Printf("gpurun: warning: %v\n", err)
 	}
 	return verdict, nil
@@ -212,7 +210,7 @@ func launch(
 // goOn finds the state of a run from its events, which make the run before. over reports that nothing is left to run: the verdict
 // exists, or was written now, or an error explains why not.
 func goOn(
-	p *prepared, w *wiring, dir string, before *runstate.Run, events []launcher.Event, log *node.EventLog, show func(launcher.Event),
+	p *prepared, w *wiring, dir string, before *journal.Run, events []launcher.Event, log *node.EventLog, show func(launcher.Event),
 ) (state launcher.State, over bool, err error) {
 	if events, err = log.RecoverEnds(before, events, p.Accelerator()); err != nil {
 		return state, true, err
@@ -255,7 +253,7 @@ func openRun(
 		err = stop
 	}
 	if err == nil {
-		ranklog.Sweep(dir)
+		ranks.SweepLogs(dir)
 	}
 	return store, events, err
 }

@@ -6,9 +6,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/console"
-	"github.com/gpurun/gpurun/launcher/runs"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/show"
+
+	"github.com/gpurun/gpurun/launcher/manual"
 )
 
 func runsCommand(s stdio) *cli.Command {
@@ -16,35 +16,35 @@ func runsCommand(s stdio) *cli.Command {
 		Name:        "runs",
 		Usage:       "list the runs below a directory, with their state",
 		UsageText:   "gpurun runs [--json] [DIRECTORY]",
-		Description: runs.ListDescription,
+		Description: show.ListDescription,
 		Flags:       []cli.Flag{jsonFlag()},
 		Action:      func(c *cli.Context) error { return listRuns(c, s) },
 	}
 }
 
 // namedRun returns the run that a verb's only argument names, else the newest.
-func namedRun(c *cli.Context) (runs.Entry, error) {
-	if err := verb.AtMost(c, 1); err != nil {
-		return runs.Entry{}, err
+func namedRun(c *cli.Context) (show.Entry, error) {
+	if err := manual.AtMost(c, 1); err != nil {
+		return show.Entry{}, err
 	}
-	return runs.Find(".", c.Args().First())
+	return show.FindRun(".", c.Args().First())
 }
 
 func listRuns(c *cli.Context, s stdio) error {
-	if err := verb.AtMost(c, 1); err != nil {
+	if err := manual.AtMost(c, 1); err != nil {
 		return err
 	}
 	dir := cmp.Or(c.Args().First(), ".")
-	all, err := runs.Measured(dir)
+	all, err := show.MeasuredRuns(dir)
 	if err != nil {
 		return err
 	}
 	if c.Bool("json") {
-		return console.WriteJSON(s.out, nil, all)
+		return show.WriteJSON(s.out, nil, all)
 	}
 	if len(all) == 0 {
-		console.NewPage(s.err, nil).Printf("gpurun: there are no runs in %s\n", dir)
+		show.NewPage(s.err, nil).Printf("gpurun: there are no runs in %s\n", dir)
 		return nil
 	}
-	return runs.WriteTable(s.out, all, time.Now())
+	return show.WriteTable(s.out, all, time.Now())
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/gpurun/gpurun/launcher/artifacts"
+	"github.com/gpurun/gpurun/launcher/diagnose"
 	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -48,8 +47,8 @@ func (s *savedOutput) compare(env *testscript.Env) {
 		if err != nil {
 			return nil // the script is about a broken journal
 		}
-		for _, a := range runstate.Of(events).Attempts {
-			if a.Phase < runstate.Ended || a.Evidence.Unstarted != nil {
+		for _, a := range journal.RunOf(events).Attempts {
+			if a.Phase < journal.Ended || a.Evidence.Unstarted != nil {
 				continue
 			}
 			folder := filepath.Join(filepath.Dir(path), fmt.Sprintf("attempt-%d", a.N))
@@ -67,14 +66,14 @@ func (s *savedOutput) compare(env *testscript.Env) {
 }
 
 // diagnoseSaved diagnoses an attempt by its ranks' output; false if there is none.
-func diagnoseSaved(folder, form string) (artifacts.FileDiagnosis, bool) {
+func diagnoseSaved(folder, form string) (diagnose.FileDiagnosis, bool) {
 	name, text := folder, strings.Builder{}
 	for _, stream := range []string{"stdout.log", "stderr.log"} {
 		logs, _ := filepath.Glob(filepath.Join(folder, "rank*", stream))
 		for _, log := range logs {
 			content, err := os.ReadFile(log)
 			if err != nil {
-				return artifacts.FileDiagnosis{}, false
+				return diagnose.FileDiagnosis{}, false
 			}
 			text.Write(content)
 		}
@@ -82,13 +81,13 @@ func diagnoseSaved(folder, form string) (artifacts.FileDiagnosis, bool) {
 	if form == "one file" {
 		name = "-"
 	}
-	in, err := artifacts.Collector{Attempt: -1, Stdin: strings.NewReader(text.String())}.Collect(name)
-	return artifacts.Diagnose(in), err == nil
+	in, err := diagnose.Collector{Attempt: -1, Stdin: strings.NewReader(text.String())}.Collect(name)
+	return diagnose.Diagnose(in), err == nil
 }
 
 // differs compares a run's diagnosis with that of its saved output. It is empty if they agree, or
 // for a reason that is given here.
-func differs(script, form string, ev strategy.Evidence, alone artifacts.FileDiagnosis) string {
+func differs(script, form string, ev strategy.Evidence, alone diagnose.FileDiagnosis) string {
 	type outcome struct {
 		Cause   cause.Code
 		Phase   cause.Phase

@@ -20,7 +20,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
-	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 var schemaDir = flag.String("schemas", "", "write the schemas into this folder")
@@ -93,10 +92,10 @@ func checkDocument(of string, text []byte) error {
 // checkOutput validates what a command line of gpurun has printed on stdout, if that is JSON.
 func checkOutput(args []string, stdout string) error {
 	app := newApp(stdio{})
-	if !verb.AsksJSON(app, args) || stdout == "" {
+	if !manual.AsksJSON(app, args) || stdout == "" {
 		return nil
 	}
-	words := verb.Arrange(app, args)
+	words := manual.Arrange(app, args)
 	of := words[1]
 	if of == "recipes" && slices.Contains(words, "detect") {
 		of = "recipes detect"

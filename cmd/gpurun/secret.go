@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	nodes "github.com/gpurun/gpurun/launcher/nodes/wire"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/manual"
+	"github.com/gpurun/gpurun/launcher/nodes"
 )
 
 func secretCommand(s stdio) *cli.Command {
@@ -14,7 +14,7 @@ func secretCommand(s stdio) *cli.Command {
 		UsageText: "gpurun secret [--json]",
 		Flags:     []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {
-			if err := verb.AtMost(c, 0); err != nil {
+			if err := manual.AtMost(c, 0); err != nil {
 				return err
 			}
 			return nodes.PrintSecret(s.out, c.Bool("json"))

@@ -5,8 +5,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/live"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/manual"
+	"github.com/gpurun/gpurun/launcher/show"
 )
 
 func statusCommand(s stdio) *cli.Command {
@@ -22,15 +22,15 @@ func statusCommand(s stdio) *cli.Command {
 }
 
 func showStatus(c *cli.Context, s stdio) error {
-	if err := verb.AtMost(c, 1); err != nil {
+	if err := manual.AtMost(c, 1); err != nil {
 		return err
 	}
-	runs, err := live.Find(".", c.Args().First())
-	switch runs = live.Default(runs); {
+	runs, err := show.FindStatus(".", c.Args().First())
+	switch runs = show.DefaultRuns(runs); {
 	case err != nil:
 		return err
 	case !c.Bool("json"):
-		return live.Show(c.Context, s.out, runs)
+		return show.ShowStatus(c.Context, s.out, runs)
 	case len(runs) == 1:
 		return json.NewEncoder(s.out).Encode(runs[0])
 	}

@@ -15,7 +15,7 @@ import (
 // rootEntries are what may lie in the repository's root.
 var rootEntries = []string{
 	".ci", ".gitattributes", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
-	"cmd", "docs", "examples", "go.mod", "go.sum", "launcher", "model", "recipes", "strategy", "test",
+	"cmd", "docs", "examples", "go.mod", "go.sum", "launcher", "recipes", "strategy", "test",
 }
 
 // What a tool or a test leaves behind, such as a train.toml in the root or compiled Python, is
@@ -30,8 +30,8 @@ func TestTreeHasNoStrayFiles(t *testing.T) {
 	for _, stray := range strayFiles(strings.Split(strings.TrimRight(string(out), "\x00"), "\x00")) {
 		t.Errorf("%s does not belong in the repository", stray)
 	}
-	files := []string{"go.mod", "c.yaml", "cmd/gpurun/main.go", "launcher/probe/rank.pyc", "out/x"}
-	if got := strayFiles(files); !slices.Equal(got, []string{"c.yaml", "launcher/probe/rank.pyc", "out"}) {
+	files := []string{"go.mod", "c.yaml", "cmd/gpurun/main.go", "launcher/hook/rank.pyc", "out/x"}
+	if got := strayFiles(files); !slices.Equal(got, []string{"c.yaml", "launcher/hook/rank.pyc", "out"}) {
 		t.Errorf("stray files: %q", got)
 	}
 }
@@ -51,10 +51,10 @@ func strayFiles(paths []string) []string {
 	return slices.Sorted(maps.Keys(entries))
 }
 
-// A package whose tests use rapid imports launcher/testseed, which gives them a fixed seed.
+// A package whose tests use rapid imports test/testenv, which gives them a fixed seed.
 func TestRandomTestsHaveAFixedSeed(t *testing.T) {
 	random, fixed := map[string]bool{}, map[string]bool{}
-	for _, room := range []string{"cmd", "launcher", "model", "recipes", "strategy", "test"} {
+	for _, room := range []string{"cmd", "launcher", "recipes", "strategy", "test"} {
 		err := filepath.WalkDir(filepath.Join("..", "..", room), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err
@@ -65,7 +65,7 @@ func TestRandomTestsHaveAFixedSeed(t *testing.T) {
 			}
 			for _, i := range f.Imports {
 				random[filepath.Dir(path)] = random[filepath.Dir(path)] || i.Path.Value == `"pgregory.net/rapid"`
-				fixed[filepath.Dir(path)] = fixed[filepath.Dir(path)] || i.Path.Value == `"`+module+`launcher/testseed"`
+				fixed[filepath.Dir(path)] = fixed[filepath.Dir(path)] || i.Path.Value == `"`+module+`test/testenv"`
 			}
 			return nil
 		})
@@ -79,7 +79,7 @@ func TestRandomTestsHaveAFixedSeed(t *testing.T) {
 			found++
 		}
 		if is && !fixed[dir] {
-			t.Errorf("%s: its tests use rapid, and none imports launcher/testseed", dir)
+			t.Errorf("%s: its tests use rapid, and none imports test/testenv", dir)
 		}
 	}
 	if found < 10 {

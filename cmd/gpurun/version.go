@@ -8,9 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/manual"
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // versionDocument is what gpurun version prints with --json.
@@ -28,10 +27,10 @@ func versionCommand(s stdio) *cli.Command {
 		UsageText: "gpurun version [--json]",
 		Flags:     []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {
-			if err := verb.AtMost(c, 0); err != nil {
+			if err := manual.AtMost(c, 0); err != nil {
 				return err
 			}
-			v := versionDocument{manual.Version(), manual.Commit(), runtime.Version(), gpu.BuiltIn()}
+			v := versionDocument{manual.Version(), manual.Commit(), runtime.Version(), ranks.HasNVML()}
 			if c.Bool("json") {
 				return json.NewEncoder(s.out).Encode(v)
 			}

@@ -12,13 +12,12 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/nodes"
-	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // A wiring is a prepared job, split into the options of the parts that launch it.
@@ -28,7 +27,7 @@ type wiring struct {
 	launcher launcher.Launcher // without Starter, World and Store
 	node     node.Options
 	world    node.WorldOptions
-	before   *gpu.Baseline
+	before   *ranks.DeviceBaseline
 	notice   node.NoticeOptions
 	thisNode *nodes.Node
 	run      nodes.RunInfo
@@ -75,7 +74,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s stdio) (wiring, e
 }
 
 // nodeOptions returns the options of this node's ranks.
-func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Console) node.Options {
+func nodeOptions(p *prepared, run string, before *ranks.DeviceBaseline, out node.Console) node.Options {
 	j := p.Job
 	launch := j.Launch
 	return node.Options{
@@ -92,7 +91,7 @@ func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Console
 // outputOf returns the destinations of the ranks' output.
 func outputOf(p *prepared, step *regexp.Regexp, s stdio) node.Console {
 	launch := p.Job.Launch
-	return node.Console{Stdin: s.in, TTY: launch.TTY, Options: output.Options{
+	return node.Console{Stdin: s.in, TTY: launch.TTY, OutputOptions: ranks.OutputOptions{
 		Stdout: s.out, Stderr: s.err, Step: step,
 		Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
 		Filter: launch.LocalRanksFilter, Role: launch.Role,
@@ -117,13 +116,13 @@ func searchOf(j *job.Job, own job.Own) journal.RunSearch {
 	return journal.RunSearch{Named: own.RunDir, ID: own.RunID, Root: root, IfTrained: own.IfTrained, Fresh: own.Fresh}
 }
 
-func streamsOf(s commandline.Streams) map[int]output.StreamSet {
-	m := map[int]output.StreamSet{}
+func streamsOf(s commandline.Streams) map[int]ranks.StreamSet {
+	m := map[int]ranks.StreamSet{}
 	if s.All != commandline.NoStd {
-		m[output.AllRanks] = output.StreamSet(s.All)
+		m[ranks.AllRanks] = ranks.StreamSet(s.All)
 	}
 	for local, std := range s.Ranks {
-		m[local] = output.StreamSet(std)
+		m[local] = ranks.StreamSet(std)
 	}
 	return m
 }

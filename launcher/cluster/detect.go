@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -20,7 +19,7 @@ func Detect(env []string) (Placement, error) { return DetectLaunch(env, commandl
 // each of these gpuruns has the same flags. An error means variables that are malformed or that
 // contradict each other.
 func DetectLaunch(env []string, flags commandline.Nodes) (Placement, error) {
-	vars := variables(environ.Parse(env))
+	vars := variables(commandline.ParseEnviron(env))
 	found, err := fromSurroundings(vars)
 	if err != nil {
 		return Placement{}, err
@@ -61,7 +60,7 @@ func fromSurroundings(vars variables) (Placement, error) {
 }
 
 // variables are an environment by name.
-type variables environ.Vars
+type variables commandline.Environ
 
 // count reads a whole number from 0; a variable that is unset or empty is fallback.
 func (v variables) count(name string, fallback int) (int, error) {

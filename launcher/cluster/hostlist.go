@@ -3,10 +3,9 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"strconv"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 const (

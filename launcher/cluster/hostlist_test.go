@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/launcher/testseed"
+	_ "github.com/gpurun/gpurun/test/testenv"
 )
 
 // readVectors returns what Slurm makes of each list, nil names with ok false

@@ -1,10 +1,9 @@
 package cluster
 
 import (
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 // RankEnv returns a copy of an environment for the ranks, without the variables that describe
@@ -57,7 +56,7 @@ var slurmTask = []string{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM
 // TaskNumbers maps the variables that number a task of Slurm or MPI, if gpurun itself has them or
 // runs in a Slurm job, to torchrun's variables with a rank's values.
 func TaskNumbers(env []string) map[string]string {
-	vars, numbers := environ.Parse(env), map[string]string{}
+	vars, numbers := commandline.ParseEnviron(env), map[string]string{}
 	for name, same := range numbersAs {
 		if _, set := vars[name]; set || vars["SLURM_JOB_ID"] != "" && slices.Contains(slurmTask, name) {
 			numbers[name] = same

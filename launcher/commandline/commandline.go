@@ -7,11 +7,9 @@
 package commandline
 
 import (
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"path"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A CommandKind is the kind of a command's first word.
@@ -126,7 +124,7 @@ func (l *RankLauncher) Name() string {
 type LauncherCall struct {
 	Args []string // arguments after the command
 	// -
-	Env   environ.Vars
+	Env   Environ
 	Files Files
 }
 

@@ -3,10 +3,9 @@ package commandline
 import (
 	"errors"
 	"fmt"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // deepspeed is DeepSpeed's launcher (deepspeed/launcher/runner.py). gpurun must be started on each node, and

@@ -1,10 +1,9 @@
 package commandline
 
 import (
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // An Estimate is the command line of gpurun estimate.

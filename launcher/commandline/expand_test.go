@@ -10,13 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
-	_ "github.com/gpurun/gpurun/launcher/testseed"
+	_ "github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestExpand(t *testing.T) {
-	env := environ.Vars{"A": "1", "S": "a b", "L": " x ", "E": "", "G": "*.py ~ $A", "Q": `it's "x"`, "ARGS": "--lr 1e-3 --bs 8"}
+	env := Environ{"A": "1", "S": "a b", "L": " x ", "E": "", "G": "*.py ~ $A", "Q": `it's "x"`, "ARGS": "--lr 1e-3 --bs 8"}
 	for _, c := range []struct {
 		line string
 		want []string
@@ -50,7 +49,7 @@ func TestExpand(t *testing.T) {
 }
 
 func TestExpandRefuses(t *testing.T) {
-	env := environ.Vars{"A": "1", "S": "a b"}
+	env := Environ{"A": "1", "S": "a b"}
 	for _, c := range []struct{ line, message, hint string }{
 		{`t $NONE`, "$NONE is not set", "set it in job.env or in gpurun's environment, or write ${NONE:-value}"},
 		{`X=1 t $X`, "$X is not set", "job.env"},
@@ -87,7 +86,7 @@ func TestExpandAgreesWithShell(t *testing.T) {
 	if err != nil {
 		t.Skip("this machine has no sh")
 	}
-	env := environ.Vars{"A": "1", "B": " b  c ", "E": "", "Q": `'x"y`, "S": "*\ta\nb"}
+	env := Environ{"A": "1", "B": " b  c ", "E": "", "Q": `'x"y`, "S": "*\ta\nb"}
 	piece := rapid.SampledFrom([]string{"a", " ", "'", `"`, `\`, "$A", "$B", "${B}", "$E", "$Q", "$S", "${E:-d e}", "${U:-", "}", "${A:-z}", "x", "="})
 	rapid.Check(t, func(t *rapid.T) {
 		line := strings.Join(rapid.SliceOfN(piece, 1, 10).Draw(t, "pieces"), "")

@@ -1,11 +1,10 @@
 package commandline
 
 import (
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A Foreign is a program that starts a command elsewhere, or several times: on other nodes, in a container,

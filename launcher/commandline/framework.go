@@ -7,14 +7,12 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 // UnwrapLauncher removes a framework's launcher from a command, and returns what it would start. It reports
 // false if the command begins with no launcher that gpurun can replace. The error names an option that gpurun
 // cannot honour. torchrun is not among these launchers: [ReadTorchrun] reads it.
-func (t *ProgramTable) UnwrapLauncher(words []string, env environ.Vars, files Files) (Inner, bool, error) {
+func (t *ProgramTable) UnwrapLauncher(words []string, env Environ, files Files) (Inner, bool, error) {
 	f, found := t.Find(words)
 	if !found || f.Skipped || f.takes == nil {
 		return Inner{}, false, nil

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -92,7 +91,7 @@ const shutdownTimeout = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 // ReadTorchrun reads torchrun's command line: options, a script, the script's arguments. env has the PET_*
 // variables. legacy means torch.distributed.launch. Errors have a hint. An error in the words is an
 // *OptionProblem; ErrHelp means that the user requests help.
-func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*TorchrunCommand, error) {
+func ReadTorchrun(args []string, env Environ, legacy bool) (*TorchrunCommand, error) {
 	l := newLaunch()
 	if seconds := env[shutdownTimeout]; seconds != "" {
 		if err := l.takeShutdownTimeout(Given{Source: shutdownTimeout, Value: seconds}); err != nil {

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 // hostfiles are what launchers find where they look.
@@ -39,7 +37,7 @@ func TestNodesOfLaunchers(t *testing.T) {
 		"a.yaml": "num_machines: 4\nnum_processes: 32\nmachine_rank: 0\nmain_process_ip: 10.0.0.1\nmain_process_port: 29500\n",
 	})
 	zero, hosts := NodeValue{"0", "--node-rank"}, "--hostfile hosts"
-	env := environ.Vars{"HOME": "/none"}
+	env := Environ{"HOME": "/none"}
 	for line, want := range map[string]struct {
 		nodes Nodes
 		ranks string
@@ -110,7 +108,7 @@ func TestNodesRefused(t *testing.T) {
 		"accelerate launch --num_machines x a.py": `--num_machines: "x" is not a whole number`, "tune run --nnodes 2:4 full": "gpurun wants a fixed number of nodes",
 		"axolotl train c --launcher torchrun -- --nnodes 0": "--nnodes: 0 is out of range", "axolotl train c --launcher torchrun -- --node-rank -1": "--node-rank: -1 is out of range",
 	} {
-		if _, known, err := Known.UnwrapLauncher(strings.Fields(line), environ.Vars{"HOME": "/none"}, files); !known || err == nil || !strings.Contains(err.Error(), want) {
+		if _, known, err := Known.UnwrapLauncher(strings.Fields(line), Environ{"HOME": "/none"}, files); !known || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}
@@ -118,14 +116,14 @@ func TestNodesRefused(t *testing.T) {
 
 // Frameworks that start torchrun by variables alone count nodes in variables, too.
 func TestNodesInVariables(t *testing.T) {
-	env := environ.Vars{"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "h", "NPROC_PER_NODE": "1"}
+	env := Environ{"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "h", "NPROC_PER_NODE": "1"}
 	want := Nodes{Count: NodeValue{"2", "NNODES"}, Rank: NodeValue{"1", "NODE_RANK"}, Head: NodeValue{"h", "MASTER_ADDR"}}
 	for _, line := range []string{"llamafactory-cli train a.yaml", "swift sft --model m"} {
 		inner, _, err := Known.UnwrapLauncher(strings.Fields(line), env, noFiles)
 		if diff := cmp.Diff(want, inner.Nodes); err != nil || diff != "" || inner.Alone || inner.Ranks != "1" {
 			t.Errorf("%s: %+v, %v %s", line, inner, err, diff)
 		}
-		if inner, _, err = Known.UnwrapLauncher(strings.Fields(line), environ.Vars{"NNODES": "1"}, noFiles); err != nil || inner.Nodes.Several() || !inner.Alone {
+		if inner, _, err = Known.UnwrapLauncher(strings.Fields(line), Environ{"NNODES": "1"}, noFiles); err != nil || inner.Nodes.Several() || !inner.Alone {
 			t.Errorf("%s on one: %+v, %v", line, inner, err)
 		}
 	}

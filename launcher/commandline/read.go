@@ -2,10 +2,9 @@ package commandline
 
 import (
 	"fmt"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // An OptionGrammar defines how a program reads its command line.

@@ -1,11 +1,10 @@
 package commandline
 
 import (
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A ProgramTable has the launchers and wrappers that gpurun knows.

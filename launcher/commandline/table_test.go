@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 // noFiles is a machine without any configuration file.
@@ -44,7 +42,7 @@ func TestTableGrowsByData(t *testing.T) {
 		"python3 -u -m swarm.cli --hosts 1 train.py -- -x":      {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "-x"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
 		"swarm start --hosts 2 train.py":                        {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
 	} {
-		inner, known, err := table.UnwrapLauncher(strings.Fields(line), environ.Vars{"SWARM_WORKERS": "7"}, noFiles)
+		inner, known, err := table.UnwrapLauncher(strings.Fields(line), Environ{"SWARM_WORKERS": "7"}, noFiles)
 		if inner.Nodes.Several() != strings.Contains(line, "--hosts 2") {
 			t.Errorf("%s: nodes are %+v", line, inner.Nodes)
 		}
@@ -139,7 +137,7 @@ func TestKnownWrappers(t *testing.T) {
 		}
 	}
 	behind := Known.SeeThrough(strings.Fields("exec env A=1 B=2 nohup env C=3 a"))
-	if diff := cmp.Diff(environ.Vars{"A": "1", "B": "2", "C": "3"}, behind.Env); diff != "" || strings.Join(behind.Typed, " ") != "nohup env C=3 a" {
+	if diff := cmp.Diff(Environ{"A": "1", "B": "2", "C": "3"}, behind.Env); diff != "" || strings.Join(behind.Typed, " ") != "nohup env C=3 a" {
 		t.Errorf("%q\n%s", behind.Typed, diff)
 	}
 	if seen := Known.SeeThrough([]string{"env", "-i", "a"}); seen.Typed[0] != "env" {

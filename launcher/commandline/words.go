@@ -9,7 +9,6 @@ import (
 
 	"mvdan.cc/sh/v3/syntax"
 
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/lazy"
 )
@@ -72,7 +71,7 @@ type splitter struct {
 	// assigning: all words so far are NAME=value. These are not split at blanks, and set variables for later
 	// words.
 	assigning bool
-	assigned  environ.Vars
+	assigned  Environ
 }
 
 // add adds a word of the line, if its value is known without a shell.
@@ -330,10 +329,10 @@ func (w Word) assigns() bool {
 }
 
 // Assignments takes the leading NAME=value words off; env is nil where there are none.
-func Assignments(words []Word) (env environ.Vars, rest []string) {
+func Assignments(words []Word) (env Environ, rest []string) {
 	for len(words) > 0 && words[0].assigns() {
 		if env == nil {
-			env = environ.Vars{}
+			env = Environ{}
 		}
 		name, value, _ := strings.Cut(words[0].Text, "=")
 		env[name] = value

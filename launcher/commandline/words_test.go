@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -107,7 +106,7 @@ func TestAssignments(t *testing.T) {
 		t.Fatal(err)
 	}
 	env, rest := Assignments(words)
-	if diff := cmp.Diff(environ.Vars{"A": "1", "B_2": "x y", "C": ""}, env); diff != "" {
+	if diff := cmp.Diff(Environ{"A": "1", "B_2": "x y", "C": ""}, env); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"3D=4", "E=5"}, rest); diff != "" {

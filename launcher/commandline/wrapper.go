@@ -5,8 +5,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 // A Wrapper is a program that starts one command, the last of its arguments.
@@ -48,7 +46,7 @@ type Wrapped struct {
 	*Wrapper
 	Given []Given // the wrapper's own options
 	// Env are the variables that the wrapper sets for the command.
-	Env environ.Vars
+	Env Environ
 	// Inner is the command, which begins at word At.
 	Inner []string
 	At    int
@@ -88,7 +86,7 @@ func (w *Wrapper) unwrap(words []string) (Wrapped, bool) {
 	rest = rest[min(w.Operands, len(rest)):]
 	for w.Assignments && len(rest) > 0 && assignment().MatchString(rest[0]) {
 		if wrapped.Env == nil {
-			wrapped.Env = environ.Vars{}
+			wrapped.Env = Environ{}
 		}
 		name, value, _ := strings.Cut(rest[0], "=")
 		wrapped.Env[name] = value
@@ -199,7 +197,7 @@ type SeenThrough struct {
 	// Wrappers are the wrappers in Words.
 	Wrappers []*Wrapper
 	// Env are the variables that the wrappers set for the command.
-	Env environ.Vars
+	Env Environ
 	// Typed are the words as typed, without leading wrappers that gpurun replaces.
 	Typed []string
 	// Inner is the command. If Direct is set, the last wrapper itself runs its first word, a script.
@@ -227,7 +225,7 @@ func (s *SeenThrough) Contained() bool {
 // SeeThrough removes the wrappers at the beginning of a command line, as far as it is certain what they
 // start, where, and with which variables.
 func (t *ProgramTable) SeeThrough(words []string) SeenThrough {
-	s := SeenThrough{Env: environ.Vars{}, Typed: words, Inner: words}
+	s := SeenThrough{Env: Environ{}, Typed: words, Inner: words}
 	for !s.Direct {
 		w, ok := t.Unwrap(s.Inner)
 		if !ok {

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 const (
@@ -61,10 +61,10 @@ func checkpoints(ctx context.Context, p *patient) Result {
 // bytes.
 func room(path string, least int64, fix string) Result {
 	dir := existing(path)
-	var disk host.Disk
+	var disk ranks.Disk
 	err := tryWriting(dir)
 	if err == nil {
-		disk, err = host.DiskAt(dir)
+		disk, err = ranks.DiskAt(dir)
 	}
 	text := fmt.Sprintf("%s: %s free", dir, size(disk.Free))
 	switch {
@@ -143,7 +143,7 @@ func nvmeNamed(p *patient) string {
 
 func nvmeSpeed(ctx context.Context, p *patient) Result {
 	const fix = "name a folder on a local NVMe drive: recovery.nvme_path, or --nvme DIR"
-	if lack := host.LackOfNVMe(p.nvme); lack != "" {
+	if lack := ranks.LackOfNVMe(p.nvme); lack != "" {
 		return problem(fix, "%s", strings.TrimPrefix(lack, "recovery.nvme_path "))
 	}
 	write, read, err := measure(ctx, existing(p.nvme), largestTrial)
@@ -181,7 +181,7 @@ func measure(ctx context.Context, dir string, most int64) (write, read float64, 
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFL, unix.O_DIRECT); err != nil {
 		return 0, 0, err
 	}
-	disk, err := host.DiskAt(dir)
+	disk, err := ranks.DiskAt(dir)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -233,7 +233,7 @@ func libaio(_ context.Context, p *patient) Result {
 	switch facts, _ := p.torch(); {
 	case !facts.Libaio:
 		return problem(fix, "the interpreter cannot load it, and DeepSpeed reaches NVMe through it")
-	case !job.HasLibaio(p.python.Path(), environ.Vars(p.env)):
+	case !job.HasLibaio(p.python.Path(), commandline.Environ(p.env)):
 		return warn(fix, "it loads, but libaio.h and libaio.so are missing: DeepSpeed cannot build its access to NVMe")
 	}
 	return found("it loads, and can be linked with")

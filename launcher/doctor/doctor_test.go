@@ -14,10 +14,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/host"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/python"
 )
 
@@ -32,7 +31,7 @@ type examination struct {
 }
 
 func TestMain(m *testing.M) {
-	proc.MaybeGuard()
+	ranks.MaybeGuard()
 	if text := os.Getenv(childVariable); text != "" {
 		os.Unsetenv(childVariable)
 		examine(text)
@@ -61,7 +60,7 @@ func examine(text string) {
 }
 
 // inChild examines in a process that a command starts, with a separate environment.
-func inChild(t *testing.T, e examination, env environ.Vars, before ...string) map[string]Result {
+func inChild(t *testing.T, e examination, env commandline.Environ, before ...string) map[string]Result {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -76,7 +75,7 @@ func inChild(t *testing.T, e examination, env environ.Vars, before ...string) ma
 	}
 	argv := append(before, self)
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	cmd.Env = plainHost().With(env, environ.Vars{childVariable: string(text)}).Words()
+	cmd.Env = plainHost().With(env, commandline.Environ{childVariable: string(text)}).Words()
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -95,8 +94,8 @@ func inChild(t *testing.T, e examination, env environ.Vars, before ...string) ma
 }
 
 // plainHost is the tests' environment without what schedulers and environments say.
-func plainHost() environ.Vars {
-	env := environ.Parse(os.Environ())
+func plainHost() commandline.Environ {
+	env := commandline.ParseEnviron(os.Environ())
 	for name := range env {
 		for _, prefix := range []string{"SLURM", "KUBERNETES", "PET_", "CUDA_", "VIRTUAL_ENV", "CONDA_"} {
 			if strings.HasPrefix(name, prefix) {
@@ -123,7 +122,7 @@ func anyPython(t *testing.T) string {
 
 // pretend is an environment in which Python has the tests' PyTorch, as settings
 // say.
-func pretend(t *testing.T, settings map[string]any) environ.Vars {
+func pretend(t *testing.T, settings map[string]any) commandline.Environ {
 	t.Helper()
 	text, err := json.Marshal(settings)
 	if err != nil {
@@ -133,7 +132,7 @@ func pretend(t *testing.T, settings map[string]any) environ.Vars {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return environ.Vars{"PYTHON_EXEC": anyPython(t), "PYTHONPATH": fake, "FAKE_TORCH": string(text), "PYTHONDONTWRITEBYTECODE": "1"}
+	return commandline.Environ{"PYTHON_EXEC": anyPython(t), "PYTHONPATH": fake, "FAKE_TORCH": string(text), "PYTHONDONTWRITEBYTECODE": "1"}
 }
 
 // onPaper is a patient without GPUs, made of files.
@@ -143,7 +142,7 @@ func onPaper(t *testing.T, files map[string]string) *patient {
 	for name, text := range files {
 		root[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	p := &patient{root: root, host: host.At(root), shm: "/dev/shm", dir: t.TempDir(), env: plainHost(), why: "there is no interpreter"}
+	p := &patient{root: root, host: ranks.MachineAt(root), shm: "/dev/shm", dir: t.TempDir(), env: plainHost(), why: "there is no interpreter"}
 	p.ask(t.Context())
 	p.cards = func() cards { return cards{} }
 	p.limits = func() (limits, error) { return limits{unlimited, unlimited, unlimited}, nil }
@@ -198,7 +197,7 @@ func TestChecksAreComplete(t *testing.T) {
 	if len(names) < 20 {
 		t.Errorf("only %d checks", len(names))
 	}
-	if total := whole + settle + gpu.CloseBound; total > time.Minute {
+	if total := whole + settle + ranks.NVMLCloseBound; total > time.Minute {
 		t.Errorf("an examination may take %s", total)
 	}
 }

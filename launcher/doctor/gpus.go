@@ -10,31 +10,31 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
-	"github.com/gpurun/gpurun/launcher/procfs"
+	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // cards are the GPUs that the job would see, as they were before any trial.
 type cards struct {
-	nvml    *gpu.NVML // nil if the driver does not answer
-	err     error     // why not
-	view    gpu.View
-	version string                // of the driver
-	cuda    int                   // the newest major version that the driver knows, 0 if unknown
-	users   [][]gpu.DeviceProcess // of each of the view's devices
-	hidden  bool                  // CUDA_VISIBLE_DEVICES hides all
+	nvml    *ranks.NVML // nil if the driver does not answer
+	err     error       // why not
+	view    ranks.DeviceView
+	version string                  // of the driver
+	cuda    int                     // the newest major version that the driver knows, 0 if unknown
+	users   [][]ranks.DeviceProcess // of each of the view's devices
+	hidden  bool                    // CUDA_VISIBLE_DEVICES hides all
 }
 
 func (p *patient) readCards() cards {
 	var c cards
 	var failed error
 	c.nvml, c.err = p.driver.NVML()
-	c.view, failed = gpu.Visible(p.env.Words(), c.nvml)
+	c.view, failed = ranks.VisibleDevices(p.env.Words(), c.nvml)
 	c.err = errors.Join(c.err, failed)
-	c.hidden = gpu.Hidden(p.env.Words())
+	c.hidden = ranks.HidesDevices(p.env.Words())
 	if c.nvml == nil {
 		return c
 	}
@@ -68,7 +68,7 @@ func devices(ctx context.Context, p *patient) Result {
 		return found("%d × %s (%s), which gpurun does not know: ceilings and health are off", c.view.Count, c.view.Name, c.view.Source)
 	case c.view.Count == 0:
 		return none(ctx, p, c)
-	case c.view.Devices == nil && !gpu.BuiltIn():
+	case c.view.Devices == nil && !ranks.HasNVML():
 		return warn("install the gpurun of the release page, which has NVML built in", "%s; this gpurun is built without NVML, and cannot read their state", listed)
 	case c.view.Devices == nil && c.nvml == nil:
 		return problem("in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility", "%s, and the driver's library NVML cannot be loaded", listed)
@@ -107,7 +107,7 @@ func (p *patient) forCPU(ctx context.Context) bool {
 	if p.prepared == nil || p.prepared.Accelerator() != "cpu" {
 		return false
 	}
-	if devices, set := p.job.Env["CUDA_VISIBLE_DEVICES"]; set && gpu.Hidden([]string{"CUDA_VISIBLE_DEVICES=" + devices}) {
+	if devices, set := p.job.Env["CUDA_VISIBLE_DEVICES"]; set && ranks.HidesDevices([]string{"CUDA_VISIBLE_DEVICES=" + devices}) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -211,14 +211,14 @@ const mostUsers = 4
 
 // who names the processes that are visible here: in a container, the driver reports pids of another
 // namespace.
-func who(users []gpu.DeviceProcess) string {
+func who(users []ranks.DeviceProcess) string {
 	if len(users) == 0 {
 		return ""
 	}
 	var names []string
 	for _, u := range users[:min(len(users), mostUsers)] {
 		name := fmt.Sprintf("process %d", u.PID)
-		if stat, err := procfs.ReadStat(u.PID); err == nil {
+		if stat, err := system.ReadStat(u.PID); err == nil {
 			name += " " + stat.Name()
 		}
 		if u.Bytes > 0 {

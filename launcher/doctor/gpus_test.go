@@ -7,21 +7,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // fakeNVML builds the library that replaces the driver's in the tests of
-// launcher/gpu: no GPU can be made to break, and most machines that run these have none.
+// launcher/ranks: no GPU can be made to break, and most machines that run these have none.
 func fakeNVML(t *testing.T, flags ...string) (folder string) {
 	t.Helper()
 	compiler, err := exec.LookPath("cc")
-	if err != nil || !gpu.BuiltIn() {
+	if err != nil || !ranks.HasNVML() {
 		t.Skipf("needs a C compiler and a build with NVML: %v", err)
 	}
 	folder = t.TempDir()
-	args := append(flags, "-shared", "-fPIC", "-o", filepath.Join(folder, "libnvidia-ml.so.1"), filepath.Join("..", "gpu", "testdata", "nvml.c"))
+	args := append(flags, "-shared", "-fPIC", "-o", filepath.Join(folder, "libnvidia-ml.so.1"), filepath.Join("..", "ranks", "testdata", "nvml.c"))
 	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
@@ -36,7 +36,7 @@ func TestGPUs(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		flags []string
-		env   environ.Vars
+		env   commandline.Environ
 		wants []want
 	}{
 		"well and idle": {[]string{"-DALONE", "-DIDLE"}, nil, []want{
@@ -48,13 +48,13 @@ func TestGPUs(t *testing.T) {
 		}},
 		"hot":             {[]string{"-DALONE", "-DHOT"}, nil, []want{{"health", Warning, "GPU 0: slowed down by heat at 41 °C", "cooling"}}},
 		"lost":            {nil, nil, []want{{"devices", Problem, "GPU 2: GPU is lost", "dmesg"}}},
-		"lost, another's": {nil, environ.Vars{"CUDA_VISIBLE_DEVICES": "0"}, []want{{"devices", Warning, "GPU 2: GPU is lost; the job sees 1 GPU of others", "dmesg"}}},
-		"hidden":          {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": ""}, []want{{"devices", Warning, "hides all", "unset CUDA_VISIBLE_DEVICES"}, {"health", Skipped, "no GPU", ""}}},
-		"not there":       {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": "7"}, []want{{"devices", Problem, "none that may be used", "nvidia-smi -L"}}},
+		"lost, another's": {nil, commandline.Environ{"CUDA_VISIBLE_DEVICES": "0"}, []want{{"devices", Warning, "GPU 2: GPU is lost; the job sees 1 GPU of others", "dmesg"}}},
+		"hidden":          {[]string{"-DALONE"}, commandline.Environ{"CUDA_VISIBLE_DEVICES": ""}, []want{{"devices", Warning, "hides all", "unset CUDA_VISIBLE_DEVICES"}, {"health", Skipped, "no GPU", ""}}},
+		"not there":       {[]string{"-DALONE"}, commandline.Environ{"CUDA_VISIBLE_DEVICES": "7"}, []want{{"devices", Problem, "none that may be used", "nvidia-smi -L"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			results := inChild(t, examination{Only: []string{"devices", "health", "other users"}}, c.env.With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, c.flags...)}))
+			results := inChild(t, examination{Only: []string{"devices", "health", "other users"}}, c.env.With(commandline.Environ{"LD_LIBRARY_PATH": fakeNVML(t, c.flags...)}))
 			for _, w := range c.wants {
 				wants(t, results[w.check], w.state, w.found, w.fix)
 			}
@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 
 // A PyTorch for a newer CUDA than the driver's, on the one GPU.
 func TestTorchNewerThanDriver(t *testing.T) {
-	env := pretend(t, map[string]any{"cuda": "12.8", "devices": 1}).With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, "-DALONE", "-DIDLE")})
+	env := pretend(t, map[string]any{"cuda": "12.8", "devices": 1}).With(commandline.Environ{"LD_LIBRARY_PATH": fakeNVML(t, "-DALONE", "-DIDLE")})
 	results := inChild(t, examination{Only: []string{"torch"}}, env)
 	wants(t, results["torch"], Problem, "driver 520.61.05 knows CUDA 11 at most", "525.60")
 }
@@ -95,13 +95,13 @@ func TestNoGPU(t *testing.T) {
 		"sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n", "sys/bus/pci/devices/0000:01:00.0/class": "0x030200\n",
 	})
 	wants(t, devices(t.Context(), p), Problem, "on the bus, and its driver is not there", "install the NVIDIA driver")
-	p.cards = func() cards { return cards{view: gpu.View{Count: 2, Source: "/dev/nvidia*"}} }
-	if gpu.BuiltIn() {
+	p.cards = func() cards { return cards{view: ranks.DeviceView{Count: 2, Source: "/dev/nvidia*"}} }
+	if ranks.HasNVML() {
 		wants(t, devices(t.Context(), p), Problem, "2 GPUs (/dev/nvidia*), and the driver's library NVML cannot be loaded", "utility")
 	} else {
 		wants(t, devices(t.Context(), p), Warning, "built without NVML", "install")
 	}
-	p.cards = func() cards { return cards{view: gpu.View{Count: 2, Name: "AMD GPU", Accelerator: "rocm"}} }
+	p.cards = func() cards { return cards{view: ranks.DeviceView{Count: 2, Name: "AMD GPU", Accelerator: "rocm"}} }
 	wants(t, devices(t.Context(), p), OK, "2 × AMD GPU", "")
 }
 
@@ -122,7 +122,7 @@ func TestNoGPUWherePromised(t *testing.T) {
 func tries(t *testing.T, settings map[string]any, devices int) *patient {
 	t.Helper()
 	p := withTorch(t, settings)
-	p.cards = func() cards { return cards{view: gpu.View{Count: 2}} }
+	p.cards = func() cards { return cards{view: ranks.DeviceView{Count: 2}} }
 	p.torch = func() (torchFacts, error) {
 		return torchFacts{Torch: "2.9.0", CUDA: "12.8", NCCL: true, Devices: devices}, nil
 	}
@@ -133,7 +133,7 @@ func tries(t *testing.T, settings map[string]any, devices int) *patient {
 func TestBusyGPUs(t *testing.T) {
 	p := tries(t, nil, 2)
 	p.cards = func() cards {
-		return cards{view: gpu.View{Count: 2, Devices: []gpu.Device{{Used: 70 << 30}, {Index: 1}}}, users: [][]gpu.DeviceProcess{nil, {{PID: 1}}}}
+		return cards{view: ranks.DeviceView{Count: 2, Devices: []ranks.Device{{Used: 70 << 30}, {Index: 1}}}, users: [][]ranks.DeviceProcess{nil, {{PID: 1}}}}
 	}
 	wants(t, resultOf(t, p, "NCCL"), Skipped, "--busy", "")
 	if p.busy = true; twoFreeGPUs(p) != "" || len(p.free()) != 2 {

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/python"
 )
 
@@ -51,7 +51,7 @@ func areGone(t *testing.T, pids string) {
 // An interpreter that hangs leaves nothing when the question is given up.
 func TestHangingInterpreterLeavesNoProcess(t *testing.T) {
 	path, pids := strayed(t)
-	p := &patient{python: python.At(path, t.TempDir(), environ.Parse(os.Environ()))}
+	p := &patient{python: python.At(path, t.TempDir(), commandline.ParseEnviron(os.Environ()))}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		awaitFile(t, pids)
@@ -89,7 +89,7 @@ func TestGuardedOutput(t *testing.T) {
 	if err != nil {
 		t.Skip("no python3")
 	}
-	i := python.At(python3, t.TempDir(), environ.Parse(os.Environ()))
+	i := python.At(python3, t.TempDir(), commandline.ParseEnviron(os.Environ()))
 	in := bytes.Repeat([]byte("x"), 1<<20)
 	if said, err := i.Output(ctx, "import sys; print(len(sys.stdin.read()))", in); err != nil || string(said) != "1048576\n" {
 		t.Errorf("%q, %v", said, err)

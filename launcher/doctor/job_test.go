@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -23,7 +23,7 @@ func jobOf(t *testing.T, toml, interpreter string) (*patient, error) {
 	}
 	p := onPaper(t, nil)
 	p.dir, p.environ = dir, p.env.With(map[string]string{"PYTHON_EXEC": interpreter, "XDG_CONFIG_HOME": os.DevNull, "CUDA_VISIBLE_DEVICES": ""}).Words()
-	p.env = environ.Parse(p.environ)
+	p.env = commandline.ParseEnviron(p.environ)
 	err := p.read(t.Context(), filepath.Join(dir, "train.toml"))
 	if err == nil {
 		p.findPython()

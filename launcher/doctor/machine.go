@@ -13,11 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/launcher/job"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -69,7 +69,7 @@ func (p *patient) ranks() int {
 }
 
 func sharedMemory(_ context.Context, p *patient) Result {
-	disk, err := host.DiskAt(p.shm)
+	disk, err := ranks.DiskAt(p.shm)
 	if err == nil {
 		err = unix.Access(p.shm, unix.W_OK|unix.X_OK)
 	}
@@ -129,7 +129,7 @@ func limitsKnown(p *patient) string {
 // readLimits reads the limits of a process that is started like a rank. gpurun's own limits differ, since Go
 // raises its limit of open files.
 func (p *patient) readLimits(ctx context.Context) (limits, error) {
-	all, err := python.Start(ctx, []proc.Rank{{Argv: []string{"cat", "/proc/self/limits"}, Env: p.env.Words()}})
+	all, err := python.Start(ctx, []ranks.Rank{{Argv: []string{"cat", "/proc/self/limits"}, Env: p.env.Words()}})
 	if err != nil {
 		return limits{}, fmt.Errorf("read the limits: %w", err)
 	}
@@ -202,7 +202,7 @@ func processes(_ context.Context, p *patient) Result {
 
 // configurations checks the defaults for all jobs, of the site and of the user, which each run reads.
 func configurations(_ context.Context, p *patient) Result {
-	j, err := job.Configured(environ.Parse(p.environ))
+	j, err := job.Configured(commandline.ParseEnviron(p.environ))
 	if err == nil {
 		err = j.Refused()
 	}

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
 	"github.com/gpurun/gpurun/launcher/job"
 )
 
@@ -47,11 +47,11 @@ func TestMemory(t *testing.T) {
 	limited = onPaper(t, limitedBy(map[string]string{"memory.max": "2147483648", "memory.current": "500000000"}))
 	wants(t, memory(t.Context(), limited), Warning, "for 1 rank", "Slurm: --mem")
 	large := onPaper(t, nil)
-	large.cards = func() cards { return cards{view: gpu.View{Count: 1, Devices: []gpu.Device{card(9, 0)}}} }
+	large.cards = func() cards { return cards{view: ranks.DeviceView{Count: 1, Devices: []ranks.Device{card(9, 0)}}} }
 	wants(t, memory(t.Context(), large), Warning, "less than a GPU has (80.0 GiB)", "Slurm: --mem")
-	large.cards = func() cards { return cards{view: gpu.View{Count: 64}} }
+	large.cards = func() cards { return cards{view: ranks.DeviceView{Count: 64}} }
 	wants(t, memory(t.Context(), large), Problem, "for 64 ranks", "Slurm: --mem")
-	large.host = host.At(fstest.MapFS{})
+	large.host = ranks.MachineAt(fstest.MapFS{})
 	wants(t, memory(t.Context(), large), Problem, "meminfo", "mount /proc")
 }
 

@@ -16,14 +16,14 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/cluster"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/python"
-	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 // Usage and Description are the help of the verb.
@@ -51,7 +51,7 @@ func Flags() []cli.Flag {
 // or means that a signal stopped the checks.
 func Run(ctx context.Context, c *cli.Context, out *os.File) (code int, err error) {
 	o := Subject{TrainFile: c.Args().First(), NVMe: c.String("nvme"), Busy: c.Bool("busy"), Environ: os.Environ()}
-	if err := verb.AtMost(c, 1); err != nil {
+	if err := manual.AtMost(c, 1); err != nil {
 		return 0, err
 	}
 	if o.TrainFile != "" && !strings.EqualFold(filepath.Ext(o.TrainFile), ".toml") {
@@ -76,15 +76,15 @@ const prepareBound = 20 * time.Second
 // A patient is the machine to check, as a job sees it.
 type patient struct {
 	root fs.FS // of the machine
-	host host.Machine
+	host ranks.Machine
 	shm  string // where shared memory is mounted
 
-	environ []string     // gpurun's own environment
-	env     environ.Vars // what ranks inherit
-	dir     string       // where they run
-	runDir  string       // where the run directory will be
-	nvme    string       // to offload to; empty for none
-	busy    bool         // also test GPUs that other processes use
+	environ []string            // gpurun's own environment
+	env     commandline.Environ // what ranks inherit
+	dir     string              // where they run
+	runDir  string              // where the run directory will be
+	nvme    string              // to offload to; empty for none
+	busy    bool                // also test GPUs that other processes use
 
 	job      *job.Job      // nil without a train.toml
 	prepared *job.Prepared // nil without a job, and if it cannot be prepared
@@ -94,7 +94,7 @@ type patient struct {
 	why    string              // where it comes from, or why there is none
 	lost   error               // the search's error
 
-	driver *gpu.Connection
+	driver *ranks.NVMLConnection
 	cards  func() cards
 	torch  func() (torchFacts, error)
 	limits func() (limits, error)
@@ -148,8 +148,8 @@ func stopped(ctx context.Context) error {
 
 func newPatient(o Subject) *patient {
 	return &patient{
-		root: os.DirFS("/"), host: host.This(), shm: "/dev/shm", environ: o.Environ, dir: o.Dir, busy: o.Busy, driver: gpu.Connect(),
-		env: environ.Parse(cluster.RankEnv(o.Environ)), runDir: filepath.Join(o.Dir, ".gpurun"),
+		root: os.DirFS("/"), host: ranks.ThisMachine(), shm: "/dev/shm", environ: o.Environ, dir: o.Dir, busy: o.Busy, driver: ranks.ConnectNVML(),
+		env: commandline.ParseEnviron(cluster.RankEnv(o.Environ)), runDir: filepath.Join(o.Dir, ".gpurun"),
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -27,7 +27,7 @@ const (
 // as the job would use them.
 type preflight struct {
 	driver interface {
-		Findings(context.Context) gpu.Findings
+		Findings(context.Context) ranks.DeviceFindings
 	}
 	python *python.Interpreter // nil if the job's is not known
 	// devices are the CUDA numbers of the devices that the job uses.
@@ -37,7 +37,7 @@ type preflight struct {
 // PreflightOf returns the preflight of a job: nil if launch.preflight is off, or if the job uses no NVIDIA
 // GPU. A run that continues after a GPU failure has a preflight by default. The preflight returns the facts
 // that prevent the start, within a minute, and none if ctx ends before.
-func PreflightOf(p *job.Prepared, devices *gpu.Baseline, failed bool) func(ctx context.Context, warn func(string)) []strategy.Fact {
+func PreflightOf(p *job.Prepared, devices *ranks.DeviceBaseline, failed bool) func(ctx context.Context, warn func(string)) []strategy.Fact {
 	used := p.Examined()
 	if p.Job.Launch.Preflight != job.PreflightOn && !failed || used == 0 {
 		return nil

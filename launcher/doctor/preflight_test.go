@@ -10,17 +10,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // told is a driver that reports what a test wants.
-type told struct{ found gpu.Findings }
+type told struct{ found ranks.DeviceFindings }
 
-func (d told) Findings(context.Context) gpu.Findings { return d.found }
+func (d told) Findings(context.Context) ranks.DeviceFindings { return d.found }
 
 // pythonWith is a Python 3 with a module torch of the test's own.
 func pythonWith(t *testing.T, torch string) *python.Interpreter {
@@ -33,7 +33,7 @@ func pythonWith(t *testing.T, torch string) *python.Interpreter {
 	if err := os.WriteFile(filepath.Join(dir, "torch.py"), []byte(torch), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return python.At(path, dir, environ.Parse(os.Environ()).With(environ.Vars{"PYTHONPATH": dir, "PYTHONDONTWRITEBYTECODE": "1"}))
+	return python.At(path, dir, commandline.ParseEnviron(os.Environ()).With(commandline.Environ{"PYTHONPATH": dir, "PYTHONDONTWRITEBYTECODE": "1"}))
 }
 
 // runPreflight makes a preflight, and gives what it finds and warns of.
@@ -84,7 +84,7 @@ func TestPreflightTriesNCCL(t *testing.T) {
 // What the driver says comes first, and then nothing is tried.
 func TestPreflightAsksDriverFirst(t *testing.T) {
 	broken := cause.DriverEvent{Kind: cause.UnfitEvent, Device: "cuda:0", UUID: "GPU-0", Index: 4, Bus: "00000000:4B:00.0", Fault: "broken memory waits to be remapped"}
-	unfit, warned := runPreflight(t, &preflight{driver: told{gpu.Findings{Unfit: []cause.DriverEvent{broken}}}, devices: []int{0}})
+	unfit, warned := runPreflight(t, &preflight{driver: told{ranks.DeviceFindings{Unfit: []cause.DriverEvent{broken}}}, devices: []int{0}})
 	if unfit != "cuda:0 (GPU-0, index 4, PCI 00000000:4B:00.0): broken memory waits to be remapped" || warned != "" {
 		t.Errorf("%q, %q", unfit, warned)
 	}
@@ -123,17 +123,17 @@ func TestPreflightEndsWithinAMinute(t *testing.T) {
 // TestPreflightOnAGPU tries the machine's own GPUs, which are well.
 func TestPreflightOnAGPU(t *testing.T) {
 	interpreter := testenv.Torch(t)
-	n, err := gpu.Open()
+	n, err := ranks.OpenNVML()
 	if err != nil {
 		t.Skipf("needs a GPU: %v", err)
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c := gpu.Connect()
+	c := ranks.ConnectNVML()
 	defer c.Close()
-	env := environ.Parse(os.Environ())
-	before := c.Baseline(env.Words(), gpu.View{}, 1)
+	env := commandline.ParseEnviron(os.Environ())
+	before := c.Baseline(env.Words(), ranks.DeviceView{}, 1)
 	f := &preflight{driver: before, python: python.At(interpreter, t.TempDir(), env)}
 	for k, d := range before.Devices(t.Context()) {
 		f.devices = append(f.devices, k)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 func TestInterpreter(t *testing.T) {
@@ -29,13 +29,13 @@ func TestInterpreter(t *testing.T) {
 	wants(t, interpreter(t.Context(), p), Problem, "libpython3.so: cannot open", "name one that runs")
 }
 
-func card(major, minor int) gpu.Device {
-	return gpu.Device{Name: "NVIDIA X", Total: 80 << 30, Capability: [2]int{major, minor}}
+func card(major, minor int) ranks.Device {
+	return ranks.Device{Name: "NVIDIA X", Total: 80 << 30, Capability: [2]int{major, minor}}
 }
 
 // Whether a PyTorch fits the driver and the GPUs: no machine has all of them.
 func TestTorchFits(t *testing.T) {
-	hopper := cards{view: gpu.View{Count: 1, Devices: []gpu.Device{card(9, 0)}}, cuda: 12, version: "550.54.15"}
+	hopper := cards{view: ranks.DeviceView{Count: 1, Devices: []ranks.Device{card(9, 0)}}, cuda: 12, version: "550.54.15"}
 	binaries := []string{"sm_80", "sm_90"}
 	for name, c := range map[string]struct {
 		facts      torchFacts
@@ -48,11 +48,11 @@ func TestTorchFits(t *testing.T) {
 		"no GPU":                {torchFacts{Torch: "2.9.0"}, cards{}, OK, "for the CPU", ""},
 		"no GPU, CUDA":          {torchFacts{Torch: "2.9.0", CUDA: "12.8", CUDAError: "no driver"}, cards{}, OK, "for CUDA 12.8", ""},
 		"newer than the driver": {torchFacts{Torch: "2.9.0", CUDA: "13.0", Devices: 1}, hopper, Problem, "driver 550.54.15 knows CUDA 12 at most", "580 or newer"},
-		"newer GPU":             {torchFacts{Torch: "2.4.0", CUDA: "12.1", Architectures: binaries, Devices: 1}, cards{view: gpu.View{Count: 1, Devices: []gpu.Device{card(12, 0)}}}, Problem, "capability 12.0 (it has sm_80 sm_90)", "built for it"},
-		"older GPU":             {torchFacts{Torch: "2.9.0", CUDA: "12.8", Architectures: binaries, Devices: 1}, cards{view: gpu.View{Count: 1, Devices: []gpu.Device{card(7, 0)}}}, Problem, "capability 7.0", "built for it"},
+		"newer GPU":             {torchFacts{Torch: "2.4.0", CUDA: "12.1", Architectures: binaries, Devices: 1}, cards{view: ranks.DeviceView{Count: 1, Devices: []ranks.Device{card(12, 0)}}}, Problem, "capability 12.0 (it has sm_80 sm_90)", "built for it"},
+		"older GPU":             {torchFacts{Torch: "2.9.0", CUDA: "12.8", Architectures: binaries, Devices: 1}, cards{view: ranks.DeviceView{Count: 1, Devices: []ranks.Device{card(7, 0)}}}, Problem, "capability 7.0", "built for it"},
 		"cannot be initialised": {torchFacts{Torch: "2.9.0", CUDA: "12.8", Architectures: binaries, CUDAError: "CUDA unknown error"}, hopper, Problem, "cannot use the GPUs: CUDA unknown error", "nvidia-smi"},
 		"sees fewer":            {torchFacts{Torch: "2.9.0", CUDA: "12.8", Architectures: binaries, Devices: 2}, hopper, Warning, "sees 2 GPUs, and there is 1 GPU", "CUDA_VISIBLE_DEVICES"},
-		"ROCm":                  {torchFacts{Torch: "2.9.0", HIP: "6.4", Devices: 8}, cards{view: gpu.View{Count: 8, Accelerator: "rocm"}}, OK, "ROCm 6.4, which sees 8 GPUs", ""},
+		"ROCm":                  {torchFacts{Torch: "2.9.0", HIP: "6.4", Devices: 8}, cards{view: ranks.DeviceView{Count: 8, Accelerator: "rocm"}}, OK, "ROCm 6.4, which sees 8 GPUs", ""},
 	} {
 		t.Run(name, func(t *testing.T) { wants(t, c.facts.fits(c.cards), c.state, c.found, c.fix) })
 	}

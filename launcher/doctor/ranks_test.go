@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/test/testenv"
 )
@@ -54,7 +54,7 @@ func TestDoctorOnThisMachine(t *testing.T) {
 	if os.Getenv("GPURUN_LAB") == "" {
 		t.Skip("GPURUN_LAB is not set (make lab)")
 	}
-	env := environ.Vars{"PYTHON_EXEC": interpreter, "CUDA_VISIBLE_DEVICES": ""}
+	env := commandline.Environ{"PYTHON_EXEC": interpreter, "CUDA_VISIBLE_DEVICES": ""}
 	results := inChild(t, examination{}, env)
 	wants(t, results["interpreter"], OK, interpreter, "")
 	wants(t, results["torch"], OK, "", "")

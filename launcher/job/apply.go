@@ -11,8 +11,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/host"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -30,30 +29,30 @@ func (p *Prepared) using(by strategy.Arguments) *Prepared {
 // Apply returns the command for a plan, which changes knobs that only names suggest by the given settings. It always starts from the job as written, and resumes from checkpoint
 // unless that is empty. Changed files belong into a folder below dir, the attempt's folder. Apply writes
 // nothing.
-func (p *Prepared) Apply(plan strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error) {
+func (p *Prepared) Apply(plan strategy.Plan, by strategy.Arguments, checkpoint, dir string) (strategy.Command, error) {
 	r, files := p.using(by).Resolved, filepath.Join(dir, "files")
 	at := r.at
-	at.NVMePath = host.SwapDir(r.Job.Policy.NVMePath, dir)
+	at.NVMePath = ranks.SwapDir(r.Job.Policy.NVMePath, dir)
 	written, turned := p.split(plan)
-	var change model.Command
+	var change strategy.Command
 	err := errext.Recovered(func() (err error) {
 		beforeReading(writtenPlan)
 		change, err = r.recipe.Apply(r.command, written, at, files)
 		return err
 	})
 	if errext.Panicked(err) && maps.Equal(plan, p.Plan()) {
-		change, err = model.Command{Argv: r.command.Argv}, nil // the job as written needs no recipe
+		change, err = strategy.Command{Argv: r.command.Argv}, nil // the job as written needs no recipe
 	}
 	if err != nil {
-		return model.Command{}, err
+		return strategy.Command{}, err
 	}
 	if checkpoint != "" {
 		command, err := r.withFiles(r.recipe.ResumeFiles(checkpoint))
 		if err != nil {
-			return model.Command{}, err
+			return strategy.Command{}, err
 		}
 		if change, err = r.recipe.ResumeFrom(change, command, written, checkpoint, files); err != nil {
-			return model.Command{}, err
+			return strategy.Command{}, err
 		}
 	}
 	c := change

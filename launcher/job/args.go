@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/python"
 )
@@ -14,7 +14,7 @@ import (
 // fromArgs reads a command line in torchrun's form, flags, then a script and its arguments, into the job j,
 // which has no command yet. The PET_* variables in env are the flags' defaults. dir is the absolute working
 // directory. Errors have hints; ErrHelp where -h or --help precedes the script.
-func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error) {
+func fromArgs(args []string, env commandline.Environ, dir string, j *Job) (*Job, error) {
 	line, err := readTorchrun(args, env, false)
 	if err != nil {
 		return nil, err

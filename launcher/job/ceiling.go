@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -115,7 +114,7 @@ func (c ceiling) withAllocator(env, set map[string]string) {
 	if c.allocator == "" {
 		return
 	}
-	name, since := model.AllocatorVariables[0], model.AllocatorVariables[1]
+	name, since := strategy.AllocatorVariables[0], strategy.AllocatorVariables[1]
 	if _, own := env[since]; own {
 		name = since
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // onGPU is a job with a ceiling on a GPU of 80 GiB, and an interpreter that says
@@ -23,7 +23,7 @@ func onGPU(t *testing.T, torch string, bytes int64) Resolved {
 	put(t, path, "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"packages\": "+packages+"}'\n")
 	return Resolved{Inspected: Inspected{
 		Job: Job{Kind: Script, DeviceMemory: bytes}, Interpreter: python.At(path, t.TempDir(), nil),
-		GPUs: gpu.View{Count: 1, Devices: []gpu.Device{{Total: 80 << 30}}},
+		GPUs: ranks.DeviceView{Count: 1, Devices: []ranks.Device{{Total: 80 << 30}}},
 	}}
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/python"
 )
@@ -126,7 +126,7 @@ func Startable(j *Job, env []string) error {
 		}
 		return nil
 	}
-	if _, err := (python.Finder{Dir: j.Workdir, Env: environ.Parse(env)}).InPath(program); err != nil {
+	if _, err := (python.Finder{Dir: j.Workdir, Env: commandline.ParseEnviron(env)}).InPath(program); err != nil {
 		return refuse(err.Error())
 	}
 	return nil

@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 func TestConfigFile(t *testing.T) {
-	for want, env := range map[string]environ.Vars{
+	for want, env := range map[string]commandline.Environ{
 		"/x/gpurun/config.toml":         {"XDG_CONFIG_HOME": "/x", "HOME": "/h"},
 		"/h/.config/gpurun/config.toml": {"XDG_CONFIG_HOME": "relative", "HOME": "/h"},
 		"":                              {"HOME": ""},

@@ -1,6 +1,6 @@
 package job
 
-import "github.com/gpurun/gpurun/launcher/environ"
+import "github.com/gpurun/gpurun/launcher/commandline"
 
 // The three entries, without other settings: Open takes one of them.
 
@@ -11,12 +11,12 @@ func Load(path string, hook frameworkHook, checks ...Check) (*Job, error) {
 
 // FromArgs reads a command line as torchrun takes it.
 func FromArgs(args, env []string, dir string) (*Job, error) {
-	return fromArgs(args, environ.Parse(env), dir, defaults())
+	return fromArgs(args, commandline.ParseEnviron(env), dir, defaults())
 }
 
 // TrainFile distinguishes a train.toml from everything else.
 func TrainFile(args, env []string) (file string, own Own, err error) {
-	t, err := readTyped(args, environ.Parse(env), "")
+	t, err := readTyped(args, commandline.ParseEnviron(env), "")
 	if err != nil {
 		return "", own, err
 	}

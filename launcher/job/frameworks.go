@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
@@ -19,7 +18,7 @@ const pythonExec = "PYTHON_EXEC"
 
 // frameworkLaunchers returns a hook that removes a framework's launcher. The ranks run on the launcher's
 // interpreter. own is gpurun's environment.
-func frameworkLaunchers(ctx context.Context, own environ.Vars) frameworkHook {
+func frameworkLaunchers(ctx context.Context, own commandline.Environ) frameworkHook {
 	return func(w words) (commandline.Inner, bool, error) {
 		w.env = own.With(w.env)
 		return w.unwrapFramework(ctx)
@@ -31,7 +30,7 @@ func (w words) unwrapFramework(ctx context.Context) (commandline.Inner, bool, er
 	if err != nil || !known {
 		return inner, known, err
 	}
-	inner.Env = environ.Vars(inner.Env).With()
+	inner.Env = commandline.Environ(inner.Env).With()
 	if python := w.launcherPython(); python != "" && w.env[pythonExec] == "" && inner.Kind != commandline.Program {
 		inner.Env[pythonExec] = python
 	}
@@ -58,7 +57,7 @@ func (w words) read(ctx context.Context, name string) ([]byte, error) {
 }
 
 // interpreter returns the interpreter of the ranks, so that gpurun queries it only once.
-func (w words) interpreter(env environ.Vars) (*python.Interpreter, error) {
+func (w words) interpreter(env commandline.Environ) (*python.Interpreter, error) {
 	switch {
 	case w.seen.Contained():
 		return nil, errext.Errorf("name a file of your own", "gpurun does not see the files in the container that the launcher is in")
@@ -188,7 +187,7 @@ const inlineMetadata = "\n# /// script"
 
 // asked returns the interpreter that the wrappers find, nil if gpurun cannot start it now. It reports false
 // if gpurun finds the interpreter itself.
-func (j *Job) asked(env environ.Vars) (*python.Interpreter, bool) {
+func (j *Job) asked(env commandline.Environ) (*python.Interpreter, bool) {
 	if j.Through.ask == nil {
 		return nil, j.Through.Python != ""
 	}
@@ -228,7 +227,7 @@ func (p *Prepared) RankModule() string {
 // interpreter finds the Python that runs the job's script or module, and why it is that one. env is the
 // environment that the job inherits; the job's own variables override it. For a program, path is empty. The
 // error has a hint.
-func (j *Job) interpreter(env environ.Vars) (path, why string, err error) {
+func (j *Job) interpreter(env commandline.Environ) (path, why string, err error) {
 	if j.Kind == Program {
 		return "", "the job is a program", nil
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -42,7 +41,7 @@ func framework(t *testing.T) (packages, tune, python string) {
 // unwrapped takes a framework's launcher off a command, in this process's environment.
 func unwrapped(t *testing.T, typed []string, env map[string]string, dir string) (commandline.Inner, bool, error) {
 	t.Helper()
-	return frameworkLaunchers(t.Context(), environ.Parse(os.Environ()))(words{env: env, dir: dir, seen: commandline.Known.SeeThrough(typed)})
+	return frameworkLaunchers(t.Context(), commandline.ParseEnviron(os.Environ()))(words{env: env, dir: dir, seen: commandline.Known.SeeThrough(typed)})
 }
 
 // TestUnwrapSite: a launcher's own files are found by its own interpreter, which

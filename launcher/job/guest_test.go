@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/cluster"
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -101,7 +101,7 @@ func TestAFaultInAReaderIsAWarning(t *testing.T) {
 			}
 			warned = append(warned, use(t, p)...)
 		}
-		promised := Inspected{Where: cluster.Placement{Job: "7", Kind: "Slurm"}, GPUs: gpu.View{Count: 1}}
+		promised := Inspected{Where: cluster.Placement{Job: "7", Kind: "Slurm"}, GPUs: ranks.DeviceView{Count: 1}}
 		warnings, err := promised.checkPromise(t.Context(), Surroundings{Environ: []string{"PBS_JOBID=9", "CUDA_VISIBLE_DEVICES=0"}})
 		if err != nil {
 			t.Errorf("%s: %v", faulty, err)

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/cluster"
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/recipes/format"
@@ -23,9 +23,9 @@ import (
 // An Inspected job is a job whose surroundings are known. It is immutable.
 type Inspected struct {
 	Job         Job
-	env         environ.Vars // the ranks' environment: the inherited one, with the job's own variables
+	env         commandline.Environ // the ranks' environment: the inherited one, with the job's own variables
 	Where       cluster.Placement
-	GPUs        gpu.View
+	GPUs        ranks.DeviceView
 	Interpreter *python.Interpreter // nil for a program
 	source      []byte              // source of the script or the module; nil for none
 	// sourcePath is the source's file, empty for none.
@@ -91,7 +91,9 @@ func (s Inspected) findPython() (*python.Interpreter, error) {
 }
 
 // inherited returns the part of gpurun's environment that ranks inherit.
-func inherited(words []string) environ.Vars { return environ.Parse(cluster.RankEnv(words)) }
+func inherited(words []string) commandline.Environ {
+	return commandline.ParseEnviron(cluster.RankEnv(words))
+}
 
 // readSource reads the source, by which a recipe is recognised. It also makes sure that the script exists
 // before anything starts.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -26,7 +26,7 @@ func TestInterpreterOfTheCommandsTorchrun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, _, err := j.interpreter(environ.Vars{})
+	path, _, err := j.interpreter(commandline.Environ{})
 	if want := filepath.Join(dir, "other/bin/python3"); err != nil || path != want {
 		t.Errorf("Find = %s, %v, want %s", path, err, want)
 	}
@@ -37,11 +37,11 @@ func TestInterpreterOfAJob(t *testing.T) {
 	dir := t.TempDir()
 	for name, test := range map[string]struct {
 		job Job
-		env environ.Vars
+		env commandline.Environ
 	}{
 		"named by the job":           {Job{Kind: Script, Python: "none/python"}, nil},
-		"the job's own variables":    {Job{Kind: Script, Env: map[string]string{"PYTHON_EXEC": "none/python"}}, environ.Vars{"PYTHON_EXEC": "/bin/sh"}},
-		"the variables of a machine": {Job{Kind: Module}, environ.Vars{"PYTHON_EXEC": "none/python"}},
+		"the job's own variables":    {Job{Kind: Script, Env: map[string]string{"PYTHON_EXEC": "none/python"}}, commandline.Environ{"PYTHON_EXEC": "/bin/sh"}},
+		"the variables of a machine": {Job{Kind: Module}, commandline.Environ{"PYTHON_EXEC": "none/python"}},
 	} {
 		test.job.Workdir = dir
 		path, _, err := test.job.interpreter(test.env)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -61,8 +60,8 @@ type Job struct {
 	Resume recipes.Resume
 	// Step is the pattern of a line that reports a step; empty for the recipe's pattern.
 	Step    string
-	Notify  model.Notify
-	Metrics model.Metrics
+	Notify  strategy.Notify
+	Metrics strategy.Metrics
 	Fits    SharedFits
 	// SlurmComment: the comment of the Slurm job is kept up to date.
 	SlurmComment bool
@@ -154,7 +153,7 @@ func defaults() *Job {
 			RankOptions: commandline.DefaultRankOptions(),
 			Auto:        AutoScript,
 		},
-		Notify: model.Notify{On: notifyEvents, Timeout: defaultNotifyTimeout},
+		Notify: strategy.Notify{On: notifyEvents, Timeout: defaultNotifyTimeout},
 	}
 	r := reader{root: defaultsOf(), job: j}
 	for _, s := range allSections() {

@@ -11,8 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 )
 
 // withKey reads a train.toml that sets one key, and nothing else that need not be.
@@ -29,7 +28,7 @@ func withKey(t *testing.T, s Section, key, value string) (*Job, []Fault) {
 	if key != "" {
 		text += key + " = " + value + "\n"
 	}
-	return parse(filepath.Join(dir, "train.toml"), []byte(text), base{job: defaults(), env: environ.Vars{}}, nil)
+	return parse(filepath.Join(dir, "train.toml"), []byte(text), base{job: defaults(), env: commandline.Environ{}}, nil)
 }
 
 // every calls for each key of the table.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/python"
 )
@@ -16,7 +16,7 @@ func TestTheLeastCeilingOnTheCPU(t *testing.T) {
 	for name, test := range map[string]struct {
 		says  string
 		bytes int64
-		env   environ.Vars
+		env   commandline.Environ
 		local int
 		hint  string
 	}{
@@ -26,7 +26,7 @@ func TestTheLeastCeilingOnTheCPU(t *testing.T) {
 		"no PyTorch":            {"exit 1", 600 << 20, nil, 1, ""},
 		"no PyTorch, and less":  {"exit 1", 500 << 20, nil, 1, "at least 512MiB"},
 		"as torchrun has ranks": {"[ \"$OMP_NUM_THREADS\" = 1 ] && echo 500000 || echo 700000", 600 << 20, nil, 2, ""},
-		"the user's threads":    {"[ \"$OMP_NUM_THREADS\" = 1 ] && echo 500000 || echo 700000", 600 << 20, environ.Parse([]string{"OMP_NUM_THREADS=8"}), 2, "704MiB is the least"},
+		"the user's threads":    {"[ \"$OMP_NUM_THREADS\" = 1 ] && echo 500000 || echo 700000", 600 << 20, commandline.ParseEnviron([]string{"OMP_NUM_THREADS=8"}), 2, "704MiB is the least"},
 		"far above it":          {"echo asked >&2; echo 99999999", 64 << 30, nil, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,17 +10,16 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
 // A base has the inputs for reading a train.toml, besides the file.
 type base struct {
-	job  *Job          // values for keys that the file does not set
-	env  environ.Vars  // gpurun's own, for the variables in job.command
-	hook frameworkHook // removes launchers from job.command; may be nil
-	name string        // the file's name as the user wrote it
+	job  *Job                // values for keys that the file does not set
+	env  commandline.Environ // gpurun's own, for the variables in job.command
+	hook frameworkHook       // removes launchers from job.command; may be nil
+	name string              // the file's name as the user wrote it
 }
 
 // load reads the train.toml at path. The error is an *Error with all problems of the file, including those
@@ -98,7 +97,7 @@ type reader struct {
 	job      *Job
 	problems []Problem
 	hook     frameworkHook // nil: only torchrun is known
-	env      environ.Vars
+	env      commandline.Environ
 	sections map[string][]string // sections that the file may have
 	// line has torchrun's flags in job.command, nil without them.
 	line *commandline.TorchrunCommand

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -246,7 +246,7 @@ func TestTheDeviceWithTheLeastRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := p.Device([]gpu.Device{{Name: "a", Total: 80, Used: 1}, {Name: "b", Total: 80, Used: 30}, {Name: "c", Total: 94}})
+	d := p.Device([]ranks.Device{{Name: "a", Total: 80, Used: 1}, {Name: "b", Total: 80, Used: 30}, {Name: "c", Total: 94}})
 	if d.Name != "b" || d.Total != 80 || d.Others != 30 {
 		t.Errorf("%+v", d)
 	}

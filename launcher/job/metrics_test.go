@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // What a train.toml says of metrics is stronger than the user's configuration, each key by
@@ -15,7 +15,7 @@ import (
 func TestMetrics(t *testing.T) {
 	dir, env := typedAt(t)
 	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "[metrics]\ntextfile = \"/text/{job}.{run}.prom\"\nlisten = \"127.0.0.1:9400\"\n")
-	for text, want := range map[string]model.Metrics{
+	for text, want := range map[string]strategy.Metrics{
 		"":                          {TextFile: "/text/train.r1.prom", Listen: "127.0.0.1:9400"},
 		"listen = \"\"":             {TextFile: "/text/train.r1.prom", Listen: ""},
 		"listen = \":0\"":           {TextFile: "/text/train.r1.prom", Listen: ":0"},

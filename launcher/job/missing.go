@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -43,7 +43,7 @@ func (p *Prepared) Missing() map[strategy.Rung]string {
 		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no nvcc", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
 	}
 	if root := r.Job.Policy.NVMePath; root != "" {
-		if reason := host.LackOfNVMe(root); reason != "" {
+		if reason := ranks.LackOfNVMe(root); reason != "" {
 			lack(reason, strategy.RungNVMe)
 		}
 	}
@@ -69,7 +69,7 @@ func (r Resolved) finds(names ...string) bool {
 // HasLibaio reports whether a program can be linked with libaio. That needs its header and the library's name
 // without a version, which are in the distribution's package libaio-dev. They may be in the folders of the
 // system, of the interpreter, or in the compiler's variables.
-func HasLibaio(python string, env environ.Vars) bool {
+func HasLibaio(python string, env commandline.Environ) bool {
 	var include, lib []string
 	for _, prefix := range []string{"/usr", "/usr/local", filepath.Dir(filepath.Dir(python)), filepath.Dir(filepath.Dir(realPath(python)))} {
 		include = append(include, filepath.Join(prefix, "include"))
@@ -83,7 +83,7 @@ func HasLibaio(python string, env environ.Vars) bool {
 
 // foldersIn lists the folders in variables of an environment, which are separated by colons, or are words
 // that begin with flag.
-func foldersIn(env environ.Vars, flag string, variables ...string) []string {
+func foldersIn(env commandline.Environ, flag string, variables ...string) []string {
 	var folders []string
 	for _, name := range variables {
 		value := env[name]

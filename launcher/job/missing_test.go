@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -30,7 +30,7 @@ func TestLibaioIsWhereItCanBeLinked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var env environ.Vars
+	var env commandline.Environ
 	if HasLibaio(python, env) {
 		t.Skip("this machine has libaio-dev")
 	}
@@ -40,7 +40,7 @@ func TestLibaioIsWhereItCanBeLinked(t *testing.T) {
 		t.Error("libaio.so.1 cannot be linked with")
 	}
 	put(t, filepath.Join(prefix, "other", "libaio.so"), "")
-	env = environ.Vars{"LDFLAGS": "-O2 -L" + filepath.Join(prefix, "other")}
+	env = commandline.Environ{"LDFLAGS": "-O2 -L" + filepath.Join(prefix, "other")}
 	if !HasLibaio(python, env) {
 		t.Error("LDFLAGS names the folder")
 	}

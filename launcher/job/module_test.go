@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	interpreter "github.com/gpurun/gpurun/launcher/python"
 )
 
@@ -27,13 +27,13 @@ func TestModuleSource(t *testing.T) {
 	for module, want := range map[string]string{
 		"train": "here", "pkg": "package", "elsewhere": "on the path", "recipes.installed.train": "installed", "nowhere": "", "torchtitan.train": "",
 	} {
-		env := environ.Vars{"PYTHONPATH": other + ":" + packages}
+		env := commandline.Environ{"PYTHONPATH": other + ":" + packages}
 		s := Inspected{Job: Job{Kind: Module, Argv: []string{module}, Workdir: work, Recipe: "auto"}, env: env, Interpreter: interpreter.At(python, work, env)}
 		if got, _ := s.moduleSource(t.Context()); string(got) != want {
 			t.Errorf("%s: %q, want %q", module, got, want)
 		}
 	}
-	env := environ.Parse(os.Environ())
+	env := commandline.ParseEnviron(os.Environ())
 	s := Inspected{Job: Job{Argv: []string{"json.tool"}, Workdir: work, Recipe: "auto"}, env: env, Interpreter: interpreter.At(python, work, env)}
 	if source, path := s.moduleSource(t.Context()); len(source) == 0 || path == "" {
 		t.Error("the interpreter's own modules are not found")

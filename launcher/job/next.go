@@ -11,7 +11,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
@@ -31,7 +30,7 @@ type NextWriter struct {
 }
 
 // Write makes the command and the diff of a step; see launcher.Adviser.
-func (w *NextWriter) Write(step strategy.NextStep, log model.LogPlace) (next model.NextStep, ok bool) {
+func (w *NextWriter) Write(step strategy.NextStep, log strategy.LogPlace) (next strategy.Advice, ok bool) {
 	if next, ok = w.write(step, log); !ok || next.Diff == "" {
 		return next, ok
 	}
@@ -46,8 +45,8 @@ func (w *NextWriter) Write(step strategy.NextStep, log model.LogPlace) (next mod
 	return next, true
 }
 
-func (w *NextWriter) write(step strategy.NextStep, log model.LogPlace) (next model.NextStep, ok bool) {
-	next = model.NextStep{Kind: step.Kind, Reason: w.asTyped(step.Reason)}
+func (w *NextWriter) write(step strategy.NextStep, log strategy.LogPlace) (next strategy.Advice, ok bool) {
+	next = strategy.Advice{Kind: step.Kind, Reason: w.asTyped(step.Reason)}
 	switch step.Kind {
 	case strategy.NextHardware:
 		return next, true
@@ -115,7 +114,7 @@ func (w *NextWriter) path(path string) string {
 const linesBefore, linesAfter = 20, 5
 
 // inspect is the command that shows the failure in the log.
-func (w *NextWriter) inspect(log model.LogPlace) string {
+func (w *NextWriter) inspect(log strategy.LogPlace) string {
 	attempt := filepath.Join(w.Dir, fmt.Sprintf("attempt-%d", log.Attempt))
 	name := filepath.Join(fmt.Sprintf("rank%d", log.Rank), log.Stream+".log")
 	path := filepath.Join(attempt, name)
@@ -290,7 +289,7 @@ func (w *NextWriter) filesDiff(r Resolved, files map[string][]byte) (diff string
 }
 
 // startWith is the command that starts a changed command, or the diff of the train.toml that has it.
-func (w *NextWriter) startWith(p *Prepared, change model.Command, plan strategy.Plan) (command, diff string) {
+func (w *NextWriter) startWith(p *Prepared, change strategy.Command, plan strategy.Plan) (command, diff string) {
 	r := p.Resolved
 	proposal := r.Job.origin.with(r.Job.Argv, change.Argv)
 	switch {
@@ -306,7 +305,7 @@ func (w *NextWriter) startWith(p *Prepared, change model.Command, plan strategy.
 
 // resumedWith is the command that starts the run again with the changed arguments of a command that cannot be
 // printed; empty if the job does not read them at its end.
-func (w *NextWriter) resumedWith(p *Prepared, change model.Command, plan strategy.Plan) string {
+func (w *NextWriter) resumedWith(p *Prepared, change strategy.Command, plan strategy.Plan) string {
 	old := p.command.Argv
 	var more []string
 	for i, word := range change.Argv {
@@ -337,7 +336,7 @@ func (w *NextWriter) withVariables(env map[string]string, command string) string
 }
 
 // asWritten is a command with the variables that the user wrote.
-func asWritten(p model.Proposal) string {
+func asWritten(p strategy.Proposal) string {
 	var line []string
 	for i, word := range p.Words {
 		if source, written := p.Sources[i]; !written {
@@ -350,7 +349,7 @@ func asWritten(p model.Proposal) string {
 }
 
 // means reports whether a changed command, read again, has the values of a plan.
-func (w *NextWriter) means(p *Prepared, change model.Command, plan strategy.Plan) bool {
+func (w *NextWriter) means(p *Prepared, change strategy.Command, plan strategy.Plan) bool {
 	command := p.command
 	command.Argv, command.Env = change.Argv, p.env.With(change.Env)
 	if len(change.Files) > 0 {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -44,7 +43,7 @@ func TestNextStepOfARunOfSlurmRequeuesTheJob(t *testing.T) {
 	put(t, filepath.Join(dir, "train.py"), "import torch\n")
 	w := nextWriter(t, dir, nil, "python3", "train.py")
 	w.Where.Kind, w.Where.Job = cluster.SlurmBatch, "70_2"
-	next, ok := w.Write(strategy.NextStep{Kind: strategy.NextResume, Reason: "continues the run"}, model.LogPlace{})
+	next, ok := w.Write(strategy.NextStep{Kind: strategy.NextResume, Reason: "continues the run"}, strategy.LogPlace{})
 	if !ok || next.Command != "scontrol requeue 70_2" || next.Reason != "continues the run; within a job, so does gpurun resume .gpurun/train/r1" {
 		t.Errorf("%+v, %t", next, ok)
 	}
@@ -102,7 +101,7 @@ func TestNextStepsUseTheWordsOfTheJob(t *testing.T) {
 		"a plan that no argument can give": {typed, strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.Precision: "bf16"}}, ""},
 	} {
 		w := nextWriter(t, dir, batchKnobs, test.typed...)
-		next, ok := w.Write(test.step, model.LogPlace{})
+		next, ok := w.Write(test.step, strategy.LogPlace{})
 		got := next.Command
 		if next.Diff != "" {
 			got = changedLines(next.Diff)
@@ -142,7 +141,7 @@ func TestNextStepsChangeTheFilesOfTheJob(t *testing.T) {
 		"a secret":       {[]string{"python3", "train.py", "--config", "secret.yaml"}, "secret.yaml", ""},
 	} {
 		w := nextWriter(t, dir, knobs(test.file), test.typed...)
-		next, ok := w.Write(strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.MicroBatchSize: "16"}}, model.LogPlace{})
+		next, ok := w.Write(strategy.NextStep{Kind: strategy.NextRun, Plan: strategy.Plan{strategy.MicroBatchSize: "16"}}, strategy.LogPlace{})
 		if ok != (test.want != "") || next.Command != test.want {
 			t.Errorf("%s: %t, %q, want %q", name, ok, next.Command, test.want)
 		}
@@ -192,7 +191,7 @@ func TestInspectShowsTheLinesOfTheFailure(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(rank, "stdout.log"), []byte(log), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	next, ok := w.Write(strategy.NextStep{Kind: strategy.NextInspect}, model.LogPlace{Attempt: 2, Rank: 3, Stream: "stdout", Line: 101})
+	next, ok := w.Write(strategy.NextStep{Kind: strategy.NextInspect}, strategy.LogPlace{Attempt: 2, Rank: 3, Stream: "stdout", Line: 101})
 	shell := exec.CommandContext(t.Context(), "sh", "-c", next.Command)
 	shell.Dir = dir
 	out, err := shell.Output()
@@ -211,7 +210,7 @@ func TestMissingModuleNamesTheInterpreter(t *testing.T) {
 		"write the python of the environment that has it into the command": {"python3", "train.py"}, "activate the environment that has it, or name its interpreter with --python": {"train.py"},
 	} {
 		w := nextWriter(t, dir, nil, typed...)
-		next, _ := w.Write(strategy.NextStep{Kind: strategy.NextInspect, Module: true}, model.LogPlace{})
+		next, _ := w.Write(strategy.NextStep{Kind: strategy.NextInspect, Module: true}, strategy.LogPlace{})
 		if want := "the job ran with " + w.Python() + ": install the module there, or " + by; next.Reason != want {
 			t.Errorf("%q: %q, want %q", typed, next.Reason, want)
 		}

@@ -12,10 +12,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // notifyFrom has the places of the secrets of [notify] until they are read: names of variables, and absolute
@@ -44,7 +44,7 @@ func (r *reader) readNotify() {
 	t, n, from := r.table("notify"), &r.job.Notify, &r.job.notifyFrom
 	where := slices.ContainsFunc(notifyWhere, t.Has)
 	if where {
-		*n, *from = model.Notify{On: n.On, Timeout: n.Timeout}, notifyFrom{}
+		*n, *from = strategy.Notify{On: n.On, Timeout: n.Timeout}, notifyFrom{}
 	}
 	t.oneOf(notifyWhere)
 	t.oneOf(notifySecret)
@@ -195,7 +195,7 @@ func (r *reader) notifyOn(t *fileTable) {
 
 // takeNotify reads the address and the secret from the environment and from files. If one is missing, the job
 // trains without notifications, after a warning.
-func (j *Job) takeNotify(env environ.Vars) {
+func (j *Job) takeNotify(env commandline.Environ) {
 	n, from := &j.Notify, j.notifyFrom
 	var err error
 	if n.URL == "" {
@@ -228,7 +228,7 @@ var plainName = lazy.Regexp(`^[A-Z]{2,16}(_[A-Z]{1,16}|_\d{1,3}){0,6}$`)
 
 // lookUp reads a secret from a variable or a file; empty if neither is named. Errors name the key. They quote
 // the name of a variable only if it is plain, since it may be a secret by mistake.
-func lookUp(env environ.Vars, what, variable, path string) (string, error) {
+func lookUp(env commandline.Environ, what, variable, path string) (string, error) {
 	switch {
 	case variable != "":
 		text := strings.TrimSpace(env[variable])
@@ -258,7 +258,7 @@ func lookUp(env environ.Vars, what, variable, path string) (string, error) {
 
 // hidden returns the secrets of [notify] to mask in texts: the address, its path, unless that may be an
 // ordinary word, and the key of the signature.
-func hidden(n model.Notify) (secrets []string) {
+func hidden(n strategy.Notify) (secrets []string) {
 	_, address, _ := strings.Cut(n.URL, "://")
 	_, path, _ := strings.Cut(address, "/")
 	if path != "" {

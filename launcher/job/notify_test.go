@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // Where to send is said as a whole, by the train.toml or else by the user's configuration;
@@ -22,32 +22,32 @@ func TestNotify(t *testing.T) {
 	put(t, filepath.Join(dir, "key"), " signed \n")
 	put(t, filepath.Join(dir, "two"), "a\nb\n")
 	env = append(env, "KEY=very secret", "HOOK=http://10.0.0.1:8080/x", "WRONG=mailto:me")
-	own := model.Notify{URL: "https://hooks.example/services/T0", Secret: "very secret", On: []string{"failed"}, Timeout: 3 * time.Second}
-	place := func(change func(*model.Notify)) model.Notify {
-		n := model.Notify{On: own.On, Timeout: own.Timeout}
+	own := strategy.Notify{URL: "https://hooks.example/services/T0", Secret: "very secret", On: []string{"failed"}, Timeout: 3 * time.Second}
+	place := func(change func(*strategy.Notify)) strategy.Notify {
+		n := strategy.Notify{On: own.On, Timeout: own.Timeout}
 		change(&n)
 		return n
 	}
-	for text, want := range map[string]model.Notify{
+	for text, want := range map[string]strategy.Notify{
 		"":                             own,
 		"[notify]\non = [\"trained\"]": {URL: own.URL, Secret: own.Secret, On: []string{"trained"}, Timeout: own.Timeout},
 		"[notify]\non = []":            {URL: own.URL, Secret: own.Secret, On: []string{}, Timeout: own.Timeout},
-		"[notify]\nurl = \"https://x.example/y\"\ntimeout = \"1s\"": place(func(n *model.Notify) { n.URL, n.Timeout = "https://x.example/y", time.Second }),
-		"[notify]\nurl_env = \"HOOK\"\nsecret_file = \"key\"":       place(func(n *model.Notify) { n.URL, n.Secret = "http://10.0.0.1:8080/x", "signed" }),
-		"[notify]\ncommand = [\"./tell\", \"-v\"]":                  place(func(n *model.Notify) { n.Command = []string{filepath.Join(dir, "tell"), "-v"} }),
-		"[notify]\ncommand = [\"tell\"]":                            place(func(n *model.Notify) { n.Command = []string{"tell"} }),
-		"[notify]\nurl_env = \"NONE\"":                              place(func(n *model.Notify) { n.Missing = "the variable NONE, which url_env names, is not set" }),
-		"[notify]\nurl_env = \"https_T00_abcdef\"":                  place(func(n *model.Notify) { n.Missing = "the variable that url_env names is not set" }),
-		"[notify]\nurl_env = \"AKIAIOSFODNN7EXAMPLE\"":              place(func(n *model.Notify) { n.Missing = "the variable that url_env names is not set" }),
-		"[notify]\nurl_env = \"NONE\"\non = []":                     place(func(n *model.Notify) { n.On = []string{} }),
-		"[notify]\nurl_env = \"WRONG\"": place(func(n *model.Notify) {
+		"[notify]\nurl = \"https://x.example/y\"\ntimeout = \"1s\"": place(func(n *strategy.Notify) { n.URL, n.Timeout = "https://x.example/y", time.Second }),
+		"[notify]\nurl_env = \"HOOK\"\nsecret_file = \"key\"":       place(func(n *strategy.Notify) { n.URL, n.Secret = "http://10.0.0.1:8080/x", "signed" }),
+		"[notify]\ncommand = [\"./tell\", \"-v\"]":                  place(func(n *strategy.Notify) { n.Command = []string{filepath.Join(dir, "tell"), "-v"} }),
+		"[notify]\ncommand = [\"tell\"]":                            place(func(n *strategy.Notify) { n.Command = []string{"tell"} }),
+		"[notify]\nurl_env = \"NONE\"":                              place(func(n *strategy.Notify) { n.Missing = "the variable NONE, which url_env names, is not set" }),
+		"[notify]\nurl_env = \"https_T00_abcdef\"":                  place(func(n *strategy.Notify) { n.Missing = "the variable that url_env names is not set" }),
+		"[notify]\nurl_env = \"AKIAIOSFODNN7EXAMPLE\"":              place(func(n *strategy.Notify) { n.Missing = "the variable that url_env names is not set" }),
+		"[notify]\nurl_env = \"NONE\"\non = []":                     place(func(n *strategy.Notify) { n.On = []string{} }),
+		"[notify]\nurl_env = \"WRONG\"": place(func(n *strategy.Notify) {
 			n.Missing = "the value that url_env names is not an address that begins with https:// or http:// and a host"
 		}),
-		"[notify]\nurl_file = \"none\"": place(func(n *model.Notify) {
+		"[notify]\nurl_file = \"none\"": place(func(n *strategy.Notify) {
 			n.Missing = "the file that url_file names cannot be read: no such file or directory"
 		}),
-		"[notify]\nurl_file = \"two\"":                        place(func(n *model.Notify) { n.Missing = "the file that url_file names does not hold one line" }),
-		"[notify]\nurl_env = \"HOOK\"\nsecret_env = \"NONE\"": place(func(n *model.Notify) { n.Missing = "the variable NONE, which secret_env names, is not set" }),
+		"[notify]\nurl_file = \"two\"":                        place(func(n *strategy.Notify) { n.Missing = "the file that url_file names does not hold one line" }),
+		"[notify]\nurl_env = \"HOOK\"\nsecret_env = \"NONE\"": place(func(n *strategy.Notify) { n.Missing = "the variable NONE, which secret_env names, is not set" }),
 	} {
 		put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\n"+text+"\n")
 		j, _, err := Open(t.Context(), []string{"train.toml"}, env, dir)
@@ -64,7 +64,7 @@ func TestNotify(t *testing.T) {
 		"https://ci.example:8443/gpurun":        {"ci.example:8443/gpurun", "key"}, // a word that stands elsewhere, too
 		"http://localhost:8080":                 {"key"}, "http://localhost:8080/": {"key"}, "": {"key"},
 	} {
-		if diff := cmp.Diff(want, hidden(model.Notify{URL: url, Secret: "key"})); diff != "" {
+		if diff := cmp.Diff(want, hidden(strategy.Notify{URL: url, Secret: "key"})); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", url, diff)
 		}
 	}

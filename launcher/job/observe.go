@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
@@ -76,7 +75,7 @@ func (s FrameworkSettings) with(name, value string) (strategy.Plan, error) {
 }
 
 // Checkpoints returns the location of the job's checkpoints.
-func (p *Prepared) Checkpoints() checkpoint.Location {
+func (p *Prepared) Checkpoints() CheckpointLocation {
 	c, _ := p.checkpoints() // its warnings are in Warnings since the job was prepared
 	return c
 }
@@ -89,10 +88,10 @@ func (r Resolved) pointedAt(text string) (path string, ok bool) {
 	return path, ok
 }
 
-func (r Resolved) checkpoints() (search checkpoint.Location, warnings []string) {
-	search = checkpoint.Location{Dir: r.Job.Workdir}
+func (r Resolved) checkpoints() (search CheckpointLocation, warnings []string) {
+	search = CheckpointLocation{Dir: r.Job.Workdir}
 	warnings = guest(checkpointPlaces, func() error {
-		found := checkpoint.Location{Dir: r.Job.Workdir, Pointer: r.recipe.Pointer(r.command), Only: r.recipe.FollowsPointer(),
+		found := CheckpointLocation{Dir: r.Job.Workdir, Pointer: r.recipe.Pointer(r.command), Only: r.recipe.FollowsPointer(),
 			Needs: r.recipe.Resume.Needs, Meant: r.pointedAt}
 		if found.Pointer != "" {
 			found.Pointer = r.under(found.Pointer)

@@ -12,11 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/cluster"
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/strategy"
@@ -49,7 +48,7 @@ func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 		return nil, err
 	}
 	if latest := r.Job.Resume.Latest; latest != "" {
-		if err := checkpoint.Check(r.Job.Workdir, latest); err != nil {
+		if err := CheckCheckpoints(r.Job.Workdir, latest); err != nil {
 			return nil, errext.WithHint(fmt.Errorf("look for checkpoints with resume.latest = %q: %w", latest, err),
 				"name the folder of the checkpoints before the first *")
 		}
@@ -138,7 +137,7 @@ func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, e
 }
 
 // Environ returns a copy of the environment that the ranks inherit, with the job's own variables.
-func (p *Prepared) Environ() environ.Vars { return p.env.With() }
+func (p *Prepared) Environ() commandline.Environ { return p.env.With() }
 
 // Startable returns why the program of the job cannot be started. The error has a hint.
 func (p *Prepared) Startable() error { return Startable(&p.Job, p.env.Words()) }
@@ -153,7 +152,7 @@ func (p *Prepared) Python() string {
 
 // BF16 reports whether all of the job's devices, as NVML reports them, compute in bfloat16. PyTorch on the
 // CPU does, and so do the commonly used accelerators of other makers.
-func (p *Prepared) BF16(devices []gpu.Device) bool {
+func (p *Prepared) BF16(devices []ranks.Device) bool {
 	if p.Accelerator() != "cuda" {
 		return true
 	}
@@ -300,7 +299,7 @@ type Surroundings struct {
 	Environ []string
 	// NVML is the connection to the GPUs' driver, nil if it is not queried. The caller closes it; a prepared
 	// job does not keep it.
-	NVML *gpu.Connection
+	NVML *ranks.NVMLConnection
 	// Beside: NVML initialises while the ranks start. gpurun waits for it only if the job needs a fact that
 	// has no other source.
 	Beside bool
@@ -323,14 +322,14 @@ func Prepare(ctx context.Context, j *Job, m Surroundings) (*Prepared, error) {
 }
 
 // visible returns the GPUs that a job would see.
-func (m Surroundings) visible(j *Job, env environ.Vars) (gpu.View, error) {
+func (m Surroundings) visible(j *Job, env commandline.Environ) (ranks.DeviceView, error) {
 	if m.Beside && j.DeviceMemory == 0 { // a ceiling is a share of the capacity
-		if view, certain := gpu.Listed(env.Words()); certain {
+		if view, certain := ranks.ListedDevices(env.Words()); certain {
 			return view, nil
 		}
 	}
 	nvml, err := m.NVML.NVML()
-	view, failed := gpu.Visible(env.Words(), nvml)
+	view, failed := ranks.VisibleDevices(env.Words(), nvml)
 	return view, errors.Join(err, failed)
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/strategy"
@@ -284,8 +283,8 @@ func (j *Job) where(environ []string) (cluster.Placement, error) {
 
 // nodeVars returns the variables with which the typed launcher numbers a rank's node. torchrun's own,
 // GROUP_RANK and GROUP_WORLD_SIZE, are set elsewhere, with the ranks' numbers.
-func (s Inspected) nodeVars(local int) environ.Vars {
-	vars, names := environ.Vars{}, s.Job.Launch.Launcher.Vars
+func (s Inspected) nodeVars(local int) commandline.Environ {
+	vars, names := commandline.Environ{}, s.Job.Launch.Launcher.Vars
 	for name, value := range map[string]int{names.Rank: s.Where.NodeRank, names.Count: s.Where.Nodes, names.Local: local} {
 		if name != "" {
 			vars[name] = strconv.Itoa(value)

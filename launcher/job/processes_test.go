@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // counted resolves the job of a command line, or of a train.toml's text, on a machine
@@ -29,7 +29,7 @@ func counted(t *testing.T, gpus int, files map[string]string, toml string, words
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.GPUs = gpu.View{Count: gpus, Source: "a test"}
+	s.GPUs = ranks.DeviceView{Count: gpus, Source: "a test"}
 	r, err := Resolve(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

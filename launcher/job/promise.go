@@ -7,9 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
@@ -20,7 +21,7 @@ import (
 // if the job's own PyTorch cannot use a GPU. It allows a job that requests the CPU. If it is not certain that
 // the job trains with PyTorch, it only warns.
 func (s Inspected) checkPromise(ctx context.Context, m Surroundings) (warnings []string, err error) {
-	promise := s.promised(environ.Parse(m.Environ))
+	promise := s.promised(commandline.ParseEnviron(m.Environ))
 	if promise == "" || s.asksForCPU() || s.GPUs.Accelerator != "" {
 		return nil, nil
 	}
@@ -56,7 +57,7 @@ func (s Inspected) checkPromise(ctx context.Context, m Surroundings) (warnings [
 
 // CheckPromise returns the error with which a job would end here, if its scheduler promised GPUs and it would see
 // none that is usable. A nil job is any job that uses GPUs.
-func CheckPromise(ctx context.Context, j *Job, m Surroundings, gpus gpu.View) error {
+func CheckPromise(ctx context.Context, j *Job, m Surroundings, gpus ranks.DeviceView) error {
 	if j == nil {
 		j = defaults()
 	}
@@ -80,9 +81,9 @@ var batchSystems = []string{"PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_COMPLE
 
 // promised returns the variable, with its value, in which a scheduler states that the job has GPUs; empty for
 // none.
-func (s Inspected) promised(env environ.Vars) string {
+func (s Inspected) promised(env commandline.Environ) string {
 	visible, set := env.Lookup("CUDA_VISIBLE_DEVICES")
-	if set && len(gpu.Words(visible)) == 0 {
+	if set && len(ranks.VisibleWords(visible)) == 0 {
 		return "" // no GPUs were requested
 	}
 	if n, err := strconv.Atoi(env["SLURM_GPUS_ON_NODE"]); err == nil && n > 0 && s.Where.Slurm() {
@@ -93,7 +94,7 @@ func (s Inspected) promised(env environ.Vars) string {
 		return "CUDA_VISIBLE_DEVICES=" + visible
 	}
 	// Many images set "all", even on nodes without GPUs.
-	if v := env["NVIDIA_VISIBLE_DEVICES"]; scheduled && v != "all" && len(gpu.Words(v)) > 0 {
+	if v := env["NVIDIA_VISIBLE_DEVICES"]; scheduled && v != "all" && len(ranks.VisibleWords(v)) > 0 {
 		return "NVIDIA_VISIBLE_DEVICES=" + v
 	}
 	return ""
@@ -104,7 +105,7 @@ var onCPU = lazy.Regexp(`(?i)^(?:--?(?:cpu|use[-_]cpu|no[-_]cuda|cpu[-_]only)(?:
 
 // asksForCPU reports whether the job requests to train on the CPU.
 func (s Inspected) asksForCPU() bool {
-	if visible, set := s.Job.Env["CUDA_VISIBLE_DEVICES"]; set && len(gpu.Words(visible)) == 0 {
+	if visible, set := s.Job.Env["CUDA_VISIBLE_DEVICES"]; set && len(ranks.VisibleWords(visible)) == 0 {
 		return true
 	}
 	if on, err := strconv.ParseBool(s.env["ACCELERATE_USE_CPU"]); s.Job.Launch.NprocPerNode == "cpu" || err == nil && on {
@@ -132,7 +133,7 @@ var torchBuilt = lazy.Regexp(`(?m)^(cuda|hip)\b[^=\n]*=\s*(?:None|['"]([\d.]+)[^
 
 // torchCannot explains why the job's PyTorch cannot use a GPU of this node, and what to do; empty if it can,
 // or if that is not known. It does not import PyTorch, which takes seconds.
-func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why, hint string) {
+func (s Inspected) torchCannot(ctx context.Context, driver *ranks.NVMLConnection) (why, hint string) {
 	if s.Interpreter == nil {
 		return "", ""
 	}
@@ -166,4 +167,6 @@ func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why
 
 // compatible reports whether NVIDIA's compatibility package, which lets an older driver run newer programs,
 // may be in use.
-func compatible(env environ.Vars) bool { return strings.Contains(env["LD_LIBRARY_PATH"], "compat") }
+func compatible(env commandline.Environ) bool {
+	return strings.Contains(env["LD_LIBRARY_PATH"], "compat")
+}

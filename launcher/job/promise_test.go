@@ -8,10 +8,9 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -30,7 +29,7 @@ func withTorch(t *testing.T, version string) *python.Interpreter {
 		}
 		put(t, filepath.Join(dir, "torch", "version.py"), version)
 	}
-	return python.At(filepath.Join(dir, "python3"), dir, environ.Vars{})
+	return python.At(filepath.Join(dir, "python3"), dir, commandline.Environ{})
 }
 
 const (
@@ -44,11 +43,11 @@ const (
 // A job that was promised GPUs never trains on the CPU in silence, unless it says that
 // it wants to.
 func TestPromisedGPUs(t *testing.T) {
-	two := gpu.View{Count: 2, Source: "nvml"}
-	none := gpu.View{Source: "/dev/nvidia*"}
+	two := ranks.DeviceView{Count: 2, Source: "nvml"}
+	none := ranks.DeviceView{Source: "/dev/nvidia*"}
 	for name, test := range map[string]struct {
 		env   string
-		gpus  gpu.View
+		gpus  ranks.DeviceView
 		torch string // version.py; empty: no PyTorch
 		job   Job
 		code  int // 0: it runs
@@ -56,12 +55,12 @@ func TestPromisedGPUs(t *testing.T) {
 	}{
 		"there they are":         {slurmNode + " SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1", two, torchCUDA, Job{}, 0, ""},
 		"none is there":          {slurmNode + " SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1", none, torchCUDA, Job{}, strategy.CodeRetry, "Slurm promised GPUs (SLURM_GPUS_ON_NODE=2), and none is usable: there is no NVIDIA driver on n1"},
-		"the driver has none":    {slurmNode + " CUDA_VISIBLE_DEVICES=0,1", gpu.View{Source: "CUDA_VISIBLE_DEVICES of nvml"}, "", Job{}, strategy.CodeRetry, "none is usable: the driver on n1 offers none of them"},
+		"the driver has none":    {slurmNode + " CUDA_VISIBLE_DEVICES=0,1", ranks.DeviceView{Source: "CUDA_VISIBLE_DEVICES of nvml"}, "", Job{}, strategy.CodeRetry, "none is usable: the driver on n1 offers none of them"},
 		"no Python to ask":       {slurmNode + " SLURM_GPUS_ON_NODE=1", none, "", Job{}, strategy.CodeRetry, "none is usable"},
 		"PyTorch for the CPU":    {slurmNode + " SLURM_GPUS_ON_NODE=2", two, torchCPU, Job{}, strategy.CodeUsage, "was built without CUDA"},
 		"an old one":             {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchOld, Job{}, strategy.CodeUsage, "was built without CUDA"},
 		"PyTorch for AMD's":      {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchROCm, Job{}, strategy.CodeRetry, "none is usable"},
-		"AMD's":                  {slurmNode + " SLURM_GPUS_ON_NODE=2", gpu.View{Count: 2, Accelerator: "rocm", Name: "AMD GPU (ROCm)"}, torchROCm, Job{}, 0, ""},
+		"AMD's":                  {slurmNode + " SLURM_GPUS_ON_NODE=2", ranks.DeviceView{Count: 2, Accelerator: "rocm", Name: "AMD GPU (ROCm)"}, torchROCm, Job{}, 0, ""},
 		"none were asked for":    {slurmNode, none, torchCPU, Job{}, 0, ""},
 		"none for this part":     {slurmNode + " SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=", none, torchCPU, Job{}, 0, ""},
 		"job.env wants the CPU":  {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Env: map[string]string{"CUDA_VISIBLE_DEVICES": "-1"}}, 0, ""},
@@ -97,7 +96,7 @@ func TestPromisedGPUs(t *testing.T) {
 func TestAPyTorchThatTheJobMayNotUse(t *testing.T) {
 	m := Surroundings{Environ: strings.Fields(slurmNode + " SLURM_GPUS_ON_NODE=2")}
 	s := inspectedAt(t, Job{}, m)
-	s.GPUs, s.Interpreter, s.source = gpu.View{Count: 2, Source: "nvml"}, withTorch(t, torchCPU), []byte("import jax\n")
+	s.GPUs, s.Interpreter, s.source = ranks.DeviceView{Count: 2, Source: "nvml"}, withTorch(t, torchCPU), []byte("import jax\n")
 	warnings, err := s.checkPromise(t.Context(), m)
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "built without CUDA: if the job uses it, it trains on the CPU") {
 		t.Errorf("%q, %v", warnings, err)
@@ -111,7 +110,7 @@ func TestAPyTorchThatTheJobMayNotUse(t *testing.T) {
 // An accelerator that gpurun does not know is called what it is, has no ceiling, and no
 // setting of an allocator that is not its own.
 func TestAnUnknownAccelerator(t *testing.T) {
-	s := Inspected{GPUs: gpu.View{Count: 4, Accelerator: "rocm", Name: "AMD GPU (ROCm)", Source: "/sys/class/kfd"}}
+	s := Inspected{GPUs: ranks.DeviceView{Count: 4, Accelerator: "rocm", Name: "AMD GPU (ROCm)", Source: "/sys/class/kfd"}}
 	s.Job.DeviceMemory = 24 << 30
 	r := Resolved{Inspected: s}
 	if got := s.Accelerator(); got != "rocm" {

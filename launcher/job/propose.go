@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -33,12 +32,12 @@ type origin struct {
 // Propose returns the words that start a plan from the beginning, without the ceiling, which only gpurun can
 // apply. Changed files are those of attempt n of the run in dir. variable returns variables of gpurun's
 // environment.
-func (p *Prepared) Propose(plan strategy.Plan, by strategy.Arguments, dir string, n int, variable func(name string) string) (model.Proposal, error) {
+func (p *Prepared) Propose(plan strategy.Plan, by strategy.Arguments, dir string, n int, variable func(name string) string) (strategy.Proposal, error) {
 	r := p.using(by).Resolved
 	written, turned := p.split(plan)
 	change, err := r.recipe.Apply(r.command, written, r.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
 	if err != nil {
-		return model.Proposal{}, err
+		return strategy.Proposal{}, err
 	}
 	own := func(words []string) []string { // without the word that the launcher adds
 		return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == commandline.LocalRank })
@@ -122,22 +121,22 @@ func onlyCall(code format.ScriptCode, keyword string, wanted func(format.CodeCal
 }
 
 // with replaces the old words of the job with new ones.
-func (t origin) with(old, argv []string) model.Proposal {
+func (t origin) with(old, argv []string) strategy.Proposal {
 	if t.key == "args" {
-		return model.Proposal{Key: t.key, Words: argv[1:]}
+		return strategy.Proposal{Key: t.key, Words: argv[1:]}
 	}
 	at := len(t.words) - len(old)
 	if at < 0 || !slices.Equal(t.words[at:], old) {
-		return model.Proposal{Key: "argv", Words: argv} // a launcher passes on other words than it got
+		return strategy.Proposal{Key: "argv", Words: argv} // a launcher passes on other words than it got
 	}
 	words := slices.Concat(t.words[:at], argv)
 	switch {
 	case t.key != "program" || t.own == len(t.words):
-		return model.Proposal{Key: t.key, Words: words, Sources: t.sourcesIn(words)}
+		return strategy.Proposal{Key: t.key, Words: words, Sources: t.sourcesIn(words)}
 	case t.own <= len(words) && slices.Equal(t.words[:t.own], words[:t.own]):
-		return model.Proposal{Key: "args", Words: words[t.own:]}
+		return strategy.Proposal{Key: "args", Words: words[t.own:]}
 	}
-	return model.Proposal{Key: t.key, Words: words, NoArgs: true}
+	return strategy.Proposal{Key: t.key, Words: words, NoArgs: true}
 }
 
 // originOfLine returns the origin of the words of job.command.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -28,44 +27,44 @@ func TestAProposalIsWhereTheJobWasWritten(t *testing.T) {
 	for name, c := range map[string]struct {
 		job  string
 		args []string
-		want model.Proposal
+		want strategy.Proposal
 	}{
 		"script": {
 			job:  "script = \"train.py\"\nargs = [\"--x\", \"1\", \"--bs\", \"8\"]\n[launch]\nnproc_per_node = 1",
-			want: model.Proposal{File: "train.toml", Key: "args", Words: []string{"--x", "1", "--bs", "4"}},
+			want: strategy.Proposal{File: "train.toml", Key: "args", Words: []string{"--x", "1", "--bs", "4"}},
 		},
 		"script without arguments, with variables": {
 			job:  "script = \"train.py\"\nargs = [\"--bs=8\"]\nenv = { A = \"1\" }\n[launch]\nnproc_per_node = 1",
-			want: model.Proposal{File: "train.toml", Key: "args", Words: []string{"--bs=4"}, HasEnv: true},
+			want: strategy.Proposal{File: "train.toml", Key: "args", Words: []string{"--bs=4"}, HasEnv: true},
 		},
 		"program": {
 			job:  "program = [\"./train.sh\", \"--bs\", \"8\"]\n[launch]\nnproc_per_node = 1",
-			want: model.Proposal{File: "train.toml", Key: "program", Words: []string{"./train.sh", "--bs", "4"}},
+			want: strategy.Proposal{File: "train.toml", Key: "program", Words: []string{"./train.sh", "--bs", "4"}},
 		},
 		"program, changed in args": {
 			job:  "program = [\"./train.sh\", \"--x\"]\nargs = [\"--bs\", \"8\"]\n[launch]\nnproc_per_node = 1",
-			want: model.Proposal{File: "train.toml", Key: "args", Words: []string{"--bs", "4"}},
+			want: strategy.Proposal{File: "train.toml", Key: "args", Words: []string{"--bs", "4"}},
 		},
 		"program, changed before args": {
 			job:  "program = [\"./train.sh\", \"--bs\", \"8\"]\nargs = [\"--x\"]\n[launch]\nnproc_per_node = 1",
-			want: model.Proposal{File: "train.toml", Key: "program", Words: []string{"./train.sh", "--bs", "4", "--x"}, NoArgs: true},
+			want: strategy.Proposal{File: "train.toml", Key: "program", Words: []string{"./train.sh", "--bs", "4", "--x"}, NoArgs: true},
 		},
 		"program with torchrun": {
 			job:  "program = [\"torchrun\", \"--nproc-per-node\", \"2\", \"train.py\"]\nargs = [\"--bs\", \"8\"]",
-			want: model.Proposal{File: "train.toml", Key: "args", Words: []string{"--bs", "4"}},
+			want: strategy.Proposal{File: "train.toml", Key: "args", Words: []string{"--bs", "4"}},
 		},
 		"command": {
 			job:  "command = \"A=1 torchrun --nproc-per-node 2 train.py --bs 8\"",
-			want: model.Proposal{File: "train.toml", Key: "command", Words: []string{"torchrun", "--nproc-per-node", "2", "train.py", "--bs", "4"}, Env: map[string]string{"A": "1"}, HasEnv: true},
+			want: strategy.Proposal{File: "train.toml", Key: "command", Words: []string{"torchrun", "--nproc-per-node", "2", "train.py", "--bs", "4"}, Env: map[string]string{"A": "1"}, HasEnv: true},
 		},
 		"command with variables": {
 			job: "command = \"SEED=$SEED torchrun --nproc-per-node 2 train.py --seed $SEED $MORE \\\"$MORE\\\" --bs 8\"",
-			want: model.Proposal{File: "train.toml", Key: "command", Words: []string{"torchrun", "--nproc-per-node", "2", "train.py", "--seed", "3", "--a", "b", "--a b", "--bs", "4"},
+			want: strategy.Proposal{File: "train.toml", Key: "command", Words: []string{"torchrun", "--nproc-per-node", "2", "train.py", "--seed", "3", "--a", "b", "--a b", "--bs", "4"},
 				Sources: map[int]string{5: "$SEED", 6: "$MORE", 7: "", 8: `"$MORE"`}, Env: map[string]string{"SEED": "3"}, EnvSources: map[string]string{"SEED": "SEED=$SEED"}, HasEnv: true},
 		},
 		"command line": {
 			args: []string{"--run-dir", "old", "--nproc-per-node", "2", "--run-dir=older", "--quiet", "train.py", "--bs", "8"},
-			want: model.Proposal{Words: []string{"gpurun", "--nproc-per-node", "2", "--quiet", "train.py", "--bs", "4"}},
+			want: strategy.Proposal{Words: []string{"gpurun", "--nproc-per-node", "2", "--quiet", "train.py", "--bs", "4"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,29 +14,29 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/fits"
-	"github.com/gpurun/gpurun/launcher/gpu"
+
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// RememberedPlans remember plans of the job across runs: package fits, combined with the job. The methods
+// RememberedPlans remember plans of the job across runs: the fits, combined with the job. The methods
 // must be called from one goroutine.
 type RememberedPlans struct {
 	// Fits reports whether a plan is predicted to fit, as in fits.Today; nil if there is no prediction.
 	Fits func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool
 
 	job     *Prepared
-	store   fits.JobStore
-	shared  fits.SharedStore
+	store   JobStore
+	shared  SharedStore
 	nowhere error // why nothing can be remembered
 	fresh   bool
-	code    string          // digest of the job's code; empty: not known yet
-	key     fits.Conditions // empty code: not known yet
+	code    string     // digest of the job's code; empty: not known yet
+	key     Conditions // empty code: not known yet
 }
 
 // Memory returns the RememberedPlans of the job as written. fresh: nothing is recalled. variable returns
@@ -50,9 +50,9 @@ func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Rememb
 	m.Fits = func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool {
 		return strategy.Fitting(p.StrategyJob(), past, plan, device)
 	}
-	m.store = fits.JobStore{Name: p.rememberedAs()}
-	m.store.Dir, m.nowhere = fits.Folder(variable)
-	m.shared = fits.SharedStore{Dir: j.Fits.Shared, Group: j.Fits.Trust == TrustGroup}
+	m.store = JobStore{Name: p.rememberedAs()}
+	m.store.Dir, m.nowhere = FitsFolder(variable)
+	m.shared = SharedStore{Dir: j.Fits.Shared, Group: j.Fits.Trust == TrustGroup}
 	return m
 }
 
@@ -92,7 +92,7 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 	}
 	inv := inventory()
 	today := m.today(ctx, p, j, inv)
-	found := fits.Judge(known, today)
+	found := JudgeFits(known, today)
 	found.Hint(shared.Others, today)
 	j.Recalled, j.Remembered, j.Unsure, j.Armed = found.Recalled, found.Sure, found.Unsure, found.Armed
 	m.name(j.Recalled, own, today)
@@ -106,23 +106,23 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 }
 
 // loadShared reads what users share about this job.
-func (m *RememberedPlans) loadShared() (fits.SharedFits, error) {
+func (m *RememberedPlans) loadShared() (FitsOfUsers, error) {
 	if m.shared.Dir == "" {
-		return fits.SharedFits{}, nil
+		return FitsOfUsers{}, nil
 	}
 	return m.shared.Load(m.codeOf())
 }
 
 // today has the conditions under which fits are judged.
-func (m *RememberedPlans) today(ctx context.Context, p strategy.Policy, j strategy.Job, inv strategy.Inventory) fits.Today {
-	return fits.Today{Conditions: m.keyOf(ctx, j, inv), Policy: p, Job: j, Inventory: inv, Room: roomOf(j, inv), Fits: m.Fits}
+func (m *RememberedPlans) today(ctx context.Context, p strategy.Policy, j strategy.Job, inv strategy.Inventory) FitsToday {
+	return FitsToday{Conditions: m.keyOf(ctx, j, inv), Policy: p, Job: j, Inventory: inv, Room: roomOf(j, inv), Fits: m.Fits}
 }
 
 // name adds to a plan the name of the file, or of the folder of shared files, that has it.
-func (m *RememberedPlans) name(r *strategy.Recalled, own []fits.Fit, today fits.Today) {
+func (m *RememberedPlans) name(r *strategy.Recalled, own []Fit, today FitsToday) {
 	switch {
 	case r == nil:
-	case slices.ContainsFunc(own, func(f fits.Fit) bool { return f.Conditions == today.Conditions }):
+	case slices.ContainsFunc(own, func(f Fit) bool { return f.Conditions == today.Conditions }):
 		r.Fit = strings.TrimSuffix(m.store.Name, ".json")
 	default:
 		r.Fit = "shared/" + today.Code
@@ -157,7 +157,7 @@ func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []st
 	if m.nowhere != nil && m.shared.Dir == "" {
 		return nil // reported before
 	}
-	seen := fits.Observation{Job: j, Attempt: history[len(history)-1], Trained: !d.Relaunch && d.Outcome == strategy.Trained, Room: roomOf(j, inv)}
+	seen := Observation{Job: j, Attempt: history[len(history)-1], Trained: !d.Relaunch && d.Outcome == strategy.Trained, Room: roomOf(j, inv)}
 	seen.InPlace = strategy.ArmedFor(j, history, seen.Attempt.Plan)
 	seen.Training, _ = j.Training(seen.Attempt.Plan, history)
 	wrong := misremembered(j, history, d)
@@ -168,12 +168,12 @@ func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []st
 	err := errext.Recovered(func() error {
 		beforeReading(rememberedPlans)
 		seen.Conditions = m.keyOf(ctx, j, inv)
-		var learned []fits.Fit
-		err := m.store.Update(func(known []fits.Fit) []fits.Fit {
+		var learned []Fit
+		err := m.store.Update(func(known []Fit) []Fit {
 			if wrong {
-				known = fits.Unlearn(known, seen.Conditions, j.Recalled.Plan)
+				known = UnlearnFits(known, seen.Conditions, j.Recalled.Plan)
 			}
-			learned = fits.Learn(known, seen)
+			learned = LearnFits(known, seen)
 			return learned
 		})
 		unshared = m.shared.Share(seen.Code, learned, seen)
@@ -198,7 +198,7 @@ func (m *RememberedPlans) codeOf() string {
 
 // uneventful reports whether a job with no remembered plan trained as written, and nothing was measured: it
 // would start the same way without a memory.
-func (m *RememberedPlans) uneventful(s fits.Observation) bool {
+func (m *RememberedPlans) uneventful(s Observation) bool {
 	if !s.Trained || len(s.Attempt.Measured) > 0 || len(s.InPlace) > 0 || len(s.Job.Written.Changed(s.Attempt.Plan)) > 0 {
 		return false
 	}
@@ -223,9 +223,9 @@ func misremembered(j strategy.Job, history []strategy.Attempt, d strategy.Decisi
 }
 
 // keyOf returns the conditions under which the job runs.
-func (m *RememberedPlans) keyOf(ctx context.Context, j strategy.Job, inv strategy.Inventory) fits.Conditions {
+func (m *RememberedPlans) keyOf(ctx context.Context, j strategy.Job, inv strategy.Inventory) Conditions {
 	if m.key.Code == "" {
-		m.key = fits.Conditions{
+		m.key = Conditions{
 			Code: m.codeOf(), Recipe: m.job.RecipeName(), Torch: m.job.torchMinor(ctx), DataParallel: j.DataParallel,
 			Device: inv.Device.Name, DeviceBytes: inv.Device.Total,
 		}
@@ -250,7 +250,7 @@ func (r Resolved) rememberedAs() string {
 	if j.Kind == Script {
 		what = r.under(what)
 	}
-	return fits.Name(j.Workdir, string(j.Kind), what, j.Name)
+	return FitName(j.Workdir, string(j.Kind), what, j.Name)
 }
 
 // codeDigest returns a digest of everything that determines the job's memory, except settings that gpurun may
@@ -289,7 +289,7 @@ func (p *Prepared) codeDigest() string {
 }
 
 // bare returns the job's command with each changeable setting at the first value of its range.
-func (p *Prepared) bare() model.Command {
+func (p *Prepared) bare() strategy.Command {
 	r, first := p.Resolved, strategy.Plan{}
 	for _, k := range strategy.Knobs {
 		switch own, known := p.knobs[k]; {
@@ -305,7 +305,7 @@ func (p *Prepared) bare() model.Command {
 		return change
 	}
 	some := strategy.Plan{}
-	change = model.Command{Argv: r.command.Argv}
+	change = strategy.Command{Argv: r.command.Argv}
 	for _, k := range strategy.Knobs {
 		if v, set := first[k]; set {
 			if next, err := r.recipe.Apply(r.command, some.With(strategy.Plan{k: v}), r.at, ""); err == nil {
@@ -318,7 +318,7 @@ func (p *Prepared) bare() model.Command {
 
 // unchanged returns the configuration files that a change does not copy. A copy has the name of its file, in
 // another folder.
-func (p *Prepared) unchanged(change model.Command) []string {
+func (p *Prepared) unchanged(change strategy.Command) []string {
 	r := p.Resolved
 	names := slices.Sorted(maps.Keys(r.command.Files))
 	if r.recipe.Name != "" {
@@ -375,13 +375,13 @@ func (r Resolved) torchMinor(ctx context.Context) string {
 }
 
 // DeviceOf returns a function that reads the memory of each rank from the job's devices.
-func (p *Prepared) DeviceOf(devices func(context.Context) []gpu.Device) func(context.Context) memory.DeviceMemory {
+func (p *Prepared) DeviceOf(devices func(context.Context) []ranks.Device) func(context.Context) memory.DeviceMemory {
 	return func(ctx context.Context) memory.DeviceMemory { return p.Device(devices(ctx)) }
 }
 
 // Device returns the memory of each rank, given the current state of the job's devices: that of the smallest,
 // if they differ. Unknown values are zero.
-func (p *Prepared) Device(devices []gpu.Device) memory.DeviceMemory {
+func (p *Prepared) Device(devices []ranks.Device) memory.DeviceMemory {
 	d := memory.DeviceMemory{Name: p.GPUs.Name, Allowed: p.Job.DeviceMemory, LocalRanks: p.Ranks}
 	if p.Accelerator() == "cpu" {
 		d.Name, d.CPU = "cpu", true
@@ -433,7 +433,7 @@ func (p *Prepared) conditions(ctx context.Context, version string, inv strategy.
 }
 
 // memoryVariables returns the variables that change how much memory a job's libraries need.
-func memoryVariables(env environ.Vars) map[string]string {
+func memoryVariables(env commandline.Environ) map[string]string {
 	found := map[string]string{}
 	for name, value := range env {
 		if strings.HasPrefix(name, "PYTORCH_") || strings.HasPrefix(name, "NCCL_") || name == "CUDA_MODULE_LOADING" {

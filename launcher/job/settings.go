@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
@@ -297,7 +296,7 @@ func badListen(address string) string {
 }
 
 // MetricsOf returns the destinations of a run's metrics.
-func (p *Prepared) MetricsOf(run string) model.Metrics {
+func (p *Prepared) MetricsOf(run string) strategy.Metrics {
 	m := p.Job.Metrics
 	m.TextFile = strings.NewReplacer("{job}", p.Job.Name, "{run}", run).Replace(m.TextFile)
 	return m

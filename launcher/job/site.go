@@ -18,9 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -36,7 +35,7 @@ type configFile struct {
 }
 
 // configFiles lists the configurations, the weakest first: the site's, those in XDG_CONFIG_DIRS, the user's.
-func configFiles(env environ.Vars) []configFile {
+func configFiles(env commandline.Environ) []configFile {
 	files := []configFile{{SiteConfig, true}}
 	dirs := filepath.SplitList(cmp.Or(env["XDG_CONFIG_DIRS"], "/etc/xdg"))
 	for _, dir := range slices.Backward(dirs) {
@@ -55,7 +54,7 @@ func configFiles(env environ.Vars) []configFile {
 
 // ConfigFile returns the path of the user's defaults for all jobs, below XDG_CONFIG_HOME or ~/.config; empty
 // if the environment names no home.
-func ConfigFile(env environ.Vars) string {
+func ConfigFile(env commandline.Environ) string {
 	folder := env["XDG_CONFIG_HOME"]
 	if !filepath.IsAbs(folder) { // its specification ignores a relative path
 		if !filepath.IsAbs(env["HOME"]) {
@@ -68,7 +67,7 @@ func ConfigFile(env environ.Vars) string {
 
 // Configured returns a job with the values of all configurations, and no command. The error is an *Error with
 // all problems of one file, or has a hint.
-func Configured(env environ.Vars) (*Job, error) {
+func Configured(env commandline.Environ) (*Job, error) {
 	j := defaults()
 	for _, f := range configFiles(env) {
 		if err := j.configure(f); err != nil {
@@ -218,7 +217,7 @@ func keepTarget(j, by *Job) {
 // siteSettings has what configurations have set, and what they do not allow.
 type siteSettings struct {
 	locks   []siteLock
-	set     map[string]model.Setting // by key, from the strongest source
+	set     map[string]strategy.Setting // by key, from the strongest source
 	refused []error
 }
 
@@ -370,7 +369,7 @@ func (j *Job) take(f layer) (loose []siteLock) {
 			if !set || !s.Config || k.OneJob {
 				continue
 			}
-			setting := model.Setting{Key: s.Name + "." + k.Name, By: f.path, Line: lineOf(f.text, s.Name, k.Name)}
+			setting := strategy.Setting{Key: s.Name + "." + k.Name, By: f.path, Line: lineOf(f.text, s.Name, k.Name)}
 			if s.Name != "notify" {
 				setting.Value = spelled(value)
 			}
@@ -381,7 +380,7 @@ func (j *Job) take(f layer) (loose []siteLock) {
 }
 
 // note records the source of a value, unless a lock has replaced it.
-func (j *Job) note(s model.Setting, all bool, loose []siteLock) {
+func (j *Job) note(s strategy.Setting, all bool, loose []siteLock) {
 	_, known := j.site.set[s.Key]
 	locked := slices.ContainsFunc(j.site.locks, func(l siteLock) bool { return l.rule.key == s.Key })
 	replaced := func(l siteLock) bool {
@@ -391,7 +390,7 @@ func (j *Job) note(s model.Setting, all bool, loose []siteLock) {
 		return
 	}
 	if j.site.set == nil {
-		j.site.set = map[string]model.Setting{}
+		j.site.set = map[string]strategy.Setting{}
 	}
 	j.site.set[s.Key] = s
 }
@@ -431,7 +430,7 @@ func policyFlags(own Own) []policyFlag {
 func (j *Job) holdFlags(own Own) {
 	loose := j.hold()
 	for _, f := range policyFlags(own) {
-		j.note(model.Setting{Key: f.key, Value: f.value, By: f.flag}, false, loose)
+		j.note(strategy.Setting{Key: f.key, Value: f.value, By: f.flag}, false, loose)
 		for _, l := range loose {
 			if l.rule.key == f.key {
 				j.site.refused = append(j.site.refused, errext.Errorf("omit "+f.flag+"; gpurun help config shows what the site sets", "%s %s: %s is %s", f.flag, f.value, f.key, l.message()))
@@ -439,7 +438,7 @@ func (j *Job) holdFlags(own Own) {
 		}
 	}
 	if own.NotInPlace {
-		j.note(model.Setting{Key: "recovery.in_place", Value: "false", By: "--no-in-place"}, false, loose)
+		j.note(strategy.Setting{Key: "recovery.in_place", Value: "false", By: "--no-in-place"}, false, loose)
 	}
 }
 
@@ -492,21 +491,21 @@ func (j *Job) Replaced(began, now strategy.Policy) (lines []string) {
 }
 
 // Settings returns what configurations have set or locked, sorted by key, each with the source that counts.
-func (j *Job) Settings() []model.Setting {
+func (j *Job) Settings() []strategy.Setting {
 	all := maps.Clone(j.site.set)
 	for _, l := range j.site.locks {
 		s, set := all[l.rule.key]
 		switch {
 		case !set && strings.HasPrefix(l.rule.key, "notify."):
-			s = model.Setting{Key: l.rule.key, By: "default"}
+			s = strategy.Setting{Key: l.rule.key, By: "default"}
 		case !set:
-			s = model.Setting{Key: l.rule.key, Value: l.value(), By: "default"}
+			s = strategy.Setting{Key: l.rule.key, Value: l.value(), By: "default"}
 		}
 		s.LockedBy = l.at
 		if all == nil {
-			all = map[string]model.Setting{}
+			all = map[string]strategy.Setting{}
 		}
 		all[l.rule.key] = s
 	}
-	return slices.SortedStableFunc(maps.Values(all), func(a, b model.Setting) int { return cmp.Compare(a.Key, b.Key) })
+	return slices.SortedStableFunc(maps.Values(all), func(a, b strategy.Setting) int { return cmp.Compare(a.Key, b.Key) })
 }

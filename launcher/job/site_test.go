@@ -12,9 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/test/testenv"
 )
@@ -48,7 +47,7 @@ func needRoot(t *testing.T) {
 func TestConfigFilesAreInOrder(t *testing.T) {
 	SiteConfig = "/etc/gpurun/config.toml"
 	defer func() { SiteConfig = "" }()
-	for want, env := range map[string]environ.Vars{
+	for want, env := range map[string]commandline.Environ{
 		"/etc/gpurun/config.toml /etc/xdg/gpurun/config.toml /h/.config/gpurun/config.toml":         {"HOME": "/h"},
 		"/etc/gpurun/config.toml /b/gpurun/config.toml /a/gpurun/config.toml /c/gpurun/config.toml": {"XDG_CONFIG_DIRS": "/a:relative:/b:/etc", "XDG_CONFIG_HOME": "/c"},
 	} {
@@ -85,7 +84,7 @@ func TestSiteConfigIsBelowTheUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []model.Setting{
+	for _, want := range []strategy.Setting{
 		{Key: "recovery.max_attempts", Value: "3", By: "--max-attempts"},
 		{Key: "recovery.numerics", Value: `"any"`, By: filepath.Join(dir, "xdg/gpurun/config.toml"), Line: 3},
 		{Key: "launch.preflight", Value: "true", By: file, Line: 6},
@@ -200,7 +199,7 @@ func TestNextStepsKeepToLockedKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := NextWriter{Prepared: &Prepared{Resolved: Resolved{Inspected: Inspected{Job: *j}}}, Typed: typed, Dir: dir, From: dir, Mask: mask.New(nil, nil)}
-		next, ok := w.Write(strategy.NextStep{Kind: strategy.NextPolicy, Setting: test.setting, Value: test.value}, model.LogPlace{})
+		next, ok := w.Write(strategy.NextStep{Kind: strategy.NextPolicy, Setting: test.setting, Value: test.value}, strategy.LogPlace{})
 		if refused := next.Kind == strategy.NextInspect; !ok || refused != (test.command == "") || next.Reason != test.reason || !refused && next.Command != test.command || strings.Contains(next.Command, "--") && refused {
 			t.Errorf("%s, %s = %q: %+v", test.typed, test.setting, test.value, next)
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
 )
@@ -19,7 +19,7 @@ func TestTracked(t *testing.T) {
 	for name, test := range map[string]struct {
 		source   string
 		packages map[string]string
-		env      environ.Vars
+		env      commandline.Environ
 		want     string
 	}{
 		"all":                     {"import torch", installed, nil, "MLFLOW_RUN_CONTEXT TENSORBOARD_LOGGING_DIR WANDB_RESUME WANDB_RUN_ID"},
@@ -30,7 +30,7 @@ func TestTracked(t *testing.T) {
 		"its settings":            {"wandb.config.update(vars(args))", installed, nil, "MLFLOW_RUN_CONTEXT TENSORBOARD_LOGGING_DIR"},
 		"by name":                 {"from wandb import init", installed, nil, "MLFLOW_RUN_CONTEXT TENSORBOARD_LOGGING_DIR"},
 		"none installed":          {"import torch", map[string]string{"torch": "2.11"}, nil, ""},
-		"the user's W&B and tags": {"import torch", installed, environ.Vars{"WANDB_RUN_ID": "x", "MLFLOW_RUN_CONTEXT": ""}, "TENSORBOARD_LOGGING_DIR"},
+		"the user's W&B and tags": {"import torch", installed, commandline.Environ{"WANDB_RUN_ID": "x", "MLFLOW_RUN_CONTEXT": ""}, "TENSORBOARD_LOGGING_DIR"},
 	} {
 		r := Resolved{Inspected: Inspected{source: []byte(test.source), env: test.env}, recipeChoice: recipeChoice{recipe: all}}
 		r.command = recipes.Command{Argv: []string{"x.py"}, Packages: test.packages, Env: test.env}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/python"
 )
@@ -27,9 +26,9 @@ type typedLine struct {
 }
 
 // readTyped reads gpurun's flags, and the words after them.
-func readTyped(args []string, env environ.Vars, dir string) (typedLine, error) {
+func readTyped(args []string, env commandline.Environ, dir string) (typedLine, error) {
 	// torchrun's variables apply to torchrun: if it is typed, its own reader reads them.
-	only := environ.Vars{}
+	only := commandline.Environ{}
 	if grace, set := env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]; set {
 		only["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = grace
 	}
@@ -265,7 +264,7 @@ func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error
 // OpenToRun is like Open, but accepts a job with settings that the site does not allow: Refused has them, and the
 // job has the site's in their place. A run that is resumed continues with these.
 func OpenToRun(ctx context.Context, args, env []string, dir string) (*Job, Own, error) {
-	vars := environ.Parse(env)
+	vars := commandline.ParseEnviron(env)
 	t, err := readTyped(args, vars, dir)
 	if err != nil {
 		return nil, Own{}, err
@@ -316,7 +315,7 @@ type Exec struct {
 // flags, unchanged, or for a script, torchrun with the same flags. It is nil if gpurun is on. env is gpurun's
 // environment in the form of os.Environ, dir its working directory. The error has a hint.
 func Off(args, env []string, dir string) (*Exec, error) {
-	vars := environ.Parse(env)
+	vars := commandline.ParseEnviron(env)
 	if vars[offVariable] != "off" {
 		return nil, nil
 	}

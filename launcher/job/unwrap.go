@@ -5,7 +5,6 @@ import (
 	"maps"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -36,11 +35,11 @@ type command struct {
 // words are the typed words, with the environment that their meaning depends on.
 type words struct {
 	typed    []string
-	assigned environ.Vars // variables before the words
+	assigned commandline.Environ // variables before the words
 	// self: the words are one process, which runs unchanged.
 	self bool
 	// env are the job's own variables, and inherited those of gpurun. PET_* in both count.
-	env, inherited environ.Vars
+	env, inherited commandline.Environ
 	dir            string
 	hook           frameworkHook // may be nil
 	// seen has the wrappers among the words, once command has removed them; then assigned and the variables
@@ -206,7 +205,7 @@ var ErrHelp = commandline.ErrHelp
 
 // readTorchrun reads torchrun's command line, with gpurun's own flags among torchrun's. legacy means
 // torch.distributed.launch. Errors have hints; ErrHelp means that the user requests help.
-func readTorchrun(args []string, env environ.Vars, legacy bool) (*commandline.TorchrunCommand, error) {
+func readTorchrun(args []string, env commandline.Environ, legacy bool) (*commandline.TorchrunCommand, error) {
 	line, err := commandline.ReadTorchrun(args, env, legacy)
 	if err != nil {
 		return nil, withHint(err)

@@ -13,8 +13,7 @@ import (
 	"unicode"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/private"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -24,23 +23,23 @@ const CommandFile = "command.json"
 
 // Write puts the plan, the command, the changed files and their diff into an attempt's folder, and links the
 // neighbours of each changed file's original next to the copy.
-func (j *Journal) Write(dir string, plan strategy.Plan, c model.Command) error {
-	if err := writeJSON(private.WriteCopy, filepath.Join(dir, "plan.json"), plan); err != nil { // the journal has it
+func (j *Journal) Write(dir string, plan strategy.Plan, c strategy.Command) error {
+	if err := writeJSON(system.WriteCopy, filepath.Join(dir, "plan.json"), plan); err != nil { // the journal has it
 		return err
 	}
-	if err := writeJSON(private.WriteCopy, filepath.Join(dir, CommandFile), c); err != nil { // for people; a later start makes it again
+	if err := writeJSON(system.WriteCopy, filepath.Join(dir, CommandFile), c); err != nil { // for people; a later start makes it again
 		return err
 	}
 	if c.Diff != "" {
-		if err := private.WriteCopy(filepath.Join(dir, "diff.patch"), []byte(j.mask.Config(c.Diff)), private.Mode); err != nil {
+		if err := system.WriteCopy(filepath.Join(dir, "diff.patch"), []byte(j.mask.Config(c.Diff)), system.PrivateMode); err != nil {
 			return err
 		}
 	}
 	for path, content := range c.Files {
-		if err := private.MkdirBelow(dir, filepath.Dir(path)); err != nil {
+		if err := system.MkdirBelow(dir, filepath.Dir(path)); err != nil {
 			return fmt.Errorf("make the folder of a changed file: %w", err)
 		}
-		if err := private.WriteFile(path, content, modeOf(path, c.Siblings)); err != nil {
+		if err := system.WriteFile(path, content, modeOf(path, c.Siblings)); err != nil {
 			return err
 		}
 	}
@@ -68,7 +67,7 @@ func writeJSON(write func(string, []byte, fs.FileMode) error, path string, value
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
 	}
-	return write(path, append(text, '\n'), private.Mode)
+	return write(path, append(text, '\n'), system.PrivateMode)
 }
 
 // modeOf is the mode of the original of a changed copy, so that the copy is as protected. It is private.Mode
@@ -76,11 +75,11 @@ func writeJSON(write func(string, []byte, fs.FileMode) error, path string, value
 func modeOf(path string, siblings map[string]string) fs.FileMode {
 	original, known := siblings[filepath.Dir(path)]
 	if !known {
-		return private.Mode
+		return system.PrivateMode
 	}
 	info, err := os.Stat(filepath.Join(original, filepath.Base(path)))
 	if err != nil {
-		return private.Mode
+		return system.PrivateMode
 	}
 	return info.Mode().Perm()
 }
@@ -91,7 +90,7 @@ const mostSiblings = 1000
 
 // named reports whether the command or a changed file mentions an entry of a folder, with or without its
 // extension.
-func named(c model.Command) func(name string) bool {
+func named(c strategy.Command) func(name string) bool {
 	mentioned := map[string]bool{}
 	word := func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '-' && r != '.'

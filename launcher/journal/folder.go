@@ -13,7 +13,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -26,7 +26,7 @@ const OutboxName = ".outbox"
 // CheckFolder refuses a folder of gpurun's that another user could write to, or that is in such a .gpurun.
 func CheckFolder(dir string) error {
 	for _, folder := range ownFolders(dir) {
-		if err := private.CheckOwner(folder); err != nil {
+		if err := system.CheckOwner(folder); err != nil {
 			return err
 		}
 	}
@@ -42,17 +42,17 @@ func MakeFolder(dir string) error { return makeRunDir(dir) }
 func makeRunDir(dir string) error {
 	own := ownFolders(dir)
 	for _, folder := range own {
-		if err := private.CheckOwner(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := system.CheckOwner(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	if err := private.MkdirAll(dir); err != nil {
+	if err := system.MkdirAll(dir); err != nil {
 		return err
 	}
 	if filepath.Base(own[0]) == home {
 		ignore(own[0])
 	}
-	return private.CheckOwner(dir)
+	return system.CheckOwner(dir)
 }
 
 // ownFolders are the run directory and, if it is below a .gpurun, the folders down from there, the highest first.
@@ -74,7 +74,7 @@ func ownFolders(dir string) []string {
 
 // ignore keeps the runs out of git, where they would expose logs and commands. It is best effort.
 func ignore(folder string) {
-	f, err := private.OpenFile(filepath.Join(folder, ".gitignore"), os.O_CREATE|os.O_EXCL|os.O_WRONLY)
+	f, err := system.OpenFile(filepath.Join(folder, ".gitignore"), os.O_CREATE|os.O_EXCL|os.O_WRONLY)
 	if err != nil {
 		return
 	}
@@ -121,7 +121,7 @@ var errTooLarge = errors.New("it is too large for a journal")
 
 // readRegular reads a regular file up to its present size: neither a pipe nor a device, and nothing endless.
 func readRegular(path string) ([]byte, error) {
-	f, err := private.OpenFile(path, os.O_RDONLY)
+	f, err := system.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}

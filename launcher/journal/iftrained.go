@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/runstate"
+
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -81,9 +81,9 @@ func (s RunSearch) exhausted() string {
 }
 
 // ours is the outline of the run in a directory, and whether it is of this job.
-func (s RunSearch) ours(dir string) (*runstate.Run, bool) {
+func (s RunSearch) ours(dir string) (*Run, bool) {
 	events, _, err := Outline(dir)
-	run := runstate.Of(events)
+	run := RunOf(events)
 	return run, err == nil && len(events) > 0 && (s.Digest == "" || run.First.Digest == s.Digest) && launcher.SameFiles(run.First.Files, s.Files)
 }
 
@@ -106,16 +106,16 @@ func (s RunSearch) trained(dir string) bool {
 // train.toml, which makes another job of it.
 func failed(dir string) bool {
 	events, _, err := Outline(dir)
-	how := outcome(runstate.Of(events))
+	how := outcome(RunOf(events))
 	return err == nil && (how == strategy.Failed || how == strategy.Exhausted)
 }
 
 // outcome is how a run ended, even if its verdict was not written; empty where it has not.
-func outcome(run *runstate.Run) strategy.Outcome {
+func outcome(run *Run) strategy.Outcome {
 	if end := run.End(); end != nil {
 		return end.Outcome
 	}
-	if last := run.Last(); last != nil && last.Phase == runstate.Exited && last.Evidence.EndedWell() && last.Evidence.CutShort() == "" {
+	if last := run.Last(); last != nil && last.Phase == Exited && last.Evidence.EndedWell() && last.Evidence.CutShort() == "" {
 		return strategy.Trained
 	}
 	return ""

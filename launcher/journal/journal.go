@@ -9,7 +9,7 @@
 //	lock              host and pid of the gpurun that runs here; it locks the journal, too
 //	attempt-<n>/      plan.json, command.json, diff.patch, changed files, samples.jsonl, rank<k>/…
 //
-// These files are for the user alone (package private), and free of the job's secrets (package mask),
+// These files are for the user alone (package system), and free of the job's secrets (package mask),
 // except for run.json, command.json and the changed files, with which the job is started.
 //
 // Lines of another version than gpurun's own are refused.
@@ -32,7 +32,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/system"
 )
 
 // File is the name of the journal in a run directory.
@@ -81,7 +81,7 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 	if err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
-	file, err := private.OpenFile(filepath.Join(dir, File), os.O_CREATE|os.O_RDWR)
+	file, err := system.OpenFile(filepath.Join(dir, File), os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("open the journal: %w", err), lock.Close())
 	}
@@ -132,7 +132,7 @@ func (l *lockedFile) restore() {
 
 // acquire takes the lock file, which it opens with a flag; the kernel releases it when the process ends.
 func acquire(path string, flag int) (io.Closer, error) {
-	lock, err := private.OpenFile(path, flag)
+	lock, err := system.OpenFile(path, flag)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
@@ -263,7 +263,7 @@ func (j *Journal) show(e launcher.Event) {
 // Prepare makes the folder of attempt n.
 func (j *Journal) Prepare(n int) (string, error) {
 	dir := filepath.Join(j.dir, fmt.Sprintf("attempt-%d", n))
-	if err := private.Mkdir(dir); err != nil {
+	if err := system.Mkdir(dir); err != nil {
 		return "", fmt.Errorf("make the attempt's folder: %w", err)
 	}
 	return dir, nil
@@ -283,7 +283,7 @@ func (j *Journal) Draft(v launcher.Verdict) error {
 	if err != nil {
 		return fmt.Errorf("encode the verdict: %w", err)
 	}
-	return private.WriteFile(filepath.Join(j.dir, verdictFile), append(j.mask.JSON(text), '\n'), private.Mode)
+	return system.WriteFile(filepath.Join(j.dir, verdictFile), append(j.mask.JSON(text), '\n'), system.PrivateMode)
 }
 
 // Close releases the directory, and the space that was reserved for the journal. If nothing was written, the lock

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -29,7 +28,7 @@ func TestTheNextStartReadsWhatWasWritten(t *testing.T) {
 	j, _ := open(t, dir)
 	want := []launcher.Event{
 		launcher.Began{Run: "r1", Plan: strategy.Plan{strategy.MicroBatchSize: "8", strategy.PinMemory: "true", strategy.Precision: "bf16"}},
-		launcher.Started{N: 0, Plan: strategy.Plan{strategy.MicroBatchSize: "8"}, Command: model.Command{Argv: []string{"train.py"}}},
+		launcher.Started{N: 0, Plan: strategy.Plan{strategy.MicroBatchSize: "8"}, Command: strategy.Command{Argv: []string{"train.py"}}},
 		launcher.Noticed{Text: "hello"},
 	}
 	for _, e := range want {
@@ -133,7 +132,7 @@ func TestChangedFilesKeepTheirSiblings(t *testing.T) {
 		t.Fatal(err)
 	}
 	copies := filepath.Join(dir, "files")
-	c := model.Command{Files: map[string][]byte{filepath.Join(copies, "ds.json"): []byte("new")}, Siblings: map[string]string{copies: original}, Diff: "-old\n+new\n"}
+	c := strategy.Command{Files: map[string][]byte{filepath.Join(copies, "ds.json"): []byte("new")}, Siblings: map[string]string{copies: original}, Diff: "-old\n+new\n"}
 	for range 2 { // a second time, after a restart, is no error
 		if err := j.Write(dir, strategy.Plan{strategy.MicroBatchSize: "4"}, c); err != nil {
 			t.Fatal(err)
@@ -183,7 +182,7 @@ func TestSiblingsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	copies, whole := filepath.Join(dir, "files", "config"), filepath.Join(dir, "files", "checkpoint")
-	c := model.Command{Argv: []string{"train.py", "--valid=data/sample-7.json"}, Siblings: map[string]string{copies: original, whole: original}, Whole: whole,
+	c := strategy.Command{Argv: []string{"train.py", "--valid=data/sample-7.json"}, Siblings: map[string]string{copies: original, whole: original}, Whole: whole,
 		Files: map[string][]byte{filepath.Join(copies, "conf.yaml"): []byte("defaults: [sample-11]\n"), filepath.Join(whole, "state.json"): nil}}
 	if err := j.Write(dir, nil, c); err != nil {
 		t.Fatal(err)

@@ -15,11 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/system"
 	"golang.org/x/sys/unix"
-
-	"github.com/gpurun/gpurun/launcher/private"
-	"github.com/gpurun/gpurun/launcher/procfs"
-	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
 // On a file system without locks (Lustre mounted without -o flock, some network file systems), the existence
@@ -95,7 +92,7 @@ func create(path string, own lockHolder) error {
 		return err
 	}
 	written := path + "." + own.Token
-	if err := private.WriteCopy(written, append(text, '\n'), private.Mode); err != nil {
+	if err := system.WriteCopy(written, append(text, '\n'), system.PrivateMode); err != nil {
 		return err
 	}
 	return errors.Join(os.Link(written, path), os.Remove(written))
@@ -115,7 +112,7 @@ func holds(path string, own lockHolder) (lockHolder, bool) {
 }
 
 func readHolder(path string) (h lockHolder, err error) {
-	text, err := private.ReadHead(path, largestHolder) // a job may have put a pipe there
+	text, err := system.ReadHead(path, largestHolder) // a job may have put a pipe there
 	if err == nil {
 		err = json.Unmarshal(text, &h)
 	}
@@ -194,7 +191,7 @@ func self() (lockHolder, error) {
 // startOf is the start time of a process, in clock ticks since boot (field 22 of /proc/PID/stat); empty where there
 // is no such process.
 func startOf(pid int) string {
-	stat, err := procfs.ReadStat(pid)
+	stat, err := system.ReadStat(pid)
 	if err != nil || stat.Field(3) == "Z" {
 		return ""
 	}
@@ -209,7 +206,7 @@ func Holder(dir string) (host string, pid int, works bool) {
 			return h.Host, h.PID, true
 		}
 	}
-	if f, err := private.OpenFile(filepath.Join(dir, lockFile), os.O_RDONLY); err == nil {
+	if f, err := system.OpenFile(filepath.Join(dir, lockFile), os.O_RDONLY); err == nil {
 		defer f.Close()
 		text := make([]byte, 256)
 		n, _ := f.ReadAt(text, 0)
@@ -273,7 +270,7 @@ func unreadableWhenLocked(f *os.File) bool {
 
 // journalHeld reports whether a gpurun has locked the journal of a run directory.
 func journalHeld(dir string) bool {
-	f, err := private.OpenFile(filepath.Join(dir, File), os.O_RDONLY)
+	f, err := system.OpenFile(filepath.Join(dir, File), os.O_RDONLY)
 	if err != nil {
 		return false
 	}
@@ -293,7 +290,7 @@ func holdIdle(dir string) (io.Closer, error) {
 	if !missing {
 		all = append(all, lock)
 	}
-	file, err := private.OpenFile(filepath.Join(dir, File), os.O_RDWR)
+	file, err := system.OpenFile(filepath.Join(dir, File), os.O_RDWR)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the journal: %w", err), all.Close())
 	}
@@ -314,7 +311,7 @@ func holdIdle(dir string) (io.Closer, error) {
 // ended reports whether a run has a verdict.
 func ended(dir string) bool {
 	events, _, err := Outline(dir)
-	return err == nil && runstate.Of(events).Verdict != nil
+	return err == nil && RunOf(events).Verdict != nil
 }
 
 type closers []io.Closer

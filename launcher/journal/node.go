@@ -10,7 +10,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -56,7 +56,7 @@ func IsNode(dir string) bool {
 // Prepare makes the node's folder of attempt n.
 func (n *NodeDir) Prepare(attempt int) (string, error) {
 	dir := filepath.Join(n.run, fmt.Sprintf("attempt-%d", attempt), nodeFolder(n.node))
-	if err := private.MkdirAll(dir); err != nil {
+	if err := system.MkdirAll(dir); err != nil {
 		return "", fmt.Errorf("make the attempt's folder: %w", err)
 	}
 	return dir, nil

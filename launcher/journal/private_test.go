@@ -12,8 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/launcher/private"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -35,7 +34,7 @@ func TestModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	copies := filepath.Join(dir, "files", "conf")
-	c := model.Command{Argv: []string{"train.py"}, Diff: "+x\n", Siblings: map[string]string{copies: original}, Files: map[string][]byte{filepath.Join(dir, "files", "new.json"): nil}}
+	c := strategy.Command{Argv: []string{"train.py"}, Diff: "+x\n", Siblings: map[string]string{copies: original}, Files: map[string][]byte{filepath.Join(dir, "files", "new.json"): nil}}
 	for _, name := range []string{"open.json", "closed.json", "script.sh"} {
 		c.Files[filepath.Join(copies, name)] = []byte("new")
 	}
@@ -109,7 +108,7 @@ func TestLinksInARunDirectory(t *testing.T) {
 	if err := os.Symlink(filepath.Dir(precious), filepath.Join(at, "files")); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Write(at, strategy.Plan{}, model.Command{Files: map[string][]byte{filepath.Join(at, "files", "precious"): []byte("x")}}); err == nil {
+	if err := j.Write(at, strategy.Plan{}, strategy.Command{Files: map[string][]byte{filepath.Join(at, "files", "precious"): []byte("x")}}); err == nil {
 		t.Error("a changed file was written through a link")
 	}
 	if err := j.Finish(launcher.Verdict{}); err != nil {
@@ -133,7 +132,7 @@ func TestOwnerOfTheRunDirectory(t *testing.T) {
 				t.Fatal(err)
 			}
 			j, _, err := (RunSearch{}).OpenRun(t.Context(), dir, nil, LockWait{})
-			var untrusted *private.Untrusted
+			var untrusted *system.Untrusted
 			if errors.As(err, &untrusted) != refused || refused && (errext.Code(err, 0) != strategy.CodeUsage || errext.Hint(err) == "") {
 				t.Errorf("%s with mode %v: %v, code %d", level, mode, err, errext.Code(err, 0))
 			}
@@ -193,7 +192,7 @@ func TestRunsAreIgnoredByGit(t *testing.T) {
 func TestSecretsInARunDirectory(t *testing.T) {
 	const token, word = "k4nn1tverst4n", "rosebud77"
 	dir := t.TempDir()
-	command := model.Command{
+	command := strategy.Command{
 		Argv: []string{"train.py", "--api-key", token, "--bs", "4"}, Env: map[string]string{"DB_PASSWORD": word},
 		Diff: "-train.py\n---api-key " + token + "\n+password: " + word + "\n",
 	}

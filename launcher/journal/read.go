@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/system"
 )
 
 // The sizes in bytes of the begin and the end of a journal that an outline reads. Most journals are shorter.
@@ -35,7 +35,7 @@ func Outline(dir string) (events []launcher.Event, written time.Time, err error)
 // readPart returns the events that short reads of a journal of that size, or an outline if it returns none.
 func readPart(dir string, short func(f *os.File, size int64) []launcher.Event) (events []launcher.Event, written time.Time, err error) {
 	path := filepath.Join(dir, File)
-	f, err := private.OpenFile(path, os.O_RDONLY)
+	f, err := system.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("read the journal: %w", err)
 	}
@@ -114,7 +114,7 @@ func walk(text []byte, visit func(e launcher.Event, at time.Time) (more bool)) e
 // ReadVerdict reads a run's verdict.json, which may be a draft: how the run ends if its gpurun writes no more. It
 // returns the time of writing, too. The error is fs.ErrNotExist where there is none.
 func ReadVerdict(dir string) (v launcher.Verdict, written time.Time, err error) {
-	if written, err = private.ReadJSON(filepath.Join(dir, verdictFile), maxVerdict, &v); err != nil {
+	if written, err = system.ReadJSON(filepath.Join(dir, verdictFile), maxVerdict, &v); err != nil {
 		return v, written, fmt.Errorf("read the verdict: %w", err)
 	}
 	return v, written, nil

@@ -12,8 +12,8 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/launcher/private"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/system"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // StatusFile, in the run directory, shows a running run, like model.SamplesFile. Nothing is decided by them.
@@ -35,12 +35,12 @@ func (r *RunRecord) Status(s launcher.Status) error {
 	if err != nil {
 		return fmt.Errorf("encode the status: %w", err)
 	}
-	return private.WriteCopy(filepath.Join(r.dir, StatusFile), append(r.mask.JSON(text), '\n'), private.Mode)
+	return system.WriteCopy(filepath.Join(r.dir, StatusFile), append(r.mask.JSON(text), '\n'), system.PrivateMode)
 }
 
 // Samples appends to the samples.jsonl of an attempt, whose folder exists. If the disk is full it writes no part of a
 // line.
-func (r *RunRecord) Samples(attempt int, samples []model.Sample) error {
+func (r *RunRecord) Samples(attempt int, samples []strategy.Sample) error {
 	var lines bytes.Buffer
 	for _, s := range samples {
 		s.Batches, s.Counted, s.CountedAt, s.Data, s.Forward, s.InPlace = false, 0, time.Time{}, 0, 0, false // they compare ranks while these run
@@ -50,7 +50,7 @@ func (r *RunRecord) Samples(attempt int, samples []model.Sample) error {
 		}
 		lines.Write(append(line, '\n'))
 	}
-	f, err := private.OpenFile(filepath.Join(r.dir, fmt.Sprintf("attempt-%d", attempt), model.SamplesFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND)
+	f, err := system.OpenFile(filepath.Join(r.dir, fmt.Sprintf("attempt-%d", attempt), strategy.SamplesFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return fmt.Errorf("write the samples: %w", err)
 	}
@@ -78,12 +78,12 @@ func KeepHints(dir string, hints []string) error {
 	if err != nil {
 		return err
 	}
-	return private.WriteCopy(filepath.Join(dir, HintsFile), append(text, '\n'), private.Mode)
+	return system.WriteCopy(filepath.Join(dir, HintsFile), append(text, '\n'), system.PrivateMode)
 }
 
 // ReadHints reads them; false where there are none.
 func ReadHints(dir string) (hints []string, ok bool) {
-	_, err := private.ReadJSON(filepath.Join(dir, HintsFile), largestHints, &hints)
+	_, err := system.ReadJSON(filepath.Join(dir, HintsFile), largestHints, &hints)
 	return hints, err == nil
 }
 
@@ -94,7 +94,7 @@ func KeepPatch(dir string, n int, diff string) (string, error) {
 		name = fmt.Sprintf("next-%d.patch", n+1)
 	}
 	path := filepath.Join(dir, name)
-	return path, private.WriteCopy(path, []byte(diff), private.Mode)
+	return path, system.WriteCopy(path, []byte(diff), system.PrivateMode)
 }
 
 // startFile has the last command line of the run as it was typed, secrets included.
@@ -112,16 +112,16 @@ type CommandLine struct {
 // KeepStart writes the command line that starts the run, for a later start. A new run does not wait for the disk: it has
 // little to lose until the kernel has written the file.
 func (j *Journal) KeepStart(s CommandLine) error {
-	path, write := filepath.Join(j.dir, startFile), private.WriteFile
+	path, write := filepath.Join(j.dir, startFile), system.WriteFile
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		write = private.WriteCopy
+		write = system.WriteCopy
 	}
 	return writeJSON(write, path, s)
 }
 
 // ReadStart reads the command line that started a run last. The error is fs.ErrNotExist where there is none.
 func ReadStart(dir string) (s CommandLine, err error) {
-	if _, err := private.ReadJSON(filepath.Join(dir, startFile), maxStart, &s); err != nil {
+	if _, err := system.ReadJSON(filepath.Join(dir, startFile), maxStart, &s); err != nil {
 		return s, fmt.Errorf("read how the run was started: %w", err)
 	}
 	return s, nil

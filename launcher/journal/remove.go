@@ -3,14 +3,13 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"github.com/gpurun/gpurun/launcher/system"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/gpurun/gpurun/launcher/private"
 )
 
 // A run directory that is being removed has a hidden name in its job's folder, and a mark. With both it is no run
@@ -55,7 +54,7 @@ func makeRoom(hidden string) error {
 // the journal.
 func markRemoved(dir string) error {
 	mark := filepath.Join(dir, removedFile)
-	err := private.WriteFile(mark, nil, private.Mode)
+	err := system.WriteFile(mark, nil, system.PrivateMode)
 	if err != nil && os.Link(filepath.Join(dir, File), mark) == nil {
 		return nil
 	}
@@ -135,22 +134,22 @@ const writing = time.Minute
 
 // sweepAround removes temporary files of killed gpuruns in the folder of a job's runs and in the .gpurun above it.
 func sweepAround(root string) {
-	private.SweepFolder(root, writing)
+	system.SweepFolder(root, writing)
 	if above := filepath.Dir(root); filepath.Base(above) == home {
-		private.SweepFolder(above, writing)
+		system.SweepFolder(above, writing)
 	}
 }
 
 // sweep removes half-written files of a killed gpurun in a run directory. The caller holds its lock: no other process
 // writes into its attempts.
 func sweep(dir string) {
-	private.Sweep(dir, writing)
+	system.SweepFiles(dir, writing)
 	for pattern, age := range map[string]time.Duration{"attempt-*": 0, "attempt-*/node-*": writing} { // a node may be left behind
 		folders, _ := fs.Glob(os.DirFS(dir), pattern) // the pattern is well formed
 		for _, name := range folders {
 			path := filepath.Join(dir, name)
 			if info, err := os.Lstat(path); err == nil && info.IsDir() {
-				private.Sweep(path, age)
+				system.SweepFiles(path, age)
 			}
 		}
 	}

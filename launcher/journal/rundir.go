@@ -15,8 +15,8 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/private"
-	"github.com/gpurun/gpurun/launcher/runstate"
+
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -104,7 +104,7 @@ func (s RunSearch) left() (string, error) {
 		if err != nil {
 			continue
 		}
-		run := runstate.Of(events)
+		run := RunOf(events)
 		if run.First.Scheduler == s.Scheduler && max(run.Began.Restart, claimed(dir)) < s.Restart && (s.Digest == "" || run.First.Digest == s.Digest) {
 			return dir, nil
 		}
@@ -120,7 +120,7 @@ func (s RunSearch) Known() bool {
 	}
 	return err != nil || slices.ContainsFunc(runs, func(dir string) bool {
 		events, err := Read(dir)
-		return err == nil && s.Scheduler != "" && runstate.Of(events).First.Scheduler == s.Scheduler
+		return err == nil && s.Scheduler != "" && RunOf(events).First.Scheduler == s.Scheduler
 	})
 }
 
@@ -145,11 +145,11 @@ func (s RunSearch) claim(dir string) error {
 	if s.Scheduler == "" || s.Restart == 0 {
 		return nil
 	}
-	return private.WriteFile(filepath.Join(dir, claimFile), []byte(strconv.Itoa(s.Restart)+"\n"), private.Mode)
+	return system.WriteFile(filepath.Join(dir, claimFile), []byte(strconv.Itoa(s.Restart)+"\n"), system.PrivateMode)
 }
 
 func claimed(dir string) int {
-	text, err := private.ReadFile(filepath.Join(dir, claimFile))
+	text, err := system.ReadFile(filepath.Join(dir, claimFile))
 	if err != nil {
 		return 0
 	}
@@ -187,7 +187,7 @@ func (s RunSearch) OpenRun(ctx context.Context, dir string, shown func(launcher.
 		err = errors.Join(err, j.Close())
 	}
 	var unreadable *Unreadable
-	var untrusted *private.Untrusted
+	var untrusted *system.Untrusted
 	switch {
 	case errext.Code(err, 0) != 0 || ctx.Err() != nil:
 		return nil, nil, err
@@ -195,7 +195,7 @@ func (s RunSearch) OpenRun(ctx context.Context, dir string, shown func(launcher.
 		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir or --run-id", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
 	case errors.As(err, &untrusted):
 		err = errext.WithCode(errext.WithHint(err, "other users who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir or --run-id"), strategy.CodeUsage)
-	case errors.Is(err, private.ErrNotRegular), errors.Is(err, errTooLarge):
+	case errors.Is(err, system.ErrNotRegular), errors.Is(err, errTooLarge):
 		err = errext.WithCode(errext.WithHint(err, "name another --run-dir or --run-id, or none for a new run"), strategy.CodeUsage)
 	case errors.As(err, &unreadable):
 		err = errext.WithCode(errext.WithHint(err, unreadable.Hint()), strategy.CodeUsage)
@@ -218,7 +218,7 @@ func (s RunSearch) heldByEarlierStart(dir string) bool {
 		return false
 	}
 	events, err := Read(dir)
-	last := runstate.Of(events).Began
+	last := RunOf(events).Began
 	return err == nil && last.Scheduler == s.Scheduler && last.Restart < s.Restart
 }
 

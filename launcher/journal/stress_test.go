@@ -18,11 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/private"
-	"github.com/gpurun/gpurun/launcher/testseed"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // campaigns is how many runs one test makes; make stress repeats the tests.
@@ -34,7 +33,7 @@ var seeds atomic.Uint64
 // repeated.
 func chance(t *testing.T) *rand.Rand {
 	t.Helper()
-	return rand.New(rand.NewPCG(testseed.Of(t)+seeds.Add(1)-1, 0))
+	return rand.New(rand.NewPCG(testenv.Of(t)+seeds.Add(1)-1, 0))
 }
 
 // killed is what a store and ranks panic with when gpurun is killed.
@@ -128,7 +127,7 @@ func (l *life) Prepare(n int) (string, error) {
 	return l.own.Prepare(n)
 }
 
-func (l *life) Write(dir string, p strategy.Plan, c model.Command) error {
+func (l *life) Write(dir string, p strategy.Plan, c strategy.Command) error {
 	if err := l.step(); err != nil {
 		return err
 	}
@@ -144,7 +143,7 @@ func (l *life) Finish(v launcher.Verdict) error {
 	}
 	if l.kill == 1 { // between the verdict and its event
 		text, _ := json.Marshal(v)
-		if err := private.WriteFile(filepath.Join(l.run.dir, verdictFile), text, private.Mode); err != nil {
+		if err := system.WriteFile(filepath.Join(l.run.dir, verdictFile), text, system.PrivateMode); err != nil {
 			l.t.Fatal(err)
 		}
 		panic(killed{})
@@ -154,11 +153,11 @@ func (l *life) Finish(v launcher.Verdict) error {
 	return err
 }
 
-func (l *life) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error) {
+func (l *life) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (strategy.Command, error) {
 	if checkpoint != "" && checkpoint != l.run.checkpoint {
 		l.t.Errorf("attempt %d starts from %q, and %q is there", l.run.started, checkpoint, l.run.checkpoint)
 	}
-	return model.Command{Argv: []string{"train.py"}, Files: map[string][]byte{filepath.Join(dir, "copy.json"): []byte(p.String())}}, nil
+	return strategy.Command{Argv: []string{"train.py"}, Files: map[string][]byte{filepath.Join(dir, "copy.json"): []byte(p.String())}}, nil
 }
 
 func (l *life) Notice() *strategy.Notice                              { return nil }

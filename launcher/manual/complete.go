@@ -13,9 +13,9 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/estimate"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/show"
+
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/launcher/runs"
-	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/recipes"
 )
 
@@ -207,7 +207,7 @@ func (l partialLine) arguments() Completions {
 	var a Completions
 	switch {
 	case l.command.Name == "help":
-		a.Words = candidates("", verb.Topics)
+		a.Words = candidates("", Topics)
 		a.Words = append(a.Words, l.verbs()...)
 	case l.command.Name == "completion" && l.named == 0:
 		a.Words = candidates("", Shells)
@@ -262,7 +262,7 @@ var plain = lazy.Regexp(`^[\w./+@%-]+$`)
 
 // runNames returns the newest runs below the working directory, by job and name.
 func runNames() []CompletionWord {
-	all, err := runs.List(".")
+	all, err := show.ListRuns(".")
 	if err != nil {
 		return nil
 	}

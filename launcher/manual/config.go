@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/job"
 )
 
@@ -40,7 +40,7 @@ func WriteConfig(w io.Writer) error {
 }
 
 // writeSettings writes, as comments, what the configurations on this machine set and lock.
-func writeSettings(w io.Writer, env environ.Vars) error {
+func writeSettings(w io.Writer, env commandline.Environ) error {
 	j, err := job.Configured(env)
 	if err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 // The description of gpurun on its manual page.
@@ -123,7 +122,7 @@ var exitCode = lazy.Regexp(`(?m)^ *(\d+) +(.*)$`)
 
 // exitCodes returns the exit codes of a verb.
 func exitCodes(name string) (all []commandline.HelpEntry) {
-	for _, m := range exitCode().FindAllStringSubmatch(verb.ExitStatus(name), -1) {
+	for _, m := range exitCode().FindAllStringSubmatch(ExitStatus(name), -1) {
 		all = append(all, commandline.HelpEntry{Names: m[1:2], About: m[2]})
 	}
 	return all

@@ -13,11 +13,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 // HelpUsage is the usage of the verb help.
@@ -34,8 +33,8 @@ func Help(documents Documents) cli.ActionFunc {
 
 func help(c *cli.Context, documents Documents) error {
 	words := c.Args().Slice()
-	if len(words) == 0 || !verb.IsTopic(words[0]) {
-		return verb.Show(c)
+	if len(words) == 0 || !IsTopic(words[0]) {
+		return ShowHelp(c)
 	}
 	topic, rest := words[0], words[1:]
 	if topic == "man" {
@@ -54,7 +53,7 @@ func help(c *cli.Context, documents Documents) error {
 	if err := write(c.App.Writer); err != nil || topic != "config" {
 		return err
 	}
-	return writeSettings(c.App.Writer, environ.Parse(os.Environ()))
+	return writeSettings(c.App.Writer, commandline.ParseEnviron(os.Environ()))
 }
 
 // showMan writes the manual page of gpurun, or of a verb.

@@ -1,10 +1,9 @@
 package mask
 
 import (
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // After these names any value is a secret, whatever its length and form: nothing harmless is called so. The

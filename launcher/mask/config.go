@@ -1,9 +1,8 @@
 package mask
 
 import (
-	"strings"
-
 	"github.com/gpurun/gpurun/launcher/lazy"
+	"strings"
 )
 
 // begun is the first line of a value that continues on further lines: YAML's blocks and the long

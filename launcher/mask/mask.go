@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/gpurun/gpurun/launcher/terminal"
 )
 
 // Mask replaces a secret.
@@ -131,7 +129,7 @@ func (m *Masker) Sprintf(format string, args ...any) string {
 			safe[i] = m.Text(arg.String())
 		}
 	}
-	return m.Text(terminal.Sprintf(format, safe...))
+	return m.Text(TerminalSprintf(format, safe...))
 }
 
 // Line is a text as one visible line without secrets, cut after so many characters.
@@ -139,7 +137,7 @@ func (m *Masker) Line(text string, most int) string {
 	if enough := 4*most + 1024; len(text) > enough { // so far behind the cut that no secret is cut in two before it
 		text = text[:enough]
 	}
-	return terminal.Cut(terminal.Line(m.Text(text)), most)
+	return CutText(TerminalLine(m.Text(text)), most)
 }
 
 // known masks the learned secrets.

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/launcher/testseed"
+	_ "github.com/gpurun/gpurun/test/testenv"
 )
 
 // noSecrets are arguments and variables as frameworks have them: Trainer, TRL,

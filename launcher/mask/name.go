@@ -1,12 +1,11 @@
 package mask
 
 import (
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // The last word of the name of a secret. Those of the second list are so often a field of data or

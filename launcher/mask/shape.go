@@ -1,12 +1,11 @@
 package mask
 
 import (
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A secretShape recognises secrets by their form. The pattern's first group is masked; without

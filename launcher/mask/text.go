@@ -1,10 +1,9 @@
 package mask
 
 import (
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"regexp"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A textKind is the kind of a text.

@@ -1,9 +1,8 @@
 package mask
 
 import (
-	"strings"
-
 	"github.com/gpurun/gpurun/launcher/lazy"
+	"strings"
 )
 
 var (

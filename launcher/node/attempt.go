@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/host"
-	"github.com/gpurun/gpurun/launcher/output"
-	"github.com/gpurun/gpurun/launcher/probe"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/hook"
+
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -28,17 +28,17 @@ type attempt struct {
 	dir      string
 	local    int // the number of ranks here
 	meeting  launcher.Meeting
-	group    *proc.Group
-	out      *output.Output
-	counters *host.Counters
+	group    *ranks.Group
+	out      *ranks.Output
+	counters *ranks.Counters
 	facts    chan strategy.Fact
-	probe    *probe.Installed // nil if the ranks run without the hook
-	measured measured         // memory that the ranks' processes measured
+	probe    *hook.Installed // nil if the ranks run without the hook
+	measured measured        // memory that the ranks' processes measured
 	// stopProbe ends the watch for the ranks' reports of their own end. lookAtProbe passes on the reports so
 	// far.
 	stopProbe, lookAtProbe func()
 	// programs follows the Python programs below a shell; nil if the rank is no shell.
-	programs *probe.Programs
+	programs *hook.Programs
 	// saving looks for growing checkpoints once a rank has reported why it ends.
 	saving *savingWatch
 	// stopAlarms ends the watch for the devices' alarms.
@@ -57,14 +57,14 @@ type attempt struct {
 	patient      context.Context
 	lostPatience context.CancelFunc
 
-	mu       sync.Mutex                  // guards what follows
-	ended    map[int]bool                // ranks
-	well     map[int]bool                // ranks that ended with 0
-	steps    map[int]probe.OptimizerStep // latest step of each rank's process; its time is by onClock
-	reported map[int]time.Time           // this time as the process reported it
-	again    map[int][]strategy.InPlace  // by rank, the steps that it did again in place
-	paused   bool                        // the ranks are stopped until SIGCONT
-	awake    time.Time                   // end of the last pause
+	mu       sync.Mutex                 // guards what follows
+	ended    map[int]bool               // ranks
+	well     map[int]bool               // ranks that ended with 0
+	steps    map[int]hook.OptimizerStep // latest step of each rank's process; its time is by onClock
+	reported map[int]time.Time          // this time as the process reported it
+	again    map[int][]strategy.InPlace // by rank, the steps that it did again in place
+	paused   bool                       // the ranks are stopped until SIGCONT
+	awake    time.Time                  // end of the last pause
 }
 
 // Facts returns the channel of observations, which collect closes.

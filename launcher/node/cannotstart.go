@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -26,7 +26,7 @@ func cannotStart(err error) error {
 
 // isShort reports whether an error is a shortage of resources.
 func isShort(err error) bool {
-	for _, short := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, proc.ErrNoGuard} {
+	for _, short := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, ranks.ErrNoGuard} {
 		if errors.Is(err, short) {
 			return true
 		}
@@ -36,9 +36,9 @@ func isShort(err error) bool {
 
 // Usable returns why gpurun cannot supervise ranks on this machine, with a hint; nil if it can.
 func Usable() error {
-	err := proc.Usable()
+	err := ranks.CheckProcesses()
 	hint := "raise it: ulimit -v unlimited"
-	if errors.Is(err, proc.ErrProc) {
+	if errors.Is(err, ranks.ErrProc) {
 		hint = "mount this namespace's own: unshare --mount-proc, or mount -t proc proc /proc"
 	}
 	return errext.WithCode(errext.WithHint(err, hint), strategy.CodeUsage)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -25,7 +25,7 @@ func TestUnstartableRanksHaveTheirCode(t *testing.T) {
 		{unix.ENOMEM, strategy.CodeRetry},
 		{unix.EMFILE, strategy.CodeRetry},
 		{unix.ENFILE, strategy.CodeRetry},
-		{proc.ErrNoGuard, strategy.CodeRetry},
+		{ranks.ErrNoGuard, strategy.CodeRetry},
 		{fs.ErrNotExist, strategy.CodeUsage},
 		{&os.PathError{Op: "exec", Path: "x", Err: unix.ENOENT}, strategy.CodeUsage},
 		{errext.WithCode(unix.ENOSPC, strategy.CodeRunDir), strategy.CodeRunDir},

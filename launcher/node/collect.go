@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -139,7 +139,7 @@ func (a *attempt) awaitLeft() {
 }
 
 // report makes facts of the processes that could not be ended.
-func (a *attempt) report(r proc.StopReport) {
+func (a *attempt) report(r ranks.StopReport) {
 	for _, p := range r.Leftover {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: &strategy.Stuck{PID: p.PID, Channel: p.Channel, Debugger: p.Debugger}}
 	}

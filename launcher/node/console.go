@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // openOutput opens the files and pipes of an attempt's output.
-func (n *Node) openOutput(a *attempt) (*output.Output, error) {
-	o, terminal := n.opts.Output.Options, n.opts.Output.isTerminal()
+func (n *Node) openOutput(a *attempt) (*ranks.Output, error) {
+	o, terminal := n.opts.Output.OutputOptions, n.opts.Output.isTerminal()
 	o.Ranks, o.Dir, o.Restarts, o.OnFact = a.ranks(), a.dir, a.n, a.emit
 	o.Template, _ = n.opts.Env.Lookup("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
 	mode := n.opts.Output.TTY
 	o.Fold, o.TTY = terminal, a.local == 1 && (mode == "always" || mode == "auto" && terminal)
-	return output.Open(o)
+	return ranks.OpenOutput(o)
 }
 
 // isTerminal reports whether both streams of the console are terminals.

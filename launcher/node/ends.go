@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/private"
-	"github.com/gpurun/gpurun/launcher/probe"
-	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/launcher/runstate"
+	"github.com/gpurun/gpurun/launcher/hook"
+	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -24,11 +24,11 @@ func (a *attempt) openEnds() *os.File {
 	if a.meeting.Nodes > 1 {
 		return nil
 	}
-	f, err := private.OpenFile(filepath.Join(a.dir, endsFile), os.O_CREATE|os.O_RDWR)
+	f, err := system.OpenFile(filepath.Join(a.dir, endsFile), os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil
 	}
-	proc.LockEnds(f)
+	ranks.LockEnds(f)
 	return f
 }
 
@@ -45,9 +45,9 @@ func (a *attempt) closeEnds() {
 
 // RecoverEnds journals the end of a run's last attempt if gpurun was killed after all ranks had ended with 0
 // by themselves. It returns the events including this end, and adds it to the run that they make.
-func (l *EventLog) RecoverEnds(run *runstate.Run, events []launcher.Event, accelerator string) ([]launcher.Event, error) {
+func (l *EventLog) RecoverEnds(run *journal.Run, events []launcher.Event, accelerator string) ([]launcher.Event, error) {
 	last := run.Last()
-	if !run.Running() || last.Phase != runstate.Running || last.Climbed != nil {
+	if !run.Running() || last.Phase != journal.Running || last.Climbed != nil {
 		return events, nil
 	}
 	e := ended(filepath.Join(l.store.Dir(), filepath.Base(last.Dir)), last.Started, run.Began.Job.Ranks)
@@ -63,12 +63,12 @@ func (l *EventLog) RecoverEnds(run *runstate.Run, events []launcher.Event, accel
 // with 0.
 func ended(dir string, s launcher.Started, count int) strategy.Evidence {
 	e := strategy.Evidence{Attempt: s.N, Plan: s.Plan, Ranks: count, Started: s.At}
-	f, err := private.OpenFile(filepath.Join(dir, endsFile), os.O_RDONLY)
+	f, err := system.OpenFile(filepath.Join(dir, endsFile), os.O_RDONLY)
 	if err != nil {
 		return e
 	}
 	defer f.Close()
-	ends := proc.ReadEnds(f)
+	ends := ranks.ReadEnds(f)
 	if len(ends) == 0 {
 		return e
 	}
@@ -76,7 +76,7 @@ func ended(dir string, s launcher.Started, count int) strategy.Evidence {
 	for _, end := range ends {
 		ranks = append(ranks, end.Rank)
 	}
-	stop, _ := probe.Watch(dir, ranks, e.Add, nil)
+	stop, _ := hook.Watch(dir, ranks, e.Add, nil)
 	stop() // the hook may report a failure despite exit code 0
 	for _, end := range ends {
 		e.Add(end)

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/private"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -136,7 +135,7 @@ func (l *EventLog) Prepare(n int) (string, error) {
 }
 
 // Write puts an attempt's plan and files into its folder.
-func (l *EventLog) Write(dir string, plan strategy.Plan, c model.Command) error {
+func (l *EventLog) Write(dir string, plan strategy.Plan, c strategy.Command) error {
 	l.mu.Lock() // before the lock: it may append a notice
 	defer l.mu.Unlock()
 	return l.refused(l.store.Write(dir, plan, c))
@@ -159,7 +158,7 @@ func (l *EventLog) writeStacks() (path string, err error) {
 	text = text[:runtime.Stack(text, true)]
 	head := fmt.Sprintf("%d goroutines\n\n", runtime.NumGoroutine())
 	path = filepath.Join(l.store.Dir(), stacksFile)
-	if err := private.WriteFile(path, append([]byte(head), text...), private.Mode); err != nil {
+	if err := system.WriteFile(path, append([]byte(head), text...), system.PrivateMode); err != nil {
 		return "", fmt.Errorf("write the stacks: %w", err)
 	}
 	return path, nil

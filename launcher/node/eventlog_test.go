@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/test/testenv"
 )
@@ -28,7 +27,7 @@ func (f *full) Append(launcher.Event) error   { return f.refuse() }
 func (f *full) Prepare(int) (string, error)   { return "", f.refuse() }
 func (f *full) Finish(launcher.Verdict) error { return f.refuse() }
 func (f *full) Draft(launcher.Verdict) error  { return f.refuse() }
-func (f *full) Write(string, strategy.Plan, model.Command) error {
+func (f *full) Write(string, strategy.Plan, strategy.Command) error {
 	return &os.PathError{Op: "open", Path: "/home/conf", Err: syscall.ENOENT}
 }
 
@@ -42,7 +41,7 @@ func TestTheEventLogsErrorsHaveACode(t *testing.T) {
 			t.Errorf("%s: %v, code %d", name, err, errext.Code(err, 0))
 		}
 	}
-	if err := l.Write("/runs/r/attempt-1", nil, model.Command{}); errext.Code(err, 0) != 0 || err == nil {
+	if err := l.Write("/runs/r/attempt-1", nil, strategy.Command{}); errext.Code(err, 0) != 0 || err == nil {
 		t.Errorf("write: %v, code %d", err, errext.Code(err, 0))
 	}
 }

@@ -1,5 +1,5 @@
-// Package node runs one node's ranks from start to sweep: it joins package proc,
-// output, probe, gpu and host into what package launcher consumes.
+// Package node runs one node's ranks from start to sweep: it joins packages ranks
+// and hook into what package launcher consumes.
 //
 //	node.go         Starter: the ranks of one attempt, or none
 //	attempt.go      Attempt: the running ranks, up to the last byte of output
@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/host"
-	"github.com/gpurun/gpurun/launcher/probe"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/hook"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -33,9 +33,9 @@ type Node struct {
 	token   string // makes the marker of this process's ranks unique
 	log     *EventLog
 	signals *Signals
-	ports   map[int]bool     // ports that earlier attempts of this run used
-	checked bool             // the devices were tried before the first attempt
-	probe   *probe.Installed // the latest, nil for none
+	ports   map[int]bool    // ports that earlier attempts of this run used
+	checked bool            // the devices were tried before the first attempt
+	probe   *hook.Installed // the latest, nil for none
 }
 
 // New makes a node. It passes its running ranks to signals, and writes notices to log.
@@ -71,9 +71,9 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 		return nil, cannotStart(err)
 	}
 	guards := n.opts.Guards.Unused() // they initialise while the hook's files are written
-	ranks := n.ranks(a, l)
+	processes := n.ranks(a, l)
 	a.saving = newSavingWatch(n.opts.Growing, a.emit)
-	a.stopProbe, a.lookAtProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.repeats(a.saving.see))), a.stepped)
+	a.stopProbe, a.lookAtProbe = hook.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.repeats(a.saving.see))), a.stepped)
 	a.programs = n.openPrograms(a, l)
 	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.alarm)
 	// A signal that comes while ranks start stops them with their grace, like a later one, since the first
@@ -82,7 +82,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	defer started()
 	n.signals.begin(n.opts.Grace)
 	a.ends = a.openEnds()
-	a.group, err = guards.Start(starting, ranks, proc.Options{
+	a.group, err = guards.Start(starting, processes, ranks.StartOptions{
 		Marker: fmt.Sprintf("%s.%s.%d", n.opts.Run, n.token, l.N), DataLimit: n.opts.DataLimit, Ends: a.ends, Warn: func(text string) { n.log.Note("warning: " + text) },
 	})
 	a.out.Started()
@@ -100,7 +100,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 
 // open makes an attempt with everything that its ranks need, but starts no rank.
 func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
-	a := &attempt{node: n, n: l.N, meeting: l.Meeting, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, local: n.opts.Ranks, ended: map[int]bool{}, well: map[int]bool{}, steps: map[int]probe.OptimizerStep{}, reported: map[int]time.Time{}, again: map[int][]strategy.InPlace{}}
+	a := &attempt{node: n, n: l.N, meeting: l.Meeting, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, local: n.opts.Ranks, ended: map[int]bool{}, well: map[int]bool{}, steps: map[int]hook.OptimizerStep{}, reported: map[int]time.Time{}, again: map[int][]strategy.InPlace{}}
 	var err error
 	if a.swap, err = n.openSwap(l); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
 		}
 		return nil, errors.Join(err, a.swap.close())
 	}
-	a.counters = host.This().OpenCounters()
+	a.counters = ranks.ThisMachine().OpenCounters()
 	a.lingering, a.linger = context.WithCancel(context.WithoutCancel(ctx))
 	return a, nil
 }

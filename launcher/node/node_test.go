@@ -13,17 +13,16 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/output"
-	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // TestMain lets the test binary be the guard of the ranks that it starts.
 func TestMain(m *testing.M) {
-	proc.MaybeGuard()
+	ranks.MaybeGuard()
 	os.Setenv("XDG_CACHE_HOME", os.DevNull) // nothing is left in a home
 	os.Exit(m.Run())
 }
@@ -47,12 +46,12 @@ func (k *kept) Prepare(int) (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-func (k *kept) Write(string, strategy.Plan, model.Command) error { return nil }
-func (k *kept) Finish(launcher.Verdict) error                    { return nil }
-func (k *kept) Draft(launcher.Verdict) error                     { return nil }
-func (k *kept) Dir() string                                      { return k.dir }
-func (k *kept) Close() error                                     { return nil }
-func (k *kept) Check() error                                     { return nil }
+func (k *kept) Write(string, strategy.Plan, strategy.Command) error { return nil }
+func (k *kept) Finish(launcher.Verdict) error                       { return nil }
+func (k *kept) Draft(launcher.Verdict) error                        { return nil }
+func (k *kept) Dir() string                                         { return k.dir }
+func (k *kept) Close() error                                        { return nil }
+func (k *kept) Check() error                                        { return nil }
 
 func (k *kept) notices() []string {
 	k.mu.Lock()
@@ -94,15 +93,15 @@ func newFixture(t *testing.T, script string) *fixture {
 		null.Close()
 	})
 	f.opts = Options{
-		Run: "run", Ranks: 2, Argv: func(words []string, _ int) []string { return words }, Env: environ.Parse(os.Environ()), Workdir: f.dir,
-		Grace: time.Second, Output: Console{Stdin: null, TTY: "never", Options: output.Options{Stdout: null, Stderr: null, Role: "default"}},
+		Run: "run", Ranks: 2, Argv: func(words []string, _ int) []string { return words }, Env: commandline.ParseEnviron(os.Environ()), Workdir: f.dir,
+		Grace: time.Second, Output: Console{Stdin: null, TTY: "never", OutputOptions: ranks.OutputOptions{Stdout: null, Stderr: null, Role: "default"}},
 	}
 	return f
 }
 
 // launch is one of ./train.sh on this node alone.
 func (f *fixture) launch(n int, dir string) launcher.Launch {
-	return launcher.Launch{N: n, Dir: dir, Command: model.Command{Argv: []string{"./train.sh"}}, Meeting: launcher.Meeting{Nodes: 1, World: f.opts.Ranks, Addr: "127.0.0.1", Port: 29500}}
+	return launcher.Launch{N: n, Dir: dir, Command: strategy.Command{Argv: []string{"./train.sh"}}, Meeting: launcher.Meeting{Nodes: 1, World: f.opts.Ranks, Addr: "127.0.0.1", Port: 29500}}
 }
 
 // start starts attempt 0 in a new folder.
@@ -183,7 +182,7 @@ func TestVariablesOfARank(t *testing.T) {
 			t.Fatal(err)
 		}
 		words := strings.Split(string(text), "\n")
-		told := environ.Parse(words)
+		told := commandline.ParseEnviron(words)
 		for _, word := range want {
 			name, value, _ := strings.Cut(word, "=")
 			if told[name] != value {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/launcher/hook"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -103,7 +103,7 @@ func (w *settingsWatch) look(glob string) {
 // set them itself.
 func (w *settingsWatch) lookAtEnvironments() {
 	for _, rank := range w.ranks {
-		used := probe.Environ(w.dir, rank)
+		used := hook.Environ(w.dir, rank)
 		for name, value := range used {
 			if value == w.asked[name] {
 				continue

@@ -5,11 +5,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/output"
-	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -28,7 +26,7 @@ type Options struct {
 	// launcher's options for the local rank.
 	Argv func(words []string, local int) []string
 	// Env is the environment of the ranks: the inherited one, with the job's own variables on top.
-	Env environ.Vars
+	Env commandline.Environ
 	// Numbers maps further variables that number a rank to torchrun's variable with the same value.
 	Numbers map[string]string
 	// Workdir is the ranks' working directory.
@@ -55,7 +53,7 @@ type Options struct {
 	// is not known.
 	Script, Module string
 	// Guards are for the first attempt; nil: it starts its own.
-	Guards *proc.Guards
+	Guards *ranks.Guards
 	// NVMePath is the folder for data that a plan offloads to NVMe, empty for none.
 	NVMePath string
 	// Grace is the time that ranks have after a stop by the user, and that processes have which ranks leave
@@ -76,10 +74,10 @@ type Options struct {
 	Used func(pid int) int64
 	// Samples receives the samples of an attempt's ranks once a second, and once more when they are gone. It
 	// must not wait. May be nil.
-	Samples func(attempt int, samples []model.Sample)
+	Samples func(attempt int, samples []strategy.Sample)
 	// Devices reads the memory of the job's devices until stop is called. now returns the latest values
 	// without waiting for the driver, cuda:k at index k. May be nil.
-	Devices func(context.Context) (now func() []gpu.Device, stop func())
+	Devices func(context.Context) (now func() []ranks.Device, stop func())
 	// Growing looks at the job's checkpoints, and returns a function that reports whether they have grown
 	// since. May be nil.
 	Growing func(context.Context) (grown func(context.Context) bool)
@@ -89,8 +87,8 @@ type Options struct {
 
 // A Console is the ranks' input, and the destinations of their output.
 type Console struct {
-	output.Options          // without the options of a single attempt
-	Stdin          *os.File // read by rank 0
+	ranks.OutputOptions          // without the options of a single attempt
+	Stdin               *os.File // read by rank 0
 	// TTY is "always", "never" or "auto": a single rank gets a pseudo-terminal if the console is a terminal.
 	TTY string
 }

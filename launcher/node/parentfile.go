@@ -7,10 +7,11 @@ import (
 	"path/filepath"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/launcher/private"
-	"github.com/gpurun/gpurun/launcher/ranklog"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -22,7 +23,7 @@ const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
 // in env, gpurun's environment. Like torchrun (dump_error_file in
 // torch/distributed/elastic/multiprocessing/errors/error_handler.py), it adds the rank's exit code as
 // message.errorCode, negative for a signal. If that rank has no error.json, it writes nothing. Secrets are masked.
-func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.Evidence, m *mask.Masker) error {
+func TellParent(env commandline.Environ, dir string, v launcher.Verdict, last strategy.Evidence, m *mask.Masker) error {
 	to := env[errorFileVariable]
 	if to == "" || v.Outcome == strategy.Trained || len(v.Attempts) == 0 {
 		return nil
@@ -31,12 +32,12 @@ func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.
 	if tried.Rank == nil {
 		return nil
 	}
-	folder := ranklog.FolderOf(filepath.Join(dir, fmt.Sprintf("attempt-%d", tried.N)), *tried.Rank)
-	text, err := private.ReadFile(filepath.Join(folder, "error.json"))
+	folder := ranks.LogFolder(filepath.Join(dir, fmt.Sprintf("attempt-%d", tried.N)), *tried.Rank)
+	text, err := system.ReadFile(filepath.Join(folder, "error.json"))
 	if err != nil {
 		return nil // most scripts write none
 	}
-	if err := os.WriteFile(to, m.JSON(withErrorCode(text, exitCodeOf(last, *tried.Rank))), private.Mode); err != nil {
+	if err := os.WriteFile(to, m.JSON(withErrorCode(text, exitCodeOf(last, *tried.Rank))), system.PrivateMode); err != nil {
 		return fmt.Errorf("copy the failing rank's error.json: %w", err)
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -49,7 +49,7 @@ func TestParentGetsNoSecrets(t *testing.T) {
 	}
 	v := launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.AttemptSummary{{Rank: &rank}}}
 	m := mask.New([]string{"train.py", "--hub_token", "hubs3cret99"}, nil)
-	if err := TellParent(environ.Vars{errorFileVariable: to}, dir, v, strategy.Evidence{}, m); err != nil {
+	if err := TellParent(commandline.Environ{errorFileVariable: to}, dir, v, strategy.Evidence{}, m); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(to)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/launcher/hook"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -19,11 +19,11 @@ func (n *Node) shell(l launcher.Launch) bool {
 }
 
 // openPrograms prepares to follow the programs of a shell; nil for other jobs.
-func (n *Node) openPrograms(a *attempt, l launcher.Launch) *probe.Programs {
+func (n *Node) openPrograms(a *attempt, l launcher.Launch) *hook.Programs {
 	if !n.shell(l) {
 		return nil
 	}
-	programs, err := probe.OpenPrograms(l.Dir, a.meeting.Offset, a.emit)
+	programs, err := hook.OpenPrograms(l.Dir, a.meeting.Offset, a.emit)
 	if err != nil {
 		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(err.Error())})
 	}

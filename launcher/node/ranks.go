@@ -10,29 +10,28 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/probe"
-	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/hook"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // ranks describes the processes to start.
-func (n *Node) ranks(a *attempt, l launcher.Launch) []proc.Rank {
-	hook := n.hook(a, l)
-	var ranks []proc.Rank
+func (n *Node) ranks(a *attempt, l launcher.Launch) []ranks.Rank {
+	variables := n.hook(a, l)
+	var processes []ranks.Rank
 	for local, k := range a.ranks() {
 		env, argv := n.opts.Env.With(l.Command.Env, n.rankEnv(a, local)), n.opts.Argv(l.Command.Argv, local)
-		if !probe.Frozen(argv[0], n.opts.Workdir) { // else its children would inherit the variables
-			env = env.With(hook(k, env.Words()))
+		if !hook.Frozen(argv[0], n.opts.Workdir) { // else its children would inherit the variables
+			env = env.With(variables(k, env.Words()))
 		}
-		r := proc.Rank{Rank: k, LocalRank: local, Argv: argv, Env: env.Words(), Dir: n.opts.Workdir}
+		r := ranks.Rank{Rank: k, LocalRank: local, Argv: argv, Env: env.Words(), Dir: n.opts.Workdir}
 		if k == 0 {
 			r.Stdin = n.opts.Output.stdin()
 		}
 		r.Stdout, r.Stderr = a.out.Files(k)
-		ranks = append(ranks, r)
+		processes = append(processes, r)
 	}
-	return ranks
+	return processes
 }
 
 // rankEnv returns the variables for a rank's place among all ranks. A job of one process gets none, or it
@@ -108,10 +107,10 @@ func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) 
 }
 
 // allocator returns the variable of PyTorch's allocator among those that gpurun sets; nil for none.
-func (n *Node) allocator(set map[string]string) *probe.AllocatorOrder {
-	for _, name := range model.AllocatorVariables {
+func (n *Node) allocator(set map[string]string) *hook.AllocatorOrder {
+	for _, name := range strategy.AllocatorVariables {
 		if value, is := set[name]; is {
-			order := probe.AllocatorOrder{Name: name, Value: value}
+			order := hook.AllocatorOrder{Name: name, Value: value}
 			if before, had := n.opts.Env.Lookup(name); had {
 				order.Before = &before
 			}
@@ -122,11 +121,11 @@ func (n *Node) allocator(set map[string]string) *probe.AllocatorOrder {
 }
 
 // orders returns the changes that the hook makes in the processes of an attempt.
-func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
+func (n *Node) orders(a *attempt, l launcher.Launch) hook.Orders {
 	batch := func(c strategy.Call) bool {
 		return c.Knob == strategy.MicroBatchSize || c.Knob == strategy.GradientAccumulationSteps
 	}
-	return probe.Orders{
+	return hook.Orders{
 		Script: n.opts.Script, Module: n.opts.Module, Hooks: true, Turn: l.Command.Turn, Calls: l.Command.Calls, InPlace: l.InPlace, Changes: l.Outside,
 		Batch: l.Confirm || slices.ContainsFunc(l.Command.Calls, batch), Ranks: a.meeting.World,
 		Allocator: n.allocator(l.Command.Env), Record: n.record(l), Stalls: n.opts.stacks(), Questions: n.opts.Questions.Seconds(),

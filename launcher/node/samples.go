@@ -7,11 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/host"
-	"github.com/gpurun/gpurun/launcher/output"
-	"github.com/gpurun/gpurun/launcher/probe"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/ranks"
+
+	"github.com/gpurun/gpurun/launcher/hook"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -19,7 +17,7 @@ import (
 const samplePause = time.Second
 
 // stepped takes in an optimizer step that a rank's process reports.
-func (a *attempt) stepped(rank int, s probe.OptimizerStep) {
+func (a *attempt) stepped(rank int, s hook.OptimizerStep) {
 	reported := s.At
 	s.At = onClock(reported, time.Now())
 	a.mu.Lock()
@@ -75,8 +73,8 @@ func (a *attempt) startSampling() {
 	over := make(chan struct{})
 	var sampling sync.WaitGroup
 	sampling.Go(func() {
-		memory, _ := host.This().Memory()        // zero if not known
-		share := memory.Whole() / int64(a.local) // each rank's part
+		memory, _ := ranks.ThisMachine().Memory() // zero if not known
+		share := memory.Whole() / int64(a.local)  // each rank's part
 		devices, stop := a.followDevices()
 		defer stop()
 		tick := time.NewTicker(samplePause)
@@ -94,22 +92,22 @@ func (a *attempt) startSampling() {
 	a.stopSampling = sync.OnceFunc(func() { close(over); sampling.Wait() })
 }
 
-func (a *attempt) followDevices() (now func() []gpu.Device, stop func()) {
+func (a *attempt) followDevices() (now func() []ranks.Device, stop func()) {
 	if a.node.opts.Devices == nil {
-		return func() []gpu.Device { return nil }, func() {}
+		return func() []ranks.Device { return nil }, func() {}
 	}
 	return a.node.opts.Devices(a.lingering)
 }
 
 // samples returns one reading of each rank's state. share is each rank's part of the host's memory.
-func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []model.Sample {
-	var all []model.Sample
+func (a *attempt) samples(now time.Time, devices []ranks.Device, share int64) []strategy.Sample {
+	var all []strategy.Sample
 	for _, rank := range a.ranks() {
 		step, known := a.latest(rank)
 		a.mu.Lock()
 		times, held := strategy.CountInPlace(a.again[rank])
 		a.mu.Unlock()
-		s := model.Sample{Time: now, Rank: rank, Phase: "load", InPlace: times > 0}
+		s := strategy.Sample{Time: now, Rank: rank, Phase: "load", InPlace: times > 0}
 		addSteps(&s, a.out.Shown(rank), step)
 		if s.Step > 0 {
 			s.Phase = cmp.Or(step.Phase, "train")
@@ -144,7 +142,7 @@ func (a *attempt) gone(rank int) bool {
 
 // latest returns the last report of a rank's process. A process that trains on the CPU is measured from
 // outside before its first step, or if no hook counts its steps.
-func (a *attempt) latest(rank int) (step probe.OptimizerStep, known bool) {
+func (a *attempt) latest(rank int) (step hook.OptimizerStep, known bool) {
 	a.mu.Lock()
 	step, known = a.steps[rank]
 	a.mu.Unlock()
@@ -155,7 +153,7 @@ func (a *attempt) latest(rank int) (step probe.OptimizerStep, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if step = a.steps[rank]; step.N == 0 && seen.Now > 0 { // a process that is gone keeps its last figures
-		step.Held = probe.HeldMemory{Device: -1, Allocated: seen.Now, Peak: max(seen.Peak, step.Held.Peak)}
+		step.Held = hook.HeldMemory{Device: -1, Allocated: seen.Now, Peak: max(seen.Peak, step.Held.Peak)}
 		a.steps[rank] = step
 	}
 	return step, true
@@ -163,7 +161,7 @@ func (a *attempt) latest(rank int) (step probe.OptimizerStep, known bool) {
 
 // addSteps adds a rank's progress as its process reports it, or as its output shows it if only the output has
 // the total number of steps: the two may count different things.
-func addSteps(s *model.Sample, lines output.Shown, step probe.OptimizerStep) {
+func addSteps(s *strategy.Sample, lines ranks.Shown, step hook.OptimizerStep) {
 	s.Step, s.Total, s.Loss = step.N, step.Total, lines.Loss
 	if step.N == 0 || lines.Total > 0 && step.Total == 0 {
 		s.Step, s.Total, s.Batches = lines.Step, lines.Total, step.N > 0
@@ -174,7 +172,7 @@ func addSteps(s *model.Sample, lines output.Shown, step probe.OptimizerStep) {
 }
 
 // addHeld adds the memory of a rank's process.
-func addHeld(s *model.Sample, h probe.HeldMemory) {
+func addHeld(s *strategy.Sample, h hook.HeldMemory) {
 	s.Device = "cpu"
 	if h.Device >= 0 {
 		s.Device = fmt.Sprintf("cuda:%d", h.Device)

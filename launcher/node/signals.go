@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // Signals handles the signals that reach gpurun, whether ranks run or not:
@@ -47,8 +47,8 @@ type Signals struct {
 	hurried  bool          // its ranks get no grace
 	paused   bool
 	onNotice NoticeOptions
-	screen   *output.Screen // on which gpurun draws; nil for none
-	noticed  *notice        // the first; nil for none
+	screen   *ranks.Screen // on which gpurun draws; nil for none
+	noticed  *notice       // the first; nil for none
 	// preempted queries the scheduler whether it preempts the job; nil without a scheduler. asking is nil
 	// before the first SIGTERM, and is closed once the answer is known.
 	preempted func(context.Context) bool
@@ -184,7 +184,7 @@ func (s *Signals) pause() {
 }
 
 // shows sets the screen that gpurun draws on, and clears while it is stopped.
-func (s *Signals) shows(screen *output.Screen) {
+func (s *Signals) shows(screen *ranks.Screen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.screen = screen

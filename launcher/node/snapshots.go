@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/launcher/hook"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -14,14 +14,14 @@ import (
 const mostSnapshots = 8
 
 // record returns which allocations of an attempt to record.
-func (n *Node) record(l launcher.Launch) probe.Recording {
+func (n *Node) record(l launcher.Launch) hook.Recording {
 	switch {
 	case n.opts.Snapshot == "" || n.opts.Snapshot == "off":
-		return probe.RecordNone
+		return hook.RecordNone
 	case n.opts.Snapshot == "always" || l.Closely:
-		return probe.RecordAll
+		return hook.RecordAll
 	}
-	return probe.RecordFirst
+	return hook.RecordFirst
 }
 
 // measured is each rank's latest measurement of its memory. If a rank has several processes, the one that ran
@@ -51,7 +51,7 @@ func (a *attempt) snapshots() {
 		well := a.well[rank]
 		a.mu.Unlock()
 		if well {
-			if err := probe.RemoveSnapshots(a.dir, rank); err != nil {
+			if err := hook.RemoveSnapshots(a.dir, rank); err != nil {
 				a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("remove a snapshot that is not needed: %v", err))})
 			}
 			continue
@@ -59,7 +59,7 @@ func (a *attempt) snapshots() {
 		if read == mostSnapshots {
 			continue
 		}
-		if s, found := probe.NewestSnapshot(a.dir, rank, a.measured[rank]); found {
+		if s, found := hook.NewestSnapshot(a.dir, rank, a.measured[rank]); found {
 			read++
 			a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Content: &s})
 		}

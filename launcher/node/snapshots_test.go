@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/launcher/hook"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -57,7 +57,7 @@ func TestOrders(t *testing.T) {
 	for _, test := range []struct {
 		mode    string
 		closely bool
-		want    probe.Recording
+		want    hook.Recording
 	}{{"", false, ""}, {"off", true, ""}, {"oom", false, "first"}, {"oom", true, "all"}, {"always", false, "all"}} {
 		n := &Node{opts: Options{Snapshot: test.mode}}
 		if got := n.record(launcher.Launch{Closely: test.closely}); got != test.want {

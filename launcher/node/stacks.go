@@ -3,8 +3,8 @@ package node
 import (
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/probe"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/hook"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -19,18 +19,18 @@ func (o *Options) stacks() int {
 	if !o.Stalls {
 		return 0
 	}
-	return int(probe.StackSignal)
+	return int(hook.StackSignal)
 }
 
 // Stacks emits the stack of each rank. It uses py-spy, if installed, for ranks without the hook.
 func (a *attempt) Stacks() {
 	silent := map[int][]int{}
 	for rank, pid := range a.group.PIDs() {
-		if proc.State(pid) != "" { // it has not ended
+		if ranks.ProcessState(pid) != "" { // it has not ended
 			silent[rank] = []int{pid}
 		}
 	}
-	for rank, pids := range a.group.Ask(probe.StackSignal) {
+	for rank, pids := range a.group.Ask(hook.StackSignal) {
 		silent[rank] = pids
 	}
 	emit := func(rank int, s strategy.Stack) {
@@ -39,18 +39,18 @@ func (a *attempt) Stacks() {
 	}
 	for until := time.Now().Add(stacksBound); len(silent) > 0 && time.Now().Before(until); time.Sleep(stacksPause) {
 		for rank, pids := range silent {
-			if s, whole := probe.Stacks(a.dir, rank, pids[0]); whole {
+			if s, whole := hook.Stacks(a.dir, rank, pids[0]); whole {
 				emit(rank, s)
 			}
 		}
 	}
 	for rank, pids := range silent {
-		s, ok := probe.Spied(pids[0])
+		s, ok := hook.Spied(pids[0])
 		if !ok {
-			s, _ = probe.Stacks(a.dir, rank, pids[0])
+			s, _ = hook.Stacks(a.dir, rank, pids[0])
 		}
 		if len(s.Frames) == 0 {
-			s = strategy.Stack{PID: pids[0], State: proc.State(pids[0])}
+			s = strategy.Stack{PID: pids[0], State: ranks.ProcessState(pids[0])}
 		}
 		emit(rank, s)
 	}

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -39,7 +39,7 @@ func (s *storedPaths) facts() (all []strategy.Fact) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for path, full := range s.full {
-		if found := host.This().FileSystemOf(path, full); found != nil {
+		if found := ranks.ThisMachine().FileSystemOf(path, full); found != nil {
 			all = append(all, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: found})
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/host"
-	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -55,7 +55,7 @@ func openSwap(dir string) (*swap, error) {
 }
 
 func lockSwap(dir string) (*os.File, error) {
-	f, err := private.OpenFile(filepath.Join(dir, swapLock), os.O_RDWR|os.O_CREATE)
+	f, err := system.OpenFile(filepath.Join(dir, swapLock), os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func SweepSwaps(root string) error {
 	var errs []error
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), host.SwapPrefix) {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), ranks.SwapPrefix) {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(dir, swapLock)); err != nil {
@@ -114,7 +114,7 @@ const probeSize = 64 << 20
 // speed writes probeSize bytes to the folder, syncs them to the disk, and returns bytes per second.
 func (s *swap) speed() (perSecond float64, err error) {
 	path := filepath.Join(s.dir, "speed")
-	f, err := private.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY)
+	f, err := system.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY)
 	if err != nil {
 		return 0, fmt.Errorf("measure the disk: %w", err)
 	}
@@ -138,7 +138,7 @@ func (s *swap) speed() (perSecond float64, err error) {
 
 // openSwap makes the folder for the attempt's offloaded data, and notes its speed; nil without offloading.
 func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
-	dir := host.SwapDir(n.opts.NVMePath, l.Dir)
+	dir := ranks.SwapDir(n.opts.NVMePath, l.Dir)
 	if dir == "" || !toNVMe(l.Plan) {
 		return nil, nil
 	}
@@ -168,7 +168,7 @@ func freeAt(dir string) int64 {
 	if dir == "" {
 		return 0
 	}
-	free, err := host.Free(dir)
+	free, err := ranks.FreeSpace(dir)
 	if err != nil {
 		return 0
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -19,11 +19,11 @@ import (
 // uses, or did not make, is left alone.
 func TestSwapFolders(t *testing.T) {
 	root := t.TempDir()
-	used, err := openSwap(host.SwapDir(root, "/runs/a/attempt-1"))
+	used, err := openSwap(ranks.SwapDir(root, "/runs/a/attempt-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, err := openSwap(host.SwapDir(root, "/runs/b/attempt-1"))
+	left, err := openSwap(ranks.SwapDir(root, "/runs/b/attempt-1"))
 	if err != nil {
 		t.Fatal(err)
 	}

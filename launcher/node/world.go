@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/host"
-	"github.com/gpurun/gpurun/launcher/procfs"
+	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -59,7 +59,7 @@ func (w *LocalWorld) Inventory(ctx context.Context) strategy.Inventory {
 	if w.opts.Deadline != nil {
 		inv.Deadline = w.opts.Deadline(ctx)
 	}
-	if m, err := host.This().Memory(); err == nil {
+	if m, err := ranks.ThisMachine().Memory(); err == nil {
 		inv.HostAvailable, inv.HostTotal = m.Available, m.Whole()
 	}
 	if w.opts.Device != nil {
@@ -100,7 +100,7 @@ func tenancy(t *strategy.Tenant) string {
 func who(pids []int) string {
 	var names []string
 	for _, pid := range pids {
-		stat, err := procfs.ReadStat(pid)
+		stat, err := system.ReadStat(pid)
 		if err != nil {
 			names = append(names, fmt.Sprintf("process %d", pid))
 			continue

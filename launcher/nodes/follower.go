@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/nodes/wire"
+
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -18,7 +18,7 @@ type FollowOptions struct {
 	Join     time.Duration
 	Replaces bool
 	// Dial connects to the head (wire.Dialer.Dial).
-	Dial func(context.Context) (*wire.Link, error)
+	Dial func(context.Context) (*Link, error)
 	// Begin returns the means to run attempts here, once the head has named the run. note shows the user a
 	// text on node 0.
 	Begin func(w Welcome, note func(string)) (Resources, error)
@@ -57,7 +57,7 @@ type follower struct {
 	stopDial context.CancelFunc
 
 	machine   *followerMachine
-	link      *wire.Link // nil without one
+	link      *Link // nil without one
 	ended     *End
 	final     bool    // the last message on the link was Final
 	welcome   Welcome // from the head that it follows
@@ -135,8 +135,8 @@ func (f *follower) dial() {
 		link, err := f.opts.Dial(f.dials)
 		if err != nil {
 			f.own(func() {
-				mistrusted := errors.Is(err, wire.ErrMistrusted)
-				f.machine.Unreached(f.now(), err.Error(), mistrusted || errors.Is(err, wire.ErrRefused), mistrusted)
+				mistrusted := errors.Is(err, ErrMistrusted)
+				f.machine.Unreached(f.now(), err.Error(), mistrusted || errors.Is(err, ErrRefused), mistrusted)
 			})
 			select {
 			case <-time.After(dialPause):
@@ -149,7 +149,7 @@ func (f *follower) dial() {
 }
 
 // receive takes the head's messages from a link until it ends.
-func (f *follower) receive(link *wire.Link) {
+func (f *follower) receive(link *Link) {
 	f.own(func() {
 		f.link = link
 		f.machine.Linked(f.now())

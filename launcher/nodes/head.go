@@ -14,8 +14,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/nodes/wire"
-	"github.com/gpurun/gpurun/model"
+
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -41,7 +40,7 @@ type HeadOptions struct {
 	Links links
 	// Mistrusted delivers gpuruns with another secret; nil: none. Way describes the nodes' credentials for the
 	// user.
-	Mistrusted <-chan wire.Mistrusted
+	Mistrusted <-chan Mistrusted
 	Way        string
 	// Local starts the ranks of the head's own node.
 	Local launcher.Starter
@@ -56,7 +55,7 @@ type HeadOptions struct {
 
 // links accepts followers: wire.Links.
 type links interface {
-	Accept(context.Context) (*wire.Link, error)
+	Accept(context.Context) (*Link, error)
 	Close() error
 }
 
@@ -67,7 +66,7 @@ type Head struct {
 
 	// The actor owns the fields below.
 	machine  *headMachine
-	links    map[int]*wire.Link
+	links    map[int]*Link
 	lastLink int    // number of the latest link
 	peers    []peer // by number of the node
 	waits    *wait
@@ -102,7 +101,7 @@ func NewHead(o HeadOptions) *Head {
 	}
 	h := &Head{
 		opts: o, actor: newActor(context.Background()),
-		links: map[int]*wire.Link{}, peers: make([]peer, max(o.Agreement.Nodes, 1)),
+		links: map[int]*Link{}, peers: make([]peer, max(o.Agreement.Nodes, 1)),
 	}
 	welcome := Welcome{Generation: rand.Text(), Dir: o.Dir, Tracked: o.Tracked, Began: o.Began}
 	h.machine = newHeadMachine(h, o.Agreement, welcome)
@@ -167,7 +166,7 @@ func (h *Head) takeMistrusted() {
 	}
 }
 
-func (h *Head) mistrust(m wire.Mistrusted) {
+func (h *Head) mistrust(m Mistrusted) {
 	if m.Node >= h.opts.Nodes || h.peers[m.Node].mistrust != "" {
 		return
 	}
@@ -178,7 +177,7 @@ func (h *Head) mistrust(m wire.Mistrusted) {
 }
 
 // serve receives from a link until it ends.
-func (h *Head) serve(link *wire.Link) {
+func (h *Head) serve(link *Link) {
 	n := 0
 	h.own(func() {
 		h.lastLink++
@@ -460,7 +459,7 @@ func (h *Head) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 // prepare has all nodes do everything that precedes their ranks' start.
 func (h *Head) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.Fact, error) {
 	order := Prepare{Launch: launch, Digest: launcher.Digest(launch.Command, launch.Dir)}
-	order.Launch.Dir, order.Launch.Command = "", model.Command{} // commands are never sent
+	order.Launch.Dir, order.Launch.Command = "", strategy.Command{} // commands are never sent
 	if h.opts.Reach && h.several() {
 		t := listenToTest(ctx, launch.Meeting.Port)
 		defer t.close()

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpurun/gpurun/launcher"
-	_ "github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy"
+	_ "github.com/gpurun/gpurun/test/testenv"
 )
 
 var launch = Agreement{Run: "slurm 7", Version: "v1", Digest: "d", Nodes: 3, Ranks: 2}

@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/nodes/wire"
-	"github.com/gpurun/gpurun/model"
+
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -138,8 +137,8 @@ type Alive struct {
 	Signs    map[int]strategy.Sign `json:"signs,omitempty"`
 	Progress []strategy.Fact       `json:"progress,omitempty"`
 	// Samples are the memory and steps of these ranks, every few seconds.
-	Samples []model.Sample `json:"samples,omitempty"`
-	At      time.Time      `json:"at"` // on the sender's clock
+	Samples []strategy.Sample `json:"samples,omitempty"`
+	At      time.Time         `json:"at"` // on the sender's clock
 }
 
 // kinds maps each message's name to its type.
@@ -179,7 +178,7 @@ func decode(text []byte) (Message, error) {
 }
 
 // send queues a message on a link.
-func send(l *wire.Link, m Message) error {
+func send(l *Link, m Message) error {
 	text, err := encode(m)
 	if err != nil {
 		return err
@@ -188,7 +187,7 @@ func send(l *wire.Link, m Message) error {
 }
 
 // receive waits for the next message on a link.
-func receive(ctx context.Context, l *wire.Link) (Message, error) {
+func receive(ctx context.Context, l *Link) (Message, error) {
 	text, err := l.Receive(ctx)
 	if err != nil {
 		return nil, err

@@ -14,9 +14,9 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/cluster"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/nodes/wire"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -27,7 +27,7 @@ type JoinOptions struct {
 	Name, Digest, Version string
 	// Ranks is the number of ranks on this node.
 	Ranks   int
-	Environ environ.Vars
+	Environ commandline.Environ
 	// Folder is the folder of the job's runs, which all nodes may share; empty if not known.
 	Folder string
 	// Note shows the user of this node a text; nil: texts are dropped.
@@ -38,10 +38,10 @@ type JoinOptions struct {
 type Node struct {
 	opts      JoinOptions
 	agreement Agreement
-	secret    string      // file with the secret that the head leaves for the others, empty for none
-	links     *wire.Links // of the head
-	trust     *wire.Credentials
-	dialer    *wire.Dialer
+	secret    string // file with the secret that the head leaves for the others, empty for none
+	links     *Links // of the head
+	trust     *Credentials
+	dialer    *Dialer
 	head      *Head
 	samples   sampleStore
 }
@@ -73,7 +73,7 @@ func Join(ctx context.Context, o JoinOptions) (*Node, error) {
 	defer note.Stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.At.JoinTimeout(), errJoin)
 	defer cancel()
-	trust, err := wire.Trust(ctx, wire.TrustOptions{
+	trust, err := Trust(ctx, TrustOptions{
 		Run: n.agreement.Run, Restart: n.agreement.Restart, Node: o.At.NodeRank, Nodes: o.At.Nodes, Environ: o.Environ,
 		Shared: n.secret,
 	})
@@ -82,10 +82,10 @@ func Join(ctx context.Context, o JoinOptions) (*Node, error) {
 	}
 	n.trust = trust
 	if n.Follows() {
-		n.dialer = wire.NewDialer(trust, o.At.Head, o.At.HeadPort)
+		n.dialer = NewDialer(trust, o.At.Head, o.At.HeadPort)
 		return n, nil
 	}
-	if n.links, err = wire.Listen(ctx, trust, o.At.HeadPort); err != nil {
+	if n.links, err = Listen(ctx, trust, o.At.HeadPort); err != nil {
 		return nil, fmt.Errorf("meet the other nodes: %w", err)
 	}
 	return n, nil

@@ -15,17 +15,16 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/nodes/wire"
-	"github.com/gpurun/gpurun/model"
+
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // newPipe is a link within the process.
-func newPipe(node int) (head, follower *wire.Link) {
+func newPipe(node int) (head, follower *Link) {
 	near, far := net.Pipe()
-	return wire.NewLink(addressed{near}, node), wire.NewLink(addressed{far}, 0)
+	return NewLink(addressed{near}, node), NewLink(addressed{far}, 0)
 }
 
 // addressed is a connection of a machine that has an address.
@@ -35,14 +34,14 @@ func (addressed) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 
 
 // wires are how followers reach the head.
 type wires struct {
-	links chan *wire.Link
+	links chan *Link
 	mu    sync.Mutex
-	pipes map[int]*wire.Link
+	pipes map[int]*Link
 	down  bool // nobody listens
 	dead  int  // the node from which nothing comes any more
 }
 
-func (n *wires) Accept(ctx context.Context) (*wire.Link, error) {
+func (n *wires) Accept(ctx context.Context) (*Link, error) {
 	select {
 	case l := <-n.links:
 		return l, nil
@@ -64,13 +63,13 @@ type dialer struct {
 	node int
 }
 
-func (d dialer) Dial(ctx context.Context) (*wire.Link, error) {
+func (d dialer) Dial(ctx context.Context) (*Link, error) {
 	d.net.mu.Lock()
 	down, dead := d.net.down, d.net.dead == d.node
 	d.net.mu.Unlock()
 	switch {
 	case down:
-		return nil, wire.ErrRefused
+		return nil, ErrRefused
 	case dead:
 		return nil, errors.New("no route to host")
 	}
@@ -131,8 +130,8 @@ const perNode = 2
 
 type recipe struct{}
 
-func (recipe) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (model.Command, error) {
-	return model.Command{Argv: []string{"train.py", dir, string(p[strategy.MicroBatchSize])}}, nil
+func (recipe) Apply(p strategy.Plan, by strategy.Arguments, checkpoint, dir string) (strategy.Command, error) {
+	return strategy.Command{Argv: []string{"train.py", dir, string(p[strategy.MicroBatchSize])}}, nil
 }
 
 type inventory struct{ has strategy.Inventory }
@@ -162,9 +161,9 @@ func (s *store) Append(e launcher.Event) error {
 func (s *store) Prepare(n int) (string, error) {
 	return fmt.Sprintf("%s/%d", s.dir, n), s.prepare
 }
-func (s *store) Write(string, strategy.Plan, model.Command) error { return s.write }
-func (s *store) Draft(launcher.Verdict) error                     { return nil }
-func (s *store) Finish(v launcher.Verdict) error                  { return s.Append(launcher.Finished{Verdict: v}) }
+func (s *store) Write(string, strategy.Plan, strategy.Command) error { return s.write }
+func (s *store) Draft(launcher.Verdict) error                        { return nil }
+func (s *store) Finish(v launcher.Verdict) error                     { return s.Append(launcher.Finished{Verdict: v}) }
 
 // threeNodes is a launch of three nodes, each with ranks whose behaviour is a function.
 type threeNodes struct {
@@ -184,7 +183,7 @@ func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeN
 
 // beginOnce is begin, where each node is started once, and one that is dead does not come.
 func beginOnce(t *testing.T, do func(node int) func(context.Context, *fake), once bool, dead int) *threeNodes {
-	n := &threeNodes{net: &wires{links: make(chan *wire.Link), pipes: map[int]*wire.Link{}, dead: dead}, store: &store{dir: "/0"}}
+	n := &threeNodes{net: &wires{links: make(chan *Link), pipes: map[int]*Link{}, dead: dead}, store: &store{dir: "/0"}}
 	launch := Agreement{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode, Once: once}
 	n.head = NewHead(HeadOptions{
 		Agreement: launch, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute, Hosts: []string{"n1", "n2", "n3"}, Check: "look at its log",
@@ -532,8 +531,8 @@ func TestOneUnstartableNodeStopsAll(t *testing.T) {
 
 type other struct{}
 
-func (other) Apply(strategy.Plan, strategy.Arguments, string, string) (model.Command, error) {
-	return model.Command{Argv: []string{"another.py"}}, nil
+func (other) Apply(strategy.Plan, strategy.Arguments, string, string) (strategy.Command, error) {
+	return strategy.Command{Argv: []string{"another.py"}}, nil
 }
 
 // A node of another job, version, size or configuration is rejected with the reason.

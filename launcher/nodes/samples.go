@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 type sampleStore struct {
 	mu      sync.Mutex
 	attempt int
-	own     []model.Sample      // of a follower
+	own     []strategy.Sample   // of a follower
 	sent    time.Time           // last time they were sent to the head
 	nodes   map[int]nodeSamples // samples that the head received
 }
@@ -33,11 +33,11 @@ type sampleStore struct {
 type nodeSamples struct {
 	host    string
 	came    time.Time
-	samples []model.Sample
+	samples []strategy.Sample
 }
 
 // Sampled takes in the samples of a follower's ranks, for the head.
-func (n *Node) Sampled(attempt int, own []model.Sample) {
+func (n *Node) Sampled(attempt int, own []strategy.Sample) {
 	n.samples.mu.Lock()
 	defer n.samples.mu.Unlock()
 	n.samples.attempt, n.samples.own = attempt, own
@@ -45,12 +45,12 @@ func (n *Node) Sampled(attempt int, own []model.Sample) {
 
 // Samples wraps next: it adds the samples of all other nodes to those of the head's ranks, and notes slow
 // ranks.
-func (n *Node) Samples(next func(int, []model.Sample), note func(string)) func(int, []model.Sample) {
+func (n *Node) Samples(next func(int, []strategy.Sample), note func(string)) func(int, []strategy.Sample) {
 	slow := slowness{host: n.samples.host}
 	if n.agreement.Nodes > 1 {
 		slow.ranks = n.agreement.Ranks
 	}
-	return func(attempt int, own []model.Sample) {
+	return func(attempt int, own []strategy.Sample) {
 		now := time.Now()
 		all := n.samples.with(attempt, own, now)
 		if text := slow.look(now, attempt, all); text != "" {
@@ -61,7 +61,7 @@ func (n *Node) Samples(next func(int, []model.Sample), note func(string)) func(i
 }
 
 // digest returns the samples for the head; none if it got some a moment ago.
-func (s *sampleStore) digest(attempt int) []model.Sample {
+func (s *sampleStore) digest(attempt int) []strategy.Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.attempt != attempt || time.Since(s.sent) < digestPause {
@@ -92,7 +92,7 @@ func (s *sampleStore) add(node int, host string, c *clockOffset, m Alive) {
 }
 
 // with returns the samples of the head's ranks and all others, by rank.
-func (s *sampleStore) with(attempt int, own []model.Sample, now time.Time) []model.Sample {
+func (s *sampleStore) with(attempt int, own []strategy.Sample, now time.Time) []strategy.Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.attempt != attempt {
@@ -104,7 +104,7 @@ func (s *sampleStore) with(attempt int, own []model.Sample, now time.Time) []mod
 			all = append(all, n.samples...)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b model.Sample) int { return a.Rank - b.Rank })
+	slices.SortStableFunc(all, func(a, b strategy.Sample) int { return a.Rank - b.Rank })
 	return all
 }
 
@@ -121,18 +121,18 @@ func (s *sampleStore) host(node int) string {
 
 // nearest selects at most so many samples, in the order of ranks: that of the first rank, as an example of
 // the training, and those of the ranks whose memory is nearest to its limit.
-func nearest(all []model.Sample, most int) []model.Sample {
+func nearest(all []strategy.Sample, most int) []strategy.Sample {
 	if len(all) <= most {
 		return all
 	}
 	rest := slices.Clone(all[1:])
-	slices.SortStableFunc(rest, func(a, b model.Sample) int { return cmp.Compare(share(b), share(a)) })
+	slices.SortStableFunc(rest, func(a, b strategy.Sample) int { return cmp.Compare(share(b), share(a)) })
 	chosen := append(all[:1:1], rest[:most-1]...)
-	slices.SortStableFunc(chosen, func(a, b model.Sample) int { return a.Rank - b.Rank })
+	slices.SortStableFunc(chosen, func(a, b strategy.Sample) int { return a.Rank - b.Rank })
 	return chosen
 }
 
 // share returns the part of its allowed memory that a rank has needed.
-func share(s model.Sample) float64 {
+func share(s strategy.Sample) float64 {
 	return float64(max(s.Peak, cmp.Or(s.Allocated, s.Used))) / float64(max(s.Allowed, 1))
 }

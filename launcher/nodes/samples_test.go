@@ -10,11 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-func ranksOf(all []model.Sample) (ranks []int) {
+func ranksOf(all []strategy.Sample) (ranks []int) {
 	for _, s := range all {
 		ranks = append(ranks, s.Rank)
 	}
@@ -26,13 +25,13 @@ func ranksOf(all []model.Sample) (ranks []int) {
 func TestTheMemoryOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		head, follower := &Node{agreement: Agreement{Nodes: 3, Ranks: 2}}, &Node{}
-		var got []model.Sample
-		take := head.Samples(func(_ int, all []model.Sample) { got = all }, func(string) {})
-		own := []model.Sample{{Rank: 0, Peak: 5}, {Rank: 1}}
+		var got []strategy.Sample
+		take := head.Samples(func(_ int, all []strategy.Sample) { got = all }, func(string) {})
+		own := []strategy.Sample{{Rank: 0, Peak: 5}, {Rank: 1}}
 		loss := .5
 		there := time.Now().Add(-time.Hour) // another clock
-		far := model.Sample{Time: there, Rank: 4, Device: "cuda:0", Step: 7, Total: 9, Loss: &loss, Counted: 7, CountedAt: there, Phase: "train", Allocated: 1, Reserved: 2, Peak: 3, Retries: 4, Allowed: 5, Used: 6, Capacity: 7}
-		follower.Sampled(0, []model.Sample{far})
+		far := strategy.Sample{Time: there, Rank: 4, Device: "cuda:0", Step: 7, Total: 9, Loss: &loss, Counted: 7, CountedAt: there, Phase: "train", Allocated: 1, Reserved: 2, Peak: 3, Retries: 4, Allowed: 5, Used: 6, Capacity: 7}
+		follower.Sampled(0, []strategy.Sample{far})
 		var c clockOffset
 		c.observe(there, time.Now())
 		hear := func(m Alive) { head.samples.add(2, "n3", &c, sent(t, m)) }
@@ -65,7 +64,7 @@ func TestTheMemoryOfAllNodes(t *testing.T) {
 		if take(1, own); len(got) != 2 {
 			t.Errorf("the next attempt: %+v", got)
 		}
-		hear(Alive{Attempt: 1, Samples: []model.Sample{{Rank: 5}}})
+		hear(Alive{Attempt: 1, Samples: []strategy.Sample{{Rank: 5}}})
 		take(1, own)
 		if ranks := ranksOf(got); !slices.Equal(ranks, []int{0, 1, 5}) {
 			t.Errorf("the next attempt: %v", ranks)
@@ -95,24 +94,24 @@ func sent(t *testing.T, m Alive) Alive {
 // small however many ranks a node has.
 func TestManyNodes(t *testing.T) {
 	head := &Node{agreement: Agreement{Nodes: 1000, Ranks: 8}}
-	var got []model.Sample
-	take := head.Samples(func(_ int, all []model.Sample) { got = all }, func(string) {})
+	var got []strategy.Sample
+	take := head.Samples(func(_ int, all []strategy.Sample) { got = all }, func(string) {})
 	for node := 1; node < 1000; node++ {
 		m := Alive{}
 		for k := range 8 {
-			m.Samples = append(m.Samples, model.Sample{Rank: 8*node + k, Peak: int64(node), Allowed: 1000})
+			m.Samples = append(m.Samples, strategy.Sample{Rank: 8*node + k, Peak: int64(node), Allowed: 1000})
 		}
 		head.samples.add(node, fmt.Sprint("n", node), &clockOffset{}, m)
 	}
-	take(0, []model.Sample{{Rank: 0}, {Rank: 1}})
+	take(0, []strategy.Sample{{Rank: 0}, {Rank: 1}})
 	if len(got) != mostSeen || got[0].Rank != 0 || got[1].Rank < 8*900 || got[mostSeen-1].Rank != 7999 || !slices.IsSorted(ranksOf(got)) {
 		t.Errorf("%d ranks, %v", len(got), ranksOf(got))
 	}
 
 	follower := &Node{}
-	large := make([]model.Sample, 10_000)
+	large := make([]strategy.Sample, 10_000)
 	for k := range large {
-		large[k] = model.Sample{Time: time.Now(), Rank: k, Device: "cuda:0", Step: 1 << 40, Counted: 1 << 40, CountedAt: time.Now(), Allocated: 1 << 50, Peak: 1 << 50, Allowed: 1 << 50}
+		large[k] = strategy.Sample{Time: time.Now(), Rank: k, Device: "cuda:0", Step: 1 << 40, Counted: 1 << 40, CountedAt: time.Now(), Allocated: 1 << 50, Peak: 1 << 50, Allowed: 1 << 50}
 	}
 	follower.Sampled(0, large)
 	text, err := json.Marshal(follower.samples.digest(0))
@@ -143,9 +142,9 @@ func TestASlowNodeIsNamed(t *testing.T) {
 		s := slowness{ranks: test.ranks, host: func(node int) string { return fmt.Sprint("n", node) }}
 		var said []string
 		for at := time.Duration(0); at <= 15*time.Minute; at += time.Second {
-			var all []model.Sample
+			var all []strategy.Sample
 			for rank := range 6 {
-				sample := model.Sample{Rank: rank, InPlace: name == "in place" && rank == 5}
+				sample := strategy.Sample{Rank: rank, InPlace: name == "in place" && rank == 5}
 				if took := test.took(rank, at); took > 0 {
 					sample.Counted = 1 + int(at/took)
 					sample.CountedAt = start.Add(at.Truncate(took))
@@ -182,11 +181,11 @@ func TestASlowRankOfOneNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said []string
-		take := p.Samples(func(int, []model.Sample) {}, func(text string) { said = append(said, text) })
+		take := p.Samples(func(int, []strategy.Sample) {}, func(text string) { said = append(said, text) })
 		for n := range 5 {
-			all := make([]model.Sample, 3)
+			all := make([]strategy.Sample, 3)
 			for rank, steps := range []int{60, 60, 20} {
-				all[rank] = model.Sample{Rank: rank, Counted: 1 + n*steps, CountedAt: time.Now()}
+				all[rank] = strategy.Sample{Rank: rank, Counted: 1 + n*steps, CountedAt: time.Now()}
 			}
 			take(0, all)
 			time.Sleep(lookPause)

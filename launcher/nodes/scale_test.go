@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/nodes/wire"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -39,7 +39,7 @@ func BenchmarkThousandNodes(b *testing.B) {
 		return
 	}
 	run := fmt.Sprint("bench ", os.Getpid())
-	links, err := wire.Listen(b.Context(), trusted(b, run, 0), 0)
+	links, err := Listen(b.Context(), trusted(b, run, 0), 0)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -85,9 +85,9 @@ func BenchmarkThousandNodes(b *testing.B) {
 }
 
 // trusted are the credentials of one of the nodes.
-func trusted(b *testing.B, run string, node int) *wire.Credentials {
-	c, err := wire.Trust(b.Context(), wire.TrustOptions{
-		Run: run, Node: node, Nodes: manyNodes + 1, Environ: environ.Vars{"GPURUN_SECRET": strings.Repeat("0123456789abcdef", 4)},
+func trusted(b *testing.B, run string, node int) *Credentials {
+	c, err := Trust(b.Context(), TrustOptions{
+		Run: run, Node: node, Nodes: manyNodes + 1, Environ: commandline.Environ{"GPURUN_SECRET": strings.Repeat("0123456789abcdef", 4)},
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -177,7 +177,7 @@ func followMany(b *testing.B, run string) {
 		nodes.Go(func() {
 			end := Follow(b.Context(), FollowOptions{
 				Hello: Hello{Node: k, Process: strconv.Itoa(k), Agreement: Agreement{Run: "many", Ranks: perNode}, Host: fmt.Sprintf("n%d", k)},
-				Join:  time.Minute, Dial: wire.NewDialer(trusted(b, run, k), "127.0.0.1", 0).Dial, Grace: 3 * time.Second,
+				Join:  time.Minute, Dial: NewDialer(trusted(b, run, k), "127.0.0.1", 0).Dial, Grace: 3 * time.Second,
 				Begin: func(Welcome, func(string)) (Resources, error) {
 					return Resources{Recipe: recipe{}, Starter: ranks{k, do}, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
 				},

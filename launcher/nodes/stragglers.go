@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -35,11 +34,11 @@ type rankPace struct {
 }
 
 // look compares the ranks at its interval, and returns a text about slow ones, or nothing.
-func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) string {
+func (s *slowness) look(now time.Time, attempt int, samples []strategy.Sample) string {
 	if attempt != s.attempt {
 		s.attempt, s.paces = attempt, nil
 	}
-	begun := slices.ContainsFunc(samples, func(sample model.Sample) bool { return sample.Counted > 0 })
+	begun := slices.ContainsFunc(samples, func(sample strategy.Sample) bool { return sample.Counted > 0 })
 	if now.Sub(s.looked) < lookPause || !begun {
 		return ""
 	}
@@ -60,7 +59,7 @@ func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) stri
 	}
 	var still []strategy.Slow
 	for _, slow := range strategy.Stragglers(paces) {
-		remedied := func(s model.Sample) bool { return s.Rank == slow.Rank && s.InPlace }
+		remedied := func(s strategy.Sample) bool { return s.Rank == slow.Rank && s.InPlace }
 		if slices.ContainsFunc(samples, remedied) {
 			continue // its remedies take time, which is said
 		}

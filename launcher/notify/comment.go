@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/background"
-	"github.com/gpurun/gpurun/launcher/runstate"
+	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/system"
 )
 
 // commentBound bounds each try to set a comment, and how long the end of a run waits for the last one.
@@ -19,10 +19,10 @@ const commentBound = 5 * time.Second
 type Comment struct {
 	set    func(ctx context.Context, text string) error
 	note   func(text string)
-	worker *background.Worker
+	worker *system.Worker
 
 	mu    sync.Mutex // guards what follows
-	state runstate.Run
+	state journal.Run
 	text  string
 }
 
@@ -30,7 +30,7 @@ type Comment struct {
 func NewComment(
 	set func(ctx context.Context, text string) error, show func(launcher.Event),
 ) (*Comment, func(launcher.Event)) {
-	c := &Comment{set: set, worker: background.New(), state: runstate.Run{Most: runstate.Recent}}
+	c := &Comment{set: set, worker: system.NewWorker(), state: journal.Run{Most: journal.Recent}}
 	return c, func(e launcher.Event) {
 		show(e)
 		c.see(e)

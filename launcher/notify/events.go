@@ -13,10 +13,9 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/launcher/runstate"
-	"github.com/gpurun/gpurun/launcher/terminal"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -82,11 +81,11 @@ func decode(body []byte) (m Notification, err error) {
 // An eventSource is the state of a run by its events.
 type eventSource struct {
 	dir, host string
-	state     runstate.Run
+	state     journal.Run
 }
 
 func newEventSource(dir, host string) eventSource {
-	return eventSource{dir: dir, host: host, state: runstate.Run{Most: runstate.Recent}}
+	return eventSource{dir: dir, host: host, state: journal.Run{Most: journal.Recent}}
 }
 
 // over reports whether the run has its last verdict.
@@ -183,7 +182,7 @@ func (s *eventSource) read(ctx context.Context, dir string) (newest []Notificati
 
 // clean is a text of one line that no terminal obeys, and not too long.
 func clean(text string) string {
-	return terminal.Cut(terminal.Line(text), longestReason)
+	return mask.CutText(mask.TerminalLine(text), longestReason)
 }
 
 // happened is an event in a sentence.

@@ -1,4 +1,5 @@
-// Package notify sends the main events of a run to a web server or a program.
+// Package notify reports a run to others: to a web server or a program, as described here; to Prometheus (metrics.go);
+// and to the system that runs gpurun as a step of a pipeline (pipeline.go).
 //
 //	events.go    the events that are sent
 //	outbox.go    events on the disk until they are sent; events of runs that were killed
@@ -21,11 +22,11 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/background"
-	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/show"
+	"github.com/gpurun/gpurun/launcher/system"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 const (
@@ -37,11 +38,11 @@ const (
 
 // A NotifiedRun is the run whose events are sent.
 type NotifiedRun struct {
-	Dir     string        // the run directory
-	Workdir string        // the job's, with the outbox below its .gpurun
-	Version string        // of gpurun
-	Mask    *mask.Masker  // takes the job's secrets out
-	Page    *console.Page // gets the warnings after the verdict
+	Dir     string       // the run directory
+	Workdir string       // the job's, with the outbox below its .gpurun
+	Version string       // of gpurun
+	Mask    *mask.Masker // takes the job's secrets out
+	Page    *show.Page   // gets the warnings after the verdict
 }
 
 // A Notifier sends the events of one run. A nil one sends none.
@@ -50,8 +51,8 @@ type Notifier struct {
 	on     []string
 	sender sender
 	box    outbox
-	note   func(text string)  // prints a warning before the verdict
-	worker *background.Worker // sends; woken if something waits to be sent
+	note   func(text string) // prints a warning before the verdict
+	worker *system.Worker    // sends; woken if something waits to be sent
 
 	mu       sync.Mutex // guards what follows
 	source   eventSource
@@ -76,14 +77,14 @@ type sender interface {
 
 // New returns the notifier of a run, and show with the notifier behind it: an event is
 // journaled and shown before it is sent.
-func New(s model.Notify, r NotifiedRun, show func(launcher.Event)) (*Notifier, func(launcher.Event)) {
+func New(s strategy.Notify, r NotifiedRun, show func(launcher.Event)) (*Notifier, func(launcher.Event)) {
 	if len(s.On) == 0 || s.URL == "" && s.Command == nil && s.Missing == "" {
 		return nil, show
 	}
 	n := &Notifier{
 		run: r, on: s.On, sender: senderOf(s, r), source: newEventSource(r.Dir, hostname()),
 		box:    outbox{filepath.Join(r.Workdir, ".gpurun", journal.OutboxName)},
-		worker: background.New(), warned: map[string]bool{},
+		worker: system.NewWorker(), warned: map[string]bool{},
 	}
 	return n, func(e launcher.Event) {
 		n.last(e)
@@ -93,7 +94,7 @@ func New(s model.Notify, r NotifiedRun, show func(launcher.Event)) (*Notifier, f
 }
 
 // senderOf returns the sender, nil where a part of its configuration is missing.
-func senderOf(s model.Notify, r NotifiedRun) sender {
+func senderOf(s strategy.Notify, r NotifiedRun) sender {
 	switch {
 	case s.Missing != "":
 		return nil

@@ -19,18 +19,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/launcher/show"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestMain(m *testing.M) {
-	proc.MaybeGuard()
+	ranks.MaybeGuard()
 	goleak.VerifyTestMain(m)
 }
 
@@ -89,9 +88,9 @@ func begin(t *testing.T, ctx context.Context, dir, name string, p *post, on ...s
 	}
 	s := &stage{post: p}
 	run := filepath.Join(dir, ".gpurun", "gpt", name)
-	r := NotifiedRun{Dir: run, Workdir: dir, Version: "v9", Mask: mask.New([]string{"--api-key", "verysecretvalue1"}, nil), Page: console.NewPage(&s.page, nil)}
+	r := NotifiedRun{Dir: run, Workdir: dir, Version: "v9", Mask: mask.New([]string{"--api-key", "verysecretvalue1"}, nil), Page: show.NewPage(&s.page, nil)}
 	var show func(launcher.Event)
-	s.Notifier, show = New(model.Notify{URL: "https://example.org/x", On: on, Timeout: time.Second}, r, func(launcher.Event) {})
+	s.Notifier, show = New(strategy.Notify{URL: "https://example.org/x", On: on, Timeout: time.Second}, r, func(launcher.Event) {})
 	if s.Notifier != nil {
 		s.sender = p
 	}
@@ -235,7 +234,7 @@ func TestReportedEvents(t *testing.T) {
 			t.Errorf("%s: told %q, want %q", name, got, test.want)
 		}
 	}
-	if n, _ := New(model.Notify{URL: "https://example.org", On: []string{}}, NotifiedRun{}, nil); n != nil {
+	if n, _ := New(strategy.Notify{URL: "https://example.org", On: []string{}}, NotifiedRun{}, nil); n != nil {
 		t.Error("nobody is to be told of nothing")
 	}
 }
@@ -498,7 +497,7 @@ func TestWithoutAnOutbox(t *testing.T) {
 	p := &post{}
 	s := begin(t, t.Context(), dir, "night", p)
 	s.end()
-	s.Notifier, _ = New(model.Notify{URL: "https://example.org", On: []string{Failed}}, NotifiedRun{Dir: s.run.Dir, Workdir: filepath.Join(dir, "file"), Page: s.run.Page}, nil)
+	s.Notifier, _ = New(strategy.Notify{URL: "https://example.org", On: []string{Failed}}, NotifiedRun{Dir: s.run.Dir, Workdir: filepath.Join(dir, "file"), Page: s.run.Page}, nil)
 	s.sender = p
 	s.end = s.Begin(t.Context(), func(text string) { s.notes = append(s.notes, text) })
 	for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {

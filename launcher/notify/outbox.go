@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/system"
 )
 
 // An outbox is the folder of events to be sent. It has neither addresses nor secrets. What
@@ -46,7 +46,7 @@ const (
 // was sent.
 func (o outbox) put(id string, body []byte) (fresh bool, err error) {
 	folder := filepath.Join(o.dir, id)
-	if err := errors.Join(journal.MakeFolder(o.dir), private.Mkdir(folder), private.CheckShared(folder)); err != nil {
+	if err := errors.Join(journal.MakeFolder(o.dir), system.Mkdir(folder), system.CheckShared(folder)); err != nil {
 		return false, err
 	}
 	for _, name := range []string{eventFile, sentFile} {
@@ -54,7 +54,7 @@ func (o outbox) put(id string, body []byte) (fresh bool, err error) {
 			return false, nil
 		}
 	}
-	return true, private.WriteFile(filepath.Join(folder, eventFile), body, private.Mode)
+	return true, system.WriteFile(filepath.Join(folder, eventFile), body, system.PrivateMode)
 }
 
 // check refuses an outbox that another user can write to.
@@ -70,7 +70,7 @@ func (o outbox) read(id string) ([]byte, error) {
 	if _, err := os.Lstat(filepath.Join(o.dir, id, sentFile)); err == nil {
 		return nil, fs.ErrNotExist
 	}
-	if err := private.CheckShared(filepath.Join(o.dir, id)); err != nil {
+	if err := system.CheckShared(filepath.Join(o.dir, id)); err != nil {
 		return nil, err
 	}
 	return o.readOwn(filepath.Join(id, eventFile))
@@ -79,10 +79,10 @@ func (o outbox) read(id string) ([]byte, error) {
 // readOwn reads a file of the outbox, if the user owns it.
 func (o outbox) readOwn(name string) ([]byte, error) {
 	path := filepath.Join(o.dir, name)
-	if err := private.CheckShared(path); err != nil {
+	if err := system.CheckShared(path); err != nil {
 		return nil, err
 	}
-	return private.ReadHead(path, largest)
+	return system.ReadHead(path, largest)
 }
 
 // sent records that an event was sent, or refused.
@@ -101,7 +101,7 @@ func (o outbox) left(ctx context.Context, now time.Time) (ids []string, dropped 
 			break
 		}
 		info, err := os.Lstat(folder)
-		if err != nil || !identity().MatchString(id) || private.CheckShared(folder) != nil {
+		if err != nil || !identity().MatchString(id) || system.CheckShared(folder) != nil {
 			continue
 		}
 		_, sent := os.Lstat(filepath.Join(folder, sentFile))
@@ -134,7 +134,7 @@ func (o outbox) remove(id string) bool {
 
 // list returns the names in a folder.
 func list(dir string, most int) (names []string) {
-	entries, _ := private.List(dir, most) // an outbox that cannot be read has none
+	entries, _ := system.ListFolder(dir, most) // an outbox that cannot be read has none
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
@@ -162,7 +162,7 @@ func (o outbox) watch(dir string, on []string) error {
 	if err := journal.MakeFolder(o.dir); err != nil {
 		return err
 	}
-	return private.WriteFile(o.watchFile(dir), text, private.Mode)
+	return system.WriteFile(o.watchFile(dir), text, system.PrivateMode)
 }
 
 // watched reports whether a run has been recorded.
@@ -190,7 +190,7 @@ func (n *Notifier) catchUp(ctx context.Context) {
 		if err != nil || json.Unmarshal(text, &w) != nil || w.Dir == n.run.Dir {
 			continue
 		}
-		if err := private.CheckOwner(w.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) || journal.Locked(w.Dir) {
+		if err := system.CheckOwner(w.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) || journal.Locked(w.Dir) {
 			continue
 		}
 		info, err := os.Lstat(filepath.Join(w.Dir, journal.File))

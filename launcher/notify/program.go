@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/launcher/terminal"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // An eventCommand gets each event on its stdin, and is tried once.
@@ -25,7 +25,7 @@ func (p *eventCommand) send(ctx context.Context, _ Notification, event []byte) e
 	timed, cancel := context.WithTimeoutCause(ctx, p.timeout, late)
 	defer cancel()
 	errs := &firstBytes{}
-	err := proc.Beside(timed, proc.SideCommand{Argv: p.argv, Dir: p.dir, Stdin: append(event, '\n'), Stderr: errs})
+	err := ranks.RunBeside(timed, ranks.SideCommand{Argv: p.argv, Dir: p.dir, Stdin: append(event, '\n'), Stderr: errs})
 	switch {
 	case err == nil:
 		return nil
@@ -38,7 +38,7 @@ func (p *eventCommand) send(ctx context.Context, _ Notification, event []byte) e
 	}
 	words := fmt.Sprintf("%s: %v", p.name(), err)
 	if line := strings.TrimSpace(string(errs.text)); line != "" {
-		words += ": " + terminal.Cut(terminal.Line(line[strings.LastIndexByte(line, '\n')+1:]), mostShown)
+		words += ": " + mask.CutText(mask.TerminalLine(line[strings.LastIndexByte(line, '\n')+1:]), mostShown)
 	}
 	return &refusal{words}
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
-	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 const (
@@ -42,7 +42,7 @@ type webhook struct {
 	last                     error // of the last try of the one event that is being sent
 }
 
-func newWebhook(s model.Notify, version string) *webhook {
+func newWebhook(s strategy.Notify, version string) *webhook {
 	h := &webhook{url: s.URL, host: "its URL", secret: s.Secret, agent: "gpurun/" + version}
 	if u, err := url.Parse(s.URL); err == nil {
 		h.host = u.Host

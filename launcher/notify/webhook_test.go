@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"github.com/gpurun/gpurun/model"
 	"io"
 	"log"
 	"net"
@@ -19,6 +18,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 const secretPath = "/services/T0/very-secret"
@@ -68,7 +69,7 @@ func open(t *testing.T, start func(http.Handler) *httptest.Server, ways ...http.
 }
 
 func webhookTo(url string) *webhook {
-	h := newWebhook(model.Notify{URL: url, Secret: "key", Timeout: 10 * time.Second}, "v9")
+	h := newWebhook(strategy.Notify{URL: url, Secret: "key", Timeout: 10 * time.Second}, "v9")
 	h.client.RetryWaitMin, h.client.RetryWaitMax = time.Millisecond, time.Millisecond
 	return h
 }
@@ -201,7 +202,7 @@ func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 // A server that hangs is given up for now, each time after the time that it is given.
 func TestAServerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newWebhook(model.Notify{URL: "https://hooks.example" + secretPath, Timeout: 10 * time.Second}, "v9")
+		h := newWebhook(strategy.Notify{URL: "https://hooks.example" + secretPath, Timeout: 10 * time.Second}, "v9")
 		asked := 0
 		h.client.HTTPClient.Transport = trip(func(r *http.Request) (*http.Response, error) {
 			asked++
@@ -236,7 +237,7 @@ func TestPauses(t *testing.T) {
 		"says, then fails": {[]*http.Response{answer(429, "60"), answer(502, ""), answer(200, "")}, 62 * time.Second, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h := newWebhook(model.Notify{URL: "https://hooks.example/x", Timeout: 10 * time.Second}, "v9")
+			h := newWebhook(strategy.Notify{URL: "https://hooks.example/x", Timeout: 10 * time.Second}, "v9")
 			n := 0
 			h.client.HTTPClient.Transport = trip(func(*http.Request) (*http.Response, error) { n++; return test.answers[n-1], nil })
 			began := time.Now()

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/lazy"
 )
@@ -28,7 +28,7 @@ type Finder struct {
 	// Dir is the folder from which relative paths count.
 	Dir string
 	// Env is the job's environment.
-	Env environ.Vars
+	Env commandline.Environ
 	// Look finds a name in PATH; nil for exec.LookPath.
 	Look func(name string) (string, error)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -57,7 +57,7 @@ func TestFindOrder(t *testing.T) {
 		{"the job's own", nil, Finder{Named: "$DIR/own/bin/python"}, "own/bin/python", "named by the job"},
 		{"the job's own, by name", nil, Finder{Named: "python"}, "bin/python", "named by the job"},
 		{"PYTHON_EXEC", nil, Finder{}, "exec/bin/python", "PYTHON_EXEC"},
-		{"PYTHON_EXEC of the job", nil, Finder{Env: environ.Vars{"PYTHON_EXEC": "python3"}}, "bin/python3", "PYTHON_EXEC"},
+		{"PYTHON_EXEC of the job", nil, Finder{Env: commandline.Environ{"PYTHON_EXEC": "python3"}}, "bin/python3", "PYTHON_EXEC"},
 		{"virtual environment", []string{"PYTHON_EXEC"}, Finder{}, "venv/bin/python", "VIRTUAL_ENV"},
 		{"conda", []string{"PYTHON_EXEC", "VIRTUAL_ENV"}, Finder{}, "conda/bin/python", "CONDA_PREFIX"},
 		{"a virtual environment that is gone", []string{"PYTHON_EXEC", "venv/bin/python"}, Finder{}, "conda/bin/python", "CONDA_PREFIX"},
@@ -82,7 +82,7 @@ func TestFindOrder(t *testing.T) {
 				set = append(set, name+"=")
 			}
 			c.search.Named = strings.ReplaceAll(c.search.Named, "$DIR", dir)
-			c.search.Env = environ.Parse(set).With(c.search.Env) // as a job's own counts over what it inherits
+			c.search.Env = commandline.ParseEnviron(set).With(c.search.Env) // as a job's own counts over what it inherits
 			c.search.Look = in(filepath.Join(dir, "bin"))
 			path, why, err := c.search.Find()
 			if want := filepath.Join(dir, c.want); err != nil || path != want {
@@ -150,7 +150,7 @@ func TestFindRefuses(t *testing.T) {
 		{"named and a folder", dir + "/folder/bin/python", nil, "not a program"},
 		{"named by variable", "", []string{"PYTHON_EXEC=python9"}, "python, PYTHON_EXEC:"},
 	} {
-		path, _, err := Finder{Named: c.python, Dir: dir, Env: environ.Parse(c.env), Look: in(filepath.Join(dir, "bin"))}.Find()
+		path, _, err := Finder{Named: c.python, Dir: dir, Env: commandline.ParseEnviron(c.env), Look: in(filepath.Join(dir, "bin"))}.Find()
 		if err == nil || !strings.Contains(err.Error(), c.want) || errext.Hint(err) == "" {
 			t.Errorf("%s: %q, %v, want an error with %q and a hint", c.name, path, err, c.want)
 		}

@@ -29,8 +29,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // describe prints an interpreter's version and folders; with the argument "packages" its
@@ -61,7 +61,7 @@ const (
 type Interpreter struct {
 	command []string // its path, or the words of wrappers and the interpreter's name
 	dir     string
-	env     environ.Vars
+	env     commandline.Environ
 	bound   time.Duration
 
 	running chan struct{} // holds a token while the interpreter runs; guards answers
@@ -90,13 +90,13 @@ var interpreters = struct {
 
 // At is the interpreter at an absolute path, as it runs in a directory with an
 // environment. It is not run yet.
-func At(path, dir string, env environ.Vars) *Interpreter {
+func At(path, dir string, env commandline.Environ) *Interpreter {
 	return Through([]string{path}, dir, env, false)
 }
 
 // Through is the interpreter that a wrapper finds: words are the wrapper's, and the
 // interpreter's name. Where installs is set, its first run may take minutes.
-func Through(words []string, dir string, env environ.Vars, installs bool) *Interpreter {
+func Through(words []string, dir string, env commandline.Environ, installs bool) *Interpreter {
 	key := fmt.Sprintf("%q %q %q", words, dir, env.Words())
 	interpreters.Lock()
 	defer interpreters.Unlock()
@@ -277,7 +277,7 @@ func (i *Interpreter) once(ctx context.Context, in []byte, words ...string) (str
 
 // Command is the command line that runs a program in the interpreter with some words as its
 // arguments, its working directory and its environment.
-func (i *Interpreter) Command(program string, words ...string) (argv []string, dir string, env environ.Vars) {
+func (i *Interpreter) Command(program string, words ...string) (argv []string, dir string, env commandline.Environ) {
 	return slices.Concat(i.command, []string{"-c", i.program(program)}, words), i.dir, i.env.With()
 }
 
@@ -298,7 +298,7 @@ func (i *Interpreter) output(ctx context.Context, in []byte, words ...string) (s
 		return "", err
 	}
 	argv := slices.Concat([]string{first}, i.command[1:], words)
-	if ctx.Value(guardedKey{}) != nil && proc.Usable() == nil {
+	if ctx.Value(guardedKey{}) != nil && ranks.CheckProcesses() == nil {
 		return i.outputGuarded(ctx, in, argv)
 	}
 	out, errs := &limitedBuffer{}, &limitedBuffer{}
@@ -346,7 +346,7 @@ func Guarded(ctx context.Context) context.Context {
 
 // outputGuarded runs a command as a rank, and returns what it prints.
 func (i *Interpreter) outputGuarded(ctx context.Context, in []byte, argv []string) (string, error) {
-	rank := proc.Rank{Argv: argv, Dir: i.dir, Env: i.env.Words()}
+	rank := ranks.Rank{Argv: argv, Dir: i.dir, Env: i.env.Words()}
 	if in != nil {
 		f, err := inMemory(in)
 		if err != nil {
@@ -355,7 +355,7 @@ func (i *Interpreter) outputGuarded(ctx context.Context, in []byte, argv []strin
 		defer f.Close()
 		rank.Stdin = f
 	}
-	all, err := Start(ctx, []proc.Rank{rank})
+	all, err := Start(ctx, []ranks.Rank{rank})
 	switch {
 	case err != nil:
 		return "", err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -11,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 // real is an interpreter of this machine.
@@ -65,7 +64,7 @@ func TestInterpreterIsQueriedOnce(t *testing.T) {
 	write(t, filepath.Join(second, "broken-1.0.dist-info", "nothing"), "")
 	write(t, filepath.Join(second, "recipes", "train.py"), "train")
 	write(t, filepath.Join(work, "recipes", "here.py"), "here")
-	env := environ.Parse(os.Environ()).With(map[string]string{"PYTHONPATH": first + ":" + second})
+	env := commandline.ParseEnviron(os.Environ()).With(map[string]string{"PYTHONPATH": first + ":" + second})
 	i := At(path, work, env)
 	packages, err := i.Packages(t.Context())
 	if err != nil || packages["frame_work"] != "2.5" {
@@ -92,7 +91,7 @@ func TestInterpreterIsQueriedOnce(t *testing.T) {
 // Who wants to know where files are does not wait for the packages to be listed.
 func TestPackagesAreListedOnDemand(t *testing.T) {
 	path, starts := counting(t, "exec "+real(t)+` "$@"`)
-	i := At(path, t.TempDir(), environ.Parse(os.Environ()))
+	i := At(path, t.TempDir(), commandline.ParseEnviron(os.Environ()))
 	for range 2 {
 		if files, err := i.Files(t.Context(), "json/tool.py"); err != nil || files[0] == "" {
 			t.Errorf("%q, %v", files, err)
@@ -112,7 +111,7 @@ func TestPackagesAreListedOnDemand(t *testing.T) {
 func TestInterpretersDifferByEnvironment(t *testing.T) {
 	python, dir := real(t), t.TempDir()
 	write(t, filepath.Join(dir, "mine.py"), "")
-	env := environ.Parse(os.Environ())
+	env := commandline.ParseEnviron(os.Environ())
 	for _, test := range []struct{ path, want string }{{"", ""}, {dir, filepath.Join(dir, "mine.py")}} {
 		files, err := At(python, t.TempDir(), env.With(map[string]string{"PYTHONPATH": test.path})).Files(t.Context(), "mine.py")
 		if err != nil || files[0] != test.want {
@@ -127,7 +126,7 @@ func TestNothingOfTheJobIsImported(t *testing.T) {
 	for _, name := range []string{"json.py", "importlib/metadata.py", "importlib/__init__.py", "email.py", "csv.py"} {
 		write(t, filepath.Join(work, name), "import os; os.mkdir('imported')\n")
 	}
-	if _, err := At(real(t), work, environ.Parse(os.Environ())).Packages(t.Context()); err != nil {
+	if _, err := At(real(t), work, commandline.ParseEnviron(os.Environ())).Packages(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(work, "imported")); !errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +145,7 @@ func TestInterpreterWithoutAnswer(t *testing.T) {
 		"never stops": {"exec yes", "it prints more than an answer"},
 	} {
 		path, starts := counting(t, test.run)
-		i := At(path, t.TempDir(), environ.Vars{"PATH": os.Getenv("PATH")})
+		i := At(path, t.TempDir(), commandline.Environ{"PATH": os.Getenv("PATH")})
 		for range 2 {
 			packages, err := i.Packages(t.Context())
 			if err == nil || packages != nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), test.want) {
@@ -166,7 +165,7 @@ func TestInterpreterWithoutAnswer(t *testing.T) {
 // What a sitecustomize prints before is no part of the answer.
 func TestOutputBeforeTheAnswer(t *testing.T) {
 	path, _ := counting(t, `printf 'loading site packages'; exec `+real(t)+` "$@"`)
-	if version, err := At(path, t.TempDir(), environ.Parse(os.Environ())).Version(t.Context()); err != nil || version == "" {
+	if version, err := At(path, t.TempDir(), commandline.ParseEnviron(os.Environ())).Version(t.Context()); err != nil || version == "" {
 		t.Errorf("%q, %v", version, err)
 	}
 }
@@ -177,13 +176,13 @@ func hanging(t *testing.T) (i *Interpreter, child string) {
 	t.Helper()
 	child = filepath.Join(t.TempDir(), "child")
 	path, _ := counting(t, fmt.Sprintf("sleep 600 & echo $! > %s.tmp; mv %s.tmp %s; wait", child, child, child))
-	return At(path, t.TempDir(), environ.Vars{"PATH": os.Getenv("PATH")}), child
+	return At(path, t.TempDir(), commandline.Environ{"PATH": os.Getenv("PATH")}), child
 }
 
 // A program that imports what the job imports may take longer than the other questions.
 func TestImportsTakeTheirTime(t *testing.T) {
 	path, _ := counting(t, "sleep 0.3; echo 7")
-	i := At(path, t.TempDir(), environ.Vars{"PATH": os.Getenv("PATH")})
+	i := At(path, t.TempDir(), commandline.Environ{"PATH": os.Getenv("PATH")})
 	i.bound = time.Millisecond
 	if text, err := i.OutputInJob(t.Context(), "import torch", nil); err != nil || strings.TrimSpace(text) != "7" {
 		t.Errorf("%q, %v", text, err)
@@ -261,7 +260,7 @@ func TestCancelledInterpreter(t *testing.T) {
 func TestInterpreterBehindAWrapper(t *testing.T) {
 	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "words")
 	write(t, filepath.Join(bin, "uv"), fmt.Sprintf("#!/bin/sh\necho \"$1 $2 $3\" >> %s\n[ $(printf '%%s' \"$*\" | wc -l) = 0 ] || exit 3\nshift 2\nexec %s \"$@\"\n", log, real(t)))
-	env := environ.Parse(os.Environ()).With(map[string]string{"PATH": bin + ":" + os.Getenv("PATH")})
+	env := commandline.ParseEnviron(os.Environ()).With(map[string]string{"PATH": bin + ":" + os.Getenv("PATH")})
 	i := Through([]string{"uv", "run", "-q"}, t.TempDir(), env, true)
 	if version, err := i.Version(t.Context()); err != nil || !strings.HasPrefix(version, "3.") {
 		t.Errorf("version %q, %v", version, err)
@@ -282,7 +281,7 @@ func TestOutput(t *testing.T) {
 	path, starts := counting(t, "exec "+real(t)+` "$@"`)
 	work := t.TempDir()
 	write(t, filepath.Join(work, "json.py"), "import os; os.mkdir('imported')\n")
-	i := At(path, work, environ.Parse(os.Environ()).With(map[string]string{"PYTHONPATH": work}))
+	i := At(path, work, commandline.ParseEnviron(os.Environ()).With(map[string]string{"PYTHONPATH": work}))
 	program := "import json, sys\nprint(json.dumps(sys.stdin.read().upper()))"
 	for range 2 {
 		if said, err := i.Output(t.Context(), program, []byte("abc")); err != nil || strings.TrimSpace(string(said)) != `"ABC"` {
@@ -311,7 +310,7 @@ func TestProgramWithPackagesStartsOnce(t *testing.T) {
 		write(t, filepath.Join(dir, "lib/ast.py"), "raise RuntimeError('the job ran')\n")
 		write(t, filepath.Join(dir, "lib/some-1.0.dist-info/METADATA"), "Metadata-Version: 2.1\nName: some\nVersion: 1.0\n")
 		path, starts := counting(t, "exec "+real(t)+" \"$@\"")
-		i := At(path, dir, environ.Parse([]string{"PATH=" + os.Getenv("PATH"), "PYTHONPATH=" + dir + "/lib"}))
+		i := At(path, dir, commandline.ParseEnviron([]string{"PATH=" + os.Getenv("PATH"), "PYTHONPATH=" + dir + "/lib"}))
 		out, err := i.OutputWithPackages(t.Context(), program, []byte(" read"))
 		if want := map[bool]string{true: "ast read", false: "unknown"}[strings.HasPrefix(program, "import ast")]; err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%q: %q, %v, want %q", program, out, err, want)

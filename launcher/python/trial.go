@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 const (
@@ -38,29 +38,29 @@ type ProcessResult struct {
 
 // Start runs processes as gpurun runs ranks, until all have ended, one has failed, or
 // ctx is done; none is left, nor what they started.
-func Start(ctx context.Context, ranks []proc.Rank) ([]ProcessResult, error) {
-	if err := proc.Usable(); err != nil {
+func Start(ctx context.Context, processes []ranks.Rank) ([]ProcessResult, error) {
+	if err := ranks.CheckProcesses(); err != nil {
 		return nil, err
 	}
 	streams := &outputPipes{}
-	for i := range ranks {
-		ranks[i].Rank, ranks[i].LocalRank = i, i
+	for i := range processes {
+		processes[i].Rank, processes[i].LocalRank = i, i
 		var err error
-		if ranks[i].Stdout, err = streams.open(); err == nil {
-			ranks[i].Stderr, err = streams.open()
+		if processes[i].Stdout, err = streams.open(); err == nil {
+			processes[i].Stderr, err = streams.open()
 		}
 		if err != nil {
 			streams.close()
 			return nil, fmt.Errorf("open a pipe: %w", err)
 		}
 	}
-	group, err := proc.Start(ctx, ranks, proc.Options{Marker: fmt.Sprintf("tryout-%d-%d", os.Getpid(), time.Now().UnixNano()), KillTimeout: killBound})
+	group, err := ranks.Start(ctx, processes, ranks.StartOptions{Marker: fmt.Sprintf("tryout-%d-%d", os.Getpid(), time.Now().UnixNano()), KillTimeout: killBound})
 	streams.close()
 	if err != nil {
 		streams.wait()
 		return nil, err
 	}
-	all := make([]ProcessResult, len(ranks))
+	all := make([]ProcessResult, len(processes))
 	await(ctx, group, all)
 	group.Stop(0)
 	texts := streams.wait()
@@ -74,7 +74,7 @@ func Start(ctx context.Context, ranks []proc.Rank) ([]ProcessResult, error) {
 }
 
 // await records how the processes end.
-func await(ctx context.Context, group *proc.Group, all []ProcessResult) {
+func await(ctx context.Context, group *ranks.Group, all []ProcessResult) {
 	for i := range all {
 		all[i].Code = Unknown
 	}
@@ -150,13 +150,13 @@ func (s *outputPipes) wait() []string {
 type Trial struct {
 	Text  string
 	Words [][]string
-	Env   environ.Vars // on top of the job's; an empty value removes a variable
+	Env   commandline.Environ // on top of the job's; an empty value removes a variable
 }
 
 // Run starts the processes of a trial and decodes the answer of each, in the order of Words.
 // The error of one that failed is its last line.
 func Run[Answer any](ctx context.Context, by *Interpreter, t Trial) ([]Answer, error) {
-	var ranks []proc.Rank
+	var processes []ranks.Rank
 	for _, words := range t.Words {
 		argv, dir, env := by.Command(t.Text, words...)
 		for name, value := range t.Env {
@@ -164,10 +164,10 @@ func Run[Answer any](ctx context.Context, by *Interpreter, t Trial) ([]Answer, e
 				delete(env, name)
 			}
 		}
-		ranks = append(ranks, proc.Rank{Argv: argv, Dir: dir, Env: env.Words()})
+		processes = append(processes, ranks.Rank{Argv: argv, Dir: dir, Env: env.Words()})
 	}
-	answers := make([]Answer, len(ranks))
-	all, err := Start(ctx, ranks)
+	answers := make([]Answer, len(processes))
+	all, err := Start(ctx, processes)
 	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one ProcessResult) bool { return !strings.Contains(one.Err, Ready) }) {
 		return answers, ErrBusy
 	}
@@ -272,7 +272,7 @@ func Meet(ctx context.Context, by *Interpreter, devices []int) (Together, error)
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
-	t := Trial{Text: togetherScript, Env: environ.Vars{"NCCL_DEBUG": "WARN"}}
+	t := Trial{Text: togetherScript, Env: commandline.Environ{"NCCL_DEBUG": "WARN"}}
 	for rank, device := range devices {
 		t.Words = append(t.Words, strings.Fields(fmt.Sprintf("%d %d %d %d", rank, len(devices), port, device)))
 	}

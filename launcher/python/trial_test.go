@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // awaitFile waits for a file that a process renames into place.
@@ -32,12 +32,12 @@ func awaitFile(t *testing.T, path string) string {
 }
 
 func TestMain(m *testing.M) {
-	proc.MaybeGuard()
+	ranks.MaybeGuard()
 	goleak.VerifyTestMain(m)
 }
 
 // anyPython is a Python 3; it imports nothing that is not its own.
-func anyPython(t *testing.T, env environ.Vars) *Interpreter {
+func anyPython(t *testing.T, env commandline.Environ) *Interpreter {
 	t.Helper()
 	path := os.Getenv("GPURUN_TEST_PYTHON")
 	if path == "" {
@@ -47,7 +47,7 @@ func anyPython(t *testing.T, env environ.Vars) *Interpreter {
 		}
 		path = found
 	}
-	return At(path, t.TempDir(), environ.Parse(os.Environ()).With(env))
+	return At(path, t.TempDir(), commandline.ParseEnviron(os.Environ()).With(env))
 }
 
 // hangs starts a child in a separate session, writes down both, and waits.
@@ -133,12 +133,12 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c.said, err, c.want)
 		}
 	}
-	flood := proc.Rank{Argv: []string{"head", "-c", "20000000", "/dev/zero"}, Env: os.Environ()}
-	all, err := Start(t.Context(), []proc.Rank{flood})
+	flood := ranks.Rank{Argv: []string{"head", "-c", "20000000", "/dev/zero"}, Env: os.Environ()}
+	all, err := Start(t.Context(), []ranks.Rank{flood})
 	if err != nil || len(all[0].Out) != largest || all[0].Code != 0 {
 		t.Errorf("%d bytes with code %d, %v", len(all[0].Out), all[0].Code, err)
 	}
-	if _, err := Start(t.Context(), []proc.Rank{{Argv: []string{"no-such-program"}}}); err == nil {
+	if _, err := Start(t.Context(), []ranks.Rank{{Argv: []string{"no-such-program"}}}); err == nil {
 		t.Error("a program that is not there started")
 	}
 }
@@ -147,8 +147,8 @@ func TestAnswers(t *testing.T) {
 func TestTrialVariables(t *testing.T) {
 	type answer struct{ Gone, New string }
 	text := "import json, os; print(json.dumps({'gone': os.environ.get('GONE', 'gone'), 'new': os.environ['NEW']}))"
-	s := Trial{Text: text, Words: [][]string{nil}, Env: environ.Vars{"GONE": "", "NEW": "new"}}
-	got, err := Run[answer](t.Context(), anyPython(t, environ.Vars{"GONE": "1"}), s)
+	s := Trial{Text: text, Words: [][]string{nil}, Env: commandline.Environ{"GONE": "", "NEW": "new"}}
+	got, err := Run[answer](t.Context(), anyPython(t, commandline.Environ{"GONE": "1"}), s)
 	if err != nil || got[0] != (answer{"gone", "new"}) {
 		t.Errorf("%+v, %v", got, err)
 	}

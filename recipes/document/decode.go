@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
-
 	"github.com/gpurun/gpurun/launcher/lazy"
 )
 

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // argument is { arg = "--batch-size" }: an argument, under one of its names.
@@ -107,7 +107,7 @@ type arguments interface {
 	// remove removes an argument that has a value.
 	remove(name string) error
 	// resume adds arguments to the command of a change whose files are in dir.
-	resume(change *model.Command, options []WordOption, dir string) error
+	resume(change *strategy.Command, options []WordOption, dir string) error
 	// file is the file with all arguments; empty if they are words.
 	file() string
 }
@@ -178,7 +178,7 @@ func (a onLine) remove(name string) error {
 }
 
 // resume puts each argument in place of one that the user gave.
-func (a onLine) resume(change *model.Command, options []WordOption, _ string) error {
+func (a onLine) resume(change *strategy.Command, options []WordOption, _ string) error {
 	before, grammar := change.Argv, a.d.grammar
 	argv := slices.Clone(before)
 	for _, o := range options {
@@ -258,7 +258,7 @@ func (a oneFile) remove(name string) error {
 }
 
 // resume puts the arguments into the file, or into the copy that the change already has of it.
-func (a oneFile) resume(change *model.Command, options []WordOption, dir string) error {
+func (a oneFile) resume(change *strategy.Command, options []WordOption, dir string) error {
 	name, text := path.Join("config", path.Base(a.path)), a.d.Original.Files[a.path]
 	for changed, newer := range change.Files {
 		if path.Join(dir, changed) == change.Argv[1] {

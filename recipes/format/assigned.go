@@ -2,11 +2,10 @@ package format
 
 import (
 	"fmt"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // assigned is { assigned = "batch_size" }: an assignment in a Python file of the command, or in

@@ -1,11 +1,10 @@
 package format
 
 import (
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A Parser has the arguments that a job accepts, by its sources. Nil: nothing is known.

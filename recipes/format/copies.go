@@ -13,19 +13,18 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // Finish turns the draft into a change whose files go into dir.
-func (d *Draft) Finish(dir string) (model.Command, error) {
-	change := model.Command{Files: map[string][]byte{}, Siblings: map[string]string{}}
+func (d *Draft) Finish(dir string) (strategy.Command, error) {
+	change := strategy.Command{Files: map[string][]byte{}, Siblings: map[string]string{}}
 	folders := map[string]string{}
 	for file := d.nextChanged(); file != ""; file = d.nextChanged() {
 		if inline(file) {
 			d.copies[file] = file
 			if err := d.point(file, string(d.files[file])); err != nil {
-				return model.Command{}, err
+				return strategy.Command{}, err
 			}
 			continue
 		}
@@ -45,7 +44,7 @@ func (d *Draft) Finish(dir string) (model.Command, error) {
 			change.Siblings[folder] = from
 		}
 		if err := d.point(file, path.Join(dir, name)); err != nil {
-			return model.Command{}, err
+			return strategy.Command{}, err
 		}
 	}
 	for file, name := range d.copies {
@@ -59,13 +58,13 @@ func (d *Draft) Finish(dir string) (model.Command, error) {
 }
 
 // Edited turns the draft into a change of the files themselves.
-func (d *Draft) Edited() (model.Command, error) {
-	change := model.Command{Files: map[string][]byte{}}
+func (d *Draft) Edited() (strategy.Command, error) {
+	change := strategy.Command{Files: map[string][]byte{}}
 	for _, file := range d.changedFiles() {
 		if !inline(file) {
 			change.Files[file] = d.files[file]
 		} else if err := d.point(file, string(d.files[file])); err != nil {
-			return model.Command{}, err
+			return strategy.Command{}, err
 		}
 	}
 	change.Argv, change.Env, change.Calls = d.Argv, d.Env, d.Calls
@@ -149,7 +148,7 @@ func samePath(a, b string) bool {
 
 // diff shows the change for people: the files, then the command with one option per line, then
 // the variables that change.
-func (d *Draft) diff(change model.Command) string {
+func (d *Draft) diff(change strategy.Command) string {
 	var b strings.Builder
 	for _, file := range d.changedFiles() {
 		if inline(file) {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -138,7 +137,7 @@ func (d *Draft) Argument(name string) (string, bool) {
 }
 
 // Resume adds arguments to the command of a change whose files are in dir.
-func (d *Draft) Resume(change *model.Command, options []WordOption, dir string) error {
+func (d *Draft) Resume(change *strategy.Command, options []WordOption, dir string) error {
 	return d.args.resume(change, options, dir)
 }
 

@@ -2,12 +2,11 @@ package format
 
 import (
 	"fmt"
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // Versions bounds the versions of Python packages: {"transformers": ">=4.36, <6"}.

@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/recipes/patch"
+	_ "github.com/gpurun/gpurun/test/testenv"
 )
 
 func words(line string) []string { return strings.Fields(line) }

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
-
-	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 func decodeTOML(text []byte) (any, error) {

@@ -12,9 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/gpurun/gpurun/launcher/lazy"
+	"go.yaml.in/yaml/v3"
 )
 
 // parseYAML returns the document's root, nil for an empty document.

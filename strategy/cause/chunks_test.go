@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/launcher/testseed"
+	_ "github.com/gpurun/gpurun/test/testenv"
 )
 
 // pieces are parts of training logs, in an order that no job would choose: the scanner's states

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/launcher/testseed"
+	_ "github.com/gpurun/gpurun/test/testenv"
 )
 
 const gb = 1e9

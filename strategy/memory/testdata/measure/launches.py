@@ -13,7 +13,7 @@ import time
 import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.join(HERE, "../../../../launcher/probe"))
+sys.path.append(os.path.join(HERE, "../../../../launcher/hook"))
 blocks, launches, marks, meters = (importlib.import_module("inside." + name) for name in ("blocks", "launches", "marks", "meters"))
 
 # By model: the class of transformers, its configuration, and the lengths of input and labels; or timm's name.

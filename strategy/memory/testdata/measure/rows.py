@@ -33,7 +33,7 @@ def parse():
     parser.add_argument("--busy", default="", help="while this file exists, rows are marked as not alone on the machine")
     parser.add_argument("--wait", default="", help="no row is begun while this file exists")
     parser.add_argument("--scratch", default="/tmp/gpurun-rows", help="the folder for what goes to NVMe")
-    parser.add_argument("--probe", default=os.path.join(HERE, "../../../../launcher/probe"))
+    parser.add_argument("--probe", default=os.path.join(HERE, "../../../../launcher/hook"))
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     return parser.parse_args()

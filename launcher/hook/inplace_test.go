@@ -1,0 +1,151 @@
+package hook
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// repeating is a trial of a script whose processes may repeat a step that ran out of memory.
+func repeating(t *testing.T, script string, rungs ...strategy.Rung) *trial {
+	t.Helper()
+	needs(t)
+	r := newTrial(t)
+	r.orders.Script, r.orders.Hooks = testdata(t, script), true
+	r.orders.InPlace = &strategy.InPlaceOrders{Rungs: rungs}
+	return r
+}
+
+// A job that does not fit under its ceiling trains to its end in one process, with the losses and
+// weights that it has without a ceiling. Only batches as large as the smallest that failed are
+// recomputed.
+func TestStepIsRepeatedUnderCeiling(t *testing.T) {
+	rows := "1,1,1,1,1,6,1,1,6,4,7"
+	r := repeating(t, "loops.py")
+	r.orders.InPlace = nil
+	want := r.warmed(t, r.orders.Script, rows, "0")
+	r = repeating(t, "loops.py", strategy.RungCheckpointing)
+	if got := r.warmed(t, r.orders.Script, rows, "55"); got != want {
+		t.Errorf("trained to %s, want %s", got, want)
+	}
+	said, _ := r.told(t)
+	if len(said.InPlace) != 1 || said.InPlaceRefused != nil {
+		t.Fatalf("repeated %+v, refused %+v", said.InPlace, said.InPlaceRefused)
+	}
+	one := said.InPlace[0]
+	if one.Rung != strategy.RungCheckpointing || one.Phase != "forward" || one.Step != 5 || one.Times != 1 || one.LastStep != 5 || one.Requested == 0 || one.Seconds <= 0 || one.Elements != 6<<17 || one.Longest != 1<<17 || one.At.IsZero() {
+		t.Errorf("repeated %+v", one)
+	}
+	text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	armed := repeating(t, "loops.py", strategy.RungCheckpointing)
+	armed.orders.InPlace.Armed = []strategy.ArmedRung{{Rung: one.Rung, Elements: one.Elements, Longest: one.Longest}}
+	if got := armed.warmed(t, r.orders.Script, rows, "55"); got != want {
+		t.Errorf("trained with what was learned to %s, want %s", got, want)
+	}
+	if said, _ := armed.told(t); len(said.InPlace) != 0 || said.InPlaceRefused != nil {
+		t.Errorf("repeated %+v, refused %+v, with what was learned", said.InPlace, said.InPlaceRefused)
+	}
+	// The failed pass came to the ceiling, which is no measured peak: 0 is unknown. The repeat has what was held.
+	if m, ok := parseMeasured(text); !ok || m.Failed != "" || m.Steps != 11 || m.Peak > m.Allowed-5*mib || one.Held < m.Allowed-one.Requested || one.Held > m.Allowed {
+		t.Errorf("held %d, measured %s", one.Held, text)
+	}
+}
+
+// The allocator's snapshot of a failure that the process answered itself is kept until a later one fails.
+func TestSnapshotOfRepeatedStepIsKept(t *testing.T) {
+	r := repeating(t, "snapshots.py", strategy.RungCheckpointing)
+	r.orders.Record = RecordFirst
+	r.warmed(t, r.orders.Script, "repeated")
+	said, _ := r.told(t)
+	if len(said.InPlace) == 0 || said.InPlaceRefused != nil {
+		t.Fatalf("repeated %+v, refused %+v", said.InPlace, said.InPlaceRefused)
+	}
+	times := 0
+	for _, one := range said.InPlace {
+		times += one.Times
+	}
+	s, found := NewestSnapshot(r.dir, 0, nil)
+	if _, err := os.Stat(filepath.Join(r.dir, "rank0", "snapshot-1.json")); times != 2 || !found || s.Missing != "" || err == nil {
+		t.Errorf("%d repeats; the snapshot %v, %+v; a second one: %v", times, found, s, err)
+	}
+}
+
+// Under the frameworks, and under DistributedDataParallel with one rank that runs out of memory
+// alone, losses and weights are those of the undisturbed run, bit by bit.
+func TestFrameworksRepeatSteps(t *testing.T) {
+	for way, module := range map[string]string{"trainer": "transformers", "lightning_": "lightning", "accelerate_": "accelerate", "ranks": ""} {
+		t.Run(way, func(t *testing.T) {
+			if module != "" {
+				needs(t, module)
+			}
+			run := func(at string) ([]trained, []strategy.ProcessReport) {
+				r := repeating(t, "repeated_frameworks.py", strategy.RungCheckpointing)
+				words := []string{way}
+				if at != "" {
+					words = append(words, at)
+				}
+				out := r.warmed(t, r.orders.Script, words...)
+				rank, own := r.told(t)
+				if rank != nil {
+					own = append(own, *rank)
+				}
+				return outcomes(t, out), own
+			}
+			want, _ := run("")
+			calls := want[len(want)-1].Calls
+			for _, at := range []string{
+				fmt.Sprintf("forward:%d", calls["forward"]*2/3), fmt.Sprintf("forward:%d", calls["forward"]), fmt.Sprintf("backward:%d", calls["backward"]*2/3),
+			} {
+				got, told := run(at)
+				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(trained{}, "Calls", "Hit")); diff != "" || got[len(got)-1].Hit != 1 {
+					t.Errorf("%s: %s", at, diff)
+				}
+				var repeated []strategy.InPlace
+				for _, p := range told {
+					repeated = append(repeated, p.InPlace...)
+					if p.InPlaceRefused != nil {
+						t.Errorf("%s: refused %+v", at, p.InPlaceRefused)
+					}
+				}
+				if len(repeated) != 1 || !strings.HasPrefix(at, repeated[0].Phase) {
+					t.Errorf("%s: repeated %+v", at, repeated)
+				}
+			}
+		})
+	}
+}
+
+// trained is what a process of testdata/repeated_frameworks.py prints.
+type trained struct {
+	Losses, Weights []float64
+	Calls           map[string]int // of what may run out of memory
+	Hit             int            // how often it did
+}
+
+func outcomes(t *testing.T, out string) (all []trained) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		var one trained
+		if strings.HasPrefix(line, `{"losses"`) {
+			if err := json.Unmarshal([]byte(line), &one); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, one)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("printed %s", out)
+	}
+	return all
+}

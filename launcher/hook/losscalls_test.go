@@ -1,0 +1,41 @@
+package hook
+
+import (
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
+)
+
+// A cross entropy that has too little memory under a ceiling is computed in parts of its rows: by an
+// order of the plan, or in place. Without both the job runs out of memory.
+func TestLargeCrossEntropyFitsUnderCeiling(t *testing.T) {
+	run := func(ceiling string, change func(*Orders)) (string, *strategy.ProcessReport, bool) {
+		r := repeating(t, "vocabulary.py")
+		r.orders.InPlace = nil
+		change(&r.orders)
+		out, _, code := testenv.Warmed(t, r.job(t, testenv.Python(t), r.orders.Script, ceiling))
+		said, _ := r.told(t)
+		return out, said, code == 0
+	}
+	want, said, trained := run("0", func(*Orders) {})
+	if !trained || said.Refused[strategy.LossParts] != "" {
+		t.Fatalf("without a ceiling it trains: %v; refused: %s", trained, said.Refused[strategy.LossParts])
+	}
+	if out, _, trained := run("850", func(*Orders) {}); trained {
+		t.Fatalf("it fits: %s", out)
+	}
+	planned, said, _ := run("850", func(o *Orders) { o.Turn = strategy.Plan{strategy.LossParts: "on"} })
+	if planned != want || said.Applied[strategy.LossParts] != [2]strategy.Value{"off", "on"} || said.Settings[strategy.LossParts] != "on" {
+		t.Errorf("planned: %s, want %s; applied %v, settings %v", planned, want, said.Applied, said.Settings)
+	}
+	inPlace, said, _ := run("850", func(o *Orders) {
+		o.InPlace = &strategy.InPlaceOrders{Rungs: []strategy.Rung{strategy.RungLossParts}, BeforeLoss: true}
+	})
+	if inPlace != want || len(said.InPlace) != 1 {
+		t.Fatalf("in place: %s, want %s; %+v", inPlace, want, said.InPlace)
+	}
+	if one := said.InPlace[0]; one.Rung != strategy.RungLossParts || one.Phase != "loss" || one.Step != 0 || one.Times != 1 || one.Elements != 4096*16384 {
+		t.Errorf("in place: %+v", one)
+	}
+}

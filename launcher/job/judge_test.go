@@ -1,0 +1,339 @@
+package job
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+const gib = 1 << 30
+
+var (
+	lastNight = time.Date(2025, 11, 21, 3, 0, 0, 0, time.UTC)
+	here      = Conditions{Code: "code", Recipe: "hf-trainer", Device: "NVIDIA H100", DeviceBytes: 80 * gib, Torch: "2.11", DataParallel: 2}
+	asIs      = strategy.Plan{strategy.MicroBatchSize: "16", strategy.GradientAccumulationSteps: "1", strategy.ActivationCheckpointing: "none", strategy.Precision: "fp32"}
+	smaller   = asIs.With(strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "2", strategy.ActivationCheckpointing: "full"})
+	inBF16    = asIs.With(strategy.Plan{strategy.Precision: "bf16"})
+)
+
+// job is one that can turn what the plans above turn.
+func job() strategy.Job {
+	return strategy.Job{Written: asIs, DataParallel: 2, Ranks: 2, LocalRanks: 2, Knobs: map[strategy.Knob]strategy.Range{
+		strategy.MicroBatchSize: {Min: 1}, strategy.GradientAccumulationSteps: {Min: 1},
+		strategy.ActivationCheckpointing: {Values: []strategy.Value{"none", "full"}},
+		strategy.Precision:               {Values: []strategy.Value{"fp32", "bf16"}},
+	}}
+}
+
+// today is the morning after lastNight, with nothing changed.
+func today() FitsToday {
+	return FitsToday{Conditions: here, Job: job(), Room: 79 * gib, Policy: strategy.Policy{Mode: strategy.Ladder, Numerics: strategy.MixedPrecision},
+		Inventory: strategy.Inventory{BF16: true, At: lastNight.Add(24 * time.Hour)}}
+}
+
+// model is what a rank measured; its peak is in GiB.
+func model(parameters int64, peak int64) []memory.Measurement {
+	return []memory.Measurement{{Model: &memory.TrainedModel{Class: "GPT", Parameters: parameters}, Peak: peak * gib, Outside: gib, Total: 80 * gib, StepSeconds: 0.5}}
+}
+
+// night runs the job as written, which runs out of memory, and then a plan that trains.
+func night(fits []Fit, key Conditions, j strategy.Job, plan strategy.Plan) []Fit {
+	failed := strategy.Attempt{Plan: j.Written, Ended: lastNight, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}, Measured: model(1000, 78)}
+	fits = LearnFits(fits, Observation{Conditions: key, Job: j, Attempt: failed, Training: strategy.Exact, Room: 79 * gib})
+	trained := strategy.Attempt{Plan: plan, Ended: lastNight, Measured: model(1000, 70)}
+	class, _ := j.Training(plan, nil)
+	return LearnFits(fits, Observation{Conditions: key, Job: j, Attempt: trained, Training: class, Trained: true, Room: 79 * gib})
+}
+
+// TestRememberedPlanNeedsEqualConditions has one row for each thing that may be different from last night.
+func TestRememberedPlanNeedsEqualConditions(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*FitsToday)
+		// plan is what is started with, nil for the job as written; unused is a part of why.
+		plan   strategy.Plan
+		unused string
+		// sure, unsure: there are such measurements. doubt and times are theirs.
+		sure, unsure bool
+		doubt        float64
+		times        bool
+	}{
+		{"nothing", func(*FitsToday) {}, smaller, "", true, false, 0, true},
+		{"the code", func(d *FitsToday) { d.Code = "new" }, nil, "code, arguments or configuration", false, true, 0, true},
+		{"the card", func(d *FitsToday) { d.Device, d.DeviceBytes = "NVIDIA A100", 40*gib }, nil, "another device: NVIDIA H100", true, false, 0, false},
+		{"the card's memory", func(d *FitsToday) { d.DeviceBytes = 94 * gib }, nil, "another device", true, false, 0, false},
+		{"PyTorch", func(d *FitsToday) { d.Torch = "2.12" }, nil, "another PyTorch", true, false, 0.10, true},
+		{"the ranks", func(d *FitsToday) { d.Conditions.DataParallel = 4 }, nil, "2 data-parallel ranks", true, false, 0, true},
+		{"the recipe", func(d *FitsToday) { d.Recipe = "accelerate" }, nil, "another recipe", true, false, 0, true},
+		{"the code and the card", func(d *FitsToday) { d.Code, d.Device = "new", "NVIDIA A100" }, nil, "another device", false, true, 0, false},
+		{"the global batch", func(d *FitsToday) { d.Job.Written = asIs.With(strategy.Plan{strategy.MicroBatchSize: "32"}) }, nil, "micro batch 16→32", true, false, 0, true},
+		{"never", func(d *FitsToday) { d.Policy.Never = []string{"checkpointing"} }, nil, `recovery.never lists "checkpointing"`, true, false, 0, true},
+		{"never a knob", func(d *FitsToday) { d.Policy.Never = []string{"micro_batch_size"} }, nil, `recovery.never lists "micro_batch_size"`, true, false, 0, true},
+		{"never another", func(d *FitsToday) { d.Policy.Never = []string{"precision"} }, smaller, "", true, false, 0, true},
+		{"mode", func(d *FitsToday) { d.Policy.Mode = strategy.Off }, nil, `"off"`, true, false, 0, true},
+		{"the job's switch", func(d *FitsToday) {
+			d.Job.Knobs[strategy.ActivationCheckpointing] = strategy.Range{Absent: "launch.hooks = false"}
+		}, nil, "launch.hooks = false", true, false, 0, true},
+		{"the least batch", func(d *FitsToday) { d.Job.Knobs[strategy.MicroBatchSize] = strategy.Range{Min: 16} }, nil, "cannot set the micro batch to 8", true, false, 0, true},
+		{"less room, and the peak fits", func(d *FitsToday) { d.Room = 75 * gib }, smaller, "", true, false, 0, true},
+		{"less room than the peak", func(d *FitsToday) { d.Room = 71 * gib }, nil, "it had 79.0 GiB, and there are 71.0 GiB", true, false, 0, true},
+		{"more room: the failure says nothing", func(d *FitsToday) { d.Room = 85 * gib }, nil, "", true, false, 0, true},
+		{"room that nobody knows", func(d *FitsToday) { d.Room = 0 }, smaller, "", true, false, 0, true},
+		{"a prediction that it fits as written", func(d *FitsToday) {
+			d.Inventory.Device = memory.DeviceMemory{Name: "NVIDIA H100"}
+			d.Fits = func(past []strategy.Past, p strategy.Plan, on memory.DeviceMemory) bool {
+				return len(past) == 2 && len(past[1].Measured) == 1 && equal(past[1].Plan, asIs) && equal(p, asIs) && on.Name == "NVIDIA H100"
+			}
+		}, nil, "", true, false, 0, true},
+		{"a prediction that it does not", func(d *FitsToday) {
+			d.Fits = func([]strategy.Past, strategy.Plan, memory.DeviceMemory) bool { return false }
+		}, smaller, "", true, false, 0, true},
+	} {
+		now := today()
+		c.change(&now)
+		got := JudgeFits(night(nil, here, job(), smaller), now)
+		var plan strategy.Plan
+		if got.Recalled != nil {
+			plan = got.Recalled.Plan
+		}
+		if !equal(plan, c.plan) {
+			t.Errorf("%s: starts with %v, want %v (%s)", c.name, plan, c.plan, got.Unused)
+		}
+		if !strings.Contains(got.Unused, c.unused) || (got.Unused == "") != (c.unused == "") {
+			t.Errorf("%s: unused since %q, want %q", c.name, got.Unused, c.unused)
+		}
+		if len(got.Sure) > 0 != c.sure || len(got.Unsure) > 0 != c.unsure {
+			t.Errorf("%s: %d sure, %d unsure", c.name, len(got.Sure), len(got.Unsure))
+		}
+		for _, m := range append(got.Sure, got.Unsure...) {
+			if m.Doubt != c.doubt || (m.StepSeconds > 0) != c.times || m.Peak == 0 {
+				t.Errorf("%s: doubt %v, step %v s, peak %d", c.name, m.Doubt, m.StepSeconds, m.Peak)
+			}
+		}
+	}
+}
+
+func TestNumericsNeedConsentOrTwoRuns(t *testing.T) {
+	once := night(nil, here, job(), inBF16)
+	twice := night(once, here, job(), inBF16)
+	again := job()
+	again.Recalled = &strategy.Recalled{Plan: inBF16}
+	// A run that started with the plan did not come to it by itself.
+	repeated := LearnFits(once, Observation{Conditions: here, Job: again, Trained: true, Room: 79 * gib, Attempt: strategy.Attempt{Plan: inBF16, Ended: lastNight}})
+	for _, c := range []struct {
+		name   string
+		fits   []Fit
+		change func(*FitsToday)
+		used   bool
+	}{
+		{"once", once, func(*FitsToday) {}, false},
+		{"once, and recalled", repeated, func(*FitsToday) {}, false},
+		{"once, allowed explicitly", once, func(d *FitsToday) { d.Policy.NumericsSaid = true }, true},
+		{"twice", twice, func(*FitsToday) {}, true},
+		{"twice, preserve", twice, func(d *FitsToday) { d.Policy.Numerics = strategy.Preserve }, false},
+		{"twice, no bf16 here", twice, func(d *FitsToday) { d.Inventory.BF16 = false }, false},
+	} {
+		now := today()
+		c.change(&now)
+		if got := JudgeFits(c.fits, now); (got.Recalled != nil) != c.used || c.used == (got.Unused != "") {
+			t.Errorf("%s: %v, unused %q", c.name, got.Recalled, got.Unused)
+		}
+	}
+}
+
+func TestJobAsWrittenReturnsAfterItFitted(t *testing.T) {
+	// It fitted when a user requested it.
+	fits := LearnFits(night(nil, here, job(), smaller), Observation{Conditions: here, Job: job(), Training: strategy.Exact, Trained: true, Room: 79 * gib, Attempt: strategy.Attempt{Plan: asIs, Ended: lastNight}})
+	if got := JudgeFits(fits, today()); got.Recalled != nil {
+		t.Errorf("the job as written fitted last, and %v is started", got.Recalled)
+	}
+	// Another model was seen under the same key.
+	other := LearnFits(night(nil, here, job(), smaller), Observation{Conditions: here, Job: job(), Training: strategy.Exact, Trained: true, Room: 79 * gib,
+		Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: model(500, 20)}})
+	got := JudgeFits(other, today())
+	if got.Recalled != nil || len(got.Sure) != 1 || got.Sure[0].Model.Parameters != 500 {
+		t.Errorf("after another model: %+v", got)
+	}
+}
+
+func TestPlanThatNoLongerFitsIsNotStarted(t *testing.T) {
+	out := Observation{Conditions: here, Job: job(), Room: 79 * gib, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}}
+	fits := LearnFits(night(nil, here, job(), smaller), out)
+	if got := JudgeFits(fits, today()); got.Recalled != nil {
+		t.Errorf("%v", got.Recalled)
+	}
+	if fits := UnlearnFits(night(nil, here, job(), smaller), here, smaller); JudgeFits(fits, today()).Recalled != nil {
+		t.Error("a forgotten plan is started")
+	}
+}
+
+func TestUninformativeAttemptsAreNotLearned(t *testing.T) {
+	for name, a := range map[string]strategy.Attempt{
+		"a bug of the job":  {Plan: asIs, Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true}},
+		"never started":     {Plan: asIs, Unstarted: &strategy.Unstarted{}, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}},
+		"halted":            {Plan: asIs, Halted: true, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}},
+		"a leak":            {Plan: asIs, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Growth: &cause.Growth{}}},
+		"another plan used": {Plan: smaller, Observed: strategy.Plan{strategy.MicroBatchSize: "4"}, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}},
+		"another's memory":  {Plan: asIs, Diagnosis: strategy.Diagnosis{Cause: cause.GPUOccupied, Fatal: true}},
+	} {
+		if fits := LearnFits(nil, Observation{Conditions: here, Job: job(), Attempt: a}); len(fits) != 0 {
+			t.Errorf("%s: %+v", name, fits)
+		}
+	}
+	out := strategy.Attempt{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}
+	if fits := LearnFits(nil, Observation{Conditions: here, Job: strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.Precision: {Absent: "no switch"}}}, Attempt: out}); len(fits) != 0 {
+		t.Errorf("a job that nobody can change: %+v", fits)
+	}
+	// One with nothing set, in whose process something can be turned, is remembered.
+	inside := strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.ActivationCheckpointing: {By: strategy.ByHook, Values: []strategy.Value{"none", "full"}}}}
+	fits := LearnFits(nil, Observation{Conditions: here, Job: inside, Attempt: out})
+	turned := strategy.Plan{strategy.ActivationCheckpointing: "full"}
+	fits = LearnFits(fits, Observation{Conditions: here, Job: inside, Trained: true, Attempt: strategy.Attempt{Plan: turned, Ended: lastNight, Observed: turned}})
+	now := today()
+	now.Job = inside
+	if got := JudgeFits(fits, now); got.Recalled == nil || !equal(got.Recalled.Plan, turned) {
+		t.Errorf("what was turned inside: %+v, %s", got.Recalled, got.Unused)
+	}
+}
+
+func TestFitsAreBounded(t *testing.T) {
+	var fits []Fit
+	j := job()
+	for code := range 2 * mostFits {
+		key := here
+		key.Code = strings.Repeat("x", code)
+		fits = night(fits, key, j, smaller)
+	}
+	for n := range 3 * mostTried {
+		plan := asIs.With(strategy.Plan{strategy.MicroBatchSize: strategy.Number(n + 100)})
+		fits = LearnFits(fits, Observation{Conditions: here, Job: j, Training: strategy.Exact, Trained: true, Attempt: strategy.Attempt{Plan: plan, Ended: lastNight, Measured: append(model(1000, 1), append(model(1000, 2), model(1000, 3)...)...)}})
+		if n == 0 {
+			fits = night(fits, here, j, smaller)
+		}
+	}
+	if len(fits) != mostFits || len(fits[0].Tried) != mostTried || fits[0].plan(asIs) < 0 || len(fits[0].Tried[0].Measured) != mostMeasured {
+		t.Errorf("%d fits, %d plans, that as written %d, %d measurements", len(fits), len(fits[0].Tried), fits[0].plan(asIs), len(fits[0].Tried[0].Measured))
+	}
+	text, err := encode(fits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := decode(text)
+	if err != nil || len(back) != len(fits) {
+		t.Errorf("read back: %d, %v", len(back), err)
+	}
+	huge := model(1000, 1)
+	huge[0].Marks = []memory.Marks{{Path: strings.Repeat("h", largestFits/2)}}
+	fits = LearnFits(fits, Observation{Conditions: here, Job: j, Training: strategy.Exact, Trained: true, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: huge}})
+	fits = LearnFits(fits, Observation{Conditions: Conditions{Code: "y"}, Job: j, Training: strategy.Exact, Trained: true, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: huge}})
+	if text, err = encode(fits); err != nil || len(text) > largestFits {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	if back, err = decode(text); err != nil || back[0].Code != "y" {
+		t.Errorf("of what is too large, the newest is kept: %v, %v", len(back), err)
+	}
+}
+
+// A plan that is equal on average is not started with while one that trains the same has
+// fitted, or is predicted to fit.
+func TestExactPlansAreRecalledFirst(t *testing.T) {
+	full := asIs.With(strategy.Plan{strategy.ActivationCheckpointing: "full"})
+	halved := asIs.With(strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "2"})
+	both := func(class strategy.Training) []Fit {
+		fits := night(night(nil, here, job(), full), here, job(), halved)
+		for i := range fits[0].Tried {
+			if t := &fits[0].Tried[i]; equal(t.Plan, halved) {
+				t.Training = class
+			}
+		}
+		return fits
+	}
+	predict := func(p *strategy.Policy) { p.Mode = strategy.Predict }
+	for name, test := range map[string]struct {
+		fits   []Fit
+		policy func(*strategy.Policy)
+		want   strategy.Plan
+		class  strategy.Training
+	}{
+		"an exact one is older": {both(strategy.Average), predict, full, strategy.Exact},
+		"the newest was proven": {both(strategy.Exact), predict, halved, strategy.Exact},
+		"speed is preferred":    {both(strategy.Average), func(p *strategy.Policy) { p.Mode, p.Prefer = strategy.Predict, strategy.Speed }, halved, strategy.Average},
+		"the ladder":            {both(strategy.Average), func(*strategy.Policy) {}, halved, strategy.Average},
+		"nothing else fitted":   {night(nil, here, job(), halved), predict, halved, strategy.Average},
+	} {
+		d := today()
+		test.policy(&d.Policy)
+		r := JudgeFits(test.fits, d).Recalled
+		if r == nil || !equal(r.Plan, test.want) || r.Training != test.class {
+			t.Errorf("%s: %+v, want %s, %s", name, r, test.want, test.class)
+		}
+	}
+}
+
+func TestClassIsKeptWithThePlan(t *testing.T) {
+	trained := strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: model(1000, 70)}
+	fits := LearnFits(nil, Observation{Conditions: here, Job: job(), Attempt: trained, Training: strategy.Average, Trained: true})
+	if got := fits[0].Tried[0].Training; got != strategy.Average {
+		t.Errorf("the plan is kept as %q", got)
+	}
+}
+
+// A plan that ran with remedies in place begins with them, in the sizes of all ranks, unless there is more memory or
+// they are not allowed. A faster plan that trains the same is preferred, one that is equal on average is not.
+func TestRemediesInPlaceAreRemembered(t *testing.T) {
+	needed := []strategy.ArmedRung{{Rung: strategy.RungCheckpointing, Elements: 4096, Longest: 512}}
+	ran := func(plan strategy.Plan, class strategy.Training, seconds float64, end func(*strategy.Attempt), armed []strategy.ArmedRung) Observation {
+		a := strategy.Attempt{Plan: plan, Ended: lastNight, Measured: model(1000, 70)}
+		a.Measured[0].StepSeconds = seconds
+		end(&a)
+		return Observation{Conditions: here, Job: job(), Attempt: a, Training: class, Trained: a.Climb == nil && !a.Diagnosis.Fatal, Room: 79 * gib, InPlace: armed}
+	}
+	well := func(*strategy.Attempt) {}
+	climbed := func(a *strategy.Attempt) { a.Climb = &strategy.Decision{Relaunch: true} }
+	failed := func(a *strategy.Attempt) { a.Diagnosis = strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true} }
+	full := asIs.With(strategy.Plan{strategy.ActivationCheckpointing: "full"})
+	for name, test := range map[string]struct {
+		seen   []Observation
+		change func(*FitsToday)
+		plan   strategy.Plan // recalled; nil: as written
+		armed  []strategy.ArmedRung
+	}{
+		"trained":                   {[]Observation{ran(asIs, strategy.Exact, 1, well, needed)}, nil, nil, needed},
+		"more memory":               {[]Observation{ran(asIs, strategy.Exact, 1, well, needed)}, func(d *FitsToday) { d.Room = 90 * gib }, nil, nil},
+		"less memory":               {[]Observation{ran(asIs, strategy.Exact, 1, well, needed)}, func(d *FitsToday) { d.Room = 60 * gib }, nil, needed},
+		"other code":                {[]Observation{ran(asIs, strategy.Exact, 1, well, needed)}, func(d *FitsToday) { d.Code = "new" }, nil, nil},
+		"a faster plan":             {[]Observation{ran(asIs, strategy.Exact, 1, climbed, needed), ran(full, strategy.Exact, .8, well, nil)}, nil, full, nil},
+		"a plan that is as fast":    {[]Observation{ran(asIs, strategy.Exact, 1, climbed, needed), ran(full, strategy.Exact, .95, well, nil)}, nil, nil, needed},
+		"a faster average plan":     {[]Observation{ran(asIs, strategy.Exact, 1, climbed, needed), ran(smaller, strategy.Average, .5, well, nil)}, nil, nil, needed},
+		"before it, an average one": {[]Observation{ran(asIs, strategy.Exact, 0, failed, nil), ran(smaller, strategy.Average, .5, well, nil), ran(asIs, strategy.Exact, 1, well, needed)}, nil, nil, needed},
+		"not allowed any more":      {[]Observation{ran(full, strategy.Exact, 1, well, nil), ran(asIs, strategy.Exact, 1, well, needed)}, func(d *FitsToday) { d.Policy.InPlace = false }, full, nil},
+	} {
+		var fits []Fit
+		for _, o := range test.seen {
+			fits = LearnFits(fits, o)
+		}
+		text, err := encode(fits)
+		if err == nil {
+			fits, err = decode(text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := today()
+		now.Policy.InPlace = true
+		if test.change != nil {
+			test.change(&now)
+		}
+		r := JudgeFits(fits, now)
+		if r.Recalled == nil != (test.plan == nil) || r.Recalled != nil && !equal(r.Recalled.Plan, test.plan) {
+			t.Errorf("%s: recalled %+v, want %v", name, r.Recalled, test.plan)
+		}
+		if r.Armed == nil != (test.armed == nil) || r.Armed != nil && (r.Armed.Rungs[0] != test.armed[0] || !equal(r.Armed.Plan, asIs)) {
+			t.Errorf("%s: armed %+v, want %+v", name, r.Armed, test.armed)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/system"
+	"golang.org/x/sys/unix"
+)
+
+// A JobStore is one job's file of fits.
+type JobStore struct {
+	Dir, Name string // the folder of all jobs' files, which may be missing, and this one's name
+}
+
+// lockFile is locked while a file of the folder is replaced; the kernel unlocks it when its
+// holder ends.
+const lockFile = "lock"
+
+// Load reads the job's remembered plans. The error has the reason why an existing file is not used.
+func (s JobStore) Load() ([]Fit, error) {
+	if s.Dir == "" {
+		return nil, nil
+	}
+	if err := checkFolder(s.Dir); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	return readFits(filepath.Join(s.Dir, s.Name))
+}
+
+// Update changes the remembered plans, one process at a time. A damaged file is replaced; one that
+// is refused, or that a newer gpurun wrote, is left unchanged with an error.
+func (s JobStore) Update(change func([]Fit) []Fit) error {
+	if s.Dir == "" {
+		return nil
+	}
+	if err := system.MkdirAll(s.Dir); err != nil {
+		return fmt.Errorf("make the folder of the remembered plans: %w", err)
+	}
+	if err := checkFolder(s.Dir); err != nil {
+		return err
+	}
+	unlock, err := lock(filepath.Join(s.Dir, lockFile))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	path := filepath.Join(s.Dir, s.Name)
+	known, err := readFits(path)
+	var refused *RefusedFit
+	if errors.As(err, &refused) || errors.Is(err, errNewer) {
+		return err
+	}
+	text, err := encode(change(known))
+	if err != nil {
+		return err
+	}
+	if err := system.WriteFile(path, text, system.PrivateMode); err != nil {
+		return fmt.Errorf("write the remembered plans: %w", err)
+	}
+	return trim(s.Dir, s.Name)
+}
+
+// lockPatience bounds the wait for the lock: its holder writes one small file.
+const lockPatience = 5 * time.Second
+
+// lock locks the folder. On a file system without locks, if two runs end at once, one may be forgotten; files
+// are still replaced as a whole.
+func lock(path string) (unlock func(), err error) {
+	f, err := system.OpenFile(path, os.O_CREATE|os.O_RDWR)
+	if err != nil {
+		return nil, fmt.Errorf("lock the remembered plans: %w", err)
+	}
+	for until := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil, errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOLCK), errors.Is(err, unix.EINVAL):
+			return func() { _ = f.Close() }, nil
+		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR), time.Now().After(until):
+			return nil, errors.Join(fmt.Errorf("lock the remembered plans, %s: %w", path, err), f.Close())
+		}
+	}
+}
+
+// trim removes the oldest files while there are too many or they are too large, and temporary
+// files of killed writers. The file named keep stays.
+func trim(dir, keep string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("list the remembered plans: %w", err)
+	}
+	var files []fs.FileInfo
+	sum := int64(0)
+	for _, e := range entries {
+		info, err := e.Info()
+		switch {
+		case err != nil || !info.Mode().IsRegular():
+		case strings.HasPrefix(e.Name(), ".gpurun-"):
+			if time.Since(info.ModTime()) > time.Hour {
+				_ = os.Remove(filepath.Join(dir, e.Name()))
+			}
+		case strings.HasSuffix(e.Name(), ".json"):
+			files, sum = append(files, info), sum+info.Size()
+		}
+	}
+	slices.SortStableFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for left := len(files); len(files) > 0 && (left > mostFiles || sum > largestStore); files = files[1:] {
+		if oldest := files[0]; oldest.Name() != keep {
+			if err := os.Remove(filepath.Join(dir, oldest.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("remove the oldest remembered plans: %w", err)
+			}
+			left, sum = left-1, sum-oldest.Size()
+		}
+	}
+	return nil
+}
+
+// ErrNoStateFolder means that the user has no state directory.
+var ErrNoStateFolder = errors.New("neither XDG_STATE_HOME nor HOME names a folder")
+
+// FitsFolder returns the folder of fits: $XDG_STATE_HOME/gpurun/fits, else ~/.local/state/gpurun/fits. By the XDG
+// Base Directory Specification, a relative path counts as none.
+func FitsFolder(variable func(name string) string) (string, error) {
+	if state := variable("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, "gpurun", "fits"), nil
+	}
+	if home := variable("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "gpurun", "fits"), nil
+	}
+	return "", ErrNoStateFolder
+}
+
+// FitName returns the file name for a job, from the words that identify it.
+func FitName(words ...string) string {
+	h := sha256.New()
+	for _, w := range words {
+		fmt.Fprintf(h, "%d:%s", len(w), w) // a hash never returns an error
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16]) + ".json"
+}
+
+// RefusedFit is the reason why a file or folder is not used: another user could have written it.
+type RefusedFit struct{ Path, Why string }
+
+func (e *RefusedFit) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Why) }
+
+// ownedOnly refuses files and folders that belong to another user, or that others may write to. Those of a volume's
+// group are its users' own.
+func ownedOnly(path string, info fs.FileInfo) error {
+	const groupAndOthers = 0o022
+	if system.ForGroup(path, info) {
+		return nil
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int64(stat.Uid) != int64(os.Geteuid()) {
+		return &RefusedFit{path, fmt.Sprintf("it belongs to another user (uid %d)", stat.Uid)}
+	}
+	if mode := info.Mode().Perm(); mode&groupAndOthers != 0 {
+		return &RefusedFit{path, fmt.Sprintf("others can write to it (mode %#o)", mode)}
+	}
+	return nil
+}
+
+// checkFolder refuses a folder that others could put a file into.
+func checkFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return &RefusedFit{dir, "it is not a folder"}
+	}
+	return ownedOnly(dir, info)
+}

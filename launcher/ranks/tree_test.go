@@ -1,0 +1,122 @@
+package ranks
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gpurun/gpurun/launcher/system"
+	_ "github.com/gpurun/gpurun/test/testenv"
+)
+
+// A process may give itself any name, so also one that looks like the rest of the
+// line.
+func TestParseStatUnderAnyName(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.OneOf(rapid.SampledFrom([]string{"", ")", "(", ") Z 1 1 1", "a b", "((sd-pam))", "\n"}), rapid.StringN(0, 15, 15)).Draw(t, "name")
+		want := process{
+			identity: identity{PID: rapid.IntRange(1, 1<<22).Draw(t, "pid"), Start: rapid.Uint64().Draw(t, "start")},
+			parent:   rapid.IntRange(0, 1<<22).Draw(t, "parent"),
+			group:    rapid.IntRange(0, 1<<22).Draw(t, "group"),
+			session:  rapid.IntRange(0, 1<<22).Draw(t, "session"),
+			state:    rapid.SampledFrom([]byte("RSDZTtXI")).Draw(t, "state"),
+			threads:  rapid.IntRange(0, 1000).Draw(t, "threads"),
+			name:     name,
+		}
+		line := fmt.Sprintf("%d (%s) %c %d %d %d 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 %d 0 %d 123 456 18446744073709551615\n",
+			want.PID, name, want.state, want.parent, want.group, want.session, want.threads, want.Start)
+		got, err := parsed(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(process{})); diff != "" {
+			t.Fatalf("%s(-want +got):\n%s", line, diff)
+		}
+	})
+}
+
+func TestParseStatRefuses(t *testing.T) {
+	for _, line := range []string{"", "1", "1 (a", "1 a) S", "1 (a) S 1 1", "x (a) S 0 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 9 1", "1 (a) S 0 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 -9 1"} {
+		if p, err := parsed(line); err == nil {
+			t.Errorf("%q: %+v", line, p)
+		}
+	}
+}
+
+// The main thread may end before the others do: the process shows as a zombie,
+// and runs on.
+func TestAlive(t *testing.T) {
+	for _, test := range []struct {
+		state   byte
+		threads int
+		want    bool
+	}{
+		{'R', 1, true}, {'S', 8, true}, {'D', 1, true}, {'T', 1, true}, {'Z', 1, false}, {'Z', 0, false}, {'Z', 3, true}, {'X', 0, false},
+	} {
+		if got := (process{state: test.state, threads: test.threads}).alive(); got != test.want {
+			t.Errorf("state %c with %d threads: alive %t", test.state, test.threads, got)
+		}
+	}
+}
+
+func TestTreeFollowsParents(t *testing.T) {
+	tree := processTable{procs: map[int]process{}, children: map[int][]int{}}
+	for pid, parent := range map[int]int{1: 0, 2: 1, 3: 2, 4: 3, 5: 1, 6: 5, 7: 1, 8: 8} {
+		tree.procs[pid] = process{identity: identity{PID: pid}, parent: parent, state: 'S'}
+		tree.children[parent] = append(tree.children[parent], pid)
+	}
+	set := make(map[int]bool)
+	tree.add(set, 2, 6, 8, 99)
+	if diff := cmp.Diff(map[int]bool{2: true, 3: true, 4: true, 6: true, 8: true, 99: true}, set); diff != "" {
+		t.Errorf("set (-want +got):\n%s", diff)
+	}
+	var pids []int
+	for _, p := range tree.alive(set, map[int]bool{2: true}) {
+		pids = append(pids, p.PID)
+	}
+	if diff := cmp.Diff([]int{3, 4, 6, 8}, pids); diff != "" {
+		t.Errorf("alive (-want +got):\n%s", diff)
+	}
+}
+
+// After its parent's end a process belongs to a rank still by its session, whose
+// number is the rank's pid.
+func TestSessionsBelong(t *testing.T) {
+	tree := processTable{procs: map[int]process{}, children: map[int][]int{}}
+	for _, p := range []process{
+		{identity: identity{PID: 20, Start: 5}, parent: 1, session: 10},
+		{identity: identity{PID: 21, Start: 5}, parent: 20, session: 21},
+		{identity: identity{PID: 22, Start: 4}, parent: 1, session: 10}, // older than the attempt
+		{identity: identity{PID: 23, Start: 9}, parent: 1, session: 11},
+	} {
+		tree.procs[p.PID] = p
+		tree.children[p.parent] = append(tree.children[p.parent], p.PID)
+	}
+	set := make(map[int]bool)
+	tree.addBelonging(set, map[int]bool{10: true}, 5, nil)
+	if diff := cmp.Diff(map[int]bool{20: true, 21: true}, set); diff != "" {
+		t.Errorf("set (-want +got):\n%s", diff)
+	}
+}
+
+func TestProcessTableHasThisProcess(t *testing.T) {
+	tree, err := snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := tree.procs[os.Getpid()]
+	if self.parent != os.Getppid() || !self.alive() || !tree.is(self.identity) || tree.is(identity{PID: self.PID, Start: self.Start + 1}) {
+		t.Errorf("this process: %+v", self)
+	}
+}
+
+func parsed(line string) (process, error) {
+	stat, err := system.ParseStat([]byte(line))
+	if err != nil {
+		return process{}, err
+	}
+	return processOf(stat)
+}

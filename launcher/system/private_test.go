@@ -1,0 +1,225 @@
+package system
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func modeOf(t *testing.T, path string) fs.FileMode {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
+}
+
+// openly lets files be made for everybody: what is not, is not by the code's doing.
+func openly(t *testing.T) {
+	before := syscall.Umask(0)
+	t.Cleanup(func() { syscall.Umask(before) })
+}
+
+func TestCreatedFilesArePrivate(t *testing.T) {
+	openly(t)
+	root := t.TempDir()
+	if err := MkdirBelow(root, filepath.Join(root, "a", "b")); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(filepath.Join(root, "a", "b", "f"), os.O_CREATE|os.O_WRONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	for name, mode := range map[string]fs.FileMode{"0600": 0o600, "0644": 0o644, "0440": 0o440, "0": 0} {
+		if err := WriteFile(filepath.Join(root, "a", name), []byte(name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]fs.FileMode{"a": 0o700, "a/b": 0o700, "a/b/f": 0o600, "a/0600": 0o600, "a/0644": 0o644, "a/0440": 0o440, "a/0": 0o400} {
+		if got := modeOf(t, filepath.Join(root, path)); got != want {
+			t.Errorf("%s has mode %o, want %o", path, got, want)
+		}
+	}
+	if err := MkdirBelow(root, filepath.Join(root, "..", "c")); err == nil {
+		t.Error("a folder beside the root was made")
+	}
+}
+
+// What a job planted is not followed, and does not make gpurun wait.
+func TestLinksAndPipesAreNotOpened(t *testing.T) {
+	root, elsewhere := t.TempDir(), t.TempDir()
+	precious := filepath.Join(elsewhere, "precious")
+	if err := os.WriteFile(precious, []byte("keep"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(root, name) }
+	for name, target := range map[string]string{"file": precious, "dir": elsewhere, "dangling": filepath.Join(elsewhere, "new")} {
+		if err := os.Symlink(target, at(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(at("pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"file", "dangling", "pipe"} {
+		for _, flag := range []int{os.O_RDONLY, os.O_CREATE | os.O_RDWR | os.O_TRUNC} {
+			if f, err := OpenFile(at(name), flag); err == nil {
+				f.Close()
+				t.Errorf("%s was opened", name)
+			}
+		}
+		if _, err := ReadFile(at(name)); err == nil {
+			t.Errorf("%s was read", name)
+		}
+	}
+	if err := MkdirBelow(root, at("dir/inner")); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("a folder behind a link: %v", err)
+	}
+	if err := WriteFile(at("file"), []byte("new"), PrivateMode); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(precious); err != nil || string(text) != "keep" {
+		t.Errorf("the file behind the link: %q, %v", text, err)
+	}
+	if _, err := os.Stat(filepath.Join(elsewhere, "new")); err == nil {
+		t.Error("a file was made behind a link")
+	}
+	if _, err := os.Stat(filepath.Join(elsewhere, "inner")); err == nil {
+		t.Error("a folder was made behind a link")
+	}
+}
+
+func TestTrustedFolders(t *testing.T) {
+	dir := t.TempDir()
+	for mode, why := range map[fs.FileMode]string{
+		0o700: "", 0o755: "", 0o775: "", 0o775 | fs.ModeSetgid: "", 0o777 | fs.ModeSticky: "", 0o777: "every user", 0o702: "every user",
+	} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		err := CheckOwner(dir)
+		if (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+	}
+}
+
+// shown is a folder as the system shows it.
+type shown struct {
+	mode fs.FileMode
+	stat syscall.Stat_t
+}
+
+func (s shown) Name() string       { return "dir" }
+func (s shown) Size() int64        { return 0 }
+func (s shown) Mode() fs.FileMode  { return s.mode | fs.ModeDir }
+func (s shown) ModTime() time.Time { return time.Time{} }
+func (s shown) IsDir() bool        { return true }
+func (s shown) Sys() any           { return &s.stat }
+
+// Groups that share a folder may; so may users of a pod with an fsGroup.
+func TestOwnersAndGroups(t *testing.T) {
+	me, group, stranger := uint32(os.Geteuid()), uint32(os.Getegid()), uint32(os.Geteuid())+4242
+	if group == 0 {
+		group = member(t)
+	}
+	for name, test := range map[string]struct {
+		mode     fs.FileMode
+		uid, gid uint32
+		trusted  bool
+	}{
+		"mine":                     {0o700, me, group, true},
+		"root's":                   {0o755, 0, 0, true},
+		"a stranger's":             {0o755, stranger, group, false},
+		"a stranger's, his group":  {0o775, stranger, group + 4242, false},
+		"a colleague's, shared":    {0o775 | fs.ModeSetgid, stranger, group, true},
+		"a stranger's, for all":    {0o777, stranger, group, false},
+		"a volume with an fsGroup": {0o777 | fs.ModeSetgid, 0, group, true},
+		"root's, for all":          {0o777, 0, 0, false},
+		"like /tmp":                {0o777 | fs.ModeSticky, 0, 0, true},
+	} {
+		why := distrust(shown{test.mode, syscall.Stat_t{Uid: test.uid, Gid: test.gid}}, false)
+		if (why == "") != test.trusted {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
+// member is a group that this process is in, other than root's.
+func member(t *testing.T) uint32 {
+	groups, err := os.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		if g != 0 {
+			return uint32(g)
+		}
+	}
+	if err := syscall.Setegid(4321); err != nil {
+		t.Skip("this process has no group but root's")
+	}
+	t.Cleanup(func() {
+		if err := syscall.Setegid(0); err != nil {
+			t.Error(err)
+		}
+	})
+	return 4321
+}
+
+// A folder of another user is refused, and a link of his to a folder of one's own.
+func TestAnotherUsersFolder(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make another user's folder")
+	}
+	root := t.TempDir()
+	theirs, link := filepath.Join(root, "theirs"), filepath.Join(root, "link")
+	if err := os.Mkdir(theirs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(root, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{theirs, link} {
+		if err := CheckOwner(path); err != nil {
+			t.Errorf("%s of one's own: %v", path, err)
+		}
+		if err := os.Lchown(path, 4242, 4242); err != nil {
+			t.Fatal(err)
+		}
+		var untrusted *Untrusted
+		if err := CheckOwner(path); !errors.As(err, &untrusted) || !strings.Contains(err.Error(), "another user (uid 4242)") {
+			t.Errorf("%s of another: %v", path, err)
+		}
+	}
+	if err := Mkdir(theirs); err == nil {
+		t.Error("another user's folder was taken for one's own")
+	}
+	if left, _ := filepath.Glob(filepath.Join(theirs, ".gpurun-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A file that is too large is not read, whatever made it.
+func TestReadFileIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "large")
+	if err := errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Truncate(path, mostRead)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ReadFile(path); err != nil || len(text) != mostRead {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), "16 MiB") {
+		t.Errorf("%v", err)
+	}
+}
