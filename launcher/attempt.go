@@ -26,7 +26,7 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 		return l.unstarted(state, evidence, err)
 	}
 	w := newWatch(l, running, next, &evidence)
-	w.climb.history, w.effect.history = state.History, state.History
+	w.speedup.history, w.effect.history = state.History, state.History
 	w.draft = func() error {
 		return l.Store.Draft(state.Verdict.stopping(next, stopDecision(ctx, strategy.Decision{})))
 	}
@@ -55,7 +55,7 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}
 	inPlace := strategy.AllowInPlace(l.Policy, state.arming(), state.History, next.Plan, l.Accelerator)
-	started := Started{N: next.N, Plan: next.Plan, Arguments: by, Rung: next.Rung, Checkpoint: next.Checkpoint, Written: next.Written, Rescue: next.Rescue, Expected: next.Expected, InPlace: inPlace, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
+	started := Started{N: next.N, Plan: next.Plan, Arguments: by, Remedy: next.Remedy, Checkpoint: next.Checkpoint, Written: next.Written, Rescue: next.Rescue, Expected: next.Expected, InPlace: inPlace, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
 	if err := l.Store.Append(started); err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error)
 // decide makes the decision after the last attempt, with the resources available now.
 func (l *Launcher) decide(ctx context.Context, state State) Decided {
 	inventory := l.World.Inventory(ctx)
-	if d := state.History[len(state.History)-1].Climb; d != nil && l.Checkpoints != nil && l.Checkpoints.Complete(d.Resume) {
+	if d := state.History[len(state.History)-1].Speedup; d != nil && l.Checkpoints != nil && l.Checkpoints.Complete(d.Resume) {
 		inventory.Checkpoint = d.Resume // a later checkpoint may be incomplete
 	}
 	d := Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory), Inventory: inventory}

@@ -45,10 +45,10 @@ type Began struct {
 
 // Started: an attempt is about to be launched.
 type Started struct {
-	N          int           `json:"n"`
-	Plan       strategy.Plan `json:"plan"`
-	Rung       strategy.Rung `json:"rung,omitempty"`
-	Checkpoint string        `json:"checkpoint,omitempty"`
+	N          int             `json:"n"`
+	Plan       strategy.Plan   `json:"plan"`
+	Remedy     strategy.Remedy `json:"rung,omitempty"`
+	Checkpoint string          `json:"checkpoint,omitempty"`
 	// Arguments are the settings by which the plan changes knobs that only names suggest.
 	Arguments strategy.Arguments `json:"arguments,omitempty"`
 	Written   time.Time          `json:"checkpoint_written,omitzero"`
@@ -95,9 +95,9 @@ type Decided struct {
 	GPUTime *strategy.GPUTime `json:"gpu_time,omitempty"`
 }
 
-// Climbed is the decision to relaunch with a faster plan. It is written before the attempt's ranks are
+// SpedUp is the decision to relaunch with a faster plan. It is written before the attempt's ranks are
 // stopped for that, with everything that the decision depends on besides the earlier attempts.
-type Climbed struct {
+type SpedUp struct {
 	Attempt   strategy.Attempt   `json:"attempt"` // at that time
 	Decision  strategy.Decision  `json:"decision"`
 	Inventory strategy.Inventory `json:"inventory"`
@@ -123,7 +123,7 @@ func (InPlace) kind() string  { return "in_place" }
 func (Exited) kind() string   { return "exited" }
 func (Ended) kind() string    { return "ended" }
 func (Decided) kind() string  { return "decided" }
-func (Climbed) kind() string  { return "climbed" }
+func (SpedUp) kind() string   { return "climbed" }
 func (Noticed) kind() string  { return "noticed" }
 func (Finished) kind() string { return "finished" }
 
@@ -131,7 +131,7 @@ func (Finished) kind() string { return "finished" }
 var eventKinds = map[string]reflect.Type{}
 
 func init() {
-	for _, e := range []Event{Began{}, Started{}, InPlace{}, Exited{}, Ended{}, Decided{}, Climbed{}, Noticed{}, Finished{}} {
+	for _, e := range []Event{Began{}, Started{}, InPlace{}, Exited{}, Ended{}, Decided{}, SpedUp{}, Noticed{}, Finished{}} {
 		eventKinds[e.kind()] = reflect.TypeOf(e)
 	}
 }

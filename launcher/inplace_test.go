@@ -13,7 +13,7 @@ import (
 
 // again is a rank's report of steps that it did again in place.
 func again(after time.Duration, rank, times int) act {
-	one := strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 3, LastStep: 2 + times, Times: times, Seconds: strategy.Seconds(times) * strategy.Seconds(time.Second), Elements: 4096, Longest: 512}
+	one := strategy.InPlace{Remedy: strategy.RemedyCheckpointing, Phase: "forward", Step: 3, LastStep: 2 + times, Times: times, Seconds: strategy.Seconds(times) * strategy.Seconds(time.Second), Elements: 4096, Longest: 512}
 	return act{after, strategy.Fact{Rank: rank, Source: "probe", Content: &strategy.ProcessReport{PID: 10 + rank, InPlace: []strategy.InPlace{one}}}}
 }
 
@@ -96,10 +96,10 @@ func TestResumedRunArmsRemedies(t *testing.T) {
 		return Ended{e}
 	}
 	relaunch := Decided{Decision: strategy.Decision{Relaunch: true, Next: plan}}
-	want := []strategy.ArmedRung{{Rung: strategy.RungCheckpointing, Elements: 4096, Longest: 512}}
+	want := []strategy.ArmedRemedy{{Remedy: strategy.RemedyCheckpointing, Elements: 4096, Longest: 512}}
 	for name, test := range map[string]struct {
 		events []Event
-		want   []strategy.ArmedRung
+		want   []strategy.ArmedRemedy
 	}{
 		"killed":                 {[]Event{began, started, event(1), event(2)}, want},
 		"killed twice":           {[]Event{began, started, event(1), began, Started{N: 1, Plan: plan}}, want},
@@ -136,13 +136,13 @@ func TestFasterPlanIsLookedForAfterRepeatsInPlace(t *testing.T) {
 		}}
 		asked := 0
 		l := inPlaceLauncher(s)
-		l.Policy.Mode, l.Policy.Climb = strategy.Predict, true
-		l.decideClimb = func(_ strategy.Policy, _ strategy.Job, _ []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Ascent {
+		l.Policy.Mode, l.Policy.Speedup = strategy.Predict, true
+		l.decideSpeedup = func(_ strategy.Policy, _ strategy.Job, _ []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Speedup {
 			asked++
 			if inv.Checkpoint != "" || len(now.InPlace) != 1 || now.Measured[0].Steps != 3 {
 				t.Errorf("asked with %+v, %+v", inv, now)
 			}
-			return strategy.Ascent{Decision: strategy.Decision{Relaunch: true, Rule: "climb", Next: high, Changed: now.Plan.Changed(high), Reason: "attempt 0: up"}}
+			return strategy.Speedup{Decision: strategy.Decision{Relaunch: true, Rule: "climb", Next: high, Changed: now.Plan.Changed(high), Reason: "attempt 0: up"}}
 		}
 		v, err := l.Run(t.Context(), first())
 		if err != nil || v.Outcome != strategy.Trained || len(v.Attempts) != 2 || asked != 1 {
@@ -160,10 +160,10 @@ func TestFasterPlanIsLookedForAfterRepeatsInPlace(t *testing.T) {
 		s := &stage{t: t, scripts: []script{{acts: append(acts, exit(time.Hour, 0, 0), exit(time.Hour, 1, 0))}}}
 		asked := 0
 		l := inPlaceLauncher(s)
-		l.Policy.Mode, l.Policy.Climb = strategy.Predict, true
-		l.decideClimb = func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Ascent {
+		l.Policy.Mode, l.Policy.Speedup = strategy.Predict, true
+		l.decideSpeedup = func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Speedup {
 			asked++
-			return strategy.Ascent{Refused: "not yet", Later: true}
+			return strategy.Speedup{Refused: "not yet", Later: true}
 		}
 		if v, err := l.Run(t.Context(), first()); err != nil || len(v.Attempts) != 1 || asked != mostEarly {
 			t.Errorf("asked %d times, verdict %+v, %v", asked, v, err)

@@ -44,8 +44,8 @@ type Launcher struct {
 	Stalls *strategy.StallRule
 
 	forgetful bool // gpurun has warned that it cannot remember plans
-	// decideClimb replaces strategy.Climb in tests; nil otherwise.
-	decideClimb func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Ascent
+	// decideSpeedup replaces strategy.FindSpeedup in tests; nil otherwise.
+	decideSpeedup func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Speedup
 }
 
 // Run launches the job, beginning at a state, until there is a verdict. Cancelling ctx with a *Signal as its

@@ -309,7 +309,7 @@ func TestFromOutOfMemoryToTrained(t *testing.T) {
 		if diff := cmp.Diff(slices.Concat(one, one, []string{"started", "exited", "ended", "decided", "finished"}), kinds(s.events)); diff != "" {
 			t.Error(diff)
 		}
-		if v.Attempts[0].Cause != cause.CUDAOOM || v.Attempts[0].Phase != cause.Backward || v.Attempts[0].Rung != strategy.RungCheckpointing || *v.Attempts[1].Rank != 1 {
+		if v.Attempts[0].Cause != cause.CUDAOOM || v.Attempts[0].Phase != cause.Backward || v.Attempts[0].Remedy != strategy.RemedyCheckpointing || *v.Attempts[1].Rank != 1 {
 			t.Errorf("attempts %+v", v.Attempts)
 		}
 	})

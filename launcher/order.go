@@ -38,7 +38,7 @@ type order struct {
 	began, begun bool // began: a gpurun process has; begun: ranks have
 	next         int  // number of the next attempt
 	open         bool // the latest attempt has started and not ended
-	climbs       bool // and is being stopped for a faster plan
+	speedups     bool // and is being stopped for a faster plan
 	exited       bool // and all its ranks have ended
 	undecided    bool // the attempt has ended, and has no decision yet
 	fresh        bool // a gpurun process has begun, and started nothing yet
@@ -67,8 +67,8 @@ func (o *order) take(e Event) error {
 		if !o.open || e.N != o.next-1 {
 			return fmt.Errorf("attempt %d did a step again, and does not run", e.N)
 		}
-	case Climbed:
-		return o.climb(e)
+	case SpedUp:
+		return o.speedup(e)
 	case Exited:
 		return o.exit(e.Evidence)
 	case Ended:
@@ -102,20 +102,20 @@ func (o *order) start(s Started) error {
 	case !o.fresh && (o.decision == nil || !o.decision.Relaunch):
 		return fmt.Errorf("attempt %d is started, and that was not decided", s.N)
 	}
-	o.next, o.open, o.climbs, o.exited, o.fresh = s.N+1, true, false, false, false
+	o.next, o.open, o.speedups, o.exited, o.fresh = s.N+1, true, false, false, false
 	return s.Plan.Validate()
 }
 
-func (o *order) climb(c Climbed) error {
+func (o *order) speedup(c SpedUp) error {
 	switch {
 	case !o.open || c.Attempt.N != o.next-1:
 		return fmt.Errorf("attempt %d switches to a faster plan, and does not run", c.Attempt.N)
-	case o.climbs:
+	case o.speedups:
 		return fmt.Errorf("attempt %d switches to a faster plan a second time", c.Attempt.N)
 	case !c.Decision.Relaunch:
 		return fmt.Errorf("attempt %d switches to a faster plan, and no relaunch was decided", c.Attempt.N)
 	}
-	o.climbs = true
+	o.speedups = true
 	return errors.Join(c.Attempt.Plan.Validate(), c.Decision.Next.Validate())
 }
 

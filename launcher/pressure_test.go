@@ -10,7 +10,7 @@ import (
 )
 
 // pressed is a rank's report of memory pressure.
-func pressed(after time.Duration, rank int, tried strategy.Rung) act {
+func pressed(after time.Duration, rank int, tried strategy.Remedy) act {
 	p := &strategy.Pressure{Retries: 24, Steps: 20, Step: 40, Tried: tried}
 	return act{after, strategy.Fact{Rank: rank, Source: "probe", Content: &strategy.ProcessReport{PID: 10 + rank, Pressure: p}}}
 }
@@ -21,7 +21,7 @@ func TestMemoryPressureIsWarnedOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := time.Minute
 		s := &stage{t: t, scripts: []script{{acts: []act{
-			pressed(m, 0, ""), pressed(2*m, 0, ""), pressed(3*m, 1, ""), pressed(4*m, 0, strategy.RungCheckpointing), pressed(5*m, 0, strategy.RungCheckpointing), exit(6*m, 0, 0), exit(6*m, 1, 0),
+			pressed(m, 0, ""), pressed(2*m, 0, ""), pressed(3*m, 1, ""), pressed(4*m, 0, strategy.RemedyCheckpointing), pressed(5*m, 0, strategy.RemedyCheckpointing), exit(6*m, 0, 0), exit(6*m, 1, 0),
 		}}}}
 		v, err := newLauncher(s).Run(t.Context(), first())
 		if err != nil || v.Outcome != strategy.Trained {

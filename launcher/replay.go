@@ -67,7 +67,7 @@ func Replay(events []Event, version string) []Replayed {
 			began = e
 		case Started:
 			permit = e.permit(began, run.State)
-		case Climbed:
+		case SpedUp:
 			add(e.replay(began, run.History), e.Decision, e.Attempt.Diagnosis)
 		case Exited:
 			evidence = e.Evidence
@@ -111,5 +111,5 @@ func (e Started) permit(began Began, before State) func(*Replayed) {
 
 // sameDecision reports whether two decisions have the same effect.
 func sameDecision(a, b strategy.Decision) bool {
-	return maps.Equal(a.Next, b.Next) && a.Outcome == b.Outcome && a.Rung == b.Rung && (a.Late == "") == (b.Late == "")
+	return maps.Equal(a.Next, b.Next) && a.Outcome == b.Outcome && a.Remedy == b.Remedy && (a.Late == "") == (b.Late == "")
 }

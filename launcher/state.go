@@ -60,7 +60,7 @@ func (s *State) arming() strategy.Job {
 type Next struct {
 	N          int
 	Plan       strategy.Plan
-	Rung       strategy.Rung // the remedy that led to it, empty for the first attempt
+	Remedy     strategy.Remedy // the remedy that led to it, empty for the first attempt
 	Checkpoint string
 	Written    time.Time          // of Checkpoint; zero: not known
 	Rescue     bool               // it follows a failure
@@ -98,14 +98,14 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 // attemptOf makes an attempt for the history; next is its plan and checkpoint.
 func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next Next) strategy.Attempt {
 	a := strategy.Attempt{
-		N: e.Attempt, Plan: e.Plan, Rung: next.Rung, Expected: next.Expected, From: next.Checkpoint, Diagnosis: d,
+		N: e.Attempt, Plan: e.Plan, Remedy: next.Remedy, Expected: next.Expected, From: next.Checkpoint, Diagnosis: d,
 		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
 		Observed: e.Observed(j), World: e.World(), Alone: e.Alone(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstepped: e.Unstepped(), Unstarted: e.Unstarted,
-		Parsed: e.Parsed(j), Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Climb: e.StoppedToClimb(), Kept: e.Kept, InPlace: e.InPlace(),
+		Parsed: e.Parsed(j), Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Speedup: e.StoppedForSpeedup(), Kept: e.Kept, InPlace: e.InPlace(),
 	}
 	_, a.InPlaceRefused = e.InPlaceRefused()
 	if d.Fatal {
-		a.Climb = nil // it failed before the ranks were stopped
+		a.Speedup = nil // it failed before the ranks were stopped
 	}
 	return a
 }
@@ -181,8 +181,8 @@ func (s *State) decide(d Decided) (done bool) {
 	if d.Decision.Relaunch {
 		s.relaunch = relaunch{attempts: len(s.History), ending: s.ending, policy: s.Policy}
 		s.Next = Next{
-			N: max(last.N+1, s.Next.N), Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected,
-			Written: s.written(d.Decision.Resume, d.Inventory), Rescue: last.Climb == nil,
+			N: max(last.N+1, s.Next.N), Plan: d.Decision.Next, Remedy: d.Decision.Remedy, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected,
+			Written: s.written(d.Decision.Resume, d.Inventory), Rescue: last.Speedup == nil,
 		}
 		return false
 	}
@@ -259,16 +259,16 @@ func (r *resumed) take(e Event) {
 			r.open = unfinished{}
 		}
 		r.reopen()
-		r.tighten(e.Policy, r.done || r.open.climbed != nil)
+		r.tighten(e.Policy, r.done || r.open.spedUp != nil)
 	case Started:
 		r.undecided = false
 		r.cutOff(r.open)
 		r.open, r.done, r.Closed = unfinished{started: &e}, false, false
-		r.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected, Written: e.Written, Rescue: e.Rescue}
+		r.Next = Next{N: e.N + 1, Plan: e.Plan, Remedy: e.Remedy, Checkpoint: e.Checkpoint, Expected: e.Expected, Written: e.Written, Rescue: e.Rescue}
 	case InPlace:
 		r.open.inPlace = strategy.FoldInPlace(r.open.inPlace, e.InPlace)
-	case Climbed:
-		r.open.climbed = &e
+	case SpedUp:
+		r.open.spedUp = &e
 	case Exited:
 		r.open.exited = &e
 	case Ended:
@@ -290,7 +290,7 @@ func (r *resumed) take(e Event) {
 type unfinished struct {
 	started *Started
 	inPlace []strategy.InPlace // the repeats that the journal has
-	climbed *Climbed
+	spedUp  *SpedUp
 	exited  *Exited
 }
 
@@ -307,23 +307,23 @@ func (s *State) cutOff(u unfinished) {
 		return
 	}
 	s.begun = true
-	if u.climbed == nil {
+	if u.spedUp == nil {
 		s.spend(strategy.Attempt{Started: u.started.At, InPlace: u.inPlace})
 		s.Next.ran, s.Next.began = true, u.started.At
 		if len(u.inPlace) > 0 {
-			s.cutOffArmed = &strategy.ArmedPlan{Plan: u.started.Plan, Rungs: strategy.Arm(strategy.ArmedFor(s.arming(), s.History, u.started.Plan), u.inPlace)}
+			s.cutOffArmed = &strategy.ArmedPlan{Plan: u.started.Plan, Remedies: strategy.Arm(strategy.ArmedFor(s.arming(), s.History, u.started.Plan), u.inPlace)}
 		}
 		s.Verdict.cutOff(u.started, u.inPlace)
 		return
 	}
-	s.goUp(*u.climbed)
-	s.Verdict.record(s.Job, s.History, attemptEnd{}, u.climbed.Decision)
+	s.goUp(*u.spedUp)
+	s.Verdict.record(s.Job, s.History, attemptEnd{}, u.spedUp.Decision)
 }
 
 // goUp takes in an attempt that was being stopped for a faster plan and has no end in the journal.
-func (s *State) goUp(c Climbed) {
+func (s *State) goUp(c SpedUp) {
 	a := c.Attempt
-	a.Climb, a.Ended = &c.Decision, c.Inventory.At
+	a.Speedup, a.Ended = &c.Decision, c.Inventory.At
 	a.Checkpoint, a.CheckpointWritten = c.Inventory.Checkpoint, c.Inventory.CheckpointWritten
 	s.spend(a)
 	s.History, s.undecided = append(s.History, a), false
@@ -332,11 +332,11 @@ func (s *State) goUp(c Climbed) {
 }
 
 // replay makes the decision of a speed-up again.
-func (c Climbed) replay(began Began, before []strategy.Attempt) Replayed {
-	ascent := strategy.Climb(began.Policy, began.Job, before, c.Attempt, c.Inventory)
-	r := Replayed{Attempt: c.Attempt.N, Diagnosis: c.Attempt.Diagnosis, Decision: ascent.Decision, Same: sameDecision(ascent.Decision, c.Decision)}
-	if !ascent.Decision.Relaunch {
-		r.Decision = strategy.Decision{Rule: c.Decision.Rule, Reason: "the plan is kept: " + ascent.Refused}
+func (c SpedUp) replay(began Began, before []strategy.Attempt) Replayed {
+	speedup := strategy.FindSpeedup(began.Policy, began.Job, before, c.Attempt, c.Inventory)
+	r := Replayed{Attempt: c.Attempt.N, Diagnosis: c.Attempt.Diagnosis, Decision: speedup.Decision, Same: sameDecision(speedup.Decision, c.Decision)}
+	if !speedup.Decision.Relaunch {
+		r.Decision = strategy.Decision{Rule: c.Decision.Rule, Reason: "the plan is kept: " + speedup.Refused}
 	}
 	return r
 }

@@ -46,11 +46,11 @@ type AttemptSummary struct {
 	Training strategy.Training `json:"training,omitempty"`
 	// Seconds is how long the attempt ran, 0 if gpurun was killed meanwhile.
 	Seconds strategy.Seconds `json:"seconds"`
-	Rung    strategy.Rung    `json:"rung,omitempty"`
-	// Rungs are all remedies of the decision; Rung is the last of them.
-	Rungs   []strategy.Rung  `json:"rungs,omitempty"`
-	Changed strategy.Changes `json:"changed"`
-	Skipped []strategy.Skip  `json:"skipped"`
+	Remedy  strategy.Remedy  `json:"rung,omitempty"`
+	// Remedies are all remedies of the decision; Remedy is the last of them.
+	Remedies []strategy.Remedy `json:"rungs,omitempty"`
+	Changed  strategy.Changes  `json:"changed"`
+	Skipped  []strategy.Skip   `json:"skipped"`
 	// Outvoted are the plans that were not chosen, and why.
 	Outvoted []strategy.Outvoted `json:"outvoted,omitempty"`
 	// Predicted is the plan's predicted peak in bytes of the device's allocator: the mean and the bound.
@@ -114,7 +114,7 @@ func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end attem
 	t := AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
 		Seconds: strategy.Seconds(a.Lasted()),
-		Rung:    d.Rung, Rungs: d.Rungs, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted, Untaken: d.Ineffective, Alone: a.Alone,
+		Remedy:  d.Remedy, Remedies: d.Remedies, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted, Untaken: d.Ineffective, Alone: a.Alone,
 		ExitCode: end.code, Error: a.Diagnosis.Error, Traceback: end.traceback,
 		Peak: a.Peak(), SamplesPerSecond: job.Throughput(*a), InPlace: a.InPlace, MemoryPressure: end.pressure,
 		Retries: a.Retries(),
@@ -141,7 +141,7 @@ func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end attem
 // share makes a summary keep what is equal in the one before it only once: attempts that fail alike are many.
 func (t *AttemptSummary) share(before *AttemptSummary) {
 	share(&t.Plan, before.Plan)
-	share(&t.Rungs, before.Rungs)
+	share(&t.Remedies, before.Remedies)
 	share(&t.Changed, before.Changed)
 	share(&t.Skipped, before.Skipped)
 	share(&t.Outvoted, before.Outvoted)

@@ -22,7 +22,7 @@ func TestTheVerdictHasPrices(t *testing.T) {
 		e.Facts = append(e.Facts, strategy.Fact{Source: "probe", Content: (*strategy.Measurement)(&m)})
 		return Ended{Evidence: e}
 	}
-	more := Decided{Decision: strategy.Decision{Relaunch: true, Next: small, Rung: strategy.RungCheckpointing, Changed: first.Changed(small)}}
+	more := Decided{Decision: strategy.Decision{Relaunch: true, Next: small, Remedy: strategy.RemedyCheckpointing, Changed: first.Changed(small)}}
 	events := []Event{
 		Began{Plan: first, Job: strategy.Job{Ranks: 1}},
 		Started{N: 0, Plan: first}, measured(0, first, memory.Measurement{Failed: "forward", Allocated: 20 * gib, Requested: 2 * gib}), more,

@@ -28,7 +28,7 @@ type watch struct {
 	look *time.Timer // time of the detector's next judgment
 	hold hold        // of ranks that wait for Release
 
-	climb climb // to a faster plan
+	speedup speedup // to a faster plan
 
 	inPlace []strategy.InPlace // the repeats that the journal has
 
@@ -47,7 +47,7 @@ func newWatch(l *Launcher, running Attempt, next Next, evidence *strategy.Eviden
 	return &watch{
 		launcher: l, running: running, evidence: evidence, detector: strategy.NewDetector(evidence),
 		effect: effect{job: l.Job, plan: next.Plan, checkpoint: next.Checkpoint, evidence: evidence},
-		look:   look, draft: func() error { return nil }, hold: newHold(), climb: newClimb(l, next),
+		look:   look, draft: func() error { return nil }, hold: newHold(), speedup: newSpeedup(l, next),
 	}
 }
 
@@ -57,7 +57,7 @@ func (w *watch) run(ctx context.Context) error {
 	defer w.stopping.Wait()
 	defer w.look.Stop()
 	defer w.hold.stop()
-	defer w.climb.stop()
+	defer w.speedup.stop()
 	cancelled := ctx.Done()
 	w.judge()
 	for {
@@ -71,7 +71,7 @@ func (w *watch) run(ctx context.Context) error {
 			if f.Memory() != nil {
 				w.measured(ctx, f)
 			}
-		case inventory := <-w.climb.moments:
+		case inventory := <-w.speedup.moments:
 			w.ascend(inventory)
 		case <-cancelled:
 			cancelled = nil

@@ -19,11 +19,11 @@ func TestEveryRecipeIsComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := rungsInGoldenFiles(t)
-	for name, rungs := range shown {
-		for rung := range rungs {
-			if !slices.Contains(slices.Concat(strategy.DeviceRungs, strategy.HostRungs), rung) {
-				t.Errorf("recipes/testdata/golden: a scene of %s has `rung %s`, which is no rung", name, rung)
+	shown := remediesInGoldenFiles(t)
+	for name, remedies := range shown {
+		for remedy := range remedies {
+			if !slices.Contains(slices.Concat(strategy.DeviceRemedies, strategy.HostRemedies), remedy) {
+				t.Errorf("recipes/testdata/golden: a scene of %s has `rung %s`, which is no rung", name, remedy)
 			}
 		}
 	}
@@ -31,9 +31,9 @@ func TestEveryRecipeIsComplete(t *testing.T) {
 		if len(shown[r.Name]) == 0 {
 			t.Errorf("%s: no scene in recipes/testdata/golden has the lines `recipe %s` and `rung …`", r.Name, r.Name)
 		}
-		for knob, rung := range rungOf {
-			if k, kept := r.Knobs[knob]; kept && k.Absent == "" && !shown[r.Name][rung] {
-				t.Errorf("%s keeps %s: add a scene with `recipe %s` and `rung %s` to recipes/testdata/golden", r.Name, knob, r.Name, rung)
+		for knob, remedy := range remedyOf {
+			if k, kept := r.Knobs[knob]; kept && k.Absent == "" && !shown[r.Name][remedy] {
+				t.Errorf("%s keeps %s: add a scene with `recipe %s` and `rung %s` to recipes/testdata/golden", r.Name, knob, r.Name, remedy)
 			}
 		}
 		parser, why := filepath.Join("conformance", r.Name, "parse.py"), filepath.Join("conformance", r.Name, "UNVERIFIED")
@@ -66,30 +66,30 @@ func TestKnobsAreExplained(t *testing.T) {
 	}
 }
 
-// rungOf has the remedies of every framework whose recipe keeps the knob.
-var rungOf = map[strategy.Knob]strategy.Rung{
-	strategy.MicroBatchSize: strategy.RungMicroBatch, strategy.ActivationCheckpointing: strategy.RungCheckpointing,
+// remedyOf has the remedies of every framework whose recipe keeps the knob.
+var remedyOf = map[strategy.Knob]strategy.Remedy{
+	strategy.MicroBatchSize: strategy.RemedyMicroBatch, strategy.ActivationCheckpointing: strategy.RemedyCheckpointing,
 }
 
-// rungsInGoldenFiles returns the remedies in the golden files of each recipe.
-func rungsInGoldenFiles(t *testing.T) map[string]map[strategy.Rung]bool {
+// remediesInGoldenFiles returns the remedies in the golden files of each recipe.
+func remediesInGoldenFiles(t *testing.T) map[string]map[strategy.Remedy]bool {
 	t.Helper()
-	shown := map[string]map[strategy.Rung]bool{}
+	shown := map[string]map[strategy.Remedy]bool{}
 	for _, written := range golden(t) {
-		name, rung := "", ""
+		name, remedy := "", ""
 		for line := range strings.Lines(written.lines) {
 			switch word, rest, _ := strings.Cut(strings.TrimSpace(line), " "); word {
 			case "recipe":
 				name = rest
 			case "rung":
-				rung = rest
+				remedy = rest
 			}
 		}
-		if name != "" && rung != "" {
+		if name != "" && remedy != "" {
 			if shown[name] == nil {
-				shown[name] = map[strategy.Rung]bool{}
+				shown[name] = map[strategy.Remedy]bool{}
 			}
-			shown[name][strategy.Rung(rung)] = true
+			shown[name][strategy.Remedy(remedy)] = true
 		}
 	}
 	return shown

@@ -31,9 +31,9 @@ type realCase struct {
 	Attempt string            `json:"attempt"`
 	Ranks   int               `json:"ranks"`
 
-	rung string
-	want strategy.Plan // the plan that the framework has to read
-	turn strategy.Plan // the changes of the scene; nil before the change
+	remedy string
+	want   strategy.Plan // the plan that the framework has to read
+	turn   strategy.Plan // the changes of the scene; nil before the change
 }
 
 // answers is the output of the harness.
@@ -103,7 +103,7 @@ func realCases(t *testing.T, name string) []realCase {
 		save(t, folder, s.cmd.Files)
 		c := realCase{
 			Name: scene + " before", Argv: s.cmd.Argv, Env: s.cmd.Env,
-			Folder: folder, Attempt: attempt, Ranks: s.at.Ranks, want: s.held, rung: s.rung,
+			Folder: folder, Attempt: attempt, Ranks: s.at.Ranks, want: s.held, remedy: s.remedy,
 		}
 		cases = append(cases, c)
 		change, err := s.recipe.Apply(s.cmd, s.held.With(s.plan), s.at, attempt)
@@ -228,7 +228,7 @@ func compareReal(c realCase, answer map[string]any) string {
 		}
 	}
 	for k := range c.turn {
-		if _, compared := answer[string(k)]; !compared && c.rung != "" && k != strategy.Allocator {
+		if _, compared := answer[string(k)]; !compared && c.remedy != "" && k != strategy.Allocator {
 			faults = append(faults, fmt.Sprintf("parse.py does not return %s, which the rung changes", k))
 		}
 	}

@@ -37,7 +37,7 @@ type scene struct {
 	cmd    recipes.Command
 	at     recipes.Topology
 	plan   strategy.Plan
-	rung   string // that the plan applies, empty for a variation
+	remedy string // that the plan applies, empty for a variation
 	own    bool   // the knobs are not only the recipe's
 	// unparsed is the reason why the framework itself does not read the scene.
 	unparsed string
@@ -135,7 +135,7 @@ func readScene(t testing.TB, written *goldenScene) scene {
 		case "unparsed":
 			s.unparsed = rest
 		case "rung":
-			s.rung = rest
+			s.remedy = rest
 		case "packages":
 			s.cmd.Packages = map[string]string{}
 			for pair := range strings.FieldsSeq(rest) {

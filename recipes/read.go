@@ -76,7 +76,7 @@ func (r Recipe) read(d *format.Draft, at Topology) (strategy.Plan, map[strategy.
 
 // likely returns the range of a knob that only names suggest: its value is the process's to report.
 func likely(d *format.Draft, k strategy.Knob, knob format.Knob) strategy.Range {
-	r := strategy.Range{Told: true}
+	r := strategy.Range{Reported: true}
 	if k.Whole() {
 		r.Min = format.Least(k)
 	}
@@ -217,7 +217,7 @@ func countsAll(k strategy.Knob, knob format.Knob) bool {
 // rangeOf returns the allowed changes of a knob.
 func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.Value) strategy.Range {
 	if knob.Absent != "" {
-		return strategy.Range{Absent: knob.Absent, Follows: knob.Follows, Told: knob.Reported}
+		return strategy.Range{Absent: knob.Absent, Follows: knob.Follows, Reported: knob.Reported}
 	}
 	if len(knob.Places) > 0 && len(d.Places(knob)) == 0 {
 		return strategy.Range{Absent: knob.Places[0].Versions.Outside(d.Original.Packages) + " has no " + knob.Places[0].String()}
@@ -228,21 +228,21 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 		if strings.HasPrefix(needs, "-") { // --deepspeed alone names none
 			why = "the command names no file by " + needs
 		}
-		return strategy.Range{Absent: why, Told: knob.Reported}
+		return strategy.Range{Absent: why, Reported: knob.Reported}
 	}
 	places, _, reason := written(d, k, knob)
 	if reason == "" && value == "" {
 		_, reason = d.DefaultOf(k, knob)
 	}
 	if reason != "" {
-		return strategy.Range{Absent: reason, Told: knob.Reported && value == ""}
+		return strategy.Range{Absent: reason, Reported: knob.Reported && value == ""}
 	}
 	if k.Whole() {
 		scope := knob.Scope
 		if k != strategy.GradientAccumulationSteps {
 			scope = "" // plans count each rank
 		}
-		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope, Told: knob.Reported && value == ""}
+		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope, Reported: knob.Reported && value == ""}
 	}
 	if k.Share() {
 		return strategy.Range{}
@@ -293,7 +293,7 @@ func restrict(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]stra
 		}
 		for _, c := range d.Unless(knob, plan) {
 			if c.Values == nil {
-				r = strategy.Range{Absent: c.Reason, Told: r.Told}
+				r = strategy.Range{Absent: c.Reason, Reported: r.Reported}
 				if c.Unknown || d.Recipe.Creation != nil && slices.Contains(deepspeed.Created, k) && !d.Given(knob) {
 					delete(plan, k) // the other setting decides about the parts of a new configuration
 				}

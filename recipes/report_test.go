@@ -35,23 +35,23 @@ func (r *report) count(c realCase, fault string) {
 	if fault != "" {
 		r.faults = append(r.faults, fault)
 	}
-	if c.rung == "" {
+	if c.remedy == "" {
 		return
 	}
 	switch {
 	case fault != "":
-		r.failed = append(r.failed, c.rung)
+		r.failed = append(r.failed, c.remedy)
 	case c.turn != nil:
-		r.passed = append(r.passed, c.rung)
+		r.passed = append(r.passed, c.remedy)
 	}
 }
 
-// rungs lists the remedies that passed in all scenes, in their order.
-func (r *report) rungs() []string {
+// remedies lists the remedies that passed in all scenes, in their order.
+func (r *report) remedies() []string {
 	var good []string
-	for _, rung := range slices.Concat(strategy.DeviceRungs, strategy.HostRungs) {
-		if slices.Contains(r.passed, string(rung)) && !slices.Contains(r.failed, string(rung)) {
-			good = append(good, string(rung))
+	for _, remedy := range slices.Concat(strategy.DeviceRemedies, strategy.HostRemedies) {
+		if slices.Contains(r.passed, string(remedy)) && !slices.Contains(r.failed, string(remedy)) {
+			good = append(good, string(remedy))
 		}
 	}
 	return good
@@ -60,7 +60,7 @@ func (r *report) rungs() []string {
 func (r *report) write(t *testing.T) {
 	t.Helper()
 	file := verifiedFile(r.name)
-	if len(r.rungs()) == 0 {
+	if len(r.remedies()) == 0 {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func (r *report) write(t *testing.T) {
 	b.WriteString("# Written by make conformance.\n")
 	fmt.Fprintf(&b, "version = %q\n", strings.Join(versions, ", "))
 	fmt.Fprintf(&b, "cases = %d\n", r.cases)
-	fmt.Fprintf(&b, "rungs = [%s]\n", quotedList(r.rungs()))
+	fmt.Fprintf(&b, "rungs = [%s]\n", quotedList(r.remedies()))
 	fmt.Fprintf(&b, "commands = %q\n", r.digest)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func digestOf(t *testing.T, name string) string {
 	t.Helper()
 	sum := sha256.New()
 	for scene, s := range askedScenes(t, name) {
-		asked := []any{scene + ".txtar", s.rung, s.at.Ranks, s.cmd.Argv, s.cmd.Env, s.cmd.Files, s.held}
+		asked := []any{scene + ".txtar", s.remedy, s.at.Ranks, s.cmd.Argv, s.cmd.Env, s.cmd.Files, s.held}
 		if change, err := s.recipe.Apply(s.cmd, s.held.With(s.plan), s.at, attempt); err == nil {
 			asked = append(asked, s.plan, change.Argv, change.Env, change.Files, change.Siblings)
 		}
@@ -172,7 +172,7 @@ func conformanceTable(t *testing.T) string {
 			fmt.Fprintf(&b, "| %s | – | 0 | none: %s |\n", r.Name, unverified(r.Name))
 			continue
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", r.Name, v.Version, v.Cases, strings.Join(v.Rungs, ", "))
+		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", r.Name, v.Version, v.Cases, strings.Join(v.Remedies, ", "))
 	}
 	return b.String()
 }

@@ -112,7 +112,7 @@ func readAcceleratorCall(d *format.Draft, plan strategy.Plan, ranges map[strateg
 			}
 			for _, knob := range knobs {
 				if r, there := ranges[knob]; there && r.Absent == "" && !argumentOf(value.Code, d, knob) {
-					ranges[knob] = strategy.Range{Absent: fmt.Sprintf("the script gives the Accelerator %s, which is stronger than the launcher's", keyword), Told: knob == strategy.Precision}
+					ranges[knob] = strategy.Range{Absent: fmt.Sprintf("the script gives the Accelerator %s, which is stronger than the launcher's", keyword), Reported: knob == strategy.Precision}
 					if knob == strategy.Precision {
 						delete(plan, knob) // the process reports it
 					}
@@ -280,7 +280,7 @@ func countedBatches(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]s
 		for _, word := range countsBatches {
 			if micro := ranges[strategy.MicroBatchSize]; bytes.Contains(text, []byte(word)) && micro.Absent == "" {
 				closed := word + strings.Repeat(")", strings.Count(word, "(")) // the word may end within a call
-				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code may count batches (" + closed + "), of which there would be more", Told: micro.Told}
+				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code may count batches (" + closed + "), of which there would be more", Reported: micro.Reported}
 			}
 		}
 	}

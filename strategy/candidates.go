@@ -41,7 +41,7 @@ func (s *situation) freed(origin Plan) Plan {
 
 // freeKnobs are the knobs that remedies turn which cost nothing.
 func freeKnobs() (knobs []Knob) {
-	for _, row := range rungRows {
+	for _, row := range remedyRows {
 		if row.free {
 			knobs = append(knobs, row.turns...)
 		}
@@ -89,7 +89,7 @@ func (s *situation) accumulate(plan Plan) {
 func (s *situation) products() (plans []Plan, skips []Skip) {
 	plans = []Plan{s.plan}
 	look := *s
-	for _, row := range rungRows {
+	for _, row := range remedyRows {
 		if row.host || row.free || len(row.turns) == 0 {
 			continue
 		}
@@ -97,7 +97,7 @@ func (s *situation) products() (plans []Plan, skips []Skip) {
 		taken := false
 		for _, p := range slices.Clone(plans) {
 			look.plan = p
-			changes, skip := look.consider(row.rung)
+			changes, skip := look.consider(row.remedy)
 			if skip != nil {
 				why = skip
 				continue
@@ -142,7 +142,7 @@ func (s *situation) misremembered(p Plan) bool {
 func (s *situation) undone(p Plan) bool {
 	for i, a := range s.history {
 		for _, k := range []Knob{OffloadOptimizer, OffloadParam} {
-			if a.Rung == RungUndoOffload && i > 0 && s.history[i-1].Plan[k] == "cpu" && a.Plan[k] != "cpu" && p[k] == "cpu" {
+			if a.Remedy == RemedyUndoOffload && i > 0 && s.history[i-1].Plan[k] == "cpu" && a.Plan[k] != "cpu" && p[k] == "cpu" {
 				return true
 			}
 		}
@@ -164,8 +164,8 @@ const (
 // group returns the group of a plan, compared with the job as it is written.
 func (s *situation) group(p, origin Plan, classes *classifier) int {
 	g := groupPlain
-	for _, rung := range needs(origin, p) {
-		g = max(g, rung.row().group)
+	for _, remedy := range needs(origin, p) {
+		g = max(g, remedy.row().group)
 	}
 	if g == groupAllowed {
 		return g
@@ -204,13 +204,13 @@ func saves(k Knob, from, to Value) bool {
 // order is the position of a plan in the order of remedies: by its last remedy, then by their
 // number, then by the larger micro batch.
 func order(p, origin Plan) int {
-	rungs := needs(origin, p)
+	remedies := needs(origin, p)
 	last, micro := 0, 1
-	if len(rungs) > 0 {
-		last = slices.Index(DeviceRungs, rungs[len(rungs)-1]) + 1
+	if len(remedies) > 0 {
+		last = slices.Index(DeviceRemedies, remedies[len(remedies)-1]) + 1
 	}
 	if n, known := p.Number(MicroBatchSize); known {
 		micro = min(max(n, 1), 1<<20)
 	}
-	return (last<<8+len(rungs))<<20 + 1<<20 - micro
+	return (last<<8+len(remedies))<<20 + 1<<20 - micro
 }

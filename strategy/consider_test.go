@@ -17,32 +17,32 @@ func TestSurveysAndWalksAgree(t *testing.T) {
 	asked := 0
 	rapid.Check(t, func(t *rapid.T) {
 		job, plan, policy := drawJob(t)
-		inv := Inventory{Accelerator: "cuda", BF16: rapid.Bool().Draw(t, "bf16"), Missing: map[Rung]string{}}
-		for _, r := range []Rung{RungAttention, RungCheckpointing, RungShard, RungOffloadActivations} {
+		inv := Inventory{Accelerator: "cuda", BF16: rapid.Bool().Draw(t, "bf16"), Missing: map[Remedy]string{}}
+		for _, r := range []Remedy{RemedyAttention, RemedyCheckpointing, RemedyShard, RemedyOffloadActivations} {
 			if rapid.IntRange(0, 3).Draw(t, "missing "+string(r)) == 0 {
 				inv.Missing[r] = "a part of " + string(r)
 			}
 		}
 		got := Decide(policy, job, []Attempt{ended(0, plan, oom(cause.NoPhase))}, inv)
 		for _, o := range Survey(policy, job, plan, inv) {
-			i := slices.IndexFunc(got.Skipped, func(k Skip) bool { return k.Rung == o.Rung })
+			i := slices.IndexFunc(got.Skipped, func(k Skip) bool { return k.Remedy == o.Remedy })
 			switch {
-			case o.Rung == RungWait || i < 0 && !slices.Contains(append(got.Riders, got.Rung), o.Rung):
+			case o.Remedy == RemedyWait || i < 0 && !slices.Contains(append(got.Riders, got.Remedy), o.Remedy):
 				continue // the walk ended before it
 			case i < 0:
 				if !o.Available {
-					t.Errorf("%s is taken, and the survey says: %s", o.Rung, o.Reason)
+					t.Errorf("%s is taken, and the survey says: %s", o.Remedy, o.Reason)
 				}
-			case o.Rung.row().free && o.Available:
-				if !slices.Contains(got.Riders, o.Rung) {
-					t.Errorf("%s is free and does not ride along: %s", o.Rung, got.Skipped[i].Reason)
+			case o.Remedy.row().free && o.Available:
+				if !slices.Contains(got.Riders, o.Remedy) {
+					t.Errorf("%s is free and does not ride along: %s", o.Remedy, got.Skipped[i].Reason)
 				}
 			case o.Available:
 				if got.Skipped[i].Reason != "every plan that it offers has run out of memory before" {
-					t.Errorf("the survey offers %s, and the walk says: %s", o.Rung, got.Skipped[i].Reason)
+					t.Errorf("the survey offers %s, and the walk says: %s", o.Remedy, got.Skipped[i].Reason)
 				}
 			case got.Skipped[i].Reason != o.Reason:
-				t.Errorf("%s: the walk says %q, the survey %q", o.Rung, got.Skipped[i].Reason, o.Reason)
+				t.Errorf("%s: the walk says %q, the survey %q", o.Remedy, got.Skipped[i].Reason, o.Reason)
 			}
 			asked++
 		}

@@ -52,11 +52,11 @@ func rules() []rule {
 			return s.end(Retry, "%s; the run continues when it is started again", s.last.CutShort)
 		}},
 		{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
-		{"climb-back", (*situation).climbFailed, climbBack},
+		{"climb-back", (*situation).speedupFailed, speedupBack},
 		{"not-written", (*situation).unwritten, decideAgain},
 		{"could-not-start", func(s *situation) bool { return s.last.Unstarted != nil }, unstarted},
 		{"unkillable", func(s *situation) bool { return s.last.Stuck != nil }, unkillable},
-		{"climb", func(s *situation) bool { return s.last.Climb != nil && !s.diagnosis.Fatal }, climb},
+		{"climb", func(s *situation) bool { return s.last.Speedup != nil && !s.diagnosis.Fatal }, speedup},
 		{"remembered-failed", (*situation).rememberedFailed, asWritten},
 		{"did-not-take", (*situation).notTaken, decideAgain},
 		{"did-nothing", func(s *situation) bool { return !s.diagnosis.Fatal && s.last.Nothing != "" }, func(s *situation) Decision {
@@ -163,7 +163,7 @@ func relieve(s *situation) Decision {
 	}
 	s.excluding = predicted.UnpredictedCode == UnpredictedNothing
 	found := s.walk()
-	if found.rung == "" {
+	if found.remedy == "" {
 		d := s.stop(Exhausted, s.exhaustion(found.skipped))
 		d.UnpredictedCode, d.Unpredicted = predicted.UnpredictedCode, predicted.Unpredicted
 		d.Skipped, d.Outvoted = found.skipped, predicted.Outvoted
@@ -172,7 +172,7 @@ func relieve(s *situation) Decision {
 	next := s.plan.With(found.changes)
 	changed := s.plan.Changed(next)
 	d := Decision{
-		Relaunch: true, Rung: found.rung, Riders: found.riders, Rungs: needs(s.plan, next), Next: s.without(next, found.changes),
+		Relaunch: true, Remedy: found.remedy, Riders: found.riders, Remedies: needs(s.plan, next), Next: s.without(next, found.changes),
 		Changed: s.learned.With(s.last.Plan).Changed(next), Skipped: found.skipped, Resume: s.inventory.Checkpoint, Expected: s.expected(next),
 		UnpredictedCode: predicted.UnpredictedCode, Unpredicted: predicted.Unpredicted,
 		Reason: s.attempt("%s%s → %s%s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed)),
@@ -271,9 +271,9 @@ func (d Diagnosis) blameless() bool {
 // that failed without fault, whose change had no effect, that tried a faster plan, or that were
 // stopped for one or from outside.
 func (s *situation) counted() int {
-	n, up := 0, s.climbs()
+	n, up := 0, s.speedups()
 	for i, a := range s.history {
-		if a.Climb != nil || a.StopSignal != 0 || a.CutShort != "" || a.Diagnosis.Fatal && up[i] {
+		if a.Speedup != nil || a.StopSignal != 0 || a.CutShort != "" || a.Diagnosis.Fatal && up[i] {
 			continue
 		}
 		if !a.Diagnosis.blameless() && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
@@ -297,7 +297,7 @@ func (s *situation) inARow(c cause.Code) int {
 
 // restarts counts the relaunches of an unchanged plan after a failure of the job itself.
 func (s *situation) restarts() int {
-	n, up := 0, s.climbs()
+	n, up := 0, s.speedups()
 	for i, a := range s.history[:len(s.history)-1] {
 		wentBack := up[i] && !maps.Equal(a.Plan, s.history[i+1].Plan)
 		if !wentBack && a.Diagnosis.Fatal && !a.Diagnosis.Cause.OutOfMemory() && !a.Diagnosis.blameless() {
@@ -309,7 +309,7 @@ func (s *situation) restarts() int {
 
 // relaunchFailed reports whether gpurun changed the plan, and the attempt failed sooner, with a
 // new error.
-func (s *situation) relaunchFailed() bool { return s.last.Rung != "" && s.failsSooner() }
+func (s *situation) relaunchFailed() bool { return s.last.Remedy != "" && s.failsSooner() }
 
 // failsSooner reports whether the attempt failed sooner than the one before it, for a new reason
 // that is not memory.
@@ -374,11 +374,11 @@ func tooMuchLost(s *situation) Decision {
 // reaction.
 func occupied(s *situation) Decision {
 	n := s.spent(func(d Diagnosis) bool { return d.Cause == cause.GPUOccupied })
-	if slices.Contains(s.policy.Never, string(RungWait)) || n.counted > s.policy.TransientRetries || n.unproven > unprovenRefills {
+	if slices.Contains(s.policy.Never, string(RemedyWait)) || n.counted > s.policy.TransientRetries || n.unproven > unprovenRefills {
 		return s.stop(Retry, "another process holds the device's memory")
 	}
 	d := samePlan("once the memory is free again")(s)
-	d.Rung, d.After = RungWait, Seconds(time.Duration(max(n.counted, 1))*time.Minute)
+	d.Remedy, d.After = RemedyWait, Seconds(time.Duration(max(n.counted, 1))*time.Minute)
 	return d
 }
 

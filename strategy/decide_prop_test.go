@@ -113,7 +113,7 @@ func checkBatch(t *rapid.T, job Job, first batch, next Plan) {
 
 func checkNever(t *rapid.T, p Policy, d Decision) {
 	for _, word := range p.Never {
-		if string(d.Rung) == word {
+		if string(d.Remedy) == word {
 			t.Fatalf("rung %s was taken, and the policy says never", word)
 		}
 		if _, changed := d.Changed[Knob(word)]; changed {
@@ -128,10 +128,10 @@ func checkNever(t *rapid.T, p Policy, d Decision) {
 func checkSkips(t *rapid.T, d Decision) {
 	for _, k := range d.Skipped {
 		if k.Reason == "" {
-			t.Fatalf("rung %s was skipped without a reason", k.Rung)
+			t.Fatalf("rung %s was skipped without a reason", k.Remedy)
 		}
-		if k.Rung == d.Rung {
-			t.Fatalf("rung %s was both skipped and taken", k.Rung)
+		if k.Remedy == d.Remedy {
+			t.Fatalf("rung %s was both skipped and taken", k.Remedy)
 		}
 	}
 }

@@ -77,45 +77,45 @@ func TestDecide(t *testing.T) {
 		history []Attempt
 		inv     func(*Inventory)
 		rule    string
-		rung    Rung
+		remedy  Remedy
 		code    int
 		changed string
 		reason  string // a part of it
-		skipped string // a part of "rung: reason; …"
+		skipped string // a part of "remedy: reason; …"
 	}{
 		{name: "activations: checkpointing first", job: gpt(2), history: []Attempt{ended(0, plain, oom(cause.Backward))},
-			rung: RungCheckpointing, changed: "checkpointing none→full, allocator default→expandable", skipped: "allocator: free: it is applied together"},
+			remedy: RemedyCheckpointing, changed: "checkpointing none→full, allocator default→expandable", skipped: "allocator: free: it is applied together"},
 		{name: "then the micro batch, with the global batch kept", job: gpt(2),
 			history: []Attempt{ended(0, plain, oom(cause.Backward)), ended(1, plain.With(Plan{ActivationCheckpointing: "full", Allocator: "expandable"}), oom(cause.Backward))},
-			rung:    RungMicroBatch, changed: "micro batch 8→4, accumulation 2→4", reason: "(global batch 32 kept)", skipped: "checkpointing: checkpointing is already full"},
+			remedy:  RemedyMicroBatch, changed: "micro batch 8→4, accumulation 2→4", reason: "(global batch 32 kept)", skipped: "checkpointing: checkpointing is already full"},
 		{name: "an odd micro batch goes to a divisor", job: gpt(1),
 			history: []Attempt{ended(0, Plan{MicroBatchSize: "7", GradientAccumulationSteps: "1"}, oom(cause.Forward))},
-			rung:    RungMicroBatch, changed: "micro batch 7→1, accumulation 1→7"},
+			remedy:  RemedyMicroBatch, changed: "micro batch 7→1, accumulation 1→7"},
 		{name: "a divisor of the whole, not of the micro batch", job: gpt(1),
 			history: []Attempt{ended(0, Plan{MicroBatchSize: "9", GradientAccumulationSteps: "4"}, oom(cause.Forward))},
-			rung:    RungMicroBatch, changed: "micro batch 9→4, accumulation 4→9"},
+			remedy:  RemedyMicroBatch, changed: "micro batch 9→4, accumulation 4→9"},
 		{name: "optimizer step: neither checkpointing nor batch nor autocast", job: zero(2), history: []Attempt{ended(0, sharded, oom(cause.Optimizer))},
-			rung: RungShard, changed: "sharding none→zero1", skipped: "micro-batch: the optimizer step holds no live activations"},
+			remedy: RemedyShard, changed: "sharding none→zero1", skipped: "micro-batch: the optimizer step holds no live activations"},
 		{name: "one rank cannot shard, and offloads from ZeRO-2", job: zero(1), history: []Attempt{ended(0, sharded, oom(cause.Load))},
-			rung: RungOffloadOptimizer, changed: "sharding none→zero2, optimizer offload none→cpu", skipped: "shard: there is only one data-parallel rank"},
+			remedy: RemedyOffloadOptimizer, changed: "sharding none→zero2, optimizer offload none→cpu", skipped: "shard: there is only one data-parallel rank"},
 		{name: "then ZeRO-3 with everything", job: zero(1),
 			history: []Attempt{ended(0, sharded, oom(cause.Load)), ended(1, sharded.With(Plan{Sharding: "zero2", OffloadOptimizer: "cpu"}), oom(cause.Load))},
-			rung:    RungOffloadParam, changed: "sharding zero2→zero3, parameter offload none→cpu"},
+			remedy:  RemedyOffloadParam, changed: "sharding zero2→zero3, parameter offload none→cpu"},
 		{name: "host memory is checked before offload", job: zero(1), history: []Attempt{ended(0, sharded, big)},
 			inv: func(i *Inventory) { i.HostAvailable = 32 << 30 }, rule: "out-of-memory", code: CodeExhausted, skipped: "offload-optimizer: the ranks hold 70.0 GiB on their devices, and the host has 32.0 GiB left"},
 		{name: "NVMe when it is set", job: zero(1), policy: func(p *Policy) { p.NVMePath = "/scratch" },
 			history: []Attempt{ended(0, sharded.With(Plan{Sharding: "zero3", OffloadOptimizer: "cpu", OffloadParam: "cpu"}), oom(cause.Optimizer))},
-			rung:    RungNVMe, changed: "optimizer offload cpu→nvme, parameter offload cpu→nvme"},
+			remedy:  RemedyNVMe, changed: "optimizer offload cpu→nvme, parameter offload cpu→nvme"},
 		{name: "a missing part skips its rung", job: zero(1), inv: func(i *Inventory) {
-			i.Missing = map[Rung]string{RungOffloadOptimizer: "no compiler for CPU Adam"}
-		}, history: []Attempt{ended(0, sharded, oom(cause.Load))}, rung: RungOffloadParam, skipped: "offload-optimizer: no compiler for CPU Adam"},
-		{name: "fragmentation: the allocator alone", job: gpt(1), history: []Attempt{ended(0, plain, fragmented)}, rung: RungAllocator, changed: "allocator default→expandable"},
+			i.Missing = map[Remedy]string{RemedyOffloadOptimizer: "no compiler for CPU Adam"}
+		}, history: []Attempt{ended(0, sharded, oom(cause.Load))}, remedy: RemedyOffloadParam, skipped: "offload-optimizer: no compiler for CPU Adam"},
+		{name: "fragmentation: the allocator alone", job: gpt(1), history: []Attempt{ended(0, plain, fragmented)}, remedy: RemedyAllocator, changed: "allocator default→expandable"},
 		{name: "what ran out of memory is not run again", job: gpt(1), history: []Attempt{
 			ended(0, Plan{MicroBatchSize: "2", GradientAccumulationSteps: "1", ActivationCheckpointing: "full"}, oom(cause.Forward)),
 			ended(1, Plan{MicroBatchSize: "4", GradientAccumulationSteps: "1", ActivationCheckpointing: "full"}, oom(cause.Forward)),
-		}, rung: RungMicroBatch, changed: "micro batch 4→1, accumulation 1→4"},
+		}, remedy: RemedyMicroBatch, changed: "micro batch 4→1, accumulation 1→4"},
 		{name: "never", job: gpt(1), policy: func(p *Policy) { p.Never = []string{"checkpointing", "gradient_accumulation_steps"} },
-			history: []Attempt{ended(0, plain, oom(cause.Forward))}, rung: RungPrecision, skipped: `micro-batch: recovery.never lists "gradient_accumulation_steps"`},
+			history: []Attempt{ended(0, plain, oom(cause.Forward))}, remedy: RemedyPrecision, skipped: `micro-batch: recovery.never lists "gradient_accumulation_steps"`},
 		{name: "a rung that only the policy refused is skipped with its reason", job: gpt(1), policy: func(p *Policy) { p.Numerics = Preserve },
 			history: []Attempt{ended(0, Plan{MicroBatchSize: "1", GradientAccumulationSteps: "8", ActivationCheckpointing: "full", Precision: "fp32", Allocator: "expandable"}, oom(cause.Forward))},
 			rule:    "out-of-memory", code: CodeExhausted, reason: "; every allowed remedy was tried or is impossible", skipped: `precision: recovery.numerics = "preserve" keeps the precision`},
@@ -124,18 +124,18 @@ func TestDecide(t *testing.T) {
 		{name: "no accumulation, no smaller micro batch", job: Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Knobs: map[Knob]Range{MicroBatchSize: {}}},
 			history: []Attempt{ended(0, Plan{MicroBatchSize: "8"}, oom(cause.Forward))}, rule: "out-of-memory", code: CodeExhausted, skipped: "micro-batch: gradient accumulation cannot be raised"},
 		{name: "derived accumulation: only divisors of the micro batch", job: Job{DataParallel: 2, Ranks: 2, LocalRanks: 2, Knobs: map[Knob]Range{MicroBatchSize: {}, GradientAccumulationSteps: {Scope: ScopeDerived}}},
-			history: []Attempt{ended(0, Plan{MicroBatchSize: "6"}, oom(cause.Forward))}, rung: RungMicroBatch, changed: "micro batch 6→3", reason: "(global batch kept)"},
+			history: []Attempt{ended(0, Plan{MicroBatchSize: "6"}, oom(cause.Forward))}, remedy: RemedyMicroBatch, changed: "micro batch 6→3", reason: "(global batch kept)"},
 		{name: "accumulation counted over all ranks", job: Job{DataParallel: 4, Ranks: 4, LocalRanks: 4, Knobs: map[Knob]Range{MicroBatchSize: {}, GradientAccumulationSteps: {Scope: ScopeGlobal}}},
-			history: []Attempt{ended(0, Plan{MicroBatchSize: "12", GradientAccumulationSteps: "40"}, oom(cause.Forward))}, rung: RungMicroBatch, changed: "micro batch 12→6, accumulation 40→80", reason: "(global batch 480 kept)"},
+			history: []Attempt{ended(0, Plan{MicroBatchSize: "12", GradientAccumulationSteps: "40"}, oom(cause.Forward))}, remedy: RemedyMicroBatch, changed: "micro batch 12→6, accumulation 40→80", reason: "(global batch 480 kept)"},
 		{name: "a floor above half", job: Job{DataParallel: 1, Ranks: 1, LocalRanks: 1, Knobs: map[Knob]Range{MicroBatchSize: {Min: 5}, GradientAccumulationSteps: {}}},
-			history: []Attempt{ended(0, Plan{MicroBatchSize: "8", GradientAccumulationSteps: "3"}, oom(cause.Forward))}, rung: RungMicroBatch, changed: "micro batch 8→6, accumulation 3→4"},
+			history: []Attempt{ended(0, Plan{MicroBatchSize: "8", GradientAccumulationSteps: "3"}, oom(cause.Forward))}, remedy: RemedyMicroBatch, changed: "micro batch 8→6, accumulation 3→4"},
 		{name: "evaluation touches the evaluation batch only", job: Job{DataParallel: 1, Knobs: map[Knob]Range{EvalBatchSize: {}, MicroBatchSize: {}, GradientAccumulationSteps: {}, ActivationCheckpointing: {Values: []Value{"none", "full"}}}},
-			history: []Attempt{ended(0, Plan{EvalBatchSize: "16", MicroBatchSize: "8", GradientAccumulationSteps: "1", ActivationCheckpointing: "none"}, oom(cause.Eval))}, rung: RungMicroBatch, changed: "eval batch 16→8"},
+			history: []Attempt{ended(0, Plan{EvalBatchSize: "16", MicroBatchSize: "8", GradientAccumulationSteps: "1", ActivationCheckpointing: "none"}, oom(cause.Eval))}, remedy: RemedyMicroBatch, changed: "eval batch 16→8"},
 		{name: "host memory: loader workers", job: Job{Knobs: map[Knob]Range{DataloaderWorkers: {}, MicroBatchSize: {}}}, history: []Attempt{ended(0, Plan{DataloaderWorkers: "8", MicroBatchSize: "8"}, host)},
-			rung: RungWorkers, changed: "loader workers 8→4"},
+			remedy: RemedyWorkers, changed: "loader workers 8→4"},
 		{name: "host memory: never a rung for the device", job: gpt(1), history: []Attempt{ended(0, plain, host)}, rule: "out-of-memory", code: CodeExhausted, reason: "host out of memory on rank 0", skipped: "undo-offload: no offload to host memory is known"},
 		{name: "a job on the CPU takes rungs 1 to 3", job: gpt(2), inv: func(i *Inventory) { i.Accelerator = "cpu" }, history: []Attempt{ended(0, plain, cpu)},
-			rung: RungCheckpointing, changed: "checkpointing none→full", skipped: "allocator: the job trains on the CPU"},
+			remedy: RemedyCheckpointing, changed: "checkpointing none→full", skipped: "allocator: the job trains on the CPU"},
 		{name: "mode off", job: gpt(1), policy: func(p *Policy) { p.Mode = Off }, history: []Attempt{ended(0, plain, oom(cause.Forward))}, rule: "recovery-off", code: CodeExhausted},
 		{name: "too few attempts left", job: gpt(1), policy: func(p *Policy) { p.MaxAttempts = 1 }, history: []Attempt{ended(0, plain, oom(cause.Forward))}, rule: "max-attempts", code: CodeExhausted, reason: "recovery.max_attempts = 1"},
 		{name: "a user's error gets no rung", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.UserError, Fatal: true, Rank: 1, ExitCode: 1, Error: "KeyError: 'x'"})},
@@ -145,7 +145,7 @@ func TestDecide(t *testing.T) {
 			rule: "job-failed", code: CodeFailed},
 		{name: "nor where it died the same way twice", job: gpt(1), policy: func(p *Policy) { p.Restarts = 5 }, history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.UserError, Fatal: true, Error: "KeyError: 1"}), ended(1, plain, Diagnosis{Cause: cause.UserError, Fatal: true, Error: "KeyError: 1"})},
 			rule: "deterministic", code: CodeFailed},
-		{name: "a stopped attempt is not counted", job: gpt(1), policy: func(p *Policy) { p.MaxAttempts = 2 }, history: []Attempt{{Plan: plain, Diagnosis: Diagnosis{Fatal: true}, StopSignal: 15}, ended(1, plain, oom(cause.Forward))}, rule: RuleOutOfMemory, rung: RungCheckpointing},
+		{name: "a stopped attempt is not counted", job: gpt(1), policy: func(p *Policy) { p.MaxAttempts = 2 }, history: []Attempt{{Plan: plain, Diagnosis: Diagnosis{Fatal: true}, StopSignal: 15}, ended(1, plain, oom(cause.Forward))}, rule: RuleOutOfMemory, remedy: RemedyCheckpointing},
 		{name: "a busy port is not counted", job: gpt(1), policy: func(p *Policy) { p.MaxAttempts = 1 }, history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.PortInUse, Fatal: true})}, rule: "another-port"},
 		{name: "the network has its own budget", job: gpt(2), history: []Attempt{ended(0, plain, oom(cause.Forward)), ended(1, plain.With(Plan{ActivationCheckpointing: "full"}), Diagnosis{Cause: cause.NCCLError, Fatal: true})},
 			rule: "transient", reason: "again (1 of 3)"},
@@ -158,13 +158,13 @@ func TestDecide(t *testing.T) {
 		{name: "and no second time", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.DiskFull, Fatal: true}), ended(1, plain, Diagnosis{Cause: cause.DiskFull, Fatal: true})},
 			rule: "disk-full", code: CodeDisk, reason: "once there is space"},
 		{name: "nor without retries", job: gpt(1), policy: func(p *Policy) { p.TransientRetries = 0 }, history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.DiskFull, Fatal: true})}, rule: "disk-full", code: CodeDisk},
-		{name: "an engine gets a smaller share", job: generating(), history: []Attempt{ended(0, plain.With(engine), oom(cause.Rollout))}, rule: RuleOutOfMemory, rung: RungRollout, changed: "engine's share of the device 0.5→0.4",
+		{name: "an engine gets a smaller share", job: generating(), history: []Attempt{ended(0, plain.With(engine), oom(cause.Rollout))}, rule: RuleOutOfMemory, remedy: RemedyRollout, changed: "engine's share of the device 0.5→0.4",
 			reason: "CUDA out of memory in rollout"},
-		{name: "then fewer samples at once", job: generating(), history: []Attempt{ended(0, plain.With(engine).With(Plan{RolloutMemory: "0.15"}), oom(cause.Rollout))}, rule: RuleOutOfMemory, rung: RungRollout, changed: "rollout batch 8→4"},
-		{name: "then it sleeps while the model trains", job: generating(), history: []Attempt{ended(0, plain.With(engine).With(Plan{RolloutMemory: "0.1", RolloutBatchSize: "1"}), oom(cause.Rollout))}, rule: RuleOutOfMemory, rung: RungRollout, changed: "engine's sleep off→on"},
+		{name: "then fewer samples at once", job: generating(), history: []Attempt{ended(0, plain.With(engine).With(Plan{RolloutMemory: "0.15"}), oom(cause.Rollout))}, rule: RuleOutOfMemory, remedy: RemedyRollout, changed: "rollout batch 8→4"},
+		{name: "then it sleeps while the model trains", job: generating(), history: []Attempt{ended(0, plain.With(engine).With(Plan{RolloutMemory: "0.1", RolloutBatchSize: "1"}), oom(cause.Rollout))}, rule: RuleOutOfMemory, remedy: RemedyRollout, changed: "engine's sleep off→on"},
 		{name: "generation has no remedy of the training", job: gpt(1), history: []Attempt{ended(0, plain, oom(cause.Rollout))}, rule: RuleOutOfMemory, code: CodeExhausted, skipped: "checkpointing: generation keeps no activations"},
-		{name: "and the training none of generation", job: generating(), history: []Attempt{ended(0, plain.With(engine), oom(cause.Forward))}, rule: RuleOutOfMemory, rung: RungCheckpointing},
-		{name: "a foreign tenant is waited for", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUOccupied, Fatal: true})}, rule: "gpu-occupied", rung: RungWait},
+		{name: "and the training none of generation", job: generating(), history: []Attempt{ended(0, plain.With(engine), oom(cause.Forward))}, rule: RuleOutOfMemory, remedy: RemedyCheckpointing},
+		{name: "a foreign tenant is waited for", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUOccupied, Fatal: true})}, rule: "gpu-occupied", remedy: RemedyWait},
 		{name: "faulty hardware", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUHardware, Fatal: true})}, rule: "hardware", code: CodeRetry},
 		{name: "a process that cannot be killed", job: gpt(1), history: []Attempt{{Plan: plain, Diagnosis: oom(cause.Forward), Stuck: &Stuck{PID: 7, Channel: "uvm_lock"}}},
 			rule: "unkillable", code: CodeRetry, reason: "process 7 waits in uvm_lock and cannot be killed"},
@@ -183,8 +183,8 @@ func TestDecide(t *testing.T) {
 			if test.rule == "" {
 				test.rule = "out-of-memory"
 			}
-			if got.Rule != test.rule || got.Rung != test.rung || got.Code != test.code {
-				t.Errorf("rule, rung, code = %q, %q, %d; want %q, %q, %d\n%s\n%v", got.Rule, got.Rung, got.Code, test.rule, test.rung, test.code, got.Reason, got.Skipped)
+			if got.Rule != test.rule || got.Remedy != test.remedy || got.Code != test.code {
+				t.Errorf("rule, rung, code = %q, %q, %d; want %q, %q, %d\n%s\n%v", got.Rule, got.Remedy, got.Code, test.rule, test.remedy, test.code, got.Reason, got.Skipped)
 			}
 			if test.changed != "" && got.Changed.String() != test.changed {
 				t.Errorf("changed %q, want %q", got.Changed, test.changed)
@@ -194,7 +194,7 @@ func TestDecide(t *testing.T) {
 			}
 			var skips []string
 			for _, k := range got.Skipped {
-				skips = append(skips, string(k.Rung)+": "+k.Reason)
+				skips = append(skips, string(k.Remedy)+": "+k.Reason)
 			}
 			if all := strings.Join(skips, "; "); !strings.Contains(all, test.skipped) {
 				t.Errorf("skipped %q, want %q in it", all, test.skipped)
@@ -206,7 +206,7 @@ func TestDecide(t *testing.T) {
 func TestFailedRelaunchIsNotBlamedOnTheJob(t *testing.T) {
 	first := ended(0, plain, oom(cause.Forward))
 	second := ended(1, plain.With(Plan{Precision: "bf16"}), Diagnosis{Cause: cause.UserError, Fatal: true, ExitCode: 2, Error: "error: unrecognized arguments: --amp"})
-	second.Rung = RungPrecision
+	second.Remedy = RemedyPrecision
 	second.Ended = second.Started.Add(time.Second)
 	got := Decide(defaults, gpt(1), []Attempt{first, second}, h100)
 	if got.Rule != "failed-relaunch" || got.Outcome != Failed || !strings.Contains(got.Reason, "precision fp32→bf16") {
@@ -220,7 +220,7 @@ func TestExistingFolderOfAnEarlierAttempt(t *testing.T) {
 	exists := Diagnosis{Cause: cause.UserError, Fatal: true, ExitCode: 1, Error: "FileExistsError: [Errno 17] File exists: 'runs/a'"}
 	first := ended(0, plain, oom(cause.Forward))
 	second := ended(1, plain.With(Plan{Precision: "bf16"}), exists)
-	second.Rung = RungPrecision
+	second.Remedy = RemedyPrecision
 	if got := Decide(defaults, gpt(1), []Attempt{first, second}, h100); got.Rule != "folder-exists" || got.Code != CodeFailed || !strings.Contains(got.Reason, "exist_ok=True") {
 		t.Errorf("got %q, %d: %s", got.Rule, got.Code, got.Reason)
 	}
@@ -257,8 +257,8 @@ func TestUnreadableCheckpointBarsAPlan(t *testing.T) {
 	saved := h100
 	saved.Checkpoint = "out/global_step10"
 	got := Decide(defaults, job, history, saved)
-	if _, changed := got.Changed[Sharding]; changed || got.Rung != RungOffloadOptimizer {
-		t.Errorf("with a checkpoint: rung %s, %s", got.Rung, got.Reason)
+	if _, changed := got.Changed[Sharding]; changed || got.Remedy != RemedyOffloadOptimizer {
+		t.Errorf("with a checkpoint: rung %s, %s", got.Remedy, got.Reason)
 	}
 	if all := fmt.Sprint(got.Skipped); !strings.Contains(all, "the checkpoint out/global_step10 does not survive sharding zero2→zero3: ZeRO-3 keeps") {
 		t.Errorf("skipped %s", all)

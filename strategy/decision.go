@@ -15,12 +15,12 @@ type Decision struct {
 	Reason   string `json:"reason"` // one sentence with cause, evidence and action
 
 	// The next attempt, if there is one.
-	Next   Plan   `json:"next,omitempty"`
-	Rung   Rung   `json:"rung,omitempty"`
-	Riders []Rung `json:"riders,omitempty"` // free remedies that are applied together with Rung
-	// Rungs lists the remedies between the last plan and the next, in their order; Rung is the
+	Next   Plan     `json:"next,omitempty"`
+	Remedy Remedy   `json:"rung,omitempty"`
+	Riders []Remedy `json:"riders,omitempty"` // free remedies that are applied together with Remedy
+	// Remedies lists the remedies between the last plan and the next, in their order; Remedy is the
 	// last of them.
-	Rungs []Rung `json:"rungs,omitempty"`
+	Remedies []Remedy `json:"rungs,omitempty"`
 	// Expected is the predicted need of the next plan; nil if there is no prediction.
 	Expected *memory.Prediction `json:"expected,omitempty"`
 	// ByMean: the mean of Expected decided that the plan fits, since processes would do a step again

@@ -164,7 +164,7 @@ func (c *fold) fine(ev Evidence) bool {
 }
 
 // wanted reports whether healthy ranks were stopped: by a user, or for a faster plan.
-func (e *Evidence) wanted() bool { return e.StopSignal != 0 || e.Climb != nil }
+func (e *Evidence) wanted() bool { return e.StopSignal != 0 || e.Speedup != nil }
 
 // explains reports whether a cause can bring about another one.
 func explains(code, other cause.Code) bool {

@@ -127,9 +127,9 @@ func TestCrashWithoutMemoryIsMemory(t *testing.T) {
 		want        cause.Code
 		device      string
 	}{
-		{"cpu", []InPlace{{Rung: RungCheckpointing}}, cause.HostOOM, "cpu"},
+		{"cpu", []InPlace{{Remedy: RemedyCheckpointing}}, cause.HostOOM, "cpu"},
 		{"cpu", nil, cause.Segfault, ""},
-		{"cuda", []InPlace{{Rung: RungCheckpointing}}, cause.Segfault, ""},
+		{"cuda", []InPlace{{Remedy: RemedyCheckpointing}}, cause.Segfault, ""},
 	} {
 		report := Fact{Rank: 0, Source: "probe", Content: &ProcessReport{PID: 7, InPlace: test.again}}
 		d := Diagnose(Evidence{Ranks: 1, Accelerator: test.accelerator, Facts: append([]Fact{report}, exits(0, 3, 139)...)})

@@ -32,7 +32,7 @@ func TestOutOfMemoryInEvaluation(t *testing.T) {
 		d := Decide(Policy{Mode: Predict, MaxAttempts: 20}, j, []Attempt{{Plan: test.plan, Diagnosis: oom("eval"), Measured: test.measured}}, Inventory{Accelerator: "cuda"})
 		got := d.Changed.String()
 		for _, skip := range d.Skipped {
-			if skip.Rung == RungMicroBatch {
+			if skip.Remedy == RemedyMicroBatch {
 				got = skip.Reason
 			}
 		}
@@ -43,7 +43,7 @@ func TestOutOfMemoryInEvaluation(t *testing.T) {
 	// The evaluation did not follow another micro batch.
 	second := plan.With(Plan{MicroBatchSize: "16", GradientAccumulationSteps: "8"})
 	j := Job{Written: plan, Ranks: 1, DataParallel: 1, Knobs: map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}}}
-	history := []Attempt{{Plan: plan, Diagnosis: oom("eval"), Measured: calls(32, 32)}, {N: 1, Plan: second, Rung: RungMicroBatch, Diagnosis: oom("eval"), Measured: calls(16, 32)}}
+	history := []Attempt{{Plan: plan, Diagnosis: oom("eval"), Measured: calls(32, 32)}, {N: 1, Plan: second, Remedy: RemedyMicroBatch, Diagnosis: oom("eval"), Measured: calls(16, 32)}}
 	if d := Decide(Policy{Mode: Predict, MaxAttempts: 20}, j, history, Inventory{Accelerator: "cuda"}); d.Relaunch && strings.Contains(d.Changed.String(), "micro batch 16→") {
 		t.Errorf("the micro batch does not follow: %s", d.Reason)
 	}

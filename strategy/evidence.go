@@ -33,10 +33,10 @@ type Evidence struct {
 	Notice     *Notice `json:"notice,omitempty"` // of the end of the time; nil for none
 	// Halted: gpurun stopped the ranks because a change had no effect.
 	Halted bool `json:"halted,omitempty"`
-	// Climb is the decision to continue with a faster plan, for which gpurun stopped the ranks.
+	// Speedup is the decision to continue with a faster plan, for which gpurun stopped the ranks.
 	// Kept is the reason why the plan was kept though a faster one would fit.
-	Climb *Decision `json:"climb,omitempty"`
-	Kept  string    `json:"kept,omitempty"`
+	Speedup *Decision `json:"climb,omitempty"`
+	Kept        string    `json:"kept,omitempty"`
 
 	// Unstarted is the reason why no rank ran; nil if they did.
 	Unstarted *Unstarted `json:"unstarted,omitempty"`
@@ -292,13 +292,13 @@ func (e *Evidence) EndedWell() bool {
 	return well > 0 && well >= e.Ranks
 }
 
-// StoppedToClimb is the decision for which the ranks were stopped; nil if they ended before, or
+// StoppedForSpeedup is the decision for which the ranks were stopped; nil if they ended before, or
 // the run was stopped meanwhile.
-func (e *Evidence) StoppedToClimb() *Decision {
+func (e *Evidence) StoppedForSpeedup() *Decision {
 	if e.StopSignal != 0 || e.CutShort() != "" || e.EndedWell() {
 		return nil
 	}
-	return e.Climb
+	return e.Speedup
 }
 
 // Waiting lists the ranks whose processes wait for gpurun before their first optimizer step.

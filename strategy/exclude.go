@@ -98,8 +98,8 @@ func (s *situation) shortage() (shortage, bool) {
 func (s *situation) tooLarge() (all []Plan) {
 	possible := *s
 	possible.excluding = false
-	for _, row := range rungRows {
-		if changes, skip := possible.consider(row.rung); skip == nil && len(changes) > 0 {
+	for _, row := range remedyRows {
+		if changes, skip := possible.consider(row.remedy); skip == nil && len(changes) > 0 {
 			all = append(all, changes[0])
 		}
 	}

@@ -13,16 +13,16 @@ import (
 func runOut(t *testing.T, p Policy, j Job, inv Inventory, measured func(n int, plan Plan) memory.Measurement) (all []Decision) {
 	t.Helper()
 	var history []Attempt
-	plan, rung, expected := sixteen, Rung(""), (*memory.Prediction)(nil)
+	plan, remedy, expected := sixteen, Remedy(""), (*memory.Prediction)(nil)
 	for n := range 30 {
 		a := ended(n, plan, oom(cause.Forward))
-		a.Rung, a.Expected, a.Measured = rung, expected, []memory.Measurement{measured(n, plan)}
+		a.Remedy, a.Expected, a.Measured = remedy, expected, []memory.Measurement{measured(n, plan)}
 		history = append(history, a)
 		d := Decide(p, j, history, inv)
 		if all = append(all, d); !d.Relaunch {
 			return all
 		}
-		plan, rung, expected = d.Next, d.Rung, d.Expected
+		plan, remedy, expected = d.Next, d.Remedy, d.Expected
 	}
 	t.Fatal("it never ends")
 	return nil

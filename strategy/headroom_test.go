@@ -55,7 +55,7 @@ func TestHeadroom(t *testing.T) {
 // held from then on. No larger batch and no smaller card is proposed.
 func TestPeakCountsStepsDoneAgainInPlace(t *testing.T) {
 	a := trainedAt(40<<30, 80<<30)
-	a.InPlace = []InPlace{{Rank: 0, Rung: RungCheckpointing, Phase: "forward", Times: 1, Requested: 2 << 30, Held: 39 << 30}}
+	a.InPlace = []InPlace{{Rank: 0, Remedy: RemedyCheckpointing, Phase: "forward", Times: 1, Requested: 2 << 30, Held: 39 << 30}}
 	h := Decide(predicting(nil), gpt(1), []Attempt{a}, h100).Headroom
 	if a.Peak() != 39<<30 || h == nil || h.Peak != 39<<30 || h.MicroBatch != 0 || h.Card != 0 {
 		t.Errorf("peak %s, headroom %+v", GiB(a.Peak()), h)

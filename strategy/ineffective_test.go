@@ -43,7 +43,7 @@ func TestIneffectiveChanges(t *testing.T) {
 		name            string
 		history         []Attempt
 		rule            string
-		rung            Rung
+		remedy          Remedy
 		changed, reason string
 		skipped         string
 		next            Plan
@@ -51,7 +51,7 @@ func TestIneffectiveChanges(t *testing.T) {
 		{
 			name:    "checkpointing",
 			history: []Attempt{ended(0, plain, oom(cause.Backward)), observed(ended(1, full, oom(cause.Backward)), Plan{ActivationCheckpointing: "none"})},
-			rule:    "out-of-memory", rung: RungMicroBatch,
+			rule:    "out-of-memory", remedy: RemedyMicroBatch,
 			reason:  "checkpointing full did not take effect, the job uses none → micro batch 8→4, accumulation 2→4 (global batch 16 kept)",
 			changed: "micro batch 8→4, accumulation 2→4, checkpointing full→none", skipped: "checkpointing full did not take effect in attempt 1: the job used none",
 			next: smaller.With(Plan{ActivationCheckpointing: "none"}),
@@ -59,7 +59,7 @@ func TestIneffectiveChanges(t *testing.T) {
 		{
 			name:    "the micro batch, seen at once",
 			history: []Attempt{ended(0, full, oom(cause.Backward)), observed(halted(ended(1, smaller, Diagnosis{})), Plan{MicroBatchSize: "8"})},
-			rule:    "did-not-take", rung: RungPrecision,
+			rule:    "did-not-take", remedy: RemedyPrecision,
 			reason:  "attempt 1: micro batch 4 did not take effect, the job uses 8; attempt 0: CUDA out of memory in backward on rank 0 → precision fp32→bf16",
 			changed: "micro batch 4→8, accumulation 4→2, precision fp32→bf16", skipped: "micro batch 4 did not take effect in attempt 1: the job used 8",
 			next: full.With(Plan{Precision: "bf16"}),
@@ -67,19 +67,19 @@ func TestIneffectiveChanges(t *testing.T) {
 		{
 			name:    "accumulation alone, which ran out of memory first",
 			history: []Attempt{ended(0, full, oom(cause.Backward)), observed(ended(1, smaller, oom(cause.Backward)), Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"})},
-			rule:    "did-not-take", rung: RungPrecision,
+			rule:    "did-not-take", remedy: RemedyPrecision,
 			reason:  "attempt 1: accumulation 4 did not take effect, the job uses 2; attempt 0:",
 			skipped: "micro-batch: accumulation 4 did not take effect in attempt 1", next: full.With(Plan{Precision: "bf16"}),
 		},
 		{
 			name:    "nothing of the batch is left by a later change",
 			history: []Attempt{ended(0, full, oom(cause.Backward)), observed(halted(ended(1, smaller, Diagnosis{})), Plan{MicroBatchSize: "8"}), ended(2, full.With(Plan{Precision: "bf16"}), oom(cause.Backward))},
-			rule:    "out-of-memory", rung: "", reason: "every remedy was tried or is impossible", skipped: "micro batch 4 did not take effect in attempt 1",
+			rule:    "out-of-memory", remedy: "", reason: "every remedy was tried or is impossible", skipped: "micro batch 4 did not take effect in attempt 1",
 		},
 		{
 			name:    "a batch that was misread is not touched",
 			history: []Attempt{observed(ended(0, full, oom(cause.Backward)), Plan{MicroBatchSize: "16"})},
-			rule:    "out-of-memory", rung: RungPrecision, skipped: "micro batch was read as 8, and the job reported in attempt 0 that it used 16",
+			rule:    "out-of-memory", remedy: RemedyPrecision, skipped: "micro batch was read as 8, and the job reported in attempt 0 that it used 16",
 			next: full.With(Plan{Precision: "bf16"}),
 		},
 		{
@@ -90,13 +90,13 @@ func TestIneffectiveChanges(t *testing.T) {
 		{
 			name:    "what is observed as it was asked",
 			history: []Attempt{ended(0, full, oom(cause.Backward)), observed(ended(1, smaller, oom(cause.Backward)), Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"})},
-			rule:    "out-of-memory", rung: RungMicroBatch, next: smaller.With(Plan{MicroBatchSize: "2", GradientAccumulationSteps: "8"}),
+			rule:    "out-of-memory", remedy: RemedyMicroBatch, next: smaller.With(Plan{MicroBatchSize: "2", GradientAccumulationSteps: "8"}),
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := Decide(defaults, written(test.history[0].Plan), test.history, h100)
-			if got.Rule != test.rule || got.Rung != test.rung || !strings.Contains(got.Reason, test.reason) {
-				t.Errorf("rule %q, rung %q: %s", got.Rule, got.Rung, got.Reason)
+			if got.Rule != test.rule || got.Remedy != test.remedy || !strings.Contains(got.Reason, test.reason) {
+				t.Errorf("rule %q, rung %q: %s", got.Rule, got.Remedy, got.Reason)
 			}
 			if test.changed != "" && got.Changed.String() != test.changed {
 				t.Errorf("changed %q, want %q", got.Changed, test.changed)
@@ -108,7 +108,7 @@ func TestIneffectiveChanges(t *testing.T) {
 			}
 			var skips []string
 			for _, k := range got.Skipped {
-				skips = append(skips, string(k.Rung)+": "+k.Reason)
+				skips = append(skips, string(k.Remedy)+": "+k.Reason)
 			}
 			if all := strings.Join(skips, "; "); !strings.Contains(all, test.skipped) {
 				t.Errorf("skipped %q, want %q in it", all, test.skipped)

@@ -14,9 +14,9 @@ import (
 // in it. Repeats with one remedy in one phase are one entry: Step, Requested and At are of the
 // first.
 type InPlace struct {
-	Rank  int    `json:"rank"`
-	Rung  Rung   `json:"rung"`
-	Phase string `json:"phase"` // one of InPlacePhases
+	Rank   int    `json:"rank"`
+	Remedy Remedy `json:"rung"`
+	Phase  string `json:"phase"` // one of InPlacePhases
 	// Step is the number of optimizer steps that the process had made, LastStep that of the last
 	// repeat.
 	Step      int     `json:"step"`
@@ -42,8 +42,8 @@ type InPlaceRefusal struct {
 	Phase  string `json:"phase"`
 	Step   int    `json:"step"`
 	Reason string `json:"reason"`
-	// Rungs are the remedies that were on when memory ran out: they did not suffice.
-	Rungs []Rung `json:"rungs,omitempty"`
+	// Remedies are the remedies that were on when memory ran out: they did not suffice.
+	Remedies []Remedy `json:"rungs,omitempty"`
 }
 
 // mostReason bounds the characters of a reason in a sentence.
@@ -55,10 +55,10 @@ func (r *InPlaceRefusal) Sentence() string {
 	if runes := []rune(reason); len(runes) > mostReason {
 		reason = string(runes[:mostReason]) + "…"
 	}
-	if len(r.Rungs) > 0 {
+	if len(r.Remedies) > 0 {
 		var with []string
-		for _, rung := range r.Rungs {
-			how, _ := InPlace{Rung: rung}.remedy()
+		for _, remedy := range r.Remedies {
+			how, _ := InPlace{Remedy: remedy}.changes()
 			with = append(with, how)
 		}
 		reason = "memory ran out " + strings.Join(with, " and ") + ", too (" + reason + ")"
@@ -69,19 +69,19 @@ func (r *InPlaceRefusal) Sentence() string {
 // InPlaceOrders permit the processes of an attempt to do a step again after they ran out of
 // memory in it.
 type InPlaceOrders struct {
-	Rungs []Rung `json:"rungs"` // in the order in which they are tried
+	Remedies []Remedy `json:"rungs"` // in the order in which they are tried
 	// Armed remedies are on from the beginning.
-	Armed      []ArmedRung `json:"armed,omitempty"`
-	BeforeLoss bool        `json:"before_loss"`
-	Optimizer  bool        `json:"optimizer"`
+	Armed      []ArmedRemedy `json:"armed,omitempty"`
+	BeforeLoss bool          `json:"before_loss"`
+	Optimizer  bool          `json:"optimizer"`
 }
 
 // String lists the remedies: "checkpointing from 4096 elements, offload-activations".
 func (o *InPlaceOrders) String() string {
 	var words []string
-	for _, rung := range o.Rungs {
-		word := string(rung)
-		if i := slices.IndexFunc(o.Armed, func(a ArmedRung) bool { return a.Rung == rung }); i >= 0 {
+	for _, remedy := range o.Remedies {
+		word := string(remedy)
+		if i := slices.IndexFunc(o.Armed, func(a ArmedRemedy) bool { return a.Remedy == remedy }); i >= 0 {
 			word = o.Armed[i].words()
 		}
 		words = append(words, word)
@@ -99,27 +99,27 @@ func (o *InPlaceOrders) ArmedWords() string {
 	}
 	var words []string
 	for i, a := range o.Armed {
-		if i+1 == len(o.Armed) || o.Armed[i+1].Rung != a.Rung { // the most parts
+		if i+1 == len(o.Armed) || o.Armed[i+1].Remedy != a.Remedy { // the most parts
 			words = append(words, a.words())
 		}
 	}
 	return strings.Join(words, ", ")
 }
 
-func (a ArmedRung) words() string {
-	word := string(a.Rung)
+func (a ArmedRemedy) words() string {
+	word := string(a.Remedy)
 	if a.Parts > 0 {
 		word += fmt.Sprintf(" in %d parts", a.Parts)
 	}
 	return fmt.Sprintf("%s (for inputs of at least %d elements, or a dimension of %d)", word, a.Elements, a.Longest)
 }
 
-// An ArmedRung is a remedy in place that calls of these sizes need: see InPlace.
-type ArmedRung struct {
-	Rung     Rung  `json:"rung"`
-	Elements int64 `json:"elements"`
-	Longest  int64 `json:"longest"`
-	Parts    int   `json:"parts"`
+// An ArmedRemedy is a remedy in place that calls of these sizes need: see InPlace.
+type ArmedRemedy struct {
+	Remedy   Remedy `json:"rung"`
+	Elements int64  `json:"elements"`
+	Longest  int64  `json:"longest"`
+	Parts    int    `json:"parts"`
 }
 
 // AllowInPlace returns what the processes of the next attempt may do in place; nil: nothing. The
@@ -128,16 +128,16 @@ func AllowInPlace(p Policy, j Job, history []Attempt, next Plan, accelerator str
 	if !p.InPlace || p.Mode == Off || j.NotInside != "" {
 		return nil
 	}
-	orders := &InPlaceOrders{Rungs: []Rung{}, Optimizer: true}
-	for i := range rungRows {
-		row := &rungRows[i]
+	orders := &InPlaceOrders{Remedies: []Remedy{}, Optimizer: true}
+	for i := range remedyRows {
+		row := &remedyRows[i]
 		if row.inPlace != nil && (accelerator != "cpu" || row.onCPU) && row.allowedInPlace(p, j, next) {
-			orders.Rungs = append(orders.Rungs, row.rung)
+			orders.Remedies = append(orders.Remedies, row.remedy)
 		}
 	}
-	orders.BeforeLoss = len(orders.Rungs) > 0
+	orders.BeforeLoss = len(orders.Remedies) > 0
 	for _, a := range ArmedFor(j, history, next) {
-		if slices.Contains(orders.Rungs, a.Rung) {
+		if slices.Contains(orders.Remedies, a.Remedy) {
 			orders.Armed = append(orders.Armed, a)
 		}
 	}
@@ -145,23 +145,23 @@ func AllowInPlace(p Policy, j Job, history []Attempt, next Plan, accelerator str
 }
 
 // leavesInPlace reports whether a plan does not have the remedy already.
-func (r *rungRow) leavesInPlace(p Plan) bool {
+func (r *remedyRow) leavesInPlace(p Plan) bool {
 	words := r.turns[0].words()
 	return len(words) == 0 || p[r.turns[0]] != words[len(words)-1]
 }
 
 // allowedInPlace reports whether policy, job and plan leave a remedy to the process.
-func (r *rungRow) allowedInPlace(p Policy, j Job, next Plan) bool {
+func (r *remedyRow) allowedInPlace(p Policy, j Job, next Plan) bool {
 	knob := r.turns[0]
 	own, known := j.Knobs[knob]
-	return known && own.Absent == "" && r.leavesInPlace(next) && !slices.Contains(p.Never, string(r.rung)) && !slices.Contains(p.Never, string(knob))
+	return known && own.Absent == "" && r.leavesInPlace(next) && !slices.Contains(p.Never, string(r.remedy)) && !slices.Contains(p.Never, string(knob))
 }
 
 // ArmedFor lists the remedies in place that calls needed with a plan, in the attempts of this run
 // and in earlier ones. With another plan the same calls need other amounts of memory.
-func ArmedFor(j Job, history []Attempt, plan Plan) (all []ArmedRung) {
+func ArmedFor(j Job, history []Attempt, plan Plan) (all []ArmedRemedy) {
 	if j.Armed != nil && maps.Equal(j.Armed.Plan, plan) {
-		all = slices.Clone(j.Armed.Rungs)
+		all = slices.Clone(j.Armed.Remedies)
 	}
 	for _, a := range history {
 		if maps.Equal(a.Plan, plan) {
@@ -173,25 +173,25 @@ func ArmedFor(j Job, history []Attempt, plan Plan) (all []ArmedRung) {
 
 // An ArmedPlan has the remedies in place that an earlier run needed with a plan.
 type ArmedPlan struct {
-	Plan  Plan        `json:"plan"`
-	Rungs []ArmedRung `json:"rungs"`
+	Plan     Plan          `json:"plan"`
+	Remedies []ArmedRemedy `json:"rungs"`
 }
 
 // Arm adds the remedies that ranks needed in place to a list, with the smallest sizes of all.
-func Arm(to []ArmedRung, ranks []InPlace) []ArmedRung {
+func Arm(to []ArmedRemedy, ranks []InPlace) []ArmedRemedy {
 	for _, r := range ranks {
-		if r.Elements <= 0 && r.Longest <= 0 || !r.Rung.known() {
+		if r.Elements <= 0 && r.Longest <= 0 || !r.Remedy.known() {
 			continue
 		}
-		i := slices.IndexFunc(to, func(a ArmedRung) bool { return a.Rung == r.Rung && a.Parts == r.Parts })
+		i := slices.IndexFunc(to, func(a ArmedRemedy) bool { return a.Remedy == r.Remedy && a.Parts == r.Parts })
 		if i < 0 {
-			to = append(to, ArmedRung{r.Rung, r.Elements, r.Longest, r.Parts})
+			to = append(to, ArmedRemedy{r.Remedy, r.Elements, r.Longest, r.Parts})
 			continue
 		}
 		to[i].Elements, to[i].Longest = smaller(to[i].Elements, r.Elements), smaller(to[i].Longest, r.Longest)
 	}
-	order := func(a ArmedRung) int { return slices.Index(DeviceRungs, a.Rung) }
-	slices.SortStableFunc(to, func(a, b ArmedRung) int { return cmp.Or(order(a)-order(b), a.Parts-b.Parts) })
+	order := func(a ArmedRemedy) int { return slices.Index(DeviceRemedies, a.Remedy) }
+	slices.SortStableFunc(to, func(a, b ArmedRemedy) int { return cmp.Or(order(a)-order(b), a.Parts-b.Parts) })
 	return to
 }
 
@@ -235,7 +235,7 @@ func FoldInPlace(all []InPlace, one InPlace) []InPlace {
 
 // SameKind reports whether two entries are repeats of one rank with one remedy in one phase.
 func (r InPlace) SameKind(other InPlace) bool {
-	return r.Rank == other.Rank && r.Rung == other.Rung && r.Phase == other.Phase && r.Parts == other.Parts
+	return r.Rank == other.Rank && r.Remedy == other.Remedy && r.Phase == other.Phase && r.Parts == other.Parts
 }
 
 // add adds the repeats of another process.
@@ -299,7 +299,7 @@ func InPlaceWords(all []InPlace) string {
 	var with []string
 	few, many := 0, 0 // parts
 	for _, one := range all {
-		how, from := one.remedy()
+		how, from := one.changes()
 		switch {
 		case from == "split":
 			few, many = int(smaller(int64(few), int64(one.Parts))), max(many, one.Parts)
@@ -326,11 +326,11 @@ func KeptInPlace(all []InPlace) (kept Plan, words string) {
 	var lines []string
 	armed := Arm(nil, all)
 	for i, sizes := range armed {
-		if i+1 < len(armed) && armed[i+1].Rung == sizes.Rung {
+		if i+1 < len(armed) && armed[i+1].Remedy == sizes.Remedy {
 			continue // fewer parts did not suffice
 		}
 		did := sizes.effect()
-		if row := sizes.Rung.row(); sizes.Rung == RungSplit {
+		if row := sizes.Remedy.row(); sizes.Remedy == RemedySplit {
 			kept = kept.With(Plan{ForwardParts: Number(sizes.Parts)})
 		} else if values := row.turns[0].words(); len(values) > 0 {
 			kept = kept.With(Plan{row.turns[0]: values[len(values)-1]})
@@ -344,10 +344,10 @@ func KeptInPlace(all []InPlace) (kept Plan, words string) {
 }
 
 // effect is what calls do with a remedy in place.
-func (a ArmedRung) effect() string { return withParts(a.Rung.inPlaceWords().does, a.Parts) }
+func (a ArmedRemedy) effect() string { return withParts(a.Remedy.inPlaceWords().does, a.Parts) }
 
 // inPlaceWords are the words about a remedy in place, also about one that is not known as such.
-func (r Rung) inPlaceWords() inPlaceWords {
+func (r Remedy) inPlaceWords() inPlaceWords {
 	if r.known() && r.row().inPlace != nil {
 		return *r.row().inPlace
 	}
@@ -377,20 +377,20 @@ func (r InPlace) Sentence() string {
 	}
 	what, done := "out of memory in "+r.Phase, "step repeated"
 	switch foreseen := !r.failed(); {
-	case r.Phase == "loss" && r.Rung == RungLossParts:
+	case r.Phase == "loss" && r.Remedy == RemedyLossParts:
 		what, done = "not enough memory for the loss", "step done"
 	case r.Phase == "loss" && foreseen:
 		what, done = "little memory left for the loss", "forward repeated"
 	case r.Phase == "optimizer" && foreseen:
 		what, done = "little memory left for the optimizer", "step done"
 	}
-	with, _ := r.remedy()
+	with, _ := r.changes()
 	return fmt.Sprintf("rank %d: %s at step %d%s; %s %s%s", r.Rank, what, r.Step, tried, done, with, took)
 }
 
 // Later is a sentence about the later calls that are changed without running out of memory first; empty for none.
 func (r InPlace) Later() string {
-	_, from := r.remedy()
+	_, from := r.changes()
 	if from == "" || r.Elements == 0 && r.Longest == 0 {
 		return ""
 	}
@@ -399,22 +399,22 @@ func (r InPlace) Later() string {
 
 // remedy names the remedy of a repeat, and what later steps of its size are; from is empty if
 // later steps are as before.
-func (r InPlace) remedy() (with, from string) {
+func (r InPlace) changes() (with, from string) {
 	switch {
 	case r.Phase == "optimizer":
 		return "one parameter at a time", ""
-	case r.Parts > 0 && !r.Rung.known(): // of a remedy that this version does not know
+	case r.Parts > 0 && !r.Remedy.known(): // of a remedy that this version does not know
 		return withParts("in %d parts", r.Parts), "split"
-	case r.Rung == RungSplit && r.Parts == 0:
-		return Rung("").inPlaceWords().with, Rung("").inPlaceWords().from
+	case r.Remedy == RemedySplit && r.Parts == 0:
+		return Remedy("").inPlaceWords().with, Remedy("").inPlaceWords().from
 	}
-	words := r.Rung.inPlaceWords()
+	words := r.Remedy.inPlaceWords()
 	return withParts(words.with, r.Parts), words.from
 }
 
 // Repeats is a sentence about all repeats of one kind.
 func (r InPlace) Repeats() string {
-	with, _ := r.remedy()
+	with, _ := r.changes()
 	return fmt.Sprintf("rank %d: out of memory in %s %d times, from step %d to %d; steps repeated %s (%.2f s in all)", r.Rank, r.Phase, r.Times, r.Step, r.LastStep, with, r.Seconds.Duration().Seconds())
 }
 
@@ -423,11 +423,11 @@ func (a Attempt) insufficient() (all []Plan) {
 	if a.InPlaceRefused == nil {
 		return nil
 	}
-	inParts := slices.ContainsFunc(a.InPlace, func(r InPlace) bool { return r.Rung == RungLossParts && r.Rank == a.Diagnosis.Rank })
-	for i := range rungRows {
-		row := &rungRows[i]
-		on := slices.Contains(a.InPlaceRefused.Rungs, row.rung) || row.rung == RungLossParts && inParts // it stays on
-		if !on || row.inPlace == nil || row.rung == RungSplit {                                         // the number of parts is not known
+	inParts := slices.ContainsFunc(a.InPlace, func(r InPlace) bool { return r.Remedy == RemedyLossParts && r.Rank == a.Diagnosis.Rank })
+	for i := range remedyRows {
+		row := &remedyRows[i]
+		on := slices.Contains(a.InPlaceRefused.Remedies, row.remedy) || row.remedy == RemedyLossParts && inParts // it stays on
+		if !on || row.inPlace == nil || row.remedy == RemedySplit {                                              // the number of parts is not known
 			continue
 		}
 		if words := row.turns[0].words(); len(words) > 0 {
@@ -439,5 +439,5 @@ func (a Attempt) insufficient() (all []Plan) {
 
 // usesInPlace reports whether the process changed a knob's value in place.
 func (r *ProcessReport) usesInPlace(k Knob) bool {
-	return slices.ContainsFunc(r.InPlace, func(one InPlace) bool { return one.Rung.known() && slices.Contains(one.Rung.row().turns, k) })
+	return slices.ContainsFunc(r.InPlace, func(one InPlace) bool { return one.Remedy.known() && slices.Contains(one.Remedy.row().turns, k) })
 }

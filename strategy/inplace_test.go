@@ -22,25 +22,25 @@ func changeable() Job {
 
 // repeat is a step of a rank that was done again with activation checkpointing.
 func repeat(rank, step int, elements, longest int64) InPlace {
-	return InPlace{Rank: rank, Rung: RungCheckpointing, Phase: "forward", Step: step, LastStep: step, Times: 1, Elements: elements, Longest: longest}
+	return InPlace{Rank: rank, Remedy: RemedyCheckpointing, Phase: "forward", Step: step, LastStep: step, Times: 1, Elements: elements, Longest: longest}
 }
 
 func TestPolicyJobAndPlanDecideWhatIsAllowedInPlace(t *testing.T) {
-	both := []Rung{RungCheckpointing, RungOffloadActivations}
+	both := []Remedy{RemedyCheckpointing, RemedyOffloadActivations}
 	for name, test := range map[string]struct {
 		change      func(*Policy, *Job)
 		plan        Plan
 		accelerator string
-		want        []Rung // nil: nothing at all
+		want        []Remedy // nil: nothing at all
 	}{
 		"a GPU": {nil, nil, "cuda", both},
 		"a cross entropy": {
 			func(_ *Policy, j *Job) { j.Knobs[LossParts] = Range{By: ByHook, Values: []Value{"off", "on"}} }, nil, "cuda",
-			[]Rung{RungCheckpointing, RungLossParts, RungOffloadActivations},
+			[]Remedy{RemedyCheckpointing, RemedyLossParts, RemedyOffloadActivations},
 		},
 		"parts of the batch": {
 			func(_ *Policy, j *Job) { j.Knobs[ForwardParts] = Range{By: ByHook, Values: ForwardParts.words()} }, nil, "cpu",
-			[]Rung{RungCheckpointing, RungSplit},
+			[]Remedy{RemedyCheckpointing, RemedySplit},
 		},
 		"never the parts": {
 			func(p *Policy, j *Job) {
@@ -54,7 +54,7 @@ func TestPolicyJobAndPlanDecideWhatIsAllowedInPlace(t *testing.T) {
 		"hooks = false":        {func(_ *Policy, j *Job) { j.NotInside = "launch.hooks = false" }, nil, "cuda", nil},
 		"never the remedy":     {func(p *Policy, _ *Job) { p.Never = []string{"checkpointing"} }, nil, "cuda", both[1:]},
 		"never the knob":       {func(p *Policy, _ *Job) { p.Never = []string{"offload_activations"} }, nil, "cuda", both[:1]},
-		"never both":           {func(p *Policy, _ *Job) { p.Never = []string{"checkpointing", "offload-activations"} }, nil, "cuda", []Rung{}},
+		"never both":           {func(p *Policy, _ *Job) { p.Never = []string{"checkpointing", "offload-activations"} }, nil, "cuda", []Remedy{}},
 		"the plan has it":      {nil, Plan{ActivationCheckpointing: "full"}, "cuda", both[1:]},
 		"the plan has a part":  {nil, Plan{ActivationCheckpointing: "selective"}, "cuda", both},
 		"the command rules it": {func(_ *Policy, j *Job) { j.Knobs[ActivationCheckpointing] = Range{Absent: "the command has --no-ckpt"} }, nil, "cuda", both[1:]},
@@ -71,7 +71,7 @@ func TestPolicyJobAndPlanDecideWhatIsAllowedInPlace(t *testing.T) {
 				}
 				return
 			}
-			if got == nil || !slices.Equal(got.Rungs, test.want) || !got.Optimizer || got.BeforeLoss != (len(test.want) > 0) || got.Armed != nil {
+			if got == nil || !slices.Equal(got.Remedies, test.want) || !got.Optimizer || got.BeforeLoss != (len(test.want) > 0) || got.Armed != nil {
 				t.Errorf("allowed %+v, want %v", got, test.want)
 			}
 		})
@@ -82,22 +82,22 @@ func TestPolicyJobAndPlanDecideWhatIsAllowedInPlace(t *testing.T) {
 func TestRemediesOfEarlierAttemptsAreArmed(t *testing.T) {
 	plan, smaller := Plan{MicroBatchSize: "8"}, Plan{MicroBatchSize: "4"}
 	before := []Attempt{{Plan: plan, InPlace: []InPlace{repeat(0, 3, 4096, 512), repeat(1, 3, 2048, 1024)}}, {Plan: smaller}}
-	earlier := &ArmedPlan{plan, []ArmedRung{{RungCheckpointing, 1000, 0, 0}, {RungOffloadActivations, 8192, 0, 0}}}
+	earlier := &ArmedPlan{plan, []ArmedRemedy{{RemedyCheckpointing, 1000, 0, 0}, {RemedyOffloadActivations, 8192, 0, 0}}}
 	for name, test := range map[string]struct {
 		job     *ArmedPlan
 		history []Attempt
 		next    Plan
 		never   []string
-		want    []ArmedRung
+		want    []ArmedRemedy
 	}{
 		"nothing known":       {nil, nil, plan, nil, nil},
-		"this run":            {nil, before, plan, nil, []ArmedRung{{RungCheckpointing, 2048, 512, 0}}},
+		"this run":            {nil, before, plan, nil, []ArmedRemedy{{RemedyCheckpointing, 2048, 512, 0}}},
 		"another plan":        {nil, before, smaller, nil, nil},
 		"calls of no size":    {nil, []Attempt{{Plan: plan, InPlace: []InPlace{repeat(0, 3, 0, 0)}}}, plan, nil, nil}, // in an evaluation
-		"an earlier run":      {earlier, nil, plan, nil, earlier.Rungs},
+		"an earlier run":      {earlier, nil, plan, nil, earlier.Remedies},
 		"an earlier run's":    {earlier, nil, smaller, nil, nil},
-		"both":                {earlier, before, plan, nil, []ArmedRung{{RungCheckpointing, 1000, 512, 0}, {RungOffloadActivations, 8192, 0, 0}}},
-		"forbidden meanwhile": {earlier, before, plan, []string{"checkpointing"}, []ArmedRung{{RungOffloadActivations, 8192, 0, 0}}},
+		"both":                {earlier, before, plan, nil, []ArmedRemedy{{RemedyCheckpointing, 1000, 512, 0}, {RemedyOffloadActivations, 8192, 0, 0}}},
+		"forbidden meanwhile": {earlier, before, plan, []string{"checkpointing"}, []ArmedRemedy{{RemedyOffloadActivations, 8192, 0, 0}}},
 	} {
 		j := changeable()
 		j.Armed = test.job
@@ -106,20 +106,20 @@ func TestRemediesOfEarlierAttemptsAreArmed(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if earlier.Rungs[0].Longest != 0 {
-		t.Errorf("the remembered sizes were changed: %+v", earlier.Rungs)
+	if earlier.Remedies[0].Longest != 0 {
+		t.Errorf("the remembered sizes were changed: %+v", earlier.Remedies)
 	}
 }
 
 // A batch in four parts needs other sizes than one in two. The remedies are in their order.
 func TestRemediesAreArmedForEachNumberOfParts(t *testing.T) {
-	in := func(rung Rung, parts int, elements int64) InPlace {
+	in := func(remedy Remedy, parts int, elements int64) InPlace {
 		r := repeat(0, 1, elements, 0)
-		r.Rung, r.Parts = rung, parts
+		r.Remedy, r.Parts = remedy, parts
 		return r
 	}
-	got := Arm(nil, []InPlace{in(RungOffloadActivations, 0, 512), in(RungSplit, 4, 4096), in(RungSplit, 2, 2048)})
-	if diff := cmp.Diff([]ArmedRung{{RungSplit, 2048, 0, 2}, {RungSplit, 4096, 0, 4}, {RungOffloadActivations, 512, 0, 0}}, got); diff != "" {
+	got := Arm(nil, []InPlace{in(RemedyOffloadActivations, 0, 512), in(RemedySplit, 4, 4096), in(RemedySplit, 2, 2048)})
+	if diff := cmp.Diff([]ArmedRemedy{{RemedySplit, 2048, 0, 2}, {RemedySplit, 4096, 0, 4}, {RemedyOffloadActivations, 512, 0, 0}}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -192,7 +192,7 @@ func TestCostOfRepeats(t *testing.T) {
 	}
 	in := func(parts int) InPlace {
 		r := repeat(0, 3, 1, 1)
-		r.Rung, r.Parts = RungSplit, parts
+		r.Remedy, r.Parts = RemedySplit, parts
 		return r
 	}
 	if got := InPlaceWords([]InPlace{in(2), a, in(16), in(4)}); !strings.Contains(got, "repeated in place with activation checkpointing and in 2 to 16 parts (") {
@@ -207,11 +207,11 @@ func TestSentencesAboutRepeats(t *testing.T) {
 	for want, got := range map[string]string{
 		"rank 1: out of memory in forward at step 1841 (tried to allocate 2.0 GiB); step repeated with activation checkpointing (0.29 s)": full.Sentence(),
 		"rank 1: out of memory in forward at step 1841; step repeated with activation checkpointing (0.29 s)":                             with(func(r *InPlace) { r.Requested = 0 }).Sentence(),
-		"rank 1: out of memory in backward at step 1841 (tried to allocate 2.0 GiB); step repeated in 4 parts (0.29 s)":                   with(func(r *InPlace) { r.Rung, r.Phase, r.Parts = "", "backward", 4 }).Sentence(),
-		"rank 1: out of memory in optimizer at step 1841 (tried to allocate 2.0 GiB); step repeated one parameter at a time (0.29 s)":     with(func(r *InPlace) { r.Rung, r.Phase = "", "optimizer" }).Sentence(),
-		"rank 1: little memory left for the optimizer at step 1841; step done one parameter at a time (0.29 s)":                           with(func(r *InPlace) { r.Rung, r.Phase, r.Requested = "", "optimizer", 0 }).Sentence(),
+		"rank 1: out of memory in backward at step 1841 (tried to allocate 2.0 GiB); step repeated in 4 parts (0.29 s)":                   with(func(r *InPlace) { r.Remedy, r.Phase, r.Parts = "", "backward", 4 }).Sentence(),
+		"rank 1: out of memory in optimizer at step 1841 (tried to allocate 2.0 GiB); step repeated one parameter at a time (0.29 s)":     with(func(r *InPlace) { r.Remedy, r.Phase = "", "optimizer" }).Sentence(),
+		"rank 1: little memory left for the optimizer at step 1841; step done one parameter at a time (0.29 s)":                           with(func(r *InPlace) { r.Remedy, r.Phase, r.Requested = "", "optimizer", 0 }).Sentence(),
 		"rank 1: little memory left for the loss at step 1841; forward repeated with activation checkpointing (0.29 s)":                   with(func(r *InPlace) { r.Phase, r.Requested = "loss", 0 }).Sentence(),
-		"rank 1: not enough memory for the loss at step 1841 (tried to allocate 2.0 GiB); step done with the loss in parts (0.29 s)":      with(func(r *InPlace) { r.Phase, r.Rung = "loss", RungLossParts }).Sentence(),
+		"rank 1: not enough memory for the loss at step 1841 (tried to allocate 2.0 GiB); step done with the loss in parts (0.29 s)":      with(func(r *InPlace) { r.Phase, r.Remedy = "loss", RemedyLossParts }).Sentence(),
 		"rank 1: out of memory in forward 13 times, from step 1841 to 1900; steps repeated with activation checkpointing (0.29 s in all)": with(func(r *InPlace) { r.Times, r.LastStep = 13, 1900 }).Repeats(),
 		"from then on, inputs as large as these (65536 elements, longest dimension 4096) are recomputed at once":                          full.Later(),
 		"": with(func(r *InPlace) { r.Elements, r.Longest = 0, 0 }).Later(),
@@ -244,7 +244,7 @@ func TestFailuresAfterRepeatsInPlace(t *testing.T) {
 	occupied.InPlace, failed.InPlace, rescued.InPlace = again, again, again
 	p := defaults
 	p.InPlace = true
-	if d := Decide(p, gpt(1), []Attempt{occupied}, h100); d.Rule != "gpu-occupied" || d.Rung != RungWait {
+	if d := Decide(p, gpt(1), []Attempt{occupied}, h100); d.Rule != "gpu-occupied" || d.Remedy != RemedyWait {
 		t.Errorf("another process's memory: %+v", d)
 	}
 	if d := Decide(p, gpt(1), []Attempt{failed}, h100); d.Rule != "out-of-memory" || !d.Relaunch || len(plain.Changed(d.Next)) == 0 {
@@ -260,8 +260,8 @@ func TestFailuresAfterRepeatsInPlace(t *testing.T) {
 // A remedy that was on in the process when memory ran out again is not tried as a setting of the same size: neither
 // alone nor with the others that were on.
 func TestRemediesThatFailedInPlaceAreNotRelaunched(t *testing.T) {
-	refused := func(rungs ...Rung) *InPlaceRefusal {
-		return &InPlaceRefusal{Phase: "forward", Step: 3, Reason: "it is on already", Rungs: rungs}
+	refused := func(remedies ...Remedy) *InPlaceRefusal {
+		return &InPlaceRefusal{Phase: "forward", Step: 3, Reason: "it is on already", Remedies: remedies}
 	}
 	full, offloaded, inParts := Plan{ActivationCheckpointing: "full"}, Plan{OffloadActivations: "cpu"}, Plan{LossParts: "on"}
 	for name, test := range map[string]struct {
@@ -271,11 +271,11 @@ func TestRemediesThatFailedInPlaceAreNotRelaunched(t *testing.T) {
 	}{
 		"nothing was tried":  {refused: refused(), left: []Plan{full, offloaded, inParts}},
 		"no refusal":         {left: []Plan{full, offloaded, inParts}},
-		"recomputed blocks":  {refused: refused(RungCheckpointing), out: []Plan{full, {ActivationCheckpointing: "selective"}}, left: []Plan{offloaded, full.With(offloaded), full.With(Plan{MicroBatchSize: "1"})}},
-		"both":               {refused: refused(RungOffloadActivations, RungCheckpointing), out: []Plan{full, offloaded, full.With(offloaded)}, left: []Plan{inParts}},
-		"the loss in parts":  {refused: refused(), again: []InPlace{{Rank: 0, Rung: RungLossParts}}, out: []Plan{inParts}, left: []Plan{full}},
-		"of another rank":    {refused: refused(), again: []InPlace{{Rank: 1, Rung: RungLossParts}}, left: []Plan{inParts}},
-		"parts of the batch": {refused: refused(RungSplit), left: []Plan{{ForwardParts: "2"}, full}},
+		"recomputed blocks":  {refused: refused(RemedyCheckpointing), out: []Plan{full, {ActivationCheckpointing: "selective"}}, left: []Plan{offloaded, full.With(offloaded), full.With(Plan{MicroBatchSize: "1"})}},
+		"both":               {refused: refused(RemedyOffloadActivations, RemedyCheckpointing), out: []Plan{full, offloaded, full.With(offloaded)}, left: []Plan{inParts}},
+		"the loss in parts":  {refused: refused(), again: []InPlace{{Rank: 0, Remedy: RemedyLossParts}}, out: []Plan{inParts}, left: []Plan{full}},
+		"of another rank":    {refused: refused(), again: []InPlace{{Rank: 1, Remedy: RemedyLossParts}}, left: []Plan{inParts}},
+		"parts of the batch": {refused: refused(RemedySplit), left: []Plan{{ForwardParts: "2"}, full}},
 		"unknown words":      {refused: refused("wait", "", "nonsense"), left: []Plan{full}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ func TestPredictedPlansKeepHostChanges(t *testing.T) {
 	kept := Plan{DataloaderWorkers: "4", PinMemory: "false", EvalBatchSize: "32"}
 	j.Written = first
 	second := failedAt(1, first.With(kept), 24<<30)
-	second.Rung = RungWorkers
+	second.Remedy = RemedyWorkers
 	host := ended(0, first, Diagnosis{Cause: cause.HostOOM, Fatal: true, Phase: cause.NoPhase, Rank: -1})
 	d := Decide(predicting(nil), j, []Attempt{host, second}, h100)
 	if !d.Relaunch || d.Expected == nil {
@@ -45,7 +45,7 @@ func TestCandidatesKeepTheGlobalBatch(t *testing.T) {
 		"derived, with remembered": {ScopeDerived, halved, true},
 	} {
 		j := gpt(1)
-		j.Written, j.Knobs[GradientAccumulationSteps] = written, Range{Scope: c.scope, Told: true}
+		j.Written, j.Knobs[GradientAccumulationSteps] = written, Range{Scope: c.scope, Reported: true}
 		first, second := failedAt(0, written, 14<<30), failedAt(1, c.second, 10<<30)
 		first.Observed, second.Observed = Plan{GradientAccumulationSteps: "1"}, Plan{GradientAccumulationSteps: "2"}
 		history := []Attempt{first, second}

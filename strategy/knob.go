@@ -124,7 +124,7 @@ type Range struct {
 	Scope string `json:"scope,omitempty"`
 	By    By     `json:"by,omitempty"`
 	// Told: the job's code computes the value, and its process reports it.
-	Told bool `json:"told,omitempty"`
+	Reported bool `json:"told,omitempty"`
 	// Likely are the settings that may be the knob, in the order of their names. The plan has no value of it
 	// before a process has reported one; nil: its place is known.
 	Likely []Likely `json:"likely,omitempty"`

@@ -11,74 +11,74 @@ import (
 // A ladderStep is the result of a walk through the order of remedies: the first remedy with a
 // plan that is not hopeless, and the remedies that were skipped before it.
 type ladderStep struct {
-	rung    Rung // empty: no remedy is left
-	riders  []Rung
+	remedy  Remedy // empty: no remedy is left
+	riders  []Remedy
 	changes Plan
 	skipped []Skip
 }
 
 // walk takes the first remedy that offers a change, together with the free remedies.
 func (s *situation) walk() ladderStep {
-	rungs := s.route()
+	remedies := s.route()
 	failed := s.ranOut()
 	riders, free := s.riders()
 	var found ladderStep
-	for _, rung := range rungs {
-		changes, skip := s.try(rung, failed, free)
+	for _, remedy := range remedies {
+		changes, skip := s.try(remedy, failed, free)
 		if skip != nil {
 			found.skipped = append(found.skipped, *skip)
 			continue
 		}
-		found.rung, found.changes = rung, free.With(changes)
-		found.riders = slices.DeleteFunc(riders, func(r Rung) bool { return r == rung })
+		found.remedy, found.changes = remedy, free.With(changes)
+		found.riders = slices.DeleteFunc(riders, func(r Remedy) bool { return r == remedy })
 		return found
 	}
 	// Only the free remedies are left.
 	if len(riders) > 0 && s.unaffordable(free) == "" && s.excluded(free) == "" && !hopeless(s.plan.With(free), failed) {
-		found.rung, found.riders, found.changes = riders[0], riders[1:], free
-		found.skipped = slices.DeleteFunc(found.skipped, func(k Skip) bool { return k.Rung == riders[0] })
+		found.remedy, found.riders, found.changes = riders[0], riders[1:], free
+		found.skipped = slices.DeleteFunc(found.skipped, func(k Skip) bool { return k.Remedy == riders[0] })
 	}
 	return found
 }
 
 // route lists the remedies for the last failure in their order. Remedies for device memory never
 // apply if host memory ran out, unless the job trains on the CPU, with the model in host memory.
-func (s *situation) route() []Rung {
-	device := s.deviceRungs()
+func (s *situation) route() []Remedy {
+	device := s.deviceRemedies()
 	if s.diagnosis.Cause == cause.CUDAOOM {
 		return device
 	}
 	if s.onCPU = s.inventory.Accelerator == "cpu"; !s.onCPU {
-		return HostRungs
+		return HostRemedies
 	}
 	if s.diagnosis.Device == "cpu" {
 		return device
 	}
-	return slices.Concat(HostRungs, device)
+	return slices.Concat(HostRemedies, device)
 }
 
-// deviceRungs lists the remedies for device memory in their order. gpurun's hook can put autocast
+// deviceRemedies lists the remedies for device memory in their order. gpurun's hook can put autocast
 // round the model; that comes after every plan without offload that keeps the numerics.
-func (s *situation) deviceRungs() []Rung {
+func (s *situation) deviceRemedies() []Remedy {
 	if s.job.Knobs[Precision].By != ByHook {
-		return DeviceRungs
+		return DeviceRemedies
 	}
-	rungs := slices.DeleteFunc(slices.Clone(DeviceRungs), func(r Rung) bool { return r == RungPrecision })
-	return slices.Insert(rungs, slices.Index(rungs, RungShard)+1, RungPrecision)
+	remedies := slices.DeleteFunc(slices.Clone(DeviceRemedies), func(r Remedy) bool { return r == RemedyPrecision })
+	return slices.Insert(remedies, slices.Index(remedies, RemedyShard)+1, RemedyPrecision)
 }
 
 // riders lists the free remedies that the job can take, and all their changes together.
-func (s *situation) riders() (riders []Rung, free Plan) {
+func (s *situation) riders() (riders []Remedy, free Plan) {
 	free = Plan{}
 	if s.diagnosis.Cause != cause.CUDAOOM {
 		return nil, free
 	}
-	for _, row := range rungRows {
+	for _, row := range remedyRows {
 		if !row.free {
 			continue
 		}
-		if changes, skip := s.consider(row.rung); skip == nil {
-			riders = append(riders, row.rung)
+		if changes, skip := s.consider(row.remedy); skip == nil {
+			riders = append(riders, row.remedy)
 			free = free.With(changes[0])
 		}
 	}
@@ -86,13 +86,13 @@ func (s *situation) riders() (riders []Rung, free Plan) {
 }
 
 // try returns the change that a remedy offers, or the reason why there is none.
-func (s *situation) try(rung Rung, failed []Plan, free Plan) (Plan, *Skip) {
-	changes, skip := s.consider(rung)
+func (s *situation) try(remedy Remedy, failed []Plan, free Plan) (Plan, *Skip) {
+	changes, skip := s.consider(remedy)
 	if skip != nil {
 		return nil, skip
 	}
-	c := considered{changes: changes, skip: Skip{Rung: rung}}
-	if rung.row().free && !(rung == RungAllocator && s.diagnosis.Fragmented) {
+	c := considered{changes: changes, skip: Skip{Remedy: remedy}}
+	if remedy.row().free && !(remedy == RemedyAllocator && s.diagnosis.Fragmented) {
 		c.check(SkipFree, "free: it is applied together with the remedy that is taken")
 		return nil, &c.skip
 	}
@@ -116,18 +116,18 @@ func (s *situation) try(rung Rung, failed []Plan, free Plan) (Plan, *Skip) {
 // consider lists the possible changes of a remedy to the plan, the gentlest change first, or
 // returns why it is skipped. The reasons are checked in this order: the phase, the job, a missing
 // part, the policy.
-func (s *situation) consider(rung Rung) (changes []Plan, skip *Skip) {
-	row, c := rung.row(), considered{skip: Skip{Rung: rung}}
+func (s *situation) consider(remedy Remedy) (changes []Plan, skip *Skip) {
+	row, c := remedy.row(), considered{skip: Skip{Remedy: remedy}}
 	switch {
 	case c.check(SkipPhase, s.idle(row)),
 		len(row.turns) > 0 && !row.anyKnob && c.check(SkipSetting, s.cannot(row.turns[0])),
-		c.reduce(SkipValue, func([]Plan) ([]Plan, string) { return row.remedy(s) }),
+		c.reduce(SkipValue, func([]Plan) ([]Plan, string) { return row.changes(s) }),
 		c.keep(SkipPipeline, s.unstaged),
 		c.keep(SkipDoubted, s.doubted),
 		c.keep(SkipHostMemory, s.hostTooSmall),
 		c.keep(SkipDisk, s.diskTooSmall),
-		c.check(SkipMissing, s.inventory.Missing[rung]),
-		c.check(SkipPolicy, s.refused(rung, c.changes...)):
+		c.check(SkipMissing, s.inventory.Missing[remedy]),
+		c.check(SkipPolicy, s.refused(remedy, c.changes...)):
 		c.skip.Refused = c.skip.Code == SkipPolicy
 		return nil, &c.skip
 	}
@@ -161,11 +161,11 @@ func (c *considered) keep(code SkipCode, objection func(Plan) string) bool {
 }
 
 // idle returns why a remedy cannot help in the phase in which memory ran out, or on the CPU.
-func (s *situation) idle(row *rungRow) string {
+func (s *situation) idle(row *remedyRow) string {
 	if s.onCPU && !row.host && !row.onCPU {
 		return "the job trains on the CPU"
 	}
-	if row.rung == RungSequence && s.diagnosis.Phase == cause.Load && s.serves() || row.rung == RungMicroBatch && s.diagnosis.Phase == cause.Rollout && s.serves() {
+	if row.remedy == RemedySequence && s.diagnosis.Phase == cause.Load && s.serves() || row.remedy == RemedyMicroBatch && s.diagnosis.Phase == cause.Rollout && s.serves() {
 		return ""
 	}
 	return row.idle[s.diagnosis.Phase]
@@ -233,27 +233,27 @@ func (s *situation) unaffordable(change Plan) string {
 }
 
 // refused returns the part of the policy that forbids a remedy with some changes.
-func (s *situation) refused(rung Rung, changes ...Plan) string {
-	if slices.Contains(s.policy.Never, string(rung)) {
-		return fmt.Sprintf("recovery.never lists %q", rung)
+func (s *situation) refused(remedy Remedy, changes ...Plan) string {
+	if slices.Contains(s.policy.Never, string(remedy)) {
+		return fmt.Sprintf("recovery.never lists %q", remedy)
 	}
-	for _, k := range rung.row().turns {
+	for _, k := range remedy.row().turns {
 		changed := slices.ContainsFunc(changes, func(c Plan) bool { _, has := c[k]; return has })
 		if changed && slices.Contains(s.policy.Never, string(k)) {
 			return fmt.Sprintf("recovery.never lists %q", k)
 		}
 	}
-	switch rung {
-	case RungPrecision:
+	switch remedy {
+	case RemedyPrecision:
 		if s.policy.Numerics == Preserve {
 			return `recovery.numerics = "preserve" keeps the precision`
 		}
 		if s.job.Knobs[Precision].By == ByHook && !s.policy.NumericsSaid {
 			return `the script has no setting for it, and gpurun puts autocast around the model only with --numerics mixed-precision, or recovery.numerics in a train.toml`
 		}
-	case RungOptimizer, RungSequence, RungFusedLoss:
+	case RemedyOptimizer, RemedySequence, RemedyFusedLoss:
 		if s.policy.Numerics != Any {
-			return fmt.Sprintf("recovery.numerics = %q keeps the %s; \"any\" allows it", s.policy.Numerics, strings.ReplaceAll(string(rung), "fused-", ""))
+			return fmt.Sprintf("recovery.numerics = %q keeps the %s; \"any\" allows it", s.policy.Numerics, strings.ReplaceAll(string(remedy), "fused-", ""))
 		}
 	}
 	return ""

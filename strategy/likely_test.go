@@ -11,8 +11,8 @@ import (
 // likelyJob is a job of which only names are known.
 func likelyJob(ranks int, batch, accumulation []Likely) Job {
 	j := gpt(ranks)
-	j.Knobs[MicroBatchSize] = Range{Min: 1, Told: true, Likely: batch}
-	j.Knobs[GradientAccumulationSteps] = Range{Min: 1, Told: true, Likely: accumulation}
+	j.Knobs[MicroBatchSize] = Range{Min: 1, Reported: true, Likely: batch}
+	j.Knobs[GradientAccumulationSteps] = Range{Min: 1, Reported: true, Likely: accumulation}
 	j.Knobs[Precision], j.Knobs[ActivationCheckpointing] = Range{Absent: "none"}, Range{Absent: "none"}
 	j.Written = Plan{Allocator: "expandable"}
 	return j
@@ -76,7 +76,7 @@ func TestLikelyArgumentsNeedConfirmation(t *testing.T) {
 			t.Errorf("%s: arguments (-want +got):\n%s", name, diff)
 		}
 		for _, s := range d.Skipped {
-			if s.Rung == RungMicroBatch && (test.skipped == "" || len(s.Reason) < len(test.skipped) || s.Reason[:len(test.skipped)] != test.skipped) {
+			if s.Remedy == RemedyMicroBatch && (test.skipped == "" || len(s.Reason) < len(test.skipped) || s.Reason[:len(test.skipped)] != test.skipped) {
 				t.Errorf("%s: skipped for %q, want %q", name, s.Reason, test.skipped)
 			}
 		}
@@ -99,7 +99,7 @@ func TestUnconfirmedStartsAreBounded(t *testing.T) {
 			return
 		}
 		a := told(ended(len(history), d.Next, Diagnosis{Cause: cause.Unknown}), Plan{MicroBatchSize: "8"}, nil)
-		a.Halted, a.Arguments, a.Rung = true, by, RungMicroBatch
+		a.Halted, a.Arguments, a.Remedy = true, by, RemedyMicroBatch
 		history = append(history, a)
 	}
 }
@@ -145,7 +145,7 @@ func TestStartsWithoutAWordAreBounded(t *testing.T) {
 			return
 		}
 		a := told(ended(len(history), d.Next, Diagnosis{Cause: cause.Unknown}), Plan{MicroBatchSize: d.Next[MicroBatchSize]}, nil)
-		a.Halted, a.Arguments, a.Rung = true, by, RungMicroBatch
+		a.Halted, a.Arguments, a.Remedy = true, by, RemedyMicroBatch
 		history = append(history, a)
 	}
 }

@@ -32,7 +32,7 @@ func decisions(most int) map[string]func(history []Attempt) {
 	return map[string]func(history []Attempt){
 		"a failure of the job":   func(h []Attempt) { Decide(policy, gpt(1), h, h100) },
 		"the prices of a run":    func(h []Attempt) { Prices(gpt(1), h, h100) },
-		"a faster plan":          func(h []Attempt) { Climb(policy, gpt(1), h[:len(h)-1], h[len(h)-1], h100) },
+		"a faster plan":          func(h []Attempt) { FindSpeedup(policy, gpt(1), h[:len(h)-1], h[len(h)-1], h100) },
 		"steps done in place":    func(h []Attempt) { AllowInPlace(policy, gpt(1), h, sixteen, "cuda") },
 		"out of memory at last":  func(h []Attempt) { Decide(policy, gpt(1), withLast(h, oom(cause.Forward)), h100) },
 		"the network once again": func(h []Attempt) { Decide(policy, gpt(1), withLast(h, h[0].Diagnosis), h100) },
@@ -84,8 +84,8 @@ func withLast(history []Attempt, d Diagnosis) []Attempt {
 	return append(history[:len(history)-1:len(history)-1], last)
 }
 
-// TestClimbsAreThoseOfEachAttempt: one pass over a history finds the same speed-ups as a search for each attempt.
-func TestClimbsAreThoseOfEachAttempt(t *testing.T) {
+// TestSpeedupsAreThoseOfEachAttempt: one pass over a history finds the same speed-ups as a search for each attempt.
+func TestSpeedupsAreThoseOfEachAttempt(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 0))
 	plans, ups := []Plan{nil, sixteen, sixteen.With(Plan{MicroBatchSize: "32"})}, 0
 	for range 5_000 {
@@ -93,11 +93,11 @@ func TestClimbsAreThoseOfEachAttempt(t *testing.T) {
 		for range 1 + chance.IntN(7) {
 			a := Attempt{Plan: plans[chance.IntN(len(plans))]}
 			if chance.IntN(3) == 0 {
-				a.Climb = &Decision{Next: plans[chance.IntN(len(plans))]}
+				a.Speedup = &Decision{Next: plans[chance.IntN(len(plans))]}
 			}
 			s.history = append(s.history, a)
 		}
-		for i, up := range s.climbs() {
+		for i, up := range s.speedups() {
 			if up {
 				ups++
 			}

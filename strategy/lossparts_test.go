@@ -44,13 +44,13 @@ func TestCrossEntropyInParts(t *testing.T) {
 		if on == "off" {
 			on = ""
 		}
-		if before := test.history[len(test.history)-1].Plan[LossParts]; before == "on" && d.Rung != RungLossParts && on == "on" {
+		if before := test.history[len(test.history)-1].Plan[LossParts]; before == "on" && d.Remedy != RemedyLossParts && on == "on" {
 			on = "" // kept, and another remedy is added
 		}
-		if on != test.next || (d.Rung == RungLossParts) != (test.next == "on") || !strings.Contains(d.Reason, test.reason) {
-			t.Errorf("%s: %s %v: %s", name, d.Rung, d.Next, d.Reason)
+		if on != test.next || (d.Remedy == RemedyLossParts) != (test.next == "on") || !strings.Contains(d.Reason, test.reason) {
+			t.Errorf("%s: %s %v: %s", name, d.Remedy, d.Next, d.Reason)
 		}
-		if d.Rung == RungLossParts && d.Training != Exact {
+		if d.Remedy == RemedyLossParts && d.Training != Exact {
 			t.Errorf("%s: the training is %s", name, d.Training)
 		}
 	}
@@ -73,15 +73,15 @@ func TestForeseenShortagesReadAsSuch(t *testing.T) {
 		"rank 1: little memory left for the optimizer at step 0; step done one parameter at a time":                                {Rank: 1, Phase: "optimizer", Times: 1},
 		"rank 1: out of memory in optimizer at step 0 (tried to allocate 2.0 GiB); step repeated one parameter at a time (0.50 s)": {Rank: 1, Phase: "optimizer", Times: 1, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
 		"rank 1: little memory left for the loss at step 3; forward repeated with activation checkpointing (0.50 s)": {
-			Rank: 1, Rung: RungCheckpointing, Phase: "loss", Step: 3, Seconds: Seconds(time.Second / 2), Elements: 64, Longest: 8,
+			Rank: 1, Remedy: RemedyCheckpointing, Phase: "loss", Step: 3, Seconds: Seconds(time.Second / 2), Elements: 64, Longest: 8,
 		},
-		"rank 1: not enough memory for the loss at step 3 (tried to allocate 2.0 GiB); step done with the loss in parts (0.50 s)": {Rank: 1, Rung: RungLossParts, Phase: "loss", Step: 3, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
+		"rank 1: not enough memory for the loss at step 3 (tried to allocate 2.0 GiB); step done with the loss in parts (0.50 s)": {Rank: 1, Remedy: RemedyLossParts, Phase: "loss", Step: 3, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
 	} {
 		if got := one.Sentence(); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
-	short := InPlace{Rank: 1, Rung: RungLossParts, Phase: "loss", Times: 1, Seconds: Seconds(time.Second)}
+	short := InPlace{Rank: 1, Remedy: RemedyLossParts, Phase: "loss", Times: 1, Seconds: Seconds(time.Second)}
 	failed := short
 	failed.Requested = 1 << 30
 	for want, all := range map[string][]InPlace{
@@ -102,15 +102,15 @@ func TestFusedLossOnlyByConsent(t *testing.T) {
 	} {
 		d := Decide(Policy{MaxAttempts: 20, Numerics: numerics}, job, []Attempt{ended(0, job.Written, oom(cause.Backward))}, Inventory{Accelerator: "cuda"})
 		if d.Relaunch != (want == "") || !strings.Contains(fmt.Sprint(d.Skipped), want) {
-			t.Errorf("%s: %s %v: %+v", numerics, d.Rung, d.Next, d.Skipped)
+			t.Errorf("%s: %s %v: %+v", numerics, d.Remedy, d.Next, d.Skipped)
 		}
-		if d.Relaunch && (d.Rung != RungFusedLoss || d.Training != Changed) {
-			t.Errorf("%s: %s, %s", numerics, d.Rung, d.Training)
+		if d.Relaunch && (d.Remedy != RemedyFusedLoss || d.Training != Changed) {
+			t.Errorf("%s: %s, %s", numerics, d.Remedy, d.Training)
 		}
 	}
-	missing := Inventory{Accelerator: "cuda", Missing: map[Rung]string{RungFusedLoss: "the job's interpreter has no liger-kernel"}}
+	missing := Inventory{Accelerator: "cuda", Missing: map[Remedy]string{RemedyFusedLoss: "the job's interpreter has no liger-kernel"}}
 	if d := Decide(Policy{MaxAttempts: 20, Numerics: Any}, job, []Attempt{ended(0, job.Written, oom(cause.Backward))}, missing); d.Relaunch {
-		t.Errorf("%s: %s", d.Rung, d.Reason)
+		t.Errorf("%s: %s", d.Remedy, d.Reason)
 	}
 	if got := MemoryPlan(Plan{FusedLoss: "on", LossParts: "on"}).LossParts; got != "fused" {
 		t.Errorf("the memory plan has %q", got)

@@ -143,16 +143,16 @@ func (e Ending) repaired() []NextStep {
 
 // withoutRemedy bars the remedy whose relaunch failed, if another one may help.
 func (e Ending) withoutRemedy() []NextStep {
-	rung := e.last().Rung
+	remedy := e.last().Remedy
 	e.History = e.History[:len(e.History)-1]
-	d, words, fits := e.whatIf(func(p *Policy, _ *Job) { p.Never = append(p.Never, string(rung)) })
+	d, words, fits := e.whatIf(func(p *Policy, _ *Job) { p.Never = append(p.Never, string(remedy)) })
 	if !fits {
 		return nil
 	}
-	never := append(slices.Clone(e.Policy.Never), string(rung))
+	never := append(slices.Clone(e.Policy.Never), string(remedy))
 	return []NextStep{{
 		Kind: NextPolicy, Setting: SettingNever, Value: strings.Join(never, ","), Expected: d.Expected,
-		Reason: fmt.Sprintf("bars %s, after which the job failed; next would be %s%s", rung, d.Changed, words),
+		Reason: fmt.Sprintf("bars %s, after which the job failed; next would be %s%s", remedy, d.Changed, words),
 	}}
 }
 
@@ -223,9 +223,9 @@ func (e Ending) anotherBatch(change func(*Policy, *Job)) (d Decision, changed Ch
 	}
 	d, words, fits = e.whatIf(func(p *Policy, j *Job) {
 		change(p, j)
-		for _, row := range rungRows {
-			if !row.free && row.rung != RungMicroBatch {
-				p.Never = append(p.Never, string(row.rung))
+		for _, row := range remedyRows {
+			if !row.free && row.remedy != RemedyMicroBatch {
+				p.Never = append(p.Never, string(row.remedy))
 			}
 		}
 	})

@@ -38,7 +38,7 @@ func TestNextSteps(t *testing.T) {
 	recomputing.Knobs[MicroBatchSize], recomputing.Knobs[Precision] = Range{Min: 16}, Range{Absent: "none"}
 	delete(recomputing.Knobs, Allocator)
 	recomputed := failedAt(0, sixteen, 7<<30)
-	recomputed.InPlaceRefused = &InPlaceRefusal{Phase: "forward", Rungs: []Rung{RungCheckpointing}}
+	recomputed.InPlaceRefused = &InPlaceRefusal{Phase: "forward", Remedies: []Remedy{RemedyCheckpointing}}
 	barred := predicting(func(p *Policy) { p.Never, p.Numerics = []string{"checkpointing", "micro-batch"}, Preserve })
 	saved := func(e *Ending) { e.Inventory.Checkpoint = "out/ckpt-10" }
 	wrong := Diagnosis{Cause: cause.UserError, Fatal: true, Error: "KeyError: 'x'"}
@@ -51,7 +51,7 @@ func TestNextSteps(t *testing.T) {
 	late := oom(cause.Forward)
 	late.Late = true
 	relaunched := ended(1, one, wrong)
-	relaunched.Rung = RungCheckpointing
+	relaunched.Remedy = RemedyCheckpointing
 	for name, test := range map[string]struct {
 		policy  Policy
 		job     Job

@@ -28,7 +28,7 @@ func TestOffloadChangesStage(t *testing.T) {
 			j.Knobs[Sharding] = test.sharding
 			plan := Plan{OffloadOptimizer: "none", OffloadParam: "none"}.With(test.plan)
 			s := &situation{policy: defaults, job: j, inventory: h100, plan: plan, diagnosis: oom(cause.Optimizer)}
-			got, reason := RungOffloadOptimizer.row().remedy(s)
+			got, reason := RemedyOffloadOptimizer.row().changes(s)
 			if test.want == nil {
 				if reason != "it needs sharding zero2, which the job does not have" {
 					t.Errorf("%v, %q", got, reason)
@@ -52,7 +52,7 @@ func TestDiskTooSmallForOffload(t *testing.T) {
 		j, policy, inv, d := zero(2), defaults, h100, oom(cause.Optimizer)
 		policy.NVMePath, inv.NVMeFree, d.Allocated = "/scratch", free, bytes(20<<30)
 		s := &situation{policy: policy, job: j, inventory: inv, plan: sharded, diagnosis: d}
-		_, skip := s.consider(RungNVMe)
+		_, skip := s.consider(RemedyNVMe)
 		if (skip != nil) != (want != "") || skip != nil && (skip.Code != SkipDisk || skip.Reason != want) {
 			t.Errorf("%d bytes free: %+v, want %q", free, skip, want)
 		}

@@ -24,8 +24,8 @@ type Policy struct {
 	// RestartFromZero is the work that may be repeated without a checkpoint.
 	RestartFromZero Seconds `json:"restart_from_zero_seconds"`
 	Prefer          Prefer  `json:"prefer,omitempty"`
-	// Climb lets a run speed up, once, if a faster plan fits.
-	Climb bool `json:"climb,omitempty"`
+	// Speedup lets a run speed up, once, if a faster plan fits.
+	Speedup bool `json:"climb,omitempty"`
 	// InPlace lets processes do a step again that ran out of memory.
 	InPlace bool `json:"in_place,omitempty"`
 	// Questions is how long a failed process may be asked about its model before it ends; 0: not at all.
@@ -132,7 +132,7 @@ type Inventory struct {
 	HostTotal     int64               `json:"host_total_bytes,omitempty"`
 	Device        memory.DeviceMemory `json:"device,omitzero"`           // of each rank
 	NVMeFree      int64               `json:"nvme_free_bytes,omitempty"` // below Policy.NVMePath
-	Missing       map[Rung]string     `json:"missing,omitempty"`         // parts that remedies need and that are not installed
+	Missing       map[Remedy]string   `json:"missing,omitempty"`         // parts that remedies need and that are not installed
 	// Checkpoint is the newest complete one that this run wrote, and CheckpointWritten its time;
 	// zero: not known. NoCheckpoint is the reason why none was found though one was expected.
 	Checkpoint        string    `json:"checkpoint,omitempty"`
@@ -146,7 +146,7 @@ type Inventory struct {
 type Attempt struct {
 	N         int       `json:"n"`
 	Plan      Plan      `json:"plan"`
-	Rung      Rung      `json:"rung,omitempty"` // the remedy that led to this plan; empty for the first
+	Remedy    Remedy    `json:"rung,omitempty"` // the remedy that led to this plan; empty for the first
 	Diagnosis Diagnosis `json:"diagnosis"`
 	Started   time.Time `json:"started"`
 	Ended     time.Time `json:"ended"`
@@ -168,14 +168,14 @@ type Attempt struct {
 	// beginning anyway.
 	From  string `json:"from,omitempty"`
 	Fresh bool   `json:"fresh,omitempty"`
-	// Climb is the decision to continue with a faster plan, for which the attempt was stopped.
+	// Speedup is the decision to continue with a faster plan, for which the attempt was stopped.
 	// Kept is the reason why the plan was kept though a faster one would fit.
-	Climb   *Decision       `json:"climb,omitempty"`
-	Kept    string          `json:"kept,omitempty"`
-	World   int             `json:"world,omitempty"`   // ranks that the processes saw; 0: not reported
-	Alone   int             `json:"alone,omitempty"`   // ranks that trained the whole job each; see Evidence.Alone
-	Asked   bool            `json:"asked,omitempty"`   // a process has reported its model
-	Refused map[Knob]string `json:"refused,omitempty"` // why the hook did not change a knob
+	Speedup *Decision       `json:"climb,omitempty"`
+	Kept        string          `json:"kept,omitempty"`
+	World       int             `json:"world,omitempty"`   // ranks that the processes saw; 0: not reported
+	Alone       int             `json:"alone,omitempty"`   // ranks that trained the whole job each; see Evidence.Alone
+	Asked       bool            `json:"asked,omitempty"`   // a process has reported its model
+	Refused     map[Knob]string `json:"refused,omitempty"` // why the hook did not change a knob
 	// Halted: gpurun stopped the ranks because a change had no effect.
 	Halted    bool       `json:"halted,omitempty"`
 	Nothing   string     `json:"nothing,omitempty"`   // the line in which the job reported that it found nothing to do

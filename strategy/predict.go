@@ -241,7 +241,7 @@ func (s *situation) defragmented() bool {
 	look := *s
 	look.diagnosis.Phase = cause.NoPhase
 	riders, free := look.riders()
-	if !slices.Contains(riders, RungAllocator) {
+	if !slices.Contains(riders, RemedyAllocator) {
 		return false
 	}
 	plan := s.weighing.memory(s.plan.With(Plan{Allocator: free[Allocator]}))
@@ -252,12 +252,12 @@ func (s *situation) defragmented() bool {
 // catching returns a function that reports whether processes would do a step with a plan again
 // that runs out of memory. They would not if such an attempt has failed in this run.
 func (s *situation) catching() func(Plan) bool {
-	var rungs []Rung
+	var remedies []Remedy
 	if orders := AllowInPlace(s.policy, s.job, nil, nil, s.inventory.Accelerator); orders != nil && !slices.ContainsFunc(s.history, Attempt.uncaught) {
-		rungs = slices.DeleteFunc(orders.Rungs, func(r Rung) bool { return s.inside[r.row().turns[0]] != "" })
+		remedies = slices.DeleteFunc(orders.Remedies, func(r Remedy) bool { return s.inside[r.row().turns[0]] != "" })
 	}
 	return func(p Plan) bool {
-		return slices.ContainsFunc(rungs, func(r Rung) bool { return r.row().leavesInPlace(p) })
+		return slices.ContainsFunc(remedies, func(r Remedy) bool { return r.row().leavesInPlace(p) })
 	}
 }
 
@@ -306,22 +306,22 @@ func (s *situation) chosen(choice memory.Choice) Decision {
 	w := s.weighing
 	next := w.plans[choice.Index]
 	changed := s.plan.Changed(next)
-	rungs := needs(s.plan, next)
-	barred := slices.ContainsFunc(rungs, func(r Rung) bool { return slices.Contains(s.policy.Never, string(r)) })
-	if len(rungs) == 0 || barred {
+	remedies := needs(s.plan, next)
+	barred := slices.ContainsFunc(remedies, func(r Remedy) bool { return slices.Contains(s.policy.Never, string(r)) })
+	if len(remedies) == 0 || barred {
 		// The plan gives back more than it takes, or the knob of a partner looks like another
 		// remedy: then the remedies are those from the job as it is written.
-		rungs = needs(s.origin(), next)
+		remedies = needs(s.origin(), next)
 	}
 	d := Decision{
-		Relaunch: true, Rungs: rungs, Next: s.without(next, changed.values()), Changed: s.learned.With(s.last.Plan).Changed(next),
+		Relaunch: true, Remedies: remedies, Next: s.without(next, changed.values()), Changed: s.learned.With(s.last.Plan).Changed(next),
 		Resume: s.inventory.Checkpoint, Expected: &choice.Prediction, ByMean: choice.ByMean,
 	}
-	if d.Rung = RungAllocator; len(rungs) > 0 {
-		d.Rung = rungs[len(rungs)-1]
+	if d.Remedy = RemedyAllocator; len(remedies) > 0 {
+		d.Remedy = remedies[len(remedies)-1]
 	}
-	d.Skipped = slices.DeleteFunc(w.skips, func(k Skip) bool { return k.Rung == d.Rung || slices.Contains(rungs, k.Rung) })
-	d.Riders = slices.DeleteFunc(slices.Clone(rungs), func(r Rung) bool { return !r.row().free || r == d.Rung })
+	d.Skipped = slices.DeleteFunc(w.skips, func(k Skip) bool { return k.Remedy == d.Remedy || slices.Contains(remedies, k.Remedy) })
+	d.Riders = slices.DeleteFunc(slices.Clone(remedies), func(r Remedy) bool { return !r.row().free || r == d.Remedy })
 	d.Outvoted = s.outvoted(choice)
 	room := w.fit.Capacity(w.candidates[choice.Index].Plan)
 	predicted := "predicted " + span(choice.Prediction, room)

@@ -84,13 +84,13 @@ func TestPredict(t *testing.T) {
 			}
 		}},
 		{"a smaller micro batch that is proven to be exact", predicting(nil), proven(gpt(1)), 24 << 30, h100, func(t *testing.T, d Decision) {
-			if d.Next[ActivationCheckpointing] != "none" || d.Rung != RungMicroBatch || d.Training != Exact {
-				t.Errorf("%v by %s, %s", d.Next, d.Rung, d.Training)
+			if d.Next[ActivationCheckpointing] != "none" || d.Remedy != RemedyMicroBatch || d.Training != Exact {
+				t.Errorf("%v by %s, %s", d.Next, d.Remedy, d.Training)
 			}
 		}},
 		{"a smaller micro batch without checkpointing, where speed is preferred", predicting(func(p *Policy) { p.Prefer = Speed }), gpt(1), 24 << 30, h100, func(t *testing.T, d Decision) {
-			if d.Next[ActivationCheckpointing] != "none" || d.Rung != RungMicroBatch || !slices.Contains(d.Rungs, RungMicroBatch) {
-				t.Errorf("%v by %s (%v)", d.Next, d.Rung, d.Rungs)
+			if d.Next[ActivationCheckpointing] != "none" || d.Remedy != RemedyMicroBatch || !slices.Contains(d.Remedies, RemedyMicroBatch) {
+				t.Errorf("%v by %s (%v)", d.Next, d.Remedy, d.Remedies)
 			}
 		}},
 		{"numerics are kept where something else fits", predicting(nil), gpt(1), 10 << 30, h100, func(t *testing.T, d Decision) {
@@ -99,12 +99,12 @@ func TestPredict(t *testing.T) {
 			}
 		}},
 		{"the tree's order, where it is preferred", predicting(func(p *Policy) { p.Prefer = Tree }), gpt(1), 24 << 30, h100, func(t *testing.T, d Decision) {
-			if d.Rung != RungCheckpointing || d.Next[MicroBatchSize] != "16" {
-				t.Errorf("%v by %s", d.Next, d.Rung)
+			if d.Remedy != RemedyCheckpointing || d.Next[MicroBatchSize] != "16" {
+				t.Errorf("%v by %s", d.Next, d.Remedy)
 			}
 		}},
 		{"never", predicting(func(p *Policy) { p.Never = []string{"checkpointing"} }), gpt(1), 24 << 30, h100, func(t *testing.T, d Decision) {
-			if d.Next[ActivationCheckpointing] != "none" || !slices.ContainsFunc(d.Skipped, func(k Skip) bool { return k.Rung == RungCheckpointing && k.Refused }) {
+			if d.Next[ActivationCheckpointing] != "none" || !slices.ContainsFunc(d.Skipped, func(k Skip) bool { return k.Remedy == RemedyCheckpointing && k.Refused }) {
 				t.Errorf("%v, skipped %v", d.Next, d.Skipped)
 			}
 		}},
@@ -161,8 +161,8 @@ func TestUnpredictableFailuresFollowTheOrderOfRemedies(t *testing.T) {
 	} {
 		a := failedAt(0, sixteen, 24<<30)
 		change(&a)
-		if d, ladder := Decide(predicting(nil), gpt(1), []Attempt{a}, h100), Decide(defaults, gpt(1), []Attempt{a}, h100); d.Rung != ladder.Rung || d.Next.String() != ladder.Next.String() || d.Outvoted != nil {
-			t.Errorf("%s: %s %q, the ladder says %q", name, d.Rung, d.Reason, ladder.Reason)
+		if d, ladder := Decide(predicting(nil), gpt(1), []Attempt{a}, h100), Decide(defaults, gpt(1), []Attempt{a}, h100); d.Remedy != ladder.Remedy || d.Next.String() != ladder.Next.String() || d.Outvoted != nil {
+			t.Errorf("%s: %s %q, the ladder says %q", name, d.Remedy, d.Reason, ladder.Reason)
 		}
 	}
 }
@@ -170,12 +170,12 @@ func TestUnpredictableFailuresFollowTheOrderOfRemedies(t *testing.T) {
 // TestFragmentationChangesOnlyTheAllocator: the allocator is changed alone if that may be enough,
 // and only then.
 func TestFragmentationChangesOnlyTheAllocator(t *testing.T) {
-	for room, want := range map[int64]Rung{55 << 30: RungAllocator, 52 << 30: RungMicroBatch, 24 << 30: RungMicroBatch} {
+	for room, want := range map[int64]Remedy{55 << 30: RemedyAllocator, 52 << 30: RemedyMicroBatch, 24 << 30: RemedyMicroBatch} {
 		a := failedAt(0, sixteen, room)
 		a.Diagnosis.Fragmented = true
 		a.Measured[0].Requested = 64 << 20 // the free pieces are larger than that together
-		if d := Decide(predicting(func(p *Policy) { p.Prefer = Speed }), gpt(1), []Attempt{a}, h100); d.Rung != want {
-			t.Errorf("%s: %s: %s", GiB(room), d.Rung, d.Reason)
+		if d := Decide(predicting(func(p *Policy) { p.Prefer = Speed }), gpt(1), []Attempt{a}, h100); d.Remedy != want {
+			t.Errorf("%s: %s: %s", GiB(room), d.Remedy, d.Reason)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func TestFragmentationChangesOnlyTheAllocator(t *testing.T) {
 // TestFreeRemediesAreKept: every later plan keeps the free remedies.
 func TestFreeRemediesAreKept(t *testing.T) {
 	first, second := failedAt(0, sixteen, 24<<30), failedAt(1, sixteen.With(Plan{Allocator: "expandable"}), 24<<30)
-	second.Rung = RungAllocator
+	second.Remedy = RemedyAllocator
 	d := Decide(predicting(nil), gpt(1), []Attempt{first, second}, h100)
 	if d.Next[Allocator] != "expandable" {
 		t.Errorf("%v: %s", d.Next, d.Reason)
@@ -212,7 +212,7 @@ func TestFailedPredictionIsCorrected(t *testing.T) {
 		}
 		tried = append(tried, d.Next)
 		a := failedAt(n, d.Next, room)
-		a.Rung, a.Expected = d.Rung, d.Expected
+		a.Remedy, a.Expected = d.Remedy, d.Expected
 		history = append(history, a)
 	}
 	t.Errorf("it never ends: %v", tried)

@@ -14,7 +14,7 @@ type Pressure struct {
 	Step    int   `json:"step"`
 	// Tried is the remedy that the process tried for ten steps; empty: none. It was kept if that
 	// ended the retries and made the steps faster. Before and After are the times of a step.
-	Tried  Rung    `json:"tried,omitempty"`
+	Tried  Remedy  `json:"tried,omitempty"`
 	Kept   bool    `json:"kept,omitempty"`
 	Before Seconds `json:"before_seconds,omitempty"`
 	After  Seconds `json:"after_seconds,omitempty"`
@@ -79,11 +79,11 @@ func (r RankPressure) Sentence(ends string) string {
 func EndsPressure(p Policy, j Job, plan Plan, inv Inventory) string {
 	var words []string
 	for _, o := range Survey(p, j, plan, inv) {
-		if !o.Available || len(o.Changed) == 0 || !slices.Contains(DeviceRungs, o.Rung) || o.Training == Changed {
+		if !o.Available || len(o.Changed) == 0 || !slices.Contains(DeviceRemedies, o.Remedy) || o.Training == Changed {
 			continue
 		}
 		words = append(words, o.Changed.String())
-		if !o.Rung.row().free {
+		if !o.Remedy.row().free {
 			break
 		}
 	}

@@ -28,8 +28,8 @@ func TestMemoryPressureNamesWhatWouldEndIt(t *testing.T) {
 	}
 	p := RankPressure{1, Pressure{Retries: 24, Steps: 20, Step: 40}}
 	kept, undone := p, p
-	kept.Tried, kept.Kept, kept.Before, kept.After = RungCheckpointing, true, Seconds(time.Second/2), Seconds(time.Second/4)
-	undone.Tried, undone.Before, undone.After = RungCheckpointing, Seconds(time.Second/2), Seconds(time.Second)
+	kept.Tried, kept.Kept, kept.Before, kept.After = RemedyCheckpointing, true, Seconds(time.Second/2), Seconds(time.Second/4)
+	undone.Tried, undone.Before, undone.After = RemedyCheckpointing, Seconds(time.Second/2), Seconds(time.Second)
 	common := "rank 1: the allocator had to free and retry 24 times in 20 steps up to step 40; this slows training"
 	for want, got := range map[string]string{
 		common: p.Sentence(""),
@@ -50,11 +50,11 @@ func TestMemoryPressureIsOfTheLatestReport(t *testing.T) {
 		{Rank: 1, Content: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30}}},
 		{Rank: 0, Content: &ProcessReport{PID: 6}},
 		{Rank: 2, Content: &ProcessReport{PID: 8, Pressure: &Pressure{}}},
-		{Rank: 1, Content: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30, Tried: RungCheckpointing}}},
+		{Rank: 1, Content: &ProcessReport{PID: 7, Pressure: &Pressure{Retries: 20, Steps: 20, Step: 30, Tried: RemedyCheckpointing}}},
 	} {
 		e.Add(f)
 	}
-	if got := e.Pressure(); len(got) != 1 || got[0].Rank != 1 || got[0].Tried != RungCheckpointing {
+	if got := e.Pressure(); len(got) != 1 || got[0].Rank != 1 || got[0].Tried != RemedyCheckpointing {
 		t.Errorf("%+v", got)
 	}
 }

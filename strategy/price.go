@@ -13,8 +13,8 @@ import (
 // before and after it. Bytes are of the device's allocator, on the rank that needed the most; 0:
 // not known.
 type Price struct {
-	Rungs   []Rung  `json:"rungs"`
-	Changed Changes `json:"changed"`
+	Remedies []Remedy `json:"rungs"`
+	Changed  Changes  `json:"changed"`
 	// BytesBefore is the measured peak of the plan before. With AtLeast, it is the memory that
 	// the plan held and requested when memory ran out.
 	BytesBefore int64 `json:"bytes_before,omitempty"`
@@ -76,7 +76,7 @@ func (c *pricing) price(a, b Attempt) *Price {
 	for k, pair := range changed {
 		from[k] = pair[0]
 	}
-	p := &Price{Rungs: append([]Rung{}, needs(from, changed.values())...), Changed: changed}
+	p := &Price{Remedies: append([]Remedy{}, needs(from, changed.values())...), Changed: changed}
 	if p.BytesBefore = peakOfSteps(a); p.BytesBefore == 0 {
 		p.BytesBefore = atFailure(a)
 		p.AtLeast = p.BytesBefore > 0

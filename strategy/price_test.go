@@ -74,12 +74,12 @@ func TestPriceOfAPlanThatRanOut(t *testing.T) {
 	if !p.Estimated || p.SecondsAfter != 1.2 || p.SecondsBefore <= .6 || p.SecondsBefore >= 1.2 {
 		t.Errorf("a step without checkpointing is faster: %+v", p)
 	}
-	if len(p.Rungs) != 1 || p.Rungs[0] != RungCheckpointing {
-		t.Errorf("%v", p.Rungs)
+	if len(p.Remedies) != 1 || p.Remedies[0] != RemedyCheckpointing {
+		t.Errorf("%v", p.Remedies)
 	}
 	after := trainedWith(1, Plan{MicroBatchSize: "8"}, 9*gib, 1)
 	after.Observed = Plan{ActivationCheckpointing: "none"} // it reported this once it trained
-	if told := Prices(gpt(1), []Attempt{failedAt(0, Plan{MicroBatchSize: "16"}, 24*gib), after}, h100)[1]; told == nil || len(told.Rungs) != 1 || told.Rungs[0] != RungMicroBatch {
+	if told := Prices(gpt(1), []Attempt{failedAt(0, Plan{MicroBatchSize: "16"}, 24*gib), after}, h100)[1]; told == nil || len(told.Remedies) != 1 || told.Remedies[0] != RemedyMicroBatch {
 		t.Errorf("what a process tells of itself is no change: %+v", told)
 	}
 	text, err := json.Marshal(Price{})

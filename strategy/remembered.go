@@ -78,12 +78,12 @@ func forbidden(p Policy, j Job, inv Inventory, changed Changes, needed int) stri
 	for k, pair := range changed {
 		before[k] = pair[0]
 	}
-	for i := range rungRows {
-		row := &rungRows[i]
+	for i := range remedyRows {
+		row := &remedyRows[i]
 		if !row.leads(before, changes) {
 			continue
 		}
-		if reason := cmp.Or(s.refused(row.rung, changes), inv.Missing[row.rung]); reason != "" {
+		if reason := cmp.Or(s.refused(row.remedy, changes), inv.Missing[row.remedy]); reason != "" {
 			return reason
 		}
 	}

@@ -51,7 +51,7 @@ func TestAdmit(t *testing.T) {
 		{"offload, with the stage that it needs", Plan{OffloadOptimizer: "cpu", Sharding: "zero2"}, nil, 0, ""},
 		{"offload, never", Plan{OffloadOptimizer: "cpu", Sharding: "zero2"}, func(p *Policy, _ *Job, _ *Inventory) { p.Never = []string{"offload-optimizer"} }, 0, "recovery.never"},
 		{"offload, a part is missing", Plan{OffloadOptimizer: "cpu", Sharding: "zero2"}, func(_ *Policy, _ *Job, i *Inventory) {
-			i.Missing = map[Rung]string{RungOffloadOptimizer: "no DeepSpeed"}
+			i.Missing = map[Remedy]string{RemedyOffloadOptimizer: "no DeepSpeed"}
 		}, 0, "no DeepSpeed"},
 		{"NVMe without a path", Plan{OffloadOptimizer: "nvme", Sharding: "zero3"}, nil, 0, "recovery.nvme_path is not set"},
 		{"NVMe", Plan{OffloadOptimizer: "nvme", Sharding: "zero3"}, func(p *Policy, _ *Job, _ *Inventory) { p.NVMePath = "/scratch" }, 0, ""},
@@ -125,7 +125,7 @@ func TestFailedRememberedPlanRunsJobAsWritten(t *testing.T) {
 	// If it runs out of memory instead, it is rescued as usual.
 	out := Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Phase: cause.Backward, Rank: 0}
 	d = Decide(Policy{Mode: Ladder, MaxAttempts: 9}, j, []Attempt{first, {N: 1, Plan: rememberedWritten, Diagnosis: out}}, Inventory{})
-	if !d.Relaunch || d.Rung != RungCheckpointing {
+	if !d.Relaunch || d.Remedy != RemedyCheckpointing {
 		t.Errorf("after a failed memory and a real one: %+v", d)
 	}
 }

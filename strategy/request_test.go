@@ -65,7 +65,7 @@ func TestBatchIsSkippedIfItsRequestCannotFit(t *testing.T) {
 			if c.want == "" {
 				i := len(d.Skipped)
 				for j, k := range d.Skipped {
-					if k.Rung == RungMicroBatch {
+					if k.Remedy == RemedyMicroBatch {
 						i = j
 					}
 				}
@@ -113,7 +113,7 @@ func TestVastBatchIsNotSplit(t *testing.T) {
 	} {
 		plan := Plan{MicroBatchSize: Number(c.micro), GradientAccumulationSteps: Number(c.accumulation)}
 		for _, o := range Survey(Policy{}, batchJob(0), plan, Inventory{Accelerator: "cuda"}) {
-			if o.Rung != RungMicroBatch {
+			if o.Remedy != RemedyMicroBatch {
 				continue
 			}
 			if o.Available != (c.reason == "") || !strings.Contains(o.Reason, c.reason) {

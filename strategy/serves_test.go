@@ -17,7 +17,7 @@ func TestServerTakesShorterSequencesWhileLoading(t *testing.T) {
 	allowed := defaults
 	allowed.Numerics = Any
 	history := []Attempt{ended(0, long, oom(cause.Load))}
-	if d := Decide(allowed, server, history, h100); !d.Relaunch || d.Rung != RungSequence || d.Next[SequenceLength] != "8192" {
+	if d := Decide(allowed, server, history, h100); !d.Relaunch || d.Remedy != RemedySequence || d.Next[SequenceLength] != "8192" {
 		t.Errorf("with permission: %+v", d)
 	}
 	if d := Decide(defaults, server, history, h100); d.Relaunch {

@@ -240,7 +240,7 @@ func (s *situation) unturnable(k Knob) string {
 // is assumed to be the most common one.
 func (s *situation) current(k Knob) Value {
 	r := s.job.Knobs[k]
-	if v := s.plan[k]; v != "" || len(s.history) > 0 || len(k.words()) == 0 || r.By != ByHook && !r.Told || r.Doubtful {
+	if v := s.plan[k]; v != "" || len(s.history) > 0 || len(k.words()) == 0 || r.By != ByHook && !r.Reported || r.Doubtful {
 		return v
 	}
 	return k.words()[0]

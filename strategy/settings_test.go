@@ -151,15 +151,15 @@ func TestRankCountFromTheProcess(t *testing.T) {
 // Before any attempt, the survey lists the possible changes, and whether the recipe or the hook
 // makes them.
 func TestSurveyOfHooks(t *testing.T) {
-	by := map[Rung]string{}
+	by := map[Remedy]string{}
 	for _, o := range Survey(Policy{Numerics: MixedPrecision}, codeOnly(), Plan{Allocator: "default"}, Inventory{Accelerator: "cuda", BF16: true}) {
 		if o.Available {
-			by[o.Rung] = o.By + " " + o.Changed.String()
+			by[o.Remedy] = o.By + " " + o.Changed.String()
 		}
 	}
-	want := map[Rung]string{
-		RungAllocator: "recipe allocator default→expandable", RungWait: " ", RungAttention: "hook attention eager→sdpa",
-		RungCheckpointing: "hook checkpointing none→full", RungOffloadActivations: "hook activation offload none→cpu",
+	want := map[Remedy]string{
+		RemedyAllocator: "recipe allocator default→expandable", RemedyWait: " ", RemedyAttention: "hook attention eager→sdpa",
+		RemedyCheckpointing: "hook checkpointing none→full", RemedyOffloadActivations: "hook activation offload none→cpu",
 	}
 	if diff := cmp.Diff(want, by); diff != "" {
 		t.Errorf("offers (-want +got):\n%s", diff)
@@ -180,7 +180,7 @@ func TestDoubtfulPrecision(t *testing.T) {
 		{true, Plan{Precision: "bf16"}, "precision is already bf16"},
 	} {
 		s := situation{job: Job{Knobs: map[Knob]Range{Precision: {By: ByHook, Values: []Value{"fp32", "bf16"}, Doubtful: test.doubtful}}}, plan: test.observed, inventory: Inventory{BF16: true}, policy: Policy{NumericsSaid: true}}
-		plans, skip := s.consider(RungPrecision)
+		plans, skip := s.consider(RemedyPrecision)
 		why := ""
 		if skip != nil {
 			why = skip.Reason

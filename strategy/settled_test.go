@@ -23,7 +23,7 @@ func TestSettled(t *testing.T) {
 		{"somebody stopped it", func(_ *Decision, last *Attempt, _ *Inventory) { last.StopSignal = 15 }, false},
 		{"it trained", func(d *Decision, _ *Attempt, _ *Inventory) { d.Outcome = Trained }, false},
 	} {
-		d := Decision{Outcome: Exhausted, Code: CodeExhausted, Skipped: []Skip{{Rung: RungShard, Reason: "there is one rank"}}}
+		d := Decision{Outcome: Exhausted, Code: CodeExhausted, Skipped: []Skip{{Remedy: RemedyShard, Reason: "there is one rank"}}}
 		last, inv := Attempt{Diagnosis: Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}, Inventory{Device: memory.DeviceMemory{Total: 80 << 30}}
 		c.with(&d, &last, &inv)
 		if got := Settled(d, last, inv); got != c.want {
@@ -42,9 +42,9 @@ func TestTooLittleHostMemoryIsTemporary(t *testing.T) {
 		inventory: Inventory{HostAvailable: 1 << 30},
 		diagnosis: Diagnosis{Cause: cause.CUDAOOM, Figures: cause.Figures{Allocated: &held}},
 	}
-	for rung, want := range map[Rung]bool{RungOffloadActivations: true, RungShard: false} {
-		if _, skip := s.consider(rung); skip == nil || skip.passing() != want {
-			t.Errorf("%s: %+v, want passing %v", rung, skip, want)
+	for remedy, want := range map[Remedy]bool{RemedyOffloadActivations: true, RemedyShard: false} {
+		if _, skip := s.consider(remedy); skip == nil || skip.passing() != want {
+			t.Errorf("%s: %+v, want passing %v", remedy, skip, want)
 		}
 	}
 }
@@ -58,25 +58,25 @@ func TestReasonsKeepTheirKindInJournals(t *testing.T) {
 		diagnosis: Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Forward, Figures: cause.Figures{Allocated: &held}},
 	}
 	for name, test := range map[string]struct {
-		rung    Rung
+		remedy  Remedy
 		change  func(*situation)
 		code    SkipCode
 		passing bool
 	}{
-		"too little host memory": {RungOffloadActivations, func(*situation) {}, SkipHostMemory, true},
-		"the phase":              {RungOffloadActivations, func(s *situation) { s.diagnosis.Phase = cause.Load }, SkipPhase, false},
-		"no setting":             {RungShard, func(*situation) {}, SkipSetting, false},
-		"no other value":         {RungOffloadActivations, func(s *situation) { s.plan = Plan{OffloadActivations: "cpu"} }, SkipValue, false},
-		"the policy": {RungOffloadActivations, func(s *situation) {
+		"too little host memory": {RemedyOffloadActivations, func(*situation) {}, SkipHostMemory, true},
+		"the phase":              {RemedyOffloadActivations, func(s *situation) { s.diagnosis.Phase = cause.Load }, SkipPhase, false},
+		"no setting":             {RemedyShard, func(*situation) {}, SkipSetting, false},
+		"no other value":         {RemedyOffloadActivations, func(s *situation) { s.plan = Plan{OffloadActivations: "cpu"} }, SkipValue, false},
+		"the policy": {RemedyOffloadActivations, func(s *situation) {
 			s.inventory.HostAvailable, s.policy.Never = 0, []string{"offload-activations"}
 		}, SkipPolicy, false},
-		"a missing part": {RungOffloadActivations, func(s *situation) {
-			s.inventory = Inventory{Missing: map[Rung]string{RungOffloadActivations: "it is not installed"}}
+		"a missing part": {RemedyOffloadActivations, func(s *situation) {
+			s.inventory = Inventory{Missing: map[Remedy]string{RemedyOffloadActivations: "it is not installed"}}
 		}, SkipMissing, true},
 	} {
 		changed := *s
 		test.change(&changed)
-		_, skip := changed.consider(test.rung)
+		_, skip := changed.consider(test.remedy)
 		if skip == nil {
 			t.Errorf("%s: not skipped", name)
 			continue

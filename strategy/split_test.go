@@ -22,8 +22,8 @@ func TestTwoFailuresInPartsAreEnough(t *testing.T) {
 	d := Decide(defaults, parted(), []Attempt{
 		asked(ended(0, full, forward)), ended(1, full.With(Plan{ForwardParts: "2"}), forward), ended(2, full.With(Plan{ForwardParts: "8"}), forward),
 	}, h100)
-	if d.Rung != RungMicroBatch {
-		t.Errorf("decided %s: %s", d.Rung, d.Reason)
+	if d.Remedy != RemedyMicroBatch {
+		t.Errorf("decided %s: %s", d.Remedy, d.Reason)
 	}
 }
 
@@ -68,12 +68,12 @@ func TestForwardPartsFollowCheckpointing(t *testing.T) {
 				test.change(&policy, &job)
 			}
 			d := Decide(policy, job, test.history, h100)
-			if d.Next[ForwardParts] != test.parts || test.parts != "" && (d.Rung != RungSplit || d.Training != Exact) {
-				t.Errorf("decided %s %v, %s: %s", d.Rung, d.Next, d.Training, d.Reason)
+			if d.Next[ForwardParts] != test.parts || test.parts != "" && (d.Remedy != RemedySplit || d.Training != Exact) {
+				t.Errorf("decided %s %v, %s: %s", d.Remedy, d.Next, d.Training, d.Reason)
 			}
 			skipped := ""
 			for _, k := range d.Skipped {
-				if k.Rung == RungSplit {
+				if k.Remedy == RemedySplit {
 					skipped = k.Reason
 				}
 			}
@@ -88,18 +88,18 @@ func TestForwardPartsFollowCheckpointing(t *testing.T) {
 // and after one that is proven, which needs no second forward.
 func TestPlannerWeighsForwardParts(t *testing.T) {
 	for name, test := range map[string]struct {
-		job  Job
-		rung Rung
+		job    Job
+		remedy Remedy
 	}{
-		"equal on average": {parted(), RungSplit},
-		"proven":           {proven(parted()), RungMicroBatch},
+		"equal on average": {parted(), RemedySplit},
+		"proven":           {proven(parted()), RemedyMicroBatch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			failed := asked(failedAt(0, sixteen, 24<<30))
 			failed.Loss = LossSeen{Scale: ScaleKept, Uniform: "yes"}
 			d := Decide(predicting(func(p *Policy) { p.Never = []string{"checkpointing"} }), test.job, []Attempt{failed}, h100)
-			if d.Rung != test.rung || d.Training != Exact || d.Expected == nil || d.Expected.Bound > 24<<30 {
-				t.Errorf("decided %s %v, %s: %s", d.Rung, d.Next, d.Training, d.Reason)
+			if d.Remedy != test.remedy || d.Training != Exact || d.Expected == nil || d.Expected.Bound > 24<<30 {
+				t.Errorf("decided %s %v, %s: %s", d.Remedy, d.Next, d.Training, d.Reason)
 			}
 		})
 	}

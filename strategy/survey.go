@@ -8,8 +8,8 @@ import (
 
 // An Offer is the possible effect of one remedy on a job that runs with a plan.
 type Offer struct {
-	Rung      Rung `json:"rung"`
-	Available bool `json:"available"`
+	Remedy    Remedy `json:"rung"`
+	Available bool   `json:"available"`
 	// Reason is why it is not available; if it is, the reason for its class of training.
 	Reason string `json:"reason"`
 	By     string `json:"by,omitempty"` // "recipe" or "hook" changes the plan; empty: nothing changes
@@ -37,19 +37,19 @@ func SurveyAfter(p Policy, j Job, a Attempt, inv Inventory) []Offer {
 
 func (s *situation) offers() (offers []Offer) {
 	s.diagnosis = Diagnosis{Cause: cause.CUDAOOM, Phase: cause.NoPhase, Rank: -1}
-	for _, row := range rungRows {
-		offers = append(offers, s.offer(row.rung))
+	for _, row := range remedyRows {
+		offers = append(offers, s.offer(row.remedy))
 	}
 	return offers
 }
 
-func (s *situation) offer(rung Rung) Offer {
-	changes, skip := s.consider(rung)
+func (s *situation) offer(remedy Remedy) Offer {
+	changes, skip := s.consider(remedy)
 	if skip != nil {
-		return Offer{Rung: rung, Reason: skip.Reason, Changed: Changes{}, Training: rung.row().training}
+		return Offer{Remedy: remedy, Reason: skip.Reason, Changed: Changes{}, Training: remedy.row().training}
 	}
 	next := s.plan.With(changes[0])
-	offered := Offer{Rung: rung, Available: true, Changed: s.plan.Changed(next)}
+	offered := Offer{Remedy: remedy, Available: true, Changed: s.plan.Changed(next)}
 	for k, pair := range offered.Changed {
 		offered.Changed[k] = [2]Value{s.current(k), pair[1]}
 		if s.job.Knobs[k].By == ByHook {

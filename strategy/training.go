@@ -265,7 +265,7 @@ const otherSamples = "generation draws other random numbers"
 
 // training is the class of the remedy that changes a knob.
 func (k Knob) training() Training {
-	for _, row := range rungRows {
+	for _, row := range remedyRows {
 		if slices.Contains(row.turns, k) {
 			return row.training
 		}

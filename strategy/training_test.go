@@ -19,7 +19,7 @@ func meanLoss() Job {
 	})
 }
 
-func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
+func TestPlanHasTheClassOfItsWeakestRemedy(t *testing.T) {
 	smaller := Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"}
 	kept := LossSeen{Scale: ScaleKept, Uniform: "yes"}
 	unproven := func(j *Job) { j.Loss = Loss{} }
@@ -113,7 +113,7 @@ func TestWrongScaleBarsAccumulation(t *testing.T) {
 		t.Fatalf("relaunched with %s", d.Changed)
 	}
 	for _, skip := range d.Skipped {
-		if skip.Rung == RungMicroBatch && strings.Contains(skip.Reason, "num_items_in_batch") {
+		if skip.Remedy == RemedyMicroBatch && strings.Contains(skip.Reason, "num_items_in_batch") {
 			return
 		}
 	}
@@ -131,10 +131,10 @@ func TestSelectingLossBarsAccumulation(t *testing.T) {
 	p := Policy{Mode: Predict, MaxAttempts: 20, Numerics: MixedPrecision}
 	for name, history := range map[string][]Attempt{
 		"before a change": {{Plan: j.Written, Diagnosis: oom("backward"), Refused: refused}},
-		"after a change":  {{Plan: j.Written, Diagnosis: oom("forward")}, {N: 1, Plan: four, Rung: RungMicroBatch, Halted: true, Refused: refused}},
+		"after a change":  {{Plan: j.Written, Diagnosis: oom("forward")}, {N: 1, Plan: four, Remedy: RemedyMicroBatch, Halted: true, Refused: refused}},
 	} {
 		d := Decide(p, j, history, Inventory{Accelerator: "cuda"})
-		skipped := slices.ContainsFunc(d.Skipped, func(s Skip) bool { return s.Rung == RungMicroBatch && s.Reason == why })
+		skipped := slices.ContainsFunc(d.Skipped, func(s Skip) bool { return s.Remedy == RemedyMicroBatch && s.Reason == why })
 		if d.Relaunch || !skipped {
 			t.Errorf("%s: %v, %s, skipped %+v", name, d.Next, d.Reason, d.Skipped)
 		}
@@ -223,7 +223,7 @@ func TestSpeedUpKeepsTheTrainingClass(t *testing.T) {
 	j.Knobs = map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, ActivationCheckpointing: {Values: ActivationCheckpointing.words()}}
 	full := j.Written.With(Plan{ActivationCheckpointing: "full"})
 	for prefer, want := range map[Prefer]bool{ExactFirst: false, Speed: true, Tree: false} {
-		s := &situation{policy: Policy{Mode: Predict, Climb: true, Prefer: prefer}, job: j}
+		s := &situation{policy: Policy{Mode: Predict, Speedup: true, Prefer: prefer}, job: j}
 		s.look([]Attempt{{Plan: j.Written, Diagnosis: oom("backward")}, {N: 1, Plan: full}})
 		divided := slices.ContainsFunc(s.higher(), func(p Plan) bool { return p[MicroBatchSize] == "4" })
 		if divided != want {
@@ -244,15 +244,15 @@ func TestLateWrongScaleRestoresTheBatch(t *testing.T) {
 	four, two := j.Written.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"}), j.Written.With(Plan{MicroBatchSize: "2", GradientAccumulationSteps: "4"})
 	wrong := LossSeen{Scale: ScaleWrong, Reason: "the loss ignores num_items_in_batch"}
 	history := []Attempt{
-		{Plan: j.Written, Diagnosis: oom("backward")}, {N: 1, Plan: four, Rung: RungMicroBatch, Diagnosis: oom("backward")},
-		{N: 2, Plan: two, Rung: RungMicroBatch, Halted: true, Loss: wrong},
+		{Plan: j.Written, Diagnosis: oom("backward")}, {N: 1, Plan: four, Remedy: RemedyMicroBatch, Diagnosis: oom("backward")},
+		{N: 2, Plan: two, Remedy: RemedyMicroBatch, Halted: true, Loss: wrong},
 	}
 	if d := Decide(p, j, history, Inventory{Accelerator: "cuda"}); d.Relaunch || !strings.Contains(d.Reason, wrong.Reason) {
 		t.Errorf("%v: %s", d.Next, d.Reason)
 	}
 	p.Never = nil
 	d := Decide(p, j, history, Inventory{Accelerator: "cuda"})
-	if d.Next[MicroBatchSize] != "8" || d.Next[GradientAccumulationSteps] != "1" || d.Rung != RungCheckpointing || d.Training != Exact {
+	if d.Next[MicroBatchSize] != "8" || d.Next[GradientAccumulationSteps] != "1" || d.Remedy != RemedyCheckpointing || d.Training != Exact {
 		t.Errorf("%v: %s", d.Next, d.Reason)
 	}
 }

@@ -136,17 +136,17 @@ func (j Job) Measured(a Attempt) []memory.Measurement {
 
 // withInPlace is the plan that a process ran with: some remedies in place were on in all measured steps.
 func (a Attempt) withInPlace(p memory.RankPlan, m memory.Measurement) memory.RankPlan {
-	for _, rung := range m.InPlace {
-		switch Rung(rung) {
-		case RungCheckpointing:
+	for _, remedy := range m.InPlace {
+		switch Remedy(remedy) {
+		case RemedyCheckpointing:
 			p.Checkpointing = "full"
-		case RungOffloadActivations:
+		case RemedyOffloadActivations:
 			p.OffloadActivations = "cpu"
-		case RungLossParts:
+		case RemedyLossParts:
 			p.LossParts = "on"
-		case RungSplit:
+		case RemedySplit:
 			for _, one := range a.InPlace {
-				if one.Rank == m.Rank && one.Rung == RungSplit {
+				if one.Rank == m.Rank && one.Remedy == RemedySplit {
 					p.ForwardParts = max(p.ForwardParts, one.Parts)
 				}
 			}

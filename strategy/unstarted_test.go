@@ -27,7 +27,7 @@ func TestUnstartedAttemptEndsTheRun(t *testing.T) {
 		}
 		d := Decide(Policy{Mode: Ladder, MaxAttempts: 10, Restarts: 3}, Job{}, []Attempt{
 			{N: 0, Diagnosis: Diagnosis{Cause: cause.CUDAOOM, Fatal: true}},
-			{N: 1, Rung: RungMicroBatch, Diagnosis: diagnosis, Unstarted: &test.unstarted},
+			{N: 1, Remedy: RemedyMicroBatch, Diagnosis: diagnosis, Unstarted: &test.unstarted},
 		}, Inventory{})
 		if d.Relaunch || d.Rule != "could-not-start" || d.Outcome != test.outcome || d.Code != test.code ||
 			d.Reason != "attempt 1 could not be started: "+test.unstarted.Reason {

@@ -72,7 +72,7 @@ func TestEqualTrainingOfBERT(t *testing.T) {
 			t.Errorf("a smaller micro batch has train_loss %v, seeds have %v", got.TrainLoss, losses)
 		}
 	case !slices.ContainsFunc(v.Attempts[len(v.Attempts)-1].Skipped, func(s strategy.Skip) bool {
-		return s.Rung == strategy.RungMicroBatch && strings.Contains(s.Reason, "num_items_in_batch")
+		return s.Remedy == strategy.RemedyMicroBatch && strings.Contains(s.Reason, "num_items_in_batch")
 	}):
 		t.Errorf("%s: %s; skipped: %v", v.Outcome, v.Reason, v.Attempts[len(v.Attempts)-1].Skipped)
 	}

@@ -84,7 +84,7 @@ func TestTransformersRescueKeepsTrainLoss(t *testing.T) {
 				v := l.verdict
 				if v.Outcome != strategy.Trained {
 					refused := slices.ContainsFunc(v.Attempts[0].Skipped, func(s strategy.Skip) bool {
-						return s.Rung == strategy.RungMicroBatch && strings.Contains(s.Reason, "num_items_in_batch")
+						return s.Remedy == strategy.RemedyMicroBatch && strings.Contains(s.Reason, "num_items_in_batch")
 					})
 					if flags == nil || !refused {
 						t.Errorf("%s: %s", v.Outcome, v.Reason)

@@ -244,7 +244,7 @@ func (e *equalTrial) survey(t *testing.T, dir, python string, line ...string) {
 	}
 	e.job = p.StrategyJob()
 	for _, offer := range strategy.Survey(p.Policy(), e.job, p.Plan(), strategy.Inventory{Accelerator: "cpu"}) {
-		if offer.Rung == strategy.RungMicroBatch {
+		if offer.Remedy == strategy.RemedyMicroBatch {
 			e.offer = offer
 		}
 	}

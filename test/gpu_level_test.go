@@ -135,7 +135,7 @@ gradient_accumulation_steps = { arg = "--accum", default = 1 }
 		t.Fatalf("%v\n%s", err, out)
 	}
 	v := readVerdict(t, run)
-	if len(v.Attempts) != 2 || v.Attempts[0].Cause != cause.GPUOccupied || v.Attempts[0].Rung != strategy.RungWait {
+	if len(v.Attempts) != 2 || v.Attempts[0].Cause != cause.GPUOccupied || v.Attempts[0].Remedy != strategy.RemedyWait {
 		t.Fatalf("attempts %+v\n%s", v.Attempts, out)
 	}
 	if diff := cmp.Diff(v.Attempts[0].Plan, v.Attempts[1].Plan); diff != "" {
@@ -150,7 +150,7 @@ func waits(run string) bool {
 		return false
 	}
 	for _, e := range events {
-		if d, ok := e.(launcher.Decided); ok && d.Decision.Rung == strategy.RungWait {
+		if d, ok := e.(launcher.Decided); ok && d.Decision.Remedy == strategy.RemedyWait {
 			return true
 		}
 	}

@@ -160,7 +160,7 @@ func doneAgain(v launcher.Verdict) string {
 
 func inPlaceWords(all []strategy.InPlace) (words []string) {
 	for _, e := range all {
-		words = append(words, fmt.Sprintf("%s, %s, %d, %d, %.2f", e.Rung, e.Phase, e.Step, e.Times, e.Seconds.Duration().Seconds()))
+		words = append(words, fmt.Sprintf("%s, %s, %d, %d, %.2f", e.Remedy, e.Phase, e.Step, e.Times, e.Seconds.Duration().Seconds()))
 	}
 	return words
 }

@@ -44,7 +44,7 @@ func TestStepIsDoneAgainInPlace(t *testing.T) {
 		return console, v.Attempts[0], journal
 	}
 	console, attempt, journal := run("rescued")
-	if all := attempt.InPlace; len(all) != 1 || all[0].Rung != strategy.RungCheckpointing || all[0].Times < 1 || all[0].Seconds <= 0 || all[0].Elements <= 0 {
+	if all := attempt.InPlace; len(all) != 1 || all[0].Remedy != strategy.RemedyCheckpointing || all[0].Times < 1 || all[0].Seconds <= 0 || all[0].Elements <= 0 {
 		t.Errorf("the verdict has %+v", all)
 	}
 	line := regexp.MustCompile(`(?m)^gpurun: rank 0: out of memory in (forward|backward) at step \d+ \(tried to allocate [^)]+\); step repeated with activation checkpointing \(\d+\.\d\d s\)$`)

@@ -151,8 +151,8 @@ func checkVerdict(t *testing.T, run string) {
 			t.Errorf("attempt %d: phase %s", i, a.Phase)
 		}
 	}
-	if d := v.Attempts[0]; d.Peak <= 0 || len(d.Rungs) == 0 || len(d.Outvoted) == 0 {
-		t.Errorf("the first decision: peak %d, rungs %v, outvoted %v", d.Peak, d.Rungs, d.Outvoted)
+	if d := v.Attempts[0]; d.Peak <= 0 || len(d.Remedies) == 0 || len(d.Outvoted) == 0 {
+		t.Errorf("the first decision: peak %d, rungs %v, outvoted %v", d.Peak, d.Remedies, d.Outvoted)
 	}
 	const off = 1.25 // on a CPU the process's memory is measured
 	if end := v.Attempts[len(v.Attempts)-1]; len(end.Predicted) != 2 || float64(end.Peak) > off*float64(end.Predicted[1]) || float64(end.Peak)*off < float64(end.Predicted[0]) {

@@ -43,10 +43,10 @@ type scene struct {
 	needs   []string // required Python packages
 	prepare func(t *testing.T, job string)
 
-	rungs  []strategy.Rung // remedies that must be among those taken
-	final  strategy.Plan   // values that the last plan must have
-	proofs []proof
-	losses func(job, run string, last int) (curve, error)
+	remedies []strategy.Remedy // remedies that must be among those taken
+	final    strategy.Plan     // values that the last plan must have
+	proofs   []proof
+	losses   func(job, run string, last int) (curve, error)
 
 	resumed *resumption // nil: the first plan fails before there is a checkpoint
 }
@@ -76,8 +76,8 @@ var hfDeepSpeed = []string{"torch", "transformers", "accelerate", "deepspeed"}
 var scenes = []scene{
 	{
 		name: "hf-trainer", folder: "hf-trainer", toml: "train.toml", gpus: 1, needs: []string{"torch", "transformers", "accelerate"},
-		rungs: []strategy.Rung{strategy.RungCheckpointing, strategy.RungMicroBatch},
-		final: strategy.Plan{strategy.ActivationCheckpointing: "full", strategy.Precision: "fp32"},
+		remedies: []strategy.Remedy{strategy.RemedyCheckpointing, strategy.RemedyMicroBatch},
+		final:    strategy.Plan{strategy.ActivationCheckpointing: "full", strategy.Precision: "fp32"},
 		proofs: []proof{
 			{lastErr, "Instantaneous batch size per device = {micro_batch_size}\n"},
 			{lastErr, "Gradient Accumulation steps = {gradient_accumulation_steps}\n"},
@@ -88,16 +88,16 @@ var scenes = []scene{
 	},
 	{
 		name: "nanogpt", folder: "nanogpt", toml: "train.toml", gpus: 1, needs: []string{"torch"},
-		rungs:   []strategy.Rung{strategy.RungCheckpointing, strategy.RungMicroBatch},
-		final:   strategy.Plan{strategy.ActivationCheckpointing: "full"},
-		proofs:  []proof{{lastOut, "micro batch {micro_batch_size}, accumulation {gradient_accumulation_steps}, recompute on\n"}},
-		losses:  allPrinted,
-		resumed: &resumption{checkpoint: "out/ckpt-12.pt", option: "--resume", left: 12, own: lastPrinted(`step \d+ loss ([0-9.]+)`)},
+		remedies: []strategy.Remedy{strategy.RemedyCheckpointing, strategy.RemedyMicroBatch},
+		final:    strategy.Plan{strategy.ActivationCheckpointing: "full"},
+		proofs:   []proof{{lastOut, "micro batch {micro_batch_size}, accumulation {gradient_accumulation_steps}, recompute on\n"}},
+		losses:   allPrinted,
+		resumed:  &resumption{checkpoint: "out/ckpt-12.pt", option: "--resume", left: 12, own: lastPrinted(`step \d+ loss ([0-9.]+)`)},
 	},
 	{
 		name: "lightning", folder: "lightning", toml: "train.toml", gpus: 1, needs: []string{"torch", "pytorch-lightning"},
-		rungs: []strategy.Rung{strategy.RungMicroBatch},
-		final: strategy.Plan{strategy.Precision: "fp32"},
+		remedies: []strategy.Remedy{strategy.RemedyMicroBatch},
+		final:    strategy.Plan{strategy.Precision: "fp32"},
 		proofs: []proof{
 			{"out/lightning_logs/version_{last}/hparams.yaml", "batch_size: {micro_batch_size}\n"},
 			{"out/lightning_logs/version_{last}/hparams.yaml", "accumulate_grad_batches: {gradient_accumulation_steps}\n"},
@@ -107,8 +107,8 @@ var scenes = []scene{
 	},
 	{
 		name: "accelerate", folder: "accelerate", toml: "train.toml", gpus: 1, needs: []string{"torch", "transformers", "accelerate"},
-		rungs: []strategy.Rung{strategy.RungMicroBatch},
-		final: strategy.Plan{strategy.Precision: "bf16"},
+		remedies: []strategy.Remedy{strategy.RemedyMicroBatch},
+		final:    strategy.Plan{strategy.Precision: "bf16"},
 		proofs: []proof{
 			{lastOut, "Mixed precision type: bf16\n"},
 			{lastOut, "Instantaneous batch size per device = {micro_batch_size}\n"},
@@ -118,8 +118,8 @@ var scenes = []scene{
 	},
 	{
 		name: "timm", folder: "timm", toml: "train.toml", gpus: 1, needs: []string{"torch", "torchvision", "timm"}, prepare: colours,
-		rungs: []strategy.Rung{strategy.RungCheckpointing},
-		final: strategy.Plan{strategy.ActivationCheckpointing: "full", strategy.Precision: "fp32"},
+		remedies: []strategy.Remedy{strategy.RemedyCheckpointing},
+		final:    strategy.Plan{strategy.ActivationCheckpointing: "full", strategy.Precision: "fp32"},
 		proofs: []proof{
 			{"out/colours/args.yaml", "\nbatch_size: {micro_batch_size}\n"},
 			{"out/colours/args.yaml", "\ngrad_accum_steps: {gradient_accumulation_steps}\n"},
@@ -129,22 +129,22 @@ var scenes = []scene{
 	},
 	{
 		name: "offload-optimizer", folder: "hf-deepspeed", toml: "offload-optimizer.toml", gpus: 1, needs: hfDeepSpeed,
-		rungs:  []strategy.Rung{strategy.RungOffloadOptimizer},
-		final:  strategy.Plan{strategy.Sharding: "zero2", strategy.OffloadOptimizer: "cpu", strategy.OffloadParam: "none"},
-		proofs: []proof{{lastOut, "DeepSpeed: stage 2, optimizer on cpu, parameters on none\n"}},
-		losses: trainerState,
+		remedies: []strategy.Remedy{strategy.RemedyOffloadOptimizer},
+		final:    strategy.Plan{strategy.Sharding: "zero2", strategy.OffloadOptimizer: "cpu", strategy.OffloadParam: "none"},
+		proofs:   []proof{{lastOut, "DeepSpeed: stage 2, optimizer on cpu, parameters on none\n"}},
+		losses:   trainerState,
 	},
 	{
 		name: "offload-param", folder: "hf-deepspeed", toml: "offload-param.toml", gpus: 1, needs: hfDeepSpeed,
-		rungs:  []strategy.Rung{strategy.RungOffloadOptimizer, strategy.RungOffloadParam},
-		final:  strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "cpu", strategy.OffloadParam: "cpu"},
-		proofs: []proof{{lastOut, "DeepSpeed: stage 3, optimizer on cpu, parameters on cpu\n"}},
-		losses: trainerState,
+		remedies: []strategy.Remedy{strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam},
+		final:    strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "cpu", strategy.OffloadParam: "cpu"},
+		proofs:   []proof{{lastOut, "DeepSpeed: stage 3, optimizer on cpu, parameters on cpu\n"}},
+		losses:   trainerState,
 	},
 	{
 		name: "nvme", folder: "hf-deepspeed", toml: "nvme.toml", gpus: 1, needs: hfDeepSpeed,
-		rungs: []strategy.Rung{strategy.RungNVMe},
-		final: strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "nvme", strategy.OffloadParam: "nvme"},
+		remedies: []strategy.Remedy{strategy.RemedyNVMe},
+		final:    strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "nvme", strategy.OffloadParam: "nvme"},
 		proofs: []proof{
 			{lastOut, "DeepSpeed: stage 3, optimizer on nvme, parameters on nvme\n"},
 			{lastOut, "DeepSpeed: there are swap files\n"},
@@ -153,29 +153,29 @@ var scenes = []scene{
 	},
 	{
 		name: "zero2", folder: "hf-deepspeed", toml: "zero2.toml", gpus: 2, needs: hfDeepSpeed,
-		rungs:  []strategy.Rung{strategy.RungShard},
-		final:  strategy.Plan{strategy.Sharding: "zero2", strategy.OffloadOptimizer: "none"},
-		proofs: []proof{{lastOut, "DeepSpeed: stage 2, optimizer on none, parameters on none\n"}},
-		losses: trainerState,
+		remedies: []strategy.Remedy{strategy.RemedyShard},
+		final:    strategy.Plan{strategy.Sharding: "zero2", strategy.OffloadOptimizer: "none"},
+		proofs:   []proof{{lastOut, "DeepSpeed: stage 2, optimizer on none, parameters on none\n"}},
+		losses:   trainerState,
 	},
 	{
 		name: "zero3", folder: "hf-deepspeed", toml: "zero3.toml", gpus: 2, needs: hfDeepSpeed,
-		rungs:  []strategy.Rung{strategy.RungShard},
-		final:  strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "none"},
-		proofs: []proof{{lastOut, "DeepSpeed: stage 3, optimizer on none, parameters on none\n"}},
-		losses: trainerState,
+		remedies: []strategy.Remedy{strategy.RemedyShard},
+		final:    strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "none"},
+		proofs:   []proof{{lastOut, "DeepSpeed: stage 3, optimizer on none, parameters on none\n"}},
+		losses:   trainerState,
 	},
 	{
 		name: "ladder", folder: "hf-deepspeed", toml: "ladder.toml", gpus: 2, needs: hfDeepSpeed,
-		rungs:  []strategy.Rung{strategy.RungShard, strategy.RungOffloadOptimizer, strategy.RungOffloadParam},
-		final:  strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "cpu", strategy.OffloadParam: "cpu"},
-		proofs: []proof{{lastOut, "DeepSpeed: stage 3, optimizer on cpu, parameters on cpu\n"}},
-		losses: trainerState,
+		remedies: []strategy.Remedy{strategy.RemedyShard, strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam},
+		final:    strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "cpu", strategy.OffloadParam: "cpu"},
+		proofs:   []proof{{lastOut, "DeepSpeed: stage 3, optimizer on cpu, parameters on cpu\n"}},
+		losses:   trainerState,
 	},
 	{
 		name: "nvme-2", folder: "hf-deepspeed", toml: "nvme-2.toml", gpus: 2, needs: hfDeepSpeed,
-		rungs: []strategy.Rung{strategy.RungNVMe},
-		final: strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "nvme", strategy.OffloadParam: "nvme"},
+		remedies: []strategy.Remedy{strategy.RemedyNVMe},
+		final:    strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "nvme", strategy.OffloadParam: "nvme"},
 		proofs: []proof{
 			{lastOut, "DeepSpeed: stage 3, optimizer on nvme, parameters on nvme\n"},
 			{lastOut, "DeepSpeed: there are swap files\n"},
@@ -417,7 +417,7 @@ func (st *staged) check(t *testing.T) {
 	<-st.done
 	run := filepath.Join(st.job, "run")
 	t.Logf("%.0f s\n%s", st.seconds, ownLines(st.errs.Bytes()))
-	if slices.Contains(st.scene.rungs, strategy.RungNVMe) && !job.HasLibaio(st.python, commandline.ParseEnviron(os.Environ())) {
+	if slices.Contains(st.scene.remedies, strategy.RemedyNVMe) && !job.HasLibaio(st.python, commandline.ParseEnviron(os.Environ())) {
 		st.checkNoLibaio(t, run)
 		return
 	}
@@ -462,7 +462,7 @@ func (st *staged) checkNoLibaio(t *testing.T, run string) {
 	v := readVerdict(t, run)
 	last := v.Attempts[len(v.Attempts)-1]
 	told := slices.ContainsFunc(last.Skipped, func(k strategy.Skip) bool {
-		return k.Rung == strategy.RungNVMe && strings.Contains(k.Reason, "libaio")
+		return k.Remedy == strategy.RemedyNVMe && strings.Contains(k.Reason, "libaio")
 	})
 	if v.Outcome != strategy.Exhausted || v.Code != 12 || !told {
 		t.Errorf("outcome %s, code %d, skipped %+v", v.Outcome, v.Code, last.Skipped)
@@ -477,9 +477,9 @@ func (st *staged) checkAttempts(t *testing.T, v launcher.Verdict) launcher.Attem
 		t.Fatalf("outcome %s, code %d after %d attempts: %s", v.Outcome, v.Code, len(v.Attempts), v.Reason)
 	}
 	last := v.Attempts[len(v.Attempts)-1]
-	taken := map[strategy.Rung]bool{}
+	taken := map[strategy.Remedy]bool{}
 	for _, a := range v.Attempts[:len(v.Attempts)-1] {
-		taken[a.Rung] = true
+		taken[a.Remedy] = true
 		if a.Cause != cause.CUDAOOM || len(a.Changed) == 0 {
 			t.Errorf("attempt %d ended with %s, changed %v: %s", a.N, a.Cause, a.Changed, a.Error)
 		}
@@ -487,7 +487,7 @@ func (st *staged) checkAttempts(t *testing.T, v launcher.Verdict) launcher.Attem
 			t.Errorf("attempt %d: %d samples a step and rank, at the end %d", a.N, samples(a.Plan), samples(last.Plan))
 		}
 	}
-	for _, r := range st.scene.rungs {
+	for _, r := range st.scene.remedies {
 		if !taken[r] {
 			t.Errorf("the rung %s was not taken: %v", r, taken)
 		}

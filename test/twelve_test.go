@@ -206,7 +206,7 @@ func (r *foreignRun) check(t *testing.T, want answer, untouched *foreignRun) {
 	}
 	apart := 1e-4
 	if inParts := func(a launcher.AttemptSummary) bool {
-		return slices.ContainsFunc(a.InPlace, func(again strategy.InPlace) bool { return again.Rung == strategy.RungSplit })
+		return slices.ContainsFunc(a.InPlace, func(again strategy.InPlace) bool { return again.Remedy == strategy.RemedySplit })
 	}; want == relaunched || slices.ContainsFunc(r.verdict.Attempts, inParts) {
 		apart = 5e-3 // the parts of a batch have other random draws
 	}

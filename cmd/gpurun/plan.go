@@ -65,7 +65,7 @@ func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) show.Survey 
 		Ranks: p.Ranks, Launches: p.Launches(job.Ranks), Plain: p.Plain, OwnRanks: p.OwnRanks, Why: p.WhyOf(job.Ranks),
 		Settings: p.Job.Settings(), Plan: p.Plan(), Likely: job.Likely(), Value: p.Value, Ceiling: show.LimitBytes(job.Ceiling),
 		Recalled: job.Recalled, Resumes: p.Resumption(), Warnings: p.Warnings,
-		Rungs:      strategy.Survey(p.Policy(), job, p.Plan(), inv),
+		Remedies:   strategy.Survey(p.Policy(), job, p.Plan(), inv),
 		Candidates: strategy.Candidates(p.Policy(), job, p.Plan(), inv),
 	}
 }

@@ -103,11 +103,11 @@ func (h habit) run(t *testing.T, orders *Orders, words ...string) habitRun {
 }
 
 // inPlaceOrders are the orders of a run without flags.
-func inPlaceOrders(rungs ...strategy.Rung) *Orders {
-	if len(rungs) == 0 {
-		rungs = []strategy.Rung{strategy.RungCheckpointing, strategy.RungSplit, strategy.RungLossParts}
+func inPlaceOrders(remedies ...strategy.Remedy) *Orders {
+	if len(remedies) == 0 {
+		remedies = []strategy.Remedy{strategy.RemedyCheckpointing, strategy.RemedySplit, strategy.RemedyLossParts}
 	}
-	return &Orders{Hooks: true, Record: RecordFirst, InPlace: &strategy.InPlaceOrders{Rungs: rungs, BeforeLoss: true, Optimizer: true}}
+	return &Orders{Hooks: true, Record: RecordFirst, InPlace: &strategy.InPlaceOrders{Remedies: remedies, BeforeLoss: true, Optimizer: true}}
 }
 
 // What a job leaves is the same with the hook as without it, bit by bit, where memory does not run out.
@@ -187,7 +187,7 @@ func exhaustedHabit(t *testing.T, h habit, number int) {
 		{{"forward", 1, 1}, {"backward", 2, 1}}, {{"backward", 0, 1}}, {{"forward", 0, 1}}, {{"backward", 1, 1}, {"forward", -1, 1}}, {{"forward", -1, 1}},
 		{{"backward", -1, 1}}, {{"forward", 1, 2}}, {{"backward", 1, 2}},
 	}
-	rungs := [][]strategy.Rung{nil, {strategy.RungCheckpointing}, {strategy.RungSplit}}
+	remedies := [][]strategy.Remedy{nil, {strategy.RemedyCheckpointing}, {strategy.RemedySplit}}
 	if h.Once {
 		places = [][]string{nil, {"rows=1"}}
 	}
@@ -196,7 +196,7 @@ func exhaustedHabit(t *testing.T, h habit, number int) {
 			t.Skip("GPURUN_HABITS=all tries it")
 		}
 		places, trials = places[number/3%len(places):][:1], trials[number/3%3:][:1]
-		rungs = rungs[:1]
+		remedies = remedies[:1]
 	}
 	for _, place := range places {
 		alone := h.run(t, nil, append([]string{"places"}, place...)...)
@@ -210,7 +210,7 @@ func exhaustedHabit(t *testing.T, h habit, number int) {
 			if len(at) == 0 {
 				continue
 			}
-			for _, only := range rungs {
+			for _, only := range remedies {
 				words := append(slices.Clone(place), at...)
 				if h.Handles {
 					undisturbed = parseLeft(t, h.run(t, nil, words...).out)
@@ -279,7 +279,7 @@ func (l left) compare(t *testing.T, h habit, r habitRun) (e ending) {
 	if rank != nil {
 		for _, one := range rank.InPlace {
 			repeated += one.Times
-			rounds = rounds || one.Rung != strategy.RungCheckpointing && one.Rung != strategy.RungOffloadActivations
+			rounds = rounds || one.Remedy != strategy.RemedyCheckpointing && one.Remedy != strategy.RemedyOffloadActivations
 		}
 	}
 	if r.code != 0 {

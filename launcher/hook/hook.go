@@ -57,7 +57,7 @@
 //	huggingface.py lightning.py deepspeed.py words.py
 //	                  the settings of frameworks
 //	calls.py          orders that change an argument in the job's code
-//	rungs.py …        remedies inside the model
+//	remedies.py …        remedies inside the model
 //	inplace.py        passes that ran out of memory, done again
 //	rootstate.py places.py
 //	                  what a call of the root changes beside its outputs

@@ -15,12 +15,12 @@ import (
 )
 
 // repeating is a trial of a script whose processes may repeat a step that ran out of memory.
-func repeating(t *testing.T, script string, rungs ...strategy.Rung) *trial {
+func repeating(t *testing.T, script string, remedies ...strategy.Remedy) *trial {
 	t.Helper()
 	needs(t)
 	r := newTrial(t)
 	r.orders.Script, r.orders.Hooks = testdata(t, script), true
-	r.orders.InPlace = &strategy.InPlaceOrders{Rungs: rungs}
+	r.orders.InPlace = &strategy.InPlaceOrders{Remedies: remedies}
 	return r
 }
 
@@ -32,7 +32,7 @@ func TestStepIsRepeatedUnderCeiling(t *testing.T) {
 	r := repeating(t, "loops.py")
 	r.orders.InPlace = nil
 	want := r.warmed(t, r.orders.Script, rows, "0")
-	r = repeating(t, "loops.py", strategy.RungCheckpointing)
+	r = repeating(t, "loops.py", strategy.RemedyCheckpointing)
 	if got := r.warmed(t, r.orders.Script, rows, "55"); got != want {
 		t.Errorf("trained to %s, want %s", got, want)
 	}
@@ -41,15 +41,15 @@ func TestStepIsRepeatedUnderCeiling(t *testing.T) {
 		t.Fatalf("repeated %+v, refused %+v", said.InPlace, said.InPlaceRefused)
 	}
 	one := said.InPlace[0]
-	if one.Rung != strategy.RungCheckpointing || one.Phase != "forward" || one.Step != 5 || one.Times != 1 || one.LastStep != 5 || one.Requested == 0 || one.Seconds <= 0 || one.Elements != 6<<17 || one.Longest != 1<<17 || one.At.IsZero() {
+	if one.Remedy != strategy.RemedyCheckpointing || one.Phase != "forward" || one.Step != 5 || one.Times != 1 || one.LastStep != 5 || one.Requested == 0 || one.Seconds <= 0 || one.Elements != 6<<17 || one.Longest != 1<<17 || one.At.IsZero() {
 		t.Errorf("repeated %+v", one)
 	}
 	text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	armed := repeating(t, "loops.py", strategy.RungCheckpointing)
-	armed.orders.InPlace.Armed = []strategy.ArmedRung{{Rung: one.Rung, Elements: one.Elements, Longest: one.Longest}}
+	armed := repeating(t, "loops.py", strategy.RemedyCheckpointing)
+	armed.orders.InPlace.Armed = []strategy.ArmedRemedy{{Remedy: one.Remedy, Elements: one.Elements, Longest: one.Longest}}
 	if got := armed.warmed(t, r.orders.Script, rows, "55"); got != want {
 		t.Errorf("trained with what was learned to %s, want %s", got, want)
 	}
@@ -64,7 +64,7 @@ func TestStepIsRepeatedUnderCeiling(t *testing.T) {
 
 // The allocator's snapshot of a failure that the process answered itself is kept until a later one fails.
 func TestSnapshotOfRepeatedStepIsKept(t *testing.T) {
-	r := repeating(t, "snapshots.py", strategy.RungCheckpointing)
+	r := repeating(t, "snapshots.py", strategy.RemedyCheckpointing)
 	r.orders.Record = RecordFirst
 	r.warmed(t, r.orders.Script, "repeated")
 	said, _ := r.told(t)
@@ -90,7 +90,7 @@ func TestFrameworksRepeatSteps(t *testing.T) {
 				needs(t, module)
 			}
 			run := func(at string) ([]trained, []strategy.ProcessReport) {
-				r := repeating(t, "repeated_frameworks.py", strategy.RungCheckpointing)
+				r := repeating(t, "repeated_frameworks.py", strategy.RemedyCheckpointing)
 				words := []string{way}
 				if at != "" {
 					words = append(words, at)

@@ -30,12 +30,12 @@ func TestLargeCrossEntropyFitsUnderCeiling(t *testing.T) {
 		t.Errorf("planned: %s, want %s; applied %v, settings %v", planned, want, said.Applied, said.Settings)
 	}
 	inPlace, said, _ := run("850", func(o *Orders) {
-		o.InPlace = &strategy.InPlaceOrders{Rungs: []strategy.Rung{strategy.RungLossParts}, BeforeLoss: true}
+		o.InPlace = &strategy.InPlaceOrders{Remedies: []strategy.Remedy{strategy.RemedyLossParts}, BeforeLoss: true}
 	})
 	if inPlace != want || len(said.InPlace) != 1 {
 		t.Fatalf("in place: %s, want %s; %+v", inPlace, want, said.InPlace)
 	}
-	if one := said.InPlace[0]; one.Rung != strategy.RungLossParts || one.Phase != "loss" || one.Step != 0 || one.Times != 1 || one.Elements != 4096*16384 {
+	if one := said.InPlace[0]; one.Remedy != strategy.RemedyLossParts || one.Phase != "loss" || one.Step != 0 || one.Times != 1 || one.Elements != 4096*16384 {
 		t.Errorf("in place: %+v", one)
 	}
 }

@@ -318,7 +318,7 @@ func TestConvolutionalModelIsRecognised(t *testing.T) {
 // measurement: on the CPU, none is known then.
 func TestRepeatedStepsAreMeasured(t *testing.T) {
 	for rows, on := range map[string][]string{"6,6,6,6,6": {"checkpointing"}, "1,1,1,6,1,1": nil} {
-		r := repeating(t, "loops.py", strategy.RungCheckpointing)
+		r := repeating(t, "loops.py", strategy.RemedyCheckpointing)
 		r.warmed(t, r.orders.Script, rows, "55")
 		text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
 		if err != nil {
@@ -340,7 +340,7 @@ func TestRepeatedStepsAreMeasured(t *testing.T) {
 // A step that runs out of memory when it is done again, too, is no measurement of the job as written: the first
 // failure is.
 func TestFailedRepeatIsNoMeasurement(t *testing.T) {
-	r := repeating(t, "loops.py", strategy.RungCheckpointing)
+	r := repeating(t, "loops.py", strategy.RemedyCheckpointing)
 	if out, errs, code := testenv.Warmed(t, r.job(t, needs(t), r.orders.Script, "6,6", "32")); code == 0 {
 		t.Fatalf("it fitted:\n%s%s", out, errs)
 	}

@@ -35,7 +35,7 @@ func TestOptimizersFirstStepIsRepeatedUnderCeiling(t *testing.T) {
 	if len(said.InPlace) != 1 || said.InPlaceRefused != nil {
 		t.Fatalf("repeated %+v, refused %+v", said.InPlace, said.InPlaceRefused)
 	}
-	if one := said.InPlace[0]; one.Phase != "optimizer" || one.Rung != "" || one.Step != 0 || one.Times != 1 || one.Requested != 4<<20 {
+	if one := said.InPlace[0]; one.Phase != "optimizer" || one.Remedy != "" || one.Step != 0 || one.Times != 1 || one.Requested != 4<<20 {
 		t.Errorf("repeated %+v", one)
 	}
 }

@@ -17,18 +17,18 @@ import (
 func TestJobTrainsInPartsUnderCeiling(t *testing.T) {
 	for _, test := range []struct {
 		name, mib string
-		rungs     []strategy.Rung
+		remedies  []strategy.Remedy
 		parts     int // at most, in the last repeat; 0: the job's own error ends it
 	}{
-		{"contrastive", "50", []strategy.Rung{strategy.RungSplit}, 8},
-		{"contrastive", "50", []strategy.Rung{strategy.RungCheckpointing}, 0},
-		{"encoder", "50", []strategy.Rung{strategy.RungCheckpointing, strategy.RungSplit}, 4},
-		{"blocks", "38", []strategy.Rung{strategy.RungCheckpointing, strategy.RungSplit}, 4},
-		{"dropout", "50", []strategy.Rung{strategy.RungSplit}, 8},
-		{"evaluation", "8", []strategy.Rung{strategy.RungSplit}, 4},
+		{"contrastive", "50", []strategy.Remedy{strategy.RemedySplit}, 8},
+		{"contrastive", "50", []strategy.Remedy{strategy.RemedyCheckpointing}, 0},
+		{"encoder", "50", []strategy.Remedy{strategy.RemedyCheckpointing, strategy.RemedySplit}, 4},
+		{"blocks", "38", []strategy.Remedy{strategy.RemedyCheckpointing, strategy.RemedySplit}, 4},
+		{"dropout", "50", []strategy.Remedy{strategy.RemedySplit}, 8},
+		{"evaluation", "8", []strategy.Remedy{strategy.RemedySplit}, 4},
 	} {
-		t.Run(test.name+" "+strings.Join(named(test.rungs), " "), func(t *testing.T) {
-			r := repeating(t, "parts.py", test.rungs...)
+		t.Run(test.name+" "+strings.Join(named(test.remedies), " "), func(t *testing.T) {
+			r := repeating(t, "parts.py", test.remedies...)
 			out, errs, code := testenv.Warmed(t, r.job(t, testenv.Python(t), r.orders.Script, test.name, test.mib))
 			if test.parts == 0 {
 				if code == 0 || !strings.Contains(errs, "DefaultCPUAllocator") {
@@ -52,15 +52,15 @@ func TestJobTrainsInPartsUnderCeiling(t *testing.T) {
 				t.Fatalf("repeated %+v, refused %+v", said.InPlace, said.InPlaceRefused)
 			}
 			last := said.InPlace[len(said.InPlace)-1]
-			if last.Rung != strategy.RungSplit || last.Parts < 2 || last.Parts > test.parts {
+			if last.Remedy != strategy.RemedySplit || last.Parts < 2 || last.Parts > test.parts {
 				t.Errorf("repeated %+v", said.InPlace)
 			}
 		})
 	}
 }
 
-func named(rungs []strategy.Rung) (all []string) {
-	for _, r := range rungs {
+func named(remedies []strategy.Remedy) (all []string) {
+	for _, r := range remedies {
 		all = append(all, string(r))
 	}
 	return all

@@ -428,7 +428,7 @@ func TestTrainingWithNowhereToWrite(t *testing.T) {
 	}
 }
 
-// The rungs of the order are turned at the root's first call; without hooks a process
+// The remedies of the order are turned at the root's first call; without hooks a process
 // reports only which could be.
 func TestRemediesAreApplied(t *testing.T) {
 	needs(t)
@@ -544,7 +544,7 @@ func TestOptimizerIsMadeAsAnotherClass(t *testing.T) {
 	}
 }
 
-// torch.compile makes the same of a job, and rungs are not tried on what it compiles.
+// torch.compile makes the same of a job, and remedies are not tried on what it compiles.
 func TestCompiledModelsAreLeftAlone(t *testing.T) {
 	path := needs(t)
 	if exec.Command(path, "-c", "import torch; torch.nn.Module.compile").Run() != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// The rungs that are turned inside a process, with real PyTorch on the CPU: each
-// case of the files in testdata/rungs is a test here. They run in one process, for
+// The remedies that are turned inside a process, with real PyTorch on the CPU: each
+// case of the files in testdata/remedies is a test here. They run in one process, for
 // PyTorch takes seconds to load.
-func TestRungs(t *testing.T) {
+func TestRemedies(t *testing.T) {
 	cmd := exec.Command(testenv.Torch(t), "-B", "testdata/rungs/run.py", strings.Join(caseFiles(t), ","))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

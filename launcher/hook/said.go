@@ -34,7 +34,7 @@ func parseSaid(text []byte) (said strategy.ProcessReport, problems []string, ok 
 	if r := said.InPlaceRefused; r != nil && !slices.Contains(strategy.InPlacePhases, r.Phase) {
 		said.InPlaceRefused = nil
 	}
-	if r := said.Pressure; r != nil && !slices.Contains(strategy.DeviceRungs, r.Tried) {
+	if r := said.Pressure; r != nil && !slices.Contains(strategy.DeviceRemedies, r.Tried) {
 		r.Tried, r.Kept = "", false
 	}
 	for _, of := range []any{&said.PID, &said.World, &said.TotalSteps, said.Model, said.InPlaceRefused, said.Pressure} {
@@ -165,8 +165,8 @@ func inPlace(of []json.RawMessage) (all []strategy.InPlace) {
 		if json.Unmarshal(raw, &one) != nil || !slices.Contains(strategy.InPlacePhases, one.Phase) || one.Times < 1 {
 			continue
 		}
-		if !slices.Contains(strategy.DeviceRungs, one.Rung) {
-			one.Rung = ""
+		if !slices.Contains(strategy.DeviceRemedies, one.Remedy) {
+			one.Remedy = ""
 		}
 		if one.At > 0 && one.At < mostSeconds*10 {
 			one.InPlace.At = unixTime(one.At)

@@ -46,7 +46,7 @@ func TestRepeatsInPlaceAreRead(t *testing.T) {
 	const good = `{"rung": "checkpointing", "phase": "forward", "step": 1841, "times": 2, "last_step": 1850, "requested_bytes": 2147483648, "seconds": 0.29,
 		"elements": 65536, "longest": 4096, "parts": 0, "at": 1732370000.5}`
 	read := strategy.InPlace{
-		Rung: strategy.RungCheckpointing, Phase: "forward", Step: 1841, Times: 2, LastStep: 1850, Requested: 2 << 30, Seconds: strategy.Seconds(290 * time.Millisecond),
+		Remedy: strategy.RemedyCheckpointing, Phase: "forward", Step: 1841, Times: 2, LastStep: 1850, Requested: 2 << 30, Seconds: strategy.Seconds(290 * time.Millisecond),
 		Elements: 65536, Longest: 4096, At: time.Unix(1732370000, 5e8).UTC(),
 	}
 	large := strategy.InPlace{Phase: "optimizer", Times: 1, Step: mostNumber, Requested: 0}

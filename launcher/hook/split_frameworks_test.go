@@ -12,9 +12,9 @@ import (
 )
 
 // frameworkInParts runs a way of split_frameworks.py with so much memory, in MiB, as its name says; "0" is no limit.
-func frameworkInParts(t *testing.T, way, mib string, rungs ...strategy.Rung) (out, errs string, code int, told []strategy.ProcessReport) {
+func frameworkInParts(t *testing.T, way, mib string, remedies ...strategy.Remedy) (out, errs string, code int, told []strategy.ProcessReport) {
 	t.Helper()
-	r := repeating(t, "split_frameworks.py", rungs...)
+	r := repeating(t, "split_frameworks.py", remedies...)
 	out, errs, code = testenv.Warmed(t, r.job(t, testenv.Python(t), r.orders.Script, way, mib))
 	rank, own := r.told(t)
 	if rank != nil {
@@ -39,16 +39,16 @@ func TestFrameworksTrainInParts(t *testing.T) {
 				t.Fatalf("exit code %d without a ceiling: %s", code, errs)
 			}
 			want := trainedInParts(t, out)
-			if _, errs, code, _ := frameworkInParts(t, way, test.mib, strategy.RungCheckpointing); code == 0 || !strings.Contains(errs, "DefaultCPUAllocator") {
+			if _, errs, code, _ := frameworkInParts(t, way, test.mib, strategy.RemedyCheckpointing); code == 0 || !strings.Contains(errs, "DefaultCPUAllocator") {
 				t.Errorf("with recomputation alone: exit code %d: %s", code, errs)
 			}
-			out, errs, code, told := frameworkInParts(t, way, test.mib, strategy.RungCheckpointing, strategy.RungSplit)
+			out, errs, code, told := frameworkInParts(t, way, test.mib, strategy.RemedyCheckpointing, strategy.RemedySplit)
 			got, short := trainedInParts(t, out), 0
 			for _, p := range told {
 				if p.InPlaceRefused != nil {
 					t.Errorf("refused %+v", p.InPlaceRefused)
 				}
-				if slices.ContainsFunc(p.InPlace, func(one strategy.InPlace) bool { return one.Rung != strategy.RungSplit }) {
+				if slices.ContainsFunc(p.InPlace, func(one strategy.InPlace) bool { return one.Remedy != strategy.RemedySplit }) {
 					t.Errorf("repeated %+v", p.InPlace)
 				}
 				short += min(len(p.InPlace), 1)
@@ -70,7 +70,7 @@ func TestLossOfUnknownNormalisationIsNotDivided(t *testing.T) {
 			if module != "" {
 				needs(t, module)
 			}
-			_, errs, code, told := frameworkInParts(t, way, "50", strategy.RungSplit)
+			_, errs, code, told := frameworkInParts(t, way, "50", strategy.RemedySplit)
 			if code == 0 || !strings.Contains(errs, "DefaultCPUAllocator") || len(told) != 1 {
 				t.Fatalf("exit code %d of %d processes: %s", code, len(told), errs)
 			}

@@ -34,7 +34,7 @@ func (r Resolved) assumedDefaults(plan strategy.Plan, knobs map[strategy.Knob]st
 			continue
 		}
 		delete(plan, k)
-		own.Told, own.Doubtful = true, true // the process reports it
+		own.Reported, own.Doubtful = true, true // the process reports it
 		own.Absent = cmp.Or(own.Absent, "the command does not have it, and "+filepath.Base(r.Job.shellScript())+" starts a program that was not read, whose default is not known")
 		knobs[k] = own
 	}

@@ -47,7 +47,7 @@ device_memory = "1GiB"
 	put(t, filepath.Join(dir, "plain.toml"), "[job]\nscript = \"train.py\"\n")
 	configured := defaults().Policy
 	configured.Mode, configured.MaxAttempts, configured.Never, configured.RestartFromZero = "off", 3, []string{"nvme"}, 5*60e9
-	configured.Climb, configured.Prefer = false, "tree"
+	configured.Speedup, configured.Prefer = false, "tree"
 	configured.NVMePath = filepath.Join(dir, ".config/gpurun/swap")
 	for line, want := range map[string]struct {
 		change func(*strategy.Policy)

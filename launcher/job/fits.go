@@ -50,8 +50,8 @@ type TriedPlan struct {
 	Seconds float64   `json:"step_seconds,omitempty"` // of a step; 0: not known
 	At      time.Time `json:"at"`
 	// InPlace are the remedies that calls needed in place, from these sizes on.
-	InPlace  []strategy.ArmedRung `json:"in_place,omitempty"`
-	Measured []memory.Measurement `json:"measured,omitempty"`
+	InPlace  []strategy.ArmedRemedy `json:"in_place,omitempty"`
+	Measured []memory.Measurement   `json:"measured,omitempty"`
 }
 
 // Bounds of the remembered data, of one job and of all.
@@ -116,13 +116,13 @@ type Observation struct {
 	Trained  bool              // the job has trained to its end
 	Room     int64             // memory that each rank had, in bytes; 0: not known
 	// InPlace are the remedies that calls of the plan needed in place, in this run and before.
-	InPlace []strategy.ArmedRung
+	InPlace []strategy.ArmedRemedy
 }
 
 // fitted reports whether the plan is known to run: the job trained to its end, or steps were done again in place and
 // it was stopped for a faster plan.
 func (o Observation) fitted() bool {
-	return o.Trained || o.Attempt.Climb != nil && len(o.InPlace) > 0
+	return o.Trained || o.Attempt.Speedup != nil && len(o.InPlace) > 0
 }
 
 // Telling reports whether an attempt shows something about its plan: it trained, was stopped for a faster one, or ran out of memory because

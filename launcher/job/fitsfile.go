@@ -126,8 +126,8 @@ func (f Fit) check() error {
 			return fmt.Errorf("the plan %s has no time or no class of training", t.Plan)
 		}
 		for _, a := range t.InPlace {
-			if !slices.Contains(strategy.DeviceRungs, a.Rung) {
-				return fmt.Errorf("the plan %s needed the remedy %q in place, which does not exist", t.Plan, a.Rung)
+			if !slices.Contains(strategy.DeviceRemedies, a.Remedy) {
+				return fmt.Errorf("the plan %s needed the remedy %q in place, which does not exist", t.Plan, a.Remedy)
 			}
 		}
 		for _, m := range t.Measured {

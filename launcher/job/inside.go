@@ -34,12 +34,12 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	reason := r.notInside()
 	inCode, shards := r.recipe.InCode(), r.shards()
 	if own := knobs[strategy.MicroBatchSize]; reason == "" && plan[strategy.MicroBatchSize] == "" && own.By != strategy.ByHook {
-		own.Told = true // the process sees the loader's batch size, or the first batches
+		own.Reported = true // the process sees the loader's batch size, or the first batches
 		knobs[strategy.MicroBatchSize] = own
 	}
 	for k, own := range knobs {
 		if own.Absent == "" && plan[k] == "" && inCode && r.Job.Launch.Hooks {
-			own.Told = true
+			own.Reported = true
 			knobs[k] = own
 		}
 	}

@@ -79,7 +79,7 @@ func TestShellScriptThatHidesTheHook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if own := p.StrategyJob().Knobs[strategy.ActivationCheckpointing]; strings.HasSuffix(own.Absent, "run.sh replaces PYTHONPATH, so gpurun does not reach the process") != hidden || p.StrategyJob().Knobs[strategy.MicroBatchSize].Told == hidden {
+		if own := p.StrategyJob().Knobs[strategy.ActivationCheckpointing]; strings.HasSuffix(own.Absent, "run.sh replaces PYTHONPATH, so gpurun does not reach the process") != hidden || p.StrategyJob().Knobs[strategy.MicroBatchSize].Reported == hidden {
 			t.Errorf("%s: %+v", line, own)
 		}
 	}
@@ -156,7 +156,7 @@ func TestProgramsThatOthersStartReportTheirBatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.StrategyJob().Knobs[strategy.MicroBatchSize].Told; got != test.told {
+		if got := p.StrategyJob().Knobs[strategy.MicroBatchSize].Reported; got != test.told {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

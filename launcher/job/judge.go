@@ -183,7 +183,7 @@ func (r *RememberedFits) arm(f Fit, today FitsToday) {
 		return
 	}
 	if then := f.Tried[at].Room; then == 0 || float64(today.Room) <= float64(then)*(1+sameRoom) {
-		r.Armed = &strategy.ArmedPlan{Plan: plan.With(nil), Rungs: f.Tried[at].InPlace}
+		r.Armed = &strategy.ArmedPlan{Plan: plan.With(nil), Remedies: f.Tried[at].InPlace}
 	}
 }
 

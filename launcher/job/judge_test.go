@@ -285,30 +285,30 @@ func TestClassIsKeptWithThePlan(t *testing.T) {
 // A plan that ran with remedies in place begins with them, in the sizes of all ranks, unless there is more memory or
 // they are not allowed. A faster plan that trains the same is preferred, one that is equal on average is not.
 func TestRemediesInPlaceAreRemembered(t *testing.T) {
-	needed := []strategy.ArmedRung{{Rung: strategy.RungCheckpointing, Elements: 4096, Longest: 512}}
-	ran := func(plan strategy.Plan, class strategy.Training, seconds float64, end func(*strategy.Attempt), armed []strategy.ArmedRung) Observation {
+	needed := []strategy.ArmedRemedy{{Remedy: strategy.RemedyCheckpointing, Elements: 4096, Longest: 512}}
+	ran := func(plan strategy.Plan, class strategy.Training, seconds float64, end func(*strategy.Attempt), armed []strategy.ArmedRemedy) Observation {
 		a := strategy.Attempt{Plan: plan, Ended: lastNight, Measured: model(1000, 70)}
 		a.Measured[0].StepSeconds = seconds
 		end(&a)
-		return Observation{Conditions: here, Job: job(), Attempt: a, Training: class, Trained: a.Climb == nil && !a.Diagnosis.Fatal, Room: 79 * gib, InPlace: armed}
+		return Observation{Conditions: here, Job: job(), Attempt: a, Training: class, Trained: a.Speedup == nil && !a.Diagnosis.Fatal, Room: 79 * gib, InPlace: armed}
 	}
 	well := func(*strategy.Attempt) {}
-	climbed := func(a *strategy.Attempt) { a.Climb = &strategy.Decision{Relaunch: true} }
+	spedUp := func(a *strategy.Attempt) { a.Speedup = &strategy.Decision{Relaunch: true} }
 	failed := func(a *strategy.Attempt) { a.Diagnosis = strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true} }
 	full := asIs.With(strategy.Plan{strategy.ActivationCheckpointing: "full"})
 	for name, test := range map[string]struct {
 		seen   []Observation
 		change func(*FitsToday)
 		plan   strategy.Plan // recalled; nil: as written
-		armed  []strategy.ArmedRung
+		armed  []strategy.ArmedRemedy
 	}{
 		"trained":                   {[]Observation{ran(asIs, strategy.Exact, 1, well, needed)}, nil, nil, needed},
 		"more memory":               {[]Observation{ran(asIs, strategy.Exact, 1, well, needed)}, func(d *FitsToday) { d.Room = 90 * gib }, nil, nil},
 		"less memory":               {[]Observation{ran(asIs, strategy.Exact, 1, well, needed)}, func(d *FitsToday) { d.Room = 60 * gib }, nil, needed},
 		"other code":                {[]Observation{ran(asIs, strategy.Exact, 1, well, needed)}, func(d *FitsToday) { d.Code = "new" }, nil, nil},
-		"a faster plan":             {[]Observation{ran(asIs, strategy.Exact, 1, climbed, needed), ran(full, strategy.Exact, .8, well, nil)}, nil, full, nil},
-		"a plan that is as fast":    {[]Observation{ran(asIs, strategy.Exact, 1, climbed, needed), ran(full, strategy.Exact, .95, well, nil)}, nil, nil, needed},
-		"a faster average plan":     {[]Observation{ran(asIs, strategy.Exact, 1, climbed, needed), ran(smaller, strategy.Average, .5, well, nil)}, nil, nil, needed},
+		"a faster plan":             {[]Observation{ran(asIs, strategy.Exact, 1, spedUp, needed), ran(full, strategy.Exact, .8, well, nil)}, nil, full, nil},
+		"a plan that is as fast":    {[]Observation{ran(asIs, strategy.Exact, 1, spedUp, needed), ran(full, strategy.Exact, .95, well, nil)}, nil, nil, needed},
+		"a faster average plan":     {[]Observation{ran(asIs, strategy.Exact, 1, spedUp, needed), ran(smaller, strategy.Average, .5, well, nil)}, nil, nil, needed},
 		"before it, an average one": {[]Observation{ran(asIs, strategy.Exact, 0, failed, nil), ran(smaller, strategy.Average, .5, well, nil), ran(asIs, strategy.Exact, 1, well, needed)}, nil, nil, needed},
 		"not allowed any more":      {[]Observation{ran(full, strategy.Exact, 1, well, nil), ran(asIs, strategy.Exact, 1, well, needed)}, func(d *FitsToday) { d.Policy.InPlace = false }, full, nil},
 	} {
@@ -332,7 +332,7 @@ func TestRemediesInPlaceAreRemembered(t *testing.T) {
 		if r.Recalled == nil != (test.plan == nil) || r.Recalled != nil && !equal(r.Recalled.Plan, test.plan) {
 			t.Errorf("%s: recalled %+v, want %v", name, r.Recalled, test.plan)
 		}
-		if r.Armed == nil != (test.armed == nil) || r.Armed != nil && (r.Armed.Rungs[0] != test.armed[0] || !equal(r.Armed.Plan, asIs)) {
+		if r.Armed == nil != (test.armed == nil) || r.Armed != nil && (r.Armed.Remedies[0] != test.armed[0] || !equal(r.Armed.Plan, asIs)) {
 			t.Errorf("%s: armed %+v, want %+v", name, r.Armed, test.armed)
 		}
 	}

@@ -195,7 +195,7 @@ var recoveryKeys = []FileKey{
 	},
 	{
 		Name: "climb", Form: TruthForm, Default: "true",
-		About: "one relaunch, at a checkpoint, to a faster plan where memory is left; false: only proposed", at: func(j *Job) any { return &j.Policy.Climb },
+		About: "one relaunch, at a checkpoint, to a faster plan where memory is left; false: only proposed", at: func(j *Job) any { return &j.Policy.Speedup },
 	},
 	{Name: "max_attempts", Form: NumberForm, Least: 1, Most: many, Default: "20", About: "the most attempts; one that a signal or the scheduler ended does not count", at: func(j *Job) any { return &j.Policy.MaxAttempts }},
 	{

@@ -125,7 +125,7 @@ func described(j *Job) map[string]string {
 		"tee": fmt.Sprint(l.Tee), "local_ranks_filter": fmt.Sprint(l.LocalRanksFilter), "role": l.Role, "run_id": l.RunID,
 		"shutdown_timeout": l.ShutdownTimeout.String(), "local_rank_arg": fmt.Sprint(l.LocalRankArg),
 
-		"mode": string(r.Mode), "prefer": string(r.Prefer), "climb": fmt.Sprint(r.Climb), "max_attempts": fmt.Sprint(r.MaxAttempts), "numerics": string(r.Numerics), "never": fmt.Sprintf("%q", r.Never),
+		"mode": string(r.Mode), "prefer": string(r.Prefer), "climb": fmt.Sprint(r.Speedup), "max_attempts": fmt.Sprint(r.MaxAttempts), "numerics": string(r.Numerics), "never": fmt.Sprintf("%q", r.Never),
 		"nvme_path": r.NVMePath, "transient_retries": fmt.Sprint(r.TransientRetries),
 		"restart_from_zero": r.RestartFromZero.String(),
 

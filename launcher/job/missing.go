@@ -14,41 +14,41 @@ import (
 // Missing names, for each remedy, the required part that is not installed: DeepSpeed itself, if the recipe
 // shards through it, and the tools and libraries with which DeepSpeed builds its CPU Adam and its
 // asynchronous I/O at their first use.
-func (p *Prepared) Missing() map[strategy.Rung]string {
+func (p *Prepared) Missing() map[strategy.Remedy]string {
 	r := p.Resolved
 	if r.command.Packages == nil {
 		return nil
 	}
-	missing := map[strategy.Rung]string{}
+	missing := map[strategy.Remedy]string{}
 	if r.command.Packages["liger-kernel"] == "" {
-		missing[strategy.RungFusedLoss] = "the job's interpreter has no liger-kernel"
+		missing[strategy.RemedyFusedLoss] = "the job's interpreter has no liger-kernel"
 	}
 	if !slices.Contains(r.recipe.Rules, "deepspeed-config") {
 		return missing
 	}
-	lack := func(reason string, rungs ...strategy.Rung) {
-		for _, rung := range rungs {
-			if missing[rung] == "" {
-				missing[rung] = reason
+	lack := func(reason string, remedies ...strategy.Remedy) {
+		for _, remedy := range remedies {
+			if missing[remedy] == "" {
+				missing[remedy] = reason
 			}
 		}
 	}
 	if r.command.Packages["deepspeed"] == "" {
-		lack("the job's interpreter has no DeepSpeed", strategy.RungShard, strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
+		lack("the job's interpreter has no DeepSpeed", strategy.RemedyShard, strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam, strategy.RemedyNVMe)
 	}
 	if !r.finds("c++", "g++", "clang++") {
-		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no C++ compiler", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
+		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no C++ compiler", strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam, strategy.RemedyNVMe)
 	}
 	if r.Accelerator() == "cuda" && !r.finds("nvcc") {
-		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no nvcc", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
+		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no nvcc", strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam, strategy.RemedyNVMe)
 	}
 	if root := r.Job.Policy.NVMePath; root != "" {
 		if reason := ranks.LackOfNVMe(root); reason != "" {
-			lack(reason, strategy.RungNVMe)
+			lack(reason, strategy.RemedyNVMe)
 		}
 	}
 	if !HasLibaio(p.Python(), r.env) {
-		lack("DeepSpeed links its access to NVMe with libaio, and libaio.h or libaio.so is not there (libaio-dev)", strategy.RungNVMe)
+		lack("DeepSpeed links its access to NVMe with libaio, and libaio.h or libaio.so is not there (libaio-dev)", strategy.RemedyNVMe)
 	}
 	return missing
 }

@@ -63,7 +63,7 @@ func TestFusedLossNeedsItsPackage(t *testing.T) {
 	} {
 		var p Prepared
 		p.command.Packages = test.packages
-		if got := p.Missing()[strategy.RungFusedLoss]; (got != "") != test.missing {
+		if got := p.Missing()[strategy.RemedyFusedLoss]; (got != "") != test.missing {
 			t.Errorf("%v: %q", test.packages, got)
 		}
 	}

@@ -70,8 +70,8 @@ func (r *reader) checkNever(t *fileTable) {
 // barrable lists the words that recovery.never may have.
 func barrable() []string {
 	var names []string
-	for _, rung := range slices.Concat(strategy.DeviceRungs, strategy.HostRungs) {
-		names = append(names, string(rung))
+	for _, remedy := range slices.Concat(strategy.DeviceRemedies, strategy.HostRemedies) {
+		names = append(names, string(remedy))
 	}
 	for _, knob := range strategy.Knobs {
 		if !slices.Contains(names, string(knob)) { // precision is a knob and a remedy

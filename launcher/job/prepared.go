@@ -276,7 +276,7 @@ func (p *Prepared) Value(k strategy.Knob) string {
 		return likelyWords(r.Likely)
 	case known && r.Scope == strategy.ScopeDerived:
 		return "derived by the job"
-	case known && (r.By == strategy.ByHook || r.Told):
+	case known && (r.By == strategy.ByHook || r.Reported):
 		return "to be reported by the job's process"
 	case known && r.Absent == "":
 		return "not known: name it in the job, or give the knob a default in [knobs]"

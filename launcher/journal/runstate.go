@@ -53,7 +53,7 @@ type AttemptState struct {
 	launcher.Decided // zero before stage Decided
 	Phase            AttemptStage
 	Evidence         strategy.Evidence  // zero while it runs, and where it was cut off
-	Climbed          *strategy.Decision // to stop it for a faster plan; nil: none
+	SpedUp           *strategy.Decision // to stop it for a faster plan; nil: none
 	Again            []strategy.InPlace // steps that ranks did again after memory had run out in them
 	launched         bool               // false for one that could not be prepared
 }
@@ -96,9 +96,9 @@ func (r *Run) Add(e launcher.Event) {
 		if last != nil {
 			last.Again = strategy.FoldInPlace(last.Again, e.InPlace)
 		}
-	case launcher.Climbed:
+	case launcher.SpedUp:
 		if last != nil {
-			last.Climbed = &e.Decision
+			last.SpedUp = &e.Decision
 		}
 	case launcher.Exited:
 		if last != nil {

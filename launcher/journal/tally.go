@@ -16,10 +16,10 @@ const Recent, First = 100, 10
 // A Tally sums up attempts; the zero value has none.
 type Tally struct {
 	Attempts int
-	Lasted   time.Duration         // how long they ran, without those that were cut off
-	CutOff   []launcher.Started    // those that were cut off, without their commands
-	Causes   map[cause.Code]int    // of those that a decision followed
-	Rungs    map[strategy.Rung]int // the remedies of these decisions
+	Lasted   time.Duration           // how long they ran, without those that were cut off
+	CutOff   []launcher.Started      // those that were cut off, without their commands
+	Causes   map[cause.Code]int      // of those that a decision followed
+	Remedies map[strategy.Remedy]int // the remedies of these decisions
 	// InPlaceSteps ran out of memory and were done again, which took InPlaceTime.
 	InPlaceSteps int
 	InPlaceTime  strategy.Seconds
@@ -37,18 +37,18 @@ func (t *Tally) add(a *AttemptState) {
 		return
 	}
 	if t.Causes == nil {
-		t.Causes, t.Rungs = map[cause.Code]int{}, map[strategy.Rung]int{}
+		t.Causes, t.Remedies = map[cause.Code]int{}, map[strategy.Remedy]int{}
 	}
 	t.Causes[a.Diagnosis.Cause]++
-	for _, rung := range a.Decision.Rungs {
-		t.Rungs[rung]++
+	for _, remedy := range a.Decision.Remedies {
+		t.Remedies[remedy]++
 	}
 }
 
 // Tally sums up all attempts of the run.
 func (r *Run) Tally() Tally {
 	t := r.Omitted
-	t.CutOff, t.Causes, t.Rungs = slices.Clone(t.CutOff), maps.Clone(t.Causes), maps.Clone(t.Rungs)
+	t.CutOff, t.Causes, t.Remedies = slices.Clone(t.CutOff), maps.Clone(t.Causes), maps.Clone(t.Remedies)
 	for i := range r.Attempts {
 		t.add(&r.Attempts[i])
 	}

@@ -16,12 +16,12 @@ import (
 // attemptEvents are the events of attempt i, which ran for i seconds, did steps again in place, and left much evidence.
 func attemptEvents(i int) []launcher.Event {
 	plan, at := strategy.Plan{strategy.MicroBatchSize: "8"}, time.Unix(1_700_000_000+int64(i)*1000, 0)
-	again := launcher.InPlace{InPlace: strategy.InPlace{Rung: strategy.RungSplit, Phase: "forward", Step: i, LastStep: i, Times: 1, Seconds: strategy.Seconds(time.Second)}}
+	again := launcher.InPlace{InPlace: strategy.InPlace{Remedy: strategy.RemedySplit, Phase: "forward", Step: i, LastStep: i, Times: 1, Seconds: strategy.Seconds(time.Second)}}
 	facts := make([]strategy.Fact, 20)
 	for rank := range facts {
 		facts[rank] = strategy.Fact{Rank: rank, Source: "stderr", Content: &strategy.Finding{Code: cause.NCCLError, Rank: rank, Text: fmt.Sprintf("NCCL error in attempt %d on rank %d", i, rank)}}
 	}
-	decision := strategy.Decision{Relaunch: true, Rule: "transient", Next: plan, Reason: fmt.Sprintf("attempt %d: the network failed", i), Rungs: []strategy.Rung{strategy.RungAllocator}}
+	decision := strategy.Decision{Relaunch: true, Rule: "transient", Next: plan, Reason: fmt.Sprintf("attempt %d: the network failed", i), Remedies: []strategy.Remedy{strategy.RemedyAllocator}}
 	return []launcher.Event{
 		launcher.Started{N: i, Plan: plan, At: at}, again, launcher.Noticed{Text: fmt.Sprintf("notice %d", i)},
 		launcher.Ended{Evidence: strategy.Evidence{Attempt: i, Plan: plan, Started: at, Ended: at.Add(time.Duration(i) * time.Second), Facts: facts}},

@@ -47,7 +47,7 @@ func (a *attempt) closeEnds() {
 // by themselves. It returns the events including this end, and adds it to the run that they make.
 func (l *EventLog) RecoverEnds(run *journal.Run, events []launcher.Event, accelerator string) ([]launcher.Event, error) {
 	last := run.Last()
-	if !run.Running() || last.Phase != journal.Running || last.Climbed != nil {
+	if !run.Running() || last.Phase != journal.Running || last.SpedUp != nil {
 		return events, nil
 	}
 	e := ended(filepath.Join(l.store.Dir(), filepath.Base(last.Dir)), last.Started, run.Began.Job.Ranks)

@@ -28,7 +28,7 @@ type WorldOptions struct {
 	// NVMePath is the folder for data that a plan offloads to NVMe, empty for none.
 	NVMePath string
 	// Missing names, for each remedy, the required part that is not installed.
-	Missing func() map[strategy.Rung]string
+	Missing func() map[strategy.Remedy]string
 	// Deadline returns the time by which the run must be over, zero if not known. May be nil.
 	Deadline func(context.Context) time.Time
 	// Checkpoint returns the newest complete checkpoint of this run, and when it was written. If there is

@@ -611,7 +611,7 @@ func TestSignals(t *testing.T) {
 // What there is to work with is the least that any node has.
 func TestInventoryIsTheLeastOfAllNodes(t *testing.T) {
 	a := strategy.Inventory{BF16: true, HostAvailable: 8, HostTotal: 10, Device: memory.DeviceMemory{Total: 80, Host: 8}}
-	b := strategy.Inventory{BF16: false, HostAvailable: 4, NVMeFree: 3, Device: memory.DeviceMemory{Total: 40, Host: 4}, Missing: map[strategy.Rung]string{"nvme": "no libaio"}}
+	b := strategy.Inventory{BF16: false, HostAvailable: 4, NVMeFree: 3, Device: memory.DeviceMemory{Total: 40, Host: 4}, Missing: map[strategy.Remedy]string{"nvme": "no libaio"}}
 	got := least(a, b)
 	if got.BF16 || got.HostAvailable != 4 || got.HostTotal != 10 || got.NVMeFree != 3 || got.Device.Total != 40 || got.Device.Host != 4 || got.Missing["nvme"] == "" {
 		t.Errorf("%+v", got)

@@ -37,7 +37,7 @@ func least(a, b strategy.Inventory) strategy.Inventory {
 	a.HostTotal = lesser(a.HostTotal, b.HostTotal)
 	a.NVMeFree = lesser(a.NVMeFree, b.NVMeFree)
 	a.Device = smaller(a.Device, b.Device)
-	missing := map[strategy.Rung]string{}
+	missing := map[strategy.Remedy]string{}
 	maps.Copy(missing, b.Missing)
 	maps.Copy(missing, a.Missing)
 	a.Missing = missing

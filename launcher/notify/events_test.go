@@ -33,7 +33,7 @@ func TestAStoryEndsOnce(t *testing.T) {
 
 // The message at the end says what the steps cost that were done again in place.
 func TestTrainedAfterRepeatsInPlace(t *testing.T) {
-	s, again := newEventSource("/a/r", "n1"), launcher.InPlace{InPlace: strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", LastStep: 1, Times: 2, Seconds: strategy.Seconds(time.Second)}}
+	s, again := newEventSource("/a/r", "n1"), launcher.InPlace{InPlace: strategy.InPlace{Remedy: strategy.RemedyCheckpointing, Phase: "forward", LastStep: 1, Times: 2, Seconds: strategy.Seconds(time.Second)}}
 	var told []Notification
 	events := slices.Concat(opening(), []launcher.Event{again}, ending(strategy.Trained, 0))
 	events[len(events)-1] = launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{InPlace: []strategy.InPlace{again.InPlace}}}}}

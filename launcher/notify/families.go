@@ -32,7 +32,7 @@ func newFamily(kind, name, help string, labels []string) *family {
 	return f
 }
 
-// The metrics. The labels cause, rung and outcome have the words of verdict.json.
+// The metrics. The labels cause, remedy and outcome have the words of verdict.json.
 var (
 	runInfo = gauge("gpurun_run_info",
 		"The run: gpurun's version, the job's recipe, its user, and its model once a process "+
@@ -47,8 +47,8 @@ var (
 	attemptsLimit   = gauge("gpurun_attempts_limit", "Attempts that the run may have.")
 	attemptsEnded   = counter("gpurun_attempts_ended_total",
 		"Attempts that ended, by cause; none for one that trained to its end.", "cause")
-	rungsTaken   = counter("gpurun_rungs_taken_total", "Remedies that were applied, by name.", "rung")
-	inPlaceSteps = counter("gpurun_in_place_steps_total",
+	remediesTaken = counter("gpurun_rungs_taken_total", "Remedies that were applied, by name.", "rung")
+	inPlaceSteps  = counter("gpurun_in_place_steps_total",
 		"Steps that ran out of memory and were done again in place.")
 	inPlaceSeconds = counter("gpurun_in_place_seconds_total", "Time that was spent on doing them again.")
 	gpuSeconds     = gauge("gpurun_gpu_seconds", "GPU time of the attempts that ended: seconds times ranks.")
@@ -160,8 +160,8 @@ func (t valueSender) run(r *journal.Run, ended time.Time) {
 	for c, n := range all.Causes {
 		t(attemptsEnded, float64(n), string(c))
 	}
-	for rung, n := range all.Rungs {
-		t(rungsTaken, float64(n), string(rung))
+	for remedy, n := range all.Remedies {
+		t(remediesTaken, float64(n), string(remedy))
 	}
 }
 

@@ -39,7 +39,7 @@ var (
 		launcher.Started{N: 0, Plan: plan, At: at.Add(time.Second)},
 		launcher.InPlace{InPlace: strategy.InPlace{Phase: "forward", Step: 3, LastStep: 4, Times: 2, Seconds: strategy.Seconds(1500 * time.Millisecond)}},
 		launcher.Ended{Evidence: strategy.Evidence{Facts: []strategy.Fact{{Content: &strategy.ProcessReport{Model: &strategy.Model{Class: "GPT2LMHeadModel", Parameters: 124_439_808}}}}}},
-		launcher.Decided{GPUTime: &strategy.GPUTime{Total: 60, Lost: 20, Rescues: 1}, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM}, Decision: strategy.Decision{Relaunch: true, Rung: strategy.RungMicroBatch, Rungs: []strategy.Rung{strategy.RungAllocator, strategy.RungMicroBatch}}},
+		launcher.Decided{GPUTime: &strategy.GPUTime{Total: 60, Lost: 20, Rescues: 1}, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM}, Decision: strategy.Decision{Relaunch: true, Remedy: strategy.RemedyMicroBatch, Remedies: []strategy.Remedy{strategy.RemedyAllocator, strategy.RemedyMicroBatch}}},
 		launcher.Started{N: 1, Plan: plan, At: at.Add(time.Minute), Expected: &memory.Prediction{Mean: 10 * gib, Bound: 12 * gib}},
 	}
 )

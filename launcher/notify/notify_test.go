@@ -133,7 +133,7 @@ func rescue() []launcher.Event {
 		launcher.Ended{Evidence: strategy.Evidence{Attempt: 0, Ranks: 1}},
 		launcher.Decided{
 			Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true},
-			Decision: strategy.Decision{Relaunch: true, Rung: "micro-batch", Rule: "out-of-memory", Reason: "attempt 0: out of memory at\x1b[31m --api-key verysecretvalue1 → micro batch 8→4",
+			Decision: strategy.Decision{Relaunch: true, Remedy: "micro-batch", Rule: "out-of-memory", Reason: "attempt 0: out of memory at\x1b[31m --api-key verysecretvalue1 → micro batch 8→4",
 				Next: strategy.Plan{"micro_batch_size": "4"}, Changed: strategy.Changes{"micro_batch_size": {"8", "4"}}},
 		},
 		launcher.Started{N: 1, Plan: strategy.Plan{"micro_batch_size": "4"}, At: began},

@@ -97,7 +97,7 @@ func over(parts ...[]launcher.Event) []launcher.Event {
 // The case of an attempt has the steps that were done again in place, also if it failed later.
 func TestRepeatsInPlaceAreReported(t *testing.T) {
 	events := over(attempt(0, frames, oom, smaller), attempt(1, nil, well, stopped(strategy.Trained, 0, "attempt 1: trained")))
-	again := launcher.InPlace{InPlace: strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Times: 1}}
+	again := launcher.InPlace{InPlace: strategy.InPlace{Remedy: strategy.RemedyCheckpointing, Phase: "forward", Times: 1}}
 	events = slices.Insert(events, 2, launcher.Event(again))
 	suites := reportOf(t, "gpt", events, nil)
 	if text := suites.Suites[0].Testcases[0].Skipped.Data; !strings.Contains(text, "1 step repeated in place with activation checkpointing") {

@@ -119,11 +119,11 @@ func (v attemptView) Cause() string {
 }
 
 // Remedies are those of the decision, or the last of them where it names no other.
-func (v attemptView) Remedies() []strategy.Rung {
-	if rungs := v.Decision.Rungs; len(rungs) > 0 || v.Decision.Rung == "" {
-		return rungs
+func (v attemptView) Remedies() []strategy.Remedy {
+	if remedies := v.Decision.Remedies; len(remedies) > 0 || v.Decision.Remedy == "" {
+		return remedies
 	}
-	return []strategy.Rung{v.Decision.Rung}
+	return []strategy.Remedy{v.Decision.Remedy}
 }
 
 // NotChosen are the plans that the decision did not choose, the best first.

@@ -135,7 +135,7 @@ func (p *People) Show(e launcher.Event) {
 		if p.shows(e) {
 			p.say("%s", e.Sentence())
 		}
-	case launcher.Climbed:
+	case launcher.SpedUp:
 		p.say("%s", e.Decision.Reason)
 	case launcher.Noticed:
 		p.say("%s", e.Text)
@@ -203,10 +203,10 @@ const morePartsShown = 16
 // shows reports whether a step that was done again gets a line: the first of its kind in any rank. The summary has all of them.
 func (p *People) shows(e launcher.InPlace) bool {
 	for i, last := range p.repeats {
-		if last.N == e.N && last.Rung == e.Rung && last.Phase == e.Phase && (e.Parts == 0 || e.Parts < morePartsShown*last.Parts || last.Parts == 0) {
+		if last.N == e.N && last.Remedy == e.Remedy && last.Phase == e.Phase && (e.Parts == 0 || e.Parts < morePartsShown*last.Parts || last.Parts == 0) {
 			return false
 		}
-		if last.N == e.N && last.Rung == e.Rung && last.Phase == e.Phase {
+		if last.N == e.N && last.Remedy == e.Remedy && last.Phase == e.Phase {
 			p.repeats[i] = e
 			return true
 		}

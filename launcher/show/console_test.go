@@ -50,7 +50,7 @@ func people(w *bytes.Buffer, quiet bool) *People {
 }
 
 func lessBatch() strategy.Decision {
-	return strategy.Decision{Relaunch: true, Rung: strategy.RungMicroBatch, Next: next, Changed: first.Changed(next), Reason: "attempt 0: CUDA out of memory → micro batch 8→4"}
+	return strategy.Decision{Relaunch: true, Remedy: strategy.RemedyMicroBatch, Next: next, Changed: first.Changed(next), Reason: "attempt 0: CUDA out of memory → micro batch 8→4"}
 }
 
 // priced is what lessBatch saved and cost.
@@ -74,7 +74,7 @@ func TestTheEndOfARunThatTrained(t *testing.T) {
 	p := people(&out, false)
 	show(p, launcher.Began{Name: "gpt", Recipe: "none", Place: "host", Plan: first, Job: strategy.Job{Ranks: 2}}, launcher.Started{N: 0, Plan: first})
 	show(p, ranOut(0, lessBatch())...)
-	show(p, launcher.Started{N: 1, Plan: next, Rung: strategy.RungMicroBatch, Diff: "-8\n+4\n"},
+	show(p, launcher.Started{N: 1, Plan: next, Remedy: strategy.RemedyMicroBatch, Diff: "-8\n+4\n"},
 		launcher.Ended{Evidence: strategy.Evidence{Attempt: 1, Plan: next, Started: start, Ended: start.Add(time.Hour)}},
 		launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
 		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{N: 0, Plan: first}, {N: 1, Plan: next, Price: priced}}}})
@@ -97,7 +97,7 @@ gpurun: logs: /runs/r1/attempt-*/rank*
 // against all else are.
 func TestTheEndOfARunThatFailed(t *testing.T) {
 	var out bytes.Buffer
-	skipped := []strategy.Skip{{Rung: strategy.RungAttention, Reason: "nobody knows"}, {Rung: strategy.RungShard, Reason: "there is only one data-parallel rank"}, {Rung: strategy.RungNVMe, Reason: "nobody knows"}}
+	skipped := []strategy.Skip{{Remedy: strategy.RemedyAttention, Reason: "nobody knows"}, {Remedy: strategy.RemedyShard, Reason: "there is only one data-parallel rank"}, {Remedy: strategy.RemedyNVMe, Reason: "nobody knows"}}
 	p := people(&out, true)
 	show(p, launcher.Began{Name: "gpt", Plan: first})
 	show(p, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted, Code: 12, Skipped: skipped})...)

@@ -105,7 +105,7 @@ func policyOf(p strategy.Policy) string {
 	if len(p.Never) > 0 {
 		words = append(words, "never "+strings.Join(p.Never, ", "))
 	}
-	if !p.Climb {
+	if !p.Speedup {
 		words = append(words, "no speed-up")
 	}
 	return strings.Join(words, "; ")

@@ -70,7 +70,7 @@ func TestInterruptedAttemptHasATime(t *testing.T) {
 
 // An attempt has the steps that were done again in place, and what they cost.
 func TestRepeatsInPlaceAreReported(t *testing.T) {
-	again := strategy.InPlace{Rung: strategy.RungCheckpointing, Phase: "forward", Step: 7, LastStep: 8, Times: 2, Seconds: strategy.Seconds(time.Second), Elements: 4096, Longest: 512}
+	again := strategy.InPlace{Remedy: strategy.RemedyCheckpointing, Phase: "forward", Step: 7, LastStep: 8, Times: 2, Seconds: strategy.Seconds(time.Second), Elements: 4096, Longest: 512}
 	events := failedAlike()
 	ranked := again
 	ranked.Rank = 3

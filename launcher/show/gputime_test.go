@@ -11,7 +11,7 @@ import (
 
 // TestSummaryShowsLostGPUTime: and not of one that lost nothing.
 func TestSummaryShowsLostGPUTime(t *testing.T) {
-	again := []strategy.InPlace{{Rung: strategy.RungCheckpointing, Phase: "forward", Times: 1}}
+	again := []strategy.InPlace{{Remedy: strategy.RemedyCheckpointing, Phase: "forward", Times: 1}}
 	for name, test := range map[string]struct {
 		verdict launcher.Verdict
 		want    string

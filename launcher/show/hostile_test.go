@@ -51,9 +51,9 @@ func hostileReport(t *testing.T, text string, attempts int) string {
 			launcher.Started{N: k, Plan: plan, Checkpoint: n, At: day, Command: strategy.Command{Argv: []string{n, "--hub-token", secret}}, Expected: &memory.Prediction{Mean: 3, Bound: 4}},
 			launcher.Ended{Evidence: strategy.Evidence{Attempt: k, Plan: plan, Started: day, Ended: day.Add(time.Minute), Ranks: 1, Facts: facts}},
 			launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Rank: 0, Device: n, Error: n, Because: []int{0, 1, -4, 99}, Advice: n},
-				Decision: strategy.Decision{Relaunch: k < attempts-1, Rule: n, Reason: n, Caveat: n, Unpredicted: n, Next: next, Outcome: strategy.Failed, Outvoted: outvoted, Rungs: []strategy.Rung{strategy.Rung(n)},
-					Changed: plan.Changed(next), Skipped: slices.Repeat([]strategy.Skip{{Rung: strategy.Rung(n), Reason: n}}, times), Ineffective: plan.Changed(next)}})
-		summaries = append(summaries, launcher.AttemptSummary{N: k, Price: &strategy.Price{Rungs: []strategy.Rung{strategy.Rung(n)}, Changed: plan.Changed(next), BytesBefore: 9, BytesAfter: 5, SecondsAfter: 1}})
+				Decision: strategy.Decision{Relaunch: k < attempts-1, Rule: n, Reason: n, Caveat: n, Unpredicted: n, Next: next, Outcome: strategy.Failed, Outvoted: outvoted, Remedies: []strategy.Remedy{strategy.Remedy(n)},
+					Changed: plan.Changed(next), Skipped: slices.Repeat([]strategy.Skip{{Remedy: strategy.Remedy(n), Reason: n}}, times), Ineffective: plan.Changed(next)}})
+		summaries = append(summaries, launcher.AttemptSummary{N: k, Price: &strategy.Price{Remedies: []strategy.Remedy{strategy.Remedy(n)}, Changed: plan.Changed(next), BytesBefore: 9, BytesAfter: 5, SecondsAfter: 1}})
 	}
 	events = append(events, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Reason: n, Run: n, Attempts: summaries,
 		Next: slices.Repeat([]strategy.Advice{{Kind: strategy.NextKind(n), Reason: n, Command: n + " --hub-token " + secret, Diff: "-" + n + "\n+token: " + secret + "\n"}}, 1+attempts%2)}})

@@ -52,7 +52,7 @@ func TestHintOfCheckpointingIsForTheModel(t *testing.T) {
 // A run that was rescued in place has a line about the first repeat, and one at the end about all, also if
 // quiet; with several attempts, the summary's line of each attempt has it.
 func TestRepeatsInPlaceAreShown(t *testing.T) {
-	again := strategy.InPlace{Rank: 1, Rung: strategy.RungCheckpointing, Phase: "forward", Step: 7, LastStep: 7, Times: 1, Requested: 2 << 30, Seconds: strategy.Seconds(290 * time.Millisecond), Elements: 65536, Longest: 4096}
+	again := strategy.InPlace{Rank: 1, Remedy: strategy.RemedyCheckpointing, Phase: "forward", Step: 7, LastStep: 7, Times: 1, Requested: 2 << 30, Seconds: strategy.Seconds(290 * time.Millisecond), Elements: 65536, Longest: 4096}
 	more := again
 	more.Times, more.LastStep = 13, 90
 	const one = "gpurun: rank 1: out of memory in forward at step 7 (tried to allocate 2.0 GiB); step repeated with activation checkpointing (0.29 s)\n"
@@ -76,7 +76,7 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	armed := &strategy.InPlaceOrders{Rungs: []strategy.Rung{strategy.RungCheckpointing, strategy.RungSplit}, Armed: []strategy.ArmedRung{{Rung: strategy.RungCheckpointing, Elements: 4096, Longest: 512}}}
+	armed := &strategy.InPlaceOrders{Remedies: []strategy.Remedy{strategy.RemedyCheckpointing, strategy.RemedySplit}, Armed: []strategy.ArmedRemedy{{Remedy: strategy.RemedyCheckpointing, Elements: 4096, Longest: 512}}}
 	show(people(&out, false), launcher.Started{N: 1, Plan: first, InPlace: armed})
 	if want := ", in place checkpointing (for inputs of at least 4096 elements, or a dimension of 512)\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("%s\nwants %s", out.String(), want)
@@ -97,18 +97,18 @@ func TestRepeatsInPlaceAreShown(t *testing.T) {
 // After a rescue in place the summary names what stays changed, its cost, and how the job itself can have it. The next
 // run is said to begin with it only if that is remembered.
 func TestChangesInPlaceAreSummed(t *testing.T) {
-	again := func(rung strategy.Rung, parts int) strategy.InPlace {
-		return strategy.InPlace{Rung: rung, Phase: "forward", Times: 1, Requested: 2 << 30, Elements: 65536, Longest: 4096, Parts: parts}
+	again := func(remedy strategy.Remedy, parts int) strategy.InPlace {
+		return strategy.InPlace{Remedy: remedy, Phase: "forward", Times: 1, Requested: 2 << 30, Elements: 65536, Longest: 4096, Parts: parts}
 	}
 	for name, test := range map[string]struct {
 		again []strategy.InPlace
 		armed bool
 		want  []string
 	}{
-		"blocks": {[]strategy.InPlace{again(strategy.RungCheckpointing, 0)}, true, []string{
+		"blocks": {[]strategy.InPlace{again(strategy.RemedyCheckpointing, 0)}, true, []string{
 			"; large inputs now recompute activations, and so does the next run; --fresh begins as written\n", "to have it without gpurun, call ",
 		}},
-		"parts": {[]strategy.InPlace{again(strategy.RungSplit, 2), again(strategy.RungSplit, 4)}, false, []string{
+		"parts": {[]strategy.InPlace{again(strategy.RemedySplit, 2), again(strategy.RemedySplit, 4)}, false, []string{
 			"; large inputs now run in 4 parts\n", "there is no setting for it in PyTorch; where the loss is a mean ",
 		}},
 	} {

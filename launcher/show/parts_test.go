@@ -14,7 +14,7 @@ func TestStepInMoreAndMoreParts(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)
 	again := func(step, parts int) {
-		one := strategy.InPlace{Rank: 0, Rung: strategy.RungSplit, Phase: "backward", Step: step, Parts: parts, Times: 1, Requested: 1 << 20}
+		one := strategy.InPlace{Rank: 0, Remedy: strategy.RemedySplit, Phase: "backward", Step: step, Parts: parts, Times: 1, Requested: 1 << 20}
 		show(p, launcher.InPlace{InPlace: one, More: 1})
 	}
 	for parts := 2; parts <= 2048; parts *= 2 {

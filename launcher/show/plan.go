@@ -16,15 +16,15 @@ import (
 
 // A Survey is the output of gpurun plan, in JSON and as a page.
 type Survey struct {
-	Job     string           `json:"job"`
-	Recipe  string           `json:"recipe"`
-	Python  string           `json:"python"` // empty for a program
-	Ranks   int              `json:"ranks"`
-	Plain   bool             `json:"plain"` // one process that is given no rank
-	Why     string           `json:"ranks_reason"`
-	Ceiling *int64           `json:"ceiling_bytes"` // of each rank; null for none
-	Plan    strategy.Plan    `json:"plan"`
-	Rungs   []strategy.Offer `json:"rungs"`
+	Job      string           `json:"job"`
+	Recipe   string           `json:"recipe"`
+	Python   string           `json:"python"` // empty for a program
+	Ranks    int              `json:"ranks"`
+	Plain    bool             `json:"plain"` // one process that is given no rank
+	Why      string           `json:"ranks_reason"`
+	Ceiling  *int64           `json:"ceiling_bytes"` // of each rank; null for none
+	Plan     strategy.Plan    `json:"plan"`
+	Remedies []strategy.Offer `json:"rungs"`
 	// Likely are the settings that may be knobs, by their names.
 	Likely map[strategy.Knob][]strategy.Likely `json:"likely,omitempty"`
 	// Recalled is the plan that the next run starts with; nil: the job as written.
@@ -59,7 +59,7 @@ func (v *Survey) Started(history []strategy.Attempt, p strategy.Policy, j strate
 		return
 	}
 	a := history[len(history)-1]
-	v.Reported, v.Confirmed, v.Rungs = j.Reported(history), j.Confirmed(history), strategy.SurveyAfter(p, j, a, inv)
+	v.Reported, v.Confirmed, v.Remedies = j.Reported(history), j.Confirmed(history), strategy.SurveyAfter(p, j, a, inv)
 	if a.World > 0 {
 		v.Ranks, v.OwnRanks, v.Why = a.World, false, "as torch.distributed has them"
 	}
@@ -125,7 +125,7 @@ func (v Survey) Show(out io.Writer, m *mask.Masker) error {
 	for _, text := range v.Remembered {
 		page.Printf("  %s\n", text)
 	}
-	for _, part := range []func(*Page, io.Writer) error{v.knobs, v.rungs, v.candidates} {
+	for _, part := range []func(*Page, io.Writer) error{v.knobs, v.remedies, v.candidates} {
 		if err := part(page, out); err != nil {
 			return fmt.Errorf("print the plan: %w", err)
 		}
@@ -172,31 +172,31 @@ func (v Survey) knobs(page *Page, out io.Writer) error {
 	return nil
 }
 
-// rungs lists the remedies that can be taken in their order, then the others, a line for each reason.
-func (v Survey) rungs(page *Page, out io.Writer) error {
+// remedies lists the remedies that can be taken in their order, then the others, a line for each reason.
+func (v Survey) remedies(page *Page, out io.Writer) error {
 	page.Printf("\nremedies:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows := page.On(table)
 	var reasons []string
 	barred := map[string][]string{} // by reason
 	var inside []string             // what the hook can change, if the process allows it
-	for _, o := range v.Rungs {
+	for _, o := range v.Remedies {
 		if o.Available && o.By == string(strategy.ByHook) {
-			inside = append(inside, string(o.Rung))
+			inside = append(inside, string(o.Remedy))
 			continue
 		}
 		if !o.Available {
 			if barred[o.Reason] == nil {
 				reasons = append(reasons, o.Reason)
 			}
-			barred[o.Reason] = append(barred[o.Reason], string(o.Rung))
+			barred[o.Reason] = append(barred[o.Reason], string(o.Remedy))
 			continue
 		}
 		text := cmp.Or(v.known(o.Changed).String(), "changes nothing in the job")
 		if o.Reason != "" && len(o.Changed) > 0 {
 			text += "; " + o.Training.Words(o.Reason)
 		}
-		rows.Printf("  ✓ %s\t%s\n", o.Rung, text)
+		rows.Printf("  ✓ %s\t%s\n", o.Remedy, text)
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -61,7 +61,7 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 		p.Printf("  rather than %s, predicted %s: %s\n", o.Plan, strategy.Interval(o.Expected.Mean, o.Expected.Bound), o.Reason)
 	}
 	for _, k := range r.Decision.Skipped {
-		p.Printf("  not %s: %s\n", k.Rung, k.Reason)
+		p.Printf("  not %s: %s\n", k.Remedy, k.Reason)
 	}
 	switch {
 	case r.Recorded != nil && r.Same:
@@ -85,8 +85,8 @@ func (p *Page) diagnosed(r launcher.Replayed) {
 
 func (p *Page) rule(d strategy.Decision) {
 	p.Printf("  rule %s", d.Rule)
-	if d.Rung != "" {
-		p.Printf(", remedy %s", d.Rung)
+	if d.Remedy != "" {
+		p.Printf(", remedy %s", d.Remedy)
 	}
 	p.Printf("\n")
 }

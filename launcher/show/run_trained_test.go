@@ -9,7 +9,7 @@ import (
 
 // The sentence about a run that trained is made of the verdict's fields, whatever its reason says.
 func TestEndOfATrainedRun(t *testing.T) {
-	again := []strategy.InPlace{{Rung: strategy.RungCheckpointing, Phase: "forward", Times: 1, Requested: 1}}
+	again := []strategy.InPlace{{Remedy: strategy.RemedyCheckpointing, Phase: "forward", Times: 1, Requested: 1}}
 	lost := strategy.Changes{strategy.MicroBatchSize: {"4", "8"}}
 	for want, v := range map[string]launcher.Verdict{
 		"":                     {Outcome: strategy.Failed, Reason: "attempt 1: trained", Attempts: []launcher.AttemptSummary{{N: 1}}},

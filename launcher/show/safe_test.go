@@ -24,7 +24,7 @@ const hostileText = "\x1b[2J\x1b]0;x\a\u009b31m\u202egpj\u2066\u200b\r\ngpurun: 
 // run is the story of a job that fails, with a text in each place that is the job's.
 func run(text, checkpoint string, command strategy.Command) []launcher.Event {
 	diagnosis := strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Rank: 0, ExitCode: 1, Because: []int{0}, Error: "ModuleNotFoundError: " + text, Advice: text, Device: text}
-	skipped := []strategy.Skip{{Rung: strategy.RungShard, Reason: text}}
+	skipped := []strategy.Skip{{Remedy: strategy.RemedyShard, Reason: text}}
 	decision := strategy.Decision{Outcome: strategy.Failed, Code: 1, Reason: text, Skipped: skipped}
 	relaunch := strategy.Decision{Relaunch: true, Reason: text, Next: next, Changed: first.Changed(next)}
 	evidence := strategy.Evidence{Started: start, Ended: start, Facts: []strategy.Fact{{

@@ -100,7 +100,7 @@ func formatted(t time.Time, layout string) string {
 	return t.Local().Format(layout)
 }
 
-func joined(remedies []strategy.Rung) string {
+func joined(remedies []strategy.Remedy) string {
 	words := make([]string, len(remedies))
 	for i, r := range remedies {
 		words[i] = string(r)

@@ -148,8 +148,8 @@ type ProgressLines struct {
 // Verified is the result of comparing a recipe with the framework itself.
 type Verified struct {
 	// Version names packages and their versions: "transformers 5.23.0, …".
-	Version string   `json:"version"`
-	Rungs   []string `json:"rungs"`
+	Version  string   `json:"version"`
+	Remedies []string `json:"rungs" toml:"rungs"`
 	// Cases is the number of commands that the framework read.
 	Cases int `json:"cases,omitempty"`
 }

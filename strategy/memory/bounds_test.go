@@ -77,7 +77,7 @@ func TestFiguresOutOfBounds(t *testing.T) {
 			t.Fatalf("a choice that cannot be written down: %v", err)
 		}
 		if len(seen) > 0 {
-			Climb(f, candidates[0].Plan, seen[0], candidates, false)
+			FindSpeedup(f, candidates[0].Plan, seen[0], candidates, false)
 		}
 		for _, c := range candidates {
 			p := f.Predict(c.Plan)

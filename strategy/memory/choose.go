@@ -272,20 +272,20 @@ func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string
 }
 
 const (
-	climbRoom = 0.08 // the share of the available memory that the measured peak must leave
-	climbGain = 0.08 // of a step's time
-	climbSafe = 1.03 // the mean, times this, fits
+	speedupRoom = 0.08 // the share of the available memory that the measured peak must leave
+	speedupGain = 0.08 // of a step's time
+	speedupSafe = 1.03 // the mean, times this, fits
 )
 
-// Climb returns the faster plan that replaces one that trains, once. Numerics stay unchanged, the
+// Speedup returns the faster plan that replaces one that trains, once. Numerics stay unchanged, the
 // measured peak leaves more than 8 % of the available memory unless remedies in place lowered it, the gain is 8 % of the time or
 // more, and 1.03 times the expected peak fits. Certain: the bound fits, too. gain is the saved
 // fraction of a step's time; index is -1 if there is none.
-func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []PlanCandidate, certain bool) (index int, gain float64) {
+func FindSpeedup(f *Predictor, current RankPlan, measured Measurement, candidates []PlanCandidate, certain bool) (index int, gain float64) {
 	peak := max(measured.stepPeak(), measured.Peak)
 	room := f.Room(current)
 	// A plan with remedies in place needed all memory before.
-	if peak == 0 || len(measured.InPlace) == 0 && float64(peak) > (1-climbRoom)*float64(room) {
+	if peak == 0 || len(measured.InPlace) == 0 && float64(peak) > (1-speedupRoom)*float64(room) {
 		return -1, 0
 	}
 	now := measured.StepSeconds
@@ -298,7 +298,7 @@ func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []Pl
 			continue
 		}
 		p := f.Predict(c.Plan)
-		need := climbSafe * float64(p.Mean)
+		need := speedupSafe * float64(p.Mean)
 		if p.Evidence == "prior" { // no block was seen as the plan would run it
 			need = float64(p.Bound)
 		}
@@ -308,7 +308,7 @@ func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []Pl
 		if certain && p.Bound > f.Room(c.Plan) {
 			continue
 		}
-		if g := 1 - p.Seconds/now; now > 0 && g >= climbGain && g > gain {
+		if g := 1 - p.Seconds/now; now > 0 && g >= speedupGain && g > gain {
 			index, gain = i, g
 		}
 	}

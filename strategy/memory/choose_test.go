@@ -129,7 +129,7 @@ func TestUnknownModel(t *testing.T) {
 	}
 }
 
-func TestClimb(t *testing.T) {
+func TestSpeedup(t *testing.T) {
 	ran := with(0, 4, batch(1))
 	ran.Plan.Checkpointing = "full"
 	good := measuredJob(0)
@@ -140,18 +140,18 @@ func TestClimb(t *testing.T) {
 	seen := []Measurement{measuredJob(25 * gibi), good}
 	faster, numerics := with(0, 2, batch(2)), with(1, 0, func(p *RankPlan) { batch(2)(p); p.Compute = "bf16" })
 	f := NewPredictor(TrainedModel{}, DeviceMemory{Name: "H200", Allowed: 24 * gibi}, seen)
-	i, gain := Climb(f, ran.Plan, good, []PlanCandidate{numerics, ran, faster}, false)
-	if i != 2 || gain < climbGain || gain >= 1 {
+	i, gain := FindSpeedup(f, ran.Plan, good, []PlanCandidate{numerics, ran, faster}, false)
+	if i != 2 || gain < speedupGain || gain >= 1 {
 		t.Errorf("climbs to %d for %.2f, want to the plan without checkpointing that keeps the numerics", i, gain)
 	}
 	f = NewPredictor(TrainedModel{}, DeviceMemory{Name: "H200", Allowed: 18 * gibi}, seen)
-	if i, _ := Climb(f, ran.Plan, good, []PlanCandidate{faster}, false); i != -1 {
+	if i, _ := FindSpeedup(f, ran.Plan, good, []PlanCandidate{faster}, false); i != -1 {
 		t.Errorf("climbs to %d where the peak leaves no room", i)
 	}
 }
 
 // A faster plan is said to fit only if its bound does.
-func TestClimbToACertainPlan(t *testing.T) {
+func TestSpeedupToACertainPlan(t *testing.T) {
 	ran := with(0, 4, batch(1))
 	ran.Plan.Checkpointing = "full"
 	good := measuredJob(0)
@@ -163,8 +163,8 @@ func TestClimbToACertainPlan(t *testing.T) {
 		first.Plan.Compute, first.Autocast = "bf16", "bfloat16" // another precision: the bound is wide
 		f := NewPredictor(TrainedModel{}, DeviceMemory{Name: "H200", Allowed: room}, []Measurement{first, good})
 		p := f.Predict(faster[0].Plan)
-		likely, _ := Climb(f, ran.Plan, good, faster, false)
-		certain, _ := Climb(f, ran.Plan, good, faster, true)
+		likely, _ := FindSpeedup(f, ran.Plan, good, faster, false)
+		certain, _ := FindSpeedup(f, ran.Plan, good, faster, true)
 		if certain >= 0 && (likely < 0 || p.Bound > f.Room(faster[0].Plan)) {
 			t.Errorf("%s GiB: %s–%s is said to fit", gib(float64(room)), gib(float64(p.Mean)), gib(float64(p.Bound)))
 		}

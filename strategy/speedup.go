@@ -13,8 +13,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// An Ascent reports whether a run speeds up, that is, continues with a faster plan.
-type Ascent struct {
+// An Speedup reports whether a run speeds up, that is, continues with a faster plan.
+type Speedup struct {
 	// Decision stops the attempt and continues with the faster plan; zero: not now.
 	Decision Decision
 	// Proposal describes the faster plan that would fit; empty if none would.
@@ -47,30 +47,30 @@ const (
 	lastHour = time.Hour
 )
 
-// Climb decides whether an attempt is stopped for a faster plan, at most once in a run. now is
+// Speedup decides whether an attempt is stopped for a faster plan, at most once in a run. now is
 // the running attempt, which follows those of the history. The inventory has the newest
 // checkpoint, the time and the deadline. Numerics and data stay the same, and the time saved has
 // to be worth the relaunch.
-func Climb(p Policy, j Job, history []Attempt, now Attempt, inv Inventory) Ascent {
+func FindSpeedup(p Policy, j Job, history []Attempt, now Attempt, inv Inventory) Speedup {
 	s := &situation{policy: p, job: j, inventory: inv}
 	s.look(ran(append(slices.Clone(history), now)))
 	return s.ascend()
 }
 
-// ascend is Climb for the last attempt of the situation. If that has ended, it reports why its
+// ascend is FindSpeedup for the last attempt of the situation. If that has ended, it reports why its
 // plan was kept.
-func (s *situation) ascend() Ascent {
+func (s *situation) ascend() Speedup {
 	const enough = 3 // steps: the first two are unlike the rest
 	unmeasured := func(m memory.Measurement) bool { return m.Failed != "" || m.Steps < enough }
 	if len(s.last.Measured) == 0 || slices.ContainsFunc(s.last.Measured, unmeasured) {
-		return Ascent{Refused: "the first steps have not been measured", Later: true}
+		return Speedup{Refused: "the first steps have not been measured", Later: true}
 	}
 	plans := s.higher()
 	best, ok := s.scouted(plans, false)
 	if !ok {
-		return Ascent{Refused: "no faster plan is likely to fit"}
+		return Speedup{Refused: "no faster plan is likely to fit"}
 	}
-	a := Ascent{Proposal: s.proposal(plans)}
+	a := Speedup{Proposal: s.proposal(plans)}
 	changed := s.plan.Changed(best.plan)
 	over := !s.last.Ended.IsZero()
 	if a.Refused = s.last.Kept; over && a.Refused != "" {
@@ -121,11 +121,11 @@ func (s *situation) keeps(f faster) (why string, later bool) {
 	resumed := func(a Attempt) bool { return a.From != "" && !a.Fresh && a.Stepping.Steps > 0 }
 	deadline := s.inventory.Deadline
 	switch {
-	case !s.policy.Climb:
+	case !s.policy.Speedup:
 		return "recovery.climb = false", false
 	case s.policy.Mode != Predict:
 		return fmt.Sprintf("recovery.mode = %q", s.policy.Mode), false
-	case slices.ContainsFunc(s.history, func(a Attempt) bool { return a.Climb != nil }):
+	case slices.ContainsFunc(s.history, func(a Attempt) bool { return a.Speedup != nil }):
 		return "a run speeds up once", false
 	}
 	early := s.startsOver()
@@ -214,7 +214,7 @@ func (s *situation) saving(f faster) time.Duration {
 }
 
 // summary is the proposal with the reason why it was not taken; empty if there is no proposal.
-func (a Ascent) summary() string {
+func (a Speedup) summary() string {
 	if a.Proposal == "" || a.Refused == "" {
 		return ""
 	}
@@ -289,11 +289,11 @@ func (s *situation) others(k Knob) []Value {
 		barred := v != "none" || slices.ContainsFunc(barring[k], func(name string) bool { return slices.Contains(s.policy.Never, name) })
 		switch k {
 		case ActivationCheckpointing:
-			barred = s.refused(RungCheckpointing, Plan{k: v}) != ""
+			barred = s.refused(RemedyCheckpointing, Plan{k: v}) != ""
 		case ForwardParts:
-			barred = s.refused(RungSplit, Plan{k: v}) != ""
+			barred = s.refused(RemedySplit, Plan{k: v}) != ""
 		case LossParts:
-			barred = s.refused(RungLossParts, Plan{k: v}) != ""
+			barred = s.refused(RemedyLossParts, Plan{k: v}) != ""
 		}
 		if v != s.current(k) && !barred && s.job.Knobs[k].Allows(v) {
 			values = append(values, v)
@@ -305,9 +305,9 @@ func (s *situation) others(k Knob) []Value {
 // barring lists the words of recovery.never that forbid to change an offload: the knob, and the
 // remedies that make or undo it.
 var barring = map[Knob][]string{
-	OffloadActivations: {string(OffloadActivations), string(RungOffloadActivations)},
-	OffloadOptimizer:   {string(OffloadOptimizer), string(RungUndoOffload), string(RungOffloadOptimizer)},
-	OffloadParam:       {string(OffloadParam), string(RungUndoOffload), string(RungOffloadParam)},
+	OffloadActivations: {string(OffloadActivations), string(RemedyOffloadActivations)},
+	OffloadOptimizer:   {string(OffloadOptimizer), string(RemedyUndoOffload), string(RemedyOffloadOptimizer)},
+	OffloadParam:       {string(OffloadParam), string(RemedyUndoOffload), string(RemedyOffloadParam)},
 }
 
 // batches lists the other micro batches with the same global batch, and their accumulation.
@@ -322,7 +322,7 @@ func (s *situation) batches() (plans []Plan) {
 		for k, v := range change {
 			allowed = allowed && s.job.Knobs[k].Allows(v)
 		}
-		if next.micro != now.micro && allowed && s.refused(RungMicroBatch, change) == "" {
+		if next.micro != now.micro && allowed && s.refused(RemedyMicroBatch, change) == "" {
 			plans = append(plans, change)
 		}
 	}
@@ -352,7 +352,7 @@ func (s *situation) scouted(plans []Plan, certain bool) (faster, bool) {
 	for i, plan := range plans {
 		candidates[i] = memory.PlanCandidate{Plan: p.memory(plan)}
 	}
-	best, saved := memory.Climb(p.fit, now, measured, candidates, certain)
+	best, saved := memory.FindSpeedup(p.fit, now, measured, candidates, certain)
 	if best < 0 || saved >= 1 {
 		return faster{}, false
 	}
@@ -361,9 +361,9 @@ func (s *situation) scouted(plans []Plan, certain bool) (faster, bool) {
 	}, true
 }
 
-// climb carries out the speed-up that was decided while the attempt ran.
-func climb(s *situation) Decision {
-	d := *s.last.Climb
+// speedup carries out the speed-up that was decided while the attempt ran.
+func speedup(s *situation) Decision {
+	d := *s.last.Speedup
 	from := "the beginning"
 	if d.Resume = cmp.Or(s.inventory.Checkpoint, d.Resume); d.Resume != "" {
 		from = path.Base(d.Resume)
@@ -376,8 +376,8 @@ func climb(s *situation) Decision {
 // with that plan.
 func (s *situation) proven(i int) (from Attempt, up bool) {
 	for _, a := range slices.Backward(s.history[:i]) {
-		if a.Climb != nil {
-			return a, maps.Equal(a.Climb.Next, s.history[i].Plan)
+		if a.Speedup != nil {
+			return a, maps.Equal(a.Speedup.Next, s.history[i].Plan)
 		}
 		if !maps.Equal(a.Plan, s.history[i].Plan) {
 			break
@@ -392,27 +392,27 @@ func (s *situation) wentUp(i int) bool {
 	return up
 }
 
-// climbs reports of each attempt of the history whether it runs with the plan of a speed-up, as wentUp does of one.
-func (s *situation) climbs() []bool {
+// speedups reports of each attempt of the history whether it runs with the plan of a speed-up, as wentUp does of one.
+func (s *situation) speedups() []bool {
 	up, from := make([]bool, len(s.history)), -1 // from: the attempt that was stopped for the plan
 	for i := range s.history {
 		if i > 0 {
 			switch before := &s.history[i-1]; {
-			case before.Climb != nil:
+			case before.Speedup != nil:
 				from = i - 1
 			case !maps.Equal(before.Plan, s.history[i].Plan):
 				from = -1
 			}
 		}
-		up[i] = from >= 0 && maps.Equal(s.history[from].Climb.Next, s.history[i].Plan)
+		up[i] = from >= 0 && maps.Equal(s.history[from].Speedup.Next, s.history[i].Plan)
 	}
 	return up
 }
 
-// climbFailed reports whether the faster plan ran out of memory, did not take effect, could not
+// speedupFailed reports whether the faster plan ran out of memory, did not take effect, could not
 // be started, or failed sooner than the one before and with a new error.
-func (s *situation) climbFailed() bool {
-	if !s.wentUp(len(s.history)-1) || s.last.Climb != nil || s.last.Stuck != nil {
+func (s *situation) speedupFailed() bool {
+	if !s.wentUp(len(s.history)-1) || s.last.Speedup != nil || s.last.Stuck != nil {
 		return false
 	}
 	if u := s.last.Unstarted; u != nil {
@@ -421,8 +421,8 @@ func (s *situation) climbFailed() bool {
 	return s.notTaken() || s.diagnosis.Fatal && (s.outOfMemory() || s.failsSooner())
 }
 
-// climbBack returns to the plan that trained, from the newest checkpoint.
-func climbBack(s *situation) Decision {
+// speedupBack returns to the plan that trained, from the newest checkpoint.
+func speedupBack(s *situation) Decision {
 	from, _ := s.proven(len(s.history) - 1)
 	changed := s.last.Plan.Changed(from.Plan)
 	return Decision{

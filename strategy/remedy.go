@@ -8,40 +8,40 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A Rung is one kind of remedy for a job that runs out of memory.
-type Rung string
+// A Remedy is one kind of remedy for a job that runs out of memory.
+type Remedy string
 
 // The remedies for device memory, then those for host memory.
 const (
-	RungAllocator          Rung = "allocator"
-	RungWait               Rung = "wait"
-	RungAttention          Rung = "attention"
-	RungCheckpointing      Rung = "checkpointing"
-	RungSplit              Rung = "split"
-	RungLossParts          Rung = "loss-parts"
-	RungMicroBatch         Rung = "micro-batch"
-	RungRollout            Rung = "rollout"
-	RungPrecision          Rung = "precision"
-	RungShard              Rung = "shard"
-	RungOffloadActivations Rung = "offload-activations"
-	RungOffloadOptimizer   Rung = "offload-optimizer"
-	RungOffloadParam       Rung = "offload-param"
-	RungNVMe               Rung = "nvme"
-	RungFusedLoss          Rung = "fused-loss"
-	RungOptimizer          Rung = "optimizer"
-	RungSequence           Rung = "sequence"
+	RemedyAllocator          Remedy = "allocator"
+	RemedyWait               Remedy = "wait"
+	RemedyAttention          Remedy = "attention"
+	RemedyCheckpointing      Remedy = "checkpointing"
+	RemedySplit              Remedy = "split"
+	RemedyLossParts          Remedy = "loss-parts"
+	RemedyMicroBatch         Remedy = "micro-batch"
+	RemedyRollout            Remedy = "rollout"
+	RemedyPrecision          Remedy = "precision"
+	RemedyShard              Remedy = "shard"
+	RemedyOffloadActivations Remedy = "offload-activations"
+	RemedyOffloadOptimizer   Remedy = "offload-optimizer"
+	RemedyOffloadParam       Remedy = "offload-param"
+	RemedyNVMe               Remedy = "nvme"
+	RemedyFusedLoss          Remedy = "fused-loss"
+	RemedyOptimizer          Remedy = "optimizer"
+	RemedySequence           Remedy = "sequence"
 
-	RungWorkers      Rung = "workers"
-	RungPinnedMemory Rung = "pinned-memory"
-	RungUndoOffload  Rung = "undo-offload"
+	RemedyWorkers      Remedy = "workers"
+	RemedyPinnedMemory Remedy = "pinned-memory"
+	RemedyUndoOffload  Remedy = "undo-offload"
 )
 
-// DeviceRungs and HostRungs are the remedies for device and for host memory, in their order.
-var DeviceRungs, HostRungs []Rung
+// DeviceRemedies and HostRemedies are the remedies for device and for host memory, in their order.
+var DeviceRemedies, HostRemedies []Remedy
 
-// A rungRow declares one remedy.
-type rungRow struct {
-	rung Rung
+// A remedyRow declares one remedy.
+type remedyRow struct {
+	remedy Remedy
 	// turns are the knobs that the remedy changes. recovery.never with one of them bars every
 	// change to that knob. The remedy is skipped if the job cannot change the first one, unless
 	// anyKnob is set: then the remedy itself checks which knobs the job can change.
@@ -50,7 +50,7 @@ type rungRow struct {
 	// training is the effect of the change on the training. For a smaller micro batch it
 	// depends on the job, and is Average unless more is proven.
 	training Training
-	remedy   remedy
+	changes  changes
 	// plans are the changes that the planner weighs; nil: those of the remedy.
 	plans func(*situation) []Plan
 	// takes reports whether the remedy leads from one plan to another; nil: it does if its first
@@ -70,89 +70,89 @@ type rungRow struct {
 // before), and what they do. %d stands for the number of parts.
 type inPlaceWords struct{ with, from, does string }
 
-// rungRows has one row for each remedy, in the order in which they are tried. init sets it
+// remedyRows has one row for each remedy, in the order in which they are tried. init sets it
 // because the remedies refer to it.
-var rungRows []rungRow
+var remedyRows []remedyRow
 
-func init() { setRungs(slices.Concat(deviceRows(), hostRows())) }
+func init() { setRemedies(slices.Concat(deviceRows(), hostRows())) }
 
-func setRungs(rows []rungRow) {
-	rungRows, DeviceRungs, HostRungs = rows, nil, nil
+func setRemedies(rows []remedyRow) {
+	remedyRows, DeviceRemedies, HostRemedies = rows, nil, nil
 	for _, row := range rows {
 		if row.host {
-			HostRungs = append(HostRungs, row.rung)
+			HostRemedies = append(HostRemedies, row.remedy)
 		} else {
-			DeviceRungs = append(DeviceRungs, row.rung)
+			DeviceRemedies = append(DeviceRemedies, row.remedy)
 		}
 	}
 }
 
 // deviceRows lists the remedies for device memory, in their order.
-func deviceRows() []rungRow {
-	return []rungRow{
-		{rung: RungAllocator, turns: []Knob{Allocator}, training: Exact, free: true, remedy: stepRemedy(Allocator), idle: actsWithoutPool},
-		{rung: RungWait, training: Exact, remedy: wait, takes: neverTaken},
-		{rung: RungAttention, turns: []Knob{Attention}, training: Exact, free: true, remedy: attention, idle: actsOnCalls},
+func deviceRows() []remedyRow {
+	return []remedyRow{
+		{remedy: RemedyAllocator, turns: []Knob{Allocator}, training: Exact, free: true, changes: stepRemedy(Allocator), idle: actsWithoutPool},
+		{remedy: RemedyWait, training: Exact, changes: wait, takes: neverTaken},
+		{remedy: RemedyAttention, turns: []Knob{Attention}, training: Exact, free: true, changes: attention, idle: actsOnCalls},
 		{
-			rung: RungCheckpointing, turns: []Knob{ActivationCheckpointing}, training: Exact, onCPU: true,
+			remedy: RemedyCheckpointing, turns: []Knob{ActivationCheckpointing}, training: Exact, onCPU: true,
 			inPlace: &inPlaceWords{"with activation checkpointing", "recomputed", "recompute activations"},
-			remedy:  stepRemedy(ActivationCheckpointing), idle: actsOnActivations,
+			changes: stepRemedy(ActivationCheckpointing), idle: actsOnActivations,
 		},
 		{
-			rung: RungSplit, turns: []Knob{ForwardParts}, training: Exact, onCPU: true,
+			remedy: RemedySplit, turns: []Knob{ForwardParts}, training: Exact, onCPU: true,
 			inPlace: &inPlaceWords{"in %d parts", "split", "run in %d parts"},
-			remedy:  inParts, idle: actsOnCalls,
+			changes: inParts, idle: actsOnCalls,
 		},
 		{
-			rung: RungLossParts, turns: []Knob{LossParts}, training: Exact, onCPU: true,
+			remedy: RemedyLossParts, turns: []Knob{LossParts}, training: Exact, onCPU: true,
 			inPlace: &inPlaceWords{"with the loss in parts", "", "compute the loss in parts"},
-			remedy:  stepRemedy(LossParts), idle: actsOnCalls,
+			changes: stepRemedy(LossParts), idle: actsOnCalls,
 		},
 		{
-			rung: RungMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,
-			remedy: smallerBatch, plans: (*situation).divided, takes: lowers(MicroBatchSize, EvalBatchSize), idle: actsOnCalls,
+			remedy: RemedyMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,
+			changes: smallerBatch, plans: (*situation).divided, takes: lowers(MicroBatchSize, EvalBatchSize), idle: actsOnCalls,
 		},
 		{
-			rung: RungRollout, turns: []Knob{RolloutMemory, RolloutBatchSize, RolloutSleep}, anyKnob: true, training: Average, remedy: lessGeneration,
+			remedy: RemedyRollout, turns: []Knob{RolloutMemory, RolloutBatchSize, RolloutSleep}, anyKnob: true, training: Average, changes: lessGeneration,
 			takes: lowers(RolloutMemory, RolloutBatchSize, RolloutSleep), idle: actsOnGeneration,
 		},
 		// Not on a CPU, which may take several times as long in 16 bits.
-		{rung: RungPrecision, turns: []Knob{Precision}, training: Changed, remedy: lowerPrecision, idle: actsOnTraining.with(cause.Rollout, actsOnCalls[cause.Rollout])},
-		{rung: RungShard, turns: []Knob{Sharding}, training: Exact, remedy: shard, takes: takesShard, idle: actsOnTraining},
+		{remedy: RemedyPrecision, turns: []Knob{Precision}, training: Changed, changes: lowerPrecision, idle: actsOnTraining.with(cause.Rollout, actsOnCalls[cause.Rollout])},
+		{remedy: RemedyShard, turns: []Knob{Sharding}, training: Exact, changes: shard, takes: takesShard, idle: actsOnTraining},
 		{
-			rung: RungOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact,
+			remedy: RemedyOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact,
 			inPlace: &inPlaceWords{"with activations in host memory", "offloaded", "keep activations in host memory"},
-			remedy:  stepRemedy(OffloadActivations), group: groupHost, idle: actsOnActivations,
+			changes: stepRemedy(OffloadActivations), group: groupHost, idle: actsOnActivations,
 		},
 		{
-			rung: RungOffloadOptimizer, turns: []Knob{OffloadOptimizer, Sharding}, training: Exact,
-			remedy: offload(OffloadOptimizer, "zero2", "zero3"), takes: takesOffloadOptimizer, group: groupHost, idle: actsOnTraining,
+			remedy: RemedyOffloadOptimizer, turns: []Knob{OffloadOptimizer, Sharding}, training: Exact,
+			changes: offload(OffloadOptimizer, "zero2", "zero3"), takes: takesOffloadOptimizer, group: groupHost, idle: actsOnTraining,
 		},
 		{
-			rung: RungOffloadParam, turns: []Knob{OffloadParam, OffloadOptimizer, Sharding}, training: Exact,
-			remedy: offload(OffloadParam, "zero3"), takes: takesOffloadParam, group: groupHost, idle: actsOnTraining,
+			remedy: RemedyOffloadParam, turns: []Knob{OffloadParam, OffloadOptimizer, Sharding}, training: Exact,
+			changes: offload(OffloadParam, "zero3"), takes: takesOffloadParam, group: groupHost, idle: actsOnTraining,
 		},
 		{
-			rung: RungNVMe, turns: []Knob{OffloadOptimizer, OffloadParam, Sharding}, anyKnob: true, training: Exact,
-			remedy: toNVMe, takes: takesNVMe, group: groupNVMe, idle: actsOnTraining,
+			remedy: RemedyNVMe, turns: []Knob{OffloadOptimizer, OffloadParam, Sharding}, anyKnob: true, training: Exact,
+			changes: toNVMe, takes: takesNVMe, group: groupNVMe, idle: actsOnTraining,
 		},
-		{rung: RungFusedLoss, turns: []Knob{FusedLoss}, training: Changed, remedy: stepRemedy(FusedLoss), group: groupAllowed, idle: actsOnSamples},
-		{rung: RungOptimizer, turns: []Knob{Optimizer}, training: Changed, remedy: leanerOptimizer, group: groupAllowed, idle: actsOnTraining},
+		{remedy: RemedyFusedLoss, turns: []Knob{FusedLoss}, training: Changed, changes: stepRemedy(FusedLoss), group: groupAllowed, idle: actsOnSamples},
+		{remedy: RemedyOptimizer, turns: []Knob{Optimizer}, training: Changed, changes: leanerOptimizer, group: groupAllowed, idle: actsOnTraining},
 		{
-			rung: RungSequence, turns: []Knob{SequenceLength}, training: Changed,
-			remedy: halve(SequenceLength), group: groupAllowed, idle: actsOnSamples,
+			remedy: RemedySequence, turns: []Knob{SequenceLength}, training: Changed,
+			changes: halve(SequenceLength), group: groupAllowed, idle: actsOnSamples,
 		},
 	}
 }
 
 // hostRows lists the remedies for host memory, in the order in which they are tried.
-func hostRows() []rungRow {
-	return []rungRow{
-		{rung: RungWorkers, turns: []Knob{DataloaderWorkers}, training: Average, host: true, remedy: fewerWorkers},
-		{rung: RungPinnedMemory, turns: []Knob{PinMemory}, training: Exact, host: true, remedy: stepRemedy(PinMemory)},
+func hostRows() []remedyRow {
+	return []remedyRow{
+		{remedy: RemedyWorkers, turns: []Knob{DataloaderWorkers}, training: Average, host: true, changes: fewerWorkers},
+		{remedy: RemedyPinnedMemory, turns: []Knob{PinMemory}, training: Exact, host: true, changes: stepRemedy(PinMemory)},
 		{
-			rung: RungUndoOffload, turns: []Knob{OffloadParam, OffloadOptimizer}, anyKnob: true, training: Exact, host: true,
-			remedy: undoOffload, takes: takesUndoOffload,
+			remedy: RemedyUndoOffload, turns: []Knob{OffloadParam, OffloadOptimizer}, anyKnob: true, training: Exact, host: true,
+			changes: undoOffload, takes: takesUndoOffload,
 		},
 	}
 }
@@ -219,20 +219,20 @@ func takesUndoOffload(from, to Plan) bool {
 	return slices.ContainsFunc([]Knob{OffloadOptimizer, OffloadParam}, func(k Knob) bool { return from[k] != to[k] && to[k] == "none" })
 }
 
-func (r Rung) known() bool {
-	return slices.ContainsFunc(rungRows, func(row rungRow) bool { return row.rung == r })
+func (r Remedy) known() bool {
+	return slices.ContainsFunc(remedyRows, func(row remedyRow) bool { return row.remedy == r })
 }
 
-func (r Rung) row() *rungRow {
-	at := slices.IndexFunc(rungRows, func(row rungRow) bool { return row.rung == r })
+func (r Remedy) row() *remedyRow {
+	at := slices.IndexFunc(remedyRows, func(row remedyRow) bool { return row.remedy == r })
 	if at < 0 {
-		panic(fmt.Sprintf("strategy: the remedy %s has no row: add one to rung.go", r))
+		panic(fmt.Sprintf("strategy: the remedy %s has no row: add one to remedy.go", r))
 	}
-	return &rungRows[at]
+	return &remedyRows[at]
 }
 
 // leads reports whether the remedy leads from one plan to another.
-func (r *rungRow) leads(from, to Plan) bool {
+func (r *remedyRow) leads(from, to Plan) bool {
 	if r.takes != nil {
 		return r.takes(from, to)
 	}
@@ -240,18 +240,18 @@ func (r *rungRow) leads(from, to Plan) bool {
 }
 
 // needs lists the remedies for device memory that lead from one plan to another, in their order.
-func needs(from, to Plan) (rungs []Rung) {
-	for i := range rungRows {
-		if row := &rungRows[i]; !row.host && row.leads(from, to) {
-			rungs = append(rungs, row.rung)
+func needs(from, to Plan) (remedies []Remedy) {
+	for i := range remedyRows {
+		if row := &remedyRows[i]; !row.host && row.leads(from, to) {
+			remedies = append(remedies, row.remedy)
 		}
 	}
-	return rungs
+	return remedies
 }
 
 // A Skip is a remedy that was not taken, with the reason.
 type Skip struct {
-	Rung    Rung     `json:"rung"`
+	Remedy  Remedy   `json:"rung"`
 	Code    SkipCode `json:"code,omitempty"` // empty from an earlier version
 	Reason  string   `json:"reason"`
 	Refused bool     `json:"refused,omitempty"` // only the policy bars it

@@ -11,9 +11,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A climb is a speed-up: at each checkpoint that the ranks complete, gpurun looks whether to relaunch with a
+// A speedup is a relaunch with a faster plan: at each checkpoint that the ranks complete, gpurun looks whether to relaunch with a
 // faster plan. The goroutine only waits and reads the inventory; the watch, which owns the evidence, decides.
-type climb struct {
+type speedup struct {
 	launcher *Launcher
 	history  []strategy.Attempt // before the attempt
 	next     Next               // the attempt's assignment
@@ -26,23 +26,23 @@ type climb struct {
 	looking sync.WaitGroup
 }
 
-func newClimb(l *Launcher, next Next) climb {
-	return climb{launcher: l, next: next, moments: make(chan strategy.Inventory), end: func() {}}
+func newSpeedup(l *Launcher, next Next) speedup {
+	return speedup{launcher: l, next: next, moments: make(chan strategy.Inventory), end: func() {}}
 }
 
 // stop ends the goroutine, and waits for its end.
-func (c *climb) stop() {
+func (c *speedup) stop() {
 	c.end()
 	c.looking.Wait()
 }
 
 // allowed reports whether the run may change to a faster plan.
-func (c *climb) allowed() bool {
-	if !c.launcher.Policy.Climb || c.launcher.Policy.Mode != strategy.Predict {
+func (c *speedup) allowed() bool {
+	if !c.launcher.Policy.Speedup || c.launcher.Policy.Mode != strategy.Predict {
 		return false
 	}
 	for _, a := range c.history {
-		if a.Climb != nil {
+		if a.Speedup != nil {
 			return false
 		}
 	}
@@ -50,7 +50,7 @@ func (c *climb) allowed() bool {
 }
 
 // begin starts the goroutine that looks for checkpoints.
-func (c *climb) begin(ctx context.Context) {
+func (c *speedup) begin(ctx context.Context) {
 	ctx, c.end = context.WithCancel(ctx)
 	c.begun = true
 	if c.launcher.Checkpoints != nil {
@@ -62,7 +62,7 @@ func (c *climb) begin(ctx context.Context) {
 }
 
 // send sends the inventory with a checkpoint, empty for none. It reports false if ctx is done.
-func (c *climb) send(ctx context.Context, checkpoint string, written time.Time) bool {
+func (c *speedup) send(ctx context.Context, checkpoint string, written time.Time) bool {
 	inventory := c.launcher.World.Inventory(ctx)
 	if c.launcher.Checkpoints != nil {
 		inventory.Deadline = c.launcher.Checkpoints.Deadline(ctx)
@@ -77,7 +77,7 @@ func (c *climb) send(ctx context.Context, checkpoint string, written time.Time) 
 }
 
 // look sends the inventory, now and at each checkpoint, until ctx is done.
-func (c *climb) look(ctx context.Context) {
+func (c *speedup) look(ctx context.Context) {
 	since := time.Now() // ignore checkpoints of earlier attempts
 	for path := ""; ; {
 		written := since
@@ -105,15 +105,15 @@ const mostEarly = 8
 // place, it also looks at once, when the processes have measured enough.
 func (w *watch) measured(ctx context.Context, f strategy.Fact) {
 	m := f.Memory()
-	if w.stopped || m.Failed != "" || m.Steps == 0 || !w.climb.allowed() {
+	if w.stopped || m.Failed != "" || m.Steps == 0 || !w.speedup.allowed() {
 		return
 	}
-	if !w.climb.begun {
-		w.climb.begin(ctx)
+	if !w.speedup.begun {
+		w.speedup.begin(ctx)
 	}
-	if m.Steps > 1 && w.climb.early < mostEarly && len(w.evidence.InPlace()) > 0 {
-		w.climb.early++
-		w.climb.once()
+	if m.Steps > 1 && w.speedup.early < mostEarly && len(w.evidence.InPlace()) > 0 {
+		w.speedup.early++
+		w.speedup.once()
 	}
 }
 
@@ -126,35 +126,35 @@ func (w *watch) ascend(inventory strategy.Inventory) {
 	for _, f := range w.progress() {
 		w.evidence.Add(f)
 	}
-	now := attemptOf(w.effect.job, *w.evidence, strategy.Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1}, w.climb.next)
-	ascent := w.launcher.climbs(w.launcher.Policy, w.launcher.Job, w.climb.history, now, inventory)
-	if ascent.Decision.Relaunch {
-		w.climbTo(now, ascent.Decision, inventory)
+	now := attemptOf(w.effect.job, *w.evidence, strategy.Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1}, w.speedup.next)
+	speedup := w.launcher.findSpeedup(w.launcher.Policy, w.launcher.Job, w.speedup.history, now, inventory)
+	if speedup.Decision.Relaunch {
+		w.speedupTo(now, speedup.Decision, inventory)
 		return
 	}
-	if ascent.Proposal != "" {
-		w.evidence.Kept = ascent.Refused
+	if speedup.Proposal != "" {
+		w.evidence.Kept = speedup.Refused
 	}
-	if !ascent.Later {
-		w.climb.end()
+	if !speedup.Later {
+		w.speedup.end()
 	}
 }
 
-// climbTo stops the ranks for a faster plan.
-func (w *watch) climbTo(now strategy.Attempt, d strategy.Decision, inventory strategy.Inventory) {
-	w.climb.end()
-	if err := w.launcher.Store.Append(Climbed{Attempt: now, Decision: d, Inventory: inventory}); err != nil {
+// speedupTo stops the ranks for a faster plan.
+func (w *watch) speedupTo(now strategy.Attempt, d strategy.Decision, inventory strategy.Inventory) {
+	w.speedup.end()
+	if err := w.launcher.Store.Append(SpedUp{Attempt: now, Decision: d, Inventory: inventory}); err != nil {
 		w.failed = errors.Join(w.failed, err) // without a journaled decision nothing is changed
 		return
 	}
-	w.evidence.Climb, w.evidence.Kept = &d, ""
+	w.evidence.Speedup, w.evidence.Kept = &d, ""
 	w.stop(int(syscall.SIGTERM), w.launcher.Graces.User)
 }
 
-// climbs calls strategy.Climb, or the test's replacement.
-func (l *Launcher) climbs(p strategy.Policy, j strategy.Job, history []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Ascent {
-	if l.decideClimb != nil {
-		return l.decideClimb(p, j, history, now, inv)
+// findSpeedup calls strategy.FindSpeedup, or the test's replacement.
+func (l *Launcher) findSpeedup(p strategy.Policy, j strategy.Job, history []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Speedup {
+	if l.decideSpeedup != nil {
+		return l.decideSpeedup(p, j, history, now, inv)
 	}
-	return strategy.Climb(p, j, history, now, inv)
+	return strategy.FindSpeedup(p, j, history, now, inv)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A remedy lists the changes to the plan that a Rung can make, the gentlest change first, or
+// A remedy lists the changes to the plan that a Remedy can make, the gentlest change first, or
 // returns why there is none.
-type remedy func(s *situation) (changes []Plan, reason string)
+type changes func(s *situation) (changes []Plan, reason string)
 
 // wait changes nothing. It is possible before the first attempt only: later, a separate rule
 // handles memory that another process holds.
@@ -57,7 +57,7 @@ func (s *situation) beyond(k Knob) []Value {
 }
 
 // stepRemedy tries the values of one knob, one after the other.
-func stepRemedy(k Knob) remedy {
+func stepRemedy(k Knob) changes {
 	return func(s *situation) ([]Plan, string) { return s.steps(k, s.beyond(k)) }
 }
 
@@ -205,7 +205,7 @@ func (s *situation) evaluatesAlike() bool {
 }
 
 // halve lists half of a whole-number knob, and half of that, down to its minimum.
-func halve(k Knob) remedy {
+func halve(k Knob) changes {
 	return func(s *situation) (plans []Plan, reason string) {
 		n, whole := s.plan.Number(k)
 		if !whole {
@@ -273,7 +273,7 @@ func leanerOptimizer(s *situation) ([]Plan, string) {
 
 // offload moves the optimizer, or everything, to host memory. ZeRO offloads only from certain
 // stages: stage 2 keeps the parameters on the device, stage 3 does not.
-func offload(k Knob, stages ...Value) remedy {
+func offload(k Knob, stages ...Value) changes {
 	return func(s *situation) ([]Plan, string) {
 		switch {
 		case s.plan[k] != "none":
@@ -379,7 +379,7 @@ func undoOffload(s *situation) ([]Plan, string) {
 			continue
 		}
 		plans := []Plan{{k: "none"}}
-		if nvme, _ := toNVMe(s); s.refused(RungNVMe) == "" && s.inventory.Missing[RungNVMe] == "" {
+		if nvme, _ := toNVMe(s); s.refused(RemedyNVMe) == "" && s.inventory.Missing[RemedyNVMe] == "" {
 			plans = append(plans, nvme...)
 		}
 		return plans, ""

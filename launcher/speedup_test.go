@@ -45,25 +45,25 @@ func measures(after time.Duration) act {
 	return act{after, strategy.Fact{Rank: 0, Source: "probe", Content: &strategy.Measurement{Steps: 3, Peak: 10 << 30}}}
 }
 
-// climber decides like strategy.Climb if there is a faster plan: at the first new checkpoint.
-type climber struct {
+// speedupSearch decides like strategy.FindSpeedup if there is a faster plan: at the first new checkpoint.
+type speedupSearch struct {
 	asked []strategy.Inventory
 	now   []strategy.Attempt
 }
 
-func (c *climber) decide(_ strategy.Policy, _ strategy.Job, _ []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Ascent {
+func (c *speedupSearch) decide(_ strategy.Policy, _ strategy.Job, _ []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Speedup {
 	c.asked, c.now = append(c.asked, inv), append(c.now, now)
 	if inv.Checkpoint == "" {
-		return strategy.Ascent{Proposal: "micro batch 4 would fit", Refused: "no checkpoint", Later: true}
+		return strategy.Speedup{Proposal: "micro batch 4 would fit", Refused: "no checkpoint", Later: true}
 	}
-	return strategy.Ascent{Proposal: "micro batch 4 would fit", Decision: strategy.Decision{
+	return strategy.Speedup{Proposal: "micro batch 4 would fit", Decision: strategy.Decision{
 		Relaunch: true, Rule: "climb", Next: high, Changed: now.Plan.Changed(high), Resume: inv.Checkpoint, Reason: "attempt 1: up",
 	}}
 }
 
-// ascent is a run in which attempt 0 runs out of memory, and attempt 1 trains until it is stopped; then come
+// speedupRun is a run in which attempt 0 runs out of memory, and attempt 1 trains until it is stopped; then come
 // the given scripts.
-func ascent(t *testing.T, then ...script) (*stage, *climber, *Launcher) {
+func speedupRun(t *testing.T, then ...script) (*stage, *speedupSearch, *Launcher) {
 	acts := []act{measures(time.Minute), exit(9*time.Hour, 0, 0), exit(9*time.Hour, 1, 0)}
 	s := &stage{t: t, inv: strategy.Inventory{Checkpoint: "ckpt-newest"}, scripts: append([]script{
 		{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}},
@@ -71,9 +71,9 @@ func ascent(t *testing.T, then ...script) (*stage, *climber, *Launcher) {
 			return &strategy.Progress{Steps: int(since.Seconds()), First: 1, Last: int(since.Seconds()), Total: 30000, For: strategy.Seconds(since - time.Second)}
 		}},
 	}, then...)}
-	c, l := &climber{}, newLauncher(s)
-	l.Policy.Mode, l.Policy.Climb = strategy.Predict, true
-	l.Checkpoints, l.decideClimb = saves{begin: s.begin, every: 10 * time.Minute}, c.decide
+	c, l := &speedupSearch{}, newLauncher(s)
+	l.Policy.Mode, l.Policy.Speedup = strategy.Predict, true
+	l.Checkpoints, l.decideSpeedup = saves{begin: s.begin, every: 10 * time.Minute}, c.decide
 	return s, c, l
 }
 
@@ -83,7 +83,7 @@ func trains(after time.Duration) script {
 
 func TestSpeedUpAtACheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c, l := ascent(t, trains(3*time.Hour))
+		s, c, l := speedupRun(t, trains(3*time.Hour))
 		v, err := l.Run(t.Context(), first())
 		if err != nil || v.Outcome != strategy.Trained {
 			t.Fatalf("verdict %+v, %v", v, err)
@@ -107,7 +107,7 @@ func TestSpeedUpAtACheckpoint(t *testing.T) {
 		if at := c.now[1].Stepping; at.Last != 540 || at.Total != 30000 || at.Before.Duration() != time.Second || c.now[1].From != "ckpt-newest" || len(c.now[1].Measured) != 1 {
 			t.Errorf("decided by %+v", c.now[1])
 		}
-		if up := v.Attempts[1]; up.Cause != cause.None || up.Changed[strategy.MicroBatchSize] != [2]strategy.Value{"8", "4"} || up.Rung != "" {
+		if up := v.Attempts[1]; up.Cause != cause.None || up.Changed[strategy.MicroBatchSize] != [2]strategy.Value{"8", "4"} || up.Remedy != "" {
 			t.Errorf("%+v", up)
 		}
 		if err := CheckOrder(append([]Event{Began{}}, s.events...)); err != nil {
@@ -119,7 +119,7 @@ func TestSpeedUpAtACheckpoint(t *testing.T) {
 // If a faster plan fails, the run goes back to the plan that trained, and tries no second speed-up.
 func TestFailedSpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c, l := ascent(t, script{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}, trains(3*time.Hour))
+		s, c, l := speedupRun(t, script{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}, trains(3*time.Hour))
 		l.Policy.MaxAttempts = 2
 		v, err := l.Run(t.Context(), first())
 		if err != nil || v.Outcome != strategy.Trained || len(c.asked) != 2 {
@@ -140,14 +140,14 @@ func TestFailedSpeedUp(t *testing.T) {
 // gpurun looks for no checkpoints if the run cannot speed up.
 func TestNoSpeedUp(t *testing.T) {
 	for name, change := range map[string]func(*Launcher, *stage){
-		"recovery.climb":      func(l *Launcher, _ *stage) { l.Policy.Climb = false },
+		"recovery.climb":      func(l *Launcher, _ *stage) { l.Policy.Speedup = false },
 		"recovery.mode":       func(l *Launcher, _ *stage) { l.Policy.Mode = strategy.Ladder },
 		"unknown checkpoints": func(l *Launcher, _ *stage) { l.Checkpoints = nil },
 		"nothing measured":    func(_ *Launcher, s *stage) { s.scripts[1].acts = s.scripts[1].acts[1:] },
 		"a failure measured":  func(_ *Launcher, s *stage) { s.scripts[1].acts[0].fact.Memory().Failed = "backward" },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s, c, l := ascent(t)
+			s, c, l := speedupRun(t)
 			change(l, s)
 			v, err := l.Run(t.Context(), first())
 			if err != nil || v.Outcome != strategy.Trained || len(v.Attempts) != 2 || len(c.asked) > 0 {
@@ -160,17 +160,17 @@ func TestNoSpeedUp(t *testing.T) {
 // A final refusal ends the search for checkpoints, and the summary has it.
 func TestFinalRefusalEndsTheSpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, l := ascent(t)
+		s, _, l := speedupRun(t)
 		asked := 0
-		l.decideClimb = func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Ascent {
+		l.decideSpeedup = func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Speedup {
 			asked++
-			return strategy.Ascent{Proposal: "micro batch 4 would fit", Refused: "the time here ends within the hour"}
+			return strategy.Speedup{Proposal: "micro batch 4 would fit", Refused: "the time here ends within the hour"}
 		}
 		if v, err := l.Run(t.Context(), first()); err != nil || v.Outcome != strategy.Trained || asked != 1 {
 			t.Errorf("asked %d times, verdict %+v, %v", asked, v, err)
 		}
-		if e := only[Ended](s.events)[1].Evidence; e.Kept != "the time here ends within the hour" || e.Climb != nil {
-			t.Errorf("%q, %+v", e.Kept, e.Climb)
+		if e := only[Ended](s.events)[1].Evidence; e.Kept != "the time here ends within the hour" || e.Speedup != nil {
+			t.Errorf("%q, %+v", e.Kept, e.Speedup)
 		}
 	})
 }
@@ -178,7 +178,7 @@ func TestFinalRefusalEndsTheSpeedUp(t *testing.T) {
 // A notice that the time ends takes precedence over a speed-up.
 func TestNoSpeedUpAfterANotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c, l := ascent(t)
+		s, c, l := speedupRun(t)
 		time.AfterFunc(5*time.Minute, func() { s.announce("SIGUSR1") })
 		if _, err := l.Run(t.Context(), first()); err != nil || len(c.asked) != 1 || slices.Contains(kinds(s.events), "climbed") {
 			t.Errorf("asked %d times, %v, %v", len(c.asked), kinds(s.events), err)
@@ -186,11 +186,11 @@ func TestNoSpeedUpAfterANotice(t *testing.T) {
 	})
 }
 
-// refusesClimbs is a store whose disk is full when a speed-up is journaled.
-type refusesClimbs struct{ *stage }
+// refusesSpeedups is a store whose disk is full when a speed-up is journaled.
+type refusesSpeedups struct{ *stage }
 
-func (s refusesClimbs) Append(e Event) error {
-	if _, climbs := e.(Climbed); climbs {
+func (s refusesSpeedups) Append(e Event) error {
+	if _, speedups := e.(SpedUp); speedups {
 		return errors.New("no space left on device")
 	}
 	return s.stage.Append(e)
@@ -198,8 +198,8 @@ func (s refusesClimbs) Append(e Event) error {
 
 func TestUnjournaledSpeedUpIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, l := ascent(t)
-		l.Store = refusesClimbs{s}
+		s, _, l := speedupRun(t)
+		l.Store = refusesSpeedups{s}
 		v, err := l.Run(t.Context(), first())
 		if err != nil || v.Outcome != strategy.Trained || len(s.stops) > 0 || len(s.applied) != 2 {
 			t.Errorf("%+v, %v, stops %+v", v, err, s.stops)
@@ -212,20 +212,20 @@ func TestUnjournaledSpeedUpIsNotDone(t *testing.T) {
 func TestKilledDuringASpeedUp(t *testing.T) {
 	var events []Event
 	synctest.Test(t, func(t *testing.T) {
-		s, _, l := ascent(t, script{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}, trains(time.Hour))
+		s, _, l := speedupRun(t, script{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}, trains(time.Hour))
 		if _, err := l.Run(t.Context(), first()); err != nil {
 			t.Fatal(err)
 		}
 		events = s.events
 	})
-	at := slices.IndexFunc(events, func(e Event) bool { _, climbs := e.(Climbed); return climbs })
-	for _, cut := range []int{at + 1, at + 2, at + 3} { // with the climb, with the end, with what was decided then
+	at := slices.IndexFunc(events, func(e Event) bool { _, speedups := e.(SpedUp); return speedups })
+	for _, cut := range []int{at + 1, at + 2, at + 3} { // with the speed-up, with the end, with what was decided then
 		state, done := Resume(plan0, "r", events[:cut])
 		if done {
 			t.Fatal("done")
 		}
 		synctest.Test(t, func(t *testing.T) {
-			s, c, l := ascent(t)
+			s, c, l := speedupRun(t)
 			s.scripts = []script{{}, {}, {acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}, trains(time.Hour)}
 			if !state.undecided {
 				next, notice, err := state.Restart(l.Job, func(decided string) strategy.Checkpoints {
@@ -263,7 +263,7 @@ func TestKilledDuringASpeedUp(t *testing.T) {
 // with the plan that trained.
 func TestStoppedDuringASpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, l := ascent(t)
+		s, _, l := speedupRun(t)
 		s.scripts[1].deaf = true
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(10*time.Minute+time.Second, func() { cancel(&Signal{Number: syscall.SIGTERM}) })
@@ -271,7 +271,7 @@ func TestStoppedDuringASpeedUp(t *testing.T) {
 		if err != nil || v.Outcome != strategy.Stopped || len(s.applied) != 2 {
 			t.Errorf("%+v, %v", v, err)
 		}
-		if again, done := Resume(plan0, "r", s.events); done || !maps.Equal(again.Next.Plan, low) || again.Next.N != 2 || again.History[1].Climb != nil {
+		if again, done := Resume(plan0, "r", s.events); done || !maps.Equal(again.Next.Plan, low) || again.Next.N != 2 || again.History[1].Speedup != nil {
 			t.Errorf("%+v", again.Next)
 		}
 	})
@@ -280,7 +280,7 @@ func TestStoppedDuringASpeedUp(t *testing.T) {
 // If the decided checkpoint is gone, the run continues from the newest.
 func TestLostCheckpointOfASpeedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, l := ascent(t, trains(time.Hour))
+		s, _, l := speedupRun(t, trains(time.Hour))
 		l.Checkpoints = saves{begin: s.begin, every: 10 * time.Minute, gone: true}
 		if _, err := l.Run(t.Context(), first()); err != nil || s.from[2] != "ckpt-newest" {
 			t.Errorf("from %v, %v", s.from, err)
@@ -289,15 +289,15 @@ func TestLostCheckpointOfASpeedUp(t *testing.T) {
 }
 
 func TestMisplacedSpeedUps(t *testing.T) {
-	up := Climbed{Attempt: strategy.Attempt{N: 0, Plan: plan0}, Decision: strategy.Decision{Relaunch: true, Next: high}}
+	up := SpedUp{Attempt: strategy.Attempt{N: 0, Plan: plan0}, Decision: strategy.Decision{Relaunch: true, Next: high}}
 	started := Started{N: 0, Plan: plan0}
 	for name, events := range map[string][]Event{
 		"no attempt runs":       {Began{}, up},
-		"of another attempt":    {Began{}, started, Climbed{Attempt: strategy.Attempt{N: 1}, Decision: up.Decision}},
+		"of another attempt":    {Began{}, started, SpedUp{Attempt: strategy.Attempt{N: 1}, Decision: up.Decision}},
 		"twice":                 {Began{}, started, up, up},
-		"without a relaunch":    {Began{}, started, Climbed{Attempt: up.Attempt}},
+		"without a relaunch":    {Began{}, started, SpedUp{Attempt: up.Attempt}},
 		"after another gpurun":  {Began{}, started, Began{}, up},
-		"with a plan of no use": {Began{}, started, Climbed{Attempt: up.Attempt, Decision: strategy.Decision{Relaunch: true, Next: strategy.Plan{"size": "1"}}}},
+		"with a plan of no use": {Began{}, started, SpedUp{Attempt: up.Attempt, Decision: strategy.Decision{Relaunch: true, Next: strategy.Plan{"size": "1"}}}},
 	} {
 		if err := CheckOrder(events); err == nil {
 			t.Errorf("%s: in order", name)

@@ -37,7 +37,7 @@ func promising() *prospects {
 	failed := ended(0, ran8, oom(cause.Backward))
 	failed.Stepping = Stepping{Steps: 40, Last: 40, For: Seconds(time.Minute), Before: Seconds(30 * time.Second), Total: 20000}
 	return &prospects{
-		policy:  Policy{Mode: Predict, Climb: true, MaxAttempts: 20, Numerics: MixedPrecision, RestartFromZero: Seconds(time.Hour)},
+		policy:  Policy{Mode: Predict, Speedup: true, MaxAttempts: 20, Numerics: MixedPrecision, RestartFromZero: Seconds(time.Hour)},
 		job:     gpt(1),
 		history: []Attempt{failed},
 		now: Attempt{
@@ -53,15 +53,15 @@ func promising() *prospects {
 	}
 }
 
-func (o *prospects) climb() Ascent {
+func (o *prospects) speedup() Speedup {
 	s := &situation{policy: o.policy, job: o.job, inventory: o.inv}
 	s.scout = func(*situation, []Plan) (faster, bool) { return o.best, o.found }
 	s.look(ran(append(slices.Clone(o.history), o.now)))
 	return s.ascend()
 }
 
-func TestClimb(t *testing.T) {
-	a := promising().climb()
+func TestSpeedup(t *testing.T) {
+	a := promising().speedup()
 	want := Decision{
 		Relaunch: true, Rule: "climb", Next: ran4, Resume: "out/checkpoint-400", Expected: &memory.Prediction{Evidence: "same mode"},
 		Changed: Changes{MicroBatchSize: {"2", "4"}, GradientAccumulationSteps: {"16", "8"}},
@@ -84,7 +84,7 @@ func TestConditionsForASpeedUp(t *testing.T) {
 		later   bool
 		nothing bool // no proposal
 	}{
-		"switched off":       {change: func(o *prospects) { o.policy.Climb = false }, refused: "recovery.climb = false"},
+		"switched off":       {change: func(o *prospects) { o.policy.Speedup = false }, refused: "recovery.climb = false"},
 		"on the ladder":      {change: func(o *prospects) { o.policy.Mode = Ladder }, refused: `recovery.mode = "ladder"`},
 		"recovery off":       {change: func(o *prospects) { o.policy.Mode = Off }, refused: `recovery.mode = "off"`},
 		"nothing measured":   {change: func(o *prospects) { o.now.Measured = nil }, refused: "the first steps have not been measured", later: true, nothing: true},
@@ -92,7 +92,7 @@ func TestConditionsForASpeedUp(t *testing.T) {
 		"one rank is behind": {change: func(o *prospects) { o.now.Measured = append(o.now.Measured, memory.Measurement{Rank: 1, Steps: 1}) }, refused: "the first steps have not been measured", later: true, nothing: true},
 		"a rank ran out":     {change: func(o *prospects) { o.now.Measured[0].Failed = "backward" }, refused: "the first steps have not been measured", later: true, nothing: true},
 		"nothing faster":     {change: func(o *prospects) { o.found = false }, refused: "no faster plan is likely to fit", nothing: true},
-		"gone up before":     {change: func(o *prospects) { o.history[0].Climb = &Decision{Next: ran2} }, refused: "a run speeds up once"},
+		"gone up before":     {change: func(o *prospects) { o.history[0].Speedup = &Decision{Next: ran2} }, refused: "a run speeds up once"},
 		"samples are lost":   {change: func(o *prospects) { o.job.Resumption.Data = "it begins the epoch anew" }, refused: "on resuming, it begins the epoch anew"},
 		"it is not known":    {change: func(o *prospects) { o.job.Resumption.Own = true }, refused: `it is not known whether the job continues with the next sample when it resumes: resume.data = "kept" confirms it`},
 		"a knob that shifts": {change: func(o *prospects) {
@@ -117,12 +117,12 @@ func TestConditionsForASpeedUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := promising()
 			test.change(o)
-			a := o.climb()
+			a := o.speedup()
 			if a.Refused != test.refused || a.Later != test.later || a.Decision.Relaunch || (a.Proposal == "") != test.nothing {
 				t.Errorf("%+v", a)
 			}
 			o.now.Ended = o.inv.At.Add(9 * time.Hour)
-			if said := o.climb().summary(); (said == "") != test.nothing {
+			if said := o.speedup().summary(); (said == "") != test.nothing {
 				t.Errorf("in the summary: %q", said)
 			}
 		})
@@ -146,7 +146,7 @@ func TestConditionsThatAllowASpeedUp(t *testing.T) {
 	} {
 		o := promising()
 		change(o)
-		if a := o.climb(); !a.Decision.Relaunch || a.Refused != "" {
+		if a := o.speedup(); !a.Decision.Relaunch || a.Refused != "" {
 			t.Errorf("%s: %+v", name, a)
 		}
 	}
@@ -198,12 +198,12 @@ func TestHigherPlans(t *testing.T) {
 	}
 }
 
-// climbing is a history in which an attempt was stopped for a faster plan, with the result of
+// speedingUp is a history in which an attempt was stopped for a faster plan, with the result of
 // that plan.
-func climbing(after ...Attempt) []Attempt {
+func speedingUp(after ...Attempt) []Attempt {
 	o := promising()
-	up := o.climb().Decision
-	o.now.Ended, o.now.Climb = o.inv.At, &up
+	up := o.speedup().Decision
+	o.now.Ended, o.now.Speedup = o.inv.At, &up
 	return append([]Attempt{o.history[0], o.now}, after...)
 }
 
@@ -224,19 +224,19 @@ func TestAfterASpeedUp(t *testing.T) {
 		next    Plan
 		reason  string
 	}{
-		{name: "the ranks have been stopped", history: climbing(), rule: "climb", next: ran4,
+		{name: "the ranks have been stopped", history: speedingUp(), rule: "climb", next: ran4,
 			reason: "attempt 1: stopped for a faster plan → micro batch 2→4, accumulation 16→8, from checkpoint-500" + unprovenLoss},
-		{name: "out of memory", history: climbing(up(oom(cause.Backward), same)), rule: "climb-back", next: ran2,
+		{name: "out of memory", history: speedingUp(up(oom(cause.Backward), same)), rule: "climb-back", next: ran2,
 			reason: "attempt 2: CUDA out of memory in backward on rank 0 → back to the plan of attempt 1, which trained: micro batch 4→2, accumulation 8→16" + unprovenLoss},
-		{name: "something new, sooner", history: climbing(up(died, same)), rule: "climb-back", next: ran2},
-		{name: "cannot be started", history: climbing(up(Diagnosis{Fatal: true}, func(a *Attempt) { a.Unstarted = &Unstarted{Reason: "no such file"} })), rule: "climb-back", next: ran2},
-		{name: "no memory to start it", history: climbing(up(Diagnosis{Fatal: true}, func(a *Attempt) { a.Unstarted = &Unstarted{Reason: "fork", Wait: true} })), rule: "could-not-start"},
-		{name: "does not take effect", history: climbing(up(Diagnosis{}, func(a *Attempt) { a.Halted, a.Observed = true, Plan{MicroBatchSize: "2"} })), rule: "climb-back", next: ran2},
-		{name: "something new, later", history: climbing(up(died, func(a *Attempt) { a.Steps = 9000 })), rule: "job-failed"},
-		{name: "the network", history: climbing(up(Diagnosis{Cause: cause.NCCLError, Fatal: true}, same)), rule: "transient", next: ran4},
-		{name: "trained", history: climbing(up(Diagnosis{}, same)), rule: "trained"},
-		{name: "memory, after the network", history: climbing(up(Diagnosis{Cause: cause.NCCLError, Fatal: true}, same), up(oom(cause.Backward), func(a *Attempt) { a.N = 3 })), rule: "climb-back", next: ran2},
-		{name: "the plan before runs out, too", history: climbing(up(oom(cause.Backward), same), ended(3, ran2, oom(cause.Backward))), rule: "out-of-memory"},
+		{name: "something new, sooner", history: speedingUp(up(died, same)), rule: "climb-back", next: ran2},
+		{name: "cannot be started", history: speedingUp(up(Diagnosis{Fatal: true}, func(a *Attempt) { a.Unstarted = &Unstarted{Reason: "no such file"} })), rule: "climb-back", next: ran2},
+		{name: "no memory to start it", history: speedingUp(up(Diagnosis{Fatal: true}, func(a *Attempt) { a.Unstarted = &Unstarted{Reason: "fork", Wait: true} })), rule: "could-not-start"},
+		{name: "does not take effect", history: speedingUp(up(Diagnosis{}, func(a *Attempt) { a.Halted, a.Observed = true, Plan{MicroBatchSize: "2"} })), rule: "climb-back", next: ran2},
+		{name: "something new, later", history: speedingUp(up(died, func(a *Attempt) { a.Steps = 9000 })), rule: "job-failed"},
+		{name: "the network", history: speedingUp(up(Diagnosis{Cause: cause.NCCLError, Fatal: true}, same)), rule: "transient", next: ran4},
+		{name: "trained", history: speedingUp(up(Diagnosis{}, same)), rule: "trained"},
+		{name: "memory, after the network", history: speedingUp(up(Diagnosis{Cause: cause.NCCLError, Fatal: true}, same), up(oom(cause.Backward), func(a *Attempt) { a.N = 3 })), rule: "climb-back", next: ran2},
+		{name: "the plan before runs out, too", history: speedingUp(up(oom(cause.Backward), same), ended(3, ran2, oom(cause.Backward))), rule: "out-of-memory"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestAfterASpeedUp(t *testing.T) {
 				o.policy.MaxAttempts = 3
 			}
 			d := Decide(o.policy, o.job, test.history, inv)
-			if d.Rule != test.rule || test.next != nil && (!maps.Equal(d.Next, test.next) || d.Resume != inv.Checkpoint || !d.Relaunch || d.Rung != "") {
+			if d.Rule != test.rule || test.next != nil && (!maps.Equal(d.Next, test.next) || d.Resume != inv.Checkpoint || !d.Relaunch || d.Remedy != "") {
 				t.Errorf("%+v", d)
 			}
 			if test.reason != "" && d.Reason != test.reason {
@@ -260,7 +260,7 @@ func TestAfterASpeedUp(t *testing.T) {
 // A run that has trained proposes the plan that it did not take, with the reason.
 func TestProposal(t *testing.T) {
 	o := promising()
-	o.policy.Climb = false
+	o.policy.Speedup = false
 	o.now.Ended = o.inv.At.Add(9 * time.Hour)
 	s := &situation{policy: o.policy, job: o.job, inventory: o.inv, scout: func(*situation, []Plan) (faster, bool) { return o.best, true }}
 	s.look(append(slices.Clone(o.history), o.now))
@@ -271,7 +271,7 @@ func TestProposal(t *testing.T) {
 	if d := s.decide(); !strings.HasPrefix(d.Proposal, "micro batch 4 may fit (its need was not measured) and be") {
 		t.Errorf("%+v", d)
 	}
-	s.last.Kept, s.policy.Climb = "the time here ends within the hour", true
+	s.last.Kept, s.policy.Speedup = "the time here ends within the hour", true
 	if d := s.decide(); !strings.HasSuffix(d.Proposal, "since the time here ends within the hour") {
 		t.Errorf("%+v", d)
 	}
@@ -311,7 +311,7 @@ func TestSpeedUpFromMeasurements(t *testing.T) {
 	o.history[0] = failedAt(0, ran8, room)
 	o.now.Plan = ran4.With(Plan{ActivationCheckpointing: "full"})
 	o.now.Measured = []memory.Measurement{checkpointed(4, room, 1)}
-	a := Climb(o.policy, o.job, o.history, o.now, o.inv)
+	a := FindSpeedup(o.policy, o.job, o.history, o.now, o.inv)
 	if !a.Decision.Relaunch || a.Decision.Expected == nil || a.Decision.Expected.Mean <= 0 || a.Decision.Expected.Mean > room {
 		t.Fatalf("%+v", a)
 	}
@@ -320,7 +320,7 @@ func TestSpeedUpFromMeasurements(t *testing.T) {
 	}
 
 	o.now.Measured[0].Peak = 15 << 30 // the longest input needs nearly all memory
-	if a := Climb(o.policy, o.job, o.history, o.now, o.inv); a.Decision.Relaunch || a.Refused != "no faster plan is likely to fit" {
+	if a := FindSpeedup(o.policy, o.job, o.history, o.now, o.inv); a.Decision.Relaunch || a.Refused != "no faster plan is likely to fit" {
 		t.Errorf("%+v", a)
 	}
 }
@@ -331,7 +331,7 @@ func TestRestartsAfterASpeedUp(t *testing.T) {
 	o := promising()
 	o.policy.Restarts = 1
 	up := o.now
-	up.Climb, up.Ended = &Decision{Relaunch: true, Next: ran4}, up.Started.Add(time.Hour)
+	up.Speedup, up.Ended = &Decision{Relaunch: true, Next: ran4}, up.Started.Add(time.Hour)
 	history := []Attempt{up}
 	for n, want := range []bool{true, false} {
 		a := ended(2+n, ran4, Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ValueError: " + string(rune('a'+n)), Rank: 0})
@@ -348,7 +348,7 @@ func TestNeverBarsRemovingAnOffload(t *testing.T) {
 	for _, never := range [][]string{nil, {"undo-offload"}, {"offload-optimizer"}, {"offload_optimizer"}} {
 		j := gpt(1)
 		j.Knobs[OffloadOptimizer] = Range{Values: []Value{"none", "cpu"}}
-		s := &situation{policy: Policy{Mode: Predict, Climb: true, Never: never}, job: j, inventory: h100}
+		s := &situation{policy: Policy{Mode: Predict, Speedup: true, Never: never}, job: j, inventory: h100}
 		s.look([]Attempt{{Plan: plain.With(Plan{OffloadOptimizer: "cpu"})}})
 		undone := slices.ContainsFunc(s.higher(), func(p Plan) bool { return p[OffloadOptimizer] == "none" })
 		if undone != (never == nil) {
@@ -395,8 +395,8 @@ func TestSpeedUpAfterRepeatsInPlace(t *testing.T) {
 		}, "", "ckpt-1"},
 		"it resumed":                   {func(o *prospects) { o.now.From = "ckpt-0" }, "the attempt has written no complete checkpoint", ""},
 		"nothing was done again":       {func(o *prospects) { o.now.InPlace = nil }, "no attempt of this run has resumed from a checkpoint and made a step", ""},
-		"switched off":                 {func(o *prospects) { o.policy.Climb = false }, "recovery.climb = false", ""},
-		"once":                         {func(o *prospects) { o.history = []Attempt{{Climb: &Decision{}}} }, "a run speeds up once", ""},
+		"switched off":                 {func(o *prospects) { o.policy.Speedup = false }, "recovery.climb = false", ""},
+		"once":                         {func(o *prospects) { o.history = []Attempt{{Speedup: &Decision{}}} }, "a run speeds up once", ""},
 		"not worth it":                 {func(o *prospects) { o.now.Stepping.Total = 700 }, "it would save", ""},
 		"equal on average only":        {func(o *prospects) { o.job.Loss = Loss{} }, "no faster plan is likely to fit", ""},
 		"also where speed is wanted":   {func(o *prospects) { o.job.Loss, o.policy.Prefer = Loss{}, Speed }, "no faster plan is likely to fit", ""},
@@ -405,7 +405,7 @@ func TestSpeedUpAfterRepeatsInPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := rescuedInPlace()
 			test.change(o)
-			a := Climb(o.policy, o.job, o.history, o.now, o.inv)
+			a := FindSpeedup(o.policy, o.job, o.history, o.now, o.inv)
 			if !strings.HasPrefix(a.Refused, test.refused) || a.Decision.Relaunch != (test.refused == "") || a.Decision.Resume != test.resume {
 				t.Fatalf("refused %q, decided %+v", a.Refused, a.Decision)
 			}
@@ -418,8 +418,8 @@ func TestSpeedUpAfterRepeatsInPlace(t *testing.T) {
 		})
 	}
 	o := rescuedInPlace()
-	up := Climb(o.policy, o.job, nil, o.now, o.inv).Decision
-	o.now.Climb, o.now.Ended = &up, o.inv.At
+	up := FindSpeedup(o.policy, o.job, nil, o.now, o.inv).Decision
+	o.now.Speedup, o.now.Ended = &up, o.inv.At
 	if d := Decide(o.policy, o.job, []Attempt{o.now}, o.inv); d.Rule != "climb" || !maps.Equal(d.Next, up.Next) || d.Resume != "" || !strings.Contains(d.Reason, ", from the beginning") {
 		t.Errorf("%+v", d)
 	}
