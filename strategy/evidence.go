@@ -36,7 +36,7 @@ type Evidence struct {
 	// Speedup is the decision to continue with a faster plan, for which gpurun stopped the ranks.
 	// Kept is the reason why the plan was kept though a faster one would fit.
 	Speedup *Decision `json:"climb,omitempty"`
-	Kept        string    `json:"kept,omitempty"`
+	Kept    string    `json:"kept,omitempty"`
 
 	// Unstarted is the reason why no rank ran; nil if they did.
 	Unstarted *Unstarted `json:"unstarted,omitempty"`

@@ -131,7 +131,7 @@ func AllowInPlace(p Policy, j Job, history []Attempt, next Plan, accelerator str
 	orders := &InPlaceOrders{Remedies: []Remedy{}, Optimizer: true}
 	for i := range remedyRows {
 		row := &remedyRows[i]
-		if row.inPlace != nil && (accelerator != "cpu" || row.onCPU) && row.allowedInPlace(p, j, next) {
+		if row.inPlace() != nil && (accelerator != "cpu" || row.onCPU) && row.allowedInPlace(p, j, next) {
 			orders.Remedies = append(orders.Remedies, row.remedy)
 		}
 	}
@@ -348,8 +348,8 @@ func (a ArmedRemedy) effect() string { return withParts(a.Remedy.inPlaceWords().
 
 // inPlaceWords are the words about a remedy in place, also about one that is not known as such.
 func (r Remedy) inPlaceWords() inPlaceWords {
-	if r.known() && r.row().inPlace != nil {
-		return *r.row().inPlace
+	if r.known() && r.row().inPlace() != nil {
+		return *r.row().inPlace()
 	}
 	return inPlaceWords{"with less memory", "done so", "use less memory"}
 }
@@ -427,7 +427,7 @@ func (a Attempt) insufficient() (all []Plan) {
 	for i := range remedyRows {
 		row := &remedyRows[i]
 		on := slices.Contains(a.InPlaceRefused.Remedies, row.remedy) || row.remedy == RemedyLossParts && inParts // it stays on
-		if !on || row.inPlace == nil || row.remedy == RemedySplit {                                              // the number of parts is not known
+		if !on || row.inPlace() == nil || row.remedy == RemedySplit {                                            // the number of parts is not known
 			continue
 		}
 		if words := row.turns[0].words(); len(words) > 0 {

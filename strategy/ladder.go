@@ -3,7 +3,6 @@ package strategy
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -243,18 +242,14 @@ func (s *situation) refused(remedy Remedy, changes ...Plan) string {
 			return fmt.Sprintf("recovery.never lists %q", k)
 		}
 	}
-	switch remedy {
-	case RemedyPrecision:
-		if s.policy.Numerics == Preserve {
-			return `recovery.numerics = "preserve" keeps the precision`
-		}
-		if s.job.Knobs[Precision].By == ByHook && !s.policy.NumericsSaid {
-			return `the script has no setting for it, and gpurun puts autocast around the model only with --numerics mixed-precision, or recovery.numerics in a train.toml`
-		}
-	case RemedyOptimizer, RemedySequence, RemedyFusedLoss:
-		if s.policy.Numerics != Any {
-			return fmt.Sprintf("recovery.numerics = %q keeps the %s; \"any\" allows it", s.policy.Numerics, strings.ReplaceAll(string(remedy), "fused-", ""))
-		}
+	row := remedy.row()
+	switch p := s.policy; {
+	case row.numerics == Any && p.Numerics != Any:
+		return fmt.Sprintf("recovery.numerics = %q keeps the %s; \"any\" allows it", p.Numerics, row.barred)
+	case row.numerics != "" && p.Numerics == Preserve:
+		return fmt.Sprintf("recovery.numerics = %q keeps the %s", p.Numerics, row.barred)
+	case remedy == RemedyPrecision && s.job.Knobs[Precision].By == ByHook && !p.NumericsSaid:
+		return `the job has no setting for it, and gpurun puts autocast around the model only with --numerics mixed-precision, or recovery.numerics in a train.toml`
 	}
 	return ""
 }

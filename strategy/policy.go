@@ -171,11 +171,11 @@ type Attempt struct {
 	// Speedup is the decision to continue with a faster plan, for which the attempt was stopped.
 	// Kept is the reason why the plan was kept though a faster one would fit.
 	Speedup *Decision       `json:"climb,omitempty"`
-	Kept        string          `json:"kept,omitempty"`
-	World       int             `json:"world,omitempty"`   // ranks that the processes saw; 0: not reported
-	Alone       int             `json:"alone,omitempty"`   // ranks that trained the whole job each; see Evidence.Alone
-	Asked       bool            `json:"asked,omitempty"`   // a process has reported its model
-	Refused     map[Knob]string `json:"refused,omitempty"` // why the hook did not change a knob
+	Kept    string          `json:"kept,omitempty"`
+	World   int             `json:"world,omitempty"`   // ranks that the processes saw; 0: not reported
+	Alone   int             `json:"alone,omitempty"`   // ranks that trained the whole job each; see Evidence.Alone
+	Asked   bool            `json:"asked,omitempty"`   // a process has reported its model
+	Refused map[Knob]string `json:"refused,omitempty"` // why the hook did not change a knob
 	// Halted: gpurun stopped the ranks because a change had no effect.
 	Halted    bool       `json:"halted,omitempty"`
 	Nothing   string     `json:"nothing,omitempty"`   // the line in which the job reported that it found nothing to do

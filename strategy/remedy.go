@@ -60,10 +60,46 @@ type remedyRow struct {
 	free  bool // it costs nothing and is applied together with the chosen remedy
 	host  bool // it is for host memory
 	onCPU bool // it also helps a job that trains on the CPU
-	// inPlace has the words about the remedy where a process takes it by itself, in the step that runs out of memory;
-	// nil: it cannot.
+	// numerics is what the policy has to allow for it; empty: nothing. barred follows "keeps the".
+	numerics Numerics
+	barred   string
+	// inside is how gpurun's hook can change the first knob in the process; nil: it cannot.
+	inside *Inside
+	idle   idleIn // the phases in which it cannot help
+}
+
+// An Inside describes how gpurun's hook changes a knob in the process, for a job that has no setting for it.
+type Inside struct {
+	// Values are those that the hook can set. The first one is that of a job without the change.
+	Values []Value
+	// Caveat is what the process needs for it; it follows "the process, which".
+	Caveat string
+	// Refusal is a regular expression of the words of a command, with their value, if any, by which the user excludes the
+	// change; empty: none.
+	Refusal string
+	// InCode is how the job itself can have the change, for people.
+	InCode string
+	// inPlace has the words about the change where a process makes it by itself, in the step that runs out of
+	// memory; nil: it cannot.
 	inPlace *inPlaceWords
-	idle    idleIn // the phases in which it cannot help
+}
+
+// InsideOf returns how gpurun's hook changes a knob; nil: it cannot.
+func InsideOf(k Knob) *Inside {
+	for i := range remedyRows {
+		if row := &remedyRows[i]; row.inside != nil && row.turns[0] == k {
+			return row.inside
+		}
+	}
+	return nil
+}
+
+// inPlace has the words about the remedy in place; nil: a process cannot take it by itself.
+func (r *remedyRow) inPlace() *inPlaceWords {
+	if r.inside == nil {
+		return nil
+	}
+	return r.inside.inPlace
 }
 
 // An inPlaceWords says of a remedy in place how the step was done, what later steps of its size are (empty: as
@@ -92,21 +128,45 @@ func deviceRows() []remedyRow {
 	return []remedyRow{
 		{remedy: RemedyAllocator, turns: []Knob{Allocator}, training: Exact, free: true, changes: stepRemedy(Allocator), idle: actsWithoutPool},
 		{remedy: RemedyWait, training: Exact, changes: wait, takes: neverTaken},
-		{remedy: RemedyAttention, turns: []Knob{Attention}, training: Exact, free: true, changes: attention, idle: actsOnCalls},
+		{
+			remedy: RemedyAttention, turns: []Knob{Attention}, training: Exact, free: true, changes: attention, idle: actsOnCalls,
+			inside: &Inside{
+				Values:  []Value{"eager", "sdpa"},
+				Refusal: `(?i)^--?(?:(?:no|disable)[-_](?:sdpa|flash(?:[-_](?:attn|attention))?)|attn[-_]implementation[= ]eager)$`,
+				InCode:  `to have it without gpurun, load the model with attn_implementation="sdpa"`,
+			},
+		},
 		{
 			remedy: RemedyCheckpointing, turns: []Knob{ActivationCheckpointing}, training: Exact, onCPU: true,
-			inPlace: &inPlaceWords{"with activation checkpointing", "recomputed", "recompute activations"},
 			changes: stepRemedy(ActivationCheckpointing), idle: actsOnActivations,
+			inside: &Inside{
+				Values: []Value{"none", "full"},
+				Refusal: `(?i)^--?(?:(?:no|disable)[-_](?:use[-_])?(?:(?:gradient|grad|activation|act)[-_])?(?:checkpoint(?:ing)?|ckpt|recompute)|` +
+					`(?:use[-_])?(?:gradient|grad|activation)[-_](?:checkpoint(?:ing)?|ckpt)[= ](?:false|0|no|off|none))$`,
+				InCode:  "to have it without gpurun, " + CheckpointSwitch + CheckpointCall + "each block",
+				inPlace: &inPlaceWords{"with activation checkpointing", "recomputed", "recompute activations"},
+			},
 		},
 		{
 			remedy: RemedySplit, turns: []Knob{ForwardParts}, training: Exact, onCPU: true,
-			inPlace: &inPlaceWords{"in %d parts", "split", "run in %d parts"},
 			changes: inParts, idle: actsOnCalls,
+			inside: &Inside{
+				Values: []Value{"1", "2", "4", "8", "16", "32"},
+				Caveat: "needs several independent samples, and a model without state",
+				InCode: "there is no setting for it in PyTorch; where the loss is a mean over the samples, a smaller micro batch " +
+					"with more accumulation needs as little memory",
+				inPlace: &inPlaceWords{"in %d parts", "split", "run in %d parts"},
+			},
 		},
 		{
 			remedy: RemedyLossParts, turns: []Knob{LossParts}, training: Exact, onCPU: true,
-			inPlace: &inPlaceWords{"with the loss in parts", "", "compute the loss in parts"},
 			changes: stepRemedy(LossParts), idle: actsOnCalls,
+			inside: &Inside{
+				Values:  []Value{"off", "on"},
+				Caveat:  "needs one over classes, with large logits",
+				InCode:  "to have it without gpurun, compute the loss of a part of the rows at a time, each in torch.utils.checkpoint.checkpoint",
+				inPlace: &inPlaceWords{"with the loss in parts", "", "compute the loss in parts"},
+			},
 		},
 		{
 			remedy: RemedyMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,
@@ -117,12 +177,25 @@ func deviceRows() []remedyRow {
 			takes: lowers(RolloutMemory, RolloutBatchSize, RolloutSleep), idle: actsOnGeneration,
 		},
 		// Not on a CPU, which may take several times as long in 16 bits.
-		{remedy: RemedyPrecision, turns: []Knob{Precision}, training: Changed, changes: lowerPrecision, idle: actsOnTraining.with(cause.Rollout, actsOnCalls[cause.Rollout])},
+		{
+			remedy: RemedyPrecision, turns: []Knob{Precision}, training: Changed, numerics: MixedPrecision, barred: "precision", changes: lowerPrecision,
+			idle: actsOnTraining.with(cause.Rollout, actsOnCalls[cause.Rollout]),
+			inside: &Inside{
+				Values: []Value{"fp32", "bf16"},
+				Refusal: `(?i)^--?(?:(?:no|disable)[-_](?:amp|mixed[-_]precision|autocast|fp16|bf16)|fp32|float32|full[-_]precision|` +
+					`(?:precision|dtype|mixed[-_]precision|amp)[= ](?:32|32-true|fp32|float32|full|no|none|false|0))$`,
+				InCode: `to have it without gpurun, run the forward pass in: with torch.autocast("cuda", torch.bfloat16)`,
+			},
+		},
 		{remedy: RemedyShard, turns: []Knob{Sharding}, training: Exact, changes: shard, takes: takesShard, idle: actsOnTraining},
 		{
 			remedy: RemedyOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact,
-			inPlace: &inPlaceWords{"with activations in host memory", "offloaded", "keep activations in host memory"},
 			changes: stepRemedy(OffloadActivations), group: groupHost, idle: actsOnActivations,
+			inside: &Inside{
+				Values:  []Value{"none", "cpu"},
+				InCode:  "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
+				inPlace: &inPlaceWords{"with activations in host memory", "offloaded", "keep activations in host memory"},
+			},
 		},
 		{
 			remedy: RemedyOffloadOptimizer, turns: []Knob{OffloadOptimizer, Sharding}, training: Exact,
@@ -136,10 +209,16 @@ func deviceRows() []remedyRow {
 			remedy: RemedyNVMe, turns: []Knob{OffloadOptimizer, OffloadParam, Sharding}, anyKnob: true, training: Exact,
 			changes: toNVMe, takes: takesNVMe, group: groupNVMe, idle: actsOnTraining,
 		},
-		{remedy: RemedyFusedLoss, turns: []Knob{FusedLoss}, training: Changed, changes: stepRemedy(FusedLoss), group: groupAllowed, idle: actsOnSamples},
-		{remedy: RemedyOptimizer, turns: []Knob{Optimizer}, training: Changed, changes: leanerOptimizer, group: groupAllowed, idle: actsOnTraining},
 		{
-			remedy: RemedySequence, turns: []Knob{SequenceLength}, training: Changed,
+			remedy: RemedyFusedLoss, turns: []Knob{FusedLoss}, training: Changed, numerics: Any, barred: "loss",
+			changes: stepRemedy(FusedLoss), group: groupAllowed, idle: actsOnSamples,
+		},
+		{
+			remedy: RemedyOptimizer, turns: []Knob{Optimizer}, training: Changed, numerics: Any, barred: "optimizer",
+			changes: leanerOptimizer, group: groupAllowed, idle: actsOnTraining,
+		},
+		{
+			remedy: RemedySequence, turns: []Knob{SequenceLength}, training: Changed, numerics: Any, barred: "sequence",
 			changes: halve(SequenceLength), group: groupAllowed, idle: actsOnSamples,
 		},
 	}
@@ -156,6 +235,13 @@ func hostRows() []remedyRow {
 		},
 	}
 }
+
+// CheckpointSwitch and CheckpointCall are how the code of a job recomputes activations: by the switch that models of
+// libraries have, or by a call for each block; what it is called on follows.
+const (
+	CheckpointSwitch = "call model.gradient_checkpointing_enable() where the model has it, or "
+	CheckpointCall   = "import torch.utils.checkpoint and call torch.utils.checkpoint.checkpoint(block, *arguments, use_reentrant=False) in place of "
+)
 
 // idleIn has the phases in which a remedy cannot help, each with the reason.
 type idleIn map[cause.Phase]string

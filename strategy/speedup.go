@@ -347,7 +347,7 @@ func (s *situation) scouted(plans []Plan, certain bool) (faster, bool) {
 		return faster{}, false
 	}
 	measured := s.job.Measured(s.last)[0]
-	now := s.last.withInPlace(p.memory(s.ran(s.last)), measured)
+	now := p.memory(s.ran(s.last).With(s.last.inPlace(measured)))
 	candidates := make([]memory.PlanCandidate, len(plans))
 	for i, plan := range plans {
 		candidates[i] = memory.PlanCandidate{Plan: p.memory(plan)}

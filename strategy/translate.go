@@ -120,13 +120,18 @@ func (j Job) Measured(a Attempt) []memory.Measurement {
 	ran := j.used(a)
 	all := make([]memory.Measurement, 0, len(a.Measured))
 	for _, m := range a.Measured {
-		m.Plan = j.translator(ran, m).memory(ran)
-		if m.Plan.MicroBatch == 0 {
-			m.Plan.MicroBatch, m.Plan.Accumulation = m.Batch, m.Passes()
+		t := j.translator(ran, m)
+		measured := func(p Plan) memory.RankPlan {
+			q := t.memory(p)
+			if q.MicroBatch == 0 {
+				q.MicroBatch, q.Accumulation = m.Batch, m.Passes()
+			}
+			q.Evaluation = cmp.Or(q.Evaluation, m.EvaluationBatch)
+			return q
 		}
-		m.Plan.Evaluation = cmp.Or(m.Plan.Evaluation, m.EvaluationBatch)
+		m.Plan = measured(ran)
 		failed, ranOut := m.WithoutRemedies()
-		m.Plan, m.RanOut = a.withInPlace(m.Plan, m), nil
+		m.Plan, m.RanOut = measured(ran.With(a.inPlace(m))), nil
 		if all = append(all, m); ranOut {
 			all = append(all, failed)
 		}
@@ -134,25 +139,28 @@ func (j Job) Measured(a Attempt) []memory.Measurement {
 	return all
 }
 
-// withInPlace is the plan that a process ran with: some remedies in place were on in all measured steps.
-func (a Attempt) withInPlace(p memory.RankPlan, m memory.Measurement) memory.RankPlan {
-	for _, remedy := range m.InPlace {
-		switch Remedy(remedy) {
-		case RemedyCheckpointing:
-			p.Checkpointing = "full"
-		case RemedyOffloadActivations:
-			p.OffloadActivations = "cpu"
-		case RemedyLossParts:
-			p.LossParts = "on"
-		case RemedySplit:
+// inPlace has the remedies in place that were on in all measured steps of a process, as a plan.
+func (a Attempt) inPlace(m memory.Measurement) Plan {
+	on := Plan{}
+	for _, name := range m.InPlace {
+		switch remedy := Remedy(name); {
+		case !remedy.known() || remedy.row().inPlace() == nil:
+		case remedy == RemedySplit:
+			parts := 0
 			for _, one := range a.InPlace {
 				if one.Rank == m.Rank && one.Remedy == RemedySplit {
-					p.ForwardParts = max(p.ForwardParts, one.Parts)
+					parts = max(parts, one.Parts)
 				}
 			}
+			if parts > 0 {
+				on[ForwardParts] = Number(parts)
+			}
+		default:
+			values := remedy.row().inside.Values
+			on[remedy.row().turns[0]] = values[len(values)-1]
 		}
 	}
-	return p
+	return on
 }
 
 // Throughput is the number of samples per second over all ranks; 0: not known.

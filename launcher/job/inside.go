@@ -15,16 +15,6 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// turnedInside are the knobs, and their values, that gpurun's hook can change in the process.
-var turnedInside = map[strategy.Knob][]strategy.Value{
-	strategy.ActivationCheckpointing: {"none", "full"},
-	strategy.ForwardParts:            {"1", "2", "4", "8", "16", "32"},
-	strategy.OffloadActivations:      {"none", "cpu"},
-	strategy.LossParts:               {"off", "on"},
-	strategy.Attention:               {"eager", "sdpa"},
-	strategy.Precision:               {"fp32", "bf16"},
-}
-
 // inside lets gpurun's hook change knobs for which the job has no setting. A setting of the job comes first,
 // and a knob that the user's settings exclude stays excluded.
 func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
@@ -43,23 +33,29 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 			knobs[k] = own
 		}
 	}
-	for k, values := range turnedInside {
+	for _, k := range strategy.Knobs {
+		how := strategy.InsideOf(k)
+		if how == nil {
+			continue
+		}
+		byHook := strategy.Range{By: strategy.ByHook, Values: how.Values, Caveat: how.Caveat}
 		switch own := knobs[k]; {
 		case len(own.Likely) > 0 && reason == "": // a name is no proof of what the argument does
-			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: caveats[k], Likely: own.Likely}
+			byHook.Likely = own.Likely
+			knobs[k] = byHook
 		case k == strategy.ForwardParts && shards != "":
 			knobs[k] = strategy.Range{Absent: shards}
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
-		case plan[k] != "" && plan[k] != values[0]:
-		case against(r.Job.Argv, k) != "":
-			own.Absent = "the command has " + against(r.Job.Argv, k)
+		case plan[k] != "" && plan[k] != how.Values[0]:
+		case against(r.Job.Argv, how) != "":
+			own.Absent = "the command has " + against(r.Job.Argv, how)
 			knobs[k] = own
 		case reason != "":
 			own.Absent += "; " + reason
 			knobs[k] = own
 		default:
 			delete(plan, k) // the process reports it
-			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values, Caveat: caveats[k]}
+			knobs[k] = byHook
 		}
 	}
 }
@@ -80,28 +76,17 @@ func (r Resolved) shards() string {
 	return ""
 }
 
-// caveats are what the process needs to change a knob: they follow "the process, which".
-var caveats = map[strategy.Knob]string{
-	strategy.ForwardParts: "needs several independent samples, and a model without state",
-	strategy.LossParts:    "needs one over classes, with large logits",
-}
-
-// refusals match a word of a command, with its value, if any, by which the user excludes a change of a knob.
-var refusals = map[strategy.Knob]func() *regexp.Regexp{
-	strategy.ActivationCheckpointing: lazy.Regexp(`(?i)^--?(?:(?:no|disable)[-_](?:use[-_])?(?:(?:gradient|grad|activation|act)[-_])?(?:checkpoint(?:ing)?|ckpt|recompute)|(?:use[-_])?(?:gradient|grad|activation)[-_](?:checkpoint(?:ing)?|ckpt)[= ](?:false|0|no|off|none))$`),
-	strategy.Precision:               lazy.Regexp(`(?i)^--?(?:(?:no|disable)[-_](?:amp|mixed[-_]precision|autocast|fp16|bf16)|fp32|float32|full[-_]precision|(?:precision|dtype|mixed[-_]precision|amp)[= ](?:32|32-true|fp32|float32|full|no|none|false|0))$`),
-	strategy.Attention:               lazy.Regexp(`(?i)^--?(?:(?:no|disable)[-_](?:sdpa|flash(?:[-_](?:attn|attention))?)|attn[-_]implementation[= ]eager)$`),
-}
-
-// against returns the word of a command by which the user excludes a change of a knob; empty for none.
-func against(argv []string, k strategy.Knob) string {
-	refusal := refusals[k]
+// against returns the word of a command by which the user excludes a change in the process; empty for none.
+func against(argv []string, how *strategy.Inside) string {
+	if how.Refusal == "" {
+		return ""
+	}
+	refusal := regexp.MustCompile(how.Refusal)
 	for i := range argv {
 		switch {
-		case refusal == nil:
-		case refusal().MatchString(argv[i]):
+		case refusal.MatchString(argv[i]):
 			return argv[i]
-		case i > 0 && refusal().MatchString(argv[i-1]+" "+argv[i]):
+		case i > 0 && refusal.MatchString(argv[i-1]+" "+argv[i]):
 			return argv[i-1] + " " + argv[i]
 		}
 	}
@@ -159,10 +144,10 @@ func (s Inspected) runsOthers() bool {
 func (p *Prepared) split(plan strategy.Plan) (written, turned strategy.Plan) {
 	written = strategy.Plan{}
 	for k, v := range plan {
-		switch values := turnedInside[k]; {
+		switch how := strategy.InsideOf(k); {
 		case p.knobs[k].By != strategy.ByHook:
 			written[k] = v
-		case slices.Contains(values[1:], v):
+		case slices.Contains(how.Values[1:], v):
 			turned = turned.With(strategy.Plan{k: v})
 		}
 	}

@@ -33,32 +33,20 @@ func (p paste) hints() []string {
 // codeHints returns hints on how the job's own code can have what gpurun changed in its process.
 func (p paste) codeHints() (hints []string) {
 	for _, k := range strategy.Knobs {
-		if v, turned := p.Turned[k]; turned {
-			how := inCode[k]
+		v, turned := p.Turned[k]
+		if inside := strategy.InsideOf(k); turned && inside != nil {
+			how := inside.InCode
 			switch {
 			case k != strategy.ActivationCheckpointing:
 			case p.Model != nil:
 				how = checkpointing(p.Model)
 			case p.OwnModel:
-				how = strings.Replace(how, ofLibraries, "", 1)
+				how = strings.Replace(how, strategy.CheckpointSwitch, "", 1)
 			}
 			hints = append(hints, fmt.Sprintf("gpurun set %s to %s inside the process; %s", k.Short(), v, how))
 		}
 	}
 	return hints
-}
-
-// ofLibraries is the part of a hint that only models of libraries have.
-const ofLibraries = "call model.gradient_checkpointing_enable() where the model has it, or "
-
-// inCode describes how a job itself can set what gpurun set in its process.
-var inCode = map[strategy.Knob]string{
-	strategy.ActivationCheckpointing: "to have it without gpurun, " + ofLibraries + checkpointCall + "each block",
-	strategy.ForwardParts:            "there is no setting for it in PyTorch; where the loss is a mean over the samples, a smaller micro batch with more accumulation needs as little memory",
-	strategy.OffloadActivations:      "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
-	strategy.LossParts:               "to have it without gpurun, compute the loss of a part of the rows at a time, each in torch.utils.checkpoint.checkpoint",
-	strategy.Attention:               `to have it without gpurun, load the model with attn_implementation="sdpa"`,
-	strategy.Precision:               `to have it without gpurun, run the forward pass in: with torch.autocast("cuda", torch.bfloat16)`,
 }
 
 // checkpointing describes how a model can recompute its activations.
@@ -72,20 +60,17 @@ func checkpointing(m *strategy.Model) string {
 		case i == 0:
 			blocks = ""
 		case i == mostLists:
-			return "to have it without gpurun, " + checkpointCall + blocks + " and of other lists"
+			return "to have it without gpurun, " + strategy.CheckpointCall + blocks + " and of other lists"
 		default:
 			blocks += " and "
 		}
 		blocks += fmt.Sprintf("each %s of %s", list.Class, inPython(list.Path))
 	}
-	return "to have it without gpurun, " + checkpointCall + blocks
+	return "to have it without gpurun, " + strategy.CheckpointCall + blocks
 }
 
 // mostLists is how many lists of blocks a hint names.
 const mostLists = 3
-
-// checkpointCall is how to recompute what a block computes; what it is called on follows.
-const checkpointCall = "import torch.utils.checkpoint and call torch.utils.checkpoint.checkpoint(block, *arguments, use_reentrant=False) in place of "
 
 // inPython writes the path of a module as code: 0.layers is model[0].layers.
 func inPython(path string) string {
