@@ -45,11 +45,6 @@ class Batches:
             return
         guarded(self, args, kwargs)
 
-    def end(self, output=None):
-        pass
-
-    failed = end
-
     def same(self, args, kwargs):
         """Return quickly whether the arguments are tensors of the shapes that are known, or numbers and the like."""
         shapes = self.shapes

@@ -10,11 +10,15 @@ SMALL = losspart.LEAST // 64  # elements of outputs that are never too large
 IN_PARTS = 1.25  # the same for a cross entropy that is computed in parts: the gradient, and one part
 
 
-@process.guarded
 def foresee(call, output):
     """Return whether a forward pass that ended well is to be done again before its output is handed over."""
     if type(output) is sys.modules["torch"].Tensor and output.numel() < SMALL:
         return False
+    return looked(output)
+
+
+@process.guarded
+def looked(output):
     from . import inplace
 
     found = [t for t in inplace.tensors_in(output) if t.requires_grad and t.is_floating_point()]

@@ -45,22 +45,26 @@ class Changes:
             guarded(self.closes)
 
     def end(self, output=None):
-        if self.enabled():
+        if self.looks and self.enabled():
             guarded(self.opens, False)
 
     failed = end
 
     def stepped(self, optimizer):
         """Comes after an optimizer's step."""
-        if not any(each() is optimizer for each in self.optimizers):
-            self.optimizers.append(weakref.ref(optimizer))
-        if self.optimizers[0]() in (optimizer, None):
+        first = self.optimizers[0]() if self.optimizers else None
+        if first is not optimizer:
+            if not any(each() is optimizer for each in self.optimizers):
+                self.optimizers.append(weakref.ref(optimizer))
+            first = self.optimizers[0]()
+        if first is optimizer or first is None:
             self.all += 1
             self.steps += self.looks
             if self.looks:
                 self.report()
             self.looks = self.content or self.all < CLOSELY or self.all % EACH == 0
-        self.opens(True)
+        if self.looks:
+            self.opens(True)
 
     def opens(self, since_step):
         if self.looks:
@@ -207,8 +211,9 @@ def active():
 
 def before(optimizer):
     """Runs before each optimizer step."""
-    if active():
-        guarded(state["changes"].closes)
+    changes = state["changes"]
+    if changes is not None and changes.before is not None:
+        guarded(changes.closes)
 
 
 def after(optimizer):

@@ -23,12 +23,6 @@ class Cycles:
             self.calls += 1
             self.again(args, kwargs)
 
-    def end(self, output=None):
-        pass
-
-    def failed(self):
-        pass
-
     def step(self, optimizer):
         """Runs before each step."""
         if not self.counts:

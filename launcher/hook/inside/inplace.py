@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 import types
+import typing
 import weakref
 
 from . import beforeloss, blocks, caught, compared, exclusions, forwards, listed, model, oldgraph, places, process, proof, ranout, remedies, repeats, root as root_part, rootcalls, rootstate, wall
@@ -104,6 +105,7 @@ class Guard:
         self.torch, self.root, self.known, self.barred = torch, weakref.ref(root, wall.alone(self.gone)), rootstate.Root(root), barred
         self.remedies = [remedies.KINDS[name](self) for name in orders.get("rungs") or () if name in remedies.KINDS]
         self.pending, self.busy, self.pid = [], "", os.getpid()  # busy: the pass under way
+        self.engine: typing.Any = None
         self.failure, self.current, self.why = None, None, ""  # the latest that a remedy was found for; the call under way; why it cannot be repeated
         self.foresee, self.largest = None, (0, 0)  # largest: the elements and the longest dimension of the largest call's inputs
         self.hooks_allowed = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", lambda: True)
@@ -130,7 +132,7 @@ class Guard:
             return wall.call(self.engine, self.backward, wall.ALL, tensors, grad_tensors, **more)
 
         torch.autograd.backward = backward
-        self.undo.append(lambda: setattr(torch.autograd, "backward", engine))
+        self.undo.append(lambda: setattr(torch.autograd, "backward", self.engine))
         self.register_hook = torch.Tensor.register_hook
         for name in ("register_hook", "retain_grad"):
             self.undo.append(self.notice(name))
@@ -507,7 +509,13 @@ class Guard:
 
     def numbers(self):
         """Return the state of the random numbers of Python and NumPy, and of PyTorch's."""
-        return [read() for _, read in places.READERS.values() if read], [draw() for draw in self.known.generators]
+        shared, own = [], []  # no comprehensions, which are calls: this runs in each step
+        for _, read in places.READERS.values():
+            if read:
+                shared.append(read())
+        for draw in self.known.generators:
+            own.append(draw())
+        return shared, own
 
     def unguarded(self, tensors, grads, more, engine):
         """Run a backward pass that follows from no call that can be repeated."""
@@ -695,8 +703,9 @@ class Call:
             guard.largest = size, longest
         self.remedies = NONE
         for remedy in guard.remedies:
-            if remedy.begins(size, longest):
-                self.remedies |= {remedy.name}
+            if size >= remedy.size or longest >= remedy.longest or remedy.active:
+                if remedy.begins(size, longest):
+                    self.remedies |= {remedy.name}
         if self.remedies:
             repeats.active(self.remedies)
         self.containers = NOTHING if flat else containers(whole)
@@ -710,7 +719,7 @@ class Call:
         self.state.returned()
         if sequences() != self.sequence:
             raise rootstate.Unrepeatable("the forward pass communicates")
-        found = with_bases(tensors_in(output))
+        found = [output] if type(output) in self.guard.kinds and not output._is_view() else with_bases(tensors_in(output))
         if len(found) > MOST_OUTPUTS:
             raise rootstate.Unrepeatable("the model has more than %d outputs" % MOST_OUTPUTS)
         most = GRADIENT

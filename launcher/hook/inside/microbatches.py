@@ -65,9 +65,6 @@ class Root:
         for tensor in tensors(output):
             lossgraph.mark(tensor, row_dimension(tensor.shape, state["rows"]))
 
-    def failed(self):
-        pass
-
 
 def row_dimension(shape, rows):
     """Return the dimension of an output that counts the rows, -1 for none."""

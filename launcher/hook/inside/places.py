@@ -671,6 +671,7 @@ class Random(Place):
 
     def __init__(self, name):
         self.name, self.kind, self.copies, self.key, self.noted = name, "random", 0, ("random", name), False
+        self.latest = None  # what was read last: mostly nothing has changed since
 
     def words(self):
         return "%s's random numbers" % self.name
@@ -695,7 +696,11 @@ class Random(Place):
         known, read = READERS.get(self.name, (None, None))
         if known is not source:
             read = memory(self.name, stream, source)
-        return Stream(stream) if read is None else Sketch(read, self.words)
+        if read is None:
+            return Stream(stream)
+        if self.latest is None or self.latest.read is not read or self.latest.state != read():
+            self.latest = Sketch(read, self.words)
+        return self.latest
 
     def learn(self, before, reader=None):
         self.copies = MOST_BYTES

@@ -5,7 +5,8 @@ import sys
 
 from . import forwards, repeats, root as root_part, wall
 
-listeners: list = []  # each with begin(args, kwargs), end(output), failed(); another list where one leaves
+listeners: list = []  # each with begin(args, kwargs), end(output), failed(), as far as it needs them
+methods: dict = {}  # by name, those of the listeners; other lists where one leaves
 state: dict = {"asked": False}  # whether questions are asked of the ending process: its calls are not the job's
 
 
@@ -14,8 +15,7 @@ def listen(root, *those):
     torch = sys.modules["torch"]
     if isinstance(root, torch.jit.ScriptModule):
         return False
-    global listeners
-    listeners = list(those)
+    follow(those)
     state.update(pid=os.getpid(), compiling=root_part.compiling(torch))
     forwards.call(root, called)
     return True
@@ -24,25 +24,31 @@ def listen(root, *those):
 def called(root, plain, args, kwargs):
     if state["compiling"]() or repeats.state["again"] or state["asked"] or not listeners and "guard" not in state or os.getpid() != state["pid"]:
         return plain(root, *args, **kwargs)
-    tell("begin", args, kwargs)
+    tell(methods["begin"], args, kwargs)
     return run(plain, root, args, kwargs)
 
 
-def tell(what, *args):
-    """Call a method of each listener, unless the hook is off."""
+def follow(those):
+    global listeners
+    listeners = list(those)
+    for name in ("begin", "end", "failed"):
+        methods[name] = [getattr(each, name) for each in listeners if hasattr(each, name)]
+
+
+def tell(those, *args):
+    """Call methods of listeners, unless the hook is off."""
     if wall.state["off"]:
         return
     try:
-        for each in listeners:
-            getattr(each, what)(*args)
+        for each in those:
+            each(*args)
     except Exception as e:
         wall.failed(e)
 
 
 def leave(listener):
     """Removes a listener."""
-    global listeners
-    listeners = [each for each in listeners if each is not listener]
+    follow(each for each in listeners if each is not listener)
 
 
 def run(plain, root, args, kwargs):
@@ -51,9 +57,9 @@ def run(plain, root, args, kwargs):
     try:
         output = plain(root, *args, **kwargs) if guard is None else guard(plain, root, args, kwargs)
     except BaseException:
-        tell("failed")
+        tell(methods["failed"])
         raise
-    tell("end", output)
+    tell(methods["end"], output)
     return output
 
 

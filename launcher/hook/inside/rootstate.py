@@ -121,7 +121,9 @@ class Beginning:
 
     def __init__(self, known, whole):
         self.known, self.whole, self.number, self.base = known, whole, known.calls, None
-        self.numbers = [draw() for draw in known.generators]
+        self.numbers, self.values = [], []
+        for draw in known.generators:  # no comprehensions, which are calls: this runs in each step
+            self.numbers.append(draw())
         self.cast = autocast(known.torch)
         self.tensors = known.tensors if whole else known.counted
         self.versions = list(map(VERSION, self.tensors))
@@ -131,7 +133,8 @@ class Beginning:
             found, copies = {p.key for p in reads}, places.SMALL
             known.last = known.last or known.all_places()
             reads = reads + [p for p in known.last if isinstance(p, places.Numbers) or p.key not in found and p.kind != "_parameters"]
-        self.values = [(place, place.read(copies)) for place in reads]
+        for place in reads:
+            self.values.append((place, place.read(copies)))
         self.log = places.Log()
 
     def returned(self):
@@ -140,7 +143,7 @@ class Beginning:
         known, changed = self.known, []
         drawn = False
         for place, value in self.values[:len(known.random)]:
-            drawn = drawn or place.changed(value)
+            drawn = drawn or (value.read() != value.state if type(value) is places.Sketch else place.changed(value))
         if self.whole:
             known.written = known.written or any(t._version != v for t, v in zip(self.tensors, self.versions) if isinstance(t, known.torch.nn.Parameter))
         if self.whole or drawn:
@@ -150,7 +153,8 @@ class Beginning:
             found = reach.arisen(self.values, known.last)
             self.values += found
             changed += [(p, v) for p, v in found if p.changed(v)]
-        known.learn(changed)
+        if changed:
+            known.learn(changed)
         if self.whole:
             self.values, self.whole = [(p, v) for p, v in self.values if p.key in known.found or p in known.random], False
             # What did not change is compared with its present state after a failure.

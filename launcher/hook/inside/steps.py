@@ -326,10 +326,11 @@ def after(optimizer, args, kwargs):
             return
         turned, clock["phase"] = clock["phase"] != "train", "train"
         clock["n"], clock["at"] = n, time.time()
-        pressure.stepped(n)
+        if "over" not in pressure.state:
+            pressure.stepped(n)
         if snapshot.state["busy"]:
             snapshot.stepped(n)
-        if "over" in clock:
+        if pace.state:
             pace.tell("step")
         now = time.monotonic()
         if n <= 3 or turned or now - clock["written"] >= 1:

@@ -4,7 +4,7 @@
 import functools
 import sys
 
-from . import checkpointing, process, wall
+from . import checkpointing, inplace, process, wall
 
 KNOB = "activation_checkpointing"
 AT = {"grad": 4, "backward": 3}  # the position of create_graph
@@ -31,7 +31,16 @@ def watch(module, name):
 
     call = functools.wraps(plain)(wall.wrapped(plain, looks))
     setattr(module, name, call)
-    state["undo"].append(lambda: setattr(module, name, plain) if getattr(module, name) is call else None)
+    state["undo"].append(lambda: remove(module, name, plain, call))
+
+
+def remove(module, name, plain, call):
+    """Put a function back. What inplace.py has put around the wrapper since calls the function itself from now on."""
+    guard = inplace.state.get("guard")
+    if getattr(module, name) is call:
+        setattr(module, name, plain)
+    elif guard is not None and guard.engine is call:
+        guard.engine = plain
 
 
 def forward(torch):
