@@ -54,7 +54,8 @@ func TestLargeOutputsAreComparedInPieces(t *testing.T) {
 	}
 	r := newTrial(t)
 	r.bare = true
-	if got := r.warmed(t, testdata(t, "rows_memory.py"), folder); strings.TrimSpace(got) != "False True" {
+	const want = "False True yes  no the forward of Words computes a row from others"
+	if got := r.warmed(t, testdata(t, "rows_memory.py"), folder); strings.TrimSpace(got) != want {
 		t.Errorf("%q", got)
 	}
 }

@@ -9,9 +9,9 @@ import math
 import sys
 import warnings
 
-from . import exclusions, model, places, recompute, trainerloss
+from . import exclusions, model, places, ranout, recompute, trainerloss
 
-ROWS = 4
+ROWS = 4, 2  # that are run; fewer where memory runs out with more: it has run out before
 # How far the same row may be apart, by the bits of a number: with batches of one size, where
 # the kernels are the same, and of several.
 ALIKE = {16: 2e-3, 32: 1e-5, 64: 1e-10}
@@ -42,15 +42,20 @@ def rows_are_independent(root, args, kwargs, size=0, whole=(), more=None):
     trace. Size is the number of rows, where that is known; whole has the ids of inputs that
     are no rows. more(forward, found, dims) is called before a "yes", and may raise Unknown:
     forward(rows) runs the module, and found has what it returned by the number of rows."""
-    try:
-        return answer(root, args, kwargs, Batch(args, kwargs, size, whole), more)
-    except Unknown as e:
-        return Answer("unknown", str(e))
-    except Exception as e:
-        return Answer("unknown", "the model could not be run with a few rows: %s: %s" % (type(e).__name__, str(e)[:150]))
+    for most in ROWS:
+        short, why = False, ""
+        try:
+            return answer(root, args, kwargs, Batch(args, kwargs, size, whole), more, most)
+        except Unknown as e:
+            why = str(e)
+        except Exception as e:
+            short, why = ranout.is_one(e), "the model could not be run with a few rows: %s: %s" % (type(e).__name__, str(e)[:150])
+        if not short:
+            break
+    return Answer("unknown", why)
 
 
-def answer(root, args, kwargs, batch, more):
+def answer(root, args, kwargs, batch, more, most):
     module = trainerloss.inner(root)
     check(root, module)
     if batch.rows < 2:
@@ -58,10 +63,8 @@ def answer(root, args, kwargs, batch, more):
     why, dims = "", None
     state["draws"] = False
     with untouched(module):
-        few = min(ROWS, batch.rows // 2 * 2)
+        few = min(most, batch.rows // 2 * 2)
         names = list(range(few))
-
-        found = {}
 
         def forward(rows):
             given = batch.take(args, rows), batch.take(kwargs, rows)
@@ -71,19 +74,22 @@ def answer(root, args, kwargs, batch, more):
                 raise Unknown("%s writes to its inputs" % type(module).__name__)
             return output
 
-        def run(rows):
-            found[len(rows)] = forward(rows)
-            return tensors(found[len(rows)])
-
-        whole = run(names)
-        one, other = [names[0::2] * 2, (names[1::2] * 2)[::-1]]
-        mixed = [(one, run(one)), (other, run(other))]
-        half = run(names[:few // 2])
+        found = {few: forward(names), few // 2: forward(names[:few // 2])}
+        whole, half = tensors(found[few]), tensors(found[few // 2])
         dims = [dimension(w, h, few) for w, h in zip(whole, half)]
         if len(whole) != len(half) or "unlike" in dims:
             raise Unknown("the shapes of the model's output do not follow from the rows")
-        again = run(names)
-        why = judged(whole, mixed, half, again, dims, few)
+        # Of the other outputs one is held at a time.
+        orders = [names[0::2] * 2, (names[1::2] * 2)[::-1]]
+        unlike, single = [], []
+        for order in orders:
+            output = tensors(forward(order))
+            unlike.append([d is not None and far(output[i], value, ALIKE, d, order) for i, (value, d) in enumerate(zip(whole, dims))])
+            single.append([None if d is not None else value for value, d in zip(output, dims)])
+            del output
+        again = [far(output, value, ALIKE) for output, value in zip(tensors(forward(names)), whole)]
+        why = judged(whole, half, dims, again, unlike, single)
+        del whole, half, single
         if more is not None and not why:
             more(forward, found, dims)
     if why:
@@ -91,19 +97,19 @@ def answer(root, args, kwargs, batch, more):
     return Answer("yes", "", dims)
 
 
-def judged(whole, mixed, half, again, dims, few):
-    """Return why the rows depend on each other, "" where they do not."""
+def judged(whole, half, dims, again, unlike, single):
+    """Return why the rows depend on each other, "" where they do not. For each output: again has whether the same call gave
+    another one; unlike, whether a call with the rows in each of two orders did; single, what those calls gave that has no rows."""
     for i, (value, dim) in enumerate(zip(whole, dims)):
-        if far(again[i], value, ALIKE):
+        if again[i]:
             return "computes something else in each call"
         if dim is None:
-            if value.is_floating_point() and far((mixed[0][1][i].double() + mixed[1][1][i].double()) / 2, value, ALIKE):
+            if value.is_floating_point() and far((single[0][i].double() + single[1][i].double()) / 2, value, ALIKE):
                 return "gives a number that is neither a mean nor a sum over the rows"
             continue
-        for order, output in mixed:
-            if far(output[i], pick(value, dim, order, few), ALIKE):
-                return OTHERS
-        if far(half[i], pick(value, dim, list(range(few // 2)), few), NEARLY):
+        if any(each[i] for each in unlike):
+            return OTHERS
+        if far(half[i], value, NEARLY, dim):
             return "computes a row by the size of the batch"
     return ""
 
@@ -119,15 +125,6 @@ def describe(module, why):
     return words
 
 
-def pick(value, dim, order, rows):
-    """Return rows of an output, of which each may have several entries."""
-    import torch
-
-    each = value.shape[dim] // rows
-    index = [r * each + i for r in order for i in range(each)]
-    return value.index_select(dim, torch.tensor(index, device=value.device))
-
-
 def dimension(whole, half, few):
     """Return the dimension that counts the rows, None where the shape does not follow from
     them, "unlike" where it does in another way."""
@@ -140,16 +137,21 @@ def dimension(whole, half, few):
     return apart[0] if fits else "unlike"
 
 
-def far(one, other, apart):
-    """Return whether two outputs are further apart than rounding."""
+def far(one, other, apart, dim=None, order=None):
+    """Return whether two outputs are further apart than rounding. With a dimension: whether the first has other rows than
+    those of the second in an order, or than its first ones. Nothing as large as an output is made for that."""
     import torch
 
-    if one.shape != other.shape:
+    if (dim is None or order) and one.shape != other.shape:
         return True
+    pairs = [(one, other)]
+    if dim is not None:
+        each = other.shape[dim] // len(order) if order else one.shape[dim]
+        pairs = [(one.narrow(dim, i * each, each), other.narrow(dim, row * each, each)) for i, row in enumerate(order or [0])]
     if not one.is_floating_point() and not one.is_complex():
-        return not torch.equal(one, other)
+        return not all(torch.equal(*pair) for pair in pairs)
     bits = 16 if torch.is_autocast_enabled() else torch.finfo(other.dtype).bits
-    size, gap = distance(zip(one.reshape(-1).split(AT_ONCE), other.reshape(-1).split(AT_ONCE)))
+    size, gap = distance((a, b) for x, y in pairs for a, b in zip(x.reshape(-1).split(AT_ONCE), y.reshape(-1).split(AT_ONCE)))
     return not gap <= apart.get(bits, 1e-1) * size + 1e-12 and not (gap != gap and size != size)
 
 

@@ -242,6 +242,8 @@ class Answer:
         except rows.Unknown as e:
             self.why = str(e)
         except Exception as e:
+            if ranout.is_one(e):
+                raise  # fewer rows may do
             self.why = "the model could not be run with a few rows: %s: %s" % (type(e).__name__, str(e)[:150])
 
     def learned(self, forward, found, dims):
@@ -251,6 +253,9 @@ class Answer:
         if len(kept.tensors) != len(dims) or kept.others != fewer.others:
             raise rows.Unknown("an output of the model follows from the whole batch")
         self.dims, self.draws = dims, rows.state["draws"]
+        if None not in dims:
+            found.clear()
+            del kept, fewer  # only what has no rows is compared
         module, changes = self.module(), Changes(self.module())
         try:
             with torch.set_grad_enabled(self.grad):
