@@ -17,7 +17,7 @@ import types
 import typing
 import weakref
 
-from . import beforeloss, blocks, caught, compared, exclusions, forwards, listed, model, oldgraph, places, process, proof, ranout, remedies, repeats, root as root_part, rootcalls, rootstate, wall
+from . import beforeloss, blocks, caught, compared, exclusions, forwards, listed, meters, model, oldgraph, places, process, proof, ranout, remedies, repeats, room, root as root_part, rootcalls, rootstate, steps, wall
 
 
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
@@ -25,6 +25,11 @@ MOST_OUTPUTS = 64
 MOST_ITEMS = 512  # in the arguments of a call
 GRADIENT = 8 << 20  # bytes of an output whose gradient is always kept; of others where it is at most this part of the peak
 PART = 64
+
+# While the process could have twice the memory that it needed so far, calls as large as earlier ones are not followed.
+SETTLED = 16  # calls that are followed in any case
+EVERY = 32  # calls after which the memory is looked at again
+AMPLE = "the process could have twice the memory that it had needed until then, so its calls were not followed"
 
 FAILED = "gpurun's hook failed in this process"
 
@@ -117,6 +122,7 @@ class Guard:
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
         self.kinds = frozenset((torch.Tensor, torch.nn.Parameter))
         self.proven: set = set()  # the remedies under which two runs of a forward were the same
+        self.resting, self.rested = False, 0  # whether calls are not followed, and how many were not since memory was looked at
 
     def install(self):
         """Have the backward passes of this process come here, and hooks on tensors noticed."""
@@ -189,6 +195,12 @@ class Guard:
             return plain(root, *args, **kwargs)
         if not self.torch.is_grad_enabled():
             return self.evaluate(plain, root, args, kwargs)
+        if self.resting and self.rests(args, kwargs):
+            try:
+                return plain(root, *args, **kwargs)
+            except BaseException as e:
+                self.lost(None, e)
+                raise
         call = self.current = self.begin(plain, args, kwargs)
         output = failure = None
         self.busy = "forward"
@@ -208,7 +220,35 @@ class Guard:
         self.current = None
         if call is not None:
             self.returned(call, output)
+            if self.known.calls >= SETTLED and self.known.calls % (SETTLED // 2) == 0:
+                self.rest()
         return output
+
+    def rest(self):
+        """Do not follow calls as large as earlier ones from now on, if the process has much more memory than it needs."""
+        unused = all(r.size == r.longest == float("inf") for r in self.remedies)
+        if unused and self.failure is None and steps.clock["n"] > 1 and wall.alone(self.ample)():
+            self.resting, self.rested, self.why = True, 0, AMPLE
+
+    def ample(self):
+        """Return whether the process could have as much memory again as it has needed so far."""
+        for device in self.known.devices or [self.torch.device("cpu")]:
+            left = room.free(device)
+            if left is not None and left < meters.of(device).read()[1]:
+                return False
+        return True
+
+    def rests(self, args, kwargs):
+        """Return whether a call is not followed."""
+        self.rested += 1
+        if self.rested >= EVERY:
+            self.rested, self.resting = 0, wall.alone(self.ample)()
+        if self.resting:
+            size, longest = extent(tensors_in([*args, kwargs] if kwargs else args))
+            if size <= self.largest[0] and longest <= self.largest[1]:
+                return True
+        self.resting, self.why, self.known.next = False, "", self.known.calls + 1  # what was not followed is read anew
+        return False
 
     def evaluate(self, plain, root, args, kwargs):
         """Call the root without gradients."""
@@ -249,7 +289,7 @@ class Guard:
 
     def lost(self, call, error):
         """A call has raised what is not answered here."""
-        self.current = None
+        self.current, self.resting = None, False
         if call is not None:
             rootstate.close(call.state.log)
         elif self.why and ranout.is_one(error):
@@ -692,13 +732,7 @@ class Call:
         flat = kinds.issuperset(map(type, whole))
         self.given = given = whole if flat else tensors_in([*args, kwargs] if kwargs else args)
         self.versions = rootstate.versions(given)
-        size = longest = 0
-        for tensor in given:
-            size += tensor.numel()
-            for n in tensor.shape:
-                if n > longest:
-                    longest = n
-        self.size, self.longest = size, longest  # the elements of the inputs, and their longest dimension
+        size, longest = self.size, self.longest = extent(given)  # the elements of the inputs, and their longest dimension
         if (size, longest) > guard.largest:
             guard.largest = size, longest
         self.remedies = NONE
@@ -831,6 +865,17 @@ def receiver(call, i, keeps):
             call.gradients[i] = gradient if keeps else None
 
     return receive
+
+
+def extent(tensors):
+    """Return the elements of tensors, and their longest dimension."""
+    size = longest = 0
+    for tensor in tensors:
+        size += tensor.numel()
+        for n in tensor.shape:
+            if n > longest:
+                longest = n
+    return size, longest
 
 
 @functools.lru_cache(maxsize=None)

@@ -6,7 +6,7 @@ import sys
 from . import forwards, repeats, root as root_part, wall
 
 listeners: list = []  # each with begin(args, kwargs), end(output), failed(), as far as it needs them
-methods: dict = {}  # by name, those of the listeners; other lists where one leaves
+methods: dict = {"begin": [], "end": [], "failed": []}  # by name, those of the listeners; other lists where one leaves
 state: dict = {"asked": False}  # whether questions are asked of the ending process: its calls are not the job's
 
 
