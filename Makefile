@@ -30,7 +30,7 @@ quickstart: build ## run the example: from out of memory to trained
 quick: ## before a push, in a minute: vet, staticcheck of the changed packages, the short tests of strategy, recipes and launcher
 	$(GO) vet ./...
 	@changed=$$(.ci/changed) || exit 1; test -z "$$changed" || { set -x; $(GO) tool staticcheck $$changed; }
-	$(GO) test -vet=off -short ./strategy/... ./recipes ./recipes/format ./recipes/patch ./launcher
+	$(GO) test -vet=off -short ./strategy/... ./recipes ./recipes/format ./recipes/edit ./launcher
 
 # Its parts run beside each other: many tests wait for processes. What several of them need is
 # installed and compiled before.

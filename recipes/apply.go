@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurun/gpurun/model"
-	"github.com/gpurun/gpurun/recipes/deepspeed"
+
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -118,7 +118,7 @@ func turn(d *format.Draft, k strategy.Knob, value strategy.Value, allowed strate
 			return fmt.Errorf("%s: %w", p, err)
 		}
 	}
-	if slices.Contains(deepspeed.Created, k) && d.Recipe.Creation != nil && !d.Given(knob) {
+	if slices.Contains(createdKnobs, k) && d.Recipe.Creation != nil && !d.Given(knob) {
 		return nil // they come with the new configuration
 	}
 	return knob.WriteAlso(d, value)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes"
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -111,7 +111,7 @@ func TestParseProblems(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := recipes.ParseFile("x.toml", []byte(test.text))
-			var file *document.FileError
+			var file *edit.FileError
 			if !errors.As(err, &file) || len(file.Faults) != 1 || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %s", err, test.want)
 			}

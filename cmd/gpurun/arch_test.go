@@ -30,22 +30,19 @@ var mayImport = map[string][]string{
 	"strategy":             {"strategy/cause", "strategy/memory"},
 	"strategy/cause":       {},
 	"strategy/memory":      {},
-	"recipes":              {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "launcher/commandline", "launcher/environ"},
-	"recipes/catalog":      {"recipes/format"},
-	"recipes/deepspeed":    {"strategy", "recipes/format"},
-	"recipes/document":     {"recipes/patch"},
-	"recipes/format":       {"strategy", "recipes/document", "recipes/patch", "launcher/commandline"},
-	"recipes/patch":        {},
-	"recipes/detect":       {"strategy", "recipes/catalog", "recipes/format", "recipes/patch"},
+	"recipes":              {"strategy", "recipes/edit", "recipes/format", "launcher/commandline", "launcher/environ"},
+	"recipes/edit":         {},
+	"recipes/format":       {"strategy", "recipes/edit", "launcher/commandline"},
+	"recipes/detect":       {"strategy", "recipes", "recipes/edit", "recipes/format"},
 	"launcher":             {"strategy", "strategy/memory", "strategy/cause", "recipes", "launcher/commandline", "launcher/errext"},
 	"launcher/background":  {},
 	"launcher/environ":     {},
 	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
 	"launcher/checkpoint":  {"strategy", "launcher/errext"},
 	"launcher/errext":      {},
-	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/document", "recipes/format", "recipes/patch", "recipes/detect", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/mask", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/edit", "recipes/format", "recipes/detect", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/mask", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/doctor":      {"launcher", "launcher/cluster", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/gpu", "launcher/host", "launcher/job", "launcher/mask", "launcher/proc", "launcher/python", "launcher/verb", "strategy", "strategy/cause", "launcher/procfs"},
-	"launcher/estimate":    {"strategy", "strategy/memory", "recipes/patch", "launcher/commandline", "launcher/errext", "launcher/job"},
+	"launcher/estimate":    {"strategy", "strategy/memory", "recipes/edit", "launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/python":      {"launcher/proc", "launcher/environ", "launcher/errext"},
 	"launcher/proc":        {"strategy", "strategy/cause", "launcher/procfs"},
 	"launcher/output":      {"launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause"},
@@ -85,7 +82,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or a clock; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/lazy", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/detect"}
+	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/lazy", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/edit", "recipes/format", "recipes/detect"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"runtime", "slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
@@ -349,7 +346,7 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 		{"launcher", module + "launcher/node", "launcher imports launcher/node, which it may not"},
 		{"launcher/proc", module + "launcher/output", "launcher/proc imports launcher/output, which it may not"},
 		{"strategy/cause", "golang.org/x/sys/unix", "strategy/cause imports golang.org/x/sys/unix: it imports the standard library only"},
-		{"recipes/patch", "os", "recipes/patch imports os: it is pure"},
+		{"recipes/edit", "os", "recipes/edit imports os: it is pure"},
 		{"launcher/attic", "fmt", "launcher/attic: no such room: add it to mayImport in cmd/gpurun/arch_test.go, and to ARCHITECTURE.md"},
 		{"cmd/gpurun", module + "launcher/node", ""},
 		{"launcher/console", module + "model", ""},

@@ -12,8 +12,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -230,14 +230,14 @@ func (w *NextWriter) inFile(table, key string) bool {
 	if err != nil {
 		return false
 	}
-	_, found, err := patch.Get(patch.TOML, text, patch.Join([]string{table, key}))
+	_, found, err := edit.Get(edit.TOML, text, edit.Join([]string{table, key}))
 	return err == nil && found
 }
 
 // edited is the diff of the job's train.toml with another value at a path, written as TOML; empty if the
 // path has no value there, or if other values would change.
 func (w *NextWriter) edited(path []string, value string) string {
-	return w.changed(func(text []byte) ([]byte, error) { return patch.SetTOML(text, path, value) })
+	return w.changed(func(text []byte) ([]byte, error) { return edit.SetTOML(text, path, value) })
 }
 
 // start is the command that starts the job in a new run.

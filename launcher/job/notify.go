@@ -15,7 +15,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/model"
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 )
 
 // notifyFrom has the places of the secrets of [notify] until they are read: names of variables, and absolute
@@ -104,7 +104,7 @@ func (r *reader) formed(t *fileTable) *fileTable {
 			kept[key.Name] = value
 		}
 	}
-	return &fileTable{document.NewTable(kept, &r.problems, "notify")}
+	return &fileTable{edit.NewTable(kept, &r.problems, "notify")}
 }
 
 // variableName matches the name of a variable.
@@ -141,7 +141,7 @@ func (t *fileTable) secretFile(key, fallback string) string {
 
 // badWord reports a word that is not allowed, with the word that was probably meant.
 func (t *fileTable) badWord(path []string, got string, words []string) {
-	t.Report(Problem{Key: t.Path(path...), AtValue: true, Suggest: document.Nearest(got, words), Message: "unknown value, want " + document.Either(words)})
+	t.Report(Problem{Key: t.Path(path...), AtValue: true, Suggest: edit.Nearest(got, words), Message: "unknown value, want " + edit.Either(words)})
 }
 
 // address reads notify.url. Problems do not quote the address.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpurun/gpurun/recipes/catalog"
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/patch"
 )
 
 // LikelyFiles lists the files of the catalog whose recipes Detect could find for a command. Most jobs'
@@ -38,10 +38,10 @@ type fileSigns struct {
 
 // signs reads the [detect] table of each recipe in the catalog.
 var signs = sync.OnceValues(func() ([]fileSigns, error) {
-	files, err := catalog.Files()
+	files, err := recipes.CatalogFiles()
 	all := make([]fileSigns, len(files))
 	for i, file := range files {
-		text, failed := catalog.Text(file)
+		text, failed := recipes.CatalogText(file)
 		if failed != nil {
 			return nil, failed
 		}
@@ -78,7 +78,7 @@ func (t detection) mayMatch(cmd format.Command) bool {
 // that has them, and whether one of the variables is set.
 func (t detection) mentioned(cmd format.Command) bool {
 	for i, word := range cmd.Argv {
-		if _, known := patch.FormatOf(word, nil); known && i > 0 {
+		if _, known := edit.FormatOf(word, nil); known && i > 0 {
 			return true
 		}
 		given := bare(word)

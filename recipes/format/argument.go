@@ -8,8 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/model"
-	"github.com/gpurun/gpurun/recipes/document"
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 )
 
 // argument is { arg = "--batch-size" }: an argument, under one of its names.
@@ -32,7 +31,7 @@ func newArgument(n *keyTable, names spellings, no string, p *Place) argument {
 		switch {
 		case name == "" || strings.HasPrefix(name, "-"): // an empty name was already reported
 		case i == 0:
-			n.Report(document.Problem{Key: n.Path("arg"), Message: "an argument starts with a dash", Suggest: "--" + name})
+			n.Report(edit.Problem{Key: n.Path("arg"), Message: "an argument starts with a dash", Suggest: "--" + name})
 		default:
 			n.fault("arg", "%q is not an argument: it does not start with a dash", name)
 		}
@@ -265,7 +264,7 @@ func (a oneFile) resume(change *model.Command, options []WordOption, dir string)
 			name, text = changed, newer
 		}
 	}
-	format, _ := patch.FormatOf(a.path, text)
+	format, _ := edit.FormatOf(a.path, text)
 	next := text
 	for _, o := range options {
 		value := any(o.Value)
@@ -273,7 +272,7 @@ func (a oneFile) resume(change *model.Command, options []WordOption, dir string)
 			value = true
 		}
 		var err error
-		if next, err = patch.Set(format, next, a.keyOf(o.Name), value); err != nil {
+		if next, err = edit.Set(format, next, a.keyOf(o.Name), value); err != nil {
 			return fmt.Errorf("change %s: %w", a.path, err)
 		}
 	}

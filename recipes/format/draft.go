@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/model"
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -21,7 +21,7 @@ type Draft struct {
 	Env      map[string]string // only what changed
 	Calls    []strategy.Call   // to be changed
 
-	grammar patch.Argv
+	grammar edit.Argv
 	args    arguments
 	files   map[string][]byte // only what changed, by path as written
 	alone   map[string]bool   // files whose copies need no siblings
@@ -46,7 +46,7 @@ func NewDraft(r Recipe, cmd Command) *Draft {
 	d.grammar.Other = func(word string) bool { return !cmd.Parser.Abbreviates(word) }
 	d.args = onLine{d}
 	if r.Grammar.File && len(cmd.Argv) >= 2 && (len(cmd.Argv) == 2 || r.Grammar.Overrides && onlyOverrides(cmd.Argv[2:])) {
-		if _, known := patch.FormatOf(cmd.Argv[1], nil); known {
+		if _, known := edit.FormatOf(cmd.Argv[1], nil); known {
 			d.args = oneFile{d, cmd.Argv[1], r.Grammar.Overrides}
 		}
 	}
@@ -54,8 +54,8 @@ func NewDraft(r Recipe, cmd Command) *Draft {
 }
 
 // argv returns the way in which the recipe's command line is read.
-func (r Recipe) argv() patch.Argv {
-	argv := patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Equals: r.Grammar.Equals, Pairs: r.Grammar.Pairs, Short: r.abbreviable()}
+func (r Recipe) argv() edit.Argv {
+	argv := edit.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Equals: r.Grammar.Equals, Pairs: r.Grammar.Pairs, Short: r.abbreviable()}
 	for _, p := range r.Places() {
 		if b, ok := p.PlaceKind.(interface{ staysLast() string }); ok && !slices.Contains(argv.Last, b.staysLast()) {
 			argv.Last = append(argv.Last, b.staysLast())
@@ -204,12 +204,12 @@ func (d *Draft) text(file string) ([]byte, error) {
 }
 
 // structured is the text of a file, and the format of its values.
-func (d *Draft) structured(file string) (patch.Format, []byte, error) {
+func (d *Draft) structured(file string) (edit.Format, []byte, error) {
 	text, err := d.text(file)
 	if err != nil {
 		return "", nil, err
 	}
-	format, known := patch.FormatOf(file, text)
+	format, known := edit.FormatOf(file, text)
 	if !known {
 		return "", nil, fmt.Errorf("gpurun reads JSON, YAML and TOML, and does not know the format of %s", Shown(file))
 	}
@@ -222,7 +222,7 @@ func (d *Draft) Value(file, at string) (any, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	value, found, err := patch.Get(format, text, at)
+	value, found, err := edit.Get(format, text, at)
 	if err != nil {
 		return nil, false, fmt.Errorf("read %s: %w", Shown(file), err)
 	}
@@ -235,7 +235,7 @@ func (d *Draft) setValue(file, at string, value any) error {
 	if err != nil {
 		return err
 	}
-	next, err := patch.Set(format, text, at, value)
+	next, err := edit.Set(format, text, at, value)
 	if err != nil {
 		return fmt.Errorf("change %s: %w", Shown(file), err)
 	}

@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -84,7 +84,7 @@ const maxNumber = math.MaxInt32
 
 // A keyTable reads one table of the language.
 type keyTable struct {
-	*document.ValueTable
+	*edit.ValueTable
 	allowed []string
 	// taken are keys of the table that do not belong to the place in it.
 	taken []string
@@ -95,12 +95,12 @@ type keyTable struct {
 }
 
 // newTable returns a table with these keys at a path of a file.
-func newTable(values map[string]any, problems *[]document.Problem, allowed []string, path ...string) *keyTable {
-	return &keyTable{ValueTable: document.NewTable(values, problems, path...), allowed: allowed}
+func newTable(values map[string]any, problems *[]edit.Problem, allowed []string, path ...string) *keyTable {
+	return &keyTable{ValueTable: edit.NewTable(values, problems, path...), allowed: allowed}
 }
 
 // of returns a table inside this one, which may have these keys.
-func (n *keyTable) of(inner *document.ValueTable, allowed ...[]string) *keyTable {
+func (n *keyTable) of(inner *edit.ValueTable, allowed ...[]string) *keyTable {
 	return &keyTable{ValueTable: inner, allowed: slices.Concat(allowed...), k: n.k, optional: n.optional}
 }
 
@@ -151,7 +151,7 @@ func (n *keyTable) read(key string, field reflect.Value) {
 
 // fault reports an error at a key, or of the table if the key is empty.
 func (n *keyTable) fault(key, message string, args ...any) {
-	p := document.Problem{Key: n.Path(), Message: fmt.Sprintf(message, args...)}
+	p := edit.Problem{Key: n.Path(), Message: fmt.Sprintf(message, args...)}
 	if key != "" {
 		p.Key = n.Path(key)
 	}
@@ -160,7 +160,7 @@ func (n *keyTable) fault(key, message string, args ...any) {
 
 // misspelt reports a word that is none of some words, and suggests the nearest.
 func (n *keyTable) misspelt(key, word string, words []string, message string, args ...any) {
-	n.Report(document.Problem{Key: n.Path(key), Message: fmt.Sprintf(message, args...), Suggest: document.Nearest(word, words)})
+	n.Report(edit.Problem{Key: n.Path(key), Message: fmt.Sprintf(message, args...), Suggest: edit.Nearest(word, words)})
 }
 
 // value returns a word, a number or a truth value; for any other value, nil and a problem.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -170,8 +170,8 @@ func inStyle(old, word any) any {
 		return word
 	}
 	if truth, isBool := word.(bool); isBool {
-		if was, known := patch.Truth(text); known && was != truth {
-			return patch.Opposite(text)
+		if was, known := edit.Truth(text); known && was != truth {
+			return edit.Opposite(text)
 		}
 	}
 	return fmt.Sprint(word)
@@ -216,7 +216,7 @@ func (p Place) Understand(k strategy.Knob, word any) (strategy.Value, error) {
 		return value, nil
 	}
 	if p.flag() {
-		truth, known := patch.Truth(text)
+		truth, known := edit.Truth(text)
 		if !known {
 			return "", fmt.Errorf("%q is neither true nor false", text)
 		}

@@ -1,12 +1,10 @@
-package document
+package edit
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/gpurun/gpurun/recipes/patch"
 )
 
 // A Problem is one error in a file.
@@ -48,7 +46,7 @@ func Faults(text []byte, problems []Problem) []FileFault {
 		at, n int
 		key   string
 	}
-	positions := patch.Positions(text)
+	positions := Positions(text)
 	all := make([]found, len(problems))
 	for i, p := range problems {
 		at, dotted := locate(positions, p.Key, p.AtValue)

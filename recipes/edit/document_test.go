@@ -1,4 +1,4 @@
-package document
+package edit
 
 import (
 	"bytes"
@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/gpurun/gpurun/recipes/patch"
 )
 
 func TestLongLineIsCutAroundTheCaret(t *testing.T) {
@@ -34,9 +32,9 @@ func FuzzPlaces(f *testing.F) {
 		for bytes.HasPrefix(text, []byte("\uFEFF")) {
 			text = text[3:]
 		}
-		root, fault := Decode(text, "a file")
+		root, fault := DecodeTOML(text, "a file")
 		if fault == nil {
-			samePlaces(t, text, root, nil, patch.Positions(text))
+			samePlaces(t, text, root, nil, Positions(text))
 		} else if lines := strings.Count(string(text), "\n") + 1; fault.Line < 1 || fault.Line > lines {
 			t.Errorf("%+v is not in the text", fault)
 		}
@@ -44,11 +42,11 @@ func FuzzPlaces(f *testing.F) {
 }
 
 // samePlaces checks that a key's position in the text is where the key is written.
-func samePlaces(t *testing.T, text []byte, v any, above []string, at map[string]patch.Position) {
+func samePlaces(t *testing.T, text []byte, v any, above []string, at map[string]Position) {
 	t.Helper()
 	check := func(name string, inner any) {
 		path := append(slices.Clone(above), name)
-		next, known := at[patch.Join(path)]
+		next, known := at[Join(path)]
 		if !known {
 			t.Errorf("%q has no place", name)
 			return

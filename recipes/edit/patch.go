@@ -1,12 +1,13 @@
-// Package patch changes one value in a command line or in a JSON, YAML or TOML text. Comments,
-// order and layout around the value stay, so that a diff shows the change and little else.
+// Package edit reads and changes single values in a command line or in a JSON, YAML or TOML text. Comments,
+// order and layout around the value stay, so that a diff shows the change and little else. Of a train.toml or a
+// recipe it reports all errors together, each at its position.
 //
 // A path names a value by keys joined with dots, list items by their index from 0:
 // "train.groups.0.lr". A dot that belongs to a key is written `\.`.
 //
 // Values are string, bool, int64, float64 and nil; Get also returns []any and map[string]any for
 // values that contain others. Every result is parsed again and compared before it is returned.
-package patch
+package edit
 
 import (
 	"bytes"

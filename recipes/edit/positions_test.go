@@ -1,15 +1,15 @@
-package patch_test
+package edit_test
 
 import (
 	"testing"
 
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 )
 
 // Each key, table and item of an array has its own position, also in arrays of arrays.
 func TestPositions(t *testing.T) {
 	const text = "\uFEFFa.b = 1 # x\nc = [[2], [3, {d = 4}]]\n[e.\"f g\"]\n[[h]]\n[[h]] # y\ni = 5\nj = = 6\nk = 7\n"
-	found := patch.Positions([]byte(text))
+	found := edit.Positions([]byte(text))
 	for path, want := range map[string]struct {
 		key, value string // the text there
 		item       bool

@@ -1,9 +1,4 @@
-// Package document is a TOML file as a person wrote it: its values, their positions, and all its
-// errors, reported together and each at its position. It reads a train.toml and a recipe in the
-// same way.
-//
-// The package does no I/O.
-package document
+package edit
 
 import (
 	"bytes"
@@ -19,7 +14,7 @@ import (
 // Decode parses TOML into generic values: map[string]any, []any (also of tables), string, int64,
 // float64, bool and times. The fault is the position at which the text is not TOML; what is the
 // kind of the file, "a train.toml".
-func Decode(text []byte, what string) (map[string]any, *FileFault) {
+func DecodeTOML(text []byte, what string) (map[string]any, *FileFault) {
 	if at := tooDeep(text); at >= 0 {
 		f := faultAt(text, lineStarts(text), at)
 		f.Message = fmt.Sprintf("not %s: nested more than %d deep", what, deepest)
@@ -53,12 +48,12 @@ func lowerFirst(s string) string {
 // the table in place.
 func Plain(table map[string]any) map[string]any {
 	for key, value := range table {
-		table[key] = plain(value)
+		table[key] = plainArrays(value)
 	}
 	return table
 }
 
-func plain(v any) any {
+func plainArrays(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		return Plain(v)
@@ -70,7 +65,7 @@ func plain(v any) any {
 		return array
 	case []any:
 		for i, element := range v {
-			v[i] = plain(element)
+			v[i] = plainArrays(element)
 		}
 	}
 	return v
