@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/edit"
@@ -78,7 +78,7 @@ func TestFromKnobsProblems(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			table := map[string]any{}
-			if _, err := toml.Decode(test.text, &table); err != nil {
+			if err := toml.Unmarshal([]byte(test.text), &table); err != nil {
 				t.Fatal(err)
 			}
 			_, problems := recipes.FromKnobs(table)

@@ -305,7 +305,7 @@ var (
 	// quietLine matches a line of [notify] that shows no value.
 	quietLine = lazy.Regexp(`^\s*(\[\s*notify\s*\]|notify\s*=|(notify\.)?[a-z_]+\s*=)`)
 	// repeated matches the only message of the parser that may be shown for a line of [notify].
-	repeated = lazy.Regexp(`^not TOML: key '[a-z_.]+' has already been defined$`)
+	repeated = lazy.Regexp(`^not TOML: (key|table) [a-z_]+ (is already defined|already exists)$`)
 )
 
 // inNotify reports whether a fault is in [notify]. If the text is not TOML, it looks at the lines above the

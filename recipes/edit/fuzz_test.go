@@ -22,7 +22,7 @@ func checkSet(t *testing.T, format edit.Format, text []byte, at string, value an
 	if err != nil {
 		var e *edit.Error
 		if !errors.As(err, &e) {
-			t.Fatalf("%v is no *patch.Error", err)
+			t.Fatalf("%v is no *edit.Error", err)
 		}
 		return
 	}

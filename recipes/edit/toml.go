@@ -3,12 +3,9 @@ package edit
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
@@ -16,175 +13,137 @@ import (
 	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
-func decodeTOML(text []byte) (any, error) {
-	if !utf8.Valid(text) {
-		return nil, &Error{Message: "is not UTF-8"}
-	}
+func parseTOML(text []byte) (value any, root *node, err error) {
+	root, again := tomlTree(text)
 	table := map[string]any{}
-	if err := toml.Unmarshal(text, &table); err != nil {
-		return nil, tomlError(err)
+	err = toml.Unmarshal(text, &table)
+	if err == nil {
+		return table, root, nil
 	}
-	return plainTOML(table), nil
+	at, message := tomlError(text, again, err)
+	line, column := 0, 0
+	if at >= 0 {
+		line, column = position(text, at)
+	}
+	return nil, nil, notWell(TOML, line, column, message)
 }
 
-// tomlError separates position and key from the decoder's error.
-func tomlError(err error) error {
-	e := notWell(TOML, 0, 0, strings.TrimPrefix(err.Error(), "toml: "))
+// tomlError separates the offset, -1 if it is not known, from the decoder's message; again is a key that is defined
+// again, if there is one.
+func tomlError(text []byte, again *node, err error) (at int, message string) {
+	message = strings.TrimPrefix(err.Error(), "toml: ")
 	var decode *toml.DecodeError
-	if errors.As(err, &decode) {
-		e.Line, e.Column = decode.Position()
-		e.Path = Join(decode.Key())
+	switch {
+	case errors.As(err, &decode):
+		line, column := decode.Position()
+		lines := lineStarts(text)
+		return min(lines[min(line, len(lines))-1]+column-1, len(text)), message
+	case again != nil:
+		return again.key, message
 	}
-	return e
+	return -1, message
 }
 
-// plainTOML turns times, and numbers that do not equal themselves, into their text.
-func plainTOML(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for key, inner := range v {
-			v[key] = plainTOML(inner)
-		}
-		return v
-	case []any:
-		for i, inner := range v {
-			v[i] = plainTOML(inner)
-		}
-		return v
-	case float64:
-		if !math.IsNaN(v) {
-			return v
-		}
-	case string, bool, int64:
-		return v
-	}
-	return fmt.Sprint(value)
-}
-
-// A Position is where a key of a TOML text, or an item of an array, is in the text: byte offsets,
-// of the header for a table.
-type Position struct {
-	Key, Value, End int
-	Item            bool
-	inline          bool // the value is an inline table
-}
-
-// tomlText is a TOML text with the positions of its keys, tables and items.
+// tomlText is a TOML text while its tree is built.
 type tomlText struct {
-	text      []byte
-	sections  []tomlSection // the root first, then one for each header
-	positions map[string]Position
+	text  []byte
+	again *node
 }
 
-// A tomlSection is the text after one header, or before the first.
-type tomlSection struct {
-	path []string // items of arrays of tables by their index
-	end  int      // the end of its last value, or of its header; 0 for a root without keys
-}
-
-// Positions returns the first position of every key, table and item of a TOML text, by its path.
-// It has those before the first syntax error.
-func Positions(text []byte) map[string]Position {
-	body := withoutBOM(text)
-	t, _ := parseTOML(body)
-	for path, p := range t.positions {
-		shift := len(text) - len(body)
-		p.Key, p.Value, p.End = p.Key+shift, p.Value+shift, p.End+shift
-		t.positions[path] = p
-	}
-	return t.positions
-}
-
-// parseTOML finds the positions in a text; with an error, those before the error.
-func parseTOML(text []byte) (*tomlText, error) {
-	t := &tomlText{text: text, sections: []tomlSection{{}}, positions: map[string]Position{}}
-	items := map[string]int{} // so far of each array of tables
+// tomlTree finds the positions in a text; with a syntax error, those before it. again is the first key that is
+// defined again.
+func tomlTree(text []byte) (root, again *node) {
+	t := &tomlText{text: text}
+	root = &node{style: block}
+	section := root
 	var parser unstable.Parser
 	parser.Reset(text)
 	for parser.NextExpression() {
-		switch node := parser.Expression(); node.Kind {
+		switch expression := parser.Expression(); expression.Kind {
 		case unstable.Table, unstable.ArrayTable:
-			var path []string
-			end := t.keys(node.Key(), func(key string, start int, last bool) {
-				path = append(path, key)
-				t.place(path, Position{Key: start, Value: start})
-				if last && node.Kind == unstable.ArrayTable {
-					items[Join(path)]++
-				}
-				if n := items[Join(path)]; n > 0 {
-					path = append(path, strconv.Itoa(n-1))
-					t.place(path, Position{Key: start, Value: start, Item: true})
-				}
-			})
-			end += bytes.IndexByte(text[end:], ']') + 1
-			t.sections = append(t.sections, tomlSection{path, end})
+			var end int
+			section, end = t.down(root, expression.Key(), expression.Kind == unstable.ArrayTable)
+			if section.last > 0 && t.again == nil {
+				t.again = &node{key: end - 1}
+			}
+			section.last = end + bytes.IndexByte(text[end:], ']') + 1
 		case unstable.KeyValue:
-			section := &t.sections[len(t.sections)-1]
-			section.end = t.keyValue(node, section.path)
+			section.last = t.keyValue(section, expression)
 		}
 	}
-	if err := parser.Error(); err != nil {
-		return t, tomlError(err)
-	}
-	return t, nil
+	return root, t.again
 }
 
-// keys visits the parts of a dotted key, and returns the end of the last.
-func (t *tomlText) keys(parts unstable.Iterator, visit func(key string, start int, last bool)) (end int) {
+// down goes to the table of a header, and returns the end of its name. An array of tables gets an item more.
+func (t *tomlText) down(n *node, parts unstable.Iterator, array bool) (section *node, end int) {
 	for parts.Next() {
 		part := parts.Node()
+		n, end = t.table(n, part), int(part.Raw.Offset+part.Raw.Length)
+		if items := len(n.children); array && parts.IsLast() {
+			at := int(part.Raw.Offset)
+			n = n.add(strconv.Itoa(items), &node{key: at, start: at, style: block, item: true})
+		} else if item := n.children[strconv.Itoa(items-1)]; item != nil && item.item {
+			n = item
+		}
+	}
+	return n, end
+}
+
+// table is the table of a part of a key, which is added if there is none.
+func (t *tomlText) table(n *node, part *unstable.Node) *node {
+	if child := n.children[string(part.Data)]; child != nil {
+		if child.style == single && t.again == nil {
+			t.again = &node{key: int(part.Raw.Offset)}
+		}
+		return child
+	}
+	return n.add(string(part.Data), &node{key: int(part.Raw.Offset), start: int(part.Raw.Offset), style: block})
+}
+
+// keyValue adds a key with its value to a table, and returns the end of the value.
+func (t *tomlText) keyValue(n *node, expression *unstable.Node) (end int) {
+	for parts := expression.Key(); parts.Next(); {
+		part := parts.Node()
 		end = int(part.Raw.Offset + part.Raw.Length)
-		visit(string(part.Data), int(part.Raw.Offset), parts.IsLast())
+		if !parts.IsLast() {
+			n = t.table(n, part)
+			continue
+		}
+		value := t.value(expression.Value(), t.skip(end, " \t="))
+		value.key, end = int(part.Raw.Offset), value.end
+		if n.add(string(part.Data), value).twice && t.again == nil {
+			t.again = value
+		}
 	}
 	return end
 }
 
-// place records a position, if it is the first of its path.
-func (t *tomlText) place(path []string, p Position) {
-	if _, known := t.positions[Join(path)]; !known {
-		t.positions[Join(path)] = p
-	}
-}
-
-// keyValue records a key below a path, with its value, and returns the end of the value.
-func (t *tomlText) keyValue(node *unstable.Node, above []string) (end int) {
-	path, key := slices.Clone(above), 0
-	end = t.keys(node.Key(), func(part string, start int, last bool) {
-		path, key = append(path, part), start
-		if !last {
-			t.place(path, Position{Key: start, Value: start})
-		}
-	})
-	return t.value(node.Value(), Position{Key: key, Value: t.skip(end, " \t=")}, path)
-}
-
-// value records a value, and what is inside it, and returns its end.
-func (t *tomlText) value(node *unstable.Node, p Position, path []string) (end int) {
-	switch end = p.Value + 1; node.Kind {
+// value is a value at an offset.
+func (t *tomlText) value(value *unstable.Node, at int) *node {
+	n := &node{key: at, start: at, end: at + 1}
+	switch value.Kind {
 	case unstable.String:
-		end = p.Value + int(node.Raw.Length)
+		n.end = at + int(value.Raw.Length)
 	case unstable.InlineTable:
-		p.inline = true
-		for children := node.Children(); children.Next(); {
-			end = t.keyValue(children.Node(), path)
+		n.style = flow
+		for children := value.Children(); children.Next(); {
+			n.end = t.keyValue(n, children.Node())
 		}
-		end = t.skip(end, " \t\r\n,") + 1
+		n.end = t.skip(n.end, " \t\r\n,") + 1
 	case unstable.Array:
-		n := 0
-		for children := node.Children(); children.Next(); {
+		n.style = flow
+		for children := value.Children(); children.Next(); {
 			if item := children.Node(); item.Kind != unstable.Comment {
-				at := t.skip(end, " \t\r\n,")
-				end = t.value(item, Position{Key: at, Value: at, Item: true}, append(path[:len(path):len(path)], strconv.Itoa(n)))
-				n++
+				child := t.value(item, t.skip(n.end, " \t\r\n,"))
+				child.item = true
+				n.end = n.add(strconv.Itoa(len(n.children)), child).end
 			}
 		}
-		end = t.skip(end, " \t\r\n,") + 1
+		n.end = t.skip(n.end, " \t\r\n,") + 1
 	default:
-		end = p.Value + len(node.Data)
+		n.end = at + len(value.Data)
 	}
-	p.End = end
-	t.place(path, p)
-	return end
+	return n
 }
 
 // skip passes over any of the given bytes, and over comments if line ends are among them.
@@ -202,84 +161,64 @@ func (t *tomlText) skip(at int, over string) int {
 	return at
 }
 
-// editTOML drafts the change: the value in its place or, without one, a key in an inline table, in
-// its table, in a new table, or with dots in a table above.
-func editTOML(text []byte, keys []string, word string) (drafts [][]byte, err error) {
-	t, err := parseTOML(text)
-	if err != nil {
-		return nil, err
-	}
-	if p, known := t.positions[Join(keys)]; known {
-		return [][]byte{spliced(text, p.Value, p.End, word)}, nil
-	}
-	last := len(keys) - 1
-	for i := last; i > 0; i-- {
-		if p := t.positions[Join(keys[:i])]; p.inline {
-			inside := bytes.TrimRight(text[p.Value+1:p.End-1], " \t")
-			entry := " " + TOMLKey(keys[i:]...) + " = " + word
-			if len(inside) > 0 {
-				entry = "," + entry
-			}
-			return [][]byte{slices.Concat(text[:p.Value+1], inside, []byte(entry+" "), text[p.End-1:])}, nil
-		}
-	}
-	nl := lineEnd(text)
+// comments matches the comment that opens a file.
+var comments = lazy.Regexp(`\A(#[^\n]*\n)+`)
+
+// inTables drafts a key in its table, in a new table, or with dots in a table above.
+func (e editor) inTables(keys []string, value any) (drafts [][]byte) {
+	nl, last := lineEnd(e.text), len(keys)-1
 	for i := last; i >= 0; i-- {
-		entry := TOMLKey(keys[i:]...) + " = " + word
-		for _, section := range t.sections {
-			switch {
-			case !slices.Equal(section.path, keys[:i]):
-			case section.end > 0:
-				drafts = append(drafts, lineBehind(text, section.end, indentation(text, t.lastKey(section))+entry))
-			default: // before the first table, below the comment that opens the file
-				top := len(comments().Find(text))
-				if blank := bytes.TrimSpace(text[top:]); len(blank) > 0 && blank[0] == '[' {
-					entry += nl
-				}
-				drafts = append(drafts, spliced(text, top, top, entry+nl))
+		entry := e.entry(keys[i:], value)
+		if n, rest := e.root.follow(keys[:i]); len(rest) == 0 && n.last > 0 {
+			drafts = append(drafts, lineBehind(e.text, n.last, indentation(e.text, n.lastKey())+entry))
+		} else if i == 0 { // before the first table, below the comment that opens the file
+			top := len(comments().Find(e.text))
+			if bytes.HasPrefix(bytes.TrimSpace(e.text[top:]), []byte("[")) {
+				entry += nl
 			}
+			drafts = append(drafts, spliced(e.text, top, top, entry+nl))
 		}
 		if i == last && last > 0 {
-			table := "[" + TOMLKey(keys[:last]...) + "]" + nl + TOMLKey(keys[last]) + " = " + word + nl
-			before := bytes.TrimRight(text, "\r\n")
+			table := "[" + TOMLKey(keys[:last]...) + "]" + nl + e.entry(keys[last:], value) + nl
+			before := bytes.TrimRight(e.text, "\r\n")
 			if len(before) > 0 {
 				table = nl + nl + table
 			}
 			drafts = append(drafts, append(slices.Clip(before), table...))
 		}
 	}
-	return drafts, nil
+	return drafts
 }
 
-// lastKey is where the last line of a section that has a key of it begins to have text.
-func (t *tomlText) lastKey(section tomlSection) (start int) {
-	for _, p := range t.positions {
-		if p.End == section.end && !p.Item {
-			start = p.Key
+// lastKey is where the last line of a table that has a key of it begins.
+func (n *node) lastKey() (at int) {
+	for _, child := range n.children {
+		if child.style == block {
+			at = max(at, child.lastKey())
+		} else if child.end <= n.last {
+			at = max(at, child.key)
 		}
 	}
-	return start
+	return at
 }
-
-// comments matches the comment that opens a file.
-var comments = lazy.Regexp(`\A(#[^\n]*\n)+`)
 
 // SetTOML returns a TOML text with another value, which may be a list, at a path that has one.
 func SetTOML(text []byte, keys []string, value string) ([]byte, error) {
-	p, known := Positions(text)[Join(keys)]
-	if !known {
-		return nil, &Error{Path: Join(keys), Message: "is not there"}
-	}
-	root, err := Decode(TOML, text)
+	body := withoutBOM(text)
+	before, root, err := TOML.parse(body)
 	if err != nil {
 		return nil, err
+	}
+	n, rest := root.follow(keys)
+	if len(rest) > 0 {
+		return nil, &Error{Path: Join(keys), Message: "is not there"}
 	}
 	alone, err := Decode(TOML, []byte("value = "+value))
 	if err != nil {
 		return nil, err
 	}
-	want := replaced(root, keys, alone.(map[string]any)["value"])
-	return firstRight(TOML, nil, want, keys, [][]byte{spliced(text, p.Value, p.End, value)})
+	want := replaced(before, keys, alone.(map[string]any)["value"])
+	return firstRight(TOML, text, want, keys, [][]byte{spliced(body, n.start, n.end, value)})
 }
 
 var bareKey = lazy.Regexp(`^[A-Za-z0-9_-]+$`)

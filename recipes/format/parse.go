@@ -42,7 +42,7 @@ func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 func FromKnobs(values map[string]any) (Recipe, []edit.Problem) {
 	var problems []edit.Problem
 	r := newRecipe()
-	newTable(edit.Plain(values), &problems, knobNames(), "knobs").knobs(r.Knobs)
+	newTable(values, &problems, knobNames(), "knobs").knobs(r.Knobs)
 	for k, knob := range r.Knobs {
 		knob.Own = true
 		r.Knobs[k] = knob
