@@ -47,8 +47,8 @@ GO_TEST = $(GO) test -vet=off -timeout 30m
 # things at once; in the others it would find nothing. Of a few large packages it watches the tests
 # of those parts that do.
 CONCURRENT := \bgo (func|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|sync\.(Cond|Map|Mutex|Pool|RWMutex|WaitGroup)|"sync/atomic"
-LARGE := ./launcher/artifacts ./launcher/probe ./launcher/report ./recipes ./recipes/detect
-LARGE_TESTS := Watch|MeasurementsAreReported|StopLooks|RubbishIs|ManyProcesses|RanksWait|AtEnd|FewRecipes|TestCatalog$$|ReadsOfAnySize|FilesOfOneJob|NeverEnds
+LARGE := ./launcher/artifacts ./launcher/probe ./launcher/report ./recipes
+LARGE_TESTS := Watch|MeasurementsAreReported|StopLooks|RubbishIs|ManyProcesses|RanksWait|AtEnd|TestCatalog$$|ReadsOfAnySize|FilesOfOneJob|NeverEnds
 RACE = grep -rlE '$(CONCURRENT)' --include='*.go' --exclude='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u | grep -vxF "$$(printf '%s\n' $(LARGE))" | xargs $(GO) list
 # The scripts of the command line in which most happens at once.
 RACE_SCRIPTS := climb|guard-killed|logs|notice-.*|oom-to-trained|peer-saves|rank-signals|report|resume|signal-.*|status|transient

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ var catalog embed.FS
 
 // Catalog returns the recipes that come with gpurun, sorted by name.
 func Catalog() ([]Recipe, error) {
-	read, err := Embedded(nil)
+	read, err := Embedded()
 	all := make([]Recipe, len(read))
 	for i, r := range read {
 		all[i] = Recipe{r}
@@ -29,61 +30,29 @@ func Catalog() ([]Recipe, error) {
 	return all, err
 }
 
-// CatalogFiles lists the recipes' files.
-func CatalogFiles() ([]string, error) {
+// Embedded returns the recipes of Catalog, for callers that look for the recipe of a command. Each file is read once;
+// the recipes are not changed.
+var Embedded = sync.OnceValues(func() ([]format.Recipe, error) {
 	entries, err := catalog.ReadDir("catalog")
 	if err != nil {
 		return nil, fmt.Errorf("read the catalog of recipes: %w", err)
 	}
-	var names []string
-	for _, e := range entries {
-		if !e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
-}
-
-// CatalogText returns the text of one recipe's file.
-func CatalogText(file string) ([]byte, error) {
-	text, err := catalog.ReadFile("catalog/" + file)
-	if err != nil {
-		return nil, fmt.Errorf("read the catalog of recipes: %w", err)
-	}
-	return text, nil
-}
-
-// Embedded reads some files of the catalog, nil for all, for callers that look for the recipe of a
-// command. They are sorted by name. Each file is parsed once.
-func Embedded(files []string) ([]format.Recipe, error) {
-	var err error
-	if files == nil {
-		if files, err = CatalogFiles(); err != nil {
-			return nil, err
-		}
-	}
-	all, faults := make([]format.Recipe, len(files)), make([]error, len(files))
+	entries = slices.DeleteFunc(entries, fs.DirEntry.IsDir)
+	all, faults := make([]format.Recipe, len(entries)), make([]error, len(entries))
 	var reading sync.WaitGroup
-	for i, file := range files {
-		once, _ := embedded.LoadOrStore(file, sync.OnceValues(func() (format.Recipe, error) { return readEmbedded(file) }))
-		reading.Go(func() { all[i], faults[i] = once.(func() (format.Recipe, error))() })
+	for i, e := range entries {
+		reading.Go(func() { all[i], faults[i] = readEmbedded(e.Name()) })
 	}
 	reading.Wait()
-	if err := errors.Join(faults...); err != nil {
-		return nil, err
-	}
 	slices.SortStableFunc(all, func(a, b format.Recipe) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
-}
-
-// embedded has the readers of the catalog's files, by name. Their recipes are not changed.
-var embedded sync.Map
+	return all, errors.Join(faults...)
+})
 
 // readEmbedded reads one recipe, and the report of make conformance on it, if there is one.
 func readEmbedded(file string) (format.Recipe, error) {
-	text, err := CatalogText(file)
+	text, err := catalog.ReadFile("catalog/" + file)
 	if err != nil {
-		return format.Recipe{}, err
+		return format.Recipe{}, fmt.Errorf("read the catalog of recipes: %w", err)
 	}
 	r, err := format.Parse(file, text, rules)
 	if err != nil {

@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"recipes":              {"strategy", "recipes/edit", "recipes/format", "launcher/commandline", "launcher/environ"},
 	"recipes/edit":         {},
 	"recipes/format":       {"strategy", "recipes/edit", "launcher/commandline"},
-	"recipes/detect":       {"strategy", "recipes", "recipes/edit", "recipes/format"},
+	"recipes/detect":       {"strategy", "recipes/edit", "recipes/format"},
 	"launcher":             {"strategy", "strategy/memory", "strategy/cause", "recipes", "launcher/commandline", "launcher/errext"},
 	"launcher/background":  {},
 	"launcher/environ":     {},

@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
@@ -18,8 +19,14 @@ type special interface {
 	readKey(n *keyTable, key string) bool
 }
 
+// keysByType has the results of keysOf.
+var keysByType sync.Map
+
 // keysOf lists the keys of a struct; one with a place also has the keys of places.
 func keysOf(t reflect.Type) (keys []string) {
+	if known, ok := keysByType.Load(t); ok {
+		return known.([]string)
+	}
 	for i := range t.NumField() {
 		switch key, tagged := t.Field(i).Tag.Lookup("toml"); {
 		case key == ",place":
@@ -28,6 +35,7 @@ func keysOf(t reflect.Type) (keys []string) {
 			keys = append(keys, key)
 		}
 	}
+	keysByType.Store(t, keys)
 	return keys
 }
 

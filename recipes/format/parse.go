@@ -1,7 +1,6 @@
 package format
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -31,7 +30,8 @@ func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 			rule.Shape(&r)
 		}
 	}
-	if failed.Faults = edit.Faults(text, sorted(problems)); len(problems) > 0 {
+	if len(problems) > 0 {
+		failed.Faults = edit.Faults(text, sorted(problems))
 		return r, &failed
 	}
 	return r, nil
@@ -48,21 +48,6 @@ func FromKnobs(values map[string]any) (Recipe, []edit.Problem) {
 		r.Knobs[k] = knob
 	}
 	return r, sorted(problems)
-}
-
-// Marks reads only the [detect] table of a recipe, or of its beginning.
-func Marks(head []byte) (Detection, error) {
-	values, fault := edit.DecodeTOML(head, "a recipe")
-	if fault != nil {
-		return Detection{}, fmt.Errorf("read the [detect] table of a recipe: %s", fault.Message)
-	}
-	var d Detection
-	var problems []edit.Problem
-	n := newTable(values, &problems, []string{"detect"})
-	if n.one("detect", reflect.ValueOf(&d).Elem()); len(problems) > 0 {
-		return d, fmt.Errorf("read the [detect] table of a recipe: %s", problems[0])
-	}
-	return d, nil
 }
 
 // sorted are problems in the order of their keys.
