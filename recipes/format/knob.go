@@ -247,7 +247,7 @@ func (c Condition) word(d *Draft, plan strategy.Plan) (any, bool) {
 		return "", true
 	}
 	word, found, err := c.Place.Read(d)
-	if errors.Is(err, ErrNoValue) { // a flag that is on
+	if errors.Is(err, edit.ErrNoValue) { // a flag that is on
 		return "true", true
 	}
 	return word, found && err == nil && word != nil
