@@ -19,8 +19,6 @@ type Option struct {
 	Negated bool
 	// Optional marks a bare option that may have a value in the same word.
 	Optional bool
-	// More is the number of words that it takes after its value.
-	More int
 	// Whole marks an option whose name must not be abbreviated.
 	Whole bool
 	// Last marks an option that ends the options, such as -m and -c.
