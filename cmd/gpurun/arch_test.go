@@ -71,7 +71,7 @@ var mayImport = map[string][]string{
 	"launcher/verb":        {"launcher/console", "launcher/mask", "launcher/terminal", "strategy", "launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/manual":      {"launcher/commandline", "launcher/environ", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/runs", "launcher/verb", "recipes"},
 	"launcher/runs":        {"launcher", "launcher/commandline", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/procfs", "launcher/ranklog", "strategy", "strategy/cause", "launcher/runstate"},
-	"launcher/console":     {"launcher", "launcher/commandline", "recipes", "launcher/mask", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause", "launcher/runstate"},
+	"launcher/console":     {"launcher", "launcher/commandline", "recipes", "recipes/edit", "launcher/mask", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause", "launcher/runstate"},
 	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause", "strategy/memory", "launcher/runstate"},
 	"cmd/gpurun":           {"*"},

@@ -299,9 +299,9 @@ func (w *NextWriter) startWith(p *Prepared, change model.Command, plan strategy.
 	case len(change.Env) > 0 || proposal.NoArgs || !w.shown(proposal.Words):
 		return "", ""
 	case proposal.Key == "command":
-		return "", w.edited([]string{"job", proposal.Key}, tomlValue(asWritten(proposal)))
+		return "", w.edited([]string{"job", proposal.Key}, edit.TOMLValue(asWritten(proposal)))
 	}
-	return "", w.edited([]string{"job", proposal.Key}, tomlValue(proposal.Words))
+	return "", w.edited([]string{"job", proposal.Key}, edit.TOMLValue(proposal.Words))
 }
 
 // resumedWith is the command that starts the run again with the changed arguments of a command that cannot be

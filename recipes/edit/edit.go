@@ -23,6 +23,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/tailscale/hujson"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A Format is a syntax of configuration files.
@@ -207,7 +209,7 @@ func (f Format) word(value any, quote bool) string {
 			return v
 		}
 		// The escapes of JSON are YAML's and TOML's, too.
-		return strings.ReplaceAll(string(hujson.String(v)), "\x7f", `\u007f`)
+		return controls().ReplaceAllStringFunc(string(hujson.String(v)), func(char string) string { return fmt.Sprintf(`\u%04x`, []rune(char)[0]) })
 	case float64: // with a point, without which YAML 1.1 reads a text
 		digits, exponent, has := strings.Cut(strconv.FormatFloat(v, 'g', -1, 64), "e")
 		if !strings.Contains(digits, ".") {
@@ -220,6 +222,9 @@ func (f Format) word(value any, quote bool) string {
 	}
 	return fmt.Sprint(value)
 }
+
+// controls are the characters that JSON allows in a text, and terminals interpret.
+var controls = lazy.Regexp(`[\x{7f}-\x{9f}]`)
 
 // Split divides a path into its keys.
 func Split(at string) []string {

@@ -3,6 +3,7 @@ package edit
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -232,4 +233,27 @@ func TOMLKey(keys ...string) string {
 		}
 	}
 	return strings.Join(words, ".")
+}
+
+// TOMLValue writes a value, which may be a list or a table, on one line.
+func TOMLValue(value any) string {
+	var parts []string
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, TOMLKey(key)+" = "+TOMLValue(v[key]))
+		}
+		return "{ " + strings.Join(parts, ", ") + " }"
+	case []string:
+		for _, word := range v {
+			parts = append(parts, TOMLValue(word))
+		}
+	case []any:
+		for _, item := range v {
+			parts = append(parts, TOMLValue(item))
+		}
+	default:
+		return TOML.word(value, true)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
 }
