@@ -31,7 +31,7 @@ type Option struct {
 	// Value is the placeholder for the value in a verb's help. About describes the option in one or more
 	// lines. Help does not list options without About.
 	Value, About string
-	// field returns where to store the value of an option of gpurun: a *bool or a *string.
+	// field returns where to store the value of an option: a *bool, a *string or a *Streams.
 	field func(*TorchrunCommand) any
 }
 
