@@ -197,7 +197,7 @@ func (n *keyTable) knobValue(k strategy.Knob, key, word string) bool {
 	if vocabulary == nil || slices.Contains(vocabulary, strategy.Value(word)) {
 		return true
 	}
-	n.misspelt(key, word, texts(vocabulary), "%s is not one of %s", word, Join(vocabulary))
+	n.misspelt(key, word, Texts(vocabulary), "%s is not one of %s", word, Join(vocabulary))
 	return false
 }
 
