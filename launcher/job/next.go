@@ -212,7 +212,7 @@ func (w *NextWriter) policy(step strategy.NextStep) (command, diff string) {
 	case step.Setting == strategy.SettingLeastBatch:
 		return "", w.leastBatch(step.Value)
 	case step.Value == "" && w.inFile("recovery", key):
-		return "", w.edited([]string{"recovery", key}, "[]")
+		return "", w.edited("recovery", key, []string{})
 	}
 	args := commandline.WithOption(w.Typed, option, step.Value)
 	if !w.shown(args) {
@@ -234,10 +234,13 @@ func (w *NextWriter) inFile(table, key string) bool {
 	return err == nil && found
 }
 
-// edited is the diff of the job's train.toml with another value at a path, written as TOML; empty if the
-// path has no value there, or if other values would change.
-func (w *NextWriter) edited(path []string, value string) string {
-	return w.changed(func(text []byte) ([]byte, error) { return edit.SetTOML(text, path, value) })
+// edited is the diff of the job's train.toml with another value of a key; empty if it does not have the key, or if
+// other values would change.
+func (w *NextWriter) edited(table, key string, value any) string {
+	if !w.inFile(table, key) {
+		return ""
+	}
+	return w.changed(func(text []byte) ([]byte, error) { return edit.Set(edit.TOML, text, table+"."+key, value) })
 }
 
 // start is the command that starts the job in a new run.
@@ -299,9 +302,9 @@ func (w *NextWriter) startWith(p *Prepared, change model.Command, plan strategy.
 	case len(change.Env) > 0 || proposal.NoArgs || !w.shown(proposal.Words):
 		return "", ""
 	case proposal.Key == "command":
-		return "", w.edited([]string{"job", proposal.Key}, edit.TOMLValue(asWritten(proposal)))
+		return "", w.edited("job", proposal.Key, asWritten(proposal))
 	}
-	return "", w.edited([]string{"job", proposal.Key}, edit.TOMLValue(proposal.Words))
+	return "", w.edited("job", proposal.Key, proposal.Words)
 }
 
 // resumedWith is the command that starts the run again with the changed arguments of a command that cannot be

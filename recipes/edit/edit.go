@@ -113,6 +113,12 @@ func plain(value any) any {
 		}
 		x, _ := v.Float64()
 		return x
+	case []string:
+		list := make([]any, len(v))
+		for i, text := range v {
+			list[i] = text
+		}
+		return list
 	case []any:
 		for i, item := range v {
 			v[i] = plain(item)
@@ -150,7 +156,7 @@ func Get(f Format, text []byte, at string) (any, bool, error) {
 }
 
 // Set returns the text with the value at a path replaced, or inserted next to its neighbours if
-// it is missing. A value that is already there changes no byte.
+// it is missing. A value that is already there changes no byte. A list of texts replaces a list.
 func Set(f Format, text []byte, at string, value any) ([]byte, error) {
 	value = plain(value)
 	switch v := value.(type) {
@@ -175,8 +181,7 @@ func Set(f Format, text []byte, at string, value any) ([]byte, error) {
 	if there && reflect.DeepEqual(old, value) {
 		return bytes.Clone(text), nil
 	}
-	switch old.(type) {
-	case map[string]any, []any:
+	if there && reflect.TypeOf(old) != reflect.TypeOf(value) && !isSingle(old) {
 		return nil, &Error{Path: at, Message: "holds other values, and is not a single one"}
 	}
 	drafts := editor{f, body, root}.drafts(keys, value)
@@ -186,6 +191,15 @@ func Set(f Format, text []byte, at string, value any) ([]byte, error) {
 		return nil, &Error{at, line, column, "runs over several lines, or has a tag, an anchor or an alias: change it by hand"}
 	}
 	return firstRight(f, text, replaced(before, keys, value), keys, drafts)
+}
+
+// isSingle reports whether a plain value contains no others.
+func isSingle(value any) bool {
+	switch value.(type) {
+	case map[string]any, []any:
+		return false
+	}
+	return true
 }
 
 // firstRight returns the first of several drafts that has the wanted values, with the byte order
@@ -199,7 +213,7 @@ func firstRight(f Format, text []byte, want any, keys []string, drafts [][]byte)
 	return nil, &Error{Path: Join(keys), Message: "cannot be changed without changing other values: change it by hand"}
 }
 
-// word writes a scalar. Without quote, YAML's texts have quotes only where they need them.
+// word writes a scalar or a list. Without quote, YAML's texts have quotes only where they need them.
 func (f Format) word(value any, quote bool) string {
 	switch v := value.(type) {
 	case nil:
@@ -219,6 +233,12 @@ func (f Format) word(value any, quote bool) string {
 			digits += "e" + exponent
 		}
 		return digits
+	case []any:
+		words := make([]string, len(v))
+		for i, item := range v {
+			words[i] = f.word(item, true)
+		}
+		return "[" + strings.Join(words, ", ") + "]"
 	}
 	return fmt.Sprint(value)
 }

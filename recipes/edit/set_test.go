@@ -227,3 +227,26 @@ func TestFormatOf(t *testing.T) {
 		t.Errorf("FormatOf(train.sh) = %q", got)
 	}
 }
+
+// A list of texts replaces a list, also one over lines.
+func TestSetList(t *testing.T) {
+	for _, c := range []struct {
+		format         edit.Format
+		text, at, want string
+	}{
+		{edit.TOML, "[job]\nargs = [\n  \"--bs\", # samples\n  \"8\",\n]\nname = \"x\" # y\n", "job.args", "[job]\nargs = [\"--bs\", \"4\"]\nname = \"x\" # y\n"},
+		{edit.TOML, "a.b = [] # none\n", "a.b", "a.b = [\"--bs\", \"4\"] # none\n"},
+		{edit.JSON, "{\"a\": [1, 2]} // c\n", "a", "{\"a\": [\"--bs\", \"4\"]} // c\n"},
+		{edit.TOML, "[job]\nargs = \"x\"\n", "job.args", "[job]\nargs = [\"--bs\", \"4\"]\n"},
+	} {
+		got, err := edit.Set(c.format, []byte(c.text), c.at, []string{"--bs", "4"})
+		if err != nil || string(got) != c.want {
+			t.Errorf("%q: %q, %v; want %q", c.text, got, err, c.want)
+		}
+	}
+	for _, text := range []string{"[a.b]\nc = 1\n", "[[a.b]]\nc = 1\n"} {
+		if got, err := edit.Set(edit.TOML, []byte(text), "a.b", []string{"x"}); err == nil {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}

@@ -203,25 +203,6 @@ func (n *node) lastKey() (at int) {
 	return at
 }
 
-// SetTOML returns a TOML text with another value, which may be a list, at a path that has one.
-func SetTOML(text []byte, keys []string, value string) ([]byte, error) {
-	body := withoutBOM(text)
-	before, root, err := TOML.parse(body)
-	if err != nil {
-		return nil, err
-	}
-	n, rest := root.follow(keys)
-	if len(rest) > 0 {
-		return nil, &Error{Path: Join(keys), Message: "is not there"}
-	}
-	alone, err := Decode(TOML, []byte("value = "+value))
-	if err != nil {
-		return nil, err
-	}
-	want := replaced(before, keys, alone.(map[string]any)["value"])
-	return firstRight(TOML, text, want, keys, [][]byte{spliced(body, n.start, n.end, value)})
-}
-
 var bareKey = lazy.Regexp(`^[A-Za-z0-9_-]+$`)
 
 // TOMLKey writes a key, in quotes if it needs them.
@@ -237,23 +218,13 @@ func TOMLKey(keys ...string) string {
 
 // TOMLValue writes a value, which may be a list or a table, on one line.
 func TOMLValue(value any) string {
-	var parts []string
-	switch v := value.(type) {
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			parts = append(parts, TOMLKey(key)+" = "+TOMLValue(v[key]))
-		}
-		return "{ " + strings.Join(parts, ", ") + " }"
-	case []string:
-		for _, word := range v {
-			parts = append(parts, TOMLValue(word))
-		}
-	case []any:
-		for _, item := range v {
-			parts = append(parts, TOMLValue(item))
-		}
-	default:
-		return TOML.word(value, true)
+	table, is := value.(map[string]any)
+	if !is {
+		return TOML.word(plain(value), true)
 	}
-	return "[" + strings.Join(parts, ", ") + "]"
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		parts = append(parts, TOMLKey(key)+" = "+TOMLValue(table[key]))
+	}
+	return "{ " + strings.Join(parts, ", ") + " }"
 }

@@ -86,7 +86,7 @@ func (e editor) drafts(keys []string, value any) [][]byte {
 		return e.inTables(keys, value)
 	case n.style == block:
 		return e.ofBlock(n, e.entry(rest, value))
-	case len(n.children) > 0:
+	case len(rest) > 0 && len(n.children) > 0:
 		return e.ofFlow(n, e.entry(rest, value))
 	case n.end < n.start:
 		return nil
