@@ -30,7 +30,7 @@ quickstart: build ## run the example: from out of memory to trained
 quick: ## before a push, in a minute: vet, staticcheck of the changed packages, the short tests of strategy, recipes and launcher
 	$(GO) vet ./...
 	@changed=$$(.ci/changed) || exit 1; test -z "$$changed" || { set -x; $(GO) tool staticcheck $$changed; }
-	$(GO) test -vet=off -short ./strategy/... ./recipes ./recipes/format ./recipes/patch ./launcher
+	$(GO) test -vet=off -short ./strategy/... ./recipes ./recipes/format ./recipes/edit ./launcher
 
 # Its parts run beside each other: many tests wait for processes. What several of them need is
 # installed and compiled before.
@@ -47,8 +47,8 @@ GO_TEST = $(GO) test -vet=off -timeout 30m
 # things at once; in the others it would find nothing. Of a few large packages it watches the tests
 # of those parts that do.
 CONCURRENT := \bgo (func|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|sync\.(Cond|Map|Mutex|Pool|RWMutex|WaitGroup)|"sync/atomic"
-LARGE := ./launcher/diagnose ./launcher/hook ./launcher/show ./recipes ./recipes/detect
-LARGE_TESTS := Watch|MeasurementsAreReported|StopLooks|RubbishIs|ManyProcesses|RanksWait|AtEnd|FewRecipes|TestCatalog$$|ReadsOfAnySize|FilesOfOneJob|NeverEnds
+LARGE := ./launcher/diagnose ./launcher/hook ./launcher/show ./recipes
+LARGE_TESTS := Watch|MeasurementsAreReported|StopLooks|RubbishIs|ManyProcesses|RanksWait|AtEnd|TestCatalog$$|ReadsOfAnySize|FilesOfOneJob|NeverEnds
 RACE = grep -rlE '$(CONCURRENT)' --include='*.go' --exclude='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u | grep -vxF "$$(printf '%s\n' $(LARGE))" | xargs $(GO) list
 # The scripts of the command line in which most happens at once.
 RACE_SCRIPTS := climb|guard-killed|logs|notice-.*|oom-to-trained|peer-saves|rank-signals|report|resume|signal-.*|status|transient

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gpurun/gpurun/recipes/deepspeed"
-	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
+
+	"github.com/gpurun/gpurun/recipes/format"
 )
 
 // Apply changes the original command so that the job runs with the whole plan. The caller writes
-// the new files under dir, as model.Command describes. A knob that already has its value is not changed.
+// the new files under dir, as strategy.Command describes. A knob that already has its value is not changed.
 func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) (strategy.Command, error) {
 	d, err := r.draft(cmd, plan, at)
 	if err != nil {
@@ -117,7 +117,7 @@ func turn(d *format.Draft, k strategy.Knob, value strategy.Value, allowed strate
 			return fmt.Errorf("%s: %w", p, err)
 		}
 	}
-	if slices.Contains(deepspeed.Created, k) && d.Recipe.Creation != nil && !d.Given(knob) {
+	if slices.Contains(createdKnobs, k) && d.Recipe.Creation != nil && !d.Given(knob) {
 		return nil // they come with the new configuration
 	}
 	return knob.WriteAlso(d, value)

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/gpurun/gpurun/recipes"
@@ -155,7 +155,7 @@ func readScene(t testing.TB, written *goldenScene) scene {
 func knobsOf(t testing.TB, text string) recipes.Recipe {
 	t.Helper()
 	table := map[string]any{}
-	if _, err := toml.Decode(text, &table); err != nil {
+	if err := toml.Unmarshal([]byte(text), &table); err != nil {
 		t.Fatal(err)
 	}
 	r, problems := recipes.FromKnobs(table)

@@ -55,34 +55,49 @@ func unsharded(c format.Condition) format.Condition {
 	return c
 }
 
+// byWords are guards by which each word of a setting is a value of the knobs: the value itself, or its index.
+func byWords(knobs []strategy.Knob, at format.Place, reason string, indexed bool, values ...strategy.Value) (guards []guard) {
+	for i, value := range values {
+		word := string(value)
+		if indexed {
+			word = strconv.Itoa(i)
+		}
+		guards = append(guards, guard{knobs, format.Condition{Place: at, Is: []string{word}, Value: value, Reason: reason}})
+	}
+	return guards
+}
+
+// stages are the values of sharding by the number of DeepSpeed's stage.
+var stages = []strategy.Value{"none", "zero1", "zero2", "zero3"}
+
 // launchGuards are the settings of accelerate launch that decide about knobs. The first one that has a value for a
 // knob counts.
 func launchGuards() []guard {
-	guards := []guard{
+	zero := func(knobs []strategy.Knob, name string, indexed bool, values ...strategy.Value) []guard {
+		guards := byWords(knobs, format.Variable("ACCELERATE_DEEPSPEED_"+name), setsZeRO, indexed, values...)
+		for i := range guards {
+			guards[i].Condition = unsharded(guards[i].Condition)
+		}
+		return guards
+	}
+	return slices.Concat([]guard{
 		{sharding, byVariable("FSDP_SHARDING_STRATEGY", "accelerate launch uses FSDP, which shards nothing", "none", "NO_SHARD", "3")},
 		{sharding, byVariable(accelerateFSDP, usesFSDP, "fsdp", "true")},
 		{offloads, byVariable("FSDP_OFFLOAD_PARAMS", usesFSDP, "cpu", "true")},
 		{offloads, byVariable(accelerateFSDP, usesFSDP, "none", "true")},
 		{[]strategy.Knob{strategy.ActivationCheckpointing}, byVariable("FSDP_ACTIVATION_CHECKPOINTING", checkpoints, "full", "true")},
-	}
-	for stage, value := range []strategy.Value{"none", "zero1", "zero2", "zero3"} {
-		guards = append(guards, guard{sharding, unsharded(byVariable("ACCELERATE_DEEPSPEED_ZERO_STAGE", setsZeRO, value, strconv.Itoa(stage)))})
-	}
-	for _, device := range []string{"cpu", "nvme"} {
-		value := strategy.Value(device)
-		guards = append(guards,
-			guard{offloads[:1], unsharded(byVariable("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", setsZeRO, value, device))},
-			guard{offloads[1:], unsharded(byVariable("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", setsZeRO, value, device))})
-	}
-	guards = append(guards, // DeepSpeedPlugin's defaults
-		guard{sharding, unsharded(byVariable(accelerateZeRO, setsZeRO, "zero2", "true"))},
-		guard{offloads, unsharded(byVariable(accelerateZeRO, setsZeRO, "none", "true"))},
-		guard{optimizers, byVariable("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "under offload Accelerate replaces the optimizer by DeepSpeedCPUAdam", "", "cpu", "nvme")},
-		guard{optimizers, without(byVariable(accelerateFSDP, eightBit, "", "true"), "adamw-8bit", "paged-adamw-8bit")},
-		guard{optimizers, without(format.Condition{Knob: strategy.OffloadOptimizer, Is: []string{"cpu", "nvme"}, Reason: replaced}, hostless...)},
-		guard{offloads[:1], without(format.Condition{Knob: strategy.Optimizer, Is: words(hostless), Reason: replaced}, "cpu", "nvme")},
-	)
-	return guards
+	},
+		zero(sharding, "ZERO_STAGE", true, stages...),
+		zero(offloads[:1], "OFFLOAD_OPTIMIZER_DEVICE", false, "cpu", "nvme"),
+		zero(offloads[1:], "OFFLOAD_PARAM_DEVICE", false, "cpu", "nvme"),
+		[]guard{ // DeepSpeedPlugin's defaults
+			{sharding, unsharded(byVariable(accelerateZeRO, setsZeRO, "zero2", "true"))},
+			{offloads, unsharded(byVariable(accelerateZeRO, setsZeRO, "none", "true"))},
+			{optimizers, byVariable("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "under offload Accelerate replaces the optimizer by DeepSpeedCPUAdam", "", "cpu", "nvme")},
+			{optimizers, without(byVariable(accelerateFSDP, eightBit, "", "true"), "adamw-8bit", "paged-adamw-8bit")},
+			{optimizers, without(format.Condition{Knob: strategy.OffloadOptimizer, Is: []string{"cpu", "nvme"}, Reason: replaced}, hostless...)},
+			{offloads[:1], without(format.Condition{Knob: strategy.Optimizer, Is: format.Texts(hostless), Reason: replaced}, "cpu", "nvme")},
+		})
 }
 
 // without returns a condition that rules out only some values.
@@ -91,46 +106,24 @@ func without(c format.Condition, values ...strategy.Value) format.Condition {
 	return c
 }
 
-// words are values as a condition compares them.
-func words(values []strategy.Value) []string {
-	all := make([]string, len(values))
-	for i, v := range values {
-		all[i] = string(v)
-	}
-	return all
-}
-
 // fileGuards read the launcher's DeepSpeed configuration for knobs that have no place in it.
 func fileGuards() []guard {
 	const reason = "the DeepSpeed configuration of accelerate launch has it"
-	var guards []guard
-	for stage, value := range []strategy.Value{"none", "zero1", "zero2", "zero3"} {
-		guards = append(guards, guard{sharding, format.Condition{
-			Place: format.KeyByVariable("zero_optimization.stage", accelerateZeROFile), Is: []string{strconv.Itoa(stage)}, Value: value, Reason: reason,
-		}})
-	}
+	key := func(path string) format.Place { return format.KeyByVariable(path, accelerateZeROFile) }
+	guards := byWords(sharding, key("zero_optimization.stage"), reason, true, stages...)
 	for _, k := range offloads {
-		for _, device := range []string{"cpu", "nvme", "none"} {
-			guards = append(guards, guard{[]strategy.Knob{k}, format.Condition{
-				Place: format.KeyByVariable("zero_optimization."+string(k)+".device", accelerateZeROFile), Is: []string{device}, Value: strategy.Value(device), Reason: reason,
-			}})
-		}
+		guards = append(guards, byWords([]strategy.Knob{k}, key("zero_optimization."+string(k)+".device"), reason, false, "cpu", "nvme", "none")...)
 	}
 	for _, dtype := range []strategy.Value{"bf16", "fp16"} {
-		guards = append(guards, guard{[]strategy.Knob{strategy.Precision}, format.Condition{
-			Place: format.KeyByVariable(string(dtype)+".enabled", accelerateZeROFile), Is: []string{"true"}, Value: dtype, Reason: reason,
-		}})
+		is := format.Condition{Place: key(string(dtype) + ".enabled"), Is: []string{"true"}, Value: dtype, Reason: reason}
+		guards = append(guards, guard{[]strategy.Knob{strategy.Precision}, is})
 	}
 	return guards
 }
 
 // precisionGuards are for jobs whose precision the launcher sets, unless their own arguments do.
 func precisionGuards() []guard {
-	var guards []guard
-	for _, dtype := range []strategy.Value{"bf16", "fp16", "fp8"} {
-		guards = append(guards, guard{[]strategy.Knob{strategy.Precision}, byVariable(acceleratePrecision, "accelerate launch sets it", dtype, string(dtype))})
-	}
-	return guards
+	return byWords([]strategy.Knob{strategy.Precision}, format.Variable(acceleratePrecision), "accelerate launch sets it", false, "bf16", "fp16", "fp8")
 }
 
 // guardLaunch adds what accelerate launch decides to a recipe whose jobs make an Accelerator.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes"
@@ -51,9 +50,7 @@ func TestKeysAreUsed(t *testing.T) {
 	users := map[string]int{}
 	for _, file := range files {
 		table := map[string]any{}
-		if _, err := toml.DecodeFile(file, &table); err != nil {
-			t.Fatal(err)
-		}
+		decodeFile(t, file, &table)
 		used := map[string]bool{}
 		keysIn(table, "", used)
 		for key := range used {

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/gpurun/gpurun/recipes"
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -78,7 +78,7 @@ func TestFromKnobsProblems(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			table := map[string]any{}
-			if _, err := toml.Decode(test.text, &table); err != nil {
+			if err := toml.Unmarshal([]byte(test.text), &table); err != nil {
 				t.Fatal(err)
 			}
 			_, problems := recipes.FromKnobs(table)
@@ -111,7 +111,7 @@ func TestParseProblems(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := recipes.ParseFile("x.toml", []byte(test.text))
-			var file *document.FileError
+			var file *edit.FileError
 			if !errors.As(err, &file) || len(file.Faults) != 1 || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %s", err, test.want)
 			}

@@ -5,8 +5,8 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -88,11 +88,11 @@ func (r Recipe) ProofFile(cmd Command, glob string, text []byte) []strategy.Obse
 	var proofs []strategy.ObservedSetting
 	for _, p := range r.Proofs {
 		own, known := r.proofFile(cmd, p)
-		format, readable := patch.FormatOf(glob, text)
+		format, readable := edit.FormatOf(glob, text)
 		if !known || !readable || own != glob {
 			continue
 		}
-		word, found, err := patch.Get(format, text, p.Path)
+		word, found, err := edit.Get(format, text, p.Path)
 		if !found || err != nil {
 			continue
 		}

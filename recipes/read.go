@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/deepspeed"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -170,7 +169,7 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 		case errors.Is(err, format.ErrAuto):
 			autos++
 			continue
-		case err != nil && deepspeed.Holds(d, p):
+		case err != nil && inDeepSpeedConfig(d, p):
 			return "", &misreadConfig{fmt.Errorf("%s: %w", p, err)}
 		case err != nil:
 			return "", fmt.Errorf("%s: %w", p, err)
@@ -294,7 +293,7 @@ func restrict(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]stra
 		for _, c := range d.Unless(knob, plan) {
 			if c.Values == nil {
 				r = strategy.Range{Absent: c.Reason, Reported: r.Reported}
-				if c.Unknown || d.Recipe.Creation != nil && slices.Contains(deepspeed.Created, k) && !d.Given(knob) {
+				if c.Unknown || d.Recipe.Creation != nil && slices.Contains(createdKnobs, k) && !d.Given(knob) {
 					delete(plan, k) // the other setting decides about the parts of a new configuration
 				}
 				break

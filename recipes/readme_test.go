@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/BurntSushi/toml"
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
@@ -35,7 +35,7 @@ func TestReadmeExample(t *testing.T) {
 		}
 		Knobs map[string]any
 	}
-	if _, err := toml.Decode(example.String(), &file); err != nil {
+	if err := toml.Unmarshal([]byte(example.String()), &file); err != nil {
 		t.Fatalf("%v in\n%s", err, &example)
 	}
 	r, problems := recipes.FromKnobs(file.Knobs)

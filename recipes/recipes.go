@@ -3,7 +3,7 @@
 // copies of its files.
 //
 // The package does no I/O: the caller loads the files that FilesNamed lists, and writes the files
-// of a model.Command. A plan is always applied to the original command, never to the result of an
+// of a strategy.Command. A plan is always applied to the original command, never to the result of an
 // earlier plan.
 //
 // README.md documents the format of a recipe file and of the [knobs] table.
@@ -11,11 +11,8 @@ package recipes
 
 import (
 	"slices"
-	"strings"
-	"sync"
 
-	"github.com/gpurun/gpurun/recipes/catalog"
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -35,7 +32,7 @@ type (
 )
 
 // ParseFile reads a recipe file, which the user knows by this name. The error is a
-// *document.FileError with all its faults, each at its position.
+// *edit.FileError with all its faults, each at its position.
 func ParseFile(file string, text []byte) (Recipe, error) {
 	r, err := format.Parse(file, text, rules)
 	return Recipe{r}, err
@@ -43,7 +40,7 @@ func ParseFile(file string, text []byte) (Recipe, error) {
 
 // FromKnobs reads the [knobs] table of a train.toml, in the form that a TOML decoder returns. The
 // recipe has no name.
-func FromKnobs(table map[string]any) (Recipe, []document.Problem) {
+func FromKnobs(table map[string]any) (Recipe, []edit.Problem) {
 	r, problems := format.FromKnobs(table)
 	return Recipe{r}, problems
 }
@@ -70,45 +67,6 @@ func (r Recipe) Families(k strategy.Knob) (families [][]strategy.Value, reason s
 	}
 	return nil, "", false
 }
-
-// Catalog returns the recipes that come with gpurun, sorted by name.
-func Catalog() ([]Recipe, error) {
-	read, err := Embedded(nil)
-	all := make([]Recipe, len(read))
-	for i, r := range read {
-		all[i] = Recipe{r}
-	}
-	return all, err
-}
-
-// Embedded reads some files of the catalog, nil for all, for callers that look for the recipe of a
-// command. They are sorted by name. Each file is parsed once.
-func Embedded(files []string) ([]format.Recipe, error) {
-	if files == nil {
-		var err error
-		if files, err = catalog.Files(); err != nil {
-			return nil, err
-		}
-	}
-	unread := slices.DeleteFunc(slices.Clone(files), func(file string) bool { _, known := embedded.Load(file); return known })
-	read, err := catalog.Read(unread, rules)
-	if err != nil {
-		return nil, err
-	}
-	for i, file := range unread {
-		embedded.Store(file, read[i])
-	}
-	all := make([]format.Recipe, len(files))
-	for i, file := range files {
-		one, _ := embedded.Load(file)
-		all[i] = one.(format.Recipe)
-	}
-	slices.SortStableFunc(all, func(a, b format.Recipe) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
-}
-
-// embedded has the recipes of the catalog that were read, by file. They are not changed.
-var embedded sync.Map
 
 // With returns the recipe in which the knobs of over replace its knobs, with over's resume and
 // progress if over has them.

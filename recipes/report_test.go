@@ -15,9 +15,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/BurntSushi/toml"
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -94,14 +95,14 @@ func quotedList(words []string) string {
 
 // digestOf identifies the framework's input for a recipe: the commands of its scenes, before and
 // after their change, with their files, and the values that it has to read in them. The wording
-// of the recipe file does not count.
+// of the recipe file does not count, nor does the layout of changed files.
 func digestOf(t *testing.T, name string) string {
 	t.Helper()
 	sum := sha256.New()
 	for scene, s := range askedScenes(t, name) {
 		asked := []any{scene + ".txtar", s.remedy, s.at.Ranks, s.cmd.Argv, s.cmd.Env, s.cmd.Files, s.held}
 		if change, err := s.recipe.Apply(s.cmd, s.held.With(s.plan), s.at, attempt); err == nil {
-			asked = append(asked, s.plan, change.Argv, change.Env, change.Files, change.Siblings)
+			asked = append(asked, s.plan, valuesOf(change.Argv), change.Env, valuesIn(change.Files), change.Siblings)
 		}
 		text, err := json.Marshal(asked)
 		if err != nil {
@@ -110,6 +111,32 @@ func digestOf(t *testing.T, name string) string {
 		sum.Write(text)
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// valuesIn are the values in files, by name.
+func valuesIn(files map[string][]byte) map[string]any {
+	all := map[string]any{}
+	for name, text := range files {
+		all[name] = string(text)
+		if f, known := edit.FormatOf(name, text); known {
+			if value, err := edit.Decode(f, text); err == nil {
+				all[name] = value
+			}
+		}
+	}
+	return all
+}
+
+// valuesOf are the words of a command; JSON among them is compared by its values.
+func valuesOf(argv []string) []any {
+	words := make([]any, len(argv))
+	for i, word := range argv {
+		words[i] = word
+		if value, err := edit.Decode(edit.JSON, []byte(word)); err == nil && strings.HasPrefix(word, "{") {
+			words[i] = value
+		}
+	}
+	return words
 }
 
 // TestVerifiedIsFresh: the results of a recipe were verified with the commands that it makes of
@@ -121,9 +148,7 @@ func TestVerifiedIsFresh(t *testing.T) {
 	}
 	for _, file := range files {
 		var v struct{ Commands string }
-		if _, err := toml.DecodeFile(file, &v); err != nil {
-			t.Fatal(err)
-		}
+		decodeFile(t, file, &v)
 		name := strings.TrimSuffix(filepath.Base(file), ".toml")
 		if v.Commands != digestOf(t, name) {
 			t.Errorf("the recipe makes other commands than when %s was written: make conformance RECIPES=%s", file, name)
@@ -181,14 +206,23 @@ func conformanceTable(t *testing.T) string {
 func reported(t *testing.T, name string) *recipes.Verified {
 	t.Helper()
 	var v recipes.Verified
-	_, err := toml.DecodeFile(verifiedFile(name), &v)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(verifiedFile(name)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	decodeFile(t, verifiedFile(name), &v)
 	return &v
+}
+
+// decodeFile reads a TOML file.
+func decodeFile(t *testing.T, file string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = toml.Unmarshal(text, into)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
 }
 
 // unverified is the reason why nothing of a recipe is verified.

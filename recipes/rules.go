@@ -6,15 +6,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/deepspeed"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // rules connect settings of one framework, by the names that recipe files use.
 var rules = format.Rules{
-	"deepspeed-config":        deepspeed.Rule,
+	"deepspeed-config":        deepspeedRule,
 	"trainer-state":           {Checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){"trainer_state.json": rewriteTrainBatchSize}},
 	"accelerate-accumulation": {Read: readLaunched, Apply: applyLaunched},
 	"lightning-strategy":      {Shape: guardStrategy},
@@ -46,11 +45,11 @@ var rules = format.Rules{
 func rewriteTrainBatchSize(text []byte, plan strategy.Plan) ([]byte, error) {
 	const key = "train_batch_size"
 	micro, known := plan.Number(strategy.MicroBatchSize)
-	old, found, err := patch.Get(patch.JSON, text, key)
+	old, found, err := edit.Get(edit.JSON, text, key)
 	if err != nil || !known || !found || old == nil {
 		return text, err
 	}
-	return patch.Set(patch.JSON, text, key, micro)
+	return edit.Set(edit.JSON, text, key, micro)
 }
 
 // spread is the number of devices over which a Trainer of one process spreads each batch with
@@ -95,9 +94,9 @@ func applyLaunched(d *format.Draft, old, plan strategy.Plan) error {
 // (accelerate/accelerator.py), so a change of these would have no effect.
 var givenToAccelerator = map[string][]strategy.Knob{
 	"mixed_precision":   {strategy.Precision},
-	"deepspeed_plugin":  deepspeed.Created,
-	"deepspeed_plugins": deepspeed.Created,
-	"fsdp_plugin":       deepspeed.Created,
+	"deepspeed_plugin":  createdKnobs,
+	"deepspeed_plugins": createdKnobs,
+	"fsdp_plugin":       createdKnobs,
 	"megatron_lm_plugin": {
 		strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam, strategy.MicroBatchSize, strategy.GradientAccumulationSteps,
 	},

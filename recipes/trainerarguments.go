@@ -118,9 +118,11 @@ func noTrainer(cmd Command) string {
 	return ""
 }
 
-// mentions reports whether one of a command's sources has a word.
-func mentions(cmd Command, word string) bool {
-	return slices.ContainsFunc(cmd.Sources(), func(text []byte) bool { return bytes.Contains(text, []byte(word)) })
+// mentions reports whether one of a command's sources has one of these words.
+func mentions(cmd Command, words ...string) bool {
+	return slices.ContainsFunc(cmd.Sources(), func(text []byte) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(text, []byte(word)) })
+	})
 }
 
 // trlArguments completes what TRL's arguments say: its own defaults are the Trainer's for a class of the Trainer, and

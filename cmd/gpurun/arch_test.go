@@ -33,9 +33,9 @@ var mayImport = map[string][]string{
 	"launcher/diagnose":    {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "strategy", "strategy/cause"},
 	"launcher/doctor":      {"launcher", "launcher/cluster", "launcher/commandline", "launcher/errext", "launcher/job", "launcher/manual", "launcher/mask", "launcher/python", "launcher/ranks", "launcher/system", "strategy", "strategy/cause"},
 	"launcher/errext":      {},
-	"launcher/estimate":    {"launcher/commandline", "launcher/errext", "launcher/job", "recipes/patch", "strategy", "strategy/memory"},
+	"launcher/estimate":    {"launcher/commandline", "launcher/errext", "launcher/job", "recipes/edit", "strategy", "strategy/memory"},
 	"launcher/hook":        {"launcher/mask", "launcher/system", "strategy", "strategy/cause", "strategy/memory"},
-	"launcher/job":         {"launcher/cluster", "launcher/commandline", "launcher/errext", "launcher/mask", "launcher/python", "launcher/ranks", "launcher/system", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/patch", "strategy", "strategy/memory"},
+	"launcher/job":         {"launcher/cluster", "launcher/commandline", "launcher/errext", "launcher/mask", "launcher/python", "launcher/ranks", "launcher/system", "recipes", "recipes/detect", "recipes/edit", "recipes/format", "strategy", "strategy/memory"},
 	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/system", "strategy", "strategy/cause"},
 	"launcher/lazy":        {}, // which each room but strategy may import
 	"launcher/manual":      {"launcher/commandline", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/mask", "launcher/show", "recipes", "strategy"},
@@ -45,15 +45,12 @@ var mayImport = map[string][]string{
 	"launcher/notify":      {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/show", "launcher/system", "strategy", "strategy/cause"},
 	"launcher/python":      {"launcher/commandline", "launcher/errext", "launcher/ranks"},
 	"launcher/ranks":       {"launcher/mask", "launcher/system", "strategy", "strategy/cause"},
-	"launcher/show":        {"launcher", "launcher/commandline", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "recipes", "strategy", "strategy/cause", "strategy/memory"},
+	"launcher/show":        {"launcher", "launcher/commandline", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "recipes", "recipes/edit", "strategy", "strategy/cause", "strategy/memory"},
 	"launcher/system":      {},
-	"recipes":              {"launcher/commandline", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "strategy"},
-	"recipes/catalog":      {"recipes/format"},
-	"recipes/deepspeed":    {"recipes/format", "strategy"},
-	"recipes/detect":       {"recipes/catalog", "recipes/format", "recipes/patch", "strategy"},
-	"recipes/document":     {"recipes/patch"},
-	"recipes/format":       {"launcher/commandline", "recipes/document", "recipes/patch", "strategy"},
-	"recipes/patch":        {},
+	"recipes":              {"launcher/commandline", "recipes/edit", "recipes/format", "strategy"},
+	"recipes/detect":       {"recipes/edit", "recipes/format", "strategy"},
+	"recipes/edit":         {},
+	"recipes/format":       {"launcher/commandline", "recipes/edit", "strategy"},
 	"strategy":             {"strategy/cause", "strategy/memory"},
 	"strategy/cause":       {},
 	"strategy/memory":      {},
@@ -64,7 +61,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or a clock; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/errext", "launcher/lazy", "launcher/mask", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/detect"}
+	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/errext", "launcher/lazy", "launcher/mask", "recipes", "recipes/edit", "recipes/format", "recipes/detect"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"runtime", "slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
@@ -328,7 +325,7 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 		{"launcher", module + "launcher/node", "launcher imports launcher/node, which it may not"},
 		{"launcher/ranks", module + "launcher/hook", "launcher/ranks imports launcher/hook, which it may not"},
 		{"strategy/cause", "golang.org/x/sys/unix", "strategy/cause imports golang.org/x/sys/unix: it imports the standard library only"},
-		{"recipes/patch", "os", "recipes/patch imports os: it is pure"},
+		{"recipes/edit", "os", "recipes/edit imports os: it is pure"},
 		{"launcher/attic", "fmt", "launcher/attic: no such room: add it to mayImport in cmd/gpurun/arch_test.go, and to ARCHITECTURE.md"},
 		{"cmd/gpurun", module + "launcher/node", ""},
 		{"launcher/show", module + "launcher", ""},

@@ -11,13 +11,13 @@ import (
 func TestMisplaced(t *testing.T) {
 	for _, line := range []string{
 		"srun -N2 | python train.py", "srun -N 2 --ntasks-per-node=1 --gres=gpu:8 -p gpu --time 2:00:00 | python -u train.py --lr 1", "srun --exclusive --pty -K1 -l | bash run.sh",
-		"srun --new-option=3 --mpi=pmix | train", "srun -uN2 -K --kill-on-bad-exit=0 | a", "srun --new-option 3 python train.py", "srun -N2",
+		"srun --new-option=3 --mpi=pmix train", "srun --new-option=3 | ./train.sh", "srun -uN2 -K --kill-on-bad-exit=0 | torchrun a.py", "srun --new-option 3 | python train.py", "srun -N2 -- | a", "srun -N2",
 		"salloc -N1 --gpus 8 | python train.py",
 		"mpirun --map-by ppr:1:node | python train.py", "mpirun -n 4 --map-by ppr:1:node --bind-to none -H a:4,b:4 -x PATH -mca btl ^openib --mca pml ob1 | python train.py",
-		"/opt/bin/mpiexec --allow-run-as-root -map-by ppr:1:node -genv A 1 | a -n", "mpirun --map-by ppr:1:node --unknown 3 a",
+		"/opt/bin/mpiexec --allow-run-as-root -map-by ppr:1:node -genv A 1 | uv run a -n", "mpirun --map-by ppr:1:node --unknown 3 a",
 		"ssh host | python train.py", "ssh -p 22 -i key -tt me@host | python train.py", "ssh host", "ssh host 'cd_x && python train.py'",
 		"docker run --gpus all --rm -it -v a:b -e A=1 --ipc=host image:tag | python train.py", "docker run image", "podman run --device nvidia.com/gpu=all image | torchrun train.py",
-		"docker --context x exec -it box | python train.py", "docker compose run --rm service | python train.py", "docker run --never-heard=1 image | a", "docker run --never-heard 1 image a",
+		"docker --context x exec -it box | python train.py", "docker compose run --rm service | python train.py", "docker run --never-heard 1 image | train.py", "docker run image a",
 		"kubectl exec -it pod -c main -- | python train.py", "kubectl exec pod ls", "kubectl -n ns run x --image y -- | a",
 	} {
 		words := strings.Fields(strings.ReplaceAll(line, "'cd_x && python train.py'", "cd_x&&"))
@@ -40,8 +40,8 @@ func TestMisplaced(t *testing.T) {
 			t.Errorf("%s: %+v", line, m)
 		}
 	}
-	m, _ := Known.Misplaced([]string{"nohup"}, strings.Fields("srun -N2 a"), []string{"gpurun"})
-	if m.Line != "nohup srun -N2 gpurun a" {
+	m, _ := Known.Misplaced([]string{"nohup"}, strings.Fields("srun -N2 python a"), []string{"gpurun"})
+	if m.Line != "nohup srun -N2 gpurun python a" {
 		t.Errorf("behind a wrapper: %s", m.Line)
 	}
 }
@@ -57,7 +57,7 @@ func TestMisplacedBatch(t *testing.T) {
 		{[]string{"sbatch", "--wrap=python train.py"}, "sbatch '--wrap=gpurun python train.py'", ""},
 		{[]string{"sbatch"}, "", ""},
 		{[]string{"qsub", "job.sh"}, "", "job.sh"},
-		{[]string{"qsub", "-l", "x", "job.sh"}, "", ""},
+		{[]string{"qsub", "-l", "x", "job"}, "", ""},
 	} {
 		m, ok := Known.Misplaced(nil, c.words, own)
 		if !ok || m.Line != c.line || m.Script != c.script || !m.Batch {

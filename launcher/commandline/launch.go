@@ -115,7 +115,7 @@ func ReadTorchrun(args []string, env Environ, legacy bool) (*TorchrunCommand, er
 	}
 	l.Command, l.From = read.Rest, read.From
 	l.Flags = flags(args[:read.From], read.Given, func(o *Option) bool { return slices.Contains(ofOneRun, o.Name) })
-	l.Torchrun = flags(args[:read.From], read.Given, func(o *Option) bool { return o.field != nil || IsOwnOption(o.Name) })
+	l.Torchrun = flags(args[:read.From], read.Given, func(o *Option) bool { return IsOwnOption(o.Name) || o.Name == "python" })
 	l.LocalRankArg = legacy && !l.useEnv
 	return l, l.finish()
 }
@@ -248,6 +248,8 @@ func (l *TorchrunCommand) take(g Given) (err error) {
 		*field = g.Value
 	case *bool:
 		*field, err = g.truth()
+	case *Streams:
+		*field, err = g.streams()
 	}
 	return err
 }
@@ -255,28 +257,12 @@ func (l *TorchrunCommand) take(g Given) (err error) {
 // takeValue takes in an option of torchrun, or one that counts each time that it is given.
 func (l *TorchrunCommand) takeValue(g Given) (err error) {
 	switch g.Name {
-	case "standalone":
-		l.standalone, err = g.truth()
-	case "module":
-		l.module, err = g.truth()
-	case "no-python":
-		l.noPython, err = g.truth()
-	case "use-env":
-		l.useEnv, err = g.truth()
 	case "nproc-per-node":
 		return l.takeNproc(g)
 	case "max-restarts":
 		l.MaxRestarts, err = g.whole(g.Value, 0, many)
-	case "log-dir":
-		l.LogDir = g.Value
-	case "redirects":
-		l.Redirects, err = g.streams()
-	case "tee":
-		l.Tee, err = g.streams()
 	case "local-ranks-filter":
 		return l.takeFilter(g)
-	case "role":
-		l.Role = g.Value
 	case "rdzv-id":
 		if g.Value != "none" { // torchrun's value for no choice
 			l.RunID = g.Value

@@ -19,8 +19,6 @@ type Option struct {
 	Negated bool
 	// Optional marks a bare option that may have a value in the same word.
 	Optional bool
-	// More is the number of words that it takes after its value.
-	More int
 	// Whole marks an option whose name must not be abbreviated.
 	Whole bool
 	// Last marks an option that ends the options, such as -m and -c.
@@ -33,7 +31,7 @@ type Option struct {
 	// Value is the placeholder for the value in a verb's help. About describes the option in one or more
 	// lines. Help does not list options without About.
 	Value, About string
-	// field returns where to store the value of an option of gpurun: a *bool or a *string.
+	// field returns where to store the value of an option: a *bool, a *string or a *Streams.
 	field func(*TorchrunCommand) any
 }
 

@@ -17,8 +17,6 @@ type OptionGrammar struct {
 	Remainder bool
 	// Mixed: options may appear anywhere among other words, up to a "--". Unknown words are kept unchanged.
 	Mixed bool
-	// OneDash: a long name may follow a single dash.
-	OneDash bool
 }
 
 // A Given is one given option.
@@ -154,8 +152,6 @@ func (p *parser) option(word string) (other bool, err error) {
 		if o != nil {
 			return false, p.take(Given{Option: o, Source: "--" + o.Name, Value: value, At: p.at, Attached: attached}, means)
 		}
-	} else if o, value, attached := p.oneDash(word); o != nil {
-		return false, p.take(Given{Option: o, Source: "-" + o.Name, Value: value, At: p.at, Attached: attached}, "1")
 	} else if p.short(word[1]) != nil {
 		return false, p.cluster(word[1:])
 	}
@@ -163,15 +159,6 @@ func (p *parser) option(word string) (other bool, err error) {
 		return true, nil
 	}
 	return false, p.unknown(word)
-}
-
-// oneDash finds a long option with a single dash, such as mpirun's -np.
-func (p *parser) oneDash(word string) (o *Option, value string, attached bool) {
-	if !p.OneDash {
-		return nil, "", false
-	}
-	name, value, attached := strings.Cut(word[1:], "=")
-	return p.named(name), value, attached
 }
 
 // long finds an option by its name or, if allowed, by a unique abbreviation. means is the value of a bare
@@ -244,7 +231,6 @@ func (p *parser) take(given Given, means string) error {
 		given.Value = p.words[p.at]
 		p.at++
 	}
-	p.at = min(p.at+given.More, len(p.words))
 	p.found = append(p.found, given)
 	p.ended = given.Last
 	return nil

@@ -39,13 +39,8 @@ var opaque = []RankLauncher{
 // wrapper, or a Foreign.
 func (t *ProgramTable) Starts(word string) bool {
 	name := path.Base(word)
-	if IsPython(name) || t.wrapper(name) != nil {
+	if IsPython(name) || t.wrapper(name) != nil || foreignOf(name) != nil {
 		return true
-	}
-	for i := range foreign {
-		if foreign[i].Command[0] == name || slices.Contains(foreign[i].Aliases, name) {
-			return true
-		}
 	}
 	return slices.ContainsFunc(t.Launchers, func(l RankLauncher) bool {
 		return slices.ContainsFunc(append([][]string{l.Command}, l.Aliases...), func(c []string) bool { return len(c) > 0 && c[0] == name })

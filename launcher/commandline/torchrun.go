@@ -16,7 +16,7 @@ var (
 	}
 	torchDistributedLaunch = RankLauncher{
 		Modules: []string{"torch.distributed.launch"},
-		Grammar: OptionGrammar{Options: append(torchrunOptions(), Option{Name: "use-env", Bare: true}), Abbreviations: true, Remainder: true},
+		Grammar: OptionGrammar{Options: append(torchrunOptions(), useEnv), Abbreviations: true, Remainder: true},
 	}
 )
 
@@ -26,21 +26,24 @@ func torchrunOptions() []Option {
 	const filters = "leave it out, and filter the files that --tee writes"
 	options := []Option{
 		{Name: "nproc-per-node", Means: Ranks, Value: "N", About: "the number of ranks, or auto, gpu or cpu"},
-		{Name: "module", Short: 'm', Bare: true, Means: AsModule, About: "the script is a module, as in python -m"},
-		{Name: "no-python", Bare: true, Means: AsProgram, About: "the script is a program"},
+		{Name: "module", Short: 'm', Bare: true, Means: AsModule, field: func(l *TorchrunCommand) any { return &l.module },
+			About: "the script is a module, as in python -m"},
+		{Name: "no-python", Bare: true, Means: AsProgram, field: func(l *TorchrunCommand) any { return &l.noPython }, About: "the script is a program"},
 		{Name: "max-restarts", Value: "N", About: "restarts for failures that no remedy answers"},
-		{Name: "log-dir", Value: "DIR", About: "the folder of the job's runs, in place of .gpurun/JOB"},
-		{Name: "redirects", Short: 'r', Value: "STD", About: "streams that go only to files: 1 (out), 2 (err), 3 (both), or RANK:STD,…"},
-		{Name: "tee", Short: 't', Value: "STD", About: "streams that go to files and to the console"},
+		{Name: "log-dir", Value: "DIR", field: func(l *TorchrunCommand) any { return &l.LogDir },
+			About: "the folder of the job's runs, in place of .gpurun/JOB"},
+		{Name: "redirects", Short: 'r', Value: "STD", field: func(l *TorchrunCommand) any { return &l.Redirects },
+			About: "streams that go only to files: 1 (out), 2 (err), 3 (both), or RANK:STD,…"},
+		{Name: "tee", Short: 't', Value: "STD", field: func(l *TorchrunCommand) any { return &l.Tee }, About: "streams that go to files and to the console"},
 		{Name: "local-ranks-filter", Value: "R", About: "the ranks whose output reaches the console: 0,1,…"},
-		{Name: "role", Value: "NAME", About: "ROLE_NAME, and the prefix of the console's lines"},
+		{Name: "role", Value: "NAME", field: func(l *TorchrunCommand) any { return &l.Role }, About: "ROLE_NAME, and the prefix of the console's lines"},
 		{Name: "master-port", Value: "PORT", About: "by default a free one for each attempt"},
 		{Name: "rdzv-id", Value: "ID", About: "TORCHELASTIC_RUN_ID; by default a fresh one for each attempt"},
 		{Name: "shutdown-timeout", Value: "S", About: "seconds between SIGTERM and SIGKILL; by default 25"},
 		{Name: "nnodes", Means: NodeCount, Value: "N", About: "the number of nodes, each of which starts gpurun with the same command; fixed, not 2:4"},
 		{Name: "node-rank", Value: "K", About: "which of them this is, from 0"},
 		{Name: "master-addr", Value: "HOST", About: "where node 0 is; or --rdzv-endpoint HOST"},
-		{Name: "standalone", Bare: true},
+		{Name: "standalone", Bare: true, field: func(l *TorchrunCommand) any { return &l.standalone }},
 		{Name: "signals-to-handle"},
 		{Name: "rdzv-backend", Means: Idle},
 		{Name: "rdzv-endpoint", Means: Idle},
@@ -70,6 +73,9 @@ func torchrunOptions() []Option {
 	}
 	return options
 }
+
+// useEnv is the option that only torchrun's older name has.
+var useEnv = Option{Name: "use-env", Bare: true, field: func(l *TorchrunCommand) any { return &l.useEnv }}
 
 // none marks an option of torchrun without a variable.
 const none = "-"
@@ -127,7 +133,7 @@ var ofOneRun = []string{"run-dir", "run-id", "fresh"}
 // torch.distributed.launch.
 var (
 	gpurun       = OptionGrammar{Options: append(torchrunOptions(), runOptions...), Abbreviations: true, Remainder: true}
-	legacyGpurun = OptionGrammar{Options: append(torchrunOptions(), append(runOptions, Option{Name: "use-env", Bare: true})...), Abbreviations: true, Remainder: true}
+	legacyGpurun = OptionGrammar{Options: append(torchrunOptions(), append(runOptions, useEnv)...), Abbreviations: true, Remainder: true}
 )
 
 // IsTorchrunOption reports whether torchrun has an option of that name, which is written with dashes.

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/job"
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -154,7 +154,7 @@ func settings(j job.Job, found func(key, value string)) {
 }
 
 // fileOf returns the text and the format of the configuration file that a word may name.
-func fileOf(dir, word string) (patch.Format, []byte) {
+func fileOf(dir, word string) (edit.Format, []byte) {
 	switch filepath.Ext(word) {
 	case ".yaml", ".yml", ".json", ".toml":
 	default:
@@ -164,16 +164,16 @@ func fileOf(dir, word string) (patch.Format, []byte) {
 	if err != nil {
 		return "", nil // the job itself will fail
 	}
-	f, _ := patch.FormatOf(word, text)
+	f, _ := edit.FormatOf(word, text)
 	return f, text
 }
 
 // named calls take for each key with a text or a truth value in a configuration, including its tables.
-func named(f patch.Format, text []byte, take func(key, value string)) {
+func named(f edit.Format, text []byte, take func(key, value string)) {
 	if text == nil {
 		return
 	}
-	root, err := patch.Decode(f, text)
+	root, err := edit.Decode(f, text)
 	if err != nil {
 		return
 	}

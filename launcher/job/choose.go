@@ -169,31 +169,18 @@ func recipeFile(path string) (recipes.Recipe, error) {
 // recognise finds the recipe by patterns in the command, its files and its source; a zero one if none or
 // several match.
 func (s Inspected) recognise(ctx context.Context) (recipeChoice, error) {
-	likely, err := s.likely()
+	catalog, err := recipes.Embedded()
 	if err != nil {
-		return recipeChoice{}, err
+		return recipeChoice{}, fmt.Errorf("load the recipes: %w", err)
 	}
-	c, ok := s.detect(s.asWritten(), likely)
+	c, ok := s.detect(s.asWritten(), catalog)
 	if ok {
 		// A framework may have several recipes, for different versions.
 		c.command.Packages = s.packages(ctx)
-		c, _ = s.detect(c.command, likely)
-		c.warnings = detect.Outdated(c.command, likely, c.recipe.Recipe)
+		c, _ = s.detect(c.command, catalog)
+		c.warnings = detect.Outdated(c.command, catalog, c.recipe.Recipe)
 	}
 	return c, nil
-}
-
-// likely returns the recipes of the catalog that could fit the job.
-func (s Inspected) likely() ([]format.Recipe, error) {
-	files, err := detect.LikelyFiles(s.asWritten())
-	if err != nil {
-		return nil, fmt.Errorf("load the recipes: %w", err)
-	}
-	among, err := recipes.Embedded(files)
-	if err != nil {
-		return nil, fmt.Errorf("load the recipes: %w", err)
-	}
-	return among, nil
 }
 
 // detect recognises a recipe by the command. It loads the files that the command names according to a recipe,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -80,33 +81,33 @@ func (d *draft) refused() error {
 func (d *draft) job() {
 	j := d.Job
 	d.line("\n[job]")
-	d.line("name = %s", tomlValue(j.Name))
+	d.line("name = %s", edit.TOMLValue(j.Name))
 	own := d.torchrun()
 	line := len(own) > 0 || d.asLine()
 	switch {
 	case len(own) > 0:
-		d.line("command = %s", tomlValue(commandline.Quote(slices.Concat([]string{"torchrun"}, own, d.typed.Command))))
+		d.line("command = %s", edit.TOMLValue(commandline.Quote(slices.Concat([]string{"torchrun"}, own, d.typed.Command))))
 	case line:
-		d.line("command = %s", tomlValue(commandline.Quote(d.typed.Command)))
+		d.line("command = %s", edit.TOMLValue(commandline.Quote(d.typed.Command)))
 	default:
 		key := "script"
 		if j.Kind == Module {
 			key = "module"
 		}
-		d.line("%s = %s", key, tomlValue(j.Argv[0]))
+		d.line("%s = %s", key, edit.TOMLValue(j.Argv[0]))
 		if len(j.Argv) > 1 {
-			d.line("args = %s", tomlValue(j.Argv[1:]))
+			d.line("args = %s", edit.TOMLValue(j.Argv[1:]))
 		}
 	}
 	if named := d.typed.Python; named != "" {
-		d.line("python = %s", tomlValue(named))
+		d.line("python = %s", edit.TOMLValue(named))
 	}
 	if !line {
 		defer d.launch()
 	}
 	switch name, evidence := d.Recipe(); {
 	case name != "" && name != ownScript:
-		d.line("# recipe = %s   # recognised by: %s", tomlValue(name), strings.Join(evidence, ", "))
+		d.line("# recipe = %s   # recognised by: %s", edit.TOMLValue(name), strings.Join(evidence, ", "))
 	case name == ownScript:
 		d.line("# No recipe knows this script; the settings below have the names of knobs.")
 	}
@@ -138,9 +139,9 @@ func (d *draft) policy() {
 				for word := range strings.SplitSeq(value, ",") {
 					all = append(all, strings.TrimSpace(word))
 				}
-				value = tomlValue(all)
+				value = edit.TOMLValue(all)
 			default:
-				value = tomlValue(value)
+				value = edit.TOMLValue(value)
 			}
 			d.line("%s = %s", name, value)
 		}
@@ -161,7 +162,7 @@ func (d *draft) policy() {
 func (d *draft) launch() {
 	count := d.Job.Launch.NprocPerNode
 	if _, err := strconv.Atoi(count); err != nil {
-		count = tomlValue(count)
+		count = edit.TOMLValue(count)
 	}
 	d.line("\n[launch]")
 	d.line("nproc_per_node = %s   # \"auto\": a rank for each usable GPU, where the script is distributed", count)
@@ -185,9 +186,9 @@ func (d *draft) knobs() {
 				d.line("# %s: likely %s", k, one.Name)
 			case d.confirmed[k].Name == one.Name:
 				d.line("# The process uses its value, %s.", d.reported[k])
-				d.line("%s = %s", k, tomlValue(entryOf(d.recipe.Knobs[k].Likely[i], d.confirmed[k])))
+				d.line("%s = %s", k, edit.TOMLValue(entryOf(d.recipe.Knobs[k].Likely[i], d.confirmed[k])))
 			default:
-				d.line("# likely, by its name:\n# %s = %s", k, tomlValue(entryOf(d.recipe.Knobs[k].Likely[i], strategy.Argument{})))
+				d.line("# likely, by its name:\n# %s = %s", k, edit.TOMLValue(entryOf(d.recipe.Knobs[k].Likely[i], strategy.Argument{})))
 			}
 		}
 	}
@@ -208,47 +209,6 @@ func (d *draft) resume() {
 	if d.recipe.Resume.Latest == "" {
 		d.line("# latest = \"out/checkpoint-*\"\n# args = [\"--resume\", \"{latest}\"]")
 	}
-}
-
-// tomlValue writes a text, a list or a table as TOML in one line.
-func tomlValue(value any) string {
-	var parts []string
-	switch v := value.(type) {
-	case string:
-		return `"` + tomlEscapes(v) + `"`
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			parts = append(parts, key+" = "+tomlValue(v[key]))
-		}
-		return "{ " + strings.Join(parts, ", ") + " }"
-	case []string:
-		for _, word := range v {
-			parts = append(parts, tomlValue(word))
-		}
-	case []any:
-		for _, word := range v {
-			parts = append(parts, tomlValue(word))
-		}
-	default:
-		return fmt.Sprint(value)
-	}
-	return "[" + strings.Join(parts, ", ") + "]"
-}
-
-// tomlEscapes returns the inside of a basic TOML string, which has no escapes \x and \a.
-func tomlEscapes(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteString(`\` + string(r))
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
 }
 
 // DraftArgs reads the arguments of gpurun init: the job, with --dry-run before or after it. Without a job it takes

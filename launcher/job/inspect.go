@@ -152,8 +152,8 @@ func (s Inspected) asWritten() recipes.Command {
 // the module's name already determines the recipe. Nothing is imported for this, since that would run the
 // package's code.
 func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string) {
-	likely, err := s.likely()
-	if err != nil || detect.OwnProgram(s.asWritten(), likely) {
+	catalog, err := recipes.Embedded()
+	if err != nil || detect.OwnProgram(s.asWritten(), catalog) {
 		return nil, "" // choose reports errors of the recipes
 	}
 	base := strings.ReplaceAll(s.Job.Argv[0], ".", "/")

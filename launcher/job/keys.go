@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -265,7 +265,7 @@ func (r *reader) value(t *fileTable, k FileKey) (value any, ok bool) {
 			separator = " or "
 		}
 		t.Report(Problem{Key: t.Path(k.Name), AtValue: true, Suggest: Nearest(word, k.Words),
-			Message: fmt.Sprintf("unknown value %q, want %s%s%s", word, form, separator, document.Either(k.Words))})
+			Message: fmt.Sprintf("unknown value %q, want %s%s%s", word, form, separator, edit.Either(k.Words))})
 	default:
 		value = r.ofForm(t, k)
 	}
@@ -282,7 +282,7 @@ func (r *reader) ofForm(t *fileTable, k FileKey) any {
 	case SizeForm:
 		bytes := t.size(k.Name)
 		if bytes > 0 && bytes < int64(k.Least) {
-			t.Bad(k.Name, "less than %s; %s is not a limit", strategy.GiB(int64(k.Least)), document.Either(k.Words))
+			t.Bad(k.Name, "less than %s; %s is not a limit", strategy.GiB(int64(k.Least)), edit.Either(k.Words))
 		}
 		return bytes
 	case DurationForm:
@@ -306,7 +306,7 @@ var defaultsOf = sync.OnceValue(func() map[string]any {
 			}
 		}
 	}
-	root, fault := document.Decode([]byte(b.String()), "the table of keys")
+	root, fault := edit.DecodeTOML([]byte(b.String()), "the table of keys")
 	if fault != nil {
 		panic("job: the defaults in the table of keys: " + fault.Message)
 	}

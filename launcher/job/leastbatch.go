@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -19,7 +19,7 @@ func (w *NextWriter) leastBatch(value string) (diff string) {
 		return ""
 	}
 	return w.changed(func(text []byte) ([]byte, error) {
-		return patch.Set(patch.TOML, text, patch.Join([]string{"knobs", string(strategy.MicroBatchSize)})+".min", least)
+		return edit.Set(edit.TOML, text, edit.Join([]string{"knobs", string(strategy.MicroBatchSize)})+".min", least)
 	})
 }
 

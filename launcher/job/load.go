@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 )
 
 // A base has the inputs for reading a train.toml, besides the file.
@@ -43,7 +43,7 @@ func load(path string, b base, checks ...Check) (*Job, error) {
 
 // parse makes a job from the text of a file.
 func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault) {
-	root, fault := document.Decode(text, "a train.toml")
+	root, fault := edit.DecodeTOML(text, "a train.toml")
 	if fault != nil {
 		return nil, hushed(text, []Fault{*fault})
 	}
@@ -55,7 +55,7 @@ func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault)
 	}
 	loose := r.job.take(layer{path: absolute, text: text, root: root})
 	if len(r.problems) > 0 {
-		return nil, hushed(text, document.Faults(text, r.problems))
+		return nil, hushed(text, edit.Faults(text, r.problems))
 	}
 	r.job.refuse(b.name, "job that this site allows", text, loose)
 	r.job.identify(root)
@@ -128,14 +128,14 @@ func (r *reader) read() {
 // table returns a table, empty if the file has none.
 func (r *reader) table(name string) *fileTable {
 	values, _ := r.root[name].(map[string]any)
-	return &fileTable{document.NewTable(values, &r.problems, name)}
+	return &fileTable{edit.NewTable(values, &r.problems, name)}
 }
 
 // problem reports a section that is no table.
 func (r *reader) problem(section string) {
 	r.problems = append(r.problems, Problem{
 		Key: []string{section}, AtValue: true,
-		Message: fmt.Sprintf("want a table, found %s; write [%s] on a separate line", document.Describe(r.root[section]), section),
+		Message: fmt.Sprintf("want a table, found %s; write [%s] on a separate line", edit.Describe(r.root[section]), section),
 	})
 }
 
@@ -203,9 +203,9 @@ func (r *reader) elsewhere(path, near []string) string {
 
 // The problems of a train.toml, and their places.
 type (
-	Problem = document.Problem
-	Fault   = document.FileFault
-	Error   = document.FileError
+	Problem = edit.Problem
+	Fault   = edit.FileFault
+	Error   = edit.FileError
 )
 
 // A Check validates a part of a train.toml that package job does not know, such as [knobs]. It gets the whole

@@ -11,8 +11,8 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -211,7 +211,7 @@ func (w *NextWriter) policy(step strategy.NextStep) (command, diff string) {
 	case step.Setting == strategy.SettingLeastBatch:
 		return "", w.leastBatch(step.Value)
 	case step.Value == "" && w.inFile("recovery", key):
-		return "", w.edited([]string{"recovery", key}, "[]")
+		return "", w.edited("recovery", key, []string{})
 	}
 	args := commandline.WithOption(w.Typed, option, step.Value)
 	if !w.shown(args) {
@@ -229,14 +229,17 @@ func (w *NextWriter) inFile(table, key string) bool {
 	if err != nil {
 		return false
 	}
-	_, found, err := patch.Get(patch.TOML, text, patch.Join([]string{table, key}))
+	_, found, err := edit.Get(edit.TOML, text, edit.Join([]string{table, key}))
 	return err == nil && found
 }
 
-// edited is the diff of the job's train.toml with another value at a path, written as TOML; empty if the
-// path has no value there, or if other values would change.
-func (w *NextWriter) edited(path []string, value string) string {
-	return w.changed(func(text []byte) ([]byte, error) { return patch.SetTOML(text, path, value) })
+// edited is the diff of the job's train.toml with another value of a key; empty if it does not have the key, or if
+// other values would change.
+func (w *NextWriter) edited(table, key string, value any) string {
+	if !w.inFile(table, key) {
+		return ""
+	}
+	return w.changed(func(text []byte) ([]byte, error) { return edit.Set(edit.TOML, text, table+"."+key, value) })
 }
 
 // start is the command that starts the job in a new run.
@@ -298,9 +301,9 @@ func (w *NextWriter) startWith(p *Prepared, change strategy.Command, plan strate
 	case len(change.Env) > 0 || proposal.NoArgs || !w.shown(proposal.Words):
 		return "", ""
 	case proposal.Key == "command":
-		return "", w.edited([]string{"job", proposal.Key}, tomlValue(asWritten(proposal)))
+		return "", w.edited("job", proposal.Key, asWritten(proposal))
 	}
-	return "", w.edited([]string{"job", proposal.Key}, tomlValue(proposal.Words))
+	return "", w.edited("job", proposal.Key, proposal.Words)
 }
 
 // resumedWith is the command that starts the run again with the changed arguments of a command that cannot be

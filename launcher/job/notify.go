@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -104,7 +104,7 @@ func (r *reader) formed(t *fileTable) *fileTable {
 			kept[key.Name] = value
 		}
 	}
-	return &fileTable{document.NewTable(kept, &r.problems, "notify")}
+	return &fileTable{edit.NewTable(kept, &r.problems, "notify")}
 }
 
 // variableName matches the name of a variable.
@@ -141,7 +141,7 @@ func (t *fileTable) secretFile(key, fallback string) string {
 
 // badWord reports a word that is not allowed, with the word that was probably meant.
 func (t *fileTable) badWord(path []string, got string, words []string) {
-	t.Report(Problem{Key: t.Path(path...), AtValue: true, Suggest: document.Nearest(got, words), Message: "unknown value, want " + document.Either(words)})
+	t.Report(Problem{Key: t.Path(path...), AtValue: true, Suggest: edit.Nearest(got, words), Message: "unknown value, want " + edit.Either(words)})
 }
 
 // address reads notify.url. Problems do not quote the address.
@@ -305,7 +305,7 @@ var (
 	// quietLine matches a line of [notify] that shows no value.
 	quietLine = lazy.Regexp(`^\s*(\[\s*notify\s*\]|notify\s*=|(notify\.)?[a-z_]+\s*=)`)
 	// repeated matches the only message of the parser that may be shown for a line of [notify].
-	repeated = lazy.Regexp(`^not TOML: key '[a-z_.]+' has already been defined$`)
+	repeated = lazy.Regexp(`^not TOML: (key|table) [a-z_]+ (is already defined|already exists)$`)
 )
 
 // inNotify reports whether a fault is in [notify]. If the text is not TOML, it looks at the lines above the

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -42,7 +42,7 @@ func (r *reader) readExitCodes(t *fileTable) {
 		case err != nil || n < 1 || n > 255 || strconv.Itoa(n) != code:
 			r.problems = append(r.problems, Problem{Key: path, Message: fmt.Sprintf("%q is no exit code, which is a number from 1 to 255", code)})
 		case !slices.Contains(strategy.ExitAnswers, answer):
-			r.problems = append(r.problems, Problem{Key: path, AtValue: true, Suggest: Nearest(answer, strategy.ExitAnswers), Message: fmt.Sprintf("unknown value, want %s", document.Either(strategy.ExitAnswers))})
+			r.problems = append(r.problems, Problem{Key: path, AtValue: true, Suggest: Nearest(answer, strategy.ExitAnswers), Message: fmt.Sprintf("unknown value, want %s", edit.Either(strategy.ExitAnswers))})
 		default:
 			if r.job.Policy.ExitCodes == nil {
 				r.job.Policy.ExitCodes = map[string]strategy.ExitAnswer{}
@@ -124,7 +124,7 @@ func flagWord[T ~string](flag, given string, among []string, into *T) error {
 		return nil
 	}
 	if !slices.Contains(among, given) {
-		return errext.Errorf(meantBy(given, among, "write "+document.Either(among)), "%s: unknown value %q", flag, given)
+		return errext.Errorf(meantBy(given, among, "write "+edit.Either(among)), "%s: unknown value %q", flag, given)
 	}
 	*into = T(given)
 	return nil
@@ -163,7 +163,7 @@ func checkPipeline(own Own, set map[string]string) error {
 	case own.RunID != "" && !runID().MatchString(own.RunID):
 		return errext.Errorf(`write up to 64 letters, digits, ".", "_" and "-", the first of them a letter or a digit`, "--run-id: %q cannot name a run", own.RunID)
 	case own.IfTrained != "" && !slices.Contains(ifTrained, own.IfTrained):
-		return errext.Errorf(meantBy(own.IfTrained, ifTrained, "write "+document.Either(ifTrained)), "--if-trained: unknown value %q", own.IfTrained)
+		return errext.Errorf(meantBy(own.IfTrained, ifTrained, "write "+edit.Either(ifTrained)), "--if-trained: unknown value %q", own.IfTrained)
 	}
 	return nil
 }

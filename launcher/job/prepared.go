@@ -205,7 +205,7 @@ func (p *Prepared) RecipeName() string {
 
 // Candidates returns the recipes whose patterns match the job in part.
 func (p *Prepared) Candidates() ([]detect.Match, error) {
-	all, err := recipes.Embedded(nil)
+	all, err := recipes.Embedded()
 	if err != nil {
 		return nil, fmt.Errorf("load the recipes: %w", err)
 	}

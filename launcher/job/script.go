@@ -107,8 +107,8 @@ func (s Inspected) framework() bool {
 	if !s.auto() {
 		return s.Job.Recipe != "none"
 	}
-	likely, err := s.likely()
-	return err == nil && len(detect.Candidates(s.asWritten(), likely)) > 0
+	catalog, err := recipes.Embedded()
+	return err == nil && len(detect.Candidates(s.asWritten(), catalog)) > 0
 }
 
 // reader returns the interpreter that parses the job's source: the job's, or any other, since no code of the

@@ -20,7 +20,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -99,7 +99,7 @@ func (j *Job) configure(f configFile) error {
 			return nil
 		}
 	}
-	root, fault := document.Decode(text, "a configuration")
+	root, fault := edit.DecodeTOML(text, "a configuration")
 	if fault != nil {
 		return &Error{File: f.path, Kind: configKind, Faults: hushed(text, []Fault{*fault})}
 	}
@@ -117,7 +117,7 @@ func (j *Job) configure(f configFile) error {
 	r.readNotify()
 	r.readMetrics(true)
 	if len(r.problems) > 0 {
-		return &Error{File: f.path, Kind: configKind, Faults: hushed(text, document.Faults(text, r.problems))}
+		return &Error{File: f.path, Kind: configKind, Faults: hushed(text, edit.Faults(text, r.problems))}
 	}
 	loose := j.take(layer{path: f.path, text: text, root: root, all: true})
 	if f.site && safe { // the stricter value of two files of the site counts
@@ -331,7 +331,7 @@ func (j *Job) lock(path string, text []byte, keys []string) {
 
 // lineOf returns the line of a key in a file.
 func lineOf(text []byte, key ...string) int {
-	return document.Faults(text, []Problem{{Key: key}})[0].Line
+	return edit.Faults(text, []Problem{{Key: key}})[0].Line
 }
 
 // hold makes the values of the job as strict as the locks require. It returns the locks of those that were not.
@@ -411,7 +411,7 @@ func (j *Job) refuse(file, kind string, text []byte, loose []siteLock) {
 		problems = append(problems, Problem{Key: strings.Split(l.set(), "."), AtValue: true, Message: l.message()})
 	}
 	if problems != nil {
-		j.site.refused = append(j.site.refused, &Error{File: file, Kind: kind, Faults: hushed(text, document.Faults(text, problems))})
+		j.site.refused = append(j.site.refused, &Error{File: file, Kind: kind, Faults: hushed(text, edit.Faults(text, problems))})
 	}
 }
 

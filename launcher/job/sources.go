@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/recipes/detect"
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
@@ -337,7 +337,7 @@ func definedIn(folder, name string) []format.Source {
 }
 
 // Nearest returns the word that was probably meant by a wrong one, or "".
-func Nearest(wrong string, words []string) string { return document.Nearest(wrong, words) }
+func Nearest(wrong string, words []string) string { return edit.Nearest(wrong, words) }
 
 // listed bounds how many names in a folder are searched for the one that was meant.
 const listed = 1000

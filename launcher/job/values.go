@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 )
 
-// A fileTable reads one table of a train.toml. It adds paths, durations and sizes to document.ValueTable.
-type fileTable struct{ *document.ValueTable }
+// A fileTable reads one table of a train.toml. It adds paths, durations and sizes to edit.ValueTable.
+type fileTable struct{ *edit.ValueTable }
 
 // file reads a path. Nothing is expanded in it.
 func (t *fileTable) file(key, fallback string) string {
@@ -35,10 +35,10 @@ func (t *fileTable) duration(key string, fallback, least time.Duration) time.Dur
 	}
 	s, ok := v.(string)
 	if !ok {
-		if n, isNumber := document.Number(v); isNumber {
+		if n, isNumber := edit.Number(v); isNumber {
 			t.Bad(key, "%v", bareDuration(n))
 		} else {
-			t.Bad(key, "want a duration such as \"30s\", found %s", document.Describe(v))
+			t.Bad(key, "want a duration such as \"30s\", found %s", edit.Describe(v))
 		}
 		return fallback
 	}
@@ -61,11 +61,11 @@ func (t *fileTable) size(key string) int64 {
 		return 0
 	}
 	s, ok := v.(string)
-	if n, isNumber := document.Number(v); isNumber {
+	if n, isNumber := edit.Number(v); isNumber {
 		s, ok = n, true
 	}
 	if !ok {
-		t.Bad(key, "want a size such as \"24GiB\", found %s", document.Describe(v))
+		t.Bad(key, "want a size such as \"24GiB\", found %s", edit.Describe(v))
 		return 0
 	}
 	bytes, err := ParseSize(s)

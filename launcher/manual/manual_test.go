@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/urfave/cli/v2"
 
@@ -99,7 +99,7 @@ func schema(t *testing.T) *jsonschema.Schema {
 func refused(t *testing.T, s *jsonschema.Schema, text string) error {
 	t.Helper()
 	var values map[string]any
-	if _, err := toml.Decode(text, &values); err != nil {
+	if err := toml.Unmarshal([]byte(text), &values); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	asJSON, err := json.Marshal(values)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/BurntSushi/toml"
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/recipes"
@@ -104,7 +104,7 @@ func keySchema(k job.FileKey) (object, error) {
 	schema["description"] = k.About
 	if k.Default != "" {
 		var value struct{ V any }
-		if _, err := toml.Decode("V = "+k.Default, &value); err != nil {
+		if err := toml.Unmarshal([]byte("V = "+k.Default), &value); err != nil {
 			return nil, fmt.Errorf("the default of %s: %w", k.Name, err)
 		}
 		schema["default"] = value.V

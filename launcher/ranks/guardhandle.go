@@ -139,7 +139,7 @@ func startGuard(ctx context.Context) (*guardHandle, error) {
 // starts another guard with that socket.
 func launchGuard(inner ...*os.File) (*guardHandle, error) {
 	if _, ok := os.LookupEnv(guardVariable); ok && strings.HasPrefix(os.Args[0], guardName) {
-		return nil, errors.New("this process is one itself: main must call proc.MaybeGuard first")
+		return nil, errors.New("this process is one itself: main must call ranks.MaybeGuard first")
 	}
 	ours, theirs, err := pair()
 	if err != nil {

@@ -8,10 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/BurntSushi/toml"
-
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/lazy"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -101,16 +99,16 @@ func (p paste) commandHints() []string {
 	case "argv":
 		return []string{next + "give the job: " + shellLine(p.Env, p.Words)}
 	case "command":
-		return []string{fmt.Sprintf("%sset in [job] of %s: command = %s", next, p.File, tomlText(p.line()))}
+		return []string{fmt.Sprintf("%sset in [job] of %s: command = %s", next, p.File, edit.TOMLValue(p.line()))}
 	}
-	hints := []string{fmt.Sprintf("%sset in [job] of %s: %s = %s", next, p.File, p.Key, tomlText(p.Words))}
+	hints := []string{fmt.Sprintf("%sset in [job] of %s: %s = %s", next, p.File, p.Key, edit.TOMLValue(p.Words))}
 	if p.NoArgs {
 		hints[0] += ", and remove args"
 	}
 	if len(p.Env) > 0 {
 		var pairs []string
 		for _, k := range slices.Sorted(maps.Keys(p.Env)) {
-			pairs = append(pairs, k+" = "+tomlText(p.Env[k]))
+			pairs = append(pairs, k+" = "+edit.TOMLValue(p.Env[k]))
 		}
 		if variables := strings.Join(pairs, ", "); p.HasEnv {
 			hints = append(hints, "and add to its env: "+variables)
@@ -148,13 +146,3 @@ func shellLine(env map[string]string, words []string) string {
 	}
 	return strings.Join(line, " ")
 }
-
-// tomlText writes a text, or an array of texts, in TOML.
-func tomlText(value any) string {
-	text, _ := toml.Marshal(map[string]any{"k": value}) // texts can always be written
-	line := strings.TrimSuffix(strings.TrimPrefix(string(text), "k = "), "\n")
-	return c1().ReplaceAllStringFunc(line, func(char string) string { return fmt.Sprintf(`\u%04X`, []rune(char)[0]) })
-}
-
-// c1 are the control characters that TOML allows in a text, and terminals interpret.
-var c1 = lazy.Regexp(`[\x{80}-\x{9f}]`)

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/pelletier/go-toml/v2"
 )
 
 // awkward are words that shells and TOML read in their own ways.
@@ -51,7 +51,7 @@ func TestProposalCanBePastedIntoATrainFile(t *testing.T) {
 	}
 	read := func(text string) (got table) {
 		t.Helper()
-		if _, err := toml.Decode(text, &got); err != nil {
+		if err := toml.Unmarshal([]byte(text), &got); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
 		return got

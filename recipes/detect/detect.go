@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/patch"
 )
 
 // detection finds a framework's signs in a command.
@@ -248,13 +248,13 @@ func (t detection) marks(r format.Recipe, cmd format.Command) marks {
 		}
 	}
 	for _, file := range r.FilesNamed(cmd) {
-		kind, known := patch.FormatOf(file, cmd.Files[file])
+		kind, known := edit.FormatOf(file, cmd.Files[file])
 		if !known {
 			continue
 		}
 		var held []string
 		for _, key := range t.Keys {
-			if _, there, err := patch.Get(kind, cmd.Files[file], key); there && err == nil {
+			if _, there, err := edit.Get(kind, cmd.Files[file], key); there && err == nil {
 				held = append(held, key)
 			}
 		}

@@ -51,7 +51,7 @@ func TestDetect(t *testing.T) {
 		{"OpenRLHF's supervised trainer", "openrlhf.cli.train_sft --micro_train_batch_size 8", "", "", "", nil},
 		{"neither", "x.py --lr 1", "import torch\n", "", "", nil},
 	}
-	all, err := recipes.Embedded(nil)
+	all, err := recipes.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestDetect(t *testing.T) {
 // TestDetectNanoGPT: train.py is recognised for every start in its README, and the scripts next
 // to it that do not train are not.
 func TestDetectNanoGPT(t *testing.T) {
-	all, err := recipes.Embedded(nil)
+	all, err := recipes.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestDetectNanoGPT(t *testing.T) {
 // TestOutdated: a framework in a version that its recipe does not know is named with both
 // versions, once, and not where the recipe of another version of it matches.
 func TestOutdated(t *testing.T) {
-	all, err := recipes.Embedded(nil)
+	all, err := recipes.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}

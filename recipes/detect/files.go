@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/lazy"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/patch"
 )
 
 // files are the candidates among the keys of configuration files that the command names, of Hydra's, and among the
@@ -58,7 +58,7 @@ func (j Job) files() (all []candidate) {
 
 // inFile are the candidates among the keys of a configuration file that the command names.
 func (j Job) inFile(name string, via map[string]any) (all []candidate) {
-	kind, known := patch.FormatOf(name, nil)
+	kind, known := edit.FormatOf(name, nil)
 	if !known || j.Read == nil {
 		return nil
 	}
@@ -66,12 +66,12 @@ func (j Job) inFile(name string, via map[string]any) (all []candidate) {
 	if text == nil {
 		return nil
 	}
-	root, err := patch.Decode(kind, text)
+	root, err := edit.Decode(kind, text)
 	if err != nil {
 		return nil
 	}
 	for _, keys := range numbered(root, nil) {
-		entry := map[string]any{"path": patch.Join(keys), "via": []any{via}}
+		entry := map[string]any{"path": edit.Join(keys), "via": []any{via}}
 		if via["arg"] != nil {
 			entry["file"] = name
 		}
@@ -180,7 +180,7 @@ func (c *composition) look(name, prefix string) (root map[string]any) {
 		if text == nil {
 			continue
 		}
-		decoded, err := patch.Decode(patch.YAML, text)
+		decoded, err := edit.Decode(edit.YAML, text)
 		if root, _ = decoded.(map[string]any); err != nil || root == nil {
 			return nil
 		}
@@ -189,7 +189,7 @@ func (c *composition) look(name, prefix string) (root map[string]any) {
 		}
 		for _, keys := range numbered(root, nil) {
 			name := strings.Trim(prefix+"."+strings.Join(keys, "."), ".")
-			if value, _, _ := patch.Get(patch.YAML, text, patch.Join(keys)); c.values[name] == nil {
+			if value, _, _ := edit.Get(edit.YAML, text, edit.Join(keys)); c.values[name] == nil {
 				c.values[name] = value
 				c.names = append(c.names, name)
 			}

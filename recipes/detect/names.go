@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/lazy"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -106,13 +107,13 @@ func (j Job) Likely() map[strategy.Knob]format.Knob {
 // grammars are the ways in which libraries read their command lines.
 var grammars = map[string]format.ArgumentGrammar{
 	"argparse": {Abbreviations: true},
-	"hf":       {Dashes: true, Booleans: true, Abbreviations: true},
+	"hf":       {Argv: edit.Argv{Dashes: true, Booleans: true}, Abbreviations: true},
 	"simple":   {Abbreviations: true},
 	"tap":      {Abbreviations: true},
 	"pyrallis": {Abbreviations: true},
-	"tyro":     {Dashes: true},
-	"fire":     {Dashes: true, Equals: true},
-	"absl":     {Equals: true},
+	"tyro":     {Argv: edit.Argv{Dashes: true}},
+	"fire":     {Argv: edit.Argv{Dashes: true, Equals: true}},
+	"absl":     {Argv: edit.Argv{Equals: true}},
 }
 
 // arguments are the candidates among the arguments that parsers declare.

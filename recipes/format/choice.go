@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -147,7 +148,7 @@ func (c choice) holds(d *Draft, s spelled) (on, found, auto bool, err error) {
 	switch {
 	case errors.Is(err, ErrAuto):
 		return s.want == false, true, true, nil
-	case errors.Is(err, ErrNoValue):
+	case errors.Is(err, edit.ErrNoValue):
 		return false, true, false, nil // without a value it is another value's flag
 	case !found:
 		return c.in != nil && s.want == false, false, false, err
@@ -235,12 +236,12 @@ func (c choice) drop(d *Draft, s spelled) error {
 		d.Argv = d.grammar.RemoveOverride(d.Argv, s.Name)
 		return nil
 	case !s.Bare:
-		return d.args.remove(s.Name)
+		return d.removeArgument(s.Name)
 	}
 	if on, _, _, err := c.holds(d, s); err != nil || !on {
 		return err
 	}
-	return d.args.setFlag([]string{s.Name}, "", false, false)
+	return d.setArgument([]string{s.Name}, "", false, false)
 }
 
 // A WordOption is one argument of a choice, with its value if it has one.

@@ -40,7 +40,7 @@ func (d *Draft) Finish(dir string) (strategy.Command, error) {
 		name := path.Join(folder, path.Base(file))
 		change.Files[name] = d.files[file]
 		d.copies[file] = name
-		if !d.alone[file] && file != d.args.file() {
+		if !d.alone[file] && file != d.all {
 			change.Siblings[folder] = from
 		}
 		if err := d.point(file, path.Join(dir, name)); err != nil {
@@ -96,9 +96,9 @@ func (d *Draft) changedFiles() []string {
 		}
 	}
 	names := slices.Sorted(slices.Values(changed))
-	if d.args.file() != "" && len(names) > 0 {
-		names = slices.DeleteFunc(names, func(file string) bool { return file == d.args.file() })
-		names = append(names, d.args.file())
+	if d.all != "" && len(names) > 0 {
+		names = slices.DeleteFunc(names, func(file string) bool { return file == d.all })
+		names = append(names, d.all)
 	}
 	return names
 }

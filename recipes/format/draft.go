@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -20,8 +20,8 @@ type Draft struct {
 	Env      map[string]string // only what changed
 	Calls    []strategy.Call   // to be changed
 
-	grammar patch.Argv
-	args    arguments
+	grammar edit.Argv
+	all     string            // the file with all arguments; empty if they are words
 	files   map[string][]byte // only what changed, by path as written
 	alone   map[string]bool   // files whose copies need no siblings
 	copies  map[string]string // changed files by path as written, to their new name
@@ -43,18 +43,18 @@ func NewDraft(r Recipe, cmd Command) *Draft {
 		named:    map[string]Via{},
 	}
 	d.grammar.Other = func(word string) bool { return !cmd.Parser.Abbreviates(word) }
-	d.args = onLine{d}
 	if r.Grammar.File && len(cmd.Argv) >= 2 && (len(cmd.Argv) == 2 || r.Grammar.Overrides && onlyOverrides(cmd.Argv[2:])) {
-		if _, known := patch.FormatOf(cmd.Argv[1], nil); known {
-			d.args = oneFile{d, cmd.Argv[1], r.Grammar.Overrides}
+		if _, known := edit.FormatOf(cmd.Argv[1], nil); known {
+			d.all = cmd.Argv[1]
 		}
 	}
 	return d
 }
 
 // argv returns the way in which the recipe's command line is read.
-func (r Recipe) argv() patch.Argv {
-	argv := patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Equals: r.Grammar.Equals, Pairs: r.Grammar.Pairs, Short: r.abbreviable()}
+func (r Recipe) argv() edit.Argv {
+	argv := r.Grammar.Argv
+	argv.Short = r.abbreviable()
 	for _, p := range r.Places() {
 		if b, ok := p.PlaceKind.(interface{ staysLast() string }); ok && !slices.Contains(argv.Last, b.staysLast()) {
 			argv.Last = append(argv.Last, b.staysLast())
@@ -98,18 +98,15 @@ func (d *Draft) Given(knob Knob) bool {
 
 // Files lists the files of the draft itself: the one that has all arguments.
 func (d *Draft) Files() []string {
-	if file := d.args.file(); file != "" {
-		return []string{file}
-	}
-	return nil
+	return slices.DeleteFunc([]string{d.all}, func(file string) bool { return file == "" })
 }
 
 // Has reports whether the command gives an argument.
-func (d *Draft) Has(argument string) bool { return d.args.has([]string{argument}, "") }
+func (d *Draft) Has(argument string) bool { return d.has([]string{argument}, "") }
 
 // On reports whether a flag is on the command and is true.
 func (d *Draft) On(flag string) (bool, error) {
-	truth, found, err := d.args.flag([]string{flag}, "")
+	truth, found, err := d.argument([]string{flag}, "", true)
 	return found && SameWord(truth, true), err
 }
 
@@ -125,7 +122,7 @@ func (d *Draft) HasWord(argument string) bool { return d.grammar.Has(d.Argv, arg
 
 // Argument is the text of an argument; one without a value counts as absent.
 func (d *Draft) Argument(name string) (string, bool) {
-	word, found, err := d.args.get([]string{name})
+	word, found, err := d.argument([]string{name}, "", false)
 	if !found || err != nil || word == nil {
 		return "", false
 	}
@@ -134,11 +131,6 @@ func (d *Draft) Argument(name string) (string, bool) {
 		return string(text), err == nil
 	}
 	return fmt.Sprint(word), true
-}
-
-// Resume adds arguments to the command of a change whose files are in dir.
-func (d *Draft) Resume(change *strategy.Command, options []WordOption, dir string) error {
-	return d.args.resume(change, options, dir)
 }
 
 // abbreviable lists the recipe's long arguments, if the framework accepts abbreviations.
@@ -203,12 +195,12 @@ func (d *Draft) text(file string) ([]byte, error) {
 }
 
 // structured is the text of a file, and the format of its values.
-func (d *Draft) structured(file string) (patch.Format, []byte, error) {
+func (d *Draft) structured(file string) (edit.Format, []byte, error) {
 	text, err := d.text(file)
 	if err != nil {
 		return "", nil, err
 	}
-	format, known := patch.FormatOf(file, text)
+	format, known := edit.FormatOf(file, text)
 	if !known {
 		return "", nil, fmt.Errorf("gpurun reads JSON, YAML and TOML, and does not know the format of %s", Shown(file))
 	}
@@ -221,7 +213,7 @@ func (d *Draft) Value(file, at string) (any, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	value, found, err := patch.Get(format, text, at)
+	value, found, err := edit.Get(format, text, at)
 	if err != nil {
 		return nil, false, fmt.Errorf("read %s: %w", Shown(file), err)
 	}
@@ -234,7 +226,7 @@ func (d *Draft) setValue(file, at string, value any) error {
 	if err != nil {
 		return err
 	}
-	next, err := patch.Set(format, text, at, value)
+	next, err := edit.Set(format, text, at, value)
 	if err != nil {
 		return fmt.Errorf("change %s: %w", Shown(file), err)
 	}

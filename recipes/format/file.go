@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -27,7 +27,7 @@ func (in InFile) inFile() *InFile { return &in }
 func (in InFile) Find(d *Draft) (file string, named *Via, found bool) {
 	for i, via := range in.vias {
 		value, there := via.follow(d)
-		_, known := patch.FormatOf(value, nil)
+		_, known := edit.FormatOf(value, nil)
 		if there && value != "" && (known || via.Any || inline(value) || len(in.vias) == 1 && !in.optional) {
 			return value, &in.vias[i], true
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 )
 
 // FuzzParse checks that no text makes the reader of recipes panic, and that the position of every
@@ -36,7 +36,7 @@ func FuzzParse(f *testing.F) {
 		if err == nil {
 			return
 		}
-		var wrong *document.FileError
+		var wrong *edit.FileError
 		if !errors.As(err, &wrong) || len(wrong.Faults) == 0 {
 			t.Fatalf("%v is no error with places", err)
 		}

@@ -5,8 +5,9 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"sync"
 
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -18,8 +19,14 @@ type special interface {
 	readKey(n *keyTable, key string) bool
 }
 
+// keysByType has the results of keysOf.
+var keysByType sync.Map
+
 // keysOf lists the keys of a struct; one with a place also has the keys of places.
 func keysOf(t reflect.Type) (keys []string) {
+	if known, ok := keysByType.Load(t); ok {
+		return known.([]string)
+	}
 	for i := range t.NumField() {
 		switch key, tagged := t.Field(i).Tag.Lookup("toml"); {
 		case key == ",place":
@@ -28,6 +35,7 @@ func keysOf(t reflect.Type) (keys []string) {
 			keys = append(keys, key)
 		}
 	}
+	keysByType.Store(t, keys)
 	return keys
 }
 
@@ -84,7 +92,7 @@ const maxNumber = math.MaxInt32
 
 // A keyTable reads one table of the language.
 type keyTable struct {
-	*document.ValueTable
+	*edit.ValueTable
 	allowed []string
 	// taken are keys of the table that do not belong to the place in it.
 	taken []string
@@ -95,12 +103,12 @@ type keyTable struct {
 }
 
 // newTable returns a table with these keys at a path of a file.
-func newTable(values map[string]any, problems *[]document.Problem, allowed []string, path ...string) *keyTable {
-	return &keyTable{ValueTable: document.NewTable(values, problems, path...), allowed: allowed}
+func newTable(values map[string]any, problems *[]edit.Problem, allowed []string, path ...string) *keyTable {
+	return &keyTable{ValueTable: edit.NewTable(values, problems, path...), allowed: allowed}
 }
 
 // of returns a table inside this one, which may have these keys.
-func (n *keyTable) of(inner *document.ValueTable, allowed ...[]string) *keyTable {
+func (n *keyTable) of(inner *edit.ValueTable, allowed ...[]string) *keyTable {
 	return &keyTable{ValueTable: inner, allowed: slices.Concat(allowed...), k: n.k, optional: n.optional}
 }
 
@@ -151,7 +159,7 @@ func (n *keyTable) read(key string, field reflect.Value) {
 
 // fault reports an error at a key, or of the table if the key is empty.
 func (n *keyTable) fault(key, message string, args ...any) {
-	p := document.Problem{Key: n.Path(), Message: fmt.Sprintf(message, args...)}
+	p := edit.Problem{Key: n.Path(), Message: fmt.Sprintf(message, args...)}
 	if key != "" {
 		p.Key = n.Path(key)
 	}
@@ -160,7 +168,7 @@ func (n *keyTable) fault(key, message string, args ...any) {
 
 // misspelt reports a word that is none of some words, and suggests the nearest.
 func (n *keyTable) misspelt(key, word string, words []string, message string, args ...any) {
-	n.Report(document.Problem{Key: n.Path(key), Message: fmt.Sprintf(message, args...), Suggest: document.Nearest(word, words)})
+	n.Report(edit.Problem{Key: n.Path(key), Message: fmt.Sprintf(message, args...), Suggest: edit.Nearest(word, words)})
 }
 
 // value returns a word, a number or a truth value; for any other value, nil and a problem.
@@ -189,7 +197,7 @@ func (n *keyTable) knobValue(k strategy.Knob, key, word string) bool {
 	if vocabulary == nil || slices.Contains(vocabulary, strategy.Value(word)) {
 		return true
 	}
-	n.misspelt(key, word, texts(vocabulary), "%s is not one of %s", word, Join(vocabulary))
+	n.misspelt(key, word, Texts(vocabulary), "%s is not one of %s", word, Join(vocabulary))
 	return false
 }
 

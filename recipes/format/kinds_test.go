@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -160,7 +160,7 @@ func TestFormsOfKnobs(t *testing.T) {
 		"[[micro_batch_size]]\narg = \"--bs\"\n[[micro_batch_size]]\nfile = \"ds.json\"\npath = \"bs\"",
 	} {
 		table := map[string]any{}
-		if _, err := toml.Decode(form, &table); err != nil {
+		if err := toml.Unmarshal([]byte(form), &table); err != nil {
 			t.Fatal(err)
 		}
 		if r, problems := FromKnobs(table); problems != nil || len(r.Knobs) != 1 {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -177,8 +177,8 @@ func (s Setting) TurnedOn(d *Draft) (bool, error) {
 // SameWord compares words; truth values are compared by their meaning.
 func SameWord(a, b any) bool {
 	x, y := fmt.Sprint(a), fmt.Sprint(b)
-	if s, known := patch.Truth(x); known {
-		if t, also := patch.Truth(y); also {
+	if s, known := edit.Truth(x); known {
+		if t, also := edit.Truth(y); also {
 			return s == t
 		}
 	}
@@ -247,7 +247,7 @@ func (c Condition) word(d *Draft, plan strategy.Plan) (any, bool) {
 		return "", true
 	}
 	word, found, err := c.Place.Read(d)
-	if errors.Is(err, ErrNoValue) { // a flag that is on
+	if errors.Is(err, edit.ErrNoValue) { // a flag that is on
 		return "true", true
 	}
 	return word, found && err == nil && word != nil

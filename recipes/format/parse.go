@@ -1,24 +1,23 @@
 package format
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 )
 
 // Parse reads a recipe file, which may name these rules; file is its name, for messages. The
 // error has all its faults, each at its position.
 func Parse(file string, text []byte, rules Rules) (Recipe, error) {
-	failed := document.FileError{File: file, Kind: "recipe that can be used"}
-	values, fault := document.Decode(text, "a recipe")
+	failed := edit.FileError{File: file, Kind: "recipe that can be used"}
+	values, fault := edit.DecodeTOML(text, "a recipe")
 	if fault != nil {
-		failed.Faults = []document.FileFault{*fault}
+		failed.Faults = []edit.FileFault{*fault}
 		return Recipe{}, &failed
 	}
-	var problems []document.Problem
+	var problems []edit.Problem
 	r, n := newRecipe(), newTable(values, &problems, keysOf(reflect.TypeFor[Recipe]()))
 	n.fill(&r)
 	n.done()
@@ -31,7 +30,8 @@ func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 			rule.Shape(&r)
 		}
 	}
-	if failed.Faults = document.Faults(text, sorted(problems)); len(problems) > 0 {
+	if len(problems) > 0 {
+		failed.Faults = edit.Faults(text, sorted(problems))
 		return r, &failed
 	}
 	return r, nil
@@ -39,10 +39,10 @@ func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 
 // FromKnobs reads the [knobs] table of a train.toml, in the form that a TOML decoder returns. The
 // recipe has no name.
-func FromKnobs(values map[string]any) (Recipe, []document.Problem) {
-	var problems []document.Problem
+func FromKnobs(values map[string]any) (Recipe, []edit.Problem) {
+	var problems []edit.Problem
 	r := newRecipe()
-	newTable(document.Plain(values), &problems, knobNames(), "knobs").knobs(r.Knobs)
+	newTable(values, &problems, knobNames(), "knobs").knobs(r.Knobs)
 	for k, knob := range r.Knobs {
 		knob.Own = true
 		r.Knobs[k] = knob
@@ -50,23 +50,8 @@ func FromKnobs(values map[string]any) (Recipe, []document.Problem) {
 	return r, sorted(problems)
 }
 
-// Marks reads only the [detect] table of a recipe, or of its beginning.
-func Marks(head []byte) (Detection, error) {
-	values, fault := document.Decode(head, "a recipe")
-	if fault != nil {
-		return Detection{}, fmt.Errorf("read the [detect] table of a recipe: %s", fault.Message)
-	}
-	var d Detection
-	var problems []document.Problem
-	n := newTable(values, &problems, []string{"detect"})
-	if n.one("detect", reflect.ValueOf(&d).Elem()); len(problems) > 0 {
-		return d, fmt.Errorf("read the [detect] table of a recipe: %s", problems[0])
-	}
-	return d, nil
-}
-
 // sorted are problems in the order of their keys.
-func sorted(problems []document.Problem) []document.Problem {
-	slices.SortStableFunc(problems, func(a, b document.Problem) int { return slices.Compare(a.Key, b.Key) })
+func sorted(problems []edit.Problem) []edit.Problem {
+	slices.SortStableFunc(problems, func(a, b edit.Problem) int { return slices.Compare(a.Key, b.Key) })
 	return problems
 }

@@ -25,10 +25,10 @@ func (knob *Knob) readKey(n *keyTable, key string) bool {
 	return true
 }
 
-func knobNames() []string { return texts(strategy.Knobs) }
+func knobNames() []string { return Texts(strategy.Knobs) }
 
-// texts are names, or values, as text.
-func texts[S ~string](all []S) []string {
+// Texts are names, or values, as text.
+func Texts[S ~string](all []S) []string {
 	words := make([]string, len(all))
 	for i, s := range all {
 		words[i] = string(s)

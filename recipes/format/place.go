@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -170,8 +170,8 @@ func inStyle(old, word any) any {
 		return word
 	}
 	if truth, isBool := word.(bool); isBool {
-		if was, known := patch.Truth(text); known && was != truth {
-			return patch.Opposite(text)
+		if was, known := edit.Truth(text); known && was != truth {
+			return edit.Opposite(text)
 		}
 	}
 	return fmt.Sprint(word)
@@ -216,7 +216,7 @@ func (p Place) Understand(k strategy.Knob, word any) (strategy.Value, error) {
 		return value, nil
 	}
 	if p.flag() {
-		truth, known := patch.Truth(text)
+		truth, known := edit.Truth(text)
 		if !known {
 			return "", fmt.Errorf("%q is neither true nor false", text)
 		}
@@ -311,7 +311,7 @@ func (p Place) writable(order []strategy.Value) []strategy.Value {
 // known, and for arguments that the framework itself adds.
 func (d *Draft) Lacks(names ...string) string {
 	parser := d.Original.Parser
-	if d.Recipe.Definitions == nil || !parser.Complete() || d.args.file() != "" {
+	if d.Recipe.Definitions == nil || !parser.Complete() || d.all != "" {
 		return ""
 	}
 	for _, name := range names {
@@ -407,7 +407,7 @@ var ofLoaders = []strategy.Knob{strategy.MicroBatchSize, strategy.EvalBatchSize,
 // empty if one is defined, or if the framework or a file may have it.
 func (d *Draft) undefined(knob Knob) string {
 	parser, first := d.Original.Parser, ""
-	if d.Recipe.Definitions == nil || parser == nil || len(parser.options) == 0 || d.args.file() != "" || len(d.Recipe.Definitions) > 0 && !parser.Complete() {
+	if d.Recipe.Definitions == nil || parser == nil || len(parser.options) == 0 || d.all != "" || len(d.Recipe.Definitions) > 0 && !parser.Complete() {
 		return ""
 	}
 	for _, p := range knob.Places {

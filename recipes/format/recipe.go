@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -293,11 +294,7 @@ type Rules map[string]Rule
 // An ArgumentGrammar is the way in which the framework reads its command line. A recipe names it
 // by the library that reads it.
 type ArgumentGrammar struct {
-	// Dashes: "--batch-size" and "--batch_size" are the same argument.
-	Dashes bool
-	// Booleans: a flag may be followed by any of the usual truth words of argparse scripts (yes,
-	// no, 1, 0 …), not only by true or false.
-	Booleans bool
+	edit.Argv
 	// Abbreviations: an argument may be abbreviated if that is unambiguous.
 	Abbreviations bool
 	// File: one JSON or YAML file as the only argument has all arguments by name, without their
@@ -305,28 +302,26 @@ type ArgumentGrammar struct {
 	File bool
 	// Overrides: words key=value may follow that file, and are stronger.
 	Overrides bool
-	// Equals: an argument is given as one word, --x=8.
-	Equals bool
-	// Pairs: overrides are two words, KEY VALUE, after all options.
-	Pairs bool
 }
 
 // parsers are the ways of reading a command line, by the names that recipes use.
 var parsers = map[string]ArgumentGrammar{
 	"argparse": {Abbreviations: true},
 	// argparse, and after its options pairs of words for a yacs configuration.
-	"yacs": {Abbreviations: true, Pairs: true},
+	"yacs": {Abbreviations: true, Argv: edit.Argv{Pairs: true}},
 	// click, tyro, and scripts whose parser is not known.
-	"dashes": {Dashes: true},
+	"dashes": {Argv: edit.Argv{Dashes: true}},
 	// jsonargparse, and others that split words only at an equals sign.
-	"equals": {Equals: true},
+	"equals": {Argv: edit.Argv{Equals: true}},
 	// https://github.com/huggingface/transformers/blob/main/src/transformers/hf_argparser.py
-	"HfArgumentParser": {Dashes: true, Booleans: true, Abbreviations: true, File: true},
+	"HfArgumentParser": {Argv: hfParser, Abbreviations: true, File: true},
 	// Descendants of it: TRL and ms-swift read files in other ways, LLaMA-Factory accepts words
 	// a=b after the file.
-	"TrlParser":    {Dashes: true, Booleans: true, Abbreviations: true},
-	"LLaMAFactory": {Dashes: true, Booleans: true, Abbreviations: true, File: true, Overrides: true},
+	"TrlParser":    {Argv: hfParser, Abbreviations: true},
+	"LLaMAFactory": {Argv: hfParser, Abbreviations: true, File: true, Overrides: true},
 }
+
+var hfParser = edit.Argv{Dashes: true, Booleans: true}
 
 // parserNames lists the parsers.
 func parserNames() []string { return slices.Sorted(maps.Keys(parsers)) }

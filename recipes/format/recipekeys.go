@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -241,6 +241,6 @@ func (l *LossRule) readKey(n *keyTable, key string) bool {
 
 func (l *LossRule) check(n *keyTable) {
 	if !n.Has("class") {
-		n.fault("class", "want %s", document.Either(lossClasses))
+		n.fault("class", "want %s", edit.Either(lossClasses))
 	}
 }

@@ -96,7 +96,7 @@ func (v Via) files(d *Draft) []string {
 func (v Via) point(d *Draft, from, to string) error {
 	switch {
 	case v.Arg != "":
-		return d.args.set([]string{v.Arg}, to)
+		return d.setArgument([]string{v.Arg}, "", to, false)
 	case v.Env != "":
 		d.SetVariable(v.Env, to)
 	case v.Override != "":

@@ -3,7 +3,7 @@ package format
 import (
 	"fmt"
 
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 )
 
 // variable is { env = "BATCH_SIZE" }: an environment variable.
@@ -65,12 +65,12 @@ type beginning struct {
 func (b beginning) String() string { return "word " + b.text }
 
 func (b beginning) Read(d *Draft) (any, bool, error) {
-	word, found := patch.Beginning(d.Argv, b.text)
+	word, found := edit.Beginning(d.Argv, b.text)
 	return word, found, nil
 }
 
 func (b beginning) Write(d *Draft, word any, _ bool) error {
-	d.Argv = patch.SetBeginning(d.Argv, b.text, fmt.Sprint(word))
+	d.Argv = edit.SetBeginning(d.Argv, b.text, fmt.Sprint(word))
 	return nil
 }
 

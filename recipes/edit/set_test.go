@@ -1,4 +1,4 @@
-package patch_test
+package edit_test
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 )
 
 // scalar reads a value as the test files write it: 8, 1.5, true, null, or a text.
@@ -38,7 +38,7 @@ func scalar(text string) any {
 // quotes, or hides a merged one. In all of them <CR> is a carriage return, <BOM> the byte order
 // mark, and <EOF> the end of a file without a line end. With -update, the results are written.
 func TestSet(t *testing.T) {
-	for _, format := range []patch.Format{patch.JSON, patch.YAML, patch.TOML} {
+	for _, format := range []edit.Format{edit.JSON, edit.YAML, edit.TOML} {
 		file := "testdata/set/" + strings.ToLower(string(format)) + ".txtar"
 		archive, err := txtar.ParseFile(file)
 		if err != nil {
@@ -58,7 +58,7 @@ func TestSet(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the results into testdata/set")
 
-func testSet(t *testing.T, format patch.Format, file txtar.File, result *txtar.File) {
+func testSet(t *testing.T, format edit.Format, file txtar.File, result *txtar.File) {
 	_, command, _ := strings.Cut(file.Name, ": ")
 	verb, command, _ := strings.Cut(command, " ")
 	at, word, found := strings.Cut(command, " = ")
@@ -66,7 +66,7 @@ func testSet(t *testing.T, format patch.Format, file txtar.File, result *txtar.F
 		t.Fatalf("no command in %q", file.Name)
 	}
 	old := unmask(file.Data)
-	got, err := patch.Set(format, old, at, scalar(word))
+	got, err := edit.Set(format, old, at, scalar(word))
 	if *update {
 		result.Name, result.Data = "new", mask(got)
 		if err != nil {
@@ -90,9 +90,9 @@ func testSet(t *testing.T, format patch.Format, file txtar.File, result *txtar.F
 }
 
 // roundTrip sets the old value again, which gives the old bytes.
-func roundTrip(t *testing.T, format patch.Format, old, got []byte, at string) {
+func roundTrip(t *testing.T, format edit.Format, old, got []byte, at string) {
 	t.Helper()
-	value, there, err := patch.Get(format, old, at)
+	value, there, err := edit.Get(format, old, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func roundTrip(t *testing.T, format patch.Format, old, got []byte, at string) {
 	if !there {
 		return
 	}
-	back, err := patch.Set(format, got, at, value)
+	back, err := edit.Set(format, got, at, value)
 	if err != nil {
 		t.Fatalf("set the old value back: %v", err)
 	}
@@ -127,9 +127,9 @@ func mask(text []byte) []byte {
 
 func wantError(t *testing.T, err error, want string) {
 	t.Helper()
-	var e *patch.Error
+	var e *edit.Error
 	if !errors.As(err, &e) {
-		t.Fatalf("error %v, want a *patch.Error", err)
+		t.Fatalf("error %v, want an *edit.Error", err)
 	}
 	if got := e.Error(); got != want {
 		t.Errorf("error\n%s\nwant\n%s", got, want)
@@ -137,12 +137,12 @@ func wantError(t *testing.T, err error, want string) {
 }
 
 func TestSetKeepsEqualValues(t *testing.T) {
-	for format, text := range map[patch.Format]string{
-		patch.JSON: "{\"a\" :  8 , }\r\n",
-		patch.YAML: "a:   0x8 # eight\r\n",
-		patch.TOML: "a   =  0b1000 # eight\r\n",
+	for format, text := range map[edit.Format]string{
+		edit.JSON: "{\"a\" :  8 , }\r\n",
+		edit.YAML: "a:   0x8 # eight\r\n",
+		edit.TOML: "a   =  0b1000 # eight\r\n",
 	} {
-		got, err := patch.Set(format, []byte(text), "a", 8)
+		got, err := edit.Set(format, []byte(text), "a", 8)
 		if err != nil || string(got) != text {
 			t.Errorf("%s: %q, %v; want %q", format, got, err, text)
 		}
@@ -151,25 +151,25 @@ func TestSetKeepsEqualValues(t *testing.T) {
 
 func TestGet(t *testing.T) {
 	tests := []struct {
-		format   patch.Format
+		format   edit.Format
 		text, at string
 		want     any
 		found    bool
 	}{
-		{patch.JSON, `{"a": {"b": [1, 2.5]}}`, "a.b.1", 2.5, true},
-		{patch.JSON, `{"a.b": true}`, `a\.b`, true, true},
-		{patch.JSON, `{"a": null}`, "a.b", nil, false},
-		{patch.JSON, `{"n": 9007199254740993}`, "n", int64(9007199254740993), true},
-		{patch.YAML, "base: &b {lr: 1}\nrun:\n  <<: *b\n  n: 2\n", "run.lr", int64(1), true},
-		{patch.YAML, "base: &b {lr: 1}\nrun:\n  <<: *b\n  lr: 2\n", "run.lr", int64(2), true},
-		{patch.YAML, "a: 1e-5\nb: 'x'\nc:\n", "c", nil, true},
-		{patch.YAML, "on: yes\n", "on", "yes", true},
-		{patch.TOML, "[[g]]\nlr = 1\n[[g]]\nlr = 2\n", "g.1.lr", int64(2), true},
-		{patch.TOML, "a.b.c = 'x'\n", "a.b.c", "x", true},
-		{patch.TOML, "a = { b = [ { c = 1 } ] }\n", "a.b.0.c", int64(1), true},
+		{edit.JSON, `{"a": {"b": [1, 2.5]}}`, "a.b.1", 2.5, true},
+		{edit.JSON, `{"a.b": true}`, `a\.b`, true, true},
+		{edit.JSON, `{"a": null}`, "a.b", nil, false},
+		{edit.JSON, `{"n": 9007199254740993}`, "n", int64(9007199254740993), true},
+		{edit.YAML, "base: &b {lr: 1}\nrun:\n  <<: *b\n  n: 2\n", "run.lr", int64(1), true},
+		{edit.YAML, "base: &b {lr: 1}\nrun:\n  <<: *b\n  lr: 2\n", "run.lr", int64(2), true},
+		{edit.YAML, "a: 1e-5\nb: 'x'\nc:\n", "c", nil, true},
+		{edit.YAML, "on: yes\n", "on", "yes", true},
+		{edit.TOML, "[[g]]\nlr = 1\n[[g]]\nlr = 2\n", "g.1.lr", int64(2), true},
+		{edit.TOML, "a.b.c = 'x'\n", "a.b.c", "x", true},
+		{edit.TOML, "a = { b = [ { c = 1 } ] }\n", "a.b.0.c", int64(1), true},
 	}
 	for _, test := range tests {
-		got, found, err := patch.Get(test.format, []byte(test.text), test.at)
+		got, found, err := edit.Get(test.format, []byte(test.text), test.at)
 		if err != nil || found != test.found || !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s %q: %q = %v (%T), %v, %v; want %v", test.format, test.text, test.at, got, got, found, err, test.want)
 		}
@@ -180,7 +180,7 @@ func TestGetErrors(t *testing.T) {
 	tests := []struct{ name, text, at, want string }{
 		{"a.json", "{\n  \"a\": 1,\n  \"a\": 2\n}", "a", "3:3: a: the key occurs twice"},
 		{"a.yaml", "x: 1\na:\n  b: 1\n  b: 2\n", "a.b", "4:3: a.b: the key occurs twice"},
-		{"a.toml", "[a]\nb = 1\nb = 2\n", "a.b", "is not TOML: key b is already defined"},
+		{"a.toml", "[a]\nb = 1\nb = 2\n", "a.b", "3:1: is not TOML: key b is already defined"},
 		{"a.json", "{\"a\": 1", "a", "1:8: is not JSON: parsing object after value: unexpected EOF"},
 		{"a.yaml", "a: [1\nb: 2\n", "a", "1:1: is not YAML: did not find expected ',' or ']'"},
 		{"a.yaml", "a: 1\n---\na: 2\n", "a", "2:1: a second document starts here, so that a path is ambiguous"},
@@ -192,8 +192,8 @@ func TestGetErrors(t *testing.T) {
 		{"a.json", "\xff", "a", "is not UTF-8"},
 	}
 	for _, test := range tests {
-		format, _ := patch.FormatOf(test.name, nil)
-		_, _, err := patch.Get(format, []byte(test.text), test.at)
+		format, _ := edit.FormatOf(test.name, nil)
+		_, _, err := edit.Get(format, []byte(test.text), test.at)
 		t.Run(test.at+" in "+test.text, func(t *testing.T) { wantError(t, err, test.want) })
 	}
 }
@@ -203,29 +203,50 @@ func TestGetErrors(t *testing.T) {
 func TestDuplicateKeyElsewhereIsAllowed(t *testing.T) {
 	text := []byte("x: 1\na:\n  b: 1\n  b: 2\n  c: 3\n")
 	for at, want := range map[string]any{"x": 1, "a.c": 3} {
-		if got, there, err := patch.Get(patch.YAML, text, at); err != nil || !there || fmt.Sprint(got) != fmt.Sprint(want) {
+		if got, there, err := edit.Get(edit.YAML, text, at); err != nil || !there || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: %v, %v, %v", at, got, there, err)
 		}
 	}
-	for _, at := range []string{"a.b", "a"} {
-		if got, _, err := patch.Get(patch.YAML, text, at); err == nil {
-			t.Errorf("%s: %v", at, got)
-		}
+	if got, _, err := edit.Get(edit.YAML, text, "a.b"); err == nil {
+		t.Errorf("a key that occurs twice is %v", got)
 	}
-	if _, err := patch.Set(patch.YAML, text, "x", 2); err == nil {
-		t.Error("a file with a key twice is changed")
+	if got, err := edit.Set(edit.YAML, text, "x", 2); err != nil || string(got) != strings.Replace(string(text), "x: 1", "x: 2", 1) {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 
 func TestFormatOf(t *testing.T) {
-	for name, want := range map[string]patch.Format{
-		"ds.json": patch.JSON, "a/b.YAML": patch.YAML, "c.yml": patch.YAML, "d.toml": patch.TOML, "e": patch.JSON, "f.cfg": patch.JSON,
+	for name, want := range map[string]edit.Format{
+		"ds.json": edit.JSON, "a/b.YAML": edit.YAML, "c.yml": edit.YAML, "d.toml": edit.TOML, "e": edit.JSON, "f.cfg": edit.JSON,
 	} {
-		if got, known := patch.FormatOf(name, []byte("\ufeff {}")); got != want || !known {
+		if got, known := edit.FormatOf(name, []byte("\ufeff {}")); got != want || !known {
 			t.Errorf("FormatOf(%q) = %q, %v; want %q", name, got, known, want)
 		}
 	}
-	if got, known := patch.FormatOf("train.sh", []byte("#!/bin/sh")); known {
+	if got, known := edit.FormatOf("train.sh", []byte("#!/bin/sh")); known {
 		t.Errorf("FormatOf(train.sh) = %q", got)
+	}
+}
+
+// A list of texts replaces a list, also one over lines.
+func TestSetList(t *testing.T) {
+	for _, c := range []struct {
+		format         edit.Format
+		text, at, want string
+	}{
+		{edit.TOML, "[job]\nargs = [\n  \"--bs\", # samples\n  \"8\",\n]\nname = \"x\" # y\n", "job.args", "[job]\nargs = [\"--bs\", \"4\"]\nname = \"x\" # y\n"},
+		{edit.TOML, "a.b = [] # none\n", "a.b", "a.b = [\"--bs\", \"4\"] # none\n"},
+		{edit.JSON, "{\"a\": [1, 2]} // c\n", "a", "{\"a\": [\"--bs\", \"4\"]} // c\n"},
+		{edit.TOML, "[job]\nargs = \"x\"\n", "job.args", "[job]\nargs = [\"--bs\", \"4\"]\n"},
+	} {
+		got, err := edit.Set(c.format, []byte(c.text), c.at, []string{"--bs", "4"})
+		if err != nil || string(got) != c.want {
+			t.Errorf("%q: %q, %v; want %q", c.text, got, err, c.want)
+		}
+	}
+	for _, text := range []string{"[a.b]\nc = 1\n", "[[a.b]]\nc = 1\n"} {
+		if got, err := edit.Set(edit.TOML, []byte(text), "a.b", []string{"x"}); err == nil {
+			t.Errorf("%q: %q", text, got)
+		}
 	}
 }

@@ -1,16 +1,16 @@
-package patch_test
+package edit_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 )
 
 // TestPairs: overrides of two words come after the options. New options are put before them,
 // because nothing after the first pair is read as an option.
 func TestPairs(t *testing.T) {
-	a := patch.Argv{Pairs: true}
+	a := edit.Argv{Pairs: true}
 	tests := []struct{ before, key, value, after string }{
 		{"x.py --gpus 8", "A.B", "4", "x.py --gpus 8 A.B 4"},
 		{"x.py --gpus 8 A.B 2 C 1", "A.B", "4", "x.py --gpus 8 A.B 4 C 1"},

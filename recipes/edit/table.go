@@ -1,4 +1,4 @@
-package document
+package edit
 
 import (
 	"fmt"
@@ -104,30 +104,33 @@ func (t *ValueTable) Read(key string, field any, least, most int, words ...strin
 	return true
 }
 
-// Text reads a string.
-func (t *ValueTable) Text(key, fallback string) string {
+// typed returns the value of a key; false if it is not set, or of another type than is wanted.
+func typed[T any](t *ValueTable, key, want string, advice func(any) string) (value T, ok bool) {
 	v, set := t.Get(key)
 	if !set {
-		return fallback
+		return value, false
 	}
-	s, ok := v.(string)
-	if !ok {
-		t.Bad(key, "want text, found %s%s", Describe(v), inQuotes(v))
-		return fallback
+	if value, ok = v.(T); !ok {
+		t.Bad(key, "want %s, found %s%s", want, Describe(v), advice(v))
 	}
-	return s
+	return value, ok
+}
+
+// Text reads a string.
+func (t *ValueTable) Text(key, fallback string) string {
+	if s, ok := typed[string](t, key, "text", inQuotes); ok {
+		return s
+	}
+	return fallback
 }
 
 // Filled reads a string that is not empty and contains no NUL.
 func (t *ValueTable) Filled(key string) string {
-	s := t.Text(key, "")
-	switch {
-	case !t.Has(key):
-	case s == "":
-		if _, ok := t.values[key].(string); ok {
-			t.Bad(key, "is empty")
-		}
-	case strings.Contains(s, "\x00"):
+	s, ok := typed[string](t, key, "text", inQuotes)
+	if ok && s == "" {
+		t.Bad(key, "is empty")
+	}
+	if strings.Contains(s, "\x00") {
 		t.Bad(key, "holds a NUL character")
 		return ""
 	}
@@ -150,30 +153,21 @@ func (t *ValueTable) Expression(key string) *regexp.Regexp {
 
 // Choice reads one of several words.
 func (t *ValueTable) Choice(key, fallback string, words ...string) string {
-	if v, set := t.Get(key); set {
-		if _, ok := v.(string); !ok {
-			t.Bad(key, "want %s, found %s", Either(words), Describe(v))
-			return fallback
-		}
-	}
-	s := t.Text(key, fallback)
-	if !slices.Contains(words, s) {
+	s, ok := typed[string](t, key, Either(words), func(any) string { return "" })
+	switch {
+	case ok && !slices.Contains(words, s):
 		t.BadWord([]string{key}, s, words)
-		return fallback
+	case ok:
+		return s
 	}
-	return s
+	return fallback
 }
 
 // Whole reads a whole number from least to most.
 func (t *ValueTable) Whole(key string, fallback, least, most int) int {
-	v, set := t.Get(key)
-	if !set {
-		return fallback
-	}
-	n, ok := v.(int64)
+	n, ok := typed[int64](t, key, "a whole number", withoutQuotes)
 	switch {
 	case !ok:
-		t.Bad(key, "want a whole number, found %s%s", Describe(v), withoutQuotes(v))
 	case n < int64(least):
 		t.Bad(key, "%d is less than %d", n, least)
 	case n > int64(most):
@@ -186,43 +180,36 @@ func (t *ValueTable) Whole(key string, fallback, least, most int) int {
 
 // Truth reads true or false.
 func (t *ValueTable) Truth(key string, fallback bool) bool {
-	v, set := t.Get(key)
-	if !set {
-		return fallback
+	if b, ok := typed[bool](t, key, "true or false", withoutQuotes); ok {
+		return b
 	}
-	b, ok := v.(bool)
-	if !ok {
-		t.Bad(key, "want true or false, found %s%s", Describe(v), withoutQuotes(v))
-		return fallback
+	return fallback
+}
+
+// element reads a string inside the value of a key.
+func (t *ValueTable) element(v any, path ...string) (s string, ok bool) {
+	s, ok = v.(string)
+	switch {
+	case !ok:
+		t.BadAt(path, "want text, found %s%s", Describe(v), inQuotes(v))
+	case strings.Contains(s, "\x00"):
+		t.BadAt(path, "holds a NUL character")
+		ok = false
 	}
-	return b
+	return s, ok
 }
 
 // Words reads an array of strings; nil if one element is not a string.
 func (t *ValueTable) Words(key string) []string {
-	v, set := t.Get(key)
-	if !set {
-		return nil
-	}
-	array, ok := v.([]any)
+	array, ok := typed[[]any](t, key, "an array of texts", inBrackets)
 	if !ok {
-		t.Bad(key, "want an array of texts, found %s%s", Describe(v), inBrackets(v))
 		return nil
 	}
 	words := make([]string, len(array))
 	good := true
 	for i, e := range array {
-		s, isText := e.(string)
-		path := []string{key, strconv.Itoa(i)}
-		switch {
-		case !isText:
-			t.BadAt(path, "want text, found %s%s", Describe(e), inQuotes(e))
-			good = false
-		case strings.Contains(s, "\x00"):
-			t.BadAt(path, "holds a NUL character")
-			good = false
-		}
-		words[i] = s
+		words[i], ok = t.element(e, key, strconv.Itoa(i))
+		good = good && ok
 	}
 	if !good {
 		return nil
@@ -232,27 +219,15 @@ func (t *ValueTable) Words(key string) []string {
 
 // Texts reads a table of strings whose keys are names of variables.
 func (t *ValueTable) Texts(key string) map[string]string {
-	v, set := t.Get(key)
-	if !set {
-		return nil
-	}
-	values, ok := v.(map[string]any)
+	values, ok := typed[map[string]any](t, key, "a table such as { NAME = \"value\" }", func(any) string { return "" })
 	if !ok {
-		t.Bad(key, "want a table such as { NAME = \"value\" }, found %s", Describe(v))
 		return nil
 	}
 	texts := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		s, isText := values[name].(string)
-		path := []string{key, name}
-		switch {
-		case name == "" || strings.ContainsAny(name, "=\x00"):
-			t.Report(Problem{Key: t.Path(path...), Message: "is not a name for a variable"})
-		case !isText:
-			t.BadAt(path, "want text, found %s%s", Describe(values[name]), inQuotes(values[name]))
-		case strings.Contains(s, "\x00"):
-			t.BadAt(path, "holds a NUL character")
-		default:
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			t.Report(Problem{Key: t.Path(key, name), Message: "is not a name for a variable"})
+		} else if s, ok := t.element(values[name], key, name); ok {
 			texts[name] = s
 		}
 	}

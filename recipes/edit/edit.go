@@ -1,15 +1,17 @@
-// Package patch changes one value in a command line or in a JSON, YAML or TOML text. Comments,
-// order and layout around the value stay, so that a diff shows the change and little else.
+// Package edit reads and changes single values in a command line or in a JSON, YAML or TOML text. Comments,
+// order and layout around the value stay, so that a diff shows the change and little else. Of a train.toml or a
+// recipe it reports all errors together, each at its position.
 //
 // A path names a value by keys joined with dots, list items by their index from 0:
 // "train.groups.0.lr". A dot that belongs to a key is written `\.`.
 //
 // Values are string, bool, int64, float64 and nil; Get also returns []any and map[string]any for
 // values that contain others. Every result is parsed again and compared before it is returned.
-package patch
+package edit
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -18,8 +20,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tailscale/hujson"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // A Format is a syntax of configuration files.
@@ -73,71 +78,128 @@ func notWell(f Format, line, column int, message string) *Error {
 	return &Error{Line: line, Column: column, Message: "is not " + string(f) + ": " + message}
 }
 
-// Decode returns the whole text as plain values.
-func Decode(f Format, text []byte) (any, error) { return decode(f, text, nil) }
-
-// decode reads the whole text; a key that occurs twice is an error where the path needs it. A nil path needs all.
-func decode(f Format, text []byte, path []string) (any, error) {
-	body := withoutBOM(text)
+// parse reads a text: its values, and the tree of their positions.
+func (f Format) parse(text []byte) (value any, root *node, err error) {
+	if !utf8.Valid(text) {
+		return nil, nil, &Error{Message: "is not UTF-8"}
+	}
 	switch f {
 	case JSON:
-		return decodeJSON(body)
+		value, root, err = parseJSON(text)
 	case YAML:
-		return decodeYAML(body, path)
+		value, root, err = parseYAML(text)
 	case TOML:
-		return decodeTOML(body)
+		value, root, err = parseTOML(text)
+	default:
+		err = &Error{Message: "neither JSON, YAML nor TOML"}
 	}
-	return nil, &Error{Message: "neither JSON, YAML nor TOML"}
+	return plain(value), root, err
 }
 
-// Get returns the value at a path, and whether there is one. In YAML a key elsewhere may occur
-// twice: the last counts, as in PyYAML.
+// plain turns the values of all decoders into the same types, and others into their text.
+func plain(value any) any {
+	switch v := value.(type) {
+	case nil, string, bool, int64:
+		return v
+	case int:
+		return int64(v)
+	case float64:
+		if !math.IsNaN(v) { // which does not equal itself
+			return v
+		}
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		x, _ := v.Float64()
+		return x
+	case []string:
+		list := make([]any, len(v))
+		for i, text := range v {
+			list[i] = text
+		}
+		return list
+	case []any:
+		for i, item := range v {
+			v[i] = plain(item)
+		}
+		return v
+	case map[string]any:
+		for key, inner := range v {
+			v[key] = plain(inner)
+		}
+		return v
+	case map[any]any:
+		table := make(map[string]any, len(v))
+		for key, inner := range v {
+			table[fmt.Sprint(key)] = plain(inner)
+		}
+		return table
+	}
+	return fmt.Sprint(value)
+}
+
+// Decode returns the whole text as plain values. Of a key that occurs twice the last counts, as in Python.
+func Decode(f Format, text []byte) (any, error) {
+	value, _, err := f.parse(withoutBOM(text))
+	return value, err
+}
+
+// Get returns the value at a path, and whether there is one. A key on the path must not occur twice.
 func Get(f Format, text []byte, at string) (any, bool, error) {
-	keys := Split(at)
-	root, err := decode(f, text, keys)
+	text = withoutBOM(text)
+	value, root, err := f.parse(text)
 	if err != nil {
 		return nil, false, err
 	}
-	return lookUp(root, keys)
+	return root.look(text, value, Split(at))
 }
 
 // Set returns the text with the value at a path replaced, or inserted next to its neighbours if
-// it is missing. A value that is already there changes no byte.
+// it is missing. A value that is already there changes no byte. A list of texts replaces a list.
 func Set(f Format, text []byte, at string, value any) ([]byte, error) {
-	value, err := plain(f, at, value)
+	value = plain(value)
+	switch v := value.(type) {
+	case nil:
+		if f == TOML {
+			return nil, &Error{Path: at, Message: "TOML has no null"}
+		}
+	case float64:
+		if math.IsInf(v, 0) {
+			return nil, &Error{Path: at, Message: "is not a finite number"}
+		}
+	}
+	body, keys := withoutBOM(text), Split(at)
+	before, root, err := f.parse(body)
 	if err != nil {
 		return nil, err
 	}
-	root, err := Decode(f, text)
-	if err != nil {
-		return nil, err
-	}
-	keys := Split(at)
-	old, there, err := lookUp(root, keys)
+	old, there, err := root.look(body, before, keys)
 	if err != nil {
 		return nil, err
 	}
 	if there && reflect.DeepEqual(old, value) {
 		return bytes.Clone(text), nil
 	}
-	switch old.(type) {
-	case map[string]any, []any:
+	if there && reflect.TypeOf(old) != reflect.TypeOf(value) && !isSingle(old) {
 		return nil, &Error{Path: at, Message: "holds other values, and is not a single one"}
 	}
-	body := withoutBOM(text)
-	var drafts [][]byte
-	switch f {
-	case JSON:
-		drafts, err = editJSON(body, keys, value)
-	case YAML:
-		drafts, err = editYAML(body, keys, value)
-	case TOML:
-		drafts, err = editTOML(body, keys, f.word(value, true))
+	drafts := editor{f, body, root}.drafts(keys, value)
+	if drafts == nil {
+		n, _ := root.follow(keys)
+		line, column := position(body, n.start)
+		return nil, &Error{at, line, column, "runs over several lines, or has a tag, an anchor or an alias: change it by hand"}
 	}
-	if err != nil {
-		return nil, err
+	return firstRight(f, text, replaced(before, keys, value), keys, drafts)
+}
+
+// isSingle reports whether a plain value contains no others.
+func isSingle(value any) bool {
+	switch value.(type) {
+	case map[string]any, []any:
+		return false
 	}
-	return firstRight(f, text, replaced(root, keys, value), keys, drafts)
+	return true
 }
 
 // firstRight returns the first of several drafts that has the wanted values, with the byte order
@@ -151,28 +213,7 @@ func firstRight(f Format, text []byte, want any, keys []string, drafts [][]byte)
 	return nil, &Error{Path: Join(keys), Message: "cannot be changed without changing other values: change it by hand"}
 }
 
-// plain turns a value into one of the types that Decode returns.
-func plain(f Format, at string, value any) (any, error) {
-	switch v := value.(type) {
-	case nil:
-		if f == TOML {
-			return nil, &Error{Path: at, Message: "TOML has no null"}
-		}
-		return nil, nil
-	case float64:
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, &Error{Path: at, Message: "is not a finite number"}
-		}
-		return v, nil
-	case string, bool, int64:
-		return v, nil
-	case int:
-		return int64(v), nil
-	}
-	return nil, &Error{Path: at, Message: fmt.Sprintf("a %T cannot be written", value)}
-}
-
-// word writes a scalar. Without quote, YAML's texts have quotes only where they need them.
+// word writes a scalar or a list. Without quote, YAML's texts have quotes only where they need them.
 func (f Format) word(value any, quote bool) string {
 	switch v := value.(type) {
 	case nil:
@@ -182,7 +223,7 @@ func (f Format) word(value any, quote bool) string {
 			return v
 		}
 		// The escapes of JSON are YAML's and TOML's, too.
-		return strings.ReplaceAll(string(hujson.String(v)), "\x7f", `\u007f`)
+		return controls().ReplaceAllStringFunc(string(hujson.String(v)), func(char string) string { return fmt.Sprintf(`\u%04x`, []rune(char)[0]) })
 	case float64: // with a point, without which YAML 1.1 reads a text
 		digits, exponent, has := strings.Cut(strconv.FormatFloat(v, 'g', -1, 64), "e")
 		if !strings.Contains(digits, ".") {
@@ -192,9 +233,18 @@ func (f Format) word(value any, quote bool) string {
 			digits += "e" + exponent
 		}
 		return digits
+	case []any:
+		words := make([]string, len(v))
+		for i, item := range v {
+			words[i] = f.word(item, true)
+		}
+		return "[" + strings.Join(words, ", ") + "]"
 	}
 	return fmt.Sprint(value)
 }
+
+// controls are the characters that JSON allows in a text, and terminals interpret.
+var controls = lazy.Regexp(`[\x{7f}-\x{9f}]`)
 
 // Split divides a path into its keys.
 func Split(at string) []string {
@@ -286,43 +336,4 @@ func replaced(root any, keys []string, value any) any {
 		return node
 	}
 	return map[string]any{keys[0]: replaced(nil, keys[1:], value)}
-}
-
-// position is the line and column, both from 1, of an offset. Columns count bytes.
-func position(text []byte, offset int) (line, column int) {
-	offset = min(max(offset, 0), len(text))
-	before := text[:offset]
-	line = 1 + bytes.Count(before, []byte("\n"))
-	return line, offset - bytes.LastIndexByte(before, '\n')
-}
-
-// spliced returns text with text[from:to] replaced.
-func spliced(text []byte, from, to int, with string) []byte {
-	return slices.Concat(text[:from], []byte(with), text[to:])
-}
-
-// lineEnd is the line end that the text uses: the first one that occurs.
-func lineEnd(text []byte) string {
-	if i := bytes.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
-		return "\r\n"
-	}
-	return "\n"
-}
-
-// lineBehind returns the text with a line after the line of an offset.
-func lineBehind(text []byte, at int, line string) []byte {
-	nl := lineEnd(text)
-	if n := bytes.IndexByte(text[at:], '\n'); n >= 0 {
-		return spliced(text, at+n+1, at+n+1, line+nl)
-	}
-	if len(text) == 0 || text[len(text)-1] == '\n' {
-		return spliced(text, len(text), len(text), line+nl)
-	}
-	return spliced(text, len(text), len(text), nl+line)
-}
-
-// indentation is the white space at the start of the line of an offset.
-func indentation(text []byte, at int) string {
-	line := text[1+bytes.LastIndexByte(text[:at], '\n') : at]
-	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])
 }

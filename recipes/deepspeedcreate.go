@@ -1,7 +1,6 @@
-package deepspeed
+package recipes
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -14,11 +13,11 @@ import (
 const newConfig = "deepspeed.json"
 
 // Created are the knobs that a new configuration adds.
-var Created = []strategy.Knob{strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam}
+var createdKnobs = []strategy.Knob{strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam}
 
 // offer adds the values that a new configuration could have.
-func offer(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
-	for _, k := range Created {
+func offerConfig(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+	for _, k := range createdKnobs {
 		knob, known := d.Recipe.Knobs[k]
 		if !known || knob.Absent != "" || len(knob.Places) == 0 {
 			continue
@@ -37,9 +36,9 @@ func offer(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strateg
 
 // create makes the configuration of a plan that needs one. What the job has already, by another setting, is not
 // created.
-func create(d *format.Draft, old, plan strategy.Plan) (made bool, err error) {
+func createConfig(d *format.Draft, old, plan strategy.Plan) (made bool, err error) {
 	needed := false
-	for _, k := range Created {
+	for _, k := range createdKnobs {
 		needed = needed || plan[k] != "none" && plan[k] != "" && plan[k] != old[k]
 	}
 	if !needed {
@@ -70,13 +69,13 @@ func joinAlone(d *format.Draft) {
 }
 
 // section is a JSON object that keeps the order of its keys.
-type section []struct {
+type jsonObject []struct {
 	key   string
 	value any
 }
 
 // MarshalJSON writes the keys in order.
-func (s section) MarshalJSON() ([]byte, error) {
+func (s jsonObject) MarshalJSON() ([]byte, error) {
 	text := []byte{'{'}
 	for i, field := range s {
 		value, err := json.Marshal(field.value)
@@ -101,33 +100,33 @@ const liveParameters = 300_000_000
 // that with overlap_comm.
 func baseConfig(auto bool, plan strategy.Plan) ([]byte, error) {
 	stage := map[strategy.Value]int{"zero1": 1, "zero2": 2, "zero3": 3}[plan[strategy.Sharding]]
-	zero := section{
+	zero := jsonObject{
 		{"stage", stage},
 		{"contiguous_gradients", true},
 		{"overlap_comm", true},
 	}
 	switch {
 	case stage < 3:
-		zero = append(zero, section{{"reduce_scatter", true}, {"reduce_bucket_size", 200_000_000}, {"allgather_partitions", true}, {"allgather_bucket_size", 200_000_000}}...)
+		zero = append(zero, jsonObject{{"reduce_scatter", true}, {"reduce_bucket_size", 200_000_000}, {"allgather_partitions", true}, {"allgather_bucket_size", 200_000_000}}...)
 	case offloaded(plan[strategy.OffloadParam]):
-		zero = append(zero, section{{"reduce_bucket_size", 20_000_000}, {"stage3_prefetch_bucket_size", 20_000_000}}...)
+		zero = append(zero, jsonObject{{"reduce_bucket_size", 20_000_000}, {"stage3_prefetch_bucket_size", 20_000_000}}...)
 	default:
-		zero = append(zero, section{{"reduce_bucket_size", 50_000_000}, {"stage3_prefetch_bucket_size", 50_000_000}}...)
+		zero = append(zero, jsonObject{{"reduce_bucket_size", 50_000_000}, {"stage3_prefetch_bucket_size", 50_000_000}}...)
 	}
 	if stage == 3 {
-		zero = append(zero, section{{"stage3_max_live_parameters", liveParameters}, {"stage3_max_reuse_distance", liveParameters}}...)
-		zero = append(zero, section{{"stage3_param_persistence_threshold", 100_000}, {"stage3_gather_16bit_weights_on_model_save", true}}...)
+		zero = append(zero, jsonObject{{"stage3_max_live_parameters", liveParameters}, {"stage3_max_reuse_distance", liveParameters}}...)
+		zero = append(zero, jsonObject{{"stage3_param_persistence_threshold", 100_000}, {"stage3_gather_16bit_weights_on_model_save", true}}...)
 	}
-	config := section{{dsUntested, true}, {dsZero, zero}}
+	config := jsonObject{{dsUntested, true}, {dsZero, zero}}
 	if auto {
-		config = append(section{
+		config = append(jsonObject{
 			{dsMicro, "auto"}, {dsAccum, "auto"}, {"gradient_clipping", "auto"},
-			{"bf16", section{{"enabled", "auto"}}},
-			{"fp16", section{{"enabled", "auto"}, {"loss_scale", 0}, {"initial_scale_power", 16}, {"loss_scale_window", 1000}, {"hysteresis", 2}, {"min_loss_scale", 1}}},
+			{"bf16", jsonObject{{"enabled", "auto"}}},
+			{"fp16", jsonObject{{"enabled", "auto"}, {"loss_scale", 0}, {"initial_scale_power", 16}, {"loss_scale_window", 1000}, {"hysteresis", 2}, {"min_loss_scale", 1}}},
 		}, config...)
 	} else if offloaded(plan[strategy.OffloadOptimizer]) {
 		// The script's own optimizer stays: it runs on the host.
-		config = append(config, section{{dsForceCPU, false}}...)
+		config = append(config, jsonObject{{dsForceCPU, false}}...)
 	}
 	text, err := json.MarshalIndent(config, "", "  ")
 	return append(text, '\n'), err
@@ -165,11 +164,4 @@ func ownBatches(cmd format.Command) string {
 		return ""
 	}
 	return "the script makes its batches itself: deepspeed.initialize is given no training_data"
-}
-
-// mentions reports whether one of the job's sources has one of these words.
-func mentions(cmd format.Command, words ...string) bool {
-	return slices.ContainsFunc(cmd.Sources(), func(text []byte) bool {
-		return slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(text, []byte(word)) })
-	})
 }

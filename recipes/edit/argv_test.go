@@ -1,4 +1,4 @@
-package patch_test
+package edit_test
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/recipes/edit"
 	_ "github.com/gpurun/gpurun/test/testenv"
 )
 
@@ -29,7 +29,7 @@ func TestArgvSet(t *testing.T) {
 		{"", "--bs 8", "--bs", "4", "--bs 8 --bs 4"},
 	}
 	for _, test := range tests {
-		argv := patch.Argv{Dashes: test.grammar == "dashes"}
+		argv := edit.Argv{Dashes: test.grammar == "dashes"}
 		before := words(test.line)
 		got := argv.Set(before, test.name, test.value)
 		if strings.Join(got, " ") != test.want {
@@ -57,7 +57,7 @@ func TestArgvGet(t *testing.T) {
 		{"x.py --bs", "", true, "no value follows --bs"},
 	}
 	for _, test := range tests {
-		got, found, err := patch.Argv{}.Get(words(test.line), "--bs")
+		got, found, err := edit.Argv{}.Get(words(test.line), "--bs")
 		fault := ""
 		if err != nil {
 			fault = err.Error()
@@ -85,15 +85,15 @@ func TestArgvFlag(t *testing.T) {
 		{"x.py --ac data", true, true},
 	}
 	for _, test := range tests {
-		on, found, err := patch.Argv{}.Flag(words(test.line), "--ac", "--no-ac")
+		on, found, err := edit.Argv{}.Flag(words(test.line), "--ac", "--no-ac")
 		if err != nil || on != test.on || found != test.found {
 			t.Errorf("Flag(%q) = %v, %v, %v; want %v, %v", test.line, on, found, err, test.on, test.found)
 		}
 	}
-	if on, _, err := (patch.Argv{Booleans: true}).Flag(words("x.py --ac 0"), "--ac", ""); on || err != nil {
+	if on, _, err := (edit.Argv{Booleans: true}).Flag(words("x.py --ac 0"), "--ac", ""); on || err != nil {
 		t.Errorf("with truth words, --ac 0 = %v, %v", on, err)
 	}
-	if _, _, err := (patch.Argv{}).Flag(words("x.py --ac=maybe"), "--ac", ""); err == nil {
+	if _, _, err := (edit.Argv{}).Flag(words("x.py --ac=maybe"), "--ac", ""); err == nil {
 		t.Error("--ac=maybe is no error")
 	}
 }
@@ -118,7 +118,7 @@ func TestArgvSetFlag(t *testing.T) {
 		{"x.py --ac FALSE", "", true, false, "x.py --ac TRUE"},
 	}
 	for _, test := range tests {
-		got, err := patch.Argv{}.SetFlag(words(test.line), "--ac", test.no, test.on, test.unset)
+		got, err := edit.Argv{}.SetFlag(words(test.line), "--ac", test.no, test.on, test.unset)
 		if err != nil || strings.Join(got, " ") != test.want {
 			t.Errorf("SetFlag(%q, no %q, %v, absent %v) = %q, %v; want %q", test.line, test.no, test.on, test.unset, got, err, test.want)
 		}
@@ -135,11 +135,11 @@ func TestOverride(t *testing.T) {
 		{"x.py a=1 a=2", "a", "x.py a=1 a=4"},
 	}
 	for _, test := range tests {
-		got := patch.Argv{}.SetOverride(words(test.line), "", test.key, "4")
+		got := edit.Argv{}.SetOverride(words(test.line), "", test.key, "4")
 		if strings.Join(got, " ") != test.want {
 			t.Errorf("SetOverride(%q, %q) = %q, want %q", test.line, test.key, got, test.want)
 		}
-		if value, found := (patch.Argv{}).Override(got, test.key); value != "4" || !found {
+		if value, found := (edit.Argv{}).Override(got, test.key); value != "4" || !found {
 			t.Errorf("Override(%q, %q) = %q, %v", got, test.key, value, found)
 		}
 	}
@@ -152,7 +152,7 @@ func TestArgvProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		argv := append([]string{"x.py"}, rapid.SliceOfN(word, 0, 8).Draw(t, "argv")...)
 		value := rapid.StringMatching(`[1-9][0-9]{0,3}`).Draw(t, "value")
-		grammar := patch.Argv{Dashes: rapid.Bool().Draw(t, "dashes"), Booleans: rapid.Bool().Draw(t, "booleans")}
+		grammar := edit.Argv{Dashes: rapid.Bool().Draw(t, "dashes"), Booleans: rapid.Bool().Draw(t, "booleans")}
 		next := grammar.Set(argv, "--bs", value)
 		if got, found, err := grammar.Get(next, "--bs"); got != value || !found || err != nil {
 			t.Fatalf("Get(Set(%q, %q)) = %q, %v, %v from %q", argv, value, got, found, err, next)

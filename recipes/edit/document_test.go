@@ -1,13 +1,10 @@
-package document
+package edit
 
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/gpurun/gpurun/recipes/patch"
 )
 
 func TestLongLineIsCutAroundTheCaret(t *testing.T) {
@@ -34,9 +31,10 @@ func FuzzPlaces(f *testing.F) {
 		for bytes.HasPrefix(text, []byte("\uFEFF")) {
 			text = text[3:]
 		}
-		root, fault := Decode(text, "a file")
+		root, fault := DecodeTOML(text, "a file")
 		if fault == nil {
-			samePlaces(t, text, root, nil, patch.Positions(text))
+			places, _ := tomlTree(text)
+			samePlaces(t, text, root, places)
 		} else if lines := strings.Count(string(text), "\n") + 1; fault.Line < 1 || fault.Line > lines {
 			t.Errorf("%+v is not in the text", fault)
 		}
@@ -44,20 +42,19 @@ func FuzzPlaces(f *testing.F) {
 }
 
 // samePlaces checks that a key's position in the text is where the key is written.
-func samePlaces(t *testing.T, text []byte, v any, above []string, at map[string]patch.Position) {
+func samePlaces(t *testing.T, text []byte, v any, at *node) {
 	t.Helper()
 	check := func(name string, inner any) {
-		path := append(slices.Clone(above), name)
-		next, known := at[patch.Join(path)]
-		if !known {
+		next := at.children[name]
+		if next == nil {
 			t.Errorf("%q has no place", name)
 			return
 		}
-		written := text[next.Key:]
-		if !next.Item && !bytes.HasPrefix(written, []byte(name)) && written[0] != '"' && written[0] != '\'' {
+		written := text[next.key:]
+		if !next.item && !bytes.HasPrefix(written, []byte(name)) && written[0] != '"' && written[0] != '\'' {
 			t.Errorf("%q is said to be at %q", name, written)
 		}
-		samePlaces(t, text, inner, path, at)
+		samePlaces(t, text, inner, next)
 	}
 	switch v := v.(type) {
 	case map[string]any:

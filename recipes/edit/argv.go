@@ -1,6 +1,7 @@
-package patch
+package edit
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +34,37 @@ type word struct {
 	at       int  // index of the name
 	attached bool // the value is in the same word
 	prefix   int  // length of the part before an attached value
+}
+
+// value returns the explicit value of an argument, or of a flag, and their number of words.
+func (a Argv) value(argv []string, w word, flag bool) (text string, words int, explicit bool) {
+	if w.attached {
+		return argv[w.at][w.prefix:], 1, true
+	}
+	if w.at+1 == len(argv) {
+		return "", 1, false
+	}
+	next := argv[w.at+1]
+	explicit = !optionLike(next)
+	if flag {
+		_, explicit = Truth(next)
+		explicit = explicit && (a.Booleans || strings.EqualFold(next, "true") || strings.EqualFold(next, "false"))
+	}
+	if !explicit {
+		return "", 1, false
+	}
+	return next, 2, true
+}
+
+// replaced returns the command line with another value in the place of an explicit one.
+func (w word) replaced(argv []string, value string) []string {
+	next := slices.Clone(argv)
+	if w.attached {
+		next[w.at] = next[w.at][:w.prefix] + value
+	} else {
+		next[w.at+1] = value
+	}
+	return next
 }
 
 // occurrences lists the occurrences of an argument, up to a bare "--".
@@ -91,38 +123,35 @@ func (a Argv) plain(name string) string {
 // last is the occurrence that counts: in argparse, the last one wins.
 func (a Argv) last(argv []string, name string) (word, bool) {
 	found := a.occurrences(argv, name)
-	if len(found) == 0 {
-		return word{}, false
+	if name == "" || len(found) == 0 {
+		return word{at: -1}, false
 	}
 	return found[len(found)-1], true
 }
 
 // Has reports whether an argument occurs.
-func (a Argv) Has(argv []string, name string) bool {
-	_, found := a.last(argv, name)
-	return found
-}
+func (a Argv) Has(argv []string, name string) bool { return a.At(argv, name) >= 0 }
 
 // At is the index of the counting occurrence of an argument; -1: none.
 func (a Argv) At(argv []string, name string) int {
-	if w, found := a.last(argv, name); found {
-		return w.at
-	}
-	return -1
+	w, _ := a.last(argv, name)
+	return w.at
 }
+
+// ErrNoValue is the error for an argument without a value.
+var ErrNoValue = errors.New("no value follows")
 
 // Get returns an argument's value. An argument without one is an error.
 func (a Argv) Get(argv []string, name string) (string, bool, error) {
 	w, found := a.last(argv, name)
-	switch {
-	case !found:
+	if !found {
 		return "", false, nil
-	case w.attached:
-		return argv[w.at][w.prefix:], true, nil
-	case w.at+1 < len(argv) && !optionLike(argv[w.at+1]):
-		return argv[w.at+1], true, nil
 	}
-	return "", true, fmt.Errorf("no value follows %s", argv[w.at])
+	text, _, explicit := a.value(argv, w, false)
+	if !explicit {
+		return "", true, fmt.Errorf("%w %s", ErrNoValue, argv[w.at])
+	}
+	return text, true, nil
 }
 
 // optionLike reports whether a word is an option rather than a value: a negative number and a
@@ -142,16 +171,10 @@ func (a Argv) Set(argv []string, name, value string) []string {
 	case !found:
 		return a.Append(argv, name, value)
 	}
-	next := slices.Clone(argv)
-	switch {
-	case w.attached:
-		next[w.at] = next[w.at][:w.prefix] + value
-	case w.at+1 < len(next) && !optionLike(next[w.at+1]):
-		next[w.at+1] = value
-	default:
-		next = slices.Insert(next, w.at+1, value)
+	if _, _, explicit := a.value(argv, w, false); explicit {
+		return w.replaced(argv, value)
 	}
-	return next
+	return slices.Insert(slices.Clone(argv), w.at+1, value)
 }
 
 // Append returns the command line with words at its end, before a bare "--" and before the words
@@ -174,38 +197,18 @@ func (a Argv) Append(argv []string, words ...string) []string {
 // its opposite no ("--no-x"; may be empty). The last one wins.
 func (a Argv) Flag(argv []string, name, no string) (value, found bool, err error) {
 	yes, there := a.last(argv, name)
-	if no != "" {
-		if w, opposite := a.last(argv, no); opposite && (!there || w.at > yes.at) {
-			return false, true, nil
-		}
+	if a.At(argv, no) > yes.at {
+		return false, true, nil
 	}
-	if !there {
-		return false, false, nil
-	}
-	text, _, explicit := a.flagValue(argv, yes)
-	if !explicit {
-		return true, true, nil
+	text, _, explicit := a.value(argv, yes, true)
+	if !there || !explicit {
+		return there, there, nil
 	}
 	value, known := Truth(text)
 	if !known {
 		return false, true, fmt.Errorf("%q is neither true nor false", text)
 	}
 	return value, true, nil
-}
-
-// flagValue returns the explicit value of a flag, and its number of words.
-func (a Argv) flagValue(argv []string, w word) (text string, words int, explicit bool) {
-	if w.attached {
-		return argv[w.at][w.prefix:], 1, true
-	}
-	if w.at+1 < len(argv) {
-		next := argv[w.at+1]
-		_, known := Truth(next)
-		if known && (a.Booleans || strings.EqualFold(next, "true") || strings.EqualFold(next, "false")) {
-			return next, 2, true
-		}
-	}
-	return "", 1, false
 }
 
 // SetFlag returns the command line with a flag set. An explicit value is replaced by its opposite
@@ -220,15 +223,12 @@ func (a Argv) SetFlag(argv []string, name, no string, value, absent bool) ([]str
 	if old == value && found || !found && value == absent {
 		return slices.Clone(argv), nil
 	}
-	if w, there := a.last(argv, name); there {
-		if next, done := a.flip(argv, w, no); done {
-			return next, nil
+	if w, _ := a.last(argv, name); w.at > a.At(argv, no) {
+		if text, _, explicit := a.value(argv, w, true); explicit {
+			return w.replaced(argv, Opposite(text)), nil
 		}
 	}
-	next := a.Remove(argv, name)
-	if no != "" {
-		next = a.Remove(next, no)
-	}
+	next := a.remove(a.remove(argv, name, true), no, true)
 	switch {
 	case value == absent:
 		return next, nil
@@ -242,49 +242,17 @@ func (a Argv) SetFlag(argv []string, name, no string, value, absent bool) ([]str
 	return a.Append(next, name, "False"), nil
 }
 
-// flip inverts a flag's explicit value, if it is the occurrence that counts.
-func (a Argv) flip(argv []string, w word, no string) ([]string, bool) {
-	text, words, explicit := a.flagValue(argv, w)
-	if !explicit {
-		return nil, false
-	}
-	if no != "" {
-		if opposite, there := a.last(argv, no); there && opposite.at > w.at {
-			return nil, false
-		}
-	}
+// Remove returns the command line without any occurrence of an argument and its value.
+func (a Argv) Remove(argv []string, name string) []string { return a.remove(argv, name, false) }
+
+func (a Argv) remove(argv []string, name string, flag bool) []string {
 	next := slices.Clone(argv)
-	if words == 2 {
-		next[w.at+1] = Opposite(text)
-	} else {
-		next[w.at] = next[w.at][:w.prefix] + Opposite(text)
+	if name == "" {
+		return next
 	}
-	return next, true
-}
-
-// Remove returns the command line without any occurrence of a flag.
-func (a Argv) Remove(argv []string, name string) []string {
-	return a.without(argv, name, func(argv []string, w word) int {
-		_, words, _ := a.flagValue(argv, w)
-		return words
-	})
-}
-
-// RemoveValued returns the command line without any occurrence of an argument and its value.
-func (a Argv) RemoveValued(argv []string, name string) []string {
-	return a.without(argv, name, func(argv []string, w word) int {
-		if !w.attached && w.at+1 < len(argv) && !optionLike(argv[w.at+1]) {
-			return 2
-		}
-		return 1
-	})
-}
-
-// without removes the words of each occurrence.
-func (a Argv) without(argv []string, name string, words func(argv []string, w word) int) []string {
-	next := slices.Clone(argv)
 	for _, w := range slices.Backward(a.occurrences(next, name)) {
-		next = slices.Delete(next, w.at, w.at+words(next, w))
+		_, words, _ := a.value(next, w, flag)
+		next = slices.Delete(next, w.at, w.at+words)
 	}
 	return next
 }
@@ -327,73 +295,57 @@ func Opposite(text string) string {
 // Override returns the value of a word key=value, or of the pair KEY VALUE. Pluses before the
 // key, as Hydra writes them, do not count. The last one wins.
 func (a Argv) Override(argv []string, key string) (string, bool) {
-	i := a.override(argv, key)
-	if i < 0 {
+	w, found := a.override(argv, key)
+	if !found {
 		return "", false
 	}
-	if a.Pairs {
-		return argv[i+1], true
-	}
-	_, value, _ := strings.Cut(argv[i], "=")
-	return value, true
+	text, _, _ := a.value(argv, w, false)
+	return text, true
 }
 
 // SetOverride returns the command line with an override set. A pair is put at the end. A word is
 // put after those that follow the option under, which is itself appended if it is absent; if
 // under is empty, the word is appended.
 func (a Argv) SetOverride(argv []string, under, key, value string) []string {
-	next, i := slices.Clone(argv), a.override(argv, key)
+	w, found := a.override(argv, key)
+	word, at := key+"="+value, slices.Index(argv, under)
 	switch {
-	case i >= 0 && a.Pairs:
-		next[i+1] = value
-		return next
-	case i >= 0:
-		head, _, _ := strings.Cut(next[i], "=")
-		next[i] = head + "=" + value
-		return next
+	case found:
+		return w.replaced(argv, value)
 	case a.Pairs:
-		return append(next, key, value)
-	}
-	word := key + "=" + value
-	if under == "" {
+		return append(slices.Clone(argv), key, value)
+	case under == "":
 		return a.Append(argv, word)
-	}
-	at := slices.Index(argv, under)
-	if at < 1 {
+	case at < 1:
 		return a.Append(argv, under, word)
 	}
 	for at++; at < len(argv) && !optionLike(argv[at]); at++ {
 		continue
 	}
-	return slices.Insert(next, at, word)
+	return slices.Insert(slices.Clone(argv), at, word)
 }
 
 // RemoveOverride returns the command line without the overrides of a key.
 func (a Argv) RemoveOverride(argv []string, key string) []string {
-	words := 1
-	if a.Pairs {
-		words = 2
-	}
 	next := slices.Clone(argv)
-	for i := a.override(next, key); i >= 0; i = a.override(next, key) {
-		next = slices.Delete(next, i, i+words)
+	for w, found := a.override(next, key); found; w, found = a.override(next, key) {
+		next = slices.Delete(next, w.at, w.at+map[bool]int{true: 1, false: 2}[w.attached])
 	}
 	return next
 }
 
-// override is the index of the override that counts; -1: none. The key of a pair is not an
-// option's value, and its value follows it.
-func (a Argv) override(argv []string, key string) int {
+// override is the override that counts. The key of a pair is not an option's value, and its value follows it.
+func (a Argv) override(argv []string, key string) (w word, found bool) {
 	for i := len(argv) - 1; i >= 1; i-- {
 		if a.Pairs && i < len(argv)-1 && argv[i] == key && (i < 2 || !optionLike(argv[i-1])) {
-			return i
+			return word{at: i}, true
 		}
 		head, _, equals := strings.Cut(argv[i], "=")
 		if !a.Pairs && equals && strings.TrimLeft(head, "+") == strings.TrimLeft(key, "+") {
-			return i
+			return word{at: i, attached: true, prefix: len(head) + 1}, true
 		}
 	}
-	return -1
+	return word{}, false
 }
 
 // Beginning returns the rest of the last word with the beginning.

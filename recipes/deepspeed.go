@@ -1,7 +1,4 @@
-// Package deepspeed keeps the settings of a DeepSpeed configuration consistent: the three numbers
-// of the batch, the settings that each ZeRO stage and each offload needs, and the configuration
-// of a job that has none yet.
-package deepspeed
+package recipes
 
 import (
 	"cmp"
@@ -11,6 +8,10 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
+
+// The rule deepspeed-config keeps the settings of a DeepSpeed configuration consistent: the three numbers
+// of the batch, the settings that each ZeRO stage and each offload needs, and the configuration
+// of a job that has none yet.
 
 // Keys of a DeepSpeed configuration (https://www.deepspeed.ai/docs/config-json/). Blocks such as
 // zero_optimization refuse unknown keys.
@@ -34,13 +35,13 @@ const (
 
 // Rule is for a job with a DeepSpeed configuration: alone, or under another framework, whose
 // arguments the configuration has to agree with and which replaces every "auto".
-var Rule = format.Rule{Read: read, Apply: apply}
+var deepspeedRule = format.Rule{Read: readDeepSpeed, Apply: applyDeepSpeed}
 
 // offloads are the configuration's blocks for the offload knobs.
-var offloads = map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam}
+var offloadBlocks = map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam}
 
 // A config is the configuration file of a draft. After its first error it changes nothing more.
-type config struct {
+type deepspeedConfig struct {
 	d     *format.Draft
 	place *format.InFile
 	file  string
@@ -51,12 +52,12 @@ type config struct {
 
 // configOf finds the configuration by the place of the sharding knob; nil if the command names
 // none.
-func configOf(d *format.Draft) *config {
+func deepspeedConfigOf(d *format.Draft) *deepspeedConfig {
 	places := d.Recipe.Knobs[strategy.Sharding].Places
 	if len(places) == 0 || places[0].InFile() == nil {
 		return nil
 	}
-	c := &config{d: d, place: places[0].InFile()}
+	c := &deepspeedConfig{d: d, place: places[0].InFile()}
 	file, _, named := c.place.Find(d)
 	if !named {
 		return nil
@@ -68,8 +69,8 @@ func configOf(d *format.Draft) *config {
 
 // Holds reports whether a place is in the job's DeepSpeed configuration, and the text of that
 // file is known.
-func Holds(d *format.Draft, p format.Place) bool {
-	in, c := p.InFile(), configOf(d)
+func inDeepSpeedConfig(d *format.Draft, p format.Place) bool {
+	in, c := p.InFile(), deepspeedConfigOf(d)
 	if in == nil || c == nil || !slices.Contains(d.Recipe.Rules, "deepspeed-config") {
 		return false
 	}
@@ -78,7 +79,7 @@ func Holds(d *format.Draft, p format.Place) bool {
 }
 
 // number is a whole number of the configuration; auto and a missing key are none.
-func (c *config) number(key string) (n int, found bool, err error) {
+func (c *deepspeedConfig) number(key string) (n int, found bool, err error) {
 	value, found, err := c.d.Value(c.file, key)
 	if err != nil || !found || value == nil || value == "auto" {
 		return 0, false, err
@@ -99,30 +100,30 @@ func (c *config) number(key string) (n int, found bool, err error) {
 }
 
 // has reports whether the configuration has a key.
-func (c *config) has(key string) bool {
+func (c *deepspeedConfig) has(key string) bool {
 	value, found, err := c.d.Value(c.file, key)
 	return err == nil && found && value != nil
 }
 
 // fill sets a key that the configuration does not have.
-func (c *config) fill(key string, value any) {
+func (c *deepspeedConfig) fill(key string, value any) {
 	if !c.has(key) {
 		c.set(key, value)
 	}
 }
 
-func (c *config) set(key string, value any) {
+func (c *deepspeedConfig) set(key string, value any) {
 	if c.err == nil {
 		c.err = c.place.Change(c.d, key, value)
 	}
 }
 
-func (c *config) fail(err error) { c.err = cmp.Or(c.err, err) }
+func (c *deepspeedConfig) fail(err error) { c.err = cmp.Or(c.err, err) }
 
 // batchSizes are the configuration's; 0 is missing or auto.
 type batchSizes struct{ train, micro, accum int }
 
-func (c *config) batch() (b batchSizes, err error) {
+func (c *deepspeedConfig) batch() (b batchSizes, err error) {
 	for key, into := range map[string]*int{dsTrain: &b.train, dsMicro: &b.micro, dsAccum: &b.accum} {
 		n, found, err := c.number(key)
 		if err != nil {
@@ -161,11 +162,11 @@ func (b batchSizes) derived(ranks int) (batchSizes, error) {
 	return full, nil
 }
 
-func read(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
-	c := configOf(d)
+func readDeepSpeed(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	c := deepspeedConfigOf(d)
 	if c == nil {
 		if d.Recipe.Creation != nil {
-			offer(d, plan, ranges)
+			offerConfig(d, plan, ranges)
 		}
 		return nil
 	}
@@ -181,7 +182,7 @@ func read(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy
 	if reason := ownBatches(d.Original); c.alone && reason != "" {
 		leaveBatch(plan, ranges, reason)
 	}
-	for knob, block := range offloads {
+	for knob, block := range offloadBlocks {
 		if r := ranges[knob]; r.Absent == "" && d.At.NVMePath == "" && !c.has(block+dsNVMe) {
 			r.Values = withoutNVMe(r.Values)
 			ranges[knob] = r
@@ -203,7 +204,7 @@ func read(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy
 
 // readBatch derives the configuration's missing numbers, and compares the others with the
 // arguments.
-func (c *config) readBatch(plan strategy.Plan) error {
+func (c *deepspeedConfig) readBatch(plan strategy.Plan) error {
 	b, err := c.batch()
 	if err != nil {
 		return err
@@ -227,7 +228,7 @@ func (c *config) readBatch(plan strategy.Plan) error {
 
 // impossible reports whether DeepSpeed refuses the batch for any number of data-parallel ranks,
 // which the script may know better than gpurun.
-func (c *config) impossible() bool {
+func (c *deepspeedConfig) impossible() bool {
 	b, err := c.batch()
 	step := b.micro * b.accum
 	return err == nil && c.alone && b.train > 0 && step > 0 && b.train%step != 0 && !mentions(c.d.Original, dsTrain, dsMicro, dsAccum)
@@ -245,7 +246,7 @@ func offloaded(device strategy.Value) bool { return device == "cpu" || device ==
 
 // checkAccumulation removes the batch knobs if a missing key makes the job accumulate less than
 // its arguments: a change of both would change the global batch.
-func (c *config) checkAccumulation(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+func (c *deepspeedConfig) checkAccumulation(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
 	accum, known := plan.Number(strategy.GradientAccumulationSteps)
 	if c.alone || !known || accum == 1 || c.has(dsAccum) {
 		return

@@ -1,12 +1,10 @@
-package document
+package edit
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/gpurun/gpurun/recipes/patch"
 )
 
 // A Problem is one error in a file.
@@ -48,11 +46,12 @@ func Faults(text []byte, problems []Problem) []FileFault {
 		at, n int
 		key   string
 	}
-	positions := patch.Positions(text)
+	body := withoutBOM(text)
+	root, _ := tomlTree(body)
 	all := make([]found, len(problems))
 	for i, p := range problems {
-		at, dotted := locate(positions, p.Key, p.AtValue)
-		all[i] = found{at, i, dotted}
+		at, dotted := root.locate(p.Key, p.AtValue)
+		all[i] = found{at + len(text) - len(body), i, dotted}
 	}
 	slices.SortStableFunc(all, func(a, b found) int { return a.at - b.at })
 	lines := lineStarts(text)
@@ -68,6 +67,30 @@ func Faults(text []byte, problems []Problem) []FileFault {
 		}
 	}
 	return sorted
+}
+
+// locate finds a key path, or the nearest existing table, and writes the path as in the file:
+// dots, quotes around keys that need them, indices in brackets.
+func (n *node) locate(path []string, atValue bool) (offset int, dotted string) {
+	at, rest := n.follow(path)
+	var b strings.Builder
+	for _, name := range path {
+		if n != nil {
+			n = n.children[name]
+		}
+		switch {
+		case n != nil && n.item:
+			b.WriteString("[" + name + "]")
+		case b.Len() > 0:
+			b.WriteString("." + TOMLKey(name))
+		default:
+			b.WriteString(TOMLKey(name))
+		}
+	}
+	if atValue && len(rest) == 0 {
+		return at.start, b.String()
+	}
+	return at.key, b.String()
 }
 
 // lineStarts returns the offset of each line's first byte.

@@ -1,4 +1,4 @@
-package deepspeed
+package recipes
 
 import (
 	"fmt"
@@ -7,15 +7,15 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-func apply(d *format.Draft, old, plan strategy.Plan) error {
-	c := configOf(d)
+func applyDeepSpeed(d *format.Draft, old, plan strategy.Plan) error {
+	c := deepspeedConfigOf(d)
 	if c == nil && d.Recipe.Creation != nil {
-		if made, err := create(d, old, plan); !made || err != nil {
+		if made, err := createConfig(d, old, plan); !made || err != nil {
 			return err
 		}
-		c = configOf(d)
-		for _, k := range Created {
-			if block := offloads[k]; block != "" && offloaded(plan[k]) {
+		c = deepspeedConfigOf(d)
+		for _, k := range createdKnobs {
+			if block := offloadBlocks[k]; block != "" && offloaded(plan[k]) {
 				c.set(block+dsDevice, string(plan[k]))
 			}
 		}
@@ -33,7 +33,7 @@ func apply(d *format.Draft, old, plan strategy.Plan) error {
 
 // applyBatch keeps the three numbers consistent: written ones get the plan's values, and as few
 // as possible are added.
-func (c *config) applyBatch(old, plan strategy.Plan) {
+func (c *deepspeedConfig) applyBatch(old, plan strategy.Plan) {
 	micro, accum := plan[strategy.MicroBatchSize], plan[strategy.GradientAccumulationSteps]
 	if micro == old[strategy.MicroBatchSize] && accum == old[strategy.GradientAccumulationSteps] {
 		return
@@ -67,7 +67,7 @@ func (c *config) applyBatch(old, plan strategy.Plan) {
 }
 
 // checkBatch reads the batch again as DeepSpeed will.
-func (c *config) checkBatch(micro, accum int) {
+func (c *deepspeedConfig) checkBatch(micro, accum int) {
 	b, err := c.batch()
 	c.fail(err)
 	if c.err != nil {
@@ -83,7 +83,7 @@ func (c *config) checkBatch(micro, accum int) {
 }
 
 // applySharding adds the settings that a higher ZeRO stage needs.
-func (c *config) applySharding(old, plan strategy.Plan) {
+func (c *deepspeedConfig) applySharding(old, plan strategy.Plan) {
 	from, to := old[strategy.Sharding], plan[strategy.Sharding]
 	if from == to {
 		return
@@ -98,14 +98,14 @@ func (c *config) applySharding(old, plan strategy.Plan) {
 }
 
 // fillLive bounds the parameters that ZeRO-3 keeps gathered.
-func (c *config) fillLive() {
+func (c *deepspeedConfig) fillLive() {
 	c.fill(dsZero+".stage3_max_live_parameters", liveParameters)
 	c.fill(dsZero+".stage3_max_reuse_distance", liveParameters)
 }
 
 // applyOffload checks that the stage can offload, and completes the block.
-func (c *config) applyOffload(old, plan strategy.Plan, k strategy.Knob) {
-	device, stage, block := plan[k], plan[strategy.Sharding], offloads[k]
+func (c *deepspeedConfig) applyOffload(old, plan strategy.Plan, k strategy.Knob) {
+	device, stage, block := plan[k], plan[strategy.Sharding], offloadBlocks[k]
 	switch {
 	case !offloaded(device):
 		return
@@ -129,7 +129,7 @@ func (c *config) applyOffload(old, plan strategy.Plan, k strategy.Knob) {
 
 // applyNVMe sets the folder, and keeps the pinned host buffers small: with the default sub-group
 // of 1e9 elements they would take 16 GB for each rank.
-func (c *config) applyNVMe(k strategy.Knob, block string) {
+func (c *deepspeedConfig) applyNVMe(k strategy.Knob, block string) {
 	if path := c.d.At.NVMePath; path != "" {
 		c.fill(block+dsNVMe, path)
 	}
@@ -156,7 +156,7 @@ func (c *config) applyNVMe(k strategy.Knob, block string) {
 }
 
 // applyPinning removes pinning from the offloaded states if the plan does.
-func (c *config) applyPinning(old, plan strategy.Plan) {
+func (c *deepspeedConfig) applyPinning(old, plan strategy.Plan) {
 	if plan[strategy.PinMemory] == old[strategy.PinMemory] || plan[strategy.PinMemory] == "" {
 		return
 	}
