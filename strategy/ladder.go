@@ -249,7 +249,7 @@ func (s *situation) refused(remedy Remedy, changes ...Plan) string {
 	case row.numerics != "" && p.Numerics == Preserve:
 		return fmt.Sprintf("recovery.numerics = %q keeps the %s", p.Numerics, row.barred)
 	case remedy == RemedyPrecision && s.job.Knobs[Precision].By == ByHook && !p.NumericsSaid:
-		return `the job has no setting for it, and gpurun puts autocast around the model only with --numerics mixed-precision, or recovery.numerics in a train.toml`
+		return `gpurun changes no setting of the job for it, and puts autocast around the model only with --numerics mixed-precision, or recovery.numerics in a train.toml`
 	}
 	return ""
 }
