@@ -80,7 +80,7 @@ func likely(d *format.Draft, k strategy.Knob, knob format.Knob) strategy.Range {
 		r.Min = format.Least(k)
 	}
 	for _, one := range knob.Likely {
-		found := strategy.Likely{Name: one.Name, Key: one.Key, Choices: one.Choices}
+		found := strategy.Likely{Name: one.Name, Key: one.Key, Choices: one.Choices, All: one.All}
 		if len(one.Knob.Places) > 0 {
 			if value, err := current(d, k, one.Knob); err == nil {
 				found.Value = value

@@ -18,6 +18,8 @@ type Likely struct {
 	Value Value `json:"value,omitempty"`
 	// Choices are the values that the parser accepts; nil: any.
 	Choices []string `json:"choices,omitempty"`
+	// All: by its name or help it counts the samples of all ranks together.
+	All bool `json:"all_ranks,omitempty"`
 }
 
 // An Argument is the setting by which a plan changes a knob.

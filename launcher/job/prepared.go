@@ -284,11 +284,16 @@ func (p *Prepared) Value(k strategy.Knob) string {
 	return ""
 }
 
-// likelyWords describes the settings that may be a knob: "likely 16 by --batch-size".
+// likelyWords describes the settings that may be a knob: "likely 16 by --batch-size", "likely 64 of all ranks by
+// --total-batch-size".
 func likelyWords(likely []strategy.Likely) string {
 	var words []string
 	for _, one := range likely {
-		words = append(words, strings.TrimSpace(string(one.Value)+" by "+one.Name))
+		value := string(one.Value)
+		if one.All {
+			value += " of all ranks"
+		}
+		words = append(words, strings.TrimSpace(value+" by "+one.Name))
 	}
 	return "likely " + strings.Join(words, ", or ")
 }

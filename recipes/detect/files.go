@@ -18,10 +18,12 @@ import (
 // words a.b=c of the command.
 func (j Job) files() (all []candidate) {
 	argv := j.Command.Argv
+	overridden := map[string]bool{}
 	hydra := slices.IndexFunc(j.Command.Code, func(file format.CodeFile) bool { return file.Hydra != nil })
 	for i, word := range argv {
 		key, _, cut := strings.Cut(strings.TrimLeft(word, "+~"), "=")
 		if i > 0 && cut && !strings.HasPrefix(key, "-") && key != "" {
+			overridden[key] = true
 			all = append(all, ofKey(strings.Split(key, "."), map[string]any{"override": key, "given": true}, key)...)
 		}
 	}
@@ -53,7 +55,7 @@ func (j Job) files() (all []candidate) {
 			all = append(all, j.inFile(a.Default.Text, map[string]any{"arg": dashed(a.Names)[0]})...)
 		}
 	}
-	return all
+	return slices.DeleteFunc(all, func(c candidate) bool { return c.Name != c.Key && overridden[c.Key] })
 }
 
 // inFile are the candidates among the keys of a configuration file that the command names.
@@ -122,14 +124,16 @@ var packaged = lazy.Regexp(`(?m)^#[ \t]*@package[ \t]+(\S+)`)
 type composition struct {
 	Job
 	folder string
-	values map[string]any // by the path of the key
-	names  []string       // the paths, in order
+	chosen map[string]string // by group: the option of an entry "override group"
+	values map[string]any    // by the path of the key
+	names  []string          // the paths, in order
+	files  int
 }
 
 // word returns the value of an option of the command, or of a word group=option.
 func (j Job) word(names ...string) (value string) {
 	for i, w := range j.Command.Argv {
-		option, after, cut := strings.Cut(w, "=")
+		option, after, cut := strings.Cut(strings.TrimLeft(w, "+"), "=")
 		switch {
 		case !slices.Contains(names, option):
 		case cut:
@@ -141,24 +145,22 @@ func (j Job) word(names ...string) (value string) {
 	return value
 }
 
-// composed are the candidates among the keys of Hydra's configuration: of its own file, and of those that its list of
-// defaults names.
+// composed are the candidates among the keys of Hydra's configuration: of its own file, and of those that lists of
+// defaults and words +group=option name.
 func (j Job) composed(h format.HydraMain) (all []candidate) {
 	if j.Read == nil {
 		return nil
 	}
-	c := composition{Job: j, values: map[string]any{}}
+	c := composition{Job: j, chosen: map[string]string{}}
 	c.folder = cmp.Or(j.word("--config-path", "-cp", "--config-dir", "-cd"), path.Join(j.Folder, cmp.Or(h.Folder, ".")))
-	root := c.look(cmp.Or(j.word("--config-name", "-cn"), h.Name), "")
-	entries, _ := root["defaults"].([]any)
-	for _, entry := range entries {
-		if name, is := entry.(string); is && name != "_self_" {
-			c.look(name, "")
-		}
-		groups, _ := entry.(map[string]any)
-		for group, option := range groups {
-			group = strings.TrimPrefix(strings.TrimPrefix(group, "optional "), "/")
-			c.look(path.Join(group, cmp.Or(j.word(group), fmt.Sprint(option))), strings.ReplaceAll(group, "/", "."))
+	for range 2 { // the first time for the options that entries override
+		c.values, c.names, c.files = map[string]any{}, nil, 0
+		c.compose(cmp.Or(j.word("--config-name", "-cn"), h.Name), "", "")
+		for _, w := range j.Command.Argv {
+			if group, option, cut := strings.Cut(w, "="); cut && strings.HasPrefix(group, "+") {
+				group = strings.TrimLeft(group, "+")
+				c.compose(path.Join(group, option), group, strings.ReplaceAll(group, "/", "."))
+			}
 		}
 	}
 	for _, name := range c.names {
@@ -173,28 +175,76 @@ func (j Job) composed(h format.HydraMain) (all []candidate) {
 	return all
 }
 
-// look reads a file of the configuration, whose keys are below prefix unless the file moves them.
-func (c *composition) look(name, prefix string) (root map[string]any) {
+// mostComposed bounds how many files of a configuration are read.
+const mostComposed = 200
+
+// compose reads a file of a group in the configuration, and those of its list of defaults, of which later ones
+// override. Its keys are below prefix unless the file moves them.
+func (c *composition) compose(name, group, prefix string) {
+	var text []byte
 	for _, ending := range []string{"", ".yaml", ".yml"} {
-		text := c.Read(path.Join(c.folder, name) + ending)
 		if text == nil {
-			continue
+			text = c.Read(path.Join(c.folder, name) + ending)
 		}
-		decoded, err := edit.Decode(edit.YAML, text)
-		if root, _ = decoded.(map[string]any); err != nil || root == nil {
-			return nil
-		}
-		if m := packaged().FindSubmatch(text); m != nil && string(m[1]) != "_group_" {
-			prefix = strings.TrimPrefix(string(m[1]), "_global_")
-		}
-		for _, keys := range numbered(root, nil) {
-			name := strings.Trim(prefix+"."+strings.Join(keys, "."), ".")
-			if value, _, _ := edit.Get(edit.YAML, text, edit.Join(keys)); c.values[name] == nil {
-				c.values[name] = value
-				c.names = append(c.names, name)
-			}
-		}
-		return root
 	}
-	return nil
+	decoded, err := edit.Decode(edit.YAML, text)
+	root, _ := decoded.(map[string]any)
+	if c.files++; text == nil || err != nil || root == nil || c.files > mostComposed {
+		return
+	}
+	if m := packaged().FindSubmatch(text); m != nil && string(m[1]) != "_group_" {
+		prefix = strings.TrimPrefix(string(m[1]), "_global_")
+	}
+	entries, _ := root["defaults"].([]any)
+	if !slices.Contains(entries, any("_self_")) {
+		entries = append(entries, "_self_")
+	}
+	for _, entry := range entries {
+		if entry == "_self_" {
+			c.keys(text, root, prefix)
+		} else if name, is := entry.(string); is {
+			c.compose(strings.TrimPrefix(path.Join("/", group, name), "/"), group, prefix)
+		}
+		groups, _ := entry.(map[string]any)
+		for _, of := range slices.Sorted(maps.Keys(groups)) {
+			c.entry(group, prefix, of, groups[of])
+		}
+	}
+}
+
+// entry reads an entry "group: option" of a list of defaults.
+func (c *composition) entry(within, prefix, of string, option any) {
+	of, overrides := strings.CutPrefix(of, "override ")
+	of, at, moved := strings.Cut(strings.TrimPrefix(of, "optional "), "@")
+	group := path.Join(within, of)
+	if absolute, is := strings.CutPrefix(of, "/"); is {
+		group, within, prefix = absolute, "", ""
+	}
+	choice, _ := option.(string)
+	if overrides {
+		c.chosen[group] = choice
+		return
+	}
+	if choice = cmp.Or(c.word(group), c.chosen[group], choice); choice == "" || choice == "null" {
+		return
+	}
+	below := strings.ReplaceAll(of, "/", ".")
+	if strings.HasPrefix(of, "/") {
+		below = strings.ReplaceAll(group, "/", ".")
+	}
+	if moved {
+		below = strings.TrimPrefix(at, "_global_")
+	}
+	c.compose(path.Join(group, choice), group, strings.Trim(prefix+"."+below, "."))
+}
+
+// keys takes the values of a file.
+func (c *composition) keys(text []byte, root map[string]any, prefix string) {
+	for _, keys := range numbered(root, nil) {
+		name := strings.Trim(prefix+"."+strings.Join(keys, "."), ".")
+		if _, there := c.values[name]; !there {
+			c.names = append(c.names, name)
+		}
+		c.values[name], _, _ = edit.Get(edit.YAML, text, edit.Join(keys))
+	}
 }

@@ -71,11 +71,65 @@ func TestLikelyArguments(t *testing.T) {
 		"the first word":    {argv: "c.toml", files: map[string]string{"c.toml": "[train]\naccum = 2\n"}, scripts: []string{"import sys\n"}, want: map[strategy.Knob]string{accum: "train.accum of c.toml"}},
 		"Hydra": {argv: "data=big", files: map[string]string{"conf/main.yaml": "defaults:\n  - data: small\n  - _self_\naccumulate_grad_batches: 2\n", "conf/data/big.yaml": "batch_size: 8\n", "conf/data/small.yaml": "bs: 2\n"},
 			scripts: []string{"import hydra\n@hydra.main(config_path='conf', config_name='main')\ndef main(cfg): pass\n"}, want: map[strategy.Knob]string{micro: "data.batch_size", accum: "accumulate_grad_batches"}},
+		"Hydra, later files override": {argv: "+experiment=e trainer=ddp", files: map[string]string{"conf/main.yaml": "defaults:\n  - _self_\n  - data: small\n  - trainer: cpu\nbatch: 1\n", "conf/data/small.yaml": "bs: 2\n",
+			"conf/data/big.yaml": "batch_size: 8\nnum_workers: 2\n", "conf/trainer/ddp.yaml": "defaults:\n  - base\ndevices: 4\n", "conf/trainer/base.yaml": "accumulate_grad_batches: 2\n",
+			"conf/experiment/e.yaml": "# @package _global_\ndefaults:\n  - override /data: big\ndata:\n  num_workers: 4\n"},
+			scripts: []string{"import hydra\n@hydra.main(config_path='conf', config_name='main')\ndef main(cfg): pass\n"},
+			want:    map[strategy.Knob]string{micro: "batch or data.batch_size", accum: "trainer.accumulate_grad_batches", strategy.DataloaderWorkers: "data.num_workers"}},
+		"a word overrides a key of a file": {argv: "--base c.yaml data.batch_size=4", files: map[string]string{"c.yaml": "data:\n  batch_size: 12\n"}, scripts: []string{argparse + "p.parse_known_args()\n"},
+			want: map[strategy.Knob]string{micro: "data.batch_size"}},
+		"names that a parser computes": {argv: "--train.batch-size 8 --update-freq=2 --lr 3 --bs x", scripts: []string{argparse + "for k in names: p.add_argument(f'--{k}')\np.parse_args()\n"},
+			want: map[strategy.Knob]string{micro: "--train.batch-size", accum: "--update-freq"}},
+		"defaults of names that a parser computes": {scripts: []string{"import argparse\nfrom util import add\ndef parser():\n    defaults = dict(lr=.1, batch_size=4)\n    p = argparse.ArgumentParser()\n    add(p, defaults)\nparser().parse_args()\n",
+			"def add(p, d):\n    for k in d: p.add_argument(f'--{k}')\n"}, want: map[strategy.Knob]string{micro: "--batch_size"}},
+		"a word that a declared name begins with": {argv: "--batch 8", scripts: []string{argparse + "p.add_argument('--batch-size')\np.parse_args()\n"}, want: map[strategy.Knob]string{}},
+		"words that the script does not read":     {argv: "--batch-size 8", scripts: []string{"import torch\n"}, want: map[strategy.Knob]string{}},
+		"the parser of a module that is a script besides": {scripts: []string{argparse + "import val\nfrom opts import more\nmore(p)\nval.run()\np.parse_args()\n",
+			argparse[:16] + "def run(): pass\ndef parse_opt():\n    p = argparse.ArgumentParser()\n    p.add_argument('--half', action='store_true')\nif __name__ == '__main__':\n    parse_opt()\n    p.add_argument('--batch', type=int)\n",
+			argparse[:16] + "def more(p): within(p)\ndef within(p): p.add_argument('--bs', type=int)\ndef preprocessing(p): p.add_argument('--workers', type=int)\n"}, want: map[strategy.Knob]string{micro: "--bs"}},
+		"per GPU before all, and threads": {scripts: []string{argparse + "p.add_argument('--batch', type=int)\np.add_argument('--batch-gpu', type=int)\np.add_argument('--nThreads', type=int)\n"},
+			want: map[strategy.Knob]string{micro: "--batch-gpu or --batch", strategy.DataloaderWorkers: "--nThreads"}},
 		"OmegaConf's words": {argv: "train.batch_size=8", scripts: []string{"from omegaconf import OmegaConf\ncfg = OmegaConf.from_cli()\n"}, want: map[strategy.Knob]string{micro: "train.batch_size"}},
 		"no parser":         {scripts: []string{"batch_size = 8\n"}, want: map[strategy.Knob]string{}},
 	} {
 		if diff := cmp.Diff(test.want, likelyOf(t, test.argv, test.files, test.scripts...)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A program that is not read has the words of its command, and the files that it names.
+func TestLikelyWordsOfPrograms(t *testing.T) {
+	read := func(path string) []byte {
+		return map[string][]byte{"c.yaml": []byte("train:\n  micro_batch_size: 2\n")}[path]
+	}
+	found := Job{Command: format.Command{Argv: []string{"./train.sh", "4", "--batch-size", "8", "--config", "c.yaml", "-j", "4"}}, Read: read}.Likely()
+	var names []string
+	for _, one := range found[micro].Likely {
+		names = append(names, one.Name+" "+one.Key)
+	}
+	if want := "train.micro_batch_size of c.yaml train.micro_batch_size, --batch-size batch_size"; strings.Join(names, ", ") != want || len(found) != 1 {
+		t.Errorf("%s of %v, want %s", names, found, want)
+	}
+}
+
+// An argument counts the samples of all ranks by its name, or by its help.
+func TestLikelyOfAllRanks(t *testing.T) {
+	for text, want := range map[string]bool{
+		"'--batch-size', help='input batch size'":                                                    false,
+		"'--batch-size', help='total batch size for all GPUs'":                                       true,
+		"'--batch-size', help='mini-batch size (default: 256), this is the total batch size of all'": true,
+		"'--batch-size', help='batch size over all the processes'":                                   true,
+		"'--batch-size', help='Batch size per GPU (the total batch is this times the GPUs)'":         false,
+		"'--global-batch-size'":         true,
+		"'--train-global-batch-size'":   false,
+		"'--per-device-batch', help=''": false,
+	} {
+		cmd := format.Command{Argv: []string{"train.py"}, Code: codeOf(t, "import argparse\np = argparse.ArgumentParser()\np.add_argument("+text+", type=int)\n")}
+		for _, one := range (Job{Command: cmd}.Likely())[micro].Likely {
+			if one.All != want {
+				t.Errorf("%s: all ranks %t, want %t", text, one.All, want)
+			}
 		}
 	}
 }

@@ -24,7 +24,7 @@ const batchWord = `(batch_?size|batch_?sz|batch|bs|bsz|mini_?batch(_?size)?)`
 // names are the names that settings of a knob have. A name is never proof: a process has to confirm it.
 var names = []knobNames{
 	{strategy.MicroBatchSize, []func() *regexp.Regexp{
-		lazy.Regexp(`^(train_)?(per_(device|gpu|rank|replica|process)|micro|device|local)_?(train_)?` + batchWord + `(_?(per_)?(gpu|device|rank))?$|^(train_)?` + batchWord + `_?per_(gpu|device|rank|process|replica)$|^(imgs|samples)_per_gpu$|^samples_per_device$`),
+		lazy.Regexp(`^(train_)?(per_(device|gpu|rank|replica|process)|micro|device|local)_?(train_)?` + batchWord + `(_?(per_)?(gpu|device|rank))?$|^(train_)?` + batchWord + `_?(per_)?(gpu|device|rank|process|replica)$|^(imgs|samples)_per_gpu$|^samples_per_device$`),
 		lazy.Regexp(`^(train|training|tr)_?` + batchWord + `$|^` + batchWord + `_?(train|training)$`),
 		lazy.Regexp(`^((data|loader|dataloader)_?)?` + batchWord + `$|^batch_?size_?\d*$|^n_?batch$|^b$`),
 		lazy.Regexp(`^ims_per_batch$|^(total|global|effective|overall)_?(train_?)?` + batchWord + `$`),
@@ -43,7 +43,7 @@ var names = []knobNames{
 		lazy.Regexp(`^(use_)?(precision|amp|fp16|bf16|dtype|mixed_precision|autocast|half)$|^amp_dtype$`),
 	}},
 	{strategy.DataloaderWorkers, []func() *regexp.Regexp{
-		lazy.Regexp(`^(train_)?(data_?)?(loader_?)?(num|n|nb)?_?(data_?)?(loader_?)?(load_?)?workers?$|^num_threads$|^j$`),
+		lazy.Regexp(`^(train_)?(data_?)?(loader_?)?(num|n|nb)?_?(data_?)?(loader_?)?(load_?)?workers?(_per_(gpu|device|rank))?$|^(num_|n_?)threads$|^j$`),
 	}},
 	{strategy.SequenceLength, []func() *regexp.Regexp{
 		lazy.Regexp(`^(max_)?(train_)?(seq|sequence|context|ctx|block)_?(len|length|size)$|^n_ctx$|^model_max_length$`),
@@ -59,6 +59,9 @@ type candidate struct {
 	knob strategy.Knob
 	rank int // of its name's pattern
 }
+
+// ofAll matches names of the last pattern of a batch, which counts the samples of all ranks.
+var ofAll = lazy.Regexp(`^(ims_per_|total|global|effective|overall)`)
 
 // named is the knob that the parts of a name suggest, the last part most, and the rank of the pattern.
 func named(parts []string) (k strategy.Knob, rank int, ok bool) {
@@ -91,6 +94,7 @@ type Job struct {
 func (j Job) Likely() map[strategy.Knob]format.Knob {
 	var all []candidate
 	all = append(all, j.arguments()...)
+	all = append(all, j.words()...)
 	all = append(all, j.files()...)
 	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.rank, b.rank) })
 	found := map[strategy.Knob]format.Knob{}
@@ -124,6 +128,7 @@ func (j Job) arguments() (all []candidate) {
 			continue
 		}
 		c := candidate{knob: k, rank: rank, LikelyPlace: format.LikelyPlace{Name: dashed(a.Names)[0], Key: a.Dest, Grammar: grammars[a.Kind]}}
+		c.All = a.All && (k == strategy.MicroBatchSize || k == strategy.EvalBatchSize)
 		if len(a.Choices) > 0 {
 			c.Choices = a.Choices
 		}
@@ -144,8 +149,45 @@ func (j Job) arguments() (all []candidate) {
 	return all
 }
 
+// words are the candidates among the options of the command that no parser is known to declare: a shell script passes
+// them on, a parser computes its names, or the program is not read. Each has a whole number as its value.
+func (j Job) words() (all []candidate) {
+	if j.Command.Script != nil && !slices.ContainsFunc(j.Command.Code, func(file format.CodeFile) bool { return file.Reads }) {
+		return nil
+	}
+	known := declared(j.Command.Code)
+	argv := j.Command.Argv
+	for i, word := range argv {
+		option, value, cut := strings.Cut(word, "=")
+		if !cut && i+1 < len(argv) {
+			value = argv[i+1]
+		}
+		key := strings.TrimLeft(option, "-")
+		if i == 0 || key == option || len(key) < 2 {
+			continue
+		}
+		n, err := strconv.Atoi(value)
+		k, rank, ok := named(strings.Split(key, "."))
+		if err != nil || !ok || !k.Whole() || n < format.Least(k) || slices.ContainsFunc(known, func(a format.DeclaredArgument) bool {
+			return slices.ContainsFunc(a.Names, func(name string) bool { return strings.HasPrefix(plain(name), plain(option)) })
+		}) {
+			continue
+		}
+		c := candidate{knob: k, rank: rank, LikelyPlace: format.LikelyPlace{Name: option, Key: strings.ReplaceAll(key, "-", "_")}}
+		if c.complete(map[string]any{"arg": option, "given": true}) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// plain is the name of an option with underscores only.
+func plain(option string) string { return strings.ReplaceAll(option, "-", "_") }
+
 // complete reads the place of a candidate; false if the entry has no such form.
 func (c *candidate) complete(entry map[string]any) bool {
+	name := plain(strings.ToLower(c.Key[strings.LastIndexByte(c.Key, '.')+1:]))
+	c.All = c.All || c.knob == strategy.MicroBatchSize && ofAll().MatchString(name)
 	if entry == nil {
 		return true
 	}

@@ -61,6 +61,38 @@ FORMS = {"HfArgumentParser": "hf", "TrlParser": "hf", "tyro.cli": "tyro", "simpl
 ABSL = {"DEFINE_integer": "int", "DEFINE_float": "float", "DEFINE_bool": "bool", "DEFINE_boolean": "bool", "DEFINE_string": "str", "DEFINE_enum": "str"}
 
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# The help of an argument that counts the samples of all ranks, and of one that does not.
+OF_ALL = re.compile(r"(?i)\b(total|global|overall)\b.{0,20}\bbatch|\bbatch.{0,40}\b(all|across) .{0,20}(gpu|device|rank|process|node)")
+OF_EACH = re.compile(r"(?i)\b(per|each|single|one)[- _](gpu|device|rank|process|replica|core|node)")
+
+
+def names_in(nodes):
+    return {n.id for n in nodes if type(n) is ast.Name}
+
+
+def uncalled(parts):
+    """The functions of a file that its import does not need, and no class of it: nothing or only its main block calls them, or
+    only they. By name, with their nodes and the names that they use."""
+    known = {s.name: (nodes, names_in(nodes)) for s, nodes in parts if isinstance(s, FUNCTIONS) and not s.decorator_list}
+    if not known:
+        return known
+    needed = set().union(*(names_in(nodes) for s, nodes in parts if getattr(s, "name", "") not in known and not is_main(s)))
+    called = reached(needed, known)
+    return {name: function for name, function in known.items() if name not in called}
+
+
+def reached(names, known):
+    """The known functions that some names mean, and those that they use."""
+    todo, found = [name for name in known if name in names], set()
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo.extend(known.keys() & known[name][1])
+    return found
+
+
 class Surface:
     """The names of one file."""
 
@@ -68,22 +100,62 @@ class Surface:
         self.bytes, self.starts = text.encode("utf-8", "surrogatepass"), [0]
         for line in self.bytes.split(b"\n"):
             self.starts.append(self.starts[-1] + len(line) + 1)
-        library = [n for s in tree.body if not is_main(s) for n in walk(s)]
-        self.nodes = library + [n for s in tree.body if is_main(s) for n in walk(s)]
+        parts = [(s, walk(s)) for s in tree.body]
+        # Functions that an imported file does not call, such as the parser of its main block, are set aside: another file may.
+        self.aside = {} if first else uncalled(parts)
+        self.nodes = [n for s, nodes in parts if not is_main(s) and getattr(s, "name", "") not in self.aside for n in nodes]
+        self.main = [n for s, nodes in parts if is_main(s) for n in nodes]
+        if first:
+            self.nodes, self.main = self.nodes + self.main, []
+        self.tables = []
         self.names, self.imports = CALLED | set(names), {}
         self.found = {"path": path, "calls": [], "classes": [], "options": [], "declared": [], "parsed": [], "defaults": {}, "open": False, "exact": False,
-                      "aliases": {}, "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "hydra": None}
-        self.functions = {n.name: n for n in self.nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))}
-        for node in self.nodes:
+                      "aliases": {}, "reads": False, "joins": "", "spawns": "", "hydra": None}
+        self.functions = {}
+        self.read(self.nodes)
+
+    def read(self, nodes, runs=True):
+        """Records the names of some of the file's nodes; not the arguments that they declare, if the job does not run them."""
+        kept = list(self.found["declared"]), list(self.tables)
+        self.found["reads"] = self.found["reads"] or any(self.reads(n) for n in nodes)
+        self.functions.update((n.name, n) for n in nodes if isinstance(n, FUNCTIONS))
+        for node in nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.imported(node)
-        for node in self.nodes:
+        for node in nodes:
             if isinstance(node, ast.Call):
                 self.called(node)
             elif isinstance(node, ast.ClassDef):
                 self.declared(node)
+            elif isinstance(node, FUNCTIONS) and b"ArgumentParser" in self.bytes:
+                self.table(node)
             for d in getattr(node, "decorator_list", []):
                 self.decorated(node, d)
+        if not runs:
+            self.found["declared"], self.tables = kept
+
+    def mentions(self):
+        """The names that the file takes from others, as members or by imports."""
+        found = set()
+        for nodes in [self.nodes] + [nodes for nodes, _ in self.aside.values()]:
+            found.update(n.attr for n in nodes if type(n) is ast.Attribute)
+            taken = {a.name for n in nodes if type(n) is ast.ImportFrom for a in n.names}
+            found.update(taken, names_in(self.nodes) if "*" in taken else ())
+        return found
+
+    def table(self, function):
+        """Keeps the numbers that a function that makes a parser has by name, for a parser whose arguments are computed."""
+        nodes = walk(function)
+        if not any(isinstance(n, ast.Call) and last(n.func).endswith("ArgumentParser") for n in nodes):
+            return
+        for node in nodes:
+            if isinstance(node, ast.Call) and last(node.func) == "dict":
+                pairs = [(k.arg, k.value) for k in node.keywords]
+            elif isinstance(node, ast.Dict):
+                pairs = [(text_of(k), v) for k, v in zip(node.keys, node.values)]
+            else:
+                continue
+            self.tables += [(name, v) for name, v in pairs if name and isinstance(v, ast.Constant) and type(v.value) is int]
 
     def code(self, node):
         """The text of a node as it is written."""
@@ -183,7 +255,9 @@ class Surface:
             dest = text_of(words["dest"]) if "dest" in words else next((o for o in options if o.startswith("--")), options[0]).lstrip("-").replace("-", "_")
             nargs = self.code(words["nargs"]).strip("'\"") if "nargs" in words else ""
             choices = words.get("choices")
+            about = text_of(words["help"]) or "" if "help" in words else ""
             self.declare("click" if name == "option" else "argparse", options, dest, self.code(words["type"]) if "type" in words else "", value, call, action=action or nargs,
+                         all=bool(OF_ALL.search(about) and not OF_EACH.search(about)),
                          choices=[self.literal(c).get("text", "") for c in getattr(choices, "elts", [])])
 
     def declare(self, kind, names, dest, of, value, node, **more):
@@ -265,9 +339,25 @@ def late(*_):
     raise Late
 
 
+def called(surfaces):
+    """Reads what was set aside and another file names, and the computed arguments of parsers."""
+    named = set().union(*(s.mentions() for s in surfaces))
+    for s in surfaces:
+        used = reached(named, s.aside)
+        for name, (nodes, _) in s.aside.items():
+            s.read(nodes, name in used)
+        reads = s.found["reads"]
+        s.read(s.main, False)
+        s.found["reads"] = reads
+    if any(s.found["open"] for s in surfaces):
+        for s in surfaces:
+            for name, value in s.tables:
+                s.declare("argparse", ["--" + name], name, "int", s.literal(value), value)
+
+
 def answer(given):
     """The names in the sources, as JSON."""
-    found = {"files": []}
+    found, surfaces = {"files": []}, []
     signal.signal(signal.SIGVTALRM, late)
     signal.setitimer(signal.ITIMER_VIRTUAL, given["seconds"])  # a busy machine changes no answer
     try:
@@ -278,7 +368,9 @@ def answer(given):
             except Exception as fault:
                 found["files"].append({"path": source["path"], "failed": type(fault).__name__})
                 continue
-            found["files"].append(Surface(source["path"], text, tree, given["names"] or (), n == 0).found)
+            surfaces.append(Surface(source["path"], text, tree, given["names"] or (), n == 0))
+            found["files"].append(surfaces[-1].found)
+        called(surfaces)
     except Late:
         found["unknown"] = "the sources take longer than %g s to read" % given["seconds"]
     except Exception as fault:

@@ -42,6 +42,7 @@ type DeclaredArgument struct {
 	Action  string     `json:"action"`
 	Choices []string   `json:"choices"`
 	Default Expression `json:"default"`
+	All     bool       `json:"all"` // its help says that it counts the samples of all ranks
 	Line    int        `json:"line"`
 }
 

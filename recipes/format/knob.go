@@ -61,6 +61,7 @@ type LikelyPlace struct {
 	// Name is its name for people: "--batch-size"; Key its name in the parser's result.
 	Name, Key string
 	Choices   []string // the values that the parser accepts; nil: any
+	All       bool     // by its name or help it counts the samples of all ranks
 	Grammar   ArgumentGrammar
 	Knob      Knob
 	Entry     map[string]any // its place, as in [knobs]
@@ -76,6 +77,11 @@ func (knob Knob) Attributes() (names []string) {
 		}
 	}
 	return names
+}
+
+// InCode reports whether all places of the knob are arguments of calls in the job's code.
+func (knob Knob) InCode() bool {
+	return len(knob.Places) > 0 && !slices.ContainsFunc(knob.Places, func(p Place) bool { return !p.InCode() })
 }
 
 // Spelling lists the places of the knob in one line.

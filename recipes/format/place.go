@@ -77,6 +77,12 @@ func (p Place) SetInCode(d *Draft) bool {
 	return ok && c.set(d)
 }
 
+// InCode reports whether the place is an argument of a call in the job's code.
+func (p Place) InCode() bool {
+	_, is := p.PlaceKind.(called)
+	return is
+}
+
 // Needs names what a command has to have so that the place exists.
 func (p Place) Needs() string {
 	if in := p.InFile(); in != nil && len(in.vias) > 0 {
