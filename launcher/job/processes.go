@@ -184,7 +184,7 @@ func (s Inspected) countByScript(c recipeChoice) processes {
 		j, joins = detect.Joins(s.sources(), s.reading.Code)
 		return nil
 	})
-	if !joins && c.recipe.Name != "" {
+	if !joins && c.recipe.Name != "" && c.recipe.Name != ownScript {
 		j, joins = detect.Joining{By: "the job is of " + c.recipe.Title}, true
 	}
 	switch {

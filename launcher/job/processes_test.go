@@ -116,6 +116,7 @@ func TestNumberOfRanksFollowsTheScript(t *testing.T) {
 		"beside a relative module": {map[string]string{"pkg/__init__.py": "", "pkg/train.py": "from ..other import x\nfrom .dist_utils import setup\n", "pkg/dist_utils.py": joins}, "module = \"pkg.train\"\n", 2, processes{Ranks: 2}, "dist_utils.py"},
 		"on PYTHONPATH":            {map[string]string{"train.py": "from lib.dist import setup\n", "more/lib/dist.py": joins}, "script = \"train.py\"\nenv = { PYTHONPATH = \"more\" }\n", 2, processes{Ranks: 2}, "dist.py"},
 		"a program":                {map[string]string{"run.sh": "#!/bin/sh\n"}, "program = [\"/bin/true\"]\n", 4, processes{Ranks: 1, Plain: true}, "nothing shows"},
+		"a program's batch":        {nil, "program = [\"/bin/true\", \"--batch-size\", \"8\"]\n", 4, processes{Ranks: 1, Plain: true}, "nothing shows"},
 		"a framework's program":    {nil, "module = \"axolotl.cli.train\"\nargs = [\"c.yml\"]\n", 4, processes{Ranks: 4}, "Axolotl"},
 	} {
 		job := test.job

@@ -29,14 +29,25 @@ const ownScript = "own-script"
 
 // own adds the settings whose names suggest knobs, for the knobs that no recipe reads from this command.
 func (s Inspected) own(c recipeChoice) recipeChoice {
-	if s.source == nil || installed(s.sourcePath) || s.unparsed() != nil {
+	if s.unparsed() != nil {
 		return c
 	}
-	likely := detect.Job{Command: c.command, Read: s.beside, Folder: filepath.Dir(s.shown(s.sourcePath))}.Likely()
+	command := c.command
+	if installed(s.sourcePath) {
+		command.Script, command.Code = nil, nil // only the command is the user's
+	}
+	likely := detect.Job{Command: command, Read: s.beside, Folder: filepath.Dir(s.shown(s.sourcePath))}.Likely()
 	if c.recipe.Name != "" {
 		plan, ranges := s.planOf(c.command, c.recipe)
 		maps.DeleteFunc(likely, func(k strategy.Knob, _ format.Knob) bool {
-			return plan == nil || plan[k] != "" || ranges[k].Absent == "" || ranges[k].Scope == strategy.ScopeDerived || !c.recipe.Knobs[k].Given
+			knob := c.recipe.Knobs[k]
+			switch {
+			case plan == nil || plan[k] != "" || ranges[k].Scope == strategy.ScopeDerived:
+				return true
+			case knob.InCode(): // which argument its computed value comes from
+				return !k.Whole()
+			}
+			return ranges[k].Absent == "" || !knob.Given
 		})
 	}
 	if len(likely) == 0 {

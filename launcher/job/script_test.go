@@ -88,6 +88,31 @@ func TestOwnScript(t *testing.T) {
 	}
 }
 
+// Where the code gives a framework's class a computed value, arguments are likely; a literal is the value.
+func TestArgumentsBehindACall(t *testing.T) {
+	const script = `import fire, transformers
+def train(batch: int = 16, bs: int = 4):
+    args = transformers.TrainingArguments(per_device_train_batch_size=bs, gradient_accumulation_steps=%s, output_dir="out")
+    transformers.Trainer(args=args).train()
+fire.Fire(train)
+`
+	for steps, want := range map[string]strategy.Value{"2": "2", "batch // bs": ""} {
+		_, p := ownJob(t, map[string]string{"train.py": strings.Replace(script, "%s", steps, 1)}, "train.py", "--bs", "8")
+		likely := p.StrategyJob().Likely()
+		if p.RecipeName() != "hf-trainer-code" || len(likely[strategy.MicroBatchSize]) != 2 || p.Plan()[strategy.GradientAccumulationSteps] != want {
+			t.Errorf("%s: %s, %v, %v", steps, p.RecipeName(), likely, p.Plan())
+		}
+	}
+}
+
+// A program that is not read has its words as likely settings, and says which counts all ranks.
+func TestWordsOfAProgram(t *testing.T) {
+	_, p := ownJob(t, nil, "--no-python", "/bin/true", "4", "--batch-size", "8", "--global_batch_size=64")
+	if got, want := p.Value(strategy.MicroBatchSize), "likely 8 by --batch-size, or 64 of all ranks by --global_batch_size"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // A setting that a process has confirmed is an entry of the drafted file, and another one is a comment.
 func TestDraftHasConfirmedSettings(t *testing.T) {
 	dir, p := ownJob(t, map[string]string{"train.py": ownLoop, "net.py": ownNet}, "train.py", "--batch-size", "16")
