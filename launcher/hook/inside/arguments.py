@@ -3,7 +3,7 @@
 import sys
 import typing
 
-from . import imports, process, wall
+from . import process, wall, wrapping
 
 MOST, LONGEST, DEEPEST = 512, 100, 6
 
@@ -15,7 +15,7 @@ def arrived(name, module):
     for owner, function, listener in PARSERS[name]:
         kind = getattr(module, owner) if owner else module
         plain = getattr(kind, function)
-        listening = imports.like(plain, wall.wrapped(plain, listener))
+        listening = wrapping.like(plain, wall.wrapped(plain, listener))
         setattr(kind, function, staticmethod(listening) if isinstance(vars(kind).get(function), staticmethod) else listening)
 
 

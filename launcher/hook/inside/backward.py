@@ -6,7 +6,7 @@ import math
 import os
 import sys
 
-from . import batches as batches_part, huggingface, imports, loss, losscalls, lossgraph, memory, microbatches, process, rootcalls, wall
+from . import batches as batches_part, huggingface, loss, losscalls, lossgraph, memory, microbatches, process, rootcalls, wall, wrapping
 
 
 MEAN, SUM = 1, 2  # PyTorch's numbers of reductions
@@ -27,7 +27,7 @@ def arm(torch):
         see(self, args, kwargs)
         own(self, *args, **kwargs)
 
-    mine = imports.like(plain, wall.wrapped(plain, backward))
+    mine = wrapping.like(plain, wall.wrapped(plain, backward))
     torch.Tensor.backward = mine
     state["undo"] = lambda: setattr(torch.Tensor, "backward", plain) if torch.Tensor.backward is mine else None
 

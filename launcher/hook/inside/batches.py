@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 
-from . import imports, loss, process, rootcalls, wall
+from . import loss, process, rootcalls, wall, wrapping
 
 
 LARGE = 1 << 20  # elements of a mask or of labels: larger ones are not looked at
@@ -223,7 +223,7 @@ def follow():
             keep(batch)
         return batch
 
-    mine = imports.like(plain, wall.wrapped(plain, __next__))
+    mine = wrapping.like(plain, wall.wrapped(plain, __next__))
     kind.__next__ = mine
     state["undo"] = lambda: setattr(kind, "__next__", plain) if kind.__next__ is mine else None
 

@@ -4,7 +4,7 @@
 import os
 import sys
 
-from . import imports, rank, wall
+from . import rank, wall, wrapping
 
 # The marker of PyInstaller's programs, within so many bytes before their end.
 FROZEN, FROZEN_TAIL = b"MEI\014\013\012\013\016", 1 << 16
@@ -15,18 +15,18 @@ def given():
     return dict(rank.start["told"], GPURUN_PROBE_JOB="1", PYTHONPATH=rank.start["folder"])
 
 
-def instead(name, plain):
+def instead(name, plain, execve):
     """Return the replacement of one of os's functions that begin a program."""
     if name == "execv":
-        return lambda path, args: execv(plain, path, args)
+        return lambda path, args: execv(plain, path, args, execve)
     if name == "execve":
         return lambda path, args, env: plain(path, args, handed(path, args, env))
     return lambda path, args, env, **options: plain(path, args, handed(path, args, env), **options)
 
 
-def execv(plain, path, args):
+def execv(plain, path, args, execve):
     env = extended([path], args, os.environ)
-    return plain(path, args) if env is None else wall.part(imports.plain["execve"], path, args, env)
+    return plain(path, args) if env is None else wall.part(execve, path, args, env)
 
 
 def handed(path, args, env):
@@ -43,7 +43,7 @@ def arrived(name, module):
     def fork_exec(own, args, executables, close_fds, pass_fds, cwd, env, *rest):
         return own(args, executables, close_fds, pass_fds, cwd, listed(args, executables, env), *rest)
 
-    module.fork_exec = imports.like(plain, wall.wrapped(plain, fork_exec))
+    module.fork_exec = wrapping.like(plain, wall.wrapped(plain, fork_exec))
 
 
 def listed(args, executables, env):

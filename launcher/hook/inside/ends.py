@@ -5,7 +5,7 @@ import atexit
 import os
 import sys
 
-from . import imports, rank, wall
+from . import rank, wall, wrapping
 
 state: dict = {"code": 0}  # of the last call of sys.exit
 
@@ -54,7 +54,7 @@ def wrap(pid, ended):
             ended(status)
         own(status)
 
-    sys.exit, os._exit = imports.like(leave, wall.wrapped(leave, exit)), imports.like(end, wall.wrapped(end, _exit))
+    sys.exit, os._exit = wrapping.like(leave, wall.wrapped(leave, exit)), wrapping.like(end, wall.wrapped(end, _exit))
     setattr(sys.modules["posix"], "_exit", os._exit)  # where pickle looks it up
 
 

@@ -6,7 +6,7 @@ import functools
 import types
 import weakref
 
-from . import imports, wall
+from . import wall, wrapping
 
 
 class Table(dict):
@@ -83,7 +83,7 @@ def layer(kind):
 
     # TorchScript reads the original's source, and looks its names up in this function.
     forward = types.FunctionType(forward.__code__, original.__globals__, closure=forward.__closure__)
-    imports.placed(kind, "forward", functools.wraps(original)(forward))
+    wrapping.placed(kind, "forward", functools.wraps(original)(forward))
     return table, forward, own
 
 
@@ -103,7 +103,7 @@ def call(module, run):
         return entry[1](self, plain, args, kwargs)
 
     plain = kind.__call__
-    imports.placed(kind, "__call__", functools.wraps(plain)(types.FunctionType(__call__.__code__, plain.__globals__, closure=__call__.__closure__)))
+    wrapping.placed(kind, "__call__", functools.wraps(plain)(types.FunctionType(__call__.__code__, plain.__globals__, closure=__call__.__closure__)))
     add(table, module, wall.passes(run))
 
 
@@ -124,7 +124,7 @@ def copied_with(module, values, absent):
             return {name: values.get(name, value) for name, value in state.items() if name not in absent}
 
         STATES[kind] = table
-        imports.placed(kind, "__getstate__", __getstate__)
+        wrapping.placed(kind, "__getstate__", __getstate__)
     add(STATES[kind], module, (values, absent))
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from . import allocator, arguments, children, deepspeed, huggingface, lightning, rank, root, wall
+from . import allocator, arguments, children, deepspeed, huggingface, lightning, rank, root, wall, wrapping
 
 # By module, the part whose arrived is called once it is imported.
 ARRIVALS = {
@@ -69,27 +69,13 @@ def follow(role, told, folder, watch):
 def late(name):
     """Return the replacement of a function of os: children.py is read once it is called."""
     def begins(own, *args, **kwargs):
-        return children.instead(name, own)(*args, **kwargs)
+        return children.instead(name, own, plain["execve"])(*args, **kwargs)
 
     def call(*args, **kwargs):
         return wall.call(plain[name], begins, wall.LOOKS, *args, **kwargs)
 
     call.__dict__["__wrapped__"] = plain[name]  # for inspect.signature
-    return like(plain[name], call)
-
-
-def like(function, wrapper):
-    """Give a wrapper the names of the function that it wraps."""
-    wrapper.__name__, wrapper.__doc__, wrapper.__module__ = function.__name__, function.__doc__, function.__module__
-    wrapper.__qualname__ = function.__qualname__
-    return wrapper
-
-
-def placed(kind, name, wrapper):
-    """Give a class a method in place of another: pickle finds it by the name that it has there."""
-    wrapper.__module__, wrapper.__qualname__ = kind.__module__, kind.__qualname__ + "." + name
-    setattr(kind, name, wrapper)
-    return wrapper
+    return wrapping.like(plain[name], call)
 
 
 class Finder:

@@ -2,7 +2,7 @@
 import sys
 import weakref
 
-from . import imports, loss, microbatches, process, wall
+from . import loss, microbatches, process, wall, wrapping
 
 hook: dict = {"drawn": [], "open": None}
 
@@ -10,7 +10,7 @@ hook: dict = {"drawn": [], "open": None}
 def arm(torch):
     """Observes the batches of loaders until the first steps are over."""
     loaders = sys.modules["torch.utils.data.dataloader"]
-    like = imports.like
+    like = wrapping.like
     Loader, Iter = loaders.DataLoader, loaders._BaseDataLoaderIter
     opened, drawn = Loader.__iter__, Iter.__next__
     hook["open"], hook["samples"] = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()

@@ -6,7 +6,7 @@ import sys
 import time
 import types
 
-from . import caught, exclusions, figures, imports, inputs, listed, losspart, process, ranout, repeats, room, root as root_part, wall
+from . import caught, exclusions, figures, inputs, listed, losspart, process, ranout, repeats, room, root as root_part, wall, wrapping
 
 VALUES = ("on",)
 
@@ -130,7 +130,7 @@ def listen(torch):
             return in_parts(own, args) if state["on"] else in_place(own, args)
         return own(*args)
 
-    mine = imports.like(plain, cross_entropy_loss)
+    mine = wrapping.like(plain, cross_entropy_loss)
     mine.__dict__["gpurun"] = True
     state.update(plain=plain, mine=mine)
     torch._C._nn.cross_entropy_loss = mine

@@ -1,7 +1,7 @@
 # The memory held when each block begins and ends, in the first forward only, and the time to launch it:
 # until the end of a forward that is followed, the classes of the blocks have another __call__. Blocks
 # that a backward pass runs once more come later, and are not counted.
-from . import imports, inputs, launches, process
+from . import inputs, launches, process, wrapping
 
 
 class Marks:
@@ -32,7 +32,7 @@ class Marks:
             end(entry, (args, kwargs), output)
             return output
 
-        mine = imports.placed(kind, "__call__", imports.like(plain, __call__))
+        mine = wrapping.placed(kind, "__call__", wrapping.like(plain, __call__))
         self.kinds.append((kind, plain, own, mine))
 
     def begin(self, entry, args, kwargs):

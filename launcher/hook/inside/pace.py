@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from . import forwards, imports, memory as memory_part, process, steps, wall
+from . import forwards, memory as memory_part, process, steps, wall, wrapping
 
 
 KEPT = 16  # steps, of which the middle one counts
@@ -138,7 +138,7 @@ def follow_loaders():
         pace = state.get("pace")
         return own(self) if pace is None or pace.timing is None else pace.draws(own, self)
 
-    Iter.__next__ = imports.like(plain, wall.wrapped(plain, __next__))
+    Iter.__next__ = wrapping.like(plain, wall.wrapped(plain, __next__))
 
 
 def tell(what):

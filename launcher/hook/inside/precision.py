@@ -2,7 +2,7 @@
 # the weights.
 import sys
 
-from . import imports, listed, process, wall
+from . import listed, process, wall, wrapping
 
 hook: dict = {}
 
@@ -70,7 +70,7 @@ def listen(torch):
         entered()
         return got
 
-    mine = kind.__enter__ = imports.like(plain, wall.wrapped(plain, __enter__))
+    mine = kind.__enter__ = wrapping.like(plain, wall.wrapped(plain, __enter__))
     hook.update(kind=kind, plain=plain, enter=mine)
 
 

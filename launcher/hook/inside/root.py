@@ -5,7 +5,7 @@ import functools
 import sys
 import weakref
 
-from . import calls, exclusions, imports, loaders, losscalls, model, process, rank, rootcalls, scratch, snapshot, stacks, steps, wall
+from . import calls, exclusions, loaders, losscalls, model, process, rank, rootcalls, scratch, snapshot, stacks, steps, wall, wrapping
 
 torch = None
 hook: dict = {}
@@ -80,7 +80,7 @@ def arm():
         inner = own if through is None else lambda root, *args, **kwargs: through(own, args, kwargs)
         return hook.get("run", called)(inner, self, args, kwargs)
 
-    hook.update(armed=True, plain=plain, call=imports.placed(Module, "__call__", imports.like(plain, __call__)))
+    hook.update(armed=True, plain=plain, call=wrapping.placed(Module, "__call__", wrapping.like(plain, __call__)))
 
 
 def graded():

@@ -2,7 +2,7 @@
 # spread over the ranks.
 import sys
 
-from . import imports, listed, process, repeats, wall, words
+from . import listed, process, repeats, wall, words, wrapping
 
 hook: dict = {}
 
@@ -48,7 +48,7 @@ def hearing(plain):
         heard()
         return own(*args, **kwargs)
 
-    return imports.like(plain, wall.wrapped(plain, call))
+    return wrapping.like(plain, wall.wrapped(plain, call))
 
 
 @process.guarded
