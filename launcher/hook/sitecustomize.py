@@ -1,11 +1,11 @@
 # gpurun puts this file in front of a rank's PYTHONPATH. When an uncaught exception
-# ends the rank's main thread, report.py writes what was raised into a file, before
+# ends the rank's main thread, last.py writes what was raised into a file, before
 # anything else is done about the exception: what follows may hang. What else the probe
 # does begins when the process imports torch. In all other respects Python is to behave
 # as if this file were not there.
 #
 # Any Python reads it at its start, from 2.7 on: keep it short, and import nothing
-# that Python does not import by itself. So do rank.py and report.py.
+# that Python does not import by itself. So do rank.py, report.py, masked.py and last.py.
 import os
 import sys
 import time
@@ -121,7 +121,7 @@ def watch(where, names):
         if state["told"] or os.getpid() != pid or get_ident() != thread:
             return
         if not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-            package.report.report(where(), names, began, kind, value, trace, previous is plain)
+            package.last.reported(where(), names, began, kind, value, trace, previous is plain)
         state["told"] = True
 
     def excepthook(kind, value, trace):
@@ -155,7 +155,7 @@ def watch(where, names):
             if value is not None and state["printed"] != id(value):
                 tell(sys.last_type, value, sys.last_traceback)
             if not state["told"] and os.getpid() == pid:
-                package.report.ended(where(), began)
+                package.last.ended(where(), began)
         except BaseException:
             pass
 

@@ -3,7 +3,7 @@
 # outputs are handed to the job.
 import sys
 
-from . import losscalls, losspart, process, room
+from . import callstate, losscalls, losspart, process, room
 
 NEEDS = 3  # times the outputs' bytes in fp32: what a loss of the job's own needs, with its backward
 SMALL = losspart.LEAST // 64  # elements of outputs that are never too large
@@ -19,9 +19,7 @@ def foresee(call, output):
 
 @process.guarded
 def looked(output):
-    from . import inplace
-
-    found = [t for t in inplace.tensors_in(output) if t.requires_grad and t.is_floating_point()]
+    found = [t for t in callstate.tensors_in(output) if t.requires_grad and t.is_floating_point()]
     if not found or any(t.numel() == 1 for t in found):  # the root has computed its loss: its backward pass can be repeated
         return False
     size = sum(map(losspart.size, found))

@@ -155,3 +155,27 @@ def siblings(module, path=""):
     for name, child in children(module) if not found else []:
         found += siblings(child, join(path, name))
     return found
+
+
+AROUND = {
+    "DistributedDataParallel": "module", "DataParallel": "module", "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "DeepSpeedEngine": "module", "OptimizedModule": "_orig_mod", "_LightningModuleWrapperBase": "_forward_module",
+}
+
+
+def unwrapped(module):
+    """Return the model that the wrappers of PyTorch and DeepSpeed are around."""
+    torch = sys.modules["torch"]
+    for _ in range(8):
+        inner = getattr(module, AROUND.get(type(module).__name__, ""), None)
+        if not isinstance(inner, torch.nn.Module):
+            break
+        module = inner
+    return module
+
+
+def inner(model):
+    """Return the model without wrappers whose forward waits for other ranks."""
+    while type(model).__name__ in ("DistributedDataParallel", "DataParallel", "DeepSpeedEngine"):
+        model = model.module
+    return model

@@ -11,7 +11,7 @@ import sys
 import time
 import weakref
 
-from . import huggingface, listed, loss, process, rootcalls, trainerloss
+from . import exclusions, huggingface, listed, loss, process, rootcalls
 
 SAMPLE = 4  # tensors whose versions are compared
 CLOSELY = 32  # steps until which each is looked at; later ones are where the batch is the job's own
@@ -34,7 +34,7 @@ class Changes:
         self.pid = os.getpid()
         self.parameters, self.buffers = list(listed.parameters(root)), list(listed.buffers(root))
         self.deep, self.held, self.reported, self.written = bool(process.orders().get("batch")), [], None, 0.0
-        self.content = self.deep and not trainerloss.is_sharded(root)
+        self.content = self.deep and not exclusions.is_shared_out(root)
         self.sample = len(self.parameters) + len(self.buffers) if self.deep else SAMPLE
         self.earlier = process.orders().get("changes") or {}
 

@@ -3,13 +3,9 @@
 # either is recomputed in the parts that segments.py chooses.
 import weakref
 
-from . import blocks, compared, exclusions, forwards, listed, recompute, segments, wall
+from . import blocks, compared, exclusions, forwards, listed, modulestate, optimizers, recompute, segments, wall
 
 VALUES = ("selective", "full")
-
-# What models call it in an attribute that is True while it is on.
-FLAGS = ("gradient_checkpointing", "grad_checkpointing", "use_checkpoint", "use_grad_checkpointing", "use_gradient_checkpointing")
-
 
 def refusal(root, value="full"):
     """Return why it cannot be turned on in this model, "" if it can."""
@@ -22,7 +18,7 @@ def refusal(root, value="full"):
     excluded = exclusions.reason(root)
     if excluded:
         return excluded
-    if is_on(root):
+    if forwards.is_recomputed(root):
         return "it is on already"
     switches, lists = parts(root)
     if not switches and not lists and (value == "selective" or not segments.by_depth(root)):
@@ -42,7 +38,7 @@ undoing = weakref.WeakKeyDictionary()  # by root: what undoes turn() or cover(),
 
 def can_cover(root):
     """Return whether other parts of the model can be recomputed than those that are."""
-    if blocks.unwrap(root) not in undoing and (parts(root)[0] or is_on(root) or exclusions.reason(root) or cached(root)):
+    if blocks.unwrap(root) not in undoing and (parts(root)[0] or forwards.is_recomputed(root) or exclusions.reason(root) or cached(root)):
         return False
     return bool(segments.by_depth(root))
 
@@ -84,9 +80,7 @@ def turn(root, value="full", tell=None, count=None, when=None):
     job's optimizer steps so far. Without when(), other models that the job trains, such as
     the generator of a GAN, are recomputed, too.
     """
-    from . import steps
-
-    for other in steps.other_models(root) if when is None else ():
+    for other in optimizers.other_models(root) if when is None else ():
         if not refusal(other, value):
             turn_model(other, value, tell, count)
     turn_model(root, value, tell, count, when)
@@ -123,18 +117,6 @@ def unique(modules):
     return list({id(m): m for m in modules}.values())
 
 
-def is_on(root):
-    for module in listed.modules(root):
-        if forwards.is_wrapped("checkpointing", module):
-            return True
-        if "CheckpointWrapper" in type(module).__name__:
-            return True
-        own, kind = module.__dict__, type(module)  # to ask a module for what it has not takes longest
-        if any((flag in own or hasattr(kind, flag)) and getattr(module, flag, None) is True for flag in FLAGS):
-            return True
-    return False
-
-
 def parts(root):
     """Return the modules with a switch that can be trusted, and the lists of blocks outside them."""
     switches = []
@@ -169,7 +151,7 @@ def has_switch(module):
     if setter is None or "gradient_checkpointing_func" not in inspect.signature(setter).parameters:
         return False
     flagged = any(hasattr(m, "gradient_checkpointing") for m in module.modules())
-    return flagged and not any(recompute.is_norm(m) for m in module.modules())
+    return flagged and not any(modulestate.is_norm(m) for m in module.modules())
 
 
 def flip(switch, on, tell=None, count=None, when=None):

@@ -32,6 +32,29 @@ def compiling():
         return False
 
 
+def recording(torch):
+    """Return a function that reports whether a call is only recorded, by torch.compile,
+    torch.jit.trace or a CUDA graph: what the hook then did would become part of it, and to
+    ask for an event's time makes the recording of a CUDA graph fail."""
+    compiles = getattr(getattr(torch, "compiler", None), "is_compiling", None) or compiling
+    tracing = getattr(torch._C, "_get_tracing_state", None) or (lambda: None)
+    cuda = torch.cuda
+    if not hasattr(cuda, "is_current_stream_capturing"):  # before 1.12
+        return lambda: compiles() or tracing() is not None
+    used: list = []
+
+    def busy():
+        if compiles() or tracing() is not None:
+            return True
+        if not used:  # only where CUDA is in use: the query itself would initialise it
+            if not cuda.is_initialized():
+                return False
+            used.append(True)
+        return cuda.is_current_stream_capturing()
+
+    return busy
+
+
 @listed.kept
 def of_modules(root):
     import torch
@@ -99,6 +122,45 @@ def is_sharded(root):
         if {base.__name__ for base in kind.__mro__} & {"FullyShardedDataParallel", "FSDPModule"}:
             return True
     return False
+
+
+@listed.kept
+def compiled(root):
+    """Return whether torch.compile, or TorchScript, runs any of it."""
+    torch = sys.modules["torch"]
+    return any(
+        type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
+        or isinstance(m, torch.jit.ScriptModule)
+        for m in listed.modules(root))
+
+
+def is_shared_out(model):
+    """Return whether the ranks share the model's parameters out, in any of these ways."""
+    return is_sharded(model) or any(hasattr(p, "ds_id") for p in model.parameters())
+
+
+# By the names of their classes: modules whose forward, or whose parameters, have ranks wait for
+# each other.
+TOGETHER = {
+    "FullyShardedDataParallel": "FSDP gathers the parameters of a block in the forward", "FSDPModule": "FSDP gathers the parameters of a block in the forward",
+    "SyncBatchNorm": "SyncBatchNorm waits for other ranks in the forward", "PipelineModule": "the model is a part of a pipeline", "PipelineStage": "the model is a part of a pipeline",
+    "ColumnParallelLinear": "the model is tensor-parallel", "RowParallelLinear": "the model is tensor-parallel", "VocabParallelEmbedding": "the model is tensor-parallel",
+    "MOELayer": "experts are on other ranks", "MoELayer": "experts are on other ranks", "MoE": "experts are on other ranks",
+}
+
+
+def barred(root):
+    """Return why no pass of this model is repeated, "" if one may be."""
+    why = reason(root)
+    if why:
+        return why
+    for kind in {type(module): None for module in listed.modules(root)}:
+        for base in kind.__mro__:
+            if base.__name__ in TOGETHER:
+                return TOGETHER[base.__name__]
+    if any(type(p).__name__ == "DTensor" for p in listed.parameters(root)):
+        return "parameters are shared out among ranks"
+    return ""
 
 
 # Those of transformers collect the outputs of blocks for the call that is in progress.

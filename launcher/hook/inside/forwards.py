@@ -6,7 +6,7 @@ import functools
 import types
 import weakref
 
-from . import wall, wrapping
+from . import listed, wall, wrapping
 
 
 class Table(dict):
@@ -234,3 +234,20 @@ def register(module, hook):
         handle = module.register_forward_hook(hook)
     module._forward_hooks.move_to_end(handle.id, last=False)
     return handle
+
+
+# What models call it in an attribute that is True while it is on.
+FLAGS = ("gradient_checkpointing", "grad_checkpointing", "use_checkpoint", "use_grad_checkpointing", "use_gradient_checkpointing")
+
+
+def is_recomputed(root):
+    """Return whether blocks of a model are recomputed in the backward pass, by gpurun or by a switch of its own."""
+    for module in listed.modules(root):
+        if is_wrapped("checkpointing", module):
+            return True
+        if "CheckpointWrapper" in type(module).__name__:
+            return True
+        own, kind = module.__dict__, type(module)  # to ask a module for what it has not takes longest
+        if any((flag in own or hasattr(kind, flag)) and getattr(module, flag, None) is True for flag in FLAGS):
+            return True
+    return False

@@ -2,7 +2,7 @@
 import functools
 import weakref
 
-from . import calls, deepspeed, process, steps, trainerloss, wall, words
+from . import calls, deepspeed, process, session, trainerloss, wall, words
 
 trainers: list = []  # weakly, the one that trains last
 hook: dict = {}
@@ -188,7 +188,7 @@ def first():
         return
     tell(self.args, type(self).__name__, process.FRAMEWORK)
     process.state["replicas"] = max(1, getattr(self.args, "n_gpu", 1)) if process.world() <= 1 else 1
-    steps.source.append(progress)
+    session.current.sources.append(progress)
     process.told["total_steps"] = int(getattr(self.state, "max_steps", 0) or 0)
 
 

@@ -5,12 +5,12 @@ import os
 import sys
 import time
 
-from . import allocator, arguments, children, deepspeed, huggingface, lightning, rank, root, wall, wrapping
+from . import allocator, arguments, children, deepspeed, huggingface, lightning, process, pytorch, rank, wall, wrapping
 
 # By module, the part whose arrived is called once it is imported.
 ARRIVALS = {
-    "torch": root,
-    "torch._dynamo": root,
+    "torch": pytorch,
+    "torch._dynamo": pytorch,
     "transformers.training_args": huggingface,
     "transformers.trainer": huggingface,
     "transformers.modeling_utils": huggingface,
@@ -47,7 +47,7 @@ def follow(role, told, folder, watch):
     if "torch" not in sys.modules:
         allocator.withhold(told)
     wanted = dict(ARRIVALS)
-    rank.start.update(role=role, told=told, folder=folder, watch=watch)
+    rank.start.update(role=role, told=told, folder=folder, watch=watch, done=done, failed=lambda *args: process.failed(*args))
     if role == "passer":
         del wanted[CHILDREN]  # they inherit the environment
     else:

@@ -10,19 +10,15 @@ import functools
 import gc
 import operator
 import os
-import sys
 import time
-import traceback
-import types
 import typing
 import weakref
 
-from . import beforeloss, blocks, caught, compared, exclusions, forwards, listed, meters, model, oldgraph, places, process, proof, ranout, remedies, repeats, room, root as root_part, rootcalls, rootstate, steps, wall
+from . import beforeloss, blocks, callstate, caught, compared, exclusions, forwards, garbage, meters, oldgraph, places, process, proof, ranout, remedies, repeats, room, rootcalls, rootstate, session, wall
 
 
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
 MOST_OUTPUTS = 64
-MOST_ITEMS = 512  # in the arguments of a call
 GRADIENT = 8 << 20  # bytes of an output whose gradient is always kept; of others where it is at most this part of the peak
 PART = 64
 
@@ -35,19 +31,16 @@ FAILED = "gpurun's hook failed in this process"
 
 GRAD = operator.attrgetter("grad")
 NONE: frozenset = frozenset()
-NOTHING: tuple = ()
-
-state: dict = {}  # "guard"
 
 
 def first(root):
     """Begin to guard the root's calls and the backward passes through them, where gpurun's orders
     permit it. Runs before the root's first forward."""
     orders = process.orders().get("in_place")
-    if not orders or not process.orders().get("hooks") or model.compiled(root):
+    if not orders or not process.orders().get("hooks") or exclusions.compiled(root):
         return
     target = guarded_module(root)
-    guard = state["guard"] = Guard(target, orders, barred(root))
+    guard = session.current.guard = Guard(target, orders, exclusions.barred(root))
     guard.only_forward = any(base.__name__ == "DeepSpeedEngine" for base in type(root).__mro__)
     if orders.get("before_loss"):
         guard.foresee = beforeloss.foresee
@@ -56,7 +49,7 @@ def first(root):
     if target is root:
         rootcalls.state["guard"] = guard.call
     else:
-        compiling = root_part.compiling(guard.torch)
+        compiling = exclusions.recording(guard.torch)
         forwards.call(target, lambda module, plain, args, kwargs: plain(module, *args, **kwargs) if compiling() else guard.call(plain, module, args, kwargs))
     guard.install()
 
@@ -69,30 +62,6 @@ def guarded_module(root):
     if module is not root and any(base.__name__ == "LightningModule" for base in type(module).__mro__):
         module = max(module.children(), key=blocks.weight, default=module)
     return module
-
-
-# By the names of their classes: modules whose forward, or whose parameters, have ranks wait for
-# each other.
-TOGETHER = {
-    "FullyShardedDataParallel": "FSDP gathers the parameters of a block in the forward", "FSDPModule": "FSDP gathers the parameters of a block in the forward",
-    "SyncBatchNorm": "SyncBatchNorm waits for other ranks in the forward", "PipelineModule": "the model is a part of a pipeline", "PipelineStage": "the model is a part of a pipeline",
-    "ColumnParallelLinear": "the model is tensor-parallel", "RowParallelLinear": "the model is tensor-parallel", "VocabParallelEmbedding": "the model is tensor-parallel",
-    "MOELayer": "experts are on other ranks", "MoELayer": "experts are on other ranks", "MoE": "experts are on other ranks",
-}
-
-
-def barred(root):
-    """Return why no pass of this model is repeated, "" if one may be."""
-    why = exclusions.reason(root)
-    if why:
-        return why
-    for kind in {type(module): None for module in listed.modules(root)}:
-        for base in kind.__mro__:
-            if base.__name__ in TOGETHER:
-                return TOGETHER[base.__name__]
-    if any(type(p).__name__ == "DTensor" for p in listed.parameters(root)):
-        return "parameters are shared out among ranks"
-    return ""
 
 
 class Guard:
@@ -120,7 +89,6 @@ class Guard:
         self.searched = True  # whether all objects were looked at for garbage in this repeat
         self.unfit = ""  # why the latest remedy could not be turned on, where that was seen by running the model
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
-        self.kinds = frozenset((torch.Tensor, torch.nn.Parameter))
         self.proven: set = set()  # the remedies under which two runs of a forward were the same
         self.resting, self.rested = False, 0  # whether calls are not followed, and how many were not since memory was looked at
 
@@ -227,7 +195,7 @@ class Guard:
     def rest(self):
         """Do not follow calls as large as earlier ones from now on, if the process has much more memory than it needs."""
         unused = all(r.size == r.longest == float("inf") for r in self.remedies)
-        if unused and self.failure is None and steps.clock["n"] > 1 and wall.alone(self.ample)():
+        if unused and self.failure is None and session.current.steps > 1 and wall.alone(self.ample)():
             self.resting, self.rested, self.why = True, 0, AMPLE
 
     def ample(self):
@@ -244,7 +212,7 @@ class Guard:
         if self.rested >= EVERY:
             self.rested, self.resting = 0, wall.alone(self.ample)()
         if self.resting:
-            size, longest = extent(tensors_in([*args, kwargs] if kwargs else args))
+            size, longest = callstate.extent(callstate.tensors_in([*args, kwargs] if kwargs else args))
             if size <= self.largest[0] and longest <= self.largest[1]:
                 return True
         self.resting, self.why, self.known.next = False, "", self.known.calls + 1  # what was not followed is read anew
@@ -349,7 +317,7 @@ class Guard:
                 if why is None or not ranout.is_one(why):
                     break
                 tried = names
-                release(why)
+                garbage.release(why)
                 behind = call.state.norms_behind(None)
             else:
                 why = why or rootstate.Unrepeatable(self.barred or self.unfit or "no remedy could be turned on")
@@ -386,10 +354,10 @@ class Guard:
                 present.check()
             norms.check()
             self.works()
-            if sequences() != call.sequence:
+            if callstate.sequences() != call.sequence:
                 raise rootstate.Unrepeatable("the forward pass communicates")
             if proven is not None:
-                proven.second([with_bases(tensors_in(output))])
+                proven.second([callstate.with_bases(callstate.tensors_in(output))])
                 self.proven.add(names)
         except BaseException as e:
             output = None
@@ -402,18 +370,20 @@ class Guard:
 
     def measured(self, call, measure):
         """Repeat a call within a context that measures it, and leave nothing of that; return the context."""
-        self.busy, present = "forward", None
-        norms = {norm: [n for n, b in norm._buffers.items() if b is not None] for norm in self.known.norms}
+        self.busy = "forward"
         try:
-            with self.using(()), self.torch.enable_grad(), rootstate.cast_as(call.state.cast), rootstate.lent(norms):
-                present = call.rewind()
-                with measure:
-                    self.run(call.plain, self.root(), call.args, call.kwargs)
+            with self.using(()):
+                return call.measured(measure, self.run)
         finally:
             self.busy = ""
-            if present is not None:
-                present.put_back()
-        return measure
+
+    @contextlib.contextmanager
+    def unchanged(self, calls):
+        """Raise where the body changes what is in reach of the model."""
+        proven = proof.Proof(self, calls)
+        before = proven.read()
+        yield
+        proven.unchanged(before)
 
     def helping(self, calls):
         """Return the remedies that can help these calls. Raises where there is none."""
@@ -470,7 +440,7 @@ class Guard:
         self.searched = not self.known.devices
         try:
             if failure is not None:
-                clear(failure)
+                garbage.clear(failure)
                 self.collect()
             yield
         finally:
@@ -480,7 +450,7 @@ class Guard:
         """Give memory back that nothing refers to. To look at all objects takes longer than a step: on a
         GPU only young ones are, as those of a failed pass are, until a repeat runs out of memory."""
         if self.searched:
-            collect()
+            garbage.collect()
         else:
             gc.collect(1)
 
@@ -489,8 +459,8 @@ class Guard:
         if self.searched or not ranout.is_one(why):
             return False
         self.searched = True
-        clear(why)
-        return collect()
+        garbage.clear(why)
+        return garbage.collect()
 
     def give_up(self, phase, failure, why, trace, tried=()):
         """Raise the job's own error as it was. Tried has the names of the remedies that did not suffice."""
@@ -614,7 +584,7 @@ class Guard:
                 if why is None or not ranout.is_one(why):
                     break
                 tried = names
-                release(why)
+                garbage.release(why)
             else:
                 why = why or rootstate.Unrepeatable(self.barred or self.unfit or "no remedy could be turned on")
         if why is not None:
@@ -685,7 +655,7 @@ class Guard:
             self.engine(outputs, gradients, inputs=left)
             # DistributedDataParallel writes to all of them at the end.
             self.works()
-            if sequences() is None and any(a is not b or v != w for (a, v), (b, w) in zip(done, self.others(left))):
+            if callstate.sequences() is None and any(a is not b or v != w for (a, v), (b, w) in zip(done, self.others(left))):
                 raise rootstate.Unrepeatable("the backward pass writes to gradients in its own way")
         except BaseException as e:
             return e
@@ -704,11 +674,10 @@ class Guard:
         try:
             for call in calls:
                 presents.append(call.rewind())
-                sequence = sequences()
-                norms = {norm: [n for n, b in norm._buffers.items() if b is not None] for norm in self.known.norms}
-                with self.using(names), self.torch.enable_grad(), rootstate.cast_as(call.state.cast), rootstate.lent(norms):
-                    found.append(with_bases(tensors_in(self.run(call.plain, self.root(), call.args, call.kwargs))))
-                if sequences() != sequence:
+                sequence = callstate.sequences()
+                with self.using(names), self.torch.enable_grad(), rootstate.cast_as(call.state.cast), rootstate.lent(self.known.statistics()):
+                    found.append(callstate.with_bases(callstate.tensors_in(self.run(call.plain, self.root(), call.args, call.kwargs))))
+                if callstate.sequences() != sequence:
                     raise rootstate.Unrepeatable("the forward pass communicates")
                 if call.returned:
                     call.same_outputs(found[-1])
@@ -720,19 +689,15 @@ class Guard:
         return found
 
 
-class Call:
+class Call(callstate.Call):
     """One call of the root that a backward pass may follow. Its graph keeps it alive."""
 
     never, hooked = "", False  # why it cannot be repeated; whether the job hung a hook on a tensor of its graph
     returned = False
 
     def __init__(self, guard, plain, args, kwargs):
-        self.guard, self.own, self.plain, self.args, self.kwargs = guard, plain, wall.plain(plain), args, kwargs.copy()
-        kinds, whole = guard.kinds, [*args, *kwargs.values()]
-        flat = kinds.issuperset(map(type, whole))
-        self.given = given = whole if flat else tensors_in([*args, kwargs] if kwargs else args)
-        self.versions = rootstate.versions(given)
-        size, longest = self.size, self.longest = extent(given)  # the elements of the inputs, and their longest dimension
+        super().__init__(guard.known, plain, args, kwargs)
+        self.guard, size, longest = guard, self.size, self.longest
         if (size, longest) > guard.largest:
             guard.largest = size, longest
         self.remedies = NONE
@@ -742,18 +707,16 @@ class Call:
                     self.remedies |= {remedy.name}
         if self.remedies:
             repeats.active(self.remedies)
-        self.containers = NOTHING if flat else containers(whole)
         self.outputs, self.gradients = [], {}
-        self.sequence = sequences()
-        self.state = guard.known.before(size)
+        self.remember()
 
     def ended(self, output):
         """Comes after the call: the gradients of its outputs will be seen."""
         self.returned = True
         self.state.returned()
-        if sequences() != self.sequence:
+        if callstate.sequences() != self.sequence:
             raise rootstate.Unrepeatable("the forward pass communicates")
-        found = [output] if type(output) in self.guard.kinds and not output._is_view() else with_bases(tensors_in(output))
+        found = [output] if type(output) in self.known.kinds and not output._is_view() else callstate.with_bases(callstate.tensors_in(output))
         if len(found) > MOST_OUTPUTS:
             raise rootstate.Unrepeatable("the model has more than %d outputs" % MOST_OUTPUTS)
         most = GRADIENT
@@ -794,14 +757,7 @@ class Call:
         """Raises where the call cannot be repeated."""
         if self.never:
             raise rootstate.Unrepeatable(self.never)
-        if rootstate.versions(self.given) != self.versions:
-            raise rootstate.Unrepeatable("an input was written to")
-        self.state.check()
-
-    def rewind(self):
-        for value, inner in self.containers:
-            restore(value, inner)
-        return self.state.rewind()
+        super().check()
 
     def same_outputs(self, made):
         """Raises where a repeated call gives other outputs, as far as the job still has those."""
@@ -829,7 +785,7 @@ def refuse(phase, why, tried=()):
 
 def unanswered(value, trace):
     """Report why an error that ends the process was not answered, where no pass of the guarded module was under way."""
-    guard, error = state.get("guard"), ranout.reason(value)
+    guard, error = session.current.guard, ranout.reason(value)
     root = guard.root() if guard is not None else None
     if root is None or error is None or "in_place_refused" in process.told:
         return
@@ -837,7 +793,7 @@ def unanswered(value, trace):
     called = [frame.f_locals.get("self") for frame in reversed(frames) if frame.f_code.co_name == "_call_impl"]
     if root in called:
         return
-    phase, name = ranout.instant(frames), type(root).__name__
+    phase, name = rootcalls.phase_in(frames), type(root).__name__
     if called:
         phase, where = "forward", "%s, which is not a part of %s" % (type(called[0]).__name__, name)
     elif phase == "backward":
@@ -867,101 +823,6 @@ def receiver(call, i, keeps):
     return receive
 
 
-def extent(tensors):
-    """Return the elements of tensors, and their longest dimension."""
-    size = longest = 0
-    for tensor in tensors:
-        size += tensor.numel()
-        for n in tensor.shape:
-            if n > longest:
-                longest = n
-    return size, longest
-
-
-@functools.lru_cache(maxsize=None)
-def tensor_types():
-    return sys.modules["torch"].Tensor
-
-
-@functools.lru_cache(maxsize=None)
-def other_types():
-    """Return the types of arguments that neither hold tensors nor are changed by a forward."""
-    return str, bytes, int, float, bool, type(None), type, sys.modules["torch"].nn.Module
-
-
-def tensors_in(value, depth=0):
-    """Gives the tensors in arguments or outputs, in their order."""
-    tensor = tensor_types()
-    if isinstance(value, tensor):
-        return [value]
-    if depth > 6 or isinstance(value, other_types()):
-        return []
-    if isinstance(value, (list, tuple, set)):
-        inner = value
-    elif type(value).__name__.endswith("Cache"):  # of keys and values: recomputed models have none
-        return []
-    elif hasattr(value, "values") and hasattr(value, "keys"):
-        inner = [each for key, each in value.items() if key != "past_key_values"]
-    else:
-        attributes = getattr(value, "__dict__", None)
-        inner = list(attributes.values()) if type(attributes) is dict else []
-    found: list = []
-    for each in inner:
-        if isinstance(each, tensor):
-            found.append(each)
-        elif type(each) not in places.ATOMS:
-            found += tensors_in(each, depth + 1)
-    return found
-
-
-def with_bases(outputs):
-    """Return outputs, and those that they are views of: where a view is written to, its graph is
-    that of its base."""
-    found = list(outputs)
-    for tensor in outputs:
-        if tensor._is_view() and tensor._base.grad_fn is not None:
-            found.append(tensor._base)
-    return found
-
-
-def containers(arguments):
-    """Gives (container, what it contains) of all lists, dictionaries, sets and objects in arguments."""
-    plain = tensor_types(), *other_types()
-    found: list = []
-    todo, seen = arguments, set()
-    while todo:
-        value = todo.pop()
-        if isinstance(value, plain) or id(value) in seen:
-            continue
-        seen.add(id(value))
-        if len(seen) > MOST_ITEMS:
-            raise rootstate.Unrepeatable("the arguments are many")
-        if hasattr(value, "__next__"):
-            raise rootstate.Unrepeatable("an argument is an iterator")
-        if isinstance(value, tuple):
-            todo += value
-        elif type(value) in (list, set):
-            found.append((value, list(value)))
-            todo += value
-        elif isinstance(value, dict):
-            found.append((value, dict(value)))
-            todo += value.values()
-        elif type(getattr(value, "__dict__", None)) is dict and not callable(value):
-            found.append((value.__dict__, dict(value.__dict__)))
-            todo += value.__dict__.values()
-    return found
-
-
-def restore(value, inner):
-    if isinstance(value, dict):
-        if len(value) != len(inner) or any(k not in value or value[k] is not v for k, v in inner.items()):
-            value.clear()
-            value.update(inner)
-    elif len(value) != len(inner) or any(a is not b for a, b in zip(value, inner)):
-        value.clear()
-        value.extend(inner) if type(value) is list else value.update(inner)
-
-
 def norm_in(failure):
     """Return the module whose statistics a failure kept from being computed, None for none."""
     if failure is None:
@@ -982,77 +843,6 @@ def first_module(frame):
     import torch
 
     return next((value for value in gc.get_referents(frame) if isinstance(value, torch.nn.Module)), None)
-
-
-def release(failure):
-    """Lets go what a failed pass holds, and gives the memory back."""
-    clear(failure)
-    collect()
-
-
-def drain():
-    """Have the autograd engine forget what a failed backward pass has left in this thread's queue: until the
-    next pass in this thread that holds whole branches of the failed pass's graph."""
-    import torch
-
-    with torch.enable_grad():
-        end = torch.zeros(1, requires_grad=True)
-        torch.autograd.grad(end.clone(), end)
-
-
-def clear(failure):
-    """Lets go what a failed pass holds."""
-    wall.alone(drain)()
-    error = failure
-    for _ in range(8):
-        if error is None:
-            break
-        traceback.clear_frames(error.__traceback__)
-        empty(error.__traceback__)
-        error = error.__cause__ or error.__context__
-    failure.__traceback__ = None
-
-
-def empty(trace):
-    """Let go the inputs of a block that was recomputed when its backward pass failed: a frame keeps its function,
-    and that its closure, for as long as there is a traceback."""
-    checkpoint = sys.modules.get("torch.utils.checkpoint")
-    for frame in ranout.frames_of(trace) if checkpoint is not None else ():
-        if frame.f_code.co_filename != checkpoint.__file__:
-            continue
-        for function in gc.get_referents(frame):
-            if isinstance(function, types.FunctionType) and function.__code__ is frame.f_code:
-                for cell in function.__closure__ or ():
-                    cell.cell_contents = None
-
-
-def collect():
-    """Give memory back that nothing refers to; return whether there was some on the GPU."""
-    import torch
-
-    cuda = torch.cuda if torch.cuda.is_available() and torch.cuda.is_initialized() else None
-    before = cuda.memory_allocated() if cuda else 0
-    gc.collect()
-    if not cuda:
-        return False
-    cuda.synchronize()
-    cuda.empty_cache()
-    return cuda.memory_allocated() < before
-
-
-def sequences():
-    """Gives how many collectives this process has taken part in, by group; None where there is none."""
-    distributed = sys.modules.get("torch.distributed.distributed_c10d")
-    groups = getattr(distributed, "_pg_map", None)
-    if not groups and (groups is not None or distributed is None):
-        return None
-    found = []
-    for group in list(groups or distributed._world.pg_map):
-        try:
-            found.append(group._get_sequence_number_for_group())
-        except Exception:
-            found.append(None)
-    return found
 
 
 def hooked(torch, modules):

@@ -2,7 +2,7 @@
 import math
 import weakref
 
-from . import calls, process, steps, words
+from . import calls, process, session, words
 
 trainers: list = []  # weakly, the newest
 
@@ -50,7 +50,7 @@ def first():
     module = self.lightning_module
     if module is not None and not module.automatic_optimization:
         process.settle("gradient_accumulation_steps", None, "", process.FRAMEWORK)
-    steps.source.append(progress)
+    session.current.sources.append(progress)
     process.told["total_steps"] = total(self)
 
 

@@ -41,12 +41,6 @@ def disarm():
     hook["drawn"], hook["open"] = [], None
 
 
-def in_worker():
-    """Return whether this process only loads data."""
-    worker = sys.modules.get("torch.utils.data._utils.worker")
-    return getattr(worker, "_worker_info", None) is not None
-
-
 @process.guarded
 def opens(loader, iterator):
     """Notes a loader's settings: a loop may keep its iterator alone."""

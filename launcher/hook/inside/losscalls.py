@@ -6,7 +6,7 @@ import sys
 import time
 import types
 
-from . import caught, exclusions, figures, inputs, listed, losspart, process, ranout, repeats, room, root as root_part, wall, wrapping
+from . import caught, exclusions, figures, garbage, inputs, listed, losspart, process, ranout, repeats, room, wall, wrapping
 
 VALUES = ("on",)
 
@@ -115,7 +115,7 @@ def listen(torch):
     if "plain" in state:
         return
     plain = torch._C._nn.cross_entropy_loss
-    compiling, tensors = root_part.compiling(torch), (torch.Tensor, torch.nn.Parameter)
+    compiling, tensors = exclusions.recording(torch), (torch.Tensor, torch.nn.Parameter)
 
     def cross_entropy_loss(*args, **kwargs):
         if kwargs or len(args) != 6 or type(args[0]) not in tensors:
@@ -168,12 +168,10 @@ def in_place(plain, args):
 
 
 def again(plain, args, failure, began):
-    from . import inplace
-
     trace, why = failure.__traceback__ if failure is not None else None, None
     if failure is not None:
         repeats.begin("loss")
-        inplace.release(failure)
+        garbage.release(failure)
     try:
         output = losspart.cross_entropy(functools.partial(wall.part, wall.plain(plain)), *args)
         wall.gives(plain, output)

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 
-from . import blocks, figures, inputs, launches, lightning, loaders, marks, meters, optimizers, precision, process, ranout, repeats, report, root as root_part, rootcalls, steps, twice, wall
+from . import blocks, figures, inputs, launches, lightning, loaders, marks, meters, optimizers, precision, process, ranout, report, root as root_part, rootcalls, session, twice, wall
 
 
 ARMED = 3  # optimizer steps
@@ -29,7 +29,7 @@ class Memory:
         self.step, self.part, self.optimizers, self.timers = {}, 0, {}, {}
         self.enabled, self.largest = self.torch.is_grad_enabled, inputs.largest
         self.evaluations, self.evaluated, self.draws = 0, 0, None
-        self.oomed, self.raised, self.told = None, None, False
+        self.oomed, self.raised, self.told, self.thread = None, None, False, threading.main_thread().ident
         self.first_gradient: list = []  # of the first step, weakly
         self.launches = self.launching()
 
@@ -42,8 +42,8 @@ class Memory:
     def opens(self, args, kwargs):
         own = inputs.largest(args, kwargs)
         self.said.update(start_bytes=self.peaks.take()[0], batch=inputs.samples(args, kwargs), autocast=self.autocast(), calls=0)
-        self.said["start_state_bytes"] = sum(optimizers.states(o, self.meter) for o in steps.optimizers() if steps.trains(o, self.root()))
-        others = steps.others(self.root())
+        self.said["start_state_bytes"] = sum(optimizers.states(o, self.meter) for o in optimizers.alive() if optimizers.trains(o, self.root()))
+        others = optimizers.others(self.root())
         if others:
             self.said["others_bytes"] = others
         if lightning.lingers():
@@ -61,7 +61,8 @@ class Memory:
         self.noted = False
         if not (self.root().training and self.enabled()):
             self.phase = "evaluation"
-            steps.phase("eval")
+            for each in session.current.when_phase_changes:
+                each("eval")
             self.evaluates(args, kwargs)
             return
         self.phase = "forward"
@@ -158,10 +159,9 @@ class Memory:
     def repeated(self, requested=0):
         """Called when a pass was repeated: the peak of the failed one is a limit and no measurement,
         and this step none like the others. requested are the bytes that it did not get, 0 where it
-        did not fail."""
+        did not fail. Returns what was held then, 0 where that is not known."""
         seen = self.oomed or self.raised
-        if seen and requested:
-            repeats.state["held"] = holding(self.meter, seen["allocated"], requested)
+        held = holding(self.meter, seen["allocated"], requested) if seen and requested else 0
         if seen and requested and self.n < ARMED and "ran_out" not in self.said:
             self.said["ran_out"] = {
                 "failed": seen["instant"], "allocated_bytes": seen["allocated"], "requested_bytes": requested, "marks": self.said.get("marks"),
@@ -174,6 +174,7 @@ class Memory:
         self.peaks.take()
         self.peaks.most = self.most
         self.save()
+        return held
 
     def rise(self):
         """Return the peak of memory since the last call, or the memory now."""
@@ -197,7 +198,7 @@ class Memory:
         """Called before a backward pass."""
         if self.n == 0 and "calls_together" not in self.said:
             self.said["calls_together"] = self.calls
-            if any(map(optimizers.zeroes, steps.optimizers())):
+            if any(map(optimizers.zeroes, optimizers.alive())):
                 self.said["gradients_kept"] = True  # until the second step shows it
 
     def gradient(self):
@@ -257,7 +258,7 @@ class Memory:
         root = self.root()
         if root is None:
             return False
-        return steps.trains(optimizer, root) or not any(steps.trains(o, root) for o in steps.optimizers())
+        return optimizers.trains(optimizer, root) or not any(optimizers.trains(o, root) for o in optimizers.alive())
 
     def before(self, optimizer):
         if not self.mine(optimizer):
@@ -296,9 +297,9 @@ class Memory:
             self.times = self.times[1 - TIMES:] + [self.ended - self.last]
         self.last, self.ended, self.calls, step = self.ended, None, 0, self.step
         self.step, self.part = {}, 0
-        if self.armed and step and not self.spoilt and self.alike(sorted(repeats.state["active"])):
+        if self.armed and step and not self.spoilt and self.alike(sorted(session.current.active)):
             self.keep(step)
-        self.spoilt, repeats.state["active"] = False, frozenset()
+        self.spoilt, session.current.active = False, frozenset()
         if self.n == ARMED or self.n > ARMED and self.armed:
             self.armed = False
             twice.leave()
@@ -329,7 +330,8 @@ class Memory:
 
     def arm(self):
         self.armed = True
-        steps.listen()
+        for each in session.current.when_measured:
+            each()
 
     # The report.
 
@@ -364,15 +366,16 @@ def device(torch, root):
 def kept(function):
     """Keeps what goes wrong from the job, and then measures no more."""
     def call(*args):
-        memory = state.get("memory")
+        memory = session.current.memory
         if memory is None:  # a fork is kept away by those who call
-            return
+            return None
         try:
-            function(memory, *args)
+            return function(memory, *args)
         except Exception as e:
-            state.pop("memory", None)  # another thread may have been here
+            session.current.memory = None  # another thread may have been here
             wall.alone(over)(memory)
             wall.failed(e)
+            return None
 
     return call
 
@@ -382,9 +385,6 @@ def over(memory):
     twice.leave()
     rootcalls.leave(hooks)
     memory.followed()
-
-
-state: dict = {}
 
 
 class Hooks:
@@ -403,7 +403,7 @@ def first(root, model, compiled, args, kwargs):
     if device(torch, root).type not in ("cuda", "cpu"):
         return
     memory = Memory(root, model, compiled)
-    state.update(memory=memory, thread=threading.main_thread().ident)
+    session.current.memory = memory
     if memory.armed:
         process.guarded(twice.arm)(weakref.ref(root), memory.differentiates)
     kept(Memory.opens)(args, kwargs)
@@ -412,7 +412,7 @@ def first(root, model, compiled, args, kwargs):
 
 def armed():
     """Return whether the optimizer's steps are looked at closely."""
-    memory = state.get("memory")
+    memory = session.current.memory
     return memory is not None and memory.armed
 
 
@@ -420,15 +420,15 @@ def attach(torch):
     """Listens to the allocator's own word that memory ran out, which comes before anything
     that the failing code holds is given back."""
     hook = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
-    if hook is not None and state["memory"].meter.resets:
+    if hook is not None and session.current.memory.meter.resets:
         hook(wall.alone(observed))
 
 
 def observed(device, wanted, allowed, free):
     """Called by the allocator when it refuses. That counts if the job ends by it."""
     try:
-        memory = state.get("memory")
-        if memory is not None and process.here() and device == memory.meter.device and not repeats.state["again"] and not rootcalls.state["asked"]:
+        memory = session.current.memory
+        if memory is not None and process.here() and device == memory.meter.device and not session.current.repeating and not session.current.asked:
             memory.oomed = {"instant": running(memory), "allocated": memory.meter.read()[0], "requested": wanted}
             if allowed < memory.meter.total():
                 memory.oomed["allowed"] = allowed
@@ -443,7 +443,7 @@ def running(memory):
     No name may refer to a frame here: it may be this one, which would then hold itself, its
     callers, and with them the tensors of a job that catches the exception and continues.
     """
-    return named(memory, ranout.instant(ranout.frames_from(sys._current_frames().get(state["thread"]))))
+    return named(memory, rootcalls.phase_in(ranout.frames_from(sys._current_frames().get(memory.thread))))
 
 
 def named(memory, instant):
@@ -460,7 +460,7 @@ def words(memory):
         found["allowed_bytes"] = memory.oomed["allowed"]
     if memory.marks is not None:
         found["marks"] = [told for told in memory.marks.lists if told["bytes"]]
-    if memory.armed and memory.step and not memory.spoilt and memory.alike(sorted(repeats.state["active"])):  # as far as it came
+    if memory.armed and memory.step and not memory.spoilt and memory.alike(sorted(session.current.active)):  # as far as it came
         found[{0: "first", 1: "second"}.get(memory.n, "longer")] = memory.step
     return found
 
@@ -470,13 +470,13 @@ def last(value, trace):
     why = ranout.reason(value)
     if why is None:
         return
-    memory = state.get("memory")
+    memory = session.current.memory
     if memory is None:
         unseen(why, trace)
         return
     if not process.here():
         return
-    instant = named(memory, ranout.instant(ranout.frames_of(why.__traceback__ or trace)))
+    instant = named(memory, rootcalls.phase_in(ranout.frames_of(why.__traceback__ or trace)))
     known = next((seen for seen in (memory.oomed, memory.raised) if seen and seen["instant"] == instant), None)
     known = known or {"instant": instant, "allocated": memory.rise()}
     raised = ranout.figure(ranout.SIZE, why)
@@ -502,7 +502,7 @@ def holding(meter, allocated, requested, **others):
 def meter():
     """Return the meter of what is trained: the root's, or before one was seen that of the
     device in use."""
-    memory, torch = state.get("memory"), sys.modules["torch"]
+    memory, torch = session.current.memory, sys.modules["torch"]
     if memory is not None:
         return memory.meter
     cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
@@ -531,7 +531,7 @@ def evaluated(frames):
 
 def end():
     """Called when the program ends."""
-    memory = state.get("memory")
+    memory = session.current.memory
     if memory is not None and process.here():
         wall.alone(closing)(memory)
 

@@ -8,7 +8,7 @@ import contextlib
 import os
 import weakref
 
-from . import blocks, checkpointing, exclusions, forwards, room, wall
+from . import blocks, exclusions, forwards, room, wall
 
 VALUES = ("cpu",)
 
@@ -45,7 +45,7 @@ def short_of_memory(root, device):
     tensors are in blocks. What does not fit in the end stays on the device.
     """
     expected = room.free(device)
-    if checkpointing.is_on(root):
+    if forwards.is_recomputed(root):
         expected //= 8
     host = budget()
     if 2 * host >= expected:

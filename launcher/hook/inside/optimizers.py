@@ -1,7 +1,12 @@
-# The properties of the optimizer that decide its memory: the class, whether it works on all parameters at
-# once, and the bytes of its state.
+# The optimizers that the job has made, and the properties of one that decide its memory: the class, whether it works on
+# all parameters at once, and the bytes of its state.
+import gc
 import inspect
 import sys
+
+from . import listed
+
+made: list = []  # weakly
 
 
 def of(optimizer):
@@ -38,3 +43,43 @@ def states(optimizer, meter):
             if hasattr(value, "element_size") and meter.holds(value):
                 total += value.numel() * value.element_size()
     return total
+
+
+def alive():
+    """Return the optimizers that were made, and are there still."""
+    return [o for o in (each() for each in made) if o is not None]
+
+
+def trains(optimizer, root):
+    """Return whether an optimizer has a parameter of the root."""
+    own = listed.ids(root)
+    return any(id(p) in own for group in optimizer.param_groups for p in group["params"])
+
+
+def others(root):
+    """Return the bytes of the parameters of other models that the process trains besides the root."""
+    known = alive()
+    if not any(trains(o, root) for o in known):
+        return 0  # a framework has handed on copies
+    found = {id(p): p for o in known if not trains(o, root) for group in o.param_groups for p in group["params"]}
+    return sum(p.numel() * p.element_size() for p in found.values())
+
+
+def other_models(root):
+    """Return the models besides the root that optimizers of this process train, without the modules in them."""
+    own = listed.ids(root)
+    known = alive()
+    if not any(trains(o, root) for o in known):
+        return []
+    theirs = {id(p) for o in known for group in o.param_groups for p in group["params"]} - own
+    if not theirs:
+        return []
+    Module = sys.modules["torch"].nn.Module
+    found = []
+    for each in gc.get_objects():
+        if issubclass(type(each), Module):
+            ids = {id(p) for p in each.parameters()}
+            if ids & theirs and not ids & own:
+                found.append(each)
+    inner = {id(m) for each in found for m in each.modules() if m is not each}
+    return [each for each in found if id(each) not in inner]

@@ -7,7 +7,7 @@ import sys
 import time
 import weakref
 
-from . import caught, optimizers, process, ranout, repeats, room, root as root_part, wall
+from . import caught, exclusions, garbage, optimizers, process, ranout, repeats, room, wall
 
 # PyTorch's optimizers whose state is theirs alone, and the parameters that states are as large as.
 KINDS = {
@@ -41,7 +41,7 @@ def wrap(kind):
     hooking = getattr(kind, "profile_hook_step", None)  # since PyTorch 2.0
     outside = hooking is not None and getattr(whole, "hooked", False) and hasattr(whole, "__wrapped__")
     plain = whole.__wrapped__ if outside else whole
-    compiling = root_part.compiling(sys.modules["torch"])
+    compiling = exclusions.recording(sys.modules["torch"])
 
     @functools.wraps(plain)
     def step(optimizer, *args, **kwargs):
@@ -82,13 +82,11 @@ def first(optimizer, plain, args, kwargs):
 
 def again(optimizer, plain, args, kwargs, before, failure):
     """Do a step again that ran out of memory."""
-    from . import inplace
-
     began, trace, output = time.monotonic(), failure.__traceback__, None
     why = refusal(optimizer, before)
     if not why:
         repeats.begin(PHASE)
-        inplace.release(failure)
+        garbage.release(failure)
         before.put_back()
         if process.world() <= 1 and wall.alone(alike)(optimizer, plain):
             singly.add(optimizer)  # ranks that step in different ways would drift apart by rounding

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from . import forwards, memory as memory_part, process, steps, wall, wrapping
+from . import exclusions, forwards, memory as memory_part, process, wall, wrapping
 
 
 KEPT = 16  # steps, of which the middle one counts
@@ -101,7 +101,7 @@ def arm(memory):
     """Begins after the first steps, with the measurement of the root, or None."""
     if "pace" in state or process.number("WORLD_SIZE") < 2:
         return
-    state["pace"] = Pace(memory_part.meter())
+    state.update(pace=Pace(memory_part.meter()), compiling=exclusions.recording(sys.modules["torch"]))
     follow_loaders()
     root = memory.root() if memory is not None and not memory.compiled else None
     model = inner(root) if root is not None else None
@@ -124,7 +124,7 @@ def inner(root):
 
 def called(model, plain, args, kwargs):
     pace = state.get("pace")
-    if pace is None or pace.timing is None or not model.training or not sys.modules["torch"].is_grad_enabled() or steps.handles["compiling"]():
+    if pace is None or pace.timing is None or not model.training or not sys.modules["torch"].is_grad_enabled() or state["compiling"]():
         return plain(model, *args, **kwargs)
     return pace.calls(plain, model, args, kwargs)
 

@@ -2,7 +2,6 @@
 # modules hold, sources of random numbers. Each is a place: it is read before a forward, compared
 # after it, and put back before the forward runs again.
 import array
-import collections
 import ctypes
 import functools
 import random
@@ -12,7 +11,7 @@ import typing
 import weakref
 import zlib
 
-from . import reach, wall
+from . import kinds, wall
 
 MISSING, PRESENT = object(), object()
 SMALL = 64 << 10  # bytes of a tensor or array that is always copied
@@ -21,8 +20,6 @@ PIECE = 1 << 22  # elements whose bits are summed at once
 MOST_BYTES = 16 << 20  # of a tensor or array that a forward writes to: it is copied before each call
 MOST_ITEMS = 10000  # in a container; of a longer one all are numbers or words, or it cannot be compared
 DEEPEST = 16  # containers in containers
-ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
-CONTAINERS = (list, tuple, set, dict, collections.deque)
 
 
 class Unrepeatable(Exception):
@@ -40,12 +37,12 @@ def keep(value, copies=0, hold=False, depth=0):
     """
     import torch
 
-    if type(value) in ATOMS or value is MISSING:
+    if type(value) in kinds.ATOMS or value is MISSING:
         return value
     if isinstance(value, torch.Tensor):
         return Tensor(value, 0 if isinstance(value, torch.nn.Parameter) else copies, copies > SMALL, hold)
-    if isinstance(value, CONTAINERS):
-        return Items(value, copies, hold, depth) if reach.size(value) <= MOST_ITEMS and depth < DEEPEST else Long(value, depth)
+    if isinstance(value, kinds.CONTAINERS):
+        return Items(value, copies, hold, depth) if kinds.size(value) <= MOST_ITEMS and depth < DEEPEST else Long(value, depth)
     if is_array(value):
         return Array(value, copies)
     if isinstance(value, (bytearray, array.array)):
@@ -58,7 +55,7 @@ def keep(value, copies=0, hold=False, depth=0):
 def same(kept, now):
     if isinstance(kept, Kept):
         return kept.same(now)
-    return kept is now or type(kept) in ATOMS and type(now) is type(kept) and kept == now
+    return kept is now or type(kept) in kinds.ATOMS and type(now) is type(kept) and kept == now
 
 
 def matches(kept, now):
@@ -108,7 +105,7 @@ class Identity(Kept):
     """An object without its content: an attribute was replaced. A graph is not kept alive."""
 
     def __init__(self, value, hold):
-        whole = hold or not (isinstance(value, CONTAINERS) or is_tensor(value)) or keep(value).value is not None
+        whole = hold or not (isinstance(value, kinds.CONTAINERS) or is_tensor(value)) or keep(value).value is not None
         self.ref, self.value = reference(value) if is_tensor(value) else lambda: None, value if whole else None
         self.id = id(value)
 
@@ -118,7 +115,7 @@ class Identity(Kept):
 
 
 def identity(value, hold=True):
-    return value if type(value) in ATOMS or value is MISSING else Identity(value, hold)
+    return value if type(value) in kinds.ATOMS or value is MISSING else Identity(value, hold)
 
 
 class Gone:
@@ -171,20 +168,20 @@ class Items(Kept):
 
     def __init__(self, value, copies, hold, depth):
         self.id, self.kind = id(value), type(value)
-        self.keys = reach.keys(value)
-        items = reach.items(value)
-        self.plain = isinstance(value, set) or ATOMS.issuperset(map(type, items))
+        self.keys = kinds.keys(value)
+        items = kinds.items(value)
+        self.plain = isinstance(value, set) or kinds.ATOMS.issuperset(map(type, items))
         self.items = items if self.plain else [keep(v, copies, hold, depth + 1) for v in items]
         whole = self.plain or all(not isinstance(i, Kept) or i.value is not None for i in self.items)
         self.value = value if hold or whole else None
 
     def alike(self, now):
         """Return whether a value is a container of this kind, with the same keys or, a set, the same members."""
-        if type(now) is not self.kind or reach.size(now) != len(self.items):
+        if type(now) is not self.kind or kinds.size(now) != len(self.items):
             return False
         if isinstance(now, set):
-            return set(map(id, self.items)) == set(map(id, reach.items(now))) or ATOMS.issuperset(map(type, self.items)) and set.__eq__(now, set(self.items))
-        return self.keys is None or all(map(is_one, reach.keys(now), self.keys))
+            return set(map(id, self.items)) == set(map(id, kinds.items(now))) or kinds.ATOMS.issuperset(map(type, self.items)) and set.__eq__(now, set(self.items))
+        return self.keys is None or all(map(is_one, kinds.keys(now), self.keys))
 
     def same(self, now):
         if not self.alike(now) or id(now) != self.id and not isinstance(now, tuple):
@@ -192,9 +189,9 @@ class Items(Kept):
         return isinstance(now, set) or self.equals(now, same)
 
     def equals(self, now, alike):
-        items = reach.items(now)
+        items = kinds.items(now)
         if self.plain:
-            return ATOMS.issuperset(map(type, items)) and items == self.items
+            return kinds.ATOMS.issuperset(map(type, items)) and items == self.items
         return all(map(alike, self.items, items))
 
     def matches(self, now):
@@ -214,15 +211,15 @@ class Items(Kept):
             return Gone()
         items = self.items
         if not self.plain:
-            there = reach.items(now)
-            present = dict(zip(map(id, reach.keys(now)) if self.keys is not None else range(len(there)), there)) if type(now) is self.kind else {}
+            there = kinds.items(now)
+            present = dict(zip(map(id, kinds.keys(now)) if self.keys is not None else range(len(there)), there)) if type(now) is self.kind else {}
             names = map(id, self.keys) if self.keys is not None else range(len(items))
             items = [full(item, present.get(name, MISSING)) for name, item in zip(names, items)]
         if issubclass(self.kind, tuple):
             if value is not None:
                 return value
             return self.kind._make(items) if hasattr(self.kind, "_make") else self.kind(items)
-        base = reach.base(self.kind)
+        base = kinds.base(self.kind)
         base.clear(value)
         if self.keys is not None:
             for key, item in zip(self.keys, items):
@@ -233,7 +230,7 @@ class Items(Kept):
 
 
 def is_one(a, b):
-    return a is b or type(a) in ATOMS and type(a) is type(b) and a == b
+    return a is b or type(a) in kinds.ATOMS and type(a) is type(b) and a == b
 
 
 class Long(Kept):
@@ -241,18 +238,18 @@ class Long(Kept):
 
     def __init__(self, value, depth):
         self.value = value
-        items = reach.items(value)
-        self.items = None if depth >= DEEPEST or not ATOMS.issuperset(map(type, items)) else items
-        self.keys = reach.keys(value)
+        items = kinds.items(value)
+        self.items = None if depth >= DEEPEST or not kinds.ATOMS.issuperset(map(type, items)) else items
+        self.keys = kinds.keys(value)
         self.length = len(items)
 
     def same(self, now):
         if now is not self.value:
             return False
-        items = reach.items(now)
+        items = kinds.items(now)
         if self.items is None or len(items) != self.length:
             return len(items) == self.length
-        return (items == self.items or set(items) == set(self.items) and isinstance(now, set)) and (self.keys is None or all(map(is_one, reach.keys(now), self.keys)))
+        return (items == self.items or set(items) == set(self.items) and isinstance(now, set)) and (self.keys is None or all(map(is_one, kinds.keys(now), self.keys)))
 
     def lost(self):
         return not self.same(self.value)
@@ -466,7 +463,7 @@ def is_special(value):
 
     if isinstance(value, tuple):
         return any(is_special(each) for each in value)
-    return isinstance(value, (torch.Tensor,) + CONTAINERS) or is_array(value) or is_stream(value)
+    return isinstance(value, (torch.Tensor,) + kinds.CONTAINERS) or is_array(value) or is_stream(value)
 
 
 # Places.
@@ -479,14 +476,14 @@ class Place:
     def __init__(self, owner, name, kind="__dict__"):
         self.name, self.kind, self.copies = name, kind, 0
         self.key: tuple = (id(owner), kind, name)
-        self.noted = reach.kind(owner) == reach.MODULE  # a log has what is set here
+        self.noted = kinds.kind(owner) == kinds.MODULE  # a log has what is set here
         self.owner = reference(owner)
 
     def space(self):
         owner = self.owner()
         if owner is None or type(owner) is dict:
             return owner or {}
-        found = reach.space_of(owner) if self.kind == "__dict__" else getattr(owner, self.kind) or ()
+        found = kinds.space_of(owner) if self.kind == "__dict__" else getattr(owner, self.kind) or ()
         return dict(enumerate(found)) if isinstance(found, tuple) else found
 
     def words(self):
@@ -521,7 +518,7 @@ class Place:
 
     def give(self, name, value):
         owner = self.owner()
-        if type(owner) is not dict and self.kind == "__dict__" and not isinstance(owner, type) and name not in reach.slots(type(owner)):  # type: ignore[arg-type]
+        if type(owner) is not dict and self.kind == "__dict__" and not isinstance(owner, type) and name not in kinds.slots(type(owner)):  # type: ignore[arg-type]
             put(object.__getattribute__(owner, "__dict__"), name, value)
         elif not isinstance(owner, type) and (self.kind != "__dict__" or type(owner) is dict):
             put(self.space(), name, value)
@@ -533,7 +530,7 @@ class Place:
     def is_steady(self):
         """Return whether only a library's code would change it."""
         owner = self.owner()
-        return self.kind != "_buffers" and reach.is_library((owner if isinstance(owner, type) else type(owner)).__module__) and type(owner) is not dict
+        return self.kind != "_buffers" and kinds.is_library((owner if isinstance(owner, type) else type(owner)).__module__) and type(owner) is not dict
 
 
 def put(space, name, value):
@@ -566,8 +563,8 @@ class Numbers(Place):
         if self.names is not None:
             items = [(name, space[name]) for name in self.names if name in space]
         else:
-            items = [(name, value) for name, value in list(space.items()) if not reach.is_internal(name)]
-        found = Names((name, value if type(value) in ATOMS else PRESENT) for name, value in items if not isinstance(value, types.FunctionType))
+            items = [(name, value) for name, value in list(space.items()) if not kinds.is_internal(name)]
+        found = Names((name, value if type(value) in kinds.ATOMS else PRESENT) for name, value in items if not isinstance(value, types.FunctionType))
         found.names = self.names
         return found
 

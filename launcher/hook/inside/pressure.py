@@ -4,7 +4,7 @@
 # faster.
 import time
 
-from . import memory, process
+from . import memory, process, session
 
 WINDOW = 10  # steps that are looked at together
 MANY = 5  # retries in them
@@ -62,9 +62,7 @@ def stepped(n):
 
 
 def looked(watch, n, grown, seconds):
-    from . import inplace
-
-    guard = inplace.state.get("guard")
+    guard = session.current.guard
     act = watch.window(grown, seconds, lambda: recomputation(guard) is not None)
     if act == "":
         return

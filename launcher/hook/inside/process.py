@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from . import rank, report, wall
+from . import rank, report, session, wall
 
 start = rank.start
 
@@ -20,7 +20,7 @@ said: dict = {}
 SHAPE, LOADER, MEASURED, ARGUMENT, FRAMEWORK, MODEL, GPURUN = range(7)
 
 # Which process this is; a fork of it is another one.
-state: dict = {"pid": os.getpid(), "speaks": start.get("role") == "rank", "trains": False, "path": "", "text": "", "problems": [], "waits": False}
+state: dict = {"pid": os.getpid(), "speaks": start.get("role") == "rank", "trains": False, "path": "", "text": "", "problems": [], "waits": False, "traced": False}
 
 
 def here():
@@ -127,6 +127,58 @@ def where(place):
 
 
 guarded = wall.guarded
+
+
+# Errors in the hook itself.
+
+
+def failed(error, withdraws):
+    """Report an error in the hook, and that its remedies are off where it withdraws them. Never fails."""
+    for note in (reported, traced, withdrawn if withdraws else None):
+        try:
+            if note is not None:
+                note(error)
+        except Exception:
+            pass
+
+
+start.setdefault("failed", failed)
+
+
+def reported(error):
+    place = trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.startswith(wall.HERE):
+            place = trace
+        trace = trace.tb_next
+    problem(where(place) if place is not None else "hook", error)
+
+
+def traced(error):
+    """Write the whole traceback of the first error."""
+    if state["traced"]:
+        return
+    state["traced"] = True
+    import traceback
+
+    if not state["speaks"] or not here():
+        return
+    path = file("hook-error.txt")
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, rank.mode(path))
+    try:
+        os.write(fd, text.encode("utf-8", "backslashreplace")[:1 << 16])
+    finally:
+        os.close(fd)
+
+
+def withdrawn(error):
+    """Report that the remedies in the process are off: the job runs as it would without them."""
+    for knob in session.current.turned:
+        if (told.get("applied") or {}).pop(knob, None) is not None:
+            note("failed", {knob: "gpurun's hook failed: " + wall.said(error)})
+            settle(knob, None, "", GPURUN)
+    save()
 
 
 def say(words):

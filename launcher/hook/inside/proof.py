@@ -8,7 +8,7 @@ import os
 import sys
 import types
 
-from . import compared, places, reach, rootstate
+from . import compared, kinds, places, reach, rootstate
 
 MOST = 2000  # objects whose methods the forward calls
 EQUAL = {16: 1e-3, 32: 1e-6, 64: 1e-12}  # how far two runs of kernels that are not deterministic may be apart, by the bits of a number
@@ -147,11 +147,11 @@ class Trace:
             self.codes.add(code)
             if code.co_argcount and len(self.objects) < MOST:
                 value = frame.f_locals.get(code.co_varnames[0])
-                if reach.kind(value) == reach.OBJECT and id(value) not in self.known:
+                if kinds.kind(value) == kinds.OBJECT and id(value) not in self.known:
                     self.known.add(id(value))
                     self.objects.append(value)
         elif event == "c_call" and not self.writes and writes(arg) and not frame.f_code.co_filename.endswith(("warnings.py", "linecache.py", "tokenize.py")):
-            if not frame.f_code.co_filename.startswith(reach.HERE):
+            if not frame.f_code.co_filename.startswith(kinds.HERE):
                 self.writes = "%s in %s:%d" % (arg.__name__, os.path.basename(frame.f_code.co_filename), frame.f_lineno)
 
     def functions(self):
@@ -169,7 +169,7 @@ class Trace:
 
 def is_foreign(frame):
     code = frame.f_code
-    return reach.is_library(frame.f_globals.get("__name__", "")) or code.co_filename.startswith((reach.HERE, reach.STANDARD, "<")) and "-packages" not in code.co_filename
+    return kinds.is_library(frame.f_globals.get("__name__", "")) or code.co_filename.startswith((kinds.HERE, kinds.STANDARD, "<")) and "-packages" not in code.co_filename
 
 
 def writes(function):

@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 
-from . import backward, inplace, loaders, loss, process, ranout, root as root_part, rootcalls, rootstate, split, trainerloss, wall
+from . import backward, garbage, loaders, loss, process, ranout, rootcalls, rootstate, session, split, trainerloss, wall
 
 
 class TimeUp(BaseException):
@@ -33,14 +33,14 @@ def ask(value, trace, alone, began):
     until = time.monotonic() + bound
     if alone:
         release(value)  # first: the limit's thread needs memory, too
-    rootcalls.state["asked"] = True
+    session.current.asked = True
     try:
         with Limit(bound):
             for question in found:
                 if time.monotonic() < until:
                     wall.alone(question)()
     finally:
-        rootcalls.state["asked"] = False
+        session.current.asked = False
     process.save()
 
 
@@ -55,10 +55,10 @@ def questions(trace):
 
 def latest(trace):
     """Return what the root was called with last, and autocast's state then; None where that is not known."""
-    root = root_part.hook.get("root", lambda: None)()
+    root = session.current.root()
     if root is None:
         return None
-    guard = inplace.state.get("guard")
+    guard = session.current.guard
     calls = [] if guard is None else guard.calls() + ([guard.current] if guard.current is not None else [])
     if calls and guard.root() is root:
         call = calls[-1]
@@ -92,7 +92,7 @@ def release(value):
             break
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
-    inplace.collect()
+    garbage.collect()
 
 
 STACK = 1 << 18  # bytes of the thread that waits: a usual stack is larger than what may be left of the process's data

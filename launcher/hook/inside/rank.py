@@ -6,8 +6,8 @@
 import os
 import sys
 
-# This process: its role, gpurun's variables (told), the probe's folder, and watch, which
-# sets the hook that reports the last exception.
+# This process: its role, gpurun's variables (told), the hook's folder, and functions: watch, which sets the hook that
+# reports the last exception, done, which ends the listening to imports, and failed, which reports an error of the hook.
 start = {}
 
 

@@ -1,7 +1,6 @@
 # How memory ran out: in which phase of a step, and how much was requested.
 import re
 
-from . import rootcalls
 
 SIZE = re.compile(r"[Tt]ried to allocate ([0-9.]+) ?(bytes|KiB|MiB|GiB)?")
 ALLOWED = re.compile(r"([0-9.]+) (KiB|MiB|GiB) allowed")
@@ -57,19 +56,3 @@ def frames_from(frame):
     while frame is not None:
         yield frame
         frame = frame.f_back
-
-
-def instant(frames):
-    """Return the phase that frames are in, innermost first: optimizer, backward, call (of
-    the root); "" for none of them."""
-    is_call = rootcalls.is_call
-    for frame in frames:
-        code = frame.f_code
-        path = code.co_filename.replace("\\", "/")
-        if is_call(frame):
-            return "call"
-        if path.endswith(("/torch/_tensor.py", "/torch/autograd/__init__.py")) and code.co_name in ("backward", "grad"):
-            return "backward"
-        if code.co_name == "step" and ("/optim/" in path or hasattr(frame.f_locals.get("self"), "param_groups")):
-            return "optimizer"
-    return ""

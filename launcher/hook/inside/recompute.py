@@ -4,7 +4,7 @@
 import threading
 import weakref
 
-from . import compared, exclusions, places, reach, wall
+from . import compared, exclusions, modulestate, places, wall
 
 running = threading.local()  # "again": whether a block's second run is under way in this thread
 
@@ -57,7 +57,7 @@ class Call:
         self.kwargs = {key: self.put(value, torch.Tensor) for key, value in kwargs.items()}
         self.given = (args, kwargs)
         self.first, self.lost = block.state is None, ""
-        self.state = State(module) if self.first else block.state
+        self.state = modulestate.State(module) if self.first else block.state
         if self.first and self.state.unreadable:
             raise places.Unrepeatable("%s holds %s" % (type(module).__name__, self.state.unreadable))
         self.tensors += [torch.empty(0, device=d) for d in self.state.devices - {t.device for t in self.tensors}]
@@ -151,7 +151,7 @@ class Call:
                 raise places.Unrepeatable("%s changed for the first time" % self.lost)
             if written:
                 raise places.Unrepeatable("an input was written to since")
-            with Rewound(self.state, self.before, self.modes, self.log):
+            with modulestate.Rewound(self.state, self.before, self.modes, self.log):
                 running.again = True  # what is recomputed already is not divided once more
                 output = wall.part(self.forward, self.module, *args, **kwargs)
         except places.Unrepeatable as e:
@@ -219,121 +219,3 @@ def kept(tensor):
             copy.requires_grad_()
         COPIES[key] = (weakref.ref(tensor, lambda _: COPIES.pop(key, None)), places.version(tensor), weakref.ref(copy))
     return copy
-
-
-def is_norm(module):
-    """Return whether a module keeps running statistics of its inputs."""
-    from torch.nn.modules.batchnorm import _NormBase
-
-    return isinstance(module, _NormBase) and module.running_mean is not None
-
-
-def is_plain_norm(module):
-    """Return whether it is one whose output does not depend on them while it trains."""
-    return is_norm(module) and type(module).__module__.startswith(("torch.nn.", "timm."))
-
-
-class State:
-    """What the forward of a block changes beside its output.
-
-    The first call compares everything. Later ones read what that forward changed, and what can
-    be read quickly. Nothing here keeps a module alive.
-    """
-
-    def __init__(self, module):
-        modules = [m for m in module.modules() if not type(m).__module__.startswith("torch.distributed")]
-        norms = [m for m in modules if is_plain_norm(m)]
-        self.modules = [weakref.ref(m) for m in modules]
-        self.norms = [(weakref.ref(m), {}) for m in norms]
-        self.writes_inputs = False
-        places.watch()
-        # PyTorch keeps the random numbers of the devices that it sees among the inputs.
-        self.devices = {p.device for p in module.parameters() if p.device.type != "cpu"}
-        walk = reach.Walk(modules, norms)
-        self.places, self.copies, self.unreadable = walk.list(), float("inf"), walk.unreadable()
-
-    def read(self):
-        """Return the places with their values."""
-        # A hook that a block registers would act on the rest of its second run.
-        return [(place, place.read(0 if place.kind == "hooks" else self.copies, hold=True)) for place in self.places]
-
-    def keep(self, before, log):
-        """Runs after a forward; returns what its second run needs of the values before it, and which
-        of them cannot be restored, "" if all can."""
-        noted = log.keys()
-        changed = {p.key for p, v in before if p.copies or p.changed(v, noted)}
-        lost = next((p.words() for p, v in before if p.key in changed and places.is_lost(v)), "")
-        for place, value in before:
-            if place.key in changed and not isinstance(place, places.Numbers):
-                place.learn(value)
-        if self.copies:
-            # What the first forward makes, as a tensor where None was, is another object after each.
-            modules, norms = [m for m in (ref() for ref in self.modules) if m is not None], [ref() for ref, _ in self.norms]
-            now, own = reach.Walk(modules, norms).list(), {p.key for p in self.places}
-            made = reach.arisen(before, now)
-            before, changed = before + made, changed | {p.key for p, _ in made}
-            self.places = [p for p in self.places if p.key in changed or not p.is_steady()] + [p for p in now if p.key not in own and not p.is_steady()]
-            self.copies = 0
-        known = {p.key for p in self.places}
-        self.places += [p for p in log.places() if p.key not in known]
-        # Others may draw random numbers, or register hooks, before the second run, which then does not.
-        return [(p, v) for p, v in before if p.key in changed or p.key in known and p.kind not in ("random", "hooks")], lost
-
-    def modes(self):
-        """Return whether each module is in training mode, None for one that is gone."""
-        return [getattr(ref(), "training", None) for ref in self.modules]
-
-    def set_modes(self, modes):
-        for ref, mode in zip(self.modules, modes):
-            module = ref()
-            if module is not None and module.training is not mode:
-                module.training = mode
-
-
-class Rewound:
-    """Takes the state of a block back for a while, and leaves no trace of that while."""
-
-    def __init__(self, state, before, modes, log=None):
-        self.state, self.before, self.modes, self.log = state, before, modes, log
-
-    def __enter__(self):
-        self.modes_after = self.state.modes()
-        self.after = [(place, place.read(self.state.copies, hold=True)) for place, _ in self.before]
-        self.set = self.log.present() if self.log else []
-        self.lent, self.trace = [], places.Log(hold=True)
-        try:
-            self.state.set_modes(self.modes)
-            if self.log:
-                self.log.undo()
-            for place, value in self.before:
-                place.put_back(value)
-            norms = [(ref(), scratch) for ref, scratch in self.state.norms]
-            self.lent = [(norm, lend(norm, scratch)) for norm, scratch in norms if norm is not None and norm.training]
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *exception):
-        self.trace.close()
-        for norm, own in self.lent:
-            norm._buffers.update(own)
-        self.trace.undo()
-        places.restore(self.set)
-        for place, value in self.after:
-            place.put_back(value)
-        self.state.set_modes(self.modes_after)
-
-
-def lend(norm, scratch):
-    """Return a norm other tensors to update, and returns its own."""
-    own = {}
-    for name in ("running_mean", "running_var", "num_batches_tracked"):
-        value = norm._buffers.get(name)
-        if value is None:
-            continue
-        other = scratch.get(name)
-        if other is None or other.device != value.device or other.shape != value.shape or other.dtype != value.dtype:
-            other = scratch[name] = value.detach().clone()
-        own[name] = value
-    norm._buffers.update({name: scratch[name] for name in own})
-    return own

@@ -4,7 +4,7 @@ import time
 import typing
 import weakref
 
-from . import checkpointing, offload, proof, ranout, repeats, root as root_part, rootstate, rows, segments, split, steps
+from . import checkpointing, offload, optimizers, ranout, repeats, rootstate, rows, segments, session, split
 
 
 class Remedy:
@@ -116,7 +116,7 @@ class Recompute(Turned):
 
     def reaches_further(self):
         """Other models, such as the generator of a GAN, hold what their forward saved before this one ran out."""
-        return any(not checkpointing.refusal(other) for other in steps.other_models(self.guard.root()))
+        return any(not checkpointing.refusal(other) for other in optimizers.other_models(self.guard.root()))
 
     def measure(self, call):
         """Return what a forward of the call saves, None where it cannot be measured."""
@@ -143,7 +143,7 @@ class InParts(Remedy):
 
     def __init__(self, guard):
         super().__init__(guard)
-        self.split = split.Split(root_part.hook.get("root", guard.root)() or guard.root(), guard.root())
+        self.split = split.Split(session.current.root() or guard.root(), guard.root())
         self.split.halves, self.split.halved = True, self.halved
 
     @property
@@ -167,10 +167,8 @@ class InParts(Remedy):
 
     def levels(self, calls):
         # To see whether rows depend on each other some are run, with random numbers of its own.
-        proven = proof.Proof(self.guard, calls)
-        before = proven.read()
-        unfit = next((why for why in (self.unfit(call, False) for call in calls) if why), "")
-        proven.unchanged(before)
+        with self.guard.unchanged(calls):
+            unfit = next((why for why in (self.unfit(call, False) for call in calls) if why), "")
         if unfit:
             self.guard.say_unfit("split: " + unfit)
             return
@@ -189,7 +187,7 @@ class InParts(Remedy):
 
     def halved(self, call, phase, failure, seconds):
         """Comes after a part did not fit in a call that already ran in parts."""
-        if not repeats.state["again"]:
+        if not session.current.repeating:
             repeats.done(phase, self.name, seconds, failure, self.size if call.grad else 0, self.longest if call.grad else 0, self.split.parts[call.grad])
 
     # Calls without gradients, as in an evaluation.

@@ -1,43 +1,38 @@
-# What this process did again after memory had run out, for process.json; and the state that other
-# parts read while that happens.
+# What this process did again after memory had run out, for process.json.
 import time
 
-from . import memory, pace, process, ranout, snapshot, steps
+from . import memory, pace, process, ranout, session, snapshot
 
-# Whether a pass is done again now; the remedies that were on in the current step; the bytes held when memory ran
-# out in the last repeated pass.
-state: dict = {"again": False, "active": frozenset(), "held": 0}
 entries: list = []
 
 
 def active(names):
     """Note that remedies are on in the current step: its measurements are of them."""
-    state["active"] |= frozenset(names)
+    session.current.active |= frozenset(names)
 
 
 def begin(phase):
     """Begin a repeat: what memory is measured, and what runs out, is the failed pass's until it ends."""
-    state["again"] = True
+    session.current.repeating = True
     memory.failing(phase)
 
 
 def end():
-    state["again"] = False
+    session.current.repeating = False
 
 
 def done(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0):
     """Report a repeat that ended well. Calls with so many elements in their inputs, or with so long
     a longest dimension, use the remedy from then on."""
-    state["held"] = 0
-    memory.repeated(ranout.figure(ranout.SIZE, failure))
+    held = memory.repeated(ranout.figure(ranout.SIZE, failure))
     pace.tell("spoilt")
     snapshot.keep()
-    entry(phase, remedy, seconds, failure, elements, longest, parts, state["held"])
+    entry(phase, remedy, seconds, failure, elements, longest, parts, held or 0)
 
 
 def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0, held=0):
     """Report a pass that was done in another way, without or with a failure."""
-    step = steps.clock["n"]
+    step = session.current.steps
     same = (each for each in entries if (each["rung"], each["phase"], each["parts"]) == (remedy, phase, parts))
     found = next(same, None)
     if found is None:
@@ -54,5 +49,5 @@ def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0, 
 def refused(phase, why, rungs=()):
     """Report an error of memory that goes up to the job. The remedies rungs were on when memory ran out."""
     reason = str(why)[:300] or type(why).__name__
-    process.told["in_place_refused"] = {"phase": phase, "step": steps.clock["n"], "reason": reason, "rungs": list(rungs)}
+    process.told["in_place_refused"] = {"phase": phase, "step": session.current.steps, "reason": reason, "rungs": list(rungs)}
     process.save()

@@ -3,11 +3,11 @@
 import os
 import sys
 
-from . import forwards, repeats, root as root_part, wall
+from . import exclusions, forwards, session, wall
 
 listeners: list = []  # each with begin(args, kwargs), end(output), failed(), as far as it needs them
 methods: dict = {"begin": [], "end": [], "failed": []}  # by name, those of the listeners; other lists where one leaves
-state: dict = {"asked": False}  # whether questions are asked of the ending process: its calls are not the job's
+state: dict = {}
 
 
 def listen(root, *those):
@@ -16,13 +16,13 @@ def listen(root, *those):
     if isinstance(root, torch.jit.ScriptModule):
         return False
     follow(those)
-    state.update(pid=os.getpid(), compiling=root_part.compiling(torch))
+    state.update(pid=os.getpid(), compiling=exclusions.recording(torch))
     forwards.call(root, called)
     return True
 
 
 def called(root, plain, args, kwargs):
-    if state["compiling"]() or repeats.state["again"] or state["asked"] or not listeners and "guard" not in state or os.getpid() != state["pid"]:
+    if state["compiling"]() or session.current.repeating or session.current.asked or not listeners and "guard" not in state or os.getpid() != state["pid"]:
         return plain(root, *args, **kwargs)
     tell(methods["begin"], args, kwargs)
     return run(plain, root, args, kwargs)
@@ -66,3 +66,18 @@ def run(plain, root, args, kwargs):
 def is_call(frame):
     """Return whether a frame is that of a call of the root."""
     return frame.f_code is run.__code__
+
+
+def phase_in(frames):
+    """Return the phase that frames are in, innermost first: optimizer, backward, call (of
+    the root); "" for none of them."""
+    for frame in frames:
+        code = frame.f_code
+        path = code.co_filename.replace("\\", "/")
+        if is_call(frame):
+            return "call"
+        if path.endswith(("/torch/_tensor.py", "/torch/autograd/__init__.py")) and code.co_name in ("backward", "grad"):
+            return "backward"
+        if code.co_name == "step" and ("/optim/" in path or hasattr(frame.f_locals.get("self"), "param_groups")):
+            return "optimizer"
+    return ""

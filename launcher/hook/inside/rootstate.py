@@ -8,7 +8,7 @@ import contextlib
 import operator
 import weakref
 
-from . import listed, places, reach, recompute
+from . import listed, modulestate, places, reach
 
 Unrepeatable, version = places.Unrepeatable, places.version
 
@@ -31,7 +31,7 @@ class Root:
     def __init__(self, root):
         import torch
 
-        self.torch, self.root = torch, weakref.ref(root)
+        self.torch, self.root, self.kinds = torch, weakref.ref(root), frozenset((torch.Tensor, torch.nn.Parameter))
         self.calls, self.largest, self.unreadable = 0, 0, ""
         self.written = False  # whether the forward writes to parameters
         self.last: list = []  # all places after the latest call around which they were compared
@@ -66,7 +66,11 @@ class Root:
 
     @property
     def norms(self):
-        return [m for m in self.modules if recompute.is_plain_norm(m)]
+        return [m for m in self.modules if modulestate.is_plain_norm(m)]
+
+    def statistics(self):
+        """Return the names of the statistics of each norm."""
+        return {norm: [n for n, b in norm._buffers.items() if b is not None] for norm in self.norms}
 
     def is_stale(self):
         """Return whether the model has other modules, parameters or buffers than those listed."""
@@ -318,6 +322,15 @@ def cast_as(state):
             if kind == "cpu" or torch.cuda.is_available():
                 stack.enter_context(torch.autocast(kind, enabled=enabled, dtype=dtype, cache_enabled=caches))
         yield
+
+
+@contextlib.contextmanager
+def cleared(torch):
+    """Lets no autocast around the job keep weights that were cast without gradients."""
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
 
 
 class lent:

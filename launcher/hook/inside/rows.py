@@ -9,7 +9,7 @@ import math
 import sys
 import warnings
 
-from . import exclusions, model, places, ranout, recompute, trainerloss
+from . import blocks, exclusions, modulestate, places, ranout, rootstate
 
 ROWS = 4, 2  # that are run; fewer where memory runs out with more: it has run out before
 # How far the same row may be apart, by the bits of a number: with batches of one size, where
@@ -56,7 +56,7 @@ def rows_are_independent(root, args, kwargs, size=0, whole=(), more=None):
 
 
 def answer(root, args, kwargs, batch, more, most):
-    module = trainerloss.inner(root)
+    module = blocks.inner(root)
     check(root, module)
     if batch.rows < 2:
         raise Unknown("a batch of one row cannot be divided")
@@ -168,9 +168,9 @@ def distance(pairs):
 def check(root, module):
     """Raises Unknown where the module must not be run for a try."""
     torch = sys.modules["torch"]
-    if model.compiled(root):
+    if exclusions.compiled(root):
         raise Unknown("the model is compiled")
-    if trainerloss.is_sharded(root):
+    if exclusions.is_shared_out(root):
         raise Unknown("the ranks share the model's parameters")
     if any(torch.nn.parameter.is_lazy(p) for p in module.parameters()):
         raise Unknown("the model's parameters are not there before its first forward")
@@ -270,11 +270,11 @@ def is_cache(value):
 def untouched(module):
     """Restores the state that a run of the module changes, and makes random functions deterministic."""
     torch = sys.modules["torch"]
-    state = recompute.State(module)
+    state = modulestate.State(module)
     before, modes = state.read(), state.modes()
     devices = sorted({p.device.index for p in module.parameters() if p.device.type == "cuda"})
-    with torch.random.fork_rng(devices=devices), recompute.Rewound(state, before, modes), \
-            trainerloss.cleared(torch), torch.no_grad(), plain(torch), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=devices), modulestate.Rewound(state, before, modes), \
+            rootstate.cleared(torch), torch.no_grad(), plain(torch), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 

@@ -9,7 +9,7 @@ import inspect
 import itertools
 import sys
 
-from . import blocks, forwards, places, ranout, recompute, rootstate, wall
+from . import blocks, callstate, exclusions, forwards, garbage, places, ranout, recompute, rootstate, wall
 
 LEAST = .9  # of what the forward saves: parts that need more are not worth a second run
 GAIN = 1.25  # of its inputs' bytes: a part that saves less is not worth a second run
@@ -207,21 +207,24 @@ def is_sequential(module):
 
 def measured(module, forward, args, kwargs):
     """Return what a call of a model saves, None where it cannot be measured without a trace."""
-    from . import inplace
-
-    guard = inplace.Guard(module, {}, inplace.barred(module))
-    call = guard.begin(forward, args, kwargs)
-    if call is None:
+    if exclusions.barred(module):
         return None
     measure = Measured(module)
     try:
-        return guard.measured(call, measure)
+        call = callstate.Call(rootstate.Root(module), forward, args, kwargs)
+        call.remember()
+    except Exception as e:
+        if not (ranout.is_one(e) or isinstance(e, places.Unrepeatable)):
+            raise
+        return None
+    try:
+        return call.measured(measure, lambda plain, root, args, kwargs: plain(root, *args, **kwargs))
     except Exception as e:
         if not (ranout.is_one(e) or isinstance(e, places.Unrepeatable) or measure.differentiates):
             raise
     finally:
         rootstate.close(call.state.log)
-    inplace.collect()
+    garbage.collect()
     return None
 
 

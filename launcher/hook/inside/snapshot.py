@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from . import digest, memory, process, rank, repeats, report, steps, wall
+from . import digest, memory, process, rank, report, session, wall
 
 
 STEPS = 3  # that are recorded, unless all are
@@ -154,7 +154,7 @@ def observed(device, wanted, allowed, free):
 
     Not every request that fails ends the job: cuDNN asks for workspaces of several sizes, and takes
     an algorithm that needs none. Which one is raised is not known here: the newest are kept."""
-    if state["inside"] or repeats.state["again"] or not process.here() or not process.state["speaks"]:
+    if state["inside"] or session.current.repeating or not process.here() or not process.state["speaks"]:
         return
     if len(state["sizes"]) >= WRITTEN and wanted in state["sizes"] or state["spent"] > SECONDS:
         return
@@ -181,16 +181,15 @@ def take(device, wanted, allowed, free):
     found = dict(found) if isinstance(found, dict) else {"segments": found, "device_traces": []}
     found["gpurun"] = {
         "pid": os.getpid(), "rank": process.number("RANK"), "time": time.time(), "device": int(device), "wanted": int(wanted),
-        "allowed": int(allowed), "free": int(free), "phase": phase(), "steps": steps.clock["n"], "recording": state["recording"], "from": 0,
+        "allowed": int(allowed), "free": int(free), "phase": phase(), "steps": session.current.steps, "recording": state["recording"], "from": 0,
         "until": state["until"], "marks": list(marks), "stack": stack(), "foreign": state["foreign"], "trimmed": "",
     }
     write(found)
 
 
 def phase():
-    if memory.state.get("memory") is None:
-        return "load"
-    return memory.running(memory.state["memory"])
+    now = session.current.memory
+    return "load" if now is None else memory.running(now)
 
 
 def stack():

@@ -13,7 +13,7 @@ import traceback
 import typing
 import weakref
 
-from . import exclusions, forwards, loaders, loss, model as model_part, oldgraph, places, process, ranout, recompute, repeats, rootstate, rows, wall
+from . import blocks, exclusions, forwards, loaders, loss, modulestate, oldgraph, places, process, ranout, recompute, repeats, root as root_part, rootstate, rows, wall
 
 VALUES = (2, 4, 8, 16, 32)
 KNOB = "forward_parts"
@@ -79,7 +79,7 @@ class Split:
     """Runs the calls of a model in parts."""
 
     def __init__(self, root, module=None):
-        self.module, self.root, self.tell = weakref.ref(module or model_part.unwrapped(root)), weakref.ref(root), None
+        self.module, self.root, self.tell = weakref.ref(module or blocks.unwrapped(root)), weakref.ref(root), None
         self.answers, self.busy = {}, False
         self.parts = {True: 1, False: 1}  # by whether gradients are computed
         self.halves, self.halved = False, None  # whether parts are halved where memory runs out; halved(call, phase, failure, seconds) comes then
@@ -87,12 +87,10 @@ class Split:
 
     def between(self, root):
         """Puts itself between the job and the model's calls, this first one included."""
-        from . import root as root_part
-
         module = self.module()
         forwards.call(module, lambda module, plain, args, kwargs: self.run(plain, args, kwargs))
         if module is root:
-            root_part.hook["through"] = self.run
+            root_part.through(self.run)
 
     def fail(self, why):
         """Ends a backward pass that cannot be computed in parts."""
@@ -167,7 +165,7 @@ def unfit(root, module):
     if exclusions.is_sharded(root) or any("DTensor" in type(p).__name__ for p in module.parameters()):
         return "the ranks share the model's parameters"
     for m in module.modules():
-        if recompute.is_norm(m) and m.training or isinstance(m, torch.nn.SyncBatchNorm):
+        if modulestate.is_norm(m) and m.training or isinstance(m, torch.nn.SyncBatchNorm):
             return "%s takes statistics over the batch" % type(m).__name__
         if foreign(m._backward_hooks) or foreign(getattr(m, "_backward_pre_hooks", {})):
             return "%s has a hook on its backward" % type(m).__name__
@@ -321,7 +319,7 @@ class Changes:
     times."""
 
     def __init__(self, module):
-        state = recompute.State(module)
+        state = modulestate.State(module)
         if state.unreadable:
             raise rows.Unknown("the model holds %s" % state.unreadable)
         self.name, self.before, self.log = type(module).__name__, state.read(), places.Log()

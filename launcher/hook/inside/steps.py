@@ -2,66 +2,47 @@
 # rank waits for the others if gpurun has changed its batch.
 import atexit
 import functools
-import gc
 import os
 import sys
 import time
 import types
 import weakref
 
-from . import backward, batches, calls, changes, cycles as cycles_part, ends, forwards, gate, imports, listed, loaders, losscalls, memory, microbatches, optimizerstep, pace, precision, pressure, process, rank, root as root_part, rootcalls, snapshot, switches, wall, words
+from . import backward, batches, calls, changes, cycles as cycles_part, ends, exclusions, forwards, gate, loaders, memory, microbatches, optimizers, pace, precision, process, rank, root as root_part, rootcalls, session, snapshot, switches, wall, words
 
-
-# Those of the job itself, where a framework knows them: a function that gives the number
-# of the step before the first one here, of all steps, and the latest loss; each or None.
-source: list = []
 
 count: dict = {}  # by the optimizer's id
-clock: dict = {"n": 0, "written": 0, "base": 0, "pid": os.getpid(), "peak": 0, "phase": "train", "at": 0}
+clock: dict = {"written": 0, "base": 0, "pid": os.getpid(), "peak": 0, "at": 0}
 handles: dict = {}
-made: list = []  # optimizers, weakly
 
 
 def arm(torch):
     process.state["trains"] = True  # who makes an optimizer does
     rank.note(process.start["told"]["GPURUN_PROBE_FILE"], "trains")
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name for it
-    handles["compiling"] = root_part.compiling(torch)
+    handles["compiling"] = exclusions.recording(torch)
     if hasattr(module, "register_optimizer_step_post_hook"):
         handles["pre"] = module.register_optimizer_step_pre_hook(wall.alone(before))
         handles["post"] = module.register_optimizer_step_post_hook(wall.alone(after))
+    session.current.when_phase_changes.append(phase)
+    session.current.when_measured.append(listen)
     watch_classes(module.Optimizer)
     follow_saves(torch)
-    ahead()
+    for each in session.current.when_arming:
+        each()
     atexit.register(wall.alone(end))
-
-
-def ahead():
-    """Have the parts of the hook read that the first step runs, and those that are needed where no memory is left. The
-    job is still being set up."""
-    from . import (
-        attention, autocast, beforeloss, blocks, caught, checkpointing, compared, figures, gate, huggingface, inplace, inputs, lightning, lossgraph, losspart, marks,
-        masked, model, offload, oldgraph, optimizers, places, proof, questions, ranout, reach, recompute, remedies, repeats, report, room, rootstate, rows, rungs,
-        segments, split, trainerloss, twice)
-
-    for part in (
-            attention, autocast, beforeloss, blocks, caught, checkpointing, compared, figures, gate, huggingface, inplace, inputs, lightning, lossgraph, losspart, marks,
-            masked, model, offload, oldgraph, optimizers, places, proof, questions, ranout, reach, recompute, remedies, repeats, report, room, rootstate, rows, rungs,
-            segments, split, trainerloss, twice,
-            backward, batches, calls, changes, cycles_part, ends, losscalls, memory, microbatches, pace, precision, pressure, rootcalls, snapshot, switches, words):
-        hasattr(part, "read")  # to look for any name has a part run
 
 
 def follow_saves(torch):
     plain = torch.save
 
     def saves(own, *args, **kwargs):
-        before, at = clock["phase"], clock["n"]
+        before, at = session.current.phase, session.current.steps
         process.guarded(phase)("save")
         try:
             return own(*args, **kwargs)
         finally:
-            if clock["n"] == at:
+            if session.current.steps == at:
                 process.guarded(phase)(before)
 
     save = functools.wraps(plain)(wall.wrapped(plain, saves))
@@ -72,8 +53,9 @@ def follow_saves(torch):
 
 def phase(name):
     """Notes what the process does between two steps: train, eval or save."""
-    if clock["phase"] != name and clock["n"] and os.getpid() == clock["pid"]:
-        clock["phase"] = name
+    now = session.current
+    if now.phase != name and now.steps and os.getpid() == clock["pid"]:
+        now.phase = name
         if "over" in clock:
             pace.tell("spoilt")
         try:
@@ -93,9 +75,10 @@ def watch_classes(Optimizer):
 
     @process.guarded
     def noticed(self):
-        made.append(weakref.ref(self))
-        del made[:-64]
-        process.guarded(optimizerstep.wrap)(type(self))
+        optimizers.made.append(weakref.ref(self))
+        del optimizers.made[:-64]
+        for each in session.current.when_made:
+            process.guarded(each)(type(self))
         if "post" not in handles:
             wrap(type(self))
 
@@ -138,11 +121,11 @@ def name(optimizers):
 def first(root, compiled, args, kwargs):
     """Begins to count the root's calls between steps, and to measure them."""
     renew()
-    name([o for o in optimizers() if trains(o, root)])
+    name([o for o in optimizers.alive() if optimizers.trains(o, root)])
     cycles = cycles_part.cycles
     if not compiled and rootcalls.listen(root, cycles, memory.hooks, batches.first(root, args, kwargs), microbatches.first(root, args, kwargs), changes.first(root, args, kwargs)):
         cycles.start(root)
-        changes.tell(optimizers())
+        changes.tell(optimizers.alive())
         process.guarded(backward.arm)(sys.modules["torch"])
 
 
@@ -151,49 +134,10 @@ def renew():
     util = sys.modules.get("multiprocessing.util")
     if os.getpid() != clock["pid"] and util is not None:
         util.Finalize(None, wall.alone(end), exitpriority=0)
-    clock.update(pid=os.getpid(), n=0, written=0, peak=0)
+    clock.update(pid=os.getpid(), written=0, peak=0)
+    session.current.steps = 0
     clock.pop("meter", None)
     count.clear()
-
-
-def optimizers():
-    """Return the optimizers that were made, and are there still."""
-    return [o for o in (each() for each in made) if o is not None]
-
-
-def trains(optimizer, root):
-    """Return whether an optimizer has a parameter of the root."""
-    own = listed.ids(root)
-    return any(id(p) in own for group in optimizer.param_groups for p in group["params"])
-
-
-def others(root):
-    """Return the bytes of the parameters of other models that the process trains besides the root."""
-    known = optimizers()
-    if not any(trains(o, root) for o in known):
-        return 0  # a framework has handed on copies
-    found = {id(p): p for o in known if not trains(o, root) for group in o.param_groups for p in group["params"]}
-    return sum(p.numel() * p.element_size() for p in found.values())
-
-
-def other_models(root):
-    """Return the models besides the root that optimizers of this process train, without the modules in them."""
-    own = listed.ids(root)
-    known = optimizers()
-    if not any(trains(o, root) for o in known):
-        return []
-    theirs = {id(p) for o in known for group in o.param_groups for p in group["params"]} - own
-    if not theirs:
-        return []
-    Module = sys.modules["torch"].nn.Module
-    found = []
-    for each in gc.get_objects():
-        if issubclass(type(each), Module):
-            ids = {id(p) for p in each.parameters()}
-            if ids & theirs and not ids & own:
-                found.append(each)
-    inner = {id(m) for each in found for m in each.modules() if m is not each}
-    return [each for each in found if id(each) not in inner]
 
 
 def before(optimizer, args, kwargs):
@@ -230,7 +174,7 @@ def closed(optimizer, closure):
 @wall.alone
 def begin(optimizer):
     if os.getpid() != clock["pid"]:
-        if root_part.hook.get("known"):
+        if root_part.is_known():
             return  # a fork of a process that trains
         renew()
     if "over" not in clock:
@@ -245,7 +189,7 @@ def opens(optimizer):
     each = process.guarded(microbatches.step)() or []
     n = None
     if "first" not in clock and process.orders().get("batch"):
-        n = process.guarded(made_of)(cycles.calls, each, len(optimizers()))
+        n = process.guarded(made_of)(cycles.calls, each, len(optimizers.alive()))
         process.settle("gradient_accumulation_steps", n, "the first optimizer step", process.LOADER)
     process.guarded(backward.step)(cycles.calls, each, len(cycles.optimizers | {id(optimizer)}), n)
     cycles.step(optimizer)
@@ -258,7 +202,7 @@ def opens(optimizer):
         backward.leave()
         process.guarded(microbatches.leave)()
         process.guarded(batches.follow)()
-        pace.arm(memory.state.get("memory"))
+        pace.arm(session.current.memory)
 
 
 def made_of(calls, each, optimizers):
@@ -302,12 +246,12 @@ def look(optimizer):
     loaders.over()
     precision.leave()
     switches.leave()
-    losscalls.stepped()
     calls.settle_all()
-    if not root_part.hook.get("known") and process.orders().get("hooks"):
+    if not root_part.is_known() and process.orders().get("hooks"):
         process.note("failed", dict.fromkeys(process.orders().get("turn") or {}, "no model was seen to be called before the first optimizer step"))
     clock["base"] = base()
-    imports.done()
+    for each in session.current.when_opening:
+        each()
 
 
 def after(optimizer, args, kwargs):
@@ -322,12 +266,13 @@ def after(optimizer, args, kwargs):
     try:
         key = id(optimizer)
         n = count[key] = count.get(key, 0) + 1
-        if n <= clock["n"]:
+        here = session.current
+        if n <= here.steps:
             return
-        turned, clock["phase"] = clock["phase"] != "train", "train"
-        clock["n"], clock["at"] = n, time.time()
-        if "over" not in pressure.state:
-            pressure.stepped(n)
+        turned, here.phase = here.phase != "train", "train"
+        here.steps, clock["at"] = n, time.time()
+        for each in here.when_stepped:
+            each(n)
         if snapshot.state["busy"]:
             snapshot.stepped(n)
         if pace.state:
@@ -345,7 +290,7 @@ def after(optimizer, args, kwargs):
 
 def base():
     """Return the number of the job's own step before the first here."""
-    for ask in source:
+    for ask in session.current.sources:
         found = ask()[0]
         if found:
             return int(found)
@@ -358,15 +303,15 @@ def write():
     if not process.state["speaks"]:
         return
     total, loss = 0, float("nan")
-    for ask in source:
+    for ask in session.current.sources:
         try:
             _, all_of, latest = ask()
             total, loss = int(all_of or 0), float("nan" if latest is None else latest)
         except Exception:
             pass
-    n = clock["base"] + clock["n"]
+    n = clock["base"] + session.current.steps
     own = "%12.6f %12.6f" % (pace.own() if "over" in clock else (0, 0))
-    record = "%12d %12d %24.10g %20.6f %s %5s %s %12d\n" % (n, total, loss, clock["at"], "%3d %15d %15d %15d %9d" % held(), clock["phase"], own, n)
+    record = "%12d %12d %24.10g %20.6f %s %5s %s %12d\n" % (n, total, loss, clock["at"], "%3d %15d %15d %15d %9d" % held(), session.current.phase, own, n)
     path = process.file("steps")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, rank.mode(path))
     try:
@@ -392,8 +337,8 @@ def end():
     memory.end()
     changes.end()
     try:
-        if os.getpid() == clock["pid"] and clock["n"]:
-            clock["phase"] = "train"
+        if os.getpid() == clock["pid"] and session.current.steps:
+            session.current.phase = "train"
             write()
     except Exception:
         pass

@@ -2,7 +2,7 @@
 # spread over the ranks.
 import sys
 
-from . import listed, process, repeats, wall, words, wrapping
+from . import listed, process, session, wall, words, wrapping
 
 hook: dict = {}
 
@@ -53,7 +53,7 @@ def hearing(plain):
 
 @process.guarded
 def heard():
-    if hook["heard"] or repeats.state["active"] or repeats.state["again"] or not process.here():
+    if hook["heard"] or session.current.active or session.current.repeating or not process.here():
         return
     hook["heard"] = True
     process.settle("activation_checkpointing", "full", "torch.utils.checkpoint", process.LOADER)

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import weakref
 
-from . import exclusions, loss, model as model_part, places, process, recompute
+from . import blocks, exclusions, loss, modulestate, places, process, rootstate
 
 
 ROWS = 2  # losses that compare samples are 0 with one
@@ -55,26 +55,26 @@ def unfit(trainer, model):
     shards = getattr(trainer.accelerator, "parallelism_config", None)
     if shards is not None and (getattr(shards, "cp_enabled", False) or getattr(shards, "sp_enabled", False)):
         return "the ranks share the tokens of a sample"
-    if model_part.compiled(model) and not hasattr(sys.modules["torch"].compiler, "set_stance"):
+    if exclusions.compiled(model) and not hasattr(sys.modules["torch"].compiler, "set_stance"):
         return "the model is compiled"
     return ""
 
 
 def ask(trainer, step, model, inputs, items):
     """Return (scale, reason, weighted)."""
-    model = inner(model)
+    model = blocks.inner(model)
     # Ranks that wait for each other in a forward must all make as many: there the batch is
     # taken whole, as the job itself does next.
-    few, each_twice = (inputs, None) if is_sharded(model) else rows(inputs)
+    few, each_twice = (inputs, None) if exclusions.is_shared_out(model) else rows(inputs)
     twice = None if items is None else 2 * items
     run = Run(trainer, step, model)
     one, more = run(few, items, 1), run(few, twice, MORE)
     doubled = None
     if each_twice is not None:
         doubled = run(each_twice, items, 1)
-    elif process.world() > 1 and not is_sharded(model):
+    elif process.world() > 1 and not exclusions.is_shared_out(model):
         run(few, items, 1)
-    return judge(one, more, doubled, items is not None, run.exact, type(model_part.unwrapped(model)).__name__)
+    return judge(one, more, doubled, items is not None, run.exact, type(blocks.unwrapped(model)).__name__)
 
 
 def judge(one, more, doubled, counted, exact, name):
@@ -103,17 +103,6 @@ def judge(one, more, doubled, counted, exact, name):
     return "kept", "the loss is a mean, and Trainer divides it by the accumulation"
 
 
-def is_sharded(model):
-    return exclusions.is_sharded(model) or any(hasattr(p, "ds_id") for p in model.parameters())
-
-
-def inner(model):
-    """Return the model without wrappers whose forward waits for other ranks."""
-    while type(model).__name__ in ("DistributedDataParallel", "DataParallel", "DeepSpeedEngine"):
-        model = model.module
-    return model
-
-
 def rows(inputs):
     """Return the first rows of a batch, and the same with each row twice; the whole batch and
     None where its tensors are not all of as many rows."""
@@ -135,9 +124,9 @@ class Run:
 
     def __init__(self, trainer, step, model):
         self.trainer, self.step, self.model, self.exact = trainer, step, model, True
-        self.state = recompute.State(model)
+        self.state = modulestate.State(model)
         self.before, self.modes = self.state.read(), self.state.modes()
-        self.rewound = lambda: recompute.Rewound(self.state, self.before, self.modes)
+        self.rewound = lambda: modulestate.Rewound(self.state, self.before, self.modes)
 
     def __call__(self, inputs, items, accumulation):
         """Return the value that would be backpropagated for one of so many micro batches."""
@@ -163,10 +152,10 @@ class Run:
         if hasattr(trainer, "current_gradient_accumulation_steps"):
             yield attribute(trainer, "current_gradient_accumulation_steps", accumulation)
         yield attribute(trainer.accelerator, "backward", lambda given, **options: self.take(given, accumulation, options))
-        if model_part.compiled(self.model):
+        if exclusions.compiled(self.model):
             yield torch.compiler.set_stance("force_eager")
         yield torch.no_grad()
-        yield cleared(torch)
+        yield rootstate.cleared(torch)
 
     def take(self, given, accumulation, options):
         """Runs in place of Accelerator.backward, which may divide the loss once more."""
@@ -221,15 +210,6 @@ def evaluating(model):
         yield
     finally:
         handle.remove()
-
-
-@contextlib.contextmanager
-def cleared(torch):
-    """Lets no autocast around the job keep weights that were cast without gradients."""
-    try:
-        yield
-    finally:
-        torch.clear_autocast_cache()
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@
 import functools
 import sys
 
-from . import checkpointing, inplace, process, wall
+from . import forwards, process, session, wall
 
 KNOB = "activation_checkpointing"
 AT = {"grad": 4, "backward": 3}  # the position of create_graph
@@ -36,7 +36,7 @@ def watch(module, name):
 
 def remove(module, name, plain, call):
     """Put a function back. What inplace.py has put around the wrapper since calls the function itself from now on."""
-    guard = inplace.state.get("guard")
+    guard = session.current.guard
     if getattr(module, name) is call:
         setattr(module, name, plain)
     elif guard is not None and guard.engine is call:
@@ -56,7 +56,7 @@ def seen(how):
         return
     tell(how)
     model = root()
-    if model is not None and not checkpointing.is_on(model):
+    if model is not None and not forwards.is_recomputed(model):
         process.note("refused", {KNOB: "the job differentiates twice (%s), so recomputed blocks are held for the second pass" % how})
         process.save()
 

@@ -7,13 +7,15 @@
 import os
 import typing
 
+from . import rank, ranout
+
 HERE = os.path.dirname(__file__) + os.sep
 
 # How much of the hook is off. After a failure in what only looks, remedies that are on stay on: the job needs them.
 LOOKS, ALL = 1, 2
 
 # off: one of them, 0 for nothing; raised: the id of an error of the job that the hook raises on purpose.
-state: dict = {"off": 0, "raised": 0, "written": False}
+state: dict = {"off": 0, "raised": 0}
 
 
 class Differs(RuntimeError):
@@ -210,8 +212,6 @@ def remedy(function):
 
 def ran_out(error):
     """Return whether memory ran out in the hook, in a pass that a remedy has changed: that is no error of the hook."""
-    from . import ranout
-
     return ranout.is_one(error)
 
 
@@ -228,53 +228,8 @@ def said(error):
 def failed(error, level=LOOKS):
     """Note an error of the hook, and switch the hook off. Never fails."""
     first, state["off"] = level > state["off"], max(level, state["off"])
-    for note in (report, write, withdraw if first and level == ALL else None):
-        try:
-            if note is not None:
-                note(error)
-        except Exception:
-            pass
+    note = rank.start.get("failed")  # a part of the hook above this one
+    if note is not None:
+        note(error, first and level == ALL)
     # What its frames refer to may be the activations of a failed pass.
     error.__traceback__ = error.__context__ = None
-
-
-def report(error):
-    from . import process
-
-    place = trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename.startswith(HERE):
-            place = trace
-        trace = trace.tb_next
-    process.problem(process.where(place) if place is not None else "hook", error)
-
-
-def write(error):
-    """Write the whole traceback of the first failure."""
-    if state["written"]:
-        return
-    state["written"] = True
-    import traceback
-
-    from . import process, rank
-
-    if not process.state["speaks"] or not process.here():
-        return
-    path = process.file("hook-error.txt")
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, rank.mode(path))
-    try:
-        os.write(fd, text.encode("utf-8", "backslashreplace")[:1 << 16])
-    finally:
-        os.close(fd)
-
-
-def withdraw(error):
-    """Report that the remedies in the process are off: the job runs as it would without them."""
-    from . import process, rungs
-
-    for knob, _ in rungs.ORDER:
-        if (process.told.get("applied") or {}).pop(knob, None) is not None:
-            process.note("failed", {knob: "gpurun's hook failed: " + said(error)})
-            process.settle(knob, None, "", process.GPURUN)
-    process.save()

@@ -17,7 +17,7 @@ class Scarce(unittest.TestCase):
         self.process, self.repeats, self.room = part("process"), part("repeats"), part("room")
         self.inplace, self.calls, self.loss = part("inplace"), part("losscalls"), part("losspart")
         self.loss.LEAST, self.loss.PART = 1000, 3000
-        self.inplace.collect = lambda: None
+        part("garbage").collect = lambda: None
         self.guard = None
 
     def tearDown(self):
@@ -37,7 +37,7 @@ class Scarce(unittest.TestCase):
         words = torch.randint(0, models.WORDS, (4, 20))
         if guarded:
             self.inplace.first(model)
-            self.guard = self.inplace.state["guard"]
+            self.guard = part("session").current.guard
             rootcalls = part("rootcalls").state["guard"]
             part("forwards").call(model, lambda module, plain, args, kwargs: rootcalls(plain, module, args, kwargs))
             self.calls.first(model, (words,), {})
@@ -93,7 +93,7 @@ class Scarce(unittest.TestCase):
 
     def test_model_that_cannot_be_repeated_goes_on(self):
         want = self.train(None, guarded=False, loss=self.own)
-        self.inplace.barred = lambda root: "no"
+        part("exclusions").barred = lambda root: "no"
         self.same(self.train(0.1, loss=self.own), want)
         self.assertEqual(self.entries(), [])
 

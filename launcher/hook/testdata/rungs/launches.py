@@ -125,7 +125,7 @@ class Launches(unittest.TestCase):
             memory.before(optimizer)
             optimizer.step()
             memory.after(optimizer)
-        return memory.state["memory"].launched()
+        return part("session").current.memory.launched()
 
     forward = LAUNCH * EACH * (BLOCKS + 1)
 
@@ -161,4 +161,4 @@ class Launches(unittest.TestCase):
         lost = mock.patch.object(Device, "over", side_effect=RuntimeError("CUDA error: unspecified launch failure"))
         with lost:
             self.assertEqual(self.measure(LAUNCH / 2), {})
-        self.assertGreater(part("memory").state["memory"].n, 0)
+        self.assertGreater(part("session").current.memory.n, 0)

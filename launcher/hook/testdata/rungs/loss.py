@@ -239,6 +239,7 @@ class Loss(unittest.TestCase):
         self.calls.first(model, (torch.zeros(1 << 20, dtype=torch.long),), {})
         self.addCleanup(process.told.pop, "refused", None)
         backward = part("backward")
+        part("session").current.when_backpropagated.append(self.calls.computed)
         backward.arm(torch)
         self.addCleanup(backward.leave)
         torch.randn(50, 33, requires_grad=True).log_softmax(-1).sum().backward()

@@ -47,7 +47,7 @@ class Optimizers(unittest.TestCase):
         self.part, self.repeats, self.process = part("optimizerstep"), part("repeats"), part("process")
         self.order(True)
         self.kinds = {}
-        part("inplace").collect = lambda: None  # it takes longest
+        part("garbage").collect = lambda: None  # it takes longest
 
     def order(self, permitted, world=0):
         self.process.state["orders"] = {"hooks": True, "in_place": {"rungs": [], "optimizer": permitted}}

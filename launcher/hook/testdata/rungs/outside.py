@@ -46,10 +46,10 @@ class Outside(unittest.TestCase):
         rungs()
         calls, listener, root = part("rootcalls"), Listener(), nn.Linear(2, 2)
         calls.listen(root, listener)
-        calls.state["asked"] = True
+        part("session").current.asked = True
         root(torch.ones(1, 2))
         self.assertEqual(listener.heard, [])
-        calls.state["asked"] = False
+        part("session").current.asked = False
         root(torch.ones(1, 2))
         self.assertEqual(listener.heard, ["begin", "end"])
 

@@ -38,13 +38,13 @@ class Pressure(unittest.TestCase):
 
         part("memory").meter = Meter
         Meter.__new__ = lambda cls: cls
-        part("inplace").state.clear()
+        part("session").current.guard = None
         if guard is not None:
-            part("inplace").state["guard"] = guard
+            part("session").current.guard = guard
         for n, (grown, took) in enumerate(zip(retries, seconds), 1):
             counter[0] += grown
             now[0] += took
-            part("steps").clock["n"] = n
+            part("session").current.steps = n
             self.part.stepped(n)
         return len(asked)
 

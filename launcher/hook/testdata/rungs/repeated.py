@@ -31,7 +31,7 @@ class Guarded(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         harness.rungs()
-        cls.parts = {name: harness.part(name) for name in ("inplace", "forwards", "repeats", "process", "steps", "caught", "wall")}
+        cls.parts = {name: harness.part(name) for name in ("inplace", "forwards", "repeats", "process", "steps", "caught", "exclusions", "garbage", "wall")}
         gc.collect()
         gc.freeze()  # what is known by now is not gone through in each repeat
 
@@ -47,7 +47,7 @@ class Guarded(unittest.TestCase):
 
     def guard(self, root, **orders):
         part = self.parts["inplace"]
-        guard = part.Guard(root, dict({"rungs": self.rungs}, **orders), part.barred(root))
+        guard = part.Guard(root, dict({"rungs": self.rungs}, **orders), self.parts["exclusions"].barred(root))
         self.parts["forwards"].call(root, lambda module, plain, args, kwargs: guard.call(plain, module, args, kwargs))
         guard.install()
         self.addCleanup(guard.remove)
@@ -274,7 +274,7 @@ def calls_in(run):
 class Memory(Guarded):
     def test_all_objects_are_looked_at_where_a_repeat_runs_out_of_memory(self):
         """On a GPU: it takes longer than a step where many modules are loaded."""
-        part, looked = self.parts["inplace"], []
+        part, looked = self.parts["garbage"], []
         self.addCleanup(setattr, part, "collect", part.collect)
         part.collect = lambda: looked.append(True) or True
         for at, times in (([("forward", 2)], 0), ([("backward", 2)], 0), ([("forward", 2), ("forward", 3)], 1), ([("backward", 2), ("forward", 4)], 1)):
@@ -613,11 +613,11 @@ class Refused(Guarded):
         for name in ("FullyShardedDataParallel", "SyncBatchNorm", "MoE", "PipelineModule", "ColumnParallelLinear"):
             net = loops.Net()
             net.norm = type(name, (nn.Identity,), {})()
-            self.assertNotEqual(self.parts["inplace"].barred(net), "", name)
+            self.assertNotEqual(self.parts["exclusions"].barred(net), "", name)
         net = loops.Net()
         net.head.weight.ds_id = 1
-        self.assertIn("ZeRO", self.parts["inplace"].barred(net))
-        self.assertEqual(self.parts["inplace"].barred(loops.Net()), "")
+        self.assertIn("ZeRO", self.parts["exclusions"].barred(net))
+        self.assertEqual(self.parts["exclusions"].barred(loops.Net()), "")
 
     def test_backward_pass_of_deepspeed(self):
         def run(net):

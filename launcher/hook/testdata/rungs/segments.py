@@ -173,16 +173,16 @@ class Others(unittest.TestCase):
         with Saved(other) as before:
             other(images(0))
         optimizers = [torch.optim.SGD(model.parameters(), 0.1) for model in (root, other)]
-        part("steps").made[:] = map(weakref.ref, optimizers)
+        part("optimizers").made[:] = map(weakref.ref, optimizers)
         checkpointing = part("checkpointing")
         checkpointing.turn(root)
-        self.assertTrue(checkpointing.is_on(root))
+        self.assertTrue(part("forwards").is_recomputed(root))
         other(images(0))
         with Saved(other) as after:
             other(images(0))
         self.assertLess(after.bytes, 0.6 * before.bytes)
-        self.assertFalse(checkpointing.is_on(frozen))
-        self.assertEqual([id(each) for each in part("steps").other_models(root)], [id(other)])
+        self.assertFalse(part("forwards").is_recomputed(frozen))
+        self.assertEqual([id(each) for each in part("optimizers").other_models(root)], [id(other)])
 
 
 class Token:
@@ -206,7 +206,7 @@ class Queue(unittest.TestCase):
     def test_failed_backward_leaves_nothing(self):
         """The branches that the engine had not come to are freed with the rest of the graph."""
         rungs()
-        inplace = part("inplace")
+        garbage = part("garbage")
         token = Token()
         gone = weakref.ref(token)
         trunk = Branch.apply(torch.zeros(2, requires_grad=True), False, token)
@@ -216,13 +216,13 @@ class Queue(unittest.TestCase):
             loss.backward()
         failure, raised = raised.exception, None
         del loss
-        inplace.release(failure)
+        garbage.release(failure)
         self.assertIsNone(gone())
 
     def test_failed_recomputation_leaves_nothing(self):
         """The input of the part that was recomputed is freed, although the error's traceback is kept."""
         rungs()
-        inplace = part("inplace")
+        garbage = part("garbage")
 
         class Fails(nn.Module):
             calls = 0
@@ -243,6 +243,6 @@ class Queue(unittest.TestCase):
             failure = e
         del loss
         trace = failure.__traceback__
-        inplace.release(failure)
+        garbage.release(failure)
         self.assertIsNone(gone())
         self.assertIsNotNone(trace)

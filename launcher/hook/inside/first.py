@@ -1,7 +1,7 @@
 # Examines the root module once: at its first call in training, before its forward.
 import sys
 
-from . import blocks, huggingface, inplace, lightning, listed, loaders, losscalls, memory, precision, process, rungs, split, steps, switches, wall
+from . import blocks, exclusions, huggingface, inplace, lightning, listed, loaders, losscalls, memory, precision, process, rungs, session, split, steps, switches, wall
 
 
 
@@ -10,7 +10,7 @@ def first(root, args, kwargs):
     if any(type(p).__name__ == "UninitializedParameter" for p in listed.parameters(root)):
         process.save()  # a lazy model has no size before its first forward: it is left alone
         return
-    model = unwrapped(root)
+    model = blocks.unwrapped(root)
     told = process.told
     told["model"] = {"class": type(model).__name__, "parameters": 0, "blocks": []}
     with process.together(), listed.once():
@@ -29,8 +29,8 @@ def looks(root, model, args, kwargs):
         lambda: losscalls.first(root, args, kwargs),
         lambda: split.planned(root, args, kwargs),
         lambda: turn(root),
-        lambda: memory.first(root, model, compiled(root), args, kwargs),
-        lambda: steps.first(root, compiled(root), args, kwargs),
+        lambda: memory.first(root, model, exclusions.compiled(root), args, kwargs),
+        lambda: steps.first(root, exclusions.compiled(root), args, kwargs),
         lambda: inplace.first(root),
     ):
         wall.alone(look)()  # what fails keeps the others from nothing
@@ -43,13 +43,14 @@ def turn(root):
     wanted = orders.get("turn")
     if not wanted or not orders.get("hooks"):
         return
-    made = rungs.apply(root, wanted, given_up, lambda: steps.clock["n"])
+    made = rungs.apply(root, wanted, given_up, lambda: session.current.steps)
     listed.again()
     for key in ("refused", "applied", "failed"):
         process.note(key, made.get(key) or {})
     short = {"activation_checkpointing": "checkpointing", "offload_activations": "activation offload", "loss_parts": "cross entropy in parts",
              "forward_parts": "parts of the forward"}
     for knob, pair in (made.get("applied") or {}).items():
+        session.current.turned.add(knob)
         process.settle(knob, pair[1], "gpurun", process.GPURUN)
         words = "%s %s→%s" % (short.get(knob, knob), pair[0], pair[1])
         if knob == "activation_checkpointing" and told["model"]["blocks"]:
@@ -65,33 +66,6 @@ def given_up(knob, reason):
     process.save()
 
 
-WRAPPERS = {
-    "DistributedDataParallel": "module", "DataParallel": "module", "FullyShardedDataParallel": "_fsdp_wrapped_module",
-    "DeepSpeedEngine": "module", "OptimizedModule": "_orig_mod", "_LightningModuleWrapperBase": "_forward_module",
-}
-
-
-def unwrapped(module):
-    """Return the model that the wrappers of PyTorch and DeepSpeed are around."""
-    torch = sys.modules["torch"]
-    for _ in range(8):
-        inner = getattr(module, WRAPPERS.get(type(module).__name__, ""), None)
-        if not isinstance(inner, torch.nn.Module):
-            break
-        module = inner
-    return module
-
-
-@listed.kept
-def compiled(root):
-    """Return whether torch.compile, or TorchScript, runs any of it."""
-    torch = sys.modules["torch"]
-    return any(
-        type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
-        or isinstance(m, torch.jit.ScriptModule)
-        for m in listed.modules(root))
-
-
 def model_of(root, model):
     sizes, count, trainable = {}, 0, 0
     lazy = getattr(sys.modules.get("torch.nn.parameter"), "is_lazy", lambda p: False)
@@ -105,7 +79,7 @@ def model_of(root, model):
         sizes[name] = sizes.get(name, 0) + n * p.element_size()
     found = {
         "class": type(model).__name__, "parameters": count, "trainable": trainable, "bytes": sizes,
-        "compiled": compiled(root), "switch": switch(model), "blocks": [],
+        "compiled": exclusions.compiled(root), "switch": switch(model), "blocks": [],
     }
     try:
         found["blocks"] = [{k: b[k] for k in ("path", "class", "count")} for b in blocks.find(root)]

@@ -1,0 +1,30 @@
+# What the parts of the hook share about this process: one object, current.
+import typing
+
+
+class Session:
+    """The state that several parts read, and the lists in which upper parts register what lower ones call."""
+
+    def __init__(self):
+        self.root: typing.Any = lambda: None  # a weak reference to the module that is trained, once it was called
+        self.guard: typing.Any = None  # what repeats its passes (inplace.py), where that is permitted
+        self.memory: typing.Any = None  # the measurements of its memory (memory.py)
+        self.steps = 0  # optimizer steps so far
+        self.phase = "train"  # what the process does between two steps: train, eval or save
+        self.sources: list = []  # of frameworks: functions that return the job's own step, all steps, and the latest loss; each or None
+        self.repeating = False  # whether a pass is done again now
+        self.active: frozenset = frozenset()  # the remedies in place that were on in the current step
+        self.asked = False  # whether questions are asked of the ending process: calls of its root are not the job's
+        self.turned: set = set()  # the knobs of remedies that are on from the first call
+        # Functions that are called
+        self.when_first_called: list = []  # with the root and its arguments, before its first forward
+        self.when_arming: list = []  # once an optimizer is made for the first time
+        self.when_made: list = []  # with the class of each optimizer that is made
+        self.when_phase_changes: list = []  # where an evaluation begins, or a checkpoint is saved
+        self.when_measured: list = []  # where the next optimizer step is to be looked at
+        self.when_opening: list = []  # before the first optimizer step
+        self.when_stepped: list = []  # with the number of each optimizer step, after it
+        self.when_backpropagated: list = []  # where the first backward pass begins
+
+
+current = Session()
