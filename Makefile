@@ -73,7 +73,7 @@ lab: ## more scenes than make test has, on screens, with two ranks, and of this 
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
 		$(GO) test -count=1 -v -timeout 60m -parallel 8 -run '$(SCENES)' ./test ./launcher/show ./launcher/doctor
 
-lint: ## formatting, go.mod, vet, staticcheck, ruff and mypy on the hook's Python, known vulnerabilities
+lint: ## formatting, go.mod, vet, staticcheck, ruff, mypy and import-linter on the hook's Python, known vulnerabilities
 	@unformatted=$$(gofmt -l cmd launcher recipes strategy test); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) vet ./...

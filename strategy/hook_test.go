@@ -15,7 +15,7 @@ const hookFrames = `Traceback (most recent call last):
     return forward_call(*args, **kwargs)
   File "/home/u/.gpurun/t/r/attempt-0/probe-3582417238/inside/inplace.py", line 211, in called
     return self.again(error)
-  File "/home/u/.gpurun/t/r/attempt-0/probe-3582417238/inside/places.py", line 90, in choose
+  File "/home/u/.gpurun/t/r/attempt-0/probe-3582417238/inside/model/places.py", line 90, in choose
     raise Unrepeatable("no remedy could be turned on")
 `
 

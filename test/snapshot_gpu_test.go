@@ -58,7 +58,7 @@ func TestSnapshotOnAGPU(t *testing.T) {
 		})
 	}
 	t.Run("cost", func(t *testing.T) {
-		cmd := osexec.CommandContext(t.Context(), python, filepath.Join("testdata", "snapshot", "job.py"), "cost", filepath.Join("..", "launcher", "hook", "inside", "digest.py"))
+		cmd := osexec.CommandContext(t.Context(), python, filepath.Join("testdata", "snapshot", "job.py"), "cost", filepath.Join("..", "launcher", "hook", "inside", "base", "digest.py"))
 		out, err := cmd.CombinedOutput()
 		at := bytes.LastIndex(out, []byte("COST "))
 		if err != nil || at < 0 {

@@ -25,7 +25,7 @@ func digests(t *testing.T, makes string, items any) []json.RawMessage {
 	program := `
 import json, pickle, sys
 sys.path.append(".")
-from inside import digest as d
+from inside.base import digest as d
 ` + makes + `
 json.dump([made(item) for item in json.load(sys.stdin)], sys.stdout)
 `

@@ -25,56 +25,26 @@
 //
 // # The Python package
 //
-// The modules are in the folder inside, and import each other. sitecustomize.py, the start, makes
-// them modules that run at their first use and have no entry in sys.modules.
+// The modules are in the folder inside, in one folder for each layer. A module imports those of its own layer and of
+// lower ones, never one that imports it (make lint). sitecustomize.py, the start, makes them modules that run at their
+// first use and have no entry in sys.modules; so no two have the same name.
 //
-//	rank.py           which process is the rank
-//	imports.py        what is done once a module is imported
-//	children.py       the processes that the job starts itself
-//	process.py        process.json
-//	wall.py           the wall between the job's code and the hook
-//	wall.py           what the job's code comes through into the hook: an error of the hook is not the job's
-//	root.py model.py  the module that is trained, at its first call
-//	precision.py switches.py loaders.py cycles.py
-//	                  what is seen of it, of its batches, and of how many make a step
-//	memory.py         memory.json: what the first steps, and longer inputs, needed
-//	meters.py marks.py figures.py inputs.py optimizers.py ranout.py
-//	                  what is held, by block; of the model, its input, its optimizer;
-//	                  and how memory ran out
-//	snapshot.py       what the allocator holds when memory runs out
-//	digest.py         which lines hold it
-//	stacks.py         where the process is, when the job has stalled
-//	rootcalls.py      the calls of the root, for the modules that count or measure them
-//	loss.py trainerloss.py backward.py batches.py
-//	                  whether the loss keeps its scale with another accumulation, and
-//	                  whether all batches have one shape and no padding
-//	microbatches.py lossgraph.py
-//	                  whether samples depend on each other in the loss, by its graph
-//	rows.py           whether they do in the model
-//	changes.py        what the job changes beside its optimizer
-//	steps.py gate.py  optimizer steps; where ranks wait for each other
-//	pace.py           a rank's own share of a step, where there are several ranks
-//	huggingface.py lightning.py deepspeed.py words.py
-//	                  the settings of frameworks
-//	calls.py          orders that change an argument in the job's code
-//	remedies.py …        remedies inside the model
-//	inplace.py        passes that ran out of memory, done again
-//	rootstate.py places.py
-//	                  what a call of the root changes beside its outputs
-//	oldgraph.py remedies.py caught.py repeats.py
-//	                  the graph that is let go, how a call needs less, whether the job
-//	                  handles the error itself, and what is reported
-//	beforeloss.py     the forward pass done again where little memory is left for the loss
-//	optimizerstep.py  the first step of the optimizer, done again one parameter at a time
-//	pressure.py       an allocator that retries in step after step
-//	room.py           how much memory the process can still have
-//	losspart.py losscalls.py
-//	                  cross entropy over large logits, in parts of its rows
-//	places.py         what a forward changes beside its output
-//	compared.py       recomputed blocks compared with their first run
-//	report.py         the end, and how a file is written
-//	ends.py           the exit code, where the kernel does not report it
-//	masked.py         no secret is in a file: the rules of package mask
+//	setup     what joins all parts: imports.py as modules are imported, pytorch.py once torch is, first.py at the root's
+//	          first call, last.py at the end of the process
+//	guard     passes that ran out of memory, done again: inplace.py; proof.py proves that one may be repeated,
+//	          optimizerstep.py does so with the optimizer's first step, beforeloss.py with a forward before a large loss;
+//	          pressure.py tries a remedy where the allocator retries in step after step; questions.py asks a process that ends
+//	remedies  recomputation, parts of the batch or of the loss, host memory, attention, precision: rungs.py has those that
+//	          an attempt is planned with, remedies.py those for a call that ran out of memory
+//	observe   calls.py and the frameworks' files: settings, and orders that change an argument in the job's code;
+//	          loaders.py, batches.py, backward.py, loss.py and lossgraph.py: batches, and the scale of the loss;
+//	          memory.py, steps.py, pace.py, snapshot.py: memory.json, the file steps, a rank's own share, the allocator
+//	model     root.py, the module that is trained, at its first call, and rootcalls.py, all later ones; blocks.py, its
+//	          repeated blocks; exclusions.py, models that are left alone; forwards.py, how the hook gets between a module
+//	          and its forward; places.py, reach.py and the files of states: what a forward changes beside its output
+//	base      rank.py, which process is the rank; process.py, process.json; session.py, what all parts share; wall.py, the
+//	          wall between the job's code and the hook: an error of the hook is not the job's; report.py, how files are
+//	          written; masked.py, no secret is in a file
 //
 // # What the hook promises
 //
@@ -151,7 +121,7 @@ import (
 
 // hook is the Python package.
 //
-//go:embed sitecustomize.py inside/*.py
+//go:embed sitecustomize.py inside/*/*.py
 var hook embed.FS
 
 // The files in a rank's folder. Those of a process that the job started itself have its number
@@ -240,20 +210,22 @@ func plantedFiles() ([]plantedFile, error) {
 		return nil, err
 	}
 	start.size = info.Size()
-	entries, err := hook.ReadDir("inside")
 	add := func(name string, size int64) {
-		parts.head += fmt.Sprintf("%q: (%d, %d), ", strings.TrimSuffix(name, ".py"), parts.size, size)
-		parts.texts = append(parts.texts, "inside/"+name)
+		parts.head += fmt.Sprintf("%q: (%d, %d), ", strings.TrimSuffix(path.Base(name), ".py"), parts.size, size)
+		parts.texts = append(parts.texts, name)
 		parts.size += size
 	}
-	for _, entry := range entries {
-		info, failed := entry.Info()
-		if err = errors.Join(err, failed); err != nil {
-			return nil, err
+	err = fs.WalkDir(hook, "inside", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || entry.Name() == "__init__.py" { // which is for tests and linters
+			return err
 		}
-		add(entry.Name(), info.Size())
-	}
-	add(path.Base(rulesPart), int64(len(rulesText())))
+		info, err := entry.Info()
+		if err == nil {
+			add(name, info.Size())
+		}
+		return err
+	})
+	add(rulesPart, int64(len(rulesText())))
 	parts.head += "}\n"
 	parts.size += int64(len(parts.head))
 	return []plantedFile{start, parts}, err
@@ -278,7 +250,7 @@ func (f plantedFile) copyTo(to io.Writer) error {
 }
 
 // rulesPart is the module with the rules of package mask.
-const rulesPart = "inside/rules.py"
+const rulesPart = "inside/base/rules.py"
 
 var rulesText = sync.OnceValue(func() []byte {
 	var text bytes.Buffer

@@ -17,11 +17,11 @@ import (
 // maskedTexts prints what the hook's rules make of texts.
 const maskedTexts = `
 import json, sys, types
-import inside
-inside.rules = types.ModuleType("rules")
+from inside import base
+base.rules = types.ModuleType("rules")
 with open(sys.argv[1]) as f:
-    exec(f.read(), inside.rules.__dict__)
-from inside.masked import Masked
+    exec(f.read(), base.rules.__dict__)
+from inside.base.masked import Masked
 print(json.dumps(Masked(["learned9"]).copy(json.load(sys.stdin))))
 `
 

@@ -95,6 +95,7 @@ func replaceParts(t testing.TB, installed *Installed, texts map[string]string) {
 		t.Fatal(err)
 	}
 	index, rest, _ := bytes.Cut(all, []byte("\n"))
+	index = slices.Clone(index)
 	for name, text := range texts { // at the end, where the later one of two entries leads to
 		index = fmt.Appendf(bytes.TrimSuffix(index, []byte("}")), "%q: (%d, %d), }", name, len(rest), len(text))
 		rest = append(rest, text...)

@@ -12,14 +12,16 @@ import time
 
 NAMES = ("GPURUN_PROBE_FILE", "GPURUN_PROBE_NAMES", "GPURUN_PROBE_ORDERS", "GPURUN_PROBE_JOB", "GPURUN_PROBE_SECRETS")
 PACKAGE = "gpurun-probe"  # no statement can import it
+LAYERS = ("base", "model", "observe", "remedies", "guard", "setup")
 
 
 class Part(type(sys)):  # type: ignore[misc]
     """A module of inside, which is run at its first use, and is under no name in sys.modules."""
 
-    def __init__(self, name):
-        type(sys).__init__(self, PACKAGE + "." + name)
-        self.__dict__.update(__package__=PACKAGE, __file__=os.path.join(here, "inside", name + ".py"), gpurun_pending=name)
+    def __init__(self, layer, name):
+        type(sys).__init__(self, layer + "." + name)
+        path = os.path.join(here, "inside", layer.rpartition(".")[2], name + ".py")
+        self.__dict__.update(__package__=layer, __file__=path, gpurun_pending=name)
         if builtins:
             self.__dict__["__builtins__"] = builtins
 
@@ -29,24 +31,24 @@ class Part(type(sys)):  # type: ignore[misc]
             raise AttributeError("%s has no %s" % (self.__name__, attribute))
         name, path = inside["gpurun_pending"], inside["__file__"]
         code = compile(source(name), path, "exec") if sys.version_info < (3, 8) else compiled(Loader(name, path))
-        if not builtins:
-            sys.modules[PACKAGE] = package
+        named = {} if builtins else dict([(PACKAGE, package)] + [(PACKAGE + "." + layer, getattr(package, layer)) for layer in LAYERS])
+        sys.modules.update(named)
         try:
             exec(code, inside)
         finally:
-            if not builtins:
-                sys.modules.pop(PACKAGE, None)
+            for name in named:
+                sys.modules.pop(name, None)
         inside.pop("gpurun_pending", None)
         return getattr(self, attribute)
 
 
-class Package(type(sys)):  # type: ignore[misc]
-    """What "from . import name" finds the parts in."""
+class Layer(type(sys)):  # type: ignore[misc]
+    """A folder of inside, which "from . import name" and "from ..layer import name" find the parts in."""
 
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        setattr(self, name, Part(name))
+        setattr(self, name, Part(self.__name__, name))
         return getattr(self, name)
 
 
@@ -59,7 +61,9 @@ def importer():
     plain = names["__import__"]
 
     def find(name, globals=None, locals=None, fromlist=(), level=0):
-        return plain(name, globals, locals, fromlist, level) if level == 0 else package
+        if level == 0:
+            return plain(name, globals, locals, fromlist, level)
+        return getattr(package, name or globals["__package__"].rpartition(".")[2])
 
     names["__import__"] = find
     return names
@@ -121,7 +125,7 @@ def watch(where, names):
         if state["told"] or os.getpid() != pid or get_ident() != thread:
             return
         if not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-            package.last.reported(where(), names, began, kind, value, trace, previous is plain)
+            package.setup.last.reported(where(), names, began, kind, value, trace, previous is plain)
         state["told"] = True
 
     def excepthook(kind, value, trace):
@@ -155,7 +159,7 @@ def watch(where, names):
             if value is not None and state["printed"] != id(value):
                 tell(sys.last_type, value, sys.last_traceback)
             if not state["told"] and os.getpid() == pid:
-                package.last.ended(where(), began)
+                package.setup.last.ended(where(), began)
         except BaseException:
             pass
 
@@ -210,10 +214,10 @@ def main():
         return
     if sys.version_info >= (3, 8) and sys.dont_write_bytecode and not os.path.exists(globals().get("__cached__") or here):
         compiled(__spec__.loader)  # for the processes to come
-    role, package.rank.start["secrets"] = "rank", told["GPURUN_PROBE_SECRETS"]
+    role, package.base.rank.start["secrets"] = "rank", told["GPURUN_PROBE_SECRETS"]
     try:
-        followed = package.rank.note(path, "began")
-        role = package.rank.role(told)
+        followed = package.base.rank.note(path, "began")
+        role = package.base.rank.role(told)
     finally:
         # What a launcher or a wrapper hands on is for the rank below it.
         if role != "passer":
@@ -221,13 +225,15 @@ def main():
     if role == "rank":
         watch(lambda: path, told["GPURUN_PROBE_NAMES"])
     if sys.version_info >= (3, 8):
-        package.imports.follow(role, told, here, watch)
+        package.setup.imports.follow(role, told, here, watch)
         if followed:
-            package.ends.arm(path)
+            package.base.ends.arm(path)
 
 
 here, born = os.path.dirname(__file__), time.time()
-package, builtins = Package(PACKAGE), None
+package, builtins = type(sys)(PACKAGE), None
+for layer in LAYERS:
+    setattr(package, layer, Layer(PACKAGE + "." + layer))
 try:
     builtins = importer()
     kept = hide()  # Python 2 empties a module that nothing refers to

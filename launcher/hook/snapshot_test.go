@@ -37,7 +37,7 @@ func snapshots(t *testing.T, ways string, record Recording, most string, env ...
 	r := newTrial(t)
 	r.orders.Script, r.orders.Record = testdata(t, "snapshots.py"), record
 	if most != "" {
-		text, err := os.ReadFile("inside/snapshot.py")
+		text, err := os.ReadFile("inside/observe/snapshot.py")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -84,13 +84,16 @@ func TestPartsAreAPackage(t *testing.T) {
 	const program = `
 import importlib, os, re, sys
 sys.path.append(".")
-names = sorted(name[:-3] for name in os.listdir("inside") if name.endswith(".py"))
+names = sorted(os.path.join(layer, name)[:-3] for layer in os.listdir("inside") if os.path.isdir("inside/" + layer)
+               for name in os.listdir("inside/" + layer) if name.endswith(".py") and name != "__init__.py")
+assert len({os.path.basename(name) for name in names}) == len(names), names  # all are in one file, and so are their compiled forms
 for name in names:
-    # sitecustomize.py gives a part to "from . import part" alone.
-    assert not re.search(r"^\s*from \.\w", open("inside/" + name + ".py").read(), re.M), name
+    # sitecustomize.py gives a part to "from . import part" and "from ..layer import part" alone.
+    for found in re.findall(r"^\s*from (\.\S*) import", open("inside/" + name + ".py").read(), re.M):
+        assert re.fullmatch(r"\.(\.\w+)?", found), (name, found)
     for known in [known for known in sys.modules if known.split(".")[0] == "inside"]:
         del sys.modules[known]
-    importlib.import_module("inside." + name)
+    importlib.import_module("inside." + name.replace("/", "."))
 print(len(names))
 `
 	out, err := exec.Command(testenv.Python(t), "-B", "-c", program).CombinedOutput()

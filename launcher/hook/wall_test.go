@@ -55,7 +55,7 @@ func TestErrorOfTheHookIsNotTheJobs(t *testing.T) {
 // Memory that runs out in a pass that a remedy has changed is that, and no error of the hook.
 func TestMemoryThatARemedyLacksIsNoErrorOfTheHook(t *testing.T) {
 	python := needs(t)
-	text, err := os.ReadFile("inside/losspart.py")
+	text, err := os.ReadFile("inside/remedies/losspart.py")
 	if err != nil {
 		t.Fatal(err)
 	}

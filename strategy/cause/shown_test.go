@@ -17,7 +17,7 @@ func probed(depth int) []string {
 	for i := range depth {
 		lines = append(lines, fmt.Sprintf(`  File "/v/lib/python3.11/site-packages/torch/nn/module.py", line %d, in _call`, i), `    return forward_call(*args)`)
 	}
-	return append(lines, `  File "/run/probe-9/inside/marks.py", line 3, in mark`, `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB`)
+	return append(lines, `  File "/run/probe-9/inside/observe/marks.py", line 3, in mark`, `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB`)
 }
 
 // gpurun's own frames are not shown, and the innermost line of the job's own always is.

@@ -1032,10 +1032,13 @@ def load(folder):
     """Return a function that has the calls of a model repeated, as gpurun's hook does. It returns what ends that."""
     sys.path.insert(0, folder)
     import inside  # noqa: F401
-    from inside import rank
+    from inside.base import rank
 
     rank.start.update(role="rank", told={"GPURUN_PROBE_FILE": "/nonexistent/probe.json", "GPURUN_PROBE_ORDERS": ""})
-    from inside import checkpointing, forwards, inplace, repeats
+    from inside.guard import inplace
+    from inside.model import forwards
+    from inside.observe import repeats
+    from inside.remedies import checkpointing
 
     # Nothing is to be written.
     repeats.done = lambda phase, *more, **named: LOG.append(("again", phase, ""))
@@ -1059,7 +1062,7 @@ COVERED = []  # of one run: how many parts were chosen to be recomputed
 
 
 def problems():
-    from inside import process
+    from inside.base import process
 
     return list(process.state["problems"])
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, sys.argv[1])
-from inside import lossgraph  # noqa: E402
+from inside.observe import lossgraph  # noqa: E402
 
 torch.manual_seed(0)
 ROWS, CLASSES, LENGTH = 8, 5, 6

@@ -5,7 +5,9 @@ import sys
 import torch
 
 sys.path.append(sys.argv[1])
-from inside import backward, batches, loss, process, rank, rootcalls  # noqa: E402
+from inside.base import process, rank  # noqa: E402
+from inside.model import rootcalls  # noqa: E402
+from inside.observe import backward, batches, loss  # noqa: E402
 
 rank.start.update(role="rank", told={})
 process.state.update(orders={}, speaks=False)

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.append(sys.argv[1])
-from inside import rank, rows
+from inside.base import rank
+from inside.model import rows
 
 rank.start.update(role="rank", told={"GPURUN_PROBE_ORDERS": os.devnull})
 

@@ -6,7 +6,7 @@ import sys
 import torch
 
 sys.path.insert(0, sys.argv[1])
-from inside import rows  # noqa: E402
+from inside.model import rows  # noqa: E402
 
 one = torch.randn(16 << 20)
 other = one.clone()

@@ -10,6 +10,7 @@ JSON for each wrong outcome, and one with counts at the end.
 import ast
 import atexit
 import faulthandler
+import glob
 import json
 import os
 import random
@@ -162,9 +163,12 @@ class Hook:
 
     def __init__(self, folder):
         self.folder, self.texts, self.codes = folder, {}, {}
-        for name in sorted(os.listdir(os.path.join(folder, "inside"))):
-            if name.endswith(".py") and name[:-3] != "__init__":
-                self.texts[name[:-3]] = self.read(os.path.join("inside", name))
+        self.paths = {"sitecustomize": "sitecustomize.py", "rules": "inside/base/rules.py"}  # by part
+        for path in sorted(glob.glob(os.path.join(folder, "inside", "*", "*.py"))):
+            name = os.path.basename(path)[:-3]
+            if name != "__init__":
+                self.paths[name] = os.path.relpath(path, folder)
+                self.texts[name] = self.read(self.paths[name])
         self.texts["rules"] = os.environ["GPURUN_TEST_RULES"]  # which gpurun writes beside the other parts
         # Logits that are computed in parts are smaller here.
         self.texts["losspart"] = self.texts["losspart"].replace("LEAST, SHARE = 256 << 20", "LEAST, SHARE = 1 << 12").replace("PART, MOST, FEW = 32 << 20", "PART, MOST, FEW = 1 << 13")
@@ -177,7 +181,7 @@ class Hook:
             return file.read()
 
     def path(self, name):
-        return os.path.join(self.folder, *(["sitecustomize.py"] if name == "sitecustomize" else ["inside", name + ".py"]))
+        return os.path.join(self.folder, self.paths[name])
 
     def names(self):
         return ["%s:%s" % (part, name) for part, text in self.texts.items() for name in functions(ast.parse(text))]

@@ -14,7 +14,7 @@ import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(HERE, "../../../../launcher/hook"))
-blocks, launches, marks, meters = (importlib.import_module("inside." + name) for name in ("blocks", "launches", "marks", "meters"))
+blocks, launches, marks, meters = (importlib.import_module("inside." + name) for name in ("model.blocks", "observe.launches", "observe.marks", "base.meters"))
 
 # By model: the class of transformers, its configuration, and the lengths of input and labels; or timm's name.
 MODELS = {

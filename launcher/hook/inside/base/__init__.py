@@ -1,0 +1,1 @@
+# Below all: this process and its files, the wall between the job and the hook, words, figures of memory.

@@ -1,0 +1,254 @@
+# How the probe gets between a module and its forward, or its call, without touching the
+# module: the class's forward looks up whether it was called on one of the modules that were
+# registered. So the module's attributes, its state dict, its pickle and its copies stay
+# unchanged, and others' hooks run where they ran.
+import functools
+import types
+import weakref
+
+from ..base import wall, wrapping
+from . import listed
+
+
+class Table(dict):
+    """The modules of one class, by id: (weak reference, what runs their forward).
+
+    Where a class is pickled by value, as cloudpickle and so MLflow do with a script's own, an
+    empty table is pickled with it: nothing is changed where it is loaded.
+    """
+
+    def __reduce__(self):
+        return dict, ()
+
+
+def refusal(module):
+    """Return why a module's forward cannot be changed on its class, "" if it can."""
+    own = module.__dict__.get("forward")
+    if own is not None:
+        if "graph" in getattr(own, "__qualname__", ""):
+            return "the model runs as CUDA graphs"
+        return "%s.forward was replaced on the instance" % type(module).__name__
+    if not hasattr(getattr(type(module), "forward", None), "__code__"):
+        return "%s.forward is no plain function" % type(module).__name__
+    return ""
+
+
+TABLES = {}  # by rung
+
+
+def is_wrapped(rung, module):
+    """Return whether a remedy runs this module's forward."""
+    return any(id(module) in table for table in TABLES.get(rung, ()))
+
+
+def wrap(rung, modules, make):
+    """Lets make(module) run each module's forward; returns the function that undoes it.
+
+    The result of make is called as run(module, forward, args, kwargs), where forward is
+    the class's own.
+    """
+    layers = {}
+    try:
+        for module in modules:
+            kind = type(module)
+            if kind not in layers:
+                layers[kind] = layer(kind)
+                TABLES.setdefault(rung, []).append(layers[kind][0])
+            add(layers[kind][0], module, wall.passes(make(module)))
+    except BaseException:
+        undo(layers)
+        raise
+    return functools.partial(undo, layers)
+
+
+def add(table, module, run):
+    key = id(module)
+
+    def gone(reference):
+        if key in table and table[key][0] is reference:
+            del table[key]
+
+    table[key] = (weakref.ref(module, wall.alone(gone)), run)
+
+
+def layer(kind):
+    """Puts a forward before the class's own, and returns (its table, it, whether the class had one)."""
+    table, original, own = Table(), kind.forward, "forward" in kind.__dict__
+    number = id
+
+    def forward(self, *args, **kwargs):
+        entry = table.get(number(self))
+        if entry is None:
+            return original(self, *args, **kwargs)
+        return entry[1](self, original, args, kwargs)
+
+    # TorchScript reads the original's source, and looks its names up in this function.
+    forward = types.FunctionType(forward.__code__, original.__globals__, closure=forward.__closure__)
+    wrapping.placed(kind, "forward", functools.wraps(original)(forward))
+    return table, forward, own
+
+
+def call(module, run):
+    """Lets run(module, call, args, kwargs) make each call of a module, for as long as it is."""
+    kind = type(module)
+    table, original = Table(), kind.__dict__.get("__call__")
+    base = next(c for c in kind.__mro__ if "__call__" in c.__dict__)
+    number, look = id, getattr
+
+    def __call__(self, *args, **kwargs):
+        # Others, as torch.fx, put their own in place of Module.__call__ for a while.
+        plain = look(base, "__call__") if original is None else original
+        entry = table.get(number(self))
+        if entry is None:
+            return plain(self, *args, **kwargs)
+        return entry[1](self, plain, args, kwargs)
+
+    plain = kind.__call__
+    wrapping.placed(kind, "__call__", functools.wraps(plain)(types.FunctionType(__call__.__code__, plain.__globals__, closure=__call__.__closure__)))
+    add(table, module, wall.passes(run))
+
+
+STATES: dict = {}  # by class: the modules whose copies have other attributes
+
+
+def copied_with(module, values, absent):
+    """Have copies and pickles of a module have these attributes, by name, and those not."""
+    kind = type(module)
+    if kind not in STATES:
+        table, number, plain = Table(), id, getattr(kind, "__getstate__", lambda module: module.__dict__)
+
+        def __getstate__(self):
+            state, entry = plain(self), table.get(number(self))
+            if entry is None or type(state) is not dict:
+                return state
+            values, absent = entry[1]
+            return {name: values.get(name, value) for name, value in state.items() if name not in absent}
+
+        STATES[kind] = table
+        wrapping.placed(kind, "__getstate__", __getstate__)
+    add(STATES[kind], module, (values, absent))
+
+
+def undo(layers):
+    for kind, (table, forward, own) in layers.items():
+        table.clear()
+        if kind.__dict__.get("forward") is not forward:
+            continue  # somebody has put another before it: an empty table changes nothing
+        if own:
+            kind.forward = forward.__wrapped__
+        else:
+            del kind.forward
+    layers.clear()
+
+
+def running(module):
+    """Return whether the module is being called already, with its forward looked up.
+
+    PyTorch looks the forward up before it runs the hooks before it: a forward that is
+    changed from such a hook counts from the next call on.
+    """
+    import sys
+
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_call_impl" and frame.f_locals.get("self") is module and "forward_call" in frame.f_locals:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def keywords(module):
+    """Return the keyword arguments of the call of a module that runs already."""
+    import sys
+
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_call_impl":  # not each frame: a frame keeps what f_locals returns, and so the job's variables
+            local = frame.f_locals
+            if local.get("self") is module and isinstance(local.get("kwargs"), dict):
+                return local["kwargs"]
+        frame = frame.f_back
+    return {}
+
+
+def around(rung, root, enter, leave, convert=None, failed=None):
+    """Runs enter() before each forward of the root and leave(state) after it.
+
+    convert(output) returns the output for the caller. The call that runs already is included.
+    A failure here leaves the forward unchanged, and calls failed(exception).
+    It returns the function that undoes it.
+    """
+    opened = []
+
+    def entered():
+        try:
+            return [enter()]
+        except Exception as e:
+            if failed:
+                failed(e)
+            return []
+
+    def converted(output):
+        try:
+            return convert(output) if convert else output
+        except Exception as e:
+            if failed:
+                failed(e)
+            return output
+
+    def close():
+        while opened:
+            state, handle = opened.pop()
+            handle.remove()
+            wall.alone(leave)(state)
+
+    def run(module, forward, args, kwargs):
+        close()  # a first call that raised, before PyTorch 2.1
+        state = entered()
+        if not state:
+            return forward(module, *args, **kwargs)
+        try:
+            output = forward(module, *args, **kwargs)
+        finally:
+            wall.alone(leave)(state[0])
+        return converted(output)
+
+    def after(module, args, output):
+        if opened:
+            close()
+            return converted(output)
+        return None
+
+    off = wrap(rung, [root], lambda module: run)
+    if running(root):
+        state = entered()
+        if state:
+            opened.append((state[0], register(root, wall.alone(after))))
+    return off
+
+
+def register(module, hook):
+    """Puts a hook before all others that run after the module's forward, if it raises, too."""
+    try:
+        handle = module.register_forward_hook(hook, always_call=True)
+    except TypeError:  # before PyTorch 2.1
+        handle = module.register_forward_hook(hook)
+    module._forward_hooks.move_to_end(handle.id, last=False)
+    return handle
+
+
+# What models call it in an attribute that is True while it is on.
+FLAGS = ("gradient_checkpointing", "grad_checkpointing", "use_checkpoint", "use_grad_checkpointing", "use_gradient_checkpointing")
+
+
+def is_recomputed(root):
+    """Return whether blocks of a model are recomputed in the backward pass, by gpurun or by a switch of its own."""
+    for module in listed.modules(root):
+        if is_wrapped("checkpointing", module):
+            return True
+        if "CheckpointWrapper" in type(module).__name__:
+            return True
+        own, kind = module.__dict__, type(module)  # to ask a module for what it has not takes longest
+        if any((flag in own or hasattr(kind, flag)) and getattr(module, flag, None) is True for flag in FLAGS):
+            return True
+    return False

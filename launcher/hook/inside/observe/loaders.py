@@ -1,0 +1,217 @@
+# The DataLoader that the training batches come from: its size, its workers, its memory.
+import sys
+import weakref
+
+from ..base import process, wall, wrapping
+from . import loss, microbatches
+
+hook: dict = {"drawn": [], "open": None}
+
+
+def arm(torch):
+    """Observes the batches of loaders until the first steps are over."""
+    loaders = sys.modules["torch.utils.data.dataloader"]
+    like = wrapping.like
+    Loader, Iter = loaders.DataLoader, loaders._BaseDataLoaderIter
+    opened, drawn = Loader.__iter__, Iter.__next__
+    hook["open"], hook["samples"] = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+
+    def __iter__(own, self):
+        it = own(self)
+        opens(self, it)
+        return it
+
+    def __next__(own, self):
+        batch = own(self)
+        draw(self)
+        microbatches.drawn(batch)
+        return batch
+
+    Loader.__iter__, Iter.__next__ = like(opened, wall.wrapped(opened, __iter__)), like(drawn, wall.wrapped(drawn, __next__))
+    hook.update(classes=(Loader, Iter), plain=(opened, drawn), mine=(Loader.__iter__, Iter.__next__))
+
+
+def disarm():
+    if "classes" not in hook:
+        return
+    (Loader, Iter), (opened, drawn), (first, second) = hook["classes"], hook["plain"], hook["mine"]
+    if Loader.__iter__ is first:
+        Loader.__iter__ = opened
+    if Iter.__next__ is second:
+        Iter.__next__ = drawn
+    hook["drawn"], hook["open"] = [], None
+
+
+@process.guarded
+def opens(loader, iterator):
+    """Notes a loader's settings: a loop may keep its iterator alone."""
+    if hook["open"] is not None:
+        hook["open"][iterator] = {
+            "class": type(loader).__name__, "batch_size": size(loader), "num_workers": loader.num_workers, "pin_memory": bool(loader.pin_memory),
+            "sampler": type(loader.sampler).__name__, "batch_sampler": type(loader.batch_sampler).__name__, "drop_last": bool(getattr(loader, "drop_last", False)),
+        }
+        hook["samples"][iterator] = length(loader.dataset), weakly(loader.dataset)
+
+
+@process.guarded
+def draw(iterator):
+    """Notes a batch that was drawn; of the latest, each kind of loader once."""
+    if hook["open"] is None:
+        return
+    loader = hook["open"].get(iterator)
+    if loader is None or not process.here():
+        return
+    if "root" in hook and hook["root"]["loader"] is None and not hook["root"].get("over"):
+        hook["root"]["again"] = True  # the root was tried with something else before
+    elif "root" in hook:
+        hook["root"]["draws"] += 1
+        if loader != hook["root"]["loader"]:
+            doubt()
+        return
+    same = hook["drawn"] and hook["drawn"][-1] == loader
+    hook["latest"], hook["early"] = hook["samples"].get(iterator, (None, None)), hook.get("early", 0) + 1 if same else 1
+    hook["drawn"] = [kept for kept in hook["drawn"] if kept != loader][-7:] + [loader]
+
+
+@process.guarded
+def again(args, kwargs):
+    """Called when the root is called once more: a script may have called it before with
+    made-up input, to see that it works or to count what it computes."""
+    root = hook.get("root")
+    if root is None or root["loader"] is not None or root.get("over"):
+        return
+    if root.get("again"):
+        process.settle("micro_batch_size", None, "", process.SHAPE)
+        first(args, kwargs)
+        process.save()
+        return
+    shapes = []
+    look(list(args) + list(kwargs.values()), shapes, [], 0)
+    sizes = root.setdefault("sizes", [root.get("size")])
+    size = one(shapes)
+    if size == sizes[-1]:
+        return
+    process.settle("micro_batch_size", None if size in sizes else size, "the first batches", process.SHAPE)
+    sizes.append(size)
+    if size in sizes[:-1]:
+        root["over"] = True  # it is called with batches of several sizes
+    process.save()
+
+
+def doubt():
+    """Withdraws the report: the batches of one step come from loaders of two sizes."""
+    if hook["root"].get("over"):
+        return
+    for knob in ("micro_batch_size", "dataloader_workers", "pin_memory"):
+        process.settle(knob, None, "", process.LOADER)
+    process.save()
+
+
+def draws():
+    """Return how many batches were drawn since the root was first called; None where no
+    loader was used."""
+    return hook["root"]["draws"] if "root" in hook and hook["root"]["loader"] is not None else None
+
+
+def ahead():
+    """Return whether more than one batch was drawn before the root was first called."""
+    return hook.get("early", 1) > 1
+
+
+def over():
+    """Called when the first step is over: another loader may be an evaluation's."""
+    if "root" in hook:
+        hook["root"]["over"] = True
+
+
+def first(args, kwargs):
+    """Reports the loader whose batch the root is called with for the first time."""
+    shapes, lengths = [], []
+    look(list(args) + list(kwargs.values()), shapes, lengths, 0)
+    drawn = hook["drawn"]
+    loader = drawn[-1] if drawn else None
+    hook["root"] = {"loader": loader, "draws": 1}
+    hook["drawn"] = []
+    if loader is None:
+        hook["root"]["size"] = size_of = one(shapes)
+        process.settle("micro_batch_size", size_of, "the first batch", process.SHAPE)
+        return
+    by, told = "torch.utils.data.DataLoader", loader["batch_size"]
+    fits = told in lengths or any(told in s[:2] for s in shapes)
+    if told is not None and fits:
+        process.settle("micro_batch_size", told, by, process.LOADER)
+    if fits or len(drawn) == 1:
+        process.settle("dataloader_workers", loader["num_workers"], by, process.LOADER)
+        process.settle("pin_memory", loader["pin_memory"], by, process.LOADER)
+    if told is not None and fits and len(drawn) == 1:
+        loss.say(samples=hook["latest"][0], batch=told)
+    given = {k: v for k, v in loader.items() if k != "class"}
+    process.told.setdefault("calls", []).append({"call": by, "class": loader["class"], "arguments": given})
+
+
+def size(loader):
+    """Return a loader's batch size, its batch sampler's where it has none itself."""
+    for found in (loader.batch_size, getattr(loader.batch_sampler, "batch_size", None)):
+        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+            return found
+    return None
+
+
+def weakly(dataset):
+    try:
+        return weakref.ref(dataset)
+    except TypeError:  # a list, whose length is known
+        return None
+
+
+def length(dataset):
+    """Return the number of samples of a data set, None where only the job's own code knows it."""
+    data, kind = sys.modules["torch.utils.data"], type(dataset)
+    if kind in (list, tuple, range, sys.modules["torch"].Tensor):
+        return len(dataset)
+    counts = getattr(kind, "__len__", None)
+    if counts is data.TensorDataset.__len__:
+        return length(dataset.tensors[0])
+    if counts is data.Subset.__len__:
+        return length(dataset.indices)
+    if counts is data.ConcatDataset.__len__:
+        return length(range(dataset.cumulative_sizes[-1]))
+    if getattr(counts, "__module__", "") == "datasets.arrow_dataset":
+        return len(dataset)
+    return asked(dataset) if process.orders().get("batch") else None  # memory ran out before, and the batch is another
+
+
+def question():
+    """Return what asks the process that ends how many samples its data set has, None where that is known."""
+    reference = (hook.get("latest") or (None, None))[1]
+    dataset = reference() if reference is not None else None  # kept until it is asked
+    if dataset is None or "batch" not in loss.known() or "samples" in loss.known():
+        return None
+    return lambda: loss.say(samples=asked(dataset))
+
+
+def asked(dataset):
+    try:
+        return len(dataset)
+    except Exception:  # the job's own code, or it has no length
+        return None
+
+
+def one(shapes):
+    """Return the size of a batch that came from no loader: the first dimension of all that
+    the root is given; None where they differ."""
+    sizes = {s[0] for s in shapes}
+    return sizes.pop() if len(sizes) == 1 and any(len(s) > 1 for s in shapes) else None
+
+
+def look(values, shapes, lengths, depth):
+    """Collects the shapes of the tensors in arguments, and the lengths of lists of them."""
+    for value in list(values)[:64]:
+        kind = getattr(value, "shape", None)
+        if kind is not None and len(kind) > 0:
+            shapes.append(tuple(int(n) for n in kind))
+        elif depth < 3 and isinstance(value, (list, tuple)):
+            lengths.append(len(value))
+            look(value, shapes, lengths, depth + 1)
+        elif depth < 3 and hasattr(value, "values") and hasattr(value, "keys"):
+            look(value.values(), shapes, lengths, depth + 1)

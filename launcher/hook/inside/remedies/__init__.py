@@ -1,0 +1,1 @@
+# What needs less memory: recomputation, parts of the batch or of the loss, the host's memory.

@@ -1,0 +1,235 @@
+# Activation checkpointing of a model that is running already: the repeated blocks are
+# recomputed in the backward pass, one by one, or the model's own switch is turned. A model without
+# either is recomputed in the parts that segments.py chooses.
+import weakref
+
+from ..base import wall
+from ..model import blocks, exclusions, forwards, listed, modulestate
+from ..observe import optimizers
+from . import compared, recompute, segments
+
+VALUES = ("selective", "full")
+
+def refusal(root, value="full"):
+    """Return why it cannot be turned on in this model, "" if it can."""
+    import inspect
+
+    from torch.utils import checkpoint
+
+    if "use_reentrant" not in inspect.signature(checkpoint.checkpoint).parameters:
+        return "this PyTorch has no checkpointing that is not reentrant"
+    excluded = exclusions.reason(root)
+    if excluded:
+        return excluded
+    if forwards.is_recomputed(root):
+        return "it is on already"
+    switches, lists = parts(root)
+    if not switches and not lists and (value == "selective" or not segments.by_depth(root)):
+        return "the model has no repeated blocks and no method for checkpointing"
+    for switch in switches:
+        if value == "selective" and not layered(switch):
+            return "the switch of %s knows only all of its blocks" % type(switch).__name__
+    for each in lists:
+        reason = unfit(each)
+        if reason:
+            return reason
+    return "" if switches and not lists else cached(root)
+
+
+undoing = weakref.WeakKeyDictionary()  # by root: what undoes turn() or cover(), where it has put nothing but blocks before forwards
+
+
+def can_cover(root):
+    """Return whether other parts of the model can be recomputed than those that are."""
+    if blocks.unwrap(root) not in undoing and (parts(root)[0] or forwards.is_recomputed(root) or exclusions.reason(root) or cached(root)):
+        return False
+    return bool(segments.by_depth(root))
+
+
+def recomputed(root):
+    """Return the modules that turn() recomputes, where they are the model's repeated blocks or its switches."""
+    switches, lists = parts(root)
+    return switches + [m for each in lists for m in each["modules"]]
+
+
+def cover(root, chosen, tell=None, count=None, when=None, reads=False):
+    """Recompute the chosen parts of a model, in place of its repeated blocks. Reads: none writes to its inputs."""
+    model = blocks.unwrap(root)
+    undoing.pop(model, bool)()
+    undoing[model] = segments.wrap(chosen, lambda module: recompute.Block(tell, count, when, reads))
+
+
+def cover_later(root, tell=None, count=None, when=None):
+    """Choose the parts to recompute at the first call of a model."""
+    model = blocks.unwrap(root)
+
+    def run(module, forward, args, kwargs):
+        if not recompute.trains(module, args, kwargs) or getattr(recompute.running, "again", False):
+            return forward(module, *args, **kwargs)
+        undoing.pop(module)()
+        measured = wall.alone(segments.measured)(module, forward, args, kwargs)
+        chosen = measured.choose() if measured is not None else []
+        cover(module, chosen or segments.by_depth(module), tell, count, when, reads=bool(chosen))
+        return wall.inner(forward, type(module).forward, module, *args, **kwargs)
+
+    undoing[model] = forwards.wrap("checkpointing", [model], lambda module: run)
+
+
+def turn(root, value="full", tell=None, count=None, when=None):
+    """Turns it on: "full" for every block, "selective" for every second.
+
+    It gives [what was, what is]. tell(reason) is called where it has to be given up in
+    a later step: the blocks then run as they would have. count() gives the number of the
+    job's optimizer steps so far. Without when(), other models that the job trains, such as
+    the generator of a GAN, are recomputed, too.
+    """
+    for other in optimizers.other_models(root) if when is None else ():
+        if not refusal(other, value):
+            turn_model(other, value, tell, count)
+    turn_model(root, value, tell, count, when)
+    return ["none", value]
+
+
+def turn_model(root, value, tell=None, count=None, when=None):
+    switches, lists = parts(root)
+    done = []
+    try:
+        for switch in switches:
+            done.append(lambda switch=switch: flip(switch, False))
+            flip(switch, True, tell, count, when)
+            if value == "selective":
+                thin(switch)
+        modules = [m for each in lists for m in each["modules"][:: 2 if value == "selective" else 1]]
+        if modules:
+            block = recompute.Block
+            done.append(forwards.wrap("checkpointing", unique(modules), lambda module: block(tell, count, when)))
+        if not switches and modules:
+            undoing[blocks.unwrap(root)] = done[-1]
+        elif not switches and forwards.running(root):  # its forward was looked up already
+            cover(root, segments.by_depth(root), tell, count, when)
+        elif not switches:
+            cover_later(root, tell, count, when)
+    except BaseException:
+        for undo in reversed(done):
+            undo()
+        raise
+
+
+def unique(modules):
+    """Leaves out the second mention of a block that is in a list twice."""
+    return list({id(m): m for m in modules}.values())
+
+
+def parts(root):
+    """Return the modules with a switch that can be trusted, and the lists of blocks outside them."""
+    switches = []
+    look(blocks.unwrap(root), switches)
+    covered = {id(m) for switch in switches for m in switch.modules()}
+    lists = [each for each in blocks.find(root) if not any(id(m) in covered for m in each["modules"])]
+    return switches, lists
+
+
+def look(module, found):
+    """Collects the outermost modules with a switch; below them there is no other."""
+    if has_switch(module):
+        found.append(module)
+        return
+    for child in module.children():
+        look(child, found)
+
+
+def has_switch(module):
+    """Return whether a model of transformers or diffusers can be asked.
+
+    It is not asked where its recomputed blocks hold statistics, which it would update
+    twice, nor before it took the function to checkpoint with: it was reentrant then.
+    timm's switch checkpoints the same blocks that are found here, updates statistics
+    twice and runs others' hooks twice: it is never asked.
+    """
+    import inspect
+
+    if getattr(module, "supports_gradient_checkpointing", False) is not True and getattr(module, "_supports_gradient_checkpointing", False) is not True:
+        return False
+    setter = getattr(type(module), "_set_gradient_checkpointing", None)
+    if setter is None or "gradient_checkpointing_func" not in inspect.signature(setter).parameters:
+        return False
+    flagged = any(hasattr(m, "gradient_checkpointing") for m in module.modules())
+    return flagged and not any(modulestate.is_norm(m) for m in module.modules())
+
+
+def flip(switch, on, tell=None, count=None, when=None):
+    """Turns a switch, without the hook on the embeddings that reentrant checkpointing needs."""
+    import functools
+
+    from torch.utils import checkpoint
+
+    function = functools.partial(checkpoint.checkpoint, use_reentrant=False)
+    if on:
+        function = compared.checkpoint(function, tell, compared.Steps(count), "a block of " + type(switch).__name__)
+        if when is not None:
+            function = gated(function, when)
+    before = [(module, dict(module.__dict__)) for module in switch.modules()]
+    switch._set_gradient_checkpointing(enable=on, gradient_checkpointing_func=function)
+    if not on:
+        return
+    for module, then in before:
+        now = module.__dict__
+        changed = {name for name, value in now.items() if name not in then or then[name] is not value}
+        if changed:  # its copies, as for an average of weights, and its pickles are those of the job's own model
+            forwards.copied_with(module, {name: then[name] for name in changed & set(then)}, changed - set(then))
+    # Where stages and the blocks in them have a flag each, a block would run three times.
+    for module in switch.modules():
+        if is_layer(module) and any(is_layer(m) for m in module.modules() if m is not module):
+            module.gradient_checkpointing = False
+    if not any(getattr(m, "gradient_checkpointing", False) for m in switch.modules()):
+        raise RuntimeError("the switch of %s does nothing" % type(switch).__name__)
+
+
+def gated(function, when):
+    """Checkpoint only in calls of the root for which when() is true."""
+    return lambda run, *args, **kwargs: function(run, *args, **kwargs) if when() else run(*args, **kwargs)
+
+
+def is_layer(module):
+    return any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__)
+
+
+def layered(switch):
+    """Return whether each block has its own flag."""
+    lists = blocks.find(switch)
+    return bool(lists) and all(hasattr(m, "gradient_checkpointing") for each in lists for m in each["modules"])
+
+
+def thin(switch):
+    for each in blocks.find(switch):
+        for module in each["modules"][1::2]:
+            module.gradient_checkpointing = False
+
+
+def unfit(each):
+    """Return why the blocks of a list cannot be checkpointed, "" if they can."""
+    import torch
+
+    for module in each["modules"]:
+        reason = forwards.refusal(module)
+        if reason:
+            return reason
+        if isinstance(module, torch.jit.ScriptModule):
+            return "%s is a TorchScript module" % each["class"]
+    return ""
+
+
+def cached(root):
+    """Return the reason where a model keeps keys and values, and no switch that knows of it.
+
+    A cache that is an object is written to by each block, by a recomputed one, too.
+    """
+    import sys
+
+    if not hasattr(sys.modules.get("transformers"), "DynamicCache"):
+        return ""
+    for module in listed.modules(root):
+        config = getattr(module, "config", None)
+        if getattr(config, "use_cache", None) is True and hasattr(module, "supports_gradient_checkpointing") and not has_switch(module):
+            return "%s keeps a cache of keys and values, and has no switch that knows of it" % type(module).__name__
+    return ""

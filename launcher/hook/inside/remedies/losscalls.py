@@ -1,0 +1,224 @@
+# The calls of PyTorch's cross entropy: how large their logits are, and whether they are computed in
+# parts. Every name of the function, imported by the job or not, calls torch._C._nn.cross_entropy_loss,
+# which has another function in front for as long.
+import functools
+import sys
+import time
+import types
+
+from ..base import caught, process, ranout, room, wall, wrapping
+from ..model import exclusions, figures, garbage, listed
+from ..observe import inputs, repeats
+from . import losspart
+
+VALUES = ("on",)
+
+KNOB = "loss_parts"
+RUNG = "loss-parts"
+NEEDS = 3  # times the logits' bytes in fp32: what PyTorch's own needs, with its backward
+UNSEEN = "no call of cross_entropy had large logits"
+
+# plain: PyTorch's function, while another is in front; least: the elements of the smallest logits that
+# are computed in parts in place, None where that is not permitted; allowed: the bytes that the
+# process may have, 0 where that is not known.
+state: dict = {"largest": 0, "on": False, "tell": None, "least": None, "allowed": 0}
+
+
+def before_root(torch):
+    """Compute the losses of evaluations before the root's first call in parts, too, if the plan has parts."""
+    orders = process.orders()
+    if orders.get("hooks") and (orders.get("turn") or {}).get(KNOB) in VALUES and not replaced(torch):
+        listen(torch)
+        state["on"] = True
+
+
+def first(root, args, kwargs):
+    """Begin to look at the calls, before the root's first forward."""
+    torch = sys.modules["torch"]
+    state["on"] = False  # turn() decides for the root
+    state["expected"] = expected(torch, root, args, kwargs)
+    state["allowed"] = room.allowed(next(root.parameters()).device)
+    if not replaced(torch):
+        listen(torch)
+        permit(root)
+
+
+def permit(root):
+    """Compute cross entropies in parts that have too little memory, where gpurun's orders permit it."""
+    orders = process.orders()
+    inside = orders.get("in_place") or {}
+    if not orders.get("hooks") or RUNG not in (inside.get("rungs") or ()) or exclusions.reason(root):
+        return
+    armed = [entry.get("elements") for entry in inside.get("armed") or () if entry.get("rung") == RUNG]
+    state["least"] = min([n for n in armed if n], default=float("inf"))
+
+
+def large():
+    """Return the bytes of logits in fp32 from which parts are used."""
+    return losspart.least(state["allowed"])
+
+
+def follows(size):
+    """Return whether a cross entropy over outputs of so many bytes in fp32 would be computed in
+    parts, as far as is known."""
+    permitted = state["on"] or state["least"] is not None
+    return permitted and "plain" in state and (state["largest"] >= size // 2 or not state["largest"] and state.get("expected", 0) > 0)
+
+
+def expected(torch, root, args, kwargs):
+    """Return the bytes that logits for each token may have; 0 where the input has no tokens."""
+    tokens = inputs.largest(args, kwargs)
+    if type(tokens) is not torch.Tensor or tokens.is_floating_point():
+        return 0
+    width, _ = figures.widest(listed.modules(root))
+    return tokens.numel() * width * 4
+
+
+def refusal(root, value=None):
+    """Return why it cannot be turned on for this model, "" if it can. Without a value: why it would not help."""
+    torch = sys.modules["torch"]
+    excluded = exclusions.reason(root)
+    if excluded:
+        return excluded
+    other = replaced(torch)
+    if other:
+        return "cross_entropy is replaced by %s" % other
+    if state["on"]:
+        return "it is on already"
+    return "" if value or max(state["largest"], state.get("expected", 0)) >= large() else UNSEEN
+
+
+def replaced(torch):
+    """Return the owner of a cross_entropy that replaces PyTorch's, "" for PyTorch's own."""
+    functional = torch.nn.functional
+    own = getattr(functional, "cross_entropy", None)
+    if getattr(getattr(own, "__code__", None), "co_filename", "") != functional.__file__:
+        return str(getattr(own, "__module__", None) or type(own).__module__)
+    called = getattr(torch._C._nn, "cross_entropy_loss", None)
+    if called is None:
+        return "this PyTorch, which has no cross_entropy_loss"
+    return "" if isinstance(called, types.BuiltinFunctionType) or getattr(called, "gpurun", False) else str(called.__module__)
+
+
+def turn(root, value="on", tell=None):
+    """Compute large cross entropies in parts, and return [old, new]."""
+    listen(sys.modules["torch"])
+    state.update(on=True, tell=tell)
+    losspart.made["changed"] = lambda: give_up("the job writes to the logits after the loss")
+    return ["off", value]
+
+
+def give_up(reason):
+    state["on"] = False
+    if state["tell"]:
+        state["tell"](reason)
+
+
+def listen(torch):
+    if "plain" in state:
+        return
+    plain = torch._C._nn.cross_entropy_loss
+    compiling, tensors = exclusions.recording(torch), (torch.Tensor, torch.nn.Parameter)
+
+    def cross_entropy_loss(*args, **kwargs):
+        if kwargs or len(args) != 6 or type(args[0]) not in tensors:
+            return plain(*args, **kwargs)
+        return wall.call(plain, computes, wall.ALL, *args)
+
+    def computes(own, *args):
+        if compiling():
+            return own(*args)
+        seen(losspart.size(args[0]))
+        if (state["on"] or state["least"] is not None) and losspart.works(torch, *args):
+            return in_parts(own, args) if state["on"] else in_place(own, args)
+        return own(*args)
+
+    mine = wrapping.like(plain, cross_entropy_loss)
+    mine.__dict__["gpurun"] = True
+    state.update(plain=plain, mine=mine)
+    torch._C._nn.cross_entropy_loss = mine
+    if getattr(torch.jit._builtins, "_builtin_table", None) is not None:
+        torch.jit._builtins._register_builtin(mine, "aten::cross_entropy_loss")  # for torch.jit.script
+
+
+def in_parts(plain, args):
+    try:
+        return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
+    except Exception as e:
+        if ranout.is_one(e):
+            raise
+        reason = "%s: %s" % (type(e).__name__, str(e)[:200])
+    found = plain(*args)  # or the job's own error
+    give_up(reason)
+    return found
+
+
+def in_place(plain, args):
+    """Compute a cross entropy in parts if it has too little memory otherwise."""
+    logits, failure, began = args[0], None, time.monotonic()
+    if logits.numel() >= state["least"]:
+        repeats.active([RUNG])
+        return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
+    free = wall.alone(room.free)(logits.device)
+    if free is None or free >= NEEDS * losspart.size(logits):
+        try:
+            return plain(*args)
+        except BaseException as e:
+            if not ranout.is_one(e) or caught.by_a_caller():
+                raise
+            failure = e
+    return again(plain, args, failure, began)
+
+
+def again(plain, args, failure, began):
+    trace, why = failure.__traceback__ if failure is not None else None, None
+    if failure is not None:
+        repeats.begin("loss")
+        garbage.release(failure)
+    try:
+        output = losspart.cross_entropy(functools.partial(wall.part, wall.plain(plain)), *args)
+        wall.gives(plain, output)
+    except BaseException as e:
+        why = failure or e
+    finally:
+        repeats.end()
+    if why is not None:
+        repeats.refused("loss", why)
+        raise (wall.raising(why) if failure is not None else why).with_traceback(trace or why.__traceback__)
+    state["least"] = min(state["least"], args[0].numel())
+    if failure is not None:
+        repeats.done("loss", RUNG, time.monotonic() - began, failure, elements=args[0].numel(), longest=max(args[0].shape))
+    else:
+        repeats.entry("loss", RUNG, time.monotonic() - began, elements=args[0].numel(), longest=max(args[0].shape))
+        repeats.active([RUNG])
+    return output
+
+
+@process.guarded
+def seen(size):
+    if size <= state["largest"]:
+        return
+    before, state["largest"] = state["largest"], size
+    if before < large() <= size and (process.told.get("refused") or {}).get(KNOB) == UNSEEN:
+        del process.told["refused"][KNOB]
+        process.save()
+
+
+def computed():
+    """Called where the first backward pass begins: the job has computed a loss, perhaps otherwise."""
+    if state["largest"] < large() and not state["on"] and KNOB not in (process.told.get("refused") or {}):
+        process.note("refused", {KNOB: UNSEEN})
+
+
+def stepped():
+    """Called before the first optimizer step: small calls are not looked at any more."""
+    computed()
+    if state["largest"] < large() // 8 and not state["on"] and state["least"] is None:
+        leave()
+
+
+def leave():
+    nn = sys.modules["torch"]._C._nn
+    if "plain" in state and nn.cross_entropy_loss is state["mine"]:
+        nn.cross_entropy_loss = state["plain"]
+        del state["plain"], state["mine"]

@@ -1,0 +1,278 @@
+# The activations on the host: tensors that the forward saves for the backward pass are
+# copied to host memory, and back when the backward pass needs them.
+#
+# This applies inside the root's forward only. The backward pass first needs the tensors that
+# a loss outside it saves, so copying them would save nothing. Other models of the process
+# are not touched.
+import contextlib
+import os
+import weakref
+
+from ..base import room, wall
+from ..model import blocks, exclusions, forwards
+
+VALUES = ("cpu",)
+
+SMALLEST = 1 << 20  # bytes of a tensor that is worth the way
+SHARE = 0.8  # of the host's available memory
+
+
+def refusal(root, value="cpu"):
+    """Return why it cannot be turned on for this model, "" if it can."""
+    import torch
+
+    if not hasattr(torch.autograd.graph, "saved_tensors_hooks"):
+        return "this PyTorch cannot move what is saved for the backward pass"
+    excluded = exclusions.reason(root)
+    if excluded:
+        return excluded
+    if forwards.is_wrapped("offload", blocks.unwrap(root)):
+        return "it is on already"
+    device = next((p.device for p in root.parameters()), None)
+    if device is None or device.type == "cpu":
+        return "the model trains on the CPU"
+    if device.type != "cuda":
+        return "the model trains on %s" % device.type
+    if exclusions.is_sharded(root):
+        return "FSDP gathers the parameters of a block in the forward, and they would travel, too"
+    return forwards.refusal(blocks.unwrap(root)) or short_of_memory(root, device)
+
+
+def short_of_memory(root, device):
+    """Return the reason where the host has no room for half of what the forward may hold.
+
+    A job that gets this order ran out of device memory, so it holds about all that it may.
+    Checkpointed blocks keep only their inputs, in a transformer a 25th; but not all saved
+    tensors are in blocks. What does not fit in the end stays on the device.
+    """
+    expected = room.free(device)
+    if forwards.is_recomputed(root):
+        expected //= 8
+    host = budget()
+    if 2 * host >= expected:
+        return ""
+    return "the forward may hold %.1f GiB, and each rank can have %.1f GiB of the host's memory" % (
+        expected / 2.0**30, host / 2.0**30)
+
+
+def turn(root, value="cpu", tell=None, when=None):
+    """Turns it on, in the calls for which when() is true, and returns [old, new]."""
+    model = blocks.unwrap(root)
+    room = Room(budget(), tell)
+    forwards.around("offload", model, lambda: enter(model, room, when), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
+    return ["none", value]
+
+
+def told(tell):
+    return lambda e: tell("%s: %s" % (type(e).__name__, e)) if tell else None
+
+
+def enter(model, room, when=None):
+    import torch
+
+    if when is not None and not when():
+        return contextlib.nullcontext()
+    hooks = Travel(torch, storages(model), room)
+    entered = torch.autograd.graph.saved_tensors_hooks(packing(hooks), unpacking(hooks))
+    entered.__enter__()
+    return entered
+
+
+def packing(hooks):
+    pack = wall.alone(hooks.pack)
+
+    def packed(tensor):
+        found = pack(tensor)
+        return tensor if found is None else found
+
+    return packed
+
+
+def unpacking(hooks):
+    unpack = wall.remedy(hooks.unpack)
+    return lambda packed: unpack(packed) if isinstance(packed, Parcel) else packed
+
+
+def budget():
+    """Return the bytes of the host's memory that each rank of this node may use."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return int(min(available()) * SHARE) // max(ranks, 1)
+
+
+def available():
+    """Return what the host has to spare, and each cgroup that bounds this process."""
+    found = []
+    with open("/proc/meminfo") as f:
+        for line in f:
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) << 10)
+    return found + cgroups()
+
+
+def cgroups(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
+    """Return the room below the limits of this process's cgroups, of either version."""
+    found = []
+    try:
+        with open(own) as f:
+            lines = [line.rstrip("\n").split(":", 2) for line in f]
+    except (IOError, OSError):
+        return found
+    for number, controllers, path in lines:
+        if number == "0":
+            names = ("memory.max", "memory.current", "inactive_file")
+            found += walk(root, path, names)
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            found += walk(os.path.join(root, "memory"), path, names)
+    return found
+
+
+def walk(root, path, names):
+    """Return the room of a cgroup and of those above it; in a container the path may lie outside."""
+    found, folder = [], os.path.normpath(root + "/" + path)
+    if not os.path.isdir(folder):
+        folder = root
+    while folder.startswith(root):
+        limit, used = number(folder, names[0]), number(folder, names[1])
+        if limit is not None and used is not None and limit < 1 << 60:
+            found.append(max(limit - used + cache(folder, names[2]), 0))
+        folder = os.path.dirname(folder)
+    return found
+
+
+def number(folder, name):
+    try:
+        with open(os.path.join(folder, name)) as f:
+            return int(f.read())
+    except (IOError, OSError, ValueError):  # "max"
+        return None
+
+
+def cache(folder, name):
+    """Return the bytes of files that the kernel gives up before it kills."""
+    try:
+        with open(os.path.join(folder, "memory.stat")) as f:
+            return sum(int(line.split()[1]) for line in f if line.split()[0] == name)
+    except (IOError, OSError, ValueError, IndexError):
+        return 0
+
+
+def storages(model):
+    """Return the storages of the parameters and buffers: views of them are not moved."""
+    return {address(t) for t in list(model.parameters()) + list(model.buffers())}
+
+
+def storage(tensor):
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+
+
+def address(tensor):
+    return storage(tensor).data_ptr()
+
+
+class Room:
+    """The free memory of the host: when it is used up, activations stay on the device."""
+
+    def __init__(self, budget, tell):
+        self.left, self.tell = budget, tell
+
+    def take(self, size):
+        if size > self.left:
+            if self.tell:
+                self.tell("the host's memory is used up: what does not fit stays on the device")
+                self.tell = None
+            return False
+        self.left -= size
+        return True
+
+
+class Parcel:
+    """One tensor on the host; its room is given back when the backward pass lets go of it."""
+
+    def __init__(self, torch, tensor, room):
+        self.device, self.room, self.back = tensor.device, room, None
+        self.size = parcel_size(tensor)
+        pinned = tensor.is_cuda
+        if is_dense(tensor):
+            self.host = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, pin_memory=pinned)
+        else:
+            self.host = torch.empty(tensor.size(), dtype=tensor.dtype, pin_memory=pinned)
+        # The same stream makes the tensor, copies it, and copies it back: there is no wait.
+        self.host.copy_(tensor, non_blocking=True)
+
+    def open(self):
+        tensor = self.back() if self.back is not None else None
+        if tensor is None:
+            tensor = self.host.to(self.device, non_blocking=True)
+            self.back = weakref.ref(tensor)
+        return tensor
+
+    def __del__(self):
+        self.room.left += self.size
+
+
+def parcel_size(tensor):
+    """Return the bytes that a tensor takes on the host: pinned memory comes in powers of two."""
+    size = tensor.numel() * tensor.element_size()
+    return 1 << (size - 1).bit_length() if tensor.is_cuda else size
+
+
+def is_dense(tensor):
+    """Return whether a tensor's elements fill their memory, in whatever order."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class Travel:
+    """What happens to each tensor that one forward saves. A tensor saved twice is copied once."""
+
+    def __init__(self, torch, stay, room):
+        self.torch, self.stay, self.room, self.known = torch, stay, room, {}
+
+    def pack(self, tensor):
+        try:
+            return self.parcel(tensor)
+        except Exception:
+            return tensor
+
+    def unpack(self, packed):
+        return packed.open() if isinstance(packed, Parcel) else packed
+
+    def parcel(self, tensor):
+        size = tensor.numel() * tensor.element_size()
+        if size < SMALLEST or not self.travels(tensor) or size > nbytes(tensor) or address(tensor) in self.stay:
+            return tensor
+        key = (storage(tensor)._cdata, tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor._version)
+        alive, parcel = self.known.get(key, (None, None))
+        if parcel is not None and not alive.expired() and parcel() is not None:
+            return parcel()
+        if not self.room.take(parcel_size(tensor)):
+            return tensor
+        try:
+            parcel = Parcel(self.torch, tensor, self.room)
+        except BaseException:
+            self.room.left += parcel_size(tensor)
+            raise
+        # Held so, the address is not given to another storage.
+        self.known[key] = (weak(storage(tensor)), weakref.ref(parcel))
+        return parcel
+
+    def travels(self, tensor):
+        return tensor.is_cuda and tensor.layout is self.torch.strided
+
+
+def nbytes(tensor):
+    whole = storage(tensor)
+    return whole.nbytes() if hasattr(whole, "nbytes") else len(whole) * tensor.element_size()
+
+
+def weak(whole):
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    return StorageWeakRef(whole)

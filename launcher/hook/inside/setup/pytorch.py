@@ -1,0 +1,80 @@
+# What begins when torch is imported, and how the parts of the hook are joined: what lower parts call in upper ones.
+import functools
+import sys
+
+from ..base import caught, ends, gate, masked, process, rank, ranout, report, room, scratch, session, stacks, wall, words
+from ..model import blocks, exclusions, figures, garbage, kinds, modulestate, oldgraph, places, reach, root, rootcalls, rootstate, rows
+from ..observe import backward, batches, calls, changes, cycles, huggingface, inputs, lightning, loaders, lossgraph, marks, memory, microbatches, optimizers, pace, precision, repeats, snapshot, steps, switches, trainerloss, twice
+from ..remedies import attention, autocast, checkpointing, compared, losscalls, losspart, offload, recompute, remedies, rungs, segments, split
+from ..guard import beforeloss, inplace, optimizerstep, pressure, proof, questions
+from . import first, last
+
+
+def arriving(name, _):
+    """Steps aside for torch._dynamo, which keeps what it finds at its import."""
+    return root.disarm()
+
+
+def arrived(name, module):
+    """Called when torch, or torch._dynamo, is there."""
+    if name != "torch":
+        root.arm()
+        return
+    if module is None:
+        return
+    rank.note(process.start["told"]["GPURUN_PROBE_FILE"], "torch")
+    if process.start["role"] == "passer":  # it may fail before it trains
+        told = process.start["told"]
+        process.start["watch"](lambda: process.file("probe.json"), told["GPURUN_PROBE_NAMES"])
+    join()
+    root.arm()
+    late(sys.modules["torch.utils.data.dataloader"].DataLoader, "__iter__", loaders)
+    late(sys.modules["torch.optim.optimizer"].Optimizer, "__init__", steps)
+    wall.alone(lambda: scratch.arrived(module))()
+    wall.alone(lambda: losscalls.before_root(module))()
+    if process.orders().get("stalls"):
+        wall.alone(lambda: stacks.arm(process.orders()["stalls"]))()
+    if process.orders().get("record"):
+        wall.alone(lambda: snapshot.arrived(module))()
+    if process.orders().get("calls"):
+        calls.arrived(name, module)
+
+
+def late(kind, name, part):
+    """Arms a part when a class's method is called for the first time."""
+    plain = getattr(kind, name)
+
+    def arms(own, self, *args, **kwargs):
+        if getattr(kind, name) is first:
+            setattr(kind, name, plain)
+            wall.alone(lambda: part.arm(sys.modules["torch"]))()
+            return wall.inner(own, getattr(kind, name), self, *args, **kwargs)
+        return own(self, *args, **kwargs)
+
+    first = functools.wraps(plain)(wall.wrapped(plain, arms))
+    setattr(kind, name, first)
+
+
+def join():
+    """Register what lower parts call."""
+    now = session.current
+    now.when_first_called.append(first.first)
+    now.when_arming.append(ahead)
+    now.when_made.append(lambda kind: optimizerstep.wrap(kind))
+    now.when_backpropagated.append(lambda: losscalls.computed())
+    now.when_opening += [lambda: losscalls.stepped(), rank.start["done"]]
+
+
+def ahead():
+    """Have the parts of the hook read that the first step runs, and those that are needed where no memory is left. The
+    job is still being set up."""
+    for part in PARTS:
+        hasattr(part, "read")  # to look for any name has a part run
+    session.current.when_stepped.append(pressure.stepped)
+
+
+PARTS = (
+    attention, autocast, backward, batches, beforeloss, blocks, calls, caught, changes, checkpointing, compared, cycles, ends, exclusions, figures, first, garbage,
+    gate, huggingface, inplace, inputs, kinds, last, lightning, lossgraph, losscalls, losspart, marks, masked, memory, microbatches, modulestate, offload, oldgraph,
+    optimizers, pace, places, precision, pressure, proof, questions, ranout, reach, recompute, remedies, repeats, report, room, rootcalls, rootstate, rows, rungs,
+    segments, snapshot, split, switches, trainerloss, twice, words)
