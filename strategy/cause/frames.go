@@ -102,7 +102,9 @@ func installed(file string) bool {
 
 // ofHook matches gpurun's own files in the process of a job. Calls pass through them, and they
 // are never the place of an error.
-var ofHook = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`/probe-\d+/(?:inside/(?:\w+/)?\w+|sitecustomize)\.py$`) })
+var ofHook = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`/probe-\d+/(?:inside/(?:\w+/)?\w+|sitecustomize)\.py$`)
+})
 
 // hookPackage begins the full names of the exceptions of gpurun's own code in the process.
 const hookPackage = "gpurun-probe."
