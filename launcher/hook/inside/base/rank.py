@@ -10,6 +10,8 @@ import sys
 # reports the last exception, done, which ends the listening to imports, and failed, which reports an error of the hook.
 start = {}
 
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # the variables of PyTorch's allocator
+
 
 def role(told):
     """Return the role of this process in the job.

@@ -4,25 +4,24 @@ import os
 
 from ..base import process, rank
 
-NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 LIMIT = "per_process_memory_fraction"  # of limits.device_memory: it is added to the script's own settings
 
 
 def withhold(told):
-    """Runs at the start of a process."""
-    order = rank.read(told["GPURUN_PROBE_ORDERS"]).get("allocator") if any(name in os.environ for name in NAMES) else None
+    """Runs at the start of a process in which one of the variables is set."""
+    order = rank.read(told["GPURUN_PROBE_ORDERS"]).get("allocator")
     name = order and order["name"]
     if order and os.environ.get(name) == order["value"]:  # else a program above has set another
         rank.start["withheld"] = name, order["value"]
         put(name, order.get("before"))
-    rank.start["allocator"] = [os.environ.get(each) for each in NAMES]
+    rank.start["allocator"] = [os.environ.get(each) for each in rank.ALLOCATOR]
 
 
 def give():
     """Runs before torch is imported."""
     name, value = rank.start.pop("withheld", (None, None))
-    before = rank.start.pop("allocator", None)
-    own = [each for each, was in zip(NAMES, before or ()) if os.environ.get(each) != was]
+    before = rank.start.pop("allocator", (None, None))
+    own = [each for each, was in zip(rank.ALLOCATOR, before) if os.environ.get(each) != was]
     if own:
         text = os.environ.get(own[-1]) or ""
         wide = "expandable_segments:true" in text.replace(" ", "").lower()

@@ -46,7 +46,7 @@ def follow(role, told, folder, watch):
     Told has gpurun's variables, folder is the probe's, and watch sets the hook that
     reports the last exception.
     """
-    if "torch" not in sys.modules:
+    if "torch" not in sys.modules and any(name in os.environ for name in rank.ALLOCATOR):
         allocator.withhold(told)
     wanted = dict(ARRIVALS)
     rank.start.update(role=role, told=told, folder=folder, watch=watch, done=done, failed=lambda *args: process.failed(*args))
