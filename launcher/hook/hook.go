@@ -34,8 +34,8 @@
 //	guard     passes that ran out of memory, done again: inplace.py; proof.py proves that one may be repeated,
 //	          optimizerstep.py does so with the optimizer's first step, beforeloss.py with a forward before a large loss;
 //	          pressure.py tries a remedy where the allocator retries in step after step; questions.py asks a process that ends
-//	remedies  recomputation, parts of the batch or of the loss, host memory, attention, precision: rungs.py has those that
-//	          an attempt is planned with, remedies.py those for a call that ran out of memory
+//	remedies  recomputation, parts of the batch or of the loss, host memory, attention, precision, a file for each:
+//	          rungs.py lists them, remedy.py says what one for a call that ran out of memory is asked
 //	observe   calls.py and the frameworks' files: settings, and orders that change an argument in the job's code;
 //	          loaders.py, batches.py, backward.py, loss.py and lossgraph.py: batches, and the scale of the loss;
 //	          memory.py, steps.py, pace.py, snapshot.py: memory.json, the file steps, a rank's own share, the allocator

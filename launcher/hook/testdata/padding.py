@@ -10,7 +10,7 @@ from inside.model import rootcalls  # noqa: E402
 from inside.observe import backward, batches, loss  # noqa: E402
 
 rank.start.update(role="rank", told={})
-process.state.update(orders={}, speaks=False)
+process.state.update(orders={})
 net = torch.nn.Embedding(9, 4)
 ids, labels = torch.randint(1, 9, (4, 6)), torch.randint(1, 9, (4, 6))
 mask = torch.ones(4, 6, dtype=torch.int64)

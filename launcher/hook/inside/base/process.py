@@ -20,7 +20,8 @@ said: dict = {}
 SHAPE, LOADER, MEASURED, ARGUMENT, FRAMEWORK, MODEL, GPURUN = range(7)
 
 # Which process this is; a fork of it is another one.
-state: dict = {"pid": os.getpid(), "speaks": start.get("role") == "rank", "trains": False, "path": "", "text": "", "problems": [], "waits": False, "traced": False}
+session.current.speaks = start.get("role") == "rank"
+state: dict = {"pid": os.getpid(), "text": "", "problems": [], "waits": False, "traced": False}
 
 
 def here():
@@ -43,19 +44,20 @@ def trains():
     """Called when this process trains a model. From now on it reports."""
     if not here():
         fork()
-    state["trains"] = True
-    if state["speaks"]:
+    session.current.trains = True
+    if session.current.speaks:
         return
     path = start["told"]["GPURUN_PROBE_FILE"]
     told["above"] = [pid for pid, _ in rank.above(path)]
     if start["role"] == "passer" and rank.claim(path):
         start["role"] = "rank"
-    state["speaks"] = True
+    session.current.speaks = True
 
 
 def fork():
     """Starts again in a process that was forked."""
-    state.update(pid=os.getpid(), speaks=False, trains=False, path="", text="", problems=[])
+    state.update(pid=os.getpid(), text="", problems=[])
+    session.current.speaks = session.current.trains = False
     if start["role"] == "rank":
         start["role"] = "own"
 
@@ -100,7 +102,7 @@ def disputed(knob, voices):
     seen = voices.get(LOADER if knob == "micro_batch_size" else MEASURED)
     meant = voices.get(FRAMEWORK)
     return knob in ("micro_batch_size", "gradient_accumulation_steps") and \
-        seen is not None and meant is not None and seen[0] != meant[0] * state.get("replicas", 1)
+        seen is not None and meant is not None and seen[0] != meant[0] * session.current.replicas
 
 
 def note(key, more):
@@ -161,7 +163,7 @@ def traced(error):
     state["traced"] = True
     import traceback
 
-    if not state["speaks"] or not here():
+    if not session.current.speaks or not here():
         return
     path = file("hook-error.txt")
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -233,7 +235,7 @@ class together:
 
 def save():
     """Writes the report, if it is new. A process that does not report writes nothing."""
-    if not state["speaks"] or not here() or state["waits"]:
+    if not session.current.speaks or not here() or state["waits"]:
         return
     state["world"] = world() or state.get("world", 0)  # a job may end its process group before it ends
     whole = dict(told, pid=os.getpid(), rank=number("RANK"), world=state["world"], versions=versions())

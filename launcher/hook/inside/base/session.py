@@ -6,8 +6,12 @@ class Session:
     """The state that several parts read, and the lists in which upper parts register what lower ones call."""
 
     def __init__(self):
+        self.speaks = False  # whether this process reports
+        self.trains = False  # whether it trains a model, or is about to
+        self.replicas = 1  # of the model in this process
         self.root: typing.Any = lambda: None  # a weak reference to the module that is trained, once it was called
         self.guard: typing.Any = None  # what repeats its passes (inplace.py), where that is permitted
+        self.call: typing.Any = None  # or call(plain, root, args, kwargs), which makes the calls of the root
         self.memory: typing.Any = None  # the measurements of its memory (memory.py)
         self.steps = 0  # optimizer steps so far
         self.phase = "train"  # what the process does between two steps: train, eval or save

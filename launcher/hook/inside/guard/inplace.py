@@ -2,9 +2,8 @@
 # it holds is let go, and the same pass is done again with less memory. The job's own code does
 # not see the error. Where it cannot be done exactly, the job's error goes up as it was.
 #
-# The parts: rootstate.py has what a call of the root changes, oldgraph.py what its graph holds,
-# remedies.py how it needs less memory, caught.py whether the job handles the error itself, and
-# repeats.py what is reported.
+# The parts: callstate.py and rootstate.py have what a call of the root changes, oldgraph.py what its graph holds,
+# remedy.py how it needs less memory, caught.py whether the job handles the error itself, and repeats.py what is reported.
 import contextlib
 import functools
 import gc
@@ -17,7 +16,7 @@ import weakref
 from ..base import caught, meters, process, ranout, room, session, wall
 from ..model import blocks, callstate, exclusions, forwards, garbage, oldgraph, places, rootcalls, rootstate
 from ..observe import repeats
-from ..remedies import compared, remedies
+from ..remedies import compared, rungs
 from . import beforeloss, proof
 
 
@@ -51,7 +50,7 @@ def first(root):
     for entry in orders.get("armed") or ():
         guard.arm(entry)
     if target is root:
-        rootcalls.state["guard"] = guard.call
+        session.current.call = guard.call
     else:
         compiling = exclusions.recording(guard.torch)
         forwards.call(target, lambda module, plain, args, kwargs: plain(module, *args, **kwargs) if compiling() else guard.call(plain, module, args, kwargs))
@@ -81,7 +80,7 @@ class Guard:
         import torch
 
         self.torch, self.root, self.known, self.barred = torch, weakref.ref(root, wall.alone(self.gone)), rootstate.Root(root), barred
-        self.remedies = [remedies.KINDS[name](self) for name in orders.get("rungs") or () if name in remedies.KINDS]
+        self.remedies = [rungs.IN_PLACE[name](self) for name in orders.get("rungs") or () if name in rungs.IN_PLACE]
         self.pending, self.busy, self.pid = [], "", os.getpid()  # busy: the pass under way
         self.engine: typing.Any = None
         self.failure, self.current, self.why = None, None, ""  # the latest that a remedy was found for; the call under way; why it cannot be repeated

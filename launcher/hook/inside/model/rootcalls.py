@@ -23,7 +23,7 @@ def listen(root, *those):
 
 
 def called(root, plain, args, kwargs):
-    if state["compiling"]() or session.current.repeating or session.current.asked or not listeners and "guard" not in state or os.getpid() != state["pid"]:
+    if state["compiling"]() or session.current.repeating or session.current.asked or not listeners and session.current.call is None or os.getpid() != state["pid"]:
         return plain(root, *args, **kwargs)
     tell(methods["begin"], args, kwargs)
     return run(plain, root, args, kwargs)
@@ -54,7 +54,7 @@ def leave(listener):
 
 def run(plain, root, args, kwargs):
     """Calls the root and its listeners. The first call comes here, too."""
-    guard = state.get("guard")  # inplace.py's, which may call the root again
+    guard = session.current.call
     try:
         output = plain(root, *args, **kwargs) if guard is None else guard(plain, root, args, kwargs)
     except BaseException:
@@ -62,6 +62,11 @@ def run(plain, root, args, kwargs):
         raise
     tell(methods["end"], output)
     return output
+
+
+def is_recorded():
+    """Return whether a call of the root is only recorded: see exclusions.recording."""
+    return state.get("compiling", bool)()
 
 
 def is_call(frame):

@@ -22,9 +22,6 @@ AT_ONCE = 1 << 20
 OTHERS = "computes a row from others"
 
 
-state = {"draws": False}  # whether the latest module that was run draws random numbers
-
-
 class Answer:
     """The word is "yes", "no" or "unknown"; dims has, for each tensor of the output, the
     dimension that counts the rows, None for none. dims is None where it is not known."""
@@ -41,8 +38,9 @@ def rows_are_independent(root, args, kwargs, size=0, whole=(), more=None):
     """Return whether each row of the output depends on the same row of the input alone, and a
     loss among the output is a mean or a sum over the rows. It never raises, and leaves no
     trace. Size is the number of rows, where that is known; whole has the ids of inputs that
-    are no rows. more(forward, found, dims) is called before a "yes", and may raise Unknown:
-    forward(rows) runs the module, and found has what it returned by the number of rows."""
+    are no rows. more(forward, found, dims, draws) is called before a "yes", and may raise Unknown:
+    forward(rows) runs the module, found has what it returned by the number of rows, and draws says whether it draws
+    random numbers."""
     for most in ROWS:
         short, why = False, ""
         try:
@@ -62,8 +60,7 @@ def answer(root, args, kwargs, batch, more, most):
     if batch.rows < 2:
         raise Unknown("a batch of one row cannot be divided")
     why, dims = "", None
-    state["draws"] = False
-    with untouched(module):
+    with untouched(module) as noise:
         few = min(most, batch.rows // 2 * 2)
         names = list(range(few))
 
@@ -92,7 +89,7 @@ def answer(root, args, kwargs, batch, more, most):
         why = judged(whole, half, dims, again, unlike, single)
         del whole, half, single
         if more is not None and not why:
-            more(forward, found, dims)
+            more(forward, found, dims, noise.draws)
     if why:
         return Answer("no", describe(module, why), dims)
     return Answer("yes", "", dims)
@@ -274,10 +271,11 @@ def untouched(module):
     state = modulestate.State(module)
     before, modes = state.read(), state.modes()
     devices = sorted({p.device.index for p in module.parameters() if p.device.type == "cuda"})
+    noise = plain(torch)
     with torch.random.fork_rng(devices=devices), modulestate.Rewound(state, before, modes), \
-            rootstate.cleared(torch), torch.no_grad(), plain(torch), warnings.catch_warnings():
+            rootstate.cleared(torch), torch.no_grad(), noise, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        yield noise
 
 
 FILLED = {
@@ -291,6 +289,8 @@ def plain(torch):
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Plain(TorchDispatchMode):
+        draws = False  # whether random numbers were drawn
+
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
             space, _, name = str(func).partition(".")
@@ -299,7 +299,7 @@ def plain(torch):
             name = name.partition(".")[0]
             dropout = [v for v in dropouts(func, args) + [kwargs.get(k) for k in ("dropout", "dropout_p")] if v]
             if dropout or name in FILLED or name in ("bernoulli", "bernoulli_", "randperm", "native_dropout"):
-                state["draws"] = True
+                self.draws = True
             if name in FILLED:
                 return func(*args, **kwargs).fill_(FILLED[name])
             if name in ("bernoulli", "bernoulli_"):

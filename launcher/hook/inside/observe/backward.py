@@ -76,7 +76,7 @@ def looked(tensor, args, kwargs):
 def capturing():
     """Return whether a CUDA graph is being recorded: what is read from the device would end it."""
     torch = sys.modules["torch"]
-    return rootcalls.state.get("compiling", bool)() or torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return rootcalls.is_recorded() or torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def samples(found):

@@ -188,7 +188,7 @@ def first():
     if not self:
         return
     tell(self.args, type(self).__name__, process.FRAMEWORK)
-    process.state["replicas"] = max(1, getattr(self.args, "n_gpu", 1)) if process.world() <= 1 else 1
+    session.current.replicas = max(1, getattr(self.args, "n_gpu", 1)) if process.world() <= 1 else 1
     session.current.sources.append(progress)
     process.told["total_steps"] = int(getattr(self.state, "max_steps", 0) or 0)
 

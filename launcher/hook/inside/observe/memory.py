@@ -352,7 +352,7 @@ class Memory:
 
 
 def write(told):
-    if process.state["speaks"] and process.here():
+    if session.current.speaks and process.here():
         report.save(process.file("memory.json"), told)
 
 

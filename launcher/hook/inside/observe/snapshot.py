@@ -50,7 +50,7 @@ def start():
     torch = state["torch"]
     why = refused(torch)
     if why:
-        if process.state["speaks"]:
+        if session.current.speaks:
             report.save(process.file("snapshot-0.json"), {"missing": why})
         return
     torch._C._cuda_attach_out_of_memory_observer(wall.alone(observed))
@@ -155,7 +155,7 @@ def observed(device, wanted, allowed, free):
 
     Not every request that fails ends the job: cuDNN asks for workspaces of several sizes, and takes
     an algorithm that needs none. Which one is raised is not known here: the newest are kept."""
-    if state["inside"] or session.current.repeating or not process.here() or not process.state["speaks"]:
+    if state["inside"] or session.current.repeating or not process.here() or not session.current.speaks:
         return
     if len(state["sizes"]) >= WRITTEN and wanted in state["sizes"] or state["spent"] > SECONDS:
         return

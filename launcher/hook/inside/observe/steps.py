@@ -19,7 +19,7 @@ handles: dict = {}
 
 
 def arm(torch):
-    process.state["trains"] = True  # who makes an optimizer does
+    session.current.trains = True  # who makes an optimizer does
     rank.note(process.start["told"]["GPURUN_PROBE_FILE"], "trains")
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name for it
     handles["compiling"] = exclusions.recording(torch)
@@ -302,7 +302,7 @@ def base():
 def write():
     """Reports the step in place: number, total, loss, time, what is held, what the process does
     since, its own part of a step, and the number once more."""
-    if not process.state["speaks"]:
+    if not session.current.speaks:
         return
     total, loss = 0, float("nan")
     for ask in session.current.sources:

@@ -3,10 +3,10 @@
 # either is recomputed in the parts that segments.py chooses.
 import weakref
 
-from ..base import wall
-from ..model import blocks, exclusions, forwards, listed, modulestate
+from ..base import ranout, wall
+from ..model import blocks, exclusions, forwards, listed, modulestate, rootstate
 from ..observe import optimizers
-from . import compared, recompute, segments
+from . import compared, recompute, remedy, segments
 
 VALUES = ("selective", "full")
 
@@ -233,3 +233,49 @@ def cached(root):
         if getattr(config, "use_cache", None) is True and hasattr(module, "supports_gradient_checkpointing") and not has_switch(module):
             return "%s keeps a cache of keys and values, and has no switch that knows of it" % type(module).__name__
     return ""
+
+
+class Recompute(remedy.Turned):
+    """The blocks are recomputed in the backward pass, or the model's own switch is turned. Where that is
+    not enough, or there are no blocks, a forward measures which parts of the model to recompute."""
+
+    name, value, refuses, turns = "checkpointing", "full", staticmethod(refusal), staticmethod(turn)
+    measured = False  # whether the parts were chosen by a measurement
+
+    def refusal(self, calls):
+        why, root = super().refusal(calls), self.guard.root()
+        if self.measured or not can_cover(root):
+            return why
+        if self.guard.failed:
+            return ""
+        return why if self.turned or recomputed(root) else "the model has no repeated blocks"
+
+    def levels(self, calls):
+        root = self.guard.root()
+        now = recomputed(root)
+        if remedy.Remedy.refusal(self, calls) == "" and (self.turned or now):
+            self.turn()
+            yield
+        if self.measured or not can_cover(root):
+            return
+        measured = self.measure(max(calls, key=lambda call: call.size)) if self.guard.failed else None
+        chosen = measured.choose(now) if measured is not None else []
+        if chosen:
+            cover(root, chosen, tell=self.guard.given_up, when=lambda: self.active, reads=True)
+            self.measured = self.turned = True
+            yield
+
+    def reaches_further(self):
+        """Other models, such as the generator of a GAN, hold what their forward saved before this one ran out."""
+        return any(not refusal(other) for other in optimizers.other_models(self.guard.root()))
+
+    def measure(self, call):
+        """Return what a forward of the call saves, None where it cannot be measured."""
+        measure = segments.Measured(self.guard.root())
+        try:
+            return self.guard.measured(call, measure)
+        except Exception as e:
+            if not (ranout.is_one(e) or isinstance(e, rootstate.Unrepeatable) or measure.differentiates):
+                raise
+        self.guard.collect()
+        return None

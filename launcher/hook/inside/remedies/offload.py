@@ -10,6 +10,7 @@ import weakref
 
 from ..base import room, wall
 from ..model import blocks, exclusions, forwards
+from . import remedy
 
 VALUES = ("cpu",)
 
@@ -276,3 +277,9 @@ def weak(whole):
     from torch.multiprocessing.reductions import StorageWeakRef
 
     return StorageWeakRef(whole)
+
+
+class Offload(remedy.Turned):
+    """What the forward saves for the backward pass is kept in host memory."""
+
+    name, value, refuses, turns = "offload-activations", "cpu", staticmethod(refusal), staticmethod(turn)

@@ -1,4 +1,5 @@
-# The remedies that are turned on inside a running job.
+# The remedies: those that are turned on inside a running job from its first call on, and those for calls of the root
+# that ran out of memory.
 from . import attention, autocast, checkpointing, losscalls, offload, split
 
 ORDER = (
@@ -9,6 +10,7 @@ ORDER = (
     ("precision", autocast),
     ("offload_activations", offload),  # last: what it may hold depends on the others
 )
+IN_PLACE = {kind.name: kind for kind in (checkpointing.Recompute, split.InParts, offload.Offload)}
 
 
 def survey(root):

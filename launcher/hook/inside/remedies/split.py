@@ -13,10 +13,10 @@ import traceback
 import typing
 import weakref
 
-from ..base import process, ranout, wall
+from ..base import process, ranout, session, wall
 from ..model import blocks, exclusions, forwards, modulestate, oldgraph, places, root as root_part, rootstate, rows
 from ..observe import loaders, loss, repeats
-from . import recompute
+from . import recompute, remedy
 
 VALUES = (2, 4, 8, 16, 32)
 KNOB = "forward_parts"
@@ -236,10 +236,10 @@ class Answer:
         """Return the batch of a call of this kind."""
         return rows.Batch(call.args, call.kwargs, call.size, call.ids(self.paths))
 
-    def learn(self, forward, found, dims):
+    def learn(self, forward, found, dims, draws):
         """Comes after a few rows were found to depend on themselves alone."""
         try:
-            self.learned(forward, found, dims)
+            self.learned(forward, found, dims, draws)
         except rows.Unknown as e:
             self.why = str(e)
         except Exception as e:
@@ -247,13 +247,13 @@ class Answer:
                 raise  # fewer rows may do
             self.why = "the model could not be run with a few rows: %s: %s" % (type(e).__name__, str(e)[:150])
 
-    def learned(self, forward, found, dims):
+    def learned(self, forward, found, dims, draws):
         torch = sys.modules["torch"]
         few, half = max(found), min(found)
         kept, fewer = Output(found[few], self.grad), Output(found[half], self.grad)
         if len(kept.tensors) != len(dims) or kept.others != fewer.others:
             raise rows.Unknown("an output of the model follows from the whole batch")
-        self.dims, self.draws = dims, rows.state["draws"]
+        self.dims, self.draws = dims, draws
         if None not in dims:
             found.clear()
             del kept, fewer  # only what has no rows is compared
@@ -740,3 +740,96 @@ def function(torch):
 
 
 made: dict = {}
+
+
+class InParts(remedy.Remedy):
+    """The root runs in parts of the batch, which are halved until they fit."""
+
+    name = "split"
+
+    def __init__(self, guard):
+        super().__init__(guard)
+        self.split = Split(session.current.root() or guard.root(), guard.root())
+        self.split.halves, self.split.halved = True, self.halved
+
+    @property
+    def parts(self):
+        return self.split.parts[True]
+
+    def refusal(self, calls):
+        if "turned" in state:
+            return "it is on already"
+        return super().refusal(calls) or next((why for why in map(self.unfit, calls) if why), "")
+
+    def unfit(self, call, known=True):
+        """Return why a call cannot run in parts. Known: as far as that is known without running the model."""
+        try:
+            answer = self.split.answer(Call(self.guard.root(), call.args, call.kwargs, True), known)
+        except (Unfit, rows.Unknown) as e:
+            return str(e)
+        # Its outputs are part of the loss that is backpropagated.
+        drawn = answer is not None and answer.draws and call.outputs
+        return "the model draws other random numbers in parts" if drawn else ""
+
+    def levels(self, calls):
+        # To see whether rows depend on each other some are run, with random numbers of its own.
+        with self.guard.unchanged(calls):
+            unfit = next((why for why in (self.unfit(call, False) for call in calls) if why), "")
+        if unfit:
+            self.guard.say_unfit("split: " + unfit)
+            return
+        self.turn()
+        yield
+
+    def turn(self):
+        self.split.parts[True] = max(self.split.parts[True], 2)
+
+    def arm(self, size, longest, parts=0):
+        super().arm(size, longest)
+        self.split.parts[True] = max(self.split.parts[True], parts, 2)
+
+    def run(self, plain, root, args, kwargs):
+        return self.split.run(plain, args, kwargs)
+
+    def halved(self, call, phase, failure, seconds):
+        """Comes after a part did not fit in a call that already ran in parts."""
+        if not session.current.repeating:
+            repeats.done(phase, self.name, seconds, failure, self.size if call.grad else 0, self.longest if call.grad else 0, self.split.parts[call.grad])
+
+    # Calls without gradients, as in an evaluation.
+
+    evaluated = float("inf")  # elements of the smallest that ran out of memory
+
+    def evaluate(self, plain, root, args, kwargs):
+        """Call the root without gradients, in parts where memory runs out."""
+        if self.split.parts[False] > 1 and elements(args, kwargs) >= self.evaluated:
+            return self.split.run(plain, args, kwargs)
+        before = numbers(self.guard.known.devices)
+        try:
+            return plain(root, *args, **kwargs)
+        except BaseException as e:
+            failure, trace = e, e.__traceback__
+        if not ranout.is_one(failure) or "turned" in state:
+            raise failure
+        return self.evaluate_again(plain, args, kwargs, before, failure, trace)
+
+    def evaluate_again(self, plain, args, kwargs, before, failure, trace):
+        guard, began = self.guard, time.monotonic()
+        why: typing.Any = None
+        try:
+            guard.check(failure, [])
+        except Exception as e:
+            why = e
+        if why is None:
+            with guard.repeating("evaluation", failure):
+                set_numbers(guard.known.devices, numbers)
+                self.split.parts[False] = max(self.split.parts[False], 2)
+                try:
+                    output = self.split.parted(plain, args, kwargs)
+                except BaseException as e:
+                    why = e
+        if why is not None:
+            guard.give_up("forward", failure, why, trace)
+        self.evaluated = min(self.evaluated, elements(args, kwargs))
+        repeats.done("forward", self.name, time.monotonic() - began, failure, parts=self.split.parts[False])
+        return output

@@ -5,7 +5,7 @@
 import os
 import sys
 
-from ..base import process, rank, report
+from ..base import process, rank, report, session
 from ..model import root
 from ..observe import memory as memory_part
 from ..guard import inplace, questions
@@ -74,7 +74,7 @@ def end(path, began):
 
 def trained(folder):
     """Return whether this process, or one that it started, was about to train a model."""
-    return "torch" in sys.modules and (process.state["trains"] or any(started(folder)))
+    return "torch" in sys.modules and (session.current.trains or any(started(folder)))
 
 
 def stepped(folder):

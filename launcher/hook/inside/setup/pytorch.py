@@ -5,7 +5,7 @@ import sys
 from ..base import caught, ends, gate, masked, process, rank, ranout, report, room, scratch, session, stacks, wall, words
 from ..model import blocks, exclusions, figures, garbage, kinds, modulestate, oldgraph, places, reach, root, rootcalls, rootstate, rows
 from ..observe import backward, batches, calls, changes, cycles, huggingface, inputs, lightning, loaders, lossgraph, marks, memory, microbatches, optimizers, pace, precision, repeats, snapshot, steps, switches, trainerloss, twice
-from ..remedies import attention, autocast, checkpointing, compared, losscalls, losspart, offload, recompute, remedies, rungs, segments, split
+from ..remedies import attention, autocast, checkpointing, compared, losscalls, losspart, offload, recompute, remedy, rungs, segments, split
 from ..guard import beforeloss, inplace, optimizerstep, pressure, proof, questions
 from . import first, last
 
@@ -76,5 +76,5 @@ def ahead():
 PARTS = (
     attention, autocast, backward, batches, beforeloss, blocks, calls, caught, changes, checkpointing, compared, cycles, ends, exclusions, figures, first, garbage,
     gate, huggingface, inplace, inputs, kinds, last, lightning, lossgraph, losscalls, losspart, marks, masked, memory, microbatches, modulestate, offload, oldgraph,
-    optimizers, pace, places, precision, pressure, proof, questions, ranout, reach, recompute, remedies, repeats, report, room, rootcalls, rootstate, rows, rungs,
+    optimizers, pace, places, precision, pressure, proof, questions, ranout, reach, recompute, remedy, repeats, report, room, rootcalls, rootstate, rows, rungs,
     segments, snapshot, split, switches, trainerloss, twice, words)

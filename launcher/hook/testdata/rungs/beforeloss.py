@@ -38,7 +38,7 @@ class Scarce(unittest.TestCase):
         if guarded:
             self.inplace.first(model)
             self.guard = part("session").current.guard
-            rootcalls = part("rootcalls").state["guard"]
+            rootcalls = part("session").current.call
             part("forwards").call(model, lambda module, plain, args, kwargs: rootcalls(plain, module, args, kwargs))
             self.calls.first(model, (words,), {})
         for step in range(steps):
