@@ -38,12 +38,10 @@ def arrived(name, module):
     """Called when _posixsubprocess is there, which subprocess and multiprocessing use."""
     if module is None:
         return
-    plain = module.fork_exec
-
     def fork_exec(own, args, executables, close_fds, pass_fds, cwd, env, *rest):
         return own(args, executables, close_fds, pass_fds, cwd, listed(args, executables, env), *rest)
 
-    module.fork_exec = wrapping.like(plain, wall.wrapped(plain, fork_exec))
+    wrapping.replace(module, "fork_exec", fork_exec)
 
 
 def listed(args, executables, env):

@@ -42,8 +42,6 @@ def unopened(script):
 
 
 def wrap(pid, ended):
-    leave, end = sys.exit, os._exit
-
     def exit(own, *status):
         if os.getpid() == pid:
             state["code"] = code(*status)
@@ -54,7 +52,8 @@ def wrap(pid, ended):
             ended(status)
         own(status)
 
-    sys.exit, os._exit = wrapping.like(leave, wall.wrapped(leave, exit)), wrapping.like(end, wall.wrapped(end, _exit))
+    wrapping.replace(sys, "exit", exit)
+    wrapping.replace(os, "_exit", _exit)
     setattr(sys.modules["posix"], "_exit", os._exit)  # where pickle looks it up
 
 

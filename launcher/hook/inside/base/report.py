@@ -99,12 +99,19 @@ def save(path, told):
     """Writes a file atomically, without secrets."""
     import json
 
-    text = json.dumps(masked.copy(told)).encode("ascii")
+    write(path, json.dumps(masked.copy(told)).encode("ascii"))
+
+
+def write(path, text):
+    """Writes a file atomically."""
     part = path + ".part"
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, rank.mode(path))
     try:
-        whole = os.write(fd, text) == len(text)
+        while text:
+            text = text[os.write(fd, text):]
+    except OSError:
+        os.unlink(part)
+        raise
     finally:
         os.close(fd)
-    if whole:
-        os.rename(part, path)
+    os.rename(part, path)

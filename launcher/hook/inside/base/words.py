@@ -14,6 +14,7 @@ ATTENTION = {
     "eager": "eager", "sdpa": "sdpa", "flash": "flash",
     "flash_attention_2": "flash", "flash_attention_3": "flash", "flash_attention_4": "flash",
 }
+STAGES = {0: "none", 1: "zero1", 2: "zero2", 3: "zero3"}  # of DeepSpeed's ZeRO
 PRECISION = {
     "no": "fp32", "32": "fp32", "32-true": "fp32", "float32": "fp32", "fp32": "fp32",
     "bf16": "bf16", "bf16-mixed": "bf16", "bf16-true": "bf16", "bfloat16": "bf16",

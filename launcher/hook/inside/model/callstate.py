@@ -139,13 +139,14 @@ def containers(arguments):
 
 
 def restore(value, inner):
+    """Give a list, dictionary or set back what it contained."""
     if isinstance(value, dict):
         if len(value) != len(inner) or any(k not in value or value[k] is not v for k, v in inner.items()):
             value.clear()
             value.update(inner)
     elif len(value) != len(inner) or any(a is not b for a, b in zip(value, inner)):
         value.clear()
-        value.extend(inner) if type(value) is list else value.update(inner)
+        value.extend(inner) if isinstance(value, list) else value.update(inner)
 
 
 def sequences():

@@ -593,7 +593,17 @@ class Numbers(Place):
             self.give(name, value)
 
 
-class Cell(Place):
+class Single(Place):
+    """A place that is no name in a namespace: what it holds is changed where it is."""
+
+    def give(self, name, value):
+        pass
+
+    def is_steady(self):
+        return False
+
+
+class Cell(Single):
     """A variable of a function around the one that is called."""
 
     def __init__(self, cell):
@@ -613,11 +623,8 @@ class Cell(Place):
         if value is not MISSING:
             self.cell.cell_contents = value
 
-    def is_steady(self):
-        return False
 
-
-class Held(Place):
+class Held(Single):
     """A container, or a source of random numbers, that is known by no name: a method of it is."""
 
     def __init__(self, value, name):
@@ -630,14 +637,8 @@ class Held(Place):
     def take(self):
         return self.owner()
 
-    def give(self, name, value):
-        pass
 
-    def is_steady(self):
-        return False
-
-
-class Cache(Place):
+class Cache(Single):
     """The results that functools.lru_cache keeps of a function: how many, and how often they were looked for."""
 
     def __init__(self, function, name):
@@ -657,14 +658,8 @@ class Cache(Place):
         info = self.function.cache_info()
         return info.misses, info.currsize
 
-    def give(self, name, value):
-        pass
 
-    def is_steady(self):
-        return False
-
-
-class Random(Place):
+class Random(Single):
     """The random numbers of Python or NumPy that all share; PyTorch keeps its own."""
 
     def __init__(self, name):
@@ -703,14 +698,8 @@ class Random(Place):
     def learn(self, before, reader=None):
         self.copies = MOST_BYTES
 
-    def give(self, name, value):
-        pass
 
-    def is_steady(self):
-        return False
-
-
-class Hooks(Place):
+class Hooks(Single):
     """The hooks on modules. Around most calls only their number is read: a forward that registers one
     then may not run twice."""
 
@@ -741,12 +730,6 @@ class Hooks(Place):
 
     def read(self, copies=0, hold=False):
         return Registered(self) if copies else Sketch(self.count, self.words)
-
-    def give(self, name, value):
-        pass
-
-    def is_steady(self):
-        return False
 
 
 class Registered(Kept):

@@ -14,9 +14,7 @@ def arrived(name, module):
         return
     for owner, function, listener in PARSERS[name]:
         kind = getattr(module, owner) if owner else module
-        plain = getattr(kind, function)
-        listening = wrapping.like(plain, wall.wrapped(plain, listener))
-        setattr(kind, function, staticmethod(listening) if isinstance(vars(kind).get(function), staticmethod) else listening)
+        wrapping.replace(kind, function, listener, static=isinstance(vars(kind).get(function), staticmethod))
 
 
 def after(values):

@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 
-from ..base import process, wall, wrapping
+from ..base import process, wrapping
 from ..model import rootcalls
 from . import loss
 
@@ -216,18 +216,13 @@ def follow():
     """Keeps masks and labels that DataLoaders give until the next call of the root."""
     if "batches" not in state or not state["batches"].reads:
         return
-    kind = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-    plain = kind.__next__
-
     def __next__(own, self):
         batch = own(self)
         if "batches" in state:
             keep(batch)
         return batch
 
-    mine = wrapping.like(plain, wall.wrapped(plain, __next__))
-    kind.__next__ = mine
-    state["undo"] = lambda: setattr(kind, "__next__", plain) if kind.__next__ is mine else None
+    state["undo"] = wrapping.replace(sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter, "__next__", __next__)
 
 
 @process.guarded

@@ -1,7 +1,7 @@
 # The settings of DeepSpeed, read once it has made its engine.
 import functools
 
-from ..base import process, wall
+from ..base import process, wall, words
 
 
 def arrived(name, module):
@@ -26,8 +26,7 @@ def tell(engine):
     settle("micro_batch_size", engine.train_micro_batch_size_per_gpu())
     settle("gradient_accumulation_steps", engine.gradient_accumulation_steps())
     tell_config(engine.config if isinstance(getattr(engine, "config", None), dict) else {}, "deepspeed.initialize")
-    stage = engine.zero_optimization_stage()
-    settle("sharding", {0: "none", 1: "zero1", 2: "zero2", 3: "zero3"}.get(int(stage)))
+    settle("sharding", words.STAGES.get(int(engine.zero_optimization_stage())))
     process.save()
 
 
@@ -38,7 +37,7 @@ def tell_config(config, by):
 
     zero = config.get("zero_optimization") or {}
     if isinstance(zero.get("stage"), int):
-        settle("sharding", {0: "none", 1: "zero1", 2: "zero2", 3: "zero3"}.get(zero["stage"]))
+        settle("sharding", words.STAGES.get(zero["stage"]))
     for knob, key in (("offload_optimizer", "offload_optimizer"), ("offload_param", "offload_param")):
         device = (zero.get(key) or {}).get("device")
         if device in ("none", "cpu", "nvme"):

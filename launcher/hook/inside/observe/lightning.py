@@ -38,7 +38,7 @@ def sharding(name, strategy):
         return "fsdp"
     if name.startswith("DeepSpeed"):
         stage = (getattr(strategy, "config", None) or {}).get("zero_optimization", {}).get("stage")
-        return {0: "none", 1: "zero1", 2: "zero2", 3: "zero3"}.get(stage)
+        return words.STAGES.get(stage)
     return "none" if name in ("SingleDeviceStrategy", "DDPStrategy") else None
 
 

@@ -2,7 +2,7 @@
 import sys
 import weakref
 
-from ..base import process, wall, wrapping
+from ..base import process, wrapping
 from . import loss, microbatches
 
 hook: dict = {"drawn": [], "open": None}
@@ -11,9 +11,6 @@ hook: dict = {"drawn": [], "open": None}
 def arm(torch):
     """Observes the batches of loaders until the first steps are over."""
     loaders = sys.modules["torch.utils.data.dataloader"]
-    like = wrapping.like
-    Loader, Iter = loaders.DataLoader, loaders._BaseDataLoaderIter
-    opened, drawn = Loader.__iter__, Iter.__next__
     hook["open"], hook["samples"] = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
 
     def __iter__(own, self):
@@ -27,19 +24,14 @@ def arm(torch):
         microbatches.drawn(batch)
         return batch
 
-    Loader.__iter__, Iter.__next__ = like(opened, wall.wrapped(opened, __iter__)), like(drawn, wall.wrapped(drawn, __next__))
-    hook.update(classes=(Loader, Iter), plain=(opened, drawn), mine=(Loader.__iter__, Iter.__next__))
+    hook["undo"] = wrapping.replace(loaders.DataLoader, "__iter__", __iter__), wrapping.replace(loaders._BaseDataLoaderIter, "__next__", __next__)
 
 
 def disarm():
-    if "classes" not in hook:
-        return
-    (Loader, Iter), (opened, drawn), (first, second) = hook["classes"], hook["plain"], hook["mine"]
-    if Loader.__iter__ is first:
-        Loader.__iter__ = opened
-    if Iter.__next__ is second:
-        Iter.__next__ = drawn
-    hook["drawn"], hook["open"] = [], None
+    if "undo" in hook:
+        for undo in hook.pop("undo"):
+            undo()
+        hook["drawn"], hook["open"] = [], None
 
 
 @process.guarded

@@ -49,18 +49,14 @@ def tensors(value, depth=0):
 class Root:
     """Listens to the root's calls."""
 
+    @process.guarded
     def begin(self, args, kwargs):
-        process.guarded(self.began)(args, kwargs)
-
-    def began(self, args, kwargs):
         if not state["loader"]:  # the root's arguments are the batch
             largest = max([t for t in tensors((args, kwargs)) if t.dim()], key=lambda t: t.numel(), default=None)
             state["rows"] = 0 if largest is None else largest.shape[0]
 
+    @process.guarded
     def end(self, output=None):
-        process.guarded(self.ended)(output)
-
-    def ended(self, output):
         torch = sys.modules["torch"]
         if state["module"]().training and torch.is_grad_enabled():
             state["calls"] += 1

@@ -9,7 +9,7 @@ import threading
 import time
 
 from ..base import process, wall, wrapping
-from ..model import exclusions, forwards
+from ..model import callstate, exclusions, forwards
 from . import memory as memory_part
 
 
@@ -91,12 +91,8 @@ def timer(pace):
 
 def collectives():
     """Return how many collectives this process has begun, None if that is not known."""
-    try:
-        part = sys.modules["torch.distributed.distributed_c10d"]
-        groups = part._world.pg_map if hasattr(part, "_world") else part._pg_map
-        return sum(group._get_sequence_number_for_group() for group in list(groups))
-    except Exception:
-        return None
+    counts = callstate.sequences() or []
+    return None if None in counts else sum(counts)
 
 
 def arm(memory):
@@ -133,14 +129,11 @@ def called(model, plain, args, kwargs):
 
 def follow_loaders():
     """Measures how long the thread that trains waits for DataLoaders."""
-    Iter = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-    plain = Iter.__next__
-
     def __next__(own, self):
         pace = state.get("pace")
         return own(self) if pace is None or pace.timing is None else pace.draws(own, self)
 
-    Iter.__next__ = wrapping.like(plain, wall.wrapped(plain, __next__))
+    wrapping.replace(sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter, "__next__", __next__)
 
 
 def tell(what):

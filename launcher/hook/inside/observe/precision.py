@@ -2,7 +2,7 @@
 # the weights.
 import sys
 
-from ..base import process, wall, wrapping
+from ..base import process, wrapping
 from ..model import listed
 
 hook: dict = {}
@@ -63,16 +63,12 @@ def tensor_cores(torch):
 
 def listen(torch):
     """Notes an autocast that the model itself enters, until the first step is over."""
-    kind = torch.autocast
-    plain = kind.__enter__
-
     def __enter__(own, self):
         got = own(self)
         entered()
         return got
 
-    mine = kind.__enter__ = wrapping.like(plain, wall.wrapped(plain, __enter__))
-    hook.update(kind=kind, plain=plain, enter=mine)
+    hook["undo"] = wrapping.replace(torch.autocast, "__enter__", __enter__)
 
 
 @process.guarded
@@ -87,6 +83,5 @@ def entered():
 
 
 def leave():
-    if "kind" in hook and hook["kind"].__enter__ is hook["enter"]:
-        hook["kind"].__enter__ = hook["plain"]
+    hook.pop("undo", bool)()
     hook["done"] = True

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from ..base import digest, process, rank, report, session, wall
+from ..base import digest, process, report, session, wall
 from . import memory
 
 
@@ -225,7 +225,7 @@ def write(found):
     report.save(stem + ".json", digested(found))
     text = fitted(found)
     if text is not None:
-        save(stem + ".pickle", text)
+        report.write(stem + ".pickle", text)
 
 
 def digested(found):
@@ -233,22 +233,6 @@ def digested(found):
         return digest.digest(found)
     except Exception as e:
         return {"missing": "the allocator's snapshot has no digest: %s: %s" % (type(e).__name__, str(e)[:200])}
-
-
-def save(path, text):
-    """Writes a file atomically."""
-    part = path + ".part"
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, rank.mode(path))
-    try:
-        left = memoryview(text)
-        while left:
-            left = left[os.write(fd, left):]
-    except OSError:
-        os.unlink(part)
-        raise
-    finally:
-        os.close(fd)
-    os.rename(part, path)
 
 
 def fitted(found):

@@ -2,7 +2,7 @@
 # spread over the ranks.
 import sys
 
-from ..base import process, session, wall, words, wrapping
+from ..base import process, session, words, wrapping
 from ..model import listed
 
 hook: dict = {}
@@ -34,22 +34,16 @@ OTHERS = ("megatron", "fairscale", "deepspeed.runtime.activation_checkpointing",
 
 def listen(module):
     """Notes a model that calls torch.utils.checkpoint itself, until the first step."""
-    hook.update(heard=False, plain=[])
-    for owner, name in CALLED if module is not None else ():
-        owner = getattr(module, owner, None) if owner else module
-        plain = getattr(owner, name, None) if owner is not None else None
-        if plain is not None:
-            mine = hearing(plain)
-            hook["plain"].append((owner, name, plain, mine))
-            setattr(owner, name, staticmethod(mine) if name == "forward" else mine)
+    hook.update(heard=False, undo=[])
+    for name, function in CALLED if module is not None else ():
+        owner = getattr(module, name, None) if name else module
+        if getattr(owner, function, None) is not None:
+            hook["undo"].append(wrapping.replace(owner, function, hearing, static=function == "forward"))
 
 
-def hearing(plain):
-    def call(own, *args, **kwargs):
-        heard()
-        return own(*args, **kwargs)
-
-    return wrapping.like(plain, wall.wrapped(plain, call))
+def hearing(own, *args, **kwargs):
+    heard()
+    return own(*args, **kwargs)
 
 
 @process.guarded
@@ -63,11 +57,10 @@ def heard():
 
 def leave():
     """Called when the first step comes: a model that has not recomputed by now does not."""
-    if "plain" not in hook:
+    if "undo" not in hook:
         return
-    for owner, name, plain, mine in hook.pop("plain"):
-        if getattr(owner, name, None) is mine:
-            setattr(owner, name, staticmethod(plain) if name == "forward" else plain)
+    for undo in hook.pop("undo"):
+        undo()
     if not hook["heard"] and not any(name in sys.modules for name in OTHERS):
         process.settle("activation_checkpointing", "none", "torch.utils.checkpoint", process.SHAPE)
 

@@ -7,7 +7,7 @@ import sys
 import weakref
 
 from ..base import process
-from ..model import blocks, exclusions, modulestate, places, rootstate
+from ..model import blocks, callstate, exclusions, modulestate, places, rootstate
 from . import loss
 
 
@@ -223,15 +223,7 @@ def containers(value):
         yield
     finally:
         for container, copy in found.values():
-            if not same(container, copy):
-                container.clear()
-                container.extend(copy) if isinstance(container, list) else container.update(copy)
-
-
-def same(one, other):
-    if isinstance(one, dict):
-        return len(one) == len(other) and all(key in other and other[key] is value for key, value in one.items())
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other))
+            callstate.restore(container, copy)
 
 
 def collect(value, found):

@@ -98,19 +98,10 @@ def fail(kind, why, tell):
     raise Differs("gpurun checkpoints no block of this job: " + reason)
 
 
-class early_stop_off:
-    """Makes PyTorch run a block to its end in the backward pass, and not only as far as needed."""
-
-    def __enter__(self):
-        checkpoint = sys.modules["torch.utils.checkpoint"]
-        make = getattr(checkpoint, "set_checkpoint_early_stop", None)
-        self.inner = make(False) if make else None
-        if self.inner:
-            self.inner.__enter__()
-
-    def __exit__(self, *exception):
-        if self.inner:
-            self.inner.__exit__(*exception)
+def early_stop_off():
+    """Return a context in which PyTorch runs a block to its end in the backward pass, and not only as far as needed."""
+    make = getattr(sys.modules["torch.utils.checkpoint"], "set_checkpoint_early_stop", None)
+    return make(False) if make else contextlib.nullcontext()
 
 
 def checkpoint(function, tell, steps, kind):

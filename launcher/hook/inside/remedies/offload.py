@@ -74,24 +74,9 @@ def enter(model, room, when=None):
     if when is not None and not when():
         return contextlib.nullcontext()
     hooks = Travel(torch, storages(model), room)
-    entered = torch.autograd.graph.saved_tensors_hooks(packing(hooks), unpacking(hooks))
+    entered = torch.autograd.graph.saved_tensors_hooks(hooks.pack, wall.remedy(opened))
     entered.__enter__()
     return entered
-
-
-def packing(hooks):
-    pack = wall.alone(hooks.pack)
-
-    def packed(tensor):
-        found = pack(tensor)
-        return tensor if found is None else found
-
-    return packed
-
-
-def unpacking(hooks):
-    unpack = wall.remedy(hooks.unpack)
-    return lambda packed: unpack(packed) if isinstance(packed, Parcel) else packed
 
 
 def budget():
@@ -230,6 +215,10 @@ def is_dense(tensor):
     return True
 
 
+def opened(packed):
+    return packed.open() if isinstance(packed, Parcel) else packed
+
+
 class Travel:
     """What happens to each tensor that one forward saves. A tensor saved twice is copied once."""
 
@@ -241,9 +230,6 @@ class Travel:
             return self.parcel(tensor)
         except Exception:
             return tensor
-
-    def unpack(self, packed):
-        return packed.open() if isinstance(packed, Parcel) else packed
 
     def parcel(self, tensor):
         size = tensor.numel() * tensor.element_size()
