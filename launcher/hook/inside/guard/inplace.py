@@ -13,6 +13,8 @@ import time
 import typing
 import weakref
 
+import torch
+
 from ..base import caught, meters, process, ranout, room, session, wall
 from ..model import blocks, callstate, exclusions, forwards, garbage, oldgraph, places, rootcalls, rootstate
 from ..observe import repeats
@@ -77,8 +79,6 @@ class Guard:
     """
 
     def __init__(self, root, orders, barred=""):
-        import torch
-
         self.torch, self.root, self.known, self.barred = torch, weakref.ref(root, wall.alone(self.gone)), rootstate.Root(root), barred
         self.remedies = [rungs.IN_PLACE[name](self) for name in orders.get("rungs") or () if name in rungs.IN_PLACE]
         self.pending, self.busy, self.pid = [], "", os.getpid()  # busy: the pass under way
@@ -764,8 +764,6 @@ class Call(callstate.Call):
 
     def same_outputs(self, made):
         """Raises where a repeated call gives other outputs, as far as the job still has those."""
-        import torch
-
         if len(made) != len(self.outputs):
             raise rootstate.Unrepeatable("the repeated call has other outputs")
         with torch.no_grad():
@@ -843,8 +841,6 @@ def first_module(frame):
     Not by f_locals: up to Python 3.12 the frame keeps that dictionary when it is cleared, and with it
     the activations of the failed pass.
     """
-    import torch
-
     return next((value for value in gc.get_referents(frame) if isinstance(value, torch.nn.Module)), None)
 
 

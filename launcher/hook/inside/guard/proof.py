@@ -8,6 +8,8 @@ import os
 import sys
 import types
 
+import torch
+
 from ..base import wall
 from ..model import kinds, places, reach, rootstate
 from ..remedies import compared
@@ -85,8 +87,6 @@ def sketch(outputs):
 
 def difference(first, second):
     """Return how the outputs of two runs differ, "" for not at all."""
-    import torch
-
     if [one[:2] for one in first] != [other[:2] for other in second]:
         return "an output has another shape or type"
     if all(torch.equal(a[2], b[2]) and (torch.equal(a[3], b[3]) or bool(torch.isnan(a[3]) & torch.isnan(b[3]))) or same_with_nan(a, b) for a, b in zip(first, second)):
@@ -96,8 +96,6 @@ def difference(first, second):
 
 
 def same_with_nan(a, b):
-    import torch
-
     return all(torch.equal(torch.nan_to_num(x), torch.nan_to_num(y)) and torch.equal(torch.isnan(x), torch.isnan(y)) for x, y in zip(a[2:], b[2:]))
 
 

@@ -1,6 +1,7 @@
 # The repeated blocks of a model: activation checkpointing recomputes them one by one, and
 # the planner counts bytes for each.
-import sys
+
+import torch
 
 from . import listed
 
@@ -58,13 +59,13 @@ def children(module):
 
 
 def is_container(module):
-    nn = sys.modules["torch"].nn
+    nn = torch.nn
     return isinstance(module, (nn.ModuleList, nn.Sequential, nn.ModuleDict))
 
 
 def is_block(module):
     """Return whether a module has children, and can be called."""
-    unimplemented = getattr(sys.modules["torch"].nn.Module.forward, "__name__", "")
+    unimplemented = getattr(torch.nn.Module.forward, "__name__", "")
     forward = getattr(type(module), "forward", None)
     callable_ = forward is not None and getattr(forward, "__name__", "") != unimplemented
     return callable_ and bool(children(module))
@@ -165,7 +166,6 @@ AROUND = {
 
 def unwrapped(module):
     """Return the model that the wrappers of PyTorch and DeepSpeed are around."""
-    torch = sys.modules["torch"]
     for _ in range(8):
         inner = getattr(module, AROUND.get(type(module).__name__, ""), None)
         if not isinstance(inner, torch.nn.Module):

@@ -1,6 +1,8 @@
 # The models that no remedy inside the process is applied to.
 import sys
 
+import torch
+
 from . import listed
 
 
@@ -10,8 +12,6 @@ def reason(root):
 
 
 def of_root(root):
-    import torch
-
     if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph is being captured"
     if compiling():
@@ -57,8 +57,6 @@ def recording(torch):
 
 @listed.kept
 def of_modules(root):
-    import torch
-
     scripted = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
     for path, module in root.named_modules():
         kind, own = type(module), module.__dict__.get("forward")
@@ -127,7 +125,6 @@ def is_sharded(root):
 @listed.kept
 def compiled(root):
     """Return whether torch.compile, or TorchScript, runs any of it."""
-    torch = sys.modules["torch"]
     return any(
         type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
         or isinstance(m, torch.jit.ScriptModule)

@@ -4,6 +4,8 @@ import sys
 import traceback
 import types
 
+import torch
+
 from ..base import ranout, wall
 
 
@@ -16,8 +18,6 @@ def release(failure):
 def drain():
     """Have the autograd engine forget what a failed backward pass has left in this thread's queue: until the
     next pass in this thread that holds whole branches of the failed pass's graph."""
-    import torch
-
     with torch.enable_grad():
         end = torch.zeros(1, requires_grad=True)
         torch.autograd.grad(end.clone(), end)
@@ -51,8 +51,6 @@ def empty(trace):
 
 def collect():
     """Give memory back that nothing refers to; return whether there was some on the GPU."""
-    import torch
-
     cuda = torch.cuda if torch.cuda.is_available() and torch.cuda.is_initialized() else None
     before = cuda.memory_allocated() if cuda else 0
     gc.collect()

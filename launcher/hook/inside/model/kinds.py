@@ -9,6 +9,8 @@ import sys
 import types
 import weakref
 
+import torch
+
 # Modules of these packages change nothing but their attributes and buffers.
 LIBRARIES = frozenset(("torch", "torchvision", "torchaudio", "transformers", "diffusers", "timm", "peft", "accelerate", "lightning", "pytorch_lightning",
                        "deepspeed", "numpy", "einops", "builtins", "collections", "functools", "typing", "abc", "random", "math", "inside"))
@@ -27,8 +29,6 @@ def is_library(name):
 @functools.lru_cache(maxsize=None)
 def internal():
     """Return the names of attributes that are no place."""
-    import torch
-
     return INTERNAL | frozenset(vars(torch.nn.Module()))
 
 
@@ -58,8 +58,6 @@ def kind(value):
 
 def kind_of(t):
     """Return the kind of the values of a type."""
-    import torch
-
     numpy = sys.modules.get("numpy")
     if t in ATOMS:
         return ATOM

@@ -6,6 +6,8 @@ import gc
 import itertools
 import sys
 
+import torch
+
 from . import places, rootstate
 
 
@@ -55,7 +57,7 @@ class Walk:
                 continue
             if is_reentrant(node):
                 raise rootstate.Unrepeatable("the model uses reentrant checkpointing")
-            self.functions = self.functions or isinstance(node, sys.modules["torch"].autograd.function.BackwardCFunction)
+            self.functions = self.functions or isinstance(node, torch.autograd.function.BackwardCFunction)
             if not node.name().startswith("ToCopy"):  # autocast's copies of leaves are those of other graphs, too
                 self.inner.add(node)
 
@@ -121,7 +123,7 @@ def is_reentrant(node):
 
 def all_tensors():
     """Return all tensors of this process."""
-    tensor, objects = sys.modules["torch"].Tensor, gc.get_objects()
+    tensor, objects = torch.Tensor, gc.get_objects()
     kinds, todo = set(), [tensor]
     while todo:
         kind = todo.pop()
@@ -142,7 +144,6 @@ def is_held(node):
 @functools.lru_cache(maxsize=1)
 def unheld():
     """Return the number of references to a leaf that only its graph refers to."""
-    torch = sys.modules["torch"]
     with torch.enable_grad():
         end = torch.zeros(1, requires_grad=True).clone()
     return sys.getrefcount(end.grad_fn.next_functions[0][0].variable)
@@ -156,7 +157,7 @@ def detach(views):
         base.detach_()
     elif base.is_leaf and base.requires_grad:
         return
-    with sys.modules["torch"].no_grad():
+    with torch.no_grad():
         base.as_strided((0,), (1,)).zero_()
     for view in views:
         view.grad_fn  # noqa: B018 this is where it is looked up
@@ -167,7 +168,7 @@ SEVERAL = ("Unbind", "Split", "UnsafeSplit", "Chunk", "TensorSplit")
 
 def is_plain_view(view):
     """Return whether PyTorch lets a view's graph be made again: not that of one of several views."""
-    of = getattr(sys.modules["torch"]._C._autograd, "_get_creation_meta", None)
+    of = getattr(torch._C._autograd, "_get_creation_meta", None)
     if of is not None:
         return of(view).name == "DEFAULT"
     node, last = view.grad_fn, view._base.grad_fn

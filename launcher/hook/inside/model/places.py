@@ -11,6 +11,8 @@ import typing
 import weakref
 import zlib
 
+import torch
+
 from ..base import wall
 from . import kinds
 
@@ -36,8 +38,6 @@ def keep(value, copies=0, hold=False, depth=0):
     Tensors and arrays of up to so many bytes are copied. Unless hold, a tensor that is large
     or part of a graph is not kept alive.
     """
-    import torch
-
     if type(value) in kinds.ATOMS or value is MISSING:
         return value
     if isinstance(value, torch.Tensor):
@@ -410,16 +410,12 @@ def copied(value):
 
 
 def equal(one, other):
-    import torch
-
     return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
 
 
 def bits(tensor):
     """Return the sum of a tensor's bits as integers: it shows a change that leaves the version. It is taken in pieces:
     memory may be short."""
-    import torch
-
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     try:
         pieces = tensor.detach().reshape(-1).split(PIECE)
@@ -440,8 +436,6 @@ def alike(one, other):
 
 
 def is_tensor(value):
-    import torch
-
     return isinstance(value, torch.Tensor)
 
 
@@ -452,16 +446,12 @@ def is_array(value):
 
 def is_stream(value):
     """Return whether it is a source of random numbers."""
-    import torch
-
     numpy = sys.modules.get("numpy.random")
     return isinstance(value, (torch.Generator, random.Random)) or numpy is not None and isinstance(value, (numpy.Generator, numpy.RandomState))
 
 
 def is_special(value):
     """Return whether a forward may change it without replacing it."""
-    import torch
-
     if isinstance(value, tuple):
         return any(is_special(each) for each in value)
     return isinstance(value, (torch.Tensor,) + kinds.CONTAINERS) or is_array(value) or is_stream(value)
@@ -831,8 +821,6 @@ UNDO: list = []
 
 def watch():
     """Has modules note in LOGS which of their attributes are set."""
-    import torch
-
     if UNDO:
         return
     Module = torch.nn.Module

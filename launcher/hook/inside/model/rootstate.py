@@ -8,6 +8,8 @@ import contextlib
 import operator
 import weakref
 
+import torch
+
 from . import listed, modulestate, places, reach
 
 Unrepeatable, version = places.Unrepeatable, places.version
@@ -29,8 +31,6 @@ class Root:
     """Knows what the root's forward changes. It keeps no module alive."""
 
     def __init__(self, root):
-        import torch
-
         self.torch, self.root, self.kinds = torch, weakref.ref(root), frozenset((torch.Tensor, torch.nn.Parameter))
         self.calls, self.largest, self.unreadable = 0, 0, ""
         self.written = False  # whether the forward writes to parameters
@@ -215,8 +215,6 @@ class Beginning:
         PyTorch counts a batch before it computes its statistics, and writes those after all
         else that may fail. The count is undone for the norm that the failure was in, partial.
         """
-        import torch
-
         versions = {id(t): v for t, v in zip(self.tensors, self.versions)}
         found, uses = {}, {}
         for norm in self.known.norms:
@@ -242,14 +240,10 @@ def held(unreadable):
 
 def generators(devices):
     """Return a function for the CPU, and one for each device, that reads the state of PyTorch's random numbers."""
-    import torch
-
     return [torch.default_generator.get_state] + [torch.cuda.default_generators[d.index].get_state for d in devices]
 
 
 def set_random(devices, states):
-    import torch
-
     torch.set_rng_state(states[0])
     for d, state in zip(devices, states[1:]):
         torch.cuda.set_rng_state(state, d)
@@ -314,8 +308,6 @@ def autocast(torch):
 @contextlib.contextmanager
 def cast_as(state):
     """Sets autocast to a state that autocast() returned."""
-    import torch
-
     kinds, caches = state
     with contextlib.ExitStack() as stack:
         for kind, enabled, dtype in kinds:

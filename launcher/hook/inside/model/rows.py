@@ -6,8 +6,10 @@
 # module in it has a forward hook, or ranks would wait for each other, nothing is run.
 import contextlib
 import math
-import sys
 import warnings
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..base import ranout
 from . import blocks, exclusions, modulestate, places, rootstate
@@ -113,8 +115,6 @@ def judged(whole, half, dims, again, unlike, single):
 
 
 def describe(module, why):
-    import torch
-
     words = "the forward of %s %s" % (type(module).__name__, why)
     batch, instance = torch.nn.modules.batchnorm._NormBase, torch.nn.modules.instancenorm._InstanceNorm
     norm = next((m for m in module.modules() if isinstance(m, batch) and not isinstance(m, instance) and m.training), None)
@@ -138,8 +138,6 @@ def dimension(whole, half, few):
 def far(one, other, apart, dim=None, order=None):
     """Return whether two outputs are further apart than rounding. With a dimension: whether the first has other rows than
     those of the second in an order, or than its first ones. Nothing as large as an output is made for that."""
-    import torch
-
     if (dim is None or order) and one.shape != other.shape:
         return True
     pairs = [(one, other)]
@@ -165,7 +163,6 @@ def distance(pairs):
 
 def check(root, module):
     """Raises Unknown where the module must not be run for a try."""
-    torch = sys.modules["torch"]
     if exclusions.compiled(root):
         raise Unknown("the model is compiled")
     if exclusions.is_shared_out(root):
@@ -197,7 +194,6 @@ class Batch:
 
     def take(self, value, rows, depth=0):
         """Return those rows of a batch: a list of them, or a slice."""
-        torch = sys.modules["torch"]
         if isinstance(value, torch.Tensor):
             dim = self.dim_of(value)
             if dim is None:
@@ -240,7 +236,6 @@ def versions(given):
 
 def tensors(value, depth=0):
     """Return the tensors in what a module is given or returns."""
-    torch = sys.modules["torch"]
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided or type(value) not in (torch.Tensor, torch.nn.Parameter):
             raise Unknown("a tensor is no plain one")
@@ -267,11 +262,10 @@ def is_cache(value):
 @contextlib.contextmanager
 def untouched(module):
     """Restores the state that a run of the module changes, and makes random functions deterministic."""
-    torch = sys.modules["torch"]
     state = modulestate.State(module)
     before, modes = state.read(), state.modes()
     devices = sorted({p.device.index for p in module.parameters() if p.device.type == "cuda"})
-    noise = plain(torch)
+    noise = Plain()
     with torch.random.fork_rng(devices=devices), modulestate.Rewound(state, before, modes), \
             rootstate.cleared(torch), torch.no_grad(), noise, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -284,34 +278,30 @@ FILLED = {
 }
 
 
-def plain(torch):
-    """Return a context in which nothing is random, and no rank waits for others."""
-    from torch.utils._python_dispatch import TorchDispatchMode
+class Plain(TorchDispatchMode):
+    """A context in which nothing is random, and no rank waits for others."""
 
-    class Plain(TorchDispatchMode):
-        draws = False  # whether random numbers were drawn
+    draws = False  # whether random numbers were drawn
 
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            kwargs = kwargs or {}
-            space, _, name = str(func).partition(".")
-            if "c10d" in space:
-                raise Unknown("the ranks wait for each other in the forward")
-            name = name.partition(".")[0]
-            dropout = [v for v in dropouts(func, args) + [kwargs.get(k) for k in ("dropout", "dropout_p")] if v]
-            if dropout or name in FILLED or name in ("bernoulli", "bernoulli_", "randperm", "native_dropout"):
-                self.draws = True
-            if name in FILLED:
-                return func(*args, **kwargs).fill_(FILLED[name])
-            if name in ("bernoulli", "bernoulli_"):
-                p = args[1] if len(args) > 1 else kwargs.get("p", 0.5 if name == "bernoulli_" else args[0])
-                return (args[0] if name == "bernoulli_" else args[0].clone()).copy_(torch.as_tensor(p))
-            if name == "randperm":
-                return func(*args, **kwargs).sort(descending=True)[0]
-            if name == "native_dropout":
-                return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
-            return func(*without_dropout(func, args), **{k: 0.0 if k in ("dropout", "dropout_p") else v for k, v in kwargs.items()})
-
-    return Plain()
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        space, _, name = str(func).partition(".")
+        if "c10d" in space:
+            raise Unknown("the ranks wait for each other in the forward")
+        name = name.partition(".")[0]
+        dropout = [v for v in dropouts(func, args) + [kwargs.get(k) for k in ("dropout", "dropout_p")] if v]
+        if dropout or name in FILLED or name in ("bernoulli", "bernoulli_", "randperm", "native_dropout"):
+            self.draws = True
+        if name in FILLED:
+            return func(*args, **kwargs).fill_(FILLED[name])
+        if name in ("bernoulli", "bernoulli_"):
+            p = args[1] if len(args) > 1 else kwargs.get("p", 0.5 if name == "bernoulli_" else args[0])
+            return (args[0] if name == "bernoulli_" else args[0].clone()).copy_(torch.as_tensor(p))
+        if name == "randperm":
+            return func(*args, **kwargs).sort(descending=True)[0]
+        if name == "native_dropout":
+            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+        return func(*without_dropout(func, args), **{k: 0.0 if k in ("dropout", "dropout_p") else v for k, v in kwargs.items()})
 
 
 def dropouts(func, args):

@@ -1,5 +1,7 @@
 # Scaled dot-product attention in place of scores that are written out, where the class
 # of the model offers both. transformers, diffusers and timm each do this differently.
+import torch
+
 from ..model import exclusions, forwards, listed
 
 VALUES = ("sdpa",)
@@ -7,8 +9,6 @@ VALUES = ("sdpa",)
 
 def refusal(root, value="sdpa"):
     """Return why it cannot be changed in this model, "" if it can."""
-    import torch
-
     if not hasattr(torch.nn.functional, "scaled_dot_product_attention"):
         return "this PyTorch has no scaled dot-product attention"
     excluded = exclusions.reason(root)

@@ -1,5 +1,7 @@
 # bf16 autocast around the forward of the root, its outputs back in fp32, as Accelerate
 # does it. It changes numerics: the probe turns it on only where that is permitted.
+import torch
+
 from ..model import blocks, exclusions, forwards, listed
 
 VALUES = ("bf16",)
@@ -7,8 +9,6 @@ VALUES = ("bf16",)
 
 def refusal(root, value="bf16"):
     """Return why it cannot be turned on for this model, "" if it can."""
-    import torch
-
     excluded = exclusions.reason(root)
     if excluded:
         return excluded
@@ -49,8 +49,6 @@ def is_enabled(torch, kind):
 
 def turn(root, value="bf16", tell=None):
     """Turns it on, and returns [old, new]."""
-    import torch
-
     kind = next(root.parameters()).device.type
 
     def enter():
@@ -69,8 +67,6 @@ def turn(root, value="bf16", tell=None):
 
 def to_fp32(value):
     """Return a forward's output with its 16-bit tensors in 32 bits, in the same containers."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
     if isinstance(value, (list, tuple)):

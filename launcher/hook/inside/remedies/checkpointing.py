@@ -3,6 +3,8 @@
 # either is recomputed in the parts that segments.py chooses.
 import weakref
 
+import torch
+
 from ..base import ranout, wall
 from ..model import blocks, exclusions, forwards, listed, modulestate, rootstate
 from ..observe import optimizers
@@ -208,8 +210,6 @@ def thin(switch):
 
 def unfit(each):
     """Return why the blocks of a list cannot be checkpointed, "" if they can."""
-    import torch
-
     for module in each["modules"]:
         reason = forwards.refusal(module)
         if reason:

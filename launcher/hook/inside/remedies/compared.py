@@ -4,6 +4,8 @@
 import contextlib
 import sys
 
+import torch
+
 from ..base import wall
 from ..model import places
 
@@ -41,8 +43,6 @@ class Steps:
 
 def sketch(output):
     """Return a summary of an output, as a list: (shape, type, sums, length) of each tensor."""
-    import torch
-
     found = []
     with torch.no_grad():
         for tensor in tensors(output, torch, 0):
@@ -73,8 +73,6 @@ def difference(first, second, apart=APART):
         return "its output has another shape or type"
     if not first:
         return ""
-    import torch
-
     with torch.no_grad():
         far = torch.stack([torch.stack([(a - b).norm(), n, m]) for (_, _, a, n), (_, _, b, m) in zip(first, second)]).tolist()
     for (_, dtype, _, _), (gap, one, other) in zip(first, far):

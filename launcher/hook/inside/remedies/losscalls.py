@@ -2,9 +2,10 @@
 # parts. Every name of the function, imported by the job or not, calls torch._C._nn.cross_entropy_loss,
 # which has another function in front for as long.
 import functools
-import sys
 import time
 import types
+
+import torch
 
 from ..base import caught, process, ranout, room, wall, wrapping
 from ..model import exclusions, figures, garbage, listed
@@ -34,7 +35,6 @@ def before_root(torch):
 
 def first(root, args, kwargs):
     """Begin to look at the calls, before the root's first forward."""
-    torch = sys.modules["torch"]
     state["on"] = False  # turn() decides for the root
     state["expected"] = expected(torch, root, args, kwargs)
     state["allowed"] = room.allowed(next(root.parameters()).device)
@@ -76,7 +76,6 @@ def expected(torch, root, args, kwargs):
 
 def refusal(root, value=None):
     """Return why it cannot be turned on for this model, "" if it can. Without a value: why it would not help."""
-    torch = sys.modules["torch"]
     excluded = exclusions.reason(root)
     if excluded:
         return excluded
@@ -102,9 +101,9 @@ def replaced(torch):
 
 def turn(root, value="on", tell=None):
     """Compute large cross entropies in parts, and return [old, new]."""
-    listen(sys.modules["torch"])
+    listen(torch)
     state.update(on=True, tell=tell)
-    losspart.made["changed"] = lambda: give_up("the job writes to the logits after the loss")
+    losspart.changed[:] = [lambda: give_up("the job writes to the logits after the loss")]
     return ["off", value]
 
 
@@ -218,7 +217,7 @@ def stepped():
 
 
 def leave():
-    nn = sys.modules["torch"]._C._nn
+    nn = torch._C._nn
     if "plain" in state and nn.cross_entropy_loss is state["mine"]:
         nn.cross_entropy_loss = state["plain"]
         del state["plain"], state["mine"]

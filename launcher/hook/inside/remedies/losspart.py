@@ -1,6 +1,7 @@
 # Cross entropy in parts of the rows of its logits. PyTorch's own function computes each part, in the
 # forward and again in the backward, so that copies of the logits in fp32 exist for one part at a time.
-import sys
+
+import torch
 
 from ..base import room, wall
 from ..model import rootstate
@@ -11,7 +12,7 @@ LEAST, SHARE = 256 << 20, .05
 PART, MOST, FEW = 32 << 20, 64, 16  # bytes of one part's logits in fp32; the most parts, and those of logits below LEAST
 NONE, MEAN = 0, 1  # reductions, as torch.nn._reduction numbers them
 
-made: dict = {}
+changed: list = []  # functions that are called where the job turns out to write to the logits
 
 
 def size(logits):
@@ -50,8 +51,7 @@ def transformed(torch, logits):
 
 def cross_entropy(plain, logits, target, weight, reduction, ignore, smoothing):
     """Return what plain, torch._C._nn.cross_entropy_loss, gives for the same arguments."""
-    torch = sys.modules["torch"]
-    losses = function(torch).apply(plain, logits, target, weight, ignore, smoothing)
+    losses = CrossEntropyInParts.apply(plain, logits, target, weight, ignore, smoothing)
     if reduction == NONE:
         return losses
     wide = torch.float64 if losses.dtype == torch.float64 else torch.float32
@@ -93,48 +93,41 @@ def cut(tensor, part, dim):
     return tensor.narrow(dim, j, m) if m else tensor
 
 
-def function(torch):
-    """Return the autograd function; it is made once torch is there."""
-    if "function" in made:
-        return made["function"]
+class CrossEntropyInParts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, plain, logits, target, weight, ignore, smoothing):
+        ctx.save_for_backward(logits, target, weight)
+        ctx.rest, ctx.cast = (plain, ignore, smoothing), rootstate.autocast(torch)
+        losses = None
+        for part in parts(logits):
+            rows = plain(cut(logits, part, 2), target_of(target, part), weight, NONE, ignore, smoothing)
+            if losses is None:
+                losses = rows.new_empty(logits.shape[:1] + logits.shape[2:])
+            cut(losses, part, 1).copy_(rows)
+        return losses
 
-    class CrossEntropyInParts(torch.autograd.Function):  # type: ignore[name-defined]
-        @staticmethod
-        def forward(ctx, plain, logits, target, weight, ignore, smoothing):
-            ctx.save_for_backward(logits, target, weight)
-            ctx.rest, ctx.cast = (plain, ignore, smoothing), rootstate.autocast(torch)
-            losses = None
-            for part in parts(logits):
-                rows = plain(cut(logits, part, 2), target_of(target, part), weight, NONE, ignore, smoothing)
-                if losses is None:
-                    losses = rows.new_empty(logits.shape[:1] + logits.shape[2:])
-                cut(losses, part, 1).copy_(rows)
-            return losses
-
-        @staticmethod
-        @wall.remedy
-        def backward(ctx, gradient):
-            try:
-                logits, target, weight = ctx.saved_tensors
-            except RuntimeError as e:  # they were written to since
-                wall.alone(made.get("changed", bool))()
-                raise wall.raising(e)
-            plain, ignore, smoothing = ctx.rest
-            if torch.is_grad_enabled():  # the gradient is differentiated again: as PyTorch does it
-                with rootstate.cast_as(ctx.cast):
-                    losses = plain(logits, target, weight, NONE, ignore, smoothing)
-                return (None,) + torch.autograd.grad(losses, logits, gradient, create_graph=True) + (None,) * 4
-            whole, inner = torch.empty_like(logits), logits.detach()
-            for part in parts(logits):
-                piece = cut(inner, part, 2).detach().requires_grad_()
-                with torch.enable_grad(), rootstate.cast_as(ctx.cast):
-                    rows = plain(piece, target_of(target, part), weight, NONE, ignore, smoothing)
-                cut(whole, part, 2).copy_(torch.autograd.grad(rows, piece, cut(gradient, part, 1))[0])
-                del rows, piece
-            return None, whole, None, None, None, None
-
-    made["function"] = CrossEntropyInParts
-    return CrossEntropyInParts
+    @staticmethod
+    @wall.remedy
+    def backward(ctx, gradient):
+        try:
+            logits, target, weight = ctx.saved_tensors
+        except RuntimeError as e:  # they were written to since
+            for each in changed:
+                wall.alone(each)()
+            raise wall.raising(e)
+        plain, ignore, smoothing = ctx.rest
+        if torch.is_grad_enabled():  # the gradient is differentiated again: as PyTorch does it
+            with rootstate.cast_as(ctx.cast):
+                losses = plain(logits, target, weight, NONE, ignore, smoothing)
+            return (None,) + torch.autograd.grad(losses, logits, gradient, create_graph=True) + (None,) * 4
+        whole, inner = torch.empty_like(logits), logits.detach()
+        for part in parts(logits):
+            piece = cut(inner, part, 2).detach().requires_grad_()
+            with torch.enable_grad(), rootstate.cast_as(ctx.cast):
+                rows = plain(piece, target_of(target, part), weight, NONE, ignore, smoothing)
+            cut(whole, part, 2).copy_(torch.autograd.grad(rows, piece, cut(gradient, part, 1))[0])
+            del rows, piece
+        return None, whole, None, None, None, None
 
 
 def target_of(target, part):

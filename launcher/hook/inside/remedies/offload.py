@@ -8,6 +8,8 @@ import contextlib
 import os
 import weakref
 
+import torch
+
 from ..base import room, wall
 from ..model import blocks, exclusions, forwards
 from . import remedy
@@ -20,8 +22,6 @@ SHARE = 0.8  # of the host's available memory
 
 def refusal(root, value="cpu"):
     """Return why it cannot be turned on for this model, "" if it can."""
-    import torch
-
     if not hasattr(torch.autograd.graph, "saved_tensors_hooks"):
         return "this PyTorch cannot move what is saved for the backward pass"
     excluded = exclusions.reason(root)
@@ -69,8 +69,6 @@ def told(tell):
 
 
 def enter(model, room, when=None):
-    import torch
-
     if when is not None and not when():
         return contextlib.nullcontext()
     hooks = Travel(torch, storages(model), room)

@@ -4,6 +4,8 @@
 import threading
 import weakref
 
+import torch
+
 from ..base import wall
 from ..model import exclusions, modulestate, places
 from . import compared
@@ -48,8 +50,6 @@ class Call:
     """One call of a block: its forward, and the runs in its backward."""
 
     def __init__(self, block, module, forward, args, kwargs):
-        import torch
-
         self.block, self.module, self.forward = block, module, forward
         self.phase, self.output, self.error, self.noted = "new", None, None, True
         self.compares, self.sketch = block.steps.forward(), None
@@ -180,8 +180,6 @@ class Copy:
 
 def trains(module, args, kwargs):
     """Return whether the call is one that a backward pass may follow."""
-    import torch
-
     if not torch.is_grad_enabled() or torch.jit.is_tracing() or not hooks_allowed(torch):
         return False
     for value in list(args) + list(kwargs.values()):

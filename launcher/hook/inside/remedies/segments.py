@@ -7,7 +7,8 @@
 import functools
 import inspect
 import itertools
-import sys
+
+import torch
 
 from ..base import ranout, wall
 from ..model import blocks, callstate, exclusions, forwards, garbage, places, rootstate
@@ -38,7 +39,6 @@ class Measured:
     """Counts what a forward saves, as a context around it."""
 
     def __init__(self, root):
-        import torch
         from torch.multiprocessing.reductions import StorageWeakRef
 
         self.torch, self.reference = torch, StorageWeakRef
@@ -183,8 +183,6 @@ class Measured:
 
 
 def tensors(args, kwargs):
-    import torch
-
     given = [each for value in itertools.chain(args, kwargs.values()) for each in (value if isinstance(value, (list, tuple)) else [value])]
     return [each for each in given if isinstance(each, torch.Tensor)]
 
@@ -194,15 +192,11 @@ def versions(given):
 
 
 def fits(module):
-    import torch
-
     return not forwards.refusal(module) and not isinstance(module, torch.jit.ScriptModule)
 
 
 def is_sequential(module):
     """Return whether a module does nothing but call its children, one after the other."""
-    import torch
-
     plain = torch.nn.Sequential
     return isinstance(module, plain) and fits(module) and inspect.unwrap(type(module).forward) is inspect.unwrap(plain.forward)
 
@@ -298,7 +292,7 @@ class Grouped:
     def __init__(self, module, parts, make):
         children = list(module)
         # A Sequential that is no part of the model holds the children of a part.
-        self.parts = {part.first: (part.last, group, make(group)) for part in parts for group in [sys.modules["torch"].nn.Sequential(*children[part.first:part.last + 1])]}
+        self.parts = {part.first: (part.last, group, make(group)) for part in parts for group in [torch.nn.Sequential(*children[part.first:part.last + 1])]}
         self.children = list(map(id, children))
 
     def __call__(self, module, forward, args, kwargs):

@@ -13,6 +13,8 @@ import traceback
 import typing
 import weakref
 
+import torch
+
 from ..base import process, ranout, session, wall
 from ..model import blocks, exclusions, forwards, modulestate, oldgraph, places, root as root_part, rootstate, rows
 from ..observe import loaders, loss, repeats
@@ -102,12 +104,11 @@ class Split:
         raise wall.Differs("gpurun runs no part of the batch of this job by itself: " + why)
 
     def call_of(self, args, kwargs):
-        torch = sys.modules["torch"]
         return Call(self.module(), args, kwargs, torch.is_grad_enabled())
 
     def run(self, plain, args, kwargs):
         """Call the model, in parts where that is to be done and can be."""
-        torch, module = sys.modules["torch"], self.module()
+        module = self.module()
         grad = torch.is_grad_enabled()
         if self.busy or self.parts[grad] < 2 or torch.jit.is_tracing() or not recompute.hooks_allowed(torch):
             return plain(module, *args, **kwargs)
@@ -161,7 +162,7 @@ class Split:
 
 def unfit(root, module):
     """Return why a model cannot run in parts, whatever it is called with; "" if it may."""
-    torch, wrapper = sys.modules["torch"], type(root).__name__
+    wrapper = type(root).__name__
     why = exclusions.reason(root)
     if why or wrapper == "DeepSpeedEngine":
         return why or "%s makes the calls of the model" % wrapper
@@ -212,7 +213,6 @@ class Call:
 
 def named(value, path):
     """Return (path, tensor) of each tensor in arguments."""
-    torch = sys.modules["torch"]
     if isinstance(value, torch.Tensor):
         return [(path, value)]
     if hasattr(value, "items") and hasattr(value, "keys"):
@@ -248,7 +248,6 @@ class Answer:
             self.why = "the model could not be run with a few rows: %s: %s" % (type(e).__name__, str(e)[:150])
 
     def learned(self, forward, found, dims, draws):
-        torch = sys.modules["torch"]
         few, half = max(found), min(found)
         kept, fewer = Output(found[few], self.grad), Output(found[half], self.grad)
         if len(kept.tensors) != len(dims) or kept.others != fewer.others:
@@ -281,7 +280,6 @@ class Answer:
 
 def kind_of(whole, one, other, made):
     """Return how an output that has no rows follows from those of the parts."""
-    torch = sys.modules["torch"]
     if torch.equal(whole, one) and torch.equal(whole, other):
         leaves = Graph([made]).parameters
         if not made.requires_grad or all(p.numel() == 1 for p in leaves):
@@ -308,7 +306,7 @@ def equally_many(call, batch, ignored):
             if "mask" not in name and "weight" not in name:
                 continue
             counts = [each.sum(1)]
-        elif "mask" in name or t.dtype == sys.modules["torch"].bool:
+        elif "mask" in name or t.dtype == torch.bool:
             counts = [(each != 0).sum(1)]
         else:
             counts = [(each == value).sum(1) for value in ignored]
@@ -366,7 +364,6 @@ class Output:
         self.build = self.apart(value, 0)
 
     def apart(self, value, depth):
-        torch = sys.modules["torch"]
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
             return lambda tensors, i=len(self.tensors) - 1: tensors[i]
@@ -395,7 +392,7 @@ class Parts:
 
     def __init__(self, split, plain, call, answer):
         self.split, self.plain, self.call, self.answer, self.batch = split, functools.partial(wall.part, plain), call, answer, answer.batch(call)
-        self.torch, self.module = sys.modules["torch"], call.module
+        self.module = call.module
         if "mean" in answer.kinds and not equally_many(call, self.batch, answer.ignored):
             raise Unfit("the model's loss is a mean over unequally many items")
         self.given = list(call.given.values())
@@ -405,16 +402,16 @@ class Parts:
         self.parameters = [p for i, p in trained if i in answer.reached or not looks]
         self.others = [p for i, p in trained if i not in answer.reached and looks]
         self.devices = sorted({t.device for t in self.given + self.parameters if t.device.type == "cuda"}, key=str)
-        self.cast = rootstate.autocast(self.torch)
+        self.cast = rootstate.autocast(torch)
         self.done = []  # (first row, row after the last, random numbers before, whether some were drawn)
         self.build = None  # gives the output from its tensors
 
     def run(self):
-        torch, grad = self.torch, self.call.grad
+        grad = self.call.grad
         self.split.busy = True
         try:
             if grad and any(self.answer.graded):
-                joined = function(torch).apply(self, *self.given, *self.parameters)
+                joined = Whole.apply(self, *self.given, *self.parameters)
             else:
                 joined = self.forward()
         finally:
@@ -436,7 +433,7 @@ class Parts:
         try:
             output = Output(self.plain(self.module, *args, **kwargs), self.call.grad)
         finally:
-            self.torch.clear_autocast_cache()  # what was cast without gradients, or belongs to a graph that is gone
+            torch.clear_autocast_cache()  # what was cast without gradients, or belongs to a graph that is gone
         if rows.versions((args, kwargs)) != before:
             raise Unfit("the forward writes to its inputs")
         if len(output.tensors) != len(self.answer.dims):
@@ -465,7 +462,7 @@ class Parts:
             return True
         began = time.monotonic()
         try:
-            self.again(low, high, [self.torch.zeros_like(t) if graded else None for t, graded in zip(joined, self.answer.graded)], Sums(self))
+            self.again(low, high, [torch.zeros_like(t) if graded else None for t, graded in zip(joined, self.answer.graded)], Sums(self))
         except BaseException as e:
             failed = self.judge(e, low, high)
         else:
@@ -477,7 +474,7 @@ class Parts:
 
     def joined(self):
         joined, others, todo = None, None, self.bounds()
-        with self.torch.no_grad():
+        with torch.no_grad():
             while todo:
                 low, high = todo.pop(0)
                 began, before = time.monotonic(), self.numbers()
@@ -529,7 +526,7 @@ class Parts:
 
     def backward(self, gradients):
         """Return the gradients of what the call was given, and of the parameters."""
-        torch, after = self.torch, self.numbers()
+        after = self.numbers()
         if torch.is_grad_enabled():
             self.split.fail("the job computes gradients of gradients")
         total = Sums(self)
@@ -554,7 +551,7 @@ class Parts:
         return total.found()
 
     def again(self, low, high, gradients, total, left=None):
-        torch, left = self.torch, set(total.wanted()) if left is None else left
+        left = set(total.wanted()) if left is None else left
         leaves = total.leaves(low, high)
         with torch.enable_grad(), rootstate.cast_as(self.cast):
             made = self.part(low, high, leaves).tensors
@@ -593,7 +590,7 @@ class Parts:
         failure.__traceback__ = None
         gc.collect()
         if self.devices:
-            self.torch.cuda.empty_cache()
+            torch.cuda.empty_cache()
 
     def numbers(self):
         return numbers(self.devices)
@@ -603,7 +600,7 @@ class Parts:
 
     def numbers_differ(self, before):
         now = self.numbers()
-        return not all(map(self.torch.equal, now[0], before[0])) or now[1] != before[1] or str(now[2]) != str(before[2])
+        return not all(map(torch.equal, now[0], before[0])) or now[1] != before[1] or str(now[2]) != str(before[2])
 
 
 def numbers(devices):
@@ -627,7 +624,6 @@ def elements(args, kwargs):
 
 def replaced(value, original, leaves):
     """Return arguments with leaves in place of the tensors that they are rows of."""
-    torch = sys.modules["torch"]
     if isinstance(original, torch.Tensor):
         return leaves.get(id(original), value)
     if isinstance(value, dict):
@@ -641,7 +637,7 @@ class Sums:
     """The gradients of a call, summed over its parts."""
 
     def __init__(self, parts):
-        self.parts, self.torch = parts, parts.torch
+        self.parts = parts
         self.tensors = parts.given + parts.parameters + parts.others
         self.sums = [None] * len(self.tensors)
 
@@ -659,7 +655,7 @@ class Sums:
 
     def add(self, outputs, theirs, leaves, left, low, high):
         """Adds the gradients of one part, and takes out of left what was added to."""
-        torch, n = self.torch, len(self.parts.given)
+        n = len(self.parts.given)
         wanted = sorted(left)
         inner = [leaves[id(self.tensors[j])] if j < n else self.tensors[j] for j in wanted]
         # A parameter's gradient is added as soon as it is there, so that not all exist twice.
@@ -685,13 +681,13 @@ class Sums:
         def add(gradient):
             self.sum(j, gradient)
             left.discard(j)
-            return gradient.new_zeros(()).expand_as(gradient) if gradient.layout is self.torch.strided else None
+            return gradient.new_zeros(()).expand_as(gradient) if gradient.layout is torch.strided else None
 
         return add
 
     def sum(self, j, gradient):
-        strided = gradient.layout is self.torch.strided
-        with self.torch.no_grad():
+        strided = gradient.layout is torch.strided
+        with torch.no_grad():
             if self.sums[j] is None:
                 self.sums[j] = gradient.clone() if strided else gradient
             elif strided and self.sums[j].layout is gradient.layout:
@@ -706,40 +702,24 @@ class Sums:
         return tuple(sums[:n])
 
 
-def function(torch):
-    """Return the autograd function; it is made once torch is there."""
-    if "function" in made:
-        return made["function"]
+class Whole(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, parts, *tensors):
+        ctx.parts = parts
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)  # so that PyTorch sees where one of them is written to
+        outputs = tuple(parts.forward())
+        ctx.mark_non_differentiable(*[t for t, graded in zip(outputs, parts.answer.graded) if not graded])
+        return outputs
 
-    Function: typing.Any = torch.autograd.Function
-
-    class Whole(Function):
-        @staticmethod
-        def forward(ctx, parts, *tensors):
-            ctx.parts = parts
-            ctx.set_materialize_grads(False)
-            ctx.save_for_backward(*tensors)  # so that PyTorch sees where one of them is written to
-            outputs = tuple(parts.forward())
-            ctx.mark_non_differentiable(*[t for t, graded in zip(outputs, parts.answer.graded) if not graded])
-            return outputs
-
-        @staticmethod
-        @wall.remedy
-        def backward(ctx, *gradients):
-            written(ctx)
-            return (None,) + ctx.parts.backward(gradients)
-
-    def written(ctx):
+    @staticmethod
+    @wall.remedy
+    def backward(ctx, *gradients):
         try:
             ctx.saved_tensors
         except RuntimeError as e:  # the job has written to them since
             raise wall.raising(e)
-
-    made["function"] = Whole
-    return Whole
-
-
-made: dict = {}
+        return (None,) + ctx.parts.backward(gradients)
 
 
 class InParts(remedy.Remedy):
