@@ -54,7 +54,7 @@ def stepped(n):
         return
     device, _, _, _, retries = memory.meter().now()
     if device < 0:  # the CPU has no such counter
-        state["over"] = True
+        over()
         return
     grown, state["retries"] = retries - state["retries"], retries
     times, state["times"] = sorted(state["times"]), []
@@ -76,8 +76,14 @@ def looked(watch, n, grown, seconds):
         if act == "undo":
             next(r for r in guard.remedies if r.name == "checkpointing").disarm()
     if watch.phase == "over":
-        state["over"] = True
+        over()
     process.save()
+
+
+def over():
+    """Look at no more steps."""
+    state["over"] = True
+    session.current.when_stepped = [each for each in session.current.when_stepped if each is not stepped]
 
 
 def recomputation(guard):
