@@ -1,13 +1,21 @@
-# What begins when torch is imported, and how the parts of the hook are joined: what lower parts call in upper ones.
+# What begins when torch is imported, and how the parts of the hook are joined: what lower parts call in upper ones. The
+# parts that are imported here are read ahead.
 import functools
 import sys
 
-from ..base import caught, ends, gate, masked, process, rank, ranout, report, room, scratch, session, stacks, wall, words
-from ..model import blocks, exclusions, figures, garbage, kinds, modulestate, oldgraph, places, reach, root, rootcalls, rootstate, rows
-from ..observe import backward, batches, calls, changes, cycles, huggingface, inputs, lightning, loaders, lossgraph, marks, memory, microbatches, optimizers, pace, precision, repeats, snapshot, steps, switches, trainerloss, twice
-from ..remedies import attention, autocast, checkpointing, compared, losscalls, losspart, offload, recompute, remedy, rungs, segments, split
-from ..guard import beforeloss, inplace, optimizerstep, pressure, proof, questions
-from . import first, last
+from ..base import (  # noqa: F401
+    caught, ends, gate, masked, process, rank, ranout, report, room, scratch, session, stacks, wall, words)
+from ..model import (  # noqa: F401
+    blocks, callstate, exclusions, figures, garbage, kinds, modulestate, oldgraph, places, reach, root, rootcalls,
+    rootstate, rows)
+from ..observe import (  # noqa: F401
+    backward, batches, calls, changes, cycles, huggingface, inputs, lightning, loaders, lossgraph, marks, memory,
+    microbatches, optimizers, pace, precision, repeats, snapshot, steps, switches, trainerloss, twice)
+from ..remedies import (  # noqa: F401
+    attention, autocast, checkpointing, compared, losscalls, losspart, offload, recompute, remedy, rungs, segments,
+    split)
+from ..guard import beforeloss, inplace, optimizerstep, pressure, proof, questions  # noqa: F401
+from . import first, last  # noqa: F401
 
 
 def arriving(name, _):
@@ -68,13 +76,7 @@ def join():
 def ahead():
     """Have the parts of the hook read that the first step runs, and those that are needed where no memory is left. The
     job is still being set up."""
-    for part in PARTS:
-        hasattr(part, "read")  # to look for any name has a part run
+    for part in list(globals().values()):
+        if isinstance(part, type(sys)) and part is not stacks:
+            hasattr(part, "read")  # to look for any name has a part run
     session.current.when_stepped.append(pressure.stepped)
-
-
-PARTS = (
-    attention, autocast, backward, batches, beforeloss, blocks, calls, caught, changes, checkpointing, compared, cycles, ends, exclusions, figures, first, garbage,
-    gate, huggingface, inplace, inputs, kinds, last, lightning, lossgraph, losscalls, losspart, marks, masked, memory, microbatches, modulestate, offload, oldgraph,
-    optimizers, pace, places, precision, pressure, proof, questions, ranout, reach, recompute, remedy, repeats, report, room, rootcalls, rootstate, rows, rungs,
-    segments, snapshot, split, switches, trainerloss, twice, words)
