@@ -37,7 +37,7 @@ def listen(module):
     hook.update(heard=False, undo=[])
     for name, function in CALLED if module is not None else ():
         owner = getattr(module, name, None) if name else module
-        if getattr(owner, function, None) is not None:
+        if owner is not None and hasattr(owner, function):
             hook["undo"].append(wrapping.replace(owner, function, hearing, static=function == "forward"))
 
 

@@ -802,7 +802,7 @@ class InParts(remedy.Remedy):
             why = e
         if why is None:
             with guard.repeating("evaluation", failure):
-                set_numbers(guard.known.devices, numbers)
+                set_numbers(guard.known.devices, before)
                 self.split.parts[False] = max(self.split.parts[False], 2)
                 try:
                     output = self.split.parted(plain, args, kwargs)
