@@ -236,12 +236,26 @@ class Guard:
         if self.barred:
             return None
         try:
-            return Call(self, plain, args, kwargs)
+            return Call(self.known, plain, args, kwargs, self.begins)
         except rootstate.Unrepeatable as e:
             self.why = str(e)
         except Exception as e:
             self.why = unlooked(e)
         return None
+
+    def begins(self, call):
+        """Decide which remedies are on in a call of its size."""
+        call.guard, size, longest = self, call.size, call.longest
+        if (size, longest) > self.largest:
+            self.largest = size, longest
+        names = NONE
+        for remedy in self.remedies:
+            if size >= remedy.size or longest >= remedy.longest or remedy.active:
+                if remedy.begins(size, longest):
+                    names |= {remedy.name}
+        if names:
+            repeats.active(names)
+        call.remedies, call.outputs, call.gradients = names, [], {}
 
     def stay(self):
         """Repeat no pass any more, since the hook has failed. Remedies that are on stay on, in all calls."""
@@ -695,23 +709,12 @@ class Guard:
 class Call(callstate.Call):
     """One call of the root that a backward pass may follow. Its graph keeps it alive."""
 
+    guard: typing.Any
+    remedies: frozenset
+    outputs: list
+    gradients: dict
     never, hooked = "", False  # why it cannot be repeated; whether the job hung a hook on a tensor of its graph
     returned = False
-
-    def __init__(self, guard, plain, args, kwargs):
-        super().__init__(guard.known, plain, args, kwargs)
-        self.guard, size, longest = guard, self.size, self.longest
-        if (size, longest) > guard.largest:
-            guard.largest = size, longest
-        self.remedies = NONE
-        for remedy in guard.remedies:
-            if size >= remedy.size or longest >= remedy.longest or remedy.active:
-                if remedy.begins(size, longest):
-                    self.remedies |= {remedy.name}
-        if self.remedies:
-            repeats.active(self.remedies)
-        self.outputs, self.gradients = [], {}
-        self.remember()
 
     def ended(self, output):
         """Comes after the call: the gradients of its outputs will be seen."""

@@ -10,23 +10,23 @@ NOTHING: tuple = ()
 
 
 class Call:
-    """A call of the root: its arguments and their sizes, and from remember() on the state before it."""
+    """A call of the root: its arguments and their sizes, and the state before it.
 
-    def __init__(self, known, plain, args, kwargs):
+    begins(call) is called once the sizes are known. Raises Unrepeatable where the call cannot be made again.
+    """
+
+    def __init__(self, known, plain, args, kwargs, begins=None):
         self.known, self.own, self.plain, self.args, self.kwargs = known, plain, wall.plain(plain), args, kwargs.copy()
         whole = [*args, *kwargs.values()]
         flat = known.kinds.issuperset(map(type, whole))
-        self.containers = NOTHING if flat else whole
         self.given = given = whole if flat else tensors_in([*args, kwargs] if kwargs else args)
         self.versions = rootstate.versions(given)
         self.size, self.longest = extent(given)  # the elements of the inputs, and their longest dimension
-
-    def remember(self):
-        """Note what the call may change. Raises Unrepeatable where it cannot be made again."""
-        if self.containers:
-            self.containers = containers(self.containers)
+        if begins is not None:
+            begins(self)
+        self.containers = NOTHING if flat else containers(whole)
         self.sequence = sequences()
-        self.state = self.known.before(self.size)
+        self.state = known.before(self.size)
 
     def check(self):
         """Raises where the call cannot be made again."""

@@ -208,7 +208,6 @@ def measured(module, forward, args, kwargs):
     measure = Measured(module)
     try:
         call = callstate.Call(rootstate.Root(module), forward, args, kwargs)
-        call.remember()
     except Exception as e:
         if not (ranout.is_one(e) or isinstance(e, places.Unrepeatable)):
             raise
