@@ -89,7 +89,7 @@ func BenchmarkHealthyJob(b *testing.B) {
 		}
 		return c
 	}
-	for _, model := range []string{"gpt", "resnet", "lstm"} {
+	for _, model := range []string{"linear", "gpt", "resnet", "lstm"} {
 		for mode, orders := range map[string]*Orders{"defaults": inPlaceOrders(), "no-in-place": {Hooks: true, Record: RecordFirst}} {
 			b.Run(model+"/"+mode, func(b *testing.B) {
 				var alone, hooked []costs

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-STEPS, WIDTH, WORDS = 120, 16, 50
+STEPS, WIDTH, WORDS = 400, 16, 50
 
 
 class Attention(nn.Module):
@@ -85,8 +85,8 @@ class LSTM(nn.Module):
 def main(name):
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = {"gpt": GPT, "resnet": ResNet, "lstm": LSTM}[name]()
-    x = torch.randn(2, 3, 8, 8) if name == "resnet" else torch.randint(WORDS, (2, 8))
+    model = {"gpt": GPT, "resnet": ResNet, "lstm": LSTM, "linear": lambda: nn.Linear(8, WORDS)}[name]()
+    x = {"resnet": torch.randn(2, 3, 8, 8), "linear": torch.randn(2, 8)}.get(name, torch.randint(WORDS, (2, 8)))
     y = torch.randint(WORDS, (2,))
     optimizer = torch.optim.AdamW(model.parameters())
 
