@@ -78,5 +78,8 @@ def ahead():
     job is still being set up."""
     for part in list(globals().values()):
         if isinstance(part, type(sys)) and part is not stacks:
-            hasattr(part, "read")  # to look for any name has a part run
+            try:
+                hasattr(part, "read")  # to look for any name has a part run
+            except Exception:
+                pass  # it fails once more where it is needed, and is reported there
     session.current.when_stepped.append(pressure.stepped)
