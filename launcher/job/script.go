@@ -50,6 +50,7 @@ func (s Inspected) own(c recipeChoice) recipeChoice {
 			return ranges[k].Absent == "" || !knob.Given
 		})
 	}
+	maps.DeleteFunc(likely, func(k strategy.Knob, _ format.Knob) bool { return s.describes(k) })
 	if len(likely) == 0 {
 		return c
 	}
@@ -63,6 +64,13 @@ func (s Inspected) own(c recipeChoice) recipeChoice {
 	maps.Copy(knobs, likely)
 	c.recipe.Knobs = knobs
 	return c
+}
+
+// describes reports whether an entry of [knobs] has the knob's place, and not only a bound.
+func (s Inspected) describes(k strategy.Knob) bool {
+	entry := s.Job.Knobs[string(k)]
+	table, is := entry.(map[string]any)
+	return entry != nil && !(is && len(table) == 1 && table["min"] != nil)
 }
 
 // planOf reads a plan by a recipe on one rank; nil if that fails.
