@@ -41,7 +41,7 @@ test: ## all checks that a change must pass: lint, unit, torch, cli
 # An interpreter that has PyTorch, for the tests. make test has looked for one already.
 WITH_TORCH = GPURUN_TEST_PYTHON="$${GPURUN_TEST_PYTHON:-$$(PYTHON='$(PYTHON)' .ci/python.sh)}"
 # make lint vets: go test need not do so again.
-GO_TEST = $(GO) test -vet=off -timeout 30m
+GO_TEST = $(GO) test -vet=off -timeout 45m
 
 # The race detector makes tests some five times as slow. It watches the packages whose code runs
 # things at once; in the others it would find nothing. Of a few large packages it watches the tests

@@ -66,20 +66,20 @@ func TestStepIsRepeatedUnderCeiling(t *testing.T) {
 // Where the process could have far more memory than it needs, calls as large as earlier ones are not followed. A larger one
 // is, and is repeated; of one that is not followed the report says why it was not repeated.
 func TestCallsAreNotFollowedWhileMemoryIsAmple(t *testing.T) {
-	rows := strings.Repeat("1,", 60)
+	rows := strings.Repeat("1,", 20)
 	alone := repeating(t, "loops.py")
 	alone.orders.InPlace = nil
 	want := alone.warmed(t, alone.orders.Script, rows+"6,1,6,1", "0")
 	r := repeating(t, "loops.py", strategy.RemedyCheckpointing)
-	if got := r.warmed(t, r.orders.Script, rows+"6,1,6,1", "55", "50"); got != want {
+	if got := r.warmed(t, r.orders.Script, rows+"6,1,6,1", "55", "18"); got != want {
 		t.Errorf("trained to %s, want %s", got, want)
 	}
-	if said, _ := r.told(t); len(said.InPlace) != 1 || said.InPlace[0].Step != 60 || said.InPlaceRefused != nil {
+	if said, _ := r.told(t); len(said.InPlace) != 1 || said.InPlace[0].Step != 20 || said.InPlaceRefused != nil {
 		t.Errorf("repeated %+v, refused %+v", said.InPlace, said.InPlaceRefused)
 	}
 
 	r = repeating(t, "loops.py", strategy.RemedyCheckpointing)
-	_, errs, code := testenv.Warmed(t, r.job(t, testenv.Python(t), r.orders.Script, "6,"+rows+"6,1", "45", "60"))
+	_, errs, code := testenv.Warmed(t, r.job(t, testenv.Python(t), r.orders.Script, "6,"+rows+"6,1", "45", "19"))
 	said, _ := r.told(t)
 	if code != 1 || !strings.Contains(errs, "DefaultCPUAllocator") || len(said.InPlace) != 0 || said.InPlaceRefused == nil || !strings.Contains(said.InPlaceRefused.Reason, "twice the memory") {
 		t.Errorf("exit code %d, repeated %+v, refused %+v:\n%s", code, said.InPlace, said.InPlaceRefused, errs)
