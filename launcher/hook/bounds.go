@@ -14,6 +14,7 @@ const (
 	mostNumbers    = 1024 // of a list
 	mostDimensions = 16   // of a tensor
 	mostProblems   = 8    // of the hook itself
+	mostName       = 200  // bytes of the name of a program
 	mostNumber     = 1e15 // of parameters and bytes
 	mostSeconds    = 1e9
 )

@@ -57,6 +57,7 @@ type Programs struct {
 	owner   map[int]*followed // by the pid of each process of a program
 	reaches map[int]reach     // by pid, what its hook noted
 	codes   map[int]int       // by pid, the exit code that its hook noted
+	names   map[int]string    // by pid, the scripts that its hook noted: those of a program that ended before it was seen
 	noted   bool              // the hooks note exit codes
 	below   []int             // the processes below the shell, down to the first Python
 	changed time.Time         // when those were others last
@@ -100,7 +101,7 @@ func openPrograms(dir string, rank int, noted bool, emit func(strategy.Fact)) (*
 	}
 	p := &Programs{
 		rank: rank, emit: emit, file: f, quit: make(chan struct{}), noted: noted,
-		owner: map[int]*followed{}, reaches: map[int]reach{}, codes: map[int]int{},
+		owner: map[int]*followed{}, reaches: map[int]reach{}, codes: map[int]int{}, names: map[int]string{},
 	}
 	p.stop = sync.OnceFunc(func() {
 		close(p.quit)
@@ -266,6 +267,10 @@ func (p *Programs) readNotes() {
 			continue
 		}
 		p.see(pid)
+		if name, ok := strings.CutPrefix(what, "runs "); ok {
+			p.names[pid] = name[:min(len(name), mostName)]
+			continue
+		}
 		if ended, ok := strings.CutPrefix(what, "ended "); ok {
 			code, inner, _ := strings.Cut(ended, " ")
 			p.codes[pid], _ = strconv.Atoi(code)
@@ -286,7 +291,7 @@ func (p *Programs) missed(pid int, outermost bool) {
 	}
 	now := time.Now()
 	p.emit(strategy.Fact{Time: now, Rank: p.rank, Source: "gpurun", Content: &strategy.ProcessEnd{
-		PID: pid, Began: now, At: now, Members: []int{pid}, Exit: &strategy.Exit{Code: code & 255, PID: pid}, Trained: p.reaches[pid] == reachedOptimizer,
+		PID: pid, Began: now, At: now, Members: []int{pid}, Runs: p.names[pid], Exit: &strategy.Exit{Code: code & 255, PID: pid}, Trained: p.reaches[pid] == reachedOptimizer,
 	}})
 }
 

@@ -67,3 +67,23 @@ func TestShellHidesNoExitCode(t *testing.T) {
 		}
 	}
 }
+
+// A program that is over before it could be followed has the name that its hook noted, so that another program after it
+// is not taken for its repeat.
+func TestProgramThatIsOverHasItsName(t *testing.T) {
+	r := newTrial(t)
+	cmd := r.job(t, testenv.Python(t), "-m", "nosuch")
+	var ends []*strategy.ProcessEnd
+	p, err := openPrograms(r.dir, 0, true, func(f strategy.Fact) { ends = append(ends, strategy.As[*strategy.ProcessEnd](f)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.CombinedOutput(); err == nil {
+		t.Fatalf("it ended well: %s", out)
+	}
+	p.Look() // it is over
+	p.Stop()
+	if len(ends) != 1 || ends[0].Runs != "nosuch" || ends[0].Exit == nil || ends[0].Exit.Code != 1 {
+		t.Errorf("ends %+v", ends)
+	}
+}

@@ -35,7 +35,18 @@ def role(told):
     return "rank" if claim(path) else "own"
 
 
-def note(path, what):
+def name():
+    """Return the scripts and modules in this process's command: the name of a program (runsOf in process.go)."""
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            words = file.read().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return b""
+    found = [os.path.basename(word) for last, word in zip(words, words[1:]) if word.endswith(b".py") or last == b"-m"]
+    return b" ".join(found).replace(b"\n", b" ")[:200]
+
+
+def note(path, what, name=b""):
     """Notes how far this process has come, where gpurun follows the processes below a shell:
     there is a file for it then. It appears there as it begins, imports torch, and makes an
     optimizer. Returns whether there is one."""
@@ -44,7 +55,8 @@ def note(path, what):
     except OSError:
         return False
     try:
-        os.write(fd, ("%d %s\n" % (os.getpid(), what)).encode("ascii"))
+        own = ("%d " % os.getpid()).encode("ascii")
+        os.write(fd, (own + b"runs " + name + b"\n" if name else b"") + own + what.encode("ascii") + b"\n")
     except OSError:
         pass
     finally:
