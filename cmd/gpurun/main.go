@@ -40,14 +40,14 @@ func Main(args []string, in, out, errs *os.File) (code int) {
 	}
 	defer func() {
 		if bug := recover(); bug != nil {
-			code = fail.Tell(errext.WithCode(errext.Errorf("report it with the lines above and the run directory's journal.jsonl",
+			code = fail.Report(errext.WithCode(errext.Errorf("report it with the lines above and the run directory's journal.jsonl",
 				"this is a bug in gpurun: %v\n%s", bug, debug.Stack()), strategy.CodeBug))
 		}
 	}()
 	if err := manual.Misnamed(app, args); err != nil {
-		return fail.Tell(err)
+		return fail.Report(err)
 	}
-	return fail.Tell(app.Run(manual.Arrange(app, args)))
+	return fail.Report(app.Run(manual.Arrange(app, args)))
 }
 
 // newApp describes the command line. A first word that is no verb begins a job to run.

@@ -31,8 +31,8 @@ type trialStart struct {
 	Output io.Writer
 }
 
-// trialFlags are the flags of a trial: it changes nothing in the job, and begins as the job is written. With --mode off nothing would be
-// loaded into the job that could report.
+// trialFlags are the flags of a trial: it changes nothing in the job, and begins as the job is written. With --mode off
+// nothing would be loaded into the job that could report.
 var trialFlags = []string{"--fresh", "--max-attempts", "1", "--no-in-place"}
 
 // run starts the job by gpurun itself, with a run directory that it removes. It returns the attempt; an error has a hint.
@@ -91,7 +91,7 @@ func (s trialStart) run(ctx context.Context) (_ strategy.Attempt, err error) {
 	return attemptOf(run)
 }
 
-// A outputTail keeps the end of what is written to it.
+// An outputTail keeps the end of what is written to it.
 type outputTail struct{ text []byte }
 
 // mostPrinted bounds what is kept, in bytes.

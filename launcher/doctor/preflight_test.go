@@ -17,10 +17,10 @@ import (
 	"github.com/gpurun/gpurun/test/testenv"
 )
 
-// told is a driver that reports what a test wants.
-type told struct{ found ranks.DeviceFindings }
+// fixedDriver is a driver that reports what a test wants.
+type fixedDriver struct{ found ranks.DeviceFindings }
 
-func (d told) Findings(context.Context) ranks.DeviceFindings { return d.found }
+func (d fixedDriver) Findings(context.Context) ranks.DeviceFindings { return d.found }
 
 // pythonWith is a Python 3 with a module torch of the test's own.
 func pythonWith(t *testing.T, torch string) *python.Interpreter {
@@ -51,10 +51,10 @@ func runPreflight(t *testing.T, f *preflight) (unfit, warned string) {
 
 // Without the job's interpreter, or with one device, nothing is tried.
 func TestPreflightWithoutATrial(t *testing.T) {
-	if unfit, warned := runPreflight(t, &preflight{driver: told{}, devices: []int{0, 1}}); unfit != "" || !strings.Contains(warned, "interpreter is not known") {
+	if unfit, warned := runPreflight(t, &preflight{driver: fixedDriver{}, devices: []int{0, 1}}); unfit != "" || !strings.Contains(warned, "interpreter is not known") {
 		t.Errorf("a program: %q, %q", unfit, warned)
 	}
-	if unfit, warned := runPreflight(t, &preflight{driver: told{}, devices: []int{0}}); unfit != "" || warned != "" {
+	if unfit, warned := runPreflight(t, &preflight{driver: fixedDriver{}, devices: []int{0}}); unfit != "" || warned != "" {
 		t.Errorf("one device: %q, %q", unfit, warned)
 	}
 }
@@ -72,7 +72,7 @@ func TestPreflightTriesNCCL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &preflight{driver: told{}, python: withTorch(t, c.settings).python, devices: []int{0, 1}}
+			f := &preflight{driver: fixedDriver{}, python: withTorch(t, c.settings).python, devices: []int{0, 1}}
 			unfit, warned := runPreflight(t, f)
 			if unfit != c.unfit || !strings.Contains(warned, c.warned) || (warned == "") != (c.warned == "") {
 				t.Errorf("unfit %q, warned %q", unfit, warned)
@@ -84,7 +84,7 @@ func TestPreflightTriesNCCL(t *testing.T) {
 // What the driver says comes first, and then nothing is tried.
 func TestPreflightAsksDriverFirst(t *testing.T) {
 	broken := cause.DriverEvent{Kind: cause.UnfitEvent, Device: "cuda:0", UUID: "GPU-0", Index: 4, Bus: "00000000:4B:00.0", Fault: "broken memory waits to be remapped"}
-	unfit, warned := runPreflight(t, &preflight{driver: told{ranks.DeviceFindings{Unfit: []cause.DriverEvent{broken}}}, devices: []int{0}})
+	unfit, warned := runPreflight(t, &preflight{driver: fixedDriver{ranks.DeviceFindings{Unfit: []cause.DriverEvent{broken}}}, devices: []int{0}})
 	if unfit != "cuda:0 (GPU-0, index 4, PCI 00000000:4B:00.0): broken memory waits to be remapped" || warned != "" {
 		t.Errorf("%q, %q", unfit, warned)
 	}

@@ -216,7 +216,7 @@ def main():
         compiled(__spec__.loader)  # for the processes to come
     role, package.base.rank.start["secrets"] = "rank", told["GPURUN_PROBE_SECRETS"]
     try:
-        followed = package.base.rank.note(path, "began", package.base.rank.name())
+        followed = package.base.rank.note(path, "began", named=True)
         role = package.base.rank.role(told)
     finally:
         # What a launcher or a wrapper hands on is for the rank below it.

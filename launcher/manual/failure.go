@@ -35,9 +35,9 @@ type Failed struct {
 	Code  int    `json:"code"`
 }
 
-// Tell prints an error, and turns it into an exit code: the error's own, or 2, since
+// Report prints an error, and turns it into an exit code: the error's own, or 2, since
 // what has none arose before anything was started.
-func (f Failure) Tell(err error) int {
+func (f Failure) Report(err error) int {
 	page := show.NewPage(f.People, nil)
 	var known *ExitCode
 	var file *job.Error

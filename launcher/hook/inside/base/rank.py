@@ -37,26 +37,23 @@ def role(told):
 
 def name():
     """Return the scripts and modules in this process's command: the name of a program (runsOf in process.go)."""
-    try:
-        with open("/proc/self/cmdline", "rb") as file:
-            words = file.read().rstrip(b"\0").split(b"\0")
-    except OSError:
-        return b""
-    found = [os.path.basename(word) for last, word in zip(words, words[1:]) if word.endswith(b".py") or last == b"-m"]
-    return b" ".join(found).replace(b"\n", b" ")[:200]
+    own = words()
+    found = [os.path.basename(word) for last, word in zip(own, own[1:]) if word.endswith(".py") or last == "-m"]
+    return " ".join(found).replace("\n", " ")[:200]
 
 
-def note(path, what, name=b""):
+def note(path, what, named=False):
     """Notes how far this process has come, where gpurun follows the processes below a shell:
     there is a file for it then. It appears there as it begins, imports torch, and makes an
-    optimizer. Returns whether there is one."""
+    optimizer. Named: with its name. Returns whether there is one."""
     try:
         fd = os.open(os.path.join(os.path.dirname(path), "programs"), os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
         return False
     try:
-        own = ("%d " % os.getpid()).encode("ascii")
-        os.write(fd, (own + b"runs " + name + b"\n" if name else b"") + own + what.encode("ascii") + b"\n")
+        notes = ["runs " + name(), what] if named else [what]
+        text = "".join(["%d %s\n" % (os.getpid(), each) for each in notes])
+        os.write(fd, getattr(os, "fsencode", str)(text))  # type: ignore[arg-type]
     except OSError:
         pass
     finally:
