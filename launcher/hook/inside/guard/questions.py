@@ -32,10 +32,10 @@ def ask(value, trace, alone, began):
     found = questions(trace)
     if not found:
         return
+    if alone:
+        release(value)  # first: a report and the limit's thread need memory, too
     began(bound)
     until = time.monotonic() + bound
-    if alone:
-        release(value)  # first: the limit's thread needs memory, too
     session.current.asked = True
     try:
         with Limit(bound):
